@@ -1,0 +1,211 @@
+"""Fit a law to a table: NUTS posterior, or MAP."""
+
+import warnings
+from collections.abc import Callable, Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Literal, overload
+
+import numpy as np
+
+from bayeslaw.errors import FitError, FitWarning, LawError, unknown
+from bayeslaw.huber import AGREE, PointFit, Problem
+from bayeslaw.laws import Law
+from bayeslaw.model import Spec, build, constrain, data, make_spec, unconstrain
+from bayeslaw.posterior import Posterior, diagnose
+from bayeslaw.priors import Prior
+from bayeslaw.sampling import sample
+from bayeslaw.tables import LossTable
+
+PACKAGES = ("bayeslaw", "pymc", "pytensor", "nutpie", "numpy", "xarray")
+
+
+@overload
+def fit(
+    law: str | Law, table: LossTable, *, method: Literal["nuts"] = ..., **settings: Any
+) -> Posterior: ...
+@overload
+def fit(
+    law: str | Law, table: LossTable, *, method: Literal["map"], **settings: Any
+) -> PointFit: ...
+def fit(  # type: ignore[misc]  # the overloads' settings are the arguments below
+    law: str | Law,
+    table: LossTable,
+    *,
+    method: str = "nuts",
+    likelihood: str = "studentt",
+    priors: str | Path | Mapping[str, str | Prior] = "default",
+    delta: float = 0.02,
+    seed: int = 0,
+    chains: int = 4,
+    draws: int = 1000,
+    tune: int = 1000,
+    target_accept: float = 0.95,
+    sampler: str = "nutpie",
+    cores: int | None = None,
+    progress: bool = False,
+) -> Posterior | PointFit:
+    """Fit a law to a table of losses.
+
+    Parameters
+    ----------
+    law : str, path or Law
+        ``"form1"``, ``"form2"``, ``"form3"``, ``"dcpt"``, ``"chinchilla"``, or a TOML file.
+    table : LossTable
+        Training rows.
+    method : {"nuts", "map"}
+        Posterior draws, or the mode over the law's parameters.
+    likelihood : {"studentt", "normal", "huber"}
+        Noise on log loss. With ``method="map", likelihood="huber", priors="flat"`` the mode is the
+        paper's Huber fit.
+    priors : "default", "flat", mapping of name to prior, or path of a TOML file
+        Names are those of the reference coordinates, and ``E``, ``sigma``, ``dof``.
+    delta : float
+        Threshold of the ``huber`` likelihood, in log loss.
+    seed : int
+        Same seed, same numbers.
+    chains, draws, tune, target_accept, sampler, cores, progress
+        For the sampler: ``"nutpie"`` or ``"pymc"``; `draws` and `tune` are per chain. If the
+        convergence gate fails, sampling is repeated once with twice the draws and tuning and a
+        target acceptance of .99.
+
+    Returns
+    -------
+    Posterior or PointFit
+
+    Raises
+    ------
+    TableError
+        If the table lacks what the law needs.
+    LawError
+        If the law, a prior, the likelihood, the method or the sampler is unknown.
+    """
+    spec = make_spec(law, priors=priors, likelihood=likelihood, delta=delta)
+    if table.frame.get("domain", default=table.frame["loss"] * 0).nunique() > 1:
+        names = ", ".join(map(str, table.frame["domain"].unique()[:5]))
+        raise FitError(
+            f"{table.name}: several domains ({names}); fit one, such as "
+            f"where=\"domain == '{table.frame['domain'].iloc[0]}'\"."
+        )
+    if method == "map":
+        return fit_map(spec, table, seed=seed)
+    if method != "nuts":
+        raise LawError(unknown("method", method, ("nuts", "map")))
+    values = data(spec, table)
+    run: dict[str, Any] = {
+        "seed": seed,
+        "chains": chains,
+        "draws": draws,
+        "tune": tune,
+        "target_accept": target_accept,
+        "sampler": sampler,
+    }
+    for attempt in range(2):
+        sampled, stats = sample(spec, values, **run, cores=cores, progress=progress)
+        convergence = diagnose(sampled, stats)
+        if convergence.ok or attempt:
+            break
+        run |= {"draws": 2 * draws, "tune": 2 * tune, "target_accept": max(target_accept, 0.99)}
+    return Posterior(
+        spec=spec,
+        table=table,
+        at=spec.law.reference_point(table.frame),
+        draws=sampled,
+        stats=stats,
+        convergence=convergence,
+        settings=run | {"versions": {name: version(name) for name in PACKAGES}},
+    )
+
+
+def fit_map(spec: Spec, table: LossTable, *, seed: int = 0, polish: int = 8) -> PointFit:
+    """Mode of the posterior density over the law's parameters and the noise.
+
+    The density is taken without the Jacobian of the sampler's transforms, so under flat priors and
+    the ``huber`` likelihood the mode is the Huber minimiser. Starts are those of `fit_huber`,
+    before any descent; each climbs on PyMC's own gradient.
+    """
+    import pymc as pm
+    import pytensor.tensor as pt
+
+    law = spec.law
+    problem = Problem(law, table, spec.delta)
+    model = build(spec, data(spec, table))
+    names = [rv.name for rv in model.free_RVs]
+    free = [model.rvs_to_values[rv] for rv in model.free_RVs]
+    density = model.logp(jacobian=False)
+    evaluate = pm.compile(free, [density, *pt.grad(density, free)])
+
+    def down(vector: Any) -> tuple[float, Any]:
+        value, *gradient = evaluate(*vector)
+        return (-float(value), -np.array(gradient)) if np.isfinite(value) else (np.inf, 0 * vector)
+
+    modes = [_descend(down, start) for start in _starts(problem, names, spec, seed, polish)]
+    height = np.array([fun for fun, _ in modes])
+    best = int(height.argmin())
+    q = _values(modes[best][1], names, spec)
+    p = law.sizes(q, problem.at)
+    vector = np.array([[float(p[name]) for name in problem.names]])
+    bounds = problem.on_bound(vector[0], rtol=1e-4)
+    if bounds:
+        hit = ", ".join(f"{name} = {value:g}" for name, value in bounds.items())
+        warnings.warn(
+            f"{law.name} on {table.name}: the mode runs to a bound ({hit}); it is not interior.",
+            FitWarning,
+            stacklevel=3,
+        )
+    return PointFit(
+        law=law,
+        parameters={n: float(v) for n, v in law.rescale(p, problem.at).items()},
+        at=problem.at,
+        objective=float(problem.objective(problem.residuals(vector))[0]) / len(table),
+        delta=spec.delta,
+        starts=512,
+        polished=len(modes),
+        agreeing=float(np.mean(height - height[best] <= AGREE * max(1, abs(height[best])))),
+        at_bounds=bounds,
+        table=table,
+    )
+
+
+def _descend(
+    down: Callable[[Any], tuple[float, Any]], point: Any, *, steps: int = 300, tol: float = 1e-13
+) -> tuple[float, Any]:
+    """Damped Newton descent; the Hessian is differenced from the exact gradient."""
+    value, gradient = down(point)
+    damping, idle, step = 1.0, 0, 1e-6 * np.eye(len(point))
+    for _ in range(steps):
+        curvature = np.array([down(point + h)[1] - down(point - h)[1] for h in step]) / 2e-6
+        scale, axes = np.linalg.eigh(0.5 * (curvature + curvature.T))
+        while damping < 1e12:
+            trial = point - axes @ ((axes.T @ gradient) / (np.abs(scale) + damping))
+            reached, slope = down(trial)
+            if reached < value:
+                break
+            damping *= 8
+        else:
+            break
+        idle = 0 if value - reached > tol * max(1.0, abs(value)) else idle + 1
+        point, value, gradient, damping = trial, reached, slope, max(damping / 16, 1e-9)
+        if idle == 5:
+            break
+    return value, point
+
+
+def _starts(problem: Problem, names: list[str], spec: Spec, seed: int, keep: int) -> list[Any]:
+    """Screened starts of the Huber fit as points of the sampler's space, off the bounds."""
+    law, starts = spec.law, []
+    for row in problem.screen(512, seed)[:keep]:
+        row = np.clip(row, problem.low, problem.high)
+        p = dict(zip(problem.names, row, strict=True))
+        p |= {name: max(p[name], 1e-2) for name in ("E", *law.coefficients)}
+        q = law.to_reference(law.rescale(p, problem.at), problem.at)
+        q |= {
+            "sigma": max(float(np.std(problem.residuals(row[None]))), 1e-6),
+            "dof_above_floor": 4.0,
+        }
+        starts.append(np.array([unconstrain(spec, name, q[name]) for name in names], float))
+    return starts
+
+
+def _values(vector: Any, names: list[str], spec: Spec) -> dict[str, float]:
+    return {n: float(constrain(spec, n, v)) for n, v in zip(names, vector, strict=True)}

@@ -1,0 +1,302 @@
+"""Laws: a floor plus terms, read from TOML files.
+
+A law is written in two coordinate systems that convert exactly both ways.
+
+- *Paper coordinates*: ``E, A, alpha, B, ...`` as published.
+- *Reference coordinates*, in which priors are stated and the sampler works: ``L_ref``, the loss at
+  a reference point (the training data's geometric mean), and for each term its local slope there,
+  in nats per e-fold, with its exponent. ``L = L_ref + sum_j s_j/k_j [exp(shape_j) - 1]``.
+"""
+
+import math
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from bayeslaw.errors import LawError, TableError, unknown
+from bayeslaw.priors import NOISE, Prior
+from bayeslaw.tables import canonical
+from bayeslaw.terms import COLUMN, KINDS, ORIGIN, Array, Power, Values, tex
+
+CLIP = 1e-9
+"""The paper clips r to [CLIP, 1 - CLIP]."""
+STEP = 1e-30
+"""Complex step: too small to touch the real part, so derivatives are exact to rounding."""
+
+
+@dataclass(frozen=True)
+class Law:
+    """A scaling law: ``L = E + sum of terms``, in nats per token.
+
+    Parameters
+    ----------
+    name, title, reference : str
+        Short name, what it is, and where it was published.
+    terms : tuple of Power
+    priors : mapping
+        Prior of ``E``, of each slope and of each exponent in reference coordinates, and of the
+        noise (``sigma``, ``dof``).
+    bounds : mapping
+        Range of every parameter in paper coordinates.
+    token_unit : float
+        Tokens per unit of D. It matters where an exponent of D varies from row to row.
+    ratio : {"replay", "own"}
+        Whether r is the replayed share or the modelled domain's own share.
+    epsilon : float
+        The paper's epsilon in ``C / (r + epsilon)^gamma``.
+    text : str
+        The TOML text the law was read from.
+    """
+
+    name: str
+    title: str
+    reference: str
+    terms: tuple[Power, ...]
+    priors: Mapping[str, Prior]
+    bounds: Mapping[str, tuple[float, float]]
+    token_unit: float = 1.0
+    ratio: str = "replay"
+    epsilon: float = 1e-5
+    text: str = ""
+
+    @cached_property
+    def exponents(self) -> tuple[str, ...]:
+        """Paper symbols of every parameter that enters non-linearly."""
+        return tuple(dict.fromkeys(e for term in self.terms for e in term.exponents))
+
+    @cached_property
+    def coefficients(self) -> tuple[str, ...]:
+        """Paper symbols of the terms' coefficients."""
+        return tuple(term.coefficient for term in self.terms)
+
+    @cached_property
+    def parameters(self) -> tuple[str, ...]:
+        """Paper symbols in the order of the formula."""
+        names = (n for term in self.terms for n in (term.coefficient, *term.exponents))
+        return ("E", *dict.fromkeys(names))
+
+    @cached_property
+    def coordinates(self) -> tuple[str, ...]:
+        """Names of the reference coordinates."""
+        at = ORIGIN
+        names = (
+            n
+            for term in self.terms
+            for n in (term.slope, *term.to_local(dict.fromkeys(term.exponents, 0.0), at, np))
+        )
+        return ("L_ref", *dict.fromkeys(names))
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        """Columns a table needs for this law."""
+        used = {COLUMN[c] for term in self.terms for c in term.covariates}
+        return tuple(c for c in ("params", "tokens", "replay", "ptpp") if c in used)
+
+    # -- covariates ---------------------------------------------------------------------------
+
+    def covariates(self, frame: pd.DataFrame, name: str = "table") -> dict[str, Array]:
+        """Logarithms of the covariates, each of shape (rows,).
+
+        Raises
+        ------
+        TableError
+            If a column the law needs is missing, or a row has tokens = 0.
+        """
+        frame = canonical(frame, name, self.columns)
+        if (frame["tokens"] == 0).any():
+            raise TableError(f"{name}: the law {self.name} has no value at tokens = 0.")
+        logged = [c for c in ("params", "ptpp") if c in self.columns]
+        x: dict[str, Array] = {c: np.log(frame[c].to_numpy()) for c in logged}
+        x["tokens"] = np.log(frame["tokens"].to_numpy() / self.token_unit)
+        if "replay" in self.columns:
+            x |= self._ratio(frame["replay"].to_numpy())
+        return x
+
+    def reference_point(self, frame: pd.DataFrame) -> dict[str, float]:
+        """Logarithms of the covariates at the reference point of a training table.
+
+        Geometric means, except r, which may be 0: its arithmetic mean.
+        """
+        x = self.covariates(frame)
+        at = {name: float(values.mean()) for name, values in x.items()}
+        if "replay" in self.columns:
+            mean = np.array([canonical(frame, "table", ())["replay"].mean()])
+            at |= {name: float(values[0]) for name, values in self._ratio(mean).items()}
+        return at
+
+    def check_varies(self, frame: pd.DataFrame, name: str = "table") -> None:
+        """Raise `TableError` if a covariate of the law takes a single value in `frame`."""
+        for column in self.columns:
+            values = canonical(frame, name, self.columns)[column]
+            if values.nunique() == 1:
+                raise TableError(
+                    f"{name}: column {column!r} is {values.iloc[0]:g} in all {len(values)} rows, "
+                    f"but the law {self.name} has a term in it; "
+                    "choose a law without it or rows where it varies."
+                )
+
+    def _ratio(self, replay: Array) -> dict[str, Array]:
+        share = np.clip(replay if self.ratio == "replay" else 1 - replay, CLIP, 1 - CLIP)
+        return {"replay": np.log(share), "barrier": np.log(share + self.epsilon)}
+
+    # -- the formula --------------------------------------------------------------------------
+
+    def loss(self, p: Values, x: Values, at: Values = ORIGIN, xp: Any = np) -> Array:
+        """Loss in nats per token.
+
+        Parameters
+        ----------
+        p : mapping
+            Floor, exponents, and under each coefficient's name the *size of its term at* `at`:
+            with the default `at` these are the paper's coordinates. Arrays of draws carry a
+            trailing axis of length 1.
+        x : mapping
+            Logarithms of the covariates, from `covariates`.
+        at : mapping
+            Point where the sizes are stated.
+        xp : module
+            NumPy or ``pytensor.tensor``.
+
+        Returns
+        -------
+        array, shape (..., rows)
+        """
+        return p["E"] + sum(
+            p[term.coefficient] * xp.exp(term.shape(p, x, at, xp)) for term in self.terms
+        )
+
+    def gradient(self, p: Values, x: Values, at: Values = ORIGIN) -> dict[str, Array]:
+        """Derivative of `loss` by each parameter, from the terms' own shapes by complex step."""
+        by: dict[str, Array] = {"E": 1.0}
+        for term in self.terms:
+            value = np.exp(term.shape(p, x, at, np))
+            by[term.coefficient] = value
+            for name in term.exponents:
+                step = term.shape({**p, name: p[name] + 1j * STEP}, x, at, np)
+                by[name] = by.get(name, 0.0) + p[term.coefficient] * value * step.imag / STEP
+        return by
+
+    # -- coordinates --------------------------------------------------------------------------
+
+    def sizes(self, q: Values, at: Values, xp: Any = np) -> dict[str, Array]:
+        """Floor, term sizes at the reference point `at`, and the paper's exponents."""
+        p: dict[str, Array] = {}
+        for term in self.terms:
+            p |= term.from_local(q, at, xp)
+            p[term.coefficient] = q[term.slope] / term.exponent(p, at, xp)
+        return {"E": q["L_ref"] - sum(p[c] for c in self.coefficients), **p}
+
+    def to_paper(self, q: Values, at: Values, xp: Any = np) -> dict[str, Array]:
+        """Paper coordinates from reference coordinates at `at`."""
+        return self.rescale(self.sizes(q, at, xp), at, xp)
+
+    def rescale(self, p: Values, at: Values, xp: Any = np) -> dict[str, Array]:
+        """Paper coordinates from term sizes at `at`."""
+        p = dict(p)
+        for term in self.terms:
+            p[term.coefficient] = p[term.coefficient] * xp.exp(-term.shape(p, at, ORIGIN, xp))
+        return {name: p[name] for name in self.parameters}
+
+    def to_reference(self, p: Values, at: Values, xp: Any = np) -> dict[str, Array]:
+        """Reference coordinates at `at` from paper coordinates."""
+        q: dict[str, Array] = {"L_ref": p["E"]}
+        for term in self.terms:
+            size = p[term.coefficient] * xp.exp(term.shape(p, at, ORIGIN, xp))
+            q["L_ref"] = q["L_ref"] + size
+            q[term.slope] = size * term.exponent(p, at, xp)
+            q |= term.to_local(p, at, xp)
+        return {name: q[name] for name in self.coordinates}
+
+    def latex(self) -> str:
+        """The law as LaTeX."""
+        return r"\hat L = E + " + " + ".join(term.latex() for term in self.terms)
+
+    @cached_property
+    def prior_bounds(self) -> dict[str, tuple[float, float]]:
+        """Range of each quantity that has a prior."""
+        local = {term.local: self.bounds[next(iter(term.down.values()))] for term in self.terms}
+        free = dict.fromkeys((*self.coordinates[1:], *NOISE), (0.0, math.inf))
+        own = {name: self.bounds[name] for name in self.exponents if name in self.coordinates}
+        return {"E": self.bounds["E"]} | free | local | own
+
+
+def load_law(law: "str | Path | Law") -> Law:
+    """A law by name (``"form3"``) or from a TOML file by path.
+
+    Raises
+    ------
+    LawError
+        If the name is unknown, or the file is not a valid law.
+    """
+    if isinstance(law, Law):
+        return law
+    shipped = {path.stem: path for path in models_dir().glob("*.toml")}
+    path = shipped.get(str(law), Path(law))
+    if not path.is_file():
+        raise LawError(unknown("law", str(law), shipped) + " Or give the path of a TOML file.")
+    return parse_law(path.read_text(encoding="utf-8"), path.stem)
+
+
+def parse_law(text: str, name: str) -> Law:
+    """A law from the text of its TOML file."""
+    try:
+        spec = tomllib.loads(text)
+        terms = tuple(_terms(spec.pop("term")))
+    except tomllib.TOMLDecodeError as error:
+        raise LawError(f"law {name}: not valid TOML: {error}") from error
+    except KeyError:
+        raise LawError(f"law {name}: has no [[term]].") from None
+    settings = {key: spec.pop(key) for key in _SETTINGS if key in spec}
+    priors = {n: Prior.parse(p) for n, p in spec.pop("priors", {}).items()}
+    given = {n: (float(low), float(high)) for n, (low, high) in spec.pop("bounds", {}).items()}
+    if spec:
+        raise LawError(f"law {name}: {unknown('key', next(iter(spec)), _KEYS)}")
+    if settings.get("ratio", "replay") not in ("replay", "own"):
+        raise LawError(f"law {name}: ratio is 'replay' or 'own', not {settings['ratio']!r}.")
+    law = Law(name=name, terms=terms, priors=NOISE | priors, bounds={}, text=text, **settings)
+    for bounded in given:
+        if bounded not in law.parameters:
+            raise LawError(f"law {name}: {unknown('parameter', bounded, law.parameters)}")
+    bounds = dict.fromkeys(law.parameters, (0.0, math.inf)) | given
+    law = Law(name=name, terms=terms, priors=law.priors, bounds=bounds, text=text, **settings)
+    wanted = {"E", *law.coordinates[1:], *NOISE}
+    for extra in priors.keys() - wanted:
+        raise LawError(f"law {name}: {unknown('prior', extra, wanted)}")
+    for missing in sorted(wanted - law.priors.keys()):
+        raise LawError(f"law {name}: no prior for {missing!r}.")
+    return law
+
+
+def models_dir() -> Path:
+    """Folder of the shipped laws: inside an installed wheel, or beside the package in a clone."""
+    here = Path(__file__).parent
+    return here / "models" if (here / "models").is_dir() else here.parent / "models"
+
+
+_SETTINGS = ("title", "reference", "token_unit", "ratio", "epsilon")
+_KEYS = (*_SETTINGS, "term", "priors", "bounds")
+
+
+def _terms(specs: list[dict[str, Any]]) -> Iterator[Power]:
+    for spec in specs:
+        fields = dict(spec)
+        kind = fields.pop("kind", "power")
+        if kind not in KINDS:
+            raise LawError(unknown("term kind", kind, KINDS))
+        try:
+            term = KINDS[kind](**fields)
+        except TypeError as error:
+            raise LawError(f"term {spec}: {error}") from None
+        for covariate in (*term.down, *term.up):
+            if covariate not in COLUMN:
+                raise LawError(unknown("covariate", covariate, COLUMN))
+        yield term
+
+
+__all__ = ["Law", "load_law", "models_dir", "parse_law", "tex"]

@@ -1,0 +1,149 @@
+"""A law with its priors and noise as a PyMC model, in reference coordinates."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.special import expit, logit
+
+from bayeslaw.errors import FitError
+from bayeslaw.laws import Law, load_law
+from bayeslaw.noise import DOF_FLOOR, check_likelihood, observe
+from bayeslaw.priors import Prior, override
+from bayeslaw.tables import LossTable
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What is fitted, apart from the data: equal specs share one compiled model.
+
+    Parameters
+    ----------
+    law : Law
+    priors : mapping of str to Prior
+        For ``E``, the slopes and exponents in reference coordinates, and the noise.
+    likelihood : {"studentt", "normal", "huber"}
+    delta : float
+        Threshold of the ``huber`` likelihood, in log loss.
+    """
+
+    law: Law
+    priors: Mapping[str, Prior] = field(hash=False)
+    likelihood: str = "studentt"
+    delta: float = 0.02
+
+    @cached_property
+    def key(self) -> tuple[Any, ...]:
+        """Hashable identity."""
+        priors = tuple(sorted((name, str(prior)) for name, prior in self.priors.items()))
+        return self.law.text, self.likelihood, self.delta, priors
+
+    @cached_property
+    def sampled(self) -> tuple[str, ...]:
+        """Names of the coordinates the sampler works in."""
+        noise = ("sigma", "dof") if self.likelihood == "studentt" else ("sigma",)
+        return (*self.law.coordinates, *noise)
+
+
+def make_spec(
+    law: str | Law,
+    *,
+    priors: str | Path | Mapping[str, str | Prior] = "default",
+    likelihood: str = "studentt",
+    delta: float = 0.02,
+) -> Spec:
+    """Specification of a fit; see `bayeslaw.fit` for the arguments.
+
+    Raises
+    ------
+    LawError
+        If the law, a prior or the likelihood is unknown.
+    """
+    law = load_law(law)
+    if not delta > 0:
+        raise FitError(f"delta must be positive, not {delta!r}.")
+    chosen = override(law.priors, priors, law.prior_bounds)
+    return Spec(law, chosen, check_likelihood(likelihood), delta)
+
+
+def data(spec: Spec, table: LossTable) -> dict[str, Any]:
+    """The model's data: covariates, their reference point, and log losses.
+
+    Raises
+    ------
+    TableError
+        If the table lacks a column the law needs, holds several domains, or does not vary.
+    """
+    law = spec.law
+    law.check_varies(table.frame, table.name)
+    x = law.covariates(table.frame, table.name)
+    at = law.reference_point(table.frame)
+    return (
+        {f"log_{name}": values for name, values in x.items()}
+        | {f"at_{name}": np.float64(value) for name, value in at.items()}
+        | {"observed": np.log(table.loss)}
+    )
+
+
+def build(spec: Spec, values: Mapping[str, Any]) -> Any:
+    """The ``pm.Model`` of a spec on the values of `data`.
+
+    Free variables are the reference coordinates; the paper's parameters are deterministics. The
+    prior of the floor is stated on E: ``L_ref`` is E plus the terms' sizes, a shift, so the prior
+    predictive and SBC see exactly the prior that the sampler uses.
+    """
+    import pymc as pm
+    import pytensor.tensor as pt
+
+    law, priors = spec.law, spec.priors
+    with pm.Model() as model:
+        given = {name: pm.Data(name, value) for name, value in values.items()}
+        x = {name[4:]: v for name, v in given.items() if name.startswith("log_")}
+        at = {name[3:]: v for name, v in given.items() if name.startswith("at_")}
+        q = {name: priors[name].rv(name) for name in law.coordinates if name != "L_ref"}
+        terms = law.sizes({**q, "L_ref": 0.0}, at, pt)
+        q["L_ref"] = pm.CustomDist("L_ref", -terms["E"], dist=_shifted(priors["E"]))
+        for name, value in law.to_paper(q, at, pt).items():
+            if name not in q:
+                pm.Deterministic(name, value)
+        mu = pt.log(law.loss(law.sizes(q, at, pt), x, at, pt))
+        sigma = priors["sigma"].rv("sigma")
+        dof = None
+        if spec.likelihood == "studentt":
+            above = priors["dof"].rv("dof_above_floor")
+            dof = pm.Deterministic("dof", DOF_FLOOR + above)
+        observe(spec.likelihood, mu, sigma, dof, spec.delta, given["observed"])
+    return model
+
+
+def constrain(spec: Spec, name: str, value: Any) -> Any:
+    """A variable's value from its coordinate on the real line, as PyMC transforms it."""
+    low, high = _support(spec, name)
+    if np.isinf(low):
+        return value
+    if np.isinf(high):
+        return np.exp(value)
+    return low + (high - low) * expit(value)
+
+
+def unconstrain(spec: Spec, name: str, value: Any) -> Any:
+    """Inverse of `constrain`."""
+    low, high = _support(spec, name)
+    if np.isinf(low):
+        return value
+    return np.log(value) if np.isinf(high) else logit((value - low) / (high - low))
+
+
+def _support(spec: Spec, name: str) -> tuple[float, float]:
+    prior = spec.priors.get("dof" if name == "dof_above_floor" else name)
+    return prior.support if prior else (-np.inf, np.inf)
+
+
+def _shifted(prior: Prior) -> Any:
+    def dist(shift: Any, size: Any) -> Any:
+        return shift + prior.dist()
+
+    return dist

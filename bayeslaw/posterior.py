@@ -1,0 +1,203 @@
+"""A posterior: its draws, its convergence gate, its forecasts."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import xarray as xr
+
+from bayeslaw.errors import NotConverged
+from bayeslaw.laws import Law
+from bayeslaw.model import Spec
+from bayeslaw.tables import LossTable
+
+if TYPE_CHECKING:
+    from bayeslaw.forecast import Forecast
+
+MAX_RHAT, MIN_ESS, MIN_BFMI = 1.01, 400, 0.3
+
+
+@dataclass(frozen=True)
+class Convergence:
+    """What the sampler's output says about itself.
+
+    Parameters
+    ----------
+    rhat : float
+        Largest rank-normalised R-hat over the sampled coordinates.
+    ess_bulk, ess_tail : float
+        Smallest effective sample sizes.
+    divergences : int
+        Divergent transitions after tuning.
+    bfmi : float
+        Smallest energy Bayesian fraction of missing information over chains.
+    """
+
+    rhat: float
+    ess_bulk: float
+    ess_tail: float
+    divergences: int
+    bfmi: float
+
+    @property
+    def failures(self) -> tuple[str, ...]:
+        """What fails the gate, in words; empty if the posterior can be used."""
+        tests = {
+            f"R-hat {self.rhat:.3f} > {MAX_RHAT}": not self.rhat <= MAX_RHAT,
+            f"bulk ESS {self.ess_bulk:.0f} < {MIN_ESS}": not self.ess_bulk >= MIN_ESS,
+            f"tail ESS {self.ess_tail:.0f} < {MIN_ESS}": not self.ess_tail >= MIN_ESS,
+            f"{self.divergences} divergences": self.divergences > 0,
+            f"E-BFMI {self.bfmi:.2f} < {MIN_BFMI}": not self.bfmi >= MIN_BFMI,
+        }
+        return tuple(words for words, failed in tests.items() if failed)
+
+    @property
+    def ok(self) -> bool:
+        """Whether the posterior passes the gate."""
+        return not self.failures
+
+
+def diagnose(draws: xr.Dataset, stats: xr.Dataset) -> Convergence:
+    """Convergence of draws with dims (chain, draw)."""
+    import arviz_stats as azs
+
+    def worst(values: xr.Dataset, pick: Any) -> float:
+        return float(pick([float(pick(values[name].values)) for name in values.data_vars]))
+
+    constant = any(float(draws[name].std()) == 0 for name in draws.data_vars)
+    if constant or draws.sizes["chain"] < 2 or draws.sizes["draw"] < 4:
+        return Convergence(math.nan, 0.0, 0.0, int(stats["diverging"].sum()), math.nan)
+    return Convergence(
+        rhat=worst(azs.rhat(draws), np.max),
+        ess_bulk=worst(azs.ess(draws, method="bulk"), np.min),
+        ess_tail=worst(azs.ess(draws, method="tail"), np.min),
+        divergences=int(stats["diverging"].sum()),
+        bfmi=_bfmi(stats["energy"].values),
+    )
+
+
+def _bfmi(energy: npt.NDArray[np.float64]) -> float:
+    """Smallest E-BFMI over chains; energy of shape (chain, draw)."""
+    return float(np.min(np.mean(np.diff(energy, axis=1) ** 2, axis=1) / np.var(energy, axis=1)))
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """Draws of a law's parameters given a table.
+
+    Parameters
+    ----------
+    spec : Spec
+        Law, priors and likelihood.
+    table : LossTable
+        The training table.
+    at : mapping
+        Logarithms of the covariates at the reference point.
+    draws : Dataset
+        Reference coordinates and noise parameters as sampled, dims (chain, draw).
+    stats : Dataset
+        Sampler statistics, dims (chain, draw).
+    convergence : Convergence
+    settings : mapping
+        Seed, sampler and its settings, and versions.
+    """
+
+    spec: Spec
+    table: LossTable
+    at: Mapping[str, float]
+    draws: xr.Dataset = field(repr=False)
+    stats: xr.Dataset = field(repr=False)
+    convergence: Convergence
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def law(self) -> Law:
+        """The law that was fitted."""
+        return self.spec.law
+
+    def values(self) -> dict[str, npt.NDArray[np.float64]]:
+        """Draws by name, each of shape (chains * draws, 1), chain by chain."""
+        return {str(n): v.values.reshape(-1, 1) for n, v in self.draws.data_vars.items()}
+
+    @property
+    def paper(self) -> xr.Dataset:
+        """Draws of the paper's parameters (E, A, alpha, ...), dims (chain, draw)."""
+        q = {name: self.draws[name].values for name in self.law.coordinates}
+        p = self.law.to_paper(q, self.at)
+        return xr.Dataset({n: (("chain", "draw"), v) for n, v in p.items()}, self.draws.coords)
+
+    def latent(self, table: LossTable | pd.DataFrame) -> npt.NDArray[np.float64]:
+        """Noise-free loss per draw and row, nats per token, shape (draws, rows).
+
+        Unlike `forecast` this does not ask whether the posterior has converged.
+        """
+        frame = table.frame if isinstance(table, LossTable) else table
+        p = self.law.sizes(self.values(), self.at)
+        loss: npt.NDArray[np.float64] = self.law.loss(p, self.law.covariates(frame), self.at)
+        return loss
+
+    def require_converged(self, allow: bool = False) -> None:
+        """Raise `NotConverged` unless the gate is passed or `allow` is true."""
+        if not (allow or self.convergence.ok):
+            raise NotConverged(
+                f"{self.law.name} on {self.table.name}: {'; '.join(self.convergence.failures)}. "
+                "Fit again with more tune and draws or a higher target_accept, simplify the law, "
+                "or pass allow_unconverged=True (--allow-unconverged)."
+            )
+
+    def forecast(
+        self,
+        table: LossTable | pd.DataFrame,
+        *,
+        kind: str = "predictive",
+        seed: int = 0,
+        allow_unconverged: bool = False,
+    ) -> "Forecast":
+        """Forecast the loss of each row of a table or grid; see `bayeslaw.forecast.forecast`."""
+        from bayeslaw.forecast import forecast
+
+        return forecast(self, table, kind=kind, seed=seed, allow_unconverged=allow_unconverged)
+
+    def predict(
+        self, table: LossTable | pd.DataFrame, *, allow_unconverged: bool = False
+    ) -> npt.NDArray[np.float64]:
+        """Central loss per row, nats per token: the posterior median of the latent loss.
+
+        Raises
+        ------
+        NotConverged
+            If the posterior failed the gate.
+        """
+        self.require_converged(allow_unconverged)
+        return np.median(self.latent(table), axis=0)
+
+    def summary(self) -> pd.DataFrame:
+        """Mean, sd, 5 and 95 % quantiles, R-hat and ESS of every parameter, both coordinates."""
+        import arviz_stats as azs
+
+        merged = xr.merge([self.draws, self.paper], compat="override")
+        return pd.DataFrame(
+            {
+                "mean": {str(n): float(v.mean()) for n, v in merged.data_vars.items()},
+                "sd": {str(n): float(v.std()) for n, v in merged.data_vars.items()},
+                "q05": {str(n): float(v.quantile(0.05)) for n, v in merged.data_vars.items()},
+                "q95": {str(n): float(v.quantile(0.95)) for n, v in merged.data_vars.items()},
+                "rhat": _column(azs.rhat(merged)),
+                "ess_bulk": _column(azs.ess(merged, method="bulk")),
+                "ess_tail": _column(azs.ess(merged, method="tail")),
+            }
+        )
+
+    def save(self, path: Any) -> None:
+        """Write the posterior to one NetCDF file; see `bayeslaw.storage.save`."""
+        from bayeslaw.storage import save
+
+        save(self, path)
+
+
+def _column(values: xr.Dataset) -> dict[str, float]:
+    return {str(name): float(v) for name, v in values.data_vars.items()}

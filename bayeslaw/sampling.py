@@ -1,0 +1,172 @@
+"""Sample a posterior: compile once per spec, then put new data in without recompiling."""
+
+import dataclasses
+import logging
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from bayeslaw.errors import LawError, unknown
+from bayeslaw.model import Spec, build, constrain
+
+SAMPLERS = ("nutpie", "pymc")
+_compiled: dict[Any, tuple[Any, list[str]]] = {}
+
+
+def sample(
+    spec: Spec,
+    values: Mapping[str, Any],
+    *,
+    seed: int,
+    chains: int = 4,
+    draws: int = 1000,
+    tune: int = 1000,
+    target_accept: float = 0.95,
+    sampler: str = "nutpie",
+    cores: int | None = None,
+    progress: bool = True,
+) -> tuple[xr.Dataset, xr.Dataset]:
+    """Draws of the reference coordinates and the sampler's statistics, dims (chain, draw).
+
+    Parameters
+    ----------
+    spec : Spec
+    values : mapping
+        Data from `bayeslaw.model.data`.
+    seed : int
+        Same seed, same draws, whatever was fitted before.
+    sampler : {"nutpie", "pymc"}
+
+    Raises
+    ------
+    LawError
+        If the sampler is unknown.
+    """
+    if sampler not in SAMPLERS:
+        raise LawError(unknown("sampler", sampler, SAMPLERS))
+    cores = min(cores or os.process_cpu_count() or 1, chains)
+    settings = {"chains": chains, "draws": draws, "tune": tune, "cores": cores}
+    if sampler == "pymc":
+        return _pymc(spec, values, settings, seed, target_accept, progress)
+    import nutpie
+
+    compiled = with_data(spec, values)
+    with _bar(chains, progress) as callback:
+        tree = nutpie.sample(
+            compiled,
+            **settings,
+            seed=seed,
+            target_accept=target_accept,
+            progress_bar=False,
+            progress_callback=callback,
+            save_warmup=False,
+        )
+    return tree["posterior"].dataset, tree["sample_stats"].dataset
+
+
+def with_data(spec: Spec, values: Mapping[str, Any]) -> Any:
+    """The spec's compiled nutpie model holding these data; compiles on first use."""
+    compiled, names = compile_spec(spec, values)
+    shared = {variable.name for variable in compiled.shared_var_keys}
+    compiled = compiled.with_data(**{k: v for k, v in values.items() if k in shared})
+    start = _start(compiled.initial_point_func, names, spec, values)
+    return dataclasses.replace(compiled, initial_point_func=start)
+
+
+def compile_spec(spec: Spec, values: Mapping[str, Any]) -> tuple[Any, list[str]]:
+    """Compile a spec once; the compiled model does not depend on `values` but for their kinds."""
+    import nutpie
+
+    key = (spec.key, tuple(values))
+    if key not in _compiled:
+        # Placeholder data, so that starting points depend on the seed and nothing fitted before.
+        blank = {k: np.zeros_like(v) if np.ndim(v) else np.float64(0) for k, v in values.items()}
+        model = build(spec, blank)
+        free = [variable.name for variable in model.free_RVs]
+        compiled = nutpie.compile_pymc_model(model, var_names=free, cache=True)
+        _compiled[key] = compiled, free
+    return _compiled[key]
+
+
+def _start(
+    default: Callable[[int], Any], names: list[str], spec: Spec, values: Mapping[str, Any]
+) -> Callable[[int], Any]:
+    """Starting points: jittered prior centres, with the loss at the reference point from the data.
+
+    Slopes are shrunk where they would leave no room for a positive floor.
+    """
+    loss = float(np.exp(np.mean(values["observed"])))
+    at = {name[3:]: float(v) for name, v in values.items() if name.startswith("at_")}
+    index = {name: i for i, name in enumerate(names)}
+    slopes = [index[term.slope] for term in spec.law.terms]
+
+    def start(seed: int) -> Any:
+        point = default(seed)
+        q = {n: constrain(spec, n, point[i]) for n, i in index.items()} | {"L_ref": 0.0}
+        total = -float(spec.law.sizes(q, at)["E"])
+        point[slopes] += min(0.0, np.log(0.6 * loss / total))
+        point[index["L_ref"]] = loss
+        return point
+
+    return start
+
+
+def _pymc(
+    spec: Spec,
+    values: Mapping[str, Any],
+    settings: Mapping[str, int],
+    seed: int,
+    target_accept: float,
+    progress: bool,
+) -> tuple[xr.Dataset, xr.Dataset]:
+    import pymc as pm
+
+    logging.getLogger("pymc").setLevel(logging.ERROR)  # the gate reports convergence
+    tree = pm.sample(
+        **settings,
+        model=build(spec, values),
+        random_seed=seed,
+        nuts_sampler="pymc",
+        nuts={"target_accept": target_accept},
+        progressbar=progress,
+        compute_convergence_checks=False,
+    )
+    return tree["posterior"].dataset, tree["sample_stats"].dataset
+
+
+@contextmanager
+def _bar(chains: int, show: bool) -> Iterator[Callable[[list[Any]], None] | None]:
+    """Progress on stderr: draws, divergences and step of each chain."""
+    if not show:
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("chain {task.fields[chain]}"),
+        BarColumn(),
+        TextColumn("{task.completed}/{task.total} draws"),
+        TextColumn("{task.fields[divergences]} divergences, step {task.fields[step]:.3f}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        tasks = [
+            bar.add_task("", total=None, chain=c, divergences=0, step=0.0) for c in range(chains)
+        ]
+
+        def update(states: list[Any]) -> None:
+            for task, state in zip(tasks, states, strict=True):
+                bar.update(
+                    task,
+                    completed=state.finished_draws,
+                    total=state.total_draws,
+                    divergences=state.divergences,
+                    step=state.step_size,
+                )
+
+        yield update

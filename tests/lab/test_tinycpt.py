@@ -1,0 +1,144 @@
+"""The measurement script end to end, on a made-up text and models of 3000 parameters."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+torch = pytest.importorskip("torch")
+torch.set_num_threads(1)  # two are several times slower on models this small
+
+HERE = Path(__file__).parents[2] / "data" / "tinycpt"
+sys.path.insert(0, str(HERE))
+
+import corpus  # noqa: E402
+import lab  # noqa: E402
+import tables  # noqa: E402
+import train  # noqa: E402
+
+TINY = lab.RECIPES["tiny"]
+KEY = ["run", "atpp", "annealed"]
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    """Two made-up languages of short words."""
+    folder = tmp_path_factory.mktemp("text")
+    for seed, domain in enumerate(corpus.DOMAINS):
+        rng = np.random.default_rng(seed)
+        words = ["".join(rng.choice(list("abcdefgh"), 4)) for _ in range(50)]
+        for part, count in (("train", 4000), ("heldout", 500)):
+            (folder / f"{domain}.{part}.bin").write_text(" ".join(rng.choice(words, count)))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def measured(text, tmp_path_factory):
+    """Work folder of a measurement that nothing disturbed, made by the command line."""
+    work = tmp_path_factory.mktemp("work")
+    command(text, work, "measure", "--jobs", "2")
+    return work
+
+
+def command(text, work, *arguments):
+    """Run the script and return what it prints."""
+    options = ["--work", work, "--corpus", text, "--recipe", "tiny", *arguments]
+    call = [sys.executable, HERE / "tinycpt.py", *options]
+    return subprocess.run(call, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+def test_every_point_is_measured_once(measured):
+    rows = pd.read_csv(measured / "rows.csv")
+    bases = len(TINY.stages) * 2
+    assert len(rows) == bases + bases * len(TINY.replays) * len(TINY.atpps) * 2
+    assert not rows.duplicated(KEY).any()
+    assert rows.english.between(0, np.log(256)).all()
+    first, last = (rows[(rows.ptpp == p) & (rows.tokens == 0)].english for p in (1, 2))
+    assert (last.to_numpy() < first.to_numpy()).all()
+
+
+def test_finished_work_is_skipped(text, measured):
+    before = (measured / "rows.csv").read_bytes()
+    command(text, measured, "measure")
+    assert (measured / "rows.csv").read_bytes() == before
+
+
+def test_a_kill_in_the_middle_of_a_line_loses_and_repeats_nothing(
+    text, measured, tmp_path, monkeypatch
+):
+    here = lab.Lab(TINY, tmp_path, text)
+    here.ledger.mend()
+    add, lines = lab.Ledger.add, []
+
+    def work():
+        for unit in here.units():
+            here.do(unit)
+
+    def killed(self, *cells):
+        if len(lines) == 9:  # amid a run: an annealed loss is there, its fellow is not
+            with self.path.open("a") as file:
+                file.write("tiny-p2-s0-r0.25,tiny-p")
+            raise KeyboardInterrupt
+        lines.append(cells)
+        add(self, *cells)
+
+    monkeypatch.setattr(lab.Ledger, "add", killed)
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    monkeypatch.undo()
+    here.ledger.mend()
+    work()
+    again, once = (pd.read_csv(w / "rows.csv").sort_values(KEY) for w in (tmp_path, measured))
+    pd.testing.assert_frame_equal(again.reset_index(drop=True), once.reset_index(drop=True))
+
+
+def test_tables_noise_and_plots(measured, tmp_path):
+    tables.assemble(measured / "rows.csv", tmp_path)
+    table = tables.read(tmp_path)
+    assert list(table.columns) == tables.COLUMNS
+    assert set(table.domain) == set(corpus.DOMAINS)
+    parts = tables.noise(table)
+    np.testing.assert_allclose(
+        parts["one run"] ** 2,
+        parts["base"] ** 2 + parts["run"] ** 2 + parts["point"] ** 2,
+        atol=0.2,
+    )
+    assert set(tables.shapes(table).reset_index().ptpp) == set(TINY.stages)
+    tables.plot(table, tmp_path)
+    assert (tmp_path / "french.png").exists()
+
+
+def test_one_run_agrees_with_the_table(text, measured):
+    point = ["--size", "tiny", "--ptpp", "2", "--atpp", "1", "--replay", "0.25"]
+    losses = json.loads(command(text, measured, "train", *point))
+    rows = pd.read_csv(measured / "rows.csv").query("run == 'tiny-p2-s0-r0.25' and annealed")
+    assert losses["french"] == pytest.approx(rows[rows.atpp == 1].french.item(), abs=1e-5)
+
+
+@pytest.mark.parametrize("replay", [0.1, 0.25, 0.5, 1.0])
+def test_every_prefix_of_a_stream_holds_the_replay_share(replay):
+    text = [np.full(1000, domain, np.uint8) for domain in (0, 1)]
+    stream = train.Stream(text, replay, (0,), context=9, batch=4)
+    source = np.concatenate([(stream[step][:, 0] == 0).numpy() for step in range(50)])
+    share = np.cumsum(source) - replay * np.arange(1, 201)
+    assert (np.abs(share) < 1).all()
+
+
+def test_text_from_html_and_roff():
+    page = "<head><title>no</title></head><p>Caf&eacute;<b> noir</b></p><script>no</script>"
+    assert corpus.from_html(page).split() == ["Café", "noir"]
+    page = '.\\" no\n.TH no\n.SH NOM\n.BR open (2)\n\\fIfichier\\fP \\- «\\ ici\\ »'
+    assert corpus.from_roff(page).splitlines() == ["NOM", "open(2)", "fichier - « ici »"]
+
+
+def test_long_lines_of_the_held_out_text_are_not_in_the_training_text():
+    lines = [f"line {i}: long enough to be looked for in the other part" for i in range(900)]
+    shared = "this notice stands in every document of the collection"
+    texts = ("\n".join([shared, *lines[i : i + 9]]) for i in range(0, 891, 6))
+    parts = {name: set(data.split(b"\n")) for name, data in corpus.split(texts).items()}
+    assert len(parts["heldout"]) > 1
+    assert not {line for line in parts["train"] & parts["heldout"] if len(line) >= 40}
