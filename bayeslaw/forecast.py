@@ -44,8 +44,8 @@ class Forecast:
     @property
     def samples(self) -> npt.NDArray[np.float64]:
         """Draws of shape (draws, rows)."""
-        values = self.draws.transpose("chain", "draw", "row").values
-        return np.asarray(values.reshape(-1, values.shape[-1]))
+        values: npt.NDArray[np.float64] = self.draws.transpose("chain", "draw", "row").values
+        return values.reshape(-1, values.shape[-1])
 
     @property
     def median(self) -> npt.NDArray[np.float64]:

@@ -116,8 +116,8 @@ class LossTable:
                     f"{self.name}: the {label} set is empty "
                     f"(train={train!r}, test={test!r}, anchors={anchors!r})."
                 )
-            part = self.frame[rows].reset_index(drop=True)
-            parts.append(LossTable(part, self.baselines, self.name))
+            frame = self.frame[rows].reset_index(drop=True)
+            parts.append(LossTable(frame, self.baselines, self.name))
         return parts[0], parts[1]
 
 
