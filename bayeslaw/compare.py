@@ -6,6 +6,7 @@ from typing import Any
 
 import pandas as pd
 
+from bayeslaw.defaults import DELTA
 from bayeslaw.errors import FitError, FitWarning
 from bayeslaw.huber import PointFit, fit_huber
 from bayeslaw.laws import Law, load_law
@@ -27,7 +28,7 @@ def compare(
     laws: Sequence[str | Law] = PAPER,
     method: str = "huber",
     oracle: bool = True,
-    delta: float = 0.02,
+    delta: float = DELTA,
     seed: int = 0,
     allow_unconverged: bool = False,
     **settings: Any,

@@ -1,17 +1,19 @@
 """Fit a law to a table: NUTS posterior, or MAP."""
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal, overload
 
 import numpy as np
 
-from bayeslaw.errors import FitError, FitWarning, LawError, unknown
+from bayeslaw.defaults import CHAINS, DELTA, DRAWS, TARGET_ACCEPT, TUNE
+from bayeslaw.descent import descend
+from bayeslaw.errors import FitWarning, LawError, unknown
 from bayeslaw.huber import AGREE, PointFit, Problem
 from bayeslaw.laws import Law
-from bayeslaw.model import Spec, build, constrain, data, make_spec, unconstrain
+from bayeslaw.model import Spec, build, data, from_sampler, make_spec, to_sampler
 from bayeslaw.posterior import Posterior, diagnose
 from bayeslaw.priors import Prior
 from bayeslaw.sampling import sample
@@ -35,12 +37,12 @@ def fit(  # type: ignore[misc]  # the overloads' settings are the arguments belo
     method: str = "nuts",
     likelihood: str = "studentt",
     priors: str | Path | Mapping[str, str | Prior] = "default",
-    delta: float = 0.02,
+    delta: float = DELTA,
     seed: int = 0,
-    chains: int = 4,
-    draws: int = 1000,
-    tune: int = 1000,
-    target_accept: float = 0.95,
+    chains: int = CHAINS,
+    draws: int = DRAWS,
+    tune: int = TUNE,
+    target_accept: float = TARGET_ACCEPT,
     sampler: str = "nutpie",
     cores: int | None = None,
     progress: bool = False,
@@ -81,12 +83,6 @@ def fit(  # type: ignore[misc]  # the overloads' settings are the arguments belo
         If the law, a prior, the likelihood, the method or the sampler is unknown.
     """
     spec = make_spec(law, priors=priors, likelihood=likelihood, delta=delta)
-    if table.frame.get("domain", default=table.frame["loss"] * 0).nunique() > 1:
-        names = ", ".join(map(str, table.frame["domain"].unique()[:5]))
-        raise FitError(
-            f"{table.name}: several domains ({names}); fit one, such as "
-            f"where=\"domain == '{table.frame['domain'].iloc[0]}'\"."
-        )
     if method == "map":
         return fit_map(spec, table, seed=seed)
     if method != "nuts":
@@ -139,10 +135,10 @@ def fit_map(spec: Spec, table: LossTable, *, seed: int = 0, polish: int = 8) -> 
         value, *gradient = evaluate(*vector)
         return (-float(value), -np.array(gradient)) if np.isfinite(value) else (np.inf, 0 * vector)
 
-    modes = [_descend(down, start) for start in _starts(problem, names, spec, seed, polish)]
+    modes = [descend(down, start) for start in _starts(problem, names, spec, seed, polish)]
     height = np.array([fun for fun, _ in modes])
     best = int(height.argmin())
-    q = _values(modes[best][1], names, spec)
+    q = from_sampler(spec, dict(zip(names, modes[best][1], strict=True)))
     p = law.sizes(q, problem.at)
     vector = np.array([[float(p[name]) for name in problem.names]])
     bounds = problem.on_bound(vector[0], rtol=1e-4)
@@ -167,30 +163,6 @@ def fit_map(spec: Spec, table: LossTable, *, seed: int = 0, polish: int = 8) -> 
     )
 
 
-def _descend(
-    down: Callable[[Any], tuple[float, Any]], point: Any, *, steps: int = 300, tol: float = 1e-13
-) -> tuple[float, Any]:
-    """Damped Newton descent; the Hessian is differenced from the exact gradient."""
-    value, gradient = down(point)
-    damping, idle, step = 1.0, 0, 1e-6 * np.eye(len(point))
-    for _ in range(steps):
-        curvature = np.array([down(point + h)[1] - down(point - h)[1] for h in step]) / 2e-6
-        scale, axes = np.linalg.eigh(0.5 * (curvature + curvature.T))
-        while damping < 1e12:
-            trial = point - axes @ ((axes.T @ gradient) / (np.abs(scale) + damping))
-            reached, slope = down(trial)
-            if reached < value:
-                break
-            damping *= 8
-        else:
-            break
-        idle = 0 if value - reached > tol * max(1.0, abs(value)) else idle + 1
-        point, value, gradient, damping = trial, reached, slope, max(damping / 16, 1e-9)
-        if idle == 5:
-            break
-    return value, point
-
-
 def _starts(problem: Problem, names: list[str], spec: Spec, seed: int, keep: int) -> list[Any]:
     """Screened starts of the Huber fit as points of the sampler's space, off the bounds."""
     law, starts = spec.law, []
@@ -203,9 +175,6 @@ def _starts(problem: Problem, names: list[str], spec: Spec, seed: int, keep: int
             "sigma": max(float(np.std(problem.residuals(row[None]))), 1e-6),
             "dof_above_floor": 4.0,
         }
-        starts.append(np.array([unconstrain(spec, name, q[name]) for name in names], float))
+        sampler = to_sampler(spec, q)
+        starts.append(np.array([sampler[name] for name in names], float))
     return starts
-
-
-def _values(vector: Any, names: list[str], spec: Spec) -> dict[str, float]:
-    return {n: float(constrain(spec, n, v)) for n, v in zip(names, vector, strict=True)}

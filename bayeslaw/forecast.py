@@ -44,8 +44,8 @@ class Forecast:
     @property
     def samples(self) -> npt.NDArray[np.float64]:
         """Draws of shape (draws, rows)."""
-        values: npt.NDArray[np.float64] = self.draws.transpose("chain", "draw", "row").values
-        return values.reshape(-1, values.shape[-1])
+        flat = self.draws.transpose("chain", "draw", "row").values.reshape(-1, len(self.frame))
+        return np.asarray(flat, float)
 
     @property
     def median(self) -> npt.NDArray[np.float64]:
@@ -54,7 +54,7 @@ class Forecast:
 
     def quantile(self, q: float | Sequence[float]) -> npt.NDArray[np.float64]:
         """Quantiles of the loss, shape (quantiles, rows)."""
-        return np.quantile(self.samples, np.atleast_1d(q), axis=0)
+        return np.asarray(np.quantile(self.samples, np.atleast_1d(q), axis=0))
 
     def bands(self, levels: Sequence[float] = LEVELS) -> pd.DataFrame:
         """Tidy frame of central intervals: one row per forecast row and level.
@@ -97,7 +97,7 @@ class Forecast:
                 frame.to_csv(beside, index=False)
             beside.replace(path)
         except OSError as error:
-            raise TableError(f"{path}: cannot write: {error.strerror}.") from error
+            raise TableError(f"{path}: cannot write: {error.strerror or error}.") from error
         finally:
             beside.unlink(missing_ok=True)
 

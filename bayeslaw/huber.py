@@ -19,6 +19,7 @@ from scipy.optimize import nnls
 from scipy.special import huber
 from scipy.stats import qmc
 
+from bayeslaw.defaults import DELTA
 from bayeslaw.errors import FitError, FitWarning
 from bayeslaw.laws import Law, load_law
 from bayeslaw.tables import LossTable
@@ -86,7 +87,7 @@ def fit_huber(
     law: str | Law,
     table: LossTable,
     *,
-    delta: float = 0.02,
+    delta: float = DELTA,
     starts: int = 512,
     polish: int = 24,
     seed: int = 0,
@@ -124,7 +125,7 @@ def fit_huber(
     law = load_law(law)
     if not delta > 0:
         raise FitError(f"delta must be positive, not {delta!r}.")
-    law.check_varies(table.frame, table.name)
+    law.check_fits(table.frame, table.name)
     problem = Problem(law, table, delta)
     points = problem.screen(starts, seed)[:polish]
     points, objective = problem.polish(points)

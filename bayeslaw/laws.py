@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw.errors import LawError, TableError, unknown
-from bayeslaw.priors import NOISE, Prior
+from bayeslaw.priors import NOISE, Prior, override
 from bayeslaw.tables import canonical
 from bayeslaw.terms import COLUMN, KINDS, ORIGIN, Array, Power, Values, tex
 
@@ -130,8 +130,14 @@ class Law:
             at |= {name: float(values[0]) for name, values in self._ratio(mean).items()}
         return at
 
-    def check_varies(self, frame: pd.DataFrame, name: str = "table") -> None:
-        """Raise `TableError` if a covariate of the law takes a single value in `frame`."""
+    def check_fits(self, frame: pd.DataFrame, name: str = "table") -> None:
+        """Raise `TableError` unless `frame` is one domain in which every covariate varies."""
+        if "domain" in frame and frame["domain"].nunique() > 1:
+            names = [str(domain) for domain in frame["domain"].unique()]
+            raise TableError(
+                f"{name}: several domains ({', '.join(names)}); fit one, such as "
+                f"where=\"domain == '{names[0]}'\"."
+            )
         for column in self.columns:
             values = canonical(frame, name, self.columns)[column]
             if values.nunique() == 1:
@@ -240,11 +246,27 @@ def load_law(law: "str | Path | Law") -> Law:
     path = shipped.get(str(law), Path(law))
     if not path.is_file():
         raise LawError(unknown("law", str(law), shipped) + " Or give the path of a TOML file.")
-    return parse_law(path.read_text(encoding="utf-8"), path.stem)
+    try:
+        return parse_law(path.read_text(encoding="utf-8"), path.stem)
+    except UnicodeDecodeError as error:
+        raise LawError(f"{path}: not valid TOML: {error}") from error
 
 
 def parse_law(text: str, name: str) -> Law:
-    """A law from the text of its TOML file."""
+    """A law from the text of its TOML file.
+
+    Raises
+    ------
+    LawError
+        If the text is not a valid law; the message names the key and the valid ones.
+    """
+    try:
+        return _parse(text, name)
+    except (TypeError, ValueError, AttributeError) as error:  # a value of the wrong kind
+        raise LawError(f"law {name}: malformed: {error}.") from error
+
+
+def _parse(text: str, name: str) -> Law:
     try:
         spec = tomllib.loads(text)
         terms = tuple(_terms(spec.pop("term")))
@@ -257,19 +279,28 @@ def parse_law(text: str, name: str) -> Law:
     given = {n: (float(low), float(high)) for n, (low, high) in spec.pop("bounds", {}).items()}
     if spec:
         raise LawError(f"law {name}: {unknown('key', next(iter(spec)), _KEYS)}")
+    if missing := [key for key in ("title", "reference") if key not in settings]:
+        raise LawError(f"law {name}: has no {missing[0]!r}.")
     if settings.get("ratio", "replay") not in ("replay", "own"):
         raise LawError(f"law {name}: ratio is 'replay' or 'own', not {settings['ratio']!r}.")
+    if not (settings.get("token_unit", 1.0) > 0 and settings.get("epsilon", 1.0) >= 0):
+        raise LawError(f"law {name}: token_unit must be positive, epsilon not negative.")
     law = Law(name=name, terms=terms, priors=NOISE | priors, bounds={}, text=text, **settings)
+    if len(set(law.coefficients)) < len(terms):
+        raise LawError(f"law {name}: two terms share a coefficient; give each its own symbol.")
     for bounded in given:
         if bounded not in law.parameters:
             raise LawError(f"law {name}: {unknown('parameter', bounded, law.parameters)}")
+        if not given[bounded][0] < given[bounded][1]:
+            raise LawError(f"law {name}: bounds of {bounded!r} are not [lower, upper].")
     bounds = dict.fromkeys(law.parameters, (0.0, math.inf)) | given
     law = Law(name=name, terms=terms, priors=law.priors, bounds=bounds, text=text, **settings)
     wanted = {"E", *law.coordinates[1:], *NOISE}
     for extra in priors.keys() - wanted:
         raise LawError(f"law {name}: {unknown('prior', extra, wanted)}")
-    for missing in sorted(wanted - law.priors.keys()):
-        raise LawError(f"law {name}: no prior for {missing!r}.")
+    for lacking in sorted(wanted - law.priors.keys()):
+        raise LawError(f"law {name}: no prior for {lacking!r}.")
+    override(law.priors, priors, law.prior_bounds)  # a prior must not leave its bounds
     return law
 
 

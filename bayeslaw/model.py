@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 from scipy.special import expit, logit
 
+from bayeslaw.defaults import DELTA
 from bayeslaw.errors import FitError
 from bayeslaw.laws import Law, load_law
 from bayeslaw.noise import DOF_FLOOR, check_likelihood, observe
 from bayeslaw.priors import Prior, override
 from bayeslaw.tables import LossTable
+from bayeslaw.terms import GatedPower
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,7 @@ class Spec:
     law: Law
     priors: Mapping[str, Prior] = field(hash=False)
     likelihood: str = "studentt"
-    delta: float = 0.02
+    delta: float = DELTA
 
     @cached_property
     def key(self) -> tuple[Any, ...]:
@@ -53,7 +55,7 @@ def make_spec(
     *,
     priors: str | Path | Mapping[str, str | Prior] = "default",
     likelihood: str = "studentt",
-    delta: float = 0.02,
+    delta: float = DELTA,
 ) -> Spec:
     """Specification of a fit; see `bayeslaw.fit` for the arguments.
 
@@ -78,7 +80,7 @@ def data(spec: Spec, table: LossTable) -> dict[str, Any]:
         If the table lacks a column the law needs, holds several domains, or does not vary.
     """
     law = spec.law
-    law.check_varies(table.frame, table.name)
+    law.check_fits(table.frame, table.name)
     x = law.covariates(table.frame, table.name)
     at = law.reference_point(table.frame)
     return (
@@ -93,7 +95,9 @@ def build(spec: Spec, values: Mapping[str, Any]) -> Any:
 
     Free variables are the reference coordinates; the paper's parameters are deterministics. The
     prior of the floor is stated on E: ``L_ref`` is E plus the terms' sizes, a shift, so the prior
-    predictive and SBC see exactly the prior that the sampler uses.
+    predictive and SBC see exactly the prior that the sampler uses. A gate's rate is sampled times
+    the root of its depth: data fix little more than their product, and the product itself would
+    make a funnel where the depth is small.
     """
     import pymc as pm
     import pytensor.tensor as pt
@@ -103,7 +107,12 @@ def build(spec: Spec, values: Mapping[str, Any]) -> Any:
         given = {name: pm.Data(name, value) for name, value in values.items()}
         x = {name[4:]: v for name, v in given.items() if name.startswith("log_")}
         at = {name[3:]: v for name, v in given.items() if name.startswith("at_")}
-        q = {name: priors[name].rv(name) for name in law.coordinates if name != "L_ref"}
+        gates = {term.rate: term.depth for term in law.terms if isinstance(term, GatedPower)}
+        plain = (name for name in law.coordinates if name not in ("L_ref", *gates))
+        q = {name: priors[name].rv(name) for name in plain}
+        for rate, depth in gates.items():
+            swing = pm.CustomDist(f"{rate}_swing", pt.sqrt(q[depth]), dist=_times(priors[rate]))
+            q[rate] = pm.Deterministic(rate, swing / pt.sqrt(q[depth]))
         terms = law.sizes({**q, "L_ref": 0.0}, at, pt)
         q["L_ref"] = pm.CustomDist("L_ref", -terms["E"], dist=_shifted(priors["E"]))
         for name, value in law.to_paper(q, at, pt).items():
@@ -137,9 +146,34 @@ def unconstrain(spec: Spec, name: str, value: Any) -> Any:
     return np.log(value) if np.isinf(high) else logit((value - low) / (high - low))
 
 
+def to_sampler(spec: Spec, q: Mapping[str, Any]) -> dict[str, Any]:
+    """The sampler's unconstrained point from reference coordinates and noise."""
+    point = {name: unconstrain(spec, name, value) for name, value in q.items()}
+    for term in spec.law.terms:
+        if isinstance(term, GatedPower):
+            point[f"{term.rate}_swing"] = point.pop(term.rate) * np.sqrt(q[term.depth])
+    return point
+
+
+def from_sampler(spec: Spec, point: Mapping[str, Any]) -> dict[str, Any]:
+    """Reference coordinates and noise from the sampler's unconstrained point."""
+    q = {name: constrain(spec, name, value) for name, value in point.items()}
+    for term in spec.law.terms:
+        if isinstance(term, GatedPower):
+            q[term.rate] = q.pop(f"{term.rate}_swing") / np.sqrt(q[term.depth])
+    return q
+
+
 def _support(spec: Spec, name: str) -> tuple[float, float]:
     prior = spec.priors.get("dof" if name == "dof_above_floor" else name)
     return prior.support if prior else (-np.inf, np.inf)
+
+
+def _times(prior: Prior) -> Any:
+    def dist(scale: Any, size: Any) -> Any:
+        return scale * prior.dist()
+
+    return dist
 
 
 def _shifted(prior: Prior) -> Any:

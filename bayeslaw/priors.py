@@ -26,6 +26,13 @@ REAL = {
     "StudentT": ("nu", "mu", "sigma"),
     "Flat": (),
 }
+_SIGNED = ("LogNormal", *REAL)  # their mu may have either sign
+_PAIRS = ({"alpha", "beta"}, {"mu", "sigma"})
+_NEEDS = dict.fromkeys(("Beta", "Gamma", "InverseGamma"), _PAIRS) | {
+    "StudentT": ({"nu"},),
+    "HalfStudentT": ({"nu"},),
+    "Exponential": ({"lam"}, {"scale"}),
+}
 DISTRIBUTIONS = POSITIVE | UNIT | REAL | {"Uniform": ("lower", "upper")}
 
 
@@ -50,6 +57,16 @@ class Prior:
         for argument, _ in self.arguments:
             if argument not in DISTRIBUTIONS[self.name]:
                 raise LawError(unknown(f"{self.name} argument", argument, DISTRIBUTIONS[self.name]))
+        given, needs = {argument for argument, _ in self.arguments}, _NEEDS.get(self.name)
+        if needs and not any(need <= given for need in needs):
+            ways = " or ".join(" and ".join(sorted(need)) for need in needs)
+            raise LawError(f"prior {self}: {self.name} needs {ways}.")
+        if self.name == "Uniform" and not self.support[0] < self.support[1]:
+            raise LawError(f"prior {self}: lower must be below upper.")
+        for argument, value in self.arguments:
+            signed = argument in ("lower", "upper") or (argument == "mu" and self.name in _SIGNED)
+            if not (math.isfinite(value) and (signed or value > 0)):
+                raise LawError(f"prior {self}: {argument} must be finite, and a scale positive.")
 
     @classmethod
     def parse(cls, text: "str | Prior") -> "Prior":
@@ -71,7 +88,8 @@ class Prior:
         )
 
     def __str__(self) -> str:
-        return f"{self.name}({', '.join(f'{k}={v:g}' for k, v in self.arguments)})"
+        short = {k: f"{v:g}" if float(f"{v:g}") == v else repr(v) for k, v in self.arguments}
+        return f"{self.name}({', '.join(f'{k}={v}' for k, v in short.items())})"
 
     @property
     def kwargs(self) -> dict[str, float]:

@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from bayeslaw.defaults import CHAINS, DRAWS, TARGET_ACCEPT, TUNE
 from bayeslaw.errors import LawError, unknown
-from bayeslaw.model import Spec, build, constrain
+from bayeslaw.model import Spec, build, from_sampler
+from bayeslaw.terms import GatedPower
 
 SAMPLERS = ("nutpie", "pymc")
 _compiled: dict[Any, tuple[Any, list[str]]] = {}
@@ -22,10 +24,10 @@ def sample(
     values: Mapping[str, Any],
     *,
     seed: int,
-    chains: int = 4,
-    draws: int = 1000,
-    tune: int = 1000,
-    target_accept: float = 0.95,
+    chains: int = CHAINS,
+    draws: int = DRAWS,
+    tune: int = TUNE,
+    target_accept: float = TARGET_ACCEPT,
     sampler: str = "nutpie",
     cores: int | None = None,
     progress: bool = True,
@@ -65,7 +67,17 @@ def sample(
             progress_callback=callback,
             save_warmup=False,
         )
-    return tree["posterior"].dataset, tree["sample_stats"].dataset
+    return _coordinates(spec, tree["posterior"].dataset), tree["sample_stats"].dataset
+
+
+def _coordinates(spec: Spec, draws: xr.Dataset) -> xr.Dataset:
+    """Draws of the reference coordinates and noise only."""
+    for term in spec.law.terms:
+        if isinstance(term, GatedPower):
+            name = f"{term.rate}_swing"
+            draws = draws.assign({term.rate: draws[name] / np.sqrt(draws[term.depth])})
+            draws = draws.drop_vars(name)
+    return draws
 
 
 def with_data(spec: Spec, values: Mapping[str, Any]) -> Any:
@@ -106,7 +118,7 @@ def _start(
 
     def start(seed: int) -> Any:
         point = default(seed)
-        q = {n: constrain(spec, n, point[i]) for n, i in index.items()} | {"L_ref": 0.0}
+        q = from_sampler(spec, {n: point[i] for n, i in index.items()}) | {"L_ref": 0.0}
         total = -float(spec.law.sizes(q, at)["E"])
         point[slopes] += min(0.0, np.log(0.6 * loss / total))
         point[index["L_ref"]] = loss
@@ -126,16 +138,18 @@ def _pymc(
     import pymc as pm
 
     logging.getLogger("pymc").setLevel(logging.ERROR)  # the gate reports convergence
+    model = build(spec, values)
     tree = pm.sample(
         **settings,
-        model=build(spec, values),
+        model=model,
         random_seed=seed,
         nuts_sampler="pymc",
         nuts={"target_accept": target_accept},
         progressbar=progress,
         compute_convergence_checks=False,
     )
-    return tree["posterior"].dataset, tree["sample_stats"].dataset
+    draws = tree["posterior"].dataset[[variable.name for variable in model.free_RVs]]
+    return _coordinates(spec, draws), tree["sample_stats"].dataset
 
 
 @contextmanager

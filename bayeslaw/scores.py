@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 from scipy.special import huber
 
+from bayeslaw.defaults import DELTA
 from bayeslaw.errors import TableError
 from bayeslaw.forecast import Forecast
 from bayeslaw.huber import PointFit
@@ -21,8 +22,6 @@ type Floats = npt.NDArray[np.float64]
 
 POINT = ("huber_log", "rmse_log", "mae_rel", "mape_clip", "intercept", "slope")
 BANDS = ("coverage_50", "coverage_80", "coverage_90", "width_90", "crps", "winkler_90")
-DELTA = 0.02
-"""Threshold of the paper's Huber metric."""
 CLIP = 1e-8
 """Losses are clipped here in `mape_clip`; above it, `mape_clip` equals `mae_rel`."""
 

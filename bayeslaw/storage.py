@@ -20,6 +20,8 @@ from bayeslaw.tables import LossTable
 SCHEMA = 1
 """Version of the file's layout; a file with a larger one is refused."""
 MARK = "bayeslaw posterior"
+UNITS = ("token_unit", "ratio", "epsilon")
+"""Settings stored beside the law's text: `dataclasses.replace` may have changed them."""
 
 
 def save(posterior: Posterior, path: str | Path) -> None:
@@ -32,7 +34,7 @@ def save(posterior: Posterior, path: str | Path) -> None:
     """
     path, spec = Path(path), posterior.spec
     meta = {
-        "law": {"name": spec.law.name, "text": spec.law.text, "token_unit": spec.law.token_unit},
+        "law": {name: getattr(spec.law, name) for name in ("name", "text", *UNITS)},
         "priors": {name: str(prior) for name, prior in spec.priors.items()},
         "arguments": {name: prior.arguments for name, prior in spec.priors.items()},
         "likelihood": spec.likelihood,
@@ -78,12 +80,12 @@ def load(path: str | Path) -> Posterior:
         raise FileError(f"{path}: not a readable posterior (truncated or foreign).") from error
     if attrs.get("format") != MARK:
         raise FileError(f"{path}: a NetCDF file, but not a bayeslaw posterior.")
-    if int(attrs["schema"]) > SCHEMA:
-        raise FileError(
-            f"{path}: schema {attrs['schema']} is newer than this version reads ({SCHEMA}); "
-            "upgrade bayeslaw."
-        )
     try:
+        if int(attrs["schema"]) > SCHEMA:
+            raise FileError(
+                f"{path}: schema {attrs['schema']} is newer than this version reads ({SCHEMA}); "
+                "upgrade bayeslaw."
+            )
         return _posterior(parts, json.loads(attrs["meta"]))
     except (KeyError, TypeError, ValueError) as error:
         raise FileError(f"{path}: the posterior is damaged ({error}).") from error
@@ -91,6 +93,7 @@ def load(path: str | Path) -> Posterior:
 
 def _posterior(parts: dict[str, xr.Dataset], meta: dict[str, Any]) -> Posterior:
     law = parse_law(meta["law"]["text"], meta["law"]["name"])
+    law = dataclasses.replace(law, **{name: meta["law"][name] for name in UNITS})
     arguments = {n: tuple((k, v) for k, v in a) for n, a in meta["arguments"].items()}
     names = {n: Prior.parse(text).name for n, text in meta["priors"].items()}
     priors = {n: Prior(names[n], arguments[n]) for n in names}
@@ -111,4 +114,4 @@ def _csv(frame: pd.DataFrame) -> str:
 
 
 def _frame(text: str) -> pd.DataFrame:
-    return pd.read_csv(io.StringIO(text), float_precision="round_trip")
+    return pd.read_csv(io.StringIO(text), keep_default_na=False, na_values=[""])

@@ -222,7 +222,7 @@ def grid(**covariates: float | Iterable[float]) -> pd.DataFrame:
     8
     """
     values = {
-        name: [value] if isinstance(value, int | float) else list(value)
+        name: list(value) if isinstance(value, Iterable) else [value]
         for name, value in covariates.items()
     }
     return pd.DataFrame(product(*values.values()), columns=pd.Index(values)).astype(float)
@@ -235,7 +235,8 @@ def _query(frame: pd.DataFrame, query: str, name: str) -> pd.DataFrame:
         if column in frame and alias not in frame
     }
     try:
-        kept = frame.query(query, resolvers=[symbols])
+        # Empty scopes: `@name` must not reach this module's imports.
+        kept = frame.query(query, resolvers=[symbols], local_dict={}, global_dict={})
     except Exception as error:  # pandas raises whatever its parser and the names make of it
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise TableError(

@@ -1,0 +1,5 @@
+"""``python -m bayeslaw`` is the command line."""
+
+from bayeslaw.cli import main
+
+main()

@@ -1,0 +1,161 @@
+"""Options that several commands share, declared once."""
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from functools import wraps
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_type_hints
+
+import typer
+
+from bayeslaw.defaults import CHAINS, DELTA, DRAWS, TARGET_ACCEPT, TUNE
+from bayeslaw.errors import BayeslawError, TableError
+
+Table = Annotated[Path, typer.Argument(help="Loss table, CSV or Parquet.", show_default=False)]
+Source = Annotated[
+    Path,
+    typer.Argument(
+        metavar="TABLE_OR_POSTERIOR",
+        help="Loss table to fit first, or a posterior saved by `bayeslaw fit --out`.",
+        show_default=False,
+    ),
+]
+Seed = Annotated[int, typer.Option(min=0, help="Same seed, same numbers.")]
+Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
+Unconverged = Annotated[
+    bool, typer.Option("--allow-unconverged", help="Use a posterior that failed its gate.")
+]
+LawOption = Annotated[
+    str | None,
+    typer.Option(
+        help="form1, form2, form3, dcpt, chinchilla, or the path of a TOML file.",
+        show_default=False,
+    ),
+]
+
+
+def query(text: str) -> Any:
+    """Option that takes a pandas query."""
+    return typer.Option(help=text, metavar="QUERY", show_default=False)
+
+
+Where = Annotated[str | None, query("Rows of the table to use at all.")]
+Train = Annotated[str | None, query('Rows to fit, such as "ptpp <= 31".')]
+Test = Annotated[str | None, query('Rows to forecast and score, such as "ptpp == 279".')]
+
+type Command = Callable[..., None]
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """The noise, the priors and the sampler."""
+
+    likelihood: Annotated[
+        Literal["studentt", "normal", "huber"], typer.Option(help="Noise on log loss.")
+    ] = "studentt"
+    priors: Annotated[str, typer.Option(help="default, flat, or the path of a TOML file.")] = (
+        "default"
+    )
+    delta: Annotated[float, typer.Option(help="Threshold of the Huber loss, in log loss.")] = DELTA
+    chains: Annotated[int, typer.Option(help="Chains.", min=1)] = CHAINS
+    draws: Annotated[int, typer.Option(help="Draws of each chain.", min=1)] = DRAWS
+    tune: Annotated[int, typer.Option(help="Tuning steps of each chain.", min=1)] = TUNE
+    target_accept: Annotated[float, typer.Option(help="Target acceptance, between 0 and 1.")] = (
+        TARGET_ACCEPT
+    )
+    sampler: Annotated[Literal["nutpie", "pymc"], typer.Option(help="NUTS implementation.")] = (
+        "nutpie"
+    )
+
+    def __post_init__(self) -> None:
+        if not 0 < self.target_accept < 1:
+            raise BayeslawError(f"--target-accept {self.target_accept:g} is not between 0 and 1.")
+
+    def refuse(self, where: str, *, keep: Sequence[str] = ()) -> None:
+        """Raise `BayeslawError` if an option was given that has no effect on `where`."""
+        for f in fields(self):
+            if f.name not in keep and getattr(self, f.name) != f.default:
+                raise BayeslawError(f"--{f.name.replace('_', '-')} has no effect on {where}.")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What to fit and which rows to forecast."""
+
+    law: LawOption = None
+    where: Where = None
+    train: Train = None
+    test: Test = None
+    rows: Annotated[
+        Path | None,
+        typer.Option(help="Table or grid of rows to forecast; --test picks.", show_default=False),
+    ] = None
+    grid: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SPEC",
+            help='Rows to forecast: "params=8.1e9 tokens=1e9,1e10 replay=.1,.3 ptpp=279".',
+            show_default=False,
+        ),
+    ] = None
+
+
+def spread(command: Command) -> Command:
+    """Turn each parameter that is a dataclass of options into those options."""
+    hints = get_type_hints(command, include_extras=True)
+    groups = {
+        name: hint for name, hint in hints.items() if inspect.isclass(hint) and is_dataclass(hint)
+    }
+    parameters: list[inspect.Parameter] = []
+    for p in inspect.signature(command).parameters.values():
+        if group := groups.get(p.name):
+            kinds = get_type_hints(group, include_extras=True)
+            given = [(f.name, f.default, kinds[f.name]) for f in fields(group)]
+        else:
+            given = [(p.name, p.default, hints[p.name])]
+        parameters += [
+            inspect.Parameter(name, p.KEYWORD_ONLY, default=default, annotation=kind)
+            for name, default, kind in given
+        ]
+
+    @wraps(command)
+    def run(**given: Any) -> None:
+        for name, group in groups.items():
+            given[name] = group(**{f.name: given.pop(f.name) for f in fields(group)})
+        command(**given)
+
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {p.name: p.annotation for p in parameters}
+    return run
+
+
+def covariates(text: str) -> dict[str, list[float]]:
+    """Covariates of ``"params=8.1e9 tokens=1e9,1e10"``."""
+    values: dict[str, list[float]] = {}
+    for part in text.split():
+        name, _, numbers = part.partition("=")
+        try:
+            given = [float(number) for number in numbers.split(",")]
+        except ValueError:
+            raise TableError(
+                f"--grid: cannot read {part!r}; write it as 'params=8.1e9 tokens=1e9,1e10'."
+            ) from None
+        if name in values:
+            raise TableError(f"--grid: {name!r} is there twice.")
+        values[name] = given
+    if not values:
+        raise TableError("--grid is empty; write it as 'params=8.1e9 tokens=1e9,1e10'.")
+    return values
+
+
+def band_levels(text: str) -> list[float]:
+    """Levels of ``"0.5,0.9"``, in order."""
+    try:
+        levels = [float(level) for level in text.split(",")]
+    except ValueError:
+        raise BayeslawError(f"--levels: cannot read {text!r}; write it as 0.5,0.9.") from None
+    for level in levels:
+        if not 0 < level < 1:
+            raise BayeslawError(f"--levels: {level:g} is not between 0 and 1; 0.9 is a 90 % band.")
+    return sorted(set(levels))

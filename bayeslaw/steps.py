@@ -1,0 +1,166 @@
+"""Steps that commands share: rows are chosen, fits made or loaded, files checked and written."""
+
+import os
+import sys
+import warnings
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bayeslaw.errors import BayeslawError, FileError, TableError, TableWarning
+from bayeslaw.options import Choice, Sampling, covariates
+
+if TYPE_CHECKING:
+    from bayeslaw.huber import PointFit
+    from bayeslaw.posterior import Posterior
+    from bayeslaw.tables import LossTable
+
+HDF5 = b"\x89HDF\r\n\x1a\n"
+"""First bytes of a NetCDF 4 file."""
+
+
+def fit_or_load(
+    source: Path, choice: Choice, method: str, sampling: Sampling, seed: int
+) -> tuple[Any, "LossTable"]:
+    """A fit, loaded or made, and the rows to forecast; the rows are checked before the fit."""
+    from bayeslaw.laws import load_law
+    from bayeslaw.storage import load
+    from bayeslaw.tables import read_table
+
+    if is_posterior(source):
+        for option in ("law", "train"):
+            if getattr(choice, option) is not None:
+                raise BayeslawError(f"--{option} has no effect on a saved posterior ({source}).")
+        sampling.refuse(f"a saved posterior ({source})")
+        posterior = load(source)
+        rows = _rows(choice)
+        if rows is None:
+            raise TableError("say which rows to forecast, with --rows or --grid.")
+        posterior.law.covariates(rows.frame, rows.name)
+        return posterior, _like(rows, posterior.table)
+    law = load_law(required(choice.law))
+    table = read_table(source, where=choice.where)
+    rows = _rows(choice)
+    if rows is None:
+        table, rows = table.split(choice.train, choice.test)
+    else:
+        table = table.query(choice.train)
+    law.covariates(rows.frame, rows.name)
+    return fit_table(law, table, method, sampling, seed), _like(rows, table)
+
+
+def fit_table(
+    law: Any, table: "LossTable", method: str, sampling: Sampling, seed: int
+) -> "Posterior | PointFit":
+    """Fit a law by the named method."""
+    if method == "huber":
+        from bayeslaw.huber import fit_huber
+
+        sampling.refuse("a Huber fit", keep=("delta",))
+        return fit_huber(law, table, delta=sampling.delta, seed=seed)
+    from bayeslaw.fitting import fit
+
+    run: Any = fit  # its overloads want the method as a literal
+    fitted: Posterior | PointFit = run(
+        law, table, method=method, seed=seed, progress=terminal(), **asdict(sampling)
+    )
+    return fitted
+
+
+def _rows(choice: Choice) -> "LossTable | None":
+    """The rows of --rows or --grid, with or without losses."""
+    from bayeslaw.tables import LossTable, canonical, from_frame, grid
+
+    if choice.grid is not None:
+        if choice.rows is not None or choice.test is not None:
+            raise TableError("--grid goes without --rows and --test.")
+        frame = canonical(grid(**covariates(choice.grid)), "--grid", ())
+        return LossTable(frame, frame.iloc[:0], "--grid")
+    if choice.rows is None:
+        return None
+    frame, name = canonical(_read(choice.rows), str(choice.rows), ()), str(choice.rows)
+    if "loss" in frame:
+        rows = from_frame(frame, name)
+        if bases := len(rows.baselines):
+            _warn(f"{name}: {bases} rows with tokens = 0 are baselines, not forecast.")
+    else:
+        rows = LossTable(frame, frame.iloc[:0], name)
+    return rows.query(choice.where).query(choice.test)
+
+
+def _like(rows: "LossTable", table: "LossTable") -> "LossTable":
+    """Rows marked synthetic if the training table is; domains not trained on are pointed out."""
+    from bayeslaw.tables import LossTable
+    from bayeslaw.tell import synthetic
+
+    if "domain" in rows.frame and "domain" in table.frame:
+        new = sorted(set(map(str, rows.frame["domain"])) - set(map(str, table.frame["domain"])))
+        if new:
+            _warn(f"{rows.name}: not fitted on domain {', '.join(new)}.")
+    if synthetic(table) and "synthetic" not in rows.frame:
+        return LossTable(rows.frame.assign(synthetic=True), rows.baselines, rows.name)
+    return rows
+
+
+def is_posterior(path: Path) -> bool:
+    """Whether a file is a saved posterior, by its ending or its first bytes."""
+    if path.suffix == ".nc" or not path.is_file():
+        return path.suffix == ".nc"
+    with path.open("rb") as file:
+        return file.read(len(HDF5)) == HDF5
+
+
+def _read(path: Path) -> Any:
+    """Data frame of a table without losses."""
+    import pandas as pd
+
+    if not path.is_file():
+        raise TableError(f"{path}: no such file.")
+    try:
+        if path.suffix == ".parquet":
+            return pd.read_parquet(path)
+        return pd.read_csv(path, encoding="utf-8")
+    except (ValueError, OSError) as error:
+        first = str(error).strip().splitlines()[0]
+        raise TableError(f"{path}: not a readable table: {first}") from error
+
+
+def write(frame: Any, path: Path) -> None:
+    """Write a frame as Parquet or CSV, beside and then renamed."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        if path.suffix == ".parquet":
+            frame.to_parquet(beside, index=False)
+        else:
+            frame.to_csv(beside, index=False)
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def check_writable(path: Path | None) -> None:
+    """Refuse before the work what could not be written after it."""
+    if path is None:
+        return
+    if path.is_dir():
+        raise FileError(f"{path}: cannot write: it is a folder.")
+    if not path.parent.is_dir():
+        raise FileError(f"{path}: cannot write: no folder {path.parent}.")
+    if not os.access(path.parent, os.W_OK):
+        raise FileError(f"{path}: cannot write: no permission in {path.parent}.")
+
+
+def terminal() -> bool:
+    """Whether somebody watches stderr: then a fit shows its progress."""
+    return sys.stderr.isatty()
+
+
+def _warn(text: str) -> None:
+    warnings.warn(text, TableWarning, stacklevel=2)
+
+
+def required(law: str | None) -> str:
+    """Return the law, which must have been given."""
+    if law is None:
+        raise BayeslawError("say which law to fit, such as --law form3.")
+    return law

@@ -1,0 +1,362 @@
+"""What the command line says: each result as text for a terminal and as one JSON document."""
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from rich.markup import escape
+from rich.table import Table
+
+from bayeslaw.forecast import Forecast
+from bayeslaw.huber import PointFit
+from bayeslaw.posterior import Convergence, Posterior
+from bayeslaw.priors import NOISE
+from bayeslaw.scores import BANDS, POINT
+from bayeslaw.scores import score as score_of
+from bayeslaw.simulate import World
+from bayeslaw.tables import COVARIATES, LossTable
+from bayeslaw.terminal import Told, count, figure, number, ruled
+
+MOST = 60
+"""Rows shown in a terminal; JSON and --out hold all."""
+SYNTHETIC = "[bold magenta]Synthetic data[/]: losses simulated from a stated law, not measured."
+
+
+def fit(fitted: Posterior | PointFit, train: str | None, how: str = "") -> Told:
+    """Parameters in both coordinates, and what a reader must know to use them.
+
+    `how` names the method of a point fit, which does not know it.
+    """
+    document = about(fitted, train)
+    if isinstance(fitted, PointFit):
+        reference = fitted.reference()
+        document |= {"parameters": dict(fitted.parameters), "reference": reference}
+        table = ruled("", "paper", "", "reference")
+        left, right = list(fitted.parameters.items()), list(reference.items())
+        for i in range(max(len(left), len(right))):
+            cells = [c for side in (left, right) for c in (side[i] if i < len(side) else ("", ""))]
+            table.add_row(*(c if isinstance(c, str) else number(c) for c in cells))
+        return Told(document, _labelled(document, [*heading(fitted, train, how), "", [table]]))
+    summary = fitted.summary()
+    document["parameters"] = summary.rename_axis("name").reset_index().to_dict("records")
+    document["priors"] = {name: str(prior) for name, prior in fitted.spec.priors.items()}
+    table = ruled("", "mean", "sd", "5 %", "95 %", "R-hat", "ESS")
+    law = fitted.law
+    noise = [n for n in summary.index if n not in law.parameters and n not in law.coordinates]
+    local = [n for n in law.coordinates if n not in law.parameters]
+    for title, names in {
+        "paper coordinates": law.parameters,
+        "reference point": local,
+        "noise on log loss": noise,
+    }.items():
+        table.add_row(f"[dim]{title}[/]")
+        for name in names:
+            row = summary.loc[name]
+            numbers = [number(row[c]) for c in ("mean", "sd", "q05", "q95")]
+            ess = min(row["ess_bulk"], row["ess_tail"])
+            table.add_row(f"  {name}", *numbers, f"{row['rhat']:.3f}", f"{ess:.0f}")
+        table.add_section()
+    order = [n for n in ("E", *fitted.spec.sampled) if n in fitted.spec.priors]
+    priors = ", ".join(f"{n} ~ {fitted.spec.priors[n]}" for n in order)
+    parts = [*heading(fitted, train), "", [table], "", f"Priors: {priors}."]
+    return Told(document, _labelled(document, parts))
+
+
+def forecast(
+    fitted: Posterior,
+    predicted: Forecast,
+    rows: LossTable,
+    levels: Sequence[float],
+    train: str | None,
+    test: str | None,
+) -> Told:
+    """Median and bands of each row, beside the measured loss; scores where there is one."""
+    measured = "loss" in rows.frame
+    frame = predicted.to_frame(levels)
+    names = [f"{100 * level:g}" for level in levels]
+    if measured:
+        for n in names:
+            frame[f"inside_{n}"] = frame["loss"].between(frame[f"lower_{n}"], frame[f"upper_{n}"])
+    scores = score_of(predicted, rows) if measured else None
+    document = about(fitted, train) | {
+        "test": test,
+        "kind": predicted.kind,
+        "levels": list(levels),
+        "rows": frame.to_dict("records"),
+        "scores": None if scores is None else scores.to_dict(),
+    }
+    document["synthetic"] = document["synthetic"] or synthetic(rows)
+    mine = _mine(fitted, rows)
+    noise = "with" if predicted.kind == "predictive" else "without"
+    chosen = _where(rows, test, fitted.table)
+    title = f"Forecast of {chosen}, nats per token, {noise} measurement noise"
+    constant = {c: v for c, v in _constants(frame[mine]).items() if len(frame) > 1}
+    varying = [c for c in mine if c not in constant]
+    tables = [
+        _bands(frame, varying, names, error) for error in ((True, False) if measured else (False,))
+    ]
+    parts: list[Any] = [*heading(fitted, train), "", f"[bold]{escape(title)}[/]"]
+    if constant:
+        parts.append("all at " + ", ".join(f"{c} {count(v)}" for c, v in constant.items()))
+    parts.append(tables)
+    if len(frame) > MOST:
+        parts.append(f"[dim]... and {len(frame) - MOST} more rows: --json or --out has all.[/]")
+    if scores is not None:
+        parts += "", _verdict(frame, names), "", _scores(scores)
+    return Told(document, _labelled(document, parts))
+
+
+def score(
+    fitted: Posterior | PointFit,
+    rows: LossTable,
+    scores: pd.Series,
+    train: str | None,
+    test: str | None,
+    how: str = "",
+) -> Told:
+    """Scores of a fit on measured rows."""
+    document = about(fitted, train) | {"test": test, "rows": len(rows), "scores": scores.to_dict()}
+    document["synthetic"] = document["synthetic"] or synthetic(rows)
+    title = f"[bold]{escape(f'Scores on {_where(rows, test, fitted.table)}')}[/]"
+    parts = [*heading(fitted, train, how), "", title, _scores(scores)]
+    return Told(document, _labelled(document, parts))
+
+
+def compare(
+    scores: pd.DataFrame,
+    fitted: LossTable,
+    held: LossTable,
+    method: str,
+    queries: Mapping[str, str | None],
+    seed: int,
+) -> Told:
+    """The paper's table: one row per law."""
+    document = {
+        **queries,
+        "table": fitted.name,
+        "method": method,
+        "seed": seed,
+        "rows_train": len(fitted),
+        "rows_test": len(held),
+        "synthetic": synthetic(fitted) or synthetic(held),
+        "laws": scores.rename_axis("law").reset_index().to_dict("records"),
+    }
+    used = " or ".join(query for name in ("train", "anchors") if (query := queries[name]))
+    split = f"fitted to {_where(fitted, used)}\nscored on {_where(held, queries['test'], fitted)}"
+    point = ruled("law", *POINT)
+    for law, row in scores.iterrows():
+        point.add_row(str(law), *(figure(row[c]) for c in POINT))
+    parts: list[Any] = [escape(split), "", [point]]
+    if method == "nuts":
+        heads = (c.replace("_", "\n") for c in BANDS)
+        bands = ruled("law", *heads)
+        for law, row in scores.iterrows():
+            bands.add_row(str(law), *(figure(row[c]) for c in BANDS))
+        parts += ["", [bands]]
+    notes = [f"{law}: {row['note']}" for law, row in scores.iterrows() if row["note"]]
+    parts += ["", *(f"[yellow]Note[/] {escape(text)}" for text in notes)] if notes else []
+    return Told(document, _labelled(document, parts))
+
+
+def simulate(world: World, table: LossTable, noise: bool, seed: int, out: Path) -> Told:
+    """What was written, and the truth behind it."""
+    domains = list(table.frame["domain"].unique())
+    document = {
+        "out": str(out),
+        "rows": len(table) + len(table.baselines),
+        "baselines": len(table.baselines),
+        "synthetic": True,
+        "seed": seed,
+        "limits": dict(world.limits),
+        "domains": {
+            name: {
+                "law": world.laws[name].name,
+                "truth": dict(world.truth[name]),
+                "sigma": world.sigma[name] if noise else 0.0,
+            }
+            for name in domains
+        },
+    }
+    parts: list[Any] = [
+        f"{len(table)} losses and {len(table.baselines)} baselines (tokens = 0), seed {seed}; "
+        "the column `synthetic` is True in every row."
+    ]
+    for name in domains:
+        truth = ", ".join(f"{n} {v:g}" for n, v in world.truth[name].items())
+        sigma = world.sigma[name] if noise else 0.0
+        parts += ["", f"{name}: {world.laws[name].name}, noise {sigma:g} on log loss", f"  {truth}"]
+    return Told(document, _labelled(document, parts))
+
+
+# -- a fit in words -------------------------------------------------------------------------------
+
+
+def about(fitted: Posterior | PointFit, train: str | None) -> dict[str, Any]:
+    """What a fit is, as JSON fields that every command shares."""
+    law, table = fitted.law, fitted.table
+    document: dict[str, Any] = {
+        "law": law.name,
+        "title": law.title,
+        "table": table.name if table else None,
+        "train": train,
+        "rows_train": len(table) if table else None,
+        "synthetic": synthetic(table),
+        "token_unit": law.token_unit,
+        "reference_point": _reference(fitted),
+    }
+    if isinstance(fitted, PointFit):
+        return document | {
+            "objective": fitted.objective,
+            "delta": fitted.delta,
+            "starts": fitted.starts,
+            "polished": fitted.polished,
+            "agreeing": fitted.agreeing,
+            "interior": fitted.interior,
+            "at_bounds": dict(fitted.at_bounds),
+        }
+    gate = fitted.convergence
+    return document | {
+        "likelihood": fitted.spec.likelihood,
+        "prior": _prior(fitted),
+        **{k: v for k, v in fitted.settings.items() if k != "versions"},
+        "converged": gate.ok,
+        "failures": list(gate.failures),
+        "convergence": {n: getattr(gate, n) for n in Convergence.__dataclass_fields__},
+    }
+
+
+def heading(fitted: Posterior | PointFit, train: str | None, how: str = "") -> list[str]:
+    """Law, data, convergence and units, a line each."""
+    law, table = fitted.law, fitted.table
+    lines = [f"[bold]{escape(law.name)}[/]  [dim]{escape(law.title)}[/]"]
+    if table is not None:
+        lines.append(f"fitted to {escape(_where(table, train))}")
+    unit = "1 token" if law.token_unit == 1 else f"{law.token_unit:g} tokens"
+    point = ", ".join(f"{n} {count(v)}" for n, v in _reference(fitted).items())
+    units = f"D in units of {unit}; reference point {point}"
+    if isinstance(fitted, PointFit):
+        share = round(fitted.agreeing * fitted.polished)
+        lines += [
+            f"{how}; mean Huber loss {fitted.objective:.6g} (delta {fitted.delta:g}); "
+            f"{share} of {fitted.polished} starts agree",
+            units,
+        ]
+        if fitted.at_bounds:
+            hit = ", ".join(f"{n} = {v:g}" for n, v in fitted.at_bounds.items())
+            lines.append(f"[bold red]On a bound[/]: {hit}; the optimum is not interior.")
+        return lines
+    run = fitted.settings
+    lines.append(
+        f"{fitted.spec.likelihood} likelihood, {_prior(fitted)} priors; {run.get('chains')} chains "
+        f"of {run.get('draws')} draws ({run.get('sampler')}, seed {run.get('seed')})"
+    )
+    return [*lines, units, _gate(fitted.convergence)]
+
+
+def method(name: str, likelihood: str, priors: str) -> tuple[str, dict[str, str]]:
+    """How a fit is made, in words and as JSON fields."""
+    if name == "huber":
+        return "Huber fit", {"method": name}
+    words = f"mode, {likelihood} likelihood, {priors} priors"
+    return words, {"method": name, "likelihood": likelihood, "prior": priors}
+
+
+def _gate(gate: Convergence) -> str:
+    if gate.ok:
+        ess = min(gate.ess_bulk, gate.ess_tail)
+        return f"[green]converged[/]: R-hat {gate.rhat:.3f}, ESS {ess:.0f}, no divergences"
+    return (
+        f"[bold red]NOT CONVERGED[/]: {'; '.join(gate.failures)}. "
+        "Do not trust these numbers: fit again with more --tune and --draws."
+    )
+
+
+def _prior(fitted: Posterior) -> str:
+    given, own = fitted.spec.priors, fitted.law.priors
+    if all(given[n] == own[n] for n in own):
+        return "default"
+    shapes = {given[n].name for n in own if n not in NOISE}
+    improper = shapes <= {"Flat", "HalfFlat", "Uniform"}
+    return "flat" if improper else "own"
+
+
+def _reference(fitted: Posterior | PointFit) -> dict[str, float]:
+    """Covariates at the reference point."""
+    at, law = fitted.at, fitted.law
+    point = {c: math.exp(at[c]) for c in law.columns}
+    point["tokens"] *= law.token_unit
+    if "replay" in point and law.ratio == "own":
+        point["replay"] = 1 - point["replay"]
+    return point
+
+
+def synthetic(table: LossTable | None) -> bool:
+    """Whether a table holds simulated losses."""
+    if table is None or "synthetic" not in table.frame:
+        return False
+    return bool(table.frame["synthetic"].eq(True).any())
+
+
+def _labelled(document: Mapping[str, Any], parts: Sequence[Any]) -> list[Any]:
+    return [*([SYNTHETIC] if document["synthetic"] else []), *parts]
+
+
+def _where(rows: LossTable, query: str | None, known: LossTable | None = None) -> str:
+    """The rows in words, without the table's name if it is known."""
+    count = f"{len(rows)} row" + "s" * (len(rows) != 1)
+    source = "" if known is not None and known.name == rows.name else f" of {rows.name}"
+    return count + source + (f" ({query})" if query else "")
+
+
+# -- tables ---------------------------------------------------------------------------------------
+
+
+def _bands(frame: pd.DataFrame, covariates: list[str], names: list[str], error: bool) -> Table:
+    measured = "loss" in frame
+    narrow = min(float((frame[f"upper_{n}"] - frame[f"lower_{n}"]).min()) for n in names)
+    places = min(max(3, 1 - math.floor(math.log10(narrow))), 6) if narrow > 0 else 4
+    heads = [*covariates, *["loss"] * measured, "median", *["error"] * error]
+    table = ruled(heads[0], *heads[1:])
+    table.columns[0].justify = "right"
+    for n in names:
+        table.add_column(f"{n} % band", justify="right", no_wrap=True)
+        if measured:
+            table.add_column("", no_wrap=True)
+    for _, row in frame.head(MOST).iterrows():
+        cells = [count(row[c]) for c in covariates]
+        cells += [f"{row['loss']:.{places}f}"] if measured else []
+        cells += [f"{row['median']:.{places}f}"]
+        cells += [f"{100 * (row['median'] / row['loss'] - 1):+.1f} %"] if error else []
+        for n in names:
+            cells.append(f"{row[f'lower_{n}']:.{places}f}–{row[f'upper_{n}']:.{places}f}")
+            if measured:
+                cells.append("[green]in[/]" if row[f"inside_{n}"] else "[red]out[/]")
+        table.add_row(*cells)
+    return table
+
+
+def _verdict(frame: pd.DataFrame, names: list[str]) -> str:
+    held = [f"{int(frame[f'inside_{n}'].sum())} in the {n} % band" for n in names]
+    return f"Of {len(frame)} measured losses, {' and '.join(held)}."
+
+
+def _scores(scores: pd.Series) -> Table:
+    banded = scores[list(BANDS)].notna().any()
+    table = Table.grid(padding=(0, 2))
+    for side in range(2 if banded else 1):
+        table.add_column(min_width=11)
+        table.add_column(justify="right", min_width=12 - 4 * side)
+    for left, right in zip(POINT, BANDS, strict=True):
+        cells = [left, figure(scores[left])]
+        table.add_row(*cells, *([right, figure(scores[right])] if banded else []))
+    return table
+
+
+def _mine(fitted: Posterior, rows: LossTable) -> list[str]:
+    return [c for c in COVARIATES if c in fitted.law.columns and c in rows.frame]
+
+
+def _constants(frame: pd.DataFrame) -> dict[str, float]:
+    return {str(c): float(frame[c].iloc[0]) for c in frame if frame[c].nunique() == 1}

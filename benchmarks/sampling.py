@@ -1,0 +1,108 @@
+"""Form 3 at PTPP {15, 31}: bayeslaw's coordinates against the law as one would write it down.
+
+The peer is the same law in raw coordinates (log A, log B, ... on raw N and D) with the same
+likelihood and priors as wide, under ``pm.sample`` with its default sampler. Both run in this one
+process on the same 168 synthetic rows, with the same chains, draws and cores. Compilation is not
+counted on either side. The figure is the smallest bulk ESS, over the sampled and the paper's
+parameters, per second.
+
+    python benchmarks/sampling.py [--seeds 5] [--draws 1000]
+"""
+
+import argparse
+import time
+
+import arviz_stats as azs
+import numpy as np
+import nutpie
+import pymc as pm
+import pytensor.tensor as pt
+import xarray as xr
+
+import bayeslaw as bl
+from bayeslaw.model import data, make_spec
+from bayeslaw.posterior import diagnose
+from bayeslaw.sampling import sample
+
+
+def raw_model(table: bl.LossTable) -> pm.Model:
+    """Form 3 in the paper's own parameters."""
+    frame, law = table.frame, bl.load_law("form3")
+    n, d, r, p = (frame[c].to_numpy() for c in ("params", "tokens", "replay", "ptpp"))
+    with pm.Model() as model:
+        e = pm.LogNormal("E", np.log(1.3), 0.4)
+        a, b = (pm.Deterministic(s, pt.exp(pm.Normal(f"log_{s}", 5, 3))) for s in "AB")
+        alpha = pm.LogNormal("alpha", np.log(0.28), 0.45)
+        beta = pm.LogNormal("beta", np.log(0.3), 0.5)
+        nu, gamma = pm.HalfNormal("nu", 0.5), pm.HalfNormal("gamma", 0.6)
+        lam, zeta = pm.Beta("lambda_", 1.5, 3), pm.Normal("zeta", 0, 0.5)
+        c, f = pm.LogNormal("C", np.log(0.1), 1), pm.LogNormal("F", np.log(0.5), 1)
+        eta = pm.LogNormal("eta", np.log(0.33), 0.35)
+        gate = beta * (1 - lam * pt.sigmoid(zeta * np.log(p)))
+        loss = e + a / n**alpha + b * r**nu / d**gate + c / (r + law.epsilon) ** gamma + f / p**eta
+        sigma = pm.LogNormal("sigma", np.log(0.004), 0.7)
+        dof = pm.Gamma("dof", 2, 0.1)
+        pm.StudentT("y", nu=2 + dof, mu=pt.log(loss), sigma=sigma, observed=np.log(table.loss))
+    return model
+
+
+def figures(draws: xr.Dataset, stats: xr.Dataset, seconds: float) -> dict[str, float]:
+    """Smallest bulk ESS and what belongs to it."""
+    ess = min(float(v) for v in azs.ess(draws, method="bulk").data_vars.values())
+    rhat = max(float(v) for v in azs.rhat(draws).data_vars.values())
+    return {
+        "ess": ess,
+        "rhat": rhat,
+        "divergences": int(stats["diverging"].sum()),
+        "steps": float(stats["n_steps"].mean()),
+        "seconds": seconds,
+        "ess_per_s": ess / seconds,
+    }
+
+
+def main() -> None:
+    """Run both on every seed and print the worst."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--draws", type=int, default=2000)
+    parser.add_argument("--cores", type=int, default=1)
+    args = parser.parse_args()
+    run = {"chains": 4, "draws": args.draws, "tune": 1500, "cores": args.cores}
+    table = bl.paper_world().table("french", seed=0).query("ptpp <= 31")
+    spec = make_spec("form3")
+    values = data(spec, table)
+    compiled = nutpie.compile_pymc_model(raw_model(table))  # what pm.sample does by default
+    sample(spec, values, seed=0, chains=1, draws=10, tune=10, progress=False)
+    rows: dict[str, list[dict[str, float]]] = {"raw": [], "bayeslaw": []}
+    for seed in range(args.seeds):
+        start = time.perf_counter()
+        draws, stats = sample(spec, values, seed=seed, progress=False, **run)
+        seconds = time.perf_counter() - start
+        law = spec.law
+        paper = law.to_paper({n: draws[n].values for n in law.coordinates}, _at(values))
+        both = draws.assign({n: (("chain", "draw"), v) for n, v in paper.items()})
+        rows["bayeslaw"].append(figures(both, stats, seconds))
+        gate = diagnose(draws, stats).failures
+        start = time.perf_counter()
+        tree = nutpie.sample(compiled, seed=seed, progress_bar=False, save_warmup=False, **run)
+        seconds = time.perf_counter() - start
+        rows["raw"].append(
+            figures(tree["posterior"].dataset, tree["sample_stats"].dataset, seconds)
+        )
+        for name, found in rows.items():
+            print(f"seed {seed} {name:9s}", {k: round(v, 3) for k, v in found[-1].items()})
+        print(f"seed {seed} gate", gate or "passed", flush=True)
+    ratios = [
+        ours["ess_per_s"] / theirs["ess_per_s"]
+        for ours, theirs in zip(rows["bayeslaw"], rows["raw"], strict=True)
+    ]
+    print(f"ESS per second, bayeslaw over raw: worst seed {min(ratios):.0f}, ", end="")
+    print(f"median {np.median(ratios):.0f}; {table.name}, {len(table)} rows")
+
+
+def _at(values: dict[str, float]) -> dict[str, float]:
+    return {name[3:]: float(v) for name, v in values.items() if name.startswith("at_")}
+
+
+if __name__ == "__main__":
+    main()

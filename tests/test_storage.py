@@ -1,0 +1,164 @@
+import json
+import subprocess
+import sys
+from dataclasses import replace
+
+import h5py
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+
+from bayeslaw import storage
+from bayeslaw.errors import FileError
+from bayeslaw.forecast import forecast
+from bayeslaw.storage import load, save
+from bayeslaw.tables import LossTable
+
+CHILD = """
+import sys
+import numpy as np
+from bayeslaw import grid, load
+fit = load(sys.argv[1])
+rows = grid(params=[2e9, 1e10], tokens=[2e11, 1e12])
+np.save(sys.argv[2], fit.forecast(rows, seed=7).samples)
+print(fit.table.sha256, fit.law.name, fit.settings["seed"], fit.convergence)
+"""
+
+
+@pytest.fixture
+def saved(posterior, tmp_path):
+    path = tmp_path / "pöstérior 中.nc"
+    posterior.save(path)
+    return path
+
+
+def test_a_new_process_forecasts_bit_identically(posterior, saved, tmp_path):
+    out = tmp_path / "draws.npy"
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", CHILD, str(saved), str(out)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    rows = pd.DataFrame({"params": [2e9, 2e9, 1e10, 1e10], "tokens": [2e11, 1e12] * 2})
+    np.testing.assert_array_equal(np.load(out), posterior.forecast(rows, seed=7).samples)
+    table = posterior.table
+    assert done.stdout.strip() == (
+        f"{table.sha256} chinchilla {posterior.settings['seed']} {posterior.convergence}"
+    )
+
+
+def test_everything_comes_back(posterior, saved):
+    back = load(saved)
+    assert set(back.draws) == set(posterior.draws)
+    for name, values in posterior.draws.data_vars.items():
+        assert back.draws[name].dims == values.dims
+        np.testing.assert_array_equal(back.draws[name], values)
+    assert back.spec.key == posterior.spec.key
+    assert dict(back.at) == dict(posterior.at)
+    assert back.convergence == posterior.convergence
+    assert dict(back.settings) == dict(posterior.settings)
+    assert {"bayeslaw", "pymc", "nutpie"} <= set(back.settings["versions"])
+    assert back.law.text == posterior.law.text
+    assert back.law.token_unit == posterior.law.token_unit
+    assert back.table.name == posterior.table.name
+    pd.testing.assert_frame_equal(back.table.frame, posterior.table.frame, check_exact=True)
+    assert back.predict(back.table).tolist() == posterior.predict(posterior.table).tolist()
+
+
+def test_unicode_rows_and_baselines_come_back(posterior, tmp_path):
+    frame = posterior.table.frame.assign(domain='français 中, "x"', run="NA")
+    table = LossTable(frame, frame.iloc[:2].assign(tokens=0.0), "naïve Ω")
+    save(replace(posterior, table=table), tmp_path / "x.nc")
+    back = load(tmp_path / "x.nc").table
+    assert back.name == "naïve Ω"
+    pd.testing.assert_frame_equal(back.frame, table.frame, check_dtype=False)
+    pd.testing.assert_frame_equal(back.baselines, table.baselines, check_dtype=False)
+    assert back.sha256 == table.sha256
+
+
+def test_a_changed_token_unit_comes_back(posterior, tmp_path, small):
+    law = replace(posterior.law, token_unit=1e9, epsilon=1e-3)
+    changed = replace(posterior, spec=replace(posterior.spec, law=law))
+    save(changed, tmp_path / "x.nc")
+    back = load(tmp_path / "x.nc")
+    assert (back.law.token_unit, back.law.epsilon) == (1e9, 1e-3)
+    np.testing.assert_array_equal(back.latent(small), changed.latent(small))
+
+
+def refuse(path, says):
+    with pytest.raises(FileError, match=says) as error:
+        load(path)
+    assert "\n" not in str(error.value)
+    assert path.name in str(error.value)
+
+
+def test_a_truncated_file(saved):
+    whole = saved.read_bytes()
+    for share in (0, 0.01, 0.3, 0.6, 0.95):
+        saved.write_bytes(whole[: int(share * len(whole))])
+        refuse(saved, "not a readable posterior")
+
+
+def test_missing_and_foreign_files(tmp_path):
+    refuse(tmp_path / "absent.nc", "no such file")
+    refuse(tmp_path, "no such file")
+    foreign = tmp_path / "foreign.nc"
+    foreign.write_text("params,tokens,loss\n")
+    refuse(foreign, "not a readable posterior")
+    xr.Dataset({"x": ("y", [1.0])}).to_netcdf(foreign, engine="h5netcdf")
+    refuse(foreign, "not a bayeslaw posterior")
+
+
+def test_a_newer_schema(saved):
+    with h5py.File(saved, "a") as file:
+        file.attrs["schema"] = storage.SCHEMA + 1
+    refuse(saved, r"schema 2 is newer than this version reads .1.; upgrade bayeslaw")
+
+
+@pytest.mark.parametrize("spoil", ["meta", "key", "group", "schema"])
+def test_a_damaged_file(saved, spoil):
+    with h5py.File(saved, "a") as file:
+        if spoil == "meta":
+            file.attrs["meta"] = "{"
+        elif spoil == "key":
+            meta = json.loads(file.attrs["meta"])
+            del meta["likelihood"]
+            file.attrs["meta"] = json.dumps(meta)
+        elif spoil == "group":
+            del file["table"]
+        else:
+            del file.attrs["schema"]
+    refuse(saved, "damaged")
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt])
+def test_an_interrupted_save_leaves_the_old_file(posterior, saved, monkeypatch, error):
+    old, write = saved.read_bytes(), xr.DataTree.to_netcdf
+
+    def stop_midway(self, path, **kwargs):
+        write(self, path, **kwargs)
+        path.write_bytes(path.read_bytes()[:1000])
+        raise error
+
+    monkeypatch.setattr(xr.DataTree, "to_netcdf", stop_midway)
+    with pytest.raises((FileError, KeyboardInterrupt), match=r"No space left|^$"):
+        posterior.save(saved)
+    assert saved.read_bytes() == old
+    assert [path.name for path in saved.parent.iterdir()] == [saved.name]
+
+
+def test_saving_where_nothing_can_be_written(posterior, tmp_path):
+    with pytest.raises(FileError, match="cannot write"):
+        posterior.save(tmp_path / "absent" / "x.nc")
+
+
+def test_saving_over_a_file_replaces_it(posterior, unconverged, saved, small):
+    unconverged.save(saved)
+    back = load(saved)
+    assert not back.convergence.ok
+    assert back.convergence == unconverged.convergence
+    assert forecast(back, small, allow_unconverged=True).convergence.failures
