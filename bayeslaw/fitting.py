@@ -8,12 +8,12 @@ from typing import Any, Literal, overload
 
 import numpy as np
 
-from bayeslaw.defaults import CHAINS, DELTA, DRAWS, TARGET_ACCEPT, TUNE
+from bayeslaw.defaults import CHAINS, DELTA, DISCREPANCY, DRAWS, TARGET_ACCEPT, TUNE
 from bayeslaw.descent import descend
 from bayeslaw.errors import FitWarning, LawError, unknown
 from bayeslaw.huber import AGREE, PointFit, Problem
 from bayeslaw.laws import Law
-from bayeslaw.model import Spec, build, data, from_sampler, make_spec, to_sampler
+from bayeslaw.model import Spec, build, constrain, data, make_spec, unconstrain
 from bayeslaw.posterior import Posterior, diagnose
 from bayeslaw.priors import Prior
 from bayeslaw.sampling import sample
@@ -38,6 +38,7 @@ def fit(  # type: ignore[misc]  # the overloads' settings are the arguments belo
     likelihood: str = "studentt",
     priors: str | Path | Mapping[str, str | Prior] = "default",
     delta: float = DELTA,
+    discrepancy: str = DISCREPANCY,
     seed: int = 0,
     chains: int = CHAINS,
     draws: int = DRAWS,
@@ -64,6 +65,9 @@ def fit(  # type: ignore[misc]  # the overloads' settings are the arguments belo
         Names are those of the reference coordinates, and ``E``, ``sigma``, ``dof``.
     delta : float
         Threshold of the ``huber`` likelihood, in log loss.
+    discrepancy : {"curvature", "none"}
+        Whether every term of the law may bend; see `Law.curved`. The mode is always of the law
+        as written.
     seed : int
         Same seed, same numbers.
     chains, draws, tune, target_accept, sampler, cores, progress
@@ -82,11 +86,17 @@ def fit(  # type: ignore[misc]  # the overloads' settings are the arguments belo
     LawError
         If the law, a prior, the likelihood, the method or the sampler is unknown.
     """
-    spec = make_spec(law, priors=priors, likelihood=likelihood, delta=delta)
+    if method not in ("nuts", "map"):
+        raise LawError(unknown("method", method, ("nuts", "map")))
+    spec = make_spec(
+        law,
+        priors=priors,
+        likelihood=likelihood,
+        delta=delta,
+        discrepancy=discrepancy if method == "nuts" else "none",
+    )
     if method == "map":
         return fit_map(spec, table, seed=seed)
-    if method != "nuts":
-        raise LawError(unknown("method", method, ("nuts", "map")))
     values = data(spec, table)
     run: dict[str, Any] = {
         "seed": seed,
@@ -138,10 +148,11 @@ def fit_map(spec: Spec, table: LossTable, *, seed: int = 0, polish: int = 8) -> 
     modes = [descend(down, start) for start in _starts(problem, names, spec, seed, polish)]
     height = np.array([fun for fun, _ in modes])
     best = int(height.argmin())
-    q = from_sampler(spec, dict(zip(names, modes[best][1], strict=True)))
+    mode = zip(names, modes[best][1], strict=True)
+    q = {name: constrain(spec, name, value) for name, value in mode}
     p = law.sizes(q, problem.at)
-    vector = np.array([[float(p[name]) for name in problem.names]])
-    bounds = problem.on_bound(vector[0], rtol=1e-4)
+    vector = problem.point(p)
+    bounds = problem.on_bound(vector, rtol=1e-4)
     if bounds:
         hit = ", ".join(f"{name} = {value:g}" for name, value in bounds.items())
         warnings.warn(
@@ -153,7 +164,7 @@ def fit_map(spec: Spec, table: LossTable, *, seed: int = 0, polish: int = 8) -> 
         law=law,
         parameters={n: float(v) for n, v in law.rescale(p, problem.at).items()},
         at=problem.at,
-        objective=float(problem.objective(problem.residuals(vector))[0]) / len(table),
+        objective=float(problem.objective(problem.residuals(vector[None]))[0]) / len(table),
         delta=spec.delta,
         starts=512,
         polished=len(modes),
@@ -168,13 +179,12 @@ def _starts(problem: Problem, names: list[str], spec: Spec, seed: int, keep: int
     law, starts = spec.law, []
     for row in problem.screen(512, seed)[:keep]:
         row = np.clip(row, problem.low, problem.high)
-        p = dict(zip(problem.names, row, strict=True))
-        p |= {name: max(p[name], 1e-2) for name in ("E", *law.coefficients)}
+        row[: problem.linear] = np.maximum(row[: problem.linear], 1e-2)
+        p = problem.sizes(row)
         q = law.to_reference(law.rescale(p, problem.at), problem.at)
         q |= {
             "sigma": max(float(np.std(problem.residuals(row[None]))), 1e-6),
             "dof_above_floor": 4.0,
         }
-        sampler = to_sampler(spec, q)
-        starts.append(np.array([sampler[name] for name in names], float))
+        starts.append(np.array([unconstrain(spec, name, q[name]) for name in names], float))
     return starts

@@ -64,6 +64,8 @@ class Forecast:
         TableError
             If a level is not strictly between 0 and 1.
         """
+        if not levels:
+            raise TableError("bands needs at least one level, such as 0.9.")
         parts = []
         for level in levels:
             _check_level(level)

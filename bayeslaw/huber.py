@@ -159,15 +159,16 @@ def fit_huber(
 class Problem:
     """The optimisation problem of one law on one table.
 
-    The vector holds the floor, the term sizes at the reference point (in nats) and the paper's
-    exponents. Objectives are sums over rows; points are stacked along a leading axis.
+    The vector holds the floor and the term sizes at the reference point, both over the mean loss,
+    and the paper's exponents. Objectives are sums over rows; points are stacked on a leading axis.
     """
 
     def __init__(self, law: Law, table: LossTable, delta: float) -> None:
         self.law, self.delta = law, delta
         self.x = law.covariates(table.frame, table.name)
         self.at = law.reference_point(table.frame)
-        self.log_loss = np.log(table.loss)
+        self.log_scale = float(np.log(table.loss).mean())
+        self.log_loss = np.log(table.loss) - self.log_scale
         self.names = ("E", *law.coefficients, *law.exponents)
         low, high = np.array([law.bounds[name] for name in self.names]).T
         linear = 1 + len(law.coefficients)
@@ -283,5 +284,17 @@ class Problem:
 
     def paper(self, point: Floats) -> dict[str, float]:
         """A point in paper coordinates."""
+        p = self.law.rescale(self.sizes(point), self.at)
+        return {name: float(value) for name, value in p.items()}
+
+    def sizes(self, point: Floats) -> dict[str, float]:
+        """Floor and term sizes in nats per token, and the paper's exponents."""
         p = dict(zip(self.names, map(float, point), strict=True))
-        return {name: float(v) for name, v in self.law.rescale(p, self.at).items()}
+        scale = math.exp(self.log_scale)
+        return p | {name: scale * p[name] for name in self.names[: self.linear]}
+
+    def point(self, sizes: Mapping[str, Any]) -> Floats:
+        """Inverse of `sizes`."""
+        point = np.array([float(sizes[name]) for name in self.names])
+        point[: self.linear] /= math.exp(self.log_scale)
+        return point

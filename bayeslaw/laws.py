@@ -11,7 +11,7 @@ A law is written in two coordinate systems that convert exactly both ways.
 import math
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -22,10 +22,12 @@ import pandas as pd
 from bayeslaw.errors import LawError, TableError, unknown
 from bayeslaw.priors import NOISE, Prior, override
 from bayeslaw.tables import canonical
-from bayeslaw.terms import COLUMN, KINDS, ORIGIN, Array, Power, Values, tex
+from bayeslaw.terms import COLUMN, KINDS, ORIGIN, SYMBOLS, Array, Curved, Power, Term, Values, tex
 
 CLIP = 1e-9
 """The paper clips r to [CLIP, 1 - CLIP]."""
+CURVATURE = Prior.parse("Normal(mu=0, sigma=0.15)")
+"""Prior of a discrepancy's curvature, per squared e-fold."""
 STEP = 1e-30
 """Complex step: too small to touch the real part, so derivatives are exact to rounding."""
 
@@ -38,7 +40,7 @@ class Law:
     ----------
     name, title, reference : str
         Short name, what it is, and where it was published.
-    terms : tuple of Power
+    terms : tuple of Term
     priors : mapping
         Prior of ``E``, of each slope and of each exponent in reference coordinates, and of the
         noise (``sigma``, ``dof``).
@@ -57,7 +59,7 @@ class Law:
     name: str
     title: str
     reference: str
-    terms: tuple[Power, ...]
+    terms: tuple[Term, ...]
     priors: Mapping[str, Prior]
     bounds: Mapping[str, tuple[float, float]]
     token_unit: float = 1.0
@@ -206,18 +208,39 @@ class Law:
         """Paper coordinates from term sizes at `at`."""
         p = dict(p)
         for term in self.terms:
-            p[term.coefficient] = p[term.coefficient] * xp.exp(-term.shape(p, at, ORIGIN, xp))
+            p[term.coefficient] = p[term.coefficient] * xp.exp(-term.plain.shape(p, at, ORIGIN, xp))
         return {name: p[name] for name in self.parameters}
 
     def to_reference(self, p: Values, at: Values, xp: Any = np) -> dict[str, Array]:
         """Reference coordinates at `at` from paper coordinates."""
         q: dict[str, Array] = {"L_ref": p["E"]}
         for term in self.terms:
-            size = p[term.coefficient] * xp.exp(term.shape(p, at, ORIGIN, xp))
+            size = p[term.coefficient] * xp.exp(term.plain.shape(p, at, ORIGIN, xp))
             q["L_ref"] = q["L_ref"] + size
             q[term.slope] = size * term.exponent(p, at, xp)
             q |= term.to_local(p, at, xp)
         return {name: q[name] for name in self.coordinates}
+
+    def curved(self) -> "Law":
+        """The law with uncertain curvature in every term, and across the data term's covariates.
+
+        Each curvature has a Normal(0, .15) prior: over a factor of ten in a covariate a local
+        exponent of .3 may drift by about a third of itself.
+        """
+        logs = [c for c in ("params", "tokens", "ptpp") if c in self.columns]
+        terms: list[Term] = []
+        curves: dict[str, Prior] = {}
+        for term in self.terms:
+            lead = term.covariates[0]
+            bends = {f"curve_{term.coefficient}": (lead, lead)}
+            if lead == "tokens":
+                crossed = [c for c in logs if c != "tokens"]
+                bends |= {f"cross_{term.coefficient}{SYMBOLS[c]}": (c, lead) for c in crossed}
+            terms.append(Curved(term.plain, bends))
+            curves |= dict.fromkeys(bends, CURVATURE)
+        free = dict.fromkeys(curves, (-math.inf, math.inf))
+        priors, bounds = {**self.priors, **curves}, {**self.bounds, **free}
+        return replace(self, terms=tuple(terms), priors=priors, bounds=bounds)
 
     def latex(self) -> str:
         """The law as LaTeX."""
@@ -226,7 +249,8 @@ class Law:
     @cached_property
     def prior_bounds(self) -> dict[str, tuple[float, float]]:
         """Range of each quantity that has a prior."""
-        local = {term.local: self.bounds[next(iter(term.down.values()))] for term in self.terms}
+        plain = [term.plain for term in self.terms]
+        local = {term.local: self.bounds[next(iter(term.down.values()))] for term in plain}
         free = dict.fromkeys((*self.coordinates[1:], *NOISE), (0.0, math.inf))
         own = {name: self.bounds[name] for name in self.exponents if name in self.coordinates}
         return {"E": self.bounds["E"]} | free | local | own

@@ -10,12 +10,14 @@ import numpy as np
 from scipy.special import expit, logit
 
 from bayeslaw.defaults import DELTA
-from bayeslaw.errors import FitError
+from bayeslaw.errors import FitError, LawError, unknown
 from bayeslaw.laws import Law, load_law
 from bayeslaw.noise import DOF_FLOOR, check_likelihood, observe
 from bayeslaw.priors import Prior, override
 from bayeslaw.tables import LossTable
 from bayeslaw.terms import GatedPower
+
+DISCREPANCIES = ("none", "curvature")
 
 
 @dataclass(frozen=True)
@@ -25,23 +27,26 @@ class Spec:
     Parameters
     ----------
     law : Law
+        With its discrepancy, if any.
     priors : mapping of str to Prior
         For ``E``, the slopes and exponents in reference coordinates, and the noise.
     likelihood : {"studentt", "normal", "huber"}
     delta : float
         Threshold of the ``huber`` likelihood, in log loss.
+    discrepancy : {"none", "curvature"}
     """
 
     law: Law
     priors: Mapping[str, Prior] = field(hash=False)
     likelihood: str = "studentt"
     delta: float = DELTA
+    discrepancy: str = "none"
 
     @cached_property
     def key(self) -> tuple[Any, ...]:
         """Hashable identity."""
         priors = tuple(sorted((name, str(prior)) for name, prior in self.priors.items()))
-        return self.law.text, self.likelihood, self.delta, priors
+        return self.law.text, self.discrepancy, self.likelihood, self.delta, priors
 
     @cached_property
     def sampled(self) -> tuple[str, ...]:
@@ -56,6 +61,7 @@ def make_spec(
     priors: str | Path | Mapping[str, str | Prior] = "default",
     likelihood: str = "studentt",
     delta: float = DELTA,
+    discrepancy: str = "none",
 ) -> Spec:
     """Specification of a fit; see `bayeslaw.fit` for the arguments.
 
@@ -64,11 +70,18 @@ def make_spec(
     LawError
         If the law, a prior or the likelihood is unknown.
     """
-    law = load_law(law)
+    law = with_discrepancy(load_law(law), discrepancy)
     if not delta > 0:
         raise FitError(f"delta must be positive, not {delta!r}.")
     chosen = override(law.priors, priors, law.prior_bounds)
-    return Spec(law, chosen, check_likelihood(likelihood), delta)
+    return Spec(law, chosen, check_likelihood(likelihood), delta, discrepancy)
+
+
+def with_discrepancy(law: Law, discrepancy: str) -> Law:
+    """The law with its discrepancy; raise `LawError` if there is none of that name."""
+    if discrepancy not in DISCREPANCIES:
+        raise LawError(unknown("discrepancy", discrepancy, DISCREPANCIES))
+    return law.curved() if discrepancy == "curvature" else law
 
 
 def data(spec: Spec, table: LossTable) -> dict[str, Any]:
@@ -90,14 +103,14 @@ def data(spec: Spec, table: LossTable) -> dict[str, Any]:
     )
 
 
-def build(spec: Spec, values: Mapping[str, Any]) -> Any:
+def build(spec: Spec, values: Mapping[str, Any], *, swing: bool = False) -> Any:
     """The ``pm.Model`` of a spec on the values of `data`.
 
     Free variables are the reference coordinates; the paper's parameters are deterministics. The
     prior of the floor is stated on E: ``L_ref`` is E plus the terms' sizes, a shift, so the prior
-    predictive and SBC see exactly the prior that the sampler uses. A gate's rate is sampled times
-    the root of its depth: data fix little more than their product, and the product itself would
-    make a funnel where the depth is small.
+    predictive and SBC see exactly the prior that the sampler uses. With `swing`, as the sampler
+    wants it, a gate's rate is sampled times the root of its depth: data fix little more than their
+    product, and the product itself would make a funnel where the depth is small.
     """
     import pymc as pm
     import pytensor.tensor as pt
@@ -107,7 +120,7 @@ def build(spec: Spec, values: Mapping[str, Any]) -> Any:
         given = {name: pm.Data(name, value) for name, value in values.items()}
         x = {name[4:]: v for name, v in given.items() if name.startswith("log_")}
         at = {name[3:]: v for name, v in given.items() if name.startswith("at_")}
-        gates = {term.rate: term.depth for term in law.terms if isinstance(term, GatedPower)}
+        gates = {term.rate: term.depth for term in gated(law)} if swing else {}
         plain = (name for name in law.coordinates if name not in ("L_ref", *gates))
         q = {name: priors[name].rv(name) for name in plain}
         for rate, depth in gates.items():
@@ -146,21 +159,16 @@ def unconstrain(spec: Spec, name: str, value: Any) -> Any:
     return np.log(value) if np.isinf(high) else logit((value - low) / (high - low))
 
 
-def to_sampler(spec: Spec, q: Mapping[str, Any]) -> dict[str, Any]:
-    """The sampler's unconstrained point from reference coordinates and noise."""
-    point = {name: unconstrain(spec, name, value) for name, value in q.items()}
-    for term in spec.law.terms:
-        if isinstance(term, GatedPower):
-            point[f"{term.rate}_swing"] = point.pop(term.rate) * np.sqrt(q[term.depth])
-    return point
+def gated(law: Law) -> list[GatedPower]:
+    """Terms of the law with a gated exponent."""
+    return [term.plain for term in law.terms if isinstance(term.plain, GatedPower)]
 
 
 def from_sampler(spec: Spec, point: Mapping[str, Any]) -> dict[str, Any]:
     """Reference coordinates and noise from the sampler's unconstrained point."""
     q = {name: constrain(spec, name, value) for name, value in point.items()}
-    for term in spec.law.terms:
-        if isinstance(term, GatedPower):
-            q[term.rate] = q.pop(f"{term.rate}_swing") / np.sqrt(q[term.depth])
+    for term in gated(spec.law):
+        q[term.rate] = q.pop(f"{term.rate}_swing") / np.sqrt(q[term.depth])
     return q
 
 

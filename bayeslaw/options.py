@@ -58,6 +58,9 @@ class Sampling:
         "default"
     )
     delta: Annotated[float, typer.Option(help="Threshold of the Huber loss, in log loss.")] = DELTA
+    discrepancy: Annotated[
+        Literal["curvature", "none"], typer.Option(help="Whether the law's terms may bend.")
+    ] = "curvature"
     chains: Annotated[int, typer.Option(help="Chains.", min=1)] = CHAINS
     draws: Annotated[int, typer.Option(help="Draws of each chain.", min=1)] = DRAWS
     tune: Annotated[int, typer.Option(help="Tuning steps of each chain.", min=1)] = TUNE

@@ -68,8 +68,8 @@ def diagnose(draws: xr.Dataset, stats: xr.Dataset) -> Convergence:
     def worst(values: xr.Dataset, pick: Any) -> float:
         return float(pick([float(pick(values[name].values)) for name in values.data_vars]))
 
-    constant = any(float(draws[name].std()) == 0 for name in draws.data_vars)
-    if constant or draws.sizes["chain"] < 2 or draws.sizes["draw"] < 4:
+    stuck = any(bool((v.max("draw") == v.min("draw")).any()) for v in draws.data_vars.values())
+    if stuck or draws.sizes["chain"] < 2 or draws.sizes["draw"] < 4:
         return Convergence(math.nan, 0.0, 0.0, int(stats["diverging"].sum()), math.nan)
     return Convergence(
         rhat=worst(azs.rhat(draws), np.max),

@@ -12,8 +12,7 @@ import xarray as xr
 
 from bayeslaw.defaults import CHAINS, DRAWS, TARGET_ACCEPT, TUNE
 from bayeslaw.errors import LawError, unknown
-from bayeslaw.model import Spec, build, from_sampler
-from bayeslaw.terms import GatedPower
+from bayeslaw.model import Spec, build, from_sampler, gated
 
 SAMPLERS = ("nutpie", "pymc")
 _compiled: dict[Any, tuple[Any, list[str]]] = {}
@@ -72,11 +71,10 @@ def sample(
 
 def _coordinates(spec: Spec, draws: xr.Dataset) -> xr.Dataset:
     """Draws of the reference coordinates and noise only."""
-    for term in spec.law.terms:
-        if isinstance(term, GatedPower):
-            name = f"{term.rate}_swing"
-            draws = draws.assign({term.rate: draws[name] / np.sqrt(draws[term.depth])})
-            draws = draws.drop_vars(name)
+    for term in gated(spec.law):
+        name = f"{term.rate}_swing"
+        draws = draws.assign({term.rate: draws[name] / np.sqrt(draws[term.depth])})
+        draws = draws.drop_vars(name)
     return draws
 
 
@@ -97,7 +95,7 @@ def compile_spec(spec: Spec, values: Mapping[str, Any]) -> tuple[Any, list[str]]
     if key not in _compiled:
         # Placeholder data, so that starting points depend on the seed and nothing fitted before.
         blank = {k: np.zeros_like(v) if np.ndim(v) else np.float64(0) for k, v in values.items()}
-        model = build(spec, blank)
+        model = build(spec, blank, swing=True)
         free = [variable.name for variable in model.free_RVs]
         compiled = nutpie.compile_pymc_model(model, var_names=free, cache=True)
         _compiled[key] = compiled, free
@@ -114,6 +112,7 @@ def _start(
     loss = float(np.exp(np.mean(values["observed"])))
     at = {name[3:]: float(v) for name, v in values.items() if name.startswith("at_")}
     index = {name: i for i, name in enumerate(names)}
+    curves = [index[name] for term in spec.law.terms for name in getattr(term, "curves", ())]
     slopes = [index[term.slope] for term in spec.law.terms]
 
     def start(seed: int) -> Any:
@@ -122,6 +121,7 @@ def _start(
         total = -float(spec.law.sizes(q, at)["E"])
         point[slopes] += min(0.0, np.log(0.6 * loss / total))
         point[index["L_ref"]] = loss
+        point[curves] *= 0.1
         return point
 
     return start
@@ -138,7 +138,7 @@ def _pymc(
     import pymc as pm
 
     logging.getLogger("pymc").setLevel(logging.ERROR)  # the gate reports convergence
-    model = build(spec, values)
+    model = build(spec, values, swing=True)
     tree = pm.sample(
         **settings,
         model=model,

@@ -12,7 +12,7 @@ import xarray as xr
 
 from bayeslaw.errors import FileError
 from bayeslaw.laws import parse_law
-from bayeslaw.model import Spec
+from bayeslaw.model import Spec, with_discrepancy
 from bayeslaw.posterior import Convergence, Posterior
 from bayeslaw.priors import Prior
 from bayeslaw.tables import LossTable
@@ -38,6 +38,7 @@ def save(posterior: Posterior, path: str | Path) -> None:
         "priors": {name: str(prior) for name, prior in spec.priors.items()},
         "arguments": {name: prior.arguments for name, prior in spec.priors.items()},
         "likelihood": spec.likelihood,
+        "discrepancy": spec.discrepancy,
         "delta": spec.delta,
         "at": dict(posterior.at),
         "convergence": dataclasses.asdict(posterior.convergence),
@@ -94,12 +95,13 @@ def load(path: str | Path) -> Posterior:
 def _posterior(parts: dict[str, xr.Dataset], meta: dict[str, Any]) -> Posterior:
     law = parse_law(meta["law"]["text"], meta["law"]["name"])
     law = dataclasses.replace(law, **{name: meta["law"][name] for name in UNITS})
+    law = with_discrepancy(law, meta["discrepancy"])
     arguments = {n: tuple((k, v) for k, v in a) for n, a in meta["arguments"].items()}
     names = {n: Prior.parse(text).name for n, text in meta["priors"].items()}
     priors = {n: Prior(names[n], arguments[n]) for n in names}
     rows, baselines = (_frame(parts["table"][name].item()) for name in ("rows", "baselines"))
     return Posterior(
-        spec=Spec(law, priors, meta["likelihood"], meta["delta"]),
+        spec=Spec(law, priors, meta["likelihood"], meta["delta"], meta["discrepancy"]),
         table=LossTable(rows, baselines, meta["table"]["name"]),
         at=meta["at"],
         draws=parts["posterior"],

@@ -143,12 +143,13 @@ def read_table(path: str | Path, *, where: str | None = None) -> LossTable:
     """
     path = Path(path)
     if not path.is_file():
-        raise TableError(f"{path}: no such file.")
+        what = "a folder, not a table" if path.is_dir() else "no such file"
+        raise TableError(f"{path}: {what}.")
     try:
         if path.suffix == ".parquet":
             frame = pd.read_parquet(path)
         else:
-            frame = pd.read_csv(path, encoding="utf-8")
+            frame = pd.read_csv(path, encoding="utf-8", keep_default_na=False, na_values=[""])
     except (ValueError, OSError, pd.errors.ParserError, pd.errors.EmptyDataError) as error:
         first = str(error).strip().splitlines()[0]
         raise TableError(f"{path}: not a readable table: {first}") from error

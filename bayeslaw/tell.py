@@ -219,6 +219,7 @@ def about(fitted: Posterior | PointFit, train: str | None) -> dict[str, Any]:
     gate = fitted.convergence
     return document | {
         "likelihood": fitted.spec.likelihood,
+        "discrepancy": fitted.spec.discrepancy,
         "prior": _prior(fitted),
         **{k: v for k, v in fitted.settings.items() if k != "versions"},
         "converged": gate.ok,
@@ -248,10 +249,14 @@ def heading(fitted: Posterior | PointFit, train: str | None, how: str = "") -> l
             lines.append(f"[bold red]On a bound[/]: {hit}; the optimum is not interior.")
         return lines
     run = fitted.settings
-    lines.append(
-        f"{fitted.spec.likelihood} likelihood, {_prior(fitted)} priors; {run.get('chains')} chains "
-        f"of {run.get('draws')} draws ({run.get('sampler')}, seed {run.get('seed')})"
+    bends = (
+        "the law's terms may bend" if fitted.spec.discrepancy == "curvature" else "no discrepancy"
     )
+    lines += [
+        f"{fitted.spec.likelihood} likelihood, {_prior(fitted)} priors, {bends}",
+        f"{run.get('chains')} chains of {run.get('draws')} draws "
+        f"({run.get('sampler')}, seed {run.get('seed')})",
+    ]
     return [*lines, units, _gate(fitted.convergence)]
 
 

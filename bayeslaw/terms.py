@@ -53,6 +53,11 @@ class Power:
     up: Mapping[str, str] = field(default_factory=dict)
 
     @property
+    def plain(self) -> "Power":
+        """The term without discrepancy."""
+        return self
+
+    @property
     def covariates(self) -> tuple[str, ...]:
         """Covariates the term depends on, the leading one first."""
         return tuple(dict.fromkeys([*self.down, *self.up]))
@@ -159,6 +164,69 @@ class GatedPower(Power):
         gate = rf"\frac{{P^{{{tex(self.rate)}}}}}{{1+P^{{{tex(self.rate)}}}}}"
         return rf"{tex(exponent)}\left(1-{tex(self.depth)} {gate}\right)"
 
+
+@dataclass(frozen=True)
+class Curved:
+    r"""A term whose log is bent: ``shape + c x y`` (``c x^2 / 2`` along one covariate).
+
+    x and y are log covariates from the reference point, so the term keeps its size and slope
+    there. This is the law's discrepancy: real losses are power laws only locally.
+
+    Parameters
+    ----------
+    plain : Power
+    curves : mapping of curvature name to the two covariates it bends along
+    """
+
+    plain: Power
+    curves: Mapping[str, tuple[str, str]]
+
+    @property
+    def coefficient(self) -> str:
+        """The paper's symbol of the coefficient."""
+        return self.plain.coefficient
+
+    @property
+    def slope(self) -> str:
+        """Name of the local slope."""
+        return self.plain.slope
+
+    @property
+    def covariates(self) -> tuple[str, ...]:
+        """Covariates the plain term depends on, the leading one first."""
+        return self.plain.covariates
+
+    @property
+    def exponents(self) -> tuple[str, ...]:
+        """Symbols of every parameter but the coefficient."""
+        return (*self.plain.exponents, *self.curves)
+
+    def shape(self, p: Values, x: Values, at: Values, xp: Any) -> Array:
+        """Log of the term at `x` over its value at `at`."""
+        bent = self.plain.shape(p, x, at, xp)
+        for name, (one, other) in self.curves.items():
+            weight = 0.5 if one == other else 1.0
+            bent = bent + weight * p[name] * (x[one] - at[one]) * (x[other] - at[other])
+        return bent
+
+    def exponent(self, p: Values, at: Values, xp: Any) -> Array:
+        """Local exponent along the leading covariate at the reference point."""
+        return self.plain.exponent(p, at, xp)
+
+    def to_local(self, p: Values, at: Values, xp: Any) -> dict[str, Array]:
+        """Exponents and curvatures in reference coordinates."""
+        return self.plain.to_local(p, at, xp) | {name: p[name] for name in self.curves}
+
+    def from_local(self, q: Values, at: Values, xp: Any) -> dict[str, Array]:
+        """The paper's exponents, and the curvatures."""
+        return self.plain.from_local(q, at, xp) | {name: q[name] for name in self.curves}
+
+    def latex(self) -> str:
+        """The plain term as LaTeX."""
+        return self.plain.latex()
+
+
+type Term = Power | Curved
 
 KINDS: dict[str, type[Power]] = {"power": Power, "gated_power": GatedPower}
 """Terms a law file may name under `kind`."""

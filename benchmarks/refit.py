@@ -9,6 +9,7 @@ refit on new data, and the part of the refit that replaces compiling (putting th
 import argparse
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -38,11 +39,10 @@ def main() -> None:
         bl.fit(law, tables[0], draws=200, tune=200)  # imports
         cold, warm, swap = [], [], []
         for table in tables:
-            values = data(spec, table)
             sampling._compiled.clear()
-            cold.append(clock(lambda t=table: bl.fit(law, t)))
-            warm.append(clock(lambda t=table: bl.fit(law, t)))
-            swap.append(clock(lambda v=values: sampling.with_data(spec, v)))
+            cold.append(clock(partial(bl.fit, law, table)))
+            warm.append(clock(partial(bl.fit, law, table)))
+            swap.append(clock(partial(sampling.with_data, spec, data(spec, table))))
         c, w, s = (float(np.median(times)) for times in (cold, warm, swap))
         print(
             f"{name}: compile and fit {c:.2f} s, refit {w:.2f} s ({c / w:.1f}x), of which data in "

@@ -54,12 +54,12 @@ def small() -> LossTable:
 
 @pytest.fixture(scope="session")
 def posterior(small) -> Posterior:
-    return fit("chinchilla", small, seed=0, draws=500, tune=500)
+    return fit("chinchilla", small, seed=0, discrepancy="none", draws=500, tune=500)
 
 
 @pytest.fixture(scope="session")
 def unconverged(small) -> Posterior:
-    return fit("chinchilla", small, seed=0, chains=2, draws=20, tune=5)
+    return fit("chinchilla", small, seed=0, discrepancy="none", chains=2, draws=20, tune=5)
 
 
 @pytest.fixture(scope="session")

@@ -19,7 +19,7 @@ OLMO = str(Path(__file__).parent.parent / "data" / "olmo" / "ladder.csv")
 SPLIT = ("--law", "chinchilla", "--train", "scale <= 3e20", "--test", "scale >= 1e21")
 GRID = "params=1e9,1e10 tokens=1e9,1e10,1e11"
 COMMANDS = ("fit", "forecast", "score", "compare", "simulate")
-SHORT = ("--draws", "500", "--tune", "500")
+SHORT = ("--discrepancy", "none", "--draws", "500", "--tune", "500")
 
 
 def run(*args: str, code: int = 0):
@@ -330,7 +330,7 @@ HUBER = ("--law", "chinchilla", "--method", "huber")
         (("fit", DELPHI), "--law"),
         (("fit",), "Missing argument"),
         (("fit", "nowhere.csv", *HUBER), "no such file"),
-        (("fit", str(Path(DELPHI).parent), *HUBER), "no such file"),
+        (("fit", str(Path(DELPHI).parent), *HUBER), "a folder"),
         (("fit", DELPHI, *HUBER, "--train", "skale < 1"), "'skale' is not defined"),
         (("fit", DELPHI, *HUBER, "--train", "scale <"), "cannot evaluate the query"),
         (("fit", DELPHI, *HUBER, "--where", "scale < 0"), "no row satisfies"),

@@ -16,8 +16,6 @@ from bayeslaw.laws import load_law
 from bayeslaw.simulate import simulate
 from bayeslaw.tables import from_frame
 
-beyond = pytest.mark.xfail(strict=True, reason="Problem works in nats; losses are not rescaled")
-
 
 def miss(one, other, table):
     return np.abs(np.log(one.predict(table) / other.predict(table))).max()
@@ -108,9 +106,7 @@ def test_constant_losses():
 
 
 @on_bound
-@pytest.mark.parametrize(
-    "scale", [pytest.param(1e-250, marks=beyond), 1e-6, 1e6, pytest.param(1e250, marks=beyond)]
-)
+@pytest.mark.parametrize("scale", [1e-250, 1e-6, 1e6, 1e250])
 def test_extreme_losses(scale, small):
     table = from_frame(small.frame.assign(loss=small.loss * scale))
     one, scaled = fit_huber("chinchilla", small), fit_huber("chinchilla", table)

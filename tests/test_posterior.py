@@ -6,7 +6,7 @@ import pytest
 from conftest import DESIGN, truth_of
 
 from bayeslaw import sampling
-from bayeslaw.errors import LawError, NotConverged
+from bayeslaw.errors import LawError, NotConverged, TableError
 from bayeslaw.fitting import fit
 from bayeslaw.huber import fit_huber
 from bayeslaw.laws import load_law
@@ -88,13 +88,12 @@ def test_diagnostics_are_those_of_arviz(posterior):
 def test_stuck_chains_fail(posterior):
     draws = posterior.draws.copy(deep=True)
     draws["alpha"][:] = draws["alpha"].values[:, :1]
-    assert diagnose(draws, posterior.stats).rhat > 1.01
+    assert not diagnose(draws, posterior.stats).rhat <= 1.01
     draws["alpha"][:] = 0.5
     assert not diagnose(draws, posterior.stats).ok
     assert not diagnose(posterior.draws.isel(chain=[0]), posterior.stats.isel(chain=[0])).ok
 
 
-@pytest.mark.xfail(reason="diagnose tests std() == 0; .3 repeated has std 6e-17", strict=False)
 def test_constant_draws_fail_without_a_warning(posterior):
     draws = posterior.draws.copy(deep=True)
     draws["alpha"][:] = 0.3
@@ -103,7 +102,7 @@ def test_constant_draws_fail_without_a_warning(posterior):
 
 def test_same_seed_same_draws_whatever_was_fitted_before(posterior, small):
     other = from_frame(small.frame.iloc[:12].assign(loss=small.loss[:12] * 1.1))
-    settings = {"draws": 500, "tune": 500}
+    settings = {"discrepancy": "none", "draws": 500, "tune": 500}
     before = len(sampling._compiled)
     elsewhere = fit("chinchilla", other, seed=0, **settings)
     again = fit("chinchilla", small, seed=0, **settings)
@@ -156,7 +155,7 @@ def test_priors_matter_where_they_are_tight(small, posterior):
 @pytest.mark.slow
 @pytest.mark.parametrize("likelihood", ["normal", "huber"])
 def test_other_likelihoods_agree_on_clean_noise(likelihood, small, posterior):
-    other = fit("chinchilla", small, likelihood=likelihood, seed=0)
+    other = fit("chinchilla", small, likelihood=likelihood, discrepancy="none", seed=0)
     assert other.convergence.ok
     assert ("dof" in other.draws) is False
     np.testing.assert_allclose(other.predict(small), posterior.predict(small), rtol=2e-3)
@@ -164,10 +163,10 @@ def test_other_likelihoods_agree_on_clean_noise(likelihood, small, posterior):
 
 @pytest.mark.slow
 def test_pymc_and_nutpie_agree(small):
-    one = fit("chinchilla", small, seed=0)
+    one = fit("chinchilla", small, discrepancy="none", seed=0)
     with warnings.catch_warnings():
         warnings.simplefilter("default")  # forked workers, on some platforms
-        two = fit("chinchilla", small, seed=0, sampler="pymc", cores=1)
+        two = fit("chinchilla", small, seed=0, discrepancy="none", sampler="pymc", cores=1)
     assert one.convergence.ok
     assert two.convergence.ok
     for name in one.spec.law.coordinates:

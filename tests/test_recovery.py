@@ -18,7 +18,7 @@ def recovered(name, seed):
     rows = DESIGN.sample(120, random_state=seed)
     truth = truth_of(law.parameters)
     table = simulate(law, truth, rows, sigma=SIGMA, seed=seed)
-    posterior = fit(law, table, likelihood="normal", seed=seed)
+    posterior = fit(law, table, likelihood="normal", discrepancy="none", seed=seed)
     assert posterior.convergence.ok, posterior.convergence
     low, high = np.quantile(posterior.latent(table), [0.05, 0.95], axis=0)
     latent = law.loss(truth, law.covariates(table.frame))
@@ -49,7 +49,7 @@ def test_all_laws_are_recovered():
 
 @pytest.mark.parametrize("seed", [0, slow(1)])
 def test_form3_passes_the_gate_on_the_papers_rows(paper_rows, seed):
-    posterior = fit("form3", paper_rows, seed=seed)
+    posterior = fit("form3", paper_rows, discrepancy="none", seed=seed)
     assert len(paper_rows) == 168
     assert posterior.convergence.rhat <= 1.01
     assert posterior.convergence.ess_bulk >= 400

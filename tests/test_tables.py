@@ -227,8 +227,8 @@ def test_files_without_rows(tmp_path):
     (tmp_path / "header.csv").write_text("params,tokens,loss\n")
     with pytest.raises(TableError, match="no rows"):
         read_table(tmp_path / "header.csv")
-    for path in (tmp_path, tmp_path / "absent.csv"):
-        with pytest.raises(TableError, match="no such file"):
+    for path, says in ((tmp_path, "a folder"), (tmp_path / "absent.csv", "no such file")):
+        with pytest.raises(TableError, match=says):
             read_table(path)
 
 

@@ -1,0 +1,105 @@
+"""Sets of budgets, one per replay ratio and draw, and how many draws agree on a budget."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+type Floats = npt.NDArray[np.float64]
+type Counts = npt.NDArray[np.int64]
+
+FAR = 600.0
+"""A budget beyond e^FAR tokens per parameter is infinite."""
+
+
+@dataclass(frozen=True)
+class Intervals:
+    """Sets of budgets, one per replay ratio and draw, as unions of disjoint closed intervals.
+
+    Parameters
+    ----------
+    lower, upper : array, shape (pieces, replays, draws)
+        Ends in log ATPP. A piece with ``lower = inf`` is empty; ``lower = -inf`` reaches D = 0.
+    """
+
+    lower: Floats
+    upper: Floats
+
+    @property
+    def rising(self) -> bool:
+        """Whether every set, once entered, is never left: its lower end says it all."""
+        return len(self.lower) == 1 and bool((self.upper == np.inf).all())
+
+    def take(self, index: Any) -> "Intervals":
+        """The sets of some of the draws."""
+        return Intervals(self.lower[..., index], self.upper[..., index])
+
+    def meet(self, other: "Intervals") -> "Intervals":
+        """Intersection, set by set."""
+        lower = np.maximum(self.lower[:, None], other.lower)
+        upper = np.minimum(self.upper[:, None], other.upper)
+        shape = (-1, *lower.shape[2:])
+        return intervals(lower.reshape(shape), upper.reshape(shape))
+
+    def contains(self, budget: float) -> npt.NDArray[np.bool_]:
+        """Whether each set holds a budget, shape (replays, draws)."""
+        inside = (self.lower <= budget) & (budget <= self.upper) & (self.lower < np.inf)
+        return np.asarray(inside.any(0))
+
+    def share(self, budgets: Floats) -> Floats:
+        """Share of the draws whose set holds each budget, shape (budgets, replays)."""
+        start, stop = (np.sort(self._flat(ends), -1) for ends in (self.lower, self.upper))
+        draws = self.lower.shape[-1]
+        return np.stack(
+            [
+                (np.searchsorted(a, budgets, "right") - np.searchsorted(b, budgets, "left")) / draws
+                for a, b in zip(start, stop, strict=True)
+            ],
+            -1,
+        )
+
+    def first(self, rank: int) -> Floats:
+        """Smallest budget that lies in at least `rank` sets, shape (replays,); inf if none."""
+        if self.rising:
+            return np.asarray(np.partition(self.lower[0], rank - 1, -1)[:, rank - 1])
+        edges, covered = self._sweep()
+        found = covered >= rank
+        at = np.take_along_axis(edges, found.argmax(-1)[:, None], -1)[:, 0]
+        return np.where(found.any(-1), at, np.inf)
+
+    def most(self, cap: float = np.inf) -> tuple[Counts, Floats]:
+        """Largest number of sets that share a budget up to `cap`, and the smallest such budget."""
+        if self.rising:
+            lower = self.lower[0]
+            below = (lower <= cap) & (lower < np.inf)
+            return np.count_nonzero(below, -1), np.where(below, lower, -np.inf).max(-1)
+        edges, covered = self._sweep()
+        covered = np.where(edges <= cap, covered, 0)
+        best = covered.argmax(-1)[:, None]
+        count, at = (np.take_along_axis(values, best, -1)[:, 0] for values in (covered, edges))
+        return count, at
+
+    def _sweep(self) -> tuple[Floats, Counts]:
+        """Ends in order, and how many sets hold each; shapes (replays, 2 pieces draws)."""
+        start, stop = self._flat(self.lower), self._flat(self.upper)
+        edges = np.concatenate([start, stop], -1)
+        order = np.argsort(edges, -1, kind="stable")  # starts before stops: intervals are closed
+        edges = np.take_along_axis(edges, order, -1)
+        steps = np.where(order < start.shape[-1], 1, -1)
+        return edges, np.where(edges < np.inf, steps, 0).cumsum(-1)
+
+    @staticmethod
+    def _flat(ends: Floats) -> Floats:
+        return ends.swapaxes(0, 1).reshape(ends.shape[1], -1)
+
+
+def intervals(lower: Floats, upper: Floats) -> Intervals:
+    """Intervals with empty pieces marked, and pieces empty everywhere dropped."""
+    empty = (lower > upper) | (lower > FAR) | (upper == -np.inf)
+    if empty.any():
+        lower, upper = np.where(empty, np.inf, lower), np.where(empty, np.inf, upper)
+    keep = [i for i in range(len(lower)) if i == 0 or (lower[i] < np.inf).any()]
+    if len(keep) < len(lower):
+        lower, upper = lower[keep], upper[keep]
+    return Intervals(lower, upper)
