@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from bayeslaw.simulate import simulate as simulate
     from bayeslaw.storage import load as load
     from bayeslaw.tables import LossTable as LossTable
+    from bayeslaw.tables import example_table as example_table
     from bayeslaw.tables import from_frame as from_frame
     from bayeslaw.tables import grid as grid
     from bayeslaw.tables import read_table as read_table
@@ -49,6 +50,7 @@ _HOME = {
     "TableError": "errors",
     "TableWarning": "errors",
     "compare": "compare",
+    "example_table": "tables",
     "fit": "fitting",
     "fit_huber": "huber",
     "from_frame": "tables",

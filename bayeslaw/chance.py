@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from bayeslaw.intervals import FAR, Floats, Intervals
-from bayeslaw.thresholds import Curve, below
+from bayeslaw.thresholds import Curve, Slice, below
 
 TOLERANCE = 2e-6
 """The replay ratio is refined to this."""
@@ -59,29 +59,39 @@ class Problem:
         )
 
     @cached_property
+    def pure(self) -> Slice:
+        """The source's law in pure replay."""
+        return self.source.sliced([1.0])
+
+    @cached_property
     def asymptote(self) -> Floats:
         """Smallest source loss that pure replay can reach, shape (draws,)."""
         return self.source.least(1.0)
 
     def sets(self, replay: Sequence[float] | Floats) -> tuple[Intervals, Intervals]:
         """Budgets that meet the limit on the target, and those that meet it on the source."""
-        quiet_target, quiet_source = np.exp(-self.noise[0]), np.exp(-self.noise[1])
-        target = below(self.target, replay, self.max_loss * quiet_target)
-        scale = 1 + self.max_forgetting if self.relative else 1.0
-        rise = 0.0 if self.relative else self.max_forgetting
-        if self.baseline == "matched":
-            source = below(self.source, replay, rise * quiet_source, scale * quiet_source)
-        else:
-            base = self.asymptote if isinstance(self.baseline, str) else self.baseline
-            source = below(self.source, replay, (scale * base + rise) * quiet_source)
-        return target, source
+        return self._sets(self.target.sliced(replay), self.source.sliced(replay))
 
-    def joint(self, replay: Floats) -> Iterator[Intervals]:
+    def joint(self, replay: Sequence[float] | Floats) -> Iterator[Intervals]:
         """Budgets that meet both limits, some replay ratios at a time."""
+        target, source = self.target.sliced(replay), self.source.sliced(replay)
         step = max(1, CHUNK // self.draws)
         for start in range(0, len(replay), step):
-            target, source = self.sets(replay[start : start + step])
-            yield target.meet(source)
+            rows = slice(start, start + step)
+            one, two = self._sets(target.rows(rows), source.rows(rows))
+            yield one.meet(two)
+
+    def _sets(self, target: Slice, source: Slice) -> tuple[Intervals, Intervals]:
+        quiet = np.exp(-self.noise[0]), np.exp(-self.noise[1])
+        scale = 1 + self.max_forgetting if self.relative else 1.0
+        rise = 0.0 if self.relative else self.max_forgetting
+        improved = below(target, self.max_loss * quiet[0])
+        if self.baseline == "matched":
+            kept = below(source, rise * quiet[1], self.pure, scale * quiet[1])
+        else:
+            base = self.asymptote if isinstance(self.baseline, str) else self.baseline
+            kept = below(source, (scale * base + rise) * quiet[1])
+        return improved, kept
 
     def smallest(self, rank: int, replay: Floats) -> tuple[float, float, Floats]:
         """Smallest budget (log ATPP) that lies in `rank` sets, its replay ratio, and per ratio.

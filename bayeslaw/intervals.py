@@ -21,35 +21,39 @@ class Intervals:
     ----------
     lower, upper : array, shape (pieces, replays, draws)
         Ends in log ATPP. A piece with ``lower = inf`` is empty; ``lower = -inf`` reaches D = 0.
+        Without `upper` there is one piece, and a set once entered is never left.
     """
 
     lower: Floats
-    upper: Floats
+    upper: Floats | None = None
 
     @property
-    def rising(self) -> bool:
-        """Whether every set, once entered, is never left: its lower end says it all."""
-        return len(self.lower) == 1 and bool((self.upper == np.inf).all())
+    def stop(self) -> Floats:
+        """`upper`, infinite where there is none."""
+        return np.full_like(self.lower, np.inf) if self.upper is None else self.upper
 
     def take(self, index: Any) -> "Intervals":
         """The sets of some of the draws."""
-        return Intervals(self.lower[..., index], self.upper[..., index])
+        upper = None if self.upper is None else self.upper[..., index]
+        return Intervals(self.lower[..., index], upper)
 
     def meet(self, other: "Intervals") -> "Intervals":
         """Intersection, set by set."""
+        if self.upper is None and other.upper is None:
+            return Intervals(np.maximum(self.lower, other.lower))
         lower = np.maximum(self.lower[:, None], other.lower)
-        upper = np.minimum(self.upper[:, None], other.upper)
+        upper = np.minimum(self.stop[:, None], other.stop)
         shape = (-1, *lower.shape[2:])
         return intervals(lower.reshape(shape), upper.reshape(shape))
 
     def contains(self, budget: float) -> npt.NDArray[np.bool_]:
         """Whether each set holds a budget, shape (replays, draws)."""
-        inside = (self.lower <= budget) & (budget <= self.upper) & (self.lower < np.inf)
+        inside = (self.lower <= budget) & (budget <= self.stop) & (self.lower < np.inf)
         return np.asarray(inside.any(0))
 
     def share(self, budgets: Floats) -> Floats:
         """Share of the draws whose set holds each budget, shape (budgets, replays)."""
-        start, stop = (np.sort(self._flat(ends), -1) for ends in (self.lower, self.upper))
+        start, stop = (np.sort(self._flat(ends), -1) for ends in (self.lower, self.stop))
         draws = self.lower.shape[-1]
         return np.stack(
             [
@@ -61,7 +65,7 @@ class Intervals:
 
     def first(self, rank: int) -> Floats:
         """Smallest budget that lies in at least `rank` sets, shape (replays,); inf if none."""
-        if self.rising:
+        if self.upper is None:
             return np.asarray(np.partition(self.lower[0], rank - 1, -1)[:, rank - 1])
         edges, covered = self._sweep()
         found = covered >= rank
@@ -70,7 +74,7 @@ class Intervals:
 
     def most(self, cap: float = np.inf) -> tuple[Counts, Floats]:
         """Largest number of sets that share a budget up to `cap`, and the smallest such budget."""
-        if self.rising:
+        if self.upper is None:
             lower = self.lower[0]
             below = (lower <= cap) & (lower < np.inf)
             return np.count_nonzero(below, -1), np.where(below, lower, -np.inf).max(-1)
@@ -82,7 +86,7 @@ class Intervals:
 
     def _sweep(self) -> tuple[Floats, Counts]:
         """Ends in order, and how many sets hold each; shapes (replays, 2 pieces draws)."""
-        start, stop = self._flat(self.lower), self._flat(self.upper)
+        start, stop = self._flat(self.lower), self._flat(self.stop)
         edges = np.concatenate([start, stop], -1)
         order = np.argsort(edges, -1, kind="stable")  # starts before stops: intervals are closed
         edges = np.take_along_axis(edges, order, -1)
@@ -94,12 +98,13 @@ class Intervals:
         return ends.swapaxes(0, 1).reshape(ends.shape[1], -1)
 
 
-def intervals(lower: Floats, upper: Floats) -> Intervals:
-    """Intervals with empty pieces marked, and pieces empty everywhere dropped."""
+def intervals(lower: Floats, upper: Floats | None) -> Intervals:
+    """Intervals with empty pieces marked, and dropped where they are empty everywhere."""
+    if upper is None:
+        return Intervals(np.where(lower > FAR, np.inf, lower))
     empty = (lower > upper) | (lower > FAR) | (upper == -np.inf)
-    if empty.any():
-        lower, upper = np.where(empty, np.inf, lower), np.where(empty, np.inf, upper)
-    keep = [i for i in range(len(lower)) if i == 0 or (lower[i] < np.inf).any()]
-    if len(keep) < len(lower):
-        lower, upper = lower[keep], upper[keep]
-    return Intervals(lower, upper)
+    lower, upper = np.where(empty, np.inf, lower), np.where(empty, np.inf, upper)
+    keep = (lower < np.inf).any((1, 2))
+    keep[0] = True
+    lower, upper = lower[keep], upper[keep]
+    return Intervals(lower, None if len(lower) == 1 and np.isinf(upper).all() else upper)

@@ -156,6 +156,16 @@ def read_table(path: str | Path, *, where: str | None = None) -> LossTable:
     return from_frame(frame, name=str(path)).query(where)
 
 
+def example_table() -> LossTable:
+    """Continual pre-training on math, 45 losses (Delphi, Marin project, Apache-2.0).
+
+    It comes with the package: fit ``scale <= 3e20``, forecast ``scale >= 1e21``.
+    """
+    here = Path(__file__).parent
+    inside = here / "data"
+    return read_table((inside if inside.is_dir() else here.parent / "data") / "delphi/isotoken.csv")
+
+
 def from_frame(frame: pd.DataFrame, name: str = "table") -> LossTable:
     """Validate a data frame of measured losses; see `read_table`."""
     frame = canonical(frame, name, ("params", "tokens", "loss"))

@@ -1,0 +1,39 @@
+"""The wheel works in an empty environment elsewhere: models, a sample table, the command."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SCRIPT = """
+import bayeslaw as bl
+train, test = bl.example_table().split(train="scale <= 3e20", test="scale >= 1e21")
+assert "site-packages" in bl.__file__, bl.__file__
+fit = bl.fit("chinchilla", train, discrepancy="none")
+print(len(fit.forecast(test).bands((0.9,))), bl.paper_world().limits["max_loss"])
+"""
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(shutil.which("uv") is None, reason="needs uv to build the wheel"),
+]
+
+
+def test_a_forecast_from_the_wheel(tmp_path):
+    def run(*command: str) -> str:
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    run(
+        "uv", "build", "--wheel", "--quiet", "--python", sys.executable, "--out-dir", ".", str(ROOT)
+    )
+    (wheel,) = tmp_path.glob("*.whl")
+    run("uv", "venv", "--quiet", "--python", sys.executable, "env")
+    python = str(tmp_path / "env/bin/python")
+    run("uv", "pip", "install", "--quiet", "--python", python, str(wheel))
+    assert run(python, "-c", SCRIPT) == "10 1.8\n"
+    assert "Usage" in run(str(tmp_path / "env/bin/bayeslaw"), "--help")
