@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bayeslaw.compare import compare as compare
+    from bayeslaw.comparison import compare as compare
     from bayeslaw.errors import BayeslawError as BayeslawError
     from bayeslaw.errors import FileError as FileError
     from bayeslaw.errors import FitError as FitError
@@ -19,11 +19,14 @@ if TYPE_CHECKING:
     from bayeslaw.huber import fit_huber as fit_huber
     from bayeslaw.laws import Law as Law
     from bayeslaw.laws import load_law as load_law
+    from bayeslaw.planner import Plan as Plan
+    from bayeslaw.planner import plan as plan
+    from bayeslaw.planner import plan_example as plan_example
     from bayeslaw.posterior import Posterior as Posterior
     from bayeslaw.priors import Prior as Prior
     from bayeslaw.scores import score as score
-    from bayeslaw.simulate import paper_world as paper_world
-    from bayeslaw.simulate import simulate as simulate
+    from bayeslaw.simulation import paper_world as paper_world
+    from bayeslaw.simulation import simulate as simulate
     from bayeslaw.storage import load as load
     from bayeslaw.tables import LossTable as LossTable
     from bayeslaw.tables import example_table as example_table
@@ -33,7 +36,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# Public name -> module. Imported on first use: PyMC and ArviZ take seconds to import.
+# Public name -> module. Imported on first use: PyMC and ArviZ take seconds to import. No module may
+# be named like a public function, which it would hide once imported.
 _HOME = {
     "BayeslawError": "errors",
     "FileError": "errors",
@@ -49,7 +53,7 @@ _HOME = {
     "Prior": "priors",
     "TableError": "errors",
     "TableWarning": "errors",
-    "compare": "compare",
+    "compare": "comparison",
     "example_table": "tables",
     "fit": "fitting",
     "fit_huber": "huber",
@@ -57,10 +61,13 @@ _HOME = {
     "grid": "tables",
     "load": "storage",
     "load_law": "laws",
-    "paper_world": "simulate",
+    "Plan": "planner",
+    "plan": "planner",
+    "plan_example": "planner",
+    "paper_world": "simulation",
     "read_table": "tables",
     "score": "scores",
-    "simulate": "simulate",
+    "simulate": "simulation",
 }
 __all__ = [*sorted(_HOME), "__version__"]
 

@@ -260,7 +260,7 @@ def compare(
     on the test rows themselves (oracle).
     """
     from bayeslaw import tell
-    from bayeslaw.compare import compare
+    from bayeslaw.comparison import compare
     from bayeslaw.tables import read_table
 
     names = [name.strip() for name in laws.split(",") if name.strip()]
@@ -305,7 +305,7 @@ def simulate(
     import pandas as pd
 
     from bayeslaw import tell
-    from bayeslaw.simulate import paper_world
+    from bayeslaw.simulation import paper_world
 
     check_writable(out)
     world = paper_world()

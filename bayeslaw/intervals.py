@@ -67,17 +67,24 @@ class Intervals:
         """Smallest budget that lies in at least `rank` sets, shape (replays,); inf if none."""
         if self.upper is None:
             return np.asarray(np.partition(self.lower[0], rank - 1, -1)[:, rank - 1])
-        edges, covered = self._sweep()
-        found = covered >= rank
-        at = np.take_along_axis(edges, found.argmax(-1)[:, None], -1)[:, 0]
-        return np.where(found.any(-1), at, np.inf)
+        start, stop = np.sort(self._flat(self.lower), -1), self._flat(self.upper)
+        found, left = np.full(len(start), -np.inf), np.arange(len(start))
+        # Where m sets have ended below u, at least rank + m must have begun by u: climb until so.
+        while len(left):
+            at = found[left]
+            wanted = rank + np.count_nonzero(stop[left] < at[:, None], -1)
+            next_ = start[left, np.minimum(wanted, start.shape[-1]) - 1]
+            found[left] = np.where(wanted > start.shape[-1], np.inf, np.maximum(next_, at))
+            left = left[found[left] > at]
+        return found
 
     def most(self, cap: float = np.inf) -> tuple[Counts, Floats]:
         """Largest number of sets that share a budget up to `cap`, and the smallest such budget."""
         if self.upper is None:
             lower = self.lower[0]
             below = (lower <= cap) & (lower < np.inf)
-            return np.count_nonzero(below, -1), np.where(below, lower, -np.inf).max(-1)
+            counts = np.asarray(np.count_nonzero(below, -1))
+            return counts, np.where(below, lower, -np.inf).max(-1)
         edges, covered = self._sweep()
         covered = np.where(edges <= cap, covered, 0)
         best = covered.argmax(-1)[:, None]

@@ -22,7 +22,19 @@ import pandas as pd
 from bayeslaw.errors import LawError, TableError, unknown
 from bayeslaw.priors import NOISE, Prior, override
 from bayeslaw.tables import canonical
-from bayeslaw.terms import COLUMN, KINDS, ORIGIN, SYMBOLS, Array, Curved, Power, Term, Values, tex
+from bayeslaw.terms import (
+    COLUMN,
+    KINDS,
+    ORIGIN,
+    SYMBOLS,
+    Array,
+    Curved,
+    GatedPower,
+    Power,
+    Term,
+    Values,
+    tex,
+)
 
 CLIP = 1e-9
 """The paper clips r to [CLIP, 1 - CLIP]."""
@@ -99,6 +111,11 @@ class Law:
         """Columns a table needs for this law."""
         used = {COLUMN[c] for term in self.terms for c in term.covariates}
         return tuple(c for c in ("params", "tokens", "replay", "ptpp") if c in used)
+
+    @cached_property
+    def terms_gated(self) -> tuple[GatedPower, ...]:
+        """Terms with a gated exponent."""
+        return tuple(t.plain for t in self.terms if isinstance(t.plain, GatedPower))
 
     # -- covariates ---------------------------------------------------------------------------
 

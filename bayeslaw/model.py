@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,6 @@ from bayeslaw.laws import Law, load_law
 from bayeslaw.noise import DOF_FLOOR, check_likelihood, observe
 from bayeslaw.priors import Prior, override
 from bayeslaw.tables import LossTable
-from bayeslaw.terms import GatedPower
 
 DISCREPANCIES = ("none", "curvature")
 
@@ -103,29 +103,29 @@ def data(spec: Spec, table: LossTable) -> dict[str, Any]:
     )
 
 
-def build(spec: Spec, values: Mapping[str, Any], *, swing: bool = False) -> Any:
+def build(spec: Spec, values: Mapping[str, Any], *, straight: bool = False) -> Any:
     """The ``pm.Model`` of a spec on the values of `data`.
 
     Free variables are the reference coordinates; the paper's parameters are deterministics. The
     prior of the floor is stated on E: ``L_ref`` is E plus the terms' sizes, a shift, so the prior
-    predictive and SBC see exactly the prior that the sampler uses. With `swing`, as the sampler
-    wants it, a gate's rate is sampled times the root of its depth: data fix little more than their
-    product, and the product itself would make a funnel where the depth is small.
+    predictive and SBC see exactly the prior that the sampler uses. With `straight` a gate's
+    parameters are transformed for the sampler, which changes no prior; see `bayeslaw.transforms`.
     """
     import pymc as pm
     import pytensor.tensor as pt
+
+    from bayeslaw.transforms import gate
 
     law, priors = spec.law, spec.priors
     with pm.Model() as model:
         given = {name: pm.Data(name, value) for name, value in values.items()}
         x = {name[4:]: v for name, v in given.items() if name.startswith("log_")}
         at = {name[3:]: v for name, v in given.items() if name.startswith("at_")}
-        gates = {term.rate: term.depth for term in gated(law)} if swing else {}
-        plain = (name for name in law.coordinates if name not in ("L_ref", *gates))
-        q = {name: priors[name].rv(name) for name in plain}
-        for rate, depth in gates.items():
-            swing = pm.CustomDist(f"{rate}_swing", pt.sqrt(q[depth]), dist=_times(priors[rate]))
-            q[rate] = pm.Deterministic(rate, swing / pt.sqrt(q[depth]))
+        gates = [(t.depth, t.rate) for t in law.terms_gated] if straight else []
+        plain = set(law.coordinates) - {"L_ref", *chain.from_iterable(gates)}
+        q = {name: priors[name].rv(name) for name in law.coordinates if name in plain}
+        for depth, rate in gates:
+            q[depth], q[rate] = gate((depth, rate), (priors[depth], priors[rate]), at["ptpp"])
         terms = law.sizes({**q, "L_ref": 0.0}, at, pt)
         q["L_ref"] = pm.CustomDist("L_ref", -terms["E"], dist=_shifted(priors["E"]))
         for name, value in law.to_paper(q, at, pt).items():
@@ -159,29 +159,9 @@ def unconstrain(spec: Spec, name: str, value: Any) -> Any:
     return np.log(value) if np.isinf(high) else logit((value - low) / (high - low))
 
 
-def gated(law: Law) -> list[GatedPower]:
-    """Terms of the law with a gated exponent."""
-    return [term.plain for term in law.terms if isinstance(term.plain, GatedPower)]
-
-
-def from_sampler(spec: Spec, point: Mapping[str, Any]) -> dict[str, Any]:
-    """Reference coordinates and noise from the sampler's unconstrained point."""
-    q = {name: constrain(spec, name, value) for name, value in point.items()}
-    for term in gated(spec.law):
-        q[term.rate] = q.pop(f"{term.rate}_swing") / np.sqrt(q[term.depth])
-    return q
-
-
 def _support(spec: Spec, name: str) -> tuple[float, float]:
     prior = spec.priors.get("dof" if name == "dof_above_floor" else name)
     return prior.support if prior else (-np.inf, np.inf)
-
-
-def _times(prior: Prior) -> Any:
-    def dist(scale: Any, size: Any) -> Any:
-        return scale * prior.dist()
-
-    return dist
 
 
 def _shifted(prior: Prior) -> Any:

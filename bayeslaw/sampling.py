@@ -12,7 +12,7 @@ import xarray as xr
 
 from bayeslaw.defaults import CHAINS, DRAWS, TARGET_ACCEPT, TUNE
 from bayeslaw.errors import LawError, unknown
-from bayeslaw.model import Spec, build, from_sampler, gated
+from bayeslaw.model import Spec, build
 
 SAMPLERS = ("nutpie", "pymc")
 _compiled: dict[Any, tuple[Any, list[str]]] = {}
@@ -66,16 +66,7 @@ def sample(
             progress_callback=callback,
             save_warmup=False,
         )
-    return _coordinates(spec, tree["posterior"].dataset), tree["sample_stats"].dataset
-
-
-def _coordinates(spec: Spec, draws: xr.Dataset) -> xr.Dataset:
-    """Draws of the reference coordinates and noise only."""
-    for term in gated(spec.law):
-        name = f"{term.rate}_swing"
-        draws = draws.assign({term.rate: draws[name] / np.sqrt(draws[term.depth])})
-        draws = draws.drop_vars(name)
-    return draws
+    return tree["posterior"].dataset, tree["sample_stats"].dataset
 
 
 def with_data(spec: Spec, values: Mapping[str, Any]) -> Any:
@@ -95,7 +86,7 @@ def compile_spec(spec: Spec, values: Mapping[str, Any]) -> tuple[Any, list[str]]
     if key not in _compiled:
         # Placeholder data, so that starting points depend on the seed and nothing fitted before.
         blank = {k: np.zeros_like(v) if np.ndim(v) else np.float64(0) for k, v in values.items()}
-        model = build(spec, blank, swing=True)
+        model = build(spec, blank, straight=True)
         free = [variable.name for variable in model.free_RVs]
         compiled = nutpie.compile_pymc_model(model, var_names=free, cache=True)
         _compiled[key] = compiled, free
@@ -110,15 +101,14 @@ def _start(
     Slopes are shrunk where they would leave no room for a positive floor.
     """
     loss = float(np.exp(np.mean(values["observed"])))
-    at = {name[3:]: float(v) for name, v in values.items() if name.startswith("at_")}
     index = {name: i for i, name in enumerate(names)}
     curves = [index[name] for term in spec.law.terms for name in getattr(term, "curves", ())]
     slopes = [index[term.slope] for term in spec.law.terms]
+    exponents = [index[term.plain.local] for term in spec.law.terms]  # positive, so sampled as logs
 
     def start(seed: int) -> Any:
         point = default(seed)
-        q = from_sampler(spec, {n: point[i] for n, i in index.items()}) | {"L_ref": 0.0}
-        total = -float(spec.law.sizes(q, at)["E"])
+        total = np.exp(point[slopes] - point[exponents]).sum()
         point[slopes] += min(0.0, np.log(0.6 * loss / total))
         point[index["L_ref"]] = loss
         point[curves] *= 0.1
@@ -138,7 +128,7 @@ def _pymc(
     import pymc as pm
 
     logging.getLogger("pymc").setLevel(logging.ERROR)  # the gate reports convergence
-    model = build(spec, values, swing=True)
+    model = build(spec, values, straight=True)
     tree = pm.sample(
         **settings,
         model=model,
@@ -149,7 +139,7 @@ def _pymc(
         compute_convergence_checks=False,
     )
     draws = tree["posterior"].dataset[[variable.name for variable in model.free_RVs]]
-    return _coordinates(spec, draws), tree["sample_stats"].dataset
+    return draws, tree["sample_stats"].dataset
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from bayeslaw.posterior import Convergence, Posterior
 from bayeslaw.priors import NOISE
 from bayeslaw.scores import BANDS, POINT
 from bayeslaw.scores import score as score_of
-from bayeslaw.simulate import World
+from bayeslaw.simulation import World
 from bayeslaw.tables import COVARIATES, LossTable
 from bayeslaw.terminal import Told, count, figure, number, ruled
 

@@ -25,7 +25,7 @@ from scipy.optimize import brentq, root
 from bayeslaw.errors import FitWarning
 from bayeslaw.huber import fit_huber
 from bayeslaw.laws import Law
-from bayeslaw.simulate import World, paper_world, simulate
+from bayeslaw.simulation import World, paper_world, simulate
 from bayeslaw.tables import LossTable, grid
 
 ATPP, REPLAY = 8.9, 0.34  # the paper's optimum

@@ -4,7 +4,7 @@ import pytest
 
 from bayeslaw.fitting import fit
 from bayeslaw.posterior import Posterior
-from bayeslaw.simulate import paper_world, simulate
+from bayeslaw.simulation import paper_world, simulate
 from bayeslaw.tables import LossTable, grid, read_table
 
 DATA = Path(__file__).parent.parent / "data"

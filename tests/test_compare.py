@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from conftest import on_bound
 
-from bayeslaw.compare import compare, note
+from bayeslaw.comparison import compare, note
 from bayeslaw.errors import FitError, FitWarning, LawError, NotConverged, TableError
 from bayeslaw.huber import fit_huber
 from bayeslaw.scores import BANDS, POINT, score
-from bayeslaw.simulate import paper_world
+from bayeslaw.simulation import paper_world
 
 SPLIT = {"train": "ptpp <= 31", "test": "ptpp == 279"}
 

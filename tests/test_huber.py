@@ -13,7 +13,7 @@ from bayeslaw.errors import FitError, FitWarning, TableError
 from bayeslaw.fitting import fit
 from bayeslaw.huber import Problem, fit_huber
 from bayeslaw.laws import load_law
-from bayeslaw.simulate import simulate
+from bayeslaw.simulation import simulate
 from bayeslaw.tables import from_frame
 
 

@@ -14,7 +14,7 @@ from matplotlib.mathtext import MathTextParser
 from bayeslaw.errors import LawError
 from bayeslaw.huber import fit_huber
 from bayeslaw.laws import CLIP, load_law, models_dir, parse_law
-from bayeslaw.simulate import simulate
+from bayeslaw.simulation import simulate
 from bayeslaw.tables import grid
 
 CHINCHILLA = (models_dir() / "chinchilla.toml").read_text()

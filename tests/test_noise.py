@@ -10,7 +10,7 @@ from scipy.special import huber
 from bayeslaw.errors import LawError
 from bayeslaw.fitting import fit
 from bayeslaw.noise import DOF_FLOOR, check_likelihood, huber_logp, observe, sample
-from bayeslaw.simulate import simulate
+from bayeslaw.simulation import simulate
 from bayeslaw.tables import grid
 
 SHAPES = [(0.004, 0.02), (0.02, 0.02), (0.1, 0.02), (1.0, 3.0), (0.5, 1e-3)]

@@ -12,7 +12,7 @@ from bayeslaw.huber import fit_huber
 from bayeslaw.laws import load_law
 from bayeslaw.posterior import Convergence, diagnose
 from bayeslaw.scores import score
-from bayeslaw.simulate import simulate
+from bayeslaw.simulation import simulate
 from bayeslaw.tables import from_frame
 
 GOOD = {"rhat": 1.01, "ess_bulk": 400, "ess_tail": 400, "divergences": 0, "bfmi": 0.3}

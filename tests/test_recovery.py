@@ -7,7 +7,7 @@ from scipy import stats
 
 from bayeslaw.fitting import fit
 from bayeslaw.laws import load_law
-from bayeslaw.simulate import simulate
+from bayeslaw.simulation import simulate
 
 SIGMA = 0.003
 

@@ -6,7 +6,7 @@ from scipy import stats
 from bayeslaw.errors import BayeslawError, LawError, TableError
 from bayeslaw.huber import fit_huber
 from bayeslaw.priors import Prior
-from bayeslaw.simulate import World, paper_world, simulate
+from bayeslaw.simulation import World, paper_world, simulate
 from bayeslaw.tables import LossTable, from_frame, grid
 
 DOMAINS = ("french", "english_arabic")

@@ -1,0 +1,128 @@
+"""The planner against a grid over budgets, and its memory.
+
+Plans the synthetic world's use case from `--draws` draws of both laws (the true parameters, moved
+by noise), and evaluates both laws on a 400 x 199 grid of (ATPP, replay) for the same draws:
+P(both) at each cell, smallest budget where it reaches the confidence. Prints seconds (best of
+`--repeat`, warm), both answers, and the error of each against the planner's on 1,991 ratios.
+One thread.
+
+    OMP_NUM_THREADS=1 python benchmarks/plan.py [--draws 4000] [--repeat 5] [--memory 40000]
+"""
+
+import argparse
+import math
+import resource
+import time
+
+import numpy as np
+
+from bayeslaw.chance import Problem, cheapest, choose, rank_of
+from bayeslaw.model import make_spec
+from bayeslaw.planner import REPLAY, plan
+from bayeslaw.posterior import Convergence, Posterior
+from bayeslaw.simulation import World, paper_world
+from bayeslaw.thresholds import Curve
+
+GOOD = Convergence(rhat=1.0, ess_bulk=1e6, ess_tail=1e6, divergences=0, bfmi=1.0)
+
+
+def posterior(world: World, domain: str, draws: int, spread: float) -> Posterior:
+    """Draws around the truth, four chains of them."""
+    import xarray as xr
+
+    spec, table = make_spec(world.laws[domain]), world.table(domain)
+    at, rng = spec.law.reference_point(table.frame), np.random.default_rng(len(domain))
+    q = spec.law.to_reference(world.truth[domain], at) | {"sigma": 0.004, "dof_above_floor": 5.0}
+    values = {
+        name: (["chain", "draw"], v * (1 + spread * rng.standard_normal((4, draws // 4))))
+        for name, v in q.items()
+    }
+    return Posterior(spec, table, at, xr.Dataset(values), xr.Dataset(), GOOD)
+
+
+def covariates(curve: Curve, atpp: float, replay: np.ndarray) -> dict[str, np.ndarray]:
+    """Logarithms, each a scalar but the replay ratio's: no term is evaluated twice."""
+    share = np.clip(replay, 1e-9, 1 - 1e-9)[:, None]
+    return {
+        "params": np.log(curve.params),
+        "ptpp": np.log(curve.ptpp),
+        "tokens": np.log(atpp * curve.params),
+        "replay": np.log(share),
+        "barrier": np.log(share + curve.law.epsilon),
+    }
+
+
+def by_grid(
+    problem: Problem, rank: int, atpp: np.ndarray, replay: np.ndarray
+) -> tuple[float, float]:
+    """Smallest budget of the grid, and its ratio."""
+    limit = problem.baseline * (1 + problem.max_forgetting)
+    feasible = np.empty((len(atpp), len(replay)), bool)
+    for i, budget in enumerate(atpp):
+        meets = True
+        for curve, most in ((problem.target, problem.max_loss), (problem.source, limit)):
+            loss = curve.law.loss(curve.p, covariates(curve, budget, replay), curve.at)
+            meets = meets & (loss <= most)
+        feasible[i] = np.count_nonzero(meets, -1) >= rank
+    if not feasible.any():
+        return math.inf, math.nan
+    best = int(feasible.any(1).argmax())
+    return float(atpp[best]), float(replay[feasible[best].argmax()])
+
+
+def main() -> None:
+    """Print the comparison."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--draws", type=int, default=4000)
+    parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--memory", type=int, default=40_000, help="draws of the memory run, or 0")
+    args = parser.parse_args()
+    world = paper_world()
+
+    def problem(draws: int) -> dict[str, object]:
+        fits = {
+            "target": posterior(world, world.target, draws, 0.003),
+            "source": posterior(world, world.source, draws, 0.003),
+        }
+        return fits | dict(world.limits) | {"baseline": world.baseline()}
+
+    asked = problem(args.draws)
+    whole, search, grid = [], [], []
+    for _ in range(args.repeat):
+        start = time.perf_counter()
+        found = plan(**asked)
+        whole.append(time.perf_counter() - start)
+        rank = rank_of(found.confidence, found.draws)
+        start = time.perf_counter()
+        choice = cheapest(found.problem, rank, REPLAY)
+        search.append(time.perf_counter() - start)
+    atpp = np.geomspace(1, 100, 400)
+    start = time.perf_counter()
+    coarse = by_grid(found.problem, rank, atpp, REPLAY)
+    grid.append(time.perf_counter() - start)
+    exact = cheapest(found.problem, rank, np.linspace(0.005, 0.995, 1991)).atpp
+    print(f"draws {found.draws}, replay ratios {len(REPLAY)}, confidence {found.confidence:g}")
+    print(f"plan(), everything reported   {min(whole):8.3f} s")
+    print(f"its search alone              {min(search):8.3f} s")
+    print(f"grid of 400 x {len(REPLAY)}             {grid[0]:8.3f} s")
+    print(f"ratio, grid to plan()         {grid[0] / min(whole):8.0f} x")
+    print(f"ratio, grid to search         {grid[0] / min(search):8.0f} x")
+    held = choose(found.problem, math.log(coarse[0]), coarse[1]).p_both
+    for name, budget, ratio, both in (
+        ("plan", choice.atpp, choice.replay, choice.p_both),
+        ("grid", *coarse, held),
+    ):
+        miss = budget / exact - 1
+        print(f"{name}: ATPP {budget:.6f}, replay {ratio:.6f}, P(both) {both:.5f}, off {miss:+.1e}")
+    if args.memory:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        start = time.perf_counter()
+        plan(**problem(args.memory))
+        seconds = time.perf_counter() - start
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        print(f"{args.memory} draws: {seconds:.2f} s, peak {peak / 2**20:.2f} GiB", end="")
+        print(f" of the process ({before / 2**20:.2f} before)")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,654 @@
+import json
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import brentq
+
+from bayeslaw import chance
+from bayeslaw import planner as planning
+from bayeslaw.errors import BayeslawError, NotConverged
+from bayeslaw.intervals import intervals
+from bayeslaw.laws import CLIP, load_law
+from bayeslaw.model import make_spec
+from bayeslaw.planner import plan, true_fits
+from bayeslaw.posterior import Convergence, Posterior
+from bayeslaw.simulation import paper_world, simulate
+from bayeslaw.tables import grid
+from bayeslaw.terms import ORIGIN, Power
+from bayeslaw.thresholds import Curve, _rooted
+from bayeslaw.thresholds import below as below_slice
+
+WORLD = paper_world()
+LIMITS = dict(WORLD.limits)
+BASE = WORLD.baseline()
+LOG_ATPP = np.linspace(-14, 18, 257)
+GOOD = Convergence(rhat=1.0, ess_bulk=1e4, ess_tail=1e4, divergences=0, bfmi=1.0)
+AT = {
+    "params": np.log(1e9),
+    "tokens": np.log(5e9),
+    "ptpp": np.log(60),
+    "replay": np.log(0.25),
+    "barrier": np.log(0.25 + 1e-5),
+}
+
+
+@dataclass(frozen=True)
+class Skewed(Power):
+    """A power of D whose exponent drifts with r: no common bend at r and in pure replay."""
+
+    def shape(self, p, x, at, xp):
+        drift = 0.1 * x["replay"] * (x["tokens"] - at["tokens"])
+        return super().shape(p, x, at, xp) + 0.2 * p["beta"] * drift
+
+
+DATA = Power("B", "slope_D", {"tokens": "beta"}, {"replay": "nu"})
+TWICE = (DATA, Power("G", "slope_G", {"tokens": "phi"}))
+RISING = (DATA, Power("G", "slope_G", {"params": "alpha"}, {"tokens": "phi"}))
+
+
+def laws():
+    for name in ("form1", "form2", "form3", "dcpt", "chinchilla"):
+        yield load_law(name)
+        yield load_law(name).curved()
+
+
+every_law = pytest.mark.parametrize(
+    "law", list(laws()), ids=lambda law: f"{law.name}-{len(law.parameters)}"
+)
+
+
+def with_terms(*terms):
+    law = load_law("form1")
+    rest = tuple(t for t in law.terms if t.coefficient != "B")
+    return replace(law, terms=(*rest, *terms))
+
+
+def random_curve(rng, law, draws):
+    """Draws of any sign of curvature, with exact zeros, at a random model and stage."""
+    p = {"E": rng.uniform(0.4, 2.0, draws)}
+    for name in law.coefficients:
+        p[name] = rng.lognormal(np.log(0.2), 0.9, draws) * (rng.random(draws) > 0.02)
+    for name in law.exponents:
+        size = rng.lognormal(np.log(0.3), 0.6, draws) * (rng.random(draws) > 0.02)
+        if name == "lambda_":
+            size = rng.random(draws)
+        elif name == "zeta":
+            size = rng.normal(0, 0.7, draws)
+        elif name.startswith(("curve", "cross")):
+            size = rng.normal(0, 0.15, draws) * (rng.random(draws) > 0.1)
+        p[name] = size
+    params, ptpp = np.exp(rng.uniform(np.log(1e8), np.log(2e10))), rng.uniform(5, 300)
+    return Curve(law, p, AT, params, ptpp)
+
+
+def below(curve, replay, limit, weight=None):
+    if weight is None:
+        return below_slice(curve.sliced(replay), limit)
+    return below_slice(curve.sliced(replay), limit, curve.sliced([1.0]), weight)
+
+
+def brute(curve, replay, budgets):
+    """Loss of shape (budgets, draws) from the law, its concave terms held left of their peak."""
+    law = curve.law
+    tokens = curve.params * np.exp(budgets)
+    rows = pd.DataFrame(
+        {"params": curve.params, "ptpp": curve.ptpp, "replay": replay, "tokens": tokens}
+    )
+    p = {name: value[:, None] for name, value in curve.p.items()}
+    x = law.covariates(rows)
+    total = p["E"]
+    for term in law.terms:
+        shape = np.broadcast_to(term.shape(p, x, curve.at, np), (curve.draws, len(budgets)))
+        if "tokens" in term.covariates:
+            c2, c1, c0 = np.polyfit(budgets, shape.T, 2)[:, :, None]
+            with np.errstate(divide="ignore", invalid="ignore"):
+                left = (c2 < -1e-9) & (budgets < -0.5 * c1 / c2)
+                shape = np.where(left, c0 - 0.25 * c1**2 / c2, shape)
+        total = total + p[term.coefficient] * np.exp(shape)
+    return total.T
+
+
+def mismatches(curve, replay, limit, matched=None):
+    """Budgets of the grid where a set and the sign of the brute-force loss disagree."""
+    sets = below(curve, [replay], limit, matched)
+    excess = brute(curve, replay, LOG_ATPP) - limit
+    if matched is not None:
+        excess = excess - matched * brute(curve, 1.0, LOG_ATPP)
+    inside = np.stack([sets.contains(u)[0] for u in LOG_ATPP])
+    clear = np.abs(excess) > 1e-9
+    return ((inside != (excess <= 0)) & clear).sum(), sets
+
+
+def random_limit(rng, curve, replay):
+    """A limit near the losses, so that every answer occurs: none, all, and some budgets."""
+    loss = curve.loss([replay], rng.uniform(-3, 5))[0]
+    return loss * np.exp(rng.normal(0, 0.2, curve.draws))
+
+
+@every_law
+def test_thresholds_agree_with_brute_force(law):
+    rng, cases, seen = np.random.default_rng(1), 0, np.zeros(4, int)
+    for i in range(21):
+        curve = random_curve(rng, law, 100)
+        replay = [0.0, 1.0, CLIP, 1 - CLIP, rng.random(), rng.random(), rng.random()][i % 7]
+        limit = random_limit(rng, curve, replay)
+        wrong, sets = mismatches(curve, replay, limit)
+        assert wrong == 0
+        cases += curve.draws
+        lower, upper = sets.lower[0, 0], sets.stop[0, 0]
+        seen += [
+            (lower == np.inf).sum(),
+            (lower == -np.inf).sum(),
+            np.isfinite(lower).sum(),
+            np.isfinite(upper).sum(),
+        ]
+    assert cases == 2100  # 10 laws: 21,000 cases
+    assert (seen[:3] > 0).all()
+    assert (seen[3] > 0) == ("curve_B" in law.exponents)
+
+
+@every_law
+def test_matched_thresholds_agree_with_brute_force(law):
+    rng = np.random.default_rng(2)
+    for i in range(21):
+        curve = random_curve(rng, law, 50)
+        replay = [0.0, 1.0, CLIP, rng.random()][i % 4]
+        weight = np.exp(rng.normal(0.02, 0.1, curve.draws))
+        limit = rng.choice([0.0, 0.02, -0.05, 0.3])
+        assert mismatches(curve, replay, limit, weight)[0] == 0
+
+
+@pytest.mark.parametrize(
+    "terms", [TWICE, RISING, (Skewed("B", "slope_D", {"tokens": "beta"}, {"replay": "nu"}),)]
+)
+@pytest.mark.parametrize("matched", [None, 1.02])
+def test_laws_without_a_closed_form(terms, matched):
+    rng = np.random.default_rng(3)
+    for _ in range(8):
+        curve = random_curve(rng, with_terms(*terms), 60)
+        replay = rng.random()
+        limit = random_limit(rng, curve, replay) if matched is None else 0.02
+        assert mismatches(curve, replay, limit, matched)[0] == 0
+
+
+def test_a_law_without_monotone_loss_is_a_set_of_its_own():
+    """Loss that falls and rises again leaves a window of budgets, whose ends are the roots."""
+    rng = np.random.default_rng(4)
+    curve = random_curve(rng, with_terms(*RISING), 200)
+    low = np.min(brute(curve, 0.3, np.linspace(-14, 18, 4001)), 0)
+    sets = below(curve, [0.3], low + 1e-6)  # far narrower than the bracketing grid
+    assert (sets.lower[0, 0] < np.inf).mean() > 0.9
+    for draw in np.flatnonzero(np.isfinite(sets.lower[0, 0]) & np.isfinite(sets.stop[0, 0]))[:20]:
+        one = curve.take([draw])
+        for end in (sets.lower[0, 0, draw], sets.stop[0, 0, draw]):
+            assert one.loss([0.3], end)[0, 0] == pytest.approx(low[draw] + 1e-6, abs=1e-11)
+
+
+@every_law
+def test_roots_agree_with_the_closed_form(law):
+    rng = np.random.default_rng(5)
+    for _ in range(5):
+        curve = random_curve(rng, law, 60)
+        limit = random_limit(rng, curve, 0.3)
+        exact, here = below(curve, [0.3], limit), curve.sliced([0.3])
+        room = limit - here.rest()
+        found = intervals(*_rooted(here, None, 0.0, room))
+        inside = np.abs(np.where(np.isfinite(exact.lower), exact.lower, 0)) < 18
+        inside &= np.abs(np.where(np.isfinite(exact.stop), exact.stop, 0)) < 30
+        draws = inside.all((0, 1))
+        np.testing.assert_allclose(
+            found.lower[0, 0][draws], exact.lower[0, 0][draws], rtol=1e-9, atol=1e-9
+        )
+
+
+def test_threshold_is_the_papers_closed_form():
+    law, p = WORLD.laws["french"], WORLD.truth["french"]
+    fit = true_fits(WORLD)[0]
+    curve = planning._curve(fit, 8.1e9, 279)
+    for r in (0.1, 0.34, 0.9):
+        gate = 1 / (1 + 279 ** -p["zeta"])
+        beta = p["beta"] * (1 - p["lambda_"] * gate)
+        rest = p["E"] + p["A"] / 8.1e9 ** p["alpha"] + p["F"] / 279 ** p["eta"]
+        rest += p["C"] / (r + law.epsilon) ** p["gamma"]
+        tokens = (p["B"] * r ** p["nu"] / (1.8 - rest)) ** (1 / beta)
+        assert 8.1e9 * np.exp(below(curve, [r], 1.8).lower[0, 0, 0]) == pytest.approx(tokens)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_interval_counts_agree_with_brute_force(data):
+    draws = data.draw(st.integers(1, 8))
+    ends = st.floats(-5, 5) | st.sampled_from([-np.inf, np.inf, 0.0, 1.0])
+    pieces = []
+    for _ in range(draws):
+        four = sorted(data.draw(st.lists(ends, min_size=4, max_size=4)))
+        both = four[1] < four[2]
+        pieces.append([(four[0], four[1]), (four[2], four[3]) if both else (np.inf, -np.inf)])
+    array = np.array(pieces, float).transpose(2, 1, 0)[:, :, None, :]
+    sets = intervals(array[0], array[1])
+    finite = np.unique(array[np.isfinite(array)])
+    probes = np.unique(np.concatenate([[-np.inf, -1e3], finite, finite + 1e-9]))
+    counts = np.array([sets.contains(u)[0].sum() for u in probes])
+    expected = [
+        sum(any(a <= u <= b and a < np.inf and b > -np.inf for a, b in s) for s in pieces)
+        for u in probes
+    ]
+    np.testing.assert_array_equal(counts, expected)
+    np.testing.assert_allclose(sets.share(probes)[:, 0], counts / draws)
+    for rank in range(1, draws + 1):
+        reached = probes[counts >= rank]
+        assert sets.first(rank)[0] == (reached.min() if len(reached) else np.inf)
+    for cap in (np.inf, 0.5):
+        count, at = sets.most(cap)
+        assert count[0] == counts[probes <= cap].max()
+        if count[0]:
+            assert at[0] == probes[(probes <= cap) & (counts == count[0])].min()
+
+
+# -- plans ----------------------------------------------------------------------------------------
+
+
+def posterior(domain, draws=400, spread=0.004, seed=0, law=None, likelihood="studentt", **more):
+    """A posterior whose draws are the truth, moved by independent noise: an input, not a fit."""
+    rng = np.random.default_rng([seed, domain == WORLD.source])
+    table = WORLD.table(domain).split("ptpp <= 31", "ptpp == 279", WORLD.anchors)[0]
+    law = WORLD.laws[domain] if law is None else law
+    spec = make_spec(law, likelihood=likelihood)
+    at = spec.law.reference_point(table.frame)
+    q = WORLD.laws[domain].to_reference(WORLD.truth[domain], at)
+    q |= {name: 0.0 for name in spec.law.coordinates if name not in q}
+    values = {}
+    for name, value in q.items():
+        wide = 0.02 if name.startswith(("curve", "cross")) else spread * max(abs(value), 0.1)
+        values[name] = value + wide * rng.standard_normal((4, draws // 4))
+    values |= {"sigma": np.full((4, draws // 4), WORLD.sigma[domain])}
+    if likelihood == "studentt":
+        values["dof_above_floor"] = np.full((4, draws // 4), 8.0)
+    data = xr.Dataset({name: (("chain", "draw"), value) for name, value in values.items()})
+    return Posterior(spec, table, at, data, xr.Dataset(), more.pop("convergence", GOOD), more)
+
+
+@pytest.fixture(scope="module")
+def fits():
+    return {"target": posterior("french"), "source": posterior("english_arabic")}
+
+
+def losses(fits, choice, index=slice(None)):
+    rows = grid(params=8.1e9, ptpp=279, replay=choice.replay, tokens=choice.tokens)
+    target, source = (fits[name].latent(rows)[:, 0] for name in ("target", "source"))
+    return target, np.roll(source, len(source) // 2)
+
+
+def test_probabilities_are_the_empirical_ones(fits):
+    found = plan(**fits, **LIMITS, baseline=BASE)
+    target, source = losses(fits, found)
+    meets = (target <= 1.8) & (source <= 1.02 * BASE)
+    assert found.p_target == np.mean(target <= 1.8)
+    assert found.p_forgetting == np.mean(source <= 1.02 * BASE)
+    assert found.p_both == meets.mean() >= 0.9
+    assert found.flops == 6 * 8.1e9 * found.tokens
+    assert found.tokens == 8.1e9 * found.atpp == int(found.tokens)
+    assert found.p_failure == pytest.approx(0.1)
+
+
+def test_plan_is_the_smallest(fits):
+    found = plan(**fits, **LIMITS, baseline=BASE)
+    target, source = losses(fits, replace_tokens(found, found.tokens * (1 - 1e-9)))
+    assert np.mean((target <= 1.8) & (source <= 1.02 * BASE)) < 0.9
+    for replay in np.linspace(0.005, 0.995, 331):
+        less = replace_tokens(found, 0.9999 * found.tokens, replay)
+        target, source = losses(fits, less)
+        assert np.mean((target <= 1.8) & (source <= 1.02 * BASE)) < 0.9
+
+
+def replace_tokens(choice, tokens, replay=None):
+    return chance.Choice(
+        **{f: getattr(chance.NOWHERE, f) for f in ("atpp", "flops", "p_target", "p_both")}
+        | {"p_forgetting": 0.0, "tokens": tokens}
+        | {"replay": choice.replay if replay is None else replay}
+    )
+
+
+@pytest.mark.parametrize(
+    ("confidence", "draws", "rank"),
+    [(0.9, 10, 9), (0.9, 4000, 3600), (0.95, 20, 19), (0.91, 10, 10), (0.5, 3, 2), (0.01, 10, 1)],
+)
+def test_rank(confidence, draws, rank):
+    assert chance.rank_of(confidence, draws) == rank
+
+
+@pytest.mark.parametrize("draws", [20, 40, 100])
+def test_order_statistic(draws):
+    """At a fixed ratio the plan is the ceil((1 - alpha) S)-th smallest threshold."""
+    fits = {d: posterior(n, draws) for d, n in zip(("target", "source"), WORLD.laws, strict=True)}
+    found = plan(**fits, **LIMITS, baseline=BASE, confidence=0.9, replay_grid=[0.4])
+    thresholds = []
+    for i in range(draws):
+        j = (i - draws // 2) % draws
+
+        def misses(log_atpp, i=i, j=j):
+            rows = grid(params=8.1e9, ptpp=279, replay=0.4, tokens=8.1e9 * np.exp(log_atpp))
+            target, source = (fits[n].latent(rows)[k, 0] for n, k in (("target", i), ("source", j)))
+            return max(target - 1.8, source - 1.02 * BASE)
+
+        thresholds.append(np.exp(brentq(misses, -5, 40)) if misses(40) < 0 else np.inf)
+    assert found.replay == 0.4
+    assert found.atpp == pytest.approx(np.sort(thresholds)[round(0.9 * draws) - 1], rel=1e-9)
+    assert found.p_both == 0.9
+
+
+def test_papers_plan_from_the_true_laws():
+    target, source = true_fits(WORLD)
+    found = plan(target=target, source=source, **LIMITS, baseline=BASE)
+    assert found.atpp == pytest.approx(8.9, abs=0.01)
+    assert found.replay == pytest.approx(0.34, abs=0.001)
+    assert found.p_both == 1
+    assert found.deterministic.atpp == found.atpp
+    assert found.draws == 1
+    assert found.error == {}
+
+
+def test_deterministic_plan_stands_beside_with_its_risk(fits):
+    found = plan(**fits, **LIMITS, baseline=BASE, point=true_fits(WORLD))
+    told = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    assert told["deterministic"]["atpp"] == pytest.approx(8.9, abs=0.1)
+    assert told["deterministic"]["replay"] == pytest.approx(0.34, abs=0.01)
+    target, source = losses(fits, found.deterministic)
+    risk = 1 - np.mean((target <= 1.8) & (source <= 1.02 * BASE))
+    assert told["deterministic"]["p_failure"] == pytest.approx(risk)
+    assert risk > 0.5  # both limits bind at the optimum: certainty is worth little there
+    assert told["atpp"] > told["deterministic"]["atpp"]
+    medians = plan(**fits, **LIMITS, baseline=BASE).deterministic
+    assert medians.atpp == pytest.approx(8.9, rel=0.2)
+
+
+def test_infeasible_is_an_answer(fits):
+    found = plan(**fits, **LIMITS | {"max_loss": 1.45}, baseline=BASE)
+    assert found.status == "infeasible"
+    assert found.atpp == np.inf
+    assert np.isnan(found.p_both)
+    assert found.binds.startswith("target;")
+    assert found.best.p_both < 0.9
+    assert json.loads(json.dumps(found.to_dict(), allow_nan=False))["atpp"] is None
+    found = plan(**fits, **LIMITS | {"max_forgetting": -0.3}, baseline=BASE)
+    assert found.binds.startswith("forgetting;")
+    assert found.best.p_both == 0
+    both = LIMITS | {"max_loss": 1.6, "max_forgetting": -0.1}
+    assert plan(**fits, **both, baseline=BASE).binds.startswith(("target and", "target;"))
+
+
+def test_best_attainable_probability(fits):
+    """Where a share of the draws meets both limits, that share is what is reported."""
+    tight = LIMITS | {"max_loss": 1.7}
+    found = plan(**fits, **tight, baseline=BASE)
+    assert found.status == "infeasible"
+    rows = grid(params=8.1e9, ptpp=279, replay=np.linspace(0.005, 0.995, 199), tokens=1e290)
+    target, source = (fits[n].latent(rows) for n in ("target", "source"))
+    meets = (target <= 1.7) & (np.roll(source, len(source) // 2, 0) <= 1.02 * BASE)
+    assert 0.05 < meets.mean(0).max() < 0.9
+    assert found.best.p_both >= meets.mean(0).max()
+    assert found.best.p_both == pytest.approx(meets.mean(0).max(), abs=0.02)
+
+
+def test_matched_baseline_bounds_the_budget_from_above(fits):
+    """Pure replay for the same tokens gains on the adapted model as D grows."""
+    limits = LIMITS | {"max_loss": 1.9, "max_forgetting": 0.03}
+    found = plan(**fits, **limits, baseline="matched", confidence=0.8)
+    rows = grid(params=8.1e9, ptpp=279, replay=[found.replay, 1.0], tokens=found.tokens)
+    target, source = fits["target"].latent(rows)[:, 0], np.roll(fits["source"].latent(rows), 200, 0)
+    meets = (target <= 1.9) & (source[:, 0] <= 1.03 * source[:, 1])
+    assert found.p_both == meets.mean() >= 0.8
+    surface = found.surface(found.atpp * np.array([0.5, 1, 1e3, 1e8]), [found.replay])
+    assert surface.iloc[1, 0] > surface.iloc[0, 0]
+    assert surface.iloc[3, 0] < surface.iloc[1, 0]  # not monotone in D
+    absolute = plan(**fits, **limits | {"max_forgetting": 0.06}, baseline="matched", relative=False)
+    assert absolute.status in ("feasible", "infeasible")
+
+
+def test_asymptote_baseline_is_the_floor_of_pure_replay(fits):
+    found = plan(**fits, **LIMITS | {"max_forgetting": 0.1}, baseline="asymptote", confidence=0.7)
+    rows = grid(params=8.1e9, ptpp=279, replay=1.0, tokens=1e300)
+    floor = np.roll(fits["source"].latent(rows)[:, 0], 200)
+    target, source = losses(fits, found)
+    assert found.p_both == np.mean((target <= 1.8) & (source <= 1.1 * floor))
+    assert found.status == "feasible"
+
+
+def test_absolute_forgetting_is_in_nats(fits):
+    one = plan(**fits, **LIMITS, baseline=BASE)
+    nats = plan(**fits, **LIMITS | {"max_forgetting": 0.02 * BASE}, baseline=BASE, relative=False)
+    assert nats.atpp == pytest.approx(one.atpp, rel=1e-9)
+
+
+def test_baseline_from_the_table(fits):
+    found = plan(**fits, **LIMITS)
+    assert found.atpp == pytest.approx(plan(**fits, **LIMITS, baseline=BASE).atpp)
+    assert "tokens = 0" in found.baseline
+    with pytest.raises(BayeslawError, match=r"0 rows with tokens = 0.*no value at D = 0"):
+        plan(**fits, **LIMITS | {"ptpp": 100})
+    target, source = true_fits(WORLD)
+    with pytest.raises(BayeslawError, match=r"No baseline.*no value at D = 0"):
+        plan(target=target, source=source, **LIMITS)
+    with pytest.raises(BayeslawError, match="did you mean 'matched'"):
+        plan(**fits, **LIMITS, baseline="match")
+
+
+def test_predictive_noise_widens_the_limits():
+    fits = {d: posterior(n) for d, n in zip(("target", "source"), WORLD.laws, strict=True)}
+    latent = plan(**fits, **LIMITS, baseline=BASE)
+    noisy = plan(**fits, **LIMITS, baseline=BASE, noise="predictive", seed=1)
+    assert noisy.atpp > latent.atpp
+    noise = noisy.problem.noise
+    target, source = losses(fits, noisy)
+    meets = (target * np.exp(noise[0]) <= 1.8) & (source * np.exp(noise[1]) <= 1.02 * BASE)
+    assert noisy.p_both == meets.mean() >= 0.9
+    assert np.std(noise[0]) == pytest.approx(WORLD.sigma["french"], rel=0.5)
+    with pytest.raises(BayeslawError, match="has no noise"):
+        plan(
+            target=true_fits(WORLD)[0],
+            source=fits["source"],
+            **LIMITS,
+            baseline=BASE,
+            noise="predictive",
+        )
+
+
+def test_curved_laws(fits):
+    curved = {
+        d: posterior(n, law=WORLD.laws[n].curved()) for d, n in zip(fits, WORLD.laws, strict=True)
+    }
+    found = plan(**curved, **LIMITS, baseline=BASE, confidence=0.6)
+    target, source = losses(curved, found)
+    meets = (target <= 1.8) & (source <= 1.02 * BASE)
+    assert found.p_both == meets.mean() >= 0.6  # here no draw is left of its peak
+    assert found.atpp > plan(**fits, **LIMITS, baseline=BASE, confidence=0.6).atpp
+
+
+@pytest.mark.parametrize("unit", [1e6, 1e9])
+def test_token_unit_is_the_laws_own(unit):
+    """D in other units is another law where the exponent is gated; each is planned in its own."""
+    law = replace(WORLD.laws["french"], token_unit=unit)
+    truth = dict(WORLD.truth["french"])
+    gate = 1 - truth["lambda_"] / (1 + 279 ** -truth["zeta"])
+    truth["B"] /= unit ** (truth["beta"] * gate)  # same loss at PTPP 279
+    fits = list(true_fits(WORLD))
+    fits[0] = replace(fits[0], law=law, parameters=truth)
+    found = plan(target=fits[0], source=fits[1], **LIMITS, baseline=BASE)
+    assert found.atpp == pytest.approx(8.9, abs=0.01)
+
+
+def test_own_share_orientation():
+    """A law in the modelled domain's own share sees 1 - r."""
+    law = replace(WORLD.laws["french"], ratio="own")
+    curve = Curve(law, planning._curve(true_fits(WORLD)[0], 8.1e9, 279).p, ORIGIN, 8.1e9, 279)
+    own, plain = curve.loss([0.3], 2.0), replace(curve, law=WORLD.laws["french"]).loss([0.7], 2.0)
+    np.testing.assert_allclose(own, plain)
+
+
+def test_same_seed_same_plan(fits):
+    one, again = (
+        plan(**fits, **LIMITS, baseline=BASE, noise="predictive", seed=5) for _ in range(2)
+    )
+    assert one.to_dict() == again.to_dict()
+    other = plan(**fits, **LIMITS, baseline=BASE, noise="predictive", seed=6)
+    assert one.atpp != other.atpp
+
+
+def test_chunks_do_not_matter(fits, monkeypatch):
+    one = plan(**fits, **LIMITS, baseline=BASE)
+    monkeypatch.setattr(chance, "CHUNK", 3000)
+    assert plan(**fits, **LIMITS, baseline=BASE).to_dict() == one.to_dict()
+
+
+def test_frontier_rises_and_surface_agrees(fits):
+    found = plan(**fits, **LIMITS, baseline=BASE)
+    frontier = found.frontier()
+    assert (np.diff(frontier["atpp"]) > 0).all()
+    assert (frontier["p_both"] >= frontier["confidence"]).all()
+    assert frontier.query("confidence == 0.9")["atpp"].item() == found.atpp
+    surface = found.surface([0.0, found.atpp], [0.1, found.replay])
+    assert surface.loc[found.atpp, found.replay] == found.p_both
+    assert surface.loc[0.0, 0.1] == 0
+    for limit in ("target", "forgetting"):
+        one = found.surface([found.atpp], [found.replay], limit).iloc[0, 0]
+        assert one == getattr(found, f"p_{limit}")
+    with pytest.raises(BayeslawError, match="unknown limit"):
+        found.surface([1], [0.1], "loss")
+
+
+def test_sensitivity_points_the_right_way(fits):
+    found = plan(**fits, **LIMITS, baseline=BASE)
+    moved = found.sensitivity().set_index("quantity")
+    for name in ("max_loss", "max_forgetting", "baseline"):
+        down, up = moved.loc[name, "atpp"]
+        assert down > found.atpp > up
+        assert moved.loc[name, "held"].iloc[0] < found.p_both < moved.loc[name, "held"].iloc[1]
+
+
+def test_cap_gives_the_likeliest_choice(fits):
+    found = plan(**fits, **LIMITS, baseline=BASE)
+    capped = found.within(tokens=0.8 * found.tokens)
+    assert capped.tokens <= 0.8 * found.tokens
+    shares = found.surface([0.8 * found.atpp], np.linspace(0.005, 0.995, 331))
+    assert capped.p_both >= shares.to_numpy().max()
+    assert found.within(flops=0.8 * found.flops) == capped
+    assert found.within(tokens=found.tokens).p_both >= 0.9 - 2 / 400  # one or two draws
+    with pytest.raises(BayeslawError, match="positive cap"):
+        found.within(tokens=0)
+
+
+def test_monte_carlo_error_covers_fresh_draws():
+    """Plans from other draws of the same posterior scatter as the bootstrap says."""
+    plans = [
+        plan(
+            target=posterior("french", seed=seed),
+            source=posterior("english_arabic", seed=seed),
+            **LIMITS,
+            baseline=BASE,
+        )
+        for seed in range(12)
+    ]
+    scatter = np.std([p.atpp for p in plans])
+    assert 0.5 < np.mean([p.error["atpp"] for p in plans]) / scatter < 2
+    assert np.mean([p.held_out for p in plans]) == pytest.approx(0.9, abs=0.03)
+
+
+def test_dependent_draws_are_resampled_in_blocks(fits):
+    slow = replace(GOOD, ess_bulk=50)
+    fits = fits | {"source": replace(fits["source"], convergence=slow)}
+    assert plan(**fits, **LIMITS, baseline=BASE, allow_unconverged=True).error["block"] == 8
+
+
+def test_unconverged_posteriors_need_consent(fits):
+    bad = fits | {"target": replace(fits["target"], convergence=replace(GOOD, divergences=3))}
+    with pytest.raises(NotConverged):
+        plan(**bad, **LIMITS, baseline=BASE)
+    told = plan(**bad, **LIMITS, baseline=BASE, allow_unconverged=True).unconverged
+    assert "3 divergences" in told[0]
+
+
+def test_what_lies_outside_the_data_is_said(fits):
+    found = plan(**fits, **LIMITS, baseline=BASE, replay_grid=[0.7])
+    assert any(
+        text.startswith("replay 0.7 is outside the target's rows, 0.1") for text in found.outside
+    )
+    assert not any(text.startswith("ptpp") for text in found.outside)  # there are anchors
+    assert any(
+        "ptpp 1000" in t for t in plan(**fits, **LIMITS | {"ptpp": 1000}, baseline=2).outside
+    )
+
+
+def test_pairing_is_said(fits):
+    assert plan(**fits, **LIMITS, baseline=BASE).pairing.startswith("independently")
+    joint = {name: replace(fit, settings={"joint": "a"}) for name, fit in fits.items()}
+    assert plan(**joint, **LIMITS, baseline=BASE).pairing.startswith("jointly")
+    certain = plan(target=fits["target"], source=true_fits(WORLD)[1], **LIMITS, baseline=BASE)
+    assert "certain" in certain.pairing
+    assert certain.draws == 400
+    few = fits | {"source": posterior("english_arabic", draws=100)}
+    assert plan(**few, **LIMITS, baseline=BASE).draws == 100
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"confidence": 1.0},
+        {"confidence": 90},
+        {"params": 0},
+        {"max_loss": np.inf},
+        {"max_forgetting": -1},
+        {"baseline": -2.0},
+        {"noise": "none"},
+        {"replay_grid": [30]},
+        {"replay_grid": []},
+    ],
+)
+def test_bad_arguments_are_refused(fits, wrong):
+    with pytest.raises(BayeslawError):
+        plan(**fits | LIMITS | {"baseline": BASE} | wrong)
+
+
+@pytest.mark.parametrize("replay", [0.0, CLIP, 1 - CLIP, 1.0])
+def test_plans_at_the_ends_of_the_replay_range(replay):
+    """Pure adaptation, and pure replay, on laws that allow them."""
+    law = load_law("form1")
+    p = {"E": 1.5, "A": 0.0, "alpha": 0.3, "B": 50.0, "beta": 0.25, "nu": 0.0}
+    p |= {"C": 0.0, "gamma": 0.1, "F": 0.0, "eta": 0.3}
+    fit = replace(true_fits(WORLD)[1], law=law, parameters=p)
+    limits = LIMITS | {"max_loss": 1.6, "max_forgetting": 0.1}
+    found = plan(target=fit, source=fit, **limits, baseline=1.5, replay_grid=[replay])
+    assert found.tokens == pytest.approx((50 / 0.1) ** (1 / 0.25), rel=1e-9)
+    assert found.replay == replay
+
+
+def test_laws_without_replay_or_tokens():
+    law = load_law("chinchilla")
+    table = simulate(
+        law,
+        {"E": 1.7, "A": 400.0, "alpha": 0.34, "B": 410.0, "beta": 0.28},
+        grid(params=[1e8, 1e9], tokens=[1e9, 1e10]),
+    )
+    p = {"E": 1.7, "A": 400.0, "alpha": 0.34, "B": 410.0, "beta": 0.28}
+    fit = replace(true_fits(WORLD)[0], law=law, parameters=p, table=table)
+    found = plan(target=fit, source=fit, **LIMITS | {"max_loss": 2.2}, baseline=2.2)
+    tokens = (410 / (2.2 - 1.7 - 400 / 8.1e9**0.34)) ** (1 / 0.28)
+    assert found.tokens == pytest.approx(tokens, rel=1e-9)
+    flat = replace(law, terms=law.terms[:1])
+    sets = below(Curve(flat, {n: np.array([v]) for n, v in p.items()}, ORIGIN, 1e9, 1), [0.5], 3.0)
+    assert sets.lower.tolist() == [[[-np.inf]]]
+    assert sets.upper is None
+
+
+@pytest.mark.slow
+def test_paper_example():
+    found = planning.plan_example()
+    assert found.deterministic.atpp == pytest.approx(8.9, abs=0.1)
+    assert found.deterministic.replay == pytest.approx(0.34, abs=0.01)
+    assert found.p_both >= 0.9
+    assert "ptpp <= 31" in found.note
+    assert found.deterministic.p_failure > 0.5
