@@ -83,13 +83,15 @@ class Intervals:
         if self.upper is None:
             lower = self.lower[0]
             below = (lower <= cap) & (lower < np.inf)
-            counts = np.asarray(np.count_nonzero(below, -1))
+            counts: Counts = below.sum(-1)
             return counts, np.where(below, lower, -np.inf).max(-1)
         edges, covered = self._sweep()
         covered = np.where(edges <= cap, covered, 0)
         best = covered.argmax(-1)[:, None]
-        count, at = (np.take_along_axis(values, best, -1)[:, 0] for values in (covered, edges))
-        return count, at
+        return (
+            np.take_along_axis(covered, best, -1)[:, 0],
+            np.take_along_axis(edges, best, -1)[:, 0],
+        )
 
     def _sweep(self) -> tuple[Floats, Counts]:
         """Ends in order, and how many sets hold each; shapes (replays, 2 pieces draws)."""

@@ -1,11 +1,17 @@
-"""The Huber fit against thousands of random starts of SciPy's L-BFGS-B.
+"""The Huber fit against thousands of random starts, and against SciPy's L-BFGS-B.
 
-For every shipped table and law: the best objective of `fit_huber`, the best of `--starts` random
-starts of L-BFGS-B on the same objective with exact gradients, and the time L-BFGS-B with finite
-differences (SciPy's default, scaled coordinates, tight tolerances) needs to find that optimum with
-99 % certainty, from its success rate over `--finite` starts. One process, one thread.
+For every shipped table and law:
 
-    python benchmarks/huber.py [--starts 4000] [--finite 200] [--only TEXT]
+- the best objective of `fit_huber` against the best of `--starts` random starts, each descended
+  with exact derivatives (random exponents and sizes, none screened);
+- the seconds that L-BFGS-B as the field uses it (E, log A, alpha, log B, ... on raw N and D, finite
+  differences, tight tolerances, Hoffmann et al.'s ranges of starts) needs to find that optimum
+  with 99 % certainty, from its success rate over `--finite` starts: within .1 % of the objective,
+  a thousand times looser than what `fit_huber` is held to.
+
+One process, one thread.
+
+    python benchmarks/huber.py [--starts 4000] [--finite 60] [--only TEXT]
 """
 
 import argparse
@@ -19,53 +25,51 @@ from scipy.optimize import minimize
 from tables import splits, synthetic
 
 import bayeslaw as bl
-from bayeslaw.huber import AGREE, Problem
+from bayeslaw.huber import Problem
 
+LOOSE = 1e-3
 TIGHT = {"maxiter": 3000, "maxfun": 100_000, "ftol": 1e-15, "gtol": 1e-12}
 
 
 def random_points(problem: Problem, count: int, seed: int) -> np.ndarray:
-    """Random starts: exponents over the screening box, sizes uniform up to the mean loss."""
+    """Random starts: exponents over the screening box, sizes sharing the mean loss."""
     points = problem.screen(count, seed)
     rng = np.random.default_rng(seed)
-    points[:, : problem.linear] = rng.uniform(0, np.exp(problem.log_loss.mean()), (count, 1)) * (
-        rng.dirichlet(np.ones(problem.linear), count)
-    )
+    points[:, : problem.linear] = rng.dirichlet(np.ones(problem.linear), count)
     return points[rng.permutation(count)]
 
 
-def descend(problem: Problem, start: np.ndarray, *, exact: bool) -> float:
-    """Objective where L-BFGS-B ends from one start, with or without exact gradients."""
+def field_fit(problem: Problem, rng: np.random.Generator) -> float:
+    """Objective where the field's L-BFGS-B ends from one random start."""
+    law, linear = problem.law, problem.linear
 
-    def value(point: np.ndarray) -> float:
-        return float(problem.objective(problem.residuals(point[None]))[0])
+    def value(vector: np.ndarray) -> float:
+        p = dict(zip(problem.names, vector, strict=True))
+        p |= {name: np.exp(p[name]) for name in law.coefficients}
+        with np.errstate(all="ignore"):
+            r = np.log(law.loss(p, problem.x)) - problem.log_loss - problem.log_scale
+        total = float(problem.objective(r[None])[0])
+        return total if np.isfinite(total) else 1e10
 
-    def gradient(point: np.ndarray) -> np.ndarray:
-        r = problem.residuals(point[None])[0]
-        return np.clip(r, -problem.delta, problem.delta) @ problem.jacobian(point[None])[0]
-
-    scale = value(start)
-    result = minimize(
-        lambda point: value(point) / scale,
-        start,
-        jac=(lambda point: gradient(point) / scale) if exact else None,
-        method="L-BFGS-B",
-        bounds=list(zip(problem.low, problem.high, strict=True)),
-        options=TIGHT,
-    )
-    return float(result.fun * scale)
+    bounds = [law.bounds[name] for name in problem.names]
+    bounds[1:linear] = [(-50.0, 50.0)] * (linear - 1)
+    start = np.r_[
+        rng.uniform(0, 2), rng.uniform(0, 25, linear - 1), rng.uniform(0, 1, len(bounds) - linear)
+    ]
+    result = minimize(value, start, method="L-BFGS-B", bounds=bounds, options=TIGHT)
+    return float(result.fun)
 
 
 def main() -> None:
     """Print one line per table and law."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--starts", type=int, default=4000)
-    parser.add_argument("--finite", type=int, default=200)
+    parser.add_argument("--finite", type=int, default=60)
     parser.add_argument("--only", default="")
     args = parser.parse_args()
     warnings.simplefilter("ignore")
     print("table | law | rows | seconds | agreeing | objective | best of starts / ours - 1", end="")
-    print(" | success, finite differences | its seconds to 99 % | ratio")
+    print(" | L-BFGS-B success | its seconds to 99 % | ratio")
     for name, table, _, laws in chain(splits(), synthetic()):
         for law in laws:
             if args.only not in f"{name} {law}":
@@ -76,11 +80,12 @@ def main() -> None:
             problem = Problem(bl.load_law(law), table, fit.delta)
             ours = fit.objective * len(table)
             points = random_points(problem, args.starts, seed=1)
-            best = min(descend(problem, point, exact=True) for point in points)
+            best = float(problem.polish(points)[1].min())
+            rng = np.random.default_rng(2)
             start = time.perf_counter()
-            ends = [descend(problem, p, exact=False) for p in points[: args.finite]]
+            ends = [field_fit(problem, rng) for _ in range(args.finite)]
             each = (time.perf_counter() - start) / args.finite
-            success = np.mean(np.array(ends) <= min(best, ours) * (1 + 100 * AGREE))
+            success = np.mean(np.array(ends) <= min(best, ours) * (1 + LOOSE))
             # With no success in n starts the rate is at most about 3/n (95 %).
             rate = min(max(success, 3 / args.finite), 1 - 1e-9)
             needed = each * max(1, math.log(0.01) / math.log(1 - rate))
