@@ -88,8 +88,8 @@ def fit_huber(
     table: LossTable,
     *,
     delta: float = DELTA,
-    starts: int = 512,
-    polish: int = 24,
+    starts: int | None = None,
+    polish: int | None = None,
     seed: int = 0,
 ) -> PointFit:
     """Fit a law as the paper does: minimise the Huber loss of ``log L_hat - log L``.
@@ -100,10 +100,10 @@ def fit_huber(
     table : LossTable
     delta : float
         Huber threshold in log loss.
-    starts : int
-        Points over the exponents to screen (a scrambled Sobol sequence).
-    polish : int
-        How many of the best to polish to convergence.
+    starts : int, optional
+        Points over the exponents to screen (a scrambled Sobol sequence); 64 an exponent.
+    polish : int, optional
+        How many of the best to polish to convergence; 3 an exponent.
     seed : int
 
     Returns
@@ -127,7 +127,8 @@ def fit_huber(
         raise FitError(f"delta must be positive, not {delta!r}.")
     law.check_fits(table.frame, table.name)
     problem = Problem(law, table, delta)
-    points = problem.screen(starts, seed)[:polish]
+    starts = starts or 64 * len(law.exponents)
+    points = problem.screen(starts, seed)[: polish or 3 * len(law.exponents)]
     points, objective = problem.polish(points)
     best = int(np.argmin(objective))
     if not np.isfinite(objective[best]):
