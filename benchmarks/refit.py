@@ -1,7 +1,9 @@
 """Refit with new data against recompiling: compile once per law, then put new data in.
 
-Three times per law, each the median of `--repeats`: a whole fit with nothing compiled, a whole
-refit on new data, and the part of the refit that replaces compiling (putting the data in).
+Per law, medians of `--repeats`, with the law as written: a whole fit with nothing compiled, a refit
+on new data, and the part of the refit that replaces compiling (putting the data in); once at the
+default settings, where sampling dominates, and once at those of a simulation study (two chains
+of 250 + 250), where compiling would.
 
     python benchmarks/refit.py [--repeats 3] [--laws chinchilla,form3]
 """
@@ -36,17 +38,23 @@ def main() -> None:
         law, world = bl.load_law(name), bl.paper_world()
         tables = [world.table("french", seed=s).query("ptpp <= 31") for s in range(args.repeats)]
         spec = make_spec(law)
-        bl.fit(law, tables[0], draws=200, tune=200)  # imports
-        cold, warm, swap = [], [], []
+        plain = partial(bl.fit, law, discrepancy="none")
+        plain(tables[0], draws=200, tune=200)  # imports
+        quiet = {"progress": False}
+        study = {"chains": 2, "draws": 250, "tune": 250}
+        cold, warm, swap, short = [], [], [], []
         for table in tables:
             sampling._compiled.clear()
-            cold.append(clock(partial(bl.fit, law, table)))
-            warm.append(clock(partial(bl.fit, law, table)))
-            swap.append(clock(partial(sampling.with_data, spec, data(spec, table))))
-        c, w, s = (float(np.median(times)) for times in (cold, warm, swap))
+            cold.append(clock(partial(plain, table)))
+            warm.append(clock(partial(plain, table)))
+            values = data(spec, table)
+            short.append(clock(partial(sampling.sample, spec, values, seed=0, **quiet, **study)))
+            swap.append(clock(partial(sampling.with_data, spec, values)))
+        c, w, s, q = (float(np.median(times)) for times in (cold, warm, swap, short))
         print(
             f"{name}: compile and fit {c:.2f} s, refit {w:.2f} s ({c / w:.1f}x), of which data in "
-            f"{s * 1e3:.1f} ms against {c - w:.2f} s of compiling ({(c - w) / s:.0f}x)",
+            f"{s * 1e3:.1f} ms against {c - w:.2f} s of compiling ({(c - w) / s:.0f}x); "
+            f"study refit {q:.2f} s against {c - w + q:.2f} s ({(c - w + q) / q:.0f}x)",
             flush=True,
         )
 
