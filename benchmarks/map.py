@@ -1,0 +1,39 @@
+"""The MAP of the PyMC model under the Huber likelihood and flat priors, against `fit_huber`.
+
+Largest difference of the predicted log losses over the training rows; where one of them ends on a
+bound the optimum is not interior and the two need not agree.
+
+    python benchmarks/map.py [--only TEXT]
+"""
+
+import argparse
+import warnings
+from itertools import chain
+
+import numpy as np
+from tables import splits, synthetic
+
+import bayeslaw as bl
+
+
+def main() -> None:
+    """Print one line per table and law."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", default="")
+    args = parser.parse_args()
+    warnings.simplefilter("ignore")
+    print("table | law | largest difference | MAP objective / Huber's - 1 | bounds")
+    for name, table, _, laws in chain(splits(), synthetic()):
+        for law in laws:
+            if args.only not in f"{name} {law}":
+                continue
+            point = bl.fit_huber(law, table)
+            mode = bl.fit(law, table, method="map", likelihood="huber", priors="flat")
+            gap = np.abs(np.log(mode.predict(table) / point.predict(table))).max()
+            bounds = ", ".join(sorted({*point.at_bounds, *mode.at_bounds})) or "interior"
+            excess = mode.objective / point.objective - 1
+            print(f"{name} | {law} | {gap:.1e} | {excess:+.1e} | {bounds}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
