@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from bayeslaw.huber import fit_huber as fit_huber
     from bayeslaw.laws import Law as Law
     from bayeslaw.laws import load_law as load_law
+    from bayeslaw.paper_case import plan_example as plan_example
     from bayeslaw.planner import Plan as Plan
     from bayeslaw.planner import plan as plan
-    from bayeslaw.planner import plan_example as plan_example
     from bayeslaw.posterior import Posterior as Posterior
     from bayeslaw.priors import Prior as Prior
     from bayeslaw.scores import score as score
@@ -63,7 +63,7 @@ _HOME = {
     "load_law": "laws",
     "Plan": "planner",
     "plan": "planner",
-    "plan_example": "planner",
+    "plan_example": "paper_case",
     "paper_world": "simulation",
     "read_table": "tables",
     "score": "scores",

@@ -43,7 +43,6 @@ from bayeslaw.steps import (
     is_posterior,
     required,
     terminal,
-    write,
 )
 
 if TYPE_CHECKING:
@@ -306,11 +305,12 @@ def simulate(
 
     from bayeslaw import tell
     from bayeslaw.simulation import paper_world
+    from bayeslaw.tables import write_frame
 
     check_writable(out)
     world = paper_world()
     table = world.table(None if domain == "both" else domain, seed=seed, noise=noise)
-    write(pd.concat([table.frame, table.baselines], ignore_index=True), out)
+    write_frame(pd.concat([table.frame, table.baselines], ignore_index=True), out)
     _show(json, "simulate", tell.simulate(world, table, noise, seed, out))
 
 

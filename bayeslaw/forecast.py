@@ -1,6 +1,5 @@
 """Forecasts: posterior draws of the loss at rows that were not trained, and their bands."""
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +12,7 @@ import xarray as xr
 from bayeslaw import noise
 from bayeslaw.errors import LawError, TableError, unknown
 from bayeslaw.posterior import Convergence, Posterior
-from bayeslaw.tables import COLUMNS, LossTable, canonical
+from bayeslaw.tables import COLUMNS, LossTable, canonical, write_frame
 
 KINDS = ("predictive", "latent")
 LEVELS = (0.5, 0.8, 0.9)
@@ -89,19 +88,7 @@ class Forecast:
 
     def write(self, path: str | Path, levels: Sequence[float] = LEVELS) -> None:
         """Write `to_frame` as Parquet or CSV by the path's ending, beside and then renamed."""
-        path = Path(path)
-        beside = path.with_name(f".{path.name}.{os.getpid()}")
-        frame = self.to_frame(levels)
-        try:
-            if path.suffix == ".parquet":
-                frame.to_parquet(beside, index=False)
-            else:
-                frame.to_csv(beside, index=False)
-            beside.replace(path)
-        except OSError as error:
-            raise TableError(f"{path}: cannot write: {error.strerror or error}.") from error
-        finally:
-            beside.unlink(missing_ok=True)
+        write_frame(self.to_frame(levels), path)
 
     def _mark(self) -> dict[str, str]:
         failures = self.convergence.failures

@@ -69,7 +69,7 @@ def fit_table(
 
 def _rows(choice: Choice) -> "LossTable | None":
     """The rows of --rows or --grid, with or without losses."""
-    from bayeslaw.tables import LossTable, canonical, from_frame, grid
+    from bayeslaw.tables import LossTable, canonical, from_frame, grid, read_frame
 
     if choice.grid is not None:
         if choice.rows is not None or choice.test is not None:
@@ -78,7 +78,7 @@ def _rows(choice: Choice) -> "LossTable | None":
         return LossTable(frame, frame.iloc[:0], "--grid")
     if choice.rows is None:
         return None
-    frame, name = canonical(_read(choice.rows), str(choice.rows), ()), str(choice.rows)
+    frame, name = canonical(read_frame(choice.rows), str(choice.rows), ()), str(choice.rows)
     if "loss" in frame:
         rows = from_frame(frame, name)
         if bases := len(rows.baselines):
@@ -108,34 +108,6 @@ def is_posterior(path: Path) -> bool:
         return path.suffix == ".nc"
     with path.open("rb") as file:
         return file.read(len(HDF5)) == HDF5
-
-
-def _read(path: Path) -> Any:
-    """Data frame of a table without losses."""
-    import pandas as pd
-
-    if not path.is_file():
-        raise TableError(f"{path}: no such file.")
-    try:
-        if path.suffix == ".parquet":
-            return pd.read_parquet(path)
-        return pd.read_csv(path, encoding="utf-8")
-    except (ValueError, OSError) as error:
-        first = str(error).strip().splitlines()[0]
-        raise TableError(f"{path}: not a readable table: {first}") from error
-
-
-def write(frame: Any, path: Path) -> None:
-    """Write a frame as Parquet or CSV, beside and then renamed."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        if path.suffix == ".parquet":
-            frame.to_parquet(beside, index=False)
-        else:
-            frame.to_csv(beside, index=False)
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 def check_writable(path: Path | None) -> None:

@@ -5,6 +5,7 @@ nats per token.
 """
 
 import hashlib
+import os
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -141,19 +142,50 @@ def read_table(path: str | Path, *, where: str | None = None) -> LossTable:
         If the file cannot be read or a column fails validation; the message names the column,
         the rows and the mend.
     """
+    return from_frame(read_frame(path), name=str(path)).query(where)
+
+
+def read_frame(path: str | Path) -> pd.DataFrame:
+    """Data frame of a CSV (UTF-8) or ``*.parquet`` file, not validated.
+
+    Raises
+    ------
+    TableError
+        If the file is missing or cannot be read.
+    """
     path = Path(path)
     if not path.is_file():
         what = "a folder, not a table" if path.is_dir() else "no such file"
         raise TableError(f"{path}: {what}.")
     try:
         if path.suffix == ".parquet":
-            frame = pd.read_parquet(path)
-        else:
-            frame = pd.read_csv(path, encoding="utf-8", keep_default_na=False, na_values=[""])
+            return pd.read_parquet(path)
+        return pd.read_csv(path, encoding="utf-8", keep_default_na=False, na_values=[""])
     except (ValueError, OSError, pd.errors.ParserError, pd.errors.EmptyDataError) as error:
         first = str(error).strip().splitlines()[0]
         raise TableError(f"{path}: not a readable table: {first}") from error
-    return from_frame(frame, name=str(path)).query(where)
+
+
+def write_frame(frame: pd.DataFrame, path: str | Path) -> None:
+    """Write a frame as Parquet or CSV by the path's ending, beside and then renamed.
+
+    Raises
+    ------
+    TableError
+        If the file cannot be written; an earlier one is left as it was.
+    """
+    path = Path(path)
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        if path.suffix == ".parquet":
+            frame.to_parquet(beside, index=False)
+        else:
+            frame.to_csv(beside, index=False)
+        beside.replace(path)
+    except OSError as error:
+        raise TableError(f"{path}: cannot write: {error.strerror or error}.") from error
+    finally:
+        beside.unlink(missing_ok=True)
 
 
 def example_table() -> LossTable:

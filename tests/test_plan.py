@@ -15,7 +15,8 @@ from bayeslaw.errors import BayeslawError, NotConverged
 from bayeslaw.intervals import intervals
 from bayeslaw.laws import CLIP, load_law
 from bayeslaw.model import make_spec
-from bayeslaw.planner import plan, true_fits
+from bayeslaw.paper_case import plan_example, true_fits
+from bayeslaw.planner import plan
 from bayeslaw.posterior import Convergence, Posterior
 from bayeslaw.simulation import paper_world, simulate
 from bayeslaw.tables import grid
@@ -646,7 +647,7 @@ def test_laws_without_replay_or_tokens():
 
 @pytest.mark.slow
 def test_paper_example():
-    found = planning.plan_example()
+    found = plan_example()
     assert found.deterministic.atpp == pytest.approx(8.9, abs=0.1)
     assert found.deterministic.replay == pytest.approx(0.34, abs=0.01)
     assert found.p_both >= 0.9
