@@ -7,8 +7,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bayeslaw.cli.options import Choice, Sampling, covariates
 from bayeslaw.errors import BayeslawError, FileError, TableError, TableWarning
-from bayeslaw.options import Choice, Sampling, covariates
 
 if TYPE_CHECKING:
     from bayeslaw.huber import PointFit
@@ -90,8 +90,8 @@ def _rows(choice: Choice) -> "LossTable | None":
 
 def _like(rows: "LossTable", table: "LossTable") -> "LossTable":
     """Rows marked synthetic if the training table is; domains not trained on are pointed out."""
+    from bayeslaw.cli.tell import synthetic
     from bayeslaw.tables import LossTable
-    from bayeslaw.tell import synthetic
 
     if "domain" in rows.frame and "domain" in table.frame:
         new = sorted(set(map(str, rows.frame["domain"])) - set(map(str, table.frame["domain"])))

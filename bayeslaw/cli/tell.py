@@ -9,6 +9,7 @@ import pandas as pd
 from rich.markup import escape
 from rich.table import Table
 
+from bayeslaw.cli.terminal import Told, count, figure, number, ruled
 from bayeslaw.forecast import Forecast
 from bayeslaw.huber import PointFit
 from bayeslaw.posterior import Convergence, Posterior
@@ -17,7 +18,6 @@ from bayeslaw.scores import BANDS, POINT
 from bayeslaw.scores import score as score_of
 from bayeslaw.simulation import World
 from bayeslaw.tables import COVARIATES, LossTable
-from bayeslaw.terminal import Told, count, figure, number, ruled
 
 MOST = 60
 """Rows shown in a terminal; JSON and --out hold all."""
