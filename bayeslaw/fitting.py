@@ -1,15 +1,17 @@
 """Fit a law to a table: NUTS posterior, or MAP."""
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal, overload
 
 import numpy as np
+import xarray as xr
 
 from bayeslaw.defaults import CHAINS, DELTA, DISCREPANCY, DRAWS, TARGET_ACCEPT, TUNE
 from bayeslaw.descent import descend
+from bayeslaw.effects import choose, labels
 from bayeslaw.errors import FitWarning, LawError, unknown
 from bayeslaw.huber import AGREE, PointFit, Problem
 from bayeslaw.laws import Law
@@ -39,6 +41,8 @@ def fit(  # type: ignore[misc]  # the overloads' settings are the arguments belo
     priors: str | Path | Mapping[str, str | Prior] = "default",
     delta: float = DELTA,
     discrepancy: str = DISCREPANCY,
+    noise: str = "constant",
+    effects: str | Sequence[str] = "auto",
     seed: int = 0,
     chains: int = CHAINS,
     draws: int = DRAWS,
@@ -47,6 +51,7 @@ def fit(  # type: ignore[misc]  # the overloads' settings are the arguments belo
     sampler: str = "nutpie",
     cores: int | None = None,
     progress: bool = False,
+    retry: bool = True,
 ) -> Posterior | PointFit:
     """Fit a law to a table of losses.
 
@@ -68,12 +73,19 @@ def fit(  # type: ignore[misc]  # the overloads' settings are the arguments belo
     discrepancy : {"curvature", "none"}
         Whether every term of the law may bend; see `Law.curved`. The mode is always of the law
         as written.
+    noise : {"constant", "loglinear"}
+        Whether the scale of the noise on log loss may vary as a power of N.
+    effects : "auto", "none", or levels of ``("base", "run")``
+        What rows share beside the law: ``"auto"`` gives an effect to the rows of each `run` and to
+        the runs from each `base`, where the table has these columns and they repeat. The mode has
+        none.
     seed : int
         Same seed, same numbers.
     chains, draws, tune, target_accept, sampler, cores, progress
-        For the sampler: ``"nutpie"`` or ``"pymc"``; `draws` and `tune` are per chain. If the
-        convergence gate fails, sampling is repeated once with twice the draws and tuning and a
-        target acceptance of .99.
+        For the sampler: ``"nutpie"`` or ``"pymc"``; `draws` and `tune` are per chain.
+    retry : bool
+        Whether to sample once more, with twice the draws and tuning and a target acceptance of
+        .99, if the convergence gate fails.
 
     Returns
     -------
@@ -94,6 +106,8 @@ def fit(  # type: ignore[misc]  # the overloads' settings are the arguments belo
         likelihood=likelihood,
         delta=delta,
         discrepancy=discrepancy if method == "nuts" else "none",
+        noise=noise if method == "nuts" else "constant",
+        effects=choose(effects, table.frame, table.name) if method == "nuts" else (),
     )
     if method == "map":
         return fit_map(spec, table, seed=seed)
@@ -108,8 +122,9 @@ def fit(  # type: ignore[misc]  # the overloads' settings are the arguments belo
     }
     for attempt in range(2):
         sampled, stats = sample(spec, values, **run, cores=cores, progress=progress)
+        sampled = _effects(spec, table, sampled)
         convergence = diagnose(sampled, stats)
-        if convergence.ok or attempt:
+        if convergence.ok or attempt or not retry:
             break
         run |= {"draws": 2 * draws, "tune": 2 * tune, "target_accept": max(target_accept, 0.99)}
     return Posterior(
@@ -121,6 +136,18 @@ def fit(  # type: ignore[misc]  # the overloads' settings are the arguments belo
         convergence=convergence,
         settings=run | {"versions": {name: version(name) for name in PACKAGES}},
     )
+
+
+def _effects(spec: Spec, table: LossTable, draws: xr.Dataset) -> xr.Dataset:
+    """The draws with each group's effect on log loss in place of its standardised one."""
+    for level in spec.effects:
+        z = draws[f"{level}_z"]
+        dim = str(z.dims[-1])
+        effect = (draws[f"tau_{level}"] * z).rename({dim: level})
+        names = np.unique(labels(table.frame, level))
+        draws = draws.drop_dims(dim).assign({f"{level}_effect": effect})
+        draws = draws.assign_coords({level: names})
+    return draws
 
 
 def fit_map(spec: Spec, table: LossTable, *, seed: int = 0, polish: int = 8) -> PointFit:

@@ -9,7 +9,6 @@ import numpy.typing as npt
 import pandas as pd
 import xarray as xr
 
-from bayeslaw import noise
 from bayeslaw.errors import LawError, TableError, unknown
 from bayeslaw.posterior import Convergence, Posterior
 from bayeslaw.tables import COLUMNS, LossTable, canonical, write_frame
@@ -111,7 +110,7 @@ def forecast(
     table : LossTable or DataFrame
         Rows with the law's covariates; a loss is not needed.
     kind : {"predictive", "latent"}
-        ``predictive`` adds the noise of a new measured loss.
+        ``predictive`` adds the noise of a new measured loss and the effects of its base and run.
     seed : int
         Of that noise.
     allow_unconverged : bool
@@ -134,12 +133,7 @@ def forecast(
     frame = table.frame if isinstance(table, LossTable) else canonical(table, "grid", ())
     loss = posterior.latent(frame)
     if kind == "predictive":
-        spec, q = posterior.spec, posterior.values()
-        rng = np.random.default_rng(seed)
-        dof = q["dof_above_floor"] + noise.DOF_FLOOR if "dof_above_floor" in q else np.inf
-        loss = loss * np.exp(
-            noise.sample(spec.likelihood, rng, loss.shape, q["sigma"], dof, spec.delta)
-        )
+        loss = loss * np.exp(posterior.residuals(frame, np.random.default_rng(seed)))
     sizes = posterior.draws.sizes
     coords = {c: ("row", frame[c].to_numpy()) for c in COLUMNS if c in frame and c != "loss"}
     draws = xr.DataArray(

@@ -40,6 +40,10 @@ CLIP = 1e-9
 """The paper clips r to [CLIP, 1 - CLIP]."""
 CURVATURE = Prior.parse("Normal(mu=0, sigma=0.15)")
 """Prior of a discrepancy's curvature, per squared e-fold."""
+STAGE = Prior.parse("Normal(mu=0, sigma=0.3)")
+"""The same along the pre-training budget: tables have few stages, and forecasts go far beyond."""
+CROSSED = {"tokens": ("params", "ptpp"), "ptpp": ("params",), "barrier": ("ptpp", "tokens")}
+"""Covariates that may change a term's local exponent, by the term's leading covariate."""
 STEP = 1e-30
 """Complex step: too small to touch the real part, so derivatives are exact to rounding."""
 
@@ -116,6 +120,16 @@ class Law:
     def terms_gated(self) -> tuple[GatedPower, ...]:
         """Terms with a gated exponent."""
         return tuple(t.plain for t in self.terms if isinstance(t.plain, GatedPower))
+
+    @cached_property
+    def bends(self) -> tuple[tuple[str, str, bool], ...]:
+        """Name of each curvature, the local exponent of its term, and whether it is along it."""
+        return tuple(
+            (name, term.plain.local, one == other)
+            for term in self.terms
+            if isinstance(term, Curved)
+            for name, (one, other) in term.curves.items()
+        )
 
     # -- covariates ---------------------------------------------------------------------------
 
@@ -239,22 +253,23 @@ class Law:
         return {name: q[name] for name in self.coordinates}
 
     def curved(self) -> "Law":
-        """The law with uncertain curvature in every term, and across the data term's covariates.
+        """The law with uncertain curvature in every term, along and across its covariates.
 
         Each curvature has a Normal(0, .15) prior: over a factor of ten in a covariate a local
-        exponent of .3 may drift by about a third of itself.
+        exponent of .3 may drift by about itself. Along the pre-training budget it is Normal(0, .3).
         """
-        logs = [c for c in ("params", "tokens", "ptpp") if c in self.columns]
         terms: list[Term] = []
         curves: dict[str, Prior] = {}
         for term in self.terms:
             lead = term.covariates[0]
             bends = {f"curve_{term.coefficient}": (lead, lead)}
-            if lead == "tokens":
-                crossed = [c for c in logs if c != "tokens"]
-                bends |= {f"cross_{term.coefficient}{SYMBOLS[c]}": (c, lead) for c in crossed}
+            crossed = [c for c in CROSSED.get(lead, ()) if c in self.columns]
+            bends |= {f"cross_{term.coefficient}{SYMBOLS[c]}": (c, lead) for c in crossed}
             terms.append(Curved(term.plain, bends))
-            curves |= dict.fromkeys(bends, CURVATURE)
+            own, *cross = bends
+            curves |= {own: STAGE if lead == "ptpp" else CURVATURE} | dict.fromkeys(
+                cross, CURVATURE
+            )
         free = dict.fromkeys(curves, (-math.inf, math.inf))
         priors, bounds = {**self.priors, **curves}, {**self.bounds, **free}
         return replace(self, terms=tuple(terms), priors=priors, bounds=bounds)
@@ -269,6 +284,7 @@ class Law:
         plain = [term.plain for term in self.terms]
         local = {term.local: self.bounds[next(iter(term.down.values()))] for term in plain}
         free = dict.fromkeys((*self.coordinates[1:], *NOISE), (0.0, math.inf))
+        free["noise_slope"] = (-math.inf, math.inf)
         own = {name: self.bounds[name] for name in self.exponents if name in self.coordinates}
         return {"E": self.bounds["E"]} | free | local | own
 

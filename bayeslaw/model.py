@@ -1,6 +1,6 @@
 """A law with its priors and noise as a PyMC model, in reference coordinates."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from scipy.special import expit, logit
 
+from bayeslaw import effects as groups
 from bayeslaw.defaults import DELTA
 from bayeslaw.errors import FitError, LawError, unknown
 from bayeslaw.laws import Law, load_law
@@ -18,6 +19,7 @@ from bayeslaw.priors import Prior, override
 from bayeslaw.tables import LossTable
 
 DISCREPANCIES = ("none", "curvature")
+NOISES = ("constant", "loglinear")
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,10 @@ class Spec:
     delta : float
         Threshold of the ``huber`` likelihood, in log loss.
     discrepancy : {"none", "curvature"}
+    noise : {"constant", "loglinear"}
+        Scale of the noise on log loss: the same for every row, or a power of N.
+    effects : tuple of {"base", "run"}
+        Groups of rows that share an effect on log loss.
     """
 
     law: Law
@@ -41,18 +47,22 @@ class Spec:
     likelihood: str = "studentt"
     delta: float = DELTA
     discrepancy: str = "none"
+    noise: str = "constant"
+    effects: tuple[str, ...] = ()
 
     @cached_property
     def key(self) -> tuple[Any, ...]:
         """Hashable identity."""
         priors = tuple(sorted((name, str(prior)) for name, prior in self.priors.items()))
-        return self.law.text, self.discrepancy, self.likelihood, self.delta, priors
+        model = self.discrepancy, self.likelihood, self.delta, self.noise, self.effects
+        return self.law.text, *model, priors
 
     @cached_property
     def sampled(self) -> tuple[str, ...]:
         """Names of the coordinates the sampler works in."""
-        noise = ("sigma", "dof") if self.likelihood == "studentt" else ("sigma",)
-        return (*self.law.coordinates, *noise)
+        noise = ["sigma", *["dof"] * (self.likelihood == "studentt")]
+        noise += ["noise_slope"] * (self.noise == "loglinear")
+        return (*self.law.coordinates, *noise, *(f"tau_{level}" for level in self.effects))
 
 
 def make_spec(
@@ -62,6 +72,8 @@ def make_spec(
     likelihood: str = "studentt",
     delta: float = DELTA,
     discrepancy: str = "none",
+    noise: str = "constant",
+    effects: Sequence[str] = (),
 ) -> Spec:
     """Specification of a fit; see `bayeslaw.fit` for the arguments.
 
@@ -74,7 +86,12 @@ def make_spec(
     if not delta > 0:
         raise FitError(f"delta must be positive, not {delta!r}.")
     chosen = override(law.priors, priors, law.prior_bounds)
-    return Spec(law, chosen, check_likelihood(likelihood), delta, discrepancy)
+    if noise not in NOISES:
+        raise LawError(unknown("noise", noise, NOISES))
+    if noise == "loglinear" and "params" not in law.columns:
+        raise LawError(f"law {law.name}: noise='loglinear' varies with params, which it lacks.")
+    likelihood = check_likelihood(likelihood)
+    return Spec(law, chosen, likelihood, delta, discrepancy, noise, tuple(effects))
 
 
 def with_discrepancy(law: Law, discrepancy: str) -> Law:
@@ -85,7 +102,7 @@ def with_discrepancy(law: Law, discrepancy: str) -> Law:
 
 
 def data(spec: Spec, table: LossTable) -> dict[str, Any]:
-    """The model's data: covariates, their reference point, and log losses.
+    """The model's data: covariates, their reference point, log losses, and groups of rows.
 
     Raises
     ------
@@ -96,11 +113,15 @@ def data(spec: Spec, table: LossTable) -> dict[str, Any]:
     law.check_fits(table.frame, table.name)
     x = law.covariates(table.frame, table.name)
     at = law.reference_point(table.frame)
-    return (
+    values = (
         {f"log_{name}": values for name, values in x.items()}
         | {f"at_{name}": np.float64(value) for name, value in at.items()}
         | {"observed": np.log(table.loss)}
     )
+    for level in spec.effects:
+        names, index = np.unique(groups.labels(table.frame, level), return_inverse=True)
+        values |= {f"{level}_index": index, f"{level}_groups": np.zeros(len(names))}
+    return values
 
 
 def build(spec: Spec, values: Mapping[str, Any], *, straight: bool = False) -> Any:
@@ -108,13 +129,13 @@ def build(spec: Spec, values: Mapping[str, Any], *, straight: bool = False) -> A
 
     Free variables are the reference coordinates; the paper's parameters are deterministics. The
     prior of the floor is stated on E: ``L_ref`` is E plus the terms' sizes, a shift, so the prior
-    predictive and SBC see exactly the prior that the sampler uses. With `straight` a gate's
-    parameters are transformed for the sampler, which changes no prior; see `bayeslaw.transforms`.
+    predictive and SBC see exactly the prior that the sampler uses. With `straight` gates and
+    curvatures are transformed for the sampler, which changes no prior; see `bayeslaw.transforms`.
     """
     import pymc as pm
     import pytensor.tensor as pt
 
-    from bayeslaw.transforms import gate
+    from bayeslaw.transforms import bend, gate
 
     law, priors = spec.law, spec.priors
     with pm.Model() as model:
@@ -122,10 +143,14 @@ def build(spec: Spec, values: Mapping[str, Any], *, straight: bool = False) -> A
         x = {name[4:]: v for name, v in given.items() if name.startswith("log_")}
         at = {name[3:]: v for name, v in given.items() if name.startswith("at_")}
         gates = [(t.depth, t.rate) for t in law.terms_gated] if straight else []
-        plain = set(law.coordinates) - {"L_ref", *chain.from_iterable(gates)}
+        bends = list(law.bends) if straight else []
+        names = (*chain.from_iterable(gates), *(name for name, _, _ in bends))
+        plain = set(law.coordinates) - {"L_ref", *names}
         q = {name: priors[name].rv(name) for name in law.coordinates if name in plain}
         for depth, rate in gates:
             q[depth], q[rate] = gate((depth, rate), (priors[depth], priors[rate]), at["ptpp"])
+        for name, exponent, own in bends:
+            q[name] = bend(name, priors[name], q[exponent], own)
         terms = law.sizes({**q, "L_ref": 0.0}, at, pt)
         q["L_ref"] = pm.CustomDist("L_ref", -terms["E"], dist=_shifted(priors["E"]))
         for name, value in law.to_paper(q, at, pt).items():
@@ -133,6 +158,14 @@ def build(spec: Spec, values: Mapping[str, Any], *, straight: bool = False) -> A
                 pm.Deterministic(name, value)
         mu = pt.log(law.loss(law.sizes(q, at, pt), x, at, pt))
         sigma = priors["sigma"].rv("sigma")
+        if spec.noise == "loglinear":
+            slope = priors["noise_slope"].rv("noise_slope")
+            sigma = sigma * pt.exp(slope * (x["params"] - at["params"]))
+        for level in spec.effects:
+            # Apart from their scale: centred they mix worse, with 6 to 9 rows a run on tinycpt.
+            z = pm.Normal(f"{level}_z", shape=len(values[f"{level}_groups"]))
+            effect = priors[f"tau_{level}"].rv(f"tau_{level}") * z
+            mu = mu + effect[given[f"{level}_index"]]
         dof = None
         if spec.likelihood == "studentt":
             above = priors["dof"].rv("dof_above_floor")

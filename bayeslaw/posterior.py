@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pandas as pd
 import xarray as xr
 
+from bayeslaw import effects, noise
 from bayeslaw.errors import NotConverged
 from bayeslaw.laws import Law
 from bayeslaw.model import Spec
@@ -98,7 +99,8 @@ class Posterior:
     at : mapping
         Logarithms of the covariates at the reference point.
     draws : Dataset
-        Reference coordinates and noise parameters as sampled, dims (chain, draw).
+        Reference coordinates and noise parameters as sampled, dims (chain, draw), and where rows
+        are grouped ``base_effect`` and ``run_effect`` on log loss, dims (chain, draw, base or run).
     stats : Dataset
         Sampler statistics, dims (chain, draw).
     convergence : Convergence
@@ -120,8 +122,12 @@ class Posterior:
         return self.spec.law
 
     def values(self) -> dict[str, npt.NDArray[np.float64]]:
-        """Draws by name, each of shape (chains * draws, 1), chain by chain."""
-        return {str(n): v.values.reshape(-1, 1) for n, v in self.draws.data_vars.items()}
+        """Draws of the coordinates and the noise, each (chains * draws, 1), chain by chain."""
+        return {str(n): v.values.reshape(-1, 1) for n, v in self._scalars.data_vars.items()}
+
+    @property
+    def _scalars(self) -> xr.Dataset:
+        return self.draws.drop_dims(self.spec.effects)
 
     @property
     def paper(self) -> xr.Dataset:
@@ -139,6 +145,24 @@ class Posterior:
         p = self.law.sizes(self.values(), self.at)
         loss: npt.NDArray[np.float64] = self.law.loss(p, self.law.covariates(frame), self.at)
         return loss
+
+    def residuals(
+        self, table: LossTable | pd.DataFrame, rng: np.random.Generator
+    ) -> npt.NDArray[np.float64]:
+        """Draws of a measured loss over its `latent` loss, in logs, shape (draws, rows).
+
+        Noise, and the effects of each row's base and run: fitted ones as fitted, new ones drawn.
+        """
+        frame = table.frame if isinstance(table, LossTable) else table
+        spec, q = self.spec, self.values()
+        sigma = q["sigma"]
+        if spec.noise == "loglinear":
+            distance = np.log(frame["params"].to_numpy(float)) - self.at["params"]
+            sigma = sigma * np.exp(q["noise_slope"] * distance)
+        dof = q["dof_above_floor"] + noise.DOF_FLOOR if "dof_above_floor" in q else np.inf
+        shape = (len(q["sigma"]), len(frame))
+        drawn = noise.sample(spec.likelihood, rng, shape, sigma, dof, spec.delta)
+        return drawn + effects.draw(self.draws, spec.effects, frame, rng)
 
     def require_converged(self, allow: bool = False) -> None:
         """Raise `NotConverged` unless the gate is passed or `allow` is true."""
@@ -179,7 +203,7 @@ class Posterior:
         """Mean, sd, 5 and 95 % quantiles, R-hat and ESS of every parameter, both coordinates."""
         import arviz_stats as azs
 
-        merged = xr.merge([self.draws, self.paper], compat="override")
+        merged = xr.merge([self._scalars, self.paper], compat="override")
         return pd.DataFrame(
             {
                 "mean": {str(n): float(v.mean()) for n, v in merged.data_vars.items()},

@@ -82,7 +82,8 @@ def compile_spec(spec: Spec, values: Mapping[str, Any]) -> tuple[Any, list[str]]
     """Compile a spec once; the compiled model does not depend on `values` but for their kinds."""
     import nutpie
 
-    key = (spec.key, tuple(values))
+    sizes = tuple(len(v) for name, v in values.items() if name.endswith("_groups"))
+    key = (spec.key, tuple(values), sizes)
     if key not in _compiled:
         # Placeholder data, so that starting points depend on the seed and nothing fitted before.
         blank = {k: np.zeros_like(v) if np.ndim(v) else np.float64(0) for k, v in values.items()}
@@ -102,7 +103,9 @@ def _start(
     """
     loss = float(np.exp(np.mean(values["observed"])))
     index = {name: i for i, name in enumerate(names)}
-    curves = [index[name] for term in spec.law.terms for name in getattr(term, "curves", ())]
+    curves = [(index[name], index[k], along) for name, k, along in spec.law.bends]
+    from bayeslaw.transforms import unbent
+
     slopes = [index[term.slope] for term in spec.law.terms]
     exponents = [index[term.plain.local] for term in spec.law.terms]  # positive, so sampled as logs
 
@@ -111,7 +114,8 @@ def _start(
         total = np.exp(point[slopes] - point[exponents]).sum()
         point[slopes] += min(0.0, np.log(0.6 * loss / total))
         point[index["L_ref"]] = loss
-        point[curves] *= 0.1
+        for i, k, along in curves:
+            point[i] = unbent(0.0, np.exp(point[k]), float(along)) + 0.1 * point[i]
         return point
 
     return start

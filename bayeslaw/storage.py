@@ -17,7 +17,7 @@ from bayeslaw.posterior import Convergence, Posterior
 from bayeslaw.priors import Prior
 from bayeslaw.tables import LossTable
 
-SCHEMA = 1
+SCHEMA = 2
 """Version of the file's layout; a file with a larger one is refused."""
 MARK = "bayeslaw posterior"
 UNITS = ("token_unit", "ratio", "epsilon")
@@ -39,6 +39,8 @@ def save(posterior: Posterior, path: str | Path) -> None:
         "arguments": {name: prior.arguments for name, prior in spec.priors.items()},
         "likelihood": spec.likelihood,
         "discrepancy": spec.discrepancy,
+        "noise": spec.noise,
+        "effects": spec.effects,
         "delta": spec.delta,
         "at": dict(posterior.at),
         "convergence": dataclasses.asdict(posterior.convergence),
@@ -87,6 +89,8 @@ def load(path: str | Path) -> Posterior:
                 f"{path}: schema {attrs['schema']} is newer than this version reads ({SCHEMA}); "
                 "upgrade bayeslaw."
             )
+        if int(attrs["schema"]) < SCHEMA:
+            raise FileError(f"{path}: schema {attrs['schema']} is from before 0.1.0; fit again.")
         return _posterior(parts, json.loads(attrs["meta"]))
     except (KeyError, TypeError, ValueError) as error:
         raise FileError(f"{path}: the posterior is damaged ({error}).") from error
@@ -101,7 +105,15 @@ def _posterior(parts: dict[str, xr.Dataset], meta: dict[str, Any]) -> Posterior:
     priors = {n: Prior(names[n], arguments[n]) for n in names}
     rows, baselines = (_frame(parts["table"][name].item()) for name in ("rows", "baselines"))
     return Posterior(
-        spec=Spec(law, priors, meta["likelihood"], meta["delta"], meta["discrepancy"]),
+        spec=Spec(
+            law,
+            priors,
+            meta["likelihood"],
+            meta["delta"],
+            meta["discrepancy"],
+            meta["noise"],
+            tuple(meta["effects"]),
+        ),
         table=LossTable(rows, baselines, meta["table"]["name"]),
         at=meta["at"],
         draws=parts["posterior"],

@@ -1,9 +1,12 @@
-"""Coordinates in which the sampler sees a gate; priors and posterior are unchanged.
+"""Coordinates in which the sampler sees gates and curvatures; priors and posterior are unchanged.
 
 Data at a few pre-training stages fix little more than the slope of the gated exponent in log P, so
 depth and rate lie along a curve: about ``depth * |rate| * sigmoid'`` is constant, and the depth
 runs into its upper bound where the rate is small. The logarithm of the rate and the logit of the
 depth along that curve are nearly straight and nearly independent.
+
+A curvature c and its term's exponent k lie along a curve too: what bends the loss is
+``slope * (k + c / k)``, the second derivative of the term over its slope.
 """
 
 from typing import Any
@@ -85,3 +88,52 @@ def gate(names: tuple[str, str], priors: tuple[Prior, Prior], log_ptpp: Any) -> 
         default_transform=Straighten(),
     )
     return depth, rate
+
+
+class Unbend(Transform):  # type: ignore[misc]
+    """A curvature by how much it bends the loss for its slope, given the term's exponent."""
+
+    name = "unbent"
+
+    def __init__(self, own: bool) -> None:
+        self.own = float(own)
+
+    def forward(self, value: Any, *inputs: Any) -> Any:
+        """Sampler's coordinate of a curvature."""
+        return unbent(value, inputs[-1], self.own)
+
+    def backward(self, value: Any, *inputs: Any) -> Any:
+        """Curvature at a coordinate."""
+        k = inputs[-1]
+        return value * (k + SMALL) - self.own * k**2
+
+    def log_jac_det(self, value: Any, *inputs: Any) -> Any:
+        """Log of the derivative of `backward`."""
+        return pt.log(inputs[-1] + SMALL) + 0 * value
+
+
+def unbent(curvature: Any, exponent: Any, own: float) -> Any:
+    """Sampler's coordinate of a curvature along the term's leading covariate, or across it."""
+    return (curvature + own * exponent**2) / (exponent + SMALL)
+
+
+def bend(name: str, prior: Prior, exponent: Any, own: bool) -> Any:
+    """A curvature as random variable of the PyMC model in context."""
+
+    def logp(value: Any, exponent: Any) -> Any:
+        return pm.logp(prior.dist(), value)
+
+    def random(exponent: Any, rng: np.random.Generator, size: Any = None) -> Any:
+        return pm.draw(prior.dist(size=size), random_seed=rng)
+
+    def center(rv: Any, size: Any, exponent: Any) -> Any:
+        return pt.zeros_like(exponent)
+
+    return pm.CustomDist(
+        name,
+        exponent,
+        logp=logp,
+        random=random,
+        support_point=center,
+        default_transform=Unbend(own),
+    )

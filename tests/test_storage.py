@@ -116,7 +116,14 @@ def test_missing_and_foreign_files(tmp_path):
 def test_a_newer_schema(saved):
     with h5py.File(saved, "a") as file:
         file.attrs["schema"] = storage.SCHEMA + 1
-    refuse(saved, r"schema 2 is newer than this version reads .1.; upgrade bayeslaw")
+    newer = storage.SCHEMA + 1
+    refuse(saved, rf"schema {newer} is newer than this version reads .\d.; upgrade bayeslaw")
+
+
+def test_an_older_schema(saved):
+    with h5py.File(saved, "a") as file:
+        file.attrs["schema"] = 1
+    refuse(saved, "schema 1 is from before 0.1.0; fit again")
 
 
 @pytest.mark.parametrize("spoil", ["meta", "key", "group", "schema"])

@@ -61,6 +61,12 @@ class Sampling:
     discrepancy: Annotated[
         Literal["curvature", "none"], typer.Option(help="Whether the law's terms may bend.")
     ] = "curvature"
+    noise: Annotated[
+        Literal["constant", "loglinear"], typer.Option(help="Scale of the noise along log N.")
+    ] = "constant"
+    effects: Annotated[
+        str, typer.Option(help="What rows share: auto, none, or base,run.", metavar="LEVELS")
+    ] = "auto"
     chains: Annotated[int, typer.Option(help="Chains.", min=1)] = CHAINS
     draws: Annotated[int, typer.Option(help="Draws of each chain.", min=1)] = DRAWS
     tune: Annotated[int, typer.Option(help="Tuning steps of each chain.", min=1)] = TUNE

@@ -1,0 +1,138 @@
+"""Run and base effects, and noise that goes with the size of the model."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from conftest import slow
+
+from bayeslaw import effects
+from bayeslaw.errors import LawError, TableError
+from bayeslaw.fitting import fit
+from bayeslaw.simulation import simulate
+from bayeslaw.storage import load
+from bayeslaw.tables import LossTable, from_frame, grid
+
+TRUTH = {"E": 1.7, "A": 400.0, "alpha": 0.34, "B": 410.0, "beta": 0.28}
+SHARED = {"base": 0.008, "run": 0.004}
+
+
+def grouped(seed: int, shared: dict[str, float] = SHARED) -> LossTable:
+    """Checkpoints of three runs from each of two bases of four sizes, with their effects."""
+    rng = np.random.default_rng(seed)
+    design = grid(params=[1e8, 3e8, 1e9, 3e9], base=[0, 1], run=[0, 1, 2], tokens=[1e9, 4e9, 2e10])
+    frame = simulate("chinchilla", TRUTH, design, sigma=0.001, seed=seed).frame
+    frame["base"] = [f"{n:.0e}/{b:.0f}" for n, b in zip(frame.params, frame.base, strict=True)]
+    frame["run"] = frame["base"] + "/" + frame["run"].astype(int).astype(str)
+    for level, scale in shared.items():
+        groups, index = np.unique(frame[level], return_inverse=True)
+        frame["loss"] *= np.exp(scale * rng.standard_normal(len(groups)))[index]
+    return from_frame(frame, "grouped")
+
+
+@pytest.fixture(scope="module")
+def table() -> LossTable:
+    return grouped(3)
+
+
+@pytest.fixture(scope="module")
+def fitted(table):
+    return fit("chinchilla", table, seed=0, discrepancy="none", draws=500, tune=700, retry=False)
+
+
+def test_levels_are_chosen_from_the_columns(table):
+    frame = table.frame
+    assert effects.choose("auto", frame, "t") == ("base", "run")
+    assert effects.choose("auto", frame.drop(columns="base"), "t") == ("run",)
+    assert effects.choose("none", frame, "t") == ()
+    assert effects.choose("run,base", frame, "t") == ("base", "run")
+    single = frame.assign(run=np.arange(len(frame)))  # a row a run: that is the noise
+    assert effects.choose("auto", single, "t") == ("base",)
+    same = frame.assign(run=frame["base"])  # a run a base: one effect, not two
+    assert effects.choose("auto", same, "t") == ("run",)
+    two = frame.assign(run=np.where(frame["params"] < 5e8, "a", "b")).drop(columns="base")
+    assert effects.choose("auto", two, "t") == ()
+
+
+def test_a_misspelt_effect_and_a_missing_column(table):
+    with pytest.raises(LawError, match="did you mean 'run'"):
+        effects.choose("runs", table.frame, "t")
+    with pytest.raises(TableError, match="t: no column 'base'"):
+        effects.choose(("base",), table.frame.drop(columns="base"), "t")
+
+
+def test_a_row_without_a_label_is_a_group_of_its_own():
+    frame = pd.DataFrame({"run": ["a", None, "a", None]})
+    assert len(set(effects.labels(frame, "run"))) == 3
+    assert len(set(effects.labels(frame, "base"))) == 4
+
+
+def test_scales_are_recovered(fitted):
+    for level, scale in SHARED.items():
+        low, high = np.quantile(fitted.draws[f"tau_{level}"], [0.005, 0.995])
+        assert low < scale < high
+    assert fitted.draws["run_effect"].dims == ("chain", "draw", "run")
+    assert fitted.draws.sizes["run"] == 24
+    assert set(fitted.values()) == {"L_ref", "slope_N", "alpha", "slope_D", "beta", "sigma"} | {
+        "dof_above_floor",
+        "tau_base",
+        "tau_run",
+    }
+
+
+def test_fitted_runs_keep_their_effect_and_new_ones_are_drawn(fitted, table):
+    known = table.frame.head(6)
+    new = known.assign(run=["x", "x", "y", "y", "z", "z"], base="new")
+    seen = effects.draw(fitted.draws, fitted.spec.effects, known, np.random.default_rng(1))
+    again = effects.draw(fitted.draws, fitted.spec.effects, known, np.random.default_rng(2))
+    np.testing.assert_array_equal(seen, again)
+    unseen = effects.draw(fitted.draws, fitted.spec.effects, new, np.random.default_rng(1))
+    correlation = np.corrcoef(unseen.T)
+    assert correlation[0, 1] == pytest.approx(1)  # one run
+    tau = {level: (fitted.draws[f"tau_{level}"] ** 2).mean().item() for level in SHARED}
+    expected = tau["base"] / (tau["base"] + tau["run"])  # one base, two runs
+    assert correlation[0, 2] == pytest.approx(expected, abs=0.1)
+    assert unseen.var() == pytest.approx(sum(tau.values()), rel=0.2)
+    assert not effects.draw(fitted.draws, fitted.spec.effects, new, None).any()
+
+
+def test_grouped_posteriors_load_as_they_were_saved(fitted, table, tmp_path):
+    fitted.save(tmp_path / "grouped.nc")
+    again = load(tmp_path / "grouped.nc")
+    assert again.spec.effects == ("base", "run")
+    one, two = (f.forecast(table, seed=5, allow_unconverged=True).samples for f in (fitted, again))
+    np.testing.assert_array_equal(one, two)
+
+
+def test_noise_that_falls_with_size():
+    design = grid(params=[1e8, 3e8, 1e9, 3e9], tokens=np.geomspace(1e9, 3e11, 15))
+    frame = simulate("chinchilla", TRUTH, design, sigma=0.0, seed=0).frame
+    slope, rng = -0.5, np.random.default_rng(0)
+    scale = 0.004 * (frame["params"] / 5.5e8) ** slope
+    table = from_frame(frame.assign(loss=frame["loss"] * np.exp(scale * rng.standard_normal(60))))
+    settings = {"discrepancy": "none", "draws": 400, "tune": 500, "retry": False}
+    fitted = fit("chinchilla", table, noise="loglinear", **settings)
+    low, high = np.quantile(fitted.draws["noise_slope"], [0.005, 0.995])
+    assert low < slope < high < 0
+    wide = fitted.residuals(grid(params=[1e8, 3e9], tokens=1e10), np.random.default_rng(0))
+    assert np.std(wide[:, 0]) > 3 * np.std(wide[:, 1])
+
+
+def test_noise_and_laws_that_do_not_fit():
+    table = grouped(0)
+    with pytest.raises(LawError, match="did you mean 'loglinear'"):
+        fit("chinchilla", table, noise="loglinar")
+
+
+@pytest.mark.parametrize("seed", [slow(1), slow(2), slow(3)])
+def test_bands_of_new_bases_hold_where_rows_alone_do_not(seed):
+    """A band for runs from new bases must carry what runs of one base share."""
+    train, test = grouped(seed), grouped(seed + 100)
+    test = from_frame(test.frame.assign(base="new " + test.frame.base, run="new " + test.frame.run))
+    settings = {"discrepancy": "none", "draws": 500, "tune": 700}
+    held = {}
+    for given in ("auto", "none"):
+        posterior = fit("chinchilla", train, effects=given, **settings)
+        samples = posterior.forecast(test, allow_unconverged=True).samples
+        low, high = np.quantile(samples, [0.05, 0.95], axis=0)
+        held[given] = np.mean((test.loss >= low) & (test.loss <= high))
+    assert 0.7 <= held["auto"] <= 1.0  # 8 bases: about 8 independent trials
