@@ -4,7 +4,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from bayeslaw import plots as plots
+    from bayeslaw.averaging import Stack as Stack
+    from bayeslaw.averaging import StackedForecast as StackedForecast
+    from bayeslaw.averaging import stack as stack
+    from bayeslaw.calibration import Calibration as Calibration
+    from bayeslaw.calibration import calibrate as calibrate
+    from bayeslaw.checkup import Check as Check
+    from bayeslaw.checkup import check as check
     from bayeslaw.comparison import compare as compare
+    from bayeslaw.crossval import Elpd as Elpd
+    from bayeslaw.crossval import cross_validate as cross_validate
+    from bayeslaw.crossval import loo as loo
     from bayeslaw.errors import BayeslawError as BayeslawError
     from bayeslaw.errors import FileError as FileError
     from bayeslaw.errors import FitError as FitError
@@ -17,6 +28,7 @@ if TYPE_CHECKING:
     from bayeslaw.forecast import Forecast as Forecast
     from bayeslaw.huber import PointFit as PointFit
     from bayeslaw.huber import fit_huber as fit_huber
+    from bayeslaw.joint import fit_joint as fit_joint
     from bayeslaw.laws import Law as Law
     from bayeslaw.laws import load_law as load_law
     from bayeslaw.paper_case import plan_example as plan_example
@@ -24,6 +36,8 @@ if TYPE_CHECKING:
     from bayeslaw.planner import plan as plan
     from bayeslaw.posterior import Posterior as Posterior
     from bayeslaw.priors import Prior as Prior
+    from bayeslaw.reporting import Report as Report
+    from bayeslaw.reporting import report as report
     from bayeslaw.scores import score as score
     from bayeslaw.simulation import paper_world as paper_world
     from bayeslaw.simulation import simulate as simulate
@@ -40,39 +54,54 @@ __version__ = "0.1.0"
 # be named like a public function, which it would hide once imported.
 _HOME = {
     "BayeslawError": "errors",
+    "calibrate": "calibration",
+    "Calibration": "calibration",
+    "Check": "checkup",
+    "check": "checkup",
+    "compare": "comparison",
+    "cross_validate": "crossval",
+    "Elpd": "crossval",
+    "example_table": "tables",
     "FileError": "errors",
+    "fit": "fitting",
+    "fit_huber": "huber",
+    "fit_joint": "joint",
     "FitError": "errors",
     "FitWarning": "errors",
     "Forecast": "forecast",
-    "Law": "laws",
-    "LawError": "errors",
-    "LossTable": "tables",
-    "NotConverged": "errors",
-    "PointFit": "huber",
-    "Posterior": "posterior",
-    "Prior": "priors",
-    "TableError": "errors",
-    "TableWarning": "errors",
-    "compare": "comparison",
-    "example_table": "tables",
-    "fit": "fitting",
-    "fit_huber": "huber",
     "from_frame": "tables",
     "grid": "tables",
+    "Law": "laws",
+    "LawError": "errors",
     "load": "storage",
     "load_law": "laws",
+    "loo": "crossval",
+    "LossTable": "tables",
+    "NotConverged": "errors",
+    "paper_world": "simulation",
     "Plan": "planner",
     "plan": "planner",
     "plan_example": "paper_case",
-    "paper_world": "simulation",
+    "PointFit": "huber",
+    "Posterior": "posterior",
+    "Prior": "priors",
     "read_table": "tables",
+    "Report": "reporting",
+    "report": "reporting",
     "score": "scores",
     "simulate": "simulation",
+    "Stack": "averaging",
+    "stack": "averaging",
+    "StackedForecast": "averaging",
+    "TableError": "errors",
+    "TableWarning": "errors",
 }
-__all__ = [*sorted(_HOME), "__version__"]
+__all__ = [*sorted(_HOME), "__version__", "plots"]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "plots":
+        return import_module("bayeslaw.plots")
     if name not in _HOME:
         raise AttributeError(f"module 'bayeslaw' has no attribute {name!r}")
     return getattr(import_module(f"bayeslaw.{_HOME[name]}"), name)

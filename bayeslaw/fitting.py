@@ -16,9 +16,9 @@ from bayeslaw.errors import FitWarning, LawError, unknown
 from bayeslaw.huber import AGREE, PointFit, Problem
 from bayeslaw.laws import Law
 from bayeslaw.model import Spec, build, constrain, data, make_spec, unconstrain
-from bayeslaw.posterior import Posterior, diagnose
+from bayeslaw.posterior import Convergence, Posterior, diagnose
 from bayeslaw.priors import Prior
-from bayeslaw.sampling import sample
+from bayeslaw.sampling import AnySpec, sample
 from bayeslaw.tables import LossTable
 
 PACKAGES = ("bayeslaw", "pymc", "pytensor", "nutpie", "numpy", "xarray")
@@ -120,13 +120,10 @@ def fit(  # type: ignore[misc]  # the overloads' settings are the arguments belo
         "target_accept": target_accept,
         "sampler": sampler,
     }
-    for attempt in range(2):
-        sampled, stats = sample(spec, values, **run, cores=cores, progress=progress)
-        sampled = _effects(spec, table, sampled)
-        convergence = diagnose(sampled, stats)
-        if convergence.ok or attempt or not retry:
-            break
-        run |= {"draws": 2 * draws, "tune": 2 * tune, "target_accept": max(target_accept, 0.99)}
+    sampled, stats, convergence, run = sample_twice(
+        spec, values, run, cores=cores, progress=progress, retry=retry
+    )
+    sampled = _effects(spec, table, sampled)
     return Posterior(
         spec=spec,
         table=table,
@@ -134,8 +131,31 @@ def fit(  # type: ignore[misc]  # the overloads' settings are the arguments belo
         draws=sampled,
         stats=stats,
         convergence=convergence,
-        settings=run | {"versions": {name: version(name) for name in PACKAGES}},
+        settings=run,
     )
+
+
+def sample_twice(
+    spec: AnySpec,
+    values: Mapping[str, Any],
+    run: Mapping[str, Any],
+    *,
+    cores: int | None,
+    progress: bool,
+    retry: bool,
+) -> tuple[xr.Dataset, xr.Dataset, Convergence, dict[str, Any]]:
+    """Draws, statistics, convergence and settings; sampled again, harder, if the gate fails."""
+    for attempt in range(2 if retry else 1):
+        if attempt:
+            accept = max(run["target_accept"], 0.99)
+            run = {**run, "draws": 2 * run["draws"], "tune": 2 * run["tune"]}
+            run["target_accept"] = accept
+        sampled, stats = sample(spec, values, **run, cores=cores, progress=progress)
+        convergence = diagnose(sampled, stats)
+        if convergence.ok:
+            break
+    versions = {"versions": {name: version(name) for name in PACKAGES}}
+    return sampled, stats, convergence, {**run, **versions}
 
 
 def _effects(spec: Spec, table: LossTable, draws: xr.Dataset) -> xr.Dataset:

@@ -64,6 +64,15 @@ class Spec:
         noise += ["noise_slope"] * (self.noise == "loglinear")
         return (*self.law.coordinates, *noise, *(f"tau_{level}" for level in self.effects))
 
+    @property
+    def parts(self) -> Mapping[str, "Spec"]:
+        """Specs of the model by the prefix of their names: this one alone."""
+        return {"": self}
+
+    def build(self, values: Mapping[str, Any], *, straight: bool = False) -> Any:
+        """The ``pm.Model``; see `build`."""
+        return build(self, values, straight=straight)
+
 
 def make_spec(
     law: str | Law,
@@ -101,8 +110,10 @@ def with_discrepancy(law: Law, discrepancy: str) -> Law:
     return law.curved() if discrepancy == "curvature" else law
 
 
-def data(spec: Spec, table: LossTable) -> dict[str, Any]:
+def data(spec: Spec, table: LossTable, labels: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """The model's data: covariates, their reference point, log losses, and groups of rows.
+
+    `labels` holds all groups of a level, in order, where several tables share them.
 
     Raises
     ------
@@ -119,18 +130,29 @@ def data(spec: Spec, table: LossTable) -> dict[str, Any]:
         | {"observed": np.log(table.loss)}
     )
     for level in spec.effects:
-        names, index = np.unique(groups.labels(table.frame, level), return_inverse=True)
+        mine = groups.labels(table.frame, level)
+        names = np.unique(mine) if labels is None else labels[level]
+        index = np.searchsorted(names, mine)
         values |= {f"{level}_index": index, f"{level}_groups": np.zeros(len(names))}
     return values
 
 
-def build(spec: Spec, values: Mapping[str, Any], *, straight: bool = False) -> Any:
+def build(
+    spec: Spec,
+    values: Mapping[str, Any],
+    *,
+    straight: bool = False,
+    name: str = "",
+    shared: Mapping[str, Any] | None = None,
+) -> Any:
     """The ``pm.Model`` of a spec on the values of `data`.
 
     Free variables are the reference coordinates; the paper's parameters are deterministics. The
     prior of the floor is stated on E: ``L_ref`` is E plus the terms' sizes, a shift, so the prior
     predictive and SBC see exactly the prior that the sampler uses. With `straight` gates and
     curvatures are transformed for the sampler, which changes no prior; see `bayeslaw.transforms`.
+    As a part of a larger model it has a `name`, and `shared` holds the
+    standardised effects of its groups.
     """
     import pymc as pm
     import pytensor.tensor as pt
@@ -138,34 +160,35 @@ def build(spec: Spec, values: Mapping[str, Any], *, straight: bool = False) -> A
     from bayeslaw.transforms import bend, gate
 
     law, priors = spec.law, spec.priors
-    with pm.Model() as model:
-        given = {name: pm.Data(name, value) for name, value in values.items()}
-        x = {name[4:]: v for name, v in given.items() if name.startswith("log_")}
-        at = {name[3:]: v for name, v in given.items() if name.startswith("at_")}
+    with pm.Model(name=name) as model:
+        given = {n: pm.Data(n, value) for n, value in values.items()}
+        x = {n[4:]: v for n, v in given.items() if n.startswith("log_")}
+        at = {n[3:]: v for n, v in given.items() if n.startswith("at_")}
         gates = [(t.depth, t.rate) for t in law.terms_gated] if straight else []
         bends = list(law.bends) if straight else []
-        names = (*chain.from_iterable(gates), *(name for name, _, _ in bends))
+        names = (*chain.from_iterable(gates), *(n for n, _, _ in bends))
         plain = set(law.coordinates) - {"L_ref", *names}
-        q = {name: priors[name].rv(name) for name in law.coordinates if name in plain}
+        q = {n: priors[n].rv(n) for n in law.coordinates if n in plain}
         for depth, rate in gates:
             q[depth], q[rate] = gate((depth, rate), (priors[depth], priors[rate]), at["ptpp"])
-        for name, exponent, own in bends:
-            q[name] = bend(name, priors[name], q[exponent], own)
+        for curve, exponent, own in bends:
+            q[curve] = bend(curve, priors[curve], q[exponent], own)
         terms = law.sizes({**q, "L_ref": 0.0}, at, pt)
         q["L_ref"] = pm.CustomDist("L_ref", -terms["E"], dist=_shifted(priors["E"]))
-        for name, value in law.to_paper(q, at, pt).items():
-            if name not in q:
-                pm.Deterministic(name, value)
+        for symbol, value in law.to_paper(q, at, pt).items():
+            if symbol not in q:
+                pm.Deterministic(symbol, value)
         mu = pt.log(law.loss(law.sizes(q, at, pt), x, at, pt))
         sigma = priors["sigma"].rv("sigma")
         if spec.noise == "loglinear":
             slope = priors["noise_slope"].rv("noise_slope")
             sigma = sigma * pt.exp(slope * (x["params"] - at["params"]))
         for level in spec.effects:
+            tau = priors[f"tau_{level}"].rv(f"tau_{level}")
             # Apart from their scale: centred they mix worse, with 6 to 9 rows a run on tinycpt.
-            z = pm.Normal(f"{level}_z", shape=len(values[f"{level}_groups"]))
-            effect = priors[f"tau_{level}"].rv(f"tau_{level}") * z
-            mu = mu + effect[given[f"{level}_index"]]
+            own = {"shape": len(values[f"{level}_groups"])}
+            z = pm.Normal(f"{level}_z", **own) if shared is None else shared[level]
+            mu = mu + (tau * z)[given[f"{level}_index"]]
         dof = None
         if spec.likelihood == "studentt":
             above = priors["dof"].rv("dof_above_floor")

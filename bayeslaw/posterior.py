@@ -18,6 +18,7 @@ from bayeslaw.tables import LossTable
 
 if TYPE_CHECKING:
     from bayeslaw.forecast import Forecast
+    from bayeslaw.plots import Plots
 
 MAX_RHAT, MIN_ESS, MIN_BFMI = 1.01, 400, 0.3
 
@@ -215,6 +216,13 @@ class Posterior:
                 "ess_tail": _column(azs.ess(merged, method="tail")),
             }
         )
+
+    @property
+    def plot(self) -> "Plots":
+        """Figures of this posterior; see `bayeslaw.plots.Plots`."""
+        from bayeslaw.plots import Plots
+
+        return Plots(self)
 
     def save(self, path: Any) -> None:
         """Write the posterior to one NetCDF file; see `bayeslaw.storage.save`."""

@@ -5,21 +5,27 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
 
 from bayeslaw.defaults import CHAINS, DRAWS, TARGET_ACCEPT, TUNE
 from bayeslaw.errors import LawError, unknown
-from bayeslaw.model import Spec, build
+from bayeslaw.model import Spec
+
+if TYPE_CHECKING:
+    from bayeslaw.joint import JointSpec
+
+type AnySpec = Spec | JointSpec
+"""What can be sampled: the model of one table, or of several."""
 
 SAMPLERS = ("nutpie", "pymc")
-_compiled: dict[Any, tuple[Any, list[str]]] = {}
+_compiled: dict[Any, tuple[Any, dict[str, int]]] = {}
 
 
 def sample(
-    spec: Spec,
+    spec: AnySpec,
     values: Mapping[str, Any],
     *,
     seed: int,
@@ -35,7 +41,7 @@ def sample(
 
     Parameters
     ----------
-    spec : Spec
+    spec : Spec or JointSpec
     values : mapping
         Data from `bayeslaw.model.data`.
     seed : int
@@ -69,17 +75,20 @@ def sample(
     return tree["posterior"].dataset, tree["sample_stats"].dataset
 
 
-def with_data(spec: Spec, values: Mapping[str, Any]) -> Any:
+def with_data(spec: AnySpec, values: Mapping[str, Any]) -> Any:
     """The spec's compiled nutpie model holding these data; compiles on first use."""
-    compiled, names = compile_spec(spec, values)
+    compiled, index = compile_spec(spec, values)
     shared = {variable.name for variable in compiled.shared_var_keys}
     compiled = compiled.with_data(**{k: v for k, v in values.items() if k in shared})
-    start = _start(compiled.initial_point_func, names, spec, values)
+    start = _start(compiled.initial_point_func, index, spec, values)
     return dataclasses.replace(compiled, initial_point_func=start)
 
 
-def compile_spec(spec: Spec, values: Mapping[str, Any]) -> tuple[Any, list[str]]:
-    """Compile a spec once; the compiled model does not depend on `values` but for their kinds."""
+def compile_spec(spec: AnySpec, values: Mapping[str, Any]) -> tuple[Any, dict[str, int]]:
+    """Compile a spec once, and where each variable starts in the sampler's vector.
+
+    The compiled model does not depend on `values` but for their kinds and the number of groups.
+    """
     import nutpie
 
     sizes = tuple(len(v) for name, v in values.items() if name.endswith("_groups"))
@@ -87,42 +96,50 @@ def compile_spec(spec: Spec, values: Mapping[str, Any]) -> tuple[Any, list[str]]
     if key not in _compiled:
         # Placeholder data, so that starting points depend on the seed and nothing fitted before.
         blank = {k: np.zeros_like(v) if np.ndim(v) else np.float64(0) for k, v in values.items()}
-        model = build(spec, blank, straight=True)
+        model = spec.build(blank, straight=True)
         free = [variable.name for variable in model.free_RVs]
         compiled = nutpie.compile_pymc_model(model, var_names=free, cache=True)
-        _compiled[key] = compiled, free
+        lengths = [np.size(value) for value in model.initial_point().values()]
+        _compiled[key] = compiled, dict(zip(free, np.cumsum([0, *lengths]), strict=False))
     return _compiled[key]
 
 
 def _start(
-    default: Callable[[int], Any], names: list[str], spec: Spec, values: Mapping[str, Any]
+    default: Callable[[int], Any],
+    index: Mapping[str, int],
+    spec: AnySpec,
+    values: Mapping[str, Any],
 ) -> Callable[[int], Any]:
     """Starting points: jittered prior centres, with the loss at the reference point from the data.
 
     Slopes are shrunk where they would leave no room for a positive floor.
     """
-    loss = float(np.exp(np.mean(values["observed"])))
-    index = {name: i for i, name in enumerate(names)}
-    curves = [(index[name], index[k], along) for name, k, along in spec.law.bends]
     from bayeslaw.transforms import unbent
 
-    slopes = [index[term.slope] for term in spec.law.terms]
-    exponents = [index[term.plain.local] for term in spec.law.terms]  # positive, so sampled as logs
+    parts = []
+    for prefix, part in spec.parts.items():
+        at = {name.removeprefix(prefix): i for name, i in index.items() if name.startswith(prefix)}
+        loss = float(np.exp(np.mean(values[f"{prefix}observed"])))
+        slopes = [at[term.slope] for term in part.law.terms]
+        exponents = [at[t.plain.local] for t in part.law.terms]  # positive, so sampled as logs
+        curves = [(at[name], at[k], along) for name, k, along in part.law.bends]
+        parts.append((loss, at["L_ref"], slopes, exponents, curves))
 
     def start(seed: int) -> Any:
         point = default(seed)
-        total = np.exp(point[slopes] - point[exponents]).sum()
-        point[slopes] += min(0.0, np.log(0.6 * loss / total))
-        point[index["L_ref"]] = loss
-        for i, k, along in curves:
-            point[i] = unbent(0.0, np.exp(point[k]), float(along)) + 0.1 * point[i]
+        for loss, level, slopes, exponents, curves in parts:
+            total = np.exp(point[slopes] - point[exponents]).sum()
+            point[slopes] += min(0.0, np.log(0.6 * loss / total))
+            point[level] = loss
+            for i, k, along in curves:
+                point[i] = unbent(0.0, np.exp(point[k]), float(along)) + 0.1 * point[i]
         return point
 
     return start
 
 
 def _pymc(
-    spec: Spec,
+    spec: AnySpec,
     values: Mapping[str, Any],
     settings: Mapping[str, int],
     seed: int,
@@ -132,7 +149,7 @@ def _pymc(
     import pymc as pm
 
     logging.getLogger("pymc").setLevel(logging.ERROR)  # the gate reports convergence
-    model = build(spec, values, straight=True)
+    model = spec.build(values, straight=True)
     tree = pm.sample(
         **settings,
         model=model,

@@ -1,59 +1,109 @@
-"""Error and coverage of every law on the held-out rows of every shipped table.
+"""Error, coverage and scores of every way to make a band, on held-out rows of real tables.
 
-Point fits by the paper's Huber objective; posteriors of the law as written ("none") and of the law
-whose terms may bend ("curvature", the default). Bands are for a new measured loss; widths, CRPS
-and Winkler scores are on log loss. A posterior that fails its gate is scored all the same.
+Ways: the posterior of the law as written ("plain"), that of the law whose terms may bend
+("curvature", the default), and two bootstraps of the Huber fit with residual noise: of rows
+("pairs") and of model sizes ("sizes"). Bands are for a new measured loss; widths, CRPS and Winkler
+scores are on log loss. A posterior that fails its gate is scored all the same, and says so.
 
-    python benchmarks/splits.py [--only TEXT] [--out splits.csv]
+    python benchmarks/splits.py [--only TEXT] [--laws form1] [--ways plain,curvature] [--out FILE]
+
+Rows already in --out are not run again; the pooled table is of all that is in it.
 """
 
 import argparse
+import time
 import warnings
+from pathlib import Path
 
+import numpy as np
 import pandas as pd
 from tables import splits
 
 import bayeslaw as bl
+from bayeslaw.scores import band_scores, point_scores
 
-DISCREPANCIES = ("none", "curvature")
-COLUMNS = ["coverage_50", "coverage_90", "width_90", "crps", "winkler_90"]
-POOLED = ["nuts rmse_log", *COLUMNS]
+WAYS = ("plain", "curvature", "pairs", "sizes")
+COLUMNS = ["rmse_log", "coverage_50", "coverage_90", "width_90", "crps", "winkler_90"]
+RESAMPLES = 1000
 
 
 def main() -> None:
-    """Print a Markdown table, one row per table, split and law."""
+    """Print a row per table, split, law and way, then what is pooled over each source."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", default="")
-    parser.add_argument("--out", default="")
+    parser.add_argument("--only", default="", help="part of the name of a split")
+    parser.add_argument("--laws", default="chinchilla,form1,form3,dcpt")
+    parser.add_argument("--ways", default=",".join(WAYS))
+    parser.add_argument("--out", default="splits.csv", type=Path)
     args = parser.parse_args()
     warnings.simplefilter("ignore", bl.FitWarning)
-    rows = []
     for name, train, test, laws in splits():
-        for law in laws:
-            if args.only not in f"{name} {law}":
-                continue
-            point = bl.score(bl.fit_huber(law, train), test)
-            for discrepancy in DISCREPANCIES:
-                fit = bl.fit(law, train, discrepancy=discrepancy)
-                bands = bl.score(fit, test, allow_unconverged=True)
-                rows.append(
-                    {"table": name, "law": law, "discrepancy": discrepancy, "test": len(test)}
-                    | {"huber rmse_log": point["rmse_log"], "nuts rmse_log": bands["rmse_log"]}
-                    | {column: bands[column] for column in COLUMNS}
-                    | {"gate": "; ".join(fit.convergence.failures) or "passed"}
-                )
-                if len(rows) == 1:
-                    print(" | ".join(rows[0]), flush=True)
-                cells = (f"{v:.4f}" if isinstance(v, float) else str(v) for v in rows[-1].values())
+        for law in (law for law in args.laws.split(",") if law in laws):
+            for way in args.ways.split(","):
+                done = pd.read_csv(args.out) if args.out.is_file() else pd.DataFrame()
+                key = {"table": name, "law": law, "way": way}
+                if args.only not in name or (len(done) and (done[list(key)] == key).all(axis=1).any()):
+                    continue
+                row = key | {"test": len(test)} | measure(law, way, train, test)
+                pd.concat([done, pd.DataFrame([row])]).to_csv(args.out, index=False)
+                cells = (f"{v:.4f}" if isinstance(v, float) else str(v) for v in row.values())
                 print(" | ".join(cells), flush=True)
-    frame = pd.DataFrame(rows)
-    family = frame["table"].str.split().str[0]
-    for key, part in frame.groupby([family, "law", "discrepancy"]):
-        weight = part["test"] / part["test"].sum()
-        means = (f"{c} {(part[c] * weight).sum():.4f}" for c in ["huber rmse_log", *POOLED])
-        print(f"{' '.join(key)}: {part['test'].sum()} test rows; {', '.join(means)}")
-    if args.out:
-        frame.to_csv(args.out, index=False)
+    pooled = pool(pd.read_csv(args.out))
+    print(" | ".join(["", *pooled.columns]))
+    for name, row in pooled.iterrows():
+        print(" | ".join([str(name), f"{row['rows']:.0f}", *(f"{v:.4f}" for v in row.iloc[1:])]))
+
+
+def measure(law: str, way: str, train: bl.LossTable, test: bl.LossTable) -> dict[str, object]:
+    """Scores of one way on one split, and how long it took."""
+    start = time.perf_counter()
+    if way in ("plain", "curvature"):
+        fit = bl.fit(law, train, discrepancy="none" if way == "plain" else way)
+        scores = bl.score(fit, test, allow_unconverged=True)
+        note = "; ".join(fit.convergence.failures) or "passed"
+    else:
+        draws, note = bootstrap(law, train, test, way), ""
+        scores = point_scores(np.median(draws, axis=0), test.loss)
+        scores |= band_scores(np.log(draws), np.log(test.loss))
+    took = time.perf_counter() - start
+    return {name: float(scores[name]) for name in COLUMNS} | {"gate": note, "seconds": took}
+
+
+def bootstrap(law: str, train: bl.LossTable, test: bl.LossTable, way: str) -> np.ndarray:
+    """Forecast from refits of resampled rows or sizes, with residuals of the fit as noise."""
+    rng, frame = np.random.default_rng(0), train.frame
+    draws = np.empty((RESAMPLES, len(test)))
+    residuals = np.log(train.loss / bl.fit_huber(law, train, delta=1e-3).predict(train))
+    sizes = frame["params"].unique()
+    for i in range(RESAMPLES):
+        fit = None
+        while fit is None:  # a resample may leave a covariate that does not vary
+            if way == "pairs":
+                rows = rng.integers(len(frame), size=len(frame))
+            else:
+                chosen = rng.choice(sizes, len(sizes))
+                rows = np.concatenate([np.flatnonzero(frame["params"] == n) for n in chosen])
+            sample = bl.LossTable(frame.iloc[rows].reset_index(drop=True), train.baselines)
+            try:
+                fit = bl.fit_huber(law, sample, delta=1e-3, starts=16, polish=2)
+            except bl.BayeslawError:
+                continue
+        draws[i] = fit.predict(test) * np.exp(rng.choice(residuals, len(test)))
+    return draws
+
+
+def pool(rows: pd.DataFrame) -> pd.DataFrame:
+    """Means over the test rows of each source, and the least coverage of its splits."""
+    source = (
+        rows["table"]
+        .str.replace(r" .*", "", regex=True)
+        .where(~rows["table"].str.startswith("tinycpt"), rows["table"])
+    )
+    pooled = {}
+    for key, part in rows.groupby([source, rows["law"], rows["way"]]):
+        means = {c: float(np.average(part[c], weights=part["test"])) for c in COLUMNS}
+        least = {"least coverage_90": part["coverage_90"].min()}
+        pooled[" ".join(key)] = {"rows": part["test"].sum()} | means | least
+    return pd.DataFrame(pooled).T
 
 
 if __name__ == "__main__":

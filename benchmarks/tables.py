@@ -29,6 +29,9 @@ def splits() -> Iterator[tuple[str, bl.LossTable, bl.LossTable, tuple[str, ...]]
             table = bl.read_table(path, where="annealed and replay < 1")
             for train in ("ptpp <= 31", "ptpp <= 124"):
                 yield f"tinycpt {domain} {train}", *table.split(train, "ptpp == 279"), CPT
+            largest = table.frame["params"].max()
+            sizes = table.split(f"params < {largest}", f"params == {largest}")
+            yield f"tinycpt {domain} largest size", *sizes, CPT
 
 
 def synthetic(seed: int = 0) -> Iterator[tuple[str, bl.LossTable, bl.LossTable, tuple[str, ...]]]:

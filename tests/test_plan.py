@@ -1,257 +1,32 @@
+"""Plans: probabilities, order statistics, baselines, errors, on posteriors given as inputs."""
+
 import json
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from scipy.optimize import brentq
 
 from bayeslaw import chance
-from bayeslaw import planner as planning
+from bayeslaw.choices import NOWHERE, Choice
+from bayeslaw.curves import Curve
 from bayeslaw.errors import BayeslawError, NotConverged
-from bayeslaw.intervals import intervals
 from bayeslaw.laws import CLIP, load_law
+from bayeslaw.limits import curve_of
 from bayeslaw.model import make_spec
 from bayeslaw.paper_case import plan_example, true_fits
 from bayeslaw.planner import plan
 from bayeslaw.posterior import Convergence, Posterior
 from bayeslaw.simulation import paper_world, simulate
 from bayeslaw.tables import grid
-from bayeslaw.terms import ORIGIN, Power
-from bayeslaw.thresholds import Curve, _rooted
-from bayeslaw.thresholds import below as below_slice
+from bayeslaw.terms import ORIGIN
+from bayeslaw.thresholds import below
 
 WORLD = paper_world()
 LIMITS = dict(WORLD.limits)
 BASE = WORLD.baseline()
-LOG_ATPP = np.linspace(-14, 18, 257)
 GOOD = Convergence(rhat=1.0, ess_bulk=1e4, ess_tail=1e4, divergences=0, bfmi=1.0)
-AT = {
-    "params": np.log(1e9),
-    "tokens": np.log(5e9),
-    "ptpp": np.log(60),
-    "replay": np.log(0.25),
-    "barrier": np.log(0.25 + 1e-5),
-}
-
-
-@dataclass(frozen=True)
-class Skewed(Power):
-    """A power of D whose exponent drifts with r: no common bend at r and in pure replay."""
-
-    def shape(self, p, x, at, xp):
-        drift = 0.1 * x["replay"] * (x["tokens"] - at["tokens"])
-        return super().shape(p, x, at, xp) + 0.2 * p["beta"] * drift
-
-
-DATA = Power("B", "slope_D", {"tokens": "beta"}, {"replay": "nu"})
-TWICE = (DATA, Power("G", "slope_G", {"tokens": "phi"}))
-RISING = (DATA, Power("G", "slope_G", {"params": "alpha"}, {"tokens": "phi"}))
-
-
-def laws():
-    for name in ("form1", "form2", "form3", "dcpt", "chinchilla"):
-        yield load_law(name)
-        yield load_law(name).curved()
-
-
-every_law = pytest.mark.parametrize(
-    "law", list(laws()), ids=lambda law: f"{law.name}-{len(law.parameters)}"
-)
-
-
-def with_terms(*terms):
-    law = load_law("form1")
-    rest = tuple(t for t in law.terms if t.coefficient != "B")
-    return replace(law, terms=(*rest, *terms))
-
-
-def random_curve(rng, law, draws):
-    """Draws of any sign of curvature, with exact zeros, at a random model and stage."""
-    p = {"E": rng.uniform(0.4, 2.0, draws)}
-    for name in law.coefficients:
-        p[name] = rng.lognormal(np.log(0.2), 0.9, draws) * (rng.random(draws) > 0.02)
-    for name in law.exponents:
-        size = rng.lognormal(np.log(0.3), 0.6, draws) * (rng.random(draws) > 0.02)
-        if name == "lambda_":
-            size = rng.random(draws)
-        elif name == "zeta":
-            size = rng.normal(0, 0.7, draws)
-        elif name.startswith(("curve", "cross")):
-            size = rng.normal(0, 0.15, draws) * (rng.random(draws) > 0.1)
-        p[name] = size
-    params, ptpp = np.exp(rng.uniform(np.log(1e8), np.log(2e10))), rng.uniform(5, 300)
-    return Curve(law, p, AT, params, ptpp)
-
-
-def below(curve, replay, limit, weight=None):
-    if weight is None:
-        return below_slice(curve.sliced(replay), limit)
-    return below_slice(curve.sliced(replay), limit, curve.sliced([1.0]), weight)
-
-
-def brute(curve, replay, budgets):
-    """Loss of shape (budgets, draws) from the law, its concave terms held left of their peak."""
-    law = curve.law
-    tokens = curve.params * np.exp(budgets)
-    rows = pd.DataFrame(
-        {"params": curve.params, "ptpp": curve.ptpp, "replay": replay, "tokens": tokens}
-    )
-    p = {name: value[:, None] for name, value in curve.p.items()}
-    x = law.covariates(rows)
-    total = p["E"]
-    for term in law.terms:
-        shape = np.broadcast_to(term.shape(p, x, curve.at, np), (curve.draws, len(budgets)))
-        if "tokens" in term.covariates:
-            c2, c1, c0 = np.polyfit(budgets, shape.T, 2)[:, :, None]
-            with np.errstate(divide="ignore", invalid="ignore"):
-                left = (c2 < -1e-9) & (budgets < -0.5 * c1 / c2)
-                shape = np.where(left, c0 - 0.25 * c1**2 / c2, shape)
-        total = total + p[term.coefficient] * np.exp(shape)
-    return total.T
-
-
-def mismatches(curve, replay, limit, matched=None):
-    """Budgets of the grid where a set and the sign of the brute-force loss disagree."""
-    sets = below(curve, [replay], limit, matched)
-    excess = brute(curve, replay, LOG_ATPP) - limit
-    if matched is not None:
-        excess = excess - matched * brute(curve, 1.0, LOG_ATPP)
-    inside = np.stack([sets.contains(u)[0] for u in LOG_ATPP])
-    clear = np.abs(excess) > 1e-9
-    return ((inside != (excess <= 0)) & clear).sum(), sets
-
-
-def random_limit(rng, curve, replay):
-    """A limit near the losses, so that every answer occurs: none, all, and some budgets."""
-    loss = curve.loss([replay], rng.uniform(-3, 5))[0]
-    return loss * np.exp(rng.normal(0, 0.2, curve.draws))
-
-
-@every_law
-def test_thresholds_agree_with_brute_force(law):
-    rng, cases, seen = np.random.default_rng(1), 0, np.zeros(4, int)
-    for i in range(21):
-        curve = random_curve(rng, law, 100)
-        replay = [0.0, 1.0, CLIP, 1 - CLIP, rng.random(), rng.random(), rng.random()][i % 7]
-        limit = random_limit(rng, curve, replay)
-        wrong, sets = mismatches(curve, replay, limit)
-        assert wrong == 0
-        cases += curve.draws
-        lower, upper = sets.lower[0, 0], sets.stop[0, 0]
-        seen += [
-            (lower == np.inf).sum(),
-            (lower == -np.inf).sum(),
-            np.isfinite(lower).sum(),
-            np.isfinite(upper).sum(),
-        ]
-    assert cases == 2100  # 10 laws: 21,000 cases
-    assert (seen[:3] > 0).all()
-    assert (seen[3] > 0) == ("curve_B" in law.exponents)
-
-
-@every_law
-def test_matched_thresholds_agree_with_brute_force(law):
-    rng = np.random.default_rng(2)
-    for i in range(21):
-        curve = random_curve(rng, law, 50)
-        replay = [0.0, 1.0, CLIP, rng.random()][i % 4]
-        weight = np.exp(rng.normal(0.02, 0.1, curve.draws))
-        limit = rng.choice([0.0, 0.02, -0.05, 0.3])
-        assert mismatches(curve, replay, limit, weight)[0] == 0
-
-
-@pytest.mark.parametrize(
-    "terms", [TWICE, RISING, (Skewed("B", "slope_D", {"tokens": "beta"}, {"replay": "nu"}),)]
-)
-@pytest.mark.parametrize("matched", [None, 1.02])
-def test_laws_without_a_closed_form(terms, matched):
-    rng = np.random.default_rng(3)
-    for _ in range(8):
-        curve = random_curve(rng, with_terms(*terms), 60)
-        replay = rng.random()
-        limit = random_limit(rng, curve, replay) if matched is None else 0.02
-        assert mismatches(curve, replay, limit, matched)[0] == 0
-
-
-def test_a_law_without_monotone_loss_is_a_set_of_its_own():
-    """Loss that falls and rises again leaves a window of budgets, whose ends are the roots."""
-    rng = np.random.default_rng(4)
-    curve = random_curve(rng, with_terms(*RISING), 200)
-    low = np.min(brute(curve, 0.3, np.linspace(-14, 18, 4001)), 0)
-    sets = below(curve, [0.3], low + 1e-6)  # far narrower than the bracketing grid
-    assert (sets.lower[0, 0] < np.inf).mean() > 0.9
-    for draw in np.flatnonzero(np.isfinite(sets.lower[0, 0]) & np.isfinite(sets.stop[0, 0]))[:20]:
-        one = curve.take([draw])
-        for end in (sets.lower[0, 0, draw], sets.stop[0, 0, draw]):
-            assert one.loss([0.3], end)[0, 0] == pytest.approx(low[draw] + 1e-6, abs=1e-11)
-
-
-@every_law
-def test_roots_agree_with_the_closed_form(law):
-    rng = np.random.default_rng(5)
-    for _ in range(5):
-        curve = random_curve(rng, law, 60)
-        limit = random_limit(rng, curve, 0.3)
-        exact, here = below(curve, [0.3], limit), curve.sliced([0.3])
-        room = limit - here.rest()
-        found = intervals(*_rooted(here, None, 0.0, room))
-        inside = np.abs(np.where(np.isfinite(exact.lower), exact.lower, 0)) < 18
-        inside &= np.abs(np.where(np.isfinite(exact.stop), exact.stop, 0)) < 30
-        draws = inside.all((0, 1))
-        np.testing.assert_allclose(
-            found.lower[0, 0][draws], exact.lower[0, 0][draws], rtol=1e-9, atol=1e-9
-        )
-
-
-def test_threshold_is_the_papers_closed_form():
-    law, p = WORLD.laws["french"], WORLD.truth["french"]
-    fit = true_fits(WORLD)[0]
-    curve = planning._curve(fit, 8.1e9, 279)
-    for r in (0.1, 0.34, 0.9):
-        gate = 1 / (1 + 279 ** -p["zeta"])
-        beta = p["beta"] * (1 - p["lambda_"] * gate)
-        rest = p["E"] + p["A"] / 8.1e9 ** p["alpha"] + p["F"] / 279 ** p["eta"]
-        rest += p["C"] / (r + law.epsilon) ** p["gamma"]
-        tokens = (p["B"] * r ** p["nu"] / (1.8 - rest)) ** (1 / beta)
-        assert 8.1e9 * np.exp(below(curve, [r], 1.8).lower[0, 0, 0]) == pytest.approx(tokens)
-
-
-@settings(max_examples=200, deadline=None)
-@given(st.data())
-def test_interval_counts_agree_with_brute_force(data):
-    draws = data.draw(st.integers(1, 8))
-    ends = st.floats(-5, 5) | st.sampled_from([-np.inf, np.inf, 0.0, 1.0])
-    pieces = []
-    for _ in range(draws):
-        four = sorted(data.draw(st.lists(ends, min_size=4, max_size=4)))
-        both = four[1] < four[2]
-        pieces.append([(four[0], four[1]), (four[2], four[3]) if both else (np.inf, -np.inf)])
-    array = np.array(pieces, float).transpose(2, 1, 0)[:, :, None, :]
-    sets = intervals(array[0], array[1])
-    finite = np.unique(array[np.isfinite(array)])
-    probes = np.unique(np.concatenate([[-np.inf, -1e3], finite, finite + 1e-9]))
-    counts = np.array([sets.contains(u)[0].sum() for u in probes])
-    expected = [
-        sum(any(a <= u <= b and a < np.inf and b > -np.inf for a, b in s) for s in pieces)
-        for u in probes
-    ]
-    np.testing.assert_array_equal(counts, expected)
-    np.testing.assert_allclose(sets.share(probes)[:, 0], counts / draws)
-    for rank in range(1, draws + 1):
-        reached = probes[counts >= rank]
-        assert sets.first(rank)[0] == (reached.min() if len(reached) else np.inf)
-    for cap in (np.inf, 0.5):
-        count, at = sets.most(cap)
-        assert count[0] == counts[probes <= cap].max()
-        if count[0]:
-            assert at[0] == probes[(probes <= cap) & (counts == count[0])].min()
-
-
-# -- plans ----------------------------------------------------------------------------------------
 
 
 def posterior(domain, draws=400, spread=0.004, seed=0, law=None, likelihood="studentt", **more):
@@ -301,15 +76,20 @@ def test_plan_is_the_smallest(fits):
     found = plan(**fits, **LIMITS, baseline=BASE)
     target, source = losses(fits, replace_tokens(found, found.tokens * (1 - 1e-9)))
     assert np.mean((target <= 1.8) & (source <= 1.02 * BASE)) < 0.9
-    for replay in np.linspace(0.005, 0.995, 331):
-        less = replace_tokens(found, 0.9999 * found.tokens, replay)
-        target, source = losses(fits, less)
-        assert np.mean((target <= 1.8) & (source <= 1.02 * BASE)) < 0.9
+    target, source = over_replay(fits, 0.9999 * found.tokens)
+    assert np.mean((target <= 1.8) & (source <= 1.02 * BASE), 0).max() < 0.9
+
+
+def over_replay(fits, tokens):
+    """Losses of shape (draws, 331 replay ratios)."""
+    rows = grid(params=8.1e9, ptpp=279, replay=np.linspace(0.005, 0.995, 331), tokens=tokens)
+    source = fits["source"].latent(rows)
+    return fits["target"].latent(rows), np.roll(source, len(source) // 2, 0)
 
 
 def replace_tokens(choice, tokens, replay=None):
-    return chance.Choice(
-        **{f: getattr(chance.NOWHERE, f) for f in ("atpp", "flops", "p_target", "p_both")}
+    return Choice(
+        **{f: getattr(NOWHERE, f) for f in ("atpp", "flops", "p_target", "p_both")}
         | {"p_forgetting": 0.0, "tokens": tokens}
         | {"replay": choice.replay if replay is None else replay}
     )
@@ -320,7 +100,9 @@ def replace_tokens(choice, tokens, replay=None):
     [(0.9, 10, 9), (0.9, 4000, 3600), (0.95, 20, 19), (0.91, 10, 10), (0.5, 3, 2), (0.01, 10, 1)],
 )
 def test_rank(confidence, draws, rank):
-    assert chance.rank_of(confidence, draws) == rank
+    problem = plan(target=true_fits(WORLD)[0], source=true_fits(WORLD)[1], **LIMITS, baseline=BASE)
+    problem = replace(problem.problem, confidence=confidence).take(np.zeros(draws, int))
+    assert problem.rank == rank
 
 
 @pytest.mark.parametrize("draws", [20, 40, 100])
@@ -328,16 +110,21 @@ def test_order_statistic(draws):
     """At a fixed ratio the plan is the ceil((1 - alpha) S)-th smallest threshold."""
     fits = {d: posterior(n, draws) for d, n in zip(("target", "source"), WORLD.laws, strict=True)}
     found = plan(**fits, **LIMITS, baseline=BASE, confidence=0.9, replay_grid=[0.4])
-    thresholds = []
-    for i in range(draws):
-        j = (i - draws // 2) % draws
+    low, high = np.full(draws, -5.0), np.full(draws, 40.0)
 
-        def misses(log_atpp, i=i, j=j):
-            rows = grid(params=8.1e9, ptpp=279, replay=0.4, tokens=8.1e9 * np.exp(log_atpp))
-            target, source = (fits[n].latent(rows)[k, 0] for n, k in (("target", i), ("source", j)))
-            return max(target - 1.8, source - 1.02 * BASE)
+    def misses(log_atpp):
+        tokens = 8.1e9 * np.exp(log_atpp)
+        rows = pd.DataFrame({"params": 8.1e9, "ptpp": 279, "replay": 0.4, "tokens": tokens})
+        target = np.diag(fits["target"].latent(rows))
+        source = np.diag(np.roll(fits["source"].latent(rows), draws // 2, 0))
+        return (target > 1.8) | (source > 1.02 * BASE)
 
-        thresholds.append(np.exp(brentq(misses, -5, 40)) if misses(40) < 0 else np.inf)
+    never = misses(high)
+    for _ in range(60):
+        middle = (low + high) / 2
+        above = misses(middle)
+        low, high = np.where(above, middle, low), np.where(above, high, middle)
+    thresholds = np.where(never, np.inf, np.exp(high))
     assert found.replay == 0.4
     assert found.atpp == pytest.approx(np.sort(thresholds)[round(0.9 * draws) - 1], rel=1e-9)
     assert found.p_both == 0.9
@@ -486,7 +273,7 @@ def test_token_unit_is_the_laws_own(unit):
 def test_own_share_orientation():
     """A law in the modelled domain's own share sees 1 - r."""
     law = replace(WORLD.laws["french"], ratio="own")
-    curve = Curve(law, planning._curve(true_fits(WORLD)[0], 8.1e9, 279).p, ORIGIN, 8.1e9, 279)
+    curve = Curve(law, curve_of(true_fits(WORLD)[0], 8.1e9, 279).p, ORIGIN, 8.1e9, 279)
     own, plain = curve.loss([0.3], 2.0), replace(curve, law=WORLD.laws["french"]).loss([0.7], 2.0)
     np.testing.assert_allclose(own, plain)
 
@@ -541,6 +328,53 @@ def test_cap_gives_the_likeliest_choice(fits):
     assert found.within(tokens=found.tokens).p_both >= 0.9 - 2 / 400  # one or two draws
     with pytest.raises(BayeslawError, match="positive cap"):
         found.within(tokens=0)
+
+
+def test_expected_losses_are_those_of_the_draws(fits):
+    found = plan(**fits, **LIMITS, baseline=BASE)
+    target, source = losses(fits, found)
+    rise = np.sort(source / BASE - 1)
+    assert found.losses == pytest.approx([target.mean()])
+    assert found.forgetting == pytest.approx(rise.mean())
+    assert found.cvar == pytest.approx(rise[360:].mean())  # the worst tenth of 400 draws
+    nats = plan(**fits, **LIMITS | {"max_forgetting": 0.02 * BASE}, baseline=BASE, relative=False)
+    assert nats.cvar == pytest.approx(found.cvar * BASE, rel=1e-6)
+
+
+def test_several_targets(fits):
+    """Two targets are met together; their draws and the source's go different ways round."""
+    other = posterior("french", seed=7)
+    asked = {"target": [fits["target"], other], "source": fits["source"], "max_loss": [1.8, 1.79]}
+    found = plan(**LIMITS | asked, baseline=BASE)
+    rows = grid(params=8.1e9, ptpp=279, replay=found.replay, tokens=found.tokens)
+    one, two, source = (fit.latent(rows)[:, 0] for fit in (*asked["target"], fits["source"]))
+    meets = np.stack([one <= 1.8, np.roll(two, 133) <= 1.79, np.roll(source, 266) <= 1.02 * BASE])
+    assert found.p_targets == (meets[0].mean(), meets[1].mean())
+    assert found.p_target == meets[:2].all(0).mean()
+    assert found.p_both == meets.all(0).mean() >= 0.9
+    assert found.pairing.startswith("independently: 3 fits")
+    for fit, limit in zip(asked["target"], asked["max_loss"], strict=True):
+        alone = plan(**LIMITS | asked | {"target": fit, "max_loss": limit}, baseline=BASE)
+        assert found.atpp > alone.atpp
+    impossible = plan(**LIMITS | asked | {"max_loss": [1.8, 1.3]}, baseline=BASE)
+    assert impossible.binds.startswith("target 2; alone, P(target 1) up to 1")
+    assert plan(**LIMITS | asked | {"target": [fits["target"]], "max_loss": [1.8]}, baseline=BASE)
+    with pytest.raises(BayeslawError, match="2 targets and 1 limits"):
+        plan(**LIMITS | asked | {"max_loss": 1.8}, baseline=BASE)
+
+
+def test_least_expected_loss_at_a_budget(fits):
+    found = plan(**fits, **LIMITS, baseline=BASE)
+    best = found.least_loss(tokens=2e11)
+    assert best.tokens == 2e11
+    assert best.p_forgetting >= 0.9
+    target, source = over_replay(fits, 2e11)
+    kept = np.mean(source <= 1.02 * BASE, 0) >= 0.9
+    assert kept.any()
+    assert target.mean(0)[kept].min() >= best.losses[0] - 1e-9
+    assert found.least_loss(tokens=1e10).atpp == np.inf  # forgetting cannot be kept
+    with pytest.raises(BayeslawError, match="fixed budget"):
+        found.least_loss()
 
 
 def test_monte_carlo_error_covers_fresh_draws():
@@ -640,7 +474,8 @@ def test_laws_without_replay_or_tokens():
     tokens = (410 / (2.2 - 1.7 - 400 / 8.1e9**0.34)) ** (1 / 0.28)
     assert found.tokens == pytest.approx(tokens, rel=1e-9)
     flat = replace(law, terms=law.terms[:1])
-    sets = below(Curve(flat, {n: np.array([v]) for n, v in p.items()}, ORIGIN, 1e9, 1), [0.5], 3.0)
+    curve = Curve(flat, {n: np.array([v]) for n, v in p.items()}, ORIGIN, 1e9, 1)
+    sets = below(curve.sliced([0.5]), 3.0)
     assert sets.lower.tolist() == [[[-np.inf]]]
     assert sets.upper is None
 

@@ -1,0 +1,82 @@
+"""Where calls run, on this machine's cores or a Dask cluster by joblib, and how far they are."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from bayeslaw.errors import BayeslawError
+
+BACKENDS = ("loky", "dask", "threading", "sequential")
+
+type Call = tuple[Callable[..., Any], tuple[Any, ...]]
+type Runner = Callable[[Mapping[Path, Call]], Iterator[tuple[Path, Any]]]
+
+
+@contextmanager
+def runner(backend: str, jobs: int, scheduler: str | None) -> Iterator[Runner]:
+    """Run calls by joblib and give each result as it comes."""
+    from joblib import Parallel, delayed, parallel_config
+
+    def run(calls: Mapping[Path, Call]) -> Iterator[tuple[Path, Any]]:
+        tasks = (delayed(_named)(path, *call) for path, call in calls.items())
+        yield from Parallel(return_as="generator_unordered")(tasks)
+
+    with ExitStack() as stack:
+        if backend == "dask":
+            stack.enter_context(_cluster(jobs, scheduler))
+            stack.enter_context(parallel_config("dask"))
+        else:
+            stack.enter_context(parallel_config(backend, n_jobs=jobs))
+        yield run
+
+
+def _named(path: Path, function: Callable[..., Any], given: tuple[Any, ...]) -> tuple[Path, Any]:
+    return path, function(*given)
+
+
+@contextmanager
+def _cluster(jobs: int, scheduler: str | None) -> Iterator[None]:
+    """Connect to a Dask scheduler, or to one of this machine's own processes."""
+    try:
+        import dask.distributed as distributed
+    except ImportError:
+        raise BayeslawError("backend 'dask' needs: pip install 'bayeslaw[dask]'.") from None
+    dask: Any = distributed  # untyped
+    with ExitStack() as stack:
+        if scheduler is None:
+            cluster = dask.LocalCluster(
+                n_workers=jobs, threads_per_worker=1, dashboard_address=None
+            )
+            stack.enter_context(cluster)
+        try:
+            stack.enter_context(dask.Client(scheduler or cluster, timeout=10))
+        except OSError as error:
+            raise BayeslawError(f"no Dask scheduler at {scheduler}: {error}.") from error
+        yield
+
+
+@contextmanager
+def bar(show: bool, total: int, done: int) -> Iterator[Callable[[], None]]:
+    """Progress on stderr; call what it gives when one more is done."""
+    if not show:
+        yield lambda: None
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True)) as shown:
+        task = shown.add_task("fits and cells", total=total, completed=done)
+        yield lambda: shown.advance(task)

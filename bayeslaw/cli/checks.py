@@ -1,0 +1,58 @@
+"""Commands that judge a fit before it is used: ``check``."""
+
+from typing import Annotated, Literal
+
+import typer
+
+from bayeslaw.cli.app import command, show
+from bayeslaw.cli.options import Choice, Json, Sampling, Seed, Source
+from bayeslaw.cli.steps import fit_or_load, fit_table, is_posterior, required
+from bayeslaw.errors import BayeslawError
+
+
+@command(
+    """bayeslaw check losses.csv --law form3 \\
+    --train "ptpp <= 31" --test "ptpp == 279\"""",
+    """bayeslaw check fit.nc \\
+    --grid "params=8.1e9 tokens=1e10 replay=.3 ptpp=279" --json""",
+)
+def check(
+    *,
+    source: Source,
+    choice: Choice,
+    fail_on: Annotated[
+        Literal["caution", "refuse"], typer.Option(help="Least level that gives exit code 1.")
+    ] = "refuse",
+    seed: Seed = 0,
+    json: Json = False,
+    sampling: Sampling,
+) -> None:
+    """Say what a fit cannot know, before its forecasts are used.
+
+    Convergence, what the rows determine and what is left to the priors, how far the rows to
+    forecast lie beyond them, and whether the fit predicts its own rows. Exit code 1 if the
+    verdict is "refuse" (or "caution", with --fail-on caution), so that a pipeline can stop.
+    """
+    from bayeslaw.checkup import check
+    from bayeslaw.cli import tell_check
+    from bayeslaw.parts import LEVELS
+    from bayeslaw.storage import load
+    from bayeslaw.tables import read_table
+
+    saved = is_posterior(source)
+    if choice.test or choice.rows or choice.grid or (choice.train and not saved):
+        fitted, rows = fit_or_load(source, choice, "nuts", sampling, seed)
+    elif saved:
+        if choice.law or choice.train or choice.where:
+            raise BayeslawError(
+                f"--law, --train and --where do not go with a posterior ({source})."
+            )
+        sampling.refuse(f"a saved posterior ({source})")
+        fitted, rows = load(source), None
+    else:
+        table = read_table(source, where=choice.where)
+        fitted, rows = fit_table(required(choice.law), table, "nuts", sampling, seed), None
+    found = check(fitted, rows, seed=seed)
+    show(json, "check", tell_check.check(fitted, rows, found, choice.train, choice.test))
+    if LEVELS.index(found.level) >= LEVELS.index(fail_on):
+        raise typer.Exit(1)

@@ -1,0 +1,205 @@
+"""Several domains measured on the same runs, in one posterior."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from bayeslaw.defaults import CHAINS, DISCREPANCY, DRAWS, TARGET_ACCEPT, TUNE
+from bayeslaw.effects import LEVELS, choose, labels
+from bayeslaw.errors import FitError
+from bayeslaw.fitting import sample_twice
+from bayeslaw.laws import Law
+from bayeslaw.model import Spec, build, data, make_spec
+from bayeslaw.posterior import Posterior
+from bayeslaw.tables import LossTable
+
+AGREE = 2.0
+"""LKJ concentration of the correlation between domains: 1 is flat, above 1 favours none."""
+
+
+@dataclass(frozen=True)
+class JointSpec:
+    """Specs of several domains whose groups share correlated effects.
+
+    Parameters
+    ----------
+    domains : mapping of domain to Spec
+        Of the same levels of effects.
+    """
+
+    domains: Mapping[str, Spec]
+
+    @cached_property
+    def key(self) -> tuple[Any, ...]:
+        """Hashable identity."""
+        return tuple((name, spec.key) for name, spec in self.domains.items())
+
+    @property
+    def parts(self) -> Mapping[str, Spec]:
+        """Specs by the prefix of their names."""
+        return {f"{name}::": spec for name, spec in self.domains.items()}
+
+    @property
+    def effects(self) -> tuple[str, ...]:
+        """Levels that have effects."""
+        return next(iter(self.domains.values())).effects
+
+    def build(self, values: Mapping[str, Any], *, straight: bool = False) -> Any:
+        """The ``pm.Model``: each domain's under its name, and the effects they share."""
+        import pymc as pm
+        import pytensor.tensor as pt
+
+        count = len(self.domains)
+        with pm.Model() as model:
+            shared = {}
+            for level in self.effects:
+                size = next(len(v) for n, v in values.items() if n.endswith(f"{level}_groups"))
+                z = pm.Normal(f"{level}_z", shape=(size, count))
+                b = AGREE + np.array([(count - 2 - j) / 2 for _, j in _below(count)])
+                partial = 2 * pm.Beta(f"{level}_partial", b, b, shape=len(b)) - 1
+                rows = _factor([partial[k] for k in range(len(b))], count, pt)
+                shared[level] = [sum(z[:, j] * v for j, v in enumerate(row)) for row in rows]
+            for k, (prefix, spec) in enumerate(self.parts.items()):
+                mine = {n.removeprefix(prefix): v for n, v in values.items() if prefix in n}
+                effects = {level: effect[k] for level, effect in shared.items()}
+                name = prefix.removesuffix("::")
+                build(spec, mine, straight=straight, name=name, shared=effects)
+        return model
+
+
+def fit_joint(
+    laws: Mapping[str, str | Law],
+    tables: Mapping[str, LossTable],
+    *,
+    likelihood: str = "studentt",
+    discrepancy: str = DISCREPANCY,
+    noise: str = "constant",
+    effects: str = "auto",
+    seed: int = 0,
+    chains: int = CHAINS,
+    draws: int = DRAWS,
+    tune: int = TUNE,
+    target_accept: float = TARGET_ACCEPT,
+    sampler: str = "nutpie",
+    cores: int | None = None,
+    progress: bool = False,
+    retry: bool = True,
+) -> dict[str, Posterior]:
+    """Fit one law per domain to losses measured on the same runs.
+
+    What a base or a run shares is correlated across domains (LKJ prior), so draws of the same index
+    belong together; `bayeslaw.plan` pairs them so. Without such groups the posterior is the product
+    of the domains' own.
+
+    Parameters
+    ----------
+    laws, tables : mapping of domain to law, and to its training rows
+        Runs and bases of the same label are the same.
+    likelihood, discrepancy, noise, effects, seed, chains, draws, tune, target_accept, sampler, \
+cores, progress, retry
+        As for `bayeslaw.fit`.
+
+    Returns
+    -------
+    dict of domain to Posterior
+        Their settings hold ``joint``, equal for posteriors of one fit, and ``correlation``, the
+        median correlation of the effects between domains by level.
+
+    Raises
+    ------
+    FitError
+        If there are fewer than two domains, or laws and tables name different ones.
+    """
+    if len(laws) < 2 or laws.keys() != tables.keys():
+        raise FitError(
+            f"laws name {', '.join(laws)}, tables {', '.join(tables)}: give the same two or more."
+        )
+    found = [set(choose(effects, t.frame, t.name)) for t in tables.values()]
+    levels = [level for level in LEVELS if level in set.intersection(*found)]
+    settings: dict[str, Any] = {"likelihood": likelihood, "noise": noise, "effects": levels}
+    specs = {n: make_spec(law, discrepancy=discrepancy, **settings) for n, law in laws.items()}
+    spec = JointSpec(specs)
+    names = {
+        level: np.unique(np.concatenate([labels(t.frame, level) for t in tables.values()]))
+        for level in levels
+    }
+    values = {
+        f"{domain}::{name}": value
+        for domain, table in tables.items()
+        for name, value in data(specs[domain], table, names).items()
+    }
+    run: dict[str, Any] = {
+        "seed": seed,
+        "chains": chains,
+        "draws": draws,
+        "tune": tune,
+        "target_accept": target_accept,
+        "sampler": sampler,
+    }
+    sampled, stats, convergence, run = sample_twice(
+        spec, values, run, cores=cores, progress=progress, retry=retry
+    )
+    text = "".join([str(run), *(f"{n}{laws[n]}{t.sha256}" for n, t in tables.items())])
+    run |= {"joint": hashlib.sha256(text.encode()).hexdigest()[:16]}
+    factors = {level: _factors(sampled, level, len(tables)) for level in levels}
+    correlation = {
+        level: np.median(factor @ factor.swapaxes(-1, -2), axis=(0, 1)).round(3).tolist()
+        for level, factor in factors.items()
+    }
+    posteriors = {}
+    for k, (domain, table) in enumerate(tables.items()):
+        prefix = f"{domain}::"
+        own = {str(n): v for n, v in sampled.data_vars.items() if str(n).startswith(prefix)}
+        mine = xr.Dataset({n.removeprefix(prefix): v for n, v in own.items()})
+        for level, factor in factors.items():
+            z = np.einsum("cdgk,cdk->cdg", sampled[f"{level}_z"].values, factor[..., k, :])
+            effect = xr.DataArray(z, {level: names[level]}, ("chain", "draw", level))
+            mine[f"{level}_effect"] = mine[f"tau_{level}"] * effect
+        posteriors[domain] = Posterior(
+            spec=specs[domain],
+            table=table,
+            at=specs[domain].law.reference_point(table.frame),
+            draws=mine,
+            stats=stats,
+            convergence=convergence,
+            settings=run | {"correlation": correlation},
+        )
+    return posteriors
+
+
+def _below(count: int) -> list[tuple[int, int]]:
+    """Row and column of what stands below the diagonal."""
+    return [(i, j) for i in range(count) for j in range(i)]
+
+
+def _factor(partial: Any, count: int, xp: Any) -> list[list[Any]]:
+    """Cholesky factor of a correlation matrix, by rows, from its partial correlations.
+
+    With ``(partial + 1) / 2`` of column j, of K, Beta(b, b), b = eta + (K - 2 - j) / 2, the matrix
+    is LKJ(eta): Lewandowski, Kurowicka and Joe (2009).
+    """
+    rows: list[list[Any]] = []
+    left = iter(partial)
+    for i in range(count):
+        row, rest = [], 1.0
+        for _ in range(i):
+            z = next(left)
+            row.append(z * xp.sqrt(rest))
+            rest = rest * (1 - z**2)
+        rows.append([*row, xp.sqrt(rest)])
+    return rows
+
+
+def _factors(draws: xr.Dataset, level: str, count: int) -> Any:
+    """The factor of each draw, shape (chains, draws, domains, domains)."""
+    partial = np.moveaxis(2 * draws[f"{level}_partial"].values - 1, -1, 0)
+    factor = np.zeros((*partial.shape[1:], count, count))
+    for i, row in enumerate(_factor(list(partial), count, np)):
+        for j, value in enumerate(row):
+            factor[..., i, j] = value
+    return factor

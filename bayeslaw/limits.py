@@ -1,0 +1,182 @@
+"""From fits to a problem: which draws go together, the baseline, and what lies outside the data."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from bayeslaw.choices import Choice
+from bayeslaw.curves import Curve
+from bayeslaw.errors import BayeslawError, unknown
+from bayeslaw.huber import PointFit
+from bayeslaw.intervals import Floats
+from bayeslaw.posterior import Posterior
+from bayeslaw.tables import grid
+from bayeslaw.terms import ORIGIN
+
+type Fit = Posterior | PointFit
+
+BASELINES = {
+    "asymptote": "least source loss that pure replay can reach, draw by draw",
+    "matched": "source loss of pure replay for the same tokens, draw by draw",
+}
+
+
+def replay_ratios(replay: Sequence[float] | Floats) -> Floats:
+    """Replay ratios in order, each once."""
+    ratios = np.unique(np.asarray(replay, float))
+    if not len(ratios) or not ((ratios >= 0) & (ratios <= 1)).all():
+        raise BayeslawError("replay ratios lie in [0, 1]; give at least one, as fractions.")
+    return ratios
+
+
+def check_limits(
+    targets: Sequence[Fit],
+    max_loss: Sequence[float],
+    params: float,
+    ptpp: float,
+    max_forgetting: float,
+    confidence: float,
+) -> None:
+    """Refuse limits and a model that no plan can be made for."""
+    if not targets or len(targets) != len(max_loss):
+        raise BayeslawError(
+            f"{len(targets)} targets and {len(max_loss)} limits max_loss; give each target its own."
+        )
+    positive = [("params", params), ("ptpp", ptpp), *(("max_loss", loss) for loss in max_loss)]
+    for name, value in positive:
+        if not 0 < value < math.inf:
+            raise BayeslawError(f"{name}={value:g}: give a positive number.")
+    if not -1 < max_forgetting < math.inf:
+        raise BayeslawError(f"max_forgetting={max_forgetting:g}: 0.02 allows a rise of 2 %.")
+    if not 0 < confidence < 1:
+        raise BayeslawError(f"confidence={confidence:g} is not between 0 and 1; 0.9 is 90 %.")
+
+
+def baseline_of(
+    baseline: float | str | None, source: Fit, params: float, ptpp: float
+) -> tuple[float | str, str]:
+    """The baseline, and what it is in words."""
+    if isinstance(baseline, str):
+        if baseline not in BASELINES:
+            raise BayeslawError(unknown("baseline", baseline, BASELINES))
+        return baseline, BASELINES[baseline]
+    if baseline is not None:
+        if not 0 < baseline < math.inf:
+            raise BayeslawError(f"baseline={baseline:g}: give a source loss in nats per token.")
+        return float(baseline), "measured source loss of the un-adapted model, as given"
+    why = (
+        f"the law {source.law.name} has no value at D = 0, where its term in D diverges, so the "
+        "un-adapted model's loss cannot come from the fit: pass baseline= (--baseline) as the "
+        "measured source loss of that model, 'asymptote', or 'matched'"
+    )
+    if source.table is None:
+        raise BayeslawError(f"No baseline: {why}.")
+    rows, name = source.table.baselines, source.table.name
+    for column, value in (("params", params), ("ptpp", ptpp)):
+        if column in rows:
+            rows = rows[np.isclose(rows[column], value, rtol=1e-6, atol=0)]
+    if len(rows) != 1:
+        raise BayeslawError(
+            f"{name}: {len(rows)} rows with tokens = 0 for params = {params:g}, ptpp = {ptpp:g}, "
+            f"not one; {why}."
+        )
+    return float(rows["loss"].iloc[0]), f"row with tokens = 0 of {name}"
+
+
+def pair(fits: Sequence[Fit]) -> tuple[list[Any], str]:
+    """Indices of each fit's draws that go together, and that in words."""
+    posteriors = [fit for fit in fits if isinstance(fit, Posterior)]
+    if not posteriors:
+        return [np.zeros(1, int) for _ in fits], "no draws: all fits are certain"
+    draws = min(draws_of(fit) for fit in posteriors)
+    names = [fit.settings.get("joint") or id(fit) for fit in posteriors]
+    groups = list(dict.fromkeys(names))
+    index = []
+    for fit in fits:
+        if isinstance(fit, PointFit):
+            index.append(np.zeros(draws, int))
+            continue
+        # Part of a turn for each group, because chains of equal seeds may move in step.
+        turn = groups.index(fit.settings.get("joint") or id(fit)) * draws // len(groups)
+        index.append(np.roll(np.arange(draws) * draws_of(fit) // draws, turn))
+    if len(posteriors) == 1:
+        return index, "one posterior: the other fits are certain"
+    if len(groups) == 1:
+        return index, "jointly: draw by draw of one fit"
+    if len(groups) == len(posteriors):
+        return index, f"independently: {len(groups)} fits, draws paired at random"
+    return index, f"jointly within each of {len(groups)} fits, at random between them"
+
+
+def draws_of(fit: Fit) -> int:
+    """Number of draws; 1 of a point fit."""
+    return 1 if isinstance(fit, PointFit) else fit.draws.sizes["chain"] * fit.draws.sizes["draw"]
+
+
+def dependence(fits: Sequence[Fit]) -> int:
+    """Length over which draws are dependent: draws per effective draw of the slowest fit."""
+    posteriors = [fit for fit in fits if isinstance(fit, Posterior)]
+    return max(
+        [1, *(math.ceil(draws_of(fit) / max(fit.convergence.ess_bulk, 1)) for fit in posteriors)]
+    )
+
+
+def curve_of(fit: Fit, params: float, ptpp: float, *, median: bool = False) -> Curve:
+    """A fit's law at a model and stage, for each draw or at the median reference coordinates."""
+    law = fit.law
+    if isinstance(fit, PointFit):
+        p = {name: np.array([float(value)]) for name, value in fit.parameters.items()}
+        return Curve(law, p, ORIGIN, params, ptpp)
+    q = {name: value.ravel() for name, value in fit.values().items()}
+    if median:
+        q = {name: np.median(value, keepdims=True) for name, value in q.items()}
+    return Curve(law, law.sizes(q, fit.at), fit.at, params, ptpp)
+
+
+def noise_of(fit: Fit, kind: str, params: float, ptpp: float, rng: np.random.Generator) -> Floats:
+    """Log of a measured loss of a new run over the law's loss, shape (draws,)."""
+    if kind not in ("latent", "predictive"):
+        raise BayeslawError(unknown("noise", kind, ("latent", "predictive")))
+    if kind == "latent":
+        return np.zeros(draws_of(fit))
+    if isinstance(fit, PointFit):
+        raise BayeslawError(
+            f"a point fit of {fit.law.name} has no noise; give a posterior or noise='latent'."
+        )
+    row = grid(params=params, ptpp=ptpp, tokens=params, replay=0.5)
+    return fit.residuals(row, rng)[:, 0]
+
+
+def outside_data(
+    choice: Choice, fits: Sequence[Fit], names: Sequence[str], params: float, ptpp: float
+) -> tuple[str, ...]:
+    """What of a choice lies outside the rows that each law was fitted to, in words."""
+    found = []
+    asked = {"params": params, "ptpp": ptpp, "replay": choice.replay, "atpp": choice.atpp}
+    for name, fit in zip(names, fits, strict=True):
+        for column, (low, high) in spans(fit).items():
+            value = asked[column]
+            if math.isfinite(value) and not low * (1 - 1e-9) <= value <= high * (1 + 1e-9):
+                rows = f"the {name}'s rows, {low:.4g} to {high:.4g}"
+                found.append(f"{column} {value:.4g} is outside {rows}")
+    return tuple(found)
+
+
+def spans(fit: Fit) -> dict[str, tuple[float, float]]:
+    """Least and largest params, ptpp, replay and ATPP of the rows that a law was fitted to."""
+    if fit.table is None:
+        return {}
+    rows = fit.table.frame.assign(atpp=fit.table.frame["tokens"] / fit.table.frame["params"])
+    columns = [c for c in ("params", "ptpp", "replay", "atpp") if c in rows]
+    return {c: (float(rows[c].min()), float(rows[c].max())) for c in columns}
+
+
+def covered(fits: Sequence[Fit]) -> dict[str, tuple[float, float]]:
+    """What the rows of every fit cover."""
+    ranges: dict[str, tuple[float, float]] = {}
+    for name, (low, high) in (item for fit in fits for item in spans(fit).items()):
+        least, most = ranges.get(name, (-math.inf, math.inf))
+        ranges[name] = max(low, least), min(high, most)
+    return ranges

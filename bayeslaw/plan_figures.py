@@ -1,0 +1,259 @@
+"""Pictures of a plan: the landscape it was found in, and what more confidence costs."""
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bayeslaw.chance import Problem
+from bayeslaw.choices import Choice
+from bayeslaw.intervals import Floats
+from bayeslaw.planner import Plan
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+LEVELS = (0.5, 0.8, 0.9, 0.95)
+"""P(both) at which contours are drawn, beside the confidence asked for."""
+LIMIT, CHANCE, BEST, POINT = "#D55E00", "#1a1a1a", "#F0E442", "#56B4E9"
+MOST = 1000
+"""Draws whose median makes the coloured surfaces; the contours of P(both) use all."""
+
+
+def plan_landscape(plan: Plan, *, points: int = 81) -> "Figure":
+    """The paper's figure: forgetting and target loss over replay ratio and budget.
+
+    Colours are posterior medians, a thick line is a limit on the median, thin lines are P(both).
+    The star is the plan, the diamond that of the point fits; hatched is what lies outside the rows
+    that the laws were fitted to.
+
+    Parameters
+    ----------
+    plan : Plan
+    points : int
+        Replay ratios, and budgets, at which the surfaces are evaluated.
+
+    Returns
+    -------
+    Figure
+        One panel for the source domain and one for each target.
+    """
+    from bayeslaw.plots.style import axes, style
+
+    ratios = np.linspace(0.005, 0.995, points)
+    budgets = np.geomspace(*_reach(plan), points)
+    chance = plan.surface(budgets, ratios).to_numpy()
+    rise, losses = _medians(plan.problem, budgets, ratios)
+    scale = 100 if plan.problem.relative else 1
+    unit = "%" if plan.problem.relative else "nats"
+    panels = [
+        (f"forgetting of the source ({unit})", scale * rise, scale * plan.problem.max_forgetting)
+    ]
+    for name, loss, most in zip(
+        plan.problem.names[:-1], losses, plan.problem.max_loss, strict=True
+    ):
+        panels.append((f"{name} loss (nats per token)", loss, most))
+    with style():
+        figure, shown = axes(len(panels), columns=3, width=4.0, height=3.5, sharey=True)
+        for ax, (title, surface, limit) in zip(shown, panels, strict=True):
+            _surface(ax, 100 * ratios, budgets, surface, limit)
+            _chances(ax, 100 * ratios, budgets, chance, plan.confidence)
+            ax.set_yscale("log")
+            ax.set(title=title, xlabel="replay ratio (%)", xlim=(0, 100), ylim=budgets[[0, -1]])
+            _outside(ax, plan.data)
+            _stars(ax, plan)
+            _budget_ticks(ax)
+        shown[0].set_ylabel("budget (adaptation tokens per parameter)")
+        figure.suptitle(_headline(plan), fontsize=9)
+        figure.legend(handles=_legend(plan), loc="outside lower center", ncols=3)
+    return figure
+
+
+def plan_frontier(plan: Plan, *, points: int = 50) -> "Figure":
+    """Smallest budget, and its replay ratio, against the confidence asked for: 50 to 99 %.
+
+    Beside it the budget of the point fits' plan with its probability of success. The bar is the
+    plan's Monte Carlo error (90 %); hatched confidences have no plan.
+
+    Parameters
+    ----------
+    plan : Plan
+    points : int
+        Confidences planned for.
+
+    Returns
+    -------
+    Figure
+    """
+    from bayeslaw.plots.style import QUIET, axes, style
+
+    rows = plan.frontier(np.linspace(0.5, 0.99, points).tolist())
+    found = rows[np.isfinite(rows["atpp"])]
+    with style():
+        figure, (ax, below) = axes(2, columns=1, width=4.8, height=2.1, sharex=True)
+        ax.plot(100 * found["confidence"], found["atpp"], color="#0072B2")
+        below.plot(100 * found["confidence"], 100 * found["replay"], color="#0072B2")
+        if plan.status == "feasible":
+            low, high = plan.error.get("atpp_90", (plan.atpp, plan.atpp))
+            ax.errorbar(
+                100 * plan.confidence,
+                plan.atpp,
+                [[max(plan.atpp - low, 0)], [max(high - plan.atpp, 0)]],
+                **_star(BEST),
+                ecolor="black",
+            )
+            below.plot(100 * plan.confidence, 100 * plan.replay, **_star(BEST))
+        certain = plan.deterministic
+        if math.isfinite(certain.atpp):
+            words = f"point fits: {certain.atpp:.3g} ATPP, holds with P = {certain.p_both:.2f}"
+            _level(ax, certain.atpp, words, LIMIT, "--")
+        for name, end in zip(("least", "largest"), plan.data.get("replay", ()), strict=False):
+            _level(below, 100 * end, f"{name} replay of the rows", QUIET, ":")
+        ax.set(ylabel="ATPP", title=_headline(plan).replace(": ", ":\n", 1), yscale="log")
+        _budget_ticks(ax)
+        below.set(ylabel="replay (%)", xlabel="confidence (%)", xlim=(49, 100), ylim=(0, 100))
+        if len(found) < len(rows):
+            first = 100 * float(rows.loc[~np.isfinite(rows["atpp"]), "confidence"].min())
+            for each in (ax, below):
+                each.axvspan(first, 100, facecolor="none", edgecolor=QUIET, hatch="///", alpha=0.4)
+            ax.annotate("infeasible", (first, 0.9), xycoords=("data", "axes fraction"), fontsize=8)
+    return figure
+
+
+# -- parts ----------------------------------------------------------------------------------------
+
+
+def _reach(plan: Plan) -> tuple[float, float]:
+    """Budgets to show: around those that were found, if within reach of the rows."""
+    low, high = plan.data.get("atpp", (1.0, 100.0))
+    choices = (plan, plan.best or plan, plan.deterministic)
+    known = [c.atpp for c in choices if low / 100 < c.atpp < 100 * high] or [low, high]
+    return min(known) / 6, max(known) * 6
+
+
+def _medians(problem: Problem, budgets: Floats, ratios: Floats) -> tuple[Floats, list[Floats]]:
+    """Median forgetting and target losses, each of shape (budgets, replays)."""
+    some = problem.take(np.linspace(0, problem.draws - 1, min(problem.draws, MOST)).astype(int))
+    at = np.log(budgets)
+    rise = [np.median(some.rise(ratios, u), -1) for u in at]
+    losses = [[np.median(loss, -1) for loss in some.losses(ratios, u)] for u in at]
+    return np.array(rise), list(np.swapaxes(np.array(losses), 0, 1))
+
+
+def _surface(ax: "Axes", ratios: Floats, budgets: Floats, surface: Floats, limit: float) -> None:
+    """Coloured bands around a limit, which is a thick line."""
+    from matplotlib.ticker import MaxNLocator
+
+    steps = MaxNLocator(12).tick_values(*np.quantile(surface, (0.02, 0.9)))
+    filled = ax.contourf(ratios, budgets, surface, steps, cmap="cividis_r", extend="both")
+    ax.figure.colorbar(filled, ax=ax, format="%.4g", pad=0.02)
+    if surface.min() < limit < surface.max():
+        ax.contour(ratios, budgets, surface, [limit], colors=LIMIT, linewidths=2.5)
+    ax.grid(visible=False)
+
+
+def _chances(
+    ax: "Axes", ratios: Floats, budgets: Floats, chance: Floats, confidence: float
+) -> None:
+    """Contours of P(both), each labelled at a budget of its own."""
+    levels = [v for v in sorted({*LEVELS, confidence}) if chance.min() < v < chance.max()]
+    if not levels:
+        return
+    styles = ["solid" if level == confidence else "dashed" for level in levels]
+    lines = ax.contour(
+        ratios, budgets, chance, levels, colors=CHANCE, linewidths=1.1, linestyles=styles
+    )
+    rows = np.linspace(0.95, 0.72, len(levels)) * (len(budgets) - 1)
+    spots = [
+        (ratios[(chance[row] >= level).argmax()], budgets[row])
+        for level, row in zip(levels, rows.astype(int), strict=True)
+        if chance[row].max() >= level
+    ]
+    ax.clabel(lines, fmt=lambda level: f"{100 * level:g} %", fontsize=7, manual=spots)
+
+
+def _outside(ax: "Axes", data: Any) -> None:
+    """Hatch what lies outside the rows: replay, and budget."""
+    hatch: dict[str, Any] = {"fc": "none", "ec": (1, 1, 1, 0.5), "hatch": "///", "lw": 0}
+    low, high = (100 * end for end in data.get("replay", (0.0, 1.0)))
+    ax.axvspan(0, low, **hatch)
+    ax.axvspan(high, 100, **hatch)
+    bottom, top = ax.get_ylim()
+    least, most = data.get("atpp", (bottom, top))
+    for start, end in ((bottom, min(least, top)), (max(most, bottom), top)):
+        if start < end:
+            ax.axhspan(start, end, low / 100, high / 100, **hatch)
+
+
+def _stars(ax: "Axes", plan: Plan) -> None:
+    certain = plan.deterministic
+    if math.isfinite(certain.atpp):
+        ax.plot(100 * certain.replay, certain.atpp, **DIAMOND, zorder=5)
+    chosen: Choice | None = plan if plan.status == "feasible" else plan.best
+    if chosen is not None and math.isfinite(chosen.atpp):
+        ax.plot(100 * chosen.replay, chosen.atpp, **_star(BEST if chosen is plan else "white"))
+
+
+def _level(ax: "Axes", value: float, words: str, colour: str, line: str) -> None:
+    """A horizontal line and what it is."""
+    ax.axhline(value, color=colour, linestyle=line, linewidth=1)
+    ax.annotate(
+        words,
+        (0.02, value),
+        xycoords=("axes fraction", "data"),
+        xytext=(0, 3),
+        textcoords="offset points",
+        color=colour,
+        fontsize=8,
+    )
+
+
+def _legend(plan: Plan) -> list[Any]:
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    chosen = "plan" if plan.status == "feasible" else "likeliest choice; no plan"
+    handles: list[Any] = [
+        Line2D([], [], **_star(BEST if plan.status == "feasible" else "white"), label=chosen),
+        Line2D([], [], **DIAMOND, label="plan of the point fits"),
+        Line2D([], [], color=LIMIT, linewidth=2.5, label="limit, on the median"),
+        Line2D([], [], color=CHANCE, linewidth=1.1, label=f"P(both) {100 * plan.confidence:g} %"),
+        Line2D([], [], color=CHANCE, linewidth=1.1, ls="--", label="P(both), other levels"),
+    ]
+    if plan.data:
+        handles.append(
+            Patch(facecolor="#8d8a78", edgecolor="white", hatch="///", label="outside the rows")
+        )
+    return handles
+
+
+def _headline(plan: Plan) -> str:
+    from bayeslaw.plots.style import human
+
+    where = f"N {human(plan.limits['params'])}, PTPP {plan.limits['ptpp']:g}"
+    beyond = {text.split()[0] for text in plan.outside} & {"params", "ptpp"}
+    if beyond:
+        where += f" ({' and '.join(sorted(beyond))} outside the data)"
+    if plan.status == "infeasible":
+        best = plan.best.p_both if plan.best else 0.0
+        return f"{where}: infeasible at {100 * plan.confidence:g} %, at most {100 * best:.1f} %"
+    found = f"{plan.atpp:.3g} ATPP at {100 * plan.replay:.0f} % replay"
+    return f"{where}: {found}, P(both) {100 * plan.p_both:.1f} %"
+
+
+def _budget_ticks(ax: "Axes") -> None:
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    low, high = ax.get_ylim()
+    subs = (1.0,) if high > 1e3 * low else (1.0, 3.0) if high > 30 * low else (1.0, 1.5, 2, 3, 5, 7)
+    ax.yaxis.set_major_locator(LogLocator(subs=subs, numticks=20))
+    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    ax.yaxis.set_minor_formatter(NullFormatter())
+
+
+def _star(face: str) -> dict[str, Any]:
+    return {"marker": "*", "ms": 15, "mfc": face, "mec": "black", "ls": "", "zorder": 5}
+
+
+DIAMOND: dict[str, Any] = {"marker": "D", "ms": 7, "mfc": POINT, "mec": "black", "ls": ""}

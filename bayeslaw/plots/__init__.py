@@ -1,0 +1,76 @@
+"""Figures of fits and forecasts: each function returns a Matplotlib figure.
+
+Colours can be told apart by everyone, line styles and markers without colour. `Plots` offers the
+same figures from a posterior, as ``fit.plot``.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from bayeslaw.plots.checks import compare, coverage, observed, pit, pit_values, residuals
+from bayeslaw.plots.curves import forecast, in_sample
+from bayeslaw.plots.parameters import prior_posterior, ranks
+from bayeslaw.posterior import Posterior
+from bayeslaw.tables import LossTable
+
+
+@dataclass(frozen=True)
+class Plots:
+    """Figures of one posterior; ``fit.plot.forecast(test)``.
+
+    Settings are those of `Posterior.forecast`: `seed` and `allow_unconverged`. Each method returns
+    a `matplotlib.figure.Figure`; its text is that of the function of the same name.
+    """
+
+    posterior: Posterior
+
+    def forecast(self, rows: LossTable | pd.DataFrame, **settings: Any) -> Figure:
+        """Forecast against tokens, with bands; see `bayeslaw.plots.forecast`."""
+        return forecast(self.posterior, rows, **settings)
+
+    def in_sample(self, **settings: Any) -> Figure:
+        """Fitted curves on the training rows; see `bayeslaw.plots.in_sample`."""
+        return in_sample(self.posterior, **settings)
+
+    def observed(self, rows: LossTable, **settings: Any) -> Figure:
+        """Measured loss against its forecast; see `bayeslaw.plots.observed`."""
+        return observed(self.posterior.forecast(rows, **settings))
+
+    def pit(self, rows: LossTable, **settings: Any) -> Figure:
+        """PIT of measured losses; see `bayeslaw.plots.pit`."""
+        return pit(self.posterior.forecast(rows, **settings))
+
+    def coverage(self, rows: LossTable, **settings: Any) -> Figure:
+        """Coverage by nominal level; see `bayeslaw.plots.coverage`."""
+        return coverage(self.posterior.forecast(rows, **settings))
+
+    def residuals(self, rows: LossTable, **settings: Any) -> Figure:
+        """Residuals of held-out and training rows; see `bayeslaw.plots.residuals`."""
+        fitted = self.posterior.forecast(self.posterior.table, **settings)
+        return residuals(self.posterior.forecast(rows, **settings), fitted)
+
+    def prior_posterior(self, *, seed: int = 0) -> Figure:
+        """Prior against posterior; see `bayeslaw.plots.prior_posterior`."""
+        return prior_posterior(self.posterior, seed=seed)
+
+    def ranks(self) -> Figure:
+        """Agreement of the chains; see `bayeslaw.plots.ranks`."""
+        return ranks(self.posterior)
+
+
+__all__ = [
+    "Plots",
+    "compare",
+    "coverage",
+    "forecast",
+    "in_sample",
+    "observed",
+    "pit",
+    "pit_values",
+    "prior_posterior",
+    "ranks",
+    "residuals",
+]

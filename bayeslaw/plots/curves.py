@@ -1,0 +1,215 @@
+"""Loss against tokens: curves with bands, and what was measured."""
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from bayeslaw.plots.style import (
+    COLOURS,
+    INK,
+    LABELS,
+    LINES,
+    MARKERS,
+    SHORT,
+    axes,
+    human,
+    legend,
+    log_axis,
+    style,
+)
+from bayeslaw.posterior import Posterior
+from bayeslaw.tables import LossTable, canonical
+
+POINTS = 25
+"""Points of a curve."""
+MOST = 16
+"""Panels of a figure; of more, as many spread over the sizes are shown, and the title says so."""
+COLUMNS = ("lower_90", "lower_50", "median", "upper_50", "upper_90")
+
+
+def forecast(
+    posterior: Posterior,
+    rows: LossTable | pd.DataFrame,
+    *,
+    seed: int = 0,
+    allow_unconverged: bool = False,
+) -> Figure:
+    """Forecast against tokens, with 50 and 90 % bands: a panel per size, a line per replay ratio.
+
+    Figure 1 of the paper, with bands. Where pre-training budgets differ too, there is a row of
+    panels for each. Measured losses are filled inside the 90 % band and crossed outside it.
+
+    Parameters
+    ----------
+    posterior : Posterior
+    rows : LossTable or DataFrame
+        Rows to forecast; a `loss` (nats per token) is drawn where there is one.
+    seed : int
+        Of the predictive noise.
+    allow_unconverged : bool
+        Draw although the posterior failed its gate.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Raises
+    ------
+    NotConverged
+        If the posterior failed its gate and `allow_unconverged` is false.
+    TableError
+        If a covariate of the law is missing.
+    """
+    return _curves(posterior, rows, ("ptpp", "replay"), seed, allow_unconverged)
+
+
+def in_sample(posterior: Posterior, *, seed: int = 0, allow_unconverged: bool = False) -> Figure:
+    """Fitted curves on the training rows: rows of panels by replay, columns by size.
+
+    The in-sample grid of the paper's appendix C, with bands and a line per pre-training budget.
+    Arguments, result and errors as for `forecast`.
+    """
+    return _curves(posterior, posterior.table, ("replay", "ptpp"), seed, allow_unconverged)
+
+
+def _curves(
+    posterior: Posterior,
+    rows: LossTable | pd.DataFrame,
+    across: tuple[str, str],
+    seed: int,
+    allow: bool,
+) -> Figure:
+    """Panels by size; of the columns `across` that vary, the last tells lines, the first rows."""
+    frame = rows.frame if isinstance(rows, LossTable) else canonical(rows, "grid", ())
+    law = posterior.law
+    vary = [c for c in across if c in law.columns and frame[c].nunique() > 1]
+    line = vary[-1] if vary else None
+    row = vary[0] if len(vary) > 1 else None
+    panel = "params" if "params" in law.columns else None
+    kinds = sorted(frame[line].unique()) if line else [None]
+
+    drawn = pd.concat([_path(part) for _, part in _groups(frame, list(law.columns))])
+    run: dict[str, Any] = {"seed": seed, "allow_unconverged": allow}
+    curves = posterior.forecast(drawn.reset_index(drop=True), **run).to_frame((0.5, 0.9))
+    points = posterior.forecast(frame, **run).to_frame((0.9,)) if "loss" in frame else None
+
+    cells = list(product(_values(frame, row), _values(frame, panel)))
+    cells = [c for c in cells if not _at(frame, {row: c[0], panel: c[1]}).empty]
+    shown = cells
+    if len(cells) > MOST and row is None:
+        shown = [cells[i] for i in np.linspace(0, len(cells) - 1, MOST).round().astype(int)]
+    wide = 4 if row is None else max(1, frame[panel].nunique() if panel else 1)
+    with style():
+        width = 3.3 if len(shown) < 4 else 2.5 if wide <= 4 else 2.1
+        height = 2.9 if len(shown) <= 4 else 2.4
+        figure, panels = axes(len(shown), columns=wide, width=width, height=height)
+        for ax, (r, p) in zip(panels, shown, strict=True):
+            here = {row: r, panel: p}
+            for i, kind in enumerate(kinds):
+                _line(ax, _at(curves, {**here, line: kind}), i, alone=len(kinds) == 1)
+                if points is not None:
+                    _points(ax, _at(points, {**here, line: kind}), i)
+            log_axis(ax, _at(frame, here)["tokens"], "tokens")
+            ax.set_title(_title(posterior.table.frame, here), loc="left")
+            if ax.get_subplotspec().is_first_col():  # type: ignore[union-attr]
+                ax.set_ylabel(LABELS["loss"])
+        note = [f"{len(shown)} of {len(cells)} model sizes"] if len(shown) < len(cells) else []
+        fixed = {c: frame[c].iloc[0] for c in across if c in law.columns and c not in vary}
+        note += [_covariate(c, v, posterior.table.frame) for c, v in fixed.items()]
+        if note:
+            figure.suptitle(", ".join(note), x=0.01, ha="left", fontsize=9)
+        legend(figure, _handles(line, kinds, points))
+    return figure
+
+
+def _values(frame: pd.DataFrame, column: str | None) -> list[Any]:
+    return sorted(frame[column].unique()) if column else [None]
+
+
+def _groups(frame: pd.DataFrame, columns: list[str]) -> Any:
+    """Rows that differ in tokens only."""
+    others = [c for c in columns if c != "tokens"]
+    return frame[columns].groupby(others) if others else [((), frame[columns])]
+
+
+def _path(rows: pd.DataFrame) -> pd.DataFrame:
+    """Rows of one curve over the tokens of `rows`, which differ in nothing else."""
+    low, high = rows["tokens"].min(), rows["tokens"].max()
+    tokens = np.geomspace(low, high, POINTS if high > low else 1)
+    return pd.DataFrame({c: rows[c].iloc[0] for c in rows} | {"tokens": tokens})
+
+
+def _at(frame: pd.DataFrame, where: dict[str | None, Any]) -> pd.DataFrame:
+    for column, value in where.items():
+        if column is not None:
+            frame = frame[frame[column] == value]
+    return frame
+
+
+def _line(ax: Axes, curve: pd.DataFrame, i: int, alone: bool) -> None:
+    """Curves that share a panel and a line, broken where another covariate changes."""
+    colour, dashes = COLOURS[i % len(COLOURS)], LINES[i % len(LINES)]
+    pieces = (curve["tokens"].diff() <= 0).cumsum()
+    for _, part in curve.groupby(pieces):
+        low, lower, median, upper, high = (part[c].to_numpy() for c in COLUMNS)
+        if len(part) == 1:  # a single budget is no curve: its two bands as bars
+            x = part["tokens"].to_numpy()
+            ax.errorbar(
+                x, median, [median - low, high - median], color=colour, lw=1, capsize=3, marker="_"
+            )
+            ax.errorbar(x, median, [median - lower, upper - median], color=colour, lw=5, alpha=0.4)
+            continue
+        # Bands that overlap are told apart by their edges.
+        ax.fill_between(
+            part["tokens"], low, high, color=colour, alpha=0.16 if alone else 0.08, lw=0
+        )
+        ax.fill_between(part["tokens"], lower, upper, color=colour, alpha=0.26, lw=0)
+        if not alone:
+            for edge in (low, high):
+                ax.plot(part["tokens"], edge, color=colour, ls=dashes, lw=0.6, alpha=0.8)
+        ax.plot(part["tokens"], median, color=colour, ls=dashes)
+
+
+def _points(ax: Axes, points: pd.DataFrame, i: int) -> None:
+    inside = points["loss"].between(points["lower_90"], points["upper_90"])
+    look: Any = {"ls": "", "marker": MARKERS[i % len(MARKERS)], "color": COLOURS[i % len(COLOURS)]}
+    ax.plot(points["tokens"][inside], points["loss"][inside], **look, ms=4.5, mec="white", mew=0.5)
+    out = points[~inside]
+    ax.plot(out["tokens"], out["loss"], **look, ms=5.5, mfc="white")
+    ax.plot(out["tokens"], out["loss"], ls="", marker="x", ms=9, mew=1, color=INK)
+
+
+def _title(train: pd.DataFrame, here: dict[str | None, Any]) -> str:
+    return "\n".join(_covariate(c, v, train) for c, v in reversed(here.items()) if c is not None)
+
+
+def _covariate(column: str, value: float, train: pd.DataFrame) -> str:
+    """A covariate's value, and how far it is beyond the largest fitted one."""
+    text, most = f"{SHORT[column]} {human(value)}", train[column].max()
+    if column == "replay" or value <= 1.005 * most:
+        return text
+    return f"{text} ({value / most:.2g} × the largest fitted)"
+
+
+def _handles(line: str | None, kinds: list[Any], points: pd.DataFrame | None) -> list[Any]:
+    handles: list[Any] = []
+    for i, kind in enumerate(kinds):
+        label = "median" if line is None else f"{SHORT[line]} {human(kind)}"
+        look: dict[str, Any] = {"color": COLOURS[i % len(COLOURS)], "ls": LINES[i % len(LINES)]}
+        marker = MARKERS[i % len(MARKERS)] if points is not None else ""
+        handles.append(Line2D([], [], **look, marker=marker, ms=4.5, label=label))
+    handles += [
+        Patch(color=COLOURS[0], alpha=0.42, label="50 % band"),
+        Patch(color=COLOURS[0], alpha=0.16, label="90 % band"),
+    ]
+    if points is not None:
+        handles.append(
+            Line2D([], [], ls="", marker="x", ms=9, color=INK, label="measured outside 90 %")
+        )
+    return handles

@@ -1,0 +1,135 @@
+"""What the data did to the parameters, and whether the sampler agrees with itself."""
+
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from bayeslaw.errors import LawError
+from bayeslaw.plots.style import COLOURS, LINES, from_arviz, legend
+from bayeslaw.posterior import Posterior
+from bayeslaw.terms import tex
+
+DRAWS = 4000
+"""Draws of each prior."""
+IMPROPER = ("Flat", "HalfFlat")
+LOOKS = (("prior", COLOURS[1], LINES[1]), ("posterior", COLOURS[0], LINES[0]))
+
+
+def prior_posterior(posterior: Posterior, *, seed: int = 0) -> Figure:
+    """Prior and posterior density of each parameter that has a prior (ArviZ).
+
+    Parameters stand in the coordinates their priors are stated in: the floor, and at the reference
+    point the slopes and exponents. A flat prior has no density and is left out.
+
+    Parameters
+    ----------
+    posterior : Posterior
+    seed : int
+        Of the prior draws.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Raises
+    ------
+    LawError
+        If every prior is flat.
+    """
+    import arviz as az
+    import pymc as pm
+
+    known = {"E": posterior.paper["E"], **_plain(posterior)}
+    known |= {"dof": known["dof_above_floor"]} if "dof_above_floor" in known else {}
+    priors = posterior.spec.priors
+    proper = {n: priors[n] for n in known if n in priors and priors[n].name not in IMPROPER}
+    if not proper:
+        raise LawError(f"{posterior.law.name}: every prior is flat; there is no prior to draw.")
+    before = {
+        n: pm.draw(p.dist(), draws=DRAWS, random_seed=seed + i)[None]
+        for i, (n, p) in enumerate(proper.items())
+    }
+    after = {n: known[n].values for n in proper}
+    columns = 4
+    size = (10, 1.75 * -(-len(proper) // columns) + 0.5)
+    figure = from_arviz(
+        lambda: az.plot_prior_posterior(
+            az.from_dict({"prior": before, "posterior": after}),
+            labeller=_labels(proper),
+            col_wrap=columns,
+            color=[c for _, c, _ in LOOKS],
+            linestyle=[dashes for _, _, dashes in LOOKS],
+            aes={"color": ["group"], "linestyle": ["group"]},
+            figure_kwargs={"figsize": size, "layout": "constrained"},
+        )
+    )
+    for drawn in figure.legends:  # ArviZ puts it over the last panel
+        drawn.remove()
+    legend(figure, [Line2D([], [], color=c, ls=d, label=n) for n, c, d in LOOKS])
+    for ax, name in zip(figure.axes, proper, strict=False):
+        ends = [np.quantile(draws, [0.005, 0.975]) for draws in (before[name], after[name])]
+        ax.set_xlim(min(e[0] for e in ends), max(e[1] for e in ends))
+        ax.locator_params(axis="x", nbins=4)
+    return figure
+
+
+def ranks(posterior: Posterior) -> Figure:
+    """Ranks of each chain's draws among all, as ECDFs less the uniform one (ArviZ `plot_rank`).
+
+    Chains that sample the same distribution stay near zero. The draws are thinned to about the
+    effective sample size, since the plot's test takes them as independent.
+
+    Parameters
+    ----------
+    posterior : Posterior
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+    """
+    import arviz as az
+
+    gate, columns = posterior.convergence, 4
+    ess = max(1.0, min(gate.ess_bulk, gate.ess_tail))
+    step = max(
+        1, min(round(posterior.stats["diverging"].size / ess), posterior.draws.sizes["draw"] // 20)
+    )
+    sampled = {n: v.isel(draw=slice(None, None, step)) for n, v in _plain(posterior).items()}
+    size = (10, 1.75 * -(-len(sampled) // columns) + 0.3)
+    figure = from_arviz(
+        lambda: az.plot_rank(
+            xr.DataTree.from_dict({"posterior": xr.Dataset(sampled)}),
+            labeller=_labels(sampled),
+            col_wrap=columns,
+            color=list(COLOURS),
+            visuals={"xlabel": False},
+            figure_kwargs={"figsize": size, "layout": "constrained"},
+        )
+    )
+    chains = posterior.draws.sizes["chain"]
+    legend(
+        figure, [Line2D([], [], color=COLOURS[i % 7], label=f"chain {i}") for i in range(chains)]
+    )
+    return figure
+
+
+def _plain(posterior: Posterior) -> dict[str, Any]:
+    """Sampled coordinates by name, in the law's order, without the effects of runs and bases."""
+    draws = posterior.draws
+    names = dict.fromkeys([*posterior.law.coordinates, *map(str, draws.data_vars)])
+    return {n: draws[n] for n in names if set(draws[n].dims) == {"chain", "draw"}}
+
+
+def _labels(names: Any) -> Any:
+    from arviz_base.labels import MapLabeller
+
+    return MapLabeller(var_name_map={n: symbol(n) for n in names})
+
+
+def symbol(name: str) -> str:
+    """Symbol of a parameter as Matplotlib's mathematics; a name that is none stays as it is."""
+    bare = tex(name)
+    return f"${bare}$" if bare.startswith("\\") or len(bare) == 1 else name

@@ -1,0 +1,52 @@
+"""Refits for simulation: short, one after the other, compiled once per process, never repeated."""
+
+from typing import Any
+
+import pandas as pd
+
+from bayeslaw.effects import choose
+from bayeslaw.fitting import _effects
+from bayeslaw.laws import Law
+from bayeslaw.model import Spec, data, make_spec
+from bayeslaw.posterior import Posterior, diagnose
+from bayeslaw.sampling import sample
+from bayeslaw.tables import LossTable
+
+SHORT = {"chains": 2, "draws": 300, "tune": 300, "target_accept": 0.9}
+"""Sampler settings of a simulation; a fit that somebody uses needs those of `bayeslaw.fit`."""
+MODEL = ("priors", "likelihood", "delta", "discrepancy", "noise")
+
+
+def refit(law: str | Law | Spec, table: LossTable, seed: int, **settings: Any) -> Posterior:
+    """Posterior by one short run of the sampler, on one core.
+
+    Parameters
+    ----------
+    law : str, Law or Spec
+        A spec is fitted as it is, such as that of the posterior to be updated.
+    table, seed
+        As for `bayeslaw.fit`.
+    **settings
+        Of `bayeslaw.fit`; by default two chains of 300 draws after 300, no discrepancy and no
+        effects. A posterior that fails the gate is returned as it is: look at its `convergence`.
+    """
+    settings = SHORT | settings
+    if isinstance(law, Spec):
+        spec = law
+    else:
+        model = {"discrepancy": "none"} | {n: settings.pop(n) for n in MODEL if n in settings}
+        groups = choose(settings.pop("effects", "none"), table.frame, table.name)
+        spec = make_spec(law, **model, effects=groups)
+    run = {"seed": seed, **settings}
+    draws, stats = sample(spec, data(spec, table), **run, cores=1, progress=False)
+    draws = _effects(spec, table, draws)
+    at = spec.law.reference_point(table.frame)
+    return Posterior(spec, table, at, draws, stats, diagnose(draws, stats), run)
+
+
+def joined(table: LossTable, rows: LossTable | None) -> LossTable:
+    """A table with further measured rows."""
+    if rows is None or not len(rows):
+        return table
+    frame = pd.concat([table.frame, rows.frame], ignore_index=True)
+    return LossTable(frame, table.baselines, table.name)

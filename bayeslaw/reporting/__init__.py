@@ -1,0 +1,6 @@
+"""Reports: a fit and its forecast as one self-contained page."""
+
+from bayeslaw.reporting.assembly import report
+from bayeslaw.reporting.pages import Report
+
+__all__ = ["Report", "report"]

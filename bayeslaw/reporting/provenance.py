@@ -1,0 +1,230 @@
+"""Where a fit comes from: its data and their licence, its settings, and the reporting checklist.
+
+What is not known is said to be unknown.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from bayeslaw.huber import PointFit
+from bayeslaw.plots.style import human
+from bayeslaw.posterior import Posterior
+from bayeslaw.tables import COVARIATES, LossTable
+
+UNKNOWN = "unknown"
+NAMES = {
+    "params": "N, parameters",
+    "tokens": "D, tokens",
+    "replay": "r, replay ratio",
+    "ptpp": "PTPP, pre-training tokens per parameter",
+    "loss": "loss, nats per token",
+}
+NAMED = ("params", "tokens", "replay", "ptpp", "loss", "run", "base", "domain", "synthetic")
+_LICENCE = re.compile(r"\*\*Licen[cs]e\*\*:?\s*(.+?)(?=\n\s*\n|\n\s*[-*#|]|\Z)", re.I | re.S)
+_HEADING = re.compile(r"^#+\s*Licen[cs]e\s*\n+(.+?)(?=\n\s*\n|\n#|\Z)", re.I | re.S | re.M)
+
+
+def licence(table: LossTable) -> str:
+    """Licence of a table, as stated in the README beside it; ``"unknown"`` if none says so."""
+    readme = Path(table.name).parent / "README.md"
+    if synthetic(table):
+        return "none: the losses are simulated by this package"
+    if not Path(table.name).is_file() or not readme.is_file():
+        return UNKNOWN
+    text = readme.read_text(encoding="utf-8", errors="replace")
+    found = _LICENCE.search(text) or _HEADING.search(text)
+    return (
+        re.sub(r"\[([^]]+)\]\([^)]*\)|[`*]", r"\1", " ".join(found[1].split()))
+        if found
+        else UNKNOWN
+    )
+
+
+def synthetic(table: LossTable | pd.DataFrame) -> bool:
+    """Whether a table holds simulated losses."""
+    frame = table.frame if isinstance(table, LossTable) else table
+    return "synthetic" in frame and bool(frame["synthetic"].eq(True).any())
+
+
+def cost(frame: pd.DataFrame) -> str:
+    """Sum of 6 N D over runs, in words; checkpoints of one run cost its longest D."""
+    each = 6 * frame["params"] * frame["tokens"]
+    if "run" not in frame:
+        return f"{each.sum():.2g} FLOPs (6 N D, every row taken as a run of its own)"
+    return f"{each.groupby(frame['run']).max().sum():.2g} FLOPs (6 N D)"
+
+
+def ranges(fitted: pd.DataFrame, rows: pd.DataFrame) -> list[list[str]]:
+    """Rows of a table: each covariate's range fitted and forecast, and how far beyond that is."""
+    lines = []
+    for column in (*COVARIATES, "loss"):
+        if column in fitted:
+            seen, asked = fitted[column], rows.get(column)
+            cells = [NAMES[column], _range(seen), UNKNOWN if asked is None else _range(asked)]
+            lines.append([*cells, "" if asked is None or column == "loss" else beyond(seen, asked)])
+    costs = [6 * f["params"] * f["tokens"] for f in (fitted, rows)]
+    spans = [f"{c.min():.2g} – {c.max():.2g}" for c in costs]
+    lines.append(["compute of a row, 6 N D, FLOPs", *spans, beyond(*costs)])
+    return lines
+
+
+def beyond(seen: pd.Series, asked: pd.Series) -> str:
+    """How far `asked` reaches beyond `seen`, as a factor."""
+    parts = []
+    if asked.max() > 1.005 * seen.max():
+        parts.append(f"{asked.max() / seen.max():.3g} × the largest")
+    if asked.min() < 0.995 * seen.min():
+        parts.append(
+            f"{asked.min() / seen.min():.2g} × the smallest" if asked.min() else "down to 0"
+        )
+    return "; ".join(parts) or "inside"
+
+
+def provenance(
+    fit: Posterior, rows: pd.DataFrame, seed: int, command: str | None
+) -> list[list[str]]:
+    """Everything needed to repeat a report, as rows of a table."""
+    law, run, table = fit.law, fit.settings, fit.table
+    versions = run.get("versions", {})
+    held = LossTable(rows, rows.iloc[:0])
+    return [
+        ["command", command or "bayeslaw.report, from Python"],
+        ["data", table.name],
+        ["licence of the data", licence(table)],
+        ["fitted rows", f"{len(table)}; SHA-256 {table.sha256}"],
+        ["forecast rows", f"{len(rows)}; SHA-256 {held.sha256}"],
+        ["law", f"{law.name}: {law.title}. {law.reference}"],
+        ["token unit", f"D in units of {law.token_unit:g} token{'s' * (law.token_unit != 1)}"],
+        ["reference point", reference(fit)],
+        ["compute", "6 N D FLOPs per run, D the tokens of this table; checkpoints counted once"],
+        ["noise", noise(fit)],
+        ["discrepancy", discrepancy(fit)],
+        ["sampler", sampler(run)],
+        ["seed", f"{run.get('seed', UNKNOWN)} of the fit, {seed} of the forecast"],
+        ["versions", ", ".join(f"{n} {v}" for n, v in versions.items()) or UNKNOWN],
+    ]
+
+
+def reference(fit: Posterior) -> str:
+    """Covariates at the reference point, in words."""
+    point = {c: float(np.exp(fit.at[c])) for c in fit.law.columns}
+    point["tokens"] *= fit.law.token_unit
+    if "replay" in point and fit.law.ratio == "own":
+        point["replay"] = 1 - point["replay"]
+    return ", ".join(f"{name} {human(value)}" for name, value in point.items())
+
+
+def noise(fit: Posterior) -> str:
+    """The likelihood in words."""
+    spec = fit.spec
+    shape = {"studentt": "Student-t", "normal": "Normal", "huber": f"Huber, delta {spec.delta:g}"}
+    words = f"{shape[spec.likelihood]} on log loss"
+    words += ", its scale a power of N" if spec.noise == "loglinear" else ""
+    shared = " and ".join(spec.effects)
+    return words + (f", with an effect of each {shared}" if shared else ", rows independent")
+
+
+def discrepancy(fit: Posterior) -> str:
+    """What the fit allows the law to be wrong about, in words."""
+    if fit.spec.discrepancy == "none":
+        return "none: the law is taken as exactly true"
+    return f"{fit.spec.discrepancy}: the law's terms may bend"
+
+
+def sampler(run: Mapping[str, Any]) -> str:
+    """The sampler and its settings in words."""
+    if not run:
+        return UNKNOWN
+    return (
+        f"NUTS ({run['sampler']}), {run['chains']} chains of {run['draws']} draws after "
+        f"{run['tune']} tuning steps, target acceptance {run['target_accept']:g}"
+    )
+
+
+def checklist(
+    fit: Posterior, rows: pd.DataFrame, point: PointFit, train: str | None, test: str | None
+) -> list[list[str]]:
+    """What scaling-law papers are asked to report, answered from the fit.
+
+    The questions follow the groups of Li, Kudugunta and Zettlemoyer (2025), "(Mis)Fitting: a
+    survey of scaling laws": the law, the training runs, the data taken from them, the fit. A group
+    is a row of one cell.
+    """
+    law, frame, gate = fit.law, fit.table.frame, fit.convergence
+    checkpoints = f"{UNKNOWN} (no column run)"
+    if "run" in frame:
+        shared = bool(frame["run"].duplicated().any())
+        checkpoints = "several rows of one run" if shared else "one row a run"
+    runs = str(frame["run"].nunique()) if "run" in frame else f"{UNKNOWN} (no column run)"
+    bases = str(frame["base"].nunique()) if "base" in frame else f"{UNKNOWN} (no column base)"
+    domain = ", ".join(map(str, frame["domain"].unique())) if "domain" in frame else UNKNOWN
+    others = ", ".join(map(str, [c for c in frame.columns if c not in NAMED]))
+    known = f"not in the fit; further columns of the table: {others}" if others else UNKNOWN
+    bounds = ", ".join(f"{n} = {v:g}" for n, v in point.at_bounds.items()) or "nothing"
+    bends = [name for term in law.terms for name in getattr(term, "curves", ())]
+    plain = len(law.parameters) - len(bends)
+    and_bends = f" and {len(bends)} bends" if bends else ""
+    sizes = sorted(frame["params"].unique())
+    repeats = int(frame.duplicated([c for c in (*COVARIATES, "domain") if c in frame]).sum())
+    reach = [
+        f"{c} {far}"
+        for c in COVARIATES
+        if c in frame and c in rows and (far := beyond(frame[c], rows[c])) != "inside"
+    ]
+    return [
+        ["The law"],
+        [
+            "formula",
+            f"{law.title}; {len(law.terms)} terms, {plain} parameters{and_bends}",
+        ],
+        ["predicted", f"validation loss, nats per token, domain {domain}"],
+        ["variables", "; ".join(NAMES[c] for c in law.columns)],
+        ["how N is counted", f"{UNKNOWN}: the table does not say whether embeddings count"],
+        ["compute", "6 N D; attention and embeddings not counted separately"],
+        ["The training runs"],
+        ["runs", runs],
+        ["pre-trained bases", bases],
+        ["model sizes", f"{len(sizes)}, {human(sizes[0])} to {human(sizes[-1])}"],
+        ["tokens", _range(frame["tokens"])],
+        ["compute of the fitted runs", cost(frame)],
+        ["architecture, optimiser, schedule", known],
+        ["tokenizer and training text", UNKNOWN],
+        ["seeds of the runs", known if "seed" in frame else UNKNOWN],
+        ["The data taken from them"],
+        ["rows fitted", f"{len(frame)} ({train or 'query unknown'})"],
+        ["rows forecast", f"{len(rows)} ({test or 'query unknown'})"],
+        ["checkpoints", checkpoints],
+        ["repeated settings", str(repeats)],
+        ["rows left out of the fit for their value", "none by this package"],
+        ["data and licence", f"{fit.table.name}; {licence(fit.table)}"],
+        ["The fit"],
+        ["objective", f"posterior; {noise(fit)}"],
+        ["priors", "in the table of parameters"],
+        ["optimiser", sampler(fit.settings)],
+        ["starts", f"{fit.settings.get('chains', UNKNOWN)} chains; largest R-hat {gate.rhat:.3f}"],
+        ["converged", "yes" if gate.ok else f"NO: {'; '.join(gate.failures)}"],
+        ["on a bound", f"in the Huber fit: {bounds}; posterior draws never are"],
+        ["uncertainty", "central bands of the posterior predictive"],
+        ["validation", _validation(rows)],
+        ["extrapolation", "; ".join(reach) or "none"],
+        ["code", "bayeslaw; command and versions under provenance"],
+    ]
+
+
+def _validation(rows: pd.DataFrame) -> str:
+    if "loss" not in rows:
+        return "none: the rows forecast have no measured loss"
+    return f"{len(rows)} held-out rows"
+
+
+def _range(values: pd.Series) -> str:
+    low, high = float(values.min()), float(values.max())
+    show = (lambda v: f"{v:.4g}") if values.name == "loss" else human
+    if low == high:
+        return show(low)
+    return f"{show(low)} – {show(high)} ({values.nunique()})"

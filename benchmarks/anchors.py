@@ -1,0 +1,120 @@
+"""Anchor choice: its speed, what its prediction is worth, and what anchors are worth to a plan.
+
+`speed`: 20 of 2,000 candidates for 500 targets from 4,000 draws of Form 3. `refits`: predicted over
+realised posterior sd at the targets after a refit with the anchors' simulated losses, a few seeds
+of the synthetic world. `worth`: expected FLOPs saved on the target run of the paper's use case, by
+simulation and refit, against FLOPs spent.
+
+    OMP_NUM_THREADS=1 python benchmarks/anchors.py speed refits worth
+"""
+
+import argparse
+import time
+
+import numpy as np
+
+import bayeslaw as bl
+from bayeslaw.anchors import choose_anchors
+from bayeslaw.cases import world_cases
+from bayeslaw.refits import joined, refit
+from bayeslaw.worth import anchor_value
+
+LONG = {"chains": 2, "draws": 2000, "tune": 500}
+
+
+def speed(repeats: int = 5) -> None:
+    """Seconds of processor and of wall clock, best of some."""
+    (case,) = world_cases([0])
+    fit = refit(case.law, case.train, 0, **LONG)
+    candidates = bl.grid(
+        params=np.geomspace(1e8, 2e9, 8),
+        tokens=np.geomspace(1e8, 1e11, 10),
+        replay=[0.1, 0.2, 0.3, 0.4, 0.5],
+        ptpp=[80, 120, 160, 200, 279],
+    )
+    targets = bl.grid(
+        params=np.geomspace(2e9, 2e10, 5),
+        tokens=np.geomspace(1e9, 1e11, 10),
+        replay=np.linspace(0.05, 0.5, 10),
+        ptpp=279,
+    )
+    for gain in ("variance", "entropy", "doptimal"):
+        for limit in ({"k": 20}, {"budget": 1e21}):
+            wall, work = [], []
+            for _ in range(repeats):
+                start = time.perf_counter(), time.process_time()
+                found = choose_anchors(
+                    fit, candidates, targets, gain=gain, allow_unconverged=True, **limit
+                )
+                wall.append(time.perf_counter() - start[0])
+                work.append(time.process_time() - start[1])
+            print(
+                f"{len(found.picks)} of {len(candidates)} for {len(targets)} targets, {gain}, "
+                f"{limit}: {min(work):.2f} s of processor, {min(wall):.2f} s of wall clock"
+            )
+
+
+def refits(seeds: int = 4) -> None:
+    """Ratio per seed and number of anchors."""
+    for k in (4, 8):
+        ratios = []
+        for case in world_cases(range(seeds)):
+            fit = refit(case.law, case.train, case.seed, **LONG)
+            pool = case.pool.frame.assign(row=range(len(case.pool)))
+            found = choose_anchors(
+                fit, pool.drop(columns="loss"), case.targets.frame, k=k, allow_unconverged=True
+            )
+            rows = case.pool.frame.loc[found.frame["row"]].reset_index(drop=True)
+            bought = bl.LossTable(rows, rows.iloc[:0])
+            new = refit(case.law, joined(case.train, bought), case.seed, **LONG)
+            realised = np.log(new.latent(case.targets)).std(0, ddof=1)
+            ratios.append(float(np.median(found.sd[-1] / realised)))
+        each = ", ".join(f"{ratio:.3f}" for ratio in ratios)
+        print(f"{k} anchors: predicted over realised sd {np.median(ratios):.3f} ({each})")
+
+
+def worth(simulations: int = 8) -> None:
+    """Three sets of anchors, at a confidence for which there is a plan without any."""
+    (case,) = world_cases([0])
+    target, source = (refit(c.law, c.train, 0, **LONG) for c in (case, case.source))
+    pool, limits = case.pool.frame.drop(columns="loss"), case.world.limits
+    grid = pool.query(case.grid)
+    budget = float((6 * grid["params"] * grid["tokens"]).sum())
+    asked = {"budget": budget, "cost": "adaptation", "allow_unconverged": True}
+    sets = {
+        "the paper's 20": grid,
+        "variance, same FLOPs": choose_anchors(target, pool, case.targets.frame, **asked).frame,
+        "variance, a tenth": choose_anchors(
+            target, pool, case.targets.frame, **asked | {"budget": budget / 10}
+        ).frame,
+    }
+    found = anchor_value(
+        sets,
+        target=target,
+        source=source,
+        simulations=simulations,
+        cost="adaptation",
+        jobs=2,
+        allow_unconverged=True,
+        params=limits["params"],
+        ptpp=limits["ptpp"],
+        max_loss=1.83,
+        max_forgetting=0.06,
+        baseline=case.world.baseline(),
+        confidence=0.9,
+    )
+    print(found.to_string(index=False, float_format="%.4g"))
+
+
+def main() -> None:
+    """Print what is asked for."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("which", nargs="+", choices=["speed", "refits", "worth"])
+    for name in parser.parse_args().which:
+        start = time.perf_counter()
+        {"speed": speed, "refits": refits, "worth": worth}[name]()
+        print(f"{name}: {time.perf_counter() - start:.0f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()

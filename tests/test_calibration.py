@@ -1,0 +1,38 @@
+"""Simulation-based calibration: it passes, and it finds planted faults."""
+
+import pytest
+from conftest import object_mode, slow
+
+from bayeslaw.calibration import calibrate
+
+pytestmark = [object_mode, pytest.mark.filterwarnings("ignore:.*NUTS.*")]
+SETTINGS = {"simulations": 60, "draws": 300, "tune": 400}
+
+
+@pytest.mark.parametrize(
+    ("law", "more"),
+    [
+        ("chinchilla", {}),
+        slow("chinchilla", {"discrepancy": "curvature"}),
+        slow("chinchilla", {"likelihood": "normal", "effects": ("base", "run")}),
+        slow("chinchilla", {"noise": "loglinear"}),
+        slow("form3", {}),
+    ],
+)
+def test_truths_are_ranked_uniformly(law, more):
+    found = calibrate(law, **more, **SETTINGS)
+    assert found.failed <= 6
+    # Wider than 95 %, for about ten quantities at once.
+    table = found.envelope(level=0.999)
+    assert table["inside"].all(), table
+
+
+def test_a_planted_fault_is_found():
+    found = calibrate("chinchilla", **SETTINGS, fault={"sigma": 1.25})
+    assert not found.envelope(level=0.999).loc["sigma", "inside"]
+
+
+def test_same_seed_same_ranks():
+    few = {"simulations": 3, "draws": 50, "tune": 100}
+    one, two = (calibrate("chinchilla", **few).ranks for _ in range(2))
+    assert one.equals(two)
