@@ -13,9 +13,9 @@ import numpy.typing as npt
 import pandas as pd
 
 from bayeslaw.defaults import DELTA
-from bayeslaw.densities import log_density
 from bayeslaw.laws import Law, load_law
 from bayeslaw.model import Spec, build, data, make_spec
+from bayeslaw.noise import log_density
 from bayeslaw.posterior import diagnose
 from bayeslaw.sampling import sample
 from bayeslaw.simulation import simulate

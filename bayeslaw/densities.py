@@ -10,7 +10,7 @@ from scipy import stats
 from scipy.special import logsumexp
 
 from bayeslaw import effects
-from bayeslaw.noise import DOF_FLOOR, huber_logp
+from bayeslaw.noise import log_density
 from bayeslaw.posterior import Posterior
 from bayeslaw.tables import LossTable
 
@@ -62,7 +62,7 @@ def run_likelihood(fit: Posterior) -> tuple[Floats, npt.NDArray[np.str_]]:
     if "run" not in fit.spec.effects:
         rows = _density(fit, frame, given)
         return np.stack([rows[:, index == i].sum(1) for i in range(len(names))], 1), names
-    tau, sigma = fit.values()["tau_run"], scale(fit, frame)
+    tau, sigma = fit.values()["tau_run"], fit.scale(frame)
     nodes, weights = np.polynomial.hermite_e.hermegauss(NODES)
     total = np.empty((len(tau), len(names)))
     for i in range(len(names)):
@@ -85,23 +85,13 @@ def residual(fit: Posterior, table: LossTable, levels: tuple[str, ...] = ()) -> 
     return np.asarray(np.log(table.loss) - np.log(fit.latent(table)) - given)
 
 
-def scale(fit: Posterior, frame: pd.DataFrame) -> Floats:
-    """Scale of the noise on log loss per draw and row, shape (draws, rows)."""
-    q = fit.values()
-    sigma = np.broadcast_to(q["sigma"], (len(q["sigma"]), len(frame)))
-    if "noise_slope" in q:
-        distance = np.log(frame["params"].to_numpy(float)) - fit.at["params"]
-        sigma = sigma * np.exp(q["noise_slope"] * distance)
-    return sigma
-
-
 def covariance(fit: Posterior) -> Floats:
     """Covariance of the training rows' log losses about the law, shape (rows, rows).
 
     Noise, and the effects of bases and runs, at the posterior medians of their scales.
     """
     frame = fit.table.frame
-    total = np.diag(np.median(scale(fit, frame), 0) ** 2)
+    total = np.diag(np.median(fit.scale(frame), 0) ** 2)
     for level in fit.spec.effects:
         group = effects.labels(frame, level)
         total += float(fit.draws[f"tau_{level}"].median()) ** 2 * (group[:, None] == group)
@@ -110,19 +100,7 @@ def covariance(fit: Posterior) -> Floats:
 
 def _density(fit: Posterior, frame: pd.DataFrame, residual: Floats) -> Floats:
     dof, delta = fit.values().get("dof_above_floor"), fit.spec.delta
-    return log_density(fit.spec.likelihood, residual, scale(fit, frame), dof, delta)
-
-
-def log_density(
-    likelihood: str, residual: Any, sigma: Any, dof_above_floor: Any = None, delta: float = 0.02
-) -> Floats:
-    """Log density of a residual of log loss under the noise; arguments broadcast."""
-    if likelihood == "studentt":
-        return np.asarray(stats.t.logpdf(residual, dof_above_floor + DOF_FLOOR, scale=sigma))
-    if likelihood == "normal":
-        return np.asarray(stats.norm.logpdf(residual, scale=sigma))
-    wide = np.broadcast_arrays(residual, 0.0, sigma, delta)
-    return np.asarray(huber_logp(*wide).eval(mode="FAST_COMPILE"), float)
+    return log_density(fit.spec.likelihood, residual, fit.scale(frame), dof, delta)
 
 
 def log_prior(fit: Posterior) -> xr.DataArray:

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy import stats
 from scipy.special import ndtr, ndtri
 
 from bayeslaw.errors import LawError, unknown
@@ -46,6 +47,18 @@ def huber_logp(value: Any, mu: Any, sigma: Any, delta: Any) -> Any:
     loss = pt.switch(r <= delta, 0.5 * r**2, delta * (r - 0.5 * delta))
     inside = math.sqrt(2 * math.pi) * pt.erf(k / math.sqrt(2))
     return -loss / sigma**2 - pt.log(sigma) - pt.log(inside + 2 / k * pt.exp(-0.5 * k**2))
+
+
+def log_density(
+    likelihood: str, residual: Any, sigma: Any, dof_above_floor: Any = None, delta: float = 0.02
+) -> npt.NDArray[np.float64]:
+    """Log density of a residual of log loss under the noise; arguments broadcast."""
+    if likelihood == "studentt":
+        return np.asarray(stats.t.logpdf(residual, dof_above_floor + DOF_FLOOR, scale=sigma))
+    if likelihood == "normal":
+        return np.asarray(stats.norm.logpdf(residual, scale=sigma))
+    wide = np.broadcast_arrays(residual, 0.0, sigma, delta)
+    return np.asarray(huber_logp(*wide).eval(mode="FAST_COMPILE"), float)
 
 
 def sample(

@@ -9,7 +9,7 @@ import pandas as pd
 from scipy import stats
 
 from bayeslaw import extrapolation, identifiability, sensitivity
-from bayeslaw.densities import Floats, prior_draws, scale
+from bayeslaw.densities import Floats, prior_draws
 from bayeslaw.parts import NAMES, RARE, Part, Target, listed, worst
 from bayeslaw.posterior import Posterior
 
@@ -103,7 +103,7 @@ def _matter(
     most = int((to.log_loss.std(0) * np.sqrt(every)).argmax())
     sd, share = float(to.log_loss[:, most].std()), float(every[most])
     shares = {"share": share, "share_own": float(plain[most]), "sd": sd}
-    noise = float(np.median(scale(fit, fit.table.frame)))
+    noise = float(np.median(fit.scale(fit.table.frame)))
     if sd * math.sqrt(share) < noise / 2 or share < SOME_PRIOR:
         what = f"{listed(names)} {'are' if len(names) > 1 else 'is'}"
         return "ok", f"For these rows it hardly matters what {what}.", shares

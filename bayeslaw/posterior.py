@@ -147,6 +147,15 @@ class Posterior:
         loss: npt.NDArray[np.float64] = self.law.loss(p, self.law.covariates(frame), self.at)
         return loss
 
+    def scale(self, frame: pd.DataFrame) -> npt.NDArray[np.float64]:
+        """Scale of the noise on log loss per draw and row, shape (draws, rows)."""
+        q = self.values()
+        sigma = np.broadcast_to(q["sigma"], (len(q["sigma"]), len(frame)))
+        if "noise_slope" in q:
+            distance = np.log(frame["params"].to_numpy(float)) - self.at["params"]
+            sigma = sigma * np.exp(q["noise_slope"] * distance)
+        return sigma
+
     def residuals(
         self, table: LossTable | pd.DataFrame, rng: np.random.Generator
     ) -> npt.NDArray[np.float64]:
@@ -155,14 +164,9 @@ class Posterior:
         Noise, and the effects of each row's base and run: fitted ones as fitted, new ones drawn.
         """
         frame = table.frame if isinstance(table, LossTable) else table
-        spec, q = self.spec, self.values()
-        sigma = q["sigma"]
-        if spec.noise == "loglinear":
-            distance = np.log(frame["params"].to_numpy(float)) - self.at["params"]
-            sigma = sigma * np.exp(q["noise_slope"] * distance)
+        spec, q, sigma = self.spec, self.values(), self.scale(frame)
         dof = q["dof_above_floor"] + noise.DOF_FLOOR if "dof_above_floor" in q else np.inf
-        shape = (len(q["sigma"]), len(frame))
-        drawn = noise.sample(spec.likelihood, rng, shape, sigma, dof, spec.delta)
+        drawn = noise.sample(spec.likelihood, rng, sigma.shape, sigma, dof, spec.delta)
         return drawn + effects.draw(self.draws, spec.effects, frame, rng)
 
     def require_converged(self, allow: bool = False) -> None:

@@ -110,11 +110,11 @@ class Prior:
             return 0.0, 1.0
         return (0.0, math.inf) if self.name in POSITIVE else (-math.inf, math.inf)
 
-    def dist(self) -> Any:
+    def dist(self, size: Any = None) -> Any:
         """Unnamed PyMC distribution."""
         import pymc as pm
 
-        return getattr(pm, self.name).dist(**self.kwargs)
+        return getattr(pm, self.name).dist(**self.kwargs, size=size)
 
     def sample(self, rng: np.random.Generator, size: Any = None) -> Any:
         """Draws with NumPy of a prior on an interval (Beta or Uniform)."""

@@ -6,11 +6,10 @@ from typing import Any
 import numpy as np
 from scipy.optimize import elementwise
 
-from bayeslaw.curves import NODES, Slice
+from bayeslaw.curves import NODES, Slice, find_minimum
 from bayeslaw.intervals import Floats
 
-find_root: Any = elementwise.find_root  # their types know no `args`
-find_minimum: Any = elementwise.find_minimum
+find_root: Any = elementwise.find_root  # its type knows no `args`
 HIGH = 1e300
 """In the place of infinity, which root finding refuses."""
 

@@ -89,6 +89,7 @@ def anchor_value(
     tasks, spent = [], []
     for name, rows in sets.items():
         frame = canonical(rows, f"anchors {name!r}", target.law.columns)
+        frame = frame.drop(columns="domain", errors="ignore")  # each fit's own
         price = costs(frame, target.law, cost=cost, fitted=target.table.frame)
         spent.append(price.total(range(len(frame))))
         measured = [

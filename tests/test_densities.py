@@ -15,7 +15,6 @@ from bayeslaw.densities import (
     new_likelihood,
     prior_draws,
     run_likelihood,
-    scale,
 )
 from bayeslaw.fitting import _effects, fit
 from bayeslaw.model import build, data
@@ -123,7 +122,7 @@ def test_scale_is_that_of_the_drawn_noise(small):
     fitted = fit("chinchilla", small, seed=0, likelihood="normal", noise="loglinear", **SHORT)
     rng = np.random.default_rng(0)
     drawn = np.stack([fitted.residuals(small, rng) for _ in range(200)])
-    np.testing.assert_allclose(drawn.std(0).mean(0), scale(fitted, small.frame).mean(0), rtol=0.02)
+    np.testing.assert_allclose(drawn.std(0).mean(0), fitted.scale(small.frame).mean(0), rtol=0.02)
 
 
 def test_prior_draws_are_the_models(posterior):
