@@ -1,5 +1,8 @@
 """Where calls run, on this machine's cores or a Dask cluster by joblib, and how far they are."""
 
+import os
+import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -27,12 +30,25 @@ def runner(backend: str, jobs: int, scheduler: str | None) -> Iterator[Runner]:
             stack.enter_context(_cluster(jobs, scheduler))
             stack.enter_context(parallel_config("dask"))
         else:
-            stack.enter_context(parallel_config(backend, n_jobs=jobs))
+            orphan = {"initializer": _end_with, "initargs": (os.getpid(),)}
+            more = orphan if backend == "loky" else {}
+            stack.enter_context(parallel_config(backend, n_jobs=jobs, **more))
         yield run
 
 
 def _named(path: Path, function: Callable[..., Any], given: tuple[Any, ...]) -> tuple[Path, Any]:
     return path, function(*given)
+
+
+def _end_with(parent: int) -> None:
+    """End this worker when its parent is gone: loky's would wait for ever if it was killed."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bayeslaw import scores
+from bayeslaw import __version__, scores
 from bayeslaw.anchors import predicted_sd
 from bayeslaw.backends import BACKENDS, Call, bar, runner
 from bayeslaw.cases import Case
@@ -291,7 +291,13 @@ def _key(
     case: Case, settings: Mapping[str, Any], terms: Terms | None = None, design: str = ""
 ) -> str:
     """Name of a cell, or of a case's first fit: a hash of all that its numbers depend on."""
-    what: list[Any] = [VERSION, design, sorted(settings.items()), vars(terms) if terms else None]
+    what: list[Any] = [
+        VERSION,
+        __version__,
+        design,
+        sorted(settings.items()),
+        vars(terms) if terms else None,
+    ]
     for each in _domains(case, terms is not None and terms.planning):
         tables = [each.train, *([each.pool, each.targets] if terms else [])]
         what += [each.seed, each.law.text, [table.sha256 for table in tables]]

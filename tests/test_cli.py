@@ -18,8 +18,9 @@ DELPHI = str(Path(__file__).parent.parent / "data" / "delphi" / "isotoken.csv")
 OLMO = str(Path(__file__).parent.parent / "data" / "olmo" / "ladder.csv")
 SPLIT = ("--law", "chinchilla", "--train", "scale <= 3e20", "--test", "scale >= 1e21")
 GRID = "params=1e9,1e10 tokens=1e9,1e10,1e11"
-COMMANDS = ("fit", "forecast", "score", "compare", "simulate")
-SHORT = ("--discrepancy", "none", "--draws", "500", "--tune", "500")
+COMMANDS = ("fit", "forecast", "score", "compare", "check", "plan", "anchors", "study", "report")
+COMMANDS += ("simulate",)
+SHORT = ("--discrepancy", "none", "--effects", "none", "--draws", "500", "--tune", "500")
 
 
 def run(*args: str, code: int = 0):
@@ -91,8 +92,16 @@ def test_help_imports_nothing_heavy():
 def test_help_has_an_example(command):
     text = run(command, "--help").stdout
     assert f"  bayeslaw {command} " in text
-    for option in ("--json", "--seed"):
+    for option in ("--json", *["--seed"] * (command != "anchors")):  # which draws nothing
         assert option in text
+
+
+def test_effects_and_noise_of_a_fit(measured):
+    told = document("fit", measured, "--law", "chinchilla", "--noise", "loglinear", *SHORT)
+    assert (told["noise"], told["effects"]) == ("loglinear", [])
+    result = run("fit", measured, "--law", "chinchilla", "--effects", "base", code=2)
+    assert "no column 'base' for the effect" in result.stderr
+    assert result.stderr.count("\n") == 1
 
 
 def test_bare_command_shows_help_with_every_command():

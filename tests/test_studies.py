@@ -204,6 +204,28 @@ def test_a_killed_study_goes_on_where_it_was(whole, small, tmp_path):
     )
 
 
+def test_workers_end_with_the_process_that_is_killed():
+    code = """
+import os, time
+from bayeslaw.backends import runner
+with runner("loky", 1, None) as run:
+    print(*(worker for _, worker in run({"pid": (os.getpid, ())})), flush=True)
+    list(run({"busy": (time.sleep, (60,))}))
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
+        worker = int(process.stdout.readline())
+        os.kill(worker, 0)
+        process.kill()
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        try:
+            os.kill(worker, 0)
+        except ProcessLookupError:
+            return
+        time.sleep(0.1)
+    pytest.fail("the worker outlived its parent")
+
+
 # -- plans ----------------------------------------------------------------------------------------
 
 

@@ -30,8 +30,17 @@ def main() -> NoReturn:
         _interrupted()
 
 
+ORDER = ["fit", "forecast", "score", "compare", "check", "plan", "anchors", "study", "report"]
+ORDER += ["simulate"]
+"""Commands as help lists them: in the order of the work."""
+
+
 class _Group(TyperGroup):
     """Commands that tell a user's mistake in one line."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Names in the order of the work."""
+        return sorted(self.commands, key=ORDER.index)
 
     def main(self, args: Any = None, *, standalone_mode: bool = True, **extra: Any) -> Any:  # type: ignore[override]
         """Run a command; exit with 0, 2 for a user's mistake, or 130 if interrupted."""

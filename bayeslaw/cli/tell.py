@@ -220,6 +220,8 @@ def about(fitted: Posterior | PointFit, train: str | None) -> dict[str, Any]:
     return document | {
         "likelihood": fitted.spec.likelihood,
         "discrepancy": fitted.spec.discrepancy,
+        "noise": fitted.spec.noise,
+        "effects": list(fitted.spec.effects),
         "prior": _prior(fitted),
         **{k: v for k, v in fitted.settings.items() if k != "versions"},
         "converged": gate.ok,
@@ -252,8 +254,11 @@ def heading(fitted: Posterior | PointFit, train: str | None, how: str = "") -> l
     bends = (
         "the law's terms may bend" if fitted.spec.discrepancy == "curvature" else "no discrepancy"
     )
+    model = [f"{fitted.spec.likelihood} likelihood", f"{_prior(fitted)} priors", bends]
+    model += [f"effects of {' and '.join(fitted.spec.effects)}"] if fitted.spec.effects else []
+    model += ["noise along log N"] if fitted.spec.noise == "loglinear" else []
     lines += [
-        f"{fitted.spec.likelihood} likelihood, {_prior(fitted)} priors, {bends}",
+        ", ".join(model),
         f"{run.get('chains')} chains of {run.get('draws')} draws "
         f"({run.get('sampler')}, seed {run.get('seed')})",
     ]
