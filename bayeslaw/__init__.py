@@ -5,11 +5,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from bayeslaw import plots as plots
+    from bayeslaw.anchors import Anchors as Anchors
+    from bayeslaw.anchors import choose_anchors as choose_anchors
     from bayeslaw.averaging import Stack as Stack
     from bayeslaw.averaging import StackedForecast as StackedForecast
     from bayeslaw.averaging import stack as stack
     from bayeslaw.calibration import Calibration as Calibration
     from bayeslaw.calibration import calibrate as calibrate
+    from bayeslaw.cases import Case as Case
+    from bayeslaw.cases import pool_cases as pool_cases
+    from bayeslaw.cases import world_cases as world_cases
     from bayeslaw.checkup import Check as Check
     from bayeslaw.checkup import check as check
     from bayeslaw.comparison import compare as compare
@@ -42,22 +47,28 @@ if TYPE_CHECKING:
     from bayeslaw.simulation import paper_world as paper_world
     from bayeslaw.simulation import simulate as simulate
     from bayeslaw.storage import load as load
+    from bayeslaw.studies import study as study
     from bayeslaw.tables import LossTable as LossTable
     from bayeslaw.tables import example_table as example_table
     from bayeslaw.tables import from_frame as from_frame
     from bayeslaw.tables import grid as grid
     from bayeslaw.tables import read_table as read_table
+    from bayeslaw.worth import anchor_value as anchor_value
 
 __version__ = "0.1.0"
 
 # Public name -> module. Imported on first use: PyMC and ArviZ take seconds to import. No module may
 # be named like a public function, which it would hide once imported.
 _HOME = {
+    "anchor_value": "worth",
+    "Anchors": "anchors",
     "BayeslawError": "errors",
     "calibrate": "calibration",
     "Calibration": "calibration",
+    "Case": "cases",
     "Check": "checkup",
     "check": "checkup",
+    "choose_anchors": "anchors",
     "compare": "comparison",
     "cross_validate": "crossval",
     "Elpd": "crossval",
@@ -83,6 +94,7 @@ _HOME = {
     "plan": "planner",
     "plan_example": "paper_case",
     "PointFit": "huber",
+    "pool_cases": "cases",
     "Posterior": "posterior",
     "Prior": "priors",
     "read_table": "tables",
@@ -93,8 +105,10 @@ _HOME = {
     "Stack": "averaging",
     "stack": "averaging",
     "StackedForecast": "averaging",
+    "study": "studies",
     "TableError": "errors",
     "TableWarning": "errors",
+    "world_cases": "cases",
 }
 __all__ = [*sorted(_HOME), "__version__", "plots"]
 

@@ -89,7 +89,7 @@ def cross_validate(
         If the table has no such column, or the law cannot be fitted without one of the groups:
         leaving out a stage takes three of them.
     """
-    from bayeslaw.fitting import fit as refit
+    from bayeslaw.fitting import fit_spec
 
     table, spec, rng = fit.table, fit.spec, np.random.default_rng(seed)
     names, index = _groups(table, by)
@@ -105,17 +105,7 @@ def cross_validate(
         )
         what = ", ".join(sorted({str(names[j]) for j in index[out]}))
         try:
-            again = refit(
-                spec.law,
-                kept,
-                priors=spec.priors,
-                likelihood=spec.likelihood,
-                delta=spec.delta,
-                discrepancy=spec.discrepancy,
-                noise=spec.noise,
-                effects=spec.effects,
-                **chosen,
-            )
+            again = fit_spec(spec, kept, chosen)
         except TableError as error:
             raise TableError(f"without {by} {what}: {error}") from None
         density = new_likelihood(again, left, rng)

@@ -111,7 +111,6 @@ def fit(  # type: ignore[misc]  # the overloads' settings are the arguments belo
     )
     if method == "map":
         return fit_map(spec, table, seed=seed)
-    values = data(spec, table)
     run: dict[str, Any] = {
         "seed": seed,
         "chains": chains,
@@ -120,18 +119,30 @@ def fit(  # type: ignore[misc]  # the overloads' settings are the arguments belo
         "target_accept": target_accept,
         "sampler": sampler,
     }
-    sampled, stats, convergence, run = sample_twice(
-        spec, values, run, cores=cores, progress=progress, retry=retry
+    return fit_spec(spec, table, run, cores=cores, progress=progress, retry=retry)
+
+
+def fit_spec(
+    spec: Spec,
+    table: LossTable,
+    run: Mapping[str, Any],
+    *,
+    cores: int | None = None,
+    progress: bool = False,
+    retry: bool = True,
+) -> Posterior:
+    """Posterior of a spec; `run` holds the seed and the sampler's settings."""
+    sampled, stats, convergence, settings = sample_twice(
+        spec, data(spec, table), run, cores=cores, progress=progress, retry=retry
     )
-    sampled = _effects(spec, table, sampled)
     return Posterior(
         spec=spec,
         table=table,
         at=spec.law.reference_point(table.frame),
-        draws=sampled,
+        draws=with_effects(spec, table, sampled),
         stats=stats,
         convergence=convergence,
-        settings=run,
+        settings=settings,
     )
 
 
@@ -158,7 +169,7 @@ def sample_twice(
     return sampled, stats, convergence, {**run, **versions}
 
 
-def _effects(spec: Spec, table: LossTable, draws: xr.Dataset) -> xr.Dataset:
+def with_effects(spec: Spec, table: LossTable, draws: xr.Dataset) -> xr.Dataset:
     """The draws with each group's effect on log loss in place of its standardised one."""
     for level in spec.effects:
         z = draws[f"{level}_z"]

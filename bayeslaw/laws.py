@@ -253,7 +253,7 @@ class Law:
         return {name: q[name] for name in self.coordinates}
 
     def curved(self) -> "Law":
-        """The law with uncertain curvature in every term, along and across its covariates.
+        """The law with uncertain curvature in every power, along and across its covariates.
 
         Each curvature has a Normal(0, .15) prior: over a factor of ten in a covariate a local
         exponent of .3 may drift by about itself. Along the pre-training budget it is Normal(0, .3).
@@ -261,6 +261,9 @@ class Law:
         terms: list[Term] = []
         curves: dict[str, Prior] = {}
         for term in self.terms:
+            if term.plain.stiff:
+                terms.append(term)
+                continue
             lead = term.covariates[0]
             bends = {f"curve_{term.coefficient}": (lead, lead)}
             crossed = [c for c in CROSSED.get(lead, ()) if c in self.columns]

@@ -5,11 +5,10 @@ from typing import Any
 import pandas as pd
 
 from bayeslaw.effects import choose
-from bayeslaw.fitting import _effects
+from bayeslaw.fitting import fit_spec
 from bayeslaw.laws import Law
-from bayeslaw.model import Spec, data, make_spec
-from bayeslaw.posterior import Posterior, diagnose
-from bayeslaw.sampling import sample
+from bayeslaw.model import Spec, make_spec
+from bayeslaw.posterior import Posterior
 from bayeslaw.tables import LossTable
 
 SHORT = {"chains": 2, "draws": 300, "tune": 300, "target_accept": 0.9}
@@ -37,11 +36,7 @@ def refit(law: str | Law | Spec, table: LossTable, seed: int, **settings: Any) -
         model = {"discrepancy": "none"} | {n: settings.pop(n) for n in MODEL if n in settings}
         groups = choose(settings.pop("effects", "none"), table.frame, table.name)
         spec = make_spec(law, **model, effects=groups)
-    run = {"seed": seed, **settings}
-    draws, stats = sample(spec, data(spec, table), **run, cores=1, progress=False)
-    draws = _effects(spec, table, draws)
-    at = spec.law.reference_point(table.frame)
-    return Posterior(spec, table, at, draws, stats, diagnose(draws, stats), run)
+    return fit_spec(spec, table, {"seed": seed, **settings}, cores=1, retry=False)
 
 
 def joined(table: LossTable, rows: LossTable | None) -> LossTable:

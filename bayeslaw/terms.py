@@ -12,7 +12,7 @@ Covariates are logarithms: ``params``, ``tokens`` (in the law's token unit), ``p
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 type Array = Any
 """NumPy array, PyTensor variable, or number."""
@@ -55,6 +55,8 @@ class Power:
     slope: str
     down: Mapping[str, str]
     up: Mapping[str, str] = field(default_factory=dict)
+    stiff: ClassVar[bool] = False
+    """Whether the law's discrepancy leaves the term as it is."""
 
     @property
     def plain(self) -> "Power":
@@ -230,6 +232,7 @@ class Rise(Power):
     """
 
     pace: str = "omega"
+    stiff: ClassVar[bool] = True  # few replay ratios tell its curvature from kappa
 
     @property
     def covariates(self) -> tuple[str, ...]:

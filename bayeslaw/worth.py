@@ -60,11 +60,13 @@ def anchor_value(
     Returns
     -------
     DataFrame
-        One row per set: `flops`, its cost; `atpp_now` and `atpp`, the planned budget now and on
-        average after it; `atpp_sd`, the spread of outcomes; `infeasible`, the share of simulations
-        that end without a plan, which the averages leave out; `saved`, FLOPs saved on the target
-        run on average, with its Monte Carlo standard error `saved_error`; `net`, saved less spent;
-        `rhat`, median over refits.
+        One row per set: `flops`, its cost; `atpp_now`, the planned budget; `atpp` and `atpp_90`,
+        median and 90 % quantile of the budget planned after it, infinite where there is no plan;
+        `less`, the share of simulations in which it falls, `infeasible`, in which no plan is left;
+        `saved`, median FLOPs saved on the target run, and `net`, less those spent; `saved_mean`
+        with its Monte Carlo standard error `saved_error`, the expected value of sample information
+        over simulations with a plan, which a few hopeless truths can rule; `rhat`, median over
+        refits.
 
     Raises
     ------
@@ -105,19 +107,20 @@ def anchor_value(
     found = np.array(Parallel(n_jobs=jobs)(tasks)).reshape(len(sets), simulations, 3)
     records = []
     for name, flops, (atpp, after, rhat) in zip(sets, spent, found.transpose(0, 2, 1), strict=True):
-        ends = np.isfinite(atpp)
-        saved = now.flops - after[ends]
+        saved, ends = now.flops - after, np.isfinite(after)
         records.append(
             {
                 "set": name,
                 "flops": flops,
                 "atpp_now": now.atpp,
-                "atpp": atpp[ends].mean(),
-                "atpp_sd": atpp[ends].std(ddof=1),
+                "atpp": np.quantile(atpp, 0.5, method="higher"),
+                "atpp_90": np.quantile(atpp, 0.9, method="higher"),
+                "less": (atpp < now.atpp).mean(),
                 "infeasible": 1 - ends.mean(),
-                "saved": saved.mean(),
-                "saved_error": saved.std(ddof=1) / np.sqrt(ends.sum()),
-                "net": saved.mean() - flops,
+                "saved": np.quantile(saved, 0.5, method="lower"),
+                "net": np.quantile(saved, 0.5, method="lower") - flops,
+                "saved_mean": saved[ends].mean(),
+                "saved_error": saved[ends].std(ddof=1) / np.sqrt(ends.sum()),
                 "rhat": float(np.median(rhat)),
             }
         )

@@ -6,7 +6,7 @@ widths, CRPS and Winkler scores on log loss; rows are taken as independent (no r
 effects). A posterior that fails its gate is scored all the same. "rho = 1" is the forgetting law
 in which an adaptation token counts as one of pre-training.
 
-    python benchmarks/forgetting.py [--points] [--only TEXT] [--effects auto] [--draws 600]
+    python benchmarks/forgetting.py [--points] [--only TEXT] [--effects auto] [--draws 1000]
 """
 
 import argparse
@@ -41,7 +41,7 @@ def main() -> None:
     parser.add_argument("--points", action="store_true", help="point fits only")
     parser.add_argument("--only", default="", help="part of 'split law discrepancy'; no points")
     parser.add_argument("--effects", default="none")
-    parser.add_argument("--draws", type=int, default=600)
+    parser.add_argument("--draws", type=int, default=1000)
     args = parser.parse_args()
     warnings.simplefilter("ignore", bl.FitWarning)
     if not args.only:
@@ -86,8 +86,8 @@ def posteriors(only: str, effects: str, draws: int) -> None:
             for discrepancy in ("none", "curvature"):
                 if only not in f"{split} {name} {discrepancy}":
                     continue
-                settings = {"effects": effects, "draws": draws, "tune": 800}
-                settings |= {"target_accept": 0.9, "retry": False}
+                settings = {"effects": effects, "draws": draws, "tune": 1000}
+                settings |= {"target_accept": 0.95, "retry": False}
                 fit = bl.fit(law, train, discrepancy=discrepancy, **settings)
                 scores = bl.score(fit, test, allow_unconverged=True)
                 cells = (f"{scores[column]:.4f}" for column in SCORES)

@@ -7,6 +7,9 @@ P(both) at each cell, smallest budget where it reaches the confidence. Prints CP
 One thread.
 
     OMP_NUM_THREADS=1 python benchmarks/plan.py [--draws 4000] [--repeat 5] [--memory 40000]
+    OMP_NUM_THREADS=1 python benchmarks/plan.py --curved --confidence .6 --memory 0
+
+With `--curved` both laws bend and have no closed form; the planner then searches 45 ratios.
 """
 
 import argparse
@@ -27,17 +30,22 @@ from bayeslaw.simulation import World, paper_world
 GOOD = Convergence(rhat=1.0, ess_bulk=1e6, ess_tail=1e6, divergences=0, bfmi=1.0)
 
 
-def posterior(world: World, domain: str, draws: int, spread: float) -> Posterior:
+def posterior(
+    world: World, domain: str, draws: int, spread: float, curved: bool = False
+) -> Posterior:
     """Draws around the truth, four chains of them."""
     import xarray as xr
 
-    spec, table = make_spec(world.laws[domain]), world.table(domain)
+    law, table = world.laws[domain], world.table(domain)
+    spec = make_spec(law.curved() if curved else law)
     at, rng = spec.law.reference_point(table.frame), np.random.default_rng(len(domain))
-    q = spec.law.to_reference(world.truth[domain], at) | {"sigma": 0.004, "dof_above_floor": 5.0}
+    q = law.to_reference(world.truth[domain], at) | {"sigma": 0.004, "dof_above_floor": 5.0}
     values = {
         name: (["chain", "draw"], v * (1 + spread * rng.standard_normal((4, draws // 4))))
         for name, v in q.items()
     }
+    for name in set(spec.law.coordinates) - set(law.coordinates):
+        values[name] = (["chain", "draw"], 0.02 * rng.standard_normal((4, draws // 4)))
     return Posterior(spec, table, at, xr.Dataset(values), xr.Dataset(), GOOD)
 
 
@@ -74,16 +82,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--draws", type=int, default=4000)
     parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--confidence", type=float, default=0.9)
+    parser.add_argument("--curved", action="store_true", help="laws with curvature")
     parser.add_argument("--memory", type=int, default=40_000, help="draws of the memory run, or 0")
     args = parser.parse_args()
     world = paper_world()
 
     def problem(draws: int) -> dict[str, object]:
         fits = {
-            "target": posterior(world, world.target, draws, 0.003),
-            "source": posterior(world, world.source, draws, 0.003),
+            "target": posterior(world, world.target, draws, 0.003, args.curved),
+            "source": posterior(world, world.source, draws, 0.003, args.curved),
         }
-        return fits | dict(world.limits) | {"baseline": world.baseline()}
+        more = {"baseline": world.baseline(), "confidence": args.confidence}
+        return fits | dict(world.limits) | more
 
     asked = problem(args.draws)
     whole, search, grid = [], [], []
@@ -92,14 +103,18 @@ def main() -> None:
         found = plan(**asked)
         whole.append(time.process_time() - start)
         start = time.process_time()
-        choice = cheapest(found.problem, REPLAY)
+        choice = cheapest(found.problem, found.replay_grid)
         search.append(time.process_time() - start)
     atpp = np.geomspace(1, 100, 400)
     start = time.process_time()
     coarse = by_grid(found.problem, atpp, REPLAY)
     grid.append(time.process_time() - start)
-    exact = cheapest(found.problem, np.linspace(0.005, 0.995, 1991)).atpp
-    print(f"draws {found.draws}, replay ratios {len(REPLAY)}, confidence {found.confidence:g}")
+    fine = 199 if args.curved else 1991
+    exact = cheapest(found.problem, np.linspace(0.005, 0.995, fine)).atpp
+    print(
+        f"draws {found.draws}, replay ratios {len(found.replay_grid)}, "
+        f"confidence {found.confidence:g}"
+    )
     print(f"plan(), everything reported   {min(whole):8.3f} s")
     print(f"its search alone              {min(search):8.3f} s")
     print(f"grid of 400 x {len(REPLAY)}             {grid[0]:8.3f} s")

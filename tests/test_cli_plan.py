@@ -190,3 +190,5 @@ def test_paper_example():
     assert told["deterministic"]["replay"] == pytest.approx(0.34, abs=0.01)
     assert told["p_both"] >= 0.9
     assert told["synthetic"] is True
+    assert "ptpp <= 31" in told["note"]
+    assert told["deterministic"]["p_failure"] > 0.5

@@ -16,7 +16,7 @@ from bayeslaw.densities import (
     prior_draws,
     run_likelihood,
 )
-from bayeslaw.fitting import _effects, fit
+from bayeslaw.fitting import fit, with_effects
 from bayeslaw.model import build, data
 from bayeslaw.posterior import Posterior
 from bayeslaw.tables import LossTable, from_frame
@@ -71,7 +71,7 @@ def in_pymc(fitted: Posterior, draws: xr.Dataset) -> tuple[np.ndarray, np.ndarra
 def test_likelihood_and_prior_are_the_models(runs, settings):
     fitted = grouped(runs, **settings)
     draws = raw(fitted)
-    fitted = replace(fitted, draws=_effects(fitted.spec, runs, draws))
+    fitted = replace(fitted, draws=with_effects(fitted.spec, runs, draws))
     rows, prior = in_pymc(fitted, draws)
     np.testing.assert_allclose(log_likelihood(fitted), rows, rtol=1e-8, atol=1e-8)
     np.testing.assert_allclose(log_prior(fitted).values.reshape(-1), prior, rtol=1e-8)

@@ -15,7 +15,7 @@ from bayeslaw.errors import BayeslawError, NotConverged
 from bayeslaw.laws import CLIP, load_law
 from bayeslaw.limits import curve_of
 from bayeslaw.model import make_spec
-from bayeslaw.paper_case import plan_example, true_fits
+from bayeslaw.paper_case import true_fits
 from bayeslaw.planner import plan
 from bayeslaw.posterior import Convergence, Posterior
 from bayeslaw.simulation import paper_world, simulate
@@ -478,13 +478,3 @@ def test_laws_without_replay_or_tokens():
     sets = below(curve.sliced([0.5]), 3.0)
     assert sets.lower.tolist() == [[[-np.inf]]]
     assert sets.upper is None
-
-
-@pytest.mark.slow
-def test_paper_example():
-    found = plan_example()
-    assert found.deterministic.atpp == pytest.approx(8.9, abs=0.1)
-    assert found.deterministic.replay == pytest.approx(0.34, abs=0.01)
-    assert found.p_both >= 0.9
-    assert "ptpp <= 31" in found.note
-    assert found.deterministic.p_failure > 0.5

@@ -250,3 +250,7 @@ def test_a_planning_study_and_the_worth_of_anchors(tmp_path):
     assert worth.loc["few", "flops"] == pytest.approx((6 * few["params"] * few["tokens"]).sum())
     assert (worth["net"] == worth["saved"] - worth["flops"]).all()
     assert worth.loc["grid", "atpp"] < worth.loc["grid", "atpp_now"]
+    assert (worth["atpp"] <= worth["atpp_90"]).all()
+    per_atpp = 6 * 8.1e9**2
+    saved = (worth["atpp_now"] - worth["atpp"]) * per_atpp
+    np.testing.assert_allclose(worth["saved"], saved, rtol=1e-6)
