@@ -42,7 +42,7 @@ CURVATURE = Prior.parse("Normal(mu=0, sigma=0.15)")
 """Prior of a discrepancy's curvature, per squared e-fold."""
 STAGE = Prior.parse("Normal(mu=0, sigma=0.3)")
 """The same along the pre-training budget: tables have few stages, and forecasts go far beyond."""
-CROSSED = {"tokens": ("params", "ptpp"), "ptpp": ("params",), "barrier": ("ptpp", "tokens")}
+CROSSED = {"tokens": ("params", "ptpp"), "ptpp": ("params",)}
 """Covariates that may change a term's local exponent, by the term's leading covariate."""
 STEP = 1e-30
 """Complex step: too small to touch the real part, so derivatives are exact to rounding."""

@@ -2,6 +2,7 @@
 
 import shutil
 import sys
+from importlib.resources import files
 from pathlib import Path
 
 import bayeslaw
@@ -36,6 +37,8 @@ numpydoc_show_class_members = False
 
 html_theme = "furo"
 html_title = f"bayeslaw {release}"
-html_static_path = ["_static"]
+# Formulas are MathML; the font that a browser needs to set them well comes with ziamath.
+FONT = files("ziamath") / "fonts" / "STIXTwoMath-Regular.ttf"
+html_static_path = ["_static", str(FONT)]
 html_css_files = ["site.css"]
 html_copy_source = False

@@ -96,7 +96,7 @@ def brute(curve, replay, budgets):
     total = p["E"]
     for term in law.terms:
         shape = np.broadcast_to(term.shape(p, x, curve.at, np), (curve.draws, len(budgets)))
-        if "tokens" in term.covariates or "cross_CD" in getattr(term, "curves", ()):
+        if "tokens" in term.covariates:
             c2, c1, c0 = np.polyfit(budgets, shape.T, 2)[:, :, None]
             with np.errstate(divide="ignore", invalid="ignore"):
                 left = (c2 < -1e-9) & (budgets < -0.5 * c1 / c2)
