@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from bayeslaw.cases import world_cases as world_cases
     from bayeslaw.checkup import Check as Check
     from bayeslaw.checkup import check as check
+    from bayeslaw.choices import Choice as Choice
     from bayeslaw.comparison import compare as compare
     from bayeslaw.crossval import Elpd as Elpd
     from bayeslaw.crossval import cross_validate as cross_validate
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from bayeslaw.laws import Law as Law
     from bayeslaw.laws import load_law as load_law
     from bayeslaw.paper_case import plan_example as plan_example
+    from bayeslaw.plan_figures import plan_frontier as plan_frontier
+    from bayeslaw.plan_figures import plan_landscape as plan_landscape
     from bayeslaw.planner import Plan as Plan
     from bayeslaw.planner import plan as plan
     from bayeslaw.posterior import Posterior as Posterior
@@ -68,6 +71,7 @@ _HOME = {
     "Case": "cases",
     "Check": "checkup",
     "check": "checkup",
+    "Choice": "choices",
     "choose_anchors": "anchors",
     "compare": "comparison",
     "cross_validate": "crossval",
@@ -93,6 +97,8 @@ _HOME = {
     "Plan": "planner",
     "plan": "planner",
     "plan_example": "paper_case",
+    "plan_frontier": "plan_figures",
+    "plan_landscape": "plan_figures",
     "PointFit": "huber",
     "pool_cases": "cases",
     "Posterior": "posterior",
