@@ -1,6 +1,6 @@
 """The README's picture: two larger bases forecast from smaller ones, with bands.
 
-    python benchmarks/readme_picture.py docs/pictures/forecast.png
+python benchmarks/readme_picture.py docs/pictures/forecast.png
 """
 
 import sys

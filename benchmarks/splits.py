@@ -41,7 +41,9 @@ def main() -> None:
             for way in args.ways.split(","):
                 done = pd.read_csv(args.out) if args.out.is_file() else pd.DataFrame()
                 key = {"table": name, "law": law, "way": way}
-                if args.only not in name or (len(done) and (done[list(key)] == key).all(axis=1).any()):
+                if args.only not in name or (
+                    len(done) and (done[list(key)] == key).all(axis=1).any()
+                ):
                     continue
                 row = key | {"test": len(test)} | measure(law, way, train, test)
                 pd.concat([done, pd.DataFrame([row])]).to_csv(args.out, index=False)
