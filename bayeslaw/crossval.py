@@ -76,7 +76,7 @@ def cross_validate(
     seed : int
         Of the folds, and of the effects of groups that a refit has not seen.
     settings
-        Sampler settings that differ from those of `fit`, such as ``draws=500``.
+        Sampler settings that differ from those of `fit`, such as ``draws=500``, and ``retry``.
 
     Returns
     -------
@@ -95,6 +95,7 @@ def cross_validate(
     names, index = _groups(table, by)
     fold = rng.permutation(np.arange(len(names)) % min(folds, len(names)))[index]
     known = ("chains", "draws", "tune", "target_accept", "sampler", "seed")
+    retry = settings.pop("retry", True)
     chosen: dict[str, Any] = {n: fit.settings[n] for n in known if n in fit.settings} | settings
     elpd, notes = np.empty(len(table)), []
     for i in range(fold.max() + 1):
@@ -105,7 +106,7 @@ def cross_validate(
         )
         what = ", ".join(sorted({str(names[j]) for j in index[out]}))
         try:
-            again = fit_spec(spec, kept, chosen)
+            again = fit_spec(spec, kept, chosen, retry=retry)
         except TableError as error:
             raise TableError(f"without {by} {what}: {error}") from None
         density = new_likelihood(again, left, rng)

@@ -261,7 +261,7 @@ def test_a_users_law_by_path(tmp_path):
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("from3", "unknown law 'from3'; did you mean 'form3'.*chinchilla, dcpt, form1"),
+        ("from3", "unknown law 'from3'; did you mean 'form3'.*dcpt, forgetting, form1"),
         ("absent.toml", "unknown law 'absent.toml'.*path of a TOML file"),
         (".", "unknown law"),
     ],
