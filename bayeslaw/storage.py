@@ -101,8 +101,8 @@ def _posterior(parts: dict[str, xr.Dataset], meta: dict[str, Any]) -> Posterior:
     law = dataclasses.replace(law, **{name: meta["law"][name] for name in UNITS})
     law = with_discrepancy(law, meta["discrepancy"])
     if other := set(law.coordinates) - set(parts["posterior"].data_vars):
-        names = ", ".join(sorted(other))
-        raise ValueError(f"saved with another discrepancy, without {names}; fit again")
+        lacking = ", ".join(sorted(other))
+        raise ValueError(f"saved with another discrepancy, without {lacking}; fit again")
     arguments = {n: tuple((k, v) for k, v in a) for n, a in meta["arguments"].items()}
     names = {n: Prior.parse(text).name for n, text in meta["priors"].items()}
     priors = {n: Prior(names[n], arguments[n]) for n in names}
