@@ -6,7 +6,7 @@ from conftest import object_mode, slow
 from bayeslaw.calibration import calibrate
 
 pytestmark = [object_mode, pytest.mark.filterwarnings("ignore:.*NUTS.*")]
-SETTINGS = {"simulations": 60, "draws": 300, "tune": 400}
+SETTINGS = {"simulations": 60, "draws": 500, "tune": 600}
 
 
 @pytest.mark.parametrize(
