@@ -5,19 +5,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from bayeslaw import plots as plots
-    from bayeslaw.anchors import Anchors as Anchors
-    from bayeslaw.anchors import choose_anchors as choose_anchors
+    from bayeslaw.anchoring.anchors import Anchors as Anchors
+    from bayeslaw.anchoring.anchors import choose_anchors as choose_anchors
+    from bayeslaw.anchoring.worth import anchor_value as anchor_value
     from bayeslaw.averaging import Stack as Stack
     from bayeslaw.averaging import StackedForecast as StackedForecast
     from bayeslaw.averaging import stack as stack
     from bayeslaw.calibration import Calibration as Calibration
     from bayeslaw.calibration import calibrate as calibrate
-    from bayeslaw.cases import Case as Case
-    from bayeslaw.cases import pool_cases as pool_cases
-    from bayeslaw.cases import world_cases as world_cases
-    from bayeslaw.checkup import Check as Check
-    from bayeslaw.checkup import check as check
-    from bayeslaw.choices import Choice as Choice
+    from bayeslaw.checking.checkup import Check as Check
+    from bayeslaw.checking.checkup import check as check
     from bayeslaw.comparison import compare as compare
     from bayeslaw.crossval import Elpd as Elpd
     from bayeslaw.crossval import cross_validate as cross_validate
@@ -37,11 +34,10 @@ if TYPE_CHECKING:
     from bayeslaw.joint import fit_joint as fit_joint
     from bayeslaw.laws import Law as Law
     from bayeslaw.laws import load_law as load_law
-    from bayeslaw.paper_case import plan_example as plan_example
-    from bayeslaw.plan_figures import plan_frontier as plan_frontier
-    from bayeslaw.plan_figures import plan_landscape as plan_landscape
-    from bayeslaw.planner import Plan as Plan
-    from bayeslaw.planner import plan as plan
+    from bayeslaw.planning.choices import Choice as Choice
+    from bayeslaw.planning.paper_case import plan_example as plan_example
+    from bayeslaw.planning.planner import Plan as Plan
+    from bayeslaw.planning.planner import plan as plan
     from bayeslaw.posterior import Posterior as Posterior
     from bayeslaw.priors import Prior as Prior
     from bayeslaw.reporting import Report as Report
@@ -50,29 +46,31 @@ if TYPE_CHECKING:
     from bayeslaw.simulation import paper_world as paper_world
     from bayeslaw.simulation import simulate as simulate
     from bayeslaw.storage import load as load
-    from bayeslaw.studies import study as study
+    from bayeslaw.studying.cases import Case as Case
+    from bayeslaw.studying.cases import pool_cases as pool_cases
+    from bayeslaw.studying.cases import world_cases as world_cases
+    from bayeslaw.studying.studies import study as study
     from bayeslaw.tables import LossTable as LossTable
     from bayeslaw.tables import example_table as example_table
     from bayeslaw.tables import from_frame as from_frame
     from bayeslaw.tables import grid as grid
     from bayeslaw.tables import read_table as read_table
-    from bayeslaw.worth import anchor_value as anchor_value
 
 __version__ = "0.1.0"
 
 # Public name -> module. Imported on first use: PyMC and ArviZ take seconds to import. No module may
 # be named like a public function, which it would hide once imported.
 _HOME = {
-    "anchor_value": "worth",
-    "Anchors": "anchors",
+    "anchor_value": "anchoring.worth",
+    "Anchors": "anchoring.anchors",
     "BayeslawError": "errors",
     "calibrate": "calibration",
     "Calibration": "calibration",
-    "Case": "cases",
-    "Check": "checkup",
-    "check": "checkup",
-    "Choice": "choices",
-    "choose_anchors": "anchors",
+    "Case": "studying.cases",
+    "Check": "checking.checkup",
+    "check": "checking.checkup",
+    "Choice": "planning.choices",
+    "choose_anchors": "anchoring.anchors",
     "compare": "comparison",
     "cross_validate": "crossval",
     "Elpd": "crossval",
@@ -94,13 +92,11 @@ _HOME = {
     "LossTable": "tables",
     "NotConverged": "errors",
     "paper_world": "simulation",
-    "Plan": "planner",
-    "plan": "planner",
-    "plan_example": "paper_case",
-    "plan_frontier": "plan_figures",
-    "plan_landscape": "plan_figures",
+    "Plan": "planning.planner",
+    "plan": "planning.planner",
+    "plan_example": "planning.paper_case",
     "PointFit": "huber",
-    "pool_cases": "cases",
+    "pool_cases": "studying.cases",
     "Posterior": "posterior",
     "Prior": "priors",
     "read_table": "tables",
@@ -111,10 +107,10 @@ _HOME = {
     "Stack": "averaging",
     "stack": "averaging",
     "StackedForecast": "averaging",
-    "study": "studies",
+    "study": "studying.studies",
     "TableError": "errors",
     "TableWarning": "errors",
-    "world_cases": "cases",
+    "world_cases": "studying.cases",
 }
 __all__ = [*sorted(_HOME), "__version__", "plots"]
 

@@ -9,10 +9,10 @@ import pandas as pd
 from scipy.special import logsumexp
 
 from bayeslaw import effects
+from bayeslaw.checking.predictive import leave_out
 from bayeslaw.densities import new_likelihood
 from bayeslaw.errors import TableError, unknown
 from bayeslaw.posterior import Posterior
-from bayeslaw.predictive import leave_out
 from bayeslaw.tables import LossTable
 
 FOLDS = 10

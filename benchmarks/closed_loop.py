@@ -24,7 +24,7 @@ import numpy as np
 from scipy.interpolate import RegularGridInterpolator
 
 import bayeslaw as bl
-from bayeslaw.choices import Choice
+from bayeslaw.planning.choices import Choice
 from bayeslaw.tables import LossTable
 
 DATA = Path(__file__).parent.parent / "data" / "tinycpt"

@@ -19,11 +19,11 @@ import time
 
 import numpy as np
 
-from bayeslaw.chance import Problem
-from bayeslaw.choices import cheapest, choose
-from bayeslaw.curves import Curve
 from bayeslaw.model import make_spec
-from bayeslaw.planner import REPLAY, plan
+from bayeslaw.planning.chance import Problem
+from bayeslaw.planning.choices import cheapest, choose
+from bayeslaw.planning.curves import Curve
+from bayeslaw.planning.planner import REPLAY, plan
 from bayeslaw.posterior import Convergence, Posterior
 from bayeslaw.simulation import World, paper_world
 

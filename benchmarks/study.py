@@ -15,8 +15,8 @@ import pandas as pd
 from tables import DATA
 
 import bayeslaw as bl
-from bayeslaw.cases import Case, pool_cases, world_cases
-from bayeslaw.studies import study, summary
+from bayeslaw.studying.cases import Case, pool_cases, world_cases
+from bayeslaw.studying.studies import study, summary
 
 DESIGNS = ("none", "random", "cheapest", "grid", "doptimal", "variance", "entropy")
 SHORT = {"draws": 400, "tune": 400}

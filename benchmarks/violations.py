@@ -31,12 +31,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bayeslaw.chance import Problem
-from bayeslaw.choices import Choice, cheapest, choose
-from bayeslaw.curves import Curve
 from bayeslaw.laws import Law
 from bayeslaw.model import data, make_spec
-from bayeslaw.planner import REPLAY, plan
+from bayeslaw.planning.chance import Problem
+from bayeslaw.planning.choices import Choice, cheapest, choose
+from bayeslaw.planning.curves import Curve
+from bayeslaw.planning.planner import REPLAY, plan
 from bayeslaw.posterior import Posterior, diagnose
 from bayeslaw.priors import Prior
 from bayeslaw.sampling import sample

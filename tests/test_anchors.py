@@ -9,15 +9,15 @@ import xarray as xr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bayeslaw.anchors import choose_anchors, predicted_sd
-from bayeslaw.beliefs import noise_variance
-from bayeslaw.costs import costs
+from bayeslaw.anchoring.anchors import choose_anchors, predicted_sd
+from bayeslaw.anchoring.beliefs import noise_variance
+from bayeslaw.anchoring.costs import costs
+from bayeslaw.anchoring.gains import Beliefs, centred, slots_of
+from bayeslaw.anchoring.picking import Search
 from bayeslaw.errors import BayeslawError, NotConverged, TableError, TableWarning
-from bayeslaw.gains import Beliefs, centred, slots_of
 from bayeslaw.laws import load_law
 from bayeslaw.model import make_spec
-from bayeslaw.picking import Search
-from bayeslaw.planner import plan
+from bayeslaw.planning.planner import plan
 from bayeslaw.posterior import Convergence, Posterior
 from bayeslaw.refits import joined, refit
 from bayeslaw.simulation import paper_world, simulate

@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 from scipy import stats
 from typer.testing import CliRunner
 
-from bayeslaw import identifiability, predictive, sensitivity
-from bayeslaw.checkup import check
+from bayeslaw.checking import identifiability, predictive, sensitivity
+from bayeslaw.checking.checkup import check
+from bayeslaw.checking.extrapolation import amplified, distances, reach, stage_bounds, stage_shape
+from bayeslaw.checking.identifiability import QUANTILES
+from bayeslaw.checking.parts import LEVELS
 from bayeslaw.cli import app
 from bayeslaw.cli.terminal import dumps
 from bayeslaw.densities import prior_draws
 from bayeslaw.errors import TableError
-from bayeslaw.extrapolation import amplified, distances, reach, stage_bounds, stage_shape
 from bayeslaw.fitting import fit
-from bayeslaw.identifiability import QUANTILES
-from bayeslaw.parts import LEVELS
 from bayeslaw.posterior import Posterior
 from bayeslaw.simulation import paper_world, simulate
 from bayeslaw.tables import LossTable, from_frame, grid

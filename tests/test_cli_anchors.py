@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from bayeslaw.anchors import choose_anchors
+from bayeslaw.anchoring.anchors import choose_anchors
 from bayeslaw.cli import app
 from bayeslaw.tables import grid, read_frame
 

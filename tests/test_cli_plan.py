@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 from bayeslaw import load
 from bayeslaw.cli import app
 from bayeslaw.fitting import fit
-from bayeslaw.plan_figures import plan_frontier, plan_landscape
-from bayeslaw.planner import plan
+from bayeslaw.planning.planner import plan
+from bayeslaw.plots.plans import plan_frontier, plan_landscape
 from bayeslaw.simulation import paper_world
 
 WORLD = paper_world()

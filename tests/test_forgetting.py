@@ -16,7 +16,7 @@ from bayeslaw.fitting import fit
 from bayeslaw.huber import fit_huber
 from bayeslaw.laws import load_law, models_dir, parse_law
 from bayeslaw.model import make_spec
-from bayeslaw.planner import plan
+from bayeslaw.planning.planner import plan
 from bayeslaw.posterior import Convergence, Posterior
 from bayeslaw.scores import score
 from bayeslaw.simulation import simulate

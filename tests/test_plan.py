@@ -8,20 +8,20 @@ import pandas as pd
 import pytest
 import xarray as xr
 
-from bayeslaw import chance
-from bayeslaw.choices import NOWHERE, Choice
-from bayeslaw.curves import Curve
 from bayeslaw.errors import BayeslawError, NotConverged
 from bayeslaw.laws import CLIP, load_law
-from bayeslaw.limits import curve_of
 from bayeslaw.model import make_spec
-from bayeslaw.paper_case import true_fits
-from bayeslaw.planner import plan
+from bayeslaw.planning import chance
+from bayeslaw.planning.choices import NOWHERE, Choice
+from bayeslaw.planning.curves import Curve
+from bayeslaw.planning.limits import curve_of
+from bayeslaw.planning.paper_case import true_fits
+from bayeslaw.planning.planner import plan
+from bayeslaw.planning.thresholds import below
 from bayeslaw.posterior import Convergence, Posterior
 from bayeslaw.simulation import paper_world, simulate
 from bayeslaw.tables import grid
 from bayeslaw.terms import ORIGIN
-from bayeslaw.thresholds import below
 
 WORLD = paper_world()
 LIMITS = dict(WORLD.limits)

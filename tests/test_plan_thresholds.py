@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bayeslaw.curves import Curve
-from bayeslaw.intervals import intervals
 from bayeslaw.laws import CLIP, load_law
-from bayeslaw.limits import curve_of
-from bayeslaw.paper_case import true_fits
-from bayeslaw.roots import rooted
+from bayeslaw.planning.curves import Curve
+from bayeslaw.planning.intervals import intervals
+from bayeslaw.planning.limits import curve_of
+from bayeslaw.planning.paper_case import true_fits
+from bayeslaw.planning.roots import rooted
+from bayeslaw.planning.thresholds import below as below_slice
 from bayeslaw.simulation import paper_world
 from bayeslaw.terms import ORIGIN, Power
-from bayeslaw.thresholds import below as below_slice
 
 WORLD = paper_world()
 LOG_ATPP = np.linspace(-14, 18, 257)

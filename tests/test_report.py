@@ -15,8 +15,8 @@ import pytest
 from bayeslaw.comparison import compare
 from bayeslaw.errors import FileError, NotConverged
 from bayeslaw.huber import fit_huber
-from bayeslaw.paper_case import true_fits
-from bayeslaw.planner import plan
+from bayeslaw.planning.paper_case import true_fits
+from bayeslaw.planning.planner import plan
 from bayeslaw.reporting import Report, fits, report
 from bayeslaw.reporting.pages import Picture
 from bayeslaw.reporting.provenance import UNKNOWN, beyond, checklist, cost, licence

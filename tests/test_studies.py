@@ -13,16 +13,16 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from bayeslaw.cases import pool_cases, varied, world_cases
+from bayeslaw.anchoring.costs import costs
+from bayeslaw.anchoring.designs import DESIGNS, buy
+from bayeslaw.anchoring.worth import anchor_value
 from bayeslaw.cli import app
-from bayeslaw.costs import costs
-from bayeslaw.designs import DESIGNS, buy
 from bayeslaw.errors import BayeslawError
 from bayeslaw.refits import refit
 from bayeslaw.simulation import paper_world
-from bayeslaw.studies import study, summary
+from bayeslaw.studying.cases import pool_cases, varied, world_cases
+from bayeslaw.studying.studies import study, summary
 from bayeslaw.tables import grid
-from bayeslaw.worth import anchor_value
 
 QUERIES = {"train": "tokens < 2e10", "pool": "tokens > 2e10 and params < 2e9"}
 QUERIES |= {"targets": "tokens > 2e10 and params > 2e9"}
@@ -207,7 +207,7 @@ def test_a_killed_study_goes_on_where_it_was(whole, small, tmp_path):
 def test_workers_end_with_the_process_that_is_killed():
     code = """
 import os, time
-from bayeslaw.backends import runner
+from bayeslaw.studying.backends import runner
 with runner("loky", 1, None) as run:
     print(*(worker for _, worker in run({"pid": (os.getpid, ())})), flush=True)
     list(run({"busy": (time.sleep, (60,))}))

@@ -13,7 +13,7 @@ from bayeslaw.errors import BayeslawError, TableError
 if TYPE_CHECKING:
     import pandas as pd
 
-    from bayeslaw.planner import Plan
+    from bayeslaw.planning.planner import Plan
 
 ROWS = "TABLE_OR_GRID"
 LIMITS = ("params", "ptpp", "max_loss", "max_forgetting", "baseline")
@@ -95,7 +95,7 @@ def anchors(
     Those whose losses would teach most about the targets for their cost, in the order to buy them,
     with the certainty that is predicted after each: stop where the next is not worth its FLOPs.
     """
-    from bayeslaw.anchors import choose_anchors
+    from bayeslaw.anchoring.anchors import choose_anchors
     from bayeslaw.cli import tell_anchors
     from bayeslaw.storage import load
     from bayeslaw.tables import write_frame
@@ -149,7 +149,7 @@ def _rows(text: str, option: str, where: str | None) -> "pd.DataFrame":
 
 
 def _plan(text: str, target: Any, source: Any, allow: bool) -> "Plan":
-    from bayeslaw.planner import plan
+    from bayeslaw.planning.planner import plan
 
     try:
         given = {name: values[0] for name, values in covariates(text).items()}

@@ -33,9 +33,9 @@ def check(
     forecast lie beyond them, and whether the fit predicts its own rows. Exit code 1 if the
     verdict is "refuse" (or "caution", with --fail-on caution), so that a pipeline can stop.
     """
-    from bayeslaw.checkup import check
+    from bayeslaw.checking.checkup import check
+    from bayeslaw.checking.parts import LEVELS
     from bayeslaw.cli import tell_check
-    from bayeslaw.parts import LEVELS
     from bayeslaw.storage import load
     from bayeslaw.tables import read_table
 

@@ -12,7 +12,7 @@ from bayeslaw.cli.steps import check_writable
 from bayeslaw.errors import BayeslawError
 
 if TYPE_CHECKING:
-    from bayeslaw.planner import Plan
+    from bayeslaw.planning.planner import Plan
 
 NEEDED = ("target", "source", "params", "ptpp", "max_loss", "max_forgetting")
 
@@ -100,11 +100,11 @@ def plan(
                 raise BayeslawError(f"--{name.replace('_', '-')} has no effect on --example.")
         if not relative:
             raise BayeslawError("--absolute has no effect on --example.")
-        from bayeslaw.paper_case import plan_example
+        from bayeslaw.planning.paper_case import plan_example
 
         found, synthetic = plan_example(**settings), True
     if figure is not None:
-        from bayeslaw.plan_figures import plan_landscape
+        from bayeslaw.plots.plans import plan_landscape
 
         try:
             plan_landscape(found).savefig(figure, dpi=200)
@@ -121,7 +121,7 @@ def _planned(
 ) -> tuple["Plan", bool]:
     """A plan from saved posteriors, and whether a table of theirs is synthetic."""
     from bayeslaw.cli.tell import synthetic
-    from bayeslaw.planner import plan
+    from bayeslaw.planning.planner import plan
     from bayeslaw.storage import load
 
     missing = [name for name, value in asked.items() if value is None or value == []]

@@ -12,7 +12,7 @@ from bayeslaw.cli.steps import check_writable, required, terminal
 from bayeslaw.errors import BayeslawError
 
 if TYPE_CHECKING:
-    from bayeslaw.cases import Case
+    from bayeslaw.studying.cases import Case
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def study(
     The study may be stopped at any time: the same command goes on where it was.
     """
     from bayeslaw.cli import tell_anchors
-    from bayeslaw.studies import study, summary
+    from bayeslaw.studying.studies import study, summary
 
     check_writable(out)
     if scheduler is not None and backend != "dask":
@@ -128,7 +128,7 @@ def _cases(
     vary: float,
 ) -> "list[Case]":
     """Cases of a measured pool, or of the simulated world."""
-    from bayeslaw.cases import pool_cases, world_cases
+    from bayeslaw.studying.cases import pool_cases, world_cases
     from bayeslaw.tables import read_table
 
     given: Any = {name: query for name, query in queries.items() if query is not None}

@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 from rich.markup import escape
 
-from bayeslaw.anchors import Anchors
+from bayeslaw.anchoring.anchors import Anchors
 from bayeslaw.cli.tell import SYNTHETIC, about, heading, synthetic
 from bayeslaw.cli.terminal import Told, count, figure, ruled
 from bayeslaw.posterior import Posterior

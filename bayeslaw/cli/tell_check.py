@@ -5,7 +5,7 @@ from typing import Any
 from rich.markup import escape
 from rich.padding import Padding
 
-from bayeslaw.checkup import Check
+from bayeslaw.checking.checkup import Check
 from bayeslaw.cli.tell import SYNTHETIC, about, heading
 from bayeslaw.cli.terminal import Told
 from bayeslaw.posterior import Posterior

@@ -7,10 +7,10 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
-from bayeslaw.choices import Choice
 from bayeslaw.cli.tell import SYNTHETIC
 from bayeslaw.cli.terminal import Told, count, figure, ruled
-from bayeslaw.planner import Plan
+from bayeslaw.planning.choices import Choice
+from bayeslaw.planning.planner import Plan
 
 HEADS = ("ATPP", "replay", "tokens", "FLOPs")
 CHANCES = ("P(target)", "P(forgetting)", "P(both)")

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from bayeslaw.plots.checks import compare, coverage, observed, pit, pit_values, residuals
 from bayeslaw.plots.curves import forecast, in_sample
 from bayeslaw.plots.parameters import prior_posterior, ranks
+from bayeslaw.plots.plans import plan_frontier, plan_landscape
 from bayeslaw.posterior import Posterior
 from bayeslaw.tables import LossTable
 
@@ -70,6 +71,8 @@ __all__ = [
     "observed",
     "pit",
     "pit_values",
+    "plan_frontier",
+    "plan_landscape",
     "prior_posterior",
     "ranks",
     "residuals",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from bayeslaw.checkup import Check, check
+from bayeslaw.checking.checkup import Check, check
 from bayeslaw.errors import FitWarning
 from bayeslaw.forecast import Forecast
 from bayeslaw.huber import PointFit, fit_huber
@@ -19,7 +19,7 @@ from bayeslaw.scores import score
 from bayeslaw.tables import COVARIATES, LossTable, canonical
 
 if TYPE_CHECKING:
-    from bayeslaw.planner import Plan
+    from bayeslaw.planning.planner import Plan
 
 
 def report(

@@ -5,15 +5,15 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from bayeslaw import plots
-from bayeslaw.checkup import Check
+from bayeslaw.checking.checkup import Check
 from bayeslaw.posterior import Posterior
 from bayeslaw.reporting import provenance
 from bayeslaw.reporting.pages import Section, Sheet, digits, formula, picture
 from bayeslaw.scores import BANDS, POINT
 
 if TYPE_CHECKING:
-    from bayeslaw.choices import Choice
-    from bayeslaw.planner import Plan
+    from bayeslaw.planning.choices import Choice
+    from bayeslaw.planning.planner import Plan
 
 PLANNED = ("", "ATPP", "replay", "tokens", "FLOPs", "P(target)", "P(forgetting)", "P(both)")
 
@@ -117,7 +117,7 @@ def plan(found: "Plan | None") -> Section | None:
     """A plan with its probabilities beside that of the point fits, its frontier, its pictures."""
     if found is None:
         return None
-    from bayeslaw.plan_figures import plan_frontier, plan_landscape
+    from bayeslaw.plots.plans import plan_frontier, plan_landscape
 
     sure = f"{100 * found.confidence:g} %"
     said = f"{found.status.capitalize()} with probability {sure}. {found.binds}".strip()

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from scipy.optimize import elementwise
 
-from bayeslaw.intervals import Floats
 from bayeslaw.laws import Law
+from bayeslaw.planning.intervals import Floats
 from bayeslaw.terms import Term, Values
 
 NODES = np.linspace(np.log(1e-7), np.log(1e9), 41)

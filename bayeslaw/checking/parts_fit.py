@@ -2,8 +2,8 @@
 
 from scipy import stats
 
-from bayeslaw import identifiability, predictive
-from bayeslaw.parts import NAMES, RARE, Part
+from bayeslaw.checking import identifiability, predictive
+from bayeslaw.checking.parts import NAMES, RARE, Part
 from bayeslaw.posterior import Posterior
 
 CONTRACTED = 0.5

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bayeslaw.chance import Problem
-from bayeslaw.choices import Choice
-from bayeslaw.intervals import Floats
-from bayeslaw.planner import Plan
+from bayeslaw.planning.chance import Problem
+from bayeslaw.planning.choices import Choice
+from bayeslaw.planning.intervals import Floats
+from bayeslaw.planning.planner import Plan
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bayeslaw.anchors import choose_anchors
-from bayeslaw.costs import Costs
-from bayeslaw.planner import Plan
+from bayeslaw.anchoring.anchors import choose_anchors
+from bayeslaw.anchoring.costs import Costs
+from bayeslaw.planning.planner import Plan
 from bayeslaw.posterior import Posterior
 from bayeslaw.tables import LossTable
 

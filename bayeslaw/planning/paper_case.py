@@ -3,7 +3,7 @@
 from typing import Any
 
 from bayeslaw.huber import PointFit
-from bayeslaw.planner import Plan, plan
+from bayeslaw.planning.planner import Plan, plan
 from bayeslaw.simulation import World, paper_world
 from bayeslaw.terms import ORIGIN
 

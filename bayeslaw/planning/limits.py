@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from bayeslaw.choices import Choice
-from bayeslaw.curves import Curve
 from bayeslaw.errors import BayeslawError, unknown
 from bayeslaw.huber import PointFit
-from bayeslaw.intervals import Floats
+from bayeslaw.planning.choices import Choice
+from bayeslaw.planning.curves import Curve
+from bayeslaw.planning.intervals import Floats
 from bayeslaw.posterior import Posterior
 from bayeslaw.tables import grid
 from bayeslaw.terms import ORIGIN

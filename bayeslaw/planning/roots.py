@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from scipy.optimize import elementwise
 
-from bayeslaw.curves import NODES, Slice, find_minimum
-from bayeslaw.intervals import Floats
+from bayeslaw.planning.curves import NODES, Slice, find_minimum
+from bayeslaw.planning.intervals import Floats
 
 find_root: Any = elementwise.find_root  # its type knows no `args`
 HIGH = 1e300

@@ -2,17 +2,17 @@ r"""Feasible budgets: for each draw and replay ratio, the set of D where a loss 
 
 A budget is ``u = log ATPP = log(D / N)``. Where a law has one term in D whose log is a polynomial
 of degree 2 or less in log D, the set is closed form; the polynomial is read off the term's own
-`shape` (`bayeslaw.curves`). Any other law is bracketed on a fine grid of D and its roots are
-bisected (`bayeslaw.roots`).
+`shape` (`bayeslaw.planning.curves`). Any other law is bracketed on a fine grid of D and its roots
+are bisected (`bayeslaw.planning.roots`).
 """
 
 from typing import Any
 
 import numpy as np
 
-from bayeslaw.curves import Slice
-from bayeslaw.intervals import Floats, Intervals, intervals
-from bayeslaw.roots import rooted
+from bayeslaw.planning.curves import Slice
+from bayeslaw.planning.intervals import Floats, Intervals, intervals
+from bayeslaw.planning.roots import rooted
 
 
 def below(here: Slice, limit: Any, there: Slice | None = None, weight: Any = 0.0) -> Intervals:

@@ -1,8 +1,8 @@
 """Plans: the smallest budget and its replay ratio that meet two limits with stated probability.
 
 A budget is D/N, adaptation tokens per parameter (ATPP). Each posterior draw has, at each replay
-ratio, a set of budgets that meet all limits (`bayeslaw.thresholds`); the plan is the smallest
-budget that lies in the sets of at least a share `confidence` of the draws.
+ratio, a set of budgets that meet all limits (`bayeslaw.planning.thresholds`); the plan is the
+smallest budget that lies in the sets of at least a share `confidence` of the draws.
 """
 
 import math
@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bayeslaw.chance import Problem, meet
-from bayeslaw.choices import (
+from bayeslaw.errors import BayeslawError, unknown
+from bayeslaw.huber import PointFit
+from bayeslaw.planning.chance import Problem, meet
+from bayeslaw.planning.choices import (
     NOWHERE,
     Choice,
     binding,
@@ -24,10 +26,8 @@ from bayeslaw.choices import (
     contenders,
     held_out,
 )
-from bayeslaw.errors import BayeslawError, unknown
-from bayeslaw.huber import PointFit
-from bayeslaw.intervals import Floats
-from bayeslaw.limits import (
+from bayeslaw.planning.intervals import Floats
+from bayeslaw.planning.limits import (
     Fit,
     baseline_of,
     check_limits,

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bayeslaw.costs import costs
+from bayeslaw.anchoring.costs import costs
 from bayeslaw.errors import BayeslawError
-from bayeslaw.planner import Plan, plan
+from bayeslaw.planning.planner import Plan, plan
 from bayeslaw.posterior import Posterior
 from bayeslaw.refits import joined, refit
 from bayeslaw.tables import LossTable, canonical

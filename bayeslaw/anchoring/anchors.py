@@ -1,7 +1,7 @@
 """Anchors: which runs to buy next, so that forecasts at the targets become certain for few FLOPs.
 
-The predicted posterior is the Bayes-linear one (`bayeslaw.gains`): no refit is made, and what the
-runs would measure is not needed.
+The predicted posterior is the Bayes-linear one (`bayeslaw.anchoring.gains`): no refit is made, and
+what the runs would measure is not needed.
 """
 
 import math
@@ -13,12 +13,12 @@ import numpy.typing as npt
 import pandas as pd
 from scipy.special import ndtr, ndtri
 
-from bayeslaw.beliefs import DRAWS, beliefs_of, candidate_rows, frame_of
-from bayeslaw.costs import costs
+from bayeslaw.anchoring.beliefs import DRAWS, beliefs_of, candidate_rows, frame_of
+from bayeslaw.anchoring.costs import costs
+from bayeslaw.anchoring.picking import GAINS, Search
 from bayeslaw.effects import labels
 from bayeslaw.errors import BayeslawError, unknown
-from bayeslaw.picking import GAINS, Search
-from bayeslaw.planner import Plan
+from bayeslaw.planning.planner import Plan
 from bayeslaw.posterior import Posterior
 from bayeslaw.tables import COVARIATES, LossTable, canonical, grid
 

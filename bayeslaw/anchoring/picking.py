@@ -9,8 +9,8 @@ from itertools import chain, combinations
 import numpy as np
 import numpy.typing as npt
 
-from bayeslaw.costs import Costs
-from bayeslaw.gains import Beliefs, Floats, Ints, Learnt
+from bayeslaw.anchoring.costs import Costs
+from bayeslaw.anchoring.gains import Beliefs, Floats, Ints, Learnt
 
 type Flags = npt.NDArray[np.bool_]
 

@@ -12,10 +12,10 @@ from scipy.stats import rankdata
 
 from bayeslaw import effects
 from bayeslaw import noise as noises
-from bayeslaw.costs import bases
+from bayeslaw.anchoring.costs import bases
+from bayeslaw.anchoring.gains import Beliefs, centred, slots_of
 from bayeslaw.errors import TableError, TableWarning
-from bayeslaw.gains import Beliefs, centred, slots_of
-from bayeslaw.planner import Plan
+from bayeslaw.planning.planner import Plan
 from bayeslaw.posterior import Posterior
 from bayeslaw.tables import LossTable, canonical
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pandas as pd
 
-from bayeslaw import parts_fit, parts_rows
-from bayeslaw.parts import LEVELS, Part, target
+from bayeslaw.checking import parts_fit, parts_rows
+from bayeslaw.checking.parts import LEVELS, Part, target
 from bayeslaw.posterior import Posterior
 from bayeslaw.tables import LossTable
 

@@ -19,16 +19,16 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw import __version__, scores
-from bayeslaw.anchors import predicted_sd
-from bayeslaw.backends import BACKENDS, Call, bar, runner
-from bayeslaw.cases import Case
-from bayeslaw.costs import costs
-from bayeslaw.designs import DESIGNS, buy
+from bayeslaw.anchoring.anchors import predicted_sd
+from bayeslaw.anchoring.costs import costs
+from bayeslaw.anchoring.designs import DESIGNS, buy
 from bayeslaw.errors import BayeslawError, FileError, unknown
-from bayeslaw.planner import Plan, plan
+from bayeslaw.planning.planner import Plan, plan
 from bayeslaw.posterior import Posterior
 from bayeslaw.refits import joined, refit
 from bayeslaw.storage import load
+from bayeslaw.studying.backends import BACKENDS, Call, bar, runner
+from bayeslaw.studying.cases import Case
 from bayeslaw.tables import LossTable, write_frame
 
 VERSION = 1

@@ -1,7 +1,7 @@
 """Chance constraints: limits on losses for paired draws of several laws, and searches over replay.
 
 Every search walks over replay ratios only: at each ratio a draw has a *set* of budgets that meet
-its limits (`bayeslaw.thresholds`), and counting draws is counting sets that hold a budget.
+its limits (`bayeslaw.planning.thresholds`), and counting draws is counting sets that hold a budget.
 """
 
 import math
@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from bayeslaw.curves import Curve, Slice
-from bayeslaw.intervals import FAR, Floats, Intervals
-from bayeslaw.thresholds import below
+from bayeslaw.planning.curves import Curve, Slice
+from bayeslaw.planning.intervals import FAR, Floats, Intervals
+from bayeslaw.planning.thresholds import below
 
 TOLERANCE = 2e-6
 """The replay ratio is refined to this."""

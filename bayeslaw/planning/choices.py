@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from bayeslaw.chance import Problem, meet
-from bayeslaw.intervals import Floats
+from bayeslaw.planning.chance import Problem, meet
+from bayeslaw.planning.intervals import Floats
 
 REPLICATES = 100
 """Of the bootstrap."""

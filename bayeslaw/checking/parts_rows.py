@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from bayeslaw import extrapolation, identifiability, sensitivity
+from bayeslaw.checking import extrapolation, identifiability, sensitivity
+from bayeslaw.checking.parts import NAMES, RARE, Part, Target, listed, worst
 from bayeslaw.densities import Floats, prior_draws
-from bayeslaw.parts import NAMES, RARE, Part, Target, listed, worst
 from bayeslaw.posterior import Posterior
 
 MOST_PRIOR = 0.5

@@ -1,0 +1,1 @@
+"""Anchors bought, refitted and scored many times over, on worlds and on measured pools."""
