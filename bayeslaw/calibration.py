@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from bayeslaw.defaults import DELTA
+from bayeslaw.defaults import DELTA, TARGET_ACCEPT
 from bayeslaw.laws import Law, load_law
 from bayeslaw.model import Spec, build, data, make_spec
 from bayeslaw.noise import log_density
@@ -93,7 +93,7 @@ def calibrate(
     chains: int = 2,
     draws: int = 500,
     tune: int = 500,
-    target_accept: float = 0.9,
+    target_accept: float = TARGET_ACCEPT,
     delta: float = DELTA,
     seed: int = 0,
     cores: int = 1,

@@ -49,7 +49,7 @@ class JointSpec:
         """Levels that have effects."""
         return next(iter(self.domains.values())).effects
 
-    def build(self, values: Mapping[str, Any], *, straight: bool = False) -> Any:
+    def build(self, values: Mapping[str, Any], *, for_sampling: bool = False) -> Any:
         """The ``pm.Model``: each domain's under its name, and the effects they share."""
         import pymc as pm
         import pytensor.tensor as pt
@@ -68,7 +68,7 @@ class JointSpec:
                 mine = {n.removeprefix(prefix): v for n, v in values.items() if prefix in n}
                 effects = {level: effect[k] for level, effect in shared.items()}
                 name = prefix.removesuffix("::")
-                build(spec, mine, straight=straight, name=name, shared=effects)
+                build(spec, mine, for_sampling=for_sampling, name=name, shared=effects)
         return model
 
 

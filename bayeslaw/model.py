@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -69,9 +68,9 @@ class Spec:
         """Specs of the model by the prefix of their names: this one alone."""
         return {"": self}
 
-    def build(self, values: Mapping[str, Any], *, straight: bool = False) -> Any:
+    def build(self, values: Mapping[str, Any], *, for_sampling: bool = False) -> Any:
         """The ``pm.Model``; see `build`."""
-        return build(self, values, straight=straight)
+        return build(self, values, for_sampling=for_sampling)
 
 
 def make_spec(
@@ -141,7 +140,7 @@ def build(
     spec: Spec,
     values: Mapping[str, Any],
     *,
-    straight: bool = False,
+    for_sampling: bool = False,
     name: str = "",
     shared: Mapping[str, Any] | None = None,
 ) -> Any:
@@ -149,32 +148,21 @@ def build(
 
     Free variables are the reference coordinates; the paper's parameters are deterministics. The
     prior of the floor is stated on E: ``L_ref`` is E plus the terms' sizes, a shift, so the prior
-    predictive and SBC see exactly the prior that the sampler uses. With `straight` gates and
-    curvatures are transformed for the sampler, which changes no prior; see `bayeslaw.transforms`.
-    As a part of a larger model it has a `name`, and `shared` holds the
-    standardised effects of its groups.
+    predictive and SBC see exactly the prior that is fitted. With `for_sampling` the same density is
+    written in `bayeslaw.transforms`' coordinates. As a part of a larger model it has a `name`, and
+    `shared` holds the standardised effects of its groups.
     """
     import pymc as pm
     import pytensor.tensor as pt
 
-    from bayeslaw.transforms import bend, gate
+    from bayeslaw.transforms import coordinates
 
     law, priors = spec.law, spec.priors
     with pm.Model(name=name) as model:
         given = {n: pm.Data(n, value) for n, value in values.items()}
         x = {n[4:]: v for n, v in given.items() if n.startswith("log_")}
         at = {n[3:]: v for n, v in given.items() if n.startswith("at_")}
-        gates = [(t.depth, t.rate) for t in law.terms_gated] if straight else []
-        bends = list(law.bends) if straight else []
-        names = (*chain.from_iterable(gates), *(n for n, _, _ in bends))
-        plain = set(law.coordinates) - {"L_ref", *names}
-        q = {n: priors[n].rv(n) for n in law.coordinates if n in plain}
-        for depth, rate in gates:
-            q[depth], q[rate] = gate((depth, rate), (priors[depth], priors[rate]), at["ptpp"])
-        for curve, exponent, own in bends:
-            q[curve] = bend(curve, priors[curve], q[exponent], own)
-        terms = law.sizes({**q, "L_ref": 0.0}, at, pt)
-        q["L_ref"] = pm.CustomDist("L_ref", -terms["E"], dist=_shifted(priors["E"]))
+        q = (coordinates if for_sampling else _coordinates)(law, priors, at)
         for symbol, value in law.to_paper(q, at, pt).items():
             if symbol not in q:
                 pm.Deterministic(symbol, value)
@@ -195,6 +183,19 @@ def build(
             dof = pm.Deterministic("dof", DOF_FLOOR + above)
         observe(spec.likelihood, mu, sigma, dof, spec.delta, given["observed"])
     return model
+
+
+def _coordinates(law: Law, priors: Mapping[str, Prior], at: Mapping[str, Any]) -> dict[str, Any]:
+    """Reference coordinates as random variables of their priors, in the PyMC model in context."""
+    import pymc as pm
+    import pytensor.tensor as pt
+
+    def floor(shift: Any, size: Any) -> Any:
+        return shift + priors["E"].dist()
+
+    q = {name: priors[name].rv(name) for name in law.coordinates if name != "L_ref"}
+    terms = law.sizes({**q, "L_ref": 0.0}, at, pt)
+    return q | {"L_ref": pm.CustomDist("L_ref", -terms["E"], dist=floor)}
 
 
 def constrain(spec: Spec, name: str, value: Any) -> Any:
@@ -218,10 +219,3 @@ def unconstrain(spec: Spec, name: str, value: Any) -> Any:
 def _support(spec: Spec, name: str) -> tuple[float, float]:
     prior = spec.priors.get("dof" if name == "dof_above_floor" else name)
     return prior.support if prior else (-np.inf, np.inf)
-
-
-def _shifted(prior: Prior) -> Any:
-    def dist(shift: Any, size: Any) -> Any:
-        return shift + prior.dist()
-
-    return dist

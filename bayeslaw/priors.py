@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from bayeslaw.errors import LawError, unknown
 
 # PyMC's names and arguments; `median` of a LogNormal is our one convenience.
@@ -115,16 +113,6 @@ class Prior:
         import pymc as pm
 
         return getattr(pm, self.name).dist(**self.kwargs, size=size)
-
-    def sample(self, rng: np.random.Generator, size: Any = None) -> Any:
-        """Draws with NumPy of a prior on an interval (Beta or Uniform)."""
-        k = self.kwargs
-        if self.name == "Uniform":
-            return rng.uniform(*self.support, size)
-        if "mu" in k:
-            total = k["mu"] * (1 - k["mu"]) / k["sigma"] ** 2 - 1
-            k = {"alpha": k["mu"] * total, "beta": (1 - k["mu"]) * total}
-        return rng.beta(k["alpha"], k["beta"], size)
 
     def rv(self, name: str, **kwargs: Any) -> Any:
         """Random variable `name` of the PyMC model in context."""

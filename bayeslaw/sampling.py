@@ -96,7 +96,7 @@ def compile_spec(spec: AnySpec, values: Mapping[str, Any]) -> tuple[Any, dict[st
     if key not in _compiled:
         # Placeholder data, so that starting points depend on the seed and nothing fitted before.
         blank = {k: np.zeros_like(v) if np.ndim(v) else np.float64(0) for k, v in values.items()}
-        model = spec.build(blank, straight=True)
+        model = spec.build(blank, for_sampling=True)
         free = [variable.name for variable in model.free_RVs]
         compiled = nutpie.compile_pymc_model(model, var_names=free, cache=True)
         lengths = [np.size(value) for value in model.initial_point().values()]
@@ -110,29 +110,19 @@ def _start(
     spec: AnySpec,
     values: Mapping[str, Any],
 ) -> Callable[[int], Any]:
-    """Starting points: jittered prior centres, with the loss at the reference point from the data.
-
-    Slopes are shrunk where they would leave no room for a positive floor.
-    """
-    from bayeslaw.transforms import unbent
-
+    """Starting points: jittered, with the loss at the reference point from the data."""
     parts = []
     for prefix, part in spec.parts.items():
-        at = {name.removeprefix(prefix): i for name, i in index.items() if name.startswith(prefix)}
         loss = float(np.exp(np.mean(values[f"{prefix}observed"])))
-        slopes = [at[term.slope] for term in part.law.terms]
-        exponents = [at[t.plain.local] for t in part.law.terms]  # positive, so sampled as logs
-        curves = [(at[name], at[k], along) for name, k, along in part.law.bends]
-        parts.append((loss, at["L_ref"], slopes, exponents, curves))
+        parts.append(
+            (loss, index[f"{prefix}L_ref"], [index[prefix + n] for n, *_ in part.law.bends])
+        )
 
     def start(seed: int) -> Any:
         point = default(seed)
-        for loss, level, slopes, exponents, curves in parts:
-            total = np.exp(point[slopes] - point[exponents]).sum()
-            point[slopes] += min(0.0, np.log(0.6 * loss / total))
+        for loss, level, bends in parts:
             point[level] = loss
-            for i, k, along in curves:
-                point[i] = unbent(0.0, np.exp(point[k]), float(along)) + 0.1 * point[i]
+            point[bends] *= 0.1  # a curved law leaves the data far behind sooner than a power
         return point
 
     return start
@@ -149,7 +139,7 @@ def _pymc(
     import pymc as pm
 
     logging.getLogger("pymc").setLevel(logging.ERROR)  # the gate reports convergence
-    model = spec.build(values, straight=True)
+    model = spec.build(values, for_sampling=True)
     tree = pm.sample(
         **settings,
         model=model,

@@ -1,4 +1,8 @@
-"""Coordinates in which the sampler sees gates and curvatures; priors and posterior are unchanged.
+"""Coordinates in which the sampler sees a law; priors and posterior are unchanged.
+
+The floor and the terms' sizes at the reference point add up to a loss that the data know well, and
+none may be negative. With exponents as coordinates the floor would end at a wall that trajectories
+run into; with the share that each term takes of what the terms before it leave, there is none.
 
 Data at a few pre-training stages fix little more than the slope of the gated exponent in log P, so
 depth and rate lie along a curve: about ``depth * |rate| * sigmoid'`` is constant, and the depth
@@ -9,6 +13,8 @@ A curvature c and its term's exponent k lie along a curve too: what bends the lo
 ``slope * (k + c / k)``, the second derivative of the term over its slope.
 """
 
+from collections.abc import Mapping
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -16,10 +22,75 @@ import pymc as pm
 import pytensor.tensor as pt
 from pymc.logprob.transforms import Transform
 
+from bayeslaw.laws import Law
 from bayeslaw.priors import Prior
 
+START = 3.0
+"""Loss at the reference point where PyMC's own sampler starts, nats per token."""
 SMALL = 0.1
 """Rates below this are not stretched further: there the gate hardly moves."""
+
+
+def coordinates(law: Law, priors: Mapping[str, Prior], at: Mapping[str, Any]) -> dict[str, Any]:
+    """Reference coordinates as random variables of the PyMC model in context, for the sampler.
+
+    The joint density is that of the stated priors. It is no forward model: the prior of the floor
+    is a potential, since the loss at the reference point comes first here.
+    """
+    shares = [term for term in law.terms if priors[term.plain.local].support == (0, np.inf)]
+    gates = [(term.depth, term.rate) for term in law.terms_gated]
+    own = {"L_ref", *chain.from_iterable(gates), *(name for name, *_ in law.bends)}
+    own |= {term.plain.local for term in shares}
+    q = {name: priors[name].rv(name) for name in law.coordinates if name not in own}
+    for depth, rate in gates:
+        q[rate] = priors[rate].rv(rate, default_transform=Stretch())
+        q[depth] = _seen(Straighten(), depth, priors[depth], q[rate], at["ptpp"])
+    room = q["L_ref"] = pm.Flat("L_ref", initval=START)
+    for term in [term for term in law.terms if term not in shares] + shares:
+        name = term.plain.local
+        unit = term.exponent(term.plain.from_local({**q, name: 1.0}, at, pt), at, pt)
+        slope = q[term.slope] / unit
+        if term in shares:
+            q[name] = _seen(Share(), name, priors[name], slope, room)
+        room = room - slope / q[name]
+    for name, exponent, along in law.bends:
+        q[name] = _seen(Unbend(along), name, priors[name], q[exponent])
+    pm.Potential("floor", pm.logp(priors["E"].dist(), law.sizes(q, at, pt)["E"]))
+    return q
+
+
+def _seen(through: Transform, name: str, prior: Prior, *inputs: Any) -> Any:
+    """A random variable of stated prior, in a coordinate that depends on other variables."""
+
+    def logp(value: Any, *inputs: Any) -> Any:
+        return pm.logp(prior.dist(), value)
+
+    def start(rv: Any, size: Any, *inputs: Any) -> Any:
+        return through.backward(pt.as_tensor(through.start), *inputs)
+
+    return pm.CustomDist(name, *inputs, logp=logp, support_point=start, default_transform=through)
+
+
+class Share(Transform):  # type: ignore[misc]
+    """An exponent by the logit of its term's size over the room left: size = slope / exponent."""
+
+    name = "share"
+    start = -0.7  # a third of the room
+
+    def forward(self, value: Any, *inputs: Any) -> Any:
+        """Sampler's coordinate of an exponent."""
+        slope, room = inputs[-2:]
+        return pt.log(slope) - pt.log(room * value - slope)
+
+    def backward(self, value: Any, *inputs: Any) -> Any:
+        """Exponent at a coordinate."""
+        slope, room = inputs[-2:]
+        return slope / room * (1 + pt.exp(-value))
+
+    def log_jac_det(self, value: Any, *inputs: Any) -> Any:
+        """Log of the derivative of `backward`."""
+        slope, room = inputs[-2:]
+        return pt.log(slope / room) - value
 
 
 class Stretch(Transform):  # type: ignore[misc]
@@ -44,6 +115,7 @@ class Straighten(Transform):  # type: ignore[misc]
     """A depth in (0, 1) by its logit plus the log of the gate's slope per odds of the depth."""
 
     name = "straight"
+    start = 0.0
 
     def forward(self, value: Any, *inputs: Any) -> Any:
         """Sampler's coordinate of a depth."""
@@ -65,42 +137,22 @@ def _bend(*inputs: Any) -> Any:
     return 0.5 * pt.log(rate**2 + SMALL**2) + pt.log(flat + 1e-9)
 
 
-def gate(names: tuple[str, str], priors: tuple[Prior, Prior], log_ptpp: Any) -> tuple[Any, Any]:
-    """Depth and rate of a gate as random variables of the PyMC model in context."""
-    rate = priors[1].rv(names[1], default_transform=Stretch())
-
-    def logp(value: Any, rate: Any, log_ptpp: Any) -> Any:
-        return pm.logp(priors[0].dist(), value)
-
-    def random(rate: Any, log_ptpp: Any, rng: np.random.Generator, size: Any = None) -> Any:
-        return priors[0].sample(rng, size)
-
-    def center(rv: Any, size: Any, rate: Any, log_ptpp: Any) -> Any:
-        return pt.full_like(rate, sum(priors[0].support) / 2)
-
-    depth = pm.CustomDist(
-        names[0],
-        rate,
-        log_ptpp,
-        logp=logp,
-        random=random,
-        support_point=center,
-        default_transform=Straighten(),
-    )
-    return depth, rate
-
-
 class Unbend(Transform):  # type: ignore[misc]
-    """A curvature by how much it bends the loss for its slope, given the term's exponent."""
+    """A curvature by how much it bends the loss for its slope, given the term's exponent.
+
+    `own` says whether it is along the term's leading covariate, or across.
+    """
 
     name = "unbent"
+    start = 0.0
 
     def __init__(self, own: bool) -> None:
         self.own = float(own)
 
     def forward(self, value: Any, *inputs: Any) -> Any:
         """Sampler's coordinate of a curvature."""
-        return unbent(value, inputs[-1], self.own)
+        k = inputs[-1]
+        return (value + self.own * k**2) / (k + SMALL)
 
     def backward(self, value: Any, *inputs: Any) -> Any:
         """Curvature at a coordinate."""
@@ -110,30 +162,3 @@ class Unbend(Transform):  # type: ignore[misc]
     def log_jac_det(self, value: Any, *inputs: Any) -> Any:
         """Log of the derivative of `backward`."""
         return pt.log(inputs[-1] + SMALL) + 0 * value
-
-
-def unbent(curvature: Any, exponent: Any, own: float) -> Any:
-    """Sampler's coordinate of a curvature along the term's leading covariate, or across it."""
-    return (curvature + own * exponent**2) / (exponent + SMALL)
-
-
-def bend(name: str, prior: Prior, exponent: Any, own: bool) -> Any:
-    """A curvature as random variable of the PyMC model in context."""
-
-    def logp(value: Any, exponent: Any) -> Any:
-        return pm.logp(prior.dist(), value)
-
-    def random(exponent: Any, rng: np.random.Generator, size: Any = None) -> Any:
-        return pm.draw(prior.dist(size=size), random_seed=rng)
-
-    def center(rv: Any, size: Any, exponent: Any) -> Any:
-        return pt.zeros_like(exponent)
-
-    return pm.CustomDist(
-        name,
-        exponent,
-        logp=logp,
-        random=random,
-        support_point=center,
-        default_transform=Unbend(own),
-    )

@@ -16,11 +16,11 @@ SETTINGS = {"simulations": 60, "draws": 500, "tune": 600}
         slow("chinchilla", {"discrepancy": "curvature"}),
         slow("chinchilla", {"likelihood": "normal", "effects": ("base", "run")}),
         slow("chinchilla", {"noise": "loglinear"}),
-        slow("form3", {}),
+        slow("form3", {"draws": 1000, "tune": 1000}),
     ],
 )
 def test_truths_are_ranked_uniformly(law, more):
-    found = calibrate(law, **more, **SETTINGS)
+    found = calibrate(law, **SETTINGS | more)
     assert found.failed <= 6
     # Wider than 95 %, for about ten quantities at once.
     table = found.envelope(level=0.999)

@@ -113,7 +113,8 @@ def test_same_seed_same_draws_whatever_was_fitted_before(posterior, small):
     different = fit("chinchilla", small, seed=1, **settings)
     assert not np.array_equal(different.draws["alpha"], posterior.draws["alpha"])
     np.testing.assert_allclose(different.predict(small), posterior.predict(small), rtol=1e-3)
-    np.testing.assert_allclose(elsewhere.predict(other), other.loss, rtol=0.02)
+    losses = elsewhere.predict(other, allow_unconverged=True)
+    np.testing.assert_allclose(losses, other.loss, rtol=0.02)
 
 
 def test_paper_draws_are_the_same_law(posterior, small):
