@@ -3,7 +3,6 @@
 import dataclasses
 import io
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import pandas as pd
 import xarray as xr
 
 from bayeslaw.errors import FileError
+from bayeslaw.files import whole
 from bayeslaw.laws import parse_law
 from bayeslaw.model import Spec, with_discrepancy
 from bayeslaw.posterior import Convergence, Posterior
@@ -32,7 +32,7 @@ def save(posterior: Posterior, path: str | Path) -> None:
     FileError
         If the file cannot be written.
     """
-    path, spec = Path(path), posterior.spec
+    spec = posterior.spec
     meta = {
         "law": {name: getattr(spec.law, name) for name in ("name", "text", *UNITS)},
         "priors": {name: str(prior) for name, prior in spec.priors.items()},
@@ -54,14 +54,8 @@ def save(posterior: Posterior, path: str | Path) -> None:
         {"posterior": posterior.draws, "sample_stats": xr.Dataset(numeric), "table": table}
     )
     tree.attrs = {"format": MARK, "schema": SCHEMA, "meta": json.dumps(meta, ensure_ascii=False)}
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
+    with whole(path) as beside:
         tree.to_netcdf(beside, engine="h5netcdf")
-        beside.replace(path)
-    except OSError as error:
-        raise FileError(f"{path}: cannot write: {error.strerror or error}.") from error
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 def load(path: str | Path) -> Posterior:

@@ -5,7 +5,6 @@ nats per token.
 """
 
 import hashlib
-import os
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from bayeslaw.errors import TableError, TableWarning
+from bayeslaw.files import whole
 
 COVARIATES = ("params", "tokens", "replay", "ptpp")
 COLUMNS = (*COVARIATES, "loss")
@@ -167,25 +167,18 @@ def read_frame(path: str | Path) -> pd.DataFrame:
 
 
 def write_frame(frame: pd.DataFrame, path: str | Path) -> None:
-    """Write a frame as Parquet or CSV by the path's ending, beside and then renamed.
+    """Write a frame as Parquet or CSV by the path's ending.
 
     Raises
     ------
     TableError
         If the file cannot be written; an earlier one is left as it was.
     """
-    path = Path(path)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        if path.suffix == ".parquet":
+    with whole(path, TableError) as beside:
+        if Path(path).suffix == ".parquet":
             frame.to_parquet(beside, index=False)
         else:
             frame.to_csv(beside, index=False)
-        beside.replace(path)
-    except OSError as error:
-        raise TableError(f"{path}: cannot write: {error.strerror or error}.") from error
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 def example_table() -> LossTable:

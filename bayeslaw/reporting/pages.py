@@ -3,14 +3,13 @@
 import base64
 import io
 import math
-import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bayeslaw.errors import FileError
+from bayeslaw.files import whole
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -116,22 +115,15 @@ class Report:
         return environment.get_template("report.html").render(page=self)
 
     def write(self, path: str | Path) -> None:
-        """Write the page to `path`, beside and then renamed.
+        """Write the page to `path`.
 
         Raises
         ------
         FileError
             If the file cannot be written; an earlier one is left as it was.
         """
-        path = Path(path)
-        beside = path.with_name(f".{path.name}.{os.getpid()}")
-        try:
+        with whole(path) as beside:
             beside.write_text(self.html, encoding="utf-8")
-            beside.replace(path)
-        except OSError as error:
-            raise FileError(f"{path}: cannot write: {error.strerror or error}.") from error
-        finally:
-            beside.unlink(missing_ok=True)
 
 
 def picture(figure: "Figure", alt: str, caption: str = "") -> Picture:

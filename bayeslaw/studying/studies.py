@@ -7,11 +7,9 @@ Parquet file. Cells run through joblib, on the cores of this machine or on a Das
 
 import hashlib
 import json
-import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +21,7 @@ from bayeslaw.anchoring.anchors import predicted_sd
 from bayeslaw.anchoring.costs import costs
 from bayeslaw.anchoring.designs import DESIGNS, buy
 from bayeslaw.errors import BayeslawError, FileError, unknown
+from bayeslaw.files import whole
 from bayeslaw.planning.planner import Plan, plan
 from bayeslaw.posterior import Posterior
 from bayeslaw.refits import joined, refit
@@ -136,7 +135,7 @@ def study(
         bar(progress, len(cells) + len(fits), len(cells) - len(missing)) as tick,
     ):
         for path, fitted in run(fits):
-            _beside(path, fitted.save)
+            fitted.save(path)
             tick()
         first = {path: load(path) for path in folder.glob("*.nc")}
         work: dict[Path, Call] = {}
@@ -144,7 +143,8 @@ def study(
             own = [first[folder / f"{_key(e, settings)}.nc"] for e in _domains(case, planning)]
             work[path] = _cell, (case, design, own, terms, settings)
         for path, record in run(work):
-            _beside(path, partial(_write, record))
+            with whole(path) as beside:
+                _write(record, beside)
             tick()
     for path in folder.glob("*.nc"):
         path.unlink()
@@ -303,13 +303,3 @@ def _key(
         what += [each.seed, each.law.text, [table.sha256 for table in tables]]
     what += [case.name, case.exact, case.grid] if terms else []
     return hashlib.sha256(json.dumps(what, default=str).encode()).hexdigest()[:16]
-
-
-def _beside(path: Path, write: Callable[[Path], Any]) -> None:
-    """Write beside and then rename: a file is there whole or not at all."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        write(beside)
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
