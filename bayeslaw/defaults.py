@@ -5,6 +5,7 @@ DRAWS = 2000
 TUNE = 1500
 TARGET_ACCEPT = 0.97
 """Form 3 from two stages needs this much for R-hat 1.01 and ESS 400 on every seed."""
+SAMPLING = {"chains": CHAINS, "draws": DRAWS, "tune": TUNE, "target_accept": TARGET_ACCEPT}
 DISCREPANCY = "curvature"
 DELTA = 0.02
 """The paper's Huber threshold, in log loss."""

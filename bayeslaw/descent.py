@@ -1,4 +1,4 @@
-"""Damped Newton descent on an exact gradient, for modes in a dozen or so dimensions."""
+"""Newton steps on exact derivatives, in a dozen or so dimensions: damped, or within bounds."""
 
 from collections.abc import Callable
 
@@ -10,6 +10,7 @@ type Down = Callable[[Floats], tuple[float, Floats]]
 """Value and gradient at a point; an infinite value outside the domain."""
 
 STEP = 1e-6
+ROUNDS = 4
 
 
 def hessian(down: Down, point: Floats) -> Floats:
@@ -46,3 +47,38 @@ def descend(
         if idle == 5:
             break
     return value, point
+
+
+def step_within(matrix: Floats, gradient: Floats, down: Floats, up: Floats) -> Floats:
+    """Newton steps of many points at once that leave no bound.
+
+    A coordinate that would leave is put on its bound and the others are solved for again, at most
+    `ROUNDS` times; what then still leaves is clipped.
+
+    Parameters
+    ----------
+    matrix : array, shape (points, dims, dims)
+        Positive definite.
+    gradient : array, shape (points, dims)
+    down, up : array, shape (points, dims)
+        Room to each bound, ``down <= 0 <= up``.
+
+    Returns
+    -------
+    array, shape (points, dims)
+    """
+    free = ~((down == 0) & (gradient > 0) | (up == 0) & (gradient < 0))
+    step = np.zeros_like(gradient)
+    for _ in range(ROUNDS):
+        pull = gradient + (matrix @ np.where(free, 0, step)[..., None])[..., 0]
+        block = (
+            matrix * (free[:, :, None] & free[:, None, :]) + np.eye(step.shape[1]) * ~free[:, None]
+        )
+        step = np.where(free, np.linalg.solve(block, -(pull * free)[..., None])[..., 0], step)
+        inside = np.clip(step, down, up)
+        out = free & (inside != step)
+        step = inside
+        if not out.any():
+            break
+        free &= ~out
+    return step

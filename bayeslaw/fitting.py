@@ -13,11 +13,12 @@ from bayeslaw.defaults import CHAINS, DELTA, DISCREPANCY, DRAWS, TARGET_ACCEPT, 
 from bayeslaw.descent import descend
 from bayeslaw.effects import choose, labels
 from bayeslaw.errors import FitWarning, LawError, unknown
-from bayeslaw.huber import AGREE, PointFit, Problem
+from bayeslaw.huber import AGREE, PointFit
 from bayeslaw.laws import Law
 from bayeslaw.model import Spec, build, constrain, data, make_spec, unconstrain
 from bayeslaw.posterior import Convergence, Posterior, diagnose
 from bayeslaw.priors import Prior
+from bayeslaw.problem import Problem
 from bayeslaw.sampling import AnySpec, sample
 from bayeslaw.tables import LossTable
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from bayeslaw.defaults import CHAINS, DISCREPANCY, DRAWS, TARGET_ACCEPT, TUNE
+from bayeslaw.defaults import DISCREPANCY, SAMPLING
 from bayeslaw.effects import LEVELS, choose, labels
 from bayeslaw.errors import FitError
 from bayeslaw.fitting import sample_twice
@@ -81,14 +81,10 @@ def fit_joint(
     noise: str = "constant",
     effects: str = "auto",
     seed: int = 0,
-    chains: int = CHAINS,
-    draws: int = DRAWS,
-    tune: int = TUNE,
-    target_accept: float = TARGET_ACCEPT,
-    sampler: str = "nutpie",
     cores: int | None = None,
     progress: bool = False,
     retry: bool = True,
+    **sampling: Any,
 ) -> dict[str, Posterior]:
     """Fit one law per domain to losses measured on the same runs.
 
@@ -100,9 +96,8 @@ def fit_joint(
     ----------
     laws, tables : mapping of domain to law, and to its training rows
         Runs and bases of the same label are the same.
-    likelihood, discrepancy, noise, effects, seed, chains, draws, tune, target_accept, sampler, \
-cores, progress, retry
-        As for `bayeslaw.fit`.
+    likelihood, discrepancy, noise, effects, seed, cores, progress, retry, **sampling
+        As for `bayeslaw.fit`; `sampling` holds chains, draws, tune, target_accept, sampler.
 
     Returns
     -------
@@ -133,14 +128,7 @@ cores, progress, retry
         for domain, table in tables.items()
         for name, value in data(specs[domain], table, names).items()
     }
-    run: dict[str, Any] = {
-        "seed": seed,
-        "chains": chains,
-        "draws": draws,
-        "tune": tune,
-        "target_accept": target_accept,
-        "sampler": sampler,
-    }
+    run = {**SAMPLING, **sampling, "seed": seed}
     sampled, stats, convergence, run = sample_twice(
         spec, values, run, cores=cores, progress=progress, retry=retry
     )

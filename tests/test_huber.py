@@ -6,13 +6,17 @@ import numpy as np
 import pandas as pd
 import pytest
 from conftest import DESIGN, LAWS, on_bound, slow, truth_of
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy.optimize import least_squares
 from scipy.special import huber
 
+from bayeslaw.descent import step_within
 from bayeslaw.errors import FitError, FitWarning, TableError
 from bayeslaw.fitting import fit
-from bayeslaw.huber import Problem, fit_huber
+from bayeslaw.huber import fit_huber
 from bayeslaw.laws import load_law
+from bayeslaw.problem import Problem
 from bayeslaw.simulation import simulate
 from bayeslaw.tables import from_frame
 
@@ -231,3 +235,22 @@ def test_map_says_where_the_optimum_is_on_a_bound(delphi):
     with pytest.warns(FitWarning, match="bound.*E = 0"):
         mode = fit("chinchilla", delphi, method="map", likelihood="huber", priors="flat")
     assert not mode.interior
+
+
+@given(seed=st.integers(0, 10_000), near=st.floats(0.01, 1.0))
+def test_steps_stay_within_bounds_and_are_newtons_where_none_binds(seed, near):
+    rng = np.random.default_rng(seed)
+    root = rng.normal(size=(5, 4, 6))
+    matrix, gradient = root @ root.swapaxes(-1, -2), rng.normal(size=(5, 4))
+    newton = -np.linalg.solve(matrix, gradient[..., None])[..., 0]
+    wide = 2 * np.abs(newton)
+    np.testing.assert_allclose(step_within(matrix, gradient, -wide, wide), newton, rtol=1e-8)
+    tight = near * np.abs(newton)
+    tight[:, 0] = 0
+    step = step_within(matrix, gradient, -tight, tight)
+    assert np.all(np.abs(step) <= tight)
+    # What is off its bounds is where the quadratic is least, given the rest.
+    slope = gradient + (matrix @ step[..., None])[..., 0]
+    done = np.sum(np.abs(step) == tight, axis=1) < 4
+    off = (np.abs(step) < tight) & done[:, None]
+    np.testing.assert_allclose(slope[off], 0, atol=1e-7 * np.abs(gradient).max())

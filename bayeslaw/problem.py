@@ -1,0 +1,238 @@
+"""The Huber objective of one law on one table: starts, exact derivatives, and descents from many.
+
+Coefficients enter linearly, so starts are drawn over the exponents alone and the rest is solved
+by least squares. Descents are projected Levenberg-Marquardt iterations that solve for the
+coefficients again after every step, and Newton's where large residuals need second derivatives.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import huber
+from scipy.stats import qmc
+
+from bayeslaw.descent import step_within
+from bayeslaw.laws import Law
+from bayeslaw.tables import LossTable
+
+type Floats = npt.NDArray[np.float64]
+
+CAP = 20.0
+"""Exponents are searched up to this value; no published exponent is above 2."""
+STEP = 1e-6
+"""Of the differences that give second derivatives."""
+
+
+class Problem:
+    """The optimisation problem of one law on one table.
+
+    The vector holds the floor and the term sizes at the reference point, both over the mean loss,
+    and the paper's exponents. Objectives are sums over rows; points are stacked on a leading axis.
+    """
+
+    def __init__(self, law: Law, table: LossTable, delta: float) -> None:
+        self.law, self.delta = law, delta
+        self.x = law.covariates(table.frame, table.name)
+        self.at = law.reference_point(table.frame)
+        self.log_scale = float(np.log(table.loss).mean())
+        self.log_loss = np.log(table.loss) - self.log_scale
+        self.names = ("E", *law.coefficients, *law.exponents)
+        low, high = np.array([law.bounds[name] for name in self.names]).T
+        linear = 1 + len(law.coefficients)
+        cap = np.r_[np.full(linear, np.inf), np.full(len(law.exponents), CAP)]
+        self.low, self.high, self.linear = np.maximum(low, -cap), np.minimum(high, cap), linear
+
+    def values(self, points: Floats) -> dict[str, Any]:
+        """Parameters by name, each of shape (points, 1)."""
+        return {name: points[:, i, None] for i, name in enumerate(self.names)}
+
+    def residuals(self, points: Floats) -> Floats:
+        """``log L_hat - log L``, shape (points, rows)."""
+        with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+            loss = self.law.loss(self.values(points), self.x, self.at)
+            residuals: Floats = np.log(loss) - self.log_loss
+        return residuals
+
+    def objective(self, residuals: Floats) -> Floats:
+        """Sum of Huber losses, shape (points,)."""
+        total: Floats = huber(self.delta, residuals).sum(-1)
+        return np.where(np.isfinite(total), total, np.inf)
+
+    def jacobian(self, points: Floats) -> Floats:
+        """Derivatives of the residuals, shape (points, rows, parameters)."""
+        p = self.values(points)
+        by = self.law.gradient(p, self.x, self.at)
+        loss = self.law.loss(p, self.x, self.at)
+        columns = [np.broadcast_to(by[name], loss.shape) / loss for name in self.names]
+        return np.stack(columns, -1)
+
+    def screen(self, starts: int, seed: int) -> Floats:
+        """Starts, best first: Sobol over the exponents, least squares for the rest."""
+        low, high = self.low[self.linear :], self.high[self.linear :]
+        sobol = qmc.Sobol(len(low), rng=np.random.default_rng(seed))
+        unit = sobol.random_base2(math.ceil(math.log2(max(starts, 2))))[:starts]
+        positive = np.isinf([self.law.bounds[name][1] for name in self.law.exponents]) & (low >= 0)
+        ranged = np.clip(np.where(np.isfinite([low, high]), [low, high], 0), -2, 2)
+        exponents = np.where(positive, 0.02 * 100**unit, ranged[0] + unit * np.ptp(ranged, axis=0))
+        points = np.empty((starts, len(self.names)))
+        points[:, self.linear :] = exponents
+        points[:, : self.linear] = 1.0
+        points[:, : self.linear] = self._solve(self._design(points))
+        return points[np.argsort(self.objective(self.residuals(points)), kind="stable")]
+
+    def _solve(self, design: Floats) -> Floats:
+        """Sizes that fit relative losses, reweighted twice toward the Huber loss.
+
+        Least squares in which a size that comes out negative is left out: near enough to
+        non-negative least squares for a start, and all starts are solved at once.
+        """
+        design = design / np.exp(self.log_loss)[:, None]
+        weight = np.ones(design.shape[:-1])
+        kept = np.ones((len(design), self.linear), bool)
+        for _ in range(2 + self.linear):
+            weighted = design * weight[..., None]
+            matrix = weighted.swapaxes(-1, -2) @ design * (kept[:, :, None] & kept[:, None, :])
+            scale = np.diagonal(matrix, axis1=-2, axis2=-1) + ~kept
+            matrix += np.eye(self.linear) * (1e-12 * scale + ~kept)[:, None, :]
+            sizes = np.linalg.solve(matrix, (kept * weighted.sum(1))[..., None])[..., 0]
+            kept &= sizes > 0
+            sizes = np.maximum(sizes, 0)
+            miss = np.abs((design @ sizes[..., None])[..., 0] - 1)
+            weight = np.minimum(1, self.delta / np.maximum(miss, 1e-300))
+        return sizes
+
+    def polish(
+        self,
+        points: Floats,
+        *,
+        exact: bool = False,
+        max_steps: int = 150,
+        patience: int = 12,
+        tol: float = 1e-13,
+    ) -> tuple[Floats, Floats, npt.NDArray[np.bool_]]:
+        """Descend from all points at once until `patience` steps in a row gain less than `tol`.
+
+        Returns
+        -------
+        points : array, shape (points, parameters)
+        objective : array, shape (points,)
+        moving : array of bool, shape (points,)
+            Which had not come to rest.
+        """
+        points = np.clip(points, self.low, self.high)
+        residuals = self.residuals(points)
+        objective = self.objective(residuals)
+        damping = np.full(len(points), 1e-2)
+        idle = np.where(np.isfinite(objective), 0, patience)
+        for _ in range(max_steps):
+            active = np.flatnonzero(idle < patience)
+            if not len(active):
+                break
+            trial = self._step(points[active], residuals[active], damping[active], exact)
+            moved = self.residuals(trial)
+            reached = self.objective(moved)
+            gain = objective[active] - reached
+            better = gain > 0
+            took = active[better]
+            idle[active] += 1
+            idle[took[gain[better] > tol * objective[took]]] = 0
+            points[took], residuals[took] = trial[better], moved[better]
+            objective[took] = reached[better]
+            damping[active] *= np.where(better, 0.25, 6.0)
+            np.clip(damping, 1e-14, 1e10, out=damping)
+        return points, objective, idle < patience
+
+    def _step(self, points: Floats, residuals: Floats, damping: Floats, exact: bool) -> Floats:
+        """Levenberg-Marquardt step; `damping` scales the reweighted diagonal."""
+        gradient, jacobian, weight = self._slopes(points, residuals)
+        if exact:
+            matrix = self._hessian(points)
+        else:
+            matrix = (jacobian * (weight == 1)[..., None]).swapaxes(-1, -2) @ jacobian
+        scale = (weight[:, None] @ jacobian**2)[:, 0]
+        scale = np.maximum(scale, 1e-12 * scale.max(-1, keepdims=True))
+        matrix += np.eye(points.shape[1]) * ((damping[:, None] + 1e-15) * scale)[:, None]
+        moved = points + step_within(matrix, gradient, self.low - points, self.high - points)
+        return self._settle(np.clip(moved, self.low, self.high))
+
+    def _slopes(self, points: Floats, residuals: Floats) -> tuple[Floats, Floats, Floats]:
+        """Gradients of the objective, Jacobians of the residuals, and the residuals' weights."""
+        jacobian = self.jacobian(points)
+        weight = np.minimum(1, self.delta / np.maximum(np.abs(residuals), 1e-300))
+        return ((weight * residuals)[:, None] @ jacobian)[:, 0], jacobian, weight
+
+    def _hessian(self, points: Floats) -> Floats:
+        """Second derivatives of the objective, by differences of the gradient, made positive."""
+        steps = STEP * np.eye(points.shape[1])
+        ends = [points[:, None] + sign * steps for sign in (1, -1)]
+        up, down = (
+            self._slopes(flat, self.residuals(flat))[0].reshape(end.shape)
+            for end in ends
+            for flat in [end.reshape(-1, points.shape[1])]
+        )
+        matrix = (up - down) / (2 * STEP)
+        matrix = np.nan_to_num(0.5 * (matrix + matrix.swapaxes(-1, -2)))
+        size, axes = np.linalg.eigh(matrix)
+        return (axes * np.abs(size)[:, None]) @ axes.swapaxes(-1, -2)
+
+    def _settle(self, points: Floats) -> Floats:
+        """Points after one reweighted step of the floor and sizes alone, exponents as they are.
+
+        Along the valleys of these laws sizes follow exponents by exponentials: a straight step
+        leaves the valley at once, and without this a descent takes ten times as many.
+        """
+        design, unit = self._design(points), np.eye(self.linear)
+        loss = (design @ points[:, : self.linear, None])[..., 0]
+        with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+            residuals = np.log(loss) - self.log_loss
+            weight = np.minimum(1, self.delta / np.maximum(np.abs(residuals), 1e-300))
+            by = design / loss[..., None]
+            matrix = (by * weight[..., None]).swapaxes(-1, -2) @ by
+            gradient = ((weight * residuals)[:, None] @ by)[:, 0]
+        finite = np.isfinite(matrix).all((1, 2)) & np.isfinite(gradient).all(1)
+        gradient[~finite], matrix[~finite] = 0, unit
+        scale = np.diagonal(matrix, axis1=-2, axis2=-1)
+        scale = np.maximum(scale, 1e-12 * scale.max(-1, keepdims=True))
+        matrix = matrix + unit * (1e-10 * scale)[:, None]
+        low, high = self.low[: self.linear], self.high[: self.linear]
+        sizes = points[:, : self.linear]
+        sizes = sizes + step_within(matrix, gradient, low - sizes, high - sizes)
+        return np.concatenate([np.clip(sizes, low, high), points[:, self.linear :]], axis=1)
+
+    def _design(self, points: Floats) -> Floats:
+        """The loss by floor and sizes, shape (points, rows, linear)."""
+        p = self.values(points)
+        with np.errstate(over="ignore"):
+            shapes = [np.exp(term.shape(p, self.x, self.at, np)) for term in self.law.terms]
+        return np.stack(np.broadcast_arrays(1.0, *shapes), -1)
+
+    def on_bound(self, point: Floats, rtol: float = 1e-9) -> dict[str, float]:
+        """Parameters on (or within `rtol` of) a bound."""
+        near = rtol * np.maximum(1, np.abs(point))
+        hits = {}
+        for name, value, low, high, slack in zip(
+            self.names, point, self.low, self.high, near, strict=True
+        ):
+            if value - low <= slack or high - value <= slack:
+                hits[name] = float(low if value - low <= slack else high)
+        return hits
+
+    def paper(self, point: Floats) -> dict[str, float]:
+        """A point in paper coordinates."""
+        p = self.law.rescale(self.sizes(point), self.at)
+        return {name: float(value) for name, value in p.items()}
+
+    def sizes(self, point: Floats) -> dict[str, float]:
+        """Floor and term sizes in nats per token, and the paper's exponents."""
+        p = dict(zip(self.names, map(float, point), strict=True))
+        scale = math.exp(self.log_scale)
+        return p | {name: scale * p[name] for name in self.names[: self.linear]}
+
+    def point(self, sizes: Mapping[str, Any]) -> Floats:
+        """Inverse of `sizes`."""
+        point = np.array([float(sizes[name]) for name in self.names])
+        point[: self.linear] /= math.exp(self.log_scale)
+        return point
