@@ -1,5 +1,7 @@
-"""Refits for simulation: short, one after the other, compiled once per process, never repeated."""
+"""Refits for simulation: short, compiled once per process, never repeated; and how far many are."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pandas as pd
@@ -11,7 +13,13 @@ from bayeslaw.model import Spec, make_spec
 from bayeslaw.posterior import Posterior
 from bayeslaw.tables import LossTable
 
-SHORT = {"chains": 2, "draws": 300, "tune": 300, "target_accept": 0.9}
+SHORT: dict[str, Any] = {
+    "chains": 2,
+    "draws": 300,
+    "tune": 300,
+    "target_accept": 0.9,
+    "sampler": "nutpie",
+}
 """Sampler settings of a simulation; a fit that somebody uses needs those of `bayeslaw.fit`."""
 MODEL = ("priors", "likelihood", "delta", "discrepancy", "noise")
 
@@ -45,3 +53,29 @@ def joined(table: LossTable, rows: LossTable | None) -> LossTable:
         return table
     frame = pd.concat([table.frame, rows.frame], ignore_index=True)
     return LossTable(frame, table.baselines, table.name)
+
+
+@contextmanager
+def bar(show: bool, what: str, total: int, done: int = 0) -> Iterator[Callable[[], None]]:
+    """Progress of `total` things on stderr; call what it gives when one more is done."""
+    if not show:
+        yield lambda: None
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True)) as shown:
+        task = shown.add_task(what, total=total, completed=done)
+        yield lambda: shown.advance(task)

@@ -9,9 +9,12 @@ again: it goes on where it was.
 
 import argparse
 import time
+from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
+from scipy.stats import wilcoxon
 from tables import DATA
 
 import bayeslaw as bl
@@ -21,6 +24,11 @@ from bayeslaw.studying.studies import study, summary
 DESIGNS = ("none", "random", "cheapest", "grid", "doptimal", "variance", "entropy")
 SHORT = {"draws": 400, "tune": 400}
 CURVED = SHORT | {"discrepancy": "curvature", "target_accept": 0.97}
+SMALLER, LARGEST = "params < params.max()", "params == params.max()"
+OLMO = ("c4_en", "dolma_books", "dolma_common-crawl")
+"""Domains of the ladder that are studied."""
+LADDER = 4e20
+"""FLOPs of its designs: the smallest N, which sets the budget elsewhere, costs a fifth."""
 
 
 def tinycpt(seeds: range) -> list[Case]:
@@ -29,20 +37,13 @@ def tinycpt(seeds: range) -> list[Case]:
     Form 3 as written: with curvature and effects a refit takes minutes.
     """
     table = bl.read_table(DATA / "tinycpt/french.csv", where="annealed and replay < 1")
-    largest = table.frame["params"].max()
-    return [
-        case
-        for train in (31, 124)
-        for case in pool_cases(
-            table,
-            "form3",
-            train=f"ptpp <= {train}",
-            pool=f"ptpp == 279 and params < {largest}",
-            targets=f"ptpp == 279 and params == {largest}",
-            seeds=seeds,
-            name=f"tinycpt, PTPP to {train}",
-        )
-    ]
+    queries = {"pool": f"ptpp == 279 and {SMALLER}", "targets": f"ptpp == 279 and {LARGEST}"}
+    cases = []
+    for last in (31, 124):
+        queries["train"] = f"ptpp <= {last}"
+        name = f"tinycpt, PTPP to {last}"
+        cases += pool_cases(table, "form3", **queries, seeds=seeds, name=name)
+    return cases
 
 
 def delphi(seeds: range) -> list[Case]:
@@ -54,52 +55,67 @@ def delphi(seeds: range) -> list[Case]:
 
 def olmo(seeds: range) -> list[Case]:
     """Fitted to the shortest runs; pool is longer ones of smaller sizes, targets the largest N."""
+    queries = {"train": f"ptpp < 25 and {SMALLER}", "pool": f"ptpp >= 25 and {SMALLER}"}
     cases = []
-    frame = pd.read_csv(DATA / "olmo/ladder.csv")
-    largest = frame["params"].max()
-    for domain in sorted(frame["domain"].unique())[:3]:
+    for domain in OLMO:
         table = bl.read_table(DATA / "olmo/ladder.csv", where=f"domain == '{domain}'")
         cases += pool_cases(
-            table,
-            "chinchilla",
-            train=f"ptpp < 25 and params < {largest}",
-            pool=f"ptpp >= 25 and params < {largest}",
-            targets=f"params == {largest}",
-            seeds=seeds,
-            name=f"olmo {domain}",
+            table, "chinchilla", **queries, targets=LARGEST, seeds=seeds, name=f"olmo {domain}"
         )
     return cases
+
+
+STUDIES = {
+    "world": (world_cases, SHORT),
+    "varied": (partial(world_cases, vary=0.2), SHORT),
+    "plan": (world_cases, SHORT | {"planning": True}),
+    "tinycpt": (tinycpt, SHORT),
+    "delphi": (delphi, CURVED),
+    "olmo": (olmo, CURVED | {"budget": LADDER}),
+}
+"""Cases of some seeds, and what is not the default."""
+
+
+def paired(results: pd.DataFrame) -> pd.DataFrame:
+    """Log CRPS over that of the random design: mean, its standard error, and Wilcoxon's p."""
+    crps = results.set_index(["case", "seed", "design"])["crps"].unstack("design")
+    ratio = np.log(crps).sub(np.log(crps["random"]), axis=0).drop(columns="random")
+    rows = []
+    for (case, design), values in ratio.stack().groupby(["case", "design"], sort=False):
+        p = wilcoxon(values).pvalue if values.any() else 1.0
+        rows.append((case, design, values.mean(), values.sem(), p))
+    return pd.DataFrame(rows, columns=["case", "design", "mean", "error", "p"])
+
+
+def show(table: pd.DataFrame) -> None:
+    """Print a table, cells between bars."""
+    print(" | ".join(table.columns))
+    for row in table.itertuples(index=False):
+        print(" | ".join(f"{v:.4g}" if isinstance(v, float) else str(v) for v in row))
 
 
 def main() -> None:
     """Run one study and print its summary as a Markdown table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("which", choices=["world", "varied", "plan", "tinycpt", "delphi", "olmo"])
+    parser.add_argument("which", choices=STUDIES)
     parser.add_argument("--seeds", type=int, default=40)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--designs", default=",".join(DESIGNS))
     parser.add_argument("--out", type=Path, default=Path())
     args = parser.parse_args()
-    seeds, settings = range(args.seeds), dict(SHORT)
-    designs = tuple(args.designs.split(","))
-    if args.which in ("world", "plan"):
-        cases = world_cases(seeds)
-    elif args.which == "varied":
-        cases = world_cases(seeds, vary=0.2)
-    else:
-        cases = {"tinycpt": tinycpt, "delphi": delphi, "olmo": olmo}[args.which](seeds)
-        settings = dict(SHORT if args.which == "tinycpt" else CURVED)
-    if args.which == "plan":
-        settings["planning"] = True
+    cases, settings = STUDIES[args.which]
+    designs = args.designs.split(",")
     start = time.perf_counter()
     out = args.out / f"{args.which}.parquet"
-    results = study(cases, designs, out=out, jobs=args.jobs, progress=True, **settings)
+    problems = cases(range(args.seeds))
+    results = study(problems, designs, out=out, jobs=args.jobs, progress=True, **settings)
     seconds = time.perf_counter() - start
-    table = summary(results)
-    print(" | ".join(table.columns))
-    for row in table.itertuples(index=False):
-        print(" | ".join(f"{v:.4g}" if isinstance(v, float) else str(v) for v in row))
+    show(summary(results))
+    if "random" in designs:
+        show(paired(results))
     bought = results[results["design"] != "none"]
+    certain = (bought["sd_predicted"] / bought["sd"]).quantile([0.05, 0.5, 0.95])
+    print("predicted over realised sd, 5, 50, 95 %:", *certain.round(3))
     print(
         f"{seconds:.0f} s for what was missing; {len(results)} cells; a cell with a refit "
         f"{bought['seconds'].median():.1f} s (median); R-hat {results['rhat'].median():.3f} "

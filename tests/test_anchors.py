@@ -14,6 +14,7 @@ from bayeslaw.anchoring.beliefs import noise_variance
 from bayeslaw.anchoring.costs import costs
 from bayeslaw.anchoring.gains import Beliefs, centred, slots_of
 from bayeslaw.anchoring.picking import Search
+from bayeslaw.anchoring.worth import _distinct, _simulated, anchor_value
 from bayeslaw.errors import BayeslawError, NotConverged, TableError, TableWarning
 from bayeslaw.laws import load_law
 from bayeslaw.model import make_spec
@@ -102,14 +103,15 @@ def search(seed=0, k=2, budget=np.inf, gain="variance", power=0.0, second_size=F
     return Search(beliefs, price, size, gain, weights, k, budget, power, second_size)
 
 
+@pytest.mark.parametrize("k", [2, 3])
 @pytest.mark.parametrize("gain", ["variance", "entropy", "doptimal"])
 @pytest.mark.parametrize("budget", [np.inf, 9.0])
-def test_small_problems_get_the_best_set_of_all(gain, budget):
-    for seed in range(6):
-        found = search(seed, 2, budget, gain)
+def test_small_problems_get_the_best_set_of_all(gain, budget, k):
+    for seed in range(4):
+        found = search(seed, k, budget, gain)
         picks, how = found.best()
         assert how == "every set tried"
-        sets = [s for i in (1, 2) for s in combinations(range(9), i)]
+        sets = [s for i in range(1, k + 1) for s in combinations(range(9), i)]
         paid = [s for s in sets if found.costs.total(s) <= budget]
         best = max(found.value(found.beliefs.given(s)) for s in paid)
         assert found.value(found.beliefs.given(picks)) == pytest.approx(best)
@@ -286,15 +288,20 @@ def around(world, domain: str) -> Posterior:
     return Posterior(spec, table, at, xr.Dataset(values), xr.Dataset(), GOOD)
 
 
-def test_the_plans_gain_lowers_the_budget_that_is_needed():
+@pytest.fixture(scope="module")
+def fits():
     world = paper_world()
-    target, source = (around(world, domain) for domain in (world.target, world.source))
-    planned = plan(
-        target=target, source=source, baseline=world.baseline(), confidence=0.8,
-        params=8.1e9, ptpp=279, max_loss=1.9, max_forgetting=0.05,
-    )  # fmt: skip
-    pool = world.design().query("ptpp == 279 and params < 8e9")
-    known = {"gain": "plan", "plan": planned, "source": source, "k": 4}
+    return {"target": around(world, world.target), "source": around(world, world.source)}
+
+
+LIMITS = {"params": 8.1e9, "ptpp": 279, "max_loss": 1.9, "max_forgetting": 0.05}
+LIMITS |= {"baseline": paper_world().baseline(), "confidence": 0.8}
+
+
+def test_the_plans_gain_lowers_the_budget_that_is_needed(fits):
+    target, planned = fits["target"], plan(**fits, **LIMITS)
+    pool = paper_world().design().query("ptpp == 279 and params < 8e9")
+    known = {"gain": "plan", "plan": planned, "source": fits["source"], "k": 4}
     found = choose_anchors(target, pool, **known)
     atpp = [found.atpp, *found.picks["atpp"]]
     assert found.atpp == planned.atpp
@@ -302,3 +309,34 @@ def test_the_plans_gain_lowers_the_budget_that_is_needed():
     assert atpp[-1] < atpp[0]
     one_sided = choose_anchors(target, pool, gain="plan", plan=planned, k=4)
     assert one_sided.picks["gain"].sum() < found.picks["gain"].sum()
+
+
+def test_a_row_has_one_loss_in_all_sets():
+    one = POOL.assign(run=["a", "b", None] * 3)
+    rows, code = _distinct([one, one.iloc[[4, 2]], POOL.iloc[:1]])
+    assert len(rows) == 10
+    assert [places.tolist() for places in code] == [[*range(9)], [4, 2], [9]]
+
+
+def test_truths_are_drawn_from_the_fits_and_noise_is_each_domains_own(fits):
+    rows = paper_world().design().iloc[:200]
+    losses = _simulated(tuple(fits.values()), rows, 3, 0)
+    noise = []
+    for fit, loss in zip(fits.values(), losses, strict=True):
+        residuals = np.log(loss)[:, None] - np.log(fit.latent(rows))  # truth, draw, row
+        size = np.sqrt((residuals**2).mean(-1))
+        nearest = size.argmin(1)
+        assert len({*nearest}) == 3
+        assert size.min(1) == pytest.approx(0.0036, abs=0.001)  # Student-t of scale .003
+        noise.append(residuals[range(3), nearest].ravel())
+    assert abs(np.corrcoef(noise)[0, 1]) < 0.2
+
+
+def test_mistakes_about_worth_are_told(fits, unconverged):
+    rows = POOL.assign(replay=0.2, ptpp=279)
+    with pytest.raises(BayeslawError, match="at least one set"):
+        anchor_value({}, **fits, **LIMITS)
+    with pytest.raises(BayeslawError, match="no plan now"):
+        anchor_value({"some": rows}, **fits, **LIMITS | {"max_loss": 1.0})
+    with pytest.raises(NotConverged):
+        anchor_value({"some": rows}, **fits | {"source": unconverged}, **LIMITS)

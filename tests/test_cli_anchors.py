@@ -1,32 +1,20 @@
 """The commands ``anchors`` and ``study``."""
 
-import json
-
 import pandas as pd
 import pytest
-from typer.testing import CliRunner
+from cli import document, fails, run
 
 from bayeslaw.anchoring.anchors import choose_anchors
-from bayeslaw.cli import app
+from bayeslaw.planning.planner import plan
+from bayeslaw.refits import refit
+from bayeslaw.simulation import paper_world
+from bayeslaw.storage import load
 from bayeslaw.tables import grid, read_frame
 
 CANDIDATES = "params=2e8,2e9,6e9 tokens=2e9,2e10,2e11"
 TARGETS = "params=3e10 tokens=1e11,1e12"
+LIMITS = "params=8.1e9 ptpp=279 max_loss=1.85 max_forgetting=.04 baseline=2.05 confidence=.8"
 ROWS = ("--candidates", CANDIDATES, "--targets", TARGETS)
-
-
-def run(*args: str, code: int = 0):
-    result = CliRunner().invoke(app, [*map(str, args)], env={"COLUMNS": "100"})
-    assert result.exit_code == code, result.output
-    return result
-
-
-def fails(*args: str) -> str:
-    result = run(*args, code=2)
-    assert result.stdout == ""
-    assert result.stderr.startswith("error: ")
-    assert result.stderr.count("\n") == 1
-    return result.stderr
 
 
 @pytest.fixture(scope="module")
@@ -43,17 +31,9 @@ def measured(small, tmp_path_factory) -> str:
     return str(path)
 
 
-@pytest.mark.parametrize("command", ["anchors", "study"])
-def test_help_has_an_example(command):
-    text = run(command, "--help").stdout
-    assert f"  bayeslaw {command} " in text
-    assert "--json" in text
-
-
 def test_document_is_what_python_says(saved, posterior, tmp_path):
     out = tmp_path / "buy.csv"
-    result = run("anchors", saved, *ROWS, "--budget", "3e22", "--out", out, "--json")
-    told = json.loads(result.stdout)
+    told = document("anchors", saved, *ROWS, "--budget", "3e22", "--out", out)
     candidates = grid(params=[2e8, 2e9, 6e9], tokens=[2e9, 2e10, 2e11])
     targets = grid(params=3e10, tokens=[1e11, 1e12])
     found = choose_anchors(posterior, candidates, targets, budget=3e22)
@@ -63,6 +43,9 @@ def test_document_is_what_python_says(saved, posterior, tmp_path):
     bought = read_frame(out)
     assert bought[["params", "tokens", "pick"]].equals(found.frame[["params", "tokens", "pick"]])
     assert len(told["rows"]) == len(bought)
+    off = found.picks["sd_before"].iloc[0] - found.picks["sd"].to_numpy()
+    assert off[told["enough"] - 1] >= 0.9 * off[-1]
+    assert (off[: told["enough"] - 1] < 0.9 * off[-1]).all()
 
 
 def test_text_shows_each_pick_and_where_to_stop(saved):
@@ -89,7 +72,11 @@ def test_candidates_may_be_a_table_of_runs(saved, tmp_path):
     [
         (ROWS, "--k"),
         (("--candidates", CANDIDATES, "--k", "1"), "--targets"),
-        ((*ROWS, "--k", "1", "--gain", "plan"), "go together"),
+        ((*ROWS, "--k", "1", "--gain", "plan"), "--gain plan needs --source and --plan"),
+        ((*ROWS, "--k", "1", "--gain", "plan", "--plan", LIMITS), "go together"),
+        ((*ROWS, "--k", "1", "--worth", "2"), "--worth needs --source and --plan"),
+        ((*ROWS, "--k", "1", "--against", TARGETS), "--against needs --worth"),
+        ((*ROWS, "--k", "1", "--plan", LIMITS, "--source", "x.nc"), "have no effect"),
         ((*ROWS, "--budget", "5"), "nothing to buy"),
         ((*ROWS, "--k", "1", "--cost", "hours"), "unknown cost"),
         ((*ROWS, "--k", "1", "--where", "params == 1"), "no row satisfies"),
@@ -101,12 +88,81 @@ def test_mistakes_are_told_in_one_line(saved, args, message):
     assert message in fails("anchors", saved, *args)
 
 
+# -- plans ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def fits(tmp_path_factory):
+    """Posteriors of the synthetic world's two domains, as files: target, source."""
+    folder, world = tmp_path_factory.mktemp("planned"), paper_world()
+    paths = [folder / f"{domain}.nc" for domain in (world.target, world.source)]
+    for path in paths:
+        refit("form1", world.table(path.stem).query("ptpp <= 31"), 0).save(path)
+    return paths
+
+
+@pytest.fixture(scope="module")
+def planned(fits):
+    pool = "params=241e6,1.4e9 tokens=1e9,1e10 replay=.2,.4 ptpp=279"
+    args = ("anchors", fits[0], "--candidates", pool, "--k", "2", "--cost", "adaptation")
+    return (*args, "--source", fits[1], "--plan", LIMITS, "--allow-unconverged")
+
+
+def test_the_plans_gain_is_what_python_says(planned, fits):
+    told = document(*planned, "--gain", "plan")
+    target, source = map(load, fits)
+    limits = {"params": 8.1e9, "ptpp": 279, "max_loss": 1.85, "max_forgetting": 0.04}
+    limits |= {"baseline": 2.05, "confidence": 0.8, "allow_unconverged": True}
+    needed = plan(target=target, source=source, **limits)
+    pool = grid(params=[241e6, 1.4e9], tokens=[1e9, 1e10], replay=[0.2, 0.4], ptpp=279)
+    found = choose_anchors(
+        target, pool, k=2, gain="plan", plan=needed, source=source, cost="adaptation",
+        allow_unconverged=True,
+    )  # fmt: skip
+    assert told["atpp_now"] == pytest.approx(needed.atpp)
+    picks = pd.DataFrame(told["picks"])
+    assert picks["atpp"].tolist() == pytest.approx(found.picks["atpp"].tolist())
+    assert picks["atpp"].iloc[-1] < told["atpp_now"]
+    assert "ATPP: budget the plan would need" in run(*planned, "--gain", "plan").stdout
+
+
+def test_worth_weighs_flops_saved_against_flops_spent(planned, tmp_path):
+    same = str(tmp_path / "same.csv")
+    run(*planned, "--gain", "plan", "--out", same)
+    told = document(
+        *planned, "--gain", "plan", "--worth", "2", "--jobs", "1", "--against", same, "--seed", "1"
+    )
+    worth = pd.DataFrame(told["worth"]).set_index("set")
+    assert worth.index.tolist() == ["first 1", "all 2", same]
+    assert worth.loc["all 2"].tolist() == worth.loc[same].tolist()
+    spent = pd.DataFrame(told["picks"])["flops_total"]
+    assert worth["flops"].tolist()[:2] == pytest.approx(spent.tolist())
+    assert (worth["atpp_now"] == told["atpp_now"]).all()
+    saved = 6 * 8.1e9**2 * (worth["atpp_now"] - worth["atpp"])
+    assert worth["saved"].tolist() == pytest.approx(saved.tolist(), rel=1e-6)
+    assert worth["net"].tolist() == pytest.approx((worth["saved"] - worth["flops"]).tolist())
+    assert worth.loc["all 2", "atpp"] < told["atpp_now"]
+
+
+def test_worth_of_a_choice_by_variance_is_told(planned):
+    goals = "params=8.1e9 tokens=1e11 replay=.3 ptpp=279"
+    text = run(*planned, "--targets", goals, "--worth", "2", "--jobs", "1").stdout
+    head, table = text.split("Worth to the plan, ")
+    assert "least mean variance" in head
+    rows = [line.split()[:2] for line in table.splitlines() if " ± " in line]
+    assert rows == [["first", "1"], ["all", "2"]]
+    assert all(len(line) <= 80 for line in text.splitlines())
+
+
+# -- studies --------------------------------------------------------------------------------------
+
+
 def test_study_of_a_measured_pool(measured, tmp_path):
     out = tmp_path / "study.parquet"
     args = ("study", measured, "--law", "chinchilla", "--train", "tokens < 2e10", "--out", out)
     args += ("--pool", "tokens > 2e10 and params < 2e9", "--seeds", "1", "--backend", "sequential")
     args += ("--targets", "tokens > 2e10 and params > 2e9", "--draws", "100", "--tune", "100")
-    told = json.loads(run(*args, "--json").stdout)
+    told = document(*args)
     assert told["cells"] == 6
     assert [row["design"] for row in told["designs"]] == [
         "none", "random", "cheapest", "grid", "doptimal", "variance",

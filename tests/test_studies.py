@@ -18,8 +18,9 @@ from bayeslaw.anchoring.designs import DESIGNS, buy
 from bayeslaw.anchoring.worth import anchor_value
 from bayeslaw.cli import app
 from bayeslaw.errors import BayeslawError
-from bayeslaw.refits import refit
+from bayeslaw.refits import bar, refit
 from bayeslaw.simulation import paper_world
+from bayeslaw.studying.backends import runner
 from bayeslaw.studying.cases import pool_cases, varied, world_cases
 from bayeslaw.studying.studies import study, summary
 from bayeslaw.tables import grid
@@ -142,6 +143,17 @@ def test_mistakes_are_told(cases, small, tmp_path):
         pool_cases(small, "chinchilla", **QUERIES | {"pool": "tokens > 1e9"})
 
 
+def test_progress_says_how_far_it_is(capsys):
+    with bar(True, "refits", total=4, done=1) as tick:
+        tick()
+    with bar(False, "refits", total=4) as tick:
+        tick()
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.count("refits") == 1
+    assert "2/4" in err
+
+
 # -- backends and kills ---------------------------------------------------------------------------
 
 
@@ -170,6 +182,16 @@ def test_a_dask_cluster_of_processes_gives_the_same_numbers(whole, cases, tmp_pa
         found = study(cases, designs, out=out, scheduler=address, **settings)
     expected = results[results["design"].isin(designs)].reset_index(drop=True)
     pd.testing.assert_frame_equal(found[FIXED], expected[FIXED])
+
+
+@pytest.mark.slow
+def test_dask_starts_a_cluster_of_its_own_or_says_that_it_cannot_connect():
+    pytest.importorskip("dask.distributed")
+    with runner("dask", 1, None) as run:
+        assert dict(run({"eight": (pow, (2, 3))})) == {"eight": 8}
+    nobody = runner("dask", 1, "tcp://127.0.0.1:1")
+    with pytest.raises(BayeslawError, match="no Dask scheduler at tcp"), nobody:
+        pass
 
 
 def test_a_killed_study_goes_on_where_it_was(whole, small, tmp_path):

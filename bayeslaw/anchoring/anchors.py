@@ -153,16 +153,7 @@ def choose_anchors(
     Predicted standard deviations are those of a Gaussian with the posterior's covariances, and do
     not know how far a measurement moves the posterior of a law that is not linear.
     """
-    if gain not in GAINS:
-        raise BayeslawError(unknown("gain", gain, GAINS))
-    if (k is None) and (budget is None):
-        raise BayeslawError("say how many runs to choose (k=) or what they may cost (budget=).")
-    if (k is not None and k < 1) or (budget is not None and not budget > 0):
-        raise BayeslawError("k and budget must be positive.")
-    if (gain == "plan") != (plan is not None):
-        raise BayeslawError("gain='plan' needs plan=, a Plan; other gains do not take one.")
-    if plan is not None and not math.isfinite(plan.atpp):
-        raise BayeslawError("the plan is infeasible: it has no budget that anchors could reduce.")
+    _check(k, budget, gain, plan)
     fits = [posterior] if source is None else [posterior, source]
     for fit in fits:
         fit.require_converged(allow_unconverged)
@@ -189,25 +180,23 @@ def choose_anchors(
     )
     picks, method = search.best()
     if not picks:
-        least = search.costs.further([]).min()
+        least = price.further([]).min()
         raise BayeslawError(f"nothing to buy for {budget:.3g} FLOPs: the least costs {least:.3g}.")
     steps = [beliefs.given(picks[:i]) for i in range(len(picks) + 1)]
     sd = np.sqrt(np.stack([step.variance for step in steps]))
-    gains = np.diff([search.value(step) for step in steps])
-    spent = np.array([search.costs.total(picks[:i]) for i in range(len(picks) + 1)])
     rows = [np.unique(beliefs.option[beliefs.brought([pick])]) for pick in picks]
     shown = [c for c in ("run", *COVARIATES) if c in frame]
     table = frame.loc[picks, shown].reset_index(drop=True)
     table["rows"] = [len(each) for each in rows]
+    spent = np.array([price.total(picks[:i]) for i in range(len(picks) + 1)])
     table["flops"], table["flops_total"] = np.diff(spent), spent[1:]
     mean = np.sqrt(sd[:, : len(aim)] ** 2 @ share)
     table["sd_before"], table["sd"] = mean[:-1], mean[1:]
     table["sd_max"] = sd[1:, : len(aim)].max(1)
-    table["gain"], table["gain_per_flop"] = gains, gains / np.diff(spent)
+    table["gain"] = np.diff([search.value(step) for step in steps])
+    table["gain_per_flop"] = table["gain"] / table["flops"]
     if plan is not None:
-        # The plan's quantile, once the budget each draw needs is known to this sd (normal scores).
-        level = ndtr(ndtri(plan.confidence) * sd[1:, -1])
-        table["atpp"] = np.exp(needed[np.ceil(level * len(needed)).astype(int) - 1])
+        table["atpp"] = _budgets(plan, needed, sd[1:, -1])
     bought = [frame.loc[each].assign(pick=i + 1) for i, each in enumerate(rows)]
     return Anchors(
         picks=table,
@@ -251,6 +240,19 @@ def predicted_sd(
 # -- parts ----------------------------------------------------------------------------------------
 
 
+def _check(k: int | None, budget: float | None, gain: str, plan: Plan | None) -> None:
+    if gain not in GAINS:
+        raise BayeslawError(unknown("gain", gain, GAINS))
+    if (k is None) and (budget is None):
+        raise BayeslawError("say how many runs to choose (k=) or what they may cost (budget=).")
+    if (k is not None and k < 1) or (budget is not None and not budget > 0):
+        raise BayeslawError("k and budget must be positive.")
+    if (gain == "plan") != (plan is not None):
+        raise BayeslawError("gain='plan' needs plan=, a Plan; other gains do not take one.")
+    if plan is not None and not math.isfinite(plan.atpp):
+        raise BayeslawError("the plan is infeasible: it has no budget that anchors could reduce.")
+
+
 def _shares(weights: Sequence[float] | Floats | None, count: int) -> Floats:
     share = np.ones(count) if weights is None else np.asarray(weights, float)
     if share.shape != (count,) or not (share >= 0).all() or not share.sum() > 0:
@@ -260,5 +262,14 @@ def _shares(weights: Sequence[float] | Floats | None, count: int) -> Floats:
 
 def _point(plan: Plan) -> pd.DataFrame:
     """The planned run."""
-    n, ptpp = plan.tokens / plan.atpp, float(plan.limits["ptpp"])
+    n, ptpp = plan.limits["params"], plan.limits["ptpp"]
     return grid(params=n, tokens=plan.tokens, replay=plan.replay, ptpp=ptpp)
+
+
+def _budgets(plan: Plan, needed: Floats, sd: Floats) -> Floats:
+    """ATPP of the plan once the budget each draw needs is known to some sd in normal scores.
+
+    `needed` holds the log budgets of the draws in order.
+    """
+    level = ndtr(ndtri(plan.confidence) * sd)
+    return np.asarray(np.exp(needed[np.ceil(level * len(needed)).astype(int) - 1]))

@@ -15,6 +15,7 @@ from bayeslaw import noise as noises
 from bayeslaw.anchoring.costs import bases
 from bayeslaw.anchoring.gains import Beliefs, centred, slots_of
 from bayeslaw.errors import TableError, TableWarning
+from bayeslaw.planning.chance import meet
 from bayeslaw.planning.planner import Plan
 from bayeslaw.posterior import Posterior
 from bayeslaw.tables import LossTable, canonical
@@ -67,21 +68,21 @@ def beliefs_of(
     """Beliefs about each row in the domain of each fit; and each draw's smallest log budget."""
     count = len(fits[0].values()["sigma"]) if plan is None else plan.problem.draws
     keep = np.unique(np.linspace(0, count - 1, min(most, count)).astype(int))
-    measured, drawn, needed = [], [], np.empty(0)
+    measured, sizes, needed = [], [], np.empty(0)
     for i, fit in enumerate(fits):
         if plan is None:
             p = fit.law.sizes({n: v[keep] for n, v in fit.values().items()}, fit.at)
             shift = effects.draw(fit.draws, fit.spec.effects, frame, None)[keep]
         else:
             curve = plan.problem.targets[0] if i == 0 else plan.problem.source
-            p, shift = {n: v[keep, None] for n, v in curve.p.items()}, 0.0
+            p, shift = {n: v[keep, None] for n, v in curve.p.items()}, 0.0  # it has no effects
+        sizes.append(p)
         measured.append(_log_loss(fit, p, frame) + shift)
-        drawn += [_log_loss(fit, p, aim)] if i == 0 else []
+    drawn = [_log_loss(fits[0], sizes[0], aim)]
     if plan is not None:
-        (joint,) = plan.problem.joint(np.array([plan.replay]))
-        needed = np.sort(joint.lower.min(0)[0])
-        ranks = rankdata(joint.lower.min(0)[0])[keep]
-        scores = ndtri((ranks - 0.5) / count)
+        least = meet(plan.problem.sets([plan.replay])).lower.min(0)[0]
+        needed = np.sort(least)
+        scores = ndtri((rankdata(least)[keep] - 0.5) / count)
         drawn.append((scores / scores.std(ddof=1))[:, None])
     option = np.tile(np.arange(len(frame)), len(fits))
     shared = [

@@ -15,8 +15,8 @@ from bayeslaw.anchoring.gains import Beliefs, Floats, Ints, Learnt
 type Flags = npt.NDArray[np.bool_]
 
 GAINS = ("variance", "entropy", "plan", "doptimal")
-EXHAUSTIVE = 1000
-"""Every set is tried if this many partial sets cover them."""
+EXHAUSTIVE = 2_000_000
+"""Every set of up to three is tried if there are at most this many: seconds."""
 PASSES = 5
 SLACK = 1 + 1e-9
 """A budget is kept up to rounding."""
@@ -57,8 +57,8 @@ class Search:
 
     def best(self) -> tuple[list[int], str]:
         """Picks in the order to buy them, and how they were found."""
-        partial = sum(math.comb(len(self.size), i) for i in range(self.k))
-        if self.k <= 3 and partial <= EXHAUSTIVE:
+        sets = len(self.size) * sum(math.comb(len(self.size), i) for i in range(self.k))
+        if self.k <= 3 and sets <= EXHAUSTIVE:
             return self.order(self._exhaustive()), "every set tried"
         starts = [self.power, 0.0] if math.isfinite(self.budget) else [self.power]
         found = [self._exchange(self._greedy([], power)) for power in starts]

@@ -6,18 +6,22 @@ simulate what the anchors would measure in it, refit both laws, plan again (Raif
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from bayeslaw.anchoring.costs import costs
 from bayeslaw.errors import BayeslawError
 from bayeslaw.planning.planner import Plan, plan
 from bayeslaw.posterior import Posterior
-from bayeslaw.refits import joined, refit
-from bayeslaw.tables import LossTable, canonical
+from bayeslaw.refits import bar, joined, refit
+from bayeslaw.tables import COVARIATES, LossTable, canonical
+
+type Floats = npt.NDArray[np.float64]
+type Ints = npt.NDArray[np.int64]
 
 
 def anchor_value(
@@ -29,6 +33,7 @@ def anchor_value(
     cost: str = "flops",
     seed: int = 0,
     jobs: int = 1,
+    progress: bool = False,
     allow_unconverged: bool = False,
     sampling: Mapping[str, Any] | None = None,
     **planned: Any,
@@ -40,14 +45,17 @@ def anchor_value(
     sets : mapping of name to DataFrame
         Rows to measure in both domains, such as ``choose_anchors(...).frame``.
     target, source : Posterior
-        Of the domain adapted to and of the one that may be forgotten.
+        Of the domain adapted to and of the one that may be forgotten; each is refitted alone.
     simulations : int
-        Truths drawn from the posteriors, the same for all sets; each costs two refits a set.
+        Truths drawn from the posteriors, the same for all sets, and in each of them one loss for a
+        row, whatever sets it is in; each truth costs two refits a set.
     cost : "flops", "adaptation", or a column
-        See `bayeslaw.choose_anchors`.
+        See `bayeslaw.choose_anchors`; a column must hold FLOPs.
     seed : int
     jobs : int
         Processes.
+    progress : bool
+        Show a progress bar on stderr.
     allow_unconverged : bool
         Start although a posterior failed the convergence gate. Refits are short, and are planned
         with whether they pass or not; the column `rhat` says how they did.
@@ -73,58 +81,63 @@ def anchor_value(
     NotConverged
         If a posterior failed the gate and `allow_unconverged` is false.
     BayeslawError
-        If no set is given, or there is no plan now whose budget could fall.
+        If there is no set, no simulation, or no plan now whose budget could fall.
     """
     from joblib import Parallel, delayed
 
-    if not sets:
-        raise BayeslawError("sets is empty: give at least one set of anchors.")
+    if not sets or simulations < 1:
+        raise BayeslawError("give at least one set of anchors, and one simulation.")
     planned |= {"seed": seed, "allow_unconverged": True}
-    run = dict(sampling or {})
-    for fit in (target, source):
+    run, fits = dict(sampling or {}), (target, source)
+    for fit in fits:
         fit.require_converged(allow_unconverged)
     now = plan(target=target, source=source, **planned)
     if not math.isfinite(now.atpp):
         raise BayeslawError(f"no plan now, so no budget that could fall: {now.binds}")
-    fits, rng = (target, source), np.random.default_rng(seed)
-    draws = [rng.integers(len(fit.values()["sigma"]), size=simulations) for fit in fits]
-    tasks, spent = [], []
-    for name, rows in sets.items():
-        frame = canonical(rows, f"anchors {name!r}", target.law.columns)
-        frame = frame.drop(columns="domain", errors="ignore")  # each fit's own
+    frames = [
+        canonical(rows, f"anchors {name!r}", target.law.columns) for name, rows in sets.items()
+    ]
+    rows, code = _distinct(frames)
+    losses = _simulated(fits, rows, simulations, seed)
+    spent, calls = [], []
+    for frame, own in zip(frames, code, strict=True):
         price = costs(frame, target.law, cost=cost, fitted=target.table.frame)
         spent.append(price.total(range(len(frame))))
-        measured = [
-            (fit.latent(frame) * np.exp(fit.residuals(frame, np.random.default_rng(seed))))[index]
-            for fit, index in zip(fits, draws, strict=True)
-        ]
-        tasks += [
-            delayed(_after)(
-                fits, [frame.assign(loss=each[i]) for each in measured], i, run, planned
-            )
-            for i in range(simulations)
-        ]
-    found = np.array(Parallel(n_jobs=jobs)(tasks)).reshape(len(sets), simulations, 3)
-    records = []
-    for name, flops, (atpp, after, rhat) in zip(sets, spent, found.transpose(0, 2, 1), strict=True):
-        saved, ends = now.flops - after, np.isfinite(after)
-        records.append(
-            {
-                "set": name,
-                "flops": flops,
-                "atpp_now": now.atpp,
-                "atpp": np.quantile(atpp, 0.5, method="higher"),
-                "atpp_90": np.quantile(atpp, 0.9, method="higher"),
-                "less": (atpp < now.atpp).mean(),
-                "infeasible": 1 - ends.mean(),
-                "saved": np.quantile(saved, 0.5, method="lower"),
-                "net": np.quantile(saved, 0.5, method="lower") - flops,
-                "saved_mean": saved[ends].mean(),
-                "saved_error": saved[ends].std(ddof=1) / np.sqrt(ends.sum()),
-                "rhat": float(np.median(rhat)),
-            }
-        )
-    return pd.DataFrame(records)
+        bare = frame.drop(columns="domain", errors="ignore")  # each fit's own
+        for i in range(simulations):
+            measured = [bare.assign(loss=domain[i, own]) for domain in losses]
+            calls.append(delayed(_after)(fits, measured, i, run, planned))
+    found = []
+    with bar(progress, "refits and plans", len(calls)) as tick:
+        for each in Parallel(n_jobs=jobs, return_as="generator")(calls):
+            found.append(each)
+            tick()
+    parts = np.array(found).reshape(len(sets), simulations, 3)
+    return pd.DataFrame(
+        {"set": name, "flops": flops} | _outcome(now, flops, *part.T)
+        for name, flops, part in zip(sets, spent, parts, strict=True)
+    )
+
+
+def _distinct(frames: Sequence[pd.DataFrame]) -> tuple[pd.DataFrame, list[Ints]]:
+    """Distinct rows of all frames, and the place of each frame's rows among them."""
+    rows = pd.concat(frames, ignore_index=True)
+    same = [name for name in ("run", "base", *COVARIATES) if name in rows]
+    code = rows.groupby(same, sort=False, dropna=False).ngroup().to_numpy()
+    ends = np.cumsum([len(frame) for frame in frames])
+    return rows[~rows.duplicated(same)].reset_index(drop=True), np.split(code, ends[:-1])
+
+
+def _simulated(
+    fits: tuple[Posterior, Posterior], rows: pd.DataFrame, count: int, seed: int
+) -> list[Floats]:
+    """Measured losses in each domain, shape (truths, rows), of truths drawn from its fit."""
+    measured = []
+    for i, fit in enumerate(fits):
+        rng = np.random.default_rng([seed, i])
+        truth = rng.integers(len(fit.values()["sigma"]), size=count)
+        measured.append((fit.latent(rows) * np.exp(fit.residuals(rows, rng)))[truth])
+    return measured
 
 
 def _after(
@@ -141,3 +154,21 @@ def _after(
     )
     new: Plan = plan(target=target, source=source, **planned)
     return new.atpp, new.flops, max(target.convergence.rhat, source.convergence.rhat)
+
+
+def _outcome(now: Plan, spent: float, atpp: Floats, flops: Floats, rhat: Floats) -> dict[str, Any]:
+    """What became of the budget over the simulations."""
+    saved = now.flops - flops
+    typical, sure = np.quantile(saved, 0.5, method="lower"), pd.Series(saved[np.isfinite(flops)])
+    return {
+        "atpp_now": now.atpp,
+        "atpp": np.quantile(atpp, 0.5, method="higher"),
+        "atpp_90": np.quantile(atpp, 0.9, method="higher"),
+        "less": (atpp < now.atpp).mean(),
+        "infeasible": 1 - len(sure) / len(saved),
+        "saved": typical,
+        "net": typical - spent,
+        "saved_mean": sure.mean(),
+        "saved_error": sure.sem(),
+        "rhat": np.median(rhat),
+    }

@@ -1,6 +1,5 @@
 """Commands of a fit: ``fit | forecast | score | compare | simulate``."""
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -20,17 +19,19 @@ from bayeslaw.cli.options import (
     Unconverged,
     Where,
     band_levels,
+    given,
+    law_names,
     query,
 )
 from bayeslaw.cli.steps import (
     check_writable,
+    compared,
     fit_or_load,
     fit_table,
     is_posterior,
     required,
-    terminal,
 )
-from bayeslaw.errors import BayeslawError, FileError, TableError
+from bayeslaw.errors import FileError, TableError
 
 if TYPE_CHECKING:
     from bayeslaw.forecast import Forecast
@@ -50,9 +51,7 @@ def fit(
     method: Annotated[
         Literal["nuts", "map", "huber"], typer.Option(help="Posterior, its mode, or the Huber fit.")
     ] = "nuts",
-    out: Annotated[
-        Path | None, typer.Option(help="Save the posterior (NetCDF).", show_default=False)
-    ] = None,
+    out: Annotated[Path | None, given("Save the posterior (NetCDF).")] = None,
     seed: Seed = 0,
     json: Json = False,
     sampling: Sampling,
@@ -93,9 +92,7 @@ def forecast(
         Literal["predictive", "latent"],
         typer.Option(help="With the noise of a new measured loss, or without."),
     ] = "predictive",
-    out: Annotated[
-        Path | None, typer.Option(help="Write the bands (CSV or Parquet).", show_default=False)
-    ] = None,
+    out: Annotated[Path | None, given("Write the bands (CSV or Parquet).")] = None,
     allow_unconverged: Unconverged = False,
     seed: Seed = 0,
     json: Json = False,
@@ -177,37 +174,23 @@ def compare(
     on the test rows themselves (oracle).
     """
     from bayeslaw.cli import tell
-    from bayeslaw.comparison import compare
     from bayeslaw.tables import read_table
 
-    names = [name.strip() for name in laws.split(",") if name.strip()]
-    if not names:
-        raise BayeslawError("--laws names no law.")
-    losses = read_table(table, where=where)
-    fitted, held = losses.split(train, test, anchors)
-    settings = asdict(sampling) | {"progress": terminal()}
+    names = law_names(laws, "--laws")
     if method == "huber":
         sampling.refuse("a Huber fit", keep=("delta",))
-        settings = {"delta": sampling.delta}
-    scores = compare(
-        losses,
-        train=train,
-        test=test,
-        anchors=anchors,
-        laws=names,
-        method=method,
-        seed=seed,
-        allow_unconverged=allow_unconverged,
-        **settings,
-    )
+    losses = read_table(table, where=where)
+    fitted, held = losses.split(train, test, anchors)
     queries = {"train": train, "test": test, "anchors": anchors}
+    run = queries | {"seed": seed, "allow_unconverged": allow_unconverged}
+    scores = compared(losses, names, method, sampling, **run)
     show(json, "compare", tell.compare(scores, fitted, held, method, queries, seed))
 
 
 @command("bayeslaw simulate --domain french --seed 1 --out french.csv")
 def simulate(
     *,
-    out: Annotated[Path, typer.Option(help="Table to write (CSV or Parquet).", show_default=False)],
+    out: Annotated[Path, given("Table to write (CSV or Parquet).")],
     domain: Annotated[
         Literal["french", "english_arabic", "both"], typer.Option(help="Domain of the losses.")
     ] = "french",

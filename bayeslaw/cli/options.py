@@ -26,20 +26,21 @@ Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.
 Unconverged = Annotated[
     bool, typer.Option("--allow-unconverged", help="Use a posterior that failed its gate.")
 ]
-LawOption = Annotated[
-    str | None,
-    typer.Option(
-        help="form1, form2, form3, dcpt, chinchilla, or the path of a TOML file.",
-        show_default=False,
-    ),
-]
+
+
+def given(text: str, **more: Any) -> Any:
+    """Option without a default to show."""
+    return typer.Option(help=text, show_default=False, **more)
 
 
 def query(text: str) -> Any:
     """Option that takes a pandas query."""
-    return typer.Option(help=text, metavar="QUERY", show_default=False)
+    return given(text, metavar="QUERY")
 
 
+LawOption = Annotated[
+    str | None, given("form1, form2, form3, dcpt, chinchilla, or the path of a TOML file.")
+]
 Where = Annotated[str | None, query("Rows of the table to use at all.")]
 Train = Annotated[str | None, query('Rows to fit, such as "ptpp <= 31".')]
 Test = Annotated[str | None, query('Rows to forecast and score, such as "ptpp == 279".')]
@@ -96,16 +97,12 @@ class Choice:
     where: Where = None
     train: Train = None
     test: Test = None
-    rows: Annotated[
-        Path | None,
-        typer.Option(help="Table or grid of rows to forecast; --test picks.", show_default=False),
-    ] = None
+    rows: Annotated[Path | None, given("Table or grid of rows to forecast; --test picks.")] = None
     grid: Annotated[
         str | None,
-        typer.Option(
+        given(
+            'Rows to forecast: "params=8.1e9 tokens=1e9,1e10 replay=.1,.3 ptpp=279".',
             metavar="SPEC",
-            help='Rows to forecast: "params=8.1e9 tokens=1e9,1e10 replay=.1,.3 ptpp=279".',
-            show_default=False,
         ),
     ] = None
 
@@ -156,6 +153,13 @@ def covariates(text: str) -> dict[str, list[float]]:
     if not values:
         raise TableError("--grid is empty; write it as 'params=8.1e9 tokens=1e9,1e10'.")
     return values
+
+
+def law_names(text: str, option: str) -> list[str]:
+    """Names of ``"form1,form3"``."""
+    if names := [name.strip() for name in text.split(",") if name.strip()]:
+        return names
+    raise BayeslawError(f"{option} names no law.")
 
 
 def band_levels(text: str) -> list[float]:

@@ -3,20 +3,26 @@
 import os
 import sys
 import warnings
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bayeslaw.cli.options import Choice, Sampling, covariates
-from bayeslaw.errors import BayeslawError, FileError, TableError, TableWarning
+from bayeslaw.errors import BayeslawError, FileError, TableError, TableWarning, unknown
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from bayeslaw.huber import PointFit
     from bayeslaw.posterior import Posterior
     from bayeslaw.tables import LossTable
 
 HDF5 = b"\x89HDF\r\n\x1a\n"
 """First bytes of a NetCDF 4 file."""
+NEEDED = ("params", "ptpp", "max_loss", "max_forgetting")
+"""What the limits of a plan name; `baseline` and `confidence` may be there too."""
+PLAN = "params=8.1e9 ptpp=279 max_loss=1.8 max_forgetting=.02 baseline=2.05 confidence=.9"
 
 
 def fit_or_load(
@@ -65,6 +71,42 @@ def fit_table(
         law, table, method=method, seed=seed, progress=terminal(), **asdict(sampling)
     )
     return fitted
+
+
+def limits_of(text: str) -> dict[str, Any]:
+    """Limits of a plan that are written like `PLAN`, as arguments of `bayeslaw.plan`."""
+    limits: dict[str, Any] = {}
+    for part in text.split():
+        name, _, value = part.partition("=")
+        if name not in (valid := (*NEEDED, "baseline", "confidence")):
+            raise BayeslawError(f"--plan: {unknown('limit', name, valid)}")
+        try:
+            limits[name] = float(value)
+        except ValueError:
+            if name != "baseline" or not value:
+                raise BayeslawError(
+                    f"--plan: cannot read {part!r}; write it as {PLAN!r}."
+                ) from None
+            limits[name] = value  # "asymptote" or "matched"
+    if lacking := [name for name in NEEDED if name not in limits]:
+        raise BayeslawError(f"--plan lacks {', '.join(lacking)}; write it as {PLAN!r}.")
+    return limits
+
+
+def compared(
+    table: "LossTable",
+    laws: Sequence[str],
+    method: str,
+    sampling: Sampling,
+    **run: Any,
+) -> "pd.DataFrame":
+    """Scores of several laws on one split; `run` has the queries and the seed."""
+    from bayeslaw.comparison import compare
+
+    settings: dict[str, Any] = {"delta": sampling.delta}
+    if method == "nuts":
+        settings = asdict(sampling) | {"progress": terminal()}
+    return compare(table, laws=laws, method=method, **run, **settings)
 
 
 def _rows(choice: Choice) -> "LossTable | None":

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from bayeslaw.cli.app import command, show
-from bayeslaw.cli.options import Json, LawOption, Seed, Where, query
+from bayeslaw.cli.options import Json, LawOption, Seed, Where, given, query
 from bayeslaw.cli.steps import check_writable, required, terminal
 from bayeslaw.errors import BayeslawError
 
@@ -44,9 +44,7 @@ def study(
             help="Measured pool; without it the paper's grid is simulated.", show_default=False
         ),
     ] = None,
-    out: Annotated[
-        Path, typer.Option(help="Results (Parquet or CSV), and OUT.cells.", show_default=False)
-    ],
+    out: Annotated[Path, given("Results (Parquet or CSV), and OUT.cells.")],
     law: LawOption = None,
     where: Where = None,
     train: Annotated[str | None, query("Rows fitted first.")] = None,
@@ -61,10 +59,7 @@ def study(
     seeds: Annotated[int, typer.Option(min=1, help="Number of seeds.")] = 10,
     seed: Seed = 0,
     budget: Annotated[
-        float | None,
-        typer.Option(
-            help="FLOPs of each design; by default what the design grid costs.", show_default=False
-        ),
+        float | None, given("FLOPs of each design; by default what the design grid costs.")
     ] = None,
     cost: Annotated[str, typer.Option(help="adaptation, flops, or a column.")] = "adaptation",
     vary: Annotated[
@@ -73,13 +68,12 @@ def study(
     planning: Annotated[
         bool, typer.Option("--planning", help="Simulated: plan the use case as well.")
     ] = False,
+    confidence: Annotated[float, typer.Option(help="For --planning: of the plans.")] = 0.9,
     backend: Annotated[
         Literal["loky", "dask", "threading", "sequential"], typer.Option(help="Of joblib.")
     ] = "loky",
     jobs: Annotated[int, typer.Option(min=1, help="Processes.")] = 2,
-    scheduler: Annotated[
-        str | None, typer.Option(help="Address of a Dask scheduler.", show_default=False)
-    ] = None,
+    scheduler: Annotated[str | None, given("Address of a Dask scheduler.")] = None,
     json: Json = False,
     refits: Refits,
 ) -> None:
@@ -108,6 +102,7 @@ def study(
         budget=budget,
         cost=cost,
         planning=planning,
+        confidence=confidence,
         backend=backend,
         jobs=jobs,
         scheduler=scheduler,
@@ -131,14 +126,14 @@ def _cases(
     from bayeslaw.studying.cases import pool_cases, world_cases
     from bayeslaw.tables import read_table
 
-    given: Any = {name: query for name, query in queries.items() if query is not None}
+    asked: Any = {name: query for name, query in queries.items() if query is not None}
     if table is None:
         if law is not None or where is not None:
             raise BayeslawError("--law and --where need a TABLE; the simulated world has its own.")
-        return world_cases(seeds, vary=vary, **given)
+        return world_cases(seeds, vary=vary, **asked)
     if vary:
         raise BayeslawError("--vary has no effect on a measured pool.")
-    if lacking := [name for name in queries if name not in given]:
+    if lacking := [name for name in queries if name not in asked]:
         raise BayeslawError(f"a measured pool needs --{' and --'.join(lacking)}.")
     rows = read_table(table, where=where)
-    return pool_cases(rows, required(law), seeds=seeds, **given)
+    return pool_cases(rows, required(law), seeds=seeds, **asked)

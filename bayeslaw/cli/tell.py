@@ -9,9 +9,10 @@ import pandas as pd
 from rich.markup import escape
 from rich.table import Table
 
-from bayeslaw.cli.terminal import Told, count, figure, number, ruled
+from bayeslaw.cli.terminal import Told, ruled
 from bayeslaw.forecast import Forecast
 from bayeslaw.huber import PointFit
+from bayeslaw.numerals import count, digits
 from bayeslaw.posterior import Convergence, Posterior
 from bayeslaw.priors import NOISE
 from bayeslaw.scores import BANDS, POINT
@@ -37,7 +38,7 @@ def fit(fitted: Posterior | PointFit, train: str | None, how: str = "") -> Told:
         left, right = list(fitted.parameters.items()), list(reference.items())
         for i in range(max(len(left), len(right))):
             cells = [c for side in (left, right) for c in (side[i] if i < len(side) else ("", ""))]
-            table.add_row(*(c if isinstance(c, str) else number(c) for c in cells))
+            table.add_row(*(c if isinstance(c, str) else digits(c, 4) for c in cells))
         return Told(document, _labelled(document, [*heading(fitted, train, how), "", [table]]))
     summary = fitted.summary()
     document["parameters"] = summary.rename_axis("name").reset_index().to_dict("records")
@@ -54,7 +55,7 @@ def fit(fitted: Posterior | PointFit, train: str | None, how: str = "") -> Told:
         table.add_row(f"[dim]{title}[/]")
         for name in names:
             row = summary.loc[name]
-            numbers = [number(row[c]) for c in ("mean", "sd", "q05", "q95")]
+            numbers = [digits(row[c], 4) for c in ("mean", "sd", "q05", "q95")]
             ess = min(row["ess_bulk"], row["ess_tail"])
             table.add_row(f"  {name}", *numbers, f"{row['rhat']:.3f}", f"{ess:.0f}")
         table.add_section()
@@ -147,13 +148,13 @@ def compare(
     split = f"fitted to {_where(fitted, used)}\nscored on {_where(held, queries['test'], fitted)}"
     point = ruled("law", *POINT)
     for law, row in scores.iterrows():
-        point.add_row(str(law), *(figure(row[c]) for c in POINT))
+        point.add_row(str(law), *(digits(row[c]) for c in POINT))
     parts: list[Any] = [escape(split), "", [point]]
     if method == "nuts":
         heads = (c.replace("_", "\n") for c in BANDS)
         bands = ruled("law", *heads)
         for law, row in scores.iterrows():
-            bands.add_row(str(law), *(figure(row[c]) for c in BANDS))
+            bands.add_row(str(law), *(digits(row[c]) for c in BANDS))
         parts += ["", [bands]]
     notes = [f"{law}: {row['note']}" for law, row in scores.iterrows() if row["note"]]
     parts += ["", *(f"[yellow]Note[/] {escape(text)}" for text in notes)] if notes else []
@@ -359,8 +360,8 @@ def _scores(scores: pd.Series) -> Table:
         table.add_column(min_width=11)
         table.add_column(justify="right", min_width=12 - 4 * side)
     for left, right in zip(POINT, BANDS, strict=True):
-        cells = [left, figure(scores[left])]
-        table.add_row(*cells, *([right, figure(scores[right])] if banded else []))
+        cells = [left, digits(scores[left])]
+        table.add_row(*cells, *([right, digits(scores[right])] if banded else []))
     return table
 
 

@@ -1,14 +1,17 @@
 """What the command line says of anchors and studies: text for a terminal and one JSON document."""
 
 import math
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pandas as pd
 from rich.markup import escape
+from rich.table import Table
 
 from bayeslaw.anchoring.anchors import Anchors
 from bayeslaw.cli.tell import SYNTHETIC, about, heading, synthetic
-from bayeslaw.cli.terminal import Told, count, figure, ruled
+from bayeslaw.cli.terminal import Told, ruled
+from bayeslaw.numerals import count, digits
 from bayeslaw.posterior import Posterior
 from bayeslaw.tables import COVARIATES
 
@@ -24,9 +27,14 @@ COSTS = {
 }
 
 
-def anchors(found: Anchors, fitted: Posterior) -> Told:
-    """Runs in the order to buy them, with what is predicted after each."""
-    now = float(found.picks["sd_before"].iloc[0])
+MOST = 0.9
+"""Share of the gain in certainty that counts as most of it."""
+WIDE = 20
+"""Letters of a set's name that are shown."""
+
+
+def anchors(found: Anchors, fitted: Posterior, worth: pd.DataFrame | None) -> Told:
+    """Runs in the order to buy them, with what is predicted after each, and their worth."""
     document = about(fitted, None) | {
         "gain": found.gain,
         "cost": found.cost,
@@ -34,53 +42,124 @@ def anchors(found: Anchors, fitted: Posterior) -> Told:
         "budget": found.budget,
         "flops": found.flops,
         "targets": len(found.targets),
-        "sd_now": now,
+        "sd_now": found.picks["sd_before"].iloc[0],
         "atpp_now": found.atpp,
+        "enough": _enough(found),
         "unconverged": list(found.unconverged),
         "picks": found.picks.to_dict("records"),
         "rows": found.frame.to_dict("records"),
     }
-    shown = [c for c in ("run", *COVARIATES) if c in found.picks]
-    scale = 10.0 ** math.floor(math.log10(found.flops / len(found.picks)))
-    heads = ["FLOPs", "total", "sd", "largest", "less", f"per {scale:.0e}".replace("+", "")]
-    planned = "atpp" in found.picks
-    unit = "FLOPs" if found.cost in COSTS else found.cost
-    heads[0] = unit
-    table = ruled("", *shown, *heads, *["ATPP"] * planned)
-    cells = ["now", *[""] * len(shown), "", "", _share(now), _share(float(found.sd[0].max()))]
-    table.add_row(*cells, "", "", *[figure(found.atpp)] * planned)
-    for i, row in found.picks.iterrows():
-        fewer = row["sd_before"] - row["sd"]
-        cells = [str(int(str(i)) + 1)]
-        cells += [str(row[c]) if c == "run" else count(row[c]) for c in shown]
-        cells += [f"{row['flops']:.2g}", f"{row['flops_total']:.2g}"]
-        cells += [_share(row["sd"]), _share(row["sd_max"]), _share(fewer)]
-        cells += [_share(fewer / row["flops"] * scale)]
-        table.add_row(*cells, *([figure(row["atpp"])] if planned else []))
-    sizes = found.picks["params"].nunique()
+    sizes, unit = found.picks["params"].nunique(), _unit(found)
     within = f" of {found.budget:.3g}" if math.isfinite(found.budget) else ""
-    lines = [
+    label = [SYNTHETIC] if synthetic(fitted.table) else []
+    parts = [
+        *[*label, *heading(fitted, None), ""],
         f"[bold]{len(found.picks)} runs of {sizes} sizes, {found.flops:.3g}{within} {unit}[/] "
         f"({COSTS.get(found.cost, 'cost as the column says')})",
         f"{WORDS[found.gain]}; {found.method}",
+        "",
+        *_picks(found),
     ]
-    notes = [
+    if worth is not None:
+        document["worth"] = worth.to_dict("records")
+        parts += ["", *_worth(worth)]
+    return Told(document, parts)
+
+
+def _unit(found: Anchors) -> str:
+    return "FLOPs" if found.cost in COSTS else found.cost
+
+
+def _enough(found: Anchors) -> int:
+    """Picks that bring most of what all take off the sd at the targets."""
+    less = found.picks["sd_before"].iloc[0] - found.picks["sd"]
+    return int((less >= MOST * less.max()).to_numpy().argmax()) + 1
+
+
+def _picks(found: Anchors) -> list[Any]:
+    """One line per pick, and what a reader must know about the columns."""
+    picks, unit = found.picks, _unit(found)
+    scale = 10.0 ** math.floor(math.log10(found.flops / len(picks)))
+    per = f"per {scale:.0e}".replace("+", "")
+    less = picks["sd_before"] - picks["sd"]
+    now = picks["sd_before"].iloc[0]
+    columns = {"": ["now", *(str(i + 1) for i in range(len(picks)))]}
+    for name in ("run", *COVARIATES):
+        if name in picks:
+            columns[name] = ["", *picks[name].map(str if name == "run" else count)]
+    columns |= {
+        unit: ["", *picks["flops"].map("{:.2g}".format)],
+        "total": ["", *picks["flops_total"].map("{:.2g}".format)],
+        "sd": [_share(sd) for sd in (now, *picks["sd"])],
+        "largest": [_share(sd) for sd in found.sd.max(1)],
+        "less": ["", *map(_share, less)],
+        per: ["", *map(_share, less / picks["flops"] * scale)],
+    }
+    if planned := "atpp" in picks:
+        columns["ATPP"] = [digits(atpp) for atpp in (found.atpp, *picks["atpp"])]
+    parts = [
+        _tables(columns, "total", "largest"),
         "",
         f"sd, largest: predicted posterior sd of log loss at {len(found.targets)} targets, in "
         "percent of the loss, root mean square and largest; less: what the pick takes off; "
-        f"{heads[-1]}: that for {scale:.0e} {unit}.".replace("e+", "e"),
+        f"{per}: that for {per.removeprefix('per ')} {unit}.",
     ]
     if planned:
-        notes.append("ATPP: budget the plan would need, if the measurements fall as expected.")
-    if sizes == 1 and len(found.picks) > 1:
-        notes.append(
+        parts.append("ATPP: budget the plan would need, if the measurements fall as expected.")
+    if (enough := _enough(found)) < len(picks):
+        share = picks["flops_total"].iloc[enough - 1] / found.flops
+        parts.append(
+            f"The first {enough} bring {_percent(MOST)} of what all {len(picks)} take off the sd, "
+            f"for {_percent(share)} of the cost."
+        )
+    if picks["params"].nunique() == 1 and len(picks) > 1:
+        parts.append(
             "[yellow]All of one size[/]: a law that is wrong about N will not be found out."
         )
-    extra = len(found.frame) - len(found.picks)
-    if extra:
-        notes.append(f"{extra} further rows are checkpoints of these runs, free (--out, --json).")
-    label = [SYNTHETIC] if synthetic(fitted.table) else []
-    return Told(document, [*label, *heading(fitted, None), "", *lines, "", [table], *notes])
+    if extra := len(found.frame) - len(picks):
+        parts.append(f"{extra} further rows are checkpoints of these runs, free (--out, --json).")
+    return parts
+
+
+def _worth(worth: pd.DataFrame) -> list[Any]:
+    """FLOPs saved on the target run against FLOPs spent, for each set of runs."""
+    names = [escape(n if len(n) <= WIDE else f"{n[: WIDE - 3]}...") for n in worth["set"]]
+    counts = worth[["flops", "saved", "net", "saved_mean"]].map("{:.2g}".format)
+    columns: dict[str, Iterable[str]] = {
+        "runs": names,
+        "FLOPs": counts["flops"],
+        "ATPP": worth["atpp"].map(digits),
+        "90 %": worth["atpp_90"].map(digits),
+        "less": worth["less"].map(_percent),
+        "none": worth["infeasible"].map(_percent),
+        "saved": counts["saved"],
+        "net": counts["net"],
+        "mean saving": counts["saved_mean"] + worth["saved_error"].map(" ± {:.1g}".format),
+    }
+    best = worth["net"].argmax()
+    says = f"most net for {names[best]}" if worth["net"][best] > 0 else "no set pays"
+    return [
+        f"[bold]Worth to the plan[/], {digits(worth['atpp_now'].iloc[0])} ATPP now: {says}",
+        "",
+        _tables(columns, "90 %", "less"),
+        "",
+        "ATPP, 90 %: budget planned after the runs, median and 90 % quantile over simulated "
+        "truths; less, none: share of them in which it falls, and in which no plan is left; "
+        "saved: FLOPs on the target run, median; net: less those spent; mean saving: over truths "
+        "with a plan, with its Monte Carlo error.",
+    ]
+
+
+def _tables(columns: Mapping[str, Iterable[str]], *spare: str) -> list[Table]:
+    """The columns as a table, and a narrower one without the `spare` ones."""
+    tables = []
+    for left_out in ((), spare):
+        shown = {name: cells for name, cells in columns.items() if name not in left_out}
+        table = ruled(*shown)
+        for cells in zip(*shown.values(), strict=True):
+            table.add_row(*cells)
+        tables.append(table)
+    return tables
 
 
 def study(results: pd.DataFrame, summary: pd.DataFrame, against: str) -> Told:
@@ -99,10 +178,10 @@ def study(results: pd.DataFrame, summary: pd.DataFrame, against: str) -> Told:
         table = ruled("design", *heads, *["ATPP", "kept"] * planned)
         for _, row in rows.iterrows():
             cells = [str(row["design"]), f"{row['flops']:.2g}", f"{row['runs']:.3g}"]
-            cells += [figure(row[c]) for c in ("rmse_log", "width_90", "crps", "winkler_90")]
-            cells += [_percent(row["coverage_90"]), _percent(row["better"]), figure(row["ratio"])]
+            cells += [digits(row[c]) for c in ("rmse_log", "width_90", "crps", "winkler_90")]
+            cells += [_percent(row["coverage_90"]), _percent(row["better"]), digits(row["ratio"])]
             if planned:
-                cells += [figure(row["atpp"]), _percent(row["held"])]
+                cells += [digits(row["atpp"]), _percent(row["held"])]
             table.add_row(*cells)
         parts += [f"[bold]{escape(str(case))}[/], {seeds} seeds a design", [table], ""]
     parts.append(

@@ -36,24 +36,6 @@ def ruled(first: str, *rest: str) -> Table:
     return table
 
 
-def count(value: float) -> str:
-    """8.1B, 500M, 0.33."""
-    for scale, suffix in ((1e12, "T"), (1e9, "B"), (1e6, "M")):
-        if value >= scale:
-            return f"{value / scale:.3g}{suffix}"
-    return f"{value:.3g}" if value < 1e3 else f"{value:.0f}"
-
-
-def number(value: float) -> str:
-    """Four digits, for parameters."""
-    return f"{value:#.4g}".rstrip(".")
-
-
-def figure(value: float) -> str:
-    """Three digits, for scores; nothing for NaN."""
-    return "" if math.isnan(value) else f"{value:#.3g}".rstrip(".")
-
-
 def show(told: Told) -> None:
     """Print to stdout; of alternative tables, the first that fits the terminal."""
     console = Console(highlight=False)

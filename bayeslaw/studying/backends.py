@@ -1,4 +1,4 @@
-"""Where calls run, on this machine's cores or a Dask cluster by joblib, and how far they are."""
+"""Where calls run: on this machine's cores or on a Dask cluster, by joblib."""
 
 import os
 import threading
@@ -70,29 +70,3 @@ def _cluster(jobs: int, scheduler: str | None) -> Iterator[None]:
         except OSError as error:
             raise BayeslawError(f"no Dask scheduler at {scheduler}: {error}.") from error
         yield
-
-
-@contextmanager
-def bar(show: bool, total: int, done: int) -> Iterator[Callable[[], None]]:
-    """Progress on stderr; call what it gives when one more is done."""
-    if not show:
-        yield lambda: None
-        return
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True)) as shown:
-        task = shown.add_task("fits and cells", total=total, completed=done)
-        yield lambda: shown.advance(task)

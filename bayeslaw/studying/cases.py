@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from itertools import combinations
 
 import numpy as np
 
@@ -115,8 +116,8 @@ def pool_cases(
         If queries share rows.
     """
     parts = [table.query(query) for query in (train, pool, targets)]
-    rows = sum(len(table.query(f"({one}) or ({two})")) for one, two in _pairs(train, pool, targets))
-    if rows != 2 * sum(map(len, parts)):
+    pairs = combinations((train, pool, targets), 2)
+    if sum(len(table.query(f"({a}) or ({b})")) for a, b in pairs) != 2 * sum(map(len, parts)):
         raise BayeslawError("train, pool and targets share rows; make the queries exclusive.")
     law = load_law(law)
     law.check_fits(parts[0].frame, table.name)
@@ -143,10 +144,10 @@ def varied(world: World, by: float, seed: int) -> World:
         rng = np.random.default_rng([seed, i])
         at = law.reference_point(world.design())
         q = dict(law.to_reference(world.truth[domain], at))
-        floor = q["L_ref"] - sum(float(v) for v in _sizes(law, q, at))
+        floor = q["L_ref"] - _above(law, q, at)
         for name in q.keys() - {"L_ref"}:
             q[name] = q[name] * np.exp(by * rng.standard_normal())
-        q["L_ref"] = floor + sum(float(v) for v in _sizes(law, q, at))
+        q["L_ref"] = floor + _above(law, q, at)
         truth[domain] = {n: float(v) for n, v in law.to_paper(q, at).items()}
     new = replace(world, truth=truth)
     n, ptpp = world.limits["params"], world.limits["ptpp"]
@@ -157,10 +158,7 @@ def varied(world: World, by: float, seed: int) -> World:
     return replace(new, limits={**world.limits, **limits})
 
 
-def _sizes(law: Law, q: dict[str, float], at: dict[str, float]) -> list[float]:
+def _above(law: Law, q: dict[str, float], at: dict[str, float]) -> float:
+    """Loss over the floor at the reference point, nats per token."""
     p = law.sizes(q, at)
-    return [p[name] for name in law.coefficients]
-
-
-def _pairs(*queries: str) -> list[tuple[str, str]]:
-    return [(a, b) for i, a in enumerate(queries) for b in queries[i + 1 :]]
+    return sum(float(p[name]) for name in law.coefficients)

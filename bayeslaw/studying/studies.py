@@ -24,9 +24,9 @@ from bayeslaw.errors import BayeslawError, FileError, unknown
 from bayeslaw.files import whole
 from bayeslaw.planning.planner import Plan, plan
 from bayeslaw.posterior import Posterior
-from bayeslaw.refits import joined, refit
+from bayeslaw.refits import bar, joined, refit
 from bayeslaw.storage import load
-from bayeslaw.studying.backends import BACKENDS, Call, bar, runner
+from bayeslaw.studying.backends import BACKENDS, Call, runner
 from bayeslaw.studying.cases import Case
 from bayeslaw.tables import LossTable, write_frame
 
@@ -104,15 +104,7 @@ def study(
     BayeslawError
         If a design or the backend is unknown, or a case lacks what a plan needs.
     """
-    for design in designs:
-        if design not in DESIGNS:
-            raise BayeslawError(unknown("design", design, DESIGNS))
-    if backend not in BACKENDS:
-        raise BayeslawError(unknown("backend", backend, BACKENDS))
-    if "plan" in designs and not planning:
-        raise BayeslawError("the design 'plan' needs planning=True (--planning).")
-    if planning and any(case.source is None or case.world is None for case in cases):
-        raise BayeslawError("planning needs cases with a source domain, such as those of a world.")
+    _check(cases, designs, backend, planning)
     out, terms = Path(out), Terms(budget, cost, planning, confidence)
     folder = out.with_name(out.name + ".cells")
     try:
@@ -132,7 +124,7 @@ def study(
             fits |= {} if path.is_file() else {path: (_fit, (each, settings))}
     with (
         runner(backend, jobs, scheduler) as run,
-        bar(progress, len(cells) + len(fits), len(cells) - len(missing)) as tick,
+        bar(progress, "fits and cells", len(cells) + len(fits), len(cells) - len(missing)) as tick,
     ):
         for path, fitted in run(fits):
             fitted.save(path)
@@ -144,7 +136,7 @@ def study(
             work[path] = _cell, (case, design, own, terms, settings)
         for path, record in run(work):
             with whole(path) as beside:
-                _write(record, beside)
+                beside.write_text(json.dumps(record), encoding="utf-8")
             tick()
     for path in folder.glob("*.nc"):
         path.unlink()
@@ -191,8 +183,16 @@ def summary(results: pd.DataFrame, against: str = "random") -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _write(record: Mapping[str, Any], path: Path) -> None:
-    path.write_text(json.dumps(record), encoding="utf-8")
+def _check(cases: Sequence[Case], designs: Sequence[str], backend: str, planning: bool) -> None:
+    for design in designs:
+        if design not in DESIGNS:
+            raise BayeslawError(unknown("design", design, DESIGNS))
+    if backend not in BACKENDS:
+        raise BayeslawError(unknown("backend", backend, BACKENDS))
+    if "plan" in designs and not planning:
+        raise BayeslawError("the design 'plan' needs planning=True (--planning).")
+    if planning and any(case.source is None or case.world is None for case in cases):
+        raise BayeslawError("planning needs cases with a source domain, such as those of a world.")
 
 
 # -- one cell -------------------------------------------------------------------------------------
