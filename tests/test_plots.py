@@ -16,7 +16,8 @@ from scipy.stats import kstest
 from bayeslaw import plots
 from bayeslaw.comparison import compare
 from bayeslaw.errors import LawError, NotConverged, TableError
-from bayeslaw.plots.style import COLOURS, INK, LINES, MARKERS, axes, human, log_axis
+from bayeslaw.numerals import count
+from bayeslaw.plots.style import COLOURS, INK, LINES, MARKERS, axes, log_axis
 from bayeslaw.priors import flat
 from bayeslaw.scores import score
 from bayeslaw.simulation import simulate
@@ -176,12 +177,12 @@ def test_what_cannot_be_drawn_is_said(posterior, unconverged, held, small):
      (999.9e6, "1B"), (2048, "2048"), (13.6, "13.6")],
 )  # fmt: skip
 def test_numbers_as_people_write_them(value, text):
-    assert human(value) == text
+    assert count(value) == text
 
 
 @given(st.floats(min_value=1e3, max_value=9e14))
 def test_a_written_number_is_near(value):
-    text = human(value)
+    text = count(value)
     scale = {"k": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}.get(text[-1], 1.0)
     assert float(text.rstrip("kMBT")) * scale == pytest.approx(value, rel=6e-3)
 

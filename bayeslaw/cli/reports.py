@@ -1,15 +1,30 @@
 """Command ``report``."""
 
 import shlex
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
 from bayeslaw.cli.app import command, show
-from bayeslaw.cli.options import Choice, Json, Sampling, Seed, Source, Unconverged
-from bayeslaw.cli.steps import check_writable, fit_or_load, is_posterior, terminal
+from bayeslaw.cli.options import (
+    Choice,
+    Json,
+    Sampling,
+    Seed,
+    Source,
+    Unconverged,
+    given,
+    law_names,
+)
+from bayeslaw.cli.steps import (
+    PLAN,
+    check_writable,
+    compared,
+    fit_or_load,
+    is_posterior,
+    limits_of,
+)
 from bayeslaw.errors import BayeslawError
 
 
@@ -17,6 +32,9 @@ from bayeslaw.errors import BayeslawError
     """bayeslaw report data/delphi/isotoken.csv --law chinchilla \\
     --train "scale <= 3e20" --test "scale >= 1e21" --out report.html""",
     "bayeslaw report fit.nc --rows measured.csv",
+    """bayeslaw report french.nc --grid "params=8.1e9 tokens=1e10,1e11 replay=.3 ptpp=279" \\
+    --plan-source english.nc \\
+    --plan "params=8.1e9 ptpp=279 max_loss=1.8 max_forgetting=.02 baseline=2.05\"""",
 )
 def report(
     *,
@@ -25,19 +43,20 @@ def report(
     choice: Choice,
     compare: Annotated[
         str | None,
-        typer.Option(
-            metavar="LAWS",
-            help="Laws to compare on the same rows, such as form1,form2,dcpt.",
-            show_default=False,
-        ),
+        given("Laws to compare on the same rows, such as form1,form2,dcpt.", metavar="LAWS"),
     ] = None,
     compare_method: Annotated[
         Literal["huber", "nuts"],
         typer.Option(help="huber: point fits; nuts: posteriors, minutes each."),
     ] = "huber",
-    question: Annotated[
-        str | None, typer.Option(help="What the report is to answer.", show_default=False)
+    plan: Annotated[
+        str | None,
+        given(f'Limits of a plan, the last two optional: "{PLAN}".', metavar="LIMITS"),
     ] = None,
+    plan_source: Annotated[
+        Path | None, given("For --plan: posterior of the domain that may be forgotten.")
+    ] = None,
+    question: Annotated[str | None, given("What the report is to answer.")] = None,
     out: Annotated[Path, typer.Option(help="Page to write (HTML).")] = Path("report.html"),
     allow_unconverged: Unconverged = False,
     seed: Seed = 0,
@@ -48,33 +67,33 @@ def report(
 
     From a table: fits the law to the --train rows and forecasts the --test rows. From a posterior:
     forecasts --rows or --grid. Where rows have a measured loss, the forecast is checked against it.
+    With --plan the fit's law is the target's, and the page has the plan and what certainty costs.
     """
     from bayeslaw.cli import tell_report
+    from bayeslaw.planning.planner import plan as make_plan
     from bayeslaw.reporting import report as make
+    from bayeslaw.storage import load
+    from bayeslaw.tables import read_table
 
     check_writable(out)
-    laws = [name.strip() for name in (compare or "").split(",") if name.strip()]
+    laws = None if compare is None else law_names(compare, "--compare")
     if laws and (is_posterior(source) or choice.rows is not None or choice.grid is not None):
         raise BayeslawError("--compare needs a table with --train and --test rows.")
+    if (plan is None) != (plan_source is None):
+        raise BayeslawError("--plan and --plan-source go together.")
+    limits = None if plan is None else limits_of(plan)
+    other = None if plan_source is None else load(plan_source)
+    if other is not None:
+        other.require_converged(allow_unconverged)
     fitted, rows = fit_or_load(source, choice, "nuts", sampling, seed)
-    comparison = None
-    if laws:
-        from bayeslaw.comparison import compare as compared
-        from bayeslaw.tables import read_table
-
-        settings: dict[str, Any] = {"delta": sampling.delta}
-        if compare_method == "nuts":
-            settings = asdict(sampling) | {"progress": terminal()}
-        comparison = compared(
-            read_table(source, where=choice.where),
-            train=choice.train,
-            test=choice.test,
-            laws=laws,
-            method=compare_method,
-            seed=seed,
-            allow_unconverged=allow_unconverged,
-            **settings,
-        )
+    run: dict[str, Any] = {"seed": seed, "allow_unconverged": allow_unconverged}
+    planned = comparison = None
+    if limits is not None and other is not None:
+        planned = make_plan(target=fitted, source=other, **limits, **run)
+    if laws is not None:
+        table = read_table(source, where=choice.where)
+        split = {"train": choice.train, "test": choice.test}
+        comparison = compared(table, laws, compare_method, sampling, **split, **run)
     page = make(
         fitted,
         rows,
@@ -82,12 +101,13 @@ def report(
         test=choice.test,
         question=question,
         comparison=comparison,
+        plan=planned,
         command=_command(ctx),
-        seed=seed,
-        allow_unconverged=allow_unconverged,
+        **run,
     )
     page.write(out)
-    show(json, "report", tell_report.report(page, fitted, choice.train), {"out": str(out)})
+    told = tell_report.report(page, fitted, choice.train, planned)
+    show(json, "report", told, {"out": str(out)})
 
 
 def _command(ctx: typer.Context) -> str:

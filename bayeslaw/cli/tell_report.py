@@ -6,11 +6,12 @@ from rich.markup import escape
 
 from bayeslaw.cli.tell import about, heading
 from bayeslaw.cli.terminal import Told
+from bayeslaw.planning.planner import Plan
 from bayeslaw.posterior import Posterior
 from bayeslaw.reporting import Report
 
 
-def report(page: Report, fitted: Posterior, train: str | None) -> Told:
+def report(page: Report, fitted: Posterior, train: str | None, plan: Plan | None) -> Told:
     """Headline and findings of the page, which is written to a file."""
     short = [item for part in page.sections[0].parts if isinstance(part, list) for item in part]
     document: dict[str, Any] = about(fitted, train) | {
@@ -19,6 +20,7 @@ def report(page: Report, fitted: Posterior, train: str | None) -> Told:
         "warnings": list(page.warnings),
         "short": short,
         "sections": [section.name for section in page.sections],
+        "plan": None if plan is None else plan.to_dict(),
     }
     parts: list[Any] = [*heading(fitted, train), ""]
     parts += [f"[bold red]{escape(text)}[/]" for text in page.warnings]

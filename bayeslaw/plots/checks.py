@@ -12,6 +12,7 @@ from scipy.stats import binom
 
 from bayeslaw.errors import TableError
 from bayeslaw.forecast import Forecast
+from bayeslaw.numerals import count
 from bayeslaw.plots.style import (
     COLOURS,
     INK,
@@ -21,7 +22,6 @@ from bayeslaw.plots.style import (
     QUIET,
     axes,
     from_arviz,
-    human,
     legend,
     log_axis,
     p_value,
@@ -44,12 +44,9 @@ SCORES = {
 
 
 def pit_values(predicted: Forecast) -> Floats:
-    """Probability of a loss below the measured one, per row; uniform if bands are calibrated.
+    """Probability of a loss below the measured one, shape (rows,); uniform if bands are exact.
 
-    Raises
-    ------
-    TableError
-        If the rows have no measured loss.
+    Argument and error as for `observed`.
     """
     loss, draws = _measured(predicted), predicted.samples
     below = (draws < loss).sum(0) + 0.5 * (draws == loss).sum(0)
@@ -83,21 +80,12 @@ def observed(predicted: Forecast) -> Figure:
         handles: list[Any] = [Line2D([], [], color=QUIET, lw=1, ls="--", label="equal")]
         for i, size in enumerate(sizes):
             part = frame[frame["params"] == size]
-            colour, marker = COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)]
-            reach = [part["median"] - part["lower_90"], part["upper_90"] - part["median"]]
-            ax.errorbar(
-                part["median"],
-                part["loss"],
-                xerr=reach,
-                fmt=marker,
-                color=colour,
-                ms=4.5,
-                elinewidth=1,
-                mec="white",
-                mew=0.4,
-            )
-            label = f"N {human(size)}"
-            handles.append(Line2D([], [], ls="", marker=marker, color=colour, ms=5, label=label))
+            look: Any = {"color": COLOURS[i % len(COLOURS)], "marker": MARKERS[i % len(MARKERS)]}
+            look |= {"ls": "", "ms": 4.5}
+            x, y = part["median"], part["loss"]
+            reach = [x - part["lower_90"], part["upper_90"] - x]
+            ax.errorbar(x, y, xerr=reach, elinewidth=1, mec="white", mew=0.4, **look)
+            handles.append(Line2D([], [], label=f"N {count(size)}", **look))
         if not inside.all():
             out = frame[~inside]
             (cross,) = ax.plot(out["median"], out["loss"], "x", color=INK, ms=9, mew=1)
@@ -113,23 +101,8 @@ def pit(predicted: Forecast, *, seed: int = 0) -> Figure:
     """PIT of measured losses: difference of its ECDF from the uniform one (ArviZ `plot_ecdf_pit`).
 
     The p-value is that of ArviZ's test for dependent PIT values. The envelope holds 94 % of the
-    curves of as many independent uniform values.
-
-    Parameters
-    ----------
-    predicted : Forecast
-        Of rows with a measured loss.
-    seed : int
-        Of the envelope's simulation.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-
-    Raises
-    ------
-    TableError
-        If the rows have no measured loss, or there are fewer than four.
+    curves of as many independent uniform values; `seed` is that of its simulation. Otherwise as
+    for `observed`; there must be four rows or more.
     """
     import arviz as az
     from arviz_stats.ecdf_utils import ecdf_pit
@@ -147,6 +120,7 @@ def pit(predicted: Forecast, *, seed: int = 0) -> Figure:
                 "title": False,
                 "xlabel": False,
                 "ecdf_lines": {"color": COLOURS[0]},
+                "suspicious_points": False,
                 "p_value_text": {"text": p_value},
             },
             figure_kwargs={"figsize": (4.6, 3.4), "layout": "constrained"},
@@ -172,20 +146,7 @@ def coverage(predicted: Forecast) -> Figure:
     """Share of measured losses inside central bands, against the bands' nominal level.
 
     The grey region holds 90 % of what as many independent rows would give if bands were exact.
-
-    Parameters
-    ----------
-    predicted : Forecast
-        Of rows with a measured loss.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-
-    Raises
-    ------
-    TableError
-        If the rows have no measured loss.
+    Argument, result and error as for `observed`.
     """
     distance = 2 * np.abs(pit_values(predicted) - 0.5)
     held = [(distance <= level).mean() for level in NOMINAL]
@@ -206,21 +167,8 @@ def coverage(predicted: Forecast) -> Figure:
 def residuals(predicted: Forecast, fitted: Forecast | None = None) -> Figure:
     """Measured over forecast loss, less one (%), against N, D, PTPP and r, where they vary.
 
-    Parameters
-    ----------
-    predicted : Forecast
-        Of held-out rows with a measured loss.
-    fitted : Forecast, optional
-        Of the training rows, drawn behind them.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-
-    Raises
-    ------
-    TableError
-        If rows have no measured loss, or no covariate varies.
+    `predicted` is of held-out rows; `fitted`, of the training rows, is drawn behind them. Otherwise
+    as for `observed`; a covariate must vary.
     """
     parts = {"held out": predicted} if fitted is None else {"fitted": fitted, "held out": predicted}
     frames = {n: f.frame.assign(miss=100 * (_measured(f) / f.median - 1)) for n, f in parts.items()}

@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+from bayeslaw.numerals import count
 from bayeslaw.plots.style import (
     COLOURS,
     INK,
@@ -18,7 +19,6 @@ from bayeslaw.plots.style import (
     MARKERS,
     SHORT,
     axes,
-    human,
     legend,
     log_axis,
     style,
@@ -42,8 +42,9 @@ def forecast(
 ) -> Figure:
     """Forecast against tokens, with 50 and 90 % bands: a panel per size, a line per replay ratio.
 
-    Figure 1 of the paper, with bands. Where pre-training budgets differ too, there is a row of
-    panels for each. Measured losses are filled inside the 90 % band and crossed outside it.
+    Figure 1 of the paper, with bands, which are those of a new run and base. Where pre-training
+    budgets differ too, there is a row of panels for each. Measured losses are filled inside their
+    90 % band and crossed outside it.
 
     Parameters
     ----------
@@ -73,9 +74,11 @@ def in_sample(posterior: Posterior, *, seed: int = 0, allow_unconverged: bool = 
     """Fitted curves on the training rows: rows of panels by replay, columns by size.
 
     The in-sample grid of the paper's appendix C, with bands and a line per pre-training budget.
-    Arguments, result and errors as for `forecast`.
+    Losses are held against the bands drawn, those of a new run and base. Arguments, result and
+    errors as for `forecast`.
     """
-    return _curves(posterior, posterior.table, ("replay", "ptpp"), seed, allow_unconverged)
+    rows = posterior.table.frame[[*posterior.law.columns, "loss"]]
+    return _curves(posterior, rows, ("replay", "ptpp"), seed, allow_unconverged)
 
 
 def _curves(
@@ -177,12 +180,16 @@ def _line(ax: Axes, curve: pd.DataFrame, i: int, alone: bool) -> None:
 
 
 def _points(ax: Axes, points: pd.DataFrame, i: int) -> None:
-    inside = points["loss"].between(points["lower_90"], points["upper_90"])
+    inside = _inside(points)
     look: Any = {"ls": "", "marker": MARKERS[i % len(MARKERS)], "color": COLOURS[i % len(COLOURS)]}
     ax.plot(points["tokens"][inside], points["loss"][inside], **look, ms=4.5, mec="white", mew=0.5)
     out = points[~inside]
     ax.plot(out["tokens"], out["loss"], **look, ms=5.5, mfc="white")
     ax.plot(out["tokens"], out["loss"], ls="", marker="x", ms=9, mew=1, color=INK)
+
+
+def _inside(points: pd.DataFrame) -> "pd.Series[bool]":
+    return points["loss"].between(points["lower_90"], points["upper_90"])
 
 
 def _title(train: pd.DataFrame, here: dict[str | None, Any]) -> str:
@@ -191,7 +198,7 @@ def _title(train: pd.DataFrame, here: dict[str | None, Any]) -> str:
 
 def _covariate(column: str, value: float, train: pd.DataFrame) -> str:
     """A covariate's value, and how far it is beyond the largest fitted one."""
-    text, most = f"{SHORT[column]} {human(value)}", train[column].max()
+    text, most = f"{SHORT[column]} {count(value)}", train[column].max()
     if column == "replay" or value <= 1.005 * most:
         return text
     return f"{text} ({value / most:.2g} × the largest fitted)"
@@ -200,16 +207,19 @@ def _covariate(column: str, value: float, train: pd.DataFrame) -> str:
 def _handles(line: str | None, kinds: list[Any], points: pd.DataFrame | None) -> list[Any]:
     handles: list[Any] = []
     for i, kind in enumerate(kinds):
-        label = "median" if line is None else f"{SHORT[line]} {human(kind)}"
+        label = "median" if line is None else f"{SHORT[line]} {count(kind)}"
         look: dict[str, Any] = {"color": COLOURS[i % len(COLOURS)], "ls": LINES[i % len(LINES)]}
-        marker = MARKERS[i % len(MARKERS)] if points is not None else ""
+        marker = MARKERS[i % len(MARKERS)] if line and points is not None else ""
         handles.append(Line2D([], [], **look, marker=marker, ms=4.5, label=label))
     handles += [
         Patch(color=COLOURS[0], alpha=0.42, label="50 % band"),
         Patch(color=COLOURS[0], alpha=0.16, label="90 % band"),
     ]
     if points is not None:
-        handles.append(
-            Line2D([], [], ls="", marker="x", ms=9, color=INK, label="measured outside 90 %")
-        )
+        if line is None:
+            look = {"ls": "", "color": COLOURS[0], "marker": MARKERS[0], "ms": 4.5}
+            handles.append(Line2D([], [], **look, label="measured"))
+        if not _inside(points).all():
+            look = {"ls": "", "color": INK, "marker": "x", "ms": 9}
+            handles.append(Line2D([], [], **look, label="measured outside 90 %"))
     return handles

@@ -70,8 +70,9 @@ def prior_posterior(posterior: Posterior, *, seed: int = 0) -> Figure:
         drawn.remove()
     legend(figure, [Line2D([], [], color=c, ls=d, label=n) for n, c, d in LOOKS])
     for ax, name in zip(figure.axes, proper, strict=False):
-        ends = [np.quantile(draws, [0.005, 0.975]) for draws in (before[name], after[name])]
-        ax.set_xlim(min(e[0] for e in ends), max(e[1] for e in ends))
+        # Priors have long right tails; of the posterior all must be seen.
+        wide, narrow = np.quantile(before[name], [0.005, 0.975]), np.ravel(after[name])
+        ax.set_xlim(min(wide[0], narrow.min()), max(wide[1], narrow.max()))
         ax.locator_params(axis="x", nbins=4)
     return figure
 
@@ -109,6 +110,10 @@ def ranks(posterior: Posterior) -> Figure:
             figure_kwargs={"figsize": size, "layout": "constrained"},
         )
     )
+    for ax in figure.axes:
+        for text in ax.texts:  # ArviZ adds the level of its test
+            text.set_text(text.get_text().split("(")[0].replace("=", " = "))
+    figure.supxlabel("rank of a draw among those of all chains, as a share", fontsize=9)
     chains = posterior.draws.sizes["chain"]
     legend(
         figure, [Line2D([], [], color=COLOURS[i % 7], label=f"chain {i}") for i in range(chains)]

@@ -1,27 +1,31 @@
 """Pictures of a plan: the landscape it was found in, and what more confidence costs."""
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
+from bayeslaw.numerals import count
 from bayeslaw.planning.chance import Problem
 from bayeslaw.planning.choices import Choice
 from bayeslaw.planning.intervals import Floats
 from bayeslaw.planning.planner import Plan
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from bayeslaw.plots.style import COLOURS, INK, QUIET, axes, style
 
 LEVELS = (0.5, 0.8, 0.9, 0.95)
 """P(both) at which contours are drawn, beside the confidence asked for."""
-LIMIT, CHANCE, BEST, POINT = "#D55E00", "#1a1a1a", "#F0E442", "#56B4E9"
+LIMIT, CHANCE, BEST, POINT = COLOURS[1], INK, "#F0E442", COLOURS[5]
 MOST = 1000
 """Draws whose median makes the coloured surfaces; the contours of P(both) use all."""
 
 
-def plan_landscape(plan: Plan, *, points: int = 81) -> "Figure":
+def plan_landscape(plan: Plan, *, points: int = 81) -> Figure:
     """The paper's figure: forgetting and target loss over replay ratio and budget.
 
     Colours are posterior medians, a thick line is a limit on the median, thin lines are P(both).
@@ -39,8 +43,6 @@ def plan_landscape(plan: Plan, *, points: int = 81) -> "Figure":
     Figure
         One panel for the source domain and one for each target.
     """
-    from bayeslaw.plots.style import axes, style
-
     ratios = np.linspace(0.005, 0.995, points)
     budgets = np.geomspace(*_reach(plan), points)
     chance = plan.surface(budgets, ratios).to_numpy()
@@ -70,7 +72,7 @@ def plan_landscape(plan: Plan, *, points: int = 81) -> "Figure":
     return figure
 
 
-def plan_frontier(plan: Plan, *, points: int = 50) -> "Figure":
+def plan_frontier(plan: Plan, *, points: int = 50) -> Figure:
     """Smallest budget, and its replay ratio, against the confidence asked for: 50 to 99 %.
 
     Beside it the budget of the point fits' plan with its probability of success. The bar is the
@@ -86,38 +88,26 @@ def plan_frontier(plan: Plan, *, points: int = 50) -> "Figure":
     -------
     Figure
     """
-    from bayeslaw.plots.style import QUIET, axes, style
-
     rows = plan.frontier(np.linspace(0.5, 0.99, points).tolist())
     found = rows[np.isfinite(rows["atpp"])]
     with style():
         figure, (ax, below) = axes(2, columns=1, width=4.8, height=2.1, sharex=True)
-        ax.plot(100 * found["confidence"], found["atpp"], color="#0072B2")
-        below.plot(100 * found["confidence"], 100 * found["replay"], color="#0072B2")
+        ax.plot(100 * found["confidence"], found["atpp"], color=COLOURS[0])
+        below.plot(100 * found["confidence"], 100 * found["replay"], color=COLOURS[0])
         if plan.status == "feasible":
-            low, high = plan.error.get("atpp_90", (plan.atpp, plan.atpp))
-            ax.errorbar(
-                100 * plan.confidence,
-                plan.atpp,
-                [[max(plan.atpp - low, 0)], [max(high - plan.atpp, 0)]],
-                **_star(BEST),
-                ecolor="black",
-            )
-            below.plot(100 * plan.confidence, 100 * plan.replay, **_star(BEST))
+            _planned(ax, below, plan)
         certain = plan.deterministic
         if math.isfinite(certain.atpp):
             words = f"point fits: {certain.atpp:.3g} ATPP, holds with P = {certain.p_both:.2f}"
             _level(ax, certain.atpp, words, LIMIT, "--")
+        elif found.empty:
+            ax.set_ylim(*_reach(plan))
         for name, end in zip(("least", "largest"), plan.data.get("replay", ()), strict=False):
             _level(below, 100 * end, f"{name} replay of the rows", QUIET, ":")
         ax.set(ylabel="ATPP", title=_headline(plan).replace(": ", ":\n", 1), yscale="log")
         _budget_ticks(ax)
         below.set(ylabel="replay (%)", xlabel="confidence (%)", xlim=(49, 100), ylim=(0, 100))
-        if len(found) < len(rows):
-            first = 100 * float(rows.loc[~np.isfinite(rows["atpp"]), "confidence"].min())
-            for each in (ax, below):
-                each.axvspan(first, 100, facecolor="none", edgecolor=QUIET, hatch="///", alpha=0.4)
-            ax.annotate("infeasible", (first, 0.9), xycoords=("data", "axes fraction"), fontsize=8)
+        _infeasible(ax, below, rows)
     return figure
 
 
@@ -141,10 +131,8 @@ def _medians(problem: Problem, budgets: Floats, ratios: Floats) -> tuple[Floats,
     return np.array(rise), list(np.swapaxes(np.array(losses), 0, 1))
 
 
-def _surface(ax: "Axes", ratios: Floats, budgets: Floats, surface: Floats, limit: float) -> None:
+def _surface(ax: Axes, ratios: Floats, budgets: Floats, surface: Floats, limit: float) -> None:
     """Coloured bands around a limit, which is a thick line."""
-    from matplotlib.ticker import MaxNLocator
-
     steps = MaxNLocator(12).tick_values(*np.quantile(surface, (0.02, 0.9)))
     filled = ax.contourf(ratios, budgets, surface, steps, cmap="cividis_r", extend="both")
     ax.figure.colorbar(filled, ax=ax, format="%.4g", pad=0.02)
@@ -153,10 +141,8 @@ def _surface(ax: "Axes", ratios: Floats, budgets: Floats, surface: Floats, limit
     ax.grid(visible=False)
 
 
-def _chances(
-    ax: "Axes", ratios: Floats, budgets: Floats, chance: Floats, confidence: float
-) -> None:
-    """Contours of P(both), each labelled at a budget of its own."""
+def _chances(ax: Axes, ratios: Floats, budgets: Floats, chance: Floats, confidence: float) -> None:
+    """Contours of P(both), each labelled at a budget of its own where there is room."""
     levels = [v for v in sorted({*LEVELS, confidence}) if chance.min() < v < chance.max()]
     if not levels:
         return
@@ -164,16 +150,20 @@ def _chances(
     lines = ax.contour(
         ratios, budgets, chance, levels, colors=CHANCE, linewidths=1.1, linestyles=styles
     )
-    rows = np.linspace(0.95, 0.72, len(levels)) * (len(budgets) - 1)
+    heights = np.linspace(0.55, 0.95, len(levels)) * (len(budgets) - 1)
+    middle = chance[int(0.75 * (len(budgets) - 1))]
+    reached = [ratios[(middle >= level).argmax()] for level in levels if middle.max() >= level]
+    if not reached or np.ptp(reached) < 5 * (len(levels) - 1):
+        return  # no room for labels; the legend names the solid line
     spots = [
         (ratios[(chance[row] >= level).argmax()], budgets[row])
-        for level, row in zip(levels, rows.astype(int), strict=True)
+        for level, row in zip(levels, heights.astype(int), strict=True)
         if chance[row].max() >= level
     ]
     ax.clabel(lines, fmt=lambda level: f"{100 * level:g} %", fontsize=7, manual=spots)
 
 
-def _outside(ax: "Axes", data: Any) -> None:
+def _outside(ax: Axes, data: Any) -> None:
     """Hatch what lies outside the rows: replay, and budget."""
     hatch: dict[str, Any] = {"fc": "none", "ec": (1, 1, 1, 0.5), "hatch": "///", "lw": 0}
     low, high = (100 * end for end in data.get("replay", (0.0, 1.0)))
@@ -186,7 +176,7 @@ def _outside(ax: "Axes", data: Any) -> None:
             ax.axhspan(start, end, low / 100, high / 100, **hatch)
 
 
-def _stars(ax: "Axes", plan: Plan) -> None:
+def _stars(ax: Axes, plan: Plan) -> None:
     certain = plan.deterministic
     if math.isfinite(certain.atpp):
         ax.plot(100 * certain.replay, certain.atpp, **DIAMOND, zorder=5)
@@ -195,7 +185,25 @@ def _stars(ax: "Axes", plan: Plan) -> None:
         ax.plot(100 * chosen.replay, chosen.atpp, **_star(BEST if chosen is plan else "white"))
 
 
-def _level(ax: "Axes", value: float, words: str, colour: str, line: str) -> None:
+def _planned(ax: Axes, below: Axes, plan: Plan) -> None:
+    """The plan on the frontier, with its Monte Carlo error."""
+    low, high = plan.error.get("atpp_90", (plan.atpp, plan.atpp))
+    reach = [[max(plan.atpp - low, 0)], [max(high - plan.atpp, 0)]]
+    ax.errorbar(100 * plan.confidence, plan.atpp, reach, **_star(BEST), ecolor=INK)
+    below.plot(100 * plan.confidence, 100 * plan.replay, **_star(BEST))
+
+
+def _infeasible(ax: Axes, below: Axes, rows: pd.DataFrame) -> None:
+    """Hatch the confidences that no budget reaches."""
+    never = rows.loc[~np.isfinite(rows["atpp"]), "confidence"]
+    if not never.empty:
+        first = 100 * float(never.min())
+        for each in (ax, below):
+            each.axvspan(first, 100, facecolor="none", edgecolor=QUIET, hatch="///", alpha=0.4)
+        ax.annotate("infeasible", (first, 0.9), xycoords=("data", "axes fraction"), fontsize=8)
+
+
+def _level(ax: Axes, value: float, words: str, colour: str, line: str) -> None:
     """A horizontal line and what it is."""
     ax.axhline(value, color=colour, linestyle=line, linewidth=1)
     ax.annotate(
@@ -210,9 +218,6 @@ def _level(ax: "Axes", value: float, words: str, colour: str, line: str) -> None
 
 
 def _legend(plan: Plan) -> list[Any]:
-    from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch
-
     chosen = "plan" if plan.status == "feasible" else "likeliest choice; no plan"
     handles: list[Any] = [
         Line2D([], [], **_star(BEST if plan.status == "feasible" else "white"), label=chosen),
@@ -229,9 +234,7 @@ def _legend(plan: Plan) -> list[Any]:
 
 
 def _headline(plan: Plan) -> str:
-    from bayeslaw.plots.style import human
-
-    where = f"N {human(plan.limits['params'])}, PTPP {plan.limits['ptpp']:g}"
+    where = f"N {count(plan.limits['params'])}, PTPP {plan.limits['ptpp']:g}"
     beyond = {text.split()[0] for text in plan.outside} & {"params", "ptpp"}
     if beyond:
         where += f" ({' and '.join(sorted(beyond))} outside the data)"
@@ -242,9 +245,7 @@ def _headline(plan: Plan) -> str:
     return f"{where}: {found}, P(both) {100 * plan.p_both:.1f} %"
 
 
-def _budget_ticks(ax: "Axes") -> None:
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
+def _budget_ticks(ax: Axes) -> None:
     low, high = ax.get_ylim()
     subs = (1.0,) if high > 1e3 * low else (1.0, 3.0) if high > 30 * low else (1.0, 1.5, 2, 3, 5, 7)
     ax.yaxis.set_major_locator(LogLocator(subs=subs, numticks=20))

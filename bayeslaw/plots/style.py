@@ -10,6 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
+from bayeslaw.numerals import count
+
 # Okabe and Ito (2008): told apart by people with any colour vision.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 LINES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (6, 1, 1, 1, 1, 1)), (0, (1, 2)), (0, (8, 3)))
@@ -54,14 +56,6 @@ def style() -> Iterator[None]:
         yield
 
 
-def human(value: float) -> str:
-    """Write 8.1e9 as 8.1B, 2.16e4 as 21.6k, .33 as 0.33."""
-    for scale, suffix in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e4, "k")):
-        if abs(value) >= scale * 0.9995:
-            return f"{value / min(scale, 1e3 if suffix == 'k' else scale):.3g}{suffix}"
-    return f"{value:.3g}" if abs(value) < 1e3 else f"{value:.0f}"
-
-
 def log_axis(ax: Axes, values: Any, name: str) -> None:
     """Logarithmic x axis over `values`, with ticks at them if few, or at round numbers."""
     distinct = np.unique(np.asarray(values, float))
@@ -70,7 +64,7 @@ def log_axis(ax: Axes, values: Any, name: str) -> None:
     ax.set_xscale("log")
     ax.set_xlim(low / pad, high * pad)
     ax.xaxis.set_major_locator(FixedLocator(_ticks(distinct)))
-    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: human(value)))
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: count(value)))
     ax.xaxis.set_minor_locator(NullLocator())
     ax.set_xlabel(LABELS.get(name, name))
 
@@ -87,7 +81,7 @@ def _ticks(distinct: Any) -> list[float]:
     for choice in choices:
         ticks = choice[(choice >= low) & (choice <= high)]
         gaps = np.diff(np.log(ticks)) / np.log(high / low)
-        letters = max((len(human(tick)) for tick in ticks), default=0)
+        letters = max((len(count(tick)) for tick in ticks), default=0)
         if len(ticks) > 1 and gaps.min() > 0.055 * letters:
             return [float(tick) for tick in ticks]
     return [float(low), float(high)]
@@ -111,8 +105,9 @@ def axes(
 def legend(figure: Figure, handles: list[Any], columns: int = 6) -> None:
     """One legend under the whole figure."""
     room = max(1, min(columns, int(figure.get_figwidth() // 1.55)))
+    lines = -(-len(handles) // room)
     look: Any = {"frameon": False, "fontsize": 9, "loc": "outside lower center"}
-    figure.legend(handles=handles, ncols=min(len(handles), room), **look)
+    figure.legend(handles=handles, ncols=-(-len(handles) // lines), **look)
 
 
 def from_arviz(draw: Callable[[], Any]) -> Figure:
@@ -127,4 +122,4 @@ def from_arviz(draw: Callable[[], Any]) -> Figure:
 
 def p_value(p: float) -> str:
     """Text of a p-value in a figure."""
-    return f"p = {p:.2g}" if p >= 0.001 else "p < 0.001"
+    return f"test of uniformity: p = {p:.2g}" if p >= 0.001 else "test of uniformity: p < 0.001"

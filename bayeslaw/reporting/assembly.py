@@ -2,6 +2,7 @@
 
 import warnings
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -82,7 +83,7 @@ def report(
         )
     checked = check(fit, table, seed=seed)
     parts = [
-        _short(fit, fc, scores),
+        _short(fit, fc, scores, plan),
         fits.data(fit, table.frame, train, test),
         fits.limits(checked),
         forecasts.forecast(fit, fc, run),
@@ -103,8 +104,10 @@ def report(
         ),
     ]  # fmt: skip
     asked = question or _question(fit, table, train, test)
-    title = f"{fit.law.title}, on {fit.table.name}"
-    return Report(title, asked, _warnings(fit, table, checked), [p for p in parts if p is not None])
+    title = f"{fit.law.title}, on {Path(fit.table.name).name}"
+    return Report(
+        title, asked, _warnings(fit, table, checked, plan), [p for p in parts if p is not None]
+    )
 
 
 # -- what stands on top ---------------------------------------------------------------------------
@@ -116,7 +119,7 @@ def _question(fit: Posterior, rows: LossTable, train: str | None, test: str | No
     return f"Given {seen}, what loss will {asked} have, and how sure is that?"
 
 
-def _warnings(fit: Posterior, rows: LossTable, checked: Check) -> list[str]:
+def _warnings(fit: Posterior, rows: LossTable, checked: Check, plan: "Plan | None") -> list[str]:
     found = []
     if not fit.convergence.ok:
         failures = "; ".join(fit.convergence.failures)
@@ -124,14 +127,21 @@ def _warnings(fit: Posterior, rows: LossTable, checked: Check) -> list[str]:
             f"NOT CONVERGED: {failures}. Do not trust the numbers on this page: fit again with "
             "more tuning and draws."
         )
+    if plan is not None and set(plan.unconverged) - {
+        f"{fit.table.name}: {failure}" for failure in fit.convergence.failures
+    }:
+        found.append("NOT CONVERGED: the plan uses a source posterior that failed its gate.")
     if provenance.synthetic(fit.table) or provenance.synthetic(rows):
         found.append("Synthetic data: losses simulated from a stated law, not measured.")
-    if not checked.ok:
+    refusing = {part.name for part in checked.parts if part.level == "refuse"}
+    if refusing - {"convergence"}:  # that is said above
         found.append(f"{checked.verdict} See what the data cannot determine.")
     return found
 
 
-def _short(fit: Posterior, fc: Forecast, scores: pd.DataFrame | None) -> Section:
+def _short(
+    fit: Posterior, fc: Forecast, scores: pd.DataFrame | None, plan: "Plan | None"
+) -> Section:
     gate, frame = fit.convergence, fc.frame
     median, (low, high) = fc.median, fc.quantile([0.05, 0.95])
     half = 50 * np.median((high - low) / median)
@@ -154,6 +164,7 @@ def _short(fit: Posterior, fc: Forecast, scores: pd.DataFrame | None) -> Section
         if (reach := provenance.beyond(fit.table.frame[c], frame[c])) != "inside"
     ]
     words.append(f"Beyond the fitted data: {', '.join(far)}." if far else "No extrapolation.")
+    words += [] if plan is None else [fits.answer(plan)]
     ess = min(gate.ess_bulk, gate.ess_tail)
     state = "Converged" if gate.ok else "Not converged"
     words.append(

@@ -1,14 +1,18 @@
 """Sections on a fit: its data, what they cannot determine, its parameters, other laws, a plan."""
 
+import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 
 from bayeslaw import plots
 from bayeslaw.checking.checkup import Check
+from bayeslaw.numerals import count, digits
 from bayeslaw.posterior import Posterior
 from bayeslaw.reporting import provenance
-from bayeslaw.reporting.pages import Section, Sheet, digits, formula, picture
+from bayeslaw.reporting.pages import Section, Sheet, formula, picture
 from bayeslaw.scores import BANDS, POINT
 
 if TYPE_CHECKING:
@@ -27,12 +31,24 @@ def data(fit: Posterior, rows: pd.DataFrame, train: str | None, test: str | None
     text = f"{len(frame)} losses are fitted ({train or 'query unknown'})"
     text += f", from {', '.join(counts)}. " if counts else ". "
     text += f"{len(rows)} rows are forecast ({test or 'query unknown'}). "
-    text += f"The fitted runs cost {provenance.cost(frame)}."
+    text += f"The fitted runs cost {provenance.cost(frame)}. "
+    text += " ".join(_shared(fit, rows, level) for level in fit.spec.effects)
     head = ["", "fitted", "forecast", "beyond"]
     sheet = Sheet(
         "Ranges, and in brackets how many distinct values", head, provenance.ranges(frame, rows)
     )
     return Section("data", "Data", [text, sheet])
+
+
+def _shared(fit: Posterior, rows: pd.DataFrame, level: str) -> str:
+    """Which runs or bases of the rows to forecast were fitted."""
+    asked = set(rows[level]) if level in rows else set()
+    seen = len(asked & set(fit.table.frame[level]))
+    if not asked:
+        return f"The rows to forecast name no {level}; each has a new one's effect."
+    some = {0: "None", len(asked): "All"}.get(seen, str(seen))
+    others = "" if seen == len(asked) else "; an effect not fitted is drawn from their spread"
+    return f"{some} of the {len(asked)} {level}s to forecast were fitted{others}."
 
 
 def limits(check: Check) -> Section:
@@ -119,27 +135,67 @@ def plan(found: "Plan | None") -> Section | None:
         return None
     from bayeslaw.plots.plans import plan_frontier, plan_landscape
 
-    sure = f"{100 * found.confidence:g} %"
-    said = f"{found.status.capitalize()} with probability {sure}. {found.binds}".strip()
-    rows = [_choice("plan", found), _choice(f"point fits ({found.point})", found.deterministic)]
+    rows = [_choice("plan", found)] if found.status == "feasible" else []
     rows += [_choice("likeliest", found.best)] if found.best is not None else []
+    rows += [_choice("deterministic", found.deterministic)]
+    chances = f"Budgets, and their chances to meet the limits; deterministic: {found.point}"
     steps = [
-        [f"{100 * row['confidence']:g} %", digits(row["atpp"]), digits(row["replay"])]
+        [f"{100 * row['confidence']:g} %", *_budget(row)]
         for row in found.frontier().to_dict("records")
     ]
-    notes = [text for text in (*found.outside, *found.unconverged, found.note) if text]
-    seen = f"{said} {digits(found.atpp)} tokens per parameter at replay {digits(found.replay)}."
+    notes = [f"Outside the data: {text}." for text in found.outside]
+    notes += [f"Not converged: {text}." for text in found.unconverged]
+    notes += [found.note] if found.note else []
+    said = answer(found)
     parts: list[Any] = [
+        _asked(found),
         said,
-        Sheet("Budgets, and the probability that they meet the limits", PLANNED, rows),
-        Sheet("Smallest budget by confidence", ["confidence", "ATPP", "replay"], steps),
-        picture(plan_landscape(found), seen, "Where both limits are met, over budget and replay."),
-        picture(plan_frontier(found), seen, "What more confidence costs."),
+        *([notes] if notes else []),
+        Sheet(chances, PLANNED, rows),
+        picture(plan_landscape(found), said, "Where both limits are met, over budget and replay."),
+        Sheet("Smallest budget by confidence", ["confidence", *PLANNED[1:5]], steps),
+        picture(plan_frontier(found), said, "What more confidence costs."),
     ]
-    return Section("plan", "Plan", [*parts, *([notes] if notes else [])])
+    return Section("plan", "Plan", parts)
+
+
+def answer(found: "Plan") -> str:
+    """What a plan says, in one sentence."""
+    if found.status == "infeasible":
+        best = found.best.p_both if found.best else 0.0
+        return (
+            f"Infeasible: no budget meets the limits with probability {100 * found.confidence:g} "
+            f"%, at most {100 * best:.3g} %; what binds: {found.binds}."
+        )
+    atpp, replay, tokens, flops = _budget(vars(found))
+    return (
+        f"Plan: {atpp} adaptation tokens per parameter at {replay} replay ({tokens} tokens, "
+        f"{flops} FLOPs) meet the limits with probability {100 * found.p_both:.3g} %."
+    )
+
+
+def _asked(found: "Plan") -> str:
+    limits, base = found.limits, found.limits["baseline"]
+    losses = np.atleast_1d(limits["max_loss"])
+    rise = limits["max_forgetting"]
+    most = f"{100 * rise:.3g} %" if limits["relative"] else f"{rise:.3g} nats per token"
+    level = "" if isinstance(base, str) else f"{base:.4g}, "
+    return (
+        f"For N {count(limits['params'])} at PTPP {limits['ptpp']:g}: the smallest budget that "
+        f"keeps the target loss within {' and '.join(f'{loss:g}' for loss in losses)} nats per "
+        f"token and forgetting within {most} over {level}the {found.baseline}, with probability "
+        f"{100 * found.confidence:g} %. From {found.draws} draws, {found.pairing}; {found.noise} "
+        "losses."
+    )
 
 
 def _choice(name: str, choice: "Choice") -> list[str]:
-    numbers = [choice.atpp, choice.replay, choice.tokens, choice.flops]
-    chances = [choice.p_target, choice.p_forgetting, choice.p_both]
-    return [name, *(digits(number) for number in (*numbers, *chances))]
+    chances = (choice.p_target, choice.p_forgetting, choice.p_both)
+    return [name, *_budget(vars(choice)), *(digits(chance) for chance in chances)]
+
+
+def _budget(choice: Mapping[Any, Any]) -> list[str]:
+    if not math.isfinite(choice["atpp"]):
+        return ["infeasible", "", "", ""]
+    ratio, flops = f"{100 * choice['replay']:.3g} %", f"{choice['flops']:.3g}"
+    return [digits(choice["atpp"]), ratio, count(choice["tokens"]), flops]

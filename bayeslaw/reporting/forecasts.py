@@ -10,9 +10,10 @@ from scipy.stats import binom
 from bayeslaw import plots
 from bayeslaw.forecast import Forecast
 from bayeslaw.huber import PointFit
-from bayeslaw.plots.style import SHORT, human
+from bayeslaw.numerals import count, digits
+from bayeslaw.plots.style import SHORT
 from bayeslaw.posterior import Posterior
-from bayeslaw.reporting.pages import Section, Sheet, digits, picture
+from bayeslaw.reporting.pages import Section, Sheet, picture
 from bayeslaw.scores import BANDS, POINT
 from bayeslaw.tables import COVARIATES
 
@@ -32,7 +33,7 @@ MEANINGS = {
 def forecast(fit: Posterior, fc: Forecast, run: dict[str, Any]) -> Section:
     """Curves and bands of the forecast rows, and of the fitted ones."""
     frame, median = fc.frame, fc.median
-    said = f"Forecast loss against tokens, {_axes(fit, frame)}. The median falls from "
+    said = f"Forecast loss against tokens, {_axes(fit, frame)}. The median runs from "
     said += f"{median.max():.3f} to {median.min():.3f} nats per token."
     if "loss" in frame:
         held = inside(fc)
@@ -49,9 +50,9 @@ def forecast(fit: Posterior, fc: Forecast, run: dict[str, Any]) -> Section:
             picture(
                 plots.forecast(fit, frame, **run),
                 said,
-                "Forecast by model size, with 50 and 90 % bands for a new measured loss. Filled "
-                "markers are measured losses; a cross marks one outside the 90 % band. Each panel "
-                "has its own loss axis.",
+                "Forecast by model size, with 50 and 90 % bands for a measured loss of a new run. "
+                "Filled markers are measured losses; a cross marks one outside the 90 % band. Each "
+                "panel has its own loss axis.",
             ),
             _bands(fc),
             picture(
@@ -68,7 +69,7 @@ def _axes(fit: Posterior, frame: pd.DataFrame) -> str:
     words = []
     for column in ("params", "replay", "ptpp"):
         if column in fit.law.columns:
-            values = [human(v) for v in sorted(frame[column].unique())]
+            values = [count(v) for v in sorted(frame[column].unique())]
             many = len(values) > 6
             words.append(f"{SHORT[column]} {values[0]} to {values[-1]}" if many else
                          f"{SHORT[column]} {', '.join(values)}")  # fmt: skip
@@ -79,8 +80,11 @@ def _bands(fc: Forecast) -> Sheet:
     """Each row's median and bands, beside its measured loss."""
     frame = fc.to_frame((0.5, 0.9))
     shown = [c for c in COVARIATES if c in frame]
+    repeated = bool(frame.duplicated(shown).any())
+    labels = [c for c in ("run", "base") if c in frame][:1] if repeated else []
     measured = "loss" in frame
     head = [
+        *labels,
         *(SHORT[c] for c in shown),
         *["measured"] * measured,
         "median",
@@ -89,7 +93,7 @@ def _bands(fc: Forecast) -> Sheet:
     ]
     rows = []
     for _, row in frame.iterrows():
-        cells = [human(row[c]) for c in shown]
+        cells = [*(str(row[c]) for c in labels), *(count(row[c]) for c in shown)]
         cells += [f"{row['loss']:.4f}"] if measured else []
         cells.append(f"{row['median']:.4f}")
         for level in ("50", "90"):
@@ -97,7 +101,9 @@ def _bands(fc: Forecast) -> Sheet:
             verdict = ("  in" if low <= row["loss"] <= high else " out") if measured else ""
             cells.append(f"{low:.4f}–{high:.4f}{verdict}")
         rows.append(cells)
-    return Sheet("Every row, nats per token", head, rows, tall=len(rows) > 20)
+    tall = len(rows) > 20
+    caption = f"All {len(rows)} rows, nats per token" + ("; the table scrolls" if tall else "")
+    return Sheet(caption, head, rows, tall=tall)
 
 
 def scores(scores: pd.DataFrame | None, point: PointFit) -> Section | None:

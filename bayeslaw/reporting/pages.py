@@ -2,7 +2,6 @@
 
 import base64
 import io
-import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -154,7 +153,8 @@ def formula(latex: str) -> Picture:
 
 
 def tied(text: str) -> str:
-    """Text with numbers tied to their per cent sign, so that no line breaks between them."""
+    """Text in which no line breaks within a number, nor before its per cent sign."""
+    text = re.sub(r"(?<=\de)-(?=\d)", "\u2011", text)
     return text.replace(" %", "\u00a0%").replace("6 N D", "6\u00a0N\u00a0D")
 
 
@@ -162,8 +162,3 @@ def _bytes(figure: "Figure", **how: object) -> bytes:
     file = io.BytesIO()
     figure.savefig(file, **how)  # type: ignore[arg-type]
     return file.getvalue()
-
-
-def digits(value: float, places: int = 3) -> str:
-    """Significant digits of a number; nothing for NaN."""
-    return "" if math.isnan(value) else f"{value:#.{places}g}".rstrip(".")

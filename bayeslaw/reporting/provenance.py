@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw.huber import PointFit
-from bayeslaw.plots.style import human
+from bayeslaw.numerals import count
 from bayeslaw.posterior import Posterior
 from bayeslaw.tables import COVARIATES, LossTable
 
@@ -116,7 +116,7 @@ def reference(fit: Posterior) -> str:
     point["tokens"] *= fit.law.token_unit
     if "replay" in point and fit.law.ratio == "own":
         point["replay"] = 1 - point["replay"]
-    return ", ".join(f"{name} {human(value)}" for name, value in point.items())
+    return ", ".join(f"{name} {count(value)}" for name, value in point.items())
 
 
 def noise(fit: Posterior) -> str:
@@ -189,7 +189,7 @@ def checklist(
         ["The training runs"],
         ["runs", runs],
         ["pre-trained bases", bases],
-        ["model sizes", f"{len(sizes)}, {human(sizes[0])} to {human(sizes[-1])}"],
+        ["model sizes", f"{len(sizes)}, {count(sizes[0])} to {count(sizes[-1])}"],
         ["tokens", _range(frame["tokens"])],
         ["compute of the fitted runs", cost(frame)],
         ["architecture, optimiser, schedule", known],
@@ -224,7 +224,7 @@ def _validation(rows: pd.DataFrame) -> str:
 
 def _range(values: pd.Series) -> str:
     low, high = float(values.min()), float(values.max())
-    show = (lambda v: f"{v:.4g}") if values.name == "loss" else human
+    show = (lambda v: f"{v:.4g}") if values.name == "loss" else count
     if low == high:
         return show(low)
     return f"{show(low)} – {show(high)} ({values.nunique()})"
