@@ -181,6 +181,12 @@ def write_frame(frame: pd.DataFrame, path: str | Path) -> None:
             frame.to_csv(beside, index=False)
 
 
+def is_synthetic(table: "LossTable | pd.DataFrame | None") -> bool:
+    """Whether rows hold simulated losses: a column `synthetic` that is True somewhere."""
+    frame = table.frame if isinstance(table, LossTable) else table
+    return frame is not None and "synthetic" in frame and bool(frame["synthetic"].eq(True).any())
+
+
 def example_table() -> LossTable:
     """Continual pre-training on math, 45 losses (Delphi, Marin project, Apache-2.0).
 

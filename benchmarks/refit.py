@@ -2,8 +2,8 @@
 
 Per law, medians of `--repeats`, with the law as written: a whole fit with nothing compiled, a refit
 on new data, and the part of the refit that replaces compiling (putting the data in); once at the
-default settings, where sampling dominates, and once at those of a simulation study (two chains
-of 250 + 250), where compiling would.
+default settings, where sampling dominates, and once at those of a simulation study
+(`bayeslaw.refits.SHORT`), where compiling would.
 
     python benchmarks/refit.py [--repeats 3] [--laws chinchilla,form3]
 """
@@ -19,6 +19,7 @@ import numpy as np
 import bayeslaw as bl
 from bayeslaw import sampling
 from bayeslaw.model import data, make_spec
+from bayeslaw.refits import SHORT
 
 
 def clock(call: Callable[[], Any]) -> float:
@@ -41,14 +42,13 @@ def main() -> None:
         plain = partial(bl.fit, law, discrepancy="none")
         plain(tables[0], draws=200, tune=200)  # imports
         quiet = {"progress": False}
-        study = {"chains": 2, "draws": 250, "tune": 250}
         cold, warm, swap, short = [], [], [], []
         for table in tables:
             sampling._compiled.clear()
             cold.append(clock(partial(plain, table)))
             warm.append(clock(partial(plain, table)))
             values = data(spec, table)
-            short.append(clock(partial(sampling.sample, spec, values, seed=0, **quiet, **study)))
+            short.append(clock(partial(sampling.sample, spec, values, seed=0, **quiet, **SHORT)))
             swap.append(clock(partial(sampling.with_data, spec, values)))
         c, w, s, q = (float(np.median(times)) for times in (cold, warm, swap, short))
         print(

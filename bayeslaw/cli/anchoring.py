@@ -9,7 +9,7 @@ import typer
 from bayeslaw.cli.app import command, show
 from bayeslaw.cli.options import Json, Seed, Unconverged, covariates, given, query
 from bayeslaw.cli.steps import PLAN, check_writable, limits_of, terminal
-from bayeslaw.errors import BayeslawError, TableError
+from bayeslaw.errors import BayeslawError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -176,8 +176,5 @@ def _rows(text: str, option: str, where: str | None) -> "pd.DataFrame":
         if "tokens" in frame:
             frame = frame[frame["tokens"] > 0]
     else:
-        try:
-            frame, name = canonical(grid(**covariates(text)), option, ()), option
-        except TableError as error:
-            raise TableError(str(error).replace("--grid", option)) from None
+        frame, name = canonical(grid(**covariates(text, option)), option, ()), option
     return LossTable(frame, frame.iloc[:0], name).query(where).frame

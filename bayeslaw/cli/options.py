@@ -136,7 +136,7 @@ def spread(command: Command) -> Command:
     return run
 
 
-def covariates(text: str) -> dict[str, list[float]]:
+def covariates(text: str, option: str = "--grid") -> dict[str, list[float]]:
     """Covariates of ``"params=8.1e9 tokens=1e9,1e10"``."""
     values: dict[str, list[float]] = {}
     for part in text.split():
@@ -145,13 +145,13 @@ def covariates(text: str) -> dict[str, list[float]]:
             given = [float(number) for number in numbers.split(",")]
         except ValueError:
             raise TableError(
-                f"--grid: cannot read {part!r}; write it as 'params=8.1e9 tokens=1e9,1e10'."
+                f"{option}: cannot read {part!r}; write it as 'params=8.1e9 tokens=1e9,1e10'."
             ) from None
         if name in values:
-            raise TableError(f"--grid: {name!r} is there twice.")
+            raise TableError(f"{option}: {name!r} is there twice.")
         values[name] = given
     if not values:
-        raise TableError("--grid is empty; write it as 'params=8.1e9 tokens=1e9,1e10'.")
+        raise TableError(f"{option} is empty; write it as 'params=8.1e9 tokens=1e9,1e10'.")
     return values
 
 

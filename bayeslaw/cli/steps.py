@@ -132,14 +132,13 @@ def _rows(choice: Choice) -> "LossTable | None":
 
 def _like(rows: "LossTable", table: "LossTable") -> "LossTable":
     """Rows marked synthetic if the training table is; domains not trained on are pointed out."""
-    from bayeslaw.cli.tell import synthetic
-    from bayeslaw.tables import LossTable
+    from bayeslaw.tables import LossTable, is_synthetic
 
     if "domain" in rows.frame and "domain" in table.frame:
         new = sorted(set(map(str, rows.frame["domain"])) - set(map(str, table.frame["domain"])))
         if new:
             _warn(f"{rows.name}: not fitted on domain {', '.join(new)}.")
-    if synthetic(table) and "synthetic" not in rows.frame:
+    if is_synthetic(table) and "synthetic" not in rows.frame:
         return LossTable(rows.frame.assign(synthetic=True), rows.baselines, rows.name)
     return rows
 

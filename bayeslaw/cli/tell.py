@@ -18,7 +18,7 @@ from bayeslaw.priors import NOISE
 from bayeslaw.scores import BANDS, POINT
 from bayeslaw.scores import score as score_of
 from bayeslaw.simulation import World
-from bayeslaw.tables import COVARIATES, LossTable
+from bayeslaw.tables import COVARIATES, LossTable, is_synthetic
 
 MOST = 60
 """Rows shown in a terminal; JSON and --out hold all."""
@@ -88,7 +88,7 @@ def forecast(
         "rows": frame.to_dict("records"),
         "scores": None if scores is None else scores.to_dict(),
     }
-    document["synthetic"] = document["synthetic"] or synthetic(rows)
+    document["synthetic"] = document["synthetic"] or is_synthetic(rows)
     mine = _mine(fitted, rows)
     noise = "with" if predicted.kind == "predictive" else "without"
     chosen = _where(rows, test, fitted.table)
@@ -119,7 +119,7 @@ def score(
 ) -> Told:
     """Scores of a fit on measured rows."""
     document = about(fitted, train) | {"test": test, "rows": len(rows), "scores": scores.to_dict()}
-    document["synthetic"] = document["synthetic"] or synthetic(rows)
+    document["synthetic"] = document["synthetic"] or is_synthetic(rows)
     title = f"[bold]{escape(f'Scores on {_where(rows, test, fitted.table)}')}[/]"
     parts = [*heading(fitted, train, how), "", title, _scores(scores)]
     return Told(document, _labelled(document, parts))
@@ -141,7 +141,7 @@ def compare(
         "seed": seed,
         "rows_train": len(fitted),
         "rows_test": len(held),
-        "synthetic": synthetic(fitted) or synthetic(held),
+        "synthetic": is_synthetic(fitted) or is_synthetic(held),
         "laws": scores.rename_axis("law").reset_index().to_dict("records"),
     }
     used = " or ".join(query for name in ("train", "anchors") if (query := queries[name]))
@@ -203,7 +203,7 @@ def about(fitted: Posterior | PointFit, train: str | None) -> dict[str, Any]:
         "table": table.name if table else None,
         "train": train,
         "rows_train": len(table) if table else None,
-        "synthetic": synthetic(table),
+        "synthetic": is_synthetic(table),
         "token_unit": law.token_unit,
         "reference_point": _reference(fitted),
     }
@@ -301,13 +301,6 @@ def _reference(fitted: Posterior | PointFit) -> dict[str, float]:
     if "replay" in point and law.ratio == "own":
         point["replay"] = 1 - point["replay"]
     return point
-
-
-def synthetic(table: LossTable | None) -> bool:
-    """Whether a table holds simulated losses."""
-    if table is None or "synthetic" not in table.frame:
-        return False
-    return bool(table.frame["synthetic"].eq(True).any())
 
 
 def _labelled(document: Mapping[str, Any], parts: Sequence[Any]) -> list[Any]:

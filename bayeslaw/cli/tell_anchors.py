@@ -9,11 +9,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from bayeslaw.anchoring.anchors import Anchors
-from bayeslaw.cli.tell import SYNTHETIC, about, heading, synthetic
+from bayeslaw.cli.tell import SYNTHETIC, about, heading
 from bayeslaw.cli.terminal import Told, ruled
 from bayeslaw.numerals import count, digits
 from bayeslaw.posterior import Posterior
-from bayeslaw.tables import COVARIATES
+from bayeslaw.tables import COVARIATES, is_synthetic
 
 WORDS = {
     "variance": "least mean variance of log loss at the targets",
@@ -51,7 +51,7 @@ def anchors(found: Anchors, fitted: Posterior, worth: pd.DataFrame | None) -> To
     }
     sizes, unit = found.picks["params"].nunique(), _unit(found)
     within = f" of {found.budget:.3g}" if math.isfinite(found.budget) else ""
-    label = [SYNTHETIC] if synthetic(fitted.table) else []
+    label = [SYNTHETIC] if is_synthetic(fitted.table) else []
     parts = [
         *[*label, *heading(fitted, None), ""],
         f"[bold]{len(found.picks)} runs of {sizes} sizes, {found.flops:.3g}{within} {unit}[/] "

@@ -44,7 +44,8 @@ def show(told: Told) -> None:
             wide = console.options.update(width=10_000)
             widths = [Measurement.get(console, wide, table).maximum for table in part]
             fits = next((i for i, w in enumerate(widths) if w <= console.width), len(part) - 1)
-            console.print(part[fits], width=max(console.width, widths[fits]), crop=False)
+            room = max(console.width, widths[fits])  # wider than the terminal, but whole
+            Console(highlight=False, width=room).print(part[fits])
         else:
             console.print(part)
 

@@ -17,7 +17,7 @@ from bayeslaw.posterior import Posterior
 from bayeslaw.reporting import fits, forecasts, provenance
 from bayeslaw.reporting.pages import Report, Section, Sheet
 from bayeslaw.scores import score
-from bayeslaw.tables import COVARIATES, LossTable, canonical
+from bayeslaw.tables import COVARIATES, LossTable, canonical, is_synthetic
 
 if TYPE_CHECKING:
     from bayeslaw.planning.planner import Plan
@@ -131,7 +131,7 @@ def _warnings(fit: Posterior, rows: LossTable, checked: Check, plan: "Plan | Non
         f"{fit.table.name}: {failure}" for failure in fit.convergence.failures
     }:
         found.append("NOT CONVERGED: the plan uses a source posterior that failed its gate.")
-    if provenance.synthetic(fit.table) or provenance.synthetic(rows):
+    if is_synthetic(fit.table) or is_synthetic(rows):
         found.append("Synthetic data: losses simulated from a stated law, not measured.")
     refusing = {part.name for part in checked.parts if part.level == "refuse"}
     if refusing - {"convergence"}:  # that is said above

@@ -14,7 +14,7 @@ import pandas as pd
 from bayeslaw.huber import PointFit
 from bayeslaw.numerals import count
 from bayeslaw.posterior import Posterior
-from bayeslaw.tables import COVARIATES, LossTable
+from bayeslaw.tables import COVARIATES, LossTable, is_synthetic
 
 UNKNOWN = "unknown"
 NAMES = {
@@ -32,7 +32,7 @@ _HEADING = re.compile(r"^#+\s*Licen[cs]e\s*\n+(.+?)(?=\n\s*\n|\n#|\Z)", re.I | r
 def licence(table: LossTable) -> str:
     """Licence of a table, as stated in the README beside it; ``"unknown"`` if none says so."""
     readme = Path(table.name).parent / "README.md"
-    if synthetic(table):
+    if is_synthetic(table):
         return "none: the losses are simulated by this package"
     if not Path(table.name).is_file() or not readme.is_file():
         return UNKNOWN
@@ -43,12 +43,6 @@ def licence(table: LossTable) -> str:
         if found
         else UNKNOWN
     )
-
-
-def synthetic(table: LossTable | pd.DataFrame) -> bool:
-    """Whether a table holds simulated losses."""
-    frame = table.frame if isinstance(table, LossTable) else table
-    return "synthetic" in frame and bool(frame["synthetic"].eq(True).any())
 
 
 def cost(frame: pd.DataFrame) -> str:
