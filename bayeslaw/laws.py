@@ -141,7 +141,9 @@ class Law:
         TableError
             If a column the law needs is missing, or a row has tokens = 0.
         """
-        frame = canonical(frame, name, self.columns)
+        return self._logs(canonical(frame, name, self.columns), name)
+
+    def _logs(self, frame: pd.DataFrame, name: str) -> dict[str, Array]:
         if (frame["tokens"] == 0).any():
             raise TableError(f"{name}: the law {self.name} has no value at tokens = 0.")
         logged = [c for c in ("params", "ptpp") if c in self.columns]
@@ -156,10 +158,11 @@ class Law:
 
         Geometric means, except r, which may be 0: its arithmetic mean.
         """
-        x = self.covariates(frame)
+        frame = canonical(frame, "table", self.columns)
+        x = self._logs(frame, "table")
         at = {name: float(values.mean()) for name, values in x.items()}
         if "replay" in self.columns:
-            mean = np.array([canonical(frame, "table", ())["replay"].mean()])
+            mean = np.array([frame["replay"].mean()])
             at |= {name: float(values[0]) for name, values in self._ratio(mean).items()}
         return at
 
@@ -171,8 +174,9 @@ class Law:
                 f"{name}: several domains ({', '.join(names)}); fit one, such as "
                 f"where=\"domain == '{names[0]}'\"."
             )
+        frame = canonical(frame, name, self.columns)
         for column in self.columns:
-            values = canonical(frame, name, self.columns)[column]
+            values = frame[column]
             if values.nunique() == 1:
                 raise TableError(
                     f"{name}: column {column!r} is {values.iloc[0]:g} in all {len(values)} rows, "
