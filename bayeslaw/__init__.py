@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from bayeslaw.laws import load_law as load_law
     from bayeslaw.planning.choices import Choice as Choice
     from bayeslaw.planning.paper_case import plan_example as plan_example
-    from bayeslaw.planning.planner import Plan as Plan
     from bayeslaw.planning.planner import plan as plan
+    from bayeslaw.planning.result import Plan as Plan
     from bayeslaw.posterior import Posterior as Posterior
     from bayeslaw.priors import Prior as Prior
     from bayeslaw.reporting import Report as Report
@@ -92,7 +92,7 @@ _HOME = {
     "LossTable": "tables",
     "NotConverged": "errors",
     "paper_world": "simulation",
-    "Plan": "planning.planner",
+    "Plan": "planning.result",
     "plan": "planning.planner",
     "plan_example": "planning.paper_case",
     "PointFit": "huber",

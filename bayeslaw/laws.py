@@ -150,7 +150,7 @@ class Law:
         x: dict[str, Array] = {c: np.log(frame[c].to_numpy()) for c in logged}
         x["tokens"] = np.log(frame["tokens"].to_numpy() / self.token_unit)
         if "replay" in self.columns:
-            x |= self._ratio(frame["replay"].to_numpy())
+            x |= self.shares(frame["replay"].to_numpy())
         return x
 
     def reference_point(self, frame: pd.DataFrame) -> dict[str, float]:
@@ -163,7 +163,7 @@ class Law:
         at = {name: float(values.mean()) for name, values in x.items()}
         if "replay" in self.columns:
             mean = np.array([frame["replay"].mean()])
-            at |= {name: float(values[0]) for name, values in self._ratio(mean).items()}
+            at |= {name: float(values[0]) for name, values in self.shares(mean).items()}
         return at
 
     def check_fits(self, frame: pd.DataFrame, name: str = "table") -> None:
@@ -184,7 +184,8 @@ class Law:
                     "choose a law without it or rows where it varies."
                 )
 
-    def _ratio(self, replay: Array) -> dict[str, Array]:
+    def shares(self, replay: Array) -> dict[str, Array]:
+        """Logarithms of the share that the law counts, and of its barrier, for replay ratios."""
         share = np.clip(replay if self.ratio == "replay" else 1 - replay, CLIP, 1 - CLIP)
         return {"replay": np.log(share), "barrier": np.log(share + self.epsilon)}
 

@@ -297,8 +297,9 @@ class Curved:
 
     @property
     def covariates(self) -> tuple[str, ...]:
-        """Covariates the plain term depends on, the leading one first."""
-        return self.plain.covariates
+        """Covariates the term depends on, the leading one first."""
+        bent = (name for pair in self.curves.values() for name in pair)
+        return tuple(dict.fromkeys([*self.plain.covariates, *bent]))
 
     @property
     def exponents(self) -> tuple[str, ...]:

@@ -80,15 +80,9 @@ def fitted(law: str, table: LossTable, path: Path | None, settings: dict[str, An
 def told(name: str, choice: Choice, outcome: tuple[float, float], limits: dict[str, float]) -> None:
     """One line: what was planned, what was measured there."""
     loss, rise = outcome
-    held = (loss <= limits["max_loss"], rise <= limits["max_forgetting"])
-    verdict = (
-        "inside both"
-        if all(held)
-        else "missed "
-        + " and ".join(
-            what for what, ok in zip(("the target", "forgetting"), held, strict=True) if not ok
-        )
-    )
+    missed = ["the target"] * (loss > limits["max_loss"])
+    missed += ["forgetting"] * (rise > limits["max_forgetting"])
+    verdict = f"missed {' and '.join(missed)}" if missed else "inside both"
     if np.isnan(loss) or np.isnan(rise):
         verdict = "outside the measured grid"
     print(

@@ -77,10 +77,12 @@ def draw(text: dict[str, str], rng: np.random.Generator) -> dict[str, float]:
     """One value of every prior."""
     q = {}
     for name, prior in ((n, Prior.parse(t)) for n, t in text.items()):
+        mu, sigma = prior.kwargs["mu"], prior.kwargs["sigma"]
         if prior.name == "Beta":
-            q[name] = float(prior.sample(rng))
+            weight = mu * (1 - mu) / sigma**2 - 1
+            q[name] = float(rng.beta(mu * weight, (1 - mu) * weight))
             continue
-        value = prior.kwargs["mu"] + prior.kwargs["sigma"] * rng.standard_normal()
+        value = mu + sigma * rng.standard_normal()
         q[name] = float(np.exp(value) if prior.name == "LogNormal" else value)
     return q
 

@@ -104,7 +104,7 @@ def test_text_says_what_a_buyer_must_know(options, found):
         "Under a cap of 50B tokens",
         "Smallest budget by confidence",
         "If a limit moves",
-        "in the worst 10 % of draws",
+        "in the worst 10 % of draws.",
         f"Plan: {found.atpp:.3g}",
     ):
         assert words in text
@@ -117,6 +117,9 @@ def test_limits_of_every_kind(options):
     assert (fixed["replay"], fixed["confidence"]) == (0.5, 0.8)
     matched = document(*options, *MOST, "--baseline", "matched", "--noise", "predictive")
     assert (matched["limits"]["baseline"], matched["noise"]) == ("matched", "predictive")
+    tail = document(*options, *MOST, "--max-cvar", "-.002")
+    assert tail["limits"]["max_cvar"] == -0.002
+    assert tail["cvar"] <= -0.002
     capped = document(*options, *MOST, "--max-flops", "2e21")
     assert capped["within"]["flops"] <= 2e21
     assert capped["least_loss"]["p_forgetting"] is None or capped["least_loss"]["flops"] == 2e21
@@ -139,6 +142,8 @@ def test_infeasible_is_told_not_an_error(options):
 def test_mistakes_in_one_line(options, tmp_path):
     assert "a plan needs --target, --source, --params" in fails("--max-loss", "1.8")
     assert "--max-loss" in fails(*options)
+    assert "no value at D = 0" in fails(*options, *MOST, "--baseline", "law")
+    assert "--max-cvar has no effect" in fails("--example", "paper", "--max-cvar", "0")
     assert "did you mean 'matched'" in fails(*options, *MOST, "--baseline", "match")
     assert "--replay: cannot read 'a'" in fails(*options, *MOST, "--replay", "a")
     assert "fractions" in fails(*options, *MOST, "--replay", "30")

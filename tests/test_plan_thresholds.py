@@ -9,14 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bayeslaw.laws import CLIP, load_law
-from bayeslaw.planning.curves import Curve
+from bayeslaw.planning.chance import Problem, meet
+from bayeslaw.planning.curves import NODES, Curve
 from bayeslaw.planning.intervals import intervals
 from bayeslaw.planning.limits import curve_of
 from bayeslaw.planning.paper_case import true_fits
 from bayeslaw.planning.roots import rooted
 from bayeslaw.planning.thresholds import below as below_slice
 from bayeslaw.simulation import paper_world
-from bayeslaw.terms import ORIGIN, Power
+from bayeslaw.terms import ORIGIN, Curved, Power
 
 WORLD = paper_world()
 LOG_ATPP = np.linspace(-14, 18, 257)
@@ -40,6 +41,7 @@ class Skewed(Power):
 
 DATA = Power("B", "slope_D", {"tokens": "beta"}, {"replay": "nu"})
 TWICE = (DATA, Power("G", "slope_G", {"tokens": "phi"}))
+BENT = Curved(Power("G", "slope_G", {"barrier": "gamma"}), {"cross_GD": ("tokens", "barrier")})
 RISING = (DATA, Power("G", "slope_G", {"params": "alpha"}, {"tokens": "phi"}))
 
 
@@ -156,7 +158,13 @@ def test_matched_thresholds_agree_with_brute_force(law):
 
 
 @pytest.mark.parametrize(
-    "terms", [TWICE, RISING, (Skewed("B", "slope_D", {"tokens": "beta"}, {"replay": "nu"}),)]
+    "terms",
+    [
+        TWICE,
+        RISING,
+        (DATA, BENT),  # in D only by its bend
+        (Skewed("B", "slope_D", {"tokens": "beta"}, {"replay": "nu"}),),
+    ],
 )
 @pytest.mark.parametrize("matched", [None, 1.02])
 def test_laws_without_a_closed_form(terms, matched):
@@ -208,6 +216,44 @@ def test_a_law_without_monotone_loss_is_a_set_of_its_own():
         one = curve.take([draw])
         for end in (sets.lower[0, 0, draw], sets.stop[0, 0, draw]):
             assert one.loss([0.3], end)[0, 0] == pytest.approx(low[draw] + 1e-6, abs=1e-11)
+
+
+@every_law
+@pytest.mark.parametrize("baseline", [None, "asymptote", "matched"])
+def test_cvar_limit_against_brute_force(law, baseline):
+    """Single ratios: the budget found meets both conditions, and no node before it does."""
+    rng, bound = np.random.default_rng(9), 0
+    for _ in range(12):
+        curve, replay = random_curve(rng, law, 40), rng.random(1)
+        middle = float(np.median(curve.loss(replay, rng.uniform(-2, 4))))
+        problem = Problem(
+            targets=(),
+            source=curve,
+            max_loss=(),
+            max_forgetting=rng.uniform(0, 0.3),
+            baseline=baseline or middle,
+            relative=bool(rng.integers(2)),
+            confidence=rng.choice([0.5, 0.8, 0.9]),
+            noise=(np.zeros(40),),
+        )
+        joint = meet(problem.sets(replay))
+        start = joint.first(problem.rank)[0]
+        budget = (start if abs(start) < 15 else 0.0) + rng.uniform(-1, 3)
+        problem = replace(problem, max_cvar=float(problem.cvar(replay, budget)[0]))
+
+        def good(u, problem=problem, joint=joint, replay=replay):
+            excess = np.sort(problem.rise(replay, u)[0] - problem.max_forgetting)
+            held = np.count_nonzero(joint.contains(u)) >= problem.rank
+            return held and excess[problem.rank :].mean() <= problem.max_cvar + 1e-12
+
+        found = problem.first(joint, replay)[0]
+        assert not any(good(u) for u in NODES if u < found)
+        if np.isfinite(found):
+            assert good(found)
+            if found > joint.first(problem.rank)[0]:
+                bound += 1
+                assert not good(found - 1e-6)
+    assert bound or baseline == "matched"
 
 
 @every_law

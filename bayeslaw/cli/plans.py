@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from bayeslaw.cli.app import command, show
-from bayeslaw.cli.options import Json, Seed, Unconverged
+from bayeslaw.cli.options import Json, Seed, Unconverged, given
 from bayeslaw.cli.steps import check_writable
 from bayeslaw.errors import BayeslawError
 
@@ -15,11 +15,6 @@ if TYPE_CHECKING:
     from bayeslaw.planning.planner import Plan
 
 NEEDED = ("target", "source", "params", "ptpp", "max_loss", "max_forgetting")
-
-
-def given(text: str, **more: Any) -> Any:
-    """Option without a default to show."""
-    return typer.Option(help=text, show_default=False, **more)
 
 
 @command(
@@ -41,12 +36,16 @@ def plan(
     max_forgetting: Annotated[
         float | None, given("Limit of the rise of the source loss over its baseline.")
     ] = None,
+    max_cvar: Annotated[
+        float | None,
+        given("Limit of the mean excess over --max-forgetting in the draws that forget most."),
+    ] = None,
     baseline: Annotated[
         str | None,
         given(
-            "Measured source loss of the un-adapted model, asymptote, or matched; without it the "
-            "source table's row with tokens = 0.",
-            metavar="LOSS|asymptote|matched",
+            "Measured source loss of the un-adapted model, asymptote, law, or matched; without it "
+            "the source table's row with tokens = 0.",
+            metavar="LOSS|asymptote|law|matched",
         ),
     ] = None,
     confidence: Annotated[float, typer.Option(help="Probability to meet all limits.")] = 0.9,
@@ -93,10 +92,12 @@ def plan(
     }
     asked = dict(zip(NEEDED, (target, source, params, ptpp, max_loss, max_forgetting), strict=True))
     if example is None:
-        found, synthetic = _planned(asked, settings | {"relative": relative}, baseline)
+        most = math.inf if max_cvar is None else max_cvar
+        settings |= {"relative": relative, "max_cvar": most, "baseline": _number(baseline)}
+        found, synthetic = _planned(asked, settings)
     else:
-        for name, value in (asked | {"baseline": baseline}).items():
-            if value:
+        for name, value in (asked | {"max_cvar": max_cvar, "baseline": baseline}).items():
+            if value not in (None, []):
                 raise BayeslawError(f"--{name.replace('_', '-')} has no effect on --example.")
         if not relative:
             raise BayeslawError("--absolute has no effect on --example.")
@@ -116,23 +117,19 @@ def plan(
     show(json, "plan", tell_plan.plan(found, capped, synthetic), {"out": figure and str(figure)})
 
 
-def _planned(
-    asked: dict[str, Any], settings: dict[str, Any], baseline: str | None
-) -> tuple["Plan", bool]:
+def _planned(asked: dict[str, Any], settings: dict[str, Any]) -> tuple["Plan", bool]:
     """A plan from saved posteriors, and whether a table of theirs is synthetic."""
-    from bayeslaw.cli.tell import synthetic
     from bayeslaw.planning.planner import plan
     from bayeslaw.storage import load
+    from bayeslaw.tables import is_synthetic
 
     missing = [name for name, value in asked.items() if value is None or value == []]
     if missing:
         options = ", ".join(f"--{name.replace('_', '-')}" for name in missing)
         raise BayeslawError(f"a plan needs {options} (or --example paper).")
     targets, source = [load(path) for path in asked["target"]], load(asked["source"])
-    found = plan(
-        **asked | settings | {"target": targets, "source": source, "baseline": _number(baseline)}
-    )
-    return found, any(synthetic(fit.table) for fit in (*targets, source))
+    found = plan(**asked | settings | {"target": targets, "source": source})
+    return found, any(is_synthetic(fit.table) for fit in (*targets, source))
 
 
 def _number(baseline: str | None) -> float | str | None:

@@ -8,7 +8,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from bayeslaw.cli.tell import SYNTHETIC
-from bayeslaw.cli.terminal import Told, count, figure, ruled
+from bayeslaw.cli.terminal import Told, ruled
+from bayeslaw.numerals import count, digits
 from bayeslaw.planning.choices import Choice
 from bayeslaw.planning.planner import Plan
 
@@ -50,12 +51,14 @@ def _asked(found: Plan) -> list[str]:
     losses = [limits["max_loss"]] if isinstance(limits["max_loss"], float) else limits["max_loss"]
     base = limits["baseline"]
     level = f"{base:.4g}, the " if isinstance(base, float) else "the "
+    beyond = _worst(found, limits["max_cvar"]) if math.isfinite(limits["max_cvar"]) else ""
     lines = [
         f"[bold]N {count(limits['params'])}, PTPP {limits['ptpp']:g}[/]: "
         f"target loss at most {' and '.join(f'{loss:g}' for loss in losses)} nats per token,",
         f"forgetting at most {_rise(found, limits['max_forgetting'])} over "
         f"{escape(level + found.baseline)},",
-        f"{'both' if len(losses) == 1 else 'all'} with probability {100 * found.confidence:g} %.",
+        f"{'both' if len(losses) == 1 else 'all'} with probability {100 * found.confidence:g} %"
+        f"{beyond and f'; forgetting at most {beyond} on average'}.",
         f"{found.draws} draws, {found.pairing}; {found.noise} losses.",
     ]
     return [*lines, escape(found.note)] if found.note else lines
@@ -64,7 +67,7 @@ def _asked(found: Plan) -> list[str]:
 def _answer(found: Plan) -> list[str]:
     if found.status == "feasible":
         return [
-            f"[bold green]Plan[/]: {figure(found.atpp)} ATPP at {100 * found.replay:.1f} % replay, "
+            f"[bold green]Plan[/]: {digits(found.atpp)} ATPP at {100 * found.replay:.1f} % replay, "
             f"{count(found.tokens)} tokens, {found.flops:.3g} FLOPs."
         ]
     best = found.best.p_both if found.best else 0.0
@@ -91,8 +94,8 @@ def _doubts(found: Plan) -> list[str]:
     if found.error and found.status == "feasible":
         low, high = found.error["atpp_90"]
         lines.append(
-            f"Monte Carlo error: ATPP ± {figure(found.error['atpp'])} (90 %: {figure(low)} to "
-            f"{figure(high)}), replay ± {100 * found.error['replay']:.2g} points. "
+            f"Monte Carlo error: ATPP ± {digits(found.error['atpp'])} (90 %: {digits(low)} to "
+            f"{digits(high)}), replay ± {100 * found.error['replay']:.2g} points. "
             f"On held-out draws P(both) is {found.held_out:.3f}."
         )
     chosen = found if found.status == "feasible" else found.best
@@ -100,8 +103,7 @@ def _doubts(found: Plan) -> list[str]:
         losses = " and ".join(f"{loss:.4g}" for loss in chosen.losses)
         lines.append(
             f"Expected target loss {losses}; expected forgetting "
-            f"{_rise(found, chosen.forgetting)}, in the worst {100 - 100 * found.confidence:g} % "
-            f"of draws {_rise(found, chosen.cvar)}."
+            f"{_rise(found, chosen.forgetting)}, {_worst(found, chosen.cvar)}."
         )
     if math.isfinite(certain.atpp):
         lines.append(
@@ -147,7 +149,7 @@ def _cells(choice: Mapping[str, Any]) -> list[str]:
     if not math.isfinite(choice["atpp"]):
         return ["infeasible", "", "", ""]
     ratio = f"{100 * choice['replay']:.1f} %"
-    return [figure(choice["atpp"]), ratio, count(choice["tokens"]), f"{choice['flops']:.3g}"]
+    return [digits(choice["atpp"]), ratio, count(choice["tokens"]), f"{choice['flops']:.3g}"]
 
 
 def _chances(choice: Choice) -> list[str]:
@@ -156,6 +158,12 @@ def _chances(choice: Choice) -> list[str]:
 
 def _share(value: float) -> str:
     return "" if math.isnan(value) else f"{value:.3f}"
+
+
+def _worst(found: Plan, cvar: float) -> str:
+    """The mean rise where forgetting is worst, from its mean excess over the limit."""
+    rise = _rise(found, found.limits["max_forgetting"] + cvar)
+    return f"{rise} in the worst {100 - 100 * found.confidence:g} % of draws"
 
 
 def _rise(found: Plan, value: float) -> str:

@@ -12,13 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from bayeslaw.planning.curves import Curve, Slice
+from bayeslaw.planning.curves import NODES, Curve, Slice
 from bayeslaw.planning.intervals import FAR, Floats, Intervals
+from bayeslaw.planning.roots import crossing
 from bayeslaw.planning.thresholds import below
 
 TOLERANCE = 2e-6
 """The replay ratio is refined to this."""
-CHUNK = 1 << 17
+CHUNK = 1 << 16
 """Draws times replay ratios worked on at once."""
 
 
@@ -35,13 +36,15 @@ class Problem:
         Limit of each target loss, nats per token.
     max_forgetting : float
         Limit of the rise of the source loss over its baseline.
-    baseline : float, "asymptote" or "matched"
+    baseline : float, "asymptote", "law" or "matched"
     relative : bool
         Whether `max_forgetting` is a share of the baseline, or nats per token.
     confidence : float
         Probability with which all limits are to be met.
     noise : tuple of array, shape (draws,)
         Noise of the measured target losses and source loss, on log loss; zeros for latent ones.
+    max_cvar : float
+        Limit of `cvar`, in the unit of `max_forgetting`.
     """
 
     targets: tuple[Curve, ...]
@@ -52,6 +55,7 @@ class Problem:
     relative: bool
     confidence: float
     noise: tuple[Floats, ...]
+    max_cvar: float = math.inf
 
     @property
     def draws(self) -> int:
@@ -95,9 +99,14 @@ class Problem:
         return self.source.sliced([1.0])
 
     @cached_property
-    def asymptote(self) -> Floats:
-        """Smallest source loss that pure replay can reach, shape (draws,)."""
-        return self.source.least(1.0)
+    def base(self) -> Any:
+        """Source loss that the rise is measured from: a number, or of shape (draws,).
+
+        The matched baseline moves with D and has none.
+        """
+        if self.baseline == "asymptote":
+            return self.source.least(1.0)
+        return self.source.unadapted() if self.baseline == "law" else self.baseline
 
     # -- losses -------------------------------------------------------------------------------
 
@@ -108,44 +117,98 @@ class Problem:
             for curve, noise in zip(self.targets, self.noise, strict=False)
         ]
 
-    def rise(self, replay: Sequence[float] | Floats, budget: float) -> Floats:
-        """Rise of the source loss over its baseline, in the unit of its limit; as `losses`."""
-        loss = self.source.loss(replay, budget) * np.exp(self.noise[-1])
+    def rise(self, replay: Sequence[float] | Floats, budget: float | Floats) -> Floats:
+        """Rise of the source loss over its baseline, in the unit of its limit; as `losses`.
+
+        A budget for each replay ratio has the shape (replays, 1).
+        """
+        loss, base = self.source.loss(replay, budget) * np.exp(self.noise[-1]), self.base
         if self.baseline == "matched":
-            base: Any = self.source.loss([1.0], budget)
-        else:
-            base = self.asymptote if isinstance(self.baseline, str) else self.baseline
+            base = self.source.loss(np.ones(len(replay)), budget)
         return np.asarray(loss / base - 1 if self.relative else loss - base)
+
+    def cvar(self, replay: Sequence[float] | Floats, budget: float | Floats) -> Floats:
+        """Conditional value at risk of the rise's excess over its limit, shape (replays,).
+
+        Its mean over the draws with the largest rises, as many as the confidence leaves out but at
+        least one.
+        """
+        excess = self.rise(replay, budget) - self.max_forgetting
+        worst = min(self.rank, self.draws - 1)
+        return np.asarray(np.partition(excess, worst, -1)[:, worst:].mean(-1))
 
     # -- sets of budgets ----------------------------------------------------------------------
 
     def sets(self, replay: Sequence[float] | Floats) -> list[Intervals]:
         """Budgets that meet each limit: the targets', then the source's."""
-        return self._sets([curve.sliced(replay) for curve in (*self.targets, self.source)])
-
-    def pieces(self, replay: Sequence[float] | Floats) -> Iterator[list[Intervals]]:
-        """`sets` of some replay ratios at a time, so that memory stays bounded."""
-        slices = [curve.sliced(replay) for curve in (*self.targets, self.source)]
-        step = max(1, CHUNK // self.draws)
-        for start in range(0, len(replay), step):
-            yield self._sets([each.rows(slice(start, start + step)) for each in slices])
-
-    def joint(self, replay: Sequence[float] | Floats) -> Iterator[Intervals]:
-        """Budgets that meet all limits, some replay ratios at a time."""
-        return (meet(sets) for sets in self.pieces(replay))
-
-    def _sets(self, slices: list[Slice]) -> list[Intervals]:
         quiet = [np.exp(-noise) for noise in self.noise]
-        limits = zip(slices[:-1], self.max_loss, quiet[:-1], strict=True)
-        improved = [below(here, most * factor) for here, most, factor in limits]
+        limits = zip(self.targets, self.max_loss, quiet[:-1], strict=True)
+        improved = [below(curve.sliced(replay), most * factor) for curve, most, factor in limits]
+        here = self.source.sliced(replay)
         scale = 1 + self.max_forgetting if self.relative else 1.0
         rise = 0.0 if self.relative else self.max_forgetting
         if self.baseline == "matched":
-            kept = below(slices[-1], rise * quiet[-1], self.pure, scale * quiet[-1])
+            kept = below(here, rise * quiet[-1], self.pure, scale * quiet[-1])
         else:
-            base = self.asymptote if isinstance(self.baseline, str) else self.baseline
-            kept = below(slices[-1], (scale * base + rise) * quiet[-1])
+            kept = below(here, (scale * self.base + rise) * quiet[-1])
         return [*improved, kept]
+
+    def pieces(self, replay: Floats) -> Iterator[tuple[Floats, list[Intervals]]]:
+        """Some replay ratios at a time and their `sets`, so that memory stays bounded."""
+        step = max(1, CHUNK // self.draws)
+        for start in range(0, len(replay), step):
+            ratios = replay[start : start + step]
+            yield ratios, self.sets(ratios)
+
+    # -- budgets ------------------------------------------------------------------------------
+
+    def first(self, joint: Intervals, replay: Floats) -> Floats:
+        """Smallest budget per replay ratio that serves `rank` draws and keeps `cvar` in its limit.
+
+        Parameters
+        ----------
+        joint : Intervals
+            Budgets that meet all limits at these ratios.
+        replay : array, shape (replays,)
+
+        Returns
+        -------
+        array, shape (replays,)
+            Log ATPP; infinite where there is none.
+        """
+        budget = joint.first(self.rank)
+        if self.max_cvar == math.inf:
+            return budget
+        while True:
+            kept = self._next_kept(replay, budget)
+            budget = joint.first(self.rank, kept)
+            if (budget == kept).all():
+                return budget
+
+    def _next_kept(self, replay: Floats, budget: Floats) -> Floats:
+        """Smallest budgets from the given ones on that keep `cvar` in its limit.
+
+        A window of budgets that holds none of `NODES` is passed over. Where the least of other
+        ratios is exceeded more than e times, the search stops, and the answer is infinite.
+        """
+
+        def excess(u: Floats, row: Any) -> Floats:
+            return self.cvar(replay[row], u[:, None]) - self.max_cvar
+
+        low, found = np.maximum(budget, NODES[0]), budget.copy()
+        left = np.flatnonzero(budget < math.inf)
+        left = left[excess(low[left], left) > 0]
+        found[left] = math.inf
+        for node in NODES:
+            if not len(left) or found.min() < node - 2:
+                break
+            row = left[low[left] < node]
+            good = excess(np.full(len(row), node), row) <= 0
+            crossed = row[good]
+            found[crossed] = crossing(excess, low[crossed], np.full(len(crossed), node), crossed)
+            low[row] = node
+            left = left[found[left] == math.inf]
+        return found
 
     # -- searches over replay -----------------------------------------------------------------
 
@@ -155,8 +218,8 @@ class Problem:
         The best of the given ratios is refined between its neighbours.
         """
 
-        def budgets(ratios: Floats) -> Floats:
-            return np.concatenate([joint.first(self.rank) for joint in self.joint(ratios)])
+        def budgets(replay: Floats) -> Floats:
+            return np.concatenate([self.first(meet(s), r) for r, s in self.pieces(replay)])
 
         first = budgets(replay)
         budget, ratio = _refine(budgets, replay, first)
@@ -166,26 +229,28 @@ class Problem:
         """Most draws that one budget up to `cap` serves, that budget, and its replay ratio."""
 
         def rarest(ratios: Floats) -> Floats:
-            counts, budgets = zip(*(joint.most(cap) for joint in self.joint(ratios)), strict=True)
+            most = (meet(sets).most(cap) for _, sets in self.pieces(ratios))
+            counts, budgets = zip(*most, strict=True)
             # Of equal counts the smaller budget: a term below 1 in size.
             size = np.clip(np.concatenate(budgets), -FAR, FAR) / (3 * FAR)
             return np.asarray(size - np.concatenate(counts))
 
         _, ratio = _refine(rarest, replay, rarest(replay), rounds=2)
-        (joint,) = self.joint(np.array([ratio]))
-        count, budget = joint.most(cap)
+        count, budget = meet(self.sets([ratio])).most(cap)
         return int(count[0]), float(budget[0]), ratio
 
     def lowest(self, budget: float, replay: Floats) -> tuple[float, float]:
         """Least expected target loss at a budget, and its replay ratio.
 
         Of several targets the mean. Ratios at which the forgetting limit holds with less than the
-        confidence do not count; infinite if there are no others.
+        confidence, or not that of `cvar`, do not count; infinite if there are no others.
         """
 
         def expected(ratios: Floats) -> Floats:
-            kept = np.concatenate([s[-1].share(np.array([budget]))[0] for s in self.pieces(ratios)])
-            likely = kept >= self.rank / self.draws
+            held = [s[-1].contains(budget).sum(-1) for _, s in self.pieces(ratios)]
+            likely = np.concatenate(held) >= self.rank
+            if self.max_cvar < math.inf:
+                likely &= self.cvar(ratios, budget) <= self.max_cvar
             value = np.full(len(ratios), np.inf)
             value[likely] = np.mean(
                 [loss.mean(-1) for loss in self.losses(ratios[likely], budget)], axis=0

@@ -6,6 +6,7 @@ extrapolated to D = 0 such a term vanishes, and would promise every target for n
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -56,25 +57,48 @@ class Curve:
         """The curve for some of the draws."""
         return replace(self, p={name: value[index] for name, value in self.p.items()})
 
+    @cached_property
+    def bends(self) -> dict[str, tuple[Any, Any] | None]:
+        """`Slice.bend` of each term in D, one row if r does not matter and three if it does."""
+        probe = self._bare([0.0, 0.5, 1.0])
+        bends = {term.coefficient: probe.bend(term) for term in probe.data}
+        for name, bend in bends.items():
+            if bend and all(np.allclose(c, c[:1], 1e-12, 1e-14) for c in bend):
+                bends[name] = bend[0][:1], bend[1][:1]
+        return bends
+
     def sliced(self, replay: Sequence[float] | Floats) -> "Slice":
         """The curve at given replay ratios."""
+        bare = self._bare(replay)
+        logs: dict[str, Polynomial | None] = {}
+        for term in bare.data:
+            bend = self.bends[term.coefficient]
+            if bend and len(bend[0]) > 1:
+                bend = bare.bend(term)
+            logs[term.coefficient] = bend and (bare.log(term, 0.0), *bend)
+        return replace(bare, logs=logs)
+
+    def _bare(self, replay: Sequence[float] | Floats) -> "Slice":
+        """A slice whose polynomials are not known yet."""
         ratios = np.asarray(replay, float)[:, None]
         model = {"params": self.params, "tokens": self.params / self.law.token_unit}
         model["ptpp"] = self.ptpp
-        x = {name: np.log([[value]]) for name, value in model.items()} | self.law._ratio(ratios)
+        x = {name: np.log([[value]]) for name, value in model.items()} | self.law.shares(ratios)
         x["share"] = ratios  # in no term: keeps the number of ratios
-        bare = Slice(self.law, self.p, self.at, x)
-        logs: dict[str, Polynomial | None] = {}
-        for term in bare.data:
-            bend = bare.bend(term)
-            logs[term.coefficient] = None if bend is None else (bare.log(term, 0.0), *bend)
-        return replace(bare, logs=logs)
+        return Slice(self.law, self.p, self.at, x)
 
     def loss(self, replay: Sequence[float] | Floats, budget: float | Floats) -> Floats:
         """Loss in nats per token, shape (replays, draws), at a budget in log ATPP."""
         here = self.sliced(replay)
         value = here.rest() + here.reach(budget)
         return np.broadcast_to(value, (len(replay), self.draws))
+
+    def unadapted(self) -> Floats:
+        """Loss at D = 0 as the law is written, shape (draws,); not finite where a term diverges."""
+        x = {**self._bare([1.0]).x, "tokens": np.array([[-np.inf]])}
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            loss = self.law.loss(self.p, x, self.at)
+        return np.asarray(np.broadcast_to(loss, (1, self.draws))[0])
 
     def least(self, replay: float) -> Floats:
         """Smallest loss over all budgets, shape (draws,): the asymptote where loss falls in D."""
@@ -119,7 +143,7 @@ class Slice:
     @property
     def data(self) -> list[Term]:
         """The terms in D."""
-        return [term for term in self.law.terms if _in_tokens(term)]
+        return [term for term in self.law.terms if "tokens" in term.covariates]
 
     @property
     def closed(self) -> bool:
@@ -137,7 +161,7 @@ class Slice:
 
     def rest(self) -> Any:
         """Everything but the terms in D."""
-        others = [term for term in self.law.terms if not _in_tokens(term)]
+        others = [term for term in self.law.terms if "tokens" not in term.covariates]
         return self.p["E"] + sum(
             (self.p[t.coefficient] * np.exp(self.log(t, 0.0)) for t in others), np.zeros((1, 1))
         )
@@ -166,21 +190,7 @@ class Slice:
         return polynomial
 
     def bend(self, term: Term) -> tuple[Any, Any] | None:
-        """c1 and c2, shape (1 or replays, draws); None if the term's log is no quadratic.
-
-        They are found at the first, middle and last replay ratio, and anew at all of them only
-        where these differ.
-        """
-        last = self.shape[0] - 1
-        probe = self.rows([0, last // 2, last])
-        bend = probe._bend(term)
-        if bend is None:
-            return None
-        if all(np.allclose(c, c[:1], 1e-12, 1e-14) for c in bend):
-            return bend[0][:1], bend[1][:1]
-        return self._bend(term)
-
-    def _bend(self, term: Term) -> tuple[Any, Any] | None:
+        """c1 and c2 of a term's log, shape (1 or replays, draws); None if it is no quadratic."""
         low, mid, high = (self.log(term, u) for u in (-STEP, 0.0, STEP))
         c1, c2 = (high - low) / (2 * STEP), (high - 2 * mid + low) / (2 * STEP**2)
         size = 1 + np.maximum(np.abs(high), np.abs(low))
@@ -190,18 +200,6 @@ class Slice:
                 return None
         c2 = np.where(np.abs(c2) * STEP**2 > 1e-13 * size, c2, 0.0)  # rounding is no curvature
         return np.atleast_2d(c1), np.atleast_2d(c2)
-
-    def rows(self, index: Any) -> "Slice":
-        """The slice at some of its replay ratios."""
-
-        def pick(values: Any) -> Any:
-            return values[index] if len(values) > 1 else values
-
-        return replace(
-            self,
-            x={name: pick(value) for name, value in self.x.items()},
-            logs={name: log and tuple(map(pick, log)) for name, log in self.logs.items()},
-        )
 
     def take(self, row: Any, draw: Any) -> "Slice":
         """Single elements of (replays, draws), as arrays of shape (elements,)."""
@@ -218,9 +216,3 @@ class Slice:
             {} if self.quadratic else {name: pick(value) for name, value in self.x.items()},
             {name: log and tuple(map(pick, log)) for name, log in self.logs.items()},
         )
-
-
-def _in_tokens(term: Term) -> bool:
-    """Whether a term varies with D, by itself or because its exponent is bent by D."""
-    bends = getattr(term, "curves", {}).values()
-    return "tokens" in (*term.covariates, *(name for pair in bends for name in pair))

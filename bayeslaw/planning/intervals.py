@@ -34,8 +34,8 @@ class Intervals:
 
     def take(self, index: Any) -> "Intervals":
         """The sets of some of the draws."""
-        upper = None if self.upper is None else self.upper[..., index]
-        return Intervals(self.lower[..., index], upper)
+        upper = None if self.upper is None else self.upper.take(index, -1)
+        return Intervals(self.lower.take(index, -1), upper)
 
     def meet(self, other: "Intervals") -> "Intervals":
         """Intersection, set by set."""
@@ -63,19 +63,27 @@ class Intervals:
             -1,
         )
 
-    def first(self, rank: int) -> Floats:
-        """Smallest budget that lies in at least `rank` sets, shape (replays,); inf if none."""
+    def first(self, rank: int, least: Any = -np.inf) -> Floats:
+        """Smallest budget from `least` on that lies in at least `rank` sets; inf if none.
+
+        Of shape (replays,), as `least` may be.
+        """
+        start = self._flat(self.lower)
+        found: Floats = np.maximum(np.partition(start, rank - 1, -1)[:, rank - 1], least)
         if self.upper is None:
-            return np.asarray(np.partition(self.lower[0], rank - 1, -1)[:, rank - 1])
-        start, stop = np.sort(self._flat(self.lower), -1), self._flat(self.upper)
-        found, left = np.full(len(start), -np.inf), np.arange(len(start))
+            return found
         # Where m sets have ended below u, at least rank + m must have begun by u: climb until so.
+        stop, size = self._flat(self.upper), start.shape[-1]
+        ended = np.count_nonzero(stop < found[:, None], -1)
+        left = np.flatnonzero(ended)
+        start, stop, ended = np.sort(start[left], -1), stop[left], ended[left]
         while len(left):
-            at = found[left]
-            wanted = rank + np.count_nonzero(stop[left] < at[:, None], -1)
-            next_ = start[left, np.minimum(wanted, start.shape[-1]) - 1]
-            found[left] = np.where(wanted > start.shape[-1], np.inf, np.maximum(next_, at))
-            left = left[found[left] > at]
+            at, wanted = found[left], rank + ended
+            begun = start[np.arange(len(left)), np.minimum(wanted, size) - 1]
+            found[left] = np.where(wanted > size, np.inf, np.maximum(begun, at))
+            climbing = found[left] > at
+            left, start, stop = left[climbing], start[climbing], stop[climbing]
+            ended = np.count_nonzero(stop < found[left, None], -1)
         return found
 
     def most(self, cap: float = np.inf) -> tuple[Counts, Floats]:
@@ -111,7 +119,8 @@ def intervals(lower: Floats, upper: Floats | None) -> Intervals:
     """Intervals with empty pieces marked, and dropped where they are empty everywhere."""
     if upper is None:
         return Intervals(np.where(lower > FAR, np.inf, lower))
-    empty = (lower > upper) | (lower > FAR) | (upper == -np.inf)
+    empty = lower > np.minimum(upper, FAR)
+    empty |= upper == -np.inf
     lower, upper = np.where(empty, np.inf, lower), np.where(empty, np.inf, upper)
     keep = (lower < np.inf).any((1, 2))
     keep[0] = True

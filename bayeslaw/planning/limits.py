@@ -19,6 +19,7 @@ type Fit = Posterior | PointFit
 
 BASELINES = {
     "asymptote": "least source loss that pure replay can reach, draw by draw",
+    "law": "source law's own loss at D = 0, draw by draw",
     "matched": "source loss of pure replay for the same tokens, draw by draw",
 }
 
@@ -37,6 +38,7 @@ def check_limits(
     params: float,
     ptpp: float,
     max_forgetting: float,
+    max_cvar: float,
     confidence: float,
 ) -> None:
     """Refuse limits and a model that no plan can be made for."""
@@ -50,6 +52,8 @@ def check_limits(
             raise BayeslawError(f"{name}={value:g}: give a positive number.")
     if not -1 < max_forgetting < math.inf:
         raise BayeslawError(f"max_forgetting={max_forgetting:g}: 0.02 allows a rise of 2 %.")
+    if math.isnan(max_cvar) or max_cvar == -math.inf:
+        raise BayeslawError(f"max_cvar={max_cvar:g}: give a number; 0 keeps the mean at the limit.")
     if not 0 < confidence < 1:
         raise BayeslawError(f"confidence={confidence:g} is not between 0 and 1; 0.9 is 90 %.")
 
@@ -58,21 +62,26 @@ def baseline_of(
     baseline: float | str | None, source: Fit, params: float, ptpp: float
 ) -> tuple[float | str, str]:
     """The baseline, and what it is in words."""
-    if isinstance(baseline, str):
-        if baseline not in BASELINES:
-            raise BayeslawError(unknown("baseline", baseline, BASELINES))
-        return baseline, BASELINES[baseline]
-    if baseline is not None:
+    if isinstance(baseline, str) and baseline not in BASELINES:
+        raise BayeslawError(unknown("baseline", baseline, BASELINES))
+    if baseline is not None and not isinstance(baseline, str):
         if not 0 < baseline < math.inf:
             raise BayeslawError(f"baseline={baseline:g}: give a source loss in nats per token.")
         return float(baseline), "measured source loss of the un-adapted model, as given"
-    why = (
-        f"the law {source.law.name} has no value at D = 0, where its term in D diverges, so the "
-        "un-adapted model's loss cannot come from the fit: pass baseline= (--baseline) as the "
-        "measured source loss of that model, 'asymptote', or 'matched'"
-    )
+    valued = np.isfinite(curve_of(source, params, ptpp).unadapted()).all()
+    ways = ", ".join(repr(name) for name in BASELINES if valued or name != "law")
+    why = f"pass baseline= (--baseline) as the measured source loss of that model, or one of {ways}"
+    if not valued:
+        why = (
+            f"the law {source.law.name} has no value at D = 0, where its term in D diverges, so "
+            f"the un-adapted model's loss cannot come from the fit: {why}"
+        )
+    if baseline == "law" and not valued:
+        raise BayeslawError(f"baseline='law': {why}.")
+    if baseline is not None:
+        return baseline, BASELINES[baseline]
     if source.table is None:
-        raise BayeslawError(f"No baseline: {why}.")
+        raise BayeslawError(f"No baseline for the un-adapted model: {why}.")
     rows, name = source.table.baselines, source.table.name
     for column, value in (("params", params), ("ptpp", ptpp)):
         if column in rows:
@@ -93,13 +102,13 @@ def pair(fits: Sequence[Fit]) -> tuple[list[Any], str]:
     draws = min(draws_of(fit) for fit in posteriors)
     names = [fit.settings.get("joint") or id(fit) for fit in posteriors]
     groups = list(dict.fromkeys(names))
-    index = []
+    index, left = [], iter(names)
     for fit in fits:
         if isinstance(fit, PointFit):
             index.append(np.zeros(draws, int))
             continue
         # Part of a turn for each group, because chains of equal seeds may move in step.
-        turn = groups.index(fit.settings.get("joint") or id(fit)) * draws // len(groups)
+        turn = groups.index(next(left)) * draws // len(groups)
         index.append(np.roll(np.arange(draws) * draws_of(fit) // draws, turn))
     if len(posteriors) == 1:
         return index, "one posterior: the other fits are certain"
@@ -113,6 +122,16 @@ def pair(fits: Sequence[Fit]) -> tuple[list[Any], str]:
 def draws_of(fit: Fit) -> int:
     """Number of draws; 1 of a point fit."""
     return 1 if isinstance(fit, PointFit) else fit.draws.sizes["chain"] * fit.draws.sizes["draw"]
+
+
+def unconverged_of(fits: Sequence[Fit], allowed: bool) -> tuple[str, ...]:
+    """What fails in posteriors that failed the gate; they are refused unless allowed."""
+    found: list[str] = []
+    for fit in fits:
+        if isinstance(fit, Posterior):
+            fit.require_converged(allowed)
+            found += [f"{fit.table.name}: {what}" for what in fit.convergence.failures]
+    return tuple(found)
 
 
 def dependence(fits: Sequence[Fit]) -> int:

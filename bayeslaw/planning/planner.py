@@ -6,22 +6,18 @@ smallest budget that lies in the sets of at least a share `confidence` of the dr
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 
-from bayeslaw.errors import BayeslawError, unknown
 from bayeslaw.huber import PointFit
-from bayeslaw.planning.chance import Problem, meet
+from bayeslaw.planning.chance import Problem
 from bayeslaw.planning.choices import (
     NOWHERE,
     Choice,
     binding,
     bootstrap,
-    cheapest,
     choose,
     contenders,
     held_out,
@@ -38,157 +34,15 @@ from bayeslaw.planning.limits import (
     outside_data,
     pair,
     replay_ratios,
+    unconverged_of,
 )
+from bayeslaw.planning.result import Plan
 from bayeslaw.posterior import Posterior
 
 REPLAY, COARSE = np.linspace(0.005, 0.995, 199), np.linspace(0.005, 0.995, 45)
 """Replay ratios searched by default: where sets of budgets are closed form, and elsewhere."""
-CONFIDENCES = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 
-
-@dataclass(frozen=True, kw_only=True)
-class Plan(Choice):
-    """The smallest budget that meets all limits with the stated probability, or why there is none.
-
-    Parameters
-    ----------
-    status : {"feasible", "infeasible"}
-    confidence : float
-        Probability asked for.
-    binds : str
-        Where infeasible, what prevents it.
-    best : Choice or None
-        Where infeasible, the choice most likely to meet all limits, however large its budget.
-    deterministic : Choice
-        The plan of the point fits, with its probabilities under the posterior.
-    point : str
-        What the point fits are.
-    held_out : float
-        P(both) on half of the draws of a plan made on the other half, mean of both ways round.
-    error : mapping
-        Monte Carlo error, from a bootstrap over draws in blocks as long as their autocorrelation:
-        standard deviations ``atpp`` and ``replay``, 5 and 95 % quantiles ``atpp_90``, and the
-        share of replicates that are ``infeasible``.
-    outside : tuple of str
-        What of the plan lies outside the training data.
-    data : mapping
-        Ranges of params, ptpp, replay and ATPP that the rows of all fits cover.
-    unconverged : tuple of str
-        What fails in posteriors that failed the convergence gate.
-    """
-
-    status: str
-    confidence: float
-    draws: int
-    pairing: str
-    noise: str
-    baseline: str
-    limits: Mapping[str, Any]
-    binds: str
-    best: Choice | None
-    deterministic: Choice
-    point: str
-    held_out: float
-    error: Mapping[str, Any]
-    outside: tuple[str, ...]
-    data: Mapping[str, tuple[float, float]]
-    unconverged: tuple[str, ...]
-    note: str = ""
-    problem: Problem = field(repr=False)
-    certain: Problem = field(repr=False)
-    replay_grid: Floats = field(repr=False)
-
-    def surface(
-        self, atpp: Sequence[float] | Floats, replay: Sequence[float] | Floats, limit: str = "both"
-    ) -> pd.DataFrame:
-        """P(feasible) over budgets (index, ATPP) and replay ratios (columns).
-
-        Parameters
-        ----------
-        atpp, replay : sequence of float
-        limit : {"both", "target", "forgetting"}
-        """
-        which = {"target": slice(-1), "forgetting": slice(-1, None), "both": slice(None)}
-        if limit not in which:
-            raise BayeslawError(unknown("limit", limit, which))
-        ratios = replay_ratios(replay)
-        with np.errstate(divide="ignore"):
-            budgets = np.log(np.asarray(atpp, float))
-        shares = [meet(s[which[limit]]).share(budgets) for s in self.problem.pieces(ratios)]
-        columns = pd.Index(ratios, name="replay")
-        return pd.DataFrame(np.concatenate(shares, 1), pd.Index(atpp, name="atpp"), columns)
-
-    def frontier(self, confidences: Sequence[float] = CONFIDENCES) -> pd.DataFrame:
-        """Smallest budget against confidence; an infinite budget is infeasible."""
-        rows = []
-        for confidence in confidences:
-            asked = replace(self.problem, confidence=confidence)
-            rows.append({"confidence": confidence} | vars(cheapest(asked, self.replay_grid)))
-        return pd.DataFrame(rows)
-
-    def sensitivity(
-        self, *, max_loss: float = 0.0025, max_forgetting: float = 0.1, baseline: float = 0.0025
-    ) -> pd.DataFrame:
-        """Plans under limits and a baseline moved down and up by a share of themselves.
-
-        `held` is P(both) of this plan, unchanged, under the moved limit. Several target limits
-        move together; a baseline that is not a number is not moved.
-        """
-        moves = {"max_loss": max_loss, "max_forgetting": max_forgetting, "baseline": baseline}
-        rows: list[dict[str, Any]] = []
-        for name, share in moves.items():
-            at = getattr(self.problem, name)
-            for factor in (1 - share, 1 + share) if not isinstance(at, str) else ():
-                value = tuple(factor * v for v in at) if isinstance(at, tuple) else factor * at
-                change: dict[str, Any] = {name: value}
-                moved, held = replace(self.problem, **change), math.nan
-                if self.status == "feasible":
-                    held = choose(moved, math.log(self.atpp), self.replay).p_both
-                row = {"quantity": name, "moved": factor - 1, "held": held}
-                rows.append(row | vars(cheapest(moved, self.replay_grid)))
-        return pd.DataFrame(rows)
-
-    def within(self, *, tokens: float = math.inf, flops: float = math.inf) -> Choice:
-        """The likeliest choice under a cap on tokens or FLOPs: largest P(both), least budget."""
-        most = self._cap(tokens, flops)
-        budget = math.log(most / self.problem.params)
-        count, budget, ratio = self.problem.likeliest(budget, self.replay_grid)
-        return choose(self.problem, budget, ratio, most) if count else NOWHERE
-
-    def least_loss(self, *, tokens: float = math.inf, flops: float = math.inf) -> Choice:
-        """Least expected target loss at a fixed budget, forgetting kept with the confidence.
-
-        Of several targets the mean loss. Without a replay ratio that keeps the forgetting limit
-        the choice is infinite.
-        """
-        most = self._cap(tokens, flops)
-        if most == math.inf:
-            raise BayeslawError("least_loss needs a fixed budget; give tokens= or flops=.")
-        budget = math.log(most / self.problem.params)
-        value, ratio = self.problem.lowest(budget, self.replay_grid)
-        return choose(self.problem, budget, ratio, most) if value < math.inf else NOWHERE
-
-    def _cap(self, tokens: float, flops: float) -> float:
-        most = min(tokens, flops / (6 * self.problem.params))
-        if not most > 0:
-            raise BayeslawError(f"a cap of {most:g} tokens leaves no budget; give a positive cap.")
-        return most
-
-    def to_dict(self) -> dict[str, Any]:
-        """The plan as plain numbers and text for JSON; what is not finite is None."""
-        hidden = ("problem", "certain", "replay_grid")
-        return {name: plain(value) for name, value in vars(self).items() if name not in hidden}
-
-
-def plain(value: Any) -> Any:
-    """A value as JSON has it."""
-    if isinstance(value, Choice):
-        return plain(vars(value) | {"p_failure": value.p_failure})
-    if isinstance(value, Mapping):
-        return {key: plain(each) for key, each in value.items()}
-    if isinstance(value, tuple | list):
-        return [plain(each) for each in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+__all__ = ["Plan", "plan"]
 
 
 def plan(
@@ -199,6 +53,7 @@ def plan(
     ptpp: float,
     max_loss: float | Sequence[float],
     max_forgetting: float,
+    max_cvar: float = math.inf,
     baseline: float | str | None = None,
     confidence: float = 0.9,
     relative: bool = True,
@@ -223,10 +78,14 @@ def plan(
         Limit of the loss of each target, nats per token.
     max_forgetting : float
         Limit of the rise of the source loss over `baseline`: a share of it, or nats per token.
-    baseline : float, "asymptote" or "matched", optional
-        Source loss of the un-adapted model, measured; the least that pure replay can reach; or that
-        of pure replay for the same D. Without it, the row with ``tokens = 0`` of the source's table
-        for this model and stage.
+    max_cvar : float, optional
+        Limit of the conditional value at risk of the excess, in the unit of `max_forgetting`: of
+        the draws with the largest rises, as many as `confidence` leaves out, the mean of the rise
+        less `max_forgetting` is to be at most this. 0 keeps that mean within the limit itself.
+    baseline : float, "asymptote", "law" or "matched", optional
+        Source loss of the un-adapted model, measured; the least that pure replay can reach; the
+        source law's value at D = 0, if it has one; or that of pure replay for the same D. Without
+        it, the row with ``tokens = 0`` of the source's table for this model and stage.
     confidence : float
         Probability with which all limits are to be met.
     relative : bool
@@ -260,13 +119,9 @@ def plan(
     targets = [target] if isinstance(target, Posterior | PointFit) else list(target)
     most = [float(loss) for loss in np.atleast_1d(np.asarray(max_loss, float))]
     fits = [*targets, source]
-    check_limits(targets, most, params, ptpp, max_forgetting, confidence)
+    check_limits(targets, most, params, ptpp, max_forgetting, max_cvar, confidence)
     base, words = baseline_of(baseline, source, params, ptpp)
-    unconverged = []
-    for fit in fits:
-        if isinstance(fit, Posterior):
-            fit.require_converged(allow_unconverged)
-            unconverged += [f"{fit.table.name}: {what}" for what in fit.convergence.failures]
+    unconverged = unconverged_of(fits, allow_unconverged)
     rng = np.random.default_rng(seed)
     index, pairing = pair(fits)
     *curves, last = (
@@ -282,27 +137,21 @@ def plan(
         relative=relative,
         confidence=confidence,
         noise=tuple(values[i] for values, i in zip(drawn, index, strict=True)),
+        max_cvar=max_cvar,
     )
     if replay_grid is None:
         replay_grid = REPLAY if problem.closed else COARSE
     ratios = replay_ratios(replay_grid)
-    found, replay, per_ratio = problem.smallest(ratios)
-    best = None
-    if found == math.inf:
-        count, budget, ratio = problem.likeliest(math.inf, ratios)
-        best = choose(problem, budget, ratio) if count else replace(NOWHERE, p_both=0.0)
-        if count >= problem.rank:  # only between two ratios of the grid
-            (found, replay, _), best = problem.smallest(np.array([ratio])), None
-    feasible, block = best is None, dependence(fits)
-    # Halves of the draws scatter twice as much.
-    near = contenders(problem, ratios, per_ratio, replay, 2 * block) if feasible else ratios
-    chosen = choose(problem, found, replay) if feasible else NOWHERE
+    budget, replay, per_ratio, best = _search(problem, ratios)
+    chosen, feasible = choose(problem, budget, replay), best is None
+    error, held, block = {}, math.nan, dependence(fits)
+    if feasible:  # halves of the draws scatter twice as much
+        near = contenders(problem, ratios, per_ratio, replay, 2 * block)
+        error, held = bootstrap(problem, near, rng, block), held_out(problem, near)
     *curves, last = (curve_of(fit, params, ptpp, median=True) for fit in point or fits)
     quiet = (np.zeros(1),) * len(fits)
     certain = replace(problem, targets=tuple(curves), source=last, noise=quiet)
-    alone = cheapest(certain, ratios)
-    if alone.atpp < math.inf:
-        alone = choose(problem, math.log(alone.atpp), alone.replay, alone.tokens)
+    alone = choose(problem, *certain.smallest(ratios)[:2])
     return Plan(
         **vars(chosen),
         status="feasible" if feasible else "infeasible",
@@ -316,6 +165,7 @@ def plan(
             "ptpp": ptpp,
             "max_loss": most if len(most) > 1 else most[0],
             "max_forgetting": max_forgetting,
+            "max_cvar": max_cvar,
             "relative": relative,
             "baseline": base,
         },
@@ -323,13 +173,25 @@ def plan(
         best=best,
         deterministic=alone,
         point="point fits as given" if point else "point fits, or medians of reference coordinates",
-        held_out=held_out(problem, near) if feasible else math.nan,
-        error=bootstrap(problem, near, replay, rng, block) if feasible else {},
+        held_out=held,
+        error=error,
         outside=outside_data(best or chosen, fits, (*problem.names[:-1], "source"), params, ptpp),
         data=covered(fits),
-        unconverged=tuple(unconverged),
+        unconverged=unconverged,
         note=note,
         problem=problem,
         certain=certain,
         replay_grid=ratios,
     )
+
+
+def _search(problem: Problem, ratios: Floats) -> tuple[float, float, Floats, Choice | None]:
+    """Smallest budget, its replay ratio, the budgets of all ratios; the likeliest if none."""
+    budget, replay, per_ratio = problem.smallest(ratios)
+    if budget < math.inf:
+        return budget, replay, per_ratio, None
+    count, likeliest, ratio = problem.likeliest(math.inf, ratios)
+    if count >= problem.rank:  # between two ratios of the grid, or CVaR prevents it
+        budget, replay, _ = problem.smallest(np.array([ratio]))
+    best = choose(problem, likeliest, ratio) if count else replace(NOWHERE, p_both=0.0)
+    return budget, replay, per_ratio, best if budget == math.inf else None

@@ -12,6 +12,7 @@ from bayeslaw.planning.intervals import Floats
 find_root: Any = elementwise.find_root  # its type knows no `args`
 HIGH = 1e300
 """In the place of infinity, which root finding refuses."""
+FINE = {"xatol": 1e-12, "xrtol": 1e-12}
 
 
 def rooted(
@@ -31,7 +32,7 @@ def rooted(
 
     cells, dips = _scan(excess)
     cell, row, draw = cells
-    ends = [_inside(excess, NODES[cell], NODES[cell + 1], row, draw)]
+    ends = [crossing(excess, NODES[cell], NODES[cell + 1], row, draw)]
     owners = [row * shape[1] + draw]
     for sign, (middle, row, draw) in dips.items():
         if not len(middle):
@@ -41,7 +42,7 @@ def rooted(
         hit = sign * excess(least, row, draw) <= 0
         row, draw, low, high, least = row[hit], draw[hit], low[hit], high[hit], least[hit]
         for pair in ((low, least), (least, high)):
-            ends.append(_inside(excess, *pair, row, draw))
+            ends.append(crossing(excess, *pair, row, draw))
             owners.append(row * shape[1] + draw)
     owner, end = np.concatenate(owners), np.concatenate(ends)
     order = np.lexsort((end, owner))
@@ -91,13 +92,11 @@ def _turned(excess: Any, sign: float, u: Any, row: Any, draw: Any) -> Any:
     return sign * excess(u, row, draw)
 
 
-def _inside(excess: Any, low: Floats, high: Floats, row: Any, draw: Any) -> Floats:
-    """Roots between `low` and `high`, one per element; the end inside the feasible set."""
-    if not len(row):
+def crossing(excess: Any, low: Floats, high: Floats, *args: Any) -> Floats:
+    """Roots between `low` and `high`, one per element; the end where `excess` is not positive."""
+    if not len(low):
         return low
-    found = find_root(
-        excess, (low, high), args=(row, draw), tolerances={"xatol": 1e-12, "xrtol": 1e-12}
-    )
+    found = find_root(excess, (low, high), args=args, tolerances=FINE)
     left, right = found.bracket
     end = np.where(found.f_bracket[0] <= 0, left, right)
     return np.asarray(np.where(found.f_x <= 0, found.x, end))

@@ -84,6 +84,8 @@ def _under(level: Any, c1: Any, c2: Any) -> Ends:
     if not np.any(c2) and (c1 < 0).all():
         return level / c1, None
     steep = (c1 < 0).all(0)
+    if steep.all():
+        return _falling(level, c1, c2)
     lower, upper = np.empty_like(level), np.empty_like(level)
     for draws, solve in ((steep, _falling), (~steep, _general)):
         if draws.any():
@@ -94,9 +96,13 @@ def _under(level: Any, c1: Any, c2: Any) -> Ends:
 
 def _falling(level: Any, c1: Any, c2: Any) -> tuple[Any, Any]:
     """`_under` where the polynomial falls at u = 0: both curvatures by one formula."""
-    root = np.sqrt(c1**2 + 4 * c2 * level)
-    lower = 2 * level / (c1 - root)  # on the falling branch, without cancellation
-    upper = np.where(c2 > 0, 0.5 * (root - c1) / c2, np.inf)
+    width = 4 * c2 * level  # in place from here on: this is the planner's innermost work
+    width += c1**2
+    np.sqrt(width, out=width)
+    width -= c1
+    lower = -2 * level
+    lower /= width  # on the falling branch, without cancellation
+    upper = width * np.where(c2 > 0, 0.5 / c2, np.inf)
     row, draw = np.nonzero(np.isnan(lower))
     odd, bend = level[row, draw], c2[row if len(c2) > 1 else 0, draw]
     lower[row, draw] = np.where((odd == -np.inf) | (bend > 0) & (odd < np.inf), np.inf, -np.inf)
