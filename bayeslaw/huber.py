@@ -20,8 +20,8 @@ from bayeslaw.tables import LossTable
 
 type Floats = npt.NDArray[np.float64]
 
-NEAR = 1.02
-"""Polished starts that are still moving this near the best go on with second derivatives."""
+NEAR = (1.02, 1.001, 1.0001)
+"""Starts still moving this near the best go on with second derivatives, round by round."""
 AGREE = 1e-6
 """Two optima agree if their objectives differ by less than this, relatively."""
 
@@ -97,7 +97,8 @@ def fit_huber(
     starts : int, optional
         Points over the exponents to screen (a scrambled Sobol sequence); 64 an exponent.
     polish : int, optional
-        How many of the best to polish to convergence; 3 an exponent.
+        How many of the best to polish to convergence; 3 an exponent. Where a law has more than
+        three exponents, they are chosen after a few steps from several times as many.
     seed : int
 
     Returns
@@ -121,11 +122,16 @@ def fit_huber(
         raise FitError(f"delta must be positive, not {delta!r}.")
     law.check_fits(table.frame, table.name)
     problem = Problem(law, table, delta)
-    starts = starts or 64 * len(law.exponents)
-    points = problem.screen(starts, seed)[: polish or 3 * len(law.exponents)]
+    free = len(law.exponents)
+    starts, polish = starts or 64 * free, polish or 3 * free
+    points = problem.screen(starts, seed)[: polish * max(1, free - 2)]
+    if len(points) > polish:  # laws of many exponents have valleys that screening cannot rank
+        points, objective, _ = problem.polish(points, max_steps=30)
+        points = points[np.argsort(objective, kind="stable")[:polish]]
     points, objective, moving = problem.polish(points)
-    late = np.flatnonzero(moving & (objective <= NEAR * objective.min()))
-    points[late], objective[late], _ = problem.polish(points[late], exact=True, max_steps=60)
+    for near in NEAR:
+        late = np.flatnonzero(moving & (objective <= near * objective.min()))
+        points[late], objective[late], moving[late] = problem.polish(points[late], exact=True)
     best = int(np.argmin(objective))
     if not np.isfinite(objective[best]):
         raise FitError(f"{table.name}: no start of {law.name} gave a finite objective.")

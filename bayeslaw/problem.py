@@ -113,7 +113,9 @@ class Problem:
         patience: int = 12,
         tol: float = 1e-13,
     ) -> tuple[Floats, Floats, npt.NDArray[np.bool_]]:
-        """Descend from all points at once until `patience` steps in a row gain less than `tol`.
+        """Descend from all points at once, until steps gain less than `tol` of the objective.
+
+        That is one step hardly damped, or `patience` in a row.
 
         Returns
         -------
@@ -137,7 +139,9 @@ class Problem:
             gain = objective[active] - reached
             better = gain > 0
             took = active[better]
-            idle[active] += 1
+            # A step hardly damped that changes nothing is at the optimum already.
+            still = (np.abs(gain) <= tol * objective[active]) & (damping[active] <= 1e-2)
+            idle[active] += np.where(still, patience, 1)
             idle[took[gain[better] > tol * objective[took]]] = 0
             points[took], residuals[took] = trial[better], moved[better]
             objective[took] = reached[better]
