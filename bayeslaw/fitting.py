@@ -139,7 +139,7 @@ def fit_spec(
     return Posterior(
         spec=spec,
         table=table,
-        at=spec.law.reference_point(table.frame),
+        at=spec.law.reference_point(table),
         draws=with_effects(spec, table, sampled),
         stats=stats,
         convergence=convergence,

@@ -120,7 +120,7 @@ def fit_huber(
     law = load_law(law)
     if not delta > 0:
         raise FitError(f"delta must be positive, not {delta!r}.")
-    law.check_fits(table.frame, table.name)
+    law.check_fits(table, table.name)
     problem = Problem(law, table, delta)
     free = len(law.exponents)
     starts, polish = starts or 64 * free, polish or 3 * free

@@ -151,7 +151,7 @@ def fit_joint(
         posteriors[domain] = Posterior(
             spec=specs[domain],
             table=table,
-            at=specs[domain].law.reference_point(table.frame),
+            at=specs[domain].law.reference_point(table),
             draws=mine,
             stats=stats,
             convergence=convergence,

@@ -21,7 +21,7 @@ import pandas as pd
 
 from bayeslaw.errors import LawError, TableError, unknown
 from bayeslaw.priors import NOISE, Prior, override
-from bayeslaw.tables import canonical
+from bayeslaw.tables import LossTable, canonical
 from bayeslaw.terms import (
     COLUMN,
     KINDS,
@@ -133,7 +133,7 @@ class Law:
 
     # -- covariates ---------------------------------------------------------------------------
 
-    def covariates(self, frame: pd.DataFrame, name: str = "table") -> dict[str, Array]:
+    def covariates(self, rows: LossTable | pd.DataFrame, name: str = "table") -> dict[str, Array]:
         """Logarithms of the covariates, each of shape (rows,).
 
         Raises
@@ -141,9 +141,7 @@ class Law:
         TableError
             If a column the law needs is missing, or a row has tokens = 0.
         """
-        return self._logs(canonical(frame, name, self.columns), name)
-
-    def _logs(self, frame: pd.DataFrame, name: str) -> dict[str, Array]:
+        frame = self._valid(rows, name)
         if (frame["tokens"] == 0).any():
             raise TableError(f"{name}: the law {self.name} has no value at tokens = 0.")
         logged = [c for c in ("params", "ptpp") if c in self.columns]
@@ -153,28 +151,27 @@ class Law:
             x |= self.shares(frame["replay"].to_numpy())
         return x
 
-    def reference_point(self, frame: pd.DataFrame) -> dict[str, float]:
+    def reference_point(self, rows: LossTable | pd.DataFrame) -> dict[str, float]:
         """Logarithms of the covariates at the reference point of a training table.
 
         Geometric means, except r, which may be 0: its arithmetic mean.
         """
-        frame = canonical(frame, "table", self.columns)
-        x = self._logs(frame, "table")
+        frame, x = self._valid(rows), self.covariates(rows)
         at = {name: float(values.mean()) for name, values in x.items()}
         if "replay" in self.columns:
             mean = np.array([frame["replay"].mean()])
             at |= {name: float(values[0]) for name, values in self.shares(mean).items()}
         return at
 
-    def check_fits(self, frame: pd.DataFrame, name: str = "table") -> None:
-        """Raise `TableError` unless `frame` is one domain in which every covariate varies."""
+    def check_fits(self, rows: LossTable | pd.DataFrame, name: str = "table") -> None:
+        """Raise `TableError` unless the rows are one domain in which every covariate varies."""
+        frame = self._valid(rows, name)
         if "domain" in frame and frame["domain"].nunique() > 1:
             names = [str(domain) for domain in frame["domain"].unique()]
             raise TableError(
                 f"{name}: several domains ({', '.join(names)}); fit one, such as "
                 f"where=\"domain == '{names[0]}'\"."
             )
-        frame = canonical(frame, name, self.columns)
         for column in self.columns:
             values = frame[column]
             if values.nunique() == 1:
@@ -183,6 +180,14 @@ class Law:
                     f"but the law {self.name} has a term in it; "
                     "choose a law without it or rows where it varies."
                 )
+
+    def _valid(self, rows: LossTable | pd.DataFrame, name: str = "table") -> pd.DataFrame:
+        """The rows with the law's columns; a `LossTable` was validated when it was made."""
+        if isinstance(rows, LossTable):
+            if len(rows) and set(self.columns) <= set(rows.frame.columns):
+                return rows.frame
+            return canonical(rows.frame, rows.name, self.columns)
+        return canonical(rows, name, self.columns)
 
     def shares(self, replay: Array) -> dict[str, Array]:
         """Logarithms of the share that the law counts, and of its barrier, for replay ratios."""

@@ -120,9 +120,9 @@ def data(spec: Spec, table: LossTable, labels: Mapping[str, Any] | None = None) 
         If the table lacks a column the law needs, holds several domains, or does not vary.
     """
     law = spec.law
-    law.check_fits(table.frame, table.name)
-    x = law.covariates(table.frame, table.name)
-    at = law.reference_point(table.frame)
+    law.check_fits(table, table.name)
+    x = law.covariates(table, table.name)
+    at = law.reference_point(table)
     values = (
         {f"log_{name}": values for name, values in x.items()}
         | {f"at_{name}": np.float64(value) for name, value in at.items()}

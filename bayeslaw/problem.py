@@ -35,8 +35,8 @@ class Problem:
 
     def __init__(self, law: Law, table: LossTable, delta: float) -> None:
         self.law, self.delta = law, delta
-        self.x = law.covariates(table.frame, table.name)
-        self.at = law.reference_point(table.frame)
+        self.x = law.covariates(table, table.name)
+        self.at = law.reference_point(table)
         self.log_scale = float(np.log(table.loss).mean())
         self.log_loss = np.log(table.loss) - self.log_scale
         self.names = ("E", *law.coefficients, *law.exponents)
