@@ -173,10 +173,10 @@ class Law:
                 f"where=\"domain == '{names[0]}'\"."
             )
         for column in self.columns:
-            values = frame[column]
-            if values.nunique() == 1:
+            values = frame[column].to_numpy()
+            if (values == values[0]).all():
                 raise TableError(
-                    f"{name}: column {column!r} is {values.iloc[0]:g} in all {len(values)} rows, "
+                    f"{name}: column {column!r} is {values[0]:g} in all {len(values)} rows, "
                     f"but the law {self.name} has a term in it; "
                     "choose a law without it or rows where it varies."
                 )
