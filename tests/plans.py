@@ -1,0 +1,52 @@
+"""Posteriors given as inputs, for tests of plans: no sampler, so that truths are known."""
+
+import numpy as np
+import xarray as xr
+
+from bayeslaw.model import make_spec
+from bayeslaw.posterior import Convergence, Posterior
+from bayeslaw.simulation import paper_world
+from bayeslaw.tables import grid
+
+WORLD = paper_world()
+LIMITS = dict(WORLD.limits)
+BASE = WORLD.baseline()
+GOOD = Convergence(rhat=1.0, ess_bulk=1e4, ess_tail=1e4, divergences=0, bfmi=1.0)
+
+
+def posterior(domain, draws=400, spread=0.004, seed=0, law=None, likelihood="studentt", **more):
+    """A posterior whose draws are the truth, moved by independent noise: an input, not a fit."""
+    rng = np.random.default_rng([seed, domain == WORLD.source])
+    table = WORLD.table(domain).split("ptpp <= 31", "ptpp == 279", WORLD.anchors)[0]
+    law = WORLD.laws[domain] if law is None else law
+    spec = make_spec(law, likelihood=likelihood)
+    at = spec.law.reference_point(table.frame)
+    q = WORLD.laws[domain].to_reference(WORLD.truth[domain], at)
+    q |= {name: 0.0 for name in spec.law.coordinates if name not in q}
+    values = {}
+    for name, value in q.items():
+        wide = 0.02 if name.startswith(("curve", "cross")) else spread * max(abs(value), 0.1)
+        values[name] = value + wide * rng.standard_normal((4, draws // 4))
+    values |= {"sigma": np.full((4, draws // 4), WORLD.sigma[domain])}
+    if likelihood == "studentt":
+        values["dof_above_floor"] = np.full((4, draws // 4), 8.0)
+    data = xr.Dataset({name: (("chain", "draw"), value) for name, value in values.items()})
+    return Posterior(spec, table, at, data, xr.Dataset(), more.pop("convergence", GOOD), more)
+
+
+def both():
+    """Posteriors of target and source."""
+    return {"target": posterior("french"), "source": posterior("english_arabic")}
+
+
+def losses(fits, choice, index=slice(None)):
+    rows = grid(params=8.1e9, ptpp=279, replay=choice.replay, tokens=choice.tokens)
+    target, source = (fits[name].latent(rows)[:, 0] for name in ("target", "source"))
+    return target, np.roll(source, len(source) // 2)
+
+
+def over_replay(fits, tokens):
+    """Losses of shape (draws, 331 replay ratios)."""
+    rows = grid(params=8.1e9, ptpp=279, replay=np.linspace(0.005, 0.995, 331), tokens=tokens)
+    source = fits["source"].latent(rows)
+    return fits["target"].latent(rows), np.roll(source, len(source) // 2, 0)
