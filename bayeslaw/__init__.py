@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from bayeslaw.huber import PointFit as PointFit
     from bayeslaw.huber import fit_huber as fit_huber
     from bayeslaw.joint import fit_joint as fit_joint
+    from bayeslaw.lawfiles import load_law as load_law
     from bayeslaw.laws import Law as Law
-    from bayeslaw.laws import load_law as load_law
     from bayeslaw.planning.choices import Choice as Choice
     from bayeslaw.planning.paper_case import plan_example as plan_example
     from bayeslaw.planning.planner import plan as plan
@@ -87,7 +87,7 @@ _HOME = {
     "Law": "laws",
     "LawError": "errors",
     "load": "storage",
-    "load_law": "laws",
+    "load_law": "lawfiles",
     "loo": "crossval",
     "LossTable": "tables",
     "NotConverged": "errors",

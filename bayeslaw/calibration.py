@@ -13,7 +13,8 @@ import numpy.typing as npt
 import pandas as pd
 
 from bayeslaw.defaults import DELTA, TARGET_ACCEPT
-from bayeslaw.laws import Law, load_law
+from bayeslaw.lawfiles import load_law
+from bayeslaw.laws import Law
 from bayeslaw.model import Spec, build, data, make_spec
 from bayeslaw.noise import log_density
 from bayeslaw.posterior import diagnose

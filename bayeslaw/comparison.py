@@ -9,7 +9,8 @@ import pandas as pd
 from bayeslaw.defaults import DELTA
 from bayeslaw.errors import FitError, FitWarning
 from bayeslaw.huber import PointFit, fit_huber
-from bayeslaw.laws import Law, load_law
+from bayeslaw.lawfiles import load_law
+from bayeslaw.laws import Law
 from bayeslaw.posterior import Posterior
 from bayeslaw.scores import score
 from bayeslaw.tables import LossTable

@@ -68,13 +68,13 @@ def step_within(matrix: Floats, gradient: Floats, down: Floats, up: Floats) -> F
     array, shape (points, dims)
     """
     free = ~((down == 0) & (gradient > 0) | (up == 0) & (gradient < 0))
-    step = np.zeros_like(gradient)
+    unit, step = np.eye(gradient.shape[1]), np.zeros_like(gradient)
     for _ in range(ROUNDS):
-        pull = gradient + (matrix @ np.where(free, 0, step)[..., None])[..., 0]
-        block = (
-            matrix * (free[:, :, None] & free[:, None, :]) + np.eye(step.shape[1]) * ~free[:, None]
-        )
-        step = np.where(free, np.linalg.solve(block, -(pull * free)[..., None])[..., 0], step)
+        pull, block = gradient, matrix
+        if not free.all():
+            pull = free * (gradient + (matrix @ np.where(free, 0, step)[..., None])[..., 0])
+            block = matrix * (free[:, :, None] & free[:, None, :]) + unit * ~free[:, None]
+        step = np.where(free, np.linalg.solve(block, -pull[..., None])[..., 0], step)
         inside = np.clip(step, down, up)
         out = free & (inside != step)
         step = inside

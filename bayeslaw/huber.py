@@ -14,7 +14,8 @@ import pandas as pd
 
 from bayeslaw.defaults import DELTA
 from bayeslaw.errors import FitError, FitWarning
-from bayeslaw.laws import Law, load_law
+from bayeslaw.lawfiles import load_law
+from bayeslaw.laws import Law
 from bayeslaw.problem import Problem
 from bayeslaw.tables import LossTable
 

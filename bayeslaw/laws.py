@@ -1,4 +1,4 @@
-"""Laws: a floor plus terms, read from TOML files.
+"""Laws: a floor plus terms.
 
 A law is written in two coordinate systems that convert exactly both ways.
 
@@ -9,31 +9,26 @@ A law is written in two coordinate systems that convert exactly both ways.
 """
 
 import math
-import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from bayeslaw.errors import LawError, TableError, unknown
-from bayeslaw.priors import NOISE, Prior, override
+from bayeslaw.errors import TableError
+from bayeslaw.priors import NOISE, Prior
 from bayeslaw.tables import LossTable, canonical
 from bayeslaw.terms import (
     COLUMN,
-    KINDS,
     ORIGIN,
     SYMBOLS,
     Array,
     Curved,
     GatedPower,
-    Power,
     Term,
     Values,
-    tex,
 )
 
 CLIP = 1e-9
@@ -300,104 +295,3 @@ class Law:
         free["noise_slope"] = (-math.inf, math.inf)
         own = {name: self.bounds[name] for name in self.exponents if name in self.coordinates}
         return {"E": self.bounds["E"]} | free | local | own
-
-
-def load_law(law: "str | Path | Law") -> Law:
-    """A law by name (``"form3"``) or from a TOML file by path.
-
-    Raises
-    ------
-    LawError
-        If the name is unknown, or the file is not a valid law.
-    """
-    if isinstance(law, Law):
-        return law
-    shipped = {path.stem: path for path in models_dir().glob("*.toml")}
-    path = shipped.get(str(law), Path(law))
-    if not path.is_file():
-        raise LawError(unknown("law", str(law), shipped) + " Or give the path of a TOML file.")
-    try:
-        return parse_law(path.read_text(encoding="utf-8"), path.stem)
-    except UnicodeDecodeError as error:
-        raise LawError(f"{path}: not valid TOML: {error}") from error
-
-
-def parse_law(text: str, name: str) -> Law:
-    """A law from the text of its TOML file.
-
-    Raises
-    ------
-    LawError
-        If the text is not a valid law; the message names the key and the valid ones.
-    """
-    try:
-        return _parse(text, name)
-    except (TypeError, ValueError, AttributeError) as error:  # a value of the wrong kind
-        raise LawError(f"law {name}: malformed: {error}.") from error
-
-
-def _parse(text: str, name: str) -> Law:
-    try:
-        spec = tomllib.loads(text)
-        terms = tuple(_terms(spec.pop("term")))
-    except tomllib.TOMLDecodeError as error:
-        raise LawError(f"law {name}: not valid TOML: {error}") from error
-    except KeyError:
-        raise LawError(f"law {name}: has no [[term]].") from None
-    settings = {key: spec.pop(key) for key in _SETTINGS if key in spec}
-    priors = {n: Prior.parse(p) for n, p in spec.pop("priors", {}).items()}
-    given = {n: (float(low), float(high)) for n, (low, high) in spec.pop("bounds", {}).items()}
-    if spec:
-        raise LawError(f"law {name}: {unknown('key', next(iter(spec)), _KEYS)}")
-    if missing := [key for key in ("title", "reference") if key not in settings]:
-        raise LawError(f"law {name}: has no {missing[0]!r}.")
-    if settings.get("ratio", "replay") not in ("replay", "own"):
-        raise LawError(f"law {name}: ratio is 'replay' or 'own', not {settings['ratio']!r}.")
-    if not (settings.get("token_unit", 1.0) > 0 and settings.get("epsilon", 1.0) >= 0):
-        raise LawError(f"law {name}: token_unit must be positive, epsilon not negative.")
-    law = Law(name=name, terms=terms, priors=NOISE | priors, bounds={}, text=text, **settings)
-    if len(set(law.coefficients)) < len(terms):
-        raise LawError(f"law {name}: two terms share a coefficient; give each its own symbol.")
-    for bounded in given:
-        if bounded not in law.parameters:
-            raise LawError(f"law {name}: {unknown('parameter', bounded, law.parameters)}")
-        if not given[bounded][0] < given[bounded][1]:
-            raise LawError(f"law {name}: bounds of {bounded!r} are not [lower, upper].")
-    bounds = dict.fromkeys(law.parameters, (0.0, math.inf)) | given
-    law = Law(name=name, terms=terms, priors=law.priors, bounds=bounds, text=text, **settings)
-    wanted = {"E", *law.coordinates[1:], *NOISE}
-    for extra in priors.keys() - wanted:
-        raise LawError(f"law {name}: {unknown('prior', extra, wanted)}")
-    for lacking in sorted(wanted - law.priors.keys()):
-        raise LawError(f"law {name}: no prior for {lacking!r}.")
-    override(law.priors, priors, law.prior_bounds)  # a prior must not leave its bounds
-    return law
-
-
-def models_dir() -> Path:
-    """Folder of the shipped laws: inside an installed wheel, or beside the package in a clone."""
-    here = Path(__file__).parent
-    return here / "models" if (here / "models").is_dir() else here.parent / "models"
-
-
-_SETTINGS = ("title", "reference", "token_unit", "ratio", "epsilon")
-_KEYS = (*_SETTINGS, "term", "priors", "bounds")
-
-
-def _terms(specs: list[dict[str, Any]]) -> Iterator[Power]:
-    for spec in specs:
-        fields = dict(spec)
-        kind = fields.pop("kind", "power")
-        if kind not in KINDS:
-            raise LawError(unknown("term kind", kind, KINDS))
-        try:
-            term = KINDS[kind](**fields)
-        except TypeError as error:
-            raise LawError(f"term {spec}: {error}") from None
-        for covariate in (*term.down, *term.up):
-            if covariate not in COLUMN:
-                raise LawError(unknown("covariate", covariate, COLUMN))
-        yield term
-
-
-__all__ = ["Law", "load_law", "models_dir", "parse_law", "tex"]

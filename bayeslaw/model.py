@@ -12,7 +12,8 @@ from scipy.special import expit, logit
 from bayeslaw import effects as groups
 from bayeslaw.defaults import DELTA
 from bayeslaw.errors import FitError, LawError, unknown
-from bayeslaw.laws import Law, load_law
+from bayeslaw.lawfiles import load_law
+from bayeslaw.laws import Law
 from bayeslaw.noise import DOF_FLOOR, check_likelihood, observe
 from bayeslaw.priors import Prior, override
 from bayeslaw.tables import LossTable

@@ -63,11 +63,12 @@ class Problem:
 
     def jacobian(self, points: Floats) -> Floats:
         """Derivatives of the residuals, shape (points, rows, parameters)."""
-        p = self.values(points)
-        by = self.law.gradient(p, self.x, self.at)
-        loss = self.law.loss(p, self.x, self.at)
-        columns = [np.broadcast_to(by[name], loss.shape) / loss for name in self.names]
-        return np.stack(columns, -1)
+        by = self.law.gradient(self.values(points), self.x, self.at)
+        jacobian = np.empty((len(points), len(self.log_loss), len(self.names)))
+        for i, name in enumerate(self.names):
+            jacobian[..., i] = by[name]
+        loss = jacobian[..., : self.linear] @ points[:, : self.linear, None]
+        return jacobian / loss
 
     def screen(self, starts: int, seed: int) -> Floats:
         """Starts, best first: Sobol over the exponents, least squares for the rest."""
@@ -133,8 +134,7 @@ class Problem:
             active = np.flatnonzero(idle < patience)
             if not len(active):
                 break
-            trial = self._step(points[active], residuals[active], damping[active], exact)
-            moved = self.residuals(trial)
+            trial, moved = self._step(points[active], residuals[active], damping[active], exact)
             reached = self.objective(moved)
             gain = objective[active] - reached
             better = gain > 0
@@ -149,7 +149,9 @@ class Problem:
             np.clip(damping, 1e-14, 1e10, out=damping)
         return points, objective, idle < patience
 
-    def _step(self, points: Floats, residuals: Floats, damping: Floats, exact: bool) -> Floats:
+    def _step(
+        self, points: Floats, residuals: Floats, damping: Floats, exact: bool
+    ) -> tuple[Floats, Floats]:
         """Levenberg-Marquardt step; `damping` scales the reweighted diagonal."""
         gradient, jacobian, weight = self._slopes(points, residuals)
         if exact:
@@ -182,8 +184,8 @@ class Problem:
         size, axes = np.linalg.eigh(matrix)
         return (axes * np.abs(size)[:, None]) @ axes.swapaxes(-1, -2)
 
-    def _settle(self, points: Floats) -> Floats:
-        """Points after one reweighted step of the floor and sizes alone, exponents as they are.
+    def _settle(self, points: Floats) -> tuple[Floats, Floats]:
+        """Points after one reweighted step of floor and sizes, exponents as they are; residuals.
 
         Along the valleys of these laws sizes follow exponents by exponentials: a straight step
         leaves the valley at once, and without this a descent takes ten times as many.
@@ -203,15 +205,20 @@ class Problem:
         matrix = matrix + unit * (1e-10 * scale)[:, None]
         low, high = self.low[: self.linear], self.high[: self.linear]
         sizes = points[:, : self.linear]
-        sizes = sizes + step_within(matrix, gradient, low - sizes, high - sizes)
-        return np.concatenate([np.clip(sizes, low, high), points[:, self.linear :]], axis=1)
+        sizes = np.clip(sizes + step_within(matrix, gradient, low - sizes, high - sizes), low, high)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            residuals = np.log((design @ sizes[..., None])[..., 0]) - self.log_loss
+        return np.concatenate([sizes, points[:, self.linear :]], axis=1), residuals
 
     def _design(self, points: Floats) -> Floats:
         """The loss by floor and sizes, shape (points, rows, linear)."""
         p = self.values(points)
         with np.errstate(over="ignore"):
-            shapes = [np.exp(term.shape(p, self.x, self.at, np)) for term in self.law.terms]
-        return np.stack(np.broadcast_arrays(1.0, *shapes), -1)
+            design = np.ones((len(points), len(self.log_loss), self.linear))
+        with np.errstate(over="ignore"):
+            for i, term in enumerate(self.law.terms, 1):
+                design[..., i] = np.exp(term.shape(p, self.x, self.at, np))
+        return design
 
     def on_bound(self, point: Floats, rtol: float = 1e-9) -> dict[str, float]:
         """Parameters on (or within `rtol` of) a bound."""

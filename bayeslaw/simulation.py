@@ -13,7 +13,8 @@ import numpy.typing as npt
 import pandas as pd
 
 from bayeslaw.errors import BayeslawError, LawError, unknown
-from bayeslaw.laws import Law, load_law, models_dir
+from bayeslaw.lawfiles import load_law, models_dir
+from bayeslaw.laws import Law
 from bayeslaw.tables import LossTable, from_frame, grid
 
 

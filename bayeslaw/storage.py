@@ -11,7 +11,7 @@ import xarray as xr
 
 from bayeslaw.errors import FileError
 from bayeslaw.files import whole
-from bayeslaw.laws import parse_law
+from bayeslaw.lawfiles import parse_law
 from bayeslaw.model import Spec, with_discrepancy
 from bayeslaw.posterior import Convergence, Posterior
 from bayeslaw.priors import Prior

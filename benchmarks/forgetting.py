@@ -16,7 +16,8 @@ from pathlib import Path
 import numpy as np
 
 import bayeslaw as bl
-from bayeslaw.laws import Law, models_dir, parse_law
+from bayeslaw.lawfiles import models_dir, parse_law
+from bayeslaw.laws import Law
 
 ENGLISH = Path(__file__).parent.parent / "data/tinycpt/english.csv"
 SPLITS = {

@@ -16,7 +16,7 @@ from bayeslaw.anchoring.gains import Beliefs, centred, slots_of
 from bayeslaw.anchoring.picking import Search
 from bayeslaw.anchoring.worth import _distinct, _simulated, anchor_value
 from bayeslaw.errors import BayeslawError, NotConverged, TableError, TableWarning
-from bayeslaw.laws import load_law
+from bayeslaw.lawfiles import load_law
 from bayeslaw.model import make_spec
 from bayeslaw.planning.planner import plan
 from bayeslaw.posterior import Convergence, Posterior

@@ -10,7 +10,7 @@ from pytensor.graph.replace import graph_replace
 
 from bayeslaw.errors import LawError
 from bayeslaw.fitting import fit
-from bayeslaw.laws import load_law
+from bayeslaw.lawfiles import load_law
 from bayeslaw.model import build, data, make_spec
 from bayeslaw.simulation import simulate
 from bayeslaw.storage import load

@@ -14,7 +14,7 @@ from matplotlib.mathtext import MathTextParser
 
 from bayeslaw.fitting import fit
 from bayeslaw.huber import fit_huber
-from bayeslaw.laws import load_law, models_dir, parse_law
+from bayeslaw.lawfiles import load_law, models_dir, parse_law
 from bayeslaw.model import make_spec
 from bayeslaw.planning.planner import plan
 from bayeslaw.posterior import Convergence, Posterior

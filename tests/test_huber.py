@@ -15,7 +15,7 @@ from bayeslaw.descent import step_within
 from bayeslaw.errors import FitError, FitWarning, TableError
 from bayeslaw.fitting import fit
 from bayeslaw.huber import fit_huber
-from bayeslaw.laws import load_law
+from bayeslaw.lawfiles import load_law
 from bayeslaw.problem import Problem
 from bayeslaw.simulation import simulate
 from bayeslaw.tables import from_frame

@@ -13,7 +13,8 @@ from matplotlib.mathtext import MathTextParser
 
 from bayeslaw.errors import LawError
 from bayeslaw.huber import fit_huber
-from bayeslaw.laws import CLIP, load_law, models_dir, parse_law
+from bayeslaw.lawfiles import load_law, models_dir, parse_law
+from bayeslaw.laws import CLIP
 from bayeslaw.simulation import simulate
 from bayeslaw.tables import grid
 

@@ -10,7 +10,8 @@ from plans import BASE, GOOD, LIMITS, WORLD, both, losses, over_replay, posterio
 
 from bayeslaw.errors import BayeslawError, NotConverged
 from bayeslaw.joint import fit_joint
-from bayeslaw.laws import CLIP, load_law
+from bayeslaw.lawfiles import load_law
+from bayeslaw.laws import CLIP
 from bayeslaw.planning import chance
 from bayeslaw.planning.choices import NOWHERE, choose
 from bayeslaw.planning.curves import Curve

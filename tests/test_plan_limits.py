@@ -7,7 +7,7 @@ import pytest
 from plans import BASE, LIMITS, WORLD, both, losses, over_replay, posterior
 
 from bayeslaw.errors import BayeslawError
-from bayeslaw.laws import load_law
+from bayeslaw.lawfiles import load_law
 from bayeslaw.planning.paper_case import true_fits
 from bayeslaw.planning.planner import plan
 from bayeslaw.tables import grid

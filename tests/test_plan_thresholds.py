@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bayeslaw.laws import CLIP, load_law
+from bayeslaw.lawfiles import load_law
+from bayeslaw.laws import CLIP
 from bayeslaw.planning.chance import Problem, meet
 from bayeslaw.planning.curves import NODES, Curve
 from bayeslaw.planning.intervals import intervals

@@ -9,7 +9,7 @@ from bayeslaw import sampling
 from bayeslaw.errors import LawError, NotConverged, TableError
 from bayeslaw.fitting import fit
 from bayeslaw.huber import fit_huber
-from bayeslaw.laws import load_law
+from bayeslaw.lawfiles import load_law
 from bayeslaw.posterior import Convergence, diagnose
 from bayeslaw.scores import score
 from bayeslaw.simulation import simulate

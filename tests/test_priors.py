@@ -5,7 +5,7 @@ from conftest import LAWS, object_mode, slow
 from scipy import stats
 
 from bayeslaw.errors import FitError, LawError
-from bayeslaw.laws import load_law
+from bayeslaw.lawfiles import load_law
 from bayeslaw.model import build, data, make_spec
 from bayeslaw.noise import LIKELIHOODS
 from bayeslaw.priors import Prior, override

@@ -6,7 +6,7 @@ from conftest import DESIGN, LAWS, slow, truth_of
 from scipy import stats
 
 from bayeslaw.fitting import fit
-from bayeslaw.laws import load_law
+from bayeslaw.lawfiles import load_law
 from bayeslaw.simulation import simulate
 
 SIGMA = 0.003

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from bayeslaw.errors import TableError, TableWarning
 from bayeslaw.huber import fit_huber
-from bayeslaw.laws import load_law
+from bayeslaw.lawfiles import load_law
 from bayeslaw.tables import ALIASES, COLUMNS, from_frame, grid, read_table
 
 GOOD = pd.DataFrame(

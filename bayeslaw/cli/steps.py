@@ -29,7 +29,7 @@ def fit_or_load(
     source: Path, choice: Choice, method: str, sampling: Sampling, seed: int
 ) -> tuple[Any, "LossTable"]:
     """A fit, loaded or made, and the rows to forecast; the rows are checked before the fit."""
-    from bayeslaw.laws import load_law
+    from bayeslaw.lawfiles import load_law
     from bayeslaw.storage import load
     from bayeslaw.tables import read_table
 

@@ -7,7 +7,8 @@ from itertools import combinations
 import numpy as np
 
 from bayeslaw.errors import BayeslawError
-from bayeslaw.laws import Law, load_law
+from bayeslaw.lawfiles import load_law
+from bayeslaw.laws import Law
 from bayeslaw.simulation import World, paper_world, simulate
 from bayeslaw.tables import LossTable
 

@@ -82,7 +82,7 @@ class LawOf(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         """Nodes of the formula and the table."""
-        from bayeslaw.laws import load_law
+        from bayeslaw.lawfiles import load_law
         from bayeslaw.priors import NOISE
 
         law = load_law(self.arguments[0])
