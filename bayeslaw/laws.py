@@ -10,8 +10,9 @@ A law is written in two coordinate systems that convert exactly both ways.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import combinations_with_replacement
 from typing import Any
 
 import numpy as np
@@ -29,14 +30,21 @@ from bayeslaw.terms import (
     GatedPower,
     Term,
     Values,
+    bend,
 )
 
 CLIP = 1e-9
 """The paper clips r to [CLIP, 1 - CLIP]."""
 CURVATURE = Prior.parse("Normal(mu=0, sigma=0.15)")
 """Prior of a discrepancy's curvature, per squared e-fold."""
-STAGE = Prior.parse("Normal(mu=0, sigma=0.3)")
-"""The same along the pre-training budget: tables have few stages, and forecasts go far beyond."""
+DRIFT = Prior.parse("Normal(mu=0, sigma=0.01)")
+"""Prior of the curvature of the whole loss, from model to model and stage to stage."""
+DRIFTS = {
+    f"drift_{''.join(SYMBOLS[c] for c in along)}": along
+    for order in (2, 3)
+    for along in combinations_with_replacement(("params", "ptpp"), order)
+}
+"""Covariates along which the whole loss of a law with a pre-training budget may bend."""
 CROSSED = {"tokens": ("params", "ptpp"), "ptpp": ("params",)}
 """Covariates that may change a term's local exponent, by the term's leading covariate."""
 STEP = 1e-30
@@ -65,6 +73,9 @@ class Law:
         The paper's epsilon in ``C / (r + epsilon)^gamma``.
     text : str
         The TOML text the law was read from.
+    drift : mapping of curvature name to covariates
+        How the whole loss bends from model to model and stage to stage: its log is raised by the
+        Taylor terms of `bend`. None is along D or r.
     """
 
     name: str
@@ -77,11 +88,13 @@ class Law:
     ratio: str = "replay"
     epsilon: float = 1e-5
     text: str = ""
+    drift: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @cached_property
     def exponents(self) -> tuple[str, ...]:
         """Paper symbols of every parameter that enters non-linearly."""
-        return tuple(dict.fromkeys(e for term in self.terms for e in term.exponents))
+        names = (e for term in self.terms for e in term.exponents)
+        return (*dict.fromkeys(names), *self.drift)
 
     @cached_property
     def coefficients(self) -> tuple[str, ...]:
@@ -92,7 +105,7 @@ class Law:
     def parameters(self) -> tuple[str, ...]:
         """Paper symbols in the order of the formula."""
         names = (n for term in self.terms for n in (term.coefficient, *term.exponents))
-        return ("E", *dict.fromkeys(names))
+        return ("E", *dict.fromkeys(names), *self.drift)
 
     @cached_property
     def coordinates(self) -> tuple[str, ...]:
@@ -103,7 +116,7 @@ class Law:
             for term in self.terms
             for n in (term.slope, *term.to_local(dict.fromkeys(term.exponents, 0.0), at, np))
         )
-        return ("L_ref", *dict.fromkeys(names))
+        return ("L_ref", *dict.fromkeys(names), *self.drift)
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
@@ -125,6 +138,11 @@ class Law:
             if isinstance(term, Curved)
             for name, (one, other) in term.curves.items()
         )
+
+    @cached_property
+    def curvatures(self) -> tuple[str, ...]:
+        """Names of the discrepancy's parameters."""
+        return (*(name for name, *_ in self.bends), *self.drift)
 
     # -- covariates ---------------------------------------------------------------------------
 
@@ -211,20 +229,36 @@ class Law:
         -------
         array, shape (..., rows)
         """
-        return p["E"] + sum(
-            p[term.coefficient] * xp.exp(term.shape(p, x, at, xp)) for term in self.terms
-        )
+        parts = self.parts(p, x, at, xp)
+        return p["E"] * parts["E"] + sum(p[name] * parts[name] for name in self.coefficients)
+
+    def parts(self, p: Values, x: Values, at: Values = ORIGIN, xp: Any = np) -> dict[str, Array]:
+        """What the floor and each term's size are multiplied by; arguments as for `loss`."""
+        parts: dict[str, Array] = {"E": 1.0}
+        parts |= {t.coefficient: xp.exp(t.shape(p, x, at, xp)) for t in self.terms}
+        if not self.drift:
+            return parts
+        drift = xp.exp(bend(self.drift, p, x, at))
+        return {name: part * drift for name, part in parts.items()}
 
     def gradient(self, p: Values, x: Values, at: Values = ORIGIN) -> dict[str, Array]:
         """Derivative of `loss` by each parameter, from the terms' own shapes by complex step."""
-        by: dict[str, Array] = {"E": 1.0}
+        parts = self.parts(p, x, at)
+        by = dict(parts)
         for term in self.terms:
-            value = np.exp(term.shape(p, x, at, np))
-            by[term.coefficient] = value
+            value = p[term.coefficient] * parts[term.coefficient]
             for name in term.exponents:
                 step = term.shape({**p, name: p[name] + 1j * STEP}, x, at, np)
-                by[name] = by.get(name, 0.0) + p[term.coefficient] * value * step.imag / STEP
+                by[name] = by.get(name, 0.0) + value * step.imag / STEP
+        for name, along in self.drift.items():
+            by[name] = self.loss(p, x, at) * bend({name: along}, {name: 1.0}, x, at)
         return by
+
+    def settled(self, p: Values, x: Values, at: Values) -> tuple["Law", dict[str, Array]]:
+        """The law without drift, and the sizes that give the same loss, at one model and stage."""
+        drift = np.exp(bend(self.drift, p, x, at))
+        sizes = {name: p[name] * drift for name in ("E", *self.coefficients)}
+        return replace(self, drift={}), {**p, **sizes}
 
     # -- coordinates --------------------------------------------------------------------------
 
@@ -234,6 +268,7 @@ class Law:
         for term in self.terms:
             p |= term.from_local(q, at, xp)
             p[term.coefficient] = q[term.slope] / term.exponent(p, at, xp)
+        p |= {name: q[name] for name in self.drift}
         return {"E": q["L_ref"] - sum(p[c] for c in self.coefficients), **p}
 
     def to_paper(self, q: Values, at: Values, xp: Any = np) -> dict[str, Array]:
@@ -255,13 +290,17 @@ class Law:
             q["L_ref"] = q["L_ref"] + size
             q[term.slope] = size * term.exponent(p, at, xp)
             q |= term.to_local(p, at, xp)
+        q |= {name: p[name] for name in self.drift}
         return {name: q[name] for name in self.coordinates}
 
     def curved(self) -> "Law":
         """The law with uncertain curvature in every power, along and across its covariates.
 
         Each curvature has a Normal(0, .15) prior: over a factor of ten in a covariate a local
-        exponent of .3 may drift by about itself. Along the pre-training budget it is Normal(0, .3).
+        exponent of .3 may drift by about itself.
+        No bend of ``F / P^eta`` lets losses level off faster than F allows, nor rise, nor in its
+        own way for each N; so the log of the whole loss of a law with a pre-training budget may
+        bend by a polynomial of degree 3 in log N and log P, each coefficient Normal(0, .01).
         """
         terms: list[Term] = []
         curves: dict[str, Prior] = {}
@@ -274,13 +313,17 @@ class Law:
             crossed = [c for c in CROSSED.get(lead, ()) if c in self.columns]
             bends |= {f"cross_{term.coefficient}{SYMBOLS[c]}": (c, lead) for c in crossed}
             terms.append(Curved(term.plain, bends))
-            own, *cross = bends
-            curves |= {own: STAGE if lead == "ptpp" else CURVATURE} | dict.fromkeys(
-                cross, CURVATURE
-            )
+            curves |= dict.fromkeys(bends, CURVATURE)
+        drift = DRIFTS if set(self.columns) >= {"params", "ptpp"} else {}
+        curves |= dict.fromkeys(drift, DRIFT)
         free = dict.fromkeys(curves, (-math.inf, math.inf))
         priors, bounds = {**self.priors, **curves}, {**self.bounds, **free}
-        return replace(self, terms=tuple(terms), priors=priors, bounds=bounds)
+        return replace(self, terms=tuple(terms), priors=priors, bounds=bounds, drift=drift)
+
+    @property
+    def plain(self) -> "Law":
+        """The law as written, without discrepancy."""
+        return replace(self, terms=tuple(term.plain for term in self.terms), drift={})
 
     def latex(self) -> str:
         """The law as LaTeX."""

@@ -212,12 +212,11 @@ class Problem:
 
     def _design(self, points: Floats) -> Floats:
         """The loss by floor and sizes, shape (points, rows, linear)."""
-        p = self.values(points)
+        design = np.empty((len(points), len(self.log_loss), self.linear))
         with np.errstate(over="ignore"):
-            design = np.ones((len(points), len(self.log_loss), self.linear))
-        with np.errstate(over="ignore"):
-            for i, term in enumerate(self.law.terms, 1):
-                design[..., i] = np.exp(term.shape(p, self.x, self.at, np))
+            parts = self.law.parts(self.values(points), self.x, self.at)
+        for i, name in enumerate(self.names[: self.linear]):
+            design[..., i] = parts[name]
         return design
 
     def on_bound(self, point: Floats, rtol: float = 1e-9) -> dict[str, float]:

@@ -308,11 +308,7 @@ class Curved:
 
     def shape(self, p: Values, x: Values, at: Values, xp: Any) -> Array:
         """Log of the term at `x` over its value at `at`."""
-        bent = self.plain.shape(p, x, at, xp)
-        for name, (one, other) in self.curves.items():
-            weight = 0.5 if one == other else 1.0
-            bent = bent + weight * p[name] * (x[one] - at[one]) * (x[other] - at[other])
-        return bent
+        return self.plain.shape(p, x, at, xp) + bend(self.curves, p, x, at)
 
     def exponent(self, p: Values, at: Values, xp: Any) -> Array:
         """Local exponent along the leading covariate at the reference point."""
@@ -332,6 +328,21 @@ class Curved:
 
 
 type Term = Power | Curved
+
+
+def bend(curves: Mapping[str, tuple[str, ...]], p: Values, x: Values, at: Values) -> Array:
+    """Sum of the Taylor terms along `curves`: ``c x y``, ``c x^2 / 2``, ``c x^2 y / 2``, and so on.
+
+    x and y are log covariates from `at`.
+    """
+    bent: Array = 0.0
+    for name, along in curves.items():
+        value = p[name] / math.prod(math.factorial(along.count(c)) for c in set(along))
+        for covariate in along:
+            value = value * (x[covariate] - at[covariate])
+        bent = bent + value
+    return bent
+
 
 KINDS: dict[str, type[Power]] = {
     "power": Power,

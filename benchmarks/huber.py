@@ -110,7 +110,7 @@ def main() -> None:
             needed = each * max(1, math.log(0.01) / math.log(1 - rate))
             bound = "" if success else "> "
             print(
-                f"{name} | {law} | {len(table)} | {seconds:.2f} | {fit.agreeing:.2f} | "
+                f"{name} | {law} | {len(table)} | {seconds:.3f} | {fit.agreeing:.2f} | "
                 f"{fit.objective:.4e} | {best / ours - 1:+.1e} | {success:.3f} | "
                 f"{bound}{needed:.1f} | {bound}{needed / seconds:.0f}x",
                 flush=True,

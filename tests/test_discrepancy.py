@@ -18,8 +18,7 @@ from bayeslaw.storage import load
 
 def bent(law, value):
     """True parameters of the plain law, with every curvature at `value`."""
-    curves = {name: value for term in law.terms for name in term.curves}
-    return truth_of(load_law(law.name).parameters) | curves
+    return truth_of(load_law(law.name).parameters) | dict.fromkeys(law.curvatures, value)
 
 
 @pytest.mark.parametrize("name", LAWS)
@@ -45,6 +44,30 @@ def test_curvature_by_hand():
     size = 0.4 * math.exp(-0.3 * n + 0.05 * n * n)
     tokens = 0.5 * math.exp(-0.2 * d - 0.1 * d * d + 0.05 * n * d)
     assert law.loss(p | c, x, at) == pytest.approx(1.7 + size + tokens, rel=1e-14)
+
+
+def test_drift_by_hand():
+    law = load_law("form1").curved()
+    x, at = law.covariates(DESIGN), law.reference_point(DESIGN)
+    straight = law.to_reference(bent(law, 0.0), at)
+    drift = {"drift_PP": 0.02, "drift_NP": -0.01, "drift_NN": 0.03, "drift_NPP": 0.004}
+    n, p = x["params"] - at["params"], x["ptpp"] - at["ptpp"]
+    factor = np.exp(0.01 * p**2 - 0.01 * n * p + 0.015 * n**2 + 0.002 * n * p**2)
+    found = law.loss(law.sizes(straight | drift, at), x, at)
+    np.testing.assert_allclose(found, factor * law.loss(law.sizes(straight, at), x, at))
+    assert list(law.drift)[:3] == ["drift_NN", "drift_NP", "drift_PP"]
+    assert law.plain.parameters == load_law("form1").parameters
+    assert not load_law("chinchilla").curved().drift  # nor has a law without stages
+
+
+def test_a_drifting_law_has_the_derivatives_of_its_loss():
+    law = load_law("form3").curved()
+    x, at = law.covariates(DESIGN), law.reference_point(DESIGN)
+    p = law.sizes(law.to_reference(bent(law, 0.03), at), at)
+    step = 1e-6
+    for name, exact in law.gradient(p, x, at).items():
+        up, down = (law.loss(p | {name: p[name] + h}, x, at) for h in (step, -step))
+        np.testing.assert_allclose(exact, (up - down) / (2 * step), rtol=1e-5, atol=1e-8)
 
 
 @pytest.mark.parametrize("name", ["form1", "form3"])

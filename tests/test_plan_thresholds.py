@@ -76,8 +76,11 @@ def random_curve(rng, law, draws):
             size = rng.normal(0, 0.7, draws)
         elif name.startswith(("curve", "cross")):
             size = rng.normal(0, 0.15, draws) * (rng.random(draws) > 0.1)
+        elif name in law.drift:
+            size = rng.normal(0, 0.02, draws)
         p[name] = size
     params, ptpp = np.exp(rng.uniform(np.log(1e8), np.log(2e10))), rng.uniform(5, 300)
+    law, p = law.settled(p, {"params": np.log(params), "ptpp": np.log(ptpp)}, AT)
     return Curve(law, p, AT, params, ptpp)
 
 
@@ -104,7 +107,8 @@ def brute(curve, replay, budgets):
             with np.errstate(divide="ignore", invalid="ignore"):
                 left = (c2 < -1e-9) & (budgets < -0.5 * c1 / c2)
                 shape = np.where(left, c0 - 0.25 * c1**2 / c2, shape)
-        total = total + p[term.coefficient] * np.exp(shape)
+        with np.errstate(over="ignore"):
+            total = total + p[term.coefficient] * np.exp(shape)
     return total.T
 
 
@@ -122,6 +126,7 @@ def mismatches(curve, replay, limit, matched=None):
 def random_limit(rng, curve, replay):
     """A limit near the losses, so that every answer occurs: none, all, and some budgets."""
     loss = curve.loss([replay], rng.uniform(-3, 5))[0]
+    loss = np.where(np.isfinite(loss), loss, 2.0)  # a peak may lie beyond every number
     return loss * np.exp(rng.normal(0, 0.2, curve.draws))
 
 
@@ -224,7 +229,7 @@ def test_a_law_without_monotone_loss_is_a_set_of_its_own():
 def test_cvar_limit_against_brute_force(law, baseline):
     """Single ratios: the budget found meets both conditions, and no node before it does."""
     rng, bound = np.random.default_rng(9), 0
-    for _ in range(12):
+    for _ in range(24):
         curve, replay = random_curve(rng, law, 40), rng.random(1)
         middle = float(np.median(curve.loss(replay, rng.uniform(-2, 4))))
         problem = Problem(
@@ -241,6 +246,8 @@ def test_cvar_limit_against_brute_force(law, baseline):
         start = joint.first(problem.rank)[0]
         budget = (start if abs(start) < 15 else 0.0) + rng.uniform(-1, 3)
         problem = replace(problem, max_cvar=float(problem.cvar(replay, budget)[0]))
+        if problem.max_cvar > 1e6:  # a draw near its far peak: rounding hides where it crosses
+            continue
 
         def good(u, problem=problem, joint=joint, replay=replay):
             excess = np.sort(problem.rise(replay, u)[0] - problem.max_forgetting)
@@ -267,7 +274,8 @@ def test_roots_agree_with_the_closed_form(law):
         room = limit - here.rest()
         found = intervals(*rooted(here, None, 0.0, room))
         inside = np.abs(np.where(np.isfinite(exact.lower), exact.lower, 0)) < 16
-        inside &= np.abs(np.where(np.isfinite(exact.stop), exact.stop, 0)) < 20
+        stop = np.where(np.isfinite(exact.stop), exact.stop, 0)
+        inside &= (stop > -16) & (stop < 20)
         draws = inside.all((0, 1))
         np.testing.assert_allclose(
             found.lower[0, 0][draws], exact.lower[0, 0][draws], rtol=1e-9, atol=1e-9

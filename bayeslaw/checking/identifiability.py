@@ -180,4 +180,5 @@ def covariates_of(law: Law) -> dict[str, tuple[str, ...]]:
             found |= {plain.depth: ("ptpp",), plain.rate: ("ptpp",)}
         for name, pair in getattr(term, "curves", {}).items():
             found[name] = tuple(dict.fromkeys(COLUMN[c] for c in pair))
+    found |= {name: tuple(dict.fromkeys(along)) for name, along in law.drift.items()}
     return {name: found[name] for name in law.coordinates if name in found}

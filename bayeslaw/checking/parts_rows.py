@@ -96,7 +96,7 @@ def _matter(
     fit: Posterior, records: Sequence[Mapping[str, Any]], to: Target
 ) -> tuple[str, str, dict[str, float]]:
     """Level, words and shares of the forecast's variance that undetermined coordinates have."""
-    bends = {name for term in fit.law.terms for name in getattr(term, "curves", ())}
+    bends = set(fit.law.curvatures)
     names = [str(record["leader"]) for record in records]
     own = [name for name in names if name not in bends]
     every, plain = (identifiability.explained(fit, each, to.log_loss) for each in (names, own))
@@ -221,6 +221,6 @@ def _outlook(fit: Posterior, to: Target, frame: pd.DataFrame) -> tuple[str, dict
         "loss falls with log PTPP ever more slowly, as F/P^eta does: from the losses measured at "
         f"the last two stages. The forecast's median is {loss:.4g}{', outside' * outside}."
     )
-    if fit.law.terms_gated or any(getattr(term, "curves", ()) for term in fit.law.terms):
+    if fit.law.terms_gated or fit.law.curvatures:
         text += " A gate or a bent term may leave these bounds."
     return text, {"stage": float(stage), "median": loss, "outside": outside}

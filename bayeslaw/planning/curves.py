@@ -180,7 +180,8 @@ class Slice:
                     with np.errstate(divide="ignore", invalid="ignore"):
                         held = np.maximum(budget, np.where(c2 < 0, -0.5 * c1 / c2, -np.inf))
                 log = c0 + held * (c1 + held * c2)
-            total = total + self.p[term.coefficient] * np.exp(log)
+            with np.errstate(over="ignore"):  # far out a convex term is infinite, and so says
+                total = total + self.p[term.coefficient] * np.exp(log)
         return total
 
     def polynomial(self, term: Term) -> Polynomial:

@@ -151,7 +151,9 @@ def curve_of(fit: Fit, params: float, ptpp: float, *, median: bool = False) -> C
     q = {name: value.ravel() for name, value in fit.values().items()}
     if median:
         q = {name: np.median(value, keepdims=True) for name, value in q.items()}
-    return Curve(law, law.sizes(q, fit.at), fit.at, params, ptpp)
+    here = {"params": np.log(params), "ptpp": np.log(ptpp)}
+    law, p = law.settled(law.sizes(q, fit.at), here, fit.at)
+    return Curve(law, p, fit.at, params, ptpp)
 
 
 def noise_of(fit: Fit, kind: str, params: float, ptpp: float, rng: np.random.Generator) -> Floats:

@@ -160,7 +160,7 @@ def checklist(
     others = ", ".join(map(str, [c for c in frame.columns if c not in NAMED]))
     known = f"not in the fit; further columns of the table: {others}" if others else UNKNOWN
     bounds = ", ".join(f"{n} = {v:g}" for n, v in point.at_bounds.items()) or "nothing"
-    bends = [name for term in law.terms for name in getattr(term, "curves", ())]
+    bends = law.curvatures
     plain = len(law.parameters) - len(bends)
     and_bends = f" and {len(bends)} bends" if bends else ""
     sizes = sorted(frame["params"].unique())
