@@ -35,7 +35,7 @@ from bayeslaw.terms import (
 
 CLIP = 1e-9
 """The paper clips r to [CLIP, 1 - CLIP]."""
-CURVATURE = Prior.parse("Normal(mu=0, sigma=0.15)")
+CURVATURE = Prior.parse("Normal(mu=0, sigma=0.1)")
 """Prior of a discrepancy's curvature, per squared e-fold."""
 DRIFT = Prior.parse("Normal(mu=0, sigma=0.01)")
 """Prior of the curvature of the whole loss, from model to model and stage to stage."""
@@ -296,11 +296,11 @@ class Law:
     def curved(self) -> "Law":
         """The law with uncertain curvature in every power, along and across its covariates.
 
-        Each curvature has a Normal(0, .15) prior: over a factor of ten in a covariate a local
-        exponent of .3 may drift by about itself.
-        No bend of ``F / P^eta`` lets losses level off faster than F allows, nor rise, nor in its
-        own way for each N; so the log of the whole loss of a law with a pre-training budget may
-        bend by a polynomial of degree 3 in log N and log P, each coefficient Normal(0, .01).
+        Each curvature has a Normal(0, .1) prior: over a factor of ten in a covariate a local
+        exponent of .3 may drift by most of itself. No bend of ``F / P^eta`` lets losses level off
+        faster than F allows, nor rise, nor in its own way for each N; so the log of the whole loss
+        of a law with a pre-training budget may bend by a polynomial of degree 3 in log N and log P,
+        each coefficient Normal(0, .01).
         """
         terms: list[Term] = []
         curves: dict[str, Prior] = {}
