@@ -1,7 +1,7 @@
 """Scale of the curvatures: scores of held-out rows for each, and which two tables choose.
 
-The Chinchilla law with Normal(0, sd) curvatures on the splits of OLMo, Delphi and Gadre. The choice
-is the least mean of log CRPS over OLMo and Delphi, each a table of its own weight; Gadre has no say.
+The Chinchilla law with Normal(0, sd) curvatures on the splits of OLMo, Delphi and Gadre. Chosen is
+the least mean of log CRPS over OLMo and Delphi, which weigh the same; Gadre has no say.
 
     python benchmarks/choose.py [--scales .07,.1,.15,.2]
 """
