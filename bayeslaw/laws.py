@@ -45,7 +45,7 @@ DRIFTS = {
     for along in combinations_with_replacement(("params", "ptpp"), order)
 }
 """Covariates along which the whole loss of a law with a pre-training budget may bend."""
-CROSSED = {"tokens": ("params", "ptpp")}
+CROSSED = {"tokens": ("params", "ptpp"), "ptpp": ("params",)}
 """Covariates that may change a term's local exponent, by the term's leading covariate."""
 STEP = 1e-30
 """Complex step: too small to touch the real part, so derivatives are exact to rounding."""

@@ -47,7 +47,7 @@ def main() -> None:
         if args.only not in name or (done["setting"] == name).any():
             continue
         start = time.perf_counter()
-        found = calibrate(**setting, simulations=args.simulations)
+        found = calibrate(**setting, simulations=args.simulations, draws=1000, tune=1000)
         table = found.envelope()
         row = {
             "setting": name,
