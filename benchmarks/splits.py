@@ -6,6 +6,7 @@ Ways: the posterior of the law as written ("plain"), that of the law whose terms
 scores are on log loss. A posterior that fails its gate is scored all the same, and says so.
 
     python benchmarks/splits.py [--only TEXT] [--laws form1] [--ways plain,curvature] [--out FILE]
+                                [--short]
 
 Rows already in --out are not run again; the pooled table is of all that is in it.
 """
@@ -14,6 +15,7 @@ import argparse
 import time
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -25,6 +27,7 @@ from bayeslaw.scores import band_scores, point_scores
 WAYS = ("plain", "curvature", "pairs", "sizes")
 COLUMNS = ["rmse_log", "coverage_50", "coverage_90", "width_90", "crps", "winkler_90"]
 RESAMPLES = 1000
+SHORT = {"draws": 1000, "tune": 1000, "target_accept": 0.95, "retry": False}
 
 
 def main() -> None:
@@ -34,6 +37,7 @@ def main() -> None:
     parser.add_argument("--laws", default="chinchilla,form1,form3,dcpt")
     parser.add_argument("--ways", default=",".join(WAYS))
     parser.add_argument("--out", default="splits.csv", type=Path)
+    parser.add_argument("--short", action="store_true", help=f"posteriors with {SHORT}")
     args = parser.parse_args()
     warnings.simplefilter("ignore", bl.FitWarning)
     for name, train, test, laws in splits():
@@ -45,7 +49,11 @@ def main() -> None:
                     len(done) and (done[list(key)] == key).all(axis=1).any()
                 ):
                     continue
-                row = key | {"test": len(test)} | measure(law, way, train, test)
+                row = (
+                    key
+                    | {"test": len(test)}
+                    | measure(law, way, train, test, SHORT if args.short else {})
+                )
                 pd.concat([done, pd.DataFrame([row])]).to_csv(args.out, index=False)
                 cells = (f"{v:.4f}" if isinstance(v, float) else str(v) for v in row.values())
                 print(" | ".join(cells), flush=True)
@@ -55,11 +63,13 @@ def main() -> None:
         print(" | ".join([str(name), f"{row['rows']:.0f}", *(f"{v:.4f}" for v in row.iloc[1:])]))
 
 
-def measure(law: str, way: str, train: bl.LossTable, test: bl.LossTable) -> dict[str, object]:
+def measure(
+    law: str, way: str, train: bl.LossTable, test: bl.LossTable, settings: dict[str, Any]
+) -> dict[str, object]:
     """Scores of one way on one split, and how long it took."""
     start = time.perf_counter()
     if way in ("plain", "curvature"):
-        fit = bl.fit(law, train, discrepancy="none" if way == "plain" else way)
+        fit = bl.fit(law, train, discrepancy="none" if way == "plain" else way, **settings)
         scores = bl.score(fit, test, allow_unconverged=True)
         note = "; ".join(fit.convergence.failures) or "passed"
     else:
