@@ -206,7 +206,7 @@ def _quantities(
     """What is ranked, each of shape (draws,)."""
     law = spec.law
     p = law.sizes({n: q[n] for n in law.coordinates}, at)
-    x = {n[4:]: v for n, v in values.items() if n.startswith("log_")}
+    x = {n[2:]: v for n, v in values.items() if n.startswith("x_")}
     mu, sigma = np.log(law.loss(p, x, at)), q["sigma"]
     if spec.noise == "loglinear":
         sigma = sigma * np.exp(q["noise_slope"] * (x["params"] - at["params"]))

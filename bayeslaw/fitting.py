@@ -76,10 +76,10 @@ def fit(  # type: ignore[misc]  # the overloads' settings are the arguments belo
         as written.
     noise : {"constant", "loglinear"}
         Whether the scale of the noise on log loss may vary as a power of N.
-    effects : "auto", "none", or levels of ``("base", "run")``
+    effects : "auto", "none", or levels of ``("size", "base", "run")``
         What rows share beside the law: ``"auto"`` gives an effect to the rows of each `run` and to
-        the runs from each `base`, where the table has these columns and they repeat. The mode has
-        none.
+        the runs from each `base`, where the table has these columns and they repeat, and with a
+        discrepancy to the models of each of four sizes or more. The mode has none.
     seed : int
         Same seed, same numbers.
     chains, draws, tune, target_accept, sampler, cores, progress
@@ -108,7 +108,7 @@ def fit(  # type: ignore[misc]  # the overloads' settings are the arguments belo
         delta=delta,
         discrepancy=discrepancy if method == "nuts" else "none",
         noise=noise if method == "nuts" else "constant",
-        effects=choose(effects, table.frame, table.name) if method == "nuts" else (),
+        effects=choose(effects, table.frame, table.name, discrepancy) if method == "nuts" else (),
     )
     if method == "map":
         return fit_map(spec, table, seed=seed)

@@ -21,8 +21,10 @@ from bayeslaw.tables import LossTable
 
 type Floats = npt.NDArray[np.float64]
 
-NEAR = (1.02, 1.001, 1.0001)
-"""Starts still moving this near the best go on with second derivatives, round by round."""
+NEAR, ROUNDS, STEPS = 0.02, 18, 25
+"""Starts still moving this near the best go on with second derivatives in rounds of `STEPS`, while
+`ROUNDS` gains like the last would reach it; the best itself goes on while a round gains `GAIN`."""
+GAIN = 1e-8
 AGREE = 1e-6
 """Two optima agree if their objectives differ by less than this, relatively."""
 
@@ -129,10 +131,24 @@ def fit_huber(
     if len(points) > polish:  # laws of many exponents have valleys that screening cannot rank
         points, objective, _ = problem.polish(points, max_steps=30)
         points = points[np.argsort(objective, kind="stable")[:polish]]
-    points, objective, moving = problem.polish(points)
-    for near in NEAR:
-        late = np.flatnonzero(moving & (objective <= near * objective.min()))
-        points[late], objective[late], moving[late] = problem.polish(points[late], exact=True)
+    points, objective, moving = problem.polish(points, max_steps=80)
+    gain = np.full(len(points), np.inf)
+    for _ in range(ROUNDS):
+        best = int(np.argmin(objective))
+        gap = objective / objective[best] - 1
+        met = gap <= AGREE
+        late = np.flatnonzero(moving & ~met & (gap <= np.minimum(NEAR, ROUNDS * gain)))
+        if moving[best] and gain[best] > GAIN:
+            late = np.append(late, best)
+        if not len(late):
+            break
+        before = objective[late]
+        points[late], objective[late], moving[late] = problem.polish(
+            points[late], exact=True, max_steps=STEPS
+        )
+        gain[late] = before / objective[late] - 1
+        # Of starts that have met, one goes on for all.
+        points[met], objective[met], moving[met] = points[best], objective[best], moving[best]
     best = int(np.argmin(objective))
     if not np.isfinite(objective[best]):
         raise FitError(f"{table.name}: no start of {law.name} gave a finite objective.")

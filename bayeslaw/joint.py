@@ -114,7 +114,7 @@ def fit_joint(
         raise FitError(
             f"laws name {', '.join(laws)}, tables {', '.join(tables)}: give the same two or more."
         )
-    found = [set(choose(effects, t.frame, t.name)) for t in tables.values()]
+    found = [set(choose(effects, t.frame, t.name, discrepancy)) for t in tables.values()]
     levels = [level for level in LEVELS if level in set.intersection(*found)]
     settings: dict[str, Any] = {"likelihood": likelihood, "noise": noise, "effects": levels}
     specs = {n: make_spec(law, discrepancy=discrepancy, **settings) for n, law in laws.items()}

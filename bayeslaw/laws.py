@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import combinations_with_replacement
+from itertools import chain, combinations_with_replacement
 from typing import Any
 
 import numpy as np
@@ -37,6 +37,8 @@ CLIP = 1e-9
 """The paper clips r to [CLIP, 1 - CLIP]."""
 CURVATURE = Prior.parse("Normal(mu=0, sigma=0.1)")
 """Prior of a discrepancy's curvature, per squared e-fold."""
+TILT = Prior.parse("Normal(mu=0, sigma=0.5)")
+"""Prior of a tilt: how much the log of a term changes over all replay ratios, beside its power."""
 DRIFT = Prior.parse("Normal(mu=0, sigma=0.01)")
 """Prior of the curvature of the whole loss, from model to model and stage to stage."""
 DRIFTS = {
@@ -133,21 +135,34 @@ class Law:
     def bends(self) -> tuple[tuple[str, str, bool], ...]:
         """Name of each curvature, the local exponent of its term, and whether it is along it."""
         return tuple(
-            (name, term.plain.local, one == other)
+            (name, term.plain.local, along[0] == along[1])
             for term in self.terms
             if isinstance(term, Curved)
-            for name, (one, other) in term.curves.items()
+            for name, along in term.curves.items()
+            if len(along) == 2
+        )
+
+    @cached_property
+    def tilts(self) -> tuple[tuple[str, str, str], ...]:
+        """Name of each tilt, the local exponent of its term, and of the power of r beside it."""
+        return tuple(
+            (name, term.plain.local, term.plain.up.get("replay", ""))
+            for term in self.terms
+            if isinstance(term, Curved)
+            for name, along in term.curves.items()
+            if along == ("share",)
         )
 
     @cached_property
     def curvatures(self) -> tuple[str, ...]:
         """Names of the discrepancy's parameters."""
-        return (*(name for name, *_ in self.bends), *self.drift)
+        bent = (term.curves for term in self.terms if isinstance(term, Curved))
+        return (*chain.from_iterable(bent), *self.drift)
 
     # -- covariates ---------------------------------------------------------------------------
 
     def covariates(self, rows: LossTable | pd.DataFrame, name: str = "table") -> dict[str, Array]:
-        """Logarithms of the covariates, each of shape (rows,).
+        """Logarithms of the covariates, and the share itself, each of shape (rows,).
 
         Raises
         ------
@@ -203,9 +218,9 @@ class Law:
         return canonical(rows, name, self.columns)
 
     def shares(self, replay: Array) -> dict[str, Array]:
-        """Logarithms of the share that the law counts, and of its barrier, for replay ratios."""
+        """The share that the law counts, its logarithm and its barrier's, for replay ratios."""
         share = np.clip(replay if self.ratio == "replay" else 1 - replay, CLIP, 1 - CLIP)
-        return {"replay": np.log(share), "barrier": np.log(share + self.epsilon)}
+        return {"replay": np.log(share), "barrier": np.log(share + self.epsilon), "share": share}
 
     # -- the formula --------------------------------------------------------------------------
 
@@ -301,6 +316,10 @@ class Law:
         faster than F allows, nor rise, nor in its own way for each N; so the log of the whole loss
         of a law with a pre-training budget may bend by a polynomial of degree 3 in log N and log P,
         each coefficient Normal(0, .01).
+
+        Powers of r and of r + epsilon are tilted instead, by ``exp(c r)`` with c Normal(0, .5): the
+        paper's first can only fall towards r = 0 and its second only rise, and neither in the way
+        of ``1 - r``, the share that the target keeps.
         """
         terms: list[Term] = []
         curves: dict[str, Prior] = {}
@@ -309,11 +328,17 @@ class Law:
                 terms.append(term)
                 continue
             lead = term.covariates[0]
-            bends = {f"curve_{term.coefficient}": (lead, lead)}
-            crossed = [c for c in CROSSED.get(lead, ()) if c in self.columns]
-            bends |= {f"cross_{term.coefficient}{SYMBOLS[c]}": (c, lead) for c in crossed}
-            terms.append(Curved(term.plain, bends))
+            bends: dict[str, tuple[str, ...]] = {}
+            if lead != "barrier":
+                bends[f"curve_{term.coefficient}"] = lead, lead
+            for other in CROSSED.get(lead, ()):
+                if other in self.columns:
+                    bends[f"cross_{term.coefficient}{SYMBOLS[other]}"] = other, lead
             curves |= dict.fromkeys(bends, CURVATURE)
+            if lead == "barrier" or "replay" in term.plain.up:
+                tilt = f"tilt_{term.coefficient}r"
+                bends[tilt], curves[tilt] = ("share",), TILT
+            terms.append(Curved(term.plain, bends))
         drift = DRIFTS if set(self.columns) >= {"params", "ptpp"} else {}
         curves |= dict.fromkeys(drift, DRIFT)
         free = dict.fromkeys(curves, (-math.inf, math.inf))

@@ -38,7 +38,7 @@ class Spec:
     discrepancy : {"none", "curvature"}
     noise : {"constant", "loglinear"}
         Scale of the noise on log loss: the same for every row, or a power of N.
-    effects : tuple of {"base", "run"}
+    effects : tuple of {"size", "base", "run"}
         Groups of rows that share an effect on log loss.
     """
 
@@ -125,7 +125,7 @@ def data(spec: Spec, table: LossTable, labels: Mapping[str, Any] | None = None) 
     x = law.covariates(table, table.name)
     at = law.reference_point(table)
     values = (
-        {f"log_{name}": values for name, values in x.items()}
+        {f"x_{name}": values for name, values in x.items()}
         | {f"at_{name}": np.float64(value) for name, value in at.items()}
         | {"observed": np.log(table.loss)}
     )
@@ -161,7 +161,7 @@ def build(
     law, priors = spec.law, spec.priors
     with pm.Model(name=name) as model:
         given = {n: pm.Data(n, value) for n, value in values.items()}
-        x = {n[4:]: v for n, v in given.items() if n.startswith("log_")}
+        x = {n[2:]: v for n, v in given.items() if n.startswith("x_")}
         at = {n[3:]: v for n, v in given.items() if n.startswith("at_")}
         q = (coordinates if for_sampling else _coordinates)(law, priors, at)
         for symbol, value in law.to_paper(q, at, pt).items():

@@ -101,7 +101,8 @@ class Posterior:
         Logarithms of the covariates at the reference point.
     draws : Dataset
         Reference coordinates and noise parameters as sampled, dims (chain, draw), and where rows
-        are grouped ``base_effect`` and ``run_effect`` on log loss, dims (chain, draw, base or run).
+        are grouped ``size_effect``, ``base_effect``, ``run_effect`` on log loss, dims (chain, draw,
+        level).
     stats : Dataset
         Sampler statistics, dims (chain, draw).
     convergence : Convergence
@@ -140,12 +141,13 @@ class Posterior:
     def latent(self, table: LossTable | pd.DataFrame) -> npt.NDArray[np.float64]:
         """Noise-free loss per draw and row, nats per token, shape (draws, rows).
 
-        Unlike `forecast` this does not ask whether the posterior has converged.
+        The law's loss, with what models of the row's size share if it was fitted. Unlike `forecast`
+        this does not ask whether the posterior has converged.
         """
         frame = table.frame if isinstance(table, LossTable) else table
         p = self.law.sizes(self.values(), self.at)
         loss: npt.NDArray[np.float64] = self.law.loss(p, self.law.covariates(frame), self.at)
-        return loss
+        return loss * np.exp(effects.of_size(self.draws, self.spec.effects, frame))
 
     def scale(self, frame: pd.DataFrame) -> npt.NDArray[np.float64]:
         """Scale of the noise on log loss per draw and row, shape (draws, rows)."""
@@ -161,7 +163,8 @@ class Posterior:
     ) -> npt.NDArray[np.float64]:
         """Draws of a measured loss over its `latent` loss, in logs, shape (draws, rows).
 
-        Noise, and the effects of each row's base and run: fitted ones as fitted, new ones drawn.
+        Noise, and the effects of each row's base and run: fitted ones as fitted, new ones drawn, as
+        for a new size; that of a fitted size is in `latent`.
         """
         frame = table.frame if isinstance(table, LossTable) else table
         spec, q, sigma = self.spec, self.values(), self.scale(frame)

@@ -125,11 +125,13 @@ NOISE = {
     "sigma": Prior.parse("LogNormal(median=0.004, sigma=0.7)"),
     "dof": Prior.parse("Gamma(alpha=2, beta=0.1)"),
     "noise_slope": Prior.parse("Normal(mu=0, sigma=0.3)"),
-    "tau_run": Prior.parse("HalfNormal(sigma=0.005)"),
-    "tau_base": Prior.parse("HalfNormal(sigma=0.005)"),
+    "tau_run": Prior.parse("LogNormal(median=0.002, sigma=0.6)"),
+    "tau_base": Prior.parse("LogNormal(median=0.002, sigma=0.6)"),
+    "tau_size": Prior.parse("LogNormal(median=0.003, sigma=0.25)"),
 }
 """Priors of the noise on log loss: its scale, the Student-t dof above 2, how the scale goes with
-log N, and the scales of what the rows of one run, and the runs of one base, share."""
+log N, and the scales of what the rows of one run, the runs of one base, and the models of one size
+share. These are narrow: effects of 2 % take the place of what the law can say."""
 
 
 def flat(bounds: tuple[float, float]) -> Prior:

@@ -17,7 +17,7 @@ from bayeslaw.posterior import Convergence, Posterior
 from bayeslaw.priors import Prior
 from bayeslaw.tables import LossTable
 
-SCHEMA = 3
+SCHEMA = 4
 """Version of the file's layout; a file with a larger one is refused."""
 MARK = "bayeslaw posterior"
 UNITS = ("token_unit", "ratio", "epsilon")

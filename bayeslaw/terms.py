@@ -6,7 +6,7 @@ reference point `at`, so it is zero there. It is written over an array namespace
 complex-step derivatives, the planner and the LaTeX all come from the same lines.
 
 Covariates are logarithms: ``params``, ``tokens`` (in the law's token unit), ``ptpp``, ``replay``
-(r clipped to [1e-9, 1 - 1e-9]) and ``barrier`` (r + epsilon).
+(r clipped to [1e-9, 1 - 1e-9]) and ``barrier`` (r + epsilon); but ``share`` is r itself.
 """
 
 import math
@@ -23,9 +23,12 @@ SYMBOLS = {
     "tokens": "D",
     "replay": "r",
     "barrier": r"(r+\varepsilon)",
+    "share": "r",
     "ptpp": "P",
 }
-COLUMN = {"barrier": "replay"} | {name: name for name in ("params", "tokens", "replay", "ptpp")}
+COLUMN = {"barrier": "replay", "share": "replay"} | {
+    name: name for name in ("params", "tokens", "replay", "ptpp")
+}
 ORIGIN: Mapping[str, float] = dict.fromkeys(SYMBOLS, 0.0)
 """The point where every covariate is 1: reference of the paper's coordinates."""
 
@@ -271,19 +274,20 @@ class Rise(Power):
 
 @dataclass(frozen=True)
 class Curved:
-    r"""A term whose log is bent: ``shape + c x y`` (``c x^2 / 2`` along one covariate).
+    r"""A term whose log is bent: ``shape + c x y``, ``c x^2 / 2`` along one covariate, or tilted.
 
-    x and y are log covariates from the reference point, so the term keeps its size and slope
-    there. This is the law's discrepancy: real losses are power laws only locally.
+    x and y are covariates from the reference point, where a bent term keeps its size and slope. A
+    tilt ``c x`` is along the share r, where a bend in log r would be infinite without replay. This
+    is the law's discrepancy: real losses are power laws only locally.
 
     Parameters
     ----------
     plain : Power
-    curves : mapping of curvature name to the two covariates it bends along
+    curves : mapping of curvature name to the covariates it bends along
     """
 
     plain: Power
-    curves: Mapping[str, tuple[str, str]]
+    curves: Mapping[str, tuple[str, ...]]
 
     @property
     def coefficient(self) -> str:
@@ -331,9 +335,9 @@ type Term = Power | Curved
 
 
 def bend(curves: Mapping[str, tuple[str, ...]], p: Values, x: Values, at: Values) -> Array:
-    """Sum of the Taylor terms along `curves`: ``c x y``, ``c x^2 / 2``, ``c x^2 y / 2``, and so on.
+    """Sum of the Taylor terms along `curves`: ``c x``, ``c x y``, ``c x^2 / 2``, and so on.
 
-    x and y are log covariates from `at`.
+    x and y are covariates from `at`.
     """
     bent: Array = 0.0
     for name, along in curves.items():

@@ -10,7 +10,8 @@ runs into its upper bound where the rate is small. The logarithm of the rate and
 depth along that curve are nearly straight and nearly independent.
 
 A curvature c and its term's exponent k lie along a curve too: what bends the loss is
-``slope * (k + c / k)``, the second derivative of the term over its slope.
+``slope * (k + c / k)``, the second derivative of the term over its slope. So do a tilt and what
+tilts beside it: data know the slope in r of ``r^nu exp(c r)``, and of ``C exp(c r)`` the nats.
 """
 
 from collections.abc import Mapping
@@ -39,12 +40,13 @@ def coordinates(law: Law, priors: Mapping[str, Prior], at: Mapping[str, Any]) ->
     """
     shares = [term for term in law.terms if priors[term.plain.local].support == (0, np.inf)]
     gates = [(term.depth, term.rate) for term in law.terms_gated]
-    own = {"L_ref", *chain.from_iterable(gates), *(name for name, *_ in law.bends)}
+    own = {"L_ref", *chain.from_iterable(gates), *(n for n, *_ in (*law.bends, *law.tilts))}
     own |= {term.plain.local for term in shares}
     q = {name: priors[name].rv(name) for name in law.coordinates if name not in own}
     for depth, rate in gates:
         q[rate] = priors[rate].rv(rate, default_transform=Stretch())
         q[depth] = _seen(Straighten(), depth, priors[depth], q[rate], at["ptpp"])
+    size: dict[str, Any] = {}
     room = q["L_ref"] = pm.Flat("L_ref", initval=START)
     for term in [term for term in law.terms if term not in shares] + shares:
         name = term.plain.local
@@ -52,7 +54,13 @@ def coordinates(law: Law, priors: Mapping[str, Prior], at: Mapping[str, Any]) ->
         slope = q[term.slope] / unit
         if term in shares:
             q[name] = _seen(Share(), name, priors[name], slope, room)
-        room = room - slope / q[name]
+        size[name] = slope / q[name]
+        room = room - size[name]
+    for name, exponent, power in law.tilts:
+        if power:
+            q[name] = _seen(Lean(), name, priors[name], q[power], at["share"])
+        else:
+            q[name] = _seen(Amount(), name, priors[name], size[exponent])
     for name, exponent, along in law.bends:
         q[name] = _seen(Unbend(along), name, priors[name], q[exponent])
     pm.Potential("floor", pm.logp(priors["E"].dist(), law.sizes(q, at, pt)["E"]))
@@ -162,3 +170,43 @@ class Unbend(Transform):  # type: ignore[misc]
     def log_jac_det(self, value: Any, *inputs: Any) -> Any:
         """Log of the derivative of `backward`."""
         return pt.log(inputs[-1] + SMALL) + 0 * value
+
+
+class Lean(Transform):  # type: ignore[misc]
+    """A tilt with the slope that the power of r beside it has at the reference point."""
+
+    name = "lean"
+    start = 0.0
+
+    def forward(self, value: Any, *inputs: Any) -> Any:
+        """Sampler's coordinate of a tilt."""
+        power, share = inputs[-2:]
+        return value + power / share
+
+    def backward(self, value: Any, *inputs: Any) -> Any:
+        """Tilt at a coordinate."""
+        power, share = inputs[-2:]
+        return value - power / share
+
+    def log_jac_det(self, value: Any, *inputs: Any) -> Any:
+        """Log of the derivative of `backward`."""
+        return 0 * value
+
+
+class Amount(Transform):  # type: ignore[misc]
+    """A tilt by the nats that it is worth, given the size of its term."""
+
+    name = "amount"
+    start = 0.0
+
+    def forward(self, value: Any, *inputs: Any) -> Any:
+        """Sampler's coordinate of a tilt."""
+        return value * inputs[-1]
+
+    def backward(self, value: Any, *inputs: Any) -> Any:
+        """Tilt at a coordinate."""
+        return value / inputs[-1]
+
+    def log_jac_det(self, value: Any, *inputs: Any) -> Any:
+        """Log of the derivative of `backward`."""
+        return 0 * value - pt.log(inputs[-1])

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bayeslaw.anchoring.anchors import choose_anchors, predicted_sd
-from bayeslaw.anchoring.beliefs import noise_variance
+from bayeslaw.anchoring.beliefs import beliefs_of, noise_variance
 from bayeslaw.anchoring.costs import costs
 from bayeslaw.anchoring.gains import Beliefs, centred, slots_of
 from bayeslaw.anchoring.picking import Search
@@ -276,11 +276,13 @@ def test_an_unconverged_posterior_is_refused_or_named(unconverged):
 # -- the plan's gain ------------------------------------------------------------------------------
 
 
-def around(world, domain: str) -> Posterior:
-    """Four hundred draws around the truth, in place of a fit."""
-    spec, table = make_spec(world.laws[domain]), world.table(domain).query("ptpp <= 31")
+def around(world, domain: str, bend: float | None = None) -> Posterior:
+    """Four hundred draws around the truth, bent or straight, in place of a fit."""
+    spec = make_spec(world.laws[domain], discrepancy="none" if bend is None else "curvature")
+    table = world.table(domain).query("ptpp <= 31")
     at, rng = spec.law.reference_point(table.frame), np.random.default_rng(len(domain))
-    q = spec.law.to_reference(world.truth[domain], at) | {"sigma": 0.003, "dof_above_floor": 5.0}
+    truth = world.truth[domain] | dict.fromkeys(spec.law.curvatures, bend)
+    q = spec.law.to_reference(truth, at) | {"sigma": 0.003, "dof_above_floor": 5.0}
     values = {
         name: (["chain", "draw"], v * (1 + 0.01 * rng.standard_normal((4, 100))))
         for name, v in q.items()
@@ -309,6 +311,21 @@ def test_the_plans_gain_lowers_the_budget_that_is_needed(fits):
     assert atpp[-1] < atpp[0]
     one_sided = choose_anchors(target, pool, gain="plan", plan=planned, k=4)
     assert one_sided.picks["gain"].sum() < found.picks["gain"].sum()
+
+
+def test_beliefs_behind_a_plan_are_those_of_its_posteriors():
+    """Also of laws that drift: a plan's own curves have the drift of its stage in their sizes."""
+    world = paper_world()
+    bent = {name: around(world, getattr(world, name), 0.002) for name in ("target", "source")}
+    loose = LIMITS | {"baseline": "asymptote", "max_loss": 2.2, "max_forgetting": 0.3}
+    planned, pool = plan(**bent, **loose), world.design().query("ptpp == 31 and params < 1e9")
+    run, fits = np.arange(len(pool)), list(bent.values())
+    found, _ = beliefs_of(fits, pool, run, pool.head(1), planned)
+    losses = [
+        np.log(fit.latent(pool))[index]
+        for fit, index in zip(fits, planned.problem.index, strict=True)
+    ]
+    np.testing.assert_allclose(found.measured, centred(np.hstack(losses)), atol=1e-12)
 
 
 def test_a_row_has_one_loss_in_all_sets():

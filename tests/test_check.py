@@ -263,6 +263,16 @@ def test_two_stages_in_words(found, world):
     assert found["learning"].words[0].count("eta") == 1
 
 
+def test_a_size_beyond_three_others_is_refused(posterior, small):
+    rows = grid(params=1e10, tokens=1e10)
+    assert check(posterior, rows)["extrapolation"].level != "refuse"  # four sizes
+    three = small.query("params < 3e9")
+    found = check(fit("chinchilla", three, seed=0, **SHORT), rows)
+    assert found["extrapolation"].level == "refuse"
+    assert "3 sizes cannot show" in " ".join(found["extrapolation"].words)
+    assert found["extrapolation"].frame["params"].iloc[0] > 0.1
+
+
 def test_anchors_in_words(anchored, world):
     found = check(anchored, world.query(LATE))
     assert found.ok

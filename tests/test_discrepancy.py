@@ -46,6 +46,19 @@ def test_curvature_by_hand():
     assert law.loss(p | c, x, at) == pytest.approx(1.7 + size + tokens, rel=1e-14)
 
 
+def test_tilts_by_hand():
+    law = load_law("form1").curved()
+    x, at = law.covariates(DESIGN), law.reference_point(DESIGN)
+    p = law.sizes(law.to_reference(bent(law, 0.0), at), at)
+    tilted = law.parts(p | {"tilt_Br": 0.4, "tilt_Cr": -0.3}, x, at)
+    plain, r = law.parts(p, x, at), DESIGN["replay"] - DESIGN["replay"].mean()
+    np.testing.assert_allclose(tilted["B"], plain["B"] * np.exp(0.4 * r))
+    np.testing.assert_allclose(tilted["C"], plain["C"] * np.exp(-0.3 * r))
+    np.testing.assert_array_equal(tilted["A"], plain["A"])
+    assert [name for name, *_ in law.tilts] == ["tilt_Br", "tilt_Cr"]
+    assert "curve_C" not in law.curvatures  # log r is far away where there is no replay
+
+
 def test_drift_by_hand():
     law = load_law("form1").curved()
     x, at = law.covariates(DESIGN), law.reference_point(DESIGN)

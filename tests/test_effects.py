@@ -60,6 +60,40 @@ def test_a_misspelt_effect_and_a_missing_column(table):
         effects.choose(("base",), table.frame.drop(columns="base"), "t")
 
 
+def test_sizes_are_chosen_beside_a_discrepancy_and_from_four_on(table):
+    frame = table.frame
+    assert effects.choose("auto", frame, "t", "curvature") == ("size", "base", "run")
+    three = frame[frame["params"] > 1e8]
+    assert effects.choose("auto", three, "t", "curvature") == ("base", "run")
+    assert effects.choose("size", three, "t") == ("size",)  # asked for
+    assert effects.choose("auto", frame.drop(columns="params"), "t", "curvature")[0] == "base"
+
+
+def test_the_loss_knows_fitted_sizes_and_new_ones_are_drawn():
+    design = grid(params=np.geomspace(1e8, 1e10, 6), tokens=np.geomspace(1e9, 1e11, 6))
+    frame = simulate("chinchilla", TRUTH, design, sigma=0.002, seed=0).frame
+    sizes, index = np.unique(frame["params"], return_inverse=True)
+    shift = 0.004 * np.array([1, -1, 1, -1, 1, -1])
+    table = from_frame(frame.assign(loss=frame["loss"] * np.exp(shift[index])), "sized")
+    fitted = fit("chinchilla", table, draws=400, tune=600, retry=False)
+    assert fitted.spec.effects == ("size",)
+    found = fitted.draws["size_effect"].mean(("chain", "draw"))
+    assert [float(label) for label in found["size"].values] == sorted(sizes, key=str)
+    order = np.argsort([float(label) for label in found["size"].values])
+    assert np.corrcoef(found.values[order], shift)[0, 1] > 0.9
+    np.testing.assert_allclose(
+        np.log(fitted.predict(table, allow_unconverged=True) / table.loss), 0, atol=0.007
+    )
+    rng = np.random.default_rng(0)
+    new = grid(params=sizes[2] * 1.3, tokens=[1e9, 1e11])
+    drawn = effects.draw(fitted.draws, ("size",), new, rng)
+    assert drawn[:, 0] == pytest.approx(drawn[:, 1])  # one size
+    scale = np.sqrt((fitted.draws["tau_size"] ** 2).mean().item())
+    assert drawn.std() == pytest.approx(scale, rel=0.1)
+    assert not effects.draw(fitted.draws, ("size",), frame, rng).any()  # these are in the loss
+    assert not effects.of_size(fitted.draws, ("size",), new).any()
+
+
 def test_a_row_without_a_label_is_a_group_of_its_own():
     frame = pd.DataFrame({"run": ["a", None, "a", None]})
     assert len(set(effects.labels(frame, "run"))) == 3

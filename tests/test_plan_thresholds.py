@@ -28,6 +28,7 @@ AT = {
     "ptpp": np.log(60),
     "replay": np.log(0.25),
     "barrier": np.log(0.25 + 1e-5),
+    "share": 0.25,
 }
 
 
@@ -78,6 +79,8 @@ def random_curve(rng, law, draws):
             size = rng.normal(0, 0.15, draws) * (rng.random(draws) > 0.1)
         elif name in law.drift:
             size = rng.normal(0, 0.02, draws)
+        elif name.startswith("tilt"):
+            size = rng.normal(0, 0.7, draws)
         p[name] = size
     params, ptpp = np.exp(rng.uniform(np.log(1e8), np.log(2e10))), rng.uniform(5, 300)
     law, p = law.settled(p, {"params": np.log(params), "ptpp": np.log(ptpp)}, AT)

@@ -68,17 +68,16 @@ def beliefs_of(
     """Beliefs about each row in the domain of each fit; and each draw's smallest log budget."""
     count = len(fits[0].values()["sigma"]) if plan is None else plan.problem.draws
     keep = np.unique(np.linspace(0, count - 1, min(most, count)).astype(int))
+    every = np.arange(count)
+    index = (every, every) if plan is None else (plan.problem.index[0], plan.problem.index[-1])
     measured, sizes, needed = [], [], np.empty(0)
-    for i, fit in enumerate(fits):
-        if plan is None:
-            p = fit.law.sizes({n: v[keep] for n, v in fit.values().items()}, fit.at)
-            shift = effects.draw(fit.draws, fit.spec.effects, frame, None)[keep]
-        else:
-            curve = plan.problem.targets[0] if i == 0 else plan.problem.source
-            p, shift = {n: v[keep, None] for n, v in curve.p.items()}, 0.0  # it has no effects
+    for fit, paired in zip(fits, index, strict=False):  # the source may be left out
+        kept = paired[keep]
+        p = fit.law.sizes({n: v[kept] for n, v in fit.values().items()}, fit.at)
         sizes.append(p)
-        measured.append(_log_loss(fit, p, frame) + shift)
-    drawn = [_log_loss(fits[0], sizes[0], aim)]
+        known = effects.draw(fit.draws, fit.spec.effects, frame, None)[kept]
+        measured.append(_log_loss(fit, p, frame, kept) + known)
+    drawn = [_log_loss(fits[0], sizes[0], aim, index[0][keep])]
     if plan is not None:
         least = meet(plan.problem.sets([plan.replay])).lower.min(0)[0]
         needed = np.sort(least)
@@ -133,8 +132,9 @@ def frame_of(table: LossTable | pd.DataFrame) -> pd.DataFrame:
 # -- parts ----------------------------------------------------------------------------------------
 
 
-def _log_loss(fit: Posterior, p: Mapping[str, Floats], frame: pd.DataFrame) -> Floats:
-    return np.asarray(np.log(fit.law.loss(p, fit.law.covariates(frame), fit.at)))
+def _log_loss(fit: Posterior, p: Mapping[str, Floats], frame: pd.DataFrame, kept: Ints) -> Floats:
+    loss = np.log(fit.law.loss(p, fit.law.covariates(frame), fit.at))
+    return np.asarray(loss + effects.of_size(fit.draws, fit.spec.effects, frame)[kept])
 
 
 def _group(fit: Posterior, frame: pd.DataFrame, level: str) -> Ints:

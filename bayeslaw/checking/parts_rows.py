@@ -11,6 +11,7 @@ from scipy import stats
 from bayeslaw.checking import extrapolation, identifiability, sensitivity
 from bayeslaw.checking.parts import NAMES, RARE, Part, Target, listed, worst
 from bayeslaw.densities import Floats, prior_draws
+from bayeslaw.effects import FEWEST
 from bayeslaw.posterior import Posterior
 
 MOST_PRIOR = 0.5
@@ -157,7 +158,10 @@ def distance(fit: Posterior, to: Target) -> Part:
                 level = worst(level, "caution")
             continue
         text = f"{label} lies up to {far:.2g} training ranges beyond the rows seen"
-        if seen < BEND:
+        if name == "params" and seen < FEWEST["size"]:
+            limit, mine = NEAR, "refuse"
+            reason = f", and {seen} sizes cannot show how far one lies off the curve of the others"
+        elif seen < BEND:
             limit, reason = FAR, f", and {seen} values cannot show whether the law bends there"
             mine = "refuse" if far > FAR else "caution"
         else:

@@ -66,7 +66,7 @@ class Sampling:
         Literal["constant", "loglinear"], typer.Option(help="Scale of the noise along log N.")
     ] = "constant"
     effects: Annotated[
-        str, typer.Option(help="What rows share: auto, none, or base,run.", metavar="LEVELS")
+        str, typer.Option(help="What rows share: auto, none, or size,base,run.", metavar="LEVELS")
     ] = "auto"
     chains: Annotated[int, typer.Option(help="Chains.", min=1)] = CHAINS
     draws: Annotated[int, typer.Option(help="Draws of each chain.", min=1)] = DRAWS

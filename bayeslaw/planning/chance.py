@@ -45,6 +45,8 @@ class Problem:
         Noise of the measured target losses and source loss, on log loss; zeros for latent ones.
     max_cvar : float
         Limit of `cvar`, in the unit of `max_forgetting`.
+    index : tuple of int array, shape (draws,)
+        Which draw of each fit, the targets' and the source's, goes with each draw.
     """
 
     targets: tuple[Curve, ...]
@@ -56,6 +58,7 @@ class Problem:
     confidence: float
     noise: tuple[Floats, ...]
     max_cvar: float = math.inf
+    index: tuple[Any, ...] = ()
 
     @property
     def draws(self) -> int:

@@ -84,7 +84,6 @@ class Curve:
         model = {"params": self.params, "tokens": self.params / self.law.token_unit}
         model["ptpp"] = self.ptpp
         x = {name: np.log([[value]]) for name, value in model.items()} | self.law.shares(ratios)
-        x["share"] = ratios  # in no term: keeps the number of ratios
         return Slice(self.law, self.p, self.at, x)
 
     def loss(self, replay: Sequence[float] | Floats, budget: float | Floats) -> Floats:

@@ -5,7 +5,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
+from bayeslaw.effects import of_size
 from bayeslaw.errors import BayeslawError, unknown
 from bayeslaw.huber import PointFit
 from bayeslaw.planning.choices import Choice
@@ -149,10 +151,13 @@ def curve_of(fit: Fit, params: float, ptpp: float, *, median: bool = False) -> C
         p = {name: np.array([float(value)]) for name, value in fit.parameters.items()}
         return Curve(law, p, ORIGIN, params, ptpp)
     q = {name: value.ravel() for name, value in fit.values().items()}
+    shared = of_size(fit.draws, fit.spec.effects, pd.DataFrame({"params": [params]}))[:, 0]
     if median:
         q = {name: np.median(value, keepdims=True) for name, value in q.items()}
+        shared = np.median(shared, keepdims=True)
     here = {"params": np.log(params), "ptpp": np.log(ptpp)}
     law, p = law.settled(law.sizes(q, fit.at), here, fit.at)
+    p |= {name: p[name] * np.exp(shared) for name in ("E", *law.coefficients)}
     return Curve(law, p, fit.at, params, ptpp)
 
 

@@ -138,6 +138,7 @@ def plan(
         confidence=confidence,
         noise=tuple(values[i] for values, i in zip(drawn, index, strict=True)),
         max_cvar=max_cvar,
+        index=tuple(index),
     )
     if replay_grid is None:
         replay_grid = REPLAY if problem.closed else COARSE

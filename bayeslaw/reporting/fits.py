@@ -9,6 +9,7 @@ import pandas as pd
 
 from bayeslaw import plots
 from bayeslaw.checking.checkup import Check
+from bayeslaw.effects import COLUMNS
 from bayeslaw.numerals import count, digits
 from bayeslaw.posterior import Posterior
 from bayeslaw.reporting import provenance
@@ -41,9 +42,10 @@ def data(fit: Posterior, rows: pd.DataFrame, train: str | None, test: str | None
 
 
 def _shared(fit: Posterior, rows: pd.DataFrame, level: str) -> str:
-    """Which runs or bases of the rows to forecast were fitted."""
-    asked = set(rows[level]) if level in rows else set()
-    seen = len(asked & set(fit.table.frame[level]))
+    """Which runs, bases or sizes of the rows to forecast were fitted."""
+    column = COLUMNS[level]
+    asked = set(rows[column]) if column in rows else set()
+    seen = len(asked & set(fit.table.frame[column]))
     if not asked:
         return f"The rows to forecast name no {level}; each has a new one's effect."
     some = {0: "None", len(asked): "All"}.get(seen, str(seen))
