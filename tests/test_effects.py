@@ -160,7 +160,8 @@ def test_noise_and_laws_that_do_not_fit():
 @pytest.mark.parametrize("seed", [slow(1), slow(2), slow(3)])
 def test_bands_of_new_bases_hold_where_rows_alone_do_not(seed):
     """A band for runs from new bases must carry what runs of one base share."""
-    train, test = grouped(seed), grouped(seed + 100)
+    shared = {"base": 0.004, "run": 0.002}  # what the priors of effects hold to be likely
+    train, test = grouped(seed, shared), grouped(seed + 100, shared)
     test = from_frame(test.frame.assign(base="new " + test.frame.base, run="new " + test.frame.run))
     settings = {"discrepancy": "none", "draws": 500, "tune": 700}
     held = {}

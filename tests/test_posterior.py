@@ -182,7 +182,13 @@ def test_refits_need_no_new_model():
     law = load_law("dcpt")
     rows = DESIGN[DESIGN["ptpp"] == 279]
     tables = [
-        simulate(law, truth_of(law.parameters), rows.iloc[: 60 - 12 * i], sigma=0.003, seed=i)
+        simulate(
+            law,
+            truth_of(law.parameters),
+            rows.sample(60 - 12 * i, random_state=i),
+            sigma=0.003,
+            seed=i,
+        )
         for i in range(3)
     ]
     sizes = []
