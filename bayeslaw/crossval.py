@@ -10,10 +10,13 @@ from scipy.special import logsumexp
 
 from bayeslaw import effects
 from bayeslaw.checking.predictive import leave_out
-from bayeslaw.densities import new_likelihood
+from bayeslaw.densities import density, residual
 from bayeslaw.errors import TableError, unknown
 from bayeslaw.posterior import Posterior
+from bayeslaw.sizes import unseen
 from bayeslaw.tables import LossTable
+
+type Floats = npt.NDArray[np.float64]
 
 FOLDS = 10
 
@@ -115,6 +118,16 @@ def cross_validate(
             not again.convergence.ok
         )
     return Elpd(pd.DataFrame({"elpd": elpd, "group": names[index]}), by, tuple(notes))
+
+
+def new_likelihood(fit: Posterior, table: LossTable, rng: np.random.Generator) -> Floats:
+    """Log density of measured log losses given each draw, shape (draws, rows).
+
+    The effects of sizes, bases and runs that were not fitted are drawn, one per draw and group.
+    """
+    levels = tuple(level for level in fit.spec.effects if level != "size")
+    given = unseen(fit, table.frame, rng) + effects.draw(fit.draws, levels, table.frame, rng)
+    return density(fit, table.frame, residual(fit, table) - given)
 
 
 def _groups(table: LossTable, by: str) -> tuple[npt.NDArray[Any], npt.NDArray[np.intp]]:

@@ -34,16 +34,7 @@ def log_likelihood(fit: Posterior, table: LossTable | None = None) -> Floats:
         The training table if omitted.
     """
     table = table or fit.table
-    return _density(fit, table.frame, residual(fit, table, fit.spec.effects))
-
-
-def new_likelihood(fit: Posterior, table: LossTable, rng: np.random.Generator) -> Floats:
-    """Log density of measured log losses given each draw, shape (draws, rows).
-
-    The effects of bases and runs that were not fitted are drawn, one per draw and group.
-    """
-    given = effects.draw(fit.draws, fit.spec.effects, table.frame, rng)
-    return _density(fit, table.frame, residual(fit, table) - given)
+    return density(fit, table.frame, residual(fit, table, fit.spec.effects))
 
 
 def run_likelihood(fit: Posterior) -> tuple[Floats, npt.NDArray[np.str_]]:
@@ -60,7 +51,7 @@ def run_likelihood(fit: Posterior) -> tuple[Floats, npt.NDArray[np.str_]]:
     others = tuple(level for level in fit.spec.effects if level != "run")
     given = residual(fit, fit.table, others)
     if "run" not in fit.spec.effects:
-        rows = _density(fit, frame, given)
+        rows = density(fit, frame, given)
         return np.stack([rows[:, index == i].sum(1) for i in range(len(names))], 1), names
     tau, sigma = fit.values()["tau_run"], fit.scale(frame)
     nodes, weights = np.polynomial.hermite_e.hermegauss(NODES)
@@ -74,7 +65,7 @@ def run_likelihood(fit: Posterior) -> tuple[Floats, npt.NDArray[np.str_]]:
         terms = np.log(weights) + 0.5 * nodes**2 + np.log(width) + stats.norm.logpdf(effect / tau)
         terms -= np.log(tau)
         for k in range(NODES):
-            terms[:, k] += _density(fit, frame[rows], given[:, rows] - effect[:, [k]]).sum(1)
+            terms[:, k] += density(fit, frame[rows], given[:, rows] - effect[:, [k]]).sum(1)
         total[:, i] = logsumexp(terms, 1)
     return total, names
 
@@ -98,7 +89,8 @@ def covariance(fit: Posterior) -> Floats:
     return total
 
 
-def _density(fit: Posterior, frame: pd.DataFrame, residual: Floats) -> Floats:
+def density(fit: Posterior, frame: pd.DataFrame, residual: Floats) -> Floats:
+    """Log density of residuals of log loss under the fit's noise, shape (draws, rows)."""
     dof, delta = fit.values().get("dof_above_floor"), fit.spec.delta
     return log_density(fit.spec.likelihood, residual, fit.scale(frame), dof, delta)
 

@@ -159,18 +159,22 @@ class Posterior:
         return sigma
 
     def residuals(
-        self, table: LossTable | pd.DataFrame, rng: np.random.Generator
+        self, table: LossTable | pd.DataFrame, rng: np.random.Generator, *, sizes: bool = True
     ) -> npt.NDArray[np.float64]:
         """Draws of a measured loss over its `latent` loss, in logs, shape (draws, rows).
 
         Noise, and the effects of each row's base and run: fitted ones as fitted, new ones drawn, as
-        for a new size; that of a fitted size is in `latent`.
+        for a new size, unless `sizes` is false; that of a fitted size is in `latent`.
         """
+        from bayeslaw.sizes import unseen
+
         frame = table.frame if isinstance(table, LossTable) else table
         spec, q, sigma = self.spec, self.values(), self.scale(frame)
         dof = q["dof_above_floor"] + noise.DOF_FLOOR if "dof_above_floor" in q else np.inf
         drawn = noise.sample(spec.likelihood, rng, sigma.shape, sigma, dof, spec.delta)
-        return drawn + effects.draw(self.draws, spec.effects, frame, rng)
+        others = tuple(level for level in spec.effects if level != "size")
+        drawn += effects.draw(self.draws, others, frame, rng)
+        return drawn + unseen(self, frame, rng) if sizes else drawn
 
     def require_converged(self, allow: bool = False) -> None:
         """Raise `NotConverged` unless the gate is passed or `allow` is true."""

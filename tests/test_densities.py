@@ -8,11 +8,11 @@ import xarray as xr
 from conftest import object_mode, slow
 from scipy import stats
 
+from bayeslaw.crossval import new_likelihood
 from bayeslaw.densities import (
     covariance,
     log_likelihood,
     log_prior,
-    new_likelihood,
     prior_draws,
     run_likelihood,
 )

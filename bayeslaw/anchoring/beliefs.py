@@ -18,6 +18,7 @@ from bayeslaw.errors import TableError, TableWarning
 from bayeslaw.planning.chance import meet
 from bayeslaw.planning.planner import Plan
 from bayeslaw.posterior import Posterior
+from bayeslaw.sizes import carried
 from bayeslaw.tables import LossTable, canonical
 
 type Floats = npt.NDArray[np.float64]
@@ -70,14 +71,16 @@ def beliefs_of(
     keep = np.unique(np.linspace(0, count - 1, min(most, count)).astype(int))
     every = np.arange(count)
     index = (every, every) if plan is None else (plan.problem.index[0], plan.problem.index[-1])
-    measured, sizes, needed = [], [], np.empty(0)
+    both, measured, targets, needed = pd.concat([frame, aim]), [], [], np.empty(0)
     for fit, paired in zip(fits, index, strict=False):  # the source may be left out
         kept = paired[keep]
         p = fit.law.sizes({n: v[kept] for n, v in fit.values().items()}, fit.at)
-        sizes.append(p)
-        known = effects.draw(fit.draws, fit.spec.effects, frame, None)[kept]
-        measured.append(_log_loss(fit, p, frame, kept) + known)
-    drawn = [_log_loss(fits[0], sizes[0], aim, index[0][keep])]
+        known = effects.draw(fit.draws, fit.spec.effects, frame, None)
+        new = carried(fit, both, np.random.default_rng(0))  # shared by candidates and targets
+        loss = _log_loss(fit, p, both, kept) + new[kept]
+        measured.append(loss[:, : len(frame)] + known[kept])
+        targets.append(loss[:, len(frame) :])
+    drawn = [targets[0]]
     if plan is not None:
         least = meet(plan.problem.sets([plan.replay])).lower.min(0)[0]
         needed = np.sort(least)

@@ -14,6 +14,7 @@ from bayeslaw.planning.choices import Choice
 from bayeslaw.planning.curves import Curve
 from bayeslaw.planning.intervals import Floats
 from bayeslaw.posterior import Posterior
+from bayeslaw.sizes import unseen
 from bayeslaw.tables import grid
 from bayeslaw.terms import ORIGIN
 
@@ -144,14 +145,27 @@ def dependence(fits: Sequence[Fit]) -> int:
     )
 
 
-def curve_of(fit: Fit, params: float, ptpp: float, *, median: bool = False) -> Curve:
-    """A fit's law at a model and stage, for each draw or at the median reference coordinates."""
+def curve_of(
+    fit: Fit,
+    params: float,
+    ptpp: float,
+    *,
+    median: bool = False,
+    rng: np.random.Generator | None = None,
+) -> Curve:
+    """A fit's law at a model and stage, for each draw or at the median reference coordinates.
+
+    With what models of that size share; of a new size that is drawn, or zero without `rng`.
+    """
     law = fit.law
     if isinstance(fit, PointFit):
         p = {name: np.array([float(value)]) for name, value in fit.parameters.items()}
         return Curve(law, p, ORIGIN, params, ptpp)
     q = {name: value.ravel() for name, value in fit.values().items()}
-    shared = of_size(fit.draws, fit.spec.effects, pd.DataFrame({"params": [params]}))[:, 0]
+    row = _row(params, ptpp)
+    shared = of_size(fit.draws, fit.spec.effects, row)[:, 0]
+    if rng is not None:
+        shared = shared + unseen(fit, row, rng)[:, 0]
     if median:
         q = {name: np.median(value, keepdims=True) for name, value in q.items()}
         shared = np.median(shared, keepdims=True)
@@ -162,7 +176,7 @@ def curve_of(fit: Fit, params: float, ptpp: float, *, median: bool = False) -> C
 
 
 def noise_of(fit: Fit, kind: str, params: float, ptpp: float, rng: np.random.Generator) -> Floats:
-    """Log of a measured loss of a new run over the law's loss, shape (draws,)."""
+    """Log of a measured loss of a new run over that of `curve_of`, shape (draws,)."""
     if kind not in ("latent", "predictive"):
         raise BayeslawError(unknown("noise", kind, ("latent", "predictive")))
     if kind == "latent":
@@ -171,8 +185,12 @@ def noise_of(fit: Fit, kind: str, params: float, ptpp: float, rng: np.random.Gen
         raise BayeslawError(
             f"a point fit of {fit.law.name} has no noise; give a posterior or noise='latent'."
         )
-    row = grid(params=params, ptpp=ptpp, tokens=params, replay=0.5)
-    return fit.residuals(row, rng)[:, 0]
+    return fit.residuals(_row(params, ptpp), rng, sizes=False)[:, 0]
+
+
+def _row(params: float, ptpp: float) -> pd.DataFrame:
+    """A run of the model; effects hardly vary with its tokens and replay."""
+    return grid(params=params, ptpp=ptpp, tokens=params, replay=0.5)
 
 
 def outside_data(

@@ -125,7 +125,8 @@ def plan(
     rng = np.random.default_rng(seed)
     index, pairing = pair(fits)
     *curves, last = (
-        curve_of(fit, params, ptpp).take(i) for fit, i in zip(fits, index, strict=True)
+        curve_of(fit, params, ptpp, rng=np.random.default_rng([seed, k])).take(i)
+        for k, (fit, i) in enumerate(zip(fits, index, strict=True))
     )
     drawn = (noise_of(fit, noise, params, ptpp, rng) for fit in fits)
     problem = Problem(
