@@ -21,10 +21,16 @@ from bayeslaw.tables import LossTable
 
 type Floats = npt.NDArray[np.float64]
 
+FEW = 6
+"""Starts that must agree for the rest not to be descended from, or a third if that is more."""
+RANK, FIRST = 30, 80
+"""Steps by which starts are ranked, and by which the best of them descend at first."""
 NEAR, ROUNDS, STEPS = 0.02, 18, 25
 """Starts still moving this near the best go on with second derivatives in rounds of `STEPS`, while
 `ROUNDS` gains like the last would reach it; the best itself goes on while a round gains `GAIN`."""
-GAIN = 1e-8
+GAIN = 1e-7
+LEAPS = 2.0 ** np.arange(1, 9)
+"""Lengths to go on by after a round, in its own: exponents that run to infinity have far to go."""
 AGREE = 1e-6
 """Two optima agree if their objectives differ by less than this, relatively."""
 
@@ -100,8 +106,9 @@ def fit_huber(
     starts : int, optional
         Points over the exponents to screen (a scrambled Sobol sequence); 64 an exponent.
     polish : int, optional
-        How many of the best to polish to convergence; 3 an exponent. Where a law has more than
-        three exponents, they are chosen after a few steps from several times as many.
+        How many of the best to polish to convergence; 3 an exponent, or a third of that (6 at
+        least) if all of them agree. Where a law has more than three exponents, they are chosen
+        after a few steps from several times as many.
     seed : int
 
     Returns
@@ -128,32 +135,17 @@ def fit_huber(
     free = len(law.exponents)
     starts, polish = starts or 64 * free, polish or 3 * free
     points = problem.screen(starts, seed)[: polish * max(1, free - 2)]
-    if len(points) > polish:  # laws of many exponents have valleys that screening cannot rank
-        points, objective, _ = problem.polish(points, max_steps=30)
-        points = points[np.argsort(objective, kind="stable")[:polish]]
-    points, objective, moving = problem.polish(points, max_steps=80)
-    gain = np.full(len(points), np.inf)
-    for _ in range(ROUNDS):
-        best = int(np.argmin(objective))
-        gap = objective / objective[best] - 1
-        met = gap <= AGREE
-        late = np.flatnonzero(moving & ~met & (gap <= np.minimum(NEAR, ROUNDS * gain)))
-        if moving[best] and gain[best] > GAIN:
-            late = np.append(late, best)
-        if not len(late):
-            break
-        before = objective[late]
-        points[late], objective[late], moving[late] = problem.polish(
-            points[late], exact=True, max_steps=STEPS
+    few = min(polish, max(FEW, polish // 3))
+    points, late = points[: few * len(points) // polish], points[few * len(points) // polish :]
+    points, objective = _descend(problem, points, few)
+    if len(late) and _agreeing(objective, len(table)) < 1:
+        more = _descend(problem, late, polish - few)
+        points, objective = (
+            np.concatenate(pair) for pair in zip((points, objective), more, strict=True)
         )
-        gain[late] = before / objective[late] - 1
-        # Of starts that have met, one goes on for all.
-        points[met], objective[met], moving[met] = points[best], objective[best], moving[best]
     best = int(np.argmin(objective))
     if not np.isfinite(objective[best]):
         raise FitError(f"{table.name}: no start of {law.name} gave a finite objective.")
-    gap = objective - objective[best]
-    agreeing = float(np.mean(gap <= AGREE * objective[best] + 1e-20 * len(table)))
     at_bounds = problem.on_bound(points[best])
     if at_bounds:
         names = ", ".join(f"{name} = {value:g}" for name, value in at_bounds.items())
@@ -170,7 +162,50 @@ def fit_huber(
         delta=delta,
         starts=starts,
         polished=len(points),
-        agreeing=agreeing,
+        agreeing=_agreeing(objective, len(table)),
         at_bounds=at_bounds,
         table=table,
     )
+
+
+def _descend(problem: Problem, points: Floats, keep: int) -> tuple[Floats, Floats]:
+    """Where the best `keep` of some starts come to rest, and their objectives."""
+    if len(points) > keep:  # laws of many exponents have valleys that screening cannot rank
+        points, objective, _ = problem.polish(points, max_steps=RANK)
+        points = points[np.argsort(objective, kind="stable")[:keep]]
+    points, objective, moving = problem.polish(points, max_steps=FIRST)
+    gain = np.full(len(points), np.inf)
+    for _ in range(ROUNDS):
+        best = int(np.argmin(objective))
+        gap = objective / objective[best] - 1
+        met = gap <= AGREE
+        late = np.flatnonzero(moving & ~met & (gap <= np.minimum(NEAR, ROUNDS * gain)))
+        if moving[best] and gain[best] > GAIN:
+            late = np.append(late, best)
+        if not len(late):
+            break
+        start, before = points[late], objective[late]
+        points[late], objective[late], moving[late] = problem.polish(
+            points[late], exact=True, max_steps=STEPS
+        )
+        _leap(problem, start, points, objective, late)
+        gain[late] = before / objective[late] - 1
+        # Of starts that have met, one goes on for all.
+        points[met], objective[met], moving[met] = points[best], objective[best], moving[best]
+    return points, objective
+
+
+def _leap(
+    problem: Problem, start: Floats, points: Floats, objective: Floats, late: npt.NDArray[np.intp]
+) -> None:
+    """Go on the way that each of `late` went, as far as it pays."""
+    for i, origin in zip(late, start, strict=True):
+        there, value = problem.along(origin, LEAPS[:, None] * (points[i] - origin))
+        best = int(np.argmin(value))
+        if value[best] < objective[i]:
+            points[i], objective[i] = there[best], value[best]
+
+
+def _agreeing(objective: Floats, rows: int) -> float:
+    """Share of the ends that are at the best of them."""
+    return float(np.mean(objective <= (1 + AGREE) * objective.min() + 1e-20 * rows))

@@ -149,6 +149,11 @@ class Problem:
             np.clip(damping, 1e-14, 1e10, out=damping)
         return points, objective, idle < patience
 
+    def along(self, point: Floats, steps: Floats) -> tuple[Floats, Floats]:
+        """Points some steps from one, within bounds and with sizes that suit them; objectives."""
+        moved, residuals = self._settle(np.clip(point + steps, self.low, self.high))
+        return moved, self.objective(residuals)
+
     def _step(
         self, points: Floats, residuals: Floats, damping: Floats, exact: bool
     ) -> tuple[Floats, Floats]:
@@ -172,14 +177,11 @@ class Problem:
 
     def _hessian(self, points: Floats) -> Floats:
         """Second derivatives of the objective, by differences of the gradient, made positive."""
-        steps = STEP * np.eye(points.shape[1])
-        ends = [points[:, None] + sign * steps for sign in (1, -1)]
-        up, down = (
-            self._slopes(flat, self.residuals(flat))[0].reshape(end.shape)
-            for end in ends
-            for flat in [end.reshape(-1, points.shape[1])]
-        )
-        matrix = (up - down) / (2 * STEP)
+        steps = STEP * np.where(points[:, None] + STEP > self.high, -1, 1) * np.eye(len(self.names))
+        ends = np.concatenate([points, (points[:, None] + steps).reshape(-1, len(self.names))])
+        slopes = self._slopes(ends, self.residuals(ends))[0]
+        here, there = slopes[: len(points), None], slopes[len(points) :].reshape(steps.shape)
+        matrix = (there - here) / steps.sum(-1, keepdims=True)
         matrix = np.nan_to_num(0.5 * (matrix + matrix.swapaxes(-1, -2)))
         size, axes = np.linalg.eigh(matrix)
         return (axes * np.abs(size)[:, None]) @ axes.swapaxes(-1, -2)
