@@ -18,6 +18,7 @@ from bayeslaw.priors import NOISE
 from bayeslaw.scores import BANDS, POINT
 from bayeslaw.scores import score as score_of
 from bayeslaw.simulation import World
+from bayeslaw.sizes import few
 from bayeslaw.tables import COVARIATES, LossTable, is_synthetic
 
 MOST = 60
@@ -257,6 +258,7 @@ def heading(fitted: Posterior | PointFit, train: str | None, how: str = "") -> l
     )
     model = [f"{fitted.spec.likelihood} likelihood", f"{_prior(fitted)} priors", bends]
     model += [f"effects of {' and '.join(fitted.spec.effects)}"] if fitted.spec.effects else []
+    model += ["what sizes share carried to others"] if few(fitted) else []
     model += ["noise along log N"] if fitted.spec.noise == "loglinear" else []
     lines += [
         ", ".join(model),

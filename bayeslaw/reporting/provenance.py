@@ -14,6 +14,7 @@ import pandas as pd
 from bayeslaw.huber import PointFit
 from bayeslaw.numerals import count
 from bayeslaw.posterior import Posterior
+from bayeslaw.sizes import few
 from bayeslaw.tables import COVARIATES, LossTable, is_synthetic
 
 UNKNOWN = "unknown"
@@ -127,7 +128,8 @@ def discrepancy(fit: Posterior) -> str:
     """What the fit allows the law to be wrong about, in words."""
     if fit.spec.discrepancy == "none":
         return "none: the law is taken as exactly true"
-    return f"{fit.spec.discrepancy}: the law's terms may bend"
+    carried = "; what sizes share is carried into forecasts of others" if few(fit) else ""
+    return f"{fit.spec.discrepancy}: the law's terms may bend{carried}"
 
 
 def sampler(run: Mapping[str, Any]) -> str:
