@@ -234,6 +234,14 @@ def test_rows_already_fitted_are_left_out_and_said(posterior):
         choose_anchors(posterior, posterior.table, GOALS, k=2)
 
 
+def test_targets_may_be_measured_rows(posterior):
+    """A pool without losses beside targets with them, and the other way round."""
+    plain = choose_anchors(posterior, POOL, GOALS, k=2)
+    for pool, goals in ((POOL, GOALS.assign(loss=2.0)), (POOL.assign(loss=2.0), GOALS)):
+        found = choose_anchors(posterior, pool, goals, k=2)
+        pd.testing.assert_series_equal(found.picks["sd"], plain.picks["sd"])
+
+
 def test_a_row_without_noise_teaches_all_of_itself(posterior):
     """A target measured itself keeps at most the measurement's own noise."""
     sd = predicted_sd(posterior, GOALS, GOALS)

@@ -71,7 +71,8 @@ def beliefs_of(
     keep = np.unique(np.linspace(0, count - 1, min(most, count)).astype(int))
     every = np.arange(count)
     index = (every, every) if plan is None else (plan.problem.index[0], plan.problem.index[-1])
-    both, measured, targets, needed = pd.concat([frame, aim]), [], [], np.empty(0)
+    both = pd.concat([frame, aim], join="inner")
+    measured, targets, needed = [], [], np.empty(0)
     for fit, paired in zip(fits, index, strict=False):  # the source may be left out
         kept = paired[keep]
         p = fit.law.sizes({n: v[kept] for n, v in fit.values().items()}, fit.at)
