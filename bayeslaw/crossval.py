@@ -13,7 +13,7 @@ from bayeslaw.checking.predictive import leave_out
 from bayeslaw.densities import density, residual
 from bayeslaw.errors import TableError, unknown
 from bayeslaw.posterior import Posterior
-from bayeslaw.sizes import unseen
+from bayeslaw.sizes import shared
 from bayeslaw.tables import LossTable
 
 type Floats = npt.NDArray[np.float64]
@@ -125,9 +125,7 @@ def new_likelihood(fit: Posterior, table: LossTable, rng: np.random.Generator) -
 
     The effects of sizes, bases and runs that were not fitted are drawn, one per draw and group.
     """
-    levels = tuple(level for level in fit.spec.effects if level != "size")
-    given = unseen(fit, table.frame, rng) + effects.draw(fit.draws, levels, table.frame, rng)
-    return density(fit, table.frame, residual(fit, table) - given)
+    return density(fit, table.frame, residual(fit, table) - shared(fit, table.frame, rng))
 
 
 def _groups(table: LossTable, by: str) -> tuple[npt.NDArray[Any], npt.NDArray[np.intp]]:

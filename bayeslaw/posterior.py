@@ -166,15 +166,13 @@ class Posterior:
         Noise, and the effects of each row's base and run: fitted ones as fitted, new ones drawn, as
         for a new size, unless `sizes` is false; that of a fitted size is in `latent`.
         """
-        from bayeslaw.sizes import unseen
+        from bayeslaw.sizes import shared
 
         frame = table.frame if isinstance(table, LossTable) else table
         spec, q, sigma = self.spec, self.values(), self.scale(frame)
         dof = q["dof_above_floor"] + noise.DOF_FLOOR if "dof_above_floor" in q else np.inf
         drawn = noise.sample(spec.likelihood, rng, sigma.shape, sigma, dof, spec.delta)
-        others = tuple(level for level in spec.effects if level != "size")
-        drawn += effects.draw(self.draws, others, frame, rng)
-        return drawn + unseen(self, frame, rng) if sizes else drawn
+        return drawn + shared(self, frame, rng, sizes=sizes)
 
     def require_converged(self, allow: bool = False) -> None:
         """Raise `NotConverged` unless the gate is passed or `allow` is true."""

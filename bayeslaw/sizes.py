@@ -28,6 +28,18 @@ def few(fit: Posterior) -> bool:
     return fit.table.frame["params"].nunique() < effects.FEWEST["size"]
 
 
+def shared(
+    fit: Posterior, frame: pd.DataFrame, rng: np.random.Generator, *, sizes: bool = True
+) -> Floats:
+    """What rows share that is not in the latent loss, shape (draws, rows).
+
+    Effects of new sizes, unless `sizes` is false, and of bases and runs, fitted or new.
+    """
+    others = tuple(level for level in fit.spec.effects if level != "size")
+    new = unseen(fit, frame, rng) if sizes else 0.0
+    return new + effects.draw(fit.draws, others, frame, rng)
+
+
 def unseen(fit: Posterior, frame: pd.DataFrame, rng: np.random.Generator) -> Floats:
     """Effects on log loss of sizes that were not fitted, shape (draws, rows); zero for the others.
 

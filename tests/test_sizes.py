@@ -104,7 +104,7 @@ def test_bands_of_a_fourth_size_hold():
             forecast = replace(posterior, spec=spec).forecast(test, allow_unconverged=True)
             lower, upper = forecast.quantile([0.05, 0.95])
             held[name].append(np.mean((test.loss > lower) & (test.loss < upper)))
-    assert np.mean(held["carried"]) >= 0.78  # 24 tables; three sd below .9
+    assert np.mean(held["carried"]) >= 0.78  # 24 tables: two sd below .9
     assert np.mean(held["alone"]) < 0.7
 
 
