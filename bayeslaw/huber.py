@@ -23,7 +23,7 @@ type Floats = npt.NDArray[np.float64]
 
 FEW = 6
 """Starts that must agree for the rest not to be descended from, or a third if that is more."""
-RANK, FIRST = 30, 80
+RANK, FIRST = 30, 40
 """Steps by which starts are ranked, and by which the best of them descend at first."""
 NEAR, ROUNDS, STEPS = 0.02, 18, 25
 """Starts still moving this near the best go on with second derivatives in rounds of `STEPS`, while
@@ -198,12 +198,30 @@ def _descend(problem: Problem, points: Floats, keep: int) -> tuple[Floats, Float
 def _leap(
     problem: Problem, start: Floats, points: Floats, objective: Floats, late: npt.NDArray[np.intp]
 ) -> None:
-    """Go on the way that each of `late` went, as far as it pays."""
-    for i, origin in zip(late, start, strict=True):
-        there, value = problem.along(origin, LEAPS[:, None] * (points[i] - origin))
+    """Go on the way that each of `late` went as far as it pays, then take one exponent to its cap.
+
+    On: straight, or so that the distance to the nearer bound goes on growing or shrinking by the
+    same factor.
+    """
+
+    def move(i: int, candidates: Floats) -> None:
+        there, value = problem.settled(candidates)
         best = int(np.argmin(value))
         if value[best] < objective[i]:
             points[i], objective[i] = there[best], value[best]
+
+    low, high = problem.low, problem.high
+    for i, origin in zip(late, start, strict=True):
+        way = points[i] - origin
+        bound = np.where(points[i] - low <= high - points[i], low, high)
+        was, now = origin - bound, points[i] - bound
+        factor = np.divide(now, was, out=np.ones_like(was), where=was * now > 0)
+        factor[: problem.linear] = 1.0  # sizes follow
+        with np.errstate(over="ignore"):
+            geometric = bound + now * factor ** LEAPS[:, None]
+        move(i, np.concatenate([points[i] + LEAPS[:, None] * way, geometric]))
+        to_cap = np.diag(np.where(way > 0, high, low) - points[i])
+        move(i, points[i] + to_cap[problem.linear :])
 
 
 def _agreeing(objective: Floats, rows: int) -> float:

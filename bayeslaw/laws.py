@@ -49,8 +49,6 @@ DRIFTS = {
 """Covariates along which the whole loss of a law with a pre-training budget may bend."""
 CROSSED = {"tokens": ("params", "ptpp"), "ptpp": ("params",)}
 """Covariates that may change a term's local exponent, by the term's leading covariate."""
-STEP = 1e-30
-"""Complex step: too small to touch the real part, so derivatives are exact to rounding."""
 
 
 @dataclass(frozen=True)
@@ -257,14 +255,13 @@ class Law:
         return {name: part * drift for name, part in parts.items()}
 
     def gradient(self, p: Values, x: Values, at: Values = ORIGIN) -> dict[str, Array]:
-        """Derivative of `loss` by each parameter, from the terms' own shapes by complex step."""
+        """Derivative of `loss` by each parameter."""
         parts = self.parts(p, x, at)
         by = dict(parts)
         for term in self.terms:
             value = p[term.coefficient] * parts[term.coefficient]
-            for name in term.exponents:
-                step = term.shape({**p, name: p[name] + 1j * STEP}, x, at, np)
-                by[name] = by.get(name, 0.0) + value * step.imag / STEP
+            for name, slope in term.slopes(p, x, at).items():
+                by[name] = by.get(name, 0.0) + value * slope
         for name, along in self.drift.items():
             by[name] = self.loss(p, x, at) * bend({name: along}, {name: 1.0}, x, at)
         return by

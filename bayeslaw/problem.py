@@ -24,6 +24,8 @@ CAP = 20.0
 """Exponents are searched up to this value; no published exponent is above 2."""
 STEP = 1e-6
 """Of the differences that give second derivatives."""
+SETTLE = 8
+"""Reweighted steps of the sizes where exponents have gone far: each leaves a twentieth to go."""
 
 
 class Problem:
@@ -62,13 +64,13 @@ class Problem:
         return np.where(np.isfinite(total), total, np.inf)
 
     def jacobian(self, points: Floats) -> Floats:
-        """Derivatives of the residuals, shape (points, rows, parameters)."""
+        """Derivatives of the residuals, shape (points, parameters, rows)."""
         by = self.law.gradient(self.values(points), self.x, self.at)
-        jacobian = np.empty((len(points), len(self.log_loss), len(self.names)))
+        jacobian = np.empty((len(points), len(self.names), len(self.log_loss)))
         for i, name in enumerate(self.names):
-            jacobian[..., i] = by[name]
-        loss = jacobian[..., : self.linear] @ points[:, : self.linear, None]
-        return jacobian / loss
+            jacobian[:, i] = by[name]
+        jacobian /= points[:, None, : self.linear] @ jacobian[:, : self.linear]
+        return jacobian
 
     def screen(self, starts: int, seed: int) -> Floats:
         """Starts, best first: Sobol over the exponents, least squares for the rest."""
@@ -90,18 +92,18 @@ class Problem:
         Least squares in which a size that comes out negative is left out: near enough to
         non-negative least squares for a start, and all starts are solved at once.
         """
-        design = design / np.exp(self.log_loss)[:, None]
-        weight = np.ones(design.shape[:-1])
+        design = design / np.exp(self.log_loss)
+        weight = np.ones((len(design), 1, len(self.log_loss)))
         kept = np.ones((len(design), self.linear), bool)
         for _ in range(2 + self.linear):
-            weighted = design * weight[..., None]
-            matrix = weighted.swapaxes(-1, -2) @ design * (kept[:, :, None] & kept[:, None, :])
+            weighted = design * weight
+            matrix = weighted @ design.mT * (kept[:, :, None] & kept[:, None, :])
             scale = np.diagonal(matrix, axis1=-2, axis2=-1) + ~kept
             matrix += np.eye(self.linear) * (1e-12 * scale + ~kept)[:, None, :]
-            sizes = np.linalg.solve(matrix, (kept * weighted.sum(1))[..., None])[..., 0]
+            sizes = np.linalg.solve(matrix, (kept * weighted.sum(-1))[..., None])[..., 0]
             kept &= sizes > 0
             sizes = np.maximum(sizes, 0)
-            miss = np.abs((design @ sizes[..., None])[..., 0] - 1)
+            miss = np.abs(sizes[:, None] @ design - 1)
             weight = np.minimum(1, self.delta / np.maximum(miss, 1e-300))
         return sizes
 
@@ -149,22 +151,25 @@ class Problem:
             np.clip(damping, 1e-14, 1e10, out=damping)
         return points, objective, idle < patience
 
-    def along(self, point: Floats, steps: Floats) -> tuple[Floats, Floats]:
-        """Points some steps from one, within bounds and with sizes that suit them; objectives."""
-        moved, residuals = self._settle(np.clip(point + steps, self.low, self.high))
-        return moved, self.objective(residuals)
+    def settled(self, points: Floats) -> tuple[Floats, Floats]:
+        """Points put within bounds, with sizes that suit their exponents, and objectives."""
+        points = np.clip(points, self.low, self.high)
+        for _ in range(SETTLE):
+            points, residuals = self._settle(points)
+        return points, self.objective(residuals)
 
     def _step(
         self, points: Floats, residuals: Floats, damping: Floats, exact: bool
     ) -> tuple[Floats, Floats]:
         """Levenberg-Marquardt step; `damping` scales the reweighted diagonal."""
         gradient, jacobian, weight = self._slopes(points, residuals)
-        if exact:
-            matrix = self._hessian(points)
-        else:
-            matrix = (jacobian * (weight == 1)[..., None]).swapaxes(-1, -2) @ jacobian
-        scale = (weight[:, None] @ jacobian**2)[:, 0]
+        scale = (jacobian**2 @ weight[..., None])[..., 0]
         scale = np.maximum(scale, 1e-12 * scale.max(-1, keepdims=True))
+        if exact:
+            held = (points == self.low) & (gradient > 0) | (points == self.high) & (gradient < 0)
+            matrix = self._hessian(points, scale, held)
+        else:
+            matrix = (jacobian * (weight == 1)[:, None]) @ jacobian.mT
         matrix += np.eye(points.shape[1]) * ((damping[:, None] + 1e-15) * scale)[:, None]
         moved = points + step_within(matrix, gradient, self.low - points, self.high - points)
         return self._settle(np.clip(moved, self.low, self.high))
@@ -173,18 +178,27 @@ class Problem:
         """Gradients of the objective, Jacobians of the residuals, and the residuals' weights."""
         jacobian = self.jacobian(points)
         weight = np.minimum(1, self.delta / np.maximum(np.abs(residuals), 1e-300))
-        return ((weight * residuals)[:, None] @ jacobian)[:, 0], jacobian, weight
+        return (jacobian @ (weight * residuals)[..., None])[..., 0], jacobian, weight
 
-    def _hessian(self, points: Floats) -> Floats:
-        """Second derivatives of the objective, by differences of the gradient, made positive."""
-        steps = STEP * np.where(points[:, None] + STEP > self.high, -1, 1) * np.eye(len(self.names))
-        ends = np.concatenate([points, (points[:, None] + steps).reshape(-1, len(self.names))])
+    def _hessian(self, points: Floats, scale: Floats, held: npt.NDArray[np.bool_]) -> Floats:
+        """Second derivatives of the objective, by differences of the gradient, made positive.
+
+        Both in units of `scale`, since a size beside an exponent at its cap may be of 1e-9, and
+        positive without the parameters that are `held` at a bound, where curvature may be negative.
+        """
+        unit = np.sqrt(scale)
+        step = STEP * np.minimum(1, math.sqrt(len(self.log_loss)) / unit)
+        step = np.where(points + step > self.high, -step, step)
+        ends = points[:, None] + step[..., None] * np.eye(len(self.names))
+        ends = np.concatenate([points, ends.reshape(-1, len(self.names))])
         slopes = self._slopes(ends, self.residuals(ends))[0]
-        here, there = slopes[: len(points), None], slopes[len(points) :].reshape(steps.shape)
-        matrix = (there - here) / steps.sum(-1, keepdims=True)
-        matrix = np.nan_to_num(0.5 * (matrix + matrix.swapaxes(-1, -2)))
+        here, there = slopes[: len(points), None], slopes[len(points) :]
+        matrix = (there.reshape(*step.shape, -1) - here) / step[..., None]
+        unit = unit[:, None] * unit[..., None]
+        matrix = np.nan_to_num(0.5 * (matrix + matrix.mT) / unit)
+        matrix *= ~(held[:, None] | held[..., None])
         size, axes = np.linalg.eigh(matrix)
-        return (axes * np.abs(size)[:, None]) @ axes.swapaxes(-1, -2)
+        return unit * ((axes * np.abs(size)[:, None]) @ axes.mT)
 
     def _settle(self, points: Floats) -> tuple[Floats, Floats]:
         """Points after one reweighted step of floor and sizes, exponents as they are; residuals.
@@ -193,13 +207,13 @@ class Problem:
         leaves the valley at once, and without this a descent takes ten times as many.
         """
         design, unit = self._design(points), np.eye(self.linear)
-        loss = (design @ points[:, : self.linear, None])[..., 0]
+        loss = points[:, None, : self.linear] @ design
         with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
             residuals = np.log(loss) - self.log_loss
             weight = np.minimum(1, self.delta / np.maximum(np.abs(residuals), 1e-300))
-            by = design / loss[..., None]
-            matrix = (by * weight[..., None]).swapaxes(-1, -2) @ by
-            gradient = ((weight * residuals)[:, None] @ by)[:, 0]
+            by = design / loss
+            matrix = (by * weight) @ by.mT
+            gradient = (by @ (weight * residuals).mT)[..., 0]
         finite = np.isfinite(matrix).all((1, 2)) & np.isfinite(gradient).all(1)
         gradient[~finite], matrix[~finite] = 0, unit
         scale = np.diagonal(matrix, axis1=-2, axis2=-1)
@@ -209,16 +223,16 @@ class Problem:
         sizes = points[:, : self.linear]
         sizes = np.clip(sizes + step_within(matrix, gradient, low - sizes, high - sizes), low, high)
         with np.errstate(divide="ignore", invalid="ignore"):
-            residuals = np.log((design @ sizes[..., None])[..., 0]) - self.log_loss
+            residuals = np.log((sizes[:, None] @ design)[:, 0]) - self.log_loss
         return np.concatenate([sizes, points[:, self.linear :]], axis=1), residuals
 
     def _design(self, points: Floats) -> Floats:
-        """The loss by floor and sizes, shape (points, rows, linear)."""
-        design = np.empty((len(points), len(self.log_loss), self.linear))
+        """The loss by floor and sizes, shape (points, linear, rows)."""
+        design = np.empty((len(points), self.linear, len(self.log_loss)))
         with np.errstate(over="ignore"):
             parts = self.law.parts(self.values(points), self.x, self.at)
         for i, name in enumerate(self.names[: self.linear]):
-            design[..., i] = parts[name]
+            design[:, i] = parts[name]
         return design
 
     def on_bound(self, point: Floats, rtol: float = 1e-9) -> dict[str, float]:

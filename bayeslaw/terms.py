@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+import numpy as np
+
 type Array = Any
 """NumPy array, PyTensor variable, or number."""
 type Values = Mapping[str, Array]
@@ -31,6 +33,9 @@ COLUMN = {"barrier": "replay", "share": "replay"} | {
 }
 ORIGIN: Mapping[str, float] = dict.fromkeys(SYMBOLS, 0.0)
 """The point where every covariate is 1: reference of the paper's coordinates."""
+
+STEP = 1e-30
+"""Of complex steps: too small to touch the real part."""
 
 _GREEK = (
     "alpha", "beta", "gamma", "eta", "nu", "lambda", "zeta", "phi",
@@ -90,6 +95,11 @@ class Power:
             rise = rise - p[exponent] * (x[name] - at[name])
         return rise
 
+    def slopes(self, p: Values, x: Values, at: Values) -> dict[str, Array]:
+        """Derivative of `shape` by each exponent: a power's shape is linear in them."""
+        none = dict.fromkeys(self.exponents, 0.0)
+        return {e: Power.shape(self, {**none, e: 1.0}, x, at, np) for e in self.exponents}
+
     def exponent(self, p: Values, at: Values, xp: Any) -> Array:
         """Local exponent along the leading covariate at the point `at`."""
         return p[self.local]
@@ -147,6 +157,11 @@ class GatedPower(Power):
         fixed = super().shape({**p, name: 0.0}, x, at, xp)
         return fixed - (self.exponent(p, x, xp) * x[lead] - self.exponent(p, at, xp) * at[lead])
 
+    def slopes(self, p: Values, x: Values, at: Values) -> dict[str, Array]:
+        """Derivative of `shape` by each exponent."""
+        there, here = self._lead_slopes(p, x), self._lead_slopes(p, at)
+        return super().slopes(p, x, at) | {name: here[name] - there[name] for name in here}
+
     def exponent(self, p: Values, at: Values, xp: Any) -> Array:
         """Effective exponent at the pre-training budget of `at`."""
         return xp.maximum(p[super().local] * self._open(p, at, xp), self.floor)
@@ -163,9 +178,20 @@ class GatedPower(Power):
         rest = {name: q[name] for name in self.exponents if name != beta}
         return {beta: q[self.local] / self._open(q, at, xp), **rest}
 
+    def _lead_slopes(self, p: Values, x: Values) -> dict[str, Array]:
+        """Derivative of the effective exponent times the leading covariate."""
+        beta, gate = super().local, self._gate(p, x, np)
+        share = 1 - p[self.depth] * gate
+        reach = np.where(p[beta] * share > self.floor, x[next(iter(self.down))], 0.0)
+        by_gate = -p[beta] * gate * reach
+        by_rate = p[self.depth] * (1 - gate) * x["ptpp"] * by_gate
+        return {beta: share * reach, self.depth: by_gate, self.rate: by_rate}
+
     def _open(self, p: Values, x: Values, xp: Any) -> Array:
-        sigmoid = 0.5 * (1 + xp.tanh(0.5 * p[self.rate] * x["ptpp"]))
-        return 1 - p[self.depth] * sigmoid
+        return 1 - p[self.depth] * self._gate(p, x, xp)
+
+    def _gate(self, p: Values, x: Values, xp: Any) -> Array:
+        return 0.5 * (1 + xp.tanh(0.5 * p[self.rate] * x["ptpp"]))
 
     def _latex_exponent(self, exponent: str) -> str:
         if exponent != super().local:
@@ -203,6 +229,10 @@ class SeenPower(Power):
         """Log of the term at `x` over its value at `at`; at `ORIGIN`, over its coefficient."""
         there = at if at is ORIGIN else self._seen(p, at, xp)
         return super().shape(p, self._seen(p, x, xp), there, xp)
+
+    def slopes(self, p: Values, x: Values, at: Values) -> dict[str, Array]:
+        """Derivative of `shape` by each exponent."""
+        return by_complex_step(self, p, x, at)
 
     def exponent(self, p: Values, at: Values, xp: Any) -> Array:
         """Local exponent along log P at the point `at`: P is a part of the tokens seen."""
@@ -250,6 +280,10 @@ class Rise(Power):
     def shape(self, p: Values, x: Values, at: Values, xp: Any) -> Array:
         """Log of the term at `x` over its value at `at`; at `ORIGIN`, over its coefficient."""
         return self._log(p, x, xp) - (0.0 if at is ORIGIN else self._log(p, at, xp))
+
+    def slopes(self, p: Values, x: Values, at: Values) -> dict[str, Array]:
+        """Derivative of `shape` by each exponent."""
+        return by_complex_step(self, p, x, at)
 
     def exponent(self, p: Values, at: Values, xp: Any) -> Array:
         """Local exponent along the leading covariate at the point `at`."""
@@ -314,6 +348,13 @@ class Curved:
         """Log of the term at `x` over its value at `at`."""
         return self.plain.shape(p, x, at, xp) + bend(self.curves, p, x, at)
 
+    def slopes(self, p: Values, x: Values, at: Values) -> dict[str, Array]:
+        """Derivative of `shape` by each exponent and curvature."""
+        bent = {
+            name: bend({name: along}, {name: 1.0}, x, at) for name, along in self.curves.items()
+        }
+        return self.plain.slopes(p, x, at) | bent
+
     def exponent(self, p: Values, at: Values, xp: Any) -> Array:
         """Local exponent along the leading covariate at the reference point."""
         return self.plain.exponent(p, at, xp)
@@ -332,6 +373,15 @@ class Curved:
 
 
 type Term = Power | Curved
+
+
+def by_complex_step(term: Power, p: Values, x: Values, at: Values) -> dict[str, Array]:
+    """Derivative of a term's shape by each exponent, exact to rounding, from the shape itself."""
+
+    def shape(name: str) -> Array:
+        return term.shape({**p, name: p[name] + 1j * STEP}, x, at, np)
+
+    return {name: shape(name).imag / STEP for name in term.exponents}
 
 
 def bend(curves: Mapping[str, tuple[str, ...]], p: Values, x: Values, at: Values) -> Array:

@@ -120,29 +120,41 @@ class Stretch(Transform):  # type: ignore[misc]
 
 
 class Straighten(Transform):  # type: ignore[misc]
-    """A depth in (0, 1) by its logit plus the log of the gate's slope per odds of the depth."""
+    """A depth in (0, 1) by what it bends: the gate's slope in log P, of the most it can be.
+
+    At the reference point the open share ``1 - depth s`` of the exponent, s the gate there, falls
+    by ``rate s u`` per e-fold of P, with u = ``depth (1 - s) / (1 - depth s)`` in (0, 1). The
+    coordinate is log of the slope where u is small, and grows no faster than ``log(-log(1 - u))``
+    where the depth runs into 1: data that know the slope are a straight band in it.
+    """
 
     name = "straight"
-    start = 0.0
+    start = -1.0
 
     def forward(self, value: Any, *inputs: Any) -> Any:
         """Sampler's coordinate of a depth."""
-        return pt.log(value) - pt.log1p(-value) + _bend(*inputs)
+        most, gate, rest = _gate(*inputs)
+        return pt.log(-pt.log1p(-value * rest / (1 - value * gate))) + most
 
     def backward(self, value: Any, *inputs: Any) -> Any:
         """Depth at a coordinate."""
-        return pt.sigmoid(value - _bend(*inputs))
+        most, gate, rest = _gate(*inputs)
+        u = -pt.expm1(-pt.exp(value - most))
+        return u / (rest + gate * u)
 
     def log_jac_det(self, value: Any, *inputs: Any) -> Any:
         """Log of the derivative of `backward`."""
-        odds = value - _bend(*inputs)
-        return -pt.softplus(odds) - pt.softplus(-odds)
+        most, gate, rest = _gate(*inputs)
+        log = value - most
+        u = -pt.expm1(-pt.exp(log))
+        return log - pt.exp(log) + pt.log(rest) - 2 * pt.log(rest + gate * u)
 
 
-def _bend(*inputs: Any) -> Any:
+def _gate(*inputs: Any) -> tuple[Any, Any, Any]:
+    """Log of the steepest slope the gate can have, the gate at P, and what it leaves shut."""
     rate, log_ptpp = inputs[-2:]
-    flat = 1 - pt.tanh(0.5 * rate * log_ptpp) ** 2
-    return 0.5 * pt.log(rate**2 + SMALL**2) + pt.log(flat + 1e-9)
+    gate, rest = pt.sigmoid(rate * log_ptpp), pt.sigmoid(-rate * log_ptpp)
+    return 0.5 * pt.log(rate**2 + SMALL**2) - pt.softplus(-rate * log_ptpp), gate, rest
 
 
 class Unbend(Transform):  # type: ignore[misc]

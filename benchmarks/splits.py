@@ -14,6 +14,7 @@ Rows already in --out are not run again; the pooled table is of all that is in i
 import argparse
 import time
 import warnings
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -85,20 +86,25 @@ def bootstrap(law: str, train: bl.LossTable, test: bl.LossTable, way: str) -> np
     rng, frame = np.random.default_rng(0), train.frame
     draws = np.empty((RESAMPLES, len(test)))
     residuals = np.log(train.loss / bl.fit_huber(law, train, delta=1e-3).predict(train))
-    sizes = frame["params"].unique()
+    sizes = np.unique(frame["params"])
+
+    @cache  # of a few sizes there are few resamples: 35 of four
+    def refit(rows: tuple[int, ...]) -> bl.PointFit | None:
+        sample = bl.LossTable(frame.iloc[list(rows)].reset_index(drop=True), train.baselines)
+        try:
+            return bl.fit_huber(law, sample, delta=1e-3, starts=16, polish=2)
+        except bl.BayeslawError:  # a resample may leave a covariate that does not vary
+            return None
+
     for i in range(RESAMPLES):
         fit = None
-        while fit is None:  # a resample may leave a covariate that does not vary
+        while fit is None:
             if way == "pairs":
                 rows = rng.integers(len(frame), size=len(frame))
             else:
-                chosen = rng.choice(sizes, len(sizes))
+                chosen = np.sort(rng.choice(sizes, len(sizes)))
                 rows = np.concatenate([np.flatnonzero(frame["params"] == n) for n in chosen])
-            sample = bl.LossTable(frame.iloc[rows].reset_index(drop=True), train.baselines)
-            try:
-                fit = bl.fit_huber(law, sample, delta=1e-3, starts=16, polish=2)
-            except bl.BayeslawError:
-                continue
+            fit = refit(tuple(rows))
         draws[i] = fit.predict(test) * np.exp(rng.choice(residuals, len(test)))
     return draws
 

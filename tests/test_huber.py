@@ -155,7 +155,7 @@ def best_of_random(law, table, starts, seed=0):
             end = least_squares(
                 lambda v: np.nan_to_num(problem.residuals(v[None])[0], nan=1e3, posinf=1e3),
                 start,
-                lambda v: np.nan_to_num(problem.jacobian(v[None])[0]),
+                lambda v: np.nan_to_num(problem.jacobian(v[None])[0].T),
                 bounds=(low, high),
                 loss="huber",
                 f_scale=0.02,
