@@ -31,7 +31,7 @@ NEAR, ROUNDS, STEPS = 0.02, 18, 25
 GAIN = 1e-7
 LEAPS = 2.0 ** np.arange(1, 9)
 """Lengths to go on by after a round, in its own: exponents that run to infinity have far to go."""
-AGREE = 1e-6
+AGREE = 1e-5
 """Two optima agree if their objectives differ by less than this, relatively."""
 
 
@@ -53,7 +53,7 @@ class PointFit:
     starts, polished : int
         Starts screened, and of those, polished to an optimum.
     agreeing : float
-        Share of the polished starts that ended at this optimum (objectives within 1e-6).
+        Share of the polished starts that ended at this optimum (objectives within 1e-5).
     at_bounds : mapping of str to float
         Parameters that ended on a bound, and the bound; there the optimum is not interior.
     """

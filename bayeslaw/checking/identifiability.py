@@ -10,9 +10,9 @@ import pandas as pd
 from scipy.linalg import cholesky, qr, solve_triangular
 
 from bayeslaw.densities import Floats, covariance, prior_draws
-from bayeslaw.laws import STEP, Law
+from bayeslaw.laws import Law
 from bayeslaw.posterior import Posterior
-from bayeslaw.terms import COLUMN, GatedPower
+from bayeslaw.terms import COLUMN, STEP, GatedPower
 
 WEAK = 1.0
 """Singular value below which the rows tell less of a direction than its prior does."""
