@@ -5,9 +5,8 @@ none may be negative. With exponents as coordinates the floor would end at a wal
 run into; with the share that each term takes of what the terms before it leave, there is none.
 
 Data at a few pre-training stages fix little more than the slope of the gated exponent in log P, so
-depth and rate lie along a curve: about ``depth * |rate| * sigmoid'`` is constant, and the depth
-runs into its upper bound where the rate is small. The logarithm of the rate and the logit of the
-depth along that curve are nearly straight and nearly independent.
+depth and rate lie along a curve, which ends where the depth would have to pass 1. The logarithm of
+the rate and that of the slope, as a share of the most the rate allows, are nearly independent.
 
 A curvature c and its term's exponent k lie along a curve too: what bends the loss is
 ``slope * (k + c / k)``, the second derivative of the term over its slope. So do a tilt and what

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import DESIGN, LAWS, on_bound, slow, truth_of
+from conftest import DATA, DESIGN, LAWS, on_bound, slow, truth_of
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import least_squares
@@ -18,7 +18,13 @@ from bayeslaw.huber import fit_huber
 from bayeslaw.lawfiles import load_law
 from bayeslaw.problem import Problem
 from bayeslaw.simulation import simulate
-from bayeslaw.tables import from_frame
+from bayeslaw.tables import from_frame, read_table
+
+
+@pytest.fixture(scope="module")
+def english():
+    """tinycpt, English, as it is fitted in the docs."""
+    return read_table(DATA / "tinycpt/english.csv", where="annealed and replay < 1")
 
 
 def miss(one, other, table):
@@ -187,6 +193,23 @@ def test_nobody_finds_a_better_optimum(request, data, name, starts):
     table = made(name, sigma=0.003) if data == "made" else request.getfixturevalue(data)
     point = fit_huber(name, table)
     assert point.objective <= best_of_random(name, table, starts) * (1 + 1e-9)
+
+
+def test_an_exponent_without_end_goes_to_its_cap(english):
+    """Two stages of English want a step in PTPP: the gains of each round are ever smaller."""
+    with pytest.warns(FitWarning, match="eta = 20"):
+        point = fit_huber("form1", english.query("ptpp <= 31"))
+    # The least of 4,000 random starts (benchmarks/huber.py).
+    assert point.objective == pytest.approx(9.9237e-05, rel=5e-6)
+    assert point.agreeing == 1
+
+
+def test_curvature_is_taken_among_free_parameters(english):
+    """lambda ends on 1, where its own curvature is negative: the others still step as Newton."""
+    with pytest.warns(FitWarning, match="lambda_ = 1"):
+        point = fit_huber("form2", english.query("ptpp <= 124"))
+    assert point.objective == pytest.approx(4.0800e-04, rel=5e-6)
+    assert point.agreeing == 1
 
 
 def test_the_optimum_is_stationary():
