@@ -43,7 +43,8 @@ def shared(
 def unseen(fit: Posterior, frame: pd.DataFrame, rng: np.random.Generator) -> Floats:
     """Effects on log loss of sizes that were not fitted, shape (draws, rows); zero for the others.
 
-    One per draw and size.
+    One per draw and size. What fitted sizes carry into them is drawn first: generators in one state
+    draw it alike, whichever sizes are asked for.
     """
     if "size" in fit.spec.effects:
         return effects.draw(fit.draws, ("size",), frame, rng)
@@ -62,8 +63,8 @@ def carried(fit: Posterior, frame: pd.DataFrame, rng: np.random.Generator) -> Fl
 
     prior = fit.spec.priors["tau_size"].dist(size=(count, 1))
     tau = pm.draw(prior, random_seed=int(rng.integers(2**31)), mode="FAST_COMPILE")
-    own = tau * rng.standard_normal((count, len(groups)))
     moved = tau * rng.standard_normal((count, len(fitted))) @ response(fit, frame).T
+    own = tau * rng.standard_normal((count, len(groups)))
     return np.where(new[index], own[:, index] - moved, 0.0)
 
 

@@ -1,5 +1,6 @@
 """Anchor choice: against explicit Gaussian conditioning, brute force, and refits."""
 
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -9,6 +10,7 @@ import xarray as xr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bayeslaw import effects
 from bayeslaw.anchoring.anchors import choose_anchors, predicted_sd
 from bayeslaw.anchoring.beliefs import beliefs_of, noise_variance
 from bayeslaw.anchoring.costs import costs
@@ -20,6 +22,7 @@ from bayeslaw.lawfiles import load_law
 from bayeslaw.model import make_spec
 from bayeslaw.planning.planner import plan
 from bayeslaw.posterior import Convergence, Posterior
+from bayeslaw.priors import Prior
 from bayeslaw.refits import joined, refit
 from bayeslaw.simulation import paper_world, simulate
 from bayeslaw.tables import grid
@@ -334,6 +337,37 @@ def test_beliefs_behind_a_plan_are_those_of_its_posteriors():
         for fit, index in zip(fits, planned.problem.index, strict=True)
     ]
     np.testing.assert_allclose(found.measured, centred(np.hstack(losses)), atol=1e-12)
+
+
+@pytest.mark.parametrize("fitted", [True, False], ids=["effects of four", "three sizes"])
+def test_a_candidate_of_the_plans_new_size_shares_its_effect(fitted):
+    world, new = paper_world(), 3e10
+    bent = {name: around(world, getattr(world, name), 0.002) for name in ("target", "source")}
+    for name, fit in bent.items():
+        if fitted:
+            rng = np.random.default_rng(7)
+            draws = fit.draws.assign(
+                tau_size=(["chain", "draw"], np.full((4, 100), 0.01)),
+                size_effect=(["chain", "draw", "size"], 0.01 * rng.standard_normal((4, 100, 4))),
+                size=effects.labels(fit.table.frame.drop_duplicates("params"), "size"),
+            )
+            bent[name] = replace(fit, draws=draws, spec=replace(fit.spec, effects=("size",)))
+        else:
+            # Draws around a truth are no posterior: what they carry is only to be the same.
+            tau = {"tau_size": Prior.parse("LogNormal(median=1e-5, sigma=0.1)")}
+            spec = replace(fit.spec, priors=fit.spec.priors | tau)
+            bent[name] = replace(fit, spec=spec, table=fit.table.query("params < 8e9"))
+    loose = LIMITS | {"params": new, "baseline": "asymptote", "max_loss": 2.2}
+    planned = plan(**bent, **loose | {"max_forgetting": 0.3}, seed=5)
+    pool = grid(params=[1e10, new], tokens=20 * new, replay=[0.2, 0.4], ptpp=279)
+    found, _ = beliefs_of(list(bent.values()), pool, np.arange(4), pool.tail(1), planned)
+    curves = [*planned.problem.targets, planned.problem.source]
+    losses = [np.log(curve.loss([0.2, 0.4], np.log(20))).T for curve in curves]
+    here = np.tile(pool["params"] == new, 2)
+    np.testing.assert_allclose(found.measured[:, here], centred(np.hstack(losses)), atol=1e-12)
+    np.testing.assert_allclose(found.targets[:, 0], found.measured[:, 3], atol=1e-12)
+    if fitted:  # another new size has an effect of its own
+        assert np.corrcoef(found.measured[:, 0], found.measured[:, 2])[0, 1] < 0.9
 
 
 def test_a_row_has_one_loss_in_all_sets():

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pandas as pd
 from scipy.special import ndtr, ndtri
 
-from bayeslaw.anchoring.beliefs import DRAWS, beliefs_of, candidate_rows, frame_of
+from bayeslaw.anchoring.beliefs import DRAWS, beliefs_of, candidate_rows, frame_of, new_sizes
 from bayeslaw.anchoring.costs import costs
 from bayeslaw.anchoring.picking import GAINS, Search
 from bayeslaw.effects import labels
@@ -217,6 +217,8 @@ def predicted_sd(
 ) -> Floats:
     """Predicted standard deviation of log loss at the targets once `rows` are measured.
 
+    With that of the effect of a target's size, where the size is new.
+
     Parameters
     ----------
     posterior : Posterior
@@ -230,7 +232,8 @@ def predicted_sd(
     """
     aim = frame_of(targets)
     if not len(rows):
-        return np.asarray(np.log(posterior.latent(aim)).std(0, ddof=1))
+        log_loss = np.log(posterior.latent(aim)) + new_sizes(posterior, aim, None, 0)
+        return np.asarray(log_loss.std(0, ddof=1))
     frame = candidate_rows(posterior, rows)
     run = np.unique(labels(frame, "run"), return_inverse=True)[1]
     beliefs, _ = beliefs_of([posterior], frame, run, aim)

@@ -16,9 +16,10 @@ from bayeslaw.anchoring.costs import bases
 from bayeslaw.anchoring.gains import Beliefs, centred, slots_of
 from bayeslaw.errors import TableError, TableWarning
 from bayeslaw.planning.chance import meet
+from bayeslaw.planning.limits import typical
 from bayeslaw.planning.planner import Plan
 from bayeslaw.posterior import Posterior
-from bayeslaw.sizes import carried
+from bayeslaw.sizes import unseen
 from bayeslaw.tables import LossTable, canonical
 
 type Floats = npt.NDArray[np.float64]
@@ -73,11 +74,11 @@ def beliefs_of(
     index = (every, every) if plan is None else (plan.problem.index[0], plan.problem.index[-1])
     both = pd.concat([frame, aim], join="inner")
     measured, targets, needed = [], [], np.empty(0)
-    for fit, paired in zip(fits, index, strict=False):  # the source may be left out
+    for domain, (fit, paired) in enumerate(zip(fits, index, strict=False)):  # perhaps no source
         kept = paired[keep]
         p = fit.law.sizes({n: v[kept] for n, v in fit.values().items()}, fit.at)
         known = effects.draw(fit.draws, fit.spec.effects, frame, None)
-        new = carried(fit, both, np.random.default_rng(0))  # shared by candidates and targets
+        new = new_sizes(fit, both, plan, domain)
         loss = _log_loss(fit, p, both, kept) + new[kept]
         measured.append(loss[:, : len(frame)] + known[kept])
         targets.append(loss[:, len(frame) :])
@@ -91,6 +92,7 @@ def beliefs_of(
     shared = [
         (_apart([_group(fit, frame, level) for fit in fits]), effect_variance(fits[0], level))
         for level in effects.LEVELS
+        if level != "size"  # in the draws
     ]
     tokens = np.tile(frame["tokens"], len(fits))
     return Beliefs(
@@ -101,6 +103,20 @@ def beliefs_of(
         slots=slots_of(np.tile(run, len(fits)), tokens, option),
         option=option,
     ), needed
+
+
+def new_sizes(fit: Posterior, frame: pd.DataFrame, plan: Plan | None, domain: int) -> Floats:
+    """Effects of sizes that were not fitted, shape (draws, rows): one for candidates and targets.
+
+    Those of the plan's size are what its curves drew.
+    """
+    if plan is None:
+        return unseen(fit, frame, np.random.default_rng([0, domain]))
+    seed = [plan.seed, domain and len(plan.problem.targets)]
+    drawn = unseen(fit, frame, np.random.default_rng(seed))
+    n, ptpp = plan.limits["params"], plan.limits["ptpp"]
+    own = unseen(fit, typical(n, ptpp), np.random.default_rng(seed))
+    return np.where((frame["params"] == n).to_numpy(), own, drawn)
 
 
 def noise_variance(posterior: Posterior, frame: pd.DataFrame) -> Floats:
@@ -122,7 +138,7 @@ def noise_variance(posterior: Posterior, frame: pd.DataFrame) -> Floats:
 
 
 def effect_variance(posterior: Posterior, level: str) -> float:
-    """Variance of the effect that rows of a new ``run`` or ``base`` share; 0 if none was fitted."""
+    """Variance of the effect that rows of a new `run` or `base` share; 0 if none was fitted."""
     if level not in posterior.spec.effects:
         return 0.0
     return float(np.median(posterior.values()[f"tau_{level}"] ** 2))

@@ -162,7 +162,7 @@ def curve_of(
         p = {name: np.array([float(value)]) for name, value in fit.parameters.items()}
         return Curve(law, p, ORIGIN, params, ptpp)
     q = {name: value.ravel() for name, value in fit.values().items()}
-    row = _row(params, ptpp)
+    row = typical(params, ptpp)
     shared = of_size(fit.draws, fit.spec.effects, row)[:, 0]
     if rng is not None:
         shared = shared + unseen(fit, row, rng)[:, 0]
@@ -185,11 +185,11 @@ def noise_of(fit: Fit, kind: str, params: float, ptpp: float, rng: np.random.Gen
         raise BayeslawError(
             f"a point fit of {fit.law.name} has no noise; give a posterior or noise='latent'."
         )
-    return fit.residuals(_row(params, ptpp), rng, sizes=False)[:, 0]
+    return fit.residuals(typical(params, ptpp), rng, sizes=False)[:, 0]
 
 
-def _row(params: float, ptpp: float) -> pd.DataFrame:
-    """A run of the model; effects hardly vary with its tokens and replay."""
+def typical(params: float, ptpp: float) -> pd.DataFrame:
+    """A row of the model and stage: what rows share hardly varies with tokens and replay."""
     return grid(params=params, ptpp=ptpp, tokens=params, replay=0.5)
 
 

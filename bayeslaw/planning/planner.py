@@ -181,6 +181,7 @@ def plan(
         data=covered(fits),
         unconverged=unconverged,
         note=note,
+        seed=seed,
         problem=problem,
         certain=certain,
         replay_grid=ratios,

@@ -65,6 +65,7 @@ class Plan(Choice):
     data: Mapping[str, tuple[float, float]]
     unconverged: tuple[str, ...]
     note: str = ""
+    seed: int = 0
     problem: Problem = field(repr=False)
     certain: Problem = field(repr=False)
     replay_grid: Floats = field(repr=False)

@@ -229,7 +229,7 @@ def _cell(
         allow_unconverged=True,
     )
     gate = after[0].convergence
-    realised = np.log(after[0].latent(case.targets)).std(0, ddof=1)
+    realised = predicted_sd(after[0], case.pool.frame.iloc[:0], case.targets)
     record: dict[str, Any] = {
         "case": case.name,
         "seed": case.seed,
