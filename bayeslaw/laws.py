@@ -236,22 +236,23 @@ class Law:
         at : mapping
             Point where the sizes are stated.
         xp : module
-            NumPy or ``pytensor.tensor``.
+            NumPy, ``pytensor.tensor``, or `bayeslaw.held`.
 
         Returns
         -------
         array, shape (..., rows)
         """
-        parts = self.parts(p, x, at, xp)
-        return p["E"] * parts["E"] + sum(p[name] * parts[name] for name in self.coefficients)
+        terms = (p[t.coefficient] * xp.exp(t.shape(p, x, at, xp)) for t in self.terms)
+        loss = p["E"] + sum(terms)
+        return loss * xp.exp(bend(self.drift, p, x, at)) if self.drift else loss
 
-    def parts(self, p: Values, x: Values, at: Values = ORIGIN, xp: Any = np) -> dict[str, Array]:
+    def parts(self, p: Values, x: Values, at: Values = ORIGIN) -> dict[str, Array]:
         """What the floor and each term's size are multiplied by; arguments as for `loss`."""
         parts: dict[str, Array] = {"E": 1.0}
-        parts |= {t.coefficient: xp.exp(t.shape(p, x, at, xp)) for t in self.terms}
+        parts |= {t.coefficient: np.exp(t.shape(p, x, at, np)) for t in self.terms}
         if not self.drift:
             return parts
-        drift = xp.exp(bend(self.drift, p, x, at))
+        drift = np.exp(bend(self.drift, p, x, at))
         return {name: part * drift for name, part in parts.items()}
 
     def gradient(self, p: Values, x: Values, at: Values = ORIGIN) -> dict[str, Array]:

@@ -156,6 +156,7 @@ def build(
     import pymc as pm
     import pytensor.tensor as pt
 
+    from bayeslaw import held
     from bayeslaw.transforms import coordinates
 
     law, priors = spec.law, spec.priors
@@ -167,7 +168,8 @@ def build(
         for symbol, value in law.to_paper(q, at, pt).items():
             if symbol not in q:
                 pm.Deterministic(symbol, value)
-        mu = pt.log(law.loss(law.sizes(q, at, pt), x, at, pt))
+        sizes = {n: held.hold(value) for n, value in law.sizes(q, at, pt).items()}
+        mu = held.log(law.loss(sizes, x, at, held))
         sigma = priors["sigma"].rv("sigma")
         if spec.noise == "loglinear":
             slope = priors["noise_slope"].rv("noise_slope")
@@ -182,7 +184,7 @@ def build(
         if spec.likelihood == "studentt":
             above = priors["dof"].rv("dof_above_floor")
             dof = pm.Deterministic("dof", DOF_FLOOR + above)
-        observe(spec.likelihood, mu, sigma, dof, spec.delta, given["observed"])
+        observe(spec.likelihood, held.hold(mu), sigma, dof, spec.delta, given["observed"])
     return model
 
 

@@ -11,6 +11,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from matplotlib.mathtext import MathTextParser
 
+from bayeslaw import held
 from bayeslaw.errors import LawError
 from bayeslaw.huber import fit_huber
 from bayeslaw.lawfiles import load_law, models_dir, parse_law
@@ -180,6 +181,26 @@ def test_gradients_agree_with_pytensor_and_differences(name):
         h = 1e-5 * max(abs(p[n]), 1e-2)
         low, high = (law.loss({**p, n: p[n] + s}, x) for s in (-h, h))
         np.testing.assert_allclose(own[n], (high - low) / (2 * h), rtol=1e-5, atol=1e-8)
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_holding_changes_neither_losses_nor_gradients(name):
+    law = load_law(name).curved()
+    x, at = law.covariates(DESIGN), law.reference_point(DESIGN)
+    p = truth_of(load_law(name).parameters) | dict.fromkeys(law.curvatures, 0.02)
+    free = {n: pt.dscalar(n) for n in p}
+
+    def found(xp):
+        log_loss = xp.log(law.loss(free, x, at, xp))
+        slopes = pytensor.grad(log_loss.sum(), list(free.values()))
+        return pytensor.function([*free.values()], [log_loss, *slopes], mode="FAST_COMPILE")
+
+    one, two = (found(xp)(*p.values()) for xp in (held, pt))
+    for got, want in zip(one, two, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-12)
+    gradient = law.gradient(p, x, at)
+    for n, slope in zip(p, one[1:], strict=True):
+        assert slope == pytest.approx((gradient[n] / law.loss(p, x, at)).sum(), rel=1e-10)
 
 
 def test_draws_broadcast_along_the_leading_axis():
