@@ -2,7 +2,7 @@
 
 PyTensor gathers products into one fraction each. Of a mean log loss with 50 derivatives that makes
 100 divisions a row, where the derivative of the logarithm needs one. `hold` is an identity that its
-rewrites do not see through; gradients take a third to a half of the time.
+rewrites do not see through: on 576 rows a gradient takes half the time.
 """
 
 from collections.abc import Sequence
