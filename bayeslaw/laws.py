@@ -242,18 +242,25 @@ class Law:
         -------
         array, shape (..., rows)
         """
-        terms = (p[t.coefficient] * xp.exp(t.shape(p, x, at, xp)) for t in self.terms)
-        loss = p["E"] + sum(terms)
-        return loss * xp.exp(bend(self.drift, p, x, at)) if self.drift else loss
+        shapes = self._shapes(p, x, at, xp)
+        loss = p["E"] + sum(p[name] * shape for name, shape in shapes.items())
+        return loss * self._drifted(p, x, at, xp) if self.drift else loss
 
     def parts(self, p: Values, x: Values, at: Values = ORIGIN) -> dict[str, Array]:
         """What the floor and each term's size are multiplied by; arguments as for `loss`."""
-        parts: dict[str, Array] = {"E": 1.0}
-        parts |= {t.coefficient: np.exp(t.shape(p, x, at, np)) for t in self.terms}
+        parts = {"E": 1.0, **self._shapes(p, x, at, np)}
         if not self.drift:
             return parts
-        drift = np.exp(bend(self.drift, p, x, at))
+        drift = self._drifted(p, x, at, np)
         return {name: part * drift for name, part in parts.items()}
+
+    def _shapes(self, p: Values, x: Values, at: Values, xp: Any) -> dict[str, Array]:
+        """Each term over its size at `at`, by its coefficient."""
+        return {t.coefficient: xp.exp(t.shape(p, x, at, xp)) for t in self.terms}
+
+    def _drifted(self, p: Values, x: Values, at: Values, xp: Any) -> Array:
+        """What drift multiplies the whole loss by."""
+        return xp.exp(bend(self.drift, p, x, at))
 
     def gradient(self, p: Values, x: Values, at: Values = ORIGIN) -> dict[str, Array]:
         """Derivative of `loss` by each parameter."""
@@ -269,7 +276,7 @@ class Law:
 
     def settled(self, p: Values, x: Values, at: Values) -> tuple["Law", dict[str, Array]]:
         """The law without drift, and the sizes that give the same loss, at one model and stage."""
-        drift = np.exp(bend(self.drift, p, x, at))
+        drift = self._drifted(p, x, at, np)
         sizes = {name: p[name] * drift for name in ("E", *self.coefficients)}
         return replace(self, drift={}), {**p, **sizes}
 

@@ -98,7 +98,7 @@ def compile_spec(spec: AnySpec, values: Mapping[str, Any]) -> tuple[Any, dict[st
         blank = {k: np.zeros_like(v) if np.ndim(v) else np.float64(0) for k, v in values.items()}
         model = spec.build(blank, for_sampling=True)
         free = [variable.name for variable in model.free_RVs]
-        with _exact():
+        with exact():
             compiled = nutpie.compile_pymc_model(model, var_names=free, cache=True)
         lengths = [np.size(value) for value in model.initial_point().values()]
         _compiled[key] = compiled, dict(zip(free, np.cumsum([0, *lengths]), strict=False))
@@ -141,7 +141,7 @@ def _pymc(
 
     logging.getLogger("pymc").setLevel(logging.ERROR)  # the gate reports convergence
     model = spec.build(values, for_sampling=True)
-    with _exact():
+    with exact():
         tree = pm.sample(
             **settings,
             model=model,
@@ -155,7 +155,7 @@ def _pymc(
     return draws, tree["sample_stats"].dataset
 
 
-def _exact() -> Any:
+def exact() -> Any:
     """Compile without fast maths, so that one seed gives one chain.
 
     With it sampling is a fifth faster, but code from PyTensor's cache on disk rounds differently

@@ -20,7 +20,7 @@ from tables import splits, synthetic
 import bayeslaw as bl
 from bayeslaw import effects, held
 from bayeslaw.model import Spec, data, make_spec
-from bayeslaw.sampling import _exact
+from bayeslaw.sampling import exact
 
 ROUNDS, CALLS = 30, 100
 
@@ -31,7 +31,7 @@ def gradient(spec: Spec, table: bl.LossTable) -> Callable[[], Any]:
     log_density = rewrite_graph(model.logp(), include=["canonicalize", "stabilize"])
     variables = [model.rvs_to_values[rv] for rv in model.free_RVs]
     slopes = pytensor.grad(log_density, variables)
-    with model, _exact():
+    with model, exact():
         compiled = compile_pymc(variables, [log_density, *slopes], mode="NUMBA")
     point, rng = model.initial_point(), np.random.default_rng(0)
     for variable, store in zip(variables, compiled.input_storage, strict=False):  # then the data

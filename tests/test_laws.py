@@ -10,6 +10,8 @@ from conftest import DESIGN, LAWS, TRUTH, truth_of
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from matplotlib.mathtext import MathTextParser
+from pytensor.graph import FunctionGraph, rewrite_graph
+from pytensor.scalar import true_div
 
 from bayeslaw import held
 from bayeslaw.errors import LawError
@@ -203,6 +205,20 @@ def test_holding_changes_neither_losses_nor_gradients(name):
         assert slope == pytest.approx(
             (gradient[n] / law.loss(p, x, at)).sum(), rel=1e-10, abs=1e-10
         )
+
+
+def test_rewrites_do_not_see_through_what_is_held():
+    law = load_law("form1").curved()
+    x = {name: pt.vector(name) for name in law.covariates(DESIGN)}
+    free, at = {n: pt.dscalar(n) for n in law.parameters}, law.reference_point(DESIGN)
+
+    def divisions(xp):
+        slopes = pytensor.grad(xp.log(law.loss(free, x, at, xp)).sum(), list(free.values()))
+        graph = FunctionGraph(outputs=[rewrite_graph(pt.stack(slopes))], clone=False)
+        rows = [node for node in graph.toposort() if node.outputs[0].ndim == 1]
+        return sum(getattr(node.op, "scalar_op", None) == true_div for node in rows)
+
+    assert divisions(held) <= 2 < len(free) / 2 < divisions(pt)
 
 
 def test_draws_broadcast_along_the_leading_axis():

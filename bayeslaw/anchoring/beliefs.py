@@ -112,7 +112,7 @@ def new_sizes(fit: Posterior, frame: pd.DataFrame, plan: Plan | None, domain: in
     """
     if plan is None:
         return unseen(fit, frame, np.random.default_rng([0, domain]))
-    seed = [plan.seed, domain and len(plan.problem.targets)]
+    seed = [plan.seed, len(plan.problem.targets) if domain else 0]  # as `plan` counts its fits
     drawn = unseen(fit, frame, np.random.default_rng(seed))
     n, ptpp = plan.limits["params"], plan.limits["ptpp"]
     own = unseen(fit, typical(n, ptpp), np.random.default_rng(seed))
