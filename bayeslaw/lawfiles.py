@@ -10,7 +10,16 @@ from typing import Any
 from bayeslaw.errors import LawError, unknown
 from bayeslaw.laws import Law
 from bayeslaw.priors import NOISE, Prior, override
-from bayeslaw.terms import COLUMN, KINDS, Power
+from bayeslaw.rising import Rise, SeenPower
+from bayeslaw.terms import COLUMN, GatedPower, Power
+
+KINDS: dict[str, type[Power]] = {
+    "power": Power,
+    "gated_power": GatedPower,
+    "seen_power": SeenPower,
+    "rise": Rise,
+}
+"""Terms a law file may name under `kind`."""
 
 _SETTINGS = ("title", "reference", "token_unit", "ratio", "epsilon")
 _KEYS = (*_SETTINGS, "term", "priors", "bounds")

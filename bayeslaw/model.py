@@ -11,6 +11,7 @@ from scipy.special import expit, logit
 
 from bayeslaw import effects as groups
 from bayeslaw.defaults import DELTA
+from bayeslaw.discrepancy import with_discrepancy
 from bayeslaw.errors import FitError, LawError, unknown
 from bayeslaw.lawfiles import load_law
 from bayeslaw.laws import Law
@@ -18,7 +19,6 @@ from bayeslaw.noise import DOF_FLOOR, check_likelihood, observe
 from bayeslaw.priors import Prior, override
 from bayeslaw.tables import LossTable
 
-DISCREPANCIES = ("none", "curvature")
 NOISES = ("constant", "loglinear")
 
 
@@ -101,13 +101,6 @@ def make_spec(
         raise LawError(f"law {law.name}: noise='loglinear' varies with params, which it lacks.")
     likelihood = check_likelihood(likelihood)
     return Spec(law, chosen, likelihood, delta, discrepancy, noise, tuple(effects))
-
-
-def with_discrepancy(law: Law, discrepancy: str) -> Law:
-    """The law with its discrepancy; raise `LawError` if there is none of that name."""
-    if discrepancy not in DISCREPANCIES:
-        raise LawError(unknown("discrepancy", discrepancy, DISCREPANCIES))
-    return law.curved() if discrepancy == "curvature" else law
 
 
 def data(spec: Spec, table: LossTable, labels: Mapping[str, Any] | None = None) -> dict[str, Any]:

@@ -9,10 +9,11 @@ from typing import Any
 import pandas as pd
 import xarray as xr
 
+from bayeslaw.discrepancy import with_discrepancy
 from bayeslaw.errors import FileError
 from bayeslaw.files import whole
 from bayeslaw.lawfiles import parse_law
-from bayeslaw.model import Spec, with_discrepancy
+from bayeslaw.model import Spec
 from bayeslaw.posterior import Convergence, Posterior
 from bayeslaw.priors import Prior
 from bayeslaw.tables import LossTable

@@ -36,7 +36,7 @@ def posterior(
     import xarray as xr
 
     law, table = world.laws[domain], world.table(domain)
-    spec = make_spec(law.curved() if curved else law)
+    spec = make_spec(law, discrepancy="curvature" if curved else "none")
     at, rng = spec.law.reference_point(table.frame), np.random.default_rng(len(domain))
     q = law.to_reference(world.truth[domain], at) | {"sigma": 0.004, "dof_above_floor": 5.0}
     values = {

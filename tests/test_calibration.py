@@ -13,10 +13,10 @@ SETTINGS = {"simulations": 60, "draws": 500, "tune": 600}
     ("law", "more"),
     [
         ("chinchilla", {}),
-        slow("chinchilla", {"discrepancy": "curvature"}),
+        slow("chinchilla", {"discrepancy": "curvature", "simulations": 40}),
         slow("chinchilla", {"likelihood": "normal", "effects": ("base", "run")}),
         slow("chinchilla", {"noise": "loglinear"}),
-        slow("form3", {"draws": 1000, "tune": 1000}),
+        slow("form3", {"simulations": 40, "draws": 700, "tune": 700}),
     ],
 )
 def test_truths_are_ranked_uniformly(law, more):

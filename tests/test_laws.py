@@ -14,6 +14,7 @@ from pytensor.graph import FunctionGraph, rewrite_graph
 from pytensor.scalar import true_div
 
 from bayeslaw import held
+from bayeslaw.discrepancy import curved
 from bayeslaw.errors import LawError
 from bayeslaw.huber import fit_huber
 from bayeslaw.lawfiles import load_law, models_dir, parse_law
@@ -187,7 +188,7 @@ def test_gradients_agree_with_pytensor_and_differences(name):
 
 @pytest.mark.parametrize("name", LAWS)
 def test_holding_changes_neither_losses_nor_gradients(name):
-    law = load_law(name).curved()
+    law = curved(load_law(name))
     x, at = law.covariates(DESIGN), law.reference_point(DESIGN)
     p = truth_of(load_law(name).parameters) | dict.fromkeys(law.curvatures, 0.02)
     free = {n: pt.dscalar(n) for n in p}
@@ -208,7 +209,7 @@ def test_holding_changes_neither_losses_nor_gradients(name):
 
 
 def test_rewrites_do_not_see_through_what_is_held():
-    law = load_law("form1").curved()
+    law = curved(load_law("form1"))
     x = {name: pt.vector(name) for name in law.covariates(DESIGN)}
     free, at = {n: pt.dscalar(n) for n in law.parameters}, law.reference_point(DESIGN)
 

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 from plans import BASE, GOOD, LIMITS, WORLD, both, losses, over_replay, posterior
 
+from bayeslaw.discrepancy import curved
 from bayeslaw.errors import BayeslawError, NotConverged
 from bayeslaw.joint import fit_joint
 from bayeslaw.lawfiles import load_law
@@ -165,11 +166,11 @@ def test_predictive_noise_widens_the_limits():
 
 
 def test_curved_laws(fits):
-    curved = {
-        d: posterior(n, law=WORLD.laws[n].curved()) for d, n in zip(fits, WORLD.laws, strict=True)
+    bendable = {
+        d: posterior(n, law=curved(WORLD.laws[n])) for d, n in zip(fits, WORLD.laws, strict=True)
     }
-    found = plan(**curved, **LIMITS, baseline=BASE, confidence=0.6)
-    target, source = losses(curved, found)
+    found = plan(**bendable, **LIMITS, baseline=BASE, confidence=0.6)
+    target, source = losses(bendable, found)
     meets = (target <= 1.8) & (source <= 1.02 * BASE)
     assert found.p_both == meets.mean() >= 0.6  # here no draw is left of its peak
     assert found.atpp > plan(**fits, **LIMITS, baseline=BASE, confidence=0.6).atpp

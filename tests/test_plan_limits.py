@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from plans import BASE, LIMITS, WORLD, both, losses, over_replay, posterior
 
+from bayeslaw.discrepancy import curved
 from bayeslaw.errors import BayeslawError
 from bayeslaw.lawfiles import load_law
 from bayeslaw.planning.paper_case import true_fits
@@ -70,7 +71,7 @@ def test_baseline_of_a_law_that_has_a_value_at_zero(fits):
     assert own.baseline.startswith("source law's own loss at D = 0")
     with pytest.raises(BayeslawError, match="one of 'asymptote', 'law', 'matched'"):
         plan(**LIMITS, target=fits["target"], source=source)
-    for law in (WORLD.laws["english_arabic"], WORLD.laws["english_arabic"].curved()):
+    for law in (WORLD.laws["english_arabic"], curved(WORLD.laws["english_arabic"])):
         diverges = posterior("english_arabic", law=law)
         with pytest.raises(BayeslawError, match=r"at D = 0.*one of 'asymptote', 'matched'"):
             plan(**LIMITS, target=fits["target"], source=diverges, baseline="law")

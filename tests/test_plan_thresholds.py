@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bayeslaw.discrepancy import curved
 from bayeslaw.lawfiles import load_law
 from bayeslaw.laws import CLIP
 from bayeslaw.planning.chance import Problem, meet
@@ -50,7 +51,7 @@ RISING = (DATA, Power("G", "slope_G", {"params": "alpha"}, {"tokens": "phi"}))
 def laws():
     for name in ("form1", "form2", "form3", "dcpt", "chinchilla"):
         yield load_law(name)
-        yield load_law(name).curved()
+        yield curved(load_law(name))
 
 
 every_law = pytest.mark.parametrize(

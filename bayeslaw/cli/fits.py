@@ -103,7 +103,7 @@ def forecast(
     From a table: fits the law to the --train rows and forecasts the --test rows. From a posterior:
     forecasts --rows or --grid. Measured losses, where there are any, stand beside the bands.
     """
-    from bayeslaw.cli import tell
+    from bayeslaw.cli import tell_forecast
 
     bands = band_levels(levels)
     check_writable(out)
@@ -113,7 +113,7 @@ def forecast(
     )
     if out is not None:
         predicted.write(out, bands)
-    told = tell.forecast(fitted, predicted, rows, bands, choice.train, choice.test)
+    told = tell_forecast.forecast(fitted, predicted, rows, bands, choice.train, choice.test)
     show(json, "forecast", told, {"out": out and str(out)})
 
 
@@ -135,7 +135,7 @@ def score(
     sampling: Sampling,
 ) -> None:
     """Score a fit on measured losses."""
-    from bayeslaw.cli import tell
+    from bayeslaw.cli import tell, tell_forecast
     from bayeslaw.scores import score
 
     fitted, rows = fit_or_load(source, choice, method, sampling, seed)
@@ -143,7 +143,7 @@ def score(
         raise TableError(f"{rows.name}: no column 'loss'; scores need measured losses.")
     scores = score(fitted, rows, seed=seed, allow_unconverged=allow_unconverged)
     how, fields = tell.method(method, sampling.likelihood, sampling.priors)
-    told = tell.score(fitted, rows, scores, choice.train, choice.test, how)
+    told = tell_forecast.score(fitted, rows, scores, choice.train, choice.test, how)
     show(json, "score", told, {} if is_posterior(source) else fields | {"seed": seed})
 
 
@@ -173,7 +173,7 @@ def compare(
     dcpt, which knows no pre-training budget, is fitted twice: on the training rows (transfer) and
     on the test rows themselves (oracle).
     """
-    from bayeslaw.cli import tell
+    from bayeslaw.cli import tell_forecast
     from bayeslaw.tables import read_table
 
     names = law_names(laws, "--laws")
@@ -184,7 +184,7 @@ def compare(
     queries = {"train": train, "test": test, "anchors": anchors}
     run = queries | {"seed": seed, "allow_unconverged": allow_unconverged}
     scores = compared(losses, names, method, sampling, **run)
-    show(json, "compare", tell.compare(scores, fitted, held, method, queries, seed))
+    show(json, "compare", tell_forecast.compare(scores, fitted, held, method, queries, seed))
 
 
 @command("bayeslaw simulate --domain french --seed 1 --out french.csv")

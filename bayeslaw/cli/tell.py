@@ -1,28 +1,21 @@
-"""What the command line says: each result as text for a terminal and as one JSON document."""
+"""What the command line says of a fit, for a terminal and as a JSON document."""
 
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 from rich.markup import escape
-from rich.table import Table
 
 from bayeslaw.cli.terminal import Told, ruled
-from bayeslaw.forecast import Forecast
 from bayeslaw.huber import PointFit
 from bayeslaw.numerals import count, digits
 from bayeslaw.posterior import Convergence, Posterior
 from bayeslaw.priors import NOISE
-from bayeslaw.scores import BANDS, POINT
-from bayeslaw.scores import score as score_of
 from bayeslaw.simulation import World
 from bayeslaw.sizes import few
-from bayeslaw.tables import COVARIATES, LossTable, is_synthetic
+from bayeslaw.tables import LossTable, is_synthetic
 
-MOST = 60
-"""Rows shown in a terminal; JSON and --out hold all."""
 SYNTHETIC = "[bold magenta]Synthetic data[/]: losses simulated from a stated law, not measured."
 
 
@@ -40,7 +33,7 @@ def fit(fitted: Posterior | PointFit, train: str | None, how: str = "") -> Told:
         for i in range(max(len(left), len(right))):
             cells = [c for side in (left, right) for c in (side[i] if i < len(side) else ("", ""))]
             table.add_row(*(c if isinstance(c, str) else digits(c, 4) for c in cells))
-        return Told(document, _labelled(document, [*heading(fitted, train, how), "", [table]]))
+        return Told(document, labelled(document, [*heading(fitted, train, how), "", [table]]))
     summary = fitted.summary()
     document["parameters"] = summary.rename_axis("name").reset_index().to_dict("records")
     document["priors"] = {name: str(prior) for name, prior in fitted.spec.priors.items()}
@@ -63,103 +56,7 @@ def fit(fitted: Posterior | PointFit, train: str | None, how: str = "") -> Told:
     order = [n for n in ("E", *fitted.spec.sampled) if n in fitted.spec.priors]
     priors = ", ".join(f"{n} ~ {fitted.spec.priors[n]}" for n in order)
     parts = [*heading(fitted, train), "", [table], "", f"Priors: {priors}."]
-    return Told(document, _labelled(document, parts))
-
-
-def forecast(
-    fitted: Posterior,
-    predicted: Forecast,
-    rows: LossTable,
-    levels: Sequence[float],
-    train: str | None,
-    test: str | None,
-) -> Told:
-    """Median and bands of each row, beside the measured loss; scores where there is one."""
-    measured = "loss" in rows.frame
-    frame = predicted.to_frame(levels)
-    names = [f"{100 * level:g}" for level in levels]
-    if measured:
-        for n in names:
-            frame[f"inside_{n}"] = frame["loss"].between(frame[f"lower_{n}"], frame[f"upper_{n}"])
-    scores = score_of(predicted, rows) if measured else None
-    document = about(fitted, train) | {
-        "test": test,
-        "kind": predicted.kind,
-        "levels": list(levels),
-        "rows": frame.to_dict("records"),
-        "scores": None if scores is None else scores.to_dict(),
-    }
-    document["synthetic"] = document["synthetic"] or is_synthetic(rows)
-    mine = _mine(fitted, rows)
-    noise = "with" if predicted.kind == "predictive" else "without"
-    chosen = _where(rows, test, fitted.table)
-    title = f"Forecast of {chosen}, nats per token, {noise} measurement noise"
-    constant = {c: v for c, v in _constants(frame[mine]).items() if len(frame) > 1}
-    varying = [c for c in mine if c not in constant]
-    tables = [
-        _bands(frame, varying, names, error) for error in ((True, False) if measured else (False,))
-    ]
-    parts: list[Any] = [*heading(fitted, train), "", f"[bold]{escape(title)}[/]"]
-    if constant:
-        parts.append("all at " + ", ".join(f"{c} {count(v)}" for c, v in constant.items()))
-    parts.append(tables)
-    if len(frame) > MOST:
-        parts.append(f"[dim]... and {len(frame) - MOST} more rows: --json or --out has all.[/]")
-    if scores is not None:
-        parts += "", _verdict(frame, names), "", _scores(scores)
-    return Told(document, _labelled(document, parts))
-
-
-def score(
-    fitted: Posterior | PointFit,
-    rows: LossTable,
-    scores: pd.Series,
-    train: str | None,
-    test: str | None,
-    how: str = "",
-) -> Told:
-    """Scores of a fit on measured rows."""
-    document = about(fitted, train) | {"test": test, "rows": len(rows), "scores": scores.to_dict()}
-    document["synthetic"] = document["synthetic"] or is_synthetic(rows)
-    title = f"[bold]{escape(f'Scores on {_where(rows, test, fitted.table)}')}[/]"
-    parts = [*heading(fitted, train, how), "", title, _scores(scores)]
-    return Told(document, _labelled(document, parts))
-
-
-def compare(
-    scores: pd.DataFrame,
-    fitted: LossTable,
-    held: LossTable,
-    method: str,
-    queries: Mapping[str, str | None],
-    seed: int,
-) -> Told:
-    """The paper's table: one row per law."""
-    document = {
-        **queries,
-        "table": fitted.name,
-        "method": method,
-        "seed": seed,
-        "rows_train": len(fitted),
-        "rows_test": len(held),
-        "synthetic": is_synthetic(fitted) or is_synthetic(held),
-        "laws": scores.rename_axis("law").reset_index().to_dict("records"),
-    }
-    used = " or ".join(query for name in ("train", "anchors") if (query := queries[name]))
-    split = f"fitted to {_where(fitted, used)}\nscored on {_where(held, queries['test'], fitted)}"
-    point = ruled("law", *POINT)
-    for law, row in scores.iterrows():
-        point.add_row(str(law), *(digits(row[c]) for c in POINT))
-    parts: list[Any] = [escape(split), "", [point]]
-    if method == "nuts":
-        heads = (c.replace("_", "\n") for c in BANDS)
-        bands = ruled("law", *heads)
-        for law, row in scores.iterrows():
-            bands.add_row(str(law), *(digits(row[c]) for c in BANDS))
-        parts += ["", [bands]]
-    notes = [f"{law}: {row['note']}" for law, row in scores.iterrows() if row["note"]]
-    parts += ["", *(f"[yellow]Note[/] {escape(text)}" for text in notes)] if notes else []
-    return Told(document, _labelled(document, parts))
+    return Told(document, labelled(document, parts))
 
 
 def simulate(world: World, table: LossTable, noise: bool, seed: int, out: Path) -> Told:
@@ -189,7 +86,7 @@ def simulate(world: World, table: LossTable, noise: bool, seed: int, out: Path) 
         truth = ", ".join(f"{n} {v:g}" for n, v in world.truth[name].items())
         sigma = world.sigma[name] if noise else 0.0
         parts += ["", f"{name}: {world.laws[name].name}, noise {sigma:g} on log loss", f"  {truth}"]
-    return Told(document, _labelled(document, parts))
+    return Told(document, labelled(document, parts))
 
 
 # -- a fit in words -------------------------------------------------------------------------------
@@ -237,7 +134,7 @@ def heading(fitted: Posterior | PointFit, train: str | None, how: str = "") -> l
     law, table = fitted.law, fitted.table
     lines = [f"[bold]{escape(law.name)}[/]  [dim]{escape(law.title)}[/]"]
     if table is not None:
-        lines.append(f"fitted to {escape(_where(table, train))}")
+        lines.append(f"fitted to {escape(where(table, train))}")
     unit = "1 token" if law.token_unit == 1 else f"{law.token_unit:g} tokens"
     point = ", ".join(f"{n} {count(v)}" for n, v in _reference(fitted).items())
     units = f"D in units of {unit}; reference point {point}"
@@ -305,64 +202,13 @@ def _reference(fitted: Posterior | PointFit) -> dict[str, float]:
     return point
 
 
-def _labelled(document: Mapping[str, Any], parts: Sequence[Any]) -> list[Any]:
+def labelled(document: Mapping[str, Any], parts: Sequence[Any]) -> list[Any]:
+    """The parts, after a label where the data are synthetic."""
     return [*([SYNTHETIC] if document["synthetic"] else []), *parts]
 
 
-def _where(rows: LossTable, query: str | None, known: LossTable | None = None) -> str:
+def where(rows: LossTable, query: str | None, known: LossTable | None = None) -> str:
     """The rows in words, without the table's name if it is known."""
     count = f"{len(rows)} row" + "s" * (len(rows) != 1)
     source = "" if known is not None and known.name == rows.name else f" of {rows.name}"
     return count + source + (f" ({query})" if query else "")
-
-
-# -- tables ---------------------------------------------------------------------------------------
-
-
-def _bands(frame: pd.DataFrame, covariates: list[str], names: list[str], error: bool) -> Table:
-    measured = "loss" in frame
-    narrow = min(float((frame[f"upper_{n}"] - frame[f"lower_{n}"]).min()) for n in names)
-    places = min(max(3, 1 - math.floor(math.log10(narrow))), 6) if narrow > 0 else 4
-    heads = [*covariates, *["loss"] * measured, "median", *["error"] * error]
-    table = ruled(heads[0], *heads[1:])
-    table.columns[0].justify = "right"
-    for n in names:
-        table.add_column(f"{n} % band", justify="right", no_wrap=True)
-        if measured:
-            table.add_column("", no_wrap=True)
-    for _, row in frame.head(MOST).iterrows():
-        cells = [count(row[c]) for c in covariates]
-        cells += [f"{row['loss']:.{places}f}"] if measured else []
-        cells += [f"{row['median']:.{places}f}"]
-        cells += [f"{100 * (row['median'] / row['loss'] - 1):+.1f} %"] if error else []
-        for n in names:
-            cells.append(f"{row[f'lower_{n}']:.{places}f}–{row[f'upper_{n}']:.{places}f}")
-            if measured:
-                cells.append("[green]in[/]" if row[f"inside_{n}"] else "[red]out[/]")
-        table.add_row(*cells)
-    return table
-
-
-def _verdict(frame: pd.DataFrame, names: list[str]) -> str:
-    held = [f"{int(frame[f'inside_{n}'].sum())} in the {n} % band" for n in names]
-    return f"Of {len(frame)} measured losses, {' and '.join(held)}."
-
-
-def _scores(scores: pd.Series) -> Table:
-    banded = scores[list(BANDS)].notna().any()
-    table = Table.grid(padding=(0, 2))
-    for side in range(2 if banded else 1):
-        table.add_column(min_width=11)
-        table.add_column(justify="right", min_width=12 - 4 * side)
-    for left, right in zip(POINT, BANDS, strict=True):
-        cells = [left, digits(scores[left])]
-        table.add_row(*cells, *([right, digits(scores[right])] if banded else []))
-    return table
-
-
-def _mine(fitted: Posterior, rows: LossTable) -> list[str]:
-    return [c for c in COVARIATES if c in fitted.law.columns and c in rows.frame]
-
-
-def _constants(frame: pd.DataFrame) -> dict[str, float]:
-    return {str(c): float(frame[c].iloc[0]) for c in frame if frame[c].nunique() == 1}

@@ -82,11 +82,12 @@ class LawOf(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         """Nodes of the formula and the table."""
+        from bayeslaw.discrepancy import curved
         from bayeslaw.lawfiles import load_law
         from bayeslaw.priors import NOISE
 
         law = load_law(self.arguments[0])
-        shown = law.curved() if "curved" in self.options else law
+        shown = curved(law) if "curved" in self.options else law
         lines = [f"### `{law.name}`", "", f"{law.title} ({law.reference}).", ""]
         lines = [] if "curved" in self.options else [*lines, "$$", law.latex(), "$$", ""]
         lines += ["| prior of | distribution | range |", "| --- | --- | --- |"]

@@ -1,0 +1,88 @@
+"""The scale of the curvatures: fixed ones compared, and one learned across domains.
+
+The Chinchilla law is fitted to the training rows of OLMo, Delphi and Gadre with Normal(0, .3)
+curvatures. Weights Normal(0, tau) / Normal(0, .3) on those draws give the evidence for every
+tau on a grid, and the forecast with it. *learned* is the hierarchical posterior: tau log-uniform on
+the grid, shared by the domains of a group, its posterior from the training rows of all of them
+(which share runs and are taken as independent, so it is too sure). Scores are of held-out rows;
+the criterion is the mean of log CRPS over OLMo and Delphi; "effective" is the least effective
+number of draws behind a forecast.
+
+    python benchmarks/scale.py
+"""
+
+import warnings
+
+import numpy as np
+import pandas as pd
+from scipy.special import logsumexp
+from scipy.stats import norm
+from splits import COLUMNS, pool
+from tables import splits
+
+import bayeslaw as bl
+from bayeslaw.discrepancy import curved
+from bayeslaw.scores import band_scores, point_scores
+
+WIDE, FIXED = 0.3, 0.1
+SCALES = np.array([0.03, 0.05, 0.07, FIXED, 0.14, 0.2, WIDE])
+SETTINGS = {"draws": 2500, "tune": 1000, "target_accept": 0.95, "retry": False}
+CHOOSING = ("olmo", "delphi")
+GROUPS = {"olmo": "olmo", "gadre": "gadre", "all": ""}
+
+
+def fitted(train: bl.LossTable, test: bl.LossTable) -> tuple[np.ndarray, np.ndarray]:
+    """Log weight of every draw for every scale, (draws, scales), and the draws of the test rows."""
+    names = curved(bl.load_law("chinchilla")).curvatures
+    wide = dict.fromkeys(names, f"Normal(mu=0, sigma={WIDE})")
+    fit = bl.fit("chinchilla", train, priors=wide, **SETTINGS)
+    bends = np.stack([fit.draws[name].values.ravel() for name in names])[..., None]
+    weights = (norm.logpdf(bends, scale=SCALES) - norm.logpdf(bends, scale=WIDE)).sum(0)
+    return weights, fit.forecast(test, allow_unconverged=True).samples
+
+
+def resampled(weights: np.ndarray, draws: np.ndarray) -> tuple[np.ndarray, float]:
+    """Draws in proportion to their log weights, and their effective number."""
+    w = np.exp(weights - logsumexp(weights))
+    chosen = np.random.default_rng(0).choice(len(w), 5000, p=w)
+    return draws[chosen], 1 / np.sum(w**2)
+
+
+def main() -> None:
+    """Print the learned scales, then scores of every scale, pooled over each source."""
+    warnings.simplefilter("ignore")
+    tables = {name: (fitted(a, b), b) for name, a, b, laws in splits() if laws == ("chinchilla",)}
+    evidence = {  # log evidence of each scale
+        name: logsumexp(weights, axis=0) - np.log(len(weights))
+        for name, ((weights, _), _) in tables.items()
+    }
+    rows, fewest = [], {}
+    for group, prefix in GROUPS.items():
+        members = [name for name in tables if name.startswith(prefix)]
+        total = np.sum([evidence[name] for name in members], axis=0)
+        chance = np.exp(total - logsumexp(total))
+        cells = (f"{tau:g}: {p:.3f}" for tau, p in zip(SCALES, chance, strict=True))
+        print(f"scale learned from {group} ({len(members)} tables): {', '.join(cells)}")
+        for name in members:
+            (weights, draws), test = tables[name]
+            ways = {f"learned, {group}": logsumexp(weights + total - evidence[name], axis=1)}
+            if group == "all":
+                ways |= {f"{tau:g}": weights[:, i] for i, tau in enumerate(SCALES)}
+            for way, each in ways.items():
+                samples, effective = resampled(each, draws)
+                scores = point_scores(np.median(samples, axis=0), test.loss)
+                scores |= band_scores(np.log(samples), np.log(test.loss))
+                row = {"table": name, "law": "", "way": way, "test": len(test)}
+                rows.append(row | {c: scores[c] for c in COLUMNS})
+                fewest[way] = min(effective, fewest.get(way, np.inf))
+    pooled = pool(pd.DataFrame(rows))
+    for name, row in pooled.iterrows():
+        print(" | ".join([str(name), f"{row['rows']:.0f}", *(f"{v:.4f}" for v in row.iloc[1:])]))
+    for way in [*(f"{tau:g}" for tau in SCALES), "learned, all"]:
+        criterion = np.log([pooled.loc[f"{source}  {way}", "crps"] for source in CHOOSING]).mean()
+        print(f"{way}: criterion {criterion:.3f}")
+    print("effective:", {way: round(number) for way, number in fewest.items()})
+
+
+if __name__ == "__main__":
+    main()
