@@ -287,7 +287,7 @@ def test_the_planner_finds_both_sides_of_the_rise(ptpp, limit, wanted, windows):
 def test_it_passes_the_gate_on_measured_losses():
     table = read_table(DATA / "tinycpt/english.csv", where="annealed and replay < 1")
     train, test = table.split("ptpp <= 124", "ptpp == 279")
-    posterior = fit("forgetting", train, effects="none", draws=1000, seed=0)
+    posterior = fit("forgetting", train, effects="none", chains=2, draws=1500, seed=0)
     assert posterior.convergence.ok, posterior.convergence
     scores = score(posterior, test)
     assert scores["coverage_90"] >= 0.75  # what the project asks of any one split
