@@ -7,7 +7,7 @@ from bayeslaw.calibration import calibrate
 
 pytestmark = [object_mode, pytest.mark.filterwarnings("ignore:.*NUTS.*")]
 SETTINGS = {"simulations": 60, "draws": 500, "tune": 600}
-SHORT = {"simulations": 40}
+SHORT = {"simulations": 30}
 
 
 @pytest.mark.parametrize(
