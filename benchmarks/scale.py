@@ -72,14 +72,16 @@ def main() -> None:
                 samples, effective = resampled(each, draws)
                 scores = point_scores(np.median(samples, axis=0), test.loss)
                 scores |= band_scores(np.log(samples), np.log(test.loss))
-                row = {"table": name, "law": "", "way": way, "test": len(test)}
+                row = {"table": name, "law": "chinchilla", "way": way, "test": len(test)}
                 rows.append(row | {c: scores[c] for c in COLUMNS})
                 fewest[way] = min(effective, fewest.get(way, np.inf))
     pooled = pool(pd.DataFrame(rows))
     for name, row in pooled.iterrows():
         print(" | ".join([str(name), f"{row['rows']:.0f}", *(f"{v:.4f}" for v in row.iloc[1:])]))
     for way in [*(f"{tau:g}" for tau in SCALES), "learned, all"]:
-        criterion = np.log([pooled.loc[f"{source}  {way}", "crps"] for source in CHOOSING]).mean()
+        criterion = np.log(
+            [pooled.loc[f"{source} chinchilla {way}", "crps"] for source in CHOOSING]
+        ).mean()
         print(f"{way}: criterion {criterion:.3f}")
     print("effective:", {way: round(number) for way, number in fewest.items()})
 
