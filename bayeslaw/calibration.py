@@ -138,7 +138,7 @@ def calibrate(
     values = data(spec, simulate(law, truth, design))
     prior = _prior(spec, values, simulations, seed)
     ahead = spec.law.covariates(grid(**{n: FORECAST[n] for n in law.columns}))
-    at = {name[3:]: float(v) for name, v in values.items() if name.startswith("at_")}
+    at = dict(zip(spec.law.covariate_names, values["at"], strict=True))
     rng = np.random.default_rng([seed, 1])
     rows, failed = [], 0
     for i in range(simulations):
@@ -206,7 +206,7 @@ def _quantities(
     """What is ranked, each of shape (draws,)."""
     law = spec.law
     p = law.sizes({n: q[n] for n in law.coordinates}, at)
-    x = {n[2:]: v for n, v in values.items() if n.startswith("x_")}
+    x = dict(zip(law.covariate_names, values["x"], strict=True))
     mu, sigma = np.log(law.loss(p, x, at)), q["sigma"]
     if spec.noise == "loglinear":
         sigma = sigma * np.exp(q["noise_slope"] * (x["params"] - at["params"]))

@@ -106,8 +106,14 @@ class Law:
     @cached_property
     def columns(self) -> tuple[str, ...]:
         """Columns a table needs for this law."""
-        used = {COLUMN[c] for term in self.terms for c in term.covariates}
+        used = {COLUMN[c] for c in self.covariate_names}
         return tuple(c for c in ("params", "tokens", "replay", "ptpp") if c in used)
+
+    @cached_property
+    def covariate_names(self) -> tuple[str, ...]:
+        """Covariates that the terms use."""
+        used = {c for term in self.terms for c in term.covariates}
+        return tuple(c for c in COLUMN if c in used)
 
     @cached_property
     def terms_gated(self) -> tuple[GatedPower, ...]:

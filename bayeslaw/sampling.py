@@ -95,7 +95,7 @@ def compile_spec(spec: AnySpec, values: Mapping[str, Any]) -> tuple[Any, dict[st
     key = (spec.key, tuple(values), sizes)
     if key not in _compiled:
         # Placeholder data, so that starting points depend on the seed and nothing fitted before.
-        blank = {k: np.zeros_like(v) if np.ndim(v) else np.float64(0) for k, v in values.items()}
+        blank = {name: np.zeros_like(value) for name, value in values.items()}
         model = spec.build(blank, for_sampling=True)
         free = [variable.name for variable in model.free_RVs]
         with exact():

@@ -70,7 +70,7 @@ def main() -> None:
     run = {"chains": 4, "cores": args.cores}
     table = bl.paper_world().table("french", seed=0).query("ptpp <= 31")
     spec = make_spec("form3")
-    values = data(spec, table)
+    values, at = data(spec, table), spec.law.reference_point(table)
     compiled = nutpie.compile_pymc_model(raw_model(table))  # what pm.sample does by default
     sample(spec, values, seed=0, chains=1, draws=10, tune=10, progress=False)
     rows: dict[str, list[dict[str, float]]] = {"raw": [], "bayeslaw": []}
@@ -79,7 +79,7 @@ def main() -> None:
         draws, stats = sample(spec, values, seed=seed, progress=False, **run)
         seconds = time.perf_counter() - start
         law = spec.law
-        paper = law.to_paper({n: draws[n].values for n in law.coordinates}, _at(values))
+        paper = law.to_paper({n: draws[n].values for n in law.coordinates}, at)
         both = draws.assign({n: (("chain", "draw"), v) for n, v in paper.items()})
         rows["bayeslaw"].append(figures(both, stats, seconds))
         gate = diagnose(draws, stats).failures
@@ -102,10 +102,6 @@ def main() -> None:
     ]
     print(f"ESS per second, bayeslaw over raw: worst seed {min(ratios):.0f}, ", end="")
     print(f"median {np.median(ratios):.0f}; {table.name}, {len(table)} rows")
-
-
-def _at(values: dict[str, float]) -> dict[str, float]:
-    return {name[3:]: float(v) for name, v in values.items() if name.startswith("at_")}
 
 
 if __name__ == "__main__":

@@ -192,7 +192,8 @@ def test_a_law_without_weight_need_not_converge(posterior, unconverged):
 
 
 def test_mistakes(posterior, delphi, stacked):
-    other = fit("chinchilla", delphi, discrepancy="none", draws=50, tune=50, retry=False)
+    settings = {"discrepancy": "none", "effects": "none", "draws": 50, "tune": 50}
+    other = fit("chinchilla", delphi, retry=False, **settings)
     with pytest.raises(TableError, match="different tables"):
         stack([posterior, other])
     with pytest.raises(LawError, match=r"did you mean 'chinchilla \(none\)'"):

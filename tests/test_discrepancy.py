@@ -108,7 +108,7 @@ def test_the_samplers_coordinates_change_no_density(law, bend, zeta):
     table = simulate(law, truth_of(plain.parameters), DESIGN, sigma=0.003)
     spec = make_spec(law, discrepancy="none" if bend is None else "curvature")
     values = data(spec, table)
-    at = {name[3:]: float(v) for name, v in values.items() if name.startswith("at_")}
+    at = dict(zip(spec.law.covariate_names, values["at"], strict=True))
     p = bent(spec.law, bend) if bend else truth_of(plain.parameters)
     q = spec.law.to_reference(p | {"zeta": zeta} if "zeta" in p else p, at)
     q |= {"sigma": 0.004, "dof_above_floor": 10.0}

@@ -113,8 +113,7 @@ import sys, warnings
 import bayeslaw as bl
 warnings.simplefilter("ignore")
 frame = bl.simulate("chinchilla", %r, bl.grid(params=%r, tokens=%r), sigma=0.003, seed=0)
-posterior = bl.fit("chinchilla", frame, draws=50, tune=100, chains=2, seed=0, retry=False,
-                   discrepancy="none")
+posterior = bl.fit("chinchilla", frame, draws=50, tune=100, chains=2, seed=0, retry=False)
 print(posterior.draws["L_ref"].values.tobytes().hex())
 """
 
