@@ -22,13 +22,13 @@ FITS = {
     "plain": {"discrepancy": "none", "effects": "none"},
     "curvature": {"discrepancy": "curvature", "effects": "none"},
     "run effects": {"discrepancy": "none"},
-    "curvature, run effects": {"discrepancy": "curvature"},
+    "default": {},
 }
 PLAN = {
-    "the law": ("plain", "curvature"),
-    "F falls with N": ("plain", "curvature"),
-    "D breaks": ("plain", "curvature"),
-    "runs share": ("plain", "curvature", "run effects", "curvature, run effects"),
+    "the law": ("plain", "default"),
+    "F falls with N": ("plain", "default"),
+    "D breaks": ("plain", "default"),
+    "runs share": ("plain", "run effects", "curvature", "default"),
 }
 
 

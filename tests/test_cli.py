@@ -121,7 +121,7 @@ def test_fit_in_words(saved, measured):
 
 
 def test_fit_that_fails_its_gate_says_so_loudly(measured, tmp_path):
-    args = ("fit", measured, "--law", "chinchilla", "--draws", "20", "--tune", "5")
+    args = ("fit", measured, "--law", "chinchilla", *SHORT[:4], "--draws", "20", "--tune", "5")
     result = run(*args, "--out", str(tmp_path / "fit.nc"))
     assert "NOT CONVERGED" in result.stdout
     told = document(*args)

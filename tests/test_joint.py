@@ -1,13 +1,16 @@
 """Two domains measured on the same runs, in one posterior."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from test_effects import grouped
 
 from bayeslaw.errors import FitError
 from bayeslaw.joint import fit_joint
+from bayeslaw.planning.planner import plan
 from bayeslaw.storage import load
-from bayeslaw.tables import LossTable, from_frame
+from bayeslaw.tables import LossTable, from_frame, grid
 
 LAWS = {"french": "chinchilla", "english": "chinchilla"}
 TAU = (0.006, 0.012)
@@ -43,6 +46,30 @@ def test_draws_of_the_two_go_together(fitted):
     centred = [(e - e.mean(("chain", "draw"))).values.ravel() for e in (one, two)]
     assert fitted["french"].settings["joint"] == fitted["english"].settings["joint"]
     assert abs(np.corrcoef(centred)[0, 1]) > 0.02
+
+
+def test_a_plan_pairs_their_draws(fitted):
+    rows = grid(params=1e9, tokens=1e10)
+    at = {n: np.median(fitted[n].latent(rows)) for n in LAWS}
+    limits = {"max_loss": at["french"], "max_forgetting": 0.05, "baseline": at["english"] / 1.05}
+    asked = limits | {"params": 1e9, "ptpp": 20, "replay_grid": [0.5], "allow_unconverged": True}
+
+    def planned(by, confidence):
+        return plan(target=by["french"], source=by["english"], **asked, confidence=confidence)
+
+    apart = {n: replace(posterior, settings={}) for n, posterior in fitted.items()}
+    together, alone = planned(fitted, 0.6), planned(apart, 0.6)
+    assert together.pairing == "jointly: draw by draw of one fit"
+    assert alone.pairing.startswith("independently: 2 fits")
+    for found, turn in ((together, 0), (alone, together.draws // 2)):
+        rows = grid(params=1e9, tokens=found.tokens)
+        target, source = (fitted[n].latent(rows)[:, 0] for n in LAWS)
+        meets = (target <= limits["max_loss"]) & (np.roll(source, turn) <= at["english"])
+        assert 0 < found.p_both < 1
+        assert found.p_both == meets.mean()
+    levels = (0.3, 0.4, 0.5, 0.6)
+    budgets = [[planned(by, level).tokens for level in levels] for by in (fitted, apart)]
+    assert budgets[0] != budgets[1]  # one of them alone may agree: the draws are finite
 
 
 def test_each_domain_forecasts_and_saves_on_its_own(fitted, tmp_path):

@@ -10,7 +10,6 @@ from plans import BASE, GOOD, LIMITS, WORLD, both, losses, over_replay, posterio
 
 from bayeslaw.discrepancy import curved
 from bayeslaw.errors import BayeslawError, NotConverged
-from bayeslaw.joint import fit_joint
 from bayeslaw.lawfiles import load_law
 from bayeslaw.laws import CLIP
 from bayeslaw.planning import chance
@@ -276,45 +275,6 @@ def test_what_lies_outside_the_data_is_said(fits):
     assert any(
         "ptpp 1000" in t for t in plan(**fits, **LIMITS | {"ptpp": 1000}, baseline=2).outside
     )
-
-
-@pytest.fixture(scope="module")
-def joint():
-    """Two domains measured on the same runs, in one short posterior."""
-    design = grid(params=[1e8, 3e8, 1e9], tokens=[1e9, 3e9, 1e10])
-    design["run"] = [f"{n:g}" for n in design["params"]]
-    truth = {"E": 1.7, "A": 400.0, "alpha": 0.34, "B": 410.0, "beta": 0.28}
-    tables = {
-        name: simulate("chinchilla", truth | {"E": floor}, design, sigma=0.003, seed=seed)
-        for seed, (name, floor) in enumerate({"french": 1.7, "english": 1.9}.items())
-    }
-    short = {"chains": 2, "draws": 100, "tune": 300, "target_accept": 0.9, "retry": False}
-    laws = dict.fromkeys(tables, "chinchilla")
-    return fit_joint(laws, tables, discrepancy="none", likelihood="normal", **short)
-
-
-def test_draws_of_a_joint_fit_are_paired_by_index(joint):
-    limits = {"params": 1e9, "ptpp": 20, "max_loss": 2.9, "max_forgetting": 0.05, "baseline": 2.95}
-    asked = limits | {"confidence": 0.6, "replay_grid": [0.5], "allow_unconverged": True}
-    together = plan(target=joint["french"], source=joint["english"], **asked)
-    assert together.pairing == "jointly: draw by draw of one fit"
-    apart = {n: replace(fit, settings={}) for n, fit in joint.items()}
-    alone = plan(target=apart["french"], source=apart["english"], **asked)
-    assert alone.pairing.startswith("independently: 2 fits")
-    for found, turn in ((together, 0), (alone, 100)):
-        rows = grid(params=1e9, tokens=found.tokens)
-        target, source = (joint[name].latent(rows)[:, 0] for name in ("french", "english"))
-        meets = (target <= 2.9) & (np.roll(source, turn) <= 1.05 * 2.95)
-        assert 0 < found.p_both < 1
-        assert found.p_both == meets.mean()
-    budgets = [
-        [
-            plan(target=by["french"], source=by["english"], **asked | {"confidence": c}).tokens
-            for c in (0.3, 0.4, 0.5, 0.6)
-        ]
-        for by in (joint, apart)
-    ]
-    assert budgets[0] != budgets[1]  # one of them alone may agree: there are 200 draws
 
 
 def test_pairing_is_said(fits):

@@ -147,7 +147,7 @@ def test_misspelt_settings(small, settings, says):
 def test_priors_matter_where_they_are_tight(small, posterior):
     tight = fit(
         "chinchilla", small, priors={"alpha": "LogNormal(median=0.6, sigma=0.01)"},
-        seed=0, draws=300, tune=500,
+        seed=0, discrepancy="none", draws=300, tune=500,
     )  # fmt: skip
     assert np.median(tight.draws["alpha"]) == pytest.approx(0.6, rel=0.05)
     assert np.median(posterior.draws["alpha"]) < 0.5
