@@ -99,7 +99,7 @@ def compile_spec(spec: AnySpec, values: Mapping[str, Any]) -> tuple[Any, dict[st
         model = spec.build(blank, for_sampling=True)
         free = [variable.name for variable in model.free_RVs]
         with exact():
-            compiled = nutpie.compile_pymc_model(model, var_names=free, cache=True)
+            compiled = nutpie.compile_pymc_model(model, var_names=free)
         lengths = [np.size(value) for value in model.initial_point().values()]
         _compiled[key] = compiled, dict(zip(free, np.cumsum([0, *lengths]), strict=False))
     return _compiled[key]
