@@ -7,7 +7,8 @@ that of uniform ones: above 1, bands are too narrow.
 
     python benchmarks/calibration.py [--simulations 100] [--out calibration.csv]
 
-Settings already in --out are not run again.
+Settings already in --out are not run again. With several --seeds each gives so many simulations,
+in processes of its own (--jobs), and their ranks are pooled.
 """
 
 import argparse
@@ -16,8 +17,9 @@ import warnings
 from pathlib import Path
 
 import pandas as pd
+from joblib import Parallel, delayed
 
-from bayeslaw.calibration import calibrate
+from bayeslaw.calibration import Calibration, calibrate
 
 LAWS = ("chinchilla", "dcpt", "form1", "form2", "form3")
 SETTINGS = [
@@ -37,6 +39,10 @@ def main() -> None:
     """Print a row per setting."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--simulations", type=int, default=100)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--draws", type=int, default=1000)
+    parser.add_argument("--tune", type=int, default=1000)
+    parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--only", default="")
     parser.add_argument("--out", default="calibration.csv", type=Path)
     args = parser.parse_args()
@@ -47,11 +53,14 @@ def main() -> None:
         if args.only not in name or (done["setting"] == name).any():
             continue
         start = time.perf_counter()
-        found = calibrate(**setting, simulations=args.simulations, draws=1000, tune=1000)
+        run = delayed(calibrate)
+        size = {"simulations": args.simulations, "draws": args.draws, "tune": args.tune}
+        parts = Parallel(args.jobs)(run(**setting, **size, seed=seed) for seed in args.seeds)
+        found = pooled(parts)
         table = found.envelope()
         row = {
             "setting": name,
-            "simulations": args.simulations,
+            "simulations": len(found.ranks),
             "left out": found.failed,
             "quantities": len(table),
             "inside": int(table["inside"].sum()),
@@ -62,6 +71,12 @@ def main() -> None:
         }
         pd.concat([done, pd.DataFrame([row])]).to_csv(args.out, index=False)
         print(" | ".join(map(str, row.values())), flush=True)
+
+
+def pooled(parts: list[Calibration]) -> Calibration:
+    """Simulations of several seeds as one."""
+    ranks = pd.concat([part.ranks for part in parts], ignore_index=True)
+    return Calibration(ranks, sum(part.failed for part in parts))
 
 
 if __name__ == "__main__":
