@@ -72,8 +72,8 @@ def fit(  # type: ignore[misc]  # the overloads' settings are the arguments belo
     delta : float
         Threshold of the ``huber`` likelihood, in log loss.
     discrepancy : {"curvature", "none"}
-        Whether every term of the law may bend; see `Law.curved`. The mode is always of the law
-        as written.
+        Whether every term of the law may bend; see `bayeslaw.discrepancy.curved`. The mode is
+        always of the law as written.
     noise : {"constant", "loglinear"}
         Whether the scale of the noise on log loss may vary as a power of N.
     effects : "auto", "none", or levels of ``("size", "base", "run")``
