@@ -3,8 +3,9 @@
 Annealed English rows; point fits by the paper's Huber objective, then posteriors of each law as
 written ("none") and with terms that may bend ("curvature"). Bands are for a new measured loss,
 widths, CRPS and Winkler scores on log loss; rows are taken as independent (no run or base
-effects). A posterior that fails its gate is scored all the same. "rho = 1" is the forgetting law
-in which an adaptation token counts as one of pre-training.
+effects). A posterior that fails its gate is scored all the same. "farthest bend": of the
+discrepancy's, the one farthest from its prior, in prior sds, and what `check` says of it.
+"rho = 1" is the forgetting law in which an adaptation token counts as one of pre-training.
 
     python benchmarks/forgetting.py [--points] [--only TEXT] [--effects auto] [--draws 1000]
 """
@@ -16,6 +17,8 @@ from pathlib import Path
 import numpy as np
 
 import bayeslaw as bl
+from bayeslaw.checking.parts import target
+from bayeslaw.checking.parts_rows import bends
 from bayeslaw.lawfiles import models_dir, parse_law
 from bayeslaw.laws import Law
 
@@ -77,8 +80,8 @@ def errors(fitted: bl.PointFit, frame) -> str:
 def posteriors(only: str, effects: str, draws: int) -> None:
     """Bands of NUTS posteriors, rows with replay < 1."""
     print()
-    row("held out", "law", "discrepancy", *SCORES, "gate")
-    row(*["---"] * (4 + len(SCORES)))
+    row("held out", "law", "discrepancy", *SCORES, "gate", "farthest bend")
+    row(*["---"] * (5 + len(SCORES)))
     table = bl.read_table(ENGLISH, where="annealed and replay < 1")
     for split in list(SPLITS)[:2]:
         train, test = table.split(*SPLITS[split])
@@ -93,7 +96,16 @@ def posteriors(only: str, effects: str, draws: int) -> None:
                 scores = bl.score(fit, test, allow_unconverged=True)
                 cells = (f"{scores[column]:.4f}" for column in SCORES)
                 gate = "; ".join(fit.convergence.failures) or "passed"
-                row(split, name, discrepancy, *cells, gate)
+                row(split, name, discrepancy, *cells, gate, farthest(fit, test))
+
+
+def farthest(fit: bl.Posterior, test: bl.LossTable) -> str:
+    """The bend farthest from its prior, and the level of the check of bends."""
+    part = bends(fit, target(fit, test))
+    if part is None:
+        return "none"
+    name = part.frame["off"].abs().idxmax()
+    return f"{name} {part.frame['off'][name]:+.1f}, {part.level}"
 
 
 def row(*cells: object) -> None:

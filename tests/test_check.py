@@ -25,6 +25,7 @@ from bayeslaw.simulation import paper_world, simulate
 from bayeslaw.tables import LossTable, from_frame, grid
 
 SHORT = {"discrepancy": "none", "draws": 500, "tune": 500}
+CURVED = {"discrepancy": "curvature", "effects": "none"}
 LATE = "ptpp == 279"
 
 
@@ -278,6 +279,23 @@ def test_anchors_in_words(anchored, world):
     assert found.ok
     assert "not determined" not in str(found)
     assert found["extrapolation"].level == "ok"
+
+
+def test_rows_that_bend_more_than_the_discrepancy_expects():
+    """A term that falls as no power does, and one that is a power."""
+    frame = grid(params=[1e8, 5e8, 2e9, 8e9], tokens=np.geomspace(1e9, 1e12, 6))
+    x = np.log(frame["tokens"] / 3e10)
+    noise = np.random.default_rng(0).normal(0, 0.002, len(frame))
+    further = grid(params=2e9, tokens=1e13)
+    for curvature, strained in ((0.5, True), (0.0, False)):
+        term = 0.4 * np.exp(-0.3 * x - curvature * x**2 / 2)
+        loss = (1.7 + 250 / frame["params"] ** 0.34 + term) * np.exp(noise)
+        fitted = fit("chinchilla", from_frame(frame.assign(loss=loss)), **SHORT | CURVED)
+        inside, beyond = (check(fitted, rows)["bends"] for rows in (frame, further))
+        assert (inside.level, beyond.level) == (("caution", "refuse") if strained else ("ok", "ok"))
+        assert ("curve_B by" in inside.words[0]) == strained
+        assert ("beyond the tokens seen" in " ".join(beyond.words)) == strained
+        assert "bends" in check(fitted).frames
 
 
 def test_without_rows(two_stages):

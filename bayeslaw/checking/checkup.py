@@ -120,6 +120,6 @@ def check(fit: Posterior, rows: LossTable | pd.DataFrame | None = None, *, seed:
     parts = [parts_fit.convergence(fit), parts_rows.directions(fit, to)]
     if to is not None:
         parts += parts_rows.distance(fit, to), parts_rows.prior_sensitivity(fit, to)
-    parts += [bounds] if (bounds := parts_rows.bounds(fit, to)) else []
+    parts += [p for p in (parts_rows.bends(fit, to), parts_rows.bounds(fit, to)) if p]
     parts += parts_fit.learning(fit), parts_fit.cell_means(fit, seed), parts_fit.left_out(fit, seed)
     return Check(tuple(parts), fit.law.name, fit.table.name, 0 if to is None else len(to.frame))

@@ -181,6 +181,43 @@ def distance(fit: Posterior, to: Target) -> Part:
     return Part("extrapolation", level, tuple(words), frame, {"levels": values})
 
 
+def bends(fit: Posterior, to: Target | None) -> Part | None:
+    """Whether the rows bend the law further than its discrepancy expects, and a forecast with it.
+
+    In prior sds, posterior median against prior median; by chance one bend is that far off once in
+    a hundred fits whose law is right.
+    """
+    if not fit.law.curvatures:
+        return None
+    prior, drawn = prior_draws(fit), fit.values()
+    off = {
+        name: float(np.median(drawn[name]) - np.median(prior[name]))
+        / identifiability.spread(prior[name])
+        for name in fit.law.curvatures
+    }
+    frame = pd.DataFrame({"off": off}).rename_axis("name")
+    far = frame["off"].abs().sort_values(ascending=False)
+    strained = far[far > stats.norm.isf(RARE / (2 * len(far)))]
+    if strained.empty:
+        words = f"No bend is far from where its prior expects it (at most {far.iloc[0]:.1f} prior "
+        return Part("bends", "ok", (f"{words}sds, {far.index[0]}).",), frame)
+    each = [f"{name} by {value:.1f}" for name, value in strained.items()]
+    words = (
+        f"The rows bend the law further than its discrepancy expects, in prior sds: {listed(each)}."
+    )
+    beyond: list[str] = []
+    if to is not None:
+        away = extrapolation.distances(fit, to.frame).max()
+        along = identifiability.covariates_of(fit.law)
+        followed = {c for name in strained.index for c in along[str(name)]}
+        beyond = [NAMES[str(c)] for c in away.index[away >= NEAR] if c in followed]
+    if beyond:
+        them = "it" if len(each) == 1 else "them"
+        text = f"A forecast beyond the {listed(beyond)} seen follows {them}: choose another law."
+        return Part("bends", "refuse", (words, text), frame)
+    return Part("bends", "caution", (words,), frame)
+
+
 def bounds(fit: Posterior, to: Target | None) -> Part | None:
     """Bounds that hold for every eta, and whether the losses seen keep to them."""
     if "ptpp" not in fit.law.columns:

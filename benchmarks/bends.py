@@ -1,0 +1,44 @@
+"""How far the discrepancy's bends lie from their priors on every split, and what `check` says.
+
+Default fits with short chains (two of 400 after 500); bends in prior sds. Coverage is of the
+held-out rows.
+
+    python benchmarks/bends.py [--laws chinchilla form1] [--only olmo]
+"""
+
+import argparse
+import warnings
+
+from tables import splits
+
+import bayeslaw as bl
+from bayeslaw.checking.parts import target
+from bayeslaw.checking.parts_rows import bends
+
+SHORT = {"chains": 2, "draws": 400, "tune": 500, "target_accept": 0.9, "retry": False}
+
+
+def main() -> None:
+    """Print a Markdown row per split and law."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--laws", nargs="+", default=["chinchilla", "form1"])
+    parser.add_argument("--only", default="")
+    args = parser.parse_args()
+    warnings.simplefilter("ignore")
+    print("| split | law | R-hat | 90 % holds | farthest bend | check |")
+    print("| --- | --- | --- | --- | --- | --- |")
+    for name, train, test, laws in splits():
+        if args.only not in name:
+            continue
+        for law in set(args.laws).intersection(laws):
+            fit = bl.fit(law, train, **SHORT)
+            part = bends(fit, target(fit, test))
+            holds = bl.score(fit, test, allow_unconverged=True)["coverage_90"]
+            off = part.frame["off"]
+            bend = off.abs().idxmax()
+            row = f"{name} | {law} | {fit.convergence.rhat:.2f} | {100 * holds:.0f} %"
+            print(f"| {row} | {bend} {off[bend]:+.1f} | {part.level} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
