@@ -76,3 +76,9 @@ def delphi() -> LossTable:
 def paper_rows() -> LossTable:
     """The synthetic world's 168 French rows at the paper's two training stages."""
     return paper_world().table("french", seed=0).query("ptpp <= 31")
+
+
+@pytest.fixture(scope="session")
+def two_stages(paper_rows) -> Posterior:
+    """Form 1 as written on these rows, which leave eta to its prior."""
+    return fit("form1", paper_rows, seed=0, discrepancy="none", draws=500, tune=500)

@@ -8,14 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
-from typer.testing import CliRunner
 
 from bayeslaw.checking import identifiability, predictive, sensitivity
 from bayeslaw.checking.checkup import check
 from bayeslaw.checking.extrapolation import amplified, distances, reach, stage_bounds, stage_shape
 from bayeslaw.checking.identifiability import QUANTILES
 from bayeslaw.checking.parts import LEVELS
-from bayeslaw.cli import app
 from bayeslaw.cli.terminal import dumps
 from bayeslaw.densities import prior_draws
 from bayeslaw.errors import TableError
@@ -32,11 +30,6 @@ LATE = "ptpp == 279"
 @pytest.fixture(scope="module")
 def world() -> LossTable:
     return paper_world().table("french", seed=0)
-
-
-@pytest.fixture(scope="module")
-def two_stages(paper_rows) -> Posterior:
-    return fit("form1", paper_rows, seed=0, **SHORT)
 
 
 @pytest.fixture(scope="module")
@@ -306,6 +299,14 @@ def test_without_rows(two_stages):
     assert set(found.frames) == {"convergence", "directions", "learning", "cells", "left out"}
 
 
+def test_frames_are_tidy(found):
+    frame = found["directions"].frame
+    assert isinstance(frame, pd.DataFrame)
+    assert frame["leader"].tolist() == ["eta"]
+    assert found["learning"].frame.index.name == "name"
+    assert found["left out"].frame.columns.tolist() == ["elpd", "pit", "pareto_k"]
+
+
 def test_a_check_is_one_document(found):
     document = json.loads(dumps(found.to_dict()))
     assert document["level"] == "refuse"
@@ -381,70 +382,3 @@ def test_false_alarms():
         alarms += [found[name].level != "ok" for name in ("cells", "left out")]
         assert found["directions"].level == "ok"
     assert sum(alarms) <= 5  # 60 tests at 1 %, left-out units are not independent
-
-
-# -- the command line -----------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def saved(two_stages, tmp_path_factory) -> str:
-    path = tmp_path_factory.mktemp("check") / "two.nc"
-    two_stages.save(path)
-    return str(path)
-
-
-def run(*args, code=0):
-    result = CliRunner().invoke(app, ["check", *args], env={"COLUMNS": "80"})
-    assert result.exit_code == code, result.output
-    return result
-
-
-def test_command_refuses_with_exit_code_1(saved):
-    target = "params=8.1e9 tokens=1e10 replay=.3 ptpp=279"
-    text = run(saved, "--grid", target, code=1).stdout
-    flat = " ".join(text.split())
-    assert "REFUSE" in flat
-    assert "PTPP takes 2 values; eta is not determined" in flat
-    document = json.loads(run(saved, "--grid", target, "--json", code=1).stdout)
-    assert document["command"] == "check"
-    assert document["level"] == "refuse"
-    assert document["parts"]["directions"]["rank"] == 9
-
-
-def test_command_passes_with_exit_code_0(saved):
-    near = run(saved)
-    assert "CAUTION" in near.stdout
-    run(saved, "--fail-on", "caution", code=1)
-
-
-def test_command_from_a_table(small, tmp_path):
-    path = tmp_path / "small.csv"
-    small.frame.to_csv(path, index=False)
-    short = ("--law", "chinchilla", "--discrepancy", "none", "--draws", "500", "--tune", "500")
-    whole = json.loads(run(str(path), *short, "--json").stdout)
-    assert whole["rows"] == 0
-    split = json.loads(run(str(path), *short, "--train", "tokens < 5e10", "--json").stdout)
-    assert (split["rows_train"], split["rows"]) == (16, 4)
-
-
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        (["--law", "form1"], "do not go with a posterior"),
-        (["--draws", "10"], "--draws has no effect"),
-        (["--grid", "params=1e9"], "tokens"),
-    ],
-)
-def test_command_mistakes(saved, options, says):
-    result = run(saved, *options, code=2)
-    assert result.stdout == ""
-    assert says in result.stderr
-    assert result.stderr.count("\n") == 1
-
-
-def test_frames_are_tidy(found):
-    frame = found["directions"].frame
-    assert isinstance(frame, pd.DataFrame)
-    assert frame["leader"].tolist() == ["eta"]
-    assert found["learning"].frame.index.name == "name"
-    assert found["left out"].frame.columns.tolist() == ["elpd", "pit", "pareto_k"]
