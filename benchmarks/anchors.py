@@ -14,10 +14,10 @@ import time
 import numpy as np
 
 import bayeslaw as bl
-from bayeslaw.anchoring.anchors import choose_anchors
-from bayeslaw.anchoring.worth import anchor_value
-from bayeslaw.refits import joined, refit
-from bayeslaw.studying.cases import world_cases
+from bayeslaw.design.anchors import choose_anchors
+from bayeslaw.design.evsi import anchor_value
+from bayeslaw.inference.refits import joined, refit
+from bayeslaw.studies.cases import world_cases
 
 LONG = {"chains": 2, "draws": 2000, "tune": 500}
 

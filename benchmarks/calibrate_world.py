@@ -22,11 +22,11 @@ import warnings
 import numpy as np
 from scipy.optimize import brentq, root
 
-from bayeslaw.errors import FitWarning
-from bayeslaw.huber import fit_huber
-from bayeslaw.laws import Law
-from bayeslaw.simulation import World, paper_world, simulate
-from bayeslaw.tables import LossTable, grid
+from bayeslaw.common.errors import FitWarning
+from bayeslaw.huber.point_fit import fit_huber
+from bayeslaw.laws.law import Law
+from bayeslaw.simulation.worlds import World, paper_world, simulate
+from bayeslaw.tables.table import LossTable, grid
 
 ATPP, REPLAY = 8.9, 0.34  # the paper's optimum
 BASELINE = 2.05  # chosen: loss of the un-adapted 8.1B model, nats per token

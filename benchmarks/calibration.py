@@ -19,7 +19,7 @@ from pathlib import Path
 import pandas as pd
 from joblib import Parallel, delayed
 
-from bayeslaw.calibration import Calibration, calibrate
+from bayeslaw.simulation.calibration import Calibration, calibrate
 
 LAWS = ("chinchilla", "dcpt", "form1", "form2", "form3")
 SETTINGS = [

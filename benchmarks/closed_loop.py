@@ -25,7 +25,7 @@ from scipy.interpolate import RegularGridInterpolator
 
 import bayeslaw as bl
 from bayeslaw.planning.choices import Choice
-from bayeslaw.tables import LossTable
+from bayeslaw.tables.table import LossTable
 
 DATA = Path(__file__).parent.parent / "data" / "tinycpt"
 SPLITS = {"stages before 279": "ptpp <= 124", "and anchors at 279": "ptpp <= 124 or params < 1e5"}

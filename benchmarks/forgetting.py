@@ -17,10 +17,10 @@ from pathlib import Path
 import numpy as np
 
 import bayeslaw as bl
-from bayeslaw.checking.parts import target
-from bayeslaw.checking.parts_rows import bends
-from bayeslaw.lawfiles import models_dir, parse_law
-from bayeslaw.laws import Law
+from bayeslaw.checks.forecast_checks import bends
+from bayeslaw.checks.part import target
+from bayeslaw.laws.law import Law
+from bayeslaw.laws.lawfiles import models_dir, parse_law
 
 ENGLISH = Path(__file__).parent.parent / "data/tinycpt/english.csv"
 SPLITS = {

@@ -1,4 +1,4 @@
-"""A gradient of the log posterior as it is sampled, with what `bayeslaw.held` holds and without.
+"""A gradient of the log posterior as it is sampled, with what `bayeslaw.model.rewrites` holds and without.
 
 Both are compiled in this process as for sampling, and timed in turn: the least of thirty means.
 
@@ -18,9 +18,11 @@ from pytensor.graph import rewrite_graph
 from tables import splits, synthetic
 
 import bayeslaw as bl
-from bayeslaw import effects, held
-from bayeslaw.model import Spec, data, make_spec
-from bayeslaw.sampling import exact
+from bayeslaw.inference.sampling import exact
+from bayeslaw.model import random_effects as effects
+from bayeslaw.model import rewrites as held
+from bayeslaw.model.building import data
+from bayeslaw.model.spec import Spec, make_spec
 
 ROUNDS, CALLS = 30, 100
 

@@ -27,7 +27,7 @@ from scipy.optimize import minimize
 from tables import splits, synthetic
 
 import bayeslaw as bl
-from bayeslaw.problem import Problem
+from bayeslaw.huber.objective import Problem
 
 LOOSE = 1e-3
 TIGHT = {"maxiter": 3000, "maxfun": 100_000, "ftol": 1e-15, "gtol": 1e-12}

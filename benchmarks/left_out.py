@@ -2,7 +2,7 @@
 
 Every run of four sizes of the OLMo ladder, Gadre's corpora and Delphi's training rows: the law with
 curvature is fitted to the three smaller ones and forecasts all rows of the fourth. Three sizes do
-not tell their effects from the law, so the forecast carries them (`bayeslaw.sizes`).
+not tell their effects from the law, so the forecast carries them (`bayeslaw.evaluate.new_sizes`).
 
     python benchmarks/left_out.py [--only TEXT]
 """
@@ -17,7 +17,7 @@ import pandas as pd
 from tables import DATA
 
 import bayeslaw as bl
-from bayeslaw.priors import Prior
+from bayeslaw.laws.priors import Prior
 
 SHORT = {"draws": 1000, "tune": 1000, "target_accept": 0.95, "retry": False}
 NONE = Prior.parse("LogNormal(median=1e-12, sigma=0.25)")

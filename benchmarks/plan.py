@@ -19,12 +19,13 @@ import time
 
 import numpy as np
 
-from bayeslaw.model import make_spec
+from bayeslaw.inference.convergence import Convergence
+from bayeslaw.inference.posterior import Posterior
+from bayeslaw.model.spec import make_spec
 from bayeslaw.planning.chance import Problem
 from bayeslaw.planning.choices import cheapest, choose
 from bayeslaw.planning.planner import REPLAY, plan
-from bayeslaw.posterior import Convergence, Posterior
-from bayeslaw.simulation import World, paper_world
+from bayeslaw.simulation.worlds import World, paper_world
 
 GOOD = Convergence(rhat=1.0, ess_bulk=1e6, ess_tail=1e6, divergences=0, bfmi=1.0)
 

@@ -3,7 +3,7 @@
 Per law, medians of `--repeats`, with the law as written: a whole fit with nothing compiled, a refit
 on new data, and the part of the refit that replaces compiling (putting the data in); once at the
 default settings, where sampling dominates, and once at those of a simulation study
-(`bayeslaw.refits.SHORT`), where compiling would.
+(`bayeslaw.inference.refits.SHORT`), where compiling would.
 
     python benchmarks/refit.py [--repeats 3] [--laws chinchilla,form3]
 """
@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 
 import bayeslaw as bl
-from bayeslaw import sampling
-from bayeslaw.model import data, make_spec
-from bayeslaw.refits import SHORT
+from bayeslaw.inference import sampling
+from bayeslaw.inference.refits import SHORT
+from bayeslaw.model.building import data
+from bayeslaw.model.spec import make_spec
 
 
 def clock(call: Callable[[], Any]) -> float:

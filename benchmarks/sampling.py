@@ -21,9 +21,10 @@ import pytensor.tensor as pt
 import xarray as xr
 
 import bayeslaw as bl
-from bayeslaw.model import data, make_spec
-from bayeslaw.posterior import diagnose
-from bayeslaw.sampling import sample
+from bayeslaw.inference.convergence import diagnose
+from bayeslaw.inference.sampling import sample
+from bayeslaw.model.building import data
+from bayeslaw.model.spec import make_spec
 
 
 def raw_model(table: bl.LossTable) -> pm.Model:

@@ -21,8 +21,8 @@ from splits import COLUMNS, pool
 from tables import splits
 
 import bayeslaw as bl
-from bayeslaw.discrepancy import curved
-from bayeslaw.scores import band_scores, point_scores
+from bayeslaw.evaluate.scores import band_scores, point_scores
+from bayeslaw.model.discrepancies import curved
 
 WIDE, FIXED = 0.3, 0.1
 SCALES = np.array([0.03, 0.05, 0.07, FIXED, 0.14, 0.2, WIDE])

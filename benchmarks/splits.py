@@ -23,7 +23,7 @@ import pandas as pd
 from tables import splits
 
 import bayeslaw as bl
-from bayeslaw.scores import band_scores, point_scores
+from bayeslaw.evaluate.scores import band_scores, point_scores
 
 WAYS = ("plain", "curvature", "pairs", "sizes")
 COLUMNS = ["rmse_log", "coverage_50", "coverage_90", "width_90", "crps", "winkler_90"]

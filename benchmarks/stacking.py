@@ -14,7 +14,7 @@ import pandas as pd
 from tables import CPT, splits
 
 import bayeslaw as bl
-from bayeslaw.averaging import stack
+from bayeslaw.evaluate.stacking import stack
 
 COLUMNS = ["rmse_log", "coverage_50", "coverage_90", "width_90", "crps", "winkler_90"]
 

@@ -18,8 +18,8 @@ from scipy.stats import wilcoxon
 from tables import DATA
 
 import bayeslaw as bl
-from bayeslaw.studying.cases import Case, pool_cases, world_cases
-from bayeslaw.studying.studies import study, summary
+from bayeslaw.studies.cases import Case, pool_cases, world_cases
+from bayeslaw.studies.study import study, summary
 
 DESIGNS = ("none", "random", "cheapest", "grid", "doptimal", "variance", "entropy")
 SHORT = {"draws": 400, "tune": 400}

@@ -31,18 +31,20 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bayeslaw.laws import Law
-from bayeslaw.model import data, make_spec
+from bayeslaw.inference.convergence import diagnose
+from bayeslaw.inference.posterior import Posterior
+from bayeslaw.inference.sampling import sample
+from bayeslaw.laws.law import Law
+from bayeslaw.laws.priors import Prior
+from bayeslaw.laws.terms import Power
+from bayeslaw.model.building import data
+from bayeslaw.model.spec import make_spec
 from bayeslaw.planning.chance import Problem
 from bayeslaw.planning.choices import Choice, cheapest, choose
 from bayeslaw.planning.curves import Curve
 from bayeslaw.planning.planner import REPLAY, plan
-from bayeslaw.posterior import Posterior, diagnose
-from bayeslaw.priors import Prior
-from bayeslaw.sampling import sample
-from bayeslaw.simulation import paper_world, simulate
-from bayeslaw.tables import LossTable, grid
-from bayeslaw.terms import Power
+from bayeslaw.simulation.worlds import paper_world, simulate
+from bayeslaw.tables.table import LossTable, grid
 
 WORLD = paper_world()
 N, P = WORLD.limits["params"], WORLD.limits["ptpp"]

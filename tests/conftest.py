@@ -2,10 +2,11 @@ from pathlib import Path
 
 import pytest
 
-from bayeslaw.fitting import fit
-from bayeslaw.posterior import Posterior
-from bayeslaw.simulation import paper_world, simulate
-from bayeslaw.tables import LossTable, grid, read_table
+from bayeslaw.inference.fitting import fit
+from bayeslaw.inference.posterior import Posterior
+from bayeslaw.simulation.worlds import paper_world, simulate
+from bayeslaw.tables.reading import read_table
+from bayeslaw.tables.table import LossTable, grid
 
 DATA = Path(__file__).parent.parent / "data"
 LAWS = ("form1", "form2", "form3", "dcpt", "chinchilla")
@@ -33,7 +34,7 @@ DESIGN = grid(
 
 # Numba runs the random draws of the Huber density as plain Python and says so.
 object_mode = pytest.mark.filterwarnings("ignore:Numba will use object mode:UserWarning")
-on_bound = pytest.mark.filterwarnings("ignore::bayeslaw.errors.FitWarning")
+on_bound = pytest.mark.filterwarnings("ignore::bayeslaw.common.errors.FitWarning")
 
 
 def slow(*values):

@@ -3,10 +3,11 @@
 import numpy as np
 import xarray as xr
 
-from bayeslaw.model import make_spec
-from bayeslaw.posterior import Convergence, Posterior
-from bayeslaw.simulation import paper_world
-from bayeslaw.tables import grid
+from bayeslaw.inference.convergence import Convergence
+from bayeslaw.inference.posterior import Posterior
+from bayeslaw.model.spec import make_spec
+from bayeslaw.simulation.worlds import paper_world
+from bayeslaw.tables.table import grid
 
 WORLD = paper_world()
 LIMITS = dict(WORLD.limits)

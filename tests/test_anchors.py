@@ -10,22 +10,23 @@ import xarray as xr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bayeslaw import effects
-from bayeslaw.anchoring.anchors import choose_anchors, predicted_sd
-from bayeslaw.anchoring.beliefs import beliefs_of, noise_variance
-from bayeslaw.anchoring.costs import costs
-from bayeslaw.anchoring.gains import Beliefs, centred, slots_of
-from bayeslaw.anchoring.picking import Search
-from bayeslaw.anchoring.worth import _distinct, _simulated, anchor_value
-from bayeslaw.errors import BayeslawError, NotConverged, TableError, TableWarning
-from bayeslaw.lawfiles import load_law
-from bayeslaw.model import make_spec
+from bayeslaw.common.errors import BayeslawError, NotConverged, TableError, TableWarning
+from bayeslaw.design.anchors import choose_anchors, predicted_sd
+from bayeslaw.design.beliefs import beliefs_of, noise_variance
+from bayeslaw.design.costs import costs
+from bayeslaw.design.evsi import _distinct, _simulated, anchor_value
+from bayeslaw.design.gains import Beliefs, centred, slots_of
+from bayeslaw.design.picking import Search
+from bayeslaw.inference.convergence import Convergence
+from bayeslaw.inference.posterior import Posterior
+from bayeslaw.inference.refits import joined, refit
+from bayeslaw.laws.lawfiles import load_law
+from bayeslaw.laws.priors import Prior
+from bayeslaw.model import random_effects as effects
+from bayeslaw.model.spec import make_spec
 from bayeslaw.planning.planner import plan
-from bayeslaw.posterior import Convergence, Posterior
-from bayeslaw.priors import Prior
-from bayeslaw.refits import joined, refit
-from bayeslaw.simulation import paper_world, simulate
-from bayeslaw.tables import grid
+from bayeslaw.simulation.worlds import paper_world, simulate
+from bayeslaw.tables.table import grid
 
 POOL = grid(params=[2e8, 2e9, 6e9], tokens=[2e9, 2e10, 2e11])
 GOALS = grid(params=[3e10], tokens=[1e11, 1e12])

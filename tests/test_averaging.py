@@ -9,14 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from bayeslaw.averaging import stack, stacking_weights
-from bayeslaw.crossval import cross_validate, loo
-from bayeslaw.densities import log_likelihood
-from bayeslaw.errors import LawError, TableError
-from bayeslaw.fitting import fit
-from bayeslaw.forecast import Forecast
-from bayeslaw.scores import score
-from bayeslaw.tables import grid
+from bayeslaw.common.errors import LawError, TableError
+from bayeslaw.evaluate.crossval import cross_validate, loo
+from bayeslaw.evaluate.densities import log_likelihood
+from bayeslaw.evaluate.forecast import Forecast
+from bayeslaw.evaluate.scores import score
+from bayeslaw.evaluate.stacking import stack, stacking_weights
+from bayeslaw.inference.fitting import fit
+from bayeslaw.tables.table import grid
 
 ROWS = grid(params=[1e9, 1e10], tokens=[1e10, 1e12])
 

@@ -3,7 +3,7 @@
 import pytest
 from conftest import object_mode, slow
 
-from bayeslaw.calibration import calibrate
+from bayeslaw.simulation.calibration import calibrate
 
 pytestmark = [object_mode, pytest.mark.filterwarnings("ignore:.*NUTS.*")]
 SETTINGS = {"simulations": 60, "draws": 500, "tune": 600}

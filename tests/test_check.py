@@ -9,18 +9,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from bayeslaw.checking import identifiability, predictive, sensitivity
-from bayeslaw.checking.checkup import check
-from bayeslaw.checking.extrapolation import amplified, distances, reach, stage_bounds, stage_shape
-from bayeslaw.checking.identifiability import QUANTILES
-from bayeslaw.checking.parts import LEVELS
+from bayeslaw.checks import identifiability, predictive, sensitivity
+from bayeslaw.checks.checkup import check
+from bayeslaw.checks.extrapolation import amplified, distances, reach, stage_bounds, stage_shape
+from bayeslaw.checks.identifiability import QUANTILES
+from bayeslaw.checks.part import LEVELS
 from bayeslaw.cli.terminal import dumps
-from bayeslaw.densities import prior_draws
-from bayeslaw.errors import TableError
-from bayeslaw.fitting import fit
-from bayeslaw.posterior import Posterior
-from bayeslaw.simulation import paper_world, simulate
-from bayeslaw.tables import LossTable, from_frame, grid
+from bayeslaw.common.errors import TableError
+from bayeslaw.evaluate.densities import prior_draws
+from bayeslaw.inference.fitting import fit
+from bayeslaw.inference.posterior import Posterior
+from bayeslaw.simulation.worlds import paper_world, simulate
+from bayeslaw.tables.reading import from_frame
+from bayeslaw.tables.table import LossTable, grid
 
 SHORT = {"discrepancy": "none", "draws": 500, "tune": 500}
 CURVED = {"discrepancy": "curvature", "effects": "none"}

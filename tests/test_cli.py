@@ -11,7 +11,8 @@ import pytest
 from cli import document, fails, run
 
 from bayeslaw import __version__, load
-from bayeslaw.tables import LossTable, read_table
+from bayeslaw.tables.reading import read_table
+from bayeslaw.tables.table import LossTable
 
 DELPHI = str(Path(__file__).parent.parent / "data" / "delphi" / "isotoken.csv")
 OLMO = str(Path(__file__).parent.parent / "data" / "olmo" / "ladder.csv")
@@ -410,7 +411,7 @@ def test_interrupted(monkeypatch):
     def interrupt(*_args, **_kwargs):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("bayeslaw.tables.read_table", interrupt)
+    monkeypatch.setattr("bayeslaw.tables.reading.read_table", interrupt)
     result = run("fit", DELPHI, *HUBER, code=130)
     assert (result.stdout, result.stderr) == ("", "interrupted\n")
 

@@ -4,12 +4,13 @@ import pandas as pd
 import pytest
 from cli import document, fails, run
 
-from bayeslaw.anchoring.anchors import choose_anchors
+from bayeslaw.design.anchors import choose_anchors
+from bayeslaw.inference.refits import refit
+from bayeslaw.inference.storage import load
 from bayeslaw.planning.planner import plan
-from bayeslaw.refits import refit
-from bayeslaw.simulation import paper_world
-from bayeslaw.storage import load
-from bayeslaw.tables import grid, read_frame
+from bayeslaw.simulation.worlds import paper_world
+from bayeslaw.tables.reading import read_frame
+from bayeslaw.tables.table import grid
 
 CANDIDATES = "params=2e8,2e9,6e9 tokens=2e9,2e10,2e11"
 TARGETS = "params=3e10 tokens=1e11,1e12"

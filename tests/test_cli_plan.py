@@ -10,10 +10,10 @@ from typer.testing import CliRunner
 
 from bayeslaw import load
 from bayeslaw.cli import app
-from bayeslaw.fitting import fit
+from bayeslaw.inference.fitting import fit
 from bayeslaw.planning.planner import plan
 from bayeslaw.plots.plans import plan_frontier, plan_landscape
-from bayeslaw.simulation import paper_world
+from bayeslaw.simulation.worlds import paper_world
 
 WORLD = paper_world()
 LIMITS = ("--params", "8.1e9", "--ptpp", "279", "--max-forgetting", ".02")

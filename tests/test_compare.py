@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from conftest import on_bound
 
-from bayeslaw.comparison import compare, note
-from bayeslaw.errors import FitError, FitWarning, LawError, NotConverged, TableError
-from bayeslaw.huber import fit_huber
-from bayeslaw.scores import BANDS, POINT, score
-from bayeslaw.simulation import paper_world
+from bayeslaw.common.errors import FitError, FitWarning, LawError, NotConverged, TableError
+from bayeslaw.evaluate.comparison import compare, note
+from bayeslaw.evaluate.scores import BANDS, POINT, score
+from bayeslaw.huber.point_fit import fit_huber
+from bayeslaw.simulation.worlds import paper_world
 
 SPLIT = {"train": "ptpp <= 31", "test": "ptpp == 279"}
 

@@ -8,18 +8,20 @@ import xarray as xr
 from conftest import object_mode, slow
 from scipy import stats
 
-from bayeslaw.crossval import new_likelihood
-from bayeslaw.densities import (
+from bayeslaw.evaluate.crossval import new_likelihood
+from bayeslaw.evaluate.densities import (
     covariance,
     log_likelihood,
     log_prior,
     prior_draws,
     run_likelihood,
 )
-from bayeslaw.fitting import fit, with_effects
-from bayeslaw.model import build, data
-from bayeslaw.posterior import Posterior
-from bayeslaw.tables import LossTable, from_frame
+from bayeslaw.evaluate.new_sizes import residual_draws
+from bayeslaw.inference.fitting import fit, with_effects
+from bayeslaw.inference.posterior import Posterior
+from bayeslaw.model.building import build, data
+from bayeslaw.tables.reading import from_frame
+from bayeslaw.tables.table import LossTable
 
 SHORT = {"discrepancy": "none", "draws": 100, "tune": 300, "chains": 2, "retry": False}
 
@@ -121,7 +123,7 @@ def test_covariance_holds_noise_and_runs(runs):
 def test_scale_is_that_of_the_drawn_noise(small):
     fitted = fit("chinchilla", small, seed=0, likelihood="normal", noise="loglinear", **SHORT)
     rng = np.random.default_rng(0)
-    drawn = np.stack([fitted.residuals(small, rng) for _ in range(200)])
+    drawn = np.stack([residual_draws(fitted, small, rng) for _ in range(200)])
     np.testing.assert_allclose(drawn.std(0).mean(0), fitted.scale(small.frame).mean(0), rtol=0.02)
 
 

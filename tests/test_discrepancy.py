@@ -10,13 +10,14 @@ import pytest
 from conftest import DESIGN, LAWS, truth_of
 from pytensor.graph.replace import graph_replace
 
-from bayeslaw.discrepancy import curved
-from bayeslaw.errors import LawError
-from bayeslaw.fitting import fit
-from bayeslaw.lawfiles import load_law
-from bayeslaw.model import build, data, make_spec
-from bayeslaw.simulation import simulate
-from bayeslaw.storage import load
+from bayeslaw.common.errors import LawError
+from bayeslaw.inference.fitting import fit
+from bayeslaw.inference.storage import load
+from bayeslaw.laws.lawfiles import load_law
+from bayeslaw.model.building import build, data
+from bayeslaw.model.discrepancies import curved
+from bayeslaw.model.spec import make_spec
+from bayeslaw.simulation.worlds import simulate
 
 
 def bent(law, value):

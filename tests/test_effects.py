@@ -5,12 +5,14 @@ import pandas as pd
 import pytest
 from conftest import slow
 
-from bayeslaw import effects
-from bayeslaw.errors import LawError, TableError
-from bayeslaw.fitting import fit
-from bayeslaw.simulation import simulate
-from bayeslaw.storage import load
-from bayeslaw.tables import LossTable, from_frame, grid
+from bayeslaw.common.errors import LawError, TableError
+from bayeslaw.evaluate.new_sizes import residual_draws
+from bayeslaw.inference.fitting import fit
+from bayeslaw.inference.storage import load
+from bayeslaw.model import random_effects as effects
+from bayeslaw.simulation.worlds import simulate
+from bayeslaw.tables.reading import from_frame
+from bayeslaw.tables.table import LossTable, grid
 
 TRUTH = {"E": 1.7, "A": 400.0, "alpha": 0.34, "B": 410.0, "beta": 0.28}
 SHARED = {"base": 0.008, "run": 0.004}
@@ -147,7 +149,7 @@ def test_noise_that_falls_with_size():
     fitted = fit("chinchilla", table, noise="loglinear", **settings)
     low, high = np.quantile(fitted.draws["noise_slope"], [0.005, 0.995])
     assert low < slope < high < 0
-    wide = fitted.residuals(grid(params=[1e8, 3e9], tokens=1e10), np.random.default_rng(0))
+    wide = residual_draws(fitted, grid(params=[1e8, 3e9], tokens=1e10), np.random.default_rng(0))
     assert np.std(wide[:, 0]) > 3 * np.std(wide[:, 1])
 
 

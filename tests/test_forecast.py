@@ -3,8 +3,9 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from bayeslaw.errors import LawError, TableError
-from bayeslaw.tables import from_frame, grid
+from bayeslaw.common.errors import LawError, TableError
+from bayeslaw.tables.reading import from_frame
+from bayeslaw.tables.table import grid
 
 ROWS = grid(params=[2e9, 1e10], tokens=[2e11, 1e12])
 

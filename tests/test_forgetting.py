@@ -12,16 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.mathtext import MathTextParser
 
-from bayeslaw.discrepancy import curved
-from bayeslaw.fitting import fit
-from bayeslaw.huber import fit_huber
-from bayeslaw.lawfiles import load_law, models_dir, parse_law
-from bayeslaw.model import make_spec
+from bayeslaw.evaluate.scores import score
+from bayeslaw.huber.point_fit import fit_huber
+from bayeslaw.inference.convergence import Convergence
+from bayeslaw.inference.fitting import fit
+from bayeslaw.inference.posterior import Posterior
+from bayeslaw.laws.lawfiles import load_law, models_dir, parse_law
+from bayeslaw.model.discrepancies import curved
+from bayeslaw.model.spec import make_spec
 from bayeslaw.planning.planner import plan
-from bayeslaw.posterior import Convergence, Posterior
-from bayeslaw.scores import score
-from bayeslaw.simulation import simulate
-from bayeslaw.tables import grid, read_table
+from bayeslaw.simulation.worlds import simulate
+from bayeslaw.tables.reading import read_table
+from bayeslaw.tables.table import grid
 
 LAW = load_law("forgetting")
 TEXT = (models_dir() / "forgetting.toml").read_text(encoding="utf-8")

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from scipy.optimize import least_squares
 from scipy.special import huber
 
-from bayeslaw.descent import step_within
-from bayeslaw.errors import FitError, FitWarning, TableError
-from bayeslaw.fitting import fit
-from bayeslaw.huber import fit_huber
-from bayeslaw.lawfiles import load_law
-from bayeslaw.problem import Problem
-from bayeslaw.simulation import simulate
-from bayeslaw.tables import from_frame, read_table
+from bayeslaw.common.errors import FitError, FitWarning, TableError
+from bayeslaw.huber.newton import step_within
+from bayeslaw.huber.objective import Problem
+from bayeslaw.huber.point_fit import fit_huber
+from bayeslaw.inference.fitting import fit
+from bayeslaw.laws.lawfiles import load_law
+from bayeslaw.simulation.worlds import simulate
+from bayeslaw.tables.reading import from_frame, read_table
 
 
 @pytest.fixture(scope="module")

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 from test_effects import grouped
 
-from bayeslaw.errors import FitError
-from bayeslaw.joint import fit_joint
+from bayeslaw.common.errors import FitError
+from bayeslaw.inference.joint_fitting import fit_joint
+from bayeslaw.inference.storage import load
 from bayeslaw.planning.planner import plan
-from bayeslaw.storage import load
-from bayeslaw.tables import LossTable, from_frame, grid
+from bayeslaw.tables.reading import from_frame
+from bayeslaw.tables.table import LossTable, grid
 
 LAWS = {"french": "chinchilla", "english": "chinchilla"}
 TAU = (0.006, 0.012)

@@ -13,14 +13,14 @@ from matplotlib.mathtext import MathTextParser
 from pytensor.graph import FunctionGraph, rewrite_graph
 from pytensor.scalar import true_div
 
-from bayeslaw import held
-from bayeslaw.discrepancy import curved
-from bayeslaw.errors import LawError
-from bayeslaw.huber import fit_huber
-from bayeslaw.lawfiles import load_law, models_dir, parse_law
-from bayeslaw.laws import CLIP
-from bayeslaw.simulation import simulate
-from bayeslaw.tables import grid
+from bayeslaw.common.errors import LawError
+from bayeslaw.huber.point_fit import fit_huber
+from bayeslaw.laws.law import CLIP
+from bayeslaw.laws.lawfiles import load_law, models_dir, parse_law
+from bayeslaw.model import rewrites as held
+from bayeslaw.model.discrepancies import curved
+from bayeslaw.simulation.worlds import simulate
+from bayeslaw.tables.table import grid
 
 CHINCHILLA = (models_dir() / "chinchilla.toml").read_text()
 FORM3 = (models_dir() / "form3.toml").read_text()
@@ -231,7 +231,7 @@ def test_draws_broadcast_along_the_leading_axis():
     np.testing.assert_allclose(loss[0], law.loss(p, x), rtol=1e-15)
 
 
-@pytest.mark.filterwarnings("ignore::bayeslaw.errors.FitWarning")
+@pytest.mark.filterwarnings("ignore::bayeslaw.common.errors.FitWarning")
 @pytest.mark.parametrize("name", ["form2", "form3"])
 def test_the_token_unit_is_part_of_a_gated_law(name):
     law = load_law(name)

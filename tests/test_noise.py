@@ -7,11 +7,11 @@ from conftest import object_mode
 from scipy import integrate, stats
 from scipy.special import huber
 
-from bayeslaw.errors import LawError
-from bayeslaw.fitting import fit
-from bayeslaw.noise import DOF_FLOOR, check_likelihood, huber_logp, observe, sample
-from bayeslaw.simulation import simulate
-from bayeslaw.tables import grid
+from bayeslaw.common.errors import LawError
+from bayeslaw.inference.fitting import fit
+from bayeslaw.model.likelihoods import DOF_FLOOR, check_likelihood, huber_logp, observe, sample
+from bayeslaw.simulation.worlds import simulate
+from bayeslaw.tables.table import grid
 
 SHAPES = [(0.004, 0.02), (0.02, 0.02), (0.1, 0.02), (1.0, 3.0), (0.5, 1e-3)]
 

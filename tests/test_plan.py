@@ -8,10 +8,11 @@ import pandas as pd
 import pytest
 from plans import BASE, GOOD, LIMITS, WORLD, both, losses, over_replay, posterior
 
-from bayeslaw.discrepancy import curved
-from bayeslaw.errors import BayeslawError, NotConverged
-from bayeslaw.lawfiles import load_law
-from bayeslaw.laws import CLIP
+from bayeslaw.common.errors import BayeslawError, NotConverged
+from bayeslaw.laws.law import CLIP
+from bayeslaw.laws.lawfiles import load_law
+from bayeslaw.laws.terms import ORIGIN
+from bayeslaw.model.discrepancies import curved
 from bayeslaw.planning import chance
 from bayeslaw.planning.choices import NOWHERE, choose
 from bayeslaw.planning.curves import Curve
@@ -19,9 +20,8 @@ from bayeslaw.planning.limits import curve_of
 from bayeslaw.planning.paper_case import true_fits
 from bayeslaw.planning.planner import plan
 from bayeslaw.planning.thresholds import below
-from bayeslaw.simulation import simulate
-from bayeslaw.tables import grid
-from bayeslaw.terms import ORIGIN
+from bayeslaw.simulation.worlds import simulate
+from bayeslaw.tables.table import grid
 
 
 @pytest.fixture(scope="module")

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from plans import BASE, LIMITS, WORLD, both, losses, over_replay, posterior
 
-from bayeslaw.discrepancy import curved
-from bayeslaw.errors import BayeslawError
-from bayeslaw.lawfiles import load_law
+from bayeslaw.common.errors import BayeslawError
+from bayeslaw.laws.lawfiles import load_law
+from bayeslaw.model.discrepancies import curved
 from bayeslaw.planning.paper_case import true_fits
 from bayeslaw.planning.planner import plan
-from bayeslaw.tables import grid
+from bayeslaw.tables.table import grid
 
 
 @pytest.fixture(scope="module")

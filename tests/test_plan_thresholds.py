@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bayeslaw.discrepancy import curved
-from bayeslaw.lawfiles import load_law
-from bayeslaw.laws import CLIP
+from bayeslaw.laws.law import CLIP
+from bayeslaw.laws.lawfiles import load_law
+from bayeslaw.laws.terms import ORIGIN, Curved, Power
+from bayeslaw.model.discrepancies import curved
 from bayeslaw.planning.chance import Problem, meet
 from bayeslaw.planning.curves import NODES, Curve
 from bayeslaw.planning.intervals import intervals
@@ -18,8 +19,7 @@ from bayeslaw.planning.limits import curve_of
 from bayeslaw.planning.paper_case import true_fits
 from bayeslaw.planning.roots import rooted
 from bayeslaw.planning.thresholds import below as below_slice
-from bayeslaw.simulation import paper_world
-from bayeslaw.terms import ORIGIN, Curved, Power
+from bayeslaw.simulation.worlds import paper_world
 
 WORLD = paper_world()
 LOG_ATPP = np.linspace(-14, 18, 257)

@@ -14,14 +14,15 @@ from matplotlib.figure import Figure
 from scipy.stats import kstest
 
 from bayeslaw import plots
-from bayeslaw.comparison import compare
-from bayeslaw.errors import LawError, NotConverged, TableError
-from bayeslaw.numerals import count
+from bayeslaw.common.errors import LawError, NotConverged, TableError
+from bayeslaw.common.formatting import count
+from bayeslaw.evaluate.comparison import compare
+from bayeslaw.evaluate.scores import score
+from bayeslaw.laws.priors import flat
 from bayeslaw.plots.style import COLOURS, INK, LINES, MARKERS, axes, log_axis
-from bayeslaw.priors import flat
-from bayeslaw.scores import score
-from bayeslaw.simulation import simulate
-from bayeslaw.tables import from_frame, grid
+from bayeslaw.simulation.worlds import simulate
+from bayeslaw.tables.reading import from_frame
+from bayeslaw.tables.table import grid
 
 TRUTH = {"E": 1.7, "A": 400.0, "alpha": 0.34, "B": 410.0, "beta": 0.28}
 
@@ -76,7 +77,7 @@ def test_curves_run_through_the_forecast(posterior, held, predicted):
 
 @pytest.mark.slow
 def test_rows_of_panels_where_stages_and_replays_differ(paper_rows):
-    from bayeslaw.fitting import fit
+    from bayeslaw.inference.fitting import fit
 
     few = paper_rows.query("params < 1e9 and replay < 0.4")
     fitted = fit("form1", few, seed=0, discrepancy="none", chains=2, draws=25, tune=50)

@@ -5,15 +5,15 @@ import numpy as np
 import pytest
 from conftest import DESIGN, truth_of
 
-from bayeslaw import sampling
-from bayeslaw.errors import LawError, NotConverged, TableError
-from bayeslaw.fitting import fit
-from bayeslaw.huber import fit_huber
-from bayeslaw.lawfiles import load_law
-from bayeslaw.posterior import Convergence, diagnose
-from bayeslaw.scores import score
-from bayeslaw.simulation import simulate
-from bayeslaw.tables import from_frame
+from bayeslaw.common.errors import LawError, NotConverged, TableError
+from bayeslaw.evaluate.scores import score
+from bayeslaw.huber.point_fit import fit_huber
+from bayeslaw.inference import sampling
+from bayeslaw.inference.convergence import Convergence, diagnose
+from bayeslaw.inference.fitting import fit
+from bayeslaw.laws.lawfiles import load_law
+from bayeslaw.simulation.worlds import simulate
+from bayeslaw.tables.reading import from_frame
 
 GOOD = {"rhat": 1.01, "ess_bulk": 400, "ess_tail": 400, "divergences": 0, "bfmi": 0.3}
 

@@ -4,11 +4,12 @@ import pytest
 from conftest import LAWS, object_mode, slow
 from scipy import stats
 
-from bayeslaw.errors import FitError, LawError
-from bayeslaw.lawfiles import load_law
-from bayeslaw.model import build, data, make_spec
-from bayeslaw.noise import LIKELIHOODS
-from bayeslaw.priors import Prior, override
+from bayeslaw.common.errors import FitError, LawError
+from bayeslaw.laws.lawfiles import load_law
+from bayeslaw.laws.priors import Prior, override
+from bayeslaw.model.building import build, data
+from bayeslaw.model.likelihoods import LIKELIHOODS
+from bayeslaw.model.spec import make_spec
 
 
 def defaults():

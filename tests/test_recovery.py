@@ -5,9 +5,9 @@ import pytest
 from conftest import DESIGN, LAWS, slow, truth_of
 from scipy import stats
 
-from bayeslaw.fitting import fit
-from bayeslaw.lawfiles import load_law
-from bayeslaw.simulation import simulate
+from bayeslaw.inference.fitting import fit
+from bayeslaw.laws.lawfiles import load_law
+from bayeslaw.simulation.worlds import simulate
 
 SIGMA = 0.003
 

@@ -12,18 +12,19 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from bayeslaw.comparison import compare
-from bayeslaw.errors import FileError, NotConverged
-from bayeslaw.fitting import fit
-from bayeslaw.huber import fit_huber
+from bayeslaw.common.errors import FileError, NotConverged
+from bayeslaw.evaluate.comparison import compare
+from bayeslaw.evaluate.scores import score
+from bayeslaw.huber.point_fit import fit_huber
+from bayeslaw.inference.fitting import fit
 from bayeslaw.planning.paper_case import true_fits
 from bayeslaw.planning.planner import plan
 from bayeslaw.reporting import Report, fits, forecasts, report
 from bayeslaw.reporting.pages import Picture
 from bayeslaw.reporting.provenance import UNKNOWN, beyond, checklist, cost, licence
-from bayeslaw.scores import score
-from bayeslaw.simulation import paper_world, simulate
-from bayeslaw.tables import from_frame, grid, read_table
+from bayeslaw.simulation.worlds import paper_world, simulate
+from bayeslaw.tables.reading import from_frame, read_table
+from bayeslaw.tables.table import grid
 
 DATA = Path(__file__).parent.parent / "data"
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")

@@ -5,12 +5,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from bayeslaw.errors import TableError
-from bayeslaw.forecast import Forecast
-from bayeslaw.huber import fit_huber
-from bayeslaw.posterior import Convergence
-from bayeslaw.scores import band_scores, crps, point_scores, score
-from bayeslaw.tables import from_frame, grid
+from bayeslaw.common.errors import TableError
+from bayeslaw.evaluate.forecast import Forecast
+from bayeslaw.evaluate.scores import band_scores, crps, point_scores, score
+from bayeslaw.huber.point_fit import fit_huber
+from bayeslaw.inference.convergence import Convergence
+from bayeslaw.tables.reading import from_frame
+from bayeslaw.tables.table import grid
 
 KEYS = [
     *("huber_log", "rmse_log", "mae_rel", "mape_clip", "intercept", "slope"),

@@ -3,17 +3,18 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from bayeslaw.errors import BayeslawError, LawError, TableError
-from bayeslaw.huber import fit_huber
-from bayeslaw.priors import Prior
-from bayeslaw.simulation import World, paper_world, simulate
-from bayeslaw.tables import LossTable, from_frame, grid
+from bayeslaw.common.errors import BayeslawError, LawError, TableError
+from bayeslaw.huber.point_fit import fit_huber
+from bayeslaw.laws.priors import Prior
+from bayeslaw.simulation.worlds import World, paper_world, simulate
+from bayeslaw.tables.reading import from_frame
+from bayeslaw.tables.table import LossTable, grid
 
 DOMAINS = ("french", "english_arabic")
 ORACLE = {"french": 2.03e-3, "english_arabic": 5.77e-3}  # the paper's appendix B
 CHINCHILLA = {"E": 1.7, "A": 400.0, "alpha": 0.34, "B": 410.0, "beta": 0.28}
 # In-sample errors are the point; an exponent on a bound does not change them.
-on_bound = pytest.mark.filterwarnings("ignore::bayeslaw.errors.FitWarning")
+on_bound = pytest.mark.filterwarnings("ignore::bayeslaw.common.errors.FitWarning")
 
 
 @pytest.fixture(scope="module")

@@ -9,14 +9,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bayeslaw.fitting import fit
+from bayeslaw.evaluate.new_sizes import few, response, unseen
+from bayeslaw.inference.fitting import fit
+from bayeslaw.inference.posterior import Posterior
+from bayeslaw.inference.refits import refit
+from bayeslaw.laws.priors import Prior
 from bayeslaw.planning.limits import curve_of
-from bayeslaw.posterior import Posterior
-from bayeslaw.priors import Prior
-from bayeslaw.refits import refit
-from bayeslaw.simulation import simulate
-from bayeslaw.sizes import few, response, unseen
-from bayeslaw.tables import LossTable, from_frame, grid
+from bayeslaw.simulation.worlds import simulate
+from bayeslaw.tables.reading import from_frame
+from bayeslaw.tables.table import LossTable, grid
 
 TRUTH = {"E": 1.7, "A": 400.0, "alpha": 0.34, "B": 410.0, "beta": 0.28}
 SIZES = [1e8, 3e8, 1e9]

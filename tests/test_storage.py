@@ -9,11 +9,11 @@ import pandas as pd
 import pytest
 import xarray as xr
 
-from bayeslaw import storage
-from bayeslaw.errors import FileError
-from bayeslaw.forecast import forecast
-from bayeslaw.storage import load, save
-from bayeslaw.tables import LossTable
+from bayeslaw.common.errors import FileError
+from bayeslaw.evaluate.forecast import forecast
+from bayeslaw.inference import storage
+from bayeslaw.inference.storage import load, save
+from bayeslaw.tables.table import LossTable
 
 CHILD = """
 import sys

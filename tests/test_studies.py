@@ -13,17 +13,18 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from bayeslaw.anchoring.costs import costs
-from bayeslaw.anchoring.designs import DESIGNS, buy
-from bayeslaw.anchoring.worth import anchor_value
 from bayeslaw.cli import app
-from bayeslaw.errors import BayeslawError
-from bayeslaw.refits import bar, refit
-from bayeslaw.simulation import paper_world
-from bayeslaw.studying.backends import runner
-from bayeslaw.studying.cases import pool_cases, varied, world_cases
-from bayeslaw.studying.studies import study, summary
-from bayeslaw.tables import grid
+from bayeslaw.common.errors import BayeslawError
+from bayeslaw.common.progress import bar
+from bayeslaw.design.costs import costs
+from bayeslaw.design.designs import DESIGNS, buy
+from bayeslaw.design.evsi import anchor_value
+from bayeslaw.inference.refits import refit
+from bayeslaw.simulation.worlds import paper_world
+from bayeslaw.studies.backends import runner
+from bayeslaw.studies.cases import pool_cases, varied, world_cases
+from bayeslaw.studies.study import study, summary
+from bayeslaw.tables.table import grid
 
 QUERIES = {"train": "tokens < 2e10", "pool": "tokens > 2e10 and params < 2e9"}
 QUERIES |= {"targets": "tokens > 2e10 and params > 2e9"}
@@ -229,7 +230,7 @@ def test_a_killed_study_goes_on_where_it_was(whole, small, tmp_path):
 def test_workers_end_with_the_process_that_is_killed():
     code = """
 import os, time
-from bayeslaw.studying.backends import runner
+from bayeslaw.studies.backends import runner
 with runner("loky", 1, None) as run:
     print(*(worker for _, worker in run({"pid": (os.getpid, ())})), flush=True)
     list(run({"busy": (time.sleep, (60,))}))

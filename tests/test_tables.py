@@ -6,10 +6,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bayeslaw.errors import TableError, TableWarning
-from bayeslaw.huber import fit_huber
-from bayeslaw.lawfiles import load_law
-from bayeslaw.tables import ALIASES, COLUMNS, from_frame, grid, read_table
+from bayeslaw.common.errors import TableError, TableWarning
+from bayeslaw.huber.point_fit import fit_huber
+from bayeslaw.laws.lawfiles import load_law
+from bayeslaw.tables.validation import COLUMNS
+from bayeslaw.tables.reading import from_frame, read_table
+from bayeslaw.tables.table import grid
+from bayeslaw.tables.validation import ALIASES
 
 GOOD = pd.DataFrame(
     {

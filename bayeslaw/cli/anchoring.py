@@ -9,12 +9,12 @@ import typer
 from bayeslaw.cli.app import command, show
 from bayeslaw.cli.options import Json, Seed, Unconverged, covariates, given, query
 from bayeslaw.cli.steps import PLAN, check_writable, limits_of, terminal
-from bayeslaw.errors import BayeslawError
+from bayeslaw.common.errors import BayeslawError
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from bayeslaw.anchoring.anchors import Anchors
+    from bayeslaw.design.anchors import Anchors
 
 ROWS = "TABLE_OR_GRID"
 
@@ -95,12 +95,12 @@ def anchors(
     with the certainty that is predicted after each: stop where the next is not worth its FLOPs.
     With --worth also what they are worth to a plan, by simulation and refit.
     """
-    from bayeslaw.anchoring.anchors import choose_anchors
-    from bayeslaw.anchoring.worth import anchor_value
-    from bayeslaw.cli import tell_anchors
+    from bayeslaw.cli import render_anchors as tell_anchors
+    from bayeslaw.design.anchors import choose_anchors
+    from bayeslaw.design.evsi import anchor_value
+    from bayeslaw.inference.storage import load
     from bayeslaw.planning.planner import plan as make_plan
-    from bayeslaw.storage import load
-    from bayeslaw.tables import write_frame
+    from bayeslaw.tables.reading import write_frame
 
     check_writable(out)
     if k is None and budget is None:
@@ -169,7 +169,9 @@ def _first(found: "Anchors") -> "dict[str, pd.DataFrame]":
 
 def _rows(text: str, option: str, where: str | None) -> "pd.DataFrame":
     """Rows of a table, or of a grid such as ``"params=1e9 tokens=1e9,1e10"``."""
-    from bayeslaw.tables import LossTable, canonical, grid, read_frame
+    from bayeslaw.tables.reading import read_frame
+    from bayeslaw.tables.table import LossTable, grid
+    from bayeslaw.tables.validation import canonical
 
     if Path(text).is_file() or "=" not in text:
         frame, name = canonical(read_frame(text), text, ()), text

@@ -16,7 +16,7 @@ from typer.core import TyperGroup
 
 from bayeslaw import __version__
 from bayeslaw.cli.options import Command, spread
-from bayeslaw.errors import BayeslawError, FitWarning, TableWarning
+from bayeslaw.common.errors import BayeslawError, FitWarning, TableWarning
 
 
 def main() -> NoReturn:

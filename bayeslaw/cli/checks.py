@@ -7,7 +7,7 @@ import typer
 from bayeslaw.cli.app import command, show
 from bayeslaw.cli.options import Choice, Json, Sampling, Seed, Source
 from bayeslaw.cli.steps import fit_or_load, fit_table, is_posterior, required
-from bayeslaw.errors import BayeslawError
+from bayeslaw.common.errors import BayeslawError
 
 
 @command(
@@ -33,11 +33,11 @@ def check(
     forecast lie beyond them, and whether the fit predicts its own rows. Exit code 1 if the
     verdict is "refuse" (or "caution", with --fail-on caution), so that a pipeline can stop.
     """
-    from bayeslaw.checking.checkup import check
-    from bayeslaw.checking.parts import LEVELS
-    from bayeslaw.cli import tell_check
-    from bayeslaw.storage import load
-    from bayeslaw.tables import read_table
+    from bayeslaw.checks.checkup import check
+    from bayeslaw.checks.part import LEVELS
+    from bayeslaw.cli import render_check as tell_check
+    from bayeslaw.inference.storage import load
+    from bayeslaw.tables.reading import read_table
 
     saved = is_posterior(source)
     if choice.test or choice.rows or choice.grid or (choice.train and not saved):

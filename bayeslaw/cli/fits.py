@@ -31,10 +31,10 @@ from bayeslaw.cli.steps import (
     is_posterior,
     required,
 )
-from bayeslaw.errors import FileError, TableError
+from bayeslaw.common.errors import FileError, TableError
 
 if TYPE_CHECKING:
-    from bayeslaw.forecast import Forecast
+    from bayeslaw.evaluate.forecast import Forecast
 
 
 @command(
@@ -61,9 +61,9 @@ def fit(
     Shows the parameters in the paper's coordinates and at the reference point, and whether the
     sampler has converged.
     """
-    from bayeslaw.cli import tell
-    from bayeslaw.posterior import Posterior
-    from bayeslaw.tables import read_table
+    from bayeslaw.cli import render as tell
+    from bayeslaw.inference.posterior import Posterior
+    from bayeslaw.tables.reading import read_table
 
     if out is not None and method != "nuts":
         raise FileError(f"--out saves a posterior; --method {method} has none (use --json).")
@@ -103,7 +103,7 @@ def forecast(
     From a table: fits the law to the --train rows and forecasts the --test rows. From a posterior:
     forecasts --rows or --grid. Measured losses, where there are any, stand beside the bands.
     """
-    from bayeslaw.cli import tell_forecast
+    from bayeslaw.cli import render_forecast as tell_forecast
 
     bands = band_levels(levels)
     check_writable(out)
@@ -135,8 +135,9 @@ def score(
     sampling: Sampling,
 ) -> None:
     """Score a fit on measured losses."""
-    from bayeslaw.cli import tell, tell_forecast
-    from bayeslaw.scores import score
+    from bayeslaw.cli import render as tell
+    from bayeslaw.cli import render_forecast as tell_forecast
+    from bayeslaw.evaluate.scores import score
 
     fitted, rows = fit_or_load(source, choice, method, sampling, seed)
     if "loss" not in rows.frame:
@@ -173,8 +174,8 @@ def compare(
     dcpt, which knows no pre-training budget, is fitted twice: on the training rows (transfer) and
     on the test rows themselves (oracle).
     """
-    from bayeslaw.cli import tell_forecast
-    from bayeslaw.tables import read_table
+    from bayeslaw.cli import render_forecast as tell_forecast
+    from bayeslaw.tables.reading import read_table
 
     names = law_names(laws, "--laws")
     if method == "huber":
@@ -204,9 +205,9 @@ def simulate(
     """
     import pandas as pd
 
-    from bayeslaw.cli import tell
-    from bayeslaw.simulation import paper_world
-    from bayeslaw.tables import write_frame
+    from bayeslaw.cli import render as tell
+    from bayeslaw.simulation.worlds import paper_world
+    from bayeslaw.tables.reading import write_frame
 
     check_writable(out)
     world = paper_world()

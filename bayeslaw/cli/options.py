@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal, get_type_hints
 
 import typer
 
-from bayeslaw.defaults import CHAINS, DELTA, DRAWS, TARGET_ACCEPT, TUNE
-from bayeslaw.errors import BayeslawError, TableError
+from bayeslaw.common.defaults import CHAINS, DELTA, DRAWS, TARGET_ACCEPT, TUNE
+from bayeslaw.common.errors import BayeslawError, TableError
 
 Table = Annotated[Path, typer.Argument(help="Loss table, CSV or Parquet.", show_default=False)]
 Source = Annotated[

@@ -9,10 +9,10 @@ import typer
 from bayeslaw.cli.app import command, show
 from bayeslaw.cli.options import Json, Seed, Unconverged, given
 from bayeslaw.cli.steps import check_writable
-from bayeslaw.errors import BayeslawError
+from bayeslaw.common.errors import BayeslawError
 
 if TYPE_CHECKING:
-    from bayeslaw.planning.planner import Plan
+    from bayeslaw.planning.result import Plan
 
 NEEDED = ("target", "source", "params", "ptpp", "max_loss", "max_forgetting")
 
@@ -80,7 +80,7 @@ def plan(
     domain within their limits with the stated probability, under the posteriors that `bayeslaw fit
     --out` saved. Beside it stands the plan of the point fits with its probability of failure.
     """
-    from bayeslaw.cli import tell_plan
+    from bayeslaw.cli import render_plan as tell_plan
 
     check_writable(figure)
     settings: dict[str, Any] = {
@@ -119,9 +119,9 @@ def plan(
 
 def _planned(asked: dict[str, Any], settings: dict[str, Any]) -> tuple["Plan", bool]:
     """A plan from saved posteriors, and whether a table of theirs is synthetic."""
+    from bayeslaw.inference.storage import load
     from bayeslaw.planning.planner import plan
-    from bayeslaw.storage import load
-    from bayeslaw.tables import is_synthetic
+    from bayeslaw.tables.reading import is_synthetic
 
     missing = [name for name, value in asked.items() if value is None or value == []]
     if missing:

@@ -7,25 +7,9 @@ from typing import Annotated, Any, Literal
 import typer
 
 from bayeslaw.cli.app import command, show
-from bayeslaw.cli.options import (
-    Choice,
-    Json,
-    Sampling,
-    Seed,
-    Source,
-    Unconverged,
-    given,
-    law_names,
-)
-from bayeslaw.cli.steps import (
-    PLAN,
-    check_writable,
-    compared,
-    fit_or_load,
-    is_posterior,
-    limits_of,
-)
-from bayeslaw.errors import BayeslawError
+from bayeslaw.cli.options import Choice, Json, Sampling, Seed, Source, Unconverged, given, law_names
+from bayeslaw.cli.steps import PLAN, check_writable, compared, fit_or_load, is_posterior, limits_of
+from bayeslaw.common.errors import BayeslawError
 
 
 @command(
@@ -69,11 +53,11 @@ def report(
     forecasts --rows or --grid. Where rows have a measured loss, the forecast is checked against it.
     With --plan the fit's law is the target's, and the page has the plan and what certainty costs.
     """
-    from bayeslaw.cli import tell_report
+    from bayeslaw.cli import render_report as tell_report
+    from bayeslaw.inference.storage import load
     from bayeslaw.planning.planner import plan as make_plan
     from bayeslaw.reporting import report as make
-    from bayeslaw.storage import load
-    from bayeslaw.tables import read_table
+    from bayeslaw.tables.reading import read_table
 
     check_writable(out)
     laws = None if compare is None else law_names(compare, "--compare")

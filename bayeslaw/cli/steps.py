@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bayeslaw.cli.options import Choice, Sampling, covariates
-from bayeslaw.errors import BayeslawError, FileError, TableError, TableWarning, unknown
+from bayeslaw.common.errors import BayeslawError, FileError, TableError, TableWarning, unknown
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from bayeslaw.huber import PointFit
-    from bayeslaw.posterior import Posterior
-    from bayeslaw.tables import LossTable
+    from bayeslaw.huber.point_fit import PointFit
+    from bayeslaw.inference.posterior import Posterior
+    from bayeslaw.tables.table import LossTable
 
 HDF5 = b"\x89HDF\r\n\x1a\n"
 """First bytes of a NetCDF 4 file."""
@@ -29,9 +29,9 @@ def fit_or_load(
     source: Path, choice: Choice, method: str, sampling: Sampling, seed: int
 ) -> tuple[Any, "LossTable"]:
     """A fit, loaded or made, and the rows to forecast; the rows are checked before the fit."""
-    from bayeslaw.lawfiles import load_law
-    from bayeslaw.storage import load
-    from bayeslaw.tables import read_table
+    from bayeslaw.inference.storage import load
+    from bayeslaw.laws.lawfiles import load_law
+    from bayeslaw.tables.reading import read_table
 
     if is_posterior(source):
         for option in ("law", "train"):
@@ -60,11 +60,11 @@ def fit_table(
 ) -> "Posterior | PointFit":
     """Fit a law by the named method."""
     if method == "huber":
-        from bayeslaw.huber import fit_huber
+        from bayeslaw.huber.point_fit import fit_huber
 
         sampling.refuse("a Huber fit", keep=("delta",))
         return fit_huber(law, table, delta=sampling.delta, seed=seed)
-    from bayeslaw.fitting import fit
+    from bayeslaw.inference.fitting import fit
 
     run: Any = fit  # its overloads want the method as a literal
     fitted: Posterior | PointFit = run(
@@ -101,7 +101,7 @@ def compared(
     **run: Any,
 ) -> "pd.DataFrame":
     """Scores of several laws on one split; `run` has the queries and the seed."""
-    from bayeslaw.comparison import compare
+    from bayeslaw.evaluate.comparison import compare
 
     settings: dict[str, Any] = {"delta": sampling.delta}
     if method == "nuts":
@@ -111,7 +111,9 @@ def compared(
 
 def _rows(choice: Choice) -> "LossTable | None":
     """The rows of --rows or --grid, with or without losses."""
-    from bayeslaw.tables import LossTable, canonical, from_frame, grid, read_frame
+    from bayeslaw.tables.reading import from_frame, read_frame
+    from bayeslaw.tables.table import LossTable, grid
+    from bayeslaw.tables.validation import canonical
 
     if choice.grid is not None:
         if choice.rows is not None or choice.test is not None:
@@ -132,7 +134,8 @@ def _rows(choice: Choice) -> "LossTable | None":
 
 def _like(rows: "LossTable", table: "LossTable") -> "LossTable":
     """Rows marked synthetic if the training table is; domains not trained on are pointed out."""
-    from bayeslaw.tables import LossTable, is_synthetic
+    from bayeslaw.tables.reading import is_synthetic
+    from bayeslaw.tables.table import LossTable
 
     if "domain" in rows.frame and "domain" in table.frame:
         new = sorted(set(map(str, rows.frame["domain"])) - set(map(str, table.frame["domain"])))

@@ -9,10 +9,10 @@ import typer
 from bayeslaw.cli.app import command, show
 from bayeslaw.cli.options import Json, LawOption, Seed, Where, given, query
 from bayeslaw.cli.steps import check_writable, required, terminal
-from bayeslaw.errors import BayeslawError
+from bayeslaw.common.errors import BayeslawError
 
 if TYPE_CHECKING:
-    from bayeslaw.studying.cases import Case
+    from bayeslaw.studies.cases import Case
 
 
 @dataclass(frozen=True)
@@ -82,8 +82,8 @@ def study(
     Each design buys from the same pool, the law is refitted, the targets are forecast and scored.
     The study may be stopped at any time: the same command goes on where it was.
     """
-    from bayeslaw.cli import tell_anchors
-    from bayeslaw.studying.studies import study, summary
+    from bayeslaw.cli import render_anchors as tell_anchors
+    from bayeslaw.studies.study import study, summary
 
     check_writable(out)
     if scheduler is not None and backend != "dask":
@@ -123,8 +123,8 @@ def _cases(
     vary: float,
 ) -> "list[Case]":
     """Cases of a measured pool, or of the simulated world."""
-    from bayeslaw.studying.cases import pool_cases, world_cases
-    from bayeslaw.tables import read_table
+    from bayeslaw.studies.cases import pool_cases, world_cases
+    from bayeslaw.tables.reading import read_table
 
     asked: Any = {name: query for name, query in queries.items() if query is not None}
     if table is None:

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from scipy.optimize import elementwise
 
-from bayeslaw.laws import Law
+from bayeslaw.laws.law import Law
+from bayeslaw.laws.terms import Term, Values
 from bayeslaw.planning.intervals import Floats
-from bayeslaw.terms import Term, Values
 
 NODES = np.linspace(np.log(1e-7), np.log(1e9), 41)
 """Where laws without a closed form are bracketed, in log ATPP; beyond, they stay as at the end."""

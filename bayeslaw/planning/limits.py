@@ -7,16 +7,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bayeslaw.effects import of_size
-from bayeslaw.errors import BayeslawError, unknown
-from bayeslaw.huber import PointFit
+from bayeslaw.common.errors import BayeslawError, unknown
+from bayeslaw.evaluate.new_sizes import residual_draws, unseen
+from bayeslaw.huber.point_fit import PointFit
+from bayeslaw.inference.posterior import Posterior
+from bayeslaw.laws.terms import ORIGIN
+from bayeslaw.model.random_effects import of_size
 from bayeslaw.planning.choices import Choice
 from bayeslaw.planning.curves import Curve
 from bayeslaw.planning.intervals import Floats
-from bayeslaw.posterior import Posterior
-from bayeslaw.sizes import unseen
-from bayeslaw.tables import grid
-from bayeslaw.terms import ORIGIN
+from bayeslaw.tables.table import grid
 
 type Fit = Posterior | PointFit
 
@@ -185,7 +185,7 @@ def noise_of(fit: Fit, kind: str, params: float, ptpp: float, rng: np.random.Gen
         raise BayeslawError(
             f"a point fit of {fit.law.name} has no noise; give a posterior or noise='latent'."
         )
-    return fit.residuals(typical(params, ptpp), rng, sizes=False)[:, 0]
+    return residual_draws(fit, typical(params, ptpp), rng, sizes=False)[:, 0]
 
 
 def typical(params: float, ptpp: float) -> pd.DataFrame:

@@ -2,10 +2,11 @@
 
 from typing import Any
 
-from bayeslaw.huber import PointFit
-from bayeslaw.planning.planner import Plan, plan
-from bayeslaw.simulation import World, paper_world
-from bayeslaw.terms import ORIGIN
+from bayeslaw.huber.point_fit import PointFit
+from bayeslaw.laws.terms import ORIGIN
+from bayeslaw.planning.planner import plan
+from bayeslaw.planning.result import Plan
+from bayeslaw.simulation.worlds import World, paper_world
 
 PLANNED = {"allow_unconverged", "noise", "replay_grid"}
 
@@ -30,7 +31,7 @@ def plan_example(
         For `bayeslaw.fit` (by default ``target_accept=0.995``), and ``allow_unconverged``,
         ``noise`` and ``replay_grid`` for `plan`.
     """
-    from bayeslaw.fitting import fit
+    from bayeslaw.inference.fitting import fit
 
     world, train = paper_world(), "ptpp <= 31"
     own = {name: settings.pop(name) for name in PLANNED & settings.keys()}

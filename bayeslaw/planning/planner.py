@@ -11,7 +11,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from bayeslaw.huber import PointFit
+from bayeslaw.huber.point_fit import PointFit
+from bayeslaw.inference.posterior import Posterior
 from bayeslaw.planning.chance import Problem
 from bayeslaw.planning.choices import (
     NOWHERE,
@@ -37,12 +38,9 @@ from bayeslaw.planning.limits import (
     unconverged_of,
 )
 from bayeslaw.planning.result import Plan
-from bayeslaw.posterior import Posterior
 
 REPLAY, COARSE = np.linspace(0.005, 0.995, 199), np.linspace(0.005, 0.995, 45)
 """Replay ratios searched by default: where sets of budgets are closed form, and elsewhere."""
-
-__all__ = ["Plan", "plan"]
 
 
 def plan(

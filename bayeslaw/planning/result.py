@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bayeslaw.errors import BayeslawError, unknown
+from bayeslaw.common.errors import BayeslawError, unknown
 from bayeslaw.planning.chance import Problem, meet
 from bayeslaw.planning.choices import NOWHERE, Choice, cheapest, choose
 from bayeslaw.planning.intervals import Floats

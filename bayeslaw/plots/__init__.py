@@ -10,12 +10,12 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
+from bayeslaw.inference.posterior import Posterior
 from bayeslaw.plots.checks import compare, coverage, observed, pit, pit_values, residuals
 from bayeslaw.plots.curves import forecast, in_sample
 from bayeslaw.plots.parameters import prior_posterior, ranks
 from bayeslaw.plots.plans import plan_frontier, plan_landscape
-from bayeslaw.posterior import Posterior
-from bayeslaw.tables import LossTable
+from bayeslaw.tables.table import LossTable
 
 
 @dataclass(frozen=True)

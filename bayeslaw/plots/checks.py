@@ -10,9 +10,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from scipy.stats import binom
 
-from bayeslaw.errors import TableError
-from bayeslaw.forecast import Forecast
-from bayeslaw.numerals import count
+from bayeslaw.common.errors import TableError
+from bayeslaw.common.formatting import count
+from bayeslaw.evaluate.forecast import Forecast
 from bayeslaw.plots.style import (
     COLOURS,
     INK,
@@ -27,7 +27,7 @@ from bayeslaw.plots.style import (
     p_value,
     style,
 )
-from bayeslaw.tables import COVARIATES
+from bayeslaw.tables.validation import COVARIATES
 
 type Floats = npt.NDArray[np.float64]
 

@@ -10,7 +10,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from bayeslaw.numerals import count
+from bayeslaw.common.formatting import count
+from bayeslaw.inference.posterior import Posterior
 from bayeslaw.plots.style import (
     COLOURS,
     INK,
@@ -23,8 +24,8 @@ from bayeslaw.plots.style import (
     log_axis,
     style,
 )
-from bayeslaw.posterior import Posterior
-from bayeslaw.tables import LossTable, canonical
+from bayeslaw.tables.table import LossTable
+from bayeslaw.tables.validation import canonical
 
 POINTS = 25
 """Points of a curve."""

@@ -7,10 +7,10 @@ import xarray as xr
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from bayeslaw.errors import LawError
+from bayeslaw.common.errors import LawError
+from bayeslaw.inference.posterior import Posterior
+from bayeslaw.laws.terms import tex
 from bayeslaw.plots.style import COLOURS, LINES, from_arviz, legend
-from bayeslaw.posterior import Posterior
-from bayeslaw.terms import tex
 
 DRAWS = 4000
 """Draws of each prior."""

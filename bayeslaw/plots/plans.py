@@ -11,11 +11,11 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
-from bayeslaw.numerals import count
+from bayeslaw.common.formatting import count
 from bayeslaw.planning.chance import Problem
 from bayeslaw.planning.choices import Choice
 from bayeslaw.planning.intervals import Floats
-from bayeslaw.planning.planner import Plan
+from bayeslaw.planning.result import Plan
 from bayeslaw.plots.style import COLOURS, INK, QUIET, axes, style
 
 LEVELS = (0.5, 0.8, 0.9, 0.95)

@@ -7,19 +7,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from bayeslaw.checking.checkup import Check, check
-from bayeslaw.errors import FitWarning
-from bayeslaw.forecast import Forecast
-from bayeslaw.huber import PointFit, fit_huber
+from bayeslaw.checks.checkup import Check, check
+from bayeslaw.common.errors import FitWarning
+from bayeslaw.evaluate.forecast import Forecast
+from bayeslaw.evaluate.scores import score
+from bayeslaw.huber.point_fit import PointFit, fit_huber
+from bayeslaw.inference.posterior import Posterior
 from bayeslaw.plots.style import SHORT
-from bayeslaw.posterior import Posterior
 from bayeslaw.reporting import fits, forecasts, provenance
 from bayeslaw.reporting.pages import Report, Section, Sheet
-from bayeslaw.scores import score
-from bayeslaw.tables import COVARIATES, LossTable, canonical, is_synthetic
+from bayeslaw.tables.reading import is_synthetic
+from bayeslaw.tables.table import LossTable
+from bayeslaw.tables.validation import COVARIATES, canonical
 
 if TYPE_CHECKING:
-    from bayeslaw.planning.planner import Plan
+    from bayeslaw.planning.result import Plan
 
 
 def report(

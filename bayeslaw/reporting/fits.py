@@ -8,17 +8,17 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw import plots
-from bayeslaw.checking.checkup import Check
-from bayeslaw.effects import COLUMNS
-from bayeslaw.numerals import count, digits
-from bayeslaw.posterior import Posterior
+from bayeslaw.checks.checkup import Check
+from bayeslaw.common.formatting import count, digits
+from bayeslaw.evaluate.scores import BANDS, POINT
+from bayeslaw.inference.posterior import Posterior
+from bayeslaw.model.random_effects import COLUMNS
 from bayeslaw.reporting import provenance
 from bayeslaw.reporting.pages import Section, Sheet, formula, picture
-from bayeslaw.scores import BANDS, POINT
 
 if TYPE_CHECKING:
     from bayeslaw.planning.choices import Choice
-    from bayeslaw.planning.planner import Plan
+    from bayeslaw.planning.result import Plan
 
 PLANNED = ("", "ATPP", "replay", "tokens", "FLOPs", "P(target)", "P(forgetting)", "P(both)")
 

@@ -8,14 +8,14 @@ import pandas as pd
 from scipy.stats import binom
 
 from bayeslaw import plots
-from bayeslaw.forecast import Forecast
-from bayeslaw.huber import PointFit
-from bayeslaw.numerals import count, digits
+from bayeslaw.common.formatting import count, digits
+from bayeslaw.evaluate.forecast import Forecast
+from bayeslaw.evaluate.scores import BANDS, POINT
+from bayeslaw.huber.point_fit import PointFit
+from bayeslaw.inference.posterior import Posterior
 from bayeslaw.plots.style import SHORT
-from bayeslaw.posterior import Posterior
 from bayeslaw.reporting.pages import Section, Sheet, picture
-from bayeslaw.scores import BANDS, POINT
-from bayeslaw.tables import COVARIATES
+from bayeslaw.tables.validation import COVARIATES
 
 LEVELS = (0.5, 0.8, 0.9)
 MEANINGS = {

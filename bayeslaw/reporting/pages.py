@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bayeslaw.files import whole
+from bayeslaw.common.files import whole
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

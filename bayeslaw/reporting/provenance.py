@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bayeslaw.huber import PointFit
-from bayeslaw.numerals import count
-from bayeslaw.posterior import Posterior
-from bayeslaw.sizes import few
-from bayeslaw.tables import COVARIATES, LossTable, is_synthetic
+from bayeslaw.common.formatting import count
+from bayeslaw.evaluate.new_sizes import few
+from bayeslaw.huber.point_fit import PointFit
+from bayeslaw.inference.posterior import Posterior
+from bayeslaw.tables.reading import is_synthetic
+from bayeslaw.tables.table import LossTable
+from bayeslaw.tables.validation import COVARIATES
 
 UNKNOWN = "unknown"
 NAMES = {

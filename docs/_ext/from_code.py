@@ -82,9 +82,9 @@ class LawOf(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         """Nodes of the formula and the table."""
-        from bayeslaw.discrepancy import curved
-        from bayeslaw.lawfiles import load_law
-        from bayeslaw.priors import NOISE
+        from bayeslaw.model.discrepancies import curved
+        from bayeslaw.laws.lawfiles import load_law
+        from bayeslaw.laws.priors import NOISE
 
         law = load_law(self.arguments[0])
         shown = curved(law) if "curved" in self.options else law
@@ -105,7 +105,7 @@ class Noise(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         """Nodes of the table."""
-        from bayeslaw.priors import NOISE
+        from bayeslaw.laws.priors import NOISE
 
         rows = [f"| `{quantity}` | {prior} |" for quantity, prior in NOISE.items()]
         return parsed(self, ["| prior of | distribution |", "| --- | --- |", *rows, ""])

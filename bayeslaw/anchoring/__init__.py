@@ -1,1 +1,0 @@
-"""Which runs to buy next: beliefs about losses not measured, gains, costs, and the choice."""

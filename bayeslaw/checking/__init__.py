@@ -1,1 +1,0 @@
-"""What the data can and cannot say: `check` and the parts it looks at."""

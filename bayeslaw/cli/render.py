@@ -1,0 +1,216 @@
+"""What the command line says of a fit, for a terminal and as a JSON document."""
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.markup import escape
+
+from bayeslaw.cli.terminal import Told, ruled
+from bayeslaw.common.formatting import count, digits
+from bayeslaw.evaluate.new_sizes import few
+from bayeslaw.huber.point_fit import PointFit
+from bayeslaw.inference.convergence import Convergence
+from bayeslaw.inference.posterior import Posterior
+from bayeslaw.laws.priors import NOISE
+from bayeslaw.simulation.worlds import World
+from bayeslaw.tables.reading import is_synthetic
+from bayeslaw.tables.table import LossTable
+
+SYNTHETIC = "[bold magenta]Synthetic data[/]: losses simulated from a stated law, not measured."
+
+
+def fit(fitted: Posterior | PointFit, train: str | None, how: str = "") -> Told:
+    """Parameters in both coordinates, and what a reader must know to use them.
+
+    `how` names the method of a point fit, which does not know it.
+    """
+    document = about(fitted, train)
+    if isinstance(fitted, PointFit):
+        reference = fitted.reference()
+        document |= {"parameters": dict(fitted.parameters), "reference": reference}
+        table = ruled("", "paper", "", "reference")
+        left, right = list(fitted.parameters.items()), list(reference.items())
+        for i in range(max(len(left), len(right))):
+            cells = [c for side in (left, right) for c in (side[i] if i < len(side) else ("", ""))]
+            table.add_row(*(c if isinstance(c, str) else digits(c, 4) for c in cells))
+        return Told(document, labelled(document, [*heading(fitted, train, how), "", [table]]))
+    summary = fitted.summary()
+    document["parameters"] = summary.rename_axis("name").reset_index().to_dict("records")
+    document["priors"] = {name: str(prior) for name, prior in fitted.spec.priors.items()}
+    table = ruled("", "mean", "sd", "5 %", "95 %", "R-hat", "ESS")
+    law = fitted.law
+    noise = [n for n in summary.index if n not in law.parameters and n not in law.coordinates]
+    local = [n for n in law.coordinates if n not in law.parameters]
+    for title, names in {
+        "paper coordinates": law.parameters,
+        "reference point": local,
+        "noise on log loss": noise,
+    }.items():
+        table.add_row(f"[dim]{title}[/]")
+        for name in names:
+            row = summary.loc[name]
+            numbers = [digits(row[c], 4) for c in ("mean", "sd", "q05", "q95")]
+            ess = min(row["ess_bulk"], row["ess_tail"])
+            table.add_row(f"  {name}", *numbers, f"{row['rhat']:.3f}", f"{ess:.0f}")
+        table.add_section()
+    order = [n for n in ("E", *fitted.spec.sampled) if n in fitted.spec.priors]
+    priors = ", ".join(f"{n} ~ {fitted.spec.priors[n]}" for n in order)
+    parts = [*heading(fitted, train), "", [table], "", f"Priors: {priors}."]
+    return Told(document, labelled(document, parts))
+
+
+def simulate(world: World, table: LossTable, noise: bool, seed: int, out: Path) -> Told:
+    """What was written, and the truth behind it."""
+    domains = list(table.frame["domain"].unique())
+    document = {
+        "out": str(out),
+        "rows": len(table) + len(table.baselines),
+        "baselines": len(table.baselines),
+        "synthetic": True,
+        "seed": seed,
+        "limits": dict(world.limits),
+        "domains": {
+            name: {
+                "law": world.laws[name].name,
+                "truth": dict(world.truth[name]),
+                "sigma": world.sigma[name] if noise else 0.0,
+            }
+            for name in domains
+        },
+    }
+    parts: list[Any] = [
+        f"{len(table)} losses and {len(table.baselines)} baselines (tokens = 0), seed {seed}; "
+        "the column `synthetic` is True in every row."
+    ]
+    for name in domains:
+        truth = ", ".join(f"{n} {v:g}" for n, v in world.truth[name].items())
+        sigma = world.sigma[name] if noise else 0.0
+        parts += ["", f"{name}: {world.laws[name].name}, noise {sigma:g} on log loss", f"  {truth}"]
+    return Told(document, labelled(document, parts))
+
+
+# -- a fit in words -------------------------------------------------------------------------------
+
+
+def about(fitted: Posterior | PointFit, train: str | None) -> dict[str, Any]:
+    """What a fit is, as JSON fields that every command shares."""
+    law, table = fitted.law, fitted.table
+    document: dict[str, Any] = {
+        "law": law.name,
+        "title": law.title,
+        "table": table.name if table else None,
+        "train": train,
+        "rows_train": len(table) if table else None,
+        "synthetic": is_synthetic(table),
+        "token_unit": law.token_unit,
+        "reference_point": _reference(fitted),
+    }
+    if isinstance(fitted, PointFit):
+        return document | {
+            "objective": fitted.objective,
+            "delta": fitted.delta,
+            "starts": fitted.starts,
+            "polished": fitted.polished,
+            "agreeing": fitted.agreeing,
+            "interior": fitted.interior,
+            "at_bounds": dict(fitted.at_bounds),
+        }
+    gate = fitted.convergence
+    return document | {
+        "likelihood": fitted.spec.likelihood,
+        "discrepancy": fitted.spec.discrepancy,
+        "noise": fitted.spec.noise,
+        "effects": list(fitted.spec.effects),
+        "prior": _prior(fitted),
+        **{k: v for k, v in fitted.settings.items() if k != "versions"},
+        "converged": gate.ok,
+        "failures": list(gate.failures),
+        "convergence": {n: getattr(gate, n) for n in Convergence.__dataclass_fields__},
+    }
+
+
+def heading(fitted: Posterior | PointFit, train: str | None, how: str = "") -> list[str]:
+    """Law, data, convergence and units, a line each."""
+    law, table = fitted.law, fitted.table
+    lines = [f"[bold]{escape(law.name)}[/]  [dim]{escape(law.title)}[/]"]
+    if table is not None:
+        lines.append(f"fitted to {escape(where(table, train))}")
+    unit = "1 token" if law.token_unit == 1 else f"{law.token_unit:g} tokens"
+    point = ", ".join(f"{n} {count(v)}" for n, v in _reference(fitted).items())
+    units = f"D in units of {unit}; reference point {point}"
+    if isinstance(fitted, PointFit):
+        share = round(fitted.agreeing * fitted.polished)
+        lines += [
+            f"{how}; mean Huber loss {fitted.objective:.6g} (delta {fitted.delta:g}); "
+            f"{share} of {fitted.polished} starts agree",
+            units,
+        ]
+        if fitted.at_bounds:
+            hit = ", ".join(f"{n} = {v:g}" for n, v in fitted.at_bounds.items())
+            lines.append(f"[bold red]On a bound[/]: {hit}; the optimum is not interior.")
+        return lines
+    run = fitted.settings
+    bends = (
+        "the law's terms may bend" if fitted.spec.discrepancy == "curvature" else "no discrepancy"
+    )
+    model = [f"{fitted.spec.likelihood} likelihood", f"{_prior(fitted)} priors", bends]
+    model += [f"effects of {' and '.join(fitted.spec.effects)}"] if fitted.spec.effects else []
+    model += ["what sizes share carried to others"] if few(fitted) else []
+    model += ["noise along log N"] if fitted.spec.noise == "loglinear" else []
+    lines += [
+        ", ".join(model),
+        f"{run.get('chains')} chains of {run.get('draws')} draws "
+        f"({run.get('sampler')}, seed {run.get('seed')})",
+    ]
+    return [*lines, units, _gate(fitted.convergence)]
+
+
+def method(name: str, likelihood: str, priors: str) -> tuple[str, dict[str, str]]:
+    """How a fit is made, in words and as JSON fields."""
+    if name == "huber":
+        return "Huber fit", {"method": name}
+    words = f"mode, {likelihood} likelihood, {priors} priors"
+    return words, {"method": name, "likelihood": likelihood, "prior": priors}
+
+
+def _gate(gate: Convergence) -> str:
+    if gate.ok:
+        ess = min(gate.ess_bulk, gate.ess_tail)
+        return f"[green]converged[/]: R-hat {gate.rhat:.3f}, ESS {ess:.0f}, no divergences"
+    return (
+        f"[bold red]NOT CONVERGED[/]: {'; '.join(gate.failures)}. "
+        "Do not trust these numbers: fit again with more --tune and --draws."
+    )
+
+
+def _prior(fitted: Posterior) -> str:
+    given, own = fitted.spec.priors, fitted.law.priors
+    if all(given[n] == own[n] for n in own):
+        return "default"
+    shapes = {given[n].name for n in own if n not in NOISE}
+    improper = shapes <= {"Flat", "HalfFlat", "Uniform"}
+    return "flat" if improper else "own"
+
+
+def _reference(fitted: Posterior | PointFit) -> dict[str, float]:
+    """Covariates at the reference point."""
+    at, law = fitted.at, fitted.law
+    point = {c: math.exp(at[c]) for c in law.columns}
+    point["tokens"] *= law.token_unit
+    if "replay" in point and law.ratio == "own":
+        point["replay"] = 1 - point["replay"]
+    return point
+
+
+def labelled(document: Mapping[str, Any], parts: Sequence[Any]) -> list[Any]:
+    """The parts, after a label where the data are synthetic."""
+    return [*([SYNTHETIC] if document["synthetic"] else []), *parts]
+
+
+def where(rows: LossTable, query: str | None, known: LossTable | None = None) -> str:
+    """The rows in words, without the table's name if it is known."""
+    count = f"{len(rows)} row" + "s" * (len(rows) != 1)
+    source = "" if known is not None and known.name == rows.name else f" of {rows.name}"
+    return count + source + (f" ({query})" if query else "")

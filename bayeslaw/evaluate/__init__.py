@@ -1,0 +1,4 @@
+"""Forecasts of a posterior, their scores, and comparison of laws.
+
+May import ``inference`` and below.
+"""

@@ -1,0 +1,156 @@
+"""Forecasts: posterior draws of the loss at rows that were not trained, and their bands."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import xarray as xr
+
+from bayeslaw.common.errors import LawError, TableError, unknown
+from bayeslaw.evaluate.new_sizes import residual_draws
+from bayeslaw.inference.convergence import Convergence
+from bayeslaw.inference.posterior import Posterior
+from bayeslaw.tables.validation import COLUMNS
+from bayeslaw.tables.reading import write_frame
+from bayeslaw.tables.table import LossTable
+from bayeslaw.tables.validation import canonical
+
+KINDS = ("predictive", "latent")
+LEVELS = (0.5, 0.8, 0.9)
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Draws of the loss for each row of a table or grid.
+
+    Parameters
+    ----------
+    draws : DataArray
+        Loss in nats per token, dims (chain, draw, row); the covariates are coordinates of `row`.
+    frame : DataFrame
+        The rows forecast.
+    kind : {"predictive", "latent"}
+        With the noise of a new measured loss, or without.
+    convergence : Convergence
+        Of the posterior it came from; a forecast from one that failed says so wherever it goes.
+    """
+
+    draws: xr.DataArray = field(repr=False)
+    frame: pd.DataFrame = field(repr=False)
+    law: str
+    kind: str
+    convergence: Convergence
+
+    @property
+    def samples(self) -> npt.NDArray[np.float64]:
+        """Draws of shape (draws, rows)."""
+        flat = self.draws.transpose("chain", "draw", "row").values.reshape(-1, len(self.frame))
+        return np.asarray(flat, float)
+
+    @property
+    def median(self) -> npt.NDArray[np.float64]:
+        """Median loss per row."""
+        return np.median(self.samples, axis=0)
+
+    def quantile(self, q: float | Sequence[float]) -> npt.NDArray[np.float64]:
+        """Quantiles of the loss, shape (quantiles, rows)."""
+        return np.asarray(np.quantile(self.samples, np.atleast_1d(q), axis=0))
+
+    def bands(self, levels: Sequence[float] = LEVELS) -> pd.DataFrame:
+        """Tidy frame of central intervals: one row per forecast row and level.
+
+        Raises
+        ------
+        TableError
+            If a level is not strictly between 0 and 1.
+        """
+        if not levels:
+            raise TableError("bands needs at least one level, such as 0.9.")
+        parts = []
+        for level in levels:
+            _check_level(level)
+            lower, upper = self.quantile([(1 - level) / 2, (1 + level) / 2])
+            rows = self.frame[[c for c in COLUMNS if c in self.frame]].rename_axis("row")
+            parts.append(
+                rows.reset_index().assign(
+                    level=level, median=self.median, lower=lower, upper=upper, **self._mark()
+                )
+            )
+        return pd.concat(parts, ignore_index=True)
+
+    def to_frame(self, levels: Sequence[float] = LEVELS) -> pd.DataFrame:
+        """The rows forecast, with the median and a lower and upper column per level."""
+        columns: dict[str, npt.NDArray[np.float64]] = {"median": self.median}
+        for level in levels:
+            _check_level(level)
+            lower, upper = self.quantile([(1 - level) / 2, (1 + level) / 2])
+            columns |= {f"lower_{100 * level:g}": lower, f"upper_{100 * level:g}": upper}
+        return self.frame.assign(**columns, **self._mark())
+
+    def write(self, path: str | Path, levels: Sequence[float] = LEVELS) -> None:
+        """Write `to_frame` as Parquet or CSV by the path's ending, beside and then renamed."""
+        write_frame(self.to_frame(levels), path)
+
+    def _mark(self) -> dict[str, str]:
+        failures = self.convergence.failures
+        return {"unconverged": "; ".join(failures)} if failures else {}
+
+
+def forecast(
+    posterior: Posterior,
+    table: LossTable | pd.DataFrame,
+    *,
+    kind: str = "predictive",
+    seed: int = 0,
+    allow_unconverged: bool = False,
+) -> Forecast:
+    """Forecast the loss of each row of a table or grid.
+
+    Parameters
+    ----------
+    posterior : Posterior
+    table : LossTable or DataFrame
+        Rows with the law's covariates; a loss is not needed.
+    kind : {"predictive", "latent"}
+        ``predictive`` adds the noise of a new measured loss and the effects of its base and run.
+    seed : int
+        Of that noise.
+    allow_unconverged : bool
+        Forecast although the posterior failed the convergence gate; the result carries it.
+
+    Returns
+    -------
+    Forecast
+
+    Raises
+    ------
+    NotConverged
+        If the posterior failed the gate and `allow_unconverged` is false.
+    TableError
+        If a covariate is missing or invalid.
+    """
+    if kind not in KINDS:
+        raise LawError(unknown("kind of forecast", kind, KINDS))
+    posterior.require_converged(allow_unconverged)
+    frame = table.frame if isinstance(table, LossTable) else canonical(table, "grid", ())
+    loss = posterior.latent(frame)
+    if kind == "predictive":
+        loss = loss * np.exp(residual_draws(posterior, frame, np.random.default_rng(seed)))
+    sizes = posterior.draws.sizes
+    coords = {c: ("row", frame[c].to_numpy()) for c in COLUMNS if c in frame and c != "loss"}
+    draws = xr.DataArray(
+        loss.reshape(sizes["chain"], sizes["draw"], -1),
+        dims=("chain", "draw", "row"),
+        coords={"row": np.arange(len(frame)), **coords},
+        name="loss",
+        attrs={"units": "nats per token", "kind": kind, "law": posterior.law.name},
+    )
+    return Forecast(draws, frame, posterior.law.name, kind, posterior.convergence)
+
+
+def _check_level(level: float) -> None:
+    if not 0 < level < 1:
+        raise TableError(f"band level {level:g} is not between 0 and 1; 0.9 is a 90 % band.")

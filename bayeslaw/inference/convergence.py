@@ -1,0 +1,75 @@
+"""The convergence gate: R-hat, effective sample sizes, divergences and E-BFMI of sampled draws."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+
+MAX_RHAT, MIN_ESS, MIN_BFMI = 1.01, 400, 0.3
+
+
+@dataclass(frozen=True)
+class Convergence:
+    """What the sampler's output says about itself.
+
+    Parameters
+    ----------
+    rhat : float
+        Largest rank-normalised R-hat over the sampled coordinates.
+    ess_bulk, ess_tail : float
+        Smallest effective sample sizes.
+    divergences : int
+        Divergent transitions after tuning.
+    bfmi : float
+        Smallest energy Bayesian fraction of missing information over chains.
+    """
+
+    rhat: float
+    ess_bulk: float
+    ess_tail: float
+    divergences: int
+    bfmi: float
+
+    @property
+    def failures(self) -> tuple[str, ...]:
+        """What fails the gate, in words; empty if the posterior can be used."""
+        tests = {
+            f"R-hat {self.rhat:.3f} > {MAX_RHAT}": not self.rhat <= MAX_RHAT,
+            f"bulk ESS {self.ess_bulk:.0f} < {MIN_ESS}": not self.ess_bulk >= MIN_ESS,
+            f"tail ESS {self.ess_tail:.0f} < {MIN_ESS}": not self.ess_tail >= MIN_ESS,
+            f"{self.divergences} divergences": self.divergences > 0,
+            f"E-BFMI {self.bfmi:.2f} < {MIN_BFMI}": not self.bfmi >= MIN_BFMI,
+        }
+        return tuple(words for words, failed in tests.items() if failed)
+
+    @property
+    def ok(self) -> bool:
+        """Whether the posterior passes the gate."""
+        return not self.failures
+
+
+def diagnose(draws: xr.Dataset, stats: xr.Dataset) -> Convergence:
+    """Convergence of draws with dims (chain, draw)."""
+    import arviz_stats as azs
+
+    def worst(values: xr.Dataset, pick: Any) -> float:
+        return float(pick([float(pick(values[name].values)) for name in values.data_vars]))
+
+    stuck = any(bool((v.max("draw") == v.min("draw")).any()) for v in draws.data_vars.values())
+    if stuck or draws.sizes["chain"] < 2 or draws.sizes["draw"] < 4:
+        return Convergence(math.nan, 0.0, 0.0, int(stats["diverging"].sum()), math.nan)
+    return Convergence(
+        rhat=worst(azs.rhat(draws), np.max),
+        ess_bulk=worst(azs.ess(draws, method="bulk"), np.min),
+        ess_tail=worst(azs.ess(draws, method="tail"), np.min),
+        divergences=int(stats["diverging"].sum()),
+        bfmi=_bfmi(stats["energy"].values),
+    )
+
+
+def _bfmi(energy: npt.NDArray[np.float64]) -> float:
+    """Smallest E-BFMI over chains; energy of shape (chain, draw)."""
+    return float(np.min(np.mean(np.diff(energy, axis=1) ** 2, axis=1) / np.var(energy, axis=1)))

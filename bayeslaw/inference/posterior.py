@@ -1,0 +1,162 @@
+"""A posterior: its draws, its convergence gate, its forecasts."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import xarray as xr
+
+from bayeslaw.common.errors import NotConverged
+from bayeslaw.inference.convergence import Convergence
+from bayeslaw.laws.law import Law
+from bayeslaw.model import random_effects as effects
+from bayeslaw.model.spec import Spec
+from bayeslaw.tables.table import LossTable
+
+if TYPE_CHECKING:
+    from bayeslaw.evaluate.forecast import Forecast
+    from bayeslaw.plots import Plots
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """Draws of a law's parameters given a table.
+
+    Parameters
+    ----------
+    spec : Spec
+        Law, priors and likelihood.
+    table : LossTable
+        The training table.
+    at : mapping
+        Logarithms of the covariates at the reference point.
+    draws : Dataset
+        Reference coordinates and noise parameters as sampled, dims (chain, draw), and where rows
+        are grouped ``size_effect``, ``base_effect``, ``run_effect`` on log loss, dims (chain, draw,
+        level).
+    stats : Dataset
+        Sampler statistics, dims (chain, draw).
+    convergence : Convergence
+    settings : mapping
+        Seed, sampler and its settings, and versions.
+    """
+
+    spec: Spec
+    table: LossTable
+    at: Mapping[str, float]
+    draws: xr.Dataset = field(repr=False)
+    stats: xr.Dataset = field(repr=False)
+    convergence: Convergence
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def law(self) -> Law:
+        """The law that was fitted."""
+        return self.spec.law
+
+    def values(self) -> dict[str, npt.NDArray[np.float64]]:
+        """Draws of the coordinates and the noise, each (chains * draws, 1), chain by chain."""
+        return {str(n): v.values.reshape(-1, 1) for n, v in self._scalars.data_vars.items()}
+
+    @property
+    def _scalars(self) -> xr.Dataset:
+        return self.draws.drop_dims(self.spec.effects)
+
+    @property
+    def paper(self) -> xr.Dataset:
+        """Draws of the paper's parameters (E, A, alpha, ...), dims (chain, draw)."""
+        q = {name: self.draws[name].values for name in self.law.coordinates}
+        p = self.law.to_paper(q, self.at)
+        return xr.Dataset({n: (("chain", "draw"), v) for n, v in p.items()}, self.draws.coords)
+
+    def latent(self, table: LossTable | pd.DataFrame) -> npt.NDArray[np.float64]:
+        """Noise-free loss per draw and row, nats per token, shape (draws, rows).
+
+        The law's loss, with what models of the row's size share if it was fitted. Unlike `forecast`
+        this does not ask whether the posterior has converged.
+        """
+        frame = table.frame if isinstance(table, LossTable) else table
+        p = self.law.sizes(self.values(), self.at)
+        loss: npt.NDArray[np.float64] = self.law.loss(p, self.law.covariates(frame), self.at)
+        return loss * np.exp(effects.of_size(self.draws, self.spec.effects, frame))
+
+    def scale(self, frame: pd.DataFrame) -> npt.NDArray[np.float64]:
+        """Scale of the noise on log loss per draw and row, shape (draws, rows)."""
+        q = self.values()
+        sigma = np.broadcast_to(q["sigma"], (len(q["sigma"]), len(frame)))
+        if "noise_slope" in q:
+            distance = np.log(frame["params"].to_numpy(float)) - self.at["params"]
+            sigma = sigma * np.exp(q["noise_slope"] * distance)
+        return sigma
+
+    def require_converged(self, allow: bool = False) -> None:
+        """Raise `NotConverged` unless the gate is passed or `allow` is true."""
+        if not (allow or self.convergence.ok):
+            raise NotConverged(
+                f"{self.law.name} on {self.table.name}: {'; '.join(self.convergence.failures)}. "
+                "Fit again with more tune and draws or a higher target_accept, simplify the law, "
+                "or pass allow_unconverged=True (--allow-unconverged)."
+            )
+
+    def forecast(
+        self,
+        table: LossTable | pd.DataFrame,
+        *,
+        kind: str = "predictive",
+        seed: int = 0,
+        allow_unconverged: bool = False,
+    ) -> "Forecast":
+        """Forecast the loss of each row of a table or grid; see `bayeslaw.evaluate.forecast.forecast`."""
+        from bayeslaw.evaluate.forecast import forecast
+
+        return forecast(self, table, kind=kind, seed=seed, allow_unconverged=allow_unconverged)
+
+    def predict(
+        self, table: LossTable | pd.DataFrame, *, allow_unconverged: bool = False
+    ) -> npt.NDArray[np.float64]:
+        """Central loss per row, nats per token: the posterior median of the latent loss.
+
+        Raises
+        ------
+        NotConverged
+            If the posterior failed the gate.
+        """
+        self.require_converged(allow_unconverged)
+        return np.median(self.latent(table), axis=0)
+
+    def summary(self) -> pd.DataFrame:
+        """Mean, sd, 5 and 95 % quantiles, R-hat and ESS of every parameter, both coordinates."""
+        import arviz_stats as azs
+
+        merged = xr.merge([self._scalars, self.paper], compat="override")
+        return pd.DataFrame(
+            {
+                "mean": {str(n): float(v.mean()) for n, v in merged.data_vars.items()},
+                "sd": {str(n): float(v.std()) for n, v in merged.data_vars.items()},
+                "q05": {str(n): float(v.quantile(0.05)) for n, v in merged.data_vars.items()},
+                "q95": {str(n): float(v.quantile(0.95)) for n, v in merged.data_vars.items()},
+                "rhat": _column(azs.rhat(merged)),
+                "ess_bulk": _column(azs.ess(merged, method="bulk")),
+                "ess_tail": _column(azs.ess(merged, method="tail")),
+            }
+        )
+
+    @property
+    def plot(self) -> "Plots":
+        """Figures of this posterior; see `bayeslaw.plots.Plots`."""
+        from bayeslaw.plots import Plots
+
+        return Plots(self)
+
+    def save(self, path: Any) -> None:
+        """Write the posterior to one NetCDF file; see `bayeslaw.inference.storage.save`."""
+        from bayeslaw.inference.storage import save
+
+        save(self, path)
+
+
+def _column(values: xr.Dataset) -> dict[str, float]:
+    return {str(name): float(v) for name, v in values.data_vars.items()}

@@ -1,0 +1,124 @@
+"""Terms of a source loss that rises as adaptation starts (``models/forgetting.toml``)."""
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from bayeslaw.laws.terms import ORIGIN, STEP, SYMBOLS, Array, Power, Values, tex
+
+
+@dataclass(frozen=True)
+class SeenPower(Power):
+    r"""A power of the tokens seen per parameter, in pre-training and in adaptation.
+
+    It is `Power` with ``P + rho D/N`` in the place of P, which `down` names as ``ptpp``:
+    ``F / (N^phi (P + rho D/N)^eta)``. At D = 0 it is the pre-trained model's own term.
+
+    Parameters
+    ----------
+    weight : str, optional
+        Symbol of rho, what an adaptation token counts in pre-training tokens; without it, 1.
+    """
+
+    weight: str = ""
+
+    @property
+    def covariates(self) -> tuple[str, ...]:
+        """Covariates the term depends on, the leading one first."""
+        return tuple(dict.fromkeys([*super().covariates, "params", "tokens"]))
+
+    @property
+    def exponents(self) -> tuple[str, ...]:
+        """Paper symbols of every parameter but the coefficient."""
+        return (*super().exponents, *filter(None, [self.weight]))
+
+    def shape(self, p: Values, x: Values, at: Values, xp: Any) -> Array:
+        """Log of the term at `x` over its value at `at`; at `ORIGIN`, over its coefficient."""
+        there = at if at is ORIGIN else self._seen(p, at, xp)
+        return super().shape(p, self._seen(p, x, xp), there, xp)
+
+    def slopes(self, p: Values, x: Values, at: Values) -> dict[str, Array]:
+        """Derivative of `shape` by each exponent."""
+        return by_complex_step(self, p, x, at)
+
+    def exponent(self, p: Values, at: Values, xp: Any) -> Array:
+        """Local exponent along log P at the point `at`: P is a part of the tokens seen."""
+        return p[self.local] * xp.exp(at["ptpp"] - self._seen(p, at, xp)["ptpp"])
+
+    def latex(self) -> str:
+        """The term as LaTeX."""
+        seen = rf"\left(P + {tex(self.weight)} D/N\right)^"
+        return super().latex().replace(SYMBOLS["ptpp"] + "^", seen)
+
+    def _seen(self, p: Values, x: Values, xp: Any) -> Values:
+        weight = p[self.weight] if self.weight else 1.0
+        seen = xp.exp(x["ptpp"]) + weight * xp.exp(x["tokens"] - x["params"])
+        return {**x, "ptpp": xp.log(seen)}
+
+
+@dataclass(frozen=True)
+class Rise(Power):
+    r"""A rise in D that saturates: ``G exp(-kappa r) (1 - exp(-D / (h N P)))``, h = 10^-omega.
+
+    It is 0 at D = 0, within 5 % of its height once D is three times the share h of the
+    pre-training tokens N P, and damped exponentially by the leading covariate of `down`, the
+    replay ratio. `up` may let it grow with another covariate.
+
+    Parameters
+    ----------
+    pace : str
+        Symbol of omega. It stands for h, because a rise that was over before the first measured D
+        leaves h anywhere near 0, and a fit would end on that bound.
+    """
+
+    pace: str = "omega"
+    stiff: ClassVar[bool] = True  # few replay ratios tell its curvature from kappa
+
+    @property
+    def covariates(self) -> tuple[str, ...]:
+        """Covariates the term depends on, the leading one first."""
+        return tuple(dict.fromkeys([*super().covariates, "tokens", "params", "ptpp"]))
+
+    @property
+    def exponents(self) -> tuple[str, ...]:
+        """Paper symbols of every parameter but the coefficient."""
+        return (*super().exponents, self.pace)
+
+    def shape(self, p: Values, x: Values, at: Values, xp: Any) -> Array:
+        """Log of the term at `x` over its value at `at`; at `ORIGIN`, over its coefficient."""
+        return self._log(p, x, xp) - (0.0 if at is ORIGIN else self._log(p, at, xp))
+
+    def slopes(self, p: Values, x: Values, at: Values) -> dict[str, Array]:
+        """Derivative of `shape` by each exponent."""
+        return by_complex_step(self, p, x, at)
+
+    def exponent(self, p: Values, at: Values, xp: Any) -> Array:
+        """Local exponent along the leading covariate at the point `at`."""
+        return p[self.local] * xp.exp(at[next(iter(self.down))])
+
+    def latex(self) -> str:
+        """The term as LaTeX."""
+        damped = " ".join(f"{tex(e)} {SYMBOLS[c]}" for c, e in self.down.items())
+        times = "".join(rf" {SYMBOLS[c]}^{{{tex(e)}}}" for c, e in self.up.items())
+        full = rf"\left(1 - e^{{-10^{{{tex(self.pace)}}} D/(N P)}}\right)"
+        return rf"{tex(self.coefficient)}{times} e^{{-{damped}}} {full}"
+
+    def _log(self, p: Values, x: Values, xp: Any) -> Array:
+        seen = x["tokens"] - x["params"] - x["ptpp"]
+        log = xp.log(-xp.expm1(-xp.exp(math.log(10) * p[self.pace] + seen)))
+        for name, exponent in self.up.items():
+            log = log + p[exponent] * x[name]
+        for name, exponent in self.down.items():
+            log = log - p[exponent] * xp.exp(x[name])
+        return log
+
+
+def by_complex_step(term: Power, p: Values, x: Values, at: Values) -> dict[str, Array]:
+    """Derivative of a term's shape by each exponent, exact to rounding, from the shape itself."""
+
+    def shape(name: str) -> Array:
+        return term.shape({**p, name: p[name] + 1j * STEP}, x, at, np)
+
+    return {name: shape(name).imag / STEP for name in term.exponents}

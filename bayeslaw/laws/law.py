@@ -1,0 +1,316 @@
+"""Laws: a floor plus terms.
+
+A law is written in two coordinate systems that convert exactly both ways.
+
+- *Paper coordinates*: ``E, A, alpha, B, ...`` as published.
+- *Reference coordinates*, in which priors are stated and the sampler works: ``L_ref``, the loss at
+  a reference point (the training data's geometric mean), and for each term its local slope there,
+  in nats per e-fold, with its exponent. ``L = L_ref + sum_j s_j/k_j [exp(shape_j) - 1]``.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from bayeslaw.common.errors import TableError
+from bayeslaw.laws.priors import NOISE, Prior
+from bayeslaw.laws.terms import COLUMN, ORIGIN, Array, Curved, GatedPower, Term, Values, bend
+from bayeslaw.tables.table import LossTable
+from bayeslaw.tables.validation import canonical
+
+CLIP = 1e-9
+"""The paper clips r to [CLIP, 1 - CLIP]."""
+
+
+@dataclass(frozen=True)
+class Law:
+    """A scaling law: ``L = E + sum of terms``, in nats per token.
+
+    Parameters
+    ----------
+    name, title, reference : str
+        Short name, what it is, and where it was published.
+    terms : tuple of Term
+    priors : mapping
+        Prior of ``E``, of each slope and of each exponent in reference coordinates, and of the
+        noise (``sigma``, ``dof``).
+    bounds : mapping
+        Range of every parameter in paper coordinates.
+    token_unit : float
+        Tokens per unit of D. It matters where an exponent of D varies from row to row.
+    ratio : {"replay", "own"}
+        Whether r is the replayed share or the modelled domain's own share.
+    epsilon : float
+        The paper's epsilon in ``C / (r + epsilon)^gamma``.
+    text : str
+        The TOML text the law was read from.
+    drift : mapping of curvature name to covariates
+        How the whole loss bends from model to model and stage to stage: its log is raised by the
+        Taylor terms of `bend`. None is along D or r.
+    """
+
+    name: str
+    title: str
+    reference: str
+    terms: tuple[Term, ...]
+    priors: Mapping[str, Prior]
+    bounds: Mapping[str, tuple[float, float]]
+    token_unit: float = 1.0
+    ratio: str = "replay"
+    epsilon: float = 1e-5
+    text: str = ""
+    drift: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @cached_property
+    def exponents(self) -> tuple[str, ...]:
+        """Paper symbols of every parameter that enters non-linearly."""
+        names = (e for term in self.terms for e in term.exponents)
+        return (*dict.fromkeys(names), *self.drift)
+
+    @cached_property
+    def coefficients(self) -> tuple[str, ...]:
+        """Paper symbols of the terms' coefficients."""
+        return tuple(term.coefficient for term in self.terms)
+
+    @cached_property
+    def parameters(self) -> tuple[str, ...]:
+        """Paper symbols in the order of the formula."""
+        names = (n for term in self.terms for n in (term.coefficient, *term.exponents))
+        return ("E", *dict.fromkeys(names), *self.drift)
+
+    @cached_property
+    def coordinates(self) -> tuple[str, ...]:
+        """Names of the reference coordinates."""
+        at = ORIGIN
+        names = (
+            n
+            for term in self.terms
+            for n in (term.slope, *term.to_local(dict.fromkeys(term.exponents, 0.0), at, np))
+        )
+        return ("L_ref", *dict.fromkeys(names), *self.drift)
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        """Columns a table needs for this law."""
+        used = {COLUMN[c] for c in self.covariate_names}
+        return tuple(c for c in ("params", "tokens", "replay", "ptpp") if c in used)
+
+    @cached_property
+    def covariate_names(self) -> tuple[str, ...]:
+        """Covariates that the terms use."""
+        used = {c for term in self.terms for c in term.covariates}
+        return tuple(c for c in COLUMN if c in used)
+
+    @cached_property
+    def terms_gated(self) -> tuple[GatedPower, ...]:
+        """Terms with a gated exponent."""
+        return tuple(t.plain for t in self.terms if isinstance(t.plain, GatedPower))
+
+    @cached_property
+    def bends(self) -> tuple[tuple[str, str, bool], ...]:
+        """Name of each curvature, the local exponent of its term, and whether it is along it."""
+        return tuple(
+            (name, term.plain.local, along[0] == along[1])
+            for term in self.terms
+            if isinstance(term, Curved)
+            for name, along in term.curves.items()
+            if len(along) == 2
+        )
+
+    @cached_property
+    def tilts(self) -> tuple[tuple[str, str, str], ...]:
+        """Name of each tilt, the local exponent of its term, and of the power of r beside it."""
+        return tuple(
+            (name, term.plain.local, term.plain.up.get("replay", ""))
+            for term in self.terms
+            if isinstance(term, Curved)
+            for name, along in term.curves.items()
+            if along == ("share",)
+        )
+
+    @cached_property
+    def curvatures(self) -> tuple[str, ...]:
+        """Names of the discrepancy's parameters."""
+        bent = (term.curves for term in self.terms if isinstance(term, Curved))
+        return (*chain.from_iterable(bent), *self.drift)
+
+    # -- covariates ---------------------------------------------------------------------------
+
+    def covariates(self, rows: LossTable | pd.DataFrame, name: str = "table") -> dict[str, Array]:
+        """Logarithms of the covariates, and the share itself, each of shape (rows,).
+
+        Raises
+        ------
+        TableError
+            If a column the law needs is missing, or a row has tokens = 0.
+        """
+        frame = self._valid(rows, name)
+        if (frame["tokens"] == 0).any():
+            raise TableError(f"{name}: the law {self.name} has no value at tokens = 0.")
+        logged = [c for c in ("params", "ptpp") if c in self.columns]
+        x: dict[str, Array] = {c: np.log(frame[c].to_numpy()) for c in logged}
+        x["tokens"] = np.log(frame["tokens"].to_numpy() / self.token_unit)
+        if "replay" in self.columns:
+            x |= self.shares(frame["replay"].to_numpy())
+        return x
+
+    def reference_point(self, rows: LossTable | pd.DataFrame) -> dict[str, float]:
+        """Logarithms of the covariates at the reference point of a training table.
+
+        Geometric means, except r, which may be 0: its arithmetic mean.
+        """
+        frame, x = self._valid(rows), self.covariates(rows)
+        at = {name: float(values.mean()) for name, values in x.items()}
+        if "replay" in self.columns:
+            mean = np.array([frame["replay"].mean()])
+            at |= {name: float(values[0]) for name, values in self.shares(mean).items()}
+        return at
+
+    def check_fits(self, rows: LossTable | pd.DataFrame, name: str = "table") -> None:
+        """Raise `TableError` unless the rows are one domain in which every covariate varies."""
+        frame = self._valid(rows, name)
+        if "domain" in frame and frame["domain"].nunique() > 1:
+            names = [str(domain) for domain in frame["domain"].unique()]
+            raise TableError(
+                f"{name}: several domains ({', '.join(names)}); fit one, such as "
+                f"where=\"domain == '{names[0]}'\"."
+            )
+        for column in self.columns:
+            values = frame[column].to_numpy()
+            if (values == values[0]).all():
+                raise TableError(
+                    f"{name}: column {column!r} is {values[0]:g} in all {len(values)} rows, "
+                    f"but the law {self.name} has a term in it; "
+                    "choose a law without it or rows where it varies."
+                )
+
+    def _valid(self, rows: LossTable | pd.DataFrame, name: str = "table") -> pd.DataFrame:
+        """The rows with the law's columns; a `LossTable` was validated when it was made."""
+        if isinstance(rows, LossTable):
+            if len(rows) and set(self.columns) <= set(rows.frame.columns):
+                return rows.frame
+            return canonical(rows.frame, rows.name, self.columns)
+        return canonical(rows, name, self.columns)
+
+    def shares(self, replay: Array) -> dict[str, Array]:
+        """The share that the law counts, its logarithm and its barrier's, for replay ratios."""
+        share = np.clip(replay if self.ratio == "replay" else 1 - replay, CLIP, 1 - CLIP)
+        return {"replay": np.log(share), "barrier": np.log(share + self.epsilon), "share": share}
+
+    # -- the formula --------------------------------------------------------------------------
+
+    def loss(self, p: Values, x: Values, at: Values = ORIGIN, xp: Any = np) -> Array:
+        """Loss in nats per token.
+
+        Parameters
+        ----------
+        p : mapping
+            Floor, exponents, and under each coefficient's name the *size of its term at* `at`:
+            with the default `at` these are the paper's coordinates. Arrays of draws carry a
+            trailing axis of length 1.
+        x : mapping
+            Logarithms of the covariates, from `covariates`.
+        at : mapping
+            Point where the sizes are stated.
+        xp : module
+            NumPy, ``pytensor.tensor``, or `bayeslaw.model.rewrites`.
+
+        Returns
+        -------
+        array, shape (..., rows)
+        """
+        shapes = self._shapes(p, x, at, xp)
+        loss = p["E"] + sum(p[name] * shape for name, shape in shapes.items())
+        return loss * self._drifted(p, x, at, xp) if self.drift else loss
+
+    def parts(self, p: Values, x: Values, at: Values = ORIGIN) -> dict[str, Array]:
+        """What the floor and each term's size are multiplied by; arguments as for `loss`."""
+        parts = {"E": 1.0, **self._shapes(p, x, at, np)}
+        if not self.drift:
+            return parts
+        drift = self._drifted(p, x, at, np)
+        return {name: part * drift for name, part in parts.items()}
+
+    def _shapes(self, p: Values, x: Values, at: Values, xp: Any) -> dict[str, Array]:
+        """Each term over its size at `at`, by its coefficient."""
+        return {t.coefficient: xp.exp(t.shape(p, x, at, xp)) for t in self.terms}
+
+    def _drifted(self, p: Values, x: Values, at: Values, xp: Any) -> Array:
+        """What drift multiplies the whole loss by."""
+        return xp.exp(bend(self.drift, p, x, at))
+
+    def gradient(self, p: Values, x: Values, at: Values = ORIGIN) -> dict[str, Array]:
+        """Derivative of `loss` by each parameter."""
+        parts = self.parts(p, x, at)
+        by = dict(parts)
+        for term in self.terms:
+            value = p[term.coefficient] * parts[term.coefficient]
+            for name, slope in term.slopes(p, x, at).items():
+                by[name] = by.get(name, 0.0) + value * slope
+        for name, along in self.drift.items():
+            by[name] = self.loss(p, x, at) * bend({name: along}, {name: 1.0}, x, at)
+        return by
+
+    def settled(self, p: Values, x: Values, at: Values) -> tuple["Law", dict[str, Array]]:
+        """The law without drift, and the sizes that give the same loss, at one model and stage."""
+        drift = self._drifted(p, x, at, np)
+        sizes = {name: p[name] * drift for name in ("E", *self.coefficients)}
+        return replace(self, drift={}), {**p, **sizes}
+
+    # -- coordinates --------------------------------------------------------------------------
+
+    def sizes(self, q: Values, at: Values, xp: Any = np) -> dict[str, Array]:
+        """Floor, term sizes at the reference point `at`, and the paper's exponents."""
+        p: dict[str, Array] = {}
+        for term in self.terms:
+            p |= term.from_local(q, at, xp)
+            p[term.coefficient] = q[term.slope] / term.exponent(p, at, xp)
+        p |= {name: q[name] for name in self.drift}
+        return {"E": q["L_ref"] - sum(p[c] for c in self.coefficients), **p}
+
+    def to_paper(self, q: Values, at: Values, xp: Any = np) -> dict[str, Array]:
+        """Paper coordinates from reference coordinates at `at`."""
+        return self.rescale(self.sizes(q, at, xp), at, xp)
+
+    def rescale(self, p: Values, at: Values, xp: Any = np) -> dict[str, Array]:
+        """Paper coordinates from term sizes at `at`."""
+        p = dict(p)
+        for term in self.terms:
+            p[term.coefficient] = p[term.coefficient] * xp.exp(-term.plain.shape(p, at, ORIGIN, xp))
+        return {name: p[name] for name in self.parameters}
+
+    def to_reference(self, p: Values, at: Values, xp: Any = np) -> dict[str, Array]:
+        """Reference coordinates at `at` from paper coordinates."""
+        q: dict[str, Array] = {"L_ref": p["E"]}
+        for term in self.terms:
+            size = p[term.coefficient] * xp.exp(term.plain.shape(p, at, ORIGIN, xp))
+            q["L_ref"] = q["L_ref"] + size
+            q[term.slope] = size * term.exponent(p, at, xp)
+            q |= term.to_local(p, at, xp)
+        q |= {name: p[name] for name in self.drift}
+        return {name: q[name] for name in self.coordinates}
+
+    @property
+    def plain(self) -> "Law":
+        """The law as written, without discrepancy."""
+        return replace(self, terms=tuple(term.plain for term in self.terms), drift={})
+
+    def latex(self) -> str:
+        """The law as LaTeX."""
+        return r"\hat L = E + " + " + ".join(term.latex() for term in self.terms)
+
+    @cached_property
+    def prior_bounds(self) -> dict[str, tuple[float, float]]:
+        """Range of each quantity that has a prior."""
+        plain = [term.plain for term in self.terms]
+        local = {term.local: self.bounds[next(iter(term.down.values()))] for term in plain}
+        free = dict.fromkeys((*self.coordinates[1:], *NOISE), (0.0, math.inf))
+        free["noise_slope"] = (-math.inf, math.inf)
+        own = {name: self.bounds[name] for name in self.exponents if name in self.coordinates}
+        return {"E": self.bounds["E"]} | free | local | own

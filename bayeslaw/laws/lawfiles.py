@@ -1,0 +1,120 @@
+"""Laws read from TOML files: the shipped ones by name, a user's own by path."""
+
+import math
+import tomllib
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from bayeslaw.common.errors import LawError, unknown
+from bayeslaw.laws.forgetting_terms import Rise, SeenPower
+from bayeslaw.laws.law import Law
+from bayeslaw.laws.priors import NOISE, Prior, override
+from bayeslaw.laws.terms import COLUMN, GatedPower, Power
+
+KINDS: dict[str, type[Power]] = {
+    "power": Power,
+    "gated_power": GatedPower,
+    "seen_power": SeenPower,
+    "rise": Rise,
+}
+"""Terms a law file may name under `kind`."""
+
+_SETTINGS = ("title", "reference", "token_unit", "ratio", "epsilon")
+_KEYS = (*_SETTINGS, "term", "priors", "bounds")
+
+
+def load_law(law: "str | Path | Law") -> Law:
+    """A law by name (``"form3"``) or from a TOML file by path.
+
+    Raises
+    ------
+    LawError
+        If the name is unknown, or the file is not a valid law.
+    """
+    if isinstance(law, Law):
+        return law
+    shipped = {path.stem: path for path in models_dir().glob("*.toml")}
+    path = shipped.get(str(law), Path(law))
+    if not path.is_file():
+        raise LawError(unknown("law", str(law), shipped) + " Or give the path of a TOML file.")
+    try:
+        return parse_law(path.read_text(encoding="utf-8"), path.stem)
+    except UnicodeDecodeError as error:
+        raise LawError(f"{path}: not valid TOML: {error}") from error
+
+
+def parse_law(text: str, name: str) -> Law:
+    """A law from the text of its TOML file.
+
+    Raises
+    ------
+    LawError
+        If the text is not a valid law; the message names the key and the valid ones.
+    """
+    try:
+        return _parse(text, name)
+    except (TypeError, ValueError, AttributeError) as error:  # a value of the wrong kind
+        raise LawError(f"law {name}: malformed: {error}.") from error
+
+
+@lru_cache(maxsize=64)
+def _parse(text: str, name: str) -> Law:
+    try:
+        spec = tomllib.loads(text)
+        terms = tuple(_terms(spec.pop("term")))
+    except tomllib.TOMLDecodeError as error:
+        raise LawError(f"law {name}: not valid TOML: {error}") from error
+    except KeyError:
+        raise LawError(f"law {name}: has no [[term]].") from None
+    settings = {key: spec.pop(key) for key in _SETTINGS if key in spec}
+    priors = {n: Prior.parse(p) for n, p in spec.pop("priors", {}).items()}
+    given = {n: (float(low), float(high)) for n, (low, high) in spec.pop("bounds", {}).items()}
+    if spec:
+        raise LawError(f"law {name}: {unknown('key', next(iter(spec)), _KEYS)}")
+    if missing := [key for key in ("title", "reference") if key not in settings]:
+        raise LawError(f"law {name}: has no {missing[0]!r}.")
+    if settings.get("ratio", "replay") not in ("replay", "own"):
+        raise LawError(f"law {name}: ratio is 'replay' or 'own', not {settings['ratio']!r}.")
+    if not (settings.get("token_unit", 1.0) > 0 and settings.get("epsilon", 1.0) >= 0):
+        raise LawError(f"law {name}: token_unit must be positive, epsilon not negative.")
+    law = Law(name=name, terms=terms, priors=NOISE | priors, bounds={}, text=text, **settings)
+    if len(set(law.coefficients)) < len(terms):
+        raise LawError(f"law {name}: two terms share a coefficient; give each its own symbol.")
+    for bounded in given:
+        if bounded not in law.parameters:
+            raise LawError(f"law {name}: {unknown('parameter', bounded, law.parameters)}")
+        if not given[bounded][0] < given[bounded][1]:
+            raise LawError(f"law {name}: bounds of {bounded!r} are not [lower, upper].")
+    bounds = dict.fromkeys(law.parameters, (0.0, math.inf)) | given
+    law = Law(name=name, terms=terms, priors=law.priors, bounds=bounds, text=text, **settings)
+    wanted = {"E", *law.coordinates[1:], *NOISE}
+    for extra in priors.keys() - wanted:
+        raise LawError(f"law {name}: {unknown('prior', extra, wanted)}")
+    for lacking in sorted(wanted - law.priors.keys()):
+        raise LawError(f"law {name}: no prior for {lacking!r}.")
+    override(law.priors, priors, law.prior_bounds)  # a prior must not leave its bounds
+    return law
+
+
+def models_dir() -> Path:
+    """Folder of the shipped laws: inside an installed wheel, or beside the package in a clone."""
+    here = Path(__file__).parent.parent
+    return here / "models" if (here / "models").is_dir() else here.parent / "models"
+
+
+def _terms(specs: list[dict[str, Any]]) -> Iterator[Power]:
+    for spec in specs:
+        fields = dict(spec)
+        kind = fields.pop("kind", "power")
+        if kind not in KINDS:
+            raise LawError(unknown("term kind", kind, KINDS))
+        try:
+            term = KINDS[kind](**fields)
+        except TypeError as error:
+            raise LawError(f"term {spec}: {error}") from None
+        for covariate in (*term.down, *term.up):
+            if covariate not in COLUMN:
+                raise LawError(unknown("covariate", covariate, COLUMN))
+        yield term

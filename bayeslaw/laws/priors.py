@@ -1,0 +1,189 @@
+"""Priors as data: a distribution by name with its numbers, checked without importing PyMC."""
+
+import ast
+import math
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bayeslaw.common.errors import LawError, unknown
+
+# PyMC's names and arguments; `median` of a LogNormal is our one convenience.
+POSITIVE = {
+    "LogNormal": ("mu", "sigma", "median"),
+    "HalfNormal": ("sigma",),
+    "HalfStudentT": ("nu", "sigma"),
+    "Gamma": ("alpha", "beta", "mu", "sigma"),
+    "InverseGamma": ("alpha", "beta", "mu", "sigma"),
+    "Exponential": ("lam", "scale"),
+    "HalfFlat": (),
+}
+UNIT = {"Beta": ("alpha", "beta", "mu", "sigma")}
+REAL = {
+    "Normal": ("mu", "sigma"),
+    "StudentT": ("nu", "mu", "sigma"),
+    "Flat": (),
+}
+_SIGNED = ("LogNormal", *REAL)  # their mu may have either sign
+_PAIRS = ({"alpha", "beta"}, {"mu", "sigma"})
+_NEEDS = dict.fromkeys(("Beta", "Gamma", "InverseGamma"), _PAIRS) | {
+    "StudentT": ({"nu"},),
+    "HalfStudentT": ({"nu"},),
+    "Exponential": ({"lam"}, {"scale"}),
+}
+DISTRIBUTIONS = POSITIVE | UNIT | REAL | {"Uniform": ("lower", "upper")}
+
+
+@dataclass(frozen=True)
+class Prior:
+    """A prior distribution: PyMC's name and arguments.
+
+    Write it as a string wherever a prior is asked for, ``"LogNormal(median=0.28, sigma=0.45)"``.
+
+    Raises
+    ------
+    LawError
+        If the distribution or an argument is unknown; the message lists the valid ones.
+    """
+
+    name: str
+    arguments: tuple[tuple[str, float], ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.name not in DISTRIBUTIONS:
+            raise LawError(unknown("distribution", self.name, DISTRIBUTIONS))
+        for argument, _ in self.arguments:
+            if argument not in DISTRIBUTIONS[self.name]:
+                raise LawError(unknown(f"{self.name} argument", argument, DISTRIBUTIONS[self.name]))
+        given, needs = {argument for argument, _ in self.arguments}, _NEEDS.get(self.name)
+        if needs and not any(need <= given for need in needs):
+            ways = " or ".join(" and ".join(sorted(need)) for need in needs)
+            raise LawError(f"prior {self}: {self.name} needs {ways}.")
+        if self.name == "Uniform" and not self.support[0] < self.support[1]:
+            raise LawError(f"prior {self}: lower must be below upper.")
+        for argument, value in self.arguments:
+            signed = argument in ("lower", "upper") or (argument == "mu" and self.name in _SIGNED)
+            if not (math.isfinite(value) and (signed or value > 0)):
+                raise LawError(f"prior {self}: {argument} must be finite, and a scale positive.")
+
+    @classmethod
+    def parse(cls, text: "str | Prior") -> "Prior":
+        """Read ``"Name(argument=number, ...)"``."""
+        if isinstance(text, Prior):
+            return text
+        try:
+            call = ast.parse(text.strip(), mode="eval").body
+        except (SyntaxError, AttributeError):
+            call = None
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and not call.args:
+            try:
+                numbers = {str(k.arg): float(ast.literal_eval(k.value)) for k in call.keywords}
+                return cls(call.func.id, tuple(numbers.items()))
+            except (ValueError, TypeError):
+                pass
+        raise LawError(
+            f"cannot read the prior {text!r}; write it as 'LogNormal(median=0.28, sigma=0.45)'."
+        )
+
+    def __str__(self) -> str:
+        short = {k: f"{v:g}" if float(f"{v:g}") == v else repr(v) for k, v in self.arguments}
+        return f"{self.name}({', '.join(f'{k}={v}' for k, v in short.items())})"
+
+    @property
+    def kwargs(self) -> dict[str, float]:
+        """Arguments as PyMC takes them."""
+        kwargs = dict(self.arguments)
+        if "median" in kwargs:
+            kwargs["mu"] = math.log(kwargs.pop("median"))
+        return kwargs
+
+    @property
+    def support(self) -> tuple[float, float]:
+        """Bounds of the support."""
+        if self.name == "Uniform":
+            return self.kwargs.get("lower", 0.0), self.kwargs.get("upper", 1.0)
+        if self.name in UNIT:
+            return 0.0, 1.0
+        return (0.0, math.inf) if self.name in POSITIVE else (-math.inf, math.inf)
+
+    def dist(self, size: Any = None) -> Any:
+        """Unnamed PyMC distribution."""
+        import pymc as pm
+
+        return getattr(pm, self.name).dist(**self.kwargs, size=size)
+
+    def rv(self, name: str, **kwargs: Any) -> Any:
+        """Random variable `name` of the PyMC model in context."""
+        import pymc as pm
+
+        return getattr(pm, self.name)(name, **self.kwargs, **kwargs)
+
+
+NOISE = {
+    "sigma": Prior.parse("LogNormal(median=0.004, sigma=0.7)"),
+    "dof": Prior.parse("Gamma(alpha=2, beta=0.1)"),
+    "noise_slope": Prior.parse("Normal(mu=0, sigma=0.3)"),
+    "tau_run": Prior.parse("LogNormal(median=0.002, sigma=0.6)"),
+    "tau_base": Prior.parse("LogNormal(median=0.002, sigma=0.6)"),
+    "tau_size": Prior.parse("LogNormal(median=0.003, sigma=0.25)"),
+}
+"""Priors of the noise on log loss: its scale, the Student-t dof above 2, how the scale goes with
+log N, and the scales of what the rows of one run, the runs of one base, and the models of one size
+share. These are narrow: effects of 2 % take the place of what the law can say."""
+
+
+def flat(bounds: tuple[float, float]) -> Prior:
+    """The prior that is constant on `bounds`."""
+    if math.isinf(bounds[1]):
+        return Prior("HalfFlat") if bounds[0] == 0 else Prior("Flat")
+    return Prior("Uniform", (("lower", bounds[0]), ("upper", bounds[1])))
+
+
+def override(
+    defaults: Mapping[str, Prior],
+    given: "str | Path | Mapping[str, str | Prior]",
+    bounds: Mapping[str, tuple[float, float]],
+) -> dict[str, Prior]:
+    """Priors to use: `defaults` with those of `given` put in their place.
+
+    Parameters
+    ----------
+    defaults : mapping of name to Prior
+    given : "default", "flat", a mapping, or the path of a TOML file (``[priors]`` or top level)
+    bounds : mapping of name to (lower, upper)
+        Range of each parameter; a prior must not reach outside it.
+
+    Raises
+    ------
+    LawError
+        If a name is misspelt, a prior cannot be read, or its support leaves the bounds.
+    """
+    if isinstance(given, str) and given == "default":
+        return dict(defaults)
+    if isinstance(given, str) and given == "flat":
+        fixed = {name: prior for name, prior in defaults.items() if name in NOISE}
+        return {name: flat(bounds[name]) for name in defaults if name not in NOISE} | fixed
+    chosen = read_priors(given) if isinstance(given, str | Path) else given
+    merged = dict(defaults)
+    for name, text in chosen.items():
+        if name not in defaults:
+            raise LawError(unknown("prior", name, defaults))
+        prior, (low, high) = Prior.parse(text), bounds[name]
+        if prior.support[0] < low or prior.support[1] > high:
+            raise LawError(f"prior of {name!r}: {prior} reaches outside [{low:g}, {high:g}].")
+        merged[name] = prior
+    return merged
+
+
+def read_priors(path: str | Path) -> dict[str, Any]:
+    """Priors from a TOML file, under ``[priors]`` or at top level."""
+    path = Path(path)
+    if not path.is_file():
+        raise LawError(f"priors={str(path)!r}: not 'default', 'flat', nor an existing TOML file.")
+    try:
+        text = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise LawError(f"{path}: not valid TOML: {error}") from error
+    return dict(text.get("priors", text))

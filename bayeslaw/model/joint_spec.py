@@ -1,0 +1,88 @@
+"""Specification and PyMC model of several domains measured on the same runs."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from bayeslaw.model.building import build
+from bayeslaw.model.spec import Spec
+
+AGREE = 2.0
+"""LKJ concentration of the correlation between domains: 1 is flat, above 1 favours none."""
+
+
+@dataclass(frozen=True)
+class JointSpec:
+    """Specs of several domains whose groups share correlated effects.
+
+    Parameters
+    ----------
+    domains : mapping of domain to Spec
+        Of the same levels of effects.
+    """
+
+    domains: Mapping[str, Spec]
+
+    @cached_property
+    def key(self) -> tuple[Any, ...]:
+        """Hashable identity."""
+        return tuple((name, spec.key) for name, spec in self.domains.items())
+
+    @property
+    def parts(self) -> Mapping[str, Spec]:
+        """Specs by the prefix of their names."""
+        return {f"{name}::": spec for name, spec in self.domains.items()}
+
+    @property
+    def effects(self) -> tuple[str, ...]:
+        """Levels that have effects."""
+        return next(iter(self.domains.values())).effects
+
+
+def build_joint(spec: JointSpec, values: Mapping[str, Any], *, for_sampling: bool = False) -> Any:
+    """The ``pm.Model``: each domain's under its name, and the effects they share."""
+    import pymc as pm
+    import pytensor.tensor as pt
+
+    count = len(spec.domains)
+    with pm.Model() as model:
+        shared = {}
+        for level in spec.effects:
+            size = next(len(v) for n, v in values.items() if n.endswith(f"{level}_groups"))
+            z = pm.Normal(f"{level}_z", shape=(size, count))
+            b = AGREE + np.array([(count - 2 - j) / 2 for _, j in _below(count)])
+            partial = 2 * pm.Beta(f"{level}_partial", b, b, shape=len(b)) - 1
+            rows = _factor([partial[k] for k in range(len(b))], count, pt)
+            shared[level] = [sum(z[:, j] * v for j, v in enumerate(row)) for row in rows]
+        for k, (prefix, part) in enumerate(spec.parts.items()):
+            mine = {n.removeprefix(prefix): v for n, v in values.items() if prefix in n}
+            effects = {level: effect[k] for level, effect in shared.items()}
+            name = prefix.removesuffix("::")
+            build(part, mine, for_sampling=for_sampling, name=name, shared=effects)
+    return model
+
+
+def _below(count: int) -> list[tuple[int, int]]:
+    """Row and column of what stands below the diagonal."""
+    return [(i, j) for i in range(count) for j in range(i)]
+
+
+def _factor(partial: Any, count: int, xp: Any) -> list[list[Any]]:
+    """Cholesky factor of a correlation matrix, by rows, from its partial correlations.
+
+    With ``(partial + 1) / 2`` of column j, of K, Beta(b, b), b = eta + (K - 2 - j) / 2, the matrix
+    is LKJ(eta): Lewandowski, Kurowicka and Joe (2009).
+    """
+    rows: list[list[Any]] = []
+    left = iter(partial)
+    for i in range(count):
+        row, rest = [], 1.0
+        for _ in range(i):
+            z = next(left)
+            row.append(z * xp.sqrt(rest))
+            rest = rest * (1 - z**2)
+        rows.append([*row, xp.sqrt(rest)])
+    return rows

@@ -1,0 +1,209 @@
+"""Synthetic loss tables: any law with stated parameters, and the paper's use case as a world.
+
+Noise is Normal on log loss, independent from row to row. Every table is labelled: its name starts
+with "synthetic" and its column `synthetic` is True.
+"""
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from bayeslaw.common.errors import BayeslawError, LawError, unknown
+from bayeslaw.laws.law import Law
+from bayeslaw.laws.lawfiles import load_law, models_dir
+from bayeslaw.tables.reading import from_frame
+from bayeslaw.tables.table import LossTable, grid
+
+
+def simulate(
+    law: str | Law,
+    truth: Mapping[str, float],
+    design: pd.DataFrame,
+    *,
+    sigma: float = 0.0,
+    seed: int | Sequence[int] | np.random.Generator = 0,
+    name: str = "",
+) -> LossTable:
+    """Losses of a law with stated parameters on the rows of a design.
+
+    Parameters
+    ----------
+    law : str, path or Law
+    truth : mapping
+        Every parameter of the law, in paper coordinates, with D in the law's token unit.
+    design : DataFrame
+        The law's covariates, ``tokens > 0``; see `bayeslaw.grid`. Other columns are kept.
+    sigma : float
+        Standard deviation of the Normal noise on log loss; 0 gives the law itself.
+    seed : int, sequence of int or numpy Generator
+        The same seed gives the same numbers.
+    name : str
+        What the table is; "synthetic" is put before it.
+
+    Returns
+    -------
+    LossTable
+        The design with `loss` in nats per token and ``synthetic = True``.
+
+    Raises
+    ------
+    LawError
+        If a parameter is missing or misspelt, or the losses are not positive and finite.
+    TableError
+        If the design lacks a column the law needs.
+    BayeslawError
+        If sigma is negative or not finite.
+
+    Examples
+    --------
+    >>> design = grid(params=[1e8, 1e9], tokens=[1e9, 1e10])
+    >>> truth = {"E": 1.7, "A": 400, "alpha": 0.34, "B": 410, "beta": 0.28}
+    >>> simulate("chinchilla", truth, design).loss.round(3).tolist()
+    [3.7, 3.112, 3.287, 2.698]
+    """
+    law = load_law(law)
+    if not 0 <= sigma < np.inf:
+        raise BayeslawError(f"sigma={sigma:g}: give a standard deviation of log loss, 0 or more.")
+    for given in truth:
+        if given not in law.parameters:
+            raise LawError(unknown("parameter", given, law.parameters))
+    if missing := [given for given in law.parameters if given not in truth]:
+        raise LawError(f"law {law.name}: no value for {', '.join(missing)}.")
+    with np.errstate(all="ignore"):
+        loss = law.loss(truth, law.covariates(design, "design"))
+    if not (np.isfinite(loss) & (loss > 0)).all():
+        raise LawError(
+            f"law {law.name}: these parameters give a loss that is not positive and finite."
+        )
+    noise = sigma * np.random.default_rng(seed).standard_normal(len(design))
+    frame = design.assign(loss=loss * np.exp(noise), synthetic=True)
+    return from_frame(frame, f"synthetic {name or law.name}")
+
+
+@dataclass(frozen=True)
+class World:
+    """Domains with stated true laws, and a planning problem in them.
+
+    Parameters
+    ----------
+    title, note : str
+        What the world is and how its numbers were found.
+    target, source : str
+        The domain adapted to and the domain that may be forgotten.
+    laws : mapping of domain to Law
+    truth : mapping of domain to parameters
+        Paper coordinates, with D in the law's token unit.
+    sigma : mapping of domain to float
+        Standard deviation of the noise on log loss.
+    cells : mapping
+        Values of `params`, `ptpp`, `replay` and `atpp` (tokens per parameter); the tables hold
+        every combination.
+    limits : mapping
+        The planning problem: `params`, `ptpp`, `max_loss` of the target domain in nats per token,
+        and `max_forgetting` of the source domain, relative to its `baseline`.
+    anchors : str
+        Query for the few cheap rows at the evaluation stage.
+    """
+
+    title: str
+    note: str
+    target: str
+    source: str
+    laws: Mapping[str, Law]
+    truth: Mapping[str, Mapping[str, float]]
+    sigma: Mapping[str, float]
+    cells: Mapping[str, Sequence[float]]
+    limits: Mapping[str, float]
+    anchors: str
+
+    def design(self) -> pd.DataFrame:
+        """Covariates of every cell of the grid, without losses."""
+        cells = grid(**self.cells)
+        cells["tokens"] = cells["params"] * cells.pop("atpp")
+        return cells
+
+    def loss(self, domain: str, frame: pd.DataFrame) -> npt.NDArray[np.float64]:
+        """Return the true loss of a domain per row of `frame`, nats per token."""
+        law = self.laws[self._known(domain)]
+        loss: npt.NDArray[np.float64] = law.loss(self.truth[domain], law.covariates(frame))
+        return loss
+
+    def baseline(self, params: float | None = None, ptpp: float | None = None) -> float:
+        """Return the source loss of the un-adapted model, nats per token.
+
+        The law diverges at D = 0, so the world states one: an un-adapted model has seen
+        PTPP x N source tokens, and its loss is the law's for as many tokens of pure replay.
+
+        Parameters
+        ----------
+        params, ptpp : float, optional
+            Model and stage; by default those of `limits`.
+        """
+        n = self.limits["params"] if params is None else params
+        p = self.limits["ptpp"] if ptpp is None else ptpp
+        return float(self.loss(self.source, grid(params=n, ptpp=p, replay=1.0, tokens=p * n))[0])
+
+    def table(
+        self, domain: str | None = None, *, seed: int = 0, noise: bool | float = True
+    ) -> LossTable:
+        """Simulate losses on the whole grid.
+
+        Parameters
+        ----------
+        domain : str, optional
+            Both domains without it, told apart by the column `domain`; each domain's numbers are
+            the same alone or together.
+        seed : int
+            The same seed gives the same numbers.
+        noise : bool or float
+            True for the world's sigma, False for none, or a sigma.
+
+        Returns
+        -------
+        LossTable
+            The source domain also has its un-adapted models, as `baselines`.
+        """
+        domains, frames = list(self.laws), []
+        for each in domains if domain is None else [self._known(domain)]:
+            law, truth, rows = self.laws[each], self.truth[each], self.design()
+            sigma = self.sigma[each] if noise is True else float(noise)
+            own = [seed, domains.index(each)]
+            table = simulate(law, truth, rows.assign(domain=each), sigma=sigma, seed=own)
+            frames.append(table.frame)
+            if each == self.source:
+                frames.append(self._baselines())
+        name = f"synthetic {domain or ' and '.join(domains)}, {self.title} (seed {seed})"
+        return from_frame(pd.concat(frames, ignore_index=True), name)
+
+    def _baselines(self) -> pd.DataFrame:
+        """List the un-adapted models; exact, since forgetting is relative to the value measured."""
+        rows = grid(params=self.cells["params"], ptpp=self.cells["ptpp"], replay=1.0, tokens=0.0)
+        loss = [self.baseline(n, p) for n, p in zip(rows["params"], rows["ptpp"], strict=True)]
+        return rows.assign(domain=self.source, loss=loss, synthetic=True)
+
+    def _known(self, domain: str) -> str:
+        if domain not in self.laws:
+            raise BayeslawError(unknown("domain", domain, self.laws))
+        return domain
+
+
+def paper_world() -> World:
+    """Read the synthetic world of the paper's grid and use case.
+
+    Calibrated to what the paper reports (``benchmarks/calibrate_world.py``): the smallest budget
+    that meets both limits is 8.9 adaptation tokens per parameter at 34 % replay.
+    """
+    text = (models_dir() / "worlds" / "paper.toml").read_text(encoding="utf-8")
+    spec = tomllib.loads(text)
+    domains = spec.pop("domains")
+    return World(
+        laws={domain: load_law(each["law"]) for domain, each in domains.items()},
+        truth={domain: each["truth"] for domain, each in domains.items()},
+        sigma={domain: each["sigma"] for domain, each in domains.items()},
+        cells=spec.pop("grid"),
+        **spec,
+    )

@@ -1,1 +1,0 @@
-"""Anchors bought, refitted and scored many times over, on worlds and on measured pools."""

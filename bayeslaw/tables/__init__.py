@@ -1,0 +1,4 @@
+"""Loss tables: read, validate, split.
+
+May import ``common``.
+"""

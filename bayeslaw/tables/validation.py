@@ -1,0 +1,73 @@
+"""Validation of loss tables: canonical column names, and covariates that are numbers in range."""
+
+from collections.abc import Iterable
+
+import numpy as np
+import pandas as pd
+
+from bayeslaw.common.errors import TableError
+
+COVARIATES = ("params", "tokens", "replay", "ptpp")
+COLUMNS = (*COVARIATES, "loss")
+ALIASES = {"N": "params", "D": "tokens", "r": "replay", "PTPP": "ptpp"}
+
+
+def canonical(frame: pd.DataFrame, name: str, required: Iterable[str]) -> pd.DataFrame:
+    """Copy of `frame` with canonical column names and valid covariates.
+
+    Raises
+    ------
+    TableError
+        If a required column is missing or a covariate is not a finite number in its range.
+    """
+    frame = frame.rename(columns=lambda column: ALIASES.get(str(column), str(column)))
+    if repeated := sorted(set(frame.columns[frame.columns.duplicated()])):
+        raise TableError(f"{name}: column {repeated[0]!r} is there twice; keep one.")
+    if frame.empty:
+        raise TableError(f"{name}: no rows.")
+    for column in required:
+        if column not in frame:
+            alias = next((f" (or {a})" for a, c in ALIASES.items() if c == column), "")
+            raise TableError(
+                f"{name}: column {column!r}{alias} is missing; found: "
+                f"{', '.join(map(str, frame.columns))}."
+            )
+    frame = frame.reset_index(drop=True)
+    for column in frame.columns.intersection(list(COLUMNS)):
+        frame[column] = _numeric(frame[column], name)
+    if "params" in frame:
+        _positive(frame, "params", name, "give the number of parameters")
+    if "ptpp" in frame:
+        _positive(frame, "ptpp", name, "give pre-training tokens per parameter")
+    if "tokens" in frame:
+        _refuse(frame["tokens"] < 0, "tokens", name, "is negative; give D in tokens, 0 = baseline")
+    if "replay" in frame:
+        outside = ~frame["replay"].between(0, 1)
+        _refuse(outside, "replay", name, "lies outside [0, 1]; give a fraction, not a percentage")
+    return frame
+
+
+def _numeric(column: pd.Series, name: str) -> pd.Series:
+    values = pd.to_numeric(column, errors="coerce").astype(float)
+    missing = values.isna() & column.isna()
+    _refuse(missing, str(column.name), name, "is missing (NaN); fill it or drop the row")
+    _refuse(values.isna(), str(column.name), name, "is not a number")
+    _refuse(values.abs() == np.inf, str(column.name), name, "is infinite")
+    return values
+
+
+def _positive(frame: pd.DataFrame, column: str, name: str, mend: str) -> None:
+    _refuse(frame[column] <= 0, column, name, f"is not positive; {mend}")
+
+
+def _refuse(bad: pd.Series, column: str, name: str, what: str) -> None:
+    if bad.any():
+        raise TableError(f"{name}: column {column!r} {what} ({_rows(bad)}).")
+
+
+def _rows(mask: pd.Series) -> str:
+    """The chosen rows in words, counted from 0 after the header."""
+    rows = [str(row) for row in np.flatnonzero(mask)[:5]]
+    more = int(mask.sum()) - len(rows)
+    label = "row" if mask.sum() == 1 else "rows"
+    return f"{label} {', '.join(rows)}" + (f" and {more} more" if more else "")
