@@ -12,7 +12,8 @@ from bayeslaw.checks import extrapolation, identifiability, sensitivity
 from bayeslaw.checks.part import NAMES, RARE, Part, Target, listed, worst
 from bayeslaw.evaluate.densities import Floats, prior_draws
 from bayeslaw.inference.posterior import Posterior
-from bayeslaw.model.random_effects import FEWEST
+from bayeslaw.laws.law import Law
+from bayeslaw.model.random_effects import SIZE
 
 MOST_PRIOR = 0.5
 """Share of a forecast's variance beyond which it says its priors more than the data: refuse."""
@@ -79,7 +80,7 @@ def _moves(fit: Posterior, leader: str, prior: Floats, to: Target) -> dict[str, 
 
 def _undetermined(fit: Posterior, direction: Mapping[str, float], record: Mapping[str, Any]) -> str:
     leader, *others = direction
-    seen, where = fit.table.frame, identifiability.covariates_of(fit.law).get(leader, ())
+    seen, where = fit.table.frame, fit.law.covariates_of.get(leader, ())
     values = [f"{NAMES[c]} takes {seen[c].nunique()} values" for c in where]
     lead = f"{' and '.join(values)}; " if values else ""
     along = f" (nor, along with it, {listed(others)})" if others else ""
@@ -97,7 +98,7 @@ def _matter(
     fit: Posterior, records: Sequence[Mapping[str, Any]], to: Target
 ) -> tuple[str, str, dict[str, float]]:
     """Level, words and shares of the forecast's variance that undetermined coordinates have."""
-    bends = set(fit.law.curvatures)
+    bends = set(fit.law.discrepancy_parameters)
     names = [str(record["leader"]) for record in records]
     own = [name for name in names if name not in bends]
     every, plain = (identifiability.explained(fit, each, to.log_loss) for each in (names, own))
@@ -158,7 +159,7 @@ def distance(fit: Posterior, to: Target) -> Part:
                 level = worst(level, "caution")
             continue
         text = f"{label} lies up to {far:.2g} training ranges beyond the rows seen"
-        if name == "params" and seen < FEWEST["size"]:
+        if name == "params" and seen < SIZE.fewest:
             limit, mine = NEAR, "refuse"
             reason = f", and {seen} sizes cannot show how far one lies off the curve of the others"
         elif seen < BEND:
@@ -171,7 +172,7 @@ def distance(fit: Posterior, to: Target) -> Part:
         end = f": too far to forecast (limit {limit:g})." if mine == "refuse" else "."
         words.append(text + reason + end)
         level = worst(level, mine)
-    if words and fit.spec.discrepancy == "none":
+    if words and not fit.law.discrepancy_parameters:
         level = worst(level, "caution")
         words.append(
             "The law is taken as exact (no discrepancy): beyond the rows seen its bands do not "
@@ -187,13 +188,13 @@ def bends(fit: Posterior, to: Target | None) -> Part | None:
     In prior sds, posterior median against prior median; by chance one bend is that far off once in
     a hundred fits whose law is right.
     """
-    if not fit.law.curvatures:
+    if not fit.law.discrepancy_parameters:
         return None
     prior, drawn = prior_draws(fit), fit.values()
     off = {
         name: float(np.median(drawn[name]) - np.median(prior[name]))
         / identifiability.spread(prior[name])
-        for name in fit.law.curvatures
+        for name in fit.law.discrepancy_parameters
     }
     frame = pd.DataFrame({"off": off}).rename_axis("name")
     far = frame["off"].abs().sort_values(ascending=False)
@@ -208,7 +209,7 @@ def bends(fit: Posterior, to: Target | None) -> Part | None:
     beyond: list[str] = []
     if to is not None:
         away = extrapolation.distances(fit, to.frame).max()
-        along = identifiability.covariates_of(fit.law)
+        along = fit.law.covariates_of
         followed = {c for name in strained.index for c in along[str(name)]}
         beyond = [NAMES[str(c)] for c in away.index[away >= NEAR] if c in followed]
     if beyond:
@@ -262,6 +263,12 @@ def _outlook(fit: Posterior, to: Target, frame: pd.DataFrame) -> tuple[str, dict
         "loss falls with log PTPP ever more slowly, as F/P^eta does: from the losses measured at "
         f"the last two stages. The forecast's median is {loss:.4g}{', outside' * outside}."
     )
-    if fit.law.terms_gated or fit.law.curvatures:
+    if not _convex(fit.law):
         text += " A gate or a bent term may leave these bounds."
     return text, {"stage": float(stage), "median": loss, "outside": outside}
+
+
+def _convex(law: Law) -> bool:
+    """Whether every term that depends on PTPP is convex in its log, as the bounds assume."""
+    gated = any("ptpp" in term.covariates and not term.plain.convex_in_ptpp for term in law.terms)
+    return not (gated or law.discrepancy_parameters)

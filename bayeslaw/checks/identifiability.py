@@ -11,8 +11,7 @@ from scipy.linalg import cholesky, qr, solve_triangular
 
 from bayeslaw.evaluate.densities import Floats, covariance, prior_draws
 from bayeslaw.inference.posterior import Posterior
-from bayeslaw.laws.law import Law
-from bayeslaw.laws.terms import COLUMN, STEP, GatedPower
+from bayeslaw.laws.terms import STEP
 
 WEAK = 1.0
 """Singular value below which the rows tell less of a direction than its prior does."""
@@ -164,21 +163,3 @@ def explained(fit: Posterior, names: Sequence[str], log_loss: Floats) -> Floats:
     fitted = left @ np.linalg.lstsq(left, log_loss)[0]
     total = log_loss.var(0)
     return np.asarray(np.divide(fitted.var(0), total, out=np.zeros_like(total), where=total > 0))
-
-
-def covariates_of(law: Law) -> dict[str, tuple[str, ...]]:
-    """Columns along which each reference coordinate bends or tilts the loss."""
-    found: dict[str, tuple[str, ...]] = {}
-    for term in law.terms:
-        plain, lead = term.plain, COLUMN[term.covariates[0]]
-        found |= dict.fromkeys(
-            term.exponents, tuple(dict.fromkeys(COLUMN[c] for c in term.covariates))
-        )
-        found |= {name: (COLUMN[c],) for c, name in (*plain.down.items(), *plain.up.items())}
-        found |= {plain.local: (lead,), term.slope: (lead,)}
-        if isinstance(plain, GatedPower):
-            found |= {plain.depth: ("ptpp",), plain.rate: ("ptpp",)}
-        for name, pair in getattr(term, "curves", {}).items():
-            found[name] = tuple(dict.fromkeys(COLUMN[c] for c in pair))
-    found |= {name: tuple(dict.fromkeys(along)) for name, along in law.drift.items()}
-    return {name: found[name] for name in law.coordinates if name in found}

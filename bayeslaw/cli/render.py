@@ -119,8 +119,8 @@ def about(fitted: Posterior | PointFit, train: str | None) -> dict[str, Any]:
         }
     gate = fitted.convergence
     return document | {
-        "likelihood": fitted.spec.likelihood,
-        "discrepancy": fitted.spec.discrepancy,
+        "likelihood": fitted.spec.likelihood.kind,
+        "discrepancy": fitted.spec.discrepancy.kind,
         "noise": fitted.spec.noise,
         "effects": list(fitted.spec.effects),
         "prior": _prior(fitted),
@@ -152,10 +152,8 @@ def heading(fitted: Posterior | PointFit, train: str | None, how: str = "") -> l
             lines.append(f"[bold red]On a bound[/]: {hit}; the optimum is not interior.")
         return lines
     run = fitted.settings
-    bends = (
-        "the law's terms may bend" if fitted.spec.discrepancy == "curvature" else "no discrepancy"
-    )
-    model = [f"{fitted.spec.likelihood} likelihood", f"{_prior(fitted)} priors", bends]
+    bends = "the law's terms may bend" if fitted.law.discrepancy_parameters else "no discrepancy"
+    model = [f"{fitted.spec.likelihood.kind} likelihood", f"{_prior(fitted)} priors", bends]
     model += [f"effects of {' and '.join(fitted.spec.effects)}"] if fitted.spec.effects else []
     model += ["what sizes share carried to others"] if few(fitted) else []
     model += ["noise along log N"] if fitted.spec.noise == "loglinear" else []

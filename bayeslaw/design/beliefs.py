@@ -15,7 +15,7 @@ from bayeslaw.design.costs import bases
 from bayeslaw.design.gains import Beliefs, centred, slots_of
 from bayeslaw.evaluate.new_sizes import unseen
 from bayeslaw.inference.posterior import Posterior
-from bayeslaw.model import likelihoods as noises
+from bayeslaw.laws.law import Law
 from bayeslaw.model import random_effects as effects
 from bayeslaw.planning.chance import meet
 from bayeslaw.planning.limits import typical
@@ -77,10 +77,11 @@ def beliefs_of(
     measured, targets, needed = [], [], np.empty(0)
     for domain, (fit, paired) in enumerate(zip(fits, index, strict=False)):  # perhaps no source
         kept = paired[keep]
-        p = fit.law.sizes({n: v[kept] for n, v in fit.values().items()}, fit.at)
+        law, values = fit.extended(both)
+        p = law.sizes({n: v[kept] for n, v in values.items()}, fit.at)
         known = effects.draw(fit.draws, fit.spec.effects, frame, None)
         new = new_sizes(fit, both, plan, domain)
-        loss = _log_loss(fit, p, both, kept) + new[kept]
+        loss = _log_loss(fit, law, p, both, kept) + new[kept]
         measured.append(loss[:, : len(frame)] + known[kept])
         targets.append(loss[:, len(frame) :])
     drawn = [targets[0]]
@@ -92,8 +93,8 @@ def beliefs_of(
     option = np.tile(np.arange(len(frame)), len(fits))
     shared = [
         (_apart([_group(fit, frame, level) for fit in fits]), effect_variance(fits[0], level))
-        for level in effects.LEVELS
-        if level != "size"  # in the draws
+        for level in dict.fromkeys([*effects.registered(), *fits[0].spec.effects])
+        if not effects.level(level).latent  # in the draws
     ]
     tokens = np.tile(frame["tokens"], len(fits))
     return Beliefs(
@@ -127,15 +128,9 @@ def noise_variance(posterior: Posterior, frame: pd.DataFrame) -> Floats:
     ``sigma^2 (dof + 3) / (dof + 1)``, the inverse of its Fisher information; its variance is larger
     and may be infinite.
     """
-    q = posterior.values()
-    variance = q["sigma"] ** 2
-    if "dof_above_floor" in q:
-        dof = q["dof_above_floor"] + noises.DOF_FLOOR
-        variance = variance * (dof + 3) / (dof + 1)
-    if posterior.spec.noise == "loglinear":
-        distance = np.log(frame["params"].to_numpy(float)) - posterior.at["params"]
-        variance = variance * np.exp(2 * q["noise_slope"] * distance)
-    return np.broadcast_to(np.median(variance, axis=0), (len(frame),)).copy()
+    likelihood = posterior.spec.likelihood
+    variance = likelihood.information_variance(posterior.scale(frame), posterior.values())
+    return np.asarray(np.median(variance, axis=0))
 
 
 def effect_variance(posterior: Posterior, level: str) -> float:
@@ -153,9 +148,11 @@ def frame_of(table: LossTable | pd.DataFrame) -> pd.DataFrame:
 # -- parts ----------------------------------------------------------------------------------------
 
 
-def _log_loss(fit: Posterior, p: Mapping[str, Floats], frame: pd.DataFrame, kept: Ints) -> Floats:
-    loss = np.log(fit.law.loss(p, fit.law.covariates(frame), fit.at))
-    return np.asarray(loss + effects.of_size(fit.draws, fit.spec.effects, frame)[kept])
+def _log_loss(
+    fit: Posterior, law: Law, p: Mapping[str, Floats], frame: pd.DataFrame, kept: Ints
+) -> Floats:
+    loss = np.log(law.loss(p, law.covariates(frame), fit.at))
+    return np.asarray(loss + effects.latent_effects(fit.draws, fit.spec.effects, frame)[kept])
 
 
 def _group(fit: Posterior, frame: pd.DataFrame, level: str) -> Ints:

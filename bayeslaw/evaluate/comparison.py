@@ -98,7 +98,8 @@ def _fit(
         raise FitError(f"method is 'huber' or 'nuts', not {method!r}.")
     from bayeslaw.inference.fitting import fit
 
-    return fit(law, table, method="nuts", seed=seed, **settings)
+    posterior: Posterior = fit(law, table, method="nuts", seed=seed, **settings)
+    return posterior
 
 
 def _label(law: Law) -> str:

@@ -99,7 +99,7 @@ def cross_validate(
     fold = rng.permutation(np.arange(len(names)) % min(folds, len(names)))[index]
     known = ("chains", "draws", "tune", "target_accept", "sampler", "seed")
     retry = settings.pop("retry", True)
-    chosen: dict[str, Any] = {n: fit.settings[n] for n in known if n in fit.settings} | settings
+    chosen: Any = {n: fit.settings[n] for n in known if n in fit.settings} | settings
     elpd, notes = np.empty(len(table)), []
     for i in range(fold.max() + 1):
         out = fold == i
@@ -137,7 +137,7 @@ def _groups(table: LossTable, by: str) -> tuple[npt.NDArray[Any], npt.NDArray[np
         raise TableError(
             f"{table.name}: {unknown('column', column, [*table.frame, 'row', 'stage'])}"
         )
-    if column in effects.LEVELS:
+    if column in effects.registered():
         return np.unique(effects.labels(table.frame, column), return_inverse=True)
     return np.unique(table.frame[column].to_numpy(), return_inverse=True)
 

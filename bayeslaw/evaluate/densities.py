@@ -11,13 +11,10 @@ from scipy.special import logsumexp
 
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.model import random_effects as effects
-from bayeslaw.model.likelihoods import log_density
 from bayeslaw.tables.table import LossTable
 
 type Floats = npt.NDArray[np.float64]
 
-SAMPLED = {"dof_above_floor": "dof"}
-"""Sampled variables whose prior stands under another name."""
 NODES = 15
 """Of the quadrature over a run's effect."""
 
@@ -91,8 +88,7 @@ def covariance(fit: Posterior) -> Floats:
 
 def density(fit: Posterior, frame: pd.DataFrame, residual: Floats) -> Floats:
     """Log density of residuals of log loss under the fit's noise, shape (draws, rows)."""
-    dof, delta = fit.values().get("dof_above_floor"), fit.spec.delta
-    return log_density(fit.spec.likelihood, residual, fit.scale(frame), dof, delta)
+    return fit.spec.likelihood.log_density(residual, fit.scale(frame), fit.values())
 
 
 def log_prior(fit: Posterior) -> xr.DataArray:
@@ -107,7 +103,7 @@ def log_prior(fit: Posterior) -> xr.DataArray:
     draws = {str(name): v for name, v in fit.draws.data_vars.items()} | {"E": fit.paper["E"]}
     total: Any = 0.0
     for name, value in draws.items():
-        if prior := fit.spec.priors.get(SAMPLED.get(name, name)):
+        if prior := fit.spec.priors.get(fit.spec.likelihood.parameters.get(name, name)):
             total = total + pm.logp(prior.dist(), pt.as_tensor(value.values))
     return xr.DataArray(total.eval(mode="FAST_COMPILE"), draws["E"].coords, ("chain", "draw"))
 
@@ -119,7 +115,7 @@ def prior_draws(fit: Posterior, draws: int = 4000, seed: int = 0) -> dict[str, F
     priors = fit.spec.priors
     shapes = [getattr(pm, p.name).dist(**p.kwargs, size=(draws, 1)) for p in priors.values()]
     found = pm.draw(shapes, random_seed=seed, mode="FAST_COMPILE")
-    named = {prior: sampled for sampled, prior in SAMPLED.items()}
+    named = {prior: own for own, prior in fit.spec.likelihood.parameters.items()}
     q = {named.get(n, n): np.asarray(v, float) for n, v in zip(priors, found, strict=True)}
     q["L_ref"] = q["E"] - fit.law.sizes({**q, "L_ref": 0.0}, fit.at)["E"]
     return {name: q[name] for name in [*fit.values(), "E"]}

@@ -13,10 +13,9 @@ from bayeslaw.common.errors import LawError, TableError, unknown
 from bayeslaw.evaluate.new_sizes import residual_draws
 from bayeslaw.inference.convergence import Convergence
 from bayeslaw.inference.posterior import Posterior
-from bayeslaw.tables.validation import COLUMNS
 from bayeslaw.tables.reading import write_frame
 from bayeslaw.tables.table import LossTable
-from bayeslaw.tables.validation import canonical
+from bayeslaw.tables.validation import COLUMNS, canonical
 
 KINDS = ("predictive", "latent")
 LEVELS = (0.5, 0.8, 0.9)

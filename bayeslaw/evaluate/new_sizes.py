@@ -12,7 +12,6 @@ import pandas as pd
 
 from bayeslaw.evaluate.densities import density, residual
 from bayeslaw.inference.posterior import Posterior
-from bayeslaw.model import likelihoods as noise
 from bayeslaw.model import random_effects as effects
 from bayeslaw.tables.table import LossTable
 
@@ -25,9 +24,11 @@ STEP = 1e-6
 def few(fit: Posterior) -> bool:
     """Whether a discrepancy's effects of sizes are too few to be fitted."""
     spec = fit.spec
-    if spec.discrepancy == "none" or "size" in spec.effects or "params" not in spec.law.columns:
+    if not spec.discrepancy.size_effects or {"size"} & {*spec.effects}:
         return False
-    return fit.table.frame["params"].nunique() < effects.FEWEST["size"]
+    if "params" not in spec.law.columns:
+        return False
+    return fit.table.frame["params"].nunique() < effects.SIZE.fewest
 
 
 def shared(
@@ -102,7 +103,6 @@ def residual_draws(
     that of a fitted size is part of `Posterior.latent`.
     """
     frame = table.frame if isinstance(table, LossTable) else table
-    spec, q, sigma = fit.spec, fit.values(), fit.scale(frame)
-    dof = q["dof_above_floor"] + noise.DOF_FLOOR if "dof_above_floor" in q else np.inf
-    drawn = noise.sample(spec.likelihood, rng, sigma.shape, sigma, dof, spec.delta)
+    sigma = fit.scale(frame)
+    drawn = fit.spec.likelihood.sample(rng, sigma.shape, sigma, fit.values())
     return drawn + shared(fit, frame, rng, sizes=sizes)

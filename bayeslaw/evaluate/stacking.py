@@ -239,6 +239,6 @@ def _labelled(fits: Sequence[Posterior]) -> dict[str, Posterior]:
     found: dict[str, Posterior] = {}
     for fit in fits:
         name = fit.law.name
-        name += f" ({fit.spec.discrepancy})" if plain.count(name) > 1 else ""
+        name += f" ({fit.spec.discrepancy.kind})" if plain.count(name) > 1 else ""
         found[name if name not in found else f"{name} #{len(found) + 1}"] = fit
     return found

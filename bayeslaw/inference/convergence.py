@@ -2,10 +2,8 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import xarray as xr
 
 MAX_RHAT, MIN_ESS, MIN_BFMI = 1.01, 400, 0.3
@@ -55,21 +53,16 @@ def diagnose(draws: xr.Dataset, stats: xr.Dataset) -> Convergence:
     """Convergence of draws with dims (chain, draw)."""
     import arviz_stats as azs
 
-    def worst(values: xr.Dataset, pick: Any) -> float:
-        return float(pick([float(pick(values[name].values)) for name in values.data_vars]))
+    def numbers(values: xr.Dataset) -> list[float]:
+        return [float(v) for name in values.data_vars for v in np.ravel(values[name].values)]
 
     stuck = any(bool((v.max("draw") == v.min("draw")).any()) for v in draws.data_vars.values())
     if stuck or draws.sizes["chain"] < 2 or draws.sizes["draw"] < 4:
         return Convergence(math.nan, 0.0, 0.0, int(stats["diverging"].sum()), math.nan)
     return Convergence(
-        rhat=worst(azs.rhat(draws), np.max),
-        ess_bulk=worst(azs.ess(draws, method="bulk"), np.min),
-        ess_tail=worst(azs.ess(draws, method="tail"), np.min),
+        rhat=float(np.max(numbers(azs.rhat(draws)))),
+        ess_bulk=float(np.min(numbers(azs.ess(draws, method="bulk")))),
+        ess_tail=float(np.min(numbers(azs.ess(draws, method="tail")))),
         divergences=int(stats["diverging"].sum()),
-        bfmi=_bfmi(stats["energy"].values),
+        bfmi=float(np.min(numbers(azs.bfmi(stats[["energy"]])))),
     )
-
-
-def _bfmi(energy: npt.NDArray[np.float64]) -> float:
-    """Smallest E-BFMI over chains; energy of shape (chain, draw)."""
-    return float(np.min(np.mean(np.diff(energy, axis=1) ** 2, axis=1) / np.var(energy, axis=1)))

@@ -1,92 +1,126 @@
-"""Fit a law to a table: NUTS posterior, or MAP."""
+"""Fit a law to a table: NUTS posterior, or mode."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any, Literal, Unpack, overload
 
 import numpy as np
 import xarray as xr
 
-from bayeslaw.common.defaults import CHAINS, DELTA, DISCREPANCY, DRAWS, TARGET_ACCEPT, TUNE
-from bayeslaw.common.errors import LawError, unknown
+from bayeslaw.common.defaults import DELTA
+from bayeslaw.common.errors import FitError, LawError, unknown
 from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.convergence import Convergence, diagnose
 from bayeslaw.inference.modes import fit_map
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.sampling import AnySpec, sample
+from bayeslaw.inference.settings import (
+    PosteriorSettings,
+    SamplerSettings,
+    filled,
+    sampler_settings,
+)
 from bayeslaw.laws.law import Law
-from bayeslaw.laws.priors import Prior
-from bayeslaw.model.building import data
+from bayeslaw.laws.priors import PriorLike
+from bayeslaw.model.building import Data, data
+from bayeslaw.model.likelihoods import Likelihood
 from bayeslaw.model.random_effects import choose, labels
-from bayeslaw.model.spec import Spec, make_spec
+from bayeslaw.model.spec import Spec, make_discrepancy, make_spec
 from bayeslaw.tables.table import LossTable
 
 PACKAGES = ("bayeslaw", "pymc", "pytensor", "nutpie", "numpy", "xarray")
+"""Packages whose versions a posterior records."""
 
 
 @overload
 def fit(
-    law: str | Law, table: LossTable, *, method: Literal["nuts"] = ..., **settings: Any
+    law: str | Path | Law,
+    table: LossTable,
+    *,
+    method: Literal["nuts"] = ...,
+    likelihood: str | Likelihood = ...,
+    priors: str | Path | Mapping[str, PriorLike] = ...,
+    delta: float = ...,
+    seed: int = ...,
+    **settings: Unpack[PosteriorSettings],
 ) -> Posterior: ...
 @overload
 def fit(
-    law: str | Law, table: LossTable, *, method: Literal["map"], **settings: Any
+    law: str | Path | Law,
+    table: LossTable,
+    *,
+    method: Literal["map"],
+    likelihood: str | Likelihood = ...,
+    priors: str | Path | Mapping[str, PriorLike] = ...,
+    delta: float = ...,
+    seed: int = ...,
 ) -> PointFit: ...
-def fit(  # type: ignore[misc]  # the overloads' settings are the arguments below
-    law: str | Law,
+@overload
+def fit(
+    law: str | Path | Law,
+    table: LossTable,
+    *,
+    method: str,
+    likelihood: str | Likelihood = ...,
+    priors: str | Path | Mapping[str, PriorLike] = ...,
+    delta: float = ...,
+    seed: int = ...,
+    **settings: Unpack[PosteriorSettings],
+) -> Posterior | PointFit: ...
+def fit(
+    law: str | Path | Law,
     table: LossTable,
     *,
     method: str = "nuts",
-    likelihood: str = "studentt",
-    priors: str | Path | Mapping[str, str | Prior] = "default",
+    likelihood: str | Likelihood = "studentt",
+    priors: str | Path | Mapping[str, PriorLike] = "default",
     delta: float = DELTA,
-    discrepancy: str = DISCREPANCY,
-    noise: str = "constant",
-    effects: str | Sequence[str] = "auto",
     seed: int = 0,
-    chains: int = CHAINS,
-    draws: int = DRAWS,
-    tune: int = TUNE,
-    target_accept: float = TARGET_ACCEPT,
-    sampler: str = "nutpie",
-    cores: int | None = None,
-    progress: bool = False,
-    retry: bool = True,
+    **settings: Unpack[PosteriorSettings],
 ) -> Posterior | PointFit:
     """Fit a law to a table of losses.
 
     Parameters
     ----------
     law : str, path or Law
-        ``"form1"``, ``"form2"``, ``"form3"``, ``"dcpt"``, ``"chinchilla"``, or a TOML file.
+        ``"form1"``, ``"form2"``, ``"form3"``, ``"dcpt"``, ``"chinchilla"``, ``"forgetting"``, or a
+        TOML file.
     table : LossTable
         Training rows.
     method : {"nuts", "map"}
-        Posterior draws, or the mode over the law's parameters.
-    likelihood : {"studentt", "normal", "huber"}
+        Posterior draws, or the mode over the law's parameters. The mode is of the law as written,
+        without discrepancy and random effects.
+    likelihood : {"studentt", "normal", "huber"} or Likelihood
         Noise on log loss. With ``method="map", likelihood="huber", priors="flat"`` the mode is the
         paper's Huber fit.
     priors : "default", "flat", mapping of name to prior, or path of a TOML file
-        Names are those of the reference coordinates, and ``E``, ``sigma``, ``dof``.
+        Names are those of the reference coordinates, and ``E``, ``sigma``, ``dof``. A prior is a
+        `bayeslaw.Prior`, its text, or a PreliZ distribution.
     delta : float
         Threshold of the ``huber`` likelihood, in log loss.
-    discrepancy : {"curvature", "none"}
-        Whether every term of the law may bend; see `bayeslaw.model.discrepancies.curved`. The mode is
-        always of the law as written.
-    noise : {"constant", "loglinear"}
-        Whether the scale of the noise on log loss may vary as a power of N.
-    effects : "auto", "none", or levels of ``("size", "base", "run")``
-        What rows share beside the law: ``"auto"`` gives an effect to the rows of each `run` and to
-        the runs from each `base`, where the table has these columns and they repeat, and with a
-        discrepancy to the models of each of four sizes or more. The mode has none.
     seed : int
         Same seed, same numbers.
-    chains, draws, tune, target_accept, sampler, cores, progress
-        For the sampler: ``"nutpie"`` or ``"pymc"``; `draws` and `tune` are per chain.
+    discrepancy : {"curvature", "none"} or Discrepancy
+        How the true loss may deviate from the law; for posteriors only, as are all below.
+    noise : {"constant", "loglinear"}
+        Whether the scale of the noise on log loss may vary as a power of N.
+    effects : "auto", "none", or levels such as ``"size,base,run"``
+        Random effects on log loss: ``"auto"`` gives one to each `run` and each `base`, where the
+        table has these columns and their labels repeat, and with a discrepancy to each model size
+        if there are four sizes or more. Any other column of labels may be named.
+    chains, draws, tune : int
+        Chains, and draws and tuning steps of each: 4, 2000 and 1500 by default.
+    target_accept : float
+        Of NUTS; .97 by default.
+    sampler : {"nutpie", "pymc"}
+    cores : int, optional
+        Processes or threads; by default all, but at most one per chain.
+    progress : bool
+        Show a progress bar on stderr; off by default.
     retry : bool
         Whether to sample once more, with twice the draws and tuning and a target acceptance of
-        .99, if the convergence gate fails.
+        .99, if the convergence gate fails; on by default.
 
     Returns
     -------
@@ -98,42 +132,63 @@ def fit(  # type: ignore[misc]  # the overloads' settings are the arguments belo
         If the table lacks what the law needs.
     LawError
         If the law, a prior, the likelihood, the method or the sampler is unknown.
+    FitError
+        If a setting is unknown, or does not apply to the method.
+
+    Examples
+    --------
+    >>> import bayeslaw as bl
+    >>> design = bl.grid(params=[1e8, 3e8, 1e9], tokens=[1e9, 3e9, 1e10])
+    >>> truth = {"E": 1.7, "A": 400, "alpha": 0.34, "B": 410, "beta": 0.28}
+    >>> table = bl.simulate("chinchilla", truth, design)
+    >>> mode = bl.fit("chinchilla", table, method="map", likelihood="huber", priors="flat")
+    >>> round(mode.parameters["alpha"], 3)
+    0.34
     """
     if method not in ("nuts", "map"):
         raise LawError(unknown("method", method, ("nuts", "map")))
+    if method == "map":
+        if settings:
+            raise FitError(
+                f"method='map' does not use {', '.join(settings)}: the mode is of the law as "
+                "written, without sampling; drop it or use method='nuts'."
+            )
+        spec = make_spec(law, priors=priors, likelihood=likelihood, delta=delta)
+        return fit_map(spec, table, delta=delta, seed=seed)
+    chosen = filled(settings)
+    discrepancy = make_discrepancy(chosen["discrepancy"])
     spec = make_spec(
         law,
         priors=priors,
         likelihood=likelihood,
         delta=delta,
-        discrepancy=discrepancy if method == "nuts" else "none",
-        noise=noise if method == "nuts" else "constant",
-        effects=choose(effects, table.frame, table.name, discrepancy) if method == "nuts" else (),
+        discrepancy=discrepancy,
+        noise=chosen["noise"],
+        effects=choose(
+            chosen["effects"], table.frame, table.name, discrepancy=discrepancy.size_effects
+        ),
     )
-    if method == "map":
-        return fit_map(spec, table, seed=seed)
-    run: dict[str, Any] = {
-        "seed": seed,
-        "chains": chains,
-        "draws": draws,
-        "tune": tune,
-        "target_accept": target_accept,
-        "sampler": sampler,
-    }
-    return fit_spec(spec, table, run, cores=cores, progress=progress, retry=retry)
+    return fit_spec(
+        spec,
+        table,
+        sampler_settings(chosen, seed),
+        cores=chosen["cores"],
+        progress=chosen["progress"],
+        retry=chosen["retry"],
+    )
 
 
 def fit_spec(
     spec: Spec,
     table: LossTable,
-    run: Mapping[str, Any],
+    run: SamplerSettings,
     *,
     cores: int | None = None,
     progress: bool = False,
     retry: bool = True,
 ) -> Posterior:
     """Posterior of a spec; `run` holds the seed and the sampler's settings."""
-    sampled, stats, convergence, settings = sample_twice(
+    sampled, stats, convergence, settings = sample_to_gate(
         spec, data(spec, table), run, cores=cores, progress=progress, retry=retry
     )
     return Posterior(
@@ -147,16 +202,16 @@ def fit_spec(
     )
 
 
-def sample_twice(
+def sample_to_gate(
     spec: AnySpec,
-    values: Mapping[str, Any],
-    run: Mapping[str, Any],
+    values: Data,
+    run: SamplerSettings,
     *,
     cores: int | None,
     progress: bool,
     retry: bool,
 ) -> tuple[xr.Dataset, xr.Dataset, Convergence, dict[str, Any]]:
-    """Draws, statistics, convergence and settings; sampled again, harder, if the gate fails."""
+    """Draws, statistics, convergence and settings; sampled again, longer, if the gate fails."""
     for attempt in range(2 if retry else 1):
         if attempt:
             accept = max(run["target_accept"], 0.99)

@@ -1,50 +1,47 @@
-"""Several domains measured on the same runs, in one posterior."""
+"""One posterior of several domains measured on the same runs."""
 
 import hashlib
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
+from typing import Unpack
 
 import numpy as np
 import xarray as xr
 
-from bayeslaw.common.defaults import DISCREPANCY, SAMPLING
+from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import FitError
-from bayeslaw.inference.fitting import sample_twice
+from bayeslaw.inference.fitting import sample_to_gate
 from bayeslaw.inference.posterior import Posterior
+from bayeslaw.inference.settings import PosteriorSettings, filled, sampler_settings
 from bayeslaw.laws.law import Law
 from bayeslaw.model.building import data
-from bayeslaw.model.joint_spec import JointSpec, _factor
-from bayeslaw.model.random_effects import LEVELS, choose, labels
-from bayeslaw.model.spec import make_spec
+from bayeslaw.model.joint_spec import JointSpec, cholesky_rows
+from bayeslaw.model.likelihoods import Likelihood
+from bayeslaw.model.random_effects import choose, labels
+from bayeslaw.model.spec import make_discrepancy, make_spec
 from bayeslaw.tables.table import LossTable
 
 
 def fit_joint(
-    laws: Mapping[str, str | Law],
+    laws: Mapping[str, str | Path | Law],
     tables: Mapping[str, LossTable],
     *,
-    likelihood: str = "studentt",
-    discrepancy: str = DISCREPANCY,
-    noise: str = "constant",
-    effects: str = "auto",
+    likelihood: str | Likelihood = "studentt",
     seed: int = 0,
-    cores: int | None = None,
-    progress: bool = False,
-    retry: bool = True,
-    **sampling: Any,
+    **settings: Unpack[PosteriorSettings],
 ) -> dict[str, Posterior]:
     """Fit one law per domain to losses measured on the same runs.
 
-    What a base or a run shares is correlated across domains (LKJ prior), so draws of the same index
-    belong together; `bayeslaw.plan` pairs them so. Without such groups the posterior is the product
-    of the domains' own.
+    The random effects of a base or a run are correlated across domains, with an LKJ prior [1]_.
+    Draws of the same index belong together, and `bayeslaw.plan` pairs them so. Without groups in
+    common the posterior is the product of the domains' own.
 
     Parameters
     ----------
     laws, tables : mapping of domain to law, and to its training rows
         Runs and bases of the same label are the same.
-    likelihood, discrepancy, noise, effects, seed, cores, progress, retry, **sampling
-        As for `bayeslaw.fit`; `sampling` holds chains, draws, tune, target_accept, sampler.
+    likelihood, seed, **settings
+        As for `bayeslaw.fit`.
 
     Returns
     -------
@@ -55,16 +52,35 @@ def fit_joint(
     Raises
     ------
     FitError
-        If there are fewer than two domains, or laws and tables name different ones.
+        If there are fewer than two domains, laws and tables name different ones, or a setting is
+        unknown.
+
+    References
+    ----------
+    .. [1] Lewandowski, Kurowicka and Joe, Generating random correlation matrices based on vines and
+       extended onion method. Journal of Multivariate Analysis 100 (2009).
     """
     if len(laws) < 2 or laws.keys() != tables.keys():
         raise FitError(
             f"laws name {', '.join(laws)}, tables {', '.join(tables)}: give the same two or more."
         )
-    found = [set(choose(effects, t.frame, t.name, discrepancy)) for t in tables.values()]
-    levels = [level for level in LEVELS if level in set.intersection(*found)]
-    settings: dict[str, Any] = {"likelihood": likelihood, "noise": noise, "effects": levels}
-    specs = {n: make_spec(law, discrepancy=discrepancy, **settings) for n, law in laws.items()}
+    chosen = filled(settings)
+    discrepancy = make_discrepancy(chosen["discrepancy"])
+    found = [
+        choose(chosen["effects"], t.frame, t.name, discrepancy=discrepancy.size_effects)
+        for t in tables.values()
+    ]
+    levels = [level for level in found[0] if all(level in others for others in found)]
+    specs = {
+        name: make_spec(
+            law,
+            likelihood=likelihood,
+            discrepancy=discrepancy,
+            noise=chosen["noise"],
+            effects=levels,
+        )
+        for name, law in laws.items()
+    }
     spec = JointSpec(specs)
     names = {
         level: np.unique(np.concatenate([labels(t.frame, level) for t in tables.values()]))
@@ -75,12 +91,16 @@ def fit_joint(
         for domain, table in tables.items()
         for name, value in data(specs[domain], table, names).items()
     }
-    run = {**SAMPLING, **sampling, "seed": seed}
-    sampled, stats, convergence, run = sample_twice(
-        spec, values, run, cores=cores, progress=progress, retry=retry
+    sampled, stats, convergence, run = sample_to_gate(
+        spec,
+        values,
+        sampler_settings(chosen, seed),
+        cores=chosen["cores"],
+        progress=chosen["progress"],
+        retry=chosen["retry"],
     )
-    text = "".join([str(run), *(f"{n}{laws[n]}{t.sha256}" for n, t in tables.items())])
-    run |= {"joint": hashlib.sha256(text.encode()).hexdigest()[:16]}
+    fitted = [f"{name}{specs[name].identity}{table.sha256}" for name, table in tables.items()]
+    run |= {"joint": hashlib.sha256("".join([str(run), *fitted]).encode()).hexdigest()[:16]}
     factors = {level: _factors(sampled, level, len(tables)) for level in levels}
     correlation = {
         level: np.median(factor @ factor.swapaxes(-1, -2), axis=(0, 1)).round(3).tolist()
@@ -107,11 +127,11 @@ def fit_joint(
     return posteriors
 
 
-def _factors(draws: xr.Dataset, level: str, count: int) -> Any:
+def _factors(draws: xr.Dataset, level: str, count: int) -> Floats:
     """The factor of each draw, shape (chains, draws, domains, domains)."""
     partial = np.moveaxis(2 * draws[f"{level}_partial"].values - 1, -1, 0)
     factor = np.zeros((*partial.shape[1:], count, count))
-    for i, row in enumerate(_factor(list(partial), count, np)):
+    for i, row in enumerate(cholesky_rows(list(partial), count, np)):
         for j, value in enumerate(row):
             factor[..., i, j] = value
     return factor

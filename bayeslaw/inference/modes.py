@@ -1,38 +1,53 @@
 """The mode of a posterior density: maximum a posteriori estimates."""
 
 import warnings
-from typing import Any
 
 import numpy as np
 
+from bayeslaw.common.arrays import Floats
+from bayeslaw.common.defaults import DELTA
 from bayeslaw.common.errors import FitWarning
 from bayeslaw.huber.newton import descend
 from bayeslaw.huber.objective import Problem
 from bayeslaw.huber.point_fit import AGREE, PointFit
+from bayeslaw.laws.priors import Prior
 from bayeslaw.model.building import build, constrain, data, unconstrain
 from bayeslaw.model.spec import Spec
 from bayeslaw.tables.table import LossTable
 
 
-def fit_map(spec: Spec, table: LossTable, *, seed: int = 0, polish: int = 8) -> PointFit:
+def fit_map(
+    spec: Spec, table: LossTable, *, delta: float = DELTA, seed: int = 0, polish: int = 8
+) -> PointFit:
     """Mode of the posterior density over the law's parameters and the noise.
 
     The density is taken without the Jacobian of the sampler's transforms, so under flat priors and
     the ``huber`` likelihood the mode is the Huber minimiser. Starts are those of `fit_huber`,
-    before any descent; each climbs on PyMC's own gradient.
+    before any descent; each ascends on PyMC's own gradient.
+
+    Parameters
+    ----------
+    spec : Spec
+    table : LossTable
+    delta : float
+        Threshold of the Huber loss that screens the starts, in log loss.
+    seed : int
+        Of the starts.
+    polish : int
+        Number of starts to ascend from.
     """
     import pymc as pm
     import pytensor.tensor as pt
 
     law = spec.law
-    problem = Problem(law, table, spec.delta)
+    problem = Problem(law, table, delta)
     model = build(spec, data(spec, table))
     names = [rv.name for rv in model.free_RVs]
     free = [model.rvs_to_values[rv] for rv in model.free_RVs]
     density = model.logp(jacobian=False)
     evaluate = pm.compile(free, [density, *pt.grad(density, free)])
 
-    def down(vector: Any) -> tuple[float, Any]:
+    def down(vector: Floats) -> tuple[float, Floats]:
         value, *gradient = evaluate(*vector)
         return (-float(value), -np.array(gradient)) if np.isfinite(value) else (np.inf, 0 * vector)
 
@@ -56,7 +71,7 @@ def fit_map(spec: Spec, table: LossTable, *, seed: int = 0, polish: int = 8) -> 
         parameters={n: float(v) for n, v in law.rescale(p, problem.at).items()},
         at=problem.at,
         objective=float(problem.objective(problem.residuals(vector[None]))[0]) / len(table),
-        delta=spec.delta,
+        delta=delta,
         starts=512,
         polished=len(modes),
         agreeing=float(np.mean(height - height[best] <= AGREE * max(1, abs(height[best])))),
@@ -65,7 +80,7 @@ def fit_map(spec: Spec, table: LossTable, *, seed: int = 0, polish: int = 8) -> 
     )
 
 
-def _starts(problem: Problem, names: list[str], spec: Spec, seed: int, keep: int) -> list[Any]:
+def _starts(problem: Problem, names: list[str], spec: Spec, seed: int, keep: int) -> list[Floats]:
     """Screened starts of the Huber fit as points of the sampler's space, off the bounds."""
     law, starts = spec.law, []
     for row in problem.screen(512, seed)[:keep]:
@@ -73,9 +88,13 @@ def _starts(problem: Problem, names: list[str], spec: Spec, seed: int, keep: int
         row[: problem.linear] = np.maximum(row[: problem.linear], 1e-2)
         p = problem.sizes(row)
         q = law.to_reference(law.rescale(p, problem.at), problem.at)
-        q |= {
-            "sigma": max(float(np.std(problem.residuals(row[None]))), 1e-6),
-            "dof_above_floor": 4.0,
-        }
+        q["sigma"] = max(float(np.std(problem.residuals(row[None]))), 1e-6)
+        q |= {n: _start_of(spec.priors[prior]) for n, prior in spec.likelihood.parameters.items()}
         starts.append(np.array([unconstrain(spec, name, q[name]) for name in names], float))
     return starts
+
+
+def _start_of(prior: Prior) -> float:
+    """A likelihood's own parameter at the start: inside the support, of order one."""
+    low, high = prior.support
+    return 4.0 if high == np.inf and low == 0 else 0.0 if low == -np.inf else 0.5 * (low + high)

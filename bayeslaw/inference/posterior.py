@@ -1,18 +1,20 @@
-"""A posterior: its draws, its convergence gate, its forecasts."""
+"""A posterior: its draws, the data and specification they are of, and its convergence."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 import xarray as xr
 
+from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import NotConverged
 from bayeslaw.inference.convergence import Convergence
 from bayeslaw.laws.law import Law
-from bayeslaw.model import random_effects as effects
+from bayeslaw.model import random_effects
+from bayeslaw.model.likelihoods import noise_scale
 from bayeslaw.model.spec import Spec
 from bayeslaw.tables.table import LossTable
 
@@ -34,9 +36,8 @@ class Posterior:
     at : mapping
         Logarithms of the covariates at the reference point.
     draws : Dataset
-        Reference coordinates and noise parameters as sampled, dims (chain, draw), and where rows
-        are grouped ``size_effect``, ``base_effect``, ``run_effect`` on log loss, dims (chain, draw,
-        level).
+        Reference coordinates and noise parameters as sampled, dims (chain, draw), and random
+        effects on log loss, such as ``run_effect``, dims (chain, draw, level).
     stats : Dataset
         Sampler statistics, dims (chain, draw).
     convergence : Convergence
@@ -57,7 +58,7 @@ class Posterior:
         """The law that was fitted."""
         return self.spec.law
 
-    def values(self) -> dict[str, npt.NDArray[np.float64]]:
+    def values(self) -> dict[str, Floats]:
         """Draws of the coordinates and the noise, each (chains * draws, 1), chain by chain."""
         return {str(n): v.values.reshape(-1, 1) for n, v in self._scalars.data_vars.items()}
 
@@ -72,25 +73,31 @@ class Posterior:
         p = self.law.to_paper(q, self.at)
         return xr.Dataset({n: (("chain", "draw"), v) for n, v in p.items()}, self.draws.coords)
 
-    def latent(self, table: LossTable | pd.DataFrame) -> npt.NDArray[np.float64]:
+    def latent(self, table: LossTable | pd.DataFrame) -> Floats:
         """Noise-free loss per draw and row, nats per token, shape (draws, rows).
 
-        The law's loss, with what models of the row's size share if it was fitted. Unlike `forecast`
-        this does not ask whether the posterior has converged.
+        The law's loss, times the random effect of the row's model size if that size was fitted.
+        Unlike `forecast`, this works for a posterior that has not converged.
         """
         frame = table.frame if isinstance(table, LossTable) else table
-        p = self.law.sizes(self.values(), self.at)
-        loss: npt.NDArray[np.float64] = self.law.loss(p, self.law.covariates(frame), self.at)
-        return loss * np.exp(effects.of_size(self.draws, self.spec.effects, frame))
+        law, q = self.extended(frame)
+        loss: Floats = law.loss(law.sizes(q, self.at), law.covariates(frame), self.at)
+        return loss * np.exp(random_effects.latent_effects(self.draws, self.spec.effects, frame))
 
-    def scale(self, frame: pd.DataFrame) -> npt.NDArray[np.float64]:
+    def extended(self, frame: pd.DataFrame) -> tuple[Law, dict[str, Floats]]:
+        """The law and its `values` where the discrepancy reaches rows beyond those seen.
+
+        The same rows give the same draws; see `Discrepancy.extend`.
+        """
+        seed = int(self.settings.get("seed", 0))
+        return self.spec.discrepancy.extend(self.law, self.values(), self.at, frame, seed)
+
+    def scale(self, frame: pd.DataFrame) -> Floats:
         """Scale of the noise on log loss per draw and row, shape (draws, rows)."""
         q = self.values()
-        sigma = np.broadcast_to(q["sigma"], (len(q["sigma"]), len(frame)))
-        if "noise_slope" in q:
-            distance = np.log(frame["params"].to_numpy(float)) - self.at["params"]
-            sigma = sigma * np.exp(q["noise_slope"] * distance)
-        return sigma
+        log_params = np.log(frame["params"].to_numpy(float)) if "params" in frame else 0.0
+        sigma = noise_scale(self.spec.noise, q, log_params, self.at.get("params", 0.0), np)
+        return np.broadcast_to(sigma, (len(q["sigma"]), len(frame)))
 
     def require_converged(self, allow: bool = False) -> None:
         """Raise `NotConverged` unless the gate is passed or `allow` is true."""
@@ -109,14 +116,14 @@ class Posterior:
         seed: int = 0,
         allow_unconverged: bool = False,
     ) -> "Forecast":
-        """Forecast the loss of each row of a table or grid; see `bayeslaw.evaluate.forecast.forecast`."""
+        """Forecast the loss of each row; see `bayeslaw.evaluate.forecast.forecast`."""
         from bayeslaw.evaluate.forecast import forecast
 
         return forecast(self, table, kind=kind, seed=seed, allow_unconverged=allow_unconverged)
 
     def predict(
         self, table: LossTable | pd.DataFrame, *, allow_unconverged: bool = False
-    ) -> npt.NDArray[np.float64]:
+    ) -> Floats:
         """Central loss per row, nats per token: the posterior median of the latent loss.
 
         Raises
@@ -151,7 +158,7 @@ class Posterior:
 
         return Plots(self)
 
-    def save(self, path: Any) -> None:
+    def save(self, path: str | Path) -> None:
         """Write the posterior to one NetCDF file; see `bayeslaw.inference.storage.save`."""
         from bayeslaw.inference.storage import save
 

@@ -1,48 +1,75 @@
-"""Refits for simulation: short, compiled once per process, never repeated; and how far many are."""
+"""Short refits for simulations, on one core; equal specifications are compiled once a process."""
 
-from typing import Any
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Unpack
 
 import pandas as pd
 
+from bayeslaw.common.defaults import DELTA
 from bayeslaw.inference.fitting import fit_spec
 from bayeslaw.inference.posterior import Posterior
+from bayeslaw.inference.settings import PosteriorSettings, filled, sampler_settings
 from bayeslaw.laws.law import Law
+from bayeslaw.laws.priors import PriorLike
+from bayeslaw.model.likelihoods import Likelihood
 from bayeslaw.model.random_effects import choose
 from bayeslaw.model.spec import Spec, make_spec
 from bayeslaw.tables.table import LossTable
 
-SHORT: dict[str, Any] = {
+SHORT: PosteriorSettings = {
     "chains": 2,
     "draws": 300,
     "tune": 300,
     "target_accept": 0.9,
     "sampler": "nutpie",
+    "discrepancy": "none",
+    "effects": "none",
 }
-"""Sampler settings of a simulation; a fit that somebody uses needs those of `bayeslaw.fit`."""
-MODEL = ("priors", "likelihood", "delta", "discrepancy", "noise")
+"""Settings of a refit in a simulation; a fit that somebody uses needs those of `bayeslaw.fit`."""
 
 
-def refit(law: str | Law | Spec, table: LossTable, seed: int, **settings: Any) -> Posterior:
+class RefitSettings(PosteriorSettings, total=False):
+    """Settings of a refit."""
+
+    priors: str | Path | Mapping[str, PriorLike]
+    likelihood: str | Likelihood
+    delta: float
+
+
+def refit(
+    law: str | Path | Law | Spec, table: LossTable, seed: int, **settings: Unpack[RefitSettings]
+) -> Posterior:
     """Posterior by one short run of the sampler, on one core.
 
     Parameters
     ----------
-    law : str, Law or Spec
+    law : str, path, Law or Spec
         A spec is fitted as it is, such as that of the posterior to be updated.
     table, seed
         As for `bayeslaw.fit`.
     **settings
         Of `bayeslaw.fit`; by default two chains of 300 draws after 300, no discrepancy and no
-        effects. A posterior that fails the gate is returned as it is: look at its `convergence`.
+        random effects. A posterior that fails the gate is returned as it is, with the failure in
+        its `convergence`.
     """
-    settings = SHORT | settings
+    priors = settings.pop("priors", "default")
+    likelihood, delta = settings.pop("likelihood", "studentt"), settings.pop("delta", DELTA)
+    rest: PosteriorSettings = settings
+    chosen = filled({**SHORT, **rest})
     if isinstance(law, Spec):
         spec = law
     else:
-        model = {"discrepancy": "none"} | {n: settings.pop(n) for n in MODEL if n in settings}
-        groups = choose(settings.pop("effects", "none"), table.frame, table.name)
-        spec = make_spec(law, **model, effects=groups)
-    return fit_spec(spec, table, {"seed": seed, **settings}, cores=1, retry=False)
+        spec = make_spec(
+            law,
+            priors=priors,
+            likelihood=likelihood,
+            delta=delta,
+            discrepancy=chosen["discrepancy"],
+            noise=chosen["noise"],
+            effects=choose(chosen["effects"], table.frame, table.name),
+        )
+    return fit_spec(spec, table, sampler_settings(chosen, seed), cores=1, retry=False)
 
 
 def joined(table: LossTable, rows: LossTable | None) -> LossTable:

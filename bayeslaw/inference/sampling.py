@@ -3,16 +3,17 @@
 import dataclasses
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Protocol
 
 import numpy as np
 import xarray as xr
 
+from bayeslaw.common.arrays import Floats, Model
 from bayeslaw.common.defaults import CHAINS, DRAWS, TARGET_ACCEPT, TUNE
 from bayeslaw.common.errors import LawError, unknown
-from bayeslaw.model.building import build
+from bayeslaw.model.building import Data, build
 from bayeslaw.model.joint_spec import JointSpec, build_joint
 from bayeslaw.model.spec import Spec
 
@@ -20,12 +21,14 @@ type AnySpec = Spec | JointSpec
 """What can be sampled: the model of one table, or of several."""
 
 SAMPLERS = ("nutpie", "pymc")
-_compiled: dict[Any, tuple[Any, dict[str, int]]] = {}
+type Compiled = Any
+"""A model compiled by nutpie."""
+_compiled: dict[tuple[object, ...], tuple[Compiled, dict[str, int]]] = {}
 
 
 def sample(
     spec: AnySpec,
-    values: Mapping[str, Any],
+    values: Data,
     *,
     seed: int,
     chains: int = CHAINS,
@@ -74,7 +77,7 @@ def sample(
     return tree["posterior"].dataset, tree["sample_stats"].dataset
 
 
-def with_data(spec: AnySpec, values: Mapping[str, Any]) -> Any:
+def with_data(spec: AnySpec, values: Data) -> Compiled:
     """The spec's compiled nutpie model holding these data; compiles on first use."""
     compiled, index = compile_spec(spec, values)
     shared = {variable.name for variable in compiled.shared_var_keys}
@@ -83,7 +86,7 @@ def with_data(spec: AnySpec, values: Mapping[str, Any]) -> Any:
     return dataclasses.replace(compiled, initial_point_func=start)
 
 
-def compile_spec(spec: AnySpec, values: Mapping[str, Any]) -> tuple[Any, dict[str, int]]:
+def compile_spec(spec: AnySpec, values: Data) -> tuple[Compiled, dict[str, int]]:
     """Compile a spec once, and where each variable starts in the sampler's vector.
 
     The compiled model does not depend on `values` but for their kinds and the number of groups.
@@ -104,7 +107,7 @@ def compile_spec(spec: AnySpec, values: Mapping[str, Any]) -> tuple[Any, dict[st
     return _compiled[key]
 
 
-def build_model(spec: AnySpec, values: Mapping[str, Any], *, for_sampling: bool) -> Any:
+def build_model(spec: AnySpec, values: Data, *, for_sampling: bool) -> Model:
     """The ``pm.Model`` of one table's specification, or of several domains'."""
     if isinstance(spec, JointSpec):
         return build_joint(spec, values, for_sampling=for_sampling)
@@ -112,24 +115,24 @@ def build_model(spec: AnySpec, values: Mapping[str, Any], *, for_sampling: bool)
 
 
 def _start(
-    default: Callable[[int], Any],
+    default: Callable[[int], Floats],
     index: Mapping[str, int],
     spec: AnySpec,
-    values: Mapping[str, Any],
-) -> Callable[[int], Any]:
+    values: Data,
+) -> Callable[[int], Floats]:
     """Starting points: jittered, with the loss at the reference point from the data."""
     parts = []
     for prefix, part in spec.parts.items():
-        loss = float(np.exp(np.mean(values[f"{prefix}observed"])))
-        parts.append(
-            (loss, index[f"{prefix}L_ref"], [index[prefix + n] for n, *_ in part.law.bends])
-        )
+        loss = float(np.exp(np.mean(values[f"{prefix}observed"].astype(float))))
+        cautious = part.discrepancy.cautious(part.law)
+        parts.append((loss, index[f"{prefix}L_ref"], [index[prefix + name] for name in cautious]))
 
-    def start(seed: int) -> Any:
+    def start(seed: int) -> Floats:
         point = default(seed)
-        for loss, level, bends in parts:
-            point[level] = loss
-            point[bends] *= 0.1  # a curved law leaves the data far behind sooner than a power
+        for loss, place, cautious in parts:
+            point[place] = loss
+            # Large initial curvature sends the first leapfrog steps far from the data.
+            point[cautious] *= 0.1
         return point
 
     return start
@@ -137,7 +140,7 @@ def _start(
 
 def _pymc(
     spec: AnySpec,
-    values: Mapping[str, Any],
+    values: Data,
     settings: Mapping[str, int],
     seed: int,
     target_accept: float,
@@ -161,7 +164,7 @@ def _pymc(
     return draws, tree["sample_stats"].dataset
 
 
-def exact() -> Any:
+def exact() -> AbstractContextManager[object]:
     """Compile without fast maths, so that one seed gives one chain.
 
     With it sampling is a fifth faster, but code from PyTensor's cache on disk rounds differently
@@ -169,11 +172,21 @@ def exact() -> Any:
     """
     import pytensor
 
-    return pytensor.config.change_flags(numba__fastmath=False)
+    flags: AbstractContextManager[object] = pytensor.config.change_flags(numba__fastmath=False)
+    return flags
+
+
+class ChainProgress(Protocol):
+    """Progress of one chain, as nutpie reports it."""
+
+    finished_draws: int
+    total_draws: int
+    divergences: int
+    step_size: float
 
 
 @contextmanager
-def _bar(chains: int, show: bool) -> Iterator[Callable[[list[Any]], None] | None]:
+def _bar(chains: int, show: bool) -> Iterator[Callable[[Sequence[ChainProgress]], None] | None]:
     """Progress on stderr: draws, divergences and step of each chain."""
     if not show:
         yield None
@@ -193,7 +206,7 @@ def _bar(chains: int, show: bool) -> Iterator[Callable[[list[Any]], None] | None
             bar.add_task("", total=None, chain=c, divergences=0, step=0.0) for c in range(chains)
         ]
 
-        def update(states: list[Any]) -> None:
+        def update(states: Sequence[ChainProgress]) -> None:
             for task, state in zip(tasks, states, strict=True):
                 bar.update(
                     task,

@@ -3,27 +3,32 @@
 import dataclasses
 import io
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import xarray as xr
 
-from bayeslaw.common.errors import FileError
+from bayeslaw.common.content import Plain, content, restore
+from bayeslaw.common.errors import FileError, LawError
 from bayeslaw.common.files import whole
+from bayeslaw.common.registry import Registry
 from bayeslaw.inference.convergence import Convergence
 from bayeslaw.inference.posterior import Posterior
-from bayeslaw.laws.lawfiles import parse_law
+from bayeslaw.laws.law import Law
+from bayeslaw.laws.lawfiles import parse_law, restored_law, stored_law
 from bayeslaw.laws.priors import Prior
-from bayeslaw.model.discrepancies import with_discrepancy
-from bayeslaw.model.spec import Spec
+from bayeslaw.model.discrepancies import DISCREPANCIES
+from bayeslaw.model.likelihoods import LIKELIHOODS
+from bayeslaw.model.spec import Spec, make_likelihood
 from bayeslaw.tables.table import LossTable
 
-SCHEMA = 4
+SCHEMA = 5
 """Version of the file's layout; a file with a larger one is refused."""
+OLDEST = 4
+"""Oldest layout that is read."""
 MARK = "bayeslaw posterior"
-UNITS = ("token_unit", "ratio", "epsilon")
-"""Settings stored beside the law's text: `dataclasses.replace` may have changed them."""
 
 
 def save(posterior: Posterior, path: str | Path) -> None:
@@ -33,17 +38,17 @@ def save(posterior: Posterior, path: str | Path) -> None:
     ------
     FileError
         If the file cannot be written.
+    LawError
+        If a term, the likelihood or the discrepancy is of a class that is not registered.
     """
     spec = posterior.spec
     meta = {
-        "law": {name: getattr(spec.law, name) for name in ("name", "text", *UNITS)},
-        "priors": {name: str(prior) for name, prior in spec.priors.items()},
-        "arguments": {name: prior.arguments for name, prior in spec.priors.items()},
-        "likelihood": spec.likelihood,
-        "discrepancy": spec.discrepancy,
+        "law": stored_law(spec.law),
+        "priors": {name: [prior.name, prior.arguments] for name, prior in spec.priors.items()},
+        "likelihood": _stored(LIKELIHOODS, spec.likelihood),
+        "discrepancy": _stored(DISCREPANCIES, spec.discrepancy),
         "noise": spec.noise,
         "effects": spec.effects,
-        "delta": spec.delta,
         "at": dict(posterior.at),
         "convergence": dataclasses.asdict(posterior.convergence),
         "settings": dict(posterior.settings),
@@ -85,34 +90,28 @@ def load(path: str | Path) -> Posterior:
                 f"{path}: schema {attrs['schema']} is newer than this version reads ({SCHEMA}); "
                 "upgrade bayeslaw."
             )
-        if int(attrs["schema"]) < SCHEMA:
-            raise FileError(f"{path}: schema {attrs['schema']} is from before 0.1.0; fit again.")
-        return _posterior(parts, json.loads(attrs["meta"]))
+        if int(attrs["schema"]) < OLDEST:
+            raise FileError(
+                f"{path}: schema {attrs['schema']} is older than this version reads ({OLDEST}); "
+                "fit again."
+            )
+        return _posterior(parts, json.loads(attrs["meta"]), int(attrs["schema"]))
+    except LawError as error:
+        raise FileError(
+            f"{path}: {error} If the class is defined elsewhere, import its module before loading."
+        ) from error
     except (KeyError, TypeError, ValueError) as error:
         raise FileError(f"{path}: the posterior is damaged ({error}).") from error
 
 
-def _posterior(parts: dict[str, xr.Dataset], meta: dict[str, Any]) -> Posterior:
-    law = parse_law(meta["law"]["text"], meta["law"]["name"])
-    law = dataclasses.replace(law, **{name: meta["law"][name] for name in UNITS})
-    law = with_discrepancy(law, meta["discrepancy"])
-    if other := set(law.coordinates) - set(parts["posterior"].data_vars):
+def _posterior(parts: dict[str, xr.Dataset], meta: Mapping[str, Any], schema: int) -> Posterior:
+    spec = _spec_4(meta) if schema == OLDEST else _spec(meta)
+    if other := set(spec.law.coordinates) - set(parts["posterior"].data_vars):
         lacking = ", ".join(sorted(other))
         raise ValueError(f"saved with another discrepancy, without {lacking}; fit again")
-    arguments = {n: tuple((k, v) for k, v in a) for n, a in meta["arguments"].items()}
-    names = {n: Prior.parse(text).name for n, text in meta["priors"].items()}
-    priors = {n: Prior(names[n], arguments[n]) for n in names}
     rows, baselines = (_frame(parts["table"][name].item()) for name in ("rows", "baselines"))
     return Posterior(
-        spec=Spec(
-            law,
-            priors,
-            meta["likelihood"],
-            meta["delta"],
-            meta["discrepancy"],
-            meta["noise"],
-            tuple(meta["effects"]),
-        ),
+        spec=spec,
         table=LossTable(rows, baselines, meta["table"]["name"]),
         at=meta["at"],
         draws=parts["posterior"],
@@ -120,6 +119,48 @@ def _posterior(parts: dict[str, xr.Dataset], meta: dict[str, Any]) -> Posterior:
         convergence=Convergence(**meta["convergence"]),
         settings=meta["settings"],
     )
+
+
+def _spec(meta: Mapping[str, Any]) -> Spec:
+    discrepancy = restore(DISCREPANCIES, meta["discrepancy"])
+    return Spec(
+        law=discrepancy.apply(restored_law(meta["law"])),
+        priors={name: _prior(*stored) for name, stored in meta["priors"].items()},
+        likelihood=restore(LIKELIHOODS, meta["likelihood"]),
+        discrepancy=discrepancy,
+        noise=meta["noise"],
+        effects=tuple(meta["effects"]),
+    )
+
+
+def _spec_4(meta: Mapping[str, Any]) -> Spec:
+    """Specification from schema 4: the law as TOML text, the other parts by name."""
+    stored = dict(meta["law"])
+    plain: Law = parse_law(stored.pop("text"), stored.pop("name"))
+    discrepancy = DISCREPANCIES[meta["discrepancy"]]()
+    kinds = {name: Prior.parse(text).name for name, text in meta["priors"].items()}
+    return Spec(
+        law=discrepancy.apply(dataclasses.replace(plain, **stored)),
+        priors={name: _prior(kinds[name], each) for name, each in meta["arguments"].items()},
+        likelihood=make_likelihood(meta["likelihood"], meta["delta"]),
+        discrepancy=discrepancy,
+        noise=meta["noise"],
+        effects=tuple(meta["effects"]),
+    )
+
+
+def _prior(name: str, arguments: list[tuple[str, float]]) -> Prior:
+    return Prior(name, [(key, float(value)) for key, value in arguments])
+
+
+def _stored[T](registry: Registry[T], value: T) -> Plain:
+    kind = str(getattr(value, "kind", ""))
+    if kind not in registry or registry[kind] is not type(value):
+        raise LawError(
+            f"{registry.what} {type(value).__qualname__} is not registered; decorate the class "
+            "with its registry's `register` so that a file can name it."
+        )
+    return content(value)
 
 
 def _csv(frame: pd.DataFrame) -> str:

@@ -2,13 +2,13 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
-import numpy as np
+from bayeslaw.common.arrays import Namespace
+from bayeslaw.laws.terms import ORIGIN, SYMBOLS, TERMS, Array, Power, Term, Values, tex
 
-from bayeslaw.laws.terms import ORIGIN, STEP, SYMBOLS, Array, Power, Values, tex
 
-
+@TERMS.register
 @dataclass(frozen=True)
 class SeenPower(Power):
     r"""A power of the tokens seen per parameter, in pre-training and in adaptation.
@@ -23,6 +23,7 @@ class SeenPower(Power):
     """
 
     weight: str = ""
+    kind: ClassVar[str] = "seen_power"
 
     @property
     def covariates(self) -> tuple[str, ...]:
@@ -34,16 +35,16 @@ class SeenPower(Power):
         """Paper symbols of every parameter but the coefficient."""
         return (*super().exponents, *filter(None, [self.weight]))
 
-    def shape(self, p: Values, x: Values, at: Values, xp: Any) -> Array:
+    def shape(self, p: Values, x: Values, at: Values, xp: Namespace) -> Array:
         """Log of the term at `x` over its value at `at`; at `ORIGIN`, over its coefficient."""
         there = at if at is ORIGIN else self._seen(p, at, xp)
         return super().shape(p, self._seen(p, x, xp), there, xp)
 
     def slopes(self, p: Values, x: Values, at: Values) -> dict[str, Array]:
         """Derivative of `shape` by each exponent."""
-        return by_complex_step(self, p, x, at)
+        return Term.slopes(self, p, x, at)
 
-    def exponent(self, p: Values, at: Values, xp: Any) -> Array:
+    def exponent(self, p: Values, at: Values, xp: Namespace) -> Array:
         """Local exponent along log P at the point `at`: P is a part of the tokens seen."""
         return p[self.local] * xp.exp(at["ptpp"] - self._seen(p, at, xp)["ptpp"])
 
@@ -52,12 +53,13 @@ class SeenPower(Power):
         seen = rf"\left(P + {tex(self.weight)} D/N\right)^"
         return super().latex().replace(SYMBOLS["ptpp"] + "^", seen)
 
-    def _seen(self, p: Values, x: Values, xp: Any) -> Values:
+    def _seen(self, p: Values, x: Values, xp: Namespace) -> Values:
         weight = p[self.weight] if self.weight else 1.0
         seen = xp.exp(x["ptpp"]) + weight * xp.exp(x["tokens"] - x["params"])
         return {**x, "ptpp": xp.log(seen)}
 
 
+@TERMS.register
 @dataclass(frozen=True)
 class Rise(Power):
     r"""A rise in D that saturates: ``G exp(-kappa r) (1 - exp(-D / (h N P)))``, h = 10^-omega.
@@ -74,7 +76,9 @@ class Rise(Power):
     """
 
     pace: str = "omega"
-    stiff: ClassVar[bool] = True  # few replay ratios tell its curvature from kappa
+    kind: ClassVar[str] = "rise"
+    convex_in_ptpp: ClassVar[bool] = False
+    curvable: ClassVar[bool] = False  # few replay ratios distinguish its curvature from kappa
 
     @property
     def covariates(self) -> tuple[str, ...]:
@@ -86,15 +90,15 @@ class Rise(Power):
         """Paper symbols of every parameter but the coefficient."""
         return (*super().exponents, self.pace)
 
-    def shape(self, p: Values, x: Values, at: Values, xp: Any) -> Array:
+    def shape(self, p: Values, x: Values, at: Values, xp: Namespace) -> Array:
         """Log of the term at `x` over its value at `at`; at `ORIGIN`, over its coefficient."""
         return self._log(p, x, xp) - (0.0 if at is ORIGIN else self._log(p, at, xp))
 
     def slopes(self, p: Values, x: Values, at: Values) -> dict[str, Array]:
         """Derivative of `shape` by each exponent."""
-        return by_complex_step(self, p, x, at)
+        return Term.slopes(self, p, x, at)
 
-    def exponent(self, p: Values, at: Values, xp: Any) -> Array:
+    def exponent(self, p: Values, at: Values, xp: Namespace) -> Array:
         """Local exponent along the leading covariate at the point `at`."""
         return p[self.local] * xp.exp(at[next(iter(self.down))])
 
@@ -105,7 +109,7 @@ class Rise(Power):
         full = rf"\left(1 - e^{{-10^{{{tex(self.pace)}}} D/(N P)}}\right)"
         return rf"{tex(self.coefficient)}{times} e^{{-{damped}}} {full}"
 
-    def _log(self, p: Values, x: Values, xp: Any) -> Array:
+    def _log(self, p: Values, x: Values, xp: Namespace) -> Array:
         seen = x["tokens"] - x["params"] - x["ptpp"]
         log = xp.log(-xp.expm1(-xp.exp(math.log(10) * p[self.pace] + seen)))
         for name, exponent in self.up.items():
@@ -113,12 +117,3 @@ class Rise(Power):
         for name, exponent in self.down.items():
             log = log - p[exponent] * xp.exp(x[name])
         return log
-
-
-def by_complex_step(term: Power, p: Values, x: Values, at: Values) -> dict[str, Array]:
-    """Derivative of a term's shape by each exponent, exact to rounding, from the shape itself."""
-
-    def shape(name: str) -> Array:
-        return term.shape({**p, name: p[name] + 1j * STEP}, x, at, np)
-
-    return {name: shape(name).imag / STEP for name in term.exponents}

@@ -10,17 +10,19 @@ A law is written in two coordinate systems that convert exactly both ways.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from itertools import chain
-from typing import Any
+from typing import Literal
 
 import numpy as np
 import pandas as pd
 
-from bayeslaw.common.errors import TableError
+from bayeslaw.common.arrays import Namespace
+from bayeslaw.common.content import identity
+from bayeslaw.common.errors import LawError, TableError
+from bayeslaw.laws.modifiers import Modifier
 from bayeslaw.laws.priors import NOISE, Prior
-from bayeslaw.laws.terms import COLUMN, ORIGIN, Array, Curved, GatedPower, Term, Values, bend
+from bayeslaw.laws.terms import COLUMN, ORIGIN, Array, Term, Values
 from bayeslaw.tables.table import LossTable
 from bayeslaw.tables.validation import canonical
 
@@ -48,11 +50,8 @@ class Law:
         Whether r is the replayed share or the modelled domain's own share.
     epsilon : float
         The paper's epsilon in ``C / (r + epsilon)^gamma``.
-    text : str
-        The TOML text the law was read from.
-    drift : mapping of curvature name to covariates
-        How the whole loss bends from model to model and stage to stage: its log is raised by the
-        Taylor terms of `bend`. None is along D or r.
+    modifier : Modifier, optional
+        Addition to the log of the whole loss, by a discrepancy.
     """
 
     name: str
@@ -62,16 +61,15 @@ class Law:
     priors: Mapping[str, Prior]
     bounds: Mapping[str, tuple[float, float]]
     token_unit: float = 1.0
-    ratio: str = "replay"
+    ratio: Literal["replay", "own"] = "replay"
     epsilon: float = 1e-5
-    text: str = ""
-    drift: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    modifier: Modifier | None = None
 
     @cached_property
     def exponents(self) -> tuple[str, ...]:
         """Paper symbols of every parameter that enters non-linearly."""
         names = (e for term in self.terms for e in term.exponents)
-        return (*dict.fromkeys(names), *self.drift)
+        return (*dict.fromkeys(names), *self._added)
 
     @cached_property
     def coefficients(self) -> tuple[str, ...]:
@@ -82,7 +80,7 @@ class Law:
     def parameters(self) -> tuple[str, ...]:
         """Paper symbols in the order of the formula."""
         names = (n for term in self.terms for n in (term.coefficient, *term.exponents))
-        return ("E", *dict.fromkeys(names), *self.drift)
+        return ("E", *dict.fromkeys(names), *self._added)
 
     @cached_property
     def coordinates(self) -> tuple[str, ...]:
@@ -93,7 +91,7 @@ class Law:
             for term in self.terms
             for n in (term.slope, *term.to_local(dict.fromkeys(term.exponents, 0.0), at, np))
         )
-        return ("L_ref", *dict.fromkeys(names), *self.drift)
+        return ("L_ref", *dict.fromkeys(names), *self._added)
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
@@ -108,37 +106,32 @@ class Law:
         return tuple(c for c in COLUMN if c in used)
 
     @cached_property
-    def terms_gated(self) -> tuple[GatedPower, ...]:
-        """Terms with a gated exponent."""
-        return tuple(t.plain for t in self.terms if isinstance(t.plain, GatedPower))
+    def discrepancy_parameters(self) -> tuple[str, ...]:
+        """Names of the parameters that the law as written does not have."""
+        own = self.plain.exponents
+        return tuple(name for name in self.exponents if name not in own)
 
     @cached_property
-    def bends(self) -> tuple[tuple[str, str, bool], ...]:
-        """Name of each curvature, the local exponent of its term, and whether it is along it."""
-        return tuple(
-            (name, term.plain.local, along[0] == along[1])
-            for term in self.terms
-            if isinstance(term, Curved)
-            for name, along in term.curves.items()
-            if len(along) == 2
-        )
+    def covariates_of(self) -> dict[str, tuple[str, ...]]:
+        """Columns of a table along which each reference coordinate acts."""
+        found: dict[str, tuple[str, ...]] = {}
+        for term in self.terms:
+            found |= term.covariates_of
+            found |= dict.fromkeys((term.local, term.slope), term.covariates[:1])
+        found |= self.modifier.covariates_of if self.modifier else {}
+        columns = {n: tuple(dict.fromkeys(COLUMN[c] for c in along)) for n, along in found.items()}
+        return {name: columns[name] for name in self.coordinates if name in columns}
+
+    @property
+    def _added(self) -> tuple[str, ...]:
+        """Parameters of the whole loss's modifier."""
+        return self.modifier.parameters if self.modifier else ()
 
     @cached_property
-    def tilts(self) -> tuple[tuple[str, str, str], ...]:
-        """Name of each tilt, the local exponent of its term, and of the power of r beside it."""
-        return tuple(
-            (name, term.plain.local, term.plain.up.get("replay", ""))
-            for term in self.terms
-            if isinstance(term, Curved)
-            for name, along in term.curves.items()
-            if along == ("share",)
-        )
-
-    @cached_property
-    def curvatures(self) -> tuple[str, ...]:
-        """Names of the discrepancy's parameters."""
-        bent = (term.curves for term in self.terms if isinstance(term, Curved))
-        return (*chain.from_iterable(bent), *self.drift)
+    def identity(self) -> str:
+        """Hash of all that the loss and its priors depend on; name and title do not count."""
+        names = [f.name for f in fields(self) if f.name not in ("name", "title", "reference")]
+        return identity({name: getattr(self, name) for name in names})
 
     # -- covariates ---------------------------------------------------------------------------
 
@@ -205,7 +198,7 @@ class Law:
 
     # -- the formula --------------------------------------------------------------------------
 
-    def loss(self, p: Values, x: Values, at: Values = ORIGIN, xp: Any = np) -> Array:
+    def loss(self, p: Values, x: Values, at: Values = ORIGIN, xp: Namespace = np) -> Array:
         """Loss in nats per token.
 
         Parameters
@@ -227,23 +220,23 @@ class Law:
         """
         shapes = self._shapes(p, x, at, xp)
         loss = p["E"] + sum(p[name] * shape for name, shape in shapes.items())
-        return loss * self._drifted(p, x, at, xp) if self.drift else loss
+        return loss * self._factor(p, x, at, xp) if self.modifier else loss
 
     def parts(self, p: Values, x: Values, at: Values = ORIGIN) -> dict[str, Array]:
         """What the floor and each term's size are multiplied by; arguments as for `loss`."""
         parts = {"E": 1.0, **self._shapes(p, x, at, np)}
-        if not self.drift:
+        if not self.modifier:
             return parts
-        drift = self._drifted(p, x, at, np)
-        return {name: part * drift for name, part in parts.items()}
+        factor = self._factor(p, x, at, np)
+        return {name: part * factor for name, part in parts.items()}
 
-    def _shapes(self, p: Values, x: Values, at: Values, xp: Any) -> dict[str, Array]:
+    def _shapes(self, p: Values, x: Values, at: Values, xp: Namespace) -> dict[str, Array]:
         """Each term over its size at `at`, by its coefficient."""
         return {t.coefficient: xp.exp(t.shape(p, x, at, xp)) for t in self.terms}
 
-    def _drifted(self, p: Values, x: Values, at: Values, xp: Any) -> Array:
-        """What drift multiplies the whole loss by."""
-        return xp.exp(bend(self.drift, p, x, at))
+    def _factor(self, p: Values, x: Values, at: Values, xp: Namespace) -> Array:
+        """What the modifier multiplies the whole loss by."""
+        return xp.exp(self.modifier.value(p, x, at, xp)) if self.modifier else 1.0
 
     def gradient(self, p: Values, x: Values, at: Values = ORIGIN) -> dict[str, Array]:
         """Derivative of `loss` by each parameter."""
@@ -253,39 +246,58 @@ class Law:
             value = p[term.coefficient] * parts[term.coefficient]
             for name, slope in term.slopes(p, x, at).items():
                 by[name] = by.get(name, 0.0) + value * slope
-        for name, along in self.drift.items():
-            by[name] = self.loss(p, x, at) * bend({name: along}, {name: 1.0}, x, at)
+        if self.modifier:
+            loss = self.loss(p, x, at)
+            by |= {name: loss * slope for name, slope in self.modifier.slopes(p, x, at).items()}
         return by
 
-    def settled(self, p: Values, x: Values, at: Values) -> tuple["Law", dict[str, Array]]:
-        """The law without drift, and the sizes that give the same loss, at one model and stage."""
-        drift = self._drifted(p, x, at, np)
-        sizes = {name: p[name] * drift for name in ("E", *self.coefficients)}
-        return replace(self, drift={}), {**p, **sizes}
+    def at_model(self, p: Values, x: Values, at: Values) -> tuple["Law", dict[str, Array]]:
+        """The law without the whole loss's modifier, and sizes that give the same loss there.
+
+        Parameters
+        ----------
+        p, at
+            As for `loss`.
+        x : mapping
+            ``params`` and ``ptpp``, logarithms, of one model and stage.
+
+        Raises
+        ------
+        LawError
+            If the modifier depends on tokens or replay.
+        """
+        if self.modifier and (more := set(self.modifier.covariates) - set(x)):
+            raise LawError(
+                f"law {self.name}: the discrepancy of its whole loss depends on "
+                f"{', '.join(sorted(more))}; no plan can be made for it."
+            )
+        factor = self._factor(p, x, at, np)
+        sizes = {name: p[name] * factor for name in ("E", *self.coefficients)}
+        return replace(self, modifier=None), {**p, **sizes}
 
     # -- coordinates --------------------------------------------------------------------------
 
-    def sizes(self, q: Values, at: Values, xp: Any = np) -> dict[str, Array]:
+    def sizes(self, q: Values, at: Values, xp: Namespace = np) -> dict[str, Array]:
         """Floor, term sizes at the reference point `at`, and the paper's exponents."""
         p: dict[str, Array] = {}
         for term in self.terms:
             p |= term.from_local(q, at, xp)
             p[term.coefficient] = q[term.slope] / term.exponent(p, at, xp)
-        p |= {name: q[name] for name in self.drift}
+        p |= {name: q[name] for name in self._added}
         return {"E": q["L_ref"] - sum(p[c] for c in self.coefficients), **p}
 
-    def to_paper(self, q: Values, at: Values, xp: Any = np) -> dict[str, Array]:
+    def to_paper(self, q: Values, at: Values, xp: Namespace = np) -> dict[str, Array]:
         """Paper coordinates from reference coordinates at `at`."""
         return self.rescale(self.sizes(q, at, xp), at, xp)
 
-    def rescale(self, p: Values, at: Values, xp: Any = np) -> dict[str, Array]:
+    def rescale(self, p: Values, at: Values, xp: Namespace = np) -> dict[str, Array]:
         """Paper coordinates from term sizes at `at`."""
         p = dict(p)
         for term in self.terms:
             p[term.coefficient] = p[term.coefficient] * xp.exp(-term.plain.shape(p, at, ORIGIN, xp))
         return {name: p[name] for name in self.parameters}
 
-    def to_reference(self, p: Values, at: Values, xp: Any = np) -> dict[str, Array]:
+    def to_reference(self, p: Values, at: Values, xp: Namespace = np) -> dict[str, Array]:
         """Reference coordinates at `at` from paper coordinates."""
         q: dict[str, Array] = {"L_ref": p["E"]}
         for term in self.terms:
@@ -293,13 +305,13 @@ class Law:
             q["L_ref"] = q["L_ref"] + size
             q[term.slope] = size * term.exponent(p, at, xp)
             q |= term.to_local(p, at, xp)
-        q |= {name: p[name] for name in self.drift}
+        q |= {name: p[name] for name in self._added}
         return {name: q[name] for name in self.coordinates}
 
     @property
     def plain(self) -> "Law":
         """The law as written, without discrepancy."""
-        return replace(self, terms=tuple(term.plain for term in self.terms), drift={})
+        return replace(self, terms=tuple(term.plain for term in self.terms), modifier=None)
 
     def latex(self) -> str:
         """The law as LaTeX."""
@@ -309,7 +321,7 @@ class Law:
     def prior_bounds(self) -> dict[str, tuple[float, float]]:
         """Range of each quantity that has a prior."""
         plain = [term.plain for term in self.terms]
-        local = {term.local: self.bounds[next(iter(term.down.values()))] for term in plain}
+        local = {term.local: self.bounds[term.leading] for term in plain}
         free = dict.fromkeys((*self.coordinates[1:], *NOISE), (0.0, math.inf))
         free["noise_slope"] = (-math.inf, math.inf)
         own = {name: self.bounds[name] for name in self.exponents if name in self.coordinates}

@@ -2,24 +2,17 @@
 
 import math
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from bayeslaw.common.content import Plain, content, restore
 from bayeslaw.common.errors import LawError, unknown
-from bayeslaw.laws.forgetting_terms import Rise, SeenPower
+from bayeslaw.laws import forgetting_terms  # noqa: F401  # registers its terms
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.priors import NOISE, Prior, override
-from bayeslaw.laws.terms import COLUMN, GatedPower, Power
-
-KINDS: dict[str, type[Power]] = {
-    "power": Power,
-    "gated_power": GatedPower,
-    "seen_power": SeenPower,
-    "rise": Rise,
-}
-"""Terms a law file may name under `kind`."""
+from bayeslaw.laws.terms import COLUMN, TERMS, Term
 
 _SETTINGS = ("title", "reference", "token_unit", "ratio", "epsilon")
 _KEYS = (*_SETTINGS, "term", "priors", "bounds")
@@ -79,7 +72,7 @@ def _parse(text: str, name: str) -> Law:
         raise LawError(f"law {name}: ratio is 'replay' or 'own', not {settings['ratio']!r}.")
     if not (settings.get("token_unit", 1.0) > 0 and settings.get("epsilon", 1.0) >= 0):
         raise LawError(f"law {name}: token_unit must be positive, epsilon not negative.")
-    law = Law(name=name, terms=terms, priors=NOISE | priors, bounds={}, text=text, **settings)
+    law = Law(name=name, terms=terms, priors=NOISE | priors, bounds={}, **settings)
     if len(set(law.coefficients)) < len(terms):
         raise LawError(f"law {name}: two terms share a coefficient; give each its own symbol.")
     for bounded in given:
@@ -88,7 +81,7 @@ def _parse(text: str, name: str) -> Law:
         if not given[bounded][0] < given[bounded][1]:
             raise LawError(f"law {name}: bounds of {bounded!r} are not [lower, upper].")
     bounds = dict.fromkeys(law.parameters, (0.0, math.inf)) | given
-    law = Law(name=name, terms=terms, priors=law.priors, bounds=bounds, text=text, **settings)
+    law = Law(name=name, terms=terms, priors=law.priors, bounds=bounds, **settings)
     wanted = {"E", *law.coordinates[1:], *NOISE}
     for extra in priors.keys() - wanted:
         raise LawError(f"law {name}: {unknown('prior', extra, wanted)}")
@@ -98,23 +91,62 @@ def _parse(text: str, name: str) -> Law:
     return law
 
 
+def stored_law(law: Law) -> dict[str, Plain]:
+    """The law as written, without discrepancy, as plain data for a file; see `restored_law`.
+
+    Raises
+    ------
+    LawError
+        If a term's class is not registered, so that no file could name it.
+    """
+    plain = law.plain
+    for term in plain.terms:
+        if term.kind not in TERMS or TERMS[term.kind] is not type(term):
+            raise LawError(
+                f"law {law.name}: its term {type(term).__qualname__} is not registered; decorate "
+                "the class with @TERMS.register so that a file can name it."
+            )
+    settings = {key: content(getattr(plain, key)) for key in ("name", *_SETTINGS)}
+    parts = {"terms": content(plain.terms), "bounds": content(plain.bounds)}
+    priors = {name: [prior.name, content(prior.arguments)] for name, prior in plain.priors.items()}
+    return {**settings, **parts, "priors": dict(priors)}
+
+
+def restored_law(stored: Mapping[str, Any]) -> Law:
+    """The law of `stored_law`.
+
+    Raises
+    ------
+    LawError
+        If a term's kind is not registered.
+    """
+    priors = {
+        name: Prior(kind, [(key, float(value)) for key, value in arguments])
+        for name, (kind, arguments) in stored["priors"].items()
+    }
+    return Law(
+        **{key: stored[key] for key in ("name", *_SETTINGS)},
+        terms=tuple(restore(TERMS, term) for term in stored["terms"]),
+        bounds={name: (float(low), float(high)) for name, (low, high) in stored["bounds"].items()},
+        priors=priors,
+    )
+
+
 def models_dir() -> Path:
     """Folder of the shipped laws: inside an installed wheel, or beside the package in a clone."""
     here = Path(__file__).parent.parent
     return here / "models" if (here / "models").is_dir() else here.parent / "models"
 
 
-def _terms(specs: list[dict[str, Any]]) -> Iterator[Power]:
+def _terms(specs: list[dict[str, object]]) -> Iterator[Term]:
     for spec in specs:
         fields = dict(spec)
-        kind = fields.pop("kind", "power")
-        if kind not in KINDS:
-            raise LawError(unknown("term kind", kind, KINDS))
+        kind = TERMS[str(fields.pop("kind", "power"))]
         try:
-            term = KINDS[kind](**fields)
+            term = kind(**fields)
         except TypeError as error:
             raise LawError(f"term {spec}: {error}") from None
-        for covariate in (*term.down, *term.up):
+        for covariate in term.covariates:
             if covariate not in COLUMN:
                 raise LawError(unknown("covariate", covariate, COLUMN))
         yield term

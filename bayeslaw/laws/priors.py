@@ -3,11 +3,12 @@
 import ast
 import math
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Protocol, runtime_checkable
 
+from bayeslaw.common.arrays import Tensor
 from bayeslaw.common.errors import LawError, unknown
 
 # PyMC's names and arguments; `median` of a LogNormal is our one convenience.
@@ -36,22 +37,46 @@ _NEEDS = dict.fromkeys(("Beta", "Gamma", "InverseGamma"), _PAIRS) | {
 DISTRIBUTIONS = POSITIVE | UNIT | REAL | {"Uniform": ("lower", "upper")}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False, repr=False)
 class Prior:
     """A prior distribution: PyMC's name and arguments.
 
-    Write it as a string wherever a prior is asked for, ``"LogNormal(median=0.28, sigma=0.45)"``.
+    Wherever a prior is asked for, its text serves too, ``"LogNormal(median=0.28, sigma=0.45)"``, or
+    a PreliZ distribution.
+
+    Parameters
+    ----------
+    name : str
+        Such as ``"LogNormal"``, ``"HalfNormal"``, ``"Beta"``.
+    arguments : sequence of (str, float), optional
+        Arguments in order.
+    **keywords : float
+        Arguments by name: PyMC's, and ``median`` of a LogNormal.
 
     Raises
     ------
     LawError
         If the distribution or an argument is unknown; the message lists the valid ones.
+
+    Examples
+    --------
+    >>> Prior("LogNormal", median=0.33, sigma=0.2)
+    Prior('LogNormal', median=0.33, sigma=0.2)
+    >>> Prior.parse("Beta(alpha=1.5, beta=3)").support
+    (0.0, 1.0)
     """
 
     name: str
-    arguments: tuple[tuple[str, float], ...] = ()
+    arguments: tuple[tuple[str, float], ...]
 
-    def __post_init__(self) -> None:
+    def __init__(
+        self, name: str, arguments: Sequence[tuple[str, float]] = (), /, **keywords: float
+    ) -> None:
+        object.__setattr__(self, "name", name)
+        object.__setattr__(self, "arguments", (*((k, v) for k, v in arguments), *keywords.items()))
+        self._validate()
+
+    def _validate(self) -> None:
         if self.name not in DISTRIBUTIONS:
             raise LawError(unknown("distribution", self.name, DISTRIBUTIONS))
         for argument, _ in self.arguments:
@@ -69,23 +94,35 @@ class Prior:
                 raise LawError(f"prior {self}: {argument} must be finite, and a scale positive.")
 
     @classmethod
-    def parse(cls, text: "str | Prior") -> "Prior":
-        """Read ``"Name(argument=number, ...)"``."""
-        if isinstance(text, Prior):
-            return text
+    def parse(cls, given: "PriorLike") -> "Prior":
+        """A prior from its text, ``"Name(argument=number, ...)"``, or from a PreliZ distribution.
+
+        Raises
+        ------
+        LawError
+            If it cannot be read.
+        """
+        if isinstance(given, Prior):
+            return given
+        if isinstance(given, Distribution) and type(given).__module__.startswith("preliz."):
+            numbers = {str(name): float(value) for name, value in given.params_dict.items()}
+            return cls(type(given).__name__, **numbers)
         try:
-            call = ast.parse(text.strip(), mode="eval").body
-        except (SyntaxError, AttributeError):
+            call = ast.parse(str(given).strip(), mode="eval").body
+        except SyntaxError:
             call = None
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and not call.args:
             try:
                 numbers = {str(k.arg): float(ast.literal_eval(k.value)) for k in call.keywords}
-                return cls(call.func.id, tuple(numbers.items()))
+                return cls(call.func.id, **numbers)
             except (ValueError, TypeError):
                 pass
         raise LawError(
-            f"cannot read the prior {text!r}; write it as 'LogNormal(median=0.28, sigma=0.45)'."
+            f"cannot read the prior {given!r}; write it as 'LogNormal(median=0.28, sigma=0.45)'."
         )
+
+    def __repr__(self) -> str:
+        return f"Prior({', '.join([repr(self.name), *(f'{k}={v!r}' for k, v in self.arguments)])})"
 
     def __str__(self) -> str:
         short = {k: f"{v:g}" if float(f"{v:g}") == v else repr(v) for k, v in self.arguments}
@@ -108,30 +145,42 @@ class Prior:
             return 0.0, 1.0
         return (0.0, math.inf) if self.name in POSITIVE else (-math.inf, math.inf)
 
-    def dist(self, size: Any = None) -> Any:
+    def dist(self, size: tuple[int, ...] | None = None) -> Tensor:
         """Unnamed PyMC distribution."""
         import pymc as pm
 
         return getattr(pm, self.name).dist(**self.kwargs, size=size)
 
-    def rv(self, name: str, **kwargs: Any) -> Any:
+    def rv(self, name: str, **kwargs: object) -> Tensor:
         """Random variable `name` of the PyMC model in context."""
         import pymc as pm
 
         return getattr(pm, self.name)(name, **self.kwargs, **kwargs)
 
 
+@runtime_checkable
+class Distribution(Protocol):
+    """What is read of a PreliZ distribution."""
+
+    params_dict: Mapping[str, float]
+
+
+type PriorLike = str | Prior | Distribution
+"""A prior, its text, or a PreliZ distribution."""
+
+GROUP_SD = Prior.parse("LogNormal(median=0.002, sigma=0.6)")
+"""Prior of the standard deviation of a random effect on log loss, where no other is stated."""
 NOISE = {
     "sigma": Prior.parse("LogNormal(median=0.004, sigma=0.7)"),
     "dof": Prior.parse("Gamma(alpha=2, beta=0.1)"),
     "noise_slope": Prior.parse("Normal(mu=0, sigma=0.3)"),
-    "tau_run": Prior.parse("LogNormal(median=0.002, sigma=0.6)"),
-    "tau_base": Prior.parse("LogNormal(median=0.002, sigma=0.6)"),
+    "tau_run": GROUP_SD,
+    "tau_base": GROUP_SD,
     "tau_size": Prior.parse("LogNormal(median=0.003, sigma=0.25)"),
 }
-"""Priors of the noise on log loss: its scale, the Student-t dof above 2, how the scale goes with
-log N, and the scales of what the rows of one run, the runs of one base, and the models of one size
-share. These are narrow: effects of 2 % take the place of what the law can say."""
+"""Priors beside the law's: scale of the noise on log loss, degrees of freedom of a Student-t above
+2, exponent of N in the noise scale, and standard deviations of the random effects of run, base and
+size. The latter are narrow: random effects of 2 % would explain variation that the law explains."""
 
 
 def flat(bounds: tuple[float, float]) -> Prior:
@@ -143,7 +192,7 @@ def flat(bounds: tuple[float, float]) -> Prior:
 
 def override(
     defaults: Mapping[str, Prior],
-    given: "str | Path | Mapping[str, str | Prior]",
+    given: "str | Path | Mapping[str, PriorLike]",
     bounds: Mapping[str, tuple[float, float]],
 ) -> dict[str, Prior]:
     """Priors to use: `defaults` with those of `given` put in their place.
@@ -177,7 +226,7 @@ def override(
     return merged
 
 
-def read_priors(path: str | Path) -> dict[str, Any]:
+def read_priors(path: str | Path) -> dict[str, PriorLike]:
     """Priors from a TOML file, under ``[priors]`` or at top level."""
     path = Path(path)
     if not path.is_file():

@@ -1,71 +1,226 @@
-"""The discrepancy of a law: how far its terms, and its whole loss, may bend."""
+"""Discrepancies: how the true loss may deviate from a law.
+
+Real losses are power laws only locally. A discrepancy adds to the log of terms, or to the log of
+the whole loss, what the law as written leaves out.
+"""
 
 import math
-from dataclasses import replace
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from itertools import combinations_with_replacement
+from typing import ClassVar
 
-from bayeslaw.common.errors import LawError, unknown
+import pandas as pd
+
+from bayeslaw.common.arrays import Floats, Tensor
+from bayeslaw.common.registry import Registry
 from bayeslaw.laws.law import Law
+from bayeslaw.laws.modifiers import ModifiedTerm, Polynomial
 from bayeslaw.laws.priors import Prior
-from bayeslaw.laws.terms import SYMBOLS, Curved, Term
+from bayeslaw.laws.terms import SYMBOLS, Power, Term, Values
 
-DISCREPANCIES = ("none", "curvature")
-CURVATURE = Prior.parse("Normal(mu=0, sigma=0.1)")
-"""Prior of a discrepancy's curvature, per squared e-fold."""
-TILT = Prior.parse("Normal(mu=0, sigma=0.5)")
-"""Prior of a tilt: how much the log of a term changes over all replay ratios, beside its power."""
-DRIFT = Prior.parse("Normal(mu=0, sigma=0.01)")
-"""Prior of the curvature of the whole loss, from model to model and stage to stage."""
+
+class Discrepancy(ABC):
+    """A deviation of the true loss from a law; subclasses are frozen dataclasses.
+
+    With `DISCREPANCIES.register` ``bl.fit`` takes it by its `kind`.
+    """
+
+    kind: ClassVar[str] = ""
+    """Name to ask for it by."""
+    words: ClassVar[str] = ""
+    """What it is, for reports."""
+    size_effects: ClassVar[bool] = True
+    """Whether ``effects="auto"`` adds random effects of model size."""
+
+    @abstractmethod
+    def apply(self, law: Law) -> Law:
+        """The law with the discrepancy's parameters, their priors and bounds."""
+
+    def coordinates(
+        self, law: Law, priors: Mapping[str, Prior], at: Values, q: Values, sizes: Values
+    ) -> dict[str, Tensor]:
+        """Random variables of the parameters in `dependent`.
+
+        Parameters
+        ----------
+        law : Law
+            From `apply`.
+        priors, at : mapping
+            Priors by name, and the reference point.
+        q, sizes : mapping
+            Variables of the law's other coordinates, and of the term sizes by local exponent.
+        """
+        return {}
+
+    def dependent(self, law: Law) -> tuple[str, ...]:
+        """Parameters whose coordinate for the sampler depends on the law's other coordinates."""
+        return ()
+
+    def cautious(self, law: Law) -> tuple[str, ...]:
+        """Parameters whose starting points stay within a tenth of the jitter from zero."""
+        return ()
+
+    def extend(
+        self, law: Law, q: Mapping[str, Floats], at: Values, frame: pd.DataFrame, seed: int
+    ) -> tuple[Law, dict[str, Floats]]:
+        """The law and its draws where they reach rows beyond those seen.
+
+        By default both are as fitted. A discrepancy with parameters that only rows beyond the
+        training rows need draws them here from their prior, in the same way for the same `seed`.
+
+        Parameters
+        ----------
+        law : Law
+            From `apply`.
+        q : mapping of str to array, shape (draws, 1)
+            Draws of the reference coordinates.
+        at : mapping
+            The reference point.
+        frame : DataFrame
+            Rows to be forecast.
+        seed : int
+        """
+        return law, dict(q)
+
+
+DISCREPANCIES: Registry[Discrepancy] = Registry("discrepancy", "bayeslaw.discrepancies")
+
+
+@DISCREPANCIES.register
+@dataclass(frozen=True)
+class NoDiscrepancy(Discrepancy):
+    """The law as written is taken as exact."""
+
+    kind: ClassVar[str] = "none"
+    words: ClassVar[str] = "no discrepancy"
+    size_effects: ClassVar[bool] = False
+
+    def apply(self, law: Law) -> Law:
+        """The law itself."""
+        return law
+
+
+CURVATURE = Prior("Normal", mu=0, sigma=0.1)
+"""Prior of a curvature, per squared e-fold."""
+TILT = Prior("Normal", mu=0, sigma=0.5)
+"""Prior of a tilt, the change of the log of a term from r = 0 to r = 1 beside its power."""
+DRIFT = Prior("Normal", mu=0, sigma=0.01)
+"""Prior of the curvature of the log of the whole loss along log N and log P."""
 DRIFTS = {
     f"drift_{''.join(SYMBOLS[c] for c in along)}": along
     for order in (2, 3)
     for along in combinations_with_replacement(("params", "ptpp"), order)
 }
-"""Covariates along which the whole loss of a law with a pre-training budget may bend."""
+"""Covariates of each coefficient of the whole loss's polynomial."""
 CROSSED = {"tokens": ("params", "ptpp"), "ptpp": ("params",)}
 """Covariates that may change a term's local exponent, by the term's leading covariate."""
 
 
-def with_discrepancy(law: Law, discrepancy: str) -> Law:
-    """The law with its discrepancy; raise `LawError` if there is none of that name."""
-    if discrepancy not in DISCREPANCIES:
-        raise LawError(unknown("discrepancy", discrepancy, DISCREPANCIES))
-    return curved(law) if discrepancy == "curvature" else law
+@DISCREPANCIES.register
+@dataclass(frozen=True)
+class Curvature(Discrepancy):
+    """Uncertain curvature in the log of every power, along and across its covariates.
 
+    Each curvature has a Normal(0, .1) prior: over a factor of ten in a covariate a local exponent
+    of .3 may change by most of itself. A law with a pre-training budget also has a polynomial of
+    degree 3 in log N and log P added to the log of the whole loss, each coefficient
+    Normal(0, .01), because no curvature of ``F / P^eta`` lets losses rise, level off faster than F
+    allows, or do so differently for each N.
 
-def curved(law: Law) -> Law:
-    """The law with uncertain curvature in every power, along and across its covariates.
-
-    Each curvature has a Normal(0, .1) prior: over a factor of ten in a covariate a local
-    exponent of .3 may drift by most of itself. No bend of ``F / P^eta`` lets losses level off
-    faster than F allows, nor rise, nor in its own way for each N; so the log of the whole loss
-    of a law with a pre-training budget may bend by a polynomial of degree 3 in log N and log P,
-    each coefficient Normal(0, .01).
-
-    Powers of r and of r + epsilon are tilted instead, by ``exp(c r)`` with c Normal(0, .5): the
-    paper's first can only fall towards r = 0 and its second only rise, and neither in the way
-    of ``1 - r``, the share that the target keeps.
+    Powers of r and of r + epsilon have a tilt instead, a factor ``exp(c r)`` with c Normal(0, .5).
+    The paper's first such power can only fall towards r = 0 and its second only rise, and neither
+    falls like ``1 - r``, the fraction of target text.
     """
-    terms: list[Term] = []
-    curves: dict[str, Prior] = {}
-    for term in law.terms:
-        if term.plain.stiff:
-            terms.append(term)
-            continue
-        lead = term.covariates[0]
-        bends: dict[str, tuple[str, ...]] = {}
-        if lead != "barrier":
-            bends[f"curve_{term.coefficient}"] = lead, lead
-        for other in CROSSED.get(lead, ()):
-            if other in law.columns:
-                bends[f"cross_{term.coefficient}{SYMBOLS[other]}"] = other, lead
-        curves |= dict.fromkeys(bends, CURVATURE)
-        if lead == "barrier" or "replay" in term.plain.up:
-            tilt = f"tilt_{term.coefficient}r"
-            bends[tilt], curves[tilt] = ("share",), TILT
-        terms.append(Curved(term.plain, bends))
-    drift = DRIFTS if set(law.columns) >= {"params", "ptpp"} else {}
-    curves |= dict.fromkeys(drift, DRIFT)
-    free = dict.fromkeys(curves, (-math.inf, math.inf))
-    priors, bounds = {**law.priors, **curves}, {**law.bounds, **free}
-    return replace(law, terms=tuple(terms), priors=priors, bounds=bounds, drift=drift)
+
+    kind: ClassVar[str] = "curvature"
+    words: ClassVar[str] = "curvature"
+
+    def apply(self, law: Law) -> Law:
+        """The law with curvatures, tilts and the polynomial of the whole loss."""
+        terms: list[Term] = []
+        added: dict[str, Prior] = {}
+        for term in law.terms:
+            if not term.plain.curvable:
+                terms.append(term)
+                continue
+            lead = term.covariates[0]
+            along: dict[str, tuple[str, ...]] = {}
+            if lead != "barrier":
+                along[f"curve_{term.coefficient}"] = lead, lead
+            for other in CROSSED.get(lead, ()):
+                if other in law.columns:
+                    along[f"cross_{term.coefficient}{SYMBOLS[other]}"] = other, lead
+            added |= dict.fromkeys(along, CURVATURE)
+            if lead == "barrier" or _rise_in_replay(term):
+                tilt = f"tilt_{term.coefficient}r"
+                along[tilt], added[tilt] = ("share",), TILT
+            terms.append(ModifiedTerm(term.plain, Polynomial(along)))
+        drift = Polynomial(DRIFTS) if set(law.columns) >= {"params", "ptpp"} else None
+        added |= dict.fromkeys(drift.parameters if drift else (), DRIFT)
+        free = dict.fromkeys(added, (-math.inf, math.inf))
+        return replace(
+            law,
+            terms=tuple(terms),
+            priors={**law.priors, **added},
+            bounds={**law.bounds, **free},
+            modifier=drift,
+        )
+
+    def dependent(self, law: Law) -> tuple[str, ...]:
+        """Curvatures and tilts."""
+        return tuple(name for name, *_ in (*curvatures(law), *tilts(law)))
+
+    def cautious(self, law: Law) -> tuple[str, ...]:
+        """Curvatures: a large one sends the first trajectories far from the data."""
+        return tuple(name for name, *_ in curvatures(law))
+
+    def coordinates(
+        self, law: Law, priors: Mapping[str, Prior], at: Values, q: Values, sizes: Values
+    ) -> dict[str, Tensor]:
+        """Second derivatives of the loss in place of curvatures, slopes in r in place of tilts."""
+        from bayeslaw.model.coordinates import NetSlope, SecondDerivative, TiltSize, transformed
+
+        found: dict[str, Tensor] = {}
+        for name, exponent, power in tilts(law):
+            if power:
+                found[name] = transformed(NetSlope(), name, priors[name], q[power], at["share"])
+            else:
+                found[name] = transformed(TiltSize(), name, priors[name], sizes[exponent])
+        for name, exponent, own in curvatures(law):
+            found[name] = transformed(SecondDerivative(own), name, priors[name], q[exponent])
+        return found
+
+
+def curvatures(law: Law) -> list[tuple[str, str, bool]]:
+    """Name of each curvature, its term's local exponent, and whether it is along its covariate."""
+    return [
+        (name, term.local, along[0] == along[1])
+        for term, name, along in _coefficients(law)
+        if len(along) == 2
+    ]
+
+
+def tilts(law: Law) -> list[tuple[str, str, str]]:
+    """Name of each tilt, its term's local exponent, and the exponent of r in it, or ''."""
+    return [
+        (name, term.local, _rise_in_replay(term))
+        for term, name, along in _coefficients(law)
+        if along == ("share",)
+    ]
+
+
+def _rise_in_replay(term: Term) -> str:
+    """Exponent of r in a term that rises with it, or ''."""
+    plain = term.plain
+    return plain.up.get("replay", "") if isinstance(plain, Power) else ""
+
+
+def _coefficients(law: Law) -> list[tuple[Term, str, tuple[str, ...]]]:
+    return [
+        (term, name, along)
+        for term in law.terms
+        if isinstance(term, ModifiedTerm) and isinstance(term.modifier, Polynomial)
+        for name, along in term.modifier.coefficients.items()
+    ]

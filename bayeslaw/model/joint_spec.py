@@ -1,12 +1,14 @@
 """Specification and PyMC model of several domains measured on the same runs."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
+from bayeslaw.common.arrays import Model, Namespace
+from bayeslaw.laws.terms import Array
 from bayeslaw.model.building import build
 from bayeslaw.model.spec import Spec
 
@@ -27,8 +29,8 @@ class JointSpec:
     domains: Mapping[str, Spec]
 
     @cached_property
-    def key(self) -> tuple[Any, ...]:
-        """Hashable identity."""
+    def key(self) -> tuple[object, ...]:
+        """What a compiled model is kept under; see `Spec.key`."""
         return tuple((name, spec.key) for name, spec in self.domains.items())
 
     @property
@@ -42,7 +44,9 @@ class JointSpec:
         return next(iter(self.domains.values())).effects
 
 
-def build_joint(spec: JointSpec, values: Mapping[str, Any], *, for_sampling: bool = False) -> Any:
+def build_joint(
+    spec: JointSpec, values: Mapping[str, npt.NDArray[np.generic]], *, for_sampling: bool = False
+) -> Model:
     """The ``pm.Model``: each domain's under its name, and the effects they share."""
     import pymc as pm
     import pytensor.tensor as pt
@@ -55,31 +59,32 @@ def build_joint(spec: JointSpec, values: Mapping[str, Any], *, for_sampling: boo
             z = pm.Normal(f"{level}_z", shape=(size, count))
             b = AGREE + np.array([(count - 2 - j) / 2 for _, j in _below(count)])
             partial = 2 * pm.Beta(f"{level}_partial", b, b, shape=len(b)) - 1
-            rows = _factor([partial[k] for k in range(len(b))], count, pt)
+            rows = cholesky_rows([partial[k] for k in range(len(b))], count, pt)
             shared[level] = [sum(z[:, j] * v for j, v in enumerate(row)) for row in rows]
         for k, (prefix, part) in enumerate(spec.parts.items()):
             mine = {n.removeprefix(prefix): v for n, v in values.items() if prefix in n}
             effects = {level: effect[k] for level, effect in shared.items()}
             name = prefix.removesuffix("::")
-            build(part, mine, for_sampling=for_sampling, name=name, shared=effects)
+            build(part, mine, for_sampling=for_sampling, name=name, standardised=effects)
     return model
 
 
 def _below(count: int) -> list[tuple[int, int]]:
-    """Row and column of what stands below the diagonal."""
+    """Row and column of each element below the diagonal."""
     return [(i, j) for i in range(count) for j in range(i)]
 
 
-def _factor(partial: Any, count: int, xp: Any) -> list[list[Any]]:
+def cholesky_rows(partial: Sequence[Array], count: int, xp: Namespace) -> list[list[Array]]:
     """Cholesky factor of a correlation matrix, by rows, from its partial correlations.
 
     With ``(partial + 1) / 2`` of column j, of K, Beta(b, b), b = eta + (K - 2 - j) / 2, the matrix
     is LKJ(eta): Lewandowski, Kurowicka and Joe (2009).
     """
-    rows: list[list[Any]] = []
+    rows: list[list[Array]] = []
     left = iter(partial)
     for i in range(count):
-        row, rest = [], 1.0
+        row: list[Array] = []
+        rest: Array = 1.0
         for _ in range(i):
             z = next(left)
             row.append(z * xp.sqrt(rest))

@@ -1,46 +1,228 @@
-"""Noise on log loss: Student-t, normal, and the density whose mode is the Huber fit."""
+"""Likelihoods of log loss: Student-t, normal, and the density whose mode is the Huber fit.
+
+A likelihood is a location-scale family: the location is the log of the modelled loss, the scale is
+`noise_scale`. Its other parameters are its own.
+"""
 
 import math
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 from scipy import stats
 from scipy.special import ndtr, ndtri
 
-from bayeslaw.common.errors import LawError, unknown
+from bayeslaw.common.arrays import Floats, Namespace, Tensor
+from bayeslaw.common.defaults import DELTA
+from bayeslaw.common.errors import FitError
+from bayeslaw.common.registry import Registry
+from bayeslaw.laws.priors import Prior
 
-LIKELIHOODS = ("studentt", "normal", "huber")
 DOF_FLOOR = 2.0
-"""With a free dof below about .4 a Student-t on few rows is unbounded as sigma goes to 0."""
+"""Least degrees of freedom: below about .4 a Student-t on few rows is unbounded as sigma -> 0."""
+NOISES = ("constant", "loglinear")
+OBSERVED = "log_loss"
+"""Name of the observed variable of a PyMC model."""
 
 
-def check_likelihood(name: str) -> str:
-    """`name` if it is a likelihood; otherwise raise `LawError` naming the valid ones."""
-    if name not in LIKELIHOODS:
-        raise LawError(unknown("likelihood", name, LIKELIHOODS))
-    return name
+class Likelihood(ABC):
+    """A density of measured log loss; subclasses are frozen dataclasses.
+
+    With `LIKELIHOODS.register` ``bl.fit`` takes it by its `kind`.
+    """
+
+    kind: ClassVar[str] = ""
+    """Name to ask for it by."""
+    words: ClassVar[str] = ""
+    """What it is, for reports."""
+    parameters: ClassVar[Mapping[str, str]] = {}
+    """Sampled variables beside ``sigma``, and under which name each has its prior."""
+    priors: ClassVar[Mapping[str, Prior]] = {}
+    """Default priors that no law file states."""
+
+    @abstractmethod
+    def observe(self, mu: Tensor, sigma: Tensor, q: Mapping[str, Tensor], observed: Tensor) -> None:
+        """Add the observed log losses to the PyMC model in context, as the variable `OBSERVED`.
+
+        Parameters
+        ----------
+        mu, sigma : PyTensor variable, shape (rows,)
+            Location and scale of log loss; `sigma` may be a scalar.
+        q : mapping
+            The variables of `parameters`.
+        observed : PyTensor variable, shape (rows,)
+        """
+
+    @abstractmethod
+    def log_density(self, residual: Floats, sigma: Floats, q: Mapping[str, Floats]) -> Floats:
+        """Log density of residuals of log loss; arguments broadcast, (draws, rows)."""
+
+    @abstractmethod
+    def sample(
+        self,
+        rng: np.random.Generator,
+        shape: tuple[int, ...],
+        sigma: float | Floats,
+        q: Mapping[str, Floats],
+    ) -> Floats:
+        """Residuals of log loss, of the given shape; `sigma` and `q` broadcast to it."""
+
+    def variables(self, priors: Mapping[str, Prior]) -> dict[str, Tensor]:
+        """Random variables of its parameters, in the PyMC model in context."""
+        return {name: priors[prior].rv(name) for name, prior in self.parameters.items()}
+
+    def information_variance(self, sigma: Floats, q: Mapping[str, Floats]) -> Floats:
+        """Inverse of the Fisher information of one measurement about its location.
+
+        A normal measurement of that variance tells as much about the location.
+        """
+        return np.asarray(sigma**2)
 
 
-def observe(likelihood: str, mu: Any, sigma: Any, dof: Any, delta: Any, observed: Any) -> Any:
-    """Add the observed log losses to the PyMC model in context."""
-    import pymc as pm
-
-    name = "log_loss"
-    if likelihood == "studentt":
-        return pm.StudentT(name, nu=dof, mu=mu, sigma=sigma, observed=observed)
-    if likelihood == "normal":
-        return pm.Normal(name, mu=mu, sigma=sigma, observed=observed)
-    args = (mu, sigma, delta)
-    return pm.CustomDist(name, *args, logp=huber_logp, random=_huber_random, observed=observed)
+LIKELIHOODS: Registry[Likelihood] = Registry("likelihood", "bayeslaw.likelihoods")
 
 
-def huber_logp(value: Any, mu: Any, sigma: Any, delta: Any) -> Any:
-    r"""Log of ``exp(-Huber_delta(r) / s^2) / (s Z(delta/s))``, r = value - mu.
+@LIKELIHOODS.register
+@dataclass(frozen=True)
+class StudentT(Likelihood):
+    """Student-t noise with estimated degrees of freedom above `DOF_FLOOR`."""
+
+    kind: ClassVar[str] = "studentt"
+    words: ClassVar[str] = "Student-t"
+    parameters: ClassVar[Mapping[str, str]] = {"dof_above_floor": "dof"}
+
+    def variables(self, priors: Mapping[str, Prior]) -> dict[str, Tensor]:
+        """Degrees of freedom above the floor; their sum with it is a deterministic."""
+        import pymc as pm
+
+        q = super().variables(priors)
+        return q | {"dof": pm.Deterministic("dof", DOF_FLOOR + q["dof_above_floor"])}
+
+    def observe(self, mu: Tensor, sigma: Tensor, q: Mapping[str, Tensor], observed: Tensor) -> None:
+        """Add the observed log losses to the PyMC model in context."""
+        import pymc as pm
+
+        pm.StudentT(OBSERVED, nu=q["dof"], mu=mu, sigma=sigma, observed=observed)
+
+    def log_density(self, residual: Floats, sigma: Floats, q: Mapping[str, Floats]) -> Floats:
+        """Log density of residuals of log loss."""
+        return np.asarray(stats.t.logpdf(residual, q["dof_above_floor"] + DOF_FLOOR, scale=sigma))
+
+    def sample(
+        self,
+        rng: np.random.Generator,
+        shape: tuple[int, ...],
+        sigma: float | Floats,
+        q: Mapping[str, Floats],
+    ) -> Floats:
+        """Residuals of log loss."""
+        dof = np.broadcast_to(q["dof_above_floor"] + DOF_FLOOR, shape)
+        return np.asarray(sigma * rng.standard_t(dof))
+
+    def information_variance(self, sigma: Floats, q: Mapping[str, Floats]) -> Floats:
+        """``sigma^2 (dof + 3) / (dof + 1)``; the variance itself is larger and may be infinite."""
+        dof = q["dof_above_floor"] + DOF_FLOOR
+        return np.asarray(sigma**2 * (dof + 3) / (dof + 1))
+
+
+@LIKELIHOODS.register
+@dataclass(frozen=True)
+class Normal(Likelihood):
+    """Normal noise."""
+
+    kind: ClassVar[str] = "normal"
+    words: ClassVar[str] = "Normal"
+
+    def observe(self, mu: Tensor, sigma: Tensor, q: Mapping[str, Tensor], observed: Tensor) -> None:
+        """Add the observed log losses to the PyMC model in context."""
+        import pymc as pm
+
+        pm.Normal(OBSERVED, mu=mu, sigma=sigma, observed=observed)
+
+    def log_density(self, residual: Floats, sigma: Floats, q: Mapping[str, Floats]) -> Floats:
+        """Log density of residuals of log loss."""
+        return np.asarray(stats.norm.logpdf(residual, scale=sigma))
+
+    def sample(
+        self,
+        rng: np.random.Generator,
+        shape: tuple[int, ...],
+        sigma: float | Floats,
+        q: Mapping[str, Floats],
+    ) -> Floats:
+        """Residuals of log loss."""
+        return np.asarray(sigma * rng.standard_normal(shape))
+
+
+@LIKELIHOODS.register
+@dataclass(frozen=True)
+class Huber(Likelihood):
+    r"""The density ``exp(-Huber_delta(r) / s^2) / (s Z(delta/s))`` of a residual r.
 
     ``Z(k) = sqrt(2 pi) (2 Phi(k) - 1) + (2/k) exp(-k^2/2)``. The threshold is fixed in the units of
-    the residual, so for every s the mode over mu is the Huber minimiser.
+    the residual, so for every s the mode over the location is the Huber minimiser [1]_.
+
+    Parameters
+    ----------
+    delta : float
+        Threshold, in log loss.
+
+    Raises
+    ------
+    FitError
+        If `delta` is not positive.
+
+    References
+    ----------
+    .. [1] Huber, Robust estimation of a location parameter. Annals of Mathematical Statistics 35
+       (1964).
     """
+
+    delta: float = DELTA
+    kind: ClassVar[str] = "huber"
+    words: ClassVar[str] = "Huber"
+
+    def __post_init__(self) -> None:
+        if not self.delta > 0:
+            raise FitError(f"delta must be positive, not {self.delta!r}.")
+
+    def observe(self, mu: Tensor, sigma: Tensor, q: Mapping[str, Tensor], observed: Tensor) -> None:
+        """Add the observed log losses to the PyMC model in context."""
+        import pymc as pm
+
+        arguments = (mu, sigma, self.delta)
+        pm.CustomDist(
+            OBSERVED, *arguments, logp=huber_logp, random=_huber_random, observed=observed
+        )
+
+    def log_density(self, residual: Floats, sigma: Floats, q: Mapping[str, Floats]) -> Floats:
+        """Log density of residuals of log loss."""
+        wide = np.broadcast_arrays(residual, 0.0, sigma, self.delta)
+        return np.asarray(huber_logp(*wide).eval(mode="FAST_COMPILE"), float)
+
+    def sample(
+        self,
+        rng: np.random.Generator,
+        shape: tuple[int, ...],
+        sigma: float | Floats,
+        q: Mapping[str, Floats],
+    ) -> Floats:
+        """Residuals of log loss: a truncated normal inside, exponential tails outside."""
+        k = np.broadcast_to(self.delta / np.asarray(sigma, float), shape)
+        inside = math.sqrt(2 * math.pi) * (2 * ndtr(k) - 1)
+        tail = 2 / k * np.exp(-0.5 * k**2)
+        u, sign = rng.random(shape), np.where(rng.random(shape) < 0.5, -1.0, 1.0)
+        core = ndtri(0.5 + u * (ndtr(k) - 0.5))
+        far = k + rng.exponential(size=shape) / k
+        return np.asarray(
+            sigma * sign * np.where(rng.random(shape) * (inside + tail) < inside, core, far)
+        )
+
+
+def huber_logp(value: Tensor, mu: Tensor, sigma: Tensor, delta: Tensor) -> Tensor:
+    """Log density of `Huber` at `value`, location `mu` and scale `sigma`."""
     import pytensor.tensor as pt
 
     r, k = pt.abs(value - mu), delta / sigma
@@ -49,45 +231,35 @@ def huber_logp(value: Any, mu: Any, sigma: Any, delta: Any) -> Any:
     return -loss / sigma**2 - pt.log(sigma) - pt.log(inside + 2 / k * pt.exp(-0.5 * k**2))
 
 
-def log_density(
-    likelihood: str, residual: Any, sigma: Any, dof_above_floor: Any = None, delta: float = 0.02
-) -> npt.NDArray[np.float64]:
-    """Log density of a residual of log loss under the noise; arguments broadcast."""
-    if likelihood == "studentt":
-        return np.asarray(stats.t.logpdf(residual, dof_above_floor + DOF_FLOOR, scale=sigma))
-    if likelihood == "normal":
-        return np.asarray(stats.norm.logpdf(residual, scale=sigma))
-    wide = np.broadcast_arrays(residual, 0.0, sigma, delta)
-    return np.asarray(huber_logp(*wide).eval(mode="FAST_COMPILE"), float)
-
-
-def sample(
-    likelihood: str,
-    rng: np.random.Generator,
-    shape: tuple[int, ...],
-    sigma: Any,
-    dof: Any = math.inf,
-    delta: float = 0.02,
-) -> npt.NDArray[np.float64]:
-    """Residuals of log loss drawn from the noise, of the given shape."""
-    if likelihood == "studentt":
-        return np.asarray(sigma * rng.standard_t(np.broadcast_to(dof, shape)))
-    if likelihood == "normal":
-        return np.asarray(sigma * rng.standard_normal(shape))
-    k = np.broadcast_to(delta / np.asarray(sigma, float), shape)
-    inside = math.sqrt(2 * math.pi) * (2 * ndtr(k) - 1)
-    tail = 2 / k * np.exp(-0.5 * k**2)
-    u, sign = rng.random(shape), np.where(rng.random(shape) < 0.5, -1.0, 1.0)
-    core = ndtri(0.5 + u * (ndtr(k) - 0.5))
-    far = k + rng.exponential(size=shape) / k
-    return np.asarray(
-        sigma * sign * np.where(rng.random(shape) * (inside + tail) < inside, core, far)
-    )
-
-
 def _huber_random(
-    mu: Any, sigma: Any, delta: Any, rng: np.random.Generator | None = None, size: Any = None
-) -> Any:
+    mu: Floats,
+    sigma: Floats,
+    delta: Floats,
+    rng: np.random.Generator | None = None,
+    size: tuple[int, ...] | None = None,
+) -> Floats:
     shape = tuple(size) if size is not None else np.broadcast(mu, sigma).shape
     rng = rng or np.random.default_rng()
-    return mu + sample("huber", rng, shape, sigma, delta=float(np.asarray(delta).ravel()[0]))
+    drawn = Huber(float(np.asarray(delta).ravel()[0])).sample(rng, shape, sigma, {})
+    return np.asarray(mu + drawn)
+
+
+def noise_scale(
+    noise: str, q: Mapping[str, Tensor], log_params: Tensor, reference: Tensor, xp: Namespace
+) -> Tensor:
+    """Scale of the noise on log loss.
+
+    Parameters
+    ----------
+    noise : {"constant", "loglinear"}
+        The same for every row, or ``sigma (N / N0)^noise_slope``.
+    q : mapping
+        ``sigma``, and ``noise_slope`` where it is used.
+    log_params, reference : array
+        log N of the rows, and of the reference point.
+    xp : module
+        Array namespace.
+    """
+    if noise == "constant":
+        return q["sigma"]
+    return q["sigma"] * xp.exp(q["noise_slope"] * (log_params - reference))

@@ -1,73 +1,133 @@
-"""What the rows of one run share, the runs of one base, and the models of one size.
+"""Random effects on log loss of groups of rows: models of one size, bases, and runs.
 
-Models of one size share what was chosen for it: depth, width, learning rate, batch. A law knows
-nothing of that, and left-out sizes of every ladder here lie beside the curve through the others.
+Models of one size have depth, width, learning rate and batch size in common, which a law does not
+describe: sizes that are held out lie beside the curve through the others. Runs adapted from one
+pre-trained base have its deviation in common, and the rows of one run that run's.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 import xarray as xr
 
+from bayeslaw.common.arrays import Bools, Floats, Strings
 from bayeslaw.common.errors import LawError, TableError, unknown
+from bayeslaw.laws.priors import GROUP_SD, Prior
 
-COLUMNS = {"size": "params", "base": "base", "run": "run"}
-"""Column that groups rows, by level, the coarser first: models of one size, the pre-trained model,
-then a run adapted from it."""
-LEVELS = tuple(COLUMNS)
-ALONE = "(row"
-"""How the label of a row without one starts: a group of its own, never met again."""
-FEWEST = {"size": 4, "base": 3, "run": 3}
-"""Groups below which the spread between them cannot be told from the law."""
+UNLABELLED = "(row"
+"""Prefix of the label that a row without one gets: a group of its own, always a new one."""
 
-type Floats = npt.NDArray[np.float64]
+
+@dataclass(frozen=True)
+class Level:
+    """A level of grouping whose groups each have a random effect on log loss.
+
+    Parameters
+    ----------
+    name : str
+        Its standard deviation is the parameter ``tau_<name>``, its effects ``<name>_effect``.
+    column : str
+        Column of a table that labels the groups.
+    fewest : int
+        Number of groups below which ``effects="auto"`` leaves the level out, because the spread
+        between them cannot be told from the law.
+    latent : bool
+        Whether the effect of a fitted group belongs to the latent loss, as that of a model size
+        does, and not to the deviation of a measurement from it.
+    with_discrepancy : bool
+        Whether ``effects="auto"`` uses the level only beside a discrepancy.
+    prior : Prior
+        Of the standard deviation, where the law file states none.
+    """
+
+    name: str
+    column: str
+    fewest: int = 3
+    latent: bool = False
+    with_discrepancy: bool = False
+    prior: Prior = GROUP_SD
+
+    def labels(self, frame: pd.DataFrame) -> Strings:
+        """Group of each row, shape (rows,); a row without a label is a group of its own."""
+        rows = np.array([f"{UNLABELLED} {i})" for i in range(len(frame))])
+        if self.column not in frame:
+            return rows
+        if self.column == "params":
+            return frame["params"].to_numpy(float).astype(str)
+        return np.where(frame[self.column].notna(), frame[self.column].astype(str), rows)
+
+
+_REGISTERED: dict[str, Level] = {}
+
+
+def register(level: Level) -> Level:
+    """Let ``effects="auto"`` find a level; the coarser levels are registered first."""
+    _REGISTERED[level.name] = level
+    return level
+
+
+SIZE = register(Level("size", "params", fewest=4, latent=True, with_discrepancy=True))
+BASE = register(Level("base", "base"))
+RUN = register(Level("run", "run"))
+
+
+def level(name: str) -> Level:
+    """The registered level of that name, or the level of the column of that name."""
+    return _REGISTERED.get(name) or Level(name, name)
+
+
+def registered() -> tuple[str, ...]:
+    """Names of the registered levels, the coarser first."""
+    return tuple(_REGISTERED)
 
 
 def choose(
-    effects: str | Sequence[str], frame: pd.DataFrame, name: str, discrepancy: str = "none"
+    effects: str | Sequence[str], frame: pd.DataFrame, name: str, *, discrepancy: bool = False
 ) -> tuple[str, ...]:
-    """Levels that get an effect.
+    """Levels that get a random effect.
 
     Parameters
     ----------
     effects : "auto", "none", or levels, such as ``"base,run"``
-        ``"auto"`` takes every level that repeats in `frame` and groups it differently from the
-        level below; sizes only beside a discrepancy, whose part they are.
+        A level is ``size``, ``base``, ``run``, or any column of the table that labels groups.
+        ``"auto"`` takes every registered level that repeats in `frame` and groups it differently
+        from the level below.
+    frame : DataFrame
+        Training rows.
+    name : str
+        Name of the table, for messages.
+    discrepancy : bool
+        Whether the law has a discrepancy: random effects of size are a part of it.
 
     Raises
     ------
     LawError
-        If a level is unknown.
+        If a level is neither registered nor a column.
     TableError
-        If a level asked for is not a column of the table.
+        If the column of a registered level is missing.
     """
     if effects == "none":
         return ()
     if effects == "auto":
-        levels = LEVELS[discrepancy == "none" :]
-        return tuple(n for n in levels if COLUMNS[n] in frame and _repeats(frame, n))
+        known = [each for each in _REGISTERED.values() if discrepancy or not each.with_discrepancy]
+        return tuple(each.name for each in known if each.column in frame and _repeats(frame, each))
     asked = tuple(effects.split(",")) if isinstance(effects, str) else tuple(effects)
-    for level in asked:
-        if level not in LEVELS:
-            raise LawError(unknown("effect", level, ("auto", "none", *LEVELS)))
-        if COLUMNS[level] not in frame:
+    for each in asked:
+        if each in _REGISTERED and level(each).column not in frame:
             raise TableError(
-                f"{name}: no column {COLUMNS[level]!r} for the effect; add it or drop it."
+                f"{name}: no column {level(each).column!r} for the effect; add it or drop it."
             )
-    return tuple(level for level in LEVELS if level in asked)
+        if each not in _REGISTERED and each not in frame:
+            raise LawError(unknown("effect", each, ("auto", "none", *_REGISTERED, *frame.columns)))
+    own = [each for each in dict.fromkeys(asked) if each not in _REGISTERED]
+    return (*(each for each in _REGISTERED if each in asked), *own)
 
 
-def labels(frame: pd.DataFrame, level: str) -> npt.NDArray[np.str_]:
-    """Group of each row, shape (rows,); a row without a label is a group of its own."""
-    rows = np.array([f"{ALONE} {i})" for i in range(len(frame))])
-    if level == "size" and "params" in frame:
-        return frame["params"].to_numpy(float).astype(str)
-    if level not in frame:
-        return rows
-    return np.where(frame[level].notna(), frame[level].astype(str), rows)
+def labels(frame: pd.DataFrame, name: str) -> Strings:
+    """Group of each row at a level, shape (rows,); a row without a label is its own group."""
+    return level(name).labels(frame)
 
 
 def draw(
@@ -75,51 +135,50 @@ def draw(
 ) -> Floats:
     """Sum of the effects on log loss of each row, shape (draws, rows).
 
-    Groups that were fitted have their posterior effects, but for sizes, whose are in the loss: see
-    `of_size`. New ones are drawn from the spread of their level, one per group, or are zero without
-    `rng`.
+    Fitted groups have their posterior effects, but those of latent levels are zero here: they are
+    in the latent loss, see `latent_effects`. New groups draw theirs from the level's distribution,
+    one per group, or are zero without `rng`.
     """
     total = np.zeros((draws.sizes["chain"] * draws.sizes["draw"], len(frame)))
-    for level in levels:
-        groups, index = np.unique(labels(frame, level), return_inverse=True)
-        values, known = _fitted(draws, level, groups)
-        if level == "size":
+    for name in levels:
+        groups, index = np.unique(labels(frame, name), return_inverse=True)
+        values, known = _fitted(draws, name, groups)
+        if level(name).latent:
             values[:] = 0.0
         if rng is not None:
-            tau = draws[f"tau_{level}"].values.reshape(-1, 1)
+            tau = draws[f"tau_{name}"].values.reshape(-1, 1)
             values = np.where(known, values, tau * rng.standard_normal(values.shape))
         total += values[:, index]
     return total
 
 
-def of_size(draws: xr.Dataset, levels: Sequence[str], frame: pd.DataFrame) -> Floats:
-    """Effects of the rows' sizes, shape (draws, rows); zero for sizes that were not fitted."""
-    if "size" not in levels:
-        return np.zeros((draws.sizes["chain"] * draws.sizes["draw"], len(frame)))
-    groups, index = np.unique(labels(frame, "size"), return_inverse=True)
-    return _fitted(draws, "size", groups)[0][:, index]
+def latent_effects(draws: xr.Dataset, levels: Sequence[str], frame: pd.DataFrame) -> Floats:
+    """Effects of fitted groups of the latent levels, shape (draws, rows); zero for new groups."""
+    total = np.zeros((draws.sizes["chain"] * draws.sizes["draw"], len(frame)))
+    for name in levels:
+        if level(name).latent:
+            groups, index = np.unique(labels(frame, name), return_inverse=True)
+            total += _fitted(draws, name, groups)[0][:, index]
+    return total
 
 
-def _fitted(
-    draws: xr.Dataset, level: str, groups: npt.NDArray[np.str_]
-) -> tuple[Floats, npt.NDArray[np.bool_]]:
+def _fitted(draws: xr.Dataset, name: str, groups: Strings) -> tuple[Floats, Bools]:
     """Effects of groups, shape (draws, groups), zero for new ones, and which were fitted."""
-    effects = draws[f"{level}_effect"].transpose("chain", "draw", level)
-    flat = effects.values.reshape(-1, effects.sizes[level])
-    place = dict(zip(effects[level].values, range(flat.shape[1]), strict=True))
-    known = np.array([g in place and not g.startswith(ALONE) for g in groups])
+    effects = draws[f"{name}_effect"].transpose("chain", "draw", name)
+    flat = effects.values.reshape(-1, effects.sizes[name])
+    place = dict(zip(effects[name].values, range(flat.shape[1]), strict=True))
+    known = np.array([g in place and not g.startswith(UNLABELLED) for g in groups])
     values = np.zeros((len(flat), len(groups)))
     values[:, known] = flat[:, [place[g] for g in groups[known]]]
     return values, known
 
 
-def _repeats(frame: pd.DataFrame, level: str) -> bool:
+def _repeats(frame: pd.DataFrame, each: Level) -> bool:
     """Whether rows repeat within enough groups of a level, and it differs from the finer one."""
-    group: Any = labels(frame, level)
-    below = LEVELS[LEVELS.index(level) + 1 :]
-    finer = [labels(frame, other) for other in below if other in frame]
-    names = [group, *finer]
-    if len(finer) and len(np.unique(group)) == len(np.unique(finer[0])):
+    names = list(_REGISTERED)
+    below = [level(other) for other in names[names.index(each.name) + 1 :]]
+    finer = [other.labels(frame) for other in below if other.column in frame]
+    count = len(np.unique(each.labels(frame)))
+    if finer and count == len(np.unique(finer[0])):
         return False
-    count = len(np.unique(names[0]))
-    return FEWEST[level] <= count < len(frame)
+    return each.fewest <= count < len(frame)

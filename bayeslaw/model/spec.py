@@ -1,25 +1,24 @@
 """The specification of a fit: law, priors, likelihood, discrepancy and random effects."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
+from bayeslaw.common.content import classes, identity
 from bayeslaw.common.defaults import DELTA
 from bayeslaw.common.errors import FitError, LawError, unknown
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
-from bayeslaw.laws.priors import Prior, override
-from bayeslaw.model.discrepancies import with_discrepancy
-from bayeslaw.model.likelihoods import check_likelihood
-
-NOISES = ("constant", "loglinear")
+from bayeslaw.laws.priors import Prior, PriorLike, override
+from bayeslaw.model import random_effects
+from bayeslaw.model.discrepancies import DISCREPANCIES, Discrepancy
+from bayeslaw.model.likelihoods import LIKELIHOODS, NOISES, Huber, Likelihood
 
 
 @dataclass(frozen=True)
 class Spec:
-    """What is fitted, apart from the data: equal specs share one compiled model.
+    """What is fitted, apart from the data.
 
     Parameters
     ----------
@@ -27,37 +26,45 @@ class Spec:
         With its discrepancy, if any.
     priors : mapping of str to Prior
         For ``E``, the slopes and exponents in reference coordinates, and the noise.
-    likelihood : {"studentt", "normal", "huber"}
-    delta : float
-        Threshold of the ``huber`` likelihood, in log loss.
-    discrepancy : {"none", "curvature"}
+    likelihood : Likelihood
+    discrepancy : Discrepancy
+        The one that `law` has.
     noise : {"constant", "loglinear"}
         Scale of the noise on log loss: the same for every row, or a power of N.
-    effects : tuple of {"size", "base", "run"}
-        Groups of rows that share an effect on log loss.
+    effects : tuple of str
+        Levels of grouping that have a random effect on log loss.
     """
 
     law: Law
-    priors: Mapping[str, Prior] = field(hash=False)
-    likelihood: str = "studentt"
-    delta: float = DELTA
-    discrepancy: str = "none"
+    priors: Mapping[str, Prior]
+    likelihood: Likelihood
+    discrepancy: Discrepancy
     noise: str = "constant"
     effects: tuple[str, ...] = ()
 
     @cached_property
-    def key(self) -> tuple[Any, ...]:
-        """Hashable identity."""
-        priors = tuple(sorted((name, str(prior)) for name, prior in self.priors.items()))
-        model = self.discrepancy, self.likelihood, self.delta, self.noise, self.effects
-        return self.law.text, *model, priors
+    def identity(self) -> str:
+        """Hash of all that the model depends on, the same in every process."""
+        parts = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "law"}
+        levels = [random_effects.level(name) for name in self.effects]
+        return identity({**parts, "law": self.law.identity, "levels": levels})
+
+    @cached_property
+    def key(self) -> tuple[object, ...]:
+        """What a compiled model is kept under: the identity, and the classes that define it."""
+        return self.identity, *classes([self.law, self.likelihood, self.discrepancy])
 
     @cached_property
     def sampled(self) -> tuple[str, ...]:
-        """Names of the coordinates the sampler works in."""
-        noise = ["sigma", *["dof"] * (self.likelihood == "studentt")]
+        """Names of the parameters that have priors: coordinates, noise, standard deviations."""
+        noise = ["sigma", *self.likelihood.parameters.values()]
         noise += ["noise_slope"] * (self.noise == "loglinear")
         return (*self.law.coordinates, *noise, *(f"tau_{level}" for level in self.effects))
+
+    @property
+    def delta(self) -> float:
+        """Threshold of the Huber loss, in log loss: of a Huber likelihood, or the paper's."""
+        return self.likelihood.delta if isinstance(self.likelihood, Huber) else DELTA
 
     @property
     def parts(self) -> Mapping[str, "Spec"]:
@@ -66,12 +73,12 @@ class Spec:
 
 
 def make_spec(
-    law: str | Law,
+    law: str | Path | Law,
     *,
-    priors: str | Path | Mapping[str, str | Prior] = "default",
-    likelihood: str = "studentt",
+    priors: str | Path | Mapping[str, PriorLike] = "default",
+    likelihood: str | Likelihood = "studentt",
     delta: float = DELTA,
-    discrepancy: str = "none",
+    discrepancy: str | Discrepancy = "none",
     noise: str = "constant",
     effects: Sequence[str] = (),
 ) -> Spec:
@@ -80,15 +87,48 @@ def make_spec(
     Raises
     ------
     LawError
-        If the law, a prior or the likelihood is unknown.
+        If the law, a prior, the likelihood, the discrepancy or the noise is unknown.
+    FitError
+        If `delta` is not positive.
     """
-    law = with_discrepancy(load_law(law), discrepancy)
-    if not delta > 0:
-        raise FitError(f"delta must be positive, not {delta!r}.")
-    chosen = override(law.priors, priors, law.prior_bounds)
+    deviation = make_discrepancy(discrepancy)
+    law = deviation.apply(load_law(law))
+    density = make_likelihood(likelihood, delta)
+    levels = [random_effects.level(name) for name in effects]
+    own = dict(density.priors) | {f"tau_{level.name}": level.prior for level in levels}
+    defaults = own | dict(law.priors)
+    bounds = {name: prior.support for name, prior in own.items()} | law.prior_bounds
+    chosen = override(defaults, priors, bounds)
     if noise not in NOISES:
         raise LawError(unknown("noise", noise, NOISES))
     if noise == "loglinear" and "params" not in law.columns:
         raise LawError(f"law {law.name}: noise='loglinear' varies with params, which it lacks.")
-    likelihood = check_likelihood(likelihood)
-    return Spec(law, chosen, likelihood, delta, discrepancy, noise, tuple(effects))
+    return Spec(law, chosen, density, deviation, noise, tuple(effects))
+
+
+def make_discrepancy(discrepancy: str | Discrepancy) -> Discrepancy:
+    """A discrepancy by its kind, or the one given.
+
+    Raises
+    ------
+    LawError
+        If none of that kind is registered.
+    """
+    return DISCREPANCIES[discrepancy]() if isinstance(discrepancy, str) else discrepancy
+
+
+def make_likelihood(likelihood: str | Likelihood, delta: float = DELTA) -> Likelihood:
+    """A likelihood by its kind, or the one given; `delta` is the threshold of ``huber``.
+
+    Raises
+    ------
+    LawError
+        If none of that kind is registered.
+    FitError
+        If `delta` is not positive.
+    """
+    if not delta > 0:
+        raise FitError(f"delta must be positive, not {delta!r}.")
+    if likelihood == Huber.kind:
+        return Huber(delta)
+    return LIKELIHOODS[likelihood]() if isinstance(likelihood, str) else likelihood

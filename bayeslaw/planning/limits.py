@@ -12,7 +12,7 @@ from bayeslaw.evaluate.new_sizes import residual_draws, unseen
 from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.terms import ORIGIN
-from bayeslaw.model.random_effects import of_size
+from bayeslaw.model.random_effects import latent_effects
 from bayeslaw.planning.choices import Choice
 from bayeslaw.planning.curves import Curve
 from bayeslaw.planning.intervals import Floats
@@ -161,16 +161,17 @@ def curve_of(
     if isinstance(fit, PointFit):
         p = {name: np.array([float(value)]) for name, value in fit.parameters.items()}
         return Curve(law, p, ORIGIN, params, ptpp)
-    q = {name: value.ravel() for name, value in fit.values().items()}
     row = typical(params, ptpp)
-    shared = of_size(fit.draws, fit.spec.effects, row)[:, 0]
+    law, values = fit.extended(row)
+    q = {name: value.ravel() for name, value in values.items()}
+    shared = latent_effects(fit.draws, fit.spec.effects, row)[:, 0]
     if rng is not None:
         shared = shared + unseen(fit, row, rng)[:, 0]
     if median:
         q = {name: np.median(value, keepdims=True) for name, value in q.items()}
         shared = np.median(shared, keepdims=True)
     here = {"params": np.log(params), "ptpp": np.log(ptpp)}
-    law, p = law.settled(law.sizes(q, fit.at), here, fit.at)
+    law, p = law.at_model(law.sizes(q, fit.at), here, fit.at)
     p |= {name: p[name] * np.exp(shared) for name in ("E", *law.coefficients)}
     return Curve(law, p, fit.at, params, ptpp)
 

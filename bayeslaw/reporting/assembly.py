@@ -174,7 +174,7 @@ def _short(
     )
     words.append(
         "A 90 % band is where a new measured loss falls with 90 % probability if the law (with "
-        f"{'its bends' if fit.spec.discrepancy != 'none' else 'nothing added'}), the priors and "
+        f"{'its bends' if fit.law.discrepancy_parameters else 'nothing added'}), the priors and "
         "the noise are right. Whether they are is what calibration on held-out rows shows."
     )
     return Section("short", "In short", [words])

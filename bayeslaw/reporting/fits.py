@@ -12,7 +12,7 @@ from bayeslaw.checks.checkup import Check
 from bayeslaw.common.formatting import count, digits
 from bayeslaw.evaluate.scores import BANDS, POINT
 from bayeslaw.inference.posterior import Posterior
-from bayeslaw.model.random_effects import COLUMNS
+from bayeslaw.model import random_effects
 from bayeslaw.reporting import provenance
 from bayeslaw.reporting.pages import Section, Sheet, formula, picture
 
@@ -43,7 +43,7 @@ def data(fit: Posterior, rows: pd.DataFrame, train: str | None, test: str | None
 
 def _shared(fit: Posterior, rows: pd.DataFrame, level: str) -> str:
     """Which runs, bases or sizes of the rows to forecast were fitted."""
-    column = COLUMNS[level]
+    column = random_effects.level(level).column
     asked = set(rows[column]) if column in rows else set()
     seen = len(asked & set(fit.table.frame[column]))
     if not asked:
@@ -80,7 +80,7 @@ def parameters(fit: Posterior, seed: int) -> Section:
             rows.append([name, *numbers, f"{row['rhat']:.3f}", f"{ess:.0f}", str(prior)])
     head = ["", "mean", "sd", "5 %", "95 %", "R-hat", "ESS", "prior"]
     parts: list[Any] = [
-        "The law; a bend of each term comes on top." if law.name and fit.spec.discrepancy != "none"
+        "The law; a bend of each term comes on top." if law.discrepancy_parameters
         else "The law.",
         formula(law.latex()),
         Sheet("Posterior of every parameter", head, rows),

@@ -15,6 +15,7 @@ from bayeslaw.common.formatting import count
 from bayeslaw.evaluate.new_sizes import few
 from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.posterior import Posterior
+from bayeslaw.model.likelihoods import Huber
 from bayeslaw.tables.reading import is_synthetic
 from bayeslaw.tables.table import LossTable
 from bayeslaw.tables.validation import COVARIATES
@@ -119,8 +120,8 @@ def reference(fit: Posterior) -> str:
 def noise(fit: Posterior) -> str:
     """The likelihood in words."""
     spec = fit.spec
-    shape = {"studentt": "Student-t", "normal": "Normal", "huber": f"Huber, delta {spec.delta:g}"}
-    words = f"{shape[spec.likelihood]} on log loss"
+    delta = f", delta {spec.delta:g}" if isinstance(spec.likelihood, Huber) else ""
+    words = f"{spec.likelihood.words}{delta} on log loss"
     words += ", its scale a power of N" if spec.noise == "loglinear" else ""
     shared = " and ".join(spec.effects)
     return words + (f", with an effect of each {shared}" if shared else ", rows independent")
@@ -128,10 +129,10 @@ def noise(fit: Posterior) -> str:
 
 def discrepancy(fit: Posterior) -> str:
     """What the fit allows the law to be wrong about, in words."""
-    if fit.spec.discrepancy == "none":
+    if not fit.law.discrepancy_parameters:
         return "none: the law is taken as exactly true"
     carried = "; what sizes share is carried into forecasts of others" if few(fit) else ""
-    return f"{fit.spec.discrepancy}: the law's terms may bend{carried}"
+    return f"{fit.spec.discrepancy.kind}: the law's terms may bend{carried}"
 
 
 def sampler(run: Mapping[str, Any]) -> str:
@@ -164,7 +165,7 @@ def checklist(
     others = ", ".join(map(str, [c for c in frame.columns if c not in NAMED]))
     known = f"not in the fit; further columns of the table: {others}" if others else UNKNOWN
     bounds = ", ".join(f"{n} = {v:g}" for n, v in point.at_bounds.items()) or "nothing"
-    bends = law.curvatures
+    bends = law.discrepancy_parameters
     plain = len(law.parameters) - len(bends)
     and_bends = f" and {len(bends)} bends" if bends else ""
     sizes = sorted(frame["params"].unique())

@@ -18,7 +18,7 @@ from bayeslaw.inference.sampling import sample
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.model.building import build, data
-from bayeslaw.model.likelihoods import log_density
+from bayeslaw.model.likelihoods import noise_scale
 from bayeslaw.model.spec import Spec, make_spec
 from bayeslaw.simulation.worlds import simulate
 from bayeslaw.tables.table import grid
@@ -208,13 +208,11 @@ def _quantities(
     law = spec.law
     p = law.sizes({n: q[n] for n in law.coordinates}, at)
     x = dict(zip(law.covariate_names, values["x"], strict=True))
-    mu, sigma = np.log(law.loss(p, x, at)), q["sigma"]
-    if spec.noise == "loglinear":
-        sigma = sigma * np.exp(q["noise_slope"] * (x["params"] - at["params"]))
+    mu = np.log(law.loss(p, x, at))
+    sigma = noise_scale(spec.noise, q, x.get("params"), at.get("params"), np)
     for level in spec.effects:
         mu = mu + (q[f"tau_{level}"] * q[f"{level}_z"])[:, values[f"{level}_index"]]
-    dof = q.get("dof_above_floor")
-    likelihood = log_density(spec.likelihood, observed - mu, sigma, dof, spec.delta).sum(1)
+    likelihood = spec.likelihood.log_density(observed - mu, sigma, q).sum(1)
     forecasts = np.log(law.loss(p, ahead, at)).T
     named = {n: v[:, 0] for n, v in q.items() if v.shape[1] == 1}
     return (

@@ -304,6 +304,6 @@ def _key(
     ]
     for each in _domains(case, terms is not None and terms.planning):
         tables = [each.train, *([each.pool, each.targets] if terms else [])]
-        what += [each.seed, each.law.text, [table.sha256 for table in tables]]
+        what += [each.seed, each.law.identity, [table.sha256 for table in tables]]
     what += [case.name, case.exact, case.grid] if terms else []
     return hashlib.sha256(json.dumps(what, default=str).encode()).hexdigest()[:16]

@@ -1,0 +1,90 @@
+"""Settings of a posterior fit, as keyword arguments of the functions that make one."""
+
+from collections.abc import Sequence
+from typing import TypedDict
+
+from bayeslaw.common.defaults import CHAINS, DISCREPANCY, DRAWS, TARGET_ACCEPT, TUNE
+from bayeslaw.common.errors import FitError, unknown
+from bayeslaw.model.discrepancies import Discrepancy
+
+
+class SamplerSettings(TypedDict, total=False):
+    """Settings of the sampler."""
+
+    chains: int
+    draws: int
+    tune: int
+    target_accept: float
+    sampler: str
+    seed: int
+
+
+class PosteriorSettings(TypedDict, total=False):
+    """Settings of `bayeslaw.fit` that only a posterior has."""
+
+    discrepancy: str | Discrepancy
+    noise: str
+    effects: str | Sequence[str]
+    chains: int
+    draws: int
+    tune: int
+    target_accept: float
+    sampler: str
+    cores: int | None
+    progress: bool
+    retry: bool
+
+
+class FilledSettings(TypedDict):
+    """`PosteriorSettings` with every setting given."""
+
+    discrepancy: str | Discrepancy
+    noise: str
+    effects: str | Sequence[str]
+    chains: int
+    draws: int
+    tune: int
+    target_accept: float
+    sampler: str
+    cores: int | None
+    progress: bool
+    retry: bool
+
+
+def filled(settings: PosteriorSettings) -> FilledSettings:
+    """The settings with defaults for those not given.
+
+    Raises
+    ------
+    FitError
+        If a name is not one of a setting.
+    """
+    for name in settings:
+        if name not in PosteriorSettings.__annotations__:
+            raise FitError(unknown("setting", name, PosteriorSettings.__annotations__))
+    defaults: FilledSettings = {
+        "discrepancy": DISCREPANCY,
+        "noise": "constant",
+        "effects": "auto",
+        "chains": CHAINS,
+        "draws": DRAWS,
+        "tune": TUNE,
+        "target_accept": TARGET_ACCEPT,
+        "sampler": "nutpie",
+        "cores": None,
+        "progress": False,
+        "retry": True,
+    }
+    return {**defaults, **settings}
+
+
+def sampler_settings(settings: FilledSettings, seed: int) -> SamplerSettings:
+    """The sampler's settings of a fit."""
+    return {
+        "seed": seed,
+        "chains": settings["chains"],
+        "draws": settings["draws"],
+        "tune": settings["tune"],
+        "target_accept": settings["target_accept"],
+        "sampler": settings["sampler"],
+    }
