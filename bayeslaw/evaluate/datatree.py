@@ -1,0 +1,101 @@
+"""A posterior as an ArviZ ``DataTree``: the groups, dims and units that ArviZ's functions expect."""
+
+import numpy as np
+import xarray as xr
+
+from bayeslaw.common.arrays import Floats
+from bayeslaw.evaluate.densities import log_likelihood, prior_draws
+from bayeslaw.evaluate.new_sizes import residual_draws
+from bayeslaw.inference.posterior import Posterior
+from bayeslaw.model import random_effects
+from bayeslaw.model.likelihoods import OBSERVED, noise_scale
+from bayeslaw.tables.validation import COVARIATES
+
+LOG_LOSS = "log of nats per token"
+NATS = "nats per token"
+UNITS = {"params": "parameters", "tokens": "tokens", "replay": "fraction", "ptpp": "tokens/param"}
+
+
+def to_datatree(fit: Posterior, *, seed: int = 0, prior: int = 1000) -> xr.DataTree:
+    """The posterior, its data and its predictions, for ArviZ.
+
+    Parameters
+    ----------
+    fit : Posterior
+    seed : int
+        Of the predictive draws and the prior's.
+    prior : int
+        Number of draws of the prior.
+
+    Returns
+    -------
+    DataTree
+        ``posterior`` (reference coordinates, the paper's parameters, noise, random effects),
+        ``sample_stats``, ``log_likelihood``, ``posterior_predictive`` and ``observed_data`` of the
+        training rows, ``constant_data`` (their covariates and groups), ``prior`` and
+        ``prior_predictive``. The observed variable is ``log_loss``, dims (chain, draw, row);
+        ``attrs["units"]`` of each variable says its unit.
+
+    Examples
+    --------
+    >>> tree = bl.load("fit.nc").to_datatree()  # doctest: +SKIP
+    >>> az.summary(tree, var_names=["E", "alpha"])  # doctest: +SKIP
+    """
+    frame, rng = fit.table.frame, np.random.default_rng(seed)
+    shape = fit.draws.sizes["chain"], fit.draws.sizes["draw"]
+    rows = {"row": np.arange(len(frame))}
+    latent = np.log(fit.latent(frame))
+    before = prior_draws(fit, prior, seed)
+    known = [c for c in (*COVARIATES, *_columns(fit)) if c in frame]
+    observed = xr.DataArray(np.log(fit.table.loss), rows, ("row",))
+    groups = {
+        "posterior": xr.merge([fit.draws, fit.paper], compat="override"),
+        "sample_stats": fit.stats,
+        "log_likelihood": _drawn(log_likelihood(fit), shape, rows),
+        "posterior_predictive": _drawn(latent + residual_draws(fit, frame, rng), shape, rows),
+        "observed_data": xr.Dataset({OBSERVED: observed}),
+        "constant_data": xr.Dataset({c: ("row", frame[c].to_numpy()) for c in known}, rows),
+        "prior": xr.Dataset({n: (("chain", "draw"), v.reshape(1, -1)) for n, v in before.items()}),
+        "prior_predictive": _drawn(_prior_predictive(fit, before, rng), (1, prior), rows),
+    }
+    tree = xr.DataTree.from_dict({name: _with_units(group, fit) for name, group in groups.items()})
+    tree.attrs = {"law": fit.law.name, "table": fit.table.name}
+    return tree
+
+
+def _drawn(values: Floats, shape: tuple[int, int], rows: dict[str, object]) -> xr.Dataset:
+    dims = ("chain", "draw", "row")
+    return xr.Dataset({OBSERVED: (dims, values.reshape(*shape, -1))}, rows)
+
+
+def _prior_predictive(fit: Posterior, q: dict[str, Floats], rng: np.random.Generator) -> Floats:
+    """Log losses of the training rows under draws of the prior, shape (draws, rows)."""
+    frame, law = fit.table.frame, fit.law
+    x = law.covariates(frame)
+    log_loss = np.log(law.loss(law.sizes(q, fit.at), x, fit.at))
+    for level in fit.spec.effects:
+        groups, index = np.unique(random_effects.labels(frame, level), return_inverse=True)
+        effects = q[f"tau_{level}"] * rng.standard_normal((len(log_loss), len(groups)))
+        log_loss = log_loss + effects[:, index]
+    sigma = noise_scale(fit.spec.noise, q, x.get("params"), fit.at.get("params"), np)
+    return np.asarray(log_loss + fit.spec.likelihood.sample(rng, log_loss.shape, sigma, q))
+
+
+def _columns(fit: Posterior) -> list[str]:
+    """Columns of the random effects' groups."""
+    return [random_effects.level(name).column for name in fit.spec.effects]
+
+
+def _with_units(group: xr.Dataset, fit: Posterior) -> xr.Dataset:
+    slopes = {term.slope for term in fit.law.terms}
+    units = UNITS | dict.fromkeys(slopes, "nats per token and e-fold") | {OBSERVED: LOG_LOSS}
+    units |= dict.fromkeys(("L_ref", "E"), NATS) | dict.fromkeys(fit.law.exponents, "dimensionless")
+    units |= dict.fromkeys(fit.spec.likelihood.parameters, "dimensionless")
+    units |= dict.fromkeys(fit.law.coefficients, f"{NATS}, at covariates of 1")
+    group = group.copy()
+    for name, values in group.data_vars.items():
+        if str(name) in units:
+            values.attrs["units"] = units[str(name)]
+        elif str(name) == "sigma" or str(name).startswith("tau_") or "_effect" in str(name):
+            values.attrs["units"] = "log loss, about a relative error"
+    return group

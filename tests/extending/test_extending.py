@@ -1,0 +1,218 @@
+"""Kinds defined outside the package: fitted, saved, loaded in a new process, forecast, planned."""
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import bayeslaw as bl
+from bayeslaw.common.content import identity
+from bayeslaw.inference.sampling import compile_spec
+from bayeslaw.laws.lawfiles import parse_law
+from bayeslaw.laws.terms import Power
+from bayeslaw.model.building import data
+from bayeslaw.model.spec import make_spec
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+import plugin  # noqa: E402  # the package outside bayeslaw
+
+SHORT = {"chains": 2, "draws": 100, "tune": 150, "cores": 1, "retry": False, "target_accept": 0.9}
+LAW = """
+title = "Chinchilla with a term that decays with replay"
+reference = "tests"
+[[term]]
+coefficient = "A"
+slope = "slope_N"
+down = { params = "alpha" }
+[[term]]
+coefficient = "B"
+slope = "slope_D"
+down = { tokens = "beta" }
+[[term]]
+kind = "exponential"
+coefficient = "S"
+slope = "slope_r"
+rate = "mu"
+[priors]
+E = "LogNormal(median=1.3, sigma=0.4)"
+slope_N = "LogNormal(median=0.11, sigma=0.4)"
+alpha = "LogNormal(median=0.28, sigma=0.45)"
+slope_D = "LogNormal(median=0.1, sigma=0.5)"
+beta = "LogNormal(median=0.3, sigma=0.5)"
+slope_r = "LogNormal(median=0.1, sigma=1)"
+mu = "LogNormal(median=1, sigma=0.7)"
+"""
+TRUTH = {"E": 1.7, "A": 400.0, "alpha": 0.34, "B": 410.0, "beta": 0.28, "S": 0.3, "mu": 2.0}
+DESIGN = bl.grid(params=[1e8, 3e8, 1e9], tokens=[1e9, 3e9, 1e10], replay=[0.1, 0.5])
+LABS = DESIGN.assign(ptpp=15.0, lab=["a", "b", "c"] * 6)
+
+
+@pytest.fixture(scope="module")
+def law():
+    return parse_law(LAW, "decay")
+
+
+@pytest.fixture(scope="module")
+def table(law):
+    return bl.simulate(law, TRUTH, LABS, sigma=0.003, seed=1)
+
+
+def in_a_new_process(path, rows, tmp_path, first="import plugin"):
+    """Quantiles that a new process forecasts from a saved posterior."""
+    out = tmp_path / "out.npy"
+    code = f"""
+import sys; sys.path.insert(0, {str(HERE)!r})
+{first}
+import numpy as np, pandas as pd, bayeslaw as bl
+fit = bl.load({str(path)!r})
+rows = pd.read_csv({str(rows)!r})
+fc = fit.forecast(rows, seed=2, allow_unconverged=True)
+np.save({str(out)!r}, fc.quantile([.05, .5, .95]))
+"""
+    done = subprocess.run(  # this interpreter
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    return (np.load(out) if done.returncode == 0 else None), done.stderr
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"discrepancy": "none", "effects": "none"},
+        {"discrepancy": "none", "effects": "none", "likelihood": "skewnormal"},
+        {"discrepancy": "walk", "effects": "none"},
+        {"discrepancy": "none", "effects": "lab"},
+    ],
+    ids=["term", "likelihood", "discrepancy", "effect"],
+)
+def test_a_kind_from_outside_is_fitted_saved_loaded_forecast_and_planned(
+    law, table, settings, tmp_path
+):
+    fit = bl.fit(law, table, seed=1, **settings, **SHORT)
+    ahead = bl.grid(params=[1e9, 3e9], tokens=[1e10, 1e12], replay=0.3).assign(lab=["a", "b"] * 2)
+    forecast = fit.forecast(ahead, seed=2, allow_unconverged=True)
+    expected = forecast.quantile([0.05, 0.5, 0.95])
+    true = law.loss(TRUTH, law.covariates(ahead))
+    assert (np.abs(np.log(forecast.median / true)) < 0.15).all()
+    fit.save(tmp_path / "fit.nc")
+    ahead.to_csv(tmp_path / "rows.csv", index=False)
+    again, _ = in_a_new_process(tmp_path / "fit.nc", tmp_path / "rows.csv", tmp_path)
+    np.testing.assert_array_equal(again, expected)
+    plan = bl.plan(
+        target=fit, source=fit, params=1e9, ptpp=15, max_loss=float(expected[1].max()),
+        max_forgetting=1.0, baseline=3.0, confidence=0.5, allow_unconverged=True,
+    )  # fmt: skip
+    assert plan.status == "feasible"
+    assert np.isfinite(bl.loo(fit).total)
+
+
+def test_steps_beyond_the_rows_widen_the_forecast_and_are_the_same_each_time(law, table):
+    fit = bl.fit(law, table, seed=1, discrepancy="walk", effects="none", **SHORT)
+    far = bl.grid(params=1e9, tokens=1e14, replay=0.3)
+    extended, q = fit.extended(far)
+    assert {"step_2", "step_5"} <= {*q} - {*fit.draws.data_vars}
+    np.testing.assert_array_equal(fit.latent(far), fit.latent(far))
+    fixed = q | {name: 0 * q[name] for name in q if name not in fit.draws.data_vars}
+    x = extended.covariates(far)
+    narrow = np.log(extended.loss(extended.sizes(fixed, fit.at), x, fit.at))
+    assert np.log(fit.latent(far)).std() > 1.2 * narrow.std()
+
+
+def test_a_file_of_an_unknown_kind_says_what_to_do(law, table, tmp_path):
+    fit = bl.fit(law, table, seed=1, discrepancy="none", effects="none", **SHORT)
+    fit.save(tmp_path / "fit.nc")
+    DESIGN.to_csv(tmp_path / "rows.csv", index=False)
+    again, stderr = in_a_new_process(tmp_path / "fit.nc", tmp_path / "rows.csv", tmp_path, "")
+    assert again is None
+    assert "FileError" in stderr
+    assert "unknown term kind 'exponential'" in stderr
+    assert "import its module before loading" in stderr
+
+
+def test_a_term_that_no_file_can_name_is_not_saved(tmp_path):
+    class Local(Power):
+        """A term of this function."""
+
+    law = bl.load_law("chinchilla")
+    local = replace(law, terms=(Local("A", "slope_N", {"params": "alpha"}), law.terms[1]))
+    table = bl.simulate("chinchilla", {n: TRUTH[n] for n in law.parameters}, DESIGN, sigma=0.003)
+    fit = bl.fit(local, table, discrepancy="none", effects="none", **SHORT)
+    with pytest.raises(bl.LawError, match="Local is not registered"):
+        fit.save(tmp_path / "fit.nc")
+    assert not list(tmp_path.iterdir())
+
+
+def test_two_laws_built_in_python_are_told_apart_and_come_back_as_they_were(tmp_path):
+    chinchilla = bl.load_law("chinchilla")
+    swapped = replace(chinchilla, terms=chinchilla.terms[::-1])
+    prior = {**chinchilla.priors, "alpha": bl.Prior("LogNormal", median=0.5, sigma=0.1)}
+    laws = [chinchilla, swapped, replace(chinchilla, priors=prior)]
+    laws.append(replace(chinchilla, token_unit=1e9))
+    assert len({law.identity for law in laws}) == 4
+    table = bl.simulate(chinchilla, {n: TRUTH[n] for n in chinchilla.parameters}, DESIGN)
+    specs = [make_spec(law) for law in laws]
+    assert len({spec.identity for spec in specs}) == len({spec.key for spec in specs}) == 4
+    compiled = [compile_spec(spec, data(spec, table))[0] for spec in specs[:2]]
+    assert compiled[0] is not compiled[1]
+    assert compile_spec(make_spec("chinchilla"), data(specs[0], table))[0] is compiled[0]
+    fit = bl.fit(swapped, table, discrepancy="none", effects="none", **SHORT)
+    fit.save(tmp_path / "fit.nc")
+    assert bl.load(tmp_path / "fit.nc").spec.identity == fit.spec.identity
+    assert bl.load(tmp_path / "fit.nc").law == fit.law
+
+
+def test_classes_of_one_name_have_keys_of_their_own():
+    def local():
+        class Term(Power):
+            """A term."""
+
+        return Term("A", "slope_N", {"params": "alpha"})
+
+    law = bl.load_law("chinchilla")
+    one, two = (make_spec(replace(law, terms=(local(), law.terms[1]))) for _ in range(2))
+    assert one.identity == two.identity
+    assert one.key != two.key
+
+
+def test_a_kind_is_registered_once():
+    with pytest.raises(bl.LawError, match=r"is registered by plugin\.Exponential"):
+
+        @plugin.TERMS.register
+        class Other(Power):
+            kind = "exponential"
+
+    plugin.TERMS.register(plugin.Exponential)  # again, as a notebook cell would
+
+
+def test_identity_is_of_content_and_refuses_what_has_none():
+    assert identity({"a": (1.0, 2), "b": None}) == identity({"b": None, "a": [1.0, 2]})
+    assert identity(float("inf")) != identity(1e308)
+    with pytest.raises(bl.LawError, match="has no content"):
+        identity(lambda: None)
+
+
+def test_a_misspelt_kind_lists_the_valid_ones(table):
+    with pytest.raises(bl.LawError, match=r"unknown likelihood 'studnt'.*huber, .*studentt"):
+        bl.fit("chinchilla", table, likelihood="studnt")
+    with pytest.raises(bl.LawError, match=r"unknown discrepancy 'curvatur'.*curvature"):
+        bl.fit("chinchilla", table, discrepancy="curvatur")
+    with pytest.raises(bl.LawError, match=r"unknown effect 'labb'.*'lab'"):
+        bl.fit("chinchilla", table, effects="labb")
+
+
+def test_settings_that_a_method_does_not_use_are_refused(table):
+    with pytest.raises(bl.FitError, match="method='map' does not use draws"):
+        bl.fit("chinchilla", table, method="map", draws=100)
+    with pytest.raises(bl.FitError, match=r"unknown setting 'drwas'; did you mean 'draws'"):
+        bl.fit("chinchilla", table, drwas=100)
+
+
+def test_an_effect_column_gets_its_own_standard_deviation(table):
+    fit = bl.fit("chinchilla", table, discrepancy="none", effects=("lab",), **SHORT)
+    assert fit.draws["lab_effect"].dims == ("chain", "draw", "lab")
+    assert isinstance(fit.draws["tau_lab"], xr.DataArray)
