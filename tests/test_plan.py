@@ -13,13 +13,13 @@ from bayeslaw.laws.law import CLIP
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.laws.terms import ORIGIN
 from bayeslaw.model.discrepancies import curved
-from bayeslaw.planning import chance
-from bayeslaw.planning.choices import NOWHERE, choose
-from bayeslaw.planning.curves import Curve
-from bayeslaw.planning.limits import curve_of
+from bayeslaw.planning import chance_constraints
+from bayeslaw.planning.choices import INFEASIBLE, choice_at
+from bayeslaw.planning.feasible_budgets import budgets_below
+from bayeslaw.planning.fits import curve_of
+from bayeslaw.planning.loss_curves import LossCurve
 from bayeslaw.planning.paper_case import true_fits
 from bayeslaw.planning.planner import plan
-from bayeslaw.planning.thresholds import below
 from bayeslaw.simulation.worlds import simulate
 from bayeslaw.tables.table import grid
 
@@ -111,9 +111,9 @@ def test_deterministic_plan_stands_beside_with_its_risk(fits):
 
 def test_an_infinite_budget_is_no_choice(fits):
     problem = plan(**fits, **LIMITS, baseline=BASE).problem
-    assert choose(problem, np.inf, 0.5) is NOWHERE
-    assert choose(problem, 1e4, 0.5) is NOWHERE
-    assert choose(problem, 599.0, 0.5).p_both > 0
+    assert choice_at(problem, np.inf, 0.5) is INFEASIBLE
+    assert choice_at(problem, 1e4, 0.5) is INFEASIBLE
+    assert choice_at(problem, 599.0, 0.5).p_both > 0
 
 
 def test_infeasible_is_an_answer(fits):
@@ -191,7 +191,7 @@ def test_token_unit_is_the_laws_own(unit):
 def test_own_share_orientation():
     """A law in the modelled domain's own share sees 1 - r."""
     law = replace(WORLD.laws["french"], ratio="own")
-    curve = Curve(law, curve_of(true_fits(WORLD)[0], 8.1e9, 279).p, ORIGIN, 8.1e9, 279)
+    curve = LossCurve(law, curve_of(true_fits(WORLD)[0], 8.1e9, 279).p, ORIGIN, 8.1e9, 279)
     own, plain = curve.loss([0.3], 2.0), replace(curve, law=WORLD.laws["french"]).loss([0.7], 2.0)
     np.testing.assert_allclose(own, plain)
 
@@ -207,7 +207,7 @@ def test_same_seed_same_plan(fits):
 
 def test_chunks_do_not_matter(fits, monkeypatch):
     one = plan(**fits, **LIMITS, baseline=BASE)
-    monkeypatch.setattr(chance, "CHUNK", 3000)
+    monkeypatch.setattr(chance_constraints, "CHUNK", 3000)
     assert plan(**fits, **LIMITS, baseline=BASE).to_dict() == one.to_dict()
 
 
@@ -282,7 +282,7 @@ def test_pairing_is_said(fits):
     joint = {name: replace(fit, settings={"joint": "a"}) for name, fit in fits.items()}
     assert plan(**joint, **LIMITS, baseline=BASE).pairing.startswith("jointly")
     certain = plan(target=fits["target"], source=true_fits(WORLD)[1], **LIMITS, baseline=BASE)
-    assert "certain" in certain.pairing
+    assert "point fits" in certain.pairing
     assert certain.draws == 400
     few = fits | {"source": posterior("english_arabic", draws=100)}
     assert plan(**few, **LIMITS, baseline=BASE).draws == 100
@@ -334,7 +334,7 @@ def test_laws_without_replay_or_tokens():
     tokens = (410 / (2.2 - 1.7 - 400 / 8.1e9**0.34)) ** (1 / 0.28)
     assert found.tokens == pytest.approx(tokens, rel=1e-9)
     flat = replace(law, terms=law.terms[:1])
-    curve = Curve(flat, {n: np.array([v]) for n, v in p.items()}, ORIGIN, 1e9, 1)
-    sets = below(curve.sliced([0.5]), 3.0)
+    curve = LossCurve(flat, {n: np.array([v]) for n, v in p.items()}, ORIGIN, 1e9, 1)
+    sets = budgets_below(curve.at_replay([0.5]), 3.0)
     assert sets.lower.tolist() == [[[-np.inf]]]
     assert sets.upper is None

@@ -17,8 +17,8 @@ from bayeslaw.evaluate.new_sizes import unseen
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.model import likelihoods as noises
 from bayeslaw.model import random_effects as effects
-from bayeslaw.planning.chance import meet
-from bayeslaw.planning.limits import typical
+from bayeslaw.planning.fits import planned_row
+from bayeslaw.planning.intervals import intersection
 from bayeslaw.planning.result import Plan
 from bayeslaw.tables.table import LossTable
 from bayeslaw.tables.validation import canonical
@@ -85,7 +85,7 @@ def beliefs_of(
         targets.append(loss[:, len(frame) :])
     drawn = [targets[0]]
     if plan is not None:
-        least = meet(plan.problem.sets([plan.replay])).lower.min(0)[0]
+        least = intersection(plan.problem.feasible_sets([plan.replay])).lower.min(0)[0]
         needed = np.sort(least)
         scores = ndtri((rankdata(least)[keep] - 0.5) / count)
         drawn.append((scores / scores.std(ddof=1))[:, None])
@@ -116,7 +116,7 @@ def new_sizes(fit: Posterior, frame: pd.DataFrame, plan: Plan | None, domain: in
     seed = [plan.seed, len(plan.problem.targets) if domain else 0]  # as `plan` counts its fits
     drawn = unseen(fit, frame, np.random.default_rng(seed))
     n, ptpp = plan.limits["params"], plan.limits["ptpp"]
-    own = unseen(fit, typical(n, ptpp), np.random.default_rng(seed))
+    own = unseen(fit, planned_row(n, ptpp), np.random.default_rng(seed))
     return np.where((frame["params"] == n).to_numpy(), own, drawn)
 
 
