@@ -11,12 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bayeslaw.common.errors import BayeslawError, NotConverged, TableError, TableWarning
-from bayeslaw.design.anchors import choose_anchors, predicted_sd
-from bayeslaw.design.beliefs import beliefs_of, noise_variance
+from bayeslaw.design.anchors import choose_anchors
+from bayeslaw.design.bayes_linear import JointGaussian, centred, measurements_by_run
 from bayeslaw.design.costs import costs
-from bayeslaw.design.evsi import _distinct, _simulated, anchor_value
-from bayeslaw.design.gains import Beliefs, centred, slots_of
-from bayeslaw.design.picking import Search
+from bayeslaw.design.evsi import _distinct_rows, _simulated_losses, anchor_value
+from bayeslaw.design.posterior_moments import joint_gaussian, noise_variance
+from bayeslaw.design.prediction import predicted_sd
+from bayeslaw.design.set_search import Search
 from bayeslaw.inference.convergence import Convergence
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.refits import joined, refit
@@ -41,22 +42,22 @@ def problem(seed: int, runs: int = 4, rows: int = 9, targets: int = 3, effect: f
     run = np.sort(rng.integers(runs, size=rows))
     run = np.unique(run, return_inverse=True)[1]
     base = run % 2
-    beliefs = Beliefs(
+    joint = JointGaussian(
         measured=centred(draws[:, :rows]),
         targets=centred(draws[:, rows:]),
         noise=rng.uniform(0.05, 0.5, rows),
-        shared=[(run, effect), (base, 0.2)],
-        slots=slots_of(run, np.arange(rows, dtype=float), np.arange(rows)),
-        option=np.arange(rows),
+        effects=[(run, effect), (base, 0.2)],
+        by_run=measurements_by_run(run, np.arange(rows, dtype=float), np.arange(rows)),
+        candidate=np.arange(rows),
     )
-    return beliefs, draws, run, base, effect
+    return joint, draws, run, base, effect
 
 
-def conditional(beliefs, draws, run, base, effect, have):
+def conditional(joint, draws, run, base, effect, have):
     """Target variances after measuring rows `have`, from the whole covariance matrix."""
     rows = len(run)
     full = np.cov(draws, rowvar=False)
-    noise = np.diag(beliefs.noise) + effect * (run[:, None] == run)
+    noise = np.diag(joint.noise) + effect * (run[:, None] == run)
     noise += 0.2 * (base[:, None] == base)
     full[:rows, :rows] += noise
     have = list(have)
@@ -71,31 +72,31 @@ def prefix(run, options):
 @given(st.integers(0, 10_000), st.sets(st.integers(0, 8), max_size=4))
 @settings(deadline=None, max_examples=60)
 def test_update_is_gaussian_conditioning(seed, options):
-    beliefs, *rest = problem(seed)
+    joint, *rest = problem(seed)
     run = rest[1]
-    learnt = beliefs.given(sorted(options))
+    update = joint.update(sorted(options))
     have = prefix(run, options)
-    np.testing.assert_allclose(learnt.variance, conditional(beliefs, *rest, have), rtol=1e-7)
-    drop = learnt.drop()
+    np.testing.assert_allclose(update.variance, conditional(joint, *rest, have), rtol=1e-7)
+    reduction = update.reductions()
     weights = np.array([0.5, 0.2, 0.3])
-    np.testing.assert_allclose(learnt.mean_drop(weights), drop @ weights, atol=1e-10)
+    np.testing.assert_allclose(update.weighted_reduction(weights), reduction @ weights, atol=1e-10)
     for option in range(9):
-        after = conditional(beliefs, *rest, prefix(run, [*options, option]))
-        np.testing.assert_allclose(learnt.variance - drop[option], after, rtol=1e-6, atol=1e-9)
+        after = conditional(joint, *rest, prefix(run, [*options, option]))
+        np.testing.assert_allclose(update.variance - reduction[option], after, rtol=1e-6, atol=1e-9)
 
 
 def test_information_is_the_ratio_of_determinants():
-    beliefs, draws, run, base, effect = problem(3)
-    alone = np.diag(beliefs.noise) + effect * (run[:, None] == run) + 0.2 * (base[:, None] == base)
+    joint, draws, run, base, effect = problem(3)
+    alone = np.diag(joint.noise) + effect * (run[:, None] == run) + 0.2 * (base[:, None] == base)
     total = alone + np.cov(draws[:, :9], rowvar=False)
     for options in ([8], [0, 8], [2, 5, 8]):
         have = np.ix_(*[prefix(run, options)] * 2)
         ratio = np.linalg.slogdet(total[have])[1] - np.linalg.slogdet(alone[have])[1]
-        assert beliefs.given(options).known == pytest.approx(ratio / 2)
+        assert joint.update(options).information == pytest.approx(ratio / 2)
 
 
 def search(seed=0, k=2, budget=np.inf, gain="variance", power=0.0, second_size=False, **sizes):
-    beliefs, _, run, _, _ = problem(seed, **sizes)
+    joint, _, run, _, _ = problem(seed, **sizes)
     rng = np.random.default_rng(seed)
     own = np.empty(len(run))
     for each in np.unique(run):
@@ -104,7 +105,7 @@ def search(seed=0, k=2, budget=np.inf, gain="variance", power=0.0, second_size=F
     size = (run % 3).astype(int)
     price = costs(frame.assign(run=run), CHINCHILLA, cost="cost")
     weights = np.full(3, 1 / 3)
-    return Search(beliefs, price, size, gain, weights, k, budget, power, second_size)
+    return Search(joint, price, size, gain, weights, k, budget, power, second_size)
 
 
 @pytest.mark.parametrize("k", [2, 3])
@@ -117,8 +118,8 @@ def test_small_problems_get_the_best_set_of_all(gain, budget, k):
         assert how == "every set tried"
         sets = [s for i in range(1, k + 1) for s in combinations(range(9), i)]
         paid = [s for s in sets if found.costs.total(s) <= budget]
-        best = max(found.value(found.beliefs.given(s)) for s in paid)
-        assert found.value(found.beliefs.given(picks)) == pytest.approx(best)
+        best = max(found.value(found.joint.update(s)) for s in paid)
+        assert found.value(found.joint.update(picks)) == pytest.approx(best)
 
 
 @given(st.integers(0, 10_000), st.sampled_from(["variance", "entropy", "doptimal"]))
@@ -130,7 +131,7 @@ def test_search_keeps_the_budget_and_beats_its_own_start(seed, gain):
     assert found.costs.total(picks) <= 25 * (1 + 1e-9)
     assert len({*found.costs.run[picks]}) == len(picks)
     start = found._greedy([], 1.0)
-    value = [found.value(found.beliefs.given(p)) for p in (picks, start)]
+    value = [found.value(found.joint.update(p)) for p in (picks, start)]
     assert value[0] >= value[1] - 1e-12
 
 
@@ -264,12 +265,12 @@ def test_a_row_without_noise_teaches_all_of_itself(posterior):
         ({"k": 2, "cost": "hours"}, "unknown cost 'hours'"),
     ],
 )
-def test_mistakes_are_told(posterior, wrong, message):
+def test_bad_arguments_are_refused(posterior, wrong, message):
     with pytest.raises(BayeslawError, match=message):
         choose_anchors(posterior, POOL, GOALS, **wrong)
 
 
-def test_no_targets_no_tokens_and_mixed_runs_are_told(posterior):
+def test_no_targets_no_tokens_and_mixed_runs_are_refused(posterior):
     with pytest.raises(BayeslawError, match="say where the loss matters"):
         choose_anchors(posterior, POOL, k=1)
     with pytest.raises(TableError, match="no value at tokens = 0"):
@@ -325,14 +326,14 @@ def test_the_plans_gain_lowers_the_budget_that_is_needed(fits):
     assert one_sided.picks["gain"].sum() < found.picks["gain"].sum()
 
 
-def test_beliefs_behind_a_plan_are_those_of_its_posteriors():
+def test_joint_gaussian_of_a_plan_has_the_losses_of_its_posteriors():
     """Also of laws that drift: a plan's own curves have the drift of its stage in their sizes."""
     world = paper_world()
     bent = {name: around(world, getattr(world, name), 0.002) for name in ("target", "source")}
     loose = LIMITS | {"baseline": "asymptote", "max_loss": 2.2, "max_forgetting": 0.3}
     planned, pool = plan(**bent, **loose), world.design().query("ptpp == 31 and params < 1e9")
     run, fits = np.arange(len(pool)), list(bent.values())
-    found, _ = beliefs_of(fits, pool, run, pool.head(1), planned)
+    found, _ = joint_gaussian(fits, pool, run, pool.head(1), planned)
     losses = [
         np.log(fit.latent(pool))[index]
         for fit, index in zip(fits, planned.problem.index, strict=True)
@@ -361,7 +362,7 @@ def test_a_candidate_of_the_plans_new_size_shares_its_effect(fitted):
     loose = LIMITS | {"params": new, "baseline": "asymptote", "max_loss": 2.2}
     planned = plan(**bent, **loose | {"max_forgetting": 0.3}, seed=5)
     pool = grid(params=[1e10, new], tokens=20 * new, replay=[0.2, 0.4], ptpp=279)
-    found, _ = beliefs_of(list(bent.values()), pool, np.arange(4), pool.tail(1), planned)
+    found, _ = joint_gaussian(list(bent.values()), pool, np.arange(4), pool.tail(1), planned)
     curves = [*planned.problem.targets, planned.problem.source]
     losses = [np.log(curve.loss([0.2, 0.4], np.log(20))).T for curve in curves]
     here = np.tile(pool["params"] == new, 2)
@@ -373,14 +374,14 @@ def test_a_candidate_of_the_plans_new_size_shares_its_effect(fitted):
 
 def test_a_row_has_one_loss_in_all_sets():
     one = POOL.assign(run=["a", "b", None] * 3)
-    rows, code = _distinct([one, one.iloc[[4, 2]], POOL.iloc[:1]])
+    rows, code = _distinct_rows([one, one.iloc[[4, 2]], POOL.iloc[:1]])
     assert len(rows) == 10
     assert [places.tolist() for places in code] == [[*range(9)], [4, 2], [9]]
 
 
 def test_truths_are_drawn_from_the_fits_and_noise_is_each_domains_own(fits):
     rows = paper_world().design().iloc[:200]
-    losses = _simulated(tuple(fits.values()), rows, 3, 0)
+    losses = _simulated_losses(tuple(fits.values()), rows, 3, 0)
     noise = []
     for fit, loss in zip(fits.values(), losses, strict=True):
         residuals = np.log(loss)[:, None] - np.log(fit.latent(rows))  # truth, draw, row
@@ -392,7 +393,7 @@ def test_truths_are_drawn_from_the_fits_and_noise_is_each_domains_own(fits):
     assert abs(np.corrcoef(noise)[0, 1]) < 0.2
 
 
-def test_mistakes_about_worth_are_told(fits, unconverged):
+def test_anchor_value_refuses_bad_arguments(fits, unconverged):
     rows = POOL.assign(replay=0.2, ptpp=279)
     with pytest.raises(BayeslawError, match="at least one set"):
         anchor_value({}, **fits, **LIMITS)
