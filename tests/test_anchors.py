@@ -124,7 +124,7 @@ def test_small_problems_get_the_best_set_of_all(gain, budget, k):
 
 @given(st.integers(0, 10_000), st.sampled_from(["variance", "entropy", "doptimal"]))
 @settings(deadline=None, max_examples=20)
-def test_search_keeps_the_budget_and_beats_its_own_start(seed, gain):
+def test_search_stays_within_budget_and_improves_on_greedy(seed, gain):
     found = search(seed, 6, 25.0, gain, power=1.0, rows=14, runs=7)
     picks, how = found.best()
     assert how == "greedy, then exchanges"
@@ -179,7 +179,7 @@ def test_a_run_costs_its_longest_row_and_a_base_its_stage_once():
 # -- choose_anchors -------------------------------------------------------------------------------
 
 
-def test_picks_say_what_they_cost_and_what_they_do(posterior):
+def test_costs_and_predictions_of_the_picks(posterior):
     found = choose_anchors(posterior, POOL, GOALS, budget=3e22)
     picks = found.picks
     assert found.flops <= 3e22
@@ -229,7 +229,7 @@ def test_weights_move_the_choice_to_their_target(posterior):
     assert near.sd[-1][2] <= far.sd[-1][2]
 
 
-def test_rows_already_fitted_are_left_out_and_said(posterior):
+def test_training_rows_are_left_out_with_a_warning(posterior):
     mixed = pd.concat([POOL, posterior.table.frame[["params", "tokens"]]], ignore_index=True)
     with pytest.warns(TableWarning, match="20 of 29 are rows that were fitted"):
         found = choose_anchors(posterior, mixed, GOALS, k=2)
@@ -247,8 +247,7 @@ def test_targets_may_be_measured_rows(posterior):
         pd.testing.assert_series_equal(found.picks["sd"], plain.picks["sd"])
 
 
-def test_a_row_without_noise_teaches_all_of_itself(posterior):
-    """A target measured itself keeps at most the measurement's own noise."""
+def test_a_measured_target_has_at_most_the_variance_of_its_noise(posterior):
     sd = predicted_sd(posterior, GOALS, GOALS)
     assert (sd**2 < noise_variance(posterior, GOALS)).all()
 
@@ -289,12 +288,12 @@ def test_an_unconverged_posterior_is_refused_or_named(unconverged):
 # -- the plan's gain ------------------------------------------------------------------------------
 
 
-def around(world, domain: str, bend: float | None = None) -> Posterior:
-    """Four hundred draws around the truth, bent or straight, in place of a fit."""
-    spec = make_spec(world.laws[domain], discrepancy="none" if bend is None else "curvature")
+def around(world, domain: str, curvature: float | None = None) -> Posterior:
+    """Four hundred draws around the true parameters, with or without curvature, without a fit."""
+    spec = make_spec(world.laws[domain], discrepancy="none" if curvature is None else "curvature")
     table = world.table(domain).query("ptpp <= 31")
     at, rng = spec.law.reference_point(table.frame), np.random.default_rng(len(domain))
-    truth = world.truth[domain] | dict.fromkeys(spec.law.curvatures, bend)
+    truth = world.truth[domain] | dict.fromkeys(spec.law.curvatures, curvature)
     q = spec.law.to_reference(truth, at) | {"sigma": 0.003, "dof_above_floor": 5.0}
     values = {
         name: (["chain", "draw"], v * (1 + 0.01 * rng.standard_normal((4, 100))))
@@ -313,7 +312,7 @@ LIMITS = {"params": 8.1e9, "ptpp": 279, "max_loss": 1.9, "max_forgetting": 0.05}
 LIMITS |= {"baseline": paper_world().baseline(), "confidence": 0.8}
 
 
-def test_the_plans_gain_lowers_the_budget_that_is_needed(fits):
+def test_the_gain_of_a_plan_lowers_its_predicted_budget(fits):
     target, planned = fits["target"], plan(**fits, **LIMITS)
     pool = paper_world().design().query("ptpp == 279 and params < 8e9")
     known = {"gain": "plan", "plan": planned, "source": fits["source"], "k": 4}
@@ -327,12 +326,12 @@ def test_the_plans_gain_lowers_the_budget_that_is_needed(fits):
 
 
 def test_joint_gaussian_of_a_plan_has_the_losses_of_its_posteriors():
-    """Also of laws that drift: a plan's own curves have the drift of its stage in their sizes."""
+    """Also with curvature of the whole loss, which a plan's curves have in their term sizes."""
     world = paper_world()
-    bent = {name: around(world, getattr(world, name), 0.002) for name in ("target", "source")}
+    curved = {name: around(world, getattr(world, name), 0.002) for name in ("target", "source")}
     loose = LIMITS | {"baseline": "asymptote", "max_loss": 2.2, "max_forgetting": 0.3}
-    planned, pool = plan(**bent, **loose), world.design().query("ptpp == 31 and params < 1e9")
-    run, fits = np.arange(len(pool)), list(bent.values())
+    planned, pool = plan(**curved, **loose), world.design().query("ptpp == 31 and params < 1e9")
+    run, fits = np.arange(len(pool)), list(curved.values())
     found, _ = joint_gaussian(fits, pool, run, pool.head(1), planned)
     losses = [
         np.log(fit.latent(pool))[index]
@@ -342,10 +341,10 @@ def test_joint_gaussian_of_a_plan_has_the_losses_of_its_posteriors():
 
 
 @pytest.mark.parametrize("fitted", [True, False], ids=["effects of four", "three sizes"])
-def test_a_candidate_of_the_plans_new_size_shares_its_effect(fitted):
+def test_a_candidate_of_the_plans_new_size_has_the_plans_effect(fitted):
     world, new = paper_world(), 3e10
-    bent = {name: around(world, getattr(world, name), 0.002) for name in ("target", "source")}
-    for name, fit in bent.items():
+    curved = {name: around(world, getattr(world, name), 0.002) for name in ("target", "source")}
+    for name, fit in curved.items():
         if fitted:
             rng = np.random.default_rng(7)
             draws = fit.draws.assign(
@@ -353,16 +352,16 @@ def test_a_candidate_of_the_plans_new_size_shares_its_effect(fitted):
                 size_effect=(["chain", "draw", "size"], 0.01 * rng.standard_normal((4, 100, 4))),
                 size=effects.labels(fit.table.frame.drop_duplicates("params"), "size"),
             )
-            bent[name] = replace(fit, draws=draws, spec=replace(fit.spec, effects=("size",)))
+            curved[name] = replace(fit, draws=draws, spec=replace(fit.spec, effects=("size",)))
         else:
-            # Draws around a truth are no posterior: what they carry is only to be the same.
+            # These draws are not a posterior, so only the equality of the effects is tested.
             tau = {"tau_size": Prior.parse("LogNormal(median=1e-5, sigma=0.1)")}
             spec = replace(fit.spec, priors=fit.spec.priors | tau)
-            bent[name] = replace(fit, spec=spec, table=fit.table.query("params < 8e9"))
+            curved[name] = replace(fit, spec=spec, table=fit.table.query("params < 8e9"))
     loose = LIMITS | {"params": new, "baseline": "asymptote", "max_loss": 2.2}
-    planned = plan(**bent, **loose | {"max_forgetting": 0.3}, seed=5)
+    planned = plan(**curved, **loose | {"max_forgetting": 0.3}, seed=5)
     pool = grid(params=[1e10, new], tokens=20 * new, replay=[0.2, 0.4], ptpp=279)
-    found, _ = joint_gaussian(list(bent.values()), pool, np.arange(4), pool.tail(1), planned)
+    found, _ = joint_gaussian(list(curved.values()), pool, np.arange(4), pool.tail(1), planned)
     curves = [*planned.problem.targets, planned.problem.source]
     losses = [np.log(curve.loss([0.2, 0.4], np.log(20))).T for curve in curves]
     here = np.tile(pool["params"] == new, 2)
@@ -372,14 +371,14 @@ def test_a_candidate_of_the_plans_new_size_shares_its_effect(fitted):
         assert np.corrcoef(found.measured[:, 0], found.measured[:, 2])[0, 1] < 0.9
 
 
-def test_a_row_has_one_loss_in_all_sets():
+def test_equal_rows_of_several_sets_are_one_row():
     one = POOL.assign(run=["a", "b", None] * 3)
     rows, code = _distinct_rows([one, one.iloc[[4, 2]], POOL.iloc[:1]])
     assert len(rows) == 10
     assert [places.tolist() for places in code] == [[*range(9)], [4, 2], [9]]
 
 
-def test_truths_are_drawn_from_the_fits_and_noise_is_each_domains_own(fits):
+def test_simulated_truths_are_posterior_draws_and_noise_is_independent_by_domain(fits):
     rows = paper_world().design().iloc[:200]
     losses = _simulated_losses(tuple(fits.values()), rows, 3, 0)
     noise = []

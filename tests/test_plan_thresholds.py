@@ -1,4 +1,4 @@
-"""Feasible budgets of single draws against brute force, and the counting of them."""
+"""Feasible budgets of single draws, and their counts, against brute force."""
 
 from dataclasses import dataclass, replace
 
@@ -35,7 +35,7 @@ AT = {
 
 @dataclass(frozen=True)
 class Skewed(Power):
-    """A power of D whose exponent drifts with r: no common bend at r and in pure replay."""
+    """A power of D whose exponent depends on r: its polynomials at r and at 1 differ in slope."""
 
     def shape(self, p, x, at, xp):
         drift = 0.1 * x["replay"] * (x["tokens"] - at["tokens"])
@@ -44,7 +44,7 @@ class Skewed(Power):
 
 DATA = Power("B", "slope_D", {"tokens": "beta"}, {"replay": "nu"})
 TWICE = (DATA, Power("G", "slope_G", {"tokens": "phi"}))
-BENT = Curved(Power("G", "slope_G", {"barrier": "gamma"}), {"cross_GD": ("tokens", "barrier")})
+CROSSED = Curved(Power("G", "slope_G", {"barrier": "gamma"}), {"cross_GD": ("tokens", "barrier")})
 RISING = (DATA, Power("G", "slope_G", {"params": "alpha"}, {"tokens": "phi"}))
 
 
@@ -66,7 +66,7 @@ def with_terms(*terms):
 
 
 def random_curve(rng, law, draws):
-    """Draws of any sign of curvature, with exact zeros, at a random model and stage."""
+    """Draws with curvatures of either sign and exact zeros, at a random model and stage."""
     p = {"E": rng.uniform(0.4, 2.0, draws)}
     for name in law.coefficients:
         p[name] = rng.lognormal(np.log(0.2), 0.9, draws) * (rng.random(draws) > 0.02)
@@ -95,7 +95,7 @@ def below(curve, replay, limit, weight=None):
 
 
 def brute(curve, replay, budgets):
-    """Loss of shape (budgets, draws) from the law, its concave terms held left of their peak."""
+    """Loss of shape (budgets, draws) from the law; concave terms stay at their maximum below it."""
     law = curve.law
     tokens = curve.params * np.exp(budgets)
     rows = pd.DataFrame(
@@ -130,7 +130,7 @@ def mismatches(curve, replay, limit, matched=None):
 def random_limit(rng, curve, replay):
     """A limit near the losses, so that every answer occurs: none, all, and some budgets."""
     loss = curve.loss([replay], rng.uniform(-3, 5))[0]
-    loss = np.where(np.isfinite(loss), loss, 2.0)  # a peak may lie beyond every number
+    loss = np.where(np.isfinite(loss), loss, 2.0)  # the maximum may overflow
     return loss * np.exp(rng.normal(0, 0.2, curve.draws))
 
 
@@ -172,7 +172,7 @@ def test_matched_thresholds_agree_with_brute_force(law):
     [
         TWICE,
         RISING,
-        (DATA, BENT),  # in D only by its bend
+        (DATA, CROSSED),  # depends on D only by a cross term
         (Skewed("B", "slope_D", {"tokens": "beta"}, {"replay": "nu"}),),
     ],
 )
@@ -215,8 +215,8 @@ def plain(curve, replay, budgets):
     return curve.law.loss({n: v[:, None] for n, v in curve.p.items()}, x, curve.at).T
 
 
-def test_a_law_without_monotone_loss_is_a_set_of_its_own():
-    """Loss that falls and rises again leaves a window of budgets, whose ends are the roots."""
+def test_a_loss_that_is_not_monotone_has_an_interval_of_budgets():
+    """A loss that falls and rises again has an interval of budgets, whose ends are the roots."""
     rng = np.random.default_rng(4)
     curve = random_curve(rng, with_terms(*RISING), 200)
     low = np.min(brute(curve, 0.3, np.linspace(-14, 18, 4001)), 0)
@@ -252,7 +252,7 @@ def test_cvar_limit_against_brute_force(law, baseline):
         start = joint.smallest(problem.rank)[0]
         budget = (start if abs(start) < 15 else 0.0) + rng.uniform(-1, 3)
         problem = replace(problem, max_cvar=float(problem.cvar(replay, budget)[0]))
-        if problem.max_cvar > 1e6:  # a draw near its far peak: rounding hides where it crosses
+        if problem.max_cvar > 1e6:  # near an overflow, rounding hides the crossing
             continue
 
         def good(u, problem=problem, joint=joint, replay=replay):
@@ -277,8 +277,8 @@ def test_roots_agree_with_the_closed_form(law):
         curve = random_curve(rng, law, 60)
         limit = random_limit(rng, curve, 0.3)
         exact, here = below(curve, [0.3], limit), curve.at_replay([0.3])
-        room = limit - here.constant_terms()
-        found = intervals(*budgets_by_roots(here, None, 0.0, room))
+        margin = limit - here.constant_terms()
+        found = intervals(*budgets_by_roots(here, None, 0.0, margin))
         inside = np.abs(np.where(np.isfinite(exact.lower), exact.lower, 0)) < 16
         stop = np.where(np.isfinite(exact.upper_or_inf), exact.upper_or_inf, 0)
         inside &= (stop > -16) & (stop < 20)
@@ -290,13 +290,13 @@ def test_roots_agree_with_the_closed_form(law):
 
 @every_law
 def test_least_loss_over_all_budgets(law):
-    """What the asymptote baseline is: the least of the brute-force losses in pure replay."""
+    """The asymptote baseline is the least of the brute-force losses in pure replay."""
     curve = random_curve(np.random.default_rng(8), law, 100)
     budgets = np.linspace(np.log(1e-7), np.log(1e9), 2001)
     loss = brute(curve, 1.0, budgets)
     at = budgets[loss.argmin(0)]
     inside = (at > budgets[0] + 1) & (at < budgets[-1] - 1)  # not in the last cells of the bracket
-    assert inside.any() == ("curve_B" in law.exponents)  # plain laws fall for ever
+    assert inside.any() == ("curve_B" in law.exponents)  # plain laws decrease monotonically
     least = curve.minimum(1.0)
     np.testing.assert_allclose(least[inside], loss.min(0)[inside], rtol=1e-5)
     assert (least <= loss[-1] * (1 + 1e-9)).all()
