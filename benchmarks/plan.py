@@ -22,9 +22,9 @@ import numpy as np
 from bayeslaw.inference.convergence import Convergence
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.model.spec import make_spec
-from bayeslaw.planning.chance import Problem
-from bayeslaw.planning.choices import cheapest, choose
-from bayeslaw.planning.planner import REPLAY, plan
+from bayeslaw.planning.chance_constraints import Problem
+from bayeslaw.planning.choices import cheapest, choice_at
+from bayeslaw.planning.planner import REPLAY_GRID, plan
 from bayeslaw.simulation.worlds import World, paper_world
 
 GOOD = Convergence(rhat=1.0, ess_bulk=1e6, ess_tail=1e6, divergences=0, bfmi=1.0)
@@ -53,7 +53,7 @@ def by_grid(problem: Problem, atpp: np.ndarray, replay: np.ndarray) -> tuple[flo
     """Smallest budget of the grid, and its ratio."""
     limit = problem.baseline * (1 + problem.max_forgetting)
     limits = (problem.targets[0], problem.max_loss[0]), (problem.source, limit)
-    asked = [(curve, curve.sliced(replay).x, most) for curve, most in limits]
+    asked = [(curve, curve.at_replay(replay).x, most) for curve, most in limits]
     feasible = np.empty((len(atpp), len(replay)), bool)
     for i, budget in enumerate(atpp):
         meets = True
@@ -100,7 +100,7 @@ def main() -> None:
     limited = time.process_time() - start
     atpp = np.geomspace(1, 100, 400)
     start = time.process_time()
-    coarse = by_grid(found.problem, atpp, REPLAY)
+    coarse = by_grid(found.problem, atpp, REPLAY_GRID)
     grid = time.process_time() - start
     exact = cheapest(found.problem, np.linspace(0.005, 0.995, 1991)).atpp
     print(
@@ -110,10 +110,10 @@ def main() -> None:
     print(f"plan(), everything reported   {min(whole):8.3f} s")
     print(f"its search alone              {min(search):8.3f} s")
     print(f"plan() with max_cvar=0        {limited:8.3f} s")
-    print(f"grid of 400 x {len(REPLAY)}             {grid:8.3f} s")
+    print(f"grid of 400 x {len(REPLAY_GRID)}             {grid:8.3f} s")
     print(f"ratio, grid to plan()         {grid / min(whole):8.0f} x")
     print(f"ratio, grid to search         {grid / min(search):8.0f} x")
-    held = choose(found.problem, math.log(coarse[0]), coarse[1]).p_both
+    held = choice_at(found.problem, math.log(coarse[0]), coarse[1]).p_both
     for name, budget, ratio, both in (
         ("plan", choice.atpp, choice.replay, choice.p_both),
         ("grid", *coarse, held),

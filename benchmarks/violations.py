@@ -39,10 +39,10 @@ from bayeslaw.laws.priors import Prior
 from bayeslaw.laws.terms import Power
 from bayeslaw.model.building import data
 from bayeslaw.model.spec import make_spec
-from bayeslaw.planning.chance import Problem
-from bayeslaw.planning.choices import Choice, cheapest, choose
-from bayeslaw.planning.curves import Curve
-from bayeslaw.planning.planner import REPLAY, plan
+from bayeslaw.planning.chance_constraints import Problem
+from bayeslaw.planning.choices import Choice, cheapest, choice_at
+from bayeslaw.planning.loss_curves import LossCurve
+from bayeslaw.planning.planner import REPLAY_GRID, plan
 from bayeslaw.simulation.worlds import paper_world, simulate
 from bayeslaw.tables.table import LossTable, grid
 
@@ -104,10 +104,10 @@ class Truth:
             self.law, self.law.rescale(self.p, self.at), cells(), sigma=self.sigma, seed=rng
         )
 
-    def curve(self) -> Curve:
+    def curve(self) -> LossCurve:
         """The law at the model and stage planned for."""
         p = {name: np.array([float(value)]) for name, value in self.p.items()}
-        return Curve(self.law, p, self.at, N, P)
+        return LossCurve(self.law, p, self.at, N, P)
 
 
 def truth(domain: str, kind: str, rng: np.random.Generator) -> Truth:
@@ -149,7 +149,7 @@ def outcome(truth: Problem, choice: Choice, oracle: Choice) -> dict[str, Any]:
     """What a choice comes to under the truth."""
     if not math.isfinite(choice.atpp):
         return {"atpp": math.inf, "held": None, "oracle": oracle.atpp}
-    real = choose(truth, math.log(choice.atpp), choice.replay, choice.tokens)
+    real = choice_at(truth, math.log(choice.atpp), choice.replay, choice.tokens)
     return {
         "atpp": choice.atpp,
         "replay": choice.replay,
@@ -187,8 +187,8 @@ def world(number: int, kind: str, discrepancy: str) -> list[dict[str, Any]]:
             baseline=value,
             allow_unconverged=True,
         )
-        real = replace(found.certain, targets=(true[0].curve(),), source=source)
-        oracle = cheapest(real, REPLAY)
+        real = replace(found.deterministic_problem, targets=(true[0].curve(),), source=source)
+        oracle = cheapest(real, REPLAY_GRID)
         about = {"world": number, "baseline": baseline, "rhat": rhat}
         rows.append(about | {"plan": "deterministic"} | outcome(real, found.deterministic, oracle))
         for confidence in CONFIDENCES:

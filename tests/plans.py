@@ -1,4 +1,4 @@
-"""Posteriors given as inputs, for tests of plans: no sampler, so that truths are known."""
+"""Posteriors for tests of plans, made from known true parameters without a sampler."""
 
 import numpy as np
 import xarray as xr
@@ -16,7 +16,7 @@ GOOD = Convergence(rhat=1.0, ess_bulk=1e4, ess_tail=1e4, divergences=0, bfmi=1.0
 
 
 def posterior(domain, draws=400, spread=0.004, seed=0, law=None, likelihood="studentt", **more):
-    """A posterior whose draws are the truth, moved by independent noise: an input, not a fit."""
+    """A posterior whose draws are the true parameters plus independent noise."""
     rng = np.random.default_rng([seed, domain == WORLD.source])
     table = WORLD.table(domain).split("ptpp <= 31", "ptpp == 279", WORLD.anchors)[0]
     law = WORLD.laws[domain] if law is None else law

@@ -11,12 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bayeslaw.common.errors import BayeslawError, NotConverged, TableError, TableWarning
-from bayeslaw.design.anchors import choose_anchors, predicted_sd
-from bayeslaw.design.beliefs import beliefs_of, noise_variance
+from bayeslaw.design.anchors import choose_anchors
+from bayeslaw.design.bayes_linear import JointGaussian, centred, measurements_by_run
 from bayeslaw.design.costs import costs
-from bayeslaw.design.evsi import _distinct, _simulated, anchor_value
-from bayeslaw.design.gains import Beliefs, centred, slots_of
-from bayeslaw.design.picking import Search
+from bayeslaw.design.evsi import _distinct_rows, _simulated_losses, anchor_value
+from bayeslaw.design.posterior_moments import joint_gaussian, noise_variance
+from bayeslaw.design.prediction import predicted_sd
+from bayeslaw.design.set_search import Search
 from bayeslaw.inference.convergence import Convergence
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.refits import joined, refit
@@ -41,22 +42,22 @@ def problem(seed: int, runs: int = 4, rows: int = 9, targets: int = 3, effect: f
     run = np.sort(rng.integers(runs, size=rows))
     run = np.unique(run, return_inverse=True)[1]
     base = run % 2
-    beliefs = Beliefs(
+    joint = JointGaussian(
         measured=centred(draws[:, :rows]),
         targets=centred(draws[:, rows:]),
         noise=rng.uniform(0.05, 0.5, rows),
-        shared=[(run, effect), (base, 0.2)],
-        slots=slots_of(run, np.arange(rows, dtype=float), np.arange(rows)),
-        option=np.arange(rows),
+        effects=[(run, effect), (base, 0.2)],
+        by_run=measurements_by_run(run, np.arange(rows, dtype=float), np.arange(rows)),
+        candidate=np.arange(rows),
     )
-    return beliefs, draws, run, base, effect
+    return joint, draws, run, base, effect
 
 
-def conditional(beliefs, draws, run, base, effect, have):
+def conditional(joint, draws, run, base, effect, have):
     """Target variances after measuring rows `have`, from the whole covariance matrix."""
     rows = len(run)
     full = np.cov(draws, rowvar=False)
-    noise = np.diag(beliefs.noise) + effect * (run[:, None] == run)
+    noise = np.diag(joint.noise) + effect * (run[:, None] == run)
     noise += 0.2 * (base[:, None] == base)
     full[:rows, :rows] += noise
     have = list(have)
@@ -71,31 +72,31 @@ def prefix(run, options):
 @given(st.integers(0, 10_000), st.sets(st.integers(0, 8), max_size=4))
 @settings(deadline=None, max_examples=60)
 def test_update_is_gaussian_conditioning(seed, options):
-    beliefs, *rest = problem(seed)
+    joint, *rest = problem(seed)
     run = rest[1]
-    learnt = beliefs.given(sorted(options))
+    update = joint.update(sorted(options))
     have = prefix(run, options)
-    np.testing.assert_allclose(learnt.variance, conditional(beliefs, *rest, have), rtol=1e-7)
-    drop = learnt.drop()
+    np.testing.assert_allclose(update.variance, conditional(joint, *rest, have), rtol=1e-7)
+    reduction = update.reductions()
     weights = np.array([0.5, 0.2, 0.3])
-    np.testing.assert_allclose(learnt.mean_drop(weights), drop @ weights, atol=1e-10)
+    np.testing.assert_allclose(update.weighted_reduction(weights), reduction @ weights, atol=1e-10)
     for option in range(9):
-        after = conditional(beliefs, *rest, prefix(run, [*options, option]))
-        np.testing.assert_allclose(learnt.variance - drop[option], after, rtol=1e-6, atol=1e-9)
+        after = conditional(joint, *rest, prefix(run, [*options, option]))
+        np.testing.assert_allclose(update.variance - reduction[option], after, rtol=1e-6, atol=1e-9)
 
 
 def test_information_is_the_ratio_of_determinants():
-    beliefs, draws, run, base, effect = problem(3)
-    alone = np.diag(beliefs.noise) + effect * (run[:, None] == run) + 0.2 * (base[:, None] == base)
+    joint, draws, run, base, effect = problem(3)
+    alone = np.diag(joint.noise) + effect * (run[:, None] == run) + 0.2 * (base[:, None] == base)
     total = alone + np.cov(draws[:, :9], rowvar=False)
     for options in ([8], [0, 8], [2, 5, 8]):
         have = np.ix_(*[prefix(run, options)] * 2)
         ratio = np.linalg.slogdet(total[have])[1] - np.linalg.slogdet(alone[have])[1]
-        assert beliefs.given(options).known == pytest.approx(ratio / 2)
+        assert joint.update(options).information == pytest.approx(ratio / 2)
 
 
 def search(seed=0, k=2, budget=np.inf, gain="variance", power=0.0, second_size=False, **sizes):
-    beliefs, _, run, _, _ = problem(seed, **sizes)
+    joint, _, run, _, _ = problem(seed, **sizes)
     rng = np.random.default_rng(seed)
     own = np.empty(len(run))
     for each in np.unique(run):
@@ -104,7 +105,7 @@ def search(seed=0, k=2, budget=np.inf, gain="variance", power=0.0, second_size=F
     size = (run % 3).astype(int)
     price = costs(frame.assign(run=run), CHINCHILLA, cost="cost")
     weights = np.full(3, 1 / 3)
-    return Search(beliefs, price, size, gain, weights, k, budget, power, second_size)
+    return Search(joint, price, size, gain, weights, k, budget, power, second_size)
 
 
 @pytest.mark.parametrize("k", [2, 3])
@@ -117,20 +118,20 @@ def test_small_problems_get_the_best_set_of_all(gain, budget, k):
         assert how == "every set tried"
         sets = [s for i in range(1, k + 1) for s in combinations(range(9), i)]
         paid = [s for s in sets if found.costs.total(s) <= budget]
-        best = max(found.value(found.beliefs.given(s)) for s in paid)
-        assert found.value(found.beliefs.given(picks)) == pytest.approx(best)
+        best = max(found.value(found.joint.update(s)) for s in paid)
+        assert found.value(found.joint.update(picks)) == pytest.approx(best)
 
 
 @given(st.integers(0, 10_000), st.sampled_from(["variance", "entropy", "doptimal"]))
 @settings(deadline=None, max_examples=20)
-def test_search_keeps_the_budget_and_beats_its_own_start(seed, gain):
+def test_search_stays_within_budget_and_improves_on_greedy(seed, gain):
     found = search(seed, 6, 25.0, gain, power=1.0, rows=14, runs=7)
     picks, how = found.best()
     assert how == "greedy, then exchanges"
     assert found.costs.total(picks) <= 25 * (1 + 1e-9)
     assert len({*found.costs.run[picks]}) == len(picks)
     start = found._greedy([], 1.0)
-    value = [found.value(found.beliefs.given(p)) for p in (picks, start)]
+    value = [found.value(found.joint.update(p)) for p in (picks, start)]
     assert value[0] >= value[1] - 1e-12
 
 
@@ -178,7 +179,7 @@ def test_a_run_costs_its_longest_row_and_a_base_its_stage_once():
 # -- choose_anchors -------------------------------------------------------------------------------
 
 
-def test_picks_say_what_they_cost_and_what_they_do(posterior):
+def test_costs_and_predictions_of_the_picks(posterior):
     found = choose_anchors(posterior, POOL, GOALS, budget=3e22)
     picks = found.picks
     assert found.flops <= 3e22
@@ -228,7 +229,7 @@ def test_weights_move_the_choice_to_their_target(posterior):
     assert near.sd[-1][2] <= far.sd[-1][2]
 
 
-def test_rows_already_fitted_are_left_out_and_said(posterior):
+def test_training_rows_are_left_out_with_a_warning(posterior):
     mixed = pd.concat([POOL, posterior.table.frame[["params", "tokens"]]], ignore_index=True)
     with pytest.warns(TableWarning, match="20 of 29 are rows that were fitted"):
         found = choose_anchors(posterior, mixed, GOALS, k=2)
@@ -246,8 +247,7 @@ def test_targets_may_be_measured_rows(posterior):
         pd.testing.assert_series_equal(found.picks["sd"], plain.picks["sd"])
 
 
-def test_a_row_without_noise_teaches_all_of_itself(posterior):
-    """A target measured itself keeps at most the measurement's own noise."""
+def test_a_measured_target_has_at_most_the_variance_of_its_noise(posterior):
     sd = predicted_sd(posterior, GOALS, GOALS)
     assert (sd**2 < noise_variance(posterior, GOALS)).all()
 
@@ -264,12 +264,12 @@ def test_a_row_without_noise_teaches_all_of_itself(posterior):
         ({"k": 2, "cost": "hours"}, "unknown cost 'hours'"),
     ],
 )
-def test_mistakes_are_told(posterior, wrong, message):
+def test_bad_arguments_are_refused(posterior, wrong, message):
     with pytest.raises(BayeslawError, match=message):
         choose_anchors(posterior, POOL, GOALS, **wrong)
 
 
-def test_no_targets_no_tokens_and_mixed_runs_are_told(posterior):
+def test_no_targets_no_tokens_and_mixed_runs_are_refused(posterior):
     with pytest.raises(BayeslawError, match="say where the loss matters"):
         choose_anchors(posterior, POOL, k=1)
     with pytest.raises(TableError, match="no value at tokens = 0"):
@@ -288,12 +288,12 @@ def test_an_unconverged_posterior_is_refused_or_named(unconverged):
 # -- the plan's gain ------------------------------------------------------------------------------
 
 
-def around(world, domain: str, bend: float | None = None) -> Posterior:
-    """Four hundred draws around the truth, bent or straight, in place of a fit."""
-    spec = make_spec(world.laws[domain], discrepancy="none" if bend is None else "curvature")
+def around(world, domain: str, curvature: float | None = None) -> Posterior:
+    """Four hundred draws around the true parameters, with or without curvature, without a fit."""
+    spec = make_spec(world.laws[domain], discrepancy="none" if curvature is None else "curvature")
     table = world.table(domain).query("ptpp <= 31")
     at, rng = spec.law.reference_point(table.frame), np.random.default_rng(len(domain))
-    truth = world.truth[domain] | dict.fromkeys(spec.law.curvatures, bend)
+    truth = world.truth[domain] | dict.fromkeys(spec.law.curvatures, curvature)
     q = spec.law.to_reference(truth, at) | {"sigma": 0.003, "dof_above_floor": 5.0}
     values = {
         name: (["chain", "draw"], v * (1 + 0.01 * rng.standard_normal((4, 100))))
@@ -312,7 +312,7 @@ LIMITS = {"params": 8.1e9, "ptpp": 279, "max_loss": 1.9, "max_forgetting": 0.05}
 LIMITS |= {"baseline": paper_world().baseline(), "confidence": 0.8}
 
 
-def test_the_plans_gain_lowers_the_budget_that_is_needed(fits):
+def test_the_gain_of_a_plan_lowers_its_predicted_budget(fits):
     target, planned = fits["target"], plan(**fits, **LIMITS)
     pool = paper_world().design().query("ptpp == 279 and params < 8e9")
     known = {"gain": "plan", "plan": planned, "source": fits["source"], "k": 4}
@@ -325,14 +325,14 @@ def test_the_plans_gain_lowers_the_budget_that_is_needed(fits):
     assert one_sided.picks["gain"].sum() < found.picks["gain"].sum()
 
 
-def test_beliefs_behind_a_plan_are_those_of_its_posteriors():
-    """Also of laws that drift: a plan's own curves have the drift of its stage in their sizes."""
+def test_joint_gaussian_of_a_plan_has_the_losses_of_its_posteriors():
+    """Also with curvature of the whole loss, which a plan's curves have in their term sizes."""
     world = paper_world()
-    bent = {name: around(world, getattr(world, name), 0.002) for name in ("target", "source")}
+    curved = {name: around(world, getattr(world, name), 0.002) for name in ("target", "source")}
     loose = LIMITS | {"baseline": "asymptote", "max_loss": 2.2, "max_forgetting": 0.3}
-    planned, pool = plan(**bent, **loose), world.design().query("ptpp == 31 and params < 1e9")
-    run, fits = np.arange(len(pool)), list(bent.values())
-    found, _ = beliefs_of(fits, pool, run, pool.head(1), planned)
+    planned, pool = plan(**curved, **loose), world.design().query("ptpp == 31 and params < 1e9")
+    run, fits = np.arange(len(pool)), list(curved.values())
+    found, _ = joint_gaussian(fits, pool, run, pool.head(1), planned)
     losses = [
         np.log(fit.latent(pool))[index]
         for fit, index in zip(fits, planned.problem.index, strict=True)
@@ -341,10 +341,10 @@ def test_beliefs_behind_a_plan_are_those_of_its_posteriors():
 
 
 @pytest.mark.parametrize("fitted", [True, False], ids=["effects of four", "three sizes"])
-def test_a_candidate_of_the_plans_new_size_shares_its_effect(fitted):
+def test_a_candidate_of_the_plans_new_size_has_the_plans_effect(fitted):
     world, new = paper_world(), 3e10
-    bent = {name: around(world, getattr(world, name), 0.002) for name in ("target", "source")}
-    for name, fit in bent.items():
+    curved = {name: around(world, getattr(world, name), 0.002) for name in ("target", "source")}
+    for name, fit in curved.items():
         if fitted:
             rng = np.random.default_rng(7)
             draws = fit.draws.assign(
@@ -352,16 +352,16 @@ def test_a_candidate_of_the_plans_new_size_shares_its_effect(fitted):
                 size_effect=(["chain", "draw", "size"], 0.01 * rng.standard_normal((4, 100, 4))),
                 size=effects.labels(fit.table.frame.drop_duplicates("params"), "size"),
             )
-            bent[name] = replace(fit, draws=draws, spec=replace(fit.spec, effects=("size",)))
+            curved[name] = replace(fit, draws=draws, spec=replace(fit.spec, effects=("size",)))
         else:
-            # Draws around a truth are no posterior: what they carry is only to be the same.
+            # These draws are not a posterior, so only the equality of the effects is tested.
             tau = {"tau_size": Prior.parse("LogNormal(median=1e-5, sigma=0.1)")}
             spec = replace(fit.spec, priors=fit.spec.priors | tau)
-            bent[name] = replace(fit, spec=spec, table=fit.table.query("params < 8e9"))
+            curved[name] = replace(fit, spec=spec, table=fit.table.query("params < 8e9"))
     loose = LIMITS | {"params": new, "baseline": "asymptote", "max_loss": 2.2}
-    planned = plan(**bent, **loose | {"max_forgetting": 0.3}, seed=5)
+    planned = plan(**curved, **loose | {"max_forgetting": 0.3}, seed=5)
     pool = grid(params=[1e10, new], tokens=20 * new, replay=[0.2, 0.4], ptpp=279)
-    found, _ = beliefs_of(list(bent.values()), pool, np.arange(4), pool.tail(1), planned)
+    found, _ = joint_gaussian(list(curved.values()), pool, np.arange(4), pool.tail(1), planned)
     curves = [*planned.problem.targets, planned.problem.source]
     losses = [np.log(curve.loss([0.2, 0.4], np.log(20))).T for curve in curves]
     here = np.tile(pool["params"] == new, 2)
@@ -371,16 +371,16 @@ def test_a_candidate_of_the_plans_new_size_shares_its_effect(fitted):
         assert np.corrcoef(found.measured[:, 0], found.measured[:, 2])[0, 1] < 0.9
 
 
-def test_a_row_has_one_loss_in_all_sets():
+def test_equal_rows_of_several_sets_are_one_row():
     one = POOL.assign(run=["a", "b", None] * 3)
-    rows, code = _distinct([one, one.iloc[[4, 2]], POOL.iloc[:1]])
+    rows, code = _distinct_rows([one, one.iloc[[4, 2]], POOL.iloc[:1]])
     assert len(rows) == 10
     assert [places.tolist() for places in code] == [[*range(9)], [4, 2], [9]]
 
 
-def test_truths_are_drawn_from_the_fits_and_noise_is_each_domains_own(fits):
+def test_simulated_truths_are_posterior_draws_and_noise_is_independent_by_domain(fits):
     rows = paper_world().design().iloc[:200]
-    losses = _simulated(tuple(fits.values()), rows, 3, 0)
+    losses = _simulated_losses(tuple(fits.values()), rows, 3, 0)
     noise = []
     for fit, loss in zip(fits.values(), losses, strict=True):
         residuals = np.log(loss)[:, None] - np.log(fit.latent(rows))  # truth, draw, row
@@ -392,7 +392,7 @@ def test_truths_are_drawn_from_the_fits_and_noise_is_each_domains_own(fits):
     assert abs(np.corrcoef(noise)[0, 1]) < 0.2
 
 
-def test_mistakes_about_worth_are_told(fits, unconverged):
+def test_anchor_value_refuses_bad_arguments(fits, unconverged):
     rows = POOL.assign(replay=0.2, ptpp=279)
     with pytest.raises(BayeslawError, match="at least one set"):
         anchor_value({}, **fits, **LIMITS)

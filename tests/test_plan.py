@@ -1,4 +1,4 @@
-"""Plans: probabilities, order statistics, baselines, errors, on posteriors given as inputs."""
+"""Plans: probabilities, order statistics, baselines and errors, for posteriors without a fit."""
 
 import json
 from dataclasses import replace
@@ -13,13 +13,13 @@ from bayeslaw.laws.law import CLIP
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.laws.terms import ORIGIN
 from bayeslaw.model.discrepancies import curved
-from bayeslaw.planning import chance
-from bayeslaw.planning.choices import NOWHERE, choose
-from bayeslaw.planning.curves import Curve
-from bayeslaw.planning.limits import curve_of
+from bayeslaw.planning import chance_constraints
+from bayeslaw.planning.choices import INFEASIBLE, choice_at
+from bayeslaw.planning.feasible_budgets import budgets_below
+from bayeslaw.planning.fits import curve_of
+from bayeslaw.planning.loss_curves import LossCurve
 from bayeslaw.planning.paper_case import true_fits
 from bayeslaw.planning.planner import plan
-from bayeslaw.planning.thresholds import below
 from bayeslaw.simulation.worlds import simulate
 from bayeslaw.tables.table import grid
 
@@ -95,28 +95,28 @@ def test_papers_plan_from_the_true_laws():
     assert found.error == {}
 
 
-def test_deterministic_plan_stands_beside_with_its_risk(fits):
+def test_deterministic_plan_has_its_failure_probability(fits):
     found = plan(**fits, **LIMITS, baseline=BASE, point=true_fits(WORLD))
-    told = json.loads(json.dumps(found.to_dict(), allow_nan=False))
-    assert told["deterministic"]["atpp"] == pytest.approx(8.9, abs=0.1)
-    assert told["deterministic"]["replay"] == pytest.approx(0.34, abs=0.01)
+    document = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    assert document["deterministic"]["atpp"] == pytest.approx(8.9, abs=0.1)
+    assert document["deterministic"]["replay"] == pytest.approx(0.34, abs=0.01)
     target, source = losses(fits, found.deterministic)
     risk = 1 - np.mean((target <= 1.8) & (source <= 1.02 * BASE))
-    assert told["deterministic"]["p_failure"] == pytest.approx(risk)
-    assert risk > 0.5  # both limits bind at the optimum: certainty is worth little there
-    assert told["atpp"] > told["deterministic"]["atpp"]
+    assert document["deterministic"]["p_failure"] == pytest.approx(risk)
+    assert risk > 0.5  # both limits bind at the optimum, so half of the draws or more violate one
+    assert document["atpp"] > document["deterministic"]["atpp"]
     medians = plan(**fits, **LIMITS, baseline=BASE).deterministic
     assert medians.atpp == pytest.approx(8.9, rel=0.2)
 
 
-def test_an_infinite_budget_is_no_choice(fits):
+def test_an_infinite_budget_is_infeasible(fits):
     problem = plan(**fits, **LIMITS, baseline=BASE).problem
-    assert choose(problem, np.inf, 0.5) is NOWHERE
-    assert choose(problem, 1e4, 0.5) is NOWHERE
-    assert choose(problem, 599.0, 0.5).p_both > 0
+    assert choice_at(problem, np.inf, 0.5) is INFEASIBLE
+    assert choice_at(problem, 1e4, 0.5) is INFEASIBLE
+    assert choice_at(problem, 599.0, 0.5).p_both > 0
 
 
-def test_infeasible_is_an_answer(fits):
+def test_infeasible_plans_say_what_binds(fits):
     found = plan(**fits, **LIMITS | {"max_loss": 1.45}, baseline=BASE)
     assert found.status == "infeasible"
     assert found.atpp == np.inf
@@ -132,7 +132,7 @@ def test_infeasible_is_an_answer(fits):
 
 
 def test_best_attainable_probability(fits):
-    """Where a share of the draws meets both limits, that share is what is reported."""
+    """An infeasible plan reports the largest fraction of draws that meets both limits."""
     tight = LIMITS | {"max_loss": 1.7}
     found = plan(**fits, **tight, baseline=BASE)
     assert found.status == "infeasible"
@@ -165,19 +165,19 @@ def test_predictive_noise_widens_the_limits():
 
 
 def test_curved_laws(fits):
-    bendable = {
+    curved_fits = {
         d: posterior(n, law=curved(WORLD.laws[n])) for d, n in zip(fits, WORLD.laws, strict=True)
     }
-    found = plan(**bendable, **LIMITS, baseline=BASE, confidence=0.6)
-    target, source = losses(bendable, found)
+    found = plan(**curved_fits, **LIMITS, baseline=BASE, confidence=0.6)
+    target, source = losses(curved_fits, found)
     meets = (target <= 1.8) & (source <= 1.02 * BASE)
-    assert found.p_both == meets.mean() >= 0.6  # here no draw is left of its peak
+    assert found.p_both == meets.mean() >= 0.6  # here no draw has D below its maximum
     assert found.atpp > plan(**fits, **LIMITS, baseline=BASE, confidence=0.6).atpp
 
 
 @pytest.mark.parametrize("unit", [1e6, 1e9])
-def test_token_unit_is_the_laws_own(unit):
-    """D in other units is another law where the exponent is gated; each is planned in its own."""
+def test_token_unit_of_the_law_is_used(unit):
+    """With a gated exponent the unit of D is part of the law; a plan uses the law's own unit."""
     law = replace(WORLD.laws["french"], token_unit=unit)
     truth = dict(WORLD.truth["french"])
     gate = 1 - truth["lambda_"] / (1 + 279 ** -truth["zeta"])
@@ -189,9 +189,9 @@ def test_token_unit_is_the_laws_own(unit):
 
 
 def test_own_share_orientation():
-    """A law in the modelled domain's own share sees 1 - r."""
+    """A law in the modelled domain's own share of the data depends on 1 - r."""
     law = replace(WORLD.laws["french"], ratio="own")
-    curve = Curve(law, curve_of(true_fits(WORLD)[0], 8.1e9, 279).p, ORIGIN, 8.1e9, 279)
+    curve = LossCurve(law, curve_of(true_fits(WORLD)[0], 8.1e9, 279).p, ORIGIN, 8.1e9, 279)
     own, plain = curve.loss([0.3], 2.0), replace(curve, law=WORLD.laws["french"]).loss([0.7], 2.0)
     np.testing.assert_allclose(own, plain)
 
@@ -205,13 +205,13 @@ def test_same_seed_same_plan(fits):
     assert one.atpp != other.atpp
 
 
-def test_chunks_do_not_matter(fits, monkeypatch):
+def test_plan_does_not_depend_on_chunk_size(fits, monkeypatch):
     one = plan(**fits, **LIMITS, baseline=BASE)
-    monkeypatch.setattr(chance, "CHUNK", 3000)
+    monkeypatch.setattr(chance_constraints, "CHUNK", 3000)
     assert plan(**fits, **LIMITS, baseline=BASE).to_dict() == one.to_dict()
 
 
-def test_frontier_rises_and_surface_agrees(fits):
+def test_frontier_increases_and_surface_agrees(fits):
     found = plan(**fits, **LIMITS, baseline=BASE)
     frontier = found.frontier()
     assert (np.diff(frontier["atpp"]) > 0).all()
@@ -227,7 +227,7 @@ def test_frontier_rises_and_surface_agrees(fits):
         found.surface([1], [0.1], "loss")
 
 
-def test_sensitivity_points_the_right_way(fits):
+def test_sensitivity_has_the_right_sign(fits):
     found = plan(**fits, **LIMITS, baseline=BASE)
     moved = found.sensitivity().set_index("quantity")
     for name in ("max_loss", "max_forgetting", "baseline"):
@@ -237,7 +237,7 @@ def test_sensitivity_points_the_right_way(fits):
 
 
 def test_monte_carlo_error_covers_fresh_draws():
-    """Plans from other draws of the same posterior scatter as the bootstrap says."""
+    """Plans from other draws of the same posterior vary as much as the bootstrap predicts."""
     plans = [
         plan(
             target=posterior("french", seed=seed),
@@ -258,15 +258,15 @@ def test_dependent_draws_are_resampled_in_blocks(fits):
     assert plan(**fits, **LIMITS, baseline=BASE, allow_unconverged=True).error["block"] == 8
 
 
-def test_unconverged_posteriors_need_consent(fits):
+def test_unconverged_posteriors_are_refused_unless_allowed(fits):
     bad = fits | {"target": replace(fits["target"], convergence=replace(GOOD, divergences=3))}
     with pytest.raises(NotConverged):
         plan(**bad, **LIMITS, baseline=BASE)
-    told = plan(**bad, **LIMITS, baseline=BASE, allow_unconverged=True).unconverged
-    assert "3 divergences" in told[0]
+    failures = plan(**bad, **LIMITS, baseline=BASE, allow_unconverged=True).unconverged
+    assert "3 divergences" in failures[0]
 
 
-def test_what_lies_outside_the_data_is_said(fits):
+def test_extrapolation_is_reported(fits):
     found = plan(**fits, **LIMITS, baseline=BASE, replay_grid=[0.7])
     assert any(
         text.startswith("replay 0.7 is outside the target's rows, 0.1") for text in found.outside
@@ -277,12 +277,12 @@ def test_what_lies_outside_the_data_is_said(fits):
     )
 
 
-def test_pairing_is_said(fits):
+def test_pairing_is_reported(fits):
     assert plan(**fits, **LIMITS, baseline=BASE).pairing.startswith("independently")
     joint = {name: replace(fit, settings={"joint": "a"}) for name, fit in fits.items()}
     assert plan(**joint, **LIMITS, baseline=BASE).pairing.startswith("jointly")
     certain = plan(target=fits["target"], source=true_fits(WORLD)[1], **LIMITS, baseline=BASE)
-    assert "certain" in certain.pairing
+    assert "point fits" in certain.pairing
     assert certain.draws == 400
     few = fits | {"source": posterior("english_arabic", draws=100)}
     assert plan(**few, **LIMITS, baseline=BASE).draws == 100
@@ -334,7 +334,7 @@ def test_laws_without_replay_or_tokens():
     tokens = (410 / (2.2 - 1.7 - 400 / 8.1e9**0.34)) ** (1 / 0.28)
     assert found.tokens == pytest.approx(tokens, rel=1e-9)
     flat = replace(law, terms=law.terms[:1])
-    curve = Curve(flat, {n: np.array([v]) for n, v in p.items()}, ORIGIN, 1e9, 1)
-    sets = below(curve.sliced([0.5]), 3.0)
+    curve = LossCurve(flat, {n: np.array([v]) for n, v in p.items()}, ORIGIN, 1e9, 1)
+    sets = budgets_below(curve.at_replay([0.5]), 3.0)
     assert sets.lower.tolist() == [[[-np.inf]]]
     assert sets.upper is None

@@ -1,4 +1,4 @@
-"""Plans: baselines, caps, several targets, shortfall and expected loss."""
+"""Plans: baselines, caps, several targets, conditional value at risk and expected loss."""
 
 from dataclasses import replace
 
@@ -20,7 +20,7 @@ def fits():
 
 
 def test_matched_baseline_bounds_the_budget_from_above(fits):
-    """Pure replay for the same tokens gains on the adapted model as D grows."""
+    """Pure replay for the same tokens improves faster than the adapted model as D grows."""
     limits = LIMITS | {"max_loss": 1.9, "max_forgetting": 0.03}
     found = plan(**fits, **limits, baseline="matched", confidence=0.8)
     rows = grid(params=8.1e9, ptpp=279, replay=[found.replay, 1.0], tokens=found.tokens)
@@ -57,7 +57,7 @@ def test_absolute_forgetting_is_in_nats(fits):
 
 
 def test_baseline_of_a_law_that_has_a_value_at_zero(fits):
-    """Its own loss of the un-adapted model, by hand; the paper's laws have none."""
+    """The law's loss at D = 0 against one by hand; that of the paper's laws is not finite."""
     p = {"E": 1.5, "A": 100.0, "alpha": 0.3, "F": 0.5, "eta": 0.3, "phi": 0.01, "rho": 1.0}
     p |= {"G": 0.2, "kappa": 2.0, "omega": 2.0}
     source = replace(true_fits(WORLD)[1], law=load_law("forgetting"), parameters=p)
@@ -78,7 +78,7 @@ def test_baseline_of_a_law_that_has_a_value_at_zero(fits):
 
 
 def test_no_adaptation_where_none_is_needed():
-    """Limits that the un-adapted model meets: no token, and nothing that cannot be said of it."""
+    """Limits that the un-adapted model meets: zero tokens, and no loss at D = 0 is required."""
     p = {"E": 1.5, "A": 0.0, "alpha": 0.3, "F": 0.0, "eta": 0.3, "phi": 0.3, "rho": 1.0}
     p |= {"G": 0.2, "kappa": 2.0, "omega": 2.0}
     fit = replace(true_fits(WORLD)[1], law=load_law("forgetting"), parameters=p)
@@ -133,7 +133,7 @@ def worst(rise, share=0.1):
 def test_cvar_is_a_constraint(fits, limit):
     found = plan(**fits, **LIMITS, baseline=BASE, max_cvar=limit)
     free = plan(**fits, **LIMITS, baseline=BASE)
-    assert free.cvar > limit  # so that it matters
+    assert free.cvar > limit  # the limit binds
     assert found.atpp > free.atpp
     assert found.p_both >= 0.9
     target, source = losses(fits, found)
@@ -169,7 +169,7 @@ def test_least_loss_keeps_the_cvar_limit(fits):
 
 
 def test_several_targets(fits):
-    """Two targets are met together; their draws and the source's go different ways round."""
+    """Two targets are met jointly; the draws of the three fits are shifted differently."""
     other = posterior("french", seed=7)
     asked = {"target": [fits["target"], other], "source": fits["source"], "max_loss": [1.8, 1.79]}
     found = plan(**LIMITS | asked, baseline=BASE)

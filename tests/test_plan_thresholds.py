@@ -1,4 +1,4 @@
-"""Feasible budgets of single draws against brute force, and the counting of them."""
+"""Feasible budgets of single draws, and their counts, against brute force."""
 
 from dataclasses import dataclass, replace
 
@@ -12,13 +12,13 @@ from bayeslaw.laws.law import CLIP
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.laws.terms import ORIGIN, Curved, Power
 from bayeslaw.model.discrepancies import curved
-from bayeslaw.planning.chance import Problem, meet
-from bayeslaw.planning.curves import NODES, Curve
-from bayeslaw.planning.intervals import intervals
-from bayeslaw.planning.limits import curve_of
+from bayeslaw.planning.chance_constraints import Problem
+from bayeslaw.planning.feasible_budgets import budgets_below
+from bayeslaw.planning.fits import curve_of
+from bayeslaw.planning.intervals import intersection, intervals
+from bayeslaw.planning.loss_curves import NODES, LossCurve
 from bayeslaw.planning.paper_case import true_fits
-from bayeslaw.planning.roots import rooted
-from bayeslaw.planning.thresholds import below as below_slice
+from bayeslaw.planning.roots import budgets_by_roots
 from bayeslaw.simulation.worlds import paper_world
 
 WORLD = paper_world()
@@ -35,7 +35,7 @@ AT = {
 
 @dataclass(frozen=True)
 class Skewed(Power):
-    """A power of D whose exponent drifts with r: no common bend at r and in pure replay."""
+    """A power of D whose exponent depends on r: its polynomials at r and at 1 differ in slope."""
 
     def shape(self, p, x, at, xp):
         drift = 0.1 * x["replay"] * (x["tokens"] - at["tokens"])
@@ -44,7 +44,7 @@ class Skewed(Power):
 
 DATA = Power("B", "slope_D", {"tokens": "beta"}, {"replay": "nu"})
 TWICE = (DATA, Power("G", "slope_G", {"tokens": "phi"}))
-BENT = Curved(Power("G", "slope_G", {"barrier": "gamma"}), {"cross_GD": ("tokens", "barrier")})
+CROSSED = Curved(Power("G", "slope_G", {"barrier": "gamma"}), {"cross_GD": ("tokens", "barrier")})
 RISING = (DATA, Power("G", "slope_G", {"params": "alpha"}, {"tokens": "phi"}))
 
 
@@ -66,7 +66,7 @@ def with_terms(*terms):
 
 
 def random_curve(rng, law, draws):
-    """Draws of any sign of curvature, with exact zeros, at a random model and stage."""
+    """Draws with curvatures of either sign and exact zeros, at a random model and stage."""
     p = {"E": rng.uniform(0.4, 2.0, draws)}
     for name in law.coefficients:
         p[name] = rng.lognormal(np.log(0.2), 0.9, draws) * (rng.random(draws) > 0.02)
@@ -85,17 +85,17 @@ def random_curve(rng, law, draws):
         p[name] = size
     params, ptpp = np.exp(rng.uniform(np.log(1e8), np.log(2e10))), rng.uniform(5, 300)
     law, p = law.settled(p, {"params": np.log(params), "ptpp": np.log(ptpp)}, AT)
-    return Curve(law, p, AT, params, ptpp)
+    return LossCurve(law, p, AT, params, ptpp)
 
 
 def below(curve, replay, limit, weight=None):
     if weight is None:
-        return below_slice(curve.sliced(replay), limit)
-    return below_slice(curve.sliced(replay), limit, curve.sliced([1.0]), weight)
+        return budgets_below(curve.at_replay(replay), limit)
+    return budgets_below(curve.at_replay(replay), limit, curve.at_replay([1.0]), weight)
 
 
 def brute(curve, replay, budgets):
-    """Loss of shape (budgets, draws) from the law, its concave terms held left of their peak."""
+    """Loss of shape (budgets, draws) from the law; concave terms stay at their maximum below it."""
     law = curve.law
     tokens = curve.params * np.exp(budgets)
     rows = pd.DataFrame(
@@ -130,7 +130,7 @@ def mismatches(curve, replay, limit, matched=None):
 def random_limit(rng, curve, replay):
     """A limit near the losses, so that every answer occurs: none, all, and some budgets."""
     loss = curve.loss([replay], rng.uniform(-3, 5))[0]
-    loss = np.where(np.isfinite(loss), loss, 2.0)  # a peak may lie beyond every number
+    loss = np.where(np.isfinite(loss), loss, 2.0)  # the maximum may overflow
     return loss * np.exp(rng.normal(0, 0.2, curve.draws))
 
 
@@ -144,7 +144,7 @@ def test_thresholds_agree_with_brute_force(law):
         wrong, sets = mismatches(curve, replay, limit)
         assert wrong == 0
         cases += curve.draws
-        lower, upper = sets.lower[0, 0], sets.stop[0, 0]
+        lower, upper = sets.lower[0, 0], sets.upper_or_inf[0, 0]
         seen += [
             (lower == np.inf).sum(),
             (lower == -np.inf).sum(),
@@ -172,7 +172,7 @@ def test_matched_thresholds_agree_with_brute_force(law):
     [
         TWICE,
         RISING,
-        (DATA, BENT),  # in D only by its bend
+        (DATA, CROSSED),  # depends on D only by a cross term
         (Skewed("B", "slope_D", {"tokens": "beta"}, {"replay": "nu"}),),
     ],
 )
@@ -195,7 +195,7 @@ def test_a_law_that_rises_and_saturates_in_tokens(matched):
         p = {name: rng.uniform(0.1, 0.4, 100) for name in law.parameters}
         p |= {"A": rng.lognormal(5, 0.5, 100), "F": 10 * rng.lognormal(0, 0.5, 100)}
         p |= {"kappa": rng.uniform(1, 4, 100), "omega": rng.uniform(1, 4, 100)}
-        curve, replay = Curve(law, p, ORIGIN, 1e9, 100.0), rng.random()
+        curve, replay = LossCurve(law, p, ORIGIN, 1e9, 100.0), rng.random()
         limit = random_limit(rng, curve, replay) if matched is None else rng.uniform(-0.02, 0.05)
         sets = below(curve, [replay], limit, matched)
         excess = plain(curve, replay, budgets) - limit
@@ -203,7 +203,7 @@ def test_a_law_that_rises_and_saturates_in_tokens(matched):
             excess = excess - matched * plain(curve, 1.0, budgets)
         inside = np.stack([sets.contains(u)[0] for u in budgets])
         assert not ((inside != (excess <= 0)) & (np.abs(excess) > 1e-9)).any()
-        first, ends = sets.lower[0, 0], np.isfinite(sets.lower) | np.isfinite(sets.stop)
+        first, ends = sets.lower[0, 0], np.isfinite(sets.lower) | np.isfinite(sets.upper_or_inf)
         seen += [(first == np.inf).sum(), (first == -np.inf).sum(), ends.any(0).sum()]
     assert (seen > 0).all()
 
@@ -215,16 +215,18 @@ def plain(curve, replay, budgets):
     return curve.law.loss({n: v[:, None] for n, v in curve.p.items()}, x, curve.at).T
 
 
-def test_a_law_without_monotone_loss_is_a_set_of_its_own():
-    """Loss that falls and rises again leaves a window of budgets, whose ends are the roots."""
+def test_a_loss_that_is_not_monotone_has_an_interval_of_budgets():
+    """A loss that falls and rises again has an interval of budgets, whose ends are the roots."""
     rng = np.random.default_rng(4)
     curve = random_curve(rng, with_terms(*RISING), 200)
     low = np.min(brute(curve, 0.3, np.linspace(-14, 18, 4001)), 0)
     sets = below(curve, [0.3], low + 1e-6)  # far narrower than the bracketing grid
     assert (sets.lower[0, 0] < np.inf).mean() > 0.9
-    for draw in np.flatnonzero(np.isfinite(sets.lower[0, 0]) & np.isfinite(sets.stop[0, 0]))[:20]:
+    for draw in np.flatnonzero(
+        np.isfinite(sets.lower[0, 0]) & np.isfinite(sets.upper_or_inf[0, 0])
+    )[:20]:
         one = curve.take([draw])
-        for end in (sets.lower[0, 0, draw], sets.stop[0, 0, draw]):
+        for end in (sets.lower[0, 0, draw], sets.upper_or_inf[0, 0, draw]):
             assert one.loss([0.3], end)[0, 0] == pytest.approx(low[draw] + 1e-6, abs=1e-11)
 
 
@@ -246,11 +248,11 @@ def test_cvar_limit_against_brute_force(law, baseline):
             confidence=rng.choice([0.5, 0.8, 0.9]),
             noise=(np.zeros(40),),
         )
-        joint = meet(problem.sets(replay))
-        start = joint.first(problem.rank)[0]
+        joint = intersection(problem.feasible_sets(replay))
+        start = joint.smallest(problem.rank)[0]
         budget = (start if abs(start) < 15 else 0.0) + rng.uniform(-1, 3)
         problem = replace(problem, max_cvar=float(problem.cvar(replay, budget)[0]))
-        if problem.max_cvar > 1e6:  # a draw near its far peak: rounding hides where it crosses
+        if problem.max_cvar > 1e6:  # near an overflow, rounding hides the crossing
             continue
 
         def good(u, problem=problem, joint=joint, replay=replay):
@@ -258,11 +260,11 @@ def test_cvar_limit_against_brute_force(law, baseline):
             held = np.count_nonzero(joint.contains(u)) >= problem.rank
             return held and excess[problem.rank :].mean() <= problem.max_cvar + 1e-12
 
-        found = problem.first(joint, replay)[0]
+        found = problem.smallest_budgets(joint, replay)[0]
         assert not any(good(u) for u in NODES if u < found)
         if np.isfinite(found):
             assert good(found)
-            if found > joint.first(problem.rank)[0]:
+            if found > joint.smallest(problem.rank)[0]:
                 bound += 1
                 assert not good(found - 1e-6)
     assert bound or baseline == "matched"
@@ -274,11 +276,11 @@ def test_roots_agree_with_the_closed_form(law):
     for _ in range(5):
         curve = random_curve(rng, law, 60)
         limit = random_limit(rng, curve, 0.3)
-        exact, here = below(curve, [0.3], limit), curve.sliced([0.3])
-        room = limit - here.rest()
-        found = intervals(*rooted(here, None, 0.0, room))
+        exact, here = below(curve, [0.3], limit), curve.at_replay([0.3])
+        margin = limit - here.constant_terms()
+        found = intervals(*budgets_by_roots(here, None, 0.0, margin))
         inside = np.abs(np.where(np.isfinite(exact.lower), exact.lower, 0)) < 16
-        stop = np.where(np.isfinite(exact.stop), exact.stop, 0)
+        stop = np.where(np.isfinite(exact.upper_or_inf), exact.upper_or_inf, 0)
         inside &= (stop > -16) & (stop < 20)
         draws = inside.all((0, 1))
         np.testing.assert_allclose(
@@ -288,14 +290,14 @@ def test_roots_agree_with_the_closed_form(law):
 
 @every_law
 def test_least_loss_over_all_budgets(law):
-    """What the asymptote baseline is: the least of the brute-force losses in pure replay."""
+    """The asymptote baseline is the least of the brute-force losses in pure replay."""
     curve = random_curve(np.random.default_rng(8), law, 100)
     budgets = np.linspace(np.log(1e-7), np.log(1e9), 2001)
     loss = brute(curve, 1.0, budgets)
     at = budgets[loss.argmin(0)]
     inside = (at > budgets[0] + 1) & (at < budgets[-1] - 1)  # not in the last cells of the bracket
-    assert inside.any() == ("curve_B" in law.exponents)  # plain laws fall for ever
-    least = curve.least(1.0)
+    assert inside.any() == ("curve_B" in law.exponents)  # plain laws decrease monotonically
+    least = curve.minimum(1.0)
     np.testing.assert_allclose(least[inside], loss.min(0)[inside], rtol=1e-5)
     assert (least <= loss[-1] * (1 + 1e-9)).all()
 
@@ -333,12 +335,12 @@ def test_interval_counts_agree_with_brute_force(data):
         for u in probes
     ]
     np.testing.assert_array_equal(counts, expected)
-    np.testing.assert_allclose(sets.share(probes)[:, 0], counts / draws)
+    np.testing.assert_allclose(sets.fraction(probes)[:, 0], counts / draws)
     for rank in range(1, draws + 1):
         reached = probes[counts >= rank]
-        assert sets.first(rank)[0] == (reached.min() if len(reached) else np.inf)
+        assert sets.smallest(rank)[0] == (reached.min() if len(reached) else np.inf)
     for cap in (np.inf, 0.5):
-        count, at = sets.most(cap)
+        count, at = sets.most_common(cap)
         assert count[0] == counts[probes <= cap].max()
         if count[0]:
             assert at[0] == probes[(probes <= cap) & (counts == count[0])].min()

@@ -14,7 +14,7 @@ from bayeslaw.inference.fitting import fit
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.refits import refit
 from bayeslaw.laws.priors import Prior
-from bayeslaw.planning.limits import curve_of
+from bayeslaw.planning.fits import curve_of
 from bayeslaw.simulation.worlds import simulate
 from bayeslaw.tables.reading import from_frame
 from bayeslaw.tables.table import LossTable, grid

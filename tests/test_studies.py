@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 from bayeslaw.cli import app
 from bayeslaw.common.errors import BayeslawError
 from bayeslaw.common.progress import bar
+from bayeslaw.design.compared_designs import DESIGNS, rows_to_buy
 from bayeslaw.design.costs import costs
-from bayeslaw.design.designs import DESIGNS, buy
 from bayeslaw.design.evsi import anchor_value
 from bayeslaw.inference.refits import refit
 from bayeslaw.simulation.worlds import paper_world
@@ -118,14 +118,14 @@ def test_the_papers_grid_is_its_twenty_points():
     (case,) = world_cases([0])
     price = costs(case.pool.frame, case.law, cost="adaptation")
     given = {"posterior": None, "targets": case.targets}
-    rows = buy("grid", case.pool, price, np.inf, None, grid=case.grid, **given)
+    rows = rows_to_buy("grid", case.pool, price, np.inf, None, grid=case.grid, **given)
     frame = case.pool.frame.loc[rows]
     assert len(frame) == 20
     assert frame["params"].unique().tolist() == [241e6]
     budget = price.total(rows)
     for design in ("random", "cheapest"):
         rng = np.random.default_rng(0)
-        some = buy(design, case.pool, price, budget, rng, **given)
+        some = rows_to_buy(design, case.pool, price, budget, rng, **given)
         assert 0.5 * budget < price.total(some) <= budget
 
 

@@ -1,7 +1,7 @@
-"""Anchors: which runs to buy next, so that forecasts at the targets become certain for few FLOPs.
+"""Choice of anchors: the runs to buy next for a small posterior variance at targets per FLOP.
 
-The predicted posterior is the Bayes-linear one (`bayeslaw.design.gains`): no refit is made, and
-what the runs would measure is not needed.
+The posterior after the purchase is predicted by a Bayes-linear update
+(`bayeslaw.design.bayes_linear`), which needs neither the measured losses nor a refit.
 """
 
 import math
@@ -9,52 +9,53 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 from scipy.special import ndtr, ndtri
 
+from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import BayeslawError, unknown
-from bayeslaw.design.beliefs import DRAWS, beliefs_of, candidate_rows, frame_of, new_sizes
 from bayeslaw.design.costs import costs
-from bayeslaw.design.picking import GAINS, Search
+from bayeslaw.design.posterior_moments import DRAWS, candidate_rows, frame_of, joint_gaussian
+from bayeslaw.design.set_search import GAINS, Search
 from bayeslaw.inference.posterior import Posterior
-from bayeslaw.model.random_effects import labels
 from bayeslaw.planning.result import Plan
 from bayeslaw.tables.table import LossTable, grid
 from bayeslaw.tables.validation import COVARIATES, canonical
 
-type Floats = npt.NDArray[np.float64]
-
 MOST = 20
-"""Picks under a budget, unless `k` says otherwise."""
+"""Most runs under a budget if `k` is not given."""
 
 
 @dataclass(frozen=True)
 class Anchors:
-    """Runs to buy, in order, and what each is predicted to do.
+    """Runs to buy, in order, with the predicted effect of each.
 
     Parameters
     ----------
     picks : DataFrame
-        One row per pick, in the order to buy: the covariates of its longest row, `run` if the
-        candidates have it, `rows` measured; `flops`, what it adds to the cost, and `flops_total`;
-        `sd_before`, `sd` and `sd_max`, predicted posterior standard deviation of log loss at the
-        targets before and after it (root mean square over the targets), and the largest after it;
-        `gain`, in the unit of the gain, and `gain_per_flop`. With the plan's gain also `atpp`, the
-        budget that the plan would need.
+        One row per run, in the order to buy:
+
+        - the covariates of its row with the most tokens, `run` if the candidates have it, and
+          `rows`, the number of rows measured;
+        - `flops`, its further cost, and `flops_total`, the cost up to and including it;
+        - `sd_before`, `sd`, `sd_max`: predicted posterior standard deviation of log loss at the
+          targets before and after it (root weighted mean square over the targets), and the largest
+          over the targets after it;
+        - `gain`, in the unit of the gain, and `gain_per_flop`;
+        - `atpp`, for the gain of a plan: the budget that the plan would need.
     frame : DataFrame
-        Candidate rows to measure, those of one run together; `pick` counts from 1.
+        Rows to measure, those of one run together; the column `pick` counts the runs from 1.
     sd : array, shape (picks + 1, targets)
-        Predicted standard deviation of log loss before any pick and after each.
+        Predicted posterior standard deviation of log loss before any run and after each.
     targets : DataFrame
     gain, cost, method : str
-        What was maximised, what runs cost, and how the set was found.
+        What was maximised, the cost of runs, and how the set was found.
     budget : float
-        FLOPs allowed; infinite without a budget.
+        Most FLOPs; infinite without a budget.
     unconverged : tuple of str
-        What fails in a posterior that failed the convergence gate.
+        Failures of the convergence gate.
     atpp : float
-        With the plan's gain, the budget of the plan before any pick.
+        For the gain of a plan, the plan's budget before any run.
     """
 
     picks: pd.DataFrame
@@ -70,7 +71,7 @@ class Anchors:
 
     @property
     def flops(self) -> float:
-        """Cost of all picks."""
+        """Cost of all runs."""
         return float(self.picks["flops"].sum())
 
 
@@ -91,45 +92,47 @@ def choose_anchors(
     draws: int = DRAWS,
     allow_unconverged: bool = False,
 ) -> Anchors:
-    """Choose the runs whose losses would teach most about the targets, for their cost.
+    """Choose the runs of largest expected information gain about the targets for their cost.
 
     Parameters
     ----------
     posterior : Posterior
     candidates : LossTable or DataFrame
-        Rows that could be measured. Rows of equal `run` are checkpoints of one run: it costs what
-        its longest bought row costs, the rows before come free, and they share the run's effect.
-        Rows from one `base` (without the column: of equal N and PTPP) share that base's effect.
+        Rows that could be measured. Rows with the same `run` are checkpoints of one run: the run
+        costs what its longest bought row costs, and shorter rows are measured for free. They have a
+        common random effect of run. Rows with the same `base`, or without that column the same N
+        and PTPP, have a common random effect of base.
     targets : LossTable or DataFrame, optional
-        Rows whose losses matter. Needed unless the gain is the plan's.
+        Rows whose losses are to be forecast. Required unless the gain is that of a plan.
     k : int, optional
-        Number of runs; with a `budget` the most there may be (20 if not given).
+        Number of runs. With a `budget`, the most runs (20 if not given).
     budget : float, optional
         Most FLOPs for all runs together.
     cost : "flops", "adaptation", or a column of the candidates
-        Of a run: 6 N D and once per base, unless the posterior was fitted to rows from it, the
-        pre-training of its stage (6 N times N PTPP tokens; for laws with `ptpp`); 6 N D alone; or
-        as the column says, in any unit.
+        ``"flops"`` is 6 N D for each run and, for laws with `ptpp`, the pre-training of each base
+        (6 N times N PTPP tokens), unless the posterior has training rows from it.
+        ``"adaptation"`` is 6 N D alone. A column has the costs in any unit.
     gain : {"variance", "entropy", "plan", "doptimal"}
-        Mean variance of log loss at the targets; mean of its logarithm, so that a target known
-        well counts like one known badly; variance of the budget that `plan` needs; or information
-        about the law's losses anywhere, whatever the targets (Bayesian D-optimality).
+        ``"variance"`` is the reduction of the mean variance of log loss at the targets;
+        ``"entropy"`` that of half its mean logarithm, which weighs relative reductions equally;
+        ``"plan"`` that of the variance of the budget that `plan` needs; ``"doptimal"`` the
+        information about the law's losses, whatever the targets (Bayesian D-optimality).
     power : float, optional
-        Gains are divided by the cost to this power: 1 under a budget, otherwise 0. Under a budget,
-        unless given, 0 is tried as well.
+        Gains are divided by the cost to this power; by default 1 with a budget, 0 without. With a
+        budget, a search with power 0 is made as well.
     weights : sequence of float, optional
-        Of the targets.
+        Weights of the targets.
     second_size : bool
-        Whether two or more runs must not all have the same N, since a law that is wrong about N
-        cannot be found out by anchors of one size.
+        Whether two or more runs must not all have the same N. Anchors of a single size cannot
+        reveal that a law is wrong about N.
     plan : Plan, optional
         For ``gain="plan"``: the plan made with `posterior` as its (first) target.
     source : Posterior, optional
-        The posterior of the plan's source domain: each run is then measured in both domains.
+        Posterior of the plan's source domain; each run is then measured in both domains.
     draws : int
-        Posterior draws used at most, evenly spread.
+        Most posterior draws used, evenly spread.
     allow_unconverged : bool
-        Choose although the posterior failed the convergence gate; the result carries it.
+        Choose although a posterior failed the convergence gate; the result lists the failures.
 
     Returns
     -------
@@ -147,12 +150,13 @@ def choose_anchors(
     Warns
     -----
     TableWarning
-        If candidates are rows that the posterior was fitted to; they are left out.
+        If candidates are training rows of the posterior; they are left out.
 
     Notes
     -----
-    Predicted standard deviations are those of a Gaussian with the posterior's covariances, and do
-    not know how far a measurement moves the posterior of a law that is not linear.
+    Predicted standard deviations are those of a Gaussian with the posterior's covariances. They are
+    approximate, since laws are not linear in their parameters. The methods and their references are
+    in `bayeslaw.design.bayes_linear` and `bayeslaw.design.set_search`.
     """
     _check(k, budget, gain, plan)
     fits = [posterior] if source is None else [posterior, source]
@@ -164,16 +168,16 @@ def choose_anchors(
     if targets is None:
         if plan is None:
             raise BayeslawError("say where the loss matters (targets=): a table or a grid.")
-        targets = _point(plan)
+        targets = _planned_run(plan)
     aim = canonical(frame_of(targets), "targets", law.columns)
-    share = _shares(weights, len(aim))
-    beliefs, needed = beliefs_of(fits, frame, price.run, aim, plan, draws)
+    weight = _normalised(weights, len(aim))
+    joint, log_budgets = joint_gaussian(fits, frame, price.run, aim, plan, draws)
     search = Search(
-        beliefs=beliefs,
+        joint=joint,
         costs=price,
         size=np.unique(frame["params"], return_inverse=True)[1],
         gain=gain,
-        weights=share if plan is None else np.r_[0 * share, 1.0],
+        weights=weight if plan is None else np.r_[0 * weight, 1.0],
         k=k or MOST,
         budget=math.inf if budget is None else budget,
         power=(0.0 if budget is None else 1.0) if power is None else power,
@@ -183,21 +187,21 @@ def choose_anchors(
     if not picks:
         least = price.further([]).min()
         raise BayeslawError(f"nothing to buy for {budget:.3g} FLOPs: the least costs {least:.3g}.")
-    steps = [beliefs.given(picks[:i]) for i in range(len(picks) + 1)]
-    sd = np.sqrt(np.stack([step.variance for step in steps]))
-    rows = [np.unique(beliefs.option[beliefs.brought([pick])]) for pick in picks]
+    updates = [joint.update(picks[:i]) for i in range(len(picks) + 1)]
+    sd = np.sqrt(np.stack([update.variance for update in updates]))
+    rows = [np.unique(joint.candidate[joint.measurements_of([pick])]) for pick in picks]
     shown = [c for c in ("run", *COVARIATES) if c in frame]
     table = frame.loc[picks, shown].reset_index(drop=True)
     table["rows"] = [len(each) for each in rows]
     spent = np.array([price.total(picks[:i]) for i in range(len(picks) + 1)])
     table["flops"], table["flops_total"] = np.diff(spent), spent[1:]
-    mean = np.sqrt(sd[:, : len(aim)] ** 2 @ share)
+    mean = np.sqrt(sd[:, : len(aim)] ** 2 @ weight)
     table["sd_before"], table["sd"] = mean[:-1], mean[1:]
     table["sd_max"] = sd[1:, : len(aim)].max(1)
-    table["gain"] = np.diff([search.value(step) for step in steps])
+    table["gain"] = np.diff([search.value(update) for update in updates])
     table["gain_per_flop"] = table["gain"] / table["flops"]
     if plan is not None:
-        table["atpp"] = _budgets(plan, needed, sd[1:, -1])
+        table["atpp"] = _predicted_atpp(plan, log_budgets, sd[1:, -1])
     bought = [frame.loc[each].assign(pick=i + 1) for i, each in enumerate(rows)]
     return Anchors(
         picks=table,
@@ -213,38 +217,11 @@ def choose_anchors(
     )
 
 
-def predicted_sd(
-    posterior: Posterior, rows: LossTable | pd.DataFrame, targets: LossTable | pd.DataFrame
-) -> Floats:
-    """Predicted standard deviation of log loss at the targets once `rows` are measured.
-
-    With that of the effect of a target's size, where the size is new.
-
-    Parameters
-    ----------
-    posterior : Posterior
-    rows : LossTable or DataFrame
-        May be empty: then the posterior's own.
-    targets : LossTable or DataFrame
-
-    Returns
-    -------
-    array, shape (targets,)
-    """
-    aim = frame_of(targets)
-    if not len(rows):
-        log_loss = np.log(posterior.latent(aim)) + new_sizes(posterior, aim, None, 0)
-        return np.asarray(log_loss.std(0, ddof=1))
-    frame = candidate_rows(posterior, rows)
-    run = np.unique(labels(frame, "run"), return_inverse=True)[1]
-    beliefs, _ = beliefs_of([posterior], frame, run, aim)
-    return np.sqrt(beliefs.given(list(frame.index)).variance)
-
-
 # -- parts ----------------------------------------------------------------------------------------
 
 
 def _check(k: int | None, budget: float | None, gain: str, plan: Plan | None) -> None:
+    """Raise `BayeslawError` unless the arguments are valid."""
     if gain not in GAINS:
         raise BayeslawError(unknown("gain", gain, GAINS))
     if (k is None) and (budget is None):
@@ -257,23 +234,33 @@ def _check(k: int | None, budget: float | None, gain: str, plan: Plan | None) ->
         raise BayeslawError("the plan is infeasible: it has no budget that anchors could reduce.")
 
 
-def _shares(weights: Sequence[float] | Floats | None, count: int) -> Floats:
-    share = np.ones(count) if weights is None else np.asarray(weights, float)
-    if share.shape != (count,) or not (share >= 0).all() or not share.sum() > 0:
+def _normalised(weights: Sequence[float] | Floats | None, count: int) -> Floats:
+    """Weights of the targets that sum to 1; equal ones if none are given."""
+    weight = np.ones(count) if weights is None else np.asarray(weights, float)
+    if weight.shape != (count,) or not (weight >= 0).all() or not weight.sum() > 0:
         raise BayeslawError(f"weights: give {count} numbers, one per target, none negative.")
-    return np.asarray(share / share.sum())
+    return np.asarray(weight / weight.sum())
 
 
-def _point(plan: Plan) -> pd.DataFrame:
-    """The planned run."""
+def _planned_run(plan: Plan) -> pd.DataFrame:
+    """The row of the planned run."""
     n, ptpp = plan.limits["params"], plan.limits["ptpp"]
     return grid(params=n, tokens=plan.tokens, replay=plan.replay, ptpp=ptpp)
 
 
-def _budgets(plan: Plan, needed: Floats, sd: Floats) -> Floats:
-    """ATPP of the plan once the budget each draw needs is known to some sd in normal scores.
+def _predicted_atpp(plan: Plan, log_budgets: Floats, sd: Floats) -> Floats:
+    """ATPP of the plan once the normal score of the needed budget has a smaller deviation.
 
-    `needed` holds the log budgets of the draws in order.
+    The posterior mean of the score is assumed to stay at 0, the median, so the quantile at the
+    plan's confidence is at ``z * sd`` in place of z.
+
+    Parameters
+    ----------
+    plan : Plan
+    log_budgets : array, shape (draws,)
+        Smallest feasible log ATPP of each draw, ascending.
+    sd : array, shape (picks,)
+        Posterior standard deviation of the normal score; 1 before any measurement.
     """
     level = ndtr(ndtri(plan.confidence) * sd)
-    return np.asarray(np.exp(needed[np.ceil(level * len(needed)).astype(int) - 1]))
+    return np.asarray(np.exp(log_budgets[np.ceil(level * len(log_budgets)).astype(int) - 1]))

@@ -1,8 +1,12 @@
-"""What anchors are worth to a plan: FLOPs saved on the target run against FLOPs spent on them.
+"""Expected value of sample information (EVSI) of anchors for a plan, by simulation and refit.
 
-The expected value of sample information, by simulation and refit: draw a truth from the posterior,
-simulate what the anchors would measure in it, refit both laws, plan again (Raiffa and Schlaifer
-1961, *Applied Statistical Decision Theory*).
+The value is the FLOPs saved on the target run, to be compared with the FLOPs spent on the anchors.
+Each simulation draws true parameters from the posterior, simulates the losses that the anchors
+would have, refits both laws with them and plans again [1]_.
+
+References
+----------
+.. [1] H. Raiffa and R. Schlaifer (1961). Applied Statistical Decision Theory. Harvard University.
 """
 
 import math
@@ -10,22 +14,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
+from bayeslaw.common.arrays import Floats, Ints
 from bayeslaw.common.errors import BayeslawError
 from bayeslaw.common.progress import bar
 from bayeslaw.design.costs import costs
 from bayeslaw.evaluate.new_sizes import residual_draws
 from bayeslaw.inference.posterior import Posterior
-from bayeslaw.inference.refits import joined, refit
+from bayeslaw.inference.refits import RefitSettings, joined, refit
 from bayeslaw.planning.planner import plan
 from bayeslaw.planning.result import Plan
 from bayeslaw.tables.table import LossTable
 from bayeslaw.tables.validation import COVARIATES, canonical
-
-type Floats = npt.NDArray[np.float64]
-type Ints = npt.NDArray[np.int64]
 
 
 def anchor_value(
@@ -39,30 +40,31 @@ def anchor_value(
     jobs: int = 1,
     progress: bool = False,
     allow_unconverged: bool = False,
-    sampling: Mapping[str, Any] | None = None,
+    sampling: RefitSettings | None = None,
     **planned: Any,
 ) -> pd.DataFrame:
-    """Expected reduction of the planned budget by each of a few sets of anchors.
+    """Expected value of sample information of sets of anchors for a plan.
 
     Parameters
     ----------
     sets : mapping of name to DataFrame
         Rows to measure in both domains, such as ``choose_anchors(...).frame``.
     target, source : Posterior
-        Of the domain adapted to and of the one that may be forgotten; each is refitted alone.
+        Posteriors of the domain adapted to and of the one that may be forgotten. Each is refitted
+        alone.
     simulations : int
-        Truths drawn from the posteriors, the same for all sets, and in each of them one loss for a
-        row, whatever sets it is in; each truth costs two refits a set.
+        Number of parameter draws taken as the truth. They are the same for all sets, and a row has
+        the same simulated loss in all sets. Each requires two refits per set.
     cost : "flops", "adaptation", or a column
-        See `bayeslaw.choose_anchors`; a column must hold FLOPs.
+        See `bayeslaw.choose_anchors`; a column must be in FLOPs.
     seed : int
     jobs : int
-        Processes.
+        Number of processes.
     progress : bool
         Show a progress bar on stderr.
     allow_unconverged : bool
-        Start although a posterior failed the convergence gate. Refits are short, and are planned
-        with whether they pass or not; the column `rhat` says how they did.
+        Start although a posterior failed the convergence gate. The refits are short and are used
+        whether they pass the gate or not; the column `rhat` shows their convergence.
     sampling : mapping, optional
         Sampler settings of the refits; see `bayeslaw.inference.refits.refit`.
     **planned
@@ -72,20 +74,26 @@ def anchor_value(
     Returns
     -------
     DataFrame
-        One row per set: `flops`, its cost; `atpp_now`, the planned budget; `atpp` and `atpp_90`,
-        median and 90 % quantile of the budget planned after it, infinite where there is no plan;
-        `less`, the share of simulations in which it falls, `infeasible`, in which no plan is left;
-        `saved`, median FLOPs saved on the target run, and `net`, less those spent; `saved_mean`
-        with its Monte Carlo standard error `saved_error`, the expected value of sample information
-        over simulations with a plan, which a few hopeless truths can rule; `rhat`, median over
-        refits.
+        One row per set:
+
+        - `flops`, its cost;
+        - `atpp_now`, the planned budget before it;
+        - `atpp`, `atpp_90`: median and 90 % quantile over simulations of the budget planned after
+          it, where a simulation without a feasible plan counts as infinite;
+        - `less`, `infeasible`: fraction of simulations in which the budget falls, and in which
+          there is no feasible plan;
+        - `saved`, `net`: median FLOPs saved on the target run, and the same minus `flops`;
+        - `saved_mean`, `saved_error`: mean FLOPs saved over the simulations with a plan, which
+          estimates the expected value of sample information, and its Monte Carlo standard error. A
+          few simulations with very large budgets can dominate the mean;
+        - `rhat`: median over simulations of the larger R-hat of the two refits.
 
     Raises
     ------
     NotConverged
         If a posterior failed the gate and `allow_unconverged` is false.
     BayeslawError
-        If there is no set, no simulation, or no plan now whose budget could fall.
+        If there is no set, no simulation, or no feasible plan before the anchors.
     """
     from joblib import Parallel, delayed
 
@@ -101,16 +109,17 @@ def anchor_value(
     frames = [
         canonical(rows, f"anchors {name!r}", target.law.columns) for name, rows in sets.items()
     ]
-    rows, code = _distinct(frames)
-    losses = _simulated(fits, rows, simulations, seed)
+    rows, code = _distinct_rows(frames)
+    losses = _simulated_losses(fits, rows, simulations, seed)
     spent, calls = [], []
     for frame, own in zip(frames, code, strict=True):
         price = costs(frame, target.law, cost=cost, fitted=target.table.frame)
         spent.append(price.total(range(len(frame))))
-        bare = frame.drop(columns="domain", errors="ignore")  # each fit's own
+        # The rows are measured in both domains; their tables have the column.
+        bare = frame.drop(columns="domain", errors="ignore")
         for i in range(simulations):
             measured = [bare.assign(loss=domain[i, own]) for domain in losses]
-            calls.append(delayed(_after)(fits, measured, i, run, planned))
+            calls.append(delayed(_plan_after)(fits, measured, i, run, planned))
     found = []
     with bar(progress, "refits and plans", len(calls)) as tick:
         for each in Parallel(n_jobs=jobs, return_as="generator")(calls):
@@ -118,13 +127,13 @@ def anchor_value(
             tick()
     parts = np.array(found).reshape(len(sets), simulations, 3)
     return pd.DataFrame(
-        {"set": name, "flops": flops} | _outcome(now, flops, *part.T)
+        {"set": name, "flops": flops} | _summary(now, flops, *part.T)
         for name, flops, part in zip(sets, spent, parts, strict=True)
     )
 
 
-def _distinct(frames: Sequence[pd.DataFrame]) -> tuple[pd.DataFrame, list[Ints]]:
-    """Distinct rows of all frames, and the place of each frame's rows among them."""
+def _distinct_rows(frames: Sequence[pd.DataFrame]) -> tuple[pd.DataFrame, list[Ints]]:
+    """Distinct rows of all frames, and the positions of each frame's rows among them."""
     rows = pd.concat(frames, ignore_index=True)
     same = [name for name in ("run", "base", *COVARIATES) if name in rows]
     code = rows.groupby(same, sort=False, dropna=False).ngroup().to_numpy()
@@ -132,10 +141,13 @@ def _distinct(frames: Sequence[pd.DataFrame]) -> tuple[pd.DataFrame, list[Ints]]
     return rows[~rows.duplicated(same)].reset_index(drop=True), np.split(code, ends[:-1])
 
 
-def _simulated(
+def _simulated_losses(
     fits: tuple[Posterior, Posterior], rows: pd.DataFrame, count: int, seed: int
 ) -> list[Floats]:
-    """Measured losses in each domain, shape (truths, rows), of truths drawn from its fit."""
+    """Simulated measured losses in each domain, shape (simulations, rows).
+
+    The true parameters are draws of the domain's posterior.
+    """
     measured = []
     for i, fit in enumerate(fits):
         rng = np.random.default_rng([seed, i])
@@ -144,14 +156,14 @@ def _simulated(
     return measured
 
 
-def _after(
+def _plan_after(
     fits: tuple[Posterior, Posterior],
     measured: list[pd.DataFrame],
     seed: int,
-    sampling: Mapping[str, Any],
-    planned: dict[str, Any],
+    sampling: RefitSettings,
+    planned: Mapping[str, Any],
 ) -> tuple[float, float, float]:
-    """Budget and FLOPs of the plan after the anchors' losses, and the worse R-hat."""
+    """ATPP and FLOPs of the plan made after refits with measured losses, and the larger R-hat."""
     target, source = (
         refit(fit.spec, joined(fit.table, LossTable(rows, rows.iloc[:0])), seed, **sampling)
         for fit, rows in zip(fits, measured, strict=True)
@@ -160,19 +172,22 @@ def _after(
     return new.atpp, new.flops, max(target.convergence.rhat, source.convergence.rhat)
 
 
-def _outcome(now: Plan, spent: float, atpp: Floats, flops: Floats, rhat: Floats) -> dict[str, Any]:
-    """What became of the budget over the simulations."""
+def _summary(
+    now: Plan, spent: float, atpp: Floats, flops: Floats, rhat: Floats
+) -> dict[str, object]:
+    """Columns of `anchor_value` for one set; arrays are over simulations."""
     saved = now.flops - flops
-    typical, sure = np.quantile(saved, 0.5, method="lower"), pd.Series(saved[np.isfinite(flops)])
+    median = np.quantile(saved, 0.5, method="lower")
+    feasible = pd.Series(saved[np.isfinite(flops)])
     return {
         "atpp_now": now.atpp,
         "atpp": np.quantile(atpp, 0.5, method="higher"),
         "atpp_90": np.quantile(atpp, 0.9, method="higher"),
         "less": (atpp < now.atpp).mean(),
-        "infeasible": 1 - len(sure) / len(saved),
-        "saved": typical,
-        "net": typical - spent,
-        "saved_mean": sure.mean(),
-        "saved_error": sure.sem(),
+        "infeasible": 1 - len(feasible) / len(saved),
+        "saved": median,
+        "net": median - spent,
+        "saved_mean": feasible.mean(),
+        "saved_error": feasible.sem(),
         "rhat": np.median(rhat),
     }

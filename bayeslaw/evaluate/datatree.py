@@ -1,9 +1,11 @@
-"""A posterior as an ArviZ ``DataTree``: the groups, dims and units that ArviZ's functions expect."""
+"""A posterior as an ArviZ ``DataTree``, with the groups and dims that ArviZ's functions expect."""
+
+from collections.abc import Mapping
 
 import numpy as np
 import xarray as xr
 
-from bayeslaw.common.arrays import Floats
+from bayeslaw.common.arrays import Floats, Ints
 from bayeslaw.evaluate.densities import log_likelihood, prior_draws
 from bayeslaw.evaluate.new_sizes import residual_draws
 from bayeslaw.inference.posterior import Posterior
@@ -43,7 +45,7 @@ def to_datatree(fit: Posterior, *, seed: int = 0, prior: int = 1000) -> xr.DataT
     """
     frame, rng = fit.table.frame, np.random.default_rng(seed)
     shape = fit.draws.sizes["chain"], fit.draws.sizes["draw"]
-    rows = {"row": np.arange(len(frame))}
+    rows: dict[str, Ints] = {"row": np.arange(len(frame))}
     latent = np.log(fit.latent(frame))
     before = prior_draws(fit, prior, seed)
     known = [c for c in (*COVARIATES, *_columns(fit)) if c in frame]
@@ -63,7 +65,7 @@ def to_datatree(fit: Posterior, *, seed: int = 0, prior: int = 1000) -> xr.DataT
     return tree
 
 
-def _drawn(values: Floats, shape: tuple[int, int], rows: dict[str, object]) -> xr.Dataset:
+def _drawn(values: Floats, shape: tuple[int, int], rows: Mapping[str, Ints]) -> xr.Dataset:
     dims = ("chain", "draw", "row")
     return xr.Dataset({OBSERVED: (dims, values.reshape(*shape, -1))}, rows)
 

@@ -159,7 +159,7 @@ class Posterior:
         return Plots(self)
 
     def to_datatree(self, *, seed: int = 0, prior: int = 1000) -> xr.DataTree:
-        """This posterior for ArviZ; see `bayeslaw.evaluate.datatree.to_datatree`."""
+        """The posterior for ArviZ; see `bayeslaw.evaluate.datatree.to_datatree`."""
         from bayeslaw.evaluate.datatree import to_datatree
 
         return to_datatree(self, seed=seed, prior=prior)

@@ -122,7 +122,13 @@ class StudentT(Likelihood):
         return np.asarray(sigma * rng.standard_t(dof))
 
     def information_variance(self, sigma: Floats, q: Mapping[str, Floats]) -> Floats:
-        """``sigma^2 (dof + 3) / (dof + 1)``; the variance itself is larger and may be infinite."""
+        """``sigma^2 (dof + 3) / (dof + 1)`` [1]_; the variance is larger and may be infinite.
+
+        References
+        ----------
+        .. [1] Lange, Little and Taylor, Robust statistical modeling using the t distribution.
+           Journal of the American Statistical Association 84 (1989).
+        """
         dof = q["dof_above_floor"] + DOF_FLOOR
         return np.asarray(sigma**2 * (dof + 3) / (dof + 1))
 

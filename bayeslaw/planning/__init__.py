@@ -1,4 +1,4 @@
-"""The smallest budget and replay ratio that meet limits on loss with a stated probability.
+"""The smallest budget, and its replay ratio, that meets limits on loss with a stated probability.
 
 May import ``checks`` and below.
 """

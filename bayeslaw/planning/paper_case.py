@@ -1,4 +1,4 @@
-"""The paper's use case, planned on the synthetic world that is calibrated to it."""
+"""The paper's use case, planned on a synthetic world that is calibrated to it."""
 
 from typing import Any
 
@@ -8,34 +8,40 @@ from bayeslaw.planning.planner import plan
 from bayeslaw.planning.result import Plan
 from bayeslaw.simulation.worlds import World, paper_world
 
-PLANNED = {"allow_unconverged", "noise", "replay_grid"}
+PLAN_SETTINGS = {"allow_unconverged", "noise", "replay_grid"}
+"""Settings of `plan_example` that are passed to `plan`; the others are for `bayeslaw.fit`."""
 
 
 def plan_example(
     *, confidence: float = 0.9, discrepancy: str = "none", seed: int = 0, **settings: Any
 ) -> Plan:
-    """The paper's use case on the synthetic world calibrated to it.
+    """Plan the paper's use case on the synthetic world that is calibrated to it.
 
-    The deterministic plan is that of the true parameters. The risk-aware one comes from posteriors
-    fitted to the synthetic tables' rows at PTPP 15 and 31 and the world's anchors at 279; `note`
-    says so.
+    Posteriors are fitted to the synthetic tables' rows at PTPP 15 and 31 and to the world's anchors
+    at PTPP 279. The deterministic plan is that of the true parameters.
 
     Parameters
     ----------
     confidence : float
+        Probability with which both limits must hold.
     discrepancy : str
-        Of the fits; by default none, as the paper's laws have none and are true in this world.
+        Of the fits; by default none, since the laws are exact in this world.
     seed : int
         Of the tables, the fits and the plan.
     **settings
         For `bayeslaw.fit` (by default ``target_accept=0.995``), and ``allow_unconverged``,
-        ``noise`` and ``replay_grid`` for `plan`.
+        ``noise`` and ``replay_grid`` for `bayeslaw.plan`.
+
+    Returns
+    -------
+    Plan
+        Its `note` describes the data.
     """
     from bayeslaw.inference.fitting import fit
 
     world, train = paper_world(), "ptpp <= 31"
-    own = {name: settings.pop(name) for name in PLANNED & settings.keys()}
-    # With the default acceptance a few of the source law's trajectories diverge.
+    own = {name: settings.pop(name) for name in PLAN_SETTINGS & settings.keys()}
+    # With the default target_accept, a few trajectories of the source law diverge.
     settings = {"target_accept": 0.995} | settings | {"discrepancy": discrepancy, "seed": seed}
     fits, rows = [], 0
     for domain in (world.target, world.source):
@@ -62,7 +68,14 @@ def plan_example(
 
 
 def true_fits(world: World) -> tuple[PointFit, PointFit]:
-    """The true laws of a world's target and source domain, as point fits."""
+    """The true laws of a world's target and source domain, as point fits.
+
+    Examples
+    --------
+    >>> target, source = true_fits(paper_world())
+    >>> target.law.name, target.parameters["E"] > 0
+    ('form3', True)
+    """
 
     def true(domain: str) -> PointFit:
         return PointFit(world.laws[domain], world.truth[domain], ORIGIN, 0.0, 0.02, 0, 0, 1.0)

@@ -1,8 +1,8 @@
-"""Plans: the smallest budget and its replay ratio that meet two limits with stated probability.
+"""Plans: the smallest budget, with its replay ratio, that meets limits on loss and forgetting.
 
-A budget is D/N, adaptation tokens per parameter (ATPP). Each posterior draw has, at each replay
-ratio, a set of budgets that meet all limits (`bayeslaw.planning.thresholds`); the plan is the
-smallest budget that lies in the sets of at least a share `confidence` of the draws.
+A budget is D/N, adaptation tokens per parameter (ATPP). At each replay ratio, each posterior draw
+has a set of budgets that meet all limits (`bayeslaw.planning.feasible_budgets`). The plan is the
+smallest budget that lies in the sets of at least a fraction `confidence` of the draws.
 """
 
 import math
@@ -11,36 +11,32 @@ from dataclasses import replace
 
 import numpy as np
 
+from bayeslaw.common.arrays import Floats
 from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.posterior import Posterior
-from bayeslaw.planning.chance import Problem
-from bayeslaw.planning.choices import (
-    NOWHERE,
-    Choice,
-    binding,
-    bootstrap,
-    choose,
-    contenders,
-    held_out,
-)
-from bayeslaw.planning.intervals import Floats
-from bayeslaw.planning.limits import (
+from bayeslaw.planning.chance_constraints import Problem
+from bayeslaw.planning.choices import INFEASIBLE, Choice, binding_limits, choice_at
+from bayeslaw.planning.extrapolation import common_ranges, extrapolations
+from bayeslaw.planning.fits import (
     Fit,
-    baseline_of,
-    check_limits,
-    covered,
+    autocorrelation_length,
+    convergence_failures,
     curve_of,
-    dependence,
     noise_of,
-    outside_data,
-    pair,
-    replay_ratios,
-    unconverged_of,
+    pair_draws,
 )
+from bayeslaw.planning.limits import baseline_of, check_limits, replay_ratios
+from bayeslaw.planning.monte_carlo_error import (
+    MonteCarloError,
+    bootstrap,
+    near_optimal_ratios,
+    split_half_probability,
+)
+from bayeslaw.planning.replay_search import most_probable, smallest_budget
 from bayeslaw.planning.result import Plan
 
-REPLAY, COARSE = np.linspace(0.005, 0.995, 199), np.linspace(0.005, 0.995, 45)
-"""Replay ratios searched by default: where sets of budgets are closed form, and elsewhere."""
+REPLAY_GRID, COARSE_GRID = np.linspace(0.005, 0.995, 199), np.linspace(0.005, 0.995, 45)
+"""Default grids of replay ratios, for laws with a closed form and for other laws."""
 
 
 def plan(
@@ -64,44 +60,49 @@ def plan(
 ) -> Plan:
     """Smallest budget that meets target and forgetting limits with stated probability.
 
+    The chance-constrained problem is: minimise D/N over D and the replay ratio such that all limits
+    hold with probability `confidence`. It is solved exactly over D for the posterior draws.
+
     Parameters
     ----------
     target : Posterior or PointFit, or a sequence of them
-        Fits of the domains adapted to; a PointFit counts as certain.
+        Fits of the domains adapted to. A PointFit has no uncertainty.
     source : Posterior or PointFit
         Fit of the domain that may be forgotten.
     params, ptpp : float
-        Parameters of the model, and its pre-training tokens per parameter.
+        Parameters N of the model, and its pre-training tokens per parameter.
     max_loss : float, or a sequence of them
         Limit of the loss of each target, nats per token.
     max_forgetting : float
-        Limit of the rise of the source loss over `baseline`: a share of it, or nats per token.
+        Limit of the rise of the source loss over `baseline`: a fraction of the baseline, or nats
+        per token.
     max_cvar : float, optional
-        Limit of the conditional value at risk of the excess, in the unit of `max_forgetting`: of
-        the draws with the largest rises, as many as `confidence` leaves out, the mean of the rise
-        less `max_forgetting` is to be at most this. 0 keeps that mean within the limit itself.
+        Limit of the conditional value at risk of forgetting, in the unit of `max_forgetting`: over
+        the fraction ``1 - confidence`` of the draws with the largest rises, the mean of the rise
+        minus `max_forgetting` must be at most this. 0 keeps that mean within `max_forgetting`.
     baseline : float, "asymptote", "law" or "matched", optional
-        Source loss of the un-adapted model, measured; the least that pure replay can reach; the
-        source law's value at D = 0, if it has one; or that of pure replay for the same D. Without
-        it, the row with ``tokens = 0`` of the source's table for this model and stage.
+        Source loss of the un-adapted model: a measured loss in nats per token; the least loss that
+        pure replay can reach; the source law's loss at D = 0, if it is finite; or the loss of pure
+        replay for the same D. By default the row with ``tokens = 0`` of the source's table for this
+        model and stage.
     confidence : float
-        Probability with which all limits are to be met.
+        Probability with which all limits must hold.
     relative : bool
         Whether `max_forgetting` is relative to the baseline.
     noise : {"latent", "predictive"}
-        Limits on the laws' losses, or on measured ones of a new run.
+        Whether the limits are on latent losses, or on measured losses of a new run.
     replay_grid : sequence of float, optional
-        Replay ratios searched, then refined between the best's neighbours; one value fixes r. By
-        default 199 from .005 to .995, or 45 for laws whose sets of budgets are not closed form.
+        Replay ratios searched; the best is then refined between its neighbours. A single value
+        fixes r. By default 199 from .005 to .995, or 45 for laws without closed-form budgets.
     point : sequence of PointFit, optional
-        Fits of the deterministic plan: the targets', then the source's; by default the medians of
-        the posteriors' reference coordinates.
+        Fits of the deterministic plan: the targets', then the source's. By default it is made at
+        the posterior medians of the reference coordinates.
     seed : int
-        Of the noise and the bootstrap.
+        Of the noise, the bootstrap, and random effects of a size without training rows.
     allow_unconverged : bool
-        Plan although a posterior failed the convergence gate; the result carries it.
+        Plan although a posterior failed the convergence gate; the result lists the failures.
     note : str
-        Carried by the result.
+        Text copied to the result.
 
     Returns
     -------
@@ -113,15 +114,31 @@ def plan(
         If a posterior failed the gate and `allow_unconverged` is false.
     BayeslawError
         If an argument is not valid, or there is no baseline.
+
+    Notes
+    -----
+    See `bayeslaw.planning.chance_constraints` for the method and its references.
+
+    Examples
+    --------
+    The paper's use case with the true laws of its synthetic world, so without uncertainty:
+
+    >>> import bayeslaw as bl
+    >>> from bayeslaw.planning.paper_case import true_fits
+    >>> world = bl.paper_world()
+    >>> target, source = true_fits(world)
+    >>> found = bl.plan(target=target, source=source, baseline=world.baseline(), **world.limits)
+    >>> round(found.atpp, 1), round(found.replay, 2)
+    (8.9, 0.34)
     """
     targets = [target] if isinstance(target, Posterior | PointFit) else list(target)
     most = [float(loss) for loss in np.atleast_1d(np.asarray(max_loss, float))]
     fits = [*targets, source]
     check_limits(targets, most, params, ptpp, max_forgetting, max_cvar, confidence)
-    base, words = baseline_of(baseline, source, params, ptpp)
-    unconverged = unconverged_of(fits, allow_unconverged)
+    base, description = baseline_of(baseline, source, params, ptpp)
+    unconverged = convergence_failures(fits, allow_unconverged)
     rng = np.random.default_rng(seed)
-    index, pairing = pair(fits)
+    index, pairing = pair_draws(fits)
     *curves, last = (
         curve_of(fit, params, ptpp, rng=np.random.default_rng([seed, k])).take(i)
         for k, (fit, i) in enumerate(zip(fits, index, strict=True))
@@ -140,18 +157,20 @@ def plan(
         index=tuple(index),
     )
     if replay_grid is None:
-        replay_grid = REPLAY if problem.closed else COARSE
+        replay_grid = REPLAY_GRID if problem.closed_form else COARSE_GRID
     ratios = replay_ratios(replay_grid)
     budget, replay, per_ratio, best = _search(problem, ratios)
-    chosen, feasible = choose(problem, budget, replay), best is None
-    error, held, block = {}, math.nan, dependence(fits)
-    if feasible:  # halves of the draws scatter twice as much
-        near = contenders(problem, ratios, per_ratio, replay, 2 * block)
-        error, held = bootstrap(problem, near, rng, block), held_out(problem, near)
+    chosen, feasible = choice_at(problem, budget, replay), best is None
+    error: MonteCarloError = {}
+    held_out, block = math.nan, autocorrelation_length(fits)
+    if feasible:
+        # A plan made on half of the draws has twice the variance.
+        near = near_optimal_ratios(problem, ratios, per_ratio, replay, 2 * block)
+        error = bootstrap(problem, near, rng, block)
+        held_out = split_half_probability(problem, near)
     *curves, last = (curve_of(fit, params, ptpp, median=True) for fit in point or fits)
-    quiet = (np.zeros(1),) * len(fits)
-    certain = replace(problem, targets=tuple(curves), source=last, noise=quiet)
-    alone = choose(problem, *certain.smallest(ratios)[:2])
+    no_noise = (np.zeros(1),) * len(fits)
+    deterministic = replace(problem, targets=tuple(curves), source=last, noise=no_noise)
     return Plan(
         **vars(chosen),
         status="feasible" if feasible else "infeasible",
@@ -159,7 +178,7 @@ def plan(
         draws=problem.draws,
         pairing=pairing,
         noise=noise,
-        baseline=words,
+        baseline=description,
         limits={
             "params": params,
             "ptpp": ptpp,
@@ -169,30 +188,41 @@ def plan(
             "relative": relative,
             "baseline": base,
         },
-        binds="" if feasible else binding(problem, ratios),
+        binds="" if feasible else binding_limits(problem, ratios),
         best=best,
-        deterministic=alone,
+        deterministic=choice_at(problem, *smallest_budget(deterministic, ratios)[:2]),
         point="point fits as given" if point else "point fits, or medians of reference coordinates",
-        held_out=held,
+        held_out=held_out,
         error=error,
-        outside=outside_data(best or chosen, fits, (*problem.names[:-1], "source"), params, ptpp),
-        data=covered(fits),
+        outside=extrapolations(best or chosen, fits, (*problem.names[:-1], "source"), params, ptpp),
+        data=common_ranges(fits),
         unconverged=unconverged,
         note=note,
         seed=seed,
         problem=problem,
-        certain=certain,
+        deterministic_problem=deterministic,
         replay_grid=ratios,
     )
 
 
 def _search(problem: Problem, ratios: Floats) -> tuple[float, float, Floats, Choice | None]:
-    """Smallest budget, its replay ratio, the budgets of all ratios; the likeliest if none."""
-    budget, replay, per_ratio = problem.smallest(ratios)
+    """Search for the plan, and if there is none, for the most probable choice.
+
+    Returns
+    -------
+    budget, replay : float
+        Log ATPP, infinite without a plan, and the replay ratio.
+    per_ratio : array, shape (replays,)
+        The smallest budget at each ratio.
+    best : Choice or None
+        Without a plan, the choice most likely to meet all limits.
+    """
+    budget, replay, per_ratio = smallest_budget(problem, ratios)
     if budget < math.inf:
         return budget, replay, per_ratio, None
-    count, likeliest, ratio = problem.likeliest(math.inf, ratios)
-    if count >= problem.rank:  # between two ratios of the grid, or CVaR prevents it
-        budget, replay, _ = problem.smallest(np.array([ratio]))
-    best = choose(problem, likeliest, ratio) if count else replace(NOWHERE, p_both=0.0)
+    count, likeliest, ratio = most_probable(problem, math.inf, ratios)
+    if count >= problem.rank:
+        # Feasible only between two ratios of the grid, or infeasible because of the limit of CVaR.
+        budget, replay, _ = smallest_budget(problem, np.array([ratio]))
+    best = choice_at(problem, likeliest, ratio) if count else replace(INFEASIBLE, p_both=0.0)
     return budget, replay, per_ratio, best if budget == math.inf else None

@@ -1,20 +1,36 @@
-"""The answer of the planner: a plan, its probabilities, and what else can be asked of it."""
+"""The result of a plan, and questions that it can answer afterwards."""
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 import pandas as pd
 
+from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import BayeslawError, unknown
-from bayeslaw.planning.chance import Problem, meet
-from bayeslaw.planning.choices import NOWHERE, Choice, cheapest, choose
-from bayeslaw.planning.intervals import Floats
+from bayeslaw.planning.chance_constraints import Problem
+from bayeslaw.planning.choices import INFEASIBLE, Choice, cheapest, choice_at
+from bayeslaw.planning.intervals import intersection
 from bayeslaw.planning.limits import replay_ratios
+from bayeslaw.planning.monte_carlo_error import MonteCarloError
+from bayeslaw.planning.replay_search import least_expected_loss, most_probable
 
 CONFIDENCES = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
+"""Confidences of `Plan.frontier`."""
+
+
+class Limits(TypedDict):
+    """What a plan was made for; see `bayeslaw.plan`."""
+
+    params: float
+    ptpp: float
+    max_loss: float | list[float]
+    max_forgetting: float
+    max_cvar: float
+    relative: bool
+    baseline: float | str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,27 +41,41 @@ class Plan(Choice):
     ----------
     status : {"feasible", "infeasible"}
     confidence : float
-        Probability asked for.
+        Probability with which all limits must hold.
+    draws : int
+        Number of paired draws.
+    pairing : str
+        How the draws of the fits were paired.
+    noise : {"latent", "predictive"}
+        Whether the limits are on latent losses or on measured losses of a new run.
+    baseline : str
+        Description of the baseline of forgetting.
+    limits : mapping
+        Model, stage and limits; see `Limits`.
     binds : str
-        Where infeasible, what prevents it.
+        If infeasible, the limits that cannot be met.
     best : Choice or None
-        Where infeasible, the choice most likely to meet all limits, however large its budget.
+        If infeasible, the choice most likely to meet all limits, without a bound on its budget.
     deterministic : Choice
-        The plan of the point fits, with its probabilities under the posterior.
+        The plan made from the point fits alone, with its probabilities under the posterior.
     point : str
-        What the point fits are.
+        Description of the point fits.
     held_out : float
-        P(both) on half of the draws of a plan made on the other half, mean of both ways round.
+        P(both) on half of the draws of a plan made on the other half, mean of both directions.
     error : mapping
-        Monte Carlo error, from a bootstrap over draws in blocks as long as their autocorrelation:
-        standard deviations ``atpp`` and ``replay``, 5 and 95 % quantiles ``atpp_90``, and the
-        share of replicates that are ``infeasible``.
+        Monte Carlo error; see `bayeslaw.planning.monte_carlo_error.MonteCarloError`.
     outside : tuple of str
-        What of the plan lies outside the training data.
+        Quantities of the plan that lie outside the training data, as text.
     data : mapping
-        Ranges of params, ptpp, replay and ATPP that the rows of all fits cover.
+        Ranges of params, ptpp, replay and ATPP that the training rows of every fit cover.
     unconverged : tuple of str
-        What fails in posteriors that failed the convergence gate.
+        Failures of the convergence gate.
+    note : str
+    seed : int
+    problem, deterministic_problem : Problem
+        The limits with the paired draws, and with the point fits.
+    replay_grid : array
+        Replay ratios that were searched.
     """
 
     status: str
@@ -54,31 +84,37 @@ class Plan(Choice):
     pairing: str
     noise: str
     baseline: str
-    limits: Mapping[str, Any]
+    limits: Limits
     binds: str
     best: Choice | None
     deterministic: Choice
     point: str
     held_out: float
-    error: Mapping[str, Any]
+    error: MonteCarloError
     outside: tuple[str, ...]
     data: Mapping[str, tuple[float, float]]
     unconverged: tuple[str, ...]
     note: str = ""
     seed: int = 0
     problem: Problem = field(repr=False)
-    certain: Problem = field(repr=False)
+    deterministic_problem: Problem = field(repr=False)
     replay_grid: Floats = field(repr=False)
 
     def surface(
         self, atpp: Sequence[float] | Floats, replay: Sequence[float] | Floats, limit: str = "both"
     ) -> pd.DataFrame:
-        """P(feasible) over budgets (index, ATPP) and replay ratios (columns).
+        """Probability that limits hold, over budgets and replay ratios.
 
         Parameters
         ----------
         atpp, replay : sequence of float
+            Adaptation tokens per parameter, and replay ratios.
         limit : {"both", "target", "forgetting"}
+
+        Returns
+        -------
+        DataFrame
+            Probabilities; the index is ATPP, the columns are replay ratios in ascending order.
         """
         which = {"target": slice(-1), "forgetting": slice(-1, None), "both": slice(None)}
         if limit not in which:
@@ -86,62 +122,106 @@ class Plan(Choice):
         ratios = replay_ratios(replay)
         with np.errstate(divide="ignore"):
             budgets = np.log(np.asarray(atpp, float))
-        shares = [meet(s[which[limit]]).share(budgets) for _, s in self.problem.pieces(ratios)]
+        probability = [
+            intersection(sets[which[limit]]).fraction(budgets)
+            for _, sets in self.problem.chunks(ratios)
+        ]
         columns = pd.Index(ratios, name="replay")
-        return pd.DataFrame(np.concatenate(shares, 1), pd.Index(atpp, name="atpp"), columns)
+        return pd.DataFrame(np.concatenate(probability, 1), pd.Index(atpp, name="atpp"), columns)
 
     def frontier(self, confidences: Sequence[float] = CONFIDENCES) -> pd.DataFrame:
-        """Smallest budget against confidence; an infinite budget is infeasible."""
+        """Smallest budget for each of several confidences; infinite if there is none.
+
+        Parameters
+        ----------
+        confidences : sequence of float
+
+        Returns
+        -------
+        DataFrame
+            One row per confidence: `confidence`, and the fields of `Choice`.
+        """
         rows = []
         for confidence in confidences:
-            asked = replace(self.problem, confidence=confidence)
-            rows.append({"confidence": confidence} | vars(cheapest(asked, self.replay_grid)))
+            problem = replace(self.problem, confidence=confidence)
+            rows.append({"confidence": confidence} | vars(cheapest(problem, self.replay_grid)))
         return pd.DataFrame(rows)
 
     def sensitivity(
         self, *, max_loss: float = 0.0025, max_forgetting: float = 0.1, baseline: float = 0.0025
     ) -> pd.DataFrame:
-        """Plans under limits and a baseline moved down and up by a share of themselves.
+        """Plans under changed limits and a changed baseline.
 
-        `held` is P(both) of this plan, unchanged, under the moved limit. Several target limits
-        move together; a baseline that is not a number is not moved.
+        Parameters
+        ----------
+        max_loss, max_forgetting, baseline : float
+            Relative change of each, applied down and up. Several target limits are changed
+            together. A baseline that is not a number is not changed.
+
+        Returns
+        -------
+        DataFrame
+            One row per change: `quantity` and `moved`, the relative change; `held`, P(both) of
+            this plan under the changed limit; and the fields of `Choice` for the new plan.
         """
-        moves = {"max_loss": max_loss, "max_forgetting": max_forgetting, "baseline": baseline}
-        rows: list[dict[str, Any]] = []
-        for name, share in moves.items():
-            at = getattr(self.problem, name)
-            for factor in (1 - share, 1 + share) if not isinstance(at, str) else ():
-                value = tuple(factor * v for v in at) if isinstance(at, tuple) else factor * at
-                change: dict[str, Any] = {name: value}
-                moved, held = replace(self.problem, **change), math.nan
+        changes = {"max_loss": max_loss, "max_forgetting": max_forgetting, "baseline": baseline}
+        rows: list[dict[str, object]] = []
+        for name, change in changes.items():
+            for factor in (1 - change, 1 + change):
+                problem = self._scaled(name, factor)
+                if problem is None:
+                    continue
+                held = math.nan
                 if self.status == "feasible":
-                    held = choose(moved, self.budget, self.replay, self.tokens).p_both
+                    held = choice_at(problem, self.budget, self.replay, self.tokens).p_both
                 row = {"quantity": name, "moved": factor - 1, "held": held}
-                rows.append(row | vars(cheapest(moved, self.replay_grid)))
+                rows.append(row | vars(cheapest(problem, self.replay_grid)))
         return pd.DataFrame(rows)
 
-    def within(self, *, tokens: float = math.inf, flops: float = math.inf) -> Choice:
-        """The likeliest choice under a cap on tokens or FLOPs: largest P(both), least budget.
+    def _scaled(self, name: str, factor: float) -> Problem | None:
+        """The problem with a limit or the baseline multiplied; None if it is not a number."""
+        problem = self.problem
+        if name == "max_loss":
+            return replace(problem, max_loss=tuple(factor * loss for loss in problem.max_loss))
+        if name == "max_forgetting":
+            return replace(problem, max_forgetting=factor * problem.max_forgetting)
+        base = problem.baseline
+        return None if isinstance(base, str) else replace(problem, baseline=factor * base)
 
-        A limit of CVaR does not count; the choice says its own.
+    def within(self, *, tokens: float = math.inf, flops: float = math.inf) -> Choice:
+        """The choice most likely to meet all limits under a cap on tokens or FLOPs.
+
+        Of equally probable choices it is the one with the smallest budget. A limit of CVaR is not
+        imposed; `Choice.cvar` has the value attained.
+
+        Parameters
+        ----------
+        tokens, flops : float
+            Upper bounds on D and on 6 N D.
         """
         most = self._cap(tokens, flops)
-        budget = math.log(most / self.problem.params)
-        count, budget, ratio = self.problem.likeliest(budget, self.replay_grid)
-        return choose(self.problem, budget, ratio, most) if count else NOWHERE
+        cap = math.log(most / self.problem.params)
+        count, budget, ratio = most_probable(self.problem, cap, self.replay_grid)
+        return choice_at(self.problem, budget, ratio, most) if count else INFEASIBLE
 
     def least_loss(self, *, tokens: float = math.inf, flops: float = math.inf) -> Choice:
-        """Least expected target loss at a fixed budget, forgetting kept with the confidence.
+        """The replay ratio of least expected target loss at a fixed budget.
 
-        Of several targets the mean loss. Without a replay ratio that keeps the limits of
-        forgetting the choice is infinite.
+        The forgetting limit must hold with the plan's confidence, and a limit of CVaR is imposed.
+        With several targets, the mean of their expected losses is minimised. If no replay ratio
+        meets the forgetting limit, the budget of the choice is infinite.
+
+        Parameters
+        ----------
+        tokens, flops : float
+            The budget, as D or as 6 N D; the smaller of both.
         """
         most = self._cap(tokens, flops)
         if most == math.inf:
             raise BayeslawError("least_loss needs a fixed budget; give tokens= or flops=.")
         budget = math.log(most / self.problem.params)
-        value, ratio = self.problem.lowest(budget, self.replay_grid)
-        return choose(self.problem, budget, ratio, most) if value < math.inf else NOWHERE
+        value, ratio = least_expected_loss(self.problem, budget, self.replay_grid)
+        return choice_at(self.problem, budget, ratio, most) if value < math.inf else INFEASIBLE
 
     def _cap(self, tokens: float, flops: float) -> float:
         most = min(tokens, flops / (6 * self.problem.params))
@@ -149,18 +229,24 @@ class Plan(Choice):
             raise BayeslawError(f"a cap of {most:g} tokens leaves no budget; give a positive cap.")
         return most
 
-    def to_dict(self) -> dict[str, Any]:
-        """The plan as plain numbers and text for JSON; what is not finite is None."""
-        hidden = ("problem", "certain", "replay_grid")
-        return {name: plain(value) for name, value in vars(self).items() if name not in hidden}
+    def to_dict(self) -> dict[str, object]:
+        """The plan as plain numbers and text for JSON; values that are not finite become None."""
+        hidden = ("problem", "deterministic_problem", "replay_grid")
+        return {name: to_json(value) for name, value in vars(self).items() if name not in hidden}
 
 
-def plain(value: Any) -> Any:
-    """A value as JSON has it."""
+def to_json(value: object) -> object:
+    """A value in the types of JSON: choices become mappings, values that are not finite None.
+
+    Examples
+    --------
+    >>> to_json({"atpp": math.inf, "losses": (1.8, 1.9)})
+    {'atpp': None, 'losses': [1.8, 1.9]}
+    """
     if isinstance(value, Choice):
-        return plain(vars(value) | {"p_failure": value.p_failure})
+        return to_json(vars(value) | {"p_failure": value.p_failure})
     if isinstance(value, Mapping):
-        return {key: plain(each) for key, each in value.items()}
+        return {key: to_json(each) for key, each in value.items()}
     if isinstance(value, tuple | list):
-        return [plain(each) for each in value]
+        return [to_json(each) for each in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

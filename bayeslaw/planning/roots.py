@@ -1,102 +1,166 @@
-"""Feasible budgets of laws without a closed form: brackets on a fine grid of D, then roots."""
+"""Budgets below a limit for losses without a closed form: brackets on a grid, then root finding.
 
-from functools import partial
-from typing import Any
+The excess of the loss over its limit is evaluated on `NODES`. A change of its sign brackets one
+root. Where the excess has a local extremum between nodes that may cross zero, two roots may lie in
+neighbouring cells without a change of sign at the nodes; the extremum is located and, if it does
+cross, splits the bracket. Roots are found by Chandrupatla's method [1]_, all elements at once.
+
+References
+----------
+.. [1] T. R. Chandrupatla (1997). A new hybrid quadratic/bisection algorithm for finding the zero
+   of a nonlinear function without using derivatives. Advances in Engineering Software, 28(3),
+   145-149.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
 
 import numpy as np
-from scipy.optimize import elementwise
+from scipy.optimize.elementwise import find_minimum, find_root
 
-from bayeslaw.planning.curves import NODES, Slice, find_minimum
-from bayeslaw.planning.intervals import Floats
+from bayeslaw.common.arrays import Bools, Floats, Ints
+from bayeslaw.planning.loss_curves import NODES, ReplaySlice
 
-find_root: Any = elementwise.find_root  # its type knows no `args`
-HIGH = 1e300
-"""In the place of infinity, which root finding refuses."""
-FINE = {"xatol": 1e-12, "xrtol": 1e-12}
+LARGE = 1e300
+"""Replaces infinity, which the root finder does not accept."""
+
+type Places = tuple[Ints, Ints, Ints]
+"""Node, replay ratio and draw of each element, as indices of shape (elements,)."""
 
 
-def rooted(
-    here: Slice, there: Slice | None, weight: Any, room: Any
-) -> tuple[Floats, Floats | None]:
-    """Bracket on `NODES`, split brackets at extrema that cross the limit, find the roots."""
+class Excess(Protocol):
+    """Excess of a loss over its limit at given budgets, elements of (replays, draws)."""
+
+    def __call__(self, u: Floats, replay: Ints, draw: Ints) -> Floats:
+        """Excess in nats, shape (elements,)."""
+
+
+def budgets_by_roots(
+    here: ReplaySlice,
+    pure: ReplaySlice | None,
+    weight: float | Floats,
+    margin: float | Floats,
+) -> tuple[Floats, Floats]:
+    """Budgets where ``data(D, r) - weight data(D, 1) <= margin``.
+
+    Parameters
+    ----------
+    here : ReplaySlice
+        The law at the replay ratios r.
+    pure : ReplaySlice or None
+        The law in pure replay, ``r = 1``; None leaves its term out.
+    weight : float or array, shape (draws,)
+    margin : float or array, broadcast to (replays, draws)
+        Bound on the data terms, nats per token.
+
+    Returns
+    -------
+    lower, upper : array, shape (intervals, replays, draws)
+        Ends of the intervals in log ATPP; unused intervals have ``lower = inf``.
+    """
     shape = here.shape
-    room, weight = np.broadcast_to(room, shape), np.broadcast_to(weight, shape)
+    margin, weight = np.broadcast_to(margin, shape), np.broadcast_to(weight, shape)
 
-    def excess(u: Any, row: Any = None, draw: Any = None) -> Any:
-        if row is None:
-            matched = 0.0 if there is None else weight * there.reach(u)
-            return np.broadcast_to(np.minimum(here.reach(u) - matched - room, HIGH), shape)
-        at = 0 * row
-        matched = 0.0 if there is None else weight[row, draw] * there.take(at, draw).reach(u)
-        return np.minimum(here.take(row, draw).reach(u) - matched - room[row, draw], HIGH)
+    def everywhere(u: float) -> Floats:
+        matched = 0.0 if pure is None else weight * pure.data_terms(u)
+        value = np.minimum(here.data_terms(u) - matched - margin, LARGE)
+        return np.broadcast_to(value, shape)
 
-    cells, dips = _scan(excess)
-    cell, row, draw = cells
-    ends = [crossing(excess, NODES[cell], NODES[cell + 1], row, draw)]
+    def excess(u: Floats, replay: Ints, draw: Ints) -> Floats:
+        first = 0 * replay
+        matched: Floats | float = 0.0
+        if pure is not None:
+            matched = weight[replay, draw] * pure.take(first, draw).data_terms(u)
+        value = here.take(replay, draw).data_terms(u) - matched - margin[replay, draw]
+        return np.asarray(np.minimum(value, LARGE))
+
+    (cell, row, draw), extrema = _brackets(everywhere)
+    roots = [root_between(excess, NODES[cell], NODES[cell + 1], row, draw)]
     owners = [row * shape[1] + draw]
-    for sign, (middle, row, draw) in dips.items():
+    for sign, (middle, row, draw) in extrema.items():
         if not len(middle):
             continue
         low, mid, high = (NODES[middle + i] for i in (-1, 0, 1))
-        least = find_minimum(partial(_turned, excess, sign), (low, mid, high), args=(row, draw)).x
-        hit = sign * excess(least, row, draw) <= 0
-        row, draw, low, high, least = row[hit], draw[hit], low[hit], high[hit], least[hit]
+        found = find_minimum(_signed(excess, sign), (low, mid, high), args=(row, draw))
+        least = np.asarray(found.x)
+        crosses = sign * excess(least, row, draw) <= 0
+        row, draw = row[crosses], draw[crosses]
+        low, high, least = low[crosses], high[crosses], least[crosses]
         for pair in ((low, least), (least, high)):
-            ends.append(crossing(excess, *pair, row, draw))
+            roots.append(root_between(excess, *pair, row, draw))
             owners.append(row * shape[1] + draw)
-    owner, end = np.concatenate(owners), np.concatenate(ends)
-    order = np.lexsort((end, owner))
-    owner, end = owner[order], end[order]
-    # The k-th crossing of a set opens or closes it, by whether it holds at the first node.
+    owner, root = np.concatenate(owners), np.concatenate(roots)
+    order = np.lexsort((root, owner))
+    owner, root = owner[order], root[order]
+    # The roots of a set are alternately upper and lower ends, starting with an upper one if the
+    # first node lies in the set.
     place = np.arange(len(owner)) - np.searchsorted(owner, owner)
-    begins = (excess(NODES[0]) <= 0).ravel()
+    begins = (everywhere(NODES[0]) <= 0).ravel()
     slots = place + begins[owner]
-    pieces = int(slots.max(initial=0)) // 2 + 1
-    both = np.full((2 * pieces, begins.size), np.inf)
-    both[0, begins] = -np.inf
-    both[slots, owner] = end
-    both = both.reshape(2 * pieces, *shape)
-    return both[::2], both[1::2]
+    count = int(slots.max(initial=0)) // 2 + 1
+    ends = np.full((2 * count, begins.size), np.inf)
+    ends[0, begins] = -np.inf
+    ends[slots, owner] = root
+    return ends[::2].reshape(count, *shape), ends[1::2].reshape(count, *shape)
 
 
-def _scan(excess: Any) -> tuple[Any, dict[float, Any]]:
-    """Where the limit is crossed between nodes, and where it may be crossed twice around one.
+def _brackets(everywhere: Callable[[float], Floats]) -> tuple[Places, dict[float, Places]]:
+    """Brackets of single roots, and of local extrema around which two roots may lie.
 
-    Each is (node, row, draw); the second by sign, 1 for a dip above the limit (a valley between
-    its neighbours) and -1 for a bump below it.
+    Returns
+    -------
+    Places
+        The lower node of each cell in which the sign changes.
+    dict of sign to Places
+        The middle node of each extremum: 1 for a minimum of positive excess, -1 for a maximum of
+        negative excess.
     """
-    crossed: list[Any] = []
-    turned: dict[float, list[Any]] = {1.0: [], -1.0: []}
-    last, fell = excess(NODES[0]), None
+    crossed: list[Places] = []
+    extrema: dict[float, list[Places]] = {1.0: [], -1.0: []}
+    last, fell = everywhere(NODES[0]), None
     for node in range(1, len(NODES)):
-        value = excess(NODES[node])
+        value = everywhere(NODES[node])
         falls = value < last
         crossed.append(_places(node - 1, (value > 0) != (last > 0)))
         if fell is not None:
-            turned[1.0].append(_places(node - 1, fell & ~falls & (last > 0)))
-            turned[-1.0].append(_places(node - 1, ~fell & falls & (last < 0)))
+            extrema[1.0].append(_places(node - 1, fell & ~falls & (last > 0)))
+            extrema[-1.0].append(_places(node - 1, ~fell & falls & (last < 0)))
         last, fell = value, falls
-    return _together(crossed), {sign: _together(found) for sign, found in turned.items()}
+    return _joined(crossed), {sign: _joined(found) for sign, found in extrema.items()}
 
 
-def _places(node: int, found: Any) -> Any:
+def _places(node: int, found: Bools) -> Places:
     row, draw = np.nonzero(found)
     return np.full(len(row), node), row, draw
 
 
-def _together(parts: list[Any]) -> Any:
-    return [np.concatenate(values) for values in zip(*parts, strict=True)]
+def _joined(parts: list[Places]) -> Places:
+    node, row, draw = (np.concatenate(values) for values in zip(*parts, strict=True))
+    return node, row, draw
 
 
-def _turned(excess: Any, sign: float, u: Any, row: Any, draw: Any) -> Any:
-    return sign * excess(u, row, draw)
+def _signed(excess: Excess, sign: float) -> Excess:
+    def signed(u: Floats, replay: Ints, draw: Ints) -> Floats:
+        return np.asarray(sign * excess(u, replay, draw))
+
+    return signed
 
 
-def crossing(excess: Any, low: Floats, high: Floats, *args: Any) -> Floats:
-    """Roots between `low` and `high`, one per element; the end where `excess` is not positive."""
+def root_between(excess: Callable[..., Floats], low: Floats, high: Floats, *index: Ints) -> Floats:
+    """Roots between `low` and `high`, one per element.
+
+    Of the last bracket, the point is returned at which `excess` is not positive, so that the limit
+    holds there.
+
+    Parameters
+    ----------
+    excess : callable
+        Of the budgets and of the elements' indices `index`.
+    low, high : array, shape (elements,)
+    """
     if not len(low):
         return low
-    found = find_root(excess, (low, high), args=args, tolerances=FINE)
+    found = find_root(excess, (low, high), args=index, tolerances={"xatol": 1e-12, "xrtol": 1e-12})
     left, right = found.bracket
     end = np.where(found.f_bracket[0] <= 0, left, right)
     return np.asarray(np.where(found.f_x <= 0, found.x, end))

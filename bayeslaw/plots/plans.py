@@ -11,10 +11,10 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
+from bayeslaw.common.arrays import Floats
 from bayeslaw.common.formatting import count
-from bayeslaw.planning.chance import Problem
+from bayeslaw.planning.chance_constraints import Problem
 from bayeslaw.planning.choices import Choice
-from bayeslaw.planning.intervals import Floats
 from bayeslaw.planning.result import Plan
 from bayeslaw.plots.style import COLOURS, INK, QUIET, axes, style
 

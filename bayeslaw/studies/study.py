@@ -20,9 +20,9 @@ from bayeslaw import __version__
 from bayeslaw.common.errors import BayeslawError, FileError, unknown
 from bayeslaw.common.files import whole
 from bayeslaw.common.progress import bar
-from bayeslaw.design.anchors import predicted_sd
+from bayeslaw.design.compared_designs import DESIGNS, rows_to_buy
 from bayeslaw.design.costs import costs
-from bayeslaw.design.designs import DESIGNS, buy
+from bayeslaw.design.prediction import predicted_sd
 from bayeslaw.evaluate import scores
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.refits import joined, refit
@@ -218,8 +218,8 @@ def _cell(
     given |= {"source": source[0] if source else None, "plan": first, "cost": terms.cost}
     budget = terms.budget
     if budget is None:
-        budget = price.total(buy("grid", case.pool, price, np.inf, rng, **given))
-    rows = buy(design, case.pool, price, budget, rng, **given)
+        budget = price.total(rows_to_buy("grid", case.pool, price, np.inf, rng, **given))
+    rows = rows_to_buy(design, case.pool, price, budget, rng, **given)
     bought = case.pool.frame.loc[rows]
     after = list(fits)
     if rows:

@@ -1,7 +1,6 @@
-"""Designs: ways to spend a budget on the rows of a pool, for studies to compare."""
+"""Designs that studies compare: rules for spending a budget on the rows of a pool."""
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import pandas as pd
@@ -13,7 +12,7 @@ from bayeslaw.planning.result import Plan
 from bayeslaw.tables.table import LossTable
 
 MOST = 40
-"""Runs that a chosen design may have; the others stop at the budget alone."""
+"""Most runs of a design of `BY_GAIN`; the others are limited by the budget alone."""
 
 
 def none(costs: Costs, budget: float, rng: np.random.Generator) -> list[int]:
@@ -22,14 +21,21 @@ def none(costs: Costs, budget: float, rng: np.random.Generator) -> list[int]:
 
 
 def random(costs: Costs, budget: float, rng: np.random.Generator) -> list[int]:
-    """Take whole runs in random order, each that the budget still allows."""
+    """Whole runs in random order, each one that the rest of the budget allows."""
     whole = pd.Series(costs.own).groupby(costs.run).idxmax().to_numpy()
-    return _afford(rng.permutation(whole), costs, budget)
+    return _affordable(rng.permutation(whole), costs, budget)
 
 
 def cheapest(costs: Costs, budget: float, rng: np.random.Generator) -> list[int]:
-    """Take the cheapest rows first."""
-    return _afford(np.argsort(costs.further([]), kind="stable"), costs, budget)
+    """Rows in order of cost, each one that the rest of the budget allows.
+
+    Examples
+    --------
+    >>> each = Costs(np.array([3.0, 1.0, 2.0]), np.arange(3), np.zeros(3, int), np.zeros(1))
+    >>> cheapest(each, 4.0, np.random.default_rng(0))
+    [1, 2]
+    """
+    return _affordable(np.argsort(costs.further([]), kind="stable"), costs, budget)
 
 
 SIMPLE: dict[str, Callable[[Costs, float, np.random.Generator], list[int]]] = {
@@ -37,12 +43,13 @@ SIMPLE: dict[str, Callable[[Costs, float, np.random.Generator], list[int]]] = {
     "random": random,
     "cheapest": cheapest,
 }
-CHOSEN = ("doptimal", "variance", "entropy", "plan")
+"""Designs that depend on the costs alone."""
+BY_GAIN = ("doptimal", "variance", "entropy", "plan")
 """Designs of `bayeslaw.choose_anchors`, by its gain."""
-DESIGNS = (*SIMPLE, "grid", *CHOSEN)
+DESIGNS = (*SIMPLE, "grid", *BY_GAIN)
 
 
-def buy(
+def rows_to_buy(
     design: str,
     pool: LossTable,
     costs: Costs,
@@ -56,17 +63,31 @@ def buy(
     plan: Plan | None = None,
     cost: str = "adaptation",
 ) -> list[int]:
-    """Rows of the pool that a design measures within a budget, free checkpoints included.
+    """Rows of a pool that a design measures within a budget, free checkpoints included.
 
     Parameters
     ----------
     design : {"none", "random", "cheapest", "grid", "doptimal", "variance", "entropy", "plan"}
-        ``"grid"`` is the rows of `grid`, a query (the paper's 20 points; without one those of the
-        smallest N), the cheapest first if the budget does not hold all.
+        ``"grid"`` takes the rows of the query `grid`, such as the paper's 20 points, or without a
+        query those of the smallest N; the cheapest first if the budget does not suffice for all.
     pool : LossTable
-        Its losses are not looked at.
-    costs, budget, cost
-        Of the pool's rows; `cost` is what `costs` was made by.
+        Candidate rows. Their losses are not used.
+    costs : Costs
+        Of the pool's rows.
+    budget : float
+        Most FLOPs together.
+    rng : numpy Generator
+        For the design ``"random"``.
+    grid : str
+    posterior, targets, source, plan
+        For the designs of `bayeslaw.choose_anchors`; `source` and `plan` for ``"plan"`` alone.
+    cost : str
+        The cost that `costs` was made with.
+
+    Returns
+    -------
+    list of int
+        Positions in the pool.
     """
     frame = pool.frame.drop(columns="loss")
     if design in SIMPLE:
@@ -74,9 +95,8 @@ def buy(
     elif design == "grid":
         rows = frame.query(grid) if grid else frame[frame["params"] == frame["params"].min()]
         order = rows.index[np.argsort(costs.own[rows.index], kind="stable")]
-        picks = _afford(order.to_numpy(), costs, budget)
+        picks = _affordable(order.to_numpy(), costs, budget)
     else:
-        extra: dict[str, Any] = {"plan": plan, "source": source} if design == "plan" else {}
         anchors = choose_anchors(
             posterior,
             frame.assign(row=frame.index),
@@ -85,16 +105,17 @@ def buy(
             budget=budget,
             cost=cost,
             gain=design,
+            plan=plan if design == "plan" else None,
+            source=source if design == "plan" else None,
             allow_unconverged=True,
-            **extra,
         )
         return sorted(anchors.frame["row"])
     run, own = costs.run, costs.own
     return [i for i in frame.index if any(run[i] == run[p] and own[i] <= own[p] for p in picks)]
 
 
-def _afford(order: np.ndarray[Any, Any], costs: Costs, budget: float) -> list[int]:
-    """Rows in this order, each that the budget still allows."""
+def _affordable(order: Iterable[int], costs: Costs, budget: float) -> list[int]:
+    """Rows in this order, each one that the rest of the budget allows."""
     picks: list[int] = []
     for row in map(int, order):
         if costs.total([*picks, row]) <= budget * (1 + 1e-9):

@@ -1,0 +1,205 @@
+"""Joint moments of candidate measurements and targets, estimated from posterior draws."""
+
+import warnings
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+from scipy.special import ndtri
+from scipy.stats import rankdata
+
+from bayeslaw.common.arrays import Floats, Ints
+from bayeslaw.common.errors import TableError, TableWarning
+from bayeslaw.design.bayes_linear import JointGaussian, centred, measurements_by_run
+from bayeslaw.design.costs import bases
+from bayeslaw.evaluate.new_sizes import unseen
+from bayeslaw.inference.posterior import Posterior
+from bayeslaw.laws.law import Law
+from bayeslaw.model import random_effects as effects
+from bayeslaw.planning.fits import planned_row
+from bayeslaw.planning.intervals import intersection
+from bayeslaw.planning.result import Plan
+from bayeslaw.tables.table import LossTable
+from bayeslaw.tables.validation import canonical
+
+DRAWS = 4000
+"""Most posterior draws used."""
+SAME = 1e-6
+"""Relative difference of covariates below which a candidate equals a training row."""
+
+
+def candidate_rows(posterior: Posterior, candidates: LossTable | pd.DataFrame) -> pd.DataFrame:
+    """Valid candidate rows that are not training rows of the posterior.
+
+    Raises
+    ------
+    TableError
+        If no candidate is left, a covariate is missing, or a run's rows differ in more than tokens.
+
+    Warns
+    -----
+    TableWarning
+        If training rows were removed.
+    """
+    law = posterior.law
+    frame = canonical(frame_of(candidates), "candidates", law.columns)
+    law.covariates(frame, "candidates")  # raises for rows with tokens = 0
+    columns = [c for c in ("params", "tokens", "replay", "ptpp") if c in law.columns]
+    rows = frame[columns].to_numpy(float)[:, None]
+    trained = posterior.table.frame[columns].to_numpy(float)
+    measured = np.isclose(rows, trained, rtol=SAME, atol=0).all(-1).any(1)
+    if measured.all():
+        raise TableError("candidates: all of them are rows that were fitted; nothing to buy.")
+    if measured.any():
+        warnings.warn(
+            f"candidates: {measured.sum()} of {len(frame)} are rows that were fitted; left out.",
+            TableWarning,
+            stacklevel=3,
+        )
+        frame = frame[~measured].reset_index(drop=True)
+    run = effects.labels(frame, "run")
+    for column in [c for c in ("params", "replay", "ptpp") if c in columns]:
+        if (frame.groupby(run)[column].nunique() > 1).any():
+            raise TableError(
+                f"candidates: {column!r} differs within a run; checkpoints differ in tokens alone."
+            )
+    return frame
+
+
+def joint_gaussian(
+    fits: Sequence[Posterior],
+    frame: pd.DataFrame,
+    run: Ints,
+    targets: pd.DataFrame,
+    plan: Plan | None = None,
+    most: int = DRAWS,
+) -> tuple[JointGaussian, Floats]:
+    """Joint Gaussian of candidate measurements and targets under one or two posteriors.
+
+    Parameters
+    ----------
+    fits : sequence of Posterior
+        Of the target domain, and of the source domain if each run is measured in both.
+    frame : DataFrame
+        Candidate rows.
+    run : array of int, shape (candidates,)
+        Run of each candidate.
+    targets : DataFrame
+        Rows whose log losses are the target quantities.
+    plan : Plan, optional
+        Adds a target quantity: the smallest feasible budget at the plan's replay ratio, transformed
+        to normal scores, so that infinite budgets have finite values.
+    most : int
+        Most posterior draws used.
+
+    Returns
+    -------
+    JointGaussian
+    array, shape (draws of the plan,)
+        The smallest feasible log ATPP of each draw in ascending order; empty without a plan.
+    """
+    count = len(fits[0].values()["sigma"]) if plan is None else plan.problem.draws
+    keep = np.unique(np.linspace(0, count - 1, min(most, count)).astype(int))
+    every = np.arange(count)
+    index = (every, every) if plan is None else (plan.problem.index[0], plan.problem.index[-1])
+    both = pd.concat([frame, targets], join="inner")
+    measured, at_targets, budgets = [], [], np.empty(0)
+    # Without a source there is one fit for two indices.
+    for domain, (fit, paired) in enumerate(zip(fits, index, strict=False)):
+        kept = paired[keep]
+        law, values = fit.extended(both)
+        p = law.sizes({n: v[kept] for n, v in values.items()}, fit.at)
+        fitted = effects.draw(fit.draws, fit.spec.effects, frame, None)
+        new = new_size_effects(fit, both, plan, domain)
+        loss = _log_loss(fit, law, p, both, kept) + new[kept]
+        measured.append(loss[:, : len(frame)] + fitted[kept])
+        at_targets.append(loss[:, len(frame) :])
+    quantities = [at_targets[0]]
+    if plan is not None:
+        feasible = intersection(plan.problem.feasible_sets([plan.replay]))
+        smallest = feasible.lower.min(0)[0]
+        budgets = np.sort(smallest)
+        scores = ndtri((rankdata(smallest)[keep] - 0.5) / count)
+        quantities.append((scores / scores.std(ddof=1))[:, None])
+    candidate = np.tile(np.arange(len(frame)), len(fits))
+    groups = [
+        (
+            _distinct_codes([_new_groups(fit, frame, level) for fit in fits]),
+            effect_variance(fits[0], level),
+        )
+        for level in dict.fromkeys([*effects.registered(), *fits[0].spec.effects])
+        if not effects.level(level).latent  # these effects are part of the draws
+    ]
+    tokens = np.tile(frame["tokens"], len(fits))
+    return JointGaussian(
+        measured=centred(np.hstack(measured)),
+        targets=centred(np.hstack(quantities)),
+        noise=np.concatenate([noise_variance(fit, frame) for fit in fits]),
+        effects=groups,
+        by_run=measurements_by_run(np.tile(run, len(fits)), tokens, candidate),
+        candidate=candidate,
+    ), budgets
+
+
+def new_size_effects(fit: Posterior, frame: pd.DataFrame, plan: Plan | None, domain: int) -> Floats:
+    """Random effects of sizes without training rows, shape (draws, rows).
+
+    Candidates and targets of one size have the same effect. For the plan's size it is the one that
+    the plan's loss curves have, so the seeds here are those of `bayeslaw.plan`.
+    """
+    if plan is None:
+        return unseen(fit, frame, np.random.default_rng([0, domain]))
+    seed = [plan.seed, len(plan.problem.targets) if domain else 0]
+    drawn = unseen(fit, frame, np.random.default_rng(seed))
+    n, ptpp = plan.limits["params"], plan.limits["ptpp"]
+    own = unseen(fit, planned_row(n, ptpp), np.random.default_rng(seed))
+    return np.where((frame["params"] == n).to_numpy(), own, drawn)
+
+
+def noise_variance(posterior: Posterior, frame: pd.DataFrame) -> Floats:
+    """Effective noise variance of a measured log loss per row, shape (rows,).
+
+    It is the inverse of the Fisher information about the location, at the posterior median: a
+    normal measurement of that variance is as informative. See `Likelihood.information_variance`.
+    """
+    likelihood = posterior.spec.likelihood
+    variance = likelihood.information_variance(posterior.scale(frame), posterior.values())
+    return np.asarray(np.median(variance, axis=0))
+
+
+def effect_variance(posterior: Posterior, level: str) -> float:
+    """Variance of the random effect of a new `run` or `base`; 0 if none was fitted."""
+    if level not in posterior.spec.effects:
+        return 0.0
+    return float(np.median(posterior.values()[f"tau_{level}"] ** 2))
+
+
+def frame_of(table: LossTable | pd.DataFrame) -> pd.DataFrame:
+    """Rows of a table or grid."""
+    return table.frame if isinstance(table, LossTable) else table
+
+
+# -- parts ----------------------------------------------------------------------------------------
+
+
+def _log_loss(
+    fit: Posterior, law: Law, p: Mapping[str, Floats], frame: pd.DataFrame, kept: Ints
+) -> Floats:
+    """Latent log loss at the draws `kept`, shape (draws, rows)."""
+    loss = np.log(law.loss(p, law.covariates(frame), fit.at))
+    return np.asarray(loss + effects.latent_effects(fit.draws, fit.spec.effects, frame)[kept])
+
+
+def _new_groups(fit: Posterior, frame: pd.DataFrame, level: str) -> Ints:
+    """Group of each row at a level of grouping, as a code; -1 where its effect was fitted."""
+    if level == "base" and "base" not in frame and {"params", "ptpp"} <= {*frame}:
+        return bases(frame)[0]
+    names = effects.labels(frame, level)
+    fitted = fit.draws[level].values.astype(str) if level in fit.spec.effects else np.array([], str)
+    return np.where(np.isin(names, fitted), -1, np.unique(names, return_inverse=True)[1])
+
+
+def _distinct_codes(codes: Sequence[Ints]) -> Ints:
+    """Group codes of several domains in one array, without a code in common but -1."""
+    step = 1 + max(int(code.max()) for code in codes)
+    return np.concatenate([np.where(c < 0, -1, c + i * step) for i, c in enumerate(codes)])

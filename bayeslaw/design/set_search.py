@@ -1,0 +1,200 @@
+"""Search for the best set of runs to buy.
+
+Small problems are solved by trying every set. Otherwise the set is built greedily, by gain per cost
+[1]_, and improved by exchanging single runs as in optimal experimental design [2]_. Under a budget,
+greedy steps by gain alone are tried as well, since either rule may be poor by itself [3]_.
+
+References
+----------
+.. [1] A. Krause, A. Singh and C. Guestrin (2008). Near-optimal sensor placements in Gaussian
+   processes. Journal of Machine Learning Research, 9, 235-284.
+.. [2] V. V. Fedorov (1972). Theory of Optimal Experiments. Academic Press.
+.. [3] J. Leskovec et al. (2007). Cost-effective outbreak detection in networks. Proceedings of the
+   13th ACM SIGKDD International Conference, 420-429.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain, combinations
+
+import numpy as np
+
+from bayeslaw.common.arrays import Bools, Floats, Ints
+from bayeslaw.design.bayes_linear import JointGaussian, Update
+from bayeslaw.design.costs import Costs
+
+GAINS = ("variance", "entropy", "plan", "doptimal")
+"""Gains of `bayeslaw.choose_anchors`."""
+EXHAUSTIVE = 2_000_000
+"""Every set of up to three is tried if there are at most this many, which takes seconds."""
+PASSES = 5
+"""Most passes of exchanges."""
+SLACK = 1 + 1e-9
+"""Factor by which rounding may exceed the budget."""
+
+
+@dataclass(frozen=True)
+class Search:
+    """Search for a set of candidates of largest gain under limits on number and cost.
+
+    Parameters
+    ----------
+    joint : JointGaussian
+    costs : Costs
+    size : array of int, shape (candidates,)
+        Code of each candidate's N.
+    gain : {"variance", "entropy", "plan", "doptimal"}
+    weights : array, shape (targets,)
+    k : int
+        Most candidates bought.
+    budget : float
+        Most FLOPs together; infinite for none.
+    power : float
+        Greedy steps take the candidate of largest gain over its cost to this power. Without a
+        budget, whole sets are compared in the same way.
+    second_size : bool
+        Whether two or more candidates must not all have the same N.
+    """
+
+    joint: JointGaussian
+    costs: Costs
+    size: Ints
+    gain: str
+    weights: Floats
+    k: int
+    budget: float
+    power: float
+    second_size: bool
+
+    def best(self) -> tuple[list[int], str]:
+        """The best set in the order to buy it, and how it was found."""
+        sets = len(self.size) * sum(math.comb(len(self.size), i) for i in range(self.k))
+        if self.k <= 3 and sets <= EXHAUSTIVE:
+            return self.order(self._exhaustive()), "every set tried"
+        starts = [self.power, 0.0] if math.isfinite(self.budget) else [self.power]
+        found = [self._exchange(self._greedy([], power)) for power in starts]
+        score = [self._objective(picks) for picks in found]
+        return self.order(found[int(np.argmax(score))]), "greedy, then exchanges"
+
+    def order(self, picks: Sequence[int]) -> list[int]:
+        """The picks, each the one of largest gain over cost given those before."""
+        done: list[int] = []
+        while left := [pick for pick in picks if pick not in done]:
+            rate = self._rate(done, self.power)
+            done.append(max(left, key=lambda pick: rate[pick]))
+        return done
+
+    def value(self, update: Update) -> float:
+        """Value of an update in the unit of the gain; larger is better."""
+        if self.gain == "doptimal":
+            return update.information
+        variance = np.log(update.variance) / 2 if self.gain == "entropy" else update.variance
+        return float(-variance @ self.weights)
+
+    def gains(self, update: Update) -> Floats:
+        """Increase of the value by each candidate, shape (candidates,)."""
+        if self.gain == "doptimal":
+            return update.further_information
+        if self.gain == "entropy":
+            fraction = update.reductions() / update.variance
+            return np.asarray(-0.5 * np.log1p(-fraction) @ self.weights)
+        return update.weighted_reduction(self.weights)
+
+    # -- searches -----------------------------------------------------------------------------
+
+    def _rate(self, picks: Sequence[int], power: float) -> Floats:
+        """Gain of each candidate over its further cost to a power."""
+        extra = np.maximum(self.costs.further(picks), np.finfo(float).tiny)
+        return self.gains(self.joint.update(picks)) / extra**power
+
+    def _greedy(self, picks: list[int], power: float) -> list[int]:
+        """Add candidates of largest rate until `k` or the budget is reached."""
+        while len(picks) < self.k:
+            spent, extra = self._spending(picks)
+            allowed = self._allowed(
+                picks, extra, self.budget * SLACK - spent, last=len(picks) + 1 == self.k
+            )
+            rate = np.where(allowed, self._rate(picks, power), -math.inf)
+            best = int(rate.argmax())
+            if not rate[best] > 0:
+                break
+            picks = self._without_contained([*picks, best])
+        return picks
+
+    def _allowed(self, picks: list[int], extra: Floats, left: float, last: bool) -> Bools:
+        """Candidates that the rest of the budget allows.
+
+        While all picks have one N and a second is required, only those that have another N or leave
+        enough for a candidate with another N, if there are any.
+        """
+        allowed = extra <= left
+        if not self.second_size or self.k < 2 or len({*self.size[picks]}) > 1:
+            return allowed
+        second = np.isin(self.size, self.size[picks], invert=True) & bool(picks)
+        if not last:
+            for size in np.unique(self.size):
+                here = self.size == size
+                second |= here & (extra + extra[~here].min(initial=math.inf) <= left)
+        return allowed & second if (allowed & second).any() else allowed
+
+    def _exchange(self, picks: list[int]) -> list[int]:
+        """Replace single picks by better ones, and add more, until nothing improves."""
+        for _ in range(PASSES):
+            before = list(picks)
+            for pick in before:
+                others = [p for p in picks if p != pick]
+                if len(others) == len(picks):
+                    continue
+                best, score = self._best_addition(others)
+                if score > self._objective(picks) + 1e-12 * abs(score):
+                    picks = self._without_contained([*others, best])
+            picks = self._greedy(picks, self.power) if math.isfinite(self.budget) else picks
+            if picks == before:
+                break
+        return picks
+
+    def _exhaustive(self) -> list[int]:
+        """The best of all sets; those with a second N come first if one is required."""
+        fewest = 0 if math.isfinite(self.budget) else min(self.k, len(self.size)) - 1
+        sets = (combinations(range(len(self.size)), i) for i in range(fewest, self.k))
+        best: tuple[bool, float, list[int]] = (False, -math.inf, [])
+        for some in chain.from_iterable(sets):
+            last, score = self._best_addition(list(some))
+            varied = len({*self.size[[*some, last]]}) > 1 or not self.second_size
+            if (varied, score) > best[:2] and score > -math.inf:
+                best = varied, score, self._without_contained([*some, last])
+        return best[2]
+
+    def _best_addition(self, picks: list[int]) -> tuple[int, float]:
+        """Best candidate to add to the picks as the last, and the objective with it."""
+        spent, extra, update = *self._spending(picks), self.joint.update(picks)
+        allowed = self._allowed(picks, extra, self.budget * SLACK - spent, last=True)
+        value = self.value(update) + self.gains(update) - self._value_before
+        score = np.where(allowed, value / self._cost_weight(spent + extra), -math.inf)
+        best = int(score.argmax())
+        return best, float(score[best])
+
+    def _spending(self, picks: list[int]) -> tuple[float, Floats]:
+        """Cost of the picks, and the further cost of each candidate."""
+        return self.costs.total(picks), self.costs.further(picks)
+
+    def _objective(self, picks: list[int]) -> float:
+        """Gain of a set, without a budget over its cost to the power; 0 for an empty set."""
+        if not picks:
+            return 0.0
+        value = self.value(self.joint.update(picks)) - self._value_before
+        return float(value / self._cost_weight(self.costs.total(picks)))
+
+    def _cost_weight(self, total: Floats | float) -> Floats:
+        return np.asarray(total) ** self.power if math.isinf(self.budget) else np.ones_like(total)
+
+    @cached_property
+    def _value_before(self) -> float:
+        return self.value(self.joint.update([]))
+
+    def _without_contained(self, picks: Sequence[int]) -> list[int]:
+        """The picks without checkpoints of a run of which a later checkpoint is picked too."""
+        run, own = self.costs.run, self.costs.own
+        return [p for p in picks if not any(run[p] == run[q] and own[p] < own[q] for q in picks)]

@@ -1,0 +1,249 @@
+"""Chance constraints: limits on the losses that must hold jointly with a stated probability.
+
+The probability is estimated by the fraction of posterior draws at which all limits hold (sample
+average approximation of a chance-constrained problem [1]_ [2]_). At a fixed replay ratio, each draw
+has a set of budgets that meet its limits (`bayeslaw.planning.feasible_budgets`), so the fraction at
+a budget is the fraction of sets that contain it, and the smallest feasible budget is exact for the
+draws given. Only the replay ratio is searched (`bayeslaw.planning.replay_search`).
+
+References
+----------
+.. [1] A. Charnes and W. W. Cooper (1959). Chance-constrained programming. Management Science, 6(1),
+   73-79.
+.. [2] J. Luedtke and S. Ahmed (2008). A sample approximation approach for optimization with
+   probabilistic constraints. SIAM Journal on Optimization, 19(2), 674-699.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from bayeslaw.common.arrays import Floats, Ints
+from bayeslaw.planning.feasible_budgets import budgets_below
+from bayeslaw.planning.intervals import Intervals
+from bayeslaw.planning.loss_curves import NODES, LossCurve, ReplaySlice
+from bayeslaw.planning.roots import root_between
+
+CHUNK = 1 << 16
+"""Draws times replay ratios that are evaluated at once; it bounds the memory."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Limits on the losses of target domains and of one source domain, for paired draws.
+
+    Parameters
+    ----------
+    targets : tuple of LossCurve
+    source : LossCurve
+        All curves have the same number of draws; draw i of one is paired with draw i of the others.
+    max_loss : tuple of float
+        Limit of each target loss, nats per token.
+    max_forgetting : float
+        Limit of the forgetting, which is the rise of the source loss over its baseline.
+    baseline : float, "asymptote", "law" or "matched"
+        Source loss of the un-adapted model, or how to compute it; see `bayeslaw.plan`.
+    relative : bool
+        Whether `max_forgetting` is a fraction of the baseline; otherwise it is in nats per token.
+    confidence : float
+        Probability with which all limits must hold.
+    noise : tuple of array, shape (draws,)
+        Noise on log loss of each target and of the source; zeros for latent losses.
+    max_cvar : float
+        Limit of `cvar`, in the unit of `max_forgetting`.
+    index : tuple of int array, shape (draws,)
+        For each fit, targets first, the posterior draw that each paired draw consists of.
+    """
+
+    targets: tuple[LossCurve, ...]
+    source: LossCurve
+    max_loss: tuple[float, ...]
+    max_forgetting: float
+    baseline: float | str
+    relative: bool
+    confidence: float
+    noise: tuple[Floats, ...]
+    max_cvar: float = math.inf
+    index: tuple[Ints, ...] = ()
+
+    @property
+    def draws(self) -> int:
+        """Number of paired draws."""
+        return self.source.draws
+
+    @property
+    def params(self) -> float:
+        """Parameters N of the model."""
+        return self.source.params
+
+    @property
+    def rank(self) -> int:
+        """Smallest number of draws whose fraction is at least the confidence."""
+        # The small number keeps .9 of 10 draws at 9 despite rounding.
+        return max(1, math.ceil((self.confidence - 1e-9) * self.draws))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the limits, in the order of `feasible_sets`."""
+        count = len(self.targets)
+        several = tuple(f"target {i + 1}" for i in range(count))
+        return (*(several if count > 1 else ("target",)), "forgetting")
+
+    @property
+    def closed_form(self) -> bool:
+        """Whether the feasible budgets of every law have a closed form, which is fast."""
+        return all(curve.at_replay([0.5]).closed_form for curve in (*self.targets, self.source))
+
+    def take(self, draws: Ints) -> "Problem":
+        """The problem for some of the draws."""
+        return replace(
+            self,
+            targets=tuple(curve.take(draws) for curve in self.targets),
+            source=self.source.take(draws),
+            noise=tuple(noise[draws] for noise in self.noise),
+        )
+
+    @cached_property
+    def pure_replay(self) -> ReplaySlice:
+        """The source law at a replay ratio of 1."""
+        return self.source.at_replay([1.0])
+
+    @cached_property
+    def baseline_loss(self) -> float | Floats:
+        """Source loss of the un-adapted model: a number, or of shape (draws,).
+
+        The matched baseline depends on D and is computed where it is used.
+        """
+        if self.baseline == "asymptote":
+            return self.source.minimum(1.0)
+        if self.baseline == "law":
+            return self.source.loss_at_zero()
+        assert not isinstance(self.baseline, str)
+        return self.baseline
+
+    # -- losses -------------------------------------------------------------------------------
+
+    def losses(self, replay: Sequence[float] | Floats, budget: float) -> list[Floats]:
+        """Each target's loss at a budget in log ATPP, nats per token, shape (replays, draws)."""
+        return [
+            curve.loss(replay, budget) * np.exp(noise)
+            for curve, noise in zip(self.targets, self.noise, strict=False)
+        ]
+
+    def rise(self, replay: Sequence[float] | Floats, budget: float | Floats) -> Floats:
+        """Forgetting: rise of the source loss over its baseline, in the unit of its limit.
+
+        Parameters
+        ----------
+        replay : sequence of float
+        budget : float or array, shape (replays, 1)
+            Log ATPP.
+
+        Returns
+        -------
+        array, shape (replays, draws)
+        """
+        loss = self.source.loss(replay, budget) * np.exp(self.noise[-1])
+        if self.baseline == "matched":
+            base: float | Floats = self.source.loss(np.ones(len(replay)), budget)
+        else:
+            base = self.baseline_loss
+        return np.asarray(loss / base - 1 if self.relative else loss - base)
+
+    def cvar(self, replay: Sequence[float] | Floats, budget: float | Floats) -> Floats:
+        """Conditional value at risk of forgetting in excess of its limit, shape (replays,).
+
+        It is the mean excess over the ``draws - rank`` draws with the largest forgetting, but over
+        one draw at least [1]_.
+
+        References
+        ----------
+        .. [1] R. T. Rockafellar and S. Uryasev (2000). Optimization of conditional value-at-risk.
+           Journal of Risk, 2(3), 21-41.
+        """
+        excess = self.rise(replay, budget) - self.max_forgetting
+        worst = min(self.rank, self.draws - 1)
+        return np.asarray(np.partition(excess, worst, -1)[:, worst:].mean(-1))
+
+    # -- sets of budgets ----------------------------------------------------------------------
+
+    def feasible_sets(self, replay: Sequence[float] | Floats) -> list[Intervals]:
+        """Budgets that meet each limit: those of the targets, then that of forgetting."""
+        without_noise = [np.exp(-noise) for noise in self.noise]
+        targets = [
+            budgets_below(curve.at_replay(replay), most * factor)
+            for curve, most, factor in zip(
+                self.targets, self.max_loss, without_noise[:-1], strict=True
+            )
+        ]
+        source = self.source.at_replay(replay)
+        scale = 1 + self.max_forgetting if self.relative else 1.0
+        rise = 0.0 if self.relative else self.max_forgetting
+        factor = without_noise[-1]
+        if self.baseline == "matched":
+            retained = budgets_below(source, rise * factor, self.pure_replay, scale * factor)
+        else:
+            retained = budgets_below(source, (scale * self.baseline_loss + rise) * factor)
+        return [*targets, retained]
+
+    def chunks(self, replay: Floats) -> Iterator[tuple[Floats, list[Intervals]]]:
+        """Some replay ratios at a time, with their `feasible_sets`."""
+        step = max(1, CHUNK // self.draws)
+        for start in range(0, len(replay), step):
+            ratios = replay[start : start + step]
+            yield ratios, self.feasible_sets(ratios)
+
+    # -- budgets ------------------------------------------------------------------------------
+
+    def smallest_budgets(self, feasible: Intervals, replay: Floats) -> Floats:
+        """Smallest budget per replay ratio that is feasible for `rank` draws and meets `max_cvar`.
+
+        Parameters
+        ----------
+        feasible : Intervals
+            Budgets that meet all limits at these ratios.
+        replay : array, shape (replays,)
+
+        Returns
+        -------
+        array, shape (replays,)
+            Log ATPP; infinite where there is none.
+        """
+        budget = feasible.smallest(self.rank)
+        if self.max_cvar == math.inf:
+            return budget
+        while True:
+            raised = self._raised_for_cvar(replay, budget)
+            budget = feasible.smallest(self.rank, raised)
+            if (budget == raised).all():
+                return budget
+
+    def _raised_for_cvar(self, replay: Floats, budget: Floats) -> Floats:
+        """Smallest budgets, from the given ones on, that meet `max_cvar`.
+
+        A range of such budgets without a point of `NODES` in it is missed. The search stops above
+        e times the smallest ATPP found at any ratio, since the remaining ratios cannot be the best;
+        their budgets are infinite.
+        """
+
+        def excess(u: Floats, row: Ints) -> Floats:
+            return self.cvar(replay[row], u[:, None]) - self.max_cvar
+
+        low, found = np.maximum(budget, NODES[0]), budget.copy()
+        left = np.flatnonzero(budget < math.inf)
+        left = left[excess(low[left], left) > 0]
+        found[left] = math.inf
+        for node in NODES:
+            if not len(left) or found.min() < node - 2:
+                break
+            row = left[low[left] < node]
+            good = excess(np.full(len(row), node), row) <= 0
+            crossed = row[good]
+            upper = np.full(len(crossed), node)
+            found[crossed] = root_between(excess, low[crossed], upper, crossed)
+            low[row] = node
+            left = left[found[left] == math.inf]
+        return found

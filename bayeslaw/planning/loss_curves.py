@@ -1,0 +1,272 @@
+"""Loss as a function of log ATPP and replay ratio, at one model and stage, for many draws.
+
+A data term is a term of the law that depends on D. If the second derivative of its log in log D is
+negative, the term has a maximum: for smaller D it decreases and vanishes at D = 0. This decrease is
+an artefact of extrapolation and would make any limit on the loss feasible without tokens. Below the
+D of its maximum, a data term is therefore replaced by its maximum.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+from scipy.optimize.elementwise import find_minimum
+
+from bayeslaw.common.arrays import Floats, Ints
+from bayeslaw.laws.law import Law
+from bayeslaw.laws.terms import Term
+
+NODES = np.linspace(np.log(1e-7), np.log(1e9), 41)
+"""Grid in log ATPP on which losses without a closed form are bracketed. Outside it, a limit that
+holds at the nearer end is taken to hold."""
+STEP = 8.0
+"""Distance in log ATPP of the points that determine a term's polynomial. It is wide, so that
+rounding errors of the coefficients are small."""
+
+
+type Polynomial = tuple[Floats, Floats, Floats]
+"""Coefficients of ``log(term / reference value) = c0 + c1 u + c2 u^2`` in u = log ATPP."""
+
+
+@dataclass(frozen=True)
+class LossCurve:
+    """Loss of a law at one model and stage as a function of D and r, for many draws.
+
+    Parameters
+    ----------
+    law : Law
+    p : mapping of str to array, shape (draws,)
+        Term sizes at the point `at`, in nats, and exponents.
+    at : mapping of str to float
+        Logarithms of the covariates at the point where the sizes are stated.
+    params, ptpp : float
+        Parameters N of the model, and its pre-training tokens per parameter.
+
+    Examples
+    --------
+    The law ``1.7 + 400 / N^0.34 + 410 / D^0.28`` at N = 1e9 and 20 tokens per parameter:
+
+    >>> from bayeslaw.laws.lawfiles import load_law
+    >>> from bayeslaw.laws.terms import ORIGIN
+    >>> p = {"E": 1.7, "A": 400.0, "alpha": 0.34, "B": 410.0, "beta": 0.28}
+    >>> draws = {name: np.array([value]) for name, value in p.items()}
+    >>> curve = LossCurve(load_law("chinchilla"), draws, ORIGIN, params=1e9, ptpp=20.0)
+    >>> curve.loss([0.5], np.log(20)).round(3).tolist()
+    [[2.584]]
+    """
+
+    law: Law
+    p: Mapping[str, Floats]
+    at: Mapping[str, float]
+    params: float
+    ptpp: float
+
+    @property
+    def draws(self) -> int:
+        """Number of draws."""
+        return len(self.p["E"])
+
+    def take(self, draws: Ints) -> "LossCurve":
+        """The curve for some of the draws."""
+        return replace(self, p={name: value[draws] for name, value in self.p.items()})
+
+    @cached_property
+    def _slopes(self) -> dict[str, tuple[Floats, Floats] | None]:
+        """`ReplaySlice.slope_and_curvature` of each data term.
+
+        Of one row if they do not depend on r, of three rows if they do.
+        """
+        probe = self._without_polynomials([0.0, 0.5, 1.0])
+        slopes = {term.coefficient: probe.slope_and_curvature(term) for term in probe.data}
+        for name, pair in slopes.items():
+            if pair and all(np.allclose(c, c[:1], 1e-12, 1e-14) for c in pair):
+                slopes[name] = pair[0][:1], pair[1][:1]
+        return slopes
+
+    def at_replay(self, replay: Sequence[float] | Floats) -> "ReplaySlice":
+        """The curve at given replay ratios, as a function of the budget alone."""
+        here = self._without_polynomials(replay)
+        polynomials: dict[str, Polynomial | None] = {}
+        for term in here.data:
+            pair = self._slopes[term.coefficient]
+            if pair and len(pair[0]) > 1:
+                pair = here.slope_and_curvature(term)
+            polynomials[term.coefficient] = pair and (here.log_term(term, 0.0), *pair)
+        return replace(here, polynomials=polynomials)
+
+    def _without_polynomials(self, replay: Sequence[float] | Floats) -> "ReplaySlice":
+        ratios = np.asarray(replay, float)[:, None]
+        model = {"params": self.params, "tokens": self.params / self.law.token_unit}
+        model["ptpp"] = self.ptpp
+        x = {name: np.log([[value]]) for name, value in model.items()} | self.law.shares(ratios)
+        return ReplaySlice(self.law, self.p, self.at, x)
+
+    def loss(self, replay: Sequence[float] | Floats, budget: float | Floats) -> Floats:
+        """Loss in nats per token, shape (replays, draws), at a budget in log ATPP."""
+        here = self.at_replay(replay)
+        value = here.constant_terms() + here.data_terms(budget)
+        return np.broadcast_to(value, (len(replay), self.draws))
+
+    def loss_at_zero(self) -> Floats:
+        """The law's loss at D = 0 in nats per token, shape (draws,).
+
+        It is not finite where a term diverges there.
+        """
+        x = {**self._without_polynomials([1.0]).x, "tokens": np.array([[-np.inf]])}
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            loss = self.law.loss(self.p, x, self.at)
+        return np.asarray(np.broadcast_to(loss, (1, self.draws))[0])
+
+    def minimum(self, replay: float) -> Floats:
+        """Smallest loss over all budgets, shape (draws,).
+
+        Where the loss falls with D, this is its asymptote.
+        """
+        here = self.at_replay([replay])
+        if here.closed_form:
+            values = here.constant_terms() + np.zeros((1, self.draws))
+            for term in here.data:
+                c0, c1, c2 = here.polynomial(term)
+                with np.errstate(divide="ignore", invalid="ignore"):
+                    level = np.where(c2 > 0, -0.25 * c1**2 / c2, -np.inf)
+                level = np.where((c1 == 0) & (c2 == 0), 0.0, level)
+                values = values + self.p[term.coefficient] * np.exp(c0 + level)
+            return np.asarray(values[0])
+        values = np.stack([np.broadcast_to(here.data_terms(u), (1, self.draws))[0] for u in NODES])
+        least, node = values.min(0), values.argmin(0)
+        draw = np.flatnonzero((node > 0) & (node < len(NODES) - 1))
+        node = node[draw]
+
+        def data_terms(u: Floats, draw: Ints) -> Floats:
+            return here.take(0 * draw, draw).data_terms(u)
+
+        if len(draw):
+            bracket = (NODES[node - 1], NODES[node], NODES[node + 1])
+            least[draw] = find_minimum(data_terms, bracket, args=(draw,)).f_x
+        return np.asarray(here.constant_terms()[0] + least)
+
+
+@dataclass(frozen=True)
+class ReplaySlice:
+    """A loss curve at fixed replay ratios; arrays broadcast to (replays, draws).
+
+    Parameters
+    ----------
+    law, p, at
+        As of `LossCurve`.
+    x : mapping of str to array
+        Logarithms of the covariates at one token per parameter.
+    polynomials : mapping of str to Polynomial or None
+        Of each data term, by its coefficient; None where its log is not a polynomial of degree 2.
+    """
+
+    law: Law
+    p: Mapping[str, Floats]
+    at: Mapping[str, float]
+    x: Mapping[str, Floats]
+    polynomials: Mapping[str, Polynomial | None] = field(default_factory=dict)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of replay ratios and of draws."""
+        return max(len(values) for values in self.x.values()), len(self.p["E"])
+
+    @property
+    def data(self) -> list[Term]:
+        """The data terms: those that depend on D."""
+        return [term for term in self.law.terms if "tokens" in term.covariates]
+
+    @property
+    def closed_form(self) -> bool:
+        """Whether the budgets below a limit have a closed form."""
+        return len(self.polynomials) < 2 and self.log_quadratic
+
+    @property
+    def log_quadratic(self) -> bool:
+        """Whether the log of every data term is a polynomial of degree 2 or less in log D."""
+        return None not in self.polynomials.values()
+
+    def log_term(self, term: Term, budget: float | Floats) -> Floats:
+        """Log of a term over its reference value, at a budget in log ATPP."""
+        x = {**self.x, "tokens": self.x["tokens"] + budget}
+        log: Floats = term.shape(self.p, x, self.at, np)
+        return log
+
+    def constant_terms(self) -> Floats:
+        """Sum of the floor and the terms that do not depend on D, in nats."""
+        others = [term for term in self.law.terms if "tokens" not in term.covariates]
+        total: Floats = self.p["E"] + sum(
+            (self.p[t.coefficient] * np.exp(self.log_term(t, 0.0)) for t in others),
+            np.zeros((1, 1)),
+        )
+        return total
+
+    def data_terms(self, budget: float | Floats) -> Floats:
+        """Sum of the data terms at a budget in log ATPP, in nats.
+
+        A term whose log is concave has its maximum for all budgets below that of the maximum.
+        """
+        total = np.zeros((1, 1)) if np.ndim(budget) == 0 else np.zeros(())
+        for term in self.data:
+            polynomial = self.polynomials.get(term.coefficient)
+            if polynomial is None:
+                log = self.log_term(term, budget)
+            else:
+                c0, c1, c2 = polynomial
+                u = np.asarray(budget)
+                if (c2 < 0).any():
+                    with np.errstate(divide="ignore", invalid="ignore"):
+                        u = np.maximum(u, np.where(c2 < 0, -0.5 * c1 / c2, -np.inf))
+                log = c0 + u * (c1 + u * c2)
+            # A convex log overflows at budgets far outside the data; the loss is infinite there.
+            with np.errstate(over="ignore"):
+                total = total + self.p[term.coefficient] * np.exp(log)
+        return total
+
+    def polynomial(self, term: Term) -> Polynomial:
+        """Polynomial of a data term whose log has one."""
+        polynomial = self.polynomials[term.coefficient]
+        assert polynomial is not None
+        return polynomial
+
+    def slope_and_curvature(self, term: Term) -> tuple[Floats, Floats] | None:
+        """Coefficients c1 and c2 of a data term's polynomial.
+
+        They are computed from three points and checked at three others.
+
+        Returns
+        -------
+        tuple of array, shape (1 or replays, draws), or None
+            None if the log of the term is not a polynomial of degree 2.
+        """
+        low, mid, high = (self.log_term(term, u) for u in (-STEP, 0.0, STEP))
+        c1, c2 = (high - low) / (2 * STEP), (high - 2 * mid + low) / (2 * STEP**2)
+        size = 1 + np.maximum(np.abs(high), np.abs(low))
+        for u in (-0.6 * STEP, 0.3 * STEP, 1.4 * STEP):
+            error = np.abs(self.log_term(term, u) - (mid + u * (c1 + u * c2)))
+            if not (error <= 1e-9 * size).all():
+                return None
+        # A c2 of the size of rounding errors is zero.
+        c2 = np.where(np.abs(c2) * STEP**2 > 1e-13 * size, c2, 0.0)
+        return np.atleast_2d(c1), np.atleast_2d(c2)
+
+    def take(self, replay: Ints, draw: Ints) -> "ReplaySlice":
+        """Single elements of (replays, draws), as arrays of shape (elements,)."""
+
+        def pick(values: Floats) -> Floats:
+            rows, draws = np.shape(values)
+            picked: Floats = values[replay if rows > 1 else 0, draw if draws > 1 else 0]
+            return picked
+
+        needed = self.polynomials if self.log_quadratic else self.p
+        return ReplaySlice(
+            self.law,
+            {name: self.p[name][draw] for name in needed},
+            self.at,
+            {} if self.log_quadratic else {name: pick(value) for name, value in self.x.items()},
+            {
+                name: None if each is None else (pick(each[0]), pick(each[1]), pick(each[2]))
+                for name, each in self.polynomials.items()
+            },
+        )

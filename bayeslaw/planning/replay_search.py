@@ -1,0 +1,115 @@
+"""Searches over the replay ratio, each on a grid that is refined around its best point."""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from bayeslaw.common.arrays import Floats
+from bayeslaw.planning.chance_constraints import Problem
+from bayeslaw.planning.intervals import MAX_LOG_ATPP, intersection
+
+TOLERANCE = 2e-6
+"""Spacing of the replay ratios at which the refinement ends."""
+
+
+def smallest_budget(problem: Problem, replay: Floats) -> tuple[float, float, Floats]:
+    """Smallest budget that meets all limits with the problem's confidence.
+
+    Parameters
+    ----------
+    problem : Problem
+    replay : array, shape (replays,)
+        Replay ratios in ascending order; the best is refined between its neighbours.
+
+    Returns
+    -------
+    budget : float
+        Log ATPP, infinite if no budget is feasible.
+    ratio : float
+        Its replay ratio.
+    per_ratio : array, shape (replays,)
+        The smallest budget at each ratio of the grid.
+    """
+
+    def budgets(ratios: Floats) -> Floats:
+        return np.concatenate(
+            [
+                problem.smallest_budgets(intersection(sets), some)
+                for some, sets in problem.chunks(ratios)
+            ]
+        )
+
+    per_ratio = budgets(replay)
+    budget, ratio = _refined_minimum(budgets, replay, per_ratio)
+    return budget, ratio, per_ratio
+
+
+def most_probable(problem: Problem, cap: float, replay: Floats) -> tuple[int, float, float]:
+    """Budget up to `cap` and replay ratio that meet all limits for the most draws.
+
+    Returns
+    -------
+    count : int
+        Number of those draws.
+    budget, ratio : float
+        Log ATPP, the smallest of equally probable ones, and its replay ratio.
+    """
+
+    def negative_count(ratios: Floats) -> Floats:
+        most = (intersection(sets).most_common(cap) for _, sets in problem.chunks(ratios))
+        counts, budgets = zip(*most, strict=True)
+        # Of equal counts prefer the smaller budget: a term of absolute value below 1 / 2.
+        size = np.clip(np.concatenate(budgets), -MAX_LOG_ATPP, MAX_LOG_ATPP) / (3 * MAX_LOG_ATPP)
+        return np.asarray(size - np.concatenate(counts))
+
+    _, ratio = _refined_minimum(negative_count, replay, negative_count(replay), rounds=2)
+    count, budget = intersection(problem.feasible_sets([ratio])).most_common(cap)
+    return int(count[0]), float(budget[0]), ratio
+
+
+def least_expected_loss(problem: Problem, budget: float, replay: Floats) -> tuple[float, float]:
+    """Least expected target loss at a budget in log ATPP, and its replay ratio.
+
+    With several targets, the mean of their losses. Only replay ratios are considered at which the
+    forgetting limit holds with the problem's confidence and `max_cvar` is met; without any, the
+    loss is infinite.
+    """
+
+    def expected(ratios: Floats) -> Floats:
+        counts = [s[-1].contains(budget).sum(-1) for _, s in problem.chunks(ratios)]
+        allowed = np.concatenate(counts) >= problem.rank
+        if problem.max_cvar < math.inf:
+            allowed &= problem.cvar(ratios, budget) <= problem.max_cvar
+        value = np.full(len(ratios), np.inf)
+        value[allowed] = np.mean(
+            [loss.mean(-1) for loss in problem.losses(ratios[allowed], budget)], axis=0
+        )
+        return value
+
+    return _refined_minimum(expected, replay, expected(replay))
+
+
+def _refined_minimum(
+    function: Callable[[Floats], Floats], replay: Floats, values: Floats, rounds: int = 99
+) -> tuple[float, float]:
+    """Minimum of a function of the replay ratio, and where it is.
+
+    Parameters
+    ----------
+    function : callable
+    replay, values : array, shape (replays,)
+        Grid in ascending order, and the function on it. Each round evaluates a finer grid between
+        the neighbours of the best point.
+    rounds : int
+        Most rounds.
+    """
+    best = int(values.argmin())
+    value, ratio = values[best], replay[best]
+    width = np.diff(replay).max(initial=0.0)
+    while len(replay) > 1 and width > TOLERANCE and rounds and math.isfinite(value):
+        replay = np.linspace(max(ratio - width, replay[0]), min(ratio + width, replay[-1]), 17)
+        width, rounds, found = replay[1] - replay[0], rounds - 1, function(replay)
+        if found.min() < value:
+            value, ratio = found.min(), replay[found.argmin()]
+    return float(value), float(ratio)
