@@ -1,9 +1,10 @@
-"""Anchor choice: its speed, what its prediction is worth, and what anchors are worth to a plan.
+"""Choice of anchors: its speed, the accuracy of its prediction, and the EVSI of anchors for a plan.
 
-`speed`: 20 of 2,000 candidates for 500 targets from 4,000 draws of Form 3, and every set of 3 of
-154. `refits`: predicted over realised posterior sd at the targets after a refit with the anchors'
-simulated losses, a few seeds of the synthetic world. `worth`: expected FLOPs saved on the target
-run of the paper's use case, by simulation and refit, against FLOPs spent.
+`speed`: time to choose 20 of 2,000 candidates for 500 targets from 4,000 draws of Form 3, and to
+try every set of 3 of 154. `refits`: predicted over realised posterior sd at the targets after a
+refit with the anchors' simulated losses, for a few seeds of the synthetic world. `worth`: EVSI for
+the paper's use case by simulation and refit, as expected FLOPs saved on the target run, beside the
+FLOPs spent.
 
     OMP_NUM_THREADS=1 python benchmarks/anchors.py speed refits worth
 """
@@ -23,7 +24,7 @@ LONG = {"chains": 2, "draws": 2000, "tune": 500}
 
 
 def speed(repeats: int = 5) -> None:
-    """Seconds of processor and of wall clock, best of some."""
+    """Print processor and wall-clock seconds, the best of `repeats`."""
     (case,) = world_cases([0])
     fit = refit(case.law, case.train, 0, **LONG)
     candidates = bl.grid(
@@ -57,7 +58,7 @@ def speed(repeats: int = 5) -> None:
 
 
 def refits(seeds: int = 4) -> None:
-    """Ratio per seed and number of anchors."""
+    """Print predicted over realised posterior sd, by seed and number of anchors."""
     for k in (4, 8):
         ratios = []
         for case in world_cases(range(seeds)):
@@ -76,7 +77,7 @@ def refits(seeds: int = 4) -> None:
 
 
 def worth(simulations: int = 8) -> None:
-    """Three sets of anchors for the paper's use case, planned at 90 %."""
+    """Print the EVSI of three sets of anchors for the paper's use case, planned at 90 %."""
     (case,) = world_cases([0])
     target, source = (refit(c.law, c.train, 0, **LONG) for c in (case, case.source))
     pool, limits = case.pool.frame.drop(columns="loss"), case.world.limits
@@ -106,7 +107,7 @@ def worth(simulations: int = 8) -> None:
 
 
 def main() -> None:
-    """Print what is asked for."""
+    """Run the parts named on the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("which", nargs="+", choices=["speed", "refits", "worth"])
     for name in parser.parse_args().which:

@@ -1,7 +1,7 @@
-"""How far the discrepancy's bends lie from their priors on every split, and what `check` says.
+"""Distance of the curvatures from their priors on every split, and the verdict of `check` on it.
 
-Default fits with short chains (two of 400 after 500); bends in prior sds. Coverage is of the
-held-out rows.
+Default fits with short chains (two of 400 draws after 500). Distances of curvatures, tilts and
+drifts are in prior sds. Coverage is that of the held-out rows.
 
     python benchmarks/bends.py [--laws chinchilla form1] [--only olmo]
 """

@@ -1,17 +1,17 @@
-"""How the numbers of ``models/worlds/paper.toml`` were found.
+"""Calibrate the synthetic world of ``models/worlds/paper.toml`` to the paper's reported numbers.
 
     python benchmarks/calibrate_world.py
 
-Everything the paper reports about its tables is a handful of errors and one optimum. Shapes
-(slopes and exponents at the training rows' reference point) are chosen to look like published
-fits; what the paper does pin down is then solved for:
+The paper reports a few errors on its tables and one optimum. Slopes and exponents at the training
+rows' reference point are set to values typical of published fits. The parameters that the reported
+numbers determine are then solved for:
 
 - French ``slope_F`` and ``lambda_``: RMSE_log of D-CPT transfer and of Form 1 with 241M anchors;
 - English/Arabic ``slope_F``: RMSE_log of D-CPT transfer;
 - French ``E``: the target loss is met with equality at the optimum;
 - English/Arabic ``E`` and ``slope_C``: the stated baseline, and the forgetting limit met with
-  equality at the optimum. French asks for more tokens as replay rises and English/Arabic for fewer,
-  so the point where both limits bind is the smallest budget;
+  equality at the optimum. With more replay the French limit needs more tokens and the
+  English/Arabic limit fewer, so the smallest budget is where both limits bind;
 - ``sigma``: in-sample RMSE_log of the D-CPT oracle at the evaluation stage, mean over 40 seeds.
 
 Prints the two ``[domains.*]`` tables; takes about a minute.
@@ -105,7 +105,7 @@ def english_arabic(world: World) -> Truth:
 
 
 def sigma(world: World, domain: str, p: Truth, seeds: int = 40) -> float:
-    """Noise at which the D-CPT oracle misses as the paper's does; the error is linear in it."""
+    """Noise at which the D-CPT oracle has the paper's error; the error is linear in the noise."""
     law, design, guess = world.laws[domain], world.design().query("ptpp == 279"), ORACLE[domain]
     tables = [simulate(law, p, design, sigma=guess, seed=seed) for seed in range(seeds)]
     errors = [rmse_log("dcpt", table, table) for table in tables]

@@ -1,14 +1,14 @@
 """Simulation-based calibration of every law, likelihood and discrepancy.
 
-Truths are drawn from the prior, a table of 36 rows or fewer from each, and the truths ranked among
-the draws of the refit. A quantity is inside if the ECDF of its ranks stays within its simultaneous
-95 % envelope; 1 in 20 leaves it by chance. "spread" is the variance of the forecasts' ranks over
-that of uniform ones: above 1, bands are too narrow.
+Parameters are drawn from the prior, a table of 36 rows or fewer is simulated from each, and the
+true values are ranked among the draws of the refit. A quantity is inside if the ECDF of its ranks
+stays within its simultaneous 95 % envelope; 1 in 20 leaves it by chance. "spread" is the variance
+of the forecasts' ranks over that of uniform ones: above 1, bands are too narrow.
 
     python benchmarks/calibration.py [--simulations 100] [--out calibration.csv]
 
-Settings already in --out are not run again. With several --seeds each gives so many simulations,
-in processes of its own (--jobs), and their ranks are pooled.
+Settings already in --out are not run again. With several --seeds, --simulations are run for each
+seed, in --jobs processes, and the ranks are pooled.
 """
 
 import argparse
@@ -74,7 +74,7 @@ def main() -> None:
 
 
 def pooled(parts: list[Calibration]) -> Calibration:
-    """Simulations of several seeds as one."""
+    """Pool the simulations of several seeds."""
     ranks = pd.concat([part.ranks for part in parts], ignore_index=True)
     return Calibration(ranks, sum(part.failed for part in parts))
 

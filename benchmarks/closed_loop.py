@@ -1,19 +1,19 @@
-"""Plans on measured runs: fit early stages of data/tinycpt, plan the last one, look what happened.
+"""Plans on measured runs: fit early stages of data/tinycpt, plan the last, compare with its losses.
 
 French (target) and English (source) losses of annealed runs are fitted on PTPP 15 to 124, and
 separately with the smaller sizes at PTPP 279 as anchors. The largest model is planned for PTPP 279
 at several confidences. Its limits come from its own runs at PTPP 124, so from training rows only:
 the French loss at ATPP 8 and replay .25, and the rise of the English loss over pure replay for the
-same tokens there (`baseline="matched"`; the measured base is out of reach at PTPP 279 for every
-replay ratio below 1, see the data's README). Limits are on measured losses (`noise="predictive"`).
+same tokens there (`baseline="matched"`; at PTPP 279 no replay ratio below 1 returns to the loss of
+the measured base, see the data's README). Limits are on measured losses (`noise="predictive"`).
 
 The plan is scored against the measured table of that model and stage, interpolated in log D and r
 (log loss, piecewise linear). Replay is searched where it was measured, .1 to .5.
 
     OMP_NUM_THREADS=1 python benchmarks/closed_loop.py [--source-law form1] [--fits DIR]
 
-`--fits` keeps the posteriors, so that a second run only plans. `--at ATPP REPLAY FRENCH ENGLISH
-CONTROL` scores an actual run, trained with data/tinycpt/tinycpt.py, in the place of the table.
+`--fits` saves the posteriors, so that a second run only plans. `--at ATPP REPLAY FRENCH ENGLISH
+CONTROL` scores an actual run, trained with data/tinycpt/tinycpt.py, instead of the table.
 """
 
 import argparse
@@ -68,7 +68,7 @@ def oracle(french: Any, english: Any, most: float, rise: float) -> tuple[float, 
 
 
 def fitted(law: str, table: LossTable, path: Path | None, settings: dict[str, Any]) -> Any:
-    """A posterior, kept in a file."""
+    """A posterior, saved to a file or loaded from it."""
     if path is not None and path.exists():
         return bl.load(path)
     posterior = bl.fit(law, table, **settings)
@@ -78,7 +78,7 @@ def fitted(law: str, table: LossTable, path: Path | None, settings: dict[str, An
 
 
 def told(name: str, choice: Choice, outcome: tuple[float, float], limits: dict[str, float]) -> None:
-    """One line: what was planned, what was measured there."""
+    """Render a plan and the losses measured at it as one line."""
     loss, rise = outcome
     missed = ["the target"] * (loss > limits["max_loss"])
     missed += ["forgetting"] * (rise > limits["max_forgetting"])

@@ -1,11 +1,11 @@
-"""The forgetting law against the paper's on the measured source losses of data/tinycpt.
+"""The forgetting law and the paper's laws on the measured source losses of data/tinycpt.
 
 Annealed English rows; point fits by the paper's Huber objective, then posteriors of each law as
-written ("none") and with terms that may bend ("curvature"). Bands are for a new measured loss,
-widths, CRPS and Winkler scores on log loss; rows are taken as independent (no run or base
-effects). A posterior that fails its gate is scored all the same. "farthest bend": of the
-discrepancy's, the one farthest from its prior, in prior sds, and what `check` says of it.
-"rho = 1" is the forgetting law in which an adaptation token counts as one of pre-training.
+written ("none") and with its discrepancy ("curvature"). Bands are for a new measured loss; widths,
+CRPS and Winkler scores are on log loss. By default there are no random effects of run and base. A
+posterior that fails its gate is scored nevertheless. "farthest bend" is the curvature, tilt or
+drift farthest from its prior, in prior sds, with the level of that part of `check`. "rho = 1" is
+the forgetting law in which an adaptation token counts as one pre-training token.
 
     python benchmarks/forgetting.py [--points] [--only TEXT] [--effects auto] [--draws 1000]
 """
@@ -100,7 +100,7 @@ def posteriors(only: str, effects: str, draws: int) -> None:
 
 
 def farthest(fit: bl.Posterior, test: bl.LossTable) -> str:
-    """The bend farthest from its prior, and the level of the check of bends."""
+    """The curvature farthest from its prior in prior sds, and the level of that part of `check`."""
     part = bends(fit, target(fit, test))
     if part is None:
         return "none"

@@ -1,6 +1,7 @@
-"""A gradient of the log posterior as it is sampled, with what `bayeslaw.model.rewrites` holds and without.
+"""Time of one gradient of the log posterior, with and without `bayeslaw.model.rewrites`.
 
-Both are compiled in this process as for sampling, and timed in turn: the least of thirty means.
+Both are compiled in this process as for sampling and timed alternately; the result is the least of
+thirty means.
 
     python benchmarks/gradient.py [--only TEXT]
 """

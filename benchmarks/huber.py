@@ -1,13 +1,14 @@
-"""The Huber fit against thousands of random starts, and against SciPy's L-BFGS-B.
+"""The Huber fit compared with thousands of random starts, and with SciPy's L-BFGS-B.
 
 For every shipped table and law:
 
 - the best objective of `fit_huber` against the best of `--starts` random starts (random exponents
-  and sizes, none screened), each descended 40 steps with exact derivatives, the best tenth to rest;
-- the seconds that L-BFGS-B as the field uses it (E, log A, alpha, log B, ... on raw N and D, finite
-  differences, tight tolerances, Hoffmann et al.'s ranges of starts) needs to find that optimum
-  with 99 % certainty, from its success rate over `--finite` starts: within .1 % of the objective,
-  a thousand times looser than what `fit_huber` is held to.
+  and sizes, without screening), each descended 40 steps with exact derivatives, and the best tenth
+  until convergence;
+- the seconds that L-BFGS-B as usually run for scaling laws (E, log A, alpha, log B, ... on raw N
+  and D, finite differences, tight tolerances, Hoffmann et al.'s ranges of starts) needs to find
+  that optimum with probability 99 %, from its success rate over `--finite` starts. Success is an
+  objective within .1 % of the optimum, a thousand times the tolerance for `fit_huber`.
 
 One process, one thread.
 
@@ -34,7 +35,7 @@ TIGHT = {"maxiter": 3000, "maxfun": 100_000, "ftol": 1e-15, "gtol": 1e-12}
 
 
 def random_points(problem: Problem, count: int, seed: int) -> np.ndarray:
-    """Random starts: exponents over the screening box, sizes sharing the mean loss."""
+    """Random starts: exponents over the screening box, sizes that sum to the mean loss."""
     points = problem.screen(count, seed)
     rng = np.random.default_rng(seed)
     points[:, : problem.linear] = rng.dirichlet(np.ones(problem.linear), count)
@@ -42,7 +43,7 @@ def random_points(problem: Problem, count: int, seed: int) -> np.ndarray:
 
 
 def descend_all(problem: Problem, points: np.ndarray) -> float:
-    """Best objective from many points: a tenth goes on after 40 steps, and of these 40 exactly."""
+    """Best objective from many points; a tenth continues after 40 steps, 40 of these to the end."""
     tenth = []
     for part in np.array_split(points, max(1, len(points) // 200)):
         ends, value, _ = problem.polish(part, max_steps=40)
@@ -53,7 +54,7 @@ def descend_all(problem: Problem, points: np.ndarray) -> float:
 
 
 def field_fit(problem: Problem, rng: np.random.Generator) -> float:
-    """Objective where the field's L-BFGS-B ends from one random start."""
+    """Final objective of L-BFGS-B as usually run, from one random start."""
     law, linear = problem.law, problem.linear
 
     def value(vector: np.ndarray) -> float:

@@ -1,8 +1,9 @@
-"""A size left out, from the three below it: bands with and without the effects of sizes.
+"""Forecast a size from the three below it: bands with and without random effects of size.
 
-Every run of four sizes of the OLMo ladder, Gadre's corpora and Delphi's training rows: the law with
-curvature is fitted to the three smaller ones and forecasts all rows of the fourth. Three sizes do
-not tell their effects from the law, so the forecast carries them (`bayeslaw.evaluate.new_sizes`).
+For every four consecutive sizes of the OLMo ladder, Gadre's corpora and Delphi's training rows, the
+law with curvature is fitted to the three smaller ones and forecasts all rows of the fourth. Three
+sizes do not identify size effects, so the forecast draws them from their prior
+(`bayeslaw.evaluate.new_sizes`).
 
     python benchmarks/left_out.py [--only TEXT]
 """
@@ -36,7 +37,7 @@ def ladders() -> Iterator[tuple[str, bl.LossTable]]:
 
 
 def main() -> None:
-    """Print a row per left-out size, then what is pooled over each source."""
+    """Print a row per left-out size, then scores pooled over each source."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", default="")
     args = parser.parse_args()

@@ -1,7 +1,7 @@
-"""The MAP of the PyMC model under the Huber likelihood and flat priors, against `fit_huber`.
+"""The MAP of the PyMC model under the Huber likelihood and flat priors, compared with `fit_huber`.
 
-Largest difference of the predicted log losses over the training rows; where one of them ends on a
-bound the optimum is not interior and the two need not agree.
+Prints the largest difference of predicted log losses over the training rows. Where a fit ends on a
+bound the optimum is not interior, and the two need not agree.
 
     python benchmarks/map.py [--only TEXT]
 """

@@ -1,9 +1,9 @@
-"""What 90 % bands hold when the truth is not the law that is fitted. Synthetic data throughout.
+"""Coverage of bands when the fitted law is not the true one. Synthetic data throughout.
 
-Truths: Form 1 itself; its stage term falling with N (``F N^-phi / P^eta``); its data term breaking
-at a tenfold budget, where the exponent grows by half; Form 1 with what runs share, which the fit
-models or ignores. Every world has its own exponents and noise .004 on log loss, is measured on 4
-sizes x 3 stages x 3 replay ratios x 5 budgets, fitted up to PTPP 80, and forecast at 279.
+Truths: Form 1 itself; Form 1 with a stage term that falls with N (``F N^-phi / P^eta``); with a
+data term whose exponent grows by half at a tenfold budget; with run effects, which the fit includes
+or ignores. Every world has its own exponents and noise .004 on log loss, is measured on 4 sizes x 3
+stages x 3 replay ratios x 5 budgets, fitted up to PTPP 80, and forecast at 279.
 
     python benchmarks/misspecified.py [--worlds 10] [--out misspecified.csv]
 """
@@ -33,7 +33,7 @@ PLAN = {
 
 
 def world(kind: str, seed: int) -> bl.LossTable:
-    """Table of a synthetic world, labelled."""
+    """Table of a synthetic world with labels of runs."""
     rng = np.random.default_rng([seed, *map(ord, kind)])
     design = bl.grid(params=SIZES, ptpp=STAGES, replay=[0.1, 0.25, 0.5], atpp=[0.5, 1, 3, 8, 20])
     n, p, r, d = design["params"], design["ptpp"], design["replay"], design["atpp"]

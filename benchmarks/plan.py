@@ -1,4 +1,4 @@
-"""The planner against a grid over budgets, and its memory.
+"""The planner compared with a grid over budgets, and its memory.
 
 Plans the synthetic world's use case from `--draws` draws of both laws (the true parameters, moved
 by noise), and evaluates both laws on a 400 x 199 grid of (ATPP, replay) for the same draws:
@@ -9,7 +9,8 @@ best of `--repeat`; the grid once), both answers, and the error of each against 
     OMP_NUM_THREADS=1 python benchmarks/plan.py [--draws 4000] [--repeat 5] [--memory 40000]
     OMP_NUM_THREADS=1 python benchmarks/plan.py --curved --confidence .6
 
-With `--curved` both laws bend: budgets that serve a draw then may end again.
+With `--curved` both laws have curvature, so that the feasible budgets of a draw may have an upper
+end.
 """
 
 import argparse
@@ -50,7 +51,7 @@ def posterior(
 
 
 def by_grid(problem: Problem, atpp: np.ndarray, replay: np.ndarray) -> tuple[float, float]:
-    """Smallest budget of the grid, and its ratio."""
+    """Smallest feasible budget of the grid, and its replay ratio."""
     limit = problem.baseline * (1 + problem.max_forgetting)
     limits = (problem.targets[0], problem.max_loss[0]), (problem.source, limit)
     asked = [(curve, curve.at_replay(replay).x, most) for curve, most in limits]

@@ -1,8 +1,8 @@
-"""Refit with new data against recompiling: compile once per law, then put new data in.
+"""Time to refit a compiled law to new data, compared with compiling again.
 
-Per law, medians of `--repeats`, with the law as written: a whole fit with nothing compiled, a refit
-on new data, and the part of the refit that replaces compiling (putting the data in); once at the
-default settings, where sampling dominates, and once at those of a simulation study
+For each law, as written, medians of `--repeats`: a fit with nothing compiled, a refit to new data,
+and the step of the refit that replaces compiling (replacing the data). Once at the default
+settings, where sampling takes most of the time, and once at those of a simulation study
 (`bayeslaw.inference.refits.SHORT`), where compiling would.
 
     python benchmarks/refit.py [--repeats 3] [--laws chinchilla,form3]
@@ -41,7 +41,7 @@ def main() -> None:
         tables = [world.table("french", seed=s).query("ptpp <= 31") for s in range(args.repeats)]
         spec = make_spec(law)
         plain = partial(bl.fit, law, discrepancy="none")
-        plain(tables[0], draws=200, tune=200)  # imports
+        plain(tables[0], draws=200, tune=200)  # the first fit imports PyMC and nutpie
         quiet = {"progress": False}
         cold, warm, swap, short = [], [], [], []
         for table in tables:

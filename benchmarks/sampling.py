@@ -1,11 +1,11 @@
-"""Form 3 at PTPP {15, 31}: bayeslaw's coordinates against the law as one would write it down.
+"""Form 3 at PTPP {15, 31}: sampling in bayeslaw's coordinates and in the paper's coordinates.
 
-The peer is the same law in raw coordinates (log A, log B, ... on raw N and D) with the same
-likelihood and priors as wide, under the sampler and the settings that ``pm.sample`` defaults to
-(nutpie, 1000 + 1000, target acceptance .8); bayeslaw runs under its own defaults, without
-discrepancy. Both run in this one process on the same 168 synthetic rows, four chains on the same
-cores. Compilation is not counted on either side. The figure is the smallest bulk ESS, over the
-sampled and the paper's parameters, per second.
+The comparison is with the same law in raw coordinates (log A, log B, ... on raw N and D), with the
+same likelihood and priors as wide, under the default sampler and settings of ``pm.sample`` (nutpie,
+1000 + 1000, target acceptance .8). bayeslaw runs under its own defaults, without discrepancy. Both
+run in this process on the same 168 synthetic rows, four chains on the same cores, and compilation
+is not counted. The result is the smallest bulk ESS per second, over the sampled and the paper's
+parameters.
 
     python benchmarks/sampling.py [--seeds 5] [--cores 1]
 """
@@ -49,7 +49,7 @@ def raw_model(table: bl.LossTable) -> pm.Model:
 
 
 def figures(draws: xr.Dataset, stats: xr.Dataset, seconds: float) -> dict[str, float]:
-    """Smallest bulk ESS and what belongs to it."""
+    """Smallest bulk ESS, R-hat, divergences, steps per draw and seconds."""
     ess = min(float(v) for v in azs.ess(draws, method="bulk").data_vars.values())
     rhat = max(float(v) for v in azs.rhat(draws).data_vars.values())
     return {
@@ -72,7 +72,7 @@ def main() -> None:
     table = bl.paper_world().table("french", seed=0).query("ptpp <= 31")
     spec = make_spec("form3")
     values, at = data(spec, table), spec.law.reference_point(table)
-    compiled = nutpie.compile_pymc_model(raw_model(table))  # what pm.sample does by default
+    compiled = nutpie.compile_pymc_model(raw_model(table))  # the default of pm.sample
     sample(spec, values, seed=0, chains=1, draws=10, tune=10, progress=False)
     rows: dict[str, list[dict[str, float]]] = {"raw": [], "bayeslaw": []}
     for seed in range(args.seeds):

@@ -1,12 +1,12 @@
-"""The scale of the curvatures: fixed ones compared, and one learned across domains.
+"""The prior scale of the curvatures: fixed scales compared, and one estimated across domains.
 
 The Chinchilla law is fitted to the training rows of OLMo, Delphi and Gadre with Normal(0, .3)
-curvatures. Weights Normal(0, tau) / Normal(0, .3) on those draws give the evidence for every
-tau on a grid, and the forecast with it. *learned* is the hierarchical posterior: tau log-uniform on
-the grid, shared by the domains of a group, its posterior from the training rows of all of them
-(which share runs and are taken as independent, so it is too sure). Scores are of held-out rows;
-the criterion is the mean of log CRPS over OLMo and Delphi; "effective" is the least effective
-number of draws behind a forecast.
+curvatures. Weights Normal(0, tau) / Normal(0, .3) on those draws give the evidence for every tau on
+a grid, and its forecast. *learned* is the hierarchical posterior: one tau for the domains of a
+group, log-uniform on the grid, with a posterior from the training rows of all of them. (Domains
+have runs in common but are treated as independent, so this posterior is too narrow.) Scores are of
+held-out rows. The criterion is the mean of log CRPS over OLMo and Delphi. "effective" is the
+smallest effective number of draws of a forecast.
 
     python benchmarks/scale.py
 """

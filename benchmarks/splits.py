@@ -1,14 +1,14 @@
-"""Error, coverage and scores of every way to make a band, on held-out rows of real tables.
+"""Error, coverage and scores of several methods to make bands, on held-out rows of real tables.
 
-Ways: the posterior of the law as written ("plain"), that of the law whose terms may bend
-("curvature", the default), and two bootstraps of the Huber fit with residual noise: of rows
-("pairs") and of model sizes ("sizes"). Bands are for a new measured loss; widths, CRPS and Winkler
-scores are on log loss. A posterior that fails its gate is scored all the same, and says so.
+Methods ("ways"): the posterior of the law as written ("plain"), that of the law with its
+discrepancy ("curvature", the default), and two bootstraps of the Huber fit with residual noise: of
+rows ("pairs") and of model sizes ("sizes"). Bands are for a new measured loss; widths, CRPS and
+Winkler scores are on log loss. A posterior that fails its gate is scored nevertheless, and marked.
 
     python benchmarks/splits.py [--only TEXT] [--laws form1] [--ways plain,curvature] [--out FILE]
                                 [--short]
 
-Rows already in --out are not run again; the pooled table is of all that is in it.
+Rows already in --out are not run again; the pooled table is of all rows in it.
 """
 
 import argparse
@@ -32,7 +32,7 @@ SHORT = {"draws": 1000, "tune": 1000, "target_accept": 0.95, "retry": False}
 
 
 def main() -> None:
-    """Print a row per table, split, law and way, then what is pooled over each source."""
+    """Print a row per table, split, law and method, then scores pooled over each source."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", default="", help="part of the name of a split")
     parser.add_argument("--laws", default="chinchilla,form1,form3,dcpt")
@@ -67,7 +67,7 @@ def main() -> None:
 def measure(
     law: str, way: str, train: bl.LossTable, test: bl.LossTable, settings: dict[str, Any]
 ) -> dict[str, object]:
-    """Scores of one way on one split, and how long it took."""
+    """Scores of one method on one split, and its seconds."""
     start = time.perf_counter()
     if way in ("plain", "curvature"):
         fit = bl.fit(law, train, discrepancy="none" if way == "plain" else way, **settings)
@@ -88,12 +88,12 @@ def bootstrap(law: str, train: bl.LossTable, test: bl.LossTable, way: str) -> np
     residuals = np.log(train.loss / bl.fit_huber(law, train, delta=1e-3).predict(train))
     sizes = np.unique(frame["params"])
 
-    @cache  # of a few sizes there are few resamples: 35 of four
+    @cache  # Few sizes have few distinct resamples: 35 for four.
     def refit(rows: tuple[int, ...]) -> bl.PointFit | None:
         sample = bl.LossTable(frame.iloc[list(rows)].reset_index(drop=True), train.baselines)
         try:
             return bl.fit_huber(law, sample, delta=1e-3, starts=16, polish=2)
-        except bl.BayeslawError:  # a resample may leave a covariate that does not vary
+        except bl.BayeslawError:  # a covariate may not vary in a resample
             return None
 
     for i in range(RESAMPLES):

@@ -1,8 +1,8 @@
-"""What stacking did to the scores of held-out rows, beside the laws that it stacks.
+"""Scores of stacked laws on held-out rows, beside those of each law.
 
 OLMo ladder: the Chinchilla law as written and with curvature. tinycpt: Forms 1 to 3 and dcpt as
 written, fitted to four stages. Weights by leave-one-out (runs where they repeat) on the training
-rows. A posterior that fails its gate is used all the same.
+rows. A posterior that fails its gate is used nevertheless.
 
     python benchmarks/stacking.py [--only TEXT] [--draws 2000] [--out stacking.csv]
 """

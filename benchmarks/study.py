@@ -1,8 +1,8 @@
 """Anchor designs at equal FLOPs: the studies behind docs/anchors.md.
 
-Which designs forecast better from the same FLOPs, on simulated worlds (`world`, `varied`; `plan`
-plans as well) and on measured pools (`tinycpt`, `delphi`, `olmo`). Each may be stopped and run
-again: it goes on where it was.
+Which designs give better forecasts from the same FLOPs, on simulated worlds (`world`, `varied`;
+`plan` also plans) and on measured pools (`tinycpt`, `delphi`, `olmo`). An interrupted study
+continues when it is run again.
 
     python benchmarks/study.py world [--seeds 40] [--jobs 2] [--out DIR]
 """

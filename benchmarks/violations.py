@@ -1,4 +1,4 @@
-"""How often plans break their limits where the truth is known, and what they cost.
+"""Frequency with which plans violate their limits in synthetic worlds, and their cost.
 
 Each world draws a true target law (Form 3) and source law (Form 1) from priors centred at the
 synthetic world of the paper's use case, with half the log standard deviation of the default priors
@@ -7,18 +7,18 @@ anchors at 279), Normal noise on log loss. Both laws are refitted with these sam
 calibrated posterior is possible. `--kind misspecified` multiplies the true stage term by
 (N / N_ref)^-phi, phi ~ Uniform(0, .33), which no fitted law has.
 
-Limits are set from what a user would have measured, never from the truth: the target limit is the
-measured loss of the 8.1B model at PTPP 31, ATPP 8, replay .25, times the ratio that makes it 1.8 in
-the synthetic world; the baseline likewise from the source loss at ATPP 32, replay .5. With
-`measured` the baseline is instead the truth's loss of the un-adapted model, which the fit has not
-seen. A plan is violated where the true losses at it break a limit.
+Limits are set from losses that a user would have measured, never from the true parameters. The
+target limit is the measured loss of the 8.1B model at PTPP 31, ATPP 8, replay .25, times the ratio
+that makes it 1.8 in the synthetic world; the baseline is set likewise from the source loss at ATPP
+32, replay .5. With `measured` the baseline is instead the true loss of the un-adapted model, which
+is not fitted. A plan is violated where a true loss at it exceeds its limit.
 
     OMP_NUM_THREADS=1 python benchmarks/violations.py --worlds 200 --out true.csv
     OMP_NUM_THREADS=1 python benchmarks/violations.py --kind misspecified --worlds 100 \
         --discrepancy curvature --out curved.csv
 
-Rows are written as they are made; a run that is started again goes on. `--show FILE` prints the
-table of a file.
+Rows are written as they are made, and an interrupted run continues when it is started again.
+`--show FILE` prints the table of a file.
 """
 
 import argparse
@@ -115,7 +115,7 @@ def truth(domain: str, kind: str, rng: np.random.Generator) -> Truth:
     law = WORLD.laws[domain]
     at = law.reference_point(cells())
     q = draw(priors(domain, at), rng)
-    phi = rng.uniform(0, 0.33)  # drawn always, so that both kinds share their worlds
+    phi = rng.uniform(0, 0.33)  # drawn in both kinds, so that their worlds are equal
     if kind == "misspecified":
         stage = Power("F", "slope_F", {"ptpp": "eta", "params": "phi"})
         terms = (*(t for t in law.terms if t.coefficient != "F"), stage)
@@ -140,13 +140,13 @@ def cell(table: LossTable, atpp: float, replay: float) -> float:
 
 
 def scaled(domain: str, table: LossTable, atpp: float, replay: float, wanted: float) -> float:
-    """A measured loss times the ratio that makes it `wanted` in the synthetic world."""
+    """A measured loss, times the ratio that makes it `wanted` in the synthetic world."""
     row = grid(params=N, ptpp=31, replay=replay, tokens=atpp * N)
     return cell(table, atpp, replay) * wanted / float(WORLD.loss(domain, row)[0])
 
 
 def outcome(truth: Problem, choice: Choice, oracle: Choice) -> dict[str, Any]:
-    """What a choice comes to under the truth."""
+    """Whether a choice meets the limits under the true laws."""
     if not math.isfinite(choice.atpp):
         return {"atpp": math.inf, "held": None, "oracle": oracle.atpp}
     real = choice_at(truth, math.log(choice.atpp), choice.replay, choice.tokens)
@@ -162,7 +162,7 @@ def outcome(truth: Problem, choice: Choice, oracle: Choice) -> dict[str, Any]:
 
 
 def world(number: int, kind: str, discrepancy: str) -> list[dict[str, Any]]:
-    """All plans of one world and what they come to."""
+    """All plans of one world and whether they meet the limits."""
     rng = np.random.default_rng([7, number])
     names = (WORLD.target, WORLD.source)
     true = [truth(name, kind, rng) for name in names]
@@ -198,7 +198,7 @@ def world(number: int, kind: str, discrepancy: str) -> list[dict[str, Any]]:
 
 
 def show(path: Path) -> None:
-    """Print violation frequencies with their standard error, and regret."""
+    """Print violation frequencies with their standard error, and excess budgets."""
     rows = pd.read_csv(path)
     worlds = rows["world"].nunique()
     print(f"{path}: {worlds} worlds, largest R-hat above 1.05 in ", end="")
@@ -220,7 +220,7 @@ def show(path: Path) -> None:
 
 
 def main() -> None:
-    """Make worlds, or show what was made."""
+    """Simulate worlds, or show the table of a file."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--worlds", type=int, default=200)
     parser.add_argument("--kind", choices=("true", "misspecified"), default="true")

@@ -37,6 +37,9 @@ def test_the_architecture_page_names_every_module_and_only_modules(from_code):
     assert set(listed) == tree
     for name, path in listed.items():
         assert from_code.summary(path), f"{name} has no docstring"
+    page = (DOCS / "architecture.md").read_text()
+    for package in (package for layer in from_code.layers() for package in layer):
+        assert f"{{modules}} {package}\n" in page
 
 
 def test_modules_import_only_from_above(from_code):

@@ -1,10 +1,12 @@
-"""What the documentation takes from the code at build time: laws, modules, commands, and MathML."""
+"""Sphinx directives that read laws, modules, commands and figures from the repository."""
 
 import ast
+import html
 import math
 import os
 import subprocess
 import sys
+import tomllib
 from graphlib import TopologicalSorter
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,7 +25,7 @@ PACKAGE = ROOT / "bayeslaw"
 
 
 def modules() -> dict[str, Path]:
-    """Every module of the package by its dotted name, imported before importing."""
+    """Every module by its dotted name; a module comes after those that it imports."""
     files = {name(path): path for path in PACKAGE.rglob("*.py") if path.stem != "__main__"}
     above = {module: imports(path, files) - {module} for module, path in files.items()}
     depth: dict[str, int] = {}
@@ -39,7 +41,7 @@ def name(path: Path) -> str:
 
 
 def imports(path: Path, files: Any) -> set[str]:
-    """Modules of `files` that one imports as it is imported itself."""
+    """Modules of `files` that a module imports at its top level."""
     found = set()
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.ImportFrom) and node.module:
@@ -56,19 +58,57 @@ def summary(path: Path) -> str:
     return text.partition("\n")[0]
 
 
+def layers() -> list[list[str]]:
+    """Packages by layer, from the one that imports nothing up, as import-linter holds them."""
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    contracts = tomllib.loads(text)["tool"]["importlinter"]["contracts"]
+    rows = next(each["layers"] for each in contracts if each["type"] == "layers")
+    return [row.split(" | ") for row in reversed(rows)]
+
+
 class Modules(SphinxDirective):
-    """List every module with the first line of its docstring, one package after the other."""
+    """List the modules of a package with the first lines of their docstrings.
+
+    A module stands below those of the package that it imports.
+    """
+
+    required_arguments = 1
 
     def run(self) -> list[nodes.Node]:
-        """Nodes of the lists."""
-        order, lines = modules(), []
-        packages = [module for module, path in order.items() if path.stem == "__init__"]
-        for package in sorted(packages):
-            lines += [f"### `{package}`", "", summary(order[package]), ""]
-            own = [m for m in order if m.rpartition(".")[0] == package and m not in packages]
-            rows = [f"| `{m.rpartition('.')[2]}` | {summary(order[m])} |" for m in own]
-            lines += ["| module | holds |", "| --- | --- |", *rows, ""] if rows else []
-        return parsed(self, lines)
+        """Nodes of the table."""
+        package = f"bayeslaw.{self.arguments[0]}"
+        order = modules()
+        if package not in order:
+            raise self.error(f"no package {package}")
+        own = [m for m in order if m.rpartition(".")[0] == package]
+        rows = [f"| `{m.rpartition('.')[2]}` | {summary(order[m])} |" for m in own]
+        return parsed(self, ["| module | contents |", "| --- | --- |", *rows, ""])
+
+
+class Layers(SphinxDirective):
+    """Draw the packages as layers: each imports from those below it only.
+
+    The content describes the packages, one a line, as ``name: what it does``.
+    """
+
+    has_content = True
+
+    def run(self) -> list[nodes.Node]:
+        """Nodes of the figure."""
+        described = dict(line.split(": ", 1) for line in self.content if line)
+        rows = layers()
+        if {name for row in rows for name in row} != set(described):
+            raise self.error("the packages described are not those of pyproject.toml")
+        boxes = "".join(
+            f'<div class="layer">{"".join(box(name, described[name]) for name in row)}</div>'
+            for row in reversed(rows)
+        )
+        return [nodes.raw("", f'<div class="layers">{boxes}</div>', format="html")]
+
+
+def box(name: str, text: str) -> str:
+    """HTML of one package of the figure."""
+    return f'<a href="#{name}"><code>{name}</code><span>{html.escape(text)}</span></a>'
 
 
 # -- laws -----------------------------------------------------------------------------------------
@@ -82,9 +122,9 @@ class LawOf(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         """Nodes of the formula and the table."""
-        from bayeslaw.model.discrepancies import curved
         from bayeslaw.laws.lawfiles import load_law
         from bayeslaw.laws.priors import NOISE
+        from bayeslaw.model.discrepancies import curved
 
         law = load_law(self.arguments[0])
         shown = curved(law) if "curved" in self.options else law
@@ -101,7 +141,7 @@ class LawOf(SphinxDirective):
 
 
 class Noise(SphinxDirective):
-    """The priors of the noise, which all laws share."""
+    """The priors of the noise, the same for all laws."""
 
     def run(self) -> list[nodes.Node]:
         """Nodes of the table."""
@@ -115,9 +155,9 @@ class Noise(SphinxDirective):
 
 
 class Run(SphinxDirective):
-    """A command and what it prints, run in an empty folder with ``data/`` as the page is built.
+    """A command and its output, run in a folder that holds ``data/`` alone when the page is built.
 
-    With ``:refused:`` it must fail as a user's mistake does.
+    With ``:refused:`` the command must exit with code 2, as after a mistake in its arguments.
     """
 
     has_content = True
@@ -136,8 +176,8 @@ class Run(SphinxDirective):
         refused = "refused" in self.options
         if done.returncode != (2 if refused else 0):
             raise self.error(f"{command}\n{done.stderr}")
-        said = done.stderr if refused else done.stdout
-        output = nodes.literal_block(said, said, language="text")
+        printed = done.stderr if refused else done.stdout
+        output = nodes.literal_block(printed, printed, language="text")
         output["classes"] += ["output", *(["words"] if refused else [])]
         return [nodes.literal_block(command, command, language="bash"), output]
 
@@ -160,7 +200,7 @@ class Commands(SphinxDirective):
 
 
 class Figure(SphinxDirective):
-    """The first figure of an executed notebook, so that no picture is kept twice."""
+    """The first figure of an executed notebook, so that the picture has one copy."""
 
     required_arguments = 1
     option_spec = {"alt": directives.unchanged_required}  # noqa: RUF012
@@ -174,8 +214,8 @@ class Figure(SphinxDirective):
         cells = nbformat.read(path, as_version=4).cells
         images = (o.get("data", {}).get("image/png") for c in cells for o in c.get("outputs", []))
         png = next(filter(None, images), "").replace("\n", "")
-        html = f'<img alt="{self.options["alt"]}" src="data:image/png;base64,{png}">'
-        return [nodes.raw("", html, format="html")]
+        image = f'<img alt="{self.options["alt"]}" src="data:image/png;base64,{png}">'
+        return [nodes.raw("", image, format="html")]
 
 
 # -- parts ----------------------------------------------------------------------------------------
@@ -190,16 +230,16 @@ def mathml(display: str) -> Any:
     """Visitor of formulas that writes MathML, which browsers show without a script."""
 
     def visit(translator: Any, node: Any) -> None:
-        html = latex2mathml.converter.convert(node.astext(), display=display)
-        box = "div" if display == "block" else "span"
-        translator.body.append(f'<{box} class="math">{html}</{box}>')
+        formula = latex2mathml.converter.convert(node.astext(), display=display)
+        tag = "div" if display == "block" else "span"
+        translator.body.append(f'<{tag} class="math">{formula}</{tag}>')
         raise nodes.SkipNode
 
     return visit
 
 
-def at_home(app: Any, page: str, source: list[str]) -> None:
-    """Make links that leave the folder, right where the page is read as a file, lead to copies."""
+def link_to_copies(app: Any, page: str, source: list[str]) -> None:
+    """Point links to ``../data/``, which work in the repository, to the copy in ``docs/data``."""
     if "/" not in page:
         source[0] = source[0].replace("](../data/", "](data/")
     if page == "data/README":
@@ -208,12 +248,12 @@ def at_home(app: Any, page: str, source: list[str]) -> None:
 
 def setup(app: Any) -> dict[str, bool]:
     """Register with Sphinx."""
-    directive = {"law": LawOf, "noise": Noise, "modules": Modules, "run": Run}
-    for given, what in (directive | {"commands": Commands, "picture": Figure}).items():
-        app.add_directive(given, what)
+    directives = {"law": LawOf, "noise": Noise, "modules": Modules, "layers": Layers, "run": Run}
+    for name, directive in (directives | {"commands": Commands, "picture": Figure}).items():
+        app.add_directive(name, directive)
     app.add_html_math_renderer("mathml", (mathml("inline"), None), (mathml("block"), None))
-    app.connect("source-read", at_home)
+    app.connect("source-read", link_to_copies)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
 
-__all__ = ["imports", "modules", "setup", "summary"]
+__all__ = ["imports", "layers", "modules", "setup", "summary"]
