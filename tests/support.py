@@ -3,8 +3,10 @@
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
+from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.simulation.worlds import simulate
 from bayeslaw.tables.reading import from_frame
 from bayeslaw.tables.table import LossTable, grid
@@ -31,6 +33,16 @@ DESIGN = grid(
     ptpp=[15, 31, 80, 279],
     replay=[0.1, 0.25, 0.5],
     tokens=[2e8, 1e9, 5e9, 2.5e10, 1e11],
+)
+# Four rows of a valid table with every column.
+GOOD = pd.DataFrame(
+    {
+        "params": [1e8, 1e8, 1e9, 1e9],
+        "tokens": [1e9, 1e10, 1e9, 1e10],
+        "replay": [0.1, 0.5, 0.1, 0.5],
+        "ptpp": [15, 31, 31, 279],
+        "loss": [3.0, 2.8, 2.6, 2.5],
+    }
 )
 # Standard deviations of the random effects in `grouped`.
 EFFECTS = {"base": 0.008, "run": 0.004}
@@ -59,3 +71,14 @@ def grouped(seed: int, scales: dict[str, float] = EFFECTS) -> LossTable:
         groups, index = np.unique(frame[level], return_inverse=True)
         frame["loss"] *= np.exp(scale * rng.standard_normal(len(groups)))[index]
     return from_frame(frame, "grouped")
+
+
+def miss(one, other, table):
+    """Largest difference of two fits in log loss over a table."""
+    return np.abs(np.log(one.predict(table) / other.predict(table))).max()
+
+
+def made(name, sigma=0.0, seed=0):
+    """A table of a law with its parameters in `TRUTH`."""
+    law = load_law(name)
+    return simulate(law, truth_of(law.parameters), DESIGN, sigma=sigma, seed=seed)

@@ -1,10 +1,21 @@
-"""The command line in this process: what a command says, and how it tells a mistake."""
+"""Run commands, in this process or as one of their own, and read their output and errors."""
 
 import json
+import os
+import subprocess
+import sys
 
 from typer.testing import CliRunner
 
 from bayeslaw.cli import app
+from tests.support import DATA
+
+DELPHI = str(DATA / "delphi" / "isotoken.csv")
+OLMO = str(DATA / "olmo" / "ladder.csv")
+SPLIT = ("--law", "chinchilla", "--train", "scale <= 3e20", "--test", "scale >= 1e21")
+GRID = "params=1e9,1e10 tokens=1e9,1e10,1e11"
+COMMANDS = ("fit", "forecast", "score", "compare", "check", "plan", "anchors", "study", "report")
+COMMANDS += ("simulate",)
 
 
 def run(*args, code=0):
@@ -15,7 +26,7 @@ def run(*args, code=0):
 
 
 def fails(*args) -> str:
-    """The one line that a user's mistake is told in."""
+    """Run a command with a mistake in it; the one line on stderr."""
     result = run(*args, code=2)
     assert result.stdout == ""
     assert result.stderr.startswith("error: ")
@@ -25,9 +36,21 @@ def fails(*args) -> str:
 
 
 def document(*args):
-    """What a command says with ``--json``."""
+    """The JSON document that a command prints with ``--json``."""
 
     def refuse(constant):
         raise AssertionError(f"{constant} is not JSON")
 
     return json.loads(run(*args, "--json").stdout, parse_constant=refuse)
+
+
+def process(*args: str, **kwargs) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *args],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        env=os.environ | {"COLUMNS": "80"},
+        **kwargs,
+    )

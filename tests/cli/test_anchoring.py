@@ -18,20 +18,6 @@ LIMITS = "params=8.1e9 ptpp=279 max_loss=1.85 max_forgetting=.04 baseline=2.05 c
 ROWS = ("--candidates", CANDIDATES, "--targets", TARGETS)
 
 
-@pytest.fixture(scope="module")
-def saved(posterior, tmp_path_factory) -> str:
-    path = tmp_path_factory.mktemp("anchors") / "fit.nc"
-    posterior.save(path)
-    return str(path)
-
-
-@pytest.fixture(scope="module")
-def measured(small, tmp_path_factory) -> str:
-    path = tmp_path_factory.mktemp("pool") / "small.csv"
-    small.frame.to_csv(path, index=False)
-    return str(path)
-
-
 def test_document_is_what_python_says(saved, posterior, tmp_path):
     out = tmp_path / "buy.csv"
     told = document("anchors", saved, *ROWS, "--budget", "3e22", "--out", out)
@@ -87,9 +73,6 @@ def test_candidates_may_be_a_table_of_runs(saved, tmp_path):
 )
 def test_mistakes_are_told_in_one_line(saved, args, message):
     assert message in fails("anchors", saved, *args)
-
-
-# -- plans ----------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -153,42 +136,3 @@ def test_worth_of_a_choice_by_variance_is_told(planned):
     rows = [line.split()[:2] for line in table.splitlines() if " ± " in line]
     assert rows == [["first", "1"], ["all", "2"]]
     assert all(len(line) <= 80 for line in text.splitlines())
-
-
-# -- studies --------------------------------------------------------------------------------------
-
-
-def test_study_of_a_measured_pool(measured, tmp_path):
-    out = tmp_path / "study.parquet"
-    args = ("study", measured, "--law", "chinchilla", "--train", "tokens < 2e10", "--out", out)
-    args += ("--pool", "tokens > 2e10 and params < 2e9", "--seeds", "1", "--backend", "sequential")
-    args += ("--targets", "tokens > 2e10 and params > 2e9", "--draws", "100", "--tune", "100")
-    told = document(*args)
-    assert told["cells"] == 6
-    assert [row["design"] for row in told["designs"]] == [
-        "none", "random", "cheapest", "grid", "doptimal", "variance",
-    ]  # fmt: skip
-    assert len(read_frame(out)) == 6
-    text = run(*args).stdout
-    assert all(row["design"] in text for row in told["designs"])
-    assert "better" in text
-
-
-@pytest.mark.parametrize(
-    ("args", "message"),
-    [
-        (("--designs", "best"), "unknown design 'best'"),
-        (("--designs", "plan"), "--planning"),
-        (("--law", "form3"), "--law and --where need a TABLE"),
-        (("--scheduler", "tcp://x:1"), "--backend dask"),
-        (("--train", "nothing == 1"), "cannot evaluate"),
-    ],
-)
-def test_study_mistakes_are_told_in_one_line(args, message, tmp_path):
-    assert message in fails("study", "--out", tmp_path / "x.parquet", *args)
-
-
-def test_study_of_a_pool_needs_its_queries(measured, tmp_path):
-    assert "--pool and --targets" in fails(
-        "study", measured, "--train", "tokens > 0", "--out", tmp_path / "x.parquet"
-    )

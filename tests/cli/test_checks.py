@@ -1,11 +1,14 @@
 """The `check` command: words, JSON, exit codes, mistakes."""
 
 import json
+from functools import partial
 
 import pytest
-from typer.testing import CliRunner
 
-from bayeslaw.cli import app
+from tests.cli import commands
+
+run, fails = partial(commands.run, "check"), partial(commands.fails, "check")
+document = partial(commands.document, "check")
 
 
 @pytest.fixture(scope="module")
@@ -15,22 +18,16 @@ def saved(two_stages, tmp_path_factory) -> str:
     return str(path)
 
 
-def run(*args, code=0):
-    result = CliRunner().invoke(app, ["check", *args], env={"COLUMNS": "80"})
-    assert result.exit_code == code, result.output
-    return result
-
-
 def test_command_refuses_with_exit_code_1(saved):
     target = "params=8.1e9 tokens=1e10 replay=.3 ptpp=279"
     text = run(saved, "--grid", target, code=1).stdout
     flat = " ".join(text.split())
     assert "REFUSE" in flat
     assert "PTPP takes 2 values; eta is not determined" in flat
-    document = json.loads(run(saved, "--grid", target, "--json", code=1).stdout)
-    assert document["command"] == "check"
-    assert document["level"] == "refuse"
-    assert document["parts"]["directions"]["rank"] == 9
+    found = json.loads(run(saved, "--grid", target, "--json", code=1).stdout)
+    assert found["command"] == "check"
+    assert found["level"] == "refuse"
+    assert found["parts"]["directions"]["rank"] == 9
 
 
 def test_command_passes_with_exit_code_0(saved):
@@ -43,9 +40,9 @@ def test_command_from_a_table(small, tmp_path):
     path = tmp_path / "small.csv"
     small.frame.to_csv(path, index=False)
     short = ("--law", "chinchilla", "--discrepancy", "none", "--draws", "500", "--tune", "500")
-    whole = json.loads(run(str(path), *short, "--json").stdout)
+    whole = document(path, *short)
     assert whole["rows"] == 0
-    split = json.loads(run(str(path), *short, "--train", "tokens < 5e10", "--json").stdout)
+    split = document(path, *short, "--train", "tokens < 5e10")
     assert (split["rows_train"], split["rows"]) == (16, 4)
 
 
@@ -58,7 +55,4 @@ def test_command_from_a_table(small, tmp_path):
     ],
 )
 def test_command_mistakes(saved, options, says):
-    result = run(saved, *options, code=2)
-    assert result.stdout == ""
-    assert says in result.stderr
-    assert result.stderr.count("\n") == 1
+    assert says in fails(saved, *options)

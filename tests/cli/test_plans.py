@@ -1,44 +1,23 @@
 """`bayeslaw plan`, through Typer's runner."""
 
-import json
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 from matplotlib.image import imread
-from typer.testing import CliRunner
 
 from bayeslaw import load
-from bayeslaw.cli import app
 from bayeslaw.inference.fitting import fit
 from bayeslaw.planning.planner import plan
-from bayeslaw.plots.plans import plan_frontier, plan_landscape
 from bayeslaw.simulation.worlds import paper_world
+from tests.cli import commands
 
 WORLD = paper_world()
 LIMITS = ("--params", "8.1e9", "--ptpp", "279", "--max-forgetting", ".02")
 MOST = ("--max-loss", "1.81")
-
-
-def run(*args: str, code: int = 0):
-    result = CliRunner().invoke(app, ["plan", *args], env={"COLUMNS": "100"})
-    assert result.exit_code == code, result.output
-    return result
-
-
-def fails(*args: str) -> str:
-    """The one line that a user's mistake is told in."""
-    result = run(*args, code=2)
-    assert result.stdout == ""
-    assert result.stderr.count("\n") == 1
-    return result.stderr
-
-
-def document(*args: str):
-    def refuse(constant: str) -> None:
-        raise AssertionError(f"{constant} is not JSON")
-
-    return json.loads(run(*args, "--json").stdout, parse_constant=refuse)
+run, fails = partial(commands.run, "plan"), partial(commands.fails, "plan")
+document = partial(commands.document, "plan")
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +73,7 @@ def test_json_is_the_plan(options, found):
 
 
 def test_text_says_what_a_buyer_must_know(options, found):
-    text = run(*options, *MOST, "--max-tokens", "5e10").stdout
+    text = " ".join(run(*options, *MOST, "--max-tokens", "5e10").stdout.split())
     for words in (
         "Synthetic data",
         "P(forgetting)",
@@ -169,23 +148,6 @@ def test_figure(options, tmp_path):
     picture = imread(path)
     assert min(picture.shape[:2]) > 300
     assert np.ptp(picture[..., :3]) > 0.9
-
-
-def test_pictures_show_the_plan(found):
-    figure = plan_landscape(found, points=15)
-    titles = [ax.get_title() for ax in figure.axes if ax.get_title()]
-    assert titles == ["forgetting of the source (%)", "target loss (nats per token)"]
-    stars = [line for line in figure.axes[0].lines if line.get_marker() == "*"]
-    assert stars[0].get_xydata()[0] == pytest.approx([100 * found.replay, found.atpp])
-    curve = plan_frontier(found, points=5).axes[0].lines[0]
-    assert np.all(np.diff(curve.get_ydata()) > 0)
-
-
-def test_pictures_of_what_is_infeasible(found):
-    never = replace(found.problem, max_loss=(1.4,))
-    nothing = replace(found, problem=never, status="infeasible", best=None)
-    assert "infeasible at 90 %" in plan_landscape(nothing, points=11).get_suptitle()
-    assert plan_frontier(nothing, points=4).axes[0].texts[-1].get_text() == "infeasible"
 
 
 @pytest.mark.slow

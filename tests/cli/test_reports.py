@@ -4,12 +4,12 @@ from functools import partial
 
 import pytest
 
-from tests.cli import commands as cli
+from tests.cli import commands
 
 GRID = ("--grid", "params=8e9 tokens=1e10,1e11")
 FIT = ("--law", "chinchilla", "--discrepancy", "none", "--draws", "500", "--tune", "500")
-run, fails = partial(cli.run, "report"), partial(cli.fails, "report")
-document = partial(cli.document, "report")
+run, fails = partial(commands.run, "report"), partial(commands.fails, "report")
+document = partial(commands.document, "report")
 
 
 @pytest.fixture(scope="module")

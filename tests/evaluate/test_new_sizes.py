@@ -1,8 +1,5 @@
 """What too few sizes share: carried into forecasts of others."""
 
-import os
-import subprocess
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -107,26 +104,3 @@ def test_bands_of_a_fourth_size_hold():
             held[name].append(np.mean((test.loss > lower) & (test.loss < upper)))
     assert np.mean(held["carried"]) >= 0.78  # 24 tables: two sd below .9
     assert np.mean(held["alone"]) < 0.7
-
-
-COLD = """
-import sys, warnings
-import bayeslaw as bl
-warnings.simplefilter("ignore")
-frame = bl.simulate("chinchilla", %r, bl.grid(params=%r, tokens=%r), sigma=0.003, seed=0)
-posterior = bl.fit("chinchilla", frame, draws=50, tune=100, chains=2, seed=0, retry=False)
-print(posterior.draws["L_ref"].values.tobytes().hex())
-"""
-
-
-@pytest.mark.slow
-def test_the_same_seed_gives_the_same_draws_from_cold_and_warm_caches(tmp_path):
-    code = COLD % (CHINCHILLA, SIZES, TOKENS)
-    flags = {**os.environ, "PYTENSOR_FLAGS": f"base_compiledir={tmp_path}"}
-    drawn = [
-        subprocess.run(
-            [sys.executable, "-c", code], env=flags, capture_output=True, text=True, check=True
-        ).stdout
-        for _ in range(2)
-    ]
-    assert drawn[0] == drawn[1] != ""

@@ -10,13 +10,12 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from bayeslaw.common.errors import LawError, TableError
-from bayeslaw.evaluate.crossval import cross_validate, loo
-from bayeslaw.evaluate.densities import log_likelihood
 from bayeslaw.evaluate.forecast import Forecast
 from bayeslaw.evaluate.scores import score
 from bayeslaw.evaluate.stacking import stack, stacking_weights
 from bayeslaw.inference.fitting import fit
 from bayeslaw.tables.table import grid
+from tests.evaluate.arviz_tree import tree
 
 ROWS = grid(params=[1e9, 1e10], tokens=[1e10, 1e12])
 
@@ -29,77 +28,6 @@ def curved(small):
 @pytest.fixture(scope="module")
 def stacked(posterior, curved):
     return stack([posterior, curved])
-
-
-def tree(fitted):
-    sizes = fitted.draws.sizes
-    shape = sizes["chain"], sizes["draw"], len(fitted.table)
-    return az.from_dict(
-        {
-            "posterior": {name: v.values for name, v in fitted.draws.data_vars.items()},
-            "log_likelihood": {"log_loss": log_likelihood(fitted).reshape(shape)},
-        }
-    )
-
-
-# -- leaving out ----------------------------------------------------------------------------------
-
-
-def test_loo_is_arvizs(posterior):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        want = az.loo(tree(posterior), pointwise=True)
-    got = loo(posterior)
-    np.testing.assert_allclose(got.frame["elpd"], want.elpd_i.values, rtol=1e-6)
-    np.testing.assert_allclose(got.frame["pareto_k"], want.pareto_k.values, rtol=1e-6)
-    assert got.total == pytest.approx(want.elpd)
-    assert got.se == pytest.approx(want.se, rel=0.05)
-    assert got.by == "row"
-
-
-def test_folds_hold_whole_groups(posterior):
-    found = cross_validate(posterior, "params", folds=2, draws=250, tune=300, retry=False)
-    assert found.by == "params"
-    assert found.frame["group"].tolist() == posterior.table.frame["params"].tolist()
-    assert np.isfinite(found.frame["elpd"]).all()
-    assert found.total < loo(posterior).total  # a size predicted from others is harder
-    again = cross_validate(posterior, "params", folds=2, draws=250, tune=300, retry=False)
-    assert again.frame.equals(found.frame)
-
-
-def test_folds_that_do_not_converge_are_told(posterior):
-    found = cross_validate(posterior, "params", folds=2, draws=20, tune=5, retry=False)
-    assert len(found.notes) == 2
-    assert "ESS" in found.notes[0]
-
-
-@pytest.mark.parametrize(
-    ("by", "says"), [("run", "unknown column 'run'"), ("parms", "did you mean 'params'")]
-)
-def test_columns_that_are_not_there(posterior, by, says):
-    with pytest.raises(TableError, match=says):
-        cross_validate(posterior, by)
-
-
-def test_a_stage_of_two_cannot_be_left_out(paper_rows):
-    fitted = fit("form1", paper_rows, discrepancy="none", chains=2, draws=50, tune=50, retry=False)
-    with pytest.raises(TableError, match=r"without stage 15.*'ptpp' is 31 in all 84 rows"):
-        cross_validate(fitted, "stage", folds=2)
-
-
-@pytest.mark.slow
-def test_loo_agrees_with_refits(posterior):
-    """PSIS against twenty refits, each without one row."""
-    exact = cross_validate(posterior, "row", folds=20, draws=1000, tune=1000)
-    quick = loo(posterior)
-    good = quick.frame["pareto_k"].to_numpy() < 0.7
-    assert good.mean() > 0.8
-    miss = (exact.frame["elpd"].to_numpy() - quick.frame["elpd"].to_numpy())[good]
-    assert np.abs(miss).max() < 0.25
-    assert abs(miss.mean()) < 0.05
-
-
-# -- weights --------------------------------------------------------------------------------------
 
 
 def test_weights_are_arvizs(posterior, curved, stacked):
@@ -137,9 +65,6 @@ def test_weights_of_two_laws_that_take_turns():
 def test_a_dominated_law_gets_nothing():
     elpd = np.add(np.random.default_rng(0).normal(size=(40, 1)), [0.0, -5.0])
     np.testing.assert_allclose(stacking_weights(elpd - 1e4), [1, 0], atol=1e-6)
-
-
-# -- stacks ---------------------------------------------------------------------------------------
 
 
 def test_report(stacked):

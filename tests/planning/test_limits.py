@@ -5,18 +5,21 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bayeslaw.common.errors import BayeslawError
+from bayeslaw.common.errors import BayeslawError, NotConverged
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.model.discrepancies import curved
 from bayeslaw.planning.paper_case import true_fits
 from bayeslaw.planning.planner import plan
 from bayeslaw.tables.table import grid
-from tests.planning.posteriors import BASE, LIMITS, WORLD, both, losses, over_replay, posterior
-
-
-@pytest.fixture(scope="module")
-def fits():
-    return both()
+from tests.planning.posteriors import (
+    BASE,
+    GOOD,
+    LIMITS,
+    WORLD,
+    losses,
+    over_replay,
+    posterior,
+)
 
 
 def test_matched_baseline_bounds_the_budget_from_above(fits):
@@ -203,3 +206,53 @@ def test_least_expected_loss_at_a_budget(fits):
     assert found.least_loss(tokens=1e10).atpp == np.inf  # forgetting cannot be kept
     with pytest.raises(BayeslawError, match="fixed budget"):
         found.least_loss()
+
+
+def test_unconverged_posteriors_need_consent(fits):
+    bad = fits | {"target": replace(fits["target"], convergence=replace(GOOD, divergences=3))}
+    with pytest.raises(NotConverged):
+        plan(**bad, **LIMITS, baseline=BASE)
+    told = plan(**bad, **LIMITS, baseline=BASE, allow_unconverged=True).unconverged
+    assert "3 divergences" in told[0]
+
+
+def test_what_lies_outside_the_data_is_said(fits):
+    found = plan(**fits, **LIMITS, baseline=BASE, replay_grid=[0.7])
+    assert any(
+        text.startswith("replay 0.7 is outside the target's rows, 0.1") for text in found.outside
+    )
+    assert not any(text.startswith("ptpp") for text in found.outside)  # there are anchors
+    assert any(
+        "ptpp 1000" in t for t in plan(**fits, **LIMITS | {"ptpp": 1000}, baseline=2).outside
+    )
+
+
+def test_pairing_is_said(fits):
+    assert plan(**fits, **LIMITS, baseline=BASE).pairing.startswith("independently")
+    joint = {name: replace(fit, settings={"joint": "a"}) for name, fit in fits.items()}
+    assert plan(**joint, **LIMITS, baseline=BASE).pairing.startswith("jointly")
+    certain = plan(target=fits["target"], source=true_fits(WORLD)[1], **LIMITS, baseline=BASE)
+    assert "certain" in certain.pairing
+    assert certain.draws == 400
+    few = fits | {"source": posterior("english_arabic", draws=100)}
+    assert plan(**few, **LIMITS, baseline=BASE).draws == 100
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"confidence": 1.0},
+        {"confidence": 90},
+        {"params": 0},
+        {"max_loss": np.inf},
+        {"max_forgetting": -1},
+        {"max_cvar": np.nan},
+        {"baseline": -2.0},
+        {"noise": "none"},
+        {"replay_grid": [30]},
+        {"replay_grid": []},
+    ],
+)
+def test_bad_arguments_are_refused(fits, wrong):
+    with pytest.raises(BayeslawError):
+        plan(**fits | LIMITS | {"baseline": BASE} | wrong)

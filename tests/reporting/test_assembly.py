@@ -6,28 +6,15 @@ import shutil
 import subprocess
 from dataclasses import replace
 from html import escape
-from html.parser import HTMLParser
-from pathlib import Path
 
-import pandas as pd
 import pytest
 
 from bayeslaw.common.errors import FileError, NotConverged
-from bayeslaw.evaluate.comparison import compare
 from bayeslaw.evaluate.scores import score
-from bayeslaw.huber.point_fit import fit_huber
-from bayeslaw.inference.fitting import fit
-from bayeslaw.planning.paper_case import true_fits
-from bayeslaw.planning.planner import plan
-from bayeslaw.reporting import Report, fits, forecasts, report
-from bayeslaw.reporting.pages import Picture
-from bayeslaw.reporting.provenance import UNKNOWN, beyond, checklist, cost, licence
-from bayeslaw.simulation.worlds import paper_world, simulate
-from bayeslaw.tables.reading import from_frame, read_table
-from bayeslaw.tables.table import grid
-from tests.support import CHINCHILLA
+from bayeslaw.reporting import report
+from bayeslaw.tables.reading import from_frame
+from tests.reporting.reading import Page, cells, section
 
-DATA = Path(__file__).parents[2] / "data"
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 MEASURE = """
 <!doctype html><body><script>
@@ -50,56 +37,6 @@ for (const width of [1280, 390]) {
 }
 </script>
 """
-
-
-class Page(HTMLParser):
-    """What a page links to, shows and names."""
-
-    def __init__(self, html):
-        super().__init__()
-        self.links, self.sources, self.alts, self.names = [], [], [], []
-        self.feed(html)
-
-    def handle_starttag(self, tag, attrs):
-        found = dict(attrs)
-        self.links += [found["href"]] if "href" in found else []
-        self.sources += [found["src"]] if "src" in found else []
-        self.alts += [found.get("alt", "")] if tag == "img" else []
-        self.names += [found["id"]] if "id" in found else []
-
-
-@pytest.fixture(scope="module")
-def held():
-    design = grid(params=[6e9, 1.2e10], tokens=[1e9, 1e10, 1e11])
-    return simulate("chinchilla", CHINCHILLA, design, sigma=0.003, seed=2)
-
-
-@pytest.fixture(scope="module")
-def settings(posterior, held):
-    both = {"train": "params < 5e9", "test": "params > 5e9"}
-    rows = pd.concat([posterior.table.frame, held.frame], ignore_index=True)
-    laws = compare(from_frame(rows, "both"), **both, laws=["chinchilla"])
-    return {**both, "comparison": laws, "command": "bayeslaw report x.csv"}
-
-
-@pytest.fixture(scope="module")
-def page(posterior, held, settings) -> Report:
-    return report(posterior, held, **settings)
-
-
-@pytest.fixture(scope="module")
-def based(delphi):
-    """A short fit with effects of bases, and the rows of two bases that it has not seen."""
-    train, test = delphi.split(train="scale <= 3e20", test="scale >= 1e21")
-    return fit("chinchilla", train, seed=0, chains=2, draws=50, tune=50), test
-
-
-def section(page, name):
-    return next(s for s in page.sections if s.name == name)
-
-
-def cells(part):
-    return {row[0]: row[1:] for row in part.rows}
 
 
 def test_the_page_needs_nothing_from_anywhere(page):
@@ -172,94 +109,6 @@ def test_a_page_that_cannot_be_written(page, tmp_path):
     with pytest.raises(FileError, match="cannot write"):
         page.write(tmp_path / "no" / "page.html")
     assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
-
-
-def test_the_licence_is_that_of_the_readme_beside_the_table(tmp_path, delphi, small):
-    assert licence(delphi).startswith("Apache-2.0, Copyright The Marin Authors.")
-    assert licence(read_table(DATA / "gadre/overtraining.csv")).startswith("MIT, Copyright")
-    tiny = licence(read_table(DATA / "tinycpt/french.csv"))
-    assert "Apache-2.0" in tiny
-    assert "simulated" in licence(small)
-    delphi.frame.to_csv(tmp_path / "own.csv", index=False)
-    assert licence(read_table(tmp_path / "own.csv")) == UNKNOWN
-    (tmp_path / "README.md").write_text("# Mine\n\nNothing on terms of use.\n")
-    assert licence(read_table(tmp_path / "own.csv")) == UNKNOWN
-
-
-def test_checkpoints_cost_their_longest_run():
-    frame = grid(params=[1e8], tokens=[1e9, 2e9, 4e9]).assign(run=["a", "a", "b"])
-    assert cost(frame).startswith(f"{6e8 * 6e9:.2g} ")
-    assert cost(frame.drop(columns="run")).startswith(f"{6e8 * 7e9:.2g} ")
-
-
-def test_how_far_beyond():
-    seen = grid(params=[1e8, 1e9], tokens=1.0)["params"]
-    assert beyond(seen, seen) == "inside"
-    assert beyond(seen, 4 * seen) == "4 × the largest"
-    assert beyond(seen, seen / 4) == "0.25 × the smallest"
-
-
-def test_the_checklist_names_what_is_unknown(page, posterior, held, delphi):
-    asked = {row[0]: row[1] for row in section(page, "checklist").parts[0].rows if len(row) == 2}
-    assert asked["runs"].startswith(UNKNOWN)
-    assert asked["tokenizer and training text"] == UNKNOWN
-    assert asked["extrapolation"] == "params 4 × the largest"
-    point = fit_huber("chinchilla", posterior.table)
-    told = checklist(replace(posterior, table=delphi), held.frame, point, None, None)
-    known = {row[0]: row[1] for row in told if len(row) == 2}
-    assert known["runs"] == "45"
-    assert known["pre-trained bases"] == "9"
-    assert "lr_factor" in known["architecture, optimiser, schedule"]
-
-
-def test_what_is_known_of_the_bases_is_said(based):
-    fitted, test = based
-    new = fits.data(fitted, test.frame, None, None).parts[0]
-    assert "None of the 2 bases to forecast were fitted; an effect not fitted is drawn" in new
-    both = pd.concat([fitted.table.frame, test.frame])
-    assert "7 of the 9 bases" in fits.data(fitted, both, None, None).parts[0]
-    known = fits.data(fitted, fitted.table.frame, None, None).parts[0]
-    assert known.endswith("All of the 7 bases to forecast were fitted.")
-    unnamed = fits.data(fitted, test.frame.drop(columns="base"), None, None).parts[0]
-    assert "name no base" in unnamed
-
-
-def test_repeated_rows_are_told_apart_by_their_run(based):
-    fitted, test = based
-    fc = fitted.forecast(test, allow_unconverged=True)
-    run = {"allow_unconverged": True}
-    assert forecasts.forecast(fitted, fc, run).parts[1].head[0] == "N"
-    both = pd.concat([test.frame, test.frame.assign(run="again")], ignore_index=True)
-    table = forecasts.forecast(fitted, fitted.forecast(both, **run), run).parts[1]
-    assert table.head[0] == "run"
-    assert [row[0] for row in table.rows] == list(map(str, both["run"]))
-
-
-def test_provenance_repeats_the_page(page, posterior):
-    known = {row[0]: row[1] for row in section(page, "provenance").parts[0].rows}
-    assert known["command"] == "bayeslaw report x.csv"
-    assert posterior.table.sha256 in known["fitted rows"]
-    assert "pymc 6" in known["versions"]
-    assert known["token unit"] == "D in units of 1 token"
-
-
-def test_a_plan_with_its_pictures():
-    world = paper_world()
-    target, source = true_fits(world)
-    asked = {name: world.limits[name] for name in ("params", "ptpp", "max_loss", "max_forgetting")}
-    found = plan(target=target, source=source, baseline=world.baseline(), **asked)
-    shown = fits.plan(found)
-    assert "within 1.8 nats per token and forgetting within 2 %" in shown.parts[0]
-    row = cells(shown.parts[2])["plan"]
-    assert float(row[0]) == pytest.approx(8.9, rel=0.02)
-    assert row[1] == "34 %"
-    assert shown.parts[1].startswith(f"Plan: {row[0]} adaptation tokens per parameter at 34 %")
-    assert [part.alt for part in shown.parts if isinstance(part, Picture)] == 2 * [shown.parts[1]]
-    assert "Plan" in Report("a plan", "", [], [shown]).html
-    asked |= {"max_loss": 1.4}
-    never = fits.plan(plan(target=target, source=source, baseline=world.baseline(), **asked))
-    assert never.parts[1].startswith("Infeasible: no budget meets the limits")
-    assert "inf " not in Report("no plan", "", [], [never]).html
 
 
 @pytest.mark.slow

@@ -15,26 +15,15 @@ from typer.testing import CliRunner
 
 from bayeslaw.cli import app
 from bayeslaw.common.errors import BayeslawError
-from bayeslaw.common.progress import bar
-from bayeslaw.design.costs import costs
-from bayeslaw.design.designs import DESIGNS, buy
+from bayeslaw.design.designs import DESIGNS
 from bayeslaw.design.evsi import anchor_value
 from bayeslaw.inference.refits import refit
-from bayeslaw.simulation.worlds import paper_world
-from bayeslaw.studies.backends import runner
-from bayeslaw.studies.cases import pool_cases, varied, world_cases
+from bayeslaw.studies.cases import pool_cases, world_cases
 from bayeslaw.studies.study import study, summary
-from bayeslaw.tables.table import grid
+from tests.studies.conftest import QUERIES
 
-QUERIES = {"train": "tokens < 2e10", "pool": "tokens > 2e10 and params < 2e9"}
-QUERIES |= {"targets": "tokens > 2e10 and params > 2e9"}
 SHORT = {"draws": 100, "tune": 100}
 FIXED = ["case", "seed", "design", "flops", "crps", "sd", "sd_predicted", "rhat"]
-
-
-@pytest.fixture(scope="module")
-def cases(small):
-    return pool_cases(small, "chinchilla", **QUERIES, seeds=range(2), name="small")
 
 
 @pytest.fixture(scope="module")
@@ -86,49 +75,6 @@ def test_finished_cells_are_not_computed_again(whole, cases, tmp_path):
     assert len(list(folder.glob("*.json"))) == len(cells) + 1
 
 
-def test_a_pool_is_looked_up_and_a_world_is_exact(cases):
-    assert cases[0].pool.loss.tolist() == cases[1].pool.loss.tolist()
-    one, two = world_cases(range(2))
-    assert one.exact
-    np.testing.assert_array_equal(one.targets.loss, two.targets.loss)
-    assert (one.train.loss != two.train.loss).all()
-    assert one.source is not None
-    assert one.source.pool.frame["domain"].unique().tolist() == ["english_arabic"]
-    columns = ["params", "tokens", "replay", "ptpp"]
-    pd.testing.assert_frame_equal(one.pool.frame[columns], one.source.pool.frame[columns])
-
-
-def test_varied_worlds_keep_the_floor_and_the_plan():
-    world = paper_world()
-    one, same, two = (varied(world, 0.2, seed) for seed in (1, 1, 2))
-    assert one.truth == same.truth != two.truth
-    point = grid(params=8.1e9, ptpp=279, replay=0.34, tokens=8.9 * 8.1e9)
-    for new in (one, two):
-        for domain, truth in new.truth.items():
-            assert truth["E"] == pytest.approx(world.truth[domain]["E"])
-            assert truth["alpha"] != world.truth[domain]["alpha"]
-        assert new.loss("french", point)[0] == pytest.approx(new.limits["max_loss"])
-        kept = new.baseline() * (1 + new.limits["max_forgetting"])
-        assert new.loss("english_arabic", point)[0] == pytest.approx(kept)
-    same = varied(world, 0.0, 1)
-    np.testing.assert_allclose(same.loss("french", point), world.loss("french", point))
-
-
-def test_the_papers_grid_is_its_twenty_points():
-    (case,) = world_cases([0])
-    price = costs(case.pool.frame, case.law, cost="adaptation")
-    given = {"posterior": None, "targets": case.targets}
-    rows = buy("grid", case.pool, price, np.inf, None, grid=case.grid, **given)
-    frame = case.pool.frame.loc[rows]
-    assert len(frame) == 20
-    assert frame["params"].unique().tolist() == [241e6]
-    budget = price.total(rows)
-    for design in ("random", "cheapest"):
-        rng = np.random.default_rng(0)
-        some = buy(design, case.pool, price, budget, rng, **given)
-        assert 0.5 * budget < price.total(some) <= budget
-
-
 def test_mistakes_are_told(cases, small, tmp_path):
     out = tmp_path / "x.parquet"
     for wrong, message in (
@@ -142,20 +88,6 @@ def test_mistakes_are_told(cases, small, tmp_path):
     assert not list(tmp_path.iterdir())
     with pytest.raises(BayeslawError, match="share rows"):
         pool_cases(small, "chinchilla", **QUERIES | {"pool": "tokens > 1e9"})
-
-
-def test_progress_says_how_far_it_is(capsys):
-    with bar(True, "refits", total=4, done=1) as tick:
-        tick()
-    with bar(False, "refits", total=4) as tick:
-        tick()
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err.count("refits") == 1
-    assert "2/4" in err
-
-
-# -- backends and kills ---------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -183,16 +115,6 @@ def test_a_dask_cluster_of_processes_gives_the_same_numbers(whole, cases, tmp_pa
         found = study(cases, designs, out=out, scheduler=address, **settings)
     expected = results[results["design"].isin(designs)].reset_index(drop=True)
     pd.testing.assert_frame_equal(found[FIXED], expected[FIXED])
-
-
-@pytest.mark.slow
-def test_dask_starts_a_cluster_of_its_own_or_says_that_it_cannot_connect():
-    pytest.importorskip("dask.distributed")
-    with runner("dask", 1, None) as run:
-        assert dict(run({"eight": (pow, (2, 3))})) == {"eight": 8}
-    nobody = runner("dask", 1, "tcp://127.0.0.1:1")
-    with pytest.raises(BayeslawError, match="no Dask scheduler at tcp"), nobody:
-        pass
 
 
 def test_a_killed_study_goes_on_where_it_was(whole, small, tmp_path):
@@ -225,31 +147,6 @@ def test_a_killed_study_goes_on_where_it_was(whole, small, tmp_path):
         wanted[fixed].set_index(["seed", "design"]).sort_index(),
         rtol=1e-9,
     )
-
-
-def test_workers_end_with_the_process_that_is_killed():
-    code = """
-import os, time
-from bayeslaw.studies.backends import runner
-with runner("loky", 1, None) as run:
-    print(*(worker for _, worker in run({"pid": (os.getpid, ())})), flush=True)
-    list(run({"busy": (time.sleep, (60,))}))
-"""
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
-        worker = int(process.stdout.readline())
-        os.kill(worker, 0)
-        process.kill()
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        try:
-            os.kill(worker, 0)
-        except ProcessLookupError:
-            return
-        time.sleep(0.1)
-    pytest.fail("the worker outlived its parent")
-
-
-# -- plans ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow

@@ -1,0 +1,40 @@
+"""The expected value of sample information for a plan."""
+
+import numpy as np
+import pytest
+
+from bayeslaw.common.errors import BayeslawError, NotConverged
+from bayeslaw.design.evsi import _distinct, _simulated, anchor_value
+from bayeslaw.simulation.worlds import paper_world
+from tests.design.problems import LIMITS, POOL
+
+
+def test_a_row_has_one_loss_in_all_sets():
+    one = POOL.assign(run=["a", "b", None] * 3)
+    rows, code = _distinct([one, one.iloc[[4, 2]], POOL.iloc[:1]])
+    assert len(rows) == 10
+    assert [places.tolist() for places in code] == [[*range(9)], [4, 2], [9]]
+
+
+def test_truths_are_drawn_from_the_fits_and_noise_is_each_domains_own(fits):
+    rows = paper_world().design().iloc[:200]
+    losses = _simulated(tuple(fits.values()), rows, 3, 0)
+    noise = []
+    for fit, loss in zip(fits.values(), losses, strict=True):
+        residuals = np.log(loss)[:, None] - np.log(fit.latent(rows))  # truth, draw, row
+        size = np.sqrt((residuals**2).mean(-1))
+        nearest = size.argmin(1)
+        assert len({*nearest}) == 3
+        assert size.min(1) == pytest.approx(0.0036, abs=0.001)  # Student-t of scale .003
+        noise.append(residuals[range(3), nearest].ravel())
+    assert abs(np.corrcoef(noise)[0, 1]) < 0.2
+
+
+def test_mistakes_about_worth_are_told(fits, unconverged):
+    rows = POOL.assign(replay=0.2, ptpp=279)
+    with pytest.raises(BayeslawError, match="at least one set"):
+        anchor_value({}, **fits, **LIMITS)
+    with pytest.raises(BayeslawError, match="no plan now"):
+        anchor_value({"some": rows}, **fits, **LIMITS | {"max_loss": 1.0})
+    with pytest.raises(NotConverged):
+        anchor_value({"some": rows}, **fits | {"source": unconverged}, **LIMITS)
