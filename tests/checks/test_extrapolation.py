@@ -48,6 +48,11 @@ def test_stage_bounds_are_those_of_the_formula(two_stages, world):
     )
     assert row["upper"] == pytest.approx(two)
     assert 0 < row["upper_sd"] < row["lower_sd"] < 0.01
+    sigma = float(two_stages.draws["sigma"].median())
+    early, late = (np.linalg.norm(seen.query(f"ptpp == {p}")["loss"]) / 84 for p in (15, 31))
+    step = np.log(279 / 15) / np.log(31 / 15)
+    assert row["upper_sd"] == pytest.approx(sigma * late)
+    assert row["lower_sd"] == pytest.approx(sigma * np.hypot((step - 1) * early, step * late))
     assert len(row["rows"]) == 84
 
 

@@ -67,7 +67,12 @@ def test_contraction(two_stages):
     frame = identifiability.contraction(two_stages)
     assert abs(frame.loc["eta", "contraction"]) < 0.2
     assert frame.loc[["L_ref", "slope_N", "beta"], "contraction"].min() > 0.99
+    low, high = np.quantile(two_stages.draws["eta"], [0.16, 0.84])
     width = two_stages.spec.priors["eta"].kwargs["sigma"]
+    after = (high - low) / 2
+    assert frame.loc["eta", "posterior"] == pytest.approx(after)
+    before = frame.loc["eta", "prior"]
+    assert frame.loc["eta", "contraction"] == pytest.approx(1 - after**2 / before**2)
     assert frame.loc["eta", "prior"] == pytest.approx(0.33 * np.sinh(width), rel=0.05)
 
 

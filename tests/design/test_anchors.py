@@ -60,8 +60,11 @@ def test_weights_move_the_choice_to_their_target(posterior):
     goals = pd.concat([GOALS, grid(params=[1e8], tokens=[1e9])], ignore_index=True)
     far = choose_anchors(posterior, POOL, goals, k=1, weights=[0, 1, 0])
     near = choose_anchors(posterior, POOL, goals, k=1, weights=[0, 0, 1])
-    assert far.sd[-1][1] <= near.sd[-1][1]
-    assert near.sd[-1][2] <= far.sd[-1][2]
+    assert far.sd[-1][1] < near.sd[-1][1]
+    assert near.sd[-1][2] < far.sd[-1][2]
+    size = ["params", "tokens"]
+    assert far.picks[size].to_numpy().tolist() == [[6e9, 2e11]]
+    assert near.picks[size].to_numpy().tolist() == [[2e8, 2e9]]
 
 
 def test_rows_already_fitted_are_left_out_and_said(posterior):

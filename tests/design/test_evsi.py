@@ -1,10 +1,12 @@
 """The expected value of sample information for a plan."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from bayeslaw.common.errors import BayeslawError, NotConverged
-from bayeslaw.design.evsi import _distinct, _simulated, anchor_value
+from bayeslaw.design.evsi import _distinct, _outcome, _simulated, anchor_value
 from bayeslaw.simulation.worlds import paper_world
 from tests.design.problems import LIMITS, POOL
 
@@ -38,3 +40,22 @@ def test_mistakes_about_worth_are_told(fits, unconverged):
         anchor_value({"some": rows}, **fits, **LIMITS | {"max_loss": 1.0})
     with pytest.raises(NotConverged):
         anchor_value({"some": rows}, **fits | {"source": unconverged}, **LIMITS)
+
+
+def test_outcomes_by_hand():
+    """Four simulations from a plan of 80 FLOPs: two cheaper, one dearer, one without a plan."""
+    now = SimpleNamespace(atpp=8.0, flops=80.0)
+    flops, rhat = np.array([50.0, 60.0, 100.0, np.inf]), np.array([1.0, 1.1, 1.2, 1.3])
+    found = _outcome(now, 7.0, flops / 10, flops, rhat)
+    assert found == {
+        "atpp_now": 8.0,
+        "atpp": 10.0,  # of an even number the worse of the two in the middle
+        "atpp_90": np.inf,
+        "less": 0.5,
+        "infeasible": 0.25,
+        "saved": -20.0,
+        "net": -27.0,
+        "saved_mean": pytest.approx(10.0),
+        "saved_error": pytest.approx(np.sqrt(700 / 3)),
+        "rhat": pytest.approx(1.15),
+    }

@@ -44,3 +44,5 @@ def test_information_is_the_ratio_of_determinants():
         have = np.ix_(*[prefix(run, options)] * 2)
         ratio = np.linalg.slogdet(total[have])[1] - np.linalg.slogdet(alone[have])[1]
         assert beliefs.given(options).known == pytest.approx(ratio / 2)
+        further = [beliefs.given([*options, option]).known - ratio / 2 for option in range(9)]
+        np.testing.assert_allclose(beliefs.given(options).information, further, atol=1e-10)

@@ -19,6 +19,7 @@ def test_same_seed_same_draws_whatever_was_fitted_before(posterior, small):
     other = from_frame(small.frame.iloc[:12].assign(loss=small.loss[:12] * 1.1))
     settings = {"discrepancy": "none", "draws": 500, "tune": 500}
     before = len(sampling._compiled)
+    assert before > 0  # the model of `posterior`
     elsewhere = fit("chinchilla", other, seed=0, **settings)
     again = fit("chinchilla", small, seed=0, **settings)
     assert len(sampling._compiled) == before  # new data, not a new model
@@ -51,6 +52,7 @@ def test_refits_need_no_new_model():
         fitted = fit(law, table, discrepancy="none", draws=100, tune=200)
         assert np.isfinite(fitted.latent(table)).all()
         sizes.append(len(sampling._compiled))
+    assert sizes[0] > 0
     assert len(set(sizes)) == 1
 
 

@@ -105,5 +105,5 @@ def test_posterior_stays_off_the_spike_at_sigma_zero():
     sigma, dof = draws.draws["sigma"].values, draws.draws["dof_above_floor"].values
     assert sigma.min() > 2e-4
     assert 0.001 < np.median(sigma) < 0.008
-    assert dof.min() > 0
+    assert np.median(dof) > 1  # not at the floor, as where a spike draws the fit
     assert DOF_FLOOR == 2

@@ -157,3 +157,4 @@ def test_bands_of_new_bases_hold_where_rows_alone_do_not(seed):
         low, high = np.quantile(samples, [0.05, 0.95], axis=0)
         held[given] = np.mean((test.loss >= low) & (test.loss <= high))
     assert 0.7 <= held["auto"] <= 1.0  # 8 bases: about 8 independent trials
+    assert held["none"] < 0.6

@@ -26,6 +26,11 @@ def test_least_loss_over_all_budgets(law):
     least = curve.least(1.0)
     np.testing.assert_allclose(least[inside], loss.min(0)[inside], rtol=1e-5)
     assert (least <= loss[-1] * (1 + 1e-9)).all()
+    if not inside.any():
+        far, *_, end = brute(curve, 1.0, np.linspace(560, 650, 4))
+        settled = np.isclose(far, end, rtol=1e-9)
+        assert settled.mean() > 0.5
+        np.testing.assert_allclose(least[settled], end[settled], rtol=1e-8)
 
 
 def test_own_share_orientation():

@@ -239,20 +239,20 @@ def test_pairing_is_said(fits):
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    ("wrong", "says"),
     [
-        {"confidence": 1.0},
-        {"confidence": 90},
-        {"params": 0},
-        {"max_loss": np.inf},
-        {"max_forgetting": -1},
-        {"max_cvar": np.nan},
-        {"baseline": -2.0},
-        {"noise": "none"},
-        {"replay_grid": [30]},
-        {"replay_grid": []},
+        ({"confidence": 1.0}, "confidence=1 is not between 0 and 1"),
+        ({"confidence": 90}, "confidence=90 is not between 0 and 1"),
+        ({"params": 0}, "params=0: give a positive number"),
+        ({"max_loss": np.inf}, "max_loss=inf: give a positive number"),
+        ({"max_forgetting": -1}, "max_forgetting=-1: 0.02 allows"),
+        ({"max_cvar": np.nan}, "max_cvar=nan: give a number"),
+        ({"baseline": -2.0}, "baseline=-2: give a source loss"),
+        ({"noise": "none"}, "unknown noise 'none'"),
+        ({"replay_grid": [30]}, "replay ratios lie in"),
+        ({"replay_grid": []}, "replay ratios lie in"),
     ],
 )
-def test_bad_arguments_are_refused(fits, wrong):
-    with pytest.raises(BayeslawError):
+def test_bad_arguments_are_refused(fits, wrong, says):
+    with pytest.raises(BayeslawError, match=says):
         plan(**fits | LIMITS | {"baseline": BASE} | wrong)

@@ -9,7 +9,7 @@ from tests.planning.random_curves import below, every_law, random_curve, random_
 
 @every_law
 def test_roots_agree_with_the_closed_form(law):
-    rng = np.random.default_rng(5)
+    rng, compared = np.random.default_rng(5), 0
     for _ in range(5):
         curve = random_curve(rng, law, 60)
         limit = random_limit(rng, curve, 0.3)
@@ -23,3 +23,8 @@ def test_roots_agree_with_the_closed_form(law):
         np.testing.assert_allclose(
             found.lower[0, 0][draws], exact.lower[0, 0][draws], rtol=1e-9, atol=1e-9
         )
+        np.testing.assert_allclose(
+            found.stop[0, 0][draws], exact.stop[0, 0][draws], rtol=1e-9, atol=1e-9
+        )
+        compared += np.isfinite(exact.lower[0, 0][draws]).sum()
+    assert compared > 20
