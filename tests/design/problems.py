@@ -1,4 +1,4 @@
-"""Random problems of choice, and posteriors around a known truth."""
+"""Random design problems, and posteriors around a known truth."""
 
 import numpy as np
 import xarray as xr

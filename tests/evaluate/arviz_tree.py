@@ -1,4 +1,4 @@
-"""A posterior with its log likelihood, as ArviZ takes it."""
+"""A posterior and its log likelihood as an ArviZ tree."""
 
 import arviz as az
 

@@ -1,4 +1,4 @@
-"""Laws from TOML files, and what a wrong file is answered."""
+"""Laws from TOML files, and the errors for invalid files."""
 
 import numpy as np
 import pytest

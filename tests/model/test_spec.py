@@ -1,4 +1,4 @@
-"""Settings of a model that do not exist."""
+"""Specifications of a model: unknown settings are refused."""
 
 import numpy as np
 import pytest

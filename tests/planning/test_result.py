@@ -1,4 +1,4 @@
-"""A plan: its frontier, surface and sensitivity, and what stands beside it."""
+"""A plan: its frontier, surface, sensitivity, and the deterministic plan beside it."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""A report page with everything it takes."""
+"""A report page and its inputs."""
 
 import pandas as pd
 import pytest

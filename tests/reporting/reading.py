@@ -1,4 +1,4 @@
-"""Parts of a page, read back."""
+"""Read the parts of a report page back."""
 
 from html.parser import HTMLParser
 

@@ -1,4 +1,4 @@
-"""Backends: a cluster of their own, and workers that end with it."""
+"""Backends of a study: clusters are started, and workers end with their parent process."""
 
 import os
 import subprocess
