@@ -42,14 +42,6 @@ def test_the_architecture_page_names_every_module_and_only_modules(from_code):
         assert f"{{modules}} {package}\n" in page
 
 
-def test_modules_import_only_from_above(from_code):
-    listed = from_code.modules()  # raises on a cycle
-    order = list(listed)
-    for name, path in listed.items():
-        for other in from_code.imports(path, listed) - {name}:
-            assert order.index(other) < order.index(name)
-
-
 def test_every_public_name_is_in_the_api_reference():
     named = re.findall(r"^\.\. auto(?:function|class):: bayeslaw\.(\w+)$", API, re.M)
     assert sorted(named) == sorted(bl._HOME)

@@ -1,0 +1,22 @@
+"""Rows and a fit that several files check."""
+
+import pytest
+
+from bayeslaw.inference.fitting import fit
+from bayeslaw.inference.posterior import Posterior
+from bayeslaw.simulation.worlds import paper_world
+from bayeslaw.tables.table import LossTable
+
+SHORT = {"discrepancy": "none", "draws": 500, "tune": 500}
+LATE = "ptpp == 279"
+
+
+@pytest.fixture(scope="session")
+def world() -> LossTable:
+    return paper_world().table("french", seed=0)
+
+
+@pytest.fixture(scope="session")
+def anchored(world) -> Posterior:
+    rows = world.query("ptpp <= 31 or (ptpp == 279 and params < 3e8)")
+    return fit("form1", rows, seed=0, **SHORT)

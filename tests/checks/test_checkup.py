@@ -1,0 +1,169 @@
+"""`check` on real fits: what two stages cannot say, and what the words and levels make of it."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from bayeslaw.checks import identifiability
+from bayeslaw.checks.checkup import check
+from bayeslaw.checks.part import LEVELS
+from bayeslaw.cli.terminal import dumps
+from bayeslaw.common.errors import TableError
+from bayeslaw.inference.fitting import fit
+from bayeslaw.inference.posterior import Posterior
+from bayeslaw.simulation.worlds import simulate
+from bayeslaw.tables.reading import from_frame
+from bayeslaw.tables.table import LossTable, grid
+from tests.checks.conftest import LATE, SHORT
+from tests.support import CHINCHILLA
+
+CURVED = {"discrepancy": "curvature", "effects": "none"}
+
+
+@pytest.fixture(scope="module")
+def found(two_stages, world):
+    return check(two_stages, world.query(LATE))
+
+
+def test_two_stages_in_words(found, world):
+    assert found.level == "refuse"
+    words = " ".join(found["directions"].words)
+    assert "PTPP takes 2 values; eta is not determined by these data" in words
+    record = found["directions"].frame.iloc[0]
+    low, high = record["losses"]
+    bounds = found["bounds"].frame.loc[279]
+    assert bounds["lower"] < low < high < bounds["upper"]
+    assert f"moves from {low:.4g} nats (eta {record['values'][0]:.2g}) to {high:.4g}" in words
+    assert high - low > 0.01
+    assert found["directions"].facts["share_own"] > 0.5
+    assert "too far to forecast" in " ".join(found["extrapolation"].words)
+    assert "follows its priors" in " ".join(found["sensitivity"].words)
+    assert found["learning"].words[0].count("eta") == 1
+
+
+def test_a_size_beyond_three_others_is_refused(posterior, small):
+    rows = grid(params=1e10, tokens=1e10)
+    assert check(posterior, rows)["extrapolation"].level != "refuse"  # four sizes
+    three = small.query("params < 3e9")
+    found = check(fit("chinchilla", three, seed=0, **SHORT), rows)
+    assert found["extrapolation"].level == "refuse"
+    assert "3 sizes cannot show" in " ".join(found["extrapolation"].words)
+    assert found["extrapolation"].frame["params"].iloc[0] > 0.1
+
+
+def test_anchors_in_words(anchored, world):
+    found = check(anchored, world.query(LATE))
+    assert found.ok
+    assert "not determined" not in str(found)
+    assert found["extrapolation"].level == "ok"
+
+
+def test_rows_that_bend_more_than_the_discrepancy_expects():
+    """A term that falls as no power does, and one that is a power."""
+    frame = grid(params=[1e8, 5e8, 2e9, 8e9], tokens=np.geomspace(1e9, 1e12, 6))
+    x = np.log(frame["tokens"] / 3e10)
+    noise = np.random.default_rng(0).normal(0, 0.002, len(frame))
+    further = grid(params=2e9, tokens=1e13)
+    for curvature, strained in ((0.5, True), (0.0, False)):
+        term = 0.4 * np.exp(-0.3 * x - curvature * x**2 / 2)
+        loss = (1.7 + 250 / frame["params"] ** 0.34 + term) * np.exp(noise)
+        fitted = fit("chinchilla", from_frame(frame.assign(loss=loss)), **SHORT | CURVED)
+        inside, beyond = (check(fitted, rows)["bends"] for rows in (frame, further))
+        assert (inside.level, beyond.level) == (("caution", "refuse") if strained else ("ok", "ok"))
+        assert ("curve_B by" in inside.words[0]) == strained
+        assert ("beyond the tokens seen" in " ".join(beyond.words)) == strained
+        assert "bends" in check(fitted).frames
+
+
+def test_without_rows(two_stages):
+    found = check(two_stages)
+    assert found.level == "caution"
+    assert found.rows == 0
+    assert "it is left to its prior" in " ".join(found["directions"].words)
+    assert set(found.frames) == {"convergence", "directions", "learning", "cells", "left out"}
+
+
+def test_frames_are_tidy(found):
+    frame = found["directions"].frame
+    assert isinstance(frame, pd.DataFrame)
+    assert frame["leader"].tolist() == ["eta"]
+    assert found["learning"].frame.index.name == "name"
+    assert found["left out"].frame.columns.tolist() == ["elpd", "pit", "pareto_k"]
+
+
+def test_a_check_is_one_document(found):
+    document = json.loads(dumps(found.to_dict()))
+    assert document["level"] == "refuse"
+    assert not document["ok"]
+    for part in found.parts:
+        told = document["parts"][part.name]
+        assert told["level"] == part.level
+        assert told["words"] == list(part.words)
+        assert len(told["table"]) == len(part.frame)
+        assert all(words in str(found) for words in part.words)
+    assert found.level == max((part.level for part in found.parts), key=LEVELS.index)
+    with pytest.raises(KeyError):
+        found["no such part"]
+
+
+def test_same_seed_same_check(two_stages, world, found):
+    again = check(two_stages, world.query(LATE))
+    assert dumps(again.to_dict()) == dumps(found.to_dict())
+
+
+def test_unconverged_fits_are_refused_but_checked(unconverged):
+    found = check(unconverged, grid(params=1e9, tokens=1e10))
+    assert found.level == "refuse"
+    assert found["convergence"].level == "refuse"
+    assert "fit again" in found["convergence"].words[0]
+
+
+def test_rows_must_have_the_covariates(two_stages):
+    with pytest.raises(TableError, match="ptpp"):
+        check(two_stages, grid(params=1e9, tokens=1e10, replay=0.3))
+
+
+def test_a_covariate_the_law_lacks(posterior):
+    """Training rows at one replay ratio, rows at another, and a law without it."""
+    table = LossTable(
+        posterior.table.frame.assign(replay=0.3), posterior.table.baselines, posterior.table.name
+    )
+    fixed = Posterior(
+        posterior.spec, table, posterior.at, posterior.draws, posterior.stats, posterior.convergence
+    )
+    part = check(fixed, grid(params=1e9, tokens=1e10, replay=0.5))["extrapolation"]
+    assert part.level == "caution"
+    assert "replay is new in these rows" in part.words[0]
+    assert check(fixed, grid(params=1e9, tokens=1e10, replay=0.3))["extrapolation"].level == "ok"
+
+
+@pytest.mark.slow
+def test_form3_at_two_stages(paper_rows, world):
+    three = fit("form3", paper_rows, seed=0, discrepancy="none")
+    directions = identifiability.directions(three)
+    assert directions.rank == 10
+    assert (directions.values[-2:] < 1e-8 * directions.values[0]).all()
+    found = check(three, world.query(LATE))
+    words = " ".join(found["directions"].words)
+    assert found["directions"].level == "refuse"
+    assert "eta is not determined" in words
+    assert "zeta is not determined" in words or "lambda_ is not determined" in words
+    rows = world.query("ptpp <= 31 or (ptpp == 279 and params < 3e8)")
+    assert "not determined" not in str(
+        check(fit("form3", rows, seed=0, discrepancy="none"), world.query(LATE))
+    )
+
+
+@pytest.mark.slow
+def test_false_alarms():
+    """Sound fits inside their range: the parts that test at 1 % seldom say caution."""
+    design = grid(params=[1e8, 3e8, 1e9, 3e9], tokens=[1e9, 3e9, 1e10, 3e10, 1e11])
+    alarms = []
+    for seed in range(30):
+        table = simulate("chinchilla", CHINCHILLA, design, sigma=0.003, seed=seed)
+        found = check(fit("chinchilla", table, seed=seed, draws=500, tune=500, discrepancy="none"))
+        alarms += [found[name].level != "ok" for name in ("cells", "left out")]
+        assert found["directions"].level == "ok"
+    assert sum(alarms) <= 5  # 60 tests at 1 %, left-out units are not independent

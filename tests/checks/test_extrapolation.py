@@ -1,0 +1,90 @@
+"""Distance from the fitted rows, and bounds on the loss at a later stage."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bayeslaw.checks.checkup import check
+from bayeslaw.checks.extrapolation import amplified, distances, reach, stage_bounds, stage_shape
+from bayeslaw.inference.fitting import fit
+from bayeslaw.tables.reading import from_frame
+from bayeslaw.tables.table import grid
+from tests.checks.conftest import SHORT
+
+
+def curve(eta, stage):
+    """A law's loss at a stage, written here anew."""
+    return 1.5 + 0.16 * stage**-eta
+
+
+def test_reach_of_the_papers_stages():
+    """R of DESIGN: 4.03 from 15 and 31 to 279."""
+    assert reach(15, 31, 279) == pytest.approx(4.03, abs=5e-3)
+
+
+@settings(deadline=None)
+@given(
+    st.floats(1e-3, 3),
+    st.floats(1e-3, 3),
+    st.floats(0, 1),
+    st.lists(st.floats(1.01, 30), min_size=3, max_size=3),
+)
+def test_bounds_hold_for_sums_of_powers(eta, other, share, steps):
+    p1, p2, p3 = np.cumprod(steps) * 5
+    l1, l2, l3 = (share * curve(eta, p) + (1 - share) * curve(other, p) for p in (p1, p2, p3))
+    lower = l2 - (reach(p1, p2, p3) - 1) * (l1 - l2)
+    assert lower - 1e-9 <= l3 <= l2 + 1e-12
+
+
+def test_stage_bounds_are_those_of_the_formula(two_stages, world):
+    seen = two_stages.table.frame
+    one, two = (seen.query(f"ptpp == {p}")["loss"].mean() for p in (15, 31))
+    frame = stage_bounds(two_stages, world.query("ptpp >= 31").frame)
+    assert list(frame.index) == [279]  # 31 is seen
+    row = frame.loc[279]
+    assert row["lower"] == pytest.approx(
+        two - (np.log(279 / 15) / np.log(31 / 15) - 1) * (one - two)
+    )
+    assert row["upper"] == pytest.approx(two)
+    assert 0 < row["upper_sd"] < row["lower_sd"] < 0.01
+    sigma = float(two_stages.draws["sigma"].median())
+    early, late = (np.linalg.norm(seen.query(f"ptpp == {p}")["loss"]) / 84 for p in (15, 31))
+    step = np.log(279 / 15) / np.log(31 / 15)
+    assert row["upper_sd"] == pytest.approx(sigma * late)
+    assert row["lower_sd"] == pytest.approx(sigma * np.hypot((step - 1) * early, step * late))
+    assert len(row["rows"]) == 84
+
+
+def test_rows_without_a_measured_cell_have_no_bounds(two_stages):
+    assert stage_bounds(two_stages, grid(params=2e9, tokens=1e9, replay=0.3, ptpp=279)).empty
+
+
+def test_stages_that_break_the_bounds(anchored):
+    assert stage_shape(anchored)[["z_below", "z_above"]].max(axis=None) < 2.3
+    frame = anchored.table.frame.copy()
+    frame.loc[frame["ptpp"] == 279, "loss"] *= 0.9
+    wrong = fit("form1", from_frame(frame), seed=0, **SHORT)
+    assert stage_shape(wrong)["z_below"].max() > 2.3
+    part = check(wrong)["bounds"]
+    assert part.level == "caution"
+    assert "no F/P^eta can do that" in part.words[-1]
+
+
+def test_distances(two_stages):
+    rows = grid(params=[241e6, 8.1e9**2 / 241e6], tokens=1e10, replay=0.7, ptpp=[31, 62])
+    frame = distances(two_stages, rows)
+    assert frame["params"].tolist() == pytest.approx([0, 0, 1, 1])
+    assert frame["tokens"].tolist() == [0] * 4
+    assert frame["replay"].tolist() == pytest.approx([0.5] * 4)
+    assert frame["ptpp"].tolist() == pytest.approx([0, np.log(2) / np.log(31 / 15)] * 2)
+
+
+def test_hidden_bends():
+    """Best straight line to x^2/2 on [0, 1], by brute force, and its miss beyond."""
+    x = np.linspace(0, 1, 2001)
+    line = np.polynomial.Polynomial([-1 / 16, 0.5])
+    inside = np.abs(x**2 / 2 - line(x)).max()
+    for d in (0.0, 0.1, 1.0, 3.0):
+        miss = (1 + d) ** 2 / 2 - line(1 + d)
+        assert amplified(d) == pytest.approx(miss / inside)

@@ -1,0 +1,98 @@
+"""Directions that the rows leave undetermined, and what they do to a forecast."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from bayeslaw.checks import identifiability
+from bayeslaw.checks.identifiability import QUANTILES
+from bayeslaw.evaluate.densities import prior_draws
+from bayeslaw.inference.fitting import fit
+from tests.checks.conftest import LATE, SHORT
+
+
+def test_two_stages_leave_eta_free(two_stages):
+    directions = identifiability.directions(two_stages)
+    assert directions.rank == 9
+    assert directions.values[-1] < 1e-8 * directions.values[0]
+    assert directions.values[-2] > 1
+    assert directions.undetermined() == [{"eta": pytest.approx(1)}]
+    assert directions.weak() == []
+
+
+def test_anchors_determine_everything(anchored):
+    directions = identifiability.directions(anchored)
+    assert directions.rank == len(directions.names) == 10
+    assert directions.undetermined() == []
+
+
+def test_jacobian_is_the_derivative_of_the_log_loss(two_stages):
+    """Against central differences of the law in paper coordinates."""
+    law, at, frame = two_stages.law, two_stages.at, two_stages.table.frame
+    prior = prior_draws(two_stages)
+    found = identifiability.directions(two_stages, prior)
+    middle = {n: float(np.median(v)) for n, v in two_stages.values().items() if n in found.names}
+    sigma = float(np.median(two_stages.values()["sigma"]))
+
+    def log_loss(name, step):
+        paper = law.to_paper(middle | {name: middle[name] + step}, at)
+        return np.log(law.loss(paper, law.covariates(frame)))
+
+    for name, column in zip(found.names, found.matrix.T, strict=True):
+        step = 1e-5 * middle[name]
+        slope = (log_loss(name, step) - log_loss(name, -step)) / (2 * step)
+        want = slope * identifiability.spread(prior[name]) / sigma
+        np.testing.assert_allclose(column, want, rtol=1e-5, atol=1e-6 * np.abs(want).max())
+
+
+def test_basis_of_free_directions():
+    """Two of four coordinates enter only through their sum, one not at all."""
+    rows = np.random.default_rng(0).normal(size=(20, 2))
+    matrix = np.column_stack([rows[:, 0], rows[:, 1], rows[:, 1], np.zeros(20)])
+    found = identifiability.Directions(("a", "b", "c", "d"), matrix)
+    assert found.rank == 2
+    free = found.undetermined()
+    assert {frozenset(each) for each in free} == {frozenset("d"), frozenset("bc")}
+    (pair,) = (each for each in free if len(each) == 2)
+    assert list(pair.values()) == pytest.approx([1, -1])
+
+
+def test_fewer_rows_than_coordinates():
+    found = identifiability.Directions(("a", "b", "c"), np.array([[3.0, 0.0, 0.0]]))
+    assert found.values.tolist() == [3, 0, 0]
+    assert {next(iter(each)) for each in found.undetermined()} == {"b", "c"}
+
+
+def test_contraction(two_stages):
+    frame = identifiability.contraction(two_stages)
+    assert abs(frame.loc["eta", "contraction"]) < 0.2
+    assert frame.loc[["L_ref", "slope_N", "beta"], "contraction"].min() > 0.99
+    low, high = np.quantile(two_stages.draws["eta"], [0.16, 0.84])
+    width = two_stages.spec.priors["eta"].kwargs["sigma"]
+    after = (high - low) / 2
+    assert frame.loc["eta", "posterior"] == pytest.approx(after)
+    before = frame.loc["eta", "prior"]
+    assert frame.loc["eta", "contraction"] == pytest.approx(1 - after**2 / before**2)
+    assert frame.loc["eta", "prior"] == pytest.approx(0.33 * np.sinh(width), rel=0.05)
+
+
+@pytest.mark.slow
+def test_swing_agrees_with_a_fit_that_pins_eta(two_stages, world):
+    """Conditioning the posterior on eta near .19 is fitting with eta at .19."""
+    rows = world.query(LATE)
+    log_loss = np.log(two_stages.latent(rows)).mean(1, keepdims=True)
+    prior = prior_draws(two_stages)["eta"]
+    values, loss = identifiability.swing(two_stages, "eta", prior, log_loss)
+    width = two_stages.spec.priors["eta"].kwargs["sigma"]
+    assert values == pytest.approx(0.33 * np.exp(width * stats.norm.ppf(QUANTILES)), rel=0.05)
+    priors = {"eta": f"LogNormal(median={values[0]}, sigma=0.01)"}
+    pinned = fit("form1", two_stages.table, seed=1, priors=priors, **SHORT)
+    want = np.exp(np.median(np.log(pinned.latent(rows)).mean(1)))
+    assert loss[0, 0] == pytest.approx(want, abs=0.15 * np.ptp(loss))
+
+
+def test_share_of_variance(two_stages, world):
+    log_loss = np.log(two_stages.latent(world.query(LATE))).mean(1, keepdims=True)
+    assert identifiability.explained(two_stages, ["eta"], log_loss)[0] > 0.7
+    assert identifiability.explained(two_stages, ["alpha"], log_loss)[0] < 0.3
+    assert identifiability.explained(two_stages, [], log_loss) == 0

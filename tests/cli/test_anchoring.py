@@ -1,0 +1,138 @@
+"""The commands ``anchors`` and ``study``."""
+
+import pandas as pd
+import pytest
+
+from bayeslaw.design.anchors import choose_anchors
+from bayeslaw.inference.refits import refit
+from bayeslaw.inference.storage import load
+from bayeslaw.planning.planner import plan
+from bayeslaw.simulation.worlds import paper_world
+from bayeslaw.tables.reading import read_frame
+from bayeslaw.tables.table import grid
+from tests.cli.commands import document, fails, run
+
+CANDIDATES = "params=2e8,2e9,6e9 tokens=2e9,2e10,2e11"
+TARGETS = "params=3e10 tokens=1e11,1e12"
+LIMITS = "params=8.1e9 ptpp=279 max_loss=1.85 max_forgetting=.04 baseline=2.05 confidence=.8"
+ROWS = ("--candidates", CANDIDATES, "--targets", TARGETS)
+
+
+def test_document_is_what_python_says(saved, posterior, tmp_path):
+    out = tmp_path / "buy.csv"
+    told = document("anchors", saved, *ROWS, "--budget", "3e22", "--out", out)
+    candidates = grid(params=[2e8, 2e9, 6e9], tokens=[2e9, 2e10, 2e11])
+    targets = grid(params=3e10, tokens=[1e11, 1e12])
+    found = choose_anchors(posterior, candidates, targets, budget=3e22)
+    assert pd.DataFrame(told["picks"])["sd"].tolist() == pytest.approx(found.picks["sd"].tolist())
+    assert (told["flops"], told["budget"]) == (pytest.approx(found.flops), 3e22)
+    assert told["atpp_now"] is None
+    bought = read_frame(out)
+    assert bought[["params", "tokens", "pick"]].equals(found.frame[["params", "tokens", "pick"]])
+    assert len(told["rows"]) == len(bought)
+    off = found.picks["sd_before"].iloc[0] - found.picks["sd"].to_numpy()
+    assert off[told["enough"] - 1] >= 0.9 * off[-1]
+    assert (off[: told["enough"] - 1] < 0.9 * off[-1]).all()
+
+
+def test_text_shows_each_pick_and_where_to_stop(saved):
+    text = run("anchors", saved, *ROWS, "--k", "3").stdout
+    assert "3 runs of 2 sizes" in text or "3 runs of 3 sizes" in text
+    assert "every set tried" in text
+    _, table = text.split("every set tried")
+    first = [line.split()[0] for line in table.splitlines() if "%" in line]
+    assert first[:4] == ["now", "1", "2", "3"]
+    one = run("anchors", saved, *ROWS, "--k", "2", "--where", "params == 2e9").stdout
+    assert "All of one size" in one
+
+
+def test_candidates_may_be_a_table_of_runs(saved, tmp_path):
+    pool = grid(params=[2e8, 2e9], tokens=[2e9, 2e10]).assign(run=["a", "a", "b", "b"])
+    path = tmp_path / "pool.csv"
+    pool.to_csv(path, index=False)
+    text = run("anchors", saved, "--candidates", path, "--targets", TARGETS, "--k", "2").stdout
+    assert "2 further rows are checkpoints of these runs, free" in text
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (ROWS, "--k"),
+        (("--candidates", CANDIDATES, "--k", "1"), "--targets"),
+        ((*ROWS, "--k", "1", "--gain", "plan"), "--gain plan needs --source and --plan"),
+        ((*ROWS, "--k", "1", "--gain", "plan", "--plan", LIMITS), "go together"),
+        ((*ROWS, "--k", "1", "--worth", "2"), "--worth needs --source and --plan"),
+        ((*ROWS, "--k", "1", "--against", TARGETS), "--against needs --worth"),
+        ((*ROWS, "--k", "1", "--plan", LIMITS, "--source", "x.nc"), "have no effect"),
+        ((*ROWS, "--budget", "5"), "nothing to buy"),
+        ((*ROWS, "--k", "1", "--cost", "hours"), "unknown cost"),
+        ((*ROWS, "--k", "1", "--where", "params == 1"), "no row satisfies"),
+        (("--candidates", "nowhere.csv", "--targets", TARGETS, "--k", "1"), "no such file"),
+        (("--candidates", "params=x", "--targets", TARGETS, "--k", "1"), "--candidates: cannot"),
+    ],
+)
+def test_mistakes_are_told_in_one_line(saved, args, message):
+    assert message in fails("anchors", saved, *args)
+
+
+@pytest.fixture(scope="module")
+def fits(tmp_path_factory):
+    """Posteriors of the synthetic world's two domains, as files: target, source."""
+    folder, world = tmp_path_factory.mktemp("planned"), paper_world()
+    paths = [folder / f"{domain}.nc" for domain in (world.target, world.source)]
+    for path in paths:
+        refit("form1", world.table(path.stem).query("ptpp <= 31"), 0).save(path)
+    return paths
+
+
+@pytest.fixture(scope="module")
+def planned(fits):
+    pool = "params=241e6,1.4e9 tokens=1e9,1e10 replay=.2,.4 ptpp=279"
+    args = ("anchors", fits[0], "--candidates", pool, "--k", "2", "--cost", "adaptation")
+    return (*args, "--source", fits[1], "--plan", LIMITS, "--allow-unconverged")
+
+
+def test_the_plans_gain_is_what_python_says(planned, fits):
+    told = document(*planned, "--gain", "plan")
+    target, source = map(load, fits)
+    limits = {"params": 8.1e9, "ptpp": 279, "max_loss": 1.85, "max_forgetting": 0.04}
+    limits |= {"baseline": 2.05, "confidence": 0.8, "allow_unconverged": True}
+    needed = plan(target=target, source=source, **limits)
+    pool = grid(params=[241e6, 1.4e9], tokens=[1e9, 1e10], replay=[0.2, 0.4], ptpp=279)
+    found = choose_anchors(
+        target, pool, k=2, gain="plan", plan=needed, source=source, cost="adaptation",
+        allow_unconverged=True,
+    )  # fmt: skip
+    assert told["atpp_now"] == pytest.approx(needed.atpp)
+    picks = pd.DataFrame(told["picks"])
+    assert picks["atpp"].tolist() == pytest.approx(found.picks["atpp"].tolist())
+    assert picks["atpp"].iloc[-1] < told["atpp_now"]
+    assert "ATPP: budget the plan would need" in run(*planned, "--gain", "plan").stdout
+
+
+def test_worth_weighs_flops_saved_against_flops_spent(planned, tmp_path):
+    same = str(tmp_path / "same.csv")
+    run(*planned, "--gain", "plan", "--out", same)
+    told = document(
+        *planned, "--gain", "plan", "--worth", "2", "--jobs", "1", "--against", same, "--seed", "1"
+    )
+    worth = pd.DataFrame(told["worth"]).set_index("set")
+    assert worth.index.tolist() == ["first 1", "all 2", same]
+    assert worth.loc["all 2"].tolist() == worth.loc[same].tolist()
+    spent = pd.DataFrame(told["picks"])["flops_total"]
+    assert worth["flops"].tolist()[:2] == pytest.approx(spent.tolist())
+    assert (worth["atpp_now"] == told["atpp_now"]).all()
+    saved = 6 * 8.1e9**2 * (worth["atpp_now"] - worth["atpp"])
+    assert worth["saved"].tolist() == pytest.approx(saved.tolist(), rel=1e-6)
+    assert worth["net"].tolist() == pytest.approx((worth["saved"] - worth["flops"]).tolist())
+    assert worth.loc["all 2", "atpp"] < told["atpp_now"]
+
+
+def test_worth_of_a_choice_by_variance_is_told(planned):
+    goals = "params=8.1e9 tokens=1e11 replay=.3 ptpp=279"
+    text = run(*planned, "--targets", goals, "--worth", "2", "--jobs", "1").stdout
+    head, table = text.split("Worth to the plan, ")
+    assert "least mean variance" in head
+    rows = [line.split()[:2] for line in table.splitlines() if " ± " in line]
+    assert rows == [["first", "1"], ["all", "2"]]
+    assert all(len(line) <= 80 for line in text.splitlines())

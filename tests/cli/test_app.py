@@ -1,0 +1,151 @@
+"""The command line as a whole: help, version, mistakes, interruptions."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bayeslaw import __version__
+from tests.cli.commands import COMMANDS, DELPHI, GRID, OLMO, SPLIT, fails, process, run
+
+
+def test_help_imports_nothing_heavy():
+    heavy = ("numpy", "pandas", "scipy", "pymc", "pytensor", "arviz", "xarray", "nutpie")
+    code = f"import sys, bayeslaw.cli; print([m for m in {heavy} if m in sys.modules])"
+    assert process("-c", code).stdout == "[]\n"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_has_an_example(command):
+    text = run(command, "--help").stdout
+    assert f"  bayeslaw {command} " in text
+    assert "--json" in text
+    assert "--seed" in text
+
+
+def test_bare_command_shows_help_with_every_command():
+    assert all(f"\n  {command} " in run().stdout for command in COMMANDS)
+
+
+def test_version():
+    assert run("--version").stdout == f"bayeslaw {__version__}\n"
+
+
+HUBER = ("--law", "chinchilla", "--method", "huber")
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (("fit", DELPHI, "--law", "chinchila"), "did you mean 'chinchilla'?"),
+        (("fit", DELPHI), "--law"),
+        (("fit",), "Missing argument"),
+        (("fit", "nowhere.csv", *HUBER), "no such file"),
+        (("fit", str(Path(DELPHI).parent), *HUBER), "a folder"),
+        (("fit", DELPHI, *HUBER, "--train", "skale < 1"), "'skale' is not defined"),
+        (("fit", DELPHI, *HUBER, "--train", "scale <"), "cannot evaluate the query"),
+        (("fit", DELPHI, *HUBER, "--where", "scale < 0"), "no row satisfies"),
+        (("fit", DELPHI, *HUBER, "--seed", "-1"), "--seed"),
+        (("fit", DELPHI, *HUBER, "--seed", "one"), "--seed"),
+        (("fit", DELPHI, *HUBER, "--draws", "100"), "--draws has no effect on a Huber fit"),
+        (("fit", DELPHI, *HUBER, "--delta", "0"), "delta must be positive"),
+        (("fit", DELPHI, *HUBER, "--out", "fit.nc"), "--out saves a posterior"),
+        (("fit", DELPHI, "--law", "chinchilla", "--out", "/no/fit.nc"), "no folder /no"),
+        (("fit", DELPHI, "--law", "chinchilla", "--out", "/"), "it is a folder"),
+        (("fit", DELPHI, "--law", "chinchilla", "--method", "mcmc"), "--method"),
+        (("fit", DELPHI, "--law", "chinchilla", "--sampler", "gibbs"), "--sampler"),
+        (("fit", DELPHI, "--law", "chinchilla", "--chains", "0"), "--chains"),
+        (("fit", DELPHI, "--law", "chinchilla", "--target-accept", "1"), "--target-accept"),
+        (("fit", DELPHI, "--law", "chinchilla", "--priors", "none.toml"), "none.toml"),
+        (("fit", DELPHI, "--law", "form3"), "'replay' is 0.33 in all 45 rows"),
+        (("fit", OLMO, "--law", "chinchilla"), "several domains"),
+        (("forecast", DELPHI, "--law", "chinchilla"), "split needs a train or a test query"),
+        (("forecast", DELPHI, *SPLIT[:5], "scale > 0"), "satisfy both"),
+        (("forecast", DELPHI, *SPLIT, "--levels", "0.5,1.5"), "1.5 is not between 0 and 1"),
+        (("forecast", DELPHI, *SPLIT, "--levels", "half"), "--levels: cannot read 'half'"),
+        (("forecast", DELPHI, *SPLIT, "--kind", "both"), "--kind"),
+        (("forecast", DELPHI, *SPLIT[:4], "--grid", "params=1e9 tokens=0"), "tokens = 0"),
+        (("forecast", DELPHI, *SPLIT[:4], "--grid", "params=1e9"), "'tokens' (or D) is missing"),
+        (("forecast", DELPHI, *SPLIT[:4], "--grid", "params=big"), "cannot read 'params=big'"),
+        (("forecast", DELPHI, *SPLIT[:4], "--grid", ""), "--grid is empty"),
+        (("forecast", DELPHI, *SPLIT[:4], "--grid", "N=1 N=2"), "'N' is there twice"),
+        (("forecast", DELPHI, *SPLIT, "--grid", GRID), "--grid goes without"),
+        (("forecast", DELPHI, *SPLIT[:4], "--rows", "nowhere.csv"), "no such file"),
+        (("forecast", "nowhere.nc", "--grid", GRID), "no such file"),
+        (("compare", DELPHI, "--train", "scale < 1e20", "--laws", "form9"), "unknown law 'form9'"),
+        (("compare", DELPHI, "--train", "scale < 1e20", "--laws", ","), "--laws names no law"),
+        (("compare", DELPHI), "split needs"),
+        (("simulate",), "--out"),
+        (("simulate", "--domain", "german", "--out", "x.csv"), "--domain"),
+        (("simulate", "--out", "/no/x.csv"), "no folder /no"),
+        (("forcast", DELPHI), "No such command"),
+        (("fit", DELPHI, "--laww", "form3"), "--laww"),
+    ],
+)
+def test_a_mistake_is_one_line_and_code_2(args, words):
+    assert words in fails(*args)
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        (("--law", "form3"), "--law has no effect on a saved posterior"),
+        (("--train", "ptpp < 3"), "--train has no effect"),
+        (("--draws", "9"), "--draws has no effect"),
+        ((), "--rows or --grid"),
+    ],
+)
+def test_options_of_a_fit_are_refused_for_a_saved_posterior(saved, option, words):
+    assert words in fails("forecast", saved, *option)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\xff\xfe\x00params", b"params,tokens\n1,2\n", b"params,tokens,loss\n", b"\0"]
+)
+def test_bad_tables(tmp_path, content):
+    path = tmp_path / "bad.csv"
+    path.write_bytes(content)
+    assert str(path) in fails("fit", str(path), *HUBER)
+    assert str(path) in fails("compare", str(path), "--train", "params > 0")
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff\xfe\x00params", b"\0"])
+def test_bad_rows(saved, tmp_path, content):
+    path = tmp_path / "bad.csv"
+    path.write_bytes(content)
+    assert str(path) in fails("forecast", saved, "--rows", str(path))
+
+
+def test_damaged_posteriors(saved, tmp_path):
+    whole = Path(saved).read_bytes()
+    path = tmp_path / "cut.nc"
+    for content in (b"", b"text", whole[:1000], whole[: len(whole) // 2]):
+        path.write_bytes(content)
+        assert str(path) in fails("forecast", str(path), "--grid", GRID)
+    (tmp_path / "cut").write_bytes(whole[: len(whole) // 2])  # known by its first bytes
+    assert "posterior" in fails("forecast", str(tmp_path / "cut"), "--grid", GRID)
+
+
+def test_a_mistake_as_a_process():
+    done = process("-m", "bayeslaw", "fit", "nowhere.csv", "--law", "form3", "--json")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "error: nowhere.csv: no such file.\n"
+
+
+def test_interrupted(monkeypatch):
+    def interrupt(*_args, **_kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("bayeslaw.tables.reading.read_table", interrupt)
+    result = run("fit", DELPHI, *HUBER, code=130)
+    assert (result.stdout, result.stderr) == ("", "interrupted\n")
+
+
+def test_a_terminal_without_the_characters_is_no_error(saved):
+    env = os.environ | {"PYTHONIOENCODING": "ascii"}
+    args = [sys.executable, "-m", "bayeslaw", "forecast", saved, "--grid", GRID]
+    done = subprocess.run(args, capture_output=True, timeout=300, check=False, env=env)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"90 % band" in done.stdout

@@ -1,0 +1,161 @@
+"""`bayeslaw plan`, through Typer's runner."""
+
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+from matplotlib.image import imread
+
+from bayeslaw import load
+from bayeslaw.inference.fitting import fit
+from bayeslaw.planning.planner import plan
+from bayeslaw.simulation.worlds import paper_world
+from tests.cli import commands
+
+WORLD = paper_world()
+LIMITS = ("--params", "8.1e9", "--ptpp", "279", "--max-forgetting", ".02")
+MOST = ("--max-loss", "1.81")
+run, fails = partial(commands.run, "plan"), partial(commands.fails, "plan")
+document = partial(commands.document, "plan")
+
+
+@pytest.fixture(scope="module")
+def fits(tmp_path_factory):
+    """Posteriors of the synthetic world's two domains, as files."""
+    folder, saved = tmp_path_factory.mktemp("plan"), {}
+    for option, domain in (("target", WORLD.target), ("source", WORLD.source)):
+        table = WORLD.table(domain).split("ptpp <= 31", "ptpp == 279", WORLD.anchors)[0]
+        short = {"chains": 2, "draws": 300, "tune": 400, "target_accept": 0.9}
+        fitted = fit("form1", table, discrepancy="none", likelihood="normal", **short)
+        fitted = replace(fitted, convergence=replace(fitted.convergence, divergences=0))
+        saved[option] = folder / f"{domain}.nc"
+        fitted.save(saved[option])
+    return saved
+
+
+@pytest.fixture(scope="module")
+def options(fits):
+    both = [text for name in fits for text in (f"--{name}", str(fits[name]))]
+    return (*both, *LIMITS, "--allow-unconverged")
+
+
+@pytest.fixture(scope="module")
+def found(fits):
+    loaded = {name: load(path) for name, path in fits.items()}
+    return plan(
+        **loaded,
+        params=8.1e9,
+        ptpp=279,
+        max_loss=1.81,
+        max_forgetting=0.02,
+        seed=3,
+        allow_unconverged=True,
+    )
+
+
+def test_json_is_the_plan(options, found):
+    told = document(*options, *MOST, "--seed", "3")
+    assert told["command"] == "plan"
+    assert told["synthetic"] is True
+    assert told["status"] == "feasible"
+    for name in ("atpp", "replay", "p_target", "p_forgetting", "p_both", "held_out", "flops"):
+        assert told[name] == getattr(found, name)
+    assert told["deterministic"]["p_failure"] == found.deterministic.p_failure
+    assert told["error"]["atpp"] == found.error["atpp"]
+    assert "tokens = 0" in told["baseline"]
+    assert told["frontier"][0]["confidence"] == 0.5
+    assert {row["quantity"] for row in told["sensitivity"]} == {
+        "max_loss",
+        "max_forgetting",
+        "baseline",
+    }
+
+
+def test_text_says_what_a_buyer_must_know(options, found):
+    text = " ".join(run(*options, *MOST, "--max-tokens", "5e10").stdout.split())
+    for words in (
+        "Synthetic data",
+        "P(forgetting)",
+        "Monte Carlo error",
+        "On held-out draws",
+        "fails with probability",
+        "Under a cap of 50B tokens",
+        "Smallest budget by confidence",
+        "If a limit moves",
+        "in the worst 10 % of draws.",
+        f"Plan: {found.atpp:.3g}",
+    ):
+        assert words in text
+
+
+def test_limits_of_every_kind(options):
+    nats = document(*options, *MOST, "--absolute", "--max-forgetting", ".05", "--baseline", "2.05")
+    assert nats["limits"]["relative"] is False
+    fixed = document(*options, *MOST, "--replay", ".5", "--confidence", ".8")
+    assert (fixed["replay"], fixed["confidence"]) == (0.5, 0.8)
+    matched = document(*options, *MOST, "--baseline", "matched", "--noise", "predictive")
+    assert (matched["limits"]["baseline"], matched["noise"]) == ("matched", "predictive")
+    tail = document(*options, *MOST, "--max-cvar", "-.002")
+    assert tail["limits"]["max_cvar"] == -0.002
+    assert tail["cvar"] <= -0.002
+    capped = document(*options, *MOST, "--max-flops", "2e21")
+    assert capped["within"]["flops"] <= 2e21
+    assert capped["least_loss"]["p_forgetting"] is None or capped["least_loss"]["flops"] == 2e21
+
+
+def test_two_targets(options, fits):
+    told = document(*options, *MOST, "--target", str(fits["target"]), "--max-loss", "1.8")
+    assert len(told["p_targets"]) == 2
+    assert told["limits"]["max_loss"] == [1.81, 1.8]
+
+
+def test_infeasible_is_told_not_an_error(options):
+    told = document(*options, "--max-loss", "1.4")
+    assert (told["status"], told["atpp"]) == ("infeasible", None)
+    text = run(*options, "--max-loss", "1.4").stdout
+    assert "Infeasible" in text
+    assert "What binds: target" in text
+
+
+def test_mistakes_in_one_line(options, tmp_path):
+    assert "a plan needs --target, --source, --params" in fails("--max-loss", "1.8")
+    assert "--max-loss" in fails(*options)
+    assert "no value at D = 0" in fails(*options, *MOST, "--baseline", "law")
+    assert "--max-cvar has no effect" in fails("--example", "paper", "--max-cvar", "0")
+    assert "did you mean 'matched'" in fails(*options, *MOST, "--baseline", "match")
+    assert "--replay: cannot read 'a'" in fails(*options, *MOST, "--replay", "a")
+    assert "fractions" in fails(*options, *MOST, "--replay", "30")
+    assert "positive cap" in fails(*options, *MOST, "--max-tokens", "0")
+    assert "--params has no effect on --example" in fails("--example", "paper", "--params", "1e9")
+    assert "no folder" in fails(*options, *MOST, "--figure", str(tmp_path / "no" / "a.png"))
+    assert "--figure" in fails(*options, *MOST, "--figure", str(tmp_path / "a.xyz"))
+    assert "2 targets" in fails(*options, *MOST, "--target", options[1])
+
+
+def test_unconverged_needs_consent(fits, tmp_path):
+    bad = load(fits["target"])
+    bad = replace(bad, convergence=replace(bad.convergence, divergences=9))
+    bad.save(tmp_path / "bad.nc")
+    asked = ("--target", str(tmp_path / "bad.nc"), "--source", str(fits["source"]), *LIMITS, *MOST)
+    assert "9 divergences" in fails(*asked)
+    assert "NOT CONVERGED" in run(*asked, "--allow-unconverged").stdout
+
+
+def test_figure(options, tmp_path):
+    path = tmp_path / "plan.png"
+    run(*options, *MOST, "--figure", str(path))
+    picture = imread(path)
+    assert min(picture.shape[:2]) > 300
+    assert np.ptp(picture[..., :3]) > 0.9
+
+
+@pytest.mark.slow
+def test_paper_example():
+    told = document("--example", "paper")
+    assert told["deterministic"]["atpp"] == pytest.approx(8.9, abs=0.1)
+    assert told["deterministic"]["replay"] == pytest.approx(0.34, abs=0.01)
+    assert told["p_both"] >= 0.9
+    assert told["synthetic"] is True
+    assert "ptpp <= 31" in told["note"]
+    assert told["deterministic"]["p_failure"] > 0.5

@@ -1,0 +1,61 @@
+"""The expected value of sample information for a plan."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from bayeslaw.common.errors import BayeslawError, NotConverged
+from bayeslaw.design.evsi import _distinct_rows, _simulated_losses, _summary, anchor_value
+from bayeslaw.simulation.worlds import paper_world
+from tests.design.problems import LIMITS, POOL
+
+
+def test_equal_rows_of_several_sets_are_one_row():
+    one = POOL.assign(run=["a", "b", None] * 3)
+    rows, code = _distinct_rows([one, one.iloc[[4, 2]], POOL.iloc[:1]])
+    assert len(rows) == 10
+    assert [places.tolist() for places in code] == [[*range(9)], [4, 2], [9]]
+
+
+def test_simulated_truths_are_posterior_draws_and_noise_is_independent_by_domain(fits):
+    rows = paper_world().design().iloc[:200]
+    losses = _simulated_losses(tuple(fits.values()), rows, 3, 0)
+    noise = []
+    for fit, loss in zip(fits.values(), losses, strict=True):
+        residuals = np.log(loss)[:, None] - np.log(fit.latent(rows))  # truth, draw, row
+        size = np.sqrt((residuals**2).mean(-1))
+        nearest = size.argmin(1)
+        assert len({*nearest}) == 3
+        assert size.min(1) == pytest.approx(0.0036, abs=0.001)  # Student-t of scale .003
+        noise.append(residuals[range(3), nearest].ravel())
+    assert abs(np.corrcoef(noise)[0, 1]) < 0.2
+
+
+def test_anchor_value_refuses_bad_arguments(fits, unconverged):
+    rows = POOL.assign(replay=0.2, ptpp=279)
+    with pytest.raises(BayeslawError, match="at least one set"):
+        anchor_value({}, **fits, **LIMITS)
+    with pytest.raises(BayeslawError, match="no plan now"):
+        anchor_value({"some": rows}, **fits, **LIMITS | {"max_loss": 1.0})
+    with pytest.raises(NotConverged):
+        anchor_value({"some": rows}, **fits | {"source": unconverged}, **LIMITS)
+
+
+def test_outcomes_by_hand():
+    """Four simulations from a plan of 80 FLOPs: two cheaper, one dearer, one without a plan."""
+    now = SimpleNamespace(atpp=8.0, flops=80.0)
+    flops, rhat = np.array([50.0, 60.0, 100.0, np.inf]), np.array([1.0, 1.1, 1.2, 1.3])
+    found = _summary(now, 7.0, flops / 10, flops, rhat)
+    assert found == {
+        "atpp_now": 8.0,
+        "atpp": 10.0,  # of an even number the worse of the two in the middle
+        "atpp_90": np.inf,
+        "less": 0.5,
+        "infeasible": 0.25,
+        "saved": -20.0,
+        "net": -27.0,
+        "saved_mean": pytest.approx(10.0),
+        "saved_error": pytest.approx(np.sqrt(700 / 3)),
+        "rhat": pytest.approx(1.15),
+    }

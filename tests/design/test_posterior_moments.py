@@ -1,0 +1,61 @@
+"""Losses behind the choice of runs for a plan."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from bayeslaw.design.bayes_linear import centred
+from bayeslaw.design.posterior_moments import joint_gaussian
+from bayeslaw.laws.priors import Prior
+from bayeslaw.model import random_effects as effects
+from bayeslaw.planning.planner import plan
+from bayeslaw.simulation.worlds import paper_world
+from bayeslaw.tables.table import grid
+from tests.design.problems import LIMITS, around
+
+
+def test_joint_gaussian_of_a_plan_has_the_losses_of_its_posteriors():
+    """Also with curvature of the whole loss, which a plan's curves have in their term sizes."""
+    world = paper_world()
+    curved = {name: around(world, getattr(world, name), 0.002) for name in ("target", "source")}
+    loose = LIMITS | {"baseline": "asymptote", "max_loss": 2.2, "max_forgetting": 0.3}
+    planned, pool = plan(**curved, **loose), world.design().query("ptpp == 31 and params < 1e9")
+    run, fits = np.arange(len(pool)), list(curved.values())
+    found, _ = joint_gaussian(fits, pool, run, pool.head(1), planned)
+    losses = [
+        np.log(fit.latent(pool))[index]
+        for fit, index in zip(fits, planned.problem.index, strict=True)
+    ]
+    np.testing.assert_allclose(found.measured, centred(np.hstack(losses)), atol=1e-12)
+
+
+@pytest.mark.parametrize("fitted", [True, False], ids=["effects of four", "three sizes"])
+def test_a_candidate_of_the_plans_new_size_has_the_plans_effect(fitted):
+    world, new = paper_world(), 3e10
+    curved = {name: around(world, getattr(world, name), 0.002) for name in ("target", "source")}
+    for name, fit in curved.items():
+        if fitted:
+            rng = np.random.default_rng(7)
+            draws = fit.draws.assign(
+                tau_size=(["chain", "draw"], np.full((4, 100), 0.01)),
+                size_effect=(["chain", "draw", "size"], 0.01 * rng.standard_normal((4, 100, 4))),
+                size=effects.labels(fit.table.frame.drop_duplicates("params"), "size"),
+            )
+            curved[name] = replace(fit, draws=draws, spec=replace(fit.spec, effects=("size",)))
+        else:
+            # These draws are not a posterior, so only the equality of the effects is tested.
+            tau = {"tau_size": Prior.parse("LogNormal(median=1e-5, sigma=0.1)")}
+            spec = replace(fit.spec, priors=fit.spec.priors | tau)
+            curved[name] = replace(fit, spec=spec, table=fit.table.query("params < 8e9"))
+    loose = LIMITS | {"params": new, "baseline": "asymptote", "max_loss": 2.2}
+    planned = plan(**curved, **loose | {"max_forgetting": 0.3}, seed=5)
+    pool = grid(params=[1e10, new], tokens=20 * new, replay=[0.2, 0.4], ptpp=279)
+    found, _ = joint_gaussian(list(curved.values()), pool, np.arange(4), pool.tail(1), planned)
+    curves = [*planned.problem.targets, planned.problem.source]
+    losses = [np.log(curve.loss([0.2, 0.4], np.log(20))).T for curve in curves]
+    here = np.tile(pool["params"] == new, 2)
+    np.testing.assert_allclose(found.measured[:, here], centred(np.hstack(losses)), atol=1e-12)
+    np.testing.assert_allclose(found.targets[:, 0], found.measured[:, 3], atol=1e-12)
+    if fitted:  # another new size has an effect of its own
+        assert np.corrcoef(found.measured[:, 0], found.measured[:, 2])[0, 1] < 0.9

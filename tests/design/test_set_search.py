@@ -1,0 +1,67 @@
+"""Search for the best set against brute force."""
+
+from itertools import combinations
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bayeslaw.design.costs import costs
+from bayeslaw.design.set_search import Search
+from tests.design.problems import LAW, problem
+
+
+def search(seed=0, k=2, budget=np.inf, gain="variance", power=0.0, second_size=False, **sizes):
+    joint, _, run, _, _ = problem(seed, **sizes)
+    rng = np.random.default_rng(seed)
+    own = np.empty(len(run))
+    for each in np.unique(run):
+        own[run == each] = np.cumsum(rng.uniform(1, 5, (run == each).sum()))
+    frame = pd.DataFrame({"cost": own, "params": 1.0 + run % 3, "tokens": 1.0})
+    size = (run % 3).astype(int)
+    price = costs(frame.assign(run=run), LAW, cost="cost")
+    weights = np.full(3, 1 / 3)
+    return Search(joint, price, size, gain, weights, k, budget, power, second_size)
+
+
+@pytest.mark.parametrize("k", [2, 3])
+@pytest.mark.parametrize("gain", ["variance", "entropy", "doptimal"])
+@pytest.mark.parametrize("budget", [np.inf, 9.0])
+def test_small_problems_get_the_best_set_of_all(gain, budget, k):
+    for seed in range(4):
+        found = search(seed, k, budget, gain)
+        picks, how = found.best()
+        assert how == "every set tried"
+        sets = [s for i in range(1, k + 1) for s in combinations(range(9), i)]
+        paid = [s for s in sets if found.costs.total(s) <= budget]
+        best = max(found.value(found.joint.update(s)) for s in paid)
+        assert found.value(found.joint.update(picks)) == pytest.approx(best)
+
+
+@given(st.integers(0, 10_000), st.sampled_from(["variance", "entropy", "doptimal"]))
+@settings(deadline=None, max_examples=20)
+def test_search_stays_within_budget_and_improves_on_greedy(seed, gain):
+    found = search(seed, 6, 25.0, gain, power=1.0, rows=14, runs=7)
+    picks, how = found.best()
+    assert how == "greedy, then exchanges"
+    assert found.costs.total(picks) <= 25 * (1 + 1e-9)
+    assert len({*found.costs.run[picks]}) == len(picks)
+    start = found._greedy([], 1.0)
+    value = [found.value(found.joint.update(p)) for p in (picks, start)]
+    assert value[0] >= value[1] - 1e-12
+
+
+def test_a_second_size_is_bought_while_it_can_be_paid():
+    for seed in range(12):
+        for budget in (6.0, 9.0, 14.0, np.inf):
+            for k in (2, 5):
+                found = search(seed, k, budget, power=1.0, second_size=True, rows=14, runs=7)
+                picks, _ = found.best()
+                pairs = combinations(range(14), 2)
+                possible = any(
+                    found.size[a] != found.size[b] and found.costs.total([a, b]) <= budget
+                    for a, b in pairs
+                )
+                assert (len({*found.size[picks]}) > 1) == possible

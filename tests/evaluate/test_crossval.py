@@ -1,0 +1,66 @@
+"""Leaving rows, sizes and stages out."""
+
+import warnings
+
+import arviz as az
+import numpy as np
+import pytest
+
+from bayeslaw.common.errors import TableError
+from bayeslaw.evaluate.crossval import cross_validate, loo
+from bayeslaw.inference.fitting import fit
+from tests.evaluate.arviz_tree import tree
+
+
+def test_loo_is_arvizs(posterior):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        want = az.loo(tree(posterior), pointwise=True)
+    got = loo(posterior)
+    np.testing.assert_allclose(got.frame["elpd"], want.elpd_i.values, rtol=1e-6)
+    np.testing.assert_allclose(got.frame["pareto_k"], want.pareto_k.values, rtol=1e-6)
+    assert got.total == pytest.approx(want.elpd)
+    assert got.se == pytest.approx(want.se, rel=0.05)
+    assert got.by == "row"
+
+
+def test_folds_hold_whole_groups(posterior):
+    found = cross_validate(posterior, "params", folds=2, draws=250, tune=300, retry=False)
+    assert found.by == "params"
+    assert found.frame["group"].tolist() == posterior.table.frame["params"].tolist()
+    assert np.isfinite(found.frame["elpd"]).all()
+    assert found.total < loo(posterior).total  # a size predicted from others is harder
+    again = cross_validate(posterior, "params", folds=2, draws=250, tune=300, retry=False)
+    assert again.frame.equals(found.frame)
+
+
+def test_folds_that_do_not_converge_are_told(posterior):
+    found = cross_validate(posterior, "params", folds=2, draws=20, tune=5, retry=False)
+    assert len(found.notes) == 2
+    assert "ESS" in found.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("by", "says"), [("run", "unknown column 'run'"), ("parms", "did you mean 'params'")]
+)
+def test_columns_that_are_not_there(posterior, by, says):
+    with pytest.raises(TableError, match=says):
+        cross_validate(posterior, by)
+
+
+def test_a_stage_of_two_cannot_be_left_out(paper_rows):
+    fitted = fit("form1", paper_rows, discrepancy="none", chains=2, draws=50, tune=50, retry=False)
+    with pytest.raises(TableError, match=r"without stage 15.*'ptpp' is 31 in all 84 rows"):
+        cross_validate(fitted, "stage", folds=2)
+
+
+@pytest.mark.slow
+def test_loo_agrees_with_refits(posterior):
+    """PSIS against twenty refits, each without one row."""
+    exact = cross_validate(posterior, "row", folds=20, draws=1000, tune=1000)
+    quick = loo(posterior)
+    good = quick.frame["pareto_k"].to_numpy() < 0.7
+    assert good.mean() > 0.8
+    miss = (exact.frame["elpd"].to_numpy() - quick.frame["elpd"].to_numpy())[good]
+    assert np.abs(miss).max() < 0.25
+    assert abs(miss.mean()) < 0.05

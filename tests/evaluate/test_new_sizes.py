@@ -1,0 +1,106 @@
+"""What too few sizes share: carried into forecasts of others."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from bayeslaw.evaluate.new_sizes import few, response, unseen
+from bayeslaw.inference.fitting import fit
+from bayeslaw.inference.posterior import Posterior
+from bayeslaw.inference.refits import refit
+from bayeslaw.laws.priors import Prior
+from bayeslaw.planning.fits import curve_of
+from bayeslaw.simulation.worlds import simulate
+from bayeslaw.tables.reading import from_frame
+from bayeslaw.tables.table import LossTable, grid
+from tests.support import CHINCHILLA
+
+SIZES = [1e8, 3e8, 1e9]
+TOKENS = [1e9, 3e9, 1e10, 3e10, 1e11]
+NEW = grid(params=[2e9], tokens=[2e9, 5e10])
+
+
+def three(seed: int, *, scale: float = 0.0, sizes: tuple[float, ...] = ()) -> LossTable:
+    """Rows of three sizes and `sizes`, each with an effect of this scale."""
+    design = grid(params=[*SIZES, *sizes], tokens=TOKENS)
+    frame = simulate("chinchilla", CHINCHILLA, design, sigma=0.001, seed=seed).frame
+    groups, index = np.unique(frame["params"], return_inverse=True)
+    shared = scale * np.random.default_rng([seed, 1]).standard_normal(len(groups))
+    return from_frame(frame.assign(loss=frame["loss"] * np.exp(shared[index])), f"three {seed}")
+
+
+@pytest.fixture(scope="module")
+def fitted() -> Posterior:
+    return fit("chinchilla", three(0), seed=0, draws=1000, tune=1000, retry=False)
+
+
+def test_the_response_is_that_of_a_refit(fitted):
+    found = response(fitted, NEW)
+    settings = {"chains": 4, "draws": 1000, "tune": 1000, "target_accept": 0.97}
+    start = np.log(fitted.latent(NEW)).mean(0)
+    for k, size in enumerate(SIZES):
+        frame = three(0).frame
+        frame["loss"] *= np.where(frame["params"] == size, np.exp(0.001), 1.0)
+        again = refit(fitted.spec, from_frame(frame, "moved"), seed=0, **settings)
+        moved = (np.log(again.latent(NEW)).mean(0) - start) / 0.001
+        np.testing.assert_allclose(found[:, k], moved, atol=0.3)
+    own = response(fitted, grid(params=SIZES, tokens=[1e10]))
+    np.testing.assert_allclose(own, np.eye(3), atol=0.15)
+
+
+def test_new_sizes_draw_an_effect_and_carry_those_of_the_fitted(fitted):
+    rng = np.random.default_rng(0)
+    assert few(fitted)
+    assert not unseen(fitted, fitted.table.frame, rng).any()
+    tau = replace(fitted.spec.priors["tau_size"], arguments=(("median", 0.01), ("sigma", 1e-6)))
+    wide = replace(
+        fitted, spec=replace(fitted.spec, priors={**fitted.spec.priors, "tau_size": tau})
+    )
+    want = 0.01 * np.sqrt(1 + (response(fitted, NEW) ** 2).sum(1))
+    np.testing.assert_allclose(unseen(wide, NEW, rng).std(0), want, rtol=0.05)
+    pair = unseen(wide, pd.concat([NEW, NEW.assign(params=4e9)]), rng)
+    assert np.corrcoef(pair[:, 0], pair[:, 1])[0, 1] > 0.9  # one size
+    drawn = unseen(wide, NEW, np.random.default_rng(3))
+    np.testing.assert_array_equal(drawn, unseen(wide, NEW, np.random.default_rng(3)))
+
+
+def test_nothing_is_carried_without_a_discrepancy_or_from_four_sizes(fitted, small, posterior):
+    assert not few(posterior)
+    assert not unseen(posterior, NEW, np.random.default_rng(0)).any()
+    plain = replace(fitted, spec=replace(fitted.spec, discrepancy="none"))
+    assert not few(plain)
+    assert not few(replace(fitted, table=small))  # of four sizes
+
+
+def test_a_plan_knows_that_a_size_is_new(fitted):
+    curves = [
+        curve_of(fitted, params, 20.0, rng=rng)
+        for params in (2e9, 1e9)
+        for rng in (None, np.random.default_rng(0))
+    ]
+    spread = [np.std(np.log(curve.loss([0.5], 3.0))) for curve in curves]
+    assert spread[1] > 1.5 * spread[0]
+    assert spread[3] == spread[2]
+
+
+@pytest.mark.slow
+def test_bands_of_a_fourth_size_hold():
+    # Effects of .3 %, as the prior holds likely: alone, the 90 % band holds about a third.
+    four, settings = 2e9, {"chains": 2, "draws": 500, "tune": 700, "target_accept": 0.95}
+    model = fit("chinchilla", three(0), draws=20, tune=20, retry=False).spec
+    bare = replace(
+        model, priors={**model.priors, "tau_size": Prior.parse("LogNormal(median=1e-9, sigma=0.1)")}
+    )
+    held = {"carried": [], "alone": []}
+    for seed in range(24):
+        every = three(seed, scale=0.003, sizes=(four,))
+        train, test = every.split("params < 1.5e9", "params > 1.5e9")
+        posterior = refit(model, train, seed=seed, **settings)
+        for name, spec in (("carried", model), ("alone", bare)):
+            forecast = replace(posterior, spec=spec).forecast(test, allow_unconverged=True)
+            lower, upper = forecast.quantile([0.05, 0.95])
+            held[name].append(np.mean((test.loss > lower) & (test.loss < upper)))
+    assert np.mean(held["carried"]) >= 0.78  # 24 tables: two sd below .9
+    assert np.mean(held["alone"]) < 0.7

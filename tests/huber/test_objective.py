@@ -1,0 +1,23 @@
+"""The Huber objective: sizes that suit given exponents."""
+
+import numpy as np
+import pytest
+
+from bayeslaw.huber.objective import Problem
+from bayeslaw.laws.lawfiles import load_law
+from bayeslaw.tables.reading import from_frame
+from tests.support import DESIGN, TRUTH, made, truth_of
+
+
+@pytest.mark.parametrize("name", ["form1", "dcpt"])
+def test_sizes_of_a_start_do_not_follow_outliers(name):
+    """At the true exponents the reweighted sizes give the losses, whatever two rows say."""
+    law, frame = load_law(name), made(name).frame.copy()
+    frame.loc[[11, 140], "loss"] *= [1.6, 0.7]
+    problem = Problem(law, from_frame(frame), 0.02)
+    point = np.array([[TRUTH[n] if n in law.exponents else 1.0 for n in problem.names]])
+    sizes = problem._solve(problem._design(point))
+    point[:, : problem.linear] = sizes
+    found = law.loss(problem.paper(point[0]), law.covariates(DESIGN))
+    truth = law.loss(truth_of(law.parameters), law.covariates(DESIGN))
+    assert np.abs(np.log(found / truth)).max() < 2e-3

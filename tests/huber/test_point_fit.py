@@ -1,0 +1,214 @@
+import time
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.optimize import least_squares
+from scipy.special import huber
+
+from bayeslaw.common.errors import FitError, FitWarning, TableError
+from bayeslaw.huber.objective import Problem
+from bayeslaw.huber.point_fit import fit_huber
+from bayeslaw.laws.lawfiles import load_law
+from bayeslaw.tables.reading import from_frame, read_table
+from tests.support import DATA, DESIGN, LAWS, made, miss, on_bound, slow, truth_of
+
+
+@pytest.fixture(scope="module")
+def english():
+    """tinycpt, English, as it is fitted in the docs."""
+    return read_table(DATA / "tinycpt/english.csv", where="annealed and replay < 1")
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_noiseless_losses_are_recovered(name):
+    table = made(name)
+    point = fit_huber(name, table)
+    assert np.abs(np.log(point.predict(table) / table.loss)).max() < 1e-6
+    assert point.interior
+    assert 0 < point.agreeing <= 1
+    exponents = len(point.law.exponents)
+    assert point.starts == 64 * exponents
+    assert point.polished == (max(6, exponents) if point.agreeing == 1 else 3 * exponents)
+    unseen = DESIGN.assign(params=3e9, ptpp=500)
+    np.testing.assert_allclose(
+        point.predict(unseen),
+        load_law(name).loss(truth_of(point.law.parameters), point.law.covariates(unseen)),
+        rtol=1e-5,
+    )
+
+
+def test_objective_is_the_papers(small):
+    point = fit_huber("chinchilla", small, delta=0.003)
+    r = np.abs(np.log(point.predict(small) / small.loss))
+    by_hand = np.where(r <= 0.003, r**2 / 2, 0.003 * (r - 0.0015)).mean()
+    assert point.objective == pytest.approx(by_hand, rel=1e-10)
+    for other in (0.02, 1e-3):
+        there = np.log(fit_huber("chinchilla", small, delta=other).predict(small) / small.loss)
+        assert point.objective <= huber(0.003, there).mean() + 1e-15
+
+
+def test_repeated_rows_change_nothing(small):
+    """The optimum does not depend on mean-versus-sum scaling."""
+    tenfold = [small.frame.assign(run=str(i)) for i in range(10)]
+    many = from_frame(pd.concat(tenfold))
+    one, ten = fit_huber("chinchilla", small), fit_huber("chinchilla", many)
+    assert ten.objective == pytest.approx(one.objective, rel=1e-9)
+    assert miss(one, ten, small) < 1e-7
+
+
+def test_order_of_rows_changes_nothing(small):
+    shuffled = from_frame(small.frame.sample(frac=1, random_state=1))
+    assert miss(fit_huber("chinchilla", small), fit_huber("chinchilla", shuffled), small) < 1e-7
+
+
+def test_seeds():
+    table = made("dcpt", sigma=0.002)
+    first, again, other = (fit_huber("dcpt", table, seed=seed) for seed in (0, 0, 1))
+    assert first.parameters == again.parameters
+    assert other.objective == pytest.approx(first.objective, rel=1e-8)
+    assert miss(first, other, table) < 1e-5
+
+
+@on_bound
+def test_a_single_outlier_does_not_pull_the_fit(small):
+    frame = small.frame.copy()
+    frame.loc[7, "loss"] *= 1.5
+    clean, robust = fit_huber("chinchilla", small), fit_huber("chinchilla", from_frame(frame))
+    squares = fit_huber("chinchilla", from_frame(frame), delta=10)
+    assert miss(clean, robust, small) < 0.01 < miss(clean, squares, small)
+
+
+@pytest.mark.parametrize("delta", [0, -0.02, np.nan])
+def test_delta_must_be_positive(small, delta):
+    with pytest.raises(FitError, match="delta must be positive"):
+        fit_huber("chinchilla", small, delta=delta)
+
+
+def test_bounds_are_told(delphi):
+    """A fit on a bound says so; on Delphi's isotoken rows the floor E goes to 0."""
+    with pytest.warns(FitWarning, match=r"chinchilla on .*isotoken.* on a bound \(E = 0\)"):
+        point = fit_huber("chinchilla", delphi)
+    assert point.at_bounds == {"E": 0.0}
+    assert not point.interior
+    assert point.parameters["E"] == 0
+
+
+@on_bound
+def test_constant_losses():
+    table = from_frame(DESIGN.assign(loss=2.5))
+    point = fit_huber("form3", table)
+    np.testing.assert_allclose(point.predict(table), 2.5, rtol=1e-6)
+
+
+@on_bound
+@pytest.mark.parametrize("scale", [1e-250, 1e-6, 1e6, 1e250])
+def test_extreme_losses(scale, small):
+    table = from_frame(small.frame.assign(loss=small.loss * scale))
+    one, scaled = fit_huber("chinchilla", small), fit_huber("chinchilla", table)
+    np.testing.assert_allclose(scaled.predict(table) / scale, one.predict(small), rtol=1e-6)
+
+
+@on_bound
+def test_extreme_counts(small):
+    factor = 1e200
+    table = from_frame(small.frame.assign(tokens=small.frame["tokens"] * factor))
+    one, scaled = fit_huber("chinchilla", small), fit_huber("chinchilla", table)
+    np.testing.assert_allclose(scaled.predict(table), one.predict(small), rtol=1e-6)
+
+
+def test_several_columns_missing(small):
+    with pytest.raises(TableError, match=r"'replay' .or r. is missing"):
+        fit_huber("form3", small)
+
+
+def best_of_random(law, table, starts, seed=0):
+    """Lowest mean Huber loss that SciPy's bounded trust region finds in raw coordinates."""
+    law = load_law(law)
+    problem, rng = Problem(law, table, 0.02), np.random.default_rng(seed)
+    best = np.inf
+    low, high = np.array([law.bounds[n] for n in problem.names]).T
+    high = np.minimum(high, 20)
+    low = np.maximum(low, -20)
+    for _ in range(starts):
+        start = np.array(
+            [
+                rng.uniform(0.1, 2) if i < problem.linear else np.exp(rng.uniform(-4, 1))
+                for i in range(len(low))
+            ]
+        )
+        start = np.clip(start, low + 1e-6, high - 1e-6)
+        with np.errstate(all="ignore"):
+            end = least_squares(
+                lambda v: np.nan_to_num(problem.residuals(v[None])[0], nan=1e3, posinf=1e3),
+                start,
+                lambda v: np.nan_to_num(problem.jacobian(v[None])[0].T),
+                bounds=(low, high),
+                loss="huber",
+                f_scale=0.02,
+                xtol=1e-14,
+                ftol=1e-14,
+                gtol=1e-14,
+                x_scale="jac",
+                max_nfev=300,
+            )
+        best = min(best, huber(0.02, problem.residuals(end.x[None])[0]).mean())
+    return best
+
+
+@on_bound
+@pytest.mark.parametrize(
+    ("data", "name", "starts"),
+    [
+        ("olmo", "chinchilla", 20),
+        ("delphi", "chinchilla", 20),
+        slow("made", "form1", 50),
+        ("made", "dcpt", 15),
+        slow("made", "form2", 50),
+        slow("made", "form3", 50),
+        slow("olmo", "chinchilla", 200),
+        slow("delphi", "chinchilla", 200),
+    ],
+)
+def test_nobody_finds_a_better_optimum(request, data, name, starts):
+    table = made(name, sigma=0.003) if data == "made" else request.getfixturevalue(data)
+    point = fit_huber(name, table)
+    assert point.objective <= best_of_random(name, table, starts) * (1 + 1e-9)
+
+
+def test_an_exponent_without_end_goes_to_its_cap(english):
+    """Two stages of English want a step in PTPP: the gains of each round are ever smaller."""
+    with pytest.warns(FitWarning, match="eta = 20"):
+        point = fit_huber("form1", english.query("ptpp <= 31"))
+    # The least of 4,000 random starts (benchmarks/huber.py).
+    assert point.objective == pytest.approx(9.9237e-05, rel=5e-6)
+    assert point.agreeing == 1
+
+
+def test_curvature_is_taken_among_free_parameters(english):
+    """lambda ends on 1, where its own curvature is negative: the others still step as Newton."""
+    with pytest.warns(FitWarning, match="lambda_ = 1"):
+        point = fit_huber("form2", english.query("ptpp <= 124"))
+    assert point.objective == pytest.approx(4.0800e-04, rel=5e-6)
+    assert point.agreeing == 1
+
+
+def test_the_optimum_is_stationary():
+    """Moving any parameter either way does not lower the objective."""
+    table = made("form1", sigma=0.003)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FitWarning)
+        point = fit_huber("form1", table)
+    for name, value in point.parameters.items():
+        for factor in (1 - 1e-4, 1 + 1e-4):
+            moved = replace(point, parameters={**point.parameters, name: value * factor})
+            r = np.log(moved.predict(table) / table.loss)
+            assert huber(0.02, r).mean() >= point.objective * (1 - 1e-12)
+
+
+def test_chinchilla_is_fitted_in_a_second(olmo):
+    start = time.process_time()
+    fit_huber("chinchilla", olmo)
+    assert time.process_time() - start < 1

@@ -1,0 +1,71 @@
+"""Settings of a fit, and fits under other priors, likelihoods and samplers."""
+
+import warnings
+
+import arviz_stats as azs
+import numpy as np
+import pytest
+
+from bayeslaw.common.errors import LawError, TableError
+from bayeslaw.inference.fitting import fit
+from bayeslaw.tables.reading import from_frame
+
+
+def test_a_failed_gate_is_retried_once(unconverged):
+    assert unconverged.settings["draws"] == 40
+    assert unconverged.settings["tune"] == 10
+    assert unconverged.settings["target_accept"] == 0.99
+
+
+def test_several_domains_are_refused(olmo):
+    mixed = from_frame(olmo.frame.assign(domain=["a", "b"] * (len(olmo) // 2)))
+    with pytest.raises(TableError, match=r"several domains .a, b.; fit one.*domain == 'a'"):
+        fit("chinchilla", mixed)
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"method": "nutz"}, "unknown method 'nutz'; did you mean 'nuts'.*map"),
+        ({"sampler": "nutpy"}, "unknown sampler 'nutpy'; did you mean 'nutpie'.*pymc"),
+        ({"likelihood": "huberr"}, "unknown likelihood 'huberr'; did you mean 'huber'"),
+        ({"priors": {"alhpa": "Flat()"}}, "unknown prior 'alhpa'; did you mean 'alpha'"),
+    ],
+)
+def test_misspelt_settings(small, settings, says):
+    with pytest.raises(LawError, match=says):
+        fit("chinchilla", small, **settings)
+
+
+def test_priors_matter_where_they_are_tight(small, posterior):
+    tight = fit(
+        "chinchilla", small, priors={"alpha": "LogNormal(median=0.6, sigma=0.01)"},
+        seed=0, discrepancy="none", draws=300, tune=500,
+    )  # fmt: skip
+    assert np.median(tight.draws["alpha"]) == pytest.approx(0.6, rel=0.05)
+    assert np.median(posterior.draws["alpha"]) < 0.5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("likelihood", ["normal", "huber"])
+def test_other_likelihoods_agree_on_clean_noise(likelihood, small, posterior):
+    other = fit("chinchilla", small, likelihood=likelihood, discrepancy="none", seed=0)
+    assert other.convergence.ok
+    assert "dof_above_floor" in posterior.draws
+    assert "dof_above_floor" not in other.draws
+    np.testing.assert_allclose(other.predict(small), posterior.predict(small), rtol=2e-3)
+
+
+@pytest.mark.slow
+def test_pymc_and_nutpie_agree(small):
+    one = fit("chinchilla", small, discrepancy="none", seed=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")  # forked workers, on some platforms
+        two = fit("chinchilla", small, seed=0, discrepancy="none", sampler="pymc", cores=1)
+    assert one.convergence.ok
+    assert two.convergence.ok
+    for name in one.spec.law.coordinates:
+        a, b = (f.draws[name].values for f in (one, two))
+        error = np.hypot(*(float(azs.mcse(f.draws[name])) for f in (one, two)))
+        assert abs(a.mean() - b.mean()) < 5 * error, name
+        assert a.std() == pytest.approx(b.std(), rel=0.15), name

@@ -1,0 +1,85 @@
+"""Sampling: the same seed gives the same draws, and a model is compiled once."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from bayeslaw.inference import sampling
+from bayeslaw.inference.fitting import fit
+from bayeslaw.laws.lawfiles import load_law
+from bayeslaw.simulation.worlds import simulate
+from bayeslaw.tables.reading import from_frame
+from tests.support import CHINCHILLA, DESIGN, truth_of
+
+
+def test_same_seed_same_draws_whatever_was_fitted_before(posterior, small):
+    other = from_frame(small.frame.iloc[:12].assign(loss=small.loss[:12] * 1.1))
+    settings = {"discrepancy": "none", "draws": 500, "tune": 500}
+    before = len(sampling._compiled)
+    assert before > 0  # the model of `posterior`
+    elsewhere = fit("chinchilla", other, seed=0, **settings)
+    again = fit("chinchilla", small, seed=0, **settings)
+    assert len(sampling._compiled) == before  # new data, not a new model
+    for name in posterior.draws.data_vars:
+        np.testing.assert_array_equal(again.draws[name], posterior.draws[name])
+    assert not np.array_equal(elsewhere.draws["alpha"], posterior.draws["alpha"])
+    different = fit("chinchilla", small, seed=1, **settings)
+    assert not np.array_equal(different.draws["alpha"], posterior.draws["alpha"])
+    np.testing.assert_allclose(different.predict(small), posterior.predict(small), rtol=1e-3)
+    losses = elsewhere.predict(other, allow_unconverged=True)
+    np.testing.assert_allclose(losses, other.loss, rtol=0.02)
+
+
+@pytest.mark.slow
+def test_refits_need_no_new_model():
+    law = load_law("dcpt")
+    rows = DESIGN[DESIGN["ptpp"] == 279]
+    tables = [
+        simulate(
+            law,
+            truth_of(law.parameters),
+            rows.sample(60 - 12 * i, random_state=i),
+            sigma=0.003,
+            seed=i,
+        )
+        for i in range(3)
+    ]
+    sizes = []
+    for table in tables:
+        fitted = fit(law, table, discrepancy="none", draws=100, tune=200)
+        assert np.isfinite(fitted.latent(table)).all()
+        sizes.append(len(sampling._compiled))
+    assert sizes[0] > 0
+    assert len(set(sizes)) == 1
+
+
+SIZES = [1e8, 3e8, 1e9]
+
+
+TOKENS = [1e9, 3e9, 1e10, 3e10, 1e11]
+
+
+COLD = """
+import sys, warnings
+import bayeslaw as bl
+warnings.simplefilter("ignore")
+frame = bl.simulate("chinchilla", %r, bl.grid(params=%r, tokens=%r), sigma=0.003, seed=0)
+posterior = bl.fit("chinchilla", frame, draws=50, tune=100, chains=2, seed=0, retry=False)
+print(posterior.draws["L_ref"].values.tobytes().hex())
+"""
+
+
+@pytest.mark.slow
+def test_the_same_seed_gives_the_same_draws_from_cold_and_warm_caches(tmp_path):
+    code = COLD % (CHINCHILLA, SIZES, TOKENS)
+    flags = {**os.environ, "PYTENSOR_FLAGS": f"base_compiledir={tmp_path}"}
+    drawn = [
+        subprocess.run(
+            [sys.executable, "-c", code], env=flags, capture_output=True, text=True, check=True
+        ).stdout
+        for _ in range(2)
+    ]
+    assert drawn[0] == drawn[1] != ""

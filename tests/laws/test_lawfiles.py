@@ -1,0 +1,116 @@
+"""Laws from TOML files, and the errors for invalid files."""
+
+import numpy as np
+import pytest
+from matplotlib.mathtext import MathTextParser
+
+from bayeslaw.common.errors import LawError
+from bayeslaw.huber.point_fit import fit_huber
+from bayeslaw.laws.lawfiles import load_law, models_dir
+from bayeslaw.simulation.worlds import simulate
+from tests.support import DESIGN
+
+CHINCHILLA = (models_dir() / "chinchilla.toml").read_text()
+MINE = """
+title = "Mine: a stage-dependent size term"
+reference = "nowhere"
+token_unit = 1e9
+[[term]]
+coefficient = "G"
+slope = "slope_G"
+down = { params = "phi", ptpp = "kappa" }
+[[term]]
+coefficient = "B"
+slope = "slope_D"
+down = { tokens = "beta" }
+[priors]
+E = "LogNormal(median=1.3, sigma=0.4)"
+slope_G = "HalfNormal(sigma=0.2)"
+phi = "LogNormal(median=0.28, sigma=0.45)"
+kappa = "HalfNormal(sigma=0.2)"
+slope_D = "LogNormal(median=0.06, sigma=0.9)"
+beta = "LogNormal(median=0.3, sigma=0.5)"
+"""
+
+
+def test_a_users_law_by_path(tmp_path):
+    path = tmp_path / "modèle.toml"
+    path.write_text(MINE, encoding="utf-8")
+    law = load_law(path)
+    assert (law.name, law.token_unit) == ("modèle", 1e9)
+    assert law.parameters == ("E", "G", "phi", "kappa", "B", "beta")
+    assert law.columns == ("params", "tokens", "ptpp")
+    p = {"E": 1.0, "G": 20.0, "phi": 0.2, "kappa": 0.1, "B": 0.4, "beta": 0.3}
+    loss = law.loss(p, law.covariates(DESIGN))
+    N, D, P = (DESIGN[c].to_numpy() for c in ("params", "tokens", "ptpp"))
+    np.testing.assert_allclose(
+        loss, 1 + 20 / (N**0.2 * P**0.1) + 0.4 / (D / 1e9) ** 0.3, rtol=1e-12
+    )
+    MathTextParser("agg").parse(f"${law.latex()}$")
+    fit = fit_huber(law, simulate(law, p, DESIGN))
+    np.testing.assert_allclose(fit.predict(DESIGN), loss, rtol=1e-6)
+    assert load_law(str(path)).text == MINE
+    assert load_law(law) is law
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("from3", "unknown law 'from3'; did you mean 'form3'.*dcpt, forgetting, form1"),
+        ("absent.toml", "unknown law 'absent.toml'.*path of a TOML file"),
+        (".", "unknown law"),
+    ],
+)
+def test_unknown_laws(name, says):
+    with pytest.raises(LawError, match=says):
+        load_law(name)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("token_unit", "token_unt", "unknown key 'token_unt'; did you mean 'token_unit'.*Valid"),
+        ('coefficient = "A"', 'coeficient = "A"', "'coeficient'"),
+        ('coefficient = "A"', 'kind = "powr"\ncoefficient = "A"', "did you mean 'power'.*gated"),
+        ('coefficient = "A"', 'kind = ["power"]\ncoefficient = "A"', "malformed"),
+        ('coefficient = "B"', 'coefficient = "A"', "two terms share a coefficient"),
+        ("{ params", "{ parms", "unknown covariate 'parms'; did you mean 'params'"),
+        ('{ params = "alpha" }', "{}", "unknown prior 'alpha'"),
+        ('{ params = "alpha" }', "{ params = 3 }", "malformed"),
+        ('alpha = "Log', 'alhpa = "Log', "unknown prior 'alhpa'; did you mean 'alpha'.*slope_D"),
+        ('alpha = "LogNormal(median=0.28, sigma=0.45)"', "", "no prior for 'alpha'"),
+        ("LogNormal(median=0.28", "LogNrmal(median=0.28", "did you mean 'LogNormal'.*HalfNormal"),
+        ('"LogNormal(median=0.28, sigma=0.45)"', "3", "cannot read the prior 3"),
+        ("LogNormal(median=0.28, sigma=0.45)", "Normal(mu=0, sigma=1)", "reaches outside"),
+        ("token_unit = 1.0", "token_unit = 0", "token_unit must be positive"),
+        ("token_unit = 1.0", "token_unit = 'x'", "malformed"),
+        ("token_unit", "ratio = 'mine'\ntoken_unit", "ratio is 'replay' or 'own', not 'mine'"),
+        ("token_unit", "priors = 'x'\ntoken_unit", "not valid TOML"),
+        ("token_unit", "= 3", "not valid TOML"),
+        ("[priors]", "[bounds]\nzta = [0, 1]\n[priors]", "unknown parameter 'zta'.*alpha"),
+        ("[priors]", "[bounds]\nalpha = [1, 0]\n[priors]", "not .lower, upper."),
+        ("[priors]", "[bounds]\nalpha = 3\n[priors]", "malformed"),
+    ],
+)
+def test_bad_law_files(tmp_path, old, new, says):
+    assert old in CHINCHILLA
+    path = tmp_path / "mine.toml"
+    path.write_text(CHINCHILLA.replace(old, new, 1), encoding="utf-8")
+    with pytest.raises(LawError, match=says) as error:
+        load_law(path)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"title = 'x'", r"has no \[\[term\]\]"),
+        (b"title = 'fran\xe7ais'", "not valid TOML"),
+        (CHINCHILLA.split("\n", 1)[1].encode(), "has no 'title'"),
+        (b"", r"has no \[\[term\]\]"),
+    ],
+)
+def test_files_that_are_no_laws(tmp_path, content, says):
+    (tmp_path / "x.toml").write_bytes(content)
+    with pytest.raises(LawError, match=says):
+        load_law(tmp_path / "x.toml")

@@ -1,0 +1,98 @@
+import numpy as np
+import pymc as pm
+import pytest
+from scipy import stats
+
+from bayeslaw.common.errors import LawError
+from bayeslaw.laws.lawfiles import load_law
+from bayeslaw.laws.priors import Prior, override
+from bayeslaw.model.spec import make_spec
+
+
+def defaults():
+    law = load_law("form3")
+    return law.priors, law.prior_bounds
+
+
+@pytest.mark.parametrize(
+    ("text", "same"),
+    [
+        ("LogNormal(median=0.28, sigma=0.45)", stats.lognorm(0.45, scale=0.28)),
+        ("LogNormal(mu=-1, sigma=0.45)", stats.lognorm(0.45, scale=np.exp(-1))),
+        ("HalfNormal(sigma=2)", stats.halfnorm(scale=2)),
+        ("Gamma(alpha=2, beta=0.1)", stats.gamma(2, scale=10)),
+        ("Beta(alpha=1.5, beta=3)", stats.beta(1.5, 3)),
+        ("StudentT(nu=4, mu=-1, sigma=2)", stats.t(4, -1, 2)),
+        ("Uniform(lower=-1, upper=3)", stats.uniform(-1, 4)),
+        ("Exponential(lam=4)", stats.expon(scale=0.25)),
+    ],
+)
+def test_priors_are_the_distributions_they_name(text, same):
+    prior = Prior.parse(text)
+    x = same.ppf([0.01, 0.3, 0.9])
+    np.testing.assert_allclose(pm.logp(prior.dist(), x).eval(), same.logpdf(x), rtol=1e-6)
+    assert Prior.parse(str(prior)) == prior
+    assert prior.support == pytest.approx(same.support())
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("LogNrmal(sigma=1)", "unknown distribution 'LogNrmal'; did you mean 'LogNormal'.*Gamma"),
+        ("Normal(mean=1)", "unknown Normal argument 'mean'.*Valid: mu, sigma"),
+        ("Normal(0, 1)", "cannot read the prior"),
+        ("Normal(mu=__import__('os').getpid())", "cannot read the prior"),
+        ("Normal(mu='a')", "cannot read the prior"),
+        ("Normal(mu=0, sigma=-1)", "sigma must be finite, and a scale positive"),
+        ("LogNormal(median=-1, sigma=1)", "median must be finite"),
+        ("LogNormal(median=1e999, sigma=1)", "median must be finite"),
+        ("Gamma(alpha=1)", "Gamma needs alpha and beta or mu and sigma"),
+        ("Uniform(lower=3, upper=1)", "lower must be below upper"),
+        ("", "cannot read the prior"),
+        ("Normal(", "cannot read the prior"),
+        (3, "cannot read the prior 3"),
+    ],
+)
+def test_bad_priors(text, says):
+    with pytest.raises(LawError, match=says):
+        Prior.parse(text)
+
+
+def test_the_text_of_a_prior_tells_close_ones_apart():
+    near = [Prior("Uniform", (("lower", 0.0), ("upper", upper))) for upper in (1e6 + 1, 1e6 + 2)]
+    assert str(near[0]) != str(near[1])
+    assert Prior.parse(str(near[0])) == near[0]
+
+
+def test_override_by_mapping_string_file_and_flat(tmp_path):
+    priors, bounds = defaults()
+    assert override(priors, "default", bounds) == dict(priors)
+    given = {"eta": "LogNormal(median=0.5, sigma=0.1)", "zeta": Prior.parse("Normal(sigma=2)")}
+    merged = override(priors, given, bounds)
+    assert str(merged["eta"]) == given["eta"]
+    assert merged["zeta"] is given["zeta"]
+    assert {n for n in priors if merged[n] != priors[n]} == {"eta", "zeta"}
+    for text in ("eta = 'HalfNormal(sigma=1)'", "[priors]\neta = 'HalfNormal(sigma=1)'"):
+        path = tmp_path / "prïors.toml"
+        path.write_text(text, encoding="utf-8")
+        for given in (path, str(path)):
+            assert override(priors, given, bounds)["eta"] == Prior.parse("HalfNormal(sigma=1)")
+    flat = override(priors, "flat", bounds)
+    assert flat["zeta"].name == "Flat"
+    assert flat["eta"].name == flat["E"].name == "HalfFlat"
+    assert str(flat["lambda_"]) == "Uniform(lower=0, upper=1)"
+    assert flat["sigma"] == priors["sigma"]
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"etta": "HalfNormal(sigma=1)"}, "unknown prior 'etta'; did you mean 'eta'.*slope_N"),
+        ({"eta": "Normal(sigma=1)"}, r"prior of 'eta'.*reaches outside \[0, inf\]"),
+        ({"lambda_": "HalfNormal(sigma=1)"}, r"reaches outside \[0, 1\]"),
+        ("falt", "not 'default', 'flat', nor an existing TOML file"),
+    ],
+)
+def test_bad_overrides(given, says):
+    with pytest.raises(LawError, match=says):
+        make_spec("form3", priors=given)

@@ -1,0 +1,98 @@
+"""Curvature, and the coordinates in which the sampler sees a gate."""
+
+import math
+
+import numpy as np
+import pytensor.tensor as pt
+import pytest
+
+from bayeslaw.inference.fitting import fit
+from bayeslaw.inference.storage import load
+from bayeslaw.laws.lawfiles import load_law
+from bayeslaw.model.discrepancies import curved
+from tests.support import DESIGN, LAWS, truth_of
+
+
+def bent(law, value):
+    """True parameters of the plain law, with every curvature at `value`."""
+    return truth_of(load_law(law.name).parameters) | dict.fromkeys(law.curvatures, value)
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_without_curvature_the_law_is_the_law(name):
+    plain, bendable = load_law(name), curved(load_law(name))
+    x, at = plain.covariates(DESIGN), plain.reference_point(DESIGN)
+    p = truth_of(plain.parameters)
+    q = plain.to_reference(p, at)
+    straight = bendable.to_reference(bent(bendable, 0.0), at)
+    assert straight.items() >= q.items()
+    np.testing.assert_allclose(
+        bendable.loss(bendable.sizes(straight, at), x, at), plain.loss(p, x), rtol=1e-12
+    )
+
+
+def test_curvature_by_hand():
+    law = curved(load_law("chinchilla"))
+    p = {"E": 1.7, "A": 0.4, "alpha": 0.3, "B": 0.5, "beta": 0.2}  # sizes at the reference
+    c = {"curve_A": 0.1, "curve_B": -0.2, "cross_BN": 0.05}
+    at = {"params": math.log(1e9), "tokens": math.log(1e10)}
+    n, d = math.log(8.0), math.log(0.25)
+    x = {"params": at["params"] + n, "tokens": at["tokens"] + d}
+    size = 0.4 * math.exp(-0.3 * n + 0.05 * n * n)
+    tokens = 0.5 * math.exp(-0.2 * d - 0.1 * d * d + 0.05 * n * d)
+    assert law.loss(p | c, x, at) == pytest.approx(1.7 + size + tokens, rel=1e-14)
+
+
+def test_tilts_by_hand():
+    law = curved(load_law("form1"))
+    x, at = law.covariates(DESIGN), law.reference_point(DESIGN)
+    p = law.sizes(law.to_reference(bent(law, 0.0), at), at)
+    tilted = law.parts(p | {"tilt_Br": 0.4, "tilt_Cr": -0.3}, x, at)
+    plain, r = law.parts(p, x, at), DESIGN["replay"] - DESIGN["replay"].mean()
+    np.testing.assert_allclose(tilted["B"], plain["B"] * np.exp(0.4 * r))
+    np.testing.assert_allclose(tilted["C"], plain["C"] * np.exp(-0.3 * r))
+    np.testing.assert_array_equal(tilted["A"], plain["A"])
+    assert [name for name, *_ in law.tilts] == ["tilt_Br", "tilt_Cr"]
+    assert "curve_C" not in law.curvatures  # log r is far away where there is no replay
+
+
+def test_drift_by_hand():
+    law = curved(load_law("form1"))
+    x, at = law.covariates(DESIGN), law.reference_point(DESIGN)
+    straight = law.to_reference(bent(law, 0.0), at)
+    drift = {"drift_PP": 0.02, "drift_NP": -0.01, "drift_NN": 0.03, "drift_NPP": 0.004}
+    n, p = x["params"] - at["params"], x["ptpp"] - at["ptpp"]
+    factor = np.exp(0.01 * p**2 - 0.01 * n * p + 0.015 * n**2 + 0.002 * n * p**2)
+    found = law.loss(law.sizes(straight | drift, at), x, at)
+    np.testing.assert_allclose(found, factor * law.loss(law.sizes(straight, at), x, at))
+    assert list(law.drift)[:3] == ["drift_NN", "drift_NP", "drift_PP"]
+    assert law.plain.parameters == load_law("form1").parameters
+    assert not curved(load_law("chinchilla")).drift  # nor has a law without stages
+
+
+def test_a_drifting_law_has_the_derivatives_of_its_loss():
+    law = curved(load_law("form3"))
+    x, at = law.covariates(DESIGN), law.reference_point(DESIGN)
+    p = law.sizes(law.to_reference(bent(law, 0.03), at), at)
+    step = 1e-6
+    for name, exact in law.gradient(p, x, at).items():
+        up, down = (law.loss(p | {name: p[name] + h}, x, at) for h in (step, -step))
+        np.testing.assert_allclose(exact, (up - down) / (2 * step), rtol=1e-5, atol=1e-8)
+
+
+@pytest.mark.parametrize("name", ["form1", "form3"])
+def test_curved_laws_are_the_same_in_pytensor(name):
+    law = curved(load_law(name))
+    x, at = law.covariates(DESIGN), law.reference_point(DESIGN)
+    q = law.to_reference(bent(law, 0.07), at)
+    symbolic = law.loss(law.sizes(q, at, pt), x, at, pt).eval()
+    np.testing.assert_allclose(symbolic, law.loss(law.sizes(q, at), x, at), rtol=1e-12)
+
+
+def test_curved_posteriors_load_as_they_were_saved(small, tmp_path):
+    posterior = fit("chinchilla", small, draws=300, tune=500, chains=2)
+    assert {"curve_A", "curve_B", "cross_BN"} <= set(posterior.draws.data_vars)
+    posterior.save(tmp_path / "curved.nc")
+    again = load(tmp_path / "curved.nc")
+    assert again.spec.discrepancy == "curvature"
+    np.testing.assert_array_equal(again.latent(small), posterior.latent(small))

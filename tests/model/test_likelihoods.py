@@ -1,0 +1,109 @@
+import itertools
+
+import numpy as np
+import pymc as pm
+import pytest
+from scipy import integrate, stats
+from scipy.special import huber
+
+from bayeslaw.common.errors import LawError
+from bayeslaw.inference.fitting import fit
+from bayeslaw.model.likelihoods import DOF_FLOOR, check_likelihood, huber_logp, observe, sample
+from bayeslaw.simulation.worlds import simulate
+from bayeslaw.tables.table import grid
+from tests.support import CHINCHILLA, object_mode
+
+SHAPES = [(0.004, 0.02), (0.02, 0.02), (0.1, 0.02), (1.0, 3.0), (0.5, 1e-3)]
+
+
+def density(sigma, delta, mu=0.0):
+    def at(x):
+        return np.exp(huber_logp(np.asarray(x, float), mu, sigma, delta).eval())
+
+    return at
+
+
+@pytest.mark.parametrize(("sigma", "delta"), SHAPES)
+def test_huber_density_integrates_to_one(sigma, delta):
+    f = density(sigma, delta)
+    core = integrate.fixed_quad(f, 0, delta, n=200)[0]
+    reach = delta + 60 * sigma**2 / delta
+    tail = integrate.fixed_quad(f, delta, reach, n=400)[0]
+    assert 2 * (core + tail) == pytest.approx(1, abs=1e-8)
+
+
+@pytest.mark.parametrize(("sigma", "delta"), SHAPES)
+def test_huber_density_has_the_huber_loss_as_its_exponent(sigma, delta):
+    x = np.linspace(-5 * delta, 5 * delta, 41)
+    logp = np.log(density(sigma, delta, mu=0.3)(x + 0.3))
+    np.testing.assert_allclose(logp - logp[20], -huber(delta, x) / sigma**2, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize(("sigma", "delta"), SHAPES)
+def test_huber_draws_follow_its_density(sigma, delta):
+    draws = sample("huber", np.random.default_rng(1), (40_000,), sigma, delta=delta)
+    edges = np.quantile(np.abs(draws), np.linspace(0, 1, 21))
+    edges[0] = 0
+    f = density(sigma, delta)
+    mass = []
+    for low, high in itertools.pairwise(edges):
+        cuts = [low, *[c for c in (delta,) if low < c < high], high]
+        parts = itertools.pairwise(cuts)
+        mass.append(sum(integrate.fixed_quad(f, a, b, n=60)[0] for a, b in parts))
+    # Each bin holds a twentieth of the draws; its sampling error is about .0011.
+    np.testing.assert_allclose(2 * np.array(mass), 0.05, atol=0.006)
+    assert abs(np.mean(draws > 0) - 0.5) < 0.01
+
+
+@object_mode
+def test_huber_draws_in_a_model_match_those_outside():
+    with pm.Model() as model:
+        observe("huber", np.full(3, 0.7), 0.05, None, 0.02, np.zeros(3))
+    tree = pm.sample_prior_predictive(3000, model=model, random_seed=1)
+    inside = tree["prior_predictive"]["log_loss"].values
+    assert inside.shape == (1, 3000, 3)
+    outside = 0.7 + sample("huber", np.random.default_rng(2), (9000,), 0.05, delta=0.02)
+    assert stats.ks_2samp(inside.ravel(), outside).pvalue > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "same"), [("normal", stats.norm(0, 0.1)), ("studentt", stats.t(3, 0, 0.1))]
+)
+def test_other_draws(likelihood, same):
+    draws = sample(likelihood, np.random.default_rng(1), (50, 200), np.full((50, 1), 0.1), 3.0)
+    assert draws.shape == (50, 200)
+    assert stats.kstest(draws.ravel(), same.cdf).pvalue > 1e-3
+
+
+def test_huber_becomes_normal_for_a_wide_threshold():
+    x = np.linspace(-0.03, 0.03, 9)
+    np.testing.assert_allclose(density(0.01, 10.0)(x), stats.norm(0, 0.01).pdf(x), rtol=1e-10)
+
+
+def test_unknown_likelihood():
+    with pytest.raises(LawError, match=r"unknown likelihood 'hubr'; did you mean 'huber'.*normal"):
+        check_likelihood("hubr")
+
+
+def fifteen_rows():
+    design = grid(params=[1e8, 1e9, 4e9], tokens=[1e9, 3e9, 1e10, 3e10, 1e11])
+    return simulate("chinchilla", CHINCHILLA, design, sigma=0.003, seed=3)
+
+
+def test_map_stays_off_the_spike_at_sigma_zero():
+    """With a free dof and flat noise priors the mode would be sigma = 0 on a few exact rows."""
+    table = fifteen_rows()
+    point = fit("chinchilla", table, method="map", likelihood="studentt")
+    residuals = np.log(point.predict(table) / table.loss)
+    assert np.sort(np.abs(residuals))[5] > 1e-5
+    assert np.sqrt(np.mean(residuals**2)) < 0.006
+
+
+def test_posterior_stays_off_the_spike_at_sigma_zero():
+    draws = fit("chinchilla", fifteen_rows(), seed=0, discrepancy="none", draws=500, tune=500)
+    assert draws.convergence.ok
+    sigma, dof = draws.draws["sigma"].values, draws.draws["dof_above_floor"].values
+    assert sigma.min() > 2e-4
+    assert 0.001 < np.median(sigma) < 0.008
+    assert np.median(dof) > 1  # not at the floor, as where a spike draws the fit
+    assert DOF_FLOOR == 2

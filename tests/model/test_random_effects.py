@@ -1,0 +1,160 @@
+"""Run and base effects, and noise that goes with the size of the model."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from bayeslaw.common.errors import LawError, TableError
+from bayeslaw.evaluate.new_sizes import residual_draws
+from bayeslaw.inference.fitting import fit
+from bayeslaw.inference.storage import load
+from bayeslaw.model import random_effects as effects
+from bayeslaw.simulation.worlds import simulate
+from bayeslaw.tables.reading import from_frame
+from bayeslaw.tables.table import LossTable, grid
+from tests.support import CHINCHILLA, EFFECTS, grouped, slow
+
+
+@pytest.fixture(scope="module")
+def table() -> LossTable:
+    return grouped(3)
+
+
+@pytest.fixture(scope="module")
+def fitted(table):
+    return fit("chinchilla", table, seed=0, discrepancy="none", draws=500, tune=700, retry=False)
+
+
+def test_levels_are_chosen_from_the_columns(table):
+    frame = table.frame
+    assert effects.choose("auto", frame, "t") == ("base", "run")
+    assert effects.choose("auto", frame.drop(columns="base"), "t") == ("run",)
+    assert effects.choose("none", frame, "t") == ()
+    assert effects.choose("run,base", frame, "t") == ("base", "run")
+    single = frame.assign(run=np.arange(len(frame)))  # a row a run: that is the noise
+    assert effects.choose("auto", single, "t") == ("base",)
+    same = frame.assign(run=frame["base"])  # a run a base: one effect, not two
+    assert effects.choose("auto", same, "t") == ("run",)
+    two = frame.assign(run=np.where(frame["params"] < 5e8, "a", "b")).drop(columns="base")
+    assert effects.choose("auto", two, "t") == ()
+
+
+def test_a_misspelt_effect_and_a_missing_column(table):
+    with pytest.raises(LawError, match="did you mean 'run'"):
+        effects.choose("runs", table.frame, "t")
+    with pytest.raises(TableError, match="t: no column 'base'"):
+        effects.choose(("base",), table.frame.drop(columns="base"), "t")
+
+
+def test_sizes_are_chosen_beside_a_discrepancy_and_from_four_on(table):
+    frame = table.frame
+    assert effects.choose("auto", frame, "t", "curvature") == ("size", "base", "run")
+    three = frame[frame["params"] > 1e8]
+    assert effects.choose("auto", three, "t", "curvature") == ("base", "run")
+    assert effects.choose("size", three, "t") == ("size",)  # asked for
+    assert effects.choose("auto", frame.drop(columns="params"), "t", "curvature")[0] == "base"
+
+
+def test_the_loss_knows_fitted_sizes_and_new_ones_are_drawn():
+    design = grid(params=np.geomspace(1e8, 1e10, 6), tokens=np.geomspace(1e9, 1e11, 6))
+    frame = simulate("chinchilla", CHINCHILLA, design, sigma=0.002, seed=0).frame
+    sizes, index = np.unique(frame["params"], return_inverse=True)
+    shift = 0.004 * np.array([1, -1, 1, -1, 1, -1])
+    table = from_frame(frame.assign(loss=frame["loss"] * np.exp(shift[index])), "sized")
+    fitted = fit("chinchilla", table, draws=400, tune=600, retry=False)
+    assert fitted.spec.effects == ("size",)
+    found = fitted.draws["size_effect"].mean(("chain", "draw"))
+    assert [float(label) for label in found["size"].values] == sorted(sizes, key=str)
+    order = np.argsort([float(label) for label in found["size"].values])
+    assert np.corrcoef(found.values[order], shift)[0, 1] > 0.9
+    np.testing.assert_allclose(
+        np.log(fitted.predict(table, allow_unconverged=True) / table.loss), 0, atol=0.007
+    )
+    rng = np.random.default_rng(0)
+    new = grid(params=sizes[2] * 1.3, tokens=[1e9, 1e11])
+    drawn = effects.draw(fitted.draws, ("size",), new, rng)
+    assert drawn[:, 0] == pytest.approx(drawn[:, 1])  # one size
+    scale = np.sqrt((fitted.draws["tau_size"] ** 2).mean().item())
+    assert drawn.std() == pytest.approx(scale, rel=0.1)
+    assert not effects.draw(fitted.draws, ("size",), frame, rng).any()  # these are in the loss
+    assert not effects.of_size(fitted.draws, ("size",), new).any()
+
+
+def test_a_row_without_a_label_is_a_group_of_its_own():
+    frame = pd.DataFrame({"run": ["a", None, "a", None]})
+    assert len(set(effects.labels(frame, "run"))) == 3
+    assert len(set(effects.labels(frame, "base"))) == 4
+
+
+def test_scales_are_recovered(fitted):
+    for level, scale in EFFECTS.items():
+        low, high = np.quantile(fitted.draws[f"tau_{level}"], [0.005, 0.995])
+        assert low < scale < high
+    assert fitted.draws["run_effect"].dims == ("chain", "draw", "run")
+    assert fitted.draws.sizes["run"] == 24
+    assert set(fitted.values()) == {"L_ref", "slope_N", "alpha", "slope_D", "beta", "sigma"} | {
+        "dof_above_floor",
+        "tau_base",
+        "tau_run",
+    }
+
+
+def test_fitted_runs_keep_their_effect_and_new_ones_are_drawn(fitted, table):
+    known = table.frame.head(6)
+    new = known.assign(run=["x", "x", "y", "y", "z", "z"], base="new")
+    seen = effects.draw(fitted.draws, fitted.spec.effects, known, np.random.default_rng(1))
+    again = effects.draw(fitted.draws, fitted.spec.effects, known, np.random.default_rng(2))
+    np.testing.assert_array_equal(seen, again)
+    unseen = effects.draw(fitted.draws, fitted.spec.effects, new, np.random.default_rng(1))
+    correlation = np.corrcoef(unseen.T)
+    assert correlation[0, 1] == pytest.approx(1)  # one run
+    tau = {level: (fitted.draws[f"tau_{level}"] ** 2).mean().item() for level in EFFECTS}
+    expected = tau["base"] / (tau["base"] + tau["run"])  # one base, two runs
+    assert correlation[0, 2] == pytest.approx(expected, abs=0.1)
+    assert unseen.var() == pytest.approx(sum(tau.values()), rel=0.2)
+    assert not effects.draw(fitted.draws, fitted.spec.effects, new, None).any()
+
+
+def test_grouped_posteriors_load_as_they_were_saved(fitted, table, tmp_path):
+    fitted.save(tmp_path / "grouped.nc")
+    again = load(tmp_path / "grouped.nc")
+    assert again.spec.effects == ("base", "run")
+    one, two = (f.forecast(table, seed=5, allow_unconverged=True).samples for f in (fitted, again))
+    np.testing.assert_array_equal(one, two)
+
+
+def test_noise_that_falls_with_size():
+    design = grid(params=[1e8, 3e8, 1e9, 3e9], tokens=np.geomspace(1e9, 3e11, 15))
+    frame = simulate("chinchilla", CHINCHILLA, design, sigma=0.0, seed=0).frame
+    slope, rng = -0.5, np.random.default_rng(0)
+    scale = 0.004 * (frame["params"] / 5.5e8) ** slope
+    table = from_frame(frame.assign(loss=frame["loss"] * np.exp(scale * rng.standard_normal(60))))
+    settings = {"discrepancy": "none", "draws": 400, "tune": 500, "retry": False}
+    fitted = fit("chinchilla", table, noise="loglinear", **settings)
+    low, high = np.quantile(fitted.draws["noise_slope"], [0.005, 0.995])
+    assert low < slope < high < 0
+    wide = residual_draws(fitted, grid(params=[1e8, 3e9], tokens=1e10), np.random.default_rng(0))
+    assert np.std(wide[:, 0]) > 3 * np.std(wide[:, 1])
+
+
+def test_noise_and_laws_that_do_not_fit():
+    table = grouped(0)
+    with pytest.raises(LawError, match="did you mean 'loglinear'"):
+        fit("chinchilla", table, noise="loglinar")
+
+
+@pytest.mark.parametrize("seed", [slow(1), slow(2), slow(3)])
+def test_bands_of_new_bases_hold_where_rows_alone_do_not(seed):
+    """A band for runs from new bases must carry what runs of one base share."""
+    shared = {"base": 0.004, "run": 0.002}  # what the priors of effects hold to be likely
+    train, test = grouped(seed, shared), grouped(seed + 100, shared)
+    test = from_frame(test.frame.assign(base="new " + test.frame.base, run="new " + test.frame.run))
+    settings = {"discrepancy": "none", "draws": 500, "tune": 700}
+    held = {}
+    for given in ("auto", "none"):
+        posterior = fit("chinchilla", train, effects=given, **settings)
+        samples = posterior.forecast(test, allow_unconverged=True).samples
+        low, high = np.quantile(samples, [0.05, 0.95], axis=0)
+        held[given] = np.mean((test.loss >= low) & (test.loss <= high))
+    assert 0.7 <= held["auto"] <= 1.0  # 8 bases: about 8 independent trials
+    assert held["none"] < 0.6

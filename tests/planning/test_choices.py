@@ -1,0 +1,74 @@
+"""Choices at given budgets, their Monte Carlo error and what binds."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from bayeslaw.planning.choices import INFEASIBLE, choice_at
+from bayeslaw.planning.planner import plan
+from bayeslaw.tables.table import grid
+from tests.planning.posteriors import (
+    BASE,
+    GOOD,
+    LIMITS,
+    posterior,
+)
+
+
+def test_an_infinite_budget_is_infeasible(fits):
+    problem = plan(**fits, **LIMITS, baseline=BASE).problem
+    assert choice_at(problem, np.inf, 0.5) is INFEASIBLE
+    assert choice_at(problem, 1e4, 0.5) is INFEASIBLE
+    assert choice_at(problem, 599.0, 0.5).p_both > 0
+
+
+def test_infeasible_plans_say_what_binds(fits):
+    found = plan(**fits, **LIMITS | {"max_loss": 1.45}, baseline=BASE)
+    assert found.status == "infeasible"
+    assert found.atpp == np.inf
+    assert np.isnan(found.p_both)
+    assert found.binds.startswith("target;")
+    assert found.best.p_both < 0.9
+    assert json.loads(json.dumps(found.to_dict(), allow_nan=False))["atpp"] is None
+    found = plan(**fits, **LIMITS | {"max_forgetting": -0.3}, baseline=BASE)
+    assert found.binds.startswith("forgetting;")
+    assert found.best.p_both == 0
+    both = LIMITS | {"max_loss": 1.6, "max_forgetting": -0.1}
+    assert plan(**fits, **both, baseline=BASE).binds.startswith(("target and", "target;"))
+
+
+def test_best_attainable_probability(fits):
+    """An infeasible plan reports the largest fraction of draws that meets both limits."""
+    tight = LIMITS | {"max_loss": 1.7}
+    found = plan(**fits, **tight, baseline=BASE)
+    assert found.status == "infeasible"
+    rows = grid(params=8.1e9, ptpp=279, replay=np.linspace(0.005, 0.995, 199), tokens=1e290)
+    target, source = (fits[n].latent(rows) for n in ("target", "source"))
+    meets = (target <= 1.7) & (np.roll(source, len(source) // 2, 0) <= 1.02 * BASE)
+    assert 0.05 < meets.mean(0).max() < 0.9
+    assert found.best.p_both >= meets.mean(0).max()
+    assert found.best.p_both == pytest.approx(meets.mean(0).max(), abs=0.02)
+
+
+def test_monte_carlo_error_covers_fresh_draws():
+    """Plans from other draws of the same posterior vary as much as the bootstrap predicts."""
+    plans = [
+        plan(
+            target=posterior("french", seed=seed),
+            source=posterior("english_arabic", seed=seed),
+            **LIMITS,
+            baseline=BASE,
+        )
+        for seed in range(12)
+    ]
+    scatter = np.std([p.atpp for p in plans])
+    assert 0.5 < np.mean([p.error["atpp"] for p in plans]) / scatter < 2
+    assert np.mean([p.held_out for p in plans]) == pytest.approx(0.9, abs=0.03)
+
+
+def test_dependent_draws_are_resampled_in_blocks(fits):
+    slow = replace(GOOD, ess_bulk=50)
+    fits = fits | {"source": replace(fits["source"], convergence=slow)}
+    assert plan(**fits, **LIMITS, baseline=BASE, allow_unconverged=True).error["block"] == 8

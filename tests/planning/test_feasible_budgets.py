@@ -1,0 +1,140 @@
+"""Feasible budgets of single draws, and their counts, against brute force."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from bayeslaw.laws.law import CLIP
+from bayeslaw.laws.lawfiles import load_law
+from bayeslaw.laws.terms import ORIGIN
+from bayeslaw.model.discrepancies import CROSSED
+from bayeslaw.planning.feasible_budgets import budgets_below
+from bayeslaw.planning.fits import curve_of
+from bayeslaw.planning.loss_curves import LossCurve
+from bayeslaw.planning.paper_case import true_fits
+from bayeslaw.simulation.worlds import paper_world
+from tests.planning.random_curves import (
+    DATA,
+    RISING,
+    TWICE,
+    Skewed,
+    brute,
+    every_law,
+    mismatches,
+    random_curve,
+    random_limit,
+    with_terms,
+)
+
+WORLD = paper_world()
+
+
+@every_law
+def test_thresholds_agree_with_brute_force(law):
+    rng, cases, seen = np.random.default_rng(1), 0, np.zeros(4, int)
+    for i in range(21):
+        curve = random_curve(rng, law, 100)
+        replay = [0.0, 1.0, CLIP, 1 - CLIP, rng.random(), rng.random(), rng.random()][i % 7]
+        limit = random_limit(rng, curve, replay)
+        wrong, sets = mismatches(curve, replay, limit)
+        assert wrong == 0
+        cases += curve.draws
+        lower, upper = sets.lower[0, 0], sets.upper_or_inf[0, 0]
+        seen += [
+            (lower == np.inf).sum(),
+            (lower == -np.inf).sum(),
+            np.isfinite(lower).sum(),
+            np.isfinite(upper).sum(),
+        ]
+    assert cases == 2100  # 10 laws: 21,000 cases
+    assert (seen[:3] > 0).all()
+    assert (seen[3] > 0) == ("curve_B" in law.exponents)
+
+
+@every_law
+def test_matched_thresholds_agree_with_brute_force(law):
+    rng = np.random.default_rng(2)
+    for i in range(21):
+        curve = random_curve(rng, law, 50)
+        replay = [0.0, 1.0, CLIP, rng.random()][i % 4]
+        weight = np.exp(rng.normal(0.02, 0.1, curve.draws))
+        limit = rng.choice([0.0, 0.02, -0.05, 0.3])
+        assert mismatches(curve, replay, limit, weight)[0] == 0
+
+
+@pytest.mark.parametrize(
+    "terms",
+    [
+        TWICE,
+        RISING,
+        (DATA, CROSSED),  # depends on D only by a cross term
+        (Skewed("B", "slope_D", {"tokens": "beta"}, {"replay": "nu"}),),
+    ],
+)
+@pytest.mark.parametrize("matched", [None, 1.02])
+def test_laws_without_a_closed_form(terms, matched):
+    rng = np.random.default_rng(3)
+    for _ in range(8):
+        curve = random_curve(rng, with_terms(*terms), 60)
+        replay = rng.random()
+        limit = random_limit(rng, curve, replay) if matched is None else 0.02
+        assert mismatches(curve, replay, limit, matched)[0] == 0
+
+
+@pytest.mark.parametrize("matched", [None, 1.0])
+def test_a_law_that_rises_and_saturates_in_tokens(matched):
+    """Loss finite at D = 0, rising, then falling: sets that reach D = 0 are common."""
+    rng, law, seen = np.random.default_rng(6), load_law("forgetting"), np.zeros(3, int)
+    budgets = np.linspace(-14, 20, 257)
+    for _ in range(10):
+        p = {name: rng.uniform(0.1, 0.4, 100) for name in law.parameters}
+        p |= {"A": rng.lognormal(5, 0.5, 100), "F": 10 * rng.lognormal(0, 0.5, 100)}
+        p |= {"kappa": rng.uniform(1, 4, 100), "omega": rng.uniform(1, 4, 100)}
+        curve, replay = LossCurve(law, p, ORIGIN, 1e9, 100.0), rng.random()
+        limit = random_limit(rng, curve, replay) if matched is None else rng.uniform(-0.02, 0.05)
+        sets = budgets_below(curve, [replay], limit, matched)
+        excess = plain(curve, replay, budgets) - limit
+        if matched is not None:
+            excess = excess - matched * plain(curve, 1.0, budgets)
+        inside = np.stack([sets.contains(u)[0] for u in budgets])
+        assert not ((inside != (excess <= 0)) & (np.abs(excess) > 1e-9)).any()
+        first, ends = sets.lower[0, 0], np.isfinite(sets.lower) | np.isfinite(sets.upper_or_inf)
+        seen += [(first == np.inf).sum(), (first == -np.inf).sum(), ends.any(0).sum()]
+    assert (seen > 0).all()
+
+
+def plain(curve, replay, budgets):
+    """Loss of shape (budgets, draws) from the law as written."""
+    rows = pd.DataFrame({"params": curve.params, "ptpp": curve.ptpp, "replay": replay}, range(257))
+    x = curve.law.covariates(rows.assign(tokens=curve.params * np.exp(budgets)))
+    return curve.law.loss({n: v[:, None] for n, v in curve.p.items()}, x, curve.at).T
+
+
+def test_a_loss_that_is_not_monotone_has_an_interval_of_budgets():
+    """A loss that falls and rises again has an interval of budgets, whose ends are the roots."""
+    rng = np.random.default_rng(4)
+    curve = random_curve(rng, with_terms(*RISING), 200)
+    low = np.min(brute(curve, 0.3, np.linspace(-14, 18, 4001)), 0)
+    sets = budgets_below(curve, [0.3], low + 1e-6)  # far narrower than the bracketing grid
+    assert (sets.lower[0, 0] < np.inf).mean() > 0.9
+    for draw in np.flatnonzero(
+        np.isfinite(sets.lower[0, 0]) & np.isfinite(sets.upper_or_inf[0, 0])
+    )[:20]:
+        one = curve.take([draw])
+        for end in (sets.lower[0, 0, draw], sets.upper_or_inf[0, 0, draw]):
+            assert one.loss([0.3], end)[0, 0] == pytest.approx(low[draw] + 1e-6, abs=1e-11)
+
+
+def test_threshold_is_the_papers_closed_form():
+    law, p = WORLD.laws["french"], WORLD.truth["french"]
+    fit = true_fits(WORLD)[0]
+    curve = curve_of(fit, 8.1e9, 279)
+    for r in (0.1, 0.34, 0.9):
+        gate = 1 / (1 + 279 ** -p["zeta"])
+        beta = p["beta"] * (1 - p["lambda_"] * gate)
+        rest = p["E"] + p["A"] / 8.1e9 ** p["alpha"] + p["F"] / 279 ** p["eta"]
+        rest += p["C"] / (r + law.epsilon) ** p["gamma"]
+        tokens = (p["B"] * r ** p["nu"] / (1.8 - rest)) ** (1 / beta)
+        assert 8.1e9 * np.exp(budgets_below(curve, [r], 1.8).lower[0, 0, 0]) == pytest.approx(
+            tokens
+        )

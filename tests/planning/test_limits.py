@@ -1,0 +1,258 @@
+"""Plans: baselines, caps, several targets, conditional value at risk and expected loss."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from bayeslaw.common.errors import BayeslawError, NotConverged
+from bayeslaw.laws.lawfiles import load_law
+from bayeslaw.model.discrepancies import curved
+from bayeslaw.planning.paper_case import true_fits
+from bayeslaw.planning.planner import plan
+from bayeslaw.tables.table import grid
+from tests.planning.posteriors import (
+    BASE,
+    GOOD,
+    LIMITS,
+    WORLD,
+    losses,
+    over_replay,
+    posterior,
+)
+
+
+def test_matched_baseline_bounds_the_budget_from_above(fits):
+    """Pure replay for the same tokens improves faster than the adapted model as D grows."""
+    limits = LIMITS | {"max_loss": 1.9, "max_forgetting": 0.03}
+    found = plan(**fits, **limits, baseline="matched", confidence=0.8)
+    rows = grid(params=8.1e9, ptpp=279, replay=[found.replay, 1.0], tokens=found.tokens)
+    target, source = fits["target"].latent(rows)[:, 0], np.roll(fits["source"].latent(rows), 200, 0)
+    meets = (target <= 1.9) & (source[:, 0] <= 1.03 * source[:, 1])
+    assert found.p_both == meets.mean() >= 0.8
+    surface = found.surface(found.atpp * np.array([0.5, 1, 1e3, 1e8]), [found.replay])
+    assert surface.iloc[1, 0] > surface.iloc[0, 0]
+    assert surface.iloc[3, 0] < surface.iloc[1, 0]  # not monotone in D
+
+
+def test_matched_baseline_in_nats(fits):
+    limits = LIMITS | {"max_loss": 1.9, "max_forgetting": 0.06, "relative": False}
+    found = plan(**fits, **limits, baseline="matched", confidence=0.7)
+    rows = grid(params=8.1e9, ptpp=279, replay=[found.replay, 1.0], tokens=found.tokens)
+    target, source = fits["target"].latent(rows)[:, 0], np.roll(fits["source"].latent(rows), 200, 0)
+    meets = (target <= 1.9) & (source[:, 0] <= source[:, 1] + 0.06)
+    assert found.p_both == meets.mean() >= 0.7
+
+
+def test_asymptote_baseline_is_the_floor_of_pure_replay(fits):
+    found = plan(**fits, **LIMITS | {"max_forgetting": 0.1}, baseline="asymptote", confidence=0.7)
+    rows = grid(params=8.1e9, ptpp=279, replay=1.0, tokens=1e300)
+    floor = np.roll(fits["source"].latent(rows)[:, 0], 200)
+    target, source = losses(fits, found)
+    assert found.p_both == np.mean((target <= 1.8) & (source <= 1.1 * floor))
+    assert found.status == "feasible"
+
+
+def test_absolute_forgetting_is_in_nats(fits):
+    one = plan(**fits, **LIMITS, baseline=BASE)
+    nats = plan(**fits, **LIMITS | {"max_forgetting": 0.02 * BASE}, baseline=BASE, relative=False)
+    assert nats.atpp == pytest.approx(one.atpp, rel=1e-9)
+
+
+def test_baseline_of_a_law_that_has_a_value_at_zero(fits):
+    """The law's loss at D = 0 against one by hand; that of the paper's laws is not finite."""
+    p = {"E": 1.5, "A": 100.0, "alpha": 0.3, "F": 0.5, "eta": 0.3, "phi": 0.01, "rho": 1.0}
+    p |= {"G": 0.2, "kappa": 2.0, "omega": 2.0}
+    source = replace(true_fits(WORLD)[1], law=load_law("forgetting"), parameters=p)
+    start = 1.5 + 100 / 8.1e9**0.3 + 0.5 / (8.1e9**0.01 * 279**0.3)
+    own, given = (
+        plan(**LIMITS, target=fits["target"], source=source, baseline=b) for b in ("law", start)
+    )
+    assert own.status == "feasible"
+    assert own.atpp == pytest.approx(given.atpp, rel=1e-9)
+    assert own.forgetting == pytest.approx(given.forgetting, rel=1e-9)
+    assert own.baseline.startswith("source law's own loss at D = 0")
+    with pytest.raises(BayeslawError, match="one of 'asymptote', 'law', 'matched'"):
+        plan(**LIMITS, target=fits["target"], source=source)
+    for law in (WORLD.laws["english_arabic"], curved(WORLD.laws["english_arabic"])):
+        diverges = posterior("english_arabic", law=law)
+        with pytest.raises(BayeslawError, match=r"at D = 0.*one of 'asymptote', 'matched'"):
+            plan(**LIMITS, target=fits["target"], source=diverges, baseline="law")
+
+
+def test_no_adaptation_where_none_is_needed():
+    """Limits that the un-adapted model meets: zero tokens, and no loss at D = 0 is required."""
+    p = {"E": 1.5, "A": 0.0, "alpha": 0.3, "F": 0.0, "eta": 0.3, "phi": 0.3, "rho": 1.0}
+    p |= {"G": 0.2, "kappa": 2.0, "omega": 2.0}
+    fit = replace(true_fits(WORLD)[1], law=load_law("forgetting"), parameters=p)
+    found = plan(target=fit, source=fit, **LIMITS | {"max_loss": 3.0}, baseline="law")
+    assert (found.status, found.tokens, found.p_both) == ("feasible", 0, 1)
+    assert found.deterministic.tokens == 0
+    assert (found.sensitivity()["held"] == 1).all()
+
+
+def test_baseline_from_the_table(fits):
+    found = plan(**fits, **LIMITS)
+    assert found.atpp == pytest.approx(plan(**fits, **LIMITS, baseline=BASE).atpp)
+    assert "tokens = 0" in found.baseline
+    with pytest.raises(BayeslawError, match=r"0 rows with tokens = 0.*no value at D = 0"):
+        plan(**fits, **LIMITS | {"ptpp": 100})
+    target, source = true_fits(WORLD)
+    with pytest.raises(BayeslawError, match=r"No baseline.*no value at D = 0"):
+        plan(target=target, source=source, **LIMITS)
+    with pytest.raises(BayeslawError, match="did you mean 'matched'"):
+        plan(**fits, **LIMITS, baseline="match")
+
+
+def test_cap_gives_the_likeliest_choice(fits):
+    found = plan(**fits, **LIMITS, baseline=BASE)
+    capped = found.within(tokens=0.8 * found.tokens)
+    assert capped.tokens <= 0.8 * found.tokens
+    shares = found.surface([0.8 * found.atpp], np.linspace(0.005, 0.995, 331))
+    assert capped.p_both >= shares.to_numpy().max()
+    assert found.within(flops=0.8 * found.flops) == capped
+    assert found.within(tokens=found.tokens).p_both >= 0.9 - 2 / 400  # one or two draws
+    with pytest.raises(BayeslawError, match="positive cap"):
+        found.within(tokens=0)
+
+
+def test_expected_losses_are_those_of_the_draws(fits):
+    found = plan(**fits, **LIMITS, baseline=BASE)
+    target, source = losses(fits, found)
+    rise = np.sort(source / BASE - 1)
+    assert found.losses == pytest.approx([target.mean()])
+    assert found.forgetting == pytest.approx(rise.mean())
+    assert found.cvar == pytest.approx(rise[360:].mean() - 0.02)  # worst tenth of 400 draws
+    nats = plan(**fits, **LIMITS | {"max_forgetting": 0.02 * BASE}, baseline=BASE, relative=False)
+    assert nats.cvar == pytest.approx(found.cvar * BASE, rel=1e-6)
+
+
+def worst(rise, share=0.1):
+    """Mean of the largest rises along the first axis."""
+    return np.sort(rise, 0)[round((1 - share) * len(rise)) :].mean(0)
+
+
+@pytest.mark.parametrize("limit", [0.0, -0.004])
+def test_cvar_is_a_constraint(fits, limit):
+    found = plan(**fits, **LIMITS, baseline=BASE, max_cvar=limit)
+    free = plan(**fits, **LIMITS, baseline=BASE)
+    assert free.cvar > limit  # the limit binds
+    assert found.atpp > free.atpp
+    assert found.p_both >= 0.9
+    target, source = losses(fits, found)
+    assert worst(source / BASE - 1.02) <= limit
+    target, source = over_replay(fits, 0.9999 * found.tokens)
+    likely = np.mean((target <= 1.8) & (source <= 1.02 * BASE), 0) >= 0.9
+    assert not (likely & (worst(source / BASE - 1.02) <= limit)).any()
+    assert found.to_dict()["limits"]["max_cvar"] == limit
+    nats = LIMITS | {"max_forgetting": 0.02 * BASE, "max_cvar": limit * BASE, "relative": False}
+    assert plan(**fits, **nats, baseline=BASE).atpp == pytest.approx(found.atpp, rel=1e-6)
+
+
+def test_a_cvar_limit_that_holds_changes_nothing(fits):
+    free, loose = (plan(**fits, **LIMITS, baseline=BASE, max_cvar=c) for c in (np.inf, 0.05))
+    assert (loose.atpp, loose.replay) == (free.atpp, free.replay)
+    assert free.to_dict()["limits"]["max_cvar"] is None
+
+
+def test_cvar_limit_out_of_reach(fits):
+    found = plan(**fits, **LIMITS, baseline=BASE, max_cvar=-0.2)
+    assert found.status == "infeasible"
+    assert found.binds.startswith("max_cvar;")
+    assert found.best.p_both >= 0.9
+    both = LIMITS | {"max_loss": 1.45, "max_cvar": -0.2}
+    assert plan(**fits, **both, baseline=BASE).binds.startswith("target;")
+
+
+def test_least_loss_keeps_the_cvar_limit(fits):
+    free = plan(**fits, **LIMITS, baseline=BASE).least_loss(tokens=2e11)
+    kept = plan(**fits, **LIMITS, baseline=BASE, max_cvar=-0.004).least_loss(tokens=2e11)
+    assert kept.cvar <= -0.004 < free.cvar
+    assert kept.losses > free.losses
+
+
+def test_several_targets(fits):
+    """Two targets are met jointly; the draws of the three fits are shifted differently."""
+    other = posterior("french", seed=7)
+    asked = {"target": [fits["target"], other], "source": fits["source"], "max_loss": [1.8, 1.79]}
+    found = plan(**LIMITS | asked, baseline=BASE)
+    rows = grid(params=8.1e9, ptpp=279, replay=found.replay, tokens=found.tokens)
+    one, two, source = (fit.latent(rows)[:, 0] for fit in (*asked["target"], fits["source"]))
+    meets = np.stack([one <= 1.8, np.roll(two, 133) <= 1.79, np.roll(source, 266) <= 1.02 * BASE])
+    assert found.p_targets == (meets[0].mean(), meets[1].mean())
+    assert found.p_target == meets[:2].all(0).mean()
+    assert found.p_both == meets.all(0).mean() >= 0.9
+    assert found.pairing.startswith("independently: 3 fits")
+    for fit, limit in zip(asked["target"], asked["max_loss"], strict=True):
+        alone = plan(**LIMITS | asked | {"target": fit, "max_loss": limit}, baseline=BASE)
+        assert found.atpp > alone.atpp
+    impossible = plan(**LIMITS | asked | {"max_loss": [1.8, 1.3]}, baseline=BASE)
+    assert impossible.binds.startswith("target 2; alone, P(target 1) up to 1")
+    one = plan(**LIMITS | asked | {"target": [fits["target"]], "max_loss": [1.8]}, baseline=BASE)
+    assert one.tokens == plan(**fits, **LIMITS, baseline=BASE).tokens
+    with pytest.raises(BayeslawError, match="2 targets and 1 limits"):
+        plan(**LIMITS | asked | {"max_loss": 1.8}, baseline=BASE)
+
+
+def test_least_expected_loss_at_a_budget(fits):
+    found = plan(**fits, **LIMITS, baseline=BASE)
+    best = found.least_loss(tokens=2e11)
+    assert best.tokens == 2e11
+    assert best.p_forgetting >= 0.9
+    target, source = over_replay(fits, 2e11)
+    kept = np.mean(source <= 1.02 * BASE, 0) >= 0.9
+    assert kept.any()
+    assert target.mean(0)[kept].min() >= best.losses[0] - 1e-9
+    assert found.least_loss(tokens=1e10).atpp == np.inf  # forgetting cannot be kept
+    with pytest.raises(BayeslawError, match="fixed budget"):
+        found.least_loss()
+
+
+def test_unconverged_posteriors_are_refused_unless_allowed(fits):
+    bad = fits | {"target": replace(fits["target"], convergence=replace(GOOD, divergences=3))}
+    with pytest.raises(NotConverged):
+        plan(**bad, **LIMITS, baseline=BASE)
+    failures = plan(**bad, **LIMITS, baseline=BASE, allow_unconverged=True).unconverged
+    assert "3 divergences" in failures[0]
+
+
+def test_extrapolation_is_reported(fits):
+    found = plan(**fits, **LIMITS, baseline=BASE, replay_grid=[0.7])
+    assert any(
+        text.startswith("replay 0.7 is outside the target's rows, 0.1") for text in found.outside
+    )
+    assert not any(text.startswith("ptpp") for text in found.outside)  # there are anchors
+    assert any(
+        "ptpp 1000" in t for t in plan(**fits, **LIMITS | {"ptpp": 1000}, baseline=2).outside
+    )
+
+
+def test_pairing_is_reported(fits):
+    assert plan(**fits, **LIMITS, baseline=BASE).pairing.startswith("independently")
+    joint = {name: replace(fit, settings={"joint": "a"}) for name, fit in fits.items()}
+    assert plan(**joint, **LIMITS, baseline=BASE).pairing.startswith("jointly")
+    certain = plan(target=fits["target"], source=true_fits(WORLD)[1], **LIMITS, baseline=BASE)
+    assert "point fits" in certain.pairing
+    assert certain.draws == 400
+    few = fits | {"source": posterior("english_arabic", draws=100)}
+    assert plan(**few, **LIMITS, baseline=BASE).draws == 100
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"confidence": 1.0}, "confidence=1 is not between 0 and 1"),
+        ({"confidence": 90}, "confidence=90 is not between 0 and 1"),
+        ({"params": 0}, "params=0: give a positive number"),
+        ({"max_loss": np.inf}, "max_loss=inf: give a positive number"),
+        ({"max_forgetting": -1}, "max_forgetting=-1: 0.02 allows"),
+        ({"max_cvar": np.nan}, "max_cvar=nan: give a number"),
+        ({"baseline": -2.0}, "baseline=-2: give a source loss"),
+        ({"noise": "none"}, "unknown noise 'none'"),
+        ({"replay_grid": [30]}, "replay ratios lie in"),
+        ({"replay_grid": []}, "replay ratios lie in"),
+    ],
+)
+def test_bad_arguments_are_refused(fits, wrong, says):
+    with pytest.raises(BayeslawError, match=says):
+        plan(**fits | LIMITS | {"baseline": BASE} | wrong)

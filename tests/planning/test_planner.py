@@ -1,0 +1,144 @@
+"""Plans: probabilities, order statistics, baselines and errors, for posteriors without a fit."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from bayeslaw.common.errors import BayeslawError
+from bayeslaw.laws.law import CLIP
+from bayeslaw.laws.lawfiles import load_law
+from bayeslaw.laws.terms import ORIGIN
+from bayeslaw.model.discrepancies import curved
+from bayeslaw.planning.feasible_budgets import budgets_below
+from bayeslaw.planning.loss_curves import LossCurve
+from bayeslaw.planning.paper_case import true_fits
+from bayeslaw.planning.planner import plan
+from bayeslaw.simulation.worlds import simulate
+from bayeslaw.tables.table import grid
+from tests.planning.posteriors import (
+    BASE,
+    LIMITS,
+    WORLD,
+    losses,
+    over_replay,
+    posterior,
+)
+from tests.support import CHINCHILLA
+
+
+def test_probabilities_are_the_empirical_ones(fits):
+    found = plan(**fits, **LIMITS, baseline=BASE)
+    target, source = losses(fits, found)
+    meets = (target <= 1.8) & (source <= 1.02 * BASE)
+    assert found.p_target == np.mean(target <= 1.8)
+    assert found.p_forgetting == np.mean(source <= 1.02 * BASE)
+    assert found.p_both == meets.mean() >= 0.9
+    assert found.flops == 6 * 8.1e9 * found.tokens
+    assert found.tokens == 8.1e9 * found.atpp == int(found.tokens)
+    assert found.p_failure == pytest.approx(0.1)
+
+
+def test_plan_is_the_smallest(fits):
+    found = plan(**fits, **LIMITS, baseline=BASE)
+    target, source = losses(fits, replace(found, tokens=found.tokens * (1 - 1e-9)))
+    assert np.mean((target <= 1.8) & (source <= 1.02 * BASE)) < 0.9
+    target, source = over_replay(fits, 0.9999 * found.tokens)
+    assert np.mean((target <= 1.8) & (source <= 1.02 * BASE), 0).max() < 0.9
+
+
+@pytest.mark.parametrize("draws", [20, 40, 100])
+def test_order_statistic(draws):
+    """At a fixed ratio the plan is the ceil((1 - alpha) S)-th smallest threshold."""
+    fits = {d: posterior(n, draws) for d, n in zip(("target", "source"), WORLD.laws, strict=True)}
+    found = plan(**fits, **LIMITS, baseline=BASE, confidence=0.9, replay_grid=[0.4])
+    low, high = np.full(draws, -5.0), np.full(draws, 40.0)
+
+    def misses(log_atpp):
+        tokens = 8.1e9 * np.exp(log_atpp)
+        rows = pd.DataFrame({"params": 8.1e9, "ptpp": 279, "replay": 0.4, "tokens": tokens})
+        target = np.diag(fits["target"].latent(rows))
+        source = np.diag(np.roll(fits["source"].latent(rows), draws // 2, 0))
+        return (target > 1.8) | (source > 1.02 * BASE)
+
+    never = misses(high)
+    for _ in range(60):
+        middle = (low + high) / 2
+        above = misses(middle)
+        low, high = np.where(above, middle, low), np.where(above, high, middle)
+    thresholds = np.where(never, np.inf, np.exp(high))
+    assert found.replay == 0.4
+    assert found.atpp == pytest.approx(np.sort(thresholds)[round(0.9 * draws) - 1], rel=1e-9)
+    assert found.p_both == 0.9
+
+
+def test_predictive_noise_widens_the_limits():
+    fits = {d: posterior(n) for d, n in zip(("target", "source"), WORLD.laws, strict=True)}
+    latent = plan(**fits, **LIMITS, baseline=BASE)
+    noisy = plan(**fits, **LIMITS, baseline=BASE, noise="predictive", seed=1)
+    assert noisy.atpp > latent.atpp
+    noise = noisy.problem.noise
+    target, source = losses(fits, noisy)
+    meets = (target * np.exp(noise[0]) <= 1.8) & (source * np.exp(noise[1]) <= 1.02 * BASE)
+    assert noisy.p_both == meets.mean() >= 0.9
+    assert np.std(noise[0]) == pytest.approx(WORLD.sigma["french"], rel=0.5)
+    with pytest.raises(BayeslawError, match="has no noise"):
+        plan(
+            target=true_fits(WORLD)[0],
+            source=fits["source"],
+            **LIMITS,
+            baseline=BASE,
+            noise="predictive",
+        )
+
+
+def test_curved_laws(fits):
+    curved_fits = {
+        d: posterior(n, law=curved(WORLD.laws[n])) for d, n in zip(fits, WORLD.laws, strict=True)
+    }
+    found = plan(**curved_fits, **LIMITS, baseline=BASE, confidence=0.6)
+    target, source = losses(curved_fits, found)
+    meets = (target <= 1.8) & (source <= 1.02 * BASE)
+    assert found.p_both == meets.mean() >= 0.6  # here no draw has D below its maximum
+    assert found.atpp > plan(**fits, **LIMITS, baseline=BASE, confidence=0.6).atpp
+
+
+def test_same_seed_same_plan(fits):
+    one, again = (
+        plan(**fits, **LIMITS, baseline=BASE, noise="predictive", seed=5) for _ in range(2)
+    )
+    assert one.to_dict() == again.to_dict()
+    other = plan(**fits, **LIMITS, baseline=BASE, noise="predictive", seed=6)
+    assert one.atpp != other.atpp
+
+
+@pytest.mark.parametrize("replay", [0.0, CLIP, 1 - CLIP, 1.0])
+def test_plans_at_the_ends_of_the_replay_range(replay):
+    """Pure adaptation, and pure replay, on laws that allow them."""
+    law = load_law("form1")
+    p = {"E": 1.5, "A": 0.0, "alpha": 0.3, "B": 50.0, "beta": 0.25, "nu": 0.0}
+    p |= {"C": 0.0, "gamma": 0.1, "F": 0.0, "eta": 0.3}
+    fit = replace(true_fits(WORLD)[1], law=law, parameters=p)
+    limits = LIMITS | {"max_loss": 1.6, "max_forgetting": 0.1}
+    found = plan(target=fit, source=fit, **limits, baseline=1.5, replay_grid=[replay])
+    assert found.tokens == pytest.approx((50 / 0.1) ** (1 / 0.25), rel=1e-9)
+    assert found.replay == replay
+
+
+def test_laws_without_replay_or_tokens():
+    law = load_law("chinchilla")
+    table = simulate(
+        law,
+        CHINCHILLA,
+        grid(params=[1e8, 1e9], tokens=[1e9, 1e10]),
+    )
+    fit = replace(true_fits(WORLD)[0], law=law, parameters=CHINCHILLA, table=table)
+    found = plan(target=fit, source=fit, **LIMITS | {"max_loss": 2.2}, baseline=2.2)
+    tokens = (410 / (2.2 - 1.7 - 400 / 8.1e9**0.34)) ** (1 / 0.28)
+    assert found.tokens == pytest.approx(tokens, rel=1e-9)
+    flat = replace(law, terms=law.terms[:1])
+    curve = LossCurve(flat, {n: np.array([v]) for n, v in CHINCHILLA.items()}, ORIGIN, 1e9, 1)
+    sets = budgets_below(curve.at_replay([0.5]), 3.0)
+    assert sets.lower.tolist() == [[[-np.inf]]]
+    assert sets.upper is None

@@ -1,0 +1,28 @@
+"""Rows beyond the training table and their forecast."""
+
+import pytest
+
+from bayeslaw.simulation.worlds import simulate
+from bayeslaw.tables.reading import from_frame
+from bayeslaw.tables.table import grid
+from tests.support import CHINCHILLA
+
+
+@pytest.fixture(scope="session")
+def held():
+    """Twelve rows beyond the training table, two of them far off."""
+    design = grid(params=[6e9, 1.2e10, 2.4e10], tokens=[1e9, 1e10, 1e11, 1e12])
+    table = simulate("chinchilla", CHINCHILLA, design, sigma=0.003, seed=2)
+    loss = table.loss.copy()
+    loss[[0, 7]] *= 1.2
+    return from_frame(table.frame.assign(loss=loss), "held out")
+
+
+@pytest.fixture(scope="session")
+def predicted(posterior, held):
+    return posterior.forecast(held, seed=0)
+
+
+def titled(figure):
+    """Axes in use: ArviZ leaves the last of its grid blank."""
+    return [ax for ax in figure.axes if ax.get_title()]

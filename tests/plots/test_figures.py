@@ -1,0 +1,38 @@
+"""Figures: what they show is what was forecast, and it can be read."""
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import pytest
+from matplotlib.figure import Figure
+
+from bayeslaw import plots
+from bayeslaw.common.errors import NotConverged, TableError
+from tests.plots.conftest import titled
+
+
+def test_every_figure_from_the_posterior(posterior, held):
+    before, kept = dict(mpl.rcParams), plots.Plots(posterior)
+    figures = [
+        kept.forecast(held), kept.in_sample(), kept.observed(held), kept.pit(held),
+        kept.coverage(held), kept.residuals(held), kept.prior_posterior(), kept.ranks(),
+    ]  # fmt: skip
+    assert all(isinstance(figure, Figure) for figure in figures)
+    named = [a for figure in figures[:6] for a in figure.axes]
+    assert all(ax.get_xlabel() for ax in named)
+    assert plt.get_fignums() == []  # none is left to be shown twice
+    assert dict(mpl.rcParams) == before
+    sampled = sum(v.ndim == 2 for v in posterior.draws.data_vars.values())
+    assert len(titled(figures[-1])) == sampled
+
+
+def test_what_cannot_be_drawn_is_said(posterior, unconverged, held, small):
+    bare = posterior.forecast(held.frame.drop(columns="loss"))
+    for draw in (plots.observed, plots.pit, plots.coverage, plots.residuals):
+        with pytest.raises(TableError, match="'loss'"):
+            draw(bare)
+    assert len(plots.forecast(posterior, held.frame.drop(columns="loss")).axes) == 3
+    with pytest.raises(TableError, match="too few"):
+        plots.pit(posterior.forecast(held.query("tokens == 1e9")))
+    with pytest.raises(NotConverged):
+        plots.forecast(unconverged, small)
+    assert plots.forecast(unconverged, small, allow_unconverged=True).axes

@@ -1,0 +1,30 @@
+"""A report page and its inputs."""
+
+import pandas as pd
+import pytest
+
+from bayeslaw.evaluate.comparison import compare
+from bayeslaw.reporting import Report, report
+from bayeslaw.simulation.worlds import simulate
+from bayeslaw.tables.reading import from_frame
+from bayeslaw.tables.table import grid
+from tests.support import CHINCHILLA
+
+
+@pytest.fixture(scope="session")
+def held():
+    design = grid(params=[6e9, 1.2e10], tokens=[1e9, 1e10, 1e11])
+    return simulate("chinchilla", CHINCHILLA, design, sigma=0.003, seed=2)
+
+
+@pytest.fixture(scope="session")
+def settings(posterior, held):
+    both = {"train": "params < 5e9", "test": "params > 5e9"}
+    rows = pd.concat([posterior.table.frame, held.frame], ignore_index=True)
+    laws = compare(from_frame(rows, "both"), **both, laws=["chinchilla"])
+    return {**both, "comparison": laws, "command": "bayeslaw report x.csv"}
+
+
+@pytest.fixture(scope="session")
+def page(posterior, held, settings) -> Report:
+    return report(posterior, held, **settings)

@@ -1,0 +1,58 @@
+"""Where the numbers of a page come from."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from bayeslaw.huber.point_fit import fit_huber
+from bayeslaw.reporting.provenance import UNKNOWN, beyond, checklist, cost, licence
+from bayeslaw.tables.reading import read_table
+from bayeslaw.tables.table import grid
+from tests.reporting.reading import section
+
+DATA = Path(__file__).parents[2] / "data"
+
+
+def test_the_licence_is_that_of_the_readme_beside_the_table(tmp_path, delphi, small):
+    assert licence(delphi).startswith("Apache-2.0, Copyright The Marin Authors.")
+    assert licence(read_table(DATA / "gadre/overtraining.csv")).startswith("MIT, Copyright")
+    tiny = licence(read_table(DATA / "tinycpt/french.csv"))
+    assert "Apache-2.0" in tiny
+    assert "simulated" in licence(small)
+    delphi.frame.to_csv(tmp_path / "own.csv", index=False)
+    assert licence(read_table(tmp_path / "own.csv")) == UNKNOWN
+    (tmp_path / "README.md").write_text("# Mine\n\nNothing on terms of use.\n")
+    assert licence(read_table(tmp_path / "own.csv")) == UNKNOWN
+
+
+def test_checkpoints_cost_their_longest_run():
+    frame = grid(params=[1e8], tokens=[1e9, 2e9, 4e9]).assign(run=["a", "a", "b"])
+    assert cost(frame).startswith(f"{6e8 * 6e9:.2g} ")
+    assert cost(frame.drop(columns="run")).startswith(f"{6e8 * 7e9:.2g} ")
+
+
+def test_how_far_beyond():
+    seen = grid(params=[1e8, 1e9], tokens=1.0)["params"]
+    assert beyond(seen, seen) == "inside"
+    assert beyond(seen, 4 * seen) == "4 × the largest"
+    assert beyond(seen, seen / 4) == "0.25 × the smallest"
+
+
+def test_the_checklist_names_what_is_unknown(page, posterior, held, delphi):
+    asked = {row[0]: row[1] for row in section(page, "checklist").parts[0].rows if len(row) == 2}
+    assert asked["runs"].startswith(UNKNOWN)
+    assert asked["tokenizer and training text"] == UNKNOWN
+    assert asked["extrapolation"] == "params 4 × the largest"
+    point = fit_huber("chinchilla", posterior.table)
+    told = checklist(replace(posterior, table=delphi), held.frame, point, None, None)
+    known = {row[0]: row[1] for row in told if len(row) == 2}
+    assert known["runs"] == "45"
+    assert known["pre-trained bases"] == "9"
+    assert "lr_factor" in known["architecture, optimiser, schedule"]
+
+
+def test_provenance_repeats_the_page(page, posterior):
+    known = {row[0]: row[1] for row in section(page, "provenance").parts[0].rows}
+    assert known["command"] == "bayeslaw report x.csv"
+    assert posterior.table.sha256 in known["fitted rows"]
+    assert "pymc 6" in known["versions"]
+    assert known["token unit"] == "D in units of 1 token"

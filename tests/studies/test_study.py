@@ -1,0 +1,177 @@
+"""Studies: the same numbers on every backend, and after a kill."""
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from bayeslaw.cli import app
+from bayeslaw.common.errors import BayeslawError
+from bayeslaw.design.compared_designs import DESIGNS
+from bayeslaw.design.evsi import anchor_value
+from bayeslaw.inference.refits import refit
+from bayeslaw.studies.cases import pool_cases, world_cases
+from bayeslaw.studies.study import study, summary
+from tests.studies.conftest import QUERIES
+
+SHORT = {"draws": 100, "tune": 100}
+FIXED = ["case", "seed", "design", "flops", "crps", "sd", "sd_predicted", "rhat"]
+
+
+@pytest.fixture(scope="module")
+def whole(cases, tmp_path_factory):
+    """Every design that needs no plan, on two seeds, in this process."""
+    out = tmp_path_factory.mktemp("study") / "whole.parquet"
+    designs = [design for design in DESIGNS if design != "plan"]
+    results = study(cases, designs, out=out, backend="sequential", budget=1e21, **SHORT)
+    return results, out
+
+
+def test_every_design_keeps_the_budget_and_is_scored(whole):
+    results, out = whole
+    assert len(results) == 2 * 7
+    assert (results["flops"] <= 1e21).all()
+    assert (results.query("design == 'none'")["flops"] == 0).all()
+    assert (results.query("design != 'none'")["flops"] > 0).all()
+    none = results.query("design == 'none'")
+    np.testing.assert_allclose(none["sd"], none["sd_predicted"])
+    scored = ["crps", "rmse_log", "coverage_90", "winkler_90", "sd", "sd_predicted", "rhat"]
+    assert np.isfinite(results[scored]).all(axis=None)
+    pd.testing.assert_frame_equal(pd.read_parquet(out), results)
+    assert not list(out.parent.glob("**/*.nc"))
+
+
+def test_summary_pairs_seeds(whole):
+    results, _ = whole
+    table = summary(results, "random").set_index("design")
+    crps = results.pivot_table(index="seed", columns="design", values="crps")
+    ratio = crps["variance"] / crps["random"]
+    assert table.loc["variance", "ratio"] == pytest.approx(ratio.median())
+    assert table.loc["variance", "better"] == (ratio < 1).mean()
+    assert math.isnan(table.loc["random", "better"])
+
+
+def test_finished_cells_are_not_computed_again(whole, cases, tmp_path):
+    results, out = whole
+    folder = out.with_name("whole.parquet.cells")
+    cells = sorted(folder.glob("*.json"))
+    lost, rest = cells[3], cells[:3] + cells[4:]
+    lost.unlink()
+    before = {path: path.stat().st_mtime_ns for path in rest}
+    designs = list(dict.fromkeys(results["design"]))
+    again = study(cases, designs, out=out, backend="sequential", budget=1e21, **SHORT)
+    assert {path: path.stat().st_mtime_ns for path in rest} == before
+    pd.testing.assert_frame_equal(again[FIXED], results[FIXED])
+    other = study(cases[:1], ["none"], out=out, backend="sequential", budget=2e21, **SHORT)
+    assert other["budget"].tolist() == [2e21]
+    assert len(list(folder.glob("*.json"))) == len(cells) + 1
+
+
+def test_mistakes_are_told(cases, small, tmp_path):
+    out = tmp_path / "x.parquet"
+    for wrong, message in (
+        ({"designs": ["randm"]}, "did you mean 'random'"),
+        ({"backend": "lokey"}, "did you mean 'loky'"),
+        ({"designs": ["plan"]}, "needs planning=True"),
+        ({"planning": True}, "source domain"),
+    ):
+        with pytest.raises(BayeslawError, match=message):
+            study(cases, **{"designs": ["none"], "out": out} | wrong)
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(BayeslawError, match="share rows"):
+        pool_cases(small, "chinchilla", **QUERIES | {"pool": "tokens > 1e9"})
+
+
+@pytest.mark.slow
+def test_processes_give_the_same_numbers(whole, cases, tmp_path):
+    results, _ = whole
+    designs = ["none", "variance"]
+    out = tmp_path / "loky.csv"
+    found = study(cases, designs, out=out, backend="loky", jobs=2, budget=1e21, **SHORT)
+    expected = results[results["design"].isin(designs)].reset_index(drop=True)
+    pd.testing.assert_frame_equal(found[FIXED], expected[FIXED])
+
+
+@pytest.mark.slow
+def test_a_dask_cluster_of_processes_gives_the_same_numbers(whole, cases, tmp_path):
+    distributed = pytest.importorskip("dask.distributed")
+    results, _ = whole
+    designs = ["none", "variance"]
+    settings = {"backend": "dask", "budget": 1e21, **SHORT}
+    cluster = distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
+    )
+    with cluster:
+        address = cluster.scheduler_address
+        out = tmp_path / "dask.parquet"
+        found = study(cases, designs, out=out, scheduler=address, **settings)
+    expected = results[results["design"].isin(designs)].reset_index(drop=True)
+    pd.testing.assert_frame_equal(found[FIXED], expected[FIXED])
+
+
+def test_a_killed_study_goes_on_where_it_was(whole, small, tmp_path):
+    results, _ = whole
+    table, out = tmp_path / "small.csv", tmp_path / "killed.parquet"
+    small.frame.to_csv(table, index=False)
+    options = {**QUERIES, "law": "chinchilla", "designs": "none,random,cheapest,variance"}
+    options |= {"seeds": 2, "budget": 1e21, "draws": 100, "tune": 100, "out": out}
+    command = [sys.executable, "-m", "bayeslaw", "study", str(table), "--backend", "sequential"]
+    command += [str(part) for n, v in options.items() for part in (f"--{n}", v)]
+    folder = out.with_name("killed.parquet.cells")
+    with subprocess.Popen(command, start_new_session=True, stderr=subprocess.PIPE) as process:
+        deadline = time.monotonic() + 240
+        while len(list(folder.glob("*.json"))) < 3 and time.monotonic() < deadline:
+            assert process.poll() is None, process.stderr.read()
+            time.sleep(0.02)
+        os.killpg(process.pid, signal.SIGKILL)
+    kept = {path: path.stat().st_mtime_ns for path in folder.glob("*.json")}
+    assert 3 <= len(kept) < 8
+    assert all(json.loads(path.read_text())["case"] for path in kept)
+    assert not out.exists()
+    again = CliRunner().invoke(app, command[3:])
+    assert again.exit_code == 0, again.output
+    assert {path: path.stat().st_mtime_ns for path in kept} == kept
+    found = pd.read_parquet(out)
+    wanted = results[results["design"].isin(options["designs"].split(","))]
+    fixed = [c for c in FIXED if c not in ("case", "sd_predicted")]
+    pd.testing.assert_frame_equal(
+        found[fixed].set_index(["seed", "design"]).sort_index(),
+        wanted[fixed].set_index(["seed", "design"]).sort_index(),
+        rtol=1e-9,
+    )
+
+
+@pytest.mark.slow
+def test_a_planning_study_and_the_worth_of_anchors(tmp_path):
+    (case,) = world_cases([0])
+    out = tmp_path / "plan.parquet"
+    results = study(
+        [case], ["none", "plan"], out=out, backend="sequential", planning=True, confidence=0.6,
+        **SHORT | {"tune": 300},
+    )  # fmt: skip
+    assert {"atpp", "replay", "held"} <= {*results}
+    fits = [refit(c.law, c.train, 0) for c in (case, case.source)]
+    pool = case.pool.frame.drop(columns="loss")
+    few = pool.query(case.grid).iloc[::5]
+    worth = anchor_value(
+        {"few": few, "grid": pool.query(case.grid)}, target=fits[0], source=fits[1],
+        simulations=15, cost="adaptation", allow_unconverged=True, sampling={"draws": 150},
+        params=8.1e9, ptpp=279, max_loss=1.9, max_forgetting=0.06,
+        baseline=case.world.baseline(), confidence=0.8,
+    ).set_index("set")  # fmt: skip
+    assert worth.loc["few", "flops"] == pytest.approx((6 * few["params"] * few["tokens"]).sum())
+    assert (worth["net"] == worth["saved"] - worth["flops"]).all()
+    # The budget falls in three truths of four (27 of 36), so of 15 in most.
+    assert worth.loc["grid", "atpp"] < worth.loc["grid", "atpp_now"]
+    assert (worth["atpp"] <= worth["atpp_90"]).all()
+    per_atpp = 6 * 8.1e9**2
+    saved = (worth["atpp_now"] - worth["atpp"]) * per_atpp
+    np.testing.assert_allclose(worth["saved"], saved, rtol=1e-6)

@@ -1,0 +1,84 @@
+"""Data, designs, true parameters and marks that several test files use."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from bayeslaw.laws.lawfiles import load_law
+from bayeslaw.simulation.worlds import simulate
+from bayeslaw.tables.reading import from_frame
+from bayeslaw.tables.table import LossTable, grid
+
+DATA = Path(__file__).parents[1] / "data"
+LAWS = ("form1", "form2", "form3", "dcpt", "chinchilla")
+CHINCHILLA = {"E": 1.7, "A": 400.0, "alpha": 0.34, "B": 410.0, "beta": 0.28}
+TRUTH = {
+    "E": 1.5,
+    "A": 170.0,
+    "alpha": 0.3,
+    "B": 53.0,
+    "beta": 0.25,
+    "nu": 0.4,
+    "C": 0.05,
+    "gamma": 0.3,
+    "F": 0.16,
+    "eta": 0.33,
+    "lambda_": 0.3,
+    "zeta": -0.3,
+}
+DESIGN = grid(
+    params=[241e6, 517e6, 1.4e9, 8.1e9],
+    ptpp=[15, 31, 80, 279],
+    replay=[0.1, 0.25, 0.5],
+    tokens=[2e8, 1e9, 5e9, 2.5e10, 1e11],
+)
+# Four rows of a valid table with every column.
+GOOD = pd.DataFrame(
+    {
+        "params": [1e8, 1e8, 1e9, 1e9],
+        "tokens": [1e9, 1e10, 1e9, 1e10],
+        "replay": [0.1, 0.5, 0.1, 0.5],
+        "ptpp": [15, 31, 31, 279],
+        "loss": [3.0, 2.8, 2.6, 2.5],
+    }
+)
+# Standard deviations of the random effects in `grouped`.
+EFFECTS = {"base": 0.008, "run": 0.004}
+
+# Numba runs the random draws of the Huber density as plain Python and says so.
+object_mode = pytest.mark.filterwarnings("ignore:Numba will use object mode:UserWarning")
+on_bound = pytest.mark.filterwarnings("ignore::bayeslaw.common.errors.FitWarning")
+
+
+def slow(*values):
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
+def truth_of(parameters):
+    return {name: TRUTH[name] for name in parameters}
+
+
+def grouped(seed: int, scales: dict[str, float] = EFFECTS) -> LossTable:
+    """Checkpoints of three runs from each of two bases of four sizes, with their effects."""
+    rng = np.random.default_rng(seed)
+    design = grid(params=[1e8, 3e8, 1e9, 3e9], base=[0, 1], run=[0, 1, 2], tokens=[1e9, 4e9, 2e10])
+    frame = simulate("chinchilla", CHINCHILLA, design, sigma=0.001, seed=seed).frame
+    frame["base"] = [f"{n:.0e}/{b:.0f}" for n, b in zip(frame.params, frame.base, strict=True)]
+    frame["run"] = frame["base"] + "/" + frame["run"].astype(int).astype(str)
+    for level, scale in scales.items():
+        groups, index = np.unique(frame[level], return_inverse=True)
+        frame["loss"] *= np.exp(scale * rng.standard_normal(len(groups)))[index]
+    return from_frame(frame, "grouped")
+
+
+def miss(one, other, table):
+    """Largest difference of two fits in log loss over a table."""
+    return np.abs(np.log(one.predict(table) / other.predict(table))).max()
+
+
+def made(name, sigma=0.0, seed=0):
+    """A table of a law with its parameters in `TRUTH`."""
+    law = load_law(name)
+    return simulate(law, truth_of(law.parameters), DESIGN, sigma=sigma, seed=seed)

@@ -1,0 +1,102 @@
+import time
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from bayeslaw.common.errors import TableError
+from bayeslaw.laws.lawfiles import load_law
+from bayeslaw.tables.reading import from_frame, read_table
+from tests.support import GOOD
+
+counts = st.floats(1e4, 1e300)
+rows = st.fixed_dictionaries(
+    {
+        "params": counts,
+        "tokens": st.floats(1e-3, 1e300),
+        "replay": st.floats(0, 1),
+        "ptpp": st.floats(1e-300, 1e300),
+        "loss": st.floats(1e-300, 1e300),
+        "domain": st.sampled_from(["français", "中文", 'naïve, quoted "x"', "a\nb", "Ω"]),
+        "note é": st.integers(-(2**53), 2**53),
+    }
+)
+tables = st.lists(rows, min_size=1, max_size=8, unique_by=lambda row: row["loss"])
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(tables, st.sampled_from(["csv", "parquet"]))
+def test_files_keep_every_bit(tmp_path_factory, records, ending):
+    frame = pd.DataFrame(records)
+    path = tmp_path_factory.mktemp("päth ∂") / f"tàble.{ending}"
+    frame.to_parquet(path) if ending == "parquet" else frame.to_csv(path, index=False)
+    table = read_table(path)
+    pd.testing.assert_frame_equal(
+        table.frame, frame, check_dtype=False, check_exact=True, check_column_type=False
+    )
+    assert table.name == str(path)
+    assert table.sha256 == from_frame(frame).sha256
+
+
+def test_rows_without_tokens_are_baselines():
+    frame = pd.concat([GOOD, GOOD.assign(tokens=0.0, loss=3.5 + GOOD["loss"])])
+    table = from_frame(frame)
+    assert len(table) == 4
+    assert len(table.baselines) == 4
+    assert (table.baselines["tokens"] == 0).all()
+    np.testing.assert_array_equal(table.loss, GOOD["loss"])
+    assert len(table.query("ptpp == 31").baselines) == 2
+    train, test = table.split(train="ptpp <= 31")
+    assert len(train.baselines) == len(test.baselines) == 4
+    with pytest.raises(TableError, match="every row has tokens = 0"):
+        from_frame(GOOD.assign(tokens=0))
+    with pytest.raises(TableError, match="no value at tokens = 0"):
+        load_law("dcpt").covariates(frame)
+
+
+def test_repeated_runs_are_told_apart():
+    twice = pd.concat([GOOD, GOOD])
+    with pytest.raises(
+        TableError, match=r"rows 0, 1, 2, 3, 4 and 3 more are exact duplicates.*run"
+    ):
+        from_frame(twice)
+    assert len(from_frame(twice.assign(run=np.repeat(["a", "b"], 4)))) == 8
+
+
+def test_two_hundred_thousand_rows(tmp_path):
+    n, rng = 200_000, np.random.default_rng(0)
+    frame = pd.DataFrame({"N": 1e8, "D": rng.uniform(1e9, 1e11, n), "loss": rng.uniform(2, 4, n)})
+    frame.to_csv(tmp_path / "big.csv", index=False)
+    start = time.process_time()
+    table = read_table(tmp_path / "big.csv", where="D > 5e10")
+    assert time.process_time() - start < 5
+    assert 1e5 < len(table) < 1.2e5
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("empty.csv", b""),
+        ("latin.csv", "params,tokens,loss,domain\n1e8,1e9,3.0,fran\xe7ais\n".encode("latin-1")),
+        ("ragged.csv", b"params,tokens,loss\n1,2,3\n1,2,3,4,5\n"),
+        ("text.parquet", b"params,tokens,loss\n"),
+        ("empty.parquet", b""),
+        ("binary.csv", bytes(range(256)) * 4),
+    ],
+)
+def test_unreadable_files(tmp_path, name, content):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(TableError, match=name) as error:
+        read_table(tmp_path / name)
+    assert "\n" not in str(error.value)
+
+
+def test_files_without_rows(tmp_path):
+    (tmp_path / "header.csv").write_text("params,tokens,loss\n")
+    with pytest.raises(TableError, match="no rows"):
+        read_table(tmp_path / "header.csv")
+    for path, says in ((tmp_path, "a folder"), (tmp_path / "absent.csv", "no such file")):
+        with pytest.raises(TableError, match=says):
+            read_table(path)

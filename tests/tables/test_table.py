@@ -1,0 +1,100 @@
+"""A table of losses: queries, splits, grids."""
+
+import numpy as np
+import pytest
+
+from bayeslaw.common.errors import TableError
+from bayeslaw.tables.reading import from_frame
+from bayeslaw.tables.table import grid
+from tests.support import GOOD
+
+
+def test_grid():
+    cells = grid(params=[1e8, 1e9], tokens=(1e9,), replay=np.array([0.1, 0.2, 0.5]), ptpp=279)
+    assert cells.shape == (6, 4)
+    assert cells.dtypes.eq(float).all()
+    assert cells["ptpp"].eq(279).all()
+    assert not cells.duplicated().any()
+
+
+def test_grid_takes_numpy_scalars():
+    assert grid(ptpp=np.int64(279), params=np.float32(1e8), tokens=[1e9]).shape == (1, 3)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "",
+        "ptpp <=",
+        "nonsense > 3",
+        "loss",
+        "loss.max()",
+        "True",
+        "x = loss",
+        "ptpp > 'a'",
+        "ptpp\n> 3; loss",
+        "import os",
+        "__import__('os').getcwd() == ''",
+        "index in @np.flatnonzero(loss)",
+        "loss > @nowhere",
+    ],
+)
+def test_queries_that_cannot_be_evaluated(query):
+    with pytest.raises(TableError, match="table: ") as error:
+        from_frame(GOOD).query(query)
+    assert "\n" not in str(error.value).replace(query, "")
+
+
+@pytest.mark.parametrize(
+    "query", ["@Path('x').touch() == 0", "@pd.io.common.os.system('touch x') == 0"]
+)
+def test_queries_do_not_reach_the_file_system(tmp_path, monkeypatch, query):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(TableError, match="cannot evaluate"):
+        from_frame(GOOD).query(query)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_query_without_rows():
+    with pytest.raises(TableError, match=r"no row satisfies 'ptpp > 1000' .4 rows."):
+        from_frame(GOOD).query("ptpp > 1000")
+
+
+def test_split_parts():
+    table = from_frame(GOOD)
+    for parts in (
+        table.split(train="ptpp <= 31"),
+        table.split(test="ptpp > 31"),
+        table.split("ptpp <= 31", "ptpp > 31"),
+    ):
+        assert [len(part) for part in parts] == [3, 1]
+    train, test = table.split("ptpp == 15", "ptpp > 15")
+    assert [len(train), len(test)] == [1, 3]
+    assert list(train.frame.index) == [0]
+
+
+def test_anchors_move_from_test_to_train():
+    table = from_frame(GOOD)
+    train, test = table.split("ptpp == 15", "ptpp >= 31", anchors="ptpp == 31 and N < 5e8")
+    assert sorted(train.frame["ptpp"]) == [15, 31]
+    assert sorted(test.frame["ptpp"]) == [31, 279]
+    # An anchor that is already a training row stays there, once.
+    train, test = table.split("ptpp <= 31", anchors="ptpp == 31")
+    assert [len(train), len(test)] == [3, 1]
+
+
+@pytest.mark.parametrize(
+    ("queries", "says"),
+    [
+        ({}, "needs a train or a test query"),
+        ({"anchors": "ptpp == 31"}, "needs a train or a test query"),
+        ({"train": "ptpp <= 31", "test": "ptpp >= 31"}, "rows 1, 2 satisfy both"),
+        ({"train": "ptpp > 1000"}, "the train set is empty"),
+        ({"train": "ptpp > 0"}, "the test set is empty"),
+        ({"train": "ptpp <= 31", "anchors": "ptpp > 31"}, "the test set is empty"),
+        ({"train": "ptpp <= 31", "test": "wrong > 3"}, "cannot evaluate the query"),
+    ],
+)
+def test_bad_splits(queries, says):
+    with pytest.raises(TableError, match=says):
+        from_frame(GOOD).split(**queries)

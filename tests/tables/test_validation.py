@@ -1,0 +1,94 @@
+"""What a table must hold: columns, numbers, ranges."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from bayeslaw.common.errors import TableError, TableWarning
+from bayeslaw.laws.lawfiles import load_law
+from bayeslaw.tables.reading import from_frame
+from bayeslaw.tables.validation import ALIASES, COLUMNS
+from tests.support import GOOD
+
+
+def spoilt(column, row, value):
+    frame = GOOD.astype(object)
+    frame.loc[row, column] = value
+    return frame
+
+
+def test_aliases_in_columns_and_queries():
+    short = {column: alias for alias, column in ALIASES.items()}
+    table = from_frame(GOOD.rename(columns=short))
+    assert list(table.frame.columns) == list(COLUMNS)
+    assert len(table.query("PTPP <= 31 and N > 5e8 and D < 1e10 and r < .5")) == 1
+    assert len(table.query("ptpp <= 31 and params > 5e8")) == 1
+    with pytest.raises(TableError, match="'params' is there twice"):
+        from_frame(GOOD.assign(N=GOOD["params"]))
+
+
+def test_numbers_as_text_are_read():
+    table = from_frame(GOOD.astype(str))
+    np.testing.assert_array_equal(table.loss, GOOD["loss"])
+
+
+def test_counts_in_millions_are_suspect():
+    with pytest.warns(TableWarning, match="1000 parameters; counts are expected, not millions"):
+        from_frame(GOOD.assign(params=GOOD["params"] / 1e6))
+
+
+def test_extreme_magnitudes_survive():
+    extreme = GOOD.assign(loss=[1e-300, 1e300, 1.0, 5e-324], params=[1e300, 1e4, 1, 1e-300])
+    table = from_frame(extreme)
+    assert np.isfinite(np.log(table.loss)).all()
+    x = load_law("form3").covariates(table.frame)
+    assert all(np.isfinite(values).all() for values in x.values())
+
+
+@pytest.mark.parametrize("column", COLUMNS)
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        (np.nan, "is missing .NaN.; fill it or drop the row"),
+        (None, "is missing .NaN.; fill it or drop the row"),
+        (np.inf, "is infinite"),
+        (-np.inf, "is infinite"),
+        ("two", "is not a number"),
+        ("1,000", "is not a number"),
+        ("1e9999", "is infinite"),
+    ],
+)
+def test_values_that_are_no_numbers(column, value, says):
+    with pytest.raises(TableError, match=f"^table: column '{column}' {says} .row 2..$"):
+        from_frame(spoilt(column, 2, value))
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "says"),
+    [
+        ("loss", 0, "is not positive; losses are nats per token"),
+        ("loss", -1, "is not positive; losses are nats per token"),
+        ("params", 0, "is not positive; give the number of parameters"),
+        ("params", -1e9, "is not positive; give the number of parameters"),
+        ("ptpp", 0, "is not positive; give pre-training tokens per parameter"),
+        ("tokens", -1, "is negative; give D in tokens, 0 = baseline"),
+        ("replay", -1e-9, "lies outside .0, 1.; give a fraction, not a percentage"),
+        ("replay", 25, "lies outside .0, 1.; give a fraction, not a percentage"),
+    ],
+)
+def test_values_out_of_range(column, value, says):
+    with pytest.raises(TableError, match=f"^table: column '{column}' {says}.*row 1"):
+        from_frame(spoilt(column, 1, value))
+
+
+def test_many_bad_rows_are_counted():
+    frame = pd.concat([GOOD] * 5, ignore_index=True).assign(loss=-1.0)
+    with pytest.raises(TableError, match="rows 0, 1, 2, 3, 4 and 15 more"):
+        from_frame(frame)
+
+
+@pytest.mark.parametrize(("column", "alias"), [("params", "N"), ("tokens", "D"), ("loss", None)])
+def test_missing_columns_are_named(column, alias):
+    says = f"column '{column}'" + (f" .or {alias}." if alias else "") + " is missing; found: "
+    with pytest.raises(TableError, match=says):
+        from_frame(GOOD.drop(columns=column))
