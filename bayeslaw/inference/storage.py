@@ -10,7 +10,7 @@ import pandas as pd
 import xarray as xr
 
 from bayeslaw.common.errors import FileError
-from bayeslaw.common.files import whole
+from bayeslaw.common.files import atomic_write
 from bayeslaw.inference.convergence import Convergence
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.lawfiles import parse_law
@@ -56,7 +56,7 @@ def save(posterior: Posterior, path: str | Path) -> None:
         {"posterior": posterior.draws, "sample_stats": xr.Dataset(numeric), "table": table}
     )
     tree.attrs = {"format": MARK, "schema": SCHEMA, "meta": json.dumps(meta, ensure_ascii=False)}
-    with whole(path) as beside:
+    with atomic_write(path) as beside:
         tree.to_netcdf(beside, engine="h5netcdf")
 
 

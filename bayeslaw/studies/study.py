@@ -18,7 +18,7 @@ import pandas as pd
 
 from bayeslaw import __version__
 from bayeslaw.common.errors import BayeslawError, FileError, unknown
-from bayeslaw.common.files import whole
+from bayeslaw.common.files import atomic_write
 from bayeslaw.common.progress import bar
 from bayeslaw.design.anchors import predicted_sd
 from bayeslaw.design.costs import costs
@@ -139,7 +139,7 @@ def study(
             own = [first[folder / f"{_key(e, settings)}.nc"] for e in _domains(case, planning)]
             work[path] = _cell, (case, design, own, terms, settings)
         for path, record in run(work):
-            with whole(path) as beside:
+            with atomic_write(path) as beside:
                 beside.write_text(json.dumps(record), encoding="utf-8")
             tick()
     for path in folder.glob("*.nc"):
