@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bayeslaw.evaluate.new_sizes import few, response, unseen
+from bayeslaw.evaluate.new_sizes import new_size_effects, response, too_few_sizes
 from bayeslaw.inference.fitting import fit
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.refits import refit
@@ -55,26 +55,26 @@ def test_the_response_is_that_of_a_refit(fitted):
 
 def test_new_sizes_draw_an_effect_and_carry_those_of_the_fitted(fitted):
     rng = np.random.default_rng(0)
-    assert few(fitted)
-    assert not unseen(fitted, fitted.table.frame, rng).any()
+    assert too_few_sizes(fitted)
+    assert not new_size_effects(fitted, fitted.table.frame, rng).any()
     tau = replace(fitted.spec.priors["tau_size"], arguments=(("median", 0.01), ("sigma", 1e-6)))
     wide = replace(
         fitted, spec=replace(fitted.spec, priors={**fitted.spec.priors, "tau_size": tau})
     )
     want = 0.01 * np.sqrt(1 + (response(fitted, NEW) ** 2).sum(1))
-    np.testing.assert_allclose(unseen(wide, NEW, rng).std(0), want, rtol=0.05)
-    pair = unseen(wide, pd.concat([NEW, NEW.assign(params=4e9)]), rng)
+    np.testing.assert_allclose(new_size_effects(wide, NEW, rng).std(0), want, rtol=0.05)
+    pair = new_size_effects(wide, pd.concat([NEW, NEW.assign(params=4e9)]), rng)
     assert np.corrcoef(pair[:, 0], pair[:, 1])[0, 1] > 0.9  # one size
-    drawn = unseen(wide, NEW, np.random.default_rng(3))
-    np.testing.assert_array_equal(drawn, unseen(wide, NEW, np.random.default_rng(3)))
+    drawn = new_size_effects(wide, NEW, np.random.default_rng(3))
+    np.testing.assert_array_equal(drawn, new_size_effects(wide, NEW, np.random.default_rng(3)))
 
 
 def test_nothing_is_carried_without_a_discrepancy_or_from_four_sizes(fitted, small, posterior):
-    assert not few(posterior)
-    assert not unseen(posterior, NEW, np.random.default_rng(0)).any()
+    assert not too_few_sizes(posterior)
+    assert not new_size_effects(posterior, NEW, np.random.default_rng(0)).any()
     plain = replace(fitted, spec=replace(fitted.spec, discrepancy="none"))
-    assert not few(plain)
-    assert not few(replace(fitted, table=small))  # of four sizes
+    assert not too_few_sizes(plain)
+    assert not too_few_sizes(replace(fitted, table=small))  # of four sizes
 
 
 def test_a_plan_knows_that_a_size_is_new(fitted):

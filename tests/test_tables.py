@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 from bayeslaw.common.errors import TableError, TableWarning
 from bayeslaw.huber.point_fit import fit_huber
 from bayeslaw.laws.lawfiles import load_law
-from bayeslaw.tables.validation import COLUMNS
 from bayeslaw.tables.reading import from_frame, read_table
 from bayeslaw.tables.table import grid
-from bayeslaw.tables.validation import ALIASES
+from bayeslaw.tables.validation import ALIASES, COLUMNS
 
 GOOD = pd.DataFrame(
     {

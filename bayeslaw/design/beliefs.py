@@ -13,7 +13,7 @@ from scipy.stats import rankdata
 from bayeslaw.common.errors import TableError, TableWarning
 from bayeslaw.design.costs import bases
 from bayeslaw.design.gains import Beliefs, centred, slots_of
-from bayeslaw.evaluate.new_sizes import unseen
+from bayeslaw.evaluate.new_sizes import new_size_effects
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.model import likelihoods as noises
 from bayeslaw.model import random_effects as effects
@@ -112,11 +112,11 @@ def new_sizes(fit: Posterior, frame: pd.DataFrame, plan: Plan | None, domain: in
     Those of the plan's size are what its curves drew.
     """
     if plan is None:
-        return unseen(fit, frame, np.random.default_rng([0, domain]))
+        return new_size_effects(fit, frame, np.random.default_rng([0, domain]))
     seed = [plan.seed, len(plan.problem.targets) if domain else 0]  # as `plan` counts its fits
-    drawn = unseen(fit, frame, np.random.default_rng(seed))
+    drawn = new_size_effects(fit, frame, np.random.default_rng(seed))
     n, ptpp = plan.limits["params"], plan.limits["ptpp"]
-    own = unseen(fit, typical(n, ptpp), np.random.default_rng(seed))
+    own = new_size_effects(fit, typical(n, ptpp), np.random.default_rng(seed))
     return np.where((frame["params"] == n).to_numpy(), own, drawn)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw.common.errors import BayeslawError, unknown
-from bayeslaw.evaluate.new_sizes import residual_draws, unseen
+from bayeslaw.evaluate.new_sizes import new_size_effects, residual_draws
 from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.terms import ORIGIN
@@ -165,7 +165,7 @@ def curve_of(
     row = typical(params, ptpp)
     shared = of_size(fit.draws, fit.spec.effects, row)[:, 0]
     if rng is not None:
-        shared = shared + unseen(fit, row, rng)[:, 0]
+        shared = shared + new_size_effects(fit, row, rng)[:, 0]
     if median:
         q = {name: np.median(value, keepdims=True) for name, value in q.items()}
         shared = np.median(shared, keepdims=True)

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw.common.formatting import count
-from bayeslaw.evaluate.new_sizes import few
+from bayeslaw.evaluate.new_sizes import too_few_sizes
 from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.tables.reading import is_synthetic
@@ -130,7 +130,7 @@ def discrepancy(fit: Posterior) -> str:
     """What the fit allows the law to be wrong about, in words."""
     if fit.spec.discrepancy == "none":
         return "none: the law is taken as exactly true"
-    carried = "; what sizes share is carried into forecasts of others" if few(fit) else ""
+    carried = "; what sizes share is carried into forecasts of others" if too_few_sizes(fit) else ""
     return f"{fit.spec.discrepancy}: the law's terms may bend{carried}"
 
 
