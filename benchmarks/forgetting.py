@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 import bayeslaw as bl
-from bayeslaw.checks.forecast_checks import bends
+from bayeslaw.checks.curvature import curvature_part
 from bayeslaw.checks.part import target
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import models_dir, parse_law
@@ -101,7 +101,7 @@ def posteriors(only: str, effects: str, draws: int) -> None:
 
 def farthest(fit: bl.Posterior, test: bl.LossTable) -> str:
     """The bend farthest from its prior, and the level of the check of bends."""
-    part = bends(fit, target(fit, test))
+    part = curvature_part(fit, target(fit, test))
     if part is None:
         return "none"
     name = part.frame["off"].abs().idxmax()

@@ -1,4 +1,4 @@
-"""`check` on real fits: what two stages cannot say, and what the words and levels make of it."""
+"""`check` on real fits: what two stages leave undetermined, the findings and their levels."""
 
 import json
 
@@ -11,12 +11,14 @@ from scipy import stats
 
 from bayeslaw.checks import identifiability, predictive, sensitivity
 from bayeslaw.checks.checkup import check
-from bayeslaw.checks.extrapolation import amplified, distances, reach, stage_bounds, stage_shape
+from bayeslaw.checks.extrapolation import amplification, distances
 from bayeslaw.checks.identifiability import QUANTILES
 from bayeslaw.checks.part import LEVELS
+from bayeslaw.checks.stage_bounds import reach, stage_bounds, stage_shape
 from bayeslaw.cli.terminal import dumps
 from bayeslaw.common.errors import TableError
 from bayeslaw.evaluate.densities import prior_draws
+from bayeslaw.evaluate.psis_loo import leave_out
 from bayeslaw.inference.fitting import fit
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.simulation.worlds import paper_world, simulate
@@ -45,14 +47,14 @@ def found(two_stages, world):
 
 
 def curve(eta, stage):
-    """A law's loss at a stage, written here anew."""
+    """Loss of a law at a stage, apart from the package's formulas."""
     return 1.5 + 0.16 * stage**-eta
 
 
 # -- directions -----------------------------------------------------------------------------------
 
 
-def test_two_stages_leave_eta_free(two_stages):
+def test_two_stages_do_not_determine_eta(two_stages):
     directions = identifiability.directions(two_stages)
     assert directions.rank == 9
     assert directions.values[-1] < 1e-8 * directions.values[0]
@@ -86,15 +88,15 @@ def test_jacobian_is_the_derivative_of_the_log_loss(two_stages):
         np.testing.assert_allclose(column, want, rtol=1e-5, atol=1e-6 * np.abs(want).max())
 
 
-def test_basis_of_free_directions():
-    """Two of four coordinates enter only through their sum, one not at all."""
+def test_basis_of_undetermined_directions():
+    """Two of four coordinates have an effect only through their sum, one has none."""
     rows = np.random.default_rng(0).normal(size=(20, 2))
     matrix = np.column_stack([rows[:, 0], rows[:, 1], rows[:, 1], np.zeros(20)])
     found = identifiability.Directions(("a", "b", "c", "d"), matrix)
     assert found.rank == 2
-    free = found.undetermined()
-    assert {frozenset(each) for each in free} == {frozenset("d"), frozenset("bc")}
-    (pair,) = (each for each in free if len(each) == 2)
+    none = found.undetermined()
+    assert {frozenset(each) for each in none} == {frozenset("d"), frozenset("bc")}
+    (pair,) = (each for each in none if len(each) == 2)
     assert list(pair.values()) == pytest.approx([1, -1])
 
 
@@ -114,7 +116,7 @@ def test_contraction(two_stages):
 
 @pytest.mark.slow
 def test_swing_agrees_with_a_fit_that_pins_eta(two_stages, world):
-    """Conditioning the posterior on eta near .19 is fitting with eta at .19."""
+    """The posterior conditional on eta near .19 agrees with a fit whose prior has eta at .19."""
     rows = world.query(LATE)
     log_loss = np.log(two_stages.latent(rows)).mean(1, keepdims=True)
     prior = prior_draws(two_stages)["eta"]
@@ -138,7 +140,7 @@ def test_share_of_variance(two_stages, world):
 
 
 def test_reach_of_the_papers_stages():
-    """R of DESIGN: 4.03 from 15 and 31 to 279."""
+    """Stage 279 is 4.03 steps of log PTPP from 15, in units of the step from 15 to 31."""
     assert reach(15, 31, 279) == pytest.approx(4.03, abs=5e-3)
 
 
@@ -160,7 +162,7 @@ def test_stage_bounds_are_those_of_the_formula(two_stages, world):
     seen = two_stages.table.frame
     one, two = (seen.query(f"ptpp == {p}")["loss"].mean() for p in (15, 31))
     frame = stage_bounds(two_stages, world.query("ptpp >= 31").frame)
-    assert list(frame.index) == [279]  # 31 is seen
+    assert list(frame.index) == [279]  # 31 is a training stage
     row = frame.loc[279]
     assert row["lower"] == pytest.approx(
         two - (np.log(279 / 15) / np.log(31 / 15) - 1) * (one - two)
@@ -174,7 +176,7 @@ def test_rows_without_a_measured_cell_have_no_bounds(two_stages):
     assert stage_bounds(two_stages, grid(params=2e9, tokens=1e9, replay=0.3, ptpp=279)).empty
 
 
-def test_stages_that_break_the_bounds(anchored):
+def test_stages_that_violate_the_bounds(anchored):
     assert stage_shape(anchored)[["z_below", "z_above"]].max(axis=None) < 2.3
     frame = anchored.table.frame.copy()
     frame.loc[frame["ptpp"] == 279, "loss"] *= 0.9
@@ -182,7 +184,7 @@ def test_stages_that_break_the_bounds(anchored):
     assert stage_shape(wrong)["z_below"].max() > 2.3
     part = check(wrong)["bounds"]
     assert part.level == "caution"
-    assert "no F/P^eta can do that" in part.words[-1]
+    assert "no term F/P^eta can produce this" in part.words[-1]
 
 
 # -- distance, sensitivity, fitted rows -----------------------------------------------------------
@@ -197,24 +199,24 @@ def test_distances(two_stages):
     assert frame["ptpp"].tolist() == pytest.approx([0, np.log(2) / np.log(31 / 15)] * 2)
 
 
-def test_hidden_bends():
-    """Best straight line to x^2/2 on [0, 1], by brute force, and its miss beyond."""
+def test_amplification_is_that_of_the_best_line():
+    """Error of the best straight line to x^2/2 on [0, 1], inside and beyond."""
     x = np.linspace(0, 1, 2001)
     line = np.polynomial.Polynomial([-1 / 16, 0.5])
     inside = np.abs(x**2 / 2 - line(x)).max()
     for d in (0.0, 0.1, 1.0, 3.0):
         miss = (1 + d) ** 2 / 2 - line(1 + d)
-        assert amplified(d) == pytest.approx(miss / inside)
+        assert amplification(d) == pytest.approx(miss / inside)
 
 
-def test_sensitivity_tells_priors_from_data(two_stages):
+def test_sensitivity_to_prior_and_to_likelihood(two_stages):
     q = two_stages.values()
     frame = sensitivity.power_scaling(two_stages, {n: q[n][:, 0] for n in ("eta", "slope_N")})
     assert frame.loc["eta", "prior"] > 0.1 > 0.05 > frame.loc["eta", "likelihood"]
     assert frame.loc["slope_N", "prior"] < 0.05 < frame.loc["slope_N", "likelihood"]
 
 
-def test_cells_find_the_one_that_is_off(two_stages, paper_rows):
+def test_cells_find_the_one_that_differs(two_stages, paper_rows):
     frame = paper_rows.frame.copy()
     off = (frame["params"] == 1.4e9) & (frame["ptpp"] == 31) & (frame["replay"] == 0.25)
     frame.loc[off, "loss"] *= 1.02
@@ -228,21 +230,21 @@ def test_cells_find_the_one_that_is_off(two_stages, paper_rows):
 
 
 def test_pit_values_of_a_wrong_scale(posterior):
-    """Left-out losses are uniform under the fit, and not if its noise is ten times too wide."""
-    sound = predictive.leave_out(posterior)
+    """PIT values are uniform under the fit, and not with ten times its noise."""
+    sound = leave_out(posterior)
     assert sound.unit == "row"
     assert sound.uniformity() > 0.01
     draws = posterior.draws.assign(sigma=10 * posterior.draws["sigma"])
     wide = Posterior(
         posterior.spec, posterior.table, posterior.at, draws, posterior.stats, posterior.convergence
     )
-    assert predictive.leave_out(wide).uniformity() < 0.01
+    assert leave_out(wide).uniformity() < 0.01
 
 
 # -- the whole ------------------------------------------------------------------------------------
 
 
-def test_two_stages_in_words(found, world):
+def test_findings_at_two_stages(found, world):
     assert found.level == "refuse"
     words = " ".join(found["directions"].words)
     assert "PTPP takes 2 values; eta is not determined by these data" in words
@@ -254,7 +256,7 @@ def test_two_stages_in_words(found, world):
     assert high - low > 0.01
     assert found["directions"].facts["share_own"] > 0.5
     assert "too far to forecast" in " ".join(found["extrapolation"].words)
-    assert "follows its priors" in " ".join(found["sensitivity"].words)
+    assert "sensitive to the priors" in " ".join(found["sensitivity"].words)
     assert found["learning"].words[0].count("eta") == 1
 
 
@@ -264,19 +266,19 @@ def test_a_size_beyond_three_others_is_refused(posterior, small):
     three = small.query("params < 3e9")
     found = check(fit("chinchilla", three, seed=0, **SHORT), rows)
     assert found["extrapolation"].level == "refuse"
-    assert "3 sizes cannot show" in " ".join(found["extrapolation"].words)
+    assert "3 sizes are too few" in " ".join(found["extrapolation"].words)
     assert found["extrapolation"].frame["params"].iloc[0] > 0.1
 
 
-def test_anchors_in_words(anchored, world):
+def test_findings_with_anchors(anchored, world):
     found = check(anchored, world.query(LATE))
     assert found.ok
     assert "not determined" not in str(found)
     assert found["extrapolation"].level == "ok"
 
 
-def test_rows_that_bend_more_than_the_discrepancy_expects():
-    """A term that falls as no power does, and one that is a power."""
+def test_more_curvature_than_the_prior_expects():
+    """A term with strong curvature in log D, and one that is a power."""
     frame = grid(params=[1e8, 5e8, 2e9, 8e9], tokens=np.geomspace(1e9, 1e12, 6))
     x = np.log(frame["tokens"] / 3e10)
     noise = np.random.default_rng(0).normal(0, 0.002, len(frame))
@@ -285,18 +287,18 @@ def test_rows_that_bend_more_than_the_discrepancy_expects():
         term = 0.4 * np.exp(-0.3 * x - curvature * x**2 / 2)
         loss = (1.7 + 250 / frame["params"] ** 0.34 + term) * np.exp(noise)
         fitted = fit("chinchilla", from_frame(frame.assign(loss=loss)), **SHORT | CURVED)
-        inside, beyond = (check(fitted, rows)["bends"] for rows in (frame, further))
+        inside, beyond = (check(fitted, rows)["curvature"] for rows in (frame, further))
         assert (inside.level, beyond.level) == (("caution", "refuse") if strained else ("ok", "ok"))
         assert ("curve_B by" in inside.words[0]) == strained
-        assert ("beyond the tokens seen" in " ".join(beyond.words)) == strained
-        assert "bends" in check(fitted).frames
+        assert ("beyond the tokens of the training rows" in " ".join(beyond.words)) == strained
+        assert "curvature" in check(fitted).frames
 
 
 def test_without_rows(two_stages):
     found = check(two_stages)
     assert found.level == "caution"
     assert found.rows == 0
-    assert "it is left to its prior" in " ".join(found["directions"].words)
+    assert "its posterior is close to its prior" in " ".join(found["directions"].words)
     assert set(found.frames) == {"convergence", "directions", "learning", "cells", "left out"}
 
 
@@ -313,10 +315,10 @@ def test_a_check_is_one_document(found):
     assert document["level"] == "refuse"
     assert not document["ok"]
     for part in found.parts:
-        told = document["parts"][part.name]
-        assert told["level"] == part.level
-        assert told["words"] == list(part.words)
-        assert len(told["table"]) == len(part.frame)
+        written = document["parts"][part.name]
+        assert written["level"] == part.level
+        assert written["words"] == list(part.words)
+        assert len(written["table"]) == len(part.frame)
         assert all(words in str(found) for words in part.words)
     assert found.level == max((part.level for part in found.parts), key=LEVELS.index)
     with pytest.raises(KeyError):
@@ -350,7 +352,7 @@ def test_a_covariate_the_law_lacks(posterior):
     )
     part = check(fixed, grid(params=1e9, tokens=1e10, replay=0.5))["extrapolation"]
     assert part.level == "caution"
-    assert "replay is new in these rows" in part.words[0]
+    assert "replay differs from its only value" in part.words[0]
     assert check(fixed, grid(params=1e9, tokens=1e10, replay=0.3))["extrapolation"].level == "ok"
 
 
@@ -373,7 +375,7 @@ def test_form3_at_two_stages(paper_rows, world):
 
 @pytest.mark.slow
 def test_false_alarms():
-    """Sound fits inside their range: the parts that test at 1 % seldom say caution."""
+    """Fits of the true law within its range: parts that test at 1 % seldom give a caution."""
     design = grid(params=[1e8, 3e8, 1e9, 3e9], tokens=[1e9, 3e9, 1e10, 3e10, 1e11])
     truth = {"E": 1.7, "A": 400.0, "alpha": 0.34, "B": 410.0, "beta": 0.28}
     alarms = []
