@@ -174,7 +174,7 @@ def varied(world: World, by: float, seed: int) -> World:
         at = law.reference_point(world.design())
         q = dict(law.to_reference(world.truth[domain], at))
         floor = q["L_ref"] - _above(law, q, at)
-        for name in q.keys() - {"L_ref"}:
+        for name in law.coordinates[1:]:
             q[name] = q[name] * np.exp(by * rng.standard_normal())
         q["L_ref"] = floor + _above(law, q, at)
         truth[domain] = {n: float(v) for n, v in law.to_paper(q, at).items()}
