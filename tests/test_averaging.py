@@ -1,4 +1,4 @@
-"""Leaving out, stacking weights, and stacked forecasts."""
+"""Cross-validation, stacking weights and stacked forecasts."""
 
 import warnings
 
@@ -42,10 +42,10 @@ def tree(fitted):
     )
 
 
-# -- leaving out ----------------------------------------------------------------------------------
+# -- cross-validation -----------------------------------------------------------------------------
 
 
-def test_loo_is_arvizs(posterior):
+def test_loo_agrees_with_arviz(posterior):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         want = az.loo(tree(posterior), pointwise=True)
@@ -57,7 +57,7 @@ def test_loo_is_arvizs(posterior):
     assert got.by == "row"
 
 
-def test_folds_hold_whole_groups(posterior):
+def test_folds_leave_out_whole_groups(posterior):
     found = cross_validate(posterior, "params", folds=2, draws=250, tune=300, retry=False)
     assert found.by == "params"
     assert found.frame["group"].tolist() == posterior.table.frame["params"].tolist()
@@ -67,7 +67,7 @@ def test_folds_hold_whole_groups(posterior):
     assert again.frame.equals(found.frame)
 
 
-def test_folds_that_do_not_converge_are_told(posterior):
+def test_folds_that_do_not_converge_are_noted(posterior):
     found = cross_validate(posterior, "params", folds=2, draws=20, tune=5, retry=False)
     assert len(found.notes) == 2
     assert "ESS" in found.notes[0]
@@ -76,7 +76,7 @@ def test_folds_that_do_not_converge_are_told(posterior):
 @pytest.mark.parametrize(
     ("by", "says"), [("run", "unknown column 'run'"), ("parms", "did you mean 'params'")]
 )
-def test_columns_that_are_not_there(posterior, by, says):
+def test_unknown_columns(posterior, by, says):
     with pytest.raises(TableError, match=says):
         cross_validate(posterior, by)
 
@@ -102,7 +102,7 @@ def test_loo_agrees_with_refits(posterior):
 # -- weights --------------------------------------------------------------------------------------
 
 
-def test_weights_are_arvizs(posterior, curved, stacked):
+def test_weights_agree_with_arviz(posterior, curved, stacked):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of one row's Pareto k
         table = az.compare({"none": tree(posterior), "curvature": tree(curved)}, round_to="none")
@@ -115,18 +115,18 @@ elpds = arrays(float, (12, 3), elements=st.floats(-50, 50))
 
 @settings(deadline=None, max_examples=50)
 @given(elpds)
-def test_no_law_alone_is_better(elpd):
-    def height(weights):
+def test_no_single_law_is_better(elpd):
+    def log_score(weights):
         return np.logaddexp.reduce(elpd + np.log(np.maximum(weights, 1e-300)), axis=1).sum()
 
     weights = stacking_weights(elpd)
     assert weights.sum() == pytest.approx(1)
     assert (weights >= 0).all()
-    best = max(height(single) for single in np.eye(3))
-    assert height(weights) >= best - 1e-5 * (1 + abs(best))
+    best = max(log_score(single) for single in np.eye(3))
+    assert log_score(weights) >= best - 1e-5 * (1 + abs(best))
 
 
-def test_weights_of_two_laws_that_take_turns():
+def test_weights_of_two_laws_in_closed_form():
     elpd = np.log(np.array([[0.9, 0.1]] * 30 + [[0.1, 0.9]] * 10))
     share = (0.75 - 0.1) / 0.8  # where the derivative of the log score is zero
     np.testing.assert_allclose(stacking_weights(elpd), [share, 1 - share], atol=1e-4)
@@ -134,7 +134,7 @@ def test_weights_of_two_laws_that_take_turns():
     np.testing.assert_allclose(stacking_weights(elpd, counts), [0.5, 0.5], atol=1e-4)
 
 
-def test_a_dominated_law_gets_nothing():
+def test_a_dominated_law_has_no_weight():
     elpd = np.add(np.random.default_rng(0).normal(size=(40, 1)), [0.0, -5.0])
     np.testing.assert_allclose(stacking_weights(elpd - 1e4), [1, 0], atol=1e-6)
 
@@ -184,11 +184,11 @@ def test_a_law_without_weight_need_not_converge(posterior, unconverged):
     both = stack({"good": posterior, "bad": unconverged})
     only = both.forecast(ROWS, weights={"good": 1.0, "bad": 0.0})
     assert set(only.parts) == {"good"}
-    kept = both.forecast(ROWS, weights={"good": 0.5, "bad": 0.5}, allow_unconverged=True)
+    mixed = both.forecast(ROWS, weights={"good": 0.5, "bad": 0.5}, allow_unconverged=True)
     draws = unconverged.draws.sizes
 
-    assert not kept.convergence.ok
-    assert kept.samples.shape == (draws["chain"] * draws["draw"], len(ROWS))
+    assert not mixed.convergence.ok
+    assert mixed.samples.shape == (draws["chain"] * draws["draw"], len(ROWS))
 
 
 def test_mistakes(posterior, delphi, stacked):

@@ -1,4 +1,4 @@
-"""What too few sizes share: carried into forecasts of others."""
+"""Random effects of model size in forecasts, where there are too few sizes to fit them."""
 
 import os
 import subprocess
@@ -30,8 +30,8 @@ def three(seed: int, *, scale: float = 0.0, sizes: tuple[float, ...] = ()) -> Lo
     design = grid(params=[*SIZES, *sizes], tokens=TOKENS)
     frame = simulate("chinchilla", TRUTH, design, sigma=0.001, seed=seed).frame
     groups, index = np.unique(frame["params"], return_inverse=True)
-    shared = scale * np.random.default_rng([seed, 1]).standard_normal(len(groups))
-    return from_frame(frame.assign(loss=frame["loss"] * np.exp(shared[index])), f"three {seed}")
+    effect = scale * np.random.default_rng([seed, 1]).standard_normal(len(groups))
+    return from_frame(frame.assign(loss=frame["loss"] * np.exp(effect[index])), f"three {seed}")
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def fitted() -> Posterior:
     return fit("chinchilla", three(0), seed=0, draws=1000, tune=1000, retry=False)
 
 
-def test_the_response_is_that_of_a_refit(fitted):
+def test_the_response_agrees_with_a_refit(fitted):
     found = response(fitted, NEW)
     settings = {"chains": 4, "draws": 1000, "tune": 1000, "target_accept": 0.97}
     start = np.log(fitted.latent(NEW)).mean(0)
@@ -53,7 +53,7 @@ def test_the_response_is_that_of_a_refit(fitted):
     np.testing.assert_allclose(own, np.eye(3), atol=0.15)
 
 
-def test_new_sizes_draw_an_effect_and_carry_those_of_the_fitted(fitted):
+def test_effects_of_new_sizes_and_the_response_to_training_sizes(fitted):
     rng = np.random.default_rng(0)
     assert too_few_sizes(fitted)
     assert not new_size_effects(fitted, fitted.table.frame, rng).any()
@@ -69,7 +69,7 @@ def test_new_sizes_draw_an_effect_and_carry_those_of_the_fitted(fitted):
     np.testing.assert_array_equal(drawn, new_size_effects(wide, NEW, np.random.default_rng(3)))
 
 
-def test_nothing_is_carried_without_a_discrepancy_or_from_four_sizes(fitted, small, posterior):
+def test_no_effects_without_a_discrepancy_or_from_four_sizes(fitted, small, posterior):
     assert not too_few_sizes(posterior)
     assert not new_size_effects(posterior, NEW, np.random.default_rng(0)).any()
     plain = replace(fitted, spec=replace(fitted.spec, discrepancy="none"))
@@ -77,7 +77,7 @@ def test_nothing_is_carried_without_a_discrepancy_or_from_four_sizes(fitted, sma
     assert not too_few_sizes(replace(fitted, table=small))  # of four sizes
 
 
-def test_a_plan_knows_that_a_size_is_new(fitted):
+def test_plans_for_new_sizes_are_more_uncertain(fitted):
     curves = [
         curve_of(fitted, params, 20.0, rng=rng)
         for params in (2e9, 1e9)
@@ -89,24 +89,24 @@ def test_a_plan_knows_that_a_size_is_new(fitted):
 
 
 @pytest.mark.slow
-def test_bands_of_a_fourth_size_hold():
-    # Effects of .3 %, as the prior holds likely: alone, the 90 % band holds about a third.
+def test_bands_of_a_fourth_size_are_calibrated():
+    # Effects of .3 %, typical of the prior: without them the 90 % band covers about a third.
     four, settings = 2e9, {"chains": 2, "draws": 500, "tune": 700, "target_accept": 0.95}
     model = fit("chinchilla", three(0), draws=20, tune=20, retry=False).spec
     bare = replace(
         model, priors={**model.priors, "tau_size": Prior.parse("LogNormal(median=1e-9, sigma=0.1)")}
     )
-    held = {"carried": [], "alone": []}
+    covered = {"with effects": [], "without": []}
     for seed in range(24):
         every = three(seed, scale=0.003, sizes=(four,))
         train, test = every.split("params < 1.5e9", "params > 1.5e9")
         posterior = refit(model, train, seed=seed, **settings)
-        for name, spec in (("carried", model), ("alone", bare)):
+        for name, spec in (("with effects", model), ("without", bare)):
             forecast = replace(posterior, spec=spec).forecast(test, allow_unconverged=True)
             lower, upper = forecast.quantile([0.05, 0.95])
-            held[name].append(np.mean((test.loss > lower) & (test.loss < upper)))
-    assert np.mean(held["carried"]) >= 0.78  # 24 tables: two sd below .9
-    assert np.mean(held["alone"]) < 0.7
+            covered[name].append(np.mean((test.loss > lower) & (test.loss < upper)))
+    assert np.mean(covered["with effects"]) >= 0.78  # 24 tables: two sd below .9
+    assert np.mean(covered["without"]) < 0.7
 
 
 COLD = """
