@@ -152,7 +152,7 @@ def test_mistakes_raise_with_advice(cases, small, tmp_path):
         with pytest.raises(BayeslawError, match=message):
             study(cases, **{"designs": ["none"], "out": out} | wrong)
     assert not list(tmp_path.iterdir())
-    with pytest.raises(BayeslawError, match="share rows"):
+    with pytest.raises(BayeslawError, match="rows in common"):
         pool_cases(small, "chinchilla", **QUERIES | {"pool": "tokens > 1e9"})
 
 

@@ -8,7 +8,7 @@ from bayeslaw.evaluate.new_sizes import residual_draws
 from bayeslaw.inference.posterior import Posterior
 
 CELL = ("params", "ptpp", "replay")
-"""Covariates that the rows of a cell share; their tokens differ."""
+"""Covariates that are equal within a cell; the tokens differ."""
 
 
 def cells(fit: Posterior, seed: int = 0) -> pd.DataFrame:

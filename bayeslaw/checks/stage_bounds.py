@@ -23,7 +23,7 @@ from bayeslaw.evaluate.densities import covariance
 from bayeslaw.inference.posterior import Posterior
 
 CELL = ("params", "tokens", "replay")
-"""Covariates that two rows of a cell share; their stages differ."""
+"""Covariates that are equal within a cell; the stages differ."""
 
 
 def stage_bounds_part(fit: Posterior, to: Target | None) -> Part | None:

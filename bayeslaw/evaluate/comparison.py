@@ -76,14 +76,14 @@ def compare(
     >>> found.loc["chinchilla", "rows"].item()
     35
     """
-    fitted, held = table.split(train, test, anchors)
+    fitted, test_rows = table.split(train, test, anchors)
     jobs = [(load_law(law), fitted, _label(load_law(law))) for law in laws]
     if oracle and any(law.name == ORACLE for law, _, _ in jobs):
-        jobs.append((load_law(ORACLE), held, f"{ORACLE} (oracle)"))
+        jobs.append((load_law(ORACLE), test_rows, f"{ORACLE} (oracle)"))
     rows, labels = [], []
     for law, rows_used, label in jobs:
         fit = _fit(law, rows_used, method, delta, seed, settings)
-        scores = score(fit, held, seed=seed, allow_unconverged=allow_unconverged)
+        scores = score(fit, test_rows, seed=seed, allow_unconverged=allow_unconverged)
         rows.append(scores.to_dict() | {"rows": len(rows_used), "note": note(fit)})
         labels.append(label)
     return pd.DataFrame(rows, index=pd.Index(labels, name="law"))

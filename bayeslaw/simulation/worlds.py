@@ -37,7 +37,7 @@ def simulate(
     truth : mapping
         Value of every parameter of the law, in paper coordinates, with D in the law's token unit.
     design : DataFrame
-        The law's covariates, with ``tokens > 0``; see `bayeslaw.grid`. Other columns are kept.
+        The law's covariates, with ``tokens > 0``; see `bayeslaw.grid`. Other columns are preserved.
     sigma : float
         Standard deviation of the Normal noise on log loss; 0 gives the exact losses of the law.
     seed : int, sequence of int or numpy Generator

@@ -142,12 +142,14 @@ def pool_cases(
     TableError
         If a query selects no row.
     BayeslawError
-        If queries share rows.
+        If two queries select the same row.
     """
     parts = [table.query(query) for query in (train, pool, targets)]
     pairs = combinations((train, pool, targets), 2)
     if sum(len(table.query(f"({a}) or ({b})")) for a, b in pairs) != 2 * sum(map(len, parts)):
-        raise BayeslawError("train, pool and targets share rows; make the queries exclusive.")
+        raise BayeslawError(
+            "train, pool and targets have rows in common; make the queries exclusive."
+        )
     law = load_law(law)
     law.check_fits(parts[0].frame, table.name)
     one = Case(

@@ -125,7 +125,7 @@ def from_frame(frame: pd.DataFrame, name: str = "table") -> LossTable:
     ----------
     frame : DataFrame
         Columns `params`, `tokens` and `loss`, optionally `replay`, `ptpp`, `run`, `base`,
-        `domain`; `N`, `D`, `r` and `PTPP` are accepted as aliases. Other columns are kept.
+        `domain`; `N`, `D`, `r` and `PTPP` are accepted as aliases. Other columns are preserved.
     name : str
         Name of the table in messages and titles.
 

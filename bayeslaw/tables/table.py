@@ -24,7 +24,7 @@ class LossTable:
     ----------
     frame : DataFrame
         Rows with ``tokens > 0``: `params`, `tokens`, `loss`, and where the experiment has them
-        `replay`, `ptpp`, `run`, `base`, `domain`; other columns are kept.
+        `replay`, `ptpp`, `run`, `base`, `domain`; other columns are preserved.
     baselines : DataFrame
         Rows with ``tokens == 0``: losses of the pre-trained models before adaptation. The planner
         uses them. They are not fitted, since the laws have no value at D = 0.
@@ -70,11 +70,11 @@ class LossTable:
         """
         if query is None:
             return self
-        kept = _query(self.frame, query, self.name)
-        if kept.empty:
+        selected = _query(self.frame, query, self.name)
+        if selected.empty:
             raise TableError(f"{self.name}: no row satisfies {query!r} ({len(self)} rows).")
         bases = _query(self.baselines, query, self.name)
-        return LossTable(kept.reset_index(drop=True), bases.reset_index(drop=True), self.name)
+        return LossTable(selected.reset_index(drop=True), bases.reset_index(drop=True), self.name)
 
     def split(
         self, train: str | None = None, test: str | None = None, anchors: str | None = None
@@ -106,15 +106,15 @@ class LossTable:
             chosen[part] = inside.copy()
             if query is not None:
                 chosen[part].loc[_query(self.frame, query, self.name).index] = True
-        fit = chosen["train"] if train is not None else ~chosen["test"]
-        held = chosen["test"] if test is not None else ~chosen["train"]
-        if (both := fit & held).any():
+        training = chosen["train"] if train is not None else ~chosen["test"]
+        testing = chosen["test"] if test is not None else ~chosen["train"]
+        if (both := training & testing).any():
             raise TableError(
                 f"{self.name}: {row_numbers(both)} satisfy both train={train!r} and test={test!r}."
             )
-        fit, held = fit | chosen["anchors"], held & ~chosen["anchors"]
+        training, testing = training | chosen["anchors"], testing & ~chosen["anchors"]
         parts = []
-        for label, rows in (("train", fit), ("test", held)):
+        for label, rows in (("train", training), ("test", testing)):
             if not rows.any():
                 raise TableError(
                     f"{self.name}: the {label} set is empty "
@@ -158,13 +158,13 @@ def _query(frame: pd.DataFrame, query: str, name: str) -> pd.DataFrame:
     }
     try:
         # Empty scopes, so that `@name` in a query cannot reach this module's imports.
-        kept = frame.query(query, resolvers=[symbols], local_dict={}, global_dict={})
+        selected = frame.query(query, resolvers=[symbols], local_dict={}, global_dict={})
     except Exception as error:  # pandas raises many types, of its parser and of the operations
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise TableError(
             f"{name}: cannot evaluate the query {query!r}: {reason}. "
             f"Columns: {', '.join(map(str, frame.columns))}."
         ) from error
-    if not isinstance(kept, pd.DataFrame):
+    if not isinstance(selected, pd.DataFrame):
         raise TableError(f"{name}: the query {query!r} does not choose rows.")
-    return kept
+    return selected
