@@ -1,11 +1,11 @@
-"""The forgetting law and the paper's laws on the measured source losses of data/tinycpt.
+"""The forgetting law against the paper's on the measured source losses of data/tinycpt.
 
 Annealed English rows; point fits by the paper's Huber objective, then posteriors of each law as
-written ("none") and with its discrepancy ("curvature"). Bands are for a new measured loss; widths,
-CRPS and Winkler scores are on log loss. By default there are no random effects of run and base. A
-posterior that fails its gate is scored nevertheless. "farthest bend" is the curvature, tilt or
-drift farthest from its prior, in prior sds, with the level of that part of `check`. "rho = 1" is
-the forgetting law in which an adaptation token counts as one pre-training token.
+written ("none") and with terms that may bend ("curvature"). Bands are for a new measured loss,
+widths, CRPS and Winkler scores on log loss; rows are taken as independent (no run or base
+effects). A posterior that fails its gate is scored all the same. "farthest bend": of the
+discrepancy's, the one farthest from its prior, in prior sds, and what `check` says of it.
+"rho = 1" is the forgetting law in which an adaptation token counts as one of pre-training.
 
     python benchmarks/forgetting.py [--points] [--only TEXT] [--effects auto] [--draws 1000]
 """
@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 import bayeslaw as bl
-from bayeslaw.checks.forecast_checks import bends
+from bayeslaw.checks.curvature import curvature_part
 from bayeslaw.checks.part import target
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import models_dir, parse_law
@@ -100,8 +100,8 @@ def posteriors(only: str, effects: str, draws: int) -> None:
 
 
 def farthest(fit: bl.Posterior, test: bl.LossTable) -> str:
-    """The curvature farthest from its prior in prior sds, and the level of that part of `check`."""
-    part = bends(fit, target(fit, test))
+    """The bend farthest from its prior, and the level of the check of bends."""
+    part = curvature_part(fit, target(fit, test))
     if part is None:
         return "none"
     name = part.frame["off"].abs().idxmax()

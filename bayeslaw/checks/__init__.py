@@ -1,4 +1,4 @@
-"""What the data cannot say about a fit and its forecasts.
+"""Checks of a fit and its forecasts: convergence, identifiability, sensitivity, extrapolation.
 
 May import ``simulation`` and below.
 """

@@ -1,32 +1,35 @@
-"""``check``: what a user must know about a fit before its forecasts are used."""
+"""``check``: the parts of a check of a fit and its forecasts, and the verdict."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import pandas as pd
 
-from bayeslaw.checks import fit_checks as parts_fit
-from bayeslaw.checks import forecast_checks as parts_rows
+from bayeslaw.checks.curvature import curvature_part
+from bayeslaw.checks.directions import directions_part
+from bayeslaw.checks.extrapolation import extrapolation_part
+from bayeslaw.checks.fit_checks import cells_part, convergence_part, learning_part, left_out_part
 from bayeslaw.checks.part import LEVELS, Part, target
+from bayeslaw.checks.sensitivity import sensitivity_part
+from bayeslaw.checks.stage_bounds import stage_bounds_part
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.tables.table import LossTable
 
 VERDICT = {
-    "ok": "OK: nothing found that speaks against using this fit",
-    "caution": "CAUTION: usable, with what is said under",
-    "refuse": "REFUSE: do not forecast from this fit, for what is said under",
+    "ok": "OK: no finding against the use of this fit",
+    "caution": "CAUTION: usable with reservations; read the findings under",
+    "refuse": "REFUSE: do not forecast from this fit; read the findings under",
 }
 
 
 @dataclass(frozen=True)
 class Check:
-    """The parts of a check, and its verdict; prints in plain words.
+    """The parts of a check and its verdict; ``print`` shows the findings.
 
     Parameters
     ----------
     parts : tuple of Part
     law, table : str
-        What was checked.
+        Names of the fitted law and of its table.
     rows : int
         Number of rows to forecast; 0 if none were given.
     """
@@ -61,8 +64,8 @@ class Check:
         """The numbers behind each part."""
         return {part.name: part.frame for part in self.parts}
 
-    def to_dict(self) -> dict[str, Any]:
-        """The whole check as JSON fields."""
+    def to_dict(self) -> dict[str, object]:
+        """The check as a JSON document."""
         return {
             "law": self.law,
             "table": self.table,
@@ -89,7 +92,7 @@ class Check:
 
 
 def check(fit: Posterior, rows: LossTable | pd.DataFrame | None = None, *, seed: int = 0) -> Check:
-    """Check a fit, and what it can say about the rows to forecast.
+    """Check a fit, and its forecasts of some rows.
 
     Parameters
     ----------
@@ -97,14 +100,25 @@ def check(fit: Posterior, rows: LossTable | pd.DataFrame | None = None, *, seed:
         Converged or not.
     rows : LossTable or DataFrame, optional
         Rows to forecast, with the law's covariates; a loss is not needed and not used. Without
-        them nothing is said about forecasts.
+        rows, the parts about forecasts are left out.
     seed : int
-        Of the predictive noise.
+        Seed of the predictive noise.
 
     Returns
     -------
     Check
-        ``print(check)`` says it in words, ``check["directions"].frame`` has the numbers of a part.
+        ``print(check)`` shows the findings; ``check["directions"].frame`` has the numbers of a
+        part. The parts are
+
+        - `convergence`: R-hat, effective sample sizes, divergences, E-BFMI;
+        - `directions`: combinations of parameters that the data do not determine;
+        - `extrapolation`: distance of the rows beyond the training rows;
+        - `sensitivity`: power-scaling sensitivity of the forecast to the priors;
+        - `curvature`: whether the discrepancy is consistent with its prior;
+        - `bounds`: bounds on the loss at a later stage that hold for every eta;
+        - `learning`: prior-to-posterior contraction of each coordinate;
+        - `cells`: posterior predictive check by cell of one N, PTPP and r;
+        - `left out`: calibration of leave-one-out predictions.
 
     Raises
     ------
@@ -118,9 +132,9 @@ def check(fit: Posterior, rows: LossTable | pd.DataFrame | None = None, *, seed:
     >>> print(bl.check(fit, table.query("ptpp == 279")))  # doctest: +SKIP
     """
     to = None if rows is None else target(fit, rows)
-    parts = [parts_fit.convergence(fit), parts_rows.directions(fit, to)]
+    parts = [convergence_part(fit), directions_part(fit, to)]
     if to is not None:
-        parts += parts_rows.distance(fit, to), parts_rows.prior_sensitivity(fit, to)
-    parts += [p for p in (parts_rows.bends(fit, to), parts_rows.bounds(fit, to)) if p]
-    parts += parts_fit.learning(fit), parts_fit.cell_means(fit, seed), parts_fit.left_out(fit, seed)
+        parts += extrapolation_part(fit, to), sensitivity_part(fit, to)
+    parts += [p for p in (curvature_part(fit, to), stage_bounds_part(fit, to)) if p]
+    parts += learning_part(fit), cells_part(fit, seed), left_out_part(fit, seed)
     return Check(tuple(parts), fit.law.name, fit.table.name, 0 if to is None else len(to.frame))

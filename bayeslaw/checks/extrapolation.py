@@ -1,26 +1,66 @@
-r"""How far rows lie outside the training table, and what bounds a later stage whatever eta is.
+"""Part of a check: how far the rows to forecast lie beyond the training rows."""
 
-Let the loss at one N, D and r fall with PTPP, and let it be convex in log PTPP. Then beyond two
-stages P1 < P2 it lies above the chord through them and below its value at the second:
-
-    L(P2) - (R - 1) Delta  <=  L(P3)  <=  L(P2),
-    Delta = L(P1) - L(P2),  R = log(P3/P1) / log(P2/P1).
-
-``F / P^eta`` is such a term for every eta > 0 (eta -> 0 attains the chord, eta -> inf the last
-value), and so is any sum of them. A data exponent gated by PTPP, or bent terms, need not be.
-"""
-
-from itertools import pairwise
-from typing import Any
+import math
 
 import numpy as np
 import pandas as pd
 
-from bayeslaw.evaluate.densities import Floats, covariance
+from bayeslaw.checks.part import NAMES, NEAR, Part, Target, worst
+from bayeslaw.common.arrays import Floats
 from bayeslaw.inference.posterior import Posterior
+from bayeslaw.model.random_effects import SIZE
 from bayeslaw.tables.validation import COVARIATES
 
-CELL = ("params", "tokens", "replay")
+FAR = 1.0
+"""Here the effect of a curvature that the training rows cannot show is 17 times as large."""
+TOO_FAR = 3.0
+"""Here it is 97 times as large: an error of .1 % within the training range becomes 10 %."""
+FEWEST_VALUES = 3
+"""With fewer distinct values of a covariate no curvature is identified: FAR is then too far."""
+
+
+def extrapolation_part(fit: Posterior, to: Target) -> Part:
+    """Distance of the rows beyond the training rows, and whether the data support it."""
+    frame = distances(fit, to.frame)
+    values, words, level = levels(fit), [], "ok"
+    for name in frame:
+        far, seen = float(frame[name].max()), values[str(name)]
+        if far < NEAR:
+            continue
+        label = NAMES[str(name)]
+        if name not in fit.law.columns:
+            if math.isinf(far):
+                words.append(
+                    f"{label} differs from its only value in the training rows, and the law has no "
+                    "term in it."
+                )
+                level = worst(level, "caution")
+            continue
+        text = f"{label} lies up to {far:.2g} training ranges beyond the training rows"
+        if name == "params" and seen < SIZE.fewest:
+            limit, mine = NEAR, "refuse"
+            reason = f", and {seen} sizes are too few to estimate the random effect of size"
+        elif seen < FEWEST_VALUES:
+            limit, reason = FAR, f", and {seen} values cannot identify a curvature"
+            mine = "refuse" if far > FAR else "caution"
+        else:
+            limit, larger = TOO_FAR, amplification(far)
+            reason = (
+                "; a curvature too small to detect in the training rows has "
+                f"{larger:.0f} times the effect there"
+            )
+            mine = "refuse" if far > TOO_FAR else "caution" if far > FAR else "ok"
+        end = f": too far to forecast (limit {limit:g})." if mine == "refuse" else "."
+        words.append(text + reason + end)
+        level = worst(level, mine)
+    if words and not fit.law.discrepancy_parameters:
+        level = worst(level, "caution")
+        words.append(
+            "The law is taken as exact (no discrepancy): beyond the training rows its bands ignore "
+            "that measured losses deviate from the law."
+        )
+    words = words or ["All rows lie within, or next to, the range of the training rows."]
+    return Part("extrapolation", level, tuple(words), frame, {"levels": values})
 
 
 def distances(fit: Posterior, rows: pd.DataFrame) -> pd.DataFrame:
@@ -34,9 +74,9 @@ def distances(fit: Posterior, rows: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        One column per covariate that both have: 0 inside the range, 1 where a row is one range
-        beyond it, in log N, log D, log PTPP and in r; infinite beyond a covariate that does not
-        vary.
+        One column per covariate that both tables have, in log N, log D, log PTPP and in r. It is 0
+        inside the training range, and 1 at one range beyond it. It is infinite if the covariate
+        has only one value in the training table and the row has another.
     """
     seen, columns = fit.table.frame, {}
     for name in COVARIATES:
@@ -58,90 +98,26 @@ def levels(fit: Posterior) -> dict[str, int]:
     return {name: int(seen[name].nunique()) for name in COVARIATES if name in seen}
 
 
-def amplified(distance: Floats | float) -> Floats:
-    """How much larger a bend that hides inside the training range is beyond it.
+def amplification(distance: Floats | float) -> Floats:
+    """Error of a straight line beyond the training range over its error inside.
 
-    Over a range of 1 a line misses ``x^2 / 2`` by at least 1/16 somewhere. The best one misses it
-    at distance d beyond the end by ``(8 (d^2 + d) + 1) / 16``.
+    The truth is ``x^2 / 2``, and the range is [0, 1]. Every line misses it by at least 1/16
+    somewhere in the range. The best line misses it at distance d beyond the range by
+    ``(8 (d^2 + d) + 1) / 16``.
+
+    Parameters
+    ----------
+    distance : float or array
+        In training ranges; 0 is the end of the range.
+
+    Returns
+    -------
+    array
+
+    Examples
+    --------
+    >>> amplification([0.0, 1.0, 3.0]).tolist()
+    [1.0, 17.0, 97.0]
     """
     d = np.asarray(distance)
     return np.asarray(8 * (d**2 + d) + 1)
-
-
-def reach(first: float, second: float, later: float) -> float:
-    """R of the module's formula: distance of a later stage in steps of the first two."""
-    return float(np.log(later / first) / np.log(second / first))
-
-
-def stage_bounds(fit: Posterior, rows: pd.DataFrame) -> pd.DataFrame:
-    """Bounds on the mean loss of the rows at each stage beyond the training table.
-
-    From the measured losses of the same N, D and r at the last two stages; rows without are left
-    out.
-
-    Returns
-    -------
-    DataFrame
-        Per stage: `rows`, their numbers in `rows`; `lower` and `upper` in nats per token, and
-        `lower_sd`, `upper_sd`, the standard deviations that noise and group effects give them.
-    """
-    seen = fit.table.frame
-    first, second = np.sort(seen["ptpp"].unique())[-2:]
-    same = _same_cell(rows, seen)
-    found = []
-    for stage in np.sort(rows.loc[rows["ptpp"] > second, "ptpp"].unique()):
-        near = [same & (seen["ptpp"] == p).to_numpy() for p in (first, second)]
-        kept = (rows["ptpp"] == stage).to_numpy() & near[0].any(1) & near[1].any(1)
-        if kept.any():
-            one, two = (_mean(each[kept]) for each in near)
-            r = reach(first, second, stage)
-            lower, upper = _estimate(fit, (1 - r) * one + r * two), _estimate(fit, two)
-            found.append((stage, np.flatnonzero(kept), *lower, *upper))
-    columns = pd.Index(["ptpp", "rows", "lower", "lower_sd", "upper", "upper_sd"])
-    return pd.DataFrame(found, columns=columns).set_index("ptpp")
-
-
-def stage_shape(fit: Posterior) -> pd.DataFrame:
-    """Whether the training table keeps to the bounds at every third stage.
-
-    Returns
-    -------
-    DataFrame
-        Per stage that has two before it: `cells` of one N, D and r measured at all three; mean
-        distance `below` the lower and `above` the upper bound, nats per token, positive outside;
-        and each in standard deviations, `z_below` and `z_above`.
-    """
-    seen = fit.table.frame
-    cells = seen.drop_duplicates([c for c in CELL if c in seen])
-    same, stages = _same_cell(cells, seen), np.sort(seen["ptpp"].unique())
-    found = []
-    for (one, two), (_, three) in pairwise(pairwise(stages)):
-        at = [same & (seen["ptpp"] == p).to_numpy() for p in (one, two, three)]
-        kept = np.logical_and.reduce([each.any(1) for each in at])
-        if kept.any():
-            means, r = [_mean(each[kept]) for each in at], reach(one, two, three)
-            below = _estimate(fit, (1 - r) * means[0] + r * means[1] - means[2])
-            above = _estimate(fit, means[2] - means[1])
-            z = below[0] / below[1], above[0] / above[1]
-            found.append((three, int(kept.sum()), below[0], above[0], *z))
-    columns = pd.Index(["ptpp", "cells", "below", "above", "z_below", "z_above"])
-    return pd.DataFrame(found, columns=columns).set_index("ptpp")
-
-
-def _same_cell(rows: pd.DataFrame, seen: pd.DataFrame) -> Any:
-    """Whether row and training row share N, D and r, shape (rows, training rows)."""
-    columns = [c for c in CELL if c in seen and c in rows]
-    left, right = (frame[columns].to_numpy(float) for frame in (rows, seen))
-    return (left[:, None] == right).all(-1)
-
-
-def _mean(same: Any) -> Floats:
-    """Weights of the training rows in the mean, over rows, of the mean of each row's likes."""
-    return np.asarray((same / same.sum(1, keepdims=True)).mean(0))
-
-
-def _estimate(fit: Posterior, weights: Floats) -> tuple[float, float]:
-    """A weighted sum of the training losses and its standard deviation."""
-    loss = fit.table.loss
-    spread = weights * loss
-    return float(weights @ loss), float(np.sqrt(spread @ covariance(fit) @ spread))

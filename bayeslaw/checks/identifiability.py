@@ -1,37 +1,38 @@
-"""What a table can say about a law's parameters, and what it leaves to their priors."""
+"""Identifiability: which parameters of a law the data determine, and their effect on forecasts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import pandas as pd
 from scipy.linalg import cholesky, qr, solve_triangular
 
-from bayeslaw.evaluate.densities import Floats, covariance, prior_draws
+from bayeslaw.common.arrays import Floats
+from bayeslaw.evaluate.densities import covariance, prior_draws
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.terms import STEP
 
 WEAK = 1.0
-"""Singular value below which the rows tell less of a direction than its prior does."""
+"""Singular value below which the data are less informative about a direction than the prior."""
 NONE = 0.1
-"""Below this they tell less than a hundredth of it: information goes with the square."""
+"""Below this the data have less than a hundredth of the prior's information (the square)."""
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
 @dataclass(frozen=True)
 class Directions:
-    """Singular values of the log losses by the coordinates, and the directions they leave free.
+    """Jacobian of the log losses by the coordinates, its singular values and directions.
 
     Parameters
     ----------
     names : tuple of str
         Reference coordinates of the law.
     matrix : array, shape (rows, coordinates)
-        Change of each log loss per prior sd of each coordinate, at the posterior median, in units
-        of the noise (run and base effects included).
+        Derivative of each log loss by each coordinate at the posterior median, per prior standard
+        deviation of the coordinate and in units of the standard deviation of noise and random
+        effects.
     """
 
     names: tuple[str, ...]
@@ -39,28 +40,32 @@ class Directions:
 
     @cached_property
     def values(self) -> Floats:
-        """Singular values: what the rows tell along each direction, in prior sds per noise sd."""
+        """Singular values of the matrix, the largest first, one per coordinate."""
         found = np.linalg.svd(self.matrix, compute_uv=False)
         return np.asarray(np.append(found, np.zeros(len(self.names) - len(found))))
 
     @property
     def rank(self) -> int:
-        """Number of directions that the rows determine."""
+        """Number of directions that the data determine."""
         return int((self.values >= NONE).sum())
 
     def undetermined(self) -> list[dict[str, float]]:
-        """Directions of which the rows tell next to nothing; see `free`."""
-        return self.free(0.0, NONE)
+        """Directions with a singular value below `NONE`; see `basis`."""
+        return self.basis(0.0, NONE)
 
     def weak(self) -> list[dict[str, float]]:
-        """Directions of which the rows tell something, but less than the prior; see `free`."""
-        return self.free(NONE, WEAK)
+        """Directions with a singular value from `NONE` to below `WEAK`; see `basis`."""
+        return self.basis(NONE, WEAK)
 
-    def free(self, low: float, high: float) -> list[dict[str, float]]:
-        """A basis of the directions with singular values from `low` to below `high`.
+    def basis(self, low: float, high: float) -> list[dict[str, float]]:
+        """Basis of the directions with singular values from `low` to below `high`.
 
-        Each is a mapping of coordinate to weight in prior sds: 1 for its leader, which is in no
-        other direction, then those above .2, the largest first.
+        Returns
+        -------
+        list of mapping of coordinate to weight
+            Weights are in prior standard deviations. The first coordinate of a direction, its
+            leader, has weight 1 and occurs in no other direction. The others follow by the size of
+            their weight; weights up to .2 are left out.
         """
         chosen = (self.values >= low) & (self.values < high)
         if not chosen.any():
@@ -75,34 +80,55 @@ class Directions:
 
 
 def directions(fit: Posterior, prior: dict[str, Floats] | None = None) -> Directions:
-    """Directions of the training table's log losses by the law's reference coordinates.
+    """Jacobian of the training log losses by the reference coordinates of the law.
 
-    Derivatives are complex steps through the law's own formula, exact to rounding.
+    Derivatives are complex steps through the formula of the law, exact to rounding.
+
+    Parameters
+    ----------
+    fit : Posterior
+    prior : mapping of name to array, optional
+        Result of `prior_draws`.
+
+    Returns
+    -------
+    Directions
     """
     prior = prior or prior_draws(fit)
     law, frame, names = fit.law, fit.table.frame, fit.law.coordinates
     x = law.covariates(frame)
     q = {name: complex(np.median(v)) for name, v in fit.values().items() if name in names}
 
-    def log_loss(name: str) -> Any:
+    def derivative(name: str) -> Floats:
         moved = q | {name: q[name] + 1j * STEP}
-        return np.log(law.loss(law.sizes(moved, fit.at), x, fit.at))
+        log_loss = np.log(law.loss(law.sizes(moved, fit.at), x, fit.at))
+        return np.asarray(log_loss.imag / STEP)
 
-    slopes = np.stack([log_loss(name).imag / STEP for name in names], 1)
+    slopes = np.stack([derivative(name) for name in names], 1)
     whitened = solve_triangular(cholesky(covariance(fit), lower=True), slopes, lower=True)
     return Directions(names, whitened * [spread(prior[name]) for name in names])
 
 
 def spread(values: Floats) -> float:
-    """Half the width of the central 68 %: the sd of a normal, and finite for heavy tails."""
+    """Half the width of the central 68 % interval: the sd of a normal, finite for heavy tails."""
     low, high = np.quantile(values, (0.16, 0.84))
     return float(high - low) / 2
 
 
 def contraction(fit: Posterior, prior: dict[str, Floats] | None = None) -> pd.DataFrame:
-    """Spread of each coordinate before and after the data; contraction is 1 - (after/before)^2.
+    """Prior-to-posterior contraction of every coordinate.
 
-    Spreads are half the widths of the central 68 %.
+    Parameters
+    ----------
+    fit : Posterior
+    prior : mapping of name to array, optional
+        Result of `prior_draws`.
+
+    Returns
+    -------
+    DataFrame
+        Per coordinate: `prior` and `posterior`, half the widths of the central 68 % intervals, and
+        `contraction`, ``1 - (posterior / prior)^2``.
     """
     prior = prior or prior_draws(fit)
     posterior = fit.values() | {"E": fit.paper["E"].values.reshape(-1, 1)}
@@ -118,22 +144,27 @@ def contraction(fit: Posterior, prior: dict[str, Floats] | None = None) -> pd.Da
 def swing(
     fit: Posterior, name: str, prior: Floats, log_loss: Floats, share: float = 0.05
 ) -> tuple[Floats, Floats]:
-    """Forecasts along a coordinate, from low to high in its prior.
+    """Forecasts conditional on values of a coordinate across its prior.
 
-    The posterior is conditioned, not refitted: of its draws, the twentieth nearest to each of the
-    prior's 5, 25, 50, 75 and 95 % quantiles. All other parameters are as the data and their priors
-    have them there.
+    The posterior is conditioned without a refit: at each of five quantiles of the prior we take the
+    posterior draws whose value of the coordinate is nearest to it.
 
     Parameters
     ----------
+    fit : Posterior
+    name : str
+        Name of the coordinate.
     prior : array
         Draws of the coordinate's prior.
     log_loss : array, shape (draws, columns)
+        Posterior draws of the forecast.
+    share : float
+        Fraction of the posterior draws taken at each quantile.
 
     Returns
     -------
     values : array, shape (5,)
-        The prior's quantiles.
+        The 5, 25, 50, 75 and 95 % quantiles of the prior.
     loss : array, shape (5, columns)
         Median loss near each, nats per token.
     """
@@ -144,11 +175,17 @@ def swing(
 
 
 def explained(fit: Posterior, names: Sequence[str], log_loss: Floats) -> Floats:
-    """Share of the forecast's variance that a quadratic in the coordinates `names` accounts for.
+    """Share of the forecast's variance explained by some coordinates.
+
+    It is the R-squared of a quadratic regression of the forecast on the ranks of the coordinates.
 
     Parameters
     ----------
+    fit : Posterior
+    names : sequence of str
+        Names of the coordinates.
     log_loss : array, shape (draws, columns)
+        Posterior draws of the forecast.
 
     Returns
     -------
@@ -157,9 +194,12 @@ def explained(fit: Posterior, names: Sequence[str], log_loss: Floats) -> Floats:
     if not names:
         return np.zeros(log_loss.shape[1])
     q = np.column_stack([fit.values()[name][:, 0] for name in names])
-    rank = (q.argsort(0, kind="stable").argsort(0) + 0.5) / len(q) - 0.5  # tails weigh no more
-    left = np.column_stack([np.ones(len(q)), rank, rank**2])
-    left = np.column_stack([left, *(rank[:, [i]] * rank[:, i + 1 :] for i in range(rank.shape[1]))])
-    fitted = left @ np.linalg.lstsq(left, log_loss)[0]
+    rank = (q.argsort(0, kind="stable").argsort(0) + 0.5) / len(
+        q
+    ) - 0.5  # ranks: robust to heavy tails
+    design = np.column_stack([np.ones(len(q)), rank, rank**2])
+    crossed = (rank[:, [i]] * rank[:, i + 1 :] for i in range(rank.shape[1]))
+    design = np.column_stack([design, *crossed])
+    fitted = design @ np.linalg.lstsq(design, log_loss)[0]
     total = log_loss.var(0)
     return np.asarray(np.divide(fitted.var(0), total, out=np.zeros_like(total), where=total > 0))

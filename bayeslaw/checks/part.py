@@ -1,48 +1,50 @@
-"""A part of a check, and what its parts share: the rows to forecast, and words."""
+"""The result of one part of a check, and the rows to forecast."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from bayeslaw.evaluate.densities import Floats
+from bayeslaw.common.arrays import Floats, Ints
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.tables.table import LossTable
 
 LEVELS = ("ok", "caution", "refuse")
 RARE = 0.01
-"""Chance of a deviation this large in a sound fit, per part, below which the part says caution."""
+"""Significance level of each part: the false alarm rate for a fit of the true law."""
+NEAR = 0.1
+"""Distance beyond the training rows, in training ranges, that does not count as extrapolation."""
 NAMES = {"params": "params", "tokens": "tokens", "replay": "replay", "ptpp": "PTPP"}
+"""Names of the covariates in findings."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """One part of a check.
+    """Result of one part of a check.
 
     Parameters
     ----------
     name : str
     level : {"ok", "caution", "refuse"}
     words : tuple of str
-        The finding, a sentence or two each.
+        The findings, one or two sentences each.
     frame : DataFrame
-        The numbers behind it.
+        The numbers behind the findings.
     facts : mapping
-        Single numbers behind it.
+        Single numbers behind the findings.
     """
 
     name: str
     level: str
     words: tuple[str, ...]
     frame: pd.DataFrame = field(default_factory=pd.DataFrame, repr=False)
-    facts: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    facts: Mapping[str, object] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True)
 class Target:
-    """The rows to forecast, in groups of one stage, or of one size where the law has no PTPP.
+    """The rows to forecast, in groups by PTPP, or by model size if the law has no PTPP.
 
     Parameters
     ----------
@@ -53,12 +55,18 @@ class Target:
     """
 
     frame: pd.DataFrame
-    groups: Mapping[str, Any]
+    groups: Mapping[str, Ints]
     log_loss: Floats
 
 
 def target(fit: Posterior, rows: LossTable | pd.DataFrame) -> Target:
-    """Rows with what the posterior forecasts for them."""
+    """Rows to forecast, with the posterior of their latent losses.
+
+    Raises
+    ------
+    TableError
+        If `rows` lack a covariate of the law.
+    """
     frame = (rows.frame if isinstance(rows, LossTable) else rows).reset_index(drop=True)
     by = "ptpp" if "ptpp" in fit.law.columns else "params"
     log_loss = np.log(fit.latent(frame))
@@ -68,10 +76,22 @@ def target(fit: Posterior, rows: LossTable | pd.DataFrame) -> Target:
 
 
 def worst(*levels: str) -> str:
-    """The worst of some levels."""
+    """The worst of some levels.
+
+    Examples
+    --------
+    >>> worst("ok", "refuse", "caution")
+    'refuse'
+    """
     return max(levels, key=LEVELS.index)
 
 
 def listed(names: Sequence[str]) -> str:
-    """Names as in a sentence: a, b and c."""
+    """Names as a list in a sentence.
+
+    Examples
+    --------
+    >>> listed(["alpha", "beta", "eta"])
+    'alpha, beta and eta'
+    """
     return " and ".join([", ".join(names[:-1])] * (len(names) > 1) + [names[-1]])

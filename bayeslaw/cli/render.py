@@ -9,7 +9,7 @@ from rich.markup import escape
 
 from bayeslaw.cli.terminal import Told, ruled
 from bayeslaw.common.formatting import count, digits
-from bayeslaw.evaluate.new_sizes import few
+from bayeslaw.evaluate.new_sizes import too_few_sizes
 from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.convergence import Convergence
 from bayeslaw.inference.posterior import Posterior
@@ -155,7 +155,7 @@ def heading(fitted: Posterior | PointFit, train: str | None, how: str = "") -> l
     bends = "the law's terms may bend" if fitted.law.discrepancy_parameters else "no discrepancy"
     model = [f"{fitted.spec.likelihood.kind} likelihood", f"{_prior(fitted)} priors", bends]
     model += [f"effects of {' and '.join(fitted.spec.effects)}"] if fitted.spec.effects else []
-    model += ["what sizes share carried to others"] if few(fitted) else []
+    model += ["what sizes share carried to others"] if too_few_sizes(fitted) else []
     model += ["noise along log N"] if fitted.spec.noise == "loglinear" else []
     lines += [
         ", ".join(model),

@@ -1,4 +1,4 @@
-"""What every part of the package may use: errors, defaults, files, formatting, progress bars.
+"""Errors, defaults, types of arrays, files, number formats and progress bars.
 
 Imports nothing else of the package.
 """

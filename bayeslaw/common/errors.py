@@ -1,11 +1,11 @@
-"""The errors a user can meet: each message says what is wrong, where, and what to do."""
+"""Errors and warnings of the package: each message says what is wrong, where, and what to do."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
 
 
 class BayeslawError(Exception):
-    """Base class: a mistake the user can mend, told in one line."""
+    """Base class: a mistake that the user can correct; the message is one line."""
 
 
 class TableError(BayeslawError):
@@ -20,24 +20,41 @@ class FitError(BayeslawError):
     """A fit could not be made from these data with these settings."""
 
 
-class NotConverged(BayeslawError):  # noqa: N818 -- it names the state of the posterior
-    """The posterior failed the convergence gate; pass ``allow_unconverged=True`` to use it."""
+class NotConverged(BayeslawError):  # noqa: N818 -- the name of a state
+    """The posterior failed the convergence checks; see the argument ``allow_unconverged``."""
 
 
 class FileError(BayeslawError):
-    """A file is missing, truncated, foreign, or newer than this version can read."""
+    """A file is missing, damaged, of another program, or of a newer version of this package."""
 
 
 class TableWarning(UserWarning):
-    """A table is usable but something about it looks like a mistake."""
+    """A table can be used, but something in it looks like a mistake."""
 
 
 class FitWarning(UserWarning):
-    """A fit ended somewhere that changes what it means, such as on a bound."""
+    """A fit has a property that changes its interpretation, such as a parameter on a bound."""
 
 
 def unknown(what: str, name: str, valid: Iterable[str]) -> str:
-    """Sentence for a misspelt name: the nearest valid one, then all of them."""
+    """Message for a name that is not valid, with the nearest valid name and all of them.
+
+    Parameters
+    ----------
+    what : str
+        What the name stands for, such as ``"law"``.
+    name : str
+    valid : iterable of str
+
+    Returns
+    -------
+    str
+
+    Examples
+    --------
+    >>> unknown("law", "from1", ["form1", "dcpt"])
+    "unknown law 'from1'; did you mean 'form1'? Valid: dcpt, form1."
+    """
     names = sorted(valid)
     near = get_close_matches(name, names, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else "."

@@ -1,4 +1,4 @@
-"""Files are there whole or not at all: written beside, then renamed."""
+"""Atomic writing of files: a reader finds the complete file or none."""
 
 import os
 from collections.abc import Iterator
@@ -9,20 +9,34 @@ from bayeslaw.common.errors import BayeslawError, FileError
 
 
 @contextmanager
-def whole(path: str | Path, error: type[BayeslawError] = FileError) -> Iterator[Path]:
-    """Path to write to in the block; it takes the place of `path` when the block ends.
+def atomic_write(path: str | Path, error: type[BayeslawError] = FileError) -> Iterator[Path]:
+    """Context manager for writing a file atomically.
+
+    The block writes to a temporary file in the same folder. When the block ends without an error,
+    the temporary file is renamed to `path`.
+
+    Parameters
+    ----------
+    path : str or Path
+    error : type of BayeslawError
+        Raised if the file cannot be written.
+
+    Yields
+    ------
+    Path
+        The temporary file.
 
     Raises
     ------
     BayeslawError
-        Of class `error`, if the file cannot be written; an earlier one is left as it was.
+        Of class `error`, if the file cannot be written. An existing file is left unchanged.
     """
     path = Path(path)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        yield beside
-        beside.replace(path)
+        yield temporary
+        temporary.replace(path)
     except OSError as cause:
         raise error(f"{path}: cannot write: {cause.strerror or cause}.") from cause
     finally:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)

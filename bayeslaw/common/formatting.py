@@ -1,10 +1,16 @@
-"""Numbers as a person reads them."""
+"""Numbers as short text."""
 
 import math
 
 
 def count(value: float) -> str:
-    """Write 8.1e9 as 8.1B, 2.16e4 as 21.6k, .33 as 0.33."""
+    """Format a count with three significant digits and a unit: k, M, B or T.
+
+    Examples
+    --------
+    >>> count(8.1e9), count(2.16e4), count(279)
+    ('8.1B', '21.6k', '279')
+    """
     for scale, unit, suffix in (
         (1e12, 1e12, "T"),
         (1e9, 1e9, "B"),
@@ -17,5 +23,11 @@ def count(value: float) -> str:
 
 
 def digits(value: float, places: int = 3) -> str:
-    """Significant digits of a number; nothing for NaN."""
+    """Format a number with `places` significant digits; NaN gives an empty string.
+
+    Examples
+    --------
+    >>> digits(0.12), digits(2), digits(float("nan"))
+    ('0.120', '2.00', '')
+    """
     return "" if math.isnan(value) else f"{value:#.{places}g}".rstrip(".")

@@ -6,7 +6,24 @@ from contextlib import contextmanager
 
 @contextmanager
 def bar(show: bool, what: str, total: int, done: int = 0) -> Iterator[Callable[[], None]]:
-    """Progress of `total` things on stderr; call what it gives when one more is done."""
+    """Context manager for a progress bar.
+
+    Parameters
+    ----------
+    show : bool
+        Whether to draw the bar.
+    what : str
+        Description of the tasks.
+    total : int
+        Number of tasks.
+    done : int
+        Number of tasks that are done at the start.
+
+    Yields
+    ------
+    callable
+        To be called after each task.
+    """
     if not show:
         yield lambda: None
         return

@@ -12,7 +12,7 @@ from bayeslaw.common.arrays import Floats, Ints
 from bayeslaw.common.errors import TableError, TableWarning
 from bayeslaw.design.bayes_linear import JointGaussian, centred, measurements_by_run
 from bayeslaw.design.costs import bases
-from bayeslaw.evaluate.new_sizes import unseen
+from bayeslaw.evaluate import new_sizes
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.law import Law
 from bayeslaw.model import random_effects as effects
@@ -148,11 +148,11 @@ def new_size_effects(fit: Posterior, frame: pd.DataFrame, plan: Plan | None, dom
     the plan's loss curves have, so the seeds here are those of `bayeslaw.plan`.
     """
     if plan is None:
-        return unseen(fit, frame, np.random.default_rng([0, domain]))
+        return new_sizes.new_size_effects(fit, frame, np.random.default_rng([0, domain]))
     seed = [plan.seed, len(plan.problem.targets) if domain else 0]
-    drawn = unseen(fit, frame, np.random.default_rng(seed))
+    drawn = new_sizes.new_size_effects(fit, frame, np.random.default_rng(seed))
     n, ptpp = plan.limits["params"], plan.limits["ptpp"]
-    own = unseen(fit, planned_row(n, ptpp), np.random.default_rng(seed))
+    own = new_sizes.new_size_effects(fit, planned_row(n, ptpp), np.random.default_rng(seed))
     return np.where((frame["params"] == n).to_numpy(), own, drawn)
 
 

@@ -1,4 +1,4 @@
-"""Forecasts of a posterior, their scores, and comparison of laws.
+"""Forecasts, scores, comparison of laws, cross-validation and stacking.
 
 May import ``inference`` and below.
 """

@@ -1,8 +1,8 @@
-"""Several laws on one split: the paper's table."""
+"""Comparison of several laws on one split, as in the paper's main table."""
 
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import Unpack
 
 import pandas as pd
 
@@ -11,13 +11,14 @@ from bayeslaw.common.errors import FitError, FitWarning
 from bayeslaw.evaluate.scores import score
 from bayeslaw.huber.point_fit import PointFit, fit_huber
 from bayeslaw.inference.posterior import Posterior
+from bayeslaw.inference.settings import PosteriorSettings
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.tables.table import LossTable
 
 PAPER = ("form1", "form2", "form3", "dcpt")
 ORACLE = "dcpt"
-"""The law without PTPP that the paper also fits at the evaluation stage."""
+"""The law without PTPP, which the paper also fits to the test rows."""
 
 
 def compare(
@@ -32,7 +33,7 @@ def compare(
     delta: float = DELTA,
     seed: int = 0,
     allow_unconverged: bool = False,
-    **settings: Any,
+    **settings: Unpack[PosteriorSettings],
 ) -> pd.DataFrame:
     """Fit several laws on one split and score them on its test rows.
 
@@ -42,43 +43,56 @@ def compare(
     train, test, anchors : str, optional
         Pandas queries; see `LossTable.split`. Anchors are added to the training rows.
     laws : sequence of laws
-        ``dcpt`` among them is the PTPP-agnostic transfer baseline.
+        ``dcpt`` has no PTPP: it is the paper's transfer baseline.
     method : {"huber", "nuts"}
-        Deterministic fits, or posteriors, whose bands are scored too.
+        Deterministic fits, or posteriors, whose bands are scored as well.
     oracle : bool
-        Whether to add ``dcpt`` fitted on the test rows themselves, if it is among the laws: the
-        paper's upper bound.
-    delta, seed
-        As for `fit_huber`.
-    settings
-        Passed to `bayeslaw.fit` if `method` is ``"nuts"``.
+        Whether to add ``dcpt`` fitted to the test rows, if it is among the laws. The paper uses it
+        as an upper bound on accuracy.
+    delta : float
+        Threshold of the Huber loss, in log loss.
+    seed : int
+    allow_unconverged : bool
+        Whether to score posteriors that failed the convergence checks.
+    **settings
+        Arguments of `bayeslaw.fit` if `method` is ``"nuts"``.
 
     Returns
     -------
     DataFrame
-        One row per law, the columns of `bayeslaw.score`, and `note`: bounds hit, agreement of the
-        starts, or failures of the convergence gate.
+        One row per law: the columns of `bayeslaw.score`; `rows`, the number of fitted rows; and
+        `note`: parameters on a bound, agreement of the optimiser's starts, or failed convergence
+        checks.
 
     Raises
     ------
     TableError
-        If a query, or a covariate that a law needs, is at fault.
+        If a query is invalid, or a covariate that a law needs is missing.
+    FitError
+        If the method is unknown.
+
+    Examples
+    --------
+    >>> from bayeslaw.tables.reading import example_table
+    >>> found = compare(example_table(), train="scale <= 3e20", laws=["chinchilla"])
+    >>> found.loc["chinchilla", "rows"].item()
+    35
     """
-    fitted, held = table.split(train, test, anchors)
+    fitted, test_rows = table.split(train, test, anchors)
     jobs = [(load_law(law), fitted, _label(load_law(law))) for law in laws]
     if oracle and any(law.name == ORACLE for law, _, _ in jobs):
-        jobs.append((load_law(ORACLE), held, f"{ORACLE} (oracle)"))
+        jobs.append((load_law(ORACLE), test_rows, f"{ORACLE} (oracle)"))
     rows, labels = [], []
     for law, rows_used, label in jobs:
         fit = _fit(law, rows_used, method, delta, seed, settings)
-        scores = score(fit, held, seed=seed, allow_unconverged=allow_unconverged)
+        scores = score(fit, test_rows, seed=seed, allow_unconverged=allow_unconverged)
         rows.append(scores.to_dict() | {"rows": len(rows_used), "note": note(fit)})
         labels.append(label)
     return pd.DataFrame(rows, index=pd.Index(labels, name="law"))
 
 
 def note(fit: PointFit | Posterior) -> str:
-    """What a reader must know about a fit, in a few words; empty if nothing."""
+    """Warnings about a fit in a few words; empty if there are none."""
     if isinstance(fit, Posterior):
         return "; ".join(fit.convergence.failures)
     words = [f"{name} = {value:g}" for name, value in fit.at_bounds.items()]
@@ -88,18 +102,17 @@ def note(fit: PointFit | Posterior) -> str:
 
 
 def _fit(
-    law: Law, table: LossTable, method: str, delta: float, seed: int, settings: dict[str, Any]
+    law: Law, table: LossTable, method: str, delta: float, seed: int, settings: PosteriorSettings
 ) -> PointFit | Posterior:
     if method == "huber":
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FitWarning)  # the note says it
+            warnings.simplefilter("ignore", FitWarning)  # reported in the column `note`
             return fit_huber(law, table, delta=delta, seed=seed)
     if method != "nuts":
         raise FitError(f"method is 'huber' or 'nuts', not {method!r}.")
     from bayeslaw.inference.fitting import fit
 
-    posterior: Posterior = fit(law, table, method="nuts", seed=seed, **settings)
-    return posterior
+    return fit(law, table, method="nuts", seed=seed, **settings)
 
 
 def _label(law: Law) -> str:

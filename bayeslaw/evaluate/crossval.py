@@ -1,38 +1,43 @@
-"""What was left out, scored by what the rest predicts for it."""
+"""Cross-validation: log predictive density of rows that are left out."""
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Unpack
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 from scipy.special import logsumexp
 
+from bayeslaw.common.arrays import Floats, Ints, Strings
 from bayeslaw.common.errors import TableError, unknown
 from bayeslaw.evaluate.densities import density, residual
-from bayeslaw.evaluate.left_out import leave_out
-from bayeslaw.evaluate.new_sizes import shared
+from bayeslaw.evaluate.new_sizes import group_effects
+from bayeslaw.evaluate.psis_loo import leave_out
 from bayeslaw.inference.posterior import Posterior
+from bayeslaw.inference.settings import RunSettings, SamplerSettings
 from bayeslaw.model import random_effects as effects
 from bayeslaw.tables.table import LossTable
-
-type Floats = npt.NDArray[np.float64]
 
 FOLDS = 10
 
 
+class RefitSettings(SamplerSettings, total=False):
+    """Settings of the refits of `cross_validate` that differ from those of the fit."""
+
+    retry: bool
+
+
 @dataclass(frozen=True)
 class Elpd:
-    """Log predictive density of what was left out, nats; higher is better.
+    """Expected log predictive density (elpd) of left-out rows, nats; higher is better.
 
     Parameters
     ----------
     frame : DataFrame
-        One row per unit: `elpd`, and `group`, what was left out with it.
+        One row per unit: `elpd`, and `group`, which names the rows that are left out together.
     by : str
-        What was left out together: ``"row"``, ``"run"`` or a column.
+        What is left out together: ``"row"``, ``"run"`` or a column.
     notes : tuple of str
-        What makes the estimate doubtful: folds that did not converge, large Pareto k.
+        Warnings about the estimate: folds that did not converge, large Pareto k.
     """
 
     frame: pd.DataFrame = field(repr=False)
@@ -41,20 +46,35 @@ class Elpd:
 
     @property
     def total(self) -> float:
-        """Sum over units."""
+        """Sum over units, nats."""
         return float(self.frame["elpd"].sum())
 
     @property
     def se(self) -> float:
-        """Standard error of the total, from its scatter between groups."""
+        """Standard error of the total, from the variance between groups."""
         return standard_error(self.frame["elpd"], self.frame["group"])
 
 
 def loo(fit: Posterior) -> Elpd:
-    """Leave out each run, or each row where runs do not repeat, by importance sampling (PSIS).
+    """Leave-one-out cross-validation by Pareto-smoothed importance sampling (PSIS-LOO).
 
-    A unit is a run with all its rows, its own effect integrated out. Where Pareto k is large, which
-    `notes` say, use `cross_validate`.
+    Leaves out each run with all its rows, or each row if runs do not repeat in the table. The
+    random effect of a left-out run is integrated out. The estimate is unreliable where Pareto k is
+    large, which `notes` report; use `cross_validate` then.
+
+    Parameters
+    ----------
+    fit : Posterior
+
+    Returns
+    -------
+    Elpd
+        One unit per run or row, with the column `pareto_k`.
+
+    References
+    ----------
+    .. [1] Vehtari, Gelman and Gabry, Practical Bayesian model evaluation using leave-one-out
+       cross-validation and WAIC. Statistics and Computing 27 (2017).
     """
     found = leave_out(fit)
     frame = found.to_frame()[["elpd", "pareto_k"]].assign(group=found.labels)
@@ -63,34 +83,39 @@ def loo(fit: Posterior) -> Elpd:
 
 
 def cross_validate(
-    fit: Posterior, by: str = "run", *, folds: int = FOLDS, seed: int = 0, **settings: Any
+    fit: Posterior,
+    by: str = "run",
+    *,
+    folds: int = FOLDS,
+    seed: int = 0,
+    **settings: Unpack[RefitSettings],
 ) -> Elpd:
-    """Leave out whole groups of rows and fit again without them.
+    """K-fold cross-validation: leave out groups of rows and refit the law without them.
 
     Parameters
     ----------
     fit : Posterior
-        Its table is split; its law, priors, likelihood and sampler settings are used again.
+        The refits have its law, priors, likelihood and sampler settings.
     by : str
-        Column whose values are left out together: ``"run"``, ``"base"``, ``"params"``, or
-        ``"stage"`` for ``"ptpp"``; or ``"row"``.
+        Column whose rows of one value are left out together: ``"run"``, ``"base"``, ``"params"``,
+        or ``"stage"`` for ``"ptpp"``; or ``"row"``.
     folds : int
-        Most refits; with more groups than that, several are left out at a time, chosen by `seed`.
+        Largest number of refits. If there are more groups, several are left out at a time.
     seed : int
-        Of the folds, and of the effects of groups that a refit has not seen.
-    settings
+        Seed of the assignment to folds and of the random effects of left-out groups.
+    **settings
         Sampler settings that differ from those of `fit`, such as ``draws=500``, and ``retry``.
 
     Returns
     -------
     Elpd
-        A unit is a row; its group is what was left out with it.
+        One unit per row.
 
     Raises
     ------
     TableError
-        If the table has no such column, or the law cannot be fitted without one of the groups:
-        leaving out a stage takes three of them.
+        If the table has no such column, or the law cannot be fitted without one of the groups. To
+        leave out a stage, the table needs three of them.
     """
     from bayeslaw.inference.fitting import fit_spec
 
@@ -99,37 +124,39 @@ def cross_validate(
     fold = rng.permutation(np.arange(len(names)) % min(folds, len(names)))[index]
     known = ("chains", "draws", "tune", "target_accept", "sampler", "seed")
     retry = settings.pop("retry", True)
-    chosen: Any = {n: fit.settings[n] for n in known if n in fit.settings} | settings
+    used: RunSettings = {n: fit.settings[n] for n in known if n in fit.settings}  # type: ignore[assignment]  # from a file
+    given: SamplerSettings = settings
+    run: RunSettings = {**used, **given}
     elpd, notes = np.empty(len(table)), []
     for i in range(fold.max() + 1):
         out = fold == i
-        kept, left = (
+        train, test = (
             LossTable(table.frame[rows].reset_index(drop=True), table.baselines, table.name)
             for rows in (~out, out)
         )
         what = ", ".join(sorted({str(names[j]) for j in index[out]}))
         try:
-            again = fit_spec(spec, kept, chosen, retry=retry)
+            refit = fit_spec(spec, train, run, retry=retry)
         except TableError as error:
             raise TableError(f"without {by} {what}: {error}") from None
-        density = new_likelihood(again, left, rng)
+        density = new_likelihood(refit, test, rng)
         elpd[out] = logsumexp(density, axis=0) - np.log(len(density))
-        notes += [f"without {what}: {'; '.join(again.convergence.failures)}"] * (
-            not again.convergence.ok
-        )
+        if not refit.convergence.ok:
+            notes.append(f"without {what}: {'; '.join(refit.convergence.failures)}")
     return Elpd(pd.DataFrame({"elpd": elpd, "group": names[index]}), by, tuple(notes))
 
 
 def new_likelihood(fit: Posterior, table: LossTable, rng: np.random.Generator) -> Floats:
-    """Log density of measured log losses given each draw, shape (draws, rows).
+    """Log density of new log losses given each posterior draw, shape (draws, rows).
 
-    The effects of sizes, bases and runs that were not fitted are drawn, one per draw and group.
+    The random effects of sizes, bases and runs without training rows are drawn from their
+    distribution, one per draw and group.
     """
-    return density(fit, table.frame, residual(fit, table) - shared(fit, table.frame, rng))
+    return density(fit, table.frame, residual(fit, table) - group_effects(fit, table.frame, rng))
 
 
-def _groups(table: LossTable, by: str) -> tuple[npt.NDArray[Any], npt.NDArray[np.intp]]:
-    """Names of the groups that a column makes, and the group of each row."""
+def _groups(table: LossTable, by: str) -> tuple[Ints | Floats | Strings, Ints]:
+    """Labels of the groups by a column, and the group of each row."""
     column = "ptpp" if by == "stage" and "stage" not in table.frame else by
     if by == "row":
         return np.arange(len(table)), np.arange(len(table))
@@ -143,6 +170,6 @@ def _groups(table: LossTable, by: str) -> tuple[npt.NDArray[Any], npt.NDArray[np
 
 
 def standard_error(values: pd.Series, groups: pd.Series) -> float:
-    """Standard error of a sum, from its scatter between groups."""
+    """Standard error of the sum of values, from the variance between groups."""
     sums = values.groupby(groups.to_numpy()).sum()
     return float(np.sqrt(len(sums)) * sums.std())

@@ -1,47 +1,55 @@
-"""A posterior's log likelihood, log prior and prior draws, as its diagnostics need them."""
-
-from typing import Any
+"""Log likelihood, log prior and prior draws of a fitted law, for its diagnostics."""
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 import xarray as xr
 from scipy import stats
 from scipy.special import logsumexp
 
+from bayeslaw.common.arrays import Floats, Strings, Tensor
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.model import random_effects as effects
 from bayeslaw.tables.table import LossTable
 
-type Floats = npt.NDArray[np.float64]
-
+SAMPLED = {"dof_above_floor": "dof"}
+"""Name of the prior of a sampled variable, where it differs from the name of the variable."""
 NODES = 15
-"""Of the quadrature over a run's effect."""
+"""Number of nodes of the Gauss-Hermite quadrature over the random effect of a run."""
 
 
 def log_likelihood(fit: Posterior, table: LossTable | None = None) -> Floats:
-    """Log density of each measured log loss given each draw, shape (draws, rows).
-
-    The effects of fitted bases and runs are given too, those of new ones are zero.
+    """Log likelihood of each measured log loss given each posterior draw.
 
     Parameters
     ----------
     fit : Posterior
     table : LossTable, optional
-        The training table if omitted.
+        By default the training table.
+
+    Returns
+    -------
+    array, shape (draws, rows)
+        Conditional on the random effects of the bases and runs in the training table. The random
+        effects of other bases and runs are zero.
     """
     table = table or fit.table
     return density(fit, table.frame, residual(fit, table, fit.spec.effects))
 
 
-def run_likelihood(fit: Posterior) -> tuple[Floats, npt.NDArray[np.str_]]:
-    """Log density of each training run's losses given each draw, its own effect integrated out.
+def run_likelihood(fit: Posterior) -> tuple[Floats, Strings]:
+    """Log density of the losses of each training run, its random effect integrated out.
+
+    Parameters
+    ----------
+    fit : Posterior
 
     Returns
     -------
-    array, shape (draws, runs), and the runs' labels
-        Without a run effect the rows' densities are added. The integral is a Gauss-Hermite rule
-        about where a normal noise would put the effect.
+    density : array, shape (draws, runs)
+        Given each posterior draw of the other parameters. The integral is a Gauss-Hermite rule,
+        centred at the posterior mean that the random effect has under normal noise. Without a
+        random effect of run it is the sum of the log densities of the rows.
+    labels : array, shape (runs,)
     """
     frame = fit.table.frame
     names, index = np.unique(effects.labels(frame, "run"), return_inverse=True)
@@ -57,7 +65,7 @@ def run_likelihood(fit: Posterior) -> tuple[Floats, npt.NDArray[np.str_]]:
         rows = index == i
         precision = (1 / sigma[:, rows] ** 2).sum(1, keepdims=True) + 1 / tau**2
         centre = (given[:, rows] / sigma[:, rows] ** 2).sum(1, keepdims=True) / precision
-        width = 1.5 / np.sqrt(precision)  # heavier tails than the normal's
+        width = 1.5 / np.sqrt(precision)  # wider than under normal noise, for its heavier tails
         effect = centre + width * nodes
         terms = np.log(weights) + 0.5 * nodes**2 + np.log(width) + stats.norm.logpdf(effect / tau)
         terms -= np.log(tau)
@@ -68,15 +76,16 @@ def run_likelihood(fit: Posterior) -> tuple[Floats, npt.NDArray[np.str_]]:
 
 
 def residual(fit: Posterior, table: LossTable, levels: tuple[str, ...] = ()) -> Floats:
-    """Measured log loss minus the law's and the fitted effects of `levels`, (draws, rows)."""
+    """Measured log loss minus latent log loss and the random effects of `levels`, (draws, rows)."""
     given = effects.draw(fit.draws, levels, table.frame, None)
     return np.asarray(np.log(table.loss) - np.log(fit.latent(table)) - given)
 
 
 def covariance(fit: Posterior) -> Floats:
-    """Covariance of the training rows' log losses about the law, shape (rows, rows).
+    """Covariance of the measured log losses of the training rows, shape (rows, rows).
 
-    Noise, and the effects of bases and runs, at the posterior medians of their scales.
+    It is that of the noise and of the random effects of the model, at the posterior medians of
+    their scales.
     """
     frame = fit.table.frame
     total = np.diag(np.median(fit.scale(frame), 0) ** 2)
@@ -87,21 +96,22 @@ def covariance(fit: Posterior) -> Floats:
 
 
 def density(fit: Posterior, frame: pd.DataFrame, residual: Floats) -> Floats:
-    """Log density of residuals of log loss under the fit's noise, shape (draws, rows)."""
+    """Log density of residuals of log loss under the noise of the fit, shape (draws, rows)."""
     return fit.spec.likelihood.log_density(residual, fit.scale(frame), fit.values())
 
 
 def log_prior(fit: Posterior) -> xr.DataArray:
     """Log prior density of each draw, dims (chain, draw).
 
-    The prior of the floor is that of E: ``L_ref`` is E plus the terms' sizes, a shift. The effects
-    of bases and runs are no part of it, their scales are.
+    The prior of the floor is stated for E. It is that of ``L_ref`` as well, which is E plus the
+    sizes of the terms. The standard deviations of the random effects are included, the random
+    effects themselves are not.
     """
     import pymc as pm
     import pytensor.tensor as pt
 
     draws = {str(name): v for name, v in fit.draws.data_vars.items()} | {"E": fit.paper["E"]}
-    total: Any = 0.0
+    total: Tensor = 0.0
     for name, value in draws.items():
         if prior := fit.spec.priors.get(fit.spec.likelihood.parameters.get(name, name)):
             total = total + pm.logp(prior.dist(), pt.as_tensor(value.values))
@@ -109,7 +119,19 @@ def log_prior(fit: Posterior) -> xr.DataArray:
 
 
 def prior_draws(fit: Posterior, draws: int = 4000, seed: int = 0) -> dict[str, Floats]:
-    """Draws of the prior of every sampled coordinate and of ``E``, each of shape (draws, 1)."""
+    """Draws from the prior of every sampled coordinate and of ``E``.
+
+    Parameters
+    ----------
+    fit : Posterior
+    draws : int
+        Number of draws.
+    seed : int
+
+    Returns
+    -------
+    mapping of name to array, shape (draws, 1)
+    """
     import pymc as pm
 
     priors = fit.spec.priors

@@ -1,14 +1,14 @@
-"""Forecasts: posterior draws of the loss at rows that were not trained, and their bands."""
+"""Forecasts: posterior draws of the loss for the rows of a table or grid, and credible bands."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 import xarray as xr
 
+from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import LawError, TableError, unknown
 from bayeslaw.evaluate.new_sizes import residual_draws
 from bayeslaw.inference.convergence import Convergence
@@ -30,11 +30,14 @@ class Forecast:
     draws : DataArray
         Loss in nats per token, dims (chain, draw, row); the covariates are coordinates of `row`.
     frame : DataFrame
-        The rows forecast.
+        The rows of the table or grid.
+    law : str
+        Name of the law.
     kind : {"predictive", "latent"}
-        With the noise of a new measured loss, or without.
+        Posterior predictive draws of a measured loss, or draws of the latent loss.
     convergence : Convergence
-        Of the posterior it came from; a forecast from one that failed says so wherever it goes.
+        Convergence checks of the posterior. If they failed, every exported table has a column
+        `unconverged` with the reasons.
     """
 
     draws: xr.DataArray = field(repr=False)
@@ -44,22 +47,33 @@ class Forecast:
     convergence: Convergence
 
     @property
-    def samples(self) -> npt.NDArray[np.float64]:
-        """Draws of shape (draws, rows)."""
+    def samples(self) -> Floats:
+        """Draws as an array of shape (draws, rows), chain by chain."""
         flat = self.draws.transpose("chain", "draw", "row").values.reshape(-1, len(self.frame))
         return np.asarray(flat, float)
 
     @property
-    def median(self) -> npt.NDArray[np.float64]:
-        """Median loss per row."""
+    def median(self) -> Floats:
+        """Median loss per row, nats per token."""
         return np.median(self.samples, axis=0)
 
-    def quantile(self, q: float | Sequence[float]) -> npt.NDArray[np.float64]:
-        """Quantiles of the loss, shape (quantiles, rows)."""
+    def quantile(self, q: float | Sequence[float]) -> Floats:
+        """Quantiles of the loss in nats per token, shape (quantiles, rows)."""
         return np.asarray(np.quantile(self.samples, np.atleast_1d(q), axis=0))
 
     def bands(self, levels: Sequence[float] = LEVELS) -> pd.DataFrame:
-        """Tidy frame of central intervals: one row per forecast row and level.
+        """Central credible intervals as a tidy data frame.
+
+        Parameters
+        ----------
+        levels : sequence of float
+            Probabilities of the intervals; 0.9 is a 90 % band.
+
+        Returns
+        -------
+        DataFrame
+            One row per row of the forecast and level: `row`, the covariates, `level`, `median`,
+            `lower`, `upper` in nats per token.
 
         Raises
         ------
@@ -81,8 +95,8 @@ class Forecast:
         return pd.concat(parts, ignore_index=True)
 
     def to_frame(self, levels: Sequence[float] = LEVELS) -> pd.DataFrame:
-        """The rows forecast, with the median and a lower and upper column per level."""
-        columns: dict[str, npt.NDArray[np.float64]] = {"median": self.median}
+        """The rows of the forecast with their median, and a lower and upper column per level."""
+        columns: dict[str, Floats] = {"median": self.median}
         for level in levels:
             _check_level(level)
             lower, upper = self.quantile([(1 - level) / 2, (1 + level) / 2])
@@ -90,7 +104,7 @@ class Forecast:
         return self.frame.assign(**columns, **self._mark())
 
     def write(self, path: str | Path, levels: Sequence[float] = LEVELS) -> None:
-        """Write `to_frame` as Parquet or CSV by the path's ending, beside and then renamed."""
+        """Write `to_frame` as Parquet if the path ends in ``.parquet``, otherwise as CSV."""
         write_frame(self.to_frame(levels), path)
 
     def _mark(self) -> dict[str, str]:
@@ -114,11 +128,13 @@ def forecast(
     table : LossTable or DataFrame
         Rows with the law's covariates; a loss is not needed.
     kind : {"predictive", "latent"}
-        ``predictive`` adds the noise of a new measured loss and the effects of its base and run.
+        ``latent`` is the loss of the law. ``predictive`` adds noise and random effects: it is the
+        posterior predictive distribution of a new measured loss.
     seed : int
-        Of that noise.
+        Seed of the noise and of the random effects of new groups.
     allow_unconverged : bool
-        Forecast although the posterior failed the convergence gate; the result carries it.
+        Whether to forecast from a posterior that failed the convergence checks. The result is
+        marked as unconverged.
 
     Returns
     -------
@@ -127,7 +143,7 @@ def forecast(
     Raises
     ------
     NotConverged
-        If the posterior failed the gate and `allow_unconverged` is false.
+        If the posterior failed the convergence checks and `allow_unconverged` is false.
     TableError
         If a covariate is missing or invalid.
     """

@@ -1,66 +1,87 @@
-"""What models of a size share, for sizes that were not fitted.
+"""Random effects of model size, for sizes without training rows.
 
-From `effects.FEWEST` sizes a posterior has their effects, and a new size draws one. Fewer cannot be
-told from the law, which goes through all of them; they are there all the same, and a law that
-follows them leads astray beyond them. So each fitted size draws an effect here, of the prior's
-scale, and the forecast moves as the fit would have, had the losses of that size been less by it.
+With at least `SIZE.fewest` sizes in the training table the posterior has a random effect of each
+size, and a new size draws one. With fewer sizes the effects are not identified: the law can absorb
+them. Ignoring them would make forecasts for new sizes overconfident, so each training size draws an
+effect from the prior here, and the forecast is shifted by the posterior's response to it.
 """
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
+from bayeslaw.common.arrays import Floats
 from bayeslaw.evaluate.densities import density, residual
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.model import random_effects as effects
 from bayeslaw.tables.table import LossTable
 
-type Floats = npt.NDArray[np.float64]
-
 STEP = 1e-6
-"""Of the difference that gives a row's score, in log loss."""
+"""Step in log loss of the central difference that gives the derivative of the log likelihood."""
 
 
-def few(fit: Posterior) -> bool:
-    """Whether a discrepancy's effects of sizes are too few to be fitted."""
+def too_few_sizes(fit: Posterior) -> bool:
+    """Whether the model has a discrepancy, but too few sizes to fit their random effects."""
     spec = fit.spec
-    if not spec.discrepancy.size_effects or {"size"} & {*spec.effects}:
+    if not spec.discrepancy.size_effects or "size" in spec.effects:
         return False
-    if "params" not in spec.law.columns:
-        return False
-    return fit.table.frame["params"].nunique() < effects.SIZE.fewest
+    return "params" in spec.law.columns and (
+        fit.table.frame["params"].nunique() < effects.SIZE.fewest
+    )
 
 
-def shared(
+def group_effects(
     fit: Posterior, frame: pd.DataFrame, rng: np.random.Generator, *, sizes: bool = True
 ) -> Floats:
-    """What rows share that is not in the latent loss, shape (draws, rows).
+    """Sum of the random effects on log loss that the latent loss does not include.
 
-    Effects of new sizes, unless `sizes` is false, and of bases and runs, fitted or new.
+    These are the effects of bases and runs, and of sizes without training rows.
+
+    Parameters
+    ----------
+    fit : Posterior
+    frame : DataFrame
+    rng : Generator
+        Source of the effects of new groups.
+    sizes : bool
+        Whether to include the effects of new sizes.
+
+    Returns
+    -------
+    array, shape (draws, rows)
     """
     others = tuple(level for level in fit.spec.effects if level != "size")
-    new = unseen(fit, frame, rng) if sizes else 0.0
+    new = new_size_effects(fit, frame, rng) if sizes else 0.0
     return new + effects.draw(fit.draws, others, frame, rng)
 
 
-def unseen(fit: Posterior, frame: pd.DataFrame, rng: np.random.Generator) -> Floats:
-    """Effects on log loss of sizes that were not fitted, shape (draws, rows); zero for the others.
+def new_size_effects(fit: Posterior, frame: pd.DataFrame, rng: np.random.Generator) -> Floats:
+    """Random effects on log loss of sizes without training rows.
 
-    One per draw and size. What fitted sizes carry into them is drawn first: generators in one state
-    draw it alike, whichever sizes are asked for.
+    Parameters
+    ----------
+    fit : Posterior
+    frame : DataFrame
+    rng : Generator
+        The effects of the training sizes are drawn first, so generators in the same state draw the
+        same ones for every `frame`.
+
+    Returns
+    -------
+    array, shape (draws, rows)
+        One effect per draw and new size; zero for rows of the training sizes.
     """
     if "size" in fit.spec.effects:
         return effects.draw(fit.draws, ("size",), frame, rng)
-    return carried(fit, frame, rng)
+    return _unidentified_effects(fit, frame, rng)
 
 
-def carried(fit: Posterior, frame: pd.DataFrame, rng: np.random.Generator) -> Floats:
-    """Effects of new sizes where too few were fitted; shape (draws, rows), zero elsewhere."""
+def _unidentified_effects(fit: Posterior, frame: pd.DataFrame, rng: np.random.Generator) -> Floats:
+    """Random effects of new sizes where there are too few training sizes, (draws, rows)."""
     count = len(fit.values()["sigma"])
     fitted = np.unique(effects.labels(fit.table.frame, "size"))
     groups, index = np.unique(effects.labels(frame, "size"), return_inverse=True)
     new = ~np.isin(groups, fitted)
-    if not (few(fit) and new.any()):
+    if not (too_few_sizes(fit) and new.any()):
         return np.zeros((count, len(frame)))
     import pymc as pm
 
@@ -72,17 +93,26 @@ def carried(fit: Posterior, frame: pd.DataFrame, rng: np.random.Generator) -> Fl
 
 
 def response(fit: Posterior, frame: pd.DataFrame) -> Floats:
-    """By how much log losses rise with those of each fitted size, shape (rows, sizes).
+    """Derivative of forecasts by the training losses of each size.
 
-    Had the training losses of a size been larger by a small factor, the posterior mean of a row's
-    log loss would be larger by ``Cov(log loss, d log likelihood / d log factor)`` over the
-    posterior, whatever the likelihood. For a row of a fitted size that is near 1 for its own, 0 for
-    the others.
+    If the training losses of a size are multiplied by a factor near 1, the posterior mean of the
+    log loss of a row changes, per unit of the log factor, by the posterior covariance
+    ``Cov(log loss, d log likelihood / d log factor)``. This holds for every likelihood.
+
+    Parameters
+    ----------
+    fit : Posterior
+    frame : DataFrame
+
+    Returns
+    -------
+    array, shape (rows, sizes)
+        For a row of a training size about 1 at that size and about 0 at the others.
     """
     rows = fit.table.frame
     sizes, index = np.unique(rows["params"], return_inverse=True)
-    missed = residual(fit, fit.table, fit.spec.effects)
-    up, down = (density(fit, rows, missed + sign * STEP) for sign in (1, -1))
+    residuals = residual(fit, fit.table, fit.spec.effects)
+    up, down = (density(fit, rows, residuals + sign * STEP) for sign in (1, -1))
     score = (up - down) / (2 * STEP) @ (index[:, None] == np.arange(len(sizes)))
     log_loss = np.log(fit.latent(frame))
     moves = (log_loss - log_loss.mean(0)).T @ (score - score.mean(0)) / len(score)
@@ -96,13 +126,25 @@ def residual_draws(
     *,
     sizes: bool = True,
 ) -> Floats:
-    """Draws of a measured log loss minus its latent log loss, shape (draws, rows).
+    """Posterior predictive draws of measured log loss minus latent log loss.
 
-    Noise, and the random effects of each row's groups: fitted groups have their posterior effects,
-    new groups draw theirs from the prior. The effect of a new size is left out if `sizes` is false;
-    that of a fitted size is part of `Posterior.latent`.
+    The sum of noise and random effects. Groups in the training table have their posterior effects,
+    and new groups draw theirs from their distribution. The effect of a training size is not
+    included, since it is part of `Posterior.latent`.
+
+    Parameters
+    ----------
+    fit : Posterior
+    table : LossTable or DataFrame
+    rng : Generator
+    sizes : bool
+        Whether to include the random effects of new sizes.
+
+    Returns
+    -------
+    array, shape (draws, rows)
     """
     frame = table.frame if isinstance(table, LossTable) else table
     sigma = fit.scale(frame)
     drawn = fit.spec.likelihood.sample(rng, sigma.shape, sigma, fit.values())
-    return drawn + shared(fit, frame, rng, sizes=sizes)
+    return drawn + group_effects(fit, frame, rng, sizes=sizes)

@@ -1,16 +1,14 @@
-"""Scores of a prediction on measured losses: the paper's six, and proper scores of its bands.
+"""Scores of predictions on measured losses: the paper's point metrics, and scores of bands.
 
-All but `mae_rel` and `mape_clip` are taken on log loss, so widths and proper scores read as
-relative errors: .01 is about 1 %.
+All but `mae_rel` and `mape_clip` are computed on log loss. A difference of .01 in log loss is a
+relative error of about 1 %.
 """
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 from scipy.special import huber
 
+from bayeslaw.common.arrays import Floats
 from bayeslaw.common.defaults import DELTA
 from bayeslaw.common.errors import TableError
 from bayeslaw.evaluate.forecast import Forecast
@@ -18,12 +16,10 @@ from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.tables.table import LossTable
 
-type Floats = npt.NDArray[np.float64]
-
 POINT = ("huber_log", "rmse_log", "mae_rel", "mape_clip", "intercept", "slope")
 BANDS = ("coverage_50", "coverage_80", "coverage_90", "width_90", "crps", "winkler_90")
 CLIP = 1e-8
-"""Losses are clipped here in `mape_clip`; above it, `mape_clip` equals `mae_rel`."""
+"""Lower bound of the denominator of `mape_clip`; for larger losses it equals `mae_rel`."""
 
 
 def score(
@@ -38,25 +34,39 @@ def score(
     Parameters
     ----------
     prediction : PointFit, Posterior or Forecast
-        A forecast must have been made for the rows of `table`. A point fit has no bands: their
-        scores are NaN.
+        A forecast must be for the rows of `table`. A point fit has no bands, so their scores are
+        NaN.
     table : LossTable
+        Measured losses, held out from the fit or not.
     seed : int
-        Of the predictive noise, if `prediction` is a posterior.
+        Seed of the predictive noise if `prediction` is a posterior.
+    allow_unconverged : bool
+        Whether to score a posterior that failed the convergence checks.
 
     Returns
     -------
     Series
-        `huber_log`, `rmse_log`, `mae_rel`, `mape_clip`, `intercept`, `slope` as in the paper's
-        Appendix A; `coverage_50`, `coverage_80`, `coverage_90`, shares of rows inside the band;
-        `width_90`, `crps`, `winkler_90`, means over rows, on log loss.
+        `huber_log`, `rmse_log`, `mae_rel`, `mape_clip`, `intercept`, `slope`: the metrics of
+        the paper's Appendix A, of the point prediction. `coverage_50`, `coverage_80`,
+        `coverage_90`: share of rows inside the band. `width_90`, `crps`, `winkler_90`: means over
+        rows of the width, the continuous ranked probability score and the Winkler score.
 
     Raises
     ------
     TableError
         If the forecast and the table differ in length.
     NotConverged
-        If the posterior failed its gate.
+        If the posterior failed the convergence checks and `allow_unconverged` is false.
+
+    Examples
+    --------
+    >>> import bayeslaw as bl
+    >>> truth = {"E": 1.7, "A": 400, "alpha": 0.34, "B": 410, "beta": 0.28}
+    >>> design = bl.grid(params=[1e8, 3e8, 1e9], tokens=[1e9, 3e9, 1e10, 3e10, 1e11])
+    >>> train, test = bl.simulate("chinchilla", truth, design).split("tokens < 5e10")
+    >>> scores = bl.score(bl.fit_huber("chinchilla", train), test)
+    >>> bool(scores["rmse_log"] < 1e-4), bool(scores.isna()["crps"])
+    (True, True)
     """
     if isinstance(prediction, PointFit):
         point, samples = prediction.predict(table), None
@@ -73,40 +83,94 @@ def score(
 
 
 def point_scores(predicted: Floats, loss: Floats) -> dict[str, float]:
-    """The paper's six metrics (Appendix A); arrays of shape (rows,), nats per token."""
+    """Metrics of point predictions, as in the paper's Appendix A.
+
+    Parameters
+    ----------
+    predicted, loss : array, shape (rows,)
+        Nats per token.
+
+    Returns
+    -------
+    mapping of metric to float
+        `intercept` and `slope` are of the regression of log loss on predicted log loss.
+
+    Examples
+    --------
+    >>> scores = point_scores(np.array([2.0, 3.0]), np.array([2.0, 3.3]))
+    >>> round(scores["rmse_log"], 4), round(scores["mae_rel"], 4)
+    (0.0674, 0.0455)
+    """
     r = np.log(predicted) - np.log(loss)
-    miss = np.abs(predicted - loss)
+    error = np.abs(predicted - loss)
     intercept, slope = _line(np.log(predicted), np.log(loss))
     return {
         "huber_log": float(huber(DELTA, r).mean()),
         "rmse_log": float(np.sqrt(np.mean(r**2))),
-        "mae_rel": float(np.mean(miss / loss)),
-        "mape_clip": float(np.mean(miss / np.maximum(loss, CLIP))),
+        "mae_rel": float(np.mean(error / loss)),
+        "mape_clip": float(np.mean(error / np.maximum(loss, CLIP))),
         "intercept": intercept,
         "slope": slope,
     }
 
 
 def band_scores(samples: Floats, truth: Floats) -> dict[str, float]:
-    """Coverage, width, CRPS and Winkler score of draws (draws, rows) against (rows,)."""
+    """Coverage, width, CRPS and Winkler score of central bands.
+
+    Parameters
+    ----------
+    samples : array, shape (draws, rows)
+        Draws of log loss.
+    truth : array, shape (rows,)
+        Measured log loss.
+
+    Returns
+    -------
+    mapping of score to float
+        Means over rows.
+
+    References
+    ----------
+    .. [1] Gneiting and Raftery, Strictly proper scoring rules, prediction, and estimation. Journal
+       of the American Statistical Association 102 (2007).
+    """
     scores: dict[str, float] = {}
     for level in (0.5, 0.8, 0.9):
         lower, upper = np.quantile(samples, [(1 - level) / 2, (1 + level) / 2], axis=0)
         inside = (lower <= truth) & (truth <= upper)
         scores[f"coverage_{100 * level:g}"] = float(inside.mean())
     alpha, width = 0.1, upper - lower
-    miss = np.maximum(lower - truth, 0) + np.maximum(truth - upper, 0)
+    distance = np.maximum(lower - truth, 0) + np.maximum(truth - upper, 0)
     scores["width_90"] = float(width.mean())
     scores["crps"] = float(crps(samples, truth).mean())
-    scores["winkler_90"] = float(np.mean(width + 2 / alpha * miss))
+    scores["winkler_90"] = float(np.mean(width + 2 / alpha * distance))
     return scores
 
 
 def crps(samples: Floats, truth: Floats) -> Floats:
-    """Continuous ranked probability score of draws (draws, rows), shape (rows,).
+    """Continuous ranked probability score (CRPS) of draws.
 
-    ``E|X - y| - E|X - X'| / 2``, the second mean over all pairs by sorting (Gneiting and
-    Raftery 2007, equation 21).
+    ``E|X - y| - E|X - X'| / 2`` for draws X and X' and the truth y. The second mean, over all pairs
+    of draws, is computed from the sorted draws.
+
+    Parameters
+    ----------
+    samples : array, shape (draws, rows)
+    truth : array, shape (rows,)
+
+    Returns
+    -------
+    array, shape (rows,)
+
+    References
+    ----------
+    .. [1] Gneiting and Raftery, Strictly proper scoring rules, prediction, and estimation. Journal
+       of the American Statistical Association 102 (2007), equation 21.
+
+    Examples
+    --------
+    >>> crps(np.array([[0.0], [1.0]]), np.array([0.5])).tolist()
+    [0.25]
     """
     n = len(samples)
     rank = (2 * np.arange(1, n + 1) - n - 1)[:, None]
@@ -114,8 +178,8 @@ def crps(samples: Floats, truth: Floats) -> Floats:
     return np.asarray(np.abs(samples - truth).mean(0) - spread)
 
 
-def _line(x: Any, y: Any) -> tuple[float, float]:
-    """Intercept and slope of y on x by least squares; NaN where x does not vary."""
+def _line(x: Floats, y: Floats) -> tuple[float, float]:
+    """Intercept and slope of the regression of y on x; NaN if x does not vary."""
     spread = x - x.mean()
     if not spread @ spread > 0:
         return np.nan, np.nan

@@ -1,46 +1,55 @@
-"""Laws compared and averaged by what they predict for rows left out.
+"""Stacking: laws weighted by their log predictive density of left-out rows.
 
-A score on rows left out ranks laws where the table is. Where the forecast lies beyond it, laws that
-score alike can differ by far more than their bands, and the best can be the worst: no weight found
-here knows that. What a stacked forecast adds is the spread between the laws.
+Cross-validation scores laws within the range of the table. In an extrapolation, laws with similar
+scores can differ by far more than their bands, and the law with the best score can have the largest
+error. The weights do not account for that. A stacked forecast shows the spread between the laws.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Unpack
 
 import numpy as np
 import pandas as pd
 import xarray as xr
 from scipy.optimize import LinearConstraint, minimize
 
+from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import LawError, TableError, unknown
-from bayeslaw.evaluate.crossval import Elpd, cross_validate, loo, standard_error
-from bayeslaw.evaluate.densities import Floats
+from bayeslaw.evaluate.crossval import Elpd, RefitSettings, cross_validate, loo, standard_error
 from bayeslaw.evaluate.forecast import LEVELS, Forecast
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.tables.table import LossTable
 
 REPLICATES = 100
-"""Of the Bayesian bootstrap of the weights."""
+"""Number of replicates of the Bayesian bootstrap of the weights."""
 CAVEAT = (
-    "These scores rank the laws on rows like those they were fitted to. They cannot rank "
-    "extrapolation: beyond these rows read the spread between the laws, not the weights."
+    "These scores rank the laws within the range of the table. They cannot rank extrapolation: "
+    "beyond the table, use the spread between the laws, not the weights."
 )
 
 
+class CrossValidationSettings(RefitSettings, total=False):
+    """Arguments of `cross_validate`."""
+
+    folds: int
+    seed: int
+
+
 def stack(
-    fits: Sequence[Posterior] | Mapping[str, Posterior], by: str = "loo", **settings: Any
+    fits: Sequence[Posterior] | Mapping[str, Posterior],
+    by: str = "loo",
+    **settings: Unpack[CrossValidationSettings],
 ) -> "Stack":
-    """Weights of several fits to one table that predict what was left out best together.
+    """Stack several fits to one table by their log predictive density of left-out rows.
 
     Parameters
     ----------
-    fits : sequence or mapping of label to Posterior
+    fits : sequence of Posterior, or mapping of label to Posterior
     by : str
-        ``"loo"`` for `loo`, or what `cross_validate` leaves out.
-    settings
-        For `cross_validate`.
+        ``"loo"`` for `loo`, otherwise the argument `by` of `cross_validate`.
+    **settings
+        Other arguments of `cross_validate`.
 
     Returns
     -------
@@ -68,7 +77,7 @@ def stack(
 
 @dataclass(frozen=True)
 class Stack:
-    """Fits of several laws, scored on what was left out, and weighted.
+    """Fits of several laws, with their cross-validation scores and stacking weights.
 
     Parameters
     ----------
@@ -81,7 +90,7 @@ class Stack:
 
     @property
     def weights(self) -> dict[str, float]:
-        """Stacking weights, of sum 1."""
+        """Stacking weight of each law; their sum is 1."""
         return dict(zip(self.fits, map(float, stacking_weights(self._elpd)), strict=True))
 
     @property
@@ -89,24 +98,33 @@ class Stack:
         return np.stack([score.frame["elpd"].to_numpy() for score in self.scores.values()], 1)
 
     def to_frame(self, seed: int = 0) -> pd.DataFrame:
-        """One row per law, the best first.
+        """Comparison of the laws.
 
-        `elpd` and `se`; `difference` to the best and `difference_se`; `weight`, and `weight_sd` by
-        a Bayesian bootstrap over the groups left out.
+        Parameters
+        ----------
+        seed : int
+            Seed of the bootstrap.
+
+        Returns
+        -------
+        DataFrame
+            One row per law, the best first: `elpd` and its standard error `se`; `difference` to the
+            best law and `difference_se`; `weight`, and `weight_sd` by a Bayesian bootstrap over the
+            groups that were left out.
         """
         elpd = self._elpd
         best = int(elpd.sum(0).argmax())
         groups = next(iter(self.scores.values())).frame["group"]
         names, index = np.unique(groups.astype(str), return_inverse=True)
-        chances = np.random.default_rng(seed).dirichlet(np.ones(len(names)), REPLICATES)
-        drawn = [stacking_weights(elpd, chance[index]) for chance in chances]
-        away = pd.DataFrame(elpd - elpd[:, [best]])
+        counts = np.random.default_rng(seed).dirichlet(np.ones(len(names)), REPLICATES)
+        drawn = [stacking_weights(elpd, count[index]) for count in counts]
+        difference = pd.DataFrame(elpd - elpd[:, [best]])
         return pd.DataFrame(
             {
                 "elpd": [score.total for score in self.scores.values()],
                 "se": [score.se for score in self.scores.values()],
-                "difference": away.sum().to_numpy(),
-                "difference_se": [standard_error(away[i], groups) for i in away],
+                "difference": difference.sum().to_numpy(),
+                "difference_se": [standard_error(difference[i], groups) for i in difference],
                 "weight": list(self.weights.values()),
                 "weight_sd": np.std(drawn, axis=0),
             },
@@ -129,22 +147,45 @@ class Stack:
         seed: int = 0,
         allow_unconverged: bool = False,
     ) -> "StackedForecast":
-        """Mixture of the laws' forecasts; other arguments and errors as for `Posterior.forecast`.
+        """Forecast by the mixture of the laws.
 
-        Each draw is of one law, for all rows; the laws' shares of the draws are their weights.
+        Each draw comes from one law, for all rows. The fraction of draws from a law is its weight.
 
         Parameters
         ----------
+        table : LossTable or DataFrame
+            Rows with the covariates of all laws; a loss is not needed.
         weights : mapping of label to float, optional
-            Instead of the stacking weights, such as equal ones.
+            Weights in place of the stacking weights, such as equal ones.
+        kind : {"predictive", "latent"}
+        seed : int
+            Seed of the predictive noise.
+        allow_unconverged : bool
+            Whether to use posteriors that failed the convergence checks.
+
+        Returns
+        -------
+        StackedForecast
+
+        Raises
+        ------
+        LawError
+            If a label or the kind is unknown.
+        NotConverged
+            If a law with weight failed the convergence checks and `allow_unconverged` is false.
         """
         given = self.weights if weights is None else weights
         for name in given:
             if name not in self.fits:
                 raise LawError(unknown("law in the stack", name, self.fits))
         least = 0.5 / min(fit.draws.sizes["draw"] for fit in self.fits.values())
-        how: dict[str, Any] = {"kind": kind, "seed": seed, "allow_unconverged": allow_unconverged}
-        parts = {n: self.fits[n].forecast(table, **how) for n, w in given.items() if w > least}
+        parts = {
+            name: self.fits[name].forecast(
+                table, kind=kind, seed=seed, allow_unconverged=allow_unconverged
+            )
+            for name, weight in given.items()
+            if weight > least
+        }
         share = np.array([given[name] for name in parts])
         share = share / share.sum()
         chains = min(part.draws.sizes["chain"] for part in parts.values())
@@ -172,14 +213,16 @@ class Stack:
 
 @dataclass(frozen=True)
 class StackedForecast(Forecast):
-    """A mixture of forecasts by several laws; a `Forecast` in all that uses one.
+    """A mixture of the forecasts of several laws.
 
     Parameters
     ----------
     draws : DataArray
-        As in `Forecast`; the coordinate `law` says which law a draw is of.
+        As in `Forecast`; the coordinate `law` of dimension `draw` is the label of the law.
+    frame, law, kind, convergence
+        As in `Forecast`; `convergence` is that of the first law that failed its checks, if any.
     parts : mapping of label to Forecast
-        Of the laws that have weight.
+        Forecasts of the laws with weight.
     weights : mapping of label to float
     """
 
@@ -188,41 +231,48 @@ class StackedForecast(Forecast):
 
     @property
     def between(self) -> Floats:
-        """Spread between the laws: weighted sd of their medians per row, nats per token."""
+        """Weighted standard deviation of the laws' medians per row, nats per token."""
         medians = np.stack([self.parts[name].median for name in self.weights])
         weights = np.array(list(self.weights.values()))[:, None]
         mean = (weights * medians).sum(0)
         return np.asarray(np.sqrt((weights * (medians - mean) ** 2).sum(0)))
 
     def to_frame(self, levels: Sequence[float] = LEVELS) -> pd.DataFrame:
-        """As of `Forecast`, and `between`, the spread between the laws."""
+        """Like `Forecast.to_frame`, with the column `between`."""
         return super().to_frame(levels).assign(between=self.between)
 
 
 def stacking_weights(elpd: Floats, counts: Floats | None = None) -> Floats:
-    """Weights of the mixture with the highest log density.
+    """Weights of the mixture with the highest log predictive density.
 
     Parameters
     ----------
     elpd : array, shape (units, laws)
         Log predictive densities.
     counts : array, shape (units,), optional
-        How much each unit counts.
+        Relative weights of the units; by default they are equal.
 
     Returns
     -------
     array, shape (laws,)
+
+    Examples
+    --------
+    A law that is better in every unit has all the weight:
+
+    >>> stacking_weights(np.array([[0.0, -1.0], [0.0, -2.0]])).round(6).tolist()
+    [1.0, 0.0]
     """
     density = np.exp(elpd - elpd.max(1, keepdims=True))
     share = np.full(len(elpd), 1 / len(elpd)) if counts is None else counts / counts.sum()
     laws = elpd.shape[1]
 
-    def down(weights: Any) -> Any:
+    def negative_log_score(weights: Floats) -> tuple[float, Floats]:
         mixed = np.maximum(density @ weights, 1e-300)
-        return -share @ np.log(mixed), -(share / mixed) @ density
+        return float(-share @ np.log(mixed)), -(share / mixed) @ density
 
     best = minimize(
-        down,
+        negative_log_score,
         np.full(laws, 1 / laws),
         jac=True,
         method="SLSQP",
@@ -235,6 +285,7 @@ def stacking_weights(elpd: Floats, counts: Floats | None = None) -> Floats:
 
 
 def _labelled(fits: Sequence[Posterior]) -> dict[str, Posterior]:
+    """Fits by the name of their law, with the discrepancy or a number if names repeat."""
     plain = [fit.law.name for fit in fits]
     found: dict[str, Posterior] = {}
     for fit in fits:

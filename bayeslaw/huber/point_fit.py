@@ -1,7 +1,7 @@
 """The paper's deterministic fit: Huber loss on log residuals, under positivity bounds.
 
 Many starts over the exponents are screened and the best polished together, on exact derivatives
-(`bayeslaw.huber.objective`). Steps are scale-free: mean or sum of the Huber losses gives the same iterates.
+(`bayeslaw.huber.objective`).
 """
 
 import warnings

@@ -17,9 +17,9 @@ from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.sampling import AnySpec, sample
 from bayeslaw.inference.settings import (
     PosteriorSettings,
-    SamplerSettings,
+    RunSettings,
     filled,
-    sampler_settings,
+    run_settings,
 )
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.priors import PriorLike
@@ -171,7 +171,7 @@ def fit(
     return fit_spec(
         spec,
         table,
-        sampler_settings(chosen, seed),
+        run_settings(chosen, seed),
         cores=chosen["cores"],
         progress=chosen["progress"],
         retry=chosen["retry"],
@@ -181,7 +181,7 @@ def fit(
 def fit_spec(
     spec: Spec,
     table: LossTable,
-    run: SamplerSettings,
+    run: RunSettings,
     *,
     cores: int | None = None,
     progress: bool = False,
@@ -205,7 +205,7 @@ def fit_spec(
 def sample_to_gate(
     spec: AnySpec,
     values: Data,
-    run: SamplerSettings,
+    run: RunSettings,
     *,
     cores: int | None,
     progress: bool,

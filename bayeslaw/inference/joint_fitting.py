@@ -12,7 +12,7 @@ from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import FitError
 from bayeslaw.inference.fitting import sample_to_gate
 from bayeslaw.inference.posterior import Posterior
-from bayeslaw.inference.settings import PosteriorSettings, filled, sampler_settings
+from bayeslaw.inference.settings import PosteriorSettings, filled, run_settings
 from bayeslaw.laws.law import Law
 from bayeslaw.model.building import data
 from bayeslaw.model.joint_spec import JointSpec, cholesky_rows
@@ -94,7 +94,7 @@ def fit_joint(
     sampled, stats, convergence, run = sample_to_gate(
         spec,
         values,
-        sampler_settings(chosen, seed),
+        run_settings(chosen, seed),
         cores=chosen["cores"],
         progress=chosen["progress"],
         retry=chosen["retry"],

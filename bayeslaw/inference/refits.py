@@ -9,7 +9,7 @@ import pandas as pd
 from bayeslaw.common.defaults import DELTA
 from bayeslaw.inference.fitting import fit_spec
 from bayeslaw.inference.posterior import Posterior
-from bayeslaw.inference.settings import PosteriorSettings, filled, sampler_settings
+from bayeslaw.inference.settings import ModelSettings, PosteriorSettings, filled, run_settings
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.priors import PriorLike
 from bayeslaw.model.likelihoods import Likelihood
@@ -29,7 +29,7 @@ SHORT: PosteriorSettings = {
 """Settings of a refit in a simulation; a fit that somebody uses needs those of `bayeslaw.fit`."""
 
 
-class RefitSettings(PosteriorSettings, total=False):
+class RefitSettings(ModelSettings, total=False):
     """Settings of a refit."""
 
     priors: str | Path | Mapping[str, PriorLike]
@@ -55,7 +55,7 @@ def refit(
     """
     priors = settings.pop("priors", "default")
     likelihood, delta = settings.pop("likelihood", "studentt"), settings.pop("delta", DELTA)
-    rest: PosteriorSettings = settings
+    rest: ModelSettings = settings
     chosen = filled({**SHORT, **rest})
     if isinstance(law, Spec):
         spec = law
@@ -69,7 +69,7 @@ def refit(
             noise=chosen["noise"],
             effects=choose(chosen["effects"], table.frame, table.name),
         )
-    return fit_spec(spec, table, sampler_settings(chosen, seed), cores=1, retry=False)
+    return fit_spec(spec, table, run_settings(chosen, seed), cores=1, retry=False)
 
 
 def joined(table: LossTable, rows: LossTable | None) -> LossTable:

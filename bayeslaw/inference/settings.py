@@ -16,20 +16,25 @@ class SamplerSettings(TypedDict, total=False):
     tune: int
     target_accept: float
     sampler: str
+
+
+class RunSettings(SamplerSettings, total=False):
+    """Settings of one run of the sampler."""
+
     seed: int
 
 
-class PosteriorSettings(TypedDict, total=False):
-    """Settings of `bayeslaw.fit` that only a posterior has."""
+class ModelSettings(SamplerSettings, total=False):
+    """Settings of a posterior's model and of the sampler."""
 
     discrepancy: str | Discrepancy
     noise: str
     effects: str | Sequence[str]
-    chains: int
-    draws: int
-    tune: int
-    target_accept: float
-    sampler: str
+
+
+class PosteriorSettings(ModelSettings, total=False):
+    """Settings of `bayeslaw.fit` that only a posterior has."""
+
     cores: int | None
     progress: bool
     retry: bool
@@ -59,9 +64,10 @@ def filled(settings: PosteriorSettings) -> FilledSettings:
     FitError
         If a name is not one of a setting.
     """
+    names = FilledSettings.__annotations__
     for name in settings:
-        if name not in PosteriorSettings.__annotations__:
-            raise FitError(unknown("setting", name, PosteriorSettings.__annotations__))
+        if name not in names:
+            raise FitError(unknown("setting", name, names))
     defaults: FilledSettings = {
         "discrepancy": DISCREPANCY,
         "noise": "constant",
@@ -78,8 +84,8 @@ def filled(settings: PosteriorSettings) -> FilledSettings:
     return {**defaults, **settings}
 
 
-def sampler_settings(settings: FilledSettings, seed: int) -> SamplerSettings:
-    """The sampler's settings of a fit."""
+def run_settings(settings: FilledSettings, seed: int) -> RunSettings:
+    """The sampler's settings of a fit, with its seed."""
     return {
         "seed": seed,
         "chains": settings["chains"],

@@ -12,7 +12,7 @@ import xarray as xr
 
 from bayeslaw.common.content import Plain, content, restore
 from bayeslaw.common.errors import FileError, LawError
-from bayeslaw.common.files import whole
+from bayeslaw.common.files import atomic_write
 from bayeslaw.common.registry import Registry
 from bayeslaw.inference.convergence import Convergence
 from bayeslaw.inference.posterior import Posterior
@@ -61,7 +61,7 @@ def save(posterior: Posterior, path: str | Path) -> None:
         {"posterior": posterior.draws, "sample_stats": xr.Dataset(numeric), "table": table}
     )
     tree.attrs = {"format": MARK, "schema": SCHEMA, "meta": json.dumps(meta, ensure_ascii=False)}
-    with whole(path) as beside:
+    with atomic_write(path) as beside:
         tree.to_netcdf(beside, engine="h5netcdf")
 
 

@@ -8,7 +8,7 @@ import pandas as pd
 
 from bayeslaw.common.arrays import Floats, Ints
 from bayeslaw.common.errors import BayeslawError, unknown
-from bayeslaw.evaluate.new_sizes import residual_draws, unseen
+from bayeslaw.evaluate.new_sizes import new_size_effects, residual_draws
 from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.terms import ORIGIN
@@ -120,7 +120,7 @@ def curve_of(
     q = {name: value.ravel() for name, value in values.items()}
     effect = latent_effects(fit.draws, fit.spec.effects, row)[:, 0]
     if rng is not None:
-        effect = effect + unseen(fit, row, rng)[:, 0]
+        effect = effect + new_size_effects(fit, row, rng)[:, 0]
     if median:
         q = {name: np.median(value, keepdims=True) for name, value in q.items()}
         effect = np.median(effect, keepdims=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bayeslaw.common.files import whole
+from bayeslaw.common.files import atomic_write
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -121,7 +121,7 @@ class Report:
         FileError
             If the file cannot be written; an earlier one is left as it was.
         """
-        with whole(path) as beside:
+        with atomic_write(path) as beside:
             beside.write_text(self.html, encoding="utf-8")
 
 

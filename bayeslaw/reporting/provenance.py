@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw.common.formatting import count
-from bayeslaw.evaluate.new_sizes import few
+from bayeslaw.evaluate.new_sizes import too_few_sizes
 from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.model.likelihoods import Huber
@@ -131,7 +131,7 @@ def discrepancy(fit: Posterior) -> str:
     """What the fit allows the law to be wrong about, in words."""
     if not fit.law.discrepancy_parameters:
         return "none: the law is taken as exactly true"
-    carried = "; what sizes share is carried into forecasts of others" if few(fit) else ""
+    carried = "; what sizes share is carried into forecasts of others" if too_few_sizes(fit) else ""
     return f"{fit.spec.discrepancy.kind}: the law's terms may bend{carried}"
 
 

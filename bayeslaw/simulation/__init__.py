@@ -1,4 +1,4 @@
-"""Synthetic loss tables, and simulation-based calibration.
+"""Synthetic loss tables and simulation-based calibration.
 
 May import ``evaluate`` and below.
 """

@@ -1,29 +1,30 @@
-"""Simulation-based calibration: posteriors must rank truths drawn from the prior uniformly.
+"""Simulation-based calibration (SBC) of the posteriors.
 
-Talts et al. (2018), with quantities beyond the parameters (Modrák et al. 2023): forecasts and the
-joint log-likelihood, which catch errors that parameters alone do not.
+Parameters are drawn from the prior, a table is simulated from each draw, and the law is fitted to
+it. If the computation is correct, the rank of the true value among the posterior draws is uniform
+(Talts et al. 2018). The ranked quantities are the parameters, forecasts and the joint log
+likelihood, which detects errors that the parameters alone do not (Modrák et al. 2023).
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
+from bayeslaw.common.arrays import Floats
 from bayeslaw.common.defaults import DELTA, TARGET_ACCEPT
 from bayeslaw.inference.convergence import diagnose
 from bayeslaw.inference.sampling import sample
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
-from bayeslaw.model.building import build, data
+from bayeslaw.laws.priors import Prior
+from bayeslaw.model.building import Data, build, data
 from bayeslaw.model.likelihoods import noise_scale
 from bayeslaw.model.spec import Spec, make_spec
 from bayeslaw.simulation.worlds import simulate
 from bayeslaw.tables.table import grid
-
-type Floats = npt.NDArray[np.float64]
 
 DESIGN: Mapping[str, list[float]] = {
     "params": [1e8, 1e9, 8e9],
@@ -37,7 +38,7 @@ FORECAST: Mapping[str, float | list[float]] = {
     "replay": 0.3,
     "ptpp": 279,
 }
-"""Where forecasts are ranked: beyond the design in every covariate."""
+"""Rows whose forecasts are ranked: outside the design in every covariate."""
 ENVELOPE = 0.95
 
 
@@ -48,24 +49,40 @@ class Calibration:
     Parameters
     ----------
     ranks : DataFrame
-        Rank of each truth as a share in (0, 1), one row per simulation, one column per quantity:
-        sampled coordinates, ``forecast 0``, ``forecast 1``, ``log likelihood``.
+        Rank of each true value as a fraction in (0, 1): one row per simulation, one column per
+        quantity. The quantities are the sampled coordinates, ``forecast 0``, ``forecast 1`` and
+        ``log likelihood``.
     failed : int
-        Simulations whose posterior failed R-hat 1.05 and are left out.
+        Number of simulations that are left out, since R-hat of their posterior exceeds 1.05.
+
+    References
+    ----------
+    .. [1] Talts, Betancourt, Simpson, Vehtari and Gelman, Validating Bayesian inference algorithms
+       with simulation-based calibration. arXiv 1804.06788 (2018).
+    .. [2] Modrák, Moon, Kim, Bürkner, Huurre, Faltejsková, Gelman and Vehtari, Simulation-based
+       calibration checking for Bayesian computation. Bayesian Analysis (2023).
     """
 
     ranks: pd.DataFrame
     failed: int
 
     def envelope(self, level: float = ENVELOPE, seed: int = 0) -> pd.DataFrame:
-        """Whether the ECDF of each quantity's ranks stays inside its simultaneous envelope.
+        """Test of uniformity: the ECDF of the ranks against its simultaneous envelope.
+
+        Parameters
+        ----------
+        level : float
+            Probability that the ECDF of uniform ranks lies inside the envelope.
+        seed : int
+            Seed of the simulated envelope.
 
         Returns
         -------
         DataFrame
-            Per quantity: `inside`; `excess`, the furthest the ECDF leaves the envelope; `mean` of
-            the ranks, 1/2 if unbiased; `spread`, their variance over 1/12: above 1 where
-            posteriors are too narrow, below 1 where too wide.
+            Per quantity: `inside`, whether the ECDF lies inside the envelope; `excess`, its largest
+            distance outside; `mean` of the ranks, 1/2 if the posterior is unbiased; `spread`, the
+            variance of the ranks over 1/12, above 1 if posteriors are too narrow and below 1 if
+            they are too wide.
         """
         from arviz_stats.ecdf_utils import ecdf_pit
 
@@ -90,7 +107,7 @@ def calibrate(
     discrepancy: str = "none",
     noise: str = "constant",
     effects: tuple[str, ...] = (),
-    priors: Any = "default",
+    priors: str | Path | Mapping[str, str | Prior] = "default",
     simulations: int = 100,
     chains: int = 2,
     draws: int = 500,
@@ -101,21 +118,25 @@ def calibrate(
     cores: int = 1,
     fault: Mapping[str, float] | None = None,
 ) -> Calibration:
-    """Draw truths from the prior, simulate a table from each, refit, and rank the truths.
+    """Simulation-based calibration of a law and model.
 
-    The model is compiled once; every refit only puts new losses in.
+    Draws parameters from the prior, simulates a table from each draw, fits the model to it and
+    ranks the true values among the posterior draws. The model is compiled once; each refit
+    replaces its losses.
 
     Parameters
     ----------
     law, likelihood, discrepancy, noise, effects, priors, delta
-        What is fitted; see `bayeslaw.fit`.
+        The model; see `bayeslaw.fit`.
     simulations : int
+        Number of simulated tables.
     chains, draws, tune, target_accept, cores
-        Of each refit.
+        Sampler settings of each refit.
     seed : int
-        Same seed, same ranks.
-    fault : mapping, optional
-        Factors on the posterior draws of some quantities: a planted error that must be found.
+        The same seed gives the same ranks.
+    fault : mapping of quantity to float, optional
+        Factors by which posterior draws are multiplied: a deliberate error to test that the
+        calibration finds it.
 
     Returns
     -------
@@ -162,17 +183,41 @@ def calibrate(
         if not gate.rhat <= 1.05:
             failed += 1
             continue
-        # Draws thinned to about their effective number: ranks assume independence.
+        # Ranks assume independent draws: thin them to about the effective sample size.
         thin = max(1, int(np.ceil(chains * draws / max(gate.ess_bulk, 1))))
         posterior = {
             str(n): v.values.reshape(chains * draws, -1)[::thin] for n, v in refit.data_vars.items()
         }
-        rows.append(_ranks(spec, posterior, prior, i, (values, observed, ahead, at), rng, fault))
+        true = {n: np.reshape(v[i], (1, -1)) for n, v in prior.items() if n != "log_loss"}
+        simulation = _Simulation(values, observed, ahead, at)
+        rows.append(_ranks(spec, posterior, true, simulation, rng, fault or {}))
     return Calibration(pd.DataFrame(rows), failed)
 
 
-def _prior(spec: Spec, values: Mapping[str, Any], count: int, seed: int) -> dict[str, Floats]:
-    """Draws of parameters and log losses, each (count, ...), from the model itself."""
+@dataclass(frozen=True)
+class _Simulation:
+    """One simulated table, and the rows to forecast.
+
+    Parameters
+    ----------
+    values : mapping
+        Result of `bayeslaw.model.building.data`: covariates and groups.
+    observed : array, shape (rows,)
+        Log losses.
+    ahead : mapping
+        Covariates of the rows to forecast.
+    at : mapping
+        Reference point.
+    """
+
+    values: Data
+    observed: Floats
+    ahead: Mapping[str, Floats]
+    at: Mapping[str, float]
+
+
+def _prior(spec: Spec, values: Data, count: int, seed: int) -> dict[str, Floats]:
+    """Prior predictive draws of parameters and log losses, each of shape (count, ...)."""
     import pymc as pm
 
     model = build(spec, values)
@@ -184,36 +229,32 @@ def _prior(spec: Spec, values: Mapping[str, Any], count: int, seed: int) -> dict
 def _ranks(
     spec: Spec,
     posterior: Mapping[str, Floats],
-    prior: Mapping[str, Floats],
-    i: int,
-    where: tuple[Any, ...],
+    truth: Mapping[str, Floats],
+    simulation: _Simulation,
     rng: np.random.Generator,
-    fault: Mapping[str, float] | None,
+    fault: Mapping[str, float],
 ) -> dict[str, float]:
-    values, observed, ahead, at = where
-    truth = {n: np.reshape(v[i], (1, -1)) for n, v in prior.items() if n != "log_loss"}
+    """Rank of each true quantity among its posterior draws, as a fraction."""
     ranks = {}
-    quantities = [_quantities(spec, q, values, observed, ahead, at) for q in (posterior, truth)]
-    for name, draws in quantities[0].items():
-        draws = draws * (fault or {}).get(name, 1.0)
-        below = np.sum(draws < quantities[1][name])
+    drawn, true = (_quantities(spec, q, simulation) for q in (posterior, truth))
+    for name, draws in drawn.items():
+        draws = draws * fault.get(name, 1.0)
+        below = np.sum(draws < true[name])
         ranks[name] = float((below + rng.random()) / (len(draws) + 1))
     return ranks
 
 
-def _quantities(
-    spec: Spec, q: Mapping[str, Floats], values: Any, observed: Floats, ahead: Any, at: Any
-) -> dict[str, Floats]:
-    """What is ranked, each of shape (draws,)."""
-    law = spec.law
+def _quantities(spec: Spec, q: Mapping[str, Floats], simulation: _Simulation) -> dict[str, Floats]:
+    """Quantities that are ranked, each of shape (draws,)."""
+    law, values, at = spec.law, simulation.values, simulation.at
     p = law.sizes({n: q[n] for n in law.coordinates}, at)
     x = dict(zip(law.covariate_names, values["x"], strict=True))
     mu = np.log(law.loss(p, x, at))
     sigma = noise_scale(spec.noise, q, x.get("params"), at.get("params"), np)
     for level in spec.effects:
         mu = mu + (q[f"tau_{level}"] * q[f"{level}_z"])[:, values[f"{level}_index"]]
-    likelihood = spec.likelihood.log_density(observed - mu, sigma, q).sum(1)
-    forecasts = np.log(law.loss(p, ahead, at)).T
+    likelihood = spec.likelihood.log_density(simulation.observed - mu, sigma, q).sum(1)
+    forecasts = np.log(law.loss(p, simulation.ahead, at)).T
     named = {n: v[:, 0] for n, v in q.items() if v.shape[1] == 1}
     return (
         named

@@ -1,17 +1,18 @@
-"""Synthetic loss tables: any law with stated parameters, and the paper's use case as a world.
+"""Synthetic loss tables of any law, and a synthetic world of the paper's use case.
 
-Noise is Normal on log loss, independent from row to row. Every table is labelled: its name starts
-with "synthetic" and its column `synthetic` is True.
+Noise is Normal on log loss and independent between rows. The name of every table starts with
+"synthetic", and its column `synthetic` is True.
 """
 
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypedDict
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
+from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import BayeslawError, LawError, unknown
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law, models_dir
@@ -28,21 +29,21 @@ def simulate(
     seed: int | Sequence[int] | np.random.Generator = 0,
     name: str = "",
 ) -> LossTable:
-    """Losses of a law with stated parameters on the rows of a design.
+    """Simulate the losses of a law with known parameters.
 
     Parameters
     ----------
     law : str, path or Law
     truth : mapping
-        Every parameter of the law, in paper coordinates, with D in the law's token unit.
+        Value of every parameter of the law, in paper coordinates, with D in the law's token unit.
     design : DataFrame
-        The law's covariates, ``tokens > 0``; see `bayeslaw.grid`. Other columns are kept.
+        The law's covariates, with ``tokens > 0``; see `bayeslaw.grid`. Other columns are preserved.
     sigma : float
-        Standard deviation of the Normal noise on log loss; 0 gives the law itself.
+        Standard deviation of the Normal noise on log loss; 0 gives the exact losses of the law.
     seed : int, sequence of int or numpy Generator
-        The same seed gives the same numbers.
+        The same seed gives the same losses.
     name : str
-        What the table is; "synthetic" is put before it.
+        Name of the table, to which "synthetic" is prefixed; by default that of the law.
 
     Returns
     -------
@@ -84,29 +85,38 @@ def simulate(
     return from_frame(frame, f"synthetic {name or law.name}")
 
 
+class Limits(TypedDict):
+    """A planning problem: model, stage, and limits of the losses."""
+
+    params: float
+    ptpp: float
+    max_loss: float
+    max_forgetting: float
+
+
 @dataclass(frozen=True)
 class World:
-    """Domains with stated true laws, and a planning problem in them.
+    """Domains with known true laws, and a planning problem for them.
 
     Parameters
     ----------
     title, note : str
-        What the world is and how its numbers were found.
+        Description of the world and of how its parameters were chosen.
     target, source : str
-        The domain adapted to and the domain that may be forgotten.
+        The domain adapted to, and the domain that may be forgotten.
     laws : mapping of domain to Law
     truth : mapping of domain to parameters
-        Paper coordinates, with D in the law's token unit.
+        True values in paper coordinates, with D in the law's token unit.
     sigma : mapping of domain to float
         Standard deviation of the noise on log loss.
     cells : mapping
-        Values of `params`, `ptpp`, `replay` and `atpp` (tokens per parameter); the tables hold
-        every combination.
+        Values of `params`, `ptpp`, `replay` and `atpp` (D/N, tokens per parameter); the tables
+        have one row per combination.
     limits : mapping
-        The planning problem: `params`, `ptpp`, `max_loss` of the target domain in nats per token,
-        and `max_forgetting` of the source domain, relative to its `baseline`.
+        The planning problem: `params` and `ptpp` of the model; `max_loss` of the target domain in
+        nats per token; and `max_forgetting` of the source domain, relative to its `baseline`.
     anchors : str
-        Query for the few cheap rows at the evaluation stage.
+        Query for the paper's anchors: a few inexpensive rows at the evaluation stage.
     """
 
     title: str
@@ -117,31 +127,38 @@ class World:
     truth: Mapping[str, Mapping[str, float]]
     sigma: Mapping[str, float]
     cells: Mapping[str, Sequence[float]]
-    limits: Mapping[str, float]
+    limits: Limits
     anchors: str
 
     def design(self) -> pd.DataFrame:
-        """Covariates of every cell of the grid, without losses."""
+        """Covariates of every row of the grid, without losses."""
         cells = grid(**self.cells)
         cells["tokens"] = cells["params"] * cells.pop("atpp")
         return cells
 
-    def loss(self, domain: str, frame: pd.DataFrame) -> npt.NDArray[np.float64]:
-        """Return the true loss of a domain per row of `frame`, nats per token."""
+    def loss(self, domain: str, frame: pd.DataFrame) -> Floats:
+        """Return the true loss of a domain per row of `frame`, nats per token.
+
+        Raises
+        ------
+        BayeslawError
+            If the domain is unknown.
+        """
         law = self.laws[self._known(domain)]
-        loss: npt.NDArray[np.float64] = law.loss(self.truth[domain], law.covariates(frame))
+        loss: Floats = law.loss(self.truth[domain], law.covariates(frame))
         return loss
 
     def baseline(self, params: float | None = None, ptpp: float | None = None) -> float:
-        """Return the source loss of the un-adapted model, nats per token.
+        """Return the source loss of the pre-trained model before adaptation, nats per token.
 
-        The law diverges at D = 0, so the world states one: an un-adapted model has seen
-        PTPP x N source tokens, and its loss is the law's for as many tokens of pure replay.
+        The law diverges at D = 0, so the baseline is defined otherwise. The pre-trained model was
+        trained on PTPP x N source tokens, and its loss is that of the law for as many tokens of
+        pure replay.
 
         Parameters
         ----------
         params, ptpp : float, optional
-            Model and stage; by default those of `limits`.
+            Size of the model and pre-training tokens per parameter; by default those of `limits`.
         """
         n = self.limits["params"] if params is None else params
         p = self.limits["ptpp"] if ptpp is None else ptpp
@@ -155,17 +172,28 @@ class World:
         Parameters
         ----------
         domain : str, optional
-            Both domains without it, told apart by the column `domain`; each domain's numbers are
-            the same alone or together.
+            By default both domains, distinguished by the column `domain`. A domain has the same
+            losses alone and in the table of both.
         seed : int
-            The same seed gives the same numbers.
+            The same seed gives the same losses.
         noise : bool or float
-            True for the world's sigma, False for none, or a sigma.
+            True for the world's noise, False for none, or a standard deviation of log loss.
 
         Returns
         -------
         LossTable
-            The source domain also has its un-adapted models, as `baselines`.
+            The losses of the source domain before adaptation are its `baselines`.
+
+        Raises
+        ------
+        BayeslawError
+            If the domain is unknown.
+
+        Examples
+        --------
+        >>> table = paper_world().table("french", seed=0)
+        >>> len(table), table.frame["ptpp"].unique().tolist()
+        (252, [15.0, 31.0, 279.0])
         """
         domains, frames = list(self.laws), []
         for each in domains if domain is None else [self._known(domain)]:
@@ -180,7 +208,7 @@ class World:
         return from_frame(pd.concat(frames, ignore_index=True), name)
 
     def _baselines(self) -> pd.DataFrame:
-        """List the un-adapted models; exact, since forgetting is relative to the value measured."""
+        """List the baselines; without noise, since forgetting is relative to the measured value."""
         rows = grid(params=self.cells["params"], ptpp=self.cells["ptpp"], replay=1.0, tokens=0.0)
         loss = [self.baseline(n, p) for n, p in zip(rows["params"], rows["ptpp"], strict=True)]
         return rows.assign(domain=self.source, loss=loss, synthetic=True)
@@ -194,8 +222,19 @@ class World:
 def paper_world() -> World:
     """Read the synthetic world of the paper's grid and use case.
 
-    Calibrated to what the paper reports (``benchmarks/calibrate_world.py``): the smallest budget
-    that meets both limits is 8.9 adaptation tokens per parameter at 34 % replay.
+    Its parameters are calibrated to the results that the paper reports
+    (``benchmarks/calibrate_world.py``): the smallest budget that meets both limits is 8.9
+    adaptation tokens per parameter at 34 % replay.
+
+    Returns
+    -------
+    World
+
+    Examples
+    --------
+    >>> world = paper_world()
+    >>> world.limits["params"], world.limits["ptpp"], round(world.baseline(), 2)
+    (8100000000.0, 279, 2.05)
     """
     text = (models_dir() / "worlds" / "paper.toml").read_text(encoding="utf-8")
     spec = tomllib.loads(text)

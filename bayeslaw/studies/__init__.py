@@ -1,4 +1,4 @@
-"""Many refits of simulated or real cases, on this machine or on Dask.
+"""Studies: many refits of simulated or measured cases, on this machine or on a Dask cluster.
 
 May import ``design`` and below.
 """

@@ -1,27 +1,54 @@
-"""Where calls run: on this machine's cores or on a Dask cluster, by joblib."""
+"""Parallel calls by joblib, on the cores of this machine or on a Dask cluster."""
 
 import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import Protocol
 
 from bayeslaw.common.errors import BayeslawError
 
 BACKENDS = ("loky", "dask", "threading", "sequential")
 
-type Call = tuple[Callable[..., Any], tuple[Any, ...]]
-type Runner = Callable[[Mapping[Path, Call]], Iterator[tuple[Path, Any]]]
+type Call[T] = tuple[Callable[..., T], tuple[object, ...]]
+"""A function and its arguments."""
+
+
+class Runner(Protocol):
+    """Function that runs calls."""
+
+    def __call__[T](self, calls: Mapping[Path, Call[T]]) -> Iterator[tuple[Path, T]]:
+        """Yield the key and result of each call as it finishes, in any order."""
 
 
 @contextmanager
 def runner(backend: str, jobs: int, scheduler: str | None) -> Iterator[Runner]:
-    """Run calls by joblib and give each result as it comes."""
+    """Context manager for a function that runs calls in parallel.
+
+    Parameters
+    ----------
+    backend : {"loky", "dask", "threading", "sequential"}
+    jobs : int
+        Number of processes or threads on this machine.
+    scheduler : str, optional
+        Address of a Dask scheduler; without it `jobs` processes on this machine form a cluster.
+
+    Yields
+    ------
+    Runner
+
+    Raises
+    ------
+    BayeslawError
+        If Dask is not installed or the scheduler cannot be reached.
+    """
     from joblib import Parallel, delayed, parallel_config
 
-    def run(calls: Mapping[Path, Call]) -> Iterator[tuple[Path, Any]]:
+    def run[T](calls: Mapping[Path, Call[T]]) -> Iterator[tuple[Path, T]]:
         tasks = (delayed(_named)(path, *call) for path, call in calls.items())
         yield from Parallel(return_as="generator_unordered")(tasks)
 
@@ -30,18 +57,20 @@ def runner(backend: str, jobs: int, scheduler: str | None) -> Iterator[Runner]:
             stack.enter_context(_cluster(jobs, scheduler))
             stack.enter_context(parallel_config("dask"))
         else:
-            orphan = {"initializer": _end_with, "initargs": (os.getpid(),)}
-            more = orphan if backend == "loky" else {}
+            watch = {"initializer": _end_with, "initargs": (os.getpid(),)}
+            more = watch if backend == "loky" else {}
             stack.enter_context(parallel_config(backend, n_jobs=jobs, **more))
         yield run
 
 
-def _named(path: Path, function: Callable[..., Any], given: tuple[Any, ...]) -> tuple[Path, Any]:
-    return path, function(*given)
+def _named[T](
+    path: Path, function: Callable[..., T], arguments: tuple[object, ...]
+) -> tuple[Path, T]:
+    return path, function(*arguments)
 
 
 def _end_with(parent: int) -> None:
-    """End this worker when its parent is gone: loky's would wait for ever if it was killed."""
+    """End this worker process when its parent ends: after a kill, loky's workers would wait on."""
 
     def watch() -> None:
         while os.getppid() == parent:
@@ -53,12 +82,11 @@ def _end_with(parent: int) -> None:
 
 @contextmanager
 def _cluster(jobs: int, scheduler: str | None) -> Iterator[None]:
-    """Connect to a Dask scheduler, or to one of this machine's own processes."""
+    """Connect to a Dask scheduler, or to a new cluster of processes on this machine."""
     try:
-        import dask.distributed as distributed
+        dask: ModuleType = import_module("dask.distributed")
     except ImportError:
         raise BayeslawError("backend 'dask' needs: pip install 'bayeslaw[dask]'.") from None
-    dask: Any = distributed  # untyped
     with ExitStack() as stack:
         if scheduler is None:
             cluster = dask.LocalCluster(

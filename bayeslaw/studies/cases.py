@@ -1,4 +1,4 @@
-"""Cases of a study: what was measured, what could be bought, and where the forecast is scored."""
+"""Cases of a study: rows to fit, rows that can be bought, and rows whose forecast is scored."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -9,33 +9,34 @@ import numpy as np
 from bayeslaw.common.errors import BayeslawError
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
-from bayeslaw.simulation.worlds import World, paper_world, simulate
+from bayeslaw.simulation.worlds import Limits, World, paper_world, simulate
 from bayeslaw.tables.table import LossTable
 
 OPTIMUM = {"atpp": 8.9, "replay": 0.34}
-"""The paper's plan: in a varied world the limits are those that its truth meets there."""
+"""The paper's plan. The limits of a varied world are the true losses there."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One problem of a study with one seed.
+    """One planning problem of a study, for one seed.
 
     Parameters
     ----------
     name : str
     seed : int
-        Of the losses, where they are simulated, of random designs, and of the sampler.
+        Seed of the losses, if they are simulated, of random designs and of the sampler.
     law : Law
     train, pool, targets : LossTable
-        Rows to fit first, rows that can be bought, and rows to forecast, all with losses.
+        Rows of the first fit, rows that can be bought, and rows to forecast, all with losses.
     exact : bool
-        Whether the targets' losses have no noise, so that latent bands are scored.
+        Whether the losses of the targets have no noise. Bands of the latent loss are then scored.
     grid : str
-        Query for the pool's rows that the design ``"grid"`` buys; without it, the smallest N.
+        Query for the rows of the pool that the design ``"grid"`` buys; by default those of the
+        smallest N.
     source : Case, optional
         The same runs in the domain that may be forgotten; needed to plan.
     world : World, optional
-        The simulated world, to judge plans by.
+        The simulated world, in which plans are evaluated.
     """
 
     name: str
@@ -65,12 +66,22 @@ def world_cases(
     ----------
     seeds : iterable of int
     world : World, optional
-        By default the world of the paper's grid and use case.
+        By default `paper_world`.
     train, pool, targets : str
-        Queries on the world's grid.
+        Queries on the grid of the world.
     vary : float
-        Standard deviation, in logs, by which each seed's truth departs from the world's in every
-        slope and exponent; 0 for the same truth in all.
+        Standard deviation, in logs, of each slope and exponent about its value in the world, drawn
+        anew for each seed; with 0 all seeds have the same true laws.
+
+    Returns
+    -------
+    list of Case
+
+    Examples
+    --------
+    >>> (case,) = world_cases([0])
+    >>> len(case.train), len(case.pool), len(case.targets)
+    (168, 63, 21)
     """
     base, cases = world or paper_world(), []
     for seed in seeds:
@@ -107,19 +118,38 @@ def pool_cases(
     grid: str = "",
     name: str = "",
 ) -> list[Case]:
-    """Cases of a measured pool, where a purchase is looked up; seeds differ in chance alone.
+    """Cases of a measured table: the losses of bought rows are looked up in it.
+
+    Parameters
+    ----------
+    table : LossTable
+    law : str, path or Law
+    train, pool, targets : str
+        Queries on the table; no row may satisfy two of them.
+    seeds : iterable of int
+        Seeds of random designs and of the sampler.
+    grid : str
+        Query for the rows of the pool that the design ``"grid"`` buys.
+    name : str
+        Name of the cases; by default that of the table.
+
+    Returns
+    -------
+    list of Case
 
     Raises
     ------
     TableError
-        If a query keeps no row.
+        If a query selects no row.
     BayeslawError
-        If queries share rows.
+        If two queries select the same row.
     """
     parts = [table.query(query) for query in (train, pool, targets)]
     pairs = combinations((train, pool, targets), 2)
     if sum(len(table.query(f"({a}) or ({b})")) for a, b in pairs) != 2 * sum(map(len, parts)):
-        raise BayeslawError("train, pool and targets share rows; make the queries exclusive.")
+        raise BayeslawError(
+            "train, pool and targets have rows in common; make the queries exclusive."
+        )
     law = load_law(law)
     law.check_fits(parts[0].frame, table.name)
     one = Case(
@@ -135,10 +165,10 @@ def pool_cases(
 
 
 def varied(world: World, by: float, seed: int) -> World:
-    """A world whose true slopes and exponents differ, each by a factor of about 1 +- `by`.
+    """Variant of a world with other true slopes and exponents, each by a factor of about 1 +- `by`.
 
-    The floors stay. The limits of the use case become those that the new truth just meets at the
-    paper's plan, 8.9 ATPP at 34 % replay.
+    The floors are unchanged. The limits of the use case become the true losses at the paper's plan,
+    8.9 ATPP at 34 % replay.
     """
     truth = {}
     for i, (domain, law) in enumerate(world.laws.items()):
@@ -146,7 +176,7 @@ def varied(world: World, by: float, seed: int) -> World:
         at = law.reference_point(world.design())
         q = dict(law.to_reference(world.truth[domain], at))
         floor = q["L_ref"] - _above(law, q, at)
-        for name in q.keys() - {"L_ref"}:
+        for name in law.coordinates[1:]:
             q[name] = q[name] * np.exp(by * rng.standard_normal())
         q["L_ref"] = floor + _above(law, q, at)
         truth[domain] = {n: float(v) for n, v in law.to_paper(q, at).items()}
@@ -155,11 +185,16 @@ def varied(world: World, by: float, seed: int) -> World:
     plan = new.design().iloc[:1].assign(params=n, ptpp=ptpp, replay=OPTIMUM["replay"])
     plan["tokens"] = OPTIMUM["atpp"] * n
     most, after = (float(new.loss(d, plan)[0]) for d in (new.target, new.source))
-    limits = {"max_loss": most, "max_forgetting": after / new.baseline() - 1}
-    return replace(new, limits={**world.limits, **limits})
+    limits: Limits = {
+        "params": n,
+        "ptpp": ptpp,
+        "max_loss": most,
+        "max_forgetting": after / new.baseline() - 1,
+    }
+    return replace(new, limits=limits)
 
 
 def _above(law: Law, q: dict[str, float], at: dict[str, float]) -> float:
-    """Loss over the floor at the reference point, nats per token."""
+    """Sum of the terms at the reference point, nats per token."""
     p = law.sizes(q, at)
     return sum(float(p[name]) for name in law.coefficients)

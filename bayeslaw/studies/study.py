@@ -1,31 +1,32 @@
 """Studies: buy anchors by several designs at equal FLOPs, refit, forecast, plan, and score.
 
-A study is a set of *cells*, one per case, seed and design. Each finished cell is a small JSON file
-written beside and then renamed, so a study that is killed goes on where it was; the results are one
-Parquet file. Cells run through joblib, on the cores of this machine or on a Dask cluster.
+A study is a set of *cells*, one per case, seed and design. The record of each finished cell is
+written at once to a JSON file, so an interrupted study resumes with the cells that are missing. The
+results are one Parquet or CSV file. Cells run through joblib, on the cores of this machine or on a
+Dask cluster.
 """
 
 import hashlib
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
 import numpy as np
 import pandas as pd
 
 from bayeslaw import __version__
 from bayeslaw.common.errors import BayeslawError, FileError, unknown
-from bayeslaw.common.files import whole
+from bayeslaw.common.files import atomic_write
 from bayeslaw.common.progress import bar
 from bayeslaw.design.compared_designs import DESIGNS, rows_to_buy
 from bayeslaw.design.costs import costs
 from bayeslaw.design.prediction import predicted_sd
 from bayeslaw.evaluate import scores
 from bayeslaw.inference.posterior import Posterior
-from bayeslaw.inference.refits import joined, refit
+from bayeslaw.inference.refits import RefitSettings, joined, refit
 from bayeslaw.inference.storage import load
 from bayeslaw.planning.planner import plan
 from bayeslaw.planning.result import Plan
@@ -35,12 +36,17 @@ from bayeslaw.tables.reading import write_frame
 from bayeslaw.tables.table import LossTable
 
 VERSION = 1
-"""Of the cells: raise it when what they hold changes, and old ones are not taken for new."""
+"""Version of the records of cells. Raise it when they change, so that old files are not reused."""
+
+type Record = dict[str, str | float | bool | None]
+"""Record of a cell, by column of the results."""
+type Settings = RefitSettings
+"""Arguments of `bayeslaw.inference.refits.refit`."""
 
 
 @dataclass(frozen=True)
 class Terms:
-    """What is the same for all cells of a study; see `study`."""
+    """Arguments of `study` that all its cells have in common."""
 
     budget: float | None
     cost: str
@@ -61,52 +67,55 @@ def study(
     jobs: int = 2,
     scheduler: str | None = None,
     progress: bool = False,
-    **settings: Any,
+    **settings: Unpack[RefitSettings],
 ) -> pd.DataFrame:
-    """Compare designs on the same cases, seeds and FLOPs.
+    """Compare designs for the same cases, seeds and FLOPs.
 
     Parameters
     ----------
     cases : sequence of Case
         From `world_cases` and `pool_cases`.
     designs : sequence of str
-        Of ``none, random, cheapest, grid, doptimal, variance, entropy, plan``.
+        Names among ``none, random, cheapest, grid, doptimal, variance, entropy, plan``.
     out : str or Path
-        Results (``.parquet`` or ``.csv``). Finished cells are kept in the folder ``OUT.cells``
-        beside it: run again with the same arguments, and only what is missing is computed.
+        File of the results (``.parquet`` or ``.csv``). Records of finished cells are stored in the
+        folder ``OUT.cells``. A second run with the same arguments computes only missing cells.
     budget : float, optional
-        FLOPs of every design; by default what the design ``grid`` costs in each case.
+        FLOPs of every design; by default the cost of the design ``grid`` in each case.
     cost : "flops", "adaptation", or a column of the pool
         See `bayeslaw.choose_anchors`.
     planning : bool
-        Whether to fit the source domain too and plan the world's use case; the design ``plan``
-        needs it.
+        Whether to fit the source domain as well and plan the use case of the world. The design
+        ``plan`` needs it.
     confidence : float
-        Of the plans.
+        Probability with which the plans meet the limits.
     backend : {"loky", "dask", "threading", "sequential"}
-        Of joblib; ``dask`` needs the extra ``bayeslaw[dask]``.
+        Backend of joblib; ``dask`` needs the extra ``bayeslaw[dask]``.
     jobs : int
-        Processes on this machine.
+        Number of processes on this machine.
     scheduler : str, optional
         Address of a Dask scheduler; without it `jobs` processes on this machine form a cluster.
     progress : bool
-        Show a progress bar on stderr.
+        Whether to show a progress bar on stderr.
     **settings
-        Of the refits, see `bayeslaw.inference.refits.refit`; by default short runs without discrepancy.
+        Arguments of `bayeslaw.inference.refits.refit`. By default sampler runs are short and the
+        model has no discrepancy.
 
     Returns
     -------
     DataFrame
         One row per cell: `case`, `seed`, `design`; `budget`, `flops`, `runs`, `rows`; the scores of
-        `bayeslaw.score` at the targets; `sd`, realised posterior standard deviation of log loss at
-        the targets (median), and `sd_predicted`, the Bayes-linear one; `rhat`, `ess`,
-        `divergences`; `seconds`. With plans: `atpp`, `replay`, `p_both`, and in a world whether the
-        truth meets both limits there (`held`).
+        `bayeslaw.score` at the targets; `sd`, the posterior standard deviation of log loss at the
+        targets after the refit (median), and `sd_predicted`, its Bayes-linear prediction; `rhat`,
+        `ess`, `divergences`; `seconds`. With plans: `atpp`, `replay`, `p_both`, and in a world
+        `held`, whether the true losses meet both limits there.
 
     Raises
     ------
     BayeslawError
-        If a design or the backend is unknown, or a case lacks what a plan needs.
+        If a design or the backend is unknown, or a case has no source domain to plan with.
+    FileError
+        If the folder of the cells cannot be written.
     """
     _check(cases, designs, backend, planning)
     out, terms = Path(out), Terms(budget, cost, planning, confidence)
@@ -121,7 +130,7 @@ def study(
         for design in designs
     }
     missing = {path: cell for path, cell in cells.items() if not path.is_file()}
-    fits: dict[Path, Call] = {}
+    fits: dict[Path, Call[Posterior]] = {}
     for case, _ in missing.values():
         for each in _domains(case, planning):
             path = folder / f"{_key(each, settings)}.nc"
@@ -134,13 +143,13 @@ def study(
             fitted.save(path)
             tick()
         first = {path: load(path) for path in folder.glob("*.nc")}
-        work: dict[Path, Call] = {}
+        work: dict[Path, Call[Record]] = {}
         for path, (case, design) in missing.items():
             own = [first[folder / f"{_key(e, settings)}.nc"] for e in _domains(case, planning)]
             work[path] = _cell, (case, design, own, terms, settings)
         for path, record in run(work):
-            with whole(path) as beside:
-                beside.write_text(json.dumps(record), encoding="utf-8")
+            with atomic_write(path) as temporary:
+                temporary.write_text(json.dumps(record), encoding="utf-8")
             tick()
     for path in folder.glob("*.nc"):
         path.unlink()
@@ -150,38 +159,39 @@ def study(
 
 
 def summary(results: pd.DataFrame, against: str = "random") -> pd.DataFrame:
-    """One row per case and design: medians over seeds, and how often it beats another design.
+    """Summary of a study over seeds, with a paired comparison to one design.
 
     Parameters
     ----------
     results : DataFrame
-        From `study`.
+        Result of `study`.
     against : str
         Design to compare with, seed by seed.
 
     Returns
     -------
     DataFrame
-        `cells`; `flops`, `runs`, `rmse_log`, `width_90`, `crps`, `winkler_90`, medians; mean
-        `coverage_90`; `better`, share of seeds with a smaller CRPS than `against`, `ratio`, median
-        of the CRPS over that of `against`; `predicted`, median of predicted over realised posterior
-        sd; with plans `atpp`, the median (infeasible counts as infinite), and `held`, the share of
-        feasible plans that the truth meets.
+        One row per case and design: `cells`, their number; `flops`, `runs`, `rmse_log`, `width_90`,
+        `crps`, `winkler_90`, medians over seeds; mean `coverage_90`; `better`, share of seeds with
+        a smaller CRPS than `against`; `ratio`, median of the CRPS over that of `against`;
+        `predicted`, median of predicted over realised posterior standard deviation. With plans:
+        `atpp`, the median (infinite if infeasible), and `held`, the share of feasible plans for
+        which the true losses meet both limits.
     """
     rows = []
     for (case, design), part in results.groupby(["case", "design"], sort=False):
-        mine = part.set_index("seed")
+        own = part.set_index("seed")
         other = results[(results["case"] == case) & (results["design"] == against)]
-        ratio = (mine["crps"] / other.set_index("seed")["crps"]).dropna()
+        ratio = (own["crps"] / other.set_index("seed")["crps"]).dropna()
         medians = ("flops", "runs", "rmse_log", "width_90", "crps", "winkler_90")
-        row = {"case": case, "design": design, "cells": len(mine)}
-        row |= {name: mine[name].median() for name in medians}
-        row |= {"coverage_90": mine["coverage_90"].mean()}
+        row = {"case": case, "design": design, "cells": len(own)}
+        row |= {name: own[name].median() for name in medians}
+        row |= {"coverage_90": own["coverage_90"].mean()}
         row |= {"better": (ratio < 1).mean() if design != against else np.nan}
-        row |= {"ratio": ratio.median(), "predicted": (mine["sd_predicted"] / mine["sd"]).median()}
-        if "atpp" in mine:
-            budgets = mine["atpp"].astype(float).fillna(np.inf)
-            held = mine["held"].dropna()
+        row |= {"ratio": ratio.median(), "predicted": (own["sd_predicted"] / own["sd"]).median()}
+        if "atpp" in own:
+            budgets = own["atpp"].astype(float).fillna(np.inf)
+            held = own["held"].dropna()
             row |= {"atpp": budgets.median(), "held": held.astype(float).mean()}
         rows.append(row)
     return pd.DataFrame(rows)
@@ -202,24 +212,38 @@ def _check(cases: Sequence[Case], designs: Sequence[str], backend: str, planning
 # -- one cell -------------------------------------------------------------------------------------
 
 
-def _fit(case: Case, settings: Mapping[str, Any]) -> Posterior:
+def _fit(case: Case, settings: Settings) -> Posterior:
     return refit(case.law, case.train, case.seed, **settings)
 
 
 def _cell(
-    case: Case, design: str, fits: Sequence[Posterior], terms: Terms, settings: Mapping[str, Any]
-) -> dict[str, Any]:
+    case: Case, design: str, fits: Sequence[Posterior], terms: Terms, settings: Settings
+) -> Record:
     """Buy, refit, forecast, plan and score."""
     start, (posterior, *source) = time.perf_counter(), fits
     rng = np.random.default_rng([case.seed, 0])
     price = costs(case.pool.frame, case.law, cost=terms.cost, fitted=case.train.frame)
     first = _plan(case, fits, terms) if design == "plan" else None
-    given: dict[str, Any] = {"grid": case.grid, "posterior": posterior, "targets": case.targets}
-    given |= {"source": source[0] if source else None, "plan": first, "cost": terms.cost}
+
+    def rows_of(name: str, budget: float) -> list[int]:
+        return rows_to_buy(
+            name,
+            case.pool,
+            price,
+            budget,
+            rng,
+            grid=case.grid,
+            posterior=posterior,
+            targets=case.targets,
+            source=source[0] if source else None,
+            plan=first,
+            cost=terms.cost,
+        )
+
     budget = terms.budget
     if budget is None:
-        budget = price.total(rows_to_buy("grid", case.pool, price, np.inf, rng, **given))
-    rows = rows_to_buy(design, case.pool, price, budget, rng, **given)
+        budget = price.total(rows_of("grid", np.inf))
+    rows = rows_of(design, budget)
     bought = case.pool.frame.loc[rows]
     after = list(fits)
     if rows:
@@ -234,7 +258,7 @@ def _cell(
     )
     gate = after[0].convergence
     realised = predicted_sd(after[0], case.pool.frame.iloc[:0], case.targets)
-    record: dict[str, Any] = {
+    record: Record = {
         "case": case.name,
         "seed": case.seed,
         "design": design,
@@ -250,18 +274,17 @@ def _cell(
         "divergences": gate.divergences,
     }
     if terms.planning:
-        record |= _judged(case, _plan(case, after, terms))
+        record |= _plan_record(case, _plan(case, after, terms))
     return record | {"seconds": time.perf_counter() - start}
 
 
 def _plan(case: Case, fits: Sequence[Posterior], terms: Terms) -> Plan:
     assert case.world is not None
     target, source = fits
-    limits: Any = case.world.limits
     return plan(
         target=target,
         source=source,
-        **limits,
+        **case.world.limits,
         baseline=case.world.baseline(),
         confidence=terms.confidence,
         seed=case.seed,
@@ -269,9 +292,9 @@ def _plan(case: Case, fits: Sequence[Posterior], terms: Terms) -> Plan:
     )
 
 
-def _judged(case: Case, chosen: Plan) -> dict[str, Any]:
-    """The plan, and whether the true laws meet both limits there."""
-    found = {"atpp": chosen.atpp, "replay": chosen.replay, "p_both": chosen.p_both}
+def _plan_record(case: Case, chosen: Plan) -> Record:
+    """The plan, and whether the true losses meet both limits there."""
+    found: Record = {"atpp": chosen.atpp, "replay": chosen.replay, "p_both": chosen.p_both}
     world = case.world
     if world is None or not np.isfinite(chosen.atpp):
         return found | {"held": None}
@@ -279,9 +302,9 @@ def _judged(case: Case, chosen: Plan) -> dict[str, Any]:
     point = case.targets.frame.iloc[:1].assign(
         params=limits["params"], ptpp=limits["ptpp"], replay=chosen.replay, tokens=chosen.tokens
     )
-    kept = (1 + limits["max_forgetting"]) * world.baseline()
+    most = (1 + limits["max_forgetting"]) * world.baseline()
     held = world.loss(world.target, point)[0] <= limits["max_loss"]
-    return found | {"held": bool(held and world.loss(world.source, point)[0] <= kept)}
+    return found | {"held": bool(held and world.loss(world.source, point)[0] <= most)}
 
 
 # -- parts ----------------------------------------------------------------------------------------
@@ -291,11 +314,9 @@ def _domains(case: Case, planning: bool) -> list[Case]:
     return [case, case.source] if planning and case.source is not None else [case]
 
 
-def _key(
-    case: Case, settings: Mapping[str, Any], terms: Terms | None = None, design: str = ""
-) -> str:
-    """Name of a cell, or of a case's first fit: a hash of all that its numbers depend on."""
-    what: list[Any] = [
+def _key(case: Case, settings: Settings, terms: Terms | None = None, design: str = "") -> str:
+    """Name of a cell, or of the first fit of a case: a hash of all inputs of its numbers."""
+    what: list[object] = [
         VERSION,
         __version__,
         design,

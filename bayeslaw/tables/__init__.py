@@ -1,4 +1,4 @@
-"""Loss tables: read, validate, split.
+"""Loss tables: reading, validation, queries and splits.
 
 May import ``common``.
 """

@@ -1,4 +1,4 @@
-"""Loss tables from files and data frames, and files written from data frames."""
+"""Loss tables from files and data frames, and data frames written to files."""
 
 import warnings
 from pathlib import Path
@@ -6,9 +6,9 @@ from pathlib import Path
 import pandas as pd
 
 from bayeslaw.common.errors import TableError, TableWarning
-from bayeslaw.common.files import whole
+from bayeslaw.common.files import atomic_write
 from bayeslaw.tables.table import LossTable
-from bayeslaw.tables.validation import _positive, _rows, canonical
+from bayeslaw.tables.validation import canonical, check_positive, row_numbers
 
 
 def read_table(path: str | Path, *, where: str | None = None) -> LossTable:
@@ -19,23 +19,42 @@ def read_table(path: str | Path, *, where: str | None = None) -> LossTable:
     path : str or Path
         ``*.parquet`` is read as Parquet, anything else as CSV in UTF-8.
     where : str, optional
-        Pandas query applied first, such as ``"domain == 'french'"``.
+        Pandas query that selects the rows to keep, such as ``"domain == 'french'"``.
 
     Returns
     -------
     LossTable
+        Losses in nats per token; `params` and `tokens` are counts, not millions.
 
     Raises
     ------
     TableError
         If the file cannot be read or a column fails validation; the message names the column,
-        the rows and the mend.
+        the rows and the correction.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "losses.csv"
+    ...     example_table().frame.to_csv(path, index=False)
+    ...     len(read_table(path, where="scale <= 3e20"))
+    35
     """
     return from_frame(read_frame(path), name=str(path)).query(where)
 
 
 def read_frame(path: str | Path) -> pd.DataFrame:
-    """Data frame of a CSV (UTF-8) or ``*.parquet`` file, not validated.
+    """Read a CSV (UTF-8) or ``*.parquet`` file without validation.
+
+    Parameters
+    ----------
+    path : str or Path
+
+    Returns
+    -------
+    DataFrame
 
     Raises
     ------
@@ -56,30 +75,43 @@ def read_frame(path: str | Path) -> pd.DataFrame:
 
 
 def write_frame(frame: pd.DataFrame, path: str | Path) -> None:
-    """Write a frame as Parquet or CSV by the path's ending.
+    """Write a frame as Parquet if the path ends in ``.parquet``, otherwise as CSV.
 
     Raises
     ------
     TableError
-        If the file cannot be written; an earlier one is left as it was.
+        If the file cannot be written. An existing file is left unchanged.
     """
-    with whole(path, TableError) as beside:
+    with atomic_write(path, TableError) as temporary:
         if Path(path).suffix == ".parquet":
-            frame.to_parquet(beside, index=False)
+            frame.to_parquet(temporary, index=False)
         else:
-            frame.to_csv(beside, index=False)
+            frame.to_csv(temporary, index=False)
 
 
 def is_synthetic(table: "LossTable | pd.DataFrame | None") -> bool:
-    """Whether rows hold simulated losses: a column `synthetic` that is True somewhere."""
+    """Whether a table holds simulated losses, that is, a column `synthetic` with a True value."""
     frame = table.frame if isinstance(table, LossTable) else table
     return frame is not None and "synthetic" in frame and bool(frame["synthetic"].eq(True).any())
 
 
 def example_table() -> LossTable:
-    """Continual pre-training on math, 45 losses (Delphi, Marin project, Apache-2.0).
+    """Table of 45 measured losses that comes with the package.
 
-    It comes with the package: fit ``scale <= 3e20``, forecast ``scale >= 1e21``.
+    Continual pre-training on math, from the Delphi models of the Marin project (Apache-2.0). A
+    typical use is to fit the rows with ``scale <= 3e20`` and to forecast those with
+    ``scale >= 1e21``.
+
+    Returns
+    -------
+    LossTable
+
+    Examples
+    --------
+    >>> table = example_table()
+    >>> train, test = table.split("scale <= 3e20", "scale >= 1e21")
+    >>> len(table), len(train), len(test)
+    (45, 35, 10)
     """
     here = Path(__file__).parent.parent
     inside = here / "data"
@@ -87,12 +119,37 @@ def example_table() -> LossTable:
 
 
 def from_frame(frame: pd.DataFrame, name: str = "table") -> LossTable:
-    """Validate a data frame of measured losses; see `read_table`."""
+    """Loss table from a data frame.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Columns `params`, `tokens` and `loss`, optionally `replay`, `ptpp`, `run`, `base`,
+        `domain`; `N`, `D`, `r` and `PTPP` are accepted as aliases. Other columns are preserved.
+    name : str
+        Name of the table in messages and titles.
+
+    Returns
+    -------
+    LossTable
+
+    Raises
+    ------
+    TableError
+        If a column fails validation; the message names the column, the rows and the correction.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> table = from_frame(pd.DataFrame({"N": [1e8, 1e9], "D": [1e9, 1e9], "loss": [3.4, 3.0]}))
+    >>> table.frame["params"].tolist()
+    [100000000.0, 1000000000.0]
+    """
     frame = canonical(frame, name, ("params", "tokens", "loss"))
-    _positive(frame, "loss", name, "losses are nats per token; drop failed runs")
+    check_positive(frame, "loss", name, "losses are nats per token; drop failed runs")
     if (duplicated := frame.duplicated(keep=False)).any():
         raise TableError(
-            f"{name}: {_rows(duplicated)} are exact duplicates; drop them, "
+            f"{name}: {row_numbers(duplicated)} are exact duplicates; drop them, "
             "or add a `run` column if they are repeated runs."
         )
     baseline = frame["tokens"] == 0

@@ -1,7 +1,7 @@
-"""Loss tables: read, validate, split.
+"""Loss tables: queries and splits of measured losses.
 
-One row is one measured loss. Counts are parameters and tokens, never millions; losses are
-nats per token.
+One row is one measured loss in nats per token. Model sizes and amounts of data are counts of
+parameters and tokens, not millions.
 """
 
 import hashlib
@@ -9,12 +9,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import product
 
-import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
+from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import TableError
-from bayeslaw.tables.validation import ALIASES, _rows
+from bayeslaw.tables.validation import ALIASES, row_numbers
 
 
 @dataclass(frozen=True)
@@ -25,12 +24,12 @@ class LossTable:
     ----------
     frame : DataFrame
         Rows with ``tokens > 0``: `params`, `tokens`, `loss`, and where the experiment has them
-        `replay`, `ptpp`, `run`, `base`, `domain`; other columns are kept.
+        `replay`, `ptpp`, `run`, `base`, `domain`; other columns are preserved.
     baselines : DataFrame
-        Rows with ``tokens == 0``: losses of the pre-trained models before adaptation. They are
-        offered to the planner and never fitted, since the laws have no value at D = 0.
+        Rows with ``tokens == 0``: losses of the pre-trained models before adaptation. The planner
+        uses them. They are not fitted, since the laws have no value at D = 0.
     name : str
-        Where the table came from; used in messages and titles.
+        Name of the table in messages and titles, such as the path of its file.
     """
 
     frame: pd.DataFrame
@@ -41,31 +40,41 @@ class LossTable:
         return len(self.frame)
 
     @property
-    def loss(self) -> npt.NDArray[np.float64]:
+    def loss(self) -> Floats:
         """Losses in nats per token, shape (rows,)."""
         return self.frame["loss"].to_numpy(float)
 
     @property
     def sha256(self) -> str:
-        """Hash of the fitted rows, to name the data in a report."""
+        """SHA-256 of the rows with ``tokens > 0``, which identifies the data in a report."""
         csv = self.frame.to_csv(index=False, lineterminator="\n")
         return hashlib.sha256(csv.encode()).hexdigest()
 
     def query(self, query: str | None) -> "LossTable":
-        """Rows that satisfy a pandas query; ``None`` keeps all.
+        """Select rows by a pandas query.
+
+        Parameters
+        ----------
+        query : str or None
+            Such as ``"ptpp <= 31"``; the aliases N, D, r and PTPP can be used. ``None`` selects
+            all rows.
+
+        Returns
+        -------
+        LossTable
 
         Raises
         ------
         TableError
-            If the query cannot be evaluated or keeps no measured row.
+            If the query cannot be evaluated or selects no row with ``tokens > 0``.
         """
         if query is None:
             return self
-        kept = _query(self.frame, query, self.name)
-        if kept.empty:
+        selected = _query(self.frame, query, self.name)
+        if selected.empty:
             raise TableError(f"{self.name}: no row satisfies {query!r} ({len(self)} rows).")
         bases = _query(self.baselines, query, self.name)
-        return LossTable(kept.reset_index(drop=True), bases.reset_index(drop=True), self.name)
+        return LossTable(selected.reset_index(drop=True), bases.reset_index(drop=True), self.name)
 
     def split(
         self, train: str | None = None, test: str | None = None, anchors: str | None = None
@@ -75,10 +84,10 @@ class LossTable:
         Parameters
         ----------
         train, test : str, optional
-            Queries such as ``"ptpp <= 31"``. Without `test`, all rows not in training are test
-            rows; without `train`, the converse.
+            Queries such as ``"ptpp <= 31"``. Without `test`, all rows outside the training set
+            are test rows; without `train`, all rows outside the test set are training rows.
         anchors : str, optional
-            Query for further rows to add to the training set and take from the test set.
+            Query for rows that are added to the training set and removed from the test set.
 
         Returns
         -------
@@ -87,7 +96,7 @@ class LossTable:
         Raises
         ------
         TableError
-            If both queries are missing, a part is empty, or a row falls in both parts.
+            If both queries are missing, a part is empty, or a row is in both parts.
         """
         if train is None and test is None:
             raise TableError("split needs a train or a test query, such as train='ptpp <= 31'.")
@@ -97,15 +106,15 @@ class LossTable:
             chosen[part] = inside.copy()
             if query is not None:
                 chosen[part].loc[_query(self.frame, query, self.name).index] = True
-        fit = chosen["train"] if train is not None else ~chosen["test"]
-        held = chosen["test"] if test is not None else ~chosen["train"]
-        if (both := fit & held).any():
+        training = chosen["train"] if train is not None else ~chosen["test"]
+        testing = chosen["test"] if test is not None else ~chosen["train"]
+        if (both := training & testing).any():
             raise TableError(
-                f"{self.name}: {_rows(both)} satisfy both train={train!r} and test={test!r}."
+                f"{self.name}: {row_numbers(both)} satisfy both train={train!r} and test={test!r}."
             )
-        fit, held = fit | chosen["anchors"], held & ~chosen["anchors"]
+        training, testing = training | chosen["anchors"], testing & ~chosen["anchors"]
         parts = []
-        for label, rows in (("train", fit), ("test", held)):
+        for label, rows in (("train", training), ("test", testing)):
             if not rows.any():
                 raise TableError(
                     f"{self.name}: the {label} set is empty "
@@ -117,7 +126,17 @@ class LossTable:
 
 
 def grid(**covariates: float | Iterable[float]) -> pd.DataFrame:
-    """Every combination of the given covariate values, one row each.
+    """Every combination of the given covariate values.
+
+    Parameters
+    ----------
+    **covariates : float or iterable of float
+        Values of each column, such as `params`, `tokens`, `replay` and `ptpp`.
+
+    Returns
+    -------
+    DataFrame
+        One row per combination; the last column varies fastest.
 
     Examples
     --------
@@ -138,14 +157,14 @@ def _query(frame: pd.DataFrame, query: str, name: str) -> pd.DataFrame:
         if column in frame and alias not in frame
     }
     try:
-        # Empty scopes: `@name` must not reach this module's imports.
-        kept = frame.query(query, resolvers=[symbols], local_dict={}, global_dict={})
-    except Exception as error:  # pandas raises whatever its parser and the names make of it
+        # Empty scopes, so that `@name` in a query cannot reach this module's imports.
+        selected = frame.query(query, resolvers=[symbols], local_dict={}, global_dict={})
+    except Exception as error:  # pandas raises many types, of its parser and of the operations
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise TableError(
             f"{name}: cannot evaluate the query {query!r}: {reason}. "
             f"Columns: {', '.join(map(str, frame.columns))}."
         ) from error
-    if not isinstance(kept, pd.DataFrame):
+    if not isinstance(selected, pd.DataFrame):
         raise TableError(f"{name}: the query {query!r} does not choose rows.")
-    return kept
+    return selected

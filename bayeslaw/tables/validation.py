@@ -1,4 +1,4 @@
-"""Validation of loss tables: canonical column names, and covariates that are numbers in range."""
+"""Validation of loss tables: column names, and covariates as numbers within their range."""
 
 from collections.abc import Iterable
 
@@ -13,7 +13,21 @@ ALIASES = {"N": "params", "D": "tokens", "r": "replay", "PTPP": "ptpp"}
 
 
 def canonical(frame: pd.DataFrame, name: str, required: Iterable[str]) -> pd.DataFrame:
-    """Copy of `frame` with canonical column names and valid covariates.
+    """Copy of a frame with canonical column names and validated covariates.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        `N`, `D`, `r` and `PTPP` are accepted as aliases.
+    name : str
+        Name of the table in messages.
+    required : iterable of str
+        Columns that must exist.
+
+    Returns
+    -------
+    DataFrame
+        Covariates and losses are floats; the index is 0, 1, ...
 
     Raises
     ------
@@ -36,9 +50,9 @@ def canonical(frame: pd.DataFrame, name: str, required: Iterable[str]) -> pd.Dat
     for column in frame.columns.intersection(list(COLUMNS)):
         frame[column] = _numeric(frame[column], name)
     if "params" in frame:
-        _positive(frame, "params", name, "give the number of parameters")
+        check_positive(frame, "params", name, "give the number of parameters")
     if "ptpp" in frame:
-        _positive(frame, "ptpp", name, "give pre-training tokens per parameter")
+        check_positive(frame, "ptpp", name, "give pre-training tokens per parameter")
     if "tokens" in frame:
         _refuse(frame["tokens"] < 0, "tokens", name, "is negative; give D in tokens, 0 = baseline")
     if "replay" in frame:
@@ -56,17 +70,24 @@ def _numeric(column: pd.Series, name: str) -> pd.Series:
     return values
 
 
-def _positive(frame: pd.DataFrame, column: str, name: str, mend: str) -> None:
-    _refuse(frame[column] <= 0, column, name, f"is not positive; {mend}")
+def check_positive(frame: pd.DataFrame, column: str, name: str, advice: str) -> None:
+    """Raise `TableError` with advice unless all values of a column are positive."""
+    _refuse(frame[column] <= 0, column, name, f"is not positive; {advice}")
 
 
 def _refuse(bad: pd.Series, column: str, name: str, what: str) -> None:
     if bad.any():
-        raise TableError(f"{name}: column {column!r} {what} ({_rows(bad)}).")
+        raise TableError(f"{name}: column {column!r} {what} ({row_numbers(bad)}).")
 
 
-def _rows(mask: pd.Series) -> str:
-    """The chosen rows in words, counted from 0 after the header."""
+def row_numbers(mask: pd.Series) -> str:
+    """Text that lists the rows where `mask` is true, at most five, counted from 0.
+
+    Examples
+    --------
+    >>> row_numbers(pd.Series([False, True, True]))
+    'rows 1, 2'
+    """
     rows = [str(row) for row in np.flatnonzero(mask)[:5]]
     more = int(mask.sum()) - len(rows)
     label = "row" if mask.sum() == 1 else "rows"

@@ -1,4 +1,4 @@
-"""`check` on real fits: what two stages cannot say, and what the words and levels make of it."""
+"""`check` on real fits: what two stages leave undetermined, the findings and their levels."""
 
 import json
 
@@ -27,7 +27,7 @@ def found(two_stages, world):
     return check(two_stages, world.query(LATE))
 
 
-def test_two_stages_in_words(found, world):
+def test_findings_at_two_stages(found, world):
     assert found.level == "refuse"
     words = " ".join(found["directions"].words)
     assert "PTPP takes 2 values; eta is not determined by these data" in words
@@ -39,7 +39,7 @@ def test_two_stages_in_words(found, world):
     assert high - low > 0.01
     assert found["directions"].facts["share_own"] > 0.5
     assert "too far to forecast" in " ".join(found["extrapolation"].words)
-    assert "follows its priors" in " ".join(found["sensitivity"].words)
+    assert "sensitive to the priors" in " ".join(found["sensitivity"].words)
     assert found["learning"].words[0].count("eta") == 1
 
 
@@ -49,19 +49,19 @@ def test_a_size_beyond_three_others_is_refused(posterior, small):
     three = small.query("params < 3e9")
     found = check(fit("chinchilla", three, seed=0, **SHORT), rows)
     assert found["extrapolation"].level == "refuse"
-    assert "3 sizes cannot show" in " ".join(found["extrapolation"].words)
+    assert "3 sizes are too few" in " ".join(found["extrapolation"].words)
     assert found["extrapolation"].frame["params"].iloc[0] > 0.1
 
 
-def test_anchors_in_words(anchored, world):
+def test_findings_with_anchors(anchored, world):
     found = check(anchored, world.query(LATE))
     assert found.ok
     assert "not determined" not in str(found)
     assert found["extrapolation"].level == "ok"
 
 
-def test_rows_that_bend_more_than_the_discrepancy_expects():
-    """A term that falls as no power does, and one that is a power."""
+def test_more_curvature_than_the_prior_expects():
+    """A term with strong curvature in log D, and one that is a power."""
     frame = grid(params=[1e8, 5e8, 2e9, 8e9], tokens=np.geomspace(1e9, 1e12, 6))
     x = np.log(frame["tokens"] / 3e10)
     noise = np.random.default_rng(0).normal(0, 0.002, len(frame))
@@ -70,18 +70,18 @@ def test_rows_that_bend_more_than_the_discrepancy_expects():
         term = 0.4 * np.exp(-0.3 * x - curvature * x**2 / 2)
         loss = (1.7 + 250 / frame["params"] ** 0.34 + term) * np.exp(noise)
         fitted = fit("chinchilla", from_frame(frame.assign(loss=loss)), **SHORT | CURVED)
-        inside, beyond = (check(fitted, rows)["bends"] for rows in (frame, further))
+        inside, beyond = (check(fitted, rows)["curvature"] for rows in (frame, further))
         assert (inside.level, beyond.level) == (("caution", "refuse") if strained else ("ok", "ok"))
         assert ("curve_B by" in inside.words[0]) == strained
-        assert ("beyond the tokens seen" in " ".join(beyond.words)) == strained
-        assert "bends" in check(fitted).frames
+        assert ("beyond the tokens of the training rows" in " ".join(beyond.words)) == strained
+        assert "curvature" in check(fitted).frames
 
 
 def test_without_rows(two_stages):
     found = check(two_stages)
     assert found.level == "caution"
     assert found.rows == 0
-    assert "it is left to its prior" in " ".join(found["directions"].words)
+    assert "its posterior is close to its prior" in " ".join(found["directions"].words)
     assert set(found.frames) == {"convergence", "directions", "learning", "cells", "left out"}
 
 
@@ -98,10 +98,10 @@ def test_a_check_is_one_document(found):
     assert document["level"] == "refuse"
     assert not document["ok"]
     for part in found.parts:
-        told = document["parts"][part.name]
-        assert told["level"] == part.level
-        assert told["words"] == list(part.words)
-        assert len(told["table"]) == len(part.frame)
+        written = document["parts"][part.name]
+        assert written["level"] == part.level
+        assert written["words"] == list(part.words)
+        assert len(written["table"]) == len(part.frame)
         assert all(words in str(found) for words in part.words)
     assert found.level == max((part.level for part in found.parts), key=LEVELS.index)
     with pytest.raises(KeyError):
@@ -135,7 +135,7 @@ def test_a_covariate_the_law_lacks(posterior):
     )
     part = check(fixed, grid(params=1e9, tokens=1e10, replay=0.5))["extrapolation"]
     assert part.level == "caution"
-    assert "replay is new in these rows" in part.words[0]
+    assert "replay differs from its only value" in part.words[0]
     assert check(fixed, grid(params=1e9, tokens=1e10, replay=0.3))["extrapolation"].level == "ok"
 
 

@@ -6,7 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bayeslaw.checks.checkup import check
-from bayeslaw.checks.extrapolation import amplified, distances, reach, stage_bounds, stage_shape
+from bayeslaw.checks.extrapolation import (
+    amplification,
+    distances,
+    reach,
+    stage_bounds,
+    stage_shape,
+)
 from bayeslaw.inference.fitting import fit
 from bayeslaw.tables.reading import from_frame
 from bayeslaw.tables.table import grid
@@ -14,12 +20,12 @@ from tests.checks.conftest import SHORT
 
 
 def curve(eta, stage):
-    """A law's loss at a stage, written here anew."""
+    """Loss of a law at a stage, apart from the package's formulas."""
     return 1.5 + 0.16 * stage**-eta
 
 
 def test_reach_of_the_papers_stages():
-    """R of DESIGN: 4.03 from 15 and 31 to 279."""
+    """Stage 279 is 4.03 steps of log PTPP from 15, in units of the step from 15 to 31."""
     assert reach(15, 31, 279) == pytest.approx(4.03, abs=5e-3)
 
 
@@ -60,7 +66,7 @@ def test_rows_without_a_measured_cell_have_no_bounds(two_stages):
     assert stage_bounds(two_stages, grid(params=2e9, tokens=1e9, replay=0.3, ptpp=279)).empty
 
 
-def test_stages_that_break_the_bounds(anchored):
+def test_stages_that_violate_the_bounds(anchored):
     assert stage_shape(anchored)[["z_below", "z_above"]].max(axis=None) < 2.3
     frame = anchored.table.frame.copy()
     frame.loc[frame["ptpp"] == 279, "loss"] *= 0.9
@@ -68,7 +74,7 @@ def test_stages_that_break_the_bounds(anchored):
     assert stage_shape(wrong)["z_below"].max() > 2.3
     part = check(wrong)["bounds"]
     assert part.level == "caution"
-    assert "no F/P^eta can do that" in part.words[-1]
+    assert "no term F/P^eta can produce this" in part.words[-1]
 
 
 def test_distances(two_stages):
@@ -80,11 +86,11 @@ def test_distances(two_stages):
     assert frame["ptpp"].tolist() == pytest.approx([0, np.log(2) / np.log(31 / 15)] * 2)
 
 
-def test_hidden_bends():
-    """Best straight line to x^2/2 on [0, 1], by brute force, and its miss beyond."""
+def test_amplification_is_that_of_the_best_line():
+    """Error of the best straight line to x^2/2 on [0, 1], inside and beyond."""
     x = np.linspace(0, 1, 2001)
     line = np.polynomial.Polynomial([-1 / 16, 0.5])
     inside = np.abs(x**2 / 2 - line(x)).max()
     for d in (0.0, 0.1, 1.0, 3.0):
         miss = (1 + d) ** 2 / 2 - line(1 + d)
-        assert amplified(d) == pytest.approx(miss / inside)
+        assert amplification(d) == pytest.approx(miss / inside)

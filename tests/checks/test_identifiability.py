@@ -11,7 +11,7 @@ from bayeslaw.inference.fitting import fit
 from tests.checks.conftest import LATE, SHORT
 
 
-def test_two_stages_leave_eta_free(two_stages):
+def test_two_stages_do_not_determine_eta(two_stages):
     directions = identifiability.directions(two_stages)
     assert directions.rank == 9
     assert directions.values[-1] < 1e-8 * directions.values[0]
@@ -45,15 +45,15 @@ def test_jacobian_is_the_derivative_of_the_log_loss(two_stages):
         np.testing.assert_allclose(column, want, rtol=1e-5, atol=1e-6 * np.abs(want).max())
 
 
-def test_basis_of_free_directions():
-    """Two of four coordinates enter only through their sum, one not at all."""
+def test_basis_of_undetermined_directions():
+    """Two of four coordinates have an effect only through their sum, one has none."""
     rows = np.random.default_rng(0).normal(size=(20, 2))
     matrix = np.column_stack([rows[:, 0], rows[:, 1], rows[:, 1], np.zeros(20)])
     found = identifiability.Directions(("a", "b", "c", "d"), matrix)
     assert found.rank == 2
-    free = found.undetermined()
-    assert {frozenset(each) for each in free} == {frozenset("d"), frozenset("bc")}
-    (pair,) = (each for each in free if len(each) == 2)
+    none = found.undetermined()
+    assert {frozenset(each) for each in none} == {frozenset("d"), frozenset("bc")}
+    (pair,) = (each for each in none if len(each) == 2)
     assert list(pair.values()) == pytest.approx([1, -1])
 
 
@@ -78,7 +78,7 @@ def test_contraction(two_stages):
 
 @pytest.mark.slow
 def test_swing_agrees_with_a_fit_that_pins_eta(two_stages, world):
-    """Conditioning the posterior on eta near .19 is fitting with eta at .19."""
+    """The posterior conditional on eta near .19 agrees with a fit whose prior has eta at .19."""
     rows = world.query(LATE)
     log_loss = np.log(two_stages.latent(rows)).mean(1, keepdims=True)
     prior = prior_draws(two_stages)["eta"]

@@ -6,7 +6,7 @@ from bayeslaw.tables.reading import from_frame
 from tests.checks.conftest import SHORT
 
 
-def test_cells_find_the_one_that_is_off(two_stages, paper_rows):
+def test_cells_find_the_one_that_differs(two_stages, paper_rows):
     frame = paper_rows.frame.copy()
     off = (frame["params"] == 1.4e9) & (frame["ptpp"] == 31) & (frame["replay"] == 0.25)
     frame.loc[off, "loss"] *= 1.02

@@ -38,8 +38,8 @@ def test_the_papers_table(papers):
     assert papers[list(BANDS)].isna().all(axis=None)
 
 
-def test_order_of_the_paper(papers):
-    """The oracle is at the noise; the law that ignores the stage is worst."""
+def test_laws_rank_as_in_the_paper(papers):
+    """The error of the oracle is the noise; that of the law without PTPP is the largest."""
     error = papers["rmse_log"]
     assert error["dcpt (oracle)"] == error.min() < 0.004
     assert error["dcpt (transfer)"] > 5 * error["dcpt (oracle)"]
@@ -57,7 +57,7 @@ def test_rows_are_those_of_the_single_fits(world, papers):
         assert papers.loc[label, "note"] == note(fit)
 
 
-def test_anchors_move_rows_and_help(world, papers):
+def test_anchors_become_training_rows_and_reduce_the_error(world, papers):
     small = "ptpp == 279 and params == 241e6"
     got = compare(world, **SPLIT, anchors=small)
     assert list(got["rows"]) == [189] * 4 + [63]
@@ -71,7 +71,7 @@ def test_laws_and_oracle_are_chosen(world):
     assert list(compare(world, **SPLIT, laws=["form1"]).index) == ["form1"]
 
 
-def test_notes_name_the_bound(delphi):
+def test_notes_name_parameters_on_a_bound(delphi):
     largest = f"params < {delphi.frame['params'].max()}"
     got = compare(delphi, train=largest, laws=["chinchilla"])
     fit = fit_huber_quietly("chinchilla", delphi.query(largest))

@@ -12,7 +12,7 @@ from bayeslaw.inference.fitting import fit
 from tests.evaluate.arviz_tree import tree
 
 
-def test_loo_is_arvizs(posterior):
+def test_loo_agrees_with_arviz(posterior):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         want = az.loo(tree(posterior), pointwise=True)
@@ -24,7 +24,7 @@ def test_loo_is_arvizs(posterior):
     assert got.by == "row"
 
 
-def test_folds_hold_whole_groups(posterior):
+def test_folds_leave_out_whole_groups(posterior):
     found = cross_validate(posterior, "params", folds=2, draws=250, tune=300, retry=False)
     assert found.by == "params"
     assert found.frame["group"].tolist() == posterior.table.frame["params"].tolist()
@@ -34,7 +34,7 @@ def test_folds_hold_whole_groups(posterior):
     assert again.frame.equals(found.frame)
 
 
-def test_folds_that_do_not_converge_are_told(posterior):
+def test_folds_that_do_not_converge_are_noted(posterior):
     found = cross_validate(posterior, "params", folds=2, draws=20, tune=5, retry=False)
     assert len(found.notes) == 2
     assert "ESS" in found.notes[0]
@@ -43,7 +43,7 @@ def test_folds_that_do_not_converge_are_told(posterior):
 @pytest.mark.parametrize(
     ("by", "says"), [("run", "unknown column 'run'"), ("parms", "did you mean 'params'")]
 )
-def test_columns_that_are_not_there(posterior, by, says):
+def test_unknown_columns(posterior, by, says):
     with pytest.raises(TableError, match=says):
         cross_validate(posterior, by)
 

@@ -1,4 +1,4 @@
-"""Log likelihood, prior and run densities against PyMC's and against closed forms."""
+"""Log likelihood, log prior and densities of runs, against PyMC and closed forms."""
 
 from dataclasses import replace
 
@@ -41,7 +41,7 @@ def grouped(table, **settings) -> Posterior:
 
 
 def raw(fitted: Posterior) -> xr.Dataset:
-    """Draws as the sampler returns them, with made-up group effects."""
+    """Draws as the sampler returns them, with arbitrary random effects."""
     draws, rng = fitted.draws.drop_dims("run"), np.random.default_rng(0)
     shape = draws.sizes["chain"], draws.sizes["draw"], fitted.draws.sizes["run"]
     return draws.assign(run_z=(("chain", "draw", "run_z_dim"), 0.02 * rng.standard_normal(shape)))
@@ -103,16 +103,16 @@ def test_without_a_run_effect_the_rows_add_up(runs):
         np.testing.assert_allclose(found[:, i], rows[:, inside].sum(1))
 
 
-def test_new_runs_are_wider_than_fitted_ones(runs):
+def test_new_runs_are_more_uncertain_than_training_runs(runs):
     fitted = grouped(runs)
     rng = np.random.default_rng(0)
     again = new_likelihood(fitted, runs, rng)
-    np.testing.assert_allclose(again, log_likelihood(fitted))  # all runs are fitted ones
+    np.testing.assert_allclose(again, log_likelihood(fitted))  # all are training runs
     new = from_frame(runs.frame.assign(run="new " + runs.frame["run"]))
     assert new_likelihood(fitted, new, rng).mean() < again.mean() - 1
 
 
-def test_covariance_holds_noise_and_runs(runs):
+def test_covariance_includes_noise_and_runs(runs):
     fitted = grouped(runs)
     square = covariance(fitted)
     tau, sigma = (float(fitted.draws[n].median()) for n in ("tau_run", "sigma"))

@@ -70,9 +70,9 @@ def test_bands_are_nested_and_tidy(posterior):
 @pytest.mark.parametrize("level", [0, 1, -0.1, 90, np.nan])
 def test_levels_are_checked(posterior, level):
     forecast = posterior.forecast(ROWS)
-    for tell in (forecast.bands, forecast.to_frame):
+    for method in (forecast.bands, forecast.to_frame):
         with pytest.raises(TableError, match=r"not between 0 and 1; 0.9 is a 90 % band"):
-            tell((0.5, level))
+            method((0.5, level))
 
 
 def test_quantiles(posterior):

@@ -1,4 +1,4 @@
-"""What too few sizes share: carried into forecasts of others."""
+"""Random effects of model size in forecasts, where there are too few sizes to fit them."""
 
 from dataclasses import replace
 
@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bayeslaw.evaluate.new_sizes import few, response, unseen
+from bayeslaw.evaluate.new_sizes import new_size_effects, response, too_few_sizes
 from bayeslaw.inference.fitting import fit
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.refits import refit
@@ -36,7 +36,7 @@ def fitted() -> Posterior:
     return fit("chinchilla", three(0), seed=0, draws=1000, tune=1000, retry=False)
 
 
-def test_the_response_is_that_of_a_refit(fitted):
+def test_the_response_agrees_with_a_refit(fitted):
     found = response(fitted, NEW)
     settings = {"chains": 4, "draws": 1000, "tune": 1000, "target_accept": 0.97}
     start = np.log(fitted.latent(NEW)).mean(0)
@@ -50,31 +50,31 @@ def test_the_response_is_that_of_a_refit(fitted):
     np.testing.assert_allclose(own, np.eye(3), atol=0.15)
 
 
-def test_new_sizes_draw_an_effect_and_carry_those_of_the_fitted(fitted):
+def test_effects_of_new_sizes_and_the_response_to_training_sizes(fitted):
     rng = np.random.default_rng(0)
-    assert few(fitted)
-    assert not unseen(fitted, fitted.table.frame, rng).any()
+    assert too_few_sizes(fitted)
+    assert not new_size_effects(fitted, fitted.table.frame, rng).any()
     tau = replace(fitted.spec.priors["tau_size"], arguments=(("median", 0.01), ("sigma", 1e-6)))
     wide = replace(
         fitted, spec=replace(fitted.spec, priors={**fitted.spec.priors, "tau_size": tau})
     )
     want = 0.01 * np.sqrt(1 + (response(fitted, NEW) ** 2).sum(1))
-    np.testing.assert_allclose(unseen(wide, NEW, rng).std(0), want, rtol=0.05)
-    pair = unseen(wide, pd.concat([NEW, NEW.assign(params=4e9)]), rng)
+    np.testing.assert_allclose(new_size_effects(wide, NEW, rng).std(0), want, rtol=0.05)
+    pair = new_size_effects(wide, pd.concat([NEW, NEW.assign(params=4e9)]), rng)
     assert np.corrcoef(pair[:, 0], pair[:, 1])[0, 1] > 0.9  # one size
-    drawn = unseen(wide, NEW, np.random.default_rng(3))
-    np.testing.assert_array_equal(drawn, unseen(wide, NEW, np.random.default_rng(3)))
+    drawn = new_size_effects(wide, NEW, np.random.default_rng(3))
+    np.testing.assert_array_equal(drawn, new_size_effects(wide, NEW, np.random.default_rng(3)))
 
 
-def test_nothing_is_carried_without_a_discrepancy_or_from_four_sizes(fitted, small, posterior):
-    assert not few(posterior)
-    assert not unseen(posterior, NEW, np.random.default_rng(0)).any()
+def test_no_effects_without_a_discrepancy_or_from_four_sizes(fitted, small, posterior):
+    assert not too_few_sizes(posterior)
+    assert not new_size_effects(posterior, NEW, np.random.default_rng(0)).any()
     plain = replace(fitted, spec=replace(fitted.spec, discrepancy="none"))
-    assert not few(plain)
-    assert not few(replace(fitted, table=small))  # of four sizes
+    assert not too_few_sizes(plain)
+    assert not too_few_sizes(replace(fitted, table=small))  # of four sizes
 
 
-def test_a_plan_knows_that_a_size_is_new(fitted):
+def test_plans_for_new_sizes_are_more_uncertain(fitted):
     curves = [
         curve_of(fitted, params, 20.0, rng=rng)
         for params in (2e9, 1e9)
@@ -86,21 +86,21 @@ def test_a_plan_knows_that_a_size_is_new(fitted):
 
 
 @pytest.mark.slow
-def test_bands_of_a_fourth_size_hold():
-    # Effects of .3 %, as the prior holds likely: alone, the 90 % band holds about a third.
+def test_bands_of_a_fourth_size_are_calibrated():
+    # Effects of .3 %, typical of the prior: without them the 90 % band covers about a third.
     four, settings = 2e9, {"chains": 2, "draws": 500, "tune": 700, "target_accept": 0.95}
     model = fit("chinchilla", three(0), draws=20, tune=20, retry=False).spec
     bare = replace(
         model, priors={**model.priors, "tau_size": Prior.parse("LogNormal(median=1e-9, sigma=0.1)")}
     )
-    held = {"carried": [], "alone": []}
+    covered = {"with effects": [], "without": []}
     for seed in range(24):
         every = three(seed, scale=0.003, sizes=(four,))
         train, test = every.split("params < 1.5e9", "params > 1.5e9")
         posterior = refit(model, train, seed=seed, **settings)
-        for name, spec in (("carried", model), ("alone", bare)):
+        for name, spec in (("with effects", model), ("without", bare)):
             forecast = replace(posterior, spec=spec).forecast(test, allow_unconverged=True)
             lower, upper = forecast.quantile([0.05, 0.95])
-            held[name].append(np.mean((test.loss > lower) & (test.loss < upper)))
-    assert np.mean(held["carried"]) >= 0.78  # 24 tables: two sd below .9
-    assert np.mean(held["alone"]) < 0.7
+            covered[name].append(np.mean((test.loss > lower) & (test.loss < upper)))
+    assert np.mean(covered["with effects"]) >= 0.78  # 24 tables: two sd below .9
+    assert np.mean(covered["without"]) < 0.7

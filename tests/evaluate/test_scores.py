@@ -20,14 +20,14 @@ KEYS = [
 PASSED = Convergence(1.0, 1e4, 1e4, 0, 1.0)
 
 
-def made(samples, loss):
-    """A forecast with the given draws, and the table of what was then measured."""
+def forecast_of(samples, loss):
+    """A forecast with the given draws, and the table of measured losses."""
     frame = grid(params=1e9, tokens=1e9 * np.arange(1, len(loss) + 1))
     draws = xr.DataArray(samples[None], dims=("chain", "draw", "row"))
     return Forecast(draws, frame, "law", "predictive", PASSED), from_frame(frame.assign(loss=loss))
 
 
-def test_the_papers_six_by_hand():
+def test_point_metrics_by_hand():
     predicted, loss = np.array([2.0, 3.0, 4.0]), np.array([2.0 / 1.01, 3.0 / 1.1, 4.0])
     got = point_scores(predicted, loss)
     a, b = np.log(1.01), np.log(1.1)
@@ -42,7 +42,7 @@ def test_the_papers_six_by_hand():
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.tuples(st.floats(0.5, 5), st.floats(0.5, 5)), min_size=1, max_size=9))
-def test_the_papers_six_one_row_at_a_time(pairs):
+def test_point_metrics_row_by_row(pairs):
     got = point_scores(*np.array(pairs).T)
     total = dict.fromkeys(KEYS[:4], 0.0)
     for predicted, loss in pairs:
@@ -129,9 +129,9 @@ def test_a_posterior_is_scored_by_its_predictive_forecast(posterior, small):
     assert got.to_dict() == wanted
 
 
-def test_a_made_forecast_is_scored_on_log_loss():
+def test_forecasts_are_scored_on_log_loss():
     samples = np.exp(np.linspace(-0.1, 0.1, 201))[:, None] * np.array([2.0, 3.0])
-    forecast, table = made(samples, np.array([2.0, 3.0 * np.exp(0.12)]))
+    forecast, table = forecast_of(samples, np.array([2.0, 3.0 * np.exp(0.12)]))
     got = score(forecast, table)
     assert got["width_90"] == pytest.approx(0.18)
     assert got["coverage_90"] == 0.5

@@ -1,4 +1,4 @@
-"""Leaving out, stacking weights, and stacked forecasts."""
+"""Cross-validation, stacking weights and stacked forecasts."""
 
 import warnings
 
@@ -30,7 +30,7 @@ def stacked(posterior, curved):
     return stack([posterior, curved])
 
 
-def test_weights_are_arvizs(posterior, curved, stacked):
+def test_weights_agree_with_arviz(posterior, curved, stacked):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of one row's Pareto k
         table = az.compare({"none": tree(posterior), "curvature": tree(curved)}, round_to="none")
@@ -43,18 +43,18 @@ elpds = arrays(float, (12, 3), elements=st.floats(-50, 50))
 
 @settings(deadline=None, max_examples=50)
 @given(elpds)
-def test_no_law_alone_is_better(elpd):
-    def height(weights):
+def test_no_single_law_is_better(elpd):
+    def log_score(weights):
         return np.logaddexp.reduce(elpd + np.log(np.maximum(weights, 1e-300)), axis=1).sum()
 
     weights = stacking_weights(elpd)
     assert weights.sum() == pytest.approx(1)
     assert (weights >= 0).all()
-    best = max(height(single) for single in np.eye(3))
-    assert height(weights) >= best - 1e-5 * (1 + abs(best))
+    best = max(log_score(single) for single in np.eye(3))
+    assert log_score(weights) >= best - 1e-5 * (1 + abs(best))
 
 
-def test_weights_of_two_laws_that_take_turns():
+def test_weights_of_two_laws_in_closed_form():
     elpd = np.log(np.array([[0.9, 0.1]] * 30 + [[0.1, 0.9]] * 10))
     share = (0.75 - 0.1) / 0.8  # where the derivative of the log score is zero
     np.testing.assert_allclose(stacking_weights(elpd), [share, 1 - share], atol=1e-4)
@@ -62,7 +62,7 @@ def test_weights_of_two_laws_that_take_turns():
     np.testing.assert_allclose(stacking_weights(elpd, counts), [0.5, 0.5], atol=1e-4)
 
 
-def test_a_dominated_law_gets_nothing():
+def test_a_dominated_law_has_no_weight():
     elpd = np.add(np.random.default_rng(0).normal(size=(40, 1)), [0.0, -5.0])
     np.testing.assert_allclose(stacking_weights(elpd - 1e4), [1, 0], atol=1e-6)
 
@@ -109,11 +109,11 @@ def test_a_law_without_weight_need_not_converge(posterior, unconverged):
     both = stack({"good": posterior, "bad": unconverged})
     only = both.forecast(ROWS, weights={"good": 1.0, "bad": 0.0})
     assert set(only.parts) == {"good"}
-    kept = both.forecast(ROWS, weights={"good": 0.5, "bad": 0.5}, allow_unconverged=True)
+    mixed = both.forecast(ROWS, weights={"good": 0.5, "bad": 0.5}, allow_unconverged=True)
     draws = unconverged.draws.sizes
 
-    assert not kept.convergence.ok
-    assert kept.samples.shape == (draws["chain"] * draws["draw"], len(ROWS))
+    assert not mixed.convergence.ok
+    assert mixed.samples.shape == (draws["chain"] * draws["draw"], len(ROWS))
 
 
 def test_mistakes(posterior, delphi, stacked):

@@ -1,4 +1,4 @@
-"""Simulation-based calibration: it passes, and it finds planted faults."""
+"""Simulation-based calibration: it passes, and it finds deliberate errors."""
 
 import pytest
 
@@ -29,7 +29,7 @@ def test_truths_are_ranked_uniformly(law, more):
     assert table["inside"].all(), table
 
 
-def test_a_planted_fault_is_found():
+def test_a_deliberate_error_is_found():
     found = calibrate("chinchilla", **SETTINGS, fault={"sigma": 1.25})
     assert not found.envelope(level=0.999).loc["sigma", "inside"]
 

@@ -53,7 +53,7 @@ def test_both_limits_bind_at_the_optimum(world):
 
 @on_bound
 @pytest.mark.parametrize("domain", DOMAINS)
-def test_noise_is_that_of_the_papers_oracle(world, domain):
+def test_noise_agrees_with_the_papers_oracle(world, domain):
     tables = [world.table(domain, seed=seed).query("ptpp == 279") for seed in range(6)]
     errors = [rmse_log("dcpt", table, table) for table in tables]
     assert np.mean(errors) == pytest.approx(ORACLE[domain], rel=0.1)
@@ -61,7 +61,7 @@ def test_noise_is_that_of_the_papers_oracle(world, domain):
 
 @on_bound
 def test_french_errors_rank_as_in_the_paper(world):
-    """Transfer without the budget is worst by far; Form 3 is best and anchors make it better."""
+    """The law without PTPP is worst; Form 3 is best, and anchors improve it."""
     table = world.table("french")
     split = table.split("ptpp <= 31", "ptpp == 279")
     anchored = table.split("ptpp <= 31", "ptpp == 279", world.anchors)
@@ -125,13 +125,13 @@ def test_domains_are_the_same_alone_or_together(world):
     both = world.table(seed=2)
     for domain in DOMAINS:
         alone = world.table(domain, seed=2)
-        kept = both.query(f"domain == '{domain}'")
-        pd.testing.assert_frame_equal(kept.frame, alone.frame)
+        rows = both.query(f"domain == '{domain}'")
+        pd.testing.assert_frame_equal(rows.frame, alone.frame)
     noise = [np.log(world.table(d).loss / world.loss(d, world.design())) for d in DOMAINS]
     assert abs(np.corrcoef(noise)[0, 1]) < 0.2
 
 
-def test_noise_has_the_size_asked_for(world):
+def test_noise_has_the_given_sd(world):
     noise = np.log(world.table("french", noise=0.01).loss / world.table("french", noise=0).loss)
     assert noise.std() == pytest.approx(0.01, rel=0.15)
     assert abs(noise.mean()) < 0.003

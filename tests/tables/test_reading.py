@@ -28,7 +28,7 @@ tables = st.lists(rows, min_size=1, max_size=8, unique_by=lambda row: row["loss"
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(tables, st.sampled_from(["csv", "parquet"]))
-def test_files_keep_every_bit(tmp_path_factory, records, ending):
+def test_files_preserve_every_bit(tmp_path_factory, records, ending):
     frame = pd.DataFrame(records)
     path = tmp_path_factory.mktemp("päth ∂") / f"tàble.{ending}"
     frame.to_parquet(path) if ending == "parquet" else frame.to_csv(path, index=False)
@@ -56,7 +56,7 @@ def test_rows_without_tokens_are_baselines():
         load_law("dcpt").covariates(frame)
 
 
-def test_repeated_runs_are_told_apart():
+def test_repeated_runs_need_a_run_column():
     twice = pd.concat([GOOD, GOOD])
     with pytest.raises(
         TableError, match=r"rows 0, 1, 2, 3, 4 and 3 more are exact duplicates.*run"
