@@ -1,4 +1,4 @@
-"""The command line in this process: what a command says, and how it tells a mistake."""
+"""Run the command line in this process: its results, its documents, and its errors."""
 
 import json
 
@@ -15,7 +15,7 @@ def run(*args, code=0):
 
 
 def fails(*args) -> str:
-    """The one line that a user's mistake is told in."""
+    """The one line that reports a user's mistake."""
     result = run(*args, code=2)
     assert result.stdout == ""
     assert result.stderr.startswith("error: ")
@@ -25,7 +25,7 @@ def fails(*args) -> str:
 
 
 def document(*args):
-    """What a command says with ``--json``."""
+    """The JSON document of a command."""
 
     def refuse(constant):
         raise AssertionError(f"{constant} is not JSON")

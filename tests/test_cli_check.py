@@ -1,4 +1,4 @@
-"""The `check` command: words, JSON, exit codes, mistakes."""
+"""The `check` command: text, JSON, exit codes, mistakes."""
 
 import json
 
@@ -50,15 +50,15 @@ def test_command_from_a_table(small, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "message"),
     [
         (["--law", "form1"], "do not go with a posterior"),
         (["--draws", "10"], "--draws has no effect"),
         (["--grid", "params=1e9"], "tokens"),
     ],
 )
-def test_command_mistakes(saved, options, says):
+def test_command_mistakes(saved, options, message):
     result = run(saved, *options, code=2)
     assert result.stdout == ""
-    assert says in result.stderr
+    assert message in result.stderr
     assert result.stderr.count("\n") == 1
