@@ -79,7 +79,7 @@ def test_a_source_that_has_not_converged_is_refused_before_the_fit(files):
     assert "--allow-unconverged" in fails(files / "losses.csv", *plan, limits)
     given = (files / "fit.nc", *GRID, *plan, limits, "--allow-unconverged")
     content = document(*given, "--out", files / "failed.html")
-    assert "the plan uses a source posterior that failed its gate" in " ".join(content["warnings"])
+    assert "source posterior that has not converged" in " ".join(content["warnings"])
 
 
 def test_mistakes_are_reported_in_one_line(files, tmp_path):

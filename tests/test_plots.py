@@ -1,4 +1,4 @@
-"""Figures: what they show is what was forecast, and it can be read."""
+"""Figures: they show the forecast, and their text is legible."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -28,7 +28,7 @@ TRUTH = {"E": 1.7, "A": 400.0, "alpha": 0.34, "B": 410.0, "beta": 0.28}
 
 
 @pytest.fixture(scope="module")
-def held():
+def new_rows():
     """Twelve rows beyond the training table, two of them far off."""
     design = grid(params=[6e9, 1.2e10, 2.4e10], tokens=[1e9, 1e10, 1e11, 1e12])
     table = simulate("chinchilla", TRUTH, design, sigma=0.003, seed=2)
@@ -38,8 +38,8 @@ def held():
 
 
 @pytest.fixture(scope="module")
-def predicted(posterior, held):
-    return posterior.forecast(held, seed=0)
+def predicted(posterior, new_rows):
+    return posterior.forecast(new_rows, seed=0)
 
 
 def titled(figure):
@@ -47,8 +47,8 @@ def titled(figure):
     return [ax for ax in figure.axes if ax.get_title()]
 
 
-def test_the_forecast_has_a_panel_per_size_and_crosses_what_is_outside(posterior, held, predicted):
-    figure = plots.forecast(posterior, held)
+def test_a_panel_per_size_and_crosses_outside_the_band(posterior, new_rows, predicted):
+    figure = plots.forecast(posterior, new_rows)
     assert [ax.get_title(loc="left").split(" (")[0] for ax in figure.axes] == [
         "N 6B", "N 12B", "N 24B",
     ]  # fmt: skip
@@ -65,8 +65,8 @@ def test_the_forecast_has_a_panel_per_size_and_crosses_what_is_outside(posterior
     assert outside.sum() >= 2
 
 
-def test_curves_run_through_the_forecast(posterior, held, predicted):
-    for ax in plots.forecast(posterior, held).axes:
+def test_curves_run_through_the_forecast(posterior, new_rows, predicted):
+    for ax in plots.forecast(posterior, new_rows).axes:
         curve = next(line for line in ax.lines if len(line.get_xdata()) > 10)
         x, y = np.log(curve.get_xdata()), curve.get_ydata()
         size = float(ax.get_title(loc="left").split()[1][:-1]) * 1e9
@@ -107,13 +107,13 @@ def test_pit_of_the_forecasts_own_draws_is_uniform(posterior):
     )
 
 
-def test_coverage_is_that_of_the_scores(predicted, held):
+def test_coverage_is_that_of_the_scores(predicted, new_rows):
     (ax,) = plots.coverage(predicted).axes
     levels, shares = next(
         (x.get_xdata(), x.get_ydata()) for x in ax.lines if len(x.get_xdata()) > 2
     )
     at = dict(zip(np.round(levels), shares, strict=True))
-    scores = score(predicted, held)
+    scores = score(predicted, new_rows)
     for level in (50, 80, 90):
         assert at[level] == pytest.approx(100 * scores[f"coverage_{level}"])
 
@@ -133,11 +133,11 @@ def test_laws_side_by_side(small):
         plots.compare(scores, ["crps"])
 
 
-def test_every_figure_from_the_posterior(posterior, held):
-    before, kept = dict(mpl.rcParams), plots.Plots(posterior)
+def test_every_figure_from_the_posterior(posterior, new_rows):
+    before, drawn = dict(mpl.rcParams), plots.Plots(posterior)
     figures = [
-        kept.forecast(held), kept.in_sample(), kept.observed(held), kept.pit(held),
-        kept.coverage(held), kept.residuals(held), kept.prior_posterior(), kept.ranks(),
+        drawn.forecast(new_rows), drawn.in_sample(), drawn.observed(new_rows), drawn.pit(new_rows),
+        drawn.coverage(new_rows), drawn.residuals(new_rows), drawn.prior_posterior(), drawn.ranks(),
     ]  # fmt: skip
     assert all(isinstance(figure, Figure) for figure in figures)
     named = [a for figure in figures[:6] for a in figure.axes]
@@ -159,14 +159,14 @@ def test_priors_that_are_flat_are_not_drawn(posterior):
         plots.prior_posterior(replace(posterior, spec=replace(spec, priors=none)))
 
 
-def test_what_cannot_be_drawn_is_said(posterior, unconverged, held, small):
-    bare = posterior.forecast(held.frame.drop(columns="loss"))
+def test_what_cannot_be_drawn_raises(posterior, unconverged, new_rows, small):
+    bare = posterior.forecast(new_rows.frame.drop(columns="loss"))
     for draw in (plots.observed, plots.pit, plots.coverage, plots.residuals):
         with pytest.raises(TableError, match="'loss'"):
             draw(bare)
-    assert len(plots.forecast(posterior, held.frame.drop(columns="loss")).axes) == 3
+    assert len(plots.forecast(posterior, new_rows.frame.drop(columns="loss")).axes) == 3
     with pytest.raises(TableError, match="too few"):
-        plots.pit(posterior.forecast(held.query("tokens == 1e9")))
+        plots.pit(posterior.forecast(new_rows.query("tokens == 1e9")))
     with pytest.raises(NotConverged):
         plots.forecast(unconverged, small)
     assert plots.forecast(unconverged, small, allow_unconverged=True).axes
@@ -204,5 +204,5 @@ def test_tick_labels_do_not_overlap(span, number):
         assert all(a.x1 < b.x0 for a, b in pairwise(boxes))
 
 
-def test_lines_can_be_told_apart_without_colour():
+def test_lines_are_distinct_without_colour():
     assert len(set(LINES)) == len(set(MARKERS)) == len(set(COLOURS)) == 7

@@ -1,4 +1,4 @@
-"""The report: one file, its numbers those of the fit, readable on any screen."""
+"""The report: one file, with the numbers of the fit, readable on any screen."""
 
 import json
 import re
@@ -53,7 +53,7 @@ for (const width of [1280, 390]) {
 
 
 class Page(HTMLParser):
-    """What a page links to, shows and names."""
+    """Links, image sources, alternative texts and anchors of a page."""
 
     def __init__(self, html):
         super().__init__()
@@ -69,27 +69,27 @@ class Page(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def held():
+def new_rows():
     design = grid(params=[6e9, 1.2e10], tokens=[1e9, 1e10, 1e11])
     return simulate("chinchilla", TRUTH, design, sigma=0.003, seed=2)
 
 
 @pytest.fixture(scope="module")
-def settings(posterior, held):
+def settings(posterior, new_rows):
     both = {"train": "params < 5e9", "test": "params > 5e9"}
-    rows = pd.concat([posterior.table.frame, held.frame], ignore_index=True)
+    rows = pd.concat([posterior.table.frame, new_rows.frame], ignore_index=True)
     laws = compare(from_frame(rows, "both"), **both, laws=["chinchilla"])
     return {**both, "comparison": laws, "command": "bayeslaw report x.csv"}
 
 
 @pytest.fixture(scope="module")
-def page(posterior, held, settings) -> Report:
-    return report(posterior, held, **settings)
+def page(posterior, new_rows, settings) -> Report:
+    return report(posterior, new_rows, **settings)
 
 
 @pytest.fixture(scope="module")
 def based(delphi):
-    """A short fit with effects of bases, and the rows of two bases that it has not seen."""
+    """A short fit with random effects of bases, and rows of two new bases."""
     train, test = delphi.split(train="scale <= 3e20", test="scale >= 1e21")
     return fit("chinchilla", train, seed=0, chains=2, draws=50, tune=50), test
 
@@ -112,52 +112,52 @@ def test_the_page_needs_nothing_from_anywhere(page):
     assert {link[1:] for link in found.links if link[0] == "#"} <= set(found.names)
 
 
-def test_every_figure_says_what_is_seen_in_numbers(page):
+def test_every_figure_has_an_alternative_text_with_numbers(page):
     alts = Page(page.html).alts
     assert len(alts) == 10
     assert all(re.search(r"\d", alt) for alt in alts if not alt.startswith(r"\hat L"))
 
 
-def test_the_numbers_are_those_of_the_fit(page, posterior, held):
-    scores = score(posterior, held)
+def test_the_numbers_are_those_of_the_fit(page, posterior, new_rows):
+    scores = score(posterior, new_rows)
     paper, bands = section(page, "scores").parts[1:3]
     for part in (paper, bands):
         shown = dict(zip(part.head[1:], cells(part)["posterior"], strict=True))
         for name, text in shown.items():
             assert float(text) == pytest.approx(scores[name], rel=6e-3, abs=1e-12)
     rows = section(page, "forecast").parts[1].rows
-    assert [row[3] for row in rows] == [f"{m:.4f}" for m in posterior.forecast(held).median]
+    assert [row[3] for row in rows] == [f"{m:.4f}" for m in posterior.forecast(new_rows).median]
     inside = sum(row[5].endswith(" in") for row in rows)
-    assert f"{inside} in the 90 % band" in section(page, "short").parts[0][1]
+    assert f"{inside} in the 90 % band" in section(page, "summary").parts[0][1]
     table = section(page, "parameters").parts[2]
     assert float(cells(table)["alpha"][0]) == pytest.approx(
         posterior.summary().loc["alpha", "mean"], rel=1e-3
     )
 
 
-def test_what_must_be_known_stands_on_top(page, posterior, unconverged, held):
+def test_warnings_are_at_the_top(page, posterior, unconverged, new_rows):
     assert any("Synthetic data" in warning for warning in page.warnings)
     real = replace(posterior, table=from_frame(posterior.table.frame.drop(columns="synthetic")))
-    own = report(real, held.frame[["params", "tokens"]])
+    own = report(real, new_rows.frame[["params", "tokens"]])
     assert not any("Synthetic" in warning for warning in own.warnings)
     with pytest.raises(NotConverged):
-        report(unconverged, held)
-    failed = report(unconverged, held.frame[["params", "tokens"]], allow_unconverged=True)
+        report(unconverged, new_rows)
+    failed = report(unconverged, new_rows.frame[["params", "tokens"]], allow_unconverged=True)
     assert failed.warnings[0].startswith("NOT CONVERGED")
     top = failed.html.index("NOT CONVERGED")
     assert top < failed.html.index("<nav")
 
 
-def test_without_measured_losses_nothing_is_scored(posterior, held):
-    page = report(posterior, held.frame.drop(columns="loss"))
+def test_without_measured_losses_nothing_is_scored(posterior, new_rows):
+    page = report(posterior, new_rows.frame.drop(columns="loss"))
     names = [s.name for s in page.sections]
     assert "scores" not in names
     assert "calibration" not in names
     assert "nothing on this page checks the forecast" in page.html
 
 
-def test_same_seed_same_page(posterior, held, settings, page):
-    assert report(posterior, held, **settings).html == page.html
+def test_same_seed_same_page(posterior, new_rows, settings, page):
+    assert report(posterior, new_rows, **settings).html == page.html
 
 
 def test_text_of_the_user_is_text(page):
@@ -199,38 +199,38 @@ def test_how_far_beyond():
     assert beyond(seen, seen / 4) == "0.25 × the smallest"
 
 
-def test_the_checklist_names_what_is_unknown(page, posterior, held, delphi):
+def test_the_checklist_names_what_is_unknown(page, posterior, new_rows, delphi):
     asked = {row[0]: row[1] for row in section(page, "checklist").parts[0].rows if len(row) == 2}
     assert asked["runs"].startswith(UNKNOWN)
     assert asked["tokenizer and training text"] == UNKNOWN
     assert asked["extrapolation"] == "params 4 × the largest"
     point = fit_huber("chinchilla", posterior.table)
-    told = checklist(replace(posterior, table=delphi), held.frame, point, None, None)
-    known = {row[0]: row[1] for row in told if len(row) == 2}
+    rows = checklist(replace(posterior, table=delphi), new_rows.frame, point, None, None)
+    known = {row[0]: row[1] for row in rows if len(row) == 2}
     assert known["runs"] == "45"
     assert known["pre-trained bases"] == "9"
     assert "lr_factor" in known["architecture, optimiser, schedule"]
 
 
-def test_what_is_known_of_the_bases_is_said(based):
+def test_known_and_new_bases_are_counted(based):
     fitted, test = based
     new = fits.data(fitted, test.frame, None, None).parts[0]
-    assert "None of the 2 bases to forecast were fitted; an effect not fitted is drawn" in new
+    assert "None of the 2 bases to forecast are in the training rows; the random effect" in new
     both = pd.concat([fitted.table.frame, test.frame])
     assert "7 of the 9 bases" in fits.data(fitted, both, None, None).parts[0]
     known = fits.data(fitted, fitted.table.frame, None, None).parts[0]
-    assert known.endswith("All of the 7 bases to forecast were fitted.")
+    assert known.endswith("All of the 7 bases to forecast are in the training rows.")
     unnamed = fits.data(fitted, test.frame.drop(columns="base"), None, None).parts[0]
     assert "name no base" in unnamed
 
 
-def test_repeated_rows_are_told_apart_by_their_run(based):
+def test_repeated_rows_are_labelled_by_their_run(based):
     fitted, test = based
     fc = fitted.forecast(test, allow_unconverged=True)
     run = {"allow_unconverged": True}
-    assert forecasts.forecast(fitted, fc, run).parts[1].head[0] == "N"
+    assert forecasts.forecast(fitted, fc, **run).parts[1].head[0] == "N"
     both = pd.concat([test.frame, test.frame.assign(run="again")], ignore_index=True)
-    table = forecasts.forecast(fitted, fitted.forecast(both, **run), run).parts[1]
+    table = forecasts.forecast(fitted, fitted.forecast(both, **run), **run).parts[1]
     assert table.head[0] == "run"
     assert [row[0] for row in table.rows] == list(map(str, both["run"]))
 
@@ -238,7 +238,7 @@ def test_repeated_rows_are_told_apart_by_their_run(based):
 def test_provenance_repeats_the_page(page, posterior):
     known = {row[0]: row[1] for row in section(page, "provenance").parts[0].rows}
     assert known["command"] == "bayeslaw report x.csv"
-    assert posterior.table.sha256 in known["fitted rows"]
+    assert posterior.table.sha256 in known["training rows"]
     assert "pymc 6" in known["versions"]
     assert known["token unit"] == "D in units of 1 token"
 

@@ -1,12 +1,11 @@
-"""Where a fit comes from: its data and their licence, its settings, and the reporting checklist.
+"""Provenance of a fit: its data, their licence, its settings, and the reporting checklist.
 
-What is not known is said to be unknown.
+Facts that the table does not contain are reported as unknown.
 """
 
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -33,7 +32,7 @@ _HEADING = re.compile(r"^#+\s*Licen[cs]e\s*\n+(.+?)(?=\n\s*\n|\n#|\Z)", re.I | r
 
 
 def licence(table: LossTable) -> str:
-    """Licence of a table, as stated in the README beside it; ``"unknown"`` if none says so."""
+    """Return the licence of a table, as stated in the README beside it, or ``"unknown"``."""
     readme = Path(table.name).parent / "README.md"
     if is_synthetic(table):
         return "none: the losses are simulated by this package"
@@ -49,15 +48,15 @@ def licence(table: LossTable) -> str:
 
 
 def cost(frame: pd.DataFrame) -> str:
-    """Sum of 6 N D over runs, in words; checkpoints of one run cost its longest D."""
+    """Describe the sum of 6 N D over runs; checkpoints of one run cost its longest D."""
     each = 6 * frame["params"] * frame["tokens"]
     if "run" not in frame:
-        return f"{each.sum():.2g} FLOPs (6 N D, every row taken as a run of its own)"
+        return f"{each.sum():.2g} FLOPs (6 N D, every row counted as one run)"
     return f"{each.groupby(frame['run']).max().sum():.2g} FLOPs (6 N D)"
 
 
 def ranges(fitted: pd.DataFrame, rows: pd.DataFrame) -> list[list[str]]:
-    """Rows of a table: each covariate's range fitted and forecast, and how far beyond that is."""
+    """Return rows of a table: ranges of each covariate in training and forecast, extrapolation."""
     lines = []
     for column in (*COVARIATES, "loss"):
         if column in fitted:
@@ -71,7 +70,7 @@ def ranges(fitted: pd.DataFrame, rows: pd.DataFrame) -> list[list[str]]:
 
 
 def beyond(seen: pd.Series, asked: pd.Series) -> str:
-    """How far `asked` reaches beyond `seen`, as a factor."""
+    """Describe how far `asked` extends beyond `seen`, as a factor."""
     parts = []
     if asked.max() > 1.005 * seen.max():
         parts.append(f"{asked.max() / seen.max():.3g} × the largest")
@@ -85,16 +84,16 @@ def beyond(seen: pd.Series, asked: pd.Series) -> str:
 def provenance(
     fit: Posterior, rows: pd.DataFrame, seed: int, command: str | None
 ) -> list[list[str]]:
-    """Everything needed to repeat a report, as rows of a table."""
+    """Return what is needed to reproduce a report, as rows of a table."""
     law, run, table = fit.law, fit.settings, fit.table
     versions = run.get("versions", {})
-    held = LossTable(rows, rows.iloc[:0])
+    forecast_rows = LossTable(rows, rows.iloc[:0])
     return [
         ["command", command or "bayeslaw.report, from Python"],
         ["data", table.name],
         ["licence of the data", licence(table)],
-        ["fitted rows", f"{len(table)}; SHA-256 {table.sha256}"],
-        ["forecast rows", f"{len(rows)}; SHA-256 {held.sha256}"],
+        ["training rows", f"{len(table)}; SHA-256 {table.sha256}"],
+        ["rows to forecast", f"{len(rows)}; SHA-256 {forecast_rows.sha256}"],
         ["law", f"{law.name}: {law.title}. {law.reference}"],
         ["token unit", f"D in units of {law.token_unit:g} token{'s' * (law.token_unit != 1)}"],
         ["reference point", reference(fit)],
@@ -108,7 +107,7 @@ def provenance(
 
 
 def reference(fit: Posterior) -> str:
-    """Covariates at the reference point, in words."""
+    """Describe the reference point by its covariates."""
     point = {c: float(np.exp(fit.at[c])) for c in fit.law.columns}
     point["tokens"] *= fit.law.token_unit
     if "replay" in point and fit.law.ratio == "own":
@@ -117,25 +116,25 @@ def reference(fit: Posterior) -> str:
 
 
 def noise(fit: Posterior) -> str:
-    """The likelihood in words."""
+    """Describe the likelihood and the random effects."""
     spec = fit.spec
     shape = {"studentt": "Student-t", "normal": "Normal", "huber": f"Huber, delta {spec.delta:g}"}
     words = f"{shape[spec.likelihood]} on log loss"
-    words += ", its scale a power of N" if spec.noise == "loglinear" else ""
-    shared = " and ".join(spec.effects)
-    return words + (f", with an effect of each {shared}" if shared else ", rows independent")
+    words += ", with a scale log-linear in N" if spec.noise == "loglinear" else ""
+    levels = " and ".join(spec.effects)
+    return words + (f", with random effects of {levels}" if levels else ", no random effects")
 
 
 def discrepancy(fit: Posterior) -> str:
-    """What the fit allows the law to be wrong about, in words."""
+    """Describe the discrepancy of the law."""
     if fit.spec.discrepancy == "none":
-        return "none: the law is taken as exactly true"
-    carried = "; what sizes share is carried into forecasts of others" if few(fit) else ""
-    return f"{fit.spec.discrepancy}: the law's terms may bend{carried}"
+        return "none: the law is assumed to be exactly true"
+    propagated = "; size effects propagated to new sizes" if few(fit) else ""
+    return f"{fit.spec.discrepancy} of the law's terms{propagated}"
 
 
-def sampler(run: Mapping[str, Any]) -> str:
-    """The sampler and its settings in words."""
+def sampler(run: Mapping[str, object]) -> str:
+    """Describe the sampler and its settings."""
     if not run:
         return UNKNOWN
     return (
@@ -147,17 +146,19 @@ def sampler(run: Mapping[str, Any]) -> str:
 def checklist(
     fit: Posterior, rows: pd.DataFrame, point: PointFit, train: str | None, test: str | None
 ) -> list[list[str]]:
-    """What scaling-law papers are asked to report, answered from the fit.
+    """Return the reporting checklist for scaling laws, answered from the fit, as rows of a table.
 
-    The questions follow the groups of Li, Kudugunta and Zettlemoyer (2025), "(Mis)Fitting: a
-    survey of scaling laws": the law, the training runs, the data taken from them, the fit. A group
-    is a row of one cell.
+    Its groups are the law, the training runs, the data, and the fit; a group is a row of one cell.
+
+    References
+    ----------
+    Li, Kudugunta and Zettlemoyer (2025), "(Mis)Fitting: a survey of scaling laws".
     """
     law, frame, gate = fit.law, fit.table.frame, fit.convergence
     checkpoints = f"{UNKNOWN} (no column run)"
     if "run" in frame:
-        shared = bool(frame["run"].duplicated().any())
-        checkpoints = "several rows of one run" if shared else "one row a run"
+        repeated = bool(frame["run"].duplicated().any())
+        checkpoints = "several rows of one run" if repeated else "one row per run"
     runs = str(frame["run"].nunique()) if "run" in frame else f"{UNKNOWN} (no column run)"
     bases = str(frame["base"].nunique()) if "base" in frame else f"{UNKNOWN} (no column base)"
     domain = ", ".join(map(str, frame["domain"].unique())) if "domain" in frame else UNKNOWN
@@ -166,7 +167,7 @@ def checklist(
     bounds = ", ".join(f"{n} = {v:g}" for n, v in point.at_bounds.items()) or "nothing"
     bends = law.curvatures
     plain = len(law.parameters) - len(bends)
-    and_bends = f" and {len(bends)} bends" if bends else ""
+    and_bends = f" and {len(bends)} curvature coefficients" if bends else ""
     sizes = sorted(frame["params"].unique())
     repeats = int(frame.duplicated([c for c in (*COVARIATES, "domain") if c in frame]).sum())
     reach = [
@@ -180,7 +181,7 @@ def checklist(
             "formula",
             f"{law.title}; {len(law.terms)} terms, {plain} parameters{and_bends}",
         ],
-        ["predicted", f"validation loss, nats per token, domain {domain}"],
+        ["response", f"validation loss, nats per token, domain {domain}"],
         ["variables", "; ".join(NAMES[c] for c in law.columns)],
         ["how N is counted", f"{UNKNOWN}: the table does not say whether embeddings count"],
         ["compute", "6 N D; attention and embeddings not counted separately"],
@@ -189,16 +190,16 @@ def checklist(
         ["pre-trained bases", bases],
         ["model sizes", f"{len(sizes)}, {count(sizes[0])} to {count(sizes[-1])}"],
         ["tokens", _range(frame["tokens"])],
-        ["compute of the fitted runs", cost(frame)],
+        ["compute of the training runs", cost(frame)],
         ["architecture, optimiser, schedule", known],
         ["tokenizer and training text", UNKNOWN],
         ["seeds of the runs", known if "seed" in frame else UNKNOWN],
-        ["The data taken from them"],
-        ["rows fitted", f"{len(frame)} ({train or 'query unknown'})"],
-        ["rows forecast", f"{len(rows)} ({test or 'query unknown'})"],
+        ["The data"],
+        ["training rows", f"{len(frame)} ({train or 'query unknown'})"],
+        ["rows to forecast", f"{len(rows)} ({test or 'query unknown'})"],
         ["checkpoints", checkpoints],
         ["repeated settings", str(repeats)],
-        ["rows left out of the fit for their value", "none by this package"],
+        ["outliers removed", "none by this package"],
         ["data and licence", f"{fit.table.name}; {licence(fit.table)}"],
         ["The fit"],
         ["objective", f"posterior; {noise(fit)}"],
@@ -206,8 +207,8 @@ def checklist(
         ["optimiser", sampler(fit.settings)],
         ["starts", f"{fit.settings.get('chains', UNKNOWN)} chains; largest R-hat {gate.rhat:.3f}"],
         ["converged", "yes" if gate.ok else f"NO: {'; '.join(gate.failures)}"],
-        ["on a bound", f"in the Huber fit: {bounds}; posterior draws never are"],
-        ["uncertainty", "central bands of the posterior predictive"],
+        ["on a bound", f"in the Huber fit: {bounds}; posterior draws are never on a bound"],
+        ["uncertainty", "central credible bands of the posterior predictive"],
         ["validation", _validation(rows)],
         ["extrapolation", "; ".join(reach) or "none"],
         ["code", "bayeslaw; command and versions under provenance"],
