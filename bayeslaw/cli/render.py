@@ -116,7 +116,7 @@ def describe(fitted: Posterior | PointFit, train: str | None) -> Document:
             "interior": fitted.interior,
             "at_bounds": dict(fitted.at_bounds),
         }
-    gate = fitted.convergence
+    diagnostics = fitted.convergence
     return document | {
         "likelihood": fitted.spec.likelihood,
         "discrepancy": fitted.spec.discrepancy,
@@ -124,9 +124,9 @@ def describe(fitted: Posterior | PointFit, train: str | None) -> Document:
         "effects": list(fitted.spec.effects),
         "prior": _prior(fitted),
         **{k: v for k, v in fitted.settings.items() if k != "versions"},
-        "converged": gate.ok,
-        "failures": list(gate.failures),
-        "convergence": {n: getattr(gate, n) for n in Convergence.__dataclass_fields__},
+        "converged": diagnostics.ok,
+        "failures": list(diagnostics.failures),
+        "convergence": {n: getattr(diagnostics, n) for n in Convergence.__dataclass_fields__},
     }
 
 
@@ -165,23 +165,23 @@ def heading(fitted: Posterior | PointFit, train: str | None, how: str = "") -> l
         f"{run.get('chains')} chains of {run.get('draws')} draws "
         f"({run.get('sampler')}, seed {run.get('seed')})",
     ]
-    return [*lines, units, _gate(fitted.convergence)]
+    return [*lines, units, _converged(fitted.convergence)]
 
 
 def method(name: str, likelihood: str, priors: str) -> tuple[str, dict[str, str]]:
     """Describe how a fit is made: a phrase, and JSON fields."""
     if name == "huber":
         return "Huber fit", {"method": name}
-    words = f"posterior mode, {likelihood} likelihood, {priors} priors"
-    return words, {"method": name, "likelihood": likelihood, "prior": priors}
+    phrase = f"posterior mode, {likelihood} likelihood, {priors} priors"
+    return phrase, {"method": name, "likelihood": likelihood, "prior": priors}
 
 
-def _gate(gate: Convergence) -> str:
-    if gate.ok:
-        ess = min(gate.ess_bulk, gate.ess_tail)
-        return f"[green]converged[/]: R-hat {gate.rhat:.3f}, ESS {ess:.0f}, no divergences"
+def _converged(diagnostics: Convergence) -> str:
+    if diagnostics.ok:
+        ess = min(diagnostics.ess_bulk, diagnostics.ess_tail)
+        return f"[green]converged[/]: R-hat {diagnostics.rhat:.3f}, ESS {ess:.0f}, no divergences"
     return (
-        f"[bold red]NOT CONVERGED[/]: {'; '.join(gate.failures)}. "
+        f"[bold red]NOT CONVERGED[/]: {'; '.join(diagnostics.failures)}. "
         "Do not trust these numbers: fit again with more --tune and --draws."
     )
 

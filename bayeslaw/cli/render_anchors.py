@@ -76,7 +76,7 @@ def _picks_for_most(found: Anchors) -> int:
 
 def _picks(found: Anchors) -> list[Block]:
     """Render one line per pick, a legend of the columns, and remarks."""
-    picks, unit = found.picks, _unit(found)
+    picks, unit, number = found.picks, _unit(found), len(found.targets)
     scale = 10.0 ** math.floor(math.log10(found.flops / len(picks)))
     per = f"per {scale:.0e}".replace("+", "")
     drop = picks["sd_before"] - picks["sd"]
@@ -99,8 +99,8 @@ def _picks(found: Anchors) -> list[Block]:
         _tables(columns, "total", "max sd"),
         "",
         "sd, max sd: predicted posterior standard deviation of log loss in percent, root mean "
-        f"square and largest over {len(found.targets)} targets; drop: reduction of sd by the run; "
-        f"{per}: drop for {per.removeprefix('per ')} {unit}.",
+        f"square and largest over {number} target{'s' * (number != 1)}; drop: reduction of sd by "
+        f"the run; {per}: drop for {per.removeprefix('per ')} {unit}.",
     ]
     if planned:
         blocks.append("ATPP: budget of the plan if the measurements equal their predictions.")
@@ -129,7 +129,7 @@ def _evsi(evsi: pd.DataFrame) -> list[Block]:
         "ATPP": evsi["atpp"].map(digits),
         "90 %": evsi["atpp_90"].map(digits),
         "lower": evsi["less"].map(_percent),
-        "no plan": evsi["infeasible"].map(_percent),
+        "no\nplan": evsi["infeasible"].map(_percent),
         "saved": counts["saved"],
         "net": counts["net"],
         "EVSI": counts["saved_mean"] + evsi["saved_error"].map(" ± {:.1g}".format),

@@ -7,6 +7,7 @@ import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 from scipy.stats import binom
 
 from bayeslaw.common.arrays import Floats
@@ -112,7 +113,7 @@ def observed(predicted: Forecast) -> Figure:
             (cross,) = ax.plot(out["median"], out["loss"], "x", color=INK, ms=9, mew=1)
             cross.set_label("outside the 90 % band")
             handles.append(cross)
-        ax.set_xlabel("posterior predictive loss, median and 90 % band (nats per token)")
+        ax.set_xlabel("forecast: median and 90 % band (nats per token)")
         ax.set_ylabel("measured loss (nats per token)")
         legend(figure, handles, columns=4)
     return figure
@@ -171,7 +172,7 @@ def pit(predicted: Forecast, *, seed: int = 0) -> Figure:
     reach = 1.25 * max(float(np.max(np.abs(np.asarray(y, float)))) for y in drawn)
     ax.set_ylim(-reach, reach)
     for text in list(ax.texts):  # ArviZ puts the text where it may cover the curve
-        ax.set_title(text.get_text(), loc="left", fontsize=9)
+        ax.set_title(f"{text.get_text()}; grey: 94 % envelope", loc="left", fontsize=9)
         text.remove()
     ax.set_xlabel("probability integral transform (PIT) of the measured loss")
     ax.set_ylabel("ECDF − uniform")
@@ -210,6 +211,13 @@ def coverage(predicted: Forecast) -> Figure:
         ax.set(xlim=(0, 100), ylim=(-3, 103))
         ax.set_xlabel("nominal level of the credible band (%)")
         ax.set_ylabel(f"coverage (% of {len(distance)} losses)")
+        legend(
+            figure,
+            [
+                Line2D([], [], color=QUIET, lw=1, ls="--", label="exact bands"),
+                Patch(color=QUIET, alpha=0.18, lw=0, label="90 % of independent samples"),
+            ],
+        )
     return figure
 
 
@@ -256,7 +264,7 @@ def residuals(predicted: Forecast, fitted: Forecast | None = None) -> Figure:
             else:
                 log_axis(ax, both[column], column)
             if first_column(ax):
-                ax.set_ylabel("residual: measured / median − 1 (%)")
+                ax.set_ylabel("residual (% of the median)")
         legend(figure, panels[0].get_legend_handles_labels()[0][-len(frames) :])
     return figure
 

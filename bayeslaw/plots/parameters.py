@@ -97,8 +97,8 @@ def ranks(posterior: Posterior) -> Figure:
     """
     import arviz as az
 
-    gate, columns = posterior.convergence, 4
-    ess = max(1.0, min(gate.ess_bulk, gate.ess_tail))
+    diagnostics, columns = posterior.convergence, 4
+    ess = max(1.0, min(diagnostics.ess_bulk, diagnostics.ess_tail))
     step = max(
         1, min(round(posterior.stats["diverging"].size / ess), posterior.draws.sizes["draw"] // 20)
     )
@@ -117,7 +117,8 @@ def ranks(posterior: Posterior) -> Figure:
     for ax in figure.axes:
         for text in ax.texts:  # drop the level of the test, which ArviZ adds
             text.set_text(text.get_text().split("(")[0].replace("=", " = "))
-    figure.supxlabel("fractional rank of a draw among the draws of all chains", fontsize=9)
+    for ax in figure.axes[max(0, len(sampled) - columns) : len(sampled)]:
+        ax.set_xlabel("fractional rank", fontsize=9)
     chains = posterior.draws.sizes["chain"]
     legend(
         figure, [Line2D([], [], color=COLOURS[i % 7], label=f"chain {i}") for i in range(chains)]

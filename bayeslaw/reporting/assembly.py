@@ -142,7 +142,7 @@ def _warnings(fit: Posterior, rows: LossTable, checked: Check, plan: "Plan | Non
 def _summary(
     fit: Posterior, fc: Forecast, scores: pd.DataFrame | None, plan: "Plan | None"
 ) -> Section:
-    gate, frame = fit.convergence, fc.frame
+    diagnostics, frame = fit.convergence, fc.frame
     median, (low, high) = fc.median, fc.quantile([0.05, 0.95])
     half = 50 * np.median((high - low) / median)
     sentences = [
@@ -170,11 +170,11 @@ def _summary(
         else "No extrapolation."
     )
     sentences += [] if plan is None else [fits.answer(plan)]
-    ess = min(gate.ess_bulk, gate.ess_tail)
-    state = "Converged" if gate.ok else "Not converged"
+    ess = min(diagnostics.ess_bulk, diagnostics.ess_tail)
+    state = "Converged" if diagnostics.ok else "Not converged"
     sentences.append(
-        f"{state}: largest R-hat {gate.rhat:.3f}, smallest effective sample size {ess:.0f}, "
-        f"{gate.divergences} divergences."
+        f"{state}: largest R-hat {diagnostics.rhat:.3f}, smallest effective sample size {ess:.0f}, "
+        f"{diagnostics.divergences} divergences."
     )
     sentences.append(
         "A 90 % credible band contains a new measured loss with 90 % probability if the law (with "

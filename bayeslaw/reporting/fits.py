@@ -97,12 +97,12 @@ def parameters(fit: Posterior, seed: int) -> Section:
                 "the prior.",
             )
         )
-    gate = fit.convergence
+    diagnostics = fit.convergence
     parts.append(
         picture(
             plots.ranks(fit),
-            f"Rank plots of the chains; largest R-hat {gate.rhat:.3f}, smallest bulk ESS "
-            f"{gate.ess_bulk:.0f}.",
+            f"Rank plots of the chains; largest R-hat {diagnostics.rhat:.3f}, smallest bulk ESS "
+            f"{diagnostics.ess_bulk:.0f}.",
             "Chains that sampled the same distribution stay near zero.",
         )
     )

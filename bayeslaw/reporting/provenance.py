@@ -60,23 +60,23 @@ def ranges(fitted: pd.DataFrame, rows: pd.DataFrame) -> list[list[str]]:
     lines = []
     for column in (*COVARIATES, "loss"):
         if column in fitted:
-            seen, asked = fitted[column], rows.get(column)
-            cells = [NAMES[column], _range(seen), UNKNOWN if asked is None else _range(asked)]
-            lines.append([*cells, "" if asked is None or column == "loss" else beyond(seen, asked)])
+            training, new = fitted[column], rows.get(column)
+            cells = [NAMES[column], _range(training), UNKNOWN if new is None else _range(new)]
+            lines.append([*cells, "" if new is None or column == "loss" else beyond(training, new)])
     costs = [6 * f["params"] * f["tokens"] for f in (fitted, rows)]
     spans = [f"{c.min():.2g} – {c.max():.2g}" for c in costs]
     lines.append(["compute of a row, 6 N D, FLOPs", *spans, beyond(*costs)])
     return lines
 
 
-def beyond(seen: pd.Series, asked: pd.Series) -> str:
-    """Describe how far `asked` extends beyond `seen`, as a factor."""
+def beyond(training: pd.Series, new: pd.Series) -> str:
+    """Describe how far `new` extends beyond `training`, as a factor."""
     parts = []
-    if asked.max() > 1.005 * seen.max():
-        parts.append(f"{asked.max() / seen.max():.3g} × the largest")
-    if asked.min() < 0.995 * seen.min():
+    if new.max() > 1.005 * training.max():
+        parts.append(f"{new.max() / training.max():.3g} × the largest")
+    if new.min() < 0.995 * training.min():
         parts.append(
-            f"{asked.min() / seen.min():.2g} × the smallest" if asked.min() else "down to 0"
+            f"{new.min() / training.min():.2g} × the smallest" if new.min() else "down to 0"
         )
     return "; ".join(parts) or "inside"
 
@@ -154,7 +154,7 @@ def checklist(
     ----------
     Li, Kudugunta and Zettlemoyer (2025), "(Mis)Fitting: a survey of scaling laws".
     """
-    law, frame, gate = fit.law, fit.table.frame, fit.convergence
+    law, frame, diagnostics = fit.law, fit.table.frame, fit.convergence
     checkpoints = f"{UNKNOWN} (no column run)"
     if "run" in frame:
         repeated = bool(frame["run"].duplicated().any())
@@ -205,8 +205,11 @@ def checklist(
         ["objective", f"posterior; {noise(fit)}"],
         ["priors", "in the table of parameters"],
         ["optimiser", sampler(fit.settings)],
-        ["starts", f"{fit.settings.get('chains', UNKNOWN)} chains; largest R-hat {gate.rhat:.3f}"],
-        ["converged", "yes" if gate.ok else f"NO: {'; '.join(gate.failures)}"],
+        [
+            "starts",
+            f"{fit.settings.get('chains', UNKNOWN)} chains; largest R-hat {diagnostics.rhat:.3f}",
+        ],
+        ["converged", "yes" if diagnostics.ok else f"NO: {'; '.join(diagnostics.failures)}"],
         ["on a bound", f"in the Huber fit: {bounds}; posterior draws are never on a bound"],
         ["uncertainty", "central credible bands of the posterior predictive"],
         ["validation", _validation(rows)],
