@@ -171,7 +171,7 @@ def study(results: pd.DataFrame, summary: pd.DataFrame, against: str) -> Rendere
         "rhat": rhat,
     }
     blocks: list[Block] = []
-    heads = ["FLOPs", "runs", "RMSE", "90 % width", "CRPS", "Winkler", "inside", "better", "ratio"]
+    heads = ["FLOPs", "runs", "RMSE", "width", "CRPS", "Winkler", "coverage", "better", "ratio"]
     planned = "atpp" in summary
     for case, rows in summary.groupby("case", sort=False):
         seeds = int(rows["cells"].max())
@@ -183,10 +183,15 @@ def study(results: pd.DataFrame, summary: pd.DataFrame, against: str) -> Rendere
             if planned:
                 cells += [digits(row["atpp"]), _percent(row["held"])]
             table.add_row(*cells)
-        blocks += [f"[bold]{escape(str(case))}[/], {seeds} seeds per design", [table], ""]
+        blocks += [
+            f"[bold]{escape(str(case))}[/], {seeds} seed{'s' * (seeds != 1)} per design",
+            [table],
+            "",
+        ]
     blocks.append(
-        "Medians over seeds, on log loss; inside: mean coverage of the 90 % band; better, ratio: "
-        f"fraction of seeds with a smaller CRPS than {against}, and median ratio of the two."
+        "Medians over seeds, on log loss; width, Winkler: of the 90 % band; coverage: of the 90 % "
+        f"band, mean; better, ratio: fraction of seeds with a smaller CRPS than {against}, and "
+        "median ratio of the two."
     )
     if planned:
         blocks.append(

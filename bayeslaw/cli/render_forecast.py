@@ -154,7 +154,7 @@ def _bands(frame: pd.DataFrame, covariates: list[str], names: list[str], error: 
 
 
 def _inside(frame: pd.DataFrame, names: list[str]) -> str:
-    inside = [f"{int(frame[f'inside_{n}'].sum())} lie in the {n} % band" for n in names]
+    inside = [f"{int(frame[f'inside_{n}'].sum())} in the {n} % band" for n in names]
     return f"Of {len(frame)} measured losses, {' and '.join(inside)}."
 
 
