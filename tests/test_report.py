@@ -215,7 +215,9 @@ def test_the_checklist_names_what_is_unknown(page, posterior, new_rows, delphi):
 def test_known_and_new_bases_are_counted(based):
     fitted, test = based
     new = fits.data(fitted, test.frame, None, None).parts[0]
-    assert "None of the 2 bases to forecast are in the training rows; the random effect" in new
+    assert (
+        "None of the 2 bases to forecast are in the training rows; the effect of a new base" in new
+    )
     both = pd.concat([fitted.table.frame, test.frame])
     assert "7 of the 9 bases" in fits.data(fitted, both, None, None).parts[0]
     known = fits.data(fitted, fitted.table.frame, None, None).parts[0]

@@ -50,7 +50,11 @@ def _effects(fit: Posterior, rows: pd.DataFrame, level: str) -> str:
         return f"The rows to forecast name no {level}; each has the random effect of a new one."
     known = len(labels & set(fit.table.frame[column]))
     some = {0: "None", len(labels): "All"}.get(known, str(known))
-    new = "" if known == len(labels) else f"; the random effect of a new {level} is drawn"
+    new = (
+        ""
+        if known == len(labels)
+        else f"; the effect of a new {level} is drawn from its distribution"
+    )
     return f"{some} of the {len(labels)} {level}s to forecast are in the training rows{new}."
 
 
@@ -103,7 +107,7 @@ def parameters(fit: Posterior, seed: int) -> Section:
             plots.ranks(fit),
             f"Rank plots of the chains; largest R-hat {diagnostics.rhat:.3f}, smallest bulk ESS "
             f"{diagnostics.ess_bulk:.0f}.",
-            "Chains that sampled the same distribution stay near zero.",
+            "Chains that sampled the same distribution stay near zero; p is from a test of that.",
         )
     )
     return Section("parameters", "Parameters", parts)
