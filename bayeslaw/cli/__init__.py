@@ -1,7 +1,7 @@
 """The command line, ``bayeslaw COMMAND``: one module of commands per job.
 
-A new command is one function under `bayeslaw.cli.app.command` in a module imported here; what it
-says is one function of a ``tell`` module, which may import what is heavy.
+A new command is a function decorated with `bayeslaw.cli.app.command` in a module imported here. Its
+output is built by a function of a ``render`` module; only those may import heavy packages.
 """
 
 from bayeslaw.cli import anchoring as anchoring

@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from bayeslaw.cli.app import command, show
-from bayeslaw.cli.options import Json, Seed, Unconverged, covariates, given, query
+from bayeslaw.cli.options import Json, Seed, Unconverged, covariates, option, query
 from bayeslaw.cli.steps import PLAN, check_writable, limits_of, terminal
 from bayeslaw.common.errors import BayeslawError
 
@@ -20,22 +20,23 @@ ROWS = "TABLE_OR_GRID"
 
 
 @dataclass(frozen=True)
-class Worth:
-    """What runs are worth to the plan."""
+class Evsi:
+    """The simulation of the expected value of sample information."""
 
-    worth: Annotated[
+    evsi: Annotated[
         int | None,
-        given(
-            "Refit and plan again in so many simulated truths: FLOPs that runs save on the target "
-            "run, after the first, two, four and so on, and all. Takes minutes.",
+        option(
+            "Expected value of sample information for --plan, from so many simulations with "
+            "refits: FLOPs saved on the target run by the first run, the first two, four and so "
+            "on, and all. Takes minutes.",
             min=2,
             metavar="SIMULATIONS",
         ),
     ] = None
     against: Annotated[
-        list[str] | None, given("For --worth: other runs to compare with.", metavar=ROWS)
+        list[str] | None, option("For --evsi: other sets of runs to compare with.", metavar=ROWS)
     ] = None
-    jobs: Annotated[int, typer.Option(min=1, help="For --worth: processes.")] = 2
+    jobs: Annotated[int, typer.Option(min=1, help="For --evsi: processes.")] = 2
     seed: Seed = 0
 
 
@@ -44,7 +45,7 @@ class Worth:
     --candidates "params=241e6,517e6 tokens=1e9,1e10 replay=.1,.5 ptpp=279" \\
     --targets "params=8.1e9 tokens=1e10,1e11 replay=.1,.5 ptpp=279\"""",
     "bayeslaw anchors fit.nc --candidates pool.csv --targets goals.csv --budget 1e20",
-    """bayeslaw anchors french.nc --candidates pool.csv --budget 1e20 --gain plan --worth 20 \\
+    """bayeslaw anchors french.nc --candidates pool.csv --budget 1e20 --gain plan --evsi 20 \\
     --source english.nc \\
     --plan "params=8.1e9 ptpp=279 max_loss=1.8 max_forgetting=.02 baseline=2.05\"""",
 )
@@ -55,13 +56,15 @@ def anchors(
     ],
     candidates: Annotated[
         str,
-        given("Rows that could be measured; those of one `run` are its checkpoints.", metavar=ROWS),
+        option("Rows that can be measured; rows of one `run` are its checkpoints.", metavar=ROWS),
     ],
-    targets: Annotated[str | None, given("Rows whose loss matters.", metavar=ROWS)] = None,
-    where: Annotated[str | None, query("Candidates to use at all.")] = None,
-    aim: Annotated[str | None, query("Targets to use at all.")] = None,
-    k: Annotated[int | None, given("Number of runs.", min=1)] = None,
-    budget: Annotated[float | None, given("Most FLOPs for all runs.")] = None,
+    targets: Annotated[
+        str | None, option("Target rows: those whose losses are to be forecast.", metavar=ROWS)
+    ] = None,
+    where: Annotated[str | None, query("Candidates to use; all others are ignored.")] = None,
+    aim: Annotated[str | None, query("Targets to use; all others are ignored.")] = None,
+    k: Annotated[int | None, option("Number of runs.", min=1)] = None,
+    budget: Annotated[float | None, option("Most FLOPs for all runs.")] = None,
     cost: Annotated[
         str,
         typer.Option(
@@ -70,32 +73,37 @@ def anchors(
     ] = "flops",
     gain: Annotated[
         Literal["variance", "entropy", "plan", "doptimal"],
-        typer.Option(help="What to gain: certainty at the targets, of the plan, or of the law."),
+        typer.Option(
+            help="Criterion: variance or entropy of log loss at the targets, variance of the "
+            "plan's budget, or D-optimality for the law."
+        ),
     ] = "variance",
     power: Annotated[
-        float | None, given("Gains are divided by cost to this power (1 under a budget, else 0).")
+        float | None,
+        option("Divide gains by the cost to this power (by default 1 under a budget, else 0)."),
     ] = None,
     second_size: Annotated[
-        bool, typer.Option(help="At least one run of a second size, or not.")
+        bool, typer.Option(help="Require runs of two sizes or more, or not.")
     ] = True,
     source: Annotated[
-        Path | None, given("For --gain plan and --worth: posterior of the source domain.")
+        Path | None, option("For --gain plan and --evsi: posterior of the source domain.")
     ] = None,
     plan: Annotated[
-        str | None, given(f'For --gain plan and --worth: "{PLAN}".', metavar="LIMITS")
+        str | None, option(f'For --gain plan and --evsi: "{PLAN}".', metavar="LIMITS")
     ] = None,
-    out: Annotated[Path | None, given("Write the rows to measure (CSV or Parquet).")] = None,
+    out: Annotated[Path | None, option("Write the rows to measure (CSV or Parquet).")] = None,
     allow_unconverged: Unconverged = False,
     json: Json = False,
-    value: Worth,
+    value: Evsi,
 ) -> None:
     """Choose which runs to buy next.
 
-    Those whose losses would teach most about the targets for their cost, in the order to buy them,
-    with the certainty that is predicted after each: stop where the next is not worth its FLOPs.
-    With --worth also what they are worth to a plan, by simulation and refit.
+    Selects the runs that reduce the uncertainty at the targets most for their cost, in the order to
+    buy them, and predicts the posterior standard deviation after each, so that you can stop where a
+    further run is too expensive. With --evsi the expected value of sample information for a plan is
+    estimated by simulation.
     """
-    from bayeslaw.cli import render_anchors as tell_anchors
+    from bayeslaw.cli import render_anchors
     from bayeslaw.design.anchors import choose_anchors
     from bayeslaw.design.evsi import anchor_value
     from bayeslaw.inference.storage import load
@@ -109,53 +117,66 @@ def anchors(
     if targets is None and gain != "plan":
         raise BayeslawError("say where the loss matters, with --targets.")
     pool = _rows(candidates, "--candidates", where)
-    goals = None if targets is None else _rows(targets, "--targets", aim)
+    target_rows = None if targets is None else _rows(targets, "--targets", aim)
     others = {text: _rows(text, "--against", None) for text in value.against or ()}
     fitted = load(posterior)
-    both: dict[str, Any] = {"target": fitted, "allow_unconverged": allow_unconverged}
-    if plan is not None and source is not None:
-        both |= {"source": load(source), "seed": value.seed} | limits_of(plan)
-    known = {"source": both["source"], "plan": make_plan(**both)} if gain == "plan" else {}
+    limits = None if plan is None else limits_of(plan)
+    forgotten = None if source is None else load(source)
+    needed = None
+    if gain == "plan" and limits is not None and forgotten is not None:
+        needed = make_plan(
+            target=fitted,
+            source=forgotten,
+            allow_unconverged=allow_unconverged,
+            seed=value.seed,
+            **limits,
+        )
     found = choose_anchors(
         fitted,
         pool,
-        goals,
+        target_rows,
         k=k,
         budget=budget,
         cost=cost,
         gain=gain,
         power=power,
         second_size=second_size,
+        plan=needed,
+        source=forgotten if gain == "plan" else None,
         allow_unconverged=allow_unconverged,
-        **known,
     )
     if out is not None:
         write_frame(found.frame, out)
-    worth = None
-    if value.worth is not None:
-        worth = anchor_value(
+    evsi = None
+    if value.evsi is not None and limits is not None and forgotten is not None:
+        evsi = anchor_value(
             _first(found) | others,
-            simulations=value.worth,
+            target=fitted,
+            source=forgotten,
+            simulations=value.evsi,
             cost=cost,
+            seed=value.seed,
             jobs=value.jobs,
             progress=terminal(),
-            **both,
+            allow_unconverged=allow_unconverged,
+            **limits,
         )
-    told = tell_anchors.anchors(found, fitted, worth)
-    show(json, "anchors", told, {"out": out and str(out), "seed": value.seed})
+    rendered = render_anchors.anchors(found, fitted, evsi)
+    show(json, "anchors", rendered, {"out": out and str(out), "seed": value.seed})
 
 
-def _check(planned: bool, source: Path | None, plan: str | None, value: Worth) -> None:
+def _check(planned: bool, source: Path | None, plan: str | None, value: Evsi) -> None:
+    """Raise `BayeslawError` for options that do not go together."""
     if (source is None) != (plan is None):
         raise BayeslawError("--source and --plan go together.")
     if planned and plan is None:
         raise BayeslawError("--gain plan needs --source and --plan.")
-    if value.worth is not None and plan is None:
-        raise BayeslawError("--worth needs --source and --plan.")
-    if value.worth is None and value.against:
-        raise BayeslawError("--against needs --worth.")
-    if value.worth is None and plan is not None and not planned:
-        raise BayeslawError("--source and --plan have no effect without --gain plan or --worth.")
+    if value.evsi is not None and plan is None:
+        raise BayeslawError("--evsi needs --source and --plan.")
+    if value.evsi is None and value.against:
+        raise BayeslawError("--against needs --evsi.")
+    if value.evsi is None and plan is not None and not planned:
+        raise BayeslawError("--source and --plan have no effect without --gain plan or --evsi.")
 
 
 def _first(found: "Anchors") -> "dict[str, pd.DataFrame]":

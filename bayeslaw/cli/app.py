@@ -1,15 +1,15 @@
-"""The application: commands register here, and a user's mistake becomes one line.
+"""The application: registration of commands, output streams, and exit codes.
 
 Results go to stdout, everything else to stderr. A user's mistake is one line on stderr and exit
-code 2. Nothing heavy is imported before a command runs, so that ``--help`` answers at once.
+code 2. Nothing heavy is imported before a command runs, so that ``--help`` is fast.
 """
 
 import inspect
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any, NoReturn, TextIO
+from typing import TYPE_CHECKING, Annotated, NoReturn, TextIO
 
 import typer
 from typer.core import TyperGroup
@@ -18,12 +18,15 @@ from bayeslaw import __version__
 from bayeslaw.cli.options import Command, spread
 from bayeslaw.common.errors import BayeslawError, FitWarning, TableWarning
 
+if TYPE_CHECKING:
+    from bayeslaw.cli.terminal import Rendered
+
 
 def main() -> NoReturn:
     """Run the command line; the console script's entry point."""
     for stream in (sys.stdout, sys.stderr):
         if reconfigure := getattr(stream, "reconfigure", None):
-            reconfigure(errors="replace")  # a terminal that cannot show a character is no error
+            reconfigure(errors="replace")  # some terminals cannot encode every character
     try:
         sys.exit(app())
     except KeyboardInterrupt:
@@ -32,21 +35,31 @@ def main() -> NoReturn:
 
 ORDER = ["fit", "forecast", "score", "compare", "check", "plan", "anchors", "study", "report"]
 ORDER += ["simulate"]
-"""Commands as help lists them: in the order of the work."""
+"""Order of the commands in the help: that of a typical analysis."""
 
 
 class _Group(TyperGroup):
-    """Commands that tell a user's mistake in one line."""
+    """Commands that report a user's mistake in one line."""
 
-    def list_commands(self, ctx: Any) -> list[str]:
-        """Names in the order of the work."""
+    def list_commands(self, ctx: object) -> list[str]:
+        """Names in the order of a typical analysis."""
         return sorted(self.commands, key=ORDER.index)
 
-    def main(self, args: Any = None, *, standalone_mode: bool = True, **extra: Any) -> Any:  # type: ignore[override]
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: object,
+    ) -> object:
         """Run a command; exit with 0, 2 for a user's mistake, or 130 if interrupted."""
         try:
             with _one_line_warnings():
-                code = super().main(args, standalone_mode=False, **extra)
+                code = super().main(
+                    args, prog_name, complete_var, False, windows_expand_args, **extra
+                )
         except typer.TyperException as error:
             _fail(error.format_message())
         except (BayeslawError, OSError, UnicodeDecodeError) as error:
@@ -83,10 +96,10 @@ def bayeslaw(
     ctx: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
 ) -> None:
-    """Bayesian scaling laws for continual pre-training, with bands that can be believed.
+    """Bayesian scaling laws for continual pre-training: fits, forecasts with credible bands, plans.
 
-    Tables have one row per measured loss: params, tokens, loss, and where the experiment has them
-    replay and ptpp. Rows are chosen by pandas queries.
+    A table has one row per measured loss, with columns params, tokens, loss and, where the
+    experiment varies them, replay and ptpp. Rows are selected by pandas queries.
     """
     if version:
         typer.echo(f"bayeslaw {__version__}")
@@ -97,21 +110,23 @@ def bayeslaw(
 # -- streams --------------------------------------------------------------------------------------
 
 
-def show(as_json: bool, name: str, told: Any, more: dict[str, Any] | None = None) -> None:
-    """Print a result: its JSON document, or what a terminal shows."""
+def show(
+    as_json: bool, name: str, rendered: "Rendered", more: Mapping[str, object] | None = None
+) -> None:
+    """Print the result of the command `name`; `more` are further fields of its JSON document."""
     from bayeslaw.cli import terminal
 
-    document = {"command": name, "version": __version__} | told.document | (more or {})
+    document = {"command": name, "version": __version__} | rendered.document | dict(more or {})
     if as_json:
         typer.echo(terminal.dumps(document))
         return
-    terminal.show(told)
+    terminal.show(rendered)
     if document.get("out"):
         note(f"wrote {document['out']}")
 
 
 def note(text: str, label: str = "", color: str | None = None) -> None:
-    """One line on stderr."""
+    """Print one line on stderr."""
     label = typer.style(f"{label}:", fg=color, bold=True) + " " if label else ""
     typer.echo(label + " ".join(text.split()), err=True)
 

@@ -1,4 +1,4 @@
-"""Commands that judge a fit before it is used: ``check``."""
+"""The command that checks a fit before its forecasts are used: ``check``."""
 
 from typing import Annotated, Literal
 
@@ -27,15 +27,15 @@ def check(
     json: Json = False,
     sampling: Sampling,
 ) -> None:
-    """Say what a fit cannot know, before its forecasts are used.
+    """Check a fit before its forecasts are used.
 
-    Convergence, what the rows determine and what is left to the priors, how far the rows to
-    forecast lie beyond them, and whether the fit predicts its own rows. Exit code 1 if the
-    verdict is "refuse" (or "caution", with --fail-on caution), so that a pipeline can stop.
+    Checks convergence, which directions of the parameters the data determine and which only the
+    priors, how far the forecast extrapolates, and whether the fit predicts its training rows. Exit
+    code 1 if the verdict is "refuse" (or "caution", with --fail-on caution), to stop a pipeline.
     """
     from bayeslaw.checks.checkup import check
     from bayeslaw.checks.part import LEVELS
-    from bayeslaw.cli import render_check as tell_check
+    from bayeslaw.cli import render_check
     from bayeslaw.inference.storage import load
     from bayeslaw.tables.reading import read_table
 
@@ -53,6 +53,6 @@ def check(
         table = read_table(source, where=choice.where)
         fitted, rows = fit_table(required(choice.law), table, "nuts", sampling, seed), None
     found = check(fitted, rows, seed=seed)
-    show(json, "check", tell_check.check(fitted, rows, found, choice.train, choice.test))
+    show(json, "check", render_check.check(fitted, rows, found, choice.train, choice.test))
     if LEVELS.index(found.level) >= LEVELS.index(fail_on):
         raise typer.Exit(1)

@@ -19,8 +19,8 @@ from bayeslaw.cli.options import (
     Unconverged,
     Where,
     band_levels,
-    given,
     law_names,
+    option,
     query,
 )
 from bayeslaw.cli.steps import (
@@ -49,19 +49,19 @@ def fit(
     where: Where = None,
     train: Train = None,
     method: Annotated[
-        Literal["nuts", "map", "huber"], typer.Option(help="Posterior, its mode, or the Huber fit.")
+        Literal["nuts", "map", "huber"], typer.Option(help="Posterior, its mode, or a Huber fit.")
     ] = "nuts",
-    out: Annotated[Path | None, given("Save the posterior (NetCDF).")] = None,
+    out: Annotated[Path | None, option("Save the posterior (NetCDF).")] = None,
     seed: Seed = 0,
     json: Json = False,
     sampling: Sampling,
 ) -> None:
     """Fit a law to a table of losses.
 
-    Shows the parameters in the paper's coordinates and at the reference point, and whether the
-    sampler has converged.
+    Shows the parameters in the paper's coordinates and at the reference point, and the convergence
+    diagnostics of the sampler.
     """
-    from bayeslaw.cli import render as tell
+    from bayeslaw.cli import render
     from bayeslaw.inference.posterior import Posterior
     from bayeslaw.tables.reading import read_table
 
@@ -72,9 +72,9 @@ def fit(
     fitted = fit_table(required(law), rows, method, sampling, seed)
     if isinstance(fitted, Posterior) and out is not None:
         fitted.save(out)
-    how, fields = tell.method(method, sampling.likelihood, sampling.priors)
-    more = {"seed": seed, "out": out and str(out)}
-    show(json, "fit", tell.fit(fitted, train, how), fields | more)
+    how, fields = render.method(method, sampling.likelihood, sampling.priors)
+    more = {**fields, "seed": seed, "out": out and str(out)}
+    show(json, "fit", render.fit(fitted, train, how), more)
 
 
 @command(
@@ -87,12 +87,12 @@ def forecast(
     *,
     source: Source,
     choice: Choice,
-    levels: Annotated[str, typer.Option(help="Levels of the bands.")] = "0.5,0.9",
+    levels: Annotated[str, typer.Option(help="Levels of the credible bands.")] = "0.5,0.9",
     kind: Annotated[
         Literal["predictive", "latent"],
-        typer.Option(help="With the noise of a new measured loss, or without."),
+        typer.Option(help="Posterior predictive, or latent loss without noise."),
     ] = "predictive",
-    out: Annotated[Path | None, given("Write the bands (CSV or Parquet).")] = None,
+    out: Annotated[Path | None, option("Write the bands (CSV or Parquet).")] = None,
     allow_unconverged: Unconverged = False,
     seed: Seed = 0,
     json: Json = False,
@@ -101,9 +101,9 @@ def forecast(
     """Forecast losses with credible bands.
 
     From a table: fits the law to the --train rows and forecasts the --test rows. From a posterior:
-    forecasts --rows or --grid. Measured losses, where there are any, stand beside the bands.
+    forecasts --rows or --grid. Measured losses, if there are any, are shown beside the bands.
     """
-    from bayeslaw.cli import render_forecast as tell_forecast
+    from bayeslaw.cli import render_forecast
 
     bands = band_levels(levels)
     check_writable(out)
@@ -113,8 +113,8 @@ def forecast(
     )
     if out is not None:
         predicted.write(out, bands)
-    told = tell_forecast.forecast(fitted, predicted, rows, bands, choice.train, choice.test)
-    show(json, "forecast", told, {"out": out and str(out)})
+    rendered = render_forecast.forecast(fitted, predicted, rows, bands, choice.train, choice.test)
+    show(json, "forecast", rendered, {"out": out and str(out)})
 
 
 @command(
@@ -135,17 +135,16 @@ def score(
     sampling: Sampling,
 ) -> None:
     """Score a fit on measured losses."""
-    from bayeslaw.cli import render as tell
-    from bayeslaw.cli import render_forecast as tell_forecast
+    from bayeslaw.cli import render, render_forecast
     from bayeslaw.evaluate.scores import score
 
     fitted, rows = fit_or_load(source, choice, method, sampling, seed)
     if "loss" not in rows.frame:
         raise TableError(f"{rows.name}: no column 'loss'; scores need measured losses.")
     scores = score(fitted, rows, seed=seed, allow_unconverged=allow_unconverged)
-    how, fields = tell.method(method, sampling.likelihood, sampling.priors)
-    told = tell_forecast.score(fitted, rows, scores, choice.train, choice.test, how)
-    show(json, "score", told, {} if is_posterior(source) else fields | {"seed": seed})
+    how, fields = render.method(method, sampling.likelihood, sampling.priors)
+    rendered = render_forecast.score(fitted, rows, scores, choice.train, choice.test, how)
+    show(json, "score", rendered, {} if is_posterior(source) else fields | {"seed": seed})
 
 
 @command(
@@ -161,7 +160,7 @@ def compare(
     anchors: Annotated[str | None, query("Test rows to add to the training rows.")] = None,
     laws: Annotated[str, typer.Option(help="Names or TOML paths.")] = "form1,form2,form3,dcpt",
     method: Annotated[
-        Literal["huber", "nuts"], typer.Option(help="Point fits, or posteriors with bands.")
+        Literal["huber", "nuts"], typer.Option(help="Huber fits, or posteriors with bands.")
     ] = "huber",
     allow_unconverged: Unconverged = False,
     seed: Seed = 0,
@@ -170,42 +169,51 @@ def compare(
 ) -> None:
     """Compare several laws on one split.
 
-    Each is fitted to the --train rows and scored on the --test rows.
-    dcpt, which knows no pre-training budget, is fitted twice: on the training rows (transfer) and
-    on the test rows themselves (oracle).
+    Each law is fitted to the --train rows and scored on the --test rows. dcpt, which has no
+    pre-training budget among its covariates, is fitted twice: to the training rows (transfer) and
+    to the test rows themselves (oracle).
     """
-    from bayeslaw.cli import render_forecast as tell_forecast
+    from bayeslaw.cli import render_forecast
     from bayeslaw.tables.reading import read_table
 
     names = law_names(laws, "--laws")
     if method == "huber":
         sampling.refuse("a Huber fit", keep=("delta",))
     losses = read_table(table, where=where)
-    fitted, held = losses.split(train, test, anchors)
+    fitted, held_out = losses.split(train, test, anchors)
     queries = {"train": train, "test": test, "anchors": anchors}
-    run = queries | {"seed": seed, "allow_unconverged": allow_unconverged}
-    scores = compared(losses, names, method, sampling, **run)
-    show(json, "compare", tell_forecast.compare(scores, fitted, held, method, queries, seed))
+    scores = compared(
+        losses,
+        names,
+        method,
+        sampling,
+        train=train,
+        test=test,
+        anchors=anchors,
+        seed=seed,
+        allow_unconverged=allow_unconverged,
+    )
+    show(json, "compare", render_forecast.compare(scores, fitted, held_out, method, queries, seed))
 
 
 @command("bayeslaw simulate --domain french --seed 1 --out french.csv")
 def simulate(
     *,
-    out: Annotated[Path, given("Table to write (CSV or Parquet).")],
+    out: Annotated[Path, option("Table to write (CSV or Parquet).")],
     domain: Annotated[
         Literal["french", "english_arabic", "both"], typer.Option(help="Domain of the losses.")
     ] = "french",
-    noise: Annotated[bool, typer.Option(help="With noise on log loss, or without.")] = True,
+    noise: Annotated[bool, typer.Option(help="Add noise to log loss, or not.")] = True,
     seed: Seed = 0,
     json: Json = False,
 ) -> None:
     """Write a synthetic loss table.
 
-    Losses on the paper's grid from stated true laws, calibrated to what the paper reports.
+    Losses on the paper's grid from known true laws, calibrated to the results in the paper.
     """
     import pandas as pd
 
-    from bayeslaw.cli import render as tell
+    from bayeslaw.cli import render
     from bayeslaw.simulation.worlds import paper_world
     from bayeslaw.tables.reading import write_frame
 
@@ -213,4 +221,4 @@ def simulate(
     world = paper_world()
     table = world.table(None if domain == "both" else domain, seed=seed, noise=noise)
     write_frame(pd.concat([table.frame, table.baselines], ignore_index=True), out)
-    show(json, "simulate", tell.simulate(world, table, noise, seed, out))
+    show(json, "simulate", render.simulate(world, table, noise, seed, out))

@@ -1,13 +1,14 @@
-"""Options that several commands share, declared once."""
+"""Options that several commands have in common, and parsers of their values."""
 
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import Annotated, Literal, get_type_hints
 
 import typer
+from typer.models import OptionInfo
 
 from bayeslaw.common.defaults import CHAINS, DELTA, DRAWS, TARGET_ACCEPT, TUNE
 from bayeslaw.common.errors import BayeslawError, TableError
@@ -21,27 +22,28 @@ Source = Annotated[
         show_default=False,
     ),
 ]
-Seed = Annotated[int, typer.Option(min=0, help="Same seed, same numbers.")]
-Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of all random numbers.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 Unconverged = Annotated[
-    bool, typer.Option("--allow-unconverged", help="Use a posterior that failed its gate.")
+    bool, typer.Option("--allow-unconverged", help="Use a posterior that has not converged.")
 ]
 
 
-def given(text: str, **more: Any) -> Any:
+def option(text: str, *, metavar: str | None = None, min: float | None = None) -> OptionInfo:
     """Option without a default to show."""
-    return typer.Option(help=text, show_default=False, **more)
+    info: OptionInfo = typer.Option(help=text, show_default=False, metavar=metavar, min=min)
+    return info
 
 
-def query(text: str) -> Any:
+def query(text: str) -> OptionInfo:
     """Option that takes a pandas query."""
-    return given(text, metavar="QUERY")
+    return option(text, metavar="QUERY")
 
 
 LawOption = Annotated[
-    str | None, given("form1, form2, form3, dcpt, chinchilla, or the path of a TOML file.")
+    str | None, option("Law: form1, form2, form3, dcpt, chinchilla, or the path of a TOML file.")
 ]
-Where = Annotated[str | None, query("Rows of the table to use at all.")]
+Where = Annotated[str | None, query("Rows of the table to use; all others are ignored.")]
 Train = Annotated[str | None, query('Rows to fit, such as "ptpp <= 31".')]
 Test = Annotated[str | None, query('Rows to forecast and score, such as "ptpp == 279".')]
 
@@ -50,23 +52,27 @@ type Command = Callable[..., None]
 
 @dataclass(frozen=True)
 class Sampling:
-    """The noise, the priors and the sampler."""
+    """The likelihood, the priors, the discrepancy, the random effects and the sampler."""
 
     likelihood: Annotated[
-        Literal["studentt", "normal", "huber"], typer.Option(help="Noise on log loss.")
+        Literal["studentt", "normal", "huber"], typer.Option(help="Likelihood of log loss.")
     ] = "studentt"
-    priors: Annotated[str, typer.Option(help="default, flat, or the path of a TOML file.")] = (
-        "default"
-    )
+    priors: Annotated[
+        str, typer.Option(help="Priors: default, flat, or the path of a TOML file.")
+    ] = "default"
     delta: Annotated[float, typer.Option(help="Threshold of the Huber loss, in log loss.")] = DELTA
     discrepancy: Annotated[
-        Literal["curvature", "none"], typer.Option(help="Whether the law's terms may bend.")
+        Literal["curvature", "none"], typer.Option(help="Curvature of the law's terms, or none.")
     ] = "curvature"
     noise: Annotated[
-        Literal["constant", "loglinear"], typer.Option(help="Scale of the noise along log N.")
+        Literal["constant", "loglinear"],
+        typer.Option(help="Noise scale, constant or log-linear in N."),
     ] = "constant"
     effects: Annotated[
-        str, typer.Option(help="What rows share: auto, none, or size,base,run.", metavar="LEVELS")
+        str,
+        typer.Option(
+            help="Random effects: auto, none, or some of size,base,run.", metavar="LEVELS"
+        ),
     ] = "auto"
     chains: Annotated[int, typer.Option(help="Chains.", min=1)] = CHAINS
     draws: Annotated[int, typer.Option(help="Draws of each chain.", min=1)] = DRAWS
@@ -91,24 +97,26 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Choice:
-    """What to fit and which rows to forecast."""
+    """The law to fit, the rows to fit it to, and the rows to forecast."""
 
     law: LawOption = None
     where: Where = None
     train: Train = None
     test: Test = None
-    rows: Annotated[Path | None, given("Table or grid of rows to forecast; --test picks.")] = None
+    rows: Annotated[
+        Path | None, option("Table of rows to forecast, with losses or without; --test selects.")
+    ] = None
     grid: Annotated[
         str | None,
-        given(
-            'Rows to forecast: "params=8.1e9 tokens=1e9,1e10 replay=.1,.3 ptpp=279".',
+        option(
+            'Grid of rows to forecast: "params=8.1e9 tokens=1e9,1e10 replay=.1,.3 ptpp=279".',
             metavar="SPEC",
         ),
     ] = None
 
 
 def spread(command: Command) -> Command:
-    """Turn each parameter that is a dataclass of options into those options."""
+    """Replace each parameter of `command` that is a dataclass of options by those options."""
     hints = get_type_hints(command, include_extras=True)
     groups = {
         name: hint for name, hint in hints.items() if inspect.isclass(hint) and is_dataclass(hint)
@@ -117,19 +125,19 @@ def spread(command: Command) -> Command:
     for p in inspect.signature(command).parameters.values():
         if group := groups.get(p.name):
             kinds = get_type_hints(group, include_extras=True)
-            given = [(f.name, f.default, kinds[f.name]) for f in fields(group)]
+            options = [(f.name, f.default, kinds[f.name]) for f in fields(group)]
         else:
-            given = [(p.name, p.default, hints[p.name])]
+            options = [(p.name, p.default, hints[p.name])]
         parameters += [
             inspect.Parameter(name, p.KEYWORD_ONLY, default=default, annotation=kind)
-            for name, default, kind in given
+            for name, default, kind in options
         ]
 
     @wraps(command)
-    def run(**given: Any) -> None:
+    def run(**values: object) -> None:
         for name, group in groups.items():
-            given[name] = group(**{f.name: given.pop(f.name) for f in fields(group)})
-        command(**given)
+            values[name] = group(**{f.name: values.pop(f.name) for f in fields(group)})
+        command(**values)
 
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {p.name: p.annotation for p in parameters}
@@ -137,33 +145,33 @@ def spread(command: Command) -> Command:
 
 
 def covariates(text: str, option: str = "--grid") -> dict[str, list[float]]:
-    """Covariates of ``"params=8.1e9 tokens=1e9,1e10"``."""
+    """Parse covariates such as ``"params=8.1e9 tokens=1e9,1e10"``."""
     values: dict[str, list[float]] = {}
     for part in text.split():
         name, _, numbers = part.partition("=")
         try:
-            given = [float(number) for number in numbers.split(",")]
+            parsed = [float(number) for number in numbers.split(",")]
         except ValueError:
             raise TableError(
                 f"{option}: cannot read {part!r}; write it as 'params=8.1e9 tokens=1e9,1e10'."
             ) from None
         if name in values:
             raise TableError(f"{option}: {name!r} is there twice.")
-        values[name] = given
+        values[name] = parsed
     if not values:
         raise TableError(f"{option} is empty; write it as 'params=8.1e9 tokens=1e9,1e10'.")
     return values
 
 
 def law_names(text: str, option: str) -> list[str]:
-    """Names of ``"form1,form3"``."""
+    """Parse names of laws such as ``"form1,form3"``."""
     if names := [name.strip() for name in text.split(",") if name.strip()]:
         return names
     raise BayeslawError(f"{option} names no law.")
 
 
 def band_levels(text: str) -> list[float]:
-    """Levels of ``"0.5,0.9"``, in order."""
+    """Parse levels of bands such as ``"0.5,0.9"``; sorted."""
     try:
         levels = [float(level) for level in text.split(",")]
     except ValueError:

@@ -1,20 +1,26 @@
-"""Commands of a plan: ``plan``."""
+"""The command that plans an adaptation: ``plan``."""
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Literal, TypedDict
 
 import typer
 
 from bayeslaw.cli.app import command, show
-from bayeslaw.cli.options import Json, Seed, Unconverged, given
-from bayeslaw.cli.steps import check_writable
+from bayeslaw.cli.options import Json, Seed, Unconverged, option
+from bayeslaw.cli.steps import CONFIDENCE, check_writable
 from bayeslaw.common.errors import BayeslawError
 
-if TYPE_CHECKING:
-    from bayeslaw.planning.result import Plan
 
-NEEDED = ("target", "source", "params", "ptpp", "max_loss", "max_forgetting")
+class Settings(TypedDict):
+    """Settings of a plan that do not depend on the fits."""
+
+    confidence: float
+    noise: str
+    replay_grid: list[float] | None
+    allow_unconverged: bool
+    seed: int
 
 
 @command(
@@ -25,114 +31,143 @@ NEEDED = ("target", "source", "params", "ptpp", "max_loss", "max_forgetting")
 def plan(
     *,
     target: Annotated[
-        list[Path] | None, given("Posterior of the target domain; several may be given.")
+        list[Path] | None,
+        option("Posterior of the target domain; may be repeated.", metavar="POSTERIOR"),
     ] = None,
-    source: Annotated[Path | None, given("Posterior of the source domain.")] = None,
-    params: Annotated[float | None, given("Parameters of the model.")] = None,
-    ptpp: Annotated[float | None, given("Its pre-training tokens per parameter.")] = None,
+    source: Annotated[
+        Path | None, option("Posterior of the source domain.", metavar="POSTERIOR")
+    ] = None,
+    params: Annotated[float | None, option("Number of parameters of the model.")] = None,
+    ptpp: Annotated[float | None, option("Pre-training tokens per parameter.")] = None,
     max_loss: Annotated[
-        list[float] | None, given("Limit of the target loss, nats per token; one a target.")
+        list[float] | None,
+        option("Limit of the target loss, nats per token; one per target.", metavar="LOSS"),
     ] = None,
     max_forgetting: Annotated[
-        float | None, given("Limit of the rise of the source loss over its baseline.")
+        float | None, option("Limit of the rise of the source loss over its baseline.")
     ] = None,
     max_cvar: Annotated[
         float | None,
-        given("Limit of the mean excess over --max-forgetting in the draws that forget most."),
+        option("Limit of the CVaR: mean excess over --max-forgetting in the worst draws."),
     ] = None,
     baseline: Annotated[
         str | None,
-        given(
-            "Measured source loss of the un-adapted model, asymptote, law, or matched; without it "
-            "the source table's row with tokens = 0.",
+        option(
+            "Source loss of the un-adapted model, measured, or asymptote, law, or matched; by "
+            "default the row of the source table with tokens = 0.",
             metavar="LOSS|asymptote|law|matched",
         ),
     ] = None,
-    confidence: Annotated[float, typer.Option(help="Probability to meet all limits.")] = 0.9,
+    confidence: Annotated[float, typer.Option(help="Probability to meet all limits.")] = CONFIDENCE,
     relative: Annotated[
         bool,
         typer.Option(
-            "--relative/--absolute", help="Forgetting as a share of the baseline, or in nats."
+            "--relative/--absolute", help="Forgetting relative to the baseline, or in nats."
         ),
     ] = True,
     noise: Annotated[
         Literal["latent", "predictive"],
-        typer.Option(help="Limits on the laws' losses, or on measured ones of a new run."),
+        typer.Option(help="Limits on latent losses, or on measured losses of a new run."),
     ] = "latent",
     replay: Annotated[
-        str | None, given("Fixed replay ratio, or several to search: .3 or .1,.2,.3.")
+        str | None, option("Fixed replay ratio, or several to search: .3 or .1,.2,.3.")
     ] = None,
     max_tokens: Annotated[
-        float | None, given("Cap on tokens: also the likeliest choice under it.")
+        float | None, option("Cap on tokens; shows the best choices under it as well.")
     ] = None,
-    max_flops: Annotated[float | None, given("Cap on FLOPs, 6 N D.")] = None,
+    max_flops: Annotated[float | None, option("Cap on FLOPs, 6 N D.")] = None,
     example: Annotated[
-        Literal["paper"] | None, given("Plan the paper's use case on its synthetic world.")
+        Literal["paper"] | None, option("Plan the paper's use case on its synthetic world.")
     ] = None,
-    figure: Annotated[Path | None, given("Draw the landscape (PNG, PDF or SVG).")] = None,
+    figure: Annotated[Path | None, option("Draw the landscape (PNG, PDF or SVG).")] = None,
     allow_unconverged: Unconverged = False,
     seed: Seed = 0,
     json: Json = False,
 ) -> None:
     """Plan the smallest adaptation budget and its replay ratio.
 
-    The least tokens per parameter (ATPP) that keep the target loss and the forgetting of the source
-    domain within their limits with the stated probability, under the posteriors that `bayeslaw fit
-    --out` saved. Beside it stands the plan of the point fits with its probability of failure.
+    Finds the fewest adaptation tokens per parameter (ATPP) with which the target loss and the
+    forgetting of the source domain stay within their limits with the stated probability, under
+    posteriors saved by `bayeslaw fit --out`. For comparison it shows the plan of the point fits,
+    with its probability of failure.
     """
-    from bayeslaw.cli import render_plan as tell_plan
+    from bayeslaw.cli import render_plan
 
     check_writable(figure)
-    settings: dict[str, Any] = {
+    settings: Settings = {
         "confidence": confidence,
         "noise": noise,
         "replay_grid": _ratios(replay),
         "allow_unconverged": allow_unconverged,
         "seed": seed,
     }
-    asked = dict(zip(NEEDED, (target, source, params, ptpp, max_loss, max_forgetting), strict=True))
-    if example is None:
-        most = math.inf if max_cvar is None else max_cvar
-        settings |= {"relative": relative, "max_cvar": most, "baseline": _number(baseline)}
-        found, synthetic = _planned(asked, settings)
-    else:
-        for name, value in (asked | {"max_cvar": max_cvar, "baseline": baseline}).items():
-            if value not in (None, []):
-                raise BayeslawError(f"--{name.replace('_', '-')} has no effect on --example.")
-        if not relative:
-            raise BayeslawError("--absolute has no effect on --example.")
+    needed: dict[str, object] = {
+        "target": target,
+        "source": source,
+        "params": params,
+        "ptpp": ptpp,
+        "max_loss": max_loss,
+        "max_forgetting": max_forgetting,
+    }
+    if example is not None:
+        _refuse(needed | {"max_cvar": max_cvar, "baseline": baseline}, relative)
         from bayeslaw.planning.paper_case import plan_example
 
         found, synthetic = plan_example(**settings), True
+    elif (
+        not target
+        or source is None
+        or params is None
+        or ptpp is None
+        or not max_loss
+        or max_forgetting is None
+    ):
+        missing = [name for name, value in needed.items() if value in (None, [])]
+        options = ", ".join(f"--{name.replace('_', '-')}" for name in missing)
+        raise BayeslawError(f"a plan needs {options} (or --example paper).")
+    else:
+        from bayeslaw.inference.storage import load
+        from bayeslaw.planning.planner import plan
+        from bayeslaw.tables.reading import is_synthetic
+
+        targets, forgotten = [load(path) for path in target], load(source)
+        found = plan(
+            target=targets,
+            source=forgotten,
+            params=params,
+            ptpp=ptpp,
+            max_loss=max_loss,
+            max_forgetting=max_forgetting,
+            relative=relative,
+            max_cvar=math.inf if max_cvar is None else max_cvar,
+            baseline=_number(baseline),
+            **settings,
+        )
+        synthetic = any(is_synthetic(fit.table) for fit in (*targets, forgotten))
     if figure is not None:
         from bayeslaw.plots.plans import plan_landscape
 
         try:
             plan_landscape(found).savefig(figure, dpi=200)
-        except ValueError as error:  # an ending that Matplotlib does not write
+        except ValueError as error:  # a file format that Matplotlib does not write
             raise BayeslawError(f"--figure {figure}: {error}") from error
     caps = {"tokens": max_tokens, "flops": max_flops}
     cap = {name: math.inf if value is None else value for name, value in caps.items()}
     capped = cap if any(value is not None for value in caps.values()) else None
-    show(json, "plan", tell_plan.plan(found, capped, synthetic), {"out": figure and str(figure)})
+    show(json, "plan", render_plan.plan(found, capped, synthetic), {"out": figure and str(figure)})
 
 
-def _planned(asked: dict[str, Any], settings: dict[str, Any]) -> tuple["Plan", bool]:
-    """A plan from saved posteriors, and whether a table of theirs is synthetic."""
-    from bayeslaw.inference.storage import load
-    from bayeslaw.planning.planner import plan
-    from bayeslaw.tables.reading import is_synthetic
-
-    missing = [name for name, value in asked.items() if value is None or value == []]
-    if missing:
-        options = ", ".join(f"--{name.replace('_', '-')}" for name in missing)
-        raise BayeslawError(f"a plan needs {options} (or --example paper).")
-    targets, source = [load(path) for path in asked["target"]], load(asked["source"])
-    found = plan(**asked | settings | {"target": targets, "source": source})
-    return found, any(is_synthetic(fit.table) for fit in (*targets, source))
+def _refuse(given: Mapping[str, object], relative: bool) -> None:
+    """Raise `BayeslawError` for an option that the example does not use."""
+    for name, value in given.items():
+        if value not in (None, []):
+            raise BayeslawError(f"--{name.replace('_', '-')} has no effect on --example.")
+    if not relative:
+        raise BayeslawError("--absolute has no effect on --example.")
 
 
 def _number(baseline: str | None) -> float | str | None:
+    """Parse a baseline: a number, or the name of one."""
     try:
         return baseline if baseline is None else float(baseline)
     except ValueError:
@@ -140,7 +175,7 @@ def _number(baseline: str | None) -> float | str | None:
 
 
 def _ratios(text: str | None) -> list[float] | None:
-    """Replay ratios of ``".1,.2"``."""
+    """Parse replay ratios such as ``".1,.2"``."""
     if text is None:
         return None
     try:

@@ -1,13 +1,12 @@
-"""What the command line says of a fit, for a terminal and as a JSON document."""
+"""Render a fit and a simulated table: text for a terminal and a JSON document."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from rich.markup import escape
 
-from bayeslaw.cli.terminal import Told, ruled
+from bayeslaw.cli.terminal import Block, Document, Rendered, ruled
 from bayeslaw.common.formatting import count, digits
 from bayeslaw.evaluate.new_sizes import too_few_sizes
 from bayeslaw.huber.point_fit import PointFit
@@ -21,12 +20,12 @@ from bayeslaw.tables.table import LossTable
 SYNTHETIC = "[bold magenta]Synthetic data[/]: losses simulated from a stated law, not measured."
 
 
-def fit(fitted: Posterior | PointFit, train: str | None, how: str = "") -> Told:
-    """Parameters in both coordinates, and what a reader must know to use them.
+def fit(fitted: Posterior | PointFit, train: str | None, how: str = "") -> Rendered:
+    """Render the parameters in both coordinates, below the heading of the fit.
 
-    `how` names the method of a point fit, which does not know it.
+    `how` names the method of a point fit, which a `PointFit` does not record.
     """
-    document = about(fitted, train)
+    document = describe(fitted, train)
     if isinstance(fitted, PointFit):
         reference = fitted.reference()
         document |= {"parameters": dict(fitted.parameters), "reference": reference}
@@ -35,7 +34,7 @@ def fit(fitted: Posterior | PointFit, train: str | None, how: str = "") -> Told:
         for i in range(max(len(left), len(right))):
             cells = [c for side in (left, right) for c in (side[i] if i < len(side) else ("", ""))]
             table.add_row(*(c if isinstance(c, str) else digits(c, 4) for c in cells))
-        return Told(document, labelled(document, [*heading(fitted, train, how), "", [table]]))
+        return Rendered(document, labelled(document, [*heading(fitted, train, how), "", [table]]))
     summary = fitted.summary()
     document["parameters"] = summary.rename_axis("name").reset_index().to_dict("records")
     document["priors"] = {name: str(prior) for name, prior in fitted.spec.priors.items()}
@@ -46,7 +45,7 @@ def fit(fitted: Posterior | PointFit, train: str | None, how: str = "") -> Told:
     for title, names in {
         "paper coordinates": law.parameters,
         "reference point": local,
-        "noise on log loss": noise,
+        "noise and random effects" if fitted.spec.effects else "noise on log loss": noise,
     }.items():
         table.add_row(f"[dim]{title}[/]")
         for name in names:
@@ -57,14 +56,14 @@ def fit(fitted: Posterior | PointFit, train: str | None, how: str = "") -> Told:
         table.add_section()
     order = [n for n in ("E", *fitted.spec.sampled) if n in fitted.spec.priors]
     priors = ", ".join(f"{n} ~ {fitted.spec.priors[n]}" for n in order)
-    parts = [*heading(fitted, train), "", [table], "", f"Priors: {priors}."]
-    return Told(document, labelled(document, parts))
+    parts: list[Block] = [*heading(fitted, train), "", [table], "", f"Priors: {priors}."]
+    return Rendered(document, labelled(document, parts))
 
 
-def simulate(world: World, table: LossTable, noise: bool, seed: int, out: Path) -> Told:
-    """What was written, and the truth behind it."""
+def simulate(world: World, table: LossTable, noise: bool, seed: int, out: Path) -> Rendered:
+    """Render what was written, and the true parameters of each domain."""
     domains = list(table.frame["domain"].unique())
-    document = {
+    document: Document = {
         "out": str(out),
         "rows": len(table) + len(table.baselines),
         "baselines": len(table.baselines),
@@ -80,7 +79,7 @@ def simulate(world: World, table: LossTable, noise: bool, seed: int, out: Path) 
             for name in domains
         },
     }
-    parts: list[Any] = [
+    parts: list[Block] = [
         f"{len(table)} losses and {len(table.baselines)} baselines (tokens = 0), seed {seed}; "
         "the column `synthetic` is True in every row."
     ]
@@ -88,16 +87,16 @@ def simulate(world: World, table: LossTable, noise: bool, seed: int, out: Path) 
         truth = ", ".join(f"{n} {v:g}" for n, v in world.truth[name].items())
         sigma = world.sigma[name] if noise else 0.0
         parts += ["", f"{name}: {world.laws[name].name}, noise {sigma:g} on log loss", f"  {truth}"]
-    return Told(document, labelled(document, parts))
+    return Rendered(document, labelled(document, parts))
 
 
-# -- a fit in words -------------------------------------------------------------------------------
+# -- description of a fit --------------------------------------------------------------------------
 
 
-def about(fitted: Posterior | PointFit, train: str | None) -> dict[str, Any]:
-    """What a fit is, as JSON fields that every command shares."""
+def describe(fitted: Posterior | PointFit, train: str | None) -> Document:
+    """Describe a fit in the JSON fields that the documents of all commands contain."""
     law, table = fitted.law, fitted.table
-    document: dict[str, Any] = {
+    document: Document = {
         "law": law.name,
         "title": law.title,
         "table": table.name if table else None,
@@ -117,7 +116,7 @@ def about(fitted: Posterior | PointFit, train: str | None) -> dict[str, Any]:
             "interior": fitted.interior,
             "at_bounds": dict(fitted.at_bounds),
         }
-    gate = fitted.convergence
+    diagnostics = fitted.convergence
     return document | {
         "likelihood": fitted.spec.likelihood.kind,
         "discrepancy": fitted.spec.discrepancy.kind,
@@ -125,26 +124,26 @@ def about(fitted: Posterior | PointFit, train: str | None) -> dict[str, Any]:
         "effects": list(fitted.spec.effects),
         "prior": _prior(fitted),
         **{k: v for k, v in fitted.settings.items() if k != "versions"},
-        "converged": gate.ok,
-        "failures": list(gate.failures),
-        "convergence": {n: getattr(gate, n) for n in Convergence.__dataclass_fields__},
+        "converged": diagnostics.ok,
+        "failures": list(diagnostics.failures),
+        "convergence": {n: getattr(diagnostics, n) for n in Convergence.__dataclass_fields__},
     }
 
 
 def heading(fitted: Posterior | PointFit, train: str | None, how: str = "") -> list[str]:
-    """Law, data, convergence and units, a line each."""
+    """Describe a fit in a few lines: law, data, model, sampler, units and convergence."""
     law, table = fitted.law, fitted.table
     lines = [f"[bold]{escape(law.name)}[/]  [dim]{escape(law.title)}[/]"]
     if table is not None:
-        lines.append(f"fitted to {escape(where(table, train))}")
+        lines.append(f"fitted to {escape(chosen(table, train))}")
     unit = "1 token" if law.token_unit == 1 else f"{law.token_unit:g} tokens"
     point = ", ".join(f"{n} {count(v)}" for n, v in _reference(fitted).items())
     units = f"D in units of {unit}; reference point {point}"
     if isinstance(fitted, PointFit):
-        share = round(fitted.agreeing * fitted.polished)
+        agreeing = round(fitted.agreeing * fitted.polished)
         lines += [
             f"{how}; mean Huber loss {fitted.objective:.6g} (delta {fitted.delta:g}); "
-            f"{share} of {fitted.polished} starts agree",
+            f"{agreeing} of {fitted.polished} starts agree",
             units,
         ]
         if fitted.at_bounds:
@@ -152,33 +151,36 @@ def heading(fitted: Posterior | PointFit, train: str | None, how: str = "") -> l
             lines.append(f"[bold red]On a bound[/]: {hit}; the optimum is not interior.")
         return lines
     run = fitted.settings
-    bends = "the law's terms may bend" if fitted.law.discrepancy_parameters else "no discrepancy"
-    model = [f"{fitted.spec.likelihood.kind} likelihood", f"{_prior(fitted)} priors", bends]
-    model += [f"effects of {' and '.join(fitted.spec.effects)}"] if fitted.spec.effects else []
-    model += ["what sizes share carried to others"] if too_few_sizes(fitted) else []
-    model += ["noise along log N"] if fitted.spec.noise == "loglinear" else []
+    words = fitted.spec.discrepancy.words
+    discrepancy = f"{words} discrepancy" if fitted.law.discrepancy_parameters else "no discrepancy"
+    model = [f"{fitted.spec.likelihood.kind} likelihood", f"{_prior(fitted)} priors", discrepancy]
+    model += (
+        [f"random effects of {' and '.join(fitted.spec.effects)}"] if fitted.spec.effects else []
+    )
+    model += ["size effects propagated to new sizes"] if too_few_sizes(fitted) else []
+    model += ["noise log-linear in N"] if fitted.spec.noise == "loglinear" else []
     lines += [
         ", ".join(model),
         f"{run.get('chains')} chains of {run.get('draws')} draws "
         f"({run.get('sampler')}, seed {run.get('seed')})",
     ]
-    return [*lines, units, _gate(fitted.convergence)]
+    return [*lines, units, _converged(fitted.convergence)]
 
 
 def method(name: str, likelihood: str, priors: str) -> tuple[str, dict[str, str]]:
-    """How a fit is made, in words and as JSON fields."""
+    """Describe how a fit is made: a phrase, and JSON fields."""
     if name == "huber":
         return "Huber fit", {"method": name}
-    words = f"mode, {likelihood} likelihood, {priors} priors"
-    return words, {"method": name, "likelihood": likelihood, "prior": priors}
+    phrase = f"posterior mode, {likelihood} likelihood, {priors} priors"
+    return phrase, {"method": name, "likelihood": likelihood, "prior": priors}
 
 
-def _gate(gate: Convergence) -> str:
-    if gate.ok:
-        ess = min(gate.ess_bulk, gate.ess_tail)
-        return f"[green]converged[/]: R-hat {gate.rhat:.3f}, ESS {ess:.0f}, no divergences"
+def _converged(diagnostics: Convergence) -> str:
+    if diagnostics.ok:
+        ess = min(diagnostics.ess_bulk, diagnostics.ess_tail)
+        return f"[green]converged[/]: R-hat {diagnostics.rhat:.3f}, ESS {ess:.0f}, no divergences"
     return (
-        f"[bold red]NOT CONVERGED[/]: {'; '.join(gate.failures)}. "
+        f"[bold red]NOT CONVERGED[/]: {'; '.join(diagnostics.failures)}. "
         "Do not trust these numbers: fit again with more --tune and --draws."
     )
 
@@ -193,7 +195,7 @@ def _prior(fitted: Posterior) -> str:
 
 
 def _reference(fitted: Posterior | PointFit) -> dict[str, float]:
-    """Covariates at the reference point."""
+    """Return the covariates at the reference point."""
     at, law = fitted.at, fitted.law
     point = {c: math.exp(at[c]) for c in law.columns}
     point["tokens"] *= law.token_unit
@@ -202,13 +204,13 @@ def _reference(fitted: Posterior | PointFit) -> dict[str, float]:
     return point
 
 
-def labelled(document: Mapping[str, Any], parts: Sequence[Any]) -> list[Any]:
-    """The parts, after a label where the data are synthetic."""
-    return [*([SYNTHETIC] if document["synthetic"] else []), *parts]
+def labelled(document: Document, blocks: Sequence[Block]) -> list[Block]:
+    """Put a label before the blocks if the data are synthetic."""
+    return [*([SYNTHETIC] if document["synthetic"] else []), *blocks]
 
 
-def where(rows: LossTable, query: str | None, known: LossTable | None = None) -> str:
-    """The rows in words, without the table's name if it is known."""
-    count = f"{len(rows)} row" + "s" * (len(rows) != 1)
+def chosen(rows: LossTable, query: str | None, known: LossTable | None = None) -> str:
+    """Describe rows: their number, their table unless it is the `known` one, and the query."""
+    number = f"{len(rows)} row" + "s" * (len(rows) != 1)
     source = "" if known is not None and known.name == rows.name else f" of {rows.name}"
-    return count + source + (f" ({query})" if query else "")
+    return number + source + (f" ({query})" if query else "")

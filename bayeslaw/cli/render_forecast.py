@@ -1,15 +1,14 @@
-"""What the command line says of forecasts, their scores, and laws compared by them."""
+"""Render forecasts, scores and comparisons of laws: text for a terminal and a JSON document."""
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import pandas as pd
 from rich.markup import escape
 from rich.table import Table
 
-from bayeslaw.cli.render import about, heading, labelled, where
-from bayeslaw.cli.terminal import Told, ruled
+from bayeslaw.cli.render import chosen, describe, heading, labelled
+from bayeslaw.cli.terminal import Block, Document, Rendered, ruled
 from bayeslaw.common.formatting import count, digits
 from bayeslaw.evaluate.forecast import Forecast
 from bayeslaw.evaluate.scores import BANDS, POINT
@@ -20,8 +19,8 @@ from bayeslaw.tables.reading import is_synthetic
 from bayeslaw.tables.table import LossTable
 from bayeslaw.tables.validation import COVARIATES
 
-MOST = 60
-"""Rows shown in a terminal; JSON and --out hold all."""
+MAX_ROWS = 60
+"""Rows shown in a terminal; --json and --out have all."""
 
 
 def forecast(
@@ -31,8 +30,8 @@ def forecast(
     levels: Sequence[float],
     train: str | None,
     test: str | None,
-) -> Told:
-    """Median and bands of each row, beside the measured loss; scores where there is one."""
+) -> Rendered:
+    """Render median and bands of each row; with measured losses also the scores."""
     measured = "loss" in rows.frame
     frame = predicted.to_frame(levels)
     names = [f"{100 * level:g}" for level in levels]
@@ -40,7 +39,7 @@ def forecast(
         for n in names:
             frame[f"inside_{n}"] = frame["loss"].between(frame[f"lower_{n}"], frame[f"upper_{n}"])
     scores = score_of(predicted, rows) if measured else None
-    document = about(fitted, train) | {
+    document = describe(fitted, train) | {
         "test": test,
         "kind": predicted.kind,
         "levels": list(levels),
@@ -48,24 +47,25 @@ def forecast(
         "scores": None if scores is None else scores.to_dict(),
     }
     document["synthetic"] = document["synthetic"] or is_synthetic(rows)
-    mine = _mine(fitted, rows)
-    noise = "with" if predicted.kind == "predictive" else "without"
-    chosen = where(rows, test, fitted.table)
-    title = f"Forecast of {chosen}, nats per token, {noise} measurement noise"
-    constant = {c: v for c, v in _constants(frame[mine]).items() if len(frame) > 1}
-    varying = [c for c in mine if c not in constant]
+    covariates = _covariates(fitted, rows)
+    kind = "posterior predictive" if predicted.kind == "predictive" else "latent loss"
+    title = f"Forecast of {chosen(rows, test, fitted.table)}: {kind}, nats per token"
+    constant = {c: v for c, v in _constants(frame[covariates]).items() if len(frame) > 1}
+    varying = [c for c in covariates if c not in constant]
     tables = [
         _bands(frame, varying, names, error) for error in ((True, False) if measured else (False,))
     ]
-    parts: list[Any] = [*heading(fitted, train), "", f"[bold]{escape(title)}[/]"]
+    blocks: list[Block] = [*heading(fitted, train), "", f"[bold]{escape(title)}[/]"]
     if constant:
-        parts.append("all at " + ", ".join(f"{c} {count(v)}" for c, v in constant.items()))
-    parts.append(tables)
-    if len(frame) > MOST:
-        parts.append(f"[dim]... and {len(frame) - MOST} more rows: --json or --out has all.[/]")
+        blocks.append("all at " + ", ".join(f"{c} {count(v)}" for c, v in constant.items()))
+    blocks.append(tables)
+    if len(frame) > MAX_ROWS:
+        blocks.append(
+            f"[dim]... and {len(frame) - MAX_ROWS} more rows: use --json or --out for all.[/]"
+        )
     if scores is not None:
-        parts += "", _verdict(frame, names), "", _scores(scores)
-    return Told(document, labelled(document, parts))
+        blocks += ["", _inside(frame, names), "", _scores(scores)]
+    return Rendered(document, labelled(document, blocks))
 
 
 def score(
@@ -75,49 +75,55 @@ def score(
     train: str | None,
     test: str | None,
     how: str = "",
-) -> Told:
-    """Scores of a fit on measured rows."""
-    document = about(fitted, train) | {"test": test, "rows": len(rows), "scores": scores.to_dict()}
+) -> Rendered:
+    """Render the scores of a fit on measured rows."""
+    document = describe(fitted, train) | {
+        "test": test,
+        "rows": len(rows),
+        "scores": scores.to_dict(),
+    }
     document["synthetic"] = document["synthetic"] or is_synthetic(rows)
-    title = f"[bold]{escape(f'Scores on {where(rows, test, fitted.table)}')}[/]"
-    parts = [*heading(fitted, train, how), "", title, _scores(scores)]
-    return Told(document, labelled(document, parts))
+    title = f"[bold]{escape(f'Scores on {chosen(rows, test, fitted.table)}')}[/]"
+    blocks: list[Block] = [*heading(fitted, train, how), "", title, _scores(scores)]
+    return Rendered(document, labelled(document, blocks))
 
 
 def compare(
     scores: pd.DataFrame,
     fitted: LossTable,
-    held: LossTable,
+    held_out: LossTable,
     method: str,
     queries: Mapping[str, str | None],
     seed: int,
-) -> Told:
-    """The paper's table: one row per law."""
-    document = {
+) -> Rendered:
+    """Render the table of a comparison, one row per law."""
+    document: Document = {
         **queries,
         "table": fitted.name,
         "method": method,
         "seed": seed,
         "rows_train": len(fitted),
-        "rows_test": len(held),
-        "synthetic": is_synthetic(fitted) or is_synthetic(held),
+        "rows_test": len(held_out),
+        "synthetic": is_synthetic(fitted) or is_synthetic(held_out),
         "laws": scores.rename_axis("law").reset_index().to_dict("records"),
     }
     used = " or ".join(query for name in ("train", "anchors") if (query := queries[name]))
-    split = f"fitted to {where(fitted, used)}\nscored on {where(held, queries['test'], fitted)}"
+    split = (
+        f"fitted to {chosen(fitted, used)}\nscored on {chosen(held_out, queries['test'], fitted)}"
+    )
     point = ruled("law", *POINT)
     for law, row in scores.iterrows():
         point.add_row(str(law), *(digits(row[c]) for c in POINT))
-    parts: list[Any] = [escape(split), "", [point]]
+    blocks: list[Block] = [escape(split), "", [point]]
     if method == "nuts":
         heads = (c.replace("_", "\n") for c in BANDS)
         bands = ruled("law", *heads)
         for law, row in scores.iterrows():
             bands.add_row(str(law), *(digits(row[c]) for c in BANDS))
-        parts += ["", [bands]]
+        blocks += ["", [bands]]
     notes = [f"{law}: {row['note']}" for law, row in scores.iterrows() if row["note"]]
-    parts += ["", *(f"[yellow]Note[/] {escape(text)}" for text in notes)] if notes else []
-    return Told(document, labelled(document, parts))
+    blocks += ["", *(f"[yellow]Note[/] {escape(text)}" for text in notes)] if notes else []
+    return Rendered(document, labelled(document, blocks))
 
 
 # -- tables ---------------------------------------------------------------------------------------
@@ -134,7 +140,7 @@ def _bands(frame: pd.DataFrame, covariates: list[str], names: list[str], error: 
         table.add_column(f"{n} % band", justify="right", no_wrap=True)
         if measured:
             table.add_column("", no_wrap=True)
-    for _, row in frame.head(MOST).iterrows():
+    for _, row in frame.head(MAX_ROWS).iterrows():
         cells = [count(row[c]) for c in covariates]
         cells += [f"{row['loss']:.{places}f}"] if measured else []
         cells += [f"{row['median']:.{places}f}"]
@@ -147,9 +153,9 @@ def _bands(frame: pd.DataFrame, covariates: list[str], names: list[str], error: 
     return table
 
 
-def _verdict(frame: pd.DataFrame, names: list[str]) -> str:
-    held = [f"{int(frame[f'inside_{n}'].sum())} in the {n} % band" for n in names]
-    return f"Of {len(frame)} measured losses, {' and '.join(held)}."
+def _inside(frame: pd.DataFrame, names: list[str]) -> str:
+    inside = [f"{int(frame[f'inside_{n}'].sum())} in the {n} % band" for n in names]
+    return f"Of {len(frame)} measured losses, {' and '.join(inside)}."
 
 
 def _scores(scores: pd.Series) -> Table:
@@ -164,7 +170,7 @@ def _scores(scores: pd.Series) -> Table:
     return table
 
 
-def _mine(fitted: Posterior, rows: LossTable) -> list[str]:
+def _covariates(fitted: Posterior, rows: LossTable) -> list[str]:
     return [c for c in COVARIATES if c in fitted.law.columns and c in rows.frame]
 
 

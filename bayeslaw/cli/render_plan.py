@@ -1,34 +1,34 @@
-"""What the command line says of a plan: text for a terminal and one JSON document."""
+"""Render a plan: text for a terminal and a JSON document."""
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
+import pandas as pd
 from rich.markup import escape
 from rich.table import Table
 
 from bayeslaw.cli.render import SYNTHETIC
-from bayeslaw.cli.terminal import Told, ruled
+from bayeslaw.cli.terminal import Block, Document, Rendered, ruled
 from bayeslaw.common.formatting import count, digits
 from bayeslaw.planning.choices import Choice
 from bayeslaw.planning.result import Plan
 
+BUDGET = ["atpp", "replay", "tokens", "flops"]
 HEADS = ("ATPP", "replay", "tokens", "FLOPs")
-CHANCES = ("P(target)", "P(forgetting)", "P(both)")
+PROBABILITIES = ("P(target)", "P(forgetting)", "P(both)")
 
 
-def plan(found: Plan, cap: Mapping[str, float] | None, synthetic: bool) -> Told:
-    """A plan with all that a reader must know before a run is paid for."""
-    frontier = found.frontier().to_dict("records")
-    sensitivity = found.sensitivity().to_dict("records")
-    document = found.to_dict() | {
+def plan(found: Plan, cap: Mapping[str, float] | None, synthetic: bool) -> Rendered:
+    """Render a plan with its probabilities, its errors, and its sensitivity to the limits."""
+    frontier, sensitivity = found.frontier(), found.sensitivity()
+    document: Document = found.to_dict() | {
         "synthetic": synthetic,
-        "frontier": frontier,
-        "sensitivity": sensitivity,
+        "frontier": frontier.to_dict("records"),
+        "sensitivity": sensitivity.to_dict("records"),
     }
-    parts: list[Any] = [SYNTHETIC] if synthetic else []
-    parts += [*_asked(found), "", *_answer(found), "", [_choices(found)]]
-    parts += ["", *_doubts(found)]
+    blocks: list[Block] = [SYNTHETIC] if synthetic else []
+    blocks += [*_limits(found), "", *_answer(found), "", [_choices(found)]]
+    blocks += ["", *_uncertainty(found)]
     if cap is not None:
         likeliest = found.within(**cap)
         cheapest = found.least_loss(**cap)
@@ -37,16 +37,16 @@ def plan(found: Plan, cap: Mapping[str, float] | None, synthetic: bool) -> Told:
             "within": vars(likeliest) | {"p_failure": likeliest.p_failure},
             "least_loss": vars(cheapest) | {"p_failure": cheapest.p_failure},
         }
-        parts += ["", *_capped(found, cap, likeliest, cheapest)]
-    parts += ["", "[bold]Smallest budget by confidence[/]", [_frontier(frontier)]]
-    parts += ["", "[bold]If a limit moves[/]", [_sensitivity(sensitivity)]]
-    return Told(document, parts)
+        blocks += ["", *_capped(found, cap, likeliest, cheapest)]
+    blocks += ["", "[bold]Smallest budget by confidence[/]", [_frontier(frontier)]]
+    blocks += ["", "[bold]Sensitivity to the limits[/]", [_sensitivity(sensitivity)]]
+    return Rendered(document, blocks)
 
 
 # -- parts ----------------------------------------------------------------------------------------
 
 
-def _asked(found: Plan) -> list[str]:
+def _limits(found: Plan) -> list[str]:
     limits = found.limits
     losses = [limits["max_loss"]] if isinstance(limits["max_loss"], float) else limits["max_loss"]
     base = limits["baseline"]
@@ -74,7 +74,7 @@ def _answer(found: Plan) -> list[str]:
     return [
         f"[bold red]Infeasible[/]: no budget meets the limits with probability "
         f"{100 * found.confidence:g} %; at most {100 * best:.1f} %.",
-        f"What binds: {found.binds}.",
+        f"Binding limit: {found.binds}.",
     ]
 
 
@@ -82,14 +82,14 @@ def _choices(found: Plan) -> Table:
     rows = {"plan": found, "likeliest": found.best, "deterministic": found.deterministic}
     if found.status == "infeasible":
         del rows["plan"]
-    table = ruled("", *HEADS, *CHANCES)
+    table = ruled("", *HEADS, *PROBABILITIES)
     for name, choice in rows.items():
         if choice is not None:
-            table.add_row(name, *_cells(vars(choice)), *_chances(choice))
+            table.add_row(name, *_choice(choice))
     return table
 
 
-def _doubts(found: Plan) -> list[str]:
+def _uncertainty(found: Plan) -> list[str]:
     lines, certain = [], found.deterministic
     if found.error and found.status == "feasible":
         low, high = found.error["atpp_90"]
@@ -117,51 +117,52 @@ def _doubts(found: Plan) -> list[str]:
     return lines
 
 
-def _capped(found: Plan, cap: Mapping[str, float], *choices: Choice) -> list[Any]:
+def _capped(found: Plan, cap: Mapping[str, float], *choices: Choice) -> list[Block]:
     words = " and ".join(
         f"{count(value) if name == 'tokens' else f'{value:.3g}'} {name.replace('flops', 'FLOPs')}"
         for name, value in cap.items()
         if math.isfinite(value)
     )
-    table = ruled("", *HEADS, *CHANCES)
+    table = ruled("", *HEADS, *PROBABILITIES)
     for name, choice in zip(("likeliest", "least loss"), choices, strict=True):
-        table.add_row(name, *_cells(vars(choice)), *_chances(choice))
-    kept = f"the least expected target loss that keeps forgetting at {100 * found.confidence:g} %"
-    return [f"[bold]Under a cap of {words}[/]: largest P(both), and {kept}", [table]]
+        table.add_row(name, *_choice(choice))
+    least = f"least expected target loss with P(forgetting) at least {100 * found.confidence:g} %"
+    return [f"[bold]Under a cap of {words}[/]: largest P(both), and {least}", [table]]
 
 
-def _frontier(rows: list[Any]) -> Table:
+def _frontier(frontier: pd.DataFrame) -> Table:
     table = ruled("confidence", *HEADS)
-    for row in rows:
-        table.add_row(f"{100 * row['confidence']:g} %", *_cells(row))
+    for _, row in frontier.iterrows():
+        table.add_row(f"{100 * row['confidence']:g} %", *_cells(*row[BUDGET]))
     return table
 
 
-def _sensitivity(rows: list[Any]) -> Table:
+def _sensitivity(sensitivity: pd.DataFrame) -> Table:
     table = ruled("", "ATPP", "replay", "P(both) of this plan")
-    for row in rows:
+    for _, row in sensitivity.iterrows():
         moved = f"{row['quantity']} {100 * row['moved']:+.3g} %"
-        table.add_row(moved, *_cells(row)[:2], _share(row["held"]))
+        table.add_row(moved, *_cells(*row[BUDGET])[:2], _probability(row["held"]))
     return table
 
 
-def _cells(choice: Mapping[str, Any]) -> list[str]:
-    if not math.isfinite(choice["atpp"]):
+def _choice(choice: Choice) -> list[str]:
+    probabilities = (choice.p_target, choice.p_forgetting, choice.p_both)
+    budget = _cells(choice.atpp, choice.replay, choice.tokens, choice.flops)
+    return [*budget, *map(_probability, probabilities)]
+
+
+def _cells(atpp: float, replay: float, tokens: float, flops: float) -> list[str]:
+    if not math.isfinite(atpp):
         return ["infeasible", "", "", ""]
-    ratio = f"{100 * choice['replay']:.1f} %"
-    return [digits(choice["atpp"]), ratio, count(choice["tokens"]), f"{choice['flops']:.3g}"]
+    return [digits(atpp), f"{100 * replay:.1f} %", count(tokens), f"{flops:.3g}"]
 
 
-def _chances(choice: Choice) -> list[str]:
-    return [_share(p) for p in (choice.p_target, choice.p_forgetting, choice.p_both)]
-
-
-def _share(value: float) -> str:
+def _probability(value: float) -> str:
     return "" if math.isnan(value) else f"{value:.3f}"
 
 
 def _worst(found: Plan, cvar: float) -> str:
-    """The mean rise where forgetting is worst, from its mean excess over the limit."""
+    """Describe the mean rise in the worst draws, given its mean excess over the limit."""
     rise = _rise(found, found.limits["max_forgetting"] + cvar)
     return f"{rise} in the worst {100 - 100 * found.confidence:g} % of draws"
 

@@ -1,13 +1,22 @@
-"""Command ``report``."""
+"""The command that writes a report: ``report``."""
 
 import shlex
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from bayeslaw.cli.app import command, show
-from bayeslaw.cli.options import Choice, Json, Sampling, Seed, Source, Unconverged, given, law_names
+from bayeslaw.cli.options import (
+    Choice,
+    Json,
+    Sampling,
+    Seed,
+    Source,
+    Unconverged,
+    law_names,
+    option,
+)
 from bayeslaw.cli.steps import PLAN, check_writable, compared, fit_or_load, is_posterior, limits_of
 from bayeslaw.common.errors import BayeslawError
 
@@ -27,7 +36,7 @@ def report(
     choice: Choice,
     compare: Annotated[
         str | None,
-        given("Laws to compare on the same rows, such as form1,form2,dcpt.", metavar="LAWS"),
+        option("Laws to compare on the same rows, such as form1,form2,dcpt.", metavar="LAWS"),
     ] = None,
     compare_method: Annotated[
         Literal["huber", "nuts"],
@@ -35,12 +44,12 @@ def report(
     ] = "huber",
     plan: Annotated[
         str | None,
-        given(f'Limits of a plan, the last two optional: "{PLAN}".', metavar="LIMITS"),
+        option(f'Limits of a plan, the last two optional: "{PLAN}".', metavar="LIMITS"),
     ] = None,
     plan_source: Annotated[
-        Path | None, given("For --plan: posterior of the domain that may be forgotten.")
+        Path | None, option("For --plan: posterior of the source domain.")
     ] = None,
-    question: Annotated[str | None, given("What the report is to answer.")] = None,
+    question: Annotated[str | None, option("Question that the report answers.")] = None,
     out: Annotated[Path, typer.Option(help="Page to write (HTML).")] = Path("report.html"),
     allow_unconverged: Unconverged = False,
     seed: Seed = 0,
@@ -51,9 +60,9 @@ def report(
 
     From a table: fits the law to the --train rows and forecasts the --test rows. From a posterior:
     forecasts --rows or --grid. Where rows have a measured loss, the forecast is checked against it.
-    With --plan the fit's law is the target's, and the page has the plan and what certainty costs.
+    With --plan the fit is that of the target domain, and the page has a section on the plan.
     """
-    from bayeslaw.cli import render_report as tell_report
+    from bayeslaw.cli import render_report
     from bayeslaw.inference.storage import load
     from bayeslaw.planning.planner import plan as make_plan
     from bayeslaw.reporting import report as make
@@ -70,14 +79,23 @@ def report(
     if other is not None:
         other.require_converged(allow_unconverged)
     fitted, rows = fit_or_load(source, choice, "nuts", sampling, seed)
-    run: dict[str, Any] = {"seed": seed, "allow_unconverged": allow_unconverged}
     planned = comparison = None
     if limits is not None and other is not None:
-        planned = make_plan(target=fitted, source=other, **limits, **run)
+        planned = make_plan(
+            target=fitted, source=other, seed=seed, allow_unconverged=allow_unconverged, **limits
+        )
     if laws is not None:
         table = read_table(source, where=choice.where)
-        split = {"train": choice.train, "test": choice.test}
-        comparison = compared(table, laws, compare_method, sampling, **split, **run)
+        comparison = compared(
+            table,
+            laws,
+            compare_method,
+            sampling,
+            train=choice.train,
+            test=choice.test,
+            seed=seed,
+            allow_unconverged=allow_unconverged,
+        )
     page = make(
         fitted,
         rows,
@@ -87,15 +105,16 @@ def report(
         comparison=comparison,
         plan=planned,
         command=_command(ctx),
-        **run,
+        seed=seed,
+        allow_unconverged=allow_unconverged,
     )
     page.write(out)
-    told = tell_report.report(page, fitted, choice.train, planned)
-    show(json, "report", told, {"out": str(out)})
+    rendered = render_report.report(page, fitted, choice.train, planned)
+    show(json, "report", rendered, {"out": str(out)})
 
 
 def _command(ctx: typer.Context) -> str:
-    """The command as it was given, put together from the parsed options."""
+    """Return the command line, rebuilt from the parsed options."""
     words = ["bayeslaw", str(ctx.info_name)]
     for parameter in ctx.command.params:
         name = str(parameter.name)

@@ -1,4 +1,4 @@
-"""Steps that commands share: rows are chosen, fits made or loaded, files checked and written."""
+"""Steps of several commands: select rows, make or load a fit, check that files can be written."""
 
 import os
 import sys
@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal, TypedDict, overload
 
 from bayeslaw.cli.options import Choice, Sampling, covariates
 from bayeslaw.common.errors import BayeslawError, FileError, TableError, TableWarning, unknown
@@ -16,19 +16,45 @@ if TYPE_CHECKING:
 
     from bayeslaw.huber.point_fit import PointFit
     from bayeslaw.inference.posterior import Posterior
+    from bayeslaw.laws.law import Law
     from bayeslaw.tables.table import LossTable
 
 HDF5 = b"\x89HDF\r\n\x1a\n"
 """First bytes of a NetCDF 4 file."""
 NEEDED = ("params", "ptpp", "max_loss", "max_forgetting")
-"""What the limits of a plan name; `baseline` and `confidence` may be there too."""
+"""Limits that a plan needs; `baseline` and `confidence` are optional."""
+CONFIDENCE = 0.9
+"""Probability with which a plan meets its limits, unless one is given."""
 PLAN = "params=8.1e9 ptpp=279 max_loss=1.8 max_forgetting=.02 baseline=2.05 confidence=.9"
+"""Limits of a plan, as a user writes them."""
 
 
+type Method = Literal["nuts", "map", "huber"]
+
+
+class Limits(TypedDict):
+    """Limits of a plan, as arguments of `bayeslaw.plan`."""
+
+    params: float
+    ptpp: float
+    max_loss: float
+    max_forgetting: float
+    baseline: float | str | None
+    confidence: float
+
+
+@overload
 def fit_or_load(
-    source: Path, choice: Choice, method: str, sampling: Sampling, seed: int
-) -> tuple[Any, "LossTable"]:
-    """A fit, loaded or made, and the rows to forecast; the rows are checked before the fit."""
+    source: Path, choice: Choice, method: Literal["nuts"], sampling: Sampling, seed: int
+) -> "tuple[Posterior, LossTable]": ...
+@overload
+def fit_or_load(
+    source: Path, choice: Choice, method: Method, sampling: Sampling, seed: int
+) -> "tuple[Posterior | PointFit, LossTable]": ...
+def fit_or_load(
+    source: Path, choice: Choice, method: Method, sampling: Sampling, seed: int
+) -> "tuple[Posterior | PointFit, LossTable]":
+    """Return a fit, made or loaded, and the rows to forecast; these are checked before the fit."""
     from bayeslaw.inference.storage import load
     from bayeslaw.laws.lawfiles import load_law
     from bayeslaw.tables.reading import read_table
@@ -43,7 +69,7 @@ def fit_or_load(
         if rows is None:
             raise TableError("say which rows to forecast, with --rows or --grid.")
         posterior.law.covariates(rows.frame, rows.name)
-        return posterior, _like(rows, posterior.table)
+        return posterior, _labelled(rows, posterior.table)
     law = load_law(required(choice.law))
     table = read_table(source, where=choice.where)
     rows = _rows(choice)
@@ -52,11 +78,19 @@ def fit_or_load(
     else:
         table = table.query(choice.train)
     law.covariates(rows.frame, rows.name)
-    return fit_table(law, table, method, sampling, seed), _like(rows, table)
+    return fit_table(law, table, method, sampling, seed), _labelled(rows, table)
 
 
+@overload
 def fit_table(
-    law: Any, table: "LossTable", method: str, sampling: Sampling, seed: int
+    law: "str | Law", table: "LossTable", method: Literal["nuts"], sampling: Sampling, seed: int
+) -> "Posterior": ...
+@overload
+def fit_table(
+    law: "str | Law", table: "LossTable", method: Method, sampling: Sampling, seed: int
+) -> "Posterior | PointFit": ...
+def fit_table(
+    law: "str | Law", table: "LossTable", method: Method, sampling: Sampling, seed: int
 ) -> "Posterior | PointFit":
     """Fit a law by the named method."""
     if method == "huber":
@@ -66,51 +100,73 @@ def fit_table(
         return fit_huber(law, table, delta=sampling.delta, seed=seed)
     from bayeslaw.inference.fitting import fit
 
-    run: Any = fit  # its overloads want the method as a literal
-    fitted: Posterior | PointFit = run(
-        law, table, method=method, seed=seed, progress=terminal(), **asdict(sampling)
-    )
-    return fitted
+    settings = asdict(sampling) | {"seed": seed, "progress": terminal()}
+    if method == "map":
+        return fit(law, table, method="map", **settings)
+    return fit(law, table, method="nuts", **settings)
 
 
-def limits_of(text: str) -> dict[str, Any]:
-    """Limits of a plan that are written like `PLAN`, as arguments of `bayeslaw.plan`."""
-    limits: dict[str, Any] = {}
+def limits_of(text: str) -> Limits:
+    """Parse limits of a plan that are written like `PLAN`."""
+    numbers: dict[str, float] = {}
+    baseline: float | str | None = None
     for part in text.split():
         name, _, value = part.partition("=")
         if name not in (valid := (*NEEDED, "baseline", "confidence")):
             raise BayeslawError(f"--plan: {unknown('limit', name, valid)}")
         try:
-            limits[name] = float(value)
+            numbers[name] = float(value)
         except ValueError:
             if name != "baseline" or not value:
                 raise BayeslawError(
                     f"--plan: cannot read {part!r}; write it as {PLAN!r}."
                 ) from None
-            limits[name] = value  # "asymptote" or "matched"
-    if lacking := [name for name in NEEDED if name not in limits]:
+            baseline = value  # "asymptote", "law" or "matched"
+    if lacking := [name for name in NEEDED if name not in numbers]:
         raise BayeslawError(f"--plan lacks {', '.join(lacking)}; write it as {PLAN!r}.")
-    return limits
+    return {
+        "params": numbers["params"],
+        "ptpp": numbers["ptpp"],
+        "max_loss": numbers["max_loss"],
+        "max_forgetting": numbers["max_forgetting"],
+        "baseline": numbers.get("baseline", baseline),
+        "confidence": numbers.get("confidence", CONFIDENCE),
+    }
 
 
 def compared(
     table: "LossTable",
     laws: Sequence[str],
-    method: str,
+    method: Literal["huber", "nuts"],
     sampling: Sampling,
-    **run: Any,
+    *,
+    train: str | None,
+    test: str | None,
+    anchors: str | None = None,
+    seed: int,
+    allow_unconverged: bool,
 ) -> "pd.DataFrame":
-    """Scores of several laws on one split; `run` has the queries and the seed."""
+    """Return scores of several laws on one split."""
     from bayeslaw.evaluate.comparison import compare
 
-    settings: dict[str, Any] = {"delta": sampling.delta}
-    if method == "nuts":
-        settings = asdict(sampling) | {"progress": terminal()}
-    return compare(table, laws=laws, method=method, **run, **settings)
+    settings = asdict(sampling) | {"progress": terminal()}
+    if method == "huber":
+        settings = {"delta": sampling.delta}
+    return compare(
+        table,
+        laws=laws,
+        method=method,
+        train=train,
+        test=test,
+        anchors=anchors,
+        seed=seed,
+        allow_unconverged=allow_unconverged,
+        **settings,
+    )
 
 
 def _rows(choice: Choice) -> "LossTable | None":
-    """The rows of --rows or --grid, with or without losses."""
+    """Return the rows of --rows or --grid, with or without losses."""
     from bayeslaw.tables.reading import from_frame, read_frame
     from bayeslaw.tables.table import LossTable, grid
     from bayeslaw.tables.validation import canonical
@@ -132,8 +188,8 @@ def _rows(choice: Choice) -> "LossTable | None":
     return rows.query(choice.where).query(choice.test)
 
 
-def _like(rows: "LossTable", table: "LossTable") -> "LossTable":
-    """Rows marked synthetic if the training table is; domains not trained on are pointed out."""
+def _labelled(rows: "LossTable", table: "LossTable") -> "LossTable":
+    """Mark rows as synthetic if the training table is; warn of domains without training rows."""
     from bayeslaw.tables.reading import is_synthetic
     from bayeslaw.tables.table import LossTable
 
@@ -155,7 +211,7 @@ def is_posterior(path: Path) -> bool:
 
 
 def check_writable(path: Path | None) -> None:
-    """Refuse before the work what could not be written after it."""
+    """Raise `FileError` before the work if `path` could not be written after it."""
     if path is None:
         return
     if path.is_dir():
@@ -167,7 +223,7 @@ def check_writable(path: Path | None) -> None:
 
 
 def terminal() -> bool:
-    """Whether somebody watches stderr: then a fit shows its progress."""
+    """Whether stderr is a terminal: then a fit shows its progress."""
     return sys.stderr.isatty()
 
 
@@ -176,7 +232,7 @@ def _warn(text: str) -> None:
 
 
 def required(law: str | None) -> str:
-    """Return the law, which must have been given."""
+    """Return the value of --law, or raise `BayeslawError` if it was not given."""
     if law is None:
         raise BayeslawError("say which law to fit, such as --law form3.")
     return law

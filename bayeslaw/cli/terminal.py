@@ -1,10 +1,9 @@
-"""Text and JSON on stdout: tables that fit the terminal, and numbers as a person reads them."""
+"""Output on stdout: text and tables that fit the terminal, or one JSON document."""
 
 import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from rich import box
@@ -12,13 +11,26 @@ from rich.console import Console, RenderableType
 from rich.measure import Measurement
 from rich.table import Table
 
+type Document = dict[str, object]
+"""A JSON document; NumPy scalars and numbers that are not finite are converted when written."""
+type Block = RenderableType | list[Table]
+"""A part of the text: a Rich renderable, or alternative tables, widest first."""
+
 
 @dataclass(frozen=True)
-class Told:
-    """A result: a JSON document, and what a terminal shows."""
+class Rendered:
+    """The result of a command in both forms.
 
-    document: dict[str, Any]
-    parts: Sequence[RenderableType | Sequence[Table]]
+    Parameters
+    ----------
+    document : dict
+        For ``--json``.
+    blocks : sequence of Block
+        For a terminal, in order.
+    """
+
+    document: Document
+    blocks: Sequence[Block]
 
 
 def ruled(first: str, *rest: str) -> Table:
@@ -36,26 +48,26 @@ def ruled(first: str, *rest: str) -> Table:
     return table
 
 
-def show(told: Told) -> None:
-    """Print to stdout; of alternative tables, the first that fits the terminal."""
+def show(rendered: Rendered) -> None:
+    """Print the text to stdout; of alternative tables, the first that fits the terminal."""
     console = Console(highlight=False)
-    for part in told.parts:
-        if isinstance(part, list):
-            wide = console.options.update(width=10_000)
-            widths = [Measurement.get(console, wide, table).maximum for table in part]
-            fits = next((i for i, w in enumerate(widths) if w <= console.width), len(part) - 1)
-            room = max(console.width, widths[fits])  # wider than the terminal, but whole
-            Console(highlight=False, width=room).print(part[fits])
+    for block in rendered.blocks:
+        if isinstance(block, list):
+            unbounded = console.options.update(width=10_000)
+            widths = [Measurement.get(console, unbounded, table).maximum for table in block]
+            fits = next((i for i, w in enumerate(widths) if w <= console.width), len(block) - 1)
+            # A table that is too wide for the terminal is printed whole, not cut.
+            Console(highlight=False, width=max(console.width, widths[fits])).print(block[fits])
         else:
-            console.print(part)
+            console.print(block)
 
 
-def dumps(document: Mapping[str, Any]) -> str:
-    """JSON with numbers as numbers and what is not finite as null."""
+def dumps(document: Mapping[str, object]) -> str:
+    """Write JSON; numbers that are not finite become null."""
     return json.dumps(_plain(document), allow_nan=False)
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     if isinstance(value, Mapping):
         return {str(key): _plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple):

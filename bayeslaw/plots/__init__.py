@@ -1,11 +1,11 @@
-"""Figures of fits and forecasts: each function returns a Matplotlib figure.
+"""Figures of fits, forecasts and plans: each function returns a Matplotlib figure.
 
-Colours can be told apart by everyone, line styles and markers without colour. `Plots` offers the
-same figures from a posterior, as ``fit.plot``.
+The colours are distinct for people with any colour vision; line styles and markers are distinct
+without colour. `Plots` makes the same figures from a posterior, as ``fit.plot``.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TypedDict, Unpack
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -18,37 +18,44 @@ from bayeslaw.plots.plans import plan_frontier, plan_landscape
 from bayeslaw.tables.table import LossTable
 
 
+class Settings(TypedDict, total=False):
+    """Settings of a forecast; see `Posterior.forecast`."""
+
+    seed: int
+    allow_unconverged: bool
+
+
 @dataclass(frozen=True)
 class Plots:
-    """Figures of one posterior; ``fit.plot.forecast(test)``.
+    """Figures of one posterior, such as ``fit.plot.forecast(test)``.
 
     Settings are those of `Posterior.forecast`: `seed` and `allow_unconverged`. Each method returns
-    a `matplotlib.figure.Figure`; its text is that of the function of the same name.
+    a `matplotlib.figure.Figure`; the function of the same name has its description.
     """
 
     posterior: Posterior
 
-    def forecast(self, rows: LossTable | pd.DataFrame, **settings: Any) -> Figure:
-        """Forecast against tokens, with bands; see `bayeslaw.plots.forecast`."""
+    def forecast(self, rows: LossTable | pd.DataFrame, **settings: Unpack[Settings]) -> Figure:
+        """Forecast against tokens, with credible bands; see `bayeslaw.plots.forecast`."""
         return forecast(self.posterior, rows, **settings)
 
-    def in_sample(self, **settings: Any) -> Figure:
+    def in_sample(self, **settings: Unpack[Settings]) -> Figure:
         """Fitted curves on the training rows; see `bayeslaw.plots.in_sample`."""
         return in_sample(self.posterior, **settings)
 
-    def observed(self, rows: LossTable, **settings: Any) -> Figure:
+    def observed(self, rows: LossTable, **settings: Unpack[Settings]) -> Figure:
         """Measured loss against its forecast; see `bayeslaw.plots.observed`."""
         return observed(self.posterior.forecast(rows, **settings))
 
-    def pit(self, rows: LossTable, **settings: Any) -> Figure:
-        """PIT of measured losses; see `bayeslaw.plots.pit`."""
+    def pit(self, rows: LossTable, **settings: Unpack[Settings]) -> Figure:
+        """Probability integral transform of measured losses; see `bayeslaw.plots.pit`."""
         return pit(self.posterior.forecast(rows, **settings))
 
-    def coverage(self, rows: LossTable, **settings: Any) -> Figure:
-        """Coverage by nominal level; see `bayeslaw.plots.coverage`."""
+    def coverage(self, rows: LossTable, **settings: Unpack[Settings]) -> Figure:
+        """Coverage of bands by nominal level; see `bayeslaw.plots.coverage`."""
         return coverage(self.posterior.forecast(rows, **settings))
 
-    def residuals(self, rows: LossTable, **settings: Any) -> Figure:
+    def residuals(self, rows: LossTable, **settings: Unpack[Settings]) -> Figure:
         """Residuals of held-out and training rows; see `bayeslaw.plots.residuals`."""
         fitted = self.posterior.forecast(self.posterior.table, **settings)
         return residuals(self.posterior.forecast(rows, **settings), fitted)

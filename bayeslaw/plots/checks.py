@@ -1,15 +1,16 @@
-"""Forecasts against what was measured: misses, calibration, residuals, laws side by side."""
+"""Forecasts against measured losses: calibration, residuals, and laws compared by their scores."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
+from matplotlib.artist import Artist
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 from scipy.stats import binom
 
+from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import TableError
 from bayeslaw.common.formatting import count
 from bayeslaw.evaluate.forecast import Forecast
@@ -20,7 +21,9 @@ from bayeslaw.plots.style import (
     LINES,
     MARKERS,
     QUIET,
+    Look,
     axes,
+    first_column,
     from_arviz,
     legend,
     log_axis,
@@ -29,14 +32,12 @@ from bayeslaw.plots.style import (
 )
 from bayeslaw.tables.validation import COVARIATES
 
-type Floats = npt.NDArray[np.float64]
-
 NOMINAL = np.linspace(0.05, 0.95, 19)
 SCORES = {
     "rmse_log": ("RMSE of log loss", 0.0),
     "mae_rel": ("mean relative error", 0.0),
     "slope": ("calibration slope", 1.0),
-    "coverage_90": ("share in the 90 % band", 0.9),
+    "coverage_90": ("coverage of the 90 % band", 0.9),
     "crps": ("CRPS of log loss", 0.0),
     "winkler_90": ("Winkler score, 90 %", 0.0),
 }
@@ -44,9 +45,24 @@ SCORES = {
 
 
 def pit_values(predicted: Forecast) -> Floats:
-    """Probability of a loss below the measured one, shape (rows,); uniform if bands are exact.
+    """Return the probability integral transform (PIT) of measured losses.
 
-    Argument and error as for `observed`.
+    That is the forecast probability of a loss below the measured one. PIT values are uniform if
+    the forecast is calibrated.
+
+    Parameters
+    ----------
+    predicted : Forecast
+        Of rows with a measured loss.
+
+    Returns
+    -------
+    array, shape (rows,)
+
+    Raises
+    ------
+    TableError
+        If the rows have no measured loss.
     """
     loss, draws = _measured(predicted), predicted.samples
     below = (draws < loss).sum(0) + 0.5 * (draws == loss).sum(0)
@@ -54,7 +70,7 @@ def pit_values(predicted: Forecast) -> Floats:
 
 
 def observed(predicted: Forecast) -> Figure:
-    """Measured loss against its forecast, nats per token, with 90 % bands; a colour per size.
+    """Measured loss against posterior predictive median, with 90 % bands and a colour per size.
 
     Parameters
     ----------
@@ -77,11 +93,17 @@ def observed(predicted: Forecast) -> Figure:
         figure, (ax,) = axes(1, width=4.6, height=4.2)
         ends = [min(frame["lower_90"].min(), loss.min()), max(frame["upper_90"].max(), loss.max())]
         ax.plot(ends, ends, color=QUIET, lw=1, ls="--")
-        handles: list[Any] = [Line2D([], [], color=QUIET, lw=1, ls="--", label="equal")]
+        handles: list[Artist] = [
+            Line2D([], [], color=QUIET, lw=1, ls="--", label="measured = median")
+        ]
         for i, size in enumerate(sizes):
             part = frame[frame["params"] == size]
-            look: Any = {"color": COLOURS[i % len(COLOURS)], "marker": MARKERS[i % len(MARKERS)]}
-            look |= {"ls": "", "ms": 4.5}
+            look: Look = {
+                "color": COLOURS[i % len(COLOURS)],
+                "marker": MARKERS[i % len(MARKERS)],
+                "ls": "",
+                "ms": 4.5,
+            }
             x, y = part["median"], part["loss"]
             reach = [x - part["lower_90"], part["upper_90"] - x]
             ax.errorbar(x, y, xerr=reach, elinewidth=1, mec="white", mew=0.4, **look)
@@ -89,20 +111,35 @@ def observed(predicted: Forecast) -> Figure:
         if not inside.all():
             out = frame[~inside]
             (cross,) = ax.plot(out["median"], out["loss"], "x", color=INK, ms=9, mew=1)
-            cross.set_label("outside 90 %")
+            cross.set_label("outside the 90 % band")
             handles.append(cross)
-        ax.set_xlabel("forecast loss, median and 90 % band (nats per token)")
+        ax.set_xlabel("forecast: median and 90 % band (nats per token)")
         ax.set_ylabel("measured loss (nats per token)")
         legend(figure, handles, columns=4)
     return figure
 
 
 def pit(predicted: Forecast, *, seed: int = 0) -> Figure:
-    """PIT of measured losses: difference of its ECDF from the uniform one (ArviZ `plot_ecdf_pit`).
+    """PIT of measured losses: difference between its ECDF and the uniform one.
 
-    The p-value is that of ArviZ's test for dependent PIT values. The envelope holds 94 % of the
-    curves of as many independent uniform values; `seed` is that of its simulation. Otherwise as
-    for `observed`; there must be four rows or more.
+    Drawn by ArviZ's ``plot_ecdf_pit``, whose p-value is from a test for dependent PIT values. The
+    envelope contains 94 % of the curves of as many independent uniform values.
+
+    Parameters
+    ----------
+    predicted : Forecast
+        Of four or more rows with a measured loss.
+    seed : int
+        Of the simulation of the envelope.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Raises
+    ------
+    TableError
+        If the rows have no measured loss, or are fewer than four.
     """
     import arviz as az
     from arviz_stats.ecdf_utils import ecdf_pit
@@ -134,22 +171,35 @@ def pit(predicted: Forecast, *, seed: int = 0) -> Figure:
     drawn = [line.get_ydata() for line in ax.lines] + [high - at, low - at]
     reach = 1.25 * max(float(np.max(np.abs(np.asarray(y, float)))) for y in drawn)
     ax.set_ylim(-reach, reach)
-    for text in list(ax.texts):  # ArviZ writes it where the curve may be
-        ax.set_title(text.get_text(), loc="left", fontsize=9)
+    for text in list(ax.texts):  # ArviZ puts the text where it may cover the curve
+        ax.set_title(f"{text.get_text()}; grey: 94 % envelope", loc="left", fontsize=9)
         text.remove()
-    ax.set_xlabel("probability of a lower loss (PIT)")
+    ax.set_xlabel("probability integral transform (PIT) of the measured loss")
     ax.set_ylabel("ECDF − uniform")
     return figure
 
 
 def coverage(predicted: Forecast) -> Figure:
-    """Share of measured losses inside central bands, against the bands' nominal level.
+    """Coverage: share of measured losses inside central bands, against their nominal level.
 
-    The grey region holds 90 % of what as many independent rows would give if bands were exact.
-    Argument, result and error as for `observed`.
+    The grey region has 90 % of the coverage of as many independent rows if the bands are exact.
+
+    Parameters
+    ----------
+    predicted : Forecast
+        Of rows with a measured loss.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Raises
+    ------
+    TableError
+        If the rows have no measured loss.
     """
     distance = 2 * np.abs(pit_values(predicted) - 0.5)
-    held = [(distance <= level).mean() for level in NOMINAL]
+    covered = [(distance <= level).mean() for level in NOMINAL]
     low, high = (
         np.asarray(end) / len(distance) for end in binom.interval(0.9, len(distance), NOMINAL)
     )
@@ -157,46 +207,70 @@ def coverage(predicted: Forecast) -> Figure:
         figure, (ax,) = axes(1, width=4.6, height=3.2)
         ax.fill_between(100 * NOMINAL, 100 * low, 100 * high, color=QUIET, alpha=0.18, lw=0)
         ax.plot([0, 100], [0, 100], color=QUIET, lw=1, ls="--")
-        ax.plot(100 * NOMINAL, 100 * np.asarray(held), color=COLOURS[0], marker="o", ms=4)
+        ax.plot(100 * NOMINAL, 100 * np.asarray(covered), color=COLOURS[0], marker="o", ms=4)
         ax.set(xlim=(0, 100), ylim=(-3, 103))
-        ax.set_xlabel("nominal level of the band (%)")
-        ax.set_ylabel(f"measured inside (% of {len(distance)})")
+        ax.set_xlabel("nominal level of the credible band (%)")
+        ax.set_ylabel(f"coverage (% of {len(distance)} losses)")
+        legend(
+            figure,
+            [
+                Line2D([], [], color=QUIET, lw=1, ls="--", label="exact bands"),
+                Patch(color=QUIET, alpha=0.18, lw=0, label="90 % of independent samples"),
+            ],
+        )
     return figure
 
 
 def residuals(predicted: Forecast, fitted: Forecast | None = None) -> Figure:
-    """Measured over forecast loss, less one (%), against N, D, PTPP and r, where they vary.
+    """Residuals in percent of the median, against each of N, D, PTPP and r that varies.
 
-    `predicted` is of held-out rows; `fitted`, of the training rows, is drawn behind them. Otherwise
-    as for `observed`; a covariate must vary.
+    Parameters
+    ----------
+    predicted : Forecast
+        Of held-out rows with a measured loss.
+    fitted : Forecast, optional
+        Of the training rows; drawn behind the held-out ones.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Raises
+    ------
+    TableError
+        If the rows have no measured loss, or if no covariate varies.
     """
-    parts = {"held out": predicted} if fitted is None else {"fitted": fitted, "held out": predicted}
-    frames = {n: f.frame.assign(miss=100 * (_measured(f) / f.median - 1)) for n, f in parts.items()}
+    parts = (
+        {"held out": predicted} if fitted is None else {"training": fitted, "held out": predicted}
+    )
+    frames = {
+        n: f.frame.assign(residual=100 * (_measured(f) / f.median - 1)) for n, f in parts.items()
+    }
     both = pd.concat(frames.values())
     across = [c for c in COVARIATES if c in both and both[c].nunique() > 1]
     if not across:
-        raise TableError("no covariate varies in these rows; there is nothing to draw against.")
-    looks = {"fitted": (QUIET, "o", 0.45), "held out": (COLOURS[1], "D", 0.9)}
+        raise TableError("no covariate varies in these rows; give rows of several sizes or tokens.")
+    looks = {"training": (QUIET, "o", 0.45), "held out": (COLOURS[1], "D", 0.9)}
     with style():
         figure, panels = axes(len(across), columns=2, width=3.6, height=2.3, sharey=True)
         for ax, column in zip(panels, across, strict=True):
             ax.axhline(0, color=INK, lw=0.8)
             for name, frame in frames.items():
                 colour, marker, alpha = looks[name]
-                x, y = frame[column], frame["miss"]
+                x, y = frame[column], frame["residual"]
                 ax.plot(x, y, ls="", marker=marker, ms=4, color=colour, alpha=alpha, label=name)
             if column == "replay":
                 ax.set_xlabel(LABELS[column])
             else:
                 log_axis(ax, both[column], column)
-            if ax.get_subplotspec().is_first_col():  # type: ignore[union-attr]
-                ax.set_ylabel("measured / forecast − 1 (%)")
+            if first_column(ax):
+                ax.set_ylabel("residual (% of the median)")
         legend(figure, panels[0].get_legend_handles_labels()[0][-len(frames) :])
     return figure
 
 
 def compare(scores: pd.DataFrame, metrics: Sequence[str] | None = None) -> Figure:
-    """Laws side by side on their scores; a dashed line where a perfect forecast would be.
+    """Scores of several laws; a dashed line marks the score of a perfect forecast.
 
     Parameters
     ----------
@@ -225,7 +299,7 @@ def compare(scores: pd.DataFrame, metrics: Sequence[str] | None = None) -> Figur
             label, ideal = SCORES.get(metric, (metric, 0.0))
             ax.axvline(ideal, color=INK, lw=0.8, ls=LINES[1])
             ax.plot(scores[metric], place, ls="", marker="o", ms=6, color=COLOURS[0])
-            ax.set_yticks(place, laws if ax.get_subplotspec().is_first_col() else [])  # type: ignore[union-attr]
+            ax.set_yticks(place, laws if first_column(ax) else [])
             ax.set_ylim(-0.6, len(laws) - 0.4)
             ax.margins(x=0.12)
             ax.set_xlabel(label)

@@ -1,10 +1,11 @@
-"""Loss against tokens: curves with bands, and what was measured."""
+"""Loss against tokens: forecast curves with credible bands, and measured losses."""
 
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
-from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -19,7 +20,9 @@ from bayeslaw.plots.style import (
     LINES,
     MARKERS,
     SHORT,
+    Look,
     axes,
+    first_column,
     legend,
     log_axis,
     style,
@@ -30,8 +33,10 @@ from bayeslaw.tables.validation import canonical
 POINTS = 25
 """Points of a curve."""
 MOST = 16
-"""Panels of a figure; of more, as many spread over the sizes are shown, and the title says so."""
+"""Largest number of panels; of more model sizes some are left out, and the title says so."""
 COLUMNS = ("lower_90", "lower_50", "median", "upper_50", "upper_90")
+type Cell = Mapping[str | None, float | None]
+"""Values of covariates that select a panel or a line; the key None selects nothing."""
 
 
 def forecast(
@@ -41,21 +46,21 @@ def forecast(
     seed: int = 0,
     allow_unconverged: bool = False,
 ) -> Figure:
-    """Forecast against tokens, with 50 and 90 % bands: a panel per size, a line per replay ratio.
+    """Posterior predictive loss against tokens, with 50 and 90 % bands.
 
-    Figure 1 of the paper, with bands, which are those of a new run and base. Where pre-training
-    budgets differ too, there is a row of panels for each. Measured losses are filled inside their
-    90 % band and crossed outside it.
+    The figure has a panel per model size, a line per replay ratio, and a row of panels per
+    pre-training budget, as figure 1 of the paper. The bands are those of a new run and base. A
+    measured loss has a filled marker inside its 90 % band, and a cross outside it.
 
     Parameters
     ----------
     posterior : Posterior
     rows : LossTable or DataFrame
-        Rows to forecast; a `loss` (nats per token) is drawn where there is one.
+        Rows to forecast; a measured `loss` (nats per token) is drawn as well.
     seed : int
         Of the predictive noise.
     allow_unconverged : bool
-        Draw although the posterior failed its gate.
+        Draw a posterior that has not converged.
 
     Returns
     -------
@@ -64,7 +69,7 @@ def forecast(
     Raises
     ------
     NotConverged
-        If the posterior failed its gate and `allow_unconverged` is false.
+        If the posterior has not converged and `allow_unconverged` is false.
     TableError
         If a covariate of the law is missing.
     """
@@ -72,11 +77,28 @@ def forecast(
 
 
 def in_sample(posterior: Posterior, *, seed: int = 0, allow_unconverged: bool = False) -> Figure:
-    """Fitted curves on the training rows: rows of panels by replay, columns by size.
+    """Fitted curves and training losses, with 50 and 90 % bands.
 
-    The in-sample grid of the paper's appendix C, with bands and a line per pre-training budget.
-    Losses are held against the bands drawn, those of a new run and base. Arguments, result and
-    errors as for `forecast`.
+    The figure has a row of panels per replay ratio, a column per model size and a line per
+    pre-training budget, as the in-sample grid in the paper's appendix C. The bands are those of a
+    new run and base, and losses are compared with these.
+
+    Parameters
+    ----------
+    posterior : Posterior
+    seed : int
+        Of the predictive noise.
+    allow_unconverged : bool
+        Draw a posterior that has not converged.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Raises
+    ------
+    NotConverged
+        If the posterior has not converged and `allow_unconverged` is false.
     """
     rows = posterior.table.frame[[*posterior.law.columns, "loss"]]
     return _curves(posterior, rows, ("replay", "ptpp"), seed, allow_unconverged)
@@ -87,9 +109,12 @@ def _curves(
     rows: LossTable | pd.DataFrame,
     across: tuple[str, str],
     seed: int,
-    allow: bool,
+    allow_unconverged: bool,
 ) -> Figure:
-    """Panels by size; of the columns `across` that vary, the last tells lines, the first rows."""
+    """Draw a panel per size; of the columns `across` that vary, the last gives a line per value.
+
+    If both vary, the first gives a row of panels per value.
+    """
     frame = rows.frame if isinstance(rows, LossTable) else canonical(rows, "grid", ())
     law = posterior.law
     vary = [c for c in across if c in law.columns and frame[c].nunique() > 1]
@@ -99,9 +124,13 @@ def _curves(
     kinds = sorted(frame[line].unique()) if line else [None]
 
     drawn = pd.concat([_path(part) for _, part in _groups(frame, list(law.columns))])
-    run: dict[str, Any] = {"seed": seed, "allow_unconverged": allow}
-    curves = posterior.forecast(drawn.reset_index(drop=True), **run).to_frame((0.5, 0.9))
-    points = posterior.forecast(frame, **run).to_frame((0.9,)) if "loss" in frame else None
+    curves = posterior.forecast(
+        drawn.reset_index(drop=True), seed=seed, allow_unconverged=allow_unconverged
+    ).to_frame((0.5, 0.9))
+    points = None
+    if "loss" in frame:
+        predicted = posterior.forecast(frame, seed=seed, allow_unconverged=allow_unconverged)
+        points = predicted.to_frame((0.9,))
 
     cells = list(product(_values(frame, row), _values(frame, panel)))
     cells = [c for c in cells if not _at(frame, {row: c[0], panel: c[1]}).empty]
@@ -114,14 +143,14 @@ def _curves(
         height = 2.9 if len(shown) <= 4 else 2.4
         figure, panels = axes(len(shown), columns=wide, width=width, height=height)
         for ax, (r, p) in zip(panels, shown, strict=True):
-            here = {row: r, panel: p}
+            here: Cell = {row: r, panel: p}
             for i, kind in enumerate(kinds):
                 _line(ax, _at(curves, {**here, line: kind}), i, alone=len(kinds) == 1)
                 if points is not None:
                     _points(ax, _at(points, {**here, line: kind}), i)
             log_axis(ax, _at(frame, here)["tokens"], "tokens")
             ax.set_title(_title(posterior.table.frame, here), loc="left")
-            if ax.get_subplotspec().is_first_col():  # type: ignore[union-attr]
+            if first_column(ax):
                 ax.set_ylabel(LABELS["loss"])
         note = [f"{len(shown)} of {len(cells)} model sizes"] if len(shown) < len(cells) else []
         fixed = {c: frame[c].iloc[0] for c in across if c in law.columns and c not in vary}
@@ -132,24 +161,24 @@ def _curves(
     return figure
 
 
-def _values(frame: pd.DataFrame, column: str | None) -> list[Any]:
+def _values(frame: pd.DataFrame, column: str | None) -> list[float | None]:
     return sorted(frame[column].unique()) if column else [None]
 
 
-def _groups(frame: pd.DataFrame, columns: list[str]) -> Any:
-    """Rows that differ in tokens only."""
+def _groups(frame: pd.DataFrame, columns: list[str]) -> Iterable[tuple[object, pd.DataFrame]]:
+    """Group rows that differ in tokens only."""
     others = [c for c in columns if c != "tokens"]
     return frame[columns].groupby(others) if others else [((), frame[columns])]
 
 
 def _path(rows: pd.DataFrame) -> pd.DataFrame:
-    """Rows of one curve over the tokens of `rows`, which differ in nothing else."""
+    """Return the rows of one curve over the range of tokens of `rows`."""
     low, high = rows["tokens"].min(), rows["tokens"].max()
     tokens = np.geomspace(low, high, POINTS if high > low else 1)
     return pd.DataFrame({c: rows[c].iloc[0] for c in rows} | {"tokens": tokens})
 
 
-def _at(frame: pd.DataFrame, where: dict[str | None, Any]) -> pd.DataFrame:
+def _at(frame: pd.DataFrame, where: Cell) -> pd.DataFrame:
     for column, value in where.items():
         if column is not None:
             frame = frame[frame[column] == value]
@@ -157,19 +186,19 @@ def _at(frame: pd.DataFrame, where: dict[str | None, Any]) -> pd.DataFrame:
 
 
 def _line(ax: Axes, curve: pd.DataFrame, i: int, alone: bool) -> None:
-    """Curves that share a panel and a line, broken where another covariate changes."""
+    """Draw the curves of one panel and line style, broken where another covariate changes."""
     colour, dashes = COLOURS[i % len(COLOURS)], LINES[i % len(LINES)]
     pieces = (curve["tokens"].diff() <= 0).cumsum()
     for _, part in curve.groupby(pieces):
         low, lower, median, upper, high = (part[c].to_numpy() for c in COLUMNS)
-        if len(part) == 1:  # a single budget is no curve: its two bands as bars
+        if len(part) == 1:  # one budget has no curve; draw its bands as bars
             x = part["tokens"].to_numpy()
             ax.errorbar(
                 x, median, [median - low, high - median], color=colour, lw=1, capsize=3, marker="_"
             )
             ax.errorbar(x, median, [median - lower, upper - median], color=colour, lw=5, alpha=0.4)
             continue
-        # Bands that overlap are told apart by their edges.
+        # Edges separate bands that overlap.
         ax.fill_between(
             part["tokens"], low, high, color=colour, alpha=0.16 if alone else 0.08, lw=0
         )
@@ -182,7 +211,7 @@ def _line(ax: Axes, curve: pd.DataFrame, i: int, alone: bool) -> None:
 
 def _points(ax: Axes, points: pd.DataFrame, i: int) -> None:
     inside = _inside(points)
-    look: Any = {"ls": "", "marker": MARKERS[i % len(MARKERS)], "color": COLOURS[i % len(COLOURS)]}
+    look: Look = {"ls": "", "marker": MARKERS[i % len(MARKERS)], "color": COLOURS[i % len(COLOURS)]}
     ax.plot(points["tokens"][inside], points["loss"][inside], **look, ms=4.5, mec="white", mew=0.5)
     out = points[~inside]
     ax.plot(out["tokens"], out["loss"], **look, ms=5.5, mfc="white")
@@ -193,28 +222,35 @@ def _inside(points: pd.DataFrame) -> "pd.Series[bool]":
     return points["loss"].between(points["lower_90"], points["upper_90"])
 
 
-def _title(train: pd.DataFrame, here: dict[str | None, Any]) -> str:
-    return "\n".join(_covariate(c, v, train) for c, v in reversed(here.items()) if c is not None)
+def _title(train: pd.DataFrame, here: Cell) -> str:
+    return "\n".join(
+        _covariate(c, v, train)
+        for c, v in reversed(list(here.items()))
+        if c is not None and v is not None
+    )
 
 
 def _covariate(column: str, value: float, train: pd.DataFrame) -> str:
-    """A covariate's value, and how far it is beyond the largest fitted one."""
+    """Write a covariate's value, and how far it is beyond the largest training value."""
     text, most = f"{SHORT[column]} {count(value)}", train[column].max()
     if column == "replay" or value <= 1.005 * most:
         return text
-    return f"{text} ({value / most:.2g} × the largest fitted)"
+    return f"{text} ({value / most:.2g} × the largest in training)"
 
 
-def _handles(line: str | None, kinds: list[Any], points: pd.DataFrame | None) -> list[Any]:
-    handles: list[Any] = []
+def _handles(
+    line: str | None, kinds: Sequence[float | None], points: pd.DataFrame | None
+) -> list[Artist]:
+    handles: list[Artist] = []
+    marked = line is not None and points is not None
     for i, kind in enumerate(kinds):
-        label = "median" if line is None else f"{SHORT[line]} {count(kind)}"
-        look: dict[str, Any] = {"color": COLOURS[i % len(COLOURS)], "ls": LINES[i % len(LINES)]}
-        marker = MARKERS[i % len(MARKERS)] if line and points is not None else ""
-        handles.append(Line2D([], [], **look, marker=marker, ms=4.5, label=label))
+        label = "median" if line is None or kind is None else f"{SHORT[line]} {count(kind)}"
+        look: Look = {"color": COLOURS[i % len(COLOURS)], "ls": LINES[i % len(LINES)]}
+        look |= {"marker": MARKERS[i % len(MARKERS)] if marked else "", "ms": 4.5}
+        handles.append(Line2D([], [], **look, label=label))
     handles += [
-        Patch(color=COLOURS[0], alpha=0.42, label="50 % band"),
-        Patch(color=COLOURS[0], alpha=0.16, label="90 % band"),
+        Patch(color=COLOURS[0], alpha=0.42, label="50 % credible band"),
+        Patch(color=COLOURS[0], alpha=0.16, label="90 % credible band"),
     ]
     if points is not None:
         if line is None:
@@ -222,5 +258,5 @@ def _handles(line: str | None, kinds: list[Any], points: pd.DataFrame | None) ->
             handles.append(Line2D([], [], **look, label="measured"))
         if not _inside(points).all():
             look = {"ls": "", "color": INK, "marker": "x", "ms": 9}
-            handles.append(Line2D([], [], **look, label="measured outside 90 %"))
+            handles.append(Line2D([], [], **look, label="measured, outside the 90 % band"))
     return handles

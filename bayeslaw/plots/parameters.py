@@ -1,6 +1,7 @@
-"""What the data did to the parameters, and whether the sampler agrees with itself."""
+"""Prior and posterior densities of the parameters, and rank plots of the chains."""
 
-from typing import Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import numpy as np
 import xarray as xr
@@ -12,6 +13,9 @@ from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.terms import tex
 from bayeslaw.plots.style import COLOURS, LINES, from_arviz, legend
 
+if TYPE_CHECKING:
+    from arviz_base.labels import MapLabeller
+
 DRAWS = 4000
 """Draws of each prior."""
 IMPROPER = ("Flat", "HalfFlat")
@@ -21,8 +25,8 @@ LOOKS = (("prior", COLOURS[1], LINES[1]), ("posterior", COLOURS[0], LINES[0]))
 def prior_posterior(posterior: Posterior, *, seed: int = 0) -> Figure:
     """Prior and posterior density of each parameter that has a prior (ArviZ).
 
-    Parameters stand in the coordinates their priors are stated in: the floor, and at the reference
-    point the slopes and exponents. A flat prior has no density and is left out.
+    Parameters are in the coordinates of their priors: the floor E, and slopes and exponents at the
+    reference point. A flat prior has no density and is not drawn.
 
     Parameters
     ----------
@@ -42,12 +46,12 @@ def prior_posterior(posterior: Posterior, *, seed: int = 0) -> Figure:
     import arviz as az
     import pymc as pm
 
-    known = {"E": posterior.paper["E"], **_plain(posterior)}
+    known = {"E": posterior.paper["E"], **_scalars(posterior)}
     known |= {"dof": known["dof_above_floor"]} if "dof_above_floor" in known else {}
     priors = posterior.spec.priors
     proper = {n: priors[n] for n in known if n in priors and priors[n].name not in IMPROPER}
     if not proper:
-        raise LawError(f"{posterior.law.name}: every prior is flat; there is no prior to draw.")
+        raise LawError(f"{posterior.law.name}: every prior is flat; give a prior with a density.")
     before = {
         n: pm.draw(p.dist(), draws=DRAWS, random_seed=seed + i)[None]
         for i, (n, p) in enumerate(proper.items())
@@ -66,11 +70,11 @@ def prior_posterior(posterior: Posterior, *, seed: int = 0) -> Figure:
             figure_kwargs={"figsize": size, "layout": "constrained"},
         )
     )
-    for drawn in figure.legends:  # ArviZ puts it over the last panel
+    for drawn in figure.legends:  # ArviZ draws it over the last panel
         drawn.remove()
     legend(figure, [Line2D([], [], color=c, ls=d, label=n) for n, c, d in LOOKS])
     for ax, name in zip(figure.axes, proper, strict=False):
-        # Priors have long right tails; of the posterior all must be seen.
+        # A prior with a long right tail would hide the posterior, so its tail is cut.
         wide, narrow = np.quantile(before[name], [0.005, 0.975]), np.ravel(after[name])
         ax.set_xlim(min(wide[0], narrow.min()), max(wide[1], narrow.max()))
         ax.locator_params(axis="x", nbins=4)
@@ -78,10 +82,10 @@ def prior_posterior(posterior: Posterior, *, seed: int = 0) -> Figure:
 
 
 def ranks(posterior: Posterior) -> Figure:
-    """Ranks of each chain's draws among all, as ECDFs less the uniform one (ArviZ `plot_rank`).
+    """Rank plots of the chains: ECDF of the ranks of each chain's draws, less the uniform one.
 
-    Chains that sample the same distribution stay near zero. The draws are thinned to about the
-    effective sample size, since the plot's test takes them as independent.
+    Drawn by ArviZ's ``plot_rank``. Chains that sample the same distribution stay near zero. The
+    draws are thinned to about the effective sample size, as the envelope assumes independent draws.
 
     Parameters
     ----------
@@ -93,12 +97,12 @@ def ranks(posterior: Posterior) -> Figure:
     """
     import arviz as az
 
-    gate, columns = posterior.convergence, 4
-    ess = max(1.0, min(gate.ess_bulk, gate.ess_tail))
+    diagnostics, columns = posterior.convergence, 4
+    ess = max(1.0, min(diagnostics.ess_bulk, diagnostics.ess_tail))
     step = max(
         1, min(round(posterior.stats["diverging"].size / ess), posterior.draws.sizes["draw"] // 20)
     )
-    sampled = {n: v.isel(draw=slice(None, None, step)) for n, v in _plain(posterior).items()}
+    sampled = {n: v.isel(draw=slice(None, None, step)) for n, v in _scalars(posterior).items()}
     size = (10, 1.75 * -(-len(sampled) // columns) + 0.3)
     figure = from_arviz(
         lambda: az.plot_rank(
@@ -111,9 +115,10 @@ def ranks(posterior: Posterior) -> Figure:
         )
     )
     for ax in figure.axes:
-        for text in ax.texts:  # ArviZ adds the level of its test
+        for text in ax.texts:  # drop the level of the test, which ArviZ adds
             text.set_text(text.get_text().split("(")[0].replace("=", " = "))
-    figure.supxlabel("rank of a draw among those of all chains, as a share", fontsize=9)
+    for ax in figure.axes[max(0, len(sampled) - columns) : len(sampled)]:
+        ax.set_xlabel("fractional rank", fontsize=9)
     chains = posterior.draws.sizes["chain"]
     legend(
         figure, [Line2D([], [], color=COLOURS[i % 7], label=f"chain {i}") for i in range(chains)]
@@ -121,20 +126,20 @@ def ranks(posterior: Posterior) -> Figure:
     return figure
 
 
-def _plain(posterior: Posterior) -> dict[str, Any]:
-    """Sampled coordinates by name, in the law's order, without the effects of runs and bases."""
+def _scalars(posterior: Posterior) -> dict[str, xr.DataArray]:
+    """Return the draws of scalar variables, in the law's order: no random effects."""
     draws = posterior.draws
     names = dict.fromkeys([*posterior.law.coordinates, *map(str, draws.data_vars)])
     return {n: draws[n] for n in names if set(draws[n].dims) == {"chain", "draw"}}
 
 
-def _labels(names: Any) -> Any:
+def _labels(names: Iterable[str]) -> "MapLabeller":
     from arviz_base.labels import MapLabeller
 
     return MapLabeller(var_name_map={n: symbol(n) for n in names})
 
 
 def symbol(name: str) -> str:
-    """Symbol of a parameter as Matplotlib's mathematics; a name that is none stays as it is."""
+    """Return the symbol of a parameter in Matplotlib's mathematics; other names are unchanged."""
     bare = tex(name)
     return f"${bare}$" if bare.startswith("\\") or len(bare) == 1 else name

@@ -1,10 +1,11 @@
-"""Pictures of a plan: the landscape it was found in, and what more confidence costs."""
+"""Figures of a plan: its landscape over budget and replay, and its budget by confidence."""
 
 import math
-from typing import Any
+from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -16,27 +17,30 @@ from bayeslaw.common.formatting import count
 from bayeslaw.planning.chance_constraints import Problem
 from bayeslaw.planning.choices import Choice
 from bayeslaw.planning.result import Plan
-from bayeslaw.plots.style import COLOURS, INK, QUIET, axes, style
+from bayeslaw.plots.style import COLOURS, INK, QUIET, Look, axes, style
 
 LEVELS = (0.5, 0.8, 0.9, 0.95)
-"""P(both) at which contours are drawn, beside the confidence asked for."""
-LIMIT, CHANCE, BEST, POINT = COLOURS[1], INK, "#F0E442", COLOURS[5]
+"""P(both) of the contours, besides that of the confidence asked for."""
+LIMIT, CONTOUR, BEST, POINT = COLOURS[1], INK, "#F0E442", COLOURS[5]
+DIAMOND: Look = {"marker": "D", "ms": 7, "mfc": POINT, "mec": "black", "ls": ""}
+EDGE = (1.0, 1.0, 1.0, 0.5)
+"""Colour of hatching over the surfaces."""
 MOST = 1000
-"""Draws whose median makes the coloured surfaces; the contours of P(both) use all."""
+"""Largest number of draws for the medians of the coloured surfaces; P(both) uses all draws."""
 
 
 def plan_landscape(plan: Plan, *, points: int = 81) -> Figure:
-    """The paper's figure: forgetting and target loss over replay ratio and budget.
+    """Forgetting and target loss over replay ratio and budget.
 
-    Colours are posterior medians, a thick line is a limit on the median, thin lines are P(both).
-    The star is the plan, the diamond that of the point fits; hatched is what lies outside the rows
-    that the laws were fitted to.
+    Colours are posterior medians. The thick line is the limit applied to the median; thin lines are
+    contours of P(both), the probability that all limits are met. The star is the plan, and the
+    diamond is the plan of the point fits. Hatching marks extrapolation, outside the training rows.
 
     Parameters
     ----------
     plan : Plan
     points : int
-        Replay ratios, and budgets, at which the surfaces are evaluated.
+        Number of replay ratios, and of budgets, at which the surfaces are evaluated.
 
     Returns
     -------
@@ -60,7 +64,7 @@ def plan_landscape(plan: Plan, *, points: int = 81) -> Figure:
         figure, shown = axes(len(panels), columns=3, width=4.0, height=3.5, sharey=True)
         for ax, (title, surface, limit) in zip(shown, panels, strict=True):
             _surface(ax, 100 * ratios, budgets, surface, limit)
-            _chances(ax, 100 * ratios, budgets, chance, plan.confidence)
+            _contours(ax, 100 * ratios, budgets, chance, plan.confidence)
             ax.set_yscale("log")
             ax.set(title=title, xlabel="replay ratio (%)", xlim=(0, 100), ylim=budgets[[0, -1]])
             _outside(ax, plan.data)
@@ -73,16 +77,17 @@ def plan_landscape(plan: Plan, *, points: int = 81) -> Figure:
 
 
 def plan_frontier(plan: Plan, *, points: int = 50) -> Figure:
-    """Smallest budget, and its replay ratio, against the confidence asked for: 50 to 99 %.
+    """Smallest budget and its replay ratio, against the confidence from 50 to 99 %.
 
-    Beside it the budget of the point fits' plan with its probability of success. The bar is the
-    plan's Monte Carlo error (90 %); hatched confidences have no plan.
+    The star is the plan, with its Monte Carlo error (90 %) as a bar. The dashed line is the budget
+    of the point fits' plan, with the probability that it meets the limits. Hatching marks
+    confidences that no budget reaches.
 
     Parameters
     ----------
     plan : Plan
     points : int
-        Confidences planned for.
+        Number of confidences.
 
     Returns
     -------
@@ -98,12 +103,12 @@ def plan_frontier(plan: Plan, *, points: int = 50) -> Figure:
             _planned(ax, below, plan)
         certain = plan.deterministic
         if math.isfinite(certain.atpp):
-            words = f"point fits: {certain.atpp:.3g} ATPP, holds with P = {certain.p_both:.2f}"
+            words = f"plan of the point fits: {certain.atpp:.3g} ATPP, P(both) {certain.p_both:.2f}"
             _level(ax, certain.atpp, words, LIMIT, "--")
         elif found.empty:
             ax.set_ylim(*_reach(plan))
         for name, end in zip(("least", "largest"), plan.data.get("replay", ()), strict=False):
-            _level(below, 100 * end, f"{name} replay of the rows", QUIET, ":")
+            _level(below, 100 * end, f"{name} replay in training", QUIET, ":")
         ax.set(ylabel="ATPP", title=_headline(plan).replace(": ", ":\n", 1), yscale="log")
         _budget_ticks(ax)
         below.set(ylabel="replay (%)", xlabel="confidence (%)", xlim=(49, 100), ylim=(0, 100))
@@ -115,7 +120,7 @@ def plan_frontier(plan: Plan, *, points: int = 50) -> Figure:
 
 
 def _reach(plan: Plan) -> tuple[float, float]:
-    """Budgets to show: around those that were found, if within reach of the rows."""
+    """Return the range of budgets to show: around those found, if near the training rows."""
     low, high = plan.data.get("atpp", (1.0, 100.0))
     choices = (plan, plan.best or plan, plan.deterministic)
     known = [c.atpp for c in choices if low / 100 < c.atpp < 100 * high] or [low, high]
@@ -123,7 +128,7 @@ def _reach(plan: Plan) -> tuple[float, float]:
 
 
 def _medians(problem: Problem, budgets: Floats, ratios: Floats) -> tuple[Floats, list[Floats]]:
-    """Median forgetting and target losses, each of shape (budgets, replays)."""
+    """Return median forgetting and target losses, each of shape (budgets, replays)."""
     some = problem.take(np.linspace(0, problem.draws - 1, min(problem.draws, MOST)).astype(int))
     at = np.log(budgets)
     rise = [np.median(some.rise(ratios, u), -1) for u in at]
@@ -132,7 +137,7 @@ def _medians(problem: Problem, budgets: Floats, ratios: Floats) -> tuple[Floats,
 
 
 def _surface(ax: Axes, ratios: Floats, budgets: Floats, surface: Floats, limit: float) -> None:
-    """Coloured bands around a limit, which is a thick line."""
+    """Draw a surface in colours, and a limit as a thick line."""
     steps = MaxNLocator(12).tick_values(*np.quantile(surface, (0.02, 0.9)))
     filled = ax.contourf(ratios, budgets, surface, steps, cmap="cividis_r", extend="both")
     ax.figure.colorbar(filled, ax=ax, format="%.4g", pad=0.02)
@@ -141,20 +146,20 @@ def _surface(ax: Axes, ratios: Floats, budgets: Floats, surface: Floats, limit: 
     ax.grid(visible=False)
 
 
-def _chances(ax: Axes, ratios: Floats, budgets: Floats, chance: Floats, confidence: float) -> None:
-    """Contours of P(both), each labelled at a budget of its own where there is room."""
+def _contours(ax: Axes, ratios: Floats, budgets: Floats, chance: Floats, confidence: float) -> None:
+    """Draw contours of P(both), each labelled at a different budget unless labels would overlap."""
     levels = [v for v in sorted({*LEVELS, confidence}) if chance.min() < v < chance.max()]
     if not levels:
         return
     styles = ["solid" if level == confidence else "dashed" for level in levels]
     lines = ax.contour(
-        ratios, budgets, chance, levels, colors=CHANCE, linewidths=1.1, linestyles=styles
+        ratios, budgets, chance, levels, colors=CONTOUR, linewidths=1.1, linestyles=styles
     )
     heights = np.linspace(0.55, 0.95, len(levels)) * (len(budgets) - 1)
     middle = chance[int(0.75 * (len(budgets) - 1))]
     reached = [ratios[(middle >= level).argmax()] for level in levels if middle.max() >= level]
     if not reached or np.ptp(reached) < 5 * (len(levels) - 1):
-        return  # no room for labels; the legend names the solid line
+        return  # labels would overlap; the legend names the solid line
     spots = [
         (ratios[(chance[row] >= level).argmax()], budgets[row])
         for level, row in zip(levels, heights.astype(int), strict=True)
@@ -163,17 +168,16 @@ def _chances(ax: Axes, ratios: Floats, budgets: Floats, chance: Floats, confiden
     ax.clabel(lines, fmt=lambda level: f"{100 * level:g} %", fontsize=7, manual=spots)
 
 
-def _outside(ax: Axes, data: Any) -> None:
-    """Hatch what lies outside the rows: replay, and budget."""
-    hatch: dict[str, Any] = {"fc": "none", "ec": (1, 1, 1, 0.5), "hatch": "///", "lw": 0}
+def _outside(ax: Axes, data: Mapping[str, tuple[float, float]]) -> None:
+    """Hatch replay ratios and budgets outside the training rows."""
     low, high = (100 * end for end in data.get("replay", (0.0, 1.0)))
-    ax.axvspan(0, low, **hatch)
-    ax.axvspan(high, 100, **hatch)
+    ax.axvspan(0, low, fc="none", ec=EDGE, hatch="///", lw=0)
+    ax.axvspan(high, 100, fc="none", ec=EDGE, hatch="///", lw=0)
     bottom, top = ax.get_ylim()
     least, most = data.get("atpp", (bottom, top))
     for start, end in ((bottom, min(least, top)), (max(most, bottom), top)):
         if start < end:
-            ax.axhspan(start, end, low / 100, high / 100, **hatch)
+            ax.axhspan(start, end, low / 100, high / 100, fc="none", ec=EDGE, hatch="///", lw=0)
 
 
 def _stars(ax: Axes, plan: Plan) -> None:
@@ -186,7 +190,7 @@ def _stars(ax: Axes, plan: Plan) -> None:
 
 
 def _planned(ax: Axes, below: Axes, plan: Plan) -> None:
-    """The plan on the frontier, with its Monte Carlo error."""
+    """Draw the plan on the frontier, with its Monte Carlo error."""
     low, high = plan.error.get("atpp_90", (plan.atpp, plan.atpp))
     reach = [[max(plan.atpp - low, 0)], [max(high - plan.atpp, 0)]]
     ax.errorbar(100 * plan.confidence, plan.atpp, reach, **_star(BEST), ecolor=INK)
@@ -204,7 +208,7 @@ def _infeasible(ax: Axes, below: Axes, rows: pd.DataFrame) -> None:
 
 
 def _level(ax: Axes, value: float, words: str, colour: str, line: str) -> None:
-    """A horizontal line and what it is."""
+    """Draw a horizontal line with a label."""
     ax.axhline(value, color=colour, linestyle=line, linewidth=1)
     ax.annotate(
         words,
@@ -217,18 +221,25 @@ def _level(ax: Axes, value: float, words: str, colour: str, line: str) -> None:
     )
 
 
-def _legend(plan: Plan) -> list[Any]:
-    chosen = "plan" if plan.status == "feasible" else "likeliest choice; no plan"
-    handles: list[Any] = [
+def _legend(plan: Plan) -> list[Artist]:
+    chosen = "plan" if plan.status == "feasible" else "largest P(both); no plan"
+    handles: list[Artist] = [
         Line2D([], [], **_star(BEST if plan.status == "feasible" else "white"), label=chosen),
         Line2D([], [], **DIAMOND, label="plan of the point fits"),
-        Line2D([], [], color=LIMIT, linewidth=2.5, label="limit, on the median"),
-        Line2D([], [], color=CHANCE, linewidth=1.1, label=f"P(both) {100 * plan.confidence:g} %"),
-        Line2D([], [], color=CHANCE, linewidth=1.1, ls="--", label="P(both), other levels"),
+        Line2D([], [], color=LIMIT, linewidth=2.5, label="limit on the median"),
+        Line2D(
+            [], [], color=CONTOUR, linewidth=1.1, label=f"P(both) = {100 * plan.confidence:g} %"
+        ),
+        Line2D([], [], color=CONTOUR, linewidth=1.1, ls="--", label="P(both), other levels"),
     ]
     if plan.data:
         handles.append(
-            Patch(facecolor="#8d8a78", edgecolor="white", hatch="///", label="outside the rows")
+            Patch(
+                facecolor="#8d8a78",
+                edgecolor="white",
+                hatch="///",
+                label="outside the data",
+            )
         )
     return handles
 
@@ -253,8 +264,5 @@ def _budget_ticks(ax: Axes) -> None:
     ax.yaxis.set_minor_formatter(NullFormatter())
 
 
-def _star(face: str) -> dict[str, Any]:
+def _star(face: str) -> Look:
     return {"marker": "*", "ms": 15, "mfc": face, "mec": "black", "ls": "", "zorder": 5}
-
-
-DIAMOND: dict[str, Any] = {"marker": "D", "ms": 7, "mfc": POINT, "mec": "black", "ls": ""}

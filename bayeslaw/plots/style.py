@@ -1,20 +1,35 @@
-"""How every figure looks: colours and line styles that survive print, numbers as a person reads."""
+"""Common style of all figures: colours, line styles, labels, axes and legends."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, TypedDict
 
 import matplotlib as mpl
 import numpy as np
+import numpy.typing as npt
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from matplotlib.typing import ColorType, LineStyleType, MarkerType, RcKeyType
 
+from bayeslaw.common.arrays import Floats
 from bayeslaw.common.formatting import count
 
-# Okabe and Ito (2008): told apart by people with any colour vision.
+if TYPE_CHECKING:
+    from arviz_plots import PlotCollection
+
+# Okabe and Ito (2008): distinct for people with any colour vision.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-LINES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (6, 1, 1, 1, 1, 1)), (0, (1, 2)), (0, (8, 3)))
+LINES: tuple[LineStyleType, ...] = (
+    "-",
+    "--",
+    "-.",
+    ":",
+    (0, (6, 1, 1, 1, 1, 1)),
+    (0, (1, 2)),
+    (0, (8, 3)),
+)
 MARKERS = ("o", "s", "^", "D", "v", "P", "h")
 INK, QUIET = "#1a1a1a", "#6b6b6b"
 
@@ -26,7 +41,7 @@ LABELS = {
     "loss": "loss (nats per token)",
 }
 SHORT = {"params": "N", "tokens": "D", "replay": "r", "ptpp": "PTPP"}
-RC = {
+RC: dict[RcKeyType, object] = {
     "font.family": "DejaVu Sans",
     "font.size": 9,
     "axes.titlesize": 9,
@@ -48,16 +63,29 @@ RC = {
 }
 
 
+class Look(TypedDict, total=False):
+    """Line and marker properties, under the short names of `matplotlib.lines.Line2D`."""
+
+    color: ColorType
+    ls: LineStyleType
+    lw: float
+    marker: MarkerType
+    ms: float
+    mfc: ColorType
+    mec: ColorType
+    mew: float
+    zorder: float
+
+
 @contextmanager
 def style() -> Iterator[None]:
-    """Draw in the house style, whatever the user's own settings are."""
-    rc: Any = {**mpl.rcParamsDefault, **RC, "backend": mpl.rcParams["backend"]}
-    with mpl.rc_context(rc):
+    """Draw in the common style, whatever the user's own settings are."""
+    with mpl.rc_context({**mpl.rcParamsDefault, **RC, "backend": mpl.rcParams["backend"]}):
         yield
 
 
-def log_axis(ax: Axes, values: Any, name: str) -> None:
-    """Logarithmic x axis over `values`, with ticks at them if few, or at round numbers."""
+def log_axis(ax: Axes, values: npt.ArrayLike, name: str) -> None:
+    """Make the x axis logarithmic over `values`; ticks are at these if few, or round numbers."""
     distinct = np.unique(np.asarray(values, float))
     low, high = distinct[0], distinct[-1]
     pad = (high / low) ** 0.07 if high > 1.001 * low else 1.5
@@ -69,8 +97,8 @@ def log_axis(ax: Axes, values: Any, name: str) -> None:
     ax.set_xlabel(LABELS.get(name, name))
 
 
-def _ticks(distinct: Any) -> list[float]:
-    """First of several choices of ticks in which no two labels run into each other."""
+def _ticks(distinct: Floats) -> list[float]:
+    """Return the first of several choices of ticks in which no two labels overlap."""
     low, high = distinct[0], distinct[-1]
     if high <= 1.001 * low:
         return [float(low)]
@@ -88,30 +116,47 @@ def _ticks(distinct: Any) -> list[float]:
 
 
 def axes(
-    panels: int, *, columns: int = 4, width: float = 2.5, height: float = 2.4, **kwargs: Any
+    panels: int,
+    *,
+    columns: int = 4,
+    width: float = 2.5,
+    height: float = 2.4,
+    sharex: bool = False,
+    sharey: bool = False,
 ) -> tuple[Figure, list[Axes]]:
-    """Figure with at least `panels` axes in reading order, at most `columns` of them in a row."""
+    """Return a figure with `panels` axes in reading order, at most `columns` of them in a row."""
     wide = min(panels, columns)
     rows = -(-panels // wide)
     size = (max(width * wide, 4.0), height * rows + 0.5)
     figure = Figure(figsize=size, layout="constrained")
-    grid = figure.subplots(rows, wide, squeeze=False, **kwargs)
+    grid = figure.subplots(rows, wide, squeeze=False, sharex=sharex, sharey=sharey)
     shown = list(grid.flat)
     for spare in shown[panels:]:
         spare.remove()
     return figure, shown[:panels]
 
 
-def legend(figure: Figure, handles: list[Any], columns: int = 6) -> None:
-    """One legend under the whole figure."""
-    room = max(1, min(columns, int(figure.get_figwidth() // 1.55)))
-    lines = -(-len(handles) // room)
-    look: Any = {"frameon": False, "fontsize": 9, "loc": "outside lower center"}
-    figure.legend(handles=handles, ncols=-(-len(handles) // lines), **look)
+def first_column(ax: Axes) -> bool:
+    """Whether an axes is the first in its row of panels."""
+    place = ax.get_subplotspec()
+    return place is not None and place.is_first_col()
 
 
-def from_arviz(draw: Callable[[], Any]) -> Figure:
-    """Figure of an ArviZ plot, taken out of pyplot's hands so that it is shown only once."""
+def legend(figure: Figure, handles: Sequence[Artist], columns: int = 6) -> None:
+    """Add one legend under the whole figure, with entries in at most `columns` columns."""
+    most = max(1, min(columns, int(figure.get_figwidth() // 1.55)))
+    lines = -(-len(handles) // most)
+    figure.legend(
+        handles=handles,
+        ncols=-(-len(handles) // lines),
+        frameon=False,
+        fontsize=9,
+        loc="outside lower center",
+    )
+
+
+def from_arviz(draw: "Callable[[], PlotCollection]") -> Figure:
+    """Return the figure of an ArviZ plot, closed in pyplot so that it is shown only once."""
     import matplotlib.pyplot as plt
 
     with style():
@@ -121,5 +166,5 @@ def from_arviz(draw: Callable[[], Any]) -> Figure:
 
 
 def p_value(p: float) -> str:
-    """Text of a p-value in a figure."""
+    """Write a p-value for a figure."""
     return f"test of uniformity: p = {p:.2g}" if p >= 0.001 else "test of uniformity: p < 0.001"

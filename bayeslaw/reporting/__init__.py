@@ -1,4 +1,4 @@
-"""Reports: a fit and its forecast as one self-contained page."""
+"""Reports of a fit and its forecast, as one self-contained HTML page."""
 
 from bayeslaw.reporting.assembly import report
 from bayeslaw.reporting.pages import Report

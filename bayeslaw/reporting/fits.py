@@ -1,8 +1,8 @@
-"""Sections on a fit: its data, what they cannot determine, its parameters, other laws, a plan."""
+"""Sections on a fit: data, checks, parameters, comparison of laws, plan."""
 
 import math
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -14,54 +14,59 @@ from bayeslaw.evaluate.scores import BANDS, POINT
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.model import random_effects
 from bayeslaw.reporting import provenance
-from bayeslaw.reporting.pages import Section, Sheet, formula, picture
+from bayeslaw.reporting.pages import Part, Section, Table, formula, picture
 
 if TYPE_CHECKING:
     from bayeslaw.planning.choices import Choice
     from bayeslaw.planning.result import Plan
 
-PLANNED = ("", "ATPP", "replay", "tokens", "FLOPs", "P(target)", "P(forgetting)", "P(both)")
+BUDGET = ("atpp", "replay", "tokens", "flops")
+HEADS = ("", "ATPP", "replay", "tokens", "FLOPs", "P(target)", "P(forgetting)", "P(both)")
 
 
 def data(fit: Posterior, rows: pd.DataFrame, train: str | None, test: str | None) -> Section:
-    """How many rows, which, and how far the forecast goes beyond them."""
+    """Describe the training rows, and how far the forecast extrapolates."""
     frame = fit.table.frame
     kinds = {"run": "training run", "base": "pre-trained base", "domain": "domain"}
     found = {name: frame[c].nunique() for c, name in kinds.items() if c in frame}
     counts = [f"{n} {name}" + "s" * (n > 1) for name, n in found.items()]
-    text = f"{len(frame)} losses are fitted ({train or 'query unknown'})"
+    text = f"The law is fitted to {len(frame)} losses ({train or 'query unknown'})"
     text += f", from {', '.join(counts)}. " if counts else ". "
-    text += f"{len(rows)} rows are forecast ({test or 'query unknown'}). "
-    text += f"The fitted runs cost {provenance.cost(frame)}. "
-    text += " ".join(_shared(fit, rows, level) for level in fit.spec.effects)
-    head = ["", "fitted", "forecast", "beyond"]
-    sheet = Sheet(
-        "Ranges, and in brackets how many distinct values", head, provenance.ranges(frame, rows)
+    text += f"The forecast is of {len(rows)} rows ({test or 'query unknown'}). "
+    text += f"The training runs cost {provenance.cost(frame)}. "
+    text += " ".join(_effects(fit, rows, level) for level in fit.spec.effects)
+    head = ["", "training rows", "rows to forecast", "extrapolation"]
+    table = Table(
+        "Range, and number of distinct values in brackets", head, provenance.ranges(frame, rows)
     )
-    return Section("data", "Data", [text, sheet])
+    return Section("data", "Data", [text, table])
 
 
-def _shared(fit: Posterior, rows: pd.DataFrame, level: str) -> str:
-    """Which runs, bases or sizes of the rows to forecast were fitted."""
+def _effects(fit: Posterior, rows: pd.DataFrame, level: str) -> str:
+    """Describe which runs, bases or sizes of the rows to forecast are among the training rows."""
     column = random_effects.level(level).column
-    asked = set(rows[column]) if column in rows else set()
-    seen = len(asked & set(fit.table.frame[column]))
-    if not asked:
-        return f"The rows to forecast name no {level}; each has a new one's effect."
-    some = {0: "None", len(asked): "All"}.get(seen, str(seen))
-    others = "" if seen == len(asked) else "; an effect not fitted is drawn from their spread"
-    return f"{some} of the {len(asked)} {level}s to forecast were fitted{others}."
+    labels = set(rows[column]) if column in rows else set()
+    if not labels:
+        return f"The rows to forecast name no {level}; each has the random effect of a new one."
+    known = len(labels & set(fit.table.frame[column]))
+    some = {0: "None", len(labels): "All"}.get(known, str(known))
+    new = (
+        ""
+        if known == len(labels)
+        else f"; the effect of a new {level} is drawn from its distribution"
+    )
+    return f"{some} of the {len(labels)} {level}s to forecast are in the training rows{new}."
 
 
-def limits(check: Check) -> Section:
-    """What was checked before the forecast, in words."""
+def checks(check: Check) -> Section:
+    """Describe the findings of the checks."""
     found = [[f"{part.name}: {part.level}", " ".join(part.words)] for part in check.parts]
-    sheet = Sheet("What was checked, and what was found", ["check", "finding"], found, words=True)
-    return Section("limits", "What the data cannot determine", [check.verdict, sheet])
+    table = Table("Findings of each check", ["check", "finding"], found, words=True)
+    return Section("checks", "Checks", [check.verdict, table])
 
 
 def parameters(fit: Posterior, seed: int) -> Section:
-    """The law, its parameters in both coordinates, and what the data did to them."""
+    """Describe the law, its parameters in both coordinates, their priors and the sampling."""
     law, summary = fit.law, fit.summary()
     local = [n for n in law.coordinates if n not in law.parameters]
     noise = [n for n in summary.index if n not in (*law.parameters, *law.coordinates)]
@@ -69,7 +74,7 @@ def parameters(fit: Posterior, seed: int) -> Section:
     for title, names in {
         "paper coordinates": law.parameters,
         f"at the reference point ({provenance.reference(fit)}), slopes in nats per e-fold": local,
-        "noise on log loss": noise,
+        "noise and random effects" if fit.spec.effects else "noise on log loss": noise,
     }.items():
         rows.append([title])
         for name in names:
@@ -79,11 +84,11 @@ def parameters(fit: Posterior, seed: int) -> Section:
             ess = min(row["ess_bulk"], row["ess_tail"])
             rows.append([name, *numbers, f"{row['rhat']:.3f}", f"{ess:.0f}", str(prior)])
     head = ["", "mean", "sd", "5 %", "95 %", "R-hat", "ESS", "prior"]
-    parts: list[Any] = [
-        "The law; a bend of each term comes on top." if law.discrepancy_parameters
+    parts: list[Part] = [
+        "The law, without its discrepancy." if law.discrepancy_parameters
         else "The law.",
         formula(law.latex()),
-        Sheet("Posterior of every parameter", head, rows),
+        Table("Posterior of every parameter", head, rows),
     ]  # fmt: skip
     contracted = [n for n in fit.spec.sampled if n in summary.index and n in fit.spec.priors]
     if any(fit.spec.priors[n].name not in ("Flat", "HalfFlat") for n in contracted):
@@ -92,47 +97,49 @@ def parameters(fit: Posterior, seed: int) -> Section:
                 plots.prior_posterior(fit, seed=seed),
                 f"Prior and posterior density of {len(contracted)} parameters; the table above has "
                 "the posterior's numbers and the priors.",
-                "Where the two curves agree the data said nothing, and the forecast rests on the "
-                "prior.",
+                "Where the two densities agree, the data say little, and the forecast depends on "
+                "the prior.",
             )
         )
-    gate = fit.convergence
+    diagnostics = fit.convergence
     parts.append(
         picture(
             plots.ranks(fit),
-            f"Rank plots of the chains; largest R-hat {gate.rhat:.3f}, smallest bulk ESS "
-            f"{gate.ess_bulk:.0f}.",
-            "Chains that sampled the same distribution stay near zero.",
+            f"Rank plots of the chains; largest R-hat {diagnostics.rhat:.3f}, smallest bulk ESS "
+            f"{diagnostics.ess_bulk:.0f}.",
+            "Chains that sampled the same distribution stay near zero; p is from a test of that.",
         )
     )
     return Section("parameters", "Parameters", parts)
 
 
 def laws(scores: pd.DataFrame | None) -> Section | None:
-    """Several laws on the same rows, from `bayeslaw.compare`."""
+    """Show the scores of several laws on the same rows, from `bayeslaw.compare`."""
     if scores is None:
         return None
     columns = [c for c in (*POINT, *BANDS) if scores[c].notna().any()]
     rows = [[str(law), *(digits(row[c]) for c in columns)] for law, row in scores.iterrows()]
     notes = [f"{law}: {row['note']}" for law, row in scores.iterrows() if row["note"]]
     best = scores["rmse_log"].idxmin()
-    said = f"Scores of {len(scores)} laws on the held-out rows; smallest RMSE of log loss: {best}, "
-    said += f"{scores['rmse_log'].min():.4f}."
+    alt = f"Scores of {len(scores)} laws on the held-out rows; smallest RMSE of log loss: {best}, "
+    alt += f"{scores['rmse_log'].min():.4f}."
     return Section(
         "laws",
         "Laws compared",
         [
             "Each law is fitted to the same rows and scored on the same held-out rows; an oracle "
             "is fitted to the held-out rows themselves.",
-            Sheet("Scores of each law", ["law", *columns], rows),
-            picture(plots.compare(scores), said, "Dashed: a perfect forecast."),
+            Table("Scores of each law", ["law", *columns], rows),
+            picture(
+                plots.compare(scores), alt, "The dashed line is the score of a perfect forecast."
+            ),
             *([notes] if notes else []),
         ],
     )
 
 
 def plan(found: "Plan | None") -> Section | None:
-    """A plan with its probabilities beside that of the point fits, its frontier, its pictures."""
+    """Show a plan, the plan of the point fits, their probabilities, and budgets by confidence."""
     if found is None:
         return None
     from bayeslaw.plots.plans import plan_frontier, plan_landscape
@@ -140,43 +147,50 @@ def plan(found: "Plan | None") -> Section | None:
     rows = [_choice("plan", found)] if found.status == "feasible" else []
     rows += [_choice("likeliest", found.best)] if found.best is not None else []
     rows += [_choice("deterministic", found.deterministic)]
-    chances = f"Budgets, and their chances to meet the limits; deterministic: {found.point}"
+    caption = f"Budgets and probabilities to meet the limits; deterministic: {found.point}"
     steps = [
-        [f"{100 * row['confidence']:g} %", *_budget(row)]
-        for row in found.frontier().to_dict("records")
+        [f"{100 * row['confidence']:g} %", *_cells(row[list(BUDGET)])]
+        for _, row in found.frontier().iterrows()
     ]
     notes = [f"Outside the data: {text}." for text in found.outside]
     notes += [f"Not converged: {text}." for text in found.unconverged]
     notes += [found.note] if found.note else []
-    said = answer(found)
-    parts: list[Any] = [
-        _asked(found),
-        said,
+    summary = answer(found)
+    parts: list[Part] = [
+        _question(found),
+        summary,
         *([notes] if notes else []),
-        Sheet(chances, PLANNED, rows),
-        picture(plan_landscape(found), said, "Where both limits are met, over budget and replay."),
-        Sheet("Smallest budget by confidence", ["confidence", *PLANNED[1:5]], steps),
-        picture(plan_frontier(found), said, "What more confidence costs."),
+        Table(caption, HEADS, rows),
+        picture(
+            plan_landscape(found),
+            summary,
+            "Forgetting and target loss over budget and replay. Contours are P(both), the "
+            "probability that all limits are met.",
+        ),
+        Table("Smallest budget by confidence", ["confidence", *HEADS[1:5]], steps),
+        picture(
+            plan_frontier(found), summary, "Smallest budget and its replay ratio by confidence."
+        ),
     ]
     return Section("plan", "Plan", parts)
 
 
 def answer(found: "Plan") -> str:
-    """What a plan says, in one sentence."""
+    """Summarise a plan in one sentence."""
     if found.status == "infeasible":
         best = found.best.p_both if found.best else 0.0
         return (
             f"Infeasible: no budget meets the limits with probability {100 * found.confidence:g} "
-            f"%, at most {100 * best:.3g} %; what binds: {found.binds}."
+            f"%, at most {100 * best:.3g} %; binding limit: {found.binds}."
         )
-    atpp, replay, tokens, flops = _budget(vars(found))
+    atpp, replay, tokens, flops = _cells([getattr(found, name) for name in BUDGET])
     return (
         f"Plan: {atpp} adaptation tokens per parameter at {replay} replay ({tokens} tokens, "
         f"{flops} FLOPs) meet the limits with probability {100 * found.p_both:.3g} %."
     )
 
 
-def _asked(found: "Plan") -> str:
+def _question(found: "Plan") -> str:
     limits, base = found.limits, found.limits["baseline"]
     losses = np.atleast_1d(limits["max_loss"])
     rise = limits["max_forgetting"]
@@ -192,12 +206,13 @@ def _asked(found: "Plan") -> str:
 
 
 def _choice(name: str, choice: "Choice") -> list[str]:
-    chances = (choice.p_target, choice.p_forgetting, choice.p_both)
-    return [name, *_budget(vars(choice)), *(digits(chance) for chance in chances)]
+    budget = _cells([getattr(choice, column) for column in BUDGET])
+    probabilities = (choice.p_target, choice.p_forgetting, choice.p_both)
+    return [name, *budget, *(digits(p) for p in probabilities)]
 
 
-def _budget(choice: Mapping[Any, Any]) -> list[str]:
-    if not math.isfinite(choice["atpp"]):
+def _cells(budget: "Sequence[float] | pd.Series[float]") -> list[str]:
+    atpp, replay, tokens, flops = budget
+    if not math.isfinite(atpp):
         return ["infeasible", "", "", ""]
-    ratio, flops = f"{100 * choice['replay']:.3g} %", f"{choice['flops']:.3g}"
-    return [digits(choice["atpp"]), ratio, count(choice["tokens"]), flops]
+    return [digits(atpp), f"{100 * replay:.3g} %", count(tokens), f"{flops:.3g}"]

@@ -1,7 +1,6 @@
-"""Sections on a forecast: its curves and bands, its scores, its calibration."""
+"""Sections on a forecast: curves and credible bands, scores, calibration."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,7 +13,7 @@ from bayeslaw.evaluate.scores import BANDS, POINT
 from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.plots.style import SHORT
-from bayeslaw.reporting.pages import Section, Sheet, picture
+from bayeslaw.reporting.pages import Part, Section, Table, picture
 from bayeslaw.tables.validation import COVARIATES
 
 LEVELS = (0.5, 0.8, 0.9)
@@ -24,20 +23,22 @@ MEANINGS = {
     "mae_rel": "mean of |forecast − measured| / measured",
     "mape_clip": "the same with small losses clipped; equal here unless a loss is below 1e-8",
     "intercept, slope": "of log measured on log forecast; 0 and 1 are ideal",
-    "coverage_50, _80, _90": "share of measured losses inside the band; ideal is its level",
+    "coverage_50, _80, _90": "fraction of measured losses inside the band; the ideal is its level",
     "width_90": "mean width of the 90 % band, in log loss",
     "crps, winkler_90": "proper scores of the whole forecast and of the 90 % band; lower is better",
 }
 
 
-def forecast(fit: Posterior, fc: Forecast, run: dict[str, Any]) -> Section:
-    """Curves and bands of the forecast rows, and of the fitted ones."""
+def forecast(
+    fit: Posterior, fc: Forecast, *, seed: int = 0, allow_unconverged: bool = False
+) -> Section:
+    """Show curves and bands of the rows to forecast, and of the training rows."""
     frame, median = fc.frame, fc.median
-    said = f"Forecast loss against tokens, {_axes(fit, frame)}. The median runs from "
-    said += f"{median.max():.3f} to {median.min():.3f} nats per token."
+    alt = f"Posterior predictive loss against tokens, {_axes(fit, frame)}. The median runs from "
+    alt += f"{median.max():.3f} to {median.min():.3f} nats per token."
     if "loss" in frame:
-        held = inside(fc)
-        said += f" {held[0.9]} of {len(frame)} held-out losses lie in the 90 % band."
+        within = inside(fc)
+        alt += f" {within[0.9]} of {len(frame)} held-out losses lie in the 90 % band."
     rms = np.sqrt(np.mean(np.log(fit.table.loss / np.median(fit.latent(fit.table), 0)) ** 2))
     grid = (
         f"Fitted curves through {len(fit.table)} training losses, {_axes(fit, fit.table.frame)}. "
@@ -48,24 +49,24 @@ def forecast(fit: Posterior, fc: Forecast, run: dict[str, Any]) -> Section:
         "Forecast",
         [
             picture(
-                plots.forecast(fit, frame, **run),
-                said,
-                "Forecast by model size, with 50 and 90 % bands for a measured loss of a new run. "
-                "Filled markers are measured losses; a cross marks one outside the 90 % band. Each "
-                "panel has its own loss axis.",
+                plots.forecast(fit, frame, seed=seed, allow_unconverged=allow_unconverged),
+                alt,
+                "Posterior predictive median with 50 and 90 % credible bands of a new run, by "
+                "model size. Filled markers are measured losses; a cross marks a loss outside its "
+                "90 % band. Each panel has its own loss axis.",
             ),
             _bands(fc),
             picture(
-                plots.in_sample(fit, **run),
+                plots.in_sample(fit, seed=seed, allow_unconverged=allow_unconverged),
                 grid,
-                "The same for the fitted rows: how well the law describes what it was fitted to.",
+                "The same for the training rows.",
             ),
         ],
     )
 
 
 def _axes(fit: Posterior, frame: pd.DataFrame) -> str:
-    """The figure's panels and lines in words."""
+    """Describe the panels and lines of a figure."""
     words = []
     for column in ("params", "replay", "ptpp"):
         if column in fit.law.columns:
@@ -76,8 +77,8 @@ def _axes(fit: Posterior, frame: pd.DataFrame) -> str:
     return "; ".join(words) or "one panel"
 
 
-def _bands(fc: Forecast) -> Sheet:
-    """Each row's median and bands, beside its measured loss."""
+def _bands(fc: Forecast) -> Table:
+    """Tabulate median and bands of each row, and its measured loss."""
     frame = fc.to_frame((0.5, 0.9))
     shown = [c for c in COVARIATES if c in frame]
     repeated = bool(frame.duplicated(shown).any())
@@ -98,22 +99,22 @@ def _bands(fc: Forecast) -> Sheet:
         cells.append(f"{row['median']:.4f}")
         for level in ("50", "90"):
             low, high = row[f"lower_{level}"], row[f"upper_{level}"]
-            verdict = ("  in" if low <= row["loss"] <= high else " out") if measured else ""
-            cells.append(f"{low:.4f}–{high:.4f}{verdict}")
+            where = ("  in" if low <= row["loss"] <= high else " out") if measured else ""
+            cells.append(f"{low:.4f}–{high:.4f}{where}")
         rows.append(cells)
     tall = len(rows) > 20
     caption = f"All {len(rows)} rows, nats per token" + ("; the table scrolls" if tall else "")
-    return Sheet(caption, head, rows, tall=tall)
+    return Table(caption, head, rows, tall=tall)
 
 
 def scores(scores: pd.DataFrame | None, point: PointFit) -> Section | None:
-    """The paper's scores and those of the bands; nothing without measured losses."""
+    """Show the paper's scores and those of the bands; None without measured losses."""
     if scores is None:
         return None
 
-    def sheet(caption: str, columns: Sequence[str], names: Sequence[str]) -> Sheet:
+    def table(caption: str, columns: Sequence[str], names: Sequence[str]) -> Table:
         rows = [[name, *(digits(float(scores[name][c])) for c in columns)] for name in names]
-        return Sheet(caption, ["", *columns], rows)
+        return Table(caption, ["", *columns], rows)
 
     agree = f"{100 * point.agreeing:.0f} % of its polished starts agree."
     bounds = ", ".join(f"{n} = {v:g}" for n, v in point.at_bounds.items())
@@ -123,62 +124,61 @@ def scores(scores: pd.DataFrame | None, point: PointFit) -> Section | None:
         [
             "The posterior is scored by its median and its bands, the paper's Huber fit of the "
             f"same law by its prediction; {agree}" + (f" On a bound: {bounds}." if bounds else ""),
-            sheet("The paper's six columns", POINT, [str(name) for name in scores]),
-            sheet("Bands, on log loss", BANDS, ["posterior"]),
+            table("The paper's six columns", POINT, [str(name) for name in scores]),
+            table("Bands, on log loss", BANDS, ["posterior"]),
             [f"{name}: {meaning}." for name, meaning in MEANINGS.items()],
         ],
     )
 
 
 def calibration(fc: Forecast, fitted: Forecast, seed: int) -> Section:
-    """Whether bands hold what they promise on the held-out rows."""
-    n, held = len(fc.frame), inside(fc)
+    """Compare the bands with the measured losses of the held-out rows."""
+    n, within = len(fc.frame), inside(fc)
     pit = plots.pit_values(fc)
-    miss = 100 * (fc.frame["loss"].to_numpy() / fc.median - 1)
+    residual = 100 * (fc.frame["loss"].to_numpy() / fc.median - 1)
     rows = []
     for level in LEVELS:
         low, high = binom.interval(0.9, n, level)
-        rows.append([f"{100 * level:g} %", f"{held[level]} of {n}", f"{low:.0f} to {high:.0f}"])
-    caption = (
-        f"Measured losses inside each band; what {n} independent rows would give 9 times of 10"
-    )
-    parts: list[Any] = [
-        Sheet(caption, ["band", "inside", "if exact"], rows),
-        "Rows of one forecast share its errors, so they spread wider than independent ones.",
+        rows.append([f"{100 * level:g} %", f"{within[level]} of {n}", f"{low:.0f} to {high:.0f}"])
+    caption = f"Measured losses inside each band, and 90 % interval for {n} independent rows"
+    parts: list[Part] = [
+        Table(caption, ["band", "inside", "expected"], rows),
+        "Forecast errors are correlated between rows, so the counts vary more than expected of "
+        "independent rows.",
         picture(
             plots.observed(fc),
             f"Measured against forecast loss for {n} rows; measured less forecast runs from "
-            f"{miss.min():+.2f} to {miss.max():+.2f} %.",
-            "On the dashed line the forecast's median is exact.",
+            f"{residual.min():+.2f} to {residual.max():+.2f} %.",
+            "On the dashed line the measured loss equals the posterior predictive median.",
         ),
         picture(
             plots.coverage(fc),
-            f"Coverage by nominal level: {held[0.5]} of {n} in the 50 % band, {held[0.8]} in the "
-            f"80 % band, {held[0.9]} in the 90 % band.",
-            "Above the dashed line bands are too wide, below too narrow; grey is what as many "
-            "independent rows would give.",
+            f"Coverage by nominal level: {within[0.5]} of {n} in the 50 % band, {within[0.8]} in "
+            f"the 80 % band, {within[0.9]} in the 90 % band.",
+            "Above the dashed line bands are too wide, below it too narrow. The grey region is the "
+            "90 % interval of as many independent rows.",
         ),
     ]
     if n >= 4:
-        said = f"PIT values of {n} rows: {(pit < 0.5).sum()} below one half, mean {pit.mean():.2f}."
-        why = "Above zero, losses came out lower than forecast; below zero, higher."
-        parts.append(picture(plots.pit(fc, seed=seed), said, why))
-    said = (
-        f"Residuals of held-out rows: mean {miss.mean():+.2f} %, from {miss.min():+.2f} to "
-        f"{miss.max():+.2f} %, against the covariates that vary; fitted rows behind them."
+        alt = f"PIT values of {n} rows: {(pit < 0.5).sum()} below one half, mean {pit.mean():.2f}."
+        caption = "Above zero, measured losses are lower than forecast; below zero, higher."
+        parts.append(picture(plots.pit(fc, seed=seed), alt, caption))
+    alt = (
+        f"Residuals of held-out rows: mean {residual.mean():+.2f} %, from {residual.min():+.2f} to "
+        f"{residual.max():+.2f} %, against the covariates that vary; training rows behind them."
     )
-    why = "A trend here is what the law misses."
+    caption = "A trend indicates a systematic error of the law."
     return Section(
         "calibration",
         "Calibration",
-        [*parts, picture(plots.residuals(fc, fitted), said, why)],
+        [*parts, picture(plots.residuals(fc, fitted), alt, caption)],
     )
 
 
 def inside(fc: Forecast) -> dict[float, int]:
-    """Measured losses inside each central band."""
-    frame, inside = fc.to_frame(LEVELS), {}
+    """Count the measured losses inside each central band."""
+    frame, counts = fc.to_frame(LEVELS), {}
     for level in LEVELS:
         low, high = frame[f"lower_{100 * level:g}"], frame[f"upper_{100 * level:g}"]
-        inside[level] = int(frame["loss"].between(low, high).sum())
-    return inside
+        counts[level] = int(frame["loss"].between(low, high).sum())
+    return counts

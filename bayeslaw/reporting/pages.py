@@ -1,4 +1,4 @@
-"""A page of sections, tables and pictures, and its one HTML file without a link to anywhere."""
+"""A page of sections, tables and pictures, rendered as one HTML file without external resources."""
 
 import base64
 import io
@@ -13,8 +13,8 @@ from bayeslaw.common.files import atomic_write
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-HEAVY = 600_000
-"""Bytes of SVG from which a picture is kept as PNG instead."""
+MAX_SVG = 600_000
+"""Largest size of an SVG in bytes; a larger picture becomes a PNG."""
 DPI = 180
 
 
@@ -27,7 +27,7 @@ class Picture:
     source : str
         ``data:image/...;base64,...``.
     alt : str
-        What is seen, with numbers, for who cannot see it.
+        Alternative text: what the picture shows, with numbers.
     caption : str
     width : int
         Natural width in CSS pixels.
@@ -39,14 +39,14 @@ class Picture:
     width: int = 640
 
     @property
-    def least(self) -> int:
-        """Width in CSS pixels under which it scrolls instead of shrinking further."""
+    def min_width(self) -> int:
+        """Smallest width in CSS pixels; on a narrower screen the picture scrolls."""
         return min(560, round(0.6 * self.width))
 
 
 @dataclass(frozen=True)
-class Sheet:
-    """A table of text: the first cell of a row names it.
+class Table:
+    """A table of text; the first cell of a row is its header.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ class Sheet:
     words : bool
         Whether the cells are text rather than numbers.
     tall : bool
-        Whether it scrolls in itself on a screen; in print all rows are shown.
+        Whether it scrolls on a screen; in print all rows are shown.
     """
 
     caption: str
@@ -66,26 +66,30 @@ class Sheet:
     tall: bool = False
 
 
+type Part = str | Picture | Table | list[str]
+"""A paragraph, a picture, a table, or a list of items."""
+
+
 @dataclass(frozen=True)
 class Section:
-    """A titled part of a page; a part of `parts` that is text is a paragraph."""
+    """A section of a page; `name` is its anchor in the HTML."""
 
     name: str
     title: str
-    parts: Sequence[str | Picture | Sheet | list[str]]
+    parts: Sequence[Part]
 
 
 @dataclass(frozen=True)
 class Report:
-    """A report of a fit, self-contained.
+    """A report of a fit, as a self-contained page.
 
     Parameters
     ----------
     title : str
     lead : str
-        The question.
+        The question that the report answers.
     warnings : sequence of str
-        What must be known before anything else, such as a posterior that has not converged.
+        Shown at the top, such as that a posterior has not converged.
     sections : sequence of Section
     """
 
@@ -106,10 +110,10 @@ class Report:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        environment.filters["tied"] = tied
+        environment.filters["unbroken"] = unbroken
         environment.tests |= {
             "picture": lambda part: isinstance(part, Picture),
-            "sheet": lambda part: isinstance(part, Sheet),
+            "table": lambda part: isinstance(part, Table),
         }
         return environment.get_template("report.html").render(page=self)
 
@@ -119,26 +123,26 @@ class Report:
         Raises
         ------
         FileError
-            If the file cannot be written; an earlier one is left as it was.
+            If the file cannot be written; an earlier file is not changed.
         """
         with atomic_write(path) as beside:
             beside.write_text(self.html, encoding="utf-8")
 
 
 def picture(figure: "Figure", alt: str, caption: str = "") -> Picture:
-    """A figure as SVG in a data URI, or as PNG where the SVG would be heavy."""
+    """Embed a figure as SVG in a data URI, or as PNG if the SVG would be larger than `MAX_SVG`."""
     from bayeslaw.plots.style import style
 
     with style():
         drawn, kind = _bytes(figure, format="svg", metadata={"Date": None}), "svg+xml"
-        if len(drawn) > HEAVY:
+        if len(drawn) > MAX_SVG:
             drawn, kind = _bytes(figure, format="png", dpi=DPI), "png"
     source = f"data:image/{kind};base64,{base64.b64encode(drawn).decode()}"
     return Picture(source, alt, caption, round(96 * figure.get_figwidth()))
 
 
 def formula(latex: str) -> Picture:
-    """A formula as picture, with its LaTeX as alternative text."""
+    """Draw a formula, with its LaTeX as alternative text."""
     from matplotlib.figure import Figure
 
     from bayeslaw.plots.style import style
@@ -152,8 +156,8 @@ def formula(latex: str) -> Picture:
     return Picture(source, latex, width=round(96 / 72 * float(points[1])) if points else 400)
 
 
-def tied(text: str) -> str:
-    """Text in which no line breaks within a number, nor before its per cent sign."""
+def unbroken(text: str) -> str:
+    """Prevent line breaks within a number, and between a number and its per cent sign."""
     text = re.sub(r"(?<=\de)-(?=\d)", "\u2011", text)
     return text.replace(" %", "\u00a0%").replace("6 N D", "6\u00a0N\u00a0D")
 

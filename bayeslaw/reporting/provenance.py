@@ -1,12 +1,11 @@
-"""Where a fit comes from: its data and their licence, its settings, and the reporting checklist.
+"""Provenance of a fit: its data, their licence, its settings, and the reporting checklist.
 
-What is not known is said to be unknown.
+Facts that the table does not contain are reported as unknown.
 """
 
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -34,7 +33,7 @@ _HEADING = re.compile(r"^#+\s*Licen[cs]e\s*\n+(.+?)(?=\n\s*\n|\n#|\Z)", re.I | r
 
 
 def licence(table: LossTable) -> str:
-    """Licence of a table, as stated in the README beside it; ``"unknown"`` if none says so."""
+    """Return the licence of a table, as stated in the README beside it, or ``"unknown"``."""
     readme = Path(table.name).parent / "README.md"
     if is_synthetic(table):
         return "none: the losses are simulated by this package"
@@ -50,35 +49,35 @@ def licence(table: LossTable) -> str:
 
 
 def cost(frame: pd.DataFrame) -> str:
-    """Sum of 6 N D over runs, in words; checkpoints of one run cost its longest D."""
+    """Describe the sum of 6 N D over runs; checkpoints of one run cost its longest D."""
     each = 6 * frame["params"] * frame["tokens"]
     if "run" not in frame:
-        return f"{each.sum():.2g} FLOPs (6 N D, every row taken as a run of its own)"
+        return f"{each.sum():.2g} FLOPs (6 N D, every row counted as one run)"
     return f"{each.groupby(frame['run']).max().sum():.2g} FLOPs (6 N D)"
 
 
 def ranges(fitted: pd.DataFrame, rows: pd.DataFrame) -> list[list[str]]:
-    """Rows of a table: each covariate's range fitted and forecast, and how far beyond that is."""
+    """Return rows of a table: ranges of each covariate in training and forecast, extrapolation."""
     lines = []
     for column in (*COVARIATES, "loss"):
         if column in fitted:
-            seen, asked = fitted[column], rows.get(column)
-            cells = [NAMES[column], _range(seen), UNKNOWN if asked is None else _range(asked)]
-            lines.append([*cells, "" if asked is None or column == "loss" else beyond(seen, asked)])
+            training, new = fitted[column], rows.get(column)
+            cells = [NAMES[column], _range(training), UNKNOWN if new is None else _range(new)]
+            lines.append([*cells, "" if new is None or column == "loss" else beyond(training, new)])
     costs = [6 * f["params"] * f["tokens"] for f in (fitted, rows)]
     spans = [f"{c.min():.2g} – {c.max():.2g}" for c in costs]
     lines.append(["compute of a row, 6 N D, FLOPs", *spans, beyond(*costs)])
     return lines
 
 
-def beyond(seen: pd.Series, asked: pd.Series) -> str:
-    """How far `asked` reaches beyond `seen`, as a factor."""
+def beyond(training: pd.Series, new: pd.Series) -> str:
+    """Describe how far `new` extends beyond `training`, as a factor."""
     parts = []
-    if asked.max() > 1.005 * seen.max():
-        parts.append(f"{asked.max() / seen.max():.3g} × the largest")
-    if asked.min() < 0.995 * seen.min():
+    if new.max() > 1.005 * training.max():
+        parts.append(f"{new.max() / training.max():.3g} × the largest")
+    if new.min() < 0.995 * training.min():
         parts.append(
-            f"{asked.min() / seen.min():.2g} × the smallest" if asked.min() else "down to 0"
+            f"{new.min() / training.min():.2g} × the smallest" if new.min() else "down to 0"
         )
     return "; ".join(parts) or "inside"
 
@@ -86,16 +85,16 @@ def beyond(seen: pd.Series, asked: pd.Series) -> str:
 def provenance(
     fit: Posterior, rows: pd.DataFrame, seed: int, command: str | None
 ) -> list[list[str]]:
-    """Everything needed to repeat a report, as rows of a table."""
+    """Return what is needed to reproduce a report, as rows of a table."""
     law, run, table = fit.law, fit.settings, fit.table
     versions = run.get("versions", {})
-    held = LossTable(rows, rows.iloc[:0])
+    forecast_rows = LossTable(rows, rows.iloc[:0])
     return [
         ["command", command or "bayeslaw.report, from Python"],
         ["data", table.name],
         ["licence of the data", licence(table)],
-        ["fitted rows", f"{len(table)}; SHA-256 {table.sha256}"],
-        ["forecast rows", f"{len(rows)}; SHA-256 {held.sha256}"],
+        ["training rows", f"{len(table)}; SHA-256 {table.sha256}"],
+        ["rows to forecast", f"{len(rows)}; SHA-256 {forecast_rows.sha256}"],
         ["law", f"{law.name}: {law.title}. {law.reference}"],
         ["token unit", f"D in units of {law.token_unit:g} token{'s' * (law.token_unit != 1)}"],
         ["reference point", reference(fit)],
@@ -109,7 +108,7 @@ def provenance(
 
 
 def reference(fit: Posterior) -> str:
-    """Covariates at the reference point, in words."""
+    """Describe the reference point by its covariates."""
     point = {c: float(np.exp(fit.at[c])) for c in fit.law.columns}
     point["tokens"] *= fit.law.token_unit
     if "replay" in point and fit.law.ratio == "own":
@@ -118,25 +117,25 @@ def reference(fit: Posterior) -> str:
 
 
 def noise(fit: Posterior) -> str:
-    """The likelihood in words."""
+    """Describe the likelihood and the random effects."""
     spec = fit.spec
     delta = f", delta {spec.delta:g}" if isinstance(spec.likelihood, Huber) else ""
     words = f"{spec.likelihood.words}{delta} on log loss"
-    words += ", its scale a power of N" if spec.noise == "loglinear" else ""
-    shared = " and ".join(spec.effects)
-    return words + (f", with an effect of each {shared}" if shared else ", rows independent")
+    words += ", with a scale log-linear in N" if spec.noise == "loglinear" else ""
+    levels = " and ".join(spec.effects)
+    return words + (f", with random effects of {levels}" if levels else ", no random effects")
 
 
 def discrepancy(fit: Posterior) -> str:
-    """What the fit allows the law to be wrong about, in words."""
+    """Describe the discrepancy of the law."""
     if not fit.law.discrepancy_parameters:
-        return "none: the law is taken as exactly true"
-    carried = "; what sizes share is carried into forecasts of others" if too_few_sizes(fit) else ""
-    return f"{fit.spec.discrepancy.kind}: the law's terms may bend{carried}"
+        return "none: the law is assumed to be exactly true"
+    propagated = "; size effects propagated to new sizes" if too_few_sizes(fit) else ""
+    return f"{fit.spec.discrepancy.words} of the law's terms{propagated}"
 
 
-def sampler(run: Mapping[str, Any]) -> str:
-    """The sampler and its settings in words."""
+def sampler(run: Mapping[str, object]) -> str:
+    """Describe the sampler and its settings."""
     if not run:
         return UNKNOWN
     return (
@@ -148,26 +147,28 @@ def sampler(run: Mapping[str, Any]) -> str:
 def checklist(
     fit: Posterior, rows: pd.DataFrame, point: PointFit, train: str | None, test: str | None
 ) -> list[list[str]]:
-    """What scaling-law papers are asked to report, answered from the fit.
+    """Return the reporting checklist for scaling laws, answered from the fit, as rows of a table.
 
-    The questions follow the groups of Li, Kudugunta and Zettlemoyer (2025), "(Mis)Fitting: a
-    survey of scaling laws": the law, the training runs, the data taken from them, the fit. A group
-    is a row of one cell.
+    Its groups are the law, the training runs, the data, and the fit; a group is a row of one cell.
+
+    References
+    ----------
+    Li, Kudugunta and Zettlemoyer (2025), "(Mis)Fitting: a survey of scaling laws".
     """
-    law, frame, gate = fit.law, fit.table.frame, fit.convergence
+    law, frame, diagnostics = fit.law, fit.table.frame, fit.convergence
     checkpoints = f"{UNKNOWN} (no column run)"
     if "run" in frame:
-        shared = bool(frame["run"].duplicated().any())
-        checkpoints = "several rows of one run" if shared else "one row a run"
+        repeated = bool(frame["run"].duplicated().any())
+        checkpoints = "several rows of one run" if repeated else "one row per run"
     runs = str(frame["run"].nunique()) if "run" in frame else f"{UNKNOWN} (no column run)"
     bases = str(frame["base"].nunique()) if "base" in frame else f"{UNKNOWN} (no column base)"
     domain = ", ".join(map(str, frame["domain"].unique())) if "domain" in frame else UNKNOWN
     others = ", ".join(map(str, [c for c in frame.columns if c not in NAMED]))
     known = f"not in the fit; further columns of the table: {others}" if others else UNKNOWN
     bounds = ", ".join(f"{n} = {v:g}" for n, v in point.at_bounds.items()) or "nothing"
-    bends = law.discrepancy_parameters
-    plain = len(law.parameters) - len(bends)
-    and_bends = f" and {len(bends)} bends" if bends else ""
+    added = len(law.discrepancy_parameters)
+    plain = len(law.parameters) - added
+    and_added = f" and {added} of the discrepancy" if added else ""
     sizes = sorted(frame["params"].unique())
     repeats = int(frame.duplicated([c for c in (*COVARIATES, "domain") if c in frame]).sum())
     reach = [
@@ -179,9 +180,9 @@ def checklist(
         ["The law"],
         [
             "formula",
-            f"{law.title}; {len(law.terms)} terms, {plain} parameters{and_bends}",
+            f"{law.title}; {len(law.terms)} terms, {plain} parameters{and_added}",
         ],
-        ["predicted", f"validation loss, nats per token, domain {domain}"],
+        ["response", f"validation loss, nats per token, domain {domain}"],
         ["variables", "; ".join(NAMES[c] for c in law.columns)],
         ["how N is counted", f"{UNKNOWN}: the table does not say whether embeddings count"],
         ["compute", "6 N D; attention and embeddings not counted separately"],
@@ -190,25 +191,28 @@ def checklist(
         ["pre-trained bases", bases],
         ["model sizes", f"{len(sizes)}, {count(sizes[0])} to {count(sizes[-1])}"],
         ["tokens", _range(frame["tokens"])],
-        ["compute of the fitted runs", cost(frame)],
+        ["compute of the training runs", cost(frame)],
         ["architecture, optimiser, schedule", known],
         ["tokenizer and training text", UNKNOWN],
         ["seeds of the runs", known if "seed" in frame else UNKNOWN],
-        ["The data taken from them"],
-        ["rows fitted", f"{len(frame)} ({train or 'query unknown'})"],
-        ["rows forecast", f"{len(rows)} ({test or 'query unknown'})"],
+        ["The data"],
+        ["training rows", f"{len(frame)} ({train or 'query unknown'})"],
+        ["rows to forecast", f"{len(rows)} ({test or 'query unknown'})"],
         ["checkpoints", checkpoints],
         ["repeated settings", str(repeats)],
-        ["rows left out of the fit for their value", "none by this package"],
+        ["outliers removed", "none by this package"],
         ["data and licence", f"{fit.table.name}; {licence(fit.table)}"],
         ["The fit"],
         ["objective", f"posterior; {noise(fit)}"],
         ["priors", "in the table of parameters"],
         ["optimiser", sampler(fit.settings)],
-        ["starts", f"{fit.settings.get('chains', UNKNOWN)} chains; largest R-hat {gate.rhat:.3f}"],
-        ["converged", "yes" if gate.ok else f"NO: {'; '.join(gate.failures)}"],
-        ["on a bound", f"in the Huber fit: {bounds}; posterior draws never are"],
-        ["uncertainty", "central bands of the posterior predictive"],
+        [
+            "starts",
+            f"{fit.settings.get('chains', UNKNOWN)} chains; largest R-hat {diagnostics.rhat:.3f}",
+        ],
+        ["converged", "yes" if diagnostics.ok else f"NO: {'; '.join(diagnostics.failures)}"],
+        ["on a bound", f"in the Huber fit: {bounds}; posterior draws are never on a bound"],
+        ["uncertainty", "central credible bands of the posterior predictive"],
         ["validation", _validation(rows)],
         ["extrapolation", "; ".join(reach) or "none"],
         ["code", "bayeslaw; command and versions under provenance"],

@@ -18,21 +18,23 @@ LIMITS = "params=8.1e9 ptpp=279 max_loss=1.85 max_forgetting=.04 baseline=2.05 c
 ROWS = ("--candidates", CANDIDATES, "--targets", TARGETS)
 
 
-def test_document_is_what_python_says(saved, posterior, tmp_path):
+def test_document_equals_the_python_result(saved, posterior, tmp_path):
     out = tmp_path / "buy.csv"
-    told = document("anchors", saved, *ROWS, "--budget", "3e22", "--out", out)
+    content = document("anchors", saved, *ROWS, "--budget", "3e22", "--out", out)
     candidates = grid(params=[2e8, 2e9, 6e9], tokens=[2e9, 2e10, 2e11])
     targets = grid(params=3e10, tokens=[1e11, 1e12])
     found = choose_anchors(posterior, candidates, targets, budget=3e22)
-    assert pd.DataFrame(told["picks"])["sd"].tolist() == pytest.approx(found.picks["sd"].tolist())
-    assert (told["flops"], told["budget"]) == (pytest.approx(found.flops), 3e22)
-    assert told["atpp_now"] is None
+    assert pd.DataFrame(content["picks"])["sd"].tolist() == pytest.approx(
+        found.picks["sd"].tolist()
+    )
+    assert (content["flops"], content["budget"]) == (pytest.approx(found.flops), 3e22)
+    assert content["atpp_now"] is None
     bought = read_frame(out)
     assert bought[["params", "tokens", "pick"]].equals(found.frame[["params", "tokens", "pick"]])
-    assert len(told["rows"]) == len(bought)
+    assert len(content["rows"]) == len(bought)
     off = found.picks["sd_before"].iloc[0] - found.picks["sd"].to_numpy()
-    assert off[told["enough"] - 1] >= 0.9 * off[-1]
-    assert (off[: told["enough"] - 1] < 0.9 * off[-1]).all()
+    assert off[content["picks_for_90_percent"] - 1] >= 0.9 * off[-1]
+    assert (off[: content["picks_for_90_percent"] - 1] < 0.9 * off[-1]).all()
 
 
 def test_text_shows_each_pick_and_where_to_stop(saved):
@@ -61,8 +63,8 @@ def test_candidates_may_be_a_table_of_runs(saved, tmp_path):
         (("--candidates", CANDIDATES, "--k", "1"), "--targets"),
         ((*ROWS, "--k", "1", "--gain", "plan"), "--gain plan needs --source and --plan"),
         ((*ROWS, "--k", "1", "--gain", "plan", "--plan", LIMITS), "go together"),
-        ((*ROWS, "--k", "1", "--worth", "2"), "--worth needs --source and --plan"),
-        ((*ROWS, "--k", "1", "--against", TARGETS), "--against needs --worth"),
+        ((*ROWS, "--k", "1", "--evsi", "2"), "--evsi needs --source and --plan"),
+        ((*ROWS, "--k", "1", "--against", TARGETS), "--against needs --evsi"),
         ((*ROWS, "--k", "1", "--plan", LIMITS, "--source", "x.nc"), "have no effect"),
         ((*ROWS, "--budget", "5"), "nothing to buy"),
         ((*ROWS, "--k", "1", "--cost", "hours"), "unknown cost"),
@@ -71,7 +73,7 @@ def test_candidates_may_be_a_table_of_runs(saved, tmp_path):
         (("--candidates", "params=x", "--targets", TARGETS, "--k", "1"), "--candidates: cannot"),
     ],
 )
-def test_mistakes_are_told_in_one_line(saved, args, message):
+def test_mistakes_are_reported_in_one_line(saved, args, message):
     assert message in fails("anchors", saved, *args)
 
 
@@ -92,8 +94,8 @@ def planned(fits):
     return (*args, "--source", fits[1], "--plan", LIMITS, "--allow-unconverged")
 
 
-def test_the_plans_gain_is_what_python_says(planned, fits):
-    told = document(*planned, "--gain", "plan")
+def test_gain_of_the_plan_equals_the_python_result(planned, fits):
+    content = document(*planned, "--gain", "plan")
     target, source = map(load, fits)
     limits = {"params": 8.1e9, "ptpp": 279, "max_loss": 1.85, "max_forgetting": 0.04}
     limits |= {"baseline": 2.05, "confidence": 0.8, "allow_unconverged": True}
@@ -103,36 +105,36 @@ def test_the_plans_gain_is_what_python_says(planned, fits):
         target, pool, k=2, gain="plan", plan=needed, source=source, cost="adaptation",
         allow_unconverged=True,
     )  # fmt: skip
-    assert told["atpp_now"] == pytest.approx(needed.atpp)
-    picks = pd.DataFrame(told["picks"])
+    assert content["atpp_now"] == pytest.approx(needed.atpp)
+    picks = pd.DataFrame(content["picks"])
     assert picks["atpp"].tolist() == pytest.approx(found.picks["atpp"].tolist())
-    assert picks["atpp"].iloc[-1] < told["atpp_now"]
-    assert "ATPP: budget the plan would need" in run(*planned, "--gain", "plan").stdout
+    assert picks["atpp"].iloc[-1] < content["atpp_now"]
+    assert "ATPP: budget of the plan" in run(*planned, "--gain", "plan").stdout
 
 
-def test_worth_weighs_flops_saved_against_flops_spent(planned, tmp_path):
+def test_evsi_compares_flops_saved_with_flops_spent(planned, tmp_path):
     same = str(tmp_path / "same.csv")
     run(*planned, "--gain", "plan", "--out", same)
-    told = document(
-        *planned, "--gain", "plan", "--worth", "2", "--jobs", "1", "--against", same, "--seed", "1"
+    content = document(
+        *planned, "--gain", "plan", "--evsi", "2", "--jobs", "1", "--against", same, "--seed", "1"
     )
-    worth = pd.DataFrame(told["worth"]).set_index("set")
-    assert worth.index.tolist() == ["first 1", "all 2", same]
-    assert worth.loc["all 2"].tolist() == worth.loc[same].tolist()
-    spent = pd.DataFrame(told["picks"])["flops_total"]
-    assert worth["flops"].tolist()[:2] == pytest.approx(spent.tolist())
-    assert (worth["atpp_now"] == told["atpp_now"]).all()
-    saved = 6 * 8.1e9**2 * (worth["atpp_now"] - worth["atpp"])
-    assert worth["saved"].tolist() == pytest.approx(saved.tolist(), rel=1e-6)
-    assert worth["net"].tolist() == pytest.approx((worth["saved"] - worth["flops"]).tolist())
-    assert worth.loc["all 2", "atpp"] < told["atpp_now"]
+    evsi = pd.DataFrame(content["evsi"]).set_index("set")
+    assert evsi.index.tolist() == ["first 1", "all 2", same]
+    assert evsi.loc["all 2"].tolist() == evsi.loc[same].tolist()
+    spent = pd.DataFrame(content["picks"])["flops_total"]
+    assert evsi["flops"].tolist()[:2] == pytest.approx(spent.tolist())
+    assert (evsi["atpp_now"] == content["atpp_now"]).all()
+    saved = 6 * 8.1e9**2 * (evsi["atpp_now"] - evsi["atpp"])
+    assert evsi["saved"].tolist() == pytest.approx(saved.tolist(), rel=1e-6)
+    assert evsi["net"].tolist() == pytest.approx((evsi["saved"] - evsi["flops"]).tolist())
+    assert evsi.loc["all 2", "atpp"] < content["atpp_now"]
 
 
-def test_worth_of_a_choice_by_variance_is_told(planned):
+def test_evsi_of_a_choice_by_variance(planned):
     goals = "params=8.1e9 tokens=1e11 replay=.3 ptpp=279"
-    text = run(*planned, "--targets", goals, "--worth", "2", "--jobs", "1").stdout
-    head, table = text.split("Worth to the plan, ")
-    assert "least mean variance" in head
+    text = run(*planned, "--targets", goals, "--evsi", "2", "--jobs", "1").stdout
+    head, table = text.split("Expected value of sample information, ")
+    assert "minimises the mean variance" in head
     rows = [line.split()[:2] for line in table.splitlines() if " ± " in line]
     assert rows == [["first", "1"], ["all", "2"]]
     assert all(len(line) <= 80 for line in text.splitlines())

@@ -1,4 +1,4 @@
-"""The `check` command: words, JSON, exit codes, mistakes."""
+"""The `check` command: text, JSON, exit codes, mistakes."""
 
 import json
 from functools import partial

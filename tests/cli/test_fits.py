@@ -14,29 +14,33 @@ SHORT = ("--discrepancy", "none", "--effects", "none", "--draws", "500", "--tune
 
 
 def test_effects_and_noise_of_a_fit(measured):
-    told = document("fit", measured, "--law", "chinchilla", "--noise", "loglinear", *SHORT)
-    assert (told["noise"], told["effects"]) == ("loglinear", [])
+    content = document("fit", measured, "--law", "chinchilla", "--noise", "loglinear", *SHORT)
+    assert (content["noise"], content["effects"]) == ("loglinear", [])
     result = run("fit", measured, "--law", "chinchilla", "--effects", "base", code=2)
     assert "no column 'base' for the effect" in result.stderr
     assert result.stderr.count("\n") == 1
 
 
-def test_fit_saves_a_posterior_and_tells_what_it_is(tmp_path):
+def test_fit_saves_a_posterior_and_describes_it(tmp_path):
     path = tmp_path / "fit.nc"
     args = ("fit", DELPHI, *SPLIT[:4], *SHORT)
-    told = document(*args, "--seed", "3", "--out", str(path))
-    assert told["converged"] is True
-    assert told["failures"] == []
-    assert (told["rows_train"], told["seed"], told["draws"]) == (35, 3, 500)
-    assert (told["likelihood"], told["prior"], told["token_unit"]) == ("studentt", "default", 1.0)
-    assert told["reference_point"]["tokens"] == pytest.approx(2e9)
-    names = {row["name"] for row in told["parameters"]}
+    content = document(*args, "--seed", "3", "--out", str(path))
+    assert content["converged"] is True
+    assert content["failures"] == []
+    assert (content["rows_train"], content["seed"], content["draws"]) == (35, 3, 500)
+    assert (content["likelihood"], content["prior"], content["token_unit"]) == (
+        "studentt",
+        "default",
+        1.0,
+    )
+    assert content["reference_point"]["tokens"] == pytest.approx(2e9)
+    names = {row["name"] for row in content["parameters"]}
     assert names >= {"E", "A", "alpha", "B", "beta", "L_ref", "slope_N", "slope_D", "sigma"}
-    assert told["priors"]["alpha"] == "LogNormal(median=0.28, sigma=0.45)"
+    assert content["priors"]["alpha"] == "LogNormal(median=0.28, sigma=0.45)"
     assert load(path).settings["seed"] == 3
 
 
-def test_fit_in_words(saved, measured):
+def test_text_of_a_fit(saved, measured):
     text = run("fit", measured, "--law", "chinchilla", *SHORT).stdout
     for words in (
         "Synthetic data",
@@ -50,20 +54,20 @@ def test_fit_in_words(saved, measured):
     assert max(map(len, text.splitlines())) <= 80
 
 
-def test_fit_that_fails_its_gate_says_so_loudly(measured, tmp_path):
+def test_fit_that_has_not_converged_is_marked(measured, tmp_path):
     args = ("fit", measured, "--law", "chinchilla", *SHORT[:4], "--draws", "20", "--tune", "5")
     result = run(*args, "--out", str(tmp_path / "fit.nc"))
     assert "NOT CONVERGED" in result.stdout
-    told = document(*args)
-    assert told["converged"] is False
-    assert told["failures"]
+    content = document(*args)
+    assert content["converged"] is False
+    assert content["failures"]
 
 
 def test_point_fit(measured):
-    told = document("fit", measured, "--law", "chinchilla", "--method", "huber")
-    assert set(told["parameters"]) == {"E", "A", "alpha", "B", "beta"}
-    assert set(told["reference"]) == {"L_ref", "slope_N", "alpha", "slope_D", "beta"}
-    assert (told["method"], told["interior"], told["agreeing"]) == ("huber", True, 1.0)
+    content = document("fit", measured, "--law", "chinchilla", "--method", "huber")
+    assert set(content["parameters"]) == {"E", "A", "alpha", "B", "beta"}
+    assert set(content["reference"]) == {"L_ref", "slope_N", "alpha", "slope_D", "beta"}
+    assert (content["method"], content["interior"], content["agreeing"]) == ("huber", True, 1.0)
     text = run("fit", measured, "--law", "chinchilla", "--method", "huber").stdout
     assert "6 of 6 starts agree" in text
 
@@ -80,16 +84,16 @@ def test_the_main_command_as_a_process():
     """The README's: fit, forecast and scores in one go; stdout is the result and nothing else."""
     done = process("-m", "bayeslaw", "forecast", DELPHI, *SPLIT, "--json")
     assert (done.returncode, done.stderr) == (0, "")
-    told = json.loads(done.stdout)
-    rows = pd.DataFrame(told["rows"])
+    content = json.loads(done.stdout)
+    rows = pd.DataFrame(content["rows"])
     assert len(rows) == 10
     assert (rows["lower_90"] < rows["lower_50"]).all()
     assert (rows["lower_50"] < rows["median"]).all()
     inside = rows["loss"].between(rows["lower_90"], rows["upper_90"])
     assert rows["inside_90"].tolist() == inside.tolist()
-    assert told["scores"]["coverage_90"] == inside.mean()
-    assert told["synthetic"] is False
-    assert told["test"] == "scale >= 1e21"
+    assert content["scores"]["coverage_90"] == inside.mean()
+    assert content["synthetic"] is False
+    assert content["test"] == "scale >= 1e21"
 
 
 def test_forecast_and_score_from_a_table(measured):
@@ -100,18 +104,18 @@ def test_forecast_and_score_from_a_table(measured):
     assert "winkler_90" in result.stdout
     assert result.stderr == ""
     assert max(map(len, result.stdout.splitlines())) <= 80
-    told = document("score", measured, *split)
-    assert told["scores"] == document("forecast", measured, *split)["scores"]
+    content = document("score", measured, *split)
+    assert content["scores"] == document("forecast", measured, *split)["scores"]
 
 
 def test_forecast_of_a_grid_from_a_saved_posterior(saved, posterior):
-    told = document("forecast", saved, "--grid", GRID, "--levels", "0.5,0.9", "--seed", "2")
-    rows = pd.DataFrame(told["rows"])
+    content = document("forecast", saved, "--grid", GRID, "--levels", "0.5,0.9", "--seed", "2")
+    rows = pd.DataFrame(content["rows"])
     wanted = posterior.forecast(rows[["params", "tokens"]], seed=2)
     assert rows["median"].tolist() == wanted.median.tolist()
     assert rows["upper_90"].tolist() == wanted.quantile(0.95)[0].tolist()
-    assert told["scores"] is None
-    assert told["converged"] is True
+    assert content["scores"] is None
+    assert content["converged"] is True
 
 
 def test_latent_bands_are_narrower(saved):
@@ -168,15 +172,15 @@ def test_a_failed_gate_stops_a_forecast_unless_allowed_and_is_carried(failed, me
     run("forecast", failed, "--grid", GRID, "--out", str(path), *allowed)
     assert "R-hat" in pd.read_csv(path)["unconverged"][0]
     for args in (("forecast", failed, "--grid", GRID), ("score", failed, "--rows", measured)):
-        told = document(*args, *allowed)
-        assert told["converged"] is False
-        assert any("ESS" in failure for failure in told["failures"])
+        content = document(*args, *allowed)
+        assert content["converged"] is False
+        assert any("ESS" in failure for failure in content["failures"])
 
 
 def test_scores_of_a_point_fit_have_no_bands():
-    told = document("score", DELPHI, *SPLIT, "--method", "huber")
-    assert told["scores"]["rmse_log"] == pytest.approx(0.0147, abs=1e-4)
-    assert told["scores"]["coverage_90"] is None
+    content = document("score", DELPHI, *SPLIT, "--method", "huber")
+    assert content["scores"]["rmse_log"] == pytest.approx(0.0147, abs=1e-4)
+    assert content["scores"]["coverage_90"] is None
     assert "coverage" not in run("score", DELPHI, *SPLIT, "--method", "huber").stdout
 
 
@@ -192,11 +196,11 @@ def test_compare_prints_the_papers_table(french):
     result = run("compare", french, *split)
     for words in ("Synthetic data", "form3", "dcpt (transfer)", "dcpt (oracle)", "rmse_log"):
         assert words in result.stdout
-    told = document("compare", french, *split, "--anchors", "ptpp == 279 and params < 3e8")
-    assert [row["law"] for row in told["laws"]] == ["form3", "dcpt (transfer)", "dcpt (oracle)"]
-    assert (told["rows_train"], told["rows_test"]) == (189, 63)
-    assert told["synthetic"] is True
-    assert told["laws"][0]["coverage_90"] is None
+    content = document("compare", french, *split, "--anchors", "ptpp == 279 and params < 3e8")
+    assert [row["law"] for row in content["laws"]] == ["form3", "dcpt (transfer)", "dcpt (oracle)"]
+    assert (content["rows_train"], content["rows_test"]) == (189, 63)
+    assert content["synthetic"] is True
+    assert content["laws"][0]["coverage_90"] is None
 
 
 def test_compare_of_posteriors_scores_bands(measured):
@@ -210,13 +214,13 @@ def test_compare_of_posteriors_scores_bands(measured):
 
 def test_simulate_writes_a_labelled_table(tmp_path):
     path = tmp_path / "both.parquet"
-    told = document("simulate", "--domain", "both", "--no-noise", "--out", str(path))
+    content = document("simulate", "--domain", "both", "--no-noise", "--out", str(path))
     frame = pd.read_parquet(path)
-    assert len(frame) == told["rows"]
+    assert len(frame) == content["rows"]
     assert frame["synthetic"].all()
-    assert set(frame["domain"]) == set(told["domains"]) == {"french", "english_arabic"}
-    assert told["domains"]["french"]["sigma"] == 0
-    assert len(read_table(path).baselines) == told["baselines"] == 12
+    assert set(frame["domain"]) == set(content["domains"]) == {"french", "english_arabic"}
+    assert content["domains"]["french"]["sigma"] == 0
+    assert len(read_table(path).baselines) == content["baselines"] == 12
 
 
 def test_same_seed_same_table(tmp_path):

@@ -55,17 +55,17 @@ def found(fits):
 
 
 def test_json_is_the_plan(options, found):
-    told = document(*options, *MOST, "--seed", "3")
-    assert told["command"] == "plan"
-    assert told["synthetic"] is True
-    assert told["status"] == "feasible"
+    content = document(*options, *MOST, "--seed", "3")
+    assert content["command"] == "plan"
+    assert content["synthetic"] is True
+    assert content["status"] == "feasible"
     for name in ("atpp", "replay", "p_target", "p_forgetting", "p_both", "held_out", "flops"):
-        assert told[name] == getattr(found, name)
-    assert told["deterministic"]["p_failure"] == found.deterministic.p_failure
-    assert told["error"]["atpp"] == found.error["atpp"]
-    assert "tokens = 0" in told["baseline"]
-    assert told["frontier"][0]["confidence"] == 0.5
-    assert {row["quantity"] for row in told["sensitivity"]} == {
+        assert content[name] == getattr(found, name)
+    assert content["deterministic"]["p_failure"] == found.deterministic.p_failure
+    assert content["error"]["atpp"] == found.error["atpp"]
+    assert "tokens = 0" in content["baseline"]
+    assert content["frontier"][0]["confidence"] == 0.5
+    assert {row["quantity"] for row in content["sensitivity"]} == {
         "max_loss",
         "max_forgetting",
         "baseline",
@@ -105,17 +105,17 @@ def test_limits_of_every_kind(options):
 
 
 def test_two_targets(options, fits):
-    told = document(*options, *MOST, "--target", str(fits["target"]), "--max-loss", "1.8")
-    assert len(told["p_targets"]) == 2
-    assert told["limits"]["max_loss"] == [1.81, 1.8]
+    content = document(*options, *MOST, "--target", str(fits["target"]), "--max-loss", "1.8")
+    assert len(content["p_targets"]) == 2
+    assert content["limits"]["max_loss"] == [1.81, 1.8]
 
 
-def test_infeasible_is_told_not_an_error(options):
-    told = document(*options, "--max-loss", "1.4")
-    assert (told["status"], told["atpp"]) == ("infeasible", None)
+def test_infeasible_is_a_result_not_an_error(options):
+    content = document(*options, "--max-loss", "1.4")
+    assert (content["status"], content["atpp"]) == ("infeasible", None)
     text = run(*options, "--max-loss", "1.4").stdout
     assert "Infeasible" in text
-    assert "What binds: target" in text
+    assert "Binding limit: target" in text
 
 
 def test_mistakes_in_one_line(options, tmp_path):
@@ -152,10 +152,10 @@ def test_figure(options, tmp_path):
 
 @pytest.mark.slow
 def test_paper_example():
-    told = document("--example", "paper")
-    assert told["deterministic"]["atpp"] == pytest.approx(8.9, abs=0.1)
-    assert told["deterministic"]["replay"] == pytest.approx(0.34, abs=0.01)
-    assert told["p_both"] >= 0.9
-    assert told["synthetic"] is True
-    assert "ptpp <= 31" in told["note"]
-    assert told["deterministic"]["p_failure"] > 0.5
+    content = document("--example", "paper")
+    assert content["deterministic"]["atpp"] == pytest.approx(8.9, abs=0.1)
+    assert content["deterministic"]["replay"] == pytest.approx(0.34, abs=0.01)
+    assert content["p_both"] >= 0.9
+    assert content["synthetic"] is True
+    assert "ptpp <= 31" in content["note"]
+    assert content["deterministic"]["p_failure"] > 0.5

@@ -11,14 +11,14 @@ def test_study_of_a_measured_pool(measured, tmp_path):
     args = ("study", measured, "--law", "chinchilla", "--train", "tokens < 2e10", "--out", out)
     args += ("--pool", "tokens > 2e10 and params < 2e9", "--seeds", "1", "--backend", "sequential")
     args += ("--targets", "tokens > 2e10 and params > 2e9", "--draws", "100", "--tune", "100")
-    told = document(*args)
-    assert told["cells"] == 6
-    assert [row["design"] for row in told["designs"]] == [
+    content = document(*args)
+    assert content["cells"] == 6
+    assert [row["design"] for row in content["designs"]] == [
         "none", "random", "cheapest", "grid", "doptimal", "variance",
     ]  # fmt: skip
     assert len(read_frame(out)) == 6
     text = run(*args).stdout
-    assert all(row["design"] in text for row in told["designs"])
+    assert all(row["design"] in text for row in content["designs"])
     assert "better" in text
 
 
@@ -32,7 +32,7 @@ def test_study_of_a_measured_pool(measured, tmp_path):
         (("--train", "nothing == 1"), "cannot evaluate"),
     ],
 )
-def test_study_mistakes_are_told_in_one_line(args, message, tmp_path):
+def test_study_mistakes_are_reported_in_one_line(args, message, tmp_path):
     assert message in fails("study", "--out", tmp_path / "x.parquet", *args)
 
 

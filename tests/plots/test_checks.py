@@ -29,13 +29,13 @@ def test_pit_of_the_forecasts_own_draws_is_uniform(posterior):
     )
 
 
-def test_coverage_is_that_of_the_scores(predicted, held):
+def test_coverage_is_that_of_the_scores(predicted, new_rows):
     (ax,) = plots.coverage(predicted).axes
     levels, shares = next(
         (x.get_xdata(), x.get_ydata()) for x in ax.lines if len(x.get_xdata()) > 2
     )
     at = dict(zip(np.round(levels), shares, strict=True))
-    scores = score(predicted, held)
+    scores = score(predicted, new_rows)
     for level in (50, 80, 90):
         assert at[level] == pytest.approx(100 * scores[f"coverage_{level}"])
 

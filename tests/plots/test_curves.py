@@ -7,8 +7,8 @@ from bayeslaw import plots
 from bayeslaw.plots.style import INK
 
 
-def test_the_forecast_has_a_panel_per_size_and_crosses_what_is_outside(posterior, held, predicted):
-    figure = plots.forecast(posterior, held)
+def test_a_panel_per_size_and_crosses_outside_the_band(posterior, new_rows, predicted):
+    figure = plots.forecast(posterior, new_rows)
     assert [ax.get_title(loc="left").split(" (")[0] for ax in figure.axes] == [
         "N 6B", "N 12B", "N 24B",
     ]  # fmt: skip
@@ -25,8 +25,8 @@ def test_the_forecast_has_a_panel_per_size_and_crosses_what_is_outside(posterior
     assert outside.sum() >= 2
 
 
-def test_curves_run_through_the_forecast(posterior, held, predicted):
-    for ax in plots.forecast(posterior, held).axes:
+def test_curves_run_through_the_forecast(posterior, new_rows, predicted):
+    for ax in plots.forecast(posterior, new_rows).axes:
         curve = next(line for line in ax.lines if len(line.get_xdata()) > 10)
         x, y = np.log(curve.get_xdata()), curve.get_ydata()
         size = float(ax.get_title(loc="left").split()[1][:-1]) * 1e9

@@ -1,4 +1,4 @@
-"""Figures: what they show is what was forecast, and it can be read."""
+"""Figures: they show the forecast, and their text is legible."""
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
@@ -10,11 +10,11 @@ from bayeslaw.common.errors import NotConverged, TableError
 from tests.plots.conftest import titled
 
 
-def test_every_figure_from_the_posterior(posterior, held):
-    before, kept = dict(mpl.rcParams), plots.Plots(posterior)
+def test_every_figure_from_the_posterior(posterior, new_rows):
+    before, drawn = dict(mpl.rcParams), plots.Plots(posterior)
     figures = [
-        kept.forecast(held), kept.in_sample(), kept.observed(held), kept.pit(held),
-        kept.coverage(held), kept.residuals(held), kept.prior_posterior(), kept.ranks(),
+        drawn.forecast(new_rows), drawn.in_sample(), drawn.observed(new_rows), drawn.pit(new_rows),
+        drawn.coverage(new_rows), drawn.residuals(new_rows), drawn.prior_posterior(), drawn.ranks(),
     ]  # fmt: skip
     assert all(isinstance(figure, Figure) for figure in figures)
     named = [a for figure in figures[:6] for a in figure.axes]
@@ -25,14 +25,14 @@ def test_every_figure_from_the_posterior(posterior, held):
     assert len(titled(figures[-1])) == sampled
 
 
-def test_what_cannot_be_drawn_is_said(posterior, unconverged, held, small):
-    bare = posterior.forecast(held.frame.drop(columns="loss"))
+def test_what_cannot_be_drawn_raises(posterior, unconverged, new_rows, small):
+    bare = posterior.forecast(new_rows.frame.drop(columns="loss"))
     for draw in (plots.observed, plots.pit, plots.coverage, plots.residuals):
         with pytest.raises(TableError, match="'loss'"):
             draw(bare)
-    assert len(plots.forecast(posterior, held.frame.drop(columns="loss")).axes) == 3
+    assert len(plots.forecast(posterior, new_rows.frame.drop(columns="loss")).axes) == 3
     with pytest.raises(TableError, match="too few"):
-        plots.pit(posterior.forecast(held.query("tokens == 1e9")))
+        plots.pit(posterior.forecast(new_rows.query("tokens == 1e9")))
     with pytest.raises(NotConverged):
         plots.forecast(unconverged, small)
     assert plots.forecast(unconverged, small, allow_unconverged=True).axes

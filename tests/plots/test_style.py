@@ -24,5 +24,5 @@ def test_tick_labels_do_not_overlap(span, number):
         assert all(a.x1 < b.x0 for a, b in pairwise(boxes))
 
 
-def test_lines_can_be_told_apart_without_colour():
+def test_lines_are_distinct_without_colour():
     assert len(set(LINES)) == len(set(MARKERS)) == len(set(COLOURS)) == 7

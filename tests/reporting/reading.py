@@ -4,7 +4,7 @@ from html.parser import HTMLParser
 
 
 class Page(HTMLParser):
-    """What a page links to, shows and names."""
+    """Links, image sources, alternative texts and anchors of a page."""
 
     def __init__(self, html):
         super().__init__()

@@ -1,4 +1,4 @@
-"""The report: one file, its numbers those of the fit, readable on any screen."""
+"""The report: one file, with the numbers of the fit, readable on any screen."""
 
 import json
 import re
@@ -49,52 +49,52 @@ def test_the_page_needs_nothing_from_anywhere(page):
     assert {link[1:] for link in found.links if link[0] == "#"} <= set(found.names)
 
 
-def test_every_figure_says_what_is_seen_in_numbers(page):
+def test_every_figure_has_an_alternative_text_with_numbers(page):
     alts = Page(page.html).alts
     assert len(alts) == 10
     assert all(re.search(r"\d", alt) for alt in alts if not alt.startswith(r"\hat L"))
 
 
-def test_the_numbers_are_those_of_the_fit(page, posterior, held):
-    scores = score(posterior, held)
+def test_the_numbers_are_those_of_the_fit(page, posterior, new_rows):
+    scores = score(posterior, new_rows)
     paper, bands = section(page, "scores").parts[1:3]
     for part in (paper, bands):
         shown = dict(zip(part.head[1:], cells(part)["posterior"], strict=True))
         for name, text in shown.items():
             assert float(text) == pytest.approx(scores[name], rel=6e-3, abs=1e-12)
     rows = section(page, "forecast").parts[1].rows
-    assert [row[3] for row in rows] == [f"{m:.4f}" for m in posterior.forecast(held).median]
+    assert [row[3] for row in rows] == [f"{m:.4f}" for m in posterior.forecast(new_rows).median]
     inside = sum(row[5].endswith(" in") for row in rows)
-    assert f"{inside} in the 90 % band" in section(page, "short").parts[0][1]
+    assert f"{inside} in the 90 % band" in section(page, "summary").parts[0][1]
     table = section(page, "parameters").parts[2]
     assert float(cells(table)["alpha"][0]) == pytest.approx(
         posterior.summary().loc["alpha", "mean"], rel=1e-3
     )
 
 
-def test_what_must_be_known_stands_on_top(page, posterior, unconverged, held):
+def test_warnings_are_at_the_top(page, posterior, unconverged, new_rows):
     assert any("Synthetic data" in warning for warning in page.warnings)
     real = replace(posterior, table=from_frame(posterior.table.frame.drop(columns="synthetic")))
-    own = report(real, held.frame[["params", "tokens"]])
+    own = report(real, new_rows.frame[["params", "tokens"]])
     assert not any("Synthetic" in warning for warning in own.warnings)
     with pytest.raises(NotConverged):
-        report(unconverged, held)
-    failed = report(unconverged, held.frame[["params", "tokens"]], allow_unconverged=True)
+        report(unconverged, new_rows)
+    failed = report(unconverged, new_rows.frame[["params", "tokens"]], allow_unconverged=True)
     assert failed.warnings[0].startswith("NOT CONVERGED")
     top = failed.html.index("NOT CONVERGED")
     assert top < failed.html.index("<nav")
 
 
-def test_without_measured_losses_nothing_is_scored(posterior, held):
-    page = report(posterior, held.frame.drop(columns="loss"))
+def test_without_measured_losses_nothing_is_scored(posterior, new_rows):
+    page = report(posterior, new_rows.frame.drop(columns="loss"))
     names = [s.name for s in page.sections]
     assert "scores" not in names
     assert "calibration" not in names
     assert "nothing on this page checks the forecast" in page.html
 
 
-def test_same_seed_same_page(posterior, held, settings, page):
-    assert report(posterior, held, **settings).html == page.html
+def test_same_seed_same_page(posterior, new_rows, settings, page):
+    assert report(posterior, new_rows, **settings).html == page.html
 
 
 def test_text_of_the_user_is_text(page):

@@ -14,30 +14,32 @@ from tests.reporting.reading import cells
 
 @pytest.fixture(scope="module")
 def based(delphi):
-    """A short fit with effects of bases, and the rows of two bases that it has not seen."""
+    """A short fit with random effects of bases, and rows of two new bases."""
     train, test = delphi.split(train="scale <= 3e20", test="scale >= 1e21")
     return fit("chinchilla", train, seed=0, chains=2, draws=50, tune=50), test
 
 
-def test_what_is_known_of_the_bases_is_said(based):
+def test_known_and_new_bases_are_counted(based):
     fitted, test = based
     new = fits.data(fitted, test.frame, None, None).parts[0]
-    assert "None of the 2 bases to forecast were fitted; an effect not fitted is drawn" in new
+    assert (
+        "None of the 2 bases to forecast are in the training rows; the effect of a new base" in new
+    )
     both = pd.concat([fitted.table.frame, test.frame])
     assert "7 of the 9 bases" in fits.data(fitted, both, None, None).parts[0]
     known = fits.data(fitted, fitted.table.frame, None, None).parts[0]
-    assert known.endswith("All of the 7 bases to forecast were fitted.")
+    assert known.endswith("All of the 7 bases to forecast are in the training rows.")
     unnamed = fits.data(fitted, test.frame.drop(columns="base"), None, None).parts[0]
     assert "name no base" in unnamed
 
 
-def test_repeated_rows_are_told_apart_by_their_run(based):
+def test_repeated_rows_are_labelled_by_their_run(based):
     fitted, test = based
     fc = fitted.forecast(test, allow_unconverged=True)
     run = {"allow_unconverged": True}
-    assert forecasts.forecast(fitted, fc, run).parts[1].head[0] == "N"
+    assert forecasts.forecast(fitted, fc, **run).parts[1].head[0] == "N"
     both = pd.concat([test.frame, test.frame.assign(run="again")], ignore_index=True)
-    table = forecasts.forecast(fitted, fitted.forecast(both, **run), run).parts[1]
+    table = forecasts.forecast(fitted, fitted.forecast(both, **run), **run).parts[1]
     assert table.head[0] == "run"
     assert [row[0] for row in table.rows] == list(map(str, both["run"]))
 

@@ -37,14 +37,14 @@ def test_how_far_beyond():
     assert beyond(seen, seen / 4) == "0.25 × the smallest"
 
 
-def test_the_checklist_names_what_is_unknown(page, posterior, held, delphi):
+def test_the_checklist_names_what_is_unknown(page, posterior, new_rows, delphi):
     asked = {row[0]: row[1] for row in section(page, "checklist").parts[0].rows if len(row) == 2}
     assert asked["runs"].startswith(UNKNOWN)
     assert asked["tokenizer and training text"] == UNKNOWN
     assert asked["extrapolation"] == "params 4 × the largest"
     point = fit_huber("chinchilla", posterior.table)
-    told = checklist(replace(posterior, table=delphi), held.frame, point, None, None)
-    known = {row[0]: row[1] for row in told if len(row) == 2}
+    rows = checklist(replace(posterior, table=delphi), new_rows.frame, point, None, None)
+    known = {row[0]: row[1] for row in rows if len(row) == 2}
     assert known["runs"] == "45"
     assert known["pre-trained bases"] == "9"
     assert "lr_factor" in known["architecture, optimiser, schedule"]
@@ -53,6 +53,6 @@ def test_the_checklist_names_what_is_unknown(page, posterior, held, delphi):
 def test_provenance_repeats_the_page(page, posterior):
     known = {row[0]: row[1] for row in section(page, "provenance").parts[0].rows}
     assert known["command"] == "bayeslaw report x.csv"
-    assert posterior.table.sha256 in known["fitted rows"]
+    assert posterior.table.sha256 in known["training rows"]
     assert "pymc 6" in known["versions"]
     assert known["token unit"] == "D in units of 1 token"
