@@ -12,7 +12,7 @@ from scipy.optimize import least_squares
 from scipy.special import huber
 
 from bayeslaw.common.errors import FitError, FitWarning, TableError
-from bayeslaw.huber.newton import step_within
+from bayeslaw.huber.bounds import bounded_steps
 from bayeslaw.huber.objective import Problem
 from bayeslaw.huber.point_fit import fit_huber
 from bayeslaw.inference.fitting import fit
@@ -268,10 +268,10 @@ def test_steps_stay_within_bounds_and_are_newtons_where_none_binds(seed, near):
     matrix, gradient = root @ root.swapaxes(-1, -2), rng.normal(size=(5, 4))
     newton = -np.linalg.solve(matrix, gradient[..., None])[..., 0]
     wide = 2 * np.abs(newton)
-    np.testing.assert_allclose(step_within(matrix, gradient, -wide, wide), newton, rtol=1e-8)
+    np.testing.assert_allclose(bounded_steps(matrix, gradient, -wide, wide), newton, rtol=1e-8)
     tight = near * np.abs(newton)
     tight[:, 0] = 0
-    step = step_within(matrix, gradient, -tight, tight)
+    step = bounded_steps(matrix, gradient, -tight, tight)
     assert np.all(np.abs(step) <= tight)
     # What is off its bounds is where the quadratic is least, given the rest.
     slope = gradient + (matrix @ step[..., None])[..., 0]

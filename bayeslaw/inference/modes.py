@@ -6,9 +6,11 @@ from typing import Any
 import numpy as np
 
 from bayeslaw.common.errors import FitWarning
+from bayeslaw.huber.multistart import AGREE
 from bayeslaw.huber.newton import descend
 from bayeslaw.huber.objective import Problem
-from bayeslaw.huber.point_fit import AGREE, PointFit
+from bayeslaw.huber.point_fit import PointFit
+from bayeslaw.huber.starts import screened_starts
 from bayeslaw.model.building import build, constrain, data, unconstrain
 from bayeslaw.model.spec import Spec
 from bayeslaw.tables.table import LossTable
@@ -68,7 +70,7 @@ def fit_map(spec: Spec, table: LossTable, *, seed: int = 0, polish: int = 8) -> 
 def _starts(problem: Problem, names: list[str], spec: Spec, seed: int, keep: int) -> list[Any]:
     """Screened starts of the Huber fit as points of the sampler's space, off the bounds."""
     law, starts = spec.law, []
-    for row in problem.screen(512, seed)[:keep]:
+    for row in screened_starts(problem, 512, seed)[:keep]:
         row = np.clip(row, problem.low, problem.high)
         row[: problem.linear] = np.maximum(row[: problem.linear], 1e-2)
         p = problem.sizes(row)
