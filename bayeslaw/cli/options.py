@@ -55,14 +55,14 @@ class Sampling:
     """The likelihood, the priors, the discrepancy, the random effects and the sampler."""
 
     likelihood: Annotated[
-        Literal["studentt", "normal", "huber"], typer.Option(help="Likelihood of log loss.")
+        str, typer.Option(help="Likelihood of log loss: studentt, normal or huber.", metavar="KIND")
     ] = "studentt"
     priors: Annotated[
         str, typer.Option(help="Priors: default, flat, or the path of a TOML file.")
     ] = "default"
     delta: Annotated[float, typer.Option(help="Threshold of the Huber loss, in log loss.")] = DELTA
     discrepancy: Annotated[
-        Literal["curvature", "none"], typer.Option(help="Curvature of the law's terms, or none.")
+        str, typer.Option(help="Discrepancy of the law: curvature or none.", metavar="KIND")
     ] = "curvature"
     noise: Annotated[
         Literal["constant", "loglinear"],
@@ -71,7 +71,7 @@ class Sampling:
     effects: Annotated[
         str,
         typer.Option(
-            help="Random effects: auto, none, or some of size,base,run.", metavar="LEVELS"
+            help="Random effects: auto, none, or columns such as size,base,run.", metavar="LEVELS"
         ),
     ] = "auto"
     chains: Annotated[int, typer.Option(help="Chains.", min=1)] = CHAINS

@@ -100,10 +100,21 @@ def fit_table(
         return fit_huber(law, table, delta=sampling.delta, seed=seed)
     from bayeslaw.inference.fitting import fit
 
-    settings = asdict(sampling) | {"seed": seed, "progress": terminal()}
     if method == "map":
-        return fit(law, table, method="map", **settings)
-    return fit(law, table, method="nuts", **settings)
+        sampling.refuse("a posterior mode", keep=("likelihood", "priors", "delta"))
+        return fit(
+            law,
+            table,
+            method="map",
+            likelihood=sampling.likelihood,
+            priors=sampling.priors,
+            delta=sampling.delta,
+            seed=seed,
+        )
+    posterior: Posterior = fit(
+        law, table, method="nuts", seed=seed, progress=terminal(), **asdict(sampling)
+    )
+    return posterior
 
 
 def limits_of(text: str) -> Limits:

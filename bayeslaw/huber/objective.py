@@ -1,38 +1,44 @@
-"""The Huber objective of one law on one table: starts, exact derivatives, and descents from many.
-
-Coefficients enter linearly, so starts are drawn over the exponents alone and the rest is solved
-by least squares. Descents are projected Levenberg-Marquardt iterations that solve for the
-coefficients again after every step, and Newton's where large residuals need second derivatives.
-"""
+"""The Huber objective of one law on one table: residuals, derivatives and coordinates."""
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import huber
-from scipy.stats import qmc
 
-from bayeslaw.huber.newton import step_within
+from bayeslaw.common.arrays import Floats
 from bayeslaw.laws.law import Law
 from bayeslaw.tables.table import LossTable
 
-type Floats = npt.NDArray[np.float64]
-
 CAP = 20.0
 """Exponents are searched up to this value; no published exponent is above 2."""
-STEP = 1e-6
-"""Of the differences that give second derivatives."""
-SETTLE = 8
-"""Reweighted steps of the sizes where exponents have gone far: each leaves a twentieth to go."""
 
 
 class Problem:
-    """The optimisation problem of one law on one table.
+    """Minimise the Huber loss of the log residuals of a law on a table, within bounds.
 
-    The vector holds the floor and the term sizes at the reference point, both over the mean loss,
-    and the paper's exponents. Objectives are sums over rows; points are stacked on a leading axis.
+    A point is a vector of the floor E, the size of each term at the reference point, and the
+    paper's exponents. Floor and sizes are in units of the mean loss. They are the linear
+    parameters of a separable least-squares problem: given the exponents, the predicted loss is
+    linear in them. Methods take many points at once, stacked on the first axis.
+
+    Parameters
+    ----------
+    law : Law
+    table : LossTable
+    delta : float
+        Threshold of the Huber loss, in log loss.
+
+    Attributes
+    ----------
+    names : tuple of str
+        Names of the parameters in the order of a point; the first `linear` are linear.
+    low, high : array, shape (parameters,)
+        Bounds.
+    at : dict
+        Logarithms of the covariates at the reference point.
+    log_loss : array, shape (rows,)
+        Logarithms of the losses, less their mean `log_scale`.
     """
 
     def __init__(self, law: Law, table: LossTable, delta: float) -> None:
@@ -40,203 +46,67 @@ class Problem:
         self.x = law.covariates(table, table.name)
         self.at = law.reference_point(table)
         self.log_scale = float(np.log(table.loss).mean())
-        self.log_loss = np.log(table.loss) - self.log_scale
+        self.log_loss: Floats = np.log(table.loss) - self.log_scale
         self.names = ("E", *law.coefficients, *law.exponents)
         low, high = np.array([law.bounds[name] for name in self.names]).T
-        linear = 1 + len(law.coefficients)
-        cap = np.r_[np.full(linear, np.inf), np.full(len(law.exponents), CAP)]
-        self.low, self.high, self.linear = np.maximum(low, -cap), np.minimum(high, cap), linear
+        self.linear = 1 + len(law.coefficients)
+        cap = np.r_[np.full(self.linear, np.inf), np.full(len(law.exponents), CAP)]
+        self.low: Floats = np.maximum(low, -cap)
+        self.high: Floats = np.minimum(high, cap)
 
-    def values(self, points: Floats) -> dict[str, Any]:
-        """Parameters by name, each of shape (points, 1)."""
-        return {name: points[:, i, None] for i, name in enumerate(self.names)}
+    # -- objective and derivatives --------------------------------------------------------------
 
     def residuals(self, points: Floats) -> Floats:
         """``log L_hat - log L``, shape (points, rows)."""
         with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
-            loss = self.law.loss(self.values(points), self.x, self.at)
+            loss = self.law.loss(self._named(points), self.x, self.at)
             residuals: Floats = np.log(loss) - self.log_loss
         return residuals
 
     def objective(self, residuals: Floats) -> Floats:
-        """Sum of Huber losses, shape (points,)."""
+        """Sum of the Huber losses, shape (points,); infinite where it is not finite."""
         total: Floats = huber(self.delta, residuals).sum(-1)
         return np.where(np.isfinite(total), total, np.inf)
 
+    def weights(self, residuals: Floats) -> Floats:
+        """Weights that make weighted least squares of the Huber loss, shape (points, rows).
+
+        They are 1 up to the threshold and fall as ``delta / |residual|`` beyond it.
+        """
+        return np.minimum(1, self.delta / np.maximum(np.abs(residuals), 1e-300))
+
     def jacobian(self, points: Floats) -> Floats:
         """Derivatives of the residuals, shape (points, parameters, rows)."""
-        by = self.law.gradient(self.values(points), self.x, self.at)
+        by = self.law.gradient(self._named(points), self.x, self.at)
         jacobian = np.empty((len(points), len(self.names), len(self.log_loss)))
         for i, name in enumerate(self.names):
             jacobian[:, i] = by[name]
+        # The derivatives by the linear parameters are the parts of the loss, which they add up to.
         jacobian /= points[:, None, : self.linear] @ jacobian[:, : self.linear]
         return jacobian
 
-    def screen(self, starts: int, seed: int) -> Floats:
-        """Starts, best first: Sobol over the exponents, least squares for the rest."""
-        low, high = self.low[self.linear :], self.high[self.linear :]
-        sobol = qmc.Sobol(len(low), rng=np.random.default_rng(seed))
-        unit = sobol.random_base2(math.ceil(math.log2(max(starts, 2))))[:starts]
-        positive = np.isinf([self.law.bounds[name][1] for name in self.law.exponents]) & (low >= 0)
-        ranged = np.clip(np.where(np.isfinite([low, high]), [low, high], 0), -2, 2)
-        exponents = np.where(positive, 0.02 * 100**unit, ranged[0] + unit * np.ptp(ranged, axis=0))
-        points = np.empty((starts, len(self.names)))
-        points[:, self.linear :] = exponents
-        points[:, : self.linear] = 1.0
-        points[:, : self.linear] = self._solve(self._design(points))
-        return points[np.argsort(self.objective(self.residuals(points)), kind="stable")]
+    def gradient(self, points: Floats, residuals: Floats) -> tuple[Floats, Floats, Floats]:
+        """Gradient of the objective, with the Jacobian and the weights that it is made of."""
+        jacobian, weights = self.jacobian(points), self.weights(residuals)
+        return (jacobian @ (weights * residuals)[..., None])[..., 0], jacobian, weights
 
-    def _solve(self, design: Floats) -> Floats:
-        """Sizes that fit relative losses, reweighted twice toward the Huber loss.
-
-        Least squares in which a size that comes out negative is left out: near enough to
-        non-negative least squares for a start, and all starts are solved at once.
-        """
-        design = design / np.exp(self.log_loss)
-        weight = np.ones((len(design), 1, len(self.log_loss)))
-        kept = np.ones((len(design), self.linear), bool)
-        for _ in range(2 + self.linear):
-            weighted = design * weight
-            matrix = weighted @ design.mT * (kept[:, :, None] & kept[:, None, :])
-            scale = np.diagonal(matrix, axis1=-2, axis2=-1) + ~kept
-            matrix += np.eye(self.linear) * (1e-12 * scale + ~kept)[:, None, :]
-            sizes = np.linalg.solve(matrix, (kept * weighted.sum(-1))[..., None])[..., 0]
-            kept &= sizes > 0
-            sizes = np.maximum(sizes, 0)
-            miss = np.abs(sizes[:, None] @ design - 1)
-            weight = np.minimum(1, self.delta / np.maximum(miss, 1e-300))
-        return sizes
-
-    def polish(
-        self,
-        points: Floats,
-        *,
-        exact: bool = False,
-        max_steps: int = 150,
-        patience: int = 12,
-        tol: float = 1e-13,
-    ) -> tuple[Floats, Floats, npt.NDArray[np.bool_]]:
-        """Descend from all points at once, until steps gain less than `tol` of the objective.
-
-        That is one step hardly damped, or `patience` in a row.
-
-        Returns
-        -------
-        points : array, shape (points, parameters)
-        objective : array, shape (points,)
-        moving : array of bool, shape (points,)
-            Which had not come to rest.
-        """
-        points = np.clip(points, self.low, self.high)
-        residuals = self.residuals(points)
-        objective = self.objective(residuals)
-        damping = np.full(len(points), 1e-2)
-        idle = np.where(np.isfinite(objective), 0, patience)
-        for _ in range(max_steps):
-            active = np.flatnonzero(idle < patience)
-            if not len(active):
-                break
-            trial, moved = self._step(points[active], residuals[active], damping[active], exact)
-            reached = self.objective(moved)
-            gain = objective[active] - reached
-            better = gain > 0
-            took = active[better]
-            # A step hardly damped that changes nothing is at the optimum already.
-            still = (np.abs(gain) <= tol * objective[active]) & (damping[active] <= 1e-2)
-            idle[active] += np.where(still, patience, 1)
-            idle[took[gain[better] > tol * objective[took]]] = 0
-            points[took], residuals[took] = trial[better], moved[better]
-            objective[took] = reached[better]
-            damping[active] *= np.where(better, 0.25, 6.0)
-            np.clip(damping, 1e-14, 1e10, out=damping)
-        return points, objective, idle < patience
-
-    def settled(self, points: Floats) -> tuple[Floats, Floats]:
-        """Points put within bounds, with sizes that suit their exponents, and objectives."""
-        points = np.clip(points, self.low, self.high)
-        for _ in range(SETTLE):
-            points, residuals = self._settle(points)
-        return points, self.objective(residuals)
-
-    def _step(
-        self, points: Floats, residuals: Floats, damping: Floats, exact: bool
-    ) -> tuple[Floats, Floats]:
-        """Levenberg-Marquardt step; `damping` scales the reweighted diagonal."""
-        gradient, jacobian, weight = self._slopes(points, residuals)
-        scale = (jacobian**2 @ weight[..., None])[..., 0]
-        scale = np.maximum(scale, 1e-12 * scale.max(-1, keepdims=True))
-        if exact:
-            held = (points == self.low) & (gradient > 0) | (points == self.high) & (gradient < 0)
-            matrix = self._hessian(points, scale, held)
-        else:
-            matrix = (jacobian * (weight == 1)[:, None]) @ jacobian.mT
-        matrix += np.eye(points.shape[1]) * ((damping[:, None] + 1e-15) * scale)[:, None]
-        moved = points + step_within(matrix, gradient, self.low - points, self.high - points)
-        return self._settle(np.clip(moved, self.low, self.high))
-
-    def _slopes(self, points: Floats, residuals: Floats) -> tuple[Floats, Floats, Floats]:
-        """Gradients of the objective, Jacobians of the residuals, and the residuals' weights."""
-        jacobian = self.jacobian(points)
-        weight = np.minimum(1, self.delta / np.maximum(np.abs(residuals), 1e-300))
-        return (jacobian @ (weight * residuals)[..., None])[..., 0], jacobian, weight
-
-    def _hessian(self, points: Floats, scale: Floats, held: npt.NDArray[np.bool_]) -> Floats:
-        """Second derivatives of the objective, by differences of the gradient, made positive.
-
-        Both in units of `scale`, since a size beside an exponent at its cap may be of 1e-9, and
-        positive without the parameters that are `held` at a bound, where curvature may be negative.
-        """
-        unit = np.sqrt(scale)
-        step = STEP * np.minimum(1, math.sqrt(len(self.log_loss)) / unit)
-        step = np.where(points + step > self.high, -step, step)
-        ends = points[:, None] + step[..., None] * np.eye(len(self.names))
-        ends = np.concatenate([points, ends.reshape(-1, len(self.names))])
-        slopes = self._slopes(ends, self.residuals(ends))[0]
-        here, there = slopes[: len(points), None], slopes[len(points) :]
-        matrix = (there.reshape(*step.shape, -1) - here) / step[..., None]
-        unit = unit[:, None] * unit[..., None]
-        matrix = np.nan_to_num(0.5 * (matrix + matrix.mT) / unit)
-        matrix *= ~(held[:, None] | held[..., None])
-        size, axes = np.linalg.eigh(matrix)
-        return unit * ((axes * np.abs(size)[:, None]) @ axes.mT)
-
-    def _settle(self, points: Floats) -> tuple[Floats, Floats]:
-        """Points after one reweighted step of floor and sizes, exponents as they are; residuals.
-
-        Along the valleys of these laws sizes follow exponents by exponentials: a straight step
-        leaves the valley at once, and without this a descent takes ten times as many.
-        """
-        design, unit = self._design(points), np.eye(self.linear)
-        loss = points[:, None, : self.linear] @ design
-        with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
-            residuals = np.log(loss) - self.log_loss
-            weight = np.minimum(1, self.delta / np.maximum(np.abs(residuals), 1e-300))
-            by = design / loss
-            matrix = (by * weight) @ by.mT
-            gradient = (by @ (weight * residuals).mT)[..., 0]
-        finite = np.isfinite(matrix).all((1, 2)) & np.isfinite(gradient).all(1)
-        gradient[~finite], matrix[~finite] = 0, unit
-        scale = np.diagonal(matrix, axis1=-2, axis2=-1)
-        scale = np.maximum(scale, 1e-12 * scale.max(-1, keepdims=True))
-        matrix = matrix + unit * (1e-10 * scale)[:, None]
-        low, high = self.low[: self.linear], self.high[: self.linear]
-        sizes = points[:, : self.linear]
-        sizes = np.clip(sizes + step_within(matrix, gradient, low - sizes, high - sizes), low, high)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            residuals = np.log((sizes[:, None] @ design)[:, 0]) - self.log_loss
-        return np.concatenate([sizes, points[:, self.linear :]], axis=1), residuals
-
-    def _design(self, points: Floats) -> Floats:
-        """The loss by floor and sizes, shape (points, linear, rows)."""
+    def design(self, points: Floats) -> Floats:
+        """Derivatives of the loss by the linear parameters, shape (points, linear, rows)."""
         design = np.empty((len(points), self.linear, len(self.log_loss)))
         with np.errstate(over="ignore"):
-            parts = self.law.parts(self.values(points), self.x, self.at)
+            parts = self.law.parts(self._named(points), self.x, self.at)
         for i, name in enumerate(self.names[: self.linear]):
             design[:, i] = parts[name]
         return design
 
+    def _named(self, points: Floats) -> dict[str, Floats]:
+        """Parameters by name, each of shape (points, 1)."""
+        return {name: points[:, i, None] for i, name in enumerate(self.names)}
+
+    # -- bounds and coordinates -----------------------------------------------------------------
+
     def on_bound(self, point: Floats, rtol: float = 1e-9) -> dict[str, float]:
-        """Parameters on (or within `rtol` of) a bound."""
+        """Parameters on (or within `rtol` of) a bound, and that bound."""
         near = rtol * np.maximum(1, np.abs(point))
         hits = {}
         for name, value, low, high, slack in zip(
@@ -257,7 +127,7 @@ class Problem:
         scale = math.exp(self.log_scale)
         return p | {name: scale * p[name] for name in self.names[: self.linear]}
 
-    def point(self, sizes: Mapping[str, Any]) -> Floats:
+    def point(self, sizes: Mapping[str, float | Floats]) -> Floats:
         """Inverse of `sizes`."""
         point = np.array([float(sizes[name]) for name in self.names])
         point[: self.linear] /= math.exp(self.log_scale)

@@ -1,38 +1,26 @@
-"""The paper's deterministic fit: Huber loss on log residuals, under positivity bounds.
-
-Many starts over the exponents are screened and the best polished together, on exact derivatives
-(`bayeslaw.huber.objective`).
-"""
+"""The paper's deterministic fit: the parameters with the least Huber loss of the log residuals."""
 
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
+from bayeslaw.common.arrays import Floats
 from bayeslaw.common.defaults import DELTA
 from bayeslaw.common.errors import FitError, FitWarning
+from bayeslaw.huber.multistart import agreement, polish_best
 from bayeslaw.huber.objective import Problem
+from bayeslaw.huber.starts import screened_starts
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.tables.table import LossTable
 
-type Floats = npt.NDArray[np.float64]
-
-FEW = 6
-"""Starts that must agree for the rest not to be descended from, or a third if that is more."""
-RANK, FIRST = 30, 40
-"""Steps by which starts are ranked, and by which the best of them descend at first."""
-NEAR, ROUNDS, STEPS = 0.02, 18, 25
-"""Starts still moving this near the best go on with second derivatives in rounds of `STEPS`, while
-`ROUNDS` gains like the last would reach it; the best itself goes on while a round gains `GAIN`."""
-GAIN = 1e-7
-LEAPS = 2.0 ** np.arange(1, 9)
-"""Lengths to go on by after a round, in its own: exponents that run to infinity have far to go."""
-AGREE = 1e-5
-"""Two optima agree if their objectives differ by less than this, relatively."""
+STARTS, POLISH = 64, 3
+"""Defaults of the starts that are screened and polished, for each exponent of the law."""
+FEWEST = 6
+"""A third of the starts, but at least this many, is polished first; the rest if these disagree."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +83,11 @@ def fit_huber(
     polish: int | None = None,
     seed: int = 0,
 ) -> PointFit:
-    """Fit a law as the paper does: minimise the Huber loss of ``log L_hat - log L``.
+    """Fit a law as the paper does: minimise the Huber loss [1]_ of ``log L_hat - log L``.
+
+    Starts are screened over the exponents, and the best are polished together by a projected
+    Levenberg-Marquardt method with exact derivatives that solves for the linear parameters
+    (floor and coefficients) again after every step, as in variable projection [2]_.
 
     Parameters
     ----------
@@ -106,10 +98,11 @@ def fit_huber(
     starts : int, optional
         Points over the exponents to screen (a scrambled Sobol sequence); 64 an exponent.
     polish : int, optional
-        How many of the best to polish to convergence; 3 an exponent, or a third of that (6 at
-        least) if all of them agree. Where a law has more than three exponents, they are chosen
-        after a few steps from several times as many.
+        How many of the best to polish to convergence; 3 an exponent. A third of them (6 at least)
+        is polished first; if all of these agree, the rest is not. Where a law has more than three
+        exponents, they are chosen after a few steps from several times as many.
     seed : int
+        Of the Sobol sequence.
 
     Returns
     -------
@@ -126,20 +119,40 @@ def fit_huber(
     -----
     FitWarning
         If the optimum lies on a bound.
+
+    References
+    ----------
+    .. [1] P. J. Huber (1964), Robust estimation of a location parameter, Annals of Mathematical
+       Statistics 35, 73-101.
+    .. [2] G. H. Golub and V. Pereyra (1973), The differentiation of pseudo-inverses and nonlinear
+       least squares problems whose variables separate, SIAM Journal on Numerical Analysis 10,
+       413-432.
+
+    Examples
+    --------
+    Losses without noise return the parameters that they were computed from.
+
+    >>> import bayeslaw as bl
+    >>> rows = bl.grid(params=[1e8, 3e8, 1e9], tokens=[1e9, 3e9, 1e10, 3e10])
+    >>> truth = {"E": 1.7, "A": 400.0, "alpha": 0.34, "B": 410.0, "beta": 0.28}
+    >>> point = bl.fit_huber("chinchilla", bl.simulate("chinchilla", truth, rows, sigma=0.0))
+    >>> {name: round(value, 3) for name, value in point.parameters.items()}
+    {'E': 1.7, 'A': 400.0, 'alpha': 0.34, 'B': 410.0, 'beta': 0.28}
+    >>> point.agreeing, point.interior
+    (1.0, True)
     """
     law = load_law(law)
     if not delta > 0:
         raise FitError(f"delta must be positive, not {delta!r}.")
     law.check_fits(table, table.name)
-    problem = Problem(law, table, delta)
-    free = len(law.exponents)
-    starts, polish = starts or 64 * free, polish or 3 * free
-    points = problem.screen(starts, seed)[: polish * max(1, free - 2)]
-    few = min(polish, max(FEW, polish // 3))
-    points, late = points[: few * len(points) // polish], points[few * len(points) // polish :]
-    points, objective = _descend(problem, points, few)
-    if len(late) and _agreeing(objective, len(table)) < 1:
-        more = _descend(problem, late, polish - few)
+    problem, exponents = Problem(law, table, delta), len(law.exponents)
+    starts, polish = starts or STARTS * exponents, polish or POLISH * exponents
+    points = screened_starts(problem, starts, seed)[: polish * max(1, exponents - 2)]
+    few = min(polish, max(FEWEST, polish // 3))
+    first, rest = np.split(points, [few * len(points) // polish])
+    points, objective = polish_best(problem, first, few)
+    if len(rest) and agreement(objective, len(table)) < 1:
+        more = polish_best(problem, rest, polish - few)
         points, objective = (
             np.concatenate(pair) for pair in zip((points, objective), more, strict=True)
         )
@@ -162,68 +175,7 @@ def fit_huber(
         delta=delta,
         starts=starts,
         polished=len(points),
-        agreeing=_agreeing(objective, len(table)),
+        agreeing=agreement(objective, len(table)),
         at_bounds=at_bounds,
         table=table,
     )
-
-
-def _descend(problem: Problem, points: Floats, keep: int) -> tuple[Floats, Floats]:
-    """Where the best `keep` of some starts come to rest, and their objectives."""
-    if len(points) > keep:  # laws of many exponents have valleys that screening cannot rank
-        points, objective, _ = problem.polish(points, max_steps=RANK)
-        points = points[np.argsort(objective, kind="stable")[:keep]]
-    points, objective, moving = problem.polish(points, max_steps=FIRST)
-    gain = np.full(len(points), np.inf)
-    for _ in range(ROUNDS):
-        best = int(np.argmin(objective))
-        gap = objective / objective[best] - 1
-        met = gap <= AGREE
-        late = np.flatnonzero(moving & ~met & (gap <= np.minimum(NEAR, ROUNDS * gain)))
-        if moving[best] and gain[best] > GAIN:
-            late = np.append(late, best)
-        if not len(late):
-            break
-        start, before = points[late], objective[late]
-        points[late], objective[late], moving[late] = problem.polish(
-            points[late], exact=True, max_steps=STEPS
-        )
-        _leap(problem, start, points, objective, late)
-        gain[late] = before / objective[late] - 1
-        # Of starts that have met, one goes on for all.
-        points[met], objective[met], moving[met] = points[best], objective[best], moving[best]
-    return points, objective
-
-
-def _leap(
-    problem: Problem, start: Floats, points: Floats, objective: Floats, late: npt.NDArray[np.intp]
-) -> None:
-    """Go on the way that each of `late` went as far as it pays, then take one exponent to its cap.
-
-    On: straight, or so that the distance to the nearer bound goes on growing or shrinking by the
-    same factor.
-    """
-
-    def move(i: int, candidates: Floats) -> None:
-        there, value = problem.settled(candidates)
-        best = int(np.argmin(value))
-        if value[best] < objective[i]:
-            points[i], objective[i] = there[best], value[best]
-
-    low, high = problem.low, problem.high
-    for i, origin in zip(late, start, strict=True):
-        way = points[i] - origin
-        bound = np.where(points[i] - low <= high - points[i], low, high)
-        was, now = origin - bound, points[i] - bound
-        factor = np.divide(now, was, out=np.ones_like(was), where=was * now > 0)
-        factor[: problem.linear] = 1.0  # sizes follow
-        with np.errstate(over="ignore"):
-            geometric = bound + now * factor ** LEAPS[:, None]
-        move(i, np.concatenate([points[i] + LEAPS[:, None] * way, geometric]))
-        to_cap = np.diag(np.where(way > 0, high, low) - points[i])
-        move(i, points[i] + to_cap[problem.linear :])
-
-
-def _agreeing(objective: Floats, rows: int) -> float:
-    """Share of the ends that are at the best of them."""
-    return float(np.mean(objective <= (1 + AGREE) * objective.min() + 1e-20 * rows))

@@ -7,9 +7,11 @@ import numpy as np
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.defaults import DELTA
 from bayeslaw.common.errors import FitWarning
+from bayeslaw.huber.multistart import AGREE
 from bayeslaw.huber.newton import descend
 from bayeslaw.huber.objective import Problem
-from bayeslaw.huber.point_fit import AGREE, PointFit
+from bayeslaw.huber.point_fit import PointFit
+from bayeslaw.huber.starts import screened_starts
 from bayeslaw.laws.priors import Prior
 from bayeslaw.model.building import build, constrain, data, unconstrain
 from bayeslaw.model.spec import Spec
@@ -83,7 +85,7 @@ def fit_map(
 def _starts(problem: Problem, names: list[str], spec: Spec, seed: int, keep: int) -> list[Floats]:
     """Screened starts of the Huber fit as points of the sampler's space, off the bounds."""
     law, starts = spec.law, []
-    for row in problem.screen(512, seed)[:keep]:
+    for row in screened_starts(problem, 512, seed)[:keep]:
         row = np.clip(row, problem.low, problem.high)
         row[: problem.linear] = np.maximum(row[: problem.linear], 1e-2)
         p = problem.sizes(row)

@@ -5,21 +5,35 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+from conftest import DATA, DESIGN, LAWS, on_bound, slow, truth_of
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy.optimize import least_squares
 from scipy.special import huber
 
 from bayeslaw.common.errors import FitError, FitWarning, TableError
+from bayeslaw.huber.bounds import bounded_steps
 from bayeslaw.huber.objective import Problem
 from bayeslaw.huber.point_fit import fit_huber
+from bayeslaw.inference.fitting import fit
 from bayeslaw.laws.lawfiles import load_law
+from bayeslaw.simulation.worlds import simulate
 from bayeslaw.tables.reading import from_frame, read_table
-from tests.support import DATA, DESIGN, LAWS, made, miss, on_bound, slow, truth_of
 
 
 @pytest.fixture(scope="module")
 def english():
-    """tinycpt, English, as it is fitted in the docs."""
+    """Annealed English rows of tinycpt with replay below 1, as fitted in the docs."""
     return read_table(DATA / "tinycpt/english.csv", where="annealed and replay < 1")
+
+
+def miss(one, other, table):
+    return np.abs(np.log(one.predict(table) / other.predict(table))).max()
+
+
+def made(name, sigma=0.0, seed=0):
+    law = load_law(name)
+    return simulate(law, truth_of(law.parameters), DESIGN, sigma=sigma, seed=seed)
 
 
 @pytest.mark.parametrize("name", LAWS)
@@ -87,8 +101,8 @@ def test_delta_must_be_positive(small, delta):
         fit_huber("chinchilla", small, delta=delta)
 
 
-def test_bounds_are_told(delphi):
-    """A fit on a bound says so; on Delphi's isotoken rows the floor E goes to 0."""
+def test_bounds_are_reported(delphi):
+    """On Delphi's isotoken rows the optimal floor E is 0, its lower bound."""
     with pytest.warns(FitWarning, match=r"chinchilla on .*isotoken.* on a bound \(E = 0\)"):
         point = fit_huber("chinchilla", delphi)
     assert point.at_bounds == {"E": 0.0}
@@ -124,8 +138,11 @@ def test_several_columns_missing(small):
         fit_huber("form3", small)
 
 
+# -- against other optimisers ------------------------------------------------------------------
+
+
 def best_of_random(law, table, starts, seed=0):
-    """Lowest mean Huber loss that SciPy's bounded trust region finds in raw coordinates."""
+    """Lowest mean Huber loss that SciPy's bounded least squares finds from random starts."""
     law = load_law(law)
     problem, rng = Problem(law, table, 0.02), np.random.default_rng(seed)
     best = np.inf
@@ -172,23 +189,23 @@ def best_of_random(law, table, starts, seed=0):
         slow("delphi", "chinchilla", 200),
     ],
 )
-def test_nobody_finds_a_better_optimum(request, data, name, starts):
+def test_least_squares_from_random_starts_finds_no_lower_objective(request, data, name, starts):
     table = made(name, sigma=0.003) if data == "made" else request.getfixturevalue(data)
     point = fit_huber(name, table)
     assert point.objective <= best_of_random(name, table, starts) * (1 + 1e-9)
 
 
-def test_an_exponent_without_end_goes_to_its_cap(english):
-    """Two stages of English want a step in PTPP: the gains of each round are ever smaller."""
+def test_an_exponent_without_a_finite_optimum_ends_at_its_cap(english):
+    """The objective falls with eta without end, ever more slowly: two stages differ by a step."""
     with pytest.warns(FitWarning, match="eta = 20"):
         point = fit_huber("form1", english.query("ptpp <= 31"))
-    # The least of 4,000 random starts (benchmarks/huber.py).
+    # The least objective of 4,000 random starts in benchmarks/huber.py.
     assert point.objective == pytest.approx(9.9237e-05, rel=5e-6)
     assert point.agreeing == 1
 
 
-def test_curvature_is_taken_among_free_parameters(english):
-    """lambda ends on 1, where its own curvature is negative: the others still step as Newton."""
+def test_second_derivatives_exclude_parameters_at_a_bound(english):
+    """At the optimum lambda = 1, where the second derivative by lambda is negative."""
     with pytest.warns(FitWarning, match="lambda_ = 1"):
         point = fit_huber("form2", english.query("ptpp <= 124"))
     assert point.objective == pytest.approx(4.0800e-04, rel=5e-6)
@@ -212,3 +229,52 @@ def test_chinchilla_is_fitted_in_a_second(olmo):
     start = time.process_time()
     fit_huber("chinchilla", olmo)
     assert time.process_time() - start < 1
+
+
+# -- MAP ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["chinchilla", "dcpt", slow("form1"), slow("form2"), "form3"])
+def test_map_reproduces_the_huber_fit(name):
+    table = made(name, sigma=0.003, seed=2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FitWarning)
+        point = fit_huber(name, table)
+    assert point.interior
+    mode = fit(name, table, method="map", likelihood="huber", priors="flat")
+    assert miss(point, mode, table) < 1e-6
+    assert mode.objective == pytest.approx(point.objective, rel=1e-8)
+    assert mode.interior
+
+
+def test_map_reproduces_the_huber_fit_on_olmo(olmo):
+    train, test = olmo.split(train="ptpp <= 40")
+    point = fit_huber("chinchilla", train)
+    mode = fit("chinchilla", train, method="map", likelihood="huber", priors="flat")
+    assert max(miss(point, mode, train), miss(point, mode, test)) < 1e-6
+
+
+@pytest.mark.slow
+def test_map_reports_an_optimum_on_a_bound(delphi):
+    with pytest.warns(FitWarning, match="bound.*E = 0"):
+        mode = fit("chinchilla", delphi, method="map", likelihood="huber", priors="flat")
+    assert not mode.interior
+
+
+@given(seed=st.integers(0, 10_000), near=st.floats(0.01, 1.0))
+def test_bounded_steps_are_newton_steps_where_no_bound_is_active(seed, near):
+    rng = np.random.default_rng(seed)
+    root = rng.normal(size=(5, 4, 6))
+    matrix, gradient = root @ root.swapaxes(-1, -2), rng.normal(size=(5, 4))
+    newton = -np.linalg.solve(matrix, gradient[..., None])[..., 0]
+    wide = 2 * np.abs(newton)
+    np.testing.assert_allclose(bounded_steps(matrix, gradient, -wide, wide), newton, rtol=1e-8)
+    tight = near * np.abs(newton)
+    tight[:, 0] = 0
+    step = bounded_steps(matrix, gradient, -tight, tight)
+    assert np.all(np.abs(step) <= tight)
+    # Coordinates off their bounds minimise the quadratic function given the others.
+    slope = gradient + (matrix @ step[..., None])[..., 0]
+    done = np.sum(np.abs(step) == tight, axis=1) < 4
+    off = (np.abs(step) < tight) & done[:, None]
+    np.testing.assert_allclose(slope[off], 0, atol=1e-7 * np.abs(gradient).max())

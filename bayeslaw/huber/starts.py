@@ -1,0 +1,71 @@
+"""Starts of the Huber fit: exponents from a Sobol sequence, linear parameters by least squares."""
+
+import math
+
+import numpy as np
+from scipy.stats import qmc
+
+from bayeslaw.common.arrays import Floats
+from bayeslaw.huber.objective import Problem
+
+EXPONENTS = 0.02, 2.0
+"""Range of the starts of an exponent that is positive without an upper bound."""
+REWEIGHTED = 2
+"""Solutions with the weights of the Huber loss, after those that find the positive parameters."""
+
+
+def screened_starts(problem: Problem, count: int, seed: int) -> Floats:
+    """Starts in the order of their objectives, best first.
+
+    Exponents are a scrambled Sobol sequence: log-uniform for positive exponents without an upper
+    bound, uniform over their bounds, but within [-2, 2], for others.
+
+    Parameters
+    ----------
+    problem : Problem
+    count : int
+    seed : int
+
+    Returns
+    -------
+    array, shape (count, parameters)
+    """
+    linear, law = problem.linear, problem.law
+    low, high = problem.low[linear:], problem.high[linear:]
+    sobol = qmc.Sobol(len(low), rng=np.random.default_rng(seed))
+    unit = sobol.random_base2(math.ceil(math.log2(max(count, 2))))[:count]
+    positive = np.isinf([law.bounds[name][1] for name in law.exponents]) & (low >= 0)
+    ranged = np.clip(np.where(np.isfinite([low, high]), [low, high], 0), -2, 2)
+    smallest, largest = EXPONENTS
+    exponents = np.where(
+        positive,
+        smallest * (largest / smallest) ** unit,
+        ranged[0] + unit * np.ptp(ranged, axis=0),
+    )
+    points = np.empty((count, len(problem.names)))
+    points[:, linear:] = exponents
+    points[:, :linear] = 1.0
+    points[:, :linear] = _linear_fit(problem, problem.design(points))
+    return points[np.argsort(problem.objective(problem.residuals(points)), kind="stable")]
+
+
+def _linear_fit(problem: Problem, design: Floats) -> Floats:
+    """Linear parameters that fit the relative losses, for all starts at once.
+
+    Iteratively reweighted least squares. A parameter that comes out negative is set to zero and
+    left out of the next iterations: for starts, this is close enough to non-negative least squares.
+    """
+    design = design / np.exp(problem.log_loss)
+    weights = np.ones((len(design), 1, len(problem.log_loss)))
+    positive = np.ones((len(design), problem.linear), bool)
+    for _ in range(REWEIGHTED + problem.linear):
+        weighted = design * weights
+        matrix = weighted @ design.mT * (positive[:, :, None] & positive[:, None, :])
+        scale = np.diagonal(matrix, axis1=-2, axis2=-1) + ~positive
+        matrix += np.eye(problem.linear) * (1e-12 * scale + ~positive)[:, None, :]
+        sizes = np.linalg.solve(matrix, (positive * weighted.sum(-1))[..., None])[..., 0]
+        positive &= sizes > 0
+        sizes = np.maximum(sizes, 0)
+        relative = np.abs(sizes[:, None] @ design - 1)
+        weights = np.minimum(1, problem.delta / np.maximum(relative, 1e-300))
+    return sizes
