@@ -57,7 +57,7 @@ def main() -> None:
         if args.only not in name:
             continue
         for how in ("none", "curvature"):
-            levels = effects.choose("auto", table.frame, name, how)
+            levels = effects.choose("auto", table.frame, name, discrepancy=how != "none")
             spec = make_spec(law, discrepancy=how, effects=levels)
             calls = {"held": gradient(spec, table)}
             with patch.object(held, "hold", lambda x: x):

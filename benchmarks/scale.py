@@ -22,7 +22,7 @@ from tables import splits
 
 import bayeslaw as bl
 from bayeslaw.evaluate.scores import band_scores, point_scores
-from bayeslaw.model.discrepancies import curved
+from bayeslaw.model.discrepancies import Curvature
 
 WIDE, FIXED = 0.3, 0.1
 SCALES = np.array([0.03, 0.05, 0.07, FIXED, 0.14, 0.2, WIDE])
@@ -33,7 +33,7 @@ GROUPS = {"olmo": "olmo", "gadre": "gadre", "all": ""}
 
 def fitted(train: bl.LossTable, test: bl.LossTable) -> tuple[np.ndarray, np.ndarray]:
     """Log weight of every draw for every scale, (draws, scales), and the draws of the test rows."""
-    names = curved(bl.load_law("chinchilla")).curvatures
+    names = Curvature().apply(bl.load_law("chinchilla")).discrepancy_parameters
     wide = dict.fromkeys(names, f"Normal(mu=0, sigma={WIDE})")
     fit = bl.fit("chinchilla", train, priors=wide, **SETTINGS)
     bends = np.stack([fit.draws[name].values.ravel() for name in names])[..., None]

@@ -124,10 +124,10 @@ class LawOf(SphinxDirective):
         """Nodes of the formula and the table."""
         from bayeslaw.laws.lawfiles import load_law
         from bayeslaw.laws.priors import NOISE
-        from bayeslaw.model.discrepancies import curved
+        from bayeslaw.model.discrepancies import Curvature
 
         law = load_law(self.arguments[0])
-        shown = curved(law) if "curved" in self.options else law
+        shown = Curvature().apply(law) if "curved" in self.options else law
         lines = [f"### `{law.name}`", "", f"{law.title} ({law.reference}).", ""]
         lines = [] if "curved" in self.options else [*lines, "$$", law.latex(), "$$", ""]
         lines += ["| prior of | distribution | range |", "| --- | --- | --- |"]

@@ -44,7 +44,7 @@ def around(world, domain: str, curvature: float | None = None) -> Posterior:
     spec = make_spec(world.laws[domain], discrepancy="none" if curvature is None else "curvature")
     table = world.table(domain).query("ptpp <= 31")
     at, rng = spec.law.reference_point(table.frame), np.random.default_rng(len(domain))
-    truth = world.truth[domain] | dict.fromkeys(spec.law.curvatures, curvature)
+    truth = world.truth[domain] | dict.fromkeys(spec.law.discrepancy_parameters, curvature)
     q = spec.law.to_reference(truth, at) | {"sigma": 0.003, "dof_above_floor": 5.0}
     values = {
         name: (["chain", "draw"], v * (1 + 0.01 * rng.standard_normal((4, 100))))

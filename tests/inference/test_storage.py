@@ -62,7 +62,7 @@ def test_everything_comes_back(posterior, saved):
     assert back.convergence == posterior.convergence
     assert dict(back.settings) == dict(posterior.settings)
     assert {"bayeslaw", "pymc", "nutpie"} <= set(back.settings["versions"])
-    assert back.law.text == posterior.law.text
+    assert back.law == posterior.law
     assert back.law.token_unit == posterior.law.token_unit
     assert back.table.name == posterior.table.name
     pd.testing.assert_frame_equal(back.table.frame, posterior.table.frame, check_exact=True)

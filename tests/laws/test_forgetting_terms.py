@@ -17,7 +17,7 @@ from bayeslaw.inference.convergence import Convergence
 from bayeslaw.inference.fitting import fit
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.lawfiles import load_law, models_dir, parse_law
-from bayeslaw.model.discrepancies import curved
+from bayeslaw.model.discrepancies import Curvature
 from bayeslaw.model.spec import make_spec
 from bayeslaw.planning.planner import plan
 from bayeslaw.simulation.worlds import simulate
@@ -140,7 +140,7 @@ def test_gradients_agree_with_pytensor_and_differences():
         np.testing.assert_allclose(own[name], (high - low) / (2 * h), rtol=1e-5, atol=1e-8)
 
 
-@pytest.mark.parametrize("law", [LAW, curved(LAW)], ids=["plain", "curved"])
+@pytest.mark.parametrize("law", [LAW, Curvature().apply(LAW)], ids=["plain", "curved"])
 def test_reference_coordinates_are_the_same_in_pytensor(law):
     x, at = law.covariates(DESIGN), law.reference_point(DESIGN)
     p = dict.fromkeys(law.parameters, 0.07) | TRUTH

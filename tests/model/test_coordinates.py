@@ -17,7 +17,9 @@ from tests.support import DESIGN, truth_of
 
 def bent(law, value):
     """True parameters of the plain law, with every curvature at `value`."""
-    return truth_of(load_law(law.name).parameters) | dict.fromkeys(law.curvatures, value)
+    return truth_of(load_law(law.name).parameters) | dict.fromkeys(
+        law.discrepancy_parameters, value
+    )
 
 
 @pytest.mark.parametrize(

@@ -9,18 +9,20 @@ import pytest
 from bayeslaw.inference.fitting import fit
 from bayeslaw.inference.storage import load
 from bayeslaw.laws.lawfiles import load_law
-from bayeslaw.model.discrepancies import curved
+from bayeslaw.model.discrepancies import Curvature, tilts
 from tests.support import DESIGN, LAWS, truth_of
 
 
 def bent(law, value):
     """True parameters of the plain law, with every curvature at `value`."""
-    return truth_of(load_law(law.name).parameters) | dict.fromkeys(law.curvatures, value)
+    return truth_of(load_law(law.name).parameters) | dict.fromkeys(
+        law.discrepancy_parameters, value
+    )
 
 
 @pytest.mark.parametrize("name", LAWS)
 def test_without_curvature_the_law_is_the_law(name):
-    plain, bendable = load_law(name), curved(load_law(name))
+    plain, bendable = load_law(name), Curvature().apply(load_law(name))
     x, at = plain.covariates(DESIGN), plain.reference_point(DESIGN)
     p = truth_of(plain.parameters)
     q = plain.to_reference(p, at)
@@ -32,7 +34,7 @@ def test_without_curvature_the_law_is_the_law(name):
 
 
 def test_curvature_by_hand():
-    law = curved(load_law("chinchilla"))
+    law = Curvature().apply(load_law("chinchilla"))
     p = {"E": 1.7, "A": 0.4, "alpha": 0.3, "B": 0.5, "beta": 0.2}  # sizes at the reference
     c = {"curve_A": 0.1, "curve_B": -0.2, "cross_BN": 0.05}
     at = {"params": math.log(1e9), "tokens": math.log(1e10)}
@@ -44,7 +46,7 @@ def test_curvature_by_hand():
 
 
 def test_tilts_by_hand():
-    law = curved(load_law("form1"))
+    law = Curvature().apply(load_law("form1"))
     x, at = law.covariates(DESIGN), law.reference_point(DESIGN)
     p = law.sizes(law.to_reference(bent(law, 0.0), at), at)
     tilted = law.parts(p | {"tilt_Br": 0.4, "tilt_Cr": -0.3}, x, at)
@@ -52,12 +54,12 @@ def test_tilts_by_hand():
     np.testing.assert_allclose(tilted["B"], plain["B"] * np.exp(0.4 * r))
     np.testing.assert_allclose(tilted["C"], plain["C"] * np.exp(-0.3 * r))
     np.testing.assert_array_equal(tilted["A"], plain["A"])
-    assert [name for name, *_ in law.tilts] == ["tilt_Br", "tilt_Cr"]
-    assert "curve_C" not in law.curvatures  # log r is far away where there is no replay
+    assert [name for name, *_ in tilts(law)] == ["tilt_Br", "tilt_Cr"]
+    assert "curve_C" not in law.discrepancy_parameters  # log r is far away where there is no replay
 
 
 def test_drift_by_hand():
-    law = curved(load_law("form1"))
+    law = Curvature().apply(load_law("form1"))
     x, at = law.covariates(DESIGN), law.reference_point(DESIGN)
     straight = law.to_reference(bent(law, 0.0), at)
     drift = {"drift_PP": 0.02, "drift_NP": -0.01, "drift_NN": 0.03, "drift_NPP": 0.004}
@@ -65,13 +67,15 @@ def test_drift_by_hand():
     factor = np.exp(0.01 * p**2 - 0.01 * n * p + 0.015 * n**2 + 0.002 * n * p**2)
     found = law.loss(law.sizes(straight | drift, at), x, at)
     np.testing.assert_allclose(found, factor * law.loss(law.sizes(straight, at), x, at))
-    assert list(law.drift)[:3] == ["drift_NN", "drift_NP", "drift_PP"]
+    assert list(law.modifier.parameters)[:3] == ["drift_NN", "drift_NP", "drift_PP"]
     assert law.plain.parameters == load_law("form1").parameters
-    assert not curved(load_law("chinchilla")).drift  # nor has a law without stages
+    assert (
+        Curvature().apply(load_law("chinchilla")).modifier is None
+    )  # nor has a law without stages
 
 
 def test_a_drifting_law_has_the_derivatives_of_its_loss():
-    law = curved(load_law("form3"))
+    law = Curvature().apply(load_law("form3"))
     x, at = law.covariates(DESIGN), law.reference_point(DESIGN)
     p = law.sizes(law.to_reference(bent(law, 0.03), at), at)
     step = 1e-6
@@ -82,7 +86,7 @@ def test_a_drifting_law_has_the_derivatives_of_its_loss():
 
 @pytest.mark.parametrize("name", ["form1", "form3"])
 def test_curved_laws_are_the_same_in_pytensor(name):
-    law = curved(load_law(name))
+    law = Curvature().apply(load_law(name))
     x, at = law.covariates(DESIGN), law.reference_point(DESIGN)
     q = law.to_reference(bent(law, 0.07), at)
     symbolic = law.loss(law.sizes(q, at, pt), x, at, pt).eval()

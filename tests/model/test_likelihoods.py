@@ -8,7 +8,8 @@ from scipy.special import huber
 
 from bayeslaw.common.errors import LawError
 from bayeslaw.inference.fitting import fit
-from bayeslaw.model.likelihoods import DOF_FLOOR, check_likelihood, huber_logp, observe, sample
+from bayeslaw.model.likelihoods import DOF_FLOOR, Huber, huber_logp
+from bayeslaw.model.spec import make_likelihood
 from bayeslaw.simulation.worlds import simulate
 from bayeslaw.tables.table import grid
 from tests.support import CHINCHILLA, object_mode
@@ -41,7 +42,7 @@ def test_huber_density_has_the_huber_loss_as_its_exponent(sigma, delta):
 
 @pytest.mark.parametrize(("sigma", "delta"), SHAPES)
 def test_huber_draws_follow_its_density(sigma, delta):
-    draws = sample("huber", np.random.default_rng(1), (40_000,), sigma, delta=delta)
+    draws = Huber(delta).sample(np.random.default_rng(1), (40_000,), sigma, {})
     edges = np.quantile(np.abs(draws), np.linspace(0, 1, 21))
     edges[0] = 0
     f = density(sigma, delta)
@@ -58,11 +59,11 @@ def test_huber_draws_follow_its_density(sigma, delta):
 @object_mode
 def test_huber_draws_in_a_model_match_those_outside():
     with pm.Model() as model:
-        observe("huber", np.full(3, 0.7), 0.05, None, 0.02, np.zeros(3))
+        Huber(0.02).observe(np.full(3, 0.7), 0.05, {}, np.zeros(3))
     tree = pm.sample_prior_predictive(3000, model=model, random_seed=1)
     inside = tree["prior_predictive"]["log_loss"].values
     assert inside.shape == (1, 3000, 3)
-    outside = 0.7 + sample("huber", np.random.default_rng(2), (9000,), 0.05, delta=0.02)
+    outside = 0.7 + Huber(0.02).sample(np.random.default_rng(2), (9000,), 0.05, {})
     assert stats.ks_2samp(inside.ravel(), outside).pvalue > 1e-3
 
 
@@ -70,7 +71,9 @@ def test_huber_draws_in_a_model_match_those_outside():
     ("likelihood", "same"), [("normal", stats.norm(0, 0.1)), ("studentt", stats.t(3, 0, 0.1))]
 )
 def test_other_draws(likelihood, same):
-    draws = sample(likelihood, np.random.default_rng(1), (50, 200), np.full((50, 1), 0.1), 3.0)
+    q = {"dof_above_floor": np.full((50, 1), 3.0 - DOF_FLOOR)}
+    rng, sigma = np.random.default_rng(1), np.full((50, 1), 0.1)
+    draws = make_likelihood(likelihood).sample(rng, (50, 200), sigma, q)
     assert draws.shape == (50, 200)
     assert stats.kstest(draws.ravel(), same.cdf).pvalue > 1e-3
 
@@ -82,7 +85,7 @@ def test_huber_becomes_normal_for_a_wide_threshold():
 
 def test_unknown_likelihood():
     with pytest.raises(LawError, match=r"unknown likelihood 'hubr'; did you mean 'huber'.*normal"):
-        check_likelihood("hubr")
+        make_likelihood("hubr")
 
 
 def fifteen_rows():

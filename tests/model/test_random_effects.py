@@ -48,11 +48,11 @@ def test_a_misspelt_effect_and_a_missing_column(table):
 
 def test_sizes_are_chosen_beside_a_discrepancy_and_from_four_on(table):
     frame = table.frame
-    assert effects.choose("auto", frame, "t", "curvature") == ("size", "base", "run")
+    assert effects.choose("auto", frame, "t", discrepancy=True) == ("size", "base", "run")
     three = frame[frame["params"] > 1e8]
-    assert effects.choose("auto", three, "t", "curvature") == ("base", "run")
+    assert effects.choose("auto", three, "t", discrepancy=True) == ("base", "run")
     assert effects.choose("size", three, "t") == ("size",)  # asked for
-    assert effects.choose("auto", frame.drop(columns="params"), "t", "curvature")[0] == "base"
+    assert effects.choose("auto", frame.drop(columns="params"), "t", discrepancy=True)[0] == "base"
 
 
 def test_the_loss_knows_fitted_sizes_and_new_ones_are_drawn():

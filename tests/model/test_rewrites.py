@@ -9,15 +9,15 @@ from pytensor.scalar import true_div
 
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.model import rewrites as held
-from bayeslaw.model.discrepancies import curved
+from bayeslaw.model.discrepancies import Curvature
 from tests.support import DESIGN, LAWS, truth_of
 
 
 @pytest.mark.parametrize("name", LAWS)
 def test_holding_changes_neither_losses_nor_gradients(name):
-    law = curved(load_law(name))
+    law = Curvature().apply(load_law(name))
     x, at = law.covariates(DESIGN), law.reference_point(DESIGN)
-    p = truth_of(load_law(name).parameters) | dict.fromkeys(law.curvatures, 0.02)
+    p = truth_of(load_law(name).parameters) | dict.fromkeys(law.discrepancy_parameters, 0.02)
     free = {n: pt.dscalar(n) for n in p}
 
     def found(xp):
@@ -36,7 +36,7 @@ def test_holding_changes_neither_losses_nor_gradients(name):
 
 
 def test_rewrites_do_not_see_through_what_is_held():
-    law = curved(load_law("form1"))
+    law = Curvature().apply(load_law("form1"))
     x = {name: pt.vector(name) for name in law.covariates(DESIGN)}
     free, at = {n: pt.dscalar(n) for n in law.parameters}, law.reference_point(DESIGN)
 

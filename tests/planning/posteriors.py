@@ -27,7 +27,7 @@ def posterior(domain, draws=400, spread=0.004, seed=0, law=None, likelihood="stu
     values = {}
     for name, value in q.items():
         wide = 0.02 if name.startswith(("curve", "cross")) else spread * max(abs(value), 0.1)
-        wide = 0.002 if name in spec.law.drift else wide
+        wide = 0.002 if name.startswith("drift_") else wide
         values[name] = value + wide * rng.standard_normal((4, draws // 4))
     values |= {"sigma": np.full((4, draws // 4), WORLD.sigma[domain])}
     if likelihood == "studentt":

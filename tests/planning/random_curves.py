@@ -7,8 +7,9 @@ import pandas as pd
 import pytest
 
 from bayeslaw.laws.lawfiles import load_law
-from bayeslaw.laws.terms import Curved, Power
-from bayeslaw.model.discrepancies import curved
+from bayeslaw.laws.modifiers import ModifiedTerm, Polynomial
+from bayeslaw.laws.terms import Power
+from bayeslaw.model.discrepancies import Curvature
 from bayeslaw.planning.loss_curves import LossCurve
 
 LOG_ATPP = np.linspace(-14, 18, 257)
@@ -33,14 +34,16 @@ class Skewed(Power):
 
 DATA = Power("B", "slope_D", {"tokens": "beta"}, {"replay": "nu"})
 TWICE = (DATA, Power("G", "slope_G", {"tokens": "phi"}))
-CROSSED = Curved(Power("G", "slope_G", {"barrier": "gamma"}), {"cross_GD": ("tokens", "barrier")})
+CROSSED = ModifiedTerm(
+    Power("G", "slope_G", {"barrier": "gamma"}), Polynomial({"cross_GD": ("tokens", "barrier")})
+)
 RISING = (DATA, Power("G", "slope_G", {"params": "alpha"}, {"tokens": "phi"}))
 
 
 def laws():
     for name in ("form1", "form2", "form3", "dcpt", "chinchilla"):
         yield load_law(name)
-        yield curved(load_law(name))
+        yield Curvature().apply(load_law(name))
 
 
 every_law = pytest.mark.parametrize(
@@ -67,13 +70,13 @@ def random_curve(rng, law, draws):
             size = rng.normal(0, 0.7, draws)
         elif name.startswith(("curve", "cross")):
             size = rng.normal(0, 0.15, draws) * (rng.random(draws) > 0.1)
-        elif name in law.drift:
+        elif name.startswith("drift_"):
             size = rng.normal(0, 0.02, draws)
         elif name.startswith("tilt"):
             size = rng.normal(0, 0.7, draws)
         p[name] = size
     params, ptpp = np.exp(rng.uniform(np.log(1e8), np.log(2e10))), rng.uniform(5, 300)
-    law, p = law.settled(p, {"params": np.log(params), "ptpp": np.log(ptpp)}, AT)
+    law, p = law.at_model(p, {"params": np.log(params), "ptpp": np.log(ptpp)}, AT)
     return LossCurve(law, p, AT, params, ptpp)
 
 

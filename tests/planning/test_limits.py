@@ -7,7 +7,7 @@ import pytest
 
 from bayeslaw.common.errors import BayeslawError, NotConverged
 from bayeslaw.laws.lawfiles import load_law
-from bayeslaw.model.discrepancies import curved
+from bayeslaw.model.discrepancies import Curvature
 from bayeslaw.planning.paper_case import true_fits
 from bayeslaw.planning.planner import plan
 from bayeslaw.tables.table import grid
@@ -74,7 +74,7 @@ def test_baseline_of_a_law_that_has_a_value_at_zero(fits):
     assert own.baseline.startswith("source law's own loss at D = 0")
     with pytest.raises(BayeslawError, match="one of 'asymptote', 'law', 'matched'"):
         plan(**LIMITS, target=fits["target"], source=source)
-    for law in (WORLD.laws["english_arabic"], curved(WORLD.laws["english_arabic"])):
+    for law in (WORLD.laws["english_arabic"], Curvature().apply(WORLD.laws["english_arabic"])):
         diverges = posterior("english_arabic", law=law)
         with pytest.raises(BayeslawError, match=r"at D = 0.*one of 'asymptote', 'matched'"):
             plan(**LIMITS, target=fits["target"], source=diverges, baseline="law")

@@ -10,7 +10,7 @@ from bayeslaw.common.errors import BayeslawError
 from bayeslaw.laws.law import CLIP
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.laws.terms import ORIGIN
-from bayeslaw.model.discrepancies import curved
+from bayeslaw.model.discrepancies import Curvature
 from bayeslaw.planning.feasible_budgets import budgets_below
 from bayeslaw.planning.loss_curves import LossCurve
 from bayeslaw.planning.paper_case import true_fits
@@ -95,7 +95,8 @@ def test_predictive_noise_widens_the_limits():
 
 def test_curved_laws(fits):
     curved_fits = {
-        d: posterior(n, law=curved(WORLD.laws[n])) for d, n in zip(fits, WORLD.laws, strict=True)
+        d: posterior(n, law=Curvature().apply(WORLD.laws[n]))
+        for d, n in zip(fits, WORLD.laws, strict=True)
     }
     found = plan(**curved_fits, **LIMITS, baseline=BASE, confidence=0.6)
     target, source = losses(curved_fits, found)
