@@ -141,7 +141,10 @@ def models_dir() -> Path:
 def _terms(specs: list[dict[str, object]]) -> Iterator[Term]:
     for spec in specs:
         fields = dict(spec)
-        kind = TERMS[str(fields.pop("kind", "power"))]
+        name = fields.pop("kind", "power")
+        if not isinstance(name, str):
+            raise TypeError(f"kind = {name!r} is not a name")
+        kind = TERMS[name]
         try:
             term = kind(**fields)
         except TypeError as error:
