@@ -150,11 +150,18 @@ def test_bands_of_new_bases_hold_where_rows_alone_do_not(seed):
     train, test = grouped(seed, shared), grouped(seed + 100, shared)
     test = from_frame(test.frame.assign(base="new " + test.frame.base, run="new " + test.frame.run))
     settings = {"discrepancy": "none", "draws": 500, "tune": 700}
-    held = {}
+    held, means = {}, {}
+    base = np.unique(test.frame["base"], return_inverse=True)[1]
+    weights = (base[:, None] == np.arange(8)) / np.bincount(base)
     for given in ("auto", "none"):
         posterior = fit("chinchilla", train, effects=given, **settings)
-        samples = posterior.forecast(test, allow_unconverged=True).samples
-        low, high = np.quantile(samples, [0.05, 0.95], axis=0)
-        held[given] = np.mean((test.loss >= low) & (test.loss <= high))
+        samples = np.log(posterior.forecast(test, allow_unconverged=True).samples)
+        for found, draws, truth in (
+            (held, samples, np.log(test.loss)),
+            (means, samples @ weights, np.log(test.loss) @ weights),
+        ):
+            low, high = np.quantile(draws, [0.05, 0.95], axis=0)
+            found[given] = np.mean((truth >= low) & (truth <= high))
     assert 0.7 <= held["auto"] <= 1.0  # 8 bases: about 8 independent trials
-    assert held["none"] < 0.6
+    # Without effects the noise absorbs them row by row: bands of a base's mean are too narrow.
+    assert means["none"] < 0.7 <= means["auto"]
