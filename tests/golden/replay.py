@@ -2,10 +2,11 @@
 
     OMP_NUM_THREADS=1 python tests/golden/replay.py [density huber posteriors fits]
 
-``density``: log densities and gradients of 106 models at 20 points each, to 1e-10. ``huber``: point
-fits, to 1e-9. ``posteriors``: forecasts, checks, scores, plans and anchors of four saved posteriors,
-to 1e-9. ``fits``: forecasts of the same four fits made afresh; these depend on how the processor
-rounds, and agree to 1e-9 only on the kind that recorded them. Without arguments all four are run.
+``density``: log densities and gradients of 106 models at 20 points each, to 1e-10. ``huber``:
+point fits, to 1e-9. ``posteriors``: forecasts, checks, scores, plans and anchors of four saved
+posteriors, to 1e-9. ``fits``: forecasts of the same four fits made afresh; these depend on how the
+processor rounds, and agree to 1e-9 only on the kind that recorded them. Without arguments all four
+are run.
 
 Only the functions under "calls into the package" import its modules.
 """
@@ -20,11 +21,11 @@ from pathlib import Path
 
 import numpy as np
 
+import bayeslaw as bl
+
 HERE = Path(__file__).parent
 
-# -- calls into the package -------------------------------------------------------------------
-
-import bayeslaw as bl
+# -- calls into the package -----------------------------------------------------------------
 
 DATA = Path(__file__).parents[2] / "data"
 
