@@ -7,6 +7,8 @@ the output is one optimiser on one table and law. Optimisers:
 - ``trf``, ``dogbox``: the two bounded methods of `scipy.optimize.least_squares` with
   ``loss="huber"``, the exact Jacobian, and the same coordinates, bounds and screened starts; as
   many starts as `fit_huber` polishes when they disagree;
+- ``trf ranked``, ``dogbox ranked``: the same from all the starts among which `fit_huber` chooses
+  after a few steps, ``exponents - 2`` times as many;
 - ``no refit``, ``no extrapolation``, ``no second derivatives``: `fit_huber` without that part;
 - ``random``: random exponents and sizes that are not screened (``--random``, 4000), each descended
   40 steps by the package's own descent, the best tenth until they converge;
@@ -25,9 +27,13 @@ Columns:
 - ``capped``: share of the starts stopped by SciPy's default limit of evaluations;
 - ``bounds``: parameters that the best start left on a bound.
 
-The comparison with SciPy, and that of the parts of `fit_huber`:
+The comparison with SciPy, that with more starts, and that of the parts of `fit_huber`:
 
     OMP_NUM_THREADS=1 python benchmarks/huber.py --out benchmarks/huber.csv
+    for case in "english ptpp <= 31 form2" "english ptpp <= 31 form3" "english_arabic form2"; do
+        OMP_NUM_THREADS=1 python benchmarks/huber.py --only "$case" \
+            --out benchmarks/huber_ranked.csv --optimizers fit_huber "trf ranked" "dogbox ranked"
+    done
     OMP_NUM_THREADS=1 python benchmarks/huber.py --out benchmarks/huber_parts.csv \
         --optimizers fit_huber "no refit" "no extrapolation" "no second derivatives"
 
@@ -109,7 +115,7 @@ def without(part: str, law: str, table: bl.LossTable, delta: float) -> Ends:
         return package_fit(law, table, delta)
 
 
-def scipy_least_squares(problem: Problem, method: str, seed: int = 0) -> Ends:
+def scipy_least_squares(problem: Problem, method: str, ranked: bool, seed: int = 0) -> Ends:
     """Ends of SciPy's least squares with the Huber loss, from the best screened starts."""
 
     def residuals(vector: np.ndarray) -> np.ndarray:
@@ -121,7 +127,8 @@ def scipy_least_squares(problem: Problem, method: str, seed: int = 0) -> Ends:
     bounds, exponents = (problem.low, problem.high), len(problem.law.exponents)
     points, objectives, capped = [], [], []
     start = time.process_time()
-    for point in screened_starts(problem, 64 * exponents, seed)[: 3 * exponents]:
+    count = 3 * exponents * (max(1, exponents - 2) if ranked else 1)
+    for point in screened_starts(problem, 64 * exponents, seed)[:count]:
         point = np.clip(point, *bounds)
         try:
             with np.errstate(all="ignore"):
@@ -210,7 +217,11 @@ def optimizers(
     parts = "no refit", "no extrapolation", "no second derivatives"
     return (
         {"fit_huber": lambda: package_fit(law, table, delta)}
-        | {method: partial(scipy_least_squares, problem, method) for method in ("trf", "dogbox")}
+        | {
+            f"{method}{' ranked' * ranked}": partial(scipy_least_squares, problem, method, ranked)
+            for method in ("trf", "dogbox")
+            for ranked in (False, True)
+        }
         | {part: partial(without, part, law, table, delta) for part in parts}
         | {"random": lambda: random_starts(problem, random)}
         | {"L-BFGS-B": lambda: lbfgsb(problem, finite)}
