@@ -2,11 +2,11 @@
 
 `speed`: time to choose 20 of 2,000 candidates for 500 targets from 4,000 draws of Form 3, and to
 try every set of 3 of 154. `refits`: predicted over realised posterior sd at the targets after a
-refit with the anchors' simulated losses, for a few seeds of the synthetic world. `worth`: EVSI for
+refit with the anchors' simulated losses, for a few seeds of the synthetic world. `evsi`: EVSI for
 the paper's use case by simulation and refit, as expected FLOPs saved on the target run, beside the
 FLOPs spent.
 
-    OMP_NUM_THREADS=1 python benchmarks/anchors.py speed refits worth
+    OMP_NUM_THREADS=1 python benchmarks/anchors.py speed refits evsi
 """
 
 import argparse
@@ -76,7 +76,7 @@ def refits(seeds: int = 4) -> None:
         print(f"{k} anchors: predicted over realised sd {np.median(ratios):.3f} ({each})")
 
 
-def worth(simulations: int = 8) -> None:
+def evsi(simulations: int = 8) -> None:
     """Print the EVSI of three sets of anchors for the paper's use case, planned at 90 %."""
     (case,) = world_cases([0])
     target, source = (refit(c.law, c.train, 0, **LONG) for c in (case, case.source))
@@ -109,10 +109,10 @@ def worth(simulations: int = 8) -> None:
 def main() -> None:
     """Run the parts named on the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("which", nargs="+", choices=["speed", "refits", "worth"])
+    parser.add_argument("which", nargs="+", choices=["speed", "refits", "evsi"])
     for name in parser.parse_args().which:
         start = time.perf_counter()
-        {"speed": speed, "refits": refits, "worth": worth}[name]()
+        {"speed": speed, "refits": refits, "evsi": evsi}[name]()
         print(f"{name}: {time.perf_counter() - start:.0f} s", flush=True)
 
 

@@ -77,7 +77,9 @@ def fitted(law: str, table: LossTable, path: Path | None, settings: dict[str, An
     return posterior
 
 
-def told(name: str, choice: Choice, outcome: tuple[float, float], limits: dict[str, float]) -> None:
+def print_row(
+    name: str, choice: Choice, outcome: tuple[float, float], limits: dict[str, float]
+) -> None:
     """Render a plan and the losses measured at it as one line."""
     loss, rise = outcome
     missed = ["the target"] * (loss > limits["max_loss"])
@@ -136,10 +138,12 @@ def main() -> None:
                 chosen, name = plan.best, "likeliest"
             else:
                 chosen, name = plan, f"plan {100 * confidence:g} %"
-            told(name, chosen, losses(*after, chosen.atpp, chosen.replay), limits)
+            print_row(name, chosen, losses(*after, chosen.atpp, chosen.replay), limits)
         certain = plan.deterministic
         if np.isfinite(certain.atpp):
-            told("deterministic", certain, losses(*after, certain.atpp, certain.replay), limits)
+            print_row(
+                "deterministic", certain, losses(*after, certain.atpp, certain.replay), limits
+            )
         else:
             print("  deterministic: infeasible")
         for text in (*plan.outside, *plan.unconverged):

@@ -1,9 +1,9 @@
 """The forgetting law against the paper's on the measured source losses of data/tinycpt.
 
 Annealed English rows; point fits by the paper's Huber objective, then posteriors of each law as
-written ("none") and with terms that may bend ("curvature"). Bands are for a new measured loss,
+written ("none") and with curvature ("curvature"). Bands are for a new measured loss,
 widths, CRPS and Winkler scores on log loss; rows are taken as independent (no run or base
-effects). A posterior that fails its gate is scored all the same. "farthest bend": of the
+effects). A posterior that fails its gate is scored all the same. "largest curvature": of the
 discrepancy's, the one farthest from its prior, in prior sds, and what `check` says of it.
 "rho = 1" is the forgetting law in which an adaptation token counts as one of pre-training.
 
@@ -80,7 +80,7 @@ def errors(fitted: bl.PointFit, frame) -> str:
 def posteriors(only: str, effects: str, draws: int) -> None:
     """Bands of NUTS posteriors, rows with replay < 1."""
     print()
-    row("held out", "law", "discrepancy", *SCORES, "gate", "farthest bend")
+    row("held out", "law", "discrepancy", *SCORES, "gate", "largest curvature")
     row(*["---"] * (5 + len(SCORES)))
     table = bl.read_table(ENGLISH, where="annealed and replay < 1")
     for split in list(SPLITS)[:2]:
@@ -100,7 +100,7 @@ def posteriors(only: str, effects: str, draws: int) -> None:
 
 
 def farthest(fit: bl.Posterior, test: bl.LossTable) -> str:
-    """The bend farthest from its prior, and the level of the check of bends."""
+    """The curvature farthest from its prior, and the level of the check's part `curvature`."""
     part = curvature_part(fit, target(fit, test))
     if part is None:
         return "none"

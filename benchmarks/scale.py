@@ -36,8 +36,8 @@ def fitted(train: bl.LossTable, test: bl.LossTable) -> tuple[np.ndarray, np.ndar
     names = Curvature().apply(bl.load_law("chinchilla")).discrepancy_parameters
     wide = dict.fromkeys(names, f"Normal(mu=0, sigma={WIDE})")
     fit = bl.fit("chinchilla", train, priors=wide, **SETTINGS)
-    bends = np.stack([fit.draws[name].values.ravel() for name in names])[..., None]
-    weights = (norm.logpdf(bends, scale=SCALES) - norm.logpdf(bends, scale=WIDE)).sum(0)
+    curvatures = np.stack([fit.draws[name].values.ravel() for name in names])[..., None]
+    weights = (norm.logpdf(curvatures, scale=SCALES) - norm.logpdf(curvatures, scale=WIDE)).sum(0)
     return weights, fit.forecast(test, allow_unconverged=True).samples
 
 

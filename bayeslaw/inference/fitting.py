@@ -56,18 +56,6 @@ def fit(
     delta: float = ...,
     seed: int = ...,
 ) -> PointFit: ...
-@overload
-def fit(
-    law: str | Path | Law,
-    table: LossTable,
-    *,
-    method: str,
-    likelihood: str | Likelihood = ...,
-    priors: str | Path | Mapping[str, PriorLike] = ...,
-    delta: float = ...,
-    seed: int = ...,
-    **settings: Unpack[PosteriorSettings],
-) -> Posterior | PointFit: ...
 def fit(
     law: str | Path | Law,
     table: LossTable,

@@ -32,7 +32,7 @@ class Level:
         Column of a table that labels the groups.
     fewest : int
         Number of groups below which ``effects="auto"`` leaves the level out, because the spread
-        between them cannot be told from the law.
+        between them is not identified beside the law.
     latent : bool
         Whether the effect of a fitted group belongs to the latent loss, as that of a model size
         does, and not to the deviation of a measurement from it.

@@ -96,3 +96,20 @@ def test_override_by_mapping_string_file_and_flat(tmp_path):
 def test_bad_overrides(given, says):
     with pytest.raises(LawError, match=says):
         make_spec("form3", priors=given)
+
+
+def test_a_prior_by_keywords_is_that_of_its_text():
+    prior = Prior("LogNormal", median=0.33, sigma=0.2)
+    assert prior == Prior.parse("LogNormal(median=0.33, sigma=0.2)")
+    assert hash(prior) == hash(Prior.parse(str(prior)))
+    assert eval(repr(prior)) == prior
+    with pytest.raises(LawError, match="unknown LogNormal argument 'sgima'; did you mean 'sigma'"):
+        Prior("LogNormal", median=0.33, sgima=0.2)
+
+
+def test_a_preliz_distribution_is_a_prior():
+    preliz = pytest.importorskip("preliz")
+    spec = make_spec("chinchilla", priors={"alpha": preliz.LogNormal(-1.1, 0.2)})
+    assert spec.priors["alpha"] == Prior("LogNormal", mu=-1.1, sigma=0.2)
+    with pytest.raises(LawError, match="unknown distribution 'VonMises'"):
+        make_spec("chinchilla", priors={"alpha": preliz.VonMises(0, 1)})

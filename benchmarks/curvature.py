@@ -3,7 +3,7 @@
 Default fits with short chains (two of 400 draws after 500). Distances of curvatures, tilts and
 drifts are in prior sds. Coverage is that of the held-out rows.
 
-    python benchmarks/bends.py [--laws chinchilla form1] [--only olmo]
+    python benchmarks/curvature.py [--laws chinchilla form1] [--only olmo]
 """
 
 import argparse
@@ -24,7 +24,7 @@ def main() -> None:
     parser.add_argument("--only", default="")
     args = parser.parse_args()
     warnings.simplefilter("ignore")
-    print("| split | law | R-hat | 90 % holds | farthest bend, check |")
+    print("| split | law | R-hat | 90 % holds | largest curvature, check |")
     print("| --- | --- | --- | --- | --- |")
     for name, train, test, laws in splits():
         if args.only not in name:

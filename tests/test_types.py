@@ -1,0 +1,50 @@
+"""What a user's type checker sees of the public functions."""
+
+import re
+import subprocess
+import sys
+
+import bayeslaw as bl
+
+USER = """
+import bayeslaw as bl
+
+table = bl.example_table()
+reveal_type(bl.fit("chinchilla", table))
+reveal_type(bl.fit("chinchilla", table, method="nuts", draws=100))
+reveal_type(bl.fit("chinchilla", table, method="map", likelihood="huber"))
+reveal_type(bl.fit_huber("chinchilla", table))
+reveal_type(bl.fit("chinchilla", table).forecast(table))
+reveal_type(bl.fit_joint({}, {})["a"])
+reveal_type(bl.load("fit.nc").law)
+bl.fit("chinchilla", table, method="map", draws=100)
+bl.fit("chinchilla", table, drwas=100)
+"""
+
+
+def test_a_users_checker_sees_results_and_mistakes(tmp_path):
+    (tmp_path / "user.py").write_text(USER)
+    config = tmp_path / "mypy.ini"
+    config.write_text(
+        "[mypy]\n[mypy-pymc.*,pytensor.*,arviz.*,arviz_stats.*,arviz_plots.*,nutpie.*,joblib.*]\n"
+        "ignore_missing_imports = True\nfollow_imports = skip\n"
+    )
+    found = subprocess.run(  # this interpreter
+        [sys.executable, "-m", "mypy", "--config-file", str(config), "user.py"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+    ).stdout
+    revealed = re.findall(r'user\.py:\d+: note: Revealed type is "bayeslaw\.[\w.]*?(\w+)"', found)
+    assert revealed == [
+        "Posterior", "Posterior", "PointFit", "PointFit", "Forecast", "Posterior", "Law",
+    ]  # fmt: skip
+    errors = re.findall(r"user\.py:(\d+): error: (.*)", found)
+    assert {line for line, _ in errors} == {"12", "13"}
+
+
+def test_the_types_ship():
+    from importlib.resources import files
+
+    assert (files(bl) / "py.typed").is_file()
