@@ -124,12 +124,6 @@ def check(fit: Posterior, rows: LossTable | pd.DataFrame | None = None, *, seed:
     ------
     TableError
         If `rows` lack a covariate of the law.
-
-    Examples
-    --------
-    >>> table = bl.paper_world().table("french", seed=0)  # doctest: +SKIP
-    >>> fit = bl.fit("form1", table.query("ptpp <= 31"))  # doctest: +SKIP
-    >>> print(bl.check(fit, table.query("ptpp == 279")))  # doctest: +SKIP
     """
     to = None if rows is None else target(fit, rows)
     parts = [convergence_part(fit), directions_part(fit, to)]

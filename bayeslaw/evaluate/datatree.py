@@ -37,11 +37,6 @@ def to_datatree(fit: Posterior, *, seed: int = 0, prior: int = 1000) -> xr.DataT
         training rows, ``constant_data`` (their covariates and groups), ``prior`` and
         ``prior_predictive``. The observed variable is ``log_loss``, dims (chain, draw, row);
         ``attrs["units"]`` of each variable says its unit.
-
-    Examples
-    --------
-    >>> tree = bl.load("fit.nc").to_datatree()  # doctest: +SKIP
-    >>> az.summary(tree, var_names=["E", "alpha"])  # doctest: +SKIP
     """
     frame, rng = fit.table.frame, np.random.default_rng(seed)
     shape = fit.draws.sizes["chain"], fit.draws.sizes["draw"]
