@@ -311,7 +311,15 @@ class Law:
     @property
     def plain(self) -> "Law":
         """The law as written, without discrepancy."""
-        return replace(self, terms=tuple(term.plain for term in self.terms), modifier=None)
+        terms = tuple(term.plain for term in self.terms)
+        added = {*self.exponents} - {name for term in terms for name in term.exponents}
+        return replace(
+            self,
+            terms=terms,
+            modifier=None,
+            priors={name: prior for name, prior in self.priors.items() if name not in added},
+            bounds={name: bound for name, bound in self.bounds.items() if name not in added},
+        )
 
     def latex(self) -> str:
         """The law as LaTeX."""

@@ -70,7 +70,7 @@ class Prior:
     arguments: tuple[tuple[str, float], ...]
 
     def __init__(
-        self, name: str, arguments: Sequence[tuple[str, float]] = (), /, **keywords: float
+        self, name: str, arguments: Sequence[tuple[str, float]] = (), **keywords: float
     ) -> None:
         object.__setattr__(self, "name", name)
         object.__setattr__(self, "arguments", (*((k, v) for k, v in arguments), *keywords.items()))
@@ -106,7 +106,7 @@ class Prior:
             return given
         if isinstance(given, Distribution) and type(given).__module__.startswith("preliz."):
             numbers = {str(name): float(value) for name, value in given.params_dict.items()}
-            return cls(type(given).__name__, **numbers)
+            return cls(type(given).__name__, tuple(numbers.items()))
         try:
             call = ast.parse(str(given).strip(), mode="eval").body
         except SyntaxError:
@@ -114,7 +114,7 @@ class Prior:
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and not call.args:
             try:
                 numbers = {str(k.arg): float(ast.literal_eval(k.value)) for k in call.keywords}
-                return cls(call.func.id, **numbers)
+                return cls(call.func.id, tuple(numbers.items()))
             except (ValueError, TypeError):
                 pass
         raise LawError(

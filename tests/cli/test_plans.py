@@ -82,7 +82,7 @@ def test_text_says_what_a_buyer_must_know(options, found):
         "fails with probability",
         "Under a cap of 50B tokens",
         "Smallest budget by confidence",
-        "If a limit moves",
+        "Sensitivity to the limits",
         "in the worst 10 % of draws.",
         f"Plan: {found.atpp:.3g}",
     ):

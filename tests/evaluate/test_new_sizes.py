@@ -11,6 +11,7 @@ from bayeslaw.inference.fitting import fit
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.refits import refit
 from bayeslaw.laws.priors import Prior
+from bayeslaw.model.discrepancies import NoDiscrepancy
 from bayeslaw.planning.fits import curve_of
 from bayeslaw.simulation.worlds import simulate
 from bayeslaw.tables.reading import from_frame
@@ -69,7 +70,7 @@ def test_effects_of_new_sizes_and_the_response_to_training_sizes(fitted):
 def test_no_effects_without_a_discrepancy_or_from_four_sizes(fitted, small, posterior):
     assert not too_few_sizes(posterior)
     assert not new_size_effects(posterior, NEW, np.random.default_rng(0)).any()
-    plain = replace(fitted, spec=replace(fitted.spec, discrepancy="none"))
+    plain = replace(fitted, spec=replace(fitted.spec, discrepancy=NoDiscrepancy()))
     assert not too_few_sizes(plain)
     assert not too_few_sizes(replace(fitted, table=small))  # of four sizes
 

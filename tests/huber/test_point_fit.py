@@ -5,35 +5,21 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import DATA, DESIGN, LAWS, on_bound, slow, truth_of
-from hypothesis import given
-from hypothesis import strategies as st
 from scipy.optimize import least_squares
 from scipy.special import huber
 
 from bayeslaw.common.errors import FitError, FitWarning, TableError
-from bayeslaw.huber.bounds import bounded_steps
 from bayeslaw.huber.objective import Problem
 from bayeslaw.huber.point_fit import fit_huber
-from bayeslaw.inference.fitting import fit
 from bayeslaw.laws.lawfiles import load_law
-from bayeslaw.simulation.worlds import simulate
 from bayeslaw.tables.reading import from_frame, read_table
+from tests.support import DATA, DESIGN, LAWS, made, miss, on_bound, slow, truth_of
 
 
 @pytest.fixture(scope="module")
 def english():
     """Annealed English rows of tinycpt with replay below 1, as fitted in the docs."""
     return read_table(DATA / "tinycpt/english.csv", where="annealed and replay < 1")
-
-
-def miss(one, other, table):
-    return np.abs(np.log(one.predict(table) / other.predict(table))).max()
-
-
-def made(name, sigma=0.0, seed=0):
-    law = load_law(name)
-    return simulate(law, truth_of(law.parameters), DESIGN, sigma=sigma, seed=seed)
 
 
 @pytest.mark.parametrize("name", LAWS)
@@ -138,9 +124,6 @@ def test_several_columns_missing(small):
         fit_huber("form3", small)
 
 
-# -- against other optimisers ------------------------------------------------------------------
-
-
 def best_of_random(law, table, starts, seed=0):
     """Lowest mean Huber loss that SciPy's bounded least squares finds from random starts."""
     law = load_law(law)
@@ -229,52 +212,3 @@ def test_chinchilla_is_fitted_in_a_second(olmo):
     start = time.process_time()
     fit_huber("chinchilla", olmo)
     assert time.process_time() - start < 1
-
-
-# -- MAP ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", ["chinchilla", "dcpt", slow("form1"), slow("form2"), "form3"])
-def test_map_reproduces_the_huber_fit(name):
-    table = made(name, sigma=0.003, seed=2)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FitWarning)
-        point = fit_huber(name, table)
-    assert point.interior
-    mode = fit(name, table, method="map", likelihood="huber", priors="flat")
-    assert miss(point, mode, table) < 1e-6
-    assert mode.objective == pytest.approx(point.objective, rel=1e-8)
-    assert mode.interior
-
-
-def test_map_reproduces_the_huber_fit_on_olmo(olmo):
-    train, test = olmo.split(train="ptpp <= 40")
-    point = fit_huber("chinchilla", train)
-    mode = fit("chinchilla", train, method="map", likelihood="huber", priors="flat")
-    assert max(miss(point, mode, train), miss(point, mode, test)) < 1e-6
-
-
-@pytest.mark.slow
-def test_map_reports_an_optimum_on_a_bound(delphi):
-    with pytest.warns(FitWarning, match="bound.*E = 0"):
-        mode = fit("chinchilla", delphi, method="map", likelihood="huber", priors="flat")
-    assert not mode.interior
-
-
-@given(seed=st.integers(0, 10_000), near=st.floats(0.01, 1.0))
-def test_bounded_steps_are_newton_steps_where_no_bound_is_active(seed, near):
-    rng = np.random.default_rng(seed)
-    root = rng.normal(size=(5, 4, 6))
-    matrix, gradient = root @ root.swapaxes(-1, -2), rng.normal(size=(5, 4))
-    newton = -np.linalg.solve(matrix, gradient[..., None])[..., 0]
-    wide = 2 * np.abs(newton)
-    np.testing.assert_allclose(bounded_steps(matrix, gradient, -wide, wide), newton, rtol=1e-8)
-    tight = near * np.abs(newton)
-    tight[:, 0] = 0
-    step = bounded_steps(matrix, gradient, -tight, tight)
-    assert np.all(np.abs(step) <= tight)
-    # Coordinates off their bounds minimise the quadratic function given the others.
-    slope = gradient + (matrix @ step[..., None])[..., 0]
-    done = np.sum(np.abs(step) == tight, axis=1) < 4
-    off = (np.abs(step) < tight) & done[:, None]
-    np.testing.assert_allclose(slope[off], 0, atol=1e-7 * np.abs(gradient).max())

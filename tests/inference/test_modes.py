@@ -31,7 +31,7 @@ def test_map_reproduces_the_huber_fit_on_olmo(olmo):
 
 
 @pytest.mark.slow
-def test_map_says_where_the_optimum_is_on_a_bound(delphi):
+def test_map_reports_an_optimum_on_a_bound(delphi):
     with pytest.warns(FitWarning, match="bound.*E = 0"):
         mode = fit("chinchilla", delphi, method="map", likelihood="huber", priors="flat")
     assert not mode.interior

@@ -13,6 +13,7 @@ from bayeslaw.common.errors import FileError
 from bayeslaw.evaluate.forecast import forecast
 from bayeslaw.inference import storage
 from bayeslaw.inference.storage import load, save
+from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.tables.table import LossTable
 
 CHILD = """
@@ -120,10 +121,16 @@ def test_a_newer_schema(saved):
     refuse(saved, rf"schema {newer} is newer than this version reads .\d.; upgrade bayeslaw")
 
 
+def test_schema_4_is_read():
+    fit = storage.load("tests/golden/delphi_chinchilla.nc")
+    assert fit.spec.discrepancy.kind == "curvature"
+    assert fit.spec.law.plain == load_law("chinchilla")
+
+
 def test_an_older_schema(saved):
     with h5py.File(saved, "a") as file:
         file.attrs["schema"] = 1
-    refuse(saved, "schema 1 is from before 0.1.0; fit again")
+    refuse(saved, r"schema 1 is older than this version reads .4.; fit again")
 
 
 @pytest.mark.parametrize("spoil", ["meta", "key", "group", "schema"])

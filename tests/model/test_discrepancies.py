@@ -98,5 +98,5 @@ def test_curved_posteriors_load_as_they_were_saved(small, tmp_path):
     assert {"curve_A", "curve_B", "cross_BN"} <= set(posterior.draws.data_vars)
     posterior.save(tmp_path / "curved.nc")
     again = load(tmp_path / "curved.nc")
-    assert again.spec.discrepancy == "curvature"
+    assert again.spec.discrepancy == Curvature()
     np.testing.assert_array_equal(again.latent(small), posterior.latent(small))

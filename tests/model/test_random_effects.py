@@ -77,7 +77,7 @@ def test_the_loss_knows_fitted_sizes_and_new_ones_are_drawn():
     scale = np.sqrt((fitted.draws["tau_size"] ** 2).mean().item())
     assert drawn.std() == pytest.approx(scale, rel=0.1)
     assert not effects.draw(fitted.draws, ("size",), frame, rng).any()  # these are in the loss
-    assert not effects.of_size(fitted.draws, ("size",), new).any()
+    assert not effects.latent_effects(fitted.draws, ("size",), new).any()
 
 
 def test_a_row_without_a_label_is_a_group_of_its_own():

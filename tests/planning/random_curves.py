@@ -10,6 +10,7 @@ from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.laws.modifiers import ModifiedTerm, Polynomial
 from bayeslaw.laws.terms import Power
 from bayeslaw.model.discrepancies import Curvature
+from bayeslaw.planning.feasible_budgets import budgets_below
 from bayeslaw.planning.loss_curves import LossCurve
 
 LOG_ATPP = np.linspace(-14, 18, 257)
@@ -80,7 +81,7 @@ def random_curve(rng, law, draws):
     return LossCurve(law, p, AT, params, ptpp)
 
 
-def budgets_below(curve, replay, limit, weight=None):
+def feasible(curve, replay, limit, weight=None):
     if weight is None:
         return budgets_below(curve.at_replay(replay), limit)
     return budgets_below(curve.at_replay(replay), limit, curve.at_replay([1.0]), weight)
@@ -110,7 +111,7 @@ def brute(curve, replay, budgets):
 
 def mismatches(curve, replay, limit, matched=None):
     """Budgets of the grid where a set and the sign of the brute-force loss disagree."""
-    sets = budgets_below(curve, [replay], limit, matched)
+    sets = feasible(curve, [replay], limit, matched)
     excess = brute(curve, replay, LOG_ATPP) - limit
     if matched is not None:
         excess = excess - matched * brute(curve, 1.0, LOG_ATPP)

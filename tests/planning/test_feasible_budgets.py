@@ -7,19 +7,19 @@ import pytest
 from bayeslaw.laws.law import CLIP
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.laws.terms import ORIGIN
-from bayeslaw.model.discrepancies import CROSSED
-from bayeslaw.planning.feasible_budgets import budgets_below
 from bayeslaw.planning.fits import curve_of
 from bayeslaw.planning.loss_curves import LossCurve
 from bayeslaw.planning.paper_case import true_fits
 from bayeslaw.simulation.worlds import paper_world
 from tests.planning.random_curves import (
+    CROSSED,
     DATA,
     RISING,
     TWICE,
     Skewed,
     brute,
     every_law,
+    feasible,
     mismatches,
     random_curve,
     random_limit,
@@ -92,7 +92,7 @@ def test_a_law_that_rises_and_saturates_in_tokens(matched):
         p |= {"kappa": rng.uniform(1, 4, 100), "omega": rng.uniform(1, 4, 100)}
         curve, replay = LossCurve(law, p, ORIGIN, 1e9, 100.0), rng.random()
         limit = random_limit(rng, curve, replay) if matched is None else rng.uniform(-0.02, 0.05)
-        sets = budgets_below(curve, [replay], limit, matched)
+        sets = feasible(curve, [replay], limit, matched)
         excess = plain(curve, replay, budgets) - limit
         if matched is not None:
             excess = excess - matched * plain(curve, 1.0, budgets)
@@ -115,7 +115,7 @@ def test_a_loss_that_is_not_monotone_has_an_interval_of_budgets():
     rng = np.random.default_rng(4)
     curve = random_curve(rng, with_terms(*RISING), 200)
     low = np.min(brute(curve, 0.3, np.linspace(-14, 18, 4001)), 0)
-    sets = budgets_below(curve, [0.3], low + 1e-6)  # far narrower than the bracketing grid
+    sets = feasible(curve, [0.3], low + 1e-6)  # far narrower than the bracketing grid
     assert (sets.lower[0, 0] < np.inf).mean() > 0.9
     for draw in np.flatnonzero(
         np.isfinite(sets.lower[0, 0]) & np.isfinite(sets.upper_or_inf[0, 0])
@@ -135,6 +135,4 @@ def test_threshold_is_the_papers_closed_form():
         rest = p["E"] + p["A"] / 8.1e9 ** p["alpha"] + p["F"] / 279 ** p["eta"]
         rest += p["C"] / (r + law.epsilon) ** p["gamma"]
         tokens = (p["B"] * r ** p["nu"] / (1.8 - rest)) ** (1 / beta)
-        assert 8.1e9 * np.exp(budgets_below(curve, [r], 1.8).lower[0, 0, 0]) == pytest.approx(
-            tokens
-        )
+        assert 8.1e9 * np.exp(feasible(curve, [r], 1.8).lower[0, 0, 0]) == pytest.approx(tokens)

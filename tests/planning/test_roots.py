@@ -2,10 +2,9 @@
 
 import numpy as np
 
-from bayeslaw.planning.feasible_budgets import budgets_below
 from bayeslaw.planning.intervals import intervals
 from bayeslaw.planning.roots import budgets_by_roots
-from tests.planning.random_curves import every_law, random_curve, random_limit
+from tests.planning.random_curves import every_law, feasible, random_curve, random_limit
 
 
 @every_law
@@ -14,18 +13,18 @@ def test_roots_agree_with_the_closed_form(law):
     for _ in range(5):
         curve = random_curve(rng, law, 60)
         limit = random_limit(rng, curve, 0.3)
-        exact, here = budgets_below(curve, [0.3], limit), curve.at_replay([0.3])
-        room = limit - here.rest()
-        found = intervals(*budgets_by_roots(here, None, 0.0, room))
+        exact, here = feasible(curve, [0.3], limit), curve.at_replay([0.3])
+        margin = limit - here.constant_terms()
+        found = intervals(*budgets_by_roots(here, None, 0.0, margin))
         inside = np.abs(np.where(np.isfinite(exact.lower), exact.lower, 0)) < 16
-        stop = np.where(np.isfinite(exact.stop), exact.stop, 0)
+        stop = np.where(np.isfinite(exact.upper_or_inf), exact.upper_or_inf, 0)
         inside &= (stop > -16) & (stop < 20)
         draws = inside.all((0, 1))
         np.testing.assert_allclose(
             found.lower[0, 0][draws], exact.lower[0, 0][draws], rtol=1e-9, atol=1e-9
         )
         np.testing.assert_allclose(
-            found.stop[0, 0][draws], exact.stop[0, 0][draws], rtol=1e-9, atol=1e-9
+            found.upper_or_inf[0, 0][draws], exact.upper_or_inf[0, 0][draws], rtol=1e-9, atol=1e-9
         )
         compared += np.isfinite(exact.lower[0, 0][draws]).sum()
     assert compared > 20

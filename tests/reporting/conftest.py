@@ -12,19 +12,19 @@ from tests.support import CHINCHILLA
 
 
 @pytest.fixture(scope="session")
-def held():
+def new_rows():
     design = grid(params=[6e9, 1.2e10], tokens=[1e9, 1e10, 1e11])
     return simulate("chinchilla", CHINCHILLA, design, sigma=0.003, seed=2)
 
 
 @pytest.fixture(scope="session")
-def settings(posterior, held):
+def settings(posterior, new_rows):
     both = {"train": "params < 5e9", "test": "params > 5e9"}
-    rows = pd.concat([posterior.table.frame, held.frame], ignore_index=True)
+    rows = pd.concat([posterior.table.frame, new_rows.frame], ignore_index=True)
     laws = compare(from_frame(rows, "both"), **both, laws=["chinchilla"])
     return {**both, "comparison": laws, "command": "bayeslaw report x.csv"}
 
 
 @pytest.fixture(scope="session")
-def page(posterior, held, settings) -> Report:
-    return report(posterior, held, **settings)
+def page(posterior, new_rows, settings) -> Report:
+    return report(posterior, new_rows, **settings)

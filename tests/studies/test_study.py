@@ -86,7 +86,7 @@ def test_mistakes_are_told(cases, small, tmp_path):
         with pytest.raises(BayeslawError, match=message):
             study(cases, **{"designs": ["none"], "out": out} | wrong)
     assert not list(tmp_path.iterdir())
-    with pytest.raises(BayeslawError, match="share rows"):
+    with pytest.raises(BayeslawError, match="have rows in common"):
         pool_cases(small, "chinchilla", **QUERIES | {"pool": "tokens > 1e9"})
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bayeslaw.evaluate.left_out import LeftOut, leave_out
+from bayeslaw.evaluate.psis_loo import LeftOut, leave_out
 from bayeslaw.inference.posterior import Posterior
 
 

@@ -1,9 +1,10 @@
-"""The Huber objective: sizes that suit given exponents."""
+"""Starts of the Huber fit: linear parameters at given exponents."""
 
 import numpy as np
 import pytest
 
 from bayeslaw.huber.objective import Problem
+from bayeslaw.huber.starts import _linear_fit
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.tables.reading import from_frame
 from tests.support import DESIGN, TRUTH, made, truth_of
@@ -16,7 +17,7 @@ def test_sizes_of_a_start_do_not_follow_outliers(name):
     frame.loc[[11, 140], "loss"] *= [1.6, 0.7]
     problem = Problem(law, from_frame(frame), 0.02)
     point = np.array([[TRUTH[n] if n in law.exponents else 1.0 for n in problem.names]])
-    sizes = problem._solve(problem._design(point))
+    sizes = _linear_fit(problem, problem.design(point))
     point[:, : problem.linear] = sizes
     found = law.loss(problem.paper(point[0]), law.covariates(DESIGN))
     truth = law.loss(truth_of(law.parameters), law.covariates(DESIGN))
