@@ -125,6 +125,8 @@ def plot(table: pd.DataFrame, out: Path) -> None:
     for domain, rows in table[table.annealed].groupby("domain"):
         sizes, stages = sorted(rows.params.unique()), sorted(rows.ptpp.unique())
         bases, rows = rows[rows.atpp == 0], rows[rows.atpp > 0]
+        if rows.empty:
+            continue
         replays = sorted(rows.replay.unique())
         colours = dict(zip(stages, plt.cm.viridis(np.linspace(0, 0.9, len(stages))), strict=True))
         shape = {"figsize": (10, 2 * len(sizes) + 0.8), "squeeze": False, "layout": "constrained"}
