@@ -1,8 +1,8 @@
-"""English and French text for `tinycpt`, from Debian's documentation packages.
+"""English, French and Python text for `tinycpt`, from Debian's packages.
 
 `prepare` downloads the packages with ``apt-get`` (run ``apt-get update`` first), unpacks them
 with ``dpkg-deb`` (nothing is installed, no root is needed), and leaves four files of plain UTF-8
-bytes: training and held-out text of both languages.
+bytes: training and held-out text of the source, English, and of one target.
 """
 
 from __future__ import annotations
@@ -18,14 +18,17 @@ from pathlib import Path
 
 import numpy as np
 
-DOMAINS = ("english", "french")  # source, target
+SOURCE = "english"
 PACKAGES = {
     "english": "libreoffice-help-en-us gimp-help-en python3.11-doc git-doc perl-doc manpages "
     "manpages-dev",
     "french": "libreoffice-help-fr gimp-help-fr manpages-fr manpages-fr-dev",
+    "python": "libpython3.11-minimal libpython3.11-stdlib mercurial-common python3-django "
+    "python3-pandas python3-sqlalchemy python3-twisted",
 }
 HELD_OUT = 1 / 32  # share of the documents
 REPEATED = 40  # characters from which a line seen before in its language is dropped
+CODE = {"python"}  # domains whose indentation is kept
 
 _HIDDEN = re.compile(r"<(head|script|style|header|nav|footer)\b.*?</\1>", re.S | re.I)
 _BREAK = re.compile(r"<(/?(p|div|h\d|li|tr|dt|dd|pre|table|ul|ol|section)\b[^>]*|br\s*/?)>", re.I)
@@ -35,6 +38,7 @@ _ROFF_CHARACTER = {r"\-": "-", r"\ ": " ", r"\~": " ", r"\e": "\\", r"\(aq": "'"
 _ROFF_CHARACTER |= {r"\(bu": "*", r"\(co": "©", r"\(lq": "“", r"\(rq": "”", r"\(em": "—"}
 _ROFF_CHARACTER |= {r"\(en": "–", r"\(ha": "^", r"\(ti": "~", r"\(ga": "`", r"\(rs": "\\"}
 _ROFF_CHARACTER |= {r"\(cq": "’", r"\(oq": "‘", r"\(mi": "-", r"\(Fo": "«", r"\(Fc": "»"}
+_NOT_CODE = re.compile(r"/(tests?|encodings|pydoc_data|locale)/|/test_[^/]*$")
 _ROFF_PLAIN = re.compile(r"\.\s*(SH|SS|B|I|BR|RB|BI|IB|IR|RI|SM|SB|IP|TP|UR|MT)\b\s*(.*)")
 
 
@@ -79,8 +83,15 @@ def documents(tree: Path) -> Iterator[str]:
             yield path.read_text(errors="ignore")
 
 
-def split(texts: Iterator[str]) -> dict[str, bytes]:
-    """Training and held-out bytes of one language.
+def modules(tree: Path) -> Iterator[str]:
+    """Text of every Python module below an unpacked package; no tests, no tables of data."""
+    for path in sorted(p for p in tree.rglob("*.py") if p.is_file() and not p.is_symlink()):
+        if not _NOT_CODE.search(path.as_posix()):
+            yield path.read_text(errors="ignore")
+
+
+def split(texts: Iterator[str], code: bool = False) -> dict[str, bytes]:
+    """Training and held-out bytes of one language; of code the indentation is kept.
 
     A document is held out when its hash says so. Translated help and manual pages repeat
     whole sections, so a long line that stood in an earlier document is dropped: no such line of
@@ -91,13 +102,13 @@ def split(texts: Iterator[str]) -> dict[str, bytes]:
     for text in texts:
         kept = []
         for line in text.splitlines():
-            line = re.sub(r"[ \t]+", " ", line).strip()
-            if len(line) >= REPEATED:
-                if line in seen:
+            words = re.sub(r"[ \t]+", " ", line).strip()
+            if len(words) >= REPEATED:
+                if words in seen:
                     continue
-                seen.add(line)
-            if line or (kept and kept[-1]):
-                kept.append(line)
+                seen.add(words)
+            if words or (kept and kept[-1]):
+                kept.append(line.rstrip() if code else words)
         document = "\n".join(kept).strip().encode()
         if len(document) >= 200:
             draw = int.from_bytes(hashlib.sha256(document).digest()[:4], "big") / 2**32
@@ -105,13 +116,13 @@ def split(texts: Iterator[str]) -> dict[str, bytes]:
     return {name: b"\n\n".join(found) + b"\n" for name, found in parts.items()}
 
 
-def prepare(work: Path) -> Path:
+def prepare(work: Path, domains: tuple[str, ...]) -> Path:
     """Download, extract and split the text, unless that has been done.
 
     Returns
     -------
     Path
-        Folder with ``{english,french}.{train,heldout}.bin`` and ``manifest.json`` (package
+        Folder with ``DOMAIN.{train,heldout}.bin`` of every domain and ``manifest.json`` (package
         versions, bytes and SHA-256 of every file), the last file written.
     """
     folder = work / "corpus"
@@ -119,18 +130,19 @@ def prepare(work: Path) -> Path:
         return folder
     folder.mkdir(parents=True, exist_ok=True)
     manifest: dict = {"packages": [], "files": {}}
-    for domain, names in PACKAGES.items():
+    for domain in domains:
         debs = work / "packages" / domain
         debs.mkdir(parents=True, exist_ok=True)
         if not list(debs.glob("*.deb")):
-            fetch = ["apt-get", "download", *names.split()]
+            fetch = ["apt-get", "download", *PACKAGES[domain].split()]
             subprocess.run(fetch, cwd=debs, check=True)  # noqa: S603
         for deb in sorted(debs.glob("*.deb")):
             unpack = ["dpkg-deb", "-x", deb, debs / deb.stem]
             subprocess.run(unpack, check=True)  # noqa: S603
             manifest["packages"].append(deb.stem.replace("%3a", ":"))
-        texts = (text for deb in sorted(debs.glob("*.deb")) for text in documents(debs / deb.stem))
-        for name, data in split(texts).items():
+        read = modules if domain in CODE else documents
+        texts = (text for deb in sorted(debs.glob("*.deb")) for text in read(debs / deb.stem))
+        for name, data in split(texts, domain in CODE).items():
             (folder / f"{domain}.{name}.bin").write_bytes(data)
             digest = hashlib.sha256(data).hexdigest()
             manifest["files"][f"{domain}.{name}"] = {"bytes": len(data), "sha256": digest}

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import corpus
 import torch
 from train import DEVICE, GPT, Run, Size, Stream, held_out, losses, save
+
+SAVED = 10_000  # pre-training steps between two checkpoints
 
 
 @dataclass(frozen=True)
@@ -17,6 +19,7 @@ class Recipe:
     """Everything that decides a measured loss, besides the text."""
 
     sizes: dict[str, Size]
+    target: str = "french"
     stages: tuple[int, ...] = (15, 31, 62, 124, 279)  # PTPP
     replays: tuple[float, ...] = (0.1, 0.25, 0.5, 1.0)
     atpps: tuple[float, ...] = (0.5, 1, 2, 4, 8, 12, 16, 20)
@@ -25,6 +28,11 @@ class Recipe:
     windows: int = 768  # held-out windows a language
     warmup: tuple[float, float] = (1.0, 0.25)  # pre-training, adaptation; bytes a parameter
     decay: float = 0.15  # share of a budget over which the rate falls to 0
+
+    @property
+    def domains(self) -> tuple[str, str]:
+        """Source and target."""
+        return corpus.SOURCE, self.target
 
     def params(self, size: str) -> int:
         """Count of all weights, tied embedding and positions included."""
@@ -39,9 +47,26 @@ class Recipe:
         peak, warm = self.sizes[size].rate, self.steps(size, self.warmup[phase]) + 1
         return lambda step: peak * min(1.0, (step + 1) / warm)
 
+    def units(self) -> list[Unit]:
+        """All work in order: small before large, bases before runs."""
+        return [
+            Unit(size, seed, ptpp, replay)
+            for size, shape in self.sizes.items()
+            for of_bases in (True, False)
+            for seed in shape.seeds
+            for ptpp in (self.stages if of_bases else reversed(self.stages))
+            for replay in ((None,) if of_bases else self.replays)
+        ]
+
+    def evaluations(self, unit: Unit) -> list[tuple[str, str]]:
+        """(atpp, annealed) that a unit measures."""
+        if unit.replay is None:
+            return [("0", "True")]
+        return [(f"{a:g}", str(annealed)) for a in self.atpps for annealed in (True, False)]
+
 
 RECIPES = {
-    "full": Recipe(
+    "tinycpt": Recipe(
         {
             "22k": Size(24, 2, 6e-3, seeds=(0, 1)),
             "43k": Size(36, 3, 4.5e-3, seeds=(0, 1)),
@@ -58,6 +83,12 @@ RECIPES = {
         windows=64,
     ),
 }
+RECIPES["tinycode"] = replace(
+    RECIPES["tinycpt"],
+    sizes=RECIPES["tinycpt"].sizes | {"293k": Size(104, 8, 1.7e-3)},
+    target="python",
+)
+RECIPES["tiny-python"] = replace(RECIPES["tiny"], target="python")
 
 
 @dataclass(frozen=True)
@@ -83,15 +114,15 @@ class Unit:
 class Ledger:
     """Losses measured so far, one line an evaluation, appended whole and synced."""
 
-    COLUMNS = "run,base,seed,params,tokens,replay,ptpp,atpp,annealed,english,french"
+    COLUMNS = "run,base,seed,params,tokens,replay,ptpp,atpp,annealed"
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, domains: tuple[str, ...]) -> None:
+        self.path, self.header = path, ",".join([self.COLUMNS, *domains])
 
     def mend(self) -> None:
         """Start the file, or cut off the line that a kill left half written."""
         text = self.path.read_bytes() if self.path.exists() else b""
-        whole = text[: text.rfind(b"\n") + 1] or (self.COLUMNS + "\n").encode()
+        whole = text[: text.rfind(b"\n") + 1] or (self.header + "\n").encode()
         if whole != text:
             self.path.write_bytes(whole)
 
@@ -113,23 +144,9 @@ class Lab:
     def __init__(self, recipe: Recipe, work: Path, text: Path | None) -> None:
         self.recipe, self.work = recipe, work
         self.text = text or work / "corpus"
-        self.ledger = Ledger(work / "rows.csv")
-        self.corpus = [corpus.load(self.text, domain, "train") for domain in corpus.DOMAINS]
-        self.windows = held_out(self.text, recipe.context, recipe.windows)
-
-    def units(self) -> list[Unit]:
-        """All work in order: bases before runs, large before small."""
-        sizes = list(reversed(self.recipe.sizes.items()))
-        replays = (None, *self.recipe.replays)
-        return [
-            Unit(size, seed, ptpp, replay)
-            for of_bases in (True, False)
-            for size, shape in sizes
-            for seed in shape.seeds
-            for ptpp in (self.recipe.stages if of_bases else reversed(self.recipe.stages))
-            for replay in replays
-            if of_bases == (replay is None)
-        ]
+        self.ledger = Ledger(work / "rows.csv", recipe.domains)
+        self.corpus = [corpus.load(self.text, domain, "train") for domain in recipe.domains]
+        self.windows = held_out(self.text, recipe.domains, recipe.context, recipe.windows)
 
     def needs(self, unit: Unit) -> Path | None:
         """Checkpoint that must exist before a unit can start."""
@@ -151,15 +168,15 @@ class Lab:
         """Where the trunk lies, as it was when the branch to this base left it."""
         return self.work / "weights" / f"{unit.base}-trunk.pt"
 
-    def evaluations(self) -> list[tuple[str, str]]:
-        """(atpp, annealed) that an adaptation run measures."""
-        return [(f"{a:g}", str(annealed)) for a in self.recipe.atpps for annealed in (True, False)]
+    def partial(self, unit: Unit) -> Path:
+        """Where the trunk on its way to a base lies."""
+        return self.work / "weights" / f"{unit.base}-partial.pt"
 
     def finished(self, unit: Unit) -> bool:
         """Whether nothing is left to do for a unit."""
         if unit.replay is None:
             return self.weights(unit).exists()
-        return self.ledger.done(unit.name) >= set(self.evaluations())
+        return self.ledger.done(unit.name) >= set(self.recipe.evaluations(unit))
 
     def cost(self, unit: Unit) -> float:
         """Rough time of a unit, in arbitrary units: bytes x (parameters + overhead)."""
@@ -180,7 +197,7 @@ class Lab:
         tokens = step * recipe.batch * recipe.context
         replay = 1.0 if unit.replay is None else unit.replay
         cells = (unit.name, unit.base, unit.seed, params, tokens, replay, unit.ptpp, f"{atpp:g}")
-        self.ledger.add(*cells, annealed, *(f"{loss[d]:.5f}" for d in corpus.DOMAINS))
+        self.ledger.add(*cells, annealed, *(f"{loss[d]:.5f}" for d in recipe.domains))
         return loss
 
     def do(self, unit: Unit) -> None:
@@ -199,11 +216,15 @@ class Lab:
         model = GPT(recipe.sizes[size], recipe.context)
         stream = self.stream(1.0, (unit.seed, recipe.params(size), 0))
         run = Run(model, stream, recipe.rate(size, 0))
-        if trunk := self.needs(unit):
+        saved = self.trunk(unit), self.partial(unit), self.needs(unit)
+        if trunk := next((path for path in saved if path and path.exists()), None):
             run.load(trunk)
         end = recipe.steps(size, unit.ptpp)
-        run.advance(self.branch(end))
+        while run.step < (branch := self.branch(end)):
+            run.advance(min(run.step + SAVED, branch))
+            run.save(self.partial(unit))
         run.save(self.trunk(unit))
+        self.partial(unit).unlink(missing_ok=True)
         base = run.annealed(end)
         if not self.ledger.done(unit.base):
             self.record(unit, 0, True, base)

@@ -6,35 +6,58 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from corpus import DOMAINS
+from lab import Recipe
 
 COLUMNS = ["run", "base", "seed", "domain", "params", "tokens", "replay", "ptpp", "loss"]
 COLUMNS += ["annealed", "atpp"]
 POINT = ["params", "ptpp", "replay", "atpp", "annealed"]  # what two seeds have in common
 
 
-def assemble(ledger: Path, out: Path) -> None:
-    """Write ``english.csv`` and ``french.csv``, in an order that a repeat reproduces."""
+def assemble(ledger: Path, out: Path, domains: tuple[str, ...]) -> None:
+    """Write a CSV file a domain, in an order that a repeat reproduces."""
     rows = pd.read_csv(ledger).drop_duplicates(["run", "atpp", "annealed"])
     rows = rows.sort_values(
         ["params", "seed", "ptpp", "replay", "atpp", "annealed"],
         ascending=[True, True, True, True, True, False],
     )
-    for domain in DOMAINS:
+    for domain in domains:
         table = rows.assign(domain=domain, loss=rows[domain])
         table[COLUMNS].to_csv(out / f"{domain}.csv", index=False)
 
 
-def read(folder: Path) -> pd.DataFrame:
-    """Both tables as one."""
-    tables = [pd.read_csv(folder / f"{domain}.csv") for domain in DOMAINS]
+def missing(ledger: Path, recipe: Recipe) -> pd.DataFrame:
+    """Count the rows of a recipe that are not measured yet.
+
+    Returns
+    -------
+    DataFrame
+        By size, seed and stage, where rows are missing: ``missing`` and ``of``, rows a domain.
+    """
+    rows = pd.read_csv(ledger, dtype=str)
+    there = set(zip(rows.run, rows.atpp, rows.annealed, strict=True))
+    points = pd.DataFrame(
+        [
+            (unit.size, unit.seed, unit.ptpp, (unit.name, *point) not in there)
+            for unit in recipe.units()
+            for point in recipe.evaluations(unit)
+        ],
+        columns=["size", "seed", "ptpp", "missing"],
+    )
+    counts = points.groupby(["size", "seed", "ptpp"], sort=False).missing.agg(["sum", "count"])
+    counts.columns = ["missing", "of"]
+    return counts[counts.missing > 0]
+
+
+def read(folder: Path, domains: tuple[str, ...]) -> pd.DataFrame:
+    """All domains' tables as one."""
+    tables = [pd.read_csv(folder / f"{domain}.csv") for domain in domains]
     return pd.concat(tables, ignore_index=True)
 
 
 def noise(table: pd.DataFrame) -> pd.DataFrame:
     """Run-to-run noise in percent of the loss, from adaptation runs measured with two seeds.
 
-    The control (replay 1) is left out: it sees no French.
+    The control (replay 1) is left out: it sees no target text.
 
     Returns
     -------
@@ -88,7 +111,7 @@ def shapes(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def plot(table: pd.DataFrame, out: Path) -> None:
-    """Draw annealed losses against ATPP, a picture a language: sizes by replays, a line a stage.
+    """Draw annealed losses against ATPP, a picture a domain: sizes by replays, a line a stage.
 
     A dash at the left is the pre-trained base, ATPP 0, written out where it is far off; thin
     lines are the second seed.
@@ -102,6 +125,8 @@ def plot(table: pd.DataFrame, out: Path) -> None:
     for domain, rows in table[table.annealed].groupby("domain"):
         sizes, stages = sorted(rows.params.unique()), sorted(rows.ptpp.unique())
         bases, rows = rows[rows.atpp == 0], rows[rows.atpp > 0]
+        if rows.empty:
+            continue
         replays = sorted(rows.replay.unique())
         colours = dict(zip(stages, plt.cm.viridis(np.linspace(0, 0.9, len(stages))), strict=True))
         shape = {"figsize": (10, 2 * len(sizes) + 0.8), "squeeze": False, "layout": "constrained"}
@@ -110,6 +135,8 @@ def plot(table: pd.DataFrame, out: Path) -> None:
         for (i, j), axis in np.ndenumerate(axes):
             control, here = bool(replays[j] == 1), rows[rows.params == sizes[i]]
             scale = here[(here.replay == 1) == control].loss  # the control has its own
+            if scale.empty:  # not measured yet
+                continue
             here, start = here[here.replay == replays[j]], bases[bases.params == sizes[i]]
             for (ptpp, seed), run in here.groupby(["ptpp", "seed"]):
                 run = run.sort_values("atpp")

@@ -2,7 +2,7 @@
 # requires-python = ">=3.11"
 # dependencies = ["torch==2.13.0", "numpy", "pandas", "matplotlib"]
 # ///
-"""Measure continual pre-training of tiny byte-level GPTs, English to French.
+"""Measure continual pre-training of tiny byte-level GPTs, English to French or to Python.
 
 README.md says what is measured and why; ``uv run tinycpt.py --help`` how to do it again.
 """
@@ -76,7 +76,7 @@ def alone(here: Lab) -> Iterator[None]:
 def measure(where: Where, jobs: int) -> None:
     """Do all the work that is left, `jobs` units at a time, with progress on stderr."""
     here = lab(*where)
-    units = here.units()
+    units = here.recipe.units()
     left = [unit for unit in units if not here.finished(unit)]
     total, done = sum(map(here.cost, left)), 0.0
     started, spawn = time.monotonic(), multiprocessing.get_context("spawn")
@@ -104,9 +104,9 @@ def measure(where: Where, jobs: int) -> None:
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--work", type=Path, default=Path.home() / ".cache" / "tinycpt")
+    parser.add_argument("--work", type=Path, help="default: a folder of the recipe in ~/.cache")
     parser.add_argument("--corpus", type=Path, help="text made elsewhere; none is downloaded")
-    parser.add_argument("--recipe", choices=RECIPES, default="full")
+    parser.add_argument("--recipe", choices=RECIPES, default="tinycpt", help="which table")
     commands = parser.add_subparsers(dest="command", required=True)
     sub = commands.add_parser("measure", help="train and measure whatever is not measured yet")
     sub.add_argument("--jobs", type=int, default=2, help="processes, one thread each (default 2)")
@@ -117,27 +117,32 @@ def main(arguments: list[str] | None = None) -> None:
     sub.add_argument("--replay", type=float, required=True)
     sub.add_argument("--seed", type=int, default=0)
     sub = commands.add_parser("tables", help="write the CSV files and plots from what is measured")
-    sub.add_argument("--out", type=Path, default=HERE)
+    sub.add_argument("--out", type=Path, help="default: the recipe's folder beside this one")
     sub = commands.add_parser("summary", help="noise from repeated seeds, and where losses turn")
-    sub.add_argument("--out", type=Path, default=HERE, help="folder that holds the CSV files")
+    sub.add_argument("--out", type=Path, help="folder that holds the CSV files")
     options = parser.parse_args(arguments)
+    recipe = RECIPES[options.recipe]
+    options.work = options.work or Path.home() / ".cache" / options.recipe
     if options.command == "train":
-        recipe = RECIPES[options.recipe]
         for name, known in (("size", recipe.sizes), ("ptpp", recipe.stages)):
             if (given := getattr(options, name)) not in known:
                 parser.error(f"--{name} {given}: choose from {', '.join(map(str, known))}")
-    if options.command == "summary":
-        table = tables.read(options.out)
-        print(tables.noise(table), tables.shapes(table), sep="\n\n")
-        return
-    if options.command == "tables":
-        tables.assemble(options.work / "rows.csv", options.out)
-        tables.plot(tables.read(options.out), options.out)
+    if options.command in ("tables", "summary"):
+        out, ledger = options.out or HERE.parent / options.recipe, options.work / "rows.csv"
+        if options.command == "tables":
+            tables.assemble(ledger, out, recipe.domains)
+            if len(missing := tables.missing(ledger, recipe)):
+                print("Rows not measured yet:", missing.to_string(), sep="\n")
+        table = tables.read(out, recipe.domains)
+        if options.command == "tables":
+            tables.plot(table, out)
+        else:
+            print(tables.noise(table), tables.shapes(table), sep="\n\n")
         return
     torch.set_num_threads(1)
     options.work.mkdir(parents=True, exist_ok=True)
     if options.corpus is None:
-        corpus.prepare(options.work)
+        corpus.prepare(options.work, recipe.domains)
     where = options.recipe, options.work, options.corpus
     with alone(here := lab(*where)):
         if options.command == "measure":

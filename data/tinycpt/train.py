@@ -170,10 +170,12 @@ def save(state: dict, path: Path) -> None:
     beside.rename(path)
 
 
-def held_out(folder: Path, context: int, windows: int) -> dict[str, Tensor]:
+def held_out(
+    folder: Path, domains: tuple[str, ...], context: int, windows: int
+) -> dict[str, Tensor]:
     """Cut fixed evaluation windows, spread evenly over the held-out text of each language."""
     result = {}
-    for domain in corpus.DOMAINS:
+    for domain in domains:
         text = corpus.load(folder, domain, "heldout")
         starts = np.linspace(0, len(text) - context - 1, windows).astype(int)
         rows = np.stack([text[start : start + context + 1] for start in starts])

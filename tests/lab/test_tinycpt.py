@@ -18,17 +18,18 @@ sys.path.insert(0, str(HERE))
 import corpus  # noqa: E402
 import lab  # noqa: E402
 import tables  # noqa: E402
+import tinycpt  # noqa: E402
 import train  # noqa: E402
 
-TINY = lab.RECIPES["tiny"]
+TINY, CODE = lab.RECIPES["tiny"], lab.RECIPES["tiny-python"]
 KEY = ["run", "atpp", "annealed"]
 
 
 @pytest.fixture(scope="module")
 def text(tmp_path_factory):
-    """Two made-up languages of short words."""
+    """Made-up languages of short words."""
     folder = tmp_path_factory.mktemp("text")
-    for seed, domain in enumerate(corpus.DOMAINS):
+    for seed, domain in enumerate([*TINY.domains, CODE.target]):
         rng = np.random.default_rng(seed)
         words = ["".join(rng.choice(list("abcdefgh"), 4)) for _ in range(50)]
         for part, count in (("train", 4000), ("heldout", 500)):
@@ -75,7 +76,7 @@ def test_a_kill_in_the_middle_of_a_line_loses_and_repeats_nothing(
     add, lines = lab.Ledger.add, []
 
     def work():
-        for unit in here.units():
+        for unit in TINY.units():
             here.do(unit)
 
     def killed(self, *cells):
@@ -97,10 +98,11 @@ def test_a_kill_in_the_middle_of_a_line_loses_and_repeats_nothing(
 
 
 def test_tables_noise_and_plots(measured, tmp_path):
-    tables.assemble(measured / "rows.csv", tmp_path)
-    table = tables.read(tmp_path)
+    tables.assemble(measured / "rows.csv", tmp_path, TINY.domains)
+    table = tables.read(tmp_path, TINY.domains)
     assert list(table.columns) == tables.COLUMNS
-    assert set(table.domain) == set(corpus.DOMAINS)
+    assert set(table.domain) == set(TINY.domains)
+    assert tables.missing(measured / "rows.csv", TINY).empty
     parts = tables.noise(table)
     np.testing.assert_allclose(
         parts["one run"] ** 2,
@@ -112,11 +114,63 @@ def test_tables_noise_and_plots(measured, tmp_path):
     assert (tmp_path / "french.png").exists()
 
 
+@pytest.mark.parametrize("kill", [1, 2, 3])  # at the first and last checkpoint, at the trunk
+def test_a_killed_base_goes_on_from_its_checkpoint(text, tmp_path, monkeypatch, measured, kill):
+    here, unit = lab.Lab(TINY, tmp_path, text), TINY.units()[0]
+    here.ledger.mend()
+    branch = here.branch(TINY.steps("tiny", unit.ptpp))
+    save, steps = train.Run.save, []
+
+    def killed(self, path):
+        save(self, path)
+        steps.append(self.step)
+        if len(steps) == kill:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(lab, "SAVED", 10)
+    monkeypatch.setattr(train.Run, "save", killed)
+    with pytest.raises(KeyboardInterrupt):
+        here.do(unit)
+    here.do(unit)
+    assert sorted(set(steps)) == [10, branch]
+    assert steps.count(10) == 1
+    assert not here.partial(unit).exists()
+    row = (tmp_path / "rows.csv").read_text().splitlines()[1]
+    assert row in (measured / "rows.csv").read_text().splitlines()
+
+
 def test_one_run_agrees_with_the_table(text, measured):
     point = ["--size", "tiny", "--ptpp", "2", "--atpp", "1", "--replay", "0.25"]
     losses = json.loads(command(text, measured, "train", *point))
     rows = pd.read_csv(measured / "rows.csv").query("run == 'tiny-p2-s0-r0.25' and annealed")
     assert losses["french"] == pytest.approx(rows[rows.atpp == 1].french.item(), abs=1e-5)
+
+
+@pytest.mark.parametrize("count", [1, 3, 6])
+def test_tables_of_an_unfinished_measurement(text, tmp_path, capsys, count):
+    here = lab.Lab(CODE, tmp_path, text)
+    here.ledger.mend()
+    for unit in CODE.units()[:count]:
+        here.do(unit)
+    out = tmp_path / "tables"
+    out.mkdir()
+    options = ["--recipe", "tiny-python", "--work", str(tmp_path), "tables", "--out", str(out)]
+    tinycpt.main(options)
+    rows = sum(len(CODE.evaluations(unit)) for unit in CODE.units()[:count])
+    for domain in ("english", "python"):
+        assert len(pd.read_csv(out / f"{domain}.csv")) == rows
+        assert (out / f"{domain}.png").exists() == (count > 4)  # bases alone have no curve
+    assert capsys.readouterr().out.startswith("Rows not measured yet:")
+    missing = tables.missing(tmp_path / "rows.csv", CODE)
+    total = sum(len(CODE.evaluations(unit)) for unit in CODE.units())
+    assert missing["missing"].sum() == total - rows
+
+
+def test_the_code_table_extends_the_french_recipe():
+    french, code = lab.RECIPES["tinycpt"], lab.RECIPES["tinycode"]
+    assert (french.target, code.target) == ("french", "python")
+    assert french.sizes == {name: code.sizes[name] for name in french.sizes}
+    assert [code.params(name) for name in code.sizes] == [21624, 42804, 81796, 147816, 293384]
 
 
 @pytest.mark.parametrize("replay", [0.1, 0.25, 0.5, 1.0])
@@ -133,6 +187,15 @@ def test_text_from_html_and_roff():
     assert corpus.from_html(page).split() == ["Café", "noir"]
     page = '.\\" no\n.TH no\n.SH NOM\n.BR open (2)\n\\fIfichier\\fP \\- «\\ ici\\ »'
     assert corpus.from_roff(page).splitlines() == ["NOM", "open(2)", "fichier - « ici »"]
+
+
+def test_python_text_keeps_its_indentation_and_leaves_tests_out(tmp_path):
+    for name in ("a/code.py", "a/tests/code.py", "a/test_code.py", "a/encodings/code.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("def f(a):\n    return a  +  1  \n" * 10)
+    (page,) = corpus.modules(tmp_path)
+    parts = corpus.split(iter([page]), code=True)
+    assert b"def f(a):\n    return a  +  1\ndef" in parts["train"] + parts["heldout"]
 
 
 def test_long_lines_of_the_held_out_text_are_not_in_the_training_text():
