@@ -196,7 +196,9 @@ def _new_groups(fit: Posterior, frame: pd.DataFrame, level: str) -> Ints:
         return bases(frame)[0]
     names = effects.labels(frame, level)
     fitted = fit.draws[level].values.astype(str) if level in fit.spec.effects else np.array([], str)
-    return np.where(np.isin(names, fitted), -1, np.unique(names, return_inverse=True)[1])
+    labelled = np.array([not str(name).startswith(effects.UNLABELLED) for name in names])
+    known = np.isin(names, fitted) & labelled
+    return np.where(known, -1, np.unique(names, return_inverse=True)[1])
 
 
 def _distinct_codes(codes: Sequence[Ints]) -> Ints:

@@ -69,8 +69,6 @@ class Term(ABC):
     """Whether the curvature discrepancy applies to the term."""
     convex_in_ptpp: ClassVar[bool] = False
     """Whether the term, where it depends on P, falls with log P and is convex in it."""
-    falls_in_tokens: ClassVar[bool] = False
-    """Whether the term never rises with D, so that the planner need not look for turning points."""
 
     @property
     @abstractmethod

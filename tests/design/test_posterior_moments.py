@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from bayeslaw.design.bayes_linear import centred
-from bayeslaw.design.posterior_moments import joint_gaussian
+from bayeslaw.design.posterior_moments import _new_groups, joint_gaussian
+from bayeslaw.inference.storage import load
 from bayeslaw.laws.priors import Prior
 from bayeslaw.model import random_effects as effects
 from bayeslaw.planning.planner import plan
@@ -59,3 +60,13 @@ def test_a_candidate_of_the_plans_new_size_has_the_plans_effect(fitted):
     np.testing.assert_allclose(found.targets[:, 0], found.measured[:, 3], atol=1e-12)
     if fitted:  # another new size has an effect of its own
         assert np.corrcoef(found.measured[:, 0], found.measured[:, 2])[0, 1] < 0.9
+
+
+def test_a_row_without_a_label_is_a_new_run_though_a_training_row_had_none_either():
+    fit = load("tests/golden/tinycpt_form1.nc")
+    labels = fit.draws["run"].values.astype(object)
+    labels[:2] = "(row 0)", "(row 1)"  # as rows without a label are named
+    fit = replace(fit, draws=fit.draws.assign_coords(run=labels))
+    candidates = fit.table.frame.head(3).drop(columns="run")
+    assert _new_groups(fit, candidates, "run").tolist() == [0, 1, 2]
+    assert _new_groups(fit, fit.table.frame.tail(1), "run").tolist() == [-1]
