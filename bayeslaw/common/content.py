@@ -16,7 +16,7 @@ type Plain = str | float | bool | list[Plain] | dict[str, Plain] | None
 def content(value: object) -> Plain:
     """A value as plain data; dataclasses become mappings of their fields.
 
-    Registered classes are named by their `kind`, others by module and name.
+    A class that defines `kind` itself is named by it, others by module and name.
 
     Raises
     ------
@@ -33,7 +33,7 @@ def content(value: object) -> Plain:
         return [content(each) for each in value]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         cls = type(value)
-        kind = getattr(cls, "kind", "") or f"{cls.__module__}.{cls.__qualname__}"
+        kind = cls.__dict__.get("kind") or f"{cls.__module__}.{cls.__qualname__}"
         fields = {f.name: content(getattr(value, f.name)) for f in dataclasses.fields(value)}
         return {"kind": str(kind), **fields}
     raise LawError(
@@ -43,8 +43,11 @@ def content(value: object) -> Plain:
 
 
 def identity(value: object) -> str:
-    """SHA-256 of a value's `content`: equal for equal content, in every process."""
-    text = json.dumps(content(value), sort_keys=True, ensure_ascii=False)
+    """SHA-256 of a value's `content`: equal for equal content, in every process.
+
+    The order of a mapping counts: the first covariate of a term leads.
+    """
+    text = json.dumps(content(value), ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -36,7 +36,7 @@ def to_datatree(fit: Posterior, *, seed: int = 0, prior: int = 1000) -> xr.DataT
         ``sample_stats``, ``log_likelihood``, ``posterior_predictive`` and ``observed_data`` of the
         training rows, ``constant_data`` (their covariates and groups), ``prior`` and
         ``prior_predictive``. The observed variable is ``log_loss``, dims (chain, draw, row);
-        ``attrs["units"]`` of each variable says its unit.
+        ``attrs["units"]`` states the unit of most variables.
     """
     frame, rng = fit.table.frame, np.random.default_rng(seed)
     shape = fit.draws.sizes["chain"], fit.draws.sizes["draw"]

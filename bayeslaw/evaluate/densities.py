@@ -11,8 +11,6 @@ from bayeslaw.inference.posterior import Posterior
 from bayeslaw.model import random_effects as effects
 from bayeslaw.tables.table import LossTable
 
-SAMPLED = {"dof_above_floor": "dof"}
-"""Name of the prior of a sampled variable, where it differs from the name of the variable."""
 NODES = 15
 """Number of nodes of the Gauss-Hermite quadrature over the random effect of a run."""
 

@@ -24,7 +24,7 @@ from bayeslaw.inference.settings import (
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.priors import PriorLike
 from bayeslaw.model.building import Data, data
-from bayeslaw.model.likelihoods import Likelihood
+from bayeslaw.model.likelihoods import Huber, Likelihood
 from bayeslaw.model.random_effects import choose, labels
 from bayeslaw.model.spec import Spec, make_discrepancy, make_spec
 from bayeslaw.tables.table import LossTable
@@ -142,7 +142,8 @@ def fit(
                 "written, without sampling; drop it or use method='nuts'."
             )
         spec = make_spec(law, priors=priors, likelihood=likelihood, delta=delta)
-        return fit_map(spec, table, delta=delta, seed=seed)
+        threshold = spec.delta if isinstance(spec.likelihood, Huber) else delta
+        return fit_map(spec, table, delta=threshold, seed=seed)
     chosen = filled(settings)
     discrepancy = make_discrepancy(chosen["discrepancy"])
     spec = make_spec(

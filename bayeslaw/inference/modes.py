@@ -92,8 +92,18 @@ def _starts(problem: Problem, names: list[str], spec: Spec, seed: int, keep: int
         q = law.to_reference(law.rescale(p, problem.at), problem.at)
         q["sigma"] = max(float(np.std(problem.residuals(row[None]))), 1e-6)
         q |= {n: _start_of(spec.priors[prior]) for n, prior in spec.likelihood.parameters.items()}
-        starts.append(np.array([unconstrain(spec, name, q[name]) for name in names], float))
+        starts.append(np.array([_unconstrained(spec, name, q[name]) for name in names], float))
     return starts
+
+
+def _unconstrained(spec: Spec, name: str, value: float) -> float:
+    """Coordinate of a start, moved into the support of its prior if it lies outside."""
+    prior = spec.priors.get(name)
+    low, high = prior.support if prior else (-np.inf, np.inf)
+    if not low < value < high:
+        width = min(high - low, 1.0)
+        value = float(np.clip(value, low + 0.1 * width, high - 0.1 * width))
+    return unconstrain(spec, name, value)
 
 
 def _start_of(prior: Prior) -> float:

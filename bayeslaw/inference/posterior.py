@@ -1,5 +1,6 @@
 """A posterior: its draws, the data and specification they are of, and its convergence."""
 
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,7 @@ from bayeslaw.model import random_effects
 from bayeslaw.model.likelihoods import noise_scale
 from bayeslaw.model.spec import Spec
 from bayeslaw.tables.table import LossTable
+from bayeslaw.tables.validation import canonical
 
 if TYPE_CHECKING:
     from bayeslaw.evaluate.forecast import Forecast
@@ -76,7 +78,7 @@ class Posterior:
     def latent(self, table: LossTable | pd.DataFrame) -> Floats:
         """Noise-free loss per draw and row, nats per token, shape (draws, rows).
 
-        The law's loss, times the random effect of the row's model size if that size was fitted.
+        The law's loss, times the exponential of the random effect of the row's size, if fitted.
         Unlike `forecast`, this works for a posterior that has not converged.
         """
         frame = table.frame if isinstance(table, LossTable) else table
@@ -85,11 +87,12 @@ class Posterior:
         return loss * np.exp(random_effects.latent_effects(self.draws, self.spec.effects, frame))
 
     def extended(self, frame: pd.DataFrame) -> tuple[Law, dict[str, Floats]]:
-        """The law and its `values` where the discrepancy reaches rows beyond those seen.
+        """The law and its `values`, with discrepancy parameters that only `frame` needs.
 
         The same rows give the same draws; see `Discrepancy.extend`.
         """
-        seed = int(self.settings.get("seed", 0))
+        # Posteriors of other losses draw independently, also with equal seeds.
+        seed = zlib.crc32(self.table.loss.tobytes()) + int(self.settings.get("seed", 0))
         return self.spec.discrepancy.extend(self.law, self.values(), self.at, frame, seed)
 
     def scale(self, frame: pd.DataFrame) -> Floats:
@@ -132,7 +135,8 @@ class Posterior:
             If the posterior failed the gate.
         """
         self.require_converged(allow_unconverged)
-        return np.median(self.latent(table), axis=0)
+        frame = table.frame if isinstance(table, LossTable) else canonical(table, "rows", ())
+        return np.median(self.latent(frame), axis=0)
 
     def summary(self) -> pd.DataFrame:
         """Mean, sd, 5 and 95 % quantiles, R-hat and ESS of every parameter, both coordinates."""

@@ -45,7 +45,7 @@ def sample(
     ----------
     spec : Spec or JointSpec
     values : mapping
-        Data from `bayeslaw.model.data`.
+        Data from `bayeslaw.model.building.data`.
     seed : int
         Same seed, same draws, whatever was fitted before.
     sampler : {"nutpie", "pymc"}

@@ -87,7 +87,7 @@ def filled(settings: PosteriorSettings) -> FilledSettings:
 def run_settings(settings: FilledSettings, seed: int) -> RunSettings:
     """The sampler's settings of a fit, with its seed."""
     return {
-        "seed": seed,
+        "seed": int(seed),
         "chains": settings["chains"],
         "draws": settings["draws"],
         "tune": settings["tune"],

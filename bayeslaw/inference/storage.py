@@ -19,6 +19,7 @@ from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import parse_law, restored_law, stored_law
 from bayeslaw.laws.priors import Prior
+from bayeslaw.model import random_effects
 from bayeslaw.model.discrepancies import DISCREPANCIES
 from bayeslaw.model.likelihoods import LIKELIHOODS
 from bayeslaw.model.spec import Spec, make_likelihood
@@ -49,6 +50,8 @@ def save(posterior: Posterior, path: str | Path) -> None:
         "discrepancy": _stored(DISCREPANCIES, spec.discrepancy),
         "noise": spec.noise,
         "effects": spec.effects,
+        "levels": {name: content(random_effects.level(name)) for name in spec.effects},
+        "text": _text_columns(posterior.table.frame),
         "at": dict(posterior.at),
         "convergence": dataclasses.asdict(posterior.convergence),
         "settings": dict(posterior.settings),
@@ -109,7 +112,8 @@ def _posterior(parts: dict[str, xr.Dataset], meta: Mapping[str, Any], schema: in
     if other := set(spec.law.coordinates) - set(parts["posterior"].data_vars):
         lacking = ", ".join(sorted(other))
         raise ValueError(f"saved with another discrepancy, without {lacking}; fit again")
-    rows, baselines = (_frame(parts["table"][name].item()) for name in ("rows", "baselines"))
+    text = meta.get("text", [])
+    rows, baselines = (_frame(parts["table"][n].item(), text) for n in ("rows", "baselines"))
     return Posterior(
         spec=spec,
         table=LossTable(rows, baselines, meta["table"]["name"]),
@@ -122,6 +126,11 @@ def _posterior(parts: dict[str, xr.Dataset], meta: Mapping[str, Any], schema: in
 
 
 def _spec(meta: Mapping[str, Any]) -> Spec:
+    for name, stored in meta["levels"].items():
+        if content(random_effects.level(name)) != stored:
+            raise LawError(
+                f"the fit has effects of {name!r} as {stored}, which is registered otherwise."
+            )
     discrepancy = restore(DISCREPANCIES, meta["discrepancy"])
     return Spec(
         law=discrepancy.apply(restored_law(meta["law"])),
@@ -167,5 +176,12 @@ def _csv(frame: pd.DataFrame) -> str:
     return frame.to_csv(index=False, lineterminator="\n")
 
 
-def _frame(text: str) -> pd.DataFrame:
-    return pd.read_csv(io.StringIO(text), keep_default_na=False, na_values=[""])
+def _text_columns(frame: pd.DataFrame) -> list[str]:
+    """Columns of text, which a CSV could turn into numbers: a label such as 007."""
+    return [str(c) for c in frame if pd.api.types.is_string_dtype(frame[c])]
+
+
+def _frame(csv: str, text: list[str]) -> pd.DataFrame:
+    frame = pd.read_csv(io.StringIO(csv), keep_default_na=False, na_values=[""], nrows=0)
+    types = {c: "str" for c in text if c in frame}
+    return pd.read_csv(io.StringIO(csv), keep_default_na=False, na_values=[""], dtype=types)

@@ -131,7 +131,9 @@ class Law:
     def identity(self) -> str:
         """Hash of all that the loss and its priors depend on; name and title do not count."""
         names = [f.name for f in fields(self) if f.name not in ("name", "title", "reference")]
-        return identity({name: getattr(self, name) for name in names})
+        parts = {name: getattr(self, name) for name in names}
+        unordered = {name: dict(sorted(parts[name].items())) for name in ("priors", "bounds")}
+        return identity(parts | unordered)
 
     # -- covariates ---------------------------------------------------------------------------
 

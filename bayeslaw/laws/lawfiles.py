@@ -3,7 +3,6 @@
 import math
 import tomllib
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +51,6 @@ def parse_law(text: str, name: str) -> Law:
         raise LawError(f"law {name}: malformed: {error}.") from error
 
 
-@lru_cache(maxsize=64)
 def _parse(text: str, name: str) -> Law:
     try:
         spec = tomllib.loads(text)

@@ -3,7 +3,7 @@
 import ast
 import math
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -73,7 +73,8 @@ class Prior:
         self, name: str, arguments: Sequence[tuple[str, float]] = (), **keywords: float
     ) -> None:
         object.__setattr__(self, "name", name)
-        object.__setattr__(self, "arguments", (*((k, v) for k, v in arguments), *keywords.items()))
+        given = (*arguments, *keywords.items())
+        object.__setattr__(self, "arguments", tuple((key, float(value)) for key, value in given))
         self._validate()
 
     def _validate(self) -> None:
@@ -194,6 +195,8 @@ def override(
     defaults: Mapping[str, Prior],
     given: "str | Path | Mapping[str, PriorLike]",
     bounds: Mapping[str, tuple[float, float]],
+    *,
+    proper: Collection[str] = NOISE,
 ) -> dict[str, Prior]:
     """Priors to use: `defaults` with those of `given` put in their place.
 
@@ -203,6 +206,8 @@ def override(
     given : "default", "flat", a mapping, or the path of a TOML file (``[priors]`` or top level)
     bounds : mapping of name to (lower, upper)
         Range of each parameter; a prior must not reach outside it.
+    proper : collection of str
+        Parameters of noise and random effects, which keep their defaults under ``"flat"``.
 
     Raises
     ------
@@ -212,8 +217,8 @@ def override(
     if isinstance(given, str) and given == "default":
         return dict(defaults)
     if isinstance(given, str) and given == "flat":
-        fixed = {name: prior for name, prior in defaults.items() if name in NOISE}
-        return {name: flat(bounds[name]) for name in defaults if name not in NOISE} | fixed
+        fixed = {name: prior for name, prior in defaults.items() if name in proper}
+        return {name: flat(bounds[name]) for name in defaults if name not in proper} | fixed
     chosen = read_priors(given) if isinstance(given, str | Path) else given
     merged = dict(defaults)
     for name, text in chosen.items():

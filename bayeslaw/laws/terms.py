@@ -91,7 +91,7 @@ class Term(ABC):
         x, at : mapping
             Covariates of the rows, and of the reference point.
         xp : module
-            Array namespace.
+            NumPy, ``pytensor.tensor``, or `bayeslaw.model.rewrites`.
         """
 
     @abstractmethod

@@ -51,7 +51,7 @@ def coordinates(
     plain = [term.plain for term in law.terms]
     fractions = [term for term in law.terms if priors[term.plain.local].support == (0, np.inf)]
     dependent = {"L_ref", *discrepancy.dependent(law)}
-    dependent |= set(chain.from_iterable(dependent_exponents(term) for term in plain))
+    dependent |= set(chain.from_iterable(dependent_exponents(term, priors) for term in plain))
     dependent |= {term.plain.local for term in fractions}
     q = {name: priors[name].rv(name) for name in law.coordinates if name not in dependent}
     for term in plain:
@@ -72,7 +72,7 @@ def coordinates(
 
 
 @singledispatch
-def dependent_exponents(term: Term) -> tuple[str, ...]:
+def dependent_exponents(term: Term, priors: Mapping[str, Prior]) -> tuple[str, ...]:
     """Exponents of a kind of term that have coordinates of their own, beside the leading one."""
     return ()
 
@@ -84,14 +84,17 @@ def exponent_coordinates(term: Term, priors: Mapping[str, Prior], at: Values) ->
 
 
 @dependent_exponents.register
-def _gate_parameters(term: GatedPower) -> tuple[str, ...]:
-    return term.depth, term.rate
+def _gate_parameters(term: GatedPower, priors: Mapping[str, Prior]) -> tuple[str, ...]:
+    supports = priors[term.depth].support, priors[term.rate].support
+    return (term.depth, term.rate) if supports == ((0, 1), (-np.inf, np.inf)) else ()
 
 
 @exponent_coordinates.register
 def _gate_coordinates(
     term: GatedPower, priors: Mapping[str, Prior], at: Values
 ) -> dict[str, Tensor]:
+    if not dependent_exponents(term, priors):  # the transforms are for the whole supports
+        return {}
     rate = priors[term.rate].rv(term.rate, default_transform=Asinh())
     depth = transformed(GateSlope(), term.depth, priors[term.depth], rate, at["ptpp"])
     return {term.rate: rate, term.depth: depth}

@@ -59,13 +59,13 @@ class Discrepancy(ABC):
         return ()
 
     def cautious(self, law: Law) -> tuple[str, ...]:
-        """Parameters whose starting points stay within a tenth of the jitter from zero."""
+        """Parameters whose initial jitter is scaled by 0.1."""
         return ()
 
     def extend(
         self, law: Law, q: Mapping[str, Floats], at: Values, frame: pd.DataFrame, seed: int
     ) -> tuple[Law, dict[str, Floats]]:
-        """The law and its draws where they reach rows beyond those seen.
+        """The law and its draws, with parameters that only rows beyond the training rows need.
 
         By default both are as fitted. A discrepancy with parameters that only rows beyond the
         training rows need draws them here from their prior, in the same way for the same `seed`.

@@ -55,7 +55,7 @@ def build_joint(
     with pm.Model() as model:
         shared = {}
         for level in spec.effects:
-            size = next(len(v) for n, v in values.items() if n.endswith(f"{level}_groups"))
+            size = next(len(v) for n, v in values.items() if n.endswith(f"::{level}_groups"))
             z = pm.Normal(f"{level}_z", shape=(size, count))
             b = AGREE + np.array([(count - 2 - j) / 2 for _, j in _below(count)])
             partial = 2 * pm.Beta(f"{level}_partial", b, b, shape=len(b)) - 1

@@ -76,7 +76,8 @@ class Likelihood(ABC):
     def information_variance(self, sigma: Floats, q: Mapping[str, Floats]) -> Floats:
         """Inverse of the Fisher information of one measurement about its location.
 
-        A normal measurement of that variance tells as much about the location.
+        A normal measurement of that variance tells as much about the location. By default
+        ``sigma^2``, which is exact for normal noise.
         """
         return np.asarray(sigma**2)
 

@@ -1,8 +1,8 @@
 """Random effects on log loss of groups of rows: models of one size, bases, and runs.
 
-Models of one size have depth, width, learning rate and batch size in common, which a law does not
-describe: sizes that are held out lie beside the curve through the others. Runs adapted from one
-pre-trained base have its deviation in common, and the rows of one run that run's.
+Models of one size have architecture and hyperparameters in common, which a law does not describe.
+Runs adapted from one pre-trained base have that base's deviation in common, and the rows of one run
+that run's.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ import xarray as xr
 
 from bayeslaw.common.arrays import Bools, Floats, Strings
 from bayeslaw.common.errors import LawError, TableError, unknown
-from bayeslaw.laws.priors import GROUP_SD, Prior
+from bayeslaw.laws.priors import GROUP_SD, NOISE, Prior
 
 UNLABELLED = "(row"
 """Prefix of the label that a row without one gets: a group of its own, always a new one."""
@@ -54,9 +54,12 @@ class Level:
         rows = np.array([f"{UNLABELLED} {i})" for i in range(len(frame))])
         if self.column not in frame:
             return rows
+        values = frame[self.column]
         if self.column == "params":
-            return frame["params"].to_numpy(float).astype(str)
-        return np.where(frame[self.column].notna(), frame[self.column].astype(str), rows)
+            return values.to_numpy(float).astype(str)
+        if pd.api.types.is_float_dtype(values) and (values.dropna() % 1 == 0).all():
+            values = values.astype("Int64")  # a missing label turns integers into floats
+        return np.where(values.notna(), values.astype(str), rows)
 
 
 _REGISTERED: dict[str, Level] = {}
@@ -68,7 +71,9 @@ def register(level: Level) -> Level:
     return level
 
 
-SIZE = register(Level("size", "params", fewest=4, latent=True, with_discrepancy=True))
+SIZE = register(
+    Level("size", "params", 4, latent=True, with_discrepancy=True, prior=NOISE["tau_size"])
+)
 BASE = register(Level("base", "base"))
 RUN = register(Level("run", "run"))
 
@@ -92,8 +97,8 @@ def choose(
     ----------
     effects : "auto", "none", or levels, such as ``"base,run"``
         A level is ``size``, ``base``, ``run``, or any column of the table that labels groups.
-        ``"auto"`` takes every registered level that repeats in `frame` and groups it differently
-        from the level below.
+        ``"auto"`` takes every registered level whose labels repeat in `frame`, if it has at least
+        `Level.fewest` groups, and another number of them than the next finer level.
     frame : DataFrame
         Training rows.
     name : str
@@ -113,8 +118,11 @@ def choose(
     if effects == "auto":
         known = [each for each in _REGISTERED.values() if discrepancy or not each.with_discrepancy]
         return tuple(each.name for each in known if each.column in frame and _repeats(frame, each))
-    asked = tuple(effects.split(",")) if isinstance(effects, str) else tuple(effects)
+    names = effects.split(",") if isinstance(effects, str) else effects
+    asked = tuple(each.strip() for each in names)
     for each in asked:
+        if each in ("chain", "draw"):
+            raise LawError(f"{name}: a column {each!r} cannot be an effect; rename the column.")
         if each in _REGISTERED and level(each).column not in frame:
             raise TableError(
                 f"{name}: no column {level(each).column!r} for the effect; add it or drop it."

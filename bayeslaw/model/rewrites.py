@@ -40,6 +40,10 @@ class OpaqueIdentity(TypeCastingOp):  # type: ignore[misc]  # PyTensor ships no 
 opaque = OpaqueIdentity()
 
 
+def __getattr__(name: str) -> Tensor:
+    return getattr(pt, name)
+
+
 def exp(x: Tensor) -> Tensor:
     """Exponential of an opaque value."""
     return pt.exp(opaque(x))

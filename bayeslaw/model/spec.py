@@ -10,7 +10,7 @@ from bayeslaw.common.defaults import DELTA
 from bayeslaw.common.errors import FitError, LawError, unknown
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
-from bayeslaw.laws.priors import Prior, PriorLike, override
+from bayeslaw.laws.priors import NOISE, Prior, PriorLike, override
 from bayeslaw.model import random_effects
 from bayeslaw.model.discrepancies import DISCREPANCIES, Discrepancy
 from bayeslaw.model.likelihoods import LIKELIHOODS, NOISES, Huber, Likelihood
@@ -46,8 +46,9 @@ class Spec:
     def identity(self) -> str:
         """Hash of all that the model depends on, the same in every process."""
         parts = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "law"}
+        priors = dict(sorted(self.priors.items()))
         levels = [random_effects.level(name) for name in self.effects]
-        return identity({**parts, "law": self.law.identity, "levels": levels})
+        return identity({**parts, "law": self.law.identity, "priors": priors, "levels": levels})
 
     @cached_property
     def key(self) -> tuple[object, ...]:
@@ -92,13 +93,14 @@ def make_spec(
         If `delta` is not positive.
     """
     deviation = make_discrepancy(discrepancy)
-    law = deviation.apply(load_law(law))
+    law = deviation.apply(load_law(law).plain)
     density = make_likelihood(likelihood, delta)
     levels = [random_effects.level(name) for name in effects]
     own = dict(density.priors) | {f"tau_{level.name}": level.prior for level in levels}
-    defaults = own | dict(law.priors)
+    stated = {name for name, prior in law.priors.items() if prior != NOISE.get(name)}
+    defaults = dict(law.priors) | {n: prior for n, prior in own.items() if n not in stated}
     bounds = {name: prior.support for name, prior in own.items()} | law.prior_bounds
-    chosen = override(defaults, priors, bounds)
+    chosen = override(defaults, priors, bounds, proper={*NOISE, *own})
     if noise not in NOISES:
         raise LawError(unknown("noise", noise, NOISES))
     if noise == "loglinear" and "params" not in law.columns:

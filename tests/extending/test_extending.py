@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import xarray as xr
 
@@ -13,8 +14,10 @@ import bayeslaw as bl
 from bayeslaw.common.content import identity
 from bayeslaw.inference.sampling import compile_spec
 from bayeslaw.laws.lawfiles import parse_law
+from bayeslaw.laws.priors import Prior
 from bayeslaw.laws.terms import Power
 from bayeslaw.model.building import data
+from bayeslaw.model.random_effects import RUN, Level, register
 from bayeslaw.model.spec import make_spec
 
 HERE = Path(__file__).parent
@@ -48,6 +51,7 @@ slope_r = "LogNormal(median=0.1, sigma=1)"
 mu = "LogNormal(median=1, sigma=0.7)"
 """
 TRUTH = {"E": 1.7, "A": 400.0, "alpha": 0.34, "B": 410.0, "beta": 0.28, "S": 0.3, "mu": 2.0}
+LEADS = {"ptpp": "eta", "params": "phi"}
 DESIGN = bl.grid(params=[1e8, 3e8, 1e9], tokens=[1e9, 3e9, 1e10], replay=[0.1, 0.5])
 LABS = DESIGN.assign(ptpp=15.0, lab=["a", "b", "c"] * 6)
 
@@ -179,6 +183,51 @@ def test_classes_of_one_name_have_keys_of_their_own():
     assert one.key != two.key
 
 
+def test_a_subclass_is_not_taken_for_its_base():
+    class Damped(Power):
+        def shape(self, p, x, at, xp):
+            return 0.5 * super().shape(p, x, at, xp)
+
+    given = ("A", "slope_N", {"params": "alpha"})
+    assert identity(Damped(*given)) != identity(Power(*given))
+
+
+def test_fitting_again_with_another_discrepancy_takes_the_law_as_written(law):
+    curved = make_spec("chinchilla", discrepancy="curvature").law
+    assert make_spec(curved).identity == make_spec("chinchilla").identity
+
+
+def test_labels_survive_a_file(table, tmp_path):
+    labelled = bl.from_frame(table.frame.assign(lab=["007", "08", "1e3"] * 6), "labels")
+    fit = bl.fit("chinchilla", labelled, discrepancy="none", effects="lab", **SHORT)
+    fit.save(tmp_path / "fit.nc")
+    back = bl.load(tmp_path / "fit.nc")
+    assert back.table.frame["lab"].tolist() == labelled.frame["lab"].tolist()
+    np.testing.assert_array_equal(bl.loo(back).total, bl.loo(fit).total)
+
+
+def test_integers_are_the_same_labels_beside_a_missing_one():
+    whole = RUN.labels(pd.DataFrame({"run": [1, 2]}))
+    gaps = RUN.labels(pd.DataFrame({"run": [1, 2, None]}))
+    assert whole.tolist() == gaps[:2].tolist() == ["1", "2"]
+
+
+def test_a_levels_own_prior_is_used_unless_the_law_file_states_one():
+    own = Level("run", "run", prior=Prior("LogNormal", median=0.01, sigma=0.1))
+    try:
+        register(own)
+        assert make_spec("form1", effects=["run"]).priors["tau_run"] == own.prior
+    finally:
+        register(RUN)
+    flat = make_spec("form1", effects=["lab"], priors="flat").priors["tau_lab"]
+    assert flat == RUN.prior
+
+
+def test_the_map_starts_inside_a_prior_that_excludes_the_huber_starts(table):
+    mode = bl.fit("chinchilla", table, method="map", priors={"alpha": "Uniform(lower=2, upper=3)"})
+    assert 2 <= mode.parameters["alpha"] <= 3
+
+
 def test_a_kind_is_registered_once():
     with pytest.raises(bl.LawError, match=r"is registered by plugin\.Exponential"):
 
@@ -190,7 +239,10 @@ def test_a_kind_is_registered_once():
 
 
 def test_identity_is_of_content_and_refuses_what_has_none():
-    assert identity({"a": (1.0, 2), "b": None}) == identity({"b": None, "a": [1.0, 2]})
+    assert identity({"a": (1.0, 2), "b": None}) == identity({"a": [1.0, 2], "b": None})
+    assert Prior("Normal", mu=0, sigma=1) == Prior.parse("Normal(mu=0.0, sigma=1.0)")
+    one, two = (Power("F", "slope_F", down) for down in (LEADS, dict(reversed(LEADS.items()))))
+    assert identity(one) != identity(two)  # the first covariate leads
     assert identity(float("inf")) != identity(1e308)
     with pytest.raises(bl.LawError, match="has no content"):
         identity(lambda: None)
