@@ -1,4 +1,4 @@
-"""Errors, defaults, types of arrays, files, number formats and progress bars.
+"""Errors, defaults, types of arrays, registries, content hashes, files, number formats, progress.
 
 Imports nothing else of the package.
 """

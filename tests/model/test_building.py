@@ -6,7 +6,6 @@ import pytest
 from scipy import stats
 
 from bayeslaw.model.building import build, data
-from bayeslaw.model.likelihoods import LIKELIHOODS
 from bayeslaw.model.spec import make_spec
 from tests.support import LAWS, object_mode, slow
 
@@ -37,7 +36,7 @@ def test_prior_predictive_sees_every_prior(name, paper_rows):
 
 
 @object_mode
-@pytest.mark.parametrize("likelihood", LIKELIHOODS)
+@pytest.mark.parametrize("likelihood", ["studentt", "normal", "huber"])
 def test_log_likelihood_is_there_row_by_row(likelihood, small):
     spec = make_spec("chinchilla", likelihood=likelihood)
     model = build(spec, data(spec, small))
