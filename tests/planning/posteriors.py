@@ -20,7 +20,8 @@ def posterior(domain, draws=400, spread=0.004, seed=0, law=None, likelihood="stu
     rng = np.random.default_rng([seed, domain == WORLD.source])
     table = WORLD.table(domain).split("ptpp <= 31", "ptpp == 279", WORLD.anchors)[0]
     law = WORLD.laws[domain] if law is None else law
-    spec = make_spec(law, likelihood=likelihood)
+    discrepancy = "curvature" if law.discrepancy_parameters else "none"
+    spec = make_spec(law, likelihood=likelihood, discrepancy=discrepancy)
     at = spec.law.reference_point(table.frame)
     q = WORLD.laws[domain].to_reference(WORLD.truth[domain], at)
     q |= {name: 0.0 for name in spec.law.coordinates if name not in q}
