@@ -82,8 +82,8 @@ def print_row(
 ) -> None:
     """Render a plan and the losses measured at it as one line."""
     loss, rise = outcome
-    missed = ["the target"] * (loss > limits["max_loss"])
-    missed += ["forgetting"] * (rise > limits["max_forgetting"])
+    missed = ["the target"] * bool(loss > limits["max_loss"])
+    missed += ["forgetting"] * bool(rise > limits["max_forgetting"])
     verdict = f"missed {' and '.join(missed)}" if missed else "inside both"
     if np.isnan(loss) or np.isnan(rise):
         verdict = "outside the measured grid"

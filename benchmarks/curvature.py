@@ -26,7 +26,7 @@ def main() -> None:
     warnings.simplefilter("ignore")
     print("| split | law | R-hat | 90 % holds | largest curvature, check |")
     print("| --- | --- | --- | --- | --- |")
-    for name, train, test, laws in splits():
+    for name, _, train, test, laws in splits():
         if args.only not in name:
             continue
         for law in (law for law in laws if law in args.laws):

@@ -202,7 +202,7 @@ def lbfgsb(problem: Problem, count: int, seed: int = 2) -> Ends:
 
 def cases() -> Iterator[tuple[str, str, bl.LossTable]]:
     """Table, law and training rows of every case."""
-    for name, table, _, laws in chain(splits(), synthetic()):
+    for name, _, table, _, laws in chain(splits(), synthetic()):
         # Source losses rise under adaptation: the law of forgetting is for the English tables.
         source = name.startswith(("tinycpt english", "synthetic english"))
         for law in (*laws, "forgetting") if source else laws:

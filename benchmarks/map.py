@@ -23,7 +23,7 @@ def main() -> None:
     args = parser.parse_args()
     warnings.simplefilter("ignore")
     print("table | law | largest difference | MAP objective / Huber's - 1 | bounds")
-    for name, table, _, laws in chain(splits(), synthetic()):
+    for name, _, table, _, laws in chain(splits(), synthetic()):
         for law in laws:
             if args.only not in f"{name} {law}":
                 continue

@@ -9,6 +9,7 @@ settings, where sampling takes most of the time, and once at those of a simulati
 """
 
 import argparse
+import os
 import time
 from collections.abc import Callable
 from functools import partial
@@ -17,7 +18,8 @@ from typing import Any
 import numpy as np
 
 import bayeslaw as bl
-from bayeslaw.inference import sampling
+from bayeslaw.inference import programs, sampling
+from bayeslaw.inference.densities import Density
 from bayeslaw.inference.refits import SHORT
 from bayeslaw.model.building import data
 from bayeslaw.model.spec import make_spec
@@ -36,6 +38,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--laws", default="chinchilla,form3")
     args = parser.parse_args()
+    os.environ["BAYESLAW_CACHE"] = "off"  # or a fit would find its program on disk
     for name in args.laws.split(","):
         law, world = bl.load_law(name), bl.paper_world()
         tables = [world.table("french", seed=s).query("ptpp <= 31") for s in range(args.repeats)]
@@ -45,12 +48,12 @@ def main() -> None:
         quiet = {"progress": False}
         cold, warm, swap, short = [], [], [], []
         for table in tables:
-            sampling._compiled.clear()
+            programs._programs.clear()
             cold.append(clock(partial(plain, table)))
             warm.append(clock(partial(plain, table)))
             values = data(spec, table)
             short.append(clock(partial(sampling.sample, spec, values, seed=0, **quiet, **SHORT)))
-            swap.append(clock(partial(sampling.with_data, spec, values)))
+            swap.append(clock(partial(Density, programs.program(spec, values), values)))
         c, w, s, q = (float(np.median(times)) for times in (cold, warm, swap, short))
         print(
             f"{name}: compile and fit {c:.2f} s, refit {w:.2f} s ({c / w:.1f}x), of which data in "

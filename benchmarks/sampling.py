@@ -21,7 +21,6 @@ import pytensor.tensor as pt
 import xarray as xr
 
 import bayeslaw as bl
-from bayeslaw.inference.convergence import diagnose
 from bayeslaw.inference.sampling import sample
 from bayeslaw.model.building import data
 from bayeslaw.model.spec import make_spec
@@ -77,13 +76,14 @@ def main() -> None:
     rows: dict[str, list[dict[str, float]]] = {"raw": [], "bayeslaw": []}
     for seed in range(args.seeds):
         start = time.perf_counter()
-        draws, stats = sample(spec, values, seed=seed, progress=False, **run)
+        found = sample(spec, values, seed=seed, progress=False, **run)
         seconds = time.perf_counter() - start
+        draws, stats = found.draws, found.stats
         law = spec.law
         paper = law.to_paper({n: draws[n].values for n in law.coordinates}, at)
         both = draws.assign({n: (("chain", "draw"), v) for n, v in paper.items()})
         rows["bayeslaw"].append(figures(both, stats, seconds))
-        gate = diagnose(draws, stats).failures
+        gate = found.convergence.failures
         start = time.perf_counter()
         tree = nutpie.sample(
             compiled, seed=seed, progress_bar=False, save_warmup=False, draws=1000, tune=1000, **run
@@ -92,8 +92,8 @@ def main() -> None:
         rows["raw"].append(
             figures(tree["posterior"].dataset, tree["sample_stats"].dataset, seconds)
         )
-        for name, found in rows.items():
-            print(f"seed {seed} {name:9s}", {k: round(v, 3) for k, v in found[-1].items()})
+        for name, every in rows.items():
+            print(f"seed {seed} {name:9s}", {k: round(v, 3) for k, v in every[-1].items()})
         print(f"seed {seed} gate", gate or "passed", flush=True)
     worst = {name: min(found["ess_per_s"] for found in rows[name]) for name in rows}
     print(f"worst seed of each: {worst}, ratio {worst['bayeslaw'] / worst['raw']:.0f}")

@@ -22,7 +22,7 @@ from tables import splits
 
 import bayeslaw as bl
 from bayeslaw.evaluate.scores import band_scores, point_scores
-from bayeslaw.model.discrepancies import Curvature
+from bayeslaw.model.curvature import Curvature
 
 WIDE, FIXED = 0.3, 0.1
 SCALES = np.array([0.03, 0.05, 0.07, FIXED, 0.14, 0.2, WIDE])
@@ -51,7 +51,9 @@ def resampled(weights: np.ndarray, draws: np.ndarray) -> tuple[np.ndarray, float
 def main() -> None:
     """Print the learned scales, then scores of every scale, pooled over each source."""
     warnings.simplefilter("ignore")
-    tables = {name: (fitted(a, b), b) for name, a, b, laws in splits() if laws == ("chinchilla",)}
+    tables = {
+        name: (fitted(a, b), b) for name, _, a, b, laws in splits() if laws == ("chinchilla",)
+    }
     evidence = {  # log evidence of each scale
         name: logsumexp(weights, axis=0) - np.log(len(weights))
         for name, ((weights, _), _) in tables.items()

@@ -21,7 +21,7 @@ COLUMNS = ["rmse_log", "coverage_50", "coverage_90", "width_90", "crps", "winkle
 
 def jobs() -> Iterator[tuple[str, bl.LossTable, bl.LossTable, list[tuple[str, str]]]]:
     """Name, training rows, test rows, and laws with their discrepancies."""
-    for name, train, test, _ in splits():
+    for name, _, train, test, _laws in splits():
         if name.startswith("olmo"):
             yield name, train, test, [("chinchilla", "none"), ("chinchilla", "curvature")]
         elif name.startswith("tinycpt") and "124" in name:

@@ -31,7 +31,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bayeslaw.inference.convergence import diagnose
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.sampling import sample
 from bayeslaw.laws.law import Law
@@ -129,8 +128,8 @@ def refit(domain: str, table: LossTable, at: Any, discrepancy: str, seed: int) -
     spec = make_spec(
         WORLD.laws[domain], priors=priors(domain, at), likelihood="normal", discrepancy=discrepancy
     )
-    sampled, stats = sample(spec, data(spec, table), seed=seed, progress=False, **SHORT)
-    return Posterior(spec, table, at, sampled, stats, diagnose(sampled, stats))
+    found = sample(spec, data(spec, table), seed=seed, progress=False, **SHORT)
+    return Posterior(spec, table, at, found.draws, found.stats, found.convergence)
 
 
 def cell(table: LossTable, atpp: float, replay: float) -> float:

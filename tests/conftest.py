@@ -17,7 +17,7 @@ def small() -> LossTable:
 
 @pytest.fixture(scope="session")
 def posterior(small) -> Posterior:
-    return fit("chinchilla", small, seed=0, discrepancy="none", draws=500, tune=500)
+    return fit("chinchilla", small, seed=0, discrepancy="none", draws=1000)
 
 
 @pytest.fixture(scope="session")
@@ -44,4 +44,4 @@ def paper_rows() -> LossTable:
 @pytest.fixture(scope="session")
 def two_stages(paper_rows) -> Posterior:
     """Form 1 as written on these rows, which leave eta to its prior."""
-    return fit("form1", paper_rows, seed=0, discrepancy="none", draws=500, tune=500)
+    return fit("form1", paper_rows, seed=0, discrepancy="none")

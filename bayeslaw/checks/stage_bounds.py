@@ -7,8 +7,8 @@ stages P1 < P2 it lies above the straight line through them and below its value 
     Delta = L(P1) - L(P2),  R = log(P3/P1) / log(P2/P1).
 
 ``F / P^eta`` is such a term for every eta > 0: eta -> 0 attains the line, eta -> inf the last
-value. So is every sum of such terms. A data term with an exponent that depends on PTPP, or a curved
-term, need not satisfy the bounds.
+value. So is every sum of such terms. A data term with an exponent that depends on PTPP, a term of
+the law of forgetting, or a curved term need not satisfy the bounds.
 """
 
 from itertools import pairwise
@@ -77,9 +77,9 @@ def _forecast_in_bounds(
         f"(sd {last['upper_sd']:.2g}) nats. The median of the forecast is {loss:.4g}"
         f"{', outside these bounds' * outside}."
     )
-    gated = [t for t in fit.law.terms if "ptpp" in t.covariates and not t.plain.convex_in_ptpp]
-    if gated or fit.law.discrepancy_parameters:
-        text += " A gated exponent or a curved term need not satisfy these bounds."
+    others = [t for t in fit.law.terms if "ptpp" in t.covariates and not t.plain.convex_in_ptpp]
+    if others or fit.law.discrepancy_parameters:
+        text += " Not all terms of this law need satisfy these bounds."
     return text, {"stage": float(stage), "median": loss, "outside": outside}
 
 

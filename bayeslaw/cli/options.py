@@ -10,7 +10,7 @@ from typing import Annotated, Literal, get_type_hints
 import typer
 from typer.models import OptionInfo
 
-from bayeslaw.common.defaults import CHAINS, DELTA, DRAWS, TARGET_ACCEPT, TUNE
+from bayeslaw.common.defaults import AUTO, CHAINS, DELTA, TARGET_ACCEPT, TUNE
 from bayeslaw.common.errors import BayeslawError, TableError
 
 Table = Annotated[Path, typer.Argument(help="Loss table, CSV or Parquet.", show_default=False)]
@@ -62,8 +62,9 @@ class Sampling:
     ] = "default"
     delta: Annotated[float, typer.Option(help="Threshold of the Huber loss, in log loss.")] = DELTA
     discrepancy: Annotated[
-        str, typer.Option(help="Discrepancy of the law: curvature or none.", metavar="KIND")
-    ] = "curvature"
+        str,
+        typer.Option(help="Discrepancy of the law: auto, walk, curvature or none.", metavar="KIND"),
+    ] = AUTO
     noise: Annotated[
         Literal["constant", "loglinear"],
         typer.Option(help="Noise scale, constant or log-linear in N."),
@@ -75,7 +76,9 @@ class Sampling:
         ),
     ] = "auto"
     chains: Annotated[int, typer.Option(help="Chains.", min=1)] = CHAINS
-    draws: Annotated[int, typer.Option(help="Draws of each chain.", min=1)] = DRAWS
+    draws: Annotated[
+        int | None, typer.Option(help="Draws of each chain; by default as many as needed.", min=1)
+    ] = None
     tune: Annotated[int, typer.Option(help="Tuning steps of each chain.", min=1)] = TUNE
     target_accept: Annotated[float, typer.Option(help="Target acceptance, between 0 and 1.")] = (
         TARGET_ACCEPT

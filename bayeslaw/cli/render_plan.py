@@ -111,7 +111,7 @@ def _uncertainty(found: Plan) -> list[str]:
             f"[bold]{certain.p_failure:.2f}[/]."
         )
     else:
-        lines.append(f"The point fits ({found.point}) have no plan: infeasible.")
+        lines.append(f"The deterministic plan ({found.point}) is infeasible.")
     lines += [f"[bold yellow]Outside the data[/]: {escape(text)}." for text in found.outside]
     lines += [f"[bold red]NOT CONVERGED[/]: {escape(text)}." for text in found.unconverged]
     return lines

@@ -14,4 +14,4 @@ type Tensor = Any
 type Model = Any
 """A ``pm.Model``."""
 type Namespace = Any
-"""An array namespace: NumPy, ``pytensor.tensor``, or `bayeslaw.model.rewrites`."""
+"""An array namespace: NumPy or ``pytensor.tensor``."""

@@ -3,14 +3,22 @@
 import dataclasses
 import hashlib
 import json
-import math
 from collections.abc import Iterator, Mapping
 
 from bayeslaw.common.errors import LawError
 from bayeslaw.common.registry import Registry
 
 type Plain = str | float | bool | list[Plain] | dict[str, Plain] | None
-"""What JSON can hold."""
+"""What Python's JSON can hold; infinity too."""
+
+_VALUES: dict[str, type] = {}
+"""Classes that a field may hold, by module and name."""
+
+
+def storable[C: type](cls: C) -> C:
+    """Class decorator: fields of registered classes may hold a dataclass, and it is restored."""
+    _VALUES[_name(cls)] = cls
+    return cls
 
 
 def content(value: object) -> Plain:
@@ -23,17 +31,14 @@ def content(value: object) -> Plain:
     LawError
         If the value, or a part of it, is no dataclass, mapping, sequence, number or text.
     """
-    if value is None or isinstance(value, str | bool | int):
+    if value is None or isinstance(value, str | bool | int | float):
         return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else str(value)
     if isinstance(value, Mapping):
         return {str(name): content(each) for name, each in value.items()}
     if isinstance(value, tuple | list):
         return [content(each) for each in value]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        cls = type(value)
-        kind = cls.__dict__.get("kind") or f"{cls.__module__}.{cls.__qualname__}"
+        kind = type(value).__dict__.get("kind") or _name(type(value))
         fields = {f.name: content(getattr(value, f.name)) for f in dataclasses.fields(value)}
         return {"kind": str(kind), **fields}
     raise LawError(
@@ -65,8 +70,33 @@ def classes(value: object) -> Iterator[type]:
             yield from classes(getattr(value, field.name))
 
 
+def store[T](registry: Registry[T], value: T) -> Plain:
+    """The `content` of an object of a registered class, from which `restore` makes an equal one.
+
+    Raises
+    ------
+    LawError
+        If the class is not registered, or a field would come back as another value.
+    """
+    kind = str(getattr(value, "kind", ""))
+    if kind not in registry or registry[kind] is not type(value):
+        raise LawError(
+            f"{registry.what} {type(value).__qualname__} is not registered; decorate the class "
+            "with its registry's `register` so that a file can name it."
+        )
+    plain = content(value)
+    again = restore(registry, plain)
+    for name in plain if isinstance(plain, dict) else ():
+        if getattr(again, name) != (own := getattr(value, name)):
+            raise LawError(
+                f"{registry.what} {kind!r}: a file cannot hold its field {name!r}, {own!r}; use "
+                "numbers, text, tuples, dicts with text keys, and priors."
+            )
+    return plain
+
+
 def restore[T](registry: Registry[T], stored: Plain) -> T:
-    """An object of a registered class from its `content`.
+    """An object of a registered class from its `content`; sequences become tuples.
 
     Raises
     ------
@@ -75,8 +105,23 @@ def restore[T](registry: Registry[T], stored: Plain) -> T:
     """
     if not isinstance(stored, dict) or "kind" not in stored:
         raise LawError(f"{registry.what}: cannot read {stored!r}.")
-    fields = {name: each for name, each in stored.items() if name != "kind"}
     try:
+        fields = {name: field_value(each) for name, each in stored.items() if name != "kind"}
         return registry[str(stored["kind"])](**fields)
     except TypeError as error:
         raise LawError(f"{registry.what} {stored['kind']!r}: {error}.") from None
+
+
+def field_value(stored: Plain) -> object:
+    """A field's value from its `content`."""
+    if isinstance(stored, list):
+        return tuple(field_value(each) for each in stored)
+    if not isinstance(stored, dict):
+        return stored
+    fields = {name: field_value(each) for name, each in stored.items()}
+    cls = _VALUES.get(str(stored.get("kind")))
+    return cls(**{n: each for n, each in fields.items() if n != "kind"}) if cls else fields
+
+
+def _name(cls: type) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}"

@@ -1,7 +1,7 @@
 """Registries of kinds: classes that can be named in a file, by the package or by others."""
 
 from collections.abc import Iterator, Mapping
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, EntryPoints, entry_points
 
 from bayeslaw.common.errors import LawError, unknown
 
@@ -9,8 +9,8 @@ from bayeslaw.common.errors import LawError, unknown
 class Registry[T](Mapping[str, type[T]]):
     """Classes of one sort by their `kind`, in the order of registration.
 
-    A name that is not registered is looked for among the installed entry points of `group`; what an
-    entry point loads must register itself.
+    A name that is not registered is looked for among the installed entry points of `group`, which
+    is imported then and must register a class of that name.
 
     Parameters
     ----------
@@ -44,13 +44,33 @@ class Registry[T](Mapping[str, type[T]]):
         return cls
 
     def __getitem__(self, kind: str) -> type[T]:
-        if kind not in self._kinds and self.group:
-            for point in entry_points(group=self.group, name=kind):
-                point.load()
+        if kind not in self._kinds:
+            for point in self._entry_points():
+                if point.name == kind:
+                    self._load(point)
+        if kind not in self._kinds:
+            installed = (point.name for point in self._entry_points())
+            raise LawError(unknown(self.what, kind, {*self._kinds, *installed}))
+        return self._kinds[kind]
+
+    def _entry_points(self) -> EntryPoints:
+        return entry_points(group=self.group) if self.group else EntryPoints()
+
+    def _load(self, point: EntryPoint) -> None:
+        """Import what an entry point names."""
+        package = point.dist.name if point.dist else point.value
         try:
-            return self._kinds[kind]
-        except KeyError:
-            raise LawError(unknown(self.what, kind, self._kinds)) from None
+            point.load()
+        except Exception as error:
+            raise LawError(
+                f"{self.what} {point.name!r}: the package {package} cannot be loaded: "
+                f"{type(error).__name__}: {error}. Repair it or uninstall it."
+            ) from error
+        if point.name not in self._kinds:
+            raise LawError(
+                f"{self.what} {point.name!r}: the package {package} names it as the entry point "
+                f"{point.value!r}, which registers no class of that kind."
+            )
 
     def __contains__(self, kind: object) -> bool:
         try:

@@ -123,11 +123,9 @@ def joint_gaussian(
         quantities.append((scores / scores.std(ddof=1))[:, None])
     candidate = np.tile(np.arange(len(frame)), len(fits))
     groups = [
-        (
-            _distinct_codes([_new_groups(fit, frame, level) for fit in fits]),
-            effect_variance(fits[0], level),
-        )
-        for level in dict.fromkeys([*effects.registered(), *fits[0].spec.effects])
+        (_in_domain(_new_groups(fit, frame, level), domain, len(fits)), effect_variance(fit, level))
+        for domain, fit in enumerate(fits)
+        for level in fit.spec.effects
         if not effects.level(level).latent  # these effects are part of the draws
     ]
     tokens = np.tile(frame["tokens"], len(fits))
@@ -168,9 +166,7 @@ def noise_variance(posterior: Posterior, frame: pd.DataFrame) -> Floats:
 
 
 def effect_variance(posterior: Posterior, level: str) -> float:
-    """Variance of the random effect of a new `run` or `base`; 0 if none was fitted."""
-    if level not in posterior.spec.effects:
-        return 0.0
+    """Variance of the random effect of a new group of a fitted level."""
     return float(np.median(posterior.values()[f"tau_{level}"] ** 2))
 
 
@@ -195,13 +191,13 @@ def _new_groups(fit: Posterior, frame: pd.DataFrame, level: str) -> Ints:
     if level == "base" and "base" not in frame and {"params", "ptpp"} <= {*frame}:
         return bases(frame)[0]
     names = effects.labels(frame, level)
-    fitted = fit.draws[level].values.astype(str) if level in fit.spec.effects else np.array([], str)
     labelled = np.array([not str(name).startswith(effects.UNLABELLED) for name in names])
-    known = np.isin(names, fitted) & labelled
+    known = np.isin(names, fit.draws[level].values.astype(str)) & labelled
     return np.where(known, -1, np.unique(names, return_inverse=True)[1])
 
 
-def _distinct_codes(codes: Sequence[Ints]) -> Ints:
-    """Group codes of several domains in one array, without a code in common but -1."""
-    step = 1 + max(int(code.max()) for code in codes)
-    return np.concatenate([np.where(c < 0, -1, c + i * step) for i, c in enumerate(codes)])
+def _in_domain(codes: Ints, domain: int, count: int) -> Ints:
+    """Group codes of one domain's measurements among those of all; -1 in the other domains."""
+    every = np.full((count, len(codes)), -1)
+    every[domain] = codes
+    return every.ravel()

@@ -6,7 +6,7 @@ import numpy as np
 import xarray as xr
 
 from bayeslaw.common.arrays import Floats, Ints
-from bayeslaw.evaluate.densities import log_likelihood, prior_draws
+from bayeslaw.evaluate.densities import improper_priors, log_likelihood, prior_draws
 from bayeslaw.evaluate.new_sizes import residual_draws
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.model import random_effects
@@ -35,14 +35,15 @@ def to_datatree(fit: Posterior, *, seed: int = 0, prior: int = 1000) -> xr.DataT
         ``posterior`` (reference coordinates, the paper's parameters, noise, random effects),
         ``sample_stats``, ``log_likelihood``, ``posterior_predictive`` and ``observed_data`` of the
         training rows, ``constant_data`` (their covariates and groups), ``prior`` and
-        ``prior_predictive``. The observed variable is ``log_loss``, dims (chain, draw, row);
+        ``prior_predictive``; the last two are left out if a prior is flat and improper, which
+        ``attrs["prior"]`` states. The observed variable is ``log_loss``, dims (chain, draw, row);
         ``attrs["units"]`` states the unit of most variables.
     """
     frame, rng = fit.table.frame, np.random.default_rng(seed)
     shape = fit.draws.sizes["chain"], fit.draws.sizes["draw"]
     rows: dict[str, Ints] = {"row": np.arange(len(frame))}
     latent = np.log(fit.latent(frame))
-    before = prior_draws(fit, prior, seed)
+    improper = improper_priors(fit)
     known = [c for c in (*COVARIATES, *_columns(fit)) if c in frame]
     observed = xr.DataArray(np.log(fit.table.loss), rows, ("row",))
     groups = {
@@ -52,11 +53,17 @@ def to_datatree(fit: Posterior, *, seed: int = 0, prior: int = 1000) -> xr.DataT
         "posterior_predictive": _drawn(latent + residual_draws(fit, frame, rng), shape, rows),
         "observed_data": xr.Dataset({OBSERVED: observed}),
         "constant_data": xr.Dataset({c: ("row", frame[c].to_numpy()) for c in known}, rows),
-        "prior": xr.Dataset({n: (("chain", "draw"), v.reshape(1, -1)) for n, v in before.items()}),
-        "prior_predictive": _drawn(_prior_predictive(fit, before, rng), (1, prior), rows),
     }
+    if not improper:
+        before = prior_draws(fit, prior, seed)
+        by_draw = {n: (("chain", "draw"), v.reshape(1, -1)) for n, v in before.items()}
+        predictive = _prior_predictive(fit, before, rng)
+        groups["prior"] = xr.Dataset(by_draw)
+        groups["prior_predictive"] = _drawn(predictive, (1, prior), rows)
     tree = xr.DataTree.from_dict({name: _with_units(group, fit) for name, group in groups.items()})
     tree.attrs = {"law": fit.law.name, "table": fit.table.name}
+    if improper:
+        tree.attrs["prior"] = f"not drawn: improper for {', '.join(improper)}"
     return tree
 
 
@@ -69,7 +76,10 @@ def _prior_predictive(fit: Posterior, q: dict[str, Floats], rng: np.random.Gener
     """Log losses of the training rows under draws of the prior, shape (draws, rows)."""
     frame, law = fit.table.frame, fit.law
     x = law.covariates(frame)
-    log_loss = np.log(law.loss(law.sizes(q, fit.at), x, fit.at))
+    law = law.over(x, fit.at)
+    counts = {walk.steps: len(walk.reach(x, fit.at).positions) for walk in law.walks}
+    steps = {n: rng.standard_normal((len(q["E"]), 1, count)) for n, count in counts.items()}
+    log_loss = np.log(law.loss(law.sizes(q | steps, fit.at), x, fit.at))
     for level in fit.spec.effects:
         groups, index = np.unique(random_effects.labels(frame, level), return_inverse=True)
         effects = q[f"tau_{level}"] * rng.standard_normal((len(log_loss), len(groups)))

@@ -7,6 +7,7 @@ from scipy import stats
 from scipy.special import logsumexp
 
 from bayeslaw.common.arrays import Floats, Strings, Tensor
+from bayeslaw.common.errors import FitError
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.model import random_effects as effects
 from bayeslaw.tables.table import LossTable
@@ -116,6 +117,11 @@ def log_prior(fit: Posterior) -> xr.DataArray:
     return xr.DataArray(total.eval(mode="FAST_COMPILE"), draws["E"].coords, ("chain", "draw"))
 
 
+def improper_priors(fit: Posterior) -> tuple[str, ...]:
+    """Names of the priors that integrate to infinity."""
+    return tuple(name for name, prior in fit.spec.priors.items() if not prior.proper)
+
+
 def prior_draws(fit: Posterior, draws: int = 4000, seed: int = 0) -> dict[str, Floats]:
     """Draws from the prior of every sampled coordinate and of ``E``.
 
@@ -129,10 +135,20 @@ def prior_draws(fit: Posterior, draws: int = 4000, seed: int = 0) -> dict[str, F
     Returns
     -------
     mapping of name to array, shape (draws, 1)
+
+    Raises
+    ------
+    FitError
+        If a prior is improper.
     """
     import pymc as pm
 
     priors = fit.spec.priors
+    if improper := improper_priors(fit):
+        raise FitError(
+            f"{fit.law.name} on {fit.table.name}: the priors of {', '.join(improper)} are flat and "
+            "improper, so nothing can be drawn from them; fit with proper priors."
+        )
     shapes = [getattr(pm, p.name).dist(**p.kwargs, size=(draws, 1)) for p in priors.values()]
     found = pm.draw(shapes, random_seed=seed, mode="FAST_COMPILE")
     named = {prior: own for own, prior in fit.spec.likelihood.parameters.items()}

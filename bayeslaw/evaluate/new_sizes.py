@@ -3,7 +3,8 @@
 With at least `SIZE.fewest` sizes in the training table the posterior has a random effect of each
 size, and a new size draws one. With fewer sizes the effects are not identified: the law can absorb
 them. Ignoring them would make forecasts for new sizes overconfident, so each training size draws an
-effect from the prior here, and the forecast is shifted by the posterior's response to it.
+effect from the prior here, and the forecast is shifted by the posterior's response to it. This is
+part of ``effects="auto"``; a fit with ``"none"`` or named levels has only the effects named.
 """
 
 import numpy as np
@@ -20,9 +21,9 @@ STEP = 1e-6
 
 
 def too_few_sizes(fit: Posterior) -> bool:
-    """Whether the model has a discrepancy, but too few sizes to fit their random effects."""
+    """Whether sizes should have random effects, but are too few to fit them."""
     spec = fit.spec
-    if not spec.discrepancy.size_effects or "size" in spec.effects:
+    if not (spec.new_sizes and spec.discrepancy.size_effects) or "size" in spec.effects:
         return False
     return "params" in spec.law.columns and (
         fit.table.frame["params"].nunique() < effects.SIZE.fewest

@@ -49,6 +49,14 @@ class Convergence:
         return not self.failures
 
 
+def worst(draws: xr.Dataset, count: int = 6) -> list[str]:
+    """Variables that mix worst, by bulk effective sample size."""
+    import arviz_stats as azs
+
+    ess = {str(name): float(v.min()) for name, v in azs.ess(draws, method="bulk").items()}
+    return sorted(ess, key=ess.__getitem__)[:count]
+
+
 def diagnose(draws: xr.Dataset, stats: xr.Dataset) -> Convergence:
     """Convergence of draws with dims (chain, draw)."""
     import arviz_stats as azs

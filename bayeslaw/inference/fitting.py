@@ -11,17 +11,19 @@ import xarray as xr
 from bayeslaw.common.defaults import DELTA
 from bayeslaw.common.errors import FitError, LawError, unknown
 from bayeslaw.huber.point_fit import PointFit
-from bayeslaw.inference.convergence import Convergence, diagnose
 from bayeslaw.inference.modes import fit_map
 from bayeslaw.inference.posterior import Posterior
-from bayeslaw.inference.sampling import AnySpec, sample
+from bayeslaw.inference.programs import AnySpec
+from bayeslaw.inference.sampling import Sampled, sample
 from bayeslaw.inference.settings import (
+    FilledSettings,
     PosteriorSettings,
     RunSettings,
     filled,
     run_settings,
 )
 from bayeslaw.laws.law import Law
+from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.laws.priors import PriorLike
 from bayeslaw.model.building import Data, data
 from bayeslaw.model.likelihoods import Huber, Likelihood
@@ -89,16 +91,21 @@ def fit(
         Threshold of the ``huber`` likelihood, in log loss.
     seed : int
         Same seed, same numbers.
-    discrepancy : {"curvature", "none"} or Discrepancy
+    discrepancy : {"auto", "walk", "curvature", "none"} or Discrepancy
         How the true loss may deviate from the law; for posteriors only, as are all below.
+        ``"auto"`` is walking exponents for laws in N and D alone, and curvature for others.
     noise : {"constant", "loglinear"}
         Whether the scale of the noise on log loss may vary as a power of N.
     effects : "auto", "none", or levels such as ``"size,base,run"``
         Random effects on log loss: ``"auto"`` gives one to each `run` and each `base`, where the
-        table has these columns and their labels repeat, and with a discrepancy to each model size
-        if there are four sizes or more. Any other column of labels may be named.
-    chains, draws, tune : int
-        Chains, and draws and tuning steps of each: 4, 2000 and 1500 by default.
+        table has these columns and their labels repeat, and with a discrepancy to each model size:
+        from fewer than four sizes, only forecasts for other sizes have them. Any other column of
+        labels may be named.
+    chains, tune : int
+        Chains, 4 by default, and tuning steps of each, 300 by default. They start from a short run
+        of 250 tuning steps that finds the metric.
+    draws : int, optional
+        Draws of each chain; by default 250 to 8000, as many as the convergence gate needs.
     target_accept : float
         Of NUTS; .97 by default.
     sampler : {"nutpie", "pymc"}
@@ -107,8 +114,8 @@ def fit(
     progress : bool
         Show a progress bar on stderr; off by default.
     retry : bool
-        Whether to sample once more, with twice the draws and tuning and a target acceptance of
-        .99, if the convergence gate fails; on by default.
+        Whether to sample once more, with twice the tuning and a target acceptance of .99, if the
+        convergence gate fails; on by default.
 
     Returns
     -------
@@ -145,25 +152,37 @@ def fit(
         threshold = spec.delta if isinstance(spec.likelihood, Huber) else delta
         return fit_map(spec, table, delta=threshold, seed=seed)
     chosen = filled(settings)
-    discrepancy = make_discrepancy(chosen["discrepancy"])
-    spec = make_spec(
-        law,
-        priors=priors,
-        likelihood=likelihood,
-        delta=delta,
-        discrepancy=discrepancy,
-        noise=chosen["noise"],
-        effects=choose(
-            chosen["effects"], table.frame, table.name, discrepancy=discrepancy.size_effects
-        ),
-    )
     return fit_spec(
-        spec,
+        specify(law, table, chosen, priors=priors, likelihood=likelihood, delta=delta),
         table,
         run_settings(chosen, seed),
         cores=chosen["cores"],
         progress=chosen["progress"],
         retry=chosen["retry"],
+    )
+
+
+def specify(
+    law: str | Path | Law,
+    table: LossTable,
+    settings: FilledSettings,
+    *,
+    priors: str | Path | Mapping[str, PriorLike] = "default",
+    likelihood: str | Likelihood = "studentt",
+    delta: float = DELTA,
+) -> Spec:
+    """The spec that `fit` fits to a table, with the random effects that its columns allow."""
+    law, asked = load_law(law), settings["effects"]
+    discrepancy = make_discrepancy(settings["discrepancy"], law.plain)
+    return make_spec(
+        law,
+        priors=priors,
+        likelihood=likelihood,
+        delta=delta,
+        discrepancy=discrepancy,
+        noise=settings["noise"],
+        effects=choose(asked, table.frame, table.name, discrepancy=discrepancy.size_effects),
+        new_sizes=asked == "auto",
     )
 
 
@@ -177,16 +196,16 @@ def fit_spec(
     retry: bool = True,
 ) -> Posterior:
     """Posterior of a spec; `run` holds the seed and the sampler's settings."""
-    sampled, stats, convergence, settings = sample_to_gate(
+    sampled, settings = sample_to_gate(
         spec, data(spec, table), run, cores=cores, progress=progress, retry=retry
     )
     return Posterior(
         spec=spec,
         table=table,
         at=spec.law.reference_point(table),
-        draws=with_effects(spec, table, sampled),
-        stats=stats,
-        convergence=convergence,
+        draws=with_effects(spec, table, with_knots(spec, table, sampled.draws)),
+        stats=sampled.stats,
+        convergence=sampled.convergence,
         settings=settings,
     )
 
@@ -199,19 +218,19 @@ def sample_to_gate(
     cores: int | None,
     progress: bool,
     retry: bool,
-) -> tuple[xr.Dataset, xr.Dataset, Convergence, dict[str, Any]]:
-    """Draws, statistics, convergence and settings; sampled again, longer, if the gate fails."""
-    for attempt in range(2 if retry else 1):
-        if attempt:
-            accept = max(run["target_accept"], 0.99)
-            run = {**run, "draws": 2 * run["draws"], "tune": 2 * run["tune"]}
-            run["target_accept"] = accept
-        sampled, stats = sample(spec, values, **run, cores=cores, progress=progress)
-        convergence = diagnose(sampled, stats)
-        if convergence.ok:
-            break
+) -> tuple[Sampled, dict[str, Any]]:
+    """Draws and settings; sampled again, with smaller steps, if the gate fails."""
+    found = sample(spec, values, **run, cores=cores, progress=progress)
+    if retry and not found.convergence.ok:
+        run = {**run, "tune": 2 * run["tune"]}
+        run["target_accept"] = max(run["target_accept"], 0.99)
+        if run["draws"] is not None:
+            run["draws"] *= 2
+        points = found.points if len(found.points) else None
+        found = sample(spec, values, **run, cores=cores, progress=progress, points=points)
+    run["draws"] = found.draws.sizes["draw"]
     versions = {"versions": {name: version(name) for name in PACKAGES}}
-    return sampled, stats, convergence, {**run, **versions}
+    return found, {**run, **versions}
 
 
 def with_effects(spec: Spec, table: LossTable, draws: xr.Dataset) -> xr.Dataset:
@@ -223,4 +242,15 @@ def with_effects(spec: Spec, table: LossTable, draws: xr.Dataset) -> xr.Dataset:
         names = np.unique(labels(table.frame, level))
         draws = draws.drop_dims(dim).assign({f"{level}_effect": effect})
         draws = draws.assign_coords({level: names})
+    return draws
+
+
+def with_knots(spec: Spec, table: LossTable, draws: xr.Dataset) -> xr.Dataset:
+    """The draws with the knots of random walks as coordinates of their steps."""
+    law = spec.law
+    x, at = law.covariates(table), law.reference_point(table)
+    for walk in law.walks:
+        (dim,) = set(draws[walk.steps].dims) - {"chain", "draw"}
+        draws = draws.rename({dim: f"{walk.steps}_knot"})
+        draws = draws.assign_coords({f"{walk.steps}_knot": walk.reach(x, at).positions})
     return draws

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Unpack
 
@@ -10,14 +11,15 @@ import xarray as xr
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import FitError
-from bayeslaw.inference.fitting import sample_to_gate
+from bayeslaw.inference.fitting import sample_to_gate, with_knots
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.settings import PosteriorSettings, filled, run_settings
 from bayeslaw.laws.law import Law
+from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.model.building import data
 from bayeslaw.model.joint_spec import JointSpec, cholesky_rows
 from bayeslaw.model.likelihoods import Likelihood
-from bayeslaw.model.random_effects import choose, labels
+from bayeslaw.model.random_effects import choose, labelled, labels
 from bayeslaw.model.spec import make_discrepancy, make_spec
 from bayeslaw.tables.table import LossTable
 
@@ -39,7 +41,7 @@ def fit_joint(
     Parameters
     ----------
     laws, tables : mapping of domain to law, and to its training rows
-        Runs and bases of the same label are the same.
+        Runs and bases of the same label are the same; a row without a label has none in common.
     likelihood, seed, **settings
         As for `bayeslaw.fit`.
 
@@ -65,33 +67,40 @@ def fit_joint(
             f"laws name {', '.join(laws)}, tables {', '.join(tables)}: give the same two or more."
         )
     chosen = filled(settings)
-    discrepancy = make_discrepancy(chosen["discrepancy"])
+    loaded = {name: load_law(law) for name, law in laws.items()}
+    discrepancies = {
+        name: make_discrepancy(chosen["discrepancy"], law.plain) for name, law in loaded.items()
+    }
     found = [
-        choose(chosen["effects"], t.frame, t.name, discrepancy=discrepancy.size_effects)
-        for t in tables.values()
+        choose(chosen["effects"], t.frame, t.name, discrepancy=discrepancies[name].size_effects)
+        for name, t in tables.items()
     ]
     levels = [level for level in found[0] if all(level in others for others in found)]
     specs = {
         name: make_spec(
             law,
             likelihood=likelihood,
-            discrepancy=discrepancy,
+            discrepancy=discrepancies[name],
             noise=chosen["noise"],
             effects=levels,
+            new_sizes=chosen["effects"] == "auto",
         )
-        for name, law in laws.items()
+        for name, law in loaded.items()
     }
     spec = JointSpec(specs)
+    grouped = {
+        domain: replace(t, frame=labelled(t.frame, levels, domain)) for domain, t in tables.items()
+    }
     names = {
-        level: np.unique(np.concatenate([labels(t.frame, level) for t in tables.values()]))
+        level: np.unique(np.concatenate([labels(t.frame, level) for t in grouped.values()]))
         for level in levels
     }
     values = {
         f"{domain}::{name}": value
-        for domain, table in tables.items()
+        for domain, table in grouped.items()
         for name, value in data(specs[domain], table, names).items()
     }
-    sampled, stats, convergence, run = sample_to_gate(
+    found_draws, run = sample_to_gate(
         spec,
         values,
         run_settings(chosen, seed),
@@ -99,6 +108,7 @@ def fit_joint(
         progress=chosen["progress"],
         retry=chosen["retry"],
     )
+    sampled = found_draws.draws
     fitted = [f"{name}{specs[name].identity}{table.sha256}" for name, table in tables.items()]
     run |= {"joint": hashlib.sha256("".join([str(run), *fitted]).encode()).hexdigest()[:16]}
     factors = {level: _factors(sampled, level, len(tables)) for level in levels}
@@ -111,6 +121,7 @@ def fit_joint(
         prefix = f"{domain}::"
         own = {str(n): v for n, v in sampled.data_vars.items() if str(n).startswith(prefix)}
         mine = xr.Dataset({n.removeprefix(prefix): v for n, v in own.items()})
+        mine = with_knots(specs[domain], table, mine)
         for level, factor in factors.items():
             z = np.einsum("cdgk,cdk->cdg", sampled[f"{level}_z"].values, factor[..., k, :])
             effect = xr.DataArray(z, {level: names[level]}, ("chain", "draw", level))
@@ -120,8 +131,8 @@ def fit_joint(
             table=table,
             at=specs[domain].law.reference_point(table),
             draws=mine,
-            stats=stats,
-            convergence=convergence,
+            stats=found_draws.stats,
+            convergence=found_draws.convergence,
             settings=run | {"correlation": correlation},
         )
     return posteriors

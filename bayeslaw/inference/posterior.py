@@ -66,7 +66,16 @@ class Posterior:
 
     @property
     def _scalars(self) -> xr.Dataset:
-        return self.draws.drop_dims(self.spec.effects)
+        vectors = set(self.draws.dims) - {"chain", "draw"}
+        return self.draws.drop_dims(vectors)
+
+    def steps(self) -> dict[str, Floats]:
+        """Steps of the law's random walks at the knots of the training rows.
+
+        Each of shape (chains * draws, 1, knots).
+        """
+        found = {walk.steps: self.draws[walk.steps].values for walk in self.law.walks}
+        return {name: v.reshape(-1, 1, v.shape[-1]) for name, v in found.items()}
 
     @property
     def paper(self) -> xr.Dataset:
@@ -81,7 +90,7 @@ class Posterior:
         The law's loss, times the exponential of the random effect of the row's size, if fitted.
         Unlike `forecast`, this works for a posterior that has not converged.
         """
-        frame = table.frame if isinstance(table, LossTable) else table
+        frame = table.frame if isinstance(table, LossTable) else canonical(table, "rows", ())
         law, q = self.extended(frame)
         loss: Floats = law.loss(law.sizes(q, self.at), law.covariates(frame), self.at)
         return loss * np.exp(random_effects.latent_effects(self.draws, self.spec.effects, frame))
@@ -91,14 +100,19 @@ class Posterior:
 
         The same rows give the same draws; see `Discrepancy.extend`.
         """
+        frame = canonical(frame, "rows", ())
         # Posteriors of other losses draw independently, also with equal seeds.
         seed = zlib.crc32(self.table.loss.tobytes()) + int(self.settings.get("seed", 0))
-        return self.spec.discrepancy.extend(self.law, self.values(), self.at, frame, seed)
+        law = self.law.over(self.law.covariates(self.table), self.at)
+        q = self.values() | self.steps()
+        return self.spec.discrepancy.extend(law, q, self.at, frame, seed)
 
     def scale(self, frame: pd.DataFrame) -> Floats:
         """Scale of the noise on log loss per draw and row, shape (draws, rows)."""
         q = self.values()
-        log_params = np.log(frame["params"].to_numpy(float)) if "params" in frame else 0.0
+        varies = self.spec.noise == "loglinear"
+        frame = canonical(frame, "rows", ["params"]) if varies else frame
+        log_params = np.log(frame["params"].to_numpy()) if varies else 0.0
         sigma = noise_scale(self.spec.noise, q, log_params, self.at.get("params", 0.0), np)
         return np.broadcast_to(sigma, (len(q["sigma"]), len(frame)))
 
@@ -135,8 +149,7 @@ class Posterior:
             If the posterior failed the gate.
         """
         self.require_converged(allow_unconverged)
-        frame = table.frame if isinstance(table, LossTable) else canonical(table, "rows", ())
-        return np.median(self.latent(frame), axis=0)
+        return np.median(self.latent(table), axis=0)
 
     def summary(self) -> pd.DataFrame:
         """Mean, sd, 5 and 95 % quantiles, R-hat and ESS of every parameter, both coordinates."""

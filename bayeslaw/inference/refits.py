@@ -7,14 +7,13 @@ from typing import Unpack
 import pandas as pd
 
 from bayeslaw.common.defaults import DELTA
-from bayeslaw.inference.fitting import fit_spec
+from bayeslaw.inference.fitting import fit_spec, specify
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.settings import ModelSettings, PosteriorSettings, filled, run_settings
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.priors import PriorLike
 from bayeslaw.model.likelihoods import Likelihood
-from bayeslaw.model.random_effects import choose
-from bayeslaw.model.spec import Spec, make_spec
+from bayeslaw.model.spec import Spec
 from bayeslaw.tables.table import LossTable
 
 SHORT: PosteriorSettings = {
@@ -57,18 +56,11 @@ def refit(
     likelihood, delta = settings.pop("likelihood", "studentt"), settings.pop("delta", DELTA)
     rest: ModelSettings = settings
     chosen = filled({**SHORT, **rest})
-    if isinstance(law, Spec):
-        spec = law
-    else:
-        spec = make_spec(
-            law,
-            priors=priors,
-            likelihood=likelihood,
-            delta=delta,
-            discrepancy=chosen["discrepancy"],
-            noise=chosen["noise"],
-            effects=choose(chosen["effects"], table.frame, table.name),
-        )
+    spec = (
+        law
+        if isinstance(law, Spec)
+        else specify(law, table, chosen, priors=priors, likelihood=likelihood, delta=delta)
+    )
     return fit_spec(spec, table, run_settings(chosen, seed), cores=1, retry=False)
 
 

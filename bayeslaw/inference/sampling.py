@@ -1,29 +1,57 @@
-"""Sample a posterior: compile once per spec, then put new data in without recompiling."""
+"""Sample a posterior: a short run finds the metric, then draws follow until the gate passes.
 
-import dataclasses
+Whether to stop is decided on the same draws on every machine, so its speed does not matter.
+"""
+
 import logging
 import os
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 import xarray as xr
 
-from bayeslaw.common.arrays import Floats, Model
-from bayeslaw.common.defaults import CHAINS, DRAWS, TARGET_ACCEPT, TUNE
+from bayeslaw.common.arrays import Floats
+from bayeslaw.common.defaults import CHAINS, TARGET_ACCEPT, TUNE
 from bayeslaw.common.errors import LawError, unknown
-from bayeslaw.model.building import Data, build
-from bayeslaw.model.joint_spec import JointSpec, build_joint
-from bayeslaw.model.spec import Spec
-
-type AnySpec = Spec | JointSpec
-"""What can be sampled: the model of one table, or of several."""
+from bayeslaw.inference import metric
+from bayeslaw.inference.compiling import exact
+from bayeslaw.inference.convergence import Convergence, diagnose, worst
+from bayeslaw.inference.densities import Density
+from bayeslaw.inference.programs import AnySpec, build_model, program
+from bayeslaw.model.building import Data
 
 SAMPLERS = ("nutpie", "pymc")
-type Compiled = Any
-"""A model compiled by nutpie."""
-_compiled: dict[tuple[object, ...], tuple[Compiled, dict[str, int]]] = {}
+PILOT_TUNE, PILOT_DRAWS, PILOT_ACCEPT = 250, 50, 0.8
+"""The short run: tuning steps, draws, and target acceptance."""
+BLOCKS = (250, 500, 1000, 2000, 4000, 8000)
+"""Draws of each chain after which the gate is tried."""
+TRIAL, POOR = 500, 1.05
+"""Draws after which chains of a larger R-hat start again, with a metric learned from them."""
+SOME = 200
+"""Points that are kept to start another run from."""
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """What a run of the sampler gives.
+
+    Parameters
+    ----------
+    draws, stats : Dataset
+        Reference coordinates, and the sampler's statistics, dims (chain, draw).
+    convergence : Convergence
+    points : array, shape (points, coordinates)
+        Some draws on the real line, from which another run may start.
+    """
+
+    draws: xr.Dataset
+    stats: xr.Dataset
+    convergence: Convergence
+    points: Floats
 
 
 def sample(
@@ -32,14 +60,15 @@ def sample(
     *,
     seed: int,
     chains: int = CHAINS,
-    draws: int = DRAWS,
+    draws: int | None = None,
     tune: int = TUNE,
     target_accept: float = TARGET_ACCEPT,
     sampler: str = "nutpie",
     cores: int | None = None,
     progress: bool = True,
-) -> tuple[xr.Dataset, xr.Dataset]:
-    """Draws of the reference coordinates and the sampler's statistics, dims (chain, draw).
+    points: Floats | None = None,
+) -> Sampled:
+    """Draws of the reference coordinates.
 
     Parameters
     ----------
@@ -47,8 +76,12 @@ def sample(
     values : mapping
         Data from `bayeslaw.model.building.data`.
     seed : int
-        Same seed, same draws, whatever was fitted before.
+        Same seed, same draws, whatever was fitted before and however fast the machine is.
+    draws : int, optional
+        Draws of each chain; by default as many of `BLOCKS` as the convergence gate needs.
     sampler : {"nutpie", "pymc"}
+    points : array, shape (points, coordinates), optional
+        Of an earlier run, on the real line: they take the place of the short run.
 
     Raises
     ------
@@ -58,122 +91,204 @@ def sample(
     if sampler not in SAMPLERS:
         raise LawError(unknown("sampler", sampler, SAMPLERS))
     cores = min(cores or os.process_cpu_count() or 1, chains)
-    settings = {"chains": chains, "draws": draws, "tune": tune, "cores": cores}
     if sampler == "pymc":
-        return _pymc(spec, values, settings, seed, target_accept, progress)
-    import nutpie
+        settings = {"chains": chains, "draws": draws or 2000, "tune": max(tune, 1000)}
+        return _pymc(spec, values, settings, cores, seed, target_accept, progress)
+    density = Density(program(spec, values), values)
+    with _bar(chains, progress) as report:
+        run = _Run(density, chains, cores, report)
+        if points is None:
+            points = run.short(_start(density, spec, values), seed)
+        if draws:
+            return run.main(points, seed, tune, target_accept, (draws,))
+        found = run.main(points, seed, tune, target_accept, BLOCKS, poor=POOR)
+        if found.convergence.rhat > POOR:
+            found = run.main(found.points, seed, tune, target_accept, BLOCKS)
+        return found
 
-    compiled = with_data(spec, values)
-    with _bar(chains, progress) as callback:
-        tree = nutpie.sample(
-            compiled,
-            **settings,
+
+class _Run:
+    """Runs of nutpie on one density."""
+
+    def __init__(self, density: Density, chains: int, cores: int, report: "Report") -> None:
+        self.density, self.report = density, report
+        self.settings = {
+            "chains": chains,
+            "cores": cores,
+            "progress_bar": False,
+            "save_warmup": False,
+            "blocking": False,
+            "progress_rate": 20,
+        }
+
+    def short(self, start: Callable[[int], Floats], seed: int) -> Floats:
+        """Points of a short run from scratch, shape (points, coordinates)."""
+        import nutpie
+
+        size = self.density.size
+        model = self.density.mapped(np.zeros(size), np.ones((size, 1)), start)
+        running = nutpie.sample(
+            model,
+            tune=PILOT_TUNE,
+            draws=PILOT_DRAWS,
+            target_accept=PILOT_ACCEPT,
             seed=seed,
-            target_accept=target_accept,
-            progress_bar=False,
-            progress_callback=callback,
-            save_warmup=False,
+            **self.settings,
         )
-    return tree["posterior"].dataset, tree["sample_stats"].dataset
+        chains: list[Floats] = list(running.wait()["posterior"]["sampled"].values)
+        return np.concatenate(chains)
+
+    def main(
+        self,
+        points: Floats,
+        seed: int,
+        tune: int,
+        target_accept: float,
+        blocks: Sequence[int],
+        *,
+        poor: float = np.inf,
+    ) -> Sampled:
+        """Draws in mapped coordinates, stopped after the first block that passes the gate.
+
+        They also stop after `TRIAL` draws if R-hat is larger than `poor`.
+        """
+        import nutpie
+
+        shift, factor = metric.learn(self.density, points)
+        inside = metric.inward(factor, points - shift)
+
+        def start(seed: int) -> Floats:
+            return np.array(inside[seed % len(inside)])
+
+        counted = _Counter(self.report)
+        running = nutpie.sample(
+            self.density.mapped(shift, factor, start),
+            tune=tune,
+            draws=blocks[-1],
+            target_accept=target_accept,
+            seed=seed,
+            progress_callback=counted,
+            **self.settings,
+        )
+        try:
+            slow: list[str] = []
+            for block in blocks:
+                if block < blocks[-1]:
+                    counted.wait(tune + block, running)
+                    tree = running.inspect()
+                else:
+                    tree = running.wait()
+                every, draws, stats = self._block(tree, block, shift, factor)
+                # The gate on all variables takes as long as hundreds of draws.
+                ends = bool(stats["diverging"].any()) or block == blocks[-1]
+                if slow and not ends and block != TRIAL and not diagnose(draws[slow], stats).ok:
+                    continue
+                convergence = diagnose(draws, stats)
+                if convergence.ok or convergence.divergences:
+                    break
+                if block == TRIAL and convergence.rhat > poor:
+                    break
+                slow = worst(draws)
+        finally:
+            running.cancel()
+        flat = every.reshape(-1, self.density.size)
+        some = np.linspace(0, len(flat) - 1, SOME).astype(int)
+        return Sampled(draws, stats, convergence, flat[some])
+
+    def _block(
+        self, tree: xr.DataTree, block: int, shift: Floats, factor: Floats
+    ) -> tuple[Floats, xr.Dataset, xr.Dataset]:
+        """Points on the real line, draws and statistics, of the first `block` draws."""
+        kept = {"draw": slice(block)}
+        inner = tree["posterior"].dataset["sampled"].isel(kept).values
+        every = shift + (inner * factor[:, 0] if factor.shape[1] == 1 else inner @ factor.T)
+        draws = xr.Dataset(
+            {
+                name: (("chain", "draw", *(f"{name}_dim_{i}" for i in range(v.ndim - 2))), v)
+                for name, v in self.density.variables(every).items()
+            },
+            {"chain": np.arange(every.shape[0]), "draw": np.arange(every.shape[1])},
+        )
+        return every, draws, tree["sample_stats"].dataset.isel(kept)
 
 
-def with_data(spec: AnySpec, values: Data) -> Compiled:
-    """The spec's compiled nutpie model holding these data; compiles on first use."""
-    compiled, index = compile_spec(spec, values)
-    shared = {variable.name for variable in compiled.shared_var_keys}
-    compiled = compiled.with_data(**{k: v for k, v in values.items() if k in shared})
-    start = _start(compiled.initial_point_func, index, spec, values)
-    return dataclasses.replace(compiled, initial_point_func=start)
-
-
-def compile_spec(spec: AnySpec, values: Data) -> tuple[Compiled, dict[str, int]]:
-    """Compile a spec once, and where each variable starts in the sampler's vector.
-
-    The compiled model does not depend on `values` but for their kinds and the number of groups.
-    """
-    import nutpie
-
-    sizes = tuple(len(v) for name, v in values.items() if name.endswith("_groups"))
-    key = (spec.key, tuple(values), sizes)
-    if key not in _compiled:
-        # Placeholder data, so that starting points depend on the seed and nothing fitted before.
-        blank = {name: np.zeros_like(value) for name, value in values.items()}
-        model = build_model(spec, blank, for_sampling=True)
-        free = [variable.name for variable in model.free_RVs]
-        with exact():
-            compiled = nutpie.compile_pymc_model(model, var_names=free)
-        lengths = [np.size(value) for value in model.initial_point().values()]
-        _compiled[key] = compiled, dict(zip(free, np.cumsum([0, *lengths]), strict=False))
-    return _compiled[key]
-
-
-def build_model(spec: AnySpec, values: Data, *, for_sampling: bool) -> Model:
-    """The ``pm.Model`` of one table's specification, or of several domains'."""
-    if isinstance(spec, JointSpec):
-        return build_joint(spec, values, for_sampling=for_sampling)
-    return build(spec, values, for_sampling=for_sampling)
-
-
-def _start(
-    default: Callable[[int], Floats],
-    index: Mapping[str, int],
-    spec: AnySpec,
-    values: Data,
-) -> Callable[[int], Floats]:
+def _start(density: Density, spec: AnySpec, values: Data) -> Callable[[int], Floats]:
     """Starting points: jittered, with the loss at the reference point from the data."""
-    parts = []
-    for prefix, part in spec.parts.items():
+    places, first = density.places, density.start
+    for prefix in spec.parts:
         loss = float(np.exp(np.mean(values[f"{prefix}observed"].astype(float))))
-        cautious = part.discrepancy.cautious(part.law)
-        parts.append((loss, index[f"{prefix}L_ref"], [index[prefix + name] for name in cautious]))
+        first[places[f"{prefix}L_ref"]] = loss
+    jitter = np.ones(density.size)
+    for prefix, part in spec.parts.items():
+        jitter[places[f"{prefix}L_ref"]] = 0.0
+        for name in part.discrepancy.cautious(part.law):
+            # A large initial curvature sends the first leapfrog steps far from the data.
+            jitter[places[prefix + name]] = 0.1
 
     def start(seed: int) -> Floats:
-        point = default(seed)
-        for loss, place, cautious in parts:
-            point[place] = loss
-            # Large initial curvature sends the first leapfrog steps far from the data.
-            point[cautious] *= 0.1
-        return point
+        return first + jitter * np.random.default_rng(seed).uniform(-1, 1, len(first))
 
     return start
+
+
+class _Counter:
+    """Waits for the slowest chain; nutpie calls it with the state of every chain."""
+
+    def __init__(self, report: "Report") -> None:
+        self.report, self.slowest, self.changed = report, 0, threading.Condition()
+
+    def __call__(self, states: "Sequence[ChainProgress]") -> None:
+        self.report(states)
+        with self.changed:
+            self.slowest = min(state.finished_draws for state in states)
+            self.changed.notify_all()
+
+    def wait(self, count: int, running: Any) -> None:
+        """Return when every chain has as many steps, or the run has ended."""
+        with self.changed:
+            while self.slowest < count and not _finished(running):
+                self.changed.wait(0.05)
+
+
+def _finished(running: Any) -> bool:
+    try:
+        return bool(running.is_finished)
+    except TimeoutError:  # nutpie raises it where the answer is no
+        return False
 
 
 def _pymc(
     spec: AnySpec,
     values: Data,
     settings: Mapping[str, int],
+    cores: int,
     seed: int,
     target_accept: float,
     progress: bool,
-) -> tuple[xr.Dataset, xr.Dataset]:
+) -> Sampled:
     import pymc as pm
 
-    logging.getLogger("pymc").setLevel(logging.ERROR)  # the gate reports convergence
+    logger = logging.getLogger("pymc")
+    level = logger.level
+    logger.setLevel(logging.ERROR)  # the gate reports convergence
     model = build_model(spec, values, for_sampling=True)
-    with exact():
-        tree = pm.sample(
-            **settings,
-            model=model,
-            random_seed=seed,
-            nuts_sampler="pymc",
-            nuts={"target_accept": target_accept},
-            progressbar=progress,
-            compute_convergence_checks=False,
-        )
+    try:
+        with exact():
+            tree = pm.sample(
+                **settings,
+                cores=cores,
+                model=model,
+                random_seed=seed,
+                nuts_sampler="pymc",
+                nuts={"target_accept": target_accept},
+                progressbar=progress,
+                compute_convergence_checks=False,
+            )
+    finally:
+        logger.setLevel(level)
     draws = tree["posterior"].dataset[[variable.name for variable in model.free_RVs]]
-    return draws, tree["sample_stats"].dataset
-
-
-def exact() -> AbstractContextManager[object]:
-    """Compile without fast maths, so that one seed gives one chain.
-
-    With it sampling is a fifth faster, but code from PyTensor's cache on disk rounds differently
-    from the same code just compiled.
-    """
-    import pytensor
-
-    flags: AbstractContextManager[object] = pytensor.config.change_flags(numba__fastmath=False)
-    return flags
+    stats = tree["sample_stats"].dataset
+    return Sampled(draws, stats, diagnose(draws, stats), np.empty((0, 0)))
 
 
 class ChainProgress(Protocol):
@@ -185,11 +300,14 @@ class ChainProgress(Protocol):
     step_size: float
 
 
+type Report = Callable[[Sequence[ChainProgress]], None]
+
+
 @contextmanager
-def _bar(chains: int, show: bool) -> Iterator[Callable[[Sequence[ChainProgress]], None] | None]:
+def _bar(chains: int, show: bool) -> Iterator[Report]:
     """Progress on stderr: draws, divergences and step of each chain."""
     if not show:
-        yield None
+        yield lambda states: None
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TypedDict
 
-from bayeslaw.common.defaults import CHAINS, DISCREPANCY, DRAWS, TARGET_ACCEPT, TUNE
+from bayeslaw.common.defaults import AUTO, CHAINS, TARGET_ACCEPT, TUNE
 from bayeslaw.common.errors import FitError, unknown
 from bayeslaw.model.discrepancies import Discrepancy
 
@@ -12,7 +12,7 @@ class SamplerSettings(TypedDict, total=False):
     """Settings of the sampler."""
 
     chains: int
-    draws: int
+    draws: int | None
     tune: int
     target_accept: float
     sampler: str
@@ -47,7 +47,7 @@ class FilledSettings(TypedDict):
     noise: str
     effects: str | Sequence[str]
     chains: int
-    draws: int
+    draws: int | None
     tune: int
     target_accept: float
     sampler: str
@@ -69,11 +69,11 @@ def filled(settings: PosteriorSettings) -> FilledSettings:
         if name not in names:
             raise FitError(unknown("setting", name, names))
     defaults: FilledSettings = {
-        "discrepancy": DISCREPANCY,
+        "discrepancy": AUTO,
         "noise": "constant",
         "effects": "auto",
         "chains": CHAINS,
-        "draws": DRAWS,
+        "draws": None,
         "tune": TUNE,
         "target_accept": TARGET_ACCEPT,
         "sampler": "nutpie",

@@ -10,10 +10,9 @@ from typing import Any
 import pandas as pd
 import xarray as xr
 
-from bayeslaw.common.content import Plain, content, restore
+from bayeslaw.common.content import content, restore, store
 from bayeslaw.common.errors import FileError, LawError
 from bayeslaw.common.files import atomic_write
-from bayeslaw.common.registry import Registry
 from bayeslaw.inference.convergence import Convergence
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.law import Law
@@ -40,16 +39,18 @@ def save(posterior: Posterior, path: str | Path) -> None:
     FileError
         If the file cannot be written.
     LawError
-        If a term, the likelihood or the discrepancy is of a class that is not registered.
+        If a term, the likelihood or the discrepancy is of a class that is not registered, or a
+        file cannot hold one of its fields.
     """
     spec = posterior.spec
     meta = {
         "law": stored_law(spec.law),
         "priors": {name: [prior.name, prior.arguments] for name, prior in spec.priors.items()},
-        "likelihood": _stored(LIKELIHOODS, spec.likelihood),
-        "discrepancy": _stored(DISCREPANCIES, spec.discrepancy),
+        "likelihood": store(LIKELIHOODS, spec.likelihood),
+        "discrepancy": store(DISCREPANCIES, spec.discrepancy),
         "noise": spec.noise,
         "effects": spec.effects,
+        "new_sizes": spec.new_sizes,
         "levels": {name: content(random_effects.level(name)) for name in spec.effects},
         "text": _text_columns(posterior.table.frame),
         "at": dict(posterior.at),
@@ -139,6 +140,7 @@ def _spec(meta: Mapping[str, Any]) -> Spec:
         discrepancy=discrepancy,
         noise=meta["noise"],
         effects=tuple(meta["effects"]),
+        new_sizes=meta.get("new_sizes", True),
     )
 
 
@@ -160,16 +162,6 @@ def _spec_4(meta: Mapping[str, Any]) -> Spec:
 
 def _prior(name: str, arguments: list[tuple[str, float]]) -> Prior:
     return Prior(name, [(key, float(value)) for key, value in arguments])
-
-
-def _stored[T](registry: Registry[T], value: T) -> Plain:
-    kind = str(getattr(value, "kind", ""))
-    if kind not in registry or registry[kind] is not type(value):
-        raise LawError(
-            f"{registry.what} {type(value).__qualname__} is not registered; decorate the class "
-            "with its registry's `register` so that a file can name it."
-        )
-    return content(value)
 
 
 def _csv(frame: pd.DataFrame) -> str:

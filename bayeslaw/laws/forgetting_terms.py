@@ -14,7 +14,8 @@ class SeenPower(Power):
     r"""A power of the tokens seen per parameter, in pre-training and in adaptation.
 
     It is `Power` with ``P + rho D/N`` in the place of P, which `down` names as ``ptpp``:
-    ``F / (N^phi (P + rho D/N)^eta)``. At D = 0 it is the pre-trained model's own term.
+    ``F / (N^phi (P + rho D/N)^eta)``. At D = 0 it is the pre-trained model's own term. It falls
+    with log P, and is convex in it where ``eta P >= rho D/N`` only.
 
     Parameters
     ----------
@@ -24,6 +25,7 @@ class SeenPower(Power):
 
     weight: str = ""
     kind: ClassVar[str] = "seen_power"
+    convex_in_ptpp: ClassVar[bool] = False
 
     @property
     def covariates(self) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ A law is written in two coordinate systems that convert exactly both ways.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Literal
@@ -20,12 +20,15 @@ import pandas as pd
 from bayeslaw.common.arrays import Namespace
 from bayeslaw.common.content import identity
 from bayeslaw.common.errors import LawError, TableError
-from bayeslaw.laws.modifiers import Modifier
+from bayeslaw.laws.modified_terms import ModifiedTerm
+from bayeslaw.laws.modifiers import Knots, Modifier, Walk
 from bayeslaw.laws.priors import NOISE, Prior
 from bayeslaw.laws.terms import COLUMN, ORIGIN, Array, Term, Values
 from bayeslaw.tables.table import LossTable
 from bayeslaw.tables.validation import canonical
 
+KAPPA = "kappa"
+"""Parameter of a coupling of terms."""
 CLIP = 1e-9
 """The paper clips r to [CLIP, 1 - CLIP]."""
 
@@ -52,6 +55,11 @@ class Law:
         The paper's epsilon in ``C / (r + epsilon)^gamma``.
     modifier : Modifier, optional
         Addition to the log of the whole loss, by a discrepancy.
+    coupled : tuple of str
+        Coefficients of terms T that enter as ``(sum of T^(1 / kappa))^kappa`` and not as their sum;
+        the law then has the parameter kappa, whose value 1 is the sum.
+    coupling_added : bool
+        Whether the coupling is a discrepancy's and not the law's own.
     """
 
     name: str
@@ -64,12 +72,14 @@ class Law:
     ratio: Literal["replay", "own"] = "replay"
     epsilon: float = 1e-5
     modifier: Modifier | None = None
+    coupled: tuple[str, ...] = ()
+    coupling_added: bool = False
 
     @cached_property
     def exponents(self) -> tuple[str, ...]:
         """Paper symbols of every parameter that enters non-linearly."""
         names = (e for term in self.terms for e in term.exponents)
-        return (*dict.fromkeys(names), *self._added)
+        return (*dict.fromkeys([*names, *self._added]),)
 
     @cached_property
     def coefficients(self) -> tuple[str, ...]:
@@ -80,7 +90,7 @@ class Law:
     def parameters(self) -> tuple[str, ...]:
         """Paper symbols in the order of the formula."""
         names = (n for term in self.terms for n in (term.coefficient, *term.exponents))
-        return ("E", *dict.fromkeys(names), *self._added)
+        return ("E", *dict.fromkeys([*names, *self._added]))
 
     @cached_property
     def coordinates(self) -> tuple[str, ...]:
@@ -91,7 +101,30 @@ class Law:
             for term in self.terms
             for n in (term.slope, *term.to_local(dict.fromkeys(term.exponents, 0.0), at, np))
         )
-        return ("L_ref", *dict.fromkeys(names), *self._added)
+        return ("L_ref", *dict.fromkeys([*names, *self._added]))
+
+    @cached_property
+    def walks(self) -> tuple[Walk, ...]:
+        """Random walks of the terms and of the whole loss.
+
+        Their steps are parameters of the law that are vectors, by the name `Walk.steps`. Where the
+        steps are not given the walks add nothing.
+        """
+        modifiers = [t.modifier for t in self.terms if isinstance(t, ModifiedTerm)]
+        modifiers += [self.modifier] if self.modifier else []
+        return tuple(walk for modifier in modifiers for walk in modifier.walks)
+
+    def over(self, x: Values, at: Values) -> "Law":
+        """The law with knots of its random walks as far as some rows reach."""
+        return self.with_knots({walk.steps: walk.reach(x, at) for walk in self.walks})
+
+    def with_knots(self, knots: Mapping[str, Knots]) -> "Law":
+        """The law with knots of its random walks, by the names of their steps."""
+        if not knots:
+            return self
+        terms = tuple(t.with_knots(knots) if isinstance(t, ModifiedTerm) else t for t in self.terms)
+        modifier = self.modifier and self.modifier.with_knots(knots)
+        return replace(self, terms=terms, modifier=modifier)
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
@@ -118,14 +151,18 @@ class Law:
         for term in self.terms:
             found |= term.covariates_of
             found |= dict.fromkeys((term.local, term.slope), term.covariates[:1])
+        if self.coupled:
+            every = [c for t in self.terms if t.coefficient in self.coupled for c in t.covariates]
+            found[KAPPA] = tuple(dict.fromkeys(every))
         found |= self.modifier.covariates_of if self.modifier else {}
         columns = {n: tuple(dict.fromkeys(COLUMN[c] for c in along)) for n, along in found.items()}
         return {name: columns[name] for name in self.coordinates if name in columns}
 
     @property
     def _added(self) -> tuple[str, ...]:
-        """Parameters of the whole loss's modifier."""
-        return self.modifier.parameters if self.modifier else ()
+        """Parameters of the coupling and of the whole loss's modifier."""
+        own = self.modifier.parameters if self.modifier else ()
+        return (KAPPA, *own) if self.coupled else own
 
     @cached_property
     def identity(self) -> str:
@@ -214,18 +251,29 @@ class Law:
         at : mapping
             Point where the sizes are stated.
         xp : module
-            NumPy, ``pytensor.tensor``, or `bayeslaw.model.rewrites`.
+            NumPy or ``pytensor.tensor``.
 
         Returns
         -------
         array, shape (..., rows)
         """
         shapes = self._shapes(p, x, at, xp)
-        loss = p["E"] + sum(p[name] * shape for name, shape in shapes.items())
+        alone = [name for name in shapes if name not in self.coupled]
+        loss = p["E"] + sum(p[name] * shapes[name] for name in alone)
+        if self.coupled:
+            loss = loss + couple([p[name] * shapes[name] for name in self.coupled], p[KAPPA], xp)
         return loss * self._factor(p, x, at, xp) if self.modifier else loss
 
     def parts(self, p: Values, x: Values, at: Values = ORIGIN) -> dict[str, Array]:
-        """What the floor and each term's size are multiplied by; arguments as for `loss`."""
+        """What the floor and each term's size are multiplied by; arguments as for `loss`.
+
+        Raises
+        ------
+        LawError
+            If the law couples terms: its loss is not linear in their sizes.
+        """
+        if self.coupled:
+            raise LawError(f"law {self.name}: its loss is not linear in the sizes of its terms.")
         parts = {"E": 1.0, **self._shapes(p, x, at, np)}
         if not self.modifier:
             return parts
@@ -281,12 +329,17 @@ class Law:
 
     def sizes(self, q: Values, at: Values, xp: Namespace = np) -> dict[str, Array]:
         """Floor, term sizes at the reference point `at`, and the paper's exponents."""
-        p: dict[str, Array] = {}
+        p: dict[str, Array] = {walk.steps: q[walk.steps] for walk in self.walks if walk.steps in q}
         for term in self.terms:
             p |= term.from_local(q, at, xp)
             p[term.coefficient] = q[term.slope] / term.exponent(p, at, xp)
         p |= {name: q[name] for name in self._added}
-        return {"E": q["L_ref"] - sum(p[c] for c in self.coefficients), **p}
+        floor = q["L_ref"] - sum(p[c] for c in self.coefficients)
+        if self.coupled:
+            # Their sum at the reference point stays, and so do the local slopes there.
+            total = sum(p[c] for c in self.coupled)
+            p |= {c: total * (p[c] / total) ** p[KAPPA] for c in self.coupled}
+        return {"E": floor, **p}
 
     def to_paper(self, q: Values, at: Values, xp: Namespace = np) -> dict[str, Array]:
         """Paper coordinates from reference coordinates at `at`."""
@@ -302,8 +355,16 @@ class Law:
     def to_reference(self, p: Values, at: Values, xp: Namespace = np) -> dict[str, Array]:
         """Reference coordinates at `at` from paper coordinates."""
         q: dict[str, Array] = {"L_ref": p["E"]}
+        sizes = {
+            t.coefficient: p[t.coefficient] * xp.exp(t.plain.shape(p, at, ORIGIN, xp))
+            for t in self.terms
+        }
+        if self.coupled:
+            roots = {c: sizes[c] ** (1 / p[KAPPA]) for c in self.coupled}
+            total = sum(roots.values())
+            sizes |= {c: total ** (p[KAPPA] - 1) * root for c, root in roots.items()}
         for term in self.terms:
-            size = p[term.coefficient] * xp.exp(term.plain.shape(p, at, ORIGIN, xp))
+            size = sizes[term.coefficient]
             q["L_ref"] = q["L_ref"] + size
             q[term.slope] = size * term.exponent(p, at, xp)
             q |= term.to_local(p, at, xp)
@@ -314,18 +375,28 @@ class Law:
     def plain(self) -> "Law":
         """The law as written, without discrepancy."""
         terms = tuple(term.plain for term in self.terms)
-        added = {*self.exponents} - {name for term in terms for name in term.exponents}
+        kept = {name for term in terms for name in term.exponents}
+        if self.coupled and not self.coupling_added:
+            kept.add(KAPPA)
+        added = {*self.exponents} - kept
         return replace(
             self,
             terms=terms,
             modifier=None,
+            coupled=() if self.coupling_added else self.coupled,
+            coupling_added=False,
             priors={name: prior for name, prior in self.priors.items() if name not in added},
             bounds={name: bound for name, bound in self.bounds.items() if name not in added},
         )
 
     def latex(self) -> str:
         """The law as LaTeX."""
-        return r"\hat L = E + " + " + ".join(term.latex() for term in self.terms)
+        alone = [term.latex() for term in self.terms if term.coefficient not in self.coupled]
+        if self.coupled:
+            together = [term.latex() for term in self.terms if term.coefficient in self.coupled]
+            roots = " + ".join(rf"\left({each}\right)^{{1/\kappa}}" for each in together)
+            alone = [rf"\left[{roots}\right]^{{\kappa}}", *alone]
+        return r"\hat L = E + " + " + ".join(alone)
 
     @cached_property
     def prior_bounds(self) -> dict[str, tuple[float, float]]:
@@ -336,3 +407,8 @@ class Law:
         free["noise_slope"] = (-math.inf, math.inf)
         own = {name: self.bounds[name] for name in self.exponents if name in self.coordinates}
         return {"E": self.bounds["E"]} | free | local | own
+
+
+def couple(terms: Sequence[Array], kappa: Array, xp: Namespace) -> Array:
+    """The terms joined as ``(sum of T^(1 / kappa))^kappa``."""
+    return xp.exp(kappa * xp.log(sum(xp.exp(xp.log(term) / kappa) for term in terms)))

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from bayeslaw.common.content import Plain, content, restore
+from bayeslaw.common.content import Plain, content, field_value, restore, store
 from bayeslaw.common.errors import LawError, unknown
 from bayeslaw.laws import forgetting_terms  # noqa: F401  # registers its terms
 from bayeslaw.laws.law import Law
@@ -95,17 +95,12 @@ def stored_law(law: Law) -> dict[str, Plain]:
     Raises
     ------
     LawError
-        If a term's class is not registered, so that no file could name it.
+        If a term's class is not registered, or a file cannot hold one of its fields.
     """
     plain = law.plain
-    for term in plain.terms:
-        if term.kind not in TERMS or TERMS[term.kind] is not type(term):
-            raise LawError(
-                f"law {law.name}: its term {type(term).__qualname__} is not registered; decorate "
-                "the class with @TERMS.register so that a file can name it."
-            )
     settings = {key: content(getattr(plain, key)) for key in ("name", *_SETTINGS)}
-    parts = {"terms": content(plain.terms), "bounds": content(plain.bounds)}
+    parts: dict[str, Plain] = {"terms": [store(TERMS, term) for term in plain.terms]}
+    parts["bounds"] = content(plain.bounds)
     priors = {name: [prior.name, content(prior.arguments)] for name, prior in plain.priors.items()}
     return {**settings, **parts, "priors": dict(priors)}
 
@@ -136,9 +131,9 @@ def models_dir() -> Path:
     return here / "models" if (here / "models").is_dir() else here.parent / "models"
 
 
-def _terms(specs: list[dict[str, object]]) -> Iterator[Term]:
+def _terms(specs: list[dict[str, Plain]]) -> Iterator[Term]:
     for spec in specs:
-        fields = dict(spec)
+        fields = {key: field_value(value) for key, value in spec.items()}
         name = fields.pop("kind", "power")
         if not isinstance(name, str):
             raise TypeError(f"kind = {name!r} is not a name")

@@ -3,12 +3,12 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bayeslaw.common.arrays import Namespace
-from bayeslaw.laws.terms import Array, Term, Values
+from bayeslaw.common.arrays import Floats, Namespace
+from bayeslaw.laws.terms import Array, Values
 
 
 class Modifier(ABC):
@@ -31,6 +31,28 @@ class Modifier(ABC):
     @abstractmethod
     def slopes(self, p: Values, x: Values, at: Values) -> dict[str, Array]:
         """Derivative of `value` by each parameter."""
+
+    @property
+    def linear(self) -> bool:
+        """Whether the value is a sum of `columns` times `weights`."""
+        return False
+
+    def columns(self, x: Values, at: Values) -> Floats:
+        """Columns of which `value` is a weighted sum, shape (columns, rows)."""
+        raise NotImplementedError
+
+    def weights(self, p: Values, xp: Namespace) -> list[Array]:
+        """Weight of each of the `columns`: numbers, or arrays of shape (weights,)."""
+        return [p[name] for name in self.parameters]
+
+    @property
+    def walks(self) -> "tuple[Walk, ...]":
+        """The random walks in it."""
+        return ()
+
+    def with_knots(self, knots: Mapping[str, "Knots"]) -> "Modifier":
+        """The modifier with knots of its random walks, by the names of their steps."""
+        return self
 
     @property
     def covariates(self) -> tuple[str, ...]:
@@ -77,82 +99,204 @@ class Polynomial(Modifier):
             for name, along in self.coefficients.items()
         }
 
+    @property
+    def linear(self) -> bool:
+        """Whether the value is this class's, and not that of a subclass."""
+        return type(self).value is Polynomial.value
+
+    def columns(self, x: Values, at: Values) -> Floats:
+        """The Taylor terms."""
+        return np.stack(list(self.slopes({}, x, at).values()))
+
 
 @dataclass(frozen=True)
-class ModifiedTerm(Term):
-    """A term whose log has an addition: ``shape + modifier``.
+class Knots:
+    """Positions on both sides of zero, at equal distances; zero has one for either side.
 
     Parameters
     ----------
-    term : Term
-        The term without discrepancy.
-    modifier : Modifier
+    spacing : float
+        Distance, in e-folds.
+    above, below : int
+        Number of knots at 0, spacing, 2 spacing, ... and at 0, -spacing, -2 spacing, ...
     """
 
-    term: Term
-    modifier: Modifier
+    spacing: float
+    above: int = 1
+    below: int = 1
 
     @property
-    def plain(self) -> Term:
-        """The term without discrepancy."""
-        return self.term
+    def positions(self) -> Floats:
+        """Those above, then those below, shape (knots,); zero is there as 0.0 and as -0.0."""
+        return self.spacing * np.concatenate([np.arange(self.above), -1.0 * np.arange(self.below)])
+
+    def reaching(self, low: float, high: float) -> "Knots":
+        """As many of the same spacing as there are between two positions, and no fewer."""
+        above, below = (max(1, math.ceil(far / self.spacing)) for far in (high, -low))
+        return Knots(self.spacing, max(above, self.above), max(below, self.below))
+
+    def hinges(self, u: Array, xp: Namespace) -> Array:
+        """How far u lies beyond each knot, seen from zero, shape (knots, ...); or zero."""
+        knots = self.positions.reshape(-1, *[1] * u.ndim)
+        return xp.maximum(np.copysign(1.0, knots) * u - abs(knots), 0.0)
+
+
+@dataclass(frozen=True)
+class Walk(Modifier):
+    """Change of an exponent along a covariate: a random walk, integrated.
+
+    The exponent's slope in log x changes at knots u_j, by steps that are standard normal times a
+    scale. With h_j(u) = max(u - u_j, 0) for u_j >= 0, max(u_j - u, 0) for u_j <= 0, u from the
+    reference point, and knots at distance H, it adds ``scale sd sqrt(H) sum_j steps_j h_j(u) v`` to
+    the log of a term, where v is 1, or another covariate from its reference point. Beyond the last
+    knot the exponent stays.
+
+    Parameters
+    ----------
+    steps : str
+        Name of the vector of standardised steps; draws of it have the knots as a further axis.
+    scale : str
+        Name of the scale that several walks have in common.
+    along : str
+        Covariate u of the knots.
+    times : str
+        Covariate v, or "".
+    sd : float
+        Standard deviation of the change over an e-fold at scale 1.
+    spacing : float
+        Least distance of the knots, in e-folds.
+    knots : Knots, optional
+        Chosen for the rows where there are none.
+    """
+
+    steps: str
+    scale: str
+    along: str
+    times: str
+    sd: float
+    spacing: float
+    knots: Knots | None = None
 
     @property
-    def coefficient(self) -> str:  # type: ignore[override]  # read from the plain term
-        """The paper's symbol of the coefficient."""
-        return self.term.coefficient
-
-    @property
-    def slope(self) -> str:  # type: ignore[override]
-        """Name of the local slope."""
-        return self.term.slope
-
-    @property
-    def covariates(self) -> tuple[str, ...]:
-        """Covariates the term depends on, the leading one first."""
-        return tuple(dict.fromkeys([*self.term.covariates, *self.modifier.covariates]))
-
-    @property
-    def exponents(self) -> tuple[str, ...]:
-        """Symbols of every parameter but the coefficient."""
-        return (*self.term.exponents, *self.modifier.parameters)
-
-    @property
-    def leading(self) -> str:
-        """The paper's symbol of the leading exponent."""
-        return self.term.leading
-
-    @property
-    def local(self) -> str:
-        """Name of the leading exponent in reference coordinates."""
-        return self.term.local
+    def parameters(self) -> tuple[str, ...]:
+        """Name of the scale."""
+        return (self.scale,)
 
     @property
     def covariates_of(self) -> dict[str, tuple[str, ...]]:
-        """Covariates that each parameter acts along."""
-        return self.term.covariates_of | self.modifier.covariates_of
+        """Covariates of the walk."""
+        return {self.scale: (self.along, self.times) if self.times else (self.along,)}
 
-    def shape(self, p: Values, x: Values, at: Values, xp: Namespace) -> Array:
-        """Log of the term at `x` over its value at `at`."""
-        return self.term.shape(p, x, at, xp) + self.modifier.value(p, x, at, xp)
+    def value(self, p: Values, x: Values, at: Values, xp: Namespace) -> Array:
+        """What the steps add; nothing without steps."""
+        if self.steps not in p:
+            return 0.0
+        steps, columns = p[self.steps], self._columns(x, at, xp)
+        if columns.ndim == 2:
+            total = steps @ columns
+            total = total[..., 0, :] if steps.ndim > 1 else total
+        else:
+            total = sum(steps[..., j] * column for j, column in enumerate(columns))
+        return p[self.scale] * self.sd * total
 
     def slopes(self, p: Values, x: Values, at: Values) -> dict[str, Array]:
-        """Derivative of `shape` by each parameter."""
-        return self.term.slopes(p, x, at) | self.modifier.slopes(p, x, at)
+        """Derivative by the scale."""
+        return {self.scale: self.value({**p, self.scale: 1.0}, x, at, np)}
 
-    def exponent(self, p: Values, at: Values, xp: Namespace) -> Array:
-        """Local exponent along the leading covariate at the reference point."""
-        return self.term.exponent(p, at, xp)
+    @property
+    def linear(self) -> bool:
+        """Whether the value is this class's, and not that of a subclass."""
+        return type(self).value is Walk.value
 
-    def to_local(self, p: Values, at: Values, xp: Namespace) -> dict[str, Array]:
-        """Exponents in reference coordinates, and the modifier's parameters."""
-        return self.term.to_local(p, at, xp) | {name: p[name] for name in self.modifier.parameters}
+    def columns(self, x: Values, at: Values) -> Floats:
+        """What a step at each knot adds, over the scale and `sd`."""
+        return np.asarray(self._columns(x, at, np))
 
-    def from_local(self, q: Values, at: Values, xp: Namespace) -> dict[str, Array]:
-        """The paper's exponents, and the modifier's parameters."""
-        own = {name: q[name] for name in self.modifier.parameters}
-        return self.term.from_local(q, at, xp) | own
+    def weights(self, p: Values, xp: Namespace) -> list[Array]:
+        """The steps, times the scale and `sd`."""
+        return [p[self.scale] * self.sd * p[self.steps]]
 
-    def latex(self) -> str:
-        """The plain term as LaTeX."""
-        return self.term.latex()
+    @property
+    def walks(self) -> "tuple[Walk, ...]":
+        """Itself."""
+        return (self,)
+
+    def with_knots(self, knots: Mapping[str, Knots]) -> "Walk":
+        """The walk with other knots, if there are some for it."""
+        return replace(self, knots=knots.get(self.steps, self.knots))
+
+    def reach(self, x: Values, at: Values) -> Knots:
+        """Its knots and further ones, as far as the rows reach.
+
+        A walk that has none gets knots at its least distance, or as many as a quarter of the rows.
+        """
+        u = x[self.along] - at[self.along]
+        low, high = float(np.min(u)), float(np.max(u))
+        spacing = max(self.spacing, 4 * (high - low) / np.size(u))
+        return (self.knots or Knots(spacing)).reaching(low, high)
+
+    def _columns(self, x: Values, at: Values, xp: Namespace) -> Array:
+        u = x[self.along] - at[self.along]
+        v = x[self.times] - at[self.times] if self.times else 1.0
+        knots = self.knots or self.reach(x, at)
+        return math.sqrt(knots.spacing) * knots.hinges(u, xp) * v
+
+
+@dataclass(frozen=True)
+class Sum(Modifier):
+    """Several modifiers added up.
+
+    Parameters
+    ----------
+    modifiers : tuple of Modifier
+    """
+
+    modifiers: tuple[Modifier, ...]
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """Names of the parameters of all."""
+        return tuple(dict.fromkeys(name for each in self.modifiers for name in each.parameters))
+
+    @property
+    def covariates_of(self) -> dict[str, tuple[str, ...]]:
+        """Covariates that each parameter acts along in any of them."""
+        found: dict[str, tuple[str, ...]] = {}
+        for each in self.modifiers:
+            for name, along in each.covariates_of.items():
+                found[name] = tuple(dict.fromkeys([*found.get(name, ()), *along]))
+        return found
+
+    def value(self, p: Values, x: Values, at: Values, xp: Namespace) -> Array:
+        """Sum of the values."""
+        return sum(each.value(p, x, at, xp) for each in self.modifiers)
+
+    def slopes(self, p: Values, x: Values, at: Values) -> dict[str, Array]:
+        """Sum of the derivatives by each parameter."""
+        found: dict[str, Array] = {}
+        for each in self.modifiers:
+            for name, slope in each.slopes(p, x, at).items():
+                found[name] = found.get(name, 0.0) + slope
+        return found
+
+    @property
+    def linear(self) -> bool:
+        """Whether all are."""
+        return all(each.linear for each in self.modifiers)
+
+    def columns(self, x: Values, at: Values) -> Floats:
+        """Those of all."""
+        return np.vstack([each.columns(x, at) for each in self.modifiers])
+
+    def weights(self, p: Values, xp: Namespace) -> list[Array]:
+        """Those of all."""
+        return [weight for each in self.modifiers for weight in each.weights(p, xp)]
+
+    @property
+    def walks(self) -> tuple[Walk, ...]:
+        """The random walks of all."""
+        return tuple(walk for each in self.modifiers for walk in each.walks)
+
+    def with_knots(self, knots: Mapping[str, Knots]) -> "Sum":
+        """The sum with knots of its random walks."""
+        return Sum(tuple(each.with_knots(knots) for each in self.modifiers))

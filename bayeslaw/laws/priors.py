@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from bayeslaw.common.arrays import Tensor
+from bayeslaw.common.content import storable
 from bayeslaw.common.errors import LawError, unknown
 
 # PyMC's names and arguments; `median` of a LogNormal is our one convenience.
@@ -29,14 +30,17 @@ REAL = {
 }
 _SIGNED = ("LogNormal", *REAL)  # their mu may have either sign
 _PAIRS = ({"alpha", "beta"}, {"mu", "sigma"})
-_NEEDS = dict.fromkeys(("Beta", "Gamma", "InverseGamma"), _PAIRS) | {
+# Ways to give a distribution its arguments: one of them, and no other.
+_WAYS = dict.fromkeys(("Beta", "Gamma", "InverseGamma"), _PAIRS) | {
     "StudentT": ({"nu"},),
     "HalfStudentT": ({"nu"},),
     "Exponential": ({"lam"}, {"scale"}),
+    "LogNormal": ({"mu"}, {"median"}, set[str]()),
 }
 DISTRIBUTIONS = POSITIVE | UNIT | REAL | {"Uniform": ("lower", "upper")}
 
 
+@storable
 @dataclass(frozen=True, init=False, repr=False)
 class Prior:
     """A prior distribution: PyMC's name and arguments.
@@ -83,10 +87,16 @@ class Prior:
         for argument, _ in self.arguments:
             if argument not in DISTRIBUTIONS[self.name]:
                 raise LawError(unknown(f"{self.name} argument", argument, DISTRIBUTIONS[self.name]))
-        given, needs = {argument for argument, _ in self.arguments}, _NEEDS.get(self.name)
-        if needs and not any(need <= given for need in needs):
-            ways = " or ".join(" and ".join(sorted(need)) for need in needs)
-            raise LawError(f"prior {self}: {self.name} needs {ways}.")
+        names = [argument for argument, _ in self.arguments]
+        if repeated := next((name for name in names if names.count(name) > 1), None):
+            raise LawError(f"prior {self}: {repeated} is there twice; keep one.")
+        ways, given = _WAYS.get(self.name, ()), set(names)
+        if ways and not any(way <= given for way in ways):
+            words = " or ".join(" and ".join(sorted(way)) for way in ways)
+            raise LawError(f"prior {self}: {self.name} needs {words}.")
+        if len(used := [way & given for way in ways if way & given]) > 1:
+            words = " or ".join(" and ".join(sorted(way)) for way in used)
+            raise LawError(f"prior {self}: give {words}, not both.")
         if self.name == "Uniform" and not self.support[0] < self.support[1]:
             raise LawError(f"prior {self}: lower must be below upper.")
         for argument, value in self.arguments:
@@ -114,8 +124,8 @@ class Prior:
             call = None
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and not call.args:
             try:
-                numbers = {str(k.arg): float(ast.literal_eval(k.value)) for k in call.keywords}
-                return cls(call.func.id, tuple(numbers.items()))
+                pairs = [(str(k.arg), float(ast.literal_eval(k.value))) for k in call.keywords]
+                return cls(call.func.id, pairs)
             except (ValueError, TypeError):
                 pass
         raise LawError(
@@ -126,8 +136,8 @@ class Prior:
         return f"Prior({', '.join([repr(self.name), *(f'{k}={v!r}' for k, v in self.arguments)])})"
 
     def __str__(self) -> str:
-        short = {k: f"{v:g}" if float(f"{v:g}") == v else repr(v) for k, v in self.arguments}
-        return f"{self.name}({', '.join(f'{k}={v}' for k, v in short.items())})"
+        short = [(k, f"{v:g}" if float(f"{v:g}") == v else repr(v)) for k, v in self.arguments]
+        return f"{self.name}({', '.join(f'{k}={v}' for k, v in short)})"
 
     @property
     def kwargs(self) -> dict[str, float]:
@@ -145,6 +155,11 @@ class Prior:
         if self.name in UNIT:
             return 0.0, 1.0
         return (0.0, math.inf) if self.name in POSITIVE else (-math.inf, math.inf)
+
+    @property
+    def proper(self) -> bool:
+        """Whether it integrates to one, so that it can be drawn from."""
+        return self.name not in ("Flat", "HalfFlat")
 
     def dist(self, size: tuple[int, ...] | None = None) -> Tensor:
         """Unnamed PyMC distribution."""

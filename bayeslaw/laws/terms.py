@@ -16,7 +16,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from bayeslaw.common.arrays import Namespace, Tensor
+from bayeslaw.common.arrays import Floats, Namespace, Tensor
 from bayeslaw.common.registry import Registry
 
 type Array = Tensor
@@ -91,12 +91,32 @@ class Term(ABC):
         x, at : mapping
             Covariates of the rows, and of the reference point.
         xp : module
-            NumPy, ``pytensor.tensor``, or `bayeslaw.model.rewrites`.
+            NumPy or ``pytensor.tensor``.
         """
 
     @abstractmethod
     def latex(self) -> str:
         """The term as LaTeX."""
+
+    @property
+    def linear(self) -> bool:
+        """Whether `columns` and `weights` give the shape; such a kind is sampled faster."""
+        return False
+
+    def columns(self, x: Values, at: Values) -> Floats:
+        """Columns of which `shape` is a weighted sum, shape (columns, rows)."""
+        raise NotImplementedError
+
+    def weights(self, p: Values, given: Values, at: Values, xp: Namespace) -> list[Array]:
+        """Weight of each of the `columns`: numbers, or arrays of shape (weights,).
+
+        `given` are the numbers of `given`; the other arguments are those of `shape`.
+        """
+        raise NotImplementedError
+
+    def given(self, x: Values) -> dict[str, Floats]:
+        """Numbers known from the rows that the `weights` depend on."""
+        return {}
 
     @property
     def plain(self) -> "Term":
@@ -207,6 +227,19 @@ class Power(Term):
         none = dict.fromkeys(self.exponents, 0.0)
         return {e: Power.shape(self, {**none, e: 1.0}, x, at, np) for e in self.exponents}
 
+    @property
+    def linear(self) -> bool:
+        """Whether the shape is this class's, and not that of a subclass."""
+        return type(self).shape is Power.shape
+
+    def columns(self, x: Values, at: Values) -> Floats:
+        """The slope by each exponent."""
+        return np.stack(list(Power.slopes(self, {}, x, at).values()))
+
+    def weights(self, p: Values, given: Values, at: Values, xp: Namespace) -> list[Array]:
+        """The exponents."""
+        return [p[name] for name in self.exponents]
+
     def latex(self) -> str:
         """The term as LaTeX."""
         over = " ".join(f"{SYMBOLS[c]}^{{{self._latex_exponent(e)}}}" for c, e in self.down.items())
@@ -271,6 +304,28 @@ class GatedPower(Power):
         """Derivative of `shape` by each exponent."""
         there, here = self._lead_slopes(p, x), self._lead_slopes(p, at)
         return super().slopes(p, x, at) | {name: here[name] - there[name] for name in here}
+
+    @property
+    def linear(self) -> bool:
+        """Whether the shape is this class's, and not that of a subclass."""
+        return type(self).shape is GatedPower.shape
+
+    def columns(self, x: Values, at: Values) -> Floats:
+        """Those of the other powers, and the leading covariate at each value of P and at `at`."""
+        fixed = Power.slopes(self, {}, x, at)
+        lead, budgets = next(iter(self.down)), self.given(x)["ptpp"]
+        at_budget = [-x[lead] * (x["ptpp"] == budget) for budget in budgets]
+        others = [fixed[name] for name in super().exponents if name != self.leading]
+        return np.stack([*others, *at_budget, np.full_like(x[lead], at[lead])])
+
+    def weights(self, p: Values, given: Values, at: Values, xp: Namespace) -> list[Array]:
+        """The other exponents, and the effective one at each value of P and at `at`."""
+        others = [p[name] for name in super().exponents if name != self.leading]
+        return [*others, self.exponent(p, given, xp), self.exponent(p, at, xp)]
+
+    def given(self, x: Values) -> dict[str, Floats]:
+        """The values of log P, in order."""
+        return {"ptpp": np.unique(x["ptpp"])}
 
     def exponent(self, p: Values, at: Values, xp: Namespace) -> Array:
         """Effective exponent at the pre-training budget of `at`."""

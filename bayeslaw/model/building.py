@@ -6,14 +6,18 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import expit, logit
 
-from bayeslaw.common.arrays import Model, Strings, Tensor
+from bayeslaw.common.arrays import Floats, Ints, Model, Strings, Tensor
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.priors import Prior
 from bayeslaw.laws.terms import Values
 from bayeslaw.model import random_effects
+from bayeslaw.model.columns import columns_of, log_loss
 from bayeslaw.model.likelihoods import noise_scale
 from bayeslaw.model.spec import Spec
 from bayeslaw.tables.table import LossTable
+
+HALF = 0.5
+"""Power of `Centring` for steps of a random walk; some of its knots have many rows, some few."""
 
 type Data = dict[str, npt.NDArray[np.generic]]
 """Arrays that a model is given, by name."""
@@ -40,12 +44,26 @@ def data(spec: Spec, table: LossTable, labels: Mapping[str, Strings] | None = No
         "at": np.stack([at[name] for name in law.covariate_names]),
         "observed": np.log(table.loss),
     }
+    groups, first = [], 0
     for level in spec.effects:
         mine = random_effects.labels(table.frame, level)
         names = np.unique(mine) if labels is None else labels[level]
         index = np.searchsorted(names, mine)
-        values |= {f"{level}_index": index, f"{level}_groups": np.zeros(len(names))}
-    return values
+        rows = np.bincount(index, minlength=len(names))
+        values |= {f"{level}_index": index, f"{level}_groups": centring(rows)}
+        groups.append(index + first)
+        first += len(names)
+    values["groups"] = np.array(groups, np.int64).reshape(len(groups), len(table))
+    return values | columns_of(law, x, at)
+
+
+def centring(rows: Ints) -> Floats:
+    """Power of `Centring` for groups of so many rows: 0 up to 8 rows, 1 from 128 rows.
+
+    Data that determine an effect well fix the effect itself, and with it the product of its
+    standardised form and the standard deviation.
+    """
+    return np.clip(np.log2(np.maximum(rows, 1) / 8) / 4, 0, 1)
 
 
 def build(
@@ -77,10 +95,11 @@ def build(
     import pymc as pm
     import pytensor.tensor as pt
 
-    from bayeslaw.model import rewrites
-    from bayeslaw.model.coordinates import coordinates
+    from bayeslaw.model.coordinates import coordinates, standardised_effects
 
     law, priors = spec.law, spec.priors
+    if not for_sampling:
+        law = _at_rows(law, values)
     with pm.Model(name=name) as model:
         given = {n: pm.Data(n, value) for n, value in values.items()}
         x = {name: given["x"][i] for i, name in enumerate(law.covariate_names)}
@@ -90,24 +109,52 @@ def build(
             if for_sampling
             else _forward(law, priors, at)
         )
-        for symbol, value in law.to_paper(q, at, pt).items():
-            if symbol not in q:
-                pm.Deterministic(symbol, value)
-        sizes = {n: rewrites.opaque(value) for n, value in law.sizes(q, at, pt).items()}
-        mu = rewrites.log(law.loss(sizes, x, at, rewrites))
+        for walk in law.walks:
+            knots = given[f"{walk.steps}_knots"]
+            if for_sampling:
+                scale, power = q[walk.scale] * walk.sd, pt.full_like(knots, HALF)
+                q[walk.steps] = standardised_effects(walk.steps, scale, power)
+            else:
+                q[walk.steps] = pm.Normal(walk.steps, shape=knots.shape)
+        sizes = law.sizes(q, at, pt)
+        if not for_sampling:
+            for symbol, value in law.rescale(sizes, at, pt).items():
+                if symbol not in q:
+                    pm.Deterministic(symbol, value)
         noise = {"sigma": priors["sigma"].rv("sigma")}
         if spec.noise == "loglinear":
             noise["noise_slope"] = priors["noise_slope"].rv("noise_slope")
         sigma = noise_scale(spec.noise, noise, x.get("params"), at.get("params"), pt)
+        effects = []
         for level in spec.effects:
             tau = priors[f"tau_{level}"].rv(f"tau_{level}")
             # Non-centred: with 6 to 9 rows a run the centred form mixes worse.
-            count = len(values[f"{level}_groups"])
-            own = standardised[level] if standardised else pm.Normal(f"{level}_z", shape=count)
-            mu = mu + (tau * own)[given[f"{level}_index"]]
+            power = given[f"{level}_groups"]
+            if standardised:
+                own = standardised[level]
+            elif for_sampling:
+                own = standardised_effects(f"{level}_z", tau, power)
+            else:
+                own = pm.Normal(f"{level}_z", shape=power.shape)
+            effects.append(tau * own)
         others = spec.likelihood.variables(priors)
-        spec.likelihood.observe(rewrites.opaque(mu), sigma, others, given["observed"])
+        observed = given["observed"]
+        if for_sampling:
+            every = pt.concatenate(effects) if effects else pt.zeros(0)
+            mu = log_loss(law, sizes, x, at, given, every)
+            spec.likelihood.observe_sum(mu, sigma, others, observed)
+        else:
+            mu = pt.log(law.loss(sizes, x, at, pt))
+            for level, effect in zip(spec.effects, effects, strict=True):
+                mu = mu + effect[given[f"{level}_index"]]
+            spec.likelihood.observe(mu, sigma, others, observed)
     return model
+
+
+def _at_rows(law: Law, values: Mapping[str, npt.NDArray[np.generic]]) -> Law:
+    """The law with knots for the rows in `values`."""
+    x = dict(zip(law.covariate_names, np.asarray(values["x"], float), strict=True))
+    return law.over(x, dict(zip(law.covariate_names, np.asarray(values["at"], float), strict=True)))
 
 
 def _forward(law: Law, priors: Mapping[str, Prior], at: Values) -> dict[str, Tensor]:

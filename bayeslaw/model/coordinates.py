@@ -27,7 +27,7 @@ import pytensor.tensor as pt
 from pymc.logprob.transforms import Transform
 
 from bayeslaw.common.arrays import Tensor
-from bayeslaw.laws.law import Law
+from bayeslaw.laws.law import KAPPA, Law
 from bayeslaw.laws.priors import Prior
 from bayeslaw.laws.terms import GatedPower, Term, Values
 
@@ -53,6 +53,7 @@ def coordinates(
     dependent = {"L_ref", *discrepancy.dependent(law)}
     dependent |= set(chain.from_iterable(dependent_exponents(term, priors) for term in plain))
     dependent |= {term.plain.local for term in fractions}
+    dependent |= {KAPPA} if law.coupled else set()
     q = {name: priors[name].rv(name) for name in law.coordinates if name not in dependent}
     for term in plain:
         q |= exponent_coordinates(term, priors, at)
@@ -66,6 +67,10 @@ def coordinates(
             q[name] = transformed(SizeFraction(), name, priors[name], slope, left)
         size[name] = slope / q[name]
         left = left - size[name]
+    if law.coupled:
+        together = [term.plain.local for term in law.terms if term.coefficient in law.coupled]
+        share = sum(size[name] for name in together) / q["L_ref"]
+        q[KAPPA] = transformed(Coupling(), KAPPA, priors[KAPPA], share)
     q |= discrepancy.coordinates(law, priors, at, q, size)
     pm.Potential("floor", pm.logp(priors["E"].dist(), law.sizes(q, at, pt)["E"]))
     return q
@@ -262,3 +267,79 @@ class TiltSize(Transform):  # type: ignore[misc]
     def log_jac_det(self, value: Tensor, *inputs: Tensor) -> Tensor:
         """Log of the derivative of `backward`."""
         return 0 * value - pt.log(inputs[-1])
+
+
+class Coupling(Transform):  # type: ignore[misc]
+    """A coupling's kappa, as its log over the share of the loss that the coupled terms have.
+
+    The data determine the mixed derivative of the loss along two terms, ``1 - 1/kappa`` over the
+    sum of the terms, better than kappa.
+    """
+
+    name = "coupling"
+    start = 0.0
+
+    def forward(self, value: Tensor, *inputs: Tensor) -> Tensor:
+        """Sampler's coordinate of kappa."""
+        return pt.log(value) / inputs[-1]
+
+    def backward(self, value: Tensor, *inputs: Tensor) -> Tensor:
+        """Kappa at a coordinate."""
+        return pt.exp(value * inputs[-1])
+
+    def log_jac_det(self, value: Tensor, *inputs: Tensor) -> Tensor:
+        """Log of the derivative of `backward`."""
+        return value * inputs[-1] + pt.log(inputs[-1])
+
+
+class Centring(Transform):  # type: ignore[misc]
+    """A standardised random effect, as its product with a power of its standard deviation.
+
+    The inputs end with the standard deviation and the power: 0 leaves it standardised (the
+    non-centred form), 1 gives the effect itself (the centred form).
+    """
+
+    name = "centring"
+
+    def forward(self, value: Tensor, *inputs: Tensor) -> Tensor:
+        """Sampler's coordinate of a standardised effect."""
+        sd, power = inputs[-2:]
+        return value * pt.exp(power * pt.log(sd))
+
+    def backward(self, value: Tensor, *inputs: Tensor) -> Tensor:
+        """Standardised effect at a coordinate."""
+        sd, power = inputs[-2:]
+        return value * pt.exp(-power * pt.log(sd))
+
+    def log_jac_det(self, value: Tensor, *inputs: Tensor) -> Tensor:
+        """Log of the derivative of `backward`."""
+        sd, power = inputs[-2:]
+        return -power * pt.log(sd) + 0 * value
+
+
+def standardised_effects(name: str, sd: Tensor, power: Tensor) -> Tensor:
+    """Independent standard normal effects, in the coordinates of `Centring`.
+
+    Parameters
+    ----------
+    name : str
+    sd : PyTensor variable
+        Standard deviation of the effects.
+    power : PyTensor variable, shape (groups,)
+    """
+
+    def logp(value: Tensor, *inputs: Tensor) -> Tensor:
+        return -0.5 * value**2 - 0.5 * np.log(2 * np.pi)
+
+    def start(rv: Tensor, size: Tensor, *inputs: Tensor) -> Tensor:
+        return pt.zeros_like(power)
+
+    return pm.CustomDist(
+        name,
+        sd,
+        power,
+        logp=logp,
+        support_point=start,
+        default_transform=Centring(),
+        shape=power.shape,
+    )

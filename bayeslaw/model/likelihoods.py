@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 from scipy import stats
-from scipy.special import ndtr, ndtri
+from scipy.special import erf, ndtr, ndtri
 
 from bayeslaw.common.arrays import Floats, Namespace, Tensor
 from bayeslaw.common.defaults import DELTA
@@ -54,6 +54,12 @@ class Likelihood(ABC):
             The variables of `parameters`.
         observed : PyTensor variable, shape (rows,)
         """
+
+    def observe_sum(
+        self, mu: Tensor, sigma: Tensor, q: Mapping[str, Tensor], observed: Tensor
+    ) -> None:
+        """Add the same density to a model that is only sampled, where its sum suffices."""
+        self.observe(mu, sigma, q, observed)
 
     @abstractmethod
     def log_density(self, residual: Floats, sigma: Floats, q: Mapping[str, Floats]) -> Floats:
@@ -106,6 +112,22 @@ class StudentT(Likelihood):
         import pymc as pm
 
         pm.StudentT(OBSERVED, nu=q["dof"], mu=mu, sigma=sigma, observed=observed)
+
+    def observe_sum(
+        self, mu: Tensor, sigma: Tensor, q: Mapping[str, Tensor], observed: Tensor
+    ) -> None:
+        """Add the sum of the log densities."""
+        import pymc as pm
+        import pytensor.tensor as pt
+
+        from bayeslaw.model.kernels import StudentTLogDensity
+
+        residual = observed - mu
+        if sigma.ndim:
+            standard = StudentTLogDensity()(residual / sigma, pt.ones(()), q["dof"])[0]
+            pm.Potential(OBSERVED, standard - pt.sum(pt.log(sigma)))
+        else:
+            pm.Potential(OBSERVED, StudentTLogDensity()(residual, sigma, q["dof"])[0])
 
     def log_density(self, residual: Floats, sigma: Floats, q: Mapping[str, Floats]) -> Floats:
         """Log density of residuals of log loss."""
@@ -226,6 +248,16 @@ class Huber(Likelihood):
         return np.asarray(
             sigma * sign * np.where(rng.random(shape) * (inside + tail) < inside, core, far)
         )
+
+    def information_variance(self, sigma: Floats, q: Mapping[str, Floats]) -> Floats:
+        """``sigma^2`` over the probability of a residual within the threshold.
+
+        The score is ``r / sigma^2`` there and constant beyond, so its derivative, whose mean is
+        the information, is that probability over ``sigma^2``.
+        """
+        k = self.delta / np.asarray(sigma, float)
+        inside = math.sqrt(2 * math.pi) * erf(k / math.sqrt(2))
+        return np.asarray(sigma**2 * (1 + 2 / k * np.exp(-0.5 * k**2) / inside))
 
 
 def huber_logp(value: Tensor, mu: Tensor, sigma: Tensor, delta: Tensor) -> Tensor:

@@ -98,7 +98,7 @@ def choose(
     effects : "auto", "none", or levels, such as ``"base,run"``
         A level is ``size``, ``base``, ``run``, or any column of the table that labels groups.
         ``"auto"`` takes every registered level whose labels repeat in `frame`, if it has at least
-        `Level.fewest` groups, and another number of them than the next finer level.
+        `Level.fewest` groups, and no finer level has the same groups.
     frame : DataFrame
         Training rows.
     name : str
@@ -136,6 +136,17 @@ def choose(
 def labels(frame: pd.DataFrame, name: str) -> Strings:
     """Group of each row at a level, shape (rows,); a row without a label is its own group."""
     return level(name).labels(frame)
+
+
+def labelled(frame: pd.DataFrame, levels: Sequence[str], source: str) -> pd.DataFrame:
+    """The rows, with labels for those that have none: groups that no other `source` has."""
+    frame = frame.copy()
+    for each in map(level, levels):
+        own = each.labels(frame).astype(str)
+        alone = np.char.startswith(own, UNLABELLED)
+        if alone.any():
+            frame[each.column] = np.where(alone, np.char.add(own, f" of {source}"), own)
+    return frame
 
 
 def draw(
@@ -182,11 +193,17 @@ def _fitted(draws: xr.Dataset, name: str, groups: Strings) -> tuple[Floats, Bool
 
 
 def _repeats(frame: pd.DataFrame, each: Level) -> bool:
-    """Whether rows repeat within enough groups of a level, and it differs from the finer one."""
+    """Whether rows repeat within enough groups of a level, and it differs from the finer ones."""
     names = list(_REGISTERED)
     below = [level(other) for other in names[names.index(each.name) + 1 :]]
     finer = [other.labels(frame) for other in below if other.column in frame]
-    count = len(np.unique(each.labels(frame)))
-    if finer and count == len(np.unique(finer[0])):
+    own = each.labels(frame)
+    if any(_same_groups(own, other) for other in finer):
         return False
-    return each.fewest <= count < len(frame)
+    return each.fewest <= len(np.unique(own)) < len(frame)
+
+
+def _same_groups(one: Strings, two: Strings) -> bool:
+    """Whether two labelings of rows are the same partition of them."""
+    pairs = len(set(zip(one, two, strict=True)))
+    return len(np.unique(one)) == pairs == len(np.unique(two))

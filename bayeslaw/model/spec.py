@@ -6,14 +6,16 @@ from functools import cached_property
 from pathlib import Path
 
 from bayeslaw.common.content import classes, identity
-from bayeslaw.common.defaults import DELTA
+from bayeslaw.common.defaults import AUTO, DELTA
 from bayeslaw.common.errors import FitError, LawError, unknown
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.laws.priors import NOISE, Prior, PriorLike, override
 from bayeslaw.model import random_effects
+from bayeslaw.model.curvature import Curvature
 from bayeslaw.model.discrepancies import DISCREPANCIES, Discrepancy
 from bayeslaw.model.likelihoods import LIKELIHOODS, NOISES, Huber, Likelihood
+from bayeslaw.model.walking_exponents import WalkingExponents
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,9 @@ class Spec:
         Scale of the noise on log loss: the same for every row, or a power of N.
     effects : tuple of str
         Levels of grouping that have a random effect on log loss.
+    new_sizes : bool
+        Whether forecasts for new sizes have random effects of size also where the table has too
+        few sizes to fit them: beside a discrepancy, and if the levels were chosen automatically.
     """
 
     law: Law
@@ -41,6 +46,7 @@ class Spec:
     discrepancy: Discrepancy
     noise: str = "constant"
     effects: tuple[str, ...] = ()
+    new_sizes: bool = True
 
     @cached_property
     def identity(self) -> str:
@@ -82,8 +88,9 @@ def make_spec(
     discrepancy: str | Discrepancy = "none",
     noise: str = "constant",
     effects: Sequence[str] = (),
+    new_sizes: bool = True,
 ) -> Spec:
-    """Specification of a fit; see `bayeslaw.fit` for the arguments.
+    """Specification of a fit; see `bayeslaw.fit` and `Spec` for the arguments.
 
     Raises
     ------
@@ -92,8 +99,9 @@ def make_spec(
     FitError
         If `delta` is not positive.
     """
-    deviation = make_discrepancy(discrepancy)
-    law = deviation.apply(load_law(law).plain)
+    plain = load_law(law).plain
+    deviation = make_discrepancy(discrepancy, plain)
+    law = deviation.apply(plain)
     density = make_likelihood(likelihood, delta)
     levels = [random_effects.level(name) for name in effects]
     own = dict(density.priors) | {f"tau_{level.name}": level.prior for level in levels}
@@ -105,17 +113,23 @@ def make_spec(
         raise LawError(unknown("noise", noise, NOISES))
     if noise == "loglinear" and "params" not in law.columns:
         raise LawError(f"law {law.name}: noise='loglinear' varies with params, which it lacks.")
-    return Spec(law, chosen, density, deviation, noise, tuple(effects))
+    return Spec(law, chosen, density, deviation, noise, tuple(effects), new_sizes)
 
 
-def make_discrepancy(discrepancy: str | Discrepancy) -> Discrepancy:
+def make_discrepancy(discrepancy: str | Discrepancy, law: Law) -> Discrepancy:
     """A discrepancy by its kind, or the one given.
+
+    ``"auto"`` is walking exponents for laws in N and D alone, and curvature for others: each gives
+    better bands on held-out rows of measured tables of its kind.
 
     Raises
     ------
     LawError
         If none of that kind is registered.
     """
+    if discrepancy == AUTO:
+        walking = WalkingExponents()
+        return walking if walking.suits(law) else Curvature()
     return DISCREPANCIES[discrepancy]() if isinstance(discrepancy, str) else discrepancy
 
 

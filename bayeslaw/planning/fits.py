@@ -65,6 +65,15 @@ def pair_draws(fits: Sequence[Fit]) -> tuple[list[Ints], str]:
     return index, f"jointly within each of {len(groups)} fits, at random between them"
 
 
+def point_description(fits: Sequence[Fit]) -> str:
+    """Describe the parameters of the deterministic plan: those that `curve_of` takes of `fits`."""
+    points = sum(isinstance(fit, PointFit) for fit in fits)
+    medians = "posterior medians of the reference coordinates"
+    if points == len(fits):
+        return "point fits as given"
+    return f"{medians}, and point fits as given" if points else medians
+
+
 def convergence_failures(fits: Sequence[Fit], allowed: bool) -> tuple[str, ...]:
     """Failures of the convergence gate, as text.
 
@@ -117,12 +126,12 @@ def curve_of(
         return LossCurve(law, point, ORIGIN, params, ptpp)
     row = planned_row(params, ptpp)
     law, values = fit.extended(grid(params=params, ptpp=ptpp, tokens=REACH * params, replay=0.5))
-    q = {name: value.ravel() for name, value in values.items()}
+    q = {name: value[:, 0] for name, value in values.items()}
     effect = latent_effects(fit.draws, fit.spec.effects, row)[:, 0]
     if rng is not None:
         effect = effect + new_size_effects(fit, row, rng)[:, 0]
     if median:
-        q = {name: np.median(value, keepdims=True) for name, value in q.items()}
+        q = {name: np.median(value, axis=0, keepdims=True) for name, value in q.items()}
         effect = np.median(effect, keepdims=True)
     here = {"params": np.log(params), "ptpp": np.log(ptpp)}
     law, p = law.at_model(law.sizes(q, fit.at), here, fit.at)

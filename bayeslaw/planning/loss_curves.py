@@ -14,7 +14,7 @@ import numpy as np
 from scipy.optimize.elementwise import find_minimum
 
 from bayeslaw.common.arrays import Floats, Ints
-from bayeslaw.laws.law import Law
+from bayeslaw.laws.law import KAPPA, Law, couple
 from bayeslaw.laws.terms import Term
 
 NODES = np.linspace(np.log(1e-7), np.log(1e9), 41)
@@ -174,8 +174,12 @@ class ReplaySlice:
 
     @property
     def data(self) -> list[Term]:
-        """The data terms: those that depend on D."""
-        return [term for term in self.law.terms if "tokens" in term.covariates]
+        """The data terms: those that depend on D, or are coupled with one that does."""
+        found = [term for term in self.law.terms if "tokens" in term.covariates]
+        if not any(term.coefficient in self.law.coupled for term in found):
+            return found
+        names = {*self.law.coupled, *(term.coefficient for term in found)}
+        return [term for term in self.law.terms if term.coefficient in names]
 
     @property
     def closed_form(self) -> bool:
@@ -185,7 +189,7 @@ class ReplaySlice:
     @property
     def log_quadratic(self) -> bool:
         """Whether the log of every data term is a polynomial of degree 2 or less in log D."""
-        return None not in self.polynomials.values()
+        return None not in self.polynomials.values() and not self.law.coupled
 
     def log_term(self, term: Term, budget: float | Floats) -> Floats:
         """Log of a term over its reference value, at a budget in log ATPP."""
@@ -195,7 +199,7 @@ class ReplaySlice:
 
     def constant_terms(self) -> Floats:
         """Sum of the floor and the terms that do not depend on D, in nats."""
-        others = [term for term in self.law.terms if "tokens" not in term.covariates]
+        others = [term for term in self.law.terms if term not in self.data]
         total: Floats = self.p["E"] + sum(
             (self.p[t.coefficient] * np.exp(self.log_term(t, 0.0)) for t in others),
             np.zeros((1, 1)),
@@ -208,6 +212,7 @@ class ReplaySlice:
         A term whose log is concave has its maximum for all budgets below that of the maximum.
         """
         total = np.zeros((1, 1)) if np.ndim(budget) == 0 else np.zeros(())
+        coupled: list[Floats] = []
         for term in self.data:
             polynomial = self.polynomials.get(term.coefficient)
             if polynomial is None:
@@ -221,8 +226,12 @@ class ReplaySlice:
                 log = c0 + u * (c1 + u * c2)
             # A convex log overflows at budgets far outside the data; the loss is infinite there.
             with np.errstate(over="ignore"):
-                total = total + self.p[term.coefficient] * np.exp(log)
-        return total
+                value = self.p[term.coefficient] * np.exp(log)
+            if term.coefficient in self.law.coupled:
+                coupled.append(value)
+            else:
+                total = total + value
+        return total + couple(coupled, self.p[KAPPA], np) if coupled else total
 
     def polynomial(self, term: Term) -> Polynomial:
         """Polynomial of a data term whose log has one."""

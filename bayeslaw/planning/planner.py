@@ -24,6 +24,7 @@ from bayeslaw.planning.fits import (
     curve_of,
     noise_of,
     pair_draws,
+    point_description,
 )
 from bayeslaw.planning.limits import baseline_of, check_limits, replay_ratios
 from bayeslaw.planning.monte_carlo_error import (
@@ -191,7 +192,7 @@ def plan(
         binds="" if feasible else binding_limits(problem, ratios),
         best=best,
         deterministic=choice_at(problem, *smallest_budget(deterministic, ratios)[:2]),
-        point="point fits as given" if point else "point fits, or medians of reference coordinates",
+        point=point_description(point or fits),
         held_out=held_out,
         error=error,
         outside=extrapolations(best or chosen, fits, (*problem.names[:-1], "source"), params, ptpp),

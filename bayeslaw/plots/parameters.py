@@ -1,5 +1,6 @@
 """Prior and posterior densities of the parameters, and rank plots of the chains."""
 
+import warnings
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -7,7 +8,9 @@ import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from scipy.stats import anderson_ksamp
 
+from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import LawError
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.terms import tex
@@ -84,8 +87,9 @@ def prior_posterior(posterior: Posterior, *, seed: int = 0) -> Figure:
 def ranks(posterior: Posterior) -> Figure:
     """Rank plots of the chains: ECDF of the ranks of each chain's draws, less the uniform one.
 
-    Drawn by ArviZ's ``plot_rank``. Chains that sample the same distribution stay near zero. The
-    draws are thinned to about the effective sample size, as the envelope assumes independent draws.
+    Drawn by ArviZ's ``plot_rank``. Chains that sample the same distribution stay near zero; p is
+    from a k-sample Anderson-Darling test of that. The test assumes independent draws, so the draws
+    are thinned to about the effective sample size.
 
     Parameters
     ----------
@@ -114,9 +118,13 @@ def ranks(posterior: Posterior) -> Figure:
             figure_kwargs={"figsize": size, "layout": "constrained"},
         )
     )
-    for ax in figure.axes:
-        for text in ax.texts:  # drop the level of the test, which ArviZ adds
-            text.set_text(text.get_text().split("(")[0].replace("=", " = "))
+    for ax, draws in zip(figure.axes, sampled.values(), strict=False):
+        # ArviZ's test has p = 1 for two chains whose ECDFs cross, so its marks are replaced.
+        for mark in [*ax.texts, *ax.collections]:
+            mark.remove()
+        ax.text(
+            0.04, 0.97, chains_p_value(draws.values), transform=ax.transAxes, va="top", fontsize=9
+        )
     for ax in figure.axes[max(0, len(sampled) - columns) : len(sampled)]:
         ax.set_xlabel("fractional rank", fontsize=9)
     chains = posterior.draws.sizes["chain"]
@@ -124,6 +132,29 @@ def ranks(posterior: Posterior) -> Figure:
         figure, [Line2D([], [], color=COLOURS[i % 7], label=f"chain {i}") for i in range(chains)]
     )
     return figure
+
+
+def chains_p_value(draws: Floats) -> str:
+    """Return the p-value of the k-sample Anderson-Darling test of the chains, as text.
+
+    Parameters
+    ----------
+    draws : array, shape (chains, draws)
+        Of one parameter; independent.
+
+    Examples
+    --------
+    >>> draws = np.random.default_rng(0).normal(size=(2, 400))
+    >>> chains_p_value(draws), chains_p_value(draws + [[0.5], [0.0]])
+    ('p > 0.25', 'p < 0.001')
+    """
+    with warnings.catch_warnings():
+        # SciPy warns outside .001 to .25, where the text says so, and of a change of its arguments.
+        warnings.simplefilter("ignore", UserWarning)
+        p = float(anderson_ksamp(list(draws)).pvalue)
+    if not 0.001 < p < 0.25:
+        return "p < 0.001" if p < 0.25 else "p > 0.25"
+    return f"p = {p:.2g}"
 
 
 def _scalars(posterior: Posterior) -> dict[str, xr.DataArray]:

@@ -18,7 +18,7 @@ from bayeslaw.reporting import fits, forecasts, provenance
 from bayeslaw.reporting.pages import Report, Section, Table
 from bayeslaw.tables.reading import is_synthetic
 from bayeslaw.tables.table import LossTable
-from bayeslaw.tables.validation import COVARIATES, canonical
+from bayeslaw.tables.validation import canonical
 
 if TYPE_CHECKING:
     from bayeslaw.planning.result import Plan
@@ -160,8 +160,7 @@ def _summary(
         )
     beyond = [
         f"{SHORT[c]} {reach}"
-        for c in COVARIATES
-        if c in frame and c in fit.table.frame
+        for c in fit.law.columns
         if (reach := provenance.beyond(fit.table.frame[c], frame[c])) != "inside"
     ]
     sentences.append(

@@ -37,7 +37,9 @@ def data(fit: Posterior, rows: pd.DataFrame, train: str | None, test: str | None
     text += " ".join(_effects(fit, rows, level) for level in fit.spec.effects)
     head = ["", "training rows", "rows to forecast", "extrapolation"]
     table = Table(
-        "Range, and number of distinct values in brackets", head, provenance.ranges(frame, rows)
+        "Range, and number of distinct values in brackets",
+        head,
+        provenance.ranges(fit.law, frame, rows),
     )
     return Section("data", "Data", [text, table])
 

@@ -14,6 +14,7 @@ from bayeslaw.common.formatting import count
 from bayeslaw.evaluate.new_sizes import too_few_sizes
 from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.posterior import Posterior
+from bayeslaw.laws.law import Law
 from bayeslaw.model.likelihoods import Huber
 from bayeslaw.tables.reading import is_synthetic
 from bayeslaw.tables.table import LossTable
@@ -56,14 +57,21 @@ def cost(frame: pd.DataFrame) -> str:
     return f"{each.groupby(frame['run']).max().sum():.2g} FLOPs (6 N D)"
 
 
-def ranges(fitted: pd.DataFrame, rows: pd.DataFrame) -> list[list[str]]:
-    """Return rows of a table: ranges of each covariate in training and forecast, extrapolation."""
+def ranges(law: Law, fitted: pd.DataFrame, rows: pd.DataFrame) -> list[list[str]]:
+    """Return rows of a table: ranges of each covariate in training and forecast, extrapolation.
+
+    Extrapolation is along the law's own covariates; it does not depend on the others.
+    """
     lines = []
     for column in (*COVARIATES, "loss"):
         if column in fitted:
             training, new = fitted[column], rows.get(column)
             cells = [NAMES[column], _range(training), UNKNOWN if new is None else _range(new)]
-            lines.append([*cells, "" if new is None or column == "loss" else beyond(training, new)])
+            if column in law.columns:
+                reach = beyond(training, rows[column])
+            else:
+                reach = "" if column == "loss" else "not in the law"
+            lines.append([*cells, reach])
     costs = [6 * f["params"] * f["tokens"] for f in (fitted, rows)]
     spans = [f"{c.min():.2g} – {c.max():.2g}" for c in costs]
     lines.append(["compute of a row, 6 N D, FLOPs", *spans, beyond(*costs)])
@@ -171,11 +179,7 @@ def checklist(
     and_added = f" and {added} of the discrepancy" if added else ""
     sizes = sorted(frame["params"].unique())
     repeats = int(frame.duplicated([c for c in (*COVARIATES, "domain") if c in frame]).sum())
-    reach = [
-        f"{c} {far}"
-        for c in COVARIATES
-        if c in frame and c in rows and (far := beyond(frame[c], rows[c])) != "inside"
-    ]
+    reach = [f"{c} {far}" for c in law.columns if (far := beyond(frame[c], rows[c])) != "inside"]
     return [
         ["The law"],
         [

@@ -1,44 +1,52 @@
 """Simulation-based calibration (SBC) of the posteriors.
 
-Parameters are drawn from the prior, a table is simulated from each draw, and the law is fitted to
-it. If the computation is correct, the rank of the true value among the posterior draws is uniform
-(Talts et al. 2018). The ranked quantities are the parameters, forecasts and the joint log
-likelihood, which detects errors that the parameters alone do not (Modrák et al. 2023).
+Parameters and random effects are drawn from the prior, a table is simulated from each draw, and the
+law is fitted to it and forecasts further rows. If the computation is correct, the rank of the true
+value among the posterior draws is uniform (Talts et al. 2018), and so is that of a new measured
+loss among the draws of its forecast. The ranked quantities are the parameters, the losses of rows
+in new groups, and the joint log likelihood, which detects errors that the parameters alone do not
+(Modrák et al. 2023).
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Unpack
 
 import numpy as np
 import pandas as pd
+import xarray as xr
 
 from bayeslaw.common.arrays import Floats
-from bayeslaw.common.defaults import DELTA, TARGET_ACCEPT
-from bayeslaw.inference.convergence import diagnose
-from bayeslaw.inference.sampling import sample
+from bayeslaw.common.defaults import DELTA
+from bayeslaw.evaluate.densities import log_likelihood
+from bayeslaw.evaluate.forecast import forecast
+from bayeslaw.inference.fitting import fit_spec, specify, with_effects, with_knots
+from bayeslaw.inference.posterior import Posterior
+from bayeslaw.inference.settings import PosteriorSettings, filled, run_settings
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
-from bayeslaw.laws.priors import Prior
-from bayeslaw.model.building import Data, build, data
-from bayeslaw.model.likelihoods import noise_scale
-from bayeslaw.model.spec import Spec, make_spec
-from bayeslaw.simulation.worlds import simulate
-from bayeslaw.tables.table import grid
+from bayeslaw.laws.priors import PriorLike
+from bayeslaw.model.building import build, data
+from bayeslaw.model.columns import columns_of
+from bayeslaw.model.likelihoods import Likelihood
+from bayeslaw.model.spec import Spec
+from bayeslaw.tables.table import LossTable, grid
 
 DESIGN: Mapping[str, list[float]] = {
-    "params": [1e8, 1e9, 8e9],
+    "params": [1e8, 5e8, 2e9, 8e9],
     "tokens": [1e9, 1e10, 1e11],
     "replay": [0.1, 0.5],
     "ptpp": [15, 60],
 }
-FORECAST: Mapping[str, float | list[float]] = {
+"""Rows to fit, one per combination of what the law depends on; labelled by base and run."""
+NEW: Mapping[str, float | list[float]] = {
     "params": 3e10,
     "tokens": [1e10, 1e12],
     "replay": 0.3,
     "ptpp": 279,
 }
-"""Rows whose forecasts are ranked: outside the design in every covariate."""
+"""Rows to forecast: of another size, base and run, and outside the design in every covariate."""
 ENVELOPE = 0.95
 
 
@@ -50,8 +58,8 @@ class Calibration:
     ----------
     ranks : DataFrame
         Rank of each true value as a fraction in (0, 1): one row per simulation, one column per
-        quantity. The quantities are the sampled coordinates, ``forecast 0``, ``forecast 1`` and
-        ``log likelihood``.
+        quantity. The quantities are the sampled coordinates, ``log likelihood``, and ``loss 0`` and
+        ``loss 1``, new losses among the draws of their forecasts.
     failed : int
         Number of simulations that are left out, since R-hat of their posterior exceeds 1.05.
 
@@ -101,163 +109,127 @@ class Calibration:
 
 
 def calibrate(
-    law: str | Law,
+    law: str | Path | Law,
     *,
-    likelihood: str = "studentt",
-    discrepancy: str = "none",
-    noise: str = "constant",
-    effects: tuple[str, ...] = (),
-    priors: str | Path | Mapping[str, str | Prior] = "default",
     simulations: int = 100,
-    chains: int = 2,
-    draws: int = 500,
-    tune: int = 500,
-    target_accept: float = TARGET_ACCEPT,
+    priors: str | Path | Mapping[str, PriorLike] = "default",
+    likelihood: str | Likelihood = "studentt",
     delta: float = DELTA,
     seed: int = 0,
-    cores: int = 1,
     fault: Mapping[str, float] | None = None,
+    **settings: Unpack[PosteriorSettings],
 ) -> Calibration:
-    """Simulation-based calibration of a law and model.
-
-    Draws parameters from the prior, simulates a table from each draw, fits the model to it and
-    ranks the true values among the posterior draws. The model is compiled once; each refit
-    replaces its losses.
+    """Simulation-based calibration of a law and model, through `fit` and `forecast`.
 
     Parameters
     ----------
-    law, likelihood, discrepancy, noise, effects, priors, delta
-        The model; see `bayeslaw.fit`.
+    law, priors, likelihood, delta
+        As for `bayeslaw.fit`.
     simulations : int
         Number of simulated tables.
-    chains, draws, tune, target_accept, cores
-        Sampler settings of each refit.
     seed : int
         The same seed gives the same ranks.
     fault : mapping of quantity to float, optional
         Factors by which posterior draws are multiplied: a deliberate error to test that the
         calibration finds it.
+    **settings
+        Of `bayeslaw.fit`.
 
     Returns
     -------
     Calibration
     """
-    law = load_law(law)
-    spec = make_spec(
-        law,
-        priors=priors,
-        likelihood=likelihood,
-        discrepancy=discrepancy,
-        noise=noise,
-        effects=effects,
-        delta=delta,
-    )
-    design = grid(**{name: DESIGN[name] for name in law.columns})
-    if effects:
-        design["base"] = design.groupby([c for c in ("params", "ptpp") if c in design]).ngroup()
-        design["run"] = design.groupby([c for c in design if c != "tokens"]).ngroup()
-    truth = dict.fromkeys(law.parameters, 0.5) | {"E": 1.0}
-    values = data(spec, simulate(law, truth, design))
-    prior = _prior(spec, values, simulations, seed)
-    ahead = spec.law.covariates(grid(**{n: FORECAST[n] for n in law.columns}))
-    at = dict(zip(spec.law.covariate_names, values["at"], strict=True))
+    law, chosen = load_law(law), filled(settings)
+    design, ahead = _labelled(law, DESIGN, "fitted"), _labelled(law, NEW, "new")
+    blank = _table(design, np.ones(len(design)))
+    spec = specify(law, blank, chosen, priors=priors, likelihood=likelihood, delta=delta)
+    truths, losses = _prior(spec, blank, ahead, simulations, seed)
     rng = np.random.default_rng([seed, 1])
     rows, failed = [], 0
-    for i in range(simulations):
-        observed = prior["log_loss"][i]
-        if not np.isfinite(observed).all():
+    for i, loss in enumerate(losses):
+        if not (np.isfinite(loss).all() and (loss > 0).all()):
             failed += 1
             continue
-        refit, stats = sample(
+        fit = fit_spec(
             spec,
-            values | {"observed": observed},
-            seed=seed + i,
-            chains=chains,
-            draws=draws,
-            tune=tune,
-            target_accept=target_accept,
-            cores=cores,
-            progress=False,
+            _table(design, loss[: len(design)]),
+            run_settings(chosen, seed + i),
+            cores=chosen["cores"],
+            retry=chosen["retry"],
         )
-        gate = diagnose(refit, stats)
-        if not gate.rhat <= 1.05:
+        gate = fit.convergence
+        if gate.rhat > 1.05:
             failed += 1
             continue
-        # Ranks assume independent draws: thin them to about the effective sample size.
-        thin = max(1, int(np.ceil(chains * draws / max(gate.ess_bulk, 1))))
-        posterior = {
-            str(n): v.values.reshape(chains * draws, -1)[::thin] for n, v in refit.data_vars.items()
-        }
-        true = {n: np.reshape(v[i], (1, -1)) for n, v in prior.items() if n != "log_loss"}
-        simulation = _Simulation(values, observed, ahead, at)
-        rows.append(_ranks(spec, posterior, true, simulation, rng, fault or {}))
+        # Ranks assume independent draws: take about as many as the effective sample size.
+        every = fit.draws.sizes["chain"] * fit.draws.sizes["draw"]
+        apart = slice(None, None, int(np.ceil(every / max(gate.ess_bulk, 1))))
+        drawn, true = _quantities(fit), _quantities(replace(fit, draws=truths[i]))
+        new = forecast(fit, ahead, seed=seed + i, allow_unconverged=True).draws.values
+        for k, measured in enumerate(loss[len(design) :]):
+            drawn[f"loss {k}"], true[f"loss {k}"] = new[..., k].ravel(), np.array([measured])
+        ranks = {}
+        for name, draws in drawn.items():
+            some = draws[apart] * (fault or {}).get(name, 1.0)
+            ranks[name] = float((np.sum(some < true[name]) + rng.random()) / (len(some) + 1))
+        rows.append(ranks)
     return Calibration(pd.DataFrame(rows), failed)
 
 
-@dataclass(frozen=True)
-class _Simulation:
-    """One simulated table, and the rows to forecast.
+def _labelled(law: Law, values: Mapping[str, float | list[float]], label: str) -> pd.DataFrame:
+    """A grid of what the law depends on; rows of one size and stage have one base."""
+    rows = grid(**{name: values[name] for name in law.columns})
+    base = [name for name in ("params", "ptpp") if name in rows]
+    run = [name for name in rows if name != "tokens"]
+    rows["base"] = label + rows.groupby(base).ngroup().astype(str)
+    rows["run"] = label + rows.groupby(run).ngroup().astype(str)
+    return rows
 
-    Parameters
-    ----------
-    values : mapping
-        Result of `bayeslaw.model.building.data`: covariates and groups.
-    observed : array, shape (rows,)
-        Log losses.
-    ahead : mapping
-        Covariates of the rows to forecast.
-    at : mapping
-        Reference point.
+
+def _table(design: pd.DataFrame, loss: Floats) -> LossTable:
+    return LossTable(design.assign(loss=loss, synthetic=True), design.iloc[:0], "synthetic")
+
+
+def _prior(
+    spec: Spec, table: LossTable, ahead: pd.DataFrame, count: int, seed: int
+) -> tuple[list[xr.Dataset], Floats]:
+    """Draws from the prior, each as one draw of a posterior, and losses, shape (count, rows).
+
+    The losses are those of the table's rows, then those of `ahead`.
     """
-
-    values: Data
-    observed: Floats
-    ahead: Mapping[str, Floats]
-    at: Mapping[str, float]
-
-
-def _prior(spec: Spec, values: Data, count: int, seed: int) -> dict[str, Floats]:
-    """Prior predictive draws of parameters and log losses, each of shape (count, ...)."""
     import pymc as pm
 
-    model = build(spec, values)
+    rows = pd.concat([table.frame, ahead.assign(loss=1.0)], ignore_index=True)
+    whole, at = replace(table, frame=rows), spec.law.reference_point(table)
+    fitted = spec.law.over(spec.law.covariates(table), at)
+    x = spec.law.covariates(whole)
+    law = fitted.over(x, at)
+    values = data(spec, whole) | {"at": data(spec, table)["at"]} | columns_of(law, x, at)
+    model = build(replace(spec, law=law), values)
     names = [variable.name for variable in model.free_RVs]
     drawn = pm.draw([*model.free_RVs, model["log_loss"]], draws=count, random_seed=seed)
-    return dict(zip([*names, "log_loss"], map(np.asarray, drawn), strict=True))
+    *free, log_loss = map(np.asarray, drawn)
+    found = dict(zip(names, free, strict=True))
+    for mine, further in zip(fitted.walks, law.walks, strict=True):
+        assert mine.knots
+        assert further.knots
+        among = np.isin(further.knots.positions, mine.knots.positions)
+        found[mine.steps] = found[mine.steps][:, among]
+    truths = []
+    for i in range(count):
+        one = {
+            name: xr.DataArray(value[[[i]]], dims=("chain", "draw", *_axes(name, value)))
+            for name, value in found.items()
+        }
+        truths.append(with_effects(spec, whole, with_knots(spec, table, xr.Dataset(one))))
+    return truths, np.exp(log_loss)
 
 
-def _ranks(
-    spec: Spec,
-    posterior: Mapping[str, Floats],
-    truth: Mapping[str, Floats],
-    simulation: _Simulation,
-    rng: np.random.Generator,
-    fault: Mapping[str, float],
-) -> dict[str, float]:
-    """Rank of each true quantity among its posterior draws, as a fraction."""
-    ranks = {}
-    drawn, true = (_quantities(spec, q, simulation) for q in (posterior, truth))
-    for name, draws in drawn.items():
-        draws = draws * fault.get(name, 1.0)
-        below = np.sum(draws < true[name])
-        ranks[name] = float((below + rng.random()) / (len(draws) + 1))
-    return ranks
+def _axes(name: str, value: Floats) -> list[str]:
+    return [f"{name}_{axis}" for axis in range(value.ndim - 1)]
 
 
-def _quantities(spec: Spec, q: Mapping[str, Floats], simulation: _Simulation) -> dict[str, Floats]:
-    """Quantities that are ranked, each of shape (draws,)."""
-    law, values, at = spec.law, simulation.values, simulation.at
-    p = law.sizes({n: q[n] for n in law.coordinates}, at)
-    x = dict(zip(law.covariate_names, values["x"], strict=True))
-    mu = np.log(law.loss(p, x, at))
-    sigma = noise_scale(spec.noise, q, x.get("params"), at.get("params"), np)
-    for level in spec.effects:
-        mu = mu + (q[f"tau_{level}"] * q[f"{level}_z"])[:, values[f"{level}_index"]]
-    likelihood = spec.likelihood.log_density(simulation.observed - mu, sigma, q).sum(1)
-    forecasts = np.log(law.loss(p, simulation.ahead, at)).T
-    named = {n: v[:, 0] for n, v in q.items() if v.shape[1] == 1}
-    return (
-        named
-        | {f"forecast {j}": f for j, f in enumerate(forecasts)}
-        | {"log likelihood": likelihood}
-    )
+def _quantities(fit: Posterior) -> dict[str, Floats]:
+    """Parameters and joint log likelihood, each of shape (draws,)."""
+    found = {name: value[:, 0] for name, value in fit.values().items()}
+    return found | {"log likelihood": log_likelihood(fit).sum(axis=1)}

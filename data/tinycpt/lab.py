@@ -175,8 +175,14 @@ class Lab:
     def finished(self, unit: Unit) -> bool:
         """Whether nothing is left to do for a unit."""
         if unit.replay is None:
-            return self.weights(unit).exists()
+            return self.weights(unit).exists() or self._measured(unit)
         return self.ledger.done(unit.name) >= set(self.recipe.evaluations(unit))
+
+    def _measured(self, base: Unit) -> bool:
+        """Whether every run of a base's size and seed is in the ledger: no base is needed then."""
+        like = [u for u in self.recipe.units() if (u.size, u.seed) == (base.size, base.seed)]
+        bases = all(self.ledger.done(unit.base) for unit in like)
+        return bases and all(self.finished(unit) for unit in like if unit.replay is not None)
 
     def cost(self, unit: Unit) -> float:
         """Rough time of a unit, in arbitrary units: bytes x (parameters + overhead)."""

@@ -124,7 +124,7 @@ class LawOf(SphinxDirective):
         """Nodes of the formula and the table."""
         from bayeslaw.laws.lawfiles import load_law
         from bayeslaw.laws.priors import NOISE
-        from bayeslaw.model.discrepancies import Curvature
+        from bayeslaw.model.curvature import Curvature
 
         law = load_law(self.arguments[0])
         shown = Curvature().apply(law) if "curved" in self.options else law

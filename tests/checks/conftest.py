@@ -7,7 +7,7 @@ from bayeslaw.inference.posterior import Posterior
 from bayeslaw.simulation.worlds import paper_world
 from bayeslaw.tables.table import LossTable
 
-SHORT = {"discrepancy": "none", "draws": 500, "tune": 500}
+SHORT = {"discrepancy": "none"}
 LATE = "ptpp == 279"
 
 

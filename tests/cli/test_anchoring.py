@@ -116,7 +116,7 @@ def test_evsi_compares_flops_saved_with_flops_spent(planned, tmp_path):
     same = str(tmp_path / "same.csv")
     run(*planned, "--gain", "plan", "--out", same)
     content = document(
-        *planned, "--gain", "plan", "--evsi", "2", "--jobs", "1", "--against", same, "--seed", "1"
+        *planned, "--gain", "plan", "--evsi", "4", "--jobs", "1", "--against", same, "--seed", "1"
     )
     evsi = pd.DataFrame(content["evsi"]).set_index("set")
     assert evsi.index.tolist() == ["first 1", "all 2", same]

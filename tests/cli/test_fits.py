@@ -10,7 +10,7 @@ from bayeslaw import load
 from bayeslaw.tables.reading import read_table
 from tests.cli.commands import DELPHI, GRID, SPLIT, document, fails, process, run
 
-SHORT = ("--discrepancy", "none", "--effects", "none", "--draws", "500", "--tune", "500")
+SHORT = ("--discrepancy", "none", "--effects", "none", "--draws", "1000")
 
 
 def test_effects_and_noise_of_a_fit(measured):
@@ -27,7 +27,7 @@ def test_fit_saves_a_posterior_and_describes_it(tmp_path):
     content = document(*args, "--seed", "3", "--out", str(path))
     assert content["converged"] is True
     assert content["failures"] == []
-    assert (content["rows_train"], content["seed"], content["draws"]) == (35, 3, 500)
+    assert (content["rows_train"], content["seed"], content["draws"]) == (35, 3, 1000)
     assert (content["likelihood"], content["prior"], content["token_unit"]) == (
         "studentt",
         "default",

@@ -62,6 +62,26 @@ def test_a_candidate_of_the_plans_new_size_has_the_plans_effect(fitted):
         assert np.corrcoef(found.measured[:, 0], found.measured[:, 2])[0, 1] < 0.9
 
 
+def test_new_runs_vary_as_those_of_their_own_domain():
+    world, tau = paper_world(), {"target": 0.01, "source": 0.03}
+    fits = []
+    for name, scale in tau.items():
+        fit = around(world, getattr(world, name))
+        runs = {"run": ["a", "b"], "run_effect": (["chain", "draw", "run"], np.zeros((4, 100, 2)))}
+        draws = fit.draws.assign(tau_run=(["chain", "draw"], np.full((4, 100), scale)))
+        draws = draws.assign_coords(run=runs["run"]).assign(run_effect=runs["run_effect"])
+        fits.append(replace(fit, draws=draws, spec=replace(fit.spec, effects=("run",))))
+    pool = grid(params=[1e9, 2e9], tokens=[1e10, 3e10], replay=0.2, ptpp=31)
+    pool["run"] = ["x", "x", "y", "y"]
+    found, _ = joint_gaussian(fits, pool, np.array([0, 0, 1, 1]), pool.head(1))
+    codes = np.stack([group for group, _ in found.effects])
+    variance = np.array([each for _, each in found.effects])
+    shared = (codes[:, :, None] == codes[:, None, :]) & (codes[:, :, None] >= 0)
+    pairs = np.kron(np.eye(2), np.ones((2, 2)))
+    want = np.kron(np.diag([tau["target"] ** 2, tau["source"] ** 2]), pairs)
+    np.testing.assert_allclose(np.einsum("e,eij->ij", variance, shared), want)
+
+
 def test_a_row_without_a_label_is_a_new_run_though_a_training_row_had_none_either():
     fit = load("tests/golden/tinycpt_form1.nc")
     labels = fit.draws["run"].values.astype(object)

@@ -1,11 +1,15 @@
 """A posterior as ArviZ expects it: groups, dims, units, and ArviZ's own functions on it."""
 
+from dataclasses import replace
+
 import arviz as az
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
 import bayeslaw as bl
+from bayeslaw.evaluate.densities import prior_draws
+from bayeslaw.laws.priors import override
 from tests.support import object_mode
 
 GROUPS = {
@@ -49,6 +53,17 @@ def test_predictions_are_those_of_the_posterior_and_the_prior(grouped, tree):
     loss = tree["prior_predictive"]["log_loss"].mean("row").values
     assert np.corrcoef(np.log(before).ravel(), loss.ravel())[0, 1] > 0.8
     assert tree["prior"]["L_ref"].std() > 3 * tree["posterior"]["L_ref"].std()
+
+
+def test_a_prior_that_cannot_be_drawn_is_left_out(grouped):
+    law = grouped.law
+    flat = override(grouped.spec.priors, "flat", law.prior_bounds)
+    fit = replace(grouped, spec=replace(grouped.spec, priors=flat))
+    tree = fit.to_datatree(seed=1, prior=300)
+    assert {*tree.children} == GROUPS - {"prior", "prior_predictive"}
+    assert tree.attrs["prior"].startswith("not drawn: improper for ")
+    with pytest.raises(bl.FitError, match=r"priors of .*E.* are flat and improper"):
+        prior_draws(fit)
 
 
 def test_arviz_reads_it(grouped, tree):

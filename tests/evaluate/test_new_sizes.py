@@ -1,15 +1,18 @@
 """Random effects of model size in forecasts, where there are too few sizes to fit them."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from bayeslaw.evaluate.new_sizes import new_size_effects, response, too_few_sizes
+from bayeslaw.inference import fitting, refits
 from bayeslaw.inference.fitting import fit
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.refits import refit
+from bayeslaw.inference.storage import load
 from bayeslaw.laws.priors import Prior
 from bayeslaw.model.discrepancies import NoDiscrepancy
 from bayeslaw.planning.fits import curve_of
@@ -34,7 +37,7 @@ def three(seed: int, *, scale: float = 0.0, sizes: tuple[float, ...] = ()) -> Lo
 
 @pytest.fixture(scope="module")
 def fitted() -> Posterior:
-    return fit("chinchilla", three(0), seed=0, draws=1000, tune=1000, retry=False)
+    return fit("chinchilla", three(0), seed=0, discrepancy="curvature", draws=1000, retry=False)
 
 
 def test_the_response_agrees_with_a_refit(fitted):
@@ -73,6 +76,31 @@ def test_no_effects_without_a_discrepancy_or_from_four_sizes(fitted, small, post
     plain = replace(fitted, spec=replace(fitted.spec, discrepancy=NoDiscrepancy()))
     assert not too_few_sizes(plain)
     assert not too_few_sizes(replace(fitted, table=small))  # of four sizes
+
+
+def test_no_effects_of_new_sizes_where_the_user_names_the_effects(fitted, tmp_path, monkeypatch):
+    for module in (fitting, refits):
+        monkeypatch.setattr(module, "fit_spec", lambda spec, *rest, **settings: spec)
+    for call in (fit, partial(refit, seed=0)):
+        settings = {"discrepancy": "curvature"}
+        specs = {
+            each: call("chinchilla", three(0), effects=each, **settings)
+            for each in ("auto", "none")
+        }
+        assert specs["auto"].identity == fitted.spec.identity
+        named = replace(fitted, spec=specs["none"])
+        assert not too_few_sizes(named)
+        assert not new_size_effects(named, NEW, np.random.default_rng(0)).any()
+    named.save(tmp_path / "named.nc")
+    assert load(tmp_path / "named.nc").spec == named.spec
+
+
+def test_a_refit_has_the_levels_of_a_fit(small, monkeypatch):
+    for module in (fitting, refits):
+        monkeypatch.setattr(module, "fit_spec", lambda spec, *rest, **settings: spec)
+    settings = {"discrepancy": "curvature", "effects": "auto"}
+    assert refit("chinchilla", small, 0, **settings).effects == ("size",)
+    assert refit("chinchilla", small, 0, **settings) == fit("chinchilla", small, **settings)
 
 
 def test_plans_for_new_sizes_are_more_uncertain(fitted):

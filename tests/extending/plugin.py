@@ -7,7 +7,8 @@ from typing import ClassVar
 import numpy as np
 from scipy import stats
 
-from bayeslaw.laws.modifiers import ModifiedTerm, Modifier
+from bayeslaw.laws.modified_terms import ModifiedTerm
+from bayeslaw.laws.modifiers import Modifier
 from bayeslaw.laws.priors import Prior
 from bayeslaw.laws.terms import TERMS, Term, tex
 from bayeslaw.model.discrepancies import DISCREPANCIES, Discrepancy
@@ -91,14 +92,14 @@ class Hinges(Modifier):
 
 @DISCREPANCIES.register
 @dataclass(frozen=True)
-class Walk(Discrepancy):
+class DataWalk(Discrepancy):
     """Random walk of the data exponent along log D, with a step at each e-fold.
 
     Steps beyond the rows seen have no likelihood and are drawn from their prior in a forecast.
     """
 
     sd: float = 0.02
-    kind: ClassVar[str] = "walk"
+    kind: ClassVar[str] = "data walk"
     words: ClassVar[str] = "walking data exponent"
 
     def apply(self, law):

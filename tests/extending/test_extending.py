@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -12,11 +12,12 @@ import xarray as xr
 
 import bayeslaw as bl
 from bayeslaw.common.content import identity
-from bayeslaw.inference.sampling import compile_spec
-from bayeslaw.laws.lawfiles import parse_law
+from bayeslaw.inference.programs import program
+from bayeslaw.laws.lawfiles import parse_law, restored_law, stored_law
 from bayeslaw.laws.priors import Prior
 from bayeslaw.laws.terms import Power
 from bayeslaw.model.building import data
+from bayeslaw.model.likelihoods import Normal
 from bayeslaw.model.random_effects import RUN, Level, register
 from bayeslaw.model.spec import make_spec
 
@@ -89,7 +90,7 @@ np.save({str(out)!r}, fc.quantile([.05, .5, .95]))
     [
         {"discrepancy": "none", "effects": "none"},
         {"discrepancy": "none", "effects": "none", "likelihood": "skewnormal"},
-        {"discrepancy": "walk", "effects": "none"},
+        {"discrepancy": "data walk", "effects": "none"},
         {"discrepancy": "none", "effects": "lab"},
     ],
     ids=["term", "likelihood", "discrepancy", "effect"],
@@ -116,9 +117,9 @@ def test_a_kind_from_outside_is_fitted_saved_loaded_forecast_and_planned(
 
 
 def test_steps_beyond_the_rows_are_drawn_once_and_reach_the_forecast(law, table):
-    fit = bl.fit(law, table, seed=1, discrepancy="walk", effects="none", **SHORT)
+    fit = bl.fit(law, table, seed=1, discrepancy="data walk", effects="none", **SHORT)
     far = bl.grid(params=1e9, tokens=1e14, replay=0.3)
-    extended, q = fit.extended(far)
+    extended, q = fit.extended(far.rename(columns={"tokens": "D"}))
     assert {"step_2", "step_5"} <= {*q} - {*fit.draws.data_vars}
     np.testing.assert_array_equal(fit.latent(far), fit.latent(far))
     fixed = q | {name: 0 * q[name] for name in q if name not in fit.draws.data_vars}
@@ -151,6 +152,48 @@ def test_a_term_that_no_file_can_name_is_not_saved(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@plugin.LIKELIHOODS.register
+@dataclass(frozen=True)
+class Rounded(Normal):
+    """A likelihood with fields of every sort that a file can hold."""
+
+    kind = "rounded"
+    knots: tuple[float | tuple[str, int], ...] = ()
+    prior: Prior | None = None
+    spread: object = None
+    most: float = np.inf
+
+
+def test_fields_of_every_sort_come_back_from_a_file(posterior, tmp_path):
+    by_name = {"a": Prior("Normal", mu=0, sigma=2), "b": (1, -np.inf)}
+    given = Rounded((1.5, ("a", 2)), Prior("Beta", alpha=2, beta=3), by_name)
+    fit = replace(posterior, spec=replace(posterior.spec, likelihood=given))
+    fit.save(tmp_path / "fit.nc")
+    assert bl.load(tmp_path / "fit.nc").spec.likelihood == given
+    assert bl.load(tmp_path / "fit.nc").spec.identity == fit.spec.identity
+
+
+@pytest.mark.parametrize("value", [[1.0], {1: "a"}, plugin.DataWalk(), np.nan])
+def test_a_field_that_a_file_cannot_hold_is_named_when_the_fit_is_saved(posterior, value, tmp_path):
+    fit = replace(posterior, spec=replace(posterior.spec, likelihood=Rounded(spread=value)))
+    with pytest.raises(bl.LawError, match="likelihood 'rounded': a file cannot hold its field 'sp"):
+        fit.save(tmp_path / "fit.nc")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_list_in_a_law_file_is_a_tuple_of_the_term():
+    @plugin.TERMS.register
+    @dataclass(frozen=True)
+    class Kinked(Power):
+        kind = "kinked"
+        knots: tuple[float, ...] = ()
+
+    kinked = 'kind = "kinked"\nknots = [1, 2]\ncoefficient = "A"'
+    law = parse_law(LAW.replace('coefficient = "A"', kinked), "kinked")
+    assert law.terms[0].knots == (1, 2)
+    assert restored_law(stored_law(law)) == law
+
+
 def test_two_laws_built_in_python_are_told_apart_and_come_back_as_they_were(tmp_path):
     chinchilla = bl.load_law("chinchilla")
     swapped = replace(chinchilla, terms=chinchilla.terms[::-1])
@@ -161,9 +204,9 @@ def test_two_laws_built_in_python_are_told_apart_and_come_back_as_they_were(tmp_
     table = bl.simulate(chinchilla, {n: TRUTH[n] for n in chinchilla.parameters}, DESIGN)
     specs = [make_spec(law) for law in laws]
     assert len({spec.identity for spec in specs}) == len({spec.key for spec in specs}) == 4
-    compiled = [compile_spec(spec, data(spec, table))[0] for spec in specs[:2]]
+    compiled = [program(spec, data(spec, table)) for spec in specs[:2]]
     assert compiled[0] is not compiled[1]
-    assert compile_spec(make_spec("chinchilla"), data(specs[0], table))[0] is compiled[0]
+    assert program(make_spec("chinchilla"), data(specs[0], table)) is compiled[0]
     fit = bl.fit(swapped, table, discrepancy="none", effects="none", **SHORT)
     fit.save(tmp_path / "fit.nc")
     assert bl.load(tmp_path / "fit.nc").spec.identity == fit.spec.identity

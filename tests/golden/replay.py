@@ -61,7 +61,10 @@ def model_of(law, table, likelihood, discrepancy, effects, for_sampling):
     from bayeslaw.model.spec import make_spec
 
     spec = make_spec(law, likelihood=likelihood, discrepancy=discrepancy, effects=effects)
-    return build(spec, data(spec, table), for_sampling=for_sampling)
+    values = data(spec, table)
+    for level in effects:  # recorded with standardised effects as coordinates
+        values[f"{level}_groups"] = 0 * values[f"{level}_groups"]
+    return build(spec, values, for_sampling=for_sampling)
 
 
 def joint_model_of(laws, tables, likelihood, discrepancy, effects, for_sampling):
@@ -102,6 +105,7 @@ SCALE = 0.1
 """Of the noise about the start, where a case does not say `nearer`."""
 
 RENAMED = {
+    "_centring__": "",
     "_size_fraction__": "_share__",
     "_asinh__": "_stretch__",
     "_gate_slope__": "_straight__",

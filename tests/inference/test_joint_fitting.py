@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from bayeslaw.common.errors import FitError
+from bayeslaw.inference import joint_fitting
 from bayeslaw.inference.joint_fitting import fit_joint
 from bayeslaw.inference.storage import load
 from bayeslaw.planning.planner import plan
@@ -81,6 +82,24 @@ def test_each_domain_forecasts_and_saves_on_its_own(fitted, tmp_path):
         again = load(tmp_path / f"{name}.nc")
         assert again.settings["joint"] == posterior.settings["joint"]
         np.testing.assert_array_equal(again.latent(again.table), posterior.latent(again.table))
+
+
+def test_rows_without_a_label_are_groups_of_their_domain_alone(monkeypatch):
+    tables = pair(0.5)
+    gaps = {n: t.frame["run"].where(np.arange(len(t)) > 2) for n, t in tables.items()}
+    tables = {n: from_frame(t.frame.assign(run=gaps[n]), n) for n, t in tables.items()}
+    given = {}
+
+    def stop(spec, values, *rest, **settings):
+        given.update(values)
+        raise InterruptedError
+
+    monkeypatch.setattr(joint_fitting, "sample_to_gate", stop)
+    with pytest.raises(InterruptedError):
+        fit_joint(LAWS, tables, discrepancy="none")
+    one, two = (given[f"{name}::run_index"] for name in LAWS)
+    assert not set(one[:3]) & set(two)
+    assert set(one[3:]) == set(two[3:])
 
 
 def test_domains_must_match():

@@ -1,9 +1,13 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from bayeslaw.common.errors import NotConverged
+from bayeslaw.common.errors import NotConverged, TableError
 from bayeslaw.evaluate.scores import score
 from bayeslaw.huber.point_fit import fit_huber
+from bayeslaw.inference.storage import load
+from bayeslaw.model.random_effects import labels
 
 
 def test_a_good_posterior_passes(posterior, small):
@@ -33,6 +37,23 @@ def test_an_unconverged_posterior_is_refused(unconverged, small):
 
 def test_a_good_posterior_is_not_marked(posterior, small):
     assert "unconverged" not in posterior.forecast(small).to_frame()
+
+
+def test_rows_may_have_aliases_for_columns():
+    """Also where the noise, or a random effect, depends on N."""
+    fit = load("tests/golden/delphi_chinchilla.nc")
+    base, size = (labels(fit.table.frame, level) for level in ("base", "size"))
+    same = dict(zip(base, size, strict=True))  # the bases of this table are its sizes
+    sized = fit.draws.rename(base="size", base_effect="size_effect", tau_base="tau_size")
+    sized = sized.assign_coords(size=[same[name] for name in sized["size"].values])
+    sized = sized.assign(noise_slope=0 * sized["sigma"] - 0.5)
+    spec = replace(fit.spec, noise="loglinear", effects=("size",))
+    fit, frame = replace(fit, draws=sized, spec=spec), fit.table.frame.head(5)
+    aliased = frame.rename(columns={"params": "N", "tokens": "D"})
+    for method in (fit.latent, fit.scale, lambda rows: fit.extended(rows)[1]["alpha"]):
+        np.testing.assert_array_equal(method(aliased), method(frame))
+    with pytest.raises(TableError, match="rows: column 'params' is not positive"):
+        fit.latent(frame.assign(params=0.0))
 
 
 def test_paper_draws_are_the_same_law(posterior, small):

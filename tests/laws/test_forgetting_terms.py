@@ -17,7 +17,8 @@ from bayeslaw.inference.convergence import Convergence
 from bayeslaw.inference.fitting import fit
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.lawfiles import load_law, models_dir, parse_law
-from bayeslaw.model.discrepancies import Curvature
+from bayeslaw.laws.terms import ORIGIN, Power
+from bayeslaw.model.curvature import Curvature
 from bayeslaw.model.spec import make_spec
 from bayeslaw.planning.planner import plan
 from bayeslaw.simulation.worlds import simulate
@@ -97,6 +98,23 @@ def test_golden_number():
     x = {"params": 1e4, "tokens": 1e4, "replay": 0.25, "ptpp": 10}
     want = 1 + 0.5 + 40 / (100 * 4) + 0.5 * math.exp(-1) * (1 - math.exp(-1))
     assert losses({**p, "omega": 1.0}, **x)[0] == pytest.approx(want, rel=1e-14)
+
+
+@pytest.mark.parametrize("eta", [0.1, 0.4, 1.5])
+@pytest.mark.parametrize("new", [0.01, 1, 30, 1000])
+def test_the_power_of_tokens_seen_is_convex_in_log_ptpp_where_few_tokens_are_new(eta, new):
+    """Its second derivative has the sign of eta P - rho D/N; F / P^eta is convex everywhere."""
+    ptpp = np.geomspace(1, 1000, 1001)
+    x = {"params": 0.0, "tokens": math.log(new / 1.4), "ptpp": np.log(ptpp)}
+    p = {"eta": eta, "phi": 0.3, "rho": 1.4}
+    seen, power = LAW.terms[1], Power("F", "slope_F", {"ptpp": "eta", "params": "phi"})
+    near = np.abs(np.log(eta * ptpp / new))[1:-1] < 0.01  # the sign changes within a step
+    for term, convex in ((seen, eta * ptpp[1:-1] > new), (power, True)):
+        value = np.exp(term.shape(p, x, ORIGIN, np))
+        assert (np.diff(value) < 0).all()
+        assert ((np.diff(value, 2) > 0) == convex)[~near].all()
+    assert power.convex_in_ptpp
+    assert not seen.convex_in_ptpp
 
 
 @given(p=parameters, x=covariates)
@@ -289,7 +307,7 @@ def test_the_planner_finds_both_sides_of_the_rise(ptpp, limit, wanted, windows):
 def test_it_passes_the_gate_on_measured_losses():
     table = read_table(DATA / "tinycpt/english.csv", where="annealed and replay < 1")
     train, test = table.split("ptpp <= 124", "ptpp == 279")
-    posterior = fit("forgetting", train, effects="none", chains=2, draws=1500, seed=0)
+    posterior = fit("forgetting", train, effects="none", seed=0)
     assert posterior.convergence.ok, posterior.convergence
     scores = score(posterior, test)
     assert scores["coverage_90"] >= 0.75  # what the project asks of any one split

@@ -14,6 +14,7 @@ from bayeslaw.common.errors import TableError
 from bayeslaw.huber.point_fit import fit_huber
 from bayeslaw.laws.law import CLIP
 from bayeslaw.laws.lawfiles import load_law, models_dir, parse_law
+from bayeslaw.model.curvature import Curvature
 from bayeslaw.simulation.worlds import simulate
 from bayeslaw.tables.reading import from_frame
 from bayeslaw.tables.table import grid
@@ -190,3 +191,16 @@ def test_a_law_needs_its_covariates_to_vary(column):
 def test_a_law_names_the_column_it_lacks():
     with pytest.raises(TableError, match=r"'ptpp' .or PTPP. is missing"):
         load_law("form1").covariates(GOOD.drop(columns="ptpp"))
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_pytensors_gradient_is_the_laws(name):
+    law = Curvature().apply(load_law(name))
+    x, at = law.covariates(DESIGN), law.reference_point(DESIGN)
+    p = truth_of(load_law(name).parameters) | dict.fromkeys(law.discrepancy_parameters, 0.02)
+    free = {n: pt.dscalar(n) for n in p}
+    slopes = pytensor.grad(pt.log(law.loss(free, x, at, pt)).sum(), list(free.values()))
+    found = pytensor.function([*free.values()], slopes, mode="FAST_COMPILE")(*p.values())
+    by, loss = law.gradient(p, x, at), law.loss(p, x, at)
+    for n, slope in zip(p, found, strict=True):
+        assert slope == pytest.approx((by[n] / loss).sum(), rel=1e-10, abs=1e-10)

@@ -48,6 +48,10 @@ def test_priors_are_the_distributions_they_name(text, same):
         ("LogNormal(median=1e999, sigma=1)", "median must be finite"),
         ("Gamma(alpha=1)", "Gamma needs alpha and beta or mu and sigma"),
         ("Uniform(lower=3, upper=1)", "lower must be below upper"),
+        ("LogNormal(mu=-1, median=0.4, sigma=1)", "sigma=1.: give mu or median, not both"),
+        ("Gamma(alpha=2, beta=1, mu=3)", "give alpha and beta or mu, not both"),
+        ("Exponential(lam=4, scale=4)", "give lam or scale, not both"),
+        ("Normal(mu=0, mu=1, sigma=1)", r"Normal\(mu=0, mu=1, sigma=1\): mu is there twice"),
         ("", "cannot read the prior"),
         ("Normal(", "cannot read the prior"),
         (3, "cannot read the prior 3"),
@@ -103,6 +107,8 @@ def test_a_prior_by_keywords_is_that_of_its_text():
     assert prior == Prior.parse("LogNormal(median=0.33, sigma=0.2)")
     assert hash(prior) == hash(Prior.parse(str(prior)))
     assert eval(repr(prior)) == prior
+    with pytest.raises(LawError, match="mu is there twice"):
+        Prior("Normal", (("mu", 0),), mu=1)
     with pytest.raises(LawError, match="unknown LogNormal argument 'sgima'; did you mean 'sigma'"):
         Prior("LogNormal", median=0.33, sgima=0.2)
 

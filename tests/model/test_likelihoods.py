@@ -56,6 +56,25 @@ def test_huber_draws_follow_its_density(sigma, delta):
     assert abs(np.mean(draws > 0) - 0.5) < 0.01
 
 
+@pytest.mark.parametrize(("sigma", "delta"), SHAPES)
+def test_huber_information_is_the_mean_square_of_the_score(sigma, delta):
+    step = 1e-4 * min(sigma, delta)
+    f, up, down = (density(sigma, delta, mu) for mu in (0.0, step, -step))
+
+    def squared(x):
+        return (np.log(up(x) / down(x)) / (2 * step)) ** 2 * f(x)
+
+    core = integrate.fixed_quad(squared, 0, delta, n=200)[0]
+    tail = integrate.fixed_quad(squared, delta, delta + 60 * sigma**2 / delta, n=400)[0]
+    found = Huber(delta).information_variance(np.array([[sigma]]), {})
+    np.testing.assert_allclose(found, 1 / (2 * (core + tail)), rtol=1e-4)
+
+
+def test_huber_information_where_scale_and_threshold_are_equal():
+    found = Huber(0.02).information_variance(np.array([0.02]), {})
+    assert found / 0.02**2 == pytest.approx(1.709, abs=1e-3)
+
+
 @object_mode
 def test_huber_draws_in_a_model_match_those_outside():
     with pm.Model() as model:
@@ -103,7 +122,7 @@ def test_map_stays_off_the_spike_at_sigma_zero():
 
 
 def test_posterior_stays_off_the_spike_at_sigma_zero():
-    draws = fit("chinchilla", fifteen_rows(), seed=0, discrepancy="none", draws=500, tune=500)
+    draws = fit("chinchilla", fifteen_rows(), seed=0, discrepancy="none")
     assert draws.convergence.ok
     sigma, dof = draws.draws["sigma"].values, draws.draws["dof_above_floor"].values
     assert sigma.min() > 2e-4

@@ -39,6 +39,16 @@ def test_levels_are_chosen_from_the_columns(table):
     assert effects.choose("auto", two, "t") == ()
 
 
+def test_a_level_is_left_out_for_equal_groups_and_not_for_an_equal_number_of_them():
+    crossed = grid(params=[1e8, 2e8, 3e8, 4e8], base=range(4), tokens=[1e9, 1e10, 1e11])
+    crossed["run"] = crossed.groupby(["params", "base"]).ngroup()
+    assert effects.choose("auto", crossed, "t", discrepancy=True) == ("size", "base", "run")
+    nested = crossed.assign(base=crossed["params"].astype(str))  # a base a size
+    assert effects.choose("auto", nested, "t", discrepancy=True) == ("base", "run")
+    alone = crossed.assign(run=crossed["params"].astype(str))  # a run a size
+    assert effects.choose("auto", alone, "t", discrepancy=True) == ("base", "run")
+
+
 def test_a_misspelt_effect_and_a_missing_column(table):
     with pytest.raises(LawError, match="did you mean 'run'"):
         effects.choose("runs", table.frame, "t")
@@ -84,6 +94,9 @@ def test_a_row_without_a_label_is_a_group_of_its_own():
     frame = pd.DataFrame({"run": ["a", None, "a", None]})
     assert len(set(effects.labels(frame, "run"))) == 3
     assert len(set(effects.labels(frame, "base"))) == 4
+    one, two = (effects.labelled(frame, ["run"], name) for name in ("one", "two"))
+    assert set(effects.labels(one, "run")) & set(effects.labels(two, "run")) == {"a"}
+    assert set(effects.labels(frame, "run")) == {"a", "(row 1)", "(row 3)"}  # left as it was
 
 
 def test_scales_are_recovered(fitted):
@@ -149,7 +162,7 @@ def test_bands_of_new_bases_hold_where_rows_alone_do_not(seed):
     shared = {"base": 0.004, "run": 0.002}  # what the priors of effects hold to be likely
     train, test = grouped(seed, shared), grouped(seed + 100, shared)
     test = from_frame(test.frame.assign(base="new " + test.frame.base, run="new " + test.frame.run))
-    settings = {"discrepancy": "none", "draws": 500, "tune": 700}
+    settings = {"discrepancy": "none"}
     held, means = {}, {}
     base = np.unique(test.frame["base"], return_inverse=True)[1]
     weights = (base[:, None] == np.arange(8)) / np.bincount(base)

@@ -7,7 +7,7 @@ import pytest
 
 from bayeslaw.common.errors import BayeslawError, NotConverged
 from bayeslaw.laws.lawfiles import load_law
-from bayeslaw.model.discrepancies import Curvature
+from bayeslaw.model.curvature import Curvature
 from bayeslaw.planning.paper_case import true_fits
 from bayeslaw.planning.planner import plan
 from bayeslaw.tables.table import grid

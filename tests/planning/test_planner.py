@@ -10,7 +10,7 @@ from bayeslaw.common.errors import BayeslawError
 from bayeslaw.laws.law import CLIP
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.laws.terms import ORIGIN
-from bayeslaw.model.discrepancies import Curvature
+from bayeslaw.model.curvature import Curvature
 from bayeslaw.planning.feasible_budgets import budgets_below
 from bayeslaw.planning.loss_curves import LossCurve
 from bayeslaw.planning.paper_case import true_fits

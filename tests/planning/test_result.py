@@ -26,8 +26,10 @@ def test_deterministic_plan_has_its_failure_probability(fits):
     assert document["deterministic"]["p_failure"] == pytest.approx(risk)
     assert risk > 0.5  # both limits bind at the optimum, so half of the draws or more violate one
     assert document["atpp"] > document["deterministic"]["atpp"]
-    medians = plan(**fits, **LIMITS, baseline=BASE).deterministic
-    assert medians.atpp == pytest.approx(8.9, rel=0.2)
+    assert found.point == "point fits as given"
+    medians = plan(**fits, **LIMITS, baseline=BASE)
+    assert medians.deterministic.atpp == pytest.approx(8.9, rel=0.2)
+    assert medians.point == "posterior medians of the reference coordinates"
 
 
 def test_frontier_increases_and_surface_agrees(fits):

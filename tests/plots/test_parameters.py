@@ -20,3 +20,17 @@ def test_priors_that_are_flat_are_not_drawn(posterior):
     none = {name: flat((0, np.inf)) for name in spec.priors}
     with pytest.raises(LawError, match="every prior is flat"):
         plots.prior_posterior(replace(posterior, spec=replace(spec, priors=none)))
+
+
+def test_rank_plots_of_two_chains_have_p_values(posterior):
+    two = replace(
+        posterior,
+        draws=posterior.draws.isel(chain=[0, 1]),
+        stats=posterior.stats.isel(chain=[0, 1]),
+    )
+    moved = two.draws.assign(alpha=two.draws["alpha"] + two.draws["chain"])
+    figure = plots.ranks(replace(two, draws=moved))
+    found = {ax.get_title(): ax.texts[0].get_text() for ax in titled(figure)}
+    assert found["$\\alpha$"] == "p < 0.001"
+    assert all(text.startswith("p ") for text in found.values())
+    assert sum(text != "p < 0.001" for text in found.values()) >= len(found) - 2

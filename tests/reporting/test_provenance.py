@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from bayeslaw.huber.point_fit import fit_huber
-from bayeslaw.reporting.provenance import UNKNOWN, beyond, checklist, cost, licence
+from bayeslaw.reporting.provenance import UNKNOWN, beyond, checklist, cost, licence, ranges
 from bayeslaw.tables.reading import read_table
 from bayeslaw.tables.table import grid
 from tests.reporting.reading import section
@@ -35,6 +35,14 @@ def test_how_far_beyond():
     assert beyond(seen, seen) == "inside"
     assert beyond(seen, 4 * seen) == "4 × the largest"
     assert beyond(seen, seen / 4) == "0.25 × the smallest"
+
+
+def test_a_covariate_that_the_law_lacks_is_no_extrapolation(posterior):
+    frame = grid(params=[1e8, 1e9], tokens=1e9, ptpp=[20.0, 40.0])
+    rows = frame.assign(params=4 * frame["params"], ptpp=2 * frame["ptpp"])
+    reach = {row[0]: row[-1] for row in ranges(posterior.law, frame, rows)}
+    assert reach["N, parameters"] == "4 × the largest"
+    assert reach["PTPP, pre-training tokens per parameter"] == "not in the law"
 
 
 def test_the_checklist_names_what_is_unknown(page, posterior, new_rows, delphi):

@@ -9,7 +9,7 @@ import pytest
 from bayeslaw.inference.fitting import fit
 from bayeslaw.inference.storage import load
 from bayeslaw.laws.lawfiles import load_law
-from bayeslaw.model.discrepancies import Curvature, tilts
+from bayeslaw.model.curvature import Curvature, tilts
 from tests.support import DESIGN, LAWS, truth_of
 
 
@@ -94,7 +94,7 @@ def test_curved_laws_are_the_same_in_pytensor(name):
 
 
 def test_curved_posteriors_load_as_they_were_saved(small, tmp_path):
-    posterior = fit("chinchilla", small, draws=300, tune=500, chains=2)
+    posterior = fit("chinchilla", small, discrepancy="curvature", draws=300, chains=2)
     assert {"curve_A", "curve_B", "cross_BN"} <= set(posterior.draws.data_vars)
     posterior.save(tmp_path / "curved.nc")
     again = load(tmp_path / "curved.nc")

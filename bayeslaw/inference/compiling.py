@@ -1,0 +1,237 @@
+"""Compile the log density of a model for nutpie, once for data of any size.
+
+nutpie calls a C function for the log density and its gradient. It comes from a PyTensor graph
+through Numba. It takes the data by address, so other rows and other groups need no new
+compilation, and it takes a linear map of the coordinates, so that the sampler can use a metric
+learned elsewhere.
+"""
+
+import pickle
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from bayeslaw.common.arrays import Floats, Model, Tensor
+
+type Axis = int | str
+"""Length of an axis, or the name of the data that has that length."""
+
+BEFORE = (("variables", "float64", 1), ("shift", "float64", 1), ("factor", "float64", 2))
+"""Arrays before the data: room for the variables' values, which may be empty, and the linear map,
+``shift + factor @ sampled``."""
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A free variable of a model.
+
+    Parameters
+    ----------
+    name : str
+    shape : tuple of int or str
+        A name stands for the length of the data of that name.
+    real : tuple of int or str
+        Shape on the real line, after the variable's transform.
+    start : array
+        Where the sampler starts on the real line; broadcasts to `real`.
+    """
+
+    name: str
+    shape: tuple[Axis, ...]
+    real: tuple[Axis, ...]
+    start: Floats
+
+
+@dataclass(frozen=True)
+class Program:
+    """A compiled log density.
+
+    Parameters
+    ----------
+    variables : tuple of Variable
+        In the sampler's order.
+    data : tuple of (str, str, int)
+        Name, dtype and number of dimensions of each array, in the order of the functions.
+    code : bytes
+        The compiled C function, as Numba writes it.
+    """
+
+    variables: tuple[Variable, ...]
+    data: tuple[tuple[str, str, int], ...]
+    code: bytes
+
+
+def compile_program(model: Model) -> Program:
+    """Compile a model whose data are ``pm.Data``."""
+    import pytensor.tensor as pt
+    from pymc.pytensorf import compile as compile_function
+    from pytensor.compile.mode import get_mode
+    from pytensor.graph import clone_replace, rewrite_graph
+
+    free = sorted(model.free_RVs, key=lambda variable: None in variable.type.shape)
+    values = [model.rvs_to_values[variable] for variable in free]
+    rewrites = ["canonicalize", "stabilize", "local_remove_check_parameter"]
+    density = rewrite_graph(model.logp(), include=rewrites)
+    gradient = pt.concatenate([pt.as_tensor(by).ravel() for by in pt.grad(density, values)])
+    named = {variable.name: variable for variable in model.unobserved_value_vars}
+    drawn = pt.concatenate([pt.as_tensor(named[variable.name]).ravel() for variable in free])
+    point = pt.dvector("point")
+    outputs = clone_replace([density, gradient, drawn], _split(point, free, values))
+    # To find what may be overwritten takes as long as all other rewrites, and saves nothing here.
+    mode = get_mode("NUMBA").excluding("inplace")
+    with exact():
+        function = compile_function([point], outputs, mode=mode)
+    shared = function.get_shared()
+    data = tuple((each.name, each.type.dtype, each.type.ndim) for each in shared)
+    initial = model.initial_point()
+    variables = tuple(
+        Variable(
+            variable.name,
+            _axes(model, variable, variable.type.shape),
+            _axes(model, variable, value.type.shape),
+            _start(initial[value.name]),
+        )
+        for variable, value in zip(free, values, strict=True)
+    )
+    return Program(variables, data, _c_function(function.vm.jit_fn, data))
+
+
+def exact() -> AbstractContextManager[object]:
+    """Compile without fast maths, so that one seed gives one chain.
+
+    With it code from PyTensor's cache on disk rounds differently from the same code just compiled.
+    """
+    import pytensor
+
+    flags: AbstractContextManager[object] = pytensor.config.change_flags(numba__fastmath=False)
+    return flags
+
+
+def _split(point: Tensor, free: Sequence[Tensor], values: Sequence[Tensor]) -> dict[Tensor, Tensor]:
+    """Each value variable as a part of the sampler's vector; those of unknown length come last."""
+    import pytensor.tensor as pt
+    from pytensor.compile.builders import infer_shape
+
+    parts, first, last = {}, 0, []
+    for variable, value in zip(free, values, strict=True):
+        shape = value.type.shape
+        if None in shape:
+            inferred = infer_shape([variable], [], [])[0]
+            pairs = zip(shape, inferred, strict=True)
+            last.append((value, [there if length is None else length for length, there in pairs]))
+        else:
+            size = int(np.prod(shape, dtype=int))
+            part = point[first : first + size].reshape(shape) if shape else point[first]
+            parts[value], first = part, first + size
+    if last:
+        sizes = pt.stack([pt.prod(pt.stack(shape)) for _, shape in last])
+        rest = [point[first:]]
+        if len(last) > 1:
+            rest = pt.split(point[first:], splits_size=sizes, n_splits=len(last))
+        for (value, shape), part in zip(last, rest, strict=True):
+            parts[value] = part if value.ndim == 1 else part.reshape(shape)
+    return parts
+
+
+def _axes(model: Model, variable: Tensor, shape: Sequence[int | None]) -> tuple[Axis, ...]:
+    """Lengths of the axes; an unknown one is that of the only vector of data it depends on."""
+    from pytensor.graph.traversal import ancestors
+
+    if None not in shape:
+        return tuple(int(length) for length in shape if length is not None)
+    behind = [v.name for v in ancestors([variable]) if v in model.data_vars and v.ndim == 1]
+    (name,) = [name for name in behind if name.endswith(("_groups", "_knots"))]
+    return tuple(name if length is None else int(length) for length in shape)
+
+
+def _start(value: Floats) -> Floats:
+    """A value, or its one element if all are equal: then it serves for any length."""
+    value = np.asarray(value, float)
+    return value.flat[0] * np.ones(()) if value.size and np.ptp(value) == 0 else value
+
+
+_SOURCE = """
+def density(count, sampled_, gradient_, density_, table_):
+    table, n = carray(table_, {words}, np.uint64), int(count)
+    {arrays}
+    try:
+        value, by, drawn = inner(forward(carray(sampled_, n), shift, factor), {names})
+    except Exception:
+        return 1
+    carray(density_, 1)[0] = value[()]
+    if variables.size:
+        for i in range(variables.size):
+            variables[i] = drawn[i]
+    return 0 if backward(by, factor, carray(gradient_, n)) and np.isfinite(value[()]) else 2
+"""
+
+
+def layout(data: Sequence[tuple[str, str, int]]) -> list[tuple[int, int]]:
+    """Place in the table of each array's address, its lengths behind it, and of its end."""
+    ends = np.cumsum([0, *(1 + dimensions for _, _, dimensions in data)]).tolist()
+    return list(pairwise(ends))
+
+
+def _c_function(inner: Callable[..., object], data: Sequence[tuple[str, str, int]]) -> bytes:
+    """The C function, as Numba writes compiled code."""
+    from numba import carray, types
+    from numba.core import serialize
+    from numba.core.ccallback import CFunc
+    from nutpie.compile_pymc import address_as_void_pointer
+
+    from bayeslaw.inference import maps
+
+    numbered = [(f"data{i}", dtype, axes) for i, (_, dtype, axes) in enumerate(data)]
+    every = [*BEFORE, *numbered]
+    places = layout(every)
+    arrays = [
+        f"{name} = carray(pointer(table[{a}]), "
+        f"({''.join(f'int(table[{k}]), ' for k in range(a + 1, b))}), np.{dtype})"
+        for (name, dtype, _), (a, b) in zip(every, places, strict=True)
+    ]
+    names = ", ".join(name for name, *_ in every[len(BEFORE) :])
+    source = _SOURCE.format(words=places[-1][1], arrays="\n    ".join(arrays), names=names)
+    scope = {
+        "__name__": __name__,
+        "np": np,
+        "carray": carray,
+        "pointer": address_as_void_pointer,
+        "inner": inner,
+        "forward": maps.forward,
+        "backward": maps.backward,
+    }
+    exec(compile(source, "<density>", "exec"), scope)  # noqa: S102  # made of numbers and dtypes
+    numbers = types.CPointer(types.double)
+    arguments = types.uint64, numbers, numbers, numbers, types.voidptr
+    compiled, kept = CFunc(scope["density"], (arguments, types.int64), {}, {}), _Kept()
+    compiled._cache = kept
+    compiled.compile()
+    return bytes(serialize.dumps(kept.result._reduce()))
+
+
+class _Kept:
+    """A cache that keeps what Numba compiled; Numba has no other way to get at it."""
+
+    result: Any = None
+
+    def load_overload(self, signature: object, context: object) -> None:
+        """Nothing is in it yet."""
+
+    def save_overload(self, signature: object, result: object) -> None:
+        """Keep a result."""
+        self.result = result
+
+
+def load(code: bytes) -> tuple[object, int]:
+    """Compiled code, to be kept while it is used, and the address of its C function."""
+    from numba.core.compiler import CompileResult
+    from numba.core.registry import cpu_target
+
+    parts = pickle.loads(code)  # noqa: S301  # the code may have referenced nothing but parts
+    result = CompileResult._rebuild(cpu_target.target_context, *parts)
+    address = result.library.get_pointer_to_function(result.fndesc.llvm_cfunc_wrapper_name)
+    return (parts, result), address

@@ -1,0 +1,126 @@
+"""A law as weighted sums of known columns, for the Op `bayeslaw.model.kernels.LogLoss`.
+
+The log of a term, and the addition to the log of the whole loss, are weighted sums of columns
+where their kinds say so (`Term.linear`). Others enter the Op row by row, which is slower.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from bayeslaw.common.arrays import Floats, Ints, Tensor
+from bayeslaw.common.errors import LawError
+from bayeslaw.laws.law import KAPPA, Law
+from bayeslaw.laws.modifiers import Modifier
+from bayeslaw.laws.terms import Array, Term, Values
+
+type Part = Term | Modifier | None
+"""What adds to the log of a term, or to the log of the whole loss."""
+
+
+def columns_of(law: Law, x: Values, at: Values) -> dict[str, Floats | Ints]:
+    """Data of the law's columns, by name.
+
+    ``columns`` has shape (columns, rows). ``starts`` has shape (terms + 2,): the first column of
+    each term and of the whole loss's modifier, and their number. What the weights of a term depend
+    on is under ``<coefficient>:<name>``, the knots of a random walk under ``<steps>_knots``.
+
+    Raises
+    ------
+    LawError
+        If the columns of a kind do not add up to its formula.
+    """
+    law = law.over(x, at)
+    found: list[Floats] = [np.empty((0, len(x["tokens"])))]
+    starts: list[int] = [0]
+    given: dict[str, Floats] = {}
+    for part in _parts(law):
+        if part and part.linear:
+            found.append(part.columns(x, at))
+            _check(law, part, found[-1], x, at)
+        if isinstance(part, Term) and part.linear:
+            given |= {f"{part.coefficient}:{n}": value for n, value in part.given(x).items()}
+        starts.append(sum(map(len, found)))
+    knots = {f"{walk.steps}_knots": walk.knots.positions for walk in law.walks if walk.knots}
+    return {"columns": np.vstack(found), "starts": np.array(starts, np.int64), **given, **knots}
+
+
+def log_loss(
+    law: Law, p: Values, x: Values, at: Values, data: Mapping[str, Tensor], effects: Tensor
+) -> Tensor:
+    """Log loss of each row by one Op, shape (rows,).
+
+    Parameters
+    ----------
+    p, x, at : mapping
+        As for `Law.loss`.
+    data : mapping of str to PyTensor variable
+        Of `columns_of`, and ``groups``, shape (levels, rows): places in `effects`.
+    effects : PyTensor variable, shape (groups,)
+        Random effects of all levels.
+    """
+    import pytensor.tensor as pt
+
+    from bayeslaw.model.kernels import LogLoss
+
+    weights: list[Tensor] = [pt.zeros(0)]
+    offsets: dict[int, Tensor] = {}
+    for k, part in enumerate(_parts(law)):
+        if isinstance(part, Term) and part.linear:
+            prefix = f"{part.coefficient}:"
+            given = {n.removeprefix(prefix): v for n, v in data.items() if n.startswith(prefix)}
+            own = part.weights(p, given, at, pt)
+            # The Op adds up roots of the coupled terms.
+            weights += [w / p[KAPPA] for w in own] if part.coefficient in law.coupled else own
+        elif isinstance(part, Modifier) and part.linear:
+            weights += part.weights(p, pt)
+        elif part:
+            value = part.shape if isinstance(part, Term) else part.value
+            offsets[k] = value(p, x, at, pt)
+            if isinstance(part, Term) and part.coefficient in law.coupled:
+                offsets[k] = offsets[k] / p[KAPPA]
+    none = pt.zeros(data["columns"].shape[1])
+    kappa = p[KAPPA] if law.coupled else pt.constant(1.0, dtype="float64")
+    sizes = {name: p[name] for name in law.coefficients}
+    sizes |= {name: sizes[name] ** (1 / kappa) for name in law.coupled}
+    return LogLoss()(
+        p["E"],
+        pt.stack([sizes[term.coefficient] for term in _terms(law)]),
+        pt.concatenate([pt.atleast_1d(weight) for weight in weights]),
+        pt.stack([offsets.get(k, none) for k in range(len(law.terms) + 1)])
+        if offsets
+        else pt.zeros((0, 0)),
+        effects,
+        kappa,
+        *(data[name] for name in ("columns", "starts", "groups")),
+        pt.constant(len(law.coupled), dtype="int64"),
+    )[0]
+
+
+def _parts(law: Law) -> tuple[Part, ...]:
+    """The terms, then the modifier of the whole loss."""
+    return *_terms(law), law.modifier
+
+
+def _terms(law: Law) -> list[Term]:
+    """The terms, the coupled ones first."""
+    return sorted(law.terms, key=lambda term: term.coefficient not in law.coupled)
+
+
+def _check(law: Law, part: Term | Modifier, columns: Floats, x: Values, at: Values) -> None:
+    """Raise unless the columns give the formula, at one point."""
+    names = part.exponents if isinstance(part, Term) else part.parameters
+    p: dict[str, Array] = {name: 0.3 + 0.1 * np.sin(i) for i, name in enumerate(names)}
+    for walk in law.walks:
+        count = len(walk.reach(x, at).positions)
+        p[walk.steps] = 0.3 + 0.1 * np.sin(np.arange(count))
+    if isinstance(part, Term):
+        weights, formula = part.weights(p, part.given(x), at, np), part.shape(p, x, at, np)
+    else:
+        weights, formula = part.weights(p, np), part.value(p, x, at, np)
+    total = np.concatenate([np.atleast_1d(weight) for weight in weights]) @ columns
+    if not np.allclose(total, formula, rtol=1e-9, atol=1e-9):
+        raise LawError(
+            f"law {law.name}: the columns of {type(part).__name__} with {', '.join(names)} do not "
+            "add up to its formula; mend its `columns` and `weights`, or leave out `linear`."
+        )

@@ -1,0 +1,138 @@
+"""The curvature discrepancy: quadratics in the logs of a law's powers."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import combinations_with_replacement
+from typing import ClassVar
+
+from bayeslaw.common.arrays import Tensor
+from bayeslaw.laws.law import Law
+from bayeslaw.laws.modified_terms import ModifiedTerm
+from bayeslaw.laws.modifiers import Polynomial
+from bayeslaw.laws.priors import Prior
+from bayeslaw.laws.terms import SYMBOLS, Power, Term, Values
+from bayeslaw.model.discrepancies import DISCREPANCIES, Discrepancy
+
+CURVATURE = Prior("Normal", mu=0, sigma=0.1)
+"""Prior of a curvature, per squared e-fold."""
+TILT = Prior("Normal", mu=0, sigma=0.5)
+"""Prior of a tilt, the change of the log of a term from r = 0 to r = 1 beside its power."""
+DRIFT = Prior("Normal", mu=0, sigma=0.01)
+"""Prior of the curvature of the log of the whole loss along log N and log P."""
+DRIFTS = {
+    f"drift_{''.join(SYMBOLS[c] for c in along)}": along
+    for order in (2, 3)
+    for along in combinations_with_replacement(("params", "ptpp"), order)
+}
+"""Covariates of each coefficient of the whole loss's polynomial."""
+CROSSED = {"tokens": ("params", "ptpp"), "ptpp": ("params",)}
+"""Covariates that may change a term's local exponent, by the term's leading covariate."""
+
+
+@DISCREPANCIES.register
+@dataclass(frozen=True)
+class Curvature(Discrepancy):
+    """Uncertain curvature in the log of every power, along and across its covariates.
+
+    Each curvature has a Normal(0, .1) prior: over a factor of ten in a covariate a local exponent
+    of .3 may change by most of itself. A law with a pre-training budget also has a polynomial of
+    degree 3 in log N and log P added to the log of the whole loss, each coefficient
+    Normal(0, .01), because no curvature of ``F / P^eta`` lets losses rise, level off faster than F
+    allows, or do so differently for each N.
+
+    Powers of r and of r + epsilon have a tilt instead, a factor ``exp(c r)`` with c Normal(0, .5).
+    The paper's first such power can only fall towards r = 0 and its second only rise, and neither
+    falls like ``1 - r``, the fraction of target text.
+    """
+
+    kind: ClassVar[str] = "curvature"
+    words: ClassVar[str] = "curvature"
+
+    def apply(self, law: Law) -> Law:
+        """The law with curvatures, tilts and the polynomial of the whole loss."""
+        terms: list[Term] = []
+        added: dict[str, Prior] = {}
+        for term in law.terms:
+            if not term.plain.curvable:
+                terms.append(term)
+                continue
+            lead = term.covariates[0]
+            along: dict[str, tuple[str, ...]] = {}
+            if lead != "barrier":
+                along[f"curve_{term.coefficient}"] = lead, lead
+            for other in CROSSED.get(lead, ()):
+                if other in law.columns:
+                    along[f"cross_{term.coefficient}{SYMBOLS[other]}"] = other, lead
+            added |= dict.fromkeys(along, CURVATURE)
+            if lead == "barrier" or _rise_in_replay(term):
+                tilt = f"tilt_{term.coefficient}r"
+                along[tilt], added[tilt] = ("share",), TILT
+            terms.append(ModifiedTerm(term.plain, Polynomial(along)))
+        drift = Polynomial(DRIFTS) if set(law.columns) >= {"params", "ptpp"} else None
+        added |= dict.fromkeys(drift.parameters if drift else (), DRIFT)
+        free = dict.fromkeys(added, (-math.inf, math.inf))
+        return replace(
+            law,
+            terms=tuple(terms),
+            priors={**law.priors, **added},
+            bounds={**law.bounds, **free},
+            modifier=drift,
+        )
+
+    def dependent(self, law: Law) -> tuple[str, ...]:
+        """Curvatures and tilts."""
+        return tuple(name for name, *_ in (*curvatures(law), *tilts(law)))
+
+    def cautious(self, law: Law) -> tuple[str, ...]:
+        """Curvatures: a large one sends the first trajectories far from the data."""
+        return tuple(name for name, *_ in curvatures(law))
+
+    def coordinates(
+        self, law: Law, priors: Mapping[str, Prior], at: Values, q: Values, sizes: Values
+    ) -> dict[str, Tensor]:
+        """Second derivatives of the loss in place of curvatures, slopes in r in place of tilts."""
+        from bayeslaw.model.coordinates import NetSlope, SecondDerivative, TiltSize, transformed
+
+        found: dict[str, Tensor] = {}
+        for name, exponent, power in tilts(law):
+            if power:
+                found[name] = transformed(NetSlope(), name, priors[name], q[power], at["share"])
+            else:
+                found[name] = transformed(TiltSize(), name, priors[name], sizes[exponent])
+        for name, exponent, own in curvatures(law):
+            found[name] = transformed(SecondDerivative(own), name, priors[name], q[exponent])
+        return found
+
+
+def curvatures(law: Law) -> list[tuple[str, str, bool]]:
+    """Name of each curvature, its term's local exponent, and whether it is along its covariate."""
+    return [
+        (name, term.local, along[0] == along[1])
+        for term, name, along in _coefficients(law)
+        if len(along) == 2
+    ]
+
+
+def tilts(law: Law) -> list[tuple[str, str, str]]:
+    """Name of each tilt, its term's local exponent, and the exponent of r in it, or ''."""
+    return [
+        (name, term.local, _rise_in_replay(term))
+        for term, name, along in _coefficients(law)
+        if along == ("share",)
+    ]
+
+
+def _rise_in_replay(term: Term) -> str:
+    """Exponent of r in a term that rises with it, or ''."""
+    plain = term.plain
+    return plain.up.get("replay", "") if isinstance(plain, Power) else ""
+
+
+def _coefficients(law: Law) -> list[tuple[Term, str, tuple[str, ...]]]:
+    return [
+        (term, name, along)
+        for term in law.terms
+        if isinstance(term, ModifiedTerm) and isinstance(term.modifier, Polynomial)
+        for name, along in term.modifier.coefficients.items()
+    ]

@@ -1,0 +1,129 @@
+"""The discrepancy of walking exponents: random walks along N and D, and coupled terms."""
+
+import math
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+import pandas as pd
+
+from bayeslaw.common.arrays import Floats
+from bayeslaw.common.errors import LawError
+from bayeslaw.laws.law import KAPPA, Law
+from bayeslaw.laws.modified_terms import ModifiedTerm
+from bayeslaw.laws.modifiers import Modifier, Polynomial, Sum, Walk
+from bayeslaw.laws.priors import Prior
+from bayeslaw.laws.terms import SYMBOLS, Power, Term, Values
+from bayeslaw.model.curvature import CURVATURE
+from bayeslaw.model.discrepancies import DISCREPANCIES, Discrepancy
+
+SCALE = Prior("LogNormal", median=0.7, sigma=0.8)
+"""Prior of the scale of a law's random walks."""
+COUPLING = Prior("LogNormal", median=1, sigma=0.5)
+"""Prior of kappa."""
+
+
+@DISCREPANCIES.register
+@dataclass(frozen=True)
+class WalkingExponents(Discrepancy):
+    """Exponents that walk along N and D, and terms that need not add up; for laws in N and D.
+
+    Each exponent changes with the log of its own covariate and with that of the other by random
+    walks, integrated: its value at the reference point is the law's, and beyond the rows it walks
+    on, so bands widen there. The scale of the walks is learned. The terms enter as
+    ``(A-term^(1/kappa) + B-term^(1/kappa))^kappa``.
+
+    Parameters
+    ----------
+    spread, crossed : float
+        Standard deviation of an exponent's change over an e-fold at scale 1: along the term's own
+        covariate, and along the other.
+    spacing : float
+        Least distance of the knots, in e-folds; a walk has no more knots than a quarter of the
+        rows, if its covariate does not lie far to one side.
+    """
+
+    spread: float = 0.1
+    crossed: float = 0.05
+    spacing: float = 0.7
+    kind: ClassVar[str] = "walk"
+    words: ClassVar[str] = "walking exponents"
+
+    def apply(self, law: Law) -> Law:
+        """The law with walks, a cross curvature and a coupling.
+
+        Raises
+        ------
+        LawError
+            If the law depends on more than N and D, or a term is not a power of one of them.
+        """
+        leads = {term.coefficient: term.plain.covariates for term in law.terms}
+        if not self.suits(law):
+            raise LawError(
+                f"law {law.name}: walking exponents are for a power of N and one of D; use "
+                "discrepancy='curvature'."
+            )
+        terms: list[Term] = []
+        for term in law.terms:
+            (own,), name = leads[term.coefficient], term.coefficient
+            other = "tokens" if own == "params" else "params"
+            walks = (("", own, self.spread), (own, other, self.crossed))
+            modifiers: list[Modifier] = [
+                Walk(f"walk_{name}{SYMBOLS[along]}", "walk_scale", along, times, sd, self.spacing)
+                for times, along, sd in walks
+            ]
+            if own == "tokens":
+                modifiers.append(Polynomial({f"cross_{name}N": ("params", "tokens")}))
+            terms.append(ModifiedTerm(term.plain, Sum(tuple(modifiers))))
+        crosses = {n: CURVATURE for term in terms for n in term.exponents if n.startswith("cross_")}
+        coupling = {} if law.coupled else {KAPPA: COUPLING}
+        return replace(
+            law,
+            terms=tuple(terms),
+            priors={**law.priors, "walk_scale": SCALE, **crosses, **coupling},
+            bounds={
+                **law.bounds,
+                **dict.fromkeys(crosses, (-math.inf, math.inf)),
+                **dict.fromkeys(["walk_scale", *coupling], (0.0, math.inf)),
+            },
+            coupled=law.coupled or tuple(leads),
+            coupling_added=not law.coupled,
+        )
+
+    def suits(self, law: Law) -> bool:
+        """Whether the law is a power of N and one of D."""
+        plain = [term.plain for term in law.terms]
+        along = sorted(term.covariates for term in plain)
+        return along == [("params",), ("tokens",)] and all(type(t) is Power for t in plain)
+
+    def extend(
+        self, law: Law, q: Mapping[str, Floats], at: Values, frame: pd.DataFrame, seed: int
+    ) -> tuple[Law, dict[str, Floats]]:
+        """The law with knots as far as the rows reach, their steps drawn from the prior.
+
+        A knot has the same steps for all rows to which it matters.
+        """
+        x, drawn, knots = law.covariates(frame), dict(q), {}
+        for walk in law.walks:
+            further = knots[walk.steps] = walk.reach(x, at)
+            had, steps = walk.knots or further, q[walk.steps]
+            sides = {
+                "above": (steps[..., : had.above], further.above),
+                "below": (steps[..., had.above :], further.below),
+            }
+            longer = [
+                _longer(own, count, f"{walk.steps} {side}", seed)
+                for side, (own, count) in sides.items()
+            ]
+            drawn[walk.steps] = np.concatenate(longer, axis=-1)
+        return law.with_knots(knots), drawn
+
+
+def _longer(steps: Floats, count: int, name: str, seed: int) -> Floats:
+    """Steps of as many knots: further ones are drawn, each from its own seed."""
+    places = [zlib.crc32(f"{name} {j}".encode()) for j in range(steps.shape[-1], count)]
+    size = len(steps), 1, 1
+    new = [np.random.default_rng([place, seed]).standard_normal(size) for place in places]
+    return np.concatenate([steps, *new], axis=-1)

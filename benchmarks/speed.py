@@ -1,0 +1,171 @@
+"""Time of gradients and fits, beside a reference checkout in the same run.
+
+    git worktree add --detach REFERENCE e6d23c6 && (cd REFERENCE && uv sync --locked)
+    OMP_NUM_THREADS=1 python benchmarks/speed.py --reference REFERENCE [--seeds 5] [--only TEXT]
+
+Each case is one process per checkout. It compiles with a run of a few draws that is not timed, then
+fits seed by seed as its parent asks; the two take turns. Without `--reference` only this checkout
+is measured. Rows go to standard output as CSV.
+"""
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any, TextIO
+
+HERE = Path(__file__).resolve()
+DATA = HERE.parents[1] / "data"
+CASES: dict[str, tuple[str, str, str]] = {
+    "form1, 576 rows": ("form1", "tinycpt/french.csv", "annealed and replay < 1 and ptpp <= 124"),
+    "form3, 576 rows": ("form3", "tinycpt/french.csv", "annealed and replay < 1 and ptpp <= 124"),
+    "chinchilla, OLMo": ("chinchilla", "olmo/ladder.csv", "domain == 'c4_en'"),
+    "chinchilla, Gadre": (
+        "chinchilla",
+        "gadre/overtraining.csv",
+        "domain == 'c4_val' and train_set == 'rpj'",
+    ),
+    "chinchilla, Delphi": ("chinchilla", "delphi/isotoken.csv", "scale <= 3e20"),
+}
+
+
+def worker(case: str) -> None:
+    """Fit the seeds that standard input names, and print what each took, as JSON lines."""
+    import bayeslaw as bl
+
+    law, csv, where = CASES[case]
+    table = bl.read_table(DATA / csv, where=where)
+    bl.fit(law, table, seed=0, draws=10, tune=10, chains=2, retry=False)
+    print(json.dumps({"rows": len(table), "microseconds": gradient(law, table)}), flush=True)
+    for line in sys.stdin:
+        start = time.perf_counter()
+        fit = bl.fit(law, table, seed=int(line))
+        seconds = time.perf_counter() - start
+        draws = fit.draws.sizes["chain"] * fit.draws.sizes["draw"]
+        found = {
+            "seconds": seconds,
+            "ok": fit.convergence.ok,
+            "rhat": fit.convergence.rhat,
+            "ess": min(fit.convergence.ess_bulk, fit.convergence.ess_tail),
+            "steps": float(fit.stats["n_steps"].mean()),
+            "draws": draws,
+            "megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        }
+        print(json.dumps(found), flush=True)
+
+
+def gradient(law: str, table: Any) -> float:
+    """Least of ten mean times of a gradient, by the function that nutpie calls, microseconds."""
+    import ctypes
+
+    import numpy as np
+
+    address, size, point, data, kept = density(law, table)
+    kind = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_uint64, *[ctypes.c_void_p] * 4)
+    call, by, value = kind(address), np.zeros(size), np.zeros(1)
+    arguments = (size, *(a.ctypes.data for a in (point, by, value, data)))
+    means = []
+    for _ in range(10):
+        start = time.perf_counter()
+        for _ in range(1000):
+            call(*arguments)
+        means.append((time.perf_counter() - start) / 1000)
+    assert np.isfinite(value[0]), kept
+    return 1e6 * min(means)
+
+
+def density(law: str, table: Any) -> tuple[int, int, Any, Any, object]:
+    """Address of the compiled density, number of coordinates, a point, and the table of data."""
+    import numpy as np
+
+    try:  # this checkout
+        from bayeslaw.inference import metric, sampling
+        from bayeslaw.inference.densities import Density
+        from bayeslaw.inference.programs import program
+        from bayeslaw.model.building import data
+        from bayeslaw.model.random_effects import choose
+        from bayeslaw.model.spec import make_spec
+    except ImportError:
+        from bayeslaw.effects import choose
+        from bayeslaw.sampling import with_data
+        from bayeslaw.spec import make_spec
+
+        from bayeslaw.model import data
+
+        levels = choose("auto", table.frame, table.name, True)
+        spec = make_spec(law, discrepancy="curvature", effects=levels)
+        model = with_data(spec, data(spec, table))
+        point = model.initial_point_func(1)
+        address = model.compiled_logp_func.address
+        return address, model.n_dim, point, model.user_data, model
+    levels = choose("auto", table.frame, table.name, discrepancy=True)
+    spec = make_spec(law, discrepancy="curvature", effects=levels)
+    values = data(spec, table)
+    found = Density(program(spec, values), values)
+    point = sampling._start(found, spec, values)(1)
+    # As sampled: in the coordinates of a dense linear map.
+    shift, factor = metric.learn(found, point[None])
+    model = found.mapped(shift, factor, lambda seed: point)
+    return found._address, found.size, np.zeros(found.size), model.table.words, model
+
+
+def start(python: Path, case: str) -> tuple[subprocess.Popen[str], dict[str, Any]]:
+    """A worker in a checkout, and its first line."""
+    command = [str(python), str(HERE), "--worker", case]
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+    )
+    return process, read(process.stdout)
+
+
+def read(stream: TextIO | None) -> dict[str, Any]:
+    """One line of JSON from a worker."""
+    assert stream is not None
+    found: dict[str, Any] = json.loads(stream.readline())
+    return found
+
+
+def main() -> None:
+    """Print a row per fit, and a summary per case on standard error."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--reference", type=Path)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--worker")
+    args = parser.parse_args()
+    if args.worker:
+        return worker(args.worker)
+    pythons = {"here": Path(sys.executable)}
+    if args.reference:
+        pythons["reference"] = args.reference / ".venv/bin/python"
+    print("case,checkout,rows,gradient_us,seed,seconds,ok,rhat,ess,steps,draws,megabytes")
+    for case in [name for name in CASES if args.only in name]:
+        workers = {where: start(python, case) for where, python in pythons.items()}
+        seconds: dict[str, list[float]] = {where: [] for where in workers}
+        for seed in range(args.seeds):
+            for where, (process, first) in workers.items():
+                assert process.stdin is not None
+                process.stdin.write(f"{seed}\n")
+                process.stdin.flush()
+                found = read(process.stdout)
+                seconds[where].append(found["seconds"])
+                cells = [f"{v:.4g}" if isinstance(v, float) else str(v) for v in found.values()]
+                head = f'"{case}",{where},{first["rows"]},{first["microseconds"]:.1f},{seed}'
+                print(",".join([head, *cells]), flush=True)
+        for where, (process, first) in workers.items():
+            process.communicate()
+            times = seconds[where]
+            print(
+                f"{case} {where}: gradient {first['microseconds']:.1f} us, fit median "
+                f"{median(times):.1f} s, worst {max(times):.1f} s",
+                file=sys.stderr,
+            )
+    return None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,139 @@
+"""Error, coverage and scores of several methods to make bands, on held-out rows of real tables.
+
+Methods ("ways"): the posterior of the law as written ("plain"), that of the law with a discrepancy
+("curvature", "walk"), and two bootstraps of the Huber fit with residual noise: of rows ("pairs")
+and of model sizes ("sizes"). Bands are for a new measured loss; widths, CRPS and Winkler scores are
+on log loss. A posterior that fails its gate is scored nevertheless, and marked.
+
+    python benchmarks/truth.py [--bench FOLDER] [--only TEXT] [--laws form1] [--ways walk]
+                               [--out FILE]
+
+FOLDER holds tables that may not be shipped, and their splits in splits.json. Rows already in --out
+are not run again. The tables at the end pool all rows in it: tables of one source count as one.
+"""
+
+import argparse
+import time
+import warnings
+from functools import cache
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from tables import benched, splits
+
+import bayeslaw as bl
+from bayeslaw.evaluate.scores import band_scores, point_scores
+
+WAYS = ("plain", "curvature", "walk", "pairs", "sizes")
+POSTERIORS = {"plain": "none", "curvature": "curvature", "walk": "walk"}
+"""Discrepancy of each way that is a posterior."""
+COLUMNS = [
+    "rmse_log", "bias_log", "coverage_50", "coverage_80", "coverage_90", "width_90", "crps",
+    "winkler_90",
+]  # fmt: skip
+RESAMPLES = 1000
+
+
+def main() -> None:
+    """Print a row per table, split, law and method, then scores pooled over each source."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", default="", help="part of the name of a split")
+    parser.add_argument("--laws", default="chinchilla,form1,form3,dcpt")
+    parser.add_argument("--ways", default=",".join(WAYS))
+    parser.add_argument("--out", default="truth.csv", type=Path)
+    parser.add_argument("--bench", type=Path, help="folder of splits.json")
+    args = parser.parse_args()
+    warnings.simplefilter("ignore", bl.FitWarning)
+    every = chain(splits(), benched(args.bench) if args.bench else ())
+    for name, source, train, test, laws in every:
+        for law in (law for law in args.laws.split(",") if law in laws):
+            for way in args.ways.split(","):
+                if args.only not in name or (way == "walk" and law != "chinchilla"):
+                    continue
+                done = pd.read_csv(args.out) if args.out.is_file() else pd.DataFrame()
+                key = {"table": name, "source": source, "law": law, "way": way}
+                if len(done) and (done[list(key)] == key).all(axis=1).any():
+                    continue
+                row = key | {"test": len(test)} | measure(law, way, train, test)
+                pd.concat([done, pd.DataFrame([row])]).to_csv(
+                    args.out, index=False, float_format="%.6g"
+                )
+                cells = (f"{v:.4f}" if isinstance(v, float) else str(v) for v in row.values())
+                print(" | ".join(cells), flush=True)
+    for title, pooled in pool(pd.read_csv(args.out)).items():
+        print(f"\n{title}\n{pooled.to_markdown(floatfmt='.4g')}")
+
+
+def measure(law: str, way: str, train: bl.LossTable, test: bl.LossTable) -> dict[str, object]:
+    """Scores of one method on one split, and its seconds."""
+    start = time.perf_counter()
+    if way in POSTERIORS:
+        fit = bl.fit(
+            law,
+            train,
+            discrepancy=POSTERIORS[way],
+        )
+        draws = fit.forecast(test, allow_unconverged=True).draws.values.reshape(-1, len(test))
+        note = "; ".join(fit.convergence.failures) or "passed"
+    else:
+        draws, note = bootstrap(law, train, test, way), ""
+    middle = np.median(draws, axis=0)
+    scores = point_scores(middle, test.loss) | band_scores(np.log(draws), np.log(test.loss))
+    scores["bias_log"] = float(np.mean(np.log(middle / test.loss)))
+    took = time.perf_counter() - start
+    return {name: float(scores[name]) for name in COLUMNS} | {"gate": note, "seconds": took}
+
+
+def bootstrap(law: str, train: bl.LossTable, test: bl.LossTable, way: str) -> np.ndarray:
+    """Forecast from refits of resampled rows or sizes, with residuals of the fit as noise."""
+    rng, frame = np.random.default_rng(0), train.frame
+    draws = np.empty((RESAMPLES, len(test)))
+    residuals = np.log(train.loss / bl.fit_huber(law, train, delta=1e-3).predict(train))
+    sizes = np.unique(frame["params"])
+
+    @cache  # Few sizes have few distinct resamples: 35 for four.
+    def refit(rows: tuple[int, ...]) -> bl.PointFit | None:
+        sample = bl.LossTable(frame.iloc[list(rows)].reset_index(drop=True), train.baselines)
+        try:
+            return bl.fit_huber(law, sample, delta=1e-3, starts=16, polish=2)
+        except bl.BayeslawError:  # a covariate may not vary in a resample
+            return None
+
+    for i in range(RESAMPLES):
+        fit = None
+        while fit is None:
+            if way == "pairs":
+                rows = rng.integers(len(frame), size=len(frame))
+            else:
+                chosen = np.sort(rng.choice(sizes, len(sizes)))
+                rows = np.concatenate([np.flatnonzero(frame["params"] == n) for n in chosen])
+            fit = refit(tuple(rows))
+        draws[i] = fit.predict(test) * np.exp(rng.choice(residuals, len(test)))
+    return draws
+
+
+def pool(rows: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """Means over the splits of each source, and over sources, by law and method.
+
+    Scores are geometric means, relative to the way "curvature" of the same splits.
+    """
+    keys = ["table", "source", "law"]
+    base = rows[rows["way"] == "curvature"].set_index(keys)
+    ratios = rows.set_index(keys)
+    for score in ("crps", "winkler_90", "width_90"):
+        ratios[f"log_{score}"] = np.log(ratios[score] / base[score].reindex(ratios.index))
+    scores = ["log_crps", "log_winkler_90", "log_width_90"]
+    means = ratios.groupby(["source", "law", "way"])[["coverage_50", "coverage_90", *scores]].mean()
+    means["least"] = ratios.groupby(["source", "law", "way"])["coverage_90"].min()
+    by_source = means.rename(columns=lambda name: name.removeprefix("log_"))
+    by_source[["crps", "winkler_90", "width_90"]] = np.exp(means[scores])
+    overall = means.drop(columns="least").groupby(["law", "way"]).mean()
+    overall[scores] = np.exp(overall[scores])
+    overall = overall.rename(columns=lambda name: name.removeprefix("log_"))
+    return {"by source": by_source.round(3), "over sources": overall.round(3)}
+
+
+if __name__ == "__main__":
+    main()

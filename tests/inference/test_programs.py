@@ -1,0 +1,143 @@
+"""Compiled models: one for any data, kept on disk, and never trusted when damaged."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from bayeslaw.inference import programs
+from bayeslaw.inference.densities import Density
+from bayeslaw.inference.metric import learn
+from bayeslaw.inference.programs import build_model, program
+from bayeslaw.model.building import data
+from bayeslaw.model.spec import make_spec
+from bayeslaw.simulation.worlds import simulate
+from tests.support import CHINCHILLA, DESIGN
+
+SPEC = make_spec("chinchilla", discrepancy="curvature", effects=("base",))
+
+
+def values_of(rows, bases):
+    """Data of a simulated table with so many rows and bases."""
+    table = simulate(
+        "chinchilla", CHINCHILLA, DESIGN.sample(rows, random_state=0), sigma=0.01, seed=0
+    )
+    frame = table.frame.assign(base=[f"b{i % bases}" for i in range(rows)])
+    return data(SPEC, replace(table, frame=frame))
+
+
+@pytest.fixture(scope="module")
+def compiled():
+    return program(SPEC, values_of(24, 4))
+
+
+@pytest.fixture
+def cached(compiled, tmp_path, monkeypatch):
+    """An empty cache on disk, and nothing in the process; compiling gives what is compiled."""
+    count = []
+    monkeypatch.setenv("BAYESLAW_CACHE", str(tmp_path / "programs"))
+    monkeypatch.setattr(programs, "_programs", {})
+    monkeypatch.setattr(programs, "compile_program", lambda model: count.append(0) or compiled)
+    return count, tmp_path / "programs"
+
+
+@pytest.mark.parametrize(("rows", "bases"), [(24, 4), (30, 7)])
+def test_one_program_has_the_density_of_pymc_for_any_rows_and_groups(compiled, rows, bases):
+    values = values_of(rows, bases)
+    density = Density(compiled, values)
+    assert program(SPEC, values) is compiled
+    model = build_model(SPEC, values, for_sampling=True)
+    reference, by = model.compile_logp(), model.compile_dlogp()
+    rng = np.random.default_rng(0)
+    for _ in range(5):
+        point = density.start + rng.uniform(-0.3, 0.3, density.size)
+        named = dict(zip(density.places, density.places.values(), strict=True))
+        start = {}
+        for variable in model.free_RVs:
+            value = model.rvs_to_values[variable]
+            part = point[named[variable.name]]
+            start[value.name] = part if value.ndim else part[0]
+        found, gradient = density.gradient(point)
+        assert found == pytest.approx(float(reference(start)), rel=1e-12)
+        order = np.concatenate([np.arange(density.size)[named[v.name]] for v in model.free_RVs])
+        np.testing.assert_allclose(gradient[order], by(start), rtol=1e-9, atol=1e-9)
+
+
+def test_a_linear_map_changes_coordinates_and_nothing_else(compiled):
+    density = Density(compiled, values_of(24, 4))
+    points = density.start + np.random.default_rng(0).normal(0, 0.1, (30, density.size))
+    shift, factor = learn(density, points)
+    np.testing.assert_array_equal(factor, np.tril(factor))
+    mapped = density.mapped(shift, factor, lambda seed: np.zeros(density.size))
+    sampled = np.random.default_rng(1).normal(0, 0.1, density.size)
+    value, gradient = np.zeros(1), np.zeros(density.size)
+    assert not density._evaluate(mapped.table, sampled, gradient, value)
+    there, by = density.gradient(shift + factor @ sampled)
+    assert value[0] == pytest.approx(there, rel=1e-12)
+    np.testing.assert_allclose(gradient, factor.T @ by, rtol=1e-9, atol=1e-9)
+    drawn = density.variables(points)
+    assert drawn["base_z"].shape == (30, 4)
+    assert drawn["alpha"].shape == (30,)
+    assert (drawn["alpha"] > 0).all()
+
+
+def test_a_program_on_disk_is_used(cached):
+    count, folder = cached
+    first = program(SPEC, values_of(24, 4))
+    (file,) = folder.iterdir()
+    programs._programs.clear()
+    again = program(SPEC, values_of(24, 4))
+    assert len(count) == 1
+    assert again.code == first.code
+    assert file.suffix == ".program"
+
+
+@pytest.mark.parametrize("damage", ["cut", "changed", "empty", "foreign"])
+def test_a_damaged_program_is_compiled_again(cached, damage):
+    count, folder = cached
+    program(SPEC, values_of(24, 4))
+    (file,) = folder.iterdir()
+    whole = file.read_bytes()
+    damaged = {
+        "cut": whole[: len(whole) // 2],
+        "changed": whole[:-20] + bytes(20),
+        "empty": b"",
+        "foreign": b"not a program\n",
+    }
+    file.write_bytes(damaged[damage])
+    programs._programs.clear()
+    program(SPEC, values_of(24, 4))
+    assert len(count) == 2
+    assert file.read_bytes() == whole
+
+
+def test_another_version_has_another_file(cached, monkeypatch):
+    count, folder = cached
+    program(SPEC, values_of(24, 4))
+    monkeypatch.setattr(programs, "version", lambda name: "0")
+    programs._programs.clear()
+    program(SPEC, values_of(24, 4))
+    assert len(count) == len(list(folder.iterdir())) == 2
+
+
+def test_a_folder_that_cannot_be_written_to_is_no_error(cached, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("BAYESLAW_CACHE", str(tmp_path / "file"))
+    assert program(SPEC, values_of(24, 4)).variables
+
+
+def test_kinds_from_outside_the_package_are_not_kept(cached):
+    _, folder = cached
+    outside = type("Outside", (type(SPEC.likelihood),), {"__module__": "elsewhere"})()
+    program(make_spec("chinchilla", likelihood=outside), values_of(24, 4))
+    assert not folder.exists()
+
+
+def test_only_the_newest_files_are_kept(cached, monkeypatch):
+    _, folder = cached
+    monkeypatch.setattr(programs, "MOST", 2)
+    for name in ("0", "1", "2"):
+        monkeypatch.setattr(programs, "version", lambda _, name=name: name)
+        programs._programs.clear()
+        program(SPEC, values_of(24, 4))
+    assert len(list(folder.iterdir())) == 2

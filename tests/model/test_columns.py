@@ -1,0 +1,83 @@
+"""Laws as weighted sums of columns: the same log loss as the law's own formula."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bayeslaw.common.errors import LawError
+from bayeslaw.laws.lawfiles import load_law
+from bayeslaw.laws.modifiers import Polynomial
+from bayeslaw.laws.terms import Power
+from bayeslaw.model.columns import columns_of
+from bayeslaw.model.kernels import log_loss
+from bayeslaw.model.spec import make_spec
+from tests.support import DESIGN, LAWS
+
+CASES = [(law, d) for law in LAWS for d in ("none", "curvature")] + [("chinchilla", "walk")]
+
+
+@settings(deadline=None, max_examples=15)
+@given(seed=st.integers(0, 10**6))
+@pytest.mark.parametrize(("name", "discrepancy"), CASES)
+def test_columns_give_the_law(name, discrepancy, seed):
+    law = make_spec(name, discrepancy=discrepancy).law
+    rng = np.random.default_rng(seed)
+    rows = DESIGN.sample(12, random_state=seed)
+    x, at = law.covariates(rows), law.reference_point(rows)
+    law = law.over(x, at)
+    p = {n: rng.uniform(0.05, 0.9) for n in law.parameters}
+    p |= {n: rng.normal(0, 0.02) for n in law.discrepancy_parameters}
+    p |= {walk.steps: rng.standard_normal(len(walk.knots.positions)) for walk in law.walks}
+    kappa = p["kappa"] = rng.uniform(0.3, 3)
+    found = columns_of(law, x, at)
+    assert all(len(found[f"{walk.steps}_knots"]) == len(walk.knots.positions) for walk in law.walks)
+    weights, sizes = [], []
+    for term in law.terms:
+        known = {
+            n.split(":")[1]: v for n, v in found.items() if n.startswith(f"{term.coefficient}:")
+        }
+        power = 1 / kappa if term.coefficient in law.coupled else 1.0
+        weights += [power * weight for weight in term.weights(p, known, at, np)]
+        sizes.append(p[term.coefficient] ** power)
+    weights += law.modifier.weights(p, np) if law.modifier else []
+    mu = log_loss(
+        np.asarray(p["E"]),
+        np.array(sizes),
+        np.concatenate([np.atleast_1d(w) for w in weights]),
+        np.empty((0, 0)),
+        np.empty(0),
+        np.asarray(kappa),
+        found["columns"],
+        found["starts"],
+        np.empty((0, len(rows)), int),
+        np.asarray(len(law.coupled)),
+    )[0]
+    np.testing.assert_allclose(mu, np.log(law.loss(p, x, at)), rtol=1e-12, atol=1e-12)
+
+
+def test_a_subclass_of_another_shape_has_no_columns():
+    @dataclass(frozen=True)
+    class Halved(Power):
+        def shape(self, p, x, at, xp):
+            return 0.5 * super().shape(p, x, at, xp)
+
+    term = Halved("A", "slope_N", {"params": "alpha"})
+    assert not term.linear
+    law = load_law("chinchilla")
+    law = replace(law, terms=(term, *law.terms[1:]))
+    x, at = law.covariates(DESIGN), law.reference_point(DESIGN)
+    assert columns_of(law, x, at)["starts"].tolist() == [0, 0, 1, 1]
+
+
+def test_columns_that_are_not_the_formulas_are_an_error():
+    @dataclass(frozen=True)
+    class Wrong(Polynomial):
+        def columns(self, x, at):
+            return 2 * super().columns(x, at)
+
+    law = replace(load_law("chinchilla"), modifier=Wrong({"drift_N": ("params", "params")}))
+    with pytest.raises(LawError, match="columns of Wrong with drift_N do not add up"):
+        columns_of(law, law.covariates(DESIGN), law.reference_point(DESIGN))
