@@ -12,7 +12,7 @@ from bayeslaw.tables.reading import from_frame
 from bayeslaw.tables.table import LossTable, grid
 
 DATA = Path(__file__).parents[1] / "data"
-LAWS = ("form1", "form2", "form3", "dcpt", "chinchilla")
+LAWS = ("form1", "form2", "form3", "dcpt", "chinchilla", "form1n")
 CHINCHILLA = {"E": 1.7, "A": 400.0, "alpha": 0.34, "B": 410.0, "beta": 0.28}
 TRUTH = {
     "E": 1.5,
@@ -25,6 +25,8 @@ TRUTH = {
     "gamma": 0.3,
     "F": 0.16,
     "eta": 0.33,
+    "phi": 0.02,
+    "kappa": 0.7,
     "lambda_": 0.3,
     "zeta": -0.3,
 }

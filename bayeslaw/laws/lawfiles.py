@@ -13,7 +13,7 @@ from bayeslaw.laws.law import Law
 from bayeslaw.laws.priors import NOISE, Prior, override
 from bayeslaw.laws.terms import COLUMN, TERMS, Term
 
-_SETTINGS = ("title", "reference", "token_unit", "ratio", "epsilon")
+_SETTINGS = ("title", "reference", "token_unit", "ratio", "epsilon", "coupled")
 _KEYS = (*_SETTINGS, "term", "priors", "bounds")
 
 
@@ -59,7 +59,7 @@ def _parse(text: str, name: str) -> Law:
         raise LawError(f"law {name}: not valid TOML: {error}") from error
     except KeyError:
         raise LawError(f"law {name}: has no [[term]].") from None
-    settings = {key: spec.pop(key) for key in _SETTINGS if key in spec}
+    settings: dict[str, Any] = {key: field_value(spec.pop(key)) for key in _SETTINGS if key in spec}
     priors = {n: Prior.parse(p) for n, p in spec.pop("priors", {}).items()}
     given = {n: (float(low), float(high)) for n, (low, high) in spec.pop("bounds", {}).items()}
     if spec:
@@ -71,6 +71,11 @@ def _parse(text: str, name: str) -> Law:
     if not (settings.get("token_unit", 1.0) > 0 and settings.get("epsilon", 1.0) >= 0):
         raise LawError(f"law {name}: token_unit must be positive, epsilon not negative.")
     law = Law(name=name, terms=terms, priors=NOISE | priors, bounds={}, **settings)
+    for coupled in law.coupled:
+        if coupled not in law.coefficients:
+            raise LawError(f"law {name}: {unknown('coefficient', coupled, law.coefficients)}")
+    if len(set(law.coupled)) == 1:
+        raise LawError(f"law {name}: coupled needs two coefficients or more.")
     if len(set(law.coefficients)) < len(terms):
         raise LawError(f"law {name}: two terms share a coefficient; give each its own symbol.")
     for bounded in given:
@@ -117,8 +122,11 @@ def restored_law(stored: Mapping[str, Any]) -> Law:
         name: Prior(kind, [(key, float(value)) for key, value in arguments])
         for name, (kind, arguments) in stored["priors"].items()
     }
+    kept: dict[str, Any] = {
+        key: field_value(stored[key]) for key in ("name", *_SETTINGS) if key in stored
+    }
     return Law(
-        **{key: stored[key] for key in ("name", *_SETTINGS)},
+        **kept,
         terms=tuple(restore(TERMS, term) for term in stored["terms"]),
         bounds={name: (float(low), float(high)) for name, (low, high) in stored["bounds"].items()},
         priors=priors,

@@ -29,6 +29,9 @@ def by_hand(law, p, params, tokens, replay, ptpp):
     size = p["A"] / N ** p["alpha"]
     if law == "chinchilla":
         return p["E"] + size + p["B"] / D ** p["beta"]
+    if law == "skaling":
+        k = p["kappa"]
+        return p["E"] + (size ** (1 / k) + (p["B"] / D ** p["beta"]) ** (1 / k)) ** k
     beta = p["beta"]
     if law in ("form2", "form3"):
         # P^zeta / (1 + P^zeta), or its limit where P^zeta is beyond a double
@@ -36,7 +39,8 @@ def by_hand(law, p, params, tokens, replay, ptpp):
         gate = P ** p["zeta"] / (1 + P ** p["zeta"]) if power < 700 else 1.0
         beta = max(beta * (1 - p["lambda_"] * gate), 1e-6)
     loss = p["E"] + size + p["B"] * r ** p["nu"] / D**beta + p["C"] / (r + 1e-5) ** p["gamma"]
-    return loss + p["F"] / P ** p["eta"] if law in ("form1", "form3") else loss
+    by_size = N ** p["phi"] if law == "form1n" else 1
+    return loss + p["F"] / (P ** p["eta"] * by_size) if law.startswith(("form1", "form3")) else loss
 
 
 positive = st.floats(1e-3, 10)
@@ -45,6 +49,7 @@ parameters = st.fixed_dictionaries(
     dict.fromkeys(("E", "A", "B", "C", "F"), positive)
     | dict.fromkeys(("alpha", "beta", "nu", "gamma", "eta"), exponent)
     | {"lambda_": st.floats(0, 1), "zeta": st.floats(-3, 3)}
+    | {"phi": st.floats(-0.3, 0.6), "kappa": st.floats(0.3, 3)}
 )
 covariates = st.fixed_dictionaries(
     {
@@ -56,7 +61,7 @@ covariates = st.fixed_dictionaries(
 )
 
 
-@pytest.mark.parametrize("name", LAWS)
+@pytest.mark.parametrize("name", [*LAWS, "skaling"])
 @settings(max_examples=100, deadline=None, phases=[Phase.explicit, Phase.generate])
 @given(p=parameters, x=covariates)
 def test_the_papers_equations(name, p, x):
@@ -85,7 +90,7 @@ def test_replay_is_clipped_as_in_the_paper():
     assert CLIP == 1e-9
 
 
-@pytest.mark.parametrize("name", LAWS)
+@pytest.mark.parametrize("name", [*LAWS, "skaling"])
 @settings(max_examples=100, deadline=None, phases=[Phase.explicit, Phase.generate])
 @given(p=parameters, x=covariates)
 def test_coordinates_round_trip(name, p, x):

@@ -6,7 +6,7 @@ from matplotlib.mathtext import MathTextParser
 
 from bayeslaw.common.errors import LawError
 from bayeslaw.huber.point_fit import fit_huber
-from bayeslaw.laws.lawfiles import load_law, models_dir, parse_law
+from bayeslaw.laws.lawfiles import load_law, models_dir, parse_law, restored_law, stored_law
 from bayeslaw.simulation.worlds import simulate
 from tests.support import DESIGN
 
@@ -114,3 +114,19 @@ def test_files_that_are_no_laws(tmp_path, content, says):
     (tmp_path / "x.toml").write_bytes(content)
     with pytest.raises(LawError, match=says):
         load_law(tmp_path / "x.toml")
+
+
+@pytest.mark.parametrize("path", sorted(models_dir().glob("*.toml")), ids=lambda path: path.stem)
+def test_a_stored_law_comes_back(path):
+    law = load_law(path)
+    assert restored_law(stored_law(law)) == law
+
+
+@pytest.mark.parametrize(
+    ("coupled", "says"),
+    [('["A", "C"]', "unknown coefficient 'C'.*A, B"), ('["A"]', "two coefficients or more")],
+)
+def test_coupled_terms_are_checked(coupled, says):
+    text = (models_dir() / "skaling.toml").read_text().replace('["A", "B"]', coupled)
+    with pytest.raises(LawError, match=says):
+        parse_law(text, "mine")

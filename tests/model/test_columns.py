@@ -16,7 +16,11 @@ from bayeslaw.model.kernels import log_loss
 from bayeslaw.model.spec import make_spec
 from tests.support import DESIGN, LAWS
 
-CASES = [(law, d) for law in LAWS for d in ("none", "curvature")] + [("chinchilla", "walk")]
+CASES = [(law, d) for law in LAWS for d in ("none", "curvature")] + [
+    ("chinchilla", "walk"),
+    ("skaling", "none"),
+    ("skaling", "walk"),
+]
 
 
 @settings(deadline=None, max_examples=15)
