@@ -1,9 +1,9 @@
 """Error, coverage and scores of several methods to make bands, on held-out rows of real tables.
 
 Methods ("ways"): the posterior of the law as written ("plain"), that of the law with a discrepancy
-("curvature", "walk"), and two bootstraps of the Huber fit with residual noise: of rows ("pairs")
-and of model sizes ("sizes"). Bands are for a new measured loss; widths, CRPS and Winkler scores are
-on log loss. A posterior that fails its gate is scored nevertheless, and marked.
+("curvature", "walk", "adaptation"), and two bootstraps of the Huber fit with residual noise: of
+rows ("pairs") and of model sizes ("sizes"). Bands are for a new measured loss; widths, CRPS and
+Winkler scores are on log loss. A posterior that fails its gate is scored nevertheless, and marked.
 
     python benchmarks/truth.py [--bench FOLDER] [--only TEXT] [--laws form1] [--ways walk]
                                [--out FILE]
@@ -26,9 +26,13 @@ from tables import benched, splits
 import bayeslaw as bl
 from bayeslaw.evaluate.scores import band_scores, point_scores
 
-WAYS = ("plain", "curvature", "walk", "pairs", "sizes")
-POSTERIORS = {"plain": "none", "curvature": "curvature", "walk": "walk"}
+WAYS = ("plain", "curvature", "walk", "adaptation", "pairs", "sizes")
+POSTERIORS = {
+    "plain": "none", "curvature": "curvature", "walk": "walk", "adaptation": "adaptation",
+}  # fmt: skip
 """Discrepancy of each way that is a posterior."""
+UNSUITED = {"walk": ("form1", "form3", "dcpt"), "adaptation": ("chinchilla",)}
+"""Laws that a discrepancy is not for."""
 COLUMNS = [
     "rmse_log", "bias_log", "coverage_50", "coverage_80", "coverage_90", "width_90", "crps",
     "winkler_90",
@@ -50,7 +54,7 @@ def main() -> None:
     for name, source, train, test, laws in every:
         for law in (law for law in args.laws.split(",") if law in laws):
             for way in args.ways.split(","):
-                if args.only not in name or (way == "walk" and law != "chinchilla"):
+                if args.only not in name or law in UNSUITED.get(way, ()):
                     continue
                 done = pd.read_csv(args.out) if args.out.is_file() else pd.DataFrame()
                 key = {"table": name, "source": source, "law": law, "way": way}

@@ -63,7 +63,10 @@ class Sampling:
     delta: Annotated[float, typer.Option(help="Threshold of the Huber loss, in log loss.")] = DELTA
     discrepancy: Annotated[
         str,
-        typer.Option(help="Discrepancy of the law: auto, walk, curvature or none.", metavar="KIND"),
+        typer.Option(
+            help="Discrepancy of the law: auto, walk, adaptation, curvature or none.",
+            metavar="KIND",
+        ),
     ] = AUTO
     noise: Annotated[
         Literal["constant", "loglinear"],

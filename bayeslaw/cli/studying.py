@@ -28,7 +28,8 @@ class Refits:
     """The model and the sampler of a study's refits."""
 
     discrepancy: Annotated[
-        Literal["auto", "walk", "curvature", "none"], typer.Option(help="Discrepancy of the law.")
+        Literal["auto", "walk", "adaptation", "curvature", "none"],
+        typer.Option(help="Discrepancy of the law."),
     ] = "none"
     effects: Annotated[
         Literal["auto", "none"], typer.Option(help="Random effects of runs and bases, or none.")

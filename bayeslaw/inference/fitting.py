@@ -91,9 +91,10 @@ def fit(
         Threshold of the ``huber`` likelihood, in log loss.
     seed : int
         Same seed, same numbers.
-    discrepancy : {"auto", "walk", "curvature", "none"} or Discrepancy
+    discrepancy : {"auto", "walk", "adaptation", "curvature", "none"} or Discrepancy
         How the true loss may deviate from the law; for posteriors only, as are all below.
-        ``"auto"`` is walking exponents for laws in N and D alone, and curvature for others.
+        ``"auto"`` is walking exponents for laws in N and D alone, ``"adaptation"`` for others with
+        a power of D, and curvature for the rest.
     noise : {"constant", "loglinear"}
         Whether the scale of the noise on log loss may vary as a power of N.
     effects : "auto", "none", or levels such as ``"size,base,run"``

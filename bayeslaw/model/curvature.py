@@ -9,17 +9,11 @@ from typing import ClassVar
 from bayeslaw.common.arrays import Tensor
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.modified_terms import ModifiedTerm
-from bayeslaw.laws.modifiers import Polynomial
+from bayeslaw.laws.modifiers import Polynomial, Sum, Walk
 from bayeslaw.laws.priors import Prior
 from bayeslaw.laws.terms import SYMBOLS, Power, Term, Values
-from bayeslaw.model.discrepancies import DISCREPANCIES, Discrepancy
+from bayeslaw.model.discrepancies import DISCREPANCIES, SCALE, Discrepancy
 
-CURVATURE = Prior("Normal", mu=0, sigma=0.1)
-"""Prior of a curvature, per squared e-fold."""
-TILT = Prior("Normal", mu=0, sigma=0.5)
-"""Prior of a tilt, the change of the log of a term from r = 0 to r = 1 beside its power."""
-DRIFT = Prior("Normal", mu=0, sigma=0.01)
-"""Prior of the curvature of the log of the whole loss along log N and log P."""
 DRIFTS = {
     f"drift_{''.join(SYMBOLS[c] for c in along)}": along
     for order in (2, 3)
@@ -35,50 +29,81 @@ CROSSED = {"tokens": ("params", "ptpp"), "ptpp": ("params",)}
 class Curvature(Discrepancy):
     """Uncertain curvature in the log of every power, along and across its covariates.
 
-    Each curvature has a Normal(0, .1) prior: over a factor of ten in a covariate a local exponent
-    of .3 may change by most of itself. A law with a pre-training budget also has a polynomial of
-    degree 3 in log N and log P added to the log of the whole loss, each coefficient
-    Normal(0, .01), because no curvature of ``F / P^eta`` lets losses rise, level off faster than F
-    allows, or do so differently for each N.
+    Every coefficient has a Normal prior with mean 0. With the default scales, over a factor of ten
+    in a covariate a local exponent of .3 may change by most of itself. A law with a pre-training
+    budget also has a polynomial of degree 3 in log N and log P added to the log of the whole loss,
+    because no curvature of ``F / P^eta`` lets losses rise, level off faster than F allows, or do so
+    differently for each N.
 
-    Powers of r and of r + epsilon have a tilt instead, a factor ``exp(c r)`` with c Normal(0, .5).
-    The paper's first such power can only fall towards r = 0 and its second only rise, and neither
-    falls like ``1 - r``, the fraction of target text.
+    Powers of r and of r + epsilon have a tilt instead, a factor ``exp(c r)``. The paper's first
+    such power can only fall towards r = 0 and its second only rise, and neither falls like
+    ``1 - r``, the fraction of target text.
+
+    Parameters
+    ----------
+    own, crossed : float
+        Standard deviation of a curvature along the covariate of a term's leading exponent, and of
+        the change of that exponent along another covariate, per squared e-fold.
+    tilt : float
+        Standard deviation of the change of the log of a term from r = 0 to r = 1.
+    drift : float
+        Standard deviation of each coefficient of the whole loss's polynomial.
     """
 
+    own: float = 0.1
+    crossed: float = 0.1
+    tilt: float = 0.5
+    drift: float = 0.01
     kind: ClassVar[str] = "curvature"
     words: ClassVar[str] = "curvature"
 
     def apply(self, law: Law) -> Law:
         """The law with curvatures, tilts and the polynomial of the whole loss."""
         terms: list[Term] = []
-        added: dict[str, Prior] = {}
+        added: dict[str, float] = {}
+        walks: list[Walk] = []
         for term in law.terms:
             if not term.plain.curvable:
                 terms.append(term)
                 continue
-            lead = term.covariates[0]
-            along: dict[str, tuple[str, ...]] = {}
-            if lead != "barrier":
-                along[f"curve_{term.coefficient}"] = lead, lead
-            for other in CROSSED.get(lead, ()):
-                if other in law.columns:
-                    along[f"cross_{term.coefficient}{SYMBOLS[other]}"] = other, lead
-            added |= dict.fromkeys(along, CURVATURE)
-            if lead == "barrier" or _rise_in_replay(term):
-                tilt = f"tilt_{term.coefficient}r"
-                along[tilt], added[tilt] = ("share",), TILT
-            terms.append(ModifiedTerm(term.plain, Polynomial(along)))
+            along = self.coefficients(law, term)
+            added |= {name: sd for name, (_, sd) in along.items()}
+            polynomial = Polynomial({name: covariates for name, (covariates, _) in along.items()})
+            mine = self.walks(law, term)
+            walks += mine
+            terms.append(ModifiedTerm(term.plain, Sum((polynomial, *mine)) if mine else polynomial))
         drift = Polynomial(DRIFTS) if set(law.columns) >= {"params", "ptpp"} else None
-        added |= dict.fromkeys(drift.parameters if drift else (), DRIFT)
-        free = dict.fromkeys(added, (-math.inf, math.inf))
+        added |= dict.fromkeys(drift.parameters if drift else (), self.drift)
+        priors = {name: Prior("Normal", mu=0, sigma=sd) for name, sd in added.items()}
+        scales = dict.fromkeys((walk.scale for walk in walks), SCALE)
         return replace(
             law,
             terms=tuple(terms),
-            priors={**law.priors, **added},
-            bounds={**law.bounds, **free},
+            priors={**law.priors, **priors, **scales},
+            bounds={
+                **law.bounds,
+                **dict.fromkeys(priors, (-math.inf, math.inf)),
+                **dict.fromkeys(scales, (0.0, math.inf)),
+            },
             modifier=drift,
         )
+
+    def coefficients(self, law: Law, term: Term) -> dict[str, tuple[tuple[str, ...], float]]:
+        """Covariates and scale of each coefficient in the log of a term, by name."""
+        lead, name = term.covariates[0], term.coefficient
+        found: dict[str, tuple[tuple[str, ...], float]] = {}
+        if lead != "barrier":
+            found[f"curve_{name}"] = (lead, lead), self.own
+        for other in CROSSED.get(lead, ()):
+            if other in law.columns:
+                found[f"cross_{name}{SYMBOLS[other]}"] = (other, lead), self.crossed
+        if depends_on_replay(term):
+            found[f"tilt_{name}r"] = ("share",), self.tilt
+        return found
+
+    def walks(self, law: Law, term: Term) -> list[Walk]:
+        """Random walks in the log of a term: none."""
+        return []
 
     def dependent(self, law: Law) -> tuple[str, ...]:
         """Curvatures and tilts."""
@@ -110,7 +135,7 @@ def curvatures(law: Law) -> list[tuple[str, str, bool]]:
     return [
         (name, term.local, along[0] == along[1])
         for term, name, along in _coefficients(law)
-        if len(along) == 2
+        if len(along) == 2 and along[1] == term.plain.covariates[0]
     ]
 
 
@@ -123,6 +148,11 @@ def tilts(law: Law) -> list[tuple[str, str, str]]:
     ]
 
 
+def depends_on_replay(term: Term) -> bool:
+    """Whether a term is led by r + epsilon, or rises with r."""
+    return term.covariates[0] == "barrier" or bool(_rise_in_replay(term))
+
+
 def _rise_in_replay(term: Term) -> str:
     """Exponent of r in a term that rises with it, or ''."""
     plain = term.plain
@@ -133,6 +163,8 @@ def _coefficients(law: Law) -> list[tuple[Term, str, tuple[str, ...]]]:
     return [
         (term, name, along)
         for term in law.terms
-        if isinstance(term, ModifiedTerm) and isinstance(term.modifier, Polynomial)
-        for name, along in term.modifier.coefficients.items()
+        if isinstance(term, ModifiedTerm)
+        for each in (term.modifier.modifiers if isinstance(term.modifier, Sum) else [term.modifier])
+        if isinstance(each, Polynomial)
+        for name, along in each.coefficients.items()
     ]

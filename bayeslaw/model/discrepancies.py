@@ -4,11 +4,13 @@ Real losses are power laws only locally. A discrepancy adds to the log of terms,
 the whole loss, what the law as written leaves out.
 """
 
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
 import pandas as pd
 
 from bayeslaw.common.arrays import Floats, Tensor
@@ -16,6 +18,9 @@ from bayeslaw.common.registry import Registry
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.priors import Prior
 from bayeslaw.laws.terms import Values
+
+SCALE = Prior("LogNormal", median=0.7, sigma=0.8)
+"""Prior of the scale of a law's random walks."""
 
 
 class Discrepancy(ABC):
@@ -68,22 +73,44 @@ class Discrepancy(ABC):
     ) -> tuple[Law, dict[str, Floats]]:
         """The law and its draws, with parameters that only rows beyond the training rows need.
 
-        By default both are as fitted. A discrepancy with parameters that only rows beyond the
-        training rows need draws them here from their prior, in the same way for the same `seed`.
+        By default these are steps of random walks: the law gets knots as far as the rows reach,
+        with steps from their prior. A knot has the same steps for all rows to which it matters. A
+        discrepancy with other such parameters draws them here, in the same way for the same `seed`.
 
         Parameters
         ----------
         law : Law
             From `apply`.
         q : mapping of str to array, shape (draws, 1)
-            Draws of the reference coordinates.
+            Draws of the reference coordinates; steps have shape (draws, 1, knots).
         at : mapping
             The reference point.
         frame : DataFrame
             Rows to be forecast.
         seed : int
         """
-        return law, dict(q)
+        x, drawn, knots = law.covariates(frame), dict(q), {}
+        for walk in law.walks:
+            further = knots[walk.steps] = walk.reach(x, at)
+            had, steps = walk.knots or further, q[walk.steps]
+            sides = {
+                "above": (steps[..., : had.above], further.above),
+                "below": (steps[..., had.above :], further.below),
+            }
+            longer = [
+                _longer(own, count, f"{walk.steps} {side}", seed)
+                for side, (own, count) in sides.items()
+            ]
+            drawn[walk.steps] = np.concatenate(longer, axis=-1)
+        return law.with_knots(knots), drawn
+
+
+def _longer(steps: Floats, count: int, name: str, seed: int) -> Floats:
+    """Steps of as many knots: further ones are drawn, each from its own seed."""
+    places = [zlib.crc32(f"{name} {j}".encode()) for j in range(steps.shape[-1], count)]
+    size = len(steps), 1, 1
+    new = [np.random.default_rng([place, seed]).standard_normal(size) for place in places]
+    return np.concatenate([steps, *new], axis=-1)
 
 
 DISCREPANCIES: Registry[Discrepancy] = Registry("discrepancy", "bayeslaw.discrepancies")

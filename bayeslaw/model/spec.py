@@ -12,10 +12,14 @@ from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.laws.priors import NOISE, Prior, PriorLike, override
 from bayeslaw.model import random_effects
+from bayeslaw.model.adaptation import Adaptation
 from bayeslaw.model.curvature import Curvature
 from bayeslaw.model.discrepancies import DISCREPANCIES, Discrepancy
 from bayeslaw.model.likelihoods import LIKELIHOODS, NOISES, Huber, Likelihood
 from bayeslaw.model.walking_exponents import WalkingExponents
+
+DEFAULTS: tuple[Discrepancy, ...] = (WalkingExponents(), Adaptation(), Curvature())
+"""Discrepancies that ``"auto"`` chooses from."""
 
 
 @dataclass(frozen=True)
@@ -119,8 +123,8 @@ def make_spec(
 def make_discrepancy(discrepancy: str | Discrepancy, law: Law) -> Discrepancy:
     """A discrepancy by its kind, or the one given.
 
-    ``"auto"`` is walking exponents for laws in N and D alone, and curvature for others: each gives
-    better bands on held-out rows of measured tables of its kind.
+    ``"auto"`` is the first of walking exponents, the discrepancy of adaptation, and curvature that
+    suits the law.
 
     Raises
     ------
@@ -128,8 +132,7 @@ def make_discrepancy(discrepancy: str | Discrepancy, law: Law) -> Discrepancy:
         If none of that kind is registered.
     """
     if discrepancy == AUTO:
-        walking = WalkingExponents()
-        return walking if walking.suits(law) else Curvature()
+        return next(each for each in DEFAULTS if each.suits(law))
     return DISCREPANCIES[discrepancy]() if isinstance(discrepancy, str) else discrepancy
 
 

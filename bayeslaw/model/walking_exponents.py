@@ -1,26 +1,19 @@
 """The discrepancy of walking exponents: random walks along N and D, and coupled terms."""
 
 import math
-import zlib
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-import numpy as np
-import pandas as pd
-
-from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import LawError
 from bayeslaw.laws.law import KAPPA, Law
 from bayeslaw.laws.modified_terms import ModifiedTerm
 from bayeslaw.laws.modifiers import Modifier, Polynomial, Sum, Walk
 from bayeslaw.laws.priors import Prior
-from bayeslaw.laws.terms import SYMBOLS, Power, Term, Values
-from bayeslaw.model.curvature import CURVATURE
-from bayeslaw.model.discrepancies import DISCREPANCIES, Discrepancy
+from bayeslaw.laws.terms import SYMBOLS, Power, Term
+from bayeslaw.model.discrepancies import DISCREPANCIES, SCALE, Discrepancy
 
-SCALE = Prior("LogNormal", median=0.7, sigma=0.8)
-"""Prior of the scale of a law's random walks."""
+CURVATURE = Prior("Normal", mu=0, sigma=0.1)
+"""Prior of the cross curvature, per squared e-fold."""
 COUPLING = Prior("LogNormal", median=1, sigma=0.5)
 """Prior of kappa."""
 
@@ -97,33 +90,3 @@ class WalkingExponents(Discrepancy):
         plain = [term.plain for term in law.terms]
         along = sorted(term.covariates for term in plain)
         return along == [("params",), ("tokens",)] and all(type(t) is Power for t in plain)
-
-    def extend(
-        self, law: Law, q: Mapping[str, Floats], at: Values, frame: pd.DataFrame, seed: int
-    ) -> tuple[Law, dict[str, Floats]]:
-        """The law with knots as far as the rows reach, their steps drawn from the prior.
-
-        A knot has the same steps for all rows to which it matters.
-        """
-        x, drawn, knots = law.covariates(frame), dict(q), {}
-        for walk in law.walks:
-            further = knots[walk.steps] = walk.reach(x, at)
-            had, steps = walk.knots or further, q[walk.steps]
-            sides = {
-                "above": (steps[..., : had.above], further.above),
-                "below": (steps[..., had.above :], further.below),
-            }
-            longer = [
-                _longer(own, count, f"{walk.steps} {side}", seed)
-                for side, (own, count) in sides.items()
-            ]
-            drawn[walk.steps] = np.concatenate(longer, axis=-1)
-        return law.with_knots(knots), drawn
-
-
-def _longer(steps: Floats, count: int, name: str, seed: int) -> Floats:
-    """Steps of as many knots: further ones are drawn, each from its own seed."""
-    places = [zlib.crc32(f"{name} {j}".encode()) for j in range(steps.shape[-1], count)]
-    size = len(steps), 1, 1
-    new = [np.random.default_rng([place, seed]).standard_normal(size) for place in places]
-    return np.concatenate([steps, *new], axis=-1)

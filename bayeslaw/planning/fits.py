@@ -18,8 +18,8 @@ from bayeslaw.tables.table import grid
 
 type Fit = Posterior | PointFit
 
-REACH = np.array([1e-2, 1e4])
-"""Range of ATPP that a discrepancy is extended to; beyond it continues as at the end."""
+REACH = 1e4
+"""ATPP up to which a discrepancy is extended; beyond, and below the fitted rows, exponents stay."""
 
 
 def draw_count(fit: Fit) -> int:

@@ -18,6 +18,8 @@ from tests.support import DESIGN, LAWS
 
 CASES = [(law, d) for law in LAWS for d in ("none", "curvature")] + [
     ("chinchilla", "walk"),
+    ("form1", "adaptation"),
+    ("form3", "adaptation"),
     ("skaling", "none"),
     ("skaling", "walk"),
 ]

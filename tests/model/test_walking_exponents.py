@@ -16,7 +16,7 @@ from bayeslaw.model.building import build, data
 from bayeslaw.model.spec import make_spec
 from bayeslaw.model.walking_exponents import WalkingExponents
 from bayeslaw.planning.fits import curve_of
-from tests.support import CHINCHILLA
+from tests.support import CHINCHILLA, LAWS
 
 ROWS = bl.grid(params=[1e8, 3e8, 1e9, 3e9], tokens=[1e9, 3e9, 1e10, 3e10])
 LAW = WalkingExponents().apply(load_law("chinchilla"))
@@ -98,7 +98,12 @@ def test_local_slopes_do_not_depend_on_kappa():
 
 def test_the_default_is_by_the_kind_of_law():
     assert isinstance(make_spec("chinchilla", discrepancy="auto").discrepancy, WalkingExponents)
-    assert make_spec("form1", discrepancy="auto").discrepancy.kind == "curvature"
+    kinds = {law: make_spec(law, discrepancy="auto").discrepancy.kind for law in LAWS}
+    kinds |= {"forgetting": make_spec("forgetting", discrepancy="auto").discrepancy.kind}
+    assert kinds == dict.fromkeys(LAWS, "adaptation") | {
+        "chinchilla": "walk",
+        "forgetting": "curvature",
+    }
     with pytest.raises(LawError, match="walking exponents are for a power of N and one of D"):
         make_spec("form1", discrepancy="walk")
 
