@@ -10,7 +10,7 @@ from bayeslaw.laws.terms import SYMBOLS, Term
 from bayeslaw.model.curvature import Curvature, depends_on_replay
 from bayeslaw.model.discrepancies import DISCREPANCIES
 
-SIZES = Prior("LogNormal", median=0.01, sigma=0.5)
+SIZES = Prior("LogNormal", median=0.006, sigma=0.5)
 """Prior of the standard deviation of the random effects of size."""
 
 
@@ -38,7 +38,6 @@ class Adaptation(Curvature):
     """
 
     crossed: float = 0.2
-    drift: float = 0.02
     phi: float = 0.1
     replay: float = 0.15
     walk: float = 0.1
@@ -58,6 +57,8 @@ class Adaptation(Curvature):
     def coefficients(self, law: Law, term: Term) -> dict[str, tuple[tuple[str, ...], float]]:
         """Those of the curvature, and how N, P and D change the other terms."""
         found, name = super().coefficients(law, term), term.coefficient
+        if term.covariates[0] == "tokens":
+            del found[f"curve_{name}"]  # the walk along D takes its place
         if term.covariates[0] == "ptpp" and "params" in set(law.columns) - {*term.covariates}:
             found[f"phi_{name}"] = ("params",), self.phi
         if depends_on_replay(term):

@@ -12,8 +12,8 @@ the slope as a fraction of its maximum at that rate, are nearly independent (`As
 **Curvatures and tilts.** The data determine the second derivative of the loss along a covariate,
 ``slope * (k + c / k)``, better than the curvature c or the exponent k. We sample that derivative
 over the slope in place of c (`SecondDerivative`). For the same reason the tilt of a term with a
-power of r is sampled as the net slope in r (`NetSlope`), and the tilt of another term as the change
-in nats that it makes (`TiltSize`).
+power of r is sampled as the net slope in r (`NetSlope`), and any other coefficient in the log of a
+term as the change in nats that it makes (`ChangeSize`).
 """
 
 from collections.abc import Mapping
@@ -250,18 +250,21 @@ class NetSlope(Transform):  # type: ignore[misc]
         return 0 * value
 
 
-class TiltSize(Transform):  # type: ignore[misc]
-    """A tilt, as the change in nats that it makes, given the size of its term."""
+class ChangeSize(Transform):  # type: ignore[misc]
+    """A coefficient in the log of a term, as the change in nats that it makes.
 
-    name = "tilt_size"
+    The inputs end with the term's size.
+    """
+
+    name = "change_size"
     start = 0.0
 
     def forward(self, value: Tensor, *inputs: Tensor) -> Tensor:
-        """Sampler's coordinate of a tilt."""
+        """Sampler's coordinate of a coefficient."""
         return value * inputs[-1]
 
     def backward(self, value: Tensor, *inputs: Tensor) -> Tensor:
-        """Tilt at a coordinate."""
+        """Coefficient at a coordinate."""
         return value / inputs[-1]
 
     def log_jac_det(self, value: Tensor, *inputs: Tensor) -> Tensor:

@@ -106,8 +106,8 @@ class Curvature(Discrepancy):
         return []
 
     def dependent(self, law: Law) -> tuple[str, ...]:
-        """Curvatures and tilts."""
-        return tuple(name for name, *_ in (*curvatures(law), *tilts(law)))
+        """All coefficients but those of the whole loss."""
+        return tuple(name for name, *_ in (*curvatures(law), *changes(law)))
 
     def cautious(self, law: Law) -> tuple[str, ...]:
         """Curvatures: a large one sends the first trajectories far from the data."""
@@ -116,15 +116,15 @@ class Curvature(Discrepancy):
     def coordinates(
         self, law: Law, priors: Mapping[str, Prior], at: Values, q: Values, sizes: Values
     ) -> dict[str, Tensor]:
-        """Second derivatives of the loss in place of curvatures, slopes in r in place of tilts."""
-        from bayeslaw.model.coordinates import NetSlope, SecondDerivative, TiltSize, transformed
+        """Second derivatives of the loss in place of curvatures, and nats in place of others."""
+        from bayeslaw.model.coordinates import ChangeSize, NetSlope, SecondDerivative, transformed
 
         found: dict[str, Tensor] = {}
-        for name, exponent, power in tilts(law):
+        for name, exponent, power in changes(law):
             if power:
                 found[name] = transformed(NetSlope(), name, priors[name], q[power], at["share"])
             else:
-                found[name] = transformed(TiltSize(), name, priors[name], sizes[exponent])
+                found[name] = transformed(ChangeSize(), name, priors[name], sizes[exponent])
         for name, exponent, own in curvatures(law):
             found[name] = transformed(SecondDerivative(own), name, priors[name], q[exponent])
         return found
@@ -139,12 +139,16 @@ def curvatures(law: Law) -> list[tuple[str, str, bool]]:
     ]
 
 
-def tilts(law: Law) -> list[tuple[str, str, str]]:
-    """Name of each tilt, its term's local exponent, and the exponent of r in it, or ''."""
+def changes(law: Law) -> list[tuple[str, str, str]]:
+    """Name of each other coefficient of a term, and its term's local exponent.
+
+    For a tilt, also the exponent of r in its term; otherwise ''.
+    """
+    curved = {name for name, *_ in curvatures(law)}
     return [
-        (name, term.local, _rise_in_replay(term))
+        (name, term.local, _rise_in_replay(term) if along == ("share",) else "")
         for term, name, along in _coefficients(law)
-        if along == ("share",)
+        if name not in curved
     ]
 
 

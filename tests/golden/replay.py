@@ -111,7 +111,7 @@ RENAMED = {
     "_gate_slope__": "_straight__",
     "_second_derivative__": "_unbent__",
     "_net_slope__": "_lean__",
-    "_tilt_size__": "_amount__",
+    "_change_size__": "_amount__",
 }
 """Endings of value variables, which name their transform: as they are, and as recorded."""
 

@@ -54,7 +54,7 @@ def test_loss_is_the_formula_by_hand(seed):
     }
     logs = {
         "A": -v["alpha"] * n + v["curve_A"] * n**2 / 2 + n * walked("walk_AD"),
-        "B": -v["beta"] * d + v["nu"] * log_r + v["curve_B"] * d**2 / 2
+        "B": -v["beta"] * d + v["nu"] * log_r
         + d * (v["cross_BN"] * n + v["cross_BP"] * p) + walked("walk_BD") + tilts["B"],
         "C": -v["gamma"] * barrier + tilts["C"],
         "F": -v["eta"] * p + v["curve_F"] * p**2 / 2 + v["cross_FN"] * n * p + v["phi_F"] * n,
@@ -89,7 +89,7 @@ def test_its_scales_are_those_of_its_fields():
 
 def test_effects_of_size_have_its_prior():
     spec = make_spec("form1", discrepancy="auto", effects=["size"])
-    assert spec.priors["tau_size"] == bl.Prior("LogNormal", median=0.01, sigma=0.5)
+    assert spec.priors["tau_size"] == bl.Prior("LogNormal", median=0.006, sigma=0.5)
     plain = make_spec("form1", discrepancy="none", effects=["size"])
     assert plain.priors["tau_size"] != spec.priors["tau_size"]
 

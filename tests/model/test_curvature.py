@@ -9,7 +9,7 @@ import pytest
 from bayeslaw.inference.fitting import fit
 from bayeslaw.inference.storage import load
 from bayeslaw.laws.lawfiles import load_law
-from bayeslaw.model.curvature import Curvature, tilts
+from bayeslaw.model.curvature import Curvature, changes
 from tests.support import DESIGN, LAWS, truth_of
 
 
@@ -54,7 +54,7 @@ def test_tilts_by_hand():
     np.testing.assert_allclose(tilted["B"], plain["B"] * np.exp(0.4 * r))
     np.testing.assert_allclose(tilted["C"], plain["C"] * np.exp(-0.3 * r))
     np.testing.assert_array_equal(tilted["A"], plain["A"])
-    assert [name for name, *_ in tilts(law)] == ["tilt_Br", "tilt_Cr"]
+    assert [name for name, *_ in changes(law)] == ["tilt_Br", "tilt_Cr"]
     assert "curve_C" not in law.discrepancy_parameters  # log r is far away where there is no replay
 
 
