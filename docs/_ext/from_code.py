@@ -118,18 +118,19 @@ class LawOf(SphinxDirective):
     """A law's title, formula and priors from its TOML file."""
 
     required_arguments = 1
-    option_spec = {"curved": directives.flag}  # noqa: RUF012
+    option_spec = {"discrepancy": directives.flag}  # noqa: RUF012
 
     def run(self) -> list[nodes.Node]:
         """Nodes of the formula and the table."""
         from bayeslaw.laws.lawfiles import load_law
         from bayeslaw.laws.priors import NOISE
-        from bayeslaw.model.curvature import Curvature
+        from bayeslaw.model.spec import make_discrepancy
 
         law = load_law(self.arguments[0])
-        shown = Curvature().apply(law) if "curved" in self.options else law
+        full = "discrepancy" in self.options
+        shown = make_discrepancy("auto", law).apply(law) if full else law
         lines = [f"### `{law.name}`", "", f"{law.title} ({law.reference}).", ""]
-        lines = [] if "curved" in self.options else [*lines, "$$", law.latex(), "$$", ""]
+        lines = [] if full else [*lines, "$$", law.latex(), "$$", ""]
         lines += ["| prior of | distribution | range |", "| --- | --- | --- |"]
         for quantity, prior in shown.priors.items():
             if quantity not in NOISE:
