@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import product
 
 import pandas as pd
 from rich.markup import escape
@@ -57,7 +58,8 @@ def forecast(
     # Widest first; the terminal shows the first that fits.
     mixed = ["position"] * (frame["position"].nunique() > 1)
     distances = [c for c in ("efolds", "decades") if frame[c].any() and frame[c].notna().any()]
-    shown = [(measured, [*mixed, *distances]), (measured, mixed), (False, mixed), (False, [])]
+    places = [[*mixed, *distances], [*mixed, *distances[-1:]], mixed]
+    shown = [*product([True, False] if measured else [False], places), (False, [])]
     tables = [_bands(frame, varying, names, error, place) for error, place in shown]
     blocks: list[Block] = [*heading(fitted, train), "", f"[bold]{escape(title)}[/]"]
     if constant:

@@ -92,6 +92,7 @@ def locate(
     decades = np.full(len(new), np.nan)
     if {"params", "tokens"} <= set(used):
         decades = away[:, [used.index("params"), used.index("tokens")]].sum(1) / math.log(10)
+        decades = np.round(decades, 12) + 0.0  # no rounding errors, no -0
     names = [", ".join(c for c in unvaried if unvaried[c][i]) for i in range(len(new))]
     position = np.where(efolds > 0, EXTRAPOLATION, INTERPOLATION)
     position = np.where([bool(name) for name in names], PROJECTION, position)

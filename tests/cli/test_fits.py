@@ -119,7 +119,7 @@ def test_forecast_of_a_grid_from_a_saved_posterior(saved, posterior):
     assert content["converged"] is True
 
 
-def test_rows_of_a_forecast_have_a_position(saved, monkeypatch):
+def test_rows_of_a_forecast_have_a_position(saved):
     """The training rows have N up to 3e9 and D up to 1e11."""
     args = ("forecast", saved, "--grid", "params=1e9,6e9 tokens=1e10,1e11")
     content = document(*args)
@@ -131,11 +131,12 @@ def test_rows_of_a_forecast_have_a_position(saved, monkeypatch):
     assert [row["decades"] for row in content["rows"]] == pytest.approx(
         [0, 0, *[math.log10(2)] * 2]
     )
-    monkeypatch.setenv("COLUMNS", "100")
     shown = run(*args).stdout
     assert words in shown
-    assert "e-folds" in shown.split(words)[1]
-    assert shown.count("  extrapolation") == 2
+    assert shown.split(words)[1].count("of FLOPs") == 1  # head of the column
+    assert [line.split()[-2:] for line in shown.splitlines()[-2:]] == [
+        ["extrapolation", "0.30"]
+    ] * 2
     one = run("forecast", saved, "--grid", "params=1e9 tokens=1e10,1e11").stdout
     assert "2 interpolations." in one
     assert "position" not in one
