@@ -17,6 +17,12 @@ from bayeslaw.reporting.pages import Part, Section, Table, picture
 from bayeslaw.tables.validation import COVARIATES
 
 LEVELS = (0.5, 0.8, 0.9)
+POSITION = (
+    "An interpolation lies in the convex hull of the training rows, in the logarithms of the law's "
+    "covariates; an extrapolation lies outside; a projection has another value of a covariate that "
+    "was never varied. e-folds: distance from the hull. decades: log10 of the FLOPs (6 N D) over "
+    "those of its nearest point."
+)
 MEANINGS = {
     "huber_log": "mean Huber loss of log residuals, threshold .02",
     "rmse_log": "root mean square of log residuals; .01 is about 1 %",
@@ -57,6 +63,7 @@ def forecast(
                 "where it is a projection. Each panel has its own loss axis.",
             ),
             _bands(fc),
+            POSITION,
             picture(
                 plots.in_sample(fit, seed=seed, allow_unconverged=allow_unconverged),
                 grid,
@@ -81,7 +88,8 @@ def _axes(fit: Posterior, frame: pd.DataFrame) -> str:
 def _bands(fc: Forecast) -> Table:
     """Tabulate median and bands of each row, its measured loss, and its position."""
     frame = fc.to_frame((0.5, 0.9))
-    shown = [c for c in COVARIATES if c in frame]
+    used = [c for c in COVARIATES if c in frame]
+    shown = [c for c in used if c in fc.columns or frame[c].nunique() > 1]
     repeated = bool(frame.duplicated(shown).any())
     labels = [c for c in ("run", "base") if c in frame][:1] if repeated else []
     measured, flops = "loss" in frame, bool(frame["decades"].notna().any())
@@ -94,7 +102,7 @@ def _bands(fc: Forecast) -> Table:
         "90 % band",
         "position",
         "e-folds",
-        *["decades of FLOPs"] * flops,
+        *["decades"] * flops,
     ]
     rows = []
     for _, row in frame.iterrows():
@@ -109,7 +117,6 @@ def _bands(fc: Forecast) -> Table:
         rows.append([*cells, *[f"{row['decades']:.2f}"] * flops])
     tall = len(rows) > 20
     caption = f"All {len(rows)} rows, nats per token" + ("; the table scrolls" if tall else "")
-    caption += ". Position: distance from the convex hull of the training rows"
     return Table(caption, head, rows, tall=tall)
 
 
