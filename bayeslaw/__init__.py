@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from bayeslaw.studies.cases import pool_cases as pool_cases
     from bayeslaw.studies.cases import world_cases as world_cases
     from bayeslaw.studies.study import study as study
+    from bayeslaw.tables.hull import locate as locate
     from bayeslaw.tables.reading import example_table as example_table
     from bayeslaw.tables.reading import from_frame as from_frame
     from bayeslaw.tables.reading import read_table as read_table
@@ -88,6 +89,7 @@ _HOME = {
     "LawError": "common.errors",
     "load": "inference.storage",
     "load_law": "laws.lawfiles",
+    "locate": "tables.hull",
     "loo": "evaluate.crossval",
     "LossTable": "tables.table",
     "NotConverged": "common.errors",

@@ -1,4 +1,8 @@
-"""Part of a check: how far the rows to forecast lie beyond the training rows."""
+"""Part of a check: how far the rows to forecast lie beyond the training rows.
+
+Levels are decided by the distance along each covariate. Rows in an empty corner are within each
+range and outside the convex hull of the training rows.
+"""
 
 import math
 
@@ -9,6 +13,7 @@ from bayeslaw.checks.part import NAMES, NEAR, Part, Target, worst
 from bayeslaw.common.arrays import Floats
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.model.random_effects import SIZE
+from bayeslaw.tables.hull import coordinate, displacement, distance, in_words, locate
 from bayeslaw.tables.validation import COVARIATES
 
 FAR = 1.0
@@ -21,7 +26,8 @@ FEWEST_VALUES = 3
 
 def extrapolation_part(fit: Posterior, to: Target) -> Part:
     """Distance of the rows beyond the training rows, and whether the data support it."""
-    frame = distances(fit, to.frame)
+    frame, hull = distances(fit, to.frame), hull_distances(fit, to.frame)
+    found = locate(fit.table, to.frame, fit.law.columns)
     values, words, level = levels(fit), [], "ok"
     for name in frame:
         far, seen = float(frame[name].max()), values[str(name)]
@@ -53,6 +59,14 @@ def extrapolation_part(fit: Posterior, to: Target) -> Part:
         end = f": too far to forecast (limit {limit:g})." if mine == "refuse" else "."
         words.append(text + reason + end)
         level = worst(level, mine)
+    corner = found[(frame[list(fit.law.columns)] < NEAR).all(axis=1) & (hull >= NEAR)]
+    if len(corner):
+        outside = distance(float(corner["efolds"].max()), float(corner["decades"].max()))
+        words.append(
+            f"{len(corner)} of {len(found)} rows lie in an empty corner: each covariate is within "
+            f"its range, but together they are up to {outside} outside the convex hull of the "
+            "training rows."
+        )
     if words and not fit.law.discrepancy_parameters:
         level = worst(level, "caution")
         words.append(
@@ -60,6 +74,8 @@ def extrapolation_part(fit: Posterior, to: Target) -> Part:
             "that measured losses deviate from the law."
         )
     words = words or ["All rows lie within, or next to, the range of the training rows."]
+    words.append(f"Rows to forecast: {in_words(found)}.")
+    frame = frame.assign(hull=hull, **found[["position", "efolds", "decades"]])
     return Part("extrapolation", level, tuple(words), frame, {"levels": values})
 
 
@@ -82,14 +98,24 @@ def distances(fit: Posterior, rows: pd.DataFrame) -> pd.DataFrame:
     for name in COVARIATES:
         if name not in seen or name not in rows:
             continue
-        old, new = (frame[name].to_numpy(float) for frame in (seen, rows))
-        if name != "replay":
-            old, new = np.log(old), np.log(new)
+        old, new = (coordinate(frame, name) for frame in (seen, rows))
         outside = np.maximum(np.maximum(old.min() - new, new - old.max()), 0)
         outside[outside < 1e-9] = 0.0  # rounding
         width = np.ptp(old)
         columns[name] = outside / width if width else np.where(outside > 0, np.inf, 0.0)
     return pd.DataFrame(columns)
+
+
+def hull_distances(fit: Posterior, rows: pd.DataFrame) -> Floats:
+    """Distance of each row from the convex hull of the training rows, in units of their range.
+
+    It is Euclidean in the law's covariates, and equal to that of `distances` where a row is beyond
+    the training rows in one covariate and supported in the others.
+    """
+    columns = fit.law.columns
+    old, new = (np.stack([coordinate(f, c) for c in columns], 1) for f in (fit.table.frame, rows))
+    width = np.ptp(old, axis=0)
+    return np.asarray(np.linalg.norm(displacement(old / width, new / width), axis=1))
 
 
 def levels(fit: Posterior) -> dict[str, int]:

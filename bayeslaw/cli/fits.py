@@ -101,7 +101,8 @@ def forecast(
     """Forecast losses with credible bands.
 
     From a table: fits the law to the --train rows and forecasts the --test rows. From a posterior:
-    forecasts --rows or --grid. Measured losses, if there are any, are shown beside the bands.
+    forecasts --rows or --grid. Measured losses, if there are any, are shown beside the bands. Each
+    row is an interpolation, extrapolation or projection of the training rows.
     """
     from bayeslaw.cli import render_forecast
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import product
 
 import pandas as pd
 from rich.markup import escape
@@ -15,6 +16,7 @@ from bayeslaw.evaluate.scores import BANDS, POINT
 from bayeslaw.evaluate.scores import score as score_of
 from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.posterior import Posterior
+from bayeslaw.tables.hull import in_words
 from bayeslaw.tables.reading import is_synthetic
 from bayeslaw.tables.table import LossTable
 from bayeslaw.tables.validation import COVARIATES
@@ -43,6 +45,7 @@ def forecast(
         "test": test,
         "kind": predicted.kind,
         "levels": list(levels),
+        "positions": in_words(predicted.positions),
         "rows": frame.to_dict("records"),
         "scores": None if scores is None else scores.to_dict(),
     }
@@ -52,13 +55,16 @@ def forecast(
     title = f"Forecast of {chosen(rows, test, fitted.table)}: {kind}, nats per token"
     constant = {c: v for c, v in _constants(frame[covariates]).items() if len(frame) > 1}
     varying = [c for c in covariates if c not in constant]
-    tables = [
-        _bands(frame, varying, names, error) for error in ((True, False) if measured else (False,))
-    ]
+    # Widest first; the terminal shows the first that fits.
+    mixed = ["position"] * (frame["position"].nunique() > 1)
+    distances = [c for c in ("efolds", "decades") if frame[c].any() and frame[c].notna().any()]
+    places = [[*mixed, *distances], [*mixed, *distances[-1:]], mixed]
+    shown = [*product([True, False] if measured else [False], places), (False, [])]
+    tables = [_bands(frame, varying, names, error, place) for error, place in shown]
     blocks: list[Block] = [*heading(fitted, train), "", f"[bold]{escape(title)}[/]"]
     if constant:
         blocks.append("all at " + ", ".join(f"{c} {count(v)}" for c, v in constant.items()))
-    blocks.append(tables)
+    blocks += [escape(f"{in_words(predicted.positions)}."), tables]
     if len(frame) > MAX_ROWS:
         blocks.append(
             f"[dim]... and {len(frame) - MAX_ROWS} more rows: use --json or --out for all.[/]"
@@ -129,7 +135,10 @@ def compare(
 # -- tables ---------------------------------------------------------------------------------------
 
 
-def _bands(frame: pd.DataFrame, covariates: list[str], names: list[str], error: bool) -> Table:
+def _bands(
+    frame: pd.DataFrame, covariates: list[str], names: list[str], error: bool, place: list[str]
+) -> Table:
+    """Tabulate median and bands, with the error of the median and the columns `place` if asked."""
     measured = "loss" in frame
     narrow = min(float((frame[f"upper_{n}"] - frame[f"lower_{n}"]).min()) for n in names)
     places = min(max(3, 1 - math.floor(math.log10(narrow))), 6) if narrow > 0 else 4
@@ -140,6 +149,9 @@ def _bands(frame: pd.DataFrame, covariates: list[str], names: list[str], error: 
         table.add_column(f"{n} % band", justify="right", no_wrap=True)
         if measured:
             table.add_column("", no_wrap=True)
+    for c in place:
+        head = {"efolds": "e-folds", "decades": "decades\nof FLOPs"}.get(c, c)
+        table.add_column(head, justify="left" if c == "position" else "right", no_wrap=True)
     for _, row in frame.head(MAX_ROWS).iterrows():
         cells = [count(row[c]) for c in covariates]
         cells += [f"{row['loss']:.{places}f}"] if measured else []
@@ -149,6 +161,7 @@ def _bands(frame: pd.DataFrame, covariates: list[str], names: list[str], error: 
             cells.append(f"{row[f'lower_{n}']:.{places}f}–{row[f'upper_{n}']:.{places}f}")
             if measured:
                 cells.append("[green]in[/]" if row[f"inside_{n}"] else "[red]out[/]")
+        cells += [row[c] if c == "position" else f"{row[c]:.2f}" for c in place]
         table.add_row(*cells)
     return table
 

@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,6 +15,7 @@ from bayeslaw.common.errors import LawError, TableError, unknown
 from bayeslaw.evaluate.new_sizes import residual_draws
 from bayeslaw.inference.convergence import Convergence
 from bayeslaw.inference.posterior import Posterior
+from bayeslaw.tables.hull import locate
 from bayeslaw.tables.reading import write_frame
 from bayeslaw.tables.table import LossTable
 from bayeslaw.tables.validation import COLUMNS, canonical
@@ -38,6 +41,10 @@ class Forecast:
     convergence : Convergence
         Convergence checks of the posterior. If they failed, every exported table has a column
         `unconverged` with the reasons.
+    train : DataFrame, optional
+        The training rows. Without them the rows of the forecast have no position.
+    columns : tuple of str
+        The law's covariates.
     """
 
     draws: xr.DataArray = field(repr=False)
@@ -45,6 +52,19 @@ class Forecast:
     law: str
     kind: str
     convergence: Convergence
+    train: pd.DataFrame | None = field(default=None, repr=False, kw_only=True)
+    columns: tuple[str, ...] = field(default=(), repr=False, kw_only=True)
+
+    @cached_property
+    def positions(self) -> pd.DataFrame:
+        """Where each row lies with respect to the training rows; see `bayeslaw.locate`.
+
+        Columns `position` (interpolation, extrapolation or projection), `efolds`, `decades` and
+        `unvaried`. Without training rows it has no columns.
+        """
+        if self.train is None:
+            return pd.DataFrame(index=self.frame.index)
+        return locate(self.train, self.frame, self.columns).set_index(self.frame.index)
 
     @property
     def samples(self) -> Floats:
@@ -73,7 +93,8 @@ class Forecast:
         -------
         DataFrame
             One row per row of the forecast and level: `row`, the covariates, `level`, `median`,
-            `lower`, `upper` in nats per token.
+            `lower`, `upper` in nats per token; and `position`, `efolds` and `decades` of
+            `positions`.
 
         Raises
         ------
@@ -89,27 +110,41 @@ class Forecast:
             rows = self.frame[[c for c in COLUMNS if c in self.frame]].rename_axis("row")
             parts.append(
                 rows.reset_index().assign(
-                    level=level, median=self.median, lower=lower, upper=upper, **self._mark()
+                    level=level, median=self.median, lower=lower, upper=upper, **self._marks()
                 )
             )
         return pd.concat(parts, ignore_index=True)
 
     def to_frame(self, levels: Sequence[float] = LEVELS) -> pd.DataFrame:
-        """The rows of the forecast with their median, and a lower and upper column per level."""
+        """The rows of the forecast with their median, a lower and upper column per level, position.
+
+        Parameters
+        ----------
+        levels : sequence of float
+            Probabilities of the intervals.
+
+        Returns
+        -------
+        DataFrame
+            The columns of the table or grid; `median`, `lower_90`, `upper_90` and so on in nats per
+            token; `position`, `efolds` and `decades` of `positions`.
+        """
         columns: dict[str, Floats] = {"median": self.median}
         for level in levels:
             _check_level(level)
             lower, upper = self.quantile([(1 - level) / 2, (1 + level) / 2])
             columns |= {f"lower_{100 * level:g}": lower, f"upper_{100 * level:g}": upper}
-        return self.frame.assign(**columns, **self._mark())
+        return self.frame.assign(**columns, **self._marks())
 
     def write(self, path: str | Path, levels: Sequence[float] = LEVELS) -> None:
         """Write `to_frame` as Parquet if the path ends in ``.parquet``, otherwise as CSV."""
         write_frame(self.to_frame(levels), path)
 
-    def _mark(self) -> dict[str, str]:
-        failures = self.convergence.failures
-        return {"unconverged": "; ".join(failures)} if failures else {}
+    def _marks(self) -> dict[str, Any]:
+        """Columns of every exported table: the rows' positions, and why the fit has failed."""
+        found, failures = self.positions, self.convergence.failures
+        marks = {c: found[c].to_numpy() for c in ("position", "efolds", "decades") if c in found}
+        return marks | ({"unconverged": "; ".join(failures)} if failures else {})
 
 
 def forecast(
@@ -163,7 +198,15 @@ def forecast(
         name="loss",
         attrs={"units": "nats per token", "kind": kind, "law": posterior.law.name},
     )
-    return Forecast(draws, frame, posterior.law.name, kind, posterior.convergence)
+    return Forecast(
+        draws,
+        frame,
+        posterior.law.name,
+        kind,
+        posterior.convergence,
+        train=posterior.table.frame,
+        columns=posterior.law.columns,
+    )
 
 
 def _check_level(level: float) -> None:

@@ -1,10 +1,13 @@
-"""Where a plan extrapolates: ranges of the training rows, and choices outside them."""
+"""Where a plan extrapolates: ranges and convex hull of the training rows, choices outside them."""
 
 import math
 from collections.abc import Sequence
 
+import pandas as pd
+
 from bayeslaw.planning.choices import Choice
 from bayeslaw.planning.fits import Fit
+from bayeslaw.tables.hull import distance, locate
 
 
 def training_ranges(fit: Fit) -> dict[str, tuple[float, float]]:
@@ -28,7 +31,10 @@ def common_ranges(fits: Sequence[Fit]) -> dict[str, tuple[float, float]]:
 def extrapolations(
     choice: Choice, fits: Sequence[Fit], names: Sequence[str], params: float, ptpp: float
 ) -> tuple[str, ...]:
-    """Quantities of a choice that lie outside a fit's training ranges, as text.
+    """How a choice lies outside the training rows of each fit, as text.
+
+    Quantities outside their range are named first. Then comes the distance of the plan from the
+    convex hull of the training rows (see `bayeslaw.locate`), also if each quantity is in its range.
 
     Parameters
     ----------
@@ -38,12 +44,25 @@ def extrapolations(
         Names of the fits.
     params, ptpp : float
     """
-    found = []
+    found: list[str] = []
     planned = {"params": params, "ptpp": ptpp, "replay": choice.replay, "atpp": choice.atpp}
+    row = pd.DataFrame([{**planned, "tokens": params * choice.atpp}])
     for name, fit in zip(names, fits, strict=True):
+        if fit.table is None:
+            continue
+        own = []
         for column, (low, high) in training_ranges(fit).items():
             value = planned[column]
             if math.isfinite(value) and not low * (1 - 1e-9) <= value <= high * (1 + 1e-9):
-                rows = f"the {name}'s rows, {low:.4g} to {high:.4g}"
-                found.append(f"{column} {value:.4g} is outside {rows}")
+                range_ = (
+                    f"{low:.4g} to {high:.4g}" if low < high else f"all {low:.4g} (a projection)"
+                )
+                own.append(f"{column} {value:.4g} is outside the {name}'s rows, {range_}")
+        if 0 < choice.atpp < math.inf:
+            position = locate(fit.table, row, fit.law.columns).iloc[0]
+            if position["efolds"]:
+                far = distance(position["efolds"], position["decades"])
+                each = "" if own else ", though each of its quantities is within its range"
+                own.append(f"the plan is {far} outside the convex hull of the {name}'s rows{each}")
+        found += own
     return tuple(found)

@@ -65,7 +65,8 @@ class Plan(Choice):
     error : mapping
         Monte Carlo error; see `bayeslaw.planning.monte_carlo_error.MonteCarloError`.
     outside : tuple of str
-        Quantities of the plan that lie outside the training data, as text.
+        How the plan lies outside each fit's training rows, as text: quantities outside their
+        range, and the distance from the convex hull of the rows.
     data : mapping
         Ranges of params, ptpp, replay and ATPP that the training rows of every fit cover.
     unconverged : tuple of str

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
+from typing import TypedDict
 
 import numpy as np
 import pandas as pd
@@ -27,6 +28,7 @@ from bayeslaw.plots.style import (
     log_axis,
     style,
 )
+from bayeslaw.tables.hull import EXTRAPOLATION, PROJECTION, farthest, locate
 from bayeslaw.tables.table import LossTable
 from bayeslaw.tables.validation import canonical
 
@@ -34,7 +36,22 @@ POINTS = 25
 """Points of a curve."""
 MOST = 16
 """Largest number of panels; of more model sizes some are left out, and the title says so."""
+SHADE, HATCH = "#eeeeea", "#c4c4bd"
+"""Colours of the background outside the training rows, and of its hatching."""
+HATCHES = {EXTRAPOLATION: None, PROJECTION: "////"}
 COLUMNS = ("lower_90", "lower_50", "median", "upper_50", "upper_90")
+
+
+class Shaded(TypedDict):
+    """Properties of a background, under the short names of `matplotlib.patches.Patch`."""
+
+    fc: str
+    ec: str
+    hatch: str | None
+    zorder: float
+    lw: float
+
+
 type Cell = Mapping[str | None, float | None]
 """Values of covariates that select a panel or a line; the key None selects nothing."""
 
@@ -50,7 +67,8 @@ def forecast(
 
     The figure has a panel per model size, a line per replay ratio, and a row of panels per
     pre-training budget, as figure 1 of the paper. The bands are those of a new run and base. A
-    measured loss has a filled marker inside its 90 % band, and a cross outside it.
+    measured loss has a filled marker inside its 90 % band, and a cross outside it. Where a line is
+    an extrapolation the panel is grey, and hatched where it is a projection (`bayeslaw.locate`).
 
     Parameters
     ----------
@@ -127,7 +145,9 @@ def _curves(
     curves = posterior.forecast(
         drawn.reset_index(drop=True), seed=seed, allow_unconverged=allow_unconverged
     ).to_frame((0.5, 0.9))
-    points = None
+    points, found = None, locate(posterior.table, frame, law.columns)
+    frame = frame.assign(position=found["position"].to_numpy())
+    reach = farthest(pd.concat([curves, found[found["position"] == PROJECTION]]))
     if "loss" in frame:
         predicted = posterior.forecast(frame, seed=seed, allow_unconverged=allow_unconverged)
         points = predicted.to_frame((0.9,))
@@ -149,15 +169,20 @@ def _curves(
                 if points is not None:
                     _points(ax, _at(points, {**here, line: kind}), i)
             log_axis(ax, _at(frame, here)["tokens"], "tokens")
+            for _, piece in _pieces(_at(curves, here)):
+                _shade(ax, piece, (EXTRAPOLATION,))
+            _shade(ax, _at(frame, here), (PROJECTION,))
             ax.set_title(_title(posterior.table.frame, here), loc="left")
             if first_column(ax):
                 ax.set_ylabel(LABELS["loss"])
         note = [f"{len(shown)} of {len(cells)} model sizes"] if len(shown) < len(cells) else []
         fixed = {c: frame[c].iloc[0] for c in across if c in law.columns and c not in vary}
         note += [_covariate(c, v, posterior.table.frame) for c, v in fixed.items()]
-        if note:
-            figure.suptitle(", ".join(note), x=0.01, ha="left", fontsize=9)
-        legend(figure, _handles(line, kinds, points))
+        lines = [", ".join(note), *(f"{name} up to {far}" for name, far in reach.items())]
+        if any(lines):
+            figure.suptitle("\n".join(filter(None, lines)), x=0.01, ha="left", fontsize=9)
+        shades = [Patch(label=name, **_shaded(name)) for name in reach]
+        legend(figure, [*_handles(line, kinds, points), *shades])
     return figure
 
 
@@ -185,11 +210,15 @@ def _at(frame: pd.DataFrame, where: Cell) -> pd.DataFrame:
     return frame
 
 
+def _pieces(curves: pd.DataFrame) -> Iterable[tuple[object, pd.DataFrame]]:
+    """Group rows of one curve, which ends where the tokens fall."""
+    return curves.groupby((curves["tokens"].diff() <= 0).cumsum())
+
+
 def _line(ax: Axes, curve: pd.DataFrame, i: int, alone: bool) -> None:
     """Draw the curves of one panel and line style, broken where another covariate changes."""
     colour, dashes = COLOURS[i % len(COLOURS)], LINES[i % len(LINES)]
-    pieces = (curve["tokens"].diff() <= 0).cumsum()
-    for _, part in curve.groupby(pieces):
+    for _, part in _pieces(curve):
         low, lower, median, upper, high = (part[c].to_numpy() for c in COLUMNS)
         if len(part) == 1:  # one budget has no curve; draw its bands as bars
             x = part["tokens"].to_numpy()
@@ -207,6 +236,22 @@ def _line(ax: Axes, curve: pd.DataFrame, i: int, alone: bool) -> None:
             for edge in (low, high):
                 ax.plot(part["tokens"], edge, color=colour, ls=dashes, lw=0.6, alpha=0.8)
         ax.plot(part["tokens"], median, color=colour, ls=dashes)
+
+
+def _shaded(position: str) -> Shaded:
+    """Return the look of a background."""
+    return {"fc": SHADE, "ec": HATCH, "hatch": HATCHES[position], "zorder": 0, "lw": 0}
+
+
+def _shade(ax: Axes, rows: pd.DataFrame, positions: Sequence[str]) -> None:
+    """Shade the budgets of a panel at which rows have one of these positions."""
+    tokens = np.unique(rows["tokens"])
+    left, right = ax.get_xlim()
+    edges = [left, *np.sqrt(tokens[1:] * tokens[:-1]), right]
+    for position in positions:
+        for budget in rows["tokens"][rows["position"] == position].unique():
+            i = int(np.searchsorted(tokens, budget))
+            ax.axvspan(edges[i], edges[i + 1], **_shaded(position))
 
 
 def _points(ax: Axes, points: pd.DataFrame, i: int) -> None:
@@ -231,11 +276,11 @@ def _title(train: pd.DataFrame, here: Cell) -> str:
 
 
 def _covariate(column: str, value: float, train: pd.DataFrame) -> str:
-    """Write a covariate's value, and how far it is beyond the largest training value."""
+    """Write a covariate's value, and its ratio to the largest training value if that is less."""
     text, most = f"{SHORT[column]} {count(value)}", train[column].max()
     if column == "replay" or value <= 1.005 * most:
         return text
-    return f"{text} ({value / most:.2g} × the largest in training)"
+    return f"{text} ({value / most:.2g} × largest fitted)"
 
 
 def _handles(

@@ -16,6 +16,7 @@ from bayeslaw.inference.posterior import Posterior
 from bayeslaw.plots.style import SHORT
 from bayeslaw.reporting import fits, forecasts, provenance
 from bayeslaw.reporting.pages import Report, Section, Table
+from bayeslaw.tables.hull import in_words
 from bayeslaw.tables.reading import is_synthetic
 from bayeslaw.tables.table import LossTable
 from bayeslaw.tables.validation import canonical
@@ -158,15 +159,16 @@ def _summary(
             f"{inside[0.9]} in the 90 % band; the mean absolute error of the median is "
             f"{error:.2g} %."
         )
+    sentences.append(f"Position of the rows: {in_words(fc.positions)}.")
     beyond = [
         f"{SHORT[c]} {reach}"
         for c in fit.law.columns
         if (reach := provenance.beyond(fit.table.frame[c], frame[c])) != "inside"
     ]
     sentences.append(
-        f"Extrapolation beyond the training rows: {', '.join(beyond)}."
+        f"Beyond the range of the training rows: {', '.join(beyond)}."
         if beyond
-        else "No extrapolation."
+        else "Each covariate is within the range of the training rows."
     )
     sentences += [] if plan is None else [fits.answer(plan)]
     ess = min(diagnostics.ess_bulk, diagnostics.ess_tail)

@@ -35,7 +35,7 @@ def data(fit: Posterior, rows: pd.DataFrame, train: str | None, test: str | None
     text += f"The forecast is of {len(rows)} rows ({test or 'query unknown'}). "
     text += f"The training runs cost {provenance.cost(frame)}. "
     text += " ".join(_effects(fit, rows, level) for level in fit.spec.effects)
-    head = ["", "training rows", "rows to forecast", "extrapolation"]
+    head = ["", "training rows", "rows to forecast", "beyond the range"]
     table = Table(
         "Range, and number of distinct values in brackets",
         head,

@@ -17,6 +17,12 @@ from bayeslaw.reporting.pages import Part, Section, Table, picture
 from bayeslaw.tables.validation import COVARIATES
 
 LEVELS = (0.5, 0.8, 0.9)
+POSITION = (
+    "An interpolation lies in the convex hull of the training rows, in the logarithms of the law's "
+    "covariates; an extrapolation lies outside; a projection has another value of a covariate that "
+    "was never varied. e-folds: distance from the hull. decades: log10 of the FLOPs (6 N D) over "
+    "those of its nearest point."
+)
 MEANINGS = {
     "huber_log": "mean Huber loss of log residuals, threshold .02",
     "rmse_log": "root mean square of log residuals; .01 is about 1 %",
@@ -53,9 +59,11 @@ def forecast(
                 alt,
                 "Posterior predictive median with 50 and 90 % credible bands of a new run, by "
                 "model size. Filled markers are measured losses; a cross marks a loss outside its "
-                "90 % band. Each panel has its own loss axis.",
+                "90 % band. Panels are grey where the forecast is an extrapolation, and hatched "
+                "where it is a projection. Each panel has its own loss axis.",
             ),
             _bands(fc),
+            POSITION,
             picture(
                 plots.in_sample(fit, seed=seed, allow_unconverged=allow_unconverged),
                 grid,
@@ -78,12 +86,13 @@ def _axes(fit: Posterior, frame: pd.DataFrame) -> str:
 
 
 def _bands(fc: Forecast) -> Table:
-    """Tabulate median and bands of each row, and its measured loss."""
+    """Tabulate median and bands of each row, its measured loss, and its position."""
     frame = fc.to_frame((0.5, 0.9))
-    shown = [c for c in COVARIATES if c in frame]
+    used = [c for c in COVARIATES if c in frame]
+    shown = [c for c in used if c in fc.columns or frame[c].nunique() > 1]
     repeated = bool(frame.duplicated(shown).any())
     labels = [c for c in ("run", "base") if c in frame][:1] if repeated else []
-    measured = "loss" in frame
+    measured, flops = "loss" in frame, bool(frame["decades"].notna().any())
     head = [
         *labels,
         *(SHORT[c] for c in shown),
@@ -91,6 +100,9 @@ def _bands(fc: Forecast) -> Table:
         "median",
         "50 % band",
         "90 % band",
+        "position",
+        "e-folds",
+        *["decades"] * flops,
     ]
     rows = []
     for _, row in frame.iterrows():
@@ -101,7 +113,8 @@ def _bands(fc: Forecast) -> Table:
             low, high = row[f"lower_{level}"], row[f"upper_{level}"]
             where = ("  in" if low <= row["loss"] <= high else " out") if measured else ""
             cells.append(f"{low:.4f}–{high:.4f}{where}")
-        rows.append(cells)
+        cells += [row["position"], f"{row['efolds']:.2f}"]
+        rows.append([*cells, *[f"{row['decades']:.2f}"] * flops])
     tall = len(rows) > 20
     caption = f"All {len(rows)} rows, nats per token" + ("; the table scrolls" if tall else "")
     return Table(caption, head, rows, tall=tall)

@@ -16,6 +16,7 @@ from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.law import Law
 from bayeslaw.model.likelihoods import Huber
+from bayeslaw.tables.hull import in_words, locate
 from bayeslaw.tables.reading import is_synthetic
 from bayeslaw.tables.table import LossTable
 from bayeslaw.tables.validation import COVARIATES
@@ -58,9 +59,9 @@ def cost(frame: pd.DataFrame) -> str:
 
 
 def ranges(law: Law, fitted: pd.DataFrame, rows: pd.DataFrame) -> list[list[str]]:
-    """Return rows of a table: ranges of each covariate in training and forecast, extrapolation.
+    """Return rows of a table: ranges of each covariate, training and forecast, and how far beyond.
 
-    Extrapolation is along the law's own covariates; it does not depend on the others.
+    How far beyond is stated for the law's own covariates only.
     """
     lines = []
     for column in (*COVARIATES, "loss"):
@@ -218,7 +219,7 @@ def checklist(
         ["on a bound", f"in the Huber fit: {bounds}; posterior draws are never on a bound"],
         ["uncertainty", "central credible bands of the posterior predictive"],
         ["validation", _validation(rows)],
-        ["extrapolation", "; ".join(reach) or "none"],
+        ["extrapolation", "; ".join([*reach, in_words(locate(frame, rows, law.columns))])],
         ["code", "bayeslaw; command and versions under provenance"],
     ]
 

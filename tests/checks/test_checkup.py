@@ -57,7 +57,19 @@ def test_findings_with_anchors(anchored, world):
     found = check(anchored, world.query(LATE))
     assert found.ok
     assert "not determined" not in str(found)
-    assert found["extrapolation"].level == "ok"
+
+
+def test_empty_corners_are_named(anchored, world):
+    """The last stage was measured at the smallest size only, so each range contains all rows."""
+    part = check(anchored, world.query(LATE))["extrapolation"]
+    assert (part.frame[["params", "tokens", "replay", "ptpp"]] == 0).all(axis=None)
+    assert part.frame["hull"].max() > 0.1
+    assert "63 of 84 rows lie in an empty corner" in part.words[0]
+    assert part.level == "caution"  # the law is taken as exact
+    assert "21 interpolations; 63 extrapolations (up to" in part.words[-1]
+    inside = check(anchored, anchored.table)["extrapolation"]
+    assert inside.level == "ok"
+    assert inside.words[-1] == "Rows to forecast: 189 interpolations."
 
 
 def test_more_curvature_than_the_prior_expects():

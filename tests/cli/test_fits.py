@@ -1,6 +1,7 @@
 """The command line, through Typer's runner and as a process of its own."""
 
 import json
+import math
 import os
 
 import pandas as pd
@@ -118,6 +119,29 @@ def test_forecast_of_a_grid_from_a_saved_posterior(saved, posterior):
     assert content["converged"] is True
 
 
+def test_rows_of_a_forecast_have_a_position(saved):
+    """The training rows have N up to 3e9 and D up to 1e11."""
+    args = ("forecast", saved, "--grid", "params=1e9,6e9 tokens=1e10,1e11")
+    content = document(*args)
+    words = "2 interpolations; 2 extrapolations (up to 0.69 e-folds, 0.3 decades of FLOPs)"
+    assert content["positions"] == words
+    assert [row["position"] for row in content["rows"]] == [
+        *["interpolation"] * 2, *["extrapolation"] * 2
+    ]  # fmt: skip
+    assert [row["decades"] for row in content["rows"]] == pytest.approx(
+        [0, 0, *[math.log10(2)] * 2]
+    )
+    shown = run(*args).stdout
+    assert words in shown
+    assert shown.split(words)[1].count("of FLOPs") == 1  # head of the column
+    assert [line.split()[-2:] for line in shown.splitlines()[-2:]] == [
+        ["extrapolation", "0.30"]
+    ] * 2
+    one = run("forecast", saved, "--grid", "params=1e9 tokens=1e10,1e11").stdout
+    assert "2 interpolations." in one
+    assert "position" not in one
+
+
 def test_latent_bands_are_narrower(saved):
     def width(*args: str) -> float:
         rows = pd.DataFrame(document("forecast", saved, "--grid", GRID, *args)["rows"])
@@ -141,7 +165,8 @@ def test_forecast_writes_bands_over_an_old_file(saved, tmp_path, ending):
     assert result.stderr == f"wrote {path}\n"
     frame = pd.read_parquet(path) if ending == "parquet" else pd.read_csv(path)
     assert list(frame) == [
-        "params", "tokens", "synthetic", "median", "lower_50", "upper_50", "lower_90", "upper_90"
+        "params", "tokens", "synthetic", "median", "lower_50", "upper_50", "lower_90", "upper_90",
+        "position", "efolds", "decades",
     ]  # fmt: skip
     assert os.listdir(tmp_path) == [path.name]
 

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -8,6 +10,7 @@ from bayeslaw.tables.reading import from_frame
 from bayeslaw.tables.table import grid
 
 ROWS = grid(params=[2e9, 1e10], tokens=[2e11, 1e12])
+PLACE = ("position", "efolds", "decades")
 
 
 def test_dims_coordinates_and_units(posterior):
@@ -54,7 +57,9 @@ def test_bands_are_nested_and_tidy(posterior):
     forecast = posterior.forecast(ROWS)
     levels = (0.1, 0.5, 0.8, 0.9, 0.99)
     bands = forecast.bands(levels)
-    assert list(bands.columns) == ["row", "params", "tokens", "level", "median", "lower", "upper"]
+    assert list(bands.columns) == [
+        *("row", "params", "tokens", "level", "median", "lower", "upper"), *PLACE
+    ]  # fmt: skip
     assert len(bands) == len(levels) * len(ROWS)
     assert (bands["lower"] < bands["median"]).all()
     assert (bands["median"] < bands["upper"]).all()
@@ -90,8 +95,8 @@ def test_export(posterior, tmp_path, ending):
     forecast.write(path, levels=(0.5, 0.9))
     back = pd.read_parquet(path) if ending == "parquet" else pd.read_csv(path)
     assert list(back.columns) == [
-        *("params", "tokens", "median", "lower_50", "upper_50", "lower_90", "upper_90")
-    ]
+        *("params", "tokens", "median", "lower_50", "upper_50", "lower_90", "upper_90"), *PLACE
+    ]  # fmt: skip
     pd.testing.assert_frame_equal(back, forecast.to_frame((0.5, 0.9)), check_exact=True)
     assert list(tmp_path.iterdir()) == [path]
 
@@ -143,3 +148,31 @@ def test_a_single_row(posterior):
     assert posterior.forecast(ROWS.iloc[[2]]).to_frame().shape[0] == 1
     table = from_frame(ROWS.iloc[[0]].assign(loss=2.0))
     assert posterior.predict(table).shape == (1,)
+
+
+def test_every_row_has_a_position(posterior, small):
+    """The training rows have N up to 3e9 and D up to 1e11, at every combination."""
+    inside, outside = (posterior.forecast(rows).to_frame() for rows in (small, ROWS))
+    assert (inside["position"] == "interpolation").all()
+    assert (inside[["efolds", "decades"]] == 0).all(axis=None)
+    assert (outside["position"] == "extrapolation").all()
+    beyond = np.log(ROWS / [3e9, 1e11]).clip(lower=0)
+    np.testing.assert_allclose(outside["efolds"], np.hypot(beyond["params"], beyond["tokens"]))
+    np.testing.assert_allclose(outside["decades"], beyond.sum(axis=1) / np.log(10))
+    bands = posterior.forecast(ROWS).bands((0.5, 0.9))
+    assert bands["efolds"].tolist() == outside["efolds"].tolist() * 2
+
+
+def test_a_stage_that_was_never_varied_is_a_projection(posterior):
+    staged = from_frame(posterior.table.frame.assign(ptpp=31.0))
+    predicted = replace(posterior, table=staged).forecast(
+        grid(params=1e9, tokens=1e10, ptpp=[31, 279])
+    )
+    assert predicted.positions["unvaried"].tolist() == ["", "ptpp"]
+    assert predicted.to_frame()["position"].tolist() == ["interpolation", "projection"]
+    assert predicted.to_frame()["efolds"].tolist() == pytest.approx([0, np.log(9)])
+
+
+def test_without_training_rows_there_is_no_position(posterior):
+    predicted = replace(posterior.forecast(ROWS), train=None)
+    assert not set(PLACE) & {*predicted.to_frame(), *predicted.bands()}

@@ -95,6 +95,7 @@ def test_stacked_forecast_is_a_mixture(stacked, small):
     )
     assert (mixed.to_frame()["between"] == mixed.between).all()
     assert len(mixed.bands((0.5, 0.9))) == 2 * len(ROWS)
+    assert mixed.positions.equals(next(iter(mixed.parts.values())).positions)
     assert np.isfinite(score(stacked.forecast(small), small)).all()
 
 

@@ -1,10 +1,14 @@
 """Forecasts drawn over D."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from bayeslaw import plots
 from bayeslaw.plots.style import INK
+from bayeslaw.tables.reading import from_frame
+from bayeslaw.tables.table import grid
 
 
 def test_a_panel_per_size_and_crosses_outside_the_band(posterior, new_rows, predicted):
@@ -33,6 +37,43 @@ def test_curves_run_through_the_forecast(posterior, new_rows, predicted):
         mine = predicted.frame["params"] == size
         at = np.log(predicted.frame["tokens"][mine])
         assert np.interp(at, x, y) == pytest.approx(predicted.median[mine], rel=2e-3)
+
+
+def shades(ax):
+    """Backgrounds of a panel: from, to, hatched or not."""
+    return [
+        (*(float(x) for x in patch.get_extents().transformed(ax.transData.inverted()).intervalx),
+         bool(patch.get_hatch()))
+        for patch in ax.patches
+    ]  # fmt: skip
+
+
+def test_extrapolations_are_grey(posterior):
+    """The training rows have N from 1e8 to 3e9 and D from 1e9 to 1e11, at every combination."""
+    figure = plots.forecast(posterior, grid(params=[1e9, 6e9], tokens=[1e10, 1e12]))
+    inside, outside = figure.axes
+    right = inside.get_xlim()[1]
+    spans = shades(inside)
+    assert min(start for start, *_ in spans) == pytest.approx(1e11, rel=0.2)
+    assert max(end for _, end, _ in spans) == pytest.approx(right)
+    assert {hatched for *_, hatched in spans} == {False}
+    assert min(start for start, *_ in shades(outside)) == pytest.approx(outside.get_xlim()[0])
+    far = np.hypot(np.log(2), np.log(10)), np.log10(20)
+    assert figure.get_suptitle() == (
+        f"extrapolation up to {far[0]:.2g} e-folds, {far[1]:.2g} decades of FLOPs"
+    )
+    assert figure.legends[0].get_texts()[-1].get_text() == "extrapolation"
+    assert not any(ax.patches for ax in plots.in_sample(posterior).axes)
+
+
+def test_projections_are_hatched(posterior):
+    staged = replace(posterior, table=from_frame(posterior.table.frame.assign(ptpp=31.0)))
+    figure = plots.forecast(staged, grid(params=1e9, tokens=[1e9, 1e11], ptpp=279))
+    assert [hatched for *_, hatched in shades(figure.axes[0])] == [True, True]
+    assert figure.get_suptitle() == "projection up to 2.2 e-folds"
+    assert figure.legends[0].get_texts()[-1].get_text() == "projection"
+    same = plots.forecast(staged, grid(params=1e9, tokens=[1e9, 1e11], ptpp=31))
+    assert not same.axes[0].patches
 
 
 @pytest.mark.slow

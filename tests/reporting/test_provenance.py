@@ -49,7 +49,7 @@ def test_the_checklist_names_what_is_unknown(page, posterior, new_rows, delphi):
     asked = {row[0]: row[1] for row in section(page, "checklist").parts[0].rows if len(row) == 2}
     assert asked["runs"].startswith(UNKNOWN)
     assert asked["tokenizer and training text"] == UNKNOWN
-    assert asked["extrapolation"] == "params 4 × the largest"
+    assert asked["extrapolation"].startswith("params 4 × the largest; 6 extrapolations (up to")
     point = fit_huber("chinchilla", posterior.table)
     rows = checklist(replace(posterior, table=delphi), new_rows.frame, point, None, None)
     known = {row[0]: row[1] for row in rows if len(row) == 2}
