@@ -48,6 +48,7 @@ def main() -> None:
     parser.add_argument("--ways", default=",".join(WAYS))
     parser.add_argument("--out", default="truth.csv", type=Path)
     parser.add_argument("--bench", type=Path, help="folder of splits.json")
+    parser.add_argument("--draws", type=int, help="of each chain; by default until the gate")
     args = parser.parse_args()
     warnings.simplefilter("ignore", bl.FitWarning)
     every = chain(splits(), benched(args.bench) if args.bench else ())
@@ -60,7 +61,7 @@ def main() -> None:
                 key = {"table": name, "source": source, "law": law, "way": way}
                 if len(done) and (done[list(key)] == key).all(axis=1).any():
                     continue
-                row = key | {"test": len(test)} | measure(law, way, train, test)
+                row = key | {"test": len(test)} | measure(law, way, train, test, args.draws)
                 pd.concat([done, pd.DataFrame([row])]).to_csv(
                     args.out, index=False, float_format="%.6g"
                 )
@@ -70,21 +71,19 @@ def main() -> None:
         print(f"\n{title}\n{pooled.to_markdown(floatfmt='.4g')}")
 
 
-def measure(law: str, way: str, train: bl.LossTable, test: bl.LossTable) -> dict[str, object]:
+def measure(
+    law: str, way: str, train: bl.LossTable, test: bl.LossTable, draws: int | None
+) -> dict[str, object]:
     """Scores of one method on one split, and its seconds."""
     start = time.perf_counter()
     if way in POSTERIORS:
-        fit = bl.fit(
-            law,
-            train,
-            discrepancy=POSTERIORS[way],
-        )
-        draws = fit.forecast(test, allow_unconverged=True).draws.values.reshape(-1, len(test))
+        fit = bl.fit(law, train, discrepancy=POSTERIORS[way], draws=draws, retry=draws is None)
+        drawn = fit.forecast(test, allow_unconverged=True).draws.values.reshape(-1, len(test))
         note = "; ".join(fit.convergence.failures) or "passed"
     else:
-        draws, note = bootstrap(law, train, test, way), ""
-    middle = np.median(draws, axis=0)
-    scores = point_scores(middle, test.loss) | band_scores(np.log(draws), np.log(test.loss))
+        drawn, note = bootstrap(law, train, test, way), ""
+    middle = np.median(drawn, axis=0)
+    scores = point_scores(middle, test.loss) | band_scores(np.log(drawn), np.log(test.loss))
     scores["bias_log"] = float(np.mean(np.log(middle / test.loss)))
     took = time.perf_counter() - start
     return {name: float(scores[name]) for name in COLUMNS} | {"gate": note, "seconds": took}

@@ -93,8 +93,7 @@ def fit(
         Same seed, same numbers.
     discrepancy : {"auto", "walk", "adaptation", "curvature", "none"} or Discrepancy
         How the true loss may deviate from the law; for posteriors only, as are all below.
-        ``"auto"`` is walking exponents for laws in N and D alone, ``"adaptation"`` for others with
-        a power of D, and curvature for the rest.
+        ``"auto"`` is walking exponents for laws in N and D alone, and curvature for others.
     noise : {"constant", "loglinear"}
         Whether the scale of the noise on log loss may vary as a power of N.
     effects : "auto", "none", or levels such as ``"size,base,run"``

@@ -22,17 +22,17 @@ class Adaptation(Curvature):
     Tables of adaptation have a few values of N, P and r, so that along these the scale of the
     misfit cannot be learned and is fixed by priors. They have many values of D, along which the
     exponents of N and D walk at random, by steps whose scale is learned. The term in P may also
-    depend on N, and what replay changes may depend on N, P and D.
+    depend on N, and tilts on N, P and D.
 
     Parameters
     ----------
     phi : float
         Standard deviation of the exponent of N in the term in P.
     replay : float
-        Standard deviation of the change of a tilt per e-fold of N, P or D.
+        Standard deviation of the change of a tilt per e-fold of N or P, or of D in a term in D.
     walk, walk_crossed : float
         Standard deviation of the change, over an e-fold of D at scale 1, of the exponent of D and
-        of that of N.
+        of that of N; 0 leaves a walk out.
     spacing : float
         Least distance of the knots, in e-folds.
     """
@@ -57,13 +57,13 @@ class Adaptation(Curvature):
     def coefficients(self, law: Law, term: Term) -> dict[str, tuple[tuple[str, ...], float]]:
         """Those of the curvature, and how N, P and D change the other terms."""
         found, name = super().coefficients(law, term), term.coefficient
-        if term.covariates[0] == "tokens":
+        if self.walks(law, term) and term.covariates[0] == "tokens":
             del found[f"curve_{name}"]  # the walk along D takes its place
         if term.covariates[0] == "ptpp" and "params" in set(law.columns) - {*term.covariates}:
             found[f"phi_{name}"] = ("params",), self.phi
         if depends_on_replay(term):
             for other in ("params", "ptpp", "tokens"):
-                if other in law.columns:
+                if other in law.columns and (other != "tokens" or "tokens" in term.covariates):
                     found[f"tilt_{name}r{SYMBOLS[other]}"] = ("share", other), self.replay
         return found
 
@@ -71,8 +71,8 @@ class Adaptation(Curvature):
         """Walks of the exponents of D and of N along D."""
         along = {"tokens": ("", self.walk), "params": ("params", self.walk_crossed)}
         lead = term.covariates[0]
-        if lead not in along or "tokens" not in law.columns:
+        times, sd = along.get(lead, ("", 0.0))
+        if not sd or "tokens" not in law.columns:
             return []
-        times, sd = along[lead]
         steps = f"walk_{term.coefficient}D"
         return [Walk(steps, "walk_scale", "tokens", times, sd, self.spacing)]

@@ -11,14 +11,13 @@ from bayeslaw.common.errors import FitError, LawError, unknown
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.laws.priors import NOISE, Prior, PriorLike, override
-from bayeslaw.model import random_effects
-from bayeslaw.model.adaptation import Adaptation
+from bayeslaw.model import adaptation, random_effects  # noqa: F401  # registers a discrepancy
 from bayeslaw.model.curvature import Curvature
 from bayeslaw.model.discrepancies import DISCREPANCIES, Discrepancy
 from bayeslaw.model.likelihoods import LIKELIHOODS, NOISES, Huber, Likelihood
 from bayeslaw.model.walking_exponents import WalkingExponents
 
-DEFAULTS: tuple[Discrepancy, ...] = (WalkingExponents(), Adaptation(), Curvature())
+DEFAULTS: tuple[Discrepancy, ...] = (WalkingExponents(), Curvature())
 """Discrepancies that ``"auto"`` chooses from."""
 
 
@@ -123,8 +122,7 @@ def make_spec(
 def make_discrepancy(discrepancy: str | Discrepancy, law: Law) -> Discrepancy:
     """A discrepancy by its kind, or the one given.
 
-    ``"auto"`` is the first of walking exponents, the discrepancy of adaptation, and curvature that
-    suits the law.
+    ``"auto"`` is walking exponents for laws in N and D alone, and curvature for others.
 
     Raises
     ------

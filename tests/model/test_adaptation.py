@@ -19,7 +19,9 @@ LAW = Adaptation().apply(load_law("form1"))
 def fitted():
     law = load_law("form1")
     table = bl.simulate(law, truth_of(law.parameters), DESIGN[::3], sigma=0.003, seed=1)
-    return bl.fit("form1", table, seed=0, draws=100, tune=200, chains=2, retry=False)
+    return bl.fit(
+        "form1", table, seed=0, draws=100, tune=200, chains=2, retry=False, discrepancy="adaptation"
+    )
 
 
 @settings(deadline=None)
@@ -39,17 +41,12 @@ def test_loss_is_the_formula_by_hand(seed):
         (walk,) = (w for w in law.walks if w.steps == name)
         knots = walk.knots.positions
         beyond = np.copysign(1.0, knots)[:, None] * d - abs(knots)[:, None]
-        return (
-            v["walk_scale"]
-            * 0.1
-            * np.sqrt(walk.knots.spacing)
-            * steps[name]
-            @ np.maximum(beyond, 0)
-        )
+        scale = 0.1 * v["walk_scale"] * np.sqrt(walk.knots.spacing)
+        return scale * steps[name] @ np.maximum(beyond, 0)
 
     tilts = {
         c: v[f"tilt_{c}r"] * r
-        + r * (v[f"tilt_{c}rN"] * n + v[f"tilt_{c}rP"] * p + v[f"tilt_{c}rD"] * d)
+        + r * (v[f"tilt_{c}rN"] * n + v[f"tilt_{c}rP"] * p + (v["tilt_BrD"] * d if c == "B" else 0))
         for c in "BC"
     }
     logs = {
@@ -88,7 +85,7 @@ def test_its_scales_are_those_of_its_fields():
 
 
 def test_effects_of_size_have_its_prior():
-    spec = make_spec("form1", discrepancy="auto", effects=["size"])
+    spec = make_spec("form1", discrepancy="adaptation", effects=["size"])
     assert spec.priors["tau_size"] == bl.Prior("LogNormal", median=0.006, sigma=0.5)
     plain = make_spec("form1", discrepancy="none", effects=["size"])
     assert plain.priors["tau_size"] != spec.priors["tau_size"]
@@ -108,3 +105,10 @@ def test_a_saved_fit_forecasts_the_same(fitted, tmp_path):
     ahead = bl.grid(params=2e10, tokens=1e12, replay=0.1, ptpp=500)
     again = bl.load(tmp_path / "fit.nc").forecast(ahead, allow_unconverged=True)
     np.testing.assert_array_equal(again.draws, fitted.forecast(ahead, allow_unconverged=True).draws)
+
+
+def test_without_walks_the_terms_have_curvature_along_tokens():
+    still = Adaptation(walk=0.0, walk_crossed=0.0).apply(load_law("form1"))
+    assert not still.walks
+    assert "curve_B" in still.discrepancy_parameters
+    assert "curve_B" not in LAW.discrepancy_parameters
