@@ -23,10 +23,13 @@ if TYPE_CHECKING:
     from bayeslaw.evaluate.crossval import cross_validate as cross_validate
     from bayeslaw.evaluate.crossval import loo as loo
     from bayeslaw.evaluate.forecast import Forecast as Forecast
+    from bayeslaw.evaluate.registration import register as register
     from bayeslaw.evaluate.scores import score as score
     from bayeslaw.evaluate.stacking import Stack as Stack
     from bayeslaw.evaluate.stacking import StackedForecast as StackedForecast
     from bayeslaw.evaluate.stacking import stack as stack
+    from bayeslaw.evaluate.verification import Verification as Verification
+    from bayeslaw.evaluate.verification import verify as verify
     from bayeslaw.huber.point_fit import PointFit as PointFit
     from bayeslaw.huber.point_fit import fit_huber as fit_huber
     from bayeslaw.inference.fitting import fit as fit
@@ -100,6 +103,7 @@ _HOME = {
     "Posterior": "inference.posterior",
     "Prior": "laws.priors",
     "read_table": "tables.reading",
+    "register": "evaluate.registration",
     "Report": "reporting",
     "report": "reporting",
     "score": "evaluate.scores",
@@ -110,6 +114,8 @@ _HOME = {
     "study": "studies.study",
     "TableError": "common.errors",
     "TableWarning": "common.errors",
+    "Verification": "evaluate.verification",
+    "verify": "evaluate.verification",
     "world_cases": "studies.cases",
 }
 __all__ = [*sorted(_HOME), "__version__", "plots"]

@@ -8,6 +8,7 @@ from bayeslaw.cli import anchoring as anchoring
 from bayeslaw.cli import checks as checks
 from bayeslaw.cli import fits as fits
 from bayeslaw.cli import plans as plans
+from bayeslaw.cli import registering as registering
 from bayeslaw.cli import reports as reports
 from bayeslaw.cli import studying as studying
 from bayeslaw.cli.app import app as app

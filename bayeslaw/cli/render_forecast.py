@@ -52,9 +52,8 @@ def forecast(
     title = f"Forecast of {chosen(rows, test, fitted.table)}: {kind}, nats per token"
     constant = {c: v for c, v in _constants(frame[covariates]).items() if len(frame) > 1}
     varying = [c for c in covariates if c not in constant]
-    tables = [
-        _bands(frame, varying, names, error) for error in ((True, False) if measured else (False,))
-    ]
+    errors = (True, False) if measured else (False,)
+    tables = [bands_table(frame, varying, names, error) for error in errors]
     blocks: list[Block] = [*heading(fitted, train), "", f"[bold]{escape(title)}[/]"]
     if constant:
         blocks.append("all at " + ", ".join(f"{c} {count(v)}" for c, v in constant.items()))
@@ -64,7 +63,7 @@ def forecast(
             f"[dim]... and {len(frame) - MAX_ROWS} more rows: use --json or --out for all.[/]"
         )
     if scores is not None:
-        blocks += ["", _inside(frame, names), "", _scores(scores)]
+        blocks += ["", inside(frame, names), "", score_table(scores)]
     return Rendered(document, labelled(document, blocks))
 
 
@@ -84,7 +83,7 @@ def score(
     }
     document["synthetic"] = document["synthetic"] or is_synthetic(rows)
     title = f"[bold]{escape(f'Scores on {chosen(rows, test, fitted.table)}')}[/]"
-    blocks: list[Block] = [*heading(fitted, train, how), "", title, _scores(scores)]
+    blocks: list[Block] = [*heading(fitted, train, how), "", title, score_table(scores)]
     return Rendered(document, labelled(document, blocks))
 
 
@@ -129,7 +128,8 @@ def compare(
 # -- tables ---------------------------------------------------------------------------------------
 
 
-def _bands(frame: pd.DataFrame, covariates: list[str], names: list[str], error: bool) -> Table:
+def bands_table(frame: pd.DataFrame, covariates: list[str], names: list[str], error: bool) -> Table:
+    """Return a table of covariates, medians and bands, with measured losses if there are any."""
     measured = "loss" in frame
     narrow = min(float((frame[f"upper_{n}"] - frame[f"lower_{n}"]).min()) for n in names)
     places = min(max(3, 1 - math.floor(math.log10(narrow))), 6) if narrow > 0 else 4
@@ -153,12 +153,14 @@ def _bands(frame: pd.DataFrame, covariates: list[str], names: list[str], error: 
     return table
 
 
-def _inside(frame: pd.DataFrame, names: list[str]) -> str:
-    inside = [f"{int(frame[f'inside_{n}'].sum())} in the {n} % band" for n in names]
-    return f"Of {len(frame)} measured losses, {' and '.join(inside)}."
+def inside(frame: pd.DataFrame, names: list[str]) -> str:
+    """Return how many measured losses lie inside each band, in words."""
+    counts = [f"{int(frame[f'inside_{n}'].sum())} in the {n} % band" for n in names]
+    return f"Of {len(frame)} measured losses, {' and '.join(counts)}."
 
 
-def _scores(scores: pd.Series) -> Table:
+def score_table(scores: pd.Series) -> Table:
+    """Return a table of point scores and, if there are any, scores of bands."""
     banded = scores[list(BANDS)].notna().any()
     table = Table.grid(padding=(0, 2))
     for side in range(2 if banded else 1):

@@ -1,6 +1,6 @@
 """Forecasts: posterior draws of the loss for the rows of a table or grid, and credible bands."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -38,6 +38,11 @@ class Forecast:
     convergence : Convergence
         Convergence checks of the posterior. If they failed, every exported table has a column
         `unconverged` with the reasons.
+    fits : mapping of label to Posterior
+        The posteriors that the forecast was made from: one, by the name of its law, or those of a
+        stack.
+    seed : int
+        Seed of the noise and of the random effects of new groups.
     """
 
     draws: xr.DataArray = field(repr=False)
@@ -45,6 +50,8 @@ class Forecast:
     law: str
     kind: str
     convergence: Convergence
+    fits: Mapping[str, Posterior] = field(default_factory=dict, repr=False, kw_only=True)
+    seed: int = field(default=0, kw_only=True)
 
     @property
     def samples(self) -> Floats:
@@ -163,7 +170,10 @@ def forecast(
         name="loss",
         attrs={"units": "nats per token", "kind": kind, "law": posterior.law.name},
     )
-    return Forecast(draws, frame, posterior.law.name, kind, posterior.convergence)
+    name = posterior.law.name
+    return Forecast(
+        draws, frame, name, kind, posterior.convergence, fits={name: posterior}, seed=seed
+    )
 
 
 def _check_level(level: float) -> None:

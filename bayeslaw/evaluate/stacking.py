@@ -206,6 +206,8 @@ class Stack:
             law=" + ".join(f"{w:.2f} {n}" for n, w in zip(parts, share, strict=True)),
             kind=kind,
             convergence=first.convergence,
+            fits={name: self.fits[name] for name in parts},
+            seed=seed,
             parts=parts,
             weights=dict(zip(parts, map(float, share), strict=True)),
         )
@@ -219,7 +221,7 @@ class StackedForecast(Forecast):
     ----------
     draws : DataArray
         As in `Forecast`; the coordinate `law` of dimension `draw` is the label of the law.
-    frame, law, kind, convergence
+    frame, law, kind, convergence, fits, seed
         As in `Forecast`; `convergence` is that of the first law that failed its checks, if any.
     parts : mapping of label to Forecast
         Forecasts of the laws with weight.
