@@ -18,10 +18,13 @@ if TYPE_CHECKING:
     from bayeslaw.design.anchors import Anchors as Anchors
     from bayeslaw.design.anchors import choose_anchors as choose_anchors
     from bayeslaw.design.evsi import anchor_value as anchor_value
+    from bayeslaw.evaluate.coefficients import Coefficients as Coefficients
+    from bayeslaw.evaluate.coefficients import read_coefficients as read_coefficients
     from bayeslaw.evaluate.comparison import compare as compare
     from bayeslaw.evaluate.crossval import Elpd as Elpd
     from bayeslaw.evaluate.crossval import cross_validate as cross_validate
     from bayeslaw.evaluate.crossval import loo as loo
+    from bayeslaw.evaluate.exporting import write_coefficients as write_coefficients
     from bayeslaw.evaluate.forecast import Forecast as Forecast
     from bayeslaw.evaluate.registration import register as register
     from bayeslaw.evaluate.scores import score as score
@@ -74,6 +77,7 @@ _HOME = {
     "check": "checks.checkup",
     "Choice": "planning.choices",
     "choose_anchors": "design.anchors",
+    "Coefficients": "evaluate.coefficients",
     "compare": "evaluate.comparison",
     "cross_validate": "evaluate.crossval",
     "Elpd": "evaluate.crossval",
@@ -102,6 +106,7 @@ _HOME = {
     "pool_cases": "studies.cases",
     "Posterior": "inference.posterior",
     "Prior": "laws.priors",
+    "read_coefficients": "evaluate.coefficients",
     "read_table": "tables.reading",
     "register": "evaluate.registration",
     "Report": "reporting",
@@ -117,6 +122,7 @@ _HOME = {
     "Verification": "evaluate.verification",
     "verify": "evaluate.verification",
     "world_cases": "studies.cases",
+    "write_coefficients": "evaluate.exporting",
 }
 __all__ = [*sorted(_HOME), "__version__", "plots"]
 

@@ -34,7 +34,7 @@ def main() -> NoReturn:
 
 
 ORDER = ["fit", "forecast", "verify", "score", "compare", "check", "plan", "anchors", "study"]
-ORDER += ["report", "simulate"]
+ORDER += ["report", "export", "simulate"]
 """Order of the commands in the help: that of a typical analysis."""
 
 

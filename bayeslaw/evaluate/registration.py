@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -13,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw.common.errors import BayeslawError, FileError, TableError
-from bayeslaw.common.files import atomic_write
+from bayeslaw.common.files import write_json
 from bayeslaw.evaluate.forecast import LEVELS, Forecast
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.model import random_effects
@@ -98,7 +97,7 @@ def register(forecast: Forecast, path: str | Path, *, draws: int = 0) -> str:
         "parts": _parts(content),
         "results": [],
     }
-    write(document, path)
+    write_json(document, path)
     return str(document["sha256"])
 
 
@@ -141,21 +140,6 @@ def read(path: str | Path) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise FileError(f"{path}: not a registered forecast, or damaged ({error}).") from error
     return dict(document)
-
-
-def write(document: Mapping[str, Any], path: str | Path) -> None:
-    """Write a document, each row of the forecast on one line.
-
-    Raises
-    ------
-    FileError
-        If the file cannot be written. An existing file is left unchanged.
-    """
-    text = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False)
-    # Join the lines of the innermost brackets. A line break is never inside a JSON string.
-    text = re.sub(r"[\[{]\n[^\[\]{}]*[\]}]", lambda part: re.sub(r"\n\s*", " ", part[0]), text)
-    with atomic_write(path) as temporary:
-        temporary.write_text(text + "\n", encoding="utf-8")
 
 
 def digest(value: object) -> str:

@@ -12,8 +12,9 @@ import pandas as pd
 from bayeslaw.common.arrays import Bools, Floats, Ints
 from bayeslaw.common.defaults import TOLERANCE
 from bayeslaw.common.errors import BayeslawError, FileError, TableError
+from bayeslaw.common.files import write_json
 from bayeslaw.evaluate.forecast import LEVELS
-from bayeslaw.evaluate.registration import now, plain, read, write
+from bayeslaw.evaluate.registration import now, plain, read
 from bayeslaw.evaluate.scores import BANDS, POINT, crps, interval_scores, point_scores
 from bayeslaw.tables.reading import from_frame
 from bayeslaw.tables.table import LossTable
@@ -128,7 +129,7 @@ def verify(
     )
     result = _result(found, table, tolerance)
     results = [*document["results"], result]
-    write({**document, "results": results}, path)
+    write_json({**document, "results": results}, path)
     return replace(found, results=results)
 
 

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from bayeslaw.common.errors import BayeslawError, FileError, TableError
-from bayeslaw.evaluate.registration import SCHEMA, digest, read, register, write
+from bayeslaw.evaluate.registration import SCHEMA, digest, read, register
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.tables.table import grid
 
@@ -64,13 +64,6 @@ def test_the_hash_is_of_the_forecast_as_sorted_json(path):
 def test_one_row_is_one_line(path):
     lines = [line for line in path.read_text().splitlines() if '"lower_50"' in line]
     assert [json.loads(line.strip().rstrip(","))["row"] for line in lines] == [0, 1, 2, 3]
-
-
-def test_text_with_brackets_and_line_breaks_comes_back(tmp_path):
-    strange = ["[", "a]\n  b", 'x {"y": [\n 1 ]}', "  two  ", "中"]
-    document = {"text": strange, "more": {"name": "a]b\n {", "list": [1, 2]}}
-    write(document, tmp_path / "x.json")
-    assert json.loads((tmp_path / "x.json").read_text(encoding="utf-8")) == document
 
 
 def test_losses_that_are_known_are_counted(posterior, small, tmp_path):
