@@ -18,15 +18,21 @@ if TYPE_CHECKING:
     from bayeslaw.design.anchors import Anchors as Anchors
     from bayeslaw.design.anchors import choose_anchors as choose_anchors
     from bayeslaw.design.evsi import anchor_value as anchor_value
+    from bayeslaw.evaluate.coefficients import Coefficients as Coefficients
+    from bayeslaw.evaluate.coefficients import read_coefficients as read_coefficients
     from bayeslaw.evaluate.comparison import compare as compare
     from bayeslaw.evaluate.crossval import Elpd as Elpd
     from bayeslaw.evaluate.crossval import cross_validate as cross_validate
     from bayeslaw.evaluate.crossval import loo as loo
+    from bayeslaw.evaluate.exporting import write_coefficients as write_coefficients
     from bayeslaw.evaluate.forecast import Forecast as Forecast
+    from bayeslaw.evaluate.registration import register as register
     from bayeslaw.evaluate.scores import score as score
     from bayeslaw.evaluate.stacking import Stack as Stack
     from bayeslaw.evaluate.stacking import StackedForecast as StackedForecast
     from bayeslaw.evaluate.stacking import stack as stack
+    from bayeslaw.evaluate.verification import Verification as Verification
+    from bayeslaw.evaluate.verification import verify as verify
     from bayeslaw.huber.point_fit import PointFit as PointFit
     from bayeslaw.huber.point_fit import fit_huber as fit_huber
     from bayeslaw.inference.fitting import fit as fit
@@ -72,6 +78,7 @@ _HOME = {
     "check": "checks.checkup",
     "Choice": "planning.choices",
     "choose_anchors": "design.anchors",
+    "Coefficients": "evaluate.coefficients",
     "compare": "evaluate.comparison",
     "cross_validate": "evaluate.crossval",
     "Elpd": "evaluate.crossval",
@@ -101,7 +108,9 @@ _HOME = {
     "pool_cases": "studies.cases",
     "Posterior": "inference.posterior",
     "Prior": "laws.priors",
+    "read_coefficients": "evaluate.coefficients",
     "read_table": "tables.reading",
+    "register": "evaluate.registration",
     "Report": "reporting",
     "report": "reporting",
     "score": "evaluate.scores",
@@ -112,7 +121,10 @@ _HOME = {
     "study": "studies.study",
     "TableError": "common.errors",
     "TableWarning": "common.errors",
+    "Verification": "evaluate.verification",
+    "verify": "evaluate.verification",
     "world_cases": "studies.cases",
+    "write_coefficients": "evaluate.exporting",
 }
 __all__ = [*sorted(_HOME), "__version__", "plots"]
 

@@ -33,8 +33,8 @@ def main() -> NoReturn:
         _interrupted()
 
 
-ORDER = ["fit", "forecast", "score", "compare", "check", "plan", "anchors", "study", "report"]
-ORDER += ["simulate"]
+ORDER = ["fit", "forecast", "verify", "score", "compare", "check", "plan", "anchors", "study"]
+ORDER += ["report", "export", "simulate"]
 """Order of the commands in the help: that of a typical analysis."""
 
 

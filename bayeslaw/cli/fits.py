@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from bayeslaw.cli.app import command, show
+from bayeslaw.cli.app import command, note, show
 from bayeslaw.cli.options import (
     Choice,
     Json,
@@ -31,7 +31,7 @@ from bayeslaw.cli.steps import (
     is_posterior,
     required,
 )
-from bayeslaw.common.errors import FileError, TableError
+from bayeslaw.common.errors import BayeslawError, FileError, TableError
 
 if TYPE_CHECKING:
     from bayeslaw.evaluate.forecast import Forecast
@@ -82,6 +82,7 @@ def fit(
     --train "scale <= 3e20" --test "scale >= 1e21\"""",
     """bayeslaw forecast fit.nc \\
     --grid "params=8.1e9 tokens=1e9,1e10 replay=.1,.3 ptpp=279\"""",
+    "bayeslaw forecast fit.nc --rows planned.csv --register planned.json",
 )
 def forecast(
     *,
@@ -93,6 +94,16 @@ def forecast(
         typer.Option(help="Posterior predictive, or latent loss without noise."),
     ] = "predictive",
     out: Annotated[Path | None, option("Write the bands (CSV or Parquet).")] = None,
+    register: Annotated[
+        Path | None,
+        option(
+            "Register the forecast in a new file (JSON), for `bayeslaw verify`.", metavar="FILE"
+        ),
+    ] = None,
+    register_draws: Annotated[
+        int,
+        typer.Option(help="For --register: draws per row to store; the CRPS needs them.", min=0),
+    ] = 0,
     allow_unconverged: Unconverged = False,
     seed: Seed = 0,
     json: Json = False,
@@ -102,20 +113,35 @@ def forecast(
 
     From a table: fits the law to the --train rows and forecasts the --test rows. From a posterior:
     forecasts --rows or --grid. Measured losses, if there are any, are shown beside the bands. Each
-    row is an interpolation, extrapolation or projection of the training rows.
+    row is an interpolation, extrapolation or projection of the training rows. --register writes the
+    forecast to a file with its hash, before the losses are measured.
     """
     from bayeslaw.cli import render_forecast
+    from bayeslaw.evaluate import registration
 
     bands = band_levels(levels)
     check_writable(out)
+    check_writable(register)
+    if register is not None:
+        registration.check_new(register)
+        if kind != "predictive":
+            raise BayeslawError("--register needs --kind predictive: measured losses have noise.")
+    elif register_draws:
+        raise BayeslawError("--register-draws has no effect without --register.")
     fitted, rows = fit_or_load(source, choice, "nuts", sampling, seed)
     predicted: Forecast = fitted.forecast(
         rows, kind=kind, seed=seed, allow_unconverged=allow_unconverged
     )
     if out is not None:
         predicted.write(out, bands)
+    sha256 = None
+    if register is not None:
+        sha256 = registration.register(predicted, register, draws=register_draws)
     rendered = render_forecast.forecast(fitted, predicted, rows, bands, choice.train, choice.test)
-    show(json, "forecast", rendered, {"out": out and str(out)})
+    more = {"out": out and str(out), "register": register and str(register), "sha256": sha256}
+    show(json, "forecast", rendered, more)
+    if register is not None and not json:
+        note(f"registered {register}, SHA-256 {sha256}")
 
 
 @command(

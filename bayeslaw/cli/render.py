@@ -1,6 +1,5 @@
 """Render a fit and a simulated table: text for a terminal and a JSON document."""
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -104,7 +103,7 @@ def describe(fitted: Posterior | PointFit, train: str | None) -> Document:
         "rows_train": len(table) if table else None,
         "synthetic": is_synthetic(table),
         "token_unit": law.token_unit,
-        "reference_point": _reference(fitted),
+        "reference_point": fitted.law.point(fitted.at),
     }
     if isinstance(fitted, PointFit):
         return document | {
@@ -137,7 +136,7 @@ def heading(fitted: Posterior | PointFit, train: str | None, how: str = "") -> l
     if table is not None:
         lines.append(f"fitted to {escape(chosen(table, train))}")
     unit = "1 token" if law.token_unit == 1 else f"{law.token_unit:g} tokens"
-    point = ", ".join(f"{n} {count(v)}" for n, v in _reference(fitted).items())
+    point = ", ".join(f"{n} {count(v)}" for n, v in fitted.law.point(fitted.at).items())
     units = f"D in units of {unit}; reference point {point}"
     if isinstance(fitted, PointFit):
         agreeing = round(fitted.agreeing * fitted.polished)
@@ -192,16 +191,6 @@ def _prior(fitted: Posterior) -> str:
     shapes = {given[n].name for n in own if n not in NOISE}
     improper = shapes <= {"Flat", "HalfFlat", "Uniform"}
     return "flat" if improper else "own"
-
-
-def _reference(fitted: Posterior | PointFit) -> dict[str, float]:
-    """Return the covariates at the reference point."""
-    at, law = fitted.at, fitted.law
-    point = {c: math.exp(at[c]) for c in law.columns}
-    point["tokens"] *= law.token_unit
-    if "replay" in point and law.ratio == "own":
-        point["replay"] = 1 - point["replay"]
-    return point
 
 
 def labelled(document: Document, blocks: Sequence[Block]) -> list[Block]:

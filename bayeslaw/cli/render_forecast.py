@@ -60,7 +60,7 @@ def forecast(
     distances = [c for c in ("efolds", "decades") if frame[c].any() and frame[c].notna().any()]
     places = [[*mixed, *distances], [*mixed, *distances[-1:]], mixed]
     shown = [*product([True, False] if measured else [False], places), (False, [])]
-    tables = [_bands(frame, varying, names, error, place) for error, place in shown]
+    tables = [bands_table(frame, varying, names, error, place) for error, place in shown]
     blocks: list[Block] = [*heading(fitted, train), "", f"[bold]{escape(title)}[/]"]
     if constant:
         blocks.append("all at " + ", ".join(f"{c} {count(v)}" for c, v in constant.items()))
@@ -70,7 +70,7 @@ def forecast(
             f"[dim]... and {len(frame) - MAX_ROWS} more rows: use --json or --out for all.[/]"
         )
     if scores is not None:
-        blocks += ["", _inside(frame, names), "", _scores(scores)]
+        blocks += ["", inside(frame, names), "", score_table(scores)]
     return Rendered(document, labelled(document, blocks))
 
 
@@ -90,7 +90,7 @@ def score(
     }
     document["synthetic"] = document["synthetic"] or is_synthetic(rows)
     title = f"[bold]{escape(f'Scores on {chosen(rows, test, fitted.table)}')}[/]"
-    blocks: list[Block] = [*heading(fitted, train, how), "", title, _scores(scores)]
+    blocks: list[Block] = [*heading(fitted, train, how), "", title, score_table(scores)]
     return Rendered(document, labelled(document, blocks))
 
 
@@ -135,10 +135,14 @@ def compare(
 # -- tables ---------------------------------------------------------------------------------------
 
 
-def _bands(
-    frame: pd.DataFrame, covariates: list[str], names: list[str], error: bool, place: list[str]
+def bands_table(
+    frame: pd.DataFrame,
+    covariates: list[str],
+    names: list[str],
+    error: bool,
+    place: Sequence[str] = (),
 ) -> Table:
-    """Tabulate median and bands, with the error of the median and the columns `place` if asked."""
+    """Return a table of medians and bands, with errors and the columns `place` if asked."""
     measured = "loss" in frame
     narrow = min(float((frame[f"upper_{n}"] - frame[f"lower_{n}"]).min()) for n in names)
     places = min(max(3, 1 - math.floor(math.log10(narrow))), 6) if narrow > 0 else 4
@@ -166,12 +170,14 @@ def _bands(
     return table
 
 
-def _inside(frame: pd.DataFrame, names: list[str]) -> str:
-    inside = [f"{int(frame[f'inside_{n}'].sum())} in the {n} % band" for n in names]
-    return f"Of {len(frame)} measured losses, {' and '.join(inside)}."
+def inside(frame: pd.DataFrame, names: list[str]) -> str:
+    """Return how many measured losses lie inside each band, in words."""
+    counts = [f"{int(frame[f'inside_{n}'].sum())} in the {n} % band" for n in names]
+    return f"Of {len(frame)} measured losses, {' and '.join(counts)}."
 
 
-def _scores(scores: pd.Series) -> Table:
+def score_table(scores: pd.Series) -> Table:
+    """Return a table of point scores and, if there are any, scores of bands."""
     banded = scores[list(BANDS)].notna().any()
     table = Table.grid(padding=(0, 2))
     for side in range(2 if banded else 1):

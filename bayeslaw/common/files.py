@@ -1,7 +1,9 @@
 """Atomic writing of files: a reader finds the complete file or none."""
 
+import json
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -40,3 +42,18 @@ def atomic_write(path: str | Path, error: type[BayeslawError] = FileError) -> It
         raise error(f"{path}: cannot write: {cause.strerror or cause}.") from cause
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def write_json(document: Mapping[str, object], path: str | Path) -> None:
+    """Write JSON that is easy to read: each innermost list or mapping on one line.
+
+    Raises
+    ------
+    FileError
+        If the file cannot be written. An existing file is left unchanged.
+    """
+    text = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False)
+    # Join the lines of the innermost brackets. A line break is never inside a JSON string.
+    text = re.sub(r"[\[{]\n[^\[\]{}]*[\]}]", lambda part: re.sub(r"\n\s*", " ", part[0]), text)
+    with atomic_write(path) as temporary:
+        temporary.write_text(text + "\n", encoding="utf-8")

@@ -60,7 +60,7 @@ def to_datatree(fit: Posterior, *, seed: int = 0, prior: int = 1000) -> xr.DataT
         predictive = _prior_predictive(fit, before, rng)
         groups["prior"] = xr.Dataset(by_draw)
         groups["prior_predictive"] = _drawn(predictive, (1, prior), rows)
-    tree = xr.DataTree.from_dict({name: _with_units(group, fit) for name, group in groups.items()})
+    tree = xr.DataTree.from_dict({name: with_units(group, fit) for name, group in groups.items()})
     tree.attrs = {"law": fit.law.name, "table": fit.table.name}
     if improper:
         tree.attrs["prior"] = f"not drawn: improper for {', '.join(improper)}"
@@ -93,7 +93,8 @@ def _columns(fit: Posterior) -> list[str]:
     return [random_effects.level(name).column for name in fit.spec.effects]
 
 
-def _with_units(group: xr.Dataset, fit: Posterior) -> xr.Dataset:
+def with_units(group: xr.Dataset, fit: Posterior) -> xr.Dataset:
+    """The variables of a fit with their unit in ``attrs["units"]``."""
     slopes = {term.slope for term in fit.law.terms}
     units = UNITS | dict.fromkeys(slopes, "nats per token and e-fold") | {OBSERVED: LOG_LOSS}
     units |= dict.fromkeys(("L_ref", "E"), NATS) | dict.fromkeys(fit.law.exponents, "dimensionless")

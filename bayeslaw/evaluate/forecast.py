@@ -1,6 +1,6 @@
 """Forecasts: posterior draws of the loss for the rows of a table or grid, and credible bands."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -41,10 +41,11 @@ class Forecast:
     convergence : Convergence
         Convergence checks of the posterior. If they failed, every exported table has a column
         `unconverged` with the reasons.
-    train : DataFrame, optional
-        The training rows. Without them the rows of the forecast have no position.
-    columns : tuple of str
-        The law's covariates.
+    fits : mapping of label to Posterior
+        The posteriors that the forecast was made from: one, by the name of its law, or those of a
+        stack.
+    seed : int
+        Seed of the noise and of the random effects of new groups.
     """
 
     draws: xr.DataArray = field(repr=False)
@@ -52,19 +53,25 @@ class Forecast:
     law: str
     kind: str
     convergence: Convergence
-    train: pd.DataFrame | None = field(default=None, repr=False, kw_only=True)
-    columns: tuple[str, ...] = field(default=(), repr=False, kw_only=True)
+    fits: Mapping[str, Posterior] = field(default_factory=dict, repr=False, kw_only=True)
+    seed: int = field(default=0, kw_only=True)
 
     @cached_property
     def positions(self) -> pd.DataFrame:
         """Where each row lies with respect to the training rows; see `bayeslaw.locate`.
 
         Columns `position` (interpolation, extrapolation or projection), `efolds`, `decades` and
-        `unvaried`. Without training rows it has no columns.
+        `unvaried`. Without posteriors it has no columns.
         """
-        if self.train is None:
+        if not self.fits:
             return pd.DataFrame(index=self.frame.index)
-        return locate(self.train, self.frame, self.columns).set_index(self.frame.index)
+        table = next(iter(self.fits.values())).table
+        return locate(table, self.frame, self.columns).set_index(self.frame.index)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Covariates of the laws."""
+        return tuple(dict.fromkeys(c for fit in self.fits.values() for c in fit.law.columns))
 
     @property
     def samples(self) -> Floats:
@@ -198,14 +205,9 @@ def forecast(
         name="loss",
         attrs={"units": "nats per token", "kind": kind, "law": posterior.law.name},
     )
+    name = posterior.law.name
     return Forecast(
-        draws,
-        frame,
-        posterior.law.name,
-        kind,
-        posterior.convergence,
-        train=posterior.table.frame,
-        columns=posterior.law.columns,
+        draws, frame, name, kind, posterior.convergence, fits={name: posterior}, seed=seed
     )
 
 

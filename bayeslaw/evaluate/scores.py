@@ -4,6 +4,8 @@ All but `mae_rel` and `mape_clip` are computed on log loss. A difference of .01 
 relative error of about 1 %.
 """
 
+from collections.abc import Mapping
+
 import numpy as np
 import pandas as pd
 from scipy.special import huber
@@ -11,7 +13,7 @@ from scipy.special import huber
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.defaults import DELTA
 from bayeslaw.common.errors import TableError
-from bayeslaw.evaluate.forecast import Forecast
+from bayeslaw.evaluate.forecast import LEVELS, Forecast
 from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.tables.table import LossTable
@@ -134,15 +136,44 @@ def band_scores(samples: Floats, truth: Floats) -> dict[str, float]:
     .. [1] Gneiting and Raftery, Strictly proper scoring rules, prediction, and estimation. Journal
        of the American Statistical Association 102 (2007).
     """
-    scores: dict[str, float] = {}
-    for level in (0.5, 0.8, 0.9):
-        lower, upper = np.quantile(samples, [(1 - level) / 2, (1 + level) / 2], axis=0)
-        inside = (lower <= truth) & (truth <= upper)
-        scores[f"coverage_{100 * level:g}"] = float(inside.mean())
-    alpha, width = 0.1, upper - lower
+    quantiles = {
+        level: np.quantile(samples, [(1 - level) / 2, (1 + level) / 2], axis=0) for level in LEVELS
+    }
+    bands = {level: (lower, upper) for level, (lower, upper) in quantiles.items()}
+    return interval_scores(bands, truth) | {"crps": float(crps(samples, truth).mean())}
+
+
+def interval_scores(
+    bands: Mapping[float, tuple[Floats, Floats]], truth: Floats
+) -> dict[str, float]:
+    """Coverage of central bands, and width and Winkler score of the 90 % band.
+
+    Parameters
+    ----------
+    bands : mapping of level to (lower, upper)
+        Bounds of log loss, each of shape (rows,); a band of level 0.9 must be among them.
+    truth : array, shape (rows,)
+        Measured log loss.
+
+    Returns
+    -------
+    mapping of score to float
+        Means over rows.
+
+    Examples
+    --------
+    >>> bands = {0.9: (np.array([0.0, 0.0]), np.array([1.0, 1.0]))}
+    >>> interval_scores(bands, np.array([0.5, 1.25]))
+    {'coverage_90': 0.5, 'width_90': 1.0, 'winkler_90': 3.5}
+    """
+    scores = {
+        f"coverage_{100 * level:g}": float(((lower <= truth) & (truth <= upper)).mean())
+        for level, (lower, upper) in bands.items()
+    }
+    (lower, upper), alpha = bands[0.9], 0.1
+    width = upper - lower
     distance = np.maximum(lower - truth, 0) + np.maximum(truth - upper, 0)
     scores["width_90"] = float(width.mean())
-    scores["crps"] = float(crps(samples, truth).mean())
     scores["winkler_90"] = float(np.mean(width + 2 / alpha * distance))
     return scores
 

@@ -206,8 +206,8 @@ class Stack:
             law=" + ".join(f"{w:.2f} {n}" for n, w in zip(parts, share, strict=True)),
             kind=kind,
             convergence=first.convergence,
-            train=first.train,
-            columns=tuple(dict.fromkeys(c for part in parts.values() for c in part.columns)),
+            fits={name: self.fits[name] for name in parts},
+            seed=seed,
             parts=parts,
             weights=dict(zip(parts, map(float, share), strict=True)),
         )
@@ -221,9 +221,8 @@ class StackedForecast(Forecast):
     ----------
     draws : DataArray
         As in `Forecast`; the coordinate `law` of dimension `draw` is the label of the law.
-    frame, law, kind, convergence, train, columns
-        As in `Forecast`; `convergence` is that of the first law that failed its checks, if any, and
-        `columns` are the covariates of all laws.
+    frame, law, kind, convergence, fits, seed
+        As in `Forecast`; `convergence` is that of the first law that failed its checks, if any.
     parts : mapping of label to Forecast
         Forecasts of the laws with weight.
     weights : mapping of label to float

@@ -101,11 +101,23 @@ class Posterior:
         The same rows give the same draws; see `Discrepancy.extend`.
         """
         frame = canonical(frame, "rows", ())
-        # Posteriors of other losses draw independently, also with equal seeds.
-        seed = zlib.crc32(self.table.loss.tobytes()) + int(self.settings.get("seed", 0))
-        law = self.law.over(self.law.covariates(self.table), self.at)
         q = self.values() | self.steps()
-        return self.spec.discrepancy.extend(law, q, self.at, frame, seed)
+        return self.spec.discrepancy.extend(
+            self.law_with_knots, q, self.at, frame, self.extension_seed
+        )
+
+    @property
+    def law_with_knots(self) -> Law:
+        """The law with knots of its random walks as far as the training rows reach."""
+        return self.law.over(self.law.covariates(self.table), self.at)
+
+    @property
+    def extension_seed(self) -> int:
+        """Seed of discrepancy parameters beyond the training rows.
+
+        Posteriors of other losses draw independently, also with equal seeds.
+        """
+        return zlib.crc32(self.table.loss.tobytes()) + int(self.settings.get("seed", 0))
 
     def scale(self, frame: pd.DataFrame) -> Floats:
         """Scale of the noise on log loss per draw and row, shape (draws, rows)."""

@@ -42,16 +42,7 @@ def save(posterior: Posterior, path: str | Path) -> None:
         If a term, the likelihood or the discrepancy is of a class that is not registered, or a
         file cannot hold one of its fields.
     """
-    spec = posterior.spec
-    meta = {
-        "law": stored_law(spec.law),
-        "priors": {name: [prior.name, prior.arguments] for name, prior in spec.priors.items()},
-        "likelihood": store(LIKELIHOODS, spec.likelihood),
-        "discrepancy": store(DISCREPANCIES, spec.discrepancy),
-        "noise": spec.noise,
-        "effects": spec.effects,
-        "new_sizes": spec.new_sizes,
-        "levels": {name: content(random_effects.level(name)) for name in spec.effects},
+    meta = stored_spec(posterior.spec) | {
         "text": _text_columns(posterior.table.frame),
         "at": dict(posterior.at),
         "convergence": dataclasses.asdict(posterior.convergence),
@@ -109,7 +100,7 @@ def load(path: str | Path) -> Posterior:
 
 
 def _posterior(parts: dict[str, xr.Dataset], meta: Mapping[str, Any], schema: int) -> Posterior:
-    spec = _spec_4(meta) if schema == OLDEST else _spec(meta)
+    spec = _spec_4(meta) if schema == OLDEST else restored_spec(meta)
     if other := set(spec.law.coordinates) - set(parts["posterior"].data_vars):
         lacking = ", ".join(sorted(other))
         raise ValueError(f"saved with another discrepancy, without {lacking}; fit again")
@@ -126,7 +117,35 @@ def _posterior(parts: dict[str, xr.Dataset], meta: Mapping[str, Any], schema: in
     )
 
 
-def _spec(meta: Mapping[str, Any]) -> Spec:
+def stored_spec(spec: Spec) -> dict[str, Any]:
+    """The specification as plain data for a file; see `restored_spec`.
+
+    Raises
+    ------
+    LawError
+        If a term, the likelihood or the discrepancy is of a class that is not registered, or a
+        file cannot hold one of its fields.
+    """
+    return {
+        "law": stored_law(spec.law),
+        "priors": {name: [prior.name, prior.arguments] for name, prior in spec.priors.items()},
+        "likelihood": store(LIKELIHOODS, spec.likelihood),
+        "discrepancy": store(DISCREPANCIES, spec.discrepancy),
+        "noise": spec.noise,
+        "effects": spec.effects,
+        "new_sizes": spec.new_sizes,
+        "levels": {name: content(random_effects.level(name)) for name in spec.effects},
+    }
+
+
+def restored_spec(meta: Mapping[str, Any]) -> Spec:
+    """The specification of `stored_spec`.
+
+    Raises
+    ------
+    LawError
+        If a class or a level of random effects is not registered as it was.
+    """
     for name, stored in meta["levels"].items():
         if content(random_effects.level(name)) != stored:
             raise LawError(

@@ -204,6 +204,14 @@ class Law:
             at |= {name: float(values[0]) for name, values in self.shares(mean).items()}
         return at
 
+    def point(self, at: Mapping[str, float]) -> dict[str, float]:
+        """Covariates at the reference point `at`, in the units of a table."""
+        point = {c: math.exp(at[c]) for c in self.columns}
+        point["tokens"] *= self.token_unit
+        if "replay" in point and self.ratio == "own":
+            point["replay"] = 1 - point["replay"]
+        return point
+
     def check_fits(self, rows: LossTable | pd.DataFrame, name: str = "table") -> None:
         """Raise `TableError` unless the rows are one domain in which every covariate varies."""
         frame = self._valid(rows, name)

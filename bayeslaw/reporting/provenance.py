@@ -7,7 +7,6 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
 from bayeslaw.common.formatting import count
@@ -118,10 +117,7 @@ def provenance(
 
 def reference(fit: Posterior) -> str:
     """Describe the reference point by its covariates."""
-    point = {c: float(np.exp(fit.at[c])) for c in fit.law.columns}
-    point["tokens"] *= fit.law.token_unit
-    if "replay" in point and fit.law.ratio == "own":
-        point["replay"] = 1 - point["replay"]
+    point = fit.law.point(fit.at)
     return ", ".join(f"{name} {count(value)}" for name, value in point.items())
 
 

@@ -174,5 +174,5 @@ def test_a_stage_that_was_never_varied_is_a_projection(posterior):
 
 
 def test_without_training_rows_there_is_no_position(posterior):
-    predicted = replace(posterior.forecast(ROWS), train=None)
+    predicted = replace(posterior.forecast(ROWS), fits={})
     assert not set(PLACE) & {*predicted.to_frame(), *predicted.bands()}

@@ -1,0 +1,25 @@
+import json
+
+import pytest
+
+from bayeslaw.common.errors import FileError
+from bayeslaw.common.files import write_json
+
+
+def test_text_with_brackets_and_line_breaks_comes_back(tmp_path):
+    strange = ["[", "a]\n  b", 'x {"y": [\n 1 ]}', "  two  ", "中"]
+    document = {"text": strange, "more": {"name": "a]b\n {", "list": [1, 2]}}
+    write_json(document, tmp_path / "x.json")
+    assert json.loads((tmp_path / "x.json").read_text(encoding="utf-8")) == document
+
+
+def test_innermost_brackets_are_one_line(tmp_path):
+    write_json({"rows": [{"a": 1, "b": 2}, {"a": 3}], "x": [1.5, 2]}, tmp_path / "x.json")
+    lines = (tmp_path / "x.json").read_text().splitlines()
+    assert [line.strip() for line in lines[2:4]] == ['{ "a": 1, "b": 2 },', '{ "a": 3 }']
+    assert lines[5] == ' "x": [ 1.5, 2 ]'
+
+
+def test_a_file_that_cannot_be_written_is_one_error(tmp_path):
+    with pytest.raises(FileError, match="cannot write"):
+        write_json({}, tmp_path / "absent" / "x.json")
