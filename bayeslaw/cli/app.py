@@ -33,7 +33,18 @@ def main() -> NoReturn:
         _interrupted()
 
 
-ORDER = ["fit", "forecast", "score", "compare", "check", "plan", "anchors", "study", "report"]
+ORDER = [
+    "fit",
+    "forecast",
+    "score",
+    "compare",
+    "check",
+    "derive",
+    "plan",
+    "anchors",
+    "study",
+    "report",
+]
 ORDER += ["simulate"]
 """Order of the commands in the help: that of a typical analysis."""
 
