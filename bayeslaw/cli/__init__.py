@@ -8,6 +8,7 @@ from bayeslaw.cli import anchoring as anchoring
 from bayeslaw.cli import checks as checks
 from bayeslaw.cli import deriving as deriving
 from bayeslaw.cli import fits as fits
+from bayeslaw.cli import floors as floors
 from bayeslaw.cli import plans as plans
 from bayeslaw.cli import reports as reports
 from bayeslaw.cli import studying as studying

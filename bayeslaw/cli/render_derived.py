@@ -9,7 +9,7 @@ from rich.table import Table
 from bayeslaw.cli.render import describe, heading, labelled
 from bayeslaw.cli.terminal import Block, Rendered, ruled
 from bayeslaw.common.formatting import digits
-from bayeslaw.derive import Derived
+from bayeslaw.derive import Derived, FloorSensitivity
 from bayeslaw.inference.posterior import Posterior
 
 TITLES = {
@@ -37,6 +37,31 @@ def derived(fitted: Posterior, found: Mapping[str, Derived], levels: Sequence[fl
         blocks += ["", f"[bold]{TITLES[name]}[/]"]
         blocks.append([_table(each, frames[name], shown) for shown in (levels, levels[-1:])])
         blocks += [f"[dim]{escape(note)}[/]" for note in each.notes]
+    return Rendered(document, labelled(document, blocks))
+
+
+def floor(fitted: Posterior, found: FloorSensitivity) -> Rendered:
+    """Render how much of each number the floor explains, with its profile in the document."""
+    document = describe(fitted, None) | {
+        "numbers": found.summary.to_dict("records"),
+        "profile": found.profile.to_dict("records"),
+        "notes": list(found.notes),
+    }
+    heads = ["median", "explained", "flat_median", "shift"]
+    asked = [c for c in found.summary.columns if c not in ("quantity", "verdict", *heads)]
+    table = ruled("", *asked, "median", "by E", "flat prior", "shift", "follows")
+    for _, row in found.summary.iterrows():
+        cells = [f"{row[column]:.4g}" for column in asked]
+        cells += [_number(row["median"]), f"{100 * row['explained']:.0f} %"]
+        cells += [_number(row["flat_median"]), f"{row['shift']:.2f}", str(row["verdict"])]
+        table.add_row(str(row["quantity"]), *cells)
+    blocks: list[Block] = [
+        *heading(fitted, None),
+        "",
+        "[bold]Dependence on the floor E[/]",
+        [table],
+    ]
+    blocks += [f"[dim]{escape(note)}[/]" for note in found.notes]
     return Rendered(document, labelled(document, blocks))
 
 
