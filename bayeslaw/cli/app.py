@@ -33,19 +33,8 @@ def main() -> NoReturn:
         _interrupted()
 
 
-ORDER = [
-    "fit",
-    "forecast",
-    "score",
-    "compare",
-    "check",
-    "derive",
-    "plan",
-    "anchors",
-    "study",
-    "report",
-]
-ORDER += ["simulate"]
+ORDER = ["fit", "forecast", "score", "compare", "check", "derive", "floor", "plan", "anchors"]
+ORDER += ["study", "report", "simulate"]
 """Order of the commands in the help: that of a typical analysis."""
 
 
