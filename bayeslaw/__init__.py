@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from bayeslaw import derive as derive
     from bayeslaw import plots as plots
     from bayeslaw.checks.checkup import Check as Check
     from bayeslaw.checks.checkup import check as check
@@ -126,12 +127,12 @@ _HOME = {
     "world_cases": "studies.cases",
     "write_coefficients": "evaluate.exporting",
 }
-__all__ = [*sorted(_HOME), "__version__", "plots"]
+__all__ = [*sorted(_HOME), "__version__", "derive", "plots"]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "plots":
-        return import_module("bayeslaw.plots")
+    if name in ("derive", "plots"):
+        return import_module(f"bayeslaw.{name}")
     if name not in _HOME:
         raise AttributeError(f"module 'bayeslaw' has no attribute {name!r}")
     return getattr(import_module(f"bayeslaw.{_HOME[name]}"), name)

@@ -47,6 +47,8 @@ def test_every_public_name_is_in_the_api_reference():
     assert sorted(named) == sorted(bl._HOME)
     figures = re.findall(r"^\.\. auto(?:function|class):: bayeslaw\.plots\.(\w+)$", API, re.M)
     assert sorted(figures) == sorted(bl.plots.__all__)
+    numbers = re.findall(r"^\.\. auto(?:function|class):: bayeslaw\.derive\.(\w+)$", API, re.M)
+    assert sorted(numbers) == sorted(bl.derive.__all__)
 
 
 @pytest.mark.parametrize("name", sorted(bl._HOME))

@@ -6,8 +6,10 @@ output is built by a function of a ``render`` module; only those may import heav
 
 from bayeslaw.cli import anchoring as anchoring
 from bayeslaw.cli import checks as checks
+from bayeslaw.cli import deriving as deriving
 from bayeslaw.cli import exporting as exporting
 from bayeslaw.cli import fits as fits
+from bayeslaw.cli import floors as floors
 from bayeslaw.cli import plans as plans
 from bayeslaw.cli import registering as registering
 from bayeslaw.cli import reports as reports

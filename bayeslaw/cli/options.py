@@ -169,6 +169,16 @@ def covariates(text: str, option: str = "--grid") -> dict[str, list[float]]:
     return values
 
 
+def numbers(text: str, option: str) -> list[float]:
+    """Parse numbers such as ``"1e21,1e24"``."""
+    try:
+        return [float(number) for number in text.split(",")]
+    except ValueError:
+        raise BayeslawError(
+            f"{option}: cannot read {text!r}; write numbers with commas, such as 1,2."
+        ) from None
+
+
 def law_names(text: str, option: str) -> list[str]:
     """Parse names of laws such as ``"form1,form3"``."""
     if names := [name.strip() for name in text.split(",") if name.strip()]:

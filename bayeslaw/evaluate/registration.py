@@ -181,7 +181,8 @@ def _content(forecast: Forecast, draws: int) -> dict[str, Any]:
             "loss could be of either; drop all but one, or add a column 'run'."
         )
     bands = forecast.to_frame(LEVELS).drop(columns="unconverged", errors="ignore")
-    kept = [*match, "position", "median", *(f"{s}_{100 * v:g}" for v in LEVELS for s in ("lower", "upper"))]
+    ends = [f"{side}_{100 * level:g}" for level in LEVELS for side in ("lower", "upper")]
+    kept = [*match, "position", "median", *ends]
     rows = [
         {"row": i, **{str(name): plain(value) for name, value in row.items()}}
         for i, row in enumerate(bands[kept].to_dict("records"))

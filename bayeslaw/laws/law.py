@@ -272,6 +272,10 @@ class Law:
             loss = loss + couple([p[name] * shapes[name] for name in self.coupled], p[KAPPA], xp)
         return loss * self._factor(p, x, at, xp) if self.modifier else loss
 
+    def floor(self, p: Values, x: Values, at: Values = ORIGIN) -> Array:
+        """What `loss` tends to as its terms vanish: E, times the modifier; arguments as there."""
+        return p["E"] * self._factor(p, x, at, np)
+
     def parts(self, p: Values, x: Values, at: Values = ORIGIN) -> dict[str, Array]:
         """What the floor and each term's size are multiplied by; arguments as for `loss`.
 

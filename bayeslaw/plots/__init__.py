@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.plots.checks import compare, coverage, observed, pit, pit_values, residuals
 from bayeslaw.plots.curves import forecast, in_sample
+from bayeslaw.plots.floors import floor_sensitivity
 from bayeslaw.plots.parameters import prior_posterior, ranks
 from bayeslaw.plots.plans import plan_frontier, plan_landscape
 from bayeslaw.tables.table import LossTable
@@ -73,6 +74,7 @@ __all__ = [
     "Plots",
     "compare",
     "coverage",
+    "floor_sensitivity",
     "forecast",
     "in_sample",
     "observed",

@@ -1,0 +1,137 @@
+"""The command that derives numbers from a fit, with intervals: ``derive``."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bayeslaw.cli.app import command, show
+from bayeslaw.cli.options import (
+    Json,
+    Unconverged,
+    band_levels,
+    covariates,
+    numbers,
+    option,
+)
+from bayeslaw.cli.steps import check_writable
+from bayeslaw.common.errors import BayeslawError
+
+if TYPE_CHECKING:
+    from bayeslaw.derive import Derived
+
+
+@command(
+    "bayeslaw derive fit.nc --flops 1e21,1e24 --loss 2.2",
+    "bayeslaw derive fit.nc --loss 2.2 --against other.nc --json",
+    'bayeslaw derive fit.nc --at "params=1e9 tokens=2e10"',
+    'bayeslaw derive cpt.nc --scratch scratch.nc --at "params=1e9 replay=.3 ptpp=20"',
+)
+def derive(
+    *,
+    posterior: Annotated[
+        Path, typer.Argument(help="Posterior saved by `bayeslaw fit --out`.", show_default=False)
+    ],
+    flops: Annotated[
+        str | None, option("Budgets: compute-optimal N, D and loss.", metavar="FLOPS,...")
+    ] = None,
+    loss: Annotated[
+        str | None, option("Losses: FLOPs to reach each, split optimally.", metavar="NATS,...")
+    ] = None,
+    against: Annotated[
+        Path | None, option("Posterior of a recipe: multiplier over it, at each --loss.")
+    ] = None,
+    scratch: Annotated[
+        Path | None,
+        option("Posterior of training from scratch: tokens at which it is beaten, at --at."),
+    ] = None,
+    at: Annotated[
+        str | None,
+        option(
+            'Rows of local exponents: "params=1e9 tokens=1e10"; other covariates of --flops.',
+            metavar="SPEC",
+        ),
+    ] = None,
+    span: Annotated[
+        float, typer.Option(help="Factor of budget over which exponents of N and D are means.")
+    ] = 10.0,
+    search: Annotated[
+        str, typer.Option(help="Least and greatest tokens per parameter.", metavar="LOW,HIGH")
+    ] = "1e-3,1e6",
+    levels: Annotated[
+        str, typer.Option(help="Probabilities of the intervals.", metavar="P,...")
+    ] = "0.5,0.8,0.9",
+    out: Annotated[Path | None, option("File for all intervals, .csv or .parquet.")] = None,
+    allow_unconverged: Unconverged = False,
+    json: Json = False,
+) -> None:
+    """Derive numbers from a fit, each with its median and credible intervals.
+
+    The floor E, and as asked: the compute-optimal split of a budget C = 6 N D, the FLOPs that reach
+    a loss, the compute multiplier over another recipe, the tokens at which continual pre-training
+    beats training from scratch, and local exponents. All are of the latent loss, without noise and
+    random effects.
+    """
+    from bayeslaw import derive as library
+    from bayeslaw.cli import render_derived
+    from bayeslaw.inference.storage import load
+    from bayeslaw.tables.reading import write_frame
+    from bayeslaw.tables.table import grid
+
+    check_writable(out)
+    chosen, given = band_levels(levels), covariates(at, "--at") if at else {}
+    budgets = numbers(flops, "--flops") if flops else []
+    losses = numbers(loss, "--loss") if loss else []
+    ends = numbers(search, "--search")
+    if len(ends) != 2:
+        raise BayeslawError(f"--search: cannot read {search!r}; write it as 1e-3,1e6.")
+    if against and not losses:
+        raise BayeslawError("--against compares FLOPs to reach a loss; give --loss.")
+    fit = load(posterior)
+    replay, ptpp = (one(name, given) if name in given else None for name in ("replay", "ptpp"))
+    within, allow = (ends[0], ends[1]), allow_unconverged
+    found: dict[str, Derived] = {"floor": library.floor(fit, allow_unconverged=allow)}
+    if budgets:
+        found["compute_optimal"] = library.compute_optimal(
+            fit,
+            budgets,
+            span=span,
+            search=within,
+            replay=replay,
+            ptpp=ptpp,
+            allow_unconverged=allow,
+        )
+    if losses and not against:
+        found["flops_to_reach"] = library.flops_to_reach(
+            fit, losses, search=within, replay=replay, ptpp=ptpp, allow_unconverged=allow
+        )
+    if against:
+        found["compute_multiplier"] = library.compute_multiplier(
+            fit, load(against), losses, search=within, allow_unconverged=allow
+        )
+    if scratch:
+        found["crossover"] = library.crossover(
+            fit,
+            load(scratch),
+            one("params", given),
+            replay=replay,
+            ptpp=ptpp,
+            search=within,
+            allow_unconverged=allow,
+        )
+    elif given.keys() & {"params", "tokens"}:
+        found["local_exponents"] = library.local_exponents(
+            fit, grid(**given), allow_unconverged=allow
+        )
+    rendered = render_derived.derived(fit, found, chosen)
+    if out:
+        write_frame(render_derived.joined(found, chosen), out)
+    show(json, "derive", rendered, {"out": str(out) if out else None})
+
+
+def one(name: str, given: dict[str, list[float]]) -> float:
+    """Return the single value of a covariate of --at."""
+    values = given.get(name, [])
+    if len(values) != 1:
+        raise BayeslawError(f"--at: give one value of {name}, such as {name}=1e9.")
+    return values[0]

@@ -1,0 +1,23 @@
+"""Numbers computed from the draws of a law: each with its median and credible intervals.
+
+All are of the latent loss: the law with its discrepancy, without measurement noise and without
+random effects.
+"""
+
+from bayeslaw.derive.crossover import crossover
+from bayeslaw.derive.exponents import floor, local_exponents
+from bayeslaw.derive.floor_profile import FloorSensitivity, floor_sensitivity
+from bayeslaw.derive.optimum import compute_multiplier, compute_optimal, flops_to_reach
+from bayeslaw.derive.result import Derived
+
+__all__ = [
+    "Derived",
+    "FloorSensitivity",
+    "compute_multiplier",
+    "compute_optimal",
+    "crossover",
+    "floor",
+    "floor_sensitivity",
+    "flops_to_reach",
+    "local_exponents",
+]

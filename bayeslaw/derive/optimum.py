@@ -1,0 +1,277 @@
+"""The compute-optimal split of a budget, the budget that a loss needs, and ratios of budgets."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from bayeslaw.common.errors import BayeslawError, LawError
+from bayeslaw.derive.budget_search import FLOPS, flops_to, optimum
+from bayeslaw.derive.result import Derived, derived
+from bayeslaw.derive.surface import Range, Surface, surface_of
+from bayeslaw.inference.posterior import Posterior
+from bayeslaw.planning.fits import convergence_failures, pair_draws
+
+SEARCH = (1e-3, 1e6)
+"""Tokens per parameter among which the best is searched."""
+REACH = (1e-2, 1e9)
+"""Budgets searched for a loss, over the least and the greatest budget of the training rows."""
+
+
+def compute_optimal(
+    posterior: Posterior,
+    flops: float | Sequence[float],
+    *,
+    span: float = 10.0,
+    search: Range = SEARCH,
+    replay: float | None = None,
+    ptpp: float | None = None,
+    allow_unconverged: bool = False,
+) -> Derived:
+    """Compute-optimal model size and tokens of a budget, and the loss there.
+
+    Parameters
+    ----------
+    posterior : Posterior
+        Of a law that depends on N and D.
+    flops : float or sequence of float
+        Budgets C, in FLOPs; C = 6 N D.
+    span : float
+        Factor of budget, around C, over which the exponents of N and D are mean slopes.
+    search : tuple of float
+        Least and greatest tokens per parameter among which the best is searched.
+    replay, ptpp : float, optional
+        Replay ratio, and pre-training tokens per parameter, of a law that depends on them.
+    allow_unconverged : bool
+        Whether to use a posterior that failed the convergence checks.
+
+    Returns
+    -------
+    Derived
+        `params`, `tokens`, `tokens_per_param`, `loss` (nats per token), and the exponents
+        `params_exponent` and `tokens_exponent`: the mean of d log N / d log C and of
+        d log D / d log C over `span`. They add up to 1. An optimum on a bound of `search` is the
+        bound, and `at_bound` says so.
+
+    Raises
+    ------
+    NotConverged
+        If the posterior failed the convergence checks and `allow_unconverged` is false.
+    LawError
+        If the law does not depend on N and D, or `replay` or `ptpp` is lacking.
+    BayeslawError
+        If a budget is not positive, or a range is empty.
+
+    Examples
+    --------
+    >>> table = bl.simulate(
+    ...     "chinchilla",
+    ...     {"E": 1.7, "A": 400.0, "alpha": 0.34, "B": 410.0, "beta": 0.28},
+    ...     bl.grid(params=[1e8, 3e8, 1e9, 3e9], tokens=[1e9, 3e9, 1e10, 3e10, 1e11]),
+    ...     sigma=0.003,
+    ... )
+    >>> fit = bl.fit("chinchilla", table, discrepancy="none")  # doctest: +SKIP
+    >>> best = bl.derive.compute_optimal(fit, [1e21, 1e24])  # doctest: +SKIP
+    >>> best.to_frame()[["quantity", "flops", "median"]]  # doctest: +SKIP
+    """
+    budgets = _positive("flops", flops)
+    if not span > 1:
+        raise BayeslawError(f"span {span:g} is not above 1; it is a factor of budget.")
+    failures = convergence_failures([posterior], allow_unconverged)
+    ends = (min(budgets) / math.sqrt(span), max(budgets) * math.sqrt(span))
+    surface = _at_budgets(posterior, ends, search, replay, ptpp)
+    half = 0.5 * math.log(span)
+    found = [
+        [optimum(surface, math.log(c) + shift, search) for shift in (-half, 0.0, half)]
+        for c in budgets
+    ]
+    log_ratio, loss, slope = (
+        np.stack(each, axis=-1)
+        for each in (
+            [mid.log_ratio for _, mid, _ in found],
+            [mid.loss for _, mid, _ in found],
+            [(high.log_ratio - low.log_ratio) / (2 * half) for low, _, high in found],
+        )
+    )
+    log_nd = np.log(np.array(budgets) / FLOPS)
+    at_bound = np.stack([mid.at_bound for _, mid, _ in found], axis=-1)
+    somewhere = np.stack([low.at_bound | high.at_bound for low, _, high in found], axis=-1)
+    numbers = {
+        "params": (np.exp(0.5 * (log_nd - log_ratio)), "parameters"),
+        "tokens": (np.exp(0.5 * (log_nd + log_ratio)), "tokens"),
+        "tokens_per_param": (np.exp(log_ratio), "tokens per parameter"),
+        "params_exponent": (0.5 * (1 - slope), "1"),
+        "tokens_exponent": (0.5 * (1 + slope), "1"),
+        "loss": (loss, "nats per token"),
+    }
+    bounded = {name: somewhere if "exponent" in name else at_bound for name in numbers}
+    notes = [_searched(search), f"exponents: mean slopes over a factor {span:g} of budget"]
+    cases = pd.DataFrame({"flops": budgets})
+    return derived(numbers, cases, at_bound=bounded, notes=notes, failures=failures)
+
+
+def flops_to_reach(
+    posterior: Posterior,
+    loss: float | Sequence[float],
+    *,
+    search: Range = SEARCH,
+    replay: float | None = None,
+    ptpp: float | None = None,
+    allow_unconverged: bool = False,
+) -> Derived:
+    """Smallest budget that reaches a loss, if it is split compute-optimally.
+
+    Budgets are searched from 1e-2 times the least to 1e9 times the greatest budget 6 N D of the
+    training rows. The first crossing is found on a grid of e-folds, then refined.
+
+    Parameters
+    ----------
+    posterior : Posterior
+        Of a law that depends on N and D.
+    loss : float or sequence of float
+        Losses to reach, nats per token.
+    search, replay, ptpp, allow_unconverged
+        As for `compute_optimal`.
+
+    Returns
+    -------
+    Derived
+        `flops`. Infinity where the loss is at or below the floor, or is not reached by the
+        budgets searched; the least budget, marked in `at_bound`, where that reaches it already.
+
+    Raises
+    ------
+    NotConverged
+        If the posterior failed the convergence checks and `allow_unconverged` is false.
+    LawError
+        If the law does not depend on N and D, or `replay` or `ptpp` is lacking.
+    BayeslawError
+        If a loss is not positive, or a range is empty.
+
+    Examples
+    --------
+    >>> bl.derive.flops_to_reach(fit, [2.2, 2.0]).to_frame()  # doctest: +SKIP
+    """
+    targets = _positive("loss", loss)
+    failures = convergence_failures([posterior], allow_unconverged)
+    reach = _reach([posterior])
+    surface = _at_budgets(posterior, reach, search, replay, ptpp)
+    flops, at_bound = flops_to(surface, targets, reach, search)
+    return derived(
+        {"flops": (flops, "FLOPs")},
+        pd.DataFrame({"loss": targets}),
+        at_bound={"flops": at_bound},
+        notes=[_searched(search), _budgets(reach)],
+        failures=failures,
+    )
+
+
+def compute_multiplier(
+    posterior: Posterior,
+    base: Posterior,
+    loss: float | Sequence[float],
+    *,
+    search: Range = SEARCH,
+    allow_unconverged: bool = False,
+) -> Derived:
+    """Compute multiplier of one recipe over another: ratio of their FLOPs to reach a loss.
+
+    Parameters
+    ----------
+    posterior, base : Posterior
+        Of the recipe, and of the recipe it is compared with; both of losses on the same data.
+    loss : float or sequence of float
+        Losses to reach, nats per token.
+    search, allow_unconverged
+        As for `compute_optimal`.
+
+    Returns
+    -------
+    Derived
+        `multiplier`: FLOPs of `base` over FLOPs of `posterior`; 2 means half the FLOPs. Infinity
+        where only `base` does not reach the loss, 0 where only `posterior` does not, NaN where
+        neither does. `notes` says how draws were paired: those of separate fits are independent,
+        those of a joint fit are paired draw by draw.
+
+    Raises
+    ------
+    NotConverged
+        If a posterior failed the convergence checks and `allow_unconverged` is false.
+    LawError
+        If a law does not depend on N and D alone.
+    BayeslawError
+        If a loss is not positive, or a range is empty.
+
+    Examples
+    --------
+    >>> bl.derive.compute_multiplier(fit, base, 2.2).to_frame()  # doctest: +SKIP
+    """
+    targets, fits = _positive("loss", loss), [posterior, base]
+    failures = convergence_failures(fits, allow_unconverged)
+    pairs, how = pair_draws(fits)
+    reach = _reach(fits)
+    found = []
+    for fit, draws in zip(fits, pairs, strict=True):
+        surface = _at_budgets(fit, reach, search, None, None).take(draws)
+        found.append(flops_to(surface, targets, reach, search))
+    (own, own_bound), (other, other_bound) = found
+    with np.errstate(invalid="ignore"):
+        ratio = other / own
+    return derived(
+        {"multiplier": (ratio, "1")},
+        pd.DataFrame({"loss": targets}),
+        at_bound={"multiplier": own_bound | other_bound},
+        notes=[f"draws paired {how}", _searched(search), _budgets(reach)],
+        failures=failures,
+    )
+
+
+# -- arguments -------------------------------------------------------------------------------------
+
+
+def _at_budgets(
+    posterior: Posterior,
+    budgets: Range,
+    search: Range,
+    replay: float | None,
+    ptpp: float | None,
+) -> Surface:
+    """Return the surface over all models of the budgets and tokens per parameter searched."""
+    if lacking := {"params", "tokens"} - set(posterior.law.columns):
+        raise LawError(
+            f"law {posterior.law.name} does not depend on {', '.join(sorted(lacking))}; "
+            "a compute-optimal split needs a law of both params and tokens."
+        )
+    low, high = search
+    if not 0 < low < high < math.inf:
+        raise BayeslawError(
+            f"search {low:g} to {high:g} is not a range of tokens per parameter; "
+            "write the least first, such as (0.1, 1e4)."
+        )
+    least, most = budgets[0] / FLOPS, budgets[1] / FLOPS
+    params = (math.sqrt(least / high), math.sqrt(most / low))
+    tokens = (math.sqrt(least * low), math.sqrt(most * high))
+    return surface_of(posterior, params, tokens, replay=replay, ptpp=ptpp)
+
+
+def _reach(fits: Sequence[Posterior]) -> Range:
+    """Range of budgets that is searched for a loss."""
+    frames = [fit.table.frame for fit in fits]
+    flops = np.concatenate([FLOPS * each["params"] * each["tokens"] for each in frames])
+    return REACH[0] * float(flops.min()), REACH[1] * float(flops.max())
+
+
+def _positive(name: str, values: float | Sequence[float]) -> list[float]:
+    given = [float(value) for value in np.atleast_1d(np.asarray(values, float))]
+    if not given or not all(0 < value < math.inf for value in given):
+        raise BayeslawError(f"{name} must be positive numbers; got {values!r}.")
+    return given
+
+
+def _searched(search: Range) -> str:
+    return f"searched {search[0]:g} to {search[1]:g} tokens per parameter"
+
+
+def _budgets(reach: Range) -> str:
+    return f"searched {reach[0]:.3g} to {reach[1]:.3g} FLOPs"

@@ -1,0 +1,75 @@
+"""The `derive` command: text, JSON, files, mistakes."""
+
+from functools import partial
+
+import pandas as pd
+import pytest
+
+from bayeslaw import derive
+from tests.cli import commands
+
+run, fails = partial(commands.run, "derive"), partial(commands.fails, "derive")
+document = partial(commands.document, "derive")
+
+
+@pytest.fixture(scope="module")
+def cpt(two_stages, tmp_path_factory) -> str:
+    path = tmp_path_factory.mktemp("derive") / "cpt.nc"
+    two_stages.save(path)
+    return str(path)
+
+
+def test_numbers_are_those_of_the_library(saved, posterior, tmp_path):
+    out = tmp_path / "numbers.csv"
+    found = document(saved, "--flops", "1e21,1e23", "--loss", "2.2,1.2", "--out", str(out))
+    assert (found["command"], found["levels"]) == ("derive", [0.5, 0.8, 0.9])
+    best = derive.compute_optimal(posterior, [1e21, 1e23]).to_frame()
+    assert found["derived"]["compute_optimal"]["numbers"] == best.to_dict("records")
+    reached = found["derived"]["flops_to_reach"]
+    assert [row["median"] is None for row in reached["numbers"]] == [False, True]
+    assert reached["numbers"][1]["infinite"] == 1
+    assert any("tokens per parameter" in note for note in reached["notes"])
+    table = pd.read_csv(out)
+    assert set(table["derived"]) == {"floor", "compute_optimal", "flops_to_reach"}
+    assert len(table) == 1 + 12 + 2
+
+
+def test_text(saved):
+    text = run(saved, "--flops", "1e21", "--at", "params=1e9 tokens=2e10").stdout
+    assert "Compute-optimal split" in text
+    assert "Local exponents" in text
+    assert "reducible_N" in text
+    assert "searched 0.001 to 1e+06 tokens per parameter" in text
+    assert "100 % on bound" in run(saved, "--flops", "1e22", "--search", "500,1e4").stdout
+
+
+def test_two_fits(saved, cpt):
+    found = document(saved, "--loss", "2.2", "--against", saved)["derived"]
+    assert found["compute_multiplier"]["numbers"][0]["median"] == pytest.approx(1, abs=0.1)
+    at = "params=1e9 replay=.2 ptpp=31"
+    found = document(cpt, "--scratch", saved, "--at", at)["derived"]["crossover"]
+    assert [row["quantity"] for row in found["numbers"]] == ["tokens_from", "tokens_until"]
+    assert "independently" in found["notes"][0]
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--flops", "many"], "--flops: cannot read 'many'"),
+        (["--flops", "-1"], "flops must be positive"),
+        (["--against", "other.nc"], "give --loss"),
+        (["--scratch", "SAVED"], "--at: give one value of params"),
+        (["--search", "1"], "write it as 1e-3,1e6"),
+        (["--search", "9,1", "--flops", "1e20"], "least first"),
+        (["--flops", "1e20", "--at", "replay=.3"], "does not depend on replay"),
+        (["--levels", "90"], "not between 0 and 1"),
+    ],
+)
+def test_mistakes(saved, options, says):
+    assert says in fails(saved, *(saved if o == "SAVED" else o for o in options))
+
+
+def test_a_posterior_that_failed_is_refused_unless_allowed(failed):
+    assert "--allow-unconverged" in fails(failed)
+    found = document(failed, "--allow-unconverged")["derived"]["floor"]
+    assert found["numbers"][0]["unconverged"]

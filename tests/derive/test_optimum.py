@@ -1,0 +1,138 @@
+"""Compute-optimal splits and budgets, against closed forms and brute force."""
+
+import numpy as np
+import pytest
+
+from bayeslaw import derive
+from bayeslaw.common.errors import BayeslawError, LawError, NotConverged
+from bayeslaw.tables.table import grid
+from tests.support import CHINCHILLA
+
+FLOPS = (1e20, 1e24)
+
+
+def closed_form(posterior, flops):
+    """N, its exponent, and the loss of `E + A / N^alpha + B / D^beta` at its optimum."""
+    p = {name: value.values.ravel() for name, value in posterior.paper.items()}
+    a, b = p["alpha"], p["beta"]
+    params = (a * p["A"] / (b * p["B"]) * (flops / 6) ** b) ** (1 / (a + b))
+    loss = p["E"] + p["A"] / params**a + p["B"] / (flops / 6 / params) ** b
+    return params, b / (a + b), loss
+
+
+def test_optimum_is_the_closed_form(posterior):
+    draws = derive.compute_optimal(posterior, FLOPS).draws
+    for case, flops in enumerate(FLOPS):
+        params, exponent, loss = closed_form(posterior, flops)
+        found = draws.isel(case=case)
+        assert found.params.values == pytest.approx(params, rel=1e-5)
+        assert found.tokens.values == pytest.approx(flops / 6 / params, rel=1e-5)
+        assert found.tokens_per_param.values == pytest.approx(flops / 6 / params**2, rel=1e-5)
+        assert found.params_exponent.values == pytest.approx(exponent, abs=1e-5)
+        assert found.tokens_exponent.values == pytest.approx(1 - exponent, abs=1e-5)
+        assert found.loss.values == pytest.approx(loss, rel=1e-12)
+
+
+def test_flops_are_the_closed_form(posterior):
+    _, exponent, loss = closed_form(posterior, 1e22)
+    floor = posterior.paper["E"].values.ravel()
+    targets = [2.3, 1.8]
+    found = derive.flops_to_reach(posterior, targets).draws.flops.values
+    beta = posterior.paper["beta"].values.ravel()
+    for column, target in zip(found.T, targets, strict=True):
+        # At the optimum the reducible loss is a power of C, with exponent beta (1 - exponent).
+        with np.errstate(invalid="ignore"):
+            ratio = (target - floor) / (loss - floor)
+            expected = 1e22 * ratio ** (-1 / (beta * (1 - exponent)))
+        expected[target <= floor] = np.inf
+        within = expected < 1e30
+        assert column[within] == pytest.approx(expected[within], rel=1e-6)
+        assert np.isinf(column[target <= floor]).all()
+
+
+def test_walking_exponents_have_the_best_of_all_forecasts(walking):
+    best = derive.compute_optimal(walking, 1e22, allow_unconverged=True, search=(0.1, 1e4))
+    ratio = np.geomspace(0.1, 1e4, 4000)
+    params = np.sqrt(1e22 / 6 / ratio)
+    rows = grid(params=0, tokens=0).loc[[0] * len(ratio)].reset_index(drop=True)
+    forecast = walking.latent(rows.assign(params=params, tokens=ratio * params))
+    assert (best.draws.loss.values[:, 0] <= forecast.min(1) * (1 + 1e-5)).all()
+    assert best.draws.loss.values[:, 0] == pytest.approx(forecast.min(1), rel=1e-5)
+
+
+def test_walking_exponents_reach_a_loss_at_its_flops_and_not_before(walking):
+    target = float(np.quantile(walking.table.loss, 0.2))
+    found = derive.flops_to_reach(walking, target, allow_unconverged=True).draws.flops.values[:, 0]
+    assert np.isfinite(found).mean() > 0.9
+    for draw in np.flatnonzero(np.isfinite(found))[::20]:
+        near = found[draw] * np.array([0.1, 0.5, 0.9, 1.0])
+        loss = derive.compute_optimal(walking, near, allow_unconverged=True).draws.loss
+        assert loss.values[draw, -1] == pytest.approx(target, rel=1e-9)
+        assert (loss.values[draw, :-1] > target).all()
+
+
+def test_an_optimum_on_the_bound_says_so(posterior):
+    inside = derive.compute_optimal(posterior, 1e22)
+    above = derive.compute_optimal(posterior, 1e22, search=(500, 1e4))
+    assert not inside.at_bound["params"].any()
+    assert above.at_bound["params"].all()
+    assert above.at_bound["params_exponent"].all()
+    assert above.draws.tokens_per_param.values == pytest.approx(500)
+    frame = above.to_frame()
+    assert (frame["at_bound"] == 1).all()
+    assert above.notes[0] == "searched 500 to 10000 tokens per parameter"
+
+
+def test_a_loss_reached_at_once_is_on_the_bound(posterior):
+    easy = derive.flops_to_reach(posterior, 50.0)
+    assert easy.at_bound["flops"].all()
+    flops = 6 * posterior.table.frame["params"] * posterior.table.frame["tokens"]
+    assert easy.draws.flops.values == pytest.approx(1e-2 * flops.min())
+
+
+def test_multiplier_of_a_recipe_with_a_smaller_coefficient(known):
+    floors = [1.7, 1.7, 2.4, 2.4]
+    base = known(**CHINCHILLA | {"E": [1.7, 2.4, 1.7, 2.4]})
+    better = known(**CHINCHILLA | {"E": floors, "A": 300.0, "B": 300.0})
+    found = derive.compute_multiplier(better, base, 2.3)
+    # Draws of separate fits are shifted against each other: pair them by hand.
+    own = derive.flops_to_reach(better, 2.3).draws.flops.values[:, 0]
+    other = np.roll(derive.flops_to_reach(base, 2.3).draws.flops.values[:, 0], 2)
+    with np.errstate(invalid="ignore"):
+        expected = other / own
+    assert found.draws.multiplier.values[:, 0] == pytest.approx(expected, nan_ok=True)
+    assert {0.0, np.inf} < set(expected)
+    assert np.isnan(expected).sum() == 1
+    row = found.to_frame().iloc[0]
+    assert (row["infinite"], row["undefined"]) == (0.25, 0.25)
+    assert "independently" in found.notes[0]
+
+
+def test_multiplier_of_a_recipe_that_needs_a_fraction(known):
+    # Smaller coefficients A and B shift both terms: the loss of C is that of k C.
+    k, a, b = 3.0, CHINCHILLA["alpha"], CHINCHILLA["beta"]
+    s = b / (a + b)
+    shrunk = {"A": CHINCHILLA["A"] * k ** (-a * s), "B": CHINCHILLA["B"] * k ** (-b * (1 - s))}
+    found = derive.compute_multiplier(known(**CHINCHILLA | shrunk), known(**CHINCHILLA), [2.5, 2.0])
+    assert found.draws.multiplier.values == pytest.approx(k, rel=1e-6)
+
+
+def test_mistakes(posterior, two_stages, unconverged):
+    with pytest.raises(NotConverged):
+        derive.compute_optimal(unconverged, 1e22)
+    marked = derive.compute_optimal(unconverged, 1e22, allow_unconverged=True).to_frame()
+    assert marked["unconverged"].str.len().all()
+    with pytest.raises(BayeslawError, match="flops must be positive"):
+        derive.compute_optimal(posterior, [1e22, -1])
+    with pytest.raises(BayeslawError, match="loss must be positive"):
+        derive.flops_to_reach(posterior, float("nan"))
+    with pytest.raises(BayeslawError, match="span"):
+        derive.compute_optimal(posterior, 1e22, span=1)
+    with pytest.raises(BayeslawError, match="least first"):
+        derive.compute_optimal(posterior, 1e22, search=(100, 1))
+    with pytest.raises(LawError, match="depends on replay; give it"):
+        derive.compute_optimal(two_stages, 1e22)
+    with pytest.raises(LawError, match="does not depend on ptpp"):
+        derive.compute_optimal(posterior, 1e22, ptpp=20)
+    with pytest.raises(BayeslawError, match="level 90"):
+        derive.floor(posterior).to_frame([90])
