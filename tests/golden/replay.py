@@ -243,7 +243,7 @@ def densities(case, tables):
 
 
 def huber(law, table):
-    fit = bl.fit_huber(law, table)
+    fit = bl.fit_huber(law, table, bounds="prior")
     return {
         "objective": float(fit.objective),
         "parameters": {n: float(v) for n, v in fit.parameters.items()},
