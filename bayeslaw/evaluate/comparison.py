@@ -133,7 +133,7 @@ def note(fit: PointFit | Posterior, rows: LossTable) -> str:
     lowest, highest = fit.span(rows)
     spread = float((highest / lowest - 1).max())
     if spread > SPREAD:
-        words.append(f"forecasts of starts that agree differ by up to {100 * spread:.2g} %")
+        words.append(f"agreeing starts forecast up to {100 * spread:.2g} % apart")
     return "; ".join(words)
 
 

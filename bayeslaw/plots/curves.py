@@ -234,7 +234,18 @@ def _points(ax: Axes, points: pd.DataFrame, i: int) -> None:
         wide = points[~points["unique"]]
         middle, low, high = (wide[c].to_numpy() for c in ("prediction", "lowest", "highest"))
         bars = [middle - low, high - middle]
-        ax.errorbar(wide["tokens"], middle, bars, color=look["color"], ls="", lw=1, capsize=2)
+        colour = look["color"]
+        ax.errorbar(
+            wide["tokens"],
+            middle,
+            bars,
+            color=colour,
+            ls="",
+            lw=1,
+            capsize=2,
+            alpha=0.7,
+            zorder=1.5,
+        )
     if "loss" not in points:
         return
     inside = _inside(points)

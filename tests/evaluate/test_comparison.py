@@ -60,7 +60,7 @@ def test_rows_are_those_of_the_single_fits(world, papers):
         assert papers.loc[label, "note"] == note(fit, test)
     spread = fit_huber("form2", train).forecast(test)
     most = 100 * (spread["highest"] / spread["lowest"] - 1).max()
-    assert papers.loc["form2", "note"].endswith(f"differ by up to {most:.2g} %")
+    assert papers.loc["form2", "note"].endswith(f"up to {most:.2g} % apart")
 
 
 def test_anchors_become_training_rows_and_reduce_the_error(world, papers):

@@ -208,6 +208,16 @@ def test_lambda_is_bounded_as_published_unless_the_priors_bounds_are_asked_for(e
 
 
 @on_bound
+def test_form3_has_the_same_optimum_without_a_least_exponent(english):
+    """The paper prints a limit of the effective exponent for Form 2 only."""
+    law, train = load_law("form3"), english.query("ptpp <= 31")
+    terms = [replace(t, floor=-np.inf) if t.kind == "gated_power" else t for t in law.terms]
+    free = fit_huber(replace(law, terms=tuple(terms)), train)
+    assert free.objective == pytest.approx(fit_huber(law, train).objective, rel=1e-9)
+    assert free.parameters["lambda_"] > 1
+
+
+@on_bound
 def test_bounds_agree_for_a_law_that_states_one_kind(small):
     fits = [fit_huber("chinchilla", small, bounds=bounds) for bounds in ("paper", "prior")]
     assert fits[0].parameters == fits[1].parameters
