@@ -90,7 +90,7 @@ def compare(
     >>> from bayeslaw.tables.reading import example_table
     >>> found = compare(example_table(), train="scale <= 3e20", laws=["chinchilla"])
     >>> found.loc["chinchilla", ["rows", "scored"]].tolist()
-    [35, 48]
+    [35, 10]
     """
     parts = [*_domains(table, "target"), *(_domains(source, "source") if source else ())]
     names = [name for name, _ in parts]

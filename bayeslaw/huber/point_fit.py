@@ -119,8 +119,10 @@ class PointFit:
         Examples
         --------
         >>> import bayeslaw as bl
-        >>> train, test = bl.example_table().split("scale <= 3e20", "scale >= 1e21")
-        >>> bool(bl.fit_huber("chinchilla", train).forecast(test)["unique"].all())
+        >>> rows = bl.grid(params=[1e8, 3e8, 1e9], tokens=[1e9, 3e9, 1e10, 3e10])
+        >>> truth = {"E": 1.7, "A": 400.0, "alpha": 0.34, "B": 410.0, "beta": 0.28}
+        >>> point = bl.fit_huber("chinchilla", bl.simulate("chinchilla", truth, rows))
+        >>> point.forecast(rows.assign(params=1e10))["unique"].all().item()
         True
         """
         frame = table.frame if isinstance(table, LossTable) else table
