@@ -1,5 +1,7 @@
 """The MAP of the PyMC model under the Huber likelihood and flat priors, compared with `fit_huber`.
 
+The Huber fits are within the bounds of the priors, as the MAP is.
+
 Prints the largest difference of predicted log losses over the training rows. Where a fit ends on a
 bound the optimum is not interior, and the two need not agree.
 
@@ -27,7 +29,7 @@ def main() -> None:
         for law in laws:
             if args.only not in f"{name} {law}":
                 continue
-            point = bl.fit_huber(law, table)
+            point = bl.fit_huber(law, table, bounds="prior")
             mode = bl.fit(law, table, method="map", likelihood="huber", priors="flat")
             gap = np.abs(np.log(mode.predict(table) / point.predict(table))).max()
             bounds = ", ".join(sorted({*point.at_bounds, *mode.at_bounds})) or "interior"

@@ -7,6 +7,7 @@ import typer
 
 from bayeslaw.cli.app import command, note, show
 from bayeslaw.cli.options import (
+    Bounds,
     Choice,
     Json,
     LawOption,
@@ -36,6 +37,12 @@ from bayeslaw.common.errors import BayeslawError, FileError, TableError
 if TYPE_CHECKING:
     from bayeslaw.evaluate.forecast import Forecast
 
+LEVELS = "0.5,0.9"
+"""Levels of credible bands."""
+FitMethod = Annotated[
+    Literal["nuts", "map", "huber"], typer.Option(help="How a table is fitted first.")
+]
+
 
 @command(
     """bayeslaw fit data/delphi/isotoken.csv --law chinchilla \\
@@ -51,6 +58,7 @@ def fit(
     method: Annotated[
         Literal["nuts", "map", "huber"], typer.Option(help="Posterior, its mode, or a Huber fit.")
     ] = "nuts",
+    bounds: Bounds = "paper",
     out: Annotated[Path | None, option("Save the posterior (NetCDF).")] = None,
     seed: Seed = 0,
     json: Json = False,
@@ -69,7 +77,7 @@ def fit(
         raise FileError(f"--out saves a posterior; --method {method} has none (use --json).")
     check_writable(out)
     rows = read_table(table, where=where).query(train)
-    fitted = fit_table(required(law), rows, method, sampling, seed)
+    fitted = fit_table(required(law), rows, method, sampling, seed, bounds)
     if isinstance(fitted, Posterior) and out is not None:
         fitted.save(out)
     how, fields = render.method(method, sampling.likelihood, sampling.priors)
@@ -80,6 +88,8 @@ def fit(
 @command(
     """bayeslaw forecast data/delphi/isotoken.csv --law chinchilla \\
     --train "scale <= 3e20" --test "scale >= 1e21\"""",
+    """bayeslaw forecast losses.csv --law form3 --method huber --train "ptpp <= 31" \\
+    --test "ptpp == 279\"""",
     """bayeslaw forecast fit.nc \\
     --grid "params=8.1e9 tokens=1e9,1e10 replay=.1,.3 ptpp=279\"""",
     "bayeslaw forecast fit.nc --rows planned.csv --register planned.json",
@@ -88,7 +98,9 @@ def forecast(
     *,
     source: Source,
     choice: Choice,
-    levels: Annotated[str, typer.Option(help="Levels of the credible bands.")] = "0.5,0.9",
+    method: FitMethod = "nuts",
+    bounds: Bounds = "paper",
+    levels: Annotated[str, typer.Option(help="Levels of the credible bands.")] = LEVELS,
     kind: Annotated[
         Literal["predictive", "latent"],
         typer.Option(help="Posterior predictive, or latent loss without noise."),
@@ -114,21 +126,37 @@ def forecast(
     From a table: fits the law to the --train rows and forecasts the --test rows. From a posterior:
     forecasts --rows or --grid. Measured losses, if there are any, are shown beside the bands. Each
     row is an interpolation, extrapolation or projection of the training rows. --register writes the
-    forecast to a file with its hash, before the losses are measured.
+    forecast to a file with its hash, before the losses are measured. A point fit (--method huber or
+    map) has no bands; where starts with the same objective forecast different losses, their range
+    is shown.
     """
-    from bayeslaw.cli import render_forecast
+    from bayeslaw.cli import render, render_forecast
     from bayeslaw.evaluate import registration
+    from bayeslaw.huber.point_fit import PointFit
+    from bayeslaw.tables.reading import write_frame
 
     bands = band_levels(levels)
     check_writable(out)
     check_writable(register)
     if register is not None:
         registration.check_new(register)
+        if method != "nuts":
+            raise BayeslawError(f"--register needs bands, which --method {method} does not have.")
         if kind != "predictive":
             raise BayeslawError("--register needs --kind predictive: measured losses have noise.")
     elif register_draws:
         raise BayeslawError("--register-draws has no effect without --register.")
-    fitted, rows = fit_or_load(source, choice, "nuts", sampling, seed)
+    if method != "nuts" and (levels, kind) != (LEVELS, "predictive"):
+        raise BayeslawError(f"--levels and --kind have no effect on --method {method}.")
+    fitted, rows = fit_or_load(source, choice, method, sampling, seed, bounds)
+    fields: dict[str, object] = {"out": out and str(out)}
+    if isinstance(fitted, PointFit):
+        if out is not None:
+            write_frame(fitted.forecast(rows), out)
+        how, described = render.method(method, sampling.likelihood, sampling.priors)
+        points = render_forecast.point_forecast(fitted, rows, choice.train, choice.test, how)
+        show(json, "forecast", points, {**fields, **described, "seed": seed})
+        return
     predicted: Forecast = fitted.forecast(
         rows, kind=kind, seed=seed, allow_unconverged=allow_unconverged
     )
@@ -138,8 +166,8 @@ def forecast(
     if register is not None:
         sha256 = registration.register(predicted, register, draws=register_draws)
     rendered = render_forecast.forecast(fitted, predicted, rows, bands, choice.train, choice.test)
-    more = {"out": out and str(out), "register": register and str(register), "sha256": sha256}
-    show(json, "forecast", rendered, more)
+    fields |= {"register": register and str(register), "sha256": sha256}
+    show(json, "forecast", rendered, fields)
     if register is not None and not json:
         note(f"registered {register}, SHA-256 {sha256}")
 
@@ -153,9 +181,8 @@ def score(
     *,
     source: Source,
     choice: Choice,
-    method: Annotated[
-        Literal["nuts", "map", "huber"], typer.Option(help="How a table is fitted first.")
-    ] = "nuts",
+    method: FitMethod = "nuts",
+    bounds: Bounds = "paper",
     allow_unconverged: Unconverged = False,
     seed: Seed = 0,
     json: Json = False,
@@ -165,7 +192,7 @@ def score(
     from bayeslaw.cli import render, render_forecast
     from bayeslaw.evaluate.scores import score
 
-    fitted, rows = fit_or_load(source, choice, method, sampling, seed)
+    fitted, rows = fit_or_load(source, choice, method, sampling, seed, bounds)
     if "loss" not in rows.frame:
         raise TableError(f"{rows.name}: no column 'loss'; scores need measured losses.")
     scores = score(fitted, rows, seed=seed, allow_unconverged=allow_unconverged)
@@ -175,12 +202,13 @@ def score(
 
 
 @command(
-    """bayeslaw compare losses.csv --train "ptpp <= 31" --test "ptpp == 279" \\
-    --anchors "ptpp == 279 and params < 3e8\"""",
+    """bayeslaw compare french.csv --source english.csv --train "ptpp <= 31" \\
+    --test "ptpp == 279" --anchors "ptpp == 279 and params < 3e8\"""",
 )
 def compare(
     *,
     table: Table,
+    source: Annotated[Path | None, option("Loss table of the source domain.")] = None,
     where: Where = None,
     train: Train = None,
     test: Test = None,
@@ -189,16 +217,18 @@ def compare(
     method: Annotated[
         Literal["huber", "nuts"], typer.Option(help="Huber fits, or posteriors with bands.")
     ] = "huber",
+    bounds: Bounds = "paper",
     allow_unconverged: Unconverged = False,
     seed: Seed = 0,
     json: Json = False,
     sampling: Sampling,
 ) -> None:
-    """Compare several laws on one split.
+    """Compare several laws on one split, in each domain.
 
-    Each law is fitted to the --train rows and scored on the --test rows. dcpt, which has no
-    pre-training budget among its covariates, is fitted twice: to the training rows (transfer) and
-    to the test rows themselves (oracle).
+    Each law is fitted to the --train rows and the --anchors and scored on the other --test rows.
+    dcpt, which has no pre-training budget among its covariates, is fitted twice: to the --train
+    rows without anchors (transfer), and to all --test rows, on which it is also scored (oracle).
+    The table has the numbers of rows fitted and scored.
     """
     from bayeslaw.cli import render_forecast
     from bayeslaw.tables.reading import read_table
@@ -207,20 +237,21 @@ def compare(
     if method == "huber":
         sampling.refuse("a Huber fit", keep=("delta",))
     losses = read_table(table, where=where)
-    fitted, held_out = losses.split(train, test, anchors)
+    other = None if source is None else read_table(source, where=where)
     queries = {"train": train, "test": test, "anchors": anchors}
+    splits = [each.split(**queries) for each in (losses, other) if each is not None]
     scores = compared(
         losses,
         names,
         method,
         sampling,
-        train=train,
-        test=test,
-        anchors=anchors,
+        source=other,
+        bounds=bounds,
+        **queries,
         seed=seed,
         allow_unconverged=allow_unconverged,
     )
-    show(json, "compare", render_forecast.compare(scores, fitted, held_out, method, queries, seed))
+    show(json, "compare", render_forecast.compare(scores, splits, method, bounds, queries, seed))
 
 
 @command("bayeslaw simulate --domain french --seed 1 --out french.csv")

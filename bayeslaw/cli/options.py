@@ -47,6 +47,11 @@ Where = Annotated[str | None, query("Rows of the table to use; all others are ig
 Train = Annotated[str | None, query('Rows to fit, such as "ptpp <= 31".')]
 Test = Annotated[str | None, query('Rows to forecast and score, such as "ptpp == 279".')]
 
+Bounds = Annotated[
+    Literal["paper", "prior"],
+    typer.Option(help="Bounds of a Huber fit: as published, or those of the priors."),
+]
+
 type Command = Callable[..., None]
 
 

@@ -16,6 +16,9 @@ from bayeslaw.simulation.worlds import World
 from bayeslaw.tables.reading import is_synthetic
 from bayeslaw.tables.table import LossTable
 
+BOUNDS = {"paper": "paper", "prior": "priors"}
+WIDE = 0.01
+"""Relative width from which the range of a point fit's parameter is shown."""
 SYNTHETIC = "[bold magenta]Synthetic data[/]: losses simulated from a stated law, not measured."
 
 
@@ -26,14 +29,23 @@ def fit(fitted: Posterior | PointFit, train: str | None, how: str = "") -> Rende
     """
     document = describe(fitted, train)
     if isinstance(fitted, PointFit):
-        reference = fitted.reference()
+        reference, summary = fitted.reference(), fitted.summary()
         document |= {"parameters": dict(fitted.parameters), "reference": reference}
+        document |= {end: summary[end].to_dict() for end in ("lowest", "highest")}
         table = ruled("", "paper", "", "reference")
         left, right = list(fitted.parameters.items()), list(reference.items())
         for i in range(max(len(left), len(right))):
             cells = [c for side in (left, right) for c in (side[i] if i < len(side) else ("", ""))]
             table.add_row(*(c if isinstance(c, str) else digits(c, 4) for c in cells))
-        return Rendered(document, labelled(document, [*heading(fitted, train, how), "", [table]]))
+        ranges = [
+            f"{name} {digits(low)} to {digits(high)}"
+            for name, (_, low, high) in summary.iterrows()
+            if high - low > WIDE * max(abs(low), abs(high))
+        ]
+        parts: list[Block] = [*heading(fitted, train, how), "", [table]]
+        if ranges:
+            parts += ["", f"[bold red]Not unique[/]: starts that agree have {', '.join(ranges)}."]
+        return Rendered(document, labelled(document, parts))
     summary = fitted.summary()
     document["parameters"] = summary.rename_axis("name").reset_index().to_dict("records")
     document["priors"] = {name: str(prior) for name, prior in fitted.spec.priors.items()}
@@ -55,7 +67,7 @@ def fit(fitted: Posterior | PointFit, train: str | None, how: str = "") -> Rende
         table.add_section()
     order = [n for n in ("E", *fitted.spec.sampled) if n in fitted.spec.priors]
     priors = ", ".join(f"{n} ~ {fitted.spec.priors[n]}" for n in order)
-    parts: list[Block] = [*heading(fitted, train), "", [table], "", f"Priors: {priors}."]
+    parts = [*heading(fitted, train), "", [table], "", f"Priors: {priors}."]
     return Rendered(document, labelled(document, parts))
 
 
@@ -109,6 +121,7 @@ def describe(fitted: Posterior | PointFit, train: str | None) -> Document:
         return document | {
             "objective": fitted.objective,
             "delta": fitted.delta,
+            "bounds": fitted.bounds,
             "starts": fitted.starts,
             "polished": fitted.polished,
             "agreeing": fitted.agreeing,
@@ -140,6 +153,7 @@ def heading(fitted: Posterior | PointFit, train: str | None, how: str = "") -> l
     units = f"D in units of {unit}; reference point {point}"
     if isinstance(fitted, PointFit):
         agreeing = round(fitted.agreeing * fitted.polished)
+        how += f", bounds of the {BOUNDS[fitted.bounds]}" if law.paper_bounds else ""
         lines += [
             f"{how}; mean Huber loss {fitted.objective:.6g} (delta {fitted.delta:g}); "
             f"{agreeing} of {fitted.polished} starts agree",

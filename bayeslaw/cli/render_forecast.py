@@ -11,6 +11,7 @@ from rich.table import Table
 from bayeslaw.cli.render import chosen, describe, heading, labelled
 from bayeslaw.cli.terminal import Block, Document, Rendered, ruled
 from bayeslaw.common.formatting import count, digits
+from bayeslaw.evaluate.comparison import row_name
 from bayeslaw.evaluate.forecast import Forecast
 from bayeslaw.evaluate.scores import BANDS, POINT
 from bayeslaw.evaluate.scores import score as score_of
@@ -66,9 +67,7 @@ def forecast(
         blocks.append("all at " + ", ".join(f"{c} {count(v)}" for c, v in constant.items()))
     blocks += [escape(f"{in_words(predicted.positions)}."), tables]
     if len(frame) > MAX_ROWS:
-        blocks.append(
-            f"[dim]... and {len(frame) - MAX_ROWS} more rows: use --json or --out for all.[/]"
-        )
+        blocks.append(_more(frame))
     if scores is not None:
         blocks += ["", inside(frame, names), "", score_table(scores)]
     return Rendered(document, labelled(document, blocks))
@@ -91,43 +90,78 @@ def score(
     document["synthetic"] = document["synthetic"] or is_synthetic(rows)
     title = f"[bold]{escape(f'Scores on {chosen(rows, test, fitted.table)}')}[/]"
     blocks: list[Block] = [*heading(fitted, train, how), "", title, score_table(scores)]
+    if isinstance(fitted, PointFit):
+        lowest, highest = fitted.span(rows)
+        document["spread"] = float((highest / lowest - 1).max())
+        blocks += _not_unique(fitted.forecast(rows))
+    return Rendered(document, labelled(document, blocks))
+
+
+def point_forecast(
+    fitted: PointFit, rows: LossTable, train: str | None, test: str | None, how: str
+) -> Rendered:
+    """Render the prediction of each row, and its range over the starts that agree."""
+    frame, measured = fitted.forecast(rows), "loss" in rows.frame
+    scores = score_of(fitted, rows) if measured else None
+    document = describe(fitted, train) | {
+        "test": test,
+        "rows": frame.to_dict("records"),
+        "scores": None if scores is None else scores.to_dict(),
+    }
+    document["synthetic"] = document["synthetic"] or is_synthetic(rows)
+    covariates = _covariates(fitted, rows)
+    table = ruled(*covariates, *["loss"] * measured, "prediction", *["error"] * measured, "range")
+    table.columns[0].justify = "right"
+    for _, row in frame.head(MAX_ROWS).iterrows():
+        cells = [count(row[c]) for c in covariates]
+        cells += [f"{row['loss']:.4f}"] if measured else []
+        cells += [f"{row['prediction']:.4f}"]
+        cells += [f"{100 * (row['prediction'] / row['loss'] - 1):+.1f} %"] if measured else []
+        cells += ["" if row["unique"] else f"{row['lowest']:.4f}–{row['highest']:.4f}"]
+        table.add_row(*cells)
+    title = f"Forecast of {chosen(rows, test, fitted.table)}: point fit, nats per token"
+    blocks: list[Block] = [*heading(fitted, train, how), "", f"[bold]{escape(title)}[/]", [table]]
+    if len(frame) > MAX_ROWS:
+        blocks.append(_more(frame))
+    blocks += _not_unique(frame)
+    blocks += ["", score_table(scores)] if scores is not None else []
     return Rendered(document, labelled(document, blocks))
 
 
 def compare(
     scores: pd.DataFrame,
-    fitted: LossTable,
-    held_out: LossTable,
+    splits: Sequence[tuple[LossTable, LossTable]],
     method: str,
+    bounds: str,
     queries: Mapping[str, str | None],
     seed: int,
 ) -> Rendered:
-    """Render the table of a comparison, one row per law."""
+    """Render the table of a comparison, one row per law, or per domain and law."""
     document: Document = {
         **queries,
-        "table": fitted.name,
+        "table": splits[0][0].name,
+        "source": splits[1][0].name if len(splits) > 1 else None,
         "method": method,
+        **({"bounds": bounds} if method == "huber" else {}),
         "seed": seed,
-        "rows_train": len(fitted),
-        "rows_test": len(held_out),
-        "synthetic": is_synthetic(fitted) or is_synthetic(held_out),
-        "laws": scores.rename_axis("law").reset_index().to_dict("records"),
+        "rows_train": sum(len(fitted) for fitted, _ in splits),
+        "rows_test": sum(len(held_out) for _, held_out in splits),
+        "synthetic": any(is_synthetic(rows) for pair in splits for rows in pair),
+        "laws": scores.reset_index().to_dict("records"),
     }
     used = " or ".join(query for name in ("train", "anchors") if (query := queries[name]))
-    split = (
-        f"fitted to {chosen(fitted, used)}\nscored on {chosen(held_out, queries['test'], fitted)}"
-    )
-    point = ruled("law", *POINT)
-    for law, row in scores.iterrows():
-        point.add_row(str(law), *(digits(row[c]) for c in POINT))
-    blocks: list[Block] = [escape(split), "", [point]]
+    blocks: list[Block] = [
+        escape(
+            f"fitted to {chosen(fitted, used)}\n"
+            f"scored on {chosen(held_out, queries['test'], fitted)}"
+        )
+        for fitted, held_out in splits
+    ]
+    short = [name for name in POINT if name != "mape_clip"]  # where losses exceed CLIP, mae_rel
+    blocks += ["", [_laws(scores, columns, ("rows", "scored")) for columns in (POINT, short)]]
     if method == "nuts":
-        heads = (c.replace("_", "\n") for c in BANDS)
-        bands = ruled("law", *heads)
-        for law, row in scores.iterrows():
-            bands.add_row(str(law), *(digits(row[c]) for c in BANDS))
-        blocks += ["", [bands]]
-    notes = [f"{law}: {row['note']}" for law, row in scores.iterrows() if row["note"]]
+        blocks += ["", [_laws(scores, BANDS)]]
+    notes = [f"{row_name(law)}: {row['note']}" for law, row in scores.iterrows() if row["note"]]
     blocks += ["", *(f"[yellow]Note[/] {escape(text)}" for text in notes)] if notes else []
     return Rendered(document, labelled(document, blocks))
 
@@ -176,6 +210,36 @@ def inside(frame: pd.DataFrame, names: list[str]) -> str:
     return f"Of {len(frame)} measured losses, {' and '.join(counts)}."
 
 
+def _laws(scores: pd.DataFrame, columns: Sequence[str], counts: Sequence[str] = ()) -> Table:
+    """Return a row of scores for each law, below the name of its domain if there are several."""
+    table = ruled("law", *(name.replace("_", "\n") for name in (*columns, *counts)))
+    above = None
+    for law, row in scores.iterrows():
+        cells = [*(digits(row[c]) for c in columns), *(str(row[c]) for c in counts)]
+        if isinstance(law, tuple):
+            domain, name = law
+            if domain != above:
+                table.add_row(f"[bold]{escape(domain)}[/]")
+            above, law = domain, f"  {name}"
+        table.add_row(escape(str(law)), *cells)
+    return table
+
+
+def _not_unique(frame: pd.DataFrame) -> list[Block]:
+    """Return a sentence on the range of a point fit's forecasts; none if they are unique."""
+    if frame["unique"].all():
+        return []
+    spread = 100 * (frame["highest"] / frame["lowest"] - 1)
+    return [
+        "[bold red]Not unique[/]: starts that agree forecast losses that differ by "
+        f"{spread.mean():.2g} % on average over these rows, by {spread.max():.2g} % at most."
+    ]
+
+
+def _more(frame: pd.DataFrame) -> str:
+    return f"[dim]... and {len(frame) - MAX_ROWS} more rows: use --json or --out for all.[/]"
+
+
 def score_table(scores: pd.Series) -> Table:
     """Return a table of point scores and, if there are any, scores of bands."""
     banded = scores[list(BANDS)].notna().any()
@@ -189,7 +253,7 @@ def score_table(scores: pd.Series) -> Table:
     return table
 
 
-def _covariates(fitted: Posterior, rows: LossTable) -> list[str]:
+def _covariates(fitted: Posterior | PointFit, rows: LossTable) -> list[str]:
     return [c for c in COVARIATES if c in fitted.law.columns and c in rows.frame]
 
 

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypedDict, overload
 
-from bayeslaw.cli.options import Choice, Sampling, covariates
+from bayeslaw.cli.options import Bounds, Choice, Sampling, covariates
 from bayeslaw.common.errors import BayeslawError, FileError, TableError, TableWarning, unknown
 
 if TYPE_CHECKING:
@@ -49,10 +49,20 @@ def fit_or_load(
 ) -> "tuple[Posterior, LossTable]": ...
 @overload
 def fit_or_load(
-    source: Path, choice: Choice, method: Method, sampling: Sampling, seed: int
+    source: Path,
+    choice: Choice,
+    method: Method,
+    sampling: Sampling,
+    seed: int,
+    bounds: Bounds = ...,
 ) -> "tuple[Posterior | PointFit, LossTable]": ...
 def fit_or_load(
-    source: Path, choice: Choice, method: Method, sampling: Sampling, seed: int
+    source: Path,
+    choice: Choice,
+    method: Method,
+    sampling: Sampling,
+    seed: int,
+    bounds: Bounds = "paper",
 ) -> "tuple[Posterior | PointFit, LossTable]":
     """Return a fit, made or loaded, and the rows to forecast; these are checked before the fit."""
     from bayeslaw.inference.storage import load
@@ -64,6 +74,7 @@ def fit_or_load(
             if getattr(choice, option) is not None:
                 raise BayeslawError(f"--{option} has no effect on a saved posterior ({source}).")
         sampling.refuse(f"a saved posterior ({source})")
+        refuse_bounds(bounds, f"a saved posterior ({source})")
         posterior = load(source)
         rows = _rows(choice)
         if rows is None:
@@ -78,7 +89,7 @@ def fit_or_load(
     else:
         table = table.query(choice.train)
     law.covariates(rows.frame, rows.name)
-    return fit_table(law, table, method, sampling, seed), _labelled(rows, table)
+    return fit_table(law, table, method, sampling, seed, bounds), _labelled(rows, table)
 
 
 @overload
@@ -87,17 +98,28 @@ def fit_table(
 ) -> "Posterior": ...
 @overload
 def fit_table(
-    law: "str | Law", table: "LossTable", method: Method, sampling: Sampling, seed: int
+    law: "str | Law",
+    table: "LossTable",
+    method: Method,
+    sampling: Sampling,
+    seed: int,
+    bounds: Bounds = ...,
 ) -> "Posterior | PointFit": ...
 def fit_table(
-    law: "str | Law", table: "LossTable", method: Method, sampling: Sampling, seed: int
+    law: "str | Law",
+    table: "LossTable",
+    method: Method,
+    sampling: Sampling,
+    seed: int,
+    bounds: Bounds = "paper",
 ) -> "Posterior | PointFit":
     """Fit a law by the named method."""
     if method == "huber":
         from bayeslaw.huber.point_fit import fit_huber
 
         sampling.refuse("a Huber fit", keep=("delta",))
-        return fit_huber(law, table, delta=sampling.delta, seed=seed)
+        return fit_huber(law, table, delta=sampling.delta, bounds=bounds, seed=seed)
+    refuse_bounds(bounds, f"--method {method}")
     from bayeslaw.inference.fitting import fit
 
     if method == "map":
@@ -151,6 +173,8 @@ def compared(
     method: Literal["huber", "nuts"],
     sampling: Sampling,
     *,
+    source: "LossTable | None" = None,
+    bounds: Bounds = "paper",
     train: str | None,
     test: str | None,
     anchors: str | None = None,
@@ -163,8 +187,12 @@ def compared(
     settings = asdict(sampling) | {"progress": terminal()}
     if method == "huber":
         settings = {"delta": sampling.delta}
+    else:
+        refuse_bounds(bounds, f"--method {method}")
     return compare(
         table,
+        source=source,
+        bounds=bounds,
         laws=laws,
         method=method,
         train=train,
@@ -174,6 +202,12 @@ def compared(
         allow_unconverged=allow_unconverged,
         **settings,
     )
+
+
+def refuse_bounds(bounds: Bounds, where: str) -> None:
+    """Raise `BayeslawError` if bounds of a Huber fit were given that have no effect on `where`."""
+    if bounds != "paper":
+        raise BayeslawError(f"--bounds has no effect on {where}.")
 
 
 def _rows(choice: Choice) -> "LossTable | None":

@@ -8,14 +8,15 @@
 
 import numpy as np
 
-from bayeslaw.common.arrays import Floats, Ints
+from bayeslaw.common.arrays import Bools, Floats, Ints
 from bayeslaw.huber.descent import polish, refit_linear
 from bayeslaw.huber.objective import Problem
 
 AGREE = 1e-5
 """Two optima agree if their objectives differ by less than this, relatively."""
-RANKING_STEPS, FIRST_STEPS, ROUND_STEPS = 30, 40, 25
-"""Steps before the starts are ranked, of those that are chosen, and of each later round."""
+RANKING_STEPS, FIRST_STEPS, ROUND_STEPS, END_STEPS = 30, 40, 25, 10
+"""Steps before the starts are ranked, of those that are chosen, of each later round, and of those
+that agree at the end."""
 NEAR = 0.02
 """Starts whose objective exceeds the best by more than this, relatively, are given up."""
 ROUNDS = 18
@@ -28,7 +29,7 @@ REFITS = 8
 """Refits of the linear parameters after an extrapolation. Each leaves about 5 % of the error."""
 
 
-def polish_best(problem: Problem, points: Floats, keep: int) -> tuple[Floats, Floats]:
+def polish_best(problem: Problem, points: Floats, keep: int) -> tuple[Floats, Floats, Floats]:
     """Polish the best `keep` of some starts.
 
     Parameters
@@ -44,12 +45,15 @@ def polish_best(problem: Problem, points: Floats, keep: int) -> tuple[Floats, Fl
     points : array, shape (keep, parameters)
     objective : array, shape (keep,)
         Sums of the Huber losses.
+    ends : array, shape (keep, parameters)
+        Where each start was when it first agreed with the best, or ended; `points` have the best
+        instead of those that agreed.
     """
     if len(points) > keep:
         points, objective, _ = polish(problem, points, max_steps=RANKING_STEPS)
         points = points[np.argsort(objective, kind="stable")[:keep]]
     points, objective, moving = polish(problem, points, max_steps=FIRST_STEPS)
-    gain = np.full(len(points), np.inf)
+    gain, agreed, ends = np.full(len(points), np.inf), np.zeros(len(points), bool), points.copy()
     for _ in range(ROUNDS):
         best = int(np.argmin(objective))
         excess = objective / objective[best] - 1
@@ -65,9 +69,11 @@ def polish_best(problem: Problem, points: Floats, keep: int) -> tuple[Floats, Fl
         )
         extrapolate(problem, start, points, objective, active)
         gain[active] = before / objective[active] - 1
-        # Starts that agree would all end at the same point: only the best goes on.
+        ends[~agreed] = points[~agreed]
+        agreed |= agree
+        # Starts that agree would all end at the same objective: only the best goes on.
         points[agree], objective[agree], moving[agree] = points[best], objective[best], moving[best]
-    return points, objective
+    return points, objective, ends
 
 
 def extrapolate(
@@ -118,6 +124,31 @@ def _refitted(problem: Problem, points: Floats) -> tuple[Floats, Floats]:
     return points, problem.objective(residuals)
 
 
-def agreement(objective: Floats, rows: int) -> float:
-    """Share of the starts that ended at the best of their objectives."""
-    return float(np.mean(objective <= (1 + AGREE) * objective.min() + 1e-20 * rows))
+def agree(objective: Floats, rows: int) -> Bools:
+    """Which starts ended at the best of their objectives."""
+    best: Bools = objective <= (1 + AGREE) * objective.min() + 1e-20 * rows
+    return best
+
+
+def solutions(problem: Problem, best: Floats, ends: Floats) -> Floats:
+    """Points with the same objective as the best: itself, and those where other starts end.
+
+    Where the table does not determine all parameters these points differ. Elsewhere they differ by
+    what the objective's tolerance allows.
+
+    Parameters
+    ----------
+    problem : Problem
+    best : array, shape (parameters,)
+    ends : array, shape (starts, parameters)
+        Of `polish_best`; of the starts that agree.
+
+    Returns
+    -------
+    array, shape (solutions, parameters)
+        The first is `best`.
+    """
+    ends, reached, _ = polish(problem, ends, second_derivatives=True, max_steps=END_STEPS)
+    least = problem.objective(problem.residuals(best[None]))
+    same = agree(np.concatenate([least, reached]), len(problem.log_loss))[1:]
+    return np.concatenate([best[None], ends[same]])

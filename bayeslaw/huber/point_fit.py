@@ -1,16 +1,18 @@
 """The paper's deterministic fit: the parameters with the least Huber loss of the log residuals."""
 
+import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 import pandas as pd
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.defaults import DELTA
-from bayeslaw.common.errors import FitError, FitWarning
-from bayeslaw.huber.multistart import agreement, polish_best
+from bayeslaw.common.errors import FitError, FitWarning, unknown
+from bayeslaw.huber.multistart import agree, polish_best, solutions
 from bayeslaw.huber.objective import Problem
 from bayeslaw.huber.starts import screened_starts
 from bayeslaw.laws.law import Law
@@ -20,7 +22,14 @@ from bayeslaw.tables.table import LossTable
 STARTS, POLISH = 64, 3
 """Defaults of the starts that are screened and polished, for each exponent of the law."""
 FEWEST = 6
-"""A third of the starts, but at least this many, is polished first; the rest if these disagree."""
+"""A third of the starts, but at least this many, is polished first; the rest if these differ."""
+BEYOND = 10
+"""Factor beyond the training rows at which forecasts of starts that agree are compared."""
+SAME = 1e-4
+"""Forecasts are unique if starts that agree forecast log losses that differ by less than this."""
+
+type Bounds = Literal["paper", "prior"]
+"""Bounds of the parameters in a Huber fit."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +53,13 @@ class PointFit:
         Share of the polished starts that ended at this optimum (objectives within 1e-5).
     at_bounds : mapping of str to float
         Parameters that ended on a bound, and the bound; there the optimum is not interior.
+    table : LossTable, optional
+        Training table.
+    bounds : {"paper", "prior"}
+        Bounds of the parameters, as in `fit_huber`.
+    solutions : sequence of mapping
+        Where the starts that agree ended, in paper coordinates; the first is `parameters`. They
+        differ where the table does not determine all parameters.
     """
 
     law: Law
@@ -56,6 +72,8 @@ class PointFit:
     agreeing: float
     at_bounds: Mapping[str, float] = field(default_factory=dict)
     table: LossTable | None = field(default=None, repr=False)
+    bounds: str = "paper"
+    solutions: Sequence[Mapping[str, float]] = field(default=(), repr=False)
 
     @property
     def interior(self) -> bool:
@@ -68,6 +86,71 @@ class PointFit:
         loss: Floats = self.law.loss(self.parameters, self.law.covariates(frame))
         return loss
 
+    def span(self, table: LossTable | pd.DataFrame) -> Floats:
+        """Least and greatest predicted loss of the starts that agree, nats per token.
+
+        Returns
+        -------
+        array, shape (2, rows)
+            Both are `predict` if the fit has no other solutions.
+        """
+        frame = table.frame if isinstance(table, LossTable) else table
+        x = self.law.covariates(frame)
+        losses = np.array([self.law.loss(p, x) for p in (self.parameters, *self.solutions)])
+        return np.array([losses.min(0), losses.max(0)])
+
+    def forecast(self, table: LossTable | pd.DataFrame) -> pd.DataFrame:
+        """Predicted losses, and their range over the starts that agree.
+
+        The range is no credible band. It contains losses that fits as good as this one predict; a
+        fit from more starts can only widen it.
+
+        Parameters
+        ----------
+        table : LossTable or DataFrame
+            Rows with the law's covariates; a loss is not needed.
+
+        Returns
+        -------
+        DataFrame
+            The rows with `prediction`, `lowest` and `highest` in nats per token, and `unique`:
+            whether lowest and highest differ by less than 1e-4 of the loss.
+
+        Examples
+        --------
+        >>> import bayeslaw as bl
+        >>> rows = bl.grid(params=[1e8, 3e8, 1e9], tokens=[1e9, 3e9, 1e10, 3e10])
+        >>> truth = {"E": 1.7, "A": 400.0, "alpha": 0.34, "B": 410.0, "beta": 0.28}
+        >>> point = bl.fit_huber("chinchilla", bl.simulate("chinchilla", truth, rows))
+        >>> point.forecast(rows.assign(params=1e10))["unique"].all().item()
+        True
+        """
+        frame = table.frame if isinstance(table, LossTable) else table
+        lowest, highest = self.span(frame)
+        return frame.assign(
+            prediction=self.predict(frame),
+            lowest=lowest,
+            highest=highest,
+            unique=np.log(highest / lowest) < SAME,
+        )
+
+    def summary(self) -> pd.DataFrame:
+        """Parameters, and their range over the starts that agree.
+
+        Returns
+        -------
+        DataFrame
+            One row per parameter, first of the paper's coordinates, then of the reference
+            coordinates: `value`, `lowest`, `highest`.
+        """
+        known = [
+            {**self.law.to_reference(p, self.at), **p} for p in (self.parameters, *self.solutions)
+        ]
+        names = dict.fromkeys([*self.law.parameters, *self.law.coordinates])
+        values = pd.DataFrame(known, columns=list(names), dtype=float)
+        ends = {"value": values.iloc[0], "lowest": values.min(), "highest": values.max()}
+        return pd.DataFrame(ends).rename_axis("name")
+
     def reference(self) -> dict[str, float]:
         """The parameters in reference coordinates."""
         q = self.law.to_reference(self.parameters, self.at)
@@ -79,6 +162,7 @@ def fit_huber(
     table: LossTable,
     *,
     delta: float = DELTA,
+    bounds: Bounds = "paper",
     starts: int | None = None,
     polish: int | None = None,
     seed: int = 0,
@@ -95,12 +179,17 @@ def fit_huber(
     table : LossTable
     delta : float
         Huber threshold in log loss.
+    bounds : {"paper", "prior"}
+        ``"paper"``: as published. ``"prior"``: the narrower bounds within which the priors of
+        `bayeslaw.fit` lie. They differ in Forms 2 and 3, which the paper prints with lambda > 0;
+        the priors have lambda in (0, 1). Exponents are never searched beyond 20.
     starts : int, optional
         Points over the exponents to screen (a scrambled Sobol sequence); 64 an exponent.
     polish : int, optional
         How many of the best to polish to convergence; 3 an exponent. A third of them (6 at least)
-        is polished first; if all of these agree, the rest is not. Where a law has more than three
-        exponents, they are chosen after a few steps from several times as many.
+        is polished first; if all of these agree, also in their forecasts, the rest is not. Where a
+        law has more than three exponents, they are chosen after a few steps from several times as
+        many.
     seed : int
         Of the Sobol sequence.
 
@@ -113,7 +202,7 @@ def fit_huber(
     TableError
         If the table lacks a column the law needs, or that column does not vary.
     FitError
-        If `delta` is not positive, or no start gives a finite objective.
+        If `delta` is not positive, `bounds` is unknown, or no start gives a finite objective.
 
     Warns
     -----
@@ -144,19 +233,23 @@ def fit_huber(
     law = load_law(law)
     if not delta > 0:
         raise FitError(f"delta must be positive, not {delta!r}.")
+    if bounds not in ("paper", "prior"):
+        raise FitError(unknown("bounds", bounds, ("paper", "prior")))
     law.check_fits(table, table.name)
-    problem, exponents = Problem(law, table, delta), len(law.exponents)
+    exponents = len(law.exponents)
+    problem = Problem(law if bounds == "prior" else law.published, table, delta)
     starts, polish = starts or STARTS * exponents, polish or POLISH * exponents
     points = screened_starts(problem, starts, seed)[: polish * max(1, exponents - 2)]
     few = min(polish, max(FEWEST, polish // 3))
     first, rest = np.split(points, [few * len(points) // polish])
-    points, objective = polish_best(problem, first, few)
-    if len(rest) and agreement(objective, len(table)) < 1:
+    found = points, objective, ends = polish_best(problem, first, few)
+    best, agreed = int(np.argmin(objective)), agree(objective, len(table)).all()
+    if len(rest) and not (agreed and _unique(problem, points[best], ends)):
         more = polish_best(problem, rest, polish - few)
-        points, objective = (
-            np.concatenate(pair) for pair in zip((points, objective), more, strict=True)
-        )
-    best = int(np.argmin(objective))
+        points, objective, ends = map(np.concatenate, zip(found, more, strict=True))
+        # Starts of the rest that only agree are other solutions, not better ones.
+        if not (agreed and agree(objective, len(table))[best]):
+            best = int(np.argmin(objective))
     if not np.isfinite(objective[best]):
         raise FitError(f"{table.name}: no start of {law.name} gave a finite objective.")
     at_bounds = problem.on_bound(points[best])
@@ -167,6 +260,8 @@ def fit_huber(
             FitWarning,
             stacklevel=2,
         )
+    agreeing = agree(objective, len(table))
+    same = solutions(problem, points[best], ends[agreeing])
     return PointFit(
         law=law,
         parameters=problem.paper(points[best]),
@@ -175,7 +270,19 @@ def fit_huber(
         delta=delta,
         starts=starts,
         polished=len(points),
-        agreeing=agreement(objective, len(table)),
+        agreeing=float(agreeing.mean()),
         at_bounds=at_bounds,
         table=table,
+        bounds=bounds,
+        solutions=[problem.paper(point) for point in same],
     )
+
+
+def _unique(problem: Problem, best: Floats, ends: Floats) -> bool:
+    """Whether starts that agree also forecast the same, with a covariate `BEYOND` times larger."""
+    points, x = solutions(problem, best, ends), problem.x
+    named = {name: points[:, i, None] for i, name in enumerate(problem.names)}
+    columns = [c for c in ("params", "tokens", "ptpp") if c in x]
+    far = [{**x, c: x[c] + math.log(BEYOND)} for c in columns]
+    logs = [np.log(problem.law.loss(named, rows, problem.at)) for rows in far]
+    return float(np.ptp(logs, axis=1).max()) < SAME

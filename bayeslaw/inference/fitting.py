@@ -82,8 +82,9 @@ def fit(
         Posterior draws, or the mode over the law's parameters. The mode is of the law as written,
         without discrepancy and random effects.
     likelihood : {"studentt", "normal", "huber"} or Likelihood
-        Noise on log loss. With ``method="map", likelihood="huber", priors="flat"`` the mode is the
-        paper's Huber fit.
+        Noise on log loss. With ``method="map", likelihood="huber", priors="flat"`` the mode is that
+        of ``fit_huber(..., bounds="prior")``, and so the paper's Huber fit wherever that lies
+        within the bounds of the priors.
     priors : "default", "flat", mapping of name to prior, or path of a TOML file
         Names are those of the reference coordinates, and ``E``, ``sigma``, ``dof``. A prior is a
         `bayeslaw.Prior`, its text, or a PreliZ distribution.

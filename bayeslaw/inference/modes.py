@@ -24,8 +24,9 @@ def fit_map(
     """Mode of the posterior density over the law's parameters and the noise.
 
     The density is taken without the Jacobian of the sampler's transforms, so under flat priors and
-    the ``huber`` likelihood the mode is the Huber minimiser. Starts are those of `fit_huber`,
-    before any descent; each ascends on PyMC's own gradient.
+    the ``huber`` likelihood the mode is the Huber minimiser within the bounds of the priors
+    (``bounds="prior"`` of `fit_huber`). Starts are those of `fit_huber`, before any descent; each
+    ascends on PyMC's own gradient.
 
     Parameters
     ----------
@@ -54,12 +55,17 @@ def fit_map(
         return (-float(value), -np.array(gradient)) if np.isfinite(value) else (np.inf, 0 * vector)
 
     modes = [descend(down, start) for start in _starts(problem, names, spec, seed, polish)]
+    modes.sort(key=lambda mode: mode[0])
     height = np.array([fun for fun, _ in modes])
-    best = int(height.argmin())
-    mode = zip(names, modes[best][1], strict=True)
-    q = {name: constrain(spec, name, value) for name, value in mode}
-    p = law.sizes(q, problem.at)
-    vector = problem.point(p)
+    agree = height - height[0] <= AGREE * max(1, abs(height[0]))
+
+    def sizes(mode: Floats) -> dict[str, Floats]:
+        q = {n: constrain(spec, n, value) for n, value in zip(names, mode, strict=True)}
+        return law.sizes(q, problem.at)
+
+    same = [sizes(mode) for (_, mode), near in zip(modes, agree, strict=True) if near]
+    solutions = [{n: float(v) for n, v in law.rescale(p, problem.at).items()} for p in same]
+    vector = problem.point(same[0])
     bounds = problem.on_bound(vector, rtol=1e-4)
     if bounds:
         hit = ", ".join(f"{name} = {value:g}" for name, value in bounds.items())
@@ -70,15 +76,17 @@ def fit_map(
         )
     return PointFit(
         law=law,
-        parameters={n: float(v) for n, v in law.rescale(p, problem.at).items()},
+        parameters=solutions[0],
         at=problem.at,
         objective=float(problem.objective(problem.residuals(vector[None]))[0]) / len(table),
         delta=delta,
         starts=512,
         polished=len(modes),
-        agreeing=float(np.mean(height - height[best] <= AGREE * max(1, abs(height[best])))),
+        agreeing=float(agree.mean()),
         at_bounds=bounds,
         table=table,
+        bounds="prior",
+        solutions=solutions,
     )
 
 

@@ -10,7 +10,7 @@ A law is written in two coordinate systems that convert exactly both ways.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Literal
 
@@ -46,7 +46,7 @@ class Law:
         Prior of ``E``, of each slope and of each exponent in reference coordinates, and of the
         noise (``sigma``, ``dof``).
     bounds : mapping
-        Range of every parameter in paper coordinates.
+        Range of every parameter in paper coordinates; priors lie inside.
     token_unit : float
         Tokens per unit of D. It matters where an exponent of D varies from row to row.
     ratio : {"replay", "own"}
@@ -60,6 +60,8 @@ class Law:
         the law then has the parameter kappa, whose value 1 is the sum.
     coupling_added : bool
         Whether the coupling is a discrepancy's and not the law's own.
+    paper_bounds : mapping
+        Ranges as published, of the parameters for which they differ from `bounds`.
     """
 
     name: str
@@ -74,6 +76,7 @@ class Law:
     modifier: Modifier | None = None
     coupled: tuple[str, ...] = ()
     coupling_added: bool = False
+    paper_bounds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     @cached_property
     def exponents(self) -> tuple[str, ...]:
@@ -167,7 +170,8 @@ class Law:
     @cached_property
     def identity(self) -> str:
         """Hash of all that the loss and its priors depend on; name and title do not count."""
-        names = [f.name for f in fields(self) if f.name not in ("name", "title", "reference")]
+        other = ("name", "title", "reference", "paper_bounds")
+        names = [f.name for f in fields(self) if f.name not in other]
         parts = {name: getattr(self, name) for name in names}
         unordered = {name: dict(sorted(parts[name].items())) for name in ("priors", "bounds")}
         return identity(parts | unordered)
@@ -400,6 +404,11 @@ class Law:
             priors={name: prior for name, prior in self.priors.items() if name not in added},
             bounds={name: bound for name, bound in self.bounds.items() if name not in added},
         )
+
+    @property
+    def published(self) -> "Law":
+        """The law with `bounds` as published."""
+        return replace(self, bounds={**self.bounds, **self.paper_bounds})
 
     def latex(self) -> str:
         """The law as LaTeX."""

@@ -3,6 +3,7 @@
 import math
 import tomllib
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ from bayeslaw.laws.priors import NOISE, Prior, override
 from bayeslaw.laws.terms import COLUMN, TERMS, Term
 
 _SETTINGS = ("title", "reference", "token_unit", "ratio", "epsilon", "coupled")
-_KEYS = (*_SETTINGS, "term", "priors", "bounds")
+_BOUNDS = ("bounds", "paper_bounds")
+_KEYS = (*_SETTINGS, "term", "priors", *_BOUNDS)
 
 
 def load_law(law: "str | Path | Law") -> Law:
@@ -61,7 +63,7 @@ def _parse(text: str, name: str) -> Law:
         raise LawError(f"law {name}: has no [[term]].") from None
     settings: dict[str, Any] = {key: field_value(spec.pop(key)) for key in _SETTINGS if key in spec}
     priors = {n: Prior.parse(p) for n, p in spec.pop("priors", {}).items()}
-    given = {n: (float(low), float(high)) for n, (low, high) in spec.pop("bounds", {}).items()}
+    given, published = (_intervals(spec.pop(key, {})) for key in _BOUNDS)
     if spec:
         raise LawError(f"law {name}: {unknown('key', next(iter(spec)), _KEYS)}")
     if missing := [key for key in ("title", "reference") if key not in settings]:
@@ -78,13 +80,13 @@ def _parse(text: str, name: str) -> Law:
         raise LawError(f"law {name}: coupled needs two coefficients or more.")
     if len(set(law.coefficients)) < len(terms):
         raise LawError(f"law {name}: two terms share a coefficient; give each its own symbol.")
-    for bounded in given:
+    for bounded, (low, high) in (*given.items(), *published.items()):
         if bounded not in law.parameters:
             raise LawError(f"law {name}: {unknown('parameter', bounded, law.parameters)}")
-        if not given[bounded][0] < given[bounded][1]:
+        if not low < high:
             raise LawError(f"law {name}: bounds of {bounded!r} are not [lower, upper].")
     bounds = dict.fromkeys(law.parameters, (0.0, math.inf)) | given
-    law = Law(name=name, terms=terms, priors=law.priors, bounds=bounds, **settings)
+    law = replace(law, bounds=bounds, paper_bounds=published)
     wanted = {"E", *law.coordinates[1:], *NOISE}
     for extra in priors.keys() - wanted:
         raise LawError(f"law {name}: {unknown('prior', extra, wanted)}")
@@ -105,7 +107,7 @@ def stored_law(law: Law) -> dict[str, Plain]:
     plain = law.plain
     settings = {key: content(getattr(plain, key)) for key in ("name", *_SETTINGS)}
     parts: dict[str, Plain] = {"terms": [store(TERMS, term) for term in plain.terms]}
-    parts["bounds"] = content(plain.bounds)
+    parts |= {key: content(getattr(plain, key)) for key in _BOUNDS}
     priors = {name: [prior.name, content(prior.arguments)] for name, prior in plain.priors.items()}
     return {**settings, **parts, "priors": dict(priors)}
 
@@ -128,7 +130,8 @@ def restored_law(stored: Mapping[str, Any]) -> Law:
     return Law(
         **kept,
         terms=tuple(restore(TERMS, term) for term in stored["terms"]),
-        bounds={name: (float(low), float(high)) for name, (low, high) in stored["bounds"].items()},
+        bounds=_intervals(stored["bounds"]),
+        paper_bounds=_intervals(stored.get("paper_bounds", {})),
         priors=priors,
     )
 
@@ -137,6 +140,10 @@ def models_dir() -> Path:
     """Folder of the shipped laws: inside an installed wheel, or beside the package in a clone."""
     here = Path(__file__).parent.parent
     return here / "models" if (here / "models").is_dir() else here.parent / "models"
+
+
+def _intervals(given: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
+    return {name: (float(low), float(high)) for name, (low, high) in given.items()}
 
 
 def _terms(specs: list[dict[str, Plain]]) -> Iterator[Term]:

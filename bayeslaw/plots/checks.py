@@ -13,6 +13,7 @@ from scipy.stats import binom
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import TableError
 from bayeslaw.common.formatting import count
+from bayeslaw.evaluate.comparison import row_name
 from bayeslaw.evaluate.forecast import Forecast
 from bayeslaw.plots.style import (
     COLOURS,
@@ -275,7 +276,7 @@ def compare(scores: pd.DataFrame, metrics: Sequence[str] | None = None) -> Figur
     Parameters
     ----------
     scores : DataFrame
-        From `bayeslaw.compare`: one row per law.
+        From `bayeslaw.compare`: one row per law, or per domain and law.
     metrics : sequence of str, optional
         Columns to draw; by default those of `SCORES` that have values.
 
@@ -292,7 +293,7 @@ def compare(scores: pd.DataFrame, metrics: Sequence[str] | None = None) -> Figur
     drawn = [m for m in wanted if m in scores and scores[m].notna().any()]
     if not drawn:
         raise TableError(f"no score to draw among {', '.join(wanted)}.")
-    laws, place = [str(law) for law in scores.index], np.arange(len(scores))[::-1]
+    laws, place = [row_name(row) for row in scores.index], np.arange(len(scores))[::-1]
     with style():
         figure, panels = axes(len(drawn), columns=3, width=2.9, height=0.7 + 0.32 * len(laws))
         for ax, metric in zip(panels, drawn, strict=True):

@@ -1,4 +1,4 @@
-"""Loss against tokens: forecast curves with credible bands, and measured losses."""
+"""Loss against tokens: curves of posteriors with bands, of point fits, and measured losses."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
@@ -12,7 +12,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+from bayeslaw.common.errors import TableError
 from bayeslaw.common.formatting import count
+from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.plots.style import (
     COLOURS,
@@ -54,29 +56,32 @@ class Shaded(TypedDict):
 
 type Cell = Mapping[str | None, float | None]
 """Values of covariates that select a panel or a line; the key None selects nothing."""
+type Fit = Posterior | PointFit
 
 
 def forecast(
-    posterior: Posterior,
+    fit: Fit,
     rows: LossTable | pd.DataFrame,
     *,
     seed: int = 0,
     allow_unconverged: bool = False,
 ) -> Figure:
-    """Posterior predictive loss against tokens, with 50 and 90 % bands.
+    """Posterior predictive loss against tokens, with 50 and 90 % bands, or that of a point fit.
 
     The figure has a panel per model size, a line per replay ratio, and a row of panels per
     pre-training budget, as figure 1 of the paper. The bands are those of a new run and base. A
-    measured loss has a filled marker inside its 90 % band, and a cross outside it. Where a line is
-    an extrapolation the panel is grey, and hatched where it is a projection (`bayeslaw.locate`).
+    measured loss has a filled marker inside its 90 % band, and a cross outside it. A point fit has
+    no bands: bars are the range of the forecasts of starts that agree, where it is not unique.
+    Where a line is an extrapolation the panel is grey, and hatched where it is a projection
+    (`bayeslaw.locate`).
 
     Parameters
     ----------
-    posterior : Posterior
+    fit : Posterior or PointFit
     rows : LossTable or DataFrame
         Rows to forecast; a measured `loss` (nats per token) is drawn as well.
     seed : int
-        Of the predictive noise.
+        Of the predictive noise of a posterior.
     allow_unconverged : bool
         Draw a posterior that has not converged.
 
@@ -91,21 +96,21 @@ def forecast(
     TableError
         If a covariate of the law is missing.
     """
-    return _curves(posterior, rows, ("ptpp", "replay"), seed, allow_unconverged)
+    return _curves(fit, rows, ("ptpp", "replay"), seed, allow_unconverged)
 
 
-def in_sample(posterior: Posterior, *, seed: int = 0, allow_unconverged: bool = False) -> Figure:
-    """Fitted curves and training losses, with 50 and 90 % bands.
+def in_sample(fit: Fit, *, seed: int = 0, allow_unconverged: bool = False) -> Figure:
+    """Fitted curves and training losses, with 50 and 90 % bands, or those of a point fit.
 
     The figure has a row of panels per replay ratio, a column per model size and a line per
     pre-training budget, as the in-sample grid in the paper's appendix C. The bands are those of a
-    new run and base, and losses are compared with these.
+    new run and base, and losses are compared with these. A point fit has no bands; see `forecast`.
 
     Parameters
     ----------
-    posterior : Posterior
+    fit : Posterior or PointFit
     seed : int
-        Of the predictive noise.
+        Of the predictive noise of a posterior.
     allow_unconverged : bool
         Draw a posterior that has not converged.
 
@@ -117,13 +122,17 @@ def in_sample(posterior: Posterior, *, seed: int = 0, allow_unconverged: bool = 
     ------
     NotConverged
         If the posterior has not converged and `allow_unconverged` is false.
+    TableError
+        If a point fit has no training table.
     """
-    rows = posterior.table.frame[[*posterior.law.columns, "loss"]]
-    return _curves(posterior, rows, ("replay", "ptpp"), seed, allow_unconverged)
+    if fit.table is None:
+        raise TableError(f"this point fit of {fit.law.name} has no training table; use forecast.")
+    rows = fit.table.frame[[*fit.law.columns, "loss"]]
+    return _curves(fit, rows, ("replay", "ptpp"), seed, allow_unconverged)
 
 
 def _curves(
-    posterior: Posterior,
+    fit: Fit,
     rows: LossTable | pd.DataFrame,
     across: tuple[str, str],
     seed: int,
@@ -134,7 +143,7 @@ def _curves(
     If both vary, the first gives a row of panels per value.
     """
     frame = rows.frame if isinstance(rows, LossTable) else canonical(rows, "grid", ())
-    law = posterior.law
+    law, train = fit.law, frame if fit.table is None else fit.table.frame
     vary = [c for c in across if c in law.columns and frame[c].nunique() > 1]
     line = vary[-1] if vary else None
     row = vary[0] if len(vary) > 1 else None
@@ -142,15 +151,12 @@ def _curves(
     kinds = sorted(frame[line].unique()) if line else [None]
 
     drawn = pd.concat([_path(part) for _, part in _groups(frame, list(law.columns))])
-    curves = posterior.forecast(
-        drawn.reset_index(drop=True), seed=seed, allow_unconverged=allow_unconverged
-    ).to_frame((0.5, 0.9))
-    points, found = None, locate(posterior.table, frame, law.columns)
-    frame = frame.assign(position=found["position"].to_numpy())
-    reach = farthest(pd.concat([curves, found[found["position"] == PROJECTION]]))
-    if "loss" in frame:
-        predicted = posterior.forecast(frame, seed=seed, allow_unconverged=allow_unconverged)
-        points = predicted.to_frame((0.9,))
+    curves, points = (
+        _predicted(fit, rows, train, seed, allow_unconverged)
+        for rows in (drawn.reset_index(drop=True), frame)
+    )
+    frame = frame.assign(position=points["position"].to_numpy())
+    reach = farthest(pd.concat([curves, points[points["position"] == PROJECTION]]))
 
     cells = list(product(_values(frame, row), _values(frame, panel)))
     cells = [c for c in cells if not _at(frame, {row: c[0], panel: c[1]}).empty]
@@ -166,24 +172,34 @@ def _curves(
             here: Cell = {row: r, panel: p}
             for i, kind in enumerate(kinds):
                 _line(ax, _at(curves, {**here, line: kind}), i, alone=len(kinds) == 1)
-                if points is not None:
-                    _points(ax, _at(points, {**here, line: kind}), i)
+                _points(ax, _at(points, {**here, line: kind}), i)
             log_axis(ax, _at(frame, here)["tokens"], "tokens")
             for _, piece in _pieces(_at(curves, here)):
                 _shade(ax, piece, (EXTRAPOLATION,))
             _shade(ax, _at(frame, here), (PROJECTION,))
-            ax.set_title(_title(posterior.table.frame, here), loc="left")
+            ax.set_title(_title(train, here), loc="left")
             if first_column(ax):
                 ax.set_ylabel(LABELS["loss"])
         note = [f"{len(shown)} of {len(cells)} model sizes"] if len(shown) < len(cells) else []
         fixed = {c: frame[c].iloc[0] for c in across if c in law.columns and c not in vary}
-        note += [_covariate(c, v, posterior.table.frame) for c, v in fixed.items()]
+        note += [_covariate(c, v, train) for c, v in fixed.items()]
         lines = [", ".join(note), *(f"{name} up to {far}" for name, far in reach.items())]
         if any(lines):
             figure.suptitle("\n".join(filter(None, lines)), x=0.01, ha="left", fontsize=9)
         shades = [Patch(label=name, **_shaded(name)) for name in reach]
         legend(figure, [*_handles(line, kinds, points), *shades])
     return figure
+
+
+def _predicted(
+    fit: Fit, frame: pd.DataFrame, train: pd.DataFrame, seed: int, allow_unconverged: bool
+) -> pd.DataFrame:
+    """Return the rows with median and bands, or with prediction and range of a point fit."""
+    if isinstance(fit, PointFit):
+        found = locate(train, frame, fit.law.columns).set_index(frame.index)
+        return fit.forecast(frame).set_index(frame.index).join(found)
+    forecast = fit.forecast(frame, seed=seed, allow_unconverged=allow_unconverged)
+    return forecast.to_frame((0.5, 0.9))
 
 
 def _values(frame: pd.DataFrame, column: str | None) -> list[float | None]:
@@ -219,6 +235,12 @@ def _line(ax: Axes, curve: pd.DataFrame, i: int, alone: bool) -> None:
     """Draw the curves of one panel and line style, broken where another covariate changes."""
     colour, dashes = COLOURS[i % len(COLOURS)], LINES[i % len(LINES)]
     for _, part in _pieces(curve):
+        if "prediction" in part:
+            alone_on_curve = "_" if len(part) == 1 else ""
+            ax.plot(
+                part["tokens"], part["prediction"], color=colour, ls=dashes, marker=alone_on_curve
+            )
+            continue
         low, lower, median, upper, high = (part[c].to_numpy() for c in COLUMNS)
         if len(part) == 1:  # one budget has no curve; draw its bands as bars
             x = part["tokens"].to_numpy()
@@ -255,8 +277,27 @@ def _shade(ax: Axes, rows: pd.DataFrame, positions: Sequence[str]) -> None:
 
 
 def _points(ax: Axes, points: pd.DataFrame, i: int) -> None:
-    inside = _inside(points)
+    """Draw the measured losses of one line, and the bars of a point fit that is not unique."""
     look: Look = {"ls": "", "marker": MARKERS[i % len(MARKERS)], "color": COLOURS[i % len(COLOURS)]}
+    if "prediction" in points and not points["unique"].all():
+        wide = points[~points["unique"]]
+        middle, low, high = (wide[c].to_numpy() for c in ("prediction", "lowest", "highest"))
+        bars = [middle - low, high - middle]
+        colour = look["color"]
+        ax.errorbar(
+            wide["tokens"],
+            middle,
+            bars,
+            color=colour,
+            ls="",
+            lw=1,
+            capsize=2,
+            alpha=0.7,
+            zorder=1.5,
+        )
+    if "loss" not in points:
+        return
+    inside = _inside(points)
     ax.plot(points["tokens"][inside], points["loss"][inside], **look, ms=4.5, mec="white", mew=0.5)
     out = points[~inside]
     ax.plot(out["tokens"], out["loss"], **look, ms=5.5, mfc="white")
@@ -264,6 +305,9 @@ def _points(ax: Axes, points: pd.DataFrame, i: int) -> None:
 
 
 def _inside(points: pd.DataFrame) -> "pd.Series[bool]":
+    """Which measured losses lie in their 90 % band; all if there is no band."""
+    if "lower_90" not in points:
+        return pd.Series(data=True, index=points.index)
     return points["loss"].between(points["lower_90"], points["upper_90"])
 
 
@@ -283,21 +327,28 @@ def _covariate(column: str, value: float, train: pd.DataFrame) -> str:
     return f"{text} ({value / most:.2g} × largest fitted)"
 
 
-def _handles(
-    line: str | None, kinds: Sequence[float | None], points: pd.DataFrame | None
-) -> list[Artist]:
+def _handles(line: str | None, kinds: Sequence[float | None], points: pd.DataFrame) -> list[Artist]:
     handles: list[Artist] = []
-    marked = line is not None and points is not None
+    measured, banded = "loss" in points, "lower_90" in points
+    marked = line is not None and measured
     for i, kind in enumerate(kinds):
-        label = "median" if line is None or kind is None else f"{SHORT[line]} {count(kind)}"
+        label = (
+            ("median" if banded else "point fit")
+            if line is None or kind is None
+            else f"{SHORT[line]} {count(kind)}"
+        )
         look: Look = {"color": COLOURS[i % len(COLOURS)], "ls": LINES[i % len(LINES)]}
         look |= {"marker": MARKERS[i % len(MARKERS)] if marked else "", "ms": 4.5}
         handles.append(Line2D([], [], **look, label=label))
-    handles += [
-        Patch(color=COLOURS[0], alpha=0.42, label="50 % credible band"),
-        Patch(color=COLOURS[0], alpha=0.16, label="90 % credible band"),
-    ]
-    if points is not None:
+    if banded:
+        handles += [
+            Patch(color=COLOURS[0], alpha=0.42, label="50 % credible band"),
+            Patch(color=COLOURS[0], alpha=0.16, label="90 % credible band"),
+        ]
+    elif not points["unique"].all():
+        look = {"ls": "", "color": INK, "marker": "|", "ms": 10}
+        handles.append(Line2D([], [], **look, label="range of fits that agree"))
+    if measured:
         if line is None:
             look = {"ls": "", "color": COLOURS[0], "marker": MARKERS[0], "ms": 4.5}
             handles.append(Line2D([], [], **look, label="measured"))

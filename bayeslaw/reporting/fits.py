@@ -10,6 +10,7 @@ import pandas as pd
 from bayeslaw import plots
 from bayeslaw.checks.checkup import Check
 from bayeslaw.common.formatting import count, digits
+from bayeslaw.evaluate.comparison import row_name
 from bayeslaw.evaluate.scores import BANDS, POINT
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.model import random_effects
@@ -116,13 +117,17 @@ def parameters(fit: Posterior, seed: int) -> Section:
 
 
 def laws(scores: pd.DataFrame | None) -> Section | None:
-    """Show the scores of several laws on the same rows, from `bayeslaw.compare`."""
+    """Show the scores of several laws, from `bayeslaw.compare`."""
     if scores is None:
         return None
     columns = [c for c in (*POINT, *BANDS) if scores[c].notna().any()]
-    rows = [[str(law), *(digits(row[c]) for c in columns)] for law, row in scores.iterrows()]
-    notes = [f"{law}: {row['note']}" for law, row in scores.iterrows() if row["note"]]
-    best = scores["rmse_log"].idxmin()
+    named = [(row_name(law), row) for law, row in scores.iterrows()]
+    rows = [
+        [law, *(digits(row[c]) for c in columns), *(str(row[c]) for c in ("rows", "scored"))]
+        for law, row in named
+    ]
+    notes = [f"{law}: {row['note']}" for law, row in named if row["note"]]
+    best = row_name(scores["rmse_log"].idxmin())
     alt = f"Scores of {len(scores)} laws on the held-out rows; smallest RMSE of log loss: {best}, "
     alt += f"{scores['rmse_log'].min():.4f}."
     return Section(
@@ -130,8 +135,9 @@ def laws(scores: pd.DataFrame | None) -> Section | None:
         "Laws compared",
         [
             "Each law is fitted to the same rows and scored on the same held-out rows; an oracle "
-            "is fitted to the held-out rows themselves.",
-            Table("Scores of each law", ["law", *columns], rows),
+            "is fitted to the held-out rows themselves. The last columns are the numbers of rows "
+            "fitted and scored.",
+            Table("Scores of each law", ["law", *columns, "rows", "scored"], rows),
             picture(
                 plots.compare(scores), alt, "The dashed line is the score of a perfect forecast."
             ),

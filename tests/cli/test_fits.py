@@ -219,13 +219,79 @@ def french(tmp_path_factory) -> str:
 def test_compare_prints_the_papers_table(french):
     split = ("--train", "ptpp <= 31", "--test", "ptpp == 279", "--laws", "form3,dcpt")
     result = run("compare", french, *split)
-    for words in ("Synthetic data", "form3", "dcpt (transfer)", "dcpt (oracle)", "rmse_log"):
+    for words in ("Synthetic data", "form3", "dcpt (transfer)", "dcpt (oracle)", "rmse", "scored"):
         assert words in result.stdout
     content = document("compare", french, *split, "--anchors", "ptpp == 279 and params < 3e8")
     assert [row["law"] for row in content["laws"]] == ["form3", "dcpt (transfer)", "dcpt (oracle)"]
     assert (content["rows_train"], content["rows_test"]) == (189, 63)
     assert content["synthetic"] is True
     assert content["laws"][0]["coverage_90"] is None
+
+
+def test_compare_of_target_and_source(french, tmp_path):
+    source = str(tmp_path / "source.csv")
+    run("simulate", "--domain", "english_arabic", "--out", source)
+    split = ("--train", "ptpp <= 31", "--test", "ptpp == 279", "--laws", "form2,dcpt")
+    small = ("--source", source, "--anchors", "ptpp == 279 and params < 3e8")
+    content = document("compare", french, *split, *small, "--bounds", "prior")
+    assert content["bounds"] == "prior"
+    counts = [(row["domain"], row["law"], row["rows"], row["scored"]) for row in content["laws"]]
+    laws = (("form2", 189, 63), ("dcpt (transfer)", 168, 63), ("dcpt (oracle)", 84, 84))
+    assert counts == [(name, *law) for name in ("french", "english_arabic") for law in laws]
+    assert (content["rows_train"], content["rows_test"]) == (2 * 189, 2 * 63)
+    lines = run("compare", french, *split, *small).stdout.splitlines()
+    assert [line for line in lines if line.startswith(("french", "english_arabic"))]
+    (oracle, _) = [line for line in lines if "dcpt (oracle)" in line]
+    assert oracle.split()[-2:] == ["84", "84"]
+    assert max(map(len, lines)) <= 80
+
+
+def test_a_point_forecast_that_is_not_unique_is_a_range(french, tmp_path):
+    args = (french, "--law", "form2", "--train", "ptpp <= 31", "--method", "huber")
+    test, path = ("--test", "ptpp == 279"), tmp_path / "rows.csv"
+    content = document("forecast", *args, *test, "--out", str(path))
+    rows = pd.DataFrame(content["rows"])
+    assert (content["method"], content["bounds"], len(rows)) == ("huber", "paper", 84)
+    assert (rows["lowest"] <= rows["prediction"]).all()
+    assert (rows["prediction"] <= rows["highest"]).all()
+    assert pd.read_csv(path)["highest"].tolist() == pytest.approx(rows["highest"].tolist())
+    most = float((rows["highest"] / rows["lowest"] - 1).max())
+    assert document("score", *args, *test)["spread"] == pytest.approx(most)
+    for command in ("forecast", "score"):
+        text = " ".join(run(command, *args, *test).stdout.split())
+        assert f"by {100 * most:.2g} % at most" in text
+        assert "bounds of the paper" in text
+    first = rows.iloc[0]
+    text = run("forecast", *args, *test).stdout
+    assert f"{first['lowest']:.4f}–{first['highest']:.4f}" in text
+    fitted = document("fit", *args)
+    assert fitted["lowest"]["lambda_"] < fitted["parameters"]["lambda_"] * 1.0001
+    assert "Not unique: starts that agree have" in run("fit", *args).stdout
+
+
+def test_a_unique_point_forecast_has_no_range():
+    text = run("forecast", DELPHI, *SPLIT, "--method", "huber").stdout
+    assert "Not unique" not in text
+    assert "–" not in text
+    assert document("score", DELPHI, *SPLIT, "--method", "huber")["spread"] < 1e-4
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (("score", "--bounds", "prior"), "--bounds has no effect on --method nuts"),
+        (("forecast", "--method", "map", "--bounds", "prior"), "no effect on --method map"),
+        (("forecast", "--method", "huber", "--levels", "0.8"), "--levels and --kind have no"),
+    ],
+)
+def test_options_without_effect_on_the_method(args, says):
+    message = fails(args[0], DELPHI, *SPLIT, *args[1:])
+    assert says in message
+
+
+def test_bounds_do_not_change_a_saved_posterior(saved):
+    message = fails("forecast", saved, "--grid", GRID, "--bounds", "prior")
+    assert "--bounds has no effect on a saved posterior" in message
 
 
 def test_compare_of_posteriors_scores_bands(measured):

@@ -1,13 +1,15 @@
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from bayeslaw.common.errors import FitError, FitWarning, LawError, NotConverged, TableError
-from bayeslaw.evaluate.comparison import compare, note
+from bayeslaw.evaluate.comparison import compare, note, row_name
 from bayeslaw.evaluate.scores import BANDS, POINT, score
 from bayeslaw.huber.point_fit import fit_huber
 from bayeslaw.simulation.worlds import paper_world
+from bayeslaw.tables.reading import from_frame
 from tests.support import on_bound
 
 SPLIT = {"train": "ptpp <= 31", "test": "ptpp == 279"}
@@ -32,8 +34,9 @@ def papers(world):
 def test_the_papers_table(papers):
     assert list(papers.index) == ["form1", "form2", "form3", "dcpt (transfer)", "dcpt (oracle)"]
     assert papers.index.name == "law"
-    assert list(papers.columns) == [*POINT, *BANDS, "rows", "note"]
+    assert list(papers.columns) == [*POINT, *BANDS, "rows", "scored", "note"]
     assert list(papers["rows"]) == [168] * 4 + [84]
+    assert list(papers["scored"]) == [84] * 5
     assert np.isfinite(papers[list(POINT)].to_numpy(float)).all()
     assert papers[list(BANDS)].isna().all(axis=None)
 
@@ -49,20 +52,60 @@ def test_laws_rank_as_in_the_paper(papers):
 @on_bound
 def test_rows_are_those_of_the_single_fits(world, papers):
     train, test = world.split(**SPLIT)
-    for label, law, rows in (("form1", "form1", train), ("dcpt (oracle)", "dcpt", test)):
+    for label, law, rows in (("form2", "form2", train), ("dcpt (oracle)", "dcpt", test)):
         fit = fit_huber(law, rows)
         alone = score(fit, test)
         got = papers.loc[label, list(POINT)].astype(float)
         np.testing.assert_allclose(got, alone[list(POINT)], rtol=1e-12)
-        assert papers.loc[label, "note"] == note(fit)
+        assert papers.loc[label, "note"] == note(fit, test)
+    spread = fit_huber("form2", train).forecast(test)
+    most = 100 * (spread["highest"] / spread["lowest"] - 1).max()
+    assert papers.loc["form2", "note"].endswith(f"up to {most:.2g} % apart")
 
 
 def test_anchors_become_training_rows_and_reduce_the_error(world, papers):
     small = "ptpp == 279 and params == 241e6"
     got = compare(world, **SPLIT, anchors=small)
-    assert list(got["rows"]) == [189] * 4 + [63]
+    assert list(got["rows"]) == [189] * 3 + [168, 84]
+    assert list(got["scored"]) == [63] * 4 + [84]
     assert got.loc["form3", "rmse_log"] < 0.006
     assert got.loc["form3", "rmse_log"] < papers.loc["form3", "rmse_log"]
+
+
+@on_bound
+def test_transfer_and_oracle_do_not_depend_on_anchors(world, papers):
+    small = "ptpp == 279 and params == 241e6"
+    got = compare(world, **SPLIT, anchors=small, laws=["dcpt"])
+    oracle = list(POINT)
+    assert got.loc["dcpt (oracle)", oracle].equals(papers.loc["dcpt (oracle)", oracle])
+    test = world.split(**SPLIT, anchors=small)[1]
+    alone = score(fit_huber("dcpt", world.split(**SPLIT)[0]), test)
+    transfer = got.loc["dcpt (transfer)", list(POINT)].astype(float)
+    np.testing.assert_allclose(transfer, alone[list(POINT)], rtol=1e-12)
+
+
+def test_each_domain_is_compared_by_itself(world):
+    some = {**SPLIT, "laws": ["form1", "dcpt"]}
+    source = paper_world().table("english_arabic", seed=0)
+    one, two = (compare(each, **some) for each in (world, source))
+    both = compare(paper_world().table(None, seed=0), **some)
+    assert both.index.names == ["domain", "law"]
+    pd.testing.assert_frame_equal(both.loc["french"], one)
+    pd.testing.assert_frame_equal(both.loc["english_arabic"], two)
+    pd.testing.assert_frame_equal(compare(world, source=source, **some), both)
+    bare = [from_frame(each.frame.drop(columns="domain"), "bare") for each in (world, source)]
+    got = compare(bare[0], source=bare[1], **some)
+    assert list(got.index.unique("domain")) == ["target", "source"]
+    assert row_name(got.index[0]) == "target, form1"
+    with pytest.raises(TableError, match="a domain in common: french"):
+        compare(world, source=world, **some)
+
+
+def test_bounds_of_the_huber_fits(world):
+    source = paper_world().table("english_arabic", seed=0)
+    settings = {**SPLIT, "laws": ["form2"]}
+    assert "lambda_ = 1" in compare(source, **settings, bounds="prior").loc["form2", "note"]
+    assert "lambda_" not in compare(source, **settings).loc["form2", "note"]
 
 
 def test_laws_and_oracle_are_chosen(world):
@@ -73,11 +116,11 @@ def test_laws_and_oracle_are_chosen(world):
 
 def test_notes_name_parameters_on_a_bound(delphi):
     largest = f"params < {delphi.frame['params'].max()}"
-    got = compare(delphi, train=largest, laws=["chinchilla"])
+    got, rest = compare(delphi, train=largest, laws=["chinchilla"]), delphi.split(largest)[1]
     fit = fit_huber_quietly("chinchilla", delphi.query(largest))
-    assert got.loc["chinchilla", "note"] == note(fit)
+    assert got.loc["chinchilla", "note"] == note(fit, rest)
     assert fit.at_bounds == {"E": 0.0}
-    assert "E = 0" in note(fit)
+    assert note(fit, rest) == "E = 0"
 
 
 def test_bands_of_posteriors(small):

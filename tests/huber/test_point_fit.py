@@ -126,7 +126,7 @@ def test_several_columns_missing(small):
 
 def best_of_random(law, table, starts, seed=0):
     """Lowest mean Huber loss that SciPy's bounded least squares finds from random starts."""
-    law = load_law(law)
+    law = load_law(law).published
     problem, rng = Problem(law, table, 0.02), np.random.default_rng(seed)
     best = np.inf
     low, high = np.array([law.bounds[n] for n in problem.names]).T
@@ -190,9 +190,104 @@ def test_an_exponent_without_a_finite_optimum_ends_at_its_cap(english):
 def test_second_derivatives_exclude_parameters_at_a_bound(english):
     """At the optimum lambda = 1, where the second derivative by lambda is negative."""
     with pytest.warns(FitWarning, match="lambda_ = 1"):
-        point = fit_huber("form2", english.query("ptpp <= 124"))
+        point = fit_huber("form2", english.query("ptpp <= 124"), bounds="prior")
     assert point.objective == pytest.approx(4.0800e-04, rel=5e-6)
     assert point.agreeing == 1
+
+
+def test_lambda_is_bounded_as_published_unless_the_priors_bounds_are_asked_for(english):
+    """The paper prints lambda > 0; the Beta prior has lambda < 1."""
+    four = english.query("ptpp <= 124")
+    with pytest.warns(FitWarning, match="beta = 20"):
+        paper = fit_huber("form2", four)
+    with pytest.warns(FitWarning, match="lambda_ = 1"):
+        prior = fit_huber("form2", four, bounds="prior")
+    assert (paper.bounds, prior.bounds) == ("paper", "prior")
+    assert prior.parameters["lambda_"] == 1 < paper.parameters["lambda_"]
+    assert paper.objective < 0.3 * prior.objective
+
+
+@on_bound
+def test_form3_has_the_same_optimum_without_a_least_exponent(english):
+    """The paper prints a limit of the effective exponent for Form 2 only."""
+    law, train = load_law("form3"), english.query("ptpp <= 31")
+    terms = [replace(t, floor=-np.inf) if t.kind == "gated_power" else t for t in law.terms]
+    free = fit_huber(replace(law, terms=tuple(terms)), train)
+    assert free.objective == pytest.approx(fit_huber(law, train).objective, rel=1e-9)
+    assert free.parameters["lambda_"] > 1
+
+
+@on_bound
+def test_bounds_agree_for_a_law_that_states_one_kind(small):
+    fits = [fit_huber("chinchilla", small, bounds=bounds) for bounds in ("paper", "prior")]
+    assert fits[0].parameters == fits[1].parameters
+
+
+def test_unknown_bounds(small):
+    with pytest.raises(FitError, match="unknown bounds 'papers'; did you mean 'paper'"):
+        fit_huber("chinchilla", small, bounds="papers")
+
+
+# -- forecasts that are not unique ------------------------------------------------------------
+
+
+def test_two_stages_leave_one_direction_of_the_gate_free():
+    """Two effective exponents are fitted with three parameters: every solution has the same two."""
+    table = made("form2", sigma=0.003).query("ptpp <= 31")
+    fit, law = fit_huber("form2", table), load_law("form2")
+    assert fit.agreeing == 1
+    assert fit.solutions[0] == fit.parameters
+    assert len(fit.solutions) > 3
+    gate = law.terms[1]
+    exponents = np.array(
+        [
+            [gate.exponent(p, {"ptpp": np.log(budget)}, np) for budget in (15, 31, 279)]
+            for p in fit.solutions
+        ]
+    )
+    assert np.ptp(exponents[:, :2], axis=0).max() < 1e-4
+    assert np.ptp(exponents[:, 2]) > 0.005
+    for p in fit.solutions:
+        r = np.log(law.loss(p, law.covariates(table)) / table.loss)
+        assert huber(0.02, r).mean() == pytest.approx(fit.objective, rel=1.1e-5)
+    inside, beyond = fit.forecast(table), fit.forecast(DESIGN.query("ptpp == 279"))
+    assert inside["unique"].all()
+    assert not beyond["unique"].any()
+    assert (np.log(beyond["highest"] / beyond["lowest"]) > 0.005).any()
+    # By hand, in the paper's formula.
+    row = beyond.iloc[[7]]
+    N, D, r, P = (row[c].to_numpy() for c in ("params", "tokens", "replay", "ptpp"))
+    by_hand = []
+    for p in fit.solutions:
+        power = P ** p["zeta"]
+        beta = p["beta"] * (1 - p["lambda_"] * power / (1 + power))
+        terms = p["A"] / N ** p["alpha"] + p["B"] * r ** p["nu"] / D**beta
+        by_hand.append(p["E"] + terms + p["C"] / (r + 1e-5) ** p["gamma"])
+    assert row["lowest"].item() == pytest.approx(np.min(by_hand), rel=1e-12)
+    assert row["highest"].item() == pytest.approx(np.max(by_hand), rel=1e-12)
+    assert row["prediction"].item() == pytest.approx(by_hand[0].item(), rel=1e-12)
+
+
+def test_more_stages_make_the_forecast_unique():
+    fit = fit_huber("form2", made("form2", sigma=0.003))
+    assert fit.forecast(DESIGN.assign(ptpp=900))["unique"].all()
+
+
+def test_summary_has_the_range_of_every_parameter():
+    fit = fit_huber("form2", made("form2", sigma=0.003).query("ptpp <= 31"))
+    summary = fit.summary()
+    law = fit.law
+    assert list(summary.index) == list(dict.fromkeys([*law.parameters, *law.coordinates]))
+    assert summary.loc["lambda_", "value"] == fit.parameters["lambda_"]
+    assert summary.loc["slope_D", "value"] == pytest.approx(fit.reference()["slope_D"])
+    lambdas = [p["lambda_"] for p in fit.solutions]
+    assert summary.loc["lambda_", ["lowest", "highest"]].tolist() == [min(lambdas), max(lambdas)]
+    assert summary.loc["beta_ref", "highest"] / summary.loc["beta_ref", "lowest"] < 1.003
+
+
+def test_a_fit_given_by_its_parameters_has_no_range(small):
+    fit = replace(fit_huber("chinchilla", small), solutions=())
+    np.testing.assert_array_equal(fit.span(small), [fit.predict(small)] * 2)
 
 
 def test_the_optimum_is_stationary():

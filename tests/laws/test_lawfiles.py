@@ -1,5 +1,7 @@
 """Laws from TOML files, and the errors for invalid files."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from matplotlib.mathtext import MathTextParser
@@ -53,6 +55,18 @@ def test_a_users_law_by_path(tmp_path):
     assert load_law(law) is law
 
 
+def test_bounds_as_published():
+    """They replace those of the priors in `published`, and do not change the model."""
+    law = load_law("form3")
+    assert (law.bounds["lambda_"], law.paper_bounds) == ((0, 1), {"lambda_": (0, np.inf)})
+    assert law.published.bounds == {**law.bounds, "lambda_": (0, np.inf)}
+    assert law.published.prior_bounds["zeta"] == law.prior_bounds["zeta"]
+    assert replace(law, paper_bounds={}).identity == law.identity
+    assert restored_law(stored_law(law)).paper_bounds == law.paper_bounds
+    old = {key: value for key, value in stored_law(law).items() if key != "paper_bounds"}
+    assert restored_law(old).paper_bounds == {}
+
+
 @pytest.mark.parametrize(
     ("name", "says"),
     [
@@ -89,6 +103,8 @@ def test_unknown_laws(name, says):
         ("token_unit", "= 3", "not valid TOML"),
         ("[priors]", "[bounds]\nzta = [0, 1]\n[priors]", "unknown parameter 'zta'.*alpha"),
         ("[priors]", "[bounds]\nalpha = [1, 0]\n[priors]", "not .lower, upper."),
+        ("[priors]", "[paper_bounds]\nzta = [0, 1]\n[priors]", "unknown parameter 'zta'.*alpha"),
+        ("[priors]", "[paper_bounds]\nalpha = [1, 0]\n[priors]", "not .lower, upper."),
         ("[priors]", "[bounds]\nalpha = 3\n[priors]", "malformed"),
     ],
 )

@@ -3,10 +3,14 @@
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from bayeslaw import plots
+from bayeslaw.common.errors import TableError
+from bayeslaw.huber.point_fit import fit_huber
 from bayeslaw.plots.style import INK
+from bayeslaw.simulation.worlds import paper_world
 from bayeslaw.tables.reading import from_frame
 from bayeslaw.tables.table import grid
 
@@ -90,3 +94,53 @@ def test_rows_of_panels_where_stages_and_replays_differ(paper_rows):
     one_stage = plots.forecast(fitted, few.query("ptpp == 31"), allow_unconverged=True)
     assert one_stage.get_suptitle() == "PTPP 31"
     assert len(one_stage.axes) == sizes
+
+
+# -- point fits -------------------------------------------------------------------------------
+
+
+def bars(ax):
+    """Ends of the error bars of a panel, as (tokens, lowest, highest)."""
+    segments = [part for each in ax.collections for part in each.get_segments()]
+    return sorted((x[0], *sorted((x[1], y[1]))) for x, y in segments)
+
+
+def test_a_point_fit_is_a_line_without_bands(small, new_rows):
+    fit = fit_huber("chinchilla", small)
+    figure = plots.forecast(fit, new_rows)
+    labels = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert labels == ["point fit", "measured"]
+    for ax, size in zip(figure.axes, (6e9, 1.2e10, 2.4e10), strict=True):
+        rows = new_rows.frame[new_rows.frame["params"] == size]
+        curve, points = ax.lines[:2]
+        at = pd.DataFrame({"params": size, "tokens": curve.get_xdata()})
+        assert curve.get_ydata() == pytest.approx(fit.predict(at))
+        assert sorted(points.get_ydata()) == pytest.approx(sorted(rows["loss"]))
+        assert not ax.collections
+        assert len(ax.lines) == 4  # the others are empty: no loss is outside a band
+
+
+def test_bars_are_the_range_of_a_point_fit_that_is_not_unique(paper_rows):
+    fit = fit_huber("form2", paper_rows)
+    late = paper_world().table("french", seed=0).query("ptpp == 279")
+    figure = plots.forecast(fit, late)
+    assert len(figure.axes) == 4
+    wanted = fit.forecast(late)
+    assert not wanted["unique"].any()
+    drawn = [bar for ax in figure.axes for bar in bars(ax)]
+    columns = wanted[["tokens", "lowest", "highest"]]
+    assert np.array(sorted(drawn)) == pytest.approx(columns.sort_values([*columns]).to_numpy())
+    labels = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert labels == ["r 0.1", "r 0.25", "r 0.5", "range of fits that agree"]
+    grid = plots.in_sample(fit)
+    assert len(grid.axes) == 12
+    assert not any(ax.collections for ax in grid.axes)
+    unmeasured = plots.forecast(fit, late.frame.drop(columns="loss"))
+    assert [bar for ax in unmeasured.axes for bar in bars(ax)] == drawn
+
+
+def test_a_point_fit_without_a_table_has_no_in_sample_figure(small, new_rows):
+    fit = replace(fit_huber("chinchilla", small), table=None)
+    with pytest.raises(TableError, match="no training table"):
+        plots.in_sample(fit)
+    assert len(plots.forecast(fit, new_rows).axes) == 3
