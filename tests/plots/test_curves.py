@@ -109,7 +109,7 @@ def test_a_point_fit_is_a_line_without_bands(small, new_rows):
     fit = fit_huber("chinchilla", small)
     figure = plots.forecast(fit, new_rows)
     labels = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert labels == ["point fit", "measured"]
+    assert labels == ["point fit", "measured", "extrapolation"]
     for ax, size in zip(figure.axes, (6e9, 1.2e10, 2.4e10), strict=True):
         rows = new_rows.frame[new_rows.frame["params"] == size]
         curve, points = ax.lines[:2]
