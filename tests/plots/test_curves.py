@@ -131,7 +131,7 @@ def test_bars_are_the_range_of_a_point_fit_that_is_not_unique(paper_rows):
     columns = wanted[["tokens", "lowest", "highest"]]
     assert np.array(sorted(drawn)) == pytest.approx(columns.sort_values([*columns]).to_numpy())
     labels = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert labels == ["r 0.1", "r 0.25", "r 0.5", "range of fits that agree"]
+    assert labels == ["r 0.1", "r 0.25", "r 0.5", "range of fits that agree", "extrapolation"]
     grid = plots.in_sample(fit)
     assert len(grid.axes) == 12
     assert not any(ax.collections for ax in grid.axes)
