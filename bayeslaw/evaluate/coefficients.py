@@ -190,7 +190,7 @@ class _Travelled(Posterior):
 
 
 def _restored(document: dict[str, Any]) -> Coefficients:
-    stored = document["rebuild"]
+    stored, checks = document["rebuild"], document["convergence"]
     spec = restored_spec(stored["specification"])
     if spec.identity != stored["identity"]:
         raise LawError("its law, priors or likelihood are not those that were exported.")
@@ -200,7 +200,9 @@ def _restored(document: dict[str, Any]) -> Coefficients:
         "table": LossTable(no_rows, no_rows, document["training"]["name"]),
         "at": stored["at"],
         "stats": xr.Dataset(),
-        "convergence": Convergence(**document["convergence"]),
+        "convergence": Convergence(
+            **{n: int(v) if n == "divergences" else float(v) for n, v in checks.items()}
+        ),
         "settings": document["settings"],
         "knots": {name: Knots(**each) for name, each in stored["knots"].items()},
         "seed": stored["extension_seed"],

@@ -142,11 +142,11 @@ def _summary(draws: xr.Dataset, fit: Posterior) -> dict[str, dict[str, float | s
 
 
 def _as_text(value: Any) -> Any:
-    """Plain data with texts in place of infinite numbers."""
+    """Plain data with texts in place of numbers that JSON does not have."""
     if isinstance(value, Mapping):
         return {str(name): _as_text(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
         return [_as_text(each) for each in value]
-    if isinstance(value, float) and math.isinf(value):
-        return "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     return value

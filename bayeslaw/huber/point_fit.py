@@ -202,7 +202,8 @@ def fit_huber(
     TableError
         If the table lacks a column the law needs, or that column does not vary.
     FitError
-        If `delta` is not positive, `bounds` is unknown, or no start gives a finite objective.
+        If `delta` is not positive, `bounds` is unknown, there are no starts, or none gives a finite
+        objective.
 
     Warns
     -----
@@ -238,7 +239,10 @@ def fit_huber(
     law.check_fits(table, table.name)
     exponents = len(law.exponents)
     problem = Problem(law if bounds == "prior" else law.published, table, delta)
-    starts, polish = starts or STARTS * exponents, polish or POLISH * exponents
+    starts = STARTS * exponents if starts is None else starts
+    polish = min(POLISH * exponents if polish is None else polish, starts)
+    if polish < 1:
+        raise FitError("starts and polish must be 1 or more.")
     points = screened_starts(problem, starts, seed)[: polish * max(1, exponents - 2)]
     few = min(polish, max(FEWEST, polish // 3))
     first, rest = np.split(points, [few * len(points) // polish])

@@ -10,6 +10,7 @@ import pickle
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -226,11 +227,17 @@ class _Kept:
         self.result = result
 
 
+@cache
 def load(code: bytes) -> tuple[object, int]:
-    """Compiled code, to be kept while it is used, and the address of its C function."""
+    """Compiled code, to be kept while it is used, and the address of its C function.
+
+    Each code is loaded once in a process: Numba never frees what it loaded.
+    """
     from numba.core.compiler import CompileResult
     from numba.core.registry import cpu_target
+    from numba.core.runtime import rtsys
 
+    rtsys.initialize(cpu_target.target_context)  # symbols that the code refers to
     parts = pickle.loads(code)  # noqa: S301  # the code may have referenced nothing but parts
     result = CompileResult._rebuild(cpu_target.target_context, *parts)
     address = result.library.get_pointer_to_function(result.fndesc.llvm_cfunc_wrapper_name)

@@ -38,7 +38,8 @@ def learn(density: Density, points: Floats) -> tuple[Floats, Floats]:
     """
     shift = points.mean(axis=0)
     if density.size > LARGEST:
-        return shift, points.std(axis=0)[:, None] + np.sqrt(FLOOR)
+        sd = points.std(axis=0)
+        return shift, np.where(sd > 0, np.minimum(sd, FLOOR**-0.5), 1.0)[:, None]
     chosen = points[np.linspace(0, len(points) - 1, min(POINTS, len(points))).astype(int)]
     curvature = np.mean([_curvature(density, point) for point in chosen], axis=0)
     values, vectors = np.linalg.eigh(curvature)

@@ -8,6 +8,7 @@ import hashlib
 import logging
 import os
 import pickle
+import stat
 import sys
 from collections.abc import Hashable, Mapping
 from functools import cache
@@ -20,7 +21,7 @@ import numpy.typing as npt
 from bayeslaw.common.arrays import Model
 from bayeslaw.common.errors import FileError
 from bayeslaw.common.files import atomic_write
-from bayeslaw.inference.compiling import Program, compile_program
+from bayeslaw.inference.compiling import Program, compile_program, load
 from bayeslaw.model.building import build
 from bayeslaw.model.joint_spec import JointSpec, build_joint
 from bayeslaw.model.spec import Spec
@@ -101,17 +102,34 @@ def _source() -> str:
 
 
 def _read(path: Path) -> Program | None:
-    """The program in a file; none if there is no file, or it is not whole or not the user's."""
+    """The program in a file; none if it is not whole, not the user's alone, or does not load."""
     try:
-        if hasattr(os, "getuid") and path.stat().st_uid != os.getuid():
+        if (content := _content(path)) is None:
             return None
-        digest, content = path.read_bytes().split(b"\n", 1)
-        if hashlib.sha256(content).hexdigest().encode() != digest:
-            return None
-        found = pickle.loads(content)  # noqa: S301  # the user's own file, whole
-    except (OSError, ValueError):
+        found: Program = pickle.loads(content)  # noqa: S301  # the user's own file, whole
+        load(found.code)
+    except Exception as error:  # of any kind, where another version wrote the file
+        _log.info("compiled model in %s not used: %s", path, error)
         return None
-    return found if isinstance(found, Program) else None
+    return found
+
+
+def _content(path: Path) -> bytes | None:
+    """Content of a whole file that none but the user may have written."""
+    if not path.is_file():
+        return None
+    with path.open("rb") as file:
+        if not all(map(_private, (os.fstat(file.fileno()), path.parent.stat()))):
+            return None
+        digest, content = file.read().split(b"\n", 1)
+    return content if hashlib.sha256(content).hexdigest().encode() == digest else None
+
+
+def _private(status: os.stat_result) -> bool:
+    """Whether a file or folder is the user's and closed to others; on Windows not known: yes."""
+    return not hasattr(os, "getuid") or (
+        status.st_uid == os.getuid() and not status.st_mode & stat.S_IWOTH
+    )
 
 
 def _write(path: Path, found: Program) -> None:

@@ -101,8 +101,9 @@ def sample(
             points = run.short(_start(density, spec, values), seed)
         if draws:
             return run.main(points, seed, tune, target_accept, (draws,))
-        found = run.main(points, seed, tune, target_accept, BLOCKS, poor=POOR)
-        if found.convergence.rhat > POOR:
+        poor = POOR if chains > 1 else None
+        found = run.main(points, seed, tune, target_accept, BLOCKS, poor=poor)
+        if poor and not found.convergence.rhat <= poor:
             found = run.main(found.points, seed, tune, target_accept, BLOCKS)
         return found
 
@@ -146,11 +147,12 @@ class _Run:
         target_accept: float,
         blocks: Sequence[int],
         *,
-        poor: float = np.inf,
+        poor: float | None = None,
     ) -> Sampled:
         """Draws in mapped coordinates, stopped after the first block that passes the gate.
 
-        They also stop after `TRIAL` draws if R-hat is larger than `poor`.
+        They also stop after `TRIAL` draws unless R-hat is at most `poor`, if that is given; a chain
+        that does not move has no R-hat.
         """
         import nutpie
 
@@ -186,7 +188,7 @@ class _Run:
                 convergence = diagnose(draws, stats)
                 if convergence.ok or convergence.divergences:
                     break
-                if block == TRIAL and convergence.rhat > poor:
+                if poor and block == TRIAL and not convergence.rhat <= poor:
                     break
                 slow = worst(draws)
         finally:

@@ -16,6 +16,7 @@ from typing import Literal
 
 import numpy as np
 import pandas as pd
+from scipy.special import logsumexp
 
 from bayeslaw.common.arrays import Namespace
 from bayeslaw.common.content import identity
@@ -281,20 +282,32 @@ class Law:
         return p["E"] * self._factor(p, x, at, np)
 
     def parts(self, p: Values, x: Values, at: Values = ORIGIN) -> dict[str, Array]:
-        """What the floor and each term's size are multiplied by; arguments as for `loss`.
+        """Derivative of `loss` by the floor and by each term's size; arguments as for `loss`.
 
-        Raises
-        ------
-        LawError
-            If the law couples terms: its loss is not linear in their sizes.
+        The loss is the sum of sizes times these, since it is linear in the sizes, and where terms
+        are coupled homogeneous of degree 1 in them.
         """
+        shapes = self._shapes(p, x, at, np)
+        parts = {"E": 1.0, **shapes}
         if self.coupled:
-            raise LawError(f"law {self.name}: its loss is not linear in the sizes of its terms.")
-        parts = {"E": 1.0, **self._shapes(p, x, at, np)}
+            total, shares, _ = self._coupling(p, shapes)
+            parts |= {name: total * share / p[name] for name, share in shares.items()}
         if not self.modifier:
             return parts
         factor = self._factor(p, x, at, np)
         return {name: part * factor for name, part in parts.items()}
+
+    def _coupling(
+        self, p: Values, shapes: Mapping[str, Array]
+    ) -> tuple[Array, dict[str, Array], Array]:
+        """The coupled terms joined, each one's share in the sum of roots, derivative by kappa."""
+        kappa = p[KAPPA]
+        logs = {name: np.log(p[name] * shapes[name]) for name in self.coupled}
+        root = logsumexp([log / kappa for log in logs.values()], axis=0)
+        shares = {name: np.exp(log / kappa - root) for name, log in logs.items()}
+        total = np.exp(kappa * root)
+        mean = sum(shares[name] * log for name, log in logs.items())
+        return total, shares, total * (root - mean / kappa)
 
     def _shapes(self, p: Values, x: Values, at: Values, xp: Namespace) -> dict[str, Array]:
         """Each term over its size at `at`, by its coefficient."""
@@ -308,6 +321,10 @@ class Law:
         """Derivative of `loss` by each parameter."""
         parts = self.parts(p, x, at)
         by = dict(parts)
+        if self.coupled:
+            by[KAPPA] = self._coupling(p, self._shapes(p, x, at, np))[2] * self._factor(
+                p, x, at, np
+            )
         for term in self.terms:
             value = p[term.coefficient] * parts[term.coefficient]
             for name, slope in term.slopes(p, x, at).items():

@@ -57,7 +57,7 @@ def build_joint(
             size = next(len(v) for n, v in values.items() if n.endswith(f"::{level}_groups"))
             shared[level] = correlated_effects(level, size, count)
         for k, (prefix, part) in enumerate(spec.parts.items()):
-            mine = {n.removeprefix(prefix): v for n, v in values.items() if prefix in n}
+            mine = {n.removeprefix(prefix): v for n, v in values.items() if n.startswith(prefix)}
             effects = {level: effect[k] for level, effect in shared.items()}
             name = prefix.removesuffix("::")
             build(part, mine, for_sampling=for_sampling, name=name, standardised=effects)

@@ -356,8 +356,8 @@ def _student_t(residual, scale, dof):
     share = -elementary.dot(by, residual, rows)
     for i in range(rows):
         ratio[i] = 1.0 + residual[i] * residual[i] / square
-    # One logarithm for four rows; the fourth root of the largest number is far from any ratio.
-    quarter = rows // 4
+    # log a + log b + log c + log d = log(abcd), which overflows only if ratios exceed 1e77.
+    quarter = rows // 4 if elementary.dot(residual, residual, rows) < 1e76 * square else 0
     for i in range(quarter):
         ratio[i] *= ratio[i + quarter] * (ratio[i + 2 * quarter] * ratio[i + 3 * quarter])
         ratio[i] = elementary.log(ratio[i])

@@ -48,6 +48,8 @@ NEW: Mapping[str, float | list[float]] = {
 }
 """Rows to forecast: of another size, base and run, and outside the design in every covariate."""
 ENVELOPE = 0.95
+MIXED = 1.05
+"""R-hat above which a posterior is left out, as is one without R-hat: a chain did not move."""
 
 
 @dataclass(frozen=True)
@@ -158,7 +160,7 @@ def calibrate(
             retry=chosen["retry"],
         )
         gate = fit.convergence
-        if gate.rhat > 1.05:
+        if not gate.rhat <= MIXED:
             failed += 1
             continue
         # Ranks assume independent draws: take about as many as the effective sample size.

@@ -1,5 +1,9 @@
 """Compiled models: one for any data, kept on disk, and never trusted when damaged."""
 
+import os
+import pickle
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -109,6 +113,73 @@ def test_a_damaged_program_is_compiled_again(cached, damage):
     program(SPEC, values_of(24, 4))
     assert len(count) == 2
     assert file.read_bytes() == whole
+
+
+def test_a_program_that_does_not_load_is_compiled_again(cached):
+    count, folder = cached
+    whole = program(SPEC, values_of(24, 4))
+    (file,) = folder.iterdir()
+    programs._write(file, replace(whole, code=pickle.dumps("of another version")))
+    programs._programs.clear()
+    program(SPEC, values_of(24, 4))
+    assert len(count) == 2
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no modes of files")
+def test_a_program_that_others_may_write_is_not_read(cached):
+    count, folder = cached
+    program(SPEC, values_of(24, 4))
+    (file,) = folder.iterdir()
+    for path in (file, folder):
+        mode = path.stat().st_mode
+        path.chmod(mode | 0o002)
+        programs._programs.clear()
+        program(SPEC, values_of(24, 4))
+        path.chmod(mode)
+    assert len(count) == 3
+
+
+LOAD = """
+import pickle, sys
+from bayeslaw.inference.compiling import load
+code = open(sys.argv[1], "rb").read()
+first, again = load(code), load(code)
+other = load(pickle.dumps(pickle.loads(code), protocol=2))
+assert first is again and first[1] != other[1]
+assert "bayeslaw.inference.densities" not in sys.modules
+"""
+
+
+def test_code_is_loaded_once_in_a_process_that_imports_nothing_else(compiled, tmp_path):
+    (tmp_path / "code").write_bytes(compiled.code)
+    command = [sys.executable, "-c", LOAD, str(tmp_path / "code")]
+    subprocess.run(command, check=True, timeout=120)
+
+
+NO_FOLDER = """
+from numba.core.caching import CacheImpl
+CacheImpl._locator_classes = []  # as where no folder can be written to
+import bayeslaw as bl
+table = bl.simulate("chinchilla", %r, bl.grid(params=[1e8, 3e8, 1e9], tokens=[1e9, 1e10, 1e11]))
+bl.fit("chinchilla", table, discrepancy="none", chains=2, draws=20, tune=20, retry=False)
+"""
+
+
+def test_a_fit_needs_no_folder_to_write_to():
+    command = [sys.executable, "-c", NO_FOLDER % CHINCHILLA]
+    subprocess.run(command, check=True, timeout=300, env=os.environ | {"BAYESLAW_CACHE": "off"})
+
+
+def test_points_and_data_of_another_shape_are_refused(compiled):
+    values = values_of(24, 4)
+    density = Density(compiled, values)
+    with pytest.raises(ValueError, match="a point has shape"):
+        density.gradient(density.start[:-1])
+    value, _ = density.gradient(density.start)
+    assert density.gradient(np.repeat(density.start, 2)[::2])[0] == value
+    name = next(n for n, _, dimensions in compiled.data if dimensions == 1)
+    with pytest.raises(ValueError, match=f"{name!r} have 2 dimensions, not 1"):
+        Density(compiled, {**values, name: values[name][None]})
 
 
 def test_another_version_has_another_file(cached, monkeypatch):
