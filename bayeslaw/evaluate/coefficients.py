@@ -164,6 +164,10 @@ def read_coefficients(path: str | Path) -> Coefficients:
         raise FileError(f"{path}: not coefficients of bayeslaw, or damaged ({error}).") from error
 
 
+NUMBERS = ("rhat", "ess_bulk", "ess_tail", "bfmi")
+"""Convergence checks that may be NaN, for which a file has a text."""
+
+
 @dataclass(frozen=True)
 class _Travelled(Posterior):
     """A posterior without training rows: what these determine beyond the draws is in the file."""
@@ -200,9 +204,7 @@ def _restored(document: dict[str, Any]) -> Coefficients:
         "table": LossTable(no_rows, no_rows, document["training"]["name"]),
         "at": stored["at"],
         "stats": xr.Dataset(),
-        "convergence": Convergence(
-            **{n: int(v) if n == "divergences" else float(v) for n, v in checks.items()}
-        ),
+        "convergence": Convergence(**checks | {name: float(checks[name]) for name in NUMBERS}),
         "settings": document["settings"],
         "knots": {name: Knots(**each) for name, each in stored["knots"].items()},
         "seed": stored["extension_seed"],

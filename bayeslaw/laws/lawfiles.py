@@ -80,9 +80,9 @@ def _parse(text: str, name: str) -> Law:
         raise LawError(f"law {name}: coupled needs two coefficients or more.")
     own = [symbol for term in terms for symbol in (term.coefficient, term.slope)]
     taken = ["E", "L_ref", *NOISE, *([KAPPA] if law.coupled else []), *own]
-    exponents = {exponent for term in terms for exponent in term.exponents}
-    for symbol in [*own, *exponents]:
-        if taken.count(symbol) > (symbol in own):
+    others = {exponent for term in terms for exponent in term.exponents}
+    for symbol in [*own, *others]:
+        if taken.count(symbol) + (symbol in others) > 1:
             raise LawError(
                 f"law {name}: {symbol!r} has two meanings; give each coefficient, slope and "
                 "exponent a symbol of its own."
