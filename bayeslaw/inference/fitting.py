@@ -74,8 +74,7 @@ def fit(
     Parameters
     ----------
     law : str, path or Law
-        ``"form1"``, ``"form2"``, ``"form3"``, ``"dcpt"``, ``"chinchilla"``, ``"forgetting"``, or a
-        TOML file.
+        Name of a shipped law, such as ``"form3"`` or ``"chinchilla"``, or path of a TOML file.
     table : LossTable
         Training rows.
     method : {"nuts", "map"}

@@ -9,6 +9,7 @@ from typing import Any
 
 from bayeslaw.common.content import Plain, content, field_value, restore, store
 from bayeslaw.common.errors import LawError, unknown
+from bayeslaw.common.files import models_dir
 from bayeslaw.laws import forgetting_terms  # noqa: F401  # registers its terms
 from bayeslaw.laws.law import KAPPA, Law
 from bayeslaw.laws.priors import NOISE, Prior, override
@@ -141,12 +142,6 @@ def restored_law(stored: Mapping[str, Any]) -> Law:
         paper_bounds=_intervals(stored.get("paper_bounds", {})),
         priors=priors,
     )
-
-
-def models_dir() -> Path:
-    """Folder of the shipped laws: inside an installed wheel, or beside the package in a clone."""
-    here = Path(__file__).parent.parent
-    return here / "models" if (here / "models").is_dir() else here.parent / "models"
 
 
 def _intervals(given: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
