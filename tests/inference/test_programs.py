@@ -7,9 +7,11 @@ import sys
 from dataclasses import replace
 
 import numpy as np
+import pymc as pm
 import pytest
 
 from bayeslaw.inference import programs
+from bayeslaw.inference.compiling import compile_program
 from bayeslaw.inference.densities import Density
 from bayeslaw.inference.metric import learn
 from bayeslaw.inference.programs import build_model, program
@@ -212,3 +214,16 @@ def test_only_the_newest_files_are_kept(cached, monkeypatch):
         programs._programs.clear()
         program(SPEC, values_of(24, 4))
     assert len(list(folder.iterdir())) == 2
+
+
+def test_data_may_be_single_numbers():
+    """A term's `given` may be one number; its place in the table of addresses has no length."""
+    with pm.Model() as model:
+        slope, y = pm.Data("slope", np.asarray(2.0)), pm.Data("y", np.arange(5.0))
+        pm.Potential("misfit", -0.5 * ((y - slope * pm.Normal("x")) ** 2).sum())
+    density = Density(compile_program(model), {"slope": np.asarray(3.0), "y": np.arange(5.0)})
+    residual = np.arange(5) - 3 * 0.7
+    want = -0.5 * residual @ residual - 0.5 * 0.7**2 - 0.5 * np.log(2 * np.pi)
+    found, gradient = density.gradient(np.array([0.7]))
+    assert found == pytest.approx(want, rel=1e-12)
+    assert gradient[0] == pytest.approx(3 * residual.sum() - 0.7, rel=1e-12)
