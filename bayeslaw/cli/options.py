@@ -83,6 +83,10 @@ class Sampling:
             help="Random effects: auto, none, or columns such as size,base,run.", metavar="LEVELS"
         ),
     ] = "auto"
+    errors: Annotated[
+        Literal["auto", "run", "independent"],
+        typer.Option(help="Errors of log loss: correlated within a run, or independent."),
+    ] = "independent"
     chains: Annotated[int, typer.Option(help="Chains.", min=1)] = CHAINS
     draws: Annotated[
         int | None, typer.Option(help="Draws of each chain; by default as many as needed.", min=1)

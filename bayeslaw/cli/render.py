@@ -134,6 +134,7 @@ def describe(fitted: Posterior | PointFit, train: str | None) -> Document:
         "discrepancy": fitted.spec.discrepancy.kind,
         "noise": fitted.spec.noise,
         "effects": list(fitted.spec.effects),
+        "errors": fitted.spec.errors,
         "prior": _prior(fitted),
         **{k: v for k, v in fitted.settings.items() if k != "versions"},
         "converged": diagnostics.ok,
@@ -172,6 +173,7 @@ def heading(fitted: Posterior | PointFit, train: str | None, how: str = "") -> l
     )
     model += ["size effects propagated to new sizes"] if too_few_sizes(fitted) else []
     model += ["noise log-linear in N"] if fitted.spec.noise == "loglinear" else []
+    model += ["errors correlated within runs"] if fitted.spec.errors == "run" else []
     lines += [
         ", ".join(model),
         f"{run.get('chains')} chains of {run.get('draws')} draws "

@@ -9,7 +9,7 @@ from bayeslaw.common.arrays import Floats, Ints
 from bayeslaw.evaluate.densities import improper_priors, log_likelihood, prior_draws
 from bayeslaw.evaluate.new_sizes import residual_draws
 from bayeslaw.inference.posterior import Posterior
-from bayeslaw.model import random_effects
+from bayeslaw.model import errors, random_effects
 from bayeslaw.model.likelihoods import OBSERVED, noise_scale
 from bayeslaw.tables.validation import COVARIATES
 
@@ -85,6 +85,11 @@ def _prior_predictive(fit: Posterior, q: dict[str, Floats], rng: np.random.Gener
         effects = q[f"tau_{level}"] * rng.standard_normal((len(log_loss), len(groups)))
         log_loss = log_loss + effects[:, index]
     sigma = noise_scale(fit.spec.noise, q, x.get("params"), fit.at.get("params"), np)
+    if fit.spec.errors == "run":
+        ell, rows = q[errors.LENGTH], errors.order(frame)
+        sigma = errors.innovation_scale(sigma, ell, rows)
+        drawn = fit.spec.likelihood.sample(rng, log_loss.shape, sigma, q)
+        return np.asarray(log_loss + errors.paths(drawn, ell, rows))
     return np.asarray(log_loss + fit.spec.likelihood.sample(rng, log_loss.shape, sigma, q))
 
 

@@ -9,6 +9,7 @@ from scipy.special import logsumexp
 from bayeslaw.common.arrays import Floats, Strings, Tensor
 from bayeslaw.common.errors import FitError
 from bayeslaw.inference.posterior import Posterior
+from bayeslaw.model import errors
 from bayeslaw.model import random_effects as effects
 from bayeslaw.tables.table import LossTable
 
@@ -68,8 +69,9 @@ def run_likelihood(fit: Posterior) -> tuple[Floats, Strings]:
         effect = centre + width * nodes
         terms = np.log(weights) + 0.5 * nodes**2 + np.log(width) + stats.norm.logpdf(effect / tau)
         terms -= np.log(tau)
+        own = frame[rows]
         for k in range(NODES):
-            terms[:, k] += density(fit, frame[rows], given[:, rows] - effect[:, [k]]).sum(1)
+            terms[:, k] += density(fit, own, given[:, rows] - effect[:, [k]]).sum(1)
         total[:, i] = logsumexp(terms, 1)
     return total, names
 
@@ -87,7 +89,11 @@ def covariance(fit: Posterior) -> Floats:
     their scales.
     """
     frame = fit.table.frame
-    total = np.diag(np.median(fit.scale(frame), 0) ** 2)
+    sigma = np.median(fit.scale(frame), 0)
+    total = np.diag(sigma**2)
+    if fit.spec.errors == "run":
+        run, ell = effects.labels(frame, "run"), float(fit.draws[errors.LENGTH].median())
+        total = sigma[:, None] * sigma * errors.correlation(run, frame["tokens"].to_numpy(), ell)
     for level in fit.spec.effects:
         group = effects.labels(frame, level)
         total += float(fit.draws[f"tau_{level}"].median()) ** 2 * (group[:, None] == group)
@@ -95,8 +101,52 @@ def covariance(fit: Posterior) -> Floats:
 
 
 def density(fit: Posterior, frame: pd.DataFrame, residual: Floats) -> Floats:
-    """Log density of residuals of log loss under the noise of the fit, shape (draws, rows)."""
-    return fit.spec.likelihood.log_density(residual, fit.scale(frame), fit.values())
+    """Log density of residuals of log loss under the noise of the fit, shape (draws, rows).
+
+    Where errors are correlated within a run, that of each row given the earlier ones of its run.
+    """
+    sigma, q = fit.scale(frame), fit.values()
+    if fit.spec.errors == "run":
+        rows, ell = errors.order(frame), q[errors.LENGTH]
+        residual, sigma = errors.innovations(residual, sigma, ell, rows, np)
+    return fit.spec.likelihood.log_density(residual, sigma, q)
+
+
+def error_draws(fit: Posterior, frame: pd.DataFrame, rng: np.random.Generator) -> Floats:
+    """Draws of the errors of log loss of new measurements, shape (draws, rows).
+
+    Where errors are correlated within a run, rows of one run are draws of one path. Rows of a
+    fitted run beyond its last tokens go on from its last residual.
+    """
+    sigma, q = fit.scale(frame), fit.values()
+    if fit.spec.errors == "independent":
+        return fit.spec.likelihood.sample(rng, sigma.shape, sigma, q)
+    ell, count = q[errors.LENGTH], len(frame)
+    train = fit.table.frame
+    run, fitted = (effects.labels(rows, "run").astype(str) for rows in (frame, train))
+    last = train["tokens"].groupby(fitted).max()
+    own = last.reindex(run)
+    beyond = (frame["tokens"].to_numpy() > own.to_numpy()) & ~np.char.startswith(
+        run, effects.UNLABELLED
+    )
+    ends = np.flatnonzero(
+        (train["tokens"].to_numpy() == last.reindex(fitted).to_numpy())
+        & np.isin(fitted, run[beyond])
+    )
+    # Rows within the range of a fitted run are of another run of the same settings.
+    path = np.where(beyond, run, np.char.add(run, " again"))
+    every = pd.DataFrame(
+        {
+            "run": np.concatenate([path, fitted[ends]]),
+            "tokens": np.concatenate([frame["tokens"], train["tokens"].to_numpy()[ends]]),
+        }
+    )
+    rows = errors.order(every)
+    sigma = np.hstack([sigma, np.ones((len(sigma), len(ends)))])
+    scale = errors.innovation_scale(sigma, ell, rows)
+    drawn = fit.spec.likelihood.sample(rng, scale.shape, scale, q)
+    given = residual(fit, fit.table, fit.spec.effects)[:, ends]
+    return errors.paths(drawn, ell, rows, (np.arange(count, count + len(ends)), given))[:, :count]
 
 
 def log_prior(fit: Posterior) -> xr.DataArray:

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw.common.arrays import Floats
-from bayeslaw.evaluate.densities import density, residual
+from bayeslaw.evaluate.densities import density, error_draws, residual
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.model import random_effects as effects
 from bayeslaw.tables.table import LossTable
@@ -146,6 +146,5 @@ def residual_draws(
     array, shape (draws, rows)
     """
     frame = table.frame if isinstance(table, LossTable) else table
-    sigma = fit.scale(frame)
-    drawn = fit.spec.likelihood.sample(rng, sigma.shape, sigma, fit.values())
+    drawn = error_draws(fit, frame, rng)
     return drawn + group_effects(fit, frame, rng, sizes=sizes)

@@ -218,6 +218,7 @@ def _fit(fit: Posterior) -> dict[str, Any]:
         "discrepancy": spec.discrepancy.kind,
         "noise": spec.noise,
         "effects": list(spec.effects),
+        "errors": spec.errors,
         "training": {"name": table.name, "rows": len(table), "sha256": table.sha256},
         "settings": dict(fit.settings),
     }

@@ -25,6 +25,7 @@ from bayeslaw.inference.settings import (
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.laws.priors import PriorLike
+from bayeslaw.model import errors as run_errors
 from bayeslaw.model.building import Data, data
 from bayeslaw.model.likelihoods import Huber, Likelihood
 from bayeslaw.model.random_effects import choose, labels
@@ -101,6 +102,10 @@ def fit(
         table has these columns and their labels repeat, and with a discrepancy to each model size:
         from fewer than four sizes, only forecasts for other sizes have them. Any other column of
         labels may be named.
+    errors : {"independent", "run", "auto"}
+        Whether measured losses deviate from the law independently, or with a correlation within a
+        `run` that falls with the distance in log tokens. ``"auto"`` is ``"run"`` where runs have
+        rows at several D.
     chains, tune : int
         Chains, 4 by default, and tuning steps of each, 300 by default. They start from a short run
         of 250 tuning steps that finds the metric.
@@ -183,6 +188,7 @@ def specify(
         noise=settings["noise"],
         effects=choose(asked, table.frame, table.name, discrepancy=discrepancy.size_effects),
         new_sizes=asked == "auto",
+        errors=run_errors.choose(settings["errors"], table.frame, table.name),
     )
 
 

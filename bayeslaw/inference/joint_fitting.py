@@ -16,6 +16,7 @@ from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.settings import PosteriorSettings, filled, run_settings
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
+from bayeslaw.model import errors as run_errors
 from bayeslaw.model.building import data
 from bayeslaw.model.joint_spec import JointSpec, cholesky_rows
 from bayeslaw.model.likelihoods import Likelihood
@@ -84,6 +85,7 @@ def fit_joint(
             noise=chosen["noise"],
             effects=levels,
             new_sizes=chosen["effects"] == "auto",
+            errors=run_errors.choose(chosen["errors"], tables[name].frame, tables[name].name),
         )
         for name, law in loaded.items()
     }

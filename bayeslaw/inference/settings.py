@@ -30,6 +30,7 @@ class ModelSettings(SamplerSettings, total=False):
     discrepancy: str | Discrepancy
     noise: str
     effects: str | Sequence[str]
+    errors: str
 
 
 class PosteriorSettings(ModelSettings, total=False):
@@ -46,6 +47,7 @@ class FilledSettings(TypedDict):
     discrepancy: str | Discrepancy
     noise: str
     effects: str | Sequence[str]
+    errors: str
     chains: int
     draws: int | None
     tune: int
@@ -72,6 +74,7 @@ def filled(settings: PosteriorSettings) -> FilledSettings:
         "discrepancy": AUTO,
         "noise": "constant",
         "effects": "auto",
+        "errors": "independent",
         "chains": CHAINS,
         "draws": None,
         "tune": TUNE,

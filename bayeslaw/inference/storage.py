@@ -125,6 +125,7 @@ def stored_spec(spec: Spec) -> dict[str, Any]:
         "noise": spec.noise,
         "effects": spec.effects,
         "new_sizes": spec.new_sizes,
+        "errors": spec.errors,
         "levels": {name: content(random_effects.level(name)) for name in spec.effects},
     }
 
@@ -150,7 +151,8 @@ def restored_spec(meta: Mapping[str, Any]) -> Spec:
         discrepancy=discrepancy,
         noise=meta["noise"],
         effects=tuple(meta["effects"]),
-        new_sizes=meta.get("new_sizes", True),
+        new_sizes=meta["new_sizes"],
+        errors=meta.get("errors", "independent"),
     )
 
 

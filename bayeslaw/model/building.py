@@ -12,6 +12,7 @@ from bayeslaw.laws.priors import Prior
 from bayeslaw.laws.terms import Values
 from bayeslaw.model import random_effects
 from bayeslaw.model.columns import columns_of, log_loss
+from bayeslaw.model.errors import LENGTH, Order, innovations, order
 from bayeslaw.model.likelihoods import noise_scale
 from bayeslaw.model.spec import Spec
 from bayeslaw.tables.table import LossTable
@@ -54,6 +55,9 @@ def data(spec: Spec, table: LossTable, labels: Mapping[str, Strings] | None = No
         groups.append(index + first)
         first += len(names)
     values["groups"] = np.array(groups, np.int64).reshape(len(groups), len(table))
+    if spec.errors == "run":
+        rows_before = order(table.frame)
+        values |= {"before": rows_before.before, "gap": rows_before.gap}
     return values | columns_of(law, x, at)
 
 
@@ -142,12 +146,19 @@ def build(
         if for_sampling:
             every = pt.concatenate(effects) if effects else pt.zeros(0)
             mu = log_loss(law, sizes, x, at, given, every)
-            spec.likelihood.observe_sum(mu, sigma, others, observed)
+            observe = spec.likelihood.observe_sum
         else:
             mu = pt.log(law.loss(sizes, x, at, pt))
             for level, effect in zip(spec.effects, effects, strict=True):
                 mu = mu + effect[given[f"{level}_index"]]
-            spec.likelihood.observe(mu, sigma, others, observed)
+            observe = spec.likelihood.observe
+        if spec.errors == "run":
+            # The density of each row given the one before it: a draw of this model's rows is not
+            # one of its prior predictive distribution.
+            ell, before = priors[LENGTH].rv(LENGTH), Order(given["before"], given["gap"])
+            own, sigma = innovations(observed - mu, sigma, ell, before, pt)
+            mu = observed - own
+        observe(mu, sigma, others, observed)
     return model
 
 

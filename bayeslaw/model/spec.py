@@ -12,6 +12,7 @@ from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.laws.priors import NOISE, Prior, PriorLike, override
 from bayeslaw.model import adaptation, random_effects  # noqa: F401  # registers a discrepancy
+from bayeslaw.model import errors as run_errors
 from bayeslaw.model.curvature import Curvature
 from bayeslaw.model.discrepancies import DISCREPANCIES, Discrepancy
 from bayeslaw.model.likelihoods import LIKELIHOODS, NOISES, Huber, Likelihood
@@ -41,6 +42,8 @@ class Spec:
     new_sizes : bool
         Whether forecasts for new sizes have random effects of size also where the table has too
         few sizes to fit them: beside a discrepancy, and if the levels were chosen automatically.
+    errors : {"independent", "run"}
+        Whether errors of rows are independent, or correlated within a run.
     """
 
     law: Law
@@ -50,6 +53,7 @@ class Spec:
     noise: str = "constant"
     effects: tuple[str, ...] = ()
     new_sizes: bool = True
+    errors: str = "independent"
 
     @cached_property
     def identity(self) -> str:
@@ -69,6 +73,7 @@ class Spec:
         """Names of the parameters that have priors: coordinates, noise, standard deviations."""
         noise = ["sigma", *self.likelihood.parameters.values()]
         noise += ["noise_slope"] * (self.noise == "loglinear")
+        noise += [run_errors.LENGTH] * (self.errors == "run")
         return (*self.law.coordinates, *noise, *(f"tau_{level}" for level in self.effects))
 
     @property
@@ -92,6 +97,7 @@ def make_spec(
     noise: str = "constant",
     effects: Sequence[str] = (),
     new_sizes: bool = True,
+    errors: str = "independent",
 ) -> Spec:
     """Specification of a fit; see `bayeslaw.fit` and `Spec` for the arguments.
 
@@ -108,6 +114,7 @@ def make_spec(
     density = make_likelihood(likelihood, delta)
     levels = [random_effects.level(name) for name in effects]
     own = dict(density.priors) | {f"tau_{level.name}": level.prior for level in levels}
+    own |= {run_errors.LENGTH: run_errors.PRIOR} if errors == "run" else {}
     stated = {name for name, prior in law.priors.items() if prior != NOISE.get(name)}
     defaults = dict(law.priors) | {n: prior for n, prior in own.items() if n not in stated}
     bounds = {name: prior.support for name, prior in own.items()} | law.prior_bounds
@@ -116,7 +123,7 @@ def make_spec(
         raise LawError(unknown("noise", noise, NOISES))
     if noise == "loglinear" and "params" not in law.columns:
         raise LawError(f"law {law.name}: noise='loglinear' varies with params, which it lacks.")
-    return Spec(law, chosen, density, deviation, noise, tuple(effects), new_sizes)
+    return Spec(law, chosen, density, deviation, noise, tuple(effects), new_sizes, errors)
 
 
 def make_discrepancy(discrepancy: str | Discrepancy, law: Law) -> Discrepancy:

@@ -127,6 +127,7 @@ def noise(fit: Posterior) -> str:
     delta = f", delta {spec.delta:g}" if isinstance(spec.likelihood, Huber) else ""
     words = f"{spec.likelihood.words}{delta} on log loss"
     words += ", with a scale log-linear in N" if spec.noise == "loglinear" else ""
+    words += ", correlated within a run" if spec.errors == "run" else ""
     levels = " and ".join(spec.effects)
     return words + (f", with random effects of {levels}" if levels else ", no random effects")
 

@@ -1,0 +1,162 @@
+"""Correlation of errors within a run: a first-order autoregression along log D.
+
+Measured log loss deviates from the modelled one by an error e. In a run, sorted by tokens,
+``e_t = rho_t e_(t-1) + innovation``, with ``rho_t = exp(-(log D_t - log D_(t-1)) / ell)``. The
+innovation has the likelihood's density, of scale ``sigma sqrt(1 - rho_t^2 + NUGGET)``, so the scale
+of every row alone is sigma.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from bayeslaw.common.arrays import Floats, Ints, Namespace, Strings, Tensor
+from bayeslaw.common.defaults import AUTO
+from bayeslaw.common.errors import FitError, TableError, unknown
+from bayeslaw.laws.priors import Prior
+from bayeslaw.model import random_effects
+
+ERRORS = ("run", "independent")
+"""Kinds of errors: correlated within a run, and independent."""
+LENGTH = "ell"
+"""Name of the correlation length, in e-folds of D."""
+PRIOR = Prior.parse("LogNormal(median=1, sigma=0.4)")
+"""Prior of the correlation length."""
+NUGGET = 1e-4
+"""Share of the variance that neighbouring rows never have in common, so that it stays positive."""
+FAR = 1e4
+"""Distance, in e-folds, of the first row of a run from the row before it: no correlation."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """The row before each row in its run.
+
+    Parameters
+    ----------
+    before : array of int, shape (rows,)
+        Index of the row of the same run with the next smaller tokens; a first row's own.
+    gap : array, shape (rows,)
+        Distance to it in log tokens; `FAR` for a first row.
+    """
+
+    before: Ints
+    gap: Floats
+
+
+def order(frame: pd.DataFrame) -> Order:
+    """The row before each row in its run; rows without a label are runs of their own.
+
+    Examples
+    --------
+    >>> rows = pd.DataFrame({"run": ["a", "b", "a"], "tokens": [4e9, 1e9, 1e9]})
+    >>> order(rows).before.tolist(), order(rows).gap.round(3).tolist()
+    ([2, 1, 2], [1.386, 10000.0, 10000.0])
+    """
+    run, log = random_effects.labels(frame, "run"), np.log(frame["tokens"].to_numpy(float))
+    sequence = np.lexsort([log, run])
+    before, gap = np.arange(len(frame)), np.full(len(frame), FAR)
+    one, two = sequence[:-1], sequence[1:]
+    same = run[one] == run[two]
+    before[two[same]], gap[two[same]] = one[same], (log[two] - log[one])[same]
+    return Order(before, gap)
+
+
+def choose(errors: str, frame: pd.DataFrame, name: str) -> str:
+    """The kind of errors of a fit.
+
+    Parameters
+    ----------
+    errors : {"auto", "run", "independent"}
+        ``"auto"`` is ``"run"`` where runs have rows at several D, each D once.
+    frame : DataFrame
+        Training rows.
+    name : str
+        Name of the table, for messages.
+
+    Raises
+    ------
+    FitError
+        If the kind is unknown.
+    TableError
+        If errors of runs are asked for and rows do not say their run, or a run has one D twice.
+    """
+    if errors not in (AUTO, *ERRORS):
+        raise FitError(unknown("errors", errors, (AUTO, *ERRORS)))
+    if errors == "independent":
+        return errors
+    repeated = "run" in frame and frame["run"].dropna().duplicated().any()
+    gaps = order(frame).gap if repeated else np.ones(0)
+    if errors == AUTO:
+        return "run" if repeated and (gaps > 0).all() else "independent"
+    if not repeated:
+        raise TableError(f"{name}: errors='run' needs a column 'run' with several rows of a run.")
+    if (gaps == 0).any():
+        twice = random_effects.labels(frame, "run")[np.argmin(gaps)]
+        raise TableError(
+            f"{name}: run {str(twice)!r} has two rows of equal tokens; give them runs of their own."
+        )
+    return errors
+
+
+def innovations(
+    error: Tensor, sigma: Tensor, ell: Tensor, rows: Order, xp: Namespace
+) -> tuple[Tensor, Tensor]:
+    """Innovation of each row given the error before it, and its scale.
+
+    Parameters
+    ----------
+    error : array, shape (..., rows)
+        Errors of log loss.
+    sigma, ell : array
+        Scale of one error, and correlation length in e-folds; they broadcast to `error`.
+    rows : Order
+    xp : module
+        Array namespace.
+    """
+    rho = xp.exp(-rows.gap / ell)
+    return error - rho * xp.take(error, rows.before, axis=-1), _scale(sigma, rho, xp)
+
+
+def paths(
+    drawn: Floats, ell: Floats, rows: Order, known: "tuple[Ints, Floats] | None" = None
+) -> Floats:
+    """Errors made of innovations, shape (draws, rows); the inverse of `innovations`.
+
+    Parameters
+    ----------
+    drawn : array, shape (draws, rows)
+    ell : array, shape (draws, 1)
+    rows : Order
+    known : (array of int, array of shape (draws, known)), optional
+        Rows whose errors are given, and the errors.
+    """
+    error, rho = drawn.copy(), np.exp(-rows.gap / ell)
+    given = np.zeros(drawn.shape[1], bool)
+    if known is not None:
+        given[known[0]] = True
+        error[:, known[0]] = known[1]
+    first = rows.before == np.arange(len(rows.before))
+    done = first | given
+    while not done.all():
+        ready = np.flatnonzero(~done & done[rows.before])
+        error[:, ready] += rho[:, ready] * error[:, rows.before[ready]]
+        done[ready] = True
+    return error
+
+
+def innovation_scale(sigma: Floats, ell: Floats, rows: Order) -> Floats:
+    """Scale of each row's innovation, shape (draws, rows)."""
+    return np.asarray(_scale(sigma, np.exp(-rows.gap / ell), np))
+
+
+def correlation(run: Strings | Ints, tokens: Floats, ell: float) -> Floats:
+    """Correlation of errors between rows, shape (rows, rows)."""
+    log = np.log(tokens)
+    apart = np.abs(log[:, None] - log) / ell
+    return np.where(run[:, None] == run, np.exp(-apart), 0.0)
+
+
+def _scale(sigma: Tensor, rho: Tensor, xp: Namespace) -> Tensor:
+    return sigma * xp.sqrt(1 - rho**2 + NUGGET)
