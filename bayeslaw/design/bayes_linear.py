@@ -49,6 +49,9 @@ class JointGaussian:
         Measurements of each run in order of tokens, padded with -1.
     candidate : array of int, shape (measurements,)
         Candidate that each measurement belongs to.
+    errors : (array of int, array, float), optional
+        Run and log tokens of each measurement, shape (measurements,), and the correlation length in
+        e-folds, where errors are correlated within a run.
 
     Examples
     --------
@@ -70,6 +73,7 @@ class JointGaussian:
     effects: Sequence[tuple[Ints, float]]
     by_run: Ints
     candidate: Ints
+    errors: tuple[Ints, Floats, float] | None = None
 
     @cached_property
     def variance(self) -> Floats:
@@ -123,11 +127,17 @@ class JointGaussian:
         return residual, law + residual
 
     def _effect_covariance(self, one: Ints, two: Ints) -> Floats:
-        """Covariance of the random effects of two measurements; zero where an index is -1."""
+        """Covariance of effects and errors of two measurements; zero where an index is -1."""
         exists = (one >= 0) & (two >= 0)
         total = np.zeros(exists.shape)
         for group, variance in self.effects:
             total += variance * (exists & (group[one] == group[two]) & (group[one] >= 0))
+        if self.errors:
+            run, log_tokens, ell = self.errors
+            apart = np.abs(log_tokens[one] - log_tokens[two]) / ell
+            sd = np.sqrt(self.noise)
+            among = exists & (run[one] == run[two]) & (one != two)
+            total += among * sd[one] * sd[two] * np.exp(-apart)
         return total
 
     def measurements_of(self, candidates: Sequence[int]) -> Ints:

@@ -16,6 +16,7 @@ from bayeslaw.evaluate import new_sizes
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.law import Law
 from bayeslaw.model import random_effects as effects
+from bayeslaw.model.errors import LENGTH
 from bayeslaw.planning.fits import planned_row
 from bayeslaw.planning.intervals import intersection
 from bayeslaw.planning.result import Plan
@@ -136,6 +137,7 @@ def joint_gaussian(
         effects=groups,
         by_run=measurements_by_run(np.tile(run, len(fits)), tokens, candidate),
         candidate=candidate,
+        errors=_errors(fits, run, tokens),
     ), budgets
 
 
@@ -176,6 +178,20 @@ def frame_of(table: LossTable | pd.DataFrame) -> pd.DataFrame:
 
 
 # -- parts ----------------------------------------------------------------------------------------
+
+
+def _errors(
+    fits: Sequence[Posterior], run: Ints, tokens: Floats
+) -> tuple[Ints, Floats, float] | None:
+    """Run and log tokens of each measurement, and the correlation length of errors in a run.
+
+    Domains have errors of their own. A correlation length of several fits is the mean of theirs.
+    """
+    lengths = [float(np.median(fit.values()[LENGTH])) for fit in fits if fit.spec.errors == "run"]
+    if not lengths:
+        return None
+    own = [run + domain * (run.max() + 1) for domain in range(len(fits))]
+    return np.concatenate(own), np.log(tokens), float(np.mean(lengths))
 
 
 def _log_loss(

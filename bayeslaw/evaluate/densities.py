@@ -58,20 +58,23 @@ def run_likelihood(fit: Posterior) -> tuple[Floats, Strings]:
     if "run" not in fit.spec.effects:
         rows = density(fit, frame, given)
         return np.stack([rows[:, index == i].sum(1) for i in range(len(names))], 1), names
-    tau, sigma = fit.values()["tau_run"], fit.scale(frame)
+    q, sigma = fit.values(), fit.scale(frame)
+    tau = q["tau_run"]
     nodes, weights = np.polynomial.hermite_e.hermegauss(NODES)
     total = np.empty((len(tau), len(names)))
     for i in range(len(names)):
         rows = index == i
-        precision = (1 / sigma[:, rows] ** 2).sum(1, keepdims=True) + 1 / tau**2
-        centre = (given[:, rows] / sigma[:, rows] ** 2).sum(1, keepdims=True) / precision
+        moved, scale = _innovations(fit, frame[rows], np.ones((1, rows.sum())), sigma[:, rows])
+        own = _innovations(fit, frame[rows], given[:, rows], sigma[:, rows])[0]
+        precision = (moved**2 / scale**2).sum(1, keepdims=True) + 1 / tau**2
+        centre = (moved * own / scale**2).sum(1, keepdims=True) / precision
         width = 1.5 / np.sqrt(precision)  # wider than under normal noise, for its heavier tails
         effect = centre + width * nodes
         terms = np.log(weights) + 0.5 * nodes**2 + np.log(width) + stats.norm.logpdf(effect / tau)
         terms -= np.log(tau)
-        own = frame[rows]
         for k in range(NODES):
-            terms[:, k] += density(fit, own, given[:, rows] - effect[:, [k]]).sum(1)
+            innovation = own - moved * effect[:, [k]]
+            terms[:, k] += fit.spec.likelihood.log_density(innovation, scale, q).sum(1)
         total[:, i] = logsumexp(terms, 1)
     return total, names
 
@@ -105,11 +108,21 @@ def density(fit: Posterior, frame: pd.DataFrame, residual: Floats) -> Floats:
 
     Where errors are correlated within a run, that of each row given the earlier ones of its run.
     """
-    sigma, q = fit.scale(frame), fit.values()
-    if fit.spec.errors == "run":
-        rows, ell = errors.order(frame), q[errors.LENGTH]
-        residual, sigma = errors.innovations(residual, sigma, ell, rows, np)
-    return fit.spec.likelihood.log_density(residual, sigma, q)
+    own, scale = _innovations(fit, frame, residual, fit.scale(frame))
+    return fit.spec.likelihood.log_density(own, scale, fit.values())
+
+
+def _innovations(
+    fit: Posterior, frame: pd.DataFrame, residual: Floats, sigma: Floats
+) -> tuple[Floats, Floats]:
+    """Residuals given the earlier ones of their run, and their scale; as they are if independent.
+
+    Both are linear in the residuals and in `sigma`, shape (draws, rows).
+    """
+    if fit.spec.errors == "independent":
+        return residual, sigma
+    rows, ell = errors.order(frame), fit.values()[errors.LENGTH]
+    return errors.innovations(residual, sigma, ell, rows, np)
 
 
 def error_draws(fit: Posterior, frame: pd.DataFrame, rng: np.random.Generator) -> Floats:

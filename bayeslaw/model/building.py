@@ -153,8 +153,10 @@ def build(
                 mu = mu + effect[given[f"{level}_index"]]
             observe = spec.likelihood.observe
         if spec.errors == "run":
-            # The density of each row given the one before it: a draw of this model's rows is not
-            # one of its prior predictive distribution.
+            # The density is that of each row given the row before it, so a draw of the rows is no
+            # draw of the prior predictive distribution: that is made from the location.
+            if not for_sampling:
+                pm.Deterministic("location", mu)
             ell, before = priors[LENGTH].rv(LENGTH), Order(given["before"], given["gap"])
             own, sigma = innovations(observed - mu, sigma, ell, before, pt)
             mu = observed - own

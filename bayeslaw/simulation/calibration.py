@@ -27,9 +27,10 @@ from bayeslaw.inference.settings import PosteriorSettings, filled, run_settings
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.laws.priors import PriorLike
+from bayeslaw.model import errors
 from bayeslaw.model.building import build, data
 from bayeslaw.model.columns import columns_of
-from bayeslaw.model.likelihoods import Likelihood
+from bayeslaw.model.likelihoods import Likelihood, noise_scale
 from bayeslaw.model.spec import Spec
 from bayeslaw.tables.table import LossTable, grid
 
@@ -47,6 +48,8 @@ NEW: Mapping[str, float | list[float]] = {
     "ptpp": 279,
 }
 """Rows to forecast: of another size, base and run, and outside the design in every covariate."""
+FURTHER = 1.5
+"""Tokens of a later row of a fitted run, as a multiple of its last."""
 ENVELOPE = 0.95
 MIXED = 1.05
 """R-hat above which a posterior is left out, as is one without R-hat: a chain did not move."""
@@ -60,8 +63,9 @@ class Calibration:
     ----------
     ranks : DataFrame
         Rank of each true value as a fraction in (0, 1): one row per simulation, one column per
-        quantity. The quantities are the sampled coordinates, ``log likelihood``, and ``loss 0`` and
-        ``loss 1``, new losses among the draws of their forecasts.
+        quantity. The quantities are the sampled coordinates, ``log likelihood``, and among draws
+        of their forecasts ``loss 0`` and ``loss 1``, losses of a new run, ``change``, the log of
+        their ratio, and ``loss 2``, a later loss of a fitted run.
     failed : int
         Number of simulations that are left out, since R-hat of their posterior exceeds 1.05.
 
@@ -143,6 +147,7 @@ def calibrate(
     """
     law, chosen = load_law(law), filled(settings)
     design, ahead = _labelled(law, DESIGN, "fitted"), _labelled(law, NEW, "new")
+    ahead = pd.concat([ahead, _continued(design)], ignore_index=True)
     blank = _table(design, np.ones(len(design)))
     spec = specify(law, blank, chosen, priors=priors, likelihood=likelihood, delta=delta)
     truths, losses = _prior(spec, blank, ahead, simulations, seed)
@@ -170,6 +175,8 @@ def calibrate(
         new = forecast(fit, ahead, seed=seed + i, allow_unconverged=True).draws.values
         for k, measured in enumerate(loss[len(design) :]):
             drawn[f"loss {k}"], true[f"loss {k}"] = new[..., k].ravel(), np.array([measured])
+        drawn["change"] = np.log(drawn["loss 1"] / drawn["loss 0"])
+        true["change"] = np.log(true["loss 1"] / true["loss 0"])
         ranks = {}
         for name, draws in drawn.items():
             some = draws[apart] * (fault or {}).get(name, 1.0)
@@ -186,6 +193,12 @@ def _labelled(law: Law, values: Mapping[str, float | list[float]], label: str) -
     rows["base"] = label + rows.groupby(base).ngroup().astype(str)
     rows["run"] = label + rows.groupby(run).ngroup().astype(str)
     return rows
+
+
+def _continued(design: pd.DataFrame) -> pd.DataFrame:
+    """The first run of the design, at `FURTHER` times its last tokens."""
+    own: pd.DataFrame = design[design["run"] == design["run"].iloc[0]]
+    return own.nlargest(1, "tokens").assign(tokens=FURTHER * own["tokens"].max())
 
 
 def _table(design: pd.DataFrame, loss: Floats) -> LossTable:
@@ -209,9 +222,12 @@ def _prior(
     values = data(spec, whole) | {"at": data(spec, table)["at"]} | columns_of(law, x, at)
     model = build(replace(spec, law=law), values)
     names = [variable.name for variable in model.free_RVs]
-    drawn = pm.draw([*model.free_RVs, model["log_loss"]], draws=count, random_seed=seed)
+    given = model["location" if spec.errors == "run" else "log_loss"]
+    drawn = pm.draw([*model.free_RVs, given], draws=count, random_seed=seed)
     *free, log_loss = map(np.asarray, drawn)
     found = dict(zip(names, free, strict=True))
+    if spec.errors == "run":
+        log_loss = log_loss + _error_paths(spec, found, rows, at, np.random.default_rng([seed, 2]))
     for mine, further in zip(fitted.walks, law.walks, strict=True):
         assert mine.knots
         assert further.knots
@@ -225,6 +241,22 @@ def _prior(
         }
         truths.append(with_effects(spec, whole, with_knots(spec, table, xr.Dataset(one))))
     return truths, np.exp(log_loss)
+
+
+def _error_paths(
+    spec: Spec,
+    found: Mapping[str, Floats],
+    rows: pd.DataFrame,
+    at: Mapping[str, float],
+    rng: np.random.Generator,
+) -> Floats:
+    """Errors of the rows under draws from the prior, shape (count, rows)."""
+    q = {name: value[:, None] for name, value in found.items() if value.ndim == 1}
+    log_params = np.log(rows["params"].to_numpy())
+    sigma = noise_scale(spec.noise, q, log_params, at.get("params", 0.0), np)
+    ell, before = q[errors.LENGTH], errors.order(rows)
+    scale = errors.innovation_scale(sigma, ell, before)
+    return errors.paths(spec.likelihood.sample(rng, scale.shape, scale, q), ell, before)
 
 
 def _axes(name: str, value: Floats) -> list[str]:

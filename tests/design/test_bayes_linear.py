@@ -1,5 +1,7 @@
 """Updates of the joint covariance against Gaussian conditioning."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -13,6 +15,10 @@ def conditional(joint, draws, run, base, effect, have):
     rows = len(run)
     full = np.cov(draws, rowvar=False)
     noise = np.diag(joint.noise) + effect * (run[:, None] == run)
+    if joint.errors:
+        apart = np.abs(joint.errors[1][:, None] - joint.errors[1])
+        noise = np.exp(-apart / joint.errors[2]) * np.sqrt(joint.noise[:, None] * joint.noise)
+        noise = (noise + effect) * (run[:, None] == run)
     noise += 0.2 * (base[:, None] == base)
     full[:rows, :rows] += noise
     have = list(have)
@@ -20,11 +26,13 @@ def conditional(joint, draws, run, base, effect, have):
     return np.diag(full[rows:, rows:] - gain @ full[have, rows:]) if have else np.diag(full)[rows:]
 
 
-@given(st.integers(0, 10_000), st.sets(st.integers(0, 8), max_size=4))
+@given(st.integers(0, 10_000), st.sets(st.integers(0, 8), max_size=4), st.booleans())
 @settings(deadline=None, max_examples=60)
-def test_update_is_gaussian_conditioning(seed, options):
+def test_update_is_gaussian_conditioning(seed, options, correlated):
     joint, *rest = problem(seed)
     run = rest[1]
+    if correlated:
+        joint = replace(joint, errors=(run, np.arange(9) * 0.7, 1.5))
     update = joint.update(sorted(options))
     have = prefix(run, options)
     np.testing.assert_allclose(update.variance, conditional(joint, *rest, have), rtol=1e-7)

@@ -1,5 +1,6 @@
 """Coordinates of the sampler: transforms, Jacobians, the same density."""
 
+from dataclasses import replace
 from itertools import chain
 
 import numpy as np
@@ -33,12 +34,15 @@ def bent(law, value):
 def test_the_samplers_coordinates_change_no_density(law, bend, zeta):
     plain = load_law(law)
     table = simulate(law, truth_of(plain.parameters), DESIGN, sigma=0.003)
-    spec = make_spec(law, discrepancy="none" if bend is None else "curvature")
+    errors = "run" if law == "form1" else "independent"
+    run = table.frame.groupby(["params", "ptpp", "replay"]).ngroup().astype(str)
+    table = replace(table, frame=table.frame.assign(run=run))
+    spec = make_spec(law, discrepancy="none" if bend is None else "curvature", errors=errors)
     values = data(spec, table)
     at = dict(zip(spec.law.covariate_names, values["at"], strict=True))
     p = bent(spec.law, bend) if bend else truth_of(plain.parameters)
     q = spec.law.to_reference(p | {"zeta": zeta} if "zeta" in p else p, at)
-    q |= {"sigma": 0.004, "dof_above_floor": 10.0}
+    q |= {"sigma": 0.004, "dof_above_floor": 10.0, "ell": 1.3}
     densities = []
     for seen in (False, True):
         model = build(spec, values, for_sampling=seen)

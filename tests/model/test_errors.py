@@ -1,0 +1,208 @@
+"""Errors correlated within a run: the density, the paths, the forecast of a run that goes on."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from bayeslaw.common.errors import FitError, TableError
+from bayeslaw.evaluate.densities import covariance, error_draws, log_likelihood, run_likelihood
+from bayeslaw.inference.fitting import fit
+from bayeslaw.inference.storage import load
+from bayeslaw.model import errors
+from bayeslaw.model.building import build, data
+from bayeslaw.model.spec import make_spec
+from bayeslaw.simulation.calibration import calibrate
+from bayeslaw.tables.reading import from_frame
+from bayeslaw.tables.table import LossTable
+from tests.support import grouped
+
+SIGMA, ELL = 0.01, 1.5
+
+
+def correlated(seed: int) -> LossTable:
+    """Checkpoints of runs of four sizes; errors of log loss correlated along log D."""
+    table = grouped(seed, {})
+    frame, rng = table.frame, np.random.default_rng(seed)
+    chance = np.linalg.cholesky(covariance_of(frame, SIGMA, ELL))
+    return from_frame(
+        frame.assign(loss=frame["loss"] * np.exp(chance @ rng.standard_normal(len(frame))))
+    )
+
+
+def covariance_of(frame, sigma, ell):
+    """Covariance of the errors, by the recursion that defines them, one row at a time."""
+    rows = frame.assign(place=range(len(frame))).sort_values(["run", "tokens"])
+    total, before = np.zeros((len(frame), len(frame))), None
+    for i, row in zip(rows["place"], rows.to_dict("records"), strict=True):
+        rho = 0.0
+        if before is not None and before["run"] == row["run"]:
+            rho = np.exp(-np.log(row["tokens"] / before["tokens"]) / ell)
+            total[i] = total[:, i] = rho * total[before["place"]]
+        own = rho**2 * (total[before["place"], before["place"]] if rho else 0.0)
+        total[i, i] = own + sigma**2 * (1 - rho**2 + errors.NUGGET)
+        before = row
+    return total
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    settings = {"discrepancy": "none", "effects": "none", "errors": "run"}
+    return fit("chinchilla", correlated(0), seed=0, likelihood="normal", **settings)
+
+
+@given(st.permutations(range(12)), st.floats(0.2, 5), st.floats(1e-3, 0.1))
+@settings(deadline=None, max_examples=40)
+def test_the_density_is_that_of_the_covariance(places, ell, sigma):
+    frame = pd.DataFrame({"run": ["a", "b", "c"] * 4, "tokens": np.geomspace(1e9, 9e10, 12)})
+    frame = frame.iloc[list(places)].reset_index(drop=True)
+    error = np.random.default_rng(0).normal(0, sigma, (2, 12))
+    own, scale = errors.innovations(error, sigma, ell, errors.order(frame), np)
+    want = stats.multivariate_normal(np.zeros(12), covariance_of(frame, sigma, ell))
+    found = stats.norm.logpdf(own, scale=scale).sum(1)
+    np.testing.assert_allclose(found, want.logpdf(error), rtol=1e-7)
+    back = errors.paths(own, np.full((2, 1), ell), errors.order(frame))
+    np.testing.assert_allclose(back, error, rtol=1e-10, atol=1e-15)
+
+
+@pytest.mark.parametrize("likelihood", ["studentt", "normal", "huber"])
+def test_the_model_has_the_density(likelihood):
+    table = correlated(1)
+    spec = make_spec("chinchilla", likelihood=likelihood, errors="run")
+    model = build(spec, data(spec, table))
+    point = model.initial_point()
+    location, ell, sigma = model.compile_fn(
+        model.replace_rvs_by_values([model["location"], model["ell"], model["sigma"]]),
+        inputs=model.value_vars,
+        on_unused_input="ignore",
+        mode="FAST_COMPILE",
+    )(point)
+    q = {"dof_above_floor": np.array([[np.exp(point.get("dof_above_floor_log__", 0.0))]])}
+    error = (np.log(table.loss) - location)[None]
+    own, scale = errors.innovations(error, sigma, ell, errors.order(table.frame), np)
+    want = spec.likelihood.log_density(own, scale, q).sum()
+    found = model.compile_logp(vars=[model["log_loss"]], mode="FAST_COMPILE")(point)
+    assert found == pytest.approx(want, rel=1e-9)
+
+
+def test_the_length_is_recovered(fitted):
+    low, high = np.quantile(fitted.draws["ell"], [0.05, 0.95])
+    assert low < ELL < high
+    low, high = np.quantile(fitted.draws["sigma"], [0.05, 0.95])
+    assert low < SIGMA < high
+
+
+def test_the_density_of_runs_integrates_their_effect_out(fitted):
+    """Against the multivariate normal density of each run."""
+    tau = 0.02
+    spec = replace(fitted.spec, effects=("run",))
+    names = np.unique(fitted.table.frame["run"])
+    shape = (*fitted.draws.sizes.values(), len(names))
+    draws = fitted.draws.assign(
+        tau_run=0 * fitted.draws["sigma"] + tau,
+        run_effect=(("chain", "draw", "run"), np.zeros(shape)),
+    ).assign_coords(run=names)
+    some = replace(fitted, spec=spec, draws=draws.isel(draw=slice(3)))
+    found, labels = run_likelihood(some)
+    frame, q = some.table.frame, some.values()
+    error = np.log(some.table.loss) - np.log(some.latent(some.table))
+    for j, name in enumerate(labels):
+        rows = (frame["run"] == name).to_numpy()
+        for i in range(len(error)):
+            own = covariance_of(
+                frame[rows].reset_index(drop=True), q["sigma"][i, 0], q["ell"][i, 0]
+            )
+            want = stats.multivariate_normal(np.zeros(rows.sum()), own + tau**2)
+            assert found[i, j] == pytest.approx(want.logpdf(error[i, rows]), abs=0.02)
+
+
+def test_a_fitted_run_goes_on_from_its_last_residual(fitted):
+    train = fitted.table.frame
+    run = train["run"].iloc[0]
+    last = train[train["run"] == run].nlargest(1, "tokens")
+    ahead = pd.concat([last.assign(tokens=last["tokens"] * f) for f in (1.0001, 1e3, 0.5)])
+    ahead = ahead.reset_index(drop=True)
+    drawn = error_draws(fitted, ahead, np.random.default_rng(0))
+    place = int(np.flatnonzero(train.index == last.index[0])[0])
+    residual = (np.log(fitted.table.loss) - np.log(fitted.latent(fitted.table)))[:, place]
+    sigma = fitted.values()["sigma"][:, 0]
+    np.testing.assert_allclose(drawn[:, 0], residual, atol=0.1 * SIGMA)
+    for column in (1, 2):  # far beyond, and a new run within the range of the fitted one
+        assert np.std(drawn[:, column] / sigma) == pytest.approx(1, rel=0.1)
+        assert abs(np.corrcoef(drawn[:, column], residual)[0, 1]) < 0.1
+
+
+def test_rows_of_a_new_run_are_one_path(fitted):
+    row = fitted.table.frame.iloc[:1].assign(run="new")
+    ahead = pd.concat([row.assign(tokens=1e10), row.assign(tokens=1e10 * np.e)] * 2)
+    ahead["run"] = ["new", "new", "other", "other"]
+    drawn = error_draws(fitted, ahead.reset_index(drop=True), np.random.default_rng(0))
+    correlation = np.corrcoef(drawn.T)
+    want = np.exp(-1 / np.median(fitted.draws["ell"]))
+    assert correlation[0, 1] == pytest.approx(want, abs=0.05)
+    assert abs(correlation[0, 2]) < 0.05
+    np.testing.assert_allclose(
+        covariance(fitted),
+        covariance_of(
+            fitted.table.frame, np.median(fitted.draws["sigma"]), np.median(fitted.draws["ell"])
+        ),
+        rtol=1e-3,
+        atol=1e-9,
+    )
+
+
+def test_log_likelihood_is_of_rows_given_earlier_ones(fitted):
+    q = {name: value[:2] for name, value in fitted.values().items()}
+    error = np.log(fitted.table.loss) - np.log(fitted.latent(fitted.table))[:2]
+    total = log_likelihood(fitted)[:2].sum(1)
+    for i in range(2):
+        own = covariance_of(fitted.table.frame, q["sigma"][i, 0], q["ell"][i, 0])
+        want = stats.multivariate_normal(np.zeros(len(own)), own).logpdf(error[i])
+        assert total[i] == pytest.approx(want, rel=1e-8)
+
+
+def test_a_saved_fit_has_its_errors(fitted, tmp_path):
+    fitted.save(tmp_path / "x.nc")
+    back = load(tmp_path / "x.nc")
+    assert back.spec.errors == "run"
+    rows = fitted.table.frame.assign(tokens=2e11).iloc[::3]
+    one, two = (each.forecast(rows, seed=1).samples for each in (back, fitted))
+    np.testing.assert_array_equal(one, two)
+
+
+def test_errors_are_chosen_by_the_table():
+    table = correlated(0)
+    assert errors.choose("auto", table.frame, "x") == "run"
+    assert errors.choose("independent", table.frame, "x") == "independent"
+    alone = table.frame.drop(columns="run")
+    assert errors.choose("auto", alone, "x") == "independent"
+    twice = table.frame.assign(tokens=1e9)
+    assert errors.choose("auto", twice, "x") == "independent"
+    with pytest.raises(TableError, match="needs a column 'run'"):
+        errors.choose("run", alone, "x")
+    with pytest.raises(TableError, match="two rows of equal tokens"):
+        errors.choose("run", twice, "x")
+    with pytest.raises(FitError, match="unknown errors 'runs'; did you mean 'run'"):
+        errors.choose("runs", alone, "x")
+
+
+CALIBRATION = {"discrepancy": "none", "effects": "none", "errors": "run", "draws": 500}
+
+
+@pytest.mark.slow
+def test_calibration_finds_a_forecast_of_independent_errors(monkeypatch):
+    found = calibrate("chinchilla", simulations=60, **CALIBRATION)
+    table = found.envelope(level=0.999)
+    assert table["inside"].all(), table
+
+    def independent(fit, frame, rng):
+        sigma = fit.scale(frame)
+        return fit.spec.likelihood.sample(rng, sigma.shape, sigma, fit.values())
+
+    monkeypatch.setattr("bayeslaw.evaluate.new_sizes.error_draws", independent)
+    table = calibrate("chinchilla", simulations=60, **CALIBRATION).envelope(level=0.999)
+    assert not table.loc["loss 2", "inside"]
