@@ -22,7 +22,7 @@ import pymc as pm
 import pytensor
 from pymc.pytensorf import compile as compile_pymc
 from pytensor.graph import rewrite_graph
-from tables import DATA
+from tables import DATA, arguments
 
 import bayeslaw as bl
 from bayeslaw.common.arrays import Model, Tensor
@@ -106,19 +106,24 @@ def gradient_seconds(model: Model) -> float:
     return least
 
 
+def parser() -> argparse.ArgumentParser:
+    """Options."""
+    found = arguments(__doc__)
+    found.add_argument("--repeats", type=int, default=2)
+    found.add_argument("--way", choices=list(WAYS), help=argparse.SUPPRESS)
+    return found
+
+
 def main() -> None:
     """Print a row per process."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--repeats", type=int, default=2)
-    parser.add_argument("--way", choices=WAYS, help=argparse.SUPPRESS)
-    args = parser.parse_args()
+    args = parser().parse_args()
     if args.way:
         model = joint_model(args.way)
         seconds = compile_seconds(model)
         print(f"{args.way} | {seconds:.0f} | {gradient_seconds(model) * 1e6:.1f}")
         return
     print("way | seconds to compile | microseconds of a gradient", flush=True)
-    runs = [way for way in WAYS for _ in range(args.repeats)]
+    runs = ["ours"] if args.smoke else [way for way in WAYS for _ in range(args.repeats)]
     random.Random(0).shuffle(runs)
     for way in runs:
         with tempfile.TemporaryDirectory() as empty:
