@@ -22,7 +22,6 @@ from tables import DATA, SMOKE, arguments
 import bayeslaw as bl
 from bayeslaw.laws.priors import Prior
 
-SHORT = {"draws": 1000, "tune": 1000, "target_accept": 0.95, "retry": False}
 NONE = Prior.parse("LogNormal(median=1e-12, sigma=0.25)")
 COLUMNS = ["rmse_log", "coverage_50", "coverage_90", "width_90", "crps", "winkler_90"]
 
@@ -49,7 +48,7 @@ def parser() -> argparse.ArgumentParser:
 def main() -> None:
     """Print a row per left-out size, then scores pooled over each source."""
     args = parser().parse_args()
-    settings = SMOKE if args.smoke else SHORT
+    settings = SMOKE if args.smoke else {}
     if args.smoke:
         args.only, args.discrepancy = "gadre rpj", "curvature"
     warnings.simplefilter("ignore")

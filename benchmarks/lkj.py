@@ -62,10 +62,10 @@ WAYS = {
 }
 
 
-def joint_model(way: str) -> Model:
-    """Form 1 without discrepancy in two domains, with effects of runs."""
+def joint_model(way: str, law: str = "form1") -> Model:
+    """A law without discrepancy in two domains, with effects of runs."""
     tables = {name: bl.read_table(DATA / f"tinycpt/{name}.csv", where=ROWS) for name in DOMAINS}
-    spec = make_spec("form1", effects=["run"])
+    spec = make_spec(law, effects=["run"])
     names = {"run": np.unique(np.concatenate([labels(t.frame, "run") for t in tables.values()]))}
     values = {
         f"{domain}::{name}": value
@@ -118,7 +118,7 @@ def main() -> None:
     """Print a row per process."""
     args = parser().parse_args()
     if args.way:
-        model = joint_model(args.way)
+        model = joint_model(args.way, "chinchilla" if args.smoke else "form1")
         seconds = compile_seconds(model)
         print(f"{args.way} | {seconds:.0f} | {gradient_seconds(model) * 1e6:.1f}")
         return
@@ -128,7 +128,7 @@ def main() -> None:
     for way in runs:
         with tempfile.TemporaryDirectory() as empty:
             environment = os.environ | {"PYTENSOR_FLAGS": f"base_compiledir={empty}"}
-            command = [sys.executable, __file__, "--way", way]
+            command = [sys.executable, __file__, "--way", way, *["--smoke"] * args.smoke]
             subprocess.run(command, env=environment, check=True)
 
 
