@@ -2,9 +2,8 @@
 
 For every four consecutive sizes of the OLMo ladder, Gadre's corpora and Delphi's training rows, the
 Chinchilla law is fitted to the three smaller ones and forecasts all rows of the fourth. Three
-sizes do not identify size effects, so under curvature the forecast draws them from their prior
-("carried"; `bayeslaw.evaluate.new_sizes`); "alone" is without them. With walking exponents, the
-default, there are no such effects, and only one way.
+sizes do not identify size effects, so they are "propagated": the forecast draws them
+from their prior (`bayeslaw.evaluate.new_sizes`). "none" is without them.
 
     python benchmarks/left_out.py [--only TEXT]
     python benchmarks/left_out.py --discrepancy curvature
@@ -64,11 +63,11 @@ def main() -> None:
                 for rows in (three, table.frame["params"] == sizes[k])
             )
             fit = bl.fit("chinchilla", train, discrepancy=args.discrepancy, **settings)
-            ways = {"carried": fit.spec}
-            if fit.spec.discrepancy.size_effects:
-                bare = fit.spec.priors | {"tau_size": NONE}
-                ways["alone"] = dataclasses.replace(fit.spec, priors=bare)
-            for way, spec in ways.items():
+            bare = fit.spec.priors | {"tau_size": NONE}
+            for way, spec in (
+                ("none", dataclasses.replace(fit.spec, priors=bare)),
+                ("propagated", fit.spec),
+            ):
                 scores = bl.score(dataclasses.replace(fit, spec=spec), test, allow_unconverged=True)
                 row = {"source": name.split()[0], "table": name, "size": sizes[k], "way": way}
                 gate = "passed" if fit.convergence.ok else "failed"

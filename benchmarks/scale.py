@@ -20,7 +20,6 @@ import pandas as pd
 from scipy.special import logsumexp
 from scipy.stats import norm
 from tables import SMOKE, arguments, splits
-from truth import COLUMNS
 
 import bayeslaw as bl
 from bayeslaw.evaluate.scores import band_scores, point_scores
@@ -29,6 +28,7 @@ from bayeslaw.model.curvature import Curvature
 WIDE, FIXED = 0.3, 0.1
 SCALES = np.array([0.03, 0.05, 0.07, FIXED, 0.14, 0.2, WIDE])
 SETTINGS = {"draws": 2500, "tune": 1000, "target_accept": 0.95, "retry": False}
+COLUMNS = ["rmse_log", "coverage_50", "coverage_90", "width_90", "crps", "winkler_90"]
 CHOOSING = ("olmo", "delphi")
 GROUPS = {"olmo": "olmo", "gadre": "gadre", "all": ""}
 
