@@ -7,12 +7,15 @@ import numpy as np
 import pytest
 
 from bayeslaw.planning.choices import INFEASIBLE, choice_at
+from bayeslaw.planning.intervals import intersection
+from bayeslaw.planning.monte_carlo_error import bootstrap, near_optimal_ratios
 from bayeslaw.planning.planner import plan
 from bayeslaw.tables.table import grid
 from tests.planning.posteriors import (
     BASE,
     GOOD,
     LIMITS,
+    WORLD,
     posterior,
 )
 
@@ -66,6 +69,23 @@ def test_monte_carlo_error_covers_fresh_draws():
     scatter = np.std([p.atpp for p in plans])
     assert 0.5 < np.mean([p.error["atpp"] for p in plans]) / scatter < 2
     assert np.mean([p.held_out for p in plans]) == pytest.approx(0.9, abs=0.03)
+
+
+def test_replicates_search_the_ratios_that_are_optimal_for_resampled_draws():
+    """The best ratio of resampled draws, by a search of the whole grid, lies among those kept."""
+    fits = {d: posterior(n, 100) for d, n in zip(("target", "source"), WORLD.laws, strict=True)}
+    found = plan(**fits, **LIMITS, baseline=BASE)
+    problem, ratios = found.problem, found.replay_grid
+    feasible = intersection(problem.feasible_sets(ratios))
+    per_ratio = problem.smallest_budgets(feasible, ratios)
+    near = near_optimal_ratios(problem, ratios, per_ratio, found.replay, 1)
+    rng, best = np.random.default_rng(0), []
+    for _ in range(400):
+        index = rng.integers(problem.draws, size=problem.draws)
+        best.append(ratios[problem.smallest_budgets(feasible.take(index), ratios).argmin()])
+    assert np.mean((near.min() <= best) & (best <= near.max())) >= 0.99
+    error = bootstrap(problem, near, np.random.default_rng(1), 1)
+    assert error["replay"] == pytest.approx(np.std(best), rel=0.2)
 
 
 def test_dependent_draws_are_resampled_in_blocks(fits):
