@@ -188,7 +188,7 @@ def _csv(frame: pd.DataFrame) -> str:
 
 
 def _text_columns(frame: pd.DataFrame) -> list[str]:
-    """Columns of text, which a CSV could turn into numbers: a label such as 007."""
+    """Columns of text; without their type, a CSV reader would turn a label such as 007 into 7."""
     return [str(c) for c in frame if pd.api.types.is_string_dtype(frame[c])]
 
 
