@@ -1,5 +1,6 @@
 """Simulation-based calibration: it passes, and it finds deliberate errors."""
 
+import numpy as np
 import pytest
 
 from bayeslaw.simulation.calibration import calibrate
@@ -35,5 +36,8 @@ def test_a_deliberate_error_is_found():
 
 def test_same_seed_same_ranks():
     few = PLAIN | {"simulations": 3, "draws": 50, "tune": 100}
-    one, two = (calibrate("chinchilla", **few).ranks for _ in range(2))
+    one, two, other = (calibrate("chinchilla", **few, seed=seed).ranks for seed in (0, 0, 1))
     assert one.equals(two)
+    assert len(one) > 1
+    assert (one.nunique() == len(one)).all()  # each simulation has its own
+    assert not np.isin(one, other).any()
