@@ -187,7 +187,7 @@ def swing(
 
 
 def explained(fit: Posterior, names: Sequence[str], log_loss: Floats) -> Floats:
-    """Share of the forecast's variance explained by some coordinates.
+    """Fraction of the forecast's variance explained by some coordinates.
 
     It is the R-squared of a quadratic regression of the forecast on the ranks of the coordinates.
 

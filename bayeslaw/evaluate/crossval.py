@@ -36,7 +36,7 @@ class Elpd:
     frame : DataFrame
         One row per unit: `elpd`, and `group`, which names the rows that are left out together.
     by : str
-        What is left out together: ``"row"``, ``"run"`` or a column.
+        Unit that is left out: ``"row"``, ``"run"`` or a column.
     notes : tuple of str
         Warnings about the estimate: folds that did not converge, large Pareto k.
     """

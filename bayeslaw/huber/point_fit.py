@@ -22,7 +22,7 @@ from bayeslaw.tables.table import LossTable
 STARTS, POLISH = 64, 3
 """Defaults of the starts that are screened and polished, for each exponent of the law."""
 FEWEST = 6
-"""A third of the starts, but at least this many, is polished first; the rest if these differ."""
+"""Least number of starts polished first; otherwise a third. The rest only if these differ."""
 BEYOND = 10
 """Factor beyond the training rows at which forecasts of starts that agree are compared."""
 SAME = 1e-4
@@ -50,7 +50,7 @@ class PointFit:
     starts, polished : int
         Starts screened, and of those, polished to an optimum.
     agreeing : float
-        Share of the polished starts that ended at this optimum (objectives within 1e-5).
+        Fraction of the polished starts that ended at this optimum (objectives within 1e-5).
     at_bounds : mapping of str to float
         Parameters that ended on a bound, and the bound; there the optimum is not interior.
     table : LossTable, optional

@@ -60,7 +60,7 @@ class Density:
 
     @cached_property
     def places(self) -> dict[str, slice]:
-        """Where each variable is in the vector of coordinates."""
+        """Slice of the vector of coordinates that each variable takes."""
         ends = np.cumsum([0, *(self._size(v.real) for v in self.program.variables)]).tolist()
         names = [variable.name for variable in self.program.variables]
         return {n: slice(a, b) for n, a, b in zip(names, ends[:-1], ends[1:], strict=True)}
@@ -142,7 +142,7 @@ class Density:
 
 
 class Table:
-    """Addresses and lengths of arrays, as `bayeslaw.inference.compiling.layout` places them."""
+    """Addresses and lengths of arrays, in the order of `bayeslaw.inference.compiling.layout`."""
 
     def __init__(self, arrays: Sequence[npt.NDArray[Any]]) -> None:
         self.arrays = arrays  # kept, since only their addresses are in the table

@@ -45,7 +45,7 @@ def program(spec: AnySpec, values: Values) -> Program:
     """
     kinds = [(name, value.dtype.str, value.ndim) for name, value in sorted(values.items())]
     counts = [len(v) for name, v in sorted(values.items()) if name.endswith("_groups")]
-    # The model of several domains counts its groups; that of one takes any number.
+    # A joint model is compiled for given numbers of groups, that of one table for any numbers.
     key = (spec.key, *kinds, *(counts if isinstance(spec, JointSpec) else []))
     if key not in _programs:
         path = _path(key)
@@ -61,7 +61,7 @@ def build_model(spec: AnySpec, values: Values, *, for_sampling: bool) -> Model:
 
 
 def _compile(spec: AnySpec, values: Values, path: Path | None) -> Program:
-    # Blank data, so that starting points depend on the seed and nothing fitted before.
+    # Zeros as data, so that starting points depend on the seed and not on earlier fits.
     blank = {name: np.zeros_like(value) for name, value in values.items()}
     found = compile_program(build_model(spec, blank, for_sampling=True))
     if path:
@@ -70,7 +70,7 @@ def _compile(spec: AnySpec, values: Values, path: Path | None) -> Program:
 
 
 def _path(key: tuple[object, ...]) -> Path | None:
-    """File of a program; none for kinds from outside the package, whose code may change unseen."""
+    """File of a program; none for third-party classes, since their source is not in the hash."""
     folder = os.environ.get("BAYESLAW_CACHE")
     if folder == "off" or not all(_own(part) for part in key):
         return None

@@ -111,15 +111,15 @@ class Law:
     def walks(self) -> tuple[Walk, ...]:
         """Random walks of the terms and of the whole loss.
 
-        Their steps are parameters of the law that are vectors, by the name `Walk.steps`. Where the
-        steps are not given the walks add nothing.
+        The steps of each are a vector parameter of the law, named `Walk.steps`. A walk whose steps
+        are not given is zero.
         """
         modifiers = [t.modifier for t in self.terms if isinstance(t, ModifiedTerm)]
         modifiers += [self.modifier] if self.modifier else []
         return tuple(walk for modifier in modifiers for walk in modifier.walks)
 
     def over(self, x: Values, at: Values) -> "Law":
-        """The law with knots of its random walks as far as some rows reach."""
+        """The law with knots of its random walks that cover some rows."""
         return self.with_knots({walk.steps: walk.reach(x, at) for walk in self.walks})
 
     def with_knots(self, knots: Mapping[str, Knots]) -> "Law":
@@ -144,7 +144,7 @@ class Law:
 
     @cached_property
     def discrepancy_parameters(self) -> tuple[str, ...]:
-        """Names of the parameters that the law as written does not have."""
+        """Names of the parameters that the discrepancy adds to the law."""
         own = self.plain.exponents
         return tuple(name for name in self.exponents if name not in own)
 
@@ -170,7 +170,7 @@ class Law:
 
     @cached_property
     def identity(self) -> str:
-        """Hash of all that the loss and its priors depend on; name and title do not count."""
+        """Hash of what the loss and its priors depend on, which name and title are not part of."""
         other = ("name", "title", "reference", "paper_bounds")
         names = [f.name for f in fields(self) if f.name not in other]
         parts = {name: getattr(self, name) for name in names}
@@ -180,7 +180,7 @@ class Law:
     # -- covariates ---------------------------------------------------------------------------
 
     def covariates(self, rows: LossTable | pd.DataFrame, name: str = "table") -> dict[str, Array]:
-        """Logarithms of the covariates, and the share itself, each of shape (rows,).
+        """Logarithms of the covariates, and the replay ratio itself, each of shape (rows,).
 
         Raises
         ------
@@ -244,7 +244,10 @@ class Law:
         return canonical(rows, name, self.columns)
 
     def shares(self, replay: Array) -> dict[str, Array]:
-        """The share that the law counts, its logarithm and its barrier's, for replay ratios."""
+        """Covariates of replay ratios: the share that the law counts, its log, its barrier's log.
+
+        The share is r, or 1 - r if `ratio` is "own".
+        """
         share = np.clip(replay if self.ratio == "replay" else 1 - replay, CLIP, 1 - CLIP)
         return {"replay": np.log(share), "barrier": np.log(share + self.epsilon), "share": share}
 
@@ -278,7 +281,7 @@ class Law:
         return loss * self._factor(p, x, at, xp) if self.modifier else loss
 
     def floor(self, p: Values, x: Values, at: Values = ORIGIN) -> Array:
-        """What `loss` tends to as its terms vanish: E, times the modifier; arguments as there."""
+        """Limit of `loss` as all terms vanish: E times the factor of the modifier."""
         return p["E"] * self._factor(p, x, at, np)
 
     def parts(self, p: Values, x: Values, at: Values = ORIGIN) -> dict[str, Array]:
@@ -314,7 +317,7 @@ class Law:
         return {t.coefficient: xp.exp(t.shape(p, x, at, xp)) for t in self.terms}
 
     def _factor(self, p: Values, x: Values, at: Values, xp: Namespace) -> Array:
-        """What the modifier multiplies the whole loss by."""
+        """Factor of the whole loss: the exponential of the modifier, or 1 without one."""
         return xp.exp(self.modifier.value(p, x, at, xp)) if self.modifier else 1.0
 
     def gradient(self, p: Values, x: Values, at: Values = ORIGIN) -> dict[str, Array]:
@@ -335,7 +338,7 @@ class Law:
         return by
 
     def at_model(self, p: Values, x: Values, at: Values) -> tuple["Law", dict[str, Array]]:
-        """The law without the whole loss's modifier, and sizes that give the same loss there.
+        """The law at one model and stage, with the whole loss's modifier moved into the sizes.
 
         Parameters
         ----------
@@ -369,7 +372,7 @@ class Law:
         p |= {name: q[name] for name in self._added}
         floor = q["L_ref"] - sum(p[c] for c in self.coefficients)
         if self.coupled:
-            # Their sum at the reference point stays, and so do the local slopes there.
+            # This keeps the sum at the reference point and the local slopes there unchanged.
             total = sum(p[c] for c in self.coupled)
             p |= {c: total * (p[c] / total) ** p[KAPPA] for c in self.coupled}
         return {"E": floor, **p}
@@ -406,7 +409,7 @@ class Law:
 
     @property
     def plain(self) -> "Law":
-        """The law as written, without discrepancy."""
+        """The law without discrepancy."""
         terms = tuple(term.plain for term in self.terms)
         kept = {name for term in terms for name in term.exponents}
         if self.coupled and not self.coupling_added:

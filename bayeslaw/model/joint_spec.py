@@ -18,7 +18,7 @@ AGREE = 2.0
 
 @dataclass(frozen=True)
 class JointSpec:
-    """Specs of several domains whose groups share correlated effects.
+    """Specs of several domains whose random effects are correlated.
 
     Parameters
     ----------
@@ -30,12 +30,12 @@ class JointSpec:
 
     @cached_property
     def key(self) -> tuple[object, ...]:
-        """What a compiled model is kept under; see `Spec.key`."""
+        """Cache key of a compiled model; see `Spec.key`."""
         return tuple((name, spec.key) for name, spec in self.domains.items())
 
     @property
     def parts(self) -> Mapping[str, Spec]:
-        """Specs by the prefix of their names."""
+        """Specs by the prefix of their variables' names."""
         return {f"{name}::": spec for name, spec in self.domains.items()}
 
     @property

@@ -15,7 +15,7 @@ from bayeslaw.inference.compiling import compile_program
 from bayeslaw.inference.densities import Density
 from bayeslaw.inference.metric import learn
 from bayeslaw.inference.programs import build_model, program
-from bayeslaw.model.building import data
+from bayeslaw.model.building import data, unconstrain
 from bayeslaw.model.spec import make_spec
 from bayeslaw.simulation.worlds import simulate
 from tests.support import CHINCHILLA, DESIGN
@@ -25,11 +25,14 @@ SPEC = make_spec("chinchilla", discrepancy="curvature", effects=("base",))
 
 def values_of(rows, bases):
     """Data of a simulated table with so many rows and bases."""
-    table = simulate(
-        "chinchilla", CHINCHILLA, DESIGN.sample(rows, random_state=0), sigma=0.01, seed=0
-    )
-    frame = table.frame.assign(base=[f"b{i % bases}" for i in range(rows)])
-    return data(SPEC, replace(table, frame=frame))
+    return labelled([f"b{i % bases}" for i in range(rows)])
+
+
+def labelled(bases):
+    """Data of a simulated table with these bases, one a row."""
+    rows = DESIGN.sample(len(bases), random_state=0)
+    table = simulate("chinchilla", CHINCHILLA, rows, sigma=0.01, seed=0)
+    return data(SPEC, replace(table, frame=table.frame.assign(base=bases)))
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +70,56 @@ def test_one_program_has_the_density_of_pymc_for_any_rows_and_groups(compiled, r
         assert found == pytest.approx(float(reference(start)), rel=1e-12)
         order = np.concatenate([np.arange(density.size)[named[v.name]] for v in model.free_RVs])
         np.testing.assert_allclose(gradient[order], by(start), rtol=1e-9, atol=1e-9)
+
+
+def test_centring_changes_coordinates_and_nothing_else(compiled):
+    """A coordinate is z tau^power, so the log density differs by the log of the Jacobian."""
+    values = values_of(24, 4)
+    first = Density(compiled, values | {"base_groups": np.zeros(4)})
+    effects, tau = first.places["base_z"], first.places["tau_base"]
+    point = first.start + np.random.default_rng(0).uniform(-0.3, 0.3, first.size)
+    point[tau] = unconstrain(SPEC, "tau_base", 0.02)
+    for power in (np.ones(4), np.array([0.0, 0.25, 0.5, 1.0])):
+        density = Density(compiled, values | {"base_groups": power})
+        moved = point.copy()
+        moved[effects] *= 0.02**power
+        there = density.gradient(moved)[0] + power.sum() * np.log(0.02)
+        assert there == pytest.approx(first.gradient(point)[0], rel=1e-10)
+        drawn = density.variables(moved[None])
+        np.testing.assert_allclose(drawn["base_z"][0], point[effects], rtol=1e-10)
+
+
+def test_the_width_of_an_effect_hardly_depends_on_tau_in_the_samplers_coordinates(compiled):
+    """Few rows leave the standardised effect as wide as its prior; many rows fix the effect.
+
+    The posterior of the effect b of n rows with noise sigma has the variance
+    ``1 / (1 / tau^2 + n / sigma^2)``. In the coordinate ``b tau^(power - 1)`` a factor of five in
+    tau changes the width by up to five, unless the power fits n.
+    """
+    values = labelled(["few"] * 4 + ["many"] * 160)
+    sigma, rows = 1.0, np.array([4, 160])  # far above the residuals, so that no row is an outlier
+
+    def widths(power, tau):
+        density = Density(compiled, values | {"base_groups": power})
+        point, step = density.start.copy(), 1e-4
+        for name, value in (("sigma", sigma), ("tau_base", tau), ("dof_above_floor", 1e4)):
+            point[density.places[name]] = unconstrain(SPEC, name, value)
+        found = []
+        for place in range(density.size)[density.places["base_z"]]:
+            ends = np.array([point, point])
+            ends[:, place] += step, -step
+            up, down = (density.gradient(end)[1][place] for end in ends)
+            found.append((2 * step / (down - up)) ** 0.5)
+        return np.array(found)
+
+    def change(power):
+        return widths(power, 0.5 * sigma) / widths(power, 0.1 * sigma)
+
+    exact = [(1 / tau**2 + rows / sigma**2) ** -0.5 / tau for tau in (0.1, 0.5)]
+    np.testing.assert_allclose(change(np.zeros(2)), exact[1] / exact[0], rtol=0.01)
+    chosen, other = change(values["base_groups"]), change(1 - values["base_groups"])
+    assert (abs(np.log(chosen)) < np.log(1.5)).all()
+    assert (abs(np.log(other)) > np.log(3)).all()
 
 
 def test_a_linear_map_changes_coordinates_and_nothing_else(compiled):

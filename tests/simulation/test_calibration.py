@@ -40,8 +40,11 @@ def test_a_deliberate_error_is_found():
 
 def test_same_seed_same_ranks():
     few = PLAIN | {"simulations": 3, "draws": 50, "tune": 100}
-    one, two = (calibrate("chinchilla", **few).ranks for _ in range(2))
+    one, two, other = (calibrate("chinchilla", **few, seed=seed).ranks for seed in (0, 0, 1))
     assert one.equals(two)
+    assert len(one) > 1
+    assert (one.nunique() == len(one)).all()  # each simulation has its own
+    assert not np.isin(one, other).any()
 
 
 def test_posteriors_without_r_hat_are_left_out(monkeypatch):
