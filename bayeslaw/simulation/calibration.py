@@ -48,8 +48,8 @@ NEW: Mapping[str, float | list[float]] = {
     "ptpp": 279,
 }
 """Rows to forecast: of another size, base and run, and outside the design in every covariate."""
-FURTHER = 1.5
-"""Tokens of a later row of a fitted run, as a multiple of its last."""
+FURTHER = 1.3
+"""Tokens of a later row of a fitted run, as a multiple of those before it."""
 ENVELOPE = 0.95
 MIXED = 1.05
 """R-hat above which a posterior is left out, as is one without R-hat: a chain did not move."""
@@ -64,8 +64,8 @@ class Calibration:
     ranks : DataFrame
         Rank of each true value as a fraction in (0, 1): one row per simulation, one column per
         quantity. The quantities are the sampled coordinates, ``log likelihood``, and among draws
-        of their forecasts ``loss 0`` and ``loss 1``, losses of a new run, ``change``, the log of
-        their ratio, and ``loss 2``, a later loss of a fitted run.
+        of their forecasts ``loss 0`` and ``loss 1``, losses of a new run, ``loss 2`` and
+        ``loss 3``, later losses of a fitted run, and ``change``, the log of these two's ratio.
     failed : int
         Number of simulations that are left out, since R-hat of their posterior exceeds 1.05.
 
@@ -175,8 +175,8 @@ def calibrate(
         new = forecast(fit, ahead, seed=seed + i, allow_unconverged=True).draws.values
         for k, measured in enumerate(loss[len(design) :]):
             drawn[f"loss {k}"], true[f"loss {k}"] = new[..., k].ravel(), np.array([measured])
-        drawn["change"] = np.log(drawn["loss 1"] / drawn["loss 0"])
-        true["change"] = np.log(true["loss 1"] / true["loss 0"])
+        drawn["change"] = np.log(drawn["loss 3"] / drawn["loss 2"])
+        true["change"] = np.log(true["loss 3"] / true["loss 2"])
         ranks = {}
         for name, draws in drawn.items():
             some = draws[apart] * (fault or {}).get(name, 1.0)
@@ -196,9 +196,11 @@ def _labelled(law: Law, values: Mapping[str, float | list[float]], label: str) -
 
 
 def _continued(design: pd.DataFrame) -> pd.DataFrame:
-    """The first run of the design, at `FURTHER` times its last tokens."""
+    """The first run of the design, at `FURTHER` times its last tokens, and as far again."""
     own: pd.DataFrame = design[design["run"] == design["run"].iloc[0]]
-    return own.nlargest(1, "tokens").assign(tokens=FURTHER * own["tokens"].max())
+    last = own.nlargest(1, "tokens")
+    further = [last.assign(tokens=FURTHER**k * own["tokens"].max()) for k in (1, 2)]
+    return pd.concat(further)
 
 
 def _table(design: pd.DataFrame, loss: Floats) -> LossTable:

@@ -205,4 +205,4 @@ def test_calibration_finds_a_forecast_of_independent_errors(monkeypatch):
 
     monkeypatch.setattr("bayeslaw.evaluate.new_sizes.error_draws", independent)
     table = calibrate("chinchilla", simulations=60, **CALIBRATION).envelope(level=0.999)
-    assert not table.loc["loss 2", "inside"]
+    assert not table.loc["change", "inside"]
