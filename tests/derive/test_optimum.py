@@ -49,6 +49,15 @@ def test_exponents_are_mean_slopes_over_the_span_around_the_budget(known, span):
     assert abs(slope - closed_form(posterior, flops)[1].item()) > 1e-3
 
 
+@pytest.mark.parametrize("inside", [3e-4, 0.02, 0.08, 0.2, 0.3])
+def test_an_optimum_near_a_bound_of_the_search(known, inside):
+    posterior, flops = known(**CHINCHILLA), 1e22
+    best = flops / 6 / closed_form(posterior, flops)[0].item() ** 2
+    for search in ((1e-3, best * np.exp(inside)), (best * np.exp(-inside), 1e5)):
+        derived = derive.compute_optimal(posterior, flops, search=search).draws
+        assert derived.tokens_per_param.item() == pytest.approx(best, rel=1e-4)
+
+
 def test_flops_are_the_closed_form(posterior):
     _, exponent, loss = closed_form(posterior, 1e22)
     floor = posterior.paper["E"].values.ravel()
