@@ -198,7 +198,7 @@ class Walk(Modifier):
         if self.steps not in p:
             return 0.0
         steps, columns = p[self.steps], self._columns(x, at, xp)
-        if columns.ndim == 2:
+        if columns.ndim == 2 and steps.ndim != 2:  # rows; draws of the steps have an axis for them
             total = steps @ columns
             total = total[..., 0, :] if steps.ndim > 1 else total
         else:
@@ -243,8 +243,10 @@ class Walk(Modifier):
         return (self.knots or Knots(spacing)).reaching(low, high)
 
     def _columns(self, x: Values, at: Values, xp: Namespace) -> Array:
-        u = x[self.along] - at[self.along]
-        v = x[self.times] - at[self.times] if self.times else 1.0
+        u, v = x[self.along] - at[self.along], 1.0
+        if self.times:
+            v = x[self.times] - at[self.times]
+            u = u + 0 * v  # both of one shape
         knots = self.knots or self.reach(x, at)
         return math.sqrt(knots.spacing) * knots.hinges(u, xp) * v
 

@@ -14,6 +14,7 @@ from bayeslaw.planning.monte_carlo_error import (
     split_half_probability,
 )
 from bayeslaw.planning.planner import plan
+from bayeslaw.planning.replay_search import most_probable
 from bayeslaw.tables.table import grid
 from tests.planning.posteriors import (
     BASE,
@@ -92,6 +93,16 @@ def test_replicates_search_the_ratios_that_are_optimal_for_resampled_draws():
     assert error["replay"] == pytest.approx(np.std(best), rel=0.2)
 
 
+def test_of_equally_probable_choices_the_smallest_budget_is_taken(fits):
+    loose = LIMITS | {"max_loss": 2.2, "max_forgetting": 0.3}
+    problem, ratios = plan(**fits, **loose, baseline=BASE).problem, np.linspace(0.2, 0.8, 13)
+    counts, budgets = intersection(problem.feasible_sets(ratios)).most_common()
+    assert np.sum(counts == problem.draws) > 3
+    count, budget, _ = most_probable(problem, np.inf, ratios)
+    assert count == problem.draws
+    assert budget <= budgets[counts == problem.draws].min()
+
+
 @pytest.mark.parametrize(("ess", "block"), [(400, 1), (60, 7), (50, 8)])
 def test_a_block_is_the_draws_per_effective_draw_rounded_up(fits, ess, block):
     slow = replace(GOOD, ess_bulk=ess)
@@ -113,6 +124,17 @@ def test_blocks_matter_for_dependent_draws_and_not_for_independent_ones():
     assert error(problem, 8) == pytest.approx(once, rel=0.3)
     assert error(slow, 8) == pytest.approx(once, rel=0.3)
     assert error(slow, 1) < 0.6 * once
+
+
+def test_quantiles_of_the_monte_carlo_error_at_a_fixed_ratio():
+    """There a plan of resampled draws is an order statistic of the budgets that they need."""
+    fits = {d: posterior(n, 100) for d, n in zip(("target", "source"), WORLD.laws, strict=True)}
+    problem, ratio = plan(**fits, **LIMITS, baseline=BASE).problem, np.array([0.4])
+    needed = np.exp(intersection(problem.feasible_sets(ratio)).lower[0, 0])
+    index = np.random.default_rng(0).integers(100, size=(20_000, 100))
+    low, high = np.quantile(np.sort(needed[index])[:, 89], (0.05, 0.95))
+    found = [bootstrap(problem, ratio, np.random.default_rng(s), 1)["atpp_90"] for s in range(40)]
+    assert np.mean(found, axis=0) == pytest.approx([low, high], rel=0.01)
 
 
 def test_the_probability_on_held_out_draws():
