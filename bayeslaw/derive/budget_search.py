@@ -92,7 +92,9 @@ def _with_knots(surface: Surface, log_flops: Floats, search: Range) -> Floats:
         2 * surface.knots("tokens") - log_nd,
     )
     grid = np.broadcast_to(nodes, (len(log_nd), len(nodes)))
-    every = np.concatenate([grid, at_params, at_tokens], axis=1)
+    ratios = surface.knots("tokens", "params")
+    at_ratios = np.broadcast_to(ratios, (len(log_nd), len(ratios)))
+    every = np.concatenate([grid, at_params, at_tokens, at_ratios], axis=1)
     return np.sort(np.clip(every, nodes[0], nodes[-1]), axis=1)
 
 

@@ -44,12 +44,15 @@ class Surface:
         """The surface of some of the draws."""
         return replace(self, p={name: value[draws] for name, value in self.p.items()})
 
-    def knots(self, along: str) -> Floats:
-        """Log N ("params") or log D ("tokens") where exponents change by a step, shape (knots,)."""
+    def knots(self, along: str, over: str = "") -> Floats:
+        """Log N ("params"), log D ("tokens") or log(D/N) where exponents change, shape (knots,).
+
+        The last is that of ``along="tokens", over="params"``.
+        """
         places = [
-            walk.knots.positions + self.at[along]
+            walk.knots.positions + self.at[along] - (self.at[over] if over else 0.0)
             for walk in self.law.walks
-            if walk.along == along and walk.knots is not None
+            if (walk.along, walk.over) == (along, over) and walk.knots is not None
         ]
         unit = np.log(self.law.token_unit) if along == "tokens" else 0.0
         return np.asarray(np.unique(np.concatenate([*places, []])) + unit)

@@ -20,7 +20,7 @@ from scipy.special import logsumexp
 
 from bayeslaw.common.arrays import Namespace
 from bayeslaw.common.content import identity
-from bayeslaw.common.errors import LawError, TableError
+from bayeslaw.common.errors import TableError
 from bayeslaw.laws.modified_terms import ModifiedTerm
 from bayeslaw.laws.modifiers import Knots, Modifier, Walk
 from bayeslaw.laws.priors import NOISE, Prior
@@ -30,6 +30,8 @@ from bayeslaw.tables.validation import canonical
 
 KAPPA = "kappa"
 """Parameter of a coupling of terms."""
+MIXED = 0.1
+"""Added to r under the logarithm of the covariate ``mixed``."""
 CLIP = 1e-9
 """The paper clips r to [CLIP, 1 - CLIP]."""
 
@@ -138,8 +140,9 @@ class Law:
 
     @cached_property
     def covariate_names(self) -> tuple[str, ...]:
-        """Covariates that the terms use."""
+        """Covariates that the terms and the whole loss's modifier use."""
         used = {c for term in self.terms for c in term.covariates}
+        used |= set(self.modifier.covariates if self.modifier else ())
         return tuple(c for c in COLUMN if c in used)
 
     @cached_property
@@ -249,7 +252,12 @@ class Law:
         The share is r, or 1 - r if `ratio` is "own".
         """
         share = np.clip(replay if self.ratio == "replay" else 1 - replay, CLIP, 1 - CLIP)
-        return {"replay": np.log(share), "barrier": np.log(share + self.epsilon), "share": share}
+        return {
+            "replay": np.log(share),
+            "barrier": np.log(share + self.epsilon),
+            "share": share,
+            "mixed": np.log(share + MIXED),
+        }
 
     # -- the formula --------------------------------------------------------------------------
 
@@ -340,23 +348,17 @@ class Law:
     def at_model(self, p: Values, x: Values, at: Values) -> tuple["Law", dict[str, Array]]:
         """The law at one model and stage, with the whole loss's modifier moved into the sizes.
 
+        A modifier that depends on tokens or replay stays.
+
         Parameters
         ----------
         p, at
             As for `loss`.
         x : mapping
             ``params`` and ``ptpp``, logarithms, of one model and stage.
-
-        Raises
-        ------
-        LawError
-            If the modifier depends on tokens or replay.
         """
-        if self.modifier and (more := set(self.modifier.covariates) - set(x)):
-            raise LawError(
-                f"law {self.name}: the discrepancy of its whole loss depends on "
-                f"{', '.join(sorted(more))}; no plan can be made for it."
-            )
+        if self.modifier and set(self.modifier.covariates) - set(x):
+            return self, dict(p)
         factor = self._factor(p, x, at, np)
         sizes = {name: p[name] * factor for name in ("E", *self.coefficients)}
         return replace(self, modifier=None), {**p, **sizes}

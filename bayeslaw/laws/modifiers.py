@@ -173,6 +173,8 @@ class Walk(Modifier):
         Least distance of the knots, in e-folds.
     knots : Knots, optional
         By default they are chosen from the rows; see `reach`.
+    over : str
+        Covariate by which that of the knots is divided, as in D / N, or "".
     """
 
     steps: str
@@ -182,6 +184,7 @@ class Walk(Modifier):
     sd: float
     spacing: float
     knots: Knots | None = None
+    over: str = ""
 
     @property
     def parameters(self) -> tuple[str, ...]:
@@ -191,7 +194,7 @@ class Walk(Modifier):
     @property
     def covariates_of(self) -> dict[str, tuple[str, ...]]:
         """Covariates of the walk."""
-        return {self.scale: (self.along, self.times) if self.times else (self.along,)}
+        return {self.scale: tuple(c for c in (self.along, self.over, self.times) if c)}
 
     def value(self, p: Values, x: Values, at: Values, xp: Namespace) -> Array:
         """Value at `x`; zero if `p` does not contain the steps."""
@@ -237,13 +240,18 @@ class Walk(Modifier):
         A walk without knots gets them at its least distance, or at a larger one if there would
         otherwise be more knots than a quarter of the rows.
         """
-        u = x[self.along] - at[self.along]
+        u = self._position(x, at)
         low, high = float(np.min(u)), float(np.max(u))
         spacing = max(self.spacing, 4 * (high - low) / np.size(u))
         return (self.knots or Knots(spacing)).reaching(low, high)
 
+    def _position(self, x: Values, at: Values) -> Array:
+        """u: the log of the covariate of the knots, from the reference point."""
+        u = x[self.along] - at[self.along]
+        return u - (x[self.over] - at[self.over]) if self.over else u
+
     def _columns(self, x: Values, at: Values, xp: Namespace) -> Array:
-        u, v = x[self.along] - at[self.along], 1.0
+        u, v = self._position(x, at), 1.0
         if self.times:
             v = x[self.times] - at[self.times]
             u = u + 0 * v  # both of one shape

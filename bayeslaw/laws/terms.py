@@ -6,7 +6,8 @@ reference point `at`, so it is zero there. It is written over an array namespace
 complex-step derivatives, the planner and the LaTeX all use this one formula.
 
 Covariates are logarithms: ``params``, ``tokens`` (in the law's token unit), ``ptpp``, ``replay``
-(r clipped to [1e-9, 1 - 1e-9]) and ``barrier`` (r + epsilon). ``share`` is r itself.
+(r clipped to [1e-9, 1 - 1e-9]), ``barrier`` (r + epsilon) and ``mixed`` (r + .1, whose log stays
+bounded at r = 0). ``share`` is r itself.
 """
 
 from abc import ABC, abstractmethod
@@ -29,9 +30,10 @@ SYMBOLS = {
     "replay": "r",
     "barrier": r"(r+\varepsilon)",
     "share": "r",
+    "mixed": "r",
     "ptpp": "P",
 }
-COLUMN = {"barrier": "replay", "share": "replay"} | {
+COLUMN = {"barrier": "replay", "share": "replay", "mixed": "replay"} | {
     name: name for name in ("params", "tokens", "replay", "ptpp")
 }
 """Column of a loss table behind each covariate."""

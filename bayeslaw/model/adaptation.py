@@ -1,78 +1,86 @@
-"""The discrepancy of laws of adaptation: curvature along N, P and r, and walks along D."""
+"""The discrepancy of laws of adaptation: a polynomial of the whole loss, and a walk in log(D/N)."""
 
+import math
 from dataclasses import dataclass, replace
+from itertools import combinations_with_replacement
 from typing import ClassVar
 
 from bayeslaw.laws.law import Law
-from bayeslaw.laws.modifiers import Walk
+from bayeslaw.laws.modified_terms import ModifiedTerm
+from bayeslaw.laws.modifiers import Polynomial, Walk
 from bayeslaw.laws.priors import Prior
-from bayeslaw.laws.terms import SYMBOLS, Term
-from bayeslaw.model.curvature import Curvature, depends_on_replay
-from bayeslaw.model.discrepancies import DISCREPANCIES
+from bayeslaw.laws.terms import Term
+from bayeslaw.model.discrepancies import DISCREPANCIES, Discrepancy
 
-SIZES = Prior("LogNormal", median=0.006, sigma=0.5)
-"""Prior of the standard deviation of the random effects of size."""
+ALONG = {"params": "N", "ptpp": "P", "tokens": "D", "mixed": "r"}
+"""Covariates of the polynomial and their symbols in the names of its coefficients."""
+EFFECTS = {
+    "tau_size": Prior("LogNormal", median=0.006, sigma=0.3),
+    "tau_base": Prior("LogNormal", median=0.005, sigma=0.6),
+    "tau_run": Prior("LogNormal", median=0.004, sigma=0.6),
+}
+"""Priors of the standard deviations of random effects beside this discrepancy."""
+SCALE = Prior("LogNormal", median=1, sigma=0.3)
+"""Prior of the scale of the walk."""
 
 
 @DISCREPANCIES.register
 @dataclass(frozen=True)
-class Adaptation(Curvature):
-    """Curvature with wider priors, and random walks along D; for laws with a power of D.
+class Adaptation(Discrepancy):
+    """A polynomial added to the log of the whole loss, and a walk in the terms led by D.
 
-    Tables of adaptation have a few values of N, P and r, which do not identify the scale of the
-    misfit along these covariates, so priors fix it. They have many values of D, so the exponents of
-    N and D follow random walks along D whose scale is a parameter. The term in P may also depend on
-    N, and tilts on N, P and D.
+    The polynomial is of degree 2 in log N, log P, log D and the log of replay, without the square
+    of log D. The exponent of D changes along log(D/N) by a random walk, because adaptation goes
+    through phases at the same tokens per parameter for all sizes.
 
     Parameters
     ----------
-    phi : float
-        Standard deviation of the exponent of N in the term in P.
-    replay : float
-        Standard deviation of the change of a tilt per e-fold of N or P, or of D in a term in D.
-    walk, walk_crossed : float
-        Standard deviation of the change, over an e-fold of D at scale 1, of the exponent of D and
-        of that of N; 0 leaves a walk out.
+    scale : float
+        Standard deviation of each coefficient of the polynomial, per squared e-fold.
+    walk : float
+        Standard deviation of the change of the exponent of D over an e-fold of D / N.
     spacing : float
         Least distance of the knots, in e-folds.
     """
 
-    crossed: float = 0.2
-    phi: float = 0.1
-    replay: float = 0.15
+    scale: float = 0.02
     walk: float = 0.1
-    walk_crossed: float = 0.1
     spacing: float = 0.7
     kind: ClassVar[str] = "adaptation"
-    words: ClassVar[str] = "curvature and walks along D"
+    words: ClassVar[str] = "polynomial and walk along D/N"
 
     def apply(self, law: Law) -> Law:
-        """The law with curvatures, walks, and a wider prior for random effects of size."""
-        return super().apply(replace(law, priors={**law.priors, "tau_size": SIZES}))
+        """The law with the polynomial and the walk."""
+        known = [c for c in ALONG if {"mixed": "replay"}.get(c, c) in law.columns]
+        pairs = [p for p in combinations_with_replacement(known, 2) if p != ("tokens", "tokens")]
+        polynomial = Polynomial({f"poly_{''.join(ALONG[c] for c in p)}": p for p in pairs})
+        # A Taylor term has x^2 / 2: the same change of the loss at one e-fold as x y.
+        priors = {
+            name: Prior("Normal", mu=0, sigma=self.scale * (2 if pair[0] == pair[1] else 1))
+            for name, pair in polynomial.coefficients.items()
+        }
+        terms: list[Term] = []
+        for term in law.terms:
+            plain = term.plain
+            if plain.curvable and plain.covariates[0] == "tokens":
+                steps, over = f"walk_{plain.coefficient}", "params" * ("params" in law.columns)
+                walk = Walk(steps, "walk_scale", "tokens", "", self.walk, self.spacing, over=over)
+                terms.append(ModifiedTerm(plain, walk))
+            else:
+                terms.append(plain)
+        walks = {"walk_scale": SCALE} if self.suits(law) else {}
+        return replace(
+            law,
+            terms=tuple(terms),
+            priors={**law.priors, **EFFECTS, **priors, **walks},
+            bounds={
+                **law.bounds,
+                **dict.fromkeys(priors, (-math.inf, math.inf)),
+                **dict.fromkeys(walks, (0.0, math.inf)),
+            },
+            modifier=polynomial,
+        )
 
     def suits(self, law: Law) -> bool:
         """Whether a term of the law is led by D."""
-        return any(term.plain.covariates[0] == "tokens" for term in law.terms)
-
-    def coefficients(self, law: Law, term: Term) -> dict[str, tuple[tuple[str, ...], float]]:
-        """Coefficients of `Curvature`, and those with which N, P and D change other terms."""
-        found, name = super().coefficients(law, term), term.coefficient
-        if self.walks(law, term) and term.covariates[0] == "tokens":
-            del found[f"curve_{name}"]  # the walk along D takes its place
-        if term.covariates[0] == "ptpp" and "params" in set(law.columns) - {*term.covariates}:
-            found[f"phi_{name}"] = ("params",), self.phi
-        if depends_on_replay(term):
-            for other in ("params", "ptpp", "tokens"):
-                if other in law.columns and (other != "tokens" or "tokens" in term.covariates):
-                    found[f"tilt_{name}r{SYMBOLS[other]}"] = ("share", other), self.replay
-        return found
-
-    def walks(self, law: Law, term: Term) -> list[Walk]:
-        """Walks of the exponents of D and of N along D."""
-        along = {"tokens": ("", self.walk), "params": ("params", self.walk_crossed)}
-        lead = term.covariates[0]
-        times, sd = along.get(lead, ("", 0.0))
-        if not sd or "tokens" not in law.columns:
-            return []
-        steps = f"walk_{term.coefficient}D"
-        return [Walk(steps, "walk_scale", "tokens", times, sd, self.spacing)]
+        return any(t.plain.curvable and t.plain.covariates[0] == "tokens" for t in law.terms)

@@ -9,10 +9,10 @@ from typing import ClassVar
 from bayeslaw.common.arrays import Tensor
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.modified_terms import ModifiedTerm
-from bayeslaw.laws.modifiers import Polynomial, Sum, Walk
+from bayeslaw.laws.modifiers import Polynomial
 from bayeslaw.laws.priors import Prior
 from bayeslaw.laws.terms import SYMBOLS, Power, Term, Values
-from bayeslaw.model.discrepancies import DISCREPANCIES, SCALE, Discrepancy
+from bayeslaw.model.discrepancies import DISCREPANCIES, Discrepancy
 
 DRIFTS = {
     f"drift_{''.join(SYMBOLS[c] for c in along)}": along
@@ -61,7 +61,6 @@ class Curvature(Discrepancy):
         """The law with curvatures, tilts and the polynomial of the whole loss."""
         terms: list[Term] = []
         added: dict[str, float] = {}
-        walks: list[Walk] = []
         for term in law.terms:
             if not term.plain.curvable:
                 terms.append(term)
@@ -69,22 +68,15 @@ class Curvature(Discrepancy):
             along = self.coefficients(law, term)
             added |= {name: sd for name, (_, sd) in along.items()}
             polynomial = Polynomial({name: covariates for name, (covariates, _) in along.items()})
-            mine = self.walks(law, term)
-            walks += mine
-            terms.append(ModifiedTerm(term.plain, Sum((polynomial, *mine)) if mine else polynomial))
+            terms.append(ModifiedTerm(term.plain, polynomial))
         drift = Polynomial(DRIFTS) if set(law.columns) >= {"params", "ptpp"} else None
         added |= dict.fromkeys(drift.parameters if drift else (), self.drift)
         priors = {name: Prior("Normal", mu=0, sigma=sd) for name, sd in added.items()}
-        scales = dict.fromkeys((walk.scale for walk in walks), SCALE)
         return replace(
             law,
             terms=tuple(terms),
-            priors={**law.priors, **priors, **scales},
-            bounds={
-                **law.bounds,
-                **dict.fromkeys(priors, (-math.inf, math.inf)),
-                **dict.fromkeys(scales, (0.0, math.inf)),
-            },
+            priors={**law.priors, **priors},
+            bounds={**law.bounds, **dict.fromkeys(priors, (-math.inf, math.inf))},
             modifier=drift,
         )
 
@@ -100,10 +92,6 @@ class Curvature(Discrepancy):
         if depends_on_replay(term):
             found[f"tilt_{name}r"] = ("share",), self.tilt
         return found
-
-    def walks(self, law: Law, term: Term) -> list[Walk]:
-        """Random walks in the log of a term: none."""
-        return []
 
     def dependent(self, law: Law) -> tuple[str, ...]:
         """All coefficients but those of the whole loss."""
@@ -167,8 +155,6 @@ def _coefficients(law: Law) -> list[tuple[Term, str, tuple[str, ...]]]:
     return [
         (term, name, along)
         for term in law.terms
-        if isinstance(term, ModifiedTerm)
-        for each in (term.modifier.modifiers if isinstance(term.modifier, Sum) else [term.modifier])
-        if isinstance(each, Polynomial)
-        for name, along in each.coefficients.items()
+        if isinstance(term, ModifiedTerm) and isinstance(term.modifier, Polynomial)
+        for name, along in term.modifier.coefficients.items()
     ]

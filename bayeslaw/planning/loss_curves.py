@@ -75,8 +75,11 @@ class LossCurve:
     def _slopes(self) -> dict[str, tuple[Floats, Floats] | None]:
         """`ReplaySlice.slope_and_curvature` of each data term.
 
-        Of one row if they do not depend on r, of three rows if they do.
+        Of one row if they do not depend on r, of three rows if they do. None for every term of a
+        law whose whole loss has a modifier.
         """
+        if self.law.modifier:
+            return dict.fromkeys(self.law.coefficients)
         probe = self._without_polynomials([0.0, 0.5, 1.0])
         slopes = {term.coefficient: probe.slope_and_curvature(term) for term in probe.data}
         for name, pair in slopes.items():
@@ -174,7 +177,12 @@ class ReplaySlice:
 
     @property
     def data(self) -> list[Term]:
-        """The data terms: those that depend on D, or are coupled with one that does."""
+        """The data terms: those that depend on D, or are coupled with one that does.
+
+        All terms, and the floor with them, if the whole loss has a modifier.
+        """
+        if self.law.modifier:
+            return list(self.law.terms)
         found = [term for term in self.law.terms if "tokens" in term.covariates]
         if not any(term.coefficient in self.law.coupled for term in found):
             return found
@@ -199,6 +207,8 @@ class ReplaySlice:
 
     def constant_terms(self) -> Floats:
         """Sum of the floor and the terms that do not depend on D, in nats."""
+        if self.law.modifier:
+            return np.zeros((1, 1))
         others = [term for term in self.law.terms if term not in self.data]
         total: Floats = self.p["E"] + sum(
             (self.p[t.coefficient] * np.exp(self.log_term(t, 0.0)) for t in others),
@@ -211,6 +221,11 @@ class ReplaySlice:
 
         A term whose log is concave has its maximum for all budgets below that of the maximum.
         """
+        if self.law.modifier:
+            x = {**self.x, "tokens": self.x["tokens"] + budget}
+            with np.errstate(over="ignore"):
+                loss: Floats = self.law.loss(self.p, x, self.at)
+            return loss
         total = np.zeros((1, 1)) if np.ndim(budget) == 0 else np.zeros(())
         coupled: list[Floats] = []
         for term in self.data:

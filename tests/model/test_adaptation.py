@@ -1,6 +1,7 @@
-"""The discrepancy of adaptation: curvature along N, P and r, walks along D."""
+"""The discrepancy of adaptation: a polynomial of the whole loss, a walk along D / N."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -32,63 +33,56 @@ def test_loss_is_the_formula_by_hand(seed):
     x, at = LAW.covariates(rows), LAW.reference_point(DESIGN)
     law = LAW.over(x, at)
     v = {name: rng.uniform(0.05, 0.3) for name in law.coordinates} | {"L_ref": 9.0}
-    steps = {w.steps: rng.standard_normal(len(w.knots.positions)) for w in law.walks}
-    n, d, p = (x[name] - at[name] for name in ("params", "tokens", "ptpp"))
-    r, log_r = x["share"] - at["share"], x["replay"] - at["replay"]
-    barrier = x["barrier"] - at["barrier"]
-
-    def walked(name):
-        (walk,) = (w for w in law.walks if w.steps == name)
-        knots = walk.knots.positions
-        beyond = np.copysign(1.0, knots)[:, None] * d - abs(knots)[:, None]
-        scale = 0.1 * v["walk_scale"] * np.sqrt(walk.knots.spacing)
-        return scale * steps[name] @ np.maximum(beyond, 0)
-
-    tilts = {
-        c: v[f"tilt_{c}r"] * r
-        + r * (v[f"tilt_{c}rN"] * n + v[f"tilt_{c}rP"] * p + (v["tilt_BrD"] * d if c == "B" else 0))
-        for c in "BC"
-    }
+    (walk,) = law.walks
+    steps = rng.standard_normal(len(walk.knots.positions))
+    middle = {name: np.exp(np.log(DESIGN[name]).mean()) for name in ("params", "tokens", "ptpp")}
+    n, d, p = (np.log(rows[name].to_numpy() / middle[name]) for name in middle)
+    r = np.log((rows["replay"] + 0.1) / (DESIGN["replay"].mean() + 0.1)).to_numpy()
+    log_r = np.log(rows["replay"] / DESIGN["replay"].mean()).to_numpy()
+    barrier = np.log((rows["replay"] + 1e-5) / (DESIGN["replay"].mean() + 1e-5)).to_numpy()
+    walked = 0.0
+    for knot, step in zip(walk.knots.positions, steps, strict=True):
+        up = np.copysign(1.0, knot) > 0
+        hinge = np.maximum(d - n - knot, 0) if up else np.maximum(knot - (d - n), 0)
+        walked = walked + 0.1 * v["walk_scale"] * np.sqrt(walk.knots.spacing) * step * hinge
     logs = {
-        "A": -v["alpha"] * n + v["curve_A"] * n**2 / 2 + n * walked("walk_AD"),
-        "B": -v["beta"] * d + v["nu"] * log_r
-        + d * (v["cross_BN"] * n + v["cross_BP"] * p) + walked("walk_BD") + tilts["B"],
-        "C": -v["gamma"] * barrier + tilts["C"],
-        "F": -v["eta"] * p + v["curve_F"] * p**2 / 2 + v["cross_FN"] * n * p + v["phi_F"] * n,
-    }  # fmt: skip
+        "A": -v["alpha"] * n,
+        "B": -v["beta"] * d + v["nu"] * log_r + walked,
+        "C": -v["gamma"] * barrier,
+        "F": -v["eta"] * p,
+    }
     sizes = {
-        "A": v["slope_N"] / v["alpha"], "B": v["slope_D"] / v["beta"],
-        "C": v["slope_C"] / v["gamma"], "F": v["slope_F"] / v["eta"],
-    }  # fmt: skip
+        "A": v["slope_N"] / v["alpha"],
+        "B": v["slope_D"] / v["beta"],
+        "C": v["slope_C"] / v["gamma"],
+        "F": v["slope_F"] / v["eta"],
+    }
     loss = v["L_ref"] + sum(sizes[c] * np.expm1(logs[c]) for c in sizes)
-    drift = (
-        (v["drift_NN"] * n**2 + v["drift_PP"] * p**2) / 2 + v["drift_NP"] * n * p
-        + (v["drift_NNN"] * n**3 + v["drift_PPP"] * p**3) / 6
-        + (v["drift_NNP"] * n**2 * p + v["drift_NPP"] * n * p**2) / 2
-    )  # fmt: skip
-    found = law.loss(law.sizes(v | steps, at), x, at)
-    np.testing.assert_allclose(found, loss * np.exp(drift), rtol=1e-12)
+    polynomial = (v["poly_NN"] * n**2 + v["poly_PP"] * p**2 + v["poly_rr"] * r**2) / 2
+    polynomial += v["poly_NP"] * n * p + v["poly_ND"] * n * d + v["poly_PD"] * p * d
+    polynomial += r * (v["poly_Nr"] * n + v["poly_Pr"] * p + v["poly_Dr"] * d)
+    found = law.loss(law.sizes(v | {walk.steps: steps}, at), x, at)
+    np.testing.assert_allclose(found, loss * np.exp(polynomial), rtol=1e-12)
 
 
-def test_terms_that_lack_a_covariate_are_not_changed_along_it():
-    dcpt = Adaptation().apply(load_law("dcpt")).discrepancy_parameters
-    assert not [name for name in dcpt if "P" in name or name.startswith(("drift", "phi"))]
-    form1n = Adaptation().apply(load_law("form1n")).discrepancy_parameters
-    assert "phi_F" in LAW.discrepancy_parameters  # the law's own phi is enough
-    assert "phi_F" not in form1n
+def test_laws_that_lack_a_covariate_have_no_coefficient_of_it():
+    names = set(Adaptation().apply(load_law("dcpt")).discrepancy_parameters)
+    assert names == {"poly_NN", "poly_ND", "poly_Nr", "poly_Dr", "poly_rr", "walk_scale"}
 
 
 def test_its_scales_are_those_of_its_fields():
-    wide = make_spec("form1", discrepancy=Adaptation(crossed=0.7, phi=0.3)).priors
-    assert wide["cross_BN"] == bl.Prior("Normal", mu=0, sigma=0.7)
-    assert wide["phi_F"] == bl.Prior("Normal", mu=0, sigma=0.3)
+    priors = make_spec("form1", discrepancy=Adaptation(scale=0.05)).priors
+    assert priors["poly_NP"] == bl.Prior("Normal", mu=0, sigma=0.05)
+    assert priors["poly_NN"] == bl.Prior("Normal", mu=0, sigma=0.1)  # of x^2 / 2
 
 
-def test_effects_of_size_have_its_prior():
-    spec = make_spec("form1", discrepancy="adaptation", effects=["size"])
-    assert spec.priors["tau_size"] == bl.Prior("LogNormal", median=0.006, sigma=0.5)
-    plain = make_spec("form1", discrepancy="none", effects=["size"])
-    assert plain.priors["tau_size"] != spec.priors["tau_size"]
+def test_random_effects_have_its_priors():
+    spec = make_spec("form1", discrepancy="adaptation", effects=["size", "base", "run"])
+    assert spec.priors["tau_size"] == bl.Prior("LogNormal", median=0.006, sigma=0.3)
+    assert spec.priors["tau_base"] == bl.Prior("LogNormal", median=0.005, sigma=0.6)
+    assert spec.priors["tau_run"] == bl.Prior("LogNormal", median=0.004, sigma=0.6)
+    plain = make_spec("form1", discrepancy="none", effects=["run"])
+    assert plain.priors["tau_run"] != spec.priors["tau_run"]
 
 
 def test_a_loss_curve_is_the_forecast(fitted):
@@ -107,8 +101,8 @@ def test_a_saved_fit_forecasts_the_same(fitted, tmp_path):
     np.testing.assert_array_equal(again.draws, fitted.forecast(ahead, allow_unconverged=True).draws)
 
 
-def test_without_walks_the_terms_have_curvature_along_tokens():
-    still = Adaptation(walk=0.0, walk_crossed=0.0).apply(load_law("form1"))
-    assert not still.walks
-    assert "curve_B" in still.discrepancy_parameters
-    assert "curve_B" not in LAW.discrepancy_parameters
+def test_without_replay_the_loss_stays_bounded():
+    """The log of r + .1 is finite at r = 0, so the polynomial cannot change a loss manyfold."""
+    rows = pd.DataFrame({"params": 1e9, "tokens": 1e10, "ptpp": 60, "replay": [0.0, 0.25]})
+    x, at = LAW.covariates(rows), LAW.reference_point(DESIGN)
+    assert (np.abs(x["mixed"] - at["mixed"]) < 1.5).all()

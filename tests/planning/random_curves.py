@@ -22,6 +22,7 @@ AT = {
     "replay": np.log(0.25),
     "barrier": np.log(0.25 + 1e-5),
     "share": 0.25,
+    "mixed": np.log(0.35),
 }
 
 
