@@ -11,8 +11,10 @@ FLOPs spent.
 
 import argparse
 import time
+from functools import partial
 
 import numpy as np
+from tables import arguments
 
 import bayeslaw as bl
 from bayeslaw.design.anchors import choose_anchors
@@ -21,12 +23,13 @@ from bayeslaw.inference.refits import joined, refit
 from bayeslaw.studies.cases import world_cases
 
 LONG = {"chains": 2, "draws": 2000, "tune": 500}
+SHORT = {"chains": 2, "draws": 20, "tune": 20}
 
 
-def speed(repeats: int = 5) -> None:
-    """Print processor and wall-clock seconds, the best of `repeats`."""
+def speed(settings: dict[str, int] = LONG, repeats: int = 5, every: int = 1) -> None:
+    """Print processor and wall-clock seconds, the best of `repeats`; of every so many rows."""
     (case,) = world_cases([0])
-    fit = refit(case.law, case.train, 0, **LONG)
+    fit = refit(case.law, case.train, 0, **settings)
     candidates = bl.grid(
         params=np.geomspace(1e8, 2e9, 8),
         tokens=np.geomspace(1e8, 1e11, 10),
@@ -39,6 +42,7 @@ def speed(repeats: int = 5) -> None:
         replay=np.linspace(0.05, 0.5, 10),
         ptpp=279,
     )
+    candidates, targets = candidates[::every], targets[::every]
     asked = [
         (candidates, {"gain": gain, **limit})
         for gain in ("variance", "entropy", "doptimal")
@@ -57,29 +61,29 @@ def speed(repeats: int = 5) -> None:
         )
 
 
-def refits(seeds: int = 4) -> None:
+def refits(settings: dict[str, int] = LONG, seeds: int = 4) -> None:
     """Print predicted over realised posterior sd, by seed and number of anchors."""
     for k in (4, 8):
         ratios = []
         for case in world_cases(range(seeds)):
-            fit = refit(case.law, case.train, case.seed, **LONG)
+            fit = refit(case.law, case.train, case.seed, **settings)
             pool = case.pool.frame.assign(row=range(len(case.pool)))
             found = choose_anchors(
                 fit, pool.drop(columns="loss"), case.targets.frame, k=k, allow_unconverged=True
             )
             rows = case.pool.frame.loc[found.frame["row"]].reset_index(drop=True)
             bought = bl.LossTable(rows, rows.iloc[:0])
-            new = refit(case.law, joined(case.train, bought), case.seed, **LONG)
+            new = refit(case.law, joined(case.train, bought), case.seed, **settings)
             realised = np.log(new.latent(case.targets)).std(0, ddof=1)
             ratios.append(float(np.median(found.sd[-1] / realised)))
         each = ", ".join(f"{ratio:.3f}" for ratio in ratios)
         print(f"{k} anchors: predicted over realised sd {np.median(ratios):.3f} ({each})")
 
 
-def evsi(simulations: int = 8) -> None:
+def evsi(settings: dict[str, int] = LONG, simulations: int = 8) -> None:
     """Print the EVSI of three sets of anchors for the paper's use case, planned at 90 %."""
     (case,) = world_cases([0])
-    target, source = (refit(c.law, c.train, 0, **LONG) for c in (case, case.source))
+    target, source = (refit(c.law, c.train, 0, **settings) for c in (case, case.source))
     pool, limits = case.pool.frame.drop(columns="loss"), case.world.limits
     grid = pool.query(case.grid)
     budget = float((6 * grid["params"] * grid["tokens"]).sum())
@@ -106,13 +110,27 @@ def evsi(simulations: int = 8) -> None:
     print(found.to_string(index=False, float_format="%.4g"))
 
 
+PARTS = {"speed": speed, "refits": refits, "evsi": evsi}
+SMOKE = {
+    "speed": partial(speed, SHORT, repeats=1, every=10),
+    "refits": partial(refits, SHORT, seeds=1),
+    "evsi": partial(evsi, SHORT, simulations=1),
+}
+
+
+def parser() -> argparse.ArgumentParser:
+    """Options."""
+    found = arguments(__doc__)
+    found.add_argument("which", nargs="*", choices=list(PARTS), help="all by default")
+    return found
+
+
 def main() -> None:
     """Run the parts named on the command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("which", nargs="+", choices=["speed", "refits", "evsi"])
-    for name in parser.parse_args().which:
+    args = parser().parse_args()
+    for name in args.which or PARTS:
         start = time.perf_counter()
-        {"speed": speed, "refits": refits, "evsi": evsi}[name]()
+        (SMOKE if args.smoke else PARTS)[name]()
         print(f"{name}: {time.perf_counter() - start:.0f} s", flush=True)
 
 

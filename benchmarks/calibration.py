@@ -20,14 +20,18 @@ from pathlib import Path
 
 import pandas as pd
 from joblib import Parallel, delayed
+from tables import SMOKE, arguments
 
+from bayeslaw.laws.lawfiles import models_dir
 from bayeslaw.simulation.calibration import Calibration, calibrate
 
-LAWS = ("chinchilla", "dcpt", "form1", "form2", "form3")
+LAWS = sorted(path.stem for path in models_dir().glob("*.toml"))
 PLAIN = {"discrepancy": "none", "effects": "none"}
 SETTINGS = [
     *({"law": law} for law in LAWS),
     *({"law": law, **PLAIN} for law in LAWS),
+    {"law": "chinchilla", "discrepancy": "curvature"},
+    {"law": "form1", "discrepancy": "adaptation"},
     {"law": "chinchilla", **PLAIN, "noise": "loglinear"},
     {"law": "chinchilla", **PLAIN, "effects": ("base",)},
     *({"law": law, "likelihood": likelihood} for likelihood in ("normal", "huber") for law in LAWS),
@@ -40,17 +44,28 @@ SETTINGS = [
 """Settings of `bayeslaw.calibrate`; the first are the default model of each law."""
 
 
+def parser() -> argparse.ArgumentParser:
+    """Options."""
+    found = arguments(__doc__)
+    found.add_argument("--simulations", type=int, default=100)
+    found.add_argument("--seeds", type=int, nargs="+", default=[0])
+    found.add_argument("--jobs", type=int, default=1)
+    found.add_argument("--draws", type=int, help="of each chain; by default until the gate")
+    found.add_argument("--only", default="", help="part of the name of a setting")
+    found.add_argument("--out", default="calibration.csv", type=Path)
+    return found
+
+
 def main() -> None:
     """Print a row per setting."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--simulations", type=int, default=100)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
-    parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--only", default="")
-    parser.add_argument("--out", default="calibration.csv", type=Path)
-    args = parser.parse_args()
+    args = parser().parse_args()
+    settings = SETTINGS
+    sampler = {"draws": args.draws, "retry": False} if args.draws else {}
+    if args.smoke:
+        args.simulations, settings = 3, [{"law": "chinchilla", **PLAIN}]
+        sampler = {**SMOKE, "draws": 300, "tune": 300}  # simulations of a large R-hat are left out
     warnings.simplefilter("ignore")
-    for setting in SETTINGS:
+    for setting in settings:
         parts_of = {k: "+".join(v) if isinstance(v, tuple) else v for k, v in setting.items()}
         name = " ".join([parts_of.pop("law"), *(f"{k}={v}" for k, v in parts_of.items())])
         done = pd.read_csv(args.out) if args.out.is_file() else pd.DataFrame({"setting": []})
@@ -59,7 +74,9 @@ def main() -> None:
         start = time.perf_counter()
         run = delayed(calibrate)
         size = {"simulations": args.simulations, "cores": 1 if args.jobs > 1 else None}
-        parts = Parallel(args.jobs)(run(**setting, **size, seed=seed) for seed in args.seeds)
+        parts = Parallel(args.jobs)(
+            run(**setting, **size, **sampler, seed=seed) for seed in args.seeds
+        )
         found = pooled(parts)
         table = found.envelope()
         row = {

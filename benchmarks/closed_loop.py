@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 from scipy.interpolate import RegularGridInterpolator
+from tables import SMOKE, arguments
 
 import bayeslaw as bl
 from bayeslaw.planning.choices import Choice
@@ -95,18 +96,27 @@ def print_row(
     )
 
 
+def parser() -> argparse.ArgumentParser:
+    """Options."""
+    found = arguments(__doc__)
+    found.add_argument("--target-law", default="form3")
+    found.add_argument("--source-law", default="form1")
+    for name, kind in FIT.items():
+        found.add_argument(f"--{name}", type=kind, help="of the fits; else the library's default")
+    found.add_argument("--fits", type=Path)
+    found.add_argument("--at", type=float, nargs=5, metavar=("ATPP", "R", "FR", "EN", "EN1"))
+    return found
+
+
 def main() -> None:
     """Print the plans and their scores."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--target-law", default="form3")
-    parser.add_argument("--source-law", default="form1")
-    for name, kind in FIT.items():
-        parser.add_argument(f"--{name}", type=kind, help="of the fits; else the library's default")
-    parser.add_argument("--fits", type=Path)
-    parser.add_argument("--at", type=float, nargs=5, metavar=("ATPP", "R", "FR", "EN", "EN1"))
-    args = parser.parse_args()
+    args = parser().parse_args()
     given = {name: getattr(args, name) for name in FIT}
     settings = {name: value for name, value in given.items() if value is not None}
+    splits, confidences = list(SPLITS.items()), CONFIDENCES
+    if args.smoke:
+        settings = {**SMOKE, "effects": "none", **settings}
+        splits, confidences = splits[:1], CONFIDENCES[:1]
     tables = {domain: rows(domain) for domain in ("french", "english")}
     params = float(tables["french"].frame["params"].max())
     before, after = (
@@ -123,7 +133,7 @@ def main() -> None:
         print(f"run at ATPP {atpp:g}, replay {replay:g}: French {french:.4f}, rise ", end="")
         print(f"{100 * (adapted / control - 1):.1f} %; table there: ", end="")
         print("French {:.4f}, rise {:.4f}".format(*losses(*after, atpp, replay)))
-    for split, train in SPLITS.items():
+    for split, train in splits:
         fits = {}
         for domain, law in (("french", args.target_law), ("english", args.source_law)):
             path = args.fits and args.fits / f"{domain}-{law}-{'anchors' * ('or' in train)}.nc"
@@ -131,7 +141,7 @@ def main() -> None:
         asked = {"target": fits["french"], "source": fits["english"], **limits}
         asked |= {"baseline": "matched", "noise": "predictive", "allow_unconverged": True}
         print(f"{split} ({train}): {args.target_law} and {args.source_law}")
-        for confidence in CONFIDENCES:
+        for confidence in confidences:
             plan = bl.plan(**asked, confidence=confidence, replay_grid=np.linspace(0.1, 0.5, 81))
             if plan.status == "infeasible":
                 print(f"  {confidence:g}: infeasible; {plan.binds}")

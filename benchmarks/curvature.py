@@ -10,19 +10,26 @@ import argparse
 import warnings
 
 from forgetting import farthest
-from tables import splits
+from tables import SMOKE, arguments, splits
 
 import bayeslaw as bl
 
 SHORT = {"chains": 2, "draws": 400, "tune": 500, "target_accept": 0.9, "retry": False}
 
 
+def parser() -> argparse.ArgumentParser:
+    """Options."""
+    found = arguments(__doc__)
+    found.add_argument("--laws", nargs="+", default=["chinchilla", "form1"])
+    found.add_argument("--only", default="")
+    return found
+
+
 def main() -> None:
     """Print a Markdown row per split and law."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--laws", nargs="+", default=["chinchilla", "form1"])
-    parser.add_argument("--only", default="")
-    args = parser.parse_args()
+    args = parser().parse_args()
+    if args.smoke:
+        args.only = "delphi"
     warnings.simplefilter("ignore")
     print("| split | law | R-hat | 90 % holds | largest curvature, check |")
     print("| --- | --- | --- | --- | --- |")
@@ -30,7 +37,7 @@ def main() -> None:
         if args.only not in name:
             continue
         for law in (law for law in laws if law in args.laws):
-            fit = bl.fit(law, train, **SHORT)
+            fit = bl.fit(law, train, **(SMOKE if args.smoke else SHORT))
             holds = bl.score(fit, test, allow_unconverged=True)["coverage_90"]
             row = f"{name} | {law} | {fit.convergence.rhat:.2f} | {100 * holds:.0f} %"
             print(f"| {row} | {farthest(fit, test)} |", flush=True)

@@ -13,8 +13,10 @@ discrepancy's, the one farthest from its prior, in prior sds, and what `check` s
 import argparse
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from tables import SMOKE, arguments
 
 import bayeslaw as bl
 from bayeslaw.checks.curvature import curvature_part
@@ -39,28 +41,38 @@ def laws() -> list[str | Law]:
     return ["forgetting", equal, "form1", "form2", "form3", "dcpt"]
 
 
+def parser() -> argparse.ArgumentParser:
+    """Options."""
+    found = arguments(__doc__)
+    found.add_argument("--points", action="store_true", help="point fits only")
+    found.add_argument("--only", default="", help="part of 'split law discrepancy'; no points")
+    found.add_argument("--effects", default="none")
+    found.add_argument("--draws", type=int, default=1000)
+    return found
+
+
 def main() -> None:
     """Print both tables as Markdown."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--points", action="store_true", help="point fits only")
-    parser.add_argument("--only", default="", help="part of 'split law discrepancy'; no points")
-    parser.add_argument("--effects", default="none")
-    parser.add_argument("--draws", type=int, default=1000)
-    args = parser.parse_args()
+    args = parser().parse_args()
     warnings.simplefilter("ignore", bl.FitWarning)
+    settings = {"draws": args.draws, "tune": 1000, "target_accept": 0.95, "retry": False}
+    if args.smoke:
+        points(laws()[:1])
+        posteriors("279 from four forgetting none", args.effects, SMOKE)
+        return
     if not args.only:
-        points()
+        points(laws())
     if not args.points:
-        posteriors(args.only, args.effects, args.draws)
+        posteriors(args.only, args.effects, settings)
 
 
-def points() -> None:
+def points(compared: list[str | Law]) -> None:
     """Huber fits: RMSE of log loss in percent, and mean signed error (positive: too high)."""
     row("rows", "law", "parameters", "in sample", *SPLITS, "at D = 0")
     row(*["---"] * (5 + len(SPLITS)))
     for rows, query in (("replay < 1", "annealed and replay < 1"), ("all", "annealed")):
         table = bl.read_table(ENGLISH, where=f"{query} or tokens == 0")
-        for law in laws():
+        for law in compared:
             fitted = bl.fit_huber(law, table)
             cells = [errors(fitted, table.frame)]
             for train, test in SPLITS.values():
@@ -77,7 +89,7 @@ def errors(fitted: bl.PointFit, frame) -> str:
     return f"{np.sqrt(np.mean(miss**2)):.2f} ({miss.mean():+.2f})"
 
 
-def posteriors(only: str, effects: str, draws: int) -> None:
+def posteriors(only: str, effects: str, settings: dict[str, Any]) -> None:
     """Bands of NUTS posteriors, rows with replay < 1."""
     print()
     row("held out", "law", "discrepancy", *SCORES, "gate", "largest curvature")
@@ -90,9 +102,8 @@ def posteriors(only: str, effects: str, draws: int) -> None:
             for discrepancy in ("none", "curvature"):
                 if only not in f"{split} {name} {discrepancy}":
                     continue
-                settings = {"effects": effects, "draws": draws, "tune": 1000}
-                settings |= {"target_accept": 0.95, "retry": False}
-                fit = bl.fit(law, train, discrepancy=discrepancy, **settings)
+                asked = {"effects": effects, "discrepancy": discrepancy} | settings
+                fit = bl.fit(law, train, **asked)
                 scores = bl.score(fit, test, allow_unconverged=True)
                 cells = (f"{scores[column]:.4f}" for column in SCORES)
                 gate = "; ".join(fit.convergence.failures) or "passed"

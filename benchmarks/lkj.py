@@ -22,7 +22,7 @@ import pymc as pm
 import pytensor
 from pymc.pytensorf import compile as compile_pymc
 from pytensor.graph import rewrite_graph
-from tables import DATA
+from tables import DATA, arguments
 
 import bayeslaw as bl
 from bayeslaw.common.arrays import Model, Tensor
@@ -62,10 +62,10 @@ WAYS = {
 }
 
 
-def joint_model(way: str) -> Model:
-    """Form 1 without discrepancy in two domains, with effects of runs."""
+def joint_model(way: str, law: str = "form1") -> Model:
+    """A law without discrepancy in two domains, with effects of runs."""
     tables = {name: bl.read_table(DATA / f"tinycpt/{name}.csv", where=ROWS) for name in DOMAINS}
-    spec = make_spec("form1", effects=["run"])
+    spec = make_spec(law, effects=["run"])
     names = {"run": np.unique(np.concatenate([labels(t.frame, "run") for t in tables.values()]))}
     values = {
         f"{domain}::{name}": value
@@ -106,25 +106,30 @@ def gradient_seconds(model: Model) -> float:
     return least
 
 
+def parser() -> argparse.ArgumentParser:
+    """Options."""
+    found = arguments(__doc__)
+    found.add_argument("--repeats", type=int, default=2)
+    found.add_argument("--way", choices=list(WAYS), help=argparse.SUPPRESS)
+    return found
+
+
 def main() -> None:
     """Print a row per process."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--repeats", type=int, default=2)
-    parser.add_argument("--way", choices=WAYS, help=argparse.SUPPRESS)
-    args = parser.parse_args()
+    args = parser().parse_args()
     if args.way:
-        model = joint_model(args.way)
+        model = joint_model(args.way, "chinchilla" if args.smoke else "form1")
         seconds = compile_seconds(model)
         print(f"{args.way} | {seconds:.0f} | {gradient_seconds(model) * 1e6:.1f}")
         return
     print("way | seconds to compile | microseconds of a gradient", flush=True)
-    runs = [way for way in WAYS for _ in range(args.repeats)]
+    runs = ["ours"] if args.smoke else [way for way in WAYS for _ in range(args.repeats)]
     random.Random(0).shuffle(runs)
     for way in runs:
         with tempfile.TemporaryDirectory() as empty:
-            environment = os.environ | {"PYTENSOR_FLAGS": f"base_compiledir={empty}"}
-            command = [sys.executable, __file__, "--way", way]
-            subprocess.run(command, env=environment, check=True)
+            flags = {} if args.smoke else {"PYTENSOR_FLAGS": f"base_compiledir={empty}"}
+            command = [sys.executable, __file__, "--way", way, *["--smoke"] * args.smoke]
+            subprocess.run(command, env=os.environ | flags, check=True)
 
 
 if __name__ == "__main__":

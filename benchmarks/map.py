@@ -10,22 +10,28 @@ bound the optimum is not interior, and the two need not agree.
 
 import argparse
 import warnings
-from itertools import chain
+from itertools import chain, islice
 
 import numpy as np
-from tables import splits, synthetic
+from tables import arguments, splits, synthetic
 
 import bayeslaw as bl
 
 
+def parser() -> argparse.ArgumentParser:
+    """Options."""
+    found = arguments(__doc__)
+    found.add_argument("--only", default="")
+    return found
+
+
 def main() -> None:
     """Print one line per table and law."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", default="")
-    args = parser.parse_args()
+    args = parser().parse_args()
     warnings.simplefilter("ignore")
     print("table | law | largest difference | MAP objective / Huber's - 1 | bounds")
-    for name, _, table, _, laws in chain(splits(), synthetic()):
+    every = islice(chain(splits(), synthetic()), 1 if args.smoke else None)
+    for name, _, table, _, laws in every:
         for law in laws:
             if args.only not in f"{name} {law}":
                 continue

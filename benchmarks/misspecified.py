@@ -13,6 +13,7 @@ import warnings
 
 import numpy as np
 import pandas as pd
+from tables import SMOKE, arguments
 
 import bayeslaw as bl
 
@@ -54,19 +55,27 @@ def world(kind: str, seed: int) -> bl.LossTable:
     return bl.from_frame(frame, f"synthetic {kind} {seed}")
 
 
+def parser() -> argparse.ArgumentParser:
+    """Options."""
+    found = arguments(__doc__)
+    found.add_argument("--worlds", type=int, default=10)
+    found.add_argument("--out", default="")
+    return found
+
+
 def main() -> None:
     """Print a row per truth and fit, means over worlds."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--worlds", type=int, default=10)
-    parser.add_argument("--out", default="")
-    args = parser.parse_args()
+    args = parser().parse_args()
+    kinds, settings = PLAN, SETTINGS
+    if args.smoke:
+        args.worlds, kinds, settings = 1, {"the law": ("plain",)}, SMOKE
     warnings.simplefilter("ignore")
     rows = []
-    for kind, fits in PLAN.items():
+    for kind, fits in kinds.items():
         for seed in range(args.worlds):
             train, test = world(kind, seed).split("ptpp <= 80", "ptpp == 279")
             for name in fits:
-                fit = bl.fit("form1", train, seed=seed, **FITS[name], **SETTINGS)
+                fit = bl.fit("form1", train, seed=seed, **FITS[name], **settings)
                 scores = bl.score(fit, test, allow_unconverged=True)
                 rows.append(
                     {"truth": kind, "fit": name, "rhat": fit.convergence.rhat} | dict(scores)

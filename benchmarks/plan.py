@@ -19,6 +19,7 @@ import resource
 import time
 
 import numpy as np
+from tables import arguments
 
 from bayeslaw.inference.convergence import Convergence
 from bayeslaw.inference.posterior import Posterior
@@ -68,15 +69,22 @@ def by_grid(problem: Problem, atpp: np.ndarray, replay: np.ndarray) -> tuple[flo
     return float(atpp[best]), float(replay[feasible[best].argmax()])
 
 
+def parser() -> argparse.ArgumentParser:
+    """Options."""
+    found = arguments(__doc__)
+    found.add_argument("--draws", type=int, default=4000)
+    found.add_argument("--repeat", type=int, default=5)
+    found.add_argument("--confidence", type=float, default=0.9)
+    found.add_argument("--curved", action="store_true", help="laws with curvature")
+    found.add_argument("--memory", type=int, default=40_000, help="draws of the memory run, or 0")
+    return found
+
+
 def main() -> None:
     """Print the comparison."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--draws", type=int, default=4000)
-    parser.add_argument("--repeat", type=int, default=5)
-    parser.add_argument("--confidence", type=float, default=0.9)
-    parser.add_argument("--curved", action="store_true", help="laws with curvature")
-    parser.add_argument("--memory", type=int, default=40_000, help="draws of the memory run, or 0")
-    args = parser.parse_args()
+    args = parser().parse_args()
+    if args.smoke:
+        args.draws, args.repeat, args.memory = 400, 1, 400
     world = paper_world()
 
     def problem(draws: int) -> dict[str, object]:

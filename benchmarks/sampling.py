@@ -19,6 +19,7 @@ import nutpie
 import pymc as pm
 import pytensor.tensor as pt
 import xarray as xr
+from tables import arguments
 
 import bayeslaw as bl
 from bayeslaw.inference.sampling import sample
@@ -61,13 +62,20 @@ def figures(draws: xr.Dataset, stats: xr.Dataset, seconds: float) -> dict[str, f
     }
 
 
+def parser() -> argparse.ArgumentParser:
+    """Options."""
+    found = arguments(__doc__)
+    found.add_argument("--seeds", type=int, default=5)
+    found.add_argument("--cores", type=int, default=1)
+    return found
+
+
 def main() -> None:
     """Run both on every seed and print the worst."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--cores", type=int, default=1)
-    args = parser.parse_args()
-    run = {"chains": 4, "cores": args.cores}
+    args = parser().parse_args()
+    run, ours, raw = {"chains": 4, "cores": args.cores}, {}, {"draws": 1000, "tune": 1000}
+    if args.smoke:
+        args.seeds, ours, raw = 1, {"draws": 20, "tune": 20}, {"draws": 20, "tune": 20}
     table = bl.paper_world().table("french", seed=0).query("ptpp <= 31")
     spec = make_spec("form3")
     values, at = data(spec, table), spec.law.reference_point(table)
@@ -76,7 +84,7 @@ def main() -> None:
     rows: dict[str, list[dict[str, float]]] = {"raw": [], "bayeslaw": []}
     for seed in range(args.seeds):
         start = time.perf_counter()
-        found = sample(spec, values, seed=seed, progress=False, **run)
+        found = sample(spec, values, seed=seed, progress=False, **run, **ours)
         seconds = time.perf_counter() - start
         draws, stats = found.draws, found.stats
         law = spec.law
@@ -86,7 +94,7 @@ def main() -> None:
         gate = found.convergence.failures
         start = time.perf_counter()
         tree = nutpie.sample(
-            compiled, seed=seed, progress_bar=False, save_warmup=False, draws=1000, tune=1000, **run
+            compiled, seed=seed, progress_bar=False, save_warmup=False, **raw, **run
         )
         seconds = time.perf_counter() - start
         rows["raw"].append(
@@ -98,8 +106,8 @@ def main() -> None:
     worst = {name: min(found["ess_per_s"] for found in rows[name]) for name in rows}
     print(f"worst seed of each: {worst}, ratio {worst['bayeslaw'] / worst['raw']:.0f}")
     ratios = [
-        ours["ess_per_s"] / theirs["ess_per_s"]
-        for ours, theirs in zip(rows["bayeslaw"], rows["raw"], strict=True)
+        mine["ess_per_s"] / theirs["ess_per_s"]
+        for mine, theirs in zip(rows["bayeslaw"], rows["raw"], strict=True)
     ]
     print(f"ESS per second, bayeslaw over raw: worst seed {min(ratios):.0f}, ", end="")
     print(f"median {np.median(ratios):.0f}; {table.name}, {len(table)} rows")

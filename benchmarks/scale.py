@@ -11,14 +11,15 @@ smallest effective number of draws of a forecast.
     python benchmarks/scale.py
 """
 
+import argparse
 import warnings
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from scipy.special import logsumexp
 from scipy.stats import norm
-from splits import COLUMNS, pool
-from tables import splits
+from tables import SMOKE, arguments, splits
 
 import bayeslaw as bl
 from bayeslaw.evaluate.scores import band_scores, point_scores
@@ -27,15 +28,18 @@ from bayeslaw.model.curvature import Curvature
 WIDE, FIXED = 0.3, 0.1
 SCALES = np.array([0.03, 0.05, 0.07, FIXED, 0.14, 0.2, WIDE])
 SETTINGS = {"draws": 2500, "tune": 1000, "target_accept": 0.95, "retry": False}
+COLUMNS = ["rmse_log", "coverage_50", "coverage_90", "width_90", "crps", "winkler_90"]
 CHOOSING = ("olmo", "delphi")
 GROUPS = {"olmo": "olmo", "gadre": "gadre", "all": ""}
 
 
-def fitted(train: bl.LossTable, test: bl.LossTable) -> tuple[np.ndarray, np.ndarray]:
+def fitted(
+    train: bl.LossTable, test: bl.LossTable, settings: dict[str, Any]
+) -> tuple[np.ndarray, np.ndarray]:
     """Log weight of every draw for every scale, (draws, scales), and the draws of the test rows."""
     names = Curvature().apply(bl.load_law("chinchilla")).discrepancy_parameters
     wide = dict.fromkeys(names, f"Normal(mu=0, sigma={WIDE})")
-    fit = bl.fit("chinchilla", train, priors=wide, **SETTINGS)
+    fit = bl.fit("chinchilla", train, discrepancy="curvature", priors=wide, **settings)
     curvatures = np.stack([fit.draws[name].values.ravel() for name in names])[..., None]
     weights = (norm.logpdf(curvatures, scale=SCALES) - norm.logpdf(curvatures, scale=WIDE)).sum(0)
     return weights, fit.forecast(test, allow_unconverged=True).samples
@@ -48,12 +52,29 @@ def resampled(weights: np.ndarray, draws: np.ndarray) -> tuple[np.ndarray, float
     return draws[chosen], 1 / np.sum(w**2)
 
 
+def pool(rows: pd.DataFrame) -> pd.DataFrame:
+    """Means over the test rows of each source, and the least coverage of its tables."""
+    pooled = {}
+    for key, part in rows.groupby(["source", "way"]):
+        means = {c: float(np.average(part[c], weights=part["test"])) for c in COLUMNS}
+        pooled[key] = {"rows": part["test"].sum()} | means | {"least": part["coverage_90"].min()}
+    return pd.DataFrame(pooled).T
+
+
+def parser() -> argparse.ArgumentParser:
+    """Options."""
+    return arguments(__doc__)
+
+
 def main() -> None:
     """Print the learned scales, then scores of every scale, pooled over each source."""
+    smoke = parser().parse_args().smoke
     warnings.simplefilter("ignore")
-    tables = {
-        name: (fitted(a, b), b) for name, _, a, b, laws in splits() if laws == ("chinchilla",)
-    }
+    tables: dict[str, tuple[tuple[np.ndarray, np.ndarray], bl.LossTable]] = {}
+    for name, source, train, test, laws in splits():
+        seen = any(other.startswith(source) for other in tables)
+        if laws == ("chinchilla",) and not (smoke and seen):
+            tables[name] = fitted(train, test, SMOKE if smoke else SETTINGS), test
     evidence = {  # log evidence of each scale
         name: logsumexp(weights, axis=0) - np.log(len(weights))
         for name, ((weights, _), _) in tables.items()
@@ -74,16 +95,13 @@ def main() -> None:
                 samples, effective = resampled(each, draws)
                 scores = point_scores(np.median(samples, axis=0), test.loss)
                 scores |= band_scores(np.log(samples), np.log(test.loss))
-                row = {"table": name, "law": "chinchilla", "way": way, "test": len(test)}
+                row = {"source": name.split()[0], "way": way, "test": len(test)}
                 rows.append(row | {c: scores[c] for c in COLUMNS})
                 fewest[way] = min(effective, fewest.get(way, np.inf))
     pooled = pool(pd.DataFrame(rows))
-    for name, row in pooled.iterrows():
-        print(" | ".join([str(name), f"{row['rows']:.0f}", *(f"{v:.4f}" for v in row.iloc[1:])]))
+    print(pooled.to_markdown(floatfmt=".4f"))
     for way in [*(f"{tau:g}" for tau in SCALES), "learned, all"]:
-        criterion = np.log(
-            [pooled.loc[f"{source} chinchilla {way}", "crps"] for source in CHOOSING]
-        ).mean()
+        criterion = np.log([pooled.loc[(source, way), "crps"] for source in CHOOSING]).mean()
         print(f"{way}: criterion {criterion:.3f}")
     print("effective:", {way: round(number) for way, number in fewest.items()})
 

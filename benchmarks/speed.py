@@ -18,6 +18,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any, TextIO
 
+from tables import arguments
+
 HERE = Path(__file__).resolve()
 DATA = HERE.parents[1] / "data"
 TINYCPT = "tinycpt/french.csv", "annealed and replay < 1 and ptpp <= 124"
@@ -114,9 +116,9 @@ def density(law: str, table: Any, discrepancy: str) -> tuple[int, int, Any, Any,
     values = data(spec, table)
     found = Density(program(spec, values), values)
     point = sampling._start(found, spec, values)(1)
-    # As sampled: in the coordinates of a dense linear map.
-    shift, factor = metric.learn(found, point[None])
-    model = found.mapped(shift, factor, lambda seed: point)
+    # As sampled: in the coordinates of a linear map, dense unless there are many.
+    factor = np.eye(found.size) if found.size <= metric.LARGEST else np.ones((found.size, 1))
+    model = found.mapped(point, factor, lambda seed: point)
     return found._address, found.size, np.zeros(found.size), model.table.words, model
 
 
@@ -136,14 +138,21 @@ def read(stream: TextIO | None) -> dict[str, Any]:
     return found
 
 
+def parser() -> argparse.ArgumentParser:
+    """Options."""
+    found = arguments(__doc__)
+    found.add_argument("--reference", type=Path)
+    found.add_argument("--seeds", type=int, default=5)
+    found.add_argument("--only", default="")
+    found.add_argument("--worker", help=argparse.SUPPRESS)
+    return found
+
+
 def main() -> None:
     """Print a row per fit, and a summary per case on standard error."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--reference", type=Path)
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--only", default="")
-    parser.add_argument("--worker")
-    args = parser.parse_args()
+    args = parser().parse_args()
+    if args.smoke:
+        args.seeds, args.only = 1, "Delphi, curvature"
     if args.worker:
         return worker(args.worker)
     pythons = {"here": Path(sys.executable)}

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from scipy.stats import wilcoxon
-from tables import DATA
+from tables import DATA, arguments
 
 import bayeslaw as bl
 from bayeslaw.studies.cases import Case, pool_cases, world_cases
@@ -94,16 +94,24 @@ def show(table: pd.DataFrame) -> None:
         print(" | ".join(f"{v:.4g}" if isinstance(v, float) else str(v) for v in row))
 
 
+def parser() -> argparse.ArgumentParser:
+    """Options."""
+    found = arguments(__doc__)
+    found.add_argument("which", choices=list(STUDIES), nargs="?", default="world")
+    found.add_argument("--seeds", type=int, default=40)
+    found.add_argument("--jobs", type=int, default=2)
+    found.add_argument("--designs", default=",".join(DESIGNS))
+    found.add_argument("--out", type=Path, default=Path())
+    return found
+
+
 def main() -> None:
     """Run one study and print its summary as a Markdown table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("which", choices=STUDIES)
-    parser.add_argument("--seeds", type=int, default=40)
-    parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--designs", default=",".join(DESIGNS))
-    parser.add_argument("--out", type=Path, default=Path())
-    args = parser.parse_args()
+    args = parser().parse_args()
     cases, settings = STUDIES[args.which]
+    if args.smoke:
+        args.seeds, args.jobs, args.designs = 1, 1, "none,random,variance"
+        settings = settings | {"draws": 20, "tune": 20}
     designs = args.designs.split(",")
     start = time.perf_counter()
     out = args.out / f"{args.which}.parquet"

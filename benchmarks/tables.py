@@ -1,5 +1,6 @@
-"""The shipped tables and their splits, as the benchmarks and docs use them."""
+"""The shipped tables and their splits, as the benchmarks and docs use them; their common option."""
 
+import argparse
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,10 +12,21 @@ import bayeslaw as bl
 DATA = Path(__file__).parent.parent / "data"
 CHINCHILLA = ("chinchilla",)
 CPT = ("form1", "form2", "form3", "dcpt")
+SMOKE = {"chains": 2, "draws": 20, "tune": 20, "retry": False}
+"""Settings of a fit under ``--smoke``."""
 
 
 type Split = tuple[str, str, bl.LossTable, bl.LossTable, tuple[str, ...]]
 """Name, source, training rows, test rows, and laws."""
+
+
+def arguments(doc: str | None) -> argparse.ArgumentParser:
+    """Parser of a benchmark: its docstring's first line, and the option ``--smoke``."""
+    parser = argparse.ArgumentParser(description=(doc or "").partition("\n")[0])
+    parser.add_argument(
+        "--smoke", action="store_true", help="run in seconds; the numbers mean nothing"
+    )
+    return parser
 
 
 def benched(folder: Path) -> Iterator[Split]:

@@ -9,19 +9,20 @@ Winkler scores are on log loss. A posterior that fails its gate is scored nevert
                                [--out FILE]
 
 FOLDER holds tables that may not be shipped, and their splits in splits.json. Rows already in --out
-are not run again. The tables at the end pool all rows in it: tables of one source count as one.
+are not run again. The tables at the end pool all rows in it: measured losses inside the bands of
+each source; scores relative to curvature, by source; and their means over sources.
 """
 
 import argparse
 import time
 import warnings
 from functools import cache
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from tables import benched, splits
+from tables import arguments, benched, splits
 
 import bayeslaw as bl
 from bayeslaw.evaluate.scores import band_scores, point_scores
@@ -37,22 +38,31 @@ COLUMNS = [
     "rmse_log", "bias_log", "coverage_50", "coverage_80", "coverage_90", "width_90", "crps",
     "winkler_90",
 ]  # fmt: skip
+GROUPS = ["source", "law", "way"]
 RESAMPLES = 1000
+
+
+def parser() -> argparse.ArgumentParser:
+    """Options."""
+    found = arguments(__doc__)
+    found.add_argument("--only", default="", help="part of the name of a split")
+    found.add_argument("--laws", default="chinchilla,form1,form3,dcpt")
+    found.add_argument("--ways", default=",".join(WAYS))
+    found.add_argument("--out", default="truth.csv", type=Path)
+    found.add_argument("--bench", type=Path, help="folder of splits.json")
+    found.add_argument("--draws", type=int, help="of each chain; by default until the gate")
+    return found
 
 
 def main() -> None:
     """Print a row per table, split, law and method, then scores pooled over each source."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", default="", help="part of the name of a split")
-    parser.add_argument("--laws", default="chinchilla,form1,form3,dcpt")
-    parser.add_argument("--ways", default=",".join(WAYS))
-    parser.add_argument("--out", default="truth.csv", type=Path)
-    parser.add_argument("--bench", type=Path, help="folder of splits.json")
-    parser.add_argument("--draws", type=int, help="of each chain; by default until the gate")
-    args = parser.parse_args()
+    args = parser().parse_args()
+    resamples = 5 if args.smoke else RESAMPLES
+    if args.smoke:
+        args.draws = 20
     warnings.simplefilter("ignore", bl.FitWarning)
     every = chain(splits(), benched(args.bench) if args.bench else ())
-    for name, source, train, test, laws in every:
+    for name, source, train, test, laws in islice(every, 1 if args.smoke else None):
         for law in (law for law in args.laws.split(",") if law in laws):
             for way in args.ways.split(","):
                 if args.only not in name or law in UNSUITED.get(way, ()):
@@ -61,18 +71,20 @@ def main() -> None:
                 key = {"table": name, "source": source, "law": law, "way": way}
                 if len(done) and (done[list(key)] == key).all(axis=1).any():
                     continue
-                row = key | {"test": len(test)} | measure(law, way, train, test, args.draws)
+                found = measure(law, way, train, test, args.draws, resamples)
+                row = key | {"test": len(test)} | found
                 pd.concat([done, pd.DataFrame([row])]).to_csv(
                     args.out, index=False, float_format="%.6g"
                 )
                 cells = (f"{v:.4f}" if isinstance(v, float) else str(v) for v in row.values())
                 print(" | ".join(cells), flush=True)
-    for title, pooled in pool(pd.read_csv(args.out)).items():
-        print(f"\n{title}\n{pooled.to_markdown(floatfmt='.4g')}")
+    rows = pd.read_csv(args.out)
+    for title, pooled in ({"by source, over rows": totals(rows)} | pool(rows)).items():
+        print(f"\n{title}\n{pooled.reset_index().to_markdown(index=False, floatfmt='.4g')}")
 
 
 def measure(
-    law: str, way: str, train: bl.LossTable, test: bl.LossTable, draws: int | None
+    law: str, way: str, train: bl.LossTable, test: bl.LossTable, draws: int | None, resamples: int
 ) -> dict[str, object]:
     """Scores of one method on one split, and its seconds."""
     start = time.perf_counter()
@@ -81,7 +93,7 @@ def measure(
         drawn = fit.forecast(test, allow_unconverged=True).draws.values.reshape(-1, len(test))
         note = "; ".join(fit.convergence.failures) or "passed"
     else:
-        drawn, note = bootstrap(law, train, test, way), ""
+        drawn, note = bootstrap(law, train, test, way, resamples), ""
     middle = np.median(drawn, axis=0)
     scores = point_scores(middle, test.loss) | band_scores(np.log(drawn), np.log(test.loss))
     scores["bias_log"] = float(np.mean(np.log(middle / test.loss)))
@@ -89,10 +101,12 @@ def measure(
     return {name: float(scores[name]) for name in COLUMNS} | {"gate": note, "seconds": took}
 
 
-def bootstrap(law: str, train: bl.LossTable, test: bl.LossTable, way: str) -> np.ndarray:
+def bootstrap(
+    law: str, train: bl.LossTable, test: bl.LossTable, way: str, resamples: int
+) -> np.ndarray:
     """Forecast from refits of resampled rows or sizes, with residuals of the fit as noise."""
     rng, frame = np.random.default_rng(0), train.frame
-    draws = np.empty((RESAMPLES, len(test)))
+    draws = np.empty((resamples, len(test)))
     residuals = np.log(train.loss / bl.fit_huber(law, train, delta=1e-3).predict(train))
     sizes = np.unique(frame["params"])
 
@@ -104,7 +118,7 @@ def bootstrap(law: str, train: bl.LossTable, test: bl.LossTable, way: str) -> np
         except bl.BayeslawError:  # a covariate may not vary in a resample
             return None
 
-    for i in range(RESAMPLES):
+    for i in range(resamples):
         fit = None
         while fit is None:
             if way == "pairs":
@@ -115,6 +129,19 @@ def bootstrap(law: str, train: bl.LossTable, test: bl.LossTable, way: str) -> np
             fit = refit(tuple(rows))
         draws[i] = fit.predict(test) * np.exp(rng.choice(residuals, len(test)))
     return draws
+
+
+def totals(rows: pd.DataFrame) -> pd.DataFrame:
+    """Measured losses in the bands of each source, and means of scores over them, by method."""
+    scores = ["width_90", "crps", "winkler_90"]
+    sums = rows[[*GROUPS, "test"]].assign(
+        in_50=rows["coverage_50"] * rows["test"],
+        in_90=rows["coverage_90"] * rows["test"],
+        **{score: rows[score] * rows["test"] for score in scores},
+    )
+    found = sums.groupby(GROUPS).sum()
+    found[scores] = found[scores].div(found["test"], axis=0)
+    return found
 
 
 def pool(rows: pd.DataFrame) -> dict[str, pd.DataFrame]:
@@ -128,14 +155,14 @@ def pool(rows: pd.DataFrame) -> dict[str, pd.DataFrame]:
     for score in ("crps", "winkler_90", "width_90"):
         ratios[f"log_{score}"] = np.log(ratios[score] / base[score].reindex(ratios.index))
     scores = ["log_crps", "log_winkler_90", "log_width_90"]
-    means = ratios.groupby(["source", "law", "way"])[["coverage_50", "coverage_90", *scores]].mean()
-    means["least"] = ratios.groupby(["source", "law", "way"])["coverage_90"].min()
+    means = ratios.groupby(GROUPS)[["coverage_50", "coverage_90", *scores]].mean()
+    means["least"] = ratios.groupby(GROUPS)["coverage_90"].min()
     by_source = means.rename(columns=lambda name: name.removeprefix("log_"))
     by_source[["crps", "winkler_90", "width_90"]] = np.exp(means[scores])
     overall = means.drop(columns="least").groupby(["law", "way"]).mean()
     overall[scores] = np.exp(overall[scores])
     overall = overall.rename(columns=lambda name: name.removeprefix("log_"))
-    return {"by source": by_source.round(3), "over sources": overall.round(3)}
+    return {"by source, over splits": by_source.round(3), "over sources": overall.round(3)}
 
 
 if __name__ == "__main__":

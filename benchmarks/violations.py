@@ -30,6 +30,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from tables import arguments
 
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.sampling import sample
@@ -123,12 +124,14 @@ def truth(domain: str, kind: str, rng: np.random.Generator) -> Truth:
     return Truth(law, p | {"E": q["E"]}, at, q["sigma"])
 
 
-def refit(domain: str, table: LossTable, at: Any, discrepancy: str, seed: int) -> Posterior:
+def refit(
+    domain: str, table: LossTable, at: Any, discrepancy: str, seed: int, settings: dict[str, Any]
+) -> Posterior:
     """Short chains of the law, compiled once."""
     spec = make_spec(
         WORLD.laws[domain], priors=priors(domain, at), likelihood="normal", discrepancy=discrepancy
     )
-    found = sample(spec, data(spec, table), seed=seed, progress=False, **SHORT)
+    found = sample(spec, data(spec, table), seed=seed, progress=False, **settings)
     return Posterior(spec, table, at, found.draws, found.stats, found.convergence)
 
 
@@ -160,14 +163,16 @@ def outcome(truth: Problem, choice: Choice, oracle: Choice) -> dict[str, Any]:
     }
 
 
-def world(number: int, kind: str, discrepancy: str) -> list[dict[str, Any]]:
+def world(
+    number: int, kind: str, discrepancy: str, settings: dict[str, Any]
+) -> list[dict[str, Any]]:
     """All plans of one world and whether they meet the limits."""
     rng = np.random.default_rng([7, number])
     names = (WORLD.target, WORLD.source)
     true = [truth(name, kind, rng) for name in names]
     tables = [each.table(rng) for each in true]
     fits = [
-        refit(name, table, each.at, discrepancy, 2 * number + i)
+        refit(name, table, each.at, discrepancy, 2 * number + i, settings)
         for i, (name, table, each) in enumerate(zip(names, tables, true, strict=True))
     ]
     max_loss = scaled(names[0], tables[0], 8, 0.25, WORLD.limits["max_loss"])
@@ -218,15 +223,23 @@ def show(path: Path) -> None:
         )
 
 
+def parser() -> argparse.ArgumentParser:
+    """Options."""
+    found = arguments(__doc__)
+    found.add_argument("--worlds", type=int, default=200)
+    found.add_argument("--kind", choices=("true", "misspecified"), default="true")
+    found.add_argument("--discrepancy", choices=("none", "curvature"), default="none")
+    found.add_argument("--out", type=Path)
+    found.add_argument("--show", type=Path)
+    return found
+
+
 def main() -> None:
     """Simulate worlds, or show the table of a file."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--worlds", type=int, default=200)
-    parser.add_argument("--kind", choices=("true", "misspecified"), default="true")
-    parser.add_argument("--discrepancy", choices=("none", "curvature"), default="none")
-    parser.add_argument("--out", type=Path)
-    parser.add_argument("--show", type=Path)
-    args = parser.parse_args()
+    args = parser().parse_args()
+    settings = SHORT
+    if args.smoke:
+        args.worlds, settings = 1, SHORT | {"draws": 50, "tune": 50}
     if args.show:
         show(args.show)
         return
@@ -240,7 +253,7 @@ def main() -> None:
             writer.writeheader()
         for number in range(args.worlds):
             if number not in done:
-                writer.writerows(world(number, args.kind, args.discrepancy))
+                writer.writerows(world(number, args.kind, args.discrepancy, settings))
                 file.flush()
     show(out)
 

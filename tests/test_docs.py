@@ -1,4 +1,4 @@
-"""The documentation against the code: modules, public names, code blocks, commands, laws."""
+"""The documentation against the code: modules, public names, code blocks, laws."""
 
 import ast
 import importlib
@@ -7,10 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-import typer
 
 import bayeslaw as bl
-from bayeslaw.cli.app import app
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -63,19 +61,6 @@ def test_python_on_the_page_is_python_and_its_names_exist(page):
         ast.parse(block)
     for name in re.findall(r"(?<![\w.])bl\.(\w+)", text):
         assert name in bl.__all__, f"bl.{name}"
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_commands_on_the_page_have_these_options(page):
-    commands = typer.main.get_command(app).commands
-    text = page.read_text().replace("\\\n", " ")
-    for line in re.findall(r"^(?: {4}|)(?:uv run )?(bayeslaw [a-z].*)$", text, re.M):
-        quoted = re.sub(r"\"[^\"]*\"|'[^']*'", "QUERY", line).split("#")[0]
-        words = quoted.split("&&")[0].split()
-        if words[1] not in commands:
-            continue  # a sentence
-        options = {flag for p in commands[words[1]].params for flag in p.opts} | {"--help"}
-        assert {word for word in words if word.startswith("--")} <= options, line
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "models").glob("*.toml")), ids=lambda p: p.stem)

@@ -18,9 +18,9 @@ from bayeslaw.evaluate.densities import prior_draws
 from bayeslaw.inference.posterior import Posterior
 
 MOST_PRIOR = 0.5
-"""Share of a forecast's variance from undetermined coordinates above which it is refused."""
+"""Fraction of a forecast's variance from undetermined coordinates above which it is refused."""
 SOME_PRIOR = 0.1
-"""Share from which it is reported: the band is then 5 % wider."""
+"""Fraction from which it is reported: the band is then 5 % wider."""
 
 Record = TypedDict(
     "Record",
@@ -108,7 +108,7 @@ def _undetermined(fit: Posterior, direction: Mapping[str, float], record: Record
 def _effect_on_forecast(
     fit: Posterior, records: Sequence[Record], to: Target
 ) -> tuple[str, str, dict[str, float]]:
-    """Level, finding and shares of the forecast's variance from undetermined coordinates."""
+    """Level, finding and fractions of the forecast's variance from undetermined coordinates."""
     curvatures = set(fit.law.discrepancy_parameters)
     names = [record["leader"] for record in records]
     own = [name for name in names if name not in curvatures]

@@ -10,7 +10,7 @@ from bayeslaw.inference.posterior import Posterior
 CONTRACTED = 0.5
 """Coordinates whose variance the data contract by less are listed."""
 UNRELIABLE = 0.1
-"""Share of units with a large Pareto k beyond which the others do not represent the table."""
+"""Fraction of units with a large Pareto k beyond which the others do not represent the table."""
 
 
 def convergence_part(fit: Posterior) -> Part:

@@ -82,7 +82,10 @@ class Directions:
 def directions(fit: Posterior, prior: dict[str, Floats] | None = None) -> Directions:
     """Jacobian of the training log losses by the reference coordinates of the law.
 
-    Derivatives are complex steps through the formula of the law, exact to rounding.
+    Derivatives are complex steps through the formula of the law, exact to rounding. Steps of random
+    walks are integrated out like random effects: they are part of the covariance of the rows. The
+    scale of the steps is left out, since the rows determine it by the spread of the steps, not by a
+    derivative of the loss; see its `contraction`.
 
     Parameters
     ----------
@@ -95,17 +98,26 @@ def directions(fit: Posterior, prior: dict[str, Floats] | None = None) -> Direct
     Directions
     """
     prior = prior or prior_draws(fit)
-    law, frame, names = fit.law, fit.table.frame, fit.law.coordinates
-    x = law.covariates(frame)
-    q = {name: complex(np.median(v)) for name, v in fit.values().items() if name in names}
+    law, x = fit.law_with_knots, fit.law.covariates(fit.table.frame)
+    scales = {walk.scale for walk in law.walks}
+    names = tuple(name for name in law.coordinates if name not in scales)
+    q = {n: np.median(v).astype(complex) for n, v in fit.values().items() if n in law.coordinates}
+    q |= {name: np.median(v, axis=(0, 1)).astype(complex) for name, v in fit.steps().items()}
 
-    def derivative(name: str) -> Floats:
-        moved = q | {name: q[name] + 1j * STEP}
-        log_loss = np.log(law.loss(law.sizes(moved, fit.at), x, fit.at))
-        return np.asarray(log_loss.imag / STEP)
+    def derivatives(name: str) -> Floats:
+        found = []
+        for unit in np.eye(q[name].size):
+            moved = q | {name: q[name] + 1j * STEP * unit.reshape(q[name].shape)}
+            log_loss = np.log(law.loss(law.sizes(moved, fit.at), x, fit.at))
+            found.append(log_loss.imag / STEP)
+        return np.stack(found, 1)
 
-    slopes = np.stack([derivative(name) for name in names], 1)
-    whitened = solve_triangular(cholesky(covariance(fit), lower=True), slopes, lower=True)
+    total = covariance(fit)
+    for walk in law.walks:
+        by = derivatives(walk.steps)
+        total += by @ by.T
+    slopes = np.hstack([derivatives(name) for name in names])
+    whitened = solve_triangular(cholesky(total, lower=True), slopes, lower=True)
     return Directions(names, whitened * [spread(prior[name]) for name in names])
 
 
@@ -175,7 +187,7 @@ def swing(
 
 
 def explained(fit: Posterior, names: Sequence[str], log_loss: Floats) -> Floats:
-    """Share of the forecast's variance explained by some coordinates.
+    """Fraction of the forecast's variance explained by some coordinates.
 
     It is the R-squared of a quadratic regression of the forecast on the ranks of the coordinates.
 

@@ -9,6 +9,7 @@ import pandas as pd
 from bayeslaw.common.arrays import Floats, Ints
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.tables.table import LossTable
+from bayeslaw.tables.validation import canonical
 
 LEVELS = ("ok", "caution", "refuse")
 RARE = 0.01
@@ -67,7 +68,8 @@ def target(fit: Posterior, rows: LossTable | pd.DataFrame) -> Target:
     TableError
         If `rows` lack a covariate of the law.
     """
-    frame = (rows.frame if isinstance(rows, LossTable) else rows).reset_index(drop=True)
+    given, name = (rows.frame, rows.name) if isinstance(rows, LossTable) else (rows, "rows")
+    frame = canonical(given, name, fit.law.columns)
     by = "ptpp" if "ptpp" in fit.law.columns else "params"
     log_loss = np.log(fit.latent(frame))
     groups = {f"{NAMES[by]} {v:.3g}": np.array(i) for v, i in frame.groupby(by).indices.items()}

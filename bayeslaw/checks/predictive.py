@@ -24,7 +24,7 @@ def cells(fit: Posterior, seed: int = 0) -> pd.DataFrame:
     -------
     DataFrame
         Per cell of the training table: `rows`; `miss`, mean measured minus predicted log loss; and
-        `p`, the share of replicated cell means below the measured one. Replicates have new noise
+        `p`, the fraction of replicated cell means below the measured one. Replicates have new noise
         and the posterior random effects of their bases and runs.
     """
     frame, law = fit.table.frame, fit.law

@@ -7,6 +7,7 @@ import typer
 
 from bayeslaw.cli.app import command, note, show
 from bayeslaw.cli.options import (
+    LAWS,
     Bounds,
     Choice,
     Json,
@@ -213,7 +214,9 @@ def compare(
     train: Train = None,
     test: Test = None,
     anchors: Annotated[str | None, query("Test rows to add to the training rows.")] = None,
-    laws: Annotated[str, typer.Option(help="Names or TOML paths.")] = "form1,form2,form3,dcpt",
+    laws: Annotated[
+        str, typer.Option(help=f"Laws, separated by commas: {LAWS}, or paths.")
+    ] = "form1,form2,form3,dcpt",
     method: Annotated[
         Literal["huber", "nuts"], typer.Option(help="Huber fits, or posteriors with bands.")
     ] = "huber",

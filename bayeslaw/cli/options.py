@@ -12,6 +12,7 @@ from typer.models import OptionInfo
 
 from bayeslaw.common.defaults import AUTO, CHAINS, DELTA, TARGET_ACCEPT, TUNE
 from bayeslaw.common.errors import BayeslawError, TableError
+from bayeslaw.common.files import models_dir
 
 Table = Annotated[Path, typer.Argument(help="Loss table, CSV or Parquet.", show_default=False)]
 Source = Annotated[
@@ -40,9 +41,8 @@ def query(text: str) -> OptionInfo:
     return option(text, metavar="QUERY")
 
 
-LawOption = Annotated[
-    str | None, option("Law: form1, form2, form3, dcpt, chinchilla, or the path of a TOML file.")
-]
+LAWS = ", ".join(sorted(path.stem for path in models_dir().glob("*.toml")))
+LawOption = Annotated[str | None, option(f"Law: {LAWS}, or the path of a TOML file.")]
 Where = Annotated[str | None, query("Rows of the table to use; all others are ignored.")]
 Train = Annotated[str | None, query('Rows to fit, such as "ptpp <= 31".')]
 Test = Annotated[str | None, query('Rows to forecast and score, such as "ptpp == 279".')]

@@ -73,6 +73,8 @@ def fit_or_load(
         for option in ("law", "train"):
             if getattr(choice, option) is not None:
                 raise BayeslawError(f"--{option} has no effect on a saved posterior ({source}).")
+        if method != "nuts":
+            raise BayeslawError(f"--method has no effect on a saved posterior ({source}).")
         sampling.refuse(f"a saved posterior ({source})")
         refuse_bounds(bounds, f"a saved posterior ({source})")
         posterior = load(source)

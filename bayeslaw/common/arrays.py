@@ -1,4 +1,4 @@
-"""Types of arrays, and names for values of libraries that ship no types."""
+"""Types of arrays, and aliases for classes of libraries that ship no types."""
 
 from typing import Any
 

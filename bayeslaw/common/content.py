@@ -9,14 +9,14 @@ from bayeslaw.common.errors import LawError
 from bayeslaw.common.registry import Registry
 
 type Plain = str | float | bool | list[Plain] | dict[str, Plain] | None
-"""What Python's JSON can hold; infinity too."""
+"""Values that Python's JSON can hold, infinity included."""
 
 _VALUES: dict[str, type] = {}
 """Classes that a field may hold, by module and name."""
 
 
 def storable[C: type](cls: C) -> C:
-    """Class decorator: fields of registered classes may hold a dataclass, and it is restored."""
+    """Class decorator: lets fields of registered classes hold this dataclass in a file."""
     _VALUES[_name(cls)] = cls
     return cls
 
@@ -57,7 +57,7 @@ def identity(value: object) -> str:
 
 
 def classes(value: object) -> Iterator[type]:
-    """Classes of all dataclasses in a value: of one name there may be two in a process."""
+    """Classes of all dataclasses in a value; a process may define two of the same name."""
     if isinstance(value, Mapping):
         for each in value.values():
             yield from classes(each)

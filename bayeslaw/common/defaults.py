@@ -1,4 +1,4 @@
-"""Defaults that the library and the command line share."""
+"""Defaults of both the library and the command line."""
 
 CHAINS = 4
 TUNE = 300

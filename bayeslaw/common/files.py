@@ -1,4 +1,4 @@
-"""Atomic writing of files: a reader finds the complete file or none."""
+"""Files: the folder of shipped laws, and atomic writing, so that none is found half-written."""
 
 import json
 import os
@@ -57,3 +57,9 @@ def write_json(document: Mapping[str, object], path: str | Path) -> None:
     text = re.sub(r"[\[{]\n[^\[\]{}]*[\]}]", lambda part: re.sub(r"\n\s*", " ", part[0]), text)
     with atomic_write(path) as temporary:
         temporary.write_text(text + "\n", encoding="utf-8")
+
+
+def models_dir() -> Path:
+    """Folder of the shipped laws: inside an installed wheel, or beside the package in a clone."""
+    here = Path(__file__).parent.parent
+    return here / "models" if (here / "models").is_dir() else here.parent / "models"

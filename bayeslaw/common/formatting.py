@@ -8,8 +8,8 @@ def count(value: float) -> str:
 
     Examples
     --------
-    >>> count(8.1e9), count(2.16e4), count(279)
-    ('8.1B', '21.6k', '279')
+    >>> count(8.1e9), count(2.16e4), count(279), count(999.6)
+    ('8.1B', '21.6k', '279', '1000')
     """
     for scale, unit, suffix in (
         (1e12, 1e12, "T"),
@@ -19,7 +19,7 @@ def count(value: float) -> str:
     ):
         if abs(value) >= 0.9995 * scale:
             return f"{value / unit:.3g}{suffix}"
-    return f"{value:.3g}" if abs(value) < 1e3 else f"{value:.0f}"
+    return f"{value:.3g}" if abs(value) < 999.5 else f"{value:.0f}"
 
 
 def digits(value: float, places: int = 3) -> str:

@@ -30,7 +30,7 @@ class Registry[T](Mapping[str, type[T]]):
         Raises
         ------
         LawError
-            If another class has that kind. The same class defined again takes its own place.
+            If another class has that kind. The same class, defined again, replaces itself.
         """
         kind = str(getattr(cls, "kind", ""))
         if not kind:
@@ -57,7 +57,7 @@ class Registry[T](Mapping[str, type[T]]):
         return entry_points(group=self.group) if self.group else EntryPoints()
 
     def _load(self, point: EntryPoint) -> None:
-        """Import what an entry point names."""
+        """Import the object that an entry point names."""
         package = point.dist.name if point.dist else point.value
         try:
             point.load()

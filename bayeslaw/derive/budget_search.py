@@ -25,6 +25,8 @@ FLOPS = 6.0
 """FLOPs per parameter and token."""
 RATIO_STEP = 0.25
 """Distance of grid points in log(D / N). Of two minima that are closer, one may be missed."""
+EDGE = 1e-4
+"""Distance of a grid point beside each bound. A minimum that is nearer is taken to be at it."""
 FLOPS_STEP = 1.0
 """Distance of grid points in log C."""
 STEPS = 50
@@ -155,4 +157,6 @@ def _first(surface: Surface, nodes: Floats, least: Floats, target: float, search
 
 def _nodes(search: Range) -> Floats:
     low, high = np.log(search)
-    return np.linspace(low, high, max(3, math.ceil((high - low) / RATIO_STEP) + 1))
+    grid = np.linspace(low, high, max(3, math.ceil((high - low) / RATIO_STEP) + 1))
+    # Beside each bound, so that a minimum near it is bracketed too.
+    return np.concatenate([grid[:1], [low + EDGE], grid[1:-1], [high - EDGE], grid[-1:]])

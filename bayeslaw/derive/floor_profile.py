@@ -19,9 +19,9 @@ from bayeslaw.planning.fits import convergence_failures, draw_count
 from bayeslaw.tables.validation import COVARIATES
 
 EXPLAINED = 0.5
-"""Share of a number's variance above which it is said to follow the floor."""
+"""Fraction of a number's variance from which the verdict is that the floor determines it."""
 SHIFT = 0.15
-"""Change of probability from which a flat prior of E moves a median by much: .4 sd of a normal."""
+"""Change of probability from which the prior of E determines a median; .4 sd of a normal."""
 LEVEL = 0.8
 """Level of the intervals of a profile."""
 
@@ -38,7 +38,7 @@ class FloorSensitivity:
         number with E in that range.
     summary : DataFrame
         One row per number and case: `median`, `explained`, `flat_median`, `shift` and `verdict`.
-        `explained` is the share of the variance of the number's ranks that lies between slices;
+        `explained` is the fraction of the variance of the number's ranks that is between slices;
         `flat_median` the median if E had a flat prior, by reweighting the draws; `shift` how far
         that is from the median, as a probability of the number, at most .5.
     notes : tuple of str
@@ -60,7 +60,7 @@ def floor_sensitivity(
     slices: int = 9,
     allow_unconverged: bool = False,
 ) -> FloorSensitivity:
-    """How numbers move as the floor E moves over its posterior, and whether its prior decides.
+    """Numbers conditional on the floor E, and whether E or its prior determines them.
 
     Parameters
     ----------

@@ -51,9 +51,9 @@ class Derived:
         -------
         DataFrame
             One row per number and case: `quantity`, the columns of `cases`, `median`, a lower and
-            an upper column per level, `unit`, and shares of the draws: `infinite`, `undefined` and
-            `at_bound`. Quantiles are over the draws where the number is defined; infinite ones
-            count.
+            an upper column per level, `unit`, and fractions of the draws: `infinite`, `undefined`
+            and `at_bound`. Quantiles are over the draws where the number is defined, infinite ones
+            included.
 
         Raises
         ------

@@ -49,7 +49,7 @@ class Anchors:
         Predicted posterior standard deviation of log loss before any run and after each.
     targets : DataFrame
     gain, cost, method : str
-        What was maximised, the cost of runs, and how the set was found.
+        Gain that was maximised, cost of runs, and method of the search.
     budget : float
         Most FLOPs; infinite without a budget.
     unconverged : tuple of str

@@ -197,7 +197,7 @@ def _new_groups(fit: Posterior, frame: pd.DataFrame, level: str) -> Ints:
 
 
 def _in_domain(codes: Ints, domain: int, count: int) -> Ints:
-    """Group codes of one domain's measurements among those of all; -1 in the other domains."""
+    """Group codes of the measurements of all domains; -1 outside the given domain."""
     every = np.full((count, len(codes)), -1)
     every[domain] = codes
     return every.ravel()

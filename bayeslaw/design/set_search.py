@@ -69,7 +69,7 @@ class Search:
     second_size: bool
 
     def best(self) -> tuple[list[int], str]:
-        """The best set in the order to buy it, and how it was found."""
+        """The best set in the order to buy it, and the method of the search."""
         sets = len(self.size) * sum(math.comb(len(self.size), i) for i in range(self.k))
         if self.k <= 3 and sets <= EXHAUSTIVE:
             return self.order(self._exhaustive()), "every set tried"
@@ -79,7 +79,7 @@ class Search:
         return self.order(found[int(np.argmax(score))]), "greedy, then exchanges"
 
     def order(self, picks: Sequence[int]) -> list[int]:
-        """The picks, each the one of largest gain over cost given those before."""
+        """The picks in the order of a greedy search: largest gain over cost given those before."""
         done: list[int] = []
         while left := [pick for pick in picks if pick not in done]:
             rate = self._rate(done, self.power)

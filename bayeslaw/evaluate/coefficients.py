@@ -34,8 +34,8 @@ class Coefficients:
         The law that was fitted, with its discrepancy.
     parameters : DataFrame
         `point`, `median`, `q05`, `q25`, `q75`, `q95` and `unit` of each parameter, by its symbol in
-        the paper. The points belong together: they are of the same curve, that of `predict` without
-        draws. The medians, each of one parameter, are not.
+        the paper. The points together give one curve, that of `predict` without draws. The medians
+        are those of each parameter by itself, and together give another curve.
     document : mapping
         The content of the file: besides these the reference point, medians of the reference
         coordinates and of the noise, hash of the training table, settings and versions.
@@ -164,9 +164,13 @@ def read_coefficients(path: str | Path) -> Coefficients:
         raise FileError(f"{path}: not coefficients of bayeslaw, or damaged ({error}).") from error
 
 
+NUMBERS = ("rhat", "ess_bulk", "ess_tail", "bfmi")
+"""Convergence checks that may be NaN, for which a file has a text."""
+
+
 @dataclass(frozen=True)
 class _Travelled(Posterior):
-    """A posterior without training rows: what these determine beyond the draws is in the file."""
+    """A posterior read from a file. It has no rows; knots and extension seed come from the file."""
 
     knots: Mapping[str, Knots] = field(default_factory=dict)
     seed: int = 0
@@ -183,14 +187,14 @@ class _Travelled(Posterior):
         return self.seed
 
     def extended(self, frame: pd.DataFrame) -> tuple[Law, dict[str, Floats]]:
-        """The law and its values; medians have no parameters that only `frame` needs."""
+        """The law and its values; for medians, without parameters that only `frame` needs."""
         if self.extends:
             return super().extended(frame)
         return self.law_with_knots, self.values() | self.steps()
 
 
 def _restored(document: dict[str, Any]) -> Coefficients:
-    stored = document["rebuild"]
+    stored, checks = document["rebuild"], document["convergence"]
     spec = restored_spec(stored["specification"])
     if spec.identity != stored["identity"]:
         raise LawError("its law, priors or likelihood are not those that were exported.")
@@ -200,7 +204,7 @@ def _restored(document: dict[str, Any]) -> Coefficients:
         "table": LossTable(no_rows, no_rows, document["training"]["name"]),
         "at": stored["at"],
         "stats": xr.Dataset(),
-        "convergence": Convergence(**document["convergence"]),
+        "convergence": Convergence(**checks | {name: float(checks[name]) for name in NUMBERS}),
         "settings": document["settings"],
         "knots": {name: Knots(**each) for name, each in stored["knots"].items()},
         "seed": stored["extension_seed"],

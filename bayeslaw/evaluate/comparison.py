@@ -7,11 +7,11 @@ from typing import Unpack
 import pandas as pd
 
 from bayeslaw.common.defaults import DELTA
-from bayeslaw.common.errors import FitError, FitWarning, TableError
+from bayeslaw.common.errors import FitError, FitWarning, TableError, unknown
 from bayeslaw.evaluate.scores import score
 from bayeslaw.huber.point_fit import Bounds, PointFit, fit_huber
 from bayeslaw.inference.posterior import Posterior
-from bayeslaw.inference.settings import PosteriorSettings
+from bayeslaw.inference.settings import FilledSettings, PosteriorSettings
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.tables.table import LossTable
@@ -83,7 +83,7 @@ def compare(
         If a query is invalid, a covariate that a law needs is missing, or `table` and `source`
         have a domain in common.
     FitError
-        If the method is unknown.
+        If the method or a setting is unknown, or a setting has no effect on the method.
 
     Examples
     --------
@@ -160,6 +160,11 @@ def _fit(
     settings: PosteriorSettings,
 ) -> PointFit | Posterior:
     if method == "huber":
+        known = ("likelihood", "priors", *FilledSettings.__annotations__)
+        for name in settings:
+            if name not in known:
+                raise FitError(unknown("setting", name, known))
+            raise FitError(f"method='huber' does not use {name}; drop it or use method='nuts'.")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FitWarning)  # reported in the column `note`
             return fit_huber(law, table, delta=delta, bounds=bounds, seed=seed)
@@ -167,7 +172,7 @@ def _fit(
         raise FitError(f"method is 'huber' or 'nuts', not {method!r}.")
     from bayeslaw.inference.fitting import fit
 
-    return fit(law, table, method="nuts", seed=seed, **settings)
+    return fit(law, table, method="nuts", delta=delta, seed=seed, **settings)
 
 
 def _label(law: Law) -> str:

@@ -16,6 +16,7 @@ from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.settings import RunSettings, SamplerSettings
 from bayeslaw.model import random_effects as effects
 from bayeslaw.tables.table import LossTable
+from bayeslaw.tables.validation import row_numbers
 
 FOLDS = 10
 
@@ -35,7 +36,7 @@ class Elpd:
     frame : DataFrame
         One row per unit: `elpd`, and `group`, which names the rows that are left out together.
     by : str
-        What is left out together: ``"row"``, ``"run"`` or a column.
+        Unit that is left out: ``"row"``, ``"run"`` or a column.
     notes : tuple of str
         Warnings about the estimate: folds that did not converge, large Pareto k.
     """
@@ -166,7 +167,13 @@ def _groups(table: LossTable, by: str) -> tuple[Ints | Floats | Strings, Ints]:
         )
     if column in effects.registered():
         return np.unique(effects.labels(table.frame, column), return_inverse=True)
-    return np.unique(table.frame[column].to_numpy(), return_inverse=True)
+    values = table.frame[column]
+    if (missing := values.isna()).any():
+        raise TableError(
+            f"{table.name}: column {column!r} is missing in {row_numbers(missing)}; fill it or "
+            "leave out by='row'."
+        )
+    return np.unique(values.to_numpy(), return_inverse=True)
 
 
 def standard_error(values: pd.Series, groups: pd.Series) -> float:

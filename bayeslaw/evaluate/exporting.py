@@ -41,8 +41,8 @@ def write_coefficients(
     fit : Posterior
     path : str or Path
     draws : int
-        Draws to include, of all parameters and random effects together, evenly spaced among those
-        of the fit. As many as the fit has give its own forecasts.
+        Number of joint draws of parameters and random effects to include, evenly spaced among those
+        of the fit. With all of them, the forecasts equal those of the fit.
     allow_unconverged : bool
         Whether to write a posterior that failed the convergence checks. The file says so.
 
@@ -117,7 +117,7 @@ def write_coefficients(
 
 
 def as_numbers(value: Any) -> Any:
-    """Plain data with infinite numbers in place of the texts that stand for them in a file."""
+    """Inverse of `_as_text`: plain data in which the texts of `INFINITE` are numbers again."""
     if isinstance(value, dict):
         return {name: as_numbers(each) for name, each in value.items()}
     if isinstance(value, list):
@@ -126,7 +126,7 @@ def as_numbers(value: Any) -> Any:
 
 
 def _flat(draws: xr.Dataset) -> xr.Dataset:
-    """All draws as those of one chain, chain by chain."""
+    """The draws of all chains, one after the other, as a single chain."""
     flat = draws.stack(sample=("chain", "draw"), create_index=False)
     flat = flat.drop_vars(["chain", "draw"], errors="ignore").rename(sample="draw")
     return flat.expand_dims("chain").transpose("chain", "draw", ...)
@@ -142,11 +142,11 @@ def _summary(draws: xr.Dataset, fit: Posterior) -> dict[str, dict[str, float | s
 
 
 def _as_text(value: Any) -> Any:
-    """Plain data with texts in place of infinite numbers."""
+    """Plain data with texts in place of numbers that JSON does not have."""
     if isinstance(value, Mapping):
         return {str(name): _as_text(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
         return [_as_text(each) for each in value]
-    if isinstance(value, float) and math.isinf(value):
-        return "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     return value

@@ -23,7 +23,7 @@ class LeftOut:
     Parameters
     ----------
     unit : {"run", "row"}
-        What is left out: whole runs if `run` repeats in the table, otherwise single rows.
+        Unit that is left out: whole runs if `run` repeats in the table, otherwise single rows.
     labels : array, shape (units,)
     elpd : array, shape (units,)
         Log predictive density of the unit's log losses, nats.

@@ -169,7 +169,7 @@ def plain(value: object) -> Any:
 
 
 def _content(forecast: Forecast, draws: int) -> dict[str, Any]:
-    """The part of the document that is never changed."""
+    """The registered part of the document, which the hash is of and which never changes."""
     frame = forecast.frame
     match = [c for c in COVARIATES if c in frame]
     levels = [level for fit in forecast.fits.values() for level in fit.spec.effects]

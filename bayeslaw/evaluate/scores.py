@@ -50,8 +50,8 @@ def score(
     Series
         `huber_log`, `rmse_log`, `mae_rel`, `mape_clip`, `intercept`, `slope`: the metrics of
         the paper's Appendix A, of the point prediction. `coverage_50`, `coverage_80`,
-        `coverage_90`: share of rows inside the band. `width_90`, `crps`, `winkler_90`: means over
-        rows of the width, the continuous ranked probability score and the Winkler score.
+        `coverage_90`: fraction of rows inside the band. `width_90`, `crps`, `winkler_90`: means
+        over rows of the width, the continuous ranked probability score and the Winkler score.
 
     Raises
     ------

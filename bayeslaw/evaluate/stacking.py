@@ -170,7 +170,7 @@ class Stack:
         Raises
         ------
         LawError
-            If a label or the kind is unknown.
+            If a label or the kind is unknown, or no law has weight.
         NotConverged
             If a law with weight failed the convergence checks and `allow_unconverged` is false.
         """
@@ -186,6 +186,8 @@ class Stack:
             for name, weight in given.items()
             if weight > least
         }
+        if not parts:
+            raise LawError("no law in the stack has weight; give weights that sum to 1.")
         share = np.array([given[name] for name in parts])
         share = share / share.sum()
         chains = min(part.draws.sizes["chain"] for part in parts.values())

@@ -217,7 +217,7 @@ def _scores(registered: Mapping[str, Any], frame: pd.DataFrame) -> pd.Series:
 
 
 def _result(found: Verification, table: LossTable, tolerance: float) -> dict[str, Any]:
-    """What a verification appends to the file."""
+    """The record that a verification appends to the file."""
     measured = found.frame[found.frame["loss"].notna()]
     losses = measured[["row", "loss", "error"]].to_dict("records")
     return {

@@ -5,14 +5,14 @@ import numpy as np
 from bayeslaw.common.arrays import Floats
 
 ROUNDS = 4
-"""Solutions at most, each with more coordinates fixed at a bound."""
+"""Most solutions, each with more coordinates fixed at a bound."""
 
 
 def bounded_steps(matrix: Floats, gradient: Floats, low: Floats, high: Floats) -> Floats:
     """Newton steps of many points at once that leave no bound.
 
     An active-set method: a coordinate that would leave its bounds is fixed at the bound, and the
-    others are solved for again, at most `ROUNDS` times. What still leaves is clipped.
+    others are solved for again, at most `ROUNDS` times. Then the step is clipped to the bounds.
 
     Parameters
     ----------

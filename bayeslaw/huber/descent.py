@@ -115,9 +115,15 @@ def refit_linear(problem: Problem, points: Floats) -> tuple[Floats, Floats]:
     sizes = points[:, :linear]
     sizes = sizes + bounded_steps(matrix, gradient, low - sizes, high - sizes)
     sizes = np.clip(sizes, low, high)
+    refitted = np.concatenate([sizes, points[:, linear:]], axis=1)
+    if problem.law.coupled:  # the loss is not linear in the sizes: the step may lead too far
+        there = problem.residuals(refitted)
+        here = residuals[:, 0]
+        better = (problem.objective(there) < problem.objective(here))[:, None]
+        return np.where(better, refitted, points), np.where(better, there, here)
     with np.errstate(divide="ignore", invalid="ignore"):
         residuals = np.log((sizes[:, None] @ design)[:, 0]) - problem.log_loss
-    return np.concatenate([sizes, points[:, linear:]], axis=1), residuals
+    return refitted, residuals
 
 
 def _step(

@@ -1,7 +1,7 @@
-"""Polish many starts together, and stop early those that cannot win.
+"""Polish many starts together, and drop early those that cannot reach the best objective.
 
-1. All starts descend a few steps, and the best of them go on (`polish_best`).
-2. Those near the best objective, but not yet at it, go on in rounds with second derivatives.
+1. All starts descend a few steps, and the best of them are continued (`polish_best`).
+2. Those near the best objective, but not yet at it, continue in rounds with second derivatives.
 3. After each round they extrapolate its direction (`extrapolate`): where an exponent has no finite
    optimum, the objective flattens, and descents alone approach the bound more and more slowly.
 """
@@ -18,11 +18,11 @@ RANKING_STEPS, FIRST_STEPS, ROUND_STEPS, END_STEPS = 30, 40, 25, 10
 """Steps before the starts are ranked, of those that are chosen, of each later round, and of those
 that agree at the end."""
 NEAR = 0.02
-"""Starts whose objective exceeds the best by more than this, relatively, are given up."""
+"""Starts whose objective exceeds the best by more than this, relatively, are dropped."""
 ROUNDS = 18
-"""Rounds at most. A start is also given up if this many gains like its last would not suffice."""
+"""Most rounds. A start is dropped if `ROUNDS` times its last gain cannot reach the best."""
 GAIN = 1e-7
-"""The best start goes on while a round lowers its objective by more than this, relatively."""
+"""The best start continues while a round lowers its objective by more than this, relatively."""
 LENGTHS = 2.0 ** np.arange(1, 9)
 """Lengths of the extrapolations of a round's movement, as multiples of it."""
 REFITS = 8
@@ -37,8 +37,8 @@ def polish_best(problem: Problem, points: Floats, keep: int) -> tuple[Floats, Fl
     problem : Problem
     points : array, shape (starts, parameters)
     keep : int
-        If there are more starts, all take a few steps and the best go on: where a law has many
-        exponents, the objective at the start does not predict where a descent ends.
+        If there are more starts, all take a few steps and the best are continued: where a law has
+        many exponents, the objective at the start does not predict where a descent ends.
 
     Returns
     -------
@@ -71,7 +71,7 @@ def polish_best(problem: Problem, points: Floats, keep: int) -> tuple[Floats, Fl
         gain[active] = before / objective[active] - 1
         ends[~agreed] = points[~agreed]
         agreed |= agree
-        # Starts that agree would all end at the same objective: only the best goes on.
+        # Starts that agree would all end at the same objective, so only the best continues.
         points[agree], objective[agree], moving[agree] = points[best], objective[best], moving[best]
     return points, objective, ends
 

@@ -10,7 +10,7 @@ type Function = Callable[[Floats], tuple[float, Floats]]
 """Value and gradient at a point; an infinite value outside the domain."""
 
 STEP = 1e-6
-"""Of the central differences."""
+"""Step of the central differences."""
 
 
 def hessian(function: Function, point: Floats) -> Floats:

@@ -13,6 +13,9 @@ from bayeslaw.tables.table import LossTable
 CAP = 20.0
 """Exponents are searched up to this value; no published exponent is above 2."""
 
+LEAST_COUPLED = 1e-9
+"""Least size of a coupled term, in mean losses: at 0 the loss has no derivative by it."""
+
 
 class Problem:
     """Minimise the Huber loss of the log residuals of a law on a table, within bounds.
@@ -20,7 +23,8 @@ class Problem:
     A point is a vector of the floor E, the size of each term at the reference point, and the
     paper's exponents. Floor and sizes are in units of the mean loss. They are the linear
     parameters of a separable least-squares problem: given the exponents, the predicted loss is
-    linear in them. Methods take many points at once, stacked on the first axis.
+    linear in them, unless the law couples its terms. Methods take many points at once, stacked on
+    the first axis.
 
     Parameters
     ----------
@@ -53,6 +57,9 @@ class Problem:
         cap = np.r_[np.full(self.linear, np.inf), np.full(len(law.exponents), CAP)]
         self.low: Floats = np.maximum(low, -cap)
         self.high: Floats = np.minimum(high, cap)
+        for name in law.coupled:
+            place = self.names.index(name)
+            self.low[place] = max(self.low[place], LEAST_COUPLED)
 
     # -- objective and derivatives --------------------------------------------------------------
 
@@ -81,7 +88,7 @@ class Problem:
         jacobian = np.empty((len(points), len(self.names), len(self.log_loss)))
         for i, name in enumerate(self.names):
             jacobian[:, i] = by[name]
-        # The derivatives by the linear parameters are the parts of the loss, which they add up to.
+        # Sizes times the derivatives by them add up to the loss; see `Law.parts`.
         jacobian /= points[:, None, : self.linear] @ jacobian[:, : self.linear]
         return jacobian
 

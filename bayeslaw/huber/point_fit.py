@@ -22,7 +22,7 @@ from bayeslaw.tables.table import LossTable
 STARTS, POLISH = 64, 3
 """Defaults of the starts that are screened and polished, for each exponent of the law."""
 FEWEST = 6
-"""A third of the starts, but at least this many, is polished first; the rest if these differ."""
+"""Least number of starts polished first; otherwise a third. The rest only if these differ."""
 BEYOND = 10
 """Factor beyond the training rows at which forecasts of starts that agree are compared."""
 SAME = 1e-4
@@ -50,7 +50,7 @@ class PointFit:
     starts, polished : int
         Starts screened, and of those, polished to an optimum.
     agreeing : float
-        Share of the polished starts that ended at this optimum (objectives within 1e-5).
+        Fraction of the polished starts that ended at this optimum (objectives within 1e-5).
     at_bounds : mapping of str to float
         Parameters that ended on a bound, and the bound; there the optimum is not interior.
     table : LossTable, optional
@@ -202,7 +202,8 @@ def fit_huber(
     TableError
         If the table lacks a column the law needs, or that column does not vary.
     FitError
-        If `delta` is not positive, `bounds` is unknown, or no start gives a finite objective.
+        If `delta` is not positive, `bounds` is unknown, there are no starts, or none gives a finite
+        objective.
 
     Warns
     -----
@@ -238,7 +239,10 @@ def fit_huber(
     law.check_fits(table, table.name)
     exponents = len(law.exponents)
     problem = Problem(law if bounds == "prior" else law.published, table, delta)
-    starts, polish = starts or STARTS * exponents, polish or POLISH * exponents
+    starts = STARTS * exponents if starts is None else starts
+    polish = min(POLISH * exponents if polish is None else polish, starts)
+    if polish < 1:
+        raise FitError("starts and polish must be 1 or more.")
     points = screened_starts(problem, starts, seed)[: polish * max(1, exponents - 2)]
     few = min(polish, max(FEWEST, polish // 3))
     first, rest = np.split(points, [few * len(points) // polish])

@@ -1,15 +1,16 @@
 """Compile the log density of a model for nutpie, once for data of any size.
 
-nutpie calls a C function for the log density and its gradient. It comes from a PyTensor graph
-through Numba. It takes the data by address, so other rows and other groups need no new
-compilation, and it takes a linear map of the coordinates, so that the sampler can use a metric
-learned elsewhere.
+nutpie calls a C function for the log density and its gradient, which Numba compiles from a PyTensor
+graph. It takes the data by address, so other rows and other groups need no new compilation. It also
+takes a linear map of the coordinates, so that the sampler can use the metric of
+`bayeslaw.inference.metric`.
 """
 
 import pickle
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -81,7 +82,7 @@ def compile_program(model: Model) -> Program:
     drawn = pt.concatenate([pt.as_tensor(named[variable.name]).ravel() for variable in free])
     point = pt.dvector("point")
     outputs = clone_replace([density, gradient, drawn], _split(point, free, values))
-    # To find what may be overwritten takes as long as all other rewrites, and saves nothing here.
+    # Rewrites to in-place operations take as long as all others, and save no time here.
     mode = get_mode("NUMBA").excluding("inplace")
     with exact():
         function = compile_function([point], outputs, mode=mode)
@@ -103,7 +104,8 @@ def compile_program(model: Model) -> Program:
 def exact() -> AbstractContextManager[object]:
     """Compile without fast maths, so that one seed gives one chain.
 
-    With it code from PyTensor's cache on disk rounds differently from the same code just compiled.
+    With fast maths, code from PyTensor's cache on disk rounds differently from freshly compiled
+    code.
     """
     import pytensor
 
@@ -149,7 +151,7 @@ def _axes(model: Model, variable: Tensor, shape: Sequence[int | None]) -> tuple[
 
 
 def _start(value: Floats) -> Floats:
-    """A value, or its one element if all are equal: then it serves for any length."""
+    """A value; if all its elements are equal, a scalar that broadcasts to any length."""
     value = np.asarray(value, float)
     return value.flat[0] * np.ones(()) if value.size and np.ptp(value) == 0 else value
 
@@ -171,7 +173,7 @@ def density(count, sampled_, gradient_, density_, table_):
 
 
 def layout(data: Sequence[tuple[str, str, int]]) -> list[tuple[int, int]]:
-    """Place in the table of each array's address, its lengths behind it, and of its end."""
+    """Start and end of each array's words in the table: its address, then its lengths."""
     ends = np.cumsum([0, *(1 + dimensions for _, _, dimensions in data)]).tolist()
     return list(pairwise(ends))
 
@@ -214,23 +216,29 @@ def _c_function(inner: Callable[..., object], data: Sequence[tuple[str, str, int
 
 
 class _Kept:
-    """A cache that keeps what Numba compiled; Numba has no other way to get at it."""
+    """A cache through which Numba hands over the compiled code; it has no other interface."""
 
     result: Any = None
 
     def load_overload(self, signature: object, context: object) -> None:
-        """Nothing is in it yet."""
+        """Return None, so that Numba compiles."""
 
     def save_overload(self, signature: object, result: object) -> None:
         """Keep a result."""
         self.result = result
 
 
+@cache
 def load(code: bytes) -> tuple[object, int]:
-    """Compiled code, to be kept while it is used, and the address of its C function."""
+    """Compiled code, to be kept while it is used, and the address of its C function.
+
+    Each code is loaded once in a process: Numba never frees what it loaded.
+    """
     from numba.core.compiler import CompileResult
     from numba.core.registry import cpu_target
+    from numba.core.runtime import rtsys
 
+    rtsys.initialize(cpu_target.target_context)  # symbols that the code refers to
     parts = pickle.loads(code)  # noqa: S301  # the code may have referenced nothing but parts
     result = CompileResult._rebuild(cpu_target.target_context, *parts)
     address = result.library.get_pointer_to_function(result.fndesc.llvm_cfunc_wrapper_name)

@@ -11,7 +11,7 @@ MAX_RHAT, MIN_ESS, MIN_BFMI = 1.01, 400, 0.3
 
 @dataclass(frozen=True)
 class Convergence:
-    """What the sampler's output says about itself.
+    """Convergence diagnostics of sampled draws.
 
     Parameters
     ----------

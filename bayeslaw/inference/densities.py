@@ -3,7 +3,7 @@
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -22,12 +22,21 @@ _FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_uint64, *[ctypes.c_void_p]
 _numbers = types.CPointer(types.double)
 
 
-@cfunc(types.int64(types.uint64, types.uint64, _numbers, _numbers, types.voidptr), cache=True)
-def _copy(count, size, sampled_, stored_, table_):
-    sampled, stored = carray(sampled_, int(count)), carray(stored_, int(size))
-    for i in range(stored.size):
-        stored[i] = sampled[i]
-    return 0
+@cache
+def _copy() -> Any:
+    """Compiled function by which nutpie stores a draw as it is.
+
+    It is not cached on disk, because Numba raises where it finds no folder to write to.
+    """
+
+    @cfunc(types.int64(types.uint64, types.uint64, _numbers, _numbers, types.voidptr))
+    def copy(count, size, sampled_, stored_, table_):
+        sampled, stored = carray(sampled_, int(count)), carray(stored_, int(size))
+        for i in range(stored.size):
+            stored[i] = sampled[i]
+        return 0
+
+    return copy
 
 
 class Density:
@@ -42,13 +51,16 @@ class Density:
 
     def __init__(self, program: Program, values: Mapping[str, npt.NDArray[np.generic]]) -> None:
         self.program = program
-        self._arrays = [np.ascontiguousarray(values[n], dtype) for n, dtype, _ in program.data]
+        self._arrays = [np.asarray(values[n], dtype, order="C") for n, dtype, _ in program.data]
+        for (name, _, dimensions), array in zip(program.data, self._arrays, strict=True):
+            if array.ndim != dimensions:
+                raise ValueError(f"data {name!r} have {array.ndim} dimensions, not {dimensions}")
         self._lengths = {name: len(value) for name, value in values.items() if np.ndim(value)}
         self._library, self._address = load(program.code)
 
     @cached_property
     def places(self) -> dict[str, slice]:
-        """Where each variable is in the vector of coordinates."""
+        """Slice of the vector of coordinates that each variable takes."""
         ends = np.cumsum([0, *(self._size(v.real) for v in self.program.variables)]).tolist()
         names = [variable.name for variable in self.program.variables]
         return {n: slice(a, b) for n, a, b in zip(names, ends[:-1], ends[1:], strict=True)}
@@ -67,7 +79,16 @@ class Density:
         return np.concatenate(parts)
 
     def gradient(self, point: Floats) -> tuple[float, Floats]:
-        """Log density at a point, and its gradient; NaN where there is none."""
+        """Log density at a point, and its gradient; NaN where there is none.
+
+        Raises
+        ------
+        ValueError
+            If the point has another shape than (coordinates,).
+        """
+        point = np.ascontiguousarray(point, float)
+        if point.shape != (self.size,):
+            raise ValueError(f"a point has shape ({self.size},), not {point.shape}")
         value, gradient = np.zeros(1), np.zeros(self.size)
         failed = self._evaluate(self._table(0), point, gradient, value)
         return (np.nan if failed else float(value[0])), gradient
@@ -76,7 +97,7 @@ class Density:
         """Values of the variables, each with the shape of `points` but for its last axis."""
         every = self.program.variables
         ends = np.cumsum([0, *(self._size(variable.shape) for variable in every)]).tolist()
-        flat = np.ascontiguousarray(points.reshape(-1, self.size))
+        flat = np.ascontiguousarray(points.reshape(-1, self.size), float)
         found = np.empty((len(flat), ends[-1]))
         room, value, gradient = np.zeros(ends[-1]), np.zeros(1), np.zeros(self.size)
         table = self._table(ends[-1], room)
@@ -121,7 +142,7 @@ class Density:
 
 
 class Table:
-    """Addresses and lengths of arrays, as `bayeslaw.inference.compiling.layout` places them."""
+    """Addresses and lengths of arrays, in the order of `bayeslaw.inference.compiling.layout`."""
 
     def __init__(self, arrays: Sequence[npt.NDArray[Any]]) -> None:
         self.arrays = arrays  # kept, since only their addresses are in the table
@@ -159,7 +180,7 @@ class Mapped(CompiledModel):  # type: ignore[misc]  # nutpie ships no types
     def _make_sampler(self, settings, init_mean, cores, *others):
         pointer = self.table.words.ctypes.data
         density = _lib.LogpFunc(self.address, pointer, self)
-        stored = _lib.ExpandFunc(self.size, self.size, _copy.address, pointer, self)
+        stored = _lib.ExpandFunc(self.size, self.size, _copy().address, pointer, self)
         lengths, dims = {"coordinate": self.size}, {"sampled": ["coordinate"]}
         variables = _lib.PyVariable.new_variables(
             ["sampled"], ["float64"], [(self.size,)], lengths, dims

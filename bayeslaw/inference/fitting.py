@@ -74,13 +74,12 @@ def fit(
     Parameters
     ----------
     law : str, path or Law
-        ``"form1"``, ``"form2"``, ``"form3"``, ``"dcpt"``, ``"chinchilla"``, ``"forgetting"``, or a
-        TOML file.
+        Name of a shipped law, such as ``"form3"`` or ``"chinchilla"``, or path of a TOML file.
     table : LossTable
         Training rows.
     method : {"nuts", "map"}
-        Posterior draws, or the mode over the law's parameters. The mode is of the law as written,
-        without discrepancy and random effects.
+        Posterior draws, or the mode over the law's parameters. The mode is of the law without
+        discrepancy and random effects.
     likelihood : {"studentt", "normal", "huber"} or Likelihood
         Noise on log loss. With ``method="map", likelihood="huber", priors="flat"`` the mode is that
         of ``fit_huber(..., bounds="prior")``, and so the paper's Huber fit wherever that lies
@@ -220,7 +219,7 @@ def sample_to_gate(
     progress: bool,
     retry: bool,
 ) -> tuple[Sampled, dict[str, Any]]:
-    """Draws and settings; sampled again, with smaller steps, if the gate fails."""
+    """Draws and settings; if the gate fails, the draws of a second run with smaller steps."""
     found = sample(spec, values, **run, cores=cores, progress=progress)
     if retry and not found.convergence.ok:
         run = {**run, "tune": 2 * run["tune"]}
@@ -235,7 +234,7 @@ def sample_to_gate(
 
 
 def with_effects(spec: Spec, table: LossTable, draws: xr.Dataset) -> xr.Dataset:
-    """The draws with each group's effect on log loss in place of its standardised one."""
+    """The draws with the effects on log loss in place of the standardised effects."""
     for level in spec.effects:
         z = draws[f"{level}_z"]
         dim = str(z.dims[-1])

@@ -35,13 +35,14 @@ def fit_joint(
     """Fit one law per domain to losses measured on the same runs.
 
     The random effects of a base or a run are correlated across domains, with an LKJ prior [1]_.
-    Draws of the same index belong together, and `bayeslaw.plan` pairs them so. Without groups in
-    common the posterior is the product of the domains' own.
+    Draws of the same index are joint draws, and `bayeslaw.plan` pairs them by index. Without common
+    groups the posterior is the product of the posteriors of the domains.
 
     Parameters
     ----------
     laws, tables : mapping of domain to law, and to its training rows
-        Runs and bases of the same label are the same; a row without a label has none in common.
+        Runs and bases with the same label are the same in all domains. A row without a label is a
+        group of its own.
     likelihood, seed, **settings
         As for `bayeslaw.fit`.
 
@@ -139,7 +140,7 @@ def fit_joint(
 
 
 def _factors(draws: xr.Dataset, level: str, count: int) -> Floats:
-    """The factor of each draw, shape (chains, draws, domains, domains)."""
+    """Cholesky factor of the correlation matrix, shape (chains, draws, domains, domains)."""
     partial = np.moveaxis(2 * draws[f"{level}_partial"].values - 1, -1, 0)
     factor = np.zeros((*partial.shape[1:], count, count))
     for i, row in enumerate(cholesky_rows(list(partial), count, np)):

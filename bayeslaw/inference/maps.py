@@ -27,7 +27,10 @@ def forward(sampled: Floats, shift: Floats, factor: Floats) -> Floats:
 
 @njit(error_model="numpy")
 def backward(by: Floats, factor: Floats, gradient: Floats) -> bool:
-    """Write the gradient by `sampled` from that by the coordinates; whether all are finite."""
+    """Write the gradient by `sampled`, from that by the model's coordinates, into `gradient`.
+
+    Returns whether it is finite.
+    """
     n, total = by.size, 0.0
     for i in range(n):
         gradient[i] = 0.0

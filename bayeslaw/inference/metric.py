@@ -11,18 +11,18 @@ POINTS, LARGEST = 20, 400
 STEP = 1e-5
 """Step of finite differences of the gradient, on coordinates whose scale is about 1 or less."""
 LARGE = 4.0
-"""Variance above which a direction is wider than its curvature says, and not by the chance of a few
-hundred draws."""
+"""Whitened variance above which the draws outweigh the Hessian; sampling error of a few hundred
+draws stays below it."""
 FLOOR = 1e-3
-"""Least curvature that is believed, per squared unit of a coordinate."""
+"""Lower bound of the curvature, per squared unit of a coordinate."""
 
 
 def learn(density: Density, points: Floats) -> tuple[Floats, Floats]:
     """Shift and factor of a linear map that makes a posterior nearly standard normal.
 
-    The factor is that of the inverse of minus the density's Hessian, averaged over points of the
-    posterior, which unlike the covariance of a few hundred draws has no sampling error; it is wider
-    where those draws are much wider.
+    The factor is the Cholesky factor of the inverse of minus the density's Hessian, averaged over
+    points of the posterior. Unlike the covariance of a few hundred draws it has no sampling error.
+    It is enlarged in directions in which the draws vary much more.
 
     Parameters
     ----------
@@ -38,7 +38,8 @@ def learn(density: Density, points: Floats) -> tuple[Floats, Floats]:
     """
     shift = points.mean(axis=0)
     if density.size > LARGEST:
-        return shift, points.std(axis=0)[:, None] + np.sqrt(FLOOR)
+        sd = points.std(axis=0)
+        return shift, np.where(sd > 0, np.minimum(sd, FLOOR**-0.5), 1.0)[:, None]
     chosen = points[np.linspace(0, len(points) - 1, min(POINTS, len(points))).astype(int)]
     curvature = np.mean([_curvature(density, point) for point in chosen], axis=0)
     values, vectors = np.linalg.eigh(curvature)
@@ -48,17 +49,17 @@ def learn(density: Density, points: Floats) -> tuple[Floats, Floats]:
 
 
 def inward(factor: Floats, moved: Floats) -> Floats:
-    """Points in the coordinates of a linear map, from those of its image."""
+    """Inverse of a linear map: ``factor^-1 moved`` for each row of `moved`."""
     if factor.shape[1] == 1:
         return moved / factor[:, 0]
     return np.ascontiguousarray(solve_triangular(factor, moved.T, lower=True).T)
 
 
 def _wider(points: Floats) -> Floats:
-    """Root of the points' covariance in the directions in which it is large; elsewhere 1.
+    """Square root of the points' covariance in directions where it exceeds `LARGE`; elsewhere 1.
 
-    A posterior on a curved ridge has large curvature, on average, also along the ridge. Between the
-    inverse curvature, here 1, and the covariance the best metric is the geometric mean.
+    On a curved ridge the averaged curvature is large along the ridge too, so its inverse is too
+    small there. The geometric mean of the inverse curvature, here 1, and the covariance works best.
     """
     values, vectors = np.linalg.eigh(np.cov(points.T))
     roots: Floats = np.sqrt(np.where(values > LARGE, values, 1.0))

@@ -105,7 +105,7 @@ def _starts(problem: Problem, names: list[str], spec: Spec, seed: int, keep: int
 
 
 def _unconstrained(spec: Spec, name: str, value: float) -> float:
-    """Coordinate of a start, moved into the support of its prior if it lies outside."""
+    """Unconstrained value of a start, moved into the support of its prior if it lies outside."""
     prior = spec.priors.get(name)
     low, high = prior.support if prior else (-np.inf, np.inf)
     if not low < value < high:
@@ -115,6 +115,6 @@ def _unconstrained(spec: Spec, name: str, value: float) -> float:
 
 
 def _start_of(prior: Prior) -> float:
-    """A likelihood's own parameter at the start: inside the support, of order one."""
+    """Start of a parameter of the likelihood: inside its support, of order one."""
     low, high = prior.support
     return 4.0 if high == np.inf and low == 0 else 0.0 if low == -np.inf else 0.5 * (low + high)

@@ -1,4 +1,4 @@
-"""A posterior: its draws, the data and specification they are of, and its convergence."""
+"""A posterior: its draws, with the data, the specification and the convergence diagnostics."""
 
 import zlib
 from collections.abc import Mapping
@@ -108,7 +108,7 @@ class Posterior:
 
     @property
     def law_with_knots(self) -> Law:
-        """The law with knots of its random walks as far as the training rows reach."""
+        """The law with knots of its random walks that cover the training rows."""
         return self.law.over(self.law.covariates(self.table), self.at)
 
     @property

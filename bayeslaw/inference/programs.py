@@ -8,6 +8,7 @@ import hashlib
 import logging
 import os
 import pickle
+import stat
 import sys
 from collections.abc import Hashable, Mapping
 from functools import cache
@@ -20,7 +21,7 @@ import numpy.typing as npt
 from bayeslaw.common.arrays import Model
 from bayeslaw.common.errors import FileError
 from bayeslaw.common.files import atomic_write
-from bayeslaw.inference.compiling import Program, compile_program
+from bayeslaw.inference.compiling import Program, compile_program, load
 from bayeslaw.model.building import build
 from bayeslaw.model.joint_spec import JointSpec, build_joint
 from bayeslaw.model.spec import Spec
@@ -44,7 +45,7 @@ def program(spec: AnySpec, values: Values) -> Program:
     """
     kinds = [(name, value.dtype.str, value.ndim) for name, value in sorted(values.items())]
     counts = [len(v) for name, v in sorted(values.items()) if name.endswith("_groups")]
-    # The model of several domains counts its groups; that of one takes any number.
+    # A joint model is compiled for given numbers of groups, that of one table for any numbers.
     key = (spec.key, *kinds, *(counts if isinstance(spec, JointSpec) else []))
     if key not in _programs:
         path = _path(key)
@@ -60,7 +61,7 @@ def build_model(spec: AnySpec, values: Values, *, for_sampling: bool) -> Model:
 
 
 def _compile(spec: AnySpec, values: Values, path: Path | None) -> Program:
-    # Blank data, so that starting points depend on the seed and nothing fitted before.
+    # Zeros as data, so that starting points depend on the seed and not on earlier fits.
     blank = {name: np.zeros_like(value) for name, value in values.items()}
     found = compile_program(build_model(spec, blank, for_sampling=True))
     if path:
@@ -69,7 +70,7 @@ def _compile(spec: AnySpec, values: Values, path: Path | None) -> Program:
 
 
 def _path(key: tuple[object, ...]) -> Path | None:
-    """File of a program; none for kinds from outside the package, whose code may change unseen."""
+    """File of a program; none for third-party classes, since their source is not in the hash."""
     folder = os.environ.get("BAYESLAW_CACHE")
     if folder == "off" or not all(_own(part) for part in key):
         return None
@@ -101,17 +102,34 @@ def _source() -> str:
 
 
 def _read(path: Path) -> Program | None:
-    """The program in a file; none if there is no file, or it is not whole or not the user's."""
+    """The program in a file; none if it is not whole, not the user's alone, or does not load."""
     try:
-        if hasattr(os, "getuid") and path.stat().st_uid != os.getuid():
+        if (content := _content(path)) is None:
             return None
-        digest, content = path.read_bytes().split(b"\n", 1)
-        if hashlib.sha256(content).hexdigest().encode() != digest:
-            return None
-        found = pickle.loads(content)  # noqa: S301  # the user's own file, whole
-    except (OSError, ValueError):
+        found: Program = pickle.loads(content)  # noqa: S301  # the user's own file, whole
+        load(found.code)
+    except Exception as error:  # of any kind, where another version wrote the file
+        _log.info("compiled model in %s not used: %s", path, error)
         return None
-    return found if isinstance(found, Program) else None
+    return found
+
+
+def _content(path: Path) -> bytes | None:
+    """Content of a whole file that none but the user may have written."""
+    if not path.is_file():
+        return None
+    with path.open("rb") as file:
+        if not all(map(_private, (os.fstat(file.fileno()), path.parent.stat()))):
+            return None
+        digest, content = file.read().split(b"\n", 1)
+    return content if hashlib.sha256(content).hexdigest().encode() == digest else None
+
+
+def _private(status: os.stat_result) -> bool:
+    """Whether a file or folder is the user's and closed to others; on Windows not known: yes."""
+    return not hasattr(os, "getuid") or (
+        status.st_uid == os.getuid() and not status.st_mode & stat.S_IWOTH
+    )
 
 
 def _write(path: Path, found: Program) -> None:

@@ -25,7 +25,7 @@ SHORT: PosteriorSettings = {
     "discrepancy": "none",
     "effects": "none",
 }
-"""Settings of a refit in a simulation; a fit that somebody uses needs those of `bayeslaw.fit`."""
+"""Settings of a refit in a simulation. They are too short for a fit that is used by itself."""
 
 
 class RefitSettings(ModelSettings, total=False):
@@ -44,13 +44,13 @@ def refit(
     Parameters
     ----------
     law : str, path, Law or Spec
-        A spec is fitted as it is, such as that of the posterior to be updated.
+        A spec, such as that of the posterior to be updated, is used without changes.
     table, seed
         As for `bayeslaw.fit`.
     **settings
         Of `bayeslaw.fit`; by default two chains of 300 draws after 300, no discrepancy and no
-        random effects. A posterior that fails the gate is returned as it is, with the failure in
-        its `convergence`.
+        random effects. A posterior that fails the gate is returned too; its `convergence` has the
+        failure.
     """
     priors = settings.pop("priors", "default")
     likelihood, delta = settings.pop("likelihood", "studentt"), settings.pop("delta", DELTA)

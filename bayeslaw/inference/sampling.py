@@ -1,6 +1,7 @@
-"""Sample a posterior: a short run finds the metric, then draws follow until the gate passes.
+"""Sample a posterior: a short run for the metric, then draws until the convergence gate passes.
 
-Whether to stop is decided on the same draws on every machine, so its speed does not matter.
+The gate is evaluated after fixed numbers of draws, so the result does not depend on the speed of
+the machine.
 """
 
 import logging
@@ -28,16 +29,16 @@ SAMPLERS = ("nutpie", "pymc")
 PILOT_TUNE, PILOT_DRAWS, PILOT_ACCEPT = 250, 50, 0.8
 """The short run: tuning steps, draws, and target acceptance."""
 BLOCKS = (250, 500, 1000, 2000, 4000, 8000)
-"""Draws of each chain after which the gate is tried."""
+"""Numbers of draws per chain after which the gate is evaluated."""
 TRIAL, POOR = 500, 1.05
-"""Draws after which chains of a larger R-hat start again, with a metric learned from them."""
+"""Draws per chain after which chains with a larger R-hat start again, with a metric from them."""
 SOME = 200
-"""Points that are kept to start another run from."""
+"""Number of points that are kept as starts of another run."""
 
 
 @dataclass(frozen=True)
 class Sampled:
-    """What a run of the sampler gives.
+    """Result of a run of the sampler.
 
     Parameters
     ----------
@@ -81,7 +82,7 @@ def sample(
         Draws of each chain; by default as many of `BLOCKS` as the convergence gate needs.
     sampler : {"nutpie", "pymc"}
     points : array, shape (points, coordinates), optional
-        Of an earlier run, on the real line: they take the place of the short run.
+        Points of an earlier run, on the real line, in place of the short run.
 
     Raises
     ------
@@ -101,8 +102,9 @@ def sample(
             points = run.short(_start(density, spec, values), seed)
         if draws:
             return run.main(points, seed, tune, target_accept, (draws,))
-        found = run.main(points, seed, tune, target_accept, BLOCKS, poor=POOR)
-        if found.convergence.rhat > POOR:
+        poor = POOR if chains > 1 else None
+        found = run.main(points, seed, tune, target_accept, BLOCKS, poor=poor)
+        if poor and not found.convergence.rhat <= poor:
             found = run.main(found.points, seed, tune, target_accept, BLOCKS)
         return found
 
@@ -146,11 +148,12 @@ class _Run:
         target_accept: float,
         blocks: Sequence[int],
         *,
-        poor: float = np.inf,
+        poor: float | None = None,
     ) -> Sampled:
         """Draws in mapped coordinates, stopped after the first block that passes the gate.
 
-        They also stop after `TRIAL` draws if R-hat is larger than `poor`.
+        They also stop after `TRIAL` draws unless R-hat is at most `poor`, if that is given; a chain
+        that does not move has no R-hat.
         """
         import nutpie
 
@@ -179,14 +182,15 @@ class _Run:
                 else:
                     tree = running.wait()
                 every, draws, stats = self._block(tree, block, shift, factor)
-                # The gate on all variables takes as long as hundreds of draws.
+                # Diagnosing all variables takes as long as hundreds of draws, so the variables that
+                # mixed worst are diagnosed first.
                 ends = bool(stats["diverging"].any()) or block == blocks[-1]
                 if slow and not ends and block != TRIAL and not diagnose(draws[slow], stats).ok:
                     continue
                 convergence = diagnose(draws, stats)
                 if convergence.ok or convergence.divergences:
                     break
-                if block == TRIAL and convergence.rhat > poor:
+                if poor and block == TRIAL and not convergence.rhat <= poor:
                     break
                 slow = worst(draws)
         finally:

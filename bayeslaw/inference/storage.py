@@ -1,7 +1,6 @@
 """A posterior as one NetCDF file: draws, data, law, priors, seed, versions."""
 
 import dataclasses
-import io
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,19 +14,16 @@ from bayeslaw.common.errors import FileError, LawError
 from bayeslaw.common.files import atomic_write
 from bayeslaw.inference.convergence import Convergence
 from bayeslaw.inference.posterior import Posterior
-from bayeslaw.laws.law import Law
-from bayeslaw.laws.lawfiles import parse_law, restored_law, stored_law
+from bayeslaw.laws.lawfiles import restored_law, stored_law
 from bayeslaw.laws.priors import Prior
 from bayeslaw.model import random_effects
 from bayeslaw.model.discrepancies import DISCREPANCIES
 from bayeslaw.model.likelihoods import LIKELIHOODS
-from bayeslaw.model.spec import Spec, make_likelihood
+from bayeslaw.model.spec import Spec
 from bayeslaw.tables.table import LossTable
 
-SCHEMA = 5
-"""Version of the file's layout; a file with a larger one is refused."""
-OLDEST = 4
-"""Oldest layout that is read."""
+SCHEMA = 6
+"""Version of the file's layout; a file with another one is refused."""
 MARK = "bayeslaw posterior"
 
 
@@ -43,14 +39,13 @@ def save(posterior: Posterior, path: str | Path) -> None:
         file cannot hold one of its fields.
     """
     meta = stored_spec(posterior.spec) | {
-        "text": _text_columns(posterior.table.frame),
         "at": dict(posterior.at),
         "convergence": dataclasses.asdict(posterior.convergence),
         "settings": dict(posterior.settings),
         "table": {"name": posterior.table.name, "sha256": posterior.table.sha256},
     }
     frames = {"rows": posterior.table.frame, "baselines": posterior.table.baselines}
-    table = xr.Dataset({name: _csv(frame) for name, frame in frames.items()})
+    table = xr.Dataset({name: frame_text(frame) for name, frame in frames.items()})
     numeric = {n: v for n, v in posterior.stats.data_vars.items() if v.dtype.kind in "fiub"}
     tree = xr.DataTree.from_dict(
         {"posterior": posterior.draws, "sample_stats": xr.Dataset(numeric), "table": table}
@@ -66,7 +61,8 @@ def load(path: str | Path) -> Posterior:
     Raises
     ------
     FileError
-        If the file is missing, truncated, not a posterior, or written by a newer version.
+        If the file is missing, truncated, not a posterior, or written by a version with another
+        layout.
     """
     path = Path(path)
     if not path.is_file():
@@ -80,17 +76,13 @@ def load(path: str | Path) -> Posterior:
     if attrs.get("format") != MARK:
         raise FileError(f"{path}: a NetCDF file, but not a bayeslaw posterior.")
     try:
-        if int(attrs["schema"]) > SCHEMA:
+        if (schema := int(attrs["schema"])) != SCHEMA:
+            newer = schema > SCHEMA
             raise FileError(
-                f"{path}: schema {attrs['schema']} is newer than this version reads ({SCHEMA}); "
-                "upgrade bayeslaw."
+                f"{path}: schema {schema} is {'newer' if newer else 'older'} than this version "
+                f"reads ({SCHEMA}); {'upgrade bayeslaw' if newer else 'fit again'}."
             )
-        if int(attrs["schema"]) < OLDEST:
-            raise FileError(
-                f"{path}: schema {attrs['schema']} is older than this version reads ({OLDEST}); "
-                "fit again."
-            )
-        return _posterior(parts, json.loads(attrs["meta"]), int(attrs["schema"]))
+        return _posterior(parts, json.loads(attrs["meta"]))
     except LawError as error:
         raise FileError(
             f"{path}: {error} If the class is defined elsewhere, import its module before loading."
@@ -99,13 +91,12 @@ def load(path: str | Path) -> Posterior:
         raise FileError(f"{path}: the posterior is damaged ({error}).") from error
 
 
-def _posterior(parts: dict[str, xr.Dataset], meta: Mapping[str, Any], schema: int) -> Posterior:
-    spec = _spec_4(meta) if schema == OLDEST else restored_spec(meta)
+def _posterior(parts: dict[str, xr.Dataset], meta: Mapping[str, Any]) -> Posterior:
+    spec = restored_spec(meta)
     if other := set(spec.law.coordinates) - set(parts["posterior"].data_vars):
         lacking = ", ".join(sorted(other))
         raise ValueError(f"saved with another discrepancy, without {lacking}; fit again")
-    text = meta.get("text", [])
-    rows, baselines = (_frame(parts["table"][n].item(), text) for n in ("rows", "baselines"))
+    rows, baselines = (stored_frame(parts["table"][n].item()) for n in ("rows", "baselines"))
     return Posterior(
         spec=spec,
         table=LossTable(rows, baselines, meta["table"]["name"]),
@@ -163,36 +154,15 @@ def restored_spec(meta: Mapping[str, Any]) -> Spec:
     )
 
 
-def _spec_4(meta: Mapping[str, Any]) -> Spec:
-    """Specification from schema 4: the law as TOML text, the other parts by name."""
-    stored = dict(meta["law"])
-    plain: Law = parse_law(stored.pop("text"), stored.pop("name"))
-    discrepancy = DISCREPANCIES[meta["discrepancy"]]()
-    kinds = {name: Prior.parse(text).name for name, text in meta["priors"].items()}
-    return Spec(
-        law=discrepancy.apply(dataclasses.replace(plain, **stored)),
-        priors={name: _prior(kinds[name], each) for name, each in meta["arguments"].items()},
-        likelihood=make_likelihood(meta["likelihood"], meta["delta"]),
-        discrepancy=discrepancy,
-        noise=meta["noise"],
-        effects=tuple(meta["effects"]),
-    )
-
-
 def _prior(name: str, arguments: list[tuple[str, float]]) -> Prior:
     return Prior(name, [(key, float(value)) for key, value in arguments])
 
 
-def _csv(frame: pd.DataFrame) -> str:
-    return frame.to_csv(index=False, lineterminator="\n")
+def frame_text(frame: pd.DataFrame) -> str:
+    """Columns as JSON, which keeps every bit of a float, and labels such as 007 or ""."""
+    return json.dumps(frame.to_dict("list"), ensure_ascii=False, default=str)
 
 
-def _text_columns(frame: pd.DataFrame) -> list[str]:
-    """Columns of text, which a CSV could turn into numbers: a label such as 007."""
-    return [str(c) for c in frame if pd.api.types.is_string_dtype(frame[c])]
-
-
-def _frame(csv: str, text: list[str]) -> pd.DataFrame:
-    frame = pd.read_csv(io.StringIO(csv), keep_default_na=False, na_values=[""], nrows=0)
-    types = {c: "str" for c in text if c in frame}
-    return pd.read_csv(io.StringIO(csv), keep_default_na=False, na_values=[""], dtype=types)
+def stored_frame(text: str) -> pd.DataFrame:
+    """The frame of `frame_text`."""
+    return pd.DataFrame(json.loads(text))

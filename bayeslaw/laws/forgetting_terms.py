@@ -73,8 +73,8 @@ class Rise(Power):
     Parameters
     ----------
     pace : str
-        Symbol of omega. It stands for h, because a rise that was over before the first measured D
-        leaves h anywhere near 0, and a fit would end on that bound.
+        Symbol of omega. It is used in place of h, because rows that begin after the rise give only
+        an upper bound of h, and a fit of h itself would end at 0.
     """
 
     pace: str = "omega"

@@ -16,6 +16,7 @@ from typing import Literal
 
 import numpy as np
 import pandas as pd
+from scipy.special import logsumexp
 
 from bayeslaw.common.arrays import Namespace
 from bayeslaw.common.content import identity
@@ -110,15 +111,15 @@ class Law:
     def walks(self) -> tuple[Walk, ...]:
         """Random walks of the terms and of the whole loss.
 
-        Their steps are parameters of the law that are vectors, by the name `Walk.steps`. Where the
-        steps are not given the walks add nothing.
+        The steps of each are a vector parameter of the law, named `Walk.steps`. A walk whose steps
+        are not given is zero.
         """
         modifiers = [t.modifier for t in self.terms if isinstance(t, ModifiedTerm)]
         modifiers += [self.modifier] if self.modifier else []
         return tuple(walk for modifier in modifiers for walk in modifier.walks)
 
     def over(self, x: Values, at: Values) -> "Law":
-        """The law with knots of its random walks as far as some rows reach."""
+        """The law with knots of its random walks that cover some rows."""
         return self.with_knots({walk.steps: walk.reach(x, at) for walk in self.walks})
 
     def with_knots(self, knots: Mapping[str, Knots]) -> "Law":
@@ -143,7 +144,7 @@ class Law:
 
     @cached_property
     def discrepancy_parameters(self) -> tuple[str, ...]:
-        """Names of the parameters that the law as written does not have."""
+        """Names of the parameters that the discrepancy adds to the law."""
         own = self.plain.exponents
         return tuple(name for name in self.exponents if name not in own)
 
@@ -169,7 +170,7 @@ class Law:
 
     @cached_property
     def identity(self) -> str:
-        """Hash of all that the loss and its priors depend on; name and title do not count."""
+        """Hash of what the loss and its priors depend on, which name and title are not part of."""
         other = ("name", "title", "reference", "paper_bounds")
         names = [f.name for f in fields(self) if f.name not in other]
         parts = {name: getattr(self, name) for name in names}
@@ -179,7 +180,7 @@ class Law:
     # -- covariates ---------------------------------------------------------------------------
 
     def covariates(self, rows: LossTable | pd.DataFrame, name: str = "table") -> dict[str, Array]:
-        """Logarithms of the covariates, and the share itself, each of shape (rows,).
+        """Logarithms of the covariates, and the replay ratio itself, each of shape (rows,).
 
         Raises
         ------
@@ -243,7 +244,10 @@ class Law:
         return canonical(rows, name, self.columns)
 
     def shares(self, replay: Array) -> dict[str, Array]:
-        """The share that the law counts, its logarithm and its barrier's, for replay ratios."""
+        """Covariates of replay ratios: the share that the law counts, its log, its barrier's log.
+
+        The share is r, or 1 - r if `ratio` is "own".
+        """
         share = np.clip(replay if self.ratio == "replay" else 1 - replay, CLIP, 1 - CLIP)
         return {"replay": np.log(share), "barrier": np.log(share + self.epsilon), "share": share}
 
@@ -277,37 +281,53 @@ class Law:
         return loss * self._factor(p, x, at, xp) if self.modifier else loss
 
     def floor(self, p: Values, x: Values, at: Values = ORIGIN) -> Array:
-        """What `loss` tends to as its terms vanish: E, times the modifier; arguments as there."""
+        """Limit of `loss` as all terms vanish: E times the factor of the modifier."""
         return p["E"] * self._factor(p, x, at, np)
 
     def parts(self, p: Values, x: Values, at: Values = ORIGIN) -> dict[str, Array]:
-        """What the floor and each term's size are multiplied by; arguments as for `loss`.
+        """Derivative of `loss` by the floor and by each term's size; arguments as for `loss`.
 
-        Raises
-        ------
-        LawError
-            If the law couples terms: its loss is not linear in their sizes.
+        The loss is the sum of sizes times these, since it is linear in the sizes, and where terms
+        are coupled homogeneous of degree 1 in them.
         """
+        shapes = self._shapes(p, x, at, np)
+        parts = {"E": 1.0, **shapes}
         if self.coupled:
-            raise LawError(f"law {self.name}: its loss is not linear in the sizes of its terms.")
-        parts = {"E": 1.0, **self._shapes(p, x, at, np)}
+            total, shares, _ = self._coupling(p, shapes)
+            parts |= {name: total * share / p[name] for name, share in shares.items()}
         if not self.modifier:
             return parts
         factor = self._factor(p, x, at, np)
         return {name: part * factor for name, part in parts.items()}
+
+    def _coupling(
+        self, p: Values, shapes: Mapping[str, Array]
+    ) -> tuple[Array, dict[str, Array], Array]:
+        """The coupled terms joined, each one's share in the sum of roots, derivative by kappa."""
+        kappa = p[KAPPA]
+        logs = {name: np.log(p[name] * shapes[name]) for name in self.coupled}
+        root = logsumexp([log / kappa for log in logs.values()], axis=0)
+        shares = {name: np.exp(log / kappa - root) for name, log in logs.items()}
+        total = np.exp(kappa * root)
+        mean = sum(shares[name] * log for name, log in logs.items())
+        return total, shares, total * (root - mean / kappa)
 
     def _shapes(self, p: Values, x: Values, at: Values, xp: Namespace) -> dict[str, Array]:
         """Each term over its size at `at`, by its coefficient."""
         return {t.coefficient: xp.exp(t.shape(p, x, at, xp)) for t in self.terms}
 
     def _factor(self, p: Values, x: Values, at: Values, xp: Namespace) -> Array:
-        """What the modifier multiplies the whole loss by."""
+        """Factor of the whole loss: the exponential of the modifier, or 1 without one."""
         return xp.exp(self.modifier.value(p, x, at, xp)) if self.modifier else 1.0
 
     def gradient(self, p: Values, x: Values, at: Values = ORIGIN) -> dict[str, Array]:
         """Derivative of `loss` by each parameter."""
         parts = self.parts(p, x, at)
         by = dict(parts)
+        if self.coupled:
+            by[KAPPA] = self._coupling(p, self._shapes(p, x, at, np))[2] * self._factor(
+                p, x, at, np
+            )
         for term in self.terms:
             value = p[term.coefficient] * parts[term.coefficient]
             for name, slope in term.slopes(p, x, at).items():
@@ -318,7 +338,7 @@ class Law:
         return by
 
     def at_model(self, p: Values, x: Values, at: Values) -> tuple["Law", dict[str, Array]]:
-        """The law without the whole loss's modifier, and sizes that give the same loss there.
+        """The law at one model and stage, with the whole loss's modifier moved into the sizes.
 
         Parameters
         ----------
@@ -352,7 +372,7 @@ class Law:
         p |= {name: q[name] for name in self._added}
         floor = q["L_ref"] - sum(p[c] for c in self.coefficients)
         if self.coupled:
-            # Their sum at the reference point stays, and so do the local slopes there.
+            # This keeps the sum at the reference point and the local slopes there unchanged.
             total = sum(p[c] for c in self.coupled)
             p |= {c: total * (p[c] / total) ** p[KAPPA] for c in self.coupled}
         return {"E": floor, **p}
@@ -389,7 +409,7 @@ class Law:
 
     @property
     def plain(self) -> "Law":
-        """The law as written, without discrepancy."""
+        """The law without discrepancy."""
         terms = tuple(term.plain for term in self.terms)
         kept = {name for term in terms for name in term.exponents}
         if self.coupled and not self.coupling_added:

@@ -9,8 +9,9 @@ from typing import Any
 
 from bayeslaw.common.content import Plain, content, field_value, restore, store
 from bayeslaw.common.errors import LawError, unknown
+from bayeslaw.common.files import models_dir
 from bayeslaw.laws import forgetting_terms  # noqa: F401  # registers its terms
-from bayeslaw.laws.law import Law
+from bayeslaw.laws.law import KAPPA, Law
 from bayeslaw.laws.priors import NOISE, Prior, override
 from bayeslaw.laws.terms import COLUMN, TERMS, Term
 
@@ -78,8 +79,15 @@ def _parse(text: str, name: str) -> Law:
             raise LawError(f"law {name}: {unknown('coefficient', coupled, law.coefficients)}")
     if len(set(law.coupled)) == 1:
         raise LawError(f"law {name}: coupled needs two coefficients or more.")
-    if len(set(law.coefficients)) < len(terms):
-        raise LawError(f"law {name}: two terms share a coefficient; give each its own symbol.")
+    own = [symbol for term in terms for symbol in (term.coefficient, term.slope)]
+    taken = ["E", "L_ref", *NOISE, *([KAPPA] if law.coupled else []), *own]
+    others = {exponent for term in terms for exponent in term.exponents}
+    for symbol in [*own, *others]:
+        if taken.count(symbol) + (symbol in others) > 1:
+            raise LawError(
+                f"law {name}: {symbol!r} has two meanings; give each coefficient, slope and "
+                "exponent a symbol of its own."
+            )
     for bounded, (low, high) in (*given.items(), *published.items()):
         if bounded not in law.parameters:
             raise LawError(f"law {name}: {unknown('parameter', bounded, law.parameters)}")
@@ -134,12 +142,6 @@ def restored_law(stored: Mapping[str, Any]) -> Law:
         paper_bounds=_intervals(stored.get("paper_bounds", {})),
         priors=priors,
     )
-
-
-def models_dir() -> Path:
-    """Folder of the shipped laws: inside an installed wheel, or beside the package in a clone."""
-    here = Path(__file__).parent.parent
-    return here / "models" if (here / "models").is_dir() else here.parent / "models"
 
 
 def _intervals(given: Mapping[str, Any]) -> dict[str, tuple[float, float]]:

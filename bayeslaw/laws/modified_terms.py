@@ -1,4 +1,4 @@
-"""A term of a law together with what a discrepancy adds to its log."""
+"""A term of a law with a modifier that a discrepancy adds to its log."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -12,7 +12,7 @@ from bayeslaw.laws.terms import Array, Term, Values
 
 @dataclass(frozen=True)
 class ModifiedTerm(Term):
-    """A term whose log has an addition: ``shape + modifier``.
+    """A term with a modifier added to its log: ``shape + modifier``.
 
     Parameters
     ----------
@@ -74,19 +74,19 @@ class ModifiedTerm(Term):
 
     @property
     def linear(self) -> bool:
-        """Whether both the term and the modifier are."""
+        """Whether both the term and the modifier are linear."""
         return self.term.linear and self.modifier.linear
 
     def columns(self, x: Values, at: Values) -> Floats:
-        """Those of the term and of the modifier."""
+        """Columns of the term, then of the modifier, shape (columns, rows)."""
         return np.vstack([self.term.columns(x, at), self.modifier.columns(x, at)])
 
     def weights(self, p: Values, given: Values, at: Values, xp: Namespace) -> list[Array]:
-        """Those of the term and of the modifier."""
+        """Weights of the term, then of the modifier."""
         return [*self.term.weights(p, given, at, xp), *self.modifier.weights(p, xp)]
 
     def given(self, x: Values) -> dict[str, Floats]:
-        """Numbers that the term's weights depend on."""
+        """Values computed from the rows that the term's weights depend on."""
         return self.term.given(x)
 
     def with_knots(self, knots: Mapping[str, Knots]) -> "ModifiedTerm":

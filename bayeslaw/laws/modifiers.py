@@ -1,4 +1,4 @@
-"""What a discrepancy adds to the log of a term, or to the log of the whole loss."""
+"""Modifiers: functions that a discrepancy adds to the log of a term, or of the whole loss."""
 
 import math
 from abc import ABC, abstractmethod
@@ -12,7 +12,10 @@ from bayeslaw.laws.terms import Array, Values
 
 
 class Modifier(ABC):
-    """An addition to a log, zero at the reference point; subclasses are frozen dataclasses."""
+    """A function added to the log of a term or of the loss; it is zero at the reference point.
+
+    Subclasses are frozen dataclasses.
+    """
 
     @property
     @abstractmethod
@@ -26,7 +29,7 @@ class Modifier(ABC):
 
     @abstractmethod
     def value(self, p: Values, x: Values, at: Values, xp: Namespace) -> Array:
-        """What is added at `x`; arguments as for `Term.shape`."""
+        """Value at `x`; arguments as for `Term.shape`."""
 
     @abstractmethod
     def slopes(self, p: Values, x: Values, at: Values) -> dict[str, Array]:
@@ -47,7 +50,7 @@ class Modifier(ABC):
 
     @property
     def walks(self) -> "tuple[Walk, ...]":
-        """The random walks in it."""
+        """Random walks that the modifier contains."""
         return ()
 
     def with_knots(self, knots: Mapping[str, "Knots"]) -> "Modifier":
@@ -93,7 +96,7 @@ class Polynomial(Modifier):
         return total
 
     def slopes(self, p: Values, x: Values, at: Values) -> dict[str, Array]:
-        """Each Taylor term with its coefficient 1: the sum is linear in them."""
+        """Derivative of `value` by each coefficient: its Taylor term, since the value is linear."""
         return {
             name: Polynomial({name: along}).value({name: 1.0}, x, at, np)
             for name, along in self.coefficients.items()
@@ -101,17 +104,17 @@ class Polynomial(Modifier):
 
     @property
     def linear(self) -> bool:
-        """Whether the value is this class's, and not that of a subclass."""
+        """False if a subclass overrides `value`; `columns` would not match."""
         return type(self).value is Polynomial.value
 
     def columns(self, x: Values, at: Values) -> Floats:
-        """The Taylor terms."""
+        """Taylor terms with coefficient 1, shape (columns, rows)."""
         return np.stack(list(self.slopes({}, x, at).values()))
 
 
 @dataclass(frozen=True)
 class Knots:
-    """Positions on both sides of zero, at equal distances; zero has one for either side.
+    """Equally spaced knots on both sides of the reference point, which has one for each side.
 
     Parameters
     ----------
@@ -127,29 +130,32 @@ class Knots:
 
     @property
     def positions(self) -> Floats:
-        """Those above, then those below, shape (knots,); zero is there as 0.0 and as -0.0."""
+        """Positions of the knots above, then of those below, shape (knots,).
+
+        The two at the reference point are 0.0 and -0.0, so that the sign tells the side.
+        """
         return self.spacing * np.concatenate([np.arange(self.above), -1.0 * np.arange(self.below)])
 
     def reaching(self, low: float, high: float) -> "Knots":
-        """As many of the same spacing as there are between two positions, and no fewer."""
+        """Knots of the same spacing that cover `low` to `high` too; none is removed."""
         above, below = (max(1, math.ceil(far / self.spacing)) for far in (high, -low))
         return Knots(self.spacing, max(above, self.above), max(below, self.below))
 
     def hinges(self, u: Array, xp: Namespace) -> Array:
-        """How far u lies beyond each knot, seen from zero, shape (knots, ...); or zero."""
+        """Hinge functions ``max(±(u - u_j), 0)``, shape (knots, ...)."""
         knots = self.positions.reshape(-1, *[1] * u.ndim)
         return xp.maximum(np.copysign(1.0, knots) * u - abs(knots), 0.0)
 
 
 @dataclass(frozen=True)
 class Walk(Modifier):
-    """Change of an exponent along a covariate: a random walk, integrated.
+    """Change of an exponent along a covariate: an integrated random walk.
 
     The exponent's slope in log x changes at knots u_j, by steps that are standard normal times a
     scale. With h_j(u) = max(u - u_j, 0) for u_j >= 0, max(u_j - u, 0) for u_j <= 0, u from the
     reference point, and knots at distance H, it adds ``scale sd sqrt(H) sum_j steps_j h_j(u) v`` to
     the log of a term, where v is 1, or another covariate from its reference point. Beyond the last
-    knot the exponent stays.
+    knot the exponent is constant.
 
     Parameters
     ----------
@@ -166,7 +172,7 @@ class Walk(Modifier):
     spacing : float
         Least distance of the knots, in e-folds.
     knots : Knots, optional
-        Chosen for the rows where there are none.
+        By default they are chosen from the rows; see `reach`.
     """
 
     steps: str
@@ -188,11 +194,11 @@ class Walk(Modifier):
         return {self.scale: (self.along, self.times) if self.times else (self.along,)}
 
     def value(self, p: Values, x: Values, at: Values, xp: Namespace) -> Array:
-        """What the steps add; nothing without steps."""
+        """Value at `x`; zero if `p` does not contain the steps."""
         if self.steps not in p:
             return 0.0
         steps, columns = p[self.steps], self._columns(x, at, xp)
-        if columns.ndim == 2:
+        if columns.ndim == 2 and steps.ndim != 2:  # rows; draws of the steps have an axis for them
             total = steps @ columns
             total = total[..., 0, :] if steps.ndim > 1 else total
         else:
@@ -205,30 +211,31 @@ class Walk(Modifier):
 
     @property
     def linear(self) -> bool:
-        """Whether the value is this class's, and not that of a subclass."""
+        """False if a subclass overrides `value`; `columns` would not match."""
         return type(self).value is Walk.value
 
     def columns(self, x: Values, at: Values) -> Floats:
-        """What a step at each knot adds, over the scale and `sd`."""
+        """Design matrix ``sqrt(spacing) h_j(u) v``, shape (knots, rows)."""
         return np.asarray(self._columns(x, at, np))
 
     def weights(self, p: Values, xp: Namespace) -> list[Array]:
-        """The steps, times the scale and `sd`."""
+        """The steps times the scale and `sd`."""
         return [p[self.scale] * self.sd * p[self.steps]]
 
     @property
     def walks(self) -> "tuple[Walk, ...]":
-        """Itself."""
+        """The walk itself."""
         return (self,)
 
     def with_knots(self, knots: Mapping[str, Knots]) -> "Walk":
-        """The walk with other knots, if there are some for it."""
+        """The walk with the knots given for its steps, if there are any."""
         return replace(self, knots=knots.get(self.steps, self.knots))
 
     def reach(self, x: Values, at: Values) -> Knots:
-        """Its knots and further ones, as far as the rows reach.
+        """Knots that cover the rows: those of the walk, and further ones of the same spacing.
 
-        A walk that has none gets knots at its least distance, or as many as a quarter of the rows.
+        A walk without knots gets them at its least distance, or at a larger one if there would
+        otherwise be more knots than a quarter of the rows.
         """
         u = x[self.along] - at[self.along]
         low, high = float(np.min(u)), float(np.max(u))
@@ -236,15 +243,17 @@ class Walk(Modifier):
         return (self.knots or Knots(spacing)).reaching(low, high)
 
     def _columns(self, x: Values, at: Values, xp: Namespace) -> Array:
-        u = x[self.along] - at[self.along]
-        v = x[self.times] - at[self.times] if self.times else 1.0
+        u, v = x[self.along] - at[self.along], 1.0
+        if self.times:
+            v = x[self.times] - at[self.times]
+            u = u + 0 * v  # both of one shape
         knots = self.knots or self.reach(x, at)
         return math.sqrt(knots.spacing) * knots.hinges(u, xp) * v
 
 
 @dataclass(frozen=True)
 class Sum(Modifier):
-    """Several modifiers added up.
+    """A sum of modifiers.
 
     Parameters
     ----------
@@ -255,7 +264,7 @@ class Sum(Modifier):
 
     @property
     def parameters(self) -> tuple[str, ...]:
-        """Names of the parameters of all."""
+        """Names of the parameters of all modifiers."""
         return tuple(dict.fromkeys(name for each in self.modifiers for name in each.parameters))
 
     @property
@@ -281,20 +290,20 @@ class Sum(Modifier):
 
     @property
     def linear(self) -> bool:
-        """Whether all are."""
+        """Whether all modifiers are linear."""
         return all(each.linear for each in self.modifiers)
 
     def columns(self, x: Values, at: Values) -> Floats:
-        """Those of all."""
+        """Columns of all modifiers, shape (columns, rows)."""
         return np.vstack([each.columns(x, at) for each in self.modifiers])
 
     def weights(self, p: Values, xp: Namespace) -> list[Array]:
-        """Those of all."""
+        """Weights of all modifiers."""
         return [weight for each in self.modifiers for weight in each.weights(p, xp)]
 
     @property
     def walks(self) -> tuple[Walk, ...]:
-        """The random walks of all."""
+        """Random walks of all modifiers."""
         return tuple(walk for each in self.modifiers for walk in each.walks)
 
     def with_knots(self, knots: Mapping[str, Knots]) -> "Sum":

@@ -45,8 +45,8 @@ DISTRIBUTIONS = POSITIVE | UNIT | REAL | {"Uniform": ("lower", "upper")}
 class Prior:
     """A prior distribution: PyMC's name and arguments.
 
-    Wherever a prior is asked for, its text serves too, ``"LogNormal(median=0.28, sigma=0.45)"``, or
-    a PreliZ distribution.
+    Functions that take a prior also take its text, ``"LogNormal(median=0.28, sigma=0.45)"``, or a
+    PreliZ distribution.
 
     Parameters
     ----------
@@ -176,7 +176,7 @@ class Prior:
 
 @runtime_checkable
 class Distribution(Protocol):
-    """What is read of a PreliZ distribution."""
+    """The attribute of PreliZ distributions that we read."""
 
     params_dict: Mapping[str, float]
 

@@ -110,12 +110,12 @@ class Term(ABC):
     def weights(self, p: Values, given: Values, at: Values, xp: Namespace) -> list[Array]:
         """Weight of each of the `columns`: numbers, or arrays of shape (weights,).
 
-        `given` are the numbers of `given`; the other arguments are those of `shape`.
+        `given` is the result of the method `given`; the other arguments are those of `shape`.
         """
         raise NotImplementedError
 
     def given(self, x: Values) -> dict[str, Floats]:
-        """Numbers known from the rows that the `weights` depend on."""
+        """Values computed from the rows that `weights` depends on; by default none."""
         return {}
 
     @property
@@ -209,7 +209,7 @@ class Power(Term):
 
     @property
     def covariates_of(self) -> dict[str, tuple[str, ...]]:
-        """The covariate of each power; all of the term's for its other parameters."""
+        """Covariate of each power; other parameters act along all covariates of the term."""
         powers = {name: (c,) for c, name in (*self.down.items(), *self.up.items())}
         return dict.fromkeys(self.exponents, self.covariates) | powers
 
@@ -229,11 +229,11 @@ class Power(Term):
 
     @property
     def linear(self) -> bool:
-        """Whether the shape is this class's, and not that of a subclass."""
+        """False if a subclass overrides `shape`; `columns` would not match."""
         return type(self).shape is Power.shape
 
     def columns(self, x: Values, at: Values) -> Floats:
-        """The slope by each exponent."""
+        """Derivative of `shape` by each exponent, shape (exponents, rows)."""
         return np.stack(list(Power.slopes(self, {}, x, at).values()))
 
     def weights(self, p: Values, given: Values, at: Values, xp: Namespace) -> list[Array]:
@@ -307,11 +307,14 @@ class GatedPower(Power):
 
     @property
     def linear(self) -> bool:
-        """Whether the shape is this class's, and not that of a subclass."""
+        """False if a subclass overrides `shape`; `columns` would not match."""
         return type(self).shape is GatedPower.shape
 
     def columns(self, x: Values, at: Values) -> Floats:
-        """Those of the other powers, and the leading covariate at each value of P and at `at`."""
+        """Columns of the other powers, of the leading covariate for each value of P, and at `at`.
+
+        In the column of a value of P, the leading covariate is zero in the rows of other values.
+        """
         fixed = Power.slopes(self, {}, x, at)
         lead, budgets = next(iter(self.down)), self.given(x)["ptpp"]
         at_budget = [-x[lead] * (x["ptpp"] == budget) for budget in budgets]
@@ -319,12 +322,12 @@ class GatedPower(Power):
         return np.stack([*others, *at_budget, np.full_like(x[lead], at[lead])])
 
     def weights(self, p: Values, given: Values, at: Values, xp: Namespace) -> list[Array]:
-        """The other exponents, and the effective one at each value of P and at `at`."""
+        """The other exponents, then the effective exponent at each value of P and at `at`."""
         others = [p[name] for name in super().exponents if name != self.leading]
         return [*others, self.exponent(p, given, xp), self.exponent(p, at, xp)]
 
     def given(self, x: Values) -> dict[str, Floats]:
-        """The values of log P, in order."""
+        """Distinct values of log P in ascending order."""
         return {"ptpp": np.unique(x["ptpp"])}
 
     def exponent(self, p: Values, at: Values, xp: Namespace) -> Array:

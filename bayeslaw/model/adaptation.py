@@ -17,12 +17,12 @@ SIZES = Prior("LogNormal", median=0.006, sigma=0.5)
 @DISCREPANCIES.register
 @dataclass(frozen=True)
 class Adaptation(Curvature):
-    """Curvature with wider priors, and exponents that walk along D; for laws with a power of D.
+    """Curvature with wider priors, and random walks along D; for laws with a power of D.
 
-    Tables of adaptation have a few values of N, P and r, so that along these the scale of the
-    misfit cannot be learned and is fixed by priors. They have many values of D, along which the
-    exponents of N and D walk at random, by steps whose scale is learned. The term in P may also
-    depend on N, and tilts on N, P and D.
+    Tables of adaptation have a few values of N, P and r, which do not identify the scale of the
+    misfit along these covariates, so priors fix it. They have many values of D, so the exponents of
+    N and D follow random walks along D whose scale is a parameter. The term in P may also depend on
+    N, and tilts on N, P and D.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ class Adaptation(Curvature):
         return any(term.plain.covariates[0] == "tokens" for term in law.terms)
 
     def coefficients(self, law: Law, term: Term) -> dict[str, tuple[tuple[str, ...], float]]:
-        """Those of the curvature, and how N, P and D change the other terms."""
+        """Coefficients of `Curvature`, and those with which N, P and D change other terms."""
         found, name = super().coefficients(law, term), term.coefficient
         if self.walks(law, term) and term.covariates[0] == "tokens":
             del found[f"curve_{name}"]  # the walk along D takes its place

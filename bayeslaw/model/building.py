@@ -17,7 +17,10 @@ from bayeslaw.model.spec import Spec
 from bayeslaw.tables.table import LossTable
 
 HALF = 0.5
-"""Power of `Centring` for steps of a random walk; some of its knots have many rows, some few."""
+"""Power of `Centring` for steps of a random walk.
+
+Halfway between non-centred (0) and centred (1), because the number of rows per knot varies.
+"""
 
 type Data = dict[str, npt.NDArray[np.generic]]
 """Arrays that a model is given, by name."""
@@ -27,8 +30,8 @@ def data(spec: Spec, table: LossTable, labels: Mapping[str, Strings] | None = No
     """The model's data: covariates, their reference point, log losses, and groups of rows.
 
     ``x`` has shape (covariates, rows) and ``at`` (covariates,), in the order of
-    `Law.covariate_names`; as two arrays they compile faster than one by one. `labels` holds all
-    groups of a level, in order, where several tables have groups in common.
+    `Law.covariate_names`; as two arrays they compile faster than one by one. `labels` holds the
+    sorted groups of each level if several tables have groups in common.
 
     Raises
     ------
@@ -58,10 +61,10 @@ def data(spec: Spec, table: LossTable, labels: Mapping[str, Strings] | None = No
 
 
 def centring(rows: Ints) -> Floats:
-    """Power of `Centring` for groups of so many rows: 0 up to 8 rows, 1 from 128 rows.
+    """Power of `Centring` by rows per group: 0 up to 8 rows, 1 from 128 rows.
 
-    Data that determine an effect well fix the effect itself, and with it the product of its
-    standardised form and the standard deviation.
+    Many rows determine the effect itself, so its standardised form depends strongly on the standard
+    deviation. Few rows leave the standardised form close to its prior, which does not depend on it.
     """
     return np.clip(np.log2(np.maximum(rows, 1) / 8) / 4, 0, 1)
 
@@ -90,7 +93,7 @@ def build(
     name : str
         Prefix of all names, as a part of a larger model.
     standardised : mapping of level to PyTensor variable, optional
-        Random effects over their standard deviation, where a larger model has them.
+        Standardised random effects, if a larger model defines them.
     """
     import pymc as pm
     import pytensor.tensor as pt
@@ -128,7 +131,7 @@ def build(
         effects = []
         for level in spec.effects:
             tau = priors[f"tau_{level}"].rv(f"tau_{level}")
-            # Non-centred: with 6 to 9 rows a run the centred form mixes worse.
+            # Runs of 6 to 9 rows mix worse in the centred form; see `centring`.
             power = given[f"{level}_groups"]
             if standardised:
                 own = standardised[level]

@@ -15,15 +15,15 @@ from bayeslaw.laws.modifiers import Modifier
 from bayeslaw.laws.terms import Array, Term, Values
 
 type Part = Term | Modifier | None
-"""What adds to the log of a term, or to the log of the whole loss."""
+"""Summand of the log of a term, or of the log of the whole loss."""
 
 
 def columns_of(law: Law, x: Values, at: Values) -> dict[str, Floats | Ints]:
     """Data of the law's columns, by name.
 
     ``columns`` has shape (columns, rows). ``starts`` has shape (terms + 2,): the first column of
-    each term and of the whole loss's modifier, and their number. What the weights of a term depend
-    on is under ``<coefficient>:<name>``, the knots of a random walk under ``<steps>_knots``.
+    each term and of the whole loss's modifier, and their number. ``<coefficient>:<name>`` are the
+    values of `Term.given`, and ``<steps>_knots`` the knots of a random walk.
 
     Raises
     ------
@@ -70,7 +70,7 @@ def log_loss(
             prefix = f"{part.coefficient}:"
             given = {n.removeprefix(prefix): v for n, v in data.items() if n.startswith(prefix)}
             own = part.weights(p, given, at, pt)
-            # The Op adds up roots of the coupled terms.
+            # The Op sums coupled terms to the power 1 / kappa.
             weights += [w / p[KAPPA] for w in own] if part.coefficient in law.coupled else own
         elif isinstance(part, Modifier) and part.linear:
             weights += part.weights(p, pt)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 START = 3.0
 """Loss at the reference point where PyMC's own sampler starts, nats per token."""
 SMALL = 0.1
-"""Rates below this are not stretched further: there the gate hardly changes with P."""
+"""Scale of `Asinh`: below it the gate hardly changes with P, and the coordinate is linear."""
 
 
 def coordinates(
@@ -45,8 +45,9 @@ def coordinates(
 ) -> dict[str, Tensor]:
     """Reference coordinates as random variables of the PyMC model in context, for the sampler.
 
-    The joint density is that of the stated priors. It is no forward model: the prior of the floor
-    is a potential, since the loss at the reference point comes first here.
+    The joint density is that of the stated priors. The loss at the reference point is sampled and
+    the floor follows from it, so the prior of the floor is a potential. Prior draws come from the
+    model with ``for_sampling=False``.
     """
     plain = [term.plain for term in law.terms]
     fractions = [term for term in law.terms if priors[term.plain.local].support == (0, np.inf)]
@@ -78,7 +79,7 @@ def coordinates(
 
 @singledispatch
 def dependent_exponents(term: Term, priors: Mapping[str, Prior]) -> tuple[str, ...]:
-    """Exponents of a kind of term that have coordinates of their own, beside the leading one."""
+    """Exponents, besides the leading one, for which a kind of term defines coordinates."""
     return ()
 
 
@@ -230,7 +231,7 @@ class SecondDerivative(Transform):  # type: ignore[misc]
 
 
 class NetSlope(Transform):  # type: ignore[misc]
-    """A tilt, as the slope in r of its term: of the tilt and of the power of r, together."""
+    """A tilt, as the total slope in r of its term's log: that of the tilt and of the power of r."""
 
     name = "net_slope"
     start = 0.0
@@ -251,7 +252,7 @@ class NetSlope(Transform):  # type: ignore[misc]
 
 
 class ChangeSize(Transform):  # type: ignore[misc]
-    """A coefficient in the log of a term, as the change in nats that it makes.
+    """A coefficient in the log of a term, as the change of the loss in nats that it causes.
 
     The inputs end with the term's size.
     """
@@ -273,7 +274,7 @@ class ChangeSize(Transform):  # type: ignore[misc]
 
 
 class Coupling(Transform):  # type: ignore[misc]
-    """A coupling's kappa, as its log over the share of the loss that the coupled terms have.
+    """A coupling's kappa, as log kappa over the coupled terms' fraction of the loss.
 
     The data determine the mixed derivative of the loss along two terms, ``1 - 1/kappa`` over the
     sum of the terms, better than kappa.

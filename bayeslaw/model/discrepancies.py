@@ -1,7 +1,7 @@
 """Discrepancies: how the true loss may deviate from a law.
 
-Real losses are power laws only locally. A discrepancy adds to the log of terms, or to the log of
-the whole loss, what the law as written leaves out.
+Real losses are power laws only locally. A discrepancy adds functions with parameters of their own
+to the log of terms, or to the log of the whole loss.
 """
 
 import zlib
@@ -106,7 +106,7 @@ class Discrepancy(ABC):
 
 
 def _longer(steps: Floats, count: int, name: str, seed: int) -> Floats:
-    """Steps of as many knots: further ones are drawn, each from its own seed."""
+    """The steps extended to `count` knots by draws from the prior; each knot has its own seed."""
     places = [zlib.crc32(f"{name} {j}".encode()) for j in range(steps.shape[-1], count)]
     size = len(steps), 1, 1
     new = [np.random.default_rng([place, seed]).standard_normal(size) for place in places]
@@ -119,7 +119,7 @@ DISCREPANCIES: Registry[Discrepancy] = Registry("discrepancy", "bayeslaw.discrep
 @DISCREPANCIES.register
 @dataclass(frozen=True)
 class NoDiscrepancy(Discrepancy):
-    """The law as written is taken as exact."""
+    """No deviation: the law is taken as exact."""
 
     kind: ClassVar[str] = "none"
     words: ClassVar[str] = "no discrepancy"

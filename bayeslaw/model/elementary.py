@@ -21,7 +21,7 @@ LN2_HIGH, LN2_LOW = 6.93145751953125e-1, 1.42860682030941723212e-6
 ROOT_HALF_BITS = np.int64(0x3FE6A09E667F3BCD)
 MANTISSA = np.int64(2**52 - 1)
 LANES = 16
-"""Numbers that `dot` takes at once."""
+"""Length of the vectors in which `dot` multiplies."""
 
 
 @njit(error_model="numpy")

@@ -18,7 +18,7 @@ AGREE = 2.0
 
 @dataclass(frozen=True)
 class JointSpec:
-    """Specs of several domains whose groups share correlated effects.
+    """Specs of several domains whose random effects are correlated.
 
     Parameters
     ----------
@@ -30,12 +30,12 @@ class JointSpec:
 
     @cached_property
     def key(self) -> tuple[object, ...]:
-        """What a compiled model is kept under; see `Spec.key`."""
+        """Cache key of a compiled model; see `Spec.key`."""
         return tuple((name, spec.key) for name, spec in self.domains.items())
 
     @property
     def parts(self) -> Mapping[str, Spec]:
-        """Specs by the prefix of their names."""
+        """Specs by the prefix of their variables' names."""
         return {f"{name}::": spec for name, spec in self.domains.items()}
 
     @property
@@ -57,7 +57,7 @@ def build_joint(
             size = next(len(v) for n, v in values.items() if n.endswith(f"::{level}_groups"))
             shared[level] = correlated_effects(level, size, count)
         for k, (prefix, part) in enumerate(spec.parts.items()):
-            mine = {n.removeprefix(prefix): v for n, v in values.items() if prefix in n}
+            mine = {n.removeprefix(prefix): v for n, v in values.items() if n.startswith(prefix)}
             effects = {level: effect[k] for level, effect in shared.items()}
             name = prefix.removesuffix("::")
             build(part, mine, for_sampling=for_sampling, name=name, standardised=effects)

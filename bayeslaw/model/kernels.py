@@ -43,7 +43,7 @@ class LogLoss(Op):  # type: ignore[misc]  # PyTensor ships no types
     sizes : (terms,)
     weights : (columns,)
     offsets : (terms + 1, rows) or (0, 0)
-        What the columns do not give; none if it has no rows.
+        Part of the exponents that is no weighted sum of columns; (0, 0) if there is none.
     effects : (groups,)
     kappa : scalar
     columns : (columns, rows)
@@ -100,7 +100,7 @@ class LogLoss(Op):  # type: ignore[misc]  # PyTensor ships no types
 class LogLossGradient(Op):  # type: ignore[misc]
     """Derivatives of a weighted sum of `LogLoss` by its inputs that are not data.
 
-    Inputs are the weights of the sum, shape (rows,), and what `LogLoss` was given and gave.
+    Inputs are the weights of the sum, shape (rows,), then inputs and outputs of `LogLoss`.
     """
 
     __props__ = ()
@@ -233,7 +233,7 @@ def _exponents(weights: Floats, offsets: Floats, columns: Floats, starts: Ints) 
 
 # -- the same formulas as loops ----------------------------------------------------------------
 
-# Written out as loops: a slice that is assigned to takes Numba seconds to compile.
+# Loops throughout, because Numba takes seconds to compile an assignment to a slice.
 
 
 @njit(error_model="numpy")
@@ -327,7 +327,7 @@ def _log_loss_gradient(
                 by_offsets[k, i] = row[i]
     for j in range(effects.size):
         by_effects[j] = 0.0
-    # Adjacent rows are often of one group: their sum does not wait for memory.
+    # Adjacent rows are often of one group, so their sum is kept in a register.
     for level in range(groups.shape[0]):
         group, last, total = groups[level], groups[level, 0], 0.0
         for i in range(rows):
@@ -356,8 +356,8 @@ def _student_t(residual, scale, dof):
     share = -elementary.dot(by, residual, rows)
     for i in range(rows):
         ratio[i] = 1.0 + residual[i] * residual[i] / square
-    # One logarithm for four rows; the fourth root of the largest number is far from any ratio.
-    quarter = rows // 4
+    # log a + log b + log c + log d = log(abcd), which overflows only if ratios exceed 1e77.
+    quarter = rows // 4 if elementary.dot(residual, residual, rows) < 1e76 * square else 0
     for i in range(quarter):
         ratio[i] *= ratio[i + quarter] * (ratio[i + 2 * quarter] * ratio[i + 3 * quarter])
         ratio[i] = elementary.log(ratio[i])

@@ -139,7 +139,7 @@ def labels(frame: pd.DataFrame, name: str) -> Strings:
 
 
 def labelled(frame: pd.DataFrame, levels: Sequence[str], source: str) -> pd.DataFrame:
-    """The rows, with labels for those that have none: groups that no other `source` has."""
+    """The rows, with labels where these are missing; no other `source` has these labels."""
     frame = frame.copy()
     for each in map(level, levels):
         own = each.labels(frame).astype(str)

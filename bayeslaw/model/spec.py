@@ -53,7 +53,7 @@ class Spec:
 
     @cached_property
     def identity(self) -> str:
-        """Hash of all that the model depends on, the same in every process."""
+        """Hash of everything that the model depends on, the same in every process."""
         parts = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "law"}
         priors = dict(sorted(self.priors.items()))
         levels = [random_effects.level(name) for name in self.effects]
@@ -61,7 +61,7 @@ class Spec:
 
     @cached_property
     def key(self) -> tuple[object, ...]:
-        """What a compiled model is kept under: the identity, and the classes that define it."""
+        """Cache key of a compiled model: content hash plus classes."""
         return self.identity, *classes([self.law, self.likelihood, self.discrepancy])
 
     @cached_property
@@ -78,7 +78,7 @@ class Spec:
 
     @property
     def parts(self) -> Mapping[str, "Spec"]:
-        """Specs of the model by the prefix of their names: this one alone."""
+        """Specs by the prefix of their variables' names: this spec alone, without a prefix."""
         return {"": self}
 
 

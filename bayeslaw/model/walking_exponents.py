@@ -21,12 +21,11 @@ COUPLING = Prior("LogNormal", median=1, sigma=0.5)
 @DISCREPANCIES.register
 @dataclass(frozen=True)
 class WalkingExponents(Discrepancy):
-    """Exponents that walk along N and D, and terms that need not add up; for laws in N and D.
+    """Exponents that follow random walks along N and D, and coupled terms; for laws in N and D.
 
-    Each exponent changes with the log of its own covariate and with that of the other by random
-    walks, integrated: its value at the reference point is the law's, and beyond the rows it walks
-    on, so bands widen there. The scale of the walks is learned. The terms enter as
-    ``(A-term^(1/kappa) + B-term^(1/kappa))^kappa``.
+    Each exponent changes with log N and log D by integrated random walks. At the reference point it
+    has the law's value. The walks continue beyond the rows, so bands widen there. The scale of the
+    walks is a parameter. The terms enter as ``(A-term^(1/kappa) + B-term^(1/kappa))^kappa``.
 
     Parameters
     ----------
@@ -34,8 +33,8 @@ class WalkingExponents(Discrepancy):
         Standard deviation of an exponent's change over an e-fold at scale 1: along the term's own
         covariate, and along the other.
     spacing : float
-        Least distance of the knots, in e-folds; a walk has no more knots than a quarter of the
-        rows, if its covariate does not lie far to one side.
+        Least distance of the knots, in e-folds. It is larger where a walk would otherwise have more
+        knots than a quarter of the rows.
     """
 
     spread: float = 0.1

@@ -1,4 +1,4 @@
-"""The result of a plan, and questions that it can answer afterwards."""
+"""The result of a plan, with methods for changed limits, confidences and caps."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ CONFIDENCES = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 
 
 class Limits(TypedDict):
-    """What a plan was made for; see `bayeslaw.plan`."""
+    """Arguments that a plan was made for; see `bayeslaw.plan`."""
 
     params: float
     ptpp: float

@@ -181,7 +181,7 @@ def pit(predicted: Forecast, *, seed: int = 0) -> Figure:
 
 
 def coverage(predicted: Forecast) -> Figure:
-    """Coverage: share of measured losses inside central bands, against their nominal level.
+    """Coverage: fraction of measured losses inside central bands, against their nominal level.
 
     The grey region has 90 % of the coverage of as many independent rows if the bands are exact.
 

@@ -14,9 +14,9 @@ MOST = 12
 def floor_sensitivity(found: FloorSensitivity) -> Figure:
     """Median and 80 % interval of each number, with the floor E in a slice of its posterior.
 
-    The dashed line is the median over all of E. The title states the share of the number's variance
-    that E explains. Slices where the median is infinite are not drawn, and an infinite end of an
-    interval is drawn at the greatest median.
+    The dashed line is the median over all draws. The title states the fraction of the number's
+    variance that E explains. Slices where the median is infinite are not drawn, and an infinite end
+    of an interval is drawn at the greatest median.
 
     Parameters
     ----------

@@ -39,7 +39,7 @@ DESIGN: Mapping[str, list[float]] = {
     "replay": [0.1, 0.5],
     "ptpp": [15, 60],
 }
-"""Rows to fit, one per combination of what the law depends on; labelled by base and run."""
+"""Rows to fit, one per combination of the law's covariates; labelled by base and run."""
 NEW: Mapping[str, float | list[float]] = {
     "params": 3e10,
     "tokens": [1e10, 1e12],
@@ -48,6 +48,8 @@ NEW: Mapping[str, float | list[float]] = {
 }
 """Rows to forecast: of another size, base and run, and outside the design in every covariate."""
 ENVELOPE = 0.95
+MIXED = 1.05
+"""R-hat above which a posterior is left out, as is one without R-hat: a chain did not move."""
 
 
 @dataclass(frozen=True)
@@ -158,7 +160,7 @@ def calibrate(
             retry=chosen["retry"],
         )
         gate = fit.convergence
-        if gate.rhat > 1.05:
+        if not gate.rhat <= MIXED:
             failed += 1
             continue
         # Ranks assume independent draws: take about as many as the effective sample size.
@@ -177,7 +179,7 @@ def calibrate(
 
 
 def _labelled(law: Law, values: Mapping[str, float | list[float]], label: str) -> pd.DataFrame:
-    """A grid of what the law depends on; rows of one size and stage have one base."""
+    """A grid of the law's covariates; rows of one size and stage have one base."""
     rows = grid(**{name: values[name] for name in law.columns})
     base = [name for name in ("params", "ptpp") if name in rows]
     run = [name for name in rows if name != "tokens"]

@@ -14,8 +14,9 @@ import pandas as pd
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import BayeslawError, LawError, unknown
+from bayeslaw.common.files import models_dir
 from bayeslaw.laws.law import Law
-from bayeslaw.laws.lawfiles import load_law, models_dir
+from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.tables.reading import from_frame
 from bayeslaw.tables.table import LossTable, grid
 

@@ -70,7 +70,7 @@ def _named[T](
 
 
 def _end_with(parent: int) -> None:
-    """End this worker process when its parent ends: after a kill, loky's workers would wait on."""
+    """End this worker process when its parent ends; loky's workers outlive a killed parent."""
 
     def watch() -> None:
         while os.getppid() == parent:

@@ -172,10 +172,10 @@ def summary(results: pd.DataFrame, against: str = "random") -> pd.DataFrame:
     -------
     DataFrame
         One row per case and design: `cells`, their number; `flops`, `runs`, `rmse_log`, `width_90`,
-        `crps`, `winkler_90`, medians over seeds; mean `coverage_90`; `better`, share of seeds with
-        a smaller CRPS than `against`; `ratio`, median of the CRPS over that of `against`;
+        `crps`, `winkler_90`, medians over seeds; mean `coverage_90`; `better`, fraction of seeds
+        with a smaller CRPS than `against`; `ratio`, median of the CRPS over that of `against`;
         `predicted`, median of predicted over realised posterior standard deviation. With plans:
-        `atpp`, the median (infinite if infeasible), and `held`, the share of feasible plans for
+        `atpp`, the median (infinite if infeasible), and `held`, the fraction of feasible plans for
         which the true losses meet both limits.
     """
     rows = []

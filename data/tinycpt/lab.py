@@ -83,11 +83,7 @@ RECIPES = {
         windows=64,
     ),
 }
-RECIPES["tinycode"] = replace(
-    RECIPES["tinycpt"],
-    sizes=RECIPES["tinycpt"].sizes | {"293k": Size(104, 8, 1.7e-3)},
-    target="python",
-)
+RECIPES["tinycode"] = replace(RECIPES["tinycpt"], target="python")
 RECIPES["tiny-python"] = replace(RECIPES["tiny"], target="python")
 
 

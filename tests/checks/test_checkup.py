@@ -179,3 +179,11 @@ def test_false_alarms():
         alarms += [found[name].level != "ok" for name in ("cells", "left out")]
         assert found["directions"].level == "ok"
     assert sum(alarms) <= 5  # 60 tests at 1 %, left-out units are not independent
+
+
+def test_rows_may_have_the_papers_symbols(posterior):
+    one = check(posterior, grid(params=1e10, tokens=[1e10, 1e11]))
+    two = check(posterior, pd.DataFrame({"N": [1e10, 1e10], "D": [1e10, 1e11]}))
+    assert str(one) == str(two)
+    with pytest.raises(TableError, match=r"'params' .or N. is missing"):
+        check(posterior, pd.DataFrame({"tokens": [1e10]}))

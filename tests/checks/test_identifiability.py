@@ -5,8 +5,9 @@ import pytest
 from scipy import stats
 
 from bayeslaw.checks import identifiability
+from bayeslaw.checks.checkup import check
 from bayeslaw.checks.identifiability import QUANTILES
-from bayeslaw.evaluate.densities import prior_draws
+from bayeslaw.evaluate.densities import covariance, prior_draws
 from bayeslaw.inference.fitting import fit
 from tests.checks.conftest import LATE, SHORT
 
@@ -43,6 +44,39 @@ def test_jacobian_is_the_derivative_of_the_log_loss(two_stages):
         slope = (log_loss(name, step) - log_loss(name, -step)) / (2 * step)
         want = slope * identifiability.spread(prior[name]) / sigma
         np.testing.assert_allclose(column, want, rtol=1e-5, atol=1e-6 * np.abs(want).max())
+
+
+def test_steps_of_walks_are_integrated_out(walking):
+    """Against the information of coordinates and steps together, by differences of the loss."""
+    prior = prior_draws(walking)
+    found = identifiability.directions(walking, prior)
+    law, at = walking.law_with_knots, walking.at
+    x = law.covariates(walking.table)
+    q = {n: np.median(v) for n, v in walking.values().items() if n in law.coordinates}
+    q |= {name: np.median(v, axis=(0, 1)) for name, v in walking.steps().items()}
+
+    def slope(name, place, step):
+        def log_loss(sign):
+            value = np.array(q[name], float)
+            value[place] += sign * step
+            return np.log(law.loss(law.sizes(q | {name: value}, at), x, at))
+
+        return (log_loss(1) - log_loss(-1)) / (2 * step)
+
+    own = [slope(n, (), 1e-5 * abs(q[n])) * identifiability.spread(prior[n]) for n in found.names]
+    steps = [slope(w.steps, j, 1e-4) for w in law.walks for j in range(q[w.steps].size)]
+    rows = np.linalg.solve(np.linalg.cholesky(covariance(walking)), np.array([*own, *steps]).T)
+    joint, count = rows.T @ rows, len(own)
+    joint[count:, count:] += np.eye(len(steps))  # their standard normal prior
+    across = joint[:count, count:]
+    want = joint[:count, :count] - across @ np.linalg.solve(joint[count:, count:], across.T)
+    got = found.matrix.T @ found.matrix
+    np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-5 * np.abs(want).max())
+
+
+def test_the_scale_of_walks_is_not_called_undetermined(walking):
+    assert identifiability.contraction(walking).loc["walk_scale", "contraction"] > 0.5
+    assert "walk_scale" not in " ".join(check(walking)["directions"].words)
 
 
 def test_basis_of_undetermined_directions():

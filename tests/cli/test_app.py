@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from bayeslaw import __version__
+from bayeslaw.common.files import models_dir
 from tests.cli.commands import (
     COMMANDS,
     DELPHI,
@@ -33,6 +34,13 @@ def test_help_has_an_example(command):
     assert f"  bayeslaw {command} " in text
     assert "--json" in text
     assert ("--seed" in text) == (command not in WITHOUT_DRAWS)
+
+
+@pytest.mark.parametrize("command", ["fit", "forecast", "compare"])
+def test_help_names_every_law_that_ships(command):
+    text = " ".join(run(command, "--help").stdout.split())
+    names = sorted(path.stem for path in models_dir().glob("*.toml"))
+    assert ", ".join(names) in text.replace("- ", "")
 
 
 def test_bare_command_shows_help_with_every_command():

@@ -294,6 +294,12 @@ def test_bounds_do_not_change_a_saved_posterior(saved):
     assert "--bounds has no effect on a saved posterior" in message
 
 
+@pytest.mark.parametrize("command", ["score", "forecast"])
+def test_a_method_does_not_change_a_saved_posterior(saved, measured, command):
+    says = fails(command, saved, "--rows", measured, "--method", "huber")
+    assert "--method has no effect on a saved posterior" in says
+
+
 def test_compare_of_posteriors_scores_bands(measured):
     args = ("--train", "params < 3e9", "--laws", "chinchilla", "--method", "nuts", *SHORT)
     (row,) = document("compare", measured, *args)["laws"]

@@ -10,7 +10,7 @@ from bayeslaw.common.formatting import count
 @pytest.mark.parametrize(
     ("value", "text"),
     [(241e6, "241M"), (8.1e9, "8.1B"), (21624, "21.6k"), (0.33, "0.33"), (279, "279"), (1e12, "1T"),
-     (999.9e6, "1B"), (2048, "2048"), (13.6, "13.6")],
+     (999.9e6, "1B"), (2048, "2048"), (13.6, "13.6"), (999.6, "1000"), (999.4, "999")],
 )  # fmt: skip
 def test_numbers_as_people_write_them(value, text):
     assert count(value) == text

@@ -5,6 +5,8 @@ import pytest
 
 from bayeslaw import derive
 from bayeslaw.common.errors import BayeslawError, LawError, NotConverged
+from bayeslaw.derive.budget_search import _with_knots
+from bayeslaw.derive.surface import surface_of
 from bayeslaw.tables.table import grid
 from tests.support import CHINCHILLA
 
@@ -33,6 +35,29 @@ def test_optimum_is_the_closed_form(posterior):
         assert found.loss.values == pytest.approx(loss, rel=1e-12)
 
 
+@pytest.mark.parametrize("span", [400.0, 1e4])
+def test_exponents_are_mean_slopes_over_the_span_around_the_budget(known, span):
+    """The bound of the search holds the optimum at the upper end of the span, not at the lower."""
+    posterior, flops = known(**CHINCHILLA), 1e22
+    most = 1.01 * flops / 6 / closed_form(posterior, flops)[0].item() ** 2
+    low = closed_form(posterior, flops / span**0.5)[0].item()
+    high = (flops * span**0.5 / 6 / most) ** 0.5
+    derived = derive.compute_optimal(posterior, flops, span=span, search=(1e-3, most)).draws
+    slope = np.log(high / low) / np.log(span)
+    assert derived.params_exponent.item() == pytest.approx(slope, abs=1e-5)
+    assert derived.tokens_exponent.item() == pytest.approx(1 - slope, abs=1e-5)
+    assert abs(slope - closed_form(posterior, flops)[1].item()) > 1e-3
+
+
+@pytest.mark.parametrize("inside", [3e-4, 0.02, 0.08, 0.2, 0.3])
+def test_an_optimum_near_a_bound_of_the_search(known, inside):
+    posterior, flops = known(**CHINCHILLA), 1e22
+    best = flops / 6 / closed_form(posterior, flops)[0].item() ** 2
+    for search in ((1e-3, best * np.exp(inside)), (best * np.exp(-inside), 1e5)):
+        derived = derive.compute_optimal(posterior, flops, search=search).draws
+        assert derived.tokens_per_param.item() == pytest.approx(best, rel=1e-4)
+
+
 def test_flops_are_the_closed_form(posterior):
     _, exponent, loss = closed_form(posterior, 1e22)
     floor = posterior.paper["E"].values.ravel()
@@ -58,6 +83,29 @@ def test_walking_exponents_have_the_best_of_all_forecasts(walking):
     forecast = walking.latent(rows.assign(params=params, tokens=ratio * params))
     assert (best.draws.loss.values[:, 0] <= forecast.min(1) * (1 + 1e-5)).all()
     assert best.draws.loss.values[:, 0] == pytest.approx(forecast.min(1), rel=1e-5)
+
+
+def test_kinks_of_walking_exponents_are_among_the_ratios_searched(walking):
+    surface = surface_of(walking, (1e7, 1e11), (1e8, 1e12))
+    log_nd, step = np.log(1e21 / 6), 1e-3
+    nodes = _with_knots(surface, np.array([np.log(1e21)]), (1e-2, 1e5))[0]
+    for along, places in (("params", (log_nd - nodes) / 2), ("tokens", (log_nd + nodes) / 2)):
+        knots = surface.knots(along)
+        knots = knots[(places.min() < knots) & (knots < places.max())]
+        assert len(knots) > 4
+        assert abs(knots[:, None] - places).min(1).max() < 1e-9
+
+        def second_differences(at, along=along):
+            """Their spread over draws: of order `step` at a kink and `step^2` elsewhere."""
+            ends = at[:, None] + step * np.array([-1, 0, 1])
+            other = np.full(ends.size, log_nd / 2)
+            pair = (ends.ravel(), other) if along == "params" else (other, ends.ravel())
+            return np.diff(surface.loss(*pair).reshape(-1, len(at), 3), 2, -1).std(axis=(0, 2))
+
+        assert (
+            second_differences(knots).min()
+            > 5 * second_differences((knots[1:] + knots[:-1]) / 2).max()
+        )
 
 
 def test_walking_exponents_reach_a_loss_at_its_flops_and_not_before(walking):

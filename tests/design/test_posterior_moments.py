@@ -4,12 +4,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy import stats
 
+from bayeslaw.design.anchors import _predicted_atpp
 from bayeslaw.design.bayes_linear import centred
 from bayeslaw.design.posterior_moments import _new_groups, joint_gaussian
 from bayeslaw.inference.storage import load
 from bayeslaw.laws.priors import Prior
 from bayeslaw.model import random_effects as effects
+from bayeslaw.planning.intervals import intersection
 from bayeslaw.planning.planner import plan
 from bayeslaw.simulation.worlds import paper_world
 from bayeslaw.tables.table import grid
@@ -29,6 +32,26 @@ def test_joint_gaussian_of_a_plan_has_the_losses_of_its_posteriors():
         for fit, index in zip(fits, planned.problem.index, strict=True)
     ]
     np.testing.assert_allclose(found.measured, centred(np.hstack(losses)), atol=1e-12)
+
+
+def test_the_budget_that_a_plan_needs_is_a_standard_normal_target(fits):
+    """Normal scores: in the order of the budgets, symmetric, with variance 1."""
+    planned, pool = plan(**fits, **LIMITS), paper_world().design().head(2)
+    joint, budgets = joint_gaussian(list(fits.values()), pool, np.arange(2), pool, planned)
+    needed = intersection(planned.problem.feasible_sets([planned.replay])).lower[0, 0]
+    np.testing.assert_array_equal(budgets, np.sort(needed))
+    assert np.isfinite(needed).all()
+    score = joint.targets[:, -1][np.argsort(needed)] * np.sqrt(planned.draws - 1)
+    assert (np.diff(score) > 0).all()
+    np.testing.assert_allclose(score, -score[::-1], atol=1e-12)
+    assert joint.variance[-1] == pytest.approx(1)
+    assert np.mean(abs(score) < 1) == pytest.approx(0.683, abs=0.01)
+    # Before any measurement the prediction is the plan; without uncertainty it is the median.
+    before, half, after = _predicted_atpp(planned, budgets, np.array([1.0, 0.5, 0.0]))
+    assert before == pytest.approx(planned.atpp, rel=1e-6)
+    assert after == np.exp(budgets[planned.draws // 2 - 1])
+    level = stats.norm.cdf(0.5 * stats.norm.ppf(LIMITS["confidence"]))
+    assert half == np.exp(budgets)[np.mean(budgets <= budgets[:, None], axis=1) >= level].min()
 
 
 @pytest.mark.parametrize("fitted", [True, False], ids=["effects of four", "three sizes"])

@@ -200,3 +200,10 @@ def test_files_that_cannot_be_read(posterior, tmp_path):
         read_coefficients(path)
     with pytest.raises(FileError, match="no such file"):
         read_coefficients(tmp_path / "absent.json")
+
+
+def test_a_fit_of_one_chain_has_no_r_hat(small, tmp_path):
+    one = fit("chinchilla", small, discrepancy="none", chains=1, draws=50, tune=50, retry=False)
+    assert np.isnan(one.convergence.rhat)
+    back = travelled(one, tmp_path)
+    assert back.convergence.failures == one.convergence.failures

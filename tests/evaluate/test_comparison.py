@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 from bayeslaw.common.errors import FitError, FitWarning, LawError, NotConverged, TableError
+from bayeslaw.evaluate import comparison
 from bayeslaw.evaluate.comparison import compare, note, row_name
 from bayeslaw.evaluate.scores import BANDS, POINT, score
 from bayeslaw.huber.point_fit import fit_huber
@@ -154,3 +155,23 @@ def test_unconverged_posteriors(small):
 def test_bad_requests(world, settings, error, says):
     with pytest.raises(error, match=says):
         compare(world, **settings)
+
+
+def test_settings_without_effect_are_refused(world):
+    with pytest.raises(FitError, match="unknown setting 'drws'; did you mean 'draws'"):
+        compare(world, **SPLIT, drws=5)
+    with pytest.raises(FitError, match="method='huber' does not use draws"):
+        compare(world, **SPLIT, draws=5)
+
+
+def test_posteriors_have_the_threshold_that_is_given(small, monkeypatch):
+    fitted, scored = [], comparison.score
+    monkeypatch.setattr(
+        comparison, "score", lambda fit, *args, **kw: fitted.append(fit) or scored(fit, *args, **kw)
+    )
+    settings = {"discrepancy": "none", "draws": 50, "tune": 50, "retry": False, "chains": 2}
+    compare(
+        small, train="params < 3e9", laws=["chinchilla"], method="nuts", likelihood="huber",
+        delta=0.05, allow_unconverged=True, **settings,
+    )  # fmt: skip
+    assert fitted[0].spec.delta == 0.05

@@ -1,6 +1,7 @@
 """Leaving rows, sizes and stages out."""
 
 import warnings
+from dataclasses import replace
 
 import arviz as az
 import numpy as np
@@ -64,3 +65,10 @@ def test_loo_agrees_with_refits(posterior):
     miss = (exact.frame["elpd"].to_numpy() - quick.frame["elpd"].to_numpy())[good]
     assert np.abs(miss).max() < 0.25
     assert abs(miss.mean()) < 0.05
+
+
+def test_a_column_with_missing_labels(posterior):
+    frame = posterior.table.frame.assign(shard=[None, "a"] * 10)
+    holed = replace(posterior, table=replace(posterior.table, frame=frame))
+    with pytest.raises(TableError, match="column 'shard' is missing in rows 0, 2, 4, 6, 8 and 5"):
+        cross_validate(holed, "shard")

@@ -124,3 +124,5 @@ def test_mistakes(posterior, delphi, stacked):
         stack([posterior, other])
     with pytest.raises(LawError, match=r"did you mean 'chinchilla \(none\)'"):
         stacked.forecast(ROWS, weights={"chinchila (none)": 1.0})
+    with pytest.raises(LawError, match="no law in the stack has weight"):
+        stacked.forecast(ROWS, weights={})

@@ -44,21 +44,6 @@ def simulated(domain, seed, query):
     return bl.paper_world().table(domain, seed=seed).query(query)
 
 
-def fits_table(law, table):
-    """Whether the law can be fitted to the table."""
-    try:
-        bl.load_law(law).check_fits(table)
-    except bl.TableError:
-        return False
-    return True
-
-
-def levels(effects, table, discrepancy):
-    from bayeslaw.effects import choose
-
-    return choose(effects, table.frame, table.name, discrepancy)
-
-
 def model_of(law, table, likelihood, discrepancy, effects, for_sampling):
     """The PyMC model of one law; `effects` is a tuple of levels."""
     from bayeslaw.model.building import build, data
@@ -103,30 +88,8 @@ def log_likelihood(posterior):
 # The rest is the public interface: bl.fit_huber, bl.fit, bl.load, posterior.forecast, .summary,
 # bl.plan, bl.choose_anchors, bl.check, bl.score, bl.loo, bl.grid, bl.paper_world.
 
-PARTS = {"curvature": "bends"}
-"""Parts of a check by the names they are recorded under."""
 SCALE = 0.1
 """Of the noise about the start, where a case does not say `nearer`."""
-
-RENAMED = {
-    "_centring__": "",
-    "_size_fraction__": "_share__",
-    "_asinh__": "_stretch__",
-    "_gate_slope__": "_straight__",
-    "_second_derivative__": "_unbent__",
-    "_net_slope__": "_lean__",
-    "_change_size__": "_amount__",
-}
-"""Endings of value variables, which name their transform: as they are, and as recorded."""
-
-
-def recorded(name):
-    """The name that a value variable is recorded under."""
-    for ending, old in RENAMED.items():
-        if name.endswith(ending):
-            return name.removesuffix(ending) + old
-    return name
-
 
 # -- density ----------------------------------------------------------------------------------
 
@@ -140,24 +103,15 @@ def tables_of(goldens):
     return {name: table_of(d) for name, d in goldens["tables"].items()}
 
 
-def pack(goldens):
-    """What is written: each variable's start, gradient at the first point and mixture, together."""
-    cases = []
-    for case in goldens.get("density", []):
-        case = dict(case)
-        start, gradient = case.pop("start"), case.pop("gradient")
-        case["variables"] = {n: [start[n], *gradient[n]] for n in sorted(start)}
-        case["nearer"] = {str(i): s for i, s in enumerate(case.pop("scales")) if s != SCALE}
-        cases.append(case)
-    return goldens | {"density": cases}
-
-
 def unpack(goldens):
-    """Inverse of `pack`."""
+    """Split what the file holds of each variable: its start, and two numbers of its gradient.
+
+    The numbers are those of `dots` at the first point, and `mix` of those at all points.
+    """
     for case in goldens.get("density", []):
-        found, nearer = case.pop("variables"), case.pop("nearer")
-        case["start"] = {n: v[0] for n, v in found.items()}
-        case["gradient"] = {n: v[1:] for n, v in found.items()}
+        variables, nearer = case.pop("variables"), case.pop("nearer")
+        case["start"] = {n: v[0] for n, v in variables.items()}
+        case["gradient"] = {n: v[1:] for n, v in variables.items()}
         case["scales"] = [nearer.get(str(i), SCALE) for i in range(len(case["logp"]))]
     return goldens
 
@@ -200,7 +154,7 @@ def compiled(model):
         mode=Mode(linker="py", optimizer=None),
         on_unused_input="ignore",
     )
-    names = [recorded(variable.name) for variable in free]
+    names = [variable.name for variable in free]
 
     def evaluate(point):
         with np.errstate(all="ignore"):
@@ -212,7 +166,7 @@ def compiled(model):
 
 def point_of(case, model, index, scale):
     """The point of an index: the case's start plus noise, variables sorted by name."""
-    shapes = {recorded(n): np.shape(v) for n, v in model.initial_point().items()}
+    shapes = {n: np.shape(v) for n, v in model.initial_point().items()}
     rng = np.random.default_rng([case["index"], index])
     return {
         name: case["start"][name] + scale * rng.standard_normal(shapes[name])
@@ -230,7 +184,7 @@ def dots(gradient):
 def densities(case, tables):
     """Log densities, and the gradients' dot products by variable, at every point of a case."""
     model = build_case(case, tables)
-    names = sorted(recorded(v.name) for v in model.value_vars)
+    names = sorted(v.name for v in model.value_vars)
     if names != sorted(case["start"]):
         raise ValueError(f"variables {sorted(set(names) ^ set(case['start']))} differ")
     evaluate = compiled(model)
@@ -310,7 +264,7 @@ def own_results(posterior, rows, table):
     parts = {}
     for part in checked.parts:
         own = part.frame.select_dtypes("number")
-        parts[PARTS.get(part.name, part.name)] = {
+        parts[part.name] = {
             "level": part.level,
             "facts": numbers(dict(part.facts)),
             "sums": numbers({c: float(np.nansum(own[c])) for c in own}),

@@ -307,3 +307,10 @@ def test_chinchilla_is_fitted_in_a_second(olmo):
     start = time.process_time()
     fit_huber("chinchilla", olmo)
     assert time.process_time() - start < 1
+
+
+def test_few_starts(small):
+    point = fit_huber("chinchilla", small, starts=2, polish=64)
+    assert (point.starts, point.polished) == (2, 2)
+    with pytest.raises(FitError, match="starts and polish must be 1 or more"):
+        fit_huber("chinchilla", small, starts=0)

@@ -4,7 +4,7 @@ import arviz_stats as azs
 import numpy as np
 import pytest
 
-from bayeslaw.inference.convergence import Convergence, diagnose
+from bayeslaw.inference.convergence import Convergence, diagnose, worst
 
 GOOD = {"rhat": 1.01, "ess_bulk": 400, "ess_tail": 400, "divergences": 0, "bfmi": 0.3}
 
@@ -54,3 +54,11 @@ def test_constant_draws_fail_without_a_warning(posterior):
     draws = posterior.draws.copy(deep=True)
     draws["alpha"][:] = 0.3
     assert not diagnose(draws, posterior.stats).ok
+
+
+def test_the_worst_variables_are_those_of_least_effective_draws(posterior):
+    draws = posterior.draws[["alpha", "beta"]].copy(deep=True)
+    noise = np.random.default_rng(0).standard_normal(draws["beta"].shape)
+    draws["slow"] = draws["beta"].dims, np.cumsum(noise, axis=1)
+    assert worst(draws, 1) == ["slow"]
+    assert set(worst(draws)) == {"alpha", "beta", "slow"}

@@ -13,7 +13,9 @@ from tests.support import DESIGN, made, miss, slow, truth_of
 
 
 @pytest.mark.parametrize("bounds", ["paper", "prior"])
-@pytest.mark.parametrize("name", ["chinchilla", "dcpt", slow("form1"), slow("form2"), "form3"])
+@pytest.mark.parametrize(
+    "name", ["chinchilla", "skaling", "dcpt", slow("form1"), slow("form2"), "form3"]
+)
 def test_map_reproduces_the_huber_fit(name, bounds):
     """Where the optimum is interior to the priors' bounds, the paper's bounds give the same."""
     table = made(name, sigma=0.003, seed=2)

@@ -1,15 +1,21 @@
 """Compiled models: one for any data, kept on disk, and never trusted when damaged."""
 
+import os
+import pickle
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
+import pymc as pm
 import pytest
 
 from bayeslaw.inference import programs
+from bayeslaw.inference.compiling import compile_program
 from bayeslaw.inference.densities import Density
 from bayeslaw.inference.metric import learn
 from bayeslaw.inference.programs import build_model, program
-from bayeslaw.model.building import data
+from bayeslaw.model.building import data, unconstrain
 from bayeslaw.model.spec import make_spec
 from bayeslaw.simulation.worlds import simulate
 from tests.support import CHINCHILLA, DESIGN
@@ -19,11 +25,14 @@ SPEC = make_spec("chinchilla", discrepancy="curvature", effects=("base",))
 
 def values_of(rows, bases):
     """Data of a simulated table with so many rows and bases."""
-    table = simulate(
-        "chinchilla", CHINCHILLA, DESIGN.sample(rows, random_state=0), sigma=0.01, seed=0
-    )
-    frame = table.frame.assign(base=[f"b{i % bases}" for i in range(rows)])
-    return data(SPEC, replace(table, frame=frame))
+    return labelled([f"b{i % bases}" for i in range(rows)])
+
+
+def labelled(bases):
+    """Data of a simulated table with these bases, one a row."""
+    rows = DESIGN.sample(len(bases), random_state=0)
+    table = simulate("chinchilla", CHINCHILLA, rows, sigma=0.01, seed=0)
+    return data(SPEC, replace(table, frame=table.frame.assign(base=bases)))
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +70,56 @@ def test_one_program_has_the_density_of_pymc_for_any_rows_and_groups(compiled, r
         assert found == pytest.approx(float(reference(start)), rel=1e-12)
         order = np.concatenate([np.arange(density.size)[named[v.name]] for v in model.free_RVs])
         np.testing.assert_allclose(gradient[order], by(start), rtol=1e-9, atol=1e-9)
+
+
+def test_centring_changes_coordinates_and_nothing_else(compiled):
+    """A coordinate is z tau^power, so the log density differs by the log of the Jacobian."""
+    values = values_of(24, 4)
+    first = Density(compiled, values | {"base_groups": np.zeros(4)})
+    effects, tau = first.places["base_z"], first.places["tau_base"]
+    point = first.start + np.random.default_rng(0).uniform(-0.3, 0.3, first.size)
+    point[tau] = unconstrain(SPEC, "tau_base", 0.02)
+    for power in (np.ones(4), np.array([0.0, 0.25, 0.5, 1.0])):
+        density = Density(compiled, values | {"base_groups": power})
+        moved = point.copy()
+        moved[effects] *= 0.02**power
+        there = density.gradient(moved)[0] + power.sum() * np.log(0.02)
+        assert there == pytest.approx(first.gradient(point)[0], rel=1e-10)
+        drawn = density.variables(moved[None])
+        np.testing.assert_allclose(drawn["base_z"][0], point[effects], rtol=1e-10)
+
+
+def test_the_width_of_an_effect_hardly_depends_on_tau_in_the_samplers_coordinates(compiled):
+    """Few rows leave the standardised effect as wide as its prior; many rows fix the effect.
+
+    The posterior of the effect b of n rows with noise sigma has the variance
+    ``1 / (1 / tau^2 + n / sigma^2)``. In the coordinate ``b tau^(power - 1)`` a factor of five in
+    tau changes the width by up to five, unless the power fits n.
+    """
+    values = labelled(["few"] * 4 + ["many"] * 160)
+    sigma, rows = 1.0, np.array([4, 160])  # far above the residuals, so that no row is an outlier
+
+    def widths(power, tau):
+        density = Density(compiled, values | {"base_groups": power})
+        point, step = density.start.copy(), 1e-4
+        for name, value in (("sigma", sigma), ("tau_base", tau), ("dof_above_floor", 1e4)):
+            point[density.places[name]] = unconstrain(SPEC, name, value)
+        found = []
+        for place in range(density.size)[density.places["base_z"]]:
+            ends = np.array([point, point])
+            ends[:, place] += step, -step
+            up, down = (density.gradient(end)[1][place] for end in ends)
+            found.append((2 * step / (down - up)) ** 0.5)
+        return np.array(found)
+
+    def change(power):
+        return widths(power, 0.5 * sigma) / widths(power, 0.1 * sigma)
+
+    exact = [(1 / tau**2 + rows / sigma**2) ** -0.5 / tau for tau in (0.1, 0.5)]
+    np.testing.assert_allclose(change(np.zeros(2)), exact[1] / exact[0], rtol=0.01)
+    chosen, other = change(values["base_groups"]), change(1 - values["base_groups"])
+    assert (abs(np.log(chosen)) < np.log(1.5)).all()
+    assert (abs(np.log(other)) > np.log(3)).all()
 
 
 def test_a_linear_map_changes_coordinates_and_nothing_else(compiled):
@@ -111,6 +170,73 @@ def test_a_damaged_program_is_compiled_again(cached, damage):
     assert file.read_bytes() == whole
 
 
+def test_a_program_that_does_not_load_is_compiled_again(cached):
+    count, folder = cached
+    whole = program(SPEC, values_of(24, 4))
+    (file,) = folder.iterdir()
+    programs._write(file, replace(whole, code=pickle.dumps("of another version")))
+    programs._programs.clear()
+    program(SPEC, values_of(24, 4))
+    assert len(count) == 2
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no modes of files")
+def test_a_program_that_others_may_write_is_not_read(cached):
+    count, folder = cached
+    program(SPEC, values_of(24, 4))
+    (file,) = folder.iterdir()
+    for path in (file, folder):
+        mode = path.stat().st_mode
+        path.chmod(mode | 0o002)
+        programs._programs.clear()
+        program(SPEC, values_of(24, 4))
+        path.chmod(mode)
+    assert len(count) == 3
+
+
+LOAD = """
+import pickle, sys
+from bayeslaw.inference.compiling import load
+code = open(sys.argv[1], "rb").read()
+first, again = load(code), load(code)
+other = load(pickle.dumps(pickle.loads(code), protocol=2))
+assert first is again and first[1] != other[1]
+assert "bayeslaw.inference.densities" not in sys.modules
+"""
+
+
+def test_code_is_loaded_once_in_a_process_that_imports_nothing_else(compiled, tmp_path):
+    (tmp_path / "code").write_bytes(compiled.code)
+    command = [sys.executable, "-c", LOAD, str(tmp_path / "code")]
+    subprocess.run(command, check=True, timeout=120)
+
+
+NO_FOLDER = """
+from numba.core.caching import CacheImpl
+CacheImpl._locator_classes = []  # as where no folder can be written to
+import bayeslaw as bl
+table = bl.simulate("chinchilla", %r, bl.grid(params=[1e8, 3e8, 1e9], tokens=[1e9, 1e10, 1e11]))
+bl.fit("chinchilla", table, discrepancy="none", chains=2, draws=20, tune=20, retry=False)
+"""
+
+
+def test_a_fit_needs_no_folder_to_write_to():
+    command = [sys.executable, "-c", NO_FOLDER % CHINCHILLA]
+    subprocess.run(command, check=True, timeout=300, env=os.environ | {"BAYESLAW_CACHE": "off"})
+
+
+def test_points_and_data_of_another_shape_are_refused(compiled):
+    values = values_of(24, 4)
+    density = Density(compiled, values)
+    with pytest.raises(ValueError, match="a point has shape"):
+        density.gradient(density.start[:-1])
+    value, _ = density.gradient(density.start)
+    assert density.gradient(np.repeat(density.start, 2)[::2])[0] == value
+    name = next(n for n, _, dimensions in compiled.data if dimensions == 1)
+    with pytest.raises(ValueError, match=f"{name!r} have 2 dimensions, not 1"):
+        Density(compiled, {**values, name: values[name][None]})
+
+
 def test_another_version_has_another_file(cached, monkeypatch):
     count, folder = cached
     program(SPEC, values_of(24, 4))
@@ -141,3 +267,16 @@ def test_only_the_newest_files_are_kept(cached, monkeypatch):
         programs._programs.clear()
         program(SPEC, values_of(24, 4))
     assert len(list(folder.iterdir())) == 2
+
+
+def test_data_may_be_single_numbers():
+    """A term's `given` may be one number; its place in the table of addresses has no length."""
+    with pm.Model() as model:
+        slope, y = pm.Data("slope", np.asarray(2.0)), pm.Data("y", np.arange(5.0))
+        pm.Potential("misfit", -0.5 * ((y - slope * pm.Normal("x")) ** 2).sum())
+    density = Density(compile_program(model), {"slope": np.asarray(3.0), "y": np.arange(5.0)})
+    residual = np.arange(5) - 3 * 0.7
+    want = -0.5 * residual @ residual - 0.5 * 0.7**2 - 0.5 * np.log(2 * np.pi)
+    found, gradient = density.gradient(np.array([0.7]))
+    assert found == pytest.approx(want, rel=1e-12)
+    assert gradient[0] == pytest.approx(3 * residual.sum() - 0.7, rel=1e-12)

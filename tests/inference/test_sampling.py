@@ -3,11 +3,13 @@
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from bayeslaw.inference import programs
+from bayeslaw.inference import metric, programs, sampling
+from bayeslaw.inference.convergence import Convergence
 from bayeslaw.inference.fitting import fit
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.simulation.worlds import simulate
@@ -84,3 +86,30 @@ def test_the_same_seed_gives_the_same_draws_from_cold_and_warm_caches(tmp_path):
         for _ in range(2)
     ]
     assert drawn[0] == drawn[1] != ""
+
+
+def test_chains_without_r_hat_start_again(small, monkeypatch):
+    """A chain that does not move has no R-hat: NaN, which is not larger than any limit."""
+    stuck = Convergence(np.nan, 0.0, 0.0, 0, np.nan)
+    runs, main = [], sampling._Run.main
+    monkeypatch.setattr(sampling, "BLOCKS", (50, 100))
+    monkeypatch.setattr(sampling, "TRIAL", 50)
+    monkeypatch.setattr(sampling, "diagnose", lambda draws, stats: stuck)
+    monkeypatch.setattr(
+        sampling._Run, "main", lambda *args, **kw: runs.append(kw) or main(*args, **kw)
+    )
+    found = fit("chinchilla", small, discrepancy="none", tune=50, retry=False)
+    assert [run.get("poor") for run in runs] == [sampling.POOR, None]
+    assert found.draws.sizes["draw"] == 100
+
+
+@pytest.mark.parametrize("sd", [1e-3, 1.0, 1e4])
+def test_the_scale_of_many_coordinates_is_their_own(sd):
+    density = SimpleNamespace(size=metric.LARGEST + 1)
+    points = np.random.default_rng(0).normal(3.0, sd, (200, density.size))
+    points[:, 0] = 3.0
+    shift, factor = metric.learn(density, points)
+    np.testing.assert_allclose(shift, points.mean(0))
+    want = np.minimum(points[:, 1:].std(0), metric.FLOOR**-0.5)
+    np.testing.assert_allclose(factor[1:, 0], want)
+    assert factor[0, 0] == 1.0

@@ -61,7 +61,7 @@ covariates = st.fixed_dictionaries(
 )
 
 
-@pytest.mark.parametrize("name", [*LAWS, "skaling"])
+@pytest.mark.parametrize("name", LAWS)
 @settings(max_examples=100, deadline=None, phases=[Phase.explicit, Phase.generate])
 @given(p=parameters, x=covariates)
 def test_the_papers_equations(name, p, x):
@@ -90,7 +90,7 @@ def test_replay_is_clipped_as_in_the_paper():
     assert CLIP == 1e-9
 
 
-@pytest.mark.parametrize("name", [*LAWS, "skaling"])
+@pytest.mark.parametrize("name", LAWS)
 @settings(max_examples=100, deadline=None, phases=[Phase.explicit, Phase.generate])
 @given(p=parameters, x=covariates)
 def test_coordinates_round_trip(name, p, x):

@@ -87,7 +87,7 @@ def test_unknown_laws(name, says):
         ('coefficient = "A"', 'coeficient = "A"', "'coeficient'"),
         ('coefficient = "A"', 'kind = "powr"\ncoefficient = "A"', "did you mean 'power'.*gated"),
         ('coefficient = "A"', 'kind = ["power"]\ncoefficient = "A"', "malformed"),
-        ('coefficient = "B"', 'coefficient = "A"', "two terms share a coefficient"),
+        ('coefficient = "B"', 'coefficient = "A"', "'A' has two meanings"),
         ("{ params", "{ parms", "unknown covariate 'parms'; did you mean 'params'"),
         ('{ params = "alpha" }', "{}", "unknown prior 'alpha'"),
         ('{ params = "alpha" }', "{ params = 3 }", "malformed"),
@@ -145,4 +145,29 @@ def test_a_stored_law_comes_back(path):
 def test_coupled_terms_are_checked(coupled, says):
     text = (models_dir() / "skaling.toml").read_text().replace('["A", "B"]', coupled)
     with pytest.raises(LawError, match=says):
+        parse_law(text, "mine")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "symbol"),
+    [
+        ('slope = "slope_D"', 'slope = "slope_N"', "slope_N"),
+        ('coefficient = "B"', 'coefficient = "A"', "A"),
+        ('tokens = "beta"', 'tokens = "E"', "E"),
+        ('tokens = "beta"', 'tokens = "sigma"', "sigma"),
+        ('tokens = "beta"', 'tokens = "A"', "A"),
+    ],
+)
+def test_a_symbol_with_two_meanings(old, new, symbol):
+    text = (models_dir() / "chinchilla.toml").read_text()
+    assert old in text
+    with pytest.raises(LawError, match=f"'{symbol}' has two meanings"):
+        parse_law(text.replace(old, new), "mine")
+
+
+def test_an_exponent_of_a_coupled_law_is_not_kappa():
+    text = (
+        (models_dir() / "skaling.toml").read_text().replace('tokens = "beta"', 'tokens = "kappa"')
+    )
+    with pytest.raises(LawError, match="'kappa' has two meanings"):
         parse_law(text, "mine")

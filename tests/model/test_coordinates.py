@@ -15,7 +15,7 @@ from bayeslaw.simulation.worlds import simulate
 from tests.support import DESIGN, truth_of
 
 
-def bent(law, value):
+def curved(law, value):
     """True parameters of the plain law, with every curvature at `value`."""
     return truth_of(load_law(law.name).parameters) | dict.fromkeys(
         law.discrepancy_parameters, value
@@ -23,20 +23,20 @@ def bent(law, value):
 
 
 @pytest.mark.parametrize(
-    ("law", "bend", "zeta"),
+    ("law", "curvature", "zeta"),
     [
         ("form1", 0.07, 0.0),
         *(("form2", None, zeta) for zeta in (-1.1, -0.05, 0.0, 0.4)),
         *(("form3", 0.07, zeta) for zeta in (-1.1, -0.05, 0.0, 0.4)),
     ],
 )
-def test_the_samplers_coordinates_change_no_density(law, bend, zeta):
+def test_the_samplers_coordinates_change_no_density(law, curvature, zeta):
     plain = load_law(law)
     table = simulate(law, truth_of(plain.parameters), DESIGN, sigma=0.003)
-    spec = make_spec(law, discrepancy="none" if bend is None else "curvature")
+    spec = make_spec(law, discrepancy="none" if curvature is None else "curvature")
     values = data(spec, table)
     at = dict(zip(spec.law.covariate_names, values["at"], strict=True))
-    p = bent(spec.law, bend) if bend else truth_of(plain.parameters)
+    p = curved(spec.law, curvature) if curvature else truth_of(plain.parameters)
     q = spec.law.to_reference(p | {"zeta": zeta} if "zeta" in p else p, at)
     q |= {"sigma": 0.004, "dof_above_floor": 10.0}
     densities = []

@@ -13,7 +13,7 @@ from bayeslaw.model.curvature import Curvature, changes
 from tests.support import DESIGN, LAWS, truth_of
 
 
-def bent(law, value):
+def curved(law, value):
     """True parameters of the plain law, with every curvature at `value`."""
     return truth_of(load_law(law.name).parameters) | dict.fromkeys(
         law.discrepancy_parameters, value
@@ -22,14 +22,14 @@ def bent(law, value):
 
 @pytest.mark.parametrize("name", LAWS)
 def test_without_curvature_the_law_is_the_law(name):
-    plain, bendable = load_law(name), Curvature().apply(load_law(name))
+    plain, with_curvature = load_law(name), Curvature().apply(load_law(name))
     x, at = plain.covariates(DESIGN), plain.reference_point(DESIGN)
     p = truth_of(plain.parameters)
     q = plain.to_reference(p, at)
-    straight = bendable.to_reference(bent(bendable, 0.0), at)
+    straight = with_curvature.to_reference(curved(with_curvature, 0.0), at)
     assert straight.items() >= q.items()
     np.testing.assert_allclose(
-        bendable.loss(bendable.sizes(straight, at), x, at), plain.loss(p, x), rtol=1e-12
+        with_curvature.loss(with_curvature.sizes(straight, at), x, at), plain.loss(p, x), rtol=1e-12
     )
 
 
@@ -48,7 +48,7 @@ def test_curvature_by_hand():
 def test_tilts_by_hand():
     law = Curvature().apply(load_law("form1"))
     x, at = law.covariates(DESIGN), law.reference_point(DESIGN)
-    p = law.sizes(law.to_reference(bent(law, 0.0), at), at)
+    p = law.sizes(law.to_reference(curved(law, 0.0), at), at)
     tilted = law.parts(p | {"tilt_Br": 0.4, "tilt_Cr": -0.3}, x, at)
     plain, r = law.parts(p, x, at), DESIGN["replay"] - DESIGN["replay"].mean()
     np.testing.assert_allclose(tilted["B"], plain["B"] * np.exp(0.4 * r))
@@ -61,7 +61,7 @@ def test_tilts_by_hand():
 def test_drift_by_hand():
     law = Curvature().apply(load_law("form1"))
     x, at = law.covariates(DESIGN), law.reference_point(DESIGN)
-    straight = law.to_reference(bent(law, 0.0), at)
+    straight = law.to_reference(curved(law, 0.0), at)
     drift = {"drift_PP": 0.02, "drift_NP": -0.01, "drift_NN": 0.03, "drift_NPP": 0.004}
     n, p = x["params"] - at["params"], x["ptpp"] - at["ptpp"]
     factor = np.exp(0.01 * p**2 - 0.01 * n * p + 0.015 * n**2 + 0.002 * n * p**2)
@@ -77,7 +77,7 @@ def test_drift_by_hand():
 def test_a_drifting_law_has_the_derivatives_of_its_loss():
     law = Curvature().apply(load_law("form3"))
     x, at = law.covariates(DESIGN), law.reference_point(DESIGN)
-    p = law.sizes(law.to_reference(bent(law, 0.03), at), at)
+    p = law.sizes(law.to_reference(curved(law, 0.03), at), at)
     step = 1e-6
     for name, exact in law.gradient(p, x, at).items():
         up, down = (law.loss(p | {name: p[name] + h}, x, at) for h in (step, -step))
@@ -88,7 +88,7 @@ def test_a_drifting_law_has_the_derivatives_of_its_loss():
 def test_curved_laws_are_the_same_in_pytensor(name):
     law = Curvature().apply(load_law(name))
     x, at = law.covariates(DESIGN), law.reference_point(DESIGN)
-    q = law.to_reference(bent(law, 0.07), at)
+    q = law.to_reference(curved(law, 0.07), at)
     symbolic = law.loss(law.sizes(q, at, pt), x, at, pt).eval()
     np.testing.assert_allclose(symbolic, law.loss(law.sizes(q, at), x, at), rtol=1e-12)
 

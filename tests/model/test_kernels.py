@@ -93,6 +93,14 @@ def test_student_t_loops_give_the_density(residual, scale, dof):
         np.testing.assert_allclose(compiled, plain, rtol=1e-10, atol=1e-9)
 
 
+@pytest.mark.parametrize("scale", [1e-30, 1e-80, 1e-120])
+def test_student_t_density_of_residuals_far_beyond_the_scale(scale):
+    residual = np.linspace(-1, 1, 22)
+    found = kernels._student_t(residual, np.asarray(scale), np.asarray(3.0))[0]
+    want = stats.t(3.0).logpdf(residual / scale).sum() - 22 * np.log(scale)
+    assert found == pytest.approx(want, rel=1e-10)
+
+
 @pytest.mark.parametrize(("offsets", "coupled"), [(False, 0), (True, 0), (False, 2), (True, 3)])
 @pytest.mark.parametrize("mode", ["FAST_COMPILE", "NUMBA"])
 def test_derivatives_are_those_of_pytensors_own_graph(offsets, coupled, mode):

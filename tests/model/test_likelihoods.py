@@ -70,6 +70,21 @@ def test_huber_information_is_the_mean_square_of_the_score(sigma, delta):
     np.testing.assert_allclose(found, 1 / (2 * (core + tail)), rtol=1e-4)
 
 
+@pytest.mark.parametrize("dof", [2.1, 3.0, 8.0, 100.0])
+def test_student_t_information_is_the_mean_square_of_the_score(dof):
+    sigma, step = 0.02, 1e-6
+    likelihood, q = make_likelihood("studentt"), {"dof_above_floor": np.array(dof - DOF_FLOOR)}
+
+    def squared(z):
+        ends = np.array([sigma * z - step, sigma * z + step])
+        low, high = likelihood.log_density(ends, np.array(sigma), q)
+        return ((high - low) / (2 * step)) ** 2 * stats.t(dof).pdf(z)
+
+    information = 2 * integrate.quad(squared, 0, np.inf)[0]
+    found = likelihood.information_variance(np.array(sigma), q)
+    np.testing.assert_allclose(found, 1 / information, rtol=1e-5)
+
+
 def test_huber_information_where_scale_and_threshold_are_equal():
     found = Huber(0.02).information_variance(np.array([0.02]), {})
     assert found / 0.02**2 == pytest.approx(1.709, abs=1e-3)

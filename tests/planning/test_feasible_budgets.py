@@ -7,11 +7,14 @@ import pytest
 from bayeslaw.laws.law import CLIP
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.laws.terms import ORIGIN
+from bayeslaw.model.adaptation import Adaptation
+from bayeslaw.model.walking_exponents import WalkingExponents
 from bayeslaw.planning.fits import curve_of
 from bayeslaw.planning.loss_curves import LossCurve
 from bayeslaw.planning.paper_case import true_fits
 from bayeslaw.simulation.worlds import paper_world
 from tests.planning.random_curves import (
+    AT,
     CROSSED,
     DATA,
     RISING,
@@ -103,10 +106,43 @@ def test_a_law_that_rises_and_saturates_in_tokens(matched):
     assert (seen > 0).all()
 
 
+WALKING = (WalkingExponents().apply(load_law("chinchilla")), Adaptation().apply(load_law("form1")))
+
+
+@pytest.mark.parametrize("law", WALKING, ids=lambda law: law.name)
+@pytest.mark.parametrize("matched", [None, 1.02])
+def test_exponents_that_walk(law, matched):
+    """Log losses with a kink at every knot, which may rise between knots."""
+    rng, seen = np.random.default_rng(7), np.zeros(3, int)
+    reach = np.array([-14.0, 18.0])
+    rows = {"params": 1e9, "ptpp": 60.0, "replay": 0.3, "tokens": 1e9 * np.exp(reach)}
+    law = law.over(law.covariates(pd.DataFrame(rows)), AT)
+    for _ in range(4):
+        p = {n: rng.normal(0, 0.05, 60) for n in law.exponents}
+        p |= {n: rng.lognormal(np.log(0.3), 0.5, 60) for n in law.plain.exponents}
+        p |= {n: rng.lognormal(np.log(0.2), 0.9, 60) for n in ("E", *law.coefficients)}
+        p |= {"walk_scale": rng.lognormal(0, 0.5, 60)}
+        p |= {"kappa": rng.lognormal(0, 0.3, 60)} if law.coupled else {}
+        p |= {w.steps: rng.normal(0, 1, (60, len(w.knots.positions))) for w in law.walks}
+        here = {"params": np.log(3e9), "ptpp": np.log(80)}
+        curve, replay = LossCurve(*law.at_model(p, here, AT), AT, 3e9, 80.0), rng.random()
+        limit = random_limit(rng, curve, replay) if matched is None else rng.uniform(-0.02, 0.05)
+        sets, budgets = feasible(curve, [replay], limit, matched), np.linspace(-14, 18, 257)
+        excess = plain(curve, replay, budgets) - limit
+        if matched is not None:
+            excess = excess - matched * plain(curve, 1.0, budgets)
+        inside = np.stack([sets.contains(u)[0] for u in budgets])
+        assert not ((inside != (excess <= 0)) & (np.abs(excess) > 1e-9)).any()
+        first = sets.lower[0, 0]
+        seen += [(first == np.inf).sum(), (first == -np.inf).sum(), np.isfinite(first).sum()]
+    assert seen[2] > 0
+
+
 def plain(curve, replay, budgets):
-    """Loss of shape (budgets, draws) from the law as written."""
+    """Loss of shape (budgets, draws) from the formula of the law."""
     rows = pd.DataFrame({"params": curve.params, "ptpp": curve.ptpp, "replay": replay}, range(257))
     x = curve.law.covariates(rows.assign(tokens=curve.params * np.exp(budgets)))
+    x = {name: np.broadcast_to(value, 257) for name, value in x.items()}
     return curve.law.loss({n: v[:, None] for n, v in curve.p.items()}, x, curve.at).T
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from bayeslaw.common.errors import FileError, NotConverged
 from bayeslaw.evaluate.scores import score
+from bayeslaw.inference.fitting import fit
 from bayeslaw.reporting import report
 from bayeslaw.tables.reading import from_frame
 from tests.reporting.reading import Page, cells, section
@@ -95,6 +96,12 @@ def test_without_measured_losses_nothing_is_scored(posterior, new_rows):
 
 def test_same_seed_same_page(posterior, new_rows, settings, page):
     assert report(posterior, new_rows, **settings).html == page.html
+
+
+def test_a_law_of_coupled_terms(small, new_rows):
+    fitted = fit("skaling", small, seed=0, discrepancy="none", draws=300, retry=False)
+    scores = report(fitted, new_rows, allow_unconverged=True).html
+    assert "Huber point fit" in scores
 
 
 def test_text_of_the_user_is_text(page):

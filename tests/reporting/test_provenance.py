@@ -35,6 +35,16 @@ def test_how_far_beyond():
     assert beyond(seen, seen) == "inside"
     assert beyond(seen, 4 * seen) == "4 × the largest"
     assert beyond(seen, seen / 4) == "0.25 × the smallest"
+    wide = grid(params=[2.5e7, 4e9], tokens=1.0)["params"]
+    assert beyond(seen, wide) == "4 × the largest; 0.25 × the smallest"
+    assert beyond(seen, 0 * seen) == "down to 0"
+
+
+def test_half_a_percent_counts_as_rounding():
+    seen = grid(params=[1e8, 1e9], tokens=1.0)["params"]
+    assert beyond(seen, 1.0049 * seen) == beyond(seen, 0.9951 * seen) == "inside"
+    assert beyond(seen, 1.0051 * seen) == "1.01 × the largest"
+    assert beyond(seen, 0.9949 * seen) == "0.99 × the smallest"
 
 
 def test_a_covariate_that_the_law_lacks_is_no_extrapolation(posterior):

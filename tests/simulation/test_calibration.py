@@ -1,7 +1,12 @@
 """Simulation-based calibration: it passes, and it finds deliberate errors."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
+from bayeslaw.inference.convergence import Convergence
+from bayeslaw.simulation import calibration
 from bayeslaw.simulation.calibration import calibrate
 from tests.support import object_mode, slow
 
@@ -35,5 +40,18 @@ def test_a_deliberate_error_is_found():
 
 def test_same_seed_same_ranks():
     few = PLAIN | {"simulations": 3, "draws": 50, "tune": 100}
-    one, two = (calibrate("chinchilla", **few).ranks for _ in range(2))
+    one, two, other = (calibrate("chinchilla", **few, seed=seed).ranks for seed in (0, 0, 1))
     assert one.equals(two)
+    assert len(one) > 1
+    assert (one.nunique() == len(one)).all()  # each simulation has its own
+    assert not np.isin(one, other).any()
+
+
+def test_posteriors_without_r_hat_are_left_out(monkeypatch):
+    stuck = Convergence(np.nan, 0.0, 0.0, 0, np.nan)
+    fitted = calibration.fit_spec
+    monkeypatch.setattr(
+        calibration, "fit_spec", lambda *args, **kw: replace(fitted(*args, **kw), convergence=stuck)
+    )
+    found = calibrate("chinchilla", simulations=2, draws=20, tune=20, **PLAIN)
+    assert (found.failed, len(found.ranks)) == (2, 0)
