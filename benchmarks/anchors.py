@@ -80,7 +80,7 @@ def refits(settings: dict[str, int] = LONG, seeds: int = 4) -> None:
         print(f"{k} anchors: predicted over realised sd {np.median(ratios):.3f} ({each})")
 
 
-def evsi(settings: dict[str, int] = LONG, simulations: int = 8) -> None:
+def evsi(settings: dict[str, int] = LONG, simulations: int = 8, jobs: int = 2) -> None:
     """Print the EVSI of three sets of anchors for the paper's use case, planned at 90 %."""
     (case,) = world_cases([0])
     target, source = (refit(c.law, c.train, 0, **settings) for c in (case, case.source))
@@ -101,7 +101,7 @@ def evsi(settings: dict[str, int] = LONG, simulations: int = 8) -> None:
         source=source,
         simulations=simulations,
         cost="adaptation",
-        jobs=2,
+        jobs=jobs,
         allow_unconverged=True,
         **limits,
         baseline=case.world.baseline(),
@@ -112,9 +112,9 @@ def evsi(settings: dict[str, int] = LONG, simulations: int = 8) -> None:
 
 PARTS = {"speed": speed, "refits": refits, "evsi": evsi}
 SMOKE = {
-    "speed": partial(speed, SHORT, repeats=1, every=10),
+    "speed": partial(speed, SHORT, repeats=1, every=20),
     "refits": partial(refits, SHORT, seeds=1),
-    "evsi": partial(evsi, SHORT, simulations=1),
+    "evsi": partial(evsi, SHORT, simulations=1, jobs=1),
 }
 
 
