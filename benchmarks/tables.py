@@ -11,7 +11,7 @@ import bayeslaw as bl
 
 DATA = Path(__file__).parent.parent / "data"
 CHINCHILLA = ("chinchilla",)
-CPT = ("form1", "form2", "form3", "dcpt")
+CPT = ("form1", "form1n", "form2", "form3", "dcpt")
 SMOKE = {"chains": 2, "draws": 20, "tune": 20, "retry": False}
 """Settings of a fit under ``--smoke``."""
 
@@ -48,8 +48,9 @@ def splits() -> Iterator[Split]:
         where = f"domain == 'c4_val' and train_set == '{corpus}'"
         table = bl.read_table(DATA / "gadre/overtraining.csv", where=where)
         yield f"gadre {corpus}", "gadre", *table.split("ptpp <= 40", "ptpp > 40"), CHINCHILLA
-    for domain in ("french", "english"):
-        path = DATA / f"tinycpt/{domain}.csv"
+    measured = {"tinycpt": ("french", "english"), "tinycode": ("python", "english")}
+    for source, domain in ((s, d) for s, domains in measured.items() for d in domains):
+        path = DATA / source / f"{domain}.csv"
         if path.is_file():
             table = bl.read_table(path, where="annealed and replay < 1")
             largest, last = table.frame["params"].max(), table.frame["ptpp"].max()
@@ -65,7 +66,7 @@ def splits() -> Iterator[Split]:
                 "low replay": ("replay > 0.1", "replay <= 0.1"),
             }
             for name, (train, test) in parts.items():
-                yield f"tinycpt {domain} {name}", "tinycpt", *table.split(train, test), CPT
+                yield f"{source} {domain} {name}", source, *table.split(train, test), CPT
 
 
 def synthetic(seed: int = 0) -> Iterator[Split]:

@@ -1,8 +1,8 @@
 """Error, coverage and scores of several methods to make bands, on held-out rows of real tables.
 
-Methods ("ways"): the posterior of the law as written ("plain"), that of the law with a discrepancy
-("curvature", "walk", "adaptation"), and two bootstraps of the Huber fit with residual noise: of
-rows ("pairs") and of model sizes ("sizes"). Bands are for a new measured loss; widths, CRPS and
+Methods ("ways"): the posterior without discrepancy ("plain"), with one ("curvature", "walk"), with
+errors correlated within runs ("curvature run", "adaptation run"), and two bootstraps of the Huber
+fit with residual noise: of rows ("pairs") and of model sizes ("sizes"). Bands are for a new measured loss; widths, CRPS and
 Winkler scores are on log loss. A posterior that fails its gate is scored nevertheless, and marked.
 
     python benchmarks/truth.py [--bench FOLDER] [--only TEXT] [--laws form1] [--ways walk]
@@ -27,13 +27,20 @@ from tables import arguments, benched, splits
 import bayeslaw as bl
 from bayeslaw.evaluate.scores import band_scores, point_scores
 
-WAYS = ("plain", "curvature", "walk", "adaptation", "pairs", "sizes")
 POSTERIORS = {
-    "plain": "none", "curvature": "curvature", "walk": "walk", "adaptation": "adaptation",
+    "plain": {"discrepancy": "none"},
+    "curvature": {"discrepancy": "curvature"},
+    "walk": {"discrepancy": "walk"},
+    "curvature run": {"discrepancy": "curvature", "errors": "run"},
+    "adaptation run": {"discrepancy": "adaptation", "errors": "run"},
+}
+"""Settings of each way that is a posterior."""
+WAYS = (*POSTERIORS, "pairs", "sizes")
+ADAPTED = ("form1", "form1n", "form3", "dcpt")
+UNSUITED = {
+    "walk": ADAPTED, "curvature run": ("chinchilla",), "adaptation run": ("chinchilla",),
 }  # fmt: skip
-"""Discrepancy of each way that is a posterior."""
-UNSUITED = {"walk": ("form1", "form3", "dcpt"), "adaptation": ("chinchilla",)}
-"""Laws that a discrepancy is not for."""
+"""Laws, or tables without runs, that a way is not for."""
 COLUMNS = [
     "rmse_log", "bias_log", "coverage_50", "coverage_80", "coverage_90", "width_90", "crps",
     "winkler_90",
@@ -89,7 +96,7 @@ def measure(
     """Scores of one method on one split, and its seconds."""
     start = time.perf_counter()
     if way in POSTERIORS:
-        fit = bl.fit(law, train, discrepancy=POSTERIORS[way], draws=draws, retry=draws is None)
+        fit = bl.fit(law, train, **POSTERIORS[way], draws=draws, retry=draws is None)
         drawn = fit.forecast(test, allow_unconverged=True).draws.values.reshape(-1, len(test))
         note = "; ".join(fit.convergence.failures) or "passed"
     else:
