@@ -2,8 +2,9 @@
 
 Methods ("ways"): the posterior without discrepancy ("plain"), with one ("curvature", "walk"), with
 errors correlated within runs ("curvature run", "adaptation run"), and two bootstraps of the Huber
-fit with residual noise: of rows ("pairs") and of model sizes ("sizes"). Bands are for a new measured loss; widths, CRPS and
-Winkler scores are on log loss. A posterior that fails its gate is scored nevertheless, and marked.
+fit with residual noise: of rows ("pairs") and of model sizes ("sizes"). Bands are for a new
+measured loss; widths, CRPS and Winkler scores are on log loss. A posterior that fails its
+convergence check is scored nevertheless, and marked.
 
     python benchmarks/truth.py [--bench FOLDER] [--only TEXT] [--laws form1] [--ways walk]
                                [--out FILE]
