@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -63,7 +64,7 @@ def test_every_command_prints_what_the_page_shows(tmp_path):
     env = os.environ | {"PATH": path, "COLUMNS": "88", "TERM": "dumb"}
     blocks = [*BLOCK.findall(PATH.read_text()), ("", "")]
     assert sum(kind == "bash" for kind, _ in blocks) == 10
-    for (kind, text), (after, shown) in zip(blocks, blocks[1:], strict=False):
+    for (kind, text), (after, shown) in pairwise(blocks):
         if kind == "text":
             continue
         lines = shown.splitlines() if after == "text" else []
