@@ -96,7 +96,7 @@ def bayeslaw(
     ctx: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
 ) -> None:
-    """Bayesian scaling laws for continual pre-training: fits, forecasts with credible bands, plans.
+    """Bayesian scaling laws for continual pre-training: fits, forecasts with bands, plans.
 
     A table has one row per measured loss, with columns params, tokens, loss and, where the
     experiment varies them, replay and ptpp. Rows are selected by pandas queries.

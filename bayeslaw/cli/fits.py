@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from bayeslaw.evaluate.forecast import Forecast
 
 LEVELS = "0.5,0.9"
-"""Levels of credible bands."""
+"""Levels of bands."""
 FitMethod = Annotated[
     Literal["nuts", "map", "huber"], typer.Option(help="How a table is fitted first.")
 ]
@@ -101,7 +101,7 @@ def forecast(
     choice: Choice,
     method: FitMethod = "nuts",
     bounds: Bounds = "paper",
-    levels: Annotated[str, typer.Option(help="Levels of the credible bands.")] = LEVELS,
+    levels: Annotated[str, typer.Option(help="Levels of the bands.")] = LEVELS,
     kind: Annotated[
         Literal["predictive", "latent"],
         typer.Option(help="Posterior predictive, or latent loss without noise."),
@@ -122,7 +122,7 @@ def forecast(
     json: Json = False,
     sampling: Sampling,
 ) -> None:
-    """Forecast losses with credible bands.
+    """Forecast losses with bands.
 
     From a table: fits the law to the --train rows and forecasts the --test rows. From a posterior:
     forecasts --rows or --grid. Measured losses, if there are any, are shown beside the bands. Each

@@ -1,4 +1,4 @@
-"""Forecasts: posterior draws of the loss for the rows of a table or grid, and credible bands."""
+"""Forecasts: posterior draws of the loss for the rows of a table or grid, and bands."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -89,7 +89,7 @@ class Forecast:
         return np.asarray(np.quantile(self.samples, np.atleast_1d(q), axis=0))
 
     def bands(self, levels: Sequence[float] = LEVELS) -> pd.DataFrame:
-        """Central credible intervals as a tidy data frame.
+        """Central posterior predictive intervals as a tidy data frame.
 
         Parameters
         ----------

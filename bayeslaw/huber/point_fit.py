@@ -102,7 +102,7 @@ class PointFit:
     def forecast(self, table: LossTable | pd.DataFrame) -> pd.DataFrame:
         """Predicted losses, and their range over the starts that agree.
 
-        The range is no credible band. It contains losses that fits as good as this one predict; a
+        The range is no band. It contains losses that fits as good as this one predict; a
         fit from more starts can only widen it.
 
         Parameters

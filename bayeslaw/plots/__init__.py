@@ -37,7 +37,7 @@ class Plots:
     posterior: Posterior
 
     def forecast(self, rows: LossTable | pd.DataFrame, **settings: Unpack[Settings]) -> Figure:
-        """Forecast against tokens, with credible bands; see `bayeslaw.plots.forecast`."""
+        """Forecast against tokens, with bands; see `bayeslaw.plots.forecast`."""
         return forecast(self.posterior, rows, **settings)
 
     def in_sample(self, **settings: Unpack[Settings]) -> Figure:

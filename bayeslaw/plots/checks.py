@@ -210,7 +210,7 @@ def coverage(predicted: Forecast) -> Figure:
         ax.plot([0, 100], [0, 100], color=QUIET, lw=1, ls="--")
         ax.plot(100 * NOMINAL, 100 * np.asarray(covered), color=COLOURS[0], marker="o", ms=4)
         ax.set(xlim=(0, 100), ylim=(-3, 103))
-        ax.set_xlabel("nominal level of the credible band (%)")
+        ax.set_xlabel("nominal level of the band (%)")
         ax.set_ylabel(f"coverage (% of {len(distance)} losses)")
         legend(
             figure,

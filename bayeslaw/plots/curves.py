@@ -342,8 +342,8 @@ def _handles(line: str | None, kinds: Sequence[float | None], points: pd.DataFra
         handles.append(Line2D([], [], **look, label=label))
     if banded:
         handles += [
-            Patch(color=COLOURS[0], alpha=0.42, label="50 % credible band"),
-            Patch(color=COLOURS[0], alpha=0.16, label="90 % credible band"),
+            Patch(color=COLOURS[0], alpha=0.42, label="50 % band"),
+            Patch(color=COLOURS[0], alpha=0.16, label="90 % band"),
         ]
     elif not points["unique"].all():
         look = {"ls": "", "color": INK, "marker": "|", "ms": 10}

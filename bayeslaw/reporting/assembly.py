@@ -148,7 +148,7 @@ def _summary(
     half = 50 * np.median((high - low) / median)
     sentences = [
         f"Median forecasts run from {median.min():.4g} to {median.max():.4g} nats per token; the "
-        f"90 % credible band is ± {half:.2g} % of the median (median over rows)."
+        f"90 % band is ± {half:.2g} % of the median (median over rows)."
     ]
     if scores is None:
         sentences.append("These rows have no loss: nothing on this page checks the forecast.")
@@ -179,7 +179,7 @@ def _summary(
     )
     discrepancy = f"its {fit.spec.discrepancy.words}" if fit.law.discrepancy_parameters else "no"
     sentences.append(
-        "A 90 % credible band contains a new measured loss with 90 % probability if the law (with "
+        "A 90 % band contains a new measured loss with 90 % probability if the law (with "
         f"{discrepancy} discrepancy), the priors "
         "and the likelihood are right. Calibration on held-out rows tests whether they are."
     )

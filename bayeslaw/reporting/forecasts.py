@@ -1,4 +1,4 @@
-"""Sections on a forecast: curves and credible bands, scores, calibration."""
+"""Sections on a forecast: curves and bands, scores, calibration."""
 
 from collections.abc import Sequence
 
@@ -57,7 +57,7 @@ def forecast(
             picture(
                 plots.forecast(fit, frame, seed=seed, allow_unconverged=allow_unconverged),
                 alt,
-                "Posterior predictive median with 50 and 90 % credible bands of a new run, by "
+                "Posterior predictive median with 50 and 90 % bands of a new run, by "
                 "model size. Filled markers are measured losses; a cross marks a loss outside its "
                 "90 % band. Panels are grey where the forecast is an extrapolation, and hatched "
                 "where it is a projection. Each panel has its own loss axis.",

@@ -214,7 +214,7 @@ def checklist(
         ],
         ["converged", "yes" if diagnostics.ok else f"NO: {'; '.join(diagnostics.failures)}"],
         ["on a bound", f"in the Huber fit: {bounds}; posterior draws are never on a bound"],
-        ["uncertainty", "central credible bands of the posterior predictive"],
+        ["uncertainty", "central bands of the posterior predictive"],
         ["validation", _validation(rows)],
         ["extrapolation", "; ".join([*reach, in_words(locate(frame, rows, law.columns))])],
         ["code", "bayeslaw; command and versions under provenance"],
