@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import xarray as xr
+from threadpoolctl import threadpool_limits
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.defaults import CHAINS, TARGET_ACCEPT, TUNE
@@ -77,7 +78,8 @@ def sample(
     values : mapping
         Data from `bayeslaw.model.building.data`.
     seed : int
-        Same seed, same draws, whatever was fitted before and however fast the machine is.
+        Same seed, same draws, whatever was fitted before, however fast the machine is, and however
+        many threads linear algebra may use.
     draws : int, optional
         Draws of each chain; by default as many of `BLOCKS` as the convergence gate needs.
     sampler : {"nutpie", "pymc"}
@@ -96,7 +98,8 @@ def sample(
         settings = {"chains": chains, "draws": draws or 2000, "tune": max(tune, 1000)}
         return _pymc(spec, values, settings, cores, seed, target_accept, progress)
     density = Density(program(spec, values), values)
-    with _bar(chains, progress) as report:
+    # Several threads sum in another order: the metric learned would differ in its last bits.
+    with threadpool_limits(1, user_api="blas"), _bar(chains, progress) as report:
         run = _Run(density, chains, cores, report)
         if points is None:
             points = run.short(_start(density, spec, values), seed)

@@ -7,14 +7,15 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_limits
 
 from bayeslaw.inference import metric, programs, sampling
 from bayeslaw.inference.convergence import Convergence
 from bayeslaw.inference.fitting import fit
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.simulation.worlds import simulate
-from bayeslaw.tables.reading import from_frame
-from tests.support import CHINCHILLA, DESIGN, truth_of
+from bayeslaw.tables.reading import from_frame, read_table
+from tests.support import CHINCHILLA, DATA, DESIGN, truth_of
 
 
 def test_same_seed_same_draws_whatever_was_fitted_before(posterior, small):
@@ -113,3 +114,15 @@ def test_the_scale_of_many_coordinates_is_their_own(sd):
     want = np.minimum(points[:, 1:].std(0), metric.FLOOR**-0.5)
     np.testing.assert_allclose(factor[1:, 0], want)
     assert factor[0, 0] == 1.0
+
+
+@pytest.mark.slow
+def test_threads_of_linear_algebra_change_no_draw():
+    where = "annealed and replay < 1 and seed == 0 and atpp in [1, 4, 16] and ptpp < 279"
+    table = read_table(DATA / "tinycpt" / "french.csv", where=where)
+    found = []
+    for threads in (1, 2):
+        with threadpool_limits(threads, user_api="blas"):
+            fitted = fit("form1n", table, seed=0, draws=20, tune=50, retry=False)
+        found.append(fitted.draws["alpha"].values)
+    np.testing.assert_array_equal(*found)
