@@ -21,6 +21,7 @@ from functools import cached_property
 import numpy as np
 
 from bayeslaw.common.arrays import Bools, Floats, Ints
+from bayeslaw.model.errors import decay
 
 NEGLIGIBLE = 1e-10
 """Fraction of the targets' total variance that the omitted principal axes may have."""
@@ -134,10 +135,10 @@ class JointGaussian:
             total += variance * (exists & (group[one] == group[two]) & (group[one] >= 0))
         if self.errors:
             run, log_tokens, ell = self.errors
-            apart = np.abs(log_tokens[one] - log_tokens[two]) / ell
+            apart = np.abs(log_tokens[one] - log_tokens[two])
             sd = np.sqrt(self.noise)
             among = exists & (run[one] == run[two]) & (one != two)
-            total += among * sd[one] * sd[two] * np.exp(-apart)
+            total += among * sd[one] * sd[two] * decay(apart, ell)
         return total
 
     def measurements_of(self, candidates: Sequence[int]) -> Ints:

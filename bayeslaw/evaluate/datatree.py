@@ -86,10 +86,8 @@ def _prior_predictive(fit: Posterior, q: dict[str, Floats], rng: np.random.Gener
         log_loss = log_loss + effects[:, index]
     sigma = noise_scale(fit.spec.noise, q, x.get("params"), fit.at.get("params"), np)
     if fit.spec.errors == "run":
-        ell, rows = q[errors.LENGTH], errors.order(frame)
-        sigma = errors.innovation_scale(sigma, ell, rows)
-        drawn = fit.spec.likelihood.sample(rng, log_loss.shape, sigma, q)
-        return np.asarray(log_loss + errors.paths(drawn, ell, rows))
+        rows = errors.order(frame)
+        return np.asarray(log_loss + errors.draw_paths(fit.spec.likelihood, rng, sigma, q, rows))
     return np.asarray(log_loss + fit.spec.likelihood.sample(rng, log_loss.shape, sigma, q))
 
 

@@ -134,7 +134,7 @@ def error_draws(fit: Posterior, frame: pd.DataFrame, rng: np.random.Generator) -
     sigma, q = fit.scale(frame), fit.values()
     if fit.spec.errors == "independent":
         return fit.spec.likelihood.sample(rng, sigma.shape, sigma, q)
-    ell, count = q[errors.LENGTH], len(frame)
+    count = len(frame)
     train = fit.table.frame
     run, fitted = (effects.labels(rows, "run").astype(str) for rows in (frame, train))
     last = train["tokens"].groupby(fitted).max()
@@ -156,10 +156,9 @@ def error_draws(fit: Posterior, frame: pd.DataFrame, rng: np.random.Generator) -
     )
     rows = errors.order(every)
     sigma = np.hstack([sigma, np.ones((len(sigma), len(ends)))])
-    scale = errors.innovation_scale(sigma, ell, rows)
-    drawn = fit.spec.likelihood.sample(rng, scale.shape, scale, q)
     given = residual(fit, fit.table, fit.spec.effects)[:, ends]
-    return errors.paths(drawn, ell, rows, (np.arange(count, count + len(ends)), given))[:, :count]
+    known = np.arange(count, count + len(ends)), given
+    return errors.draw_paths(fit.spec.likelihood, rng, sigma, q, rows, known)[:, :count]
 
 
 def log_prior(fit: Posterior) -> xr.DataArray:

@@ -36,7 +36,8 @@ class Adaptation(Discrepancy):
     Parameters
     ----------
     scale : float
-        Standard deviation of each coefficient of the polynomial, per squared e-fold.
+        Standard deviation of the coefficient of a product x y, per squared e-fold; that of x^2 / 2
+        has twice as much.
     walk : float
         Standard deviation of the change of the exponent of D over an e-fold of D / N.
     spacing : float

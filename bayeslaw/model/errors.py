@@ -6,6 +6,7 @@ innovation has the likelihood's density, of scale ``sigma sqrt(1 - rho_t^2 + NUG
 of every row alone is sigma.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +17,7 @@ from bayeslaw.common.defaults import AUTO
 from bayeslaw.common.errors import FitError, TableError, unknown
 from bayeslaw.laws.priors import Prior
 from bayeslaw.model import random_effects
+from bayeslaw.model.likelihoods import Likelihood
 
 ERRORS = ("run", "independent")
 """Kinds of errors: correlated within a run, and independent."""
@@ -115,7 +117,7 @@ def innovations(
     xp : module
         Array namespace.
     """
-    rho = xp.exp(-rows.gap / ell)
+    rho = decay(rows.gap, ell, xp)
     return error - rho * xp.take(error, rows.before, axis=-1), _scale(sigma, rho, xp)
 
 
@@ -132,7 +134,7 @@ def paths(
     known : (array of int, array of shape (draws, known)), optional
         Rows whose errors are given, and the errors.
     """
-    error, rho = drawn.copy(), np.exp(-rows.gap / ell)
+    error, rho = drawn.copy(), decay(rows.gap, ell)
     given = np.zeros(drawn.shape[1], bool)
     if known is not None:
         given[known[0]] = True
@@ -146,16 +148,41 @@ def paths(
     return error
 
 
-def innovation_scale(sigma: Floats, ell: Floats, rows: Order) -> Floats:
-    """Scale of each row's innovation, shape (draws, rows)."""
-    return np.asarray(_scale(sigma, np.exp(-rows.gap / ell), np))
+def draw_paths(
+    likelihood: Likelihood,
+    rng: np.random.Generator,
+    sigma: Floats,
+    q: Mapping[str, Floats],
+    rows: Order,
+    known: "tuple[Ints, Floats] | None" = None,
+) -> Floats:
+    """Draws of the errors of some rows, shape (draws, rows).
+
+    Parameters
+    ----------
+    likelihood : Likelihood
+        Density of the innovations.
+    rng : Generator
+    sigma : array, broadcast to (draws, rows)
+        Scale of one error.
+    q : mapping
+        Draws of `LENGTH` and of the likelihood's parameters, each of shape (draws, 1).
+    rows, known
+        As for `paths`.
+    """
+    scale = _scale(sigma, decay(rows.gap, q[LENGTH]), np)
+    return paths(likelihood.sample(rng, scale.shape, scale, q), q[LENGTH], rows, known)
 
 
 def correlation(run: Strings | Ints, tokens: Floats, ell: float) -> Floats:
     """Correlation of errors between rows, shape (rows, rows)."""
     log = np.log(tokens)
-    apart = np.abs(log[:, None] - log) / ell
-    return np.where(run[:, None] == run, np.exp(-apart), 0.0)
+    return np.where(run[:, None] == run, decay(np.abs(log[:, None] - log), ell), 0.0)
+
+
+def decay(apart: Tensor, ell: Tensor, xp: Namespace = np) -> Tensor:
+    """Correlation of two errors of one run at a distance in log tokens."""
+    return xp.exp(-apart / ell)
 
 
 def _scale(sigma: Tensor, rho: Tensor, xp: Namespace) -> Tensor:

@@ -256,9 +256,7 @@ def _error_paths(
     q = {name: value[:, None] for name, value in found.items() if value.ndim == 1}
     log_params = np.log(rows["params"].to_numpy())
     sigma = noise_scale(spec.noise, q, log_params, at.get("params", 0.0), np)
-    ell, before = q[errors.LENGTH], errors.order(rows)
-    scale = errors.innovation_scale(sigma, ell, before)
-    return errors.paths(spec.likelihood.sample(rng, scale.shape, scale, q), ell, before)
+    return errors.draw_paths(spec.likelihood, rng, sigma, q, errors.order(rows))
 
 
 def _axes(name: str, value: Floats) -> list[str]:
