@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from bayeslaw.huber.point_fit import fit_huber as fit_huber
     from bayeslaw.inference.fitting import fit as fit
     from bayeslaw.inference.joint_fitting import fit_joint as fit_joint
+    from bayeslaw.inference.pools import Pool as Pool
     from bayeslaw.inference.posterior import Posterior as Posterior
     from bayeslaw.inference.storage import load as load
     from bayeslaw.laws.law import Law as Law
@@ -106,6 +107,7 @@ _HOME = {
     "plan": "planning.planner",
     "plan_example": "planning.paper_case",
     "PointFit": "huber.point_fit",
+    "Pool": "inference.pools",
     "pool_cases": "studies.cases",
     "Posterior": "inference.posterior",
     "Prior": "laws.priors",

@@ -11,7 +11,7 @@ import bayeslaw as bl
 
 DATA = Path(__file__).parent.parent / "data"
 CHINCHILLA = ("chinchilla",)
-CPT = ("form1", "form1n", "form2", "form3", "dcpt")
+CPT = ("form1", "form1n", "form2", "form3", "dcpt", "transfer", "adaptation")
 SMOKE = {"chains": 2, "draws": 20, "tune": 20, "retry": False}
 """Settings of a fit under ``--smoke``."""
 
@@ -52,7 +52,9 @@ def splits() -> Iterator[Split]:
     for source, domain in ((s, d) for s, domains in measured.items() for d in domains):
         path = DATA / source / f"{domain}.csv"
         if path.is_file():
-            table = bl.read_table(path, where="annealed and replay < 1")
+            table = bl.read_table(
+                path, where="annealed and replay < 1", source=path.parent / "english.csv"
+            )
             largest, last = table.frame["params"].max(), table.frame["ptpp"].max()
             parts = {
                 "stage from two": ("ptpp <= 31", "ptpp == 279"),

@@ -27,19 +27,22 @@ from tables import arguments, benched, splits
 
 import bayeslaw as bl
 from bayeslaw.evaluate.scores import band_scores, point_scores
+from bayeslaw.inference.pools import POOLS
 
 POSTERIORS = {
-    "plain": {"discrepancy": "none"},
-    "curvature": {"discrepancy": "curvature"},
-    "walk": {"discrepancy": "walk"},
+    "plain": {"discrepancy": "none", "errors": "independent"},
+    "curvature": {"discrepancy": "curvature", "errors": "independent"},
+    "walk": {"discrepancy": "walk", "errors": "independent"},
     "curvature run": {"discrepancy": "curvature", "errors": "run"},
+    "walk run": {"discrepancy": "walk", "errors": "run"},
     "adaptation run": {"discrepancy": "adaptation", "errors": "run"},
 }
 """Settings of each way that is a posterior."""
 WAYS = (*POSTERIORS, "pairs", "sizes")
-ADAPTED = ("form1", "form1n", "form3", "dcpt")
+ADAPTED = ("form1", "form1n", "form3", "dcpt", "transfer", "adaptation")
 UNSUITED = {
     "walk": ADAPTED, "curvature run": ("chinchilla",), "adaptation run": ("chinchilla",),
+    "walk run": ADAPTED, "pairs": ("adaptation",), "sizes": ("adaptation",),
 }  # fmt: skip
 """Laws, or tables without runs, that a way is not for."""
 COLUMNS = [
@@ -79,13 +82,12 @@ def main() -> None:
                 key = {"table": name, "source": source, "law": law, "way": way}
                 if len(done) and (done[list(key)] == key).all(axis=1).any():
                     continue
-                found = measure(law, way, train, test, args.draws, resamples)
-                row = key | {"test": len(test)} | found
-                pd.concat([done, pd.DataFrame([row])]).to_csv(
-                    args.out, index=False, float_format="%.6g"
-                )
-                cells = (f"{v:.4f}" if isinstance(v, float) else str(v) for v in row.values())
-                print(" | ".join(cells), flush=True)
+                for own, found in measure(law, way, train, test, args.draws, resamples).items():
+                    row = key | {"law": own, "test": len(test)} | found
+                    done = pd.concat([done, pd.DataFrame([row])])
+                    cells = (f"{v:.4f}" if isinstance(v, float) else str(v) for v in row.values())
+                    print(" | ".join(cells), flush=True)
+                done.to_csv(args.out, index=False, float_format="%.6g")
     rows = pd.read_csv(args.out)
     for title, pooled in ({"by source, over rows": totals(rows)} | pool(rows)).items():
         print(f"\n{title}\n{pooled.reset_index().to_markdown(index=False, floatfmt='.4g')}")
@@ -93,20 +95,34 @@ def main() -> None:
 
 def measure(
     law: str, way: str, train: bl.LossTable, test: bl.LossTable, draws: int | None, resamples: int
-) -> dict[str, object]:
-    """Scores of one method on one split, and its seconds."""
+) -> dict[str, dict[str, object]]:
+    """Scores of one method on one split and its seconds, by law: of a pool, of its members too."""
     start = time.perf_counter()
-    if way in POSTERIORS:
-        fit = bl.fit(law, train, **POSTERIORS[way], draws=draws, retry=draws is None)
-        drawn = fit.forecast(test, allow_unconverged=True).draws.values.reshape(-1, len(test))
-        note = "; ".join(fit.convergence.failures) or "passed"
-    else:
-        drawn, note = bootstrap(law, train, test, way, resamples), ""
+    if way not in POSTERIORS:
+        drawn = bootstrap(law, train, test, way, resamples)
+        return {law: scored(drawn, test) | {"gate": "", "seconds": time.perf_counter() - start}}
+    found, fits = {}, {}
+    for own in POOLS.get(law, (law,)):
+        start = time.perf_counter()
+        fits[own] = bl.fit(own, train, **POSTERIORS[way], draws=draws, retry=draws is None)
+        seconds = time.perf_counter() - start
+        drawn = fits[own].forecast(test, allow_unconverged=True).samples
+        gate = "; ".join(fits[own].convergence.failures) or "passed"
+        found[own] = scored(drawn, test) | {"gate": gate, "seconds": seconds}
+    if law in POOLS:
+        drawn = bl.Pool(fits).forecast(test, allow_unconverged=True).samples
+        gate = "passed" if all(fit.convergence.ok for fit in fits.values()) else "a member fails"
+        seconds = sum(row["seconds"] for row in found.values())
+        found[law] = scored(drawn, test) | {"gate": gate, "seconds": seconds}
+    return found
+
+
+def scored(drawn: np.ndarray, test: bl.LossTable) -> dict[str, object]:
+    """Scores of draws of measured losses, shape (draws, rows)."""
     middle = np.median(drawn, axis=0)
     scores = point_scores(middle, test.loss) | band_scores(np.log(drawn), np.log(test.loss))
     scores["bias_log"] = float(np.mean(np.log(middle / test.loss)))
-    took = time.perf_counter() - start
-    return {name: float(scores[name]) for name in COLUMNS} | {"gate": note, "seconds": took}
+    return {name: float(scores[name]) for name in COLUMNS}
 
 
 def bootstrap(

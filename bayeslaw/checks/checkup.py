@@ -1,6 +1,6 @@
 """``check``: the parts of a check of a fit and its forecasts, and the verdict."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pandas as pd
 
@@ -11,6 +11,7 @@ from bayeslaw.checks.fit_checks import cells_part, convergence_part, learning_pa
 from bayeslaw.checks.part import LEVELS, Part, target
 from bayeslaw.checks.sensitivity import sensitivity_part
 from bayeslaw.checks.stage_bounds import stage_bounds_part
+from bayeslaw.inference.pools import Pool
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.tables.table import LossTable
 
@@ -91,13 +92,15 @@ class Check:
         return "\n".join(lines)
 
 
-def check(fit: Posterior, rows: LossTable | pd.DataFrame | None = None, *, seed: int = 0) -> Check:
+def check(
+    fit: Posterior | Pool, rows: LossTable | pd.DataFrame | None = None, *, seed: int = 0
+) -> Check:
     """Check a fit, and its forecasts of some rows.
 
     Parameters
     ----------
-    fit : Posterior
-        Converged or not.
+    fit : Posterior or Pool
+        Converged or not. The parts of a pool are those of its members, under their labels.
     rows : LossTable or DataFrame, optional
         Rows to forecast, with the law's covariates; a loss is not needed and not used. Without
         rows, the parts about forecasts are left out.
@@ -125,6 +128,14 @@ def check(fit: Posterior, rows: LossTable | pd.DataFrame | None = None, *, seed:
     TableError
         If `rows` lack a covariate of the law.
     """
+    if isinstance(fit, Pool):
+        found = {name: check(member, rows, seed=seed) for name, member in fit.members.items()}
+        named = [
+            replace(part, name=f"{name}: {part.name}")
+            for name, each in found.items()
+            for part in each.parts
+        ]
+        return Check(tuple(named), fit.name, fit.table.name, next(iter(found.values())).rows)
     to = None if rows is None else target(fit, rows)
     parts = [convergence_part(fit), directions_part(fit, to)]
     if to is not None:

@@ -106,6 +106,8 @@ def anchors(
     from bayeslaw.cli import render_anchors
     from bayeslaw.design.anchors import choose_anchors
     from bayeslaw.design.evsi import anchor_value
+    from bayeslaw.inference.pools import Pool
+    from bayeslaw.inference.posterior import Posterior
     from bayeslaw.inference.storage import load
     from bayeslaw.planning.planner import plan as make_plan
     from bayeslaw.tables.reading import write_frame
@@ -122,6 +124,8 @@ def anchors(
     fitted = load(posterior)
     limits = None if plan is None else limits_of(plan)
     forgotten = None if source is None else load(source)
+    if value.evsi is not None and any(isinstance(each, Pool) for each in (fitted, forgotten)):
+        raise BayeslawError("--evsi needs fits of one law each, not pools: it refits them.")
     needed = None
     if gain == "plan" and limits is not None and forgotten is not None:
         needed = make_plan(
@@ -148,7 +152,12 @@ def anchors(
     if out is not None:
         write_frame(found.frame, out)
     evsi = None
-    if value.evsi is not None and limits is not None and forgotten is not None:
+    if (
+        value.evsi is not None
+        and limits is not None
+        and isinstance(fitted, Posterior)
+        and isinstance(forgotten, Posterior)
+    ):
         evsi = anchor_value(
             _first(found) | others,
             target=fitted,

@@ -50,7 +50,7 @@ def check(
         sampling.refuse(f"a saved posterior ({source})")
         fitted, rows = load(source), None
     else:
-        table = read_table(source, where=choice.where)
+        table = read_table(source, where=choice.where, source=choice.source_table)
         fitted, rows = fit_table(required(choice.law), table, "nuts", sampling, seed), None
     found = check(fitted, rows, seed=seed)
     show(json, "check", render_check.check(fitted, rows, found, choice.train, choice.test))

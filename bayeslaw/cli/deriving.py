@@ -74,7 +74,7 @@ def derive(
     """
     from bayeslaw import derive as library
     from bayeslaw.cli import render_derived
-    from bayeslaw.inference.storage import load
+    from bayeslaw.inference.storage import load_posterior
     from bayeslaw.tables.reading import write_frame
     from bayeslaw.tables.table import grid
 
@@ -87,7 +87,7 @@ def derive(
         raise BayeslawError(f"--search: cannot read {search!r}; write it as 1e-3,1e6.")
     if against and not losses:
         raise BayeslawError("--against compares FLOPs to reach a loss; give --loss.")
-    fit = load(posterior)
+    fit = load_posterior(posterior)
     replay, ptpp = (one(name, given) if name in given else None for name in ("replay", "ptpp"))
     within, allow = (ends[0], ends[1]), allow_unconverged
     found: dict[str, Derived] = {"floor": library.floor(fit, allow_unconverged=allow)}
@@ -107,12 +107,12 @@ def derive(
         )
     if against:
         found["compute_multiplier"] = library.compute_multiplier(
-            fit, load(against), losses, search=within, allow_unconverged=allow
+            fit, load_posterior(against), losses, search=within, allow_unconverged=allow
         )
     if scratch:
         found["crossover"] = library.crossover(
             fit,
-            load(scratch),
+            load_posterior(scratch),
             one("params", given),
             replay=replay,
             ptpp=ptpp,

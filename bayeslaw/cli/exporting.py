@@ -32,10 +32,10 @@ def export(
     from bayeslaw.cli import render_coefficients
     from bayeslaw.evaluate.coefficients import read_coefficients
     from bayeslaw.evaluate.exporting import write_coefficients
-    from bayeslaw.inference.storage import load
+    from bayeslaw.inference.storage import load_posterior
 
     check_writable(out)
-    fitted = load(posterior)
+    fitted = load_posterior(posterior)
     write_coefficients(fitted, out, draws=draws, allow_unconverged=allow_unconverged)
     rendered = render_coefficients.coefficients(read_coefficients(out), fitted)
     show(json, "export", rendered, {"out": str(out)})

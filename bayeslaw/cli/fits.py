@@ -15,6 +15,7 @@ from bayeslaw.cli.options import (
     Sampling,
     Seed,
     Source,
+    SourceTable,
     Table,
     Test,
     Train,
@@ -54,6 +55,7 @@ def fit(
     *,
     table: Table,
     law: LawOption = None,
+    source_table: SourceTable = None,
     where: Where = None,
     train: Train = None,
     method: Annotated[
@@ -71,15 +73,15 @@ def fit(
     diagnostics of the sampler.
     """
     from bayeslaw.cli import render
-    from bayeslaw.inference.posterior import Posterior
+    from bayeslaw.huber.point_fit import PointFit
     from bayeslaw.tables.reading import read_table
 
     if out is not None and method != "nuts":
         raise FileError(f"--out saves a posterior; --method {method} has none (use --json).")
     check_writable(out)
-    rows = read_table(table, where=where).query(train)
+    rows = read_table(table, where=where, source=source_table).query(train)
     fitted = fit_table(required(law), rows, method, sampling, seed, bounds)
-    if isinstance(fitted, Posterior) and out is not None:
+    if not isinstance(fitted, PointFit) and out is not None:
         fitted.save(out)
     how, fields = render.method(method, sampling.likelihood, sampling.priors)
     more = {**fields, "seed": seed, "out": out and str(out)}

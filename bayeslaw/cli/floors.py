@@ -46,13 +46,13 @@ def floor(
     """
     from bayeslaw import derive
     from bayeslaw.cli import render_derived
-    from bayeslaw.inference.storage import load
+    from bayeslaw.inference.storage import load_posterior
     from bayeslaw.tables import table
 
     check_writable(figure)
     if sum(given is not None for given in (flops, loss, grid)) != 1:
         raise BayeslawError("give one of --flops, --loss and --grid.")
-    fit = load(posterior)
+    fit = load_posterior(posterior)
     of: Derived | Forecast
     if flops:
         budgets = numbers(flops, "--flops")

@@ -42,7 +42,13 @@ def query(text: str) -> OptionInfo:
 
 
 LAWS = ", ".join(sorted(path.stem for path in models_dir().glob("*.toml")))
-LawOption = Annotated[str | None, option(f"Law: {LAWS}, or the path of a TOML file.")]
+LawOption = Annotated[
+    str | None, option(f"Law: {LAWS}, the path of a TOML file, or adaptation, a pool of laws.")
+]
+SourceTable = Annotated[
+    Path | None,
+    option("Loss table of the domain of pre-training, for laws that start from the base's loss."),
+]
 Where = Annotated[str | None, query("Rows of the table to use; all others are ignored.")]
 Train = Annotated[str | None, query('Rows to fit, such as "ptpp <= 31".')]
 Test = Annotated[str | None, query('Rows to forecast and score, such as "ptpp == 279".')]
@@ -86,7 +92,7 @@ class Sampling:
     errors: Annotated[
         Literal["auto", "run", "independent"],
         typer.Option(help="Errors of log loss: correlated within a run, or independent."),
-    ] = "independent"
+    ] = "auto"
     chains: Annotated[int, typer.Option(help="Chains.", min=1)] = CHAINS
     draws: Annotated[
         int | None, typer.Option(help="Draws of each chain; by default as many as needed.", min=1)
@@ -115,6 +121,7 @@ class Choice:
     """The law to fit, the rows to fit it to, and the rows to forecast."""
 
     law: LawOption = None
+    source_table: SourceTable = None
     where: Where = None
     train: Train = None
     test: Test = None

@@ -10,6 +10,7 @@ from bayeslaw.common.formatting import count, digits
 from bayeslaw.evaluate.new_sizes import too_few_sizes
 from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.convergence import Convergence
+from bayeslaw.inference.pools import Pool
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.priors import NOISE
 from bayeslaw.simulation.worlds import World
@@ -22,12 +23,17 @@ WIDE = 0.01
 SYNTHETIC = "[bold magenta]Synthetic data[/]: losses simulated from a stated law, not measured."
 
 
-def fit(fitted: Posterior | PointFit, train: str | None, how: str = "") -> Rendered:
+def fit(fitted: Posterior | Pool | PointFit, train: str | None, how: str = "") -> Rendered:
     """Render the parameters in both coordinates, below the heading of the fit.
 
     `how` names the method of a point fit, which a `PointFit` does not record.
     """
     document = describe(fitted, train)
+    if isinstance(fitted, Pool):
+        members = {name: fit(member, train) for name, member in fitted.members.items()}
+        document["members"] = {name: each.document for name, each in members.items()}
+        blocks = [block for each in members.values() for block in ("", *each.blocks)]
+        return Rendered(document, [*heading(fitted, train)[:2], *blocks])
     if isinstance(fitted, PointFit):
         reference, summary = fitted.reference(), fitted.summary()
         document |= {"parameters": dict(fitted.parameters), "reference": reference}
@@ -104,8 +110,22 @@ def simulate(world: World, table: LossTable, noise: bool, seed: int, out: Path) 
 # -- description of a fit --------------------------------------------------------------------------
 
 
-def describe(fitted: Posterior | PointFit, train: str | None) -> Document:
+def describe(fitted: Posterior | Pool | PointFit, train: str | None) -> Document:
     """Describe a fit in the JSON fields that the documents of all commands contain."""
+    if isinstance(fitted, Pool):
+        first = describe(fitted.first, train)
+        kept = ("table", "train", "rows_train", "synthetic", "seed", "versions")
+        members = {name: describe(member, train) for name, member in fitted.members.items()}
+        failures = [f"{n}: {f}" for n, m in fitted.members.items() for f in m.convergence.failures]
+        return {
+            "law": fitted.name,
+            "title": _pool_title(fitted),
+            **{key: first[key] for key in kept if key in first},
+            "weights": dict(fitted.weights),
+            "members": members,
+            "converged": not failures,
+            "failures": failures,
+        }
     law, table = fitted.law, fitted.table
     document: Document = {
         "law": law.name,
@@ -143,8 +163,20 @@ def describe(fitted: Posterior | PointFit, train: str | None) -> Document:
     }
 
 
-def heading(fitted: Posterior | PointFit, train: str | None, how: str = "") -> list[str]:
+def _pool_title(pool: Pool) -> str:
+    shares = [f"{100 * weight:.0f} % {name}" for name, weight in pool.weights.items()]
+    return f"Pool of {' and '.join(shares)}"
+
+
+def heading(fitted: Posterior | Pool | PointFit, train: str | None, how: str = "") -> list[str]:
     """Describe a fit in a few lines: law, data, model, sampler, units and convergence."""
+    if isinstance(fitted, Pool):
+        lines = [f"[bold]{escape(fitted.name)}[/]  [dim]{escape(_pool_title(fitted))}[/]"]
+        lines.append(f"fitted to {escape(chosen(fitted.table, train))}")
+        for name, member in fitted.members.items():
+            own = heading(member, train)
+            lines += [f"{escape(name)}: {own[2]}; {own[3]}; {own[-1]}"]
+        return lines
     law, table = fitted.law, fitted.table
     lines = [f"[bold]{escape(law.name)}[/]  [dim]{escape(law.title)}[/]"]
     if table is not None:

@@ -11,6 +11,7 @@ from bayeslaw.cli.render import SYNTHETIC, describe, heading
 from bayeslaw.cli.terminal import Block, Document, Rendered, ruled
 from bayeslaw.common.formatting import count, digits
 from bayeslaw.design.anchors import Anchors
+from bayeslaw.inference.pools import Pool
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.tables.reading import is_synthetic
 from bayeslaw.tables.validation import COVARIATES
@@ -31,7 +32,7 @@ WIDTH = 20
 """Characters of a set's name that are shown."""
 
 
-def anchors(found: Anchors, fitted: Posterior, evsi: pd.DataFrame | None) -> Rendered:
+def anchors(found: Anchors, fitted: Posterior | Pool, evsi: pd.DataFrame | None) -> Rendered:
     """Render runs in the order to buy them, with what is predicted after each, and their EVSI."""
     document: Document = describe(fitted, None) | {
         "gain": found.gain,

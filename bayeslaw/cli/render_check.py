@@ -6,6 +6,7 @@ from rich.padding import Padding
 from bayeslaw.checks.checkup import Check
 from bayeslaw.cli.render import describe, heading, labelled
 from bayeslaw.cli.terminal import Block, Rendered
+from bayeslaw.inference.pools import Pool
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.tables.table import LossTable
 
@@ -13,7 +14,11 @@ COLORS = {"ok": "green", "caution": "yellow", "refuse": "bold red"}
 
 
 def check(
-    fitted: Posterior, rows: LossTable | None, found: Check, train: str | None, test: str | None
+    fitted: Posterior | Pool,
+    rows: LossTable | None,
+    found: Check,
+    train: str | None,
+    test: str | None,
 ) -> Rendered:
     """Render the verdict and the findings of each part; their numbers are in the document."""
     document = describe(fitted, train) | {"test": test} | found.to_dict()

@@ -16,6 +16,7 @@ from bayeslaw.evaluate.forecast import Forecast
 from bayeslaw.evaluate.scores import BANDS, POINT
 from bayeslaw.evaluate.scores import score as score_of
 from bayeslaw.huber.point_fit import PointFit
+from bayeslaw.inference.pools import Pool
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.tables.hull import in_words
 from bayeslaw.tables.reading import is_synthetic
@@ -27,7 +28,7 @@ MAX_ROWS = 60
 
 
 def forecast(
-    fitted: Posterior,
+    fitted: Posterior | Pool,
     predicted: Forecast,
     rows: LossTable,
     levels: Sequence[float],
@@ -74,7 +75,7 @@ def forecast(
 
 
 def score(
-    fitted: Posterior | PointFit,
+    fitted: Posterior | Pool | PointFit,
     rows: LossTable,
     scores: pd.Series,
     train: str | None,
@@ -253,8 +254,8 @@ def score_table(scores: pd.Series) -> Table:
     return table
 
 
-def _covariates(fitted: Posterior | PointFit, rows: LossTable) -> list[str]:
-    return [c for c in COVARIATES if c in fitted.law.columns and c in rows.frame]
+def _covariates(fitted: Posterior | Pool | PointFit, rows: LossTable) -> list[str]:
+    return [c for c in COVARIATES if c in fitted.columns and c in rows.frame]
 
 
 def _constants(frame: pd.DataFrame) -> dict[str, float]:

@@ -4,12 +4,15 @@ from rich.markup import escape
 
 from bayeslaw.cli.render import describe, heading
 from bayeslaw.cli.terminal import Block, Document, Rendered
+from bayeslaw.inference.pools import Pool
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.planning.result import Plan
 from bayeslaw.reporting import Report
 
 
-def report(page: Report, fitted: Posterior, train: str | None, plan: Plan | None) -> Rendered:
+def report(
+    page: Report, fitted: Posterior | Pool, train: str | None, plan: Plan | None
+) -> Rendered:
     """Render the warnings and the summary of a page, which is written to a file."""
     summary = [item for part in page.sections[0].parts if isinstance(part, list) for item in part]
     document: Document = describe(fitted, train) | {

@@ -85,7 +85,7 @@ def report(
             target=fitted, source=other, seed=seed, allow_unconverged=allow_unconverged, **limits
         )
     if laws is not None:
-        table = read_table(source, where=choice.where)
+        table = read_table(source, where=choice.where, source=choice.source_table)
         comparison = compared(
             table,
             laws,

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from bayeslaw.huber.point_fit import PointFit
+    from bayeslaw.inference.pools import Pool
     from bayeslaw.inference.posterior import Posterior
     from bayeslaw.laws.law import Law
     from bayeslaw.tables.table import LossTable
@@ -46,7 +47,7 @@ class Limits(TypedDict):
 @overload
 def fit_or_load(
     source: Path, choice: Choice, method: Literal["nuts"], sampling: Sampling, seed: int
-) -> "tuple[Posterior, LossTable]": ...
+) -> "tuple[Posterior | Pool, LossTable]": ...
 @overload
 def fit_or_load(
     source: Path,
@@ -55,7 +56,7 @@ def fit_or_load(
     sampling: Sampling,
     seed: int,
     bounds: Bounds = ...,
-) -> "tuple[Posterior | PointFit, LossTable]": ...
+) -> "tuple[Posterior | Pool | PointFit, LossTable]": ...
 def fit_or_load(
     source: Path,
     choice: Choice,
@@ -63,15 +64,18 @@ def fit_or_load(
     sampling: Sampling,
     seed: int,
     bounds: Bounds = "paper",
-) -> "tuple[Posterior | PointFit, LossTable]":
+) -> "tuple[Posterior | Pool | PointFit, LossTable]":
     """Return a fit, made or loaded, and the rows to forecast; these are checked before the fit."""
+    from bayeslaw.huber.bases import with_bases
+    from bayeslaw.inference.pools import member_laws
     from bayeslaw.inference.storage import load
     from bayeslaw.laws.lawfiles import load_law
     from bayeslaw.tables.reading import read_table
 
     if is_posterior(source):
-        for option in ("law", "train"):
+        for option in ("law", "train", "source_table"):
             if getattr(choice, option) is not None:
+                option = option.replace("_", "-")
                 raise BayeslawError(f"--{option} has no effect on a saved posterior ({source}).")
         if method != "nuts":
             raise BayeslawError(f"--method has no effect on a saved posterior ({source}).")
@@ -81,23 +85,27 @@ def fit_or_load(
         rows = _rows(choice)
         if rows is None:
             raise TableError("say which rows to forecast, with --rows or --grid.")
-        posterior.law.covariates(rows.frame, rows.name)
+        for member, *_ in posterior.parts():
+            member.law.covariates(rows.frame, rows.name)
         return posterior, _labelled(rows, posterior.table)
-    law = load_law(required(choice.law))
-    table = read_table(source, where=choice.where)
+    name = required(choice.law)
+    laws = [load_law(str(law)) for law in member_laws(name) or [name]]
+    table = read_table(source, where=choice.where, source=choice.source_table)
     rows = _rows(choice)
     if rows is None:
         table, rows = table.split(choice.train, choice.test)
     else:
         table = table.query(choice.train)
-    law.covariates(rows.frame, rows.name)
-    return fit_table(law, table, method, sampling, seed, bounds), _labelled(rows, table)
+    for law in laws:
+        with_bases(law, table).covariates(rows.frame, rows.name)
+    asked = laws[0] if len(laws) == 1 else name
+    return fit_table(asked, table, method, sampling, seed, bounds), _labelled(rows, table)
 
 
 @overload
 def fit_table(
     law: "str | Law", table: "LossTable", method: Literal["nuts"], sampling: Sampling, seed: int
-) -> "Posterior": ...
+) -> "Posterior | Pool": ...
 @overload
 def fit_table(
     law: "str | Law",
@@ -106,7 +114,7 @@ def fit_table(
     sampling: Sampling,
     seed: int,
     bounds: Bounds = ...,
-) -> "Posterior | PointFit": ...
+) -> "Posterior | Pool | PointFit": ...
 def fit_table(
     law: "str | Law",
     table: "LossTable",
@@ -114,7 +122,7 @@ def fit_table(
     sampling: Sampling,
     seed: int,
     bounds: Bounds = "paper",
-) -> "Posterior | PointFit":
+) -> "Posterior | Pool | PointFit":
     """Fit a law by the named method."""
     if method == "huber":
         from bayeslaw.huber.point_fit import fit_huber
@@ -135,7 +143,7 @@ def fit_table(
             delta=sampling.delta,
             seed=seed,
         )
-    posterior: Posterior = fit(
+    posterior: Posterior | Pool = fit(
         law, table, method="nuts", seed=seed, progress=terminal(), **asdict(sampling)
     )
     return posterior

@@ -17,6 +17,7 @@ from bayeslaw.common.errors import BayeslawError, unknown
 from bayeslaw.design.costs import costs
 from bayeslaw.design.posterior_moments import DRAWS, candidate_rows, frame_of, joint_gaussian
 from bayeslaw.design.set_search import GAINS, Search
+from bayeslaw.inference.pools import Pool
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.planning.result import Plan
 from bayeslaw.tables.table import LossTable, grid
@@ -76,7 +77,7 @@ class Anchors:
 
 
 def choose_anchors(
-    posterior: Posterior,
+    posterior: Posterior | Pool,
     candidates: LossTable | pd.DataFrame,
     targets: LossTable | pd.DataFrame | None = None,
     *,
@@ -88,7 +89,7 @@ def choose_anchors(
     weights: Sequence[float] | Floats | None = None,
     second_size: bool = True,
     plan: Plan | None = None,
-    source: Posterior | None = None,
+    source: Posterior | Pool | None = None,
     draws: int = DRAWS,
     allow_unconverged: bool = False,
 ) -> Anchors:
@@ -96,7 +97,7 @@ def choose_anchors(
 
     Parameters
     ----------
-    posterior : Posterior
+    posterior : Posterior or Pool
     candidates : LossTable or DataFrame
         Rows that could be measured. Rows with the same `run` are checkpoints of one run: the run
         costs what its longest bought row costs, and shorter rows are measured for free. They have a
@@ -127,7 +128,7 @@ def choose_anchors(
         reveal that a law is wrong about N.
     plan : Plan, optional
         For ``gain="plan"``: the plan made with `posterior` as its (first) target.
-    source : Posterior, optional
+    source : Posterior or Pool, optional
         Posterior of the plan's source domain; each run is then measured in both domains.
     draws : int
         Most posterior draws used, evenly spread.
@@ -162,14 +163,14 @@ def choose_anchors(
     fits = [posterior] if source is None else [posterior, source]
     for fit in fits:
         fit.require_converged(allow_unconverged)
-    law = posterior.law
+    columns = [c for c in COVARIATES if c in posterior.columns]
     frame = candidate_rows(posterior, candidates)
-    price = costs(frame, law, cost=cost, fitted=posterior.table.frame)
+    price = costs(frame, posterior.columns, cost=cost, fitted=posterior.table.frame)
     if targets is None:
         if plan is None:
             raise BayeslawError("say where the loss matters (targets=): a table or a grid.")
         targets = _planned_run(plan)
-    aim = canonical(frame_of(targets), "targets", law.columns)
+    aim = canonical(frame_of(targets), "targets", columns)
     weight = _normalised(weights, len(aim))
     joint, log_budgets = joint_gaussian(fits, frame, price.run, aim, plan, draws)
     search = Search(

@@ -8,7 +8,6 @@ import pandas as pd
 
 from bayeslaw.common.arrays import Floats, Ints
 from bayeslaw.common.errors import BayeslawError, unknown
-from bayeslaw.laws.law import Law
 from bayeslaw.model.random_effects import labels
 
 KINDS = ("flops", "adaptation")
@@ -68,7 +67,7 @@ class Costs:
 
 def costs(
     frame: pd.DataFrame,
-    law: Law,
+    columns: Sequence[str],
     *,
     cost: str = "flops",
     fitted: pd.DataFrame | None = None,
@@ -79,8 +78,8 @@ def costs(
     ----------
     frame : DataFrame
         Covariates, and `run` where rows are checkpoints of one run.
-    law : Law
-        Bases have a cost only if the law depends on `ptpp`.
+    columns : sequence of str
+        Covariates of the law. Bases have a cost only if `ptpp` is one of them.
     cost : "flops", "adaptation", or a column of `frame`
         ``"flops"`` is 6 N D for each run, and for each base 6 N times its N PTPP pre-training
         tokens. A base is a pair of N and PTPP; one among the rows of `fitted` is free.
@@ -112,7 +111,7 @@ def costs(
     if not ((own > 0) & np.isfinite(own)).all():
         raise BayeslawError(f"cost {cost!r}: not a positive number in every candidate row.")
     run = np.unique(labels(frame, "run"), return_inverse=True)[1]
-    if "ptpp" not in law.columns:
+    if "ptpp" not in columns:
         return Costs(own, run, np.zeros(len(frame), int), np.zeros(1))
     base, unique = bases(frame)
     setup = 6 * unique[:, 0] ** 2 * unique[:, 1]

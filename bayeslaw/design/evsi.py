@@ -106,14 +106,12 @@ def anchor_value(
     now = plan(target=target, source=source, **planned)
     if not math.isfinite(now.atpp):
         raise BayeslawError(f"no plan now, so no budget that could fall: {now.binds}")
-    frames = [
-        canonical(rows, f"anchors {name!r}", target.law.columns) for name, rows in sets.items()
-    ]
+    frames = [canonical(rows, f"anchors {name!r}", target.columns) for name, rows in sets.items()]
     rows, code = _distinct_rows(frames)
     losses = _simulated_losses(fits, rows, simulations, seed)
     spent, calls = [], []
     for frame, own in zip(frames, code, strict=True):
-        price = costs(frame, target.law, cost=cost, fitted=target.table.frame)
+        price = costs(frame, target.columns, cost=cost, fitted=target.table.frame)
         spent.append(price.total(range(len(frame))))
         # The rows are measured in both domains; their tables have the column.
         bare = frame.drop(columns="domain", errors="ignore")

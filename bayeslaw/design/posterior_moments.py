@@ -13,6 +13,7 @@ from bayeslaw.common.errors import TableError, TableWarning
 from bayeslaw.design.bayes_linear import JointGaussian, centred, measurements_by_run
 from bayeslaw.design.costs import bases
 from bayeslaw.evaluate import new_sizes
+from bayeslaw.inference.pools import Pool
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.law import Law
 from bayeslaw.model import random_effects as effects
@@ -21,7 +22,7 @@ from bayeslaw.planning.fits import planned_row
 from bayeslaw.planning.intervals import intersection
 from bayeslaw.planning.result import Plan
 from bayeslaw.tables.table import LossTable
-from bayeslaw.tables.validation import canonical
+from bayeslaw.tables.validation import COVARIATES, canonical
 
 DRAWS = 4000
 """Most posterior draws used."""
@@ -29,7 +30,9 @@ SAME = 1e-6
 """Relative difference of covariates below which a candidate equals a training row."""
 
 
-def candidate_rows(posterior: Posterior, candidates: LossTable | pd.DataFrame) -> pd.DataFrame:
+def candidate_rows(
+    posterior: Posterior | Pool, candidates: LossTable | pd.DataFrame
+) -> pd.DataFrame:
     """Valid candidate rows that are not training rows of the posterior.
 
     Raises
@@ -42,10 +45,10 @@ def candidate_rows(posterior: Posterior, candidates: LossTable | pd.DataFrame) -
     TableWarning
         If training rows were removed.
     """
-    law = posterior.law
-    frame = canonical(frame_of(candidates), "candidates", law.columns)
-    law.covariates(frame, "candidates")  # raises for rows with tokens = 0
-    columns = [c for c in ("params", "tokens", "replay", "ptpp") if c in law.columns]
+    columns = [c for c in COVARIATES if c in posterior.columns]
+    frame = canonical(frame_of(candidates), "candidates", columns)
+    for member, *_ in posterior.parts():
+        member.law.covariates(frame, "candidates")  # raises for rows with tokens = 0
     rows = frame[columns].to_numpy(float)[:, None]
     trained = posterior.table.frame[columns].to_numpy(float)
     measured = np.isclose(rows, trained, rtol=SAME, atol=0).all(-1).any(1)
@@ -68,7 +71,7 @@ def candidate_rows(posterior: Posterior, candidates: LossTable | pd.DataFrame) -
 
 
 def joint_gaussian(
-    fits: Sequence[Posterior],
+    fits: Sequence[Posterior | Pool],
     frame: pd.DataFrame,
     run: Ints,
     targets: pd.DataFrame,
@@ -79,7 +82,7 @@ def joint_gaussian(
 
     Parameters
     ----------
-    fits : sequence of Posterior
+    fits : sequence of Posterior or Pool
         Of the target domain, and of the source domain if each run is measured in both.
     frame : DataFrame
         Candidate rows.
@@ -99,7 +102,7 @@ def joint_gaussian(
     array, shape (draws of the plan,)
         The smallest feasible log ATPP of each draw in ascending order; empty without a plan.
     """
-    count = len(fits[0].values()["sigma"]) if plan is None else plan.problem.draws
+    count = fits[0].count if plan is None else plan.problem.draws
     keep = np.unique(np.linspace(0, count - 1, min(most, count)).astype(int))
     every = np.arange(count)
     index = (every, every) if plan is None else (plan.problem.index[0], plan.problem.index[-1])
@@ -107,13 +110,14 @@ def joint_gaussian(
     measured, at_targets, budgets = [], [], np.empty(0)
     # Without a source there is one fit for two indices.
     for domain, (fit, paired) in enumerate(zip(fits, index, strict=False)):
-        kept = paired[keep]
-        law, values = fit.extended(both)
-        p = law.sizes({n: v[kept] for n, v in values.items()}, fit.at)
-        fitted = effects.draw(fit.draws, fit.spec.effects, frame, None)
-        new = new_size_effects(fit, both, plan, domain)
-        loss = _log_loss(fit, law, p, both, kept) + new[kept]
-        measured.append(loss[:, : len(frame)] + fitted[kept])
+        loss, fitted = np.empty((len(keep), len(both))), np.empty((len(keep), len(frame)))
+        for member, own, place in fit.parts(paired[keep]):
+            law, values = member.extended(both)
+            p = law.sizes({n: v[own] for n, v in values.items()}, member.at)
+            new = new_size_effects(member, both, plan, domain)
+            loss[place] = _log_loss(member, law, p, both, own) + new[own]
+            fitted[place] = effects.draw(member.draws, member.spec.effects, frame, None)[own]
+        measured.append(loss[:, : len(frame)] + fitted)
         at_targets.append(loss[:, len(frame) :])
     quantities = [at_targets[0]]
     if plan is not None:
@@ -124,16 +128,22 @@ def joint_gaussian(
         quantities.append((scores / scores.std(ddof=1))[:, None])
     candidate = np.tile(np.arange(len(frame)), len(fits))
     groups = [
-        (_in_domain(_new_groups(fit, frame, level), domain, len(fits)), effect_variance(fit, level))
+        (
+            _in_domain(_new_groups(member, frame, level), domain, len(fits)),
+            weight * effect_variance(member, level),
+        )
         for domain, fit in enumerate(fits)
-        for level in fit.spec.effects
+        for member, weight in _weighted(fit)
+        for level in member.spec.effects
         if not effects.level(level).latent  # these effects are part of the draws
     ]
     tokens = np.tile(frame["tokens"], len(fits))
     return JointGaussian(
         measured=centred(np.hstack(measured)),
         targets=centred(np.hstack(quantities)),
-        noise=np.concatenate([noise_variance(fit, frame) for fit in fits]),
+        noise=np.concatenate(
+            [sum(w * noise_variance(member, frame) for member, w in _weighted(fit)) for fit in fits]
+        ),
         effects=groups,
         by_run=measurements_by_run(np.tile(run, len(fits)), tokens, candidate),
         candidate=candidate,
@@ -152,7 +162,7 @@ def new_size_effects(fit: Posterior, frame: pd.DataFrame, plan: Plan | None, dom
     seed = [plan.seed, len(plan.problem.targets) if domain else 0]
     drawn = new_sizes.new_size_effects(fit, frame, np.random.default_rng(seed))
     n, ptpp = plan.limits["params"], plan.limits["ptpp"]
-    own = new_sizes.new_size_effects(fit, planned_row(n, ptpp), np.random.default_rng(seed))
+    own = new_sizes.new_size_effects(fit, planned_row(n, ptpp, fit), np.random.default_rng(seed))
     return np.where((frame["params"] == n).to_numpy(), own, drawn)
 
 
@@ -180,14 +190,20 @@ def frame_of(table: LossTable | pd.DataFrame) -> pd.DataFrame:
 # -- parts ----------------------------------------------------------------------------------------
 
 
+def _weighted(fit: Posterior | Pool) -> list[tuple[Posterior, float]]:
+    """Members of a pool and their shares of its draws; a posterior alone."""
+    return [(member, len(own) / fit.count) for member, own, _ in fit.parts()]
+
+
 def _errors(
-    fits: Sequence[Posterior], run: Ints, tokens: Floats
+    fits: Sequence[Posterior | Pool], run: Ints, tokens: Floats
 ) -> tuple[Ints, Floats, float] | None:
     """Run and log tokens of each measurement, and the correlation length of errors in a run.
 
     Domains have errors of their own. A correlation length of several fits is the mean of theirs.
     """
-    lengths = [float(np.median(fit.values()[LENGTH])) for fit in fits if fit.spec.errors == "run"]
+    members = [member for fit in fits for member, _ in _weighted(fit)]
+    lengths = [float(np.median(m.values()[LENGTH])) for m in members if m.spec.errors == "run"]
     if not lengths:
         return None
     own = [run + domain * (run.max() + 1) for domain in range(len(fits))]
@@ -198,7 +214,8 @@ def _log_loss(
     fit: Posterior, law: Law, p: Mapping[str, Floats], frame: pd.DataFrame, kept: Ints
 ) -> Floats:
     """Latent log loss at the draws `kept`, shape (draws, rows)."""
-    loss = np.log(law.loss(p, law.covariates(frame), fit.at))
+    x = {name: v[kept] if np.ndim(v) > 1 else v for name, v in fit.covariates(frame).items()}
+    loss = np.log(law.loss(p, x, fit.at))
     return np.asarray(loss + effects.latent_effects(fit.draws, fit.spec.effects, frame)[kept])
 
 

@@ -10,6 +10,7 @@ from bayeslaw.common.defaults import DELTA
 from bayeslaw.common.errors import FitError, FitWarning, TableError, unknown
 from bayeslaw.evaluate.scores import score
 from bayeslaw.huber.point_fit import Bounds, PointFit, fit_huber
+from bayeslaw.inference.pools import Pool
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.settings import FilledSettings, PosteriorSettings
 from bayeslaw.laws.law import Law
@@ -125,7 +126,7 @@ def row_name(row: Hashable) -> str:
 
 def note(fit: PointFit | Posterior, rows: LossTable) -> str:
     """Warnings about a fit and its forecast of some rows in a few words; empty if none."""
-    if isinstance(fit, Posterior):
+    if isinstance(fit, Posterior | Pool):
         return "; ".join(fit.convergence.failures)
     words = [f"{name} = {value:g}" for name, value in fit.at_bounds.items()]
     if fit.agreeing < 0.1:

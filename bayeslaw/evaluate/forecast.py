@@ -71,7 +71,8 @@ class Forecast:
     @property
     def columns(self) -> tuple[str, ...]:
         """Covariates of the laws."""
-        return tuple(dict.fromkeys(c for fit in self.fits.values() for c in fit.law.columns))
+        used = (c for fit in self.fits.values() for c in fit.law.columns if c in COLUMNS)
+        return tuple(dict.fromkeys(used))
 
     @property
     def samples(self) -> Floats:

@@ -15,6 +15,7 @@ from bayeslaw.common.defaults import DELTA
 from bayeslaw.common.errors import TableError
 from bayeslaw.evaluate.forecast import LEVELS, Forecast
 from bayeslaw.huber.point_fit import PointFit
+from bayeslaw.inference.pools import Pool
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.tables.table import LossTable
 
@@ -25,7 +26,7 @@ CLIP = 1e-8
 
 
 def score(
-    prediction: PointFit | Posterior | Forecast,
+    prediction: PointFit | Posterior | Pool | Forecast,
     table: LossTable,
     *,
     seed: int = 0,
@@ -73,7 +74,7 @@ def score(
     if isinstance(prediction, PointFit):
         point, samples = prediction.predict(table), None
     else:
-        if isinstance(prediction, Posterior):
+        if isinstance(prediction, Posterior | Pool):
             prediction = prediction.forecast(table, seed=seed, allow_unconverged=allow_unconverged)
         point, samples = prediction.median, np.log(prediction.samples)
         if len(point) != len(table):

@@ -178,41 +178,52 @@ class Stack:
         for name in given:
             if name not in self.fits:
                 raise LawError(unknown("law in the stack", name, self.fits))
-        least = 0.5 / min(fit.draws.sizes["draw"] for fit in self.fits.values())
-        parts = {
-            name: self.fits[name].forecast(
-                table, kind=kind, seed=seed, allow_unconverged=allow_unconverged
-            )
-            for name, weight in given.items()
-            if weight > least
-        }
-        if not parts:
-            raise LawError("no law in the stack has weight; give weights that sum to 1.")
-        share = np.array([given[name] for name in parts])
-        share = share / share.sum()
-        chains = min(part.draws.sizes["chain"] for part in parts.values())
-        count = min(part.draws.sizes["draw"] for part in parts.values())
-        edges = np.rint(np.cumsum(share) * count).astype(int)
-        taken = []
-        for (name, part), size in zip(parts.items(), np.diff(edges, prepend=0), strict=True):
-            spaced = np.linspace(0, part.draws.sizes["draw"] - 1, size).astype(int)
-            some = part.draws.isel(chain=slice(chains), draw=spaced)
-            taken.append(
-                some.drop_vars("draw", errors="ignore").assign_coords(law=("draw", [name] * size))
-            )
-        worst = [part for part in parts.values() if not part.convergence.ok]
-        first = (worst or list(parts.values()))[0]
-        return StackedForecast(
-            draws=xr.concat(taken, "draw", coords="minimal", compat="override", join="override"),
-            frame=first.frame,
-            law=" + ".join(f"{w:.2f} {n}" for n, w in zip(parts, share, strict=True)),
-            kind=kind,
-            convergence=first.convergence,
-            fits={name: self.fits[name] for name in parts},
-            seed=seed,
-            parts=parts,
-            weights=dict(zip(parts, map(float, share), strict=True)),
+        return mixture(self.fits, given, table, kind=kind, seed=seed, allow=allow_unconverged)
+
+
+def mixture(
+    fits: Mapping[str, Posterior],
+    weights: Mapping[str, float],
+    table: LossTable | pd.DataFrame,
+    *,
+    kind: str,
+    seed: int,
+    allow: bool,
+) -> "StackedForecast":
+    """Forecast by a mixture of fits; see `Stack.forecast`."""
+    least = 0.5 / min(fit.draws.sizes["draw"] for fit in fits.values())
+    parts = {
+        name: fits[name].forecast(table, kind=kind, seed=seed, allow_unconverged=allow)
+        for name, weight in weights.items()
+        if weight > least
+    }
+    if not parts:
+        raise LawError("no law in the stack has weight; give weights that sum to 1.")
+    share = np.array([weights[name] for name in parts])
+    share = share / share.sum()
+    chains = min(part.draws.sizes["chain"] for part in parts.values())
+    count = min(part.draws.sizes["draw"] for part in parts.values())
+    edges = np.rint(np.cumsum(share) * count).astype(int)
+    taken = []
+    for (name, part), size in zip(parts.items(), np.diff(edges, prepend=0), strict=True):
+        spaced = np.linspace(0, part.draws.sizes["draw"] - 1, size).astype(int)
+        some = part.draws.isel(chain=slice(chains), draw=spaced)
+        taken.append(
+            some.drop_vars("draw", errors="ignore").assign_coords(law=("draw", [name] * size))
         )
+    worst = [part for part in parts.values() if not part.convergence.ok]
+    first = (worst or list(parts.values()))[0]
+    return StackedForecast(
+        draws=xr.concat(taken, "draw", coords="minimal", compat="override", join="override"),
+        frame=first.frame,
+        law=" + ".join(f"{w:.2f} {n}" for n, w in zip(parts, share, strict=True)),
+        kind=kind,
+        convergence=first.convergence,
+        fits={name: fits[name] for name in parts},
+        seed=seed,
+        parts=parts,
+        weights=dict(zip(parts, map(float, share), strict=True)),
+    )
 
 
 @dataclass(frozen=True)

@@ -99,7 +99,8 @@ def refit_linear(problem: Problem, points: Floats) -> tuple[Floats, Floats]:
     """
     linear = problem.linear
     design, unit = problem.design(points), np.eye(linear)
-    loss = points[:, None, :linear] @ design
+    given = problem.given(points)
+    loss = points[:, None, :linear] @ design + given
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
         residuals = np.log(loss) - problem.log_loss
         weights = problem.weights(residuals)
@@ -107,6 +108,7 @@ def refit_linear(problem: Problem, points: Floats) -> tuple[Floats, Floats]:
         matrix = (jacobian * weights) @ jacobian.mT
         gradient = (jacobian @ (weights * residuals).mT)[..., 0]
     finite = np.isfinite(matrix).all((1, 2)) & np.isfinite(gradient).all(1)
+    finite &= matrix.any((1, 2))  # where nothing has departed from the start, sizes do not matter
     gradient[~finite], matrix[~finite] = 0, unit
     scale = np.diagonal(matrix, axis1=-2, axis2=-1)
     scale = np.maximum(scale, 1e-12 * scale.max(-1, keepdims=True))
@@ -122,7 +124,7 @@ def refit_linear(problem: Problem, points: Floats) -> tuple[Floats, Floats]:
         better = (problem.objective(there) < problem.objective(here))[:, None]
         return np.where(better, refitted, points), np.where(better, there, here)
     with np.errstate(divide="ignore", invalid="ignore"):
-        residuals = np.log((sizes[:, None] @ design)[:, 0]) - problem.log_loss
+        residuals = np.log((sizes[:, None] @ design + given)[:, 0]) - problem.log_loss
     return refitted, residuals
 
 

@@ -11,7 +11,7 @@ from bayeslaw.laws.law import Law
 from bayeslaw.tables.table import LossTable
 
 CAP = 20.0
-"""Exponents are searched up to this value; no published exponent is above 2."""
+"""Exponents without finite bounds are searched up to this; no published one is above 2."""
 
 LEAST_COUPLED = 1e-9
 """Least size of a coupled term, in mean losses: at 0 the loss has no derivative by it."""
@@ -51,10 +51,13 @@ class Problem:
         self.at = law.reference_point(table)
         self.log_scale = float(np.log(table.loss).mean())
         self.log_loss: Floats = np.log(table.loss) - self.log_scale
+        if "start" in self.x:
+            self.x["start"] = self.x["start"] - self.log_scale
         self.names = ("E", *law.coefficients, *law.exponents)
         low, high = np.array([law.bounds[name] for name in self.names]).T
         self.linear = 1 + len(law.coefficients)
-        cap = np.r_[np.full(self.linear, np.inf), np.full(len(law.exponents), CAP)]
+        stated = np.isfinite(np.array([law.bounds[name] for name in law.exponents])).all(1)
+        cap = np.r_[np.full(self.linear, np.inf), np.where(stated, np.inf, CAP)]
         self.low: Floats = np.maximum(low, -cap)
         self.high: Floats = np.minimum(high, cap)
         for name in law.coupled:
@@ -88,8 +91,9 @@ class Problem:
         jacobian = np.empty((len(points), len(self.names), len(self.log_loss)))
         for i, name in enumerate(self.names):
             jacobian[:, i] = by[name]
-        # Sizes times the derivatives by them add up to the loss; see `Law.parts`.
-        jacobian /= points[:, None, : self.linear] @ jacobian[:, : self.linear]
+        # Sizes times the derivatives by them, and the rest, add up to the loss; see `Law.parts`.
+        loss = points[:, None, : self.linear] @ jacobian[:, : self.linear]
+        jacobian /= loss + self.given(points)
         return jacobian
 
     def gradient(self, points: Floats, residuals: Floats) -> tuple[Floats, Floats, Floats]:
@@ -105,6 +109,12 @@ class Problem:
         for i, name in enumerate(self.names[: self.linear]):
             design[:, i] = parts[name]
         return design
+
+    def given(self, points: Floats) -> Floats | float:
+        """Loss that does not depend on the linear parameters, broadcast to (points, 1, rows)."""
+        if not self.law.departure:
+            return 0.0
+        return np.asarray(self.law.given(self._named(points), self.x, self.at))[:, None]
 
     def _named(self, points: Floats) -> dict[str, Floats]:
         """Parameters by name, each of shape (points, 1)."""

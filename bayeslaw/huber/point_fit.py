@@ -12,6 +12,7 @@ import pandas as pd
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.defaults import DELTA
 from bayeslaw.common.errors import FitError, FitWarning, unknown
+from bayeslaw.huber.bases import with_bases
 from bayeslaw.huber.multistart import agree, polish_best, solutions
 from bayeslaw.huber.objective import Problem
 from bayeslaw.huber.starts import screened_starts
@@ -79,6 +80,11 @@ class PointFit:
     def interior(self) -> bool:
         """Whether no parameter lies on a bound."""
         return not self.at_bounds
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Covariates of the law, as columns of a table."""
+        return self.law.columns
 
     def predict(self, table: LossTable | pd.DataFrame) -> Floats:
         """Predicted loss per row, nats per token."""
@@ -231,7 +237,7 @@ def fit_huber(
     >>> point.agreeing, point.interior
     (1.0, True)
     """
-    law = load_law(law)
+    law = with_bases(load_law(law), table)
     if not delta > 0:
         raise FitError(f"delta must be positive, not {delta!r}.")
     if bounds not in ("paper", "prior"):

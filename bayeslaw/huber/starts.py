@@ -18,7 +18,7 @@ def screened_starts(problem: Problem, count: int, seed: int) -> Floats:
     """Starts in the order of their objectives, best first.
 
     Exponents are a scrambled Sobol sequence: log-uniform for positive exponents without an upper
-    bound, uniform over their bounds, but within [-2, 2], for others.
+    bound; uniform over their bounds for others, from -2 or to 2 where there is none.
 
     Parameters
     ----------
@@ -34,8 +34,9 @@ def screened_starts(problem: Problem, count: int, seed: int) -> Floats:
     low, high = problem.low[linear:], problem.high[linear:]
     sobol = qmc.Sobol(len(low), rng=np.random.default_rng(seed))
     unit = sobol.random_base2(math.ceil(math.log2(max(count, 2))))[:count]
-    positive = np.isinf([law.bounds[name][1] for name in law.exponents]) & (low >= 0)
-    ranged = np.clip(np.where(np.isfinite([low, high]), [low, high], 0), -2, 2)
+    bounds = np.array([law.bounds[name] for name in law.exponents]).T
+    positive = np.isinf(bounds[1]) & (low >= 0)
+    ranged = np.where(np.isinf(bounds), np.clip([low, high], -2, 2), [low, high])
     smallest, largest = EXPONENTS
     exponents = np.where(
         positive,
@@ -45,27 +46,29 @@ def screened_starts(problem: Problem, count: int, seed: int) -> Floats:
     points = np.empty((count, len(problem.names)))
     points[:, linear:] = exponents
     points[:, :linear] = 1.0
-    points[:, :linear] = _linear_fit(problem, problem.design(points))
+    points[:, :linear] = _linear_fit(problem, problem.design(points), problem.given(points))
     return points[np.argsort(problem.objective(problem.residuals(points)), kind="stable")]
 
 
-def _linear_fit(problem: Problem, design: Floats) -> Floats:
-    """Linear parameters that fit the relative losses, for all starts at once.
+def _linear_fit(problem: Problem, design: Floats, given: Floats | float = 0.0) -> Floats:
+    """Linear parameters that fit the relative losses beside those `given`, for all starts at once.
 
     Iteratively reweighted least squares. A parameter that comes out negative is set to zero and
     left out of the next iterations: for starts, this is close enough to non-negative least squares.
     """
-    design = design / np.exp(problem.log_loss)
+    design, wanted = (each / np.exp(problem.log_loss) for each in (design, given))
+    wanted = 1 - wanted
     weights = np.ones((len(design), 1, len(problem.log_loss)))
-    positive = np.ones((len(design), problem.linear), bool)
+    positive = (design > 0).any(axis=-1)
     for _ in range(REWEIGHTED + problem.linear):
         weighted = design * weights
         matrix = weighted @ design.mT * (positive[:, :, None] & positive[:, None, :])
         scale = np.diagonal(matrix, axis1=-2, axis2=-1) + ~positive
         matrix += np.eye(problem.linear) * (1e-12 * scale + ~positive)[:, None, :]
-        sizes = np.linalg.solve(matrix, (positive * weighted.sum(-1))[..., None])[..., 0]
+        towards = (weighted * wanted).sum(-1)
+        sizes = np.linalg.solve(matrix, (positive * towards)[..., None])[..., 0]
         positive &= sizes > 0
         sizes = np.maximum(sizes, 0)
-        relative = np.abs(sizes[:, None] @ design - 1)
+        relative = np.abs(sizes[:, None] @ design - wanted)
         weights = np.minimum(1, problem.delta / np.maximum(relative, 1e-300))
     return sizes

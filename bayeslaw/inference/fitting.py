@@ -1,6 +1,6 @@
 """Fit a law to a table: NUTS posterior, or mode."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal, Unpack, overload
@@ -10,8 +10,10 @@ import xarray as xr
 
 from bayeslaw.common.defaults import DELTA
 from bayeslaw.common.errors import FitError, LawError, unknown
+from bayeslaw.huber.bases import with_bases
 from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.modes import fit_map
+from bayeslaw.inference.pools import Pool, member_laws
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.programs import AnySpec
 from bayeslaw.inference.sampling import Sampled, sample
@@ -37,6 +39,17 @@ PACKAGES = ("bayeslaw", "pymc", "pytensor", "nutpie", "numpy", "xarray")
 
 
 @overload
+def fit(  # type: ignore[overload-overlap]  # the name of a pool is a str
+    law: Literal["adaptation"] | Sequence[str | Path | Law],
+    table: LossTable,
+    *,
+    method: Literal["nuts"] = ...,
+    likelihood: str | Likelihood = ...,
+    delta: float = ...,
+    seed: int = ...,
+    **settings: Unpack[PosteriorSettings],
+) -> Pool: ...
+@overload
 def fit(
     law: str | Path | Law,
     table: LossTable,
@@ -60,7 +73,7 @@ def fit(
     seed: int = ...,
 ) -> PointFit: ...
 def fit(
-    law: str | Path | Law,
+    law: str | Path | Law | Sequence[str | Path | Law],
     table: LossTable,
     *,
     method: str = "nuts",
@@ -69,13 +82,15 @@ def fit(
     delta: float = DELTA,
     seed: int = 0,
     **settings: Unpack[PosteriorSettings],
-) -> Posterior | PointFit:
+) -> Posterior | Pool | PointFit:
     """Fit a law to a table of losses.
 
     Parameters
     ----------
-    law : str, path or Law
+    law : str, path or Law, or a sequence of them
         Name of a shipped law, such as ``"form3"`` or ``"chinchilla"``, or path of a TOML file.
+        Several laws, or ``"adaptation"`` for `form1n` and `transfer`, give a `Pool`: the mixture of
+        their posteriors with equal weights.
     table : LossTable
         Training rows.
     method : {"nuts", "map"}
@@ -94,7 +109,8 @@ def fit(
         Same seed, same numbers.
     discrepancy : {"auto", "walk", "adaptation", "curvature", "none"} or Discrepancy
         How the true loss may deviate from the law; for posteriors only, as are all below.
-        ``"auto"`` is walking exponents for laws in N and D alone, and curvature for others.
+        ``"auto"`` is walking exponents for laws in N and D alone, ``"adaptation"`` for others with
+        a term in D, and curvature for the rest.
     noise : {"constant", "loglinear"}
         Whether the scale of the noise on log loss may vary as a power of N.
     effects : "auto", "none", or levels such as ``"size,base,run"``
@@ -124,7 +140,7 @@ def fit(
 
     Returns
     -------
-    Posterior or PointFit
+    Posterior, Pool or PointFit
 
     Raises
     ------
@@ -147,12 +163,24 @@ def fit(
     """
     if method not in ("nuts", "map"):
         raise LawError(unknown("method", method, ("nuts", "map")))
+    if (laws := member_laws(law)) is not None or not isinstance(law, str | Path | Law):
+        laws = laws or ()
+        if method == "map" or priors != "default":
+            what = "mode" if method == "map" else "priors in common"
+            raise FitError(
+                f"a pool has no {what}; fit its laws alone: {', '.join(map(str, laws))}."
+            )
+        name = law if isinstance(law, str) else " + ".join(Path(str(each)).stem for each in laws)
+        return fit_pool(
+            name, laws, table, likelihood=likelihood, delta=delta, seed=seed, **settings
+        )
     if method == "map":
         if settings:
             raise FitError(
                 f"method='map' does not use {', '.join(settings)}: the mode is of the law as "
                 "written, without sampling; drop it or use method='nuts'."
             )
+        law = with_bases(load_law(law), table)
         spec = make_spec(law, priors=priors, likelihood=likelihood, delta=delta)
         threshold = spec.delta if isinstance(spec.likelihood, Huber) else delta
         return fit_map(spec, table, delta=threshold, seed=seed)
@@ -167,6 +195,38 @@ def fit(
     )
 
 
+def fit_pool(
+    name: str,
+    laws: Sequence[str | Path | Law],
+    table: LossTable,
+    *,
+    likelihood: str | Likelihood = "studentt",
+    delta: float = DELTA,
+    seed: int = 0,
+    **settings: Unpack[PosteriorSettings],
+) -> Pool:
+    """Posteriors of several laws on one table, with equal weights; arguments as for `fit`.
+
+    Raises
+    ------
+    LawError
+        If two laws have the same name.
+    """
+    loaded = [load_law(law) for law in laws]
+    names = [law.name for law in loaded]
+    if len({*names}) < len(names):
+        raise LawError(f"pool {name}: a law is in it twice: {', '.join(names)}.")
+    for law in loaded:  # before the first fit, so that nobody waits for the error of the last
+        with_bases(law, table).check_fits(table, table.name)
+    fits = {
+        law.name: fit(
+            law, table, method="nuts", likelihood=likelihood, delta=delta, seed=seed, **settings
+        )
+        for law in loaded
+    }
+    return Pool(fits, name=name)
+
+
 def specify(
     law: str | Path | Law,
     table: LossTable,
@@ -177,7 +237,7 @@ def specify(
     delta: float = DELTA,
 ) -> Spec:
     """The spec that `fit` fits to a table, with the random effects that its columns allow."""
-    law, asked = load_law(law), settings["effects"]
+    law, asked = with_bases(load_law(law), table), settings["effects"]
     discrepancy = make_discrepancy(settings["discrepancy"], law.plain)
     return make_spec(
         law,

@@ -10,9 +10,9 @@ POINTS, LARGEST = 20, 400
 """Points at which curvature is measured; coordinates above which the metric is diagonal."""
 STEP = 1e-5
 """Step of finite differences of the gradient, on coordinates whose scale is about 1 or less."""
-LARGE = 4.0
-"""Whitened variance above which the draws outweigh the Hessian; sampling error of a few hundred
-draws stays below it."""
+LARGE, MANY = 4.0, 1000
+"""Whitened variance above which the draws count beside the Hessian, and number of draws from which
+they outweigh it; sampling error of a few hundred draws stays below `LARGE`."""
 FLOOR = 1e-3
 """Lower bound of the curvature, per squared unit of a coordinate."""
 
@@ -28,7 +28,7 @@ def learn(density: Density, points: Floats) -> tuple[Floats, Floats]:
     ----------
     density : Density
     points : array, shape (points, coordinates)
-        Of a short run.
+        Draws of an earlier run.
 
     Returns
     -------
@@ -56,14 +56,16 @@ def inward(factor: Floats, moved: Floats) -> Floats:
 
 
 def _wider(points: Floats) -> Floats:
-    """Square root of the points' covariance in directions where it exceeds `LARGE`; elsewhere 1.
+    """Covariance of whitened points in directions where it is large; elsewhere 1.
 
     On a curved ridge the averaged curvature is large along the ridge too, so its inverse is too
-    small there. The geometric mean of the inverse curvature, here 1, and the covariance works best.
+    small there. A few draws do not say how much: the geometric mean of the inverse curvature, here
+    1, and the covariance works best. Of `MANY` draws it is the covariance itself.
     """
     values, vectors = np.linalg.eigh(np.cov(points.T))
-    roots: Floats = np.sqrt(np.where(values > LARGE, values, 1.0))
-    return np.asarray((vectors * roots) @ vectors.T)
+    least, power = (LARGE, 0.5) if len(points) < MANY else (LARGE / 2, 1.0)
+    scaled: Floats = np.where(values > least, values, 1.0) ** power
+    return np.asarray((vectors * scaled) @ vectors.T)
 
 
 def _curvature(density: Density, point: Floats) -> Floats:

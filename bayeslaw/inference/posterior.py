@@ -1,7 +1,7 @@
 """A posterior: its draws, with the data, the specification and the convergence diagnostics."""
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,10 +10,11 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from bayeslaw.common.arrays import Floats
+from bayeslaw.common.arrays import Floats, Ints
 from bayeslaw.common.errors import NotConverged
 from bayeslaw.inference.convergence import Convergence
 from bayeslaw.laws.law import Law
+from bayeslaw.laws.terms import Array
 from bayeslaw.model import random_effects
 from bayeslaw.model.likelihoods import noise_scale
 from bayeslaw.model.spec import Spec
@@ -60,6 +61,21 @@ class Posterior:
         """The law that was fitted."""
         return self.spec.law
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Covariates of the law, as columns of a table."""
+        return self.law.columns
+
+    @property
+    def count(self) -> int:
+        """Number of draws of all chains."""
+        return int(self.draws.sizes["chain"] * self.draws.sizes["draw"])
+
+    def parts(self, draws: Ints | None = None) -> "Iterator[tuple[Posterior, Ints, Ints]]":
+        """The posterior, some draws and their places; the same of a pool has several members."""
+        own = np.arange(self.count) if draws is None else draws
+        yield self, own, np.arange(len(own))
+
     def values(self) -> dict[str, Floats]:
         """Draws of the coordinates and the noise, each (chains * draws, 1), chain by chain."""
         return {str(n): v.values.reshape(-1, 1) for n, v in self._scalars.data_vars.items()}
@@ -92,7 +108,7 @@ class Posterior:
         """
         frame = table.frame if isinstance(table, LossTable) else canonical(table, "rows", ())
         law, q = self.extended(frame)
-        loss: Floats = law.loss(law.sizes(q, self.at), law.covariates(frame), self.at)
+        loss: Floats = law.loss(law.sizes(q, self.at), self.covariates(frame), self.at)
         return loss * np.exp(random_effects.latent_effects(self.draws, self.spec.effects, frame))
 
     def extended(self, frame: pd.DataFrame) -> tuple[Law, dict[str, Floats]]:
@@ -105,6 +121,20 @@ class Posterior:
         return self.spec.discrepancy.extend(
             self.law_with_knots, q, self.at, frame, self.extension_seed
         )
+
+    def covariates(self, frame: pd.DataFrame) -> dict[str, Array]:
+        """The law's covariates of some rows, shape (rows,) or (draws, rows).
+
+        Losses of bases that are not known are drawn from the laws of the bases; the same rows give
+        the same draws.
+        """
+        x, bases = self.law.covariates(frame), self.law.bases
+        if bases is None or not (unknown := bases.unknown(frame)).any():
+            return x
+        rng = np.random.default_rng(self.extension_seed)
+        drawn = bases.draws(frame, self.count, rng)
+        x["start"], x["deviation"] = bases.logs(frame, np.where(unknown, drawn, 0.0))
+        return x
 
     @property
     def law_with_knots(self) -> Law:

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import xarray as xr
+from scipy.optimize import minimize
 from threadpoolctl import threadpool_limits
 
 from bayeslaw.common.arrays import Floats
@@ -31,10 +32,12 @@ PILOT_TUNE, PILOT_DRAWS, PILOT_ACCEPT = 250, 50, 0.8
 """The short run: tuning steps, draws, and target acceptance."""
 BLOCKS = (250, 500, 1000, 2000, 4000, 8000)
 """Numbers of draws per chain after which the gate is evaluated."""
-TRIAL, POOR = 500, 1.05
+TRIAL, POOR = 250, 1.03
 """Draws per chain after which chains with a larger R-hat start again, with a metric from them."""
-SOME = 200
-"""Number of points that are kept as starts of another run."""
+ASCENT, LARGE = 500, 1e10
+"""Most steps of an ascent to a start, and minus the log density where it is not finite."""
+SOME = metric.MANY
+"""Number of points that are kept, as starts of another run and for its metric."""
 
 
 @dataclass(frozen=True)
@@ -232,10 +235,29 @@ def _start(density: Density, spec: AnySpec, values: Data) -> Callable[[int], Flo
             # A large initial curvature sends the first leapfrog steps far from the data.
             jitter[places[prefix + name]] = 0.1
 
+    ascents = max(part.discrepancy.ascents for part in spec.parts.values())
+
     def start(seed: int) -> Floats:
-        return first + jitter * np.random.default_rng(seed).uniform(-1, 1, len(first))
+        rng = np.random.default_rng(seed)
+        points = first + jitter * rng.uniform(-1, 1, (max(ascents, 1), len(first)))
+        return _ascended(density, points) if ascents else points[0]
 
     return start
+
+
+def _ascended(density: Density, points: Floats) -> Floats:
+    """The point of highest density that ascents from some points reach."""
+
+    def down(point: Floats) -> tuple[float, Floats]:
+        value, gradient = density.gradient(point)
+        return (-value, -gradient) if np.isfinite(value) else (LARGE, 0 * point)
+
+    steps = {"maxiter": ASCENT, "maxfun": 2 * ASCENT}
+    found: list[Any] = [
+        minimize(down, p, jac=True, method="L-BFGS-B", options=steps)  # type: ignore[call-overload]
+        for p in points
+    ]
+    return np.asarray(min(found, key=lambda each: each.fun).x, float)
 
 
 class _Counter:

@@ -74,7 +74,7 @@ def filled(settings: PosteriorSettings) -> FilledSettings:
         "discrepancy": AUTO,
         "noise": "constant",
         "effects": "auto",
-        "errors": "independent",
+        "errors": AUTO,
         "chains": CHAINS,
         "draws": None,
         "tune": TUNE,

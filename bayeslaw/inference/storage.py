@@ -13,6 +13,7 @@ from bayeslaw.common.content import content, restore, store
 from bayeslaw.common.errors import FileError, LawError
 from bayeslaw.common.files import atomic_write
 from bayeslaw.inference.convergence import Convergence
+from bayeslaw.inference.pools import Pool
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.lawfiles import restored_law, stored_law
 from bayeslaw.laws.priors import Prior
@@ -24,7 +25,7 @@ from bayeslaw.tables.table import LossTable
 
 SCHEMA = 6
 """Version of the file's layout; a file with another one is refused."""
-MARK = "bayeslaw posterior"
+MARK, POOL_MARK = "bayeslaw posterior", "bayeslaw pool"
 
 
 def save(posterior: Posterior, path: str | Path) -> None:
@@ -38,6 +39,26 @@ def save(posterior: Posterior, path: str | Path) -> None:
         If a term, the likelihood or the discrepancy is of a class that is not registered, or a
         file cannot hold one of its fields.
     """
+    with atomic_write(path) as beside:
+        _tree(posterior).to_netcdf(beside, engine="h5netcdf")
+
+
+def save_pool(pool: Pool, path: str | Path) -> None:
+    """Write a pool to `path`, its members as groups; see `save`."""
+    tree = xr.DataTree(
+        children={f"member {i}": _tree(m) for i, m in enumerate(pool.members.values())}
+    )
+    about = {"name": pool.name, "weights": dict(pool.weights)}
+    tree.attrs = {
+        "format": POOL_MARK,
+        "schema": SCHEMA,
+        "meta": json.dumps(about, ensure_ascii=False),
+    }
+    with atomic_write(path) as beside:
+        tree.to_netcdf(beside, engine="h5netcdf")
+
+
+def _tree(posterior: Posterior) -> xr.DataTree:
     meta = stored_spec(posterior.spec) | {
         "at": dict(posterior.at),
         "convergence": dataclasses.asdict(posterior.convergence),
@@ -51,12 +72,11 @@ def save(posterior: Posterior, path: str | Path) -> None:
         {"posterior": posterior.draws, "sample_stats": xr.Dataset(numeric), "table": table}
     )
     tree.attrs = {"format": MARK, "schema": SCHEMA, "meta": json.dumps(meta, ensure_ascii=False)}
-    with atomic_write(path) as beside:
-        tree.to_netcdf(beside, engine="h5netcdf")
+    return tree
 
 
-def load(path: str | Path) -> Posterior:
-    """Read a posterior written by `save`; it forecasts bit for bit as the saved one.
+def load(path: str | Path) -> Posterior | Pool:
+    """Read a posterior or a pool that was saved; it forecasts bit for bit as the saved one.
 
     Raises
     ------
@@ -69,11 +89,11 @@ def load(path: str | Path) -> Posterior:
         raise FileError(f"{path}: no such file.")
     try:
         with xr.open_datatree(path, engine="h5netcdf") as tree:
-            attrs = dict(tree.attrs)
-            parts = {name: tree[name].to_dataset().load() for name in tree.children}
+            attrs, parts = dict(tree.attrs), _loaded(tree)
+            members = [(dict(each.attrs), _loaded(each)) for each in tree.children.values()]
     except (OSError, ValueError, KeyError, TypeError, RuntimeError, AttributeError) as error:
         raise FileError(f"{path}: not a readable posterior (truncated or foreign).") from error
-    if attrs.get("format") != MARK:
+    if attrs.get("format") not in (MARK, POOL_MARK):
         raise FileError(f"{path}: a NetCDF file, but not a bayeslaw posterior.")
     try:
         if (schema := int(attrs["schema"])) != SCHEMA:
@@ -82,13 +102,36 @@ def load(path: str | Path) -> Posterior:
                 f"{path}: schema {schema} is {'newer' if newer else 'older'} than this version "
                 f"reads ({SCHEMA}); {'upgrade bayeslaw' if newer else 'fit again'}."
             )
-        return _posterior(parts, json.loads(attrs["meta"]))
+        meta = json.loads(attrs["meta"])
+        if attrs["format"] == MARK:
+            return _posterior(parts, meta)
+        fits = [_posterior(own, json.loads(about["meta"])) for about, own in members]
+        return Pool(dict(zip(meta["weights"], fits, strict=True)), meta["weights"], meta["name"])
     except LawError as error:
         raise FileError(
             f"{path}: {error} If the class is defined elsewhere, import its module before loading."
         ) from error
     except (KeyError, TypeError, ValueError) as error:
         raise FileError(f"{path}: the posterior is damaged ({error}).") from error
+
+
+def load_posterior(path: str | Path) -> Posterior:
+    """`load` for what needs the fit of one law.
+
+    Raises
+    ------
+    FileError
+        As for `load`, and if the file holds a pool.
+    """
+    found = load(path)
+    if isinstance(found, Pool):
+        names = ", ".join(found.members)
+        raise FileError(f"{path}: a pool; this needs the fit of one of its laws alone: {names}.")
+    return found
+
+
+def _loaded(tree: xr.DataTree) -> dict[str, xr.Dataset]:
+    return {name: group.to_dataset().load() for name, group in tree.children.items()}
 
 
 def _posterior(parts: dict[str, xr.Dataset], meta: Mapping[str, Any]) -> Posterior:

@@ -21,9 +21,12 @@ class SeenPower(Power):
     ----------
     weight : str, optional
         Symbol of rho, what an adaptation token counts in pre-training tokens; without it, 1.
+    total : bool
+        Take all tokens seen, ``P N + rho D``, in place of those per parameter.
     """
 
     weight: str = ""
+    total: bool = False
     kind: ClassVar[str] = "seen_power"
     convex_in_ptpp: ClassVar[bool] = False
 
@@ -48,17 +51,19 @@ class SeenPower(Power):
 
     def exponent(self, p: Values, at: Values, xp: Namespace) -> Array:
         """Local exponent along log P at the point `at`: P is a part of the tokens seen."""
-        return p[self.local] * xp.exp(at["ptpp"] - self._seen(p, at, xp)["ptpp"])
+        tokens = at["ptpp"] + at["params"] if self.total else at["ptpp"]
+        return p[self.local] * xp.exp(tokens - self._seen(p, at, xp)["ptpp"])
 
     def latex(self) -> str:
         """The term as LaTeX."""
-        seen = rf"\left(P + {tex(self.weight)} D/N\right)^"
+        each, per = (" N", "D") if self.total else ("", "D/N")
+        seen = rf"\left(P{each} + {tex(self.weight)} {per}\right)^"
         return super().latex().replace(SYMBOLS["ptpp"] + "^", seen)
 
     def _seen(self, p: Values, x: Values, xp: Namespace) -> Values:
         weight = p[self.weight] if self.weight else 1.0
-        seen = xp.exp(x["ptpp"]) + weight * xp.exp(x["tokens"] - x["params"])
-        return {**x, "ptpp": xp.log(seen)}
+        seen = xp.log(xp.exp(x["ptpp"]) + weight * xp.exp(x["tokens"] - x["params"]))
+        return {**x, "ptpp": seen + x["params"] if self.total else seen}
 
 
 @TERMS.register

@@ -21,17 +21,17 @@ from scipy.special import logsumexp
 from bayeslaw.common.arrays import Namespace
 from bayeslaw.common.content import identity
 from bayeslaw.common.errors import TableError
+from bayeslaw.laws.bases import Bases
+from bayeslaw.laws.departure import MIXED, Departure
 from bayeslaw.laws.modified_terms import ModifiedTerm
 from bayeslaw.laws.modifiers import Knots, Modifier, Walk
 from bayeslaw.laws.priors import NOISE, Prior
-from bayeslaw.laws.terms import COLUMN, ORIGIN, Array, Term, Values
+from bayeslaw.laws.terms import COLUMN, ORIGIN, STEP, Array, Term, Values
 from bayeslaw.tables.table import LossTable
 from bayeslaw.tables.validation import canonical
 
 KAPPA = "kappa"
 """Parameter of a coupling of terms."""
-MIXED = 0.1
-"""Added to r under the logarithm of the covariate ``mixed``."""
 CLIP = 1e-9
 """The paper clips r to [CLIP, 1 - CLIP]."""
 
@@ -65,6 +65,11 @@ class Law:
         Whether the coupling is a discrepancy's and not the law's own.
     paper_bounds : mapping
         Ranges as published, of the parameters for which they differ from `bounds`.
+    departure : Departure, optional
+        How the loss departs from that of the pre-trained model; without it, floor and terms are
+        the loss.
+    bases : Bases, optional
+        Losses of the pre-trained models of the table that the law is fitted to.
     """
 
     name: str
@@ -80,11 +85,14 @@ class Law:
     coupled: tuple[str, ...] = ()
     coupling_added: bool = False
     paper_bounds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    departure: Departure | None = None
+    bases: Bases | None = field(default=None, repr=False)
 
     @cached_property
     def exponents(self) -> tuple[str, ...]:
         """Paper symbols of every parameter that enters non-linearly."""
-        names = (e for term in self.terms for e in term.exponents)
+        names = [e for term in self.terms for e in term.exponents]
+        names += self.departure.parameters if self.departure else ()
         return (*dict.fromkeys([*names, *self._added]),)
 
     @cached_property
@@ -95,18 +103,16 @@ class Law:
     @cached_property
     def parameters(self) -> tuple[str, ...]:
         """Paper symbols in the order of the formula."""
-        names = (n for term in self.terms for n in (term.coefficient, *term.exponents))
+        names = [n for term in self.terms for n in (term.coefficient, *term.exponents)]
+        names += self.departure.parameters if self.departure else ()
         return ("E", *dict.fromkeys([*names, *self._added]))
 
     @cached_property
     def coordinates(self) -> tuple[str, ...]:
         """Names of the reference coordinates."""
-        at = ORIGIN
-        names = (
-            n
-            for term in self.terms
-            for n in (term.slope, *term.to_local(dict.fromkeys(term.exponents, 0.0), at, np))
-        )
+        at, none = ORIGIN, dict.fromkeys(self.exponents, 0.0)
+        names = [n for term in self.terms for n in (term.slope, *term.to_local(none, at, np))]
+        names += self.departure.to_local(none, at) if self.departure else ()
         return ("L_ref", *dict.fromkeys([*names, *self._added]))
 
     @cached_property
@@ -117,7 +123,8 @@ class Law:
         are not given is zero.
         """
         modifiers = [t.modifier for t in self.terms if isinstance(t, ModifiedTerm)]
-        modifiers += [self.modifier] if self.modifier else []
+        others = self.departure and self.departure.modifier, self.modifier
+        modifiers += [modifier for modifier in others if modifier]
         return tuple(walk for modifier in modifiers for walk in modifier.walks)
 
     def over(self, x: Values, at: Values) -> "Law":
@@ -130,19 +137,23 @@ class Law:
             return self
         terms = tuple(t.with_knots(knots) if isinstance(t, ModifiedTerm) else t for t in self.terms)
         modifier = self.modifier and self.modifier.with_knots(knots)
-        return replace(self, terms=terms, modifier=modifier)
+        departure = self.departure
+        if departure and departure.modifier:
+            departure = replace(departure, modifier=departure.modifier.with_knots(knots))
+        return replace(self, terms=terms, modifier=modifier, departure=departure)
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
         """Columns a table needs for this law."""
         used = {COLUMN[c] for c in self.covariate_names}
-        return tuple(c for c in ("params", "tokens", "replay", "ptpp") if c in used)
+        return tuple(c for c in dict.fromkeys(COLUMN.values()) if c in used)
 
     @cached_property
     def covariate_names(self) -> tuple[str, ...]:
         """Covariates that the terms and the whole loss's modifier use."""
         used = {c for term in self.terms for c in term.covariates}
         used |= set(self.modifier.covariates if self.modifier else ())
+        used |= set(self.departure.covariates if self.departure else ())
         return tuple(c for c in COLUMN if c in used)
 
     @cached_property
@@ -162,6 +173,7 @@ class Law:
             every = [c for t in self.terms if t.coefficient in self.coupled for c in t.covariates]
             found[KAPPA] = tuple(dict.fromkeys(every))
         found |= self.modifier.covariates_of if self.modifier else {}
+        found |= self.departure.covariates_of if self.departure else {}
         columns = {n: tuple(dict.fromkeys(COLUMN[c] for c in along)) for n, along in found.items()}
         return {name: columns[name] for name in self.coordinates if name in columns}
 
@@ -171,10 +183,15 @@ class Law:
         own = self.modifier.parameters if self.modifier else ()
         return (KAPPA, *own) if self.coupled else own
 
+    @property
+    def additive(self) -> bool:
+        """Whether the loss is the floor plus the terms."""
+        return not (self.modifier or self.departure)
+
     @cached_property
     def identity(self) -> str:
         """Hash of what the loss and its priors depend on, which name and title are not part of."""
-        other = ("name", "title", "reference", "paper_bounds")
+        other = ("name", "title", "reference", "paper_bounds", "bases")
         names = [f.name for f in fields(self) if f.name not in other]
         parts = {name: getattr(self, name) for name in names}
         unordered = {name: dict(sorted(parts[name].items())) for name in ("priors", "bounds")}
@@ -198,6 +215,10 @@ class Law:
         x["tokens"] = np.log(frame["tokens"].to_numpy() / self.token_unit)
         if "replay" in self.columns:
             x |= self.shares(frame["replay"].to_numpy())
+        if self.departure:
+            if self.bases is None:
+                raise TableError(f"{name}: {self.name} knows no bases; fit it to a table first.")
+            x["start"], x["deviation"] = self.bases.logs(frame)
         return x
 
     def reference_point(self, rows: LossTable | pd.DataFrame) -> dict[str, float]:
@@ -214,7 +235,7 @@ class Law:
 
     def point(self, at: Mapping[str, float]) -> dict[str, float]:
         """Covariates at the reference point `at`, in the units of a table."""
-        point = {c: math.exp(at[c]) for c in self.columns}
+        point = {c: math.exp(at[c]) for c in self.columns if c in at}
         point["tokens"] *= self.token_unit
         if "replay" in point and self.ratio == "own":
             point["replay"] = 1 - point["replay"]
@@ -257,6 +278,7 @@ class Law:
             "barrier": np.log(share + self.epsilon),
             "share": share,
             "mixed": np.log(share + MIXED),
+            "fresh": np.log1p(-share),
         }
 
     # -- the formula --------------------------------------------------------------------------
@@ -286,26 +308,37 @@ class Law:
         loss = p["E"] + sum(p[name] * shapes[name] for name in alone)
         if self.coupled:
             loss = loss + couple([p[name] * shapes[name] for name in self.coupled], p[KAPPA], xp)
+        if self.departure:
+            loss = self.departure.join(loss, p, x, at, xp)
         return loss * self._factor(p, x, at, xp) if self.modifier else loss
 
+    def given(self, p: Values, x: Values, at: Values = ORIGIN) -> Array:
+        """The part of `loss` that neither the floor nor a term is part of; arguments as for it."""
+        if not self.departure:
+            return 0.0
+        start = self.departure.remaining(p, x, at, np) * np.exp(x["start"])
+        return start * self._factor(p, x, at, np)
+
     def floor(self, p: Values, x: Values, at: Values = ORIGIN) -> Array:
-        """Limit of `loss` as all terms vanish: E times the factor of the modifier."""
-        return p["E"] * self._factor(p, x, at, np)
+        """Limit of `loss` as all terms vanish and adaptation never ends."""
+        factor = self._factor(p, x, at, np)
+        return p["E"] * (factor * self.departure.factor(p, x, np) if self.departure else factor)
 
     def parts(self, p: Values, x: Values, at: Values = ORIGIN) -> dict[str, Array]:
         """Derivative of `loss` by the floor and by each term's size; arguments as for `loss`.
 
-        The loss is the sum of sizes times these, since it is linear in the sizes, and where terms
-        are coupled homogeneous of degree 1 in them.
+        The loss is the sum of sizes times these, plus `given`, since it is linear in the sizes, and
+        where terms are coupled homogeneous of degree 1 in them.
         """
         shapes = self._shapes(p, x, at, np)
         parts = {"E": 1.0, **shapes}
         if self.coupled:
             total, shares, _ = self._coupling(p, shapes)
             parts |= {name: total * share / p[name] for name, share in shares.items()}
-        if not self.modifier:
+        if not (self.modifier or self.departure):
             return parts
         factor = self._factor(p, x, at, np)
+        factor = factor * self.departure.scale(p, x, at) if self.departure else factor
         return {name: part * factor for name, part in parts.items()}
 
     def _coupling(
@@ -340,6 +373,8 @@ class Law:
             value = p[term.coefficient] * parts[term.coefficient]
             for name, slope in term.slopes(p, x, at).items():
                 by[name] = by.get(name, 0.0) + value * slope
+        for name in self.departure.parameters if self.departure else ():
+            by[name] = self.loss({**p, name: p[name] + 1j * STEP}, x, at).imag / STEP
         if self.modifier:
             loss = self.loss(p, x, at)
             by |= {name: loss * slope for name, slope in self.modifier.slopes(p, x, at).items()}
@@ -348,7 +383,7 @@ class Law:
     def at_model(self, p: Values, x: Values, at: Values) -> tuple["Law", dict[str, Array]]:
         """The law at one model and stage, with the whole loss's modifier moved into the sizes.
 
-        A modifier that depends on tokens or replay stays.
+        A modifier that depends on tokens or replay stays, as does one of a law with a departure.
 
         Parameters
         ----------
@@ -357,7 +392,7 @@ class Law:
         x : mapping
             ``params`` and ``ptpp``, logarithms, of one model and stage.
         """
-        if self.modifier and set(self.modifier.covariates) - set(x):
+        if self.departure or (self.modifier and set(self.modifier.covariates) - set(x)):
             return self, dict(p)
         factor = self._factor(p, x, at, np)
         sizes = {name: p[name] * factor for name in ("E", *self.coefficients)}
@@ -372,6 +407,7 @@ class Law:
             p |= term.from_local(q, at, xp)
             p[term.coefficient] = q[term.slope] / term.exponent(p, at, xp)
         p |= {name: q[name] for name in self._added}
+        p |= self.departure.from_local(q, at) if self.departure else {}
         floor = q["L_ref"] - sum(p[c] for c in self.coefficients)
         if self.coupled:
             # This keeps the sum at the reference point and the local slopes there unchanged.
@@ -407,6 +443,7 @@ class Law:
             q[term.slope] = size * term.exponent(p, at, xp)
             q |= term.to_local(p, at, xp)
         q |= {name: p[name] for name in self._added}
+        q |= self.departure.to_local(p, at) if self.departure else {}
         return {name: q[name] for name in self.coordinates}
 
     @property
@@ -414,6 +451,7 @@ class Law:
         """The law without discrepancy."""
         terms = tuple(term.plain for term in self.terms)
         kept = {name for term in terms for name in term.exponents}
+        kept |= set(self.departure.own if self.departure else ())
         if self.coupled and not self.coupling_added:
             kept.add(KAPPA)
         added = {*self.exponents} - kept
@@ -421,6 +459,7 @@ class Law:
             self,
             terms=terms,
             modifier=None,
+            departure=self.departure and self.departure.plain,
             coupled=() if self.coupling_added else self.coupled,
             coupling_added=False,
             priors={name: prior for name, prior in self.priors.items() if name not in added},
@@ -439,7 +478,8 @@ class Law:
             together = [term.latex() for term in self.terms if term.coefficient in self.coupled]
             roots = " + ".join(rf"\left({each}\right)^{{1/\kappa}}" for each in together)
             alone = [rf"\left[{roots}\right]^{{\kappa}}", *alone]
-        return r"\hat L = E + " + " + ".join(alone)
+        core = "E + " + " + ".join(alone)
+        return r"\hat L = " + (self.departure.latex(core) if self.departure else core)
 
     @cached_property
     def prior_bounds(self) -> dict[str, tuple[float, float]]:
@@ -449,6 +489,8 @@ class Law:
         free = dict.fromkeys((*self.coordinates[1:], *NOISE), (0.0, math.inf))
         free["noise_slope"] = (-math.inf, math.inf)
         own = {name: self.bounds[name] for name in self.exponents if name in self.coordinates}
+        if self.departure:
+            own[self.departure.local] = -math.inf, math.inf
         return {"E": self.bounds["E"]} | free | local | own
 
 

@@ -3,7 +3,7 @@
 import math
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +11,15 @@ from bayeslaw.common.content import Plain, content, field_value, restore, store
 from bayeslaw.common.errors import LawError, unknown
 from bayeslaw.common.files import models_dir
 from bayeslaw.laws import forgetting_terms  # noqa: F401  # registers its terms
+from bayeslaw.laws.bases import Bases
+from bayeslaw.laws.departure import Departure
 from bayeslaw.laws.law import KAPPA, Law
 from bayeslaw.laws.priors import NOISE, Prior, override
 from bayeslaw.laws.terms import COLUMN, TERMS, Term
 
 _SETTINGS = ("title", "reference", "token_unit", "ratio", "epsilon", "coupled")
 _BOUNDS = ("bounds", "paper_bounds")
-_KEYS = (*_SETTINGS, "term", "priors", *_BOUNDS)
+_KEYS = (*_SETTINGS, "term", "departure", "priors", *_BOUNDS)
 
 
 def load_law(law: "str | Path | Law") -> Law:
@@ -63,6 +65,8 @@ def _parse(text: str, name: str) -> Law:
     except KeyError:
         raise LawError(f"law {name}: has no [[term]].") from None
     settings: dict[str, Any] = {key: field_value(spec.pop(key)) for key in _SETTINGS if key in spec}
+    if "departure" in spec:
+        settings["departure"] = Departure(**spec.pop("departure"))
     priors = {n: Prior.parse(p) for n, p in spec.pop("priors", {}).items()}
     given, published = (_intervals(spec.pop(key, {})) for key in _BOUNDS)
     if spec:
@@ -82,6 +86,7 @@ def _parse(text: str, name: str) -> Law:
     own = [symbol for term in terms for symbol in (term.coefficient, term.slope)]
     taken = ["E", "L_ref", *NOISE, *([KAPPA] if law.coupled else []), *own]
     others = {exponent for term in terms for exponent in term.exponents}
+    others |= {*(law.departure.own if law.departure else ())}
     for symbol in [*own, *others]:
         if taken.count(symbol) + (symbol in others) > 1:
             raise LawError(
@@ -116,6 +121,10 @@ def stored_law(law: Law) -> dict[str, Plain]:
     settings = {key: content(getattr(plain, key)) for key in ("name", *_SETTINGS)}
     parts: dict[str, Plain] = {"terms": [store(TERMS, term) for term in plain.terms]}
     parts |= {key: content(getattr(plain, key)) for key in _BOUNDS}
+    parts["departure"] = content(plain.departure)
+    if plain.bases:
+        bases = {f.name: getattr(plain.bases, f.name) for f in fields(plain.bases)}
+        parts["bases"] = content(bases | {"law": plain.bases.law.name})
     priors = {name: [prior.name, content(prior.arguments)] for name, prior in plain.priors.items()}
     return {**settings, **parts, "priors": dict(priors)}
 
@@ -135,6 +144,10 @@ def restored_law(stored: Mapping[str, Any]) -> Law:
     kept: dict[str, Any] = {
         key: field_value(stored[key]) for key in ("name", *_SETTINGS) if key in stored
     }
+    if stored.get("bases"):
+        bases: dict[str, Any] = {k: field_value(value) for k, value in stored["bases"].items()}
+        kept["bases"] = Bases(**bases | {"law": load_law(bases["law"])})
+    kept["departure"] = field_value(stored.get("departure"))
     return Law(
         **kept,
         terms=tuple(restore(TERMS, term) for term in stored["terms"]),

@@ -6,8 +6,10 @@ reference point `at`, so it is zero there. It is written over an array namespace
 complex-step derivatives, the planner and the LaTeX all use this one formula.
 
 Covariates are logarithms: ``params``, ``tokens`` (in the law's token unit), ``ptpp``, ``replay``
-(r clipped to [1e-9, 1 - 1e-9]), ``barrier`` (r + epsilon) and ``mixed`` (r + .1, whose log stays
-bounded at r = 0). ``share`` is r itself.
+(r clipped to [1e-9, 1 - 1e-9]), ``barrier`` (r + epsilon) and ``mixed`` (r + .01, whose log stays
+bounded at r = 0), ``fresh`` (1 - r), ``start`` (the base's loss on the domain) and ``deviation``
+(the base's loss on the domain of pre-training, over that expected of its size and budget).
+``share`` is r itself.
 """
 
 from abc import ABC, abstractmethod
@@ -32,9 +34,15 @@ SYMBOLS = {
     "share": "r",
     "mixed": "r",
     "ptpp": "P",
+    "fresh": "(1-r)",
+    "start": r"L_{\mathrm{start}}",
+    "deviation": r"(b/\hat b)",
 }
-COLUMN = {"barrier": "replay", "share": "replay", "mixed": "replay"} | {
-    name: name for name in ("params", "tokens", "replay", "ptpp")
+COLUMN = {
+    **{name: name for name in ("params", "tokens", "replay", "ptpp")},
+    **dict.fromkeys(("barrier", "share", "mixed", "fresh"), "replay"),
+    "start": "start_loss",
+    "deviation": "base_loss",
 }
 """Column of a loss table behind each covariate."""
 ORIGIN: Mapping[str, float] = dict.fromkeys(SYMBOLS, 0.0)

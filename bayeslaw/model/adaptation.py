@@ -29,15 +29,18 @@ SCALE = Prior("LogNormal", median=1, sigma=0.3)
 class Adaptation(Discrepancy):
     """A polynomial added to the log of the whole loss, and a walk in the terms led by D.
 
-    The polynomial is of degree 2 in log N, log P, log D and the log of replay, without the square
-    of log D. The exponent of D changes along log(D/N) by a random walk, because adaptation goes
+    In a law that starts from the base's loss, the walk is in the share of the way still to go.
+
+    The polynomial is of degree 2 in log N, log P, log D and log(r + .01), without the square of
+    log D. The exponent of D changes along log(D/N) by a random walk, because adaptation goes
     through phases at the same tokens per parameter for all sizes.
 
     Parameters
     ----------
     scale : float
-        Standard deviation of the coefficient of a product x y, per squared e-fold; that of x^2 / 2
-        has twice as much.
+        Standard deviation of the coefficient of a product x y, per squared e-fold.
+    square, replay : float
+        The same of x^2 / 2, and of the square of the log of replay.
     walk : float
         Standard deviation of the change of the exponent of D over an e-fold of D / N.
     spacing : float
@@ -45,34 +48,41 @@ class Adaptation(Discrepancy):
     """
 
     scale: float = 0.02
+    square: float = 0.02
+    replay: float = 0.04
     walk: float = 0.1
     spacing: float = 0.7
     kind: ClassVar[str] = "adaptation"
     words: ClassVar[str] = "polynomial and walk along D/N"
+    ascents: ClassVar[int] = 6
 
     def apply(self, law: Law) -> Law:
         """The law with the polynomial and the walk."""
         known = [c for c in ALONG if {"mixed": "replay"}.get(c, c) in law.columns]
         pairs = [p for p in combinations_with_replacement(known, 2) if p != ("tokens", "tokens")]
         polynomial = Polynomial({f"poly_{''.join(ALONG[c] for c in p)}": p for p in pairs})
-        # A Taylor term has x^2 / 2: the same change of the loss at one e-fold as x y.
+        squares = {"mixed": self.replay, "params": self.square, "ptpp": self.square}
         priors = {
-            name: Prior("Normal", mu=0, sigma=self.scale * (2 if pair[0] == pair[1] else 1))
-            for name, pair in polynomial.coefficients.items()
+            name: Prior("Normal", mu=0, sigma=squares[one] if one == other else self.scale)
+            for name, (one, other) in polynomial.coefficients.items()
         }
+        over, departure = "params" * ("params" in law.columns), law.departure
+
+        def walk(name: str) -> Walk:
+            steps, along = f"walk_{name}", "tokens"
+            return Walk(steps, "walk_scale", along, "", self.walk, self.spacing, over=over)
+
         terms: list[Term] = []
-        for term in law.terms:
-            plain = term.plain
-            if plain.curvable and plain.covariates[0] == "tokens":
-                steps, over = f"walk_{plain.coefficient}", "params" * ("params" in law.columns)
-                walk = Walk(steps, "walk_scale", "tokens", "", self.walk, self.spacing, over=over)
-                terms.append(ModifiedTerm(plain, walk))
-            else:
-                terms.append(plain)
+        for plain in [term.plain for term in law.terms]:
+            led = plain.curvable and plain.covariates[0] == "tokens"
+            terms.append(ModifiedTerm(plain, walk(plain.coefficient)) if led else plain)
+        if departure:
+            departure = replace(departure.plain, modifier=walk("start"))
         walks = {"walk_scale": SCALE} if self.suits(law) else {}
         return replace(
             law,
             terms=tuple(terms),
+            departure=departure,
             priors={**law.priors, **EFFECTS, **priors, **walks},
             bounds={
                 **law.bounds,
@@ -83,5 +93,6 @@ class Adaptation(Discrepancy):
         )
 
     def suits(self, law: Law) -> bool:
-        """Whether a term of the law is led by D."""
-        return any(t.plain.curvable and t.plain.covariates[0] == "tokens" for t in law.terms)
+        """Whether a term of the law is led by D, or the loss departs from a base's."""
+        led = (t.plain.curvable and t.plain.covariates[0] == "tokens" for t in law.terms)
+        return law.departure is not None or any(led)

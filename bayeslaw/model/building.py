@@ -103,6 +103,9 @@ def build(
     import pytensor.tensor as pt
 
     from bayeslaw.model.coordinates import coordinates, standardised_effects
+    from bayeslaw.model.vector_functions import FUNCTIONS
+
+    functions = FUNCTIONS if for_sampling else pt
 
     law, priors = spec.law, spec.priors
     if not for_sampling:
@@ -161,7 +164,7 @@ def build(
             if not for_sampling:
                 pm.Deterministic("location", mu)
             ell, before = priors[LENGTH].rv(LENGTH), Order(given["before"], given["gap"])
-            own, sigma = innovations(observed - mu, sigma, ell, before, pt)
+            own, sigma = innovations(observed - mu, sigma, ell, before, functions)
             mu = observed - own
         observe(mu, sigma, others, observed)
     return model

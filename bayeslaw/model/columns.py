@@ -5,6 +5,7 @@ where their kinds say so (`Term.linear`). Others enter the Op row by row, which 
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -42,6 +43,8 @@ def columns_of(law: Law, x: Values, at: Values) -> dict[str, Floats | Ints]:
             given |= {f"{part.coefficient}:{n}": value for n, value in part.given(x).items()}
         starts.append(sum(map(len, found)))
     knots = {f"{walk.steps}_knots": walk.knots.positions for walk in law.walks if walk.knots}
+    for name, modifier in _outside(law).items():
+        given[name] = modifier.columns(x, at)
     return {"columns": np.vstack(found), "starts": np.array(starts, np.int64), **given, **knots}
 
 
@@ -62,7 +65,20 @@ def log_loss(
     import pytensor.tensor as pt
 
     from bayeslaw.model.kernels import LogLoss
+    from bayeslaw.model.vector_functions import FUNCTIONS
 
+    if law.departure:
+        none = {"groups": pt.zeros((0, data["columns"].shape[1]), dtype="int64")}
+        inner = replace(law, departure=None, modifier=None)
+        core = FUNCTIONS.exp(log_loss(inner, p, x, at, {**data, **none}, pt.zeros(0)))
+        added = {
+            name: pt.concatenate([pt.atleast_1d(w) for w in modifier.weights(p, pt)]) @ data[name]
+            for name, modifier in _outside(law).items()
+        }
+        loss = law.departure.join(core, p, x, at, FUNCTIONS, added.get("departing"))
+        groups = data["groups"]
+        of_rows = effects[groups.ravel()].reshape(groups.shape).sum(axis=0)
+        return FUNCTIONS.log(loss) + added.get("whole", 0.0) + of_rows
     weights: list[Tensor] = [pt.zeros(0)]
     offsets: dict[int, Tensor] = {}
     for k, part in enumerate(_parts(law)):
@@ -76,7 +92,7 @@ def log_loss(
             weights += part.weights(p, pt)
         elif part:
             value = part.shape if isinstance(part, Term) else part.value
-            offsets[k] = value(p, x, at, pt)
+            offsets[k] = value(p, x, at, FUNCTIONS)
             if isinstance(part, Term) and part.coefficient in law.coupled:
                 offsets[k] = offsets[k] / p[KAPPA]
     none = pt.zeros(data["columns"].shape[1])
@@ -98,8 +114,16 @@ def log_loss(
 
 
 def _parts(law: Law) -> tuple[Part, ...]:
-    """The terms, then the modifier of the whole loss."""
-    return *_terms(law), law.modifier
+    """The terms, then the modifier of the whole loss, unless it modifies what a departure joins."""
+    return *_terms(law), None if law.departure else law.modifier
+
+
+def _outside(law: Law) -> dict[str, Modifier]:
+    """Modifiers that enter after the Op: of a law with a departure, that and the whole loss's."""
+    if not law.departure:
+        return {}
+    found = {"departing": law.departure.modifier, "whole": law.modifier}
+    return {name: modifier for name, modifier in found.items() if modifier}
 
 
 def _terms(law: Law) -> list[Term]:

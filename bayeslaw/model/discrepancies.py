@@ -35,6 +35,8 @@ class Discrepancy(ABC):
     """What it is, for reports."""
     size_effects: ClassVar[bool] = True
     """Whether ``effects="auto"`` adds random effects of model size."""
+    ascents: ClassVar[int] = 0
+    """Ascents of the density, of which each chain starts at the best; 0 starts without."""
 
     @abstractmethod
     def apply(self, law: Law) -> Law:

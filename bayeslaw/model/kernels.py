@@ -384,7 +384,9 @@ VERSION = int(
 """Changes with the code, so that no compilation of other code is used from a cache on disk."""
 
 
-def _register(op: type[Op], kernel: Callable[..., object]) -> None:
+def register(op: type[Op], kernel: Callable[..., object]) -> None:
+    """Let Numba compile an Op as a function of its inputs."""
+
     @register_funcify_default_op_cache_key(op)
     def funcify(op: Op, **_: object) -> tuple[Callable[..., object], int]:
         @numba_njit(fastmath=False)
@@ -394,6 +396,6 @@ def _register(op: type[Op], kernel: Callable[..., object]) -> None:
         return call, VERSION
 
 
-_register(LogLoss, _log_loss)
-_register(LogLossGradient, _log_loss_gradient)
-_register(StudentTLogDensity, _student_t)
+register(LogLoss, _log_loss)
+register(LogLossGradient, _log_loss_gradient)
+register(StudentTLogDensity, _student_t)

@@ -121,11 +121,12 @@ class StudentT(Likelihood):
         import pytensor.tensor as pt
 
         from bayeslaw.model.kernels import StudentTLogDensity
+        from bayeslaw.model.vector_functions import FUNCTIONS
 
         residual = observed - mu
         if sigma.ndim:
             standard = StudentTLogDensity()(residual / sigma, pt.ones(()), q["dof"])[0]
-            pm.Potential(OBSERVED, standard - pt.sum(pt.log(sigma)))
+            pm.Potential(OBSERVED, standard - pt.sum(FUNCTIONS.log(sigma)))
         else:
             pm.Potential(OBSERVED, StudentTLogDensity()(residual, sigma, q["dof"])[0])
 

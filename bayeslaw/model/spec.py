@@ -11,14 +11,14 @@ from bayeslaw.common.errors import FitError, LawError, unknown
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.laws.priors import NOISE, Prior, PriorLike, override
-from bayeslaw.model import adaptation, random_effects  # noqa: F401  # registers a discrepancy
+from bayeslaw.model import adaptation, random_effects
 from bayeslaw.model import errors as run_errors
 from bayeslaw.model.curvature import Curvature
 from bayeslaw.model.discrepancies import DISCREPANCIES, Discrepancy
 from bayeslaw.model.likelihoods import LIKELIHOODS, NOISES, Huber, Likelihood
 from bayeslaw.model.walking_exponents import WalkingExponents
 
-DEFAULTS: tuple[Discrepancy, ...] = (WalkingExponents(), Curvature())
+DEFAULTS: tuple[Discrepancy, ...] = (WalkingExponents(), adaptation.Adaptation(), Curvature())
 """Discrepancies that ``"auto"`` chooses from."""
 
 
@@ -129,7 +129,8 @@ def make_spec(
 def make_discrepancy(discrepancy: str | Discrepancy, law: Law) -> Discrepancy:
     """A discrepancy by its kind, or the one given.
 
-    ``"auto"`` is walking exponents for laws in N and D alone, and curvature for others.
+    ``"auto"`` is walking exponents for laws in N and D alone, a polynomial and a walk for others
+    with a term in D, and curvature for the rest.
 
     Raises
     ------

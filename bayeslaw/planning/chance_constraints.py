@@ -25,6 +25,7 @@ from bayeslaw.common.arrays import Floats, Ints
 from bayeslaw.planning.feasible_budgets import budgets_below
 from bayeslaw.planning.intervals import Intervals
 from bayeslaw.planning.loss_curves import NODES, LossCurve, ReplaySlice
+from bayeslaw.planning.pooled_curves import PooledCurve, PooledSlice
 from bayeslaw.planning.roots import root_between
 
 CHUNK = 1 << 16
@@ -37,8 +38,8 @@ class Problem:
 
     Parameters
     ----------
-    targets : tuple of LossCurve
-    source : LossCurve
+    targets : tuple of LossCurve or PooledCurve
+    source : LossCurve or PooledCurve
         All curves have the same number of draws; draw i of one is paired with draw i of the others.
     max_loss : tuple of float
         Limit of each target loss, nats per token.
@@ -58,8 +59,8 @@ class Problem:
         For each fit, targets first, the posterior draw that each paired draw consists of.
     """
 
-    targets: tuple[LossCurve, ...]
-    source: LossCurve
+    targets: tuple[LossCurve | PooledCurve, ...]
+    source: LossCurve | PooledCurve
     max_loss: tuple[float, ...]
     max_forgetting: float
     baseline: float | str
@@ -107,7 +108,7 @@ class Problem:
         )
 
     @cached_property
-    def pure_replay(self) -> ReplaySlice:
+    def pure_replay(self) -> ReplaySlice | PooledSlice:
         """The source law at a replay ratio of 1."""
         return self.source.at_replay([1.0])
 

@@ -14,6 +14,7 @@ import numpy as np
 from bayeslaw.common.arrays import Floats
 from bayeslaw.planning.intervals import Intervals, intervals
 from bayeslaw.planning.loss_curves import ReplaySlice
+from bayeslaw.planning.pooled_curves import PooledSlice
 from bayeslaw.planning.roots import budgets_by_roots
 
 type Ends = tuple[Floats, Floats | None]
@@ -21,9 +22,9 @@ type Ends = tuple[Floats, Floats | None]
 
 
 def budgets_below(
-    here: ReplaySlice,
+    here: ReplaySlice | PooledSlice,
     limit: float | Floats,
-    pure: ReplaySlice | None = None,
+    pure: ReplaySlice | PooledSlice | None = None,
     weight: float | Floats = 0.0,
 ) -> Intervals:
     """Budgets where ``L(D, r) <= limit``, or ``L(D, r) - weight L(D, 1) <= limit``.
@@ -69,14 +70,17 @@ def budgets_below(
 
 
 def _closed_form(
-    here: ReplaySlice, pure: ReplaySlice | None, weight: float | Floats, margin: Floats
+    here: ReplaySlice | PooledSlice,
+    pure: ReplaySlice | PooledSlice | None,
+    weight: float | Floats,
+    margin: Floats,
 ) -> Ends | None:
     """Budgets where the data terms are at most `margin`; None if there is no closed form.
 
     With `pure`, the two data terms must have the same c1 and c2, so that their difference is one
     term of size K.
     """
-    if not here.closed_form:
+    if not (isinstance(here, ReplaySlice) and here.closed_form) or isinstance(pure, PooledSlice):
         return None
     if not here.data:
         return np.where(margin >= 0, -np.inf, np.inf)[None], None

@@ -10,13 +10,15 @@ from bayeslaw.common.arrays import Floats, Ints
 from bayeslaw.common.errors import BayeslawError, unknown
 from bayeslaw.evaluate.new_sizes import new_size_effects, residual_draws
 from bayeslaw.huber.point_fit import PointFit
+from bayeslaw.inference.pools import Pool
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.terms import ORIGIN
 from bayeslaw.model.random_effects import latent_effects
 from bayeslaw.planning.loss_curves import LossCurve
+from bayeslaw.planning.pooled_curves import PooledCurve
 from bayeslaw.tables.table import grid
 
-type Fit = Posterior | PointFit
+type Fit = Posterior | Pool | PointFit
 
 REACH = 1e4
 """ATPP up to which a discrepancy is extended; beyond, and below the fitted rows, exponents stay."""
@@ -24,7 +26,7 @@ REACH = 1e4
 
 def draw_count(fit: Fit) -> int:
     """Number of draws; 1 for a point fit."""
-    return 1 if isinstance(fit, PointFit) else fit.draws.sizes["chain"] * fit.draws.sizes["draw"]
+    return 1 if isinstance(fit, PointFit) else fit.count
 
 
 def pair_draws(fits: Sequence[Fit]) -> tuple[list[Ints], str]:
@@ -41,7 +43,7 @@ def pair_draws(fits: Sequence[Fit]) -> tuple[list[Ints], str]:
     str
         How they were paired.
     """
-    posteriors = [fit for fit in fits if isinstance(fit, Posterior)]
+    posteriors = [fit for fit in fits if not isinstance(fit, PointFit)]
     if not posteriors:
         return [np.zeros(1, int) for _ in fits], "no draws: all fits are point fits"
     draws = min(draw_count(fit) for fit in posteriors)
@@ -84,7 +86,7 @@ def convergence_failures(fits: Sequence[Fit], allowed: bool) -> tuple[str, ...]:
     """
     found: list[str] = []
     for fit in fits:
-        if isinstance(fit, Posterior):
+        if not isinstance(fit, PointFit):
             fit.require_converged(allowed)
             found += [f"{fit.table.name}: {what}" for what in fit.convergence.failures]
     return tuple(found)
@@ -92,7 +94,7 @@ def convergence_failures(fits: Sequence[Fit], allowed: bool) -> tuple[str, ...]:
 
 def autocorrelation_length(fits: Sequence[Fit]) -> int:
     """Number of draws per effective draw, rounded up, of the fit with the most."""
-    posteriors = [fit for fit in fits if isinstance(fit, Posterior)]
+    posteriors = [fit for fit in fits if not isinstance(fit, PointFit)]
     return max(
         [1, *(math.ceil(draw_count(fit) / max(fit.convergence.ess_bulk, 1)) for fit in posteriors)]
     )
@@ -105,12 +107,12 @@ def curve_of(
     *,
     median: bool = False,
     rng: np.random.Generator | None = None,
-) -> LossCurve:
+) -> LossCurve | PooledCurve:
     """Loss of a fit's law at a model and stage.
 
     Parameters
     ----------
-    fit : Posterior or PointFit
+    fit : Posterior, Pool or PointFit
     params, ptpp : float
         Parameters N of the model, and its pre-training tokens per parameter.
     median : bool
@@ -120,11 +122,28 @@ def curve_of(
         The curve includes the random effect of the model's size. That of a size without training
         rows is drawn with `rng`, and is zero without it.
     """
+    if isinstance(fit, Pool):
+        if median:
+            return curve_of(fit.first, params, ptpp, median=True)
+        found = [(_curve(m, params, ptpp, rng=rng), own, at) for m, own, at in fit.parts()]
+        parts = [curve.take(own) for curve, own, _ in found]
+        return PooledCurve(tuple(parts), tuple(at for *_, at in found))
+    return _curve(fit, params, ptpp, median=median, rng=rng)
+
+
+def _curve(
+    fit: Posterior | PointFit,
+    params: float,
+    ptpp: float,
+    *,
+    median: bool = False,
+    rng: np.random.Generator | None = None,
+) -> LossCurve:
     law = fit.law
     if isinstance(fit, PointFit):
         point = {name: np.array([float(value)]) for name, value in fit.parameters.items()}
         return LossCurve(law, point, ORIGIN, params, ptpp)
-    row = planned_row(params, ptpp)
+    row = planned_row(params, ptpp, fit)
     law, values = fit.extended(grid(params=params, ptpp=ptpp, tokens=REACH * params, replay=0.5))
     q = {name: value[:, 0] for name, value in values.items()}
     effect = latent_effects(fit.draws, fit.spec.effects, row)[:, 0]
@@ -133,10 +152,16 @@ def curve_of(
     if median:
         q = {name: np.median(value, axis=0, keepdims=True) for name, value in q.items()}
         effect = np.median(effect, keepdims=True)
+    base: dict[str, Floats] = {}
+    if law.departure:
+        x = fit.covariates(row)
+        base = {n: np.broadcast_to(x[n][..., 0], len(effect)) for n in ("start", "deviation")}
+        base = {n: np.median(v, keepdims=True) if median else v for n, v in base.items()}
+        base["start"] = base["start"] + effect
     here = {"params": np.log(params), "ptpp": np.log(ptpp)}
     law, p = law.at_model(law.sizes(q, fit.at), here, fit.at)
     p |= {name: p[name] * np.exp(effect) for name in ("E", *law.coefficients)}
-    return LossCurve(law, p, fit.at, params, ptpp)
+    return LossCurve(law, p, fit.at, params, ptpp, base)
 
 
 def noise_of(fit: Fit, kind: str, params: float, ptpp: float, rng: np.random.Generator) -> Floats:
@@ -144,7 +169,7 @@ def noise_of(fit: Fit, kind: str, params: float, ptpp: float, rng: np.random.Gen
 
     Parameters
     ----------
-    fit : Posterior or PointFit
+    fit : Posterior, Pool or PointFit
     kind : {"latent", "predictive"}
         Zeros, or draws of the measurement noise and of the random effects of run and base.
     params, ptpp : float
@@ -158,13 +183,23 @@ def noise_of(fit: Fit, kind: str, params: float, ptpp: float, rng: np.random.Gen
         raise BayeslawError(
             f"a point fit of {fit.law.name} has no noise; give a posterior or noise='latent'."
         )
-    return residual_draws(fit, planned_row(params, ptpp), rng, sizes=False)[:, 0]
+    if isinstance(fit, Pool):
+        return fit.gathered(lambda member: noise_of(member, kind, params, ptpp, rng))
+    return residual_draws(fit, planned_row(params, ptpp, fit), rng, sizes=False)[:, 0]
 
 
-def planned_row(params: float, ptpp: float) -> pd.DataFrame:
+def planned_row(params: float, ptpp: float, fit: Posterior) -> pd.DataFrame:
     """A row at the model and stage, for random effects and noise.
+
+    For a law that starts from the base, it names a base of the table of that N and P, if any.
 
     The effect of a size without training rows depends on tokens and replay only weakly, the others
     not at all; the values here are arbitrary.
     """
-    return grid(params=params, ptpp=ptpp, tokens=params, replay=0.5)
+    row = grid(params=params, ptpp=ptpp, tokens=params, replay=0.5)
+    if fit.law.departure:
+        known = pd.concat([fit.table.baselines, fit.table.frame])
+        alike = np.isclose(known[["params", "ptpp"]], [params, ptpp], rtol=1e-6, atol=0).all(1)
+        if alike.any() and "base" in known:
+            row["base"] = known.loc[alike, "base"].iloc[0]
+    return row

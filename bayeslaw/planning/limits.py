@@ -7,6 +7,7 @@ import numpy as np
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import BayeslawError, unknown
+from bayeslaw.inference.pools import Pool
 from bayeslaw.planning.fits import Fit, curve_of
 
 BASELINES = {
@@ -85,8 +86,9 @@ def baseline_of(
     ways = ", ".join(repr(name) for name in BASELINES if finite or name != "law")
     why = f"pass baseline= (--baseline) as the measured source loss of that model, or one of {ways}"
     if not finite:
+        name = source.name if isinstance(source, Pool) else source.law.name
         why = (
-            f"the law {source.law.name} has no value at D = 0, where its term in D diverges, so "
+            f"the law {name} has no value at D = 0, where its term in D diverges, so "
             f"the un-adapted model's loss cannot come from the fit: {why}"
         )
     if baseline == "law" and not finite:

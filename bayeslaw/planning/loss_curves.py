@@ -42,6 +42,8 @@ class LossCurve:
         Logarithms of the covariates at the point where the sizes are stated.
     params, ptpp : float
         Parameters N of the model, and its pre-training tokens per parameter.
+    base : mapping of str to array, shape (draws,)
+        Covariates of the base, `start` and `deviation`, of a law that starts from it.
 
     Examples
     --------
@@ -61,6 +63,7 @@ class LossCurve:
     at: Mapping[str, float]
     params: float
     ptpp: float
+    base: Mapping[str, Floats] = field(default_factory=dict)
 
     @property
     def draws(self) -> int:
@@ -69,7 +72,10 @@ class LossCurve:
 
     def take(self, draws: Ints) -> "LossCurve":
         """The curve for some of the draws."""
-        return replace(self, p={name: value[draws] for name, value in self.p.items()})
+        p, base = (
+            {name: value[draws] for name, value in values.items()} for values in (self.p, self.base)
+        )
+        return replace(self, p=p, base=base)
 
     @cached_property
     def _slopes(self) -> dict[str, tuple[Floats, Floats] | None]:
@@ -78,7 +84,7 @@ class LossCurve:
         Of one row if they do not depend on r, of three rows if they do. None for every term of a
         law whose whole loss has a modifier.
         """
-        if self.law.modifier:
+        if not self.law.additive:
             return dict.fromkeys(self.law.coefficients)
         probe = self._without_polynomials([0.0, 0.5, 1.0])
         slopes = {term.coefficient: probe.slope_and_curvature(term) for term in probe.data}
@@ -103,6 +109,7 @@ class LossCurve:
         model = {"params": self.params, "tokens": self.params / self.law.token_unit}
         model["ptpp"] = self.ptpp
         x = {name: np.log([[value]]) for name, value in model.items()} | self.law.shares(ratios)
+        x |= {name: value[None] for name, value in self.base.items()}
         return ReplaySlice(self.law, self.p, self.at, x)
 
     def loss(self, replay: Sequence[float] | Floats, budget: float | Floats) -> Floats:
@@ -181,7 +188,7 @@ class ReplaySlice:
 
         All terms, and the floor with them, if the whole loss has a modifier.
         """
-        if self.law.modifier:
+        if not self.law.additive:
             return list(self.law.terms)
         found = [term for term in self.law.terms if "tokens" in term.covariates]
         if not any(term.coefficient in self.law.coupled for term in found):
@@ -207,7 +214,7 @@ class ReplaySlice:
 
     def constant_terms(self) -> Floats:
         """Sum of the floor and the terms that do not depend on D, in nats."""
-        if self.law.modifier:
+        if not self.law.additive:
             return np.zeros((1, 1))
         others = [term for term in self.law.terms if term not in self.data]
         total: Floats = self.p["E"] + sum(
@@ -221,7 +228,7 @@ class ReplaySlice:
 
         A term whose log is concave has its maximum for all budgets below that of the maximum.
         """
-        if self.law.modifier:
+        if not self.law.additive:
             x = {**self.x, "tokens": self.x["tokens"] + budget}
             with np.errstate(over="ignore"):
                 loss: Floats = self.law.loss(self.p, x, self.at)

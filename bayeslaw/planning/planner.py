@@ -13,6 +13,7 @@ import numpy as np
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.huber.point_fit import PointFit
+from bayeslaw.inference.pools import Pool
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.planning.chance_constraints import Problem
 from bayeslaw.planning.choices import INFEASIBLE, Choice, binding_limits, choice_at
@@ -66,9 +67,9 @@ def plan(
 
     Parameters
     ----------
-    target : Posterior or PointFit, or a sequence of them
+    target : Posterior, Pool or PointFit, or a sequence of them
         Fits of the domains adapted to. A PointFit has no uncertainty.
-    source : Posterior or PointFit
+    source : Posterior, Pool or PointFit
         Fit of the domain that may be forgotten.
     params, ptpp : float
         Parameters N of the model, and its pre-training tokens per parameter.
@@ -132,7 +133,7 @@ def plan(
     >>> round(found.atpp, 1), round(found.replay, 2)
     (8.9, 0.34)
     """
-    targets = [target] if isinstance(target, Posterior | PointFit) else list(target)
+    targets = [target] if isinstance(target, Posterior | Pool | PointFit) else list(target)
     most = [float(loss) for loss in np.atleast_1d(np.asarray(max_loss, float))]
     fits = [*targets, source]
     check_limits(targets, most, params, ptpp, max_forgetting, max_cvar, confidence)

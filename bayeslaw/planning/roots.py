@@ -20,6 +20,7 @@ from scipy.optimize.elementwise import find_minimum, find_root
 
 from bayeslaw.common.arrays import Bools, Floats, Ints
 from bayeslaw.planning.loss_curves import NODES, ReplaySlice
+from bayeslaw.planning.pooled_curves import PooledSlice
 
 LARGE = 1e300
 """Replaces infinity, which the root finder does not accept."""
@@ -36,8 +37,8 @@ class Excess(Protocol):
 
 
 def budgets_by_roots(
-    here: ReplaySlice,
-    pure: ReplaySlice | None,
+    here: ReplaySlice | PooledSlice,
+    pure: ReplaySlice | PooledSlice | None,
     weight: float | Floats,
     margin: float | Floats,
 ) -> tuple[Floats, Floats]:

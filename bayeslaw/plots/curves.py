@@ -15,6 +15,7 @@ from matplotlib.patches import Patch
 from bayeslaw.common.errors import TableError
 from bayeslaw.common.formatting import count
 from bayeslaw.huber.point_fit import PointFit
+from bayeslaw.inference.pools import Pool
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.plots.style import (
     COLOURS,
@@ -32,7 +33,7 @@ from bayeslaw.plots.style import (
 )
 from bayeslaw.tables.hull import EXTRAPOLATION, PROJECTION, farthest, locate
 from bayeslaw.tables.table import LossTable
-from bayeslaw.tables.validation import canonical
+from bayeslaw.tables.validation import BASE_LOSSES, COVARIATES, canonical
 
 POINTS = 25
 """Points of a curve."""
@@ -56,7 +57,7 @@ class Shaded(TypedDict):
 
 type Cell = Mapping[str | None, float | None]
 """Values of covariates that select a panel or a line; the key None selects nothing."""
-type Fit = Posterior | PointFit
+type Fit = Posterior | Pool | PointFit
 
 
 def forecast(
@@ -77,7 +78,7 @@ def forecast(
 
     Parameters
     ----------
-    fit : Posterior or PointFit
+    fit : Posterior, Pool or PointFit
     rows : LossTable or DataFrame
         Rows to forecast; a measured `loss` (nats per token) is drawn as well.
     seed : int
@@ -108,7 +109,7 @@ def in_sample(fit: Fit, *, seed: int = 0, allow_unconverged: bool = False) -> Fi
 
     Parameters
     ----------
-    fit : Posterior or PointFit
+    fit : Posterior, Pool or PointFit
     seed : int
         Of the predictive noise of a posterior.
     allow_unconverged : bool
@@ -126,8 +127,9 @@ def in_sample(fit: Fit, *, seed: int = 0, allow_unconverged: bool = False) -> Fi
         If a point fit has no training table.
     """
     if fit.table is None:
-        raise TableError(f"this point fit of {fit.law.name} has no training table; use forecast.")
-    rows = fit.table.frame[[*fit.law.columns, "loss"]]
+        raise TableError("this point fit has no training table; use forecast.")
+    known = [c for c in ("base", *fit.columns) if c in fit.table.frame]
+    rows = fit.table.frame[[*known, "loss"]]
     return _curves(fit, rows, ("replay", "ptpp"), seed, allow_unconverged)
 
 
@@ -143,14 +145,18 @@ def _curves(
     If both vary, the first gives a row of panels per value.
     """
     frame = rows.frame if isinstance(rows, LossTable) else canonical(rows, "grid", ())
-    law, train = fit.law, frame if fit.table is None else fit.table.frame
-    vary = [c for c in across if c in law.columns and frame[c].nunique() > 1]
+    train = frame if fit.table is None else fit.table.frame
+    columns = fit.columns
+    vary = [c for c in across if c in columns and frame[c].nunique() > 1]
     line = vary[-1] if vary else None
     row = vary[0] if len(vary) > 1 else None
-    panel = "params" if "params" in law.columns else None
+    panel = "params" if "params" in columns else None
     kinds = sorted(frame[line].unique()) if line else [None]
 
-    drawn = pd.concat([_path(part) for _, part in _groups(frame, list(law.columns))])
+    # Of a law that starts from the base, a curve is that of the first base of its N and P.
+    based = ["base"] if "base" in frame and BASE_LOSSES[0] in columns else []
+    along = [c for c in columns if c in COVARIATES]
+    drawn = pd.concat([_path(part) for _, part in _groups(frame, along, based)])
     curves, points = (
         _predicted(fit, rows, train, seed, allow_unconverged)
         for rows in (drawn.reset_index(drop=True), frame)
@@ -181,7 +187,7 @@ def _curves(
             if first_column(ax):
                 ax.set_ylabel(LABELS["loss"])
         note = [f"{len(shown)} of {len(cells)} model sizes"] if len(shown) < len(cells) else []
-        fixed = {c: frame[c].iloc[0] for c in across if c in law.columns and c not in vary}
+        fixed = {c: frame[c].iloc[0] for c in across if c in columns and c not in vary}
         note += [_covariate(c, v, train) for c, v in fixed.items()]
         lines = [", ".join(note), *(f"{name} up to {far}" for name, far in reach.items())]
         if any(lines):
@@ -196,7 +202,8 @@ def _predicted(
 ) -> pd.DataFrame:
     """Return the rows with median and bands, or with prediction and range of a point fit."""
     if isinstance(fit, PointFit):
-        found = locate(train, frame, fit.law.columns).set_index(frame.index)
+        columns = [c for c in fit.columns if c in COVARIATES]
+        found = locate(train, frame, columns).set_index(frame.index)
         return fit.forecast(frame).set_index(frame.index).join(found)
     forecast = fit.forecast(frame, seed=seed, allow_unconverged=allow_unconverged)
     return forecast.to_frame((0.5, 0.9))
@@ -206,10 +213,12 @@ def _values(frame: pd.DataFrame, column: str | None) -> list[float | None]:
     return sorted(frame[column].unique()) if column else [None]
 
 
-def _groups(frame: pd.DataFrame, columns: list[str]) -> Iterable[tuple[object, pd.DataFrame]]:
-    """Group rows that differ in tokens only."""
-    others = [c for c in columns if c != "tokens"]
-    return frame[columns].groupby(others) if others else [((), frame[columns])]
+def _groups(
+    frame: pd.DataFrame, columns: list[str], kept: list[str]
+) -> Iterable[tuple[object, pd.DataFrame]]:
+    """Group rows that differ in tokens only, and in the columns `kept`."""
+    others, rows = [c for c in columns if c != "tokens"], frame[[*columns, *kept]]
+    return rows.groupby(others) if others else [((), rows)]
 
 
 def _path(rows: pd.DataFrame) -> pd.DataFrame:

@@ -1,6 +1,7 @@
 """Assembly of a report: a fit, its forecast, its scores and its checks as one page."""
 
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from bayeslaw.common.errors import FitWarning
 from bayeslaw.evaluate.forecast import Forecast
 from bayeslaw.evaluate.scores import score
 from bayeslaw.huber.point_fit import PointFit, fit_huber
+from bayeslaw.inference.pools import Pool
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.plots.style import SHORT
 from bayeslaw.reporting import fits, forecasts, provenance
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def report(
-    fit: Posterior,
+    fit: Posterior | Pool,
     rows: LossTable | pd.DataFrame,
     *,
     train: str | None = None,
@@ -42,7 +44,8 @@ def report(
 
     Parameters
     ----------
-    fit : Posterior
+    fit : Posterior or Pool
+        Of a pool, parameters and provenance are those of each member.
     rows : LossTable or DataFrame
         Rows to forecast, with the law's covariates; if they have a `loss` (nats per token), the
         forecast is scored on it.
@@ -76,7 +79,9 @@ def report(
     table = rows if isinstance(rows, LossTable) else _loss_table(rows)
     fc = fit.forecast(table, seed=seed, allow_unconverged=allow_unconverged)
     fitted = fit.forecast(fit.table, seed=seed, allow_unconverged=allow_unconverged)
-    point, measured = _huber(fit, seed), "loss" in table.frame
+    first = fit.first if isinstance(fit, Pool) else fit
+    members = [member for member, *_ in fit.parts()]
+    point, measured = _huber(first, seed), "loss" in table.frame
     scores = None
     if measured:
         scores = pd.DataFrame(
@@ -85,27 +90,34 @@ def report(
     checked = check(fit, table, seed=seed)
     parts = [
         _summary(fit, fc, scores, plan),
-        fits.data(fit, table.frame, train, test),
+        fits.data(first, table.frame, train, test),
         fits.checks(checked),
         forecasts.forecast(fit, fc, seed=seed, allow_unconverged=allow_unconverged),
         forecasts.scores(scores, point),
         forecasts.calibration(fc, fitted, seed) if measured else None,
-        fits.parameters(fit, seed),
+        *(_named(fits.parameters(member, seed), member, fit) for member in members),
         fits.laws(comparison),
         fits.plan(plan),
-        _table(
-            "provenance", "Provenance", provenance.provenance(fit, table.frame, seed, command),
-            "Everything needed to reproduce this page.",
+        *(
+            _named(
+                _table(
+                    "provenance", "Provenance",
+                    provenance.provenance(member, table.frame, seed, command),
+                    "Everything needed to reproduce this page.",
+                ), member, fit,
+            )
+            for member in members
         ),
         _table(
             "checklist", "Reporting checklist",
-            provenance.checklist(fit, table.frame, point, train, test),
+            provenance.checklist(first, table.frame, point, train, test),
             "What scaling-law papers are asked to report (after Li, Kudugunta and Zettlemoyer, "
             "2025).",
         ),
     ]  # fmt: skip
     lead = question or _question(fit, table, train, test)
-    title = f"{fit.law.title}, on {Path(fit.table.name).name}"
+    name = f"Pool {fit.name}" if isinstance(fit, Pool) else fit.law.title
+    title = f"{name}, on {Path(fit.table.name).name}"
     return Report(
         title, lead, _warnings(fit, table, checked, plan), [p for p in parts if p is not None]
     )
@@ -114,13 +126,15 @@ def report(
 # -- question, warnings, summary ------------------------------------------------------------------
 
 
-def _question(fit: Posterior, rows: LossTable, train: str | None, test: str | None) -> str:
+def _question(fit: Posterior | Pool, rows: LossTable, train: str | None, test: str | None) -> str:
     given = f"{len(fit.table)} losses" + (f" with {train}" if train else "")
     wanted = f"the {len(rows)} rows" + (f" with {test}" if test else " to forecast")
     return f"Given {given}, what loss will {wanted} have, and how certain is the forecast?"
 
 
-def _warnings(fit: Posterior, rows: LossTable, checked: Check, plan: "Plan | None") -> list[str]:
+def _warnings(
+    fit: Posterior | Pool, rows: LossTable, checked: Check, plan: "Plan | None"
+) -> list[str]:
     found = []
     if not fit.convergence.ok:
         failures = "; ".join(fit.convergence.failures)
@@ -141,7 +155,7 @@ def _warnings(fit: Posterior, rows: LossTable, checked: Check, plan: "Plan | Non
 
 
 def _summary(
-    fit: Posterior, fc: Forecast, scores: pd.DataFrame | None, plan: "Plan | None"
+    fit: Posterior | Pool, fc: Forecast, scores: pd.DataFrame | None, plan: "Plan | None"
 ) -> Section:
     diagnostics, frame = fit.convergence, fc.frame
     median, (low, high) = fc.median, fc.quantile([0.05, 0.95])
@@ -162,7 +176,8 @@ def _summary(
     sentences.append(f"Position of the rows: {in_words(fc.positions)}.")
     beyond = [
         f"{SHORT[c]} {reach}"
-        for c in fit.law.columns
+        for c in fit.columns
+        if c in SHORT
         if (reach := provenance.beyond(fit.table.frame[c], frame[c])) != "inside"
     ]
     sentences.append(
@@ -177,7 +192,9 @@ def _summary(
         f"{state}: largest R-hat {diagnostics.rhat:.3f}, smallest effective sample size {ess:.0f}, "
         f"{diagnostics.divergences} divergences."
     )
-    discrepancy = f"its {fit.spec.discrepancy.words}" if fit.law.discrepancy_parameters else "no"
+    first = fit.first if isinstance(fit, Pool) else fit
+    words = first.spec.discrepancy.words
+    discrepancy = f"its {words}" if first.law.discrepancy_parameters else "no"
     sentences.append(
         "A 90 % band contains a new measured loss with 90 % probability if the law (with "
         f"{discrepancy} discrepancy), the priors "
@@ -196,6 +213,14 @@ def _huber(fit: Posterior, seed: int) -> PointFit:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FitWarning)  # the page reports it
         return fit_huber(fit.law.plain, fit.table, delta=fit.spec.delta, seed=seed)
+
+
+def _named(section: Section, member: Posterior, fit: Posterior | Pool) -> Section:
+    """The section, named after its member of a pool."""
+    if member is fit:
+        return section
+    name, title = f"{section.name}-{member.law.name}", f"{section.title} of {member.law.name}"
+    return replace(section, name=name, title=title)
 
 
 def _table(name: str, title: str, rows: list[list[str]], caption: str) -> Section:

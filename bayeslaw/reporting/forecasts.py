@@ -11,6 +11,7 @@ from bayeslaw.common.formatting import count, digits
 from bayeslaw.evaluate.forecast import Forecast
 from bayeslaw.evaluate.scores import BANDS, POINT
 from bayeslaw.huber.point_fit import PointFit
+from bayeslaw.inference.pools import Pool
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.plots.style import SHORT
 from bayeslaw.reporting.pages import Part, Section, Table, picture
@@ -36,7 +37,7 @@ MEANINGS = {
 
 
 def forecast(
-    fit: Posterior, fc: Forecast, *, seed: int = 0, allow_unconverged: bool = False
+    fit: Posterior | Pool, fc: Forecast, *, seed: int = 0, allow_unconverged: bool = False
 ) -> Section:
     """Show curves and bands of the rows to forecast, and of the training rows."""
     frame, median = fc.frame, fc.median
@@ -73,11 +74,11 @@ def forecast(
     )
 
 
-def _axes(fit: Posterior, frame: pd.DataFrame) -> str:
+def _axes(fit: Posterior | Pool, frame: pd.DataFrame) -> str:
     """Describe the panels and lines of a figure."""
     words = []
     for column in ("params", "replay", "ptpp"):
-        if column in fit.law.columns:
+        if column in fit.columns:
             values = [count(v) for v in sorted(frame[column].unique())]
             many = len(values) > 6
             words.append(f"{SHORT[column]} {values[0]} to {values[-1]}" if many else

@@ -222,7 +222,7 @@ def _cell(
     """Buy, refit, forecast, plan and score."""
     start, (posterior, *source) = time.perf_counter(), fits
     rng = np.random.default_rng([case.seed, 0])
-    price = costs(case.pool.frame, case.law, cost=terms.cost, fitted=case.train.frame)
+    price = costs(case.pool.frame, case.law.columns, cost=terms.cost, fitted=case.train.frame)
     first = _plan(case, fits, terms) if design == "plan" else None
 
     def rows_of(name: str, budget: float) -> list[int]:

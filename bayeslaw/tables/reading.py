@@ -8,10 +8,12 @@ import pandas as pd
 from bayeslaw.common.errors import TableError, TableWarning
 from bayeslaw.common.files import atomic_write
 from bayeslaw.tables.table import LossTable
-from bayeslaw.tables.validation import canonical, check_positive, row_numbers
+from bayeslaw.tables.validation import BASE_LOSSES, canonical, check_positive, row_numbers
 
 
-def read_table(path: str | Path, *, where: str | None = None) -> LossTable:
+def read_table(
+    path: str | Path, *, where: str | None = None, source: str | Path | None = None
+) -> LossTable:
     """Read a loss table from CSV or Parquet.
 
     Parameters
@@ -20,6 +22,10 @@ def read_table(path: str | Path, *, where: str | None = None) -> LossTable:
         ``*.parquet`` is read as Parquet, anything else as CSV in UTF-8.
     where : str, optional
         Pandas query that selects the rows to keep, such as ``"domain == 'french'"``.
+    source : str or Path, optional
+        Table of the domain that the bases were pre-trained on. Its rows with tokens = 0, and those
+        of the table itself, give each row `base_loss` and `start_loss`, the losses of its `base` on
+        the two domains. Laws that start from the base need them; see `bayeslaw.fit`.
 
     Returns
     -------
@@ -42,7 +48,52 @@ def read_table(path: str | Path, *, where: str | None = None) -> LossTable:
     ...     len(read_table(path, where="scale <= 3e20"))
     35
     """
-    return from_frame(read_frame(path), name=str(path)).query(where)
+    table = from_frame(read_frame(path), name=str(path))
+    if source is not None:
+        table = starting(table, from_frame(read_frame(source), name=str(source)))
+    return table.query(where)
+
+
+def starting(table: LossTable, source: LossTable) -> LossTable:
+    """The table with the losses of each row's base as `start_loss` and `base_loss`.
+
+    Parameters
+    ----------
+    table : LossTable
+        With a column `base`, and rows of tokens = 0: the bases' own losses on its domain.
+    source : LossTable
+        The same on the domain that the bases were pre-trained on.
+
+    Raises
+    ------
+    TableError
+        If a table has no column `base`, or the losses of a base are missing or differ.
+    """
+    frames = {"frame": table.frame, "baselines": table.baselines}
+    for part, column in zip((source, table), reversed(BASE_LOSSES), strict=True):
+        if "base" not in table.frame or "base" not in part.baselines:
+            raise TableError(
+                f"{part.name}: give its rows a column 'base', and add rows with tokens = 0: the "
+                "losses of the bases before adaptation."
+            )
+        losses = part.baselines.groupby(part.baselines["base"].astype(str))["loss"]
+        if (counts := losses.nunique()).max() > 1:
+            raise TableError(
+                f"{part.name}: base {counts.idxmax()!r} has several losses at tokens = 0; keep one."
+            )
+        own = losses.first()
+        frames = {
+            name: frame.assign(**{column: frame["base"].astype(str).map(own)})
+            for name, frame in frames.items()
+        }
+        without = frames["frame"][column].isna()
+        if without.any():
+            names = ", ".join(map(str, frames["frame"].loc[without, "base"].unique()[:5]))
+            raise TableError(
+                f"{part.name}: no row with tokens = 0 for the base {names}; add its loss before "
+                "adaptation."
+            )
+    return LossTable(frames["frame"], frames["baselines"], table.name)
 
 
 def read_frame(path: str | Path) -> pd.DataFrame:

@@ -57,7 +57,7 @@ class LossTable:
         ----------
         query : str or None
             Such as ``"ptpp <= 31"``; the aliases N, D, r and PTPP can be used. ``None`` selects
-            all rows.
+            all rows. The baseline of a selected row's `base` is kept, too.
 
         Returns
         -------
@@ -73,7 +73,10 @@ class LossTable:
         selected = _query(self.frame, query, self.name)
         if selected.empty:
             raise TableError(f"{self.name}: no row satisfies {query!r} ({len(self)} rows).")
-        bases = _query(self.baselines, query, self.name)
+        kept = self.baselines.index.isin(_query(self.baselines, query, self.name).index)
+        if "base" in self.baselines:
+            kept |= self.baselines["base"].isin(selected["base"].dropna()).to_numpy()
+        bases = self.baselines[kept]
         return LossTable(selected.reset_index(drop=True), bases.reset_index(drop=True), self.name)
 
     def split(

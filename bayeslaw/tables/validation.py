@@ -9,6 +9,8 @@ from bayeslaw.common.errors import TableError
 
 COVARIATES = ("params", "tokens", "replay", "ptpp")
 COLUMNS = (*COVARIATES, "loss")
+BASE_LOSSES = ("start_loss", "base_loss")
+"""Losses of a row's base: on the row's domain, and on the domain it was pre-trained on."""
 ALIASES = {"N": "params", "D": "tokens", "r": "replay", "PTPP": "ptpp"}
 
 

@@ -9,7 +9,7 @@ from bayeslaw.studies.cases import world_cases
 
 def test_the_papers_grid_is_its_twenty_points():
     (case,) = world_cases([0])
-    price = costs(case.pool.frame, case.law, cost="adaptation")
+    price = costs(case.pool.frame, case.law.columns, cost="adaptation")
     given = {"posterior": None, "targets": case.targets}
     rows = rows_to_buy("grid", case.pool, price, np.inf, None, grid=case.grid, **given)
     frame = case.pool.frame.loc[rows]

@@ -21,7 +21,7 @@ def search(seed=0, k=2, budget=np.inf, gain="variance", power=0.0, second_size=F
         own[run == each] = np.cumsum(rng.uniform(1, 5, (run == each).sum()))
     frame = pd.DataFrame({"cost": own, "params": 1.0 + run % 3, "tokens": 1.0})
     size = (run % 3).astype(int)
-    price = costs(frame.assign(run=run), LAW, cost="cost")
+    price = costs(frame.assign(run=run), LAW.columns, cost="cost")
     weights = np.full(3, 1 / 3)
     return Search(joint, price, size, gain, weights, k, budget, power, second_size)
 

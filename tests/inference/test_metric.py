@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import ortho_group
 
-from bayeslaw.inference.metric import LARGE, inward, learn
+from bayeslaw.inference.metric import LARGE, MANY, inward, learn
 
 SIZE = 8
 
@@ -41,13 +41,15 @@ def test_a_normal_posterior_becomes_standard_normal(covariance):
     np.testing.assert_allclose(moved @ factor.T, points - shift, rtol=1e-9, atol=1e-9)
 
 
-def test_a_direction_much_wider_than_its_curvature_says_gets_the_geometric_mean(covariance):
+@pytest.mark.parametrize(("count", "power"), [(MANY - 1, 0.5), (40_000, 1.0)])
+def test_a_direction_much_wider_than_its_curvature_says(covariance, count, power):
+    """Of few draws the factor's square is the geometric mean, of many the draws' covariance."""
     values, vectors = np.linalg.eigh(covariance)
     wide = vectors[:, 3:4]
     ratio = 10 * LARGE
     seen = covariance + (ratio - 1) * values[3] * wide @ wide.T
-    _, factor = learn(Normal(covariance), drawn(seen, 40_000))
+    _, factor = learn(Normal(covariance), drawn(seen, count))
     found = factor @ factor.T
-    assert (wide.T @ found @ wide).item() / values[3] == pytest.approx(ratio**0.5, rel=0.05)
+    assert (wide.T @ found @ wide).item() / values[3] == pytest.approx(ratio**power, rel=0.15)
     rest = np.delete(vectors, 3, axis=1)
-    np.testing.assert_allclose(np.diag(rest.T @ found @ rest), np.delete(values, 3), rtol=0.05)
+    np.testing.assert_allclose(np.diag(rest.T @ found @ rest), np.delete(values, 3), rtol=0.15)

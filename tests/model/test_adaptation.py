@@ -37,7 +37,7 @@ def test_loss_is_the_formula_by_hand(seed):
     steps = rng.standard_normal(len(walk.knots.positions))
     middle = {name: np.exp(np.log(DESIGN[name]).mean()) for name in ("params", "tokens", "ptpp")}
     n, d, p = (np.log(rows[name].to_numpy() / middle[name]) for name in middle)
-    r = np.log((rows["replay"] + 0.1) / (DESIGN["replay"].mean() + 0.1)).to_numpy()
+    r = np.log((rows["replay"] + 0.01) / (DESIGN["replay"].mean() + 0.01)).to_numpy()
     log_r = np.log(rows["replay"] / DESIGN["replay"].mean()).to_numpy()
     barrier = np.log((rows["replay"] + 1e-5) / (DESIGN["replay"].mean() + 1e-5)).to_numpy()
     walked = 0.0
@@ -71,9 +71,11 @@ def test_laws_that_lack_a_covariate_have_no_coefficient_of_it():
 
 
 def test_its_scales_are_those_of_its_fields():
-    priors = make_spec("form1", discrepancy=Adaptation(scale=0.05)).priors
-    assert priors["poly_NP"] == bl.Prior("Normal", mu=0, sigma=0.05)
-    assert priors["poly_NN"] == bl.Prior("Normal", mu=0, sigma=0.1)  # of x^2 / 2
+    own = Adaptation(scale=0.05, square=0.06, replay=0.07)
+    priors = make_spec("form1", discrepancy=own).priors
+    wanted = {"poly_NP": 0.05, "poly_NN": 0.06, "poly_PP": 0.06, "poly_rr": 0.07, "poly_Nr": 0.05}
+    for name, sd in wanted.items():
+        assert priors[name] == bl.Prior("Normal", mu=0, sigma=sd)
 
 
 def test_random_effects_have_its_priors():
@@ -102,7 +104,7 @@ def test_a_saved_fit_forecasts_the_same(fitted, tmp_path):
 
 
 def test_without_replay_the_loss_stays_bounded():
-    """The log of r + .1 is finite at r = 0, so the polynomial cannot change a loss manyfold."""
+    """The log of r + .01 is finite at r = 0, so the polynomial cannot change a loss manyfold."""
     rows = pd.DataFrame({"params": 1e9, "tokens": 1e10, "ptpp": 60, "replay": [0.0, 0.25]})
     x, at = LAW.covariates(rows), LAW.reference_point(DESIGN)
-    assert (np.abs(x["mixed"] - at["mixed"]) < 1.5).all()
+    assert (np.abs(x["mixed"] - at["mixed"]) < 3.5).all()

@@ -22,7 +22,8 @@ def table() -> LossTable:
 
 @pytest.fixture(scope="module")
 def fitted(table):
-    return fit("chinchilla", table, seed=0, discrepancy="none", draws=500, tune=700, retry=False)
+    settings = {"discrepancy": "none", "errors": "independent"}
+    return fit("chinchilla", table, seed=0, draws=500, tune=700, retry=False, **settings)
 
 
 def test_levels_are_chosen_from_the_columns(table):

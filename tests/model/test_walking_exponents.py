@@ -99,7 +99,8 @@ def test_local_slopes_do_not_depend_on_kappa():
 def test_the_default_is_by_the_kind_of_law():
     assert isinstance(make_spec("chinchilla", discrepancy="auto").discrepancy, WalkingExponents)
     kinds = {law: make_spec(law, discrepancy="auto").discrepancy.kind for law in LAWS}
-    assert kinds == dict.fromkeys(LAWS, "curvature") | {"chinchilla": "walk", "skaling": "walk"}
+    assert kinds == dict.fromkeys(LAWS, "adaptation") | {"chinchilla": "walk", "skaling": "walk"}
+    assert make_spec("forgetting", discrepancy="auto").discrepancy.kind == "curvature"
     with pytest.raises(LawError, match="walking exponents are for a power of N and one of D"):
         make_spec("form1", discrepancy="walk")
 

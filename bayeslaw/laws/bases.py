@@ -1,0 +1,154 @@
+"""Pre-trained models that adaptation starts from: their losses, and the laws that these follow."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import pandas as pd
+
+from bayeslaw.common.arrays import Bools, Floats
+from bayeslaw.common.errors import TableError
+from bayeslaw.laws.terms import Array, Values
+from bayeslaw.tables.validation import BASE_LOSSES, row_numbers
+
+
+class LossLaw(Protocol):
+    """What is used of the bases' law, a law of N and D alone."""
+
+    @property
+    def name(self) -> str: ...  # noqa: D102
+
+    @property
+    def parameters(self) -> tuple[str, ...]: ...  # noqa: D102
+
+    def covariates(self, rows: pd.DataFrame, name: str = ...) -> dict[str, Array]: ...  # noqa: D102
+
+    def loss(self, p: Values, x: Values) -> Array: ...  # noqa: D102
+
+    def gradient(self, p: Values, x: Values) -> dict[str, Array]: ...  # noqa: D102
+
+
+@dataclass(frozen=True)
+class Bases:
+    """Losses of the pre-trained models of a table, and of others like them.
+
+    Parameters
+    ----------
+    known : mapping of label to (start_loss, base_loss)
+        Losses of each base on the table's domain, and on the domain it was pre-trained on, nats per
+        token.
+    law : Law
+        Law in N and D of both losses, with D = P N.
+    parameters : mapping of column to mapping
+        Its parameters for ``start_loss`` and ``base_loss``.
+    spread : tuple of tuple of float
+        Covariance of the logs of both losses around their laws.
+    errors : mapping of column to tuple of tuple of float
+        Covariance of the estimates of the laws' parameters.
+    """
+
+    known: Mapping[str, tuple[float, float]]
+    law: LossLaw
+    parameters: Mapping[str, Mapping[str, float]]
+    spread: tuple[tuple[float, ...], ...]
+    errors: Mapping[str, tuple[tuple[float, ...], ...]]
+
+    def unknown(self, frame: pd.DataFrame) -> Bools:
+        """Which rows start from a base whose losses are not known, shape (rows,)."""
+        return np.asarray(np.isnan(self._given(frame)).any(axis=0))
+
+    def logs(self, frame: pd.DataFrame, noise: Floats | None = None) -> tuple[Floats, Floats]:
+        """Logs of the start loss, and of the base's loss over the expected one.
+
+        Losses in the table's columns count first, then those of known bases, then expected ones.
+
+        Parameters
+        ----------
+        frame : DataFrame
+        noise : array, shape (2, ..., rows), optional
+            Deviations of the logs of both losses from their laws, where they are not known.
+
+        Returns
+        -------
+        start, deviation : array, shape (..., rows)
+        """
+        given, expected = np.log(self._given(frame)), self._expected(frame)
+        drawn = expected if noise is None else expected + np.moveaxis(noise, 0, -2)
+        found = np.where(np.isnan(given), drawn, given)
+        return found[..., 0, :], found[..., 1, :] - expected[1]
+
+    def draws(self, frame: pd.DataFrame, count: int, rng: np.random.Generator) -> Floats:
+        """Deviations of the logs of both losses from their laws, shape (2, count, rows).
+
+        Rows of one `base`, or without labels of one N and P, have the same.
+        """
+        keys = ["base"] if "base" in frame else ["params", "ptpp"]
+        group = frame.groupby(keys, dropna=False).ngroup().to_numpy()
+        own = rng.multivariate_normal(np.zeros(2), self.spread, (count, group.max() + 1))
+        found = np.moveaxis(own, -1, 0)[..., group]
+        for i, column in enumerate(BASE_LOSSES):
+            moved = rng.multivariate_normal(
+                np.zeros(len(self.law.parameters)), self.errors[column], count, method="eigh"
+            )
+            found[i] += moved @ self._slopes(frame, column)
+        return found
+
+    def _slopes(self, frame: pd.DataFrame, column: str) -> Floats:
+        """Derivatives of the log of an expected loss by its law's parameters."""
+        return log_slopes(self.law, self.parameters[column], total_tokens(frame))
+
+    def _expected(self, frame: pd.DataFrame) -> Floats:
+        """Logs of the losses that bases of given N and P are expected to have, shape (2, rows)."""
+        x = self.law.covariates(total_tokens(frame))
+        return np.log([self.law.loss(self.parameters[column], x) for column in BASE_LOSSES])
+
+    def _given(self, frame: pd.DataFrame) -> Floats:
+        """Both losses of each row's base, NaN where they are not known, shape (2, rows)."""
+        found = []
+        for i, column in enumerate(BASE_LOSSES):
+            own = {label: losses[i] for label, losses in self.known.items()}
+            by_label = frame["base"].map(own) if "base" in frame else np.nan
+            given = frame[column] if column in frame else pd.Series(np.nan, frame.index)
+            found.append(given.astype(float).fillna(by_label).to_numpy(float))
+        return np.array(found)
+
+
+def total_tokens(frame: pd.DataFrame) -> pd.DataFrame:
+    """`params` and `tokens` of the pre-training of each row's base, as rows of a law of bases."""
+    params = frame["params"]
+    return pd.DataFrame({"params": params, "tokens": params * frame["ptpp"], "loss": 1.0})
+
+
+def log_slopes(law: LossLaw, p: Mapping[str, float], rows: pd.DataFrame) -> Floats:
+    """Derivatives of log loss by a law's parameters, shape (parameters, rows)."""
+    x = law.covariates(rows)
+    by, loss = law.gradient(p, x), law.loss(p, x)
+    return np.stack([np.broadcast_to(by[name], loss.shape) / loss for name in law.parameters])
+
+
+def base_table(frame: pd.DataFrame, baselines: pd.DataFrame, name: str) -> pd.DataFrame:
+    """The distinct bases of a table: `base`, `params`, `ptpp`, `start_loss` and `base_loss`.
+
+    Raises
+    ------
+    TableError
+        If rows do not say the losses of their base.
+    """
+    for column in (*BASE_LOSSES, "ptpp"):
+        if column not in frame:
+            raise TableError(
+                f"{name}: column {column!r} is missing: the law starts from the base's own losses. "
+                "Read the table with source= (--source-table), a table with rows of tokens = 0 on "
+                "the domain of pre-training, or give the columns start_loss and base_loss."
+            )
+    lacking = frame[list(BASE_LOSSES)].isna().any(axis=1)
+    if lacking.any():
+        raise TableError(
+            f"{name}: {row_numbers(lacking)} have no start_loss or base_loss; add the losses of "
+            "their bases as rows with tokens = 0, on both domains."
+        )
+    columns = ["params", "ptpp", *BASE_LOSSES]
+    parts = [part[[c for c in ("base", *columns) if c in part]] for part in (baselines, frame)]
+    every = pd.concat([p for p in parts if set(columns) <= set(p)], ignore_index=True)
+    return every.dropna(subset=list(BASE_LOSSES)).drop_duplicates(columns).reset_index(drop=True)

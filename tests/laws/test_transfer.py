@@ -1,0 +1,203 @@
+"""The transfer law: its formula, the bases it starts from, and the fits that know them."""
+
+import importlib.util
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import bayeslaw as bl
+from bayeslaw.huber.bases import with_bases
+from bayeslaw.laws.bases import base_table
+from bayeslaw.tables.table import LossTable
+
+TRUTH = {
+    "E": 1.1, "A": 60.0, "alpha": 0.3, "F": 900.0, "eta": 0.35, "phi": 0.05, "rho": 0.8,
+    "beta": 0.35, "v": 1.1, "z": 12.0, "z_N": 0.1, "z_P": 0.05, "gamma": 0.03, "k": 0.7,
+}  # fmt: skip
+ORACLE = Path(__file__).parents[3] / "shared" / "reference" / "adaptation_model.py"
+
+
+def design(seed=0):
+    """Runs of five sizes and five budgets from bases whose losses vary by a per cent."""
+    rng = np.random.default_rng(seed)
+    stages = bl.grid(params=[1e8, 2e8, 4e8, 8e8, 1.6e9], ptpp=[15, 31, 62, 124, 279])
+    stages["base"] = [f"base {i}" for i in range(len(stages))]
+    tokens = stages["params"] * stages["ptpp"]
+    expected = 1.5 + 90 / stages["params"] ** 0.3 + 300 / tokens**0.33
+    stages["base_loss"] = expected * np.exp(0.01 * rng.standard_normal(len(stages)))
+    stages["start_loss"] = 5 + 0.1 * rng.standard_normal(len(stages))
+    rows = stages.merge(bl.grid(replay=[0.1, 0.25, 0.5], atpp=[0.5, 1, 2, 4, 8, 16]), how="cross")
+    return rows.assign(
+        tokens=rows["atpp"] * rows["params"], run=rows["base"] + " " + rows["replay"].astype(str)
+    )
+
+
+@pytest.fixture(scope="module")
+def table():
+    return bl.simulate("transfer", TRUTH, design(), sigma=0.0)
+
+
+@pytest.fixture(scope="module")
+def law(table):
+    return with_bases(bl.load_law("transfer"), table)
+
+
+def test_loss_is_the_formula_by_hand(law, table):
+    p, rows = TRUTH, table.frame
+    n, d, r, budget = (rows[c].to_numpy() for c in ("params", "tokens", "replay", "ptpp"))
+    core = p["E"] + p["A"] / n ** p["alpha"]
+    core = core + p["F"] / n ** p["phi"] / (budget * n + p["rho"] * d) ** p["eta"]
+    onset = np.exp(p["z"]) * n ** p["z_N"] * budget ** p["z_P"]
+    g = (1 + (1 - r) ** p["v"] * d / onset) ** -p["beta"]
+    chinchilla = law.bases.parameters["base_loss"]
+    expected = chinchilla["E"] + chinchilla["A"] / n ** chinchilla["alpha"]
+    expected = expected + chinchilla["B"] / (budget * n) ** chinchilla["beta"]
+    base = (rows["base_loss"].to_numpy() / expected) ** p["k"]
+    tilt = ((r + 0.01) / 0.26) ** -p["gamma"]
+    loss = core * base * tilt * (1 - g) + rows["start_loss"].to_numpy() * g
+    np.testing.assert_allclose(law.loss(p, law.covariates(rows)), loss, rtol=1e-10)
+
+
+def test_no_adaptation_leaves_the_start_loss(law, table):
+    rows = table.frame.assign(tokens=1e-6)
+    np.testing.assert_allclose(law.loss(TRUTH, law.covariates(rows)), rows["start_loss"], rtol=1e-9)
+
+
+@pytest.mark.skipif(not ORACLE.is_file(), reason="the reference implementation is not here")
+def test_loss_of_the_reference_implementation():
+    spec = importlib.util.spec_from_file_location("oracle", ORACLE)
+    oracle = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(oracle)
+    rng, count = np.random.default_rng(0), 50
+    q = {name: mean + 0.3 * rng.standard_normal() for name, (mean, _) in oracle.TRANSFER.items()}
+    q["steps"], q["gamma"] = np.zeros(len(oracle.KNOTS)), 0.0
+    x = {"N": 6e4 * np.exp(rng.normal(size=count)), "D": 3e5 * np.exp(rng.normal(size=count))}
+    x |= {"r": rng.uniform(0.05, 0.9, count), "P": rng.uniform(15, 279, count)}
+    x |= {"L0": rng.uniform(2, 3, count), "dev": 0.02 * rng.standard_normal(count)}
+    n0, d0, p0 = map(np.log, (oracle.N0, oracle.D0, oracle.P0))
+    p = {name: np.exp(q[f"log_{name}"]) for name in ("alpha", "eta", "beta", "E")}
+    p |= {"rho": np.exp(q["log_c"]), "phi": q["phi"], "v": q["v"], "gamma": 0.0, "k": q["k"]}
+    p["A"] = np.exp(q["log_A"] + p["alpha"] * n0)
+    p["F"] = np.exp(q["log_F"] + p["eta"] * (n0 + p0) + p["phi"] * n0)
+    p |= {"z_N": q["zN"], "z_P": q["zP"]}
+    p["z"] = q["z0"] + d0 - q["zN"] * n0 - q["zP"] * p0 - q["v"] * np.log(1 / 0.75)
+    law = bl.load_law("transfer")
+    rows = {"params": x["N"], "tokens": x["D"], "ptpp": x["P"]}
+    covariates = {name: np.log(value) for name, value in rows.items()} | law.shares(x["r"])
+    covariates |= {"start": np.log(x["L0"]), "deviation": x["dev"]}
+    found = np.log(law.loss(p, covariates))
+    np.testing.assert_allclose(found, oracle.log_transfer(q, x), atol=1e-9)
+
+
+def test_coordinates_convert_both_ways(law, table):
+    at = law.reference_point(table)
+    q = law.to_reference(TRUTH, at)
+    assert {"z_ref", "z"} & set(q) == {"z_ref"}
+    back = law.to_paper(q, at)
+    assert {name: pytest.approx(TRUTH[name]) for name in TRUTH} == back
+
+
+def test_derivatives_are_those_of_the_loss(law, table):
+    x, by = law.covariates(table), law.gradient(TRUTH, law.covariates(table))
+    for name, value in TRUTH.items():
+        step = 1e-6 * abs(value)
+        ends = [law.loss({**TRUTH, name: value + s}, x) for s in (step, -step)]
+        np.testing.assert_allclose(by[name], (ends[0] - ends[1]) / (2 * step), rtol=1e-4, atol=1e-9)
+    parts = law.parts(TRUTH, x)
+    total = sum(TRUTH[name] * parts[name] for name in ("E", "A", "F")) + law.given(TRUTH, x)
+    np.testing.assert_allclose(total, law.loss(TRUTH, x))
+
+
+def test_huber_fit_recovers_the_truth(table):
+    point = bl.fit_huber("transfer", table)
+    np.testing.assert_allclose(point.predict(table), table.loss, rtol=1e-6)
+    assert point.parameters["beta"] == pytest.approx(TRUTH["beta"], rel=0.01)
+    assert point.parameters["k"] == pytest.approx(TRUTH["k"], rel=0.01)
+
+
+def test_what_is_sampled_is_the_formula(table):
+    """With polynomial, walk and effects; the sampler's columns against `Law.loss`."""
+    import pytensor
+    import pytensor.tensor as pt
+
+    from bayeslaw.inference.fitting import filled, specify
+    from bayeslaw.model.building import data
+    from bayeslaw.model.columns import log_loss
+
+    spec = specify("transfer", table, filled({"discrepancy": "adaptation", "errors": "run"}))
+    values, rng = data(spec, table), np.random.default_rng(0)
+    at, x = spec.law.reference_point(table), spec.law.covariates(table)
+    law = spec.law.over(x, at)
+    q = spec.law.to_reference(TRUTH | dict.fromkeys(law.discrepancy_parameters, 0.02), at)
+    (walk,) = law.walks
+    q |= {"walk_scale": 0.8, walk.steps: rng.standard_normal(len(walk.knots.positions))}
+    effects = 0.01 * rng.standard_normal(int(values["groups"].max()) + 1)
+    given = {name: pt.as_tensor(value) for name, value in values.items()}
+    covariates = {name: given["x"][i] for i, name in enumerate(law.covariate_names)}
+    sizes = {name: pt.as_tensor(value) for name, value in spec.law.sizes(q, at).items()}
+    found = log_loss(spec.law, sizes, covariates, at, given, pt.as_tensor(effects))
+    want = np.log(law.loss(law.sizes(q, at), x, at)) + effects[values["groups"]].sum(0)
+    np.testing.assert_allclose(found.eval(mode="FAST_COMPILE"), want, rtol=1e-12)
+    np.testing.assert_allclose(pytensor.function([], found)(), want, rtol=1e-9)
+
+
+def test_tables_say_the_losses_of_bases(tmp_path):
+    rows = pd.DataFrame(
+        {
+            "base": ["a", "b"] * 2, "params": [1e8, 2e8] * 2, "ptpp": [15.0, 31.0] * 2,
+            "tokens": [0, 0, 1e9, 1e9], "replay": [1.0, 1.0, 0.2, 0.2], "loss": [4, 3.9, 3, 2.9],
+        }
+    )  # fmt: skip
+    rows.to_csv(tmp_path / "target.csv", index=False)
+    rows.assign(loss=[3.0, 2.8, 3.1, 2.9]).to_csv(tmp_path / "source.csv", index=False)
+    source = tmp_path / "source.csv"
+    table = bl.read_table(tmp_path / "target.csv", where="replay < 1", source=source)
+    assert table.frame["start_loss"].tolist() == [4, 3.9]
+    assert table.frame["base_loss"].tolist() == [3.0, 2.8]
+    assert len(table.baselines) == 2  # kept, though their replay is 1
+    train, _ = table.split("ptpp == 15")
+    assert len(base_table(train.frame, train.baselines, "t")) == 2
+    rows[1:].to_csv(source, index=False)
+    with pytest.raises(bl.TableError, match="no row with tokens = 0 for the base a"):
+        bl.read_table(tmp_path / "target.csv", source=source)
+    pd.concat([rows, rows.head(1).assign(loss=5.0)]).to_csv(source, index=False)
+    with pytest.raises(bl.TableError, match="several losses at tokens = 0"):
+        bl.read_table(tmp_path / "target.csv", source=source)
+    rows.drop(columns="base").to_csv(tmp_path / "none.csv", index=False)
+    with pytest.raises(bl.TableError, match="column 'base'"):
+        bl.read_table(tmp_path / "none.csv", source=source)
+
+
+def test_a_table_without_them_says_how_to_read_it():
+    table = bl.from_frame(design().assign(loss=3.0).drop(columns="base_loss"))
+    with pytest.raises(bl.TableError, match="source="):
+        bl.fit_huber("transfer", table)
+
+
+def test_bases_that_are_not_known_are_drawn(law, table):
+    ahead = bl.grid(params=3.2e9, ptpp=[279, 500]).assign(base=["new", "base 3"])
+    bases = law.bases
+    assert bases.unknown(ahead).tolist() == [True, False]
+    drawn = bases.draws(ahead, 4000, np.random.default_rng(0))
+    start, deviation = bases.logs(ahead, np.where(bases.unknown(ahead), drawn, 0.0))
+    assert start.shape == deviation.shape == (4000, 2)
+    assert np.ptp(start[:, 1]) == 0
+    assert deviation[:, 0].std() == pytest.approx(0.01, rel=0.5)
+    known = table.frame.query("base == 'base 3'").iloc[0]
+    assert np.exp(start[0, 1]) == pytest.approx(known["start_loss"])
+
+
+def test_rows_of_one_new_base_start_alike(law):
+    ahead = bl.grid(params=3.2e9, ptpp=279, replay=[0.1, 0.5]).assign(base="new")
+    drawn = law.bases.draws(ahead, 5, np.random.default_rng(0))
+    np.testing.assert_array_equal(drawn[..., 0], drawn[..., 1])
+
+
+def test_bases_are_no_part_of_what_is_compiled(law, table):
+    other = replace(law, bases=replace(law.bases, spread=((1.0, 0.0), (0.0, 1.0))))
+    assert other.identity == law.identity
+    empty = LossTable(table.frame, table.frame.iloc[:0], "t")
+    assert with_bases(law, empty) is law
