@@ -28,7 +28,7 @@ from bayeslaw.laws.modifiers import Knots, Modifier, Walk
 from bayeslaw.laws.priors import NOISE, Prior
 from bayeslaw.laws.terms import COLUMN, ORIGIN, STEP, Array, Term, Values
 from bayeslaw.tables.table import LossTable
-from bayeslaw.tables.validation import canonical
+from bayeslaw.tables.validation import BASE_LOSSES, canonical
 
 KAPPA = "kappa"
 """Parameter of a coupling of terms."""
@@ -260,12 +260,16 @@ class Law:
                 )
 
     def _valid(self, rows: LossTable | pd.DataFrame, name: str = "table") -> pd.DataFrame:
-        """The rows with the law's columns; a `LossTable` was validated when it was made."""
+        """The rows with the law's columns; a `LossTable` was validated when it was made.
+
+        The law of a table knows losses of bases that the rows do not state.
+        """
+        needed = [c for c in self.columns if not (self.bases and c in BASE_LOSSES)]
         if isinstance(rows, LossTable):
-            if len(rows) and set(self.columns) <= set(rows.frame.columns):
+            if len(rows) and set(needed) <= set(rows.frame.columns):
                 return rows.frame
-            return canonical(rows.frame, rows.name, self.columns)
-        return canonical(rows, name, self.columns)
+            return canonical(rows.frame, rows.name, needed)
+        return canonical(rows, name, needed)
 
     def shares(self, replay: Array) -> dict[str, Array]:
         """Covariates of replay ratios: the share that the law counts, its log, its barrier's log.

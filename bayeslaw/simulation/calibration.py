@@ -187,11 +187,17 @@ def calibrate(
 
 def _labelled(law: Law, values: Mapping[str, float | list[float]], label: str) -> pd.DataFrame:
     """A grid of the law's covariates; rows of one size and stage have one base."""
-    rows = grid(**{name: values[name] for name in law.columns})
+    rows = grid(**{name: values[name] for name in law.columns if name in values})
     base = [name for name in ("params", "ptpp") if name in rows]
     run = [name for name in rows if name != "tokens"]
     rows["base"] = label + rows.groupby(base).ngroup().astype(str)
     rows["run"] = label + rows.groupby(run).ngroup().astype(str)
+    if law.departure:
+        tokens, number = rows["params"] * rows["ptpp"], rows.groupby(base).ngroup()
+        expected = 1.5 + 90 / rows["params"] ** 0.3 + 300 / tokens**0.33
+        # Bases differ by a per cent, in no order.
+        rows["base_loss"] = expected * np.exp(0.01 * np.sin(7.0 * number))
+        rows["start_loss"] = 4.5 + 0.1 * np.cos(5.0 * number)
     return rows
 
 
