@@ -16,7 +16,8 @@ reveal_type(bl.fit("chinchilla", table, method="map", likelihood="huber"))
 reveal_type(bl.fit_huber("chinchilla", table))
 reveal_type(bl.fit("chinchilla", table).forecast(table))
 reveal_type(bl.fit_joint({}, {})["a"])
-reveal_type(bl.load("fit.nc").law)
+reveal_type(bl.load("fit.nc").table)
+reveal_type(bl.fit(["chinchilla", "skaling"], table))
 bl.fit("chinchilla", table, method="map", draws=100)
 bl.fit("chinchilla", table, drwas=100)
 """
@@ -38,10 +39,11 @@ def test_a_users_checker_sees_results_and_mistakes(tmp_path):
     ).stdout
     revealed = re.findall(r'user\.py:\d+: note: Revealed type is "bayeslaw\.[\w.]*?(\w+)"', found)
     assert revealed == [
-        "Posterior", "Posterior", "PointFit", "PointFit", "Forecast", "Posterior", "Law",
+        "Posterior", "Posterior", "PointFit", "PointFit", "Forecast", "Posterior", "LossTable",
+        "Pool",
     ]  # fmt: skip
     errors = re.findall(r"user\.py:(\d+): error: (.*)", found)
-    assert {line for line, _ in errors} == {"12", "13"}
+    assert {line for line, _ in errors} == {"13", "14"}
 
 
 def test_the_types_ship():

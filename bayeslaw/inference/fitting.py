@@ -40,7 +40,7 @@ PACKAGES = ("bayeslaw", "pymc", "pytensor", "nutpie", "numpy", "xarray")
 
 @overload
 def fit(  # type: ignore[overload-overlap]  # the name of a pool is a str
-    law: Literal["adaptation"] | Sequence[str | Path | Law],
+    law: Literal["adaptation"] | list[str] | list[Law] | tuple[str | Path | Law, ...],
     table: LossTable,
     *,
     method: Literal["nuts"] = ...,
