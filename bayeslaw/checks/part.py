@@ -69,7 +69,7 @@ def target(fit: Posterior, rows: LossTable | pd.DataFrame) -> Target:
         If `rows` lack a covariate of the law.
     """
     given, name = (rows.frame, rows.name) if isinstance(rows, LossTable) else (rows, "rows")
-    frame = canonical(given, name, fit.law.columns)
+    frame = canonical(given, name, fit.columns)
     by = "ptpp" if "ptpp" in fit.law.columns else "params"
     log_loss = np.log(fit.latent(frame))
     groups = {f"{NAMES[by]} {v:.3g}": np.array(i) for v, i in frame.groupby(by).indices.items()}

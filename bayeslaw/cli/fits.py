@@ -236,13 +236,15 @@ def compare(
     The table has the numbers of rows fitted and scored.
     """
     from bayeslaw.cli import render_forecast
+    from bayeslaw.laws.lawfiles import load_law
     from bayeslaw.tables.reading import read_table
 
     names = law_names(laws, "--laws")
     if method == "huber":
         sampling.refuse("a Huber fit", keep=("delta",))
-    losses = read_table(table, where=where)
-    other = None if source is None else read_table(source, where=where)
+    starts = source if any(load_law(name).departure for name in names) else None
+    losses = read_table(table, where=where, source=starts)
+    other = None if source is None else read_table(source, where=where, source=starts)
     queries = {"train": train, "test": test, "anchors": anchors}
     splits = [each.split(**queries) for each in (losses, other) if each is not None]
     scores = compared(

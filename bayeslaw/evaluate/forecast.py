@@ -71,8 +71,7 @@ class Forecast:
     @property
     def columns(self) -> tuple[str, ...]:
         """Covariates of the laws."""
-        used = (c for fit in self.fits.values() for c in fit.law.columns if c in COLUMNS)
-        return tuple(dict.fromkeys(used))
+        return tuple(dict.fromkeys(c for fit in self.fits.values() for c in fit.law.columns))
 
     @property
     def samples(self) -> Floats:

@@ -49,8 +49,8 @@ def with_bases(law: Law, table: LossTable) -> Law:
     spread = _rows(np.array(residuals) @ np.array(residuals).T / free)
     known = {}
     if "base" in bases:
-        pairs = bases[list(BASE_LOSSES)].to_numpy(float).tolist()
-        known = {str(label): (a, b) for label, (a, b) in zip(bases["base"], pairs, strict=True)}
+        numbers = bases[["params", "ptpp", *BASE_LOSSES]].to_numpy(float)
+        known = {str(b): tuple(own) for b, own in zip(bases["base"], numbers.tolist(), strict=True)}
     return replace(law, bases=Bases(known, chinchilla, parameters, spread, errors))
 
 

@@ -29,8 +29,8 @@ POOLS = {"adaptation": ("form1n", "transfer")}
 class Pool:
     """Posteriors of several laws given one table, as a mixture with fixed weights.
 
-    A draw of the pool is a draw of one of its members. The first draws are those of the first
-    member, in proportion to its weight, and so on.
+    A draw of the pool is a draw of one of its members, in proportion to their weights. Those of
+    different members alternate in no order, and those of one member keep theirs.
 
     Parameters
     ----------
@@ -92,28 +92,31 @@ class Pool:
             fit.require_converged(allow)
 
     @cached_property
-    def _chosen(self) -> list[tuple[Posterior, Ints]]:
-        """Members with weight and the draws of theirs that the pool consists of."""
+    def _layout(self) -> tuple[list[Posterior], Ints, Ints]:
+        """Members with weight; of each draw of the pool, its member and place among its draws."""
         used = {name: fit for name, fit in self.members.items() if self.weights[name] > 0}
         total = min(fit.count / self.weights[name] for name, fit in used.items())
-        counts = {name: round(total * self.weights[name]) for name in used}
-        return [
-            (fit, np.linspace(0, fit.count - 1, counts[name]).round().astype(int))
-            for name, fit in used.items()
-        ]
+        rng, owner, own, key = np.random.default_rng(0), [], [], []
+        for k, (name, fit) in enumerate(used.items()):
+            count = round(total * self.weights[name])
+            owner.append(np.full(count, k))
+            own.append(np.linspace(0, fit.count - 1, count).round().astype(int))
+            key.append(np.sort((np.arange(count) + rng.random(count)) / count))
+        order = np.argsort(np.concatenate(key), kind="stable")
+        return list(used.values()), np.concatenate(owner)[order], np.concatenate(own)[order]
 
     @property
     def count(self) -> int:
         """Number of draws."""
-        return sum(len(draws) for _, draws in self._chosen)
+        return len(self._layout[1])
 
     def parts(self, draws: Ints | None = None) -> Iterator[tuple[Posterior, Ints, Ints]]:
         """Members, with the draws of theirs that some draws of the pool are, and their places."""
-        wanted, first = np.arange(self.count) if draws is None else draws, 0
-        for fit, own in self._chosen:
-            place = np.flatnonzero((wanted >= first) & (wanted < first + len(own)))
-            yield fit, own[wanted[place] - first], place
-            first += len(own)
+        fits, owner, own = self._layout
+        wanted = np.arange(self.count) if draws is None else draws
+        for k, fit in enumerate(fits):
+            place = np.flatnonzero(owner[wanted] == k)
+            yield fit, own[wanted[place]], place
 
     def gathered(self, values: Callable[[Posterior], Floats], draws: Ints | None = None) -> Floats:
         """Values of all members, each of shape (draws, ...), for draws of the pool."""

@@ -35,9 +35,9 @@ class Bases:
 
     Parameters
     ----------
-    known : mapping of label to (start_loss, base_loss)
-        Losses of each base on the table's domain, and on the domain it was pre-trained on, nats per
-        token.
+    known : mapping of label to (params, ptpp, start_loss, base_loss)
+        N and P of each base, and its losses on the table's domain and on the domain it was
+        pre-trained on, nats per token.
     law : Law
         Law in N and D of both losses, with D = P N.
     parameters : mapping of column to mapping
@@ -48,7 +48,7 @@ class Bases:
         Covariance of the estimates of the laws' parameters.
     """
 
-    known: Mapping[str, tuple[float, float]]
+    known: Mapping[str, tuple[float, float, float, float]]
     law: LossLaw
     parameters: Mapping[str, Mapping[str, float]]
     spread: tuple[tuple[float, ...], ...]
@@ -62,6 +62,7 @@ class Bases:
         """Logs of the start loss, and of the base's loss over the expected one.
 
         Losses in the table's columns count first, then those of known bases, then expected ones.
+        Without labels, a row's base is the known one of its N and P, if there is only one.
 
         Parameters
         ----------
@@ -105,13 +106,22 @@ class Bases:
 
     def _given(self, frame: pd.DataFrame) -> Floats:
         """Both losses of each row's base, NaN where they are not known, shape (2, rows)."""
-        found = []
+        columns = ["params", "ptpp", *BASE_LOSSES]
+        known = pd.DataFrame.from_dict(dict(self.known), orient="index", columns=columns)
+        if "base" in frame:
+            own = known.reindex(frame["base"].astype(str))[list(BASE_LOSSES)].to_numpy(
+                float, copy=True
+            )
+        else:
+            alone = known.drop_duplicates(["params", "ptpp"], keep=False)
+            alone = alone.set_index(["params", "ptpp"])
+            at = pd.MultiIndex.from_frame(frame[["params", "ptpp"]].astype(float))
+            own = alone.reindex(at).to_numpy(float, copy=True)
         for i, column in enumerate(BASE_LOSSES):
-            own = {label: losses[i] for label, losses in self.known.items()}
-            by_label = frame["base"].map(own) if "base" in frame else np.nan
-            given = frame[column] if column in frame else pd.Series(np.nan, frame.index)
-            found.append(given.astype(float).fillna(by_label).to_numpy(float))
-        return np.array(found)
+            if column in frame:
+                given = frame[column].to_numpy(float)
+                own[:, i] = np.where(np.isnan(given), own[:, i], given)
+        return np.asarray(own.T)
 
 
 def total_tokens(frame: pd.DataFrame) -> pd.DataFrame:

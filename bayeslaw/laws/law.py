@@ -28,7 +28,7 @@ from bayeslaw.laws.modifiers import Knots, Modifier, Walk
 from bayeslaw.laws.priors import NOISE, Prior
 from bayeslaw.laws.terms import COLUMN, ORIGIN, STEP, Array, Term, Values
 from bayeslaw.tables.table import LossTable
-from bayeslaw.tables.validation import BASE_LOSSES, canonical
+from bayeslaw.tables.validation import COVARIATES, canonical
 
 KAPPA = "kappa"
 """Parameter of a coupling of terms."""
@@ -144,9 +144,9 @@ class Law:
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
-        """Columns a table needs for this law."""
+        """Covariates of a table that this law needs; losses of bases are known from `bases`."""
         used = {COLUMN[c] for c in self.covariate_names}
-        return tuple(c for c in dict.fromkeys(COLUMN.values()) if c in used)
+        return tuple(c for c in COVARIATES if c in used)
 
     @cached_property
     def covariate_names(self) -> tuple[str, ...]:
@@ -174,8 +174,12 @@ class Law:
             found[KAPPA] = tuple(dict.fromkeys(every))
         found |= self.modifier.covariates_of if self.modifier else {}
         found |= self.departure.covariates_of if self.departure else {}
-        columns = {n: tuple(dict.fromkeys(COLUMN[c] for c in along)) for n, along in found.items()}
-        return {name: columns[name] for name in self.coordinates if name in columns}
+        known = {c: column for c, column in COLUMN.items() if column in COVARIATES}
+        columns = {
+            n: tuple(dict.fromkeys(known[c] for c in along if c in known))
+            for n, along in found.items()
+        }
+        return {name: columns[name] for name in self.coordinates if columns.get(name)}
 
     @property
     def _added(self) -> tuple[str, ...]:
@@ -260,16 +264,12 @@ class Law:
                 )
 
     def _valid(self, rows: LossTable | pd.DataFrame, name: str = "table") -> pd.DataFrame:
-        """The rows with the law's columns; a `LossTable` was validated when it was made.
-
-        The law of a table knows losses of bases that the rows do not state.
-        """
-        needed = [c for c in self.columns if not (self.bases and c in BASE_LOSSES)]
+        """The rows with the law's columns; a `LossTable` was validated when it was made."""
         if isinstance(rows, LossTable):
-            if len(rows) and set(needed) <= set(rows.frame.columns):
+            if len(rows) and set(self.columns) <= set(rows.frame.columns):
                 return rows.frame
-            return canonical(rows.frame, rows.name, needed)
-        return canonical(rows, name, needed)
+            return canonical(rows.frame, rows.name, self.columns)
+        return canonical(rows, name, self.columns)
 
     def shares(self, replay: Array) -> dict[str, Array]:
         """Covariates of replay ratios: the share that the law counts, its log, its barrier's log.

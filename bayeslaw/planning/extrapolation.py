@@ -8,7 +8,6 @@ import pandas as pd
 from bayeslaw.planning.choices import Choice
 from bayeslaw.planning.fits import Fit
 from bayeslaw.tables.hull import distance, locate
-from bayeslaw.tables.validation import COVARIATES
 
 
 def training_ranges(fit: Fit) -> dict[str, tuple[float, float]]:
@@ -60,7 +59,7 @@ def extrapolations(
                 )
                 own.append(f"{column} {value:.4g} is outside the {name}'s rows, {range_}")
         if 0 < choice.atpp < math.inf:
-            position = locate(fit.table, row, [c for c in fit.columns if c in COVARIATES]).iloc[0]
+            position = locate(fit.table, row, fit.columns).iloc[0]
             if position["efolds"]:
                 far = distance(position["efolds"], position["decades"])
                 each = "" if own else ", though each of its quantities is within its range"

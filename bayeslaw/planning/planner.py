@@ -39,6 +39,8 @@ from bayeslaw.planning.result import Plan
 
 REPLAY_GRID, COARSE_GRID = np.linspace(0.005, 0.995, 199), np.linspace(0.005, 0.995, 45)
 """Default grids of replay ratios, for laws with a closed form and for other laws."""
+MOST = 2000
+"""Most paired draws, evenly spread, of laws without closed-form budgets."""
 
 
 def plan(
@@ -158,6 +160,9 @@ def plan(
         max_cvar=max_cvar,
         index=tuple(index),
     )
+    if not problem.closed_form and problem.draws > MOST:
+        some = np.linspace(0, problem.draws - 1, MOST).round().astype(int)
+        problem = replace(problem.take(some), index=tuple(i[some] for i in index))
     if replay_grid is None:
         replay_grid = REPLAY_GRID if problem.closed_form else COARSE_GRID
     ratios = replay_ratios(replay_grid)

@@ -9,8 +9,8 @@ from bayeslaw.common.arrays import Floats
 from bayeslaw.planning.chance_constraints import Problem
 from bayeslaw.planning.intervals import MAX_LOG_ATPP, intersection
 
-TOLERANCE = 2e-6
-"""Spacing of the replay ratios at which the refinement ends."""
+TOLERANCE, COARSE = 2e-6, 5e-4
+"""Spacing of the replay ratios at which the refinement ends: with closed-form budgets, and else."""
 
 
 def smallest_budget(problem: Problem, replay: Floats) -> tuple[float, float, Floats]:
@@ -41,7 +41,8 @@ def smallest_budget(problem: Problem, replay: Floats) -> tuple[float, float, Flo
         )
 
     per_ratio = budgets(replay)
-    budget, ratio = _refined_minimum(budgets, replay, per_ratio)
+    tolerance = TOLERANCE if problem.closed_form else COARSE
+    budget, ratio = _refined_minimum(budgets, replay, per_ratio, tolerance=tolerance)
     return budget, ratio, per_ratio
 
 
@@ -91,7 +92,11 @@ def least_expected_loss(problem: Problem, budget: float, replay: Floats) -> tupl
 
 
 def _refined_minimum(
-    function: Callable[[Floats], Floats], replay: Floats, values: Floats, rounds: int = 99
+    function: Callable[[Floats], Floats],
+    replay: Floats,
+    values: Floats,
+    rounds: int = 99,
+    tolerance: float = TOLERANCE,
 ) -> tuple[float, float]:
     """Minimum of a function of the replay ratio, and where it is.
 
@@ -103,11 +108,13 @@ def _refined_minimum(
         the neighbours of the best point.
     rounds : int
         Most rounds.
+    tolerance : float
+        Spacing at which the refinement ends.
     """
     best = int(values.argmin())
     value, ratio = values[best], replay[best]
     width = np.diff(replay).max(initial=0.0)
-    while len(replay) > 1 and width > TOLERANCE and rounds and math.isfinite(value):
+    while len(replay) > 1 and width > tolerance and rounds and math.isfinite(value):
         replay = np.linspace(max(ratio - width, replay[0]), min(ratio + width, replay[-1]), 17)
         width, rounds, found = replay[1] - replay[0], rounds - 1, function(replay)
         if found.min() < value:

@@ -118,16 +118,27 @@ def _brackets(everywhere: Callable[[float], Floats]) -> tuple[Places, dict[float
     """
     crossed: list[Places] = []
     extrema: dict[float, list[Places]] = {1.0: [], -1.0: []}
-    last, fell = everywhere(NODES[0]), None
+    before, last = None, everywhere(NODES[0])
     for node in range(1, len(NODES)):
         value = everywhere(NODES[node])
-        falls = value < last
         crossed.append(_places(node - 1, (value > 0) != (last > 0)))
-        if fell is not None:
-            extrema[1.0].append(_places(node - 1, fell & ~falls & (last > 0)))
-            extrema[-1.0].append(_places(node - 1, ~fell & falls & (last < 0)))
-        last, fell = value, falls
+        if before is not None:
+            fell, falls = last < before, value < last
+            near = _near_zero(before, last, value)
+            extrema[1.0].append(_places(node - 1, near & fell & ~falls & (last > 0)))
+            extrema[-1.0].append(_places(node - 1, near & ~fell & falls & (last < 0)))
+        before, last = last, value
     return _joined(crossed), {sign: _joined(found) for sign, found in extrema.items()}
+
+
+def _near_zero(before: Floats, middle: Floats, after: Floats) -> Bools:
+    """Whether an extremum near the middle of three nodes may cross zero.
+
+    The parabola through them would have to come half of the way there from the middle one.
+    """
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        moved = (after - before) ** 2 / (8 * (after - 2 * middle + before))
+    return ~(np.abs(moved) < 0.5 * np.abs(middle))
 
 
 def _places(node: int, found: Bools) -> Places:

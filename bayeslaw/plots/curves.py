@@ -33,7 +33,7 @@ from bayeslaw.plots.style import (
 )
 from bayeslaw.tables.hull import EXTRAPOLATION, PROJECTION, farthest, locate
 from bayeslaw.tables.table import LossTable
-from bayeslaw.tables.validation import BASE_LOSSES, COVARIATES, canonical
+from bayeslaw.tables.validation import canonical
 
 POINTS = 25
 """Points of a curve."""
@@ -154,9 +154,9 @@ def _curves(
     kinds = sorted(frame[line].unique()) if line else [None]
 
     # Of a law that starts from the base, a curve is that of the first base of its N and P.
-    based = ["base"] if "base" in frame and BASE_LOSSES[0] in columns else []
-    along = [c for c in columns if c in COVARIATES]
-    drawn = pd.concat([_path(part) for _, part in _groups(frame, along, based)])
+    starting = not isinstance(fit, PointFit) and any(m.law.departure for m, *_ in fit.parts())
+    based = ["base"] if "base" in frame and starting else []
+    drawn = pd.concat([_path(part) for _, part in _groups(frame, list(columns), based)])
     curves, points = (
         _predicted(fit, rows, train, seed, allow_unconverged)
         for rows in (drawn.reset_index(drop=True), frame)
@@ -202,8 +202,7 @@ def _predicted(
 ) -> pd.DataFrame:
     """Return the rows with median and bands, or with prediction and range of a point fit."""
     if isinstance(fit, PointFit):
-        columns = [c for c in fit.columns if c in COVARIATES]
-        found = locate(train, frame, columns).set_index(frame.index)
+        found = locate(train, frame, fit.columns).set_index(frame.index)
         return fit.forecast(frame).set_index(frame.index).join(found)
     forecast = fit.forecast(frame, seed=seed, allow_unconverged=allow_unconverged)
     return forecast.to_frame((0.5, 0.9))

@@ -177,7 +177,6 @@ def _summary(
     beyond = [
         f"{SHORT[c]} {reach}"
         for c in fit.columns
-        if c in SHORT
         if (reach := provenance.beyond(fit.table.frame[c], frame[c])) != "inside"
     ]
     sentences.append(

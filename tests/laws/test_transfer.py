@@ -190,6 +190,15 @@ def test_bases_that_are_not_known_are_drawn(law, table):
     assert np.exp(start[0, 1]) == pytest.approx(known["start_loss"])
 
 
+def test_a_row_without_label_has_the_only_base_of_its_size_and_budget(law, table):
+    ahead = bl.grid(params=1.6e9, ptpp=[279, 500])
+    assert law.bases.unknown(ahead).tolist() == [False, True]
+    known = table.frame.query("params == 1.6e9 and ptpp == 279").iloc[0]
+    assert np.exp(law.bases.logs(ahead)[0][0]) == pytest.approx(known["start_loss"])
+    twice = {**law.bases.known, "another": law.bases.known["base 24"]}
+    assert replace(law.bases, known=twice).unknown(ahead).all()
+
+
 def test_rows_of_one_new_base_start_alike(law):
     ahead = bl.grid(params=3.2e9, ptpp=279, replay=[0.1, 0.5]).assign(base="new")
     drawn = law.bases.draws(ahead, 5, np.random.default_rng(0))
