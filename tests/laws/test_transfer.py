@@ -118,6 +118,37 @@ def test_huber_fit_recovers_the_truth(table):
     assert point.parameters["k"] == pytest.approx(TRUTH["k"], rel=0.01)
 
 
+@pytest.mark.slow
+def test_posterior_recovers_the_truth():
+    """Errors correlated within runs, and a new base, whose losses are drawn."""
+    rows = design(seed=1)
+    exact = bl.simulate("transfer", TRUTH, rows, sigma=0.0)
+    rng, errors = np.random.default_rng(2), []
+    for _, run in exact.frame.groupby("run", sort=False):
+        error, last = np.empty(len(run)), 0.0
+        for i, log in enumerate(np.log(run["tokens"])):
+            rho = np.exp(-(log - last)) if i else 0.0
+            before = error[i - 1] if i else 0.0
+            error[i] = rho * before + 0.004 * np.sqrt(1 - rho**2) * rng.standard_normal()
+            last = log
+        errors.append(error)
+    frame = exact.frame.assign(loss=exact.loss * np.exp(np.concatenate(errors)))
+    train, test = bl.from_frame(frame, "synthetic").split("ptpp < 279")
+    fit = bl.fit("transfer", train, discrepancy="none", effects="none", seed=0)
+    assert fit.convergence.ok
+    assert fit.spec.errors == "run"
+    for name in ("beta", "k", "gamma", "eta", "rho"):
+        low, high = np.quantile(fit.paper[name], [0.005, 0.995])
+        assert low < TRUTH[name] < high, name
+    low, high = np.quantile(fit.draws["ell"], [0.005, 0.995])
+    assert low < 1.0 < high
+    assert 0.8 <= bl.score(fit, test)["coverage_90"] <= 1
+    blind = test.frame.drop(columns=["base", "run", "start_loss", "base_loss"])
+    bands = [fit.forecast(rows).bands((0.9,)) for rows in (test.frame, blind.assign(params=3.2e9))]
+    width = [float(np.log(b["upper"] / b["lower"]).mean()) for b in bands]
+    assert width[1] > width[0]
+
+
 def test_what_is_sampled_is_the_formula(table):
     """With polynomial, walk and effects; the sampler's columns against `Law.loss`."""
     import pytensor
