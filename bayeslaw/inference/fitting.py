@@ -120,8 +120,8 @@ def fit(
         labels may be named.
     errors : {"independent", "run", "auto"}
         Whether measured losses deviate from the law independently, or with a correlation within a
-        `run` that falls with the distance in log tokens. ``"auto"`` is ``"run"`` where runs have
-        rows at several D.
+        `run` that falls with the distance in log tokens. ``"auto"`` is ``"run"`` for laws with
+        replay or a pre-training budget where runs have rows at several D.
     chains, tune : int
         Chains, 4 by default, and tuning steps of each, 300 by default. They start from a short run
         of 250 tuning steps that finds the metric.
@@ -248,7 +248,7 @@ def specify(
         noise=settings["noise"],
         effects=choose(asked, table.frame, table.name, discrepancy=discrepancy.size_effects),
         new_sizes=asked == "auto",
-        errors=run_errors.choose(settings["errors"], table.frame, table.name),
+        errors=run_errors.choose(settings["errors"], table.frame, table.name, law.columns),
     )
 
 

@@ -87,7 +87,9 @@ def fit_joint(
             noise=chosen["noise"],
             effects=levels,
             new_sizes=chosen["effects"] == "auto",
-            errors=run_errors.choose(chosen["errors"], tables[name].frame, tables[name].name),
+            errors=run_errors.choose(
+                chosen["errors"], tables[name].frame, tables[name].name, law.columns
+            ),
         )
         for name, law in loaded.items()
     }

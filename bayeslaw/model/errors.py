@@ -6,7 +6,7 @@ innovation has the likelihood's density, of scale ``sigma sqrt(1 - rho_t^2 + NUG
 of every row alone is sigma.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -65,17 +65,20 @@ def order(frame: pd.DataFrame) -> Order:
     return Order(before, gap)
 
 
-def choose(errors: str, frame: pd.DataFrame, name: str) -> str:
+def choose(errors: str, frame: pd.DataFrame, name: str, columns: Collection[str]) -> str:
     """The kind of errors of a fit.
 
     Parameters
     ----------
     errors : {"auto", "run", "independent"}
-        ``"auto"`` is ``"run"`` where runs have rows at several D, each D once.
+        ``"auto"`` is ``"run"`` where runs have rows at several D, each D once, and the law depends
+        on replay or a pre-training budget.
     frame : DataFrame
         Training rows.
     name : str
         Name of the table, for messages.
+    columns : collection of str
+        Covariates of the law.
 
     Raises
     ------
@@ -86,8 +89,9 @@ def choose(errors: str, frame: pd.DataFrame, name: str) -> str:
     """
     if errors not in (AUTO, *ERRORS):
         raise FitError(unknown("errors", errors, (AUTO, *ERRORS)))
-    if errors == "independent":
-        return errors
+    adapts = not {"replay", "ptpp"}.isdisjoint(columns)
+    if errors == "independent" or (errors == AUTO and not adapts):
+        return "independent"
     repeated = "run" in frame and frame["run"].dropna().duplicated().any()
     gaps = order(frame).gap if repeated else np.ones(0)
     if errors == AUTO:

@@ -176,18 +176,20 @@ def test_a_saved_fit_has_its_errors(fitted, tmp_path):
 
 def test_errors_are_chosen_by_the_table():
     table = correlated(0)
-    assert errors.choose("auto", table.frame, "x") == "run"
-    assert errors.choose("independent", table.frame, "x") == "independent"
+    assert errors.choose("auto", table.frame, "x", ("tokens", "ptpp")) == "run"
+    assert errors.choose("independent", table.frame, "x", ("tokens", "ptpp")) == "independent"
+    assert errors.choose("auto", table.frame, "x", ("params", "tokens")) == "independent"
+    assert errors.choose("run", table.frame, "x", ("params", "tokens")) == "run"
     alone = table.frame.drop(columns="run")
-    assert errors.choose("auto", alone, "x") == "independent"
+    assert errors.choose("auto", alone, "x", ("tokens", "ptpp")) == "independent"
     twice = table.frame.assign(tokens=1e9)
-    assert errors.choose("auto", twice, "x") == "independent"
+    assert errors.choose("auto", twice, "x", ("tokens", "ptpp")) == "independent"
     with pytest.raises(TableError, match="needs a column 'run'"):
-        errors.choose("run", alone, "x")
+        errors.choose("run", alone, "x", ("tokens", "ptpp"))
     with pytest.raises(TableError, match="two rows of equal tokens"):
-        errors.choose("run", twice, "x")
+        errors.choose("run", twice, "x", ("tokens", "ptpp"))
     with pytest.raises(FitError, match="unknown errors 'runs'; did you mean 'run'"):
-        errors.choose("runs", alone, "x")
+        errors.choose("runs", alone, "x", ("tokens", "ptpp"))
 
 
 CALIBRATION = {"discrepancy": "none", "effects": "none", "errors": "run", "draws": 500}
