@@ -54,7 +54,8 @@ def main() -> None:
         middle = tokens[here] * 1.1, 0.6 * loss[here] + 0.4 * core[here]
         ax.text(*middle, f"g = {gap[here]:.2f} of the way", va="center", fontsize=8)
         ax.set(xscale="log", xlabel="adaptation tokens D (bytes)", ylabel="loss, nats per token")
-        ax.legend(loc=(0.02, 0.14), fontsize=8, frameon=False)
+        below = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.2)}
+        ax.legend(**below, ncols=2, fontsize=8, frameon=False)
         figure.savefig(args.picture, dpi=150, bbox_inches="tight")
     print(args.picture)
 

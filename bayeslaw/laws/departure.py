@@ -135,11 +135,10 @@ class Departure:
         return replace(self, modifier=None)
 
     def latex(self, core: str) -> str:
-        """The loss as LaTeX, from the core."""
+        """The loss as LaTeX, from the core, and after a comma g."""
         power = rf"\left(\frac{{b}}{{\hat b}}\right)^{{{tex(self.base)}}}"
         tilt = rf"\left(\frac{{r+{MIXED}}}{{{REPLAY + MIXED}}}\right)^{{-{tex(self.replay)}}}"
+        loss = rf"\left({core}\right) {power} {tilt} (1 - g) + L_{{\mathrm{{start}}}} g"
         along = "".join(rf" {SYMBOLS[c]}^{{{name}}}" for c, name in self.along.items())
         reach = rf"\frac{{(1-r)^{{{tex(self.fresh)}}} D}}{{e^{{{self.onset}}}{along}}}"
-        gap = rf"g = \left(1 + {reach}\right)^{{-{tex(self.exponent)}}}"
-        start = r"L_{\mathrm{start}}"
-        return rf"\left({core}\right) {power} {tilt} (1 - g) + {start} g,\quad {gap}"
+        return rf"{loss},\quad g = \left(1 + {reach}\right)^{{-{tex(self.exponent)}}}"

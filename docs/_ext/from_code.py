@@ -130,7 +130,11 @@ class LawOf(SphinxDirective):
         full = "discrepancy" in self.options
         shown = make_discrepancy("auto", law).apply(law) if full else law
         lines = [f"### `{law.name}`", "", f"{law.title} ({law.reference}).", ""]
-        lines = [] if full else [*lines, "$$", law.latex(), "$$", ""]
+        lines = (
+            []
+            if full
+            else [*lines, "$$", law.latex().replace(r",\quad ", "\n$$\n\n$$\n"), "$$", ""]
+        )
         lines += ["| prior of | distribution | range |", "| --- | --- | --- |"]
         for quantity, prior in shown.priors.items():
             if quantity not in NOISE:
