@@ -51,7 +51,7 @@ def main() -> None:
         here = int(np.searchsorted(tokens, rows["tokens"].min() / 8))
         ends = {"xy": (tokens[here], loss[here]), "xytext": (tokens[here], core[here])}
         ax.annotate("", **ends, arrowprops={"arrowstyle": "<->", "lw": 0.8})
-        middle = tokens[here] * 1.1, 0.6 * loss[here] + 0.4 * core[here]
+        middle = tokens[here] * 1.1, 0.3 * loss[here] + 0.7 * core[here]
         ax.text(*middle, f"g = {gap[here]:.2f} of the way", va="center", fontsize=8)
         ax.set(xscale="log", xlabel="adaptation tokens D (bytes)", ylabel="loss, nats per token")
         below = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.2)}
