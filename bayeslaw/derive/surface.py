@@ -94,8 +94,13 @@ def surface_of(
     Raises
     ------
     LawError
-        If a value is lacking, or the law does not depend on it.
+        If a value is lacking, the law does not depend on it, or it starts from a base's loss.
     """
+    if posterior.law.departure:
+        raise LawError(
+            f"law {posterior.law.name} starts from the loss of a base, which has one N and P; derive "
+            "from the fit of a law without one, such as form1n."
+        )
     others = {"replay": replay, "ptpp": ptpp}
     given = {name: value for name, value in others.items() if value is not None}
     columns = posterior.law.columns

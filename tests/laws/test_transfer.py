@@ -147,6 +147,8 @@ def test_posterior_recovers_the_truth():
     bands = [fit.forecast(rows).bands((0.9,)) for rows in (test.frame, blind.assign(params=3.2e9))]
     width = [float(np.log(b["upper"] / b["lower"]).mean()) for b in bands]
     assert width[1] > width[0]
+    with pytest.raises(bl.LawError, match="starts from the loss of a base"):
+        bl.derive.compute_optimal(fit, [1e20], replay=0.3, ptpp=279)
 
 
 def test_what_is_sampled_is_the_formula(table):
