@@ -98,7 +98,7 @@ def surface_of(
     """
     if posterior.law.departure:
         raise LawError(
-            f"law {posterior.law.name} starts from the loss of a base, which has one N and P; derive "
+            f"law {posterior.law.name} starts from the loss of a base, of one N and P; derive "
             "from the fit of a law without one, such as form1n."
         )
     others = {"replay": replay, "ptpp": ptpp}
