@@ -78,6 +78,10 @@ def main() -> None:
             for way in args.ways.split(","):
                 if args.only not in name or law in UNSUITED.get(way, ()):
                     continue
+                if way.endswith(" run") and not (
+                    "run" in train.frame and train.frame["run"].duplicated().any()
+                ):
+                    continue
                 done = pd.read_csv(args.out) if args.out.is_file() else pd.DataFrame()
                 key = {"table": name, "source": source, "law": law, "way": way}
                 if len(done) and (done[list(key)] == key).all(axis=1).any():

@@ -11,7 +11,7 @@ from bayeslaw.simulation.calibration import calibrate
 from tests.support import object_mode, slow
 
 pytestmark = [object_mode, pytest.mark.filterwarnings("ignore:.*NUTS.*")]
-PLAIN = {"discrepancy": "none", "effects": "none"}
+PLAIN = {"discrepancy": "none", "effects": "none", "errors": "independent"}
 SHORT = PLAIN | {"draws": 500}
 
 
