@@ -1,12 +1,11 @@
 """Loss curves of a pool: those of its members, draw after draw."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from bayeslaw.common.arrays import Floats, Ints
-from bayeslaw.laws.terms import Term
 from bayeslaw.planning.loss_curves import LossCurve, ReplaySlice
 
 type Part = tuple[Ints, Callable[[Floats], Floats], Floats]
@@ -71,8 +70,6 @@ class PooledSlice:
     places: tuple[Ints, ...]
 
     closed_form = False
-    data: tuple[Term, ...] = ()
-    p: Mapping[str, Floats] = None  # type: ignore[assignment]  # not used without a closed form
 
     @property
     def shape(self) -> tuple[int, int]:
