@@ -21,15 +21,52 @@ from functools import cached_property
 
 import numpy as np
 
-from bayeslaw.common.arrays import Floats, Ints
+from bayeslaw.common.arrays import Bools, Floats, Ints
 from bayeslaw.planning.feasible_budgets import budgets_below
 from bayeslaw.planning.intervals import Intervals
-from bayeslaw.planning.loss_curves import NODES, LossCurve, ReplaySlice
-from bayeslaw.planning.pooled_curves import PooledCurve, PooledSlice
+from bayeslaw.planning.loss_curves import NODES, LossCurve, losses_at_nodes
+from bayeslaw.planning.pooled_curves import PooledCurve
 from bayeslaw.planning.roots import root_between
 
 CHUNK = 1 << 16
 """Draws times replay ratios that are evaluated at once; it bounds the memory."""
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A limit: ``L(D, r) - weight L(D, 1) <= limit``, draw by draw.
+
+    Parameters
+    ----------
+    curve : LossCurve or PooledCurve
+    limit : array, shape (draws,)
+        In nats per token.
+    weight : array, shape (draws,), optional
+        Without it, the loss of pure replay does not count.
+    """
+
+    curve: LossCurve | PooledCurve
+    limit: Floats
+    weight: Floats | None = None
+
+    def budgets(self, replay: Sequence[float] | Floats, nodes: Floats) -> Intervals:
+        """Budgets that meet the limit."""
+        here = self.curve.at_replay(replay)
+        if self.weight is None:
+            return budgets_below(here, self.limit, nodes=nodes)
+        return budgets_below(here, self.limit, self.curve.at_replay([1.0]), self.weight, nodes)
+
+    def excess(self, replay: Sequence[float] | Floats, budget: float) -> Floats:
+        """Excess over the limit at a budget in log ATPP, nats per token, (replays, draws)."""
+        loss = self.curve.loss(replay, budget) - self.limit
+        return loss if self.weight is None else loss - self.weight * self.curve.loss([1.0], budget)
+
+    def excess_at_nodes(self, replay: Floats) -> Floats:
+        """`excess` at `NODES`, shape (nodes, replays, draws)."""
+        loss = losses_at_nodes(self.curve, replay) - self.limit
+        if self.weight is not None:
+            loss -= self.weight * losses_at_nodes(self.curve, np.ones(1))
+        return loss
 
 
 @dataclass(frozen=True)
@@ -45,7 +82,7 @@ class Problem:
         Limit of each target loss, nats per token.
     max_forgetting : float
         Limit of the forgetting, which is the rise of the source loss over its baseline.
-    baseline : float, "asymptote", "law" or "matched"
+    baseline : float, array of shape (draws,), "asymptote", "law" or "matched"
         Source loss of the un-adapted model, or how to compute it; see `bayeslaw.plan`.
     relative : bool
         Whether `max_forgetting` is a fraction of the baseline; otherwise it is in nats per token.
@@ -53,6 +90,9 @@ class Problem:
         Probability with which all limits must hold.
     noise : tuple of array, shape (draws,)
         Noise on log loss of each target and of the source; zeros for latent losses.
+    shared : float or array, shape (draws,)
+        The part of the source's noise that the un-adapted model has as well: the effect of the
+        base. It counts where the baseline is computed from the source law.
     max_cvar : float
         Limit of `cvar`, in the unit of `max_forgetting`.
     index : tuple of int array, shape (draws,)
@@ -63,10 +103,11 @@ class Problem:
     source: LossCurve | PooledCurve
     max_loss: tuple[float, ...]
     max_forgetting: float
-    baseline: float | str
+    baseline: float | Floats | str
     relative: bool
     confidence: float
     noise: tuple[Floats, ...]
+    shared: float | Floats = 0.0
     max_cvar: float = math.inf
     index: tuple[Ints, ...] = ()
 
@@ -100,17 +141,15 @@ class Problem:
 
     def take(self, draws: Ints) -> "Problem":
         """The problem for some of the draws."""
+        base = self.baseline
         return replace(
             self,
             targets=tuple(curve.take(draws) for curve in self.targets),
             source=self.source.take(draws),
             noise=tuple(noise[draws] for noise in self.noise),
+            shared=_taken(self.shared, draws),
+            baseline=base if isinstance(base, str) else _taken(base, draws),
         )
-
-    @cached_property
-    def pure_replay(self) -> ReplaySlice | PooledSlice:
-        """The source law at a replay ratio of 1."""
-        return self.source.at_replay([1.0])
 
     @cached_property
     def baseline_loss(self) -> float | Floats:
@@ -118,12 +157,10 @@ class Problem:
 
         The matched baseline depends on D and is computed where it is used.
         """
-        if self.baseline == "asymptote":
-            return self.source.minimum(1.0)
-        if self.baseline == "law":
-            return self.source.loss_at_zero()
-        assert not isinstance(self.baseline, str)
-        return self.baseline
+        if not isinstance(self.baseline, str):
+            return self.baseline
+        whole = self.source.minimum(1.0) if self.baseline == "asymptote" else None
+        return (self.source.loss_at_zero() if whole is None else whole) * np.exp(self.shared)
 
     # -- losses -------------------------------------------------------------------------------
 
@@ -149,7 +186,8 @@ class Problem:
         """
         loss = self.source.loss(replay, budget) * np.exp(self.noise[-1])
         if self.baseline == "matched":
-            base: float | Floats = self.source.loss(np.ones(len(replay)), budget)
+            pure = self.source.loss(np.ones(len(replay)), budget)
+            base: float | Floats = pure * np.exp(self.shared)
         else:
             base = self.baseline_loss
         return np.asarray(loss / base - 1 if self.relative else loss - base)
@@ -171,31 +209,46 @@ class Problem:
 
     # -- sets of budgets ----------------------------------------------------------------------
 
-    def feasible_sets(self, replay: Sequence[float] | Floats) -> list[Intervals]:
-        """Budgets that meet each limit: those of the targets, then that of forgetting."""
+    @cached_property
+    def bounds(self) -> list[Bound]:
+        """Each limit as a bound on a loss without noise: of the targets, then of the source."""
         without_noise = [np.exp(-noise) for noise in self.noise]
-        targets = [
-            budgets_below(curve.at_replay(replay), most * factor)
+        found = [
+            Bound(curve, most * factor)
             for curve, most, factor in zip(
                 self.targets, self.max_loss, without_noise[:-1], strict=True
             )
         ]
-        source = self.source.at_replay(replay)
         scale = 1 + self.max_forgetting if self.relative else 1.0
         rise = 0.0 if self.relative else self.max_forgetting
         factor = without_noise[-1]
         if self.baseline == "matched":
-            retained = budgets_below(source, rise * factor, self.pure_replay, scale * factor)
-        else:
-            retained = budgets_below(source, (scale * self.baseline_loss + rise) * factor)
-        return [*targets, retained]
+            weight = scale * factor * np.exp(self.shared)
+            return [*found, Bound(self.source, rise * factor, weight)]
+        return [*found, Bound(self.source, (scale * self.baseline_loss + rise) * factor)]
 
-    def chunks(self, replay: Floats) -> Iterator[tuple[Floats, list[Intervals]]]:
-        """Some replay ratios at a time, with their `feasible_sets`."""
+    def feasible_sets(
+        self, replay: Sequence[float] | Floats, nodes: Floats = NODES
+    ) -> list[Intervals]:
+        """Budgets that meet each limit: those of the targets, then that of forgetting."""
+        return [bound.budgets(replay, nodes) for bound in self.bounds]
+
+    def meets(self, replay: Sequence[float] | Floats, budget: float) -> Bools:
+        """Whether each limit holds at a budget in log ATPP, shape (limits, replays, draws)."""
+        return np.stack([bound.excess(replay, budget) <= 0 for bound in self.bounds])
+
+    def portions(self, replay: Floats) -> Iterator[Floats]:
+        """Some replay ratios at a time, so that the memory stays bounded."""
         step = max(1, CHUNK // self.draws)
         for start in range(0, len(replay), step):
-            ratios = replay[start : start + step]
-            yield ratios, self.feasible_sets(ratios)
+            yield replay[start : start + step]
+
+    def chunks(
+        self, replay: Floats, nodes: Floats = NODES
+    ) -> Iterator[tuple[Floats, list[Intervals]]]:
+        """Some replay ratios at a time, with their `feasible_sets`."""
+        for ratios in self.portions(replay):
+            yield ratios, self.feasible_sets(ratios, nodes)
 
     # -- budgets ------------------------------------------------------------------------------
 
@@ -248,3 +301,7 @@ class Problem:
             low[row] = node
             left = left[found[left] == math.inf]
         return found
+
+
+def _taken(values: float | Floats, draws: Ints) -> float | Floats:
+    return values if np.ndim(values) == 0 else np.asarray(values)[draws]

@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bayeslaw.common.arrays import Floats
+from bayeslaw.common.arrays import Floats, Ints
+from bayeslaw.planning.cells import most_possible
 from bayeslaw.planning.chance_constraints import Problem
 from bayeslaw.planning.intervals import MAX_LOG_ATPP
 from bayeslaw.planning.replay_search import smallest_budget
@@ -110,7 +111,10 @@ def choice_at(problem: Problem, budget: float, ratio: float, most: float = math.
     params = problem.params
     tokens = min(float(math.ceil(params * math.exp(budget) * (1 + 1e-12))), most)
     at = math.log(tokens / params) if tokens else -math.inf
-    holds = np.stack([each.contains(at)[0] for each in problem.feasible_sets([ratio])])
+    if tokens:
+        holds = problem.meets([ratio], at)[:, 0]
+    else:  # most laws have no finite loss at D = 0
+        holds = np.stack([each.contains(at)[0] for each in problem.feasible_sets([ratio])])
     choice = Choice(
         atpp=tokens / params,
         replay=ratio,
@@ -121,7 +125,7 @@ def choice_at(problem: Problem, budget: float, ratio: float, most: float = math.
         p_both=float(holds.all(0).mean()),
         p_targets=tuple(float(p) for p in holds[:-1].mean(1)),
     )
-    if not tokens:  # most laws have no finite loss at D = 0
+    if not tokens:
         return choice
     return replace(
         choice,
@@ -137,10 +141,11 @@ def binding_limits(problem: Problem, ratios: Floats) -> str:
     They are the limits that no budget meets with the confidence, or all of them together if each
     can be met alone.
     """
-    best = np.max(
-        [[each.most_common()[0].max() for each in sets] for _, sets in problem.chunks(ratios)],
-        axis=0,
-    )
+    if problem.closed_form:
+        every = [[s.most_common()[0].max() for s in sets] for _, sets in problem.chunks(ratios)]
+        best: Ints = np.array(every, int).max(0)
+    else:
+        best = most_possible(problem, ratios)[0]
     failing = [name for name, n in zip(problem.names, best, strict=True) if n < problem.rank]
     if problem.max_cvar < math.inf:
         budget, _, _ = smallest_budget(replace(problem, max_cvar=math.inf), ratios)

@@ -13,7 +13,7 @@ import numpy as np
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.planning.intervals import Intervals, intervals
-from bayeslaw.planning.loss_curves import ReplaySlice
+from bayeslaw.planning.loss_curves import NODES, ReplaySlice
 from bayeslaw.planning.pooled_curves import PooledSlice
 from bayeslaw.planning.roots import budgets_by_roots
 
@@ -26,6 +26,7 @@ def budgets_below(
     limit: float | Floats,
     pure: ReplaySlice | PooledSlice | None = None,
     weight: float | Floats = 0.0,
+    nodes: Floats = NODES,
 ) -> Intervals:
     """Budgets where ``L(D, r) <= limit``, or ``L(D, r) - weight L(D, 1) <= limit``.
 
@@ -38,6 +39,8 @@ def budgets_below(
     pure : ReplaySlice, optional
         The law in pure replay, ``r = 1``.
     weight : float or array, shape (draws,)
+    nodes : array
+        Log ATPP between which laws without a closed form are bracketed.
 
     Returns
     -------
@@ -62,7 +65,7 @@ def budgets_below(
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         ends: Ends | None = _closed_form(here, pure, weight, margin)
         if ends is None:
-            ends = budgets_by_roots(here, pure, weight, margin)
+            ends = budgets_by_roots(here, pure, weight, margin, nodes)
         lower, upper = ends
         full = len(lower), *here.shape
         lower = np.broadcast_to(lower, full)

@@ -9,6 +9,7 @@ D of its maximum, a data term is therefore replaced by its maximum.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 from scipy.optimize.elementwise import find_minimum
@@ -44,6 +45,8 @@ class LossCurve:
         Parameters N of the model, and its pre-training tokens per parameter.
     base : mapping of str to array, shape (draws,)
         Covariates of the base, `start` and `deviation`, of a law that starts from it.
+    tables : dict
+        Losses that `losses_at_nodes` found.
 
     Examples
     --------
@@ -64,6 +67,7 @@ class LossCurve:
     params: float
     ptpp: float
     base: Mapping[str, Floats] = field(default_factory=dict)
+    tables: dict[bytes, Floats] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def draws(self) -> int:
@@ -75,7 +79,7 @@ class LossCurve:
         p, base = (
             {name: value[draws] for name, value in values.items()} for values in (self.p, self.base)
         )
-        return replace(self, p=p, base=base)
+        return replace(self, p=p, base=base, tables={})
 
     @cached_property
     def _slopes(self) -> dict[str, tuple[Floats, Floats] | None]:
@@ -118,6 +122,14 @@ class LossCurve:
         value = here.constant_terms() + here.data_terms(budget)
         return np.broadcast_to(value, (len(replay), self.draws))
 
+    def losses(self, replay: Sequence[float] | Floats, budgets: Floats) -> Floats:
+        """Loss in nats per token, shape (budgets, replays, draws), at budgets in log ATPP."""
+        here = self.at_replay(replay)
+        constant, found = here.constant_terms(), np.empty((len(budgets), len(replay), self.draws))
+        for value, budget in zip(found, budgets, strict=True):
+            value[:] = constant + here.data_terms(budget)
+        return found
+
     def loss_at_zero(self) -> Floats:
         """The law's loss at D = 0 in nats per token, shape (draws,).
 
@@ -155,6 +167,25 @@ class LossCurve:
             bracket = (NODES[node - 1], NODES[node], NODES[node + 1])
             least[draw] = find_minimum(data_terms, bracket, args=(draw,)).f_x
         return np.asarray(here.constant_terms()[0] + least)
+
+
+class Curve(Protocol):
+    """What `losses_at_nodes` needs of a `LossCurve` or `PooledCurve`."""
+
+    @property
+    def tables(self) -> dict[bytes, Floats]:
+        """Losses found before, by the bytes of the replay ratios."""
+
+    def losses(self, replay: Sequence[float] | Floats, budgets: Floats) -> Floats:
+        """Loss in nats per token, shape (budgets, replays, draws)."""
+
+
+def losses_at_nodes(curve: Curve, replay: Floats) -> Floats:
+    """Loss at `NODES`, shape (nodes, replays, draws); computed once per curve and ratios."""
+    key = replay.tobytes()
+    if key not in curve.tables:
+        curve.tables[key] = curve.losses(replay, NODES)
+    return curve.tables[key]
 
 
 @dataclass(frozen=True)

@@ -7,14 +7,17 @@ import numpy as np
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.planning.chance_constraints import Problem
-from bayeslaw.planning.choices import choice_at
-from bayeslaw.planning.intervals import intersection
-from bayeslaw.planning.replay_search import smallest_budget
+from bayeslaw.planning.intervals import Intervals, intersection
+from bayeslaw.planning.loss_curves import NODES
 
 REPLICATES = 100
 """Number of bootstrap replicates."""
 MOST_RATIOS = 13
-"""Most replay ratios that a replicate searches."""
+"""Most replay ratios that a replicate searches where budgets have a closed form."""
+BESIDE = np.array([-0.5, -0.2, -0.1, 0.1, 0.2, 0.5])
+"""Ratios searched beside the plan's where they have none, in steps of the grid."""
+REACH, STEP = 1.0, 0.4
+"""Budgets around the plan's that a replicate may need, and the distance of brackets, e-folds."""
 
 
 class MonteCarloError(TypedDict, total=False):
@@ -40,13 +43,13 @@ class MonteCarloError(TypedDict, total=False):
     block: int
 
 
-def near_optimal_ratios(
+def near_optimal(
     problem: Problem, ratios: Floats, per_ratio: Floats, replay: float, block: int
-) -> Floats:
-    """Replay ratios that may become optimal when the draws are resampled.
+) -> tuple[Floats, Intervals]:
+    """Replay ratios that may become optimal when the draws are resampled, and their budgets.
 
     They are those whose smallest budget exceeds the plan's by at most the margin that corresponds
-    to four standard errors of the rank.
+    to four standard errors of the rank; without closed-form budgets, some beside the plan's.
 
     Parameters
     ----------
@@ -60,36 +63,48 @@ def near_optimal_ratios(
 
     Returns
     -------
-    array
-        At most `MOST_RATIOS` of the ratios, evenly spread, and `replay`.
+    near : array
+        Some of them, evenly spread, and `replay`.
+    feasible : Intervals
+        Budgets that meet all limits at these ratios. Of laws without closed-form budgets only those
+        within `REACH` of the margin's ends.
     """
     draws, rank = problem.draws, problem.rank
     error = 4 * math.sqrt(rank * (1 - rank / draws) * block)
     best = intersection(problem.feasible_sets([replay]))
     least, most = (best.smallest(n)[0] for n in (rank, min(draws, math.ceil(rank + error))))
     margin = most - least if most > least else 0.0
-    near = ratios[per_ratio <= per_ratio.min() + margin]
-    spread = np.linspace(0, len(near) - 1, min(MOST_RATIOS, len(near))).astype(int)
-    return np.union1d(near[spread], replay)
+    if problem.closed_form:
+        near = ratios[per_ratio <= per_ratio.min() + margin]
+        near = near[np.linspace(0, len(near) - 1, min(MOST_RATIOS, len(near))).astype(int)]
+    else:
+        near = replay + BESIDE * np.diff(ratios).max(initial=0.0)
+        near = np.clip(near, ratios[0], ratios[-1])
+    near, nodes = np.union1d(near, replay), NODES
+    if not problem.closed_form and abs(least) < math.inf and most < math.inf:
+        nodes = np.arange(least - margin - REACH, most + REACH + STEP, STEP)
+    return near, intersection(problem.feasible_sets(near, nodes))
 
 
-def split_half_probability(problem: Problem, near: Floats) -> float:
+def split_half_probability(problem: Problem, near: Floats, feasible: Intervals) -> float:
     """P(both) on half of the draws of a plan made on the other half; mean of both directions.
 
-    P(both) of a plan on the draws that it was made on is optimistic; this one is not.
+    P(both) of a plan on the draws that it was made on is optimistic; this one is not. Arguments as
+    of `bootstrap`.
     """
     half, held = problem.draws // 2, []
     if not half:
         return math.nan
     index = np.arange(problem.draws)
     for first, second in ((index[:half], index[half:]), (index[half:], index[:half])):
-        budget, ratio, _ = smallest_budget(problem.take(first), near)
-        held.append(choice_at(problem.take(second), budget, ratio).p_both)
+        budgets = problem.take(first).smallest_budgets(feasible.take(first), near)
+        best = int(budgets.argmin())
+        held.append(feasible.take(second).contains(budgets[best])[best].mean())
     return float(np.mean(held))
 
 
 def bootstrap(
-    problem: Problem, near: Floats, rng: np.random.Generator, block: int
+    problem: Problem, near: Floats, feasible: Intervals, rng: np.random.Generator, block: int
 ) -> MonteCarloError:
     """Monte Carlo error of a plan by the circular block bootstrap over draws [1]_.
 
@@ -98,6 +113,8 @@ def bootstrap(
     problem : Problem
     near : array
         Replay ratios that each replicate searches.
+    feasible : Intervals
+        Budgets that meet all limits at these ratios.
     rng : numpy Generator
     block : int
         Length of the blocks: about the number of draws over which draws are autocorrelated.
@@ -110,7 +127,6 @@ def bootstrap(
     draws = problem.draws
     if draws == 1:
         return {}
-    feasible = intersection(problem.feasible_sets(near))
     budget, where = np.empty(REPLICATES), np.empty(REPLICATES)
     for i in range(REPLICATES):
         starts = rng.integers(draws, size=math.ceil(draws / block))

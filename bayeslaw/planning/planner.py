@@ -31,16 +31,14 @@ from bayeslaw.planning.limits import baseline_of, check_limits, replay_ratios
 from bayeslaw.planning.monte_carlo_error import (
     MonteCarloError,
     bootstrap,
-    near_optimal_ratios,
+    near_optimal,
     split_half_probability,
 )
 from bayeslaw.planning.replay_search import most_probable, smallest_budget
 from bayeslaw.planning.result import Plan
 
-REPLAY_GRID, COARSE_GRID = np.linspace(0.005, 0.995, 199), np.linspace(0.005, 0.995, 45)
+REPLAY_GRID, COARSE_GRID = np.linspace(0.005, 0.995, 199), np.linspace(0.005, 0.995, 34)
 """Default grids of replay ratios, for laws with a closed form and for other laws."""
-MOST = 2000
-"""Most paired draws, evenly spread, of laws without closed-form budgets."""
 
 
 def plan(
@@ -160,9 +158,6 @@ def plan(
         max_cvar=max_cvar,
         index=tuple(index),
     )
-    if not problem.closed_form and problem.draws > MOST:
-        some = np.linspace(0, problem.draws - 1, MOST).round().astype(int)
-        problem = replace(problem.take(some), index=tuple(i[some] for i in index))
     if replay_grid is None:
         replay_grid = REPLAY_GRID if problem.closed_form else COARSE_GRID
     ratios = replay_ratios(replay_grid)
@@ -172,9 +167,9 @@ def plan(
     held_out, block = math.nan, autocorrelation_length(fits)
     if feasible:
         # A plan made on half of the draws has twice the variance.
-        near = near_optimal_ratios(problem, ratios, per_ratio, replay, 2 * block)
-        error = bootstrap(problem, near, rng, block)
-        held_out = split_half_probability(problem, near)
+        near, sets = near_optimal(problem, ratios, per_ratio, replay, 2 * block)
+        error = bootstrap(problem, near, sets, rng, block)
+        held_out = split_half_probability(problem, near, sets)
     *curves, last = (curve_of(fit, params, ptpp, median=True) for fit in point or fits)
     no_noise = (np.zeros(1),) * len(fits)
     deterministic = replace(problem, targets=tuple(curves), source=last, noise=no_noise)

@@ -1,7 +1,7 @@
 """Loss curves of a pool: those of its members, draw after draw."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -22,10 +22,13 @@ class PooledCurve:
         Each with draws of one law.
     places : tuple of int array
         Places of each part's draws among those of the pool.
+    tables : dict
+        Losses that `losses_at_nodes` found.
     """
 
     parts: tuple[LossCurve, ...]
     places: tuple[Ints, ...]
+    tables: dict[bytes, Floats] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def draws(self) -> int:
@@ -52,6 +55,10 @@ class PooledCurve:
     def loss(self, replay: Sequence[float] | Floats, budget: float | Floats) -> Floats:
         """Loss in nats per token, shape (replays, draws), at a budget in log ATPP."""
         return _joined([part.loss(replay, budget) for part in self.parts], self.places)
+
+    def losses(self, replay: Sequence[float] | Floats, budgets: Floats) -> Floats:
+        """Loss in nats per token, shape (budgets, replays, draws), at budgets in log ATPP."""
+        return _joined([part.losses(replay, budgets) for part in self.parts], self.places)
 
     def loss_at_zero(self) -> Floats:
         """The laws' loss at D = 0 in nats per token, shape (draws,)."""

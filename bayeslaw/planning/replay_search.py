@@ -6,11 +6,14 @@ from collections.abc import Callable
 import numpy as np
 
 from bayeslaw.common.arrays import Floats
+from bayeslaw.planning import cells
 from bayeslaw.planning.chance_constraints import Problem
 from bayeslaw.planning.intervals import MAX_LOG_ATPP, intersection
 
 TOLERANCE, COARSE = 2e-6, 5e-4
 """Spacing of the replay ratios at which the refinement ends: with closed-form budgets, and else."""
+WINDOW = 0.2
+"""E-folds below the smallest budget known in which a smaller one is sought first."""
 
 
 def smallest_budget(problem: Problem, replay: Floats) -> tuple[float, float, Floats]:
@@ -31,14 +34,18 @@ def smallest_budget(problem: Problem, replay: Floats) -> tuple[float, float, Flo
     per_ratio : array, shape (replays,)
         The smallest budget at each ratio of the grid.
     """
+    by_sets = problem.closed_form or problem.max_cvar < math.inf
 
-    def budgets(ratios: Floats) -> Floats:
-        return np.concatenate(
-            [
+    def budgets(ratios: Floats, least: float = math.inf) -> Floats:
+        if by_sets:
+            found = (
                 problem.smallest_budgets(intersection(sets), some)
                 for some, sets in problem.chunks(ratios)
-            ]
-        )
+            )
+            return np.concatenate(list(found))
+        if least == math.inf:
+            return cells.smallest_budgets(problem, ratios)
+        return cells.budgets_between(problem, ratios, least - WINDOW, least)
 
     per_ratio = budgets(replay)
     tolerance = TOLERANCE if problem.closed_form else COARSE
@@ -57,13 +64,16 @@ def most_probable(problem: Problem, cap: float, replay: Floats) -> tuple[int, fl
         Log ATPP, the smallest of equally probable ones, and its replay ratio.
     """
 
-    def negative_count(ratios: Floats) -> Floats:
+    def negative_count(ratios: Floats, least: float = math.inf) -> Floats:
         most = (intersection(sets).most_common(cap) for _, sets in problem.chunks(ratios))
         counts, budgets = zip(*most, strict=True)
         # Of equal counts prefer the smaller budget: a term of absolute value below 1 / 2.
         size = np.clip(np.concatenate(budgets), -MAX_LOG_ATPP, MAX_LOG_ATPP) / (3 * MAX_LOG_ATPP)
         return np.asarray(size - np.concatenate(counts))
 
+    if not problem.closed_form and len(replay) > 3:  # only next to the ratio of the largest bound
+        best = int(cells.most_possible(problem, replay)[1].argmax())
+        replay = replay[max(best - 1, 0) : best + 2]
     _, ratio = _refined_minimum(negative_count, replay, negative_count(replay), rounds=2)
     count, budget = intersection(problem.feasible_sets([ratio])).most_common(cap)
     return int(count[0]), float(budget[0]), ratio
@@ -77,8 +87,8 @@ def least_expected_loss(problem: Problem, budget: float, replay: Floats) -> tupl
     loss is infinite.
     """
 
-    def expected(ratios: Floats) -> Floats:
-        counts = [s[-1].contains(budget).sum(-1) for _, s in problem.chunks(ratios)]
+    def expected(ratios: Floats, least: float = math.inf) -> Floats:
+        counts = [problem.meets(some, budget)[-1].sum(-1) for some in problem.portions(ratios)]
         allowed = np.concatenate(counts) >= problem.rank
         if problem.max_cvar < math.inf:
             allowed &= problem.cvar(ratios, budget) <= problem.max_cvar
@@ -92,7 +102,7 @@ def least_expected_loss(problem: Problem, budget: float, replay: Floats) -> tupl
 
 
 def _refined_minimum(
-    function: Callable[[Floats], Floats],
+    function: Callable[[Floats, float], Floats],
     replay: Floats,
     values: Floats,
     rounds: int = 99,
@@ -103,6 +113,7 @@ def _refined_minimum(
     Parameters
     ----------
     function : callable
+        Of replay ratios, and of the smallest value known; larger ones need not be exact.
     replay, values : array, shape (replays,)
         Grid in ascending order, and the function on it. Each round evaluates a finer grid between
         the neighbours of the best point.
@@ -116,7 +127,7 @@ def _refined_minimum(
     width = np.diff(replay).max(initial=0.0)
     while len(replay) > 1 and width > tolerance and rounds and math.isfinite(value):
         replay = np.linspace(max(ratio - width, replay[0]), min(ratio + width, replay[-1]), 17)
-        width, rounds, found = replay[1] - replay[0], rounds - 1, function(replay)
+        width, rounds, found = replay[1] - replay[0], rounds - 1, function(replay, value)
         if found.min() < value:
             value, ratio = found.min(), replay[found.argmin()]
     return float(value), float(ratio)

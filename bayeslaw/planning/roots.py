@@ -41,6 +41,7 @@ def budgets_by_roots(
     pure: ReplaySlice | PooledSlice | None,
     weight: float | Floats,
     margin: float | Floats,
+    nodes: Floats = NODES,
 ) -> tuple[Floats, Floats]:
     """Budgets where ``data(D, r) - weight data(D, 1) <= margin``.
 
@@ -53,6 +54,8 @@ def budgets_by_roots(
     weight : float or array, shape (draws,)
     margin : float or array, broadcast to (replays, draws)
         Bound on the data terms, nats per token.
+    nodes : array
+        Ascending log ATPP. Beyond the first and last, the sets go on as at these.
 
     Returns
     -------
@@ -75,13 +78,13 @@ def budgets_by_roots(
         value = here.take(replay, draw).data_terms(u) - matched - margin[replay, draw]
         return np.asarray(np.minimum(value, LARGE))
 
-    (cell, row, draw), extrema = _brackets(everywhere)
-    roots = [root_between(excess, NODES[cell], NODES[cell + 1], row, draw)]
+    begins, (cell, row, draw), extrema = _brackets(everywhere, nodes)
+    roots = [root_between(excess, nodes[cell], nodes[cell + 1], row, draw)]
     owners = [row * shape[1] + draw]
     for sign, (middle, row, draw) in extrema.items():
         if not len(middle):
             continue
-        low, mid, high = (NODES[middle + i] for i in (-1, 0, 1))
+        low, mid, high = (nodes[middle + i] for i in (-1, 0, 1))
         found = find_minimum(_signed(excess, sign), (low, mid, high), args=(row, draw))
         least = np.asarray(found.x)
         crosses = sign * excess(least, row, draw) <= 0
@@ -96,7 +99,6 @@ def budgets_by_roots(
     # The roots of a set are alternately upper and lower ends, starting with an upper one if the
     # first node lies in the set.
     place = np.arange(len(owner)) - np.searchsorted(owner, owner)
-    begins = (everywhere(NODES[0]) <= 0).ravel()
     slots = place + begins[owner]
     count = int(slots.max(initial=0)) // 2 + 1
     ends = np.full((2 * count, begins.size), np.inf)
@@ -105,11 +107,15 @@ def budgets_by_roots(
     return ends[::2].reshape(count, *shape), ends[1::2].reshape(count, *shape)
 
 
-def _brackets(everywhere: Callable[[float], Floats]) -> tuple[Places, dict[float, Places]]:
+def _brackets(
+    everywhere: Callable[[float], Floats], nodes: Floats
+) -> tuple[Bools, Places, dict[float, Places]]:
     """Brackets of single roots, and of local extrema around which two roots may lie.
 
     Returns
     -------
+    array, shape (replays * draws,)
+        Whether the limit holds at the first node.
     Places
         The lower node of each cell in which the sign changes.
     dict of sign to Places
@@ -118,20 +124,22 @@ def _brackets(everywhere: Callable[[float], Floats]) -> tuple[Places, dict[float
     """
     crossed: list[Places] = []
     extrema: dict[float, list[Places]] = {1.0: [], -1.0: []}
-    before, last = None, everywhere(NODES[0])
-    for node in range(1, len(NODES)):
-        value = everywhere(NODES[node])
+    before, last = None, everywhere(nodes[0])
+    begins = np.asarray(last <= 0).ravel()
+    for node in range(1, len(nodes)):
+        value = everywhere(nodes[node])
         crossed.append(_places(node - 1, (value > 0) != (last > 0)))
         if before is not None:
             fell, falls = last < before, value < last
-            near = _near_zero(before, last, value)
+            near = near_zero(before, last, value)
             extrema[1.0].append(_places(node - 1, near & fell & ~falls & (last > 0)))
             extrema[-1.0].append(_places(node - 1, near & ~fell & falls & (last < 0)))
         before, last = last, value
-    return _joined(crossed), {sign: _joined(found) for sign, found in extrema.items()}
+    joined = {sign: _joined(found) for sign, found in extrema.items()}
+    return begins, _joined(crossed), joined
 
 
-def _near_zero(before: Floats, middle: Floats, after: Floats) -> Bools:
+def near_zero(before: Floats, middle: Floats, after: Floats) -> Bools:
     """Whether an extremum near the middle of three nodes may cross zero.
 
     The parabola through them would have to come half of the way there from the middle one.

@@ -10,7 +10,7 @@ from bayeslaw.planning.choices import INFEASIBLE, choice_at
 from bayeslaw.planning.intervals import intersection
 from bayeslaw.planning.monte_carlo_error import (
     bootstrap,
-    near_optimal_ratios,
+    near_optimal,
     split_half_probability,
 )
 from bayeslaw.planning.planner import plan
@@ -83,13 +83,13 @@ def test_replicates_search_the_ratios_that_are_optimal_for_resampled_draws():
     problem, ratios = found.problem, found.replay_grid
     feasible = intersection(problem.feasible_sets(ratios))
     per_ratio = problem.smallest_budgets(feasible, ratios)
-    near = near_optimal_ratios(problem, ratios, per_ratio, found.replay, 1)
+    near, sets = near_optimal(problem, ratios, per_ratio, found.replay, 1)
     rng, best = np.random.default_rng(0), []
     for _ in range(400):
         index = rng.integers(problem.draws, size=problem.draws)
         best.append(ratios[problem.smallest_budgets(feasible.take(index), ratios).argmin()])
     assert np.mean((near.min() <= best) & (best <= near.max())) >= 0.99
-    error = bootstrap(problem, near, np.random.default_rng(1), 1)
+    error = bootstrap(problem, near, sets, np.random.default_rng(1), 1)
     assert error["replay"] == pytest.approx(np.std(best), rel=0.2)
 
 
@@ -116,8 +116,8 @@ def test_blocks_matter_for_dependent_draws_and_not_for_independent_ones():
     problem, ratio = plan(**fits, **LIMITS, baseline=BASE).problem, np.array([0.4])
 
     def error(problem, block):
-        seeds = range(5)
-        found = [bootstrap(problem, ratio, np.random.default_rng(s), block) for s in seeds]
+        seeds, sets = range(5), intersection(problem.feasible_sets(ratio))
+        found = [bootstrap(problem, ratio, sets, np.random.default_rng(s), block) for s in seeds]
         return np.mean([each["atpp"] for each in found])
 
     once, slow = error(problem, 1), problem.take(np.repeat(np.arange(100), 8))
@@ -130,10 +130,12 @@ def test_quantiles_of_the_monte_carlo_error_at_a_fixed_ratio():
     """There a plan of resampled draws is an order statistic of the budgets that they need."""
     fits = {d: posterior(n, 100) for d, n in zip(("target", "source"), WORLD.laws, strict=True)}
     problem, ratio = plan(**fits, **LIMITS, baseline=BASE).problem, np.array([0.4])
-    needed = np.exp(intersection(problem.feasible_sets(ratio)).lower[0, 0])
+    sets = intersection(problem.feasible_sets(ratio))
+    needed = np.exp(sets.lower[0, 0])
     index = np.random.default_rng(0).integers(100, size=(20_000, 100))
     low, high = np.quantile(np.sort(needed[index])[:, 89], (0.05, 0.95))
-    found = [bootstrap(problem, ratio, np.random.default_rng(s), 1)["atpp_90"] for s in range(40)]
+    rngs = map(np.random.default_rng, range(40))
+    found = [bootstrap(problem, ratio, sets, rng, 1)["atpp_90"] for rng in rngs]
     assert np.mean(found, axis=0) == pytest.approx([low, high], rel=0.01)
 
 
@@ -141,9 +143,10 @@ def test_the_probability_on_held_out_draws():
     """At a fixed ratio the plan of one half is an order statistic of its draws' budgets."""
     fits = {d: posterior(n, 100) for d, n in zip(("target", "source"), WORLD.laws, strict=True)}
     problem, ratio = plan(**fits, **LIMITS, baseline=BASE).problem, np.array([0.4])
-    needed = intersection(problem.feasible_sets(ratio)).lower[0, 0]
+    sets = intersection(problem.feasible_sets(ratio))
+    needed = sets.lower[0, 0]
     halves = needed[:50], needed[50:]
     planned = [np.sort(half)[44] for half in halves]  # 45 of 50 draws
     wanted = [np.mean(halves[1] <= planned[0]), np.mean(halves[0] <= planned[1])]
     assert wanted != [0.9, 0.9]
-    assert split_half_probability(problem, ratio) == pytest.approx(np.mean(wanted), abs=1e-12)
+    assert split_half_probability(problem, ratio, sets) == pytest.approx(np.mean(wanted), abs=1e-12)
