@@ -17,7 +17,7 @@ class Settings(TypedDict):
     """Settings of a plan that do not depend on the fits."""
 
     confidence: float
-    noise: str
+    noise: str | None
     replay_grid: list[float] | None
     allow_unconverged: bool
     seed: int
@@ -53,9 +53,17 @@ def plan(
     baseline: Annotated[
         str | None,
         option(
-            "Source loss of the un-adapted model, measured, or asymptote, law, or matched; by "
-            "default the row of the source table with tokens = 0.",
-            metavar="LOSS|asymptote|law|matched",
+            "Source loss of the un-adapted model, measured, with a standard deviation or not, or "
+            "asymptote, law, or matched; by default the base's row with tokens = 0.",
+            metavar="LOSS[,SD]|asymptote|law|matched",
+        ),
+    ] = None,
+    base: Annotated[
+        str | None,
+        option(
+            "Base that the run starts from: its label in the tables' column base, or new. By "
+            "default the only one of that model and stage, or a new one.",
+            metavar="LABEL|new",
         ),
     ] = None,
     confidence: Annotated[float, typer.Option(help="Probability to meet all limits.")] = CONFIDENCE,
@@ -66,9 +74,9 @@ def plan(
         ),
     ] = True,
     noise: Annotated[
-        Literal["latent", "predictive"],
-        typer.Option(help="Limits on latent losses, or on measured losses of a new run."),
-    ] = "latent",
+        Literal["predictive", "latent"] | None,
+        option("Limits on measured losses of a new run, the default, or on latent losses."),
+    ] = None,
     replay: Annotated[
         str | None, option("Fixed replay ratio, or several to search: .3 or .1,.2,.3.")
     ] = None,
@@ -76,6 +84,10 @@ def plan(
         float | None, option("Cap on tokens; shows the best choices under it as well.")
     ] = None,
     max_flops: Annotated[float | None, option("Cap on FLOPs, 6 N D.")] = None,
+    price: Annotated[
+        float | None,
+        option("FLOPs that a violated limit costs; shows the choice of least expected cost."),
+    ] = None,
     example: Annotated[
         Literal["paper"] | None, option("Plan the paper's use case on its synthetic world.")
     ] = None,
@@ -110,7 +122,7 @@ def plan(
         "max_forgetting": max_forgetting,
     }
     if example is not None:
-        _refuse(needed | {"max_cvar": max_cvar, "baseline": baseline}, relative)
+        _refuse(needed | {"max_cvar": max_cvar, "baseline": baseline, "base": base}, relative)
         from bayeslaw.planning.paper_case import plan_example
 
         found, synthetic = plan_example(**settings), True
@@ -141,6 +153,7 @@ def plan(
             relative=relative,
             max_cvar=math.inf if max_cvar is None else max_cvar,
             baseline=_number(baseline),
+            base=base,
             **settings,
         )
         synthetic = any(is_synthetic(fit.table) for fit in (*targets, forgotten))
@@ -154,7 +167,12 @@ def plan(
     caps = {"tokens": max_tokens, "flops": max_flops}
     cap = {name: math.inf if value is None else value for name, value in caps.items()}
     capped = cap if any(value is not None for value in caps.values()) else None
-    show(json, "plan", render_plan.plan(found, capped, synthetic), {"out": figure and str(figure)})
+    show(
+        json,
+        "plan",
+        render_plan.plan(found, capped, price, synthetic),
+        {"out": figure and str(figure)},
+    )
 
 
 def _refuse(given: Mapping[str, object], relative: bool) -> None:
@@ -166,12 +184,17 @@ def _refuse(given: Mapping[str, object], relative: bool) -> None:
         raise BayeslawError("--absolute has no effect on --example.")
 
 
-def _number(baseline: str | None) -> float | str | None:
-    """Parse a baseline: a number, or the name of one."""
+def _number(baseline: str | None) -> float | tuple[float, float] | str | None:
+    """Parse a baseline: a number, two of them, or the name of one."""
+    if baseline is None:
+        return None
     try:
-        return baseline if baseline is None else float(baseline)
+        loss, *sd = (float(text) for text in baseline.split(","))
     except ValueError:
         return baseline
+    if len(sd) > 1:
+        raise BayeslawError(f"--baseline {baseline}: give a loss, or a loss and its sd.")
+    return (loss, sd[0]) if sd else loss
 
 
 def _ratios(text: str | None) -> list[float] | None:

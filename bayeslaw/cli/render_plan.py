@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 
+import numpy as np
 import pandas as pd
 from rich.markup import escape
 from rich.table import Table
@@ -15,10 +16,13 @@ from bayeslaw.planning.result import Plan
 
 BUDGET = ["atpp", "replay", "tokens", "flops"]
 HEADS = ("ATPP", "replay", "tokens", "FLOPs")
+LOSSES = {"predictive": "measured losses of a new run", "latent": "latent losses, without noise"}
 PROBABILITIES = ("P(target)", "P(forgetting)", "P(both)")
 
 
-def plan(found: Plan, cap: Mapping[str, float] | None, synthetic: bool) -> Rendered:
+def plan(
+    found: Plan, cap: Mapping[str, float] | None, price: float | None, synthetic: bool
+) -> Rendered:
     """Render a plan with its probabilities, its errors, and its sensitivity to the limits."""
     frontier, sensitivity = found.frontier(), found.sensitivity()
     document: Document = found.to_dict() | {
@@ -29,6 +33,14 @@ def plan(found: Plan, cap: Mapping[str, float] | None, synthetic: bool) -> Rende
     blocks: list[Block] = [SYNTHETIC] if synthetic else []
     blocks += [*_limits(found), "", *_answer(found), "", [_choices(found)]]
     blocks += ["", *_uncertainty(found)]
+    if len(found.spread):
+        blocks += ["", "[bold]Where its uncertainty comes from[/]", [_spread(found.spread)]]
+    if found.noise == "predictive" and found.pairing.startswith("independently"):
+        correlated = found.correlated()
+        document["correlated"] = correlated.to_dict("records")
+        words = "the fits are made apart, so the domains' noise is assumed independent"
+        blocks += ["", f"[bold]If their noise were correlated[/] ({words})"]
+        blocks += [[_correlated(correlated)]]
     if cap is not None:
         likeliest = found.within(**cap)
         cheapest = found.least_loss(**cap)
@@ -38,6 +50,12 @@ def plan(found: Plan, cap: Mapping[str, float] | None, synthetic: bool) -> Rende
             "least_loss": vars(cheapest) | {"p_failure": cheapest.p_failure},
         }
         blocks += ["", *_capped(found, cap, likeliest, cheapest)]
+    if price is not None:
+        cheap = found.least_cost(price)
+        document |= {"price": price, "least_cost": vars(cheap) | {"p_failure": cheap.p_failure}}
+        table = ruled("", *HEADS, *PROBABILITIES)
+        table.add_row("least cost", *_choice(cheap))
+        blocks += ["", f"[bold]If a violated limit costs {price:.3g} FLOPs[/]", [table]]
     blocks += ["", "[bold]Smallest budget by confidence[/]", [_frontier(frontier)]]
     blocks += ["", "[bold]Sensitivity to the limits[/]", [_sensitivity(sensitivity)]]
     return Rendered(document, blocks)
@@ -50,7 +68,7 @@ def _limits(found: Plan) -> list[str]:
     limits = found.limits
     losses = [limits["max_loss"]] if isinstance(limits["max_loss"], float) else limits["max_loss"]
     base = limits["baseline"]
-    level = f"{base:.4g}, the " if isinstance(base, float) else "the "
+    level = "the " if isinstance(base, str) else f"{np.ravel(base)[0]:.4g}, the "
     beyond = _worst(found, limits["max_cvar"]) if math.isfinite(limits["max_cvar"]) else ""
     lines = [
         f"[bold]N {count(limits['params'])}, PTPP {limits['ptpp']:g}[/]: "
@@ -59,7 +77,8 @@ def _limits(found: Plan) -> list[str]:
         f"{escape(level + found.baseline)},",
         f"{'both' if len(losses) == 1 else 'all'} with probability {100 * found.confidence:g} %"
         f"{beyond and f'; forgetting at most {beyond} on average'}.",
-        f"{found.draws} draws, {found.pairing}; {found.noise} losses.",
+        f"The limits are on {LOSSES[found.noise]}, with {escape(found.base)}.",
+        f"{found.draws} draws, {found.pairing}.",
     ]
     return [*lines, escape(found.note)] if found.note else lines
 
@@ -79,9 +98,13 @@ def _answer(found: Plan) -> list[str]:
 
 
 def _choices(found: Plan) -> Table:
-    rows = {"plan": found, "likeliest": found.best, "deterministic": found.deterministic}
-    if found.status == "infeasible":
-        del rows["plan"]
+    first = "plan" if found.status == "feasible" else "likeliest"
+    rows = {first: found if found.status == "feasible" else found.best}
+    if found.noise == "predictive":
+        rows[f"{first}, latent losses"] = found.latent
+    elif found.measured is not None and found.measured != found.latent:
+        rows[f"{first}, measured losses"] = found.measured
+    rows["deterministic"] = found.deterministic
     table = ruled("", *HEADS, *PROBABILITIES)
     for name, choice in rows.items():
         if choice is not None:
@@ -128,6 +151,23 @@ def _capped(found: Plan, cap: Mapping[str, float], *choices: Choice) -> list[Blo
         table.add_row(name, *_choice(choice))
     least = f"least expected target loss with P(forgetting) at least {100 * found.confidence:g} %"
     return [f"[bold]Under a cap of {words}[/]: largest P(both), and {least}", [table]]
+
+
+def _spread(spread: pd.DataFrame) -> Table:
+    shares = spread.columns.drop("sd")
+    table = ruled("", "sd", *shares)
+    for name, row in spread.iterrows():
+        cells = (f"{100 * row[share]:.0f} %" for share in shares)
+        table.add_row(str(name), f"{100 * row['sd']:.2g} %", *cells)
+    return table
+
+
+def _correlated(correlated: pd.DataFrame) -> Table:
+    table = ruled("correlation", *HEADS, "P(both) of this plan")
+    for _, row in correlated.iterrows():
+        held = _probability(row["held"])
+        table.add_row(f"{row['correlation']:g}", *_cells(*row[BUDGET]), held)
+    return table
 
 
 def _frontier(frontier: pd.DataFrame) -> Table:

@@ -18,7 +18,7 @@ from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.law import Law
 from bayeslaw.model import random_effects as effects
 from bayeslaw.model.errors import LENGTH
-from bayeslaw.planning.fits import planned_row
+from bayeslaw.planning.fits import planned_row, planned_size_effects
 from bayeslaw.planning.intervals import intersection
 from bayeslaw.planning.result import Plan
 from bayeslaw.tables.table import LossTable
@@ -162,7 +162,7 @@ def new_size_effects(fit: Posterior, frame: pd.DataFrame, plan: Plan | None, dom
     seed = [plan.seed, len(plan.problem.targets) if domain else 0]
     drawn = new_sizes.new_size_effects(fit, frame, np.random.default_rng(seed))
     n, ptpp = plan.limits["params"], plan.limits["ptpp"]
-    own = new_sizes.new_size_effects(fit, planned_row(n, ptpp, fit), np.random.default_rng(seed))
+    own = planned_size_effects(fit, planned_row(n, ptpp), seed)
     return np.where((frame["params"] == n).to_numpy(), own, drawn)
 
 

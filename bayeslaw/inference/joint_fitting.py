@@ -51,8 +51,8 @@ def fit_joint(
     Returns
     -------
     dict of domain to Posterior
-        Their settings hold ``joint``, equal for posteriors of one fit, and ``correlation``, the
-        median correlation of the effects between domains by level.
+        Their settings hold ``joint``, equal for posteriors of one fit; ``correlation``, the median
+        correlation of the effects between domains by level; and ``place``, the domain's row in it.
 
     Raises
     ------
@@ -139,7 +139,7 @@ def fit_joint(
             draws=mine,
             stats=found_draws.stats,
             convergence=found_draws.convergence,
-            settings=run | {"correlation": correlation},
+            settings=run | {"correlation": correlation, "place": k},
         )
     return posteriors
 

@@ -181,6 +181,13 @@ def latent_effects(draws: xr.Dataset, levels: Sequence[str], frame: pd.DataFrame
     return total
 
 
+def is_fitted(draws: xr.Dataset, name: str, frame: pd.DataFrame) -> Bools:
+    """Whether each row's group at a level was fitted, shape (rows,)."""
+    own = labels(frame, name).astype(str)
+    known = np.isin(own, draws[name].values.astype(str))
+    return np.asarray(known & ~np.char.startswith(own, UNLABELLED))
+
+
 def _fitted(draws: xr.Dataset, name: str, groups: Strings) -> tuple[Floats, Bools]:
     """Effects of groups, shape (draws, groups), zero for new ones, and which were fitted."""
     effects = draws[f"{name}_effect"].transpose("chain", "draw", name)

@@ -12,6 +12,9 @@ References
    73-79.
 .. [2] J. Luedtke and S. Ahmed (2008). A sample approximation approach for optimization with
    probabilistic constraints. SIAM Journal on Optimization, 19(2), 674-699.
+.. [3] R. L. Iman and W. J. Conover (1982). A distribution-free approach to inducing rank
+   correlation among input variables. Communications in Statistics: Simulation and Computation,
+   11(3), 311-334.
 """
 
 import math
@@ -20,9 +23,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
+from scipy.special import ndtri
+from scipy.stats import rankdata
 
 from bayeslaw.common.arrays import Bools, Floats, Ints
+from bayeslaw.model.random_effects import BASE
 from bayeslaw.planning.feasible_budgets import budgets_below
+from bayeslaw.planning.fits import Deviation
 from bayeslaw.planning.intervals import Intervals
 from bayeslaw.planning.loss_curves import NODES, LossCurve, losses_at_nodes
 from bayeslaw.planning.pooled_curves import PooledCurve
@@ -95,6 +102,8 @@ class Problem:
         base. It counts where the baseline is computed from the source law.
     max_cvar : float
         Limit of `cvar`, in the unit of `max_forgetting`.
+    drawn : tuple of array, shape (draws,)
+        The part of `noise` that is neither the effect of a fitted group nor of the law.
     index : tuple of int array, shape (draws,)
         For each fit, targets first, the posterior draw that each paired draw consists of.
     """
@@ -108,6 +117,7 @@ class Problem:
     confidence: float
     noise: tuple[Floats, ...]
     shared: float | Floats = 0.0
+    drawn: tuple[Floats, ...] = ()
     max_cvar: float = math.inf
     index: tuple[Ints, ...] = ()
 
@@ -139,6 +149,31 @@ class Problem:
         """Whether the feasible budgets of every law have a closed form, which is fast."""
         return all(curve.at_replay([0.5]).closed_form for curve in (*self.targets, self.source))
 
+    def with_noise(self, deviations: Sequence[Deviation]) -> "Problem":
+        """The problem for measured losses, with the deviation of each target and of the source."""
+        last = deviations[-1]
+        return replace(
+            self,
+            noise=tuple(each.total for each in deviations),
+            drawn=tuple(each.drawn for each in deviations),
+            shared=last.part(BASE.name),
+        )
+
+    def correlated(self, correlation: float, seed: int) -> "Problem":
+        """The problem with noise drawn anew that is correlated between targets and source.
+
+        The source's draws are put in the order of normal scores that have this correlation with
+        those of the targets' mean [3]_; effects that were fitted stay as they are.
+        """
+        rng, count = np.random.default_rng([seed, 13]), self.draws
+        scores = ndtri((rankdata(np.sum(self.drawn[:-1], axis=0)) - 0.5) / count)
+        wanted = correlation * scores + math.sqrt(1 - correlation**2) * rng.standard_normal(count)
+        order = np.empty(count, int)
+        order[np.argsort(wanted, kind="stable")] = np.argsort(self.drawn[-1], kind="stable")
+        moved = self.drawn[-1][order]
+        noise = (*self.noise[:-1], self.noise[-1] - self.drawn[-1] + moved)
+        return replace(self, noise=noise, drawn=(*self.drawn[:-1], moved))
+
     def take(self, draws: Ints) -> "Problem":
         """The problem for some of the draws."""
         base = self.baseline
@@ -147,6 +182,7 @@ class Problem:
             targets=tuple(curve.take(draws) for curve in self.targets),
             source=self.source.take(draws),
             noise=tuple(noise[draws] for noise in self.noise),
+            drawn=tuple(noise[draws] for noise in self.drawn),
             shared=_taken(self.shared, draws),
             baseline=base if isinstance(base, str) else _taken(base, draws),
         )
@@ -185,7 +221,7 @@ class Problem:
         array, shape (replays, draws)
         """
         loss = self.source.loss(replay, budget) * np.exp(self.noise[-1])
-        if self.baseline == "matched":
+        if isinstance(self.baseline, str) and self.baseline == "matched":
             pure = self.source.loss(np.ones(len(replay)), budget)
             base: float | Floats = pure * np.exp(self.shared)
         else:
@@ -222,7 +258,7 @@ class Problem:
         scale = 1 + self.max_forgetting if self.relative else 1.0
         rise = 0.0 if self.relative else self.max_forgetting
         factor = without_noise[-1]
-        if self.baseline == "matched":
+        if isinstance(self.baseline, str) and self.baseline == "matched":
             weight = scale * factor * np.exp(self.shared)
             return [*found, Bound(self.source, rise * factor, weight)]
         return [*found, Bound(self.source, (scale * self.baseline_loss + rise) * factor)]

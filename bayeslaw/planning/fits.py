@@ -1,25 +1,29 @@
 """From fits to the paired draws, loss curves and noise that a plan is made of."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
 
 from bayeslaw.common.arrays import Floats, Ints
 from bayeslaw.common.errors import BayeslawError, unknown
-from bayeslaw.evaluate.new_sizes import new_size_effects, residual_draws
+from bayeslaw.evaluate.densities import error_draws
+from bayeslaw.evaluate.new_sizes import new_size_effects
 from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.pools import Pool
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.terms import ORIGIN
-from bayeslaw.model.random_effects import latent_effects
+from bayeslaw.model import random_effects as effects
 from bayeslaw.planning.loss_curves import LossCurve
 from bayeslaw.planning.pooled_curves import PooledCurve
 from bayeslaw.tables.table import grid
 
 type Fit = Posterior | Pool | PointFit
 
+NEW = "new"
+"""In place of the label of a base: one without rows."""
 REACH = 1e4
 """ATPP up to which a discrepancy is extended; beyond, and below the fitted rows, exponents stay."""
 
@@ -105,8 +109,9 @@ def curve_of(
     params: float,
     ptpp: float,
     *,
+    base: str | None = None,
     median: bool = False,
-    rng: np.random.Generator | None = None,
+    seed: Sequence[int] | None = None,
 ) -> LossCurve | PooledCurve:
     """Loss of a fit's law at a model and stage.
 
@@ -115,91 +120,238 @@ def curve_of(
     fit : Posterior, Pool or PointFit
     params, ptpp : float
         Parameters N of the model, and its pre-training tokens per parameter.
+    base : str, optional
+        Label of the pre-trained model; without it, see `planned_row`.
     median : bool
         Whether to give one curve, at the posterior medians of the reference coordinates, instead of
         one for each draw.
-    rng : numpy Generator, optional
+    seed : sequence of int, optional
         The curve includes the random effect of the model's size. That of a size without training
-        rows is drawn with `rng`, and is zero without it.
+        rows is drawn with this seed, and is zero without it. The first number is that of the plan.
     """
     if isinstance(fit, Pool):
         if median:
-            return curve_of(fit.first, params, ptpp, median=True)
-        found = [(_curve(m, params, ptpp, rng=rng), own, at) for m, own, at in fit.parts()]
+            return curve_of(fit.first, params, ptpp, base=base, median=True)
+        found = [(_curve(m, params, ptpp, base, seed=seed), own, at) for m, own, at in fit.parts()]
         parts = [curve.take(own) for curve, own, _ in found]
         return PooledCurve(tuple(parts), tuple(at for *_, at in found))
-    return _curve(fit, params, ptpp, median=median, rng=rng)
+    return _curve(fit, params, ptpp, base, median=median, seed=seed)
 
 
 def _curve(
     fit: Posterior | PointFit,
     params: float,
     ptpp: float,
+    base: str | None,
     *,
     median: bool = False,
-    rng: np.random.Generator | None = None,
+    seed: Sequence[int] | None = None,
 ) -> LossCurve:
     law = fit.law
     if isinstance(fit, PointFit):
         point = {name: np.array([float(value)]) for name, value in fit.parameters.items()}
         return LossCurve(law, point, ORIGIN, params, ptpp)
-    row = planned_row(params, ptpp, fit)
+    row = planned_row(params, ptpp, base)
     law, values = fit.extended(grid(params=params, ptpp=ptpp, tokens=REACH * params, replay=0.5))
     q = {name: value[:, 0] for name, value in values.items()}
-    effect = latent_effects(fit.draws, fit.spec.effects, row)[:, 0]
-    if rng is not None:
-        effect = effect + new_size_effects(fit, row, rng)[:, 0]
+    effect = effects.latent_effects(fit.draws, fit.spec.effects, row)[:, 0]
+    if seed is not None:
+        effect = effect + planned_size_effects(fit, row, seed)[:, 0]
     if median:
         q = {name: np.median(value, axis=0, keepdims=True) for name, value in q.items()}
         effect = np.median(effect, keepdims=True)
-    base: dict[str, Floats] = {}
+    given: dict[str, Floats] = {}
     if law.departure:
         x = fit.covariates(row)
-        base = {n: np.broadcast_to(x[n][..., 0], len(effect)) for n in ("start", "deviation")}
-        base = {n: np.median(v, keepdims=True) if median else v for n, v in base.items()}
-        base["start"] = base["start"] + effect
+        given = {n: np.broadcast_to(x[n][..., 0], len(effect)) for n in ("start", "deviation")}
+        given = {n: np.median(v, keepdims=True) if median else v for n, v in given.items()}
+        given["start"] = given["start"] + effect
     here = {"params": np.log(params), "ptpp": np.log(ptpp)}
     law, p = law.at_model(law.sizes(q, fit.at), here, fit.at)
     p |= {name: p[name] * np.exp(effect) for name in ("E", *law.coefficients)}
-    return LossCurve(law, p, fit.at, params, ptpp, base)
+    return LossCurve(law, p, fit.at, params, ptpp, given)
 
 
-def noise_of(fit: Fit, kind: str, params: float, ptpp: float, rng: np.random.Generator) -> Floats:
-    """Noise on log loss of a new run at a model and stage, shape (draws,).
+def planned_size_effects(fit: Posterior, frame: pd.DataFrame, seed: Sequence[int]) -> Floats:
+    """Effects of new sizes on log loss, shape (draws, rows); of joint fits they are correlated."""
+    drawn = new_size_effects(fit, frame, np.random.default_rng(seed))
+    own = joint_normals(fit, seed[0]).get(effects.SIZE.name)
+    if own is None or len(frame) != 1 or effects.is_fitted(fit.draws, "size", frame)[0]:
+        return drawn
+    return fit.values()["tau_size"] * own[:, None]
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """Deviation on log loss of a new run from the latent loss.
 
     Parameters
     ----------
-    fit : Posterior, Pool or PointFit
-    kind : {"latent", "predictive"}
-        Zeros, or draws of the measurement noise and of the random effects of run and base.
-    params, ptpp : float
-    rng : numpy Generator
+    parts : mapping of str to array, shape (draws,)
+        Effects by level of grouping, and ``noise``.
+    fitted : frozenset of str
+        Levels whose group has training rows; the effects of others are drawn.
     """
-    if kind not in ("latent", "predictive"):
-        raise BayeslawError(unknown("noise", kind, ("latent", "predictive")))
-    if kind == "latent":
-        return np.zeros(draw_count(fit))
-    if isinstance(fit, PointFit):
+
+    parts: Mapping[str, Floats] = field(default_factory=dict)
+    fitted: frozenset[str] = frozenset()
+
+    def part(self, *names: str) -> Floats:
+        """Sum of some parts; zero without any."""
+        return np.asarray(sum(self.parts.get(name, 0.0) for name in names))
+
+    @property
+    def total(self) -> Floats:
+        """Sum of all parts."""
+        return self.part(*self.parts)
+
+    @property
+    def drawn(self) -> Floats:
+        """Sum of the parts that are not effects of fitted groups."""
+        return self.part(*(self.parts.keys() - self.fitted))
+
+    def take(self, draws: Ints) -> "Deviation":
+        """That of some of the draws."""
+        return Deviation({name: part[draws] for name, part in self.parts.items()}, self.fitted)
+
+
+def deviations(
+    fits: Sequence[Fit],
+    params: float,
+    ptpp: float,
+    base: str | None,
+    seed: int,
+) -> list[Deviation]:
+    """Deviation of a new run at a model and stage in each domain.
+
+    Effects of new groups are correlated between domains that were fitted jointly (`joint_normals`);
+    otherwise domains are independent.
+    """
+    row, rng = planned_row(params, ptpp, base), np.random.default_rng(seed)
+    found = []
+    for fit in fits:
+        if isinstance(fit, PointFit):  # it has no noise
+            found.append(Deviation({"noise": np.zeros(1)}))
+            continue
+        own = joint_normals(fit, seed)
+        if isinstance(fit, Posterior):
+            found.append(_deviation(fit, row, own, rng))
+            continue
+        members = [(_deviation(m, row, own, rng).take(i), at) for m, i, at in fit.parts()]
+        joined: dict[str, Floats] = {}
+        for each, at in members:
+            for name, part in each.parts.items():
+                joined.setdefault(name, np.zeros(fit.count))[at] = part
+        found.append(Deviation(joined, frozenset().union(*(each.fitted for each, _ in members))))
+    return found
+
+
+def noise_kind(noise: str | None, fits: Sequence[Fit]) -> str:
+    """Kind of losses that the limits are on: predictive or latent.
+
+    Raises
+    ------
+    BayeslawError
+        If the kind is unknown, or a point fit should have noise.
+    """
+    kinds, points = ("predictive", "latent"), [fit for fit in fits if isinstance(fit, PointFit)]
+    if noise is None:
+        noise = kinds[len(points) == len(fits)]
+    if noise not in kinds:
+        raise BayeslawError(unknown("noise", noise, kinds))
+    if noise == "predictive" and points:
         raise BayeslawError(
-            f"a point fit of {fit.law.name} has no noise; give a posterior or noise='latent'."
+            f"a point fit of {points[0].law.name} has no noise; give a posterior or noise='latent'."
         )
-    if isinstance(fit, Pool):
-        return fit.gathered(lambda member: noise_of(member, kind, params, ptpp, rng))
-    return residual_draws(fit, planned_row(params, ptpp, fit), rng, sizes=False)[:, 0]
+    return noise
 
 
-def planned_row(params: float, ptpp: float, fit: Posterior) -> pd.DataFrame:
+def joint_normals(fit: Posterior | Pool, seed: int) -> dict[str, Floats]:
+    """Standard normals of a new group of each level, shape (draws,), for a joint fit.
+
+    Domains of one joint fit have normals with the posterior medians of its correlations. Other fits
+    have none.
+    """
+    name, place = fit.settings.get("joint"), fit.settings.get("place")
+    if name is None or place is None:
+        return {}
+    rng = np.random.default_rng([seed, int(name, 16)])
+    return {
+        level: rng.multivariate_normal(np.zeros(len(r)), r, fit.count, method="eigh")[:, place]
+        for level, r in fit.settings["correlation"].items()
+    }
+
+
+def _deviation(
+    fit: Posterior, row: pd.DataFrame, given: Mapping[str, Floats], rng: np.random.Generator
+) -> Deviation:
+    """Deviation of one domain; `given` has standard normals of its new groups, by level."""
+    parts, fitted = {"noise": error_draws(fit, row, rng)[:, 0]}, set()
+    for level in fit.spec.effects:
+        if effects.level(level).latent:
+            continue
+        if effects.is_fitted(fit.draws, level, row)[0]:
+            fitted.add(level)
+            parts[level] = effects.draw(fit.draws, (level,), row, None)[:, 0]
+        else:
+            z = given[level] if level in given else rng.standard_normal(fit.count)
+            parts[level] = fit.values()[f"tau_{level}"][:, 0] * z
+    return Deviation(parts, frozenset(fitted))
+
+
+def planned_row(params: float, ptpp: float, base: str | None = None) -> pd.DataFrame:
     """A row at the model and stage, for random effects and noise.
 
-    For a law that starts from the base, it names a base of the table of that N and P, if any.
-
     The effect of a size without training rows depends on tokens and replay only weakly, the others
-    not at all; the values here are arbitrary.
+    not at all; the values here are arbitrary. Without the label of a base, a law that starts from
+    one takes the only one of that N and P, if there is one.
     """
     row = grid(params=params, ptpp=ptpp, tokens=params, replay=0.5)
-    if fit.law.departure:
-        known = pd.concat([fit.table.baselines, fit.table.frame])
-        alike = np.isclose(known[["params", "ptpp"]], [params, ptpp], rtol=1e-6, atol=0).all(1)
-        if alike.any() and "base" in known:
-            row["base"] = known.loc[alike, "base"].iloc[0]
-    return row
+    return row if base is None else row.assign(base=base)
+
+
+def planned_base(
+    fits: Sequence[Fit], params: float, ptpp: float, base: str | None
+) -> tuple[str | None, str]:
+    """Label of the base that a plan starts from, and its description.
+
+    Parameters
+    ----------
+    fits : sequence of Posterior, Pool or PointFit
+    params, ptpp : float
+    base : str, optional
+        A label in the tables' column `base`, or "new". By default the only base of that N and P in
+        the tables, or a new one if there are none or several.
+
+    Raises
+    ------
+    BayeslawError
+        If no table has a base of that label, or if it has another N or P.
+    """
+    known: dict[str, set[tuple[float, float]]] = {}
+    pilot: set[str] = set()
+    for table in (fit.table for fit in fits if fit.table is not None):
+        for rows in (table.frame, table.baselines):
+            if not {"base", "params", "ptpp"} <= {*rows}:
+                continue
+            labels = effects.labels(rows, "base").astype(str)
+            for label, n, p in zip(labels.tolist(), rows["params"], rows["ptpp"], strict=True):
+                known.setdefault(label, set()).add((float(n), float(p)))
+            pilot |= {*labels} if rows is table.frame else set()
+    known = {k: v for k, v in known.items() if not k.startswith(effects.UNLABELLED)}
+    if not known:
+        if base not in (None, NEW):
+            raise BayeslawError(f"base={base!r}: the tables have no column base; leave it out.")
+        return None, "the tables do not label bases"
+    here = [k for k, v in known.items() if any(np.allclose(x, (params, ptpp)) for x in v)]
+    if base is None:
+        base = here[0] if len(here) == 1 else NEW
+    if base == NEW:
+        return NEW, "a new base: its effect and starting losses are drawn"
+    if base not in known:
+        raise BayeslawError(unknown("base", base, (*here, NEW)))
+    if base not in here:
+        n, p = next(iter(known[base]))
+        raise BayeslawError(f"base {base!r} has params = {n:g}, ptpp = {p:g}, not those planned.")
+    what = "with rows of its own" if base in pilot else "known by its own losses at tokens = 0"
+    return base, f"base {base}, {what}"

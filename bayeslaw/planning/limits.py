@@ -4,11 +4,15 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+import pandas as pd
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import BayeslawError, unknown
+from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.pools import Pool
-from bayeslaw.planning.fits import Fit, curve_of
+from bayeslaw.inference.posterior import Posterior
+from bayeslaw.laws.bases import Bases
+from bayeslaw.planning.fits import NEW, Fit, curve_of, draw_count
 
 BASELINES = {
     "asymptote": "least source loss that pure replay can reach, draw by draw",
@@ -58,18 +62,24 @@ def check_limits(
         raise BayeslawError(f"confidence={confidence:g} is not between 0 and 1; 0.9 is 90 %.")
 
 
+type Baseline = float | tuple[float, float] | str | None
+"""Argument of `bayeslaw.plan`: a loss, a loss and its standard deviation, a name, or none."""
+
+
 def baseline_of(
-    baseline: float | str | None, source: Fit, params: float, ptpp: float
-) -> tuple[float | str, str]:
+    baseline: Baseline, source: Fit, params: float, ptpp: float, base: str | None
+) -> tuple[float | tuple[float, float] | str, str]:
     """Baseline of forgetting, and its description.
 
     Parameters
     ----------
-    baseline : float, str or None
-        A measured source loss of the un-adapted model, a name in `BASELINES`, or None for the row
-        with ``tokens = 0`` in the source's table.
-    source : Posterior or PointFit
+    baseline : float, (float, float), str or None
+        A measured source loss of the un-adapted model, or that and its standard deviation; a name
+        in `BASELINES`; or None for the row with ``tokens = 0`` of the base in the source's table.
+    source : Posterior, Pool or PointFit
     params, ptpp : float
+    base : str or None
+        Label of the base.
 
     Raises
     ------
@@ -79,10 +89,16 @@ def baseline_of(
     if isinstance(baseline, str) and baseline not in BASELINES:
         raise BayeslawError(unknown("baseline", baseline, BASELINES))
     if baseline is not None and not isinstance(baseline, str):
-        if not 0 < baseline < math.inf:
-            raise BayeslawError(f"baseline={baseline:g}: give a source loss in nats per token.")
-        return float(baseline), "measured source loss of the un-adapted model, as given"
-    finite = np.isfinite(curve_of(source, params, ptpp).loss_at_zero()).all()
+        loss, *sd = np.atleast_1d(np.asarray(baseline, float)).tolist()
+        if not 0 < loss < math.inf or any(not 0 <= each < math.inf for each in sd) or len(sd) > 1:
+            given = f"{loss:g}" if not sd else f"{baseline}"
+            raise BayeslawError(
+                f"baseline={given}: give a source loss in nats per token, or that and its "
+                "standard deviation."
+            )
+        text = "measured source loss of the un-adapted model, as given"
+        return ((loss, sd[0]), f"{text}, with sd {sd[0]:g}") if sd else (loss, text)
+    finite = np.isfinite(curve_of(source, params, ptpp, base=base).loss_at_zero()).all()
     ways = ", ".join(repr(name) for name in BASELINES if finite or name != "law")
     why = f"pass baseline= (--baseline) as the measured source loss of that model, or one of {ways}"
     if not finite:
@@ -95,15 +111,50 @@ def baseline_of(
         raise BayeslawError(f"baseline='law': {why}.")
     if baseline is not None:
         return baseline, BASELINES[baseline]
+    if base == NEW and law_of_bases(source) is not None:
+        return "drawn", "starting loss of a new base, drawn from the law of the bases"
     if source.table is None:
         raise BayeslawError(f"No baseline for the un-adapted model: {why}.")
     rows, name = source.table.baselines, source.table.name
     for column, value in (("params", params), ("ptpp", ptpp)):
         if column in rows:
             rows = rows[np.isclose(rows[column], value, rtol=1e-6, atol=0)]
+    if base is not None and "base" in rows:
+        rows = rows[rows["base"].astype(str) == base]
     if len(rows) != 1:
         raise BayeslawError(
-            f"{name}: {len(rows)} rows with tokens = 0 for params = {params:g}, ptpp = {ptpp:g}, "
-            f"not one; {why}."
+            f"{name}: {len(rows)} rows with tokens = 0 for params = {params:g}, ptpp = {ptpp:g}"
+            f"{'' if base is None else f', base {base}'}, not one; {why}."
         )
     return float(rows["loss"].iloc[0]), f"row with tokens = 0 of {name}"
+
+
+def law_of_bases(source: Fit) -> Bases | None:
+    """Losses of pre-trained models that a source's fit knows, and their laws, if it does."""
+    if isinstance(source, PointFit):
+        return None
+    laws = (member.law for member, *_ in source.parts())
+    return next((law.bases for law in laws if law.bases is not None), None)
+
+
+def baseline_draws(
+    baseline: float | tuple[float, float] | str, source: Fit, row: pd.DataFrame, seed: int
+) -> float | Floats | str:
+    """Baseline of a `Problem`: a number, a name, or draws of shape (draws,).
+
+    Draws of a new base are those that the source's curve starts from, where its law starts from
+    the base.
+    """
+    rng = np.random.default_rng([seed, 11])
+    if isinstance(baseline, tuple):
+        return baseline[0] + baseline[1] * rng.standard_normal(draw_count(source))
+    known = law_of_bases(source)
+    if baseline != "drawn" or known is None or isinstance(source, PointFit):
+        return baseline
+
+    def starts(fit: Posterior) -> Floats:
+        if fit.law.departure:
+            return np.exp(np.broadcast_to(fit.covariates(row)["start"][..., 0], fit.count))
+        return np.exp(known.logs(row, known.draws(row, fit.count, rng))[0][:, 0])
+
+    return source.gathered(starts) if isinstance(source, Pool) else starts(source)

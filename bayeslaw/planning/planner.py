@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.huber.point_fit import PointFit
@@ -23,11 +24,20 @@ from bayeslaw.planning.fits import (
     autocorrelation_length,
     convergence_failures,
     curve_of,
-    noise_of,
+    deviations,
+    noise_kind,
     pair_draws,
+    planned_base,
+    planned_row,
     point_description,
 )
-from bayeslaw.planning.limits import baseline_of, check_limits, replay_ratios
+from bayeslaw.planning.limits import (
+    Baseline,
+    baseline_draws,
+    baseline_of,
+    check_limits,
+    replay_ratios,
+)
 from bayeslaw.planning.monte_carlo_error import (
     MonteCarloError,
     bootstrap,
@@ -36,6 +46,7 @@ from bayeslaw.planning.monte_carlo_error import (
 )
 from bayeslaw.planning.replay_search import most_probable, smallest_budget
 from bayeslaw.planning.result import Plan
+from bayeslaw.planning.spread import spread
 
 REPLAY_GRID, COARSE_GRID = np.linspace(0.005, 0.995, 199), np.linspace(0.005, 0.995, 34)
 """Default grids of replay ratios, for laws with a closed form and for other laws."""
@@ -50,10 +61,11 @@ def plan(
     max_loss: float | Sequence[float],
     max_forgetting: float,
     max_cvar: float = math.inf,
-    baseline: float | str | None = None,
+    baseline: Baseline = None,
+    base: str | None = None,
     confidence: float = 0.9,
     relative: bool = True,
-    noise: str = "latent",
+    noise: str | None = None,
     replay_grid: Sequence[float] | Floats | None = None,
     point: Sequence[PointFit] | None = None,
     seed: int = 0,
@@ -82,17 +94,24 @@ def plan(
         Limit of the conditional value at risk of forgetting, in the unit of `max_forgetting`: over
         the fraction ``1 - confidence`` of the draws with the largest rises, the mean of the rise
         minus `max_forgetting` must be at most this. 0 keeps that mean within `max_forgetting`.
-    baseline : float, "asymptote", "law" or "matched", optional
-        Source loss of the un-adapted model: a measured loss in nats per token; the least loss that
-        pure replay can reach; the source law's loss at D = 0, if it is finite; or the loss of pure
-        replay for the same D. By default the row with ``tokens = 0`` of the source's table for this
-        model and stage.
+    baseline : float, (float, float), "asymptote", "law" or "matched", optional
+        Source loss of the un-adapted model: a measured loss in nats per token, or that and its
+        standard deviation; the least loss that pure replay can reach; the source law's loss at
+        D = 0, if it is finite; or the loss of pure replay for the same D. By default the row with
+        ``tokens = 0`` of the base in the source's table; for a new base, draws of its loss, if the
+        source's law starts from the base.
+    base : str, optional
+        The pre-trained model that the run starts from: its label in the tables' column `base`, or
+        "new". The effect of a base with training rows is its posterior, that of a new one is drawn;
+        a law that starts from the base takes its losses at ``tokens = 0``, and draws those of a new
+        one. By default the only base of that model and stage in the tables, or else a new one.
     confidence : float
         Probability with which all limits must hold.
     relative : bool
         Whether `max_forgetting` is relative to the baseline.
-    noise : {"latent", "predictive"}
-        Whether the limits are on latent losses, or on measured losses of a new run.
+    noise : {"predictive", "latent"}, optional
+        Whether the limits are on the measured losses of a new run, the default, or on latent
+        losses. The result has the probabilities of both. Plans of point fits alone are latent.
     replay_grid : sequence of float, optional
         Replay ratios searched; the best is then refined between its neighbours. A single value
         fixes r. By default 199 from .005 to .995, or 45 for laws without closed-form budgets.
@@ -137,27 +156,32 @@ def plan(
     most = [float(loss) for loss in np.atleast_1d(np.asarray(max_loss, float))]
     fits = [*targets, source]
     check_limits(targets, most, params, ptpp, max_forgetting, max_cvar, confidence)
-    base, description = baseline_of(baseline, source, params, ptpp)
+    label, started = planned_base(fits, params, ptpp, base)
+    level, description = baseline_of(baseline, source, params, ptpp, label)
+    kind = noise_kind(noise, fits)
     unconverged = convergence_failures(fits, allow_unconverged)
     rng = np.random.default_rng(seed)
     index, pairing = pair_draws(fits)
     *curves, last = (
-        curve_of(fit, params, ptpp, rng=np.random.default_rng([seed, k])).take(i)
+        curve_of(fit, params, ptpp, base=label, seed=[seed, k]).take(i)
         for k, (fit, i) in enumerate(zip(fits, index, strict=True))
     )
-    drawn = (noise_of(fit, noise, params, ptpp, rng) for fit in fits)
-    problem = Problem(
+    start = baseline_draws(level, source, planned_row(params, ptpp, label), seed)
+    silent = Problem(
         targets=tuple(curves),
         source=last,
         max_loss=tuple(most),
         max_forgetting=max_forgetting,
-        baseline=base,
+        baseline=start if isinstance(start, float | str) else start[index[-1]],
         relative=relative,
         confidence=confidence,
-        noise=tuple(values[i] for values, i in zip(drawn, index, strict=True)),
+        noise=tuple(np.zeros(len(i)) for i in index),
         max_cvar=max_cvar,
         index=tuple(index),
     )
+    noisy = deviations(fits, params, ptpp, label, seed)
+    measured = silent.with_noise([each.take(i) for each, i in zip(noisy, index, strict=True)])
+    problem = measured if kind == "predictive" else silent
     if replay_grid is None:
         replay_grid = REPLAY_GRID if problem.closed_form else COARSE_GRID
     ratios = replay_ratios(replay_grid)
@@ -170,16 +194,29 @@ def plan(
         near, sets = near_optimal(problem, ratios, per_ratio, replay, 2 * block)
         error = bootstrap(problem, near, sets, rng, block)
         held_out = split_half_probability(problem, near, sets)
-    *curves, last = (curve_of(fit, params, ptpp, median=True) for fit in point or fits)
-    no_noise = (np.zeros(1),) * len(fits)
-    deterministic = replace(problem, targets=tuple(curves), source=last, noise=no_noise)
+    *curves, last = (curve_of(fit, params, ptpp, base=label, median=True) for fit in point or fits)
+    deterministic = replace(
+        silent,
+        targets=tuple(curves),
+        source=last,
+        noise=(np.zeros(1),) * len(fits),
+        baseline=start if isinstance(start, float | str) else float(np.median(start)),
+    )
+    shown = chosen if feasible else best
+    named = dict(zip((*problem.names[:-1], "source"), fits, strict=True))
     return Plan(
         **vars(chosen),
         status="feasible" if feasible else "infeasible",
         confidence=confidence,
         draws=problem.draws,
         pairing=pairing,
-        noise=noise,
+        noise=kind,
+        latent=shown and choice_at(silent, shown.budget, shown.replay, shown.tokens),
+        measured=shown and choice_at(measured, shown.budget, shown.replay, shown.tokens),
+        spread=spread(named, noisy, params, ptpp, label, shown.tokens, shown.replay, seed)
+        if shown and 0 < shown.tokens < math.inf
+        else pd.DataFrame(),
+        base=started,
         baseline=description,
         limits={
             "params": params,
@@ -188,7 +225,7 @@ def plan(
             "max_forgetting": max_forgetting,
             "max_cvar": max_cvar,
             "relative": relative,
-            "baseline": base,
+            "baseline": level,
         },
         binds="" if feasible else binding_limits(problem, ratios),
         best=best,
@@ -196,7 +233,7 @@ def plan(
         point=point_description(point or fits),
         held_out=held_out,
         error=error,
-        outside=extrapolations(best or chosen, fits, (*problem.names[:-1], "source"), params, ptpp),
+        outside=extrapolations(best or chosen, fits, list(named), params, ptpp),
         data=common_ranges(fits),
         unconverged=unconverged,
         note=note,

@@ -12,6 +12,8 @@ from bayeslaw.planning.intervals import MAX_LOG_ATPP, intersection
 
 TOLERANCE, COARSE = 2e-6, 5e-4
 """Spacing of the replay ratios at which the refinement ends: with closed-form budgets, and else."""
+MOST_COARSE = 25
+"""Most replay ratios of the first grid of `least_expected_cost`."""
 WINDOW = 0.2
 """E-folds below the smallest budget known in which a smaller one is sought first."""
 
@@ -99,6 +101,36 @@ def least_expected_loss(problem: Problem, budget: float, replay: Floats) -> tupl
         return value
 
     return _refined_minimum(expected, replay, expected(replay))
+
+
+def least_expected_cost(problem: Problem, price: float, replay: Floats) -> tuple[float, float]:
+    """Budget in log ATPP and replay ratio of least expected cost, in FLOPs.
+
+    The cost is 6 N D plus `price` for each draw at which a limit does not hold. Budgets are those
+    of a grid, refined around the best cell three times, so the answer is a local minimum there.
+    """
+    n = problem.params
+    high = math.log(price / (6 * n * n))  # beyond, the run costs more than any violation
+    budgets, ratios = np.linspace(min(high - 12, -3), high, 49), replay
+    if len(replay) > MOST_COARSE:
+        ratios = replay[np.linspace(0, len(replay) - 1, MOST_COARSE).round().astype(int)]
+    while True:
+        failing = [
+            1
+            - np.concatenate(
+                [problem.meets(r, u).all(0).mean(-1) for r in problem.portions(ratios)]
+            )
+            for u in budgets
+        ]
+        cost = 6 * n * n * np.exp(budgets)[:, None] + price * np.array(failing)
+        i, j = np.unravel_index(cost.argmin(), cost.shape)
+        step, width = budgets[1] - budgets[0], np.diff(ratios).max(initial=0.0)
+        if step <= 1 / 40:
+            return float(budgets[i]), float(ratios[j])
+        budgets = budgets[i] + np.linspace(-step, step, 13)
+        ratios = np.unique(
+            np.clip(ratios[j] + np.linspace(-width, width, 9), replay[0], replay[-1])
+        )
 
 
 def _refined_minimum(

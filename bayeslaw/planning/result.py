@@ -15,7 +15,11 @@ from bayeslaw.planning.choices import INFEASIBLE, Choice, cheapest, choice_at
 from bayeslaw.planning.intervals import intersection
 from bayeslaw.planning.limits import replay_ratios
 from bayeslaw.planning.monte_carlo_error import MonteCarloError
-from bayeslaw.planning.replay_search import least_expected_loss, most_probable
+from bayeslaw.planning.replay_search import (
+    least_expected_cost,
+    least_expected_loss,
+    most_probable,
+)
 
 CONFIDENCES = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 """Confidences of `Plan.frontier`."""
@@ -30,7 +34,7 @@ class Limits(TypedDict):
     max_forgetting: float
     max_cvar: float
     relative: bool
-    baseline: float | str
+    baseline: float | tuple[float, float] | str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +52,14 @@ class Plan(Choice):
         How the draws of the fits were paired.
     noise : {"latent", "predictive"}
         Whether the limits are on latent losses or on measured losses of a new run.
+    latent, measured : Choice or None
+        The plan's budget and replay ratio, or those of `best`, with the probabilities for the
+        latent losses, and for the measured losses of a new run.
+    spread : DataFrame
+        Shares of the variance of the measured log losses there; see
+        `bayeslaw.planning.spread.spread`.
+    base : str
+        The base that the plan starts from, and what is known of it.
     baseline : str
         Description of the baseline of forgetting.
     limits : mapping
@@ -84,6 +96,10 @@ class Plan(Choice):
     draws: int
     pairing: str
     noise: str
+    latent: Choice | None
+    measured: Choice | None
+    spread: pd.DataFrame = field(repr=False)
+    base: str
     baseline: str
     limits: Limits
     binds: str
@@ -224,6 +240,54 @@ class Plan(Choice):
         value, ratio = least_expected_loss(self.problem, budget, self.replay_grid)
         return choice_at(self.problem, budget, ratio, most) if value < math.inf else INFEASIBLE
 
+    def correlated(self, correlations: Sequence[float] = (0.0, 0.5, 0.9)) -> pd.DataFrame:
+        """Plans if the noise of source and targets were correlated.
+
+        Fits made apart take it as independent; `bayeslaw.fit_joint` learns the correlation.
+
+        Parameters
+        ----------
+        correlations : sequence of float
+            Between the source's and the targets' effects of new groups and measurement noise.
+
+        Returns
+        -------
+        DataFrame
+            One row per correlation: `correlation`; `held`, P(both) of this plan; and the fields of
+            `Choice` for the new plan.
+
+        Raises
+        ------
+        BayeslawError
+            If the plan is of latent losses, which have no noise.
+        """
+        if self.noise != "predictive":
+            raise BayeslawError("latent losses have no noise to correlate; plan with 'predictive'.")
+        rows: list[dict[str, object]] = []
+        for each in correlations:
+            problem, held = self.problem.correlated(each, self.seed), math.nan
+            if self.status == "feasible":
+                held = choice_at(problem, self.budget, self.replay, self.tokens).p_both
+            row: dict[str, object] = {"correlation": each, "held": held}
+            rows.append(row | vars(cheapest(problem, self.replay_grid)))
+        return pd.DataFrame(rows)
+
+    def least_cost(self, price: float) -> Choice:
+        """The choice of least expected cost where violating a limit has a price.
+
+        The cost is 6 N D plus `price` times the probability that a limit does not hold. It is
+        minimised over budgets a fortieth of an e-fold apart and replay ratios; the plan's
+        confidence and a limit of CVaR are not imposed.
+
+        Parameters
+        ----------
+        price : float
+            Cost of a violation in FLOPs: for example those of a second run.
+        """
+        if not 0 < price < math.inf:
+            raise BayeslawError(f"price={price:g}: give the FLOPs that a violation costs.")
+        return choice_at(self.problem, *least_expected_cost(self.problem, price, self.replay_grid))
+
     def _cap(self, tokens: float, flops: float) -> float:
         most = min(tokens, flops / (6 * self.problem.params))
         if not most > 0:
@@ -246,6 +310,8 @@ def to_json(value: object) -> object:
     """
     if isinstance(value, Choice):
         return to_json(vars(value) | {"p_failure": value.p_failure})
+    if isinstance(value, pd.DataFrame):
+        return to_json(value.to_dict("index"))
     if isinstance(value, Mapping):
         return {key: to_json(each) for key, each in value.items()}
     if isinstance(value, tuple | list):

@@ -15,7 +15,7 @@ from bayeslaw.plots.checks import compare, coverage, observed, pit, pit_values, 
 from bayeslaw.plots.curves import forecast, in_sample
 from bayeslaw.plots.floors import floor_sensitivity
 from bayeslaw.plots.parameters import prior_posterior, ranks
-from bayeslaw.plots.plans import plan_frontier, plan_landscape
+from bayeslaw.plots.plans import plan_cost, plan_frontier, plan_landscape
 from bayeslaw.tables.table import LossTable
 
 
@@ -80,6 +80,7 @@ __all__ = [
     "observed",
     "pit",
     "pit_values",
+    "plan_cost",
     "plan_frontier",
     "plan_landscape",
     "prior_posterior",

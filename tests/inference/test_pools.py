@@ -9,6 +9,7 @@ from bayeslaw.planning.fits import curve_of
 
 AHEAD = bl.grid(params=[8.1e9], ptpp=279, replay=[0.1, 0.5], tokens=[1e10, 1e11])
 LIMITS = {"params": 8.1e9, "ptpp": 279, "max_loss": 1.9, "max_forgetting": 0.1, "baseline": 2.05}
+LIMITS |= {"noise": "latent"}
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,8 @@ from bayeslaw.simulation.worlds import paper_world
 from bayeslaw.tables.table import grid
 
 WORLD = paper_world()
-LIMITS = dict(WORLD.limits)
+LIMITS = {**WORLD.limits, "noise": "latent"}
+"""The paper's limits, on latent losses, which tests compute again from the posteriors."""
 BASE = WORLD.baseline()
 GOOD = Convergence(rhat=1.0, ess_bulk=1e4, ess_tail=1e4, divergences=0, bfmi=1.0)
 

@@ -76,7 +76,7 @@ def test_order_statistic(draws):
 def test_predictive_noise_widens_the_limits():
     fits = {d: posterior(n) for d, n in zip(("target", "source"), WORLD.laws, strict=True)}
     latent = plan(**fits, **LIMITS, baseline=BASE)
-    noisy = plan(**fits, **LIMITS, baseline=BASE, noise="predictive", seed=1)
+    noisy = plan(**fits, **LIMITS | {"noise": None}, baseline=BASE, seed=1)
     assert noisy.atpp > latent.atpp
     noise = noisy.problem.noise
     target, source = losses(fits, noisy)
@@ -87,9 +87,8 @@ def test_predictive_noise_widens_the_limits():
         plan(
             target=true_fits(WORLD)[0],
             source=fits["source"],
-            **LIMITS,
+            **WORLD.limits,
             baseline=BASE,
-            noise="predictive",
         )
 
 
@@ -106,11 +105,9 @@ def test_curved_laws(fits):
 
 
 def test_same_seed_same_plan(fits):
-    one, again = (
-        plan(**fits, **LIMITS, baseline=BASE, noise="predictive", seed=5) for _ in range(2)
-    )
+    one, again = (plan(**fits, **WORLD.limits, baseline=BASE, seed=5) for _ in range(2))
     assert one.to_dict() == again.to_dict()
-    other = plan(**fits, **LIMITS, baseline=BASE, noise="predictive", seed=6)
+    other = plan(**fits, **WORLD.limits, baseline=BASE, seed=6)
     assert one.atpp != other.atpp
 
 

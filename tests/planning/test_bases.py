@@ -1,0 +1,170 @@
+"""The base that a plan starts from, measured and latent losses, and correlated domains."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.stats import spearmanr
+
+from bayeslaw.common.errors import BayeslawError
+from bayeslaw.planning.fits import deviations
+from bayeslaw.planning.paper_case import true_fits
+from bayeslaw.planning.planner import plan
+from tests.planning.posteriors import BASE, WORLD, posterior
+
+LIMITS = WORLD.limits | {"baseline": BASE}
+TAU = 0.02
+
+
+def labelled(domain, tau=TAU, **settings):
+    """A posterior with an effect of each base, .01 at the one named "big" and zero elsewhere."""
+    fit = posterior(domain)
+    size = {"chain": 4, "draw": 100}
+    big = fit.table.frame.eval("params == 8.1e9 and ptpp == 31")
+    name = np.where(big, "31", fit.table.frame["params"].astype(str))
+    frame = fit.table.frame.assign(base=name)
+    frame.loc[frame.index[-1], ["params", "ptpp", "base"]] = 8.1e9, 279, "big"
+    names = np.unique(frame["base"])
+    rng = np.random.default_rng(3)
+    effect = 0.001 * rng.standard_normal((4, 100, len(names))) + 0.01 * (names == "big")
+    draws = fit.draws.assign_coords(base=names).assign(
+        tau_base=(tuple(size), np.full((4, 100), tau)),
+        base_effect=((*size, "base"), effect),
+    )
+    return replace(
+        fit,
+        spec=replace(fit.spec, effects=("base",)),
+        table=replace(fit.table, frame=frame),
+        draws=draws,
+        settings=settings,
+    )
+
+
+@pytest.fixture(scope="module")
+def bases():
+    return {"target": labelled("french"), "source": labelled("english_arabic")}
+
+
+def test_a_fitted_base_has_its_posterior_and_a_new_one_is_drawn(bases):
+    known, new = (
+        deviations([bases["target"]], 8.1e9, 279, base, 0)[0].part("base")
+        for base in ("big", "new")
+    )
+    assert np.median(known) == pytest.approx(0.01, abs=3e-4)
+    assert known.std() == pytest.approx(0.001, rel=0.2)
+    assert np.median(new) == pytest.approx(0, abs=3e-3)
+    assert new.std() == pytest.approx(TAU, rel=0.15)
+
+
+def test_the_base_is_the_only_one_of_its_model_and_stage(bases):
+    found = plan(**bases, **LIMITS)
+    assert found.base == "base big, with rows of its own"
+    assert plan(**bases, **LIMITS, base="new").base.startswith("a new base")
+    assert plan(**bases, **LIMITS | {"ptpp": 200}).base.startswith("a new base")
+    with pytest.raises(BayeslawError, match=r"base 'bigg'; did you mean 'big'"):
+        plan(**bases, **LIMITS, base="bigg")
+    with pytest.raises(BayeslawError, match=r"'31' has params = 8.1e\+09, ptpp = 31"):
+        plan(**bases, **LIMITS, base="31")
+    target, source = true_fits(WORLD)
+    with pytest.raises(BayeslawError, match="no column base"):
+        plan(target=target, source=source, **LIMITS, base="big")
+
+
+def test_the_effect_of_the_base_cancels_against_a_computed_baseline():
+    """The un-adapted model has it as well; against a measured baseline it does not cancel."""
+    limits = {**WORLD.limits, "max_forgetting": 0.1, "base": "new", "confidence": 0.6}
+    target = labelled("french", 1e-6)
+    shares = {}
+    for tau in (1e-6, 0.05):
+        source = labelled("english_arabic", tau)
+        for baseline in ("asymptote", "matched"):
+            found = plan(target=target, source=source, **limits, baseline=baseline)
+            at = np.log(12.0)
+            shares[tau, baseline] = found.problem.meets([0.4], at)[-1].mean()
+        found = plan(target=target, source=source, **limits, baseline=BASE)
+        shares[tau, "number"] = found.problem.meets([0.4], np.log(9.0))[-1].mean()
+    for baseline in ("asymptote", "matched"):
+        assert shares[1e-6, baseline] == shares[0.05, baseline]
+    assert shares[1e-6, "number"] != shares[0.05, "number"]
+
+
+def test_both_kinds_of_losses_are_judged(bases):
+    found = plan(**bases, **LIMITS)
+    latent = plan(**bases, **LIMITS, noise="latent")
+    assert (found.noise, latent.noise) == ("predictive", "latent")
+    assert found.measured.p_both == found.p_both < found.latent.p_both
+    assert latent.latent.p_both == latent.p_both > latent.measured.p_both
+    assert latent.atpp < found.atpp
+    for each in (found, latent):
+        assert each.latent.tokens == each.measured.tokens == each.tokens
+    assert found.to_dict()["latent"]["p_both"] == found.latent.p_both
+
+
+def test_a_baseline_with_an_error(bases):
+    found = plan(**bases, **LIMITS | {"baseline": (BASE, 0.01)})
+    assert found.problem.baseline.mean() == pytest.approx(BASE, abs=2e-3)
+    assert found.problem.baseline.std() == pytest.approx(0.01, rel=0.15)
+    assert found.deterministic_problem.baseline == pytest.approx(BASE, abs=2e-3)
+    assert "with sd 0.01" in found.baseline
+    certain = plan(**bases, **LIMITS | {"baseline": (BASE, 0.0)})
+    assert certain.atpp == plan(**bases, **LIMITS).atpp < found.atpp
+    with pytest.raises(BayeslawError, match="standard deviation"):
+        plan(**bases, **LIMITS | {"baseline": (BASE, -1)})
+
+
+def test_new_groups_of_joint_fits_are_correlated():
+    joint = {"joint": "ab12", "correlation": {"base": [[1, 0.9], [0.9, 1]]}}
+    fits = [
+        labelled(domain, **joint, place=k) for k, domain in enumerate(("french", "english_arabic"))
+    ]
+    one, two = (each.part("base") for each in deviations(fits, 8.1e9, 279, "new", 0))
+    assert np.corrcoef(one, two)[0, 1] == pytest.approx(0.9, abs=0.05)
+    apart = [labelled("french"), labelled("english_arabic")]
+    one, two = (each.part("base") for each in deviations(apart, 8.1e9, 279, "new", 0))
+    assert abs(np.corrcoef(one, two)[0, 1]) < 0.15
+
+
+@pytest.fixture(scope="module")
+def alike():
+    """Bases that differ little, so that a plan for a new one is feasible."""
+    return {"target": labelled("french", 0.004), "source": labelled("english_arabic", 0.004)}
+
+
+def test_plans_at_stated_correlations(alike):
+    found = plan(**alike, **LIMITS, base="new")
+    for rho in (0.0, 0.5, 0.9):
+        drawn = found.problem.correlated(rho, 0).drawn
+        assert spearmanr(*drawn).statistic == pytest.approx(rho, abs=0.12)
+        np.testing.assert_allclose(np.sort(drawn[1]), np.sort(found.problem.drawn[1]))
+    table = found.correlated()
+    assert table["correlation"].tolist() == [0.0, 0.5, 0.9]
+    assert table["held"].is_monotonic_increasing
+    assert table["atpp"].iloc[-1] < table["atpp"].iloc[0]
+    with pytest.raises(BayeslawError, match="no noise"):
+        plan(**alike, **LIMITS, noise="latent").correlated()
+
+
+def test_shares_of_the_variance(alike):
+    found = plan(**alike, **LIMITS, base="new")
+    shares = found.spread.drop(columns="sd")
+    np.testing.assert_allclose(shares.sum(axis=1), 1)
+    noise = found.problem.noise[0]
+    latent = np.log(found.problem.targets[0].loss([found.replay], found.budget)[0])
+    total = found.spread.loc["target", "sd"]
+    assert total == pytest.approx((latent + noise).std(), rel=0.1)
+    assert shares.loc["target", "base"] == pytest.approx(0.004**2 / total**2, rel=0.3)
+    assert shares.loc["target", "law"] == 0
+
+
+def test_the_least_expected_cost(bases):
+    """No choice of a grid costs less than one part in a thousand less."""
+    found = plan(**bases, **LIMITS)
+    for price in (2 * found.flops, 20 * found.flops):
+        best = found.least_cost(price)
+        least = best.flops + price * best.p_failure
+        for u in np.arange(-3, 5, 0.1):
+            held = found.problem.meets(np.linspace(0.05, 0.95, 31), u).all(0).mean(-1)
+            cost = 6 * 8.1e9**2 * np.exp(u) + price * (1 - held)
+            assert cost.min() > 0.995 * least
+    with pytest.raises(BayeslawError, match="price"):
+        found.least_cost(0)
