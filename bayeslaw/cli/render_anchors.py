@@ -96,6 +96,7 @@ def _picks(found: Anchors) -> list[Block]:
     }
     if planned := "atpp" in picks:
         columns["ATPP"] = [digits(atpp) for atpp in (found.atpp, *picks["atpp"])]
+        columns["P(plan)"] = ["", *picks["p_plan"].map("{:.2f}".format)]
     blocks: list[Block] = [
         _tables(columns, "total", "max sd"),
         "",
@@ -104,7 +105,10 @@ def _picks(found: Anchors) -> list[Block]:
         f"the run; {per}: drop for {per.removeprefix('per ')} {unit}.",
     ]
     if planned:
-        blocks.append("ATPP: budget of the plan if the measurements equal their predictions.")
+        blocks.append(
+            "P(plan): predicted probability that a plan at the stated confidence exists once the "
+            "runs are measured; ATPP: the median of its budget over what they may show."
+        )
     if (first := _picks_for_most(found)) < len(picks):
         fraction = picks["flops_total"].iloc[first - 1] / found.flops
         blocks.append(

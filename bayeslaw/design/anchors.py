@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
-from scipy.special import ndtr, ndtri
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import BayeslawError, unknown
 from bayeslaw.design.costs import costs
+from bayeslaw.design.feasibility import plan_after
 from bayeslaw.design.posterior_moments import DRAWS, candidate_rows, frame_of, joint_gaussian
 from bayeslaw.design.set_search import GAINS, Search
 from bayeslaw.inference.pools import Pool
@@ -43,7 +43,8 @@ class Anchors:
           targets before and after it (root weighted mean square over the targets), and the largest
           over the targets after it;
         - `gain`, in the unit of the gain, and `gain_per_flop`;
-        - `atpp`, for the gain of a plan: the budget that the plan would need.
+        - for the gain of a plan, `p_plan` and `atpp`: predicted probability that there is a plan
+          at the stated confidence once it is measured, and the median of its budget.
     frame : DataFrame
         Rows to measure, those of one run together; the column `pick` counts the runs from 1.
     sd : array, shape (picks + 1, targets)
@@ -127,7 +128,8 @@ def choose_anchors(
         Whether two or more runs must not all have the same N. Anchors of a single size cannot
         reveal that a law is wrong about N.
     plan : Plan, optional
-        For ``gain="plan"``: the plan made with `posterior` as its (first) target.
+        For ``gain="plan"``: the plan made with `posterior` as its (first) target. It may be
+        infeasible; then the runs are chosen for its most likely choice.
     source : Posterior or Pool, optional
         Posterior of the plan's source domain; each run is then measured in both domains.
     draws : int
@@ -172,7 +174,7 @@ def choose_anchors(
         targets = _planned_run(plan)
     aim = canonical(frame_of(targets), "targets", columns)
     weight = _normalised(weights, len(aim))
-    joint, log_budgets = joint_gaussian(fits, frame, price.run, aim, plan, draws)
+    joint, keep = joint_gaussian(fits, frame, price.run, aim, plan, draws)
     search = Search(
         joint=joint,
         costs=price,
@@ -202,7 +204,9 @@ def choose_anchors(
     table["gain"] = np.diff([search.value(update) for update in updates])
     table["gain_per_flop"] = table["gain"] / table["flops"]
     if plan is not None:
-        table["atpp"] = _predicted_atpp(plan, log_budgets, sd[1:, -1])
+        after = [plan_after(plan, joint, keep, picks[:i]) for i in range(1, len(picks) + 1)]
+        table["atpp"] = [each.atpp for each in after]
+        table["p_plan"] = [each.feasible for each in after]
     bought = [frame.loc[each].assign(pick=i + 1) for i, each in enumerate(rows)]
     return Anchors(
         picks=table,
@@ -231,8 +235,10 @@ def _check(k: int | None, budget: float | None, gain: str, plan: Plan | None) ->
         raise BayeslawError("k and budget must be positive.")
     if (gain == "plan") != (plan is not None):
         raise BayeslawError("gain='plan' needs plan=, a Plan; other gains do not take one.")
-    if plan is not None and not math.isfinite(plan.atpp):
-        raise BayeslawError("the plan is infeasible: it has no budget that anchors could reduce.")
+    if plan is not None and (plan.chosen is None or not 0 < plan.chosen.tokens < math.inf):
+        raise BayeslawError(
+            f"no draw meets the limits at any budget, so there is nothing to aim at: {plan.binds}"
+        )
 
 
 def _normalised(weights: Sequence[float] | Floats | None, count: int) -> Floats:
@@ -246,22 +252,6 @@ def _normalised(weights: Sequence[float] | Floats | None, count: int) -> Floats:
 def _planned_run(plan: Plan) -> pd.DataFrame:
     """The row of the planned run."""
     n, ptpp = plan.limits["params"], plan.limits["ptpp"]
-    return grid(params=n, tokens=plan.tokens, replay=plan.replay, ptpp=ptpp)
-
-
-def _predicted_atpp(plan: Plan, log_budgets: Floats, sd: Floats) -> Floats:
-    """ATPP of the plan once the normal score of the needed budget has a smaller deviation.
-
-    The posterior mean of the score is assumed to stay at 0, the median, so the quantile at the
-    plan's confidence is at ``z * sd`` in place of z.
-
-    Parameters
-    ----------
-    plan : Plan
-    log_budgets : array, shape (draws,)
-        Smallest feasible log ATPP of each draw, ascending.
-    sd : array, shape (picks,)
-        Posterior standard deviation of the normal score; 1 before any measurement.
-    """
-    level = ndtr(ndtri(plan.confidence) * sd)
-    return np.asarray(np.exp(log_budgets[np.ceil(level * len(log_budgets)).astype(int) - 1]))
+    assert plan.chosen is not None
+    row = grid(params=n, tokens=plan.chosen.tokens, replay=plan.chosen.replay, ptpp=ptpp)
+    return row if plan.limits["base"] is None else row.assign(base=plan.limits["base"])

@@ -147,6 +147,11 @@ class JointGaussian:
         upto = np.flip(np.logical_or.accumulate(np.flip(chosen, 1), 1), 1)
         return self.by_run[upto & (self.by_run >= 0)]
 
+    def noise_covariance(self, have: Ints) -> Floats:
+        """Covariance of noise and effects of some measurements, shape (made, made)."""
+        among = self._effect_covariance(have[:, None], have[None, :])
+        return among + np.diag(self.noise[have])
+
     def update(self, candidates: Sequence[int]) -> "Update":
         """Condition on the measurements of some candidates.
 

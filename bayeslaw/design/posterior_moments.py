@@ -8,7 +8,7 @@ import pandas as pd
 from scipy.special import ndtri
 from scipy.stats import rankdata
 
-from bayeslaw.common.arrays import Floats, Ints
+from bayeslaw.common.arrays import Bools, Floats, Ints
 from bayeslaw.common.errors import TableError, TableWarning
 from bayeslaw.design.bayes_linear import JointGaussian, centred, measurements_by_run
 from bayeslaw.design.costs import bases
@@ -77,7 +77,7 @@ def joint_gaussian(
     targets: pd.DataFrame,
     plan: Plan | None = None,
     most: int = DRAWS,
-) -> tuple[JointGaussian, Floats]:
+) -> tuple[JointGaussian, Ints]:
     """Joint Gaussian of candidate measurements and targets under one or two posteriors.
 
     Parameters
@@ -91,23 +91,23 @@ def joint_gaussian(
     targets : DataFrame
         Rows whose log losses are the target quantities.
     plan : Plan, optional
-        Adds a target quantity: the smallest feasible budget at the plan's replay ratio, transformed
-        to normal scores, so that infinite budgets have finite values.
+        Adds a target quantity: the smallest feasible budget at the replay ratio of the plan, or of
+        its most likely choice, in normal scores, so that infinite budgets have finite values.
     most : int
         Most posterior draws used.
 
     Returns
     -------
     JointGaussian
-    array, shape (draws of the plan,)
-        The smallest feasible log ATPP of each draw in ascending order; empty without a plan.
+    array of int
+        The draws used, of the plan's paired draws or of the first fit's.
     """
     count = fits[0].count if plan is None else plan.problem.draws
     keep = np.unique(np.linspace(0, count - 1, min(most, count)).astype(int))
     every = np.arange(count)
     index = (every, every) if plan is None else (plan.problem.index[0], plan.problem.index[-1])
     both = pd.concat([frame, targets], join="inner")
-    measured, at_targets, budgets = [], [], np.empty(0)
+    measured, at_targets = [], []
     # Without a source there is one fit for two indices.
     for domain, (fit, paired) in enumerate(zip(fits, index, strict=False)):
         loss, fitted = np.empty((len(keep), len(both))), np.empty((len(keep), len(frame)))
@@ -117,19 +117,22 @@ def joint_gaussian(
             new = new_size_effects(member, both, plan, domain)
             loss[place] = _log_loss(member, law, p, both, own) + new[own]
             fitted[place] = effects.draw(member.draws, member.spec.effects, frame, None)[own]
+        if plan is not None and plan.problem.bases:
+            # The effect of the planned base, if it is new, is the one that the plan's draws have.
+            drawn = plan.problem.bases[-1 if domain else 0][keep]
+            fitted += drawn[:, None] * _pilots(fit, frame, plan)
         measured.append(loss[:, : len(frame)] + fitted)
         at_targets.append(loss[:, len(frame) :])
     quantities = [at_targets[0]]
-    if plan is not None:
-        feasible = intersection(plan.problem.feasible_sets([plan.replay]))
+    if plan is not None and plan.chosen is not None:
+        feasible = intersection(plan.problem.feasible_sets([plan.chosen.replay]))
         smallest = feasible.lower.min(0)[0]
-        budgets = np.sort(smallest)
         scores = ndtri((rankdata(smallest)[keep] - 0.5) / count)
         quantities.append((scores / scores.std(ddof=1))[:, None])
     candidate = np.tile(np.arange(len(frame)), len(fits))
     groups = [
         (
-            _in_domain(_new_groups(member, frame, level), domain, len(fits)),
+            _in_domain(_new_groups(member, frame, level, plan), domain, len(fits)),
             weight * effect_variance(member, level),
         )
         for domain, fit in enumerate(fits)
@@ -148,7 +151,7 @@ def joint_gaussian(
         by_run=measurements_by_run(np.tile(run, len(fits)), tokens, candidate),
         candidate=candidate,
         errors=_errors(fits, run, tokens),
-    ), budgets
+    ), keep
 
 
 def new_size_effects(fit: Posterior, frame: pd.DataFrame, plan: Plan | None, domain: int) -> Floats:
@@ -219,13 +222,28 @@ def _log_loss(
     return np.asarray(loss + effects.latent_effects(fit.draws, fit.spec.effects, frame)[kept])
 
 
-def _new_groups(fit: Posterior, frame: pd.DataFrame, level: str) -> Ints:
-    """Group of each row at a level of grouping, as a code; -1 where its effect was fitted."""
+def _pilots(fit: Posterior | Pool, frame: pd.DataFrame, plan: Plan | None) -> Bools:
+    """Rows of a planned base whose effect was not fitted, shape (rows,)."""
+    label = None if plan is None else plan.limits["base"]
+    if label is None or "base" not in frame:
+        return np.zeros(len(frame), bool)
+    fitted = any(
+        "base" in member.draws.coords and label in member.draws["base"].values.astype(str)
+        for member, *_ in fit.parts()
+    )
+    own = (effects.labels(frame, "base").astype(str) == label) & (not fitted)
+    return np.asarray(own)
+
+
+def _new_groups(fit: Posterior, frame: pd.DataFrame, level: str, plan: Plan | None) -> Ints:
+    """Group of each row at a level of grouping, as a code; -1 where its effect is in the draws."""
     if level == "base" and "base" not in frame and {"params", "ptpp"} <= {*frame}:
         return bases(frame)[0]
     names = effects.labels(frame, level)
     labelled = np.array([not str(name).startswith(effects.UNLABELLED) for name in names])
     known = np.isin(names, fit.draws[level].values.astype(str)) & labelled
+    if level == "base" and plan is not None and plan.problem.bases:
+        known |= _pilots(fit, frame, plan)
     return np.where(known, -1, np.unique(names, return_inverse=True)[1])
 
 

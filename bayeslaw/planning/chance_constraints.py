@@ -97,9 +97,9 @@ class Problem:
         Probability with which all limits must hold.
     noise : tuple of array, shape (draws,)
         Noise on log loss of each target and of the source; zeros for latent losses.
-    shared : float or array, shape (draws,)
-        The part of the source's noise that the un-adapted model has as well: the effect of the
-        base. It counts where the baseline is computed from the source law.
+    bases : tuple of array, shape (draws,)
+        The part of `noise` that the un-adapted model has as well: the effect of the base. That of
+        the source counts where the baseline is computed from the source law.
     max_cvar : float
         Limit of `cvar`, in the unit of `max_forgetting`.
     drawn : tuple of array, shape (draws,)
@@ -116,7 +116,7 @@ class Problem:
     relative: bool
     confidence: float
     noise: tuple[Floats, ...]
-    shared: float | Floats = 0.0
+    bases: tuple[Floats, ...] = ()
     drawn: tuple[Floats, ...] = ()
     max_cvar: float = math.inf
     index: tuple[Ints, ...] = ()
@@ -151,12 +151,11 @@ class Problem:
 
     def with_noise(self, deviations: Sequence[Deviation]) -> "Problem":
         """The problem for measured losses, with the deviation of each target and of the source."""
-        last = deviations[-1]
         return replace(
             self,
             noise=tuple(each.total for each in deviations),
             drawn=tuple(each.drawn for each in deviations),
-            shared=last.part(BASE.name),
+            bases=tuple(each.part(BASE.name) * np.ones(self.draws) for each in deviations),
         )
 
     def correlated(self, correlation: float, seed: int) -> "Problem":
@@ -183,9 +182,14 @@ class Problem:
             source=self.source.take(draws),
             noise=tuple(noise[draws] for noise in self.noise),
             drawn=tuple(noise[draws] for noise in self.drawn),
-            shared=_taken(self.shared, draws),
+            bases=tuple(effect[draws] for effect in self.bases),
             baseline=base if isinstance(base, str) else _taken(base, draws),
         )
+
+    @property
+    def shared(self) -> float | Floats:
+        """Effect of the base on the log loss of the source."""
+        return self.bases[-1] if self.bases else 0.0
 
     @cached_property
     def baseline_loss(self) -> float | Floats:

@@ -221,6 +221,7 @@ def plan(
         limits={
             "params": params,
             "ptpp": ptpp,
+            "base": label,
             "max_loss": most if len(most) > 1 else most[0],
             "max_forgetting": max_forgetting,
             "max_cvar": max_cvar,

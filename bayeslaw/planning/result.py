@@ -30,6 +30,7 @@ class Limits(TypedDict):
 
     params: float
     ptpp: float
+    base: str | None
     max_loss: float | list[float]
     max_forgetting: float
     max_cvar: float
@@ -116,6 +117,11 @@ class Plan(Choice):
     problem: Problem = field(repr=False)
     deterministic_problem: Problem = field(repr=False)
     replay_grid: Floats = field(repr=False)
+
+    @property
+    def chosen(self) -> Choice | None:
+        """The plan itself if it is feasible, otherwise `best`."""
+        return self if self.status == "feasible" else self.best
 
     def surface(
         self, atpp: Sequence[float] | Floats, replay: Sequence[float] | Floats, limit: str = "both"

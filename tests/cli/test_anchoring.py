@@ -109,12 +109,12 @@ def test_gain_of_the_plan_equals_the_python_result(planned, fits):
     picks = pd.DataFrame(content["picks"])
     assert picks["atpp"].tolist() == pytest.approx(found.picks["atpp"].tolist())
     assert picks["atpp"].iloc[-1] < content["atpp_now"]
-    assert "ATPP: budget of the plan" in run(*planned, "--gain", "plan").stdout
+    assert "P(plan): predicted probability" in run(*planned, "--gain", "plan").stdout
 
 
 def test_evsi_compares_flops_saved_with_flops_spent(planned, tmp_path):
     same = str(tmp_path / "same.csv")
-    run(*planned, "--gain", "plan", "--out", same)
+    run(*planned, "--gain", "plan", "--out", same, "--seed", "1")
     content = document(
         *planned, "--gain", "plan", "--evsi", "4", "--jobs", "1", "--against", same, "--seed", "1"
     )
@@ -127,7 +127,7 @@ def test_evsi_compares_flops_saved_with_flops_spent(planned, tmp_path):
     saved = 6 * 8.1e9**2 * (evsi["atpp_now"] - evsi["atpp"])
     assert evsi["saved"].tolist() == pytest.approx(saved.tolist(), rel=1e-6)
     assert evsi["net"].tolist() == pytest.approx((evsi["saved"] - evsi["flops"]).tolist())
-    assert evsi.loc["all 2", "atpp"] < content["atpp_now"]
+    assert evsi.loc["all 2", "less"] > 0
 
 
 def test_evsi_of_a_choice_by_variance(planned):

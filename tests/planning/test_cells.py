@@ -27,7 +27,7 @@ def problems(law, baseline, count, draws=60):
             relative=bool(rng.integers(2)),
             confidence=rng.choice([0.1, 0.3, 0.6]),
             noise=tuple(rng.normal(0, 0.01, (2, draws))),
-            shared=rng.normal(0, 0.01, draws),
+            bases=tuple(rng.normal(0, 0.01, (2, draws))),
         )
 
 
