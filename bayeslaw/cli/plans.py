@@ -84,6 +84,10 @@ def plan(
         float | None, option("Cap on tokens; shows the best choices under it as well.")
     ] = None,
     max_flops: Annotated[float | None, option("Cap on FLOPs, 6 N D.")] = None,
+    at: Annotated[
+        str | None,
+        option("A budget and a replay ratio of your own, to judge as well.", metavar="ATPP,REPLAY"),
+    ] = None,
     price: Annotated[
         float | None,
         option("FLOPs that a violated limit costs; shows the choice of least expected cost."),
@@ -167,12 +171,9 @@ def plan(
     caps = {"tokens": max_tokens, "flops": max_flops}
     cap = {name: math.inf if value is None else value for name, value in caps.items()}
     capped = cap if any(value is not None for value in caps.values()) else None
-    show(
-        json,
-        "plan",
-        render_plan.plan(found, capped, price, synthetic),
-        {"out": figure and str(figure)},
-    )
+    own = None if at is None else found.at(**_point(at))
+    rendered = render_plan.plan(found, capped, own, price, synthetic)
+    show(json, "plan", rendered, {"out": figure and str(figure)})
 
 
 def _refuse(given: Mapping[str, object], relative: bool) -> None:
@@ -195,6 +196,15 @@ def _number(baseline: str | None) -> float | tuple[float, float] | str | None:
     if len(sd) > 1:
         raise BayeslawError(f"--baseline {baseline}: give a loss, or a loss and its sd.")
     return (loss, sd[0]) if sd else loss
+
+
+def _point(text: str) -> dict[str, float]:
+    """Parse a budget and a replay ratio such as ``"8,.3"``."""
+    try:
+        atpp, replay = (float(each) for each in text.split(","))
+    except ValueError:
+        raise BayeslawError(f"--at: cannot read {text!r}; write it as 8,.3.") from None
+    return {"atpp": atpp, "replay": replay}
 
 
 def _ratios(text: str | None) -> list[float] | None:

@@ -21,7 +21,11 @@ PROBABILITIES = ("P(target)", "P(forgetting)", "P(both)")
 
 
 def plan(
-    found: Plan, cap: Mapping[str, float] | None, price: float | None, synthetic: bool
+    found: Plan,
+    cap: Mapping[str, float] | None,
+    own: Choice | None,
+    price: float | None,
+    synthetic: bool,
 ) -> Rendered:
     """Render a plan with its probabilities, its errors, and its sensitivity to the limits."""
     frontier, sensitivity = found.frontier(), found.sensitivity()
@@ -31,7 +35,9 @@ def plan(
         "sensitivity": sensitivity.to_dict("records"),
     }
     blocks: list[Block] = [SYNTHETIC] if synthetic else []
-    blocks += [*_limits(found), "", *_answer(found), "", [_choices(found)]]
+    blocks += [*_limits(found), "", *_answer(found), "", [_choices(found, own)]]
+    if own is not None:
+        document["at"] = vars(own) | {"p_failure": own.p_failure}
     blocks += ["", *_uncertainty(found)]
     if len(found.spread):
         blocks += ["", "[bold]Where its uncertainty comes from[/]", [_spread(found.spread)]]
@@ -97,7 +103,7 @@ def _answer(found: Plan) -> list[str]:
     ]
 
 
-def _choices(found: Plan) -> Table:
+def _choices(found: Plan, own: Choice | None) -> Table:
     first = "plan" if found.status == "feasible" else "likeliest"
     rows = {first: found if found.status == "feasible" else found.best}
     if found.noise == "predictive":
@@ -105,6 +111,7 @@ def _choices(found: Plan) -> Table:
     elif found.measured is not None and found.measured != found.latent:
         rows[f"{first}, measured losses"] = found.measured
     rows["deterministic"] = found.deterministic
+    rows["yours"] = own
     table = ruled("", *HEADS, *PROBABILITIES)
     for name, choice in rows.items():
         if choice is not None:

@@ -48,6 +48,8 @@ from bayeslaw.planning.replay_search import most_probable, smallest_budget
 from bayeslaw.planning.result import Plan
 from bayeslaw.planning.spread import spread
 
+MOST = 4000
+"""Most paired draws, evenly spread, of laws without closed-form budgets."""
 REPLAY_GRID, COARSE_GRID = np.linspace(0.005, 0.995, 199), np.linspace(0.005, 0.995, 34)
 """Default grids of replay ratios, for laws with a closed form and for other laws."""
 
@@ -182,6 +184,12 @@ def plan(
     noisy = deviations(fits, params, ptpp, label, seed)
     measured = silent.with_noise([each.take(i) for each, i in zip(noisy, index, strict=True)])
     problem = measured if kind == "predictive" else silent
+    if not problem.closed_form and problem.draws > MOST:
+        some = np.linspace(0, problem.draws - 1, MOST).round().astype(int)
+        index = [i[some] for i in index]
+        problem, silent, measured = (
+            replace(each.take(some), index=tuple(index)) for each in (problem, silent, measured)
+        )
     if replay_grid is None:
         replay_grid = REPLAY_GRID if problem.closed_form else COARSE_GRID
     ratios = replay_ratios(replay_grid)

@@ -145,12 +145,33 @@ class Plan(Choice):
         ratios = replay_ratios(replay)
         with np.errstate(divide="ignore"):
             budgets = np.log(np.asarray(atpp, float))
-        probability = [
-            intersection(sets[which[limit]]).fraction(budgets)
-            for _, sets in self.problem.chunks(ratios)
-        ]
+        part, some = which[limit], self.problem
+        if some.closed_form:
+            probability = [
+                intersection(sets[part]).fraction(budgets) for _, sets in some.chunks(ratios)
+            ]
+        else:
+            probability = [
+                np.array([some.meets(r, u)[part].all(0).mean(-1) for u in budgets])
+                for r in some.portions(ratios)
+            ]
         columns = pd.Index(ratios, name="replay")
         return pd.DataFrame(np.concatenate(probability, 1), pd.Index(atpp, name="atpp"), columns)
+
+    def at(self, *, atpp: float, replay: float) -> Choice:
+        """The probabilities and expectations of a budget and a replay ratio of your own.
+
+        Parameters
+        ----------
+        atpp : float
+            Adaptation tokens per parameter.
+        replay : float
+            Replay ratio.
+        """
+        (ratio,) = replay_ratios([replay])
+        if not 0 < atpp < math.inf:
+            raise BayeslawError(f"atpp={atpp:g}: give a positive number of tokens per parameter.")
+        return choice_at(self.problem, math.log(atpp), float(ratio))
 
     def frontier(self, confidences: Sequence[float] = CONFIDENCES) -> pd.DataFrame:
         """Smallest budget for each of several confidences; infinite if there is none.

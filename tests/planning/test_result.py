@@ -55,3 +55,13 @@ def test_sensitivity_has_the_right_sign(fits):
         down, up = moved.loc[name, "atpp"]
         assert down > found.atpp > up
         assert moved.loc[name, "held"].iloc[0] < found.p_both < moved.loc[name, "held"].iloc[1]
+
+
+def test_a_choice_of_ones_own(fits):
+    found = plan(**fits, **LIMITS, baseline=BASE)
+    own = found.at(atpp=found.atpp, replay=found.replay)
+    assert (own.p_both, own.tokens) == (found.p_both, found.tokens)
+    assert found.at(atpp=found.atpp / 2, replay=0.3).p_both < found.p_both
+    for wrong in ({"atpp": 0, "replay": 0.3}, {"atpp": 5, "replay": 1.3}):
+        with pytest.raises(BayeslawError):
+            found.at(**wrong)
