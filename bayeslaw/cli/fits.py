@@ -79,7 +79,7 @@ def fit(
     if out is not None and method != "nuts":
         raise FileError(f"--out saves a posterior; --method {method} has none (use --json).")
     check_writable(out)
-    rows = read_table(table, where=where, source=source_table).query(train)
+    rows = read_table(table, where=where, source=source_table).training(train)
     fitted = fit_table(required(law), rows, method, sampling, seed, bounds)
     if not isinstance(fitted, PointFit) and out is not None:
         fitted.save(out)

@@ -95,7 +95,7 @@ def fit_or_load(
     if rows is None:
         table, rows = table.split(choice.train, choice.test)
     else:
-        table = table.query(choice.train)
+        table = table.training(choice.train)
     for law in laws:
         with_bases(law, table).covariates(rows.frame, rows.name)
     asked = laws[0] if len(laws) == 1 else name

@@ -94,7 +94,7 @@ def world_cases(
                 name="world" if not vary else f"world varied by {vary:g}",
                 seed=seed,
                 law=law,
-                train=table.query(train),
+                train=table.training(train),
                 pool=table.query(pool),
                 targets=simulate(law, here.truth[domain], aim.assign(domain=domain)),
                 exact=True,

@@ -6,7 +6,7 @@ parameters and tokens, not millions.
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 
 import pandas as pd
@@ -78,6 +78,27 @@ class LossTable:
             kept |= self.baselines["base"].isin(selected["base"].dropna()).to_numpy()
         bases = self.baselines[kept]
         return LossTable(selected.reset_index(drop=True), bases.reset_index(drop=True), self.name)
+
+    def training(self, query: str | None) -> "LossTable":
+        """Rows to fit that satisfy a pandas query, with the baselines of all bases.
+
+        The losses of a base are known before it is adapted, so forecasts may use them.
+
+        Parameters
+        ----------
+        query : str, optional
+            As for `query`.
+
+        Returns
+        -------
+        LossTable
+
+        Raises
+        ------
+        TableError
+            If the query cannot be evaluated or selects no row with ``tokens > 0``.
+        """
+        return replace(self.query(query), baselines=self.baselines)
 
     def split(
         self, train: str | None = None, test: str | None = None, anchors: str | None = None

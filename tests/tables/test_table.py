@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from bayeslaw.common.errors import TableError
+from bayeslaw.simulation.worlds import paper_world
 from bayeslaw.tables.reading import from_frame
 from bayeslaw.tables.table import grid
 from tests.support import GOOD
@@ -98,3 +99,11 @@ def test_anchors_move_from_test_to_train():
 def test_bad_splits(queries, says):
     with pytest.raises(TableError, match=says):
         from_frame(GOOD).split(**queries)
+
+
+def test_training_rows_keep_every_base():
+    table = paper_world().table("english_arabic")
+    train = table.training("ptpp <= 31")
+    assert train.frame.equals(table.query("ptpp <= 31").frame)
+    assert len(train.baselines) == len(table.baselines) > len(table.query("ptpp <= 31").baselines)
+    assert table.training(None).frame.equals(table.frame)
