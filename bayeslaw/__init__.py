@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from bayeslaw.design.anchors import Anchors as Anchors
     from bayeslaw.design.anchors import choose_anchors as choose_anchors
     from bayeslaw.design.evsi import anchor_value as anchor_value
+    from bayeslaw.evaluate.backtesting import Backtest as Backtest
+    from bayeslaw.evaluate.backtesting import backtest as backtest
     from bayeslaw.evaluate.coefficients import Coefficients as Coefficients
     from bayeslaw.evaluate.coefficients import read_coefficients as read_coefficients
     from bayeslaw.evaluate.comparison import compare as compare
@@ -72,6 +74,8 @@ __version__ = "0.1.0"
 _HOME = {
     "anchor_value": "design.evsi",
     "Anchors": "design.anchors",
+    "Backtest": "evaluate.backtesting",
+    "backtest": "evaluate.backtesting",
     "BayeslawError": "common.errors",
     "calibrate": "simulation.calibration",
     "Calibration": "simulation.calibration",

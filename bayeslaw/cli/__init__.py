@@ -5,6 +5,7 @@ output is built by a function of a ``render`` module; only those may import heav
 """
 
 from bayeslaw.cli import anchoring as anchoring
+from bayeslaw.cli import backtests as backtests
 from bayeslaw.cli import checks as checks
 from bayeslaw.cli import deriving as deriving
 from bayeslaw.cli import exporting as exporting

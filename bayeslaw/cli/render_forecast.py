@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from itertools import product
+from typing import Any
 
 import pandas as pd
 from rich.markup import escape
@@ -11,6 +12,7 @@ from rich.table import Table
 from bayeslaw.cli.render import chosen, describe, heading, labelled
 from bayeslaw.cli.terminal import Block, Document, Rendered, ruled
 from bayeslaw.common.formatting import count, digits
+from bayeslaw.evaluate.backtesting import Backtest
 from bayeslaw.evaluate.comparison import row_name
 from bayeslaw.evaluate.forecast import Forecast
 from bayeslaw.evaluate.scores import BANDS, POINT
@@ -23,6 +25,8 @@ from bayeslaw.tables.reading import is_synthetic
 from bayeslaw.tables.table import LossTable
 from bayeslaw.tables.validation import COVARIATES
 
+BACKTEST = ("rows", "error", "bias", "in 50 %", "in 80 %", "in 90 %", "width")
+"""Columns of a backtest's tables."""
 MAX_ROWS = 60
 """Rows shown in a terminal; --json and --out have all."""
 
@@ -165,6 +169,44 @@ def compare(
     notes = [f"{row_name(law)}: {row['note']}" for law, row in scores.iterrows() if row["note"]]
     blocks += ["", *(f"[yellow]Note[/] {escape(text)}" for text in notes)] if notes else []
     return Rendered(document, labelled(document, blocks))
+
+
+def backtest(found: Backtest) -> Rendered:
+    """Render a backtest: one sentence, and scores by model and by distance."""
+    whole = found.summary().rename_axis("model").reset_index().to_dict("records")
+    by_distance = found.by_distance().reset_index().to_dict("records")
+    failed = found.rows[found.rows["gate"] != "passed"]
+    document: Document = {
+        "table": found.name,
+        "along": found.along,
+        "sentence": found.sentence(),
+        "models": whole,
+        "by_distance": by_distance,
+        "rows": found.rows.to_dict("records"),
+    }
+    ahead = ruled("", "decades ahead", *BACKTEST)
+    for row in by_distance:
+        least, most = (f"{row[name]:g}" for name in ("least", "most"))
+        far = f"over {least}" if most == "inf" else f"{least} to {most}"
+        ahead.add_row(row["model"], far, *_backtested(row))
+    total = ruled("", *BACKTEST)
+    for row in whole:
+        total.add_row(row["model"], *_backtested(row))
+    blocks: list[Block] = [found.sentence(), "", [total], "", [ahead]]
+    blocks.append(
+        "error: median absolute error; bias: mean error, positive where the forecast is too high; "
+        "width: of the 90 % band; all of log loss."
+    )
+    for (model, cut), rows in failed.groupby(["model", "cut"], sort=False):
+        gate = escape(rows["gate"].iloc[0])
+        blocks.append(f"[bold red]NOT CONVERGED[/]: {escape(str(model))} at {cut:.4g}: {gate}.")
+    return Rendered(document, blocks)
+
+
+def _backtested(row: Mapping[Any, Any]) -> list[str]:
+    percent = [f"{100 * row[name]:.2g} %" for name in ("error", "bias")]
+    inside = [f"{row[f'coverage_{level}']:.2f}" for level in (50, 80, 90)]
+    return [f"{row['rows']:.0f}", *percent, *inside, f"{100 * row['width_90']:.2g} %"]
 
 
 # -- tables ---------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from bayeslaw.inference.posterior import Posterior
+from bayeslaw.plots.backtests import backtest
 from bayeslaw.plots.checks import compare, coverage, observed, pit, pit_values, residuals
 from bayeslaw.plots.curves import forecast, in_sample
 from bayeslaw.plots.floors import floor_sensitivity
@@ -72,6 +73,7 @@ class Plots:
 
 __all__ = [
     "Plots",
+    "backtest",
     "compare",
     "coverage",
     "floor_sensitivity",

@@ -1,0 +1,247 @@
+"""Backtests: forecasts of what came later, made at earlier cuts of a table.
+
+At each cut, only rows up to it are fitted, and the rows beyond it are forecast and compared with
+their measured losses. The distance of a row is how far it lies beyond the cut, in decades.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from bayeslaw.common.arrays import Floats
+from bayeslaw.common.errors import BayeslawError, TableError, unknown
+from bayeslaw.common.progress import bar
+from bayeslaw.evaluate.forecast import LEVELS
+from bayeslaw.evaluate.scores import crps
+from bayeslaw.inference.fitting import fit
+from bayeslaw.laws.law import Law
+from bayeslaw.tables.table import LossTable
+
+ALONG: Mapping[str, Callable[[pd.DataFrame], pd.Series]] = {
+    "flops": lambda rows: 6 * rows["params"] * rows["tokens"],
+    "params": lambda rows: rows["params"],
+    "tokens": lambda rows: rows["tokens"],
+    "ptpp": lambda rows: rows["ptpp"],
+}
+"""Quantities that a table may be cut along."""
+CUTS, FEWEST = 5, 8
+"""Most cuts, and fewest rows to fit at one."""
+BINS = (0.0, 0.25, 0.5, 1.0, 2.0, np.inf)
+"""Edges of the distances of `Backtest.by_distance`, in decades."""
+
+
+@dataclass(frozen=True)
+class Backtest:
+    """Forecasts at several cuts, and what was measured.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        One row per cut, model and forecast loss: `cut`, `model`, `decades` beyond the cut, the
+        covariates, `loss`, `median`, `error` (log of median over loss), `inside_50`, `inside_80`,
+        `inside_90`, `width_90` and `crps` of log loss, and `gate`, whether the fit converged.
+    along : str
+        Quantity that the table was cut along.
+    models : tuple of str
+        The model that was tested, and its rivals.
+    name : str
+        Name of the table.
+
+    Examples
+    --------
+    >>> import bayeslaw as bl
+    >>> truth = {"E": 1.7, "A": 400, "alpha": 0.34, "B": 410, "beta": 0.28}
+    >>> design = bl.grid(params=[1e8, 3e8, 1e9, 3e9], tokens=[3e9, 1e10, 3e10])
+    >>> table = bl.simulate("chinchilla", truth, design, sigma=0.01)
+    >>> found = backtest(table, "chinchilla", along="params", draws=200, discrepancy="none")
+    >>> found.rows["cut"].unique().tolist()
+    [1000000000.0]
+    """
+
+    rows: pd.DataFrame = field(repr=False)
+    along: str
+    models: tuple[str, ...]
+    name: str
+
+    def summary(self) -> pd.DataFrame:
+        """Scores by model: rows, median absolute error, coverage, mean width and CRPS."""
+        return _scores(self.rows.groupby("model", sort=False)).loc[[*self.models]]
+
+    def by_distance(self) -> pd.DataFrame:
+        """The same by model and decades beyond the cut: `least` and `most`, as in `BINS`."""
+        edges = np.asarray(BINS)
+        place = np.clip(np.searchsorted(edges, self.rows["decades"]) - 1, 0, len(edges) - 2)
+        rows = self.rows.assign(least=edges[place], most=edges[place + 1])
+        return _scores(rows.groupby(["model", "least", "most"])).loc[[*self.models]]
+
+    @property
+    def reach(self) -> float:
+        """Decades beyond a cut that the farthest measured loss lies."""
+        return float(self.rows["decades"].max())
+
+    def sentence(self, model: str | None = None) -> str:
+        """What the backtest says of a model, by default the one tested, in one sentence."""
+        rows = self.rows[self.rows["model"] == (model or self.models[0])]
+        held, count = int(rows["inside_90"].sum()), len(rows)
+        error = 100 * float(rows["error"].abs().median())
+        far, cuts = float(rows["decades"].median()), rows["cut"].nunique()
+        return (
+            f"{far:.2g} decades of {self.along} ahead (at most {rows['decades'].max():.2g}), "
+            f"on rows of {self.name} that came after {cuts} cut{'s' * (cuts > 1)}, the 90 % band "
+            f"held {held} of {count} and the median error was {error:.2g} %."
+        )
+
+
+def backtest(
+    table: LossTable,
+    law: str | Law,
+    *,
+    along: str = "flops",
+    cuts: Sequence[float] | None = None,
+    rivals: Mapping[str, Mapping[str, Any]] | None = None,
+    seed: int = 0,
+    jobs: int = 1,
+    progress: bool = False,
+    **settings: Any,
+) -> Backtest:
+    """Forecast, at earlier cuts of a table, the rows that came later.
+
+    Parameters
+    ----------
+    table : LossTable
+    law : str or Law
+        A law, or the name of a pool.
+    along : {"flops", "params", "tokens", "ptpp"}
+        Quantity that the table is cut along; FLOPs are 6 N D.
+    cuts : sequence of float, optional
+        Rows up to each are fitted, those beyond are forecast. By default at most five of the
+        quantity's values, with at least 8 rows at two or more sizes before each and one after it.
+    rivals : mapping of name to settings of `bayeslaw.fit`, optional
+        Other models, such as ``{"plain": {"discrepancy": "none"}}``; with a key ``law``, of
+        another law.
+    seed : int
+        Of the fits and the forecasts.
+    jobs : int
+        Number of processes.
+    progress : bool
+        Show a progress bar on stderr.
+    **settings
+        Of `bayeslaw.fit`, for the law and its rivals.
+
+    Returns
+    -------
+    Backtest
+        Fits that did not converge are scored, and marked in `gate`.
+
+    Raises
+    ------
+    TableError
+        If the quantity is missing, or no cut leaves enough rows.
+    BayeslawError
+        If `along` is unknown.
+    """
+    from joblib import Parallel, delayed
+
+    if along not in ALONG:
+        raise BayeslawError(unknown("quantity", along, ALONG))
+    if along != "flops" and along not in table.frame:
+        raise TableError(f"{table.name}: no column {along!r} to cut along.")
+    value = ALONG[along](table.frame)
+    at = choose_cuts(table, value) if cuts is None else [float(cut) for cut in cuts]
+    name = law if isinstance(law, str) else law.name
+    models: dict[str, dict[str, Any]] = {name: {}} | {k: dict(v) for k, v in (rivals or {}).items()}
+    calls = [
+        delayed(_at_cut)(table, value.to_numpy(), cut, label, law, settings | own, seed)
+        for cut in at
+        for label, own in models.items()
+    ]
+    found = []
+    with bar(progress, "fits and forecasts", len(calls)) as tick:
+        for each in Parallel(n_jobs=jobs, return_as="generator")(calls):
+            found.append(each)
+            tick()
+    return Backtest(pd.concat(found, ignore_index=True), along, tuple(models), table.name)
+
+
+def choose_cuts(table: LossTable, value: pd.Series) -> list[float]:
+    """At most `CUTS` values of a quantity with enough rows before and after them.
+
+    Raises
+    ------
+    TableError
+        If there are none.
+    """
+    levels = np.unique(value)[:-1]
+    sizes = [table.frame.loc[value <= cut, "params"].nunique() for cut in levels]
+    rows = [int((value <= cut).sum()) for cut in levels]
+    most = max(sizes, default=0)
+    enough = [
+        cut
+        for cut, n, k in zip(levels, rows, sizes, strict=True)
+        if n >= FEWEST and k >= min(2, most)
+    ]
+    if not enough:
+        raise TableError(
+            f"{table.name}: no cut has {FEWEST} rows before it and one after it; give cuts=."
+        )
+    spread = np.linspace(0, len(enough) - 1, min(CUTS, len(enough))).round().astype(int)
+    return [float(enough[i]) for i in spread]
+
+
+def _at_cut(
+    table: LossTable,
+    value: Floats,
+    cut: float,
+    label: str,
+    law: str | Law,
+    settings: Mapping[str, Any],
+    seed: int,
+) -> pd.DataFrame:
+    """Rows of a `Backtest` for one cut and model."""
+    own = dict(settings)
+    fitted, later = value <= cut, value > cut
+    if not fitted.any() or not later.any():
+        raise TableError(f"{table.name}: the cut {cut:g} leaves no row to fit or to forecast.")
+    parts = [
+        LossTable(table.frame[rows].reset_index(drop=True), table.baselines, table.name)
+        for rows in (fitted, later)
+    ]
+    posterior = fit(own.pop("law", law), parts[0], seed=seed, **own)
+    test, columns = (
+        parts[1],
+        [c for c in ("params", "tokens", "replay", "ptpp") if c in table.frame],
+    )
+    samples = np.log(posterior.forecast(test, seed=seed, allow_unconverged=True).samples)
+    measured, middle = np.log(test.loss), np.median(samples, axis=0)
+    rows = test.frame[columns].assign(
+        cut=cut,
+        model=label,
+        decades=np.log10(value[later] / cut),
+        loss=test.loss,
+        median=np.exp(middle),
+        error=middle - measured,
+        crps=crps(samples, measured),
+        gate="; ".join(posterior.convergence.failures) or "passed",
+    )
+    for level in LEVELS:
+        low, high = np.quantile(samples, [(1 - level) / 2, (1 + level) / 2], axis=0)
+        rows[f"inside_{100 * level:g}"] = (low <= measured) & (measured <= high)
+    return rows.assign(width_90=high - low)
+
+
+def _scores(groups: Any) -> pd.DataFrame:
+    """Scores of groups of rows."""
+    found = groups.agg(
+        rows=("loss", "size"),
+        error=("error", lambda e: e.abs().median()),
+        bias=("error", "mean"),
+        coverage_50=("inside_50", "mean"),
+        coverage_80=("inside_80", "mean"),
+        coverage_90=("inside_90", "mean"),
+        width_90=("width_90", "mean"),
+        crps=("crps", "mean"),
+    )
+    return pd.DataFrame(found)

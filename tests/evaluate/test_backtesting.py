@@ -1,0 +1,88 @@
+"""Backtests: cuts, the rows that each forecasts, and scores that agree with a fit by hand."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import bayeslaw as bl
+from bayeslaw.common.errors import BayeslawError, TableError
+from bayeslaw.evaluate.backtesting import Backtest, choose_cuts
+from bayeslaw.plots.backtests import backtest as draw
+from tests.support import CHINCHILLA
+
+SHORT = {"chains": 2, "draws": 300, "tune": 300, "discrepancy": "none"}
+
+
+@pytest.fixture(scope="module")
+def table():
+    design = bl.grid(params=[1e8, 3e8, 1e9, 3e9], tokens=[3e9, 1e10, 3e10])
+    return bl.simulate("chinchilla", CHINCHILLA, design, sigma=0.005, seed=1)
+
+
+@pytest.fixture(scope="module")
+def found(table):
+    huber = {"huber": {"likelihood": "huber"}}
+    return bl.backtest(table, "chinchilla", cuts=[2.5e19, 6e19], rivals=huber, **SHORT)
+
+
+def test_each_cut_forecasts_what_came_later(table, found):
+    flops = 6 * table.frame["params"] * table.frame["tokens"]
+    assert found.models == ("chinchilla", "huber")
+    for cut, rows in found.rows.groupby("cut"):
+        assert len(rows) == 2 * (flops > cut).sum()
+        assert rows["decades"].max() == pytest.approx(np.log10(flops.max() / cut))
+    assert found.reach == pytest.approx(np.log10(flops.max() / 2.5e19))
+
+
+def test_scores_are_those_of_a_fit_by_hand(table, found):
+    flops = 6 * table.frame["params"] * table.frame["tokens"]
+    train, test = table.split("6 * params * tokens <= 6e19")
+    scores = bl.score(bl.fit("chinchilla", train, **SHORT), test, allow_unconverged=True)
+    rows = found.rows.query("model == 'chinchilla' and cut == 6e19")
+    assert len(rows) == (flops > 6e19).sum()
+    assert rows["crps"].mean() == pytest.approx(scores["crps"])
+    assert rows["inside_90"].mean() == scores["coverage_90"]
+    assert rows["width_90"].mean() == pytest.approx(scores["width_90"])
+    assert np.sqrt((rows["error"] ** 2).mean()) == pytest.approx(scores["rmse_log"])
+
+
+def test_the_true_law_holds(found):
+    whole = found.summary()
+    assert whole.loc["chinchilla", "coverage_90"] > 0.6
+    assert whole.loc["chinchilla", "error"] < 0.02
+    parts = found.by_distance()
+    assert parts["rows"].sum() == len(found.rows)
+    own = parts.loc["chinchilla"]
+    assert (own["error"] * own["rows"]).sum() > 0
+
+
+def test_the_sentence_counts():
+    rows = pd.DataFrame({"model": "a", "cut": 1.0, "decades": [0.3, 0.5, 0.7]})
+    rows = rows.assign(inside_90=[True, False, True], error=[0.01, -0.02, 0.006])
+    text = Backtest(rows, "flops", ("a",), "t").sentence()
+    assert text == (
+        "0.5 decades of flops ahead (at most 0.7), on rows of t that came after 1 cut, the 90 % "
+        "band held 2 of 3 and the median error was 1 %."
+    )
+
+
+def test_cuts_leave_enough_rows(table):
+    cuts = choose_cuts(table, table.frame["params"])
+    assert cuts == [1e9]  # 9 rows of three sizes; two sizes have 6
+    with pytest.raises(TableError, match="no cut has 8 rows before it"):
+        choose_cuts(table.query("params < 1e9"), table.query("params < 1e9").frame["tokens"])
+
+
+def test_mistakes(table):
+    with pytest.raises(BayeslawError, match="unknown quantity 'flop'; did you mean 'flops'"):
+        bl.backtest(table, "chinchilla", along="flop")
+    with pytest.raises(TableError, match="no column 'ptpp'"):
+        bl.backtest(table, "chinchilla", along="ptpp")
+    with pytest.raises(TableError, match="leaves no row"):
+        bl.backtest(table, "chinchilla", cuts=[1e30], **SHORT)
+
+
+def test_the_figure_shows_every_row(found):
+    figure = draw(found)
+    points = sum(len(line.get_xdata()) for line in figure.axes[0].lines[:2])
+    assert points == (found.rows["model"] == "chinchilla").sum()
