@@ -70,23 +70,28 @@ def budgets_between(problem: Problem, replay: Floats, low: float, high: float) -
     return np.where(found > high + step, math.inf, found)
 
 
-def most_possible(problem: Problem, replay: Floats) -> tuple[Ints, Ints]:
-    """Bounds on the number of draws for which each limit, and all, can hold at one budget.
+def most_at_nodes(problem: Problem, replay: Floats, cap: float) -> Ints:
+    """Most draws that meet all limits at one of `NODES` up to a cap, or at the cap; (replays,)."""
+    nodes, found = cap >= NODES, []
+    for ratios in problem.portions(replay):
+        holds = np.ones(()) > 0
+        for bound in problem.bounds:
+            holds = holds & (bound.excess_at_nodes(ratios)[nodes] <= 0)
+        most = holds.sum(-1).max(0)
+        if cap < NODES[-1]:
+            most = np.maximum(most, problem.meets(ratios, cap).all(0).sum(-1))
+        found.append(most)
+    return np.concatenate(found)
 
-    Returns
-    -------
-    each : array, shape (limits,)
-        Over all ratios and cells.
-    joint : array, shape (replays,)
-        Over all cells.
-    """
-    each = [
-        np.max(
-            [_may_hold(bound.excess_at_nodes(r)).sum(-1).max() for r in problem.portions(replay)]
-        )
-        for bound in problem.bounds
-    ]
-    return np.array(each), _possible(problem, replay)[1].max(-1)
+
+def possible_alone(problem: Problem, replay: Floats) -> Ints:
+    """Bound on the number of draws for which each limit can hold at one budget, (limits,)."""
+    return np.array(
+        [
+            max(_may_hold(bound.excess_at_nodes(r)).sum(-1).max() for r in problem.portions(replay))
+            for bound in problem.bounds
+        ]
+    )
 
 
 def _possible(problem: Problem, replay: Floats) -> tuple[Ints, Ints]:

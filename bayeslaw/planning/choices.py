@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bayeslaw.common.arrays import Floats, Ints
-from bayeslaw.planning.cells import most_possible
+from bayeslaw.planning.cells import possible_alone
 from bayeslaw.planning.chance_constraints import Problem
 from bayeslaw.planning.intervals import MAX_LOG_ATPP
 from bayeslaw.planning.replay_search import smallest_budget
@@ -145,7 +145,7 @@ def binding_limits(problem: Problem, ratios: Floats) -> str:
         every = [[s.most_common()[0].max() for s in sets] for _, sets in problem.chunks(ratios)]
         best: Ints = np.array(every, int).max(0)
     else:
-        best = most_possible(problem, ratios)[0]
+        best = possible_alone(problem, ratios)
     failing = [name for name, n in zip(problem.names, best, strict=True) if n < problem.rank]
     if problem.max_cvar < math.inf:
         budget, _, _ = smallest_budget(replace(problem, max_cvar=math.inf), ratios)

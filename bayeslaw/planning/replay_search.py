@@ -73,8 +73,8 @@ def most_probable(problem: Problem, cap: float, replay: Floats) -> tuple[int, fl
         size = np.clip(np.concatenate(budgets), -MAX_LOG_ATPP, MAX_LOG_ATPP) / (3 * MAX_LOG_ATPP)
         return np.asarray(size - np.concatenate(counts))
 
-    if not problem.closed_form and len(replay) > 3:  # only next to the ratio of the largest bound
-        best = int(cells.most_possible(problem, replay)[1].argmax())
+    if not problem.closed_form and len(replay) > 3:  # only next to the ratio best at the nodes
+        best = int(cells.most_at_nodes(problem, replay, cap).argmax())
         replay = replay[max(best - 1, 0) : best + 2]
     _, ratio = _refined_minimum(negative_count, replay, negative_count(replay), rounds=2)
     count, budget = intersection(problem.feasible_sets([ratio])).most_common(cap)

@@ -6,7 +6,7 @@ import pytest
 from bayeslaw.planning import cells
 from bayeslaw.planning.chance_constraints import Problem
 from bayeslaw.planning.intervals import intersection
-from bayeslaw.planning.replay_search import smallest_budget
+from bayeslaw.planning.replay_search import most_probable, smallest_budget
 from tests.planning.random_curves import RISING, TWICE, every_law, random_curve, with_terms
 
 RATIOS = np.linspace(0.05, 0.95, 7)
@@ -62,6 +62,18 @@ def test_plans_are_the_smallest_of_brute_force(terms):
         for u in np.arange(-14, budget - 1e-6, 0.05):
             assert (problem.meets(RATIOS, u).all(0).sum(-1) < problem.rank).all()
     assert finite >= 3
+
+
+@pytest.mark.parametrize("cap", [0.0, np.inf])
+def test_the_most_probable_choice_under_a_cap(cap):
+    """No ratio and budget of a fine grid has more draws, but for one or two between nodes."""
+    for problem in problems(with_terms(*TWICE), None, 8):
+        count, budget, _ = most_probable(problem, cap, RATIOS)
+        assert budget <= cap
+        high = min(cap, 15)
+        grid = np.arange(-14, high + 1e-9, 0.25)
+        most = max(problem.meets(RATIOS, u).all(0).sum(-1).max() for u in grid)
+        assert count >= most - 2
 
 
 def test_budgets_below_the_window_are_found():
