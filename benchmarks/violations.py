@@ -1,261 +1,222 @@
-"""Frequency with which plans violate their limits in synthetic worlds, and their cost.
+"""Does 90 % mean 90 %? Plans in synthetic worlds, and how often new runs violate their limits.
 
-Each world draws a true target law (Form 3) and source law (Form 1) from priors centred at the
-synthetic world of the paper's use case, with half the log standard deviation of the default priors
-(`SPREAD`); data are simulated on the paper's training grid (PTPP 15 and 31, all sizes, and the 20
-anchors at 279), Normal noise on log loss. Both laws are refitted with these same priors, so a
-calibrated posterior is possible. `--kind misspecified` multiplies the true stage term by
-(N / N_ref)^-phi, phi ~ Uniform(0, .33), which no fitted law has.
+The worlds are of eight families (`adaptation_worlds.py`): laws as written, and seven ways in which
+the world may differ from them. In each, 24 runs of PTPP 15 and 31 are measured on two domains, with
+the bases' own losses, and a run of the 8.1B base of PTPP 279 is planned. Limits are set from losses
+that were measured. A plan is judged by the measured losses of a new run of that base: `risk` is the
+share of 20,000 simulated runs that violate a limit, `violated` says it of one of them.
 
-Limits are set from losses that a user would have measured, never from the true parameters. The
-target limit is the measured loss of the 8.1B model at PTPP 31, ATPP 8, replay .25, times the ratio
-that makes it 1.8 in the synthetic world; the baseline is set likewise from the source loss at ATPP
-32, replay .5. With `measured` the baseline is instead the true loss of the un-adapted model, which
-is not fitted. A plan is violated where a true loss at it exceeds its limit.
+The methods are
 
-    OMP_NUM_THREADS=1 python benchmarks/violations.py --worlds 200 --out true.csv
-    OMP_NUM_THREADS=1 python benchmarks/violations.py --kind misspecified --worlds 100 \
-        --discrepancy curvature --out curved.csv
+- ``plain``: Form 3 and Form 1 as written, independent errors;
+- ``curvature``: the same with curvature, the default of an earlier version;
+- ``default``: ``bl.fit("adaptation", table)``.
 
-Rows are written as they are made, and an interrupted run continues when it is started again.
-`--show FILE` prints the table of a file.
+Each is fitted without and with a purchase at the planned stage: 20 anchors of small sizes and a
+short pilot of the planned base. Two chains, target acceptance .95, no second attempt; plans are
+made from fits that fail their convergence check too, and the column `gate` says so.
+
+    OMP_NUM_THREADS=1 python benchmarks/violations.py [--worlds 20] [--jobs 1]
+    python benchmarks/violations.py --show
+
+Rows are kept in violations.csv beside this file, in the order of worlds: number 0 of every family
+first. An interrupted run continues when it is started again.
 """
 
 import argparse
-import csv
+import inspect
 import math
-from dataclasses import dataclass, replace
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from tables import arguments
+from adaptation_worlds import FAMILIES, TRAIN, N, P, Truth, flops, purchase, world
+from joblib import Parallel, delayed
+from scipy.stats import binomtest
+from tables import SMOKE, arguments
 
-from bayeslaw.inference.posterior import Posterior
-from bayeslaw.inference.sampling import sample
-from bayeslaw.laws.law import Law
-from bayeslaw.laws.priors import Prior
-from bayeslaw.laws.terms import Power
-from bayeslaw.model.building import data
-from bayeslaw.model.spec import make_spec
-from bayeslaw.planning.chance_constraints import Problem
-from bayeslaw.planning.choices import Choice, cheapest, choice_at
-from bayeslaw.planning.loss_curves import LossCurve
-from bayeslaw.planning.planner import REPLAY_GRID, plan
-from bayeslaw.simulation.worlds import paper_world, simulate
-from bayeslaw.tables.table import LossTable, grid
+import bayeslaw as bl
+from bayeslaw.planning.choices import Choice, cheapest
 
-WORLD = paper_world()
-N, P = WORLD.limits["params"], WORLD.limits["ptpp"]
-CONFIDENCES = (0.5, 0.8, 0.9, 0.95)
-SPREAD = {"E": 0.2, "slope_N": 0.2, "alpha": 0.22, "slope_D": 0.45, "beta": 0.25, "beta_ref": 0.25}
-SPREAD |= {"nu": 0.25, "slope_C": 0.4, "gamma": 0.25, "slope_F": 0.4, "eta": 0.18, "sigma": 0.35}
-SHORT = {"chains": 2, "draws": 400, "tune": 500, "target_accept": 0.9, "cores": 1}
-
-
-def cells() -> pd.DataFrame:
-    """The training rows without losses."""
-    design = WORLD.design()
-    return design.query(f"ptpp <= 31 or ({WORLD.anchors})").reset_index(drop=True)
+FORMS = ("form3", "form1")
+METHODS: dict[str, tuple[tuple[str, str], dict[str, Any]]] = {
+    "plain": (FORMS, {"discrepancy": "none", "errors": "independent"}),
+    "curvature": (FORMS, {"discrepancy": "curvature", "errors": "independent"}),
+    "default": (("adaptation", "adaptation"), {}),
+}
+"""Laws of target and source, and settings of the fits."""
+FIT = {"chains": 2, "target_accept": 0.95, "cores": 1, "retry": False}
+PURCHASES: dict[str, Callable[[Sequence[bl.LossTable]], pd.DataFrame] | None] = {
+    "none": None,
+    "anchors": lambda tables: purchase(),
+}
+"""Rows to buy, from the measured tables of target and source."""
+CONFIDENCES = (0.8, 0.9)
+RATIOS = np.linspace(0.02, 0.98, 25)
+"""Replay ratios that are searched."""
+KEYS = ["family", "number", "bought", "method"]
 
 
-def priors(domain: str, at: dict[str, float]) -> dict[str, str]:
-    """Priors centred at the synthetic world."""
-    law, truth = WORLD.laws[domain], WORLD.truth[domain]
-    centre = law.to_reference(truth, at) | {"E": truth["E"], "sigma": WORLD.sigma[domain]}
-    text = {
-        name: f"LogNormal(median={float(value)!r}, sigma={SPREAD[name]})"
-        for name, value in centre.items()
-        if name in SPREAD
-    }
-    if "zeta" in centre:
-        text |= {"zeta": f"Normal(mu={truth['zeta']}, sigma=0.25)"}
-        text |= {"lambda_": f"Beta(mu={truth['lambda_']}, sigma=0.1)"}
-    return text
-
-
-def draw(text: dict[str, str], rng: np.random.Generator) -> dict[str, float]:
-    """One value of every prior."""
-    q = {}
-    for name, prior in ((n, Prior.parse(t)) for n, t in text.items()):
-        mu, sigma = prior.kwargs["mu"], prior.kwargs["sigma"]
-        if prior.name == "Beta":
-            weight = mu * (1 - mu) / sigma**2 - 1
-            q[name] = float(rng.beta(mu * weight, (1 - mu) * weight))
-            continue
-        value = mu + sigma * rng.standard_normal()
-        q[name] = float(np.exp(value) if prior.name == "LogNormal" else value)
-    return q
-
-
-@dataclass(frozen=True)
-class Truth:
-    """A law, its term sizes at the reference point, and the noise."""
-
-    law: Law
-    p: dict[str, Any]
-    at: dict[str, float]
-    sigma: float
-
-    def table(self, rng: np.random.Generator) -> LossTable:
-        """Simulated training rows."""
-        return simulate(
-            self.law, self.law.rescale(self.p, self.at), cells(), sigma=self.sigma, seed=rng
-        )
-
-    def curve(self) -> LossCurve:
-        """The law at the model and stage planned for."""
-        p = {name: np.array([float(value)]) for name, value in self.p.items()}
-        return LossCurve(self.law, p, self.at, N, P)
-
-
-def truth(domain: str, kind: str, rng: np.random.Generator) -> Truth:
-    """Draw a true law."""
-    law = WORLD.laws[domain]
-    at = law.reference_point(cells())
-    q = draw(priors(domain, at), rng)
-    phi = rng.uniform(0, 0.33)  # drawn in both kinds, so that their worlds are equal
-    if kind == "misspecified":
-        stage = Power("F", "slope_F", {"ptpp": "eta", "params": "phi"})
-        terms = (*(t for t in law.terms if t.coefficient != "F"), stage)
-        law, q = replace(law, terms=terms), q | {"phi": phi}
-    p = law.sizes(q | {"L_ref": 0.0}, at)
-    return Truth(law, p | {"E": q["E"]}, at, q["sigma"])
-
-
-def refit(
-    domain: str, table: LossTable, at: Any, discrepancy: str, seed: int, settings: dict[str, Any]
-) -> Posterior:
-    """Short chains of the law, compiled once."""
-    spec = make_spec(
-        WORLD.laws[domain], priors=priors(domain, at), likelihood="normal", discrepancy=discrepancy
+def planned(fits: Sequence[Any], limits: dict[str, float]) -> Iterator[tuple[float, Choice]]:
+    """Plan at each confidence, for measured losses of the planned base."""
+    named: dict[str, Any] = dict(limits)
+    if "base" in inspect.signature(bl.plan).parameters:
+        named["base"] = f"{N:.3g}-{P:g}"
+    found = bl.plan(
+        target=fits[0],
+        source=fits[1],
+        params=N,
+        ptpp=P,
+        **named,
+        confidence=CONFIDENCES[0],
+        noise="predictive",
+        replay_grid=RATIOS,
+        allow_unconverged=True,
     )
-    found = sample(spec, data(spec, table), seed=seed, progress=False, **settings)
-    return Posterior(spec, table, at, found.draws, found.stats, found.convergence)
+    for confidence in CONFIDENCES:
+        yield confidence, cheapest(replace(found.problem, confidence=confidence), RATIOS)
 
 
-def cell(table: LossTable, atpp: float, replay: float) -> float:
-    """Measured loss of the largest model at PTPP 31."""
-    rows = table.frame.query(f"params == {N} and ptpp == 31 and replay == {replay}")
-    return float(rows.loc[np.isclose(rows["tokens"], atpp * N), "loss"].item())
+@lru_cache(1)
+def measured(family: str, number: int) -> tuple[Truth, dict[str, float], dict[float, float]]:
+    """A world, its limits from measured losses, and the budgets of plans that know the world."""
+    truth = world(family, number)
+    tables = truth.tables([TRAIN], seeds(family, number))
+    limits = truth.limits(TRAIN, np.stack([table.loss for table in tables]))
+    return truth, limits, {each: truth.oracle(limits, each) for each in CONFIDENCES}
 
 
-def scaled(domain: str, table: LossTable, atpp: float, replay: float, wanted: float) -> float:
-    """A measured loss, times the ratio that makes it `wanted` in the synthetic world."""
-    row = grid(params=N, ptpp=31, replay=replay, tokens=atpp * N)
-    return cell(table, atpp, replay) * wanted / float(WORLD.loss(domain, row)[0])
+def seeds(family: str, number: int) -> list[int]:
+    """Seed of the errors of measured runs."""
+    return [13, FAMILIES.index(family), number]
 
 
-def outcome(truth: Problem, choice: Choice, oracle: Choice) -> dict[str, Any]:
-    """Whether a choice meets the limits under the true laws."""
-    if not math.isfinite(choice.atpp):
-        return {"atpp": math.inf, "held": None, "oracle": oracle.atpp}
-    real = choice_at(truth, math.log(choice.atpp), choice.replay, choice.tokens)
-    return {
-        "atpp": choice.atpp,
-        "replay": choice.replay,
-        "held": int(real.p_both),
-        "held_target": int(real.p_target),
-        "held_forgetting": int(real.p_forgetting),
-        "stated": choice.p_both,
-        "oracle": oracle.atpp,
-    }
-
-
-def world(
-    number: int, kind: str, discrepancy: str, settings: dict[str, Any]
+def measure(
+    family: str, number: int, bought: str, method: str, settings: dict[str, Any]
 ) -> list[dict[str, Any]]:
-    """All plans of one world and whether they meet the limits."""
-    rng = np.random.default_rng([7, number])
-    names = (WORLD.target, WORLD.source)
-    true = [truth(name, kind, rng) for name in names]
-    tables = [each.table(rng) for each in true]
+    """Rows of one method in one world."""
+    warnings.simplefilter("ignore")
+    truth, limits, oracles = measured(family, number)
+    rows, spent, buy = [TRAIN], 0.0, PURCHASES[bought]
+    tables = truth.tables(rows, seeds(family, number))
+    if buy:
+        rows.append(buy(tables))
+        spent, tables = flops(rows[1]), truth.tables(rows, seeds(family, number))
+    start, (laws, own) = time.process_time(), METHODS[method]
     fits = [
-        refit(name, table, each.at, discrepancy, 2 * number + i, settings)
-        for i, (name, table, each) in enumerate(zip(names, tables, true, strict=True))
+        bl.fit(law, table, seed=2 * number + i, **own, **settings)
+        for i, (law, table) in enumerate(zip(laws, tables, strict=True))
     ]
-    max_loss = scaled(names[0], tables[0], 8, 0.25, WORLD.limits["max_loss"])
-    source = true[1].curve()
-    baselines = {
-        "given": scaled(names[1], tables[1], 32, 0.5, WORLD.baseline()),
-        "measured": float(source.loss([1.0], math.log(P))[0, 0]),
+    fitted = time.process_time()
+    failed = [
+        f"{member.law.name} {domain}: {', '.join(member.convergence.failures)}"
+        for domain, fit in zip(("target", "source"), fits, strict=True)
+        for member in (fit.members.values() if isinstance(fit, bl.Pool) else (fit,))
+        if member.convergence.failures
+    ]
+    about = {
+        **dict(zip(KEYS, (family, number, bought, method), strict=True)),
+        "gate": "; ".join(failed) or "passed",
+        "rhat": max(fit.convergence.rhat for fit in fits),
     }
-    rhat = max(fit.convergence.rhat for fit in fits)
-    rows = []
-    for baseline, value in baselines.items():
-        found = plan(
-            target=fits[0],
-            source=fits[1],
-            **{**WORLD.limits, "max_loss": max_loss},
-            baseline=value,
-            allow_unconverged=True,
-        )
-        real = replace(found.deterministic_problem, targets=(true[0].curve(),), source=source)
-        oracle = cheapest(real, REPLAY_GRID)
-        about = {"world": number, "baseline": baseline, "rhat": rhat}
-        rows.append(about | {"plan": "deterministic"} | outcome(real, found.deterministic, oracle))
-        for confidence in CONFIDENCES:
-            choice = cheapest(replace(found.problem, confidence=confidence), found.replay_grid)
-            rows.append(about | {"plan": f"{confidence:g}"} | outcome(real, choice, oracle))
-    return rows
+    found = []
+    for confidence, choice in planned(fits, limits):
+        row = about | {"confidence": confidence, "oracle": oracles[confidence]}
+        row |= {"atpp": choice.atpp, "replay": choice.replay, "stated": choice.p_both}
+        if math.isfinite(choice.atpp):
+            row |= truth.outcome(limits, choice.atpp, choice.replay)
+            row |= {"spent": spent / choice.flops}
+        found.append(row)
+    seconds = {"fit_s": fitted - start, "plan_s": time.process_time() - fitted}
+    world_is = " ".join(f"{k}={v:.4g}" for k, v in truth.about.items() if k != "number")
+    return [row | seconds | limits | {"world": world_is} for row in found]
 
 
-def show(path: Path) -> None:
-    """Print violation frequencies with their standard error, and excess budgets."""
-    rows = pd.read_csv(path)
-    worlds = rows["world"].nunique()
-    print(f"{path}: {worlds} worlds, largest R-hat above 1.05 in ", end="")
-    print(f"{rows.drop_duplicates('world')['rhat'].gt(1.05).sum()}")
-    for (baseline, name), group in rows.groupby(["baseline", "plan"], sort=False):
-        made = group[np.isfinite(group["atpp"])]
-        broken = 1 - made["held"].mean()
-        error = math.sqrt(broken * (1 - broken) / max(len(made), 1))
-        both = made[np.isfinite(made["oracle"])]
-        excess = both["atpp"] / both["oracle"]
-        print(
-            f"{baseline:9s} {name:14s} plans {len(made):4d}  violated {100 * broken:5.1f} % "
-            f"+- {100 * error:.1f}  stated {100 * (1 - made['stated'].mean()):5.1f} %  "
-            f"target {100 * (1 - made['held_target'].mean()):5.1f} %  "
-            f"forgetting {100 * (1 - made['held_forgetting'].mean()):5.1f} %  "
-            f"ATPP over oracle {excess.median():.2f} "
-            f"[{excess.quantile(0.1):.2f}, {excess.quantile(0.9):.2f}]"
-        )
+def wanted(worlds: int, done: pd.DataFrame) -> list[tuple[str, int, str, str]]:
+    """Families, numbers, purchases and methods not done yet, number 0 of all families first."""
+    had = set(done[KEYS].itertuples(index=False, name=None)) if len(done) else set()
+    every = (
+        (family, number, bought, method)
+        for number in range(worlds)
+        for family in FAMILIES
+        for bought in PURCHASES
+        for method in METHODS
+    )
+    return [each for each in every if each not in had]
+
+
+def table(rows: pd.DataFrame, confidence: float) -> pd.DataFrame:
+    """Plans of one confidence by family, purchase and method, and over all families."""
+    rows, found = rows[np.isclose(rows["confidence"], confidence)], []
+    for family in (*FAMILIES, "all"):
+        own = rows if family == "all" else rows[rows["family"] == family]
+        for bought in PURCHASES:
+            for method in METHODS:
+                part = own[(own["bought"] == bought) & (own["method"] == method)]
+                if len(part):
+                    about = {"family": family, "bought": bought, "method": method}
+                    found.append(about | summary(part))
+    return pd.DataFrame(found)
+
+
+def summary(rows: pd.DataFrame) -> dict[str, str]:
+    """Feasible plans, violations of them, and ATPP over the oracle's, as text."""
+    made = rows[np.isfinite(rows["atpp"])]
+    found = {"worlds": f"{len(rows)}", "plans": f"{len(made) / len(rows):.0%}"}
+    if len(made):
+        count = int(made["violated"].sum())
+        low, high = binomtest(count, len(made)).proportion_ci(method="wilson")
+        found["violated"] = f"{count / len(made):.0%} ({low:.0%} to {high:.0%})"
+        found["risk"] = f"{made['risk'].mean():.0%}"
+        found["stated"] = f"{1 - made['stated'].mean():.0%}"
+    both = made[np.isfinite(made["oracle"])]
+    if len(both):
+        low, middle, high = (both["atpp"] / both["oracle"]).quantile([0.1, 0.5, 0.9])
+        found["ATPP over oracle"] = f"{middle:.2f} ({low:.2f} to {high:.2f})"
+    return found | {"failed fits": f"{(rows['gate'] != 'passed').mean():.0%}"}
+
+
+def show(rows: pd.DataFrame) -> None:
+    """Print a table per confidence, and the seconds of each method."""
+    for confidence in CONFIDENCES:
+        print(f"\nplanned at {confidence:.0%}\n")
+        print(table(rows, confidence).fillna("").to_markdown(index=False, stralign="right"))
+    once = rows.drop_duplicates(KEYS)
+    seconds = once.groupby(["bought", "method"])[["fit_s", "plan_s"]].mean().round(1)
+    print(f"\nCPU seconds\n\n{seconds.reset_index().to_markdown(index=False)}")
 
 
 def parser() -> argparse.ArgumentParser:
     """Options."""
     found = arguments(__doc__)
-    found.add_argument("--worlds", type=int, default=200)
-    found.add_argument("--kind", choices=("true", "misspecified"), default="true")
-    found.add_argument("--discrepancy", choices=("none", "curvature"), default="none")
-    found.add_argument("--out", type=Path)
-    found.add_argument("--show", type=Path)
+    found.add_argument("--worlds", type=int, default=20, help="of each family")
+    found.add_argument("--jobs", type=int, default=1, help="processes")
+    found.add_argument("--out", type=Path, default=Path(__file__).with_suffix(".csv"))
+    found.add_argument("--show", action="store_true", help="print the tables of --out")
     return found
 
 
 def main() -> None:
-    """Simulate worlds, or show the table of a file."""
+    """Run what is missing, then print the tables."""
     args = parser().parse_args()
-    settings = SHORT
     if args.smoke:
-        args.worlds, settings = 1, SHORT | {"draws": 50, "tune": 50}
-    if args.show:
-        show(args.show)
+        show(pd.DataFrame(measure("base", 0, "anchors", "default", FIT | SMOKE)))
         return
-    out = args.out or Path(f"violations-{args.kind}-{args.discrepancy}.csv")
-    fields = ["world", "baseline", "rhat", "plan", "atpp", "replay", "held", "held_target"]
-    fields += ["held_forgetting", "stated", "oracle"]
-    done = set(pd.read_csv(out)["world"]) if out.exists() else set()
-    with out.open("a", newline="") as file:
-        writer = csv.DictWriter(file, fields)
-        if not done:
-            writer.writeheader()
-        for number in range(args.worlds):
-            if number not in done:
-                writer.writerows(world(number, args.kind, args.discrepancy, settings))
-                file.flush()
-    show(out)
+    rows = pd.read_csv(args.out) if args.out.is_file() else pd.DataFrame()
+    if not args.show:
+        calls = (delayed(measure)(*each, FIT) for each in wanted(args.worlds, rows))
+        for new in Parallel(n_jobs=args.jobs, return_as="generator")(calls):
+            rows = pd.concat([rows, pd.DataFrame(new)], ignore_index=True)
+            rows.to_csv(args.out, index=False, float_format="%.6g")
+            cells = (str(new[-1][key]) for key in (*KEYS, "gate", "atpp", "fit_s"))
+            print(" | ".join(cells), flush=True)
+    show(rows)
 
 
 if __name__ == "__main__":
