@@ -59,7 +59,7 @@ RUNS = 20_000
 """Simulated runs of a plan, of which the share that violates a limit is counted."""
 FACTOR, MORE, LIMITS = (0.95, 1.09), (0.002, 0.06), 100
 """Ranges of the limits, see `Truth.limits`; number of limits after which a world is drawn again."""
-FEASIBLE = (3.0, 30.0)
+FEASIBLE = (5.0, 30.0)
 """ATPP between which the plan made with the true laws must lie; other limits are drawn again."""
 
 
@@ -84,12 +84,13 @@ BASES = labelled(bl.grid(params=SIZES, ptpp=STAGES, replay=1.0, tokens=0.0))
 def purchase() -> pd.DataFrame:
     """Rows that are bought at the planned stage before the plan is made.
 
-    Twenty anchors of the two smallest sizes, and a short pilot of the planned base. They cost 7 %
-    of the FLOPs of a run of ATPP 8.
+    Twenty anchors of the two smallest sizes, and a short pilot of the planned base. They cost as
+    much as a run of the planned base of ATPP .4: 8 % of the least plan in `FEASIBLE`.
     """
-    anchors = [cells(SIZES[:1], [P], PAPER.cells["replay"], ATPP)]
-    anchors += [cells(SIZES[1:2], [P], PAPER.cells["replay"], (0.5, 2.0, 8.0))[:-1]]
-    return pd.concat([*anchors, labelled(cells([N], [P], [0.25], (0.1, 0.2, 0.4)), "-pilot")])
+    smallest = cells(SIZES[:1], [P], PAPER.cells["replay"], ATPP)[:-1]
+    second = cells(SIZES[1:2], [P], PAPER.cells["replay"], ATPP[:-1])
+    pilot = labelled(cells([N], [P], [0.25], (0.06, 0.12, 0.24)), "-pilot")
+    return pd.concat([smallest, second, pilot], ignore_index=True)
 
 
 def flops(rows: pd.DataFrame) -> float:

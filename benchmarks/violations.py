@@ -13,7 +13,7 @@ The methods are
 - ``default``: ``bl.fit("adaptation", table)``.
 
 Each is fitted without and with a purchase at the planned stage: 20 anchors of small sizes and a
-short pilot of the planned base. Two chains, target acceptance .95, no second attempt; plans are
+short pilot of the planned base. Two chains, target acceptance .98, no second attempt; plans are
 made from fits that fail their convergence check too, and the column `gate` says so.
 
     OMP_NUM_THREADS=1 python benchmarks/violations.py [--worlds 20] [--jobs 1]
@@ -51,7 +51,7 @@ METHODS: dict[str, tuple[tuple[str, str], dict[str, Any]]] = {
     "default": (("adaptation", "adaptation"), {}),
 }
 """Laws of target and source, and settings of the fits."""
-FIT = {"chains": 2, "target_accept": 0.95, "cores": 1, "retry": False}
+FIT = {"chains": 2, "target_accept": 0.98, "cores": 1, "retry": False}
 PURCHASES: dict[str, Callable[[Sequence[bl.LossTable]], pd.DataFrame] | None] = {
     "none": None,
     "anchors": lambda tables: purchase(),
