@@ -24,12 +24,10 @@ first. An interrupted run continues when it is started again.
 """
 
 import argparse
-import inspect
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -42,7 +40,6 @@ from scipy.stats import binomtest
 from tables import SMOKE, arguments
 
 import bayeslaw as bl
-from bayeslaw.planning.choices import Choice, cheapest
 
 FORMS = ("form3", "form1")
 METHODS: dict[str, tuple[tuple[str, str], dict[str, Any]]] = {
@@ -63,24 +60,22 @@ RATIOS = np.linspace(0.02, 0.98, 25)
 KEYS = ["family", "number", "bought", "method"]
 
 
-def planned(fits: Sequence[Any], limits: dict[str, float]) -> Iterator[tuple[float, Choice]]:
-    """Plan at each confidence, for measured losses of the planned base."""
-    named: dict[str, Any] = dict(limits)
-    if "base" in inspect.signature(bl.plan).parameters:
-        named["base"] = f"{N:.3g}-{P:g}"
+def planned(fits: Sequence[Any], limits: dict[str, float]) -> tuple[pd.DataFrame, float]:
+    """Plans at each confidence, and without one at the last, the largest P(both) of any budget."""
     found = bl.plan(
         target=fits[0],
         source=fits[1],
         params=N,
         ptpp=P,
-        **named,
-        confidence=CONFIDENCES[0],
-        noise="predictive",
+        max_loss=limits["max_loss"],
+        max_forgetting=limits["max_forgetting"],
+        baseline=limits["baseline"],
+        base=f"{N:.3g}-{P:g}",
+        confidence=CONFIDENCES[-1],
         replay_grid=RATIOS,
         allow_unconverged=True,
     )
-    for confidence in CONFIDENCES:
-        yield confidence, cheapest(replace(found.problem, confidence=confidence), RATIOS)
+    return found.frontier(CONFIDENCES), found.best.p_both if found.best else math.nan
 
 
 @lru_cache(1)
@@ -125,14 +120,15 @@ def measure(
         "gate": "; ".join(failed) or "passed",
         "rhat": max(fit.convergence.rhat for fit in fits),
     }
+    plans, best = planned(fits, limits)
     found = []
-    for confidence, choice in planned(fits, limits):
-        row = about | {"confidence": confidence, "oracle": oracles[confidence]}
-        row |= {"atpp": choice.atpp, "replay": choice.replay, "stated": choice.p_both}
-        if math.isfinite(choice.atpp):
-            row |= truth.outcome(limits, choice.atpp, choice.replay)
-            row |= {"spent": spent / choice.flops}
-        found.append(row)
+    for each in plans.to_dict("records"):
+        row = about | {"confidence": each["confidence"], "oracle": oracles[each["confidence"]]}
+        row |= {"atpp": each["atpp"], "replay": each["replay"], "stated": each["p_both"]}
+        if math.isfinite(each["atpp"]):
+            row |= truth.outcome(limits, each["atpp"], each["replay"])
+            row |= {"spent": spent / each["flops"]}
+        found.append(row | {"best": best})
     seconds = {"fit_s": fitted - start, "plan_s": time.process_time() - fitted}
     world_is = " ".join(f"{k}={v:.4g}" for k, v in truth.about.items() if k != "number")
     return [row | seconds | limits | {"world": world_is} for row in found]
