@@ -17,7 +17,7 @@ def bounded_steps(matrix: Floats, gradient: Floats, low: Floats, high: Floats) -
     Parameters
     ----------
     matrix : array, shape (points, dims, dims)
-        Positive definite.
+        Positive definite, or singular where a coordinate has no effect.
     gradient : array, shape (points, dims)
     low, high : array, shape (points, dims)
         Bounds of the step, ``low <= 0 <= high``.
@@ -42,7 +42,7 @@ def bounded_steps(matrix: Floats, gradient: Floats, low: Floats, high: Floats) -
         if not free.all():
             slope = free * (gradient + (matrix @ np.where(free, 0, step)[..., None])[..., 0])
             block = matrix * (free[:, :, None] & free[:, None, :]) + unit * ~free[:, None]
-        step = np.where(free, np.linalg.solve(block, -slope[..., None])[..., 0], step)
+        step = np.where(free, _solve(block, -slope), step)
         inside = np.clip(step, low, high)
         outside = free & (inside != step)
         step = inside
@@ -50,3 +50,13 @@ def bounded_steps(matrix: Floats, gradient: Floats, low: Floats, high: Floats) -
             break
         free &= ~outside
     return step
+
+
+def _solve(matrix: Floats, right: Floats) -> Floats:
+    """Solutions of many linear systems; of singular ones with a ridge of relative size 1e-12."""
+    try:
+        return np.linalg.solve(matrix, right[..., None])[..., 0]
+    except np.linalg.LinAlgError:
+        size = np.trace(matrix, axis1=1, axis2=2)[:, None, None] + np.finfo(float).tiny
+        ridge = 1e-12 * size * np.eye(matrix.shape[-1])
+        return np.linalg.solve(matrix + ridge, right[..., None])[..., 0]

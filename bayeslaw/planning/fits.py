@@ -342,7 +342,7 @@ def planned_base(
     if not known:
         if base not in (None, NEW):
             raise BayeslawError(f"base={base!r}: the tables have no column base; leave it out.")
-        return None, "the tables do not label bases"
+        return None, "a base that the tables do not label"
     here = [k for k, v in known.items() if any(np.allclose(x, (params, ptpp)) for x in v)]
     if base is None:
         base = here[0] if len(here) == 1 else NEW

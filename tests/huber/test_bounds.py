@@ -24,3 +24,9 @@ def test_bounded_steps_are_newton_steps_where_no_bound_is_active(seed, near):
     done = np.sum(np.abs(step) == tight, axis=1) < 4
     off = (np.abs(step) < tight) & done[:, None]
     np.testing.assert_allclose(slope[off], 0, atol=1e-7 * np.abs(gradient).max())
+
+
+def test_a_coordinate_without_effect_stays():
+    matrix, gradient = np.diag([2.0, 0.0])[None], np.array([[-1.0, 0.0]])
+    step = bounded_steps(matrix, gradient, np.full((1, 2), -9.0), np.full((1, 2), 9.0))
+    np.testing.assert_allclose(step, [[0.5, 0.0]])
