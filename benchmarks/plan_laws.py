@@ -100,12 +100,17 @@ def draw(plans: dict[str, Plan], path: Path) -> None:
         figure.savefig(path, dpi=130)
 
 
+def parser() -> argparse.ArgumentParser:
+    """Options."""
+    found = arguments(__doc__)
+    found.add_argument("picture", type=Path, nargs="?", default=Path("plans.png"))
+    found.add_argument("--fits", type=Path)
+    return found
+
+
 def main() -> None:
     """Fit, plan, print and draw."""
-    parser: argparse.ArgumentParser = arguments(__doc__)
-    parser.add_argument("picture", type=Path, nargs="?", default=Path("plans.png"))
-    parser.add_argument("--fits", type=Path)
-    args = parser.parse_args()
+    args = parser().parse_args()
     print("law         gate    status         ATPP  replay P(both)  latent  point fits  seconds")
     plans = {}
     for law in LAWS[4:6] if args.smoke else LAWS:
