@@ -42,7 +42,8 @@ class Backtest:
     rows : DataFrame
         One row per cut, model and forecast loss: `cut`, `model`, `decades` beyond the cut, the
         covariates, `loss`, `median`, `error` (log of median over loss), `inside_50`, `inside_80`,
-        `inside_90`, `width_90` and `crps` of log loss, and `gate`, whether the fit converged.
+        `inside_90`, `lower_90` and `upper_90` in nats, `width_90` and `crps` of log loss, and
+        `gate`, whether the fit converged.
     along : str
         Quantity that the table was cut along.
     models : tuple of str
@@ -229,7 +230,7 @@ def _at_cut(
     for level in LEVELS:
         low, high = np.quantile(samples, [(1 - level) / 2, (1 + level) / 2], axis=0)
         rows[f"inside_{100 * level:g}"] = (low <= measured) & (measured <= high)
-    return rows.assign(width_90=high - low)
+    return rows.assign(lower_90=np.exp(low), upper_90=np.exp(high), width_90=high - low)
 
 
 def _scores(groups: Any) -> pd.DataFrame:

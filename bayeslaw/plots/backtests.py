@@ -27,8 +27,11 @@ def backtest(found: Backtest) -> Figure:
             rows = found.rows[found.rows["model"] == model]
             inside = rows["inside_90"].to_numpy(bool)
             far, error = rows["decades"].to_numpy(), -100 * rows["error"].to_numpy()
-            half = 50 * rows["width_90"].to_numpy()
-            ax.vlines(far, -half, half, color=COLOURS[0], alpha=0.25, lw=2)
+            low, high = (
+                100 * np.log(rows[end].to_numpy() / rows["median"].to_numpy())
+                for end in ("lower_90", "upper_90")
+            )
+            ax.vlines(far, low, high, color=COLOURS[0], alpha=0.25, lw=2)
             ax.plot(far[inside], error[inside], "o", color=INK, ms=3)
             ax.plot(far[~inside], error[~inside], "x", color=COLOURS[1], ms=5)
             ax.axhline(0, color=INK, lw=0.8)
