@@ -28,6 +28,8 @@ CONFIDENCE = 0.9
 """Probability with which a plan meets its limits, unless one is given."""
 PLAN = "params=8.1e9 ptpp=279 max_loss=1.8 max_forgetting=.02 baseline=2.05 confidence=.9"
 """Limits of a plan, as a user writes them."""
+WORDS = ("baseline", "base")
+"""Limits that may be words: "asymptote", "law" or "matched", and the label of a base."""
 
 
 type Method = Literal["nuts", "map", "huber"]
@@ -41,6 +43,7 @@ class Limits(TypedDict):
     max_loss: float
     max_forgetting: float
     baseline: float | str | None
+    base: str | None
     confidence: float
 
 
@@ -152,11 +155,14 @@ def fit_table(
 def limits_of(text: str) -> Limits:
     """Parse limits of a plan that are written like `PLAN`."""
     numbers: dict[str, float] = {}
-    baseline: float | str | None = None
+    words: dict[str, str] = {}
     for part in text.split():
         name, _, value = part.partition("=")
-        if name not in (valid := (*NEEDED, "baseline", "confidence")):
+        if name not in (valid := (*NEEDED, *WORDS, "confidence")):
             raise BayeslawError(f"--plan: {unknown('limit', name, valid)}")
+        if name == "base" and value:
+            words[name] = value
+            continue
         try:
             numbers[name] = float(value)
         except ValueError:
@@ -164,7 +170,7 @@ def limits_of(text: str) -> Limits:
                 raise BayeslawError(
                     f"--plan: cannot read {part!r}; write it as {PLAN!r}."
                 ) from None
-            baseline = value  # "asymptote", "law" or "matched"
+            words[name] = value
     if lacking := [name for name in NEEDED if name not in numbers]:
         raise BayeslawError(f"--plan lacks {', '.join(lacking)}; write it as {PLAN!r}.")
     return {
@@ -172,7 +178,8 @@ def limits_of(text: str) -> Limits:
         "ptpp": numbers["ptpp"],
         "max_loss": numbers["max_loss"],
         "max_forgetting": numbers["max_forgetting"],
-        "baseline": numbers.get("baseline", baseline),
+        "baseline": numbers.get("baseline", words.get("baseline")),
+        "base": words.get("base"),
         "confidence": numbers.get("confidence", CONFIDENCE),
     }
 
