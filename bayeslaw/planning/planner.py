@@ -183,9 +183,10 @@ def plan(
     )
     noisy = deviations(fits, params, ptpp, label, seed)
     measured = silent.with_noise([each.take(i) for each, i in zip(noisy, index, strict=True)])
-    problem = measured if kind == "predictive" else silent
+    problem, block = measured if kind == "predictive" else silent, autocorrelation_length(fits)
     if not problem.closed_form and problem.draws > MOST:
         some = np.linspace(0, problem.draws - 1, MOST).round().astype(int)
+        block = math.ceil(block * MOST / problem.draws)
         index = [i[some] for i in index]
         problem, silent, measured = (
             replace(each.take(some), index=tuple(index)) for each in (problem, silent, measured)
@@ -196,7 +197,7 @@ def plan(
     budget, replay, per_ratio, best = _search(problem, ratios)
     chosen, feasible = choice_at(problem, budget, replay), best is None
     error: MonteCarloError = {}
-    held_out, block = math.nan, autocorrelation_length(fits)
+    held_out = math.nan
     if feasible:
         # A plan made on half of the draws has twice the variance.
         near, sets = near_optimal(problem, ratios, per_ratio, replay, 2 * block)
