@@ -33,8 +33,8 @@ def main() -> NoReturn:
         _interrupted()
 
 
-ORDER = ["fit", "forecast", "verify", "score", "compare", "check", "derive", "floor", "plan"]
-ORDER += ["anchors", "study", "report", "export", "simulate"]
+ORDER = ["fit", "forecast", "verify", "backtest", "score", "compare", "check", "derive", "floor"]
+ORDER += ["plan", "anchors", "study", "report", "export", "simulate"]
 """Order of the commands in the help: that of a typical analysis."""
 
 
