@@ -291,7 +291,7 @@ def planned(posteriors, case):
         target=posteriors[case["target"]],
         source=posteriors[case["source"]],
         allow_unconverged=True,
-        **settings,
+        **{"noise": "latent"} | settings,
     )
     found = plan.to_dict()
     keep = [n for n in found if n in PLANNED or n.startswith("p_")]
@@ -315,7 +315,9 @@ def anchored(posteriors, case, tables, plans):
         allow_unconverged=True,
         **settings,
     )
-    return {"picks": frame_numbers(chosen.picks), "sd": numbers(chosen.sd), "method": chosen.method}
+    # What a plan becomes is simulated, and tested in tests/design/test_feasibility.py.
+    picks = chosen.picks.drop(columns=["p_plan", "atpp"], errors="ignore")
+    return {"picks": frame_numbers(picks), "sd": numbers(chosen.sd), "method": chosen.method}
 
 
 def posterior_results(goldens, tables):
