@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -84,17 +84,24 @@ RECIPES = {
     ),
 }
 RECIPES["tinycode"] = replace(RECIPES["tinycpt"], target="python")
+_sizes = {n: replace(RECIPES["tinycpt"].sizes[n], seeds=(7,)) for n in ("82k", "147k")}
+_sizes["252k"] = Size(96, 8, 1.9e-3, seeds=(7,))  # the rates of the others fall as N^-0.48
+RECIPES["loop"] = replace(RECIPES["tinycpt"], sizes=_sizes)  # see loop.py
 RECIPES["tiny-python"] = replace(RECIPES["tiny"], target="python")
 
 
 @dataclass(frozen=True)
 class Unit:
-    """A piece of work: a pre-trained base (no replay), or one adaptation run from it."""
+    """A piece of work: a pre-trained base (no replay), or one adaptation run from it.
+
+    Runs of other `order` than 0 draw their text in other orders; the tables have none.
+    """
 
     size: str
     seed: int
     ptpp: int
     replay: float | None = None
+    order: int = 0
 
     @property
     def base(self) -> str:
@@ -177,7 +184,7 @@ class Lab:
     def _measured(self, base: Unit) -> bool:
         """Whether every run of a base's size and seed is in the ledger: no base is needed then."""
         like = [u for u in self.recipe.units() if (u.size, u.seed) == (base.size, base.seed)]
-        bases = all(self.ledger.done(unit.base) for unit in like)
+        bases = bool(like) and all(self.ledger.done(unit.base) for unit in like)
         return bases and all(self.finished(unit) for unit in like if unit.replay is not None)
 
     def cost(self, unit: Unit) -> float:
@@ -240,13 +247,18 @@ class Lab:
         """Training batches."""
         return Stream(self.corpus, replay, key, self.recipe.context, self.recipe.batch)
 
+    def base(self, unit: Unit) -> GPT:
+        """Pre-trained model that a run starts from."""
+        model = GPT(self.recipe.sizes[unit.size], self.recipe.context)
+        model.load_state_dict(torch.load(self.weights(unit), map_location=DEVICE)["model"])
+        return model.to(DEVICE)
+
     def start(self, unit: Unit) -> Run:
         """Adaptation run at its first step: the base's weights, a fresh optimiser."""
         recipe, size = self.recipe, unit.size
-        model = GPT(recipe.sizes[size], recipe.context)
-        model.load_state_dict(torch.load(self.weights(unit), map_location=DEVICE)["model"])
         key = (unit.seed, recipe.params(size), unit.ptpp, round(1e6 * unit.replay))
-        return Run(model, self.stream(unit.replay, key), recipe.rate(size, 1))
+        key += (unit.order,) * (unit.order > 0)
+        return Run(self.base(unit), self.stream(unit.replay, key), recipe.rate(size, 1))
 
     def adapt(self, unit: Unit) -> None:
         """Adapt a base at one replay and measure every budget, annealed and not."""
@@ -261,11 +273,21 @@ class Lab:
                 model = run.annealed(ends[atpp]) if annealed else run.model
                 self.record(unit, atpp, annealed, model)
 
+    def bases(self, last: Unit) -> list[Unit]:
+        """Bases of a size and seed up to a stage; each goes on from the one before."""
+        return [Unit(last.size, last.seed, p) for p in self.recipe.stages if p <= last.ptpp]
+
+    def annealed(self, unit: Unit, atpps: Iterable[float]) -> Iterator[tuple[float, GPT]]:
+        """Annealed models of one trajectory at any budgets; its base is made if need be."""
+        for base in self.bases(unit):
+            self.do(base)
+        run = self.start(unit)
+        for atpp in sorted(atpps):
+            end = self.recipe.steps(unit.size, atpp)
+            run.advance(self.branch(end))
+            yield atpp, run.annealed(end)
+
     def one(self, unit: Unit, atpp: float) -> dict[str, float]:
-        """Losses of one annealed run at a point off the grid; its base is made if need be."""
-        for ptpp in self.recipe.stages:
-            if ptpp <= unit.ptpp:
-                self.do(Unit(unit.size, unit.seed, ptpp))
-        run, end = self.start(unit), self.recipe.steps(unit.size, atpp)
-        run.advance(self.branch(end))
-        return losses(run.annealed(end), self.windows)
+        """Losses of one annealed run at a point off the grid."""
+        ((_, model),) = self.annealed(unit, [atpp])
+        return losses(model, self.windows)

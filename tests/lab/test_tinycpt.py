@@ -146,6 +146,14 @@ def test_one_run_agrees_with_the_table(text, measured):
     assert losses["french"] == pytest.approx(rows[rows.atpp == 1].french.item(), abs=1e-5)
 
 
+def test_other_orders_are_other_runs_from_the_same_base(text, measured):
+    here = lab.Lab(TINY, measured, text)
+    units = [lab.Unit("tiny", 0, 2, 0.25, order) for order in (0, 1, 2)]
+    found = [[train.losses(m, here.windows) for _, m in here.annealed(u, [0.5, 1])] for u in units]
+    assert found[0][1] == here.one(units[0], 1)
+    assert len({losses[1]["french"] for losses in found}) == 3
+
+
 @pytest.mark.parametrize("count", [1, 3, 6])
 def test_tables_of_an_unfinished_measurement(text, tmp_path, capsys, count):
     here = lab.Lab(CODE, tmp_path, text)
