@@ -101,7 +101,7 @@ def plan_of(pools: dict[str, bl.Pool], target: str, base: Any, asked: Any, **ext
         source=own["english"],
         params=base.params,
         ptpp=base.ptpp,
-        baseline=base.english,
+        base=base.base,
         confidence=confidence,
         noise="predictive",
         replay_grid=RATIOS,
@@ -117,12 +117,12 @@ def plan_of(pools: dict[str, bl.Pool], target: str, base: Any, asked: Any, **ext
     return row
 
 
-def make_plans(folder: Path | None) -> None:
-    """Plan the bases that are there for both targets, and add the plans to the file."""
+def make_plans(targets: list[str], folder: Path | None) -> None:
+    """Plan the bases that are there, and add the plans to the file."""
     bases = pd.read_csv(BASES)
     plans = pd.read_csv(PLANS).to_dict("records") if PLANS.exists() else []
     done = {(p["target"], p["base"], p["confidence"]) for p in plans}
-    for target in TABLES:
+    for target in targets:
         pools = {
             domain: fitted(
                 training_rows(target, domain),
@@ -135,7 +135,7 @@ def make_plans(folder: Path | None) -> None:
             for asked in ASKED:
                 if (target, base.base, asked[0]) not in done:
                     plans.append(plan_of(pools, target, base, asked))
-                    pd.DataFrame(plans).round(4).to_csv(PLANS, index=False)
+                    pd.DataFrame(plans).round(5).to_csv(PLANS, index=False)
 
 
 def outcomes(plans: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
@@ -194,12 +194,13 @@ def main() -> None:
     """Plan, or score."""
     parser: argparse.ArgumentParser = arguments(__doc__)
     parser.add_argument("step", nargs="?", choices=("plan", "score"), default="score")
+    parser.add_argument("--target", choices=TABLES, help="one only")
     parser.add_argument("--fits", type=Path, help="folder for the posteriors; reused if there")
     args = parser.parse_args()
     if args.smoke:
         smoke()
     if args.step == "plan":
-        make_plans(args.fits)
+        make_plans([args.target] if args.target else list(TABLES), args.fits)
     else:
         score()
 
