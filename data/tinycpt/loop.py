@@ -87,9 +87,9 @@ def train_plans(labs: dict[str, Lab], beside: bool) -> None:
     for plan in plans.sort_values("cost").itertuples():
         for change in (-BESIDE, BESIDE) if beside else (0.0,):
             for order in ORDERS[:1] if beside else ORDERS:
-                replay = round(plan.replay + change, 4)
+                replay = round(plan.replay + change, 5)
                 unit = replace(unit_of(plan.base), replay=replay, order=order)
-                atpps = [round(f * plan.atpp, 4) for f in (WIDER if beside else FRACTIONS)]
+                atpps = [round(f * plan.atpp, 5) for f in (WIDER if beside else FRACTIONS)]
                 train(labs[plan.target], unit, atpps)
 
 
