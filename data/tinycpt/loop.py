@@ -81,8 +81,8 @@ def train(lab: Lab, unit: Unit, atpps: list[float]) -> None:
 
 
 def train_plans(labs: dict[str, Lab], beside: bool) -> None:
-    """Train the plans, the cheapest first."""
-    plans = pd.read_csv(PLANS).query("atpp < 100")
+    """Train the plans that are feasible, the cheapest first."""
+    plans = pd.read_csv(PLANS).query("status == 'feasible'")
     plans["cost"] = plans["atpp"] * plans["params"] ** 2
     for plan in plans.sort_values("cost").itertuples():
         for change in (-BESIDE, BESIDE) if beside else (0.0,):
