@@ -58,8 +58,10 @@ def training_rows(target: str, domain: str) -> bl.LossTable:
 def fitted(table: bl.LossTable, path: Path | None, settings: dict[str, Any]) -> bl.Pool:
     """The pool's posteriors, saved to a file or loaded from it."""
     if path is not None and path.exists():
-        return bl.load(path)
-    pool = bl.fit("adaptation", table, **settings)
+        loaded = bl.load(path)
+        assert isinstance(loaded, bl.Pool)
+        return loaded
+    pool: bl.Pool = bl.fit("adaptation", table, **settings)
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
         pool.save(path)
@@ -108,7 +110,7 @@ def plan_of(pools: dict[str, bl.Pool], target: str, base: Any, asked: Any, **ext
         **limits,
         **extra,
     )
-    choice = plan if plan.status == "feasible" else plan.best
+    choice = plan.best or plan  # without a plan, the likeliest
     row = {"target": target, "base": base.base, "params": base.params, "ptpp": base.ptpp}
     row |= {"confidence": confidence, "baseline": base.english, **limits, "status": plan.status}
     row |= {n: getattr(choice, n) for n in ("atpp", "replay", "p_target", "p_forgetting", "p_both")}
@@ -141,6 +143,7 @@ def make_plans(targets: list[str], folder: Path | None) -> None:
 def outcomes(plans: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     """Plans with what was measured: at the plan, and the least budget that met both limits."""
     found = []
+    plan: Any
     for plan in plans.itertuples():
         own = runs[(runs["target"] == plan.target) & (runs["base"] == plan.base)]
         own = own.assign(rise=own["english"] / plan.baseline - 1)
