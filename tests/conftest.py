@@ -45,3 +45,11 @@ def paper_rows() -> LossTable:
 def two_stages(paper_rows) -> Posterior:
     """Form 1 as written on these rows, which leave eta to its prior."""
     return fit("form1", paper_rows, seed=0, discrepancy="none")
+
+
+LONGEST = ("test_benchmarks.py", "test_first_pages.py")
+"""Files that take minutes: workers start with them, so that none is left with one at the end."""
+
+
+def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: item.path.name not in LONGEST)
