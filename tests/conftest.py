@@ -47,7 +47,7 @@ def two_stages(paper_rows) -> Posterior:
     return fit("form1", paper_rows, seed=0, discrepancy="none")
 
 
-LONGEST = ("test_benchmarks.py", "test_first_pages.py")
+LONGEST = ("test_calibration.py", "test_benchmarks.py", "test_first_pages.py", "test_golden.py")
 """Files that take minutes: workers start with them, so that none is left with one at the end."""
 
 

@@ -105,9 +105,7 @@ def test_a_refit_has_the_levels_of_a_fit(small, monkeypatch):
 
 def test_plans_for_new_sizes_are_more_uncertain(fitted):
     curves = [
-        curve_of(fitted, params, 20.0, seed=seed)
-        for params in (2e9, 1e9)
-        for seed in (None, [0])
+        curve_of(fitted, params, 20.0, seed=seed) for params in (2e9, 1e9) for seed in (None, [0])
     ]
     spread = [np.std(np.log(curve.loss([0.5], 3.0))) for curve in curves]
     assert spread[1] > 1.5 * spread[0]

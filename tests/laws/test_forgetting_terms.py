@@ -299,6 +299,7 @@ def test_the_planner_finds_both_sides_of_the_rise(ptpp, limit, wanted, windows):
         baseline=base,
         confidence=0.8,
         replay_grid=[r],
+        noise="latent",
     )
     assert found.atpp == pytest.approx(atpp[held.argmax()], rel=0.012)  # tokens come whole
 
