@@ -193,13 +193,18 @@ def smoke() -> None:
     plan_of(pools, "french", base, ASKED[0], allow_unconverged=True)
 
 
+def parser() -> argparse.ArgumentParser:
+    """Options."""
+    found = arguments(__doc__)
+    found.add_argument("step", nargs="?", choices=("plan", "score"), default="score")
+    found.add_argument("--target", choices=TABLES, help="one only")
+    found.add_argument("--fits", type=Path, help="folder for the posteriors; reused if there")
+    return found
+
+
 def main() -> None:
     """Plan, or score."""
-    parser: argparse.ArgumentParser = arguments(__doc__)
-    parser.add_argument("step", nargs="?", choices=("plan", "score"), default="score")
-    parser.add_argument("--target", choices=TABLES, help="one only")
-    parser.add_argument("--fits", type=Path, help="folder for the posteriors; reused if there")
-    args = parser.parse_args()
+    args = parser().parse_args()
     if args.smoke:
         smoke()
     if args.step == "plan":
