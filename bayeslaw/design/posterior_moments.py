@@ -18,7 +18,7 @@ from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.law import Law
 from bayeslaw.model import random_effects as effects
 from bayeslaw.model.errors import LENGTH
-from bayeslaw.planning.fits import planned_row, planned_size_effects
+from bayeslaw.planning.deviations import planned_row, planned_size_effects
 from bayeslaw.planning.intervals import intersection
 from bayeslaw.planning.result import Plan
 from bayeslaw.tables.table import LossTable

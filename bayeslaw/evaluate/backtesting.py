@@ -19,6 +19,7 @@ from bayeslaw.evaluate.scores import crps
 from bayeslaw.inference.fitting import fit
 from bayeslaw.laws.law import Law
 from bayeslaw.tables.table import LossTable
+from bayeslaw.tables.validation import COVARIATES
 
 ALONG: Mapping[str, Callable[[pd.DataFrame], pd.Series]] = {
     "flops": lambda rows: 6 * rows["params"] * rows["tokens"],
@@ -78,11 +79,6 @@ class Backtest:
         rows = self.rows.assign(least=edges[place], most=edges[place + 1])
         return _scores(rows.groupby(["model", "least", "most"])).loc[[*self.models]]
 
-    @property
-    def reach(self) -> float:
-        """Decades beyond a cut that the farthest measured loss lies."""
-        return float(self.rows["decades"].max())
-
     def sentence(self, model: str | None = None) -> str:
         """What the backtest says of a model, by default the one tested, in one sentence."""
         rows = self.rows[self.rows["model"] == (model or self.models[0])]
@@ -109,6 +105,8 @@ def backtest(
     **settings: Any,
 ) -> Backtest:
     """Forecast, at earlier cuts of a table, the rows that came later.
+
+    The losses of bases at ``tokens = 0`` are known at every cut.
 
     Parameters
     ----------
@@ -206,15 +204,12 @@ def _at_cut(
     fitted, later = value <= cut, value > cut
     if not fitted.any() or not later.any():
         raise TableError(f"{table.name}: the cut {cut:g} leaves no row to fit or to forecast.")
-    parts = [
+    train, test = (
         LossTable(table.frame[rows].reset_index(drop=True), table.baselines, table.name)
         for rows in (fitted, later)
-    ]
-    posterior = fit(own.pop("law", law), parts[0], seed=seed, **own)
-    test, columns = (
-        parts[1],
-        [c for c in ("params", "tokens", "replay", "ptpp") if c in table.frame],
     )
+    posterior = fit(own.pop("law", law), train, seed=seed, **own)
+    columns = [c for c in COVARIATES if c in table.frame]
     samples = np.log(posterior.forecast(test, seed=seed, allow_unconverged=True).samples)
     measured, middle = np.log(test.loss), np.median(samples, axis=0)
     rows = test.frame[columns].assign(
@@ -230,7 +225,9 @@ def _at_cut(
     for level in LEVELS:
         low, high = np.quantile(samples, [(1 - level) / 2, (1 + level) / 2], axis=0)
         rows[f"inside_{100 * level:g}"] = (low <= measured) & (measured <= high)
-    return rows.assign(lower_90=np.exp(low), upper_90=np.exp(high), width_90=high - low)
+        if level == 0.9:
+            rows = rows.assign(lower_90=np.exp(low), upper_90=np.exp(high), width_90=high - low)
+    return rows
 
 
 def _scores(groups: Any) -> pd.DataFrame:

@@ -28,52 +28,15 @@ from scipy.stats import rankdata
 
 from bayeslaw.common.arrays import Bools, Floats, Ints
 from bayeslaw.model.random_effects import BASE
-from bayeslaw.planning.feasible_budgets import budgets_below
-from bayeslaw.planning.fits import Deviation
+from bayeslaw.planning.deviations import Deviation
+from bayeslaw.planning.feasible_budgets import Bound
 from bayeslaw.planning.intervals import Intervals
-from bayeslaw.planning.loss_curves import NODES, LossCurve, losses_at_nodes
+from bayeslaw.planning.loss_curves import NODES, LossCurve
 from bayeslaw.planning.pooled_curves import PooledCurve
 from bayeslaw.planning.roots import root_between
 
 CHUNK = 1 << 16
 """Draws times replay ratios that are evaluated at once; it bounds the memory."""
-
-
-@dataclass(frozen=True)
-class Bound:
-    """A limit: ``L(D, r) - weight L(D, 1) <= limit``, draw by draw.
-
-    Parameters
-    ----------
-    curve : LossCurve or PooledCurve
-    limit : array, shape (draws,)
-        In nats per token.
-    weight : array, shape (draws,), optional
-        Without it, the loss of pure replay does not count.
-    """
-
-    curve: LossCurve | PooledCurve
-    limit: Floats
-    weight: Floats | None = None
-
-    def budgets(self, replay: Sequence[float] | Floats, nodes: Floats) -> Intervals:
-        """Budgets that meet the limit."""
-        here = self.curve.at_replay(replay)
-        if self.weight is None:
-            return budgets_below(here, self.limit, nodes=nodes)
-        return budgets_below(here, self.limit, self.curve.at_replay([1.0]), self.weight, nodes)
-
-    def excess(self, replay: Sequence[float] | Floats, budget: float) -> Floats:
-        """Excess over the limit at a budget in log ATPP, nats per token, (replays, draws)."""
-        loss = self.curve.loss(replay, budget) - self.limit
-        return loss if self.weight is None else loss - self.weight * self.curve.loss([1.0], budget)
-
-    def excess_at_nodes(self, replay: Floats) -> Floats:
-        """`excess` at `NODES`, shape (nodes, replays, draws)."""
-        loss = losses_at_nodes(self.curve, replay) - self.limit
-        if self.weight is not None:
-            loss -= self.weight * losses_at_nodes(self.curve, np.ones(1))
-        return loss
 
 
 @dataclass(frozen=True)
@@ -159,10 +122,10 @@ class Problem:
         )
 
     def correlated(self, correlation: float, seed: int) -> "Problem":
-        """The problem with noise drawn anew that is correlated between targets and source.
+        """The problem with `drawn` correlated between targets and source.
 
         The source's draws are put in the order of normal scores that have this correlation with
-        those of the targets' mean [3]_; effects that were fitted stay as they are.
+        those of the targets' mean [3]_. Effects that were fitted stay as they are.
         """
         rng, count = np.random.default_rng([seed, 13]), self.draws
         scores = ndtri((rankdata(np.sum(self.drawn[:-1], axis=0)) - 0.5) / count)
@@ -199,8 +162,9 @@ class Problem:
         """
         if not isinstance(self.baseline, str):
             return self.baseline
-        whole = self.source.minimum(1.0) if self.baseline == "asymptote" else None
-        return (self.source.loss_at_zero() if whole is None else whole) * np.exp(self.shared)
+        asymptote = self.baseline == "asymptote"
+        own = self.source.minimum(1.0) if asymptote else self.source.loss_at_zero()
+        return own * np.exp(self.shared)
 
     # -- losses -------------------------------------------------------------------------------
 

@@ -9,16 +9,56 @@ In this module K, or `factor`, is the size of the data term, and ``q(u) = c0 + c
 log over that size.
 """
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import numpy as np
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.planning.intervals import Intervals, intervals
-from bayeslaw.planning.loss_curves import NODES, ReplaySlice
-from bayeslaw.planning.pooled_curves import PooledSlice
+from bayeslaw.planning.loss_curves import NODES, LossCurve, ReplaySlice, losses_at_nodes
+from bayeslaw.planning.pooled_curves import PooledCurve, PooledSlice
 from bayeslaw.planning.roots import budgets_by_roots
 
 type Ends = tuple[Floats, Floats | None]
 """Lower and upper ends of intervals; without upper ends they are unbounded above."""
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A limit: ``L(D, r) - weight L(D, 1) <= limit``, draw by draw.
+
+    Parameters
+    ----------
+    curve : LossCurve or PooledCurve
+    limit : array, shape (draws,)
+        In nats per token.
+    weight : array, shape (draws,), optional
+        Without it, the loss of pure replay does not count.
+    """
+
+    curve: LossCurve | PooledCurve
+    limit: Floats
+    weight: Floats | None = None
+
+    def budgets(self, replay: Sequence[float] | Floats, nodes: Floats) -> Intervals:
+        """Budgets that meet the limit."""
+        here = self.curve.at_replay(replay)
+        if self.weight is None:
+            return budgets_below(here, self.limit, nodes=nodes)
+        return budgets_below(here, self.limit, self.curve.at_replay([1.0]), self.weight, nodes)
+
+    def excess(self, replay: Sequence[float] | Floats, budget: float) -> Floats:
+        """Excess over the limit at a budget in log ATPP, nats per token, (replays, draws)."""
+        loss = self.curve.loss(replay, budget) - self.limit
+        return loss if self.weight is None else loss - self.weight * self.curve.loss([1.0], budget)
+
+    def excess_at_nodes(self, replay: Floats) -> Floats:
+        """`excess` at `NODES`, shape (nodes, replays, draws)."""
+        loss = losses_at_nodes(self.curve, replay) - self.limit
+        if self.weight is not None:
+            loss -= self.weight * losses_at_nodes(self.curve, np.ones(1))
+        return loss
 
 
 def budgets_below(

@@ -1,21 +1,18 @@
 """From fits to the paired draws, loss curves and noise that a plan is made of."""
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 
 import numpy as np
-import pandas as pd
 
 from bayeslaw.common.arrays import Floats, Ints
 from bayeslaw.common.errors import BayeslawError, unknown
-from bayeslaw.evaluate.densities import error_draws
-from bayeslaw.evaluate.new_sizes import new_size_effects
 from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.pools import Pool
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.terms import ORIGIN
 from bayeslaw.model import random_effects as effects
+from bayeslaw.planning.deviations import planned_row, planned_size_effects
 from bayeslaw.planning.loss_curves import LossCurve
 from bayeslaw.planning.pooled_curves import PooledCurve
 from bayeslaw.tables.table import grid
@@ -172,80 +169,6 @@ def _curve(
     return LossCurve(law, p, fit.at, params, ptpp, given)
 
 
-def planned_size_effects(fit: Posterior, frame: pd.DataFrame, seed: Sequence[int]) -> Floats:
-    """Effects of new sizes on log loss, shape (draws, rows); of joint fits they are correlated."""
-    drawn = new_size_effects(fit, frame, np.random.default_rng(seed))
-    own = joint_normals(fit, seed[0]).get(effects.SIZE.name)
-    if own is None or len(frame) != 1 or effects.is_fitted(fit.draws, "size", frame)[0]:
-        return drawn
-    return fit.values()["tau_size"] * own[:, None]
-
-
-@dataclass(frozen=True)
-class Deviation:
-    """Deviation on log loss of a new run from the latent loss.
-
-    Parameters
-    ----------
-    parts : mapping of str to array, shape (draws,)
-        Effects by level of grouping, and ``noise``.
-    fitted : frozenset of str
-        Levels whose group has training rows; the effects of others are drawn.
-    """
-
-    parts: Mapping[str, Floats] = field(default_factory=dict)
-    fitted: frozenset[str] = frozenset()
-
-    def part(self, *names: str) -> Floats:
-        """Sum of some parts; zero without any."""
-        return np.asarray(sum(self.parts.get(name, 0.0) for name in names))
-
-    @property
-    def total(self) -> Floats:
-        """Sum of all parts."""
-        return self.part(*self.parts)
-
-    @property
-    def drawn(self) -> Floats:
-        """Sum of the parts that are not effects of fitted groups."""
-        return self.part(*(self.parts.keys() - self.fitted))
-
-    def take(self, draws: Ints) -> "Deviation":
-        """That of some of the draws."""
-        return Deviation({name: part[draws] for name, part in self.parts.items()}, self.fitted)
-
-
-def deviations(
-    fits: Sequence[Fit],
-    params: float,
-    ptpp: float,
-    base: str | None,
-    seed: int,
-) -> list[Deviation]:
-    """Deviation of a new run at a model and stage in each domain.
-
-    Effects of new groups are correlated between domains that were fitted jointly (`joint_normals`);
-    otherwise domains are independent.
-    """
-    row, rng = planned_row(params, ptpp, base), np.random.default_rng(seed)
-    found = []
-    for fit in fits:
-        if isinstance(fit, PointFit):  # it has no noise
-            found.append(Deviation({"noise": np.zeros(1)}))
-            continue
-        own = joint_normals(fit, seed)
-        if isinstance(fit, Posterior):
-            found.append(_deviation(fit, row, own, rng))
-            continue
-        members = [(_deviation(m, row, own, rng).take(i), at) for m, i, at in fit.parts()]
-        joined: dict[str, Floats] = {}
-        for each, at in members:
-            for name, part in each.parts.items():
-                joined.setdefault(name, np.zeros(fit.count))[at] = part
-        found.append(Deviation(joined, frozenset().union(*(each.fitted for each, _ in members))))
-    return found
-
-
 def noise_kind(noise: str | None, fits: Sequence[Fit]) -> str:
     """Kind of losses that the limits are on: predictive or latent.
 
@@ -264,50 +187,6 @@ def noise_kind(noise: str | None, fits: Sequence[Fit]) -> str:
             f"a point fit of {points[0].law.name} has no noise; give a posterior or noise='latent'."
         )
     return noise
-
-
-def joint_normals(fit: Posterior | Pool, seed: int) -> dict[str, Floats]:
-    """Standard normals of a new group of each level, shape (draws,), for a joint fit.
-
-    Domains of one joint fit have normals with the posterior medians of its correlations. Other fits
-    have none.
-    """
-    name, place = fit.settings.get("joint"), fit.settings.get("place")
-    if name is None or place is None:
-        return {}
-    rng = np.random.default_rng([seed, int(name, 16)])
-    return {
-        level: rng.multivariate_normal(np.zeros(len(r)), r, fit.count, method="eigh")[:, place]
-        for level, r in fit.settings["correlation"].items()
-    }
-
-
-def _deviation(
-    fit: Posterior, row: pd.DataFrame, given: Mapping[str, Floats], rng: np.random.Generator
-) -> Deviation:
-    """Deviation of one domain; `given` has standard normals of its new groups, by level."""
-    parts, fitted = {"noise": error_draws(fit, row, rng)[:, 0]}, set()
-    for level in fit.spec.effects:
-        if effects.level(level).latent:
-            continue
-        if effects.is_fitted(fit.draws, level, row)[0]:
-            fitted.add(level)
-            parts[level] = effects.draw(fit.draws, (level,), row, None)[:, 0]
-        else:
-            z = given[level] if level in given else rng.standard_normal(fit.count)
-            parts[level] = fit.values()[f"tau_{level}"][:, 0] * z
-    return Deviation(parts, frozenset(fitted))
-
-
-def planned_row(params: float, ptpp: float, base: str | None = None) -> pd.DataFrame:
-    """A row at the model and stage, for random effects and noise.
-
-    The effect of a size without training rows depends on tokens and replay only weakly, the others
-    not at all; the values here are arbitrary. Without the label of a base, a law that starts from
-    one takes the only one of that N and P, if there is one.
-    """
-    row = grid(params=params, ptpp=ptpp, tokens=params, replay=0.5)
-    return row if base is None else row.assign(base=base)
 
 
 def planned_base(

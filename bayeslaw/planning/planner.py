@@ -18,17 +18,16 @@ from bayeslaw.inference.pools import Pool
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.planning.chance_constraints import Problem
 from bayeslaw.planning.choices import INFEASIBLE, Choice, binding_limits, choice_at
+from bayeslaw.planning.deviations import deviations, planned_row
 from bayeslaw.planning.extrapolation import common_ranges, extrapolations
 from bayeslaw.planning.fits import (
     Fit,
     autocorrelation_length,
     convergence_failures,
     curve_of,
-    deviations,
     noise_kind,
     pair_draws,
     planned_base,
-    planned_row,
     point_description,
 )
 from bayeslaw.planning.limits import (

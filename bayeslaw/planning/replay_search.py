@@ -107,7 +107,7 @@ def least_expected_cost(problem: Problem, price: float, replay: Floats) -> tuple
     """Budget in log ATPP and replay ratio of least expected cost, in FLOPs.
 
     The cost is 6 N D plus `price` for each draw at which a limit does not hold. Budgets are those
-    of a grid, refined around the best cell three times, so the answer is a local minimum there.
+    of a grid, refined around the best until they are a fortieth of an e-fold apart.
     """
     n = problem.params
     high = math.log(price / (6 * n * n))  # beyond, the run costs more than any violation
@@ -115,14 +115,11 @@ def least_expected_cost(problem: Problem, price: float, replay: Floats) -> tuple
     if len(replay) > MOST_COARSE:
         ratios = replay[np.linspace(0, len(replay) - 1, MOST_COARSE).round().astype(int)]
     while True:
-        failing = [
-            1
-            - np.concatenate(
-                [problem.meets(r, u).all(0).mean(-1) for r in problem.portions(ratios)]
-            )
+        held = [
+            np.concatenate([problem.meets(r, u).all(0).mean(-1) for r in problem.portions(ratios)])
             for u in budgets
         ]
-        cost = 6 * n * n * np.exp(budgets)[:, None] + price * np.array(failing)
+        cost = 6 * n * n * np.exp(budgets)[:, None] + price * (1 - np.array(held))
         i, j = np.unravel_index(cost.argmin(), cost.shape)
         step, width = budgets[1] - budgets[0], np.diff(ratios).max(initial=0.0)
         if step <= 1 / 40:

@@ -9,11 +9,12 @@ from bayeslaw.common.arrays import Floats
 from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.model.random_effects import BASE
-from bayeslaw.planning.fits import Deviation, Fit, planned_row, planned_size_effects
+from bayeslaw.planning.deviations import Deviation, planned_row, planned_size_effects
+from bayeslaw.planning.fits import Fit
 
 PARTS = ("law", "parameters", "discrepancy", "size", "base", "run", "noise")
 """Sources of variance: which law of a pool is right, its parameters and discrepancy, the effects of
-a new size, of the base and of the run, and measurement noise."""
+a new size, of the base and of the run (and of any other level), and measurement noise."""
 
 
 def spread(

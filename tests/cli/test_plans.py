@@ -150,6 +150,40 @@ def test_figure(options, tmp_path):
     assert np.ptp(picture[..., :3]) > 0.9
 
 
+def test_a_choice_of_ones_own_a_price_and_a_baseline_with_an_error(options):
+    more = ("--at", "30,.9", "--price", "1e23", "--baseline", "2.05,.001")
+    content = document(*options, *MOST, *more)
+    assert content["at"]["atpp"] == pytest.approx(30)
+    assert 0 <= content["at"]["p_both"] <= 1
+    assert content["limits"]["baseline"] == [2.05, 0.001]
+    cost = [
+        each["flops"] + 1e23 * each["p_failure"] for each in (content["least_cost"], content["at"])
+    ]
+    assert cost[0] <= cost[1]
+    assert [row["correlation"] for row in content["correlated"]] == [0, 0.5, 0.9]
+    text = run(*options, *MOST, *more).stdout
+    for words in (
+        "yours",
+        "If a violated limit costs 1e+23 FLOPs",
+        "Where its uncertainty comes from",
+    ):
+        assert words in text
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        (("--at", "30"), "--at: cannot read '30'"),
+        (("--at", "-1,.3"), "atpp=-1"),
+        (("--price", "0"), "price=0"),
+        (("--baseline", "1,2,3"), "give a loss, or a loss and its sd"),
+        (("--base", "8b"), "the tables have no column base"),
+    ],
+)
+def test_mistakes_in_these_options(options, more, says):
+    assert says in fails(*options, *MOST, *more)
+
+
 @pytest.mark.slow
 def test_paper_example():
     content = document("--example", "paper")

@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import spearmanr
 
 from bayeslaw.common.errors import BayeslawError
-from bayeslaw.planning.fits import deviations
+from bayeslaw.planning.deviations import deviations
 from bayeslaw.planning.paper_case import true_fits
 from bayeslaw.planning.planner import plan
 from tests.planning.posteriors import BASE, WORLD, posterior
