@@ -84,7 +84,9 @@ def draw(plans: dict[str, Plan], path: Path) -> None:
 
     atpp, replay = np.geomspace(1, 100, 41), np.linspace(0.05, 0.95, 31)
     with style():
-        figure, axes = plt.subplots(2, 4, figsize=(9.6, 5), sharex=True, sharey=True)
+        figure, axes = plt.subplots(
+            2, 4, figsize=(9.6, 4.8), sharex=True, sharey=True, layout="constrained"
+        )
         for ax, (law, plan) in zip(axes.flat, plans.items(), strict=False):
             chance = plan.surface(atpp, replay).to_numpy()
             levels = np.linspace(0, 1, 11)
@@ -93,7 +95,7 @@ def draw(plans: dict[str, Plan], path: Path) -> None:
             if (shown := plan.chosen) is not None:
                 ax.plot(100 * shown.replay, shown.atpp, "*", ms=11, mfc="#F0E442", mec="black")
             best = "" if plan.status == "feasible" else f", at most {plan.chosen.p_both:.2f}"
-            ax.set(yscale="log", title=f"{law}{best}", ylim=(1, 100))
+            ax.set(yscale="log", title=f"{law}{best}", xlim=(5, 95), ylim=(1, 100))
         figure.supxlabel("replay (%)", fontsize=9)
         figure.supylabel("budget, ATPP", fontsize=9)
         figure.colorbar(filled, ax=axes, label="P(both), measured losses", shrink=0.8)
