@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from bayeslaw.common.errors import NotConverged as NotConverged
     from bayeslaw.common.errors import TableError as TableError
     from bayeslaw.common.errors import TableWarning as TableWarning
+    from bayeslaw.derive.recipes import Recipes as Recipes
+    from bayeslaw.derive.recipes import compare_recipes as compare_recipes
     from bayeslaw.design.anchors import Anchors as Anchors
     from bayeslaw.design.anchors import choose_anchors as choose_anchors
     from bayeslaw.design.evsi import anchor_value as anchor_value
@@ -86,6 +88,7 @@ _HOME = {
     "choose_anchors": "design.anchors",
     "Coefficients": "evaluate.coefficients",
     "compare": "evaluate.comparison",
+    "compare_recipes": "derive.recipes",
     "cross_validate": "evaluate.crossval",
     "Elpd": "evaluate.crossval",
     "example_table": "tables.reading",
@@ -117,6 +120,7 @@ _HOME = {
     "Prior": "laws.priors",
     "read_coefficients": "evaluate.coefficients",
     "read_table": "tables.reading",
+    "Recipes": "derive.recipes",
     "register": "evaluate.registration",
     "Report": "reporting",
     "report": "reporting",

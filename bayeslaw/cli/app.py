@@ -34,7 +34,7 @@ def main() -> NoReturn:
 
 
 ORDER = ["fit", "forecast", "verify", "backtest", "score", "compare", "check", "derive", "floor"]
-ORDER += ["plan", "anchors", "study", "report", "export", "simulate"]
+ORDER += ["recipes", "plan", "anchors", "study", "report", "export", "simulate"]
 """Order of the commands in the help: that of a typical analysis."""
 
 

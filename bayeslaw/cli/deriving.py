@@ -1,4 +1,4 @@
-"""The command that derives numbers from a fit, with intervals: ``derive``."""
+"""Commands that derive numbers from fits, with intervals: ``derive`` and ``recipes``."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -127,6 +127,55 @@ def derive(
     if out:
         write_frame(render_derived.joined(found, chosen), out)
     show(json, "derive", rendered, {"out": str(out) if out else None})
+
+
+@command(
+    "bayeslaw recipes c4.nc refinedweb.nc redpajama.nc --flops 1e21,1e23",
+    'bayeslaw recipes c4.nc refinedweb.nc --at "params=6.9e9 tokens=1.4e11" --json',
+)
+def recipes(
+    *,
+    posteriors: Annotated[
+        list[Path],
+        typer.Argument(
+            help="A posterior for each recipe, of losses on the same data.", show_default=False
+        ),
+    ],
+    flops: Annotated[
+        str | None, option("Budgets, each split compute-optimally.", metavar="FLOPS,...")
+    ] = None,
+    at: Annotated[str | None, option('Rows: "params=6.9e9 tokens=1.4e11".', metavar="SPEC")] = None,
+    level: Annotated[float, typer.Option(help="Probability of the intervals.")] = 0.9,
+    out: Annotated[Path | None, option("File for the table, .csv or .parquet.")] = None,
+    allow_unconverged: Unconverged = False,
+    json: Json = False,
+) -> None:
+    """Compare recipes: which has the lowest loss, how surely, and what choosing now may cost.
+
+    Recipes are named after their files. With --flops also the compute multiplier over the first
+    recipe, and the budget at which the order of the two changes.
+    """
+    from bayeslaw.cli import render_derived
+    from bayeslaw.derive.recipes import compare_recipes
+    from bayeslaw.inference.storage import load_posterior
+    from bayeslaw.tables.reading import write_frame
+    from bayeslaw.tables.table import grid
+
+    check_writable(out)
+    names = [path.stem for path in posteriors]
+    if len(set(names)) < len(names):
+        raise BayeslawError("two posteriors have the same file name; rename one.")
+    fits = {name: load_posterior(path) for name, path in zip(names, posteriors, strict=True)}
+    found = compare_recipes(
+        fits,
+        grid(**covariates(at, "--at")) if at else None,
+        flops=numbers(flops, "--flops") if flops else None,
+        allow_unconverged=allow_unconverged,
+    )
+    if out:
+        write_frame(found.to_frame(level), out)
+    rendered = render_derived.recipes(fits, found, level)
+    show(json, "recipes", rendered, {"out": str(out) if out else None})
 
 
 def one(name: str, given: dict[str, list[float]]) -> float:

@@ -10,7 +10,9 @@ from bayeslaw.cli.render import describe, heading, labelled
 from bayeslaw.cli.terminal import Block, Rendered, ruled
 from bayeslaw.common.formatting import digits
 from bayeslaw.derive import Derived, FloorSensitivity
+from bayeslaw.derive.recipes import Recipes
 from bayeslaw.inference.posterior import Posterior
+from bayeslaw.tables.reading import is_synthetic
 
 TITLES = {
     "floor": "Floor",
@@ -62,6 +64,51 @@ def floor(fitted: Posterior, found: FloorSensitivity) -> Rendered:
         [table],
     ]
     blocks += [f"[dim]{escape(note)}[/]" for note in found.notes]
+    return Rendered(document, labelled(document, blocks))
+
+
+def recipes(fits: Mapping[str, Posterior], found: Recipes, level: float) -> Rendered:
+    """Render the recipes at each target, and what only budgets have."""
+    frame, share = found.to_frame(level), f"{100 * level:g} %"
+    also = {"multipliers": found.multipliers, "crossings": found.crossings}
+    document: dict[str, object] = {
+        "synthetic": any(is_synthetic(fit.table) for fit in fits.values()),
+        "sentence": found.sentence(),
+        "level": level,
+        "recipes": frame.to_dict("records"),
+        "notes": list(found.notes),
+    }
+    document |= {
+        name: None if each is None else each.to_frame([level]).to_dict("records")
+        for name, each in also.items()
+    }
+    asked = list(found.targets.columns)
+    table = ruled(*asked, "recipe", "loss", share, "P(best)", "regret", "behind", share)
+    for _, row in frame.iterrows():
+        table.add_row(
+            *(f"{row[name]:.4g}" for name in asked),
+            str(row["recipe"]),
+            f"{row['loss']:.4f}",
+            f"{row['lower']:.4f} – {row['upper']:.4f}",
+            f"{row['p_best']:.3f}",
+            f"{row['regret']:.2g}",
+            f"{row['behind']:+.4f}",
+            f"{row['behind_lower']:+.4f} – {row['behind_upper']:+.4f}",
+        )
+    blocks: list[Block] = [escape(found.sentence()), "", [table]]
+    titles = (
+        "Compute multiplier, at the first recipe's median loss",
+        "FLOPs where the order changes",
+    )
+    for each, title in zip(also.values(), titles, strict=True):
+        if each is not None:
+            blocks += ["", f"[bold]{title}[/]", [_table(each, each.to_frame([level]), [level])]]
+    notes = (
+        "regret: expected nats above the best if chosen now; behind: loss less the lowest of the "
+        "others",
+        *found.notes,
+    )
+    blocks += ["", *(f"[dim]{escape(note)}[/]" for note in notes)]
     return Rendered(document, labelled(document, blocks))
 
 

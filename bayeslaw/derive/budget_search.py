@@ -115,14 +115,22 @@ def flops_to(
     """
     low, high = np.log(reach)
     nodes = np.linspace(low, high, math.ceil((high - low) / FLOPS_STEP) + 1)
-    ratios = _nodes(search)
-    least = np.full((surface.draws, len(nodes)), np.inf)
-    for i, node in enumerate(nodes):
-        least[:, i] = _loss(surface, np.array([node]), ratios).min(1)
-        if (least[:, i] <= min(targets)).all():
-            break
+    least = best_losses(surface, nodes, search, until=min(targets))
     found = np.stack([_first(surface, nodes, least, t, search) for t in targets], axis=-1)
     return np.exp(found), found == low
+
+
+def best_losses(surface: Surface, nodes: Floats, search: Range, until: float = -math.inf) -> Floats:
+    """Least loss of each draw on the grid of D / N at each log budget, shape (draws, nodes).
+
+    Infinite at budgets after the first at which all draws reach the loss `until`.
+    """
+    ratios, least = _nodes(search), np.full((surface.draws, len(nodes)), np.inf)
+    for i, node in enumerate(nodes):
+        least[:, i] = _loss(surface, np.array([node]), ratios).min(1)
+        if (least[:, i] <= until).all():
+            break
+    return least
 
 
 def _first(surface: Surface, nodes: Floats, least: Floats, target: float, search: Range) -> Floats:

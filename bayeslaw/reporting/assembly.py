@@ -24,6 +24,7 @@ from bayeslaw.tables.table import LossTable
 from bayeslaw.tables.validation import canonical
 
 if TYPE_CHECKING:
+    from bayeslaw.derive.recipes import Recipes
     from bayeslaw.planning.result import Plan
 
 
@@ -36,6 +37,7 @@ def report(
     question: str | None = None,
     comparison: pd.DataFrame | None = None,
     plan: "Plan | None" = None,
+    recipes: "Recipes | None" = None,
     command: str | None = None,
     seed: int = 0,
     allow_unconverged: bool = False,
@@ -57,6 +59,8 @@ def report(
         From `bayeslaw.compare`.
     plan : Plan, optional
         From `bayeslaw.plan`.
+    recipes : Recipes, optional
+        From `bayeslaw.compare_recipes`.
     command : str, optional
         Command that reproduces the report; shown on the page.
     seed : int
@@ -97,6 +101,7 @@ def report(
         forecasts.calibration(fc, fitted, seed) if measured else None,
         *(_named(fits.parameters(member, seed), member, fit) for member in members),
         fits.laws(comparison),
+        fits.recipes(recipes),
         fits.plan(plan),
         *(
             _named(

@@ -18,6 +18,7 @@ from bayeslaw.reporting import provenance
 from bayeslaw.reporting.pages import Part, Section, Table, formula, picture
 
 if TYPE_CHECKING:
+    from bayeslaw.derive.recipes import Recipes
     from bayeslaw.planning.choices import Choice
     from bayeslaw.planning.result import Plan
 
@@ -144,6 +145,27 @@ def laws(scores: pd.DataFrame | None) -> Section | None:
             *([notes] if notes else []),
         ],
     )
+
+
+def recipes(found: "Recipes | None") -> Section | None:
+    """Show which recipe has the lowest loss at each target."""
+    if found is None:
+        return None
+    heads = [*found.targets.columns, "recipe", "loss", "90 %", "P(best)", "regret"]
+    rows = [
+        [
+            *(f"{row[name]:.4g}" for name in found.targets.columns),
+            str(row["recipe"]),
+            f"{row['loss']:.4f}",
+            f"{row['lower']:.4f} to {row['upper']:.4f}",
+            f"{row['p_best']:.3f}",
+            f"{row['regret']:.2g}",
+        ]
+        for _, row in found.to_frame().iterrows()
+    ]
+    caption = "Latent losses; regret: expected nats above the best if chosen now"
+    parts: list[Part] = [found.sentence(), Table(caption, heads, rows), list(found.notes)]
+    return Section("recipes", "Recipes", parts)
 
 
 def plan(found: "Plan | None") -> Section | None:

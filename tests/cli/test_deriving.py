@@ -1,6 +1,7 @@
 """The `derive` command: text, JSON, files, mistakes."""
 
 from functools import partial
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -73,3 +74,19 @@ def test_a_posterior_that_failed_is_refused_unless_allowed(failed):
     assert "--allow-unconverged" in fails(failed)
     found = document(failed, "--allow-unconverged")["derived"]["floor"]
     assert found["numbers"][0]["unconverged"]
+
+
+def test_recipes(posterior, saved, tmp_path):
+    other, out = tmp_path / "other.nc", tmp_path / "recipes.csv"
+    posterior.save(other)
+    found = commands.document("recipes", saved, other, "--flops", "1e21,1e23", "--out", out)
+    assert [row["recipe"] for row in found["recipes"][:2]] == [Path(saved).stem, "other"]
+    assert found["multipliers"][0]["median"] == pytest.approx(1, abs=0.1)
+    assert "crossings" in found
+    assert list(pd.read_csv(out)["flops"]) == [1e21, 1e21, 1e23, 1e23]
+    at = ("--at", "params=1e9 tokens=2e10")
+    text = commands.run("recipes", saved, other, *at).stdout
+    assert "has the lowest loss with probability" in text
+    assert commands.document("recipes", saved, other, *at)["crossings"] is None
+    assert "same file name" in commands.fails("recipes", saved, saved, *at)
+    assert "targets=" in commands.fails("recipes", saved, other)

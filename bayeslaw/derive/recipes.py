@@ -1,0 +1,287 @@
+"""Which of several recipes has the lowest loss at a target, and what choosing wrongly costs.
+
+A recipe is a way of training, such as a mixture of data; each has a posterior of its own, of losses
+on the same evaluation data.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+
+from bayeslaw.common.arrays import Floats
+from bayeslaw.common.errors import BayeslawError, LawError
+from bayeslaw.derive.budget_search import best_losses, optimum
+from bayeslaw.derive.optimum import SEARCH, compute_multiplier
+from bayeslaw.derive.result import Derived, derived, quantile
+from bayeslaw.derive.surface import Range, surface_of
+from bayeslaw.inference.posterior import Posterior
+from bayeslaw.planning.fits import convergence_failures, pair_draws
+from bayeslaw.tables.table import LossTable
+
+FARTHER = 100.0
+"""Budgets up to this many times the greatest budget of any training row are searched."""
+STEP = 0.25
+"""Distance of the budgets at which recipes are compared, in log C."""
+
+
+@dataclass(frozen=True)
+class Recipes:
+    """Recipes compared at targets.
+
+    Parameters
+    ----------
+    losses : DataArray
+        Latent loss in nats per token, dims (recipe, draw, target).
+    targets : DataFrame
+        One row per target: its covariates, or its budget in `flops`.
+    multipliers : Derived or None
+        Of targets that are budgets, for each recipe but the first: FLOPs of the first over FLOPs
+        of the recipe, to reach the loss that the first has there (its posterior median).
+    crossings : Derived or None
+        Of targets that are budgets, for each recipe but the first: the budget from which the order
+        of the two is no longer that of small budgets; infinite where it stays. Searched from the
+        least budget of which all fits have rows to 100 times the greatest of any.
+    notes : tuple of str
+        How draws of the fits were paired, and the range searched.
+    failures : tuple of str
+        Convergence checks that failed, if these were allowed.
+    """
+
+    losses: xr.DataArray = field(repr=False)
+    targets: pd.DataFrame = field(repr=False)
+    multipliers: Derived | None = field(default=None, repr=False)
+    crossings: Derived | None = field(default=None, repr=False)
+    notes: tuple[str, ...] = ()
+    failures: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the recipes."""
+        return tuple(map(str, self.losses["recipe"].values))
+
+    def to_frame(self, level: float = 0.9) -> pd.DataFrame:
+        """One row per target and recipe.
+
+        Parameters
+        ----------
+        level : float
+            Probability of the intervals.
+
+        Returns
+        -------
+        DataFrame
+            The columns of `targets`; `recipe`; `loss`, `lower` and `upper`: median and interval;
+            `p_best`, the probability that its loss is the lowest; `regret`, the expected loss
+            above the lowest if it is chosen now, in nats per token; `behind`, `behind_lower` and
+            `behind_upper`: its loss less the lowest of the others.
+        """
+        if not 0 < level < 1:
+            raise BayeslawError(f"level {level:g} is not between 0 and 1; 0.9 is a 90 % interval.")
+        ends, rows = ((1 - level) / 2, 0.5, (1 + level) / 2), []
+        for i, target in enumerate(self.targets.to_dict("records")):
+            losses = self.losses.values[:, :, i]
+            for k, name in enumerate(self.names):
+                behind = losses[k] - np.delete(losses, k, axis=0).min(0)
+                low, middle, high = (quantile(losses[k], q) for q in ends)
+                row = {**target, "recipe": name, "loss": middle, "lower": low, "upper": high}
+                row |= {"p_best": float(_won(losses)[k])}
+                row |= {"regret": float((losses[k] - losses.min(0)).mean())}
+                low, middle, high = (quantile(behind, q) for q in ends)
+                rows.append(row | {"behind": middle, "behind_lower": low, "behind_upper": high})
+        mark = {"unconverged": "; ".join(self.failures)} if self.failures else {}
+        return pd.DataFrame(rows).assign(**mark)
+
+    def sentence(self) -> str:
+        """What to choose at the last target, in one sentence."""
+        last = self.to_frame().tail(len(self.names)).sort_values("regret")
+        best, asked = last.iloc[0], self.targets.iloc[-1]
+        where = ", ".join(f"{name} {value:.3g}" for name, value in asked.items())
+        return (
+            f"At {where}, {best['recipe']} has the lowest loss with probability "
+            f"{best['p_best']:.2f}; choosing it now costs {best['regret']:.2g} nats in expectation."
+        )
+
+
+def compare_recipes(
+    fits: Mapping[str, Posterior],
+    targets: LossTable | pd.DataFrame | None = None,
+    *,
+    flops: float | Sequence[float] | None = None,
+    search: Range = SEARCH,
+    allow_unconverged: bool = False,
+) -> Recipes:
+    """Compare recipes at targets: which has the lowest loss, how surely, and at what cost.
+
+    Losses are latent: without measurement noise and random effects. Give `targets` or `flops`.
+
+    Parameters
+    ----------
+    fits : mapping of str to Posterior
+        A posterior for each recipe, by name, of losses on the same data; the first is the one that
+        multipliers and crossings are relative to. Separate fits are independent; fits of
+        `bayeslaw.fit_joint` have the correlation that was learnt.
+    targets : LossTable or DataFrame, optional
+        Rows with the covariates of all laws, such as N and D.
+    flops : float or sequence of float, optional
+        Budgets C = 6 N D, each split compute-optimally by every recipe and draw.
+    search : tuple of float
+        Least and greatest tokens per parameter among which the best is searched.
+    allow_unconverged : bool
+        Whether to use posteriors that failed the convergence checks.
+
+    Returns
+    -------
+    Recipes
+
+    Raises
+    ------
+    NotConverged
+        If a posterior failed the convergence checks and `allow_unconverged` is false.
+    LawError
+        If `flops` is given and a law depends on more than N and D.
+    BayeslawError
+        If there are fewer than two fits, or not one of `targets` and `flops`.
+
+    Examples
+    --------
+    >>> found = bl.compare_recipes({"c4": c4, "web": web}, flops=[1e21, 1e23])  # doctest: +SKIP
+    >>> found.to_frame()[["flops", "recipe", "p_best", "regret"]]  # doctest: +SKIP
+    >>> found.multipliers.to_frame()  # doctest: +SKIP
+    """
+    if len(fits) < 2:
+        raise BayeslawError("give two recipes or more: {'name': posterior, ...}.")
+    if (targets is None) == (flops is None):
+        raise BayeslawError("say where to compare: targets=, rows of N and D, or flops=, budgets.")
+    if flops is not None:
+        return _at_budgets(fits, flops, search, allow_unconverged)
+    every = list(fits.values())
+    failures = convergence_failures(every, allow_unconverged)
+    index, how = pair_draws(every)
+    frame = targets.frame if isinstance(targets, LossTable) else targets
+    assert frame is not None
+    columns = [c for c in frame if any(c in fit.columns for fit in every)]
+    losses = np.stack([fit.latent(frame)[i] for fit, i in zip(every, index, strict=True)])
+    asked = frame[columns].reset_index(drop=True)
+    return Recipes(_array(fits, losses), asked, notes=(f"draws paired {how}",), failures=failures)
+
+
+# -- budgets --------------------------------------------------------------------------------------
+
+
+def _at_budgets(
+    fits: Mapping[str, Posterior],
+    flops: float | Sequence[float],
+    search: Range,
+    allow_unconverged: bool,
+) -> Recipes:
+    """Compare recipes at budgets, and along them."""
+    budgets = [float(c) for c in np.atleast_1d(np.asarray(flops, float))]
+    if not all(0 < c < math.inf for c in budgets):
+        raise BayeslawError("flops: give positive budgets, such as 1e21.")
+    for name, fit in fits.items():
+        if set(fit.columns) != {"params", "tokens"}:
+            raise LawError(
+                f"{name}: a budget is split between N and D, and law {fit.law.name} depends on "
+                f"{', '.join(fit.columns)}; give targets= instead."
+            )
+    every = list(fits.values())
+    failures = convergence_failures(every, allow_unconverged)
+    index, how = pair_draws(every)
+    used = [6 * fit.table.frame["params"] * fit.table.frame["tokens"] for fit in every]
+    start, end = max(c.min() for c in used), FARTHER * max(c.max() for c in used)
+    least, most = min(*budgets, start) / 6, max(*budgets, end) / 6
+    low, high = search
+    params = (math.sqrt(least / high), math.sqrt(most / low))
+    tokens = (math.sqrt(least * low), math.sqrt(most * high))
+    surfaces = [surface_of(f, params, tokens).take(i) for f, i in zip(every, index, strict=True)]
+    losses = [
+        np.stack([optimum(each, math.log(c), search).loss for c in budgets], axis=-1)
+        for each in surfaces
+    ]
+    steps = math.ceil(math.log(end / start) / STEP) + 1
+    nodes = np.linspace(math.log(start), math.log(end), steps)
+    along = [best_losses(each, nodes, search) for each in surfaces]
+    first, *others = fits
+    cases = pd.DataFrame({"flops": budgets})
+    return Recipes(
+        _array(fits, np.stack(losses)),
+        cases,
+        _multipliers(fits, losses[0], cases, search),
+        derived(
+            {
+                f"{first} and {name}": (_crossing(along[0] - other, nodes)[:, None], "FLOPs")
+                for name, other in zip(others, along[1:], strict=True)
+            },
+            pd.DataFrame(index=[0]),
+        ),
+        (
+            f"draws paired {how}",
+            f"changes of order searched from {start:.3g} to {end:.3g} FLOPs",
+        ),
+        failures,
+    )
+
+
+def _multipliers(
+    fits: Mapping[str, Posterior], losses: Floats, cases: pd.DataFrame, search: Range
+) -> Derived:
+    """Compute multipliers over the first recipe at its median losses."""
+    first, *others = fits
+    at, numbers = np.median(losses, axis=0), {}
+    for name in others:
+        found = compute_multiplier(
+            fits[name], fits[first], list(at), search=search, allow_unconverged=True
+        )
+        numbers[f"{name} over {first}"] = (found.draws["multiplier"].values, "1")
+    return derived(numbers, cases.assign(loss=at))
+
+
+def _crossing(difference: Floats, nodes: Floats) -> Floats:
+    """Budget of each draw at which a difference first changes its sign, by linear interpolation.
+
+    Parameters
+    ----------
+    difference : array, shape (draws, nodes)
+    nodes : array, shape (nodes,)
+        Log budgets.
+
+    Examples
+    --------
+    >>> _crossing(np.array([[1.0, 1.0, -1.0], [1.0, 2.0, 3.0]]), np.array([0.0, 2.0, 4.0])).round(1)
+    array([20.1,  inf])
+    """
+    other = np.sign(difference) != np.sign(difference[:, :1])
+    rows = np.flatnonzero(other.any(1))
+    found, end = np.full(len(difference), np.inf), other.argmax(1)[rows]
+    left, right = difference[rows, end - 1], difference[rows, end]
+    share = left / (left - right)
+    found[rows] = np.exp(nodes[end - 1] + share * (nodes[end] - nodes[end - 1]))
+    return found
+
+
+# -- parts ----------------------------------------------------------------------------------------
+
+
+def _array(fits: Mapping[str, Posterior], losses: Floats) -> xr.DataArray:
+    return xr.DataArray(
+        losses,
+        dims=("recipe", "draw", "target"),
+        coords={"recipe": list(fits)},
+        attrs={"units": "nats per token"},
+    )
+
+
+def _won(losses: Floats) -> Floats:
+    """Probability that each recipe has the lowest loss; ties are shared. Shape (recipes,).
+
+    Examples
+    --------
+    >>> _won(np.array([[1.0, 2.0], [1.0, 1.5]])).tolist()
+    [0.25, 0.75]
+    """
+    best = losses == losses.min(0)
+    return np.asarray((best / best.sum(0)).mean(1))

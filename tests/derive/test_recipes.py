@@ -1,0 +1,93 @@
+"""Which recipe is best, by hand on known draws, and along budgets against closed forms."""
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize_scalar
+
+import bayeslaw as bl
+from bayeslaw.common.errors import BayeslawError, LawError
+from tests.support import CHINCHILLA
+
+ROWS = bl.grid(params=[1e9, 1e10], tokens=3e10)
+FLOPS = [1e20, 1e24]
+
+
+def best_loss(p, flops) -> float:
+    """Loss of the compute-optimal split, by SciPy."""
+
+    def loss(log_n):
+        n = np.exp(log_n)
+        return p["E"] + p["A"] / n ** p["alpha"] + p["B"] / (flops / 6 / n) ** p["beta"]
+
+    return minimize_scalar(loss, bounds=np.log([1e6, 1e14]), method="bounded").fun
+
+
+def test_probabilities_and_regret_by_hand(known):
+    floors = np.array([1.69, 1.71, 1.72, 1.73])
+    fits = {"sure": known(**CHINCHILLA), "unsure": known(**CHINCHILLA | {"E": floors})}
+    found = bl.compare_recipes(fits, ROWS)
+    # One draw of `sure` is paired with each of four? The fit with the fewest draws sets the number.
+    assert found.losses.sizes == {"recipe": 2, "draw": 1, "target": 2}
+    fits["sure"] = known(**CHINCHILLA | {"E": np.full(4, 1.7)})
+    frame = bl.compare_recipes(fits, ROWS).to_frame()
+    assert list(frame["params"]) == [1e9, 1e9, 1e10, 1e10]
+    rows = frame.set_index("recipe").groupby("recipe").first()
+    assert rows.loc["sure", "p_best"] == 0.75
+    assert rows.loc["unsure", "p_best"] == 0.25
+    assert rows.loc["sure", "regret"] == pytest.approx(0.01 / 4)
+    assert rows.loc["unsure", "regret"] == pytest.approx((0.01 + 0.02 + 0.03) / 4)
+    assert rows.loc["unsure", "behind"] == pytest.approx(0.015)
+    assert frame["loss"].between(frame["lower"], frame["upper"]).all()
+
+
+def test_of_three_the_best(known):
+    fits = {str(e): known(**CHINCHILLA | {"E": np.full(3, e)}) for e in (1.8, 1.7, 1.75)}
+    found = bl.compare_recipes(fits, ROWS)
+    frame = found.to_frame().set_index("recipe").iloc[:3]
+    assert list(frame["p_best"]) == [0, 1, 0]
+    assert frame["behind"].to_numpy() == pytest.approx([0.1, -0.05, 0.05])
+    assert found.sentence().startswith("At params 1e+10, tokens 3e+10, 1.7 has the lowest loss")
+
+
+def test_budgets_multipliers_and_crossing(known):
+    one, other = CHINCHILLA, CHINCHILLA | {"E": 1.85, "A": 200.0, "B": 200.0}
+    found = bl.compare_recipes({"one": known(**one), "other": known(**other)}, flops=FLOPS)
+    expected = [[best_loss(p, c) for c in FLOPS] for p in (one, other)]
+    assert found.losses.values[:, 0] == pytest.approx(np.array(expected), rel=1e-9)
+    assert list(found.to_frame()["p_best"]) == [0, 1, 1, 0]
+    # Both have the same exponents: the reducible losses are proportional to C^-a.
+    a = one["alpha"] * one["beta"] / (one["alpha"] + one["beta"])
+    k = [(best_loss(p, 1e21) - p["E"]) * 1e21**a for p in (one, other)]
+    at = ((k[0] - k[1]) / (other["E"] - one["E"])) ** (1 / a)
+    assert found.crossings.draws["one and other"].item() == pytest.approx(at, rel=0.02)
+    # FLOPs of the other at the losses of the first.
+    need = (k[1] / (np.array(expected[0]) - other["E"])) ** (1 / a)
+    ratio = found.multipliers.draws["other over one"].values[0]
+    assert ratio == pytest.approx(np.array(FLOPS) / need, rel=1e-5)
+
+
+def test_equal_recipes_share_and_never_cross(known):
+    fits = {name: known(**CHINCHILLA) for name in "ab"}
+    found = bl.compare_recipes(fits, flops=1e22)
+    assert list(found.to_frame()["p_best"]) == [0.5, 0.5]
+    assert found.crossings.draws["a and b"].item() == np.inf
+
+
+def test_laws_of_adaptation_are_compared_at_rows(two_stages):
+    rows = bl.grid(params=1e9, tokens=1e10, replay=0.2, ptpp=31)
+    found = bl.compare_recipes({"a": two_stages, "b": two_stages}, rows)
+    assert list(found.targets.columns) == ["params", "tokens", "replay", "ptpp"]
+    with pytest.raises(LawError, match="depends on params, tokens, replay, ptpp; give targets="):
+        bl.compare_recipes({"a": two_stages, "b": two_stages}, flops=1e20)
+
+
+def test_mistakes(known):
+    fit = known(**CHINCHILLA)
+    with pytest.raises(BayeslawError, match="two recipes or more"):
+        bl.compare_recipes({"a": fit}, flops=1e20)
+    with pytest.raises(BayeslawError, match="targets=, rows of N and D, or flops="):
+        bl.compare_recipes({"a": fit, "b": fit})
+    with pytest.raises(BayeslawError, match="positive budgets"):
+        bl.compare_recipes({"a": fit, "b": fit}, flops=-1)
+    with pytest.raises(BayeslawError, match="not between 0 and 1"):
+        bl.compare_recipes({"a": fit, "b": fit}, ROWS).to_frame(90)
