@@ -14,6 +14,7 @@ from bayeslaw.cli import floors as floors
 from bayeslaw.cli import plans as plans
 from bayeslaw.cli import registering as registering
 from bayeslaw.cli import reports as reports
+from bayeslaw.cli import starting as starting
 from bayeslaw.cli import studying as studying
 from bayeslaw.cli.app import app as app
 from bayeslaw.cli.app import main as main

@@ -33,7 +33,18 @@ def main() -> NoReturn:
         _interrupted()
 
 
-ORDER = ["fit", "forecast", "verify", "backtest", "score", "compare", "check", "derive", "floor"]
+ORDER = [
+    "init",
+    "fit",
+    "forecast",
+    "verify",
+    "backtest",
+    "score",
+    "compare",
+    "check",
+    "derive",
+    "floor",
+]
 ORDER += ["recipes", "plan", "anchors", "study", "report", "export", "simulate"]
 """Order of the commands in the help: that of a typical analysis."""
 

@@ -8,6 +8,7 @@ import typer
 
 from bayeslaw.cli.app import command, show
 from bayeslaw.cli.options import (
+    Columns,
     Json,
     LawOption,
     Sampling,
@@ -15,6 +16,7 @@ from bayeslaw.cli.options import (
     SourceTable,
     Table,
     Where,
+    columns_of,
     numbers,
     option,
 )
@@ -34,6 +36,7 @@ def backtest(
     table: Table,
     law: LawOption = None,
     source_table: SourceTable = None,
+    columns: Columns = None,
     where: Where = None,
     along: Annotated[
         Literal["flops", "params", "tokens", "ptpp"],
@@ -62,7 +65,7 @@ def backtest(
     from bayeslaw.tables.reading import read_table
 
     check_writable(figure)
-    losses = read_table(table, where=where, source=source_table)
+    losses = read_table(table, columns=columns_of(columns), where=where, source=source_table)
     names = [name.strip() for name in (rivals or "").split(",") if name.strip()]
     others: dict[str, dict[str, Any]] = {
         name: {"discrepancy": name} if name in RIVALS else {"law": name} for name in names

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import typer
 
 from bayeslaw.cli.app import command, show
-from bayeslaw.cli.options import Choice, Json, Sampling, Seed, Source
+from bayeslaw.cli.options import Choice, Json, Sampling, Seed, Source, columns_of
 from bayeslaw.cli.steps import fit_or_load, fit_table, is_posterior, required
 from bayeslaw.common.errors import BayeslawError
 
@@ -50,7 +50,12 @@ def check(
         sampling.refuse(f"a saved posterior ({source})")
         fitted, rows = load(source), None
     else:
-        table = read_table(source, where=choice.where, source=choice.source_table)
+        table = read_table(
+            source,
+            columns=columns_of(choice.columns),
+            where=choice.where,
+            source=choice.source_table,
+        )
         fitted, rows = fit_table(required(choice.law), table, "nuts", sampling, seed), None
     found = check(fitted, rows, seed=seed)
     show(json, "check", render_check.check(fitted, rows, found, choice.train, choice.test))

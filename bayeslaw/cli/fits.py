@@ -10,6 +10,7 @@ from bayeslaw.cli.options import (
     LAWS,
     Bounds,
     Choice,
+    Columns,
     Json,
     LawOption,
     Sampling,
@@ -22,6 +23,7 @@ from bayeslaw.cli.options import (
     Unconverged,
     Where,
     band_levels,
+    columns_of,
     law_names,
     option,
     query,
@@ -56,6 +58,7 @@ def fit(
     table: Table,
     law: LawOption = None,
     source_table: SourceTable = None,
+    columns: Columns = None,
     where: Where = None,
     train: Train = None,
     method: Annotated[
@@ -79,7 +82,9 @@ def fit(
     if out is not None and method != "nuts":
         raise FileError(f"--out saves a posterior; --method {method} has none (use --json).")
     check_writable(out)
-    rows = read_table(table, where=where, source=source_table).training(train)
+    rows = read_table(
+        table, columns=columns_of(columns), where=where, source=source_table
+    ).training(train)
     fitted = fit_table(required(law), rows, method, sampling, seed, bounds)
     if not isinstance(fitted, PointFit) and out is not None:
         fitted.save(out)
@@ -212,6 +217,7 @@ def compare(
     *,
     table: Table,
     source: Annotated[Path | None, option("Loss table of the source domain.")] = None,
+    columns: Columns = None,
     where: Where = None,
     train: Train = None,
     test: Test = None,
@@ -243,8 +249,12 @@ def compare(
     if method == "huber":
         sampling.refuse("a Huber fit", keep=("delta",))
     starts = source if any(load_law(name).departure for name in names) else None
-    losses = read_table(table, where=where, source=starts)
-    other = None if source is None else read_table(source, where=where, source=starts)
+    losses = read_table(table, columns=columns_of(columns), where=where, source=starts)
+    other = (
+        None
+        if source is None
+        else read_table(source, columns=columns_of(columns), where=where, source=starts)
+    )
     queries = {"train": train, "test": test, "anchors": anchors}
     splits = [each.split(**queries) for each in (losses, other) if each is not None]
     scores = compared(

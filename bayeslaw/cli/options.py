@@ -50,6 +50,13 @@ SourceTable = Annotated[
     option("Loss table of the domain of pre-training, for laws that start from the base's loss."),
 ]
 Where = Annotated[str | None, query("Rows of the table to use; all others are ignored.")]
+Columns = Annotated[
+    str | None,
+    option(
+        'Where the file has other names: "params=size; tokens=billions * 1e9; loss=`eval/loss`".',
+        metavar="SPEC",
+    ),
+]
 Train = Annotated[str | None, query('Rows to fit, such as "ptpp <= 31".')]
 Test = Annotated[str | None, query('Rows to forecast and score, such as "ptpp == 279".')]
 
@@ -121,6 +128,7 @@ class Choice:
     """The law to fit, the rows to fit it to, and the rows to forecast."""
 
     law: LawOption = None
+    columns: Columns = None
     source_table: SourceTable = None
     where: Where = None
     train: Train = None
@@ -183,6 +191,21 @@ def covariates(text: str, option: str = "--grid") -> dict[str, list[float]]:
     if not values:
         raise TableError(f"{option} is empty; write it as 'params=8.1e9 tokens=1e9,1e10'.")
     return values
+
+
+def columns_of(text: str | None) -> dict[str, str]:
+    """Parse columns such as ``"params=size; loss=final_loss"``."""
+    found = {}
+    for part in (text or "").split(";"):
+        name, equals, given = (word.strip() for word in part.partition("="))
+        if part.strip() and not (name and equals and given):
+            raise TableError(
+                f"--columns: cannot read {part.strip()!r}; write it as 'params=size; "
+                "loss=final_loss'."
+            )
+        if name:
+            found[name] = given
+    return found
 
 
 def numbers(text: str, option: str) -> list[float]:

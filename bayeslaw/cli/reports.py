@@ -14,6 +14,7 @@ from bayeslaw.cli.options import (
     Seed,
     Source,
     Unconverged,
+    columns_of,
     law_names,
     option,
 )
@@ -85,7 +86,12 @@ def report(
             target=fitted, source=other, seed=seed, allow_unconverged=allow_unconverged, **limits
         )
     if laws is not None:
-        table = read_table(source, where=choice.where, source=choice.source_table)
+        table = read_table(
+            source,
+            columns=columns_of(choice.columns),
+            where=choice.where,
+            source=choice.source_table,
+        )
         comparison = compared(
             table,
             laws,

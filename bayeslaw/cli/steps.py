@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypedDict, overload
 
-from bayeslaw.cli.options import Bounds, Choice, Sampling, covariates
+from bayeslaw.cli.options import Bounds, Choice, Sampling, columns_of, covariates
 from bayeslaw.common.errors import BayeslawError, FileError, TableError, TableWarning, unknown
 
 if TYPE_CHECKING:
@@ -93,7 +93,9 @@ def fit_or_load(
         return posterior, _labelled(rows, posterior.table)
     name = required(choice.law)
     laws = [load_law(str(law)) for law in member_laws(name) or [name]]
-    table = read_table(source, where=choice.where, source=choice.source_table)
+    table = read_table(
+        source, columns=columns_of(choice.columns), where=choice.where, source=choice.source_table
+    )
     rows = _rows(choice)
     if rows is None:
         table, rows = table.split(choice.train, choice.test)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypedDict
 import typer
 
 from bayeslaw.cli.app import command, show
-from bayeslaw.cli.options import Json, LawOption, Seed, Where, option, query
+from bayeslaw.cli.options import Columns, Json, LawOption, Seed, Where, columns_of, option, query
 from bayeslaw.cli.steps import check_writable, required, terminal
 from bayeslaw.common.errors import BayeslawError
 
@@ -56,6 +56,7 @@ def study(
     ] = None,
     out: Annotated[Path, option("Results (Parquet or CSV), and OUT.cells.")],
     law: LawOption = None,
+    columns: Columns = None,
     where: Where = None,
     train: Annotated[str | None, query("Training rows before any purchase.")] = None,
     pool: Annotated[str | None, query("Rows that can be bought.")] = None,
@@ -112,7 +113,7 @@ def study(
         queries["pool"] = pool
     if targets is not None:
         queries["targets"] = targets
-    cases = _cases(table, law, where, queries, range(seed, seed + seeds), vary)
+    cases = _cases(table, law, columns, where, queries, range(seed, seed + seeds), vary)
     results = study(
         cases,
         names,
@@ -135,6 +136,7 @@ def study(
 def _cases(
     table: Path | None,
     law: str | None,
+    columns: str | None,
     where: str | None,
     queries: Queries,
     seeds: range,
@@ -145,12 +147,14 @@ def _cases(
     from bayeslaw.tables.reading import read_table
 
     if table is None:
-        if law is not None or where is not None:
-            raise BayeslawError("--law and --where need a TABLE; the simulated world has its own.")
+        if any(given is not None for given in (law, columns, where)):
+            raise BayeslawError(
+                "--law, --columns and --where need a TABLE; the simulated world has its own."
+            )
         return world_cases(seeds, vary=vary, **queries)
     if vary:
         raise BayeslawError("--vary has no effect on a measured pool.")
     if lacking := [name for name in ("train", "pool", "targets") if name not in queries]:
         raise BayeslawError(f"a measured pool needs --{' and --'.join(lacking)}.")
-    rows = read_table(table, where=where)
+    rows = read_table(table, columns=columns_of(columns), where=where)
     return pool_cases(rows, required(law), seeds=seeds, **queries)

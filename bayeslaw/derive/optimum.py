@@ -80,7 +80,7 @@ def compute_optimal(
         raise BayeslawError(f"span {span:g} is not above 1; it is a factor of budget.")
     failures = convergence_failures([posterior], allow_unconverged)
     ends = (min(budgets) / math.sqrt(span), max(budgets) * math.sqrt(span))
-    surface = _at_budgets(posterior, ends, search, replay, ptpp)
+    surface = surface_at(posterior, ends, search, replay, ptpp)
     half = 0.5 * math.log(span)
     found = [
         [optimum(surface, math.log(c) + shift, search) for shift in (-half, 0.0, half)]
@@ -155,8 +155,8 @@ def flops_to_reach(
     """
     targets = _positive("loss", loss)
     failures = convergence_failures([posterior], allow_unconverged)
-    reach = _reach([posterior])
-    surface = _at_budgets(posterior, reach, search, replay, ptpp)
+    reach = reach_of([posterior])
+    surface = surface_at(posterior, reach, search, replay, ptpp)
     flops, at_bound = flops_to(surface, targets, reach, search)
     return derived(
         {"flops": (flops, "FLOPs")},
@@ -210,10 +210,10 @@ def compute_multiplier(
     targets, fits = _positive("loss", loss), [posterior, base]
     failures = convergence_failures(fits, allow_unconverged)
     pairs, how = pair_draws(fits)
-    reach = _reach(fits)
+    reach = reach_of(fits)
     found = []
     for fit, draws in zip(fits, pairs, strict=True):
-        surface = _at_budgets(fit, reach, search, None, None).take(draws)
+        surface = surface_at(fit, reach, search, None, None).take(draws)
         found.append(flops_to(surface, targets, reach, search))
     (own, own_bound), (other, other_bound) = found
     with np.errstate(invalid="ignore"):
@@ -230,12 +230,12 @@ def compute_multiplier(
 # -- arguments -------------------------------------------------------------------------------------
 
 
-def _at_budgets(
+def surface_at(
     posterior: Posterior,
     budgets: Range,
     search: Range,
-    replay: float | None,
-    ptpp: float | None,
+    replay: float | None = None,
+    ptpp: float | None = None,
 ) -> Surface:
     """Return the surface over all models of the budgets and tokens per parameter searched."""
     if lacking := {"params", "tokens"} - set(posterior.law.columns):
@@ -255,7 +255,7 @@ def _at_budgets(
     return surface_of(posterior, params, tokens, replay=replay, ptpp=ptpp)
 
 
-def _reach(fits: Sequence[Posterior]) -> Range:
+def reach_of(fits: Sequence[Posterior]) -> Range:
     """Range of budgets that is searched for a loss."""
     frames = [fit.table.frame for fit in fits]
     flops = np.concatenate([FLOPS * each["params"] * each["tokens"] for each in frames])

@@ -14,10 +14,10 @@ import xarray as xr
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import BayeslawError, LawError
-from bayeslaw.derive.budget_search import best_losses, optimum
-from bayeslaw.derive.optimum import SEARCH, compute_multiplier
+from bayeslaw.derive.budget_search import best_losses, flops_to, optimum
+from bayeslaw.derive.optimum import SEARCH, reach_of, surface_at
 from bayeslaw.derive.result import Derived, derived, quantile
-from bayeslaw.derive.surface import Range, surface_of
+from bayeslaw.derive.surface import Range, Surface
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.planning.fits import convergence_failures, pair_draws
 from bayeslaw.tables.table import LossTable
@@ -193,11 +193,8 @@ def _at_budgets(
     index, how = pair_draws(every)
     used = [6 * fit.table.frame["params"] * fit.table.frame["tokens"] for fit in every]
     start, end = max(c.min() for c in used), FARTHER * max(c.max() for c in used)
-    least, most = min(*budgets, start) / 6, max(*budgets, end) / 6
-    low, high = search
-    params = (math.sqrt(least / high), math.sqrt(most / low))
-    tokens = (math.sqrt(least * low), math.sqrt(most * high))
-    surfaces = [surface_of(f, params, tokens).take(i) for f, i in zip(every, index, strict=True)]
+    reach = reach_of(every)
+    surfaces = [surface_at(f, reach, search).take(i) for f, i in zip(every, index, strict=True)]
     losses = [
         np.stack([optimum(each, math.log(c), search).loss for c in budgets], axis=-1)
         for each in surfaces
@@ -210,7 +207,7 @@ def _at_budgets(
     return Recipes(
         _array(fits, np.stack(losses)),
         cases,
-        _multipliers(fits, losses[0], cases, search),
+        _multipliers(list(fits), surfaces, losses[0], cases, reach, search),
         derived(
             {
                 f"{first} and {name}": (_crossing(along[0] - other, nodes)[:, None], "FLOPs")
@@ -227,16 +224,21 @@ def _at_budgets(
 
 
 def _multipliers(
-    fits: Mapping[str, Posterior], losses: Floats, cases: pd.DataFrame, search: Range
+    names: Sequence[str],
+    surfaces: Sequence[Surface],
+    losses: Floats,
+    cases: pd.DataFrame,
+    reach: Range,
+    search: Range,
 ) -> Derived:
-    """Compute multipliers over the first recipe at its median losses."""
-    first, *others = fits
-    at, numbers = np.median(losses, axis=0), {}
-    for name in others:
-        found = compute_multiplier(
-            fits[name], fits[first], list(at), search=search, allow_unconverged=True
-        )
-        numbers[f"{name} over {first}"] = (found.draws["multiplier"].values, "1")
+    """Compute multipliers over the first recipe at its median losses, draw by draw."""
+    at = np.median(losses, axis=0)
+    flops = [flops_to(each, list(at), reach, search)[0] for each in surfaces]
+    with np.errstate(invalid="ignore"):  # infinity over infinity is not defined
+        numbers = {
+            f"{name} over {names[0]}": (flops[0] / own, "1")
+            for name, own in zip(names[1:], flops[1:], strict=True)
+        }
     return derived(numbers, cases.assign(loss=at))
 
 

@@ -1,7 +1,9 @@
 """Loss tables from files and data frames, and data frames written to files."""
 
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -10,9 +12,24 @@ from bayeslaw.common.files import atomic_write
 from bayeslaw.tables.table import LossTable
 from bayeslaw.tables.validation import BASE_LOSSES, canonical, check_positive, row_numbers
 
+EVAL = (
+    AttributeError,
+    KeyError,
+    NameError,
+    NotImplementedError,
+    SyntaxError,
+    TypeError,
+    ValueError,
+)
+"""What `DataFrame.eval` raises for text that is no expression of columns."""
+
 
 def read_table(
-    path: str | Path, *, where: str | None = None, source: str | Path | None = None
+    path: str | Path,
+    *,
+    columns: Mapping[str, str] | None = None,
+    where: str | None = None,
+    source: str | Path | None = None,
 ) -> LossTable:
     """Read a loss table from CSV or Parquet.
 
@@ -20,6 +37,10 @@ def read_table(
     ----------
     path : str or Path
         ``*.parquet`` is read as Parquet, anything else as CSV in UTF-8.
+    columns : mapping of str to str, optional
+        For a file with other names: for each column here, the file's column, or an expression of
+        its columns as `pandas.DataFrame.eval` takes it, such as ``{"params": "size", "tokens":
+        "billions * 1e9", "loss": "`eval/loss`"}``.
     where : str, optional
         Pandas query that selects the rows to keep, such as ``"domain == 'french'"``.
     source : str or Path, optional
@@ -48,10 +69,46 @@ def read_table(
     ...     len(read_table(path, where="scale <= 3e20"))
     35
     """
-    table = from_frame(read_frame(path), name=str(path))
+    table = from_frame(renamed(read_frame(path), columns or {}, str(path)), name=str(path))
     if source is not None:
-        table = starting(table, from_frame(read_frame(source), name=str(source)))
+        other = renamed(read_frame(source), columns or {}, str(source))
+        table = starting(table, from_frame(other, name=str(source)))
     return table.query(where)
+
+
+def renamed(frame: pd.DataFrame, columns: Mapping[str, str], name: str = "table") -> pd.DataFrame:
+    """The frame with columns under the names used here, each renamed or computed.
+
+    Parameters
+    ----------
+    frame : DataFrame
+    columns : mapping of str to str
+        See `read_table`.
+    name : str
+        Name of the table in messages.
+
+    Raises
+    ------
+    TableError
+        If a value is neither a column nor an expression of columns.
+
+    Examples
+    --------
+    >>> frame = pd.DataFrame({"size": [0.1], "train tokens": [2e9]})
+    >>> renamed(frame, {"params": "size * 1e9", "tokens": "train tokens"}).iloc[0].to_dict()
+    {'size': 0.1, 'params': 100000000.0, 'tokens': 2000000000.0}
+    """
+    made: dict[str, Any] = {}
+    for column, given in columns.items():
+        try:
+            made[column] = frame[given] if given in frame else frame.eval(given)
+        except EVAL as error:
+            raise TableError(
+                f"{name}: columns: {column!r} is neither a column nor an expression of columns: "
+                f"{given!r}; found: {', '.join(map(str, frame.columns))}. Write a name that is no "
+                "word in backticks."
+            ) from error
+    return frame.drop(columns=[c for c in columns.values() if c in frame]).assign(**made)
 
 
 def starting(table: LossTable, source: LossTable) -> LossTable:
@@ -164,9 +221,14 @@ def example_table() -> LossTable:
     >>> len(table), len(train), len(test)
     (45, 35, 10)
     """
+    return read_table(example_file())
+
+
+def example_file() -> Path:
+    """File of `example_table`: inside an installed wheel, or beside the package in a clone."""
     here = Path(__file__).parent.parent
     inside = here / "data"
-    return read_table((inside if inside.is_dir() else here.parent / "data") / "delphi/isotoken.csv")
+    return (inside if inside.is_dir() else here.parent / "data") / "delphi/isotoken.csv"
 
 
 def from_frame(frame: pd.DataFrame, name: str = "table") -> LossTable:
@@ -206,12 +268,14 @@ def from_frame(frame: pd.DataFrame, name: str = "table") -> LossTable:
     baseline = frame["tokens"] == 0
     if baseline.all():
         raise TableError(f"{name}: every row has tokens = 0; nothing to fit.")
-    if frame["params"].max() < 1e4:
-        warnings.warn(
-            f"{name}: the largest model has {frame['params'].max():g} parameters; "
-            "counts are expected, not millions.",
-            TableWarning,
-            stacklevel=3,
-        )
+    for column, what in (("params", "model has"), ("tokens", "run has")):
+        if frame[column].max() < 1e4:
+            noun = "parameters" if column == "params" else "tokens"
+            warnings.warn(
+                f"{name}: the largest {what} {frame[column].max():g} {noun}; counts are expected, "
+                f"not millions or billions: columns={{{column!r}: '{column} * 1e9'}}.",
+                TableWarning,
+                stacklevel=3,
+            )
     measured, bases = frame[~baseline], frame[baseline]
     return LossTable(measured.reset_index(drop=True), bases.reset_index(drop=True), name)

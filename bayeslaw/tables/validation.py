@@ -1,16 +1,20 @@
 """Validation of loss tables: column names, and covariates as numbers within their range."""
 
+import warnings
 from collections.abc import Iterable
 
 import numpy as np
 import pandas as pd
 
-from bayeslaw.common.errors import TableError
+from bayeslaw.common.errors import TableError, TableWarning
 
 COVARIATES = ("params", "tokens", "replay", "ptpp")
 COLUMNS = (*COVARIATES, "loss")
 BASE_LOSSES = ("start_loss", "base_loss")
 """Losses of a row's base: on the row's domain, and on the domain it was pre-trained on."""
+SUFFIXES = {"K": 1e3, "k": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
+SHORT = r"[0-9]*\.?[0-9]+[KkMBT]"
+"""Counts as people write them, such as 1.3B."""
 ALIASES = {"N": "params", "D": "tokens", "r": "replay", "PTPP": "ptpp"}
 
 
@@ -56,30 +60,52 @@ def canonical(frame: pd.DataFrame, name: str, required: Iterable[str]) -> pd.Dat
     if "ptpp" in frame:
         check_positive(frame, "ptpp", name, "give pre-training tokens per parameter")
     if "tokens" in frame:
-        _refuse(frame["tokens"] < 0, "tokens", name, "is negative; give D in tokens, 0 = baseline")
+        _refuse(
+            frame["tokens"] < 0,
+            frame["tokens"],
+            name,
+            "is negative; give D in tokens, 0 = baseline",
+        )
     if "replay" in frame:
         outside = ~frame["replay"].between(0, 1)
-        _refuse(outside, "replay", name, "lies outside [0, 1]; give a fraction, not a percentage")
+        _refuse(
+            outside, frame["replay"], name, "lies outside [0, 1]; give a fraction, not a percentage"
+        )
     return frame
 
 
 def _numeric(column: pd.Series, name: str) -> pd.Series:
     values = pd.to_numeric(column, errors="coerce").astype(float)
+    text = column.where(values.isna()).astype("string").str.strip()
+    short = text.str.fullmatch(SHORT).fillna(False).to_numpy(bool)
+    if short.any():
+        scale = text[short].str[-1].map(SUFFIXES).astype(float)
+        values[short] = text[short].str[:-1].astype(float) * scale
+        first = text[short].iloc[0]
+        warnings.warn(
+            f"{name}: column {str(column.name)!r} has suffixes; {first} is read as "
+            f"{values[short].iloc[0]:g}.",
+            TableWarning,
+            stacklevel=5,
+        )
     missing = values.isna() & column.isna()
-    _refuse(missing, str(column.name), name, "is missing (NaN); fill it or drop the row")
-    _refuse(values.isna(), str(column.name), name, "is not a number")
-    _refuse(values.abs() == np.inf, str(column.name), name, "is infinite")
+    _refuse(missing, column, name, "is missing (NaN); fill it or drop the row")
+    _refuse(values.isna(), column, name, "is not a number")
+    _refuse(values.abs() == np.inf, column, name, "is infinite")
     return values
 
 
 def check_positive(frame: pd.DataFrame, column: str, name: str, advice: str) -> None:
     """Raise `TableError` with advice unless all values of a column are positive."""
-    _refuse(frame[column] <= 0, column, name, f"is not positive; {advice}")
+    _refuse(frame[column] <= 0, frame[column], name, f"is not positive; {advice}")
 
 
-def _refuse(bad: pd.Series, column: str, name: str, what: str) -> None:
+def _refuse(bad: pd.Series, column: pd.Series, name: str, what: str) -> None:
+    """Raise `TableError` with the rows where `bad` is true, and their values."""
     if bad.any():
-        raise TableError(f"{name}: column {column!r} {what} ({row_numbers(bad)}).")
+        values = column[bad].iloc[:5]
+        seen = "" if values.isna().all() else f": {', '.join(map(str, values))}"
+        raise TableError(f"{name}: column {str(column.name)!r} {what} ({row_numbers(bad)}{seen}).")
 
 
 def row_numbers(mask: pd.Series) -> str:

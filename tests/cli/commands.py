@@ -15,8 +15,8 @@ OLMO = str(DATA / "olmo" / "ladder.csv")
 SPLIT = ("--law", "chinchilla", "--train", "scale <= 3e20", "--test", "scale >= 1e21")
 GRID = "params=1e9,1e10 tokens=1e9,1e10,1e11"
 COMMANDS = ("fit", "forecast", "score", "compare", "check", "plan", "anchors", "study", "report")
-COMMANDS += ("simulate", "verify", "backtest", "export", "derive", "floor", "recipes")
-WITHOUT_DRAWS = ("verify", "export", "derive", "floor", "recipes")
+COMMANDS += ("simulate", "verify", "backtest", "export", "derive", "floor", "recipes", "init")
+WITHOUT_DRAWS = ("verify", "export", "derive", "floor", "recipes", "init")
 """Commands that draw no random numbers."""
 
 

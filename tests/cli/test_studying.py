@@ -27,7 +27,7 @@ def test_study_of_a_measured_pool(measured, tmp_path):
     [
         (("--designs", "best"), "unknown design 'best'"),
         (("--designs", "plan"), "--planning"),
-        (("--law", "form3"), "--law and --where need a TABLE"),
+        (("--law", "form3"), "--law, --columns and --where need a TABLE"),
         (("--scheduler", "tcp://x:1"), "--backend dask"),
         (("--train", "nothing == 1"), "cannot evaluate"),
     ],

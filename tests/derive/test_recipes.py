@@ -66,6 +66,13 @@ def test_budgets_multipliers_and_crossing(known):
     assert ratio == pytest.approx(np.array(FLOPS) / need, rel=1e-5)
 
 
+def test_fits_of_different_numbers_of_draws(known):
+    fits = {"few": known(**CHINCHILLA), "many": known(**CHINCHILLA | {"E": np.full(3, 1.8)})}
+    found = bl.compare_recipes(fits, flops=FLOPS)
+    assert found.losses.sizes["draw"] == found.multipliers.draws.sizes["draw"] == 1
+    assert found.crossings.draws.sizes["draw"] == 1
+
+
 def test_equal_recipes_share_and_never_cross(known):
     fits = {name: known(**CHINCHILLA) for name in "ab"}
     found = bl.compare_recipes(fits, flops=1e22)

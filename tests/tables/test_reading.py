@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bayeslaw.common.errors import TableError
+from bayeslaw.common.errors import TableError, TableWarning
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.tables.reading import from_frame, read_table
 from tests.support import GOOD
@@ -15,7 +15,7 @@ counts = st.floats(1e4, 1e300)
 rows = st.fixed_dictionaries(
     {
         "params": counts,
-        "tokens": st.floats(1e-3, 1e300),
+        "tokens": counts,
         "replay": st.floats(0, 1),
         "ptpp": st.floats(1e-300, 1e300),
         "loss": st.floats(1e-300, 1e300),
@@ -100,3 +100,29 @@ def test_files_without_rows(tmp_path):
     for path, says in ((tmp_path, "a folder"), (tmp_path / "absent.csv", "no such file")):
         with pytest.raises(TableError, match=says):
             read_table(path)
+
+
+def test_columns_are_renamed_or_computed(tmp_path):
+    path = tmp_path / "export.csv"
+    frame = pd.DataFrame(
+        {"Model Size": ["190M", "1.3B"], "billions": [2.0, 20.0], "eval/loss": [3.1, 2.6]}
+    )
+    frame.assign(name=["a", "b"]).to_csv(path, index=False)
+    columns = {"params": "Model Size", "tokens": "billions * 1e9", "loss": "`eval/loss`"}
+    with pytest.warns(TableWarning, match=r"'params' has suffixes; 190M is read as 1.9e\+08"):
+        table = read_table(path, columns=columns)
+    assert table.frame[["params", "tokens", "loss"]].to_numpy().tolist() == [
+        [1.9e8, 2e9, 3.1],
+        [1.3e9, 2e10, 2.6],
+    ]
+    assert "Model Size" not in table.frame
+    with pytest.raises(TableError, match=r"'loss' is neither .*'eval_loss'"):
+        read_table(path, columns=columns | {"loss": "eval_loss"})
+    with pytest.raises(TableError, match=r"neither.*'1 \+'"):
+        read_table(path, columns={"params": "Model Size", "tokens": "1 +"})
+
+
+def test_counts_in_billions_are_suspect():
+    frame = pd.DataFrame({"params": [1e8, 1e9], "tokens": [1, 20], "loss": [3.1, 2.6]})
+    with pytest.warns(TableWarning, match="largest run has 20 tokens; .*'tokens \\* 1e9'"):
+        from_frame(frame)
