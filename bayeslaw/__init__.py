@@ -52,7 +52,9 @@ if TYPE_CHECKING:
     from bayeslaw.planning.paper_case import plan_example as plan_example
     from bayeslaw.planning.planner import plan as plan
     from bayeslaw.planning.result import Plan as Plan
+    from bayeslaw.reporting import Explorer as Explorer
     from bayeslaw.reporting import Report as Report
+    from bayeslaw.reporting import explore as explore
     from bayeslaw.reporting import report as report
     from bayeslaw.simulation.calibration import Calibration as Calibration
     from bayeslaw.simulation.calibration import calibrate as calibrate
@@ -92,6 +94,8 @@ _HOME = {
     "cross_validate": "evaluate.crossval",
     "Elpd": "evaluate.crossval",
     "example_table": "tables.reading",
+    "explore": "reporting",
+    "Explorer": "reporting",
     "FileError": "common.errors",
     "fit": "inference.fitting",
     "fit_huber": "huber.point_fit",

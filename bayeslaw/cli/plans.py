@@ -96,6 +96,9 @@ def plan(
         Literal["paper"] | None, option("Plan the paper's use case on its synthetic world.")
     ] = None,
     figure: Annotated[Path | None, option("Draw the landscape (PNG, PDF or SVG).")] = None,
+    explore: Annotated[
+        Path | None, option("Write a page on which the limits can be moved (HTML).")
+    ] = None,
     allow_unconverged: Unconverged = False,
     seed: Seed = 0,
     json: Json = False,
@@ -110,6 +113,7 @@ def plan(
     from bayeslaw.cli import render_plan
 
     check_writable(figure)
+    check_writable(explore)
     settings: Settings = {
         "confidence": confidence,
         "noise": noise,
@@ -168,12 +172,16 @@ def plan(
             plan_landscape(found).savefig(figure, dpi=200)
         except ValueError as error:  # a file format that Matplotlib does not write
             raise BayeslawError(f"--figure {figure}: {error}") from error
+    if explore is not None:
+        from bayeslaw.reporting.explorer import explore as page
+
+        page(found).write(explore)
     caps = {"tokens": max_tokens, "flops": max_flops}
     cap = {name: math.inf if value is None else value for name, value in caps.items()}
     capped = cap if any(value is not None for value in caps.values()) else None
     own = None if at is None else found.at(**_point(at))
     rendered = render_plan.plan(found, capped, own, price, synthetic)
-    show(json, "plan", rendered, {"out": figure and str(figure)})
+    show(json, "plan", rendered, {"out": figure and str(figure), "page": explore and str(explore)})
 
 
 def _refuse(given: Mapping[str, object], relative: bool) -> None:

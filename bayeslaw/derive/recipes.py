@@ -43,8 +43,8 @@ class Recipes:
         of the recipe, to reach the loss that the first has there (its posterior median).
     crossings : Derived or None
         Of targets that are budgets, for each recipe but the first: the budget from which the order
-        of the two is no longer that of small budgets; infinite where it stays. Searched from the
-        least budget of which all fits have rows to 100 times the greatest of any.
+        of the two is no longer that at the greatest budget of which all fits have rows; infinite
+        where it stays. Searched up to 100 times the greatest budget of any fit.
     notes : tuple of str
         How draws of the fits were paired, and the range searched.
     failures : tuple of str
@@ -192,7 +192,7 @@ def _at_budgets(
     failures = convergence_failures(every, allow_unconverged)
     index, how = pair_draws(every)
     used = [6 * fit.table.frame["params"] * fit.table.frame["tokens"] for fit in every]
-    start, end = max(c.min() for c in used), FARTHER * max(c.max() for c in used)
+    start, end = min(c.max() for c in used), FARTHER * max(c.max() for c in used)
     reach = reach_of(every)
     surfaces = [surface_at(f, reach, search).take(i) for f, i in zip(every, index, strict=True)]
     losses = [

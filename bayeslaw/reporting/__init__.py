@@ -1,6 +1,7 @@
-"""Reports of a fit and its forecast, as one self-contained HTML page."""
+"""Pages of HTML that need no network: a report of a fit, and a plan to explore."""
 
 from bayeslaw.reporting.assembly import report
+from bayeslaw.reporting.explorer import Explorer, explore
 from bayeslaw.reporting.pages import Report
 
-__all__ = ["Report", "report"]
+__all__ = ["Explorer", "Report", "explore", "report"]

@@ -101,21 +101,7 @@ class Report:
     @property
     def html(self) -> str:
         """The page as one HTML document."""
-        from jinja2 import Environment, PackageLoader, StrictUndefined
-
-        environment = Environment(
-            loader=PackageLoader("bayeslaw"),
-            autoescape=True,
-            undefined=StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-        )
-        environment.filters["unbroken"] = unbroken
-        environment.tests |= {
-            "picture": lambda part: isinstance(part, Picture),
-            "table": lambda part: isinstance(part, Table),
-        }
-        return environment.get_template("report.html").render(page=self)
+        return rendered("report.html", page=self)
 
     def write(self, path: str | Path) -> None:
         """Write the page to `path`.
@@ -166,3 +152,22 @@ def _bytes(figure: "Figure", **how: object) -> bytes:
     file = io.BytesIO()
     figure.savefig(file, **how)  # type: ignore[arg-type]
     return file.getvalue()
+
+
+def rendered(template: str, **values: object) -> str:
+    """A template of the package, filled in."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("bayeslaw"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["unbroken"] = unbroken
+    environment.tests |= {
+        "picture": lambda part: isinstance(part, Picture),
+        "table": lambda part: isinstance(part, Table),
+    }
+    return environment.get_template(template).render(**values)

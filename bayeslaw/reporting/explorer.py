@@ -1,0 +1,158 @@
+"""A page on which limits can be moved: P(both) over budget and replay, computed in the browser."""
+
+import base64
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bayeslaw.common.arrays import Floats
+from bayeslaw.common.errors import BayeslawError
+from bayeslaw.common.files import atomic_write
+from bayeslaw.planning.result import Plan
+from bayeslaw.reporting.pages import rendered
+
+DRAWS, BUDGETS, RATIOS = 256, 33, 25
+"""Draws, budgets and replay ratios on a page."""
+WIDER = 16.0
+"""Budgets reach this factor below and above the plan's."""
+
+
+@dataclass(frozen=True)
+class Explorer:
+    """One self-contained HTML page of one or several plans.
+
+    Parameters
+    ----------
+    plans : mapping of str to dict
+        For each name: limits, grids of budgets and replay ratios, and the losses of each draw.
+    """
+
+    plans: Mapping[str, Mapping[str, Any]] = field(repr=False)
+
+    @property
+    def html(self) -> str:
+        """The page as one HTML document, Plotly included."""
+        try:
+            from plotly.offline import get_plotlyjs
+        except ImportError:
+            raise BayeslawError(
+                "a page to explore needs Plotly: pip install 'bayeslaw[explore]'."
+            ) from None
+        data = json.dumps(self.plans, allow_nan=False).replace("</", "<\\/")
+        return rendered("explore.html", data=data, plotly=get_plotlyjs())
+
+    def write(self, path: str | Path) -> None:
+        """Write the page to `path`.
+
+        Raises
+        ------
+        FileError
+            If the file cannot be written; an earlier file is not changed.
+        """
+        text = self.html
+        with atomic_write(path) as beside:
+            beside.write_text(text, encoding="utf-8")
+
+
+def explore(
+    plans: Plan | Mapping[str, Plan],
+    *,
+    draws: int = DRAWS,
+    atpp: Floats | None = None,
+    replay: Floats | None = None,
+) -> Explorer:
+    """Make a page on which the limits and the confidence of a plan can be moved.
+
+    The page holds the losses of some draws on a grid of budgets and replay ratios, with the noise
+    that the plan's limits apply to. It counts in the browser the draws that meet the limits, so
+    P(both) at a point of the grid is that of `Plan.at` for these draws; between budgets log losses
+    are interpolated in log ATPP. It needs no network.
+
+    Parameters
+    ----------
+    plans : Plan, or mapping of str to Plan
+        Several plans, such as of other sizes or bases, are chosen by name on the page. Each has one
+        target.
+    draws : int
+        Most draws, evenly spread over those of the plan.
+    atpp : array, optional
+        Budgets in ascending order; by default 33 from a sixteenth to 16 times the plan's.
+    replay : array, optional
+        Replay ratios in ascending order; by default 25 between those that the plan searched.
+
+    Returns
+    -------
+    Explorer
+        ``explore(plan).write("plan.html")`` writes it.
+
+    Raises
+    ------
+    BayeslawError
+        If a plan has several targets, no draw that meets the limits, or a grid is not ascending.
+
+    Examples
+    --------
+    >>> bl.explore(plan).write("plan.html")  # doctest: +SKIP
+    """
+    named = {"plan": plans} if isinstance(plans, Plan) else dict(plans)
+    if not named:
+        raise BayeslawError("give a plan, or several by name.")
+    return Explorer({name: _page(name, each, draws, atpp, replay) for name, each in named.items()})
+
+
+def _page(
+    name: str, plan: Plan, draws: int, atpp: Floats | None, replay: Floats | None
+) -> dict[str, Any]:
+    """What the page holds of one plan."""
+    problem, middle = plan.problem, plan.chosen
+    if len(problem.targets) != 1:
+        raise BayeslawError(f"{name}: a page has one target, and this plan has several.")
+    if atpp is None:
+        if middle is None or not 0 < middle.atpp < math.inf:
+            raise BayeslawError(f"{name}: no draw meets the limits; give the budgets, as atpp=.")
+        atpp = np.geomspace(middle.atpp / WIDER, middle.atpp * WIDER, BUDGETS)
+    if replay is None:
+        grid = plan.replay_grid
+        replay = grid if len(grid) <= RATIOS else np.linspace(grid[0], grid[-1], RATIOS)
+    axes = [np.asarray(axis, float) for axis in (atpp, replay)]
+    if any(axis.ndim != 1 or not len(axis) or not (np.diff(axis) > 0).all() for axis in axes):
+        raise BayeslawError("atpp and replay: give numbers in ascending order.")
+    some = problem.take(np.linspace(0, problem.draws - 1, min(draws, problem.draws)).astype(int))
+    budgets, ratios = axes
+    loss = np.stack([some.losses(ratios, math.log(a))[0] for a in budgets])
+    rise = np.stack([some.rise(ratios, math.log(a)) for a in budgets])
+    return {
+        "params": problem.params,
+        "limits": {name: _plain(value) for name, value in plan.limits.items()},
+        "relative": problem.relative,
+        "noise": plan.noise,
+        "confidence": problem.confidence,
+        "max_loss": problem.max_loss[0],
+        "max_forgetting": problem.max_forgetting,
+        "atpp": budgets.tolist(),
+        "replay": ratios.tolist(),
+        "draws": some.draws,
+        # Of shape (budgets, ratios, draws).
+        "loss": _packed(loss),
+        "rise": _packed(rise),
+        "exact": {
+            key: _plain(getattr(plan, key)) for key in ("status", "atpp", "replay", "p_both")
+        },
+    }
+
+
+def _packed(values: Floats) -> str:
+    """Little-endian single-precision numbers as base64."""
+    return base64.b64encode(np.ascontiguousarray(values, "<f4").tobytes()).decode("ascii")
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON has it: numbers that are not finite become None."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value) if math.isfinite(value) else None
+    return value if isinstance(value, str | bool) else None if value is None else str(value)

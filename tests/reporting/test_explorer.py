@@ -1,0 +1,152 @@
+"""The page of a plan: its numbers against the planner, in Python and in a browser."""
+
+import base64
+import math
+import shutil
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+
+from bayeslaw.common.errors import BayeslawError
+from bayeslaw.planning.choices import cheapest, choice_at
+from bayeslaw.planning.planner import plan
+from bayeslaw.reporting import explore
+from tests.cli import commands
+from tests.planning.posteriors import BASE, LIMITS, both
+
+CHROMIUM = shutil.which("chromium")
+in_a_browser = pytest.mark.skipif(CHROMIUM is None, reason="needs Debian's chromium")
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+GRID = {"atpp": np.geomspace(1, 1000, 13), "replay": np.linspace(0.1, 0.9, 9)}
+
+
+@pytest.fixture(scope="module")
+def made():
+    measured = LIMITS | {"noise": "predictive"}
+    return plan(**both(), **measured, baseline=BASE, confidence=0.8)
+
+
+def few(made, draws=64):
+    """The problem of the draws that are on the page."""
+    problem = made.problem
+    return problem.take(np.linspace(0, problem.draws - 1, draws).astype(int))
+
+
+def p_both(problem, **limits) -> np.ndarray:
+    changed = replace(problem, **limits)
+    return np.array(
+        [
+            [choice_at(changed, math.log(a), r, a * changed.params).p_both for r in GRID["replay"]]
+            for a in GRID["atpp"]
+        ]
+    )
+
+
+def test_losses_on_the_page_give_the_probabilities_of_the_planner(made):
+    page = explore(made, draws=64, **GRID).plans["plan"]
+    shape = (len(page["atpp"]), len(page["replay"]), page["draws"])
+    loss, rise = (
+        np.frombuffer(base64.b64decode(page[name]), "<f4").reshape(shape)
+        for name in ("loss", "rise")
+    )
+    held = (loss <= page["max_loss"]) & (rise <= page["max_forgetting"])
+    assert held.any()
+    assert not held.all()
+    np.testing.assert_allclose(held.mean(-1), p_both(few(made)), atol=1e-6)
+
+
+def test_mistakes(made):
+    with pytest.raises(BayeslawError, match="several by name"):
+        explore({})
+    with pytest.raises(BayeslawError, match="in ascending order"):
+        explore(made, atpp=np.array([2.0, 1.0]))
+    fits, limits = both(), LIMITS | {"max_loss": [1.8, 1.8], "baseline": BASE}
+    two = plan(target=[fits["target"]] * 2, source=fits["source"], **limits)
+    with pytest.raises(BayeslawError, match="two: a page has one target"):
+        explore({"two": two})
+
+
+def test_the_command_writes_the_page(tmp_path):
+    out, options = tmp_path / "plan.html", []
+    for name, fit in both().items():
+        fit.save(tmp_path / f"{name}.nc")
+        options += [f"--{name}", tmp_path / f"{name}.nc"]
+    for name, value in (LIMITS | {"baseline": BASE}).items():
+        options += [f"--{name.replace('_', '-')}", value]
+    found = commands.document("plan", *options, "--explore", out)
+    assert found["page"] == str(out)
+    text = out.read_text()
+    assert "plotly" in text
+    assert "http://" not in text.split('<script id="data"')[1]
+
+
+@pytest.fixture(scope="module")
+def browser():
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as running:
+        browser = running.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def opened(browser, made, tmp_path):
+    path, wrong, asked = tmp_path / "plan.html", [], []
+    explore({"one": made, "other": made}, draws=64, **GRID).write(path)
+
+    def opened(**settings):
+        page = browser.new_page(**settings)
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto(path.as_uri())
+        page.wait_for_selector("#figure .main-svg")
+        return page
+
+    yield opened
+    assert wrong == []
+    assert not [url for url in asked if url.startswith("http")]
+
+
+@in_a_browser
+def test_probabilities_and_the_smallest_budget(opened, made):
+    page, problem = opened(), few(made)
+    read = partial(page.evaluate, "window.bayeslaw")
+    np.testing.assert_allclose(read()["p"], p_both(problem), atol=1e-6)
+    best, ratios = read()["best"], np.array(GRID["replay"])
+    exact = [cheapest(problem, np.array([ratio])).atpp for ratio in ratios]
+    # Between budgets a factor of 1.8 apart, losses are interpolated.
+    assert best["atpp"] == pytest.approx(min(exact), rel=0.05)
+    assert best["p_both"] >= made.confidence - 1e-9
+
+
+@in_a_browser
+def test_sliders_move_by_keyboard(opened, made):
+    page = opened()
+    page.focus("#max_loss")
+    for _ in range(5):
+        page.keyboard.press("ArrowLeft")
+    now = page.evaluate("document.getElementById('max_loss').valueAsNumber")
+    assert now < made.problem.max_loss[0]
+    expected = p_both(few(made), max_loss=(now,))
+    np.testing.assert_allclose(page.evaluate("window.bayeslaw.p"), expected, atol=1e-6)
+    page.focus("#own_replay")
+    page.keyboard.press("End")
+    assert page.evaluate("window.bayeslaw.own.replay") == pytest.approx(0.9)
+    page.fill("#max_loss", str(page.evaluate("document.getElementById('max_loss').min")))
+    assert "P(both) is at most" in page.inner_text("#plan")
+    page.select_option("#name", "other")
+    assert page.evaluate("document.getElementById('max_loss').valueAsNumber") == LIMITS["max_loss"]
+
+
+@in_a_browser
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_fits_the_screen(opened, width, scheme):
+    page = opened(viewport={"width": width, "height": 800}, color_scheme=scheme)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (paper == "rgb(255, 255, 255)") == (scheme == "light")
+    assert len(page.screenshot()) > 20_000
