@@ -3,9 +3,10 @@
 A trial is a domain of a table (tinycpt or tinycode) and a last stage that was measured. `form1n`,
 with the default discrepancy and errors, is fitted to annealed runs of seed 0 up to that stage, at
 ATPP 1, 4 and 16. The largest model at PTPP 279 is to be forecast at ATPP 4 and more. For sale are
-runs of the smaller sizes at PTPP 279 up to ATPP 8, and pilots of the largest up to ATPP 2. Each
-design has FLOPs worth a run of the largest of ATPP 1.6. What it buys is looked up in the table, and
-the law is fitted again.
+runs of the smaller sizes at PTPP 279 up to ATPP 8, and pilots of the largest up to ATPP 2, with
+their losses from ATPP 1 (`--least .5`: from ATPP .5, which no fitted row has). Each design has
+FLOPs worth a run of the largest of ATPP 1.6. What it buys is looked up in the table, and the law is
+fitted again.
 
 The designs are `none`; `random`, whole runs, several times; `cheapest`; `smallest`, the smallest
 size alone; `doptimal` and `variance` of `bl.choose_anchors`; and `active-sl` (`active_sl.py`).
@@ -47,20 +48,20 @@ WORTH = 6 * N * N * 1.6
 FIT: dict[str, Any] = {"chains": 2, "cores": 1, "retry": False}
 WHERE = "(annealed or tokens == 0) and seed == 0 and (replay < 1 or tokens == 0)"
 FITTED = "ptpp <= {} and atpp in (1, 4, 16)"
-SALE = f"ptpp == {P} and (params < {N} and atpp <= 8 or params == {N} and atpp <= 2)"
+SALE = f"ptpp == {P} and atpp >= {{}} and (params < {N} and atpp <= 8 or atpp <= 2)"
 AIM = f"ptpp == {P} and params == {N} and atpp >= 4"
-KEYS = ["table", "domain", "stage", "design", "number"]
+KEYS = ["least", "table", "domain", "stage", "design", "number"]
 
 
 class Trial:
     """Rows of a table: fitted, for sale, and to be forecast."""
 
-    def __init__(self, table: str, domain: str, stage: int) -> None:
+    def __init__(self, least: float, table: str, domain: str, stage: int) -> None:
         path = DATA / table
         every = bl.read_table(path / f"{domain}.csv", where=WHERE, source=path / "english.csv")
-        self.about = dict(zip(KEYS[:3], (table, domain, stage), strict=True))
+        self.about = dict(zip(KEYS[:4], (least, table, domain, stage), strict=True))
         self.train = every.training(FITTED.format(stage))
-        self.sale, self.aim = every.query(SALE), every.query(AIM)
+        self.sale, self.aim = every.query(SALE.format(least)), every.query(AIM)
 
     def fit(self, rows: list[int], seed: int, settings: dict[str, Any]) -> bl.Posterior:
         """The posterior with some of the rows for sale."""
@@ -116,7 +117,7 @@ def measure(trial: Trial, out: Path | None, settings: dict[str, Any]) -> None:
 def table(rows: pd.DataFrame) -> pd.DataFrame:
     """Each design's log sd and log CRPS over the mean of random ones, with 95 % intervals."""
     rows = rows.assign(sd=np.log(rows["sd"]), crps=np.log(rows["crps"]))
-    means = rows.groupby([*KEYS[:3], "design"])[["sd", "crps", "coverage_90", "runs"]].mean()
+    means = rows.groupby([*KEYS[:4], "design"])[["sd", "crps", "coverage_90", "runs"]].mean()
     random, found = means.xs("random", level="design"), []
     for design, own in means.groupby("design"):
         own = own.droplevel("design")
@@ -137,6 +138,7 @@ def parser() -> argparse.ArgumentParser:
     """Options."""
     found = arguments(__doc__)
     found.add_argument("--out", type=Path, default=Path(__file__).with_suffix(".csv"))
+    found.add_argument("--least", type=float, default=1.0, help="least ATPP for sale")
     found.add_argument("--show", action="store_true", help="print the table of --out")
     return found
 
@@ -146,13 +148,14 @@ def main() -> None:
     args = parser().parse_args()
     warnings.simplefilter("ignore")
     if args.smoke:
-        measure(Trial("tinycpt", "french", 31), None, FIT | SMOKE)
+        measure(Trial(1, "tinycpt", "french", 31), None, FIT | SMOKE)
         return
     if not args.show:
         for stage, (name, domains) in product(STAGES, DOMAINS.items()):
             for domain in domains:
-                measure(Trial(name, domain, stage), args.out, FIT)
-    print(table(pd.read_csv(args.out)).round(2).to_markdown())
+                measure(Trial(args.least, name, domain, stage), args.out, FIT)
+    for least, rows in pd.read_csv(args.out).groupby("least"):
+        print(f"\nfor sale from ATPP {least:g}\n\n{table(rows).round(2).to_markdown()}")
 
 
 if __name__ == "__main__":
