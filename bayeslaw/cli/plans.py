@@ -92,6 +92,14 @@ def plan(
         float | None,
         option("FLOPs that a violated limit costs; shows the choice of least expected cost."),
     ] = None,
+    stop: Annotated[
+        str | None,
+        option(
+            "Least fall of the target loss that so many further tokens are worth; shows from "
+            "which budget they buy less.",
+            metavar="NATS,TOKENS",
+        ),
+    ] = None,
     example: Annotated[
         Literal["paper"] | None, option("Plan the paper's use case on its synthetic world.")
     ] = None,
@@ -179,8 +187,9 @@ def plan(
     caps = {"tokens": max_tokens, "flops": max_flops}
     cap = {name: math.inf if value is None else value for name, value in caps.items()}
     capped = cap if any(value is not None for value in caps.values()) else None
-    own = None if at is None else found.at(**_point(at))
-    rendered = render_plan.plan(found, capped, own, price, synthetic)
+    own = None if at is None else _pair(at, "--at", "8,.3")
+    enough = None if stop is None else _pair(stop, "--stop", ".002,1e9")
+    rendered = render_plan.plan(found, capped, own, price, enough, synthetic)
     show(json, "plan", rendered, {"out": figure and str(figure), "page": explore and str(explore)})
 
 
@@ -206,13 +215,13 @@ def _number(baseline: str | None) -> float | tuple[float, float] | str | None:
     return (loss, sd[0]) if sd else loss
 
 
-def _point(text: str) -> dict[str, float]:
-    """Parse a budget and a replay ratio such as ``"8,.3"``."""
+def _pair(text: str, option: str, example: str) -> tuple[float, float]:
+    """Parse two numbers such as ``"8,.3"``."""
     try:
-        atpp, replay = (float(each) for each in text.split(","))
+        first, second = (float(each) for each in text.split(","))
     except ValueError:
-        raise BayeslawError(f"--at: cannot read {text!r}; write it as 8,.3.") from None
-    return {"atpp": atpp, "replay": replay}
+        raise BayeslawError(f"{option}: cannot read {text!r}; write it as {example}.") from None
+    return first, second
 
 
 def _ratios(text: str | None) -> list[float] | None:

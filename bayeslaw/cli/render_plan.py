@@ -23,8 +23,9 @@ PROBABILITIES = ("P(target)", "P(forgetting)", "P(both)")
 def plan(
     found: Plan,
     cap: Mapping[str, float] | None,
-    own: Choice | None,
+    point: tuple[float, float] | None,
     price: float | None,
+    stop: tuple[float, float] | None,
     synthetic: bool,
 ) -> Rendered:
     """Render a plan with its probabilities, its errors, and its sensitivity to the limits."""
@@ -35,9 +36,12 @@ def plan(
         "sensitivity": sensitivity.to_dict("records"),
     }
     blocks: list[Block] = [SYNTHETIC] if synthetic else []
+    own = None if point is None else found.at(atpp=point[0], replay=point[1])
     blocks += [*_limits(found), "", *_answer(found), "", [_choices(found, own)]]
-    if own is not None:
-        document["at"] = vars(own) | {"p_failure": own.p_failure}
+    if own is not None and point is not None:
+        around = found.around(atpp=point[0], replay=point[1])
+        document["at"] = vars(own) | {"p_failure": own.p_failure, "around": around}
+        blocks += [_around(found, around)]
     blocks += ["", *_uncertainty(found)]
     if len(found.spread):
         blocks += ["", "[bold]Where its uncertainty comes from[/]", [_spread(found.spread)]]
@@ -62,12 +66,30 @@ def plan(
         table = ruled("", *HEADS, *PROBABILITIES)
         table.add_row("least cost", *_choice(cheap))
         blocks += ["", f"[bold]If a violated limit costs {price:.3g} FLOPs[/]", [table]]
+    if stop is not None:
+        enough = found.stop(*stop)
+        document |= {"stop": dict(zip(("nats", "tokens"), stop, strict=True)) | vars(enough)}
+        table = ruled("", *HEADS, *PROBABILITIES)
+        table.add_row("enough", *_choice(enough))
+        words = f"{stop[1]:.3g} more tokens lower the expected target loss by less than {stop[0]:g}"
+        blocks += ["", f"[bold]From here {words} nats[/]", [table]]
     blocks += ["", "[bold]Smallest budget by confidence[/]", [_frontier(frontier)]]
     blocks += ["", "[bold]Sensitivity to the limits[/]", [_sensitivity(sensitivity)]]
     return Rendered(document, blocks)
 
 
 # -- parts ----------------------------------------------------------------------------------------
+
+
+def _around(found: Plan, around: Mapping[str, tuple[float, float]]) -> str:
+    """How far the user's own choice can be moved."""
+    (low, high), (least, most) = around["atpp"], around["replay"]
+    budgets = "no ATPP" if math.isnan(low) else f"ATPP {low:.3g} to {high:.3g}"
+    ratios = "no ratio" if math.isnan(least) else f"replay {100 * least:.1f} to {100 * most:.1f} %"
+    return (
+        f"At its replay {budgets}, at its budget {ratios} keeps all limits with "
+        f"{100 * found.confidence:g} %."
+    )
 
 
 def _limits(found: Plan) -> list[str]:

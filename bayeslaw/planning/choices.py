@@ -1,15 +1,20 @@
 """Choices of a budget and a replay ratio, with the probabilities that they meet the limits."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.optimize import brentq
 
 from bayeslaw.common.arrays import Floats, Ints
 from bayeslaw.planning.cells import possible_alone
 from bayeslaw.planning.chance_constraints import Problem
 from bayeslaw.planning.intervals import MAX_LOG_ATPP
 from bayeslaw.planning.replay_search import smallest_budget
+
+SPAN = 5.0
+"""E-folds of ATPP below and above a choice in which `ranges_around` searches."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,6 +138,60 @@ def choice_at(problem: Problem, budget: float, ratio: float, most: float = math.
         forgetting=float(problem.rise([ratio], at).mean()),
         cvar=float(problem.cvar([ratio], at)[0]),
     )
+
+
+def ranges_around(
+    problem: Problem, budget: float, ratio: float, ratios: Floats
+) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Least and greatest ATPP at a ratio, and ratio at a budget, that meet all limits.
+
+    Budgets are searched within five e-folds of the given one. NaN where none meets them with the
+    confidence; a gap in between is not seen.
+    """
+
+    def holds(u: float, r: float) -> bool:
+        return bool(problem.meets([r], u)[:, 0].all(0).sum() >= problem.rank)
+
+    budgets = budget + np.linspace(-SPAN, SPAN, 8 * int(SPAN) + 1)
+    low, high = _ends(lambda u: holds(u, ratio), budgets)
+    return (math.exp(low), math.exp(high)), _ends(lambda r: holds(budget, r), ratios)
+
+
+def _ends(holds: Callable[[float], bool], nodes: Floats) -> tuple[float, float]:
+    """Least and greatest value that holds, refined by bisection; NaN if no node does."""
+    good = np.flatnonzero([holds(float(node)) for node in nodes])
+    if not len(good):
+        return math.nan, math.nan
+    found = []
+    for last, step in ((good[0], -1), (good[-1], 1)):
+        inside, beyond = float(nodes[last]), last + step
+        if 0 <= beyond < len(nodes):
+            outside = float(nodes[beyond])
+            for _ in range(30):
+                middle = (inside + outside) / 2
+                inside, outside = (middle, outside) if holds(middle) else (inside, middle)
+        found.append(inside)
+    return found[0], found[1]
+
+
+def stopping(problem: Problem, ratio: float, nats: float, tokens: float) -> Choice:
+    """The budget from which further tokens lower the targets' expected loss by less than `nats`.
+
+    Searched from 1e-3 to 1e6 ATPP; `INFEASIBLE` if they lower it by more even there.
+    """
+
+    def gain(u: float) -> float:
+        after = math.log(math.exp(u) + tokens / problem.params)
+        now, then = (np.mean(problem.losses([ratio], each)) for each in (u, after))
+        return float(now - then) - nats
+
+    nodes = np.linspace(math.log(1e-3), math.log(1e6), 84)
+    more = np.flatnonzero([gain(float(u)) >= 0 for u in nodes])
+    if not len(more):
+        return choice_at(problem, float(nodes[0]), ratio)
+    if more[-1] == len(nodes) - 1:
+        return INFEASIBLE
+    return choice_at(problem, float(brentq(gain, *nodes[more[-1] : more[-1] + 2])), ratio)
 
 
 def binding_limits(problem: Problem, ratios: Floats) -> str:

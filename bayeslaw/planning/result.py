@@ -11,7 +11,14 @@ import pandas as pd
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import BayeslawError, unknown
 from bayeslaw.planning.chance_constraints import Problem
-from bayeslaw.planning.choices import INFEASIBLE, Choice, cheapest, choice_at
+from bayeslaw.planning.choices import (
+    INFEASIBLE,
+    Choice,
+    cheapest,
+    choice_at,
+    ranges_around,
+    stopping,
+)
 from bayeslaw.planning.intervals import intersection
 from bayeslaw.planning.limits import replay_ratios
 from bayeslaw.planning.monte_carlo_error import MonteCarloError
@@ -168,10 +175,61 @@ class Plan(Choice):
         replay : float
             Replay ratio.
         """
+        return choice_at(self.problem, *self._point(atpp, replay))
+
+    def around(self, *, atpp: float, replay: float) -> dict[str, tuple[float, float]]:
+        """How far a budget and a replay ratio of your own can be moved, one at a time.
+
+        Parameters
+        ----------
+        atpp : float
+            Adaptation tokens per parameter.
+        replay : float
+            Replay ratio.
+
+        Returns
+        -------
+        dict
+            `atpp`, the least and the greatest within a factor of 148 with which all limits hold
+            with the plan's confidence at this replay ratio; and `replay`, those at this budget. NaN
+            where there is none.
+        """
+        point = self._point(atpp, replay)
+        budgets, ratios = ranges_around(self.problem, *point, self.replay_grid)
+        return {"atpp": budgets, "replay": ratios}
+
+    def stop(self, nats: float, tokens: float = 1e9, *, replay: float | None = None) -> Choice:
+        """The budget from which further tokens buy too little.
+
+        Parameters
+        ----------
+        nats : float
+            Least fall of the expected target loss that is worth the tokens.
+        tokens : float
+            Further tokens.
+        replay : float, optional
+            Replay ratio; by default that of the plan, or of its likeliest choice.
+
+        Returns
+        -------
+        Choice
+            The smallest budget from which `tokens` more lower the expected target loss (of several
+            targets, their mean) by less than `nats`, with its probabilities. Limits are not
+            imposed. Infinite if they lower it by more at 1e6 tokens per parameter.
+        """
+        if not (0 < nats < math.inf and 0 < tokens < math.inf):
+            raise BayeslawError("stop: give positive nats and tokens, such as .002 and 1e9.")
+        if replay is None and self.chosen is None:
+            raise BayeslawError("no draw meets the limits at any budget; give replay=.")
+        ratio = self.chosen.replay if replay is None and self.chosen else replay
+        return stopping(self.problem, float(replay_ratios([ratio or 0.0])[0]), nats, tokens)
+
+    def _point(self, atpp: float, replay: float) -> tuple[float, float]:
+        """Log ATPP and replay ratio of a choice."""
         (ratio,) = replay_ratios([replay])
         if not 0 < atpp < math.inf:
             raise BayeslawError(f"atpp={atpp:g}: give a positive number of tokens per parameter.")
-        return choice_at(self.problem, math.log(atpp), float(ratio))
+        return math.log(atpp), float(ratio)
 
     def frontier(self, confidences: Sequence[float] = CONFIDENCES) -> pd.DataFrame:
         """Smallest budget for each of several confidences; infinite if there is none.

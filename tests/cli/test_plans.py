@@ -193,3 +193,15 @@ def test_paper_example():
     assert content["synthetic"] is True
     assert "ptpp <= 31" in content["note"]
     assert content["deterministic"]["p_failure"] > 0.5
+
+
+def test_a_choice_of_ones_own_and_where_to_stop(options):
+    at, stop = ("--at", "30,.6"), ("--stop", ".002,1e9")
+    text = " ".join(run(*options, *MOST, *at, *stop).stdout.split())
+    assert "At its replay" in text
+    assert "keeps all limits with 90 %" in text
+    assert "1e+09 more tokens lower the expected target loss by less than 0.002 nats" in text
+    found = document(*options, *MOST, *at, *stop)
+    assert set(found["at"]["around"]) == {"atpp", "replay"}
+    assert found["stop"]["atpp"] > 0
+    assert "--stop: cannot read '1'" in fails(*options, *MOST, "--stop", "1")

@@ -66,3 +66,38 @@ def test_a_choice_of_ones_own(fits):
     for wrong in ({"atpp": 0, "replay": 0.3}, {"atpp": 5, "replay": 1.3}):
         with pytest.raises(BayeslawError):
             found.at(**wrong)
+
+
+def test_how_far_a_choice_can_be_moved(fits):
+    found = plan(**fits, **LIMITS, baseline=BASE, confidence=0.8)
+    near = found.around(atpp=1.5 * found.atpp, replay=found.replay)
+    low, high = near["atpp"]
+    least, most = near["replay"]
+    # The least budget at the plan's own ratio is the plan.
+    assert low == pytest.approx(found.atpp, rel=1e-4)
+    at = found.at
+    assert at(atpp=low * 0.999, replay=found.replay).p_both < 0.8
+    assert at(atpp=high, replay=found.replay).p_both >= 0.8
+    assert least < found.replay < most
+    for ratio, step in ((least, -1), (most, 1)):
+        assert at(atpp=1.5 * found.atpp, replay=ratio).p_both >= 0.8
+        if 0.005 < ratio < 0.995:
+            assert at(atpp=1.5 * found.atpp, replay=ratio + step * 1e-4).p_both < 0.8
+    assert np.isnan(found.around(atpp=1e-3, replay=0.9)["replay"]).all()
+
+
+def test_where_to_stop(fits):
+    found = plan(**fits, **LIMITS, baseline=BASE, confidence=0.8)
+    enough = found.stop(0.002, 1e9)
+    assert enough.replay == found.replay
+
+    def loss(tokens):
+        return found.at(atpp=tokens / LIMITS["params"], replay=found.replay).losses[0]
+
+    assert loss(enough.tokens) - loss(enough.tokens + 1e9) == pytest.approx(0.002, rel=1e-3)
+    assert loss(2 * enough.tokens) - loss(2 * enough.tokens + 1e9) < 0.002
+    assert found.stop(0.001).atpp > enough.atpp
+    assert found.stop(1e-9, 1e18).atpp == np.inf
+    assert found.stop(10.0).atpp == pytest.approx(1e-3, rel=1e-3)
+    with pytest.raises(BayeslawError, match="positive nats and tokens"):
+        found.stop(0)
