@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from bayeslaw.design.evsi import anchor_value as anchor_value
     from bayeslaw.evaluate.backtesting import Backtest as Backtest
     from bayeslaw.evaluate.backtesting import backtest as backtest
+    from bayeslaw.evaluate.backtesting import read_backtest as read_backtest
     from bayeslaw.evaluate.coefficients import Coefficients as Coefficients
     from bayeslaw.evaluate.coefficients import read_coefficients as read_coefficients
     from bayeslaw.evaluate.comparison import compare as compare
@@ -122,6 +123,7 @@ _HOME = {
     "pool_cases": "studies.cases",
     "Posterior": "inference.posterior",
     "Prior": "laws.priors",
+    "read_backtest": "evaluate.backtesting",
     "read_coefficients": "evaluate.coefficients",
     "read_table": "tables.reading",
     "Recipes": "derive.recipes",

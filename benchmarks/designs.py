@@ -21,6 +21,7 @@ continues when it is started again.
 
 import argparse
 import warnings
+from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -96,11 +97,13 @@ class Trial:
         }
 
 
-def measure(trial: Trial, out: Path | None, settings: dict[str, Any]) -> None:
+def measure(
+    trial: Trial, designs: Sequence[str], out: Path | None, settings: dict[str, Any]
+) -> None:
     """Run the designs of a trial that are missing, and add their rows to the file."""
     rows = pd.read_csv(out) if out and out.is_file() else pd.DataFrame()
     done = set(rows[KEYS].itertuples(index=False, name=None)) if len(rows) else set()
-    every = [(d, i) for d in DESIGNS for i in range(RANDOM if d == "random" else 1)]
+    every = [(d, i) for d in designs for i in range(RANDOM if d == "random" else 1)]
     todo = [each for each in every if (*trial.about.values(), *each) not in done]
     first = trial.fit([], 0, settings) if todo else None
     for design, number in todo:
@@ -148,12 +151,12 @@ def main() -> None:
     args = parser().parse_args()
     warnings.simplefilter("ignore")
     if args.smoke:
-        measure(Trial(1, "tinycpt", "french", 31), None, FIT | SMOKE)
+        measure(Trial(1, "tinycpt", "french", 31), ("cheapest", "active-sl"), None, FIT | SMOKE)
         return
     if not args.show:
         for stage, (name, domains) in product(STAGES, DOMAINS.items()):
             for domain in domains:
-                measure(Trial(args.least, name, domain, stage), args.out, FIT)
+                measure(Trial(args.least, name, domain, stage), DESIGNS, args.out, FIT)
     for least, rows in pd.read_csv(args.out).groupby("least"):
         print(f"\nfor sale from ATPP {least:g}\n\n{table(rows).round(2).to_markdown()}")
 

@@ -51,6 +51,9 @@ def backtest(
     ] = None,
     jobs: Annotated[int, typer.Option(help="Processes.", min=1)] = 1,
     figure: Annotated[Path | None, option("Draw errors by distance (PNG, PDF or SVG).")] = None,
+    out: Annotated[
+        Path | None, option("Write the rows (CSV or Parquet); other commands quote them.")
+    ] = None,
     seed: Seed = 0,
     json: Json = False,
     sampling: Sampling,
@@ -65,6 +68,7 @@ def backtest(
     from bayeslaw.tables.reading import read_table
 
     check_writable(figure)
+    check_writable(out)
     losses = read_table(table, columns=columns_of(columns), where=where, source=source_table)
     names = [name.strip() for name in (rivals or "").split(",") if name.strip()]
     others: dict[str, dict[str, Any]] = {
@@ -81,6 +85,8 @@ def backtest(
         progress=terminal(),
         **asdict(sampling),
     )
+    if out is not None:
+        found.write(out)
     if figure is not None:
         from bayeslaw.plots.backtests import backtest as draw
 
@@ -88,4 +94,4 @@ def backtest(
             draw(found).savefig(figure, dpi=200)
         except ValueError as error:  # a file format that Matplotlib does not write
             raise BayeslawError(f"--figure {figure}: {error}") from error
-    show(json, "backtest", render_forecast.backtest(found), {"seed": seed})
+    show(json, "backtest", render_forecast.backtest(found), {"seed": seed, "out": out and str(out)})

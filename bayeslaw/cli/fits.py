@@ -13,6 +13,7 @@ from bayeslaw.cli.options import (
     Columns,
     Json,
     LawOption,
+    Quoted,
     Sampling,
     Seed,
     Source,
@@ -120,6 +121,7 @@ def forecast(
             "Register the forecast in a new file (JSON), for `bayeslaw verify`.", metavar="FILE"
         ),
     ] = None,
+    backtest: Quoted = None,
     register_draws: Annotated[
         int,
         typer.Option(help="For --register: draws per row to store; the CRPS needs them.", min=0),
@@ -140,6 +142,7 @@ def forecast(
     """
     from bayeslaw.cli import render, render_forecast
     from bayeslaw.evaluate import registration
+    from bayeslaw.evaluate.backtesting import read_backtest
     from bayeslaw.huber.point_fit import PointFit
     from bayeslaw.tables.reading import write_frame
 
@@ -170,10 +173,13 @@ def forecast(
     )
     if out is not None:
         predicted.write(out, bands)
+    quoted = None if backtest is None else read_backtest(backtest).looking(fitted.table, rows.frame)
     sha256 = None
     if register is not None:
         sha256 = registration.register(predicted, register, draws=register_draws)
-    rendered = render_forecast.forecast(fitted, predicted, rows, bands, choice.train, choice.test)
+    rendered = render_forecast.forecast(
+        fitted, predicted, rows, bands, choice.train, choice.test, quoted
+    )
     fields |= {"register": register and str(register), "sha256": sha256}
     show(json, "forecast", rendered, fields)
     if register is not None and not json:

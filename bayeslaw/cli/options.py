@@ -57,6 +57,10 @@ Columns = Annotated[
         metavar="SPEC",
     ),
 ]
+Quoted = Annotated[
+    Path | None,
+    option("Backtest to quote, written by `bayeslaw backtest --out`.", metavar="FILE"),
+]
 Train = Annotated[str | None, query('Rows to fit, such as "ptpp <= 31".')]
 Test = Annotated[str | None, query('Rows to forecast and score, such as "ptpp == 279".')]
 

@@ -3,14 +3,18 @@
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal, TypedDict
+from typing import TYPE_CHECKING, Annotated, Literal, TypedDict
 
 import typer
 
 from bayeslaw.cli.app import command, show
-from bayeslaw.cli.options import Json, Seed, Unconverged, option
+from bayeslaw.cli.options import Json, Quoted, Seed, Unconverged, option
 from bayeslaw.cli.steps import CONFIDENCE, check_writable
 from bayeslaw.common.errors import BayeslawError
+
+if TYPE_CHECKING:
+    from bayeslaw.planning.result import Plan
+    from bayeslaw.tables.table import LossTable
 
 
 class Settings(TypedDict):
@@ -100,6 +104,7 @@ def plan(
             metavar="NATS,TOKENS",
         ),
     ] = None,
+    backtest: Quoted = None,
     example: Annotated[
         Literal["paper"] | None, option("Plan the paper's use case on its synthetic world.")
     ] = None,
@@ -138,10 +143,11 @@ def plan(
         "max_forgetting": max_forgetting,
     }
     if example is not None:
-        _refuse(needed | {"max_cvar": max_cvar, "baseline": baseline, "base": base}, relative)
+        own_fits = {"max_cvar": max_cvar, "baseline": baseline, "base": base, "backtest": backtest}
+        _refuse(needed | own_fits, relative)
         from bayeslaw.planning.paper_case import plan_example
 
-        found, synthetic = plan_example(**settings), True
+        found, synthetic, quoted = plan_example(**settings), True, None
     elif (
         not target
         or source is None
@@ -173,6 +179,7 @@ def plan(
             **settings,
         )
         synthetic = any(is_synthetic(fit.table) for fit in (*targets, forgotten))
+        quoted = None if backtest is None else _quoted(backtest, targets[0].table, found)
     if figure is not None:
         from bayeslaw.plots.plans import plan_landscape
 
@@ -189,7 +196,7 @@ def plan(
     capped = cap if any(value is not None for value in caps.values()) else None
     own = None if at is None else _pair(at, "--at", "8,.3")
     enough = None if stop is None else _pair(stop, "--stop", ".002,1e9")
-    rendered = render_plan.plan(found, capped, own, price, enough, synthetic)
+    rendered = render_plan.plan(found, capped, own, price, enough, synthetic, quoted)
     show(json, "plan", rendered, {"out": figure and str(figure), "page": explore and str(explore)})
 
 
@@ -213,6 +220,19 @@ def _number(baseline: str | None) -> float | tuple[float, float] | str | None:
     if len(sd) > 1:
         raise BayeslawError(f"--baseline {baseline}: give a loss, or a loss and its sd.")
     return (loss, sd[0]) if sd else loss
+
+
+def _quoted(path: Path, train: "LossTable", found: "Plan") -> str | None:
+    """What a backtest of the target says of the planned run."""
+    from bayeslaw.evaluate.backtesting import read_backtest
+    from bayeslaw.tables.table import grid
+
+    tested, chosen = read_backtest(path), found.chosen
+    if chosen is None or not 0 < chosen.tokens < math.inf:
+        return None
+    n, p = found.limits["params"], found.limits["ptpp"]
+    run = grid(params=n, ptpp=p, tokens=chosen.tokens, replay=chosen.replay)
+    return tested.looking(train, run)
 
 
 def _pair(text: str, option: str, example: str) -> tuple[float, float]:

@@ -38,6 +38,7 @@ def forecast(
     levels: Sequence[float],
     train: str | None,
     test: str | None,
+    backtest: str | None = None,
 ) -> Rendered:
     """Render median and bands of each row; with measured losses also the scores."""
     measured = "loss" in rows.frame
@@ -54,6 +55,7 @@ def forecast(
         "positions": in_words(predicted.positions),
         "rows": frame.to_dict("records"),
         "scores": None if scores is None else scores.to_dict(),
+        "backtest": backtest,
     }
     document["synthetic"] = document["synthetic"] or is_synthetic(rows)
     covariates = _covariates(fitted, rows)
@@ -75,6 +77,8 @@ def forecast(
         blocks.append(_more(frame))
     if scores is not None:
         blocks += ["", inside(frame, names), "", score_table(scores)]
+    if backtest is not None:
+        blocks += ["", escape(backtest)]
     return Rendered(document, labelled(document, blocks))
 
 

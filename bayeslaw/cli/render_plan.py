@@ -27,6 +27,7 @@ def plan(
     price: float | None,
     stop: tuple[float, float] | None,
     synthetic: bool,
+    backtest: str | None = None,
 ) -> Rendered:
     """Render a plan with its probabilities, its errors, and its sensitivity to the limits."""
     frontier, sensitivity = found.frontier(), found.sensitivity()
@@ -34,6 +35,7 @@ def plan(
         "synthetic": synthetic,
         "frontier": frontier.to_dict("records"),
         "sensitivity": sensitivity.to_dict("records"),
+        "backtest": backtest,
     }
     blocks: list[Block] = [SYNTHETIC] if synthetic else []
     own = None if point is None else found.at(atpp=point[0], replay=point[1])
@@ -43,6 +45,8 @@ def plan(
         document["at"] = vars(own) | {"p_failure": own.p_failure, "around": around}
         blocks += [_around(found, around)]
     blocks += ["", *_uncertainty(found)]
+    if backtest is not None:
+        blocks += ["", escape(backtest)]
     if len(found.spread):
         blocks += ["", "[bold]Where its uncertainty comes from[/]", [_spread(found.spread)]]
     if found.noise == "predictive" and found.pairing.startswith("independently"):

@@ -10,6 +10,7 @@ from bayeslaw.cli.app import command, show
 from bayeslaw.cli.options import (
     Choice,
     Json,
+    Quoted,
     Sampling,
     Seed,
     Source,
@@ -50,6 +51,7 @@ def report(
     plan_source: Annotated[
         Path | None, option("For --plan: posterior of the source domain.")
     ] = None,
+    backtest: Quoted = None,
     question: Annotated[str | None, option("Question that the report answers.")] = None,
     out: Annotated[Path, typer.Option(help="Page to write (HTML).")] = Path("report.html"),
     allow_unconverged: Unconverged = False,
@@ -64,6 +66,7 @@ def report(
     With --plan the fit is that of the target domain, and the page has a section on the plan.
     """
     from bayeslaw.cli import render_report
+    from bayeslaw.evaluate.backtesting import read_backtest
     from bayeslaw.inference.storage import load
     from bayeslaw.planning.planner import plan as make_plan
     from bayeslaw.reporting import report as make
@@ -110,6 +113,7 @@ def report(
         question=question,
         comparison=comparison,
         plan=planned,
+        backtest=None if backtest is None else read_backtest(backtest),
         command=_command(ctx),
         seed=seed,
         allow_unconverged=allow_unconverged,

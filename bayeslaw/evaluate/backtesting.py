@@ -4,8 +4,10 @@ At each cut, only rows up to it are fitted, and the rows beyond it are forecast 
 their measured losses. The distance of a row is how far it lies beyond the cut, in decades.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,7 @@ from bayeslaw.evaluate.forecast import LEVELS
 from bayeslaw.evaluate.scores import crps
 from bayeslaw.inference.fitting import fit
 from bayeslaw.laws.law import Law
+from bayeslaw.tables.reading import read_frame, write_frame
 from bayeslaw.tables.table import LossTable
 from bayeslaw.tables.validation import COVARIATES
 
@@ -90,6 +93,60 @@ class Backtest:
             f"on rows of {self.name} that came after {cuts} cut{'s' * (cuts > 1)}, the 90 % band "
             f"held {held} of {count} and the median error was {error:.2g} %."
         )
+
+    def looking(self, train: LossTable, rows: pd.DataFrame) -> str:
+        """The sentence, and how far ahead a forecast looks compared with the backtest.
+
+        Parameters
+        ----------
+        train : LossTable
+            Rows that the forecast was fitted to.
+        rows : DataFrame
+            Rows that were forecast.
+        """
+        last = float(ALONG[self.along](train.frame).max())
+        ahead = math.log10(float(ALONG[self.along](rows).max()) / last)
+        tested = float(self.rows["decades"].max())
+        if ahead <= 0:
+            words = f"This forecast is not ahead of its training rows in {self.along}."
+        elif ahead <= tested:
+            own = self.rows[self.rows["model"] == self.models[0]]
+            near = own[own["decades"] >= min(ahead, own["decades"].quantile(0.9))]
+            held = int(near["inside_90"].sum())
+            words = (
+                f"This forecast looks {ahead:.2g} ahead; of {len(near)} rows as far or farther "
+                f"the band held {held}."
+            )
+        else:
+            words = (
+                f"This forecast looks {ahead:.2g} ahead, {ahead - tested:.2g} farther than any "
+                "cut of the table could show."
+            )
+        return f"Backtest: {self.sentence()} {words}"
+
+    def write(self, path: str | Path) -> None:
+        """Write the rows as CSV or Parquet, for `read_backtest`."""
+        about = {"along": self.along, "table": self.name}
+        write_frame(self.rows.assign(**about), path)
+
+
+def read_backtest(path: str | Path) -> Backtest:
+    """Read a backtest that `Backtest.write` or ``bayeslaw backtest --out`` wrote.
+
+    Raises
+    ------
+    TableError
+        If the file cannot be read, or is not a backtest.
+    """
+    rows = read_frame(path)
+    if lacking := {"along", "table", "model", "decades", "inside_90"} - set(rows.columns):
+        raise TableError(
+            f"{path}: not a backtest: no column {sorted(lacking)[0]!r}; write one with "
+            "`bayeslaw backtest --out`."
+        )
+    along, name = str(rows["along"].iloc[0]), str(rows["table"].iloc[0])
+    models = tuple(map(str, rows["model"].unique()))
+    return Backtest(rows.drop(columns=["along", "table"]), along, models, name)
 
 
 def backtest(

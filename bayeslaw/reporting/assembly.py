@@ -10,6 +10,7 @@ import pandas as pd
 
 from bayeslaw.checks.checkup import Check, check
 from bayeslaw.common.errors import FitWarning
+from bayeslaw.evaluate.backtesting import Backtest
 from bayeslaw.evaluate.forecast import Forecast
 from bayeslaw.evaluate.scores import score
 from bayeslaw.huber.point_fit import PointFit, fit_huber
@@ -38,6 +39,7 @@ def report(
     comparison: pd.DataFrame | None = None,
     plan: "Plan | None" = None,
     recipes: "Recipes | None" = None,
+    backtest: Backtest | None = None,
     command: str | None = None,
     seed: int = 0,
     allow_unconverged: bool = False,
@@ -61,6 +63,8 @@ def report(
         From `bayeslaw.plan`.
     recipes : Recipes, optional
         From `bayeslaw.compare_recipes`.
+    backtest : Backtest, optional
+        From `bayeslaw.backtest`, of the same law on these or like runs; quoted in the summary.
     command : str, optional
         Command that reproduces the report; shown on the page.
     seed : int
@@ -93,7 +97,7 @@ def report(
         )
     checked = check(fit, table, seed=seed)
     parts = [
-        _summary(fit, fc, scores, plan),
+        _summary(fit, fc, scores, plan, backtest),
         fits.data(first, table.frame, train, test),
         fits.checks(checked),
         forecasts.forecast(fit, fc, seed=seed, allow_unconverged=allow_unconverged),
@@ -160,7 +164,11 @@ def _warnings(
 
 
 def _summary(
-    fit: Posterior | Pool, fc: Forecast, scores: pd.DataFrame | None, plan: "Plan | None"
+    fit: Posterior | Pool,
+    fc: Forecast,
+    scores: pd.DataFrame | None,
+    plan: "Plan | None",
+    backtest: Backtest | None,
 ) -> Section:
     diagnostics, frame = fit.convergence, fc.frame
     median, (low, high) = fc.median, fc.quantile([0.05, 0.95])
@@ -189,6 +197,7 @@ def _summary(
         if beyond
         else "Each covariate is within the range of the training rows."
     )
+    sentences += [] if backtest is None else [backtest.looking(fit.table, frame)]
     sentences += [] if plan is None else [fits.answer(plan)]
     ess = min(diagnostics.ess_bulk, diagnostics.ess_tail)
     state = "Converged" if diagnostics.ok else "Not converged"

@@ -26,3 +26,17 @@ def test_text_json_and_figure(tmp_path):
     assert content["models"][0]["rows"] == len(content["rows"]) == 3
     assert "unknown law" in fails(path, "--law", "chinchila")
     assert "--cuts" in fails(*asked, "--cuts", "many")
+
+
+def test_other_commands_quote_it(saved, posterior, small, tmp_path):
+    path, page = tmp_path / "backtest.csv", tmp_path / "report.html"
+    write_frame(small.frame, tmp_path / "losses.csv")
+    run(tmp_path / "losses.csv", "--law", "chinchilla", *SHORT, "--cuts", "1e20", "--out", path)
+    far = ("--grid", "params=1e12 tokens=1e13", "--backtest", path)
+    assert "farther than any cut" in commands.document("forecast", saved, *far)["backtest"]
+    text = " ".join(commands.run("forecast", saved, *far).stdout.split())
+    assert "Backtest: " in text
+    commands.run("report", saved, *far, "--out", page)
+    assert "farther than any cut" in page.read_text()
+    wrong = ("--backtest", tmp_path / "losses.csv")
+    assert "not a backtest" in commands.fails("forecast", saved, *far[:2], *wrong)

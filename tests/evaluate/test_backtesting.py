@@ -85,3 +85,25 @@ def test_the_figure_shows_every_row(found):
     figure = draw(found)
     points = sum(len(line.get_xdata()) for line in figure.axes[0].lines[:2])
     assert points == (found.rows["model"] == "chinchilla").sum()
+
+
+def test_how_far_ahead_a_forecast_looks(table, found, tmp_path):
+    path = tmp_path / "backtest.csv"
+    found.write(path)
+    again = bl.read_backtest(path)
+    assert (again.along, again.models, again.name) == (found.along, found.models, found.name)
+    pd.testing.assert_frame_equal(again.rows, found.rows, rtol=1e-15)
+    last = (6 * table.frame["params"] * table.frame["tokens"]).max()
+    tested = found.rows["decades"].max()
+
+    def looking(factor):
+        return again.looking(table, pd.DataFrame({"params": [1.0], "tokens": factor * last / 6}))
+
+    assert looking(1).startswith(f"Backtest: {found.sentence()} ")
+    assert "not ahead of its training rows" in looking(0.9)
+    assert "looks 0.1 ahead; of " in looking(10**0.1)
+    beyond = looking(10 ** (tested + 1))
+    assert "ahead, 1 farther than any cut of the table could show." in beyond
+    table.frame.to_csv(path, index=False)
+    with pytest.raises(TableError, match="not a backtest"):
+        bl.read_backtest(path)
