@@ -78,7 +78,7 @@ class Model:
 
     def slope(self, theta: np.ndarray, x: Covariates) -> np.ndarray:
         """Derivative of each row's loss by the parameters."""
-        return np.asarray(approx_fprime(theta, lambda t: self.loss(t, x), 1e-6))
+        return np.atleast_2d(approx_fprime(theta, lambda t: self.loss(t, x), 1e-6))
 
 
 def scores(model: Model, modes: Modes, rows: Covariates, aim: Covariates) -> np.ndarray:
