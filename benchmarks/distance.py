@@ -1,0 +1,133 @@
+"""Error and coverage of forecasts by how far the rows lie beyond the fitted ones.
+
+The default of laws of N and D on the splits of `truth.py`, row by row. The distance of a row is
+that of `bl.locate`: decades of FLOPs (6 N D) between it and the nearest point between fitted rows,
+0 for an interpolation.
+
+    OMP_NUM_THREADS=1 python benchmarks/distance.py [--bench FOLDER]
+    python benchmarks/distance.py --show docs/pictures/distance.png
+
+FOLDER holds tables that may not be shipped, and their splits in splits.json. Rows are kept in
+distance.csv beside this file; an interrupted run continues when it is started again.
+"""
+
+import argparse
+import warnings
+from itertools import chain, islice
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from tables import SMOKE, arguments, benched, splits
+
+import bayeslaw as bl
+from bayeslaw.evaluate.scores import crps
+
+LAW = "chinchilla"
+EDGES = (-1e-9, 0.0, 0.25, 0.5, 1.0, np.inf)
+NAMES = ("within", "to .25", ".25 to .5", ".5 to 1", "above 1")
+"""Bins of the distance, in decades."""
+
+
+def measured(
+    name: str, source: str, train: bl.LossTable, test: bl.LossTable, settings: dict
+) -> pd.DataFrame:
+    """One row per held-out loss of a split."""
+    fit = bl.fit(LAW, train, **settings)
+    found = fit.forecast(test, allow_unconverged=True)
+    logs, truth = np.log(found.samples), np.log(test.loss)
+    middle = np.median(logs, axis=0)
+    rows = found.positions[["position", "decades"]].reset_index(drop=True)
+    rows = rows.assign(table=name, source=source, error=middle - truth, crps=crps(logs, truth))
+    for level in (50, 80, 90):
+        low, high = np.quantile(logs, [0.5 - level / 200, 0.5 + level / 200], axis=0)
+        rows[f"inside_{level}"] = ((low <= truth) & (truth <= high)).astype(int)
+    gate = "; ".join(fit.convergence.failures) or "passed"
+    return rows.assign(width_90=high - low, gate=gate)
+
+
+def binned(rows: pd.DataFrame) -> pd.DataFrame:
+    """Scores by distance, over rows and, for coverage, over sources."""
+    place = pd.cut(rows["decades"].fillna(0), EDGES, labels=NAMES)
+    groups = rows.groupby(place, observed=True)
+    found = pd.DataFrame(
+        {
+            "rows": groups.size(),
+            "sources": groups["source"].nunique(),
+            "median error": groups["error"].agg(lambda e: e.abs().median()),
+            "90 % of errors": groups["error"].agg(lambda e: e.abs().quantile(0.9)),
+            "bias": groups["error"].mean(),
+            "width": groups["width_90"].mean(),
+        }
+    )
+    for level in (50, 80, 90):
+        found[f"in {level} %"] = groups[f"inside_{level}"].mean()
+    each = rows.groupby([place, "source"], observed=True)["inside_90"].mean()
+    return found.assign(least=each.groupby(level=0, observed=True).min())
+
+
+def draw(rows: pd.DataFrame, path: Path) -> None:
+    """Error of each row against its distance, and coverage by bin."""
+    import matplotlib.pyplot as plt
+
+    from bayeslaw.plots.style import COLOURS, INK, style
+
+    with style():
+        figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
+        for i, (source, own) in enumerate(rows.groupby("source")):
+            far = own["decades"].fillna(0)
+            error = 100 * own["error"].abs().clip(lower=1e-4)
+            left.plot(
+                far, error, "o", ms=3, alpha=0.5, color=COLOURS[i % len(COLOURS)], label=source
+            )
+        left.set(yscale="log", xlabel="decades of FLOPs beyond the fitted rows")
+        left.set_ylabel("error of the median (%)")
+        left.legend(fontsize=7, markerscale=2)
+        found = binned(rows)
+        place = np.arange(len(found))
+        for level, colour in zip((50, 80, 90), COLOURS, strict=False):
+            right.plot(place, found[f"in {level} %"], "o-", color=colour, label=f"{level} %")
+            right.axhline(level / 100, color=colour, lw=0.8, ls=":")
+        right.set_xticks(
+            place, [f"{n}\n{k}" for n, k in zip(found.index, found["rows"], strict=True)]
+        )
+        right.set(
+            ylim=(0, 1.02), xlabel="decades beyond the fitted rows, and losses", ylabel="inside"
+        )
+        right.legend(title="band", fontsize=7, loc="lower left")
+        right.tick_params(colors=INK)
+        figure.savefig(path, dpi=150)
+
+
+def parser() -> argparse.ArgumentParser:
+    """Options."""
+    found = arguments(__doc__)
+    found.add_argument("--bench", type=Path, help="folder of splits.json")
+    found.add_argument("--out", type=Path, default=Path(__file__).with_suffix(".csv"))
+    found.add_argument("--show", type=Path, metavar="PICTURE", help="draw the rows of --out")
+    return found
+
+
+def main() -> None:
+    """Run what is missing, then print the scores by distance."""
+    args = parser().parse_args()
+    warnings.simplefilter("ignore")
+    every = chain(splits(), benched(args.bench) if args.bench else ())
+    todo = islice(every, 0 if args.show else 1 if args.smoke else None)
+    rows = pd.read_csv(args.out) if args.out.is_file() and not args.smoke else pd.DataFrame()
+    for name, source, train, test, laws in (
+        () if args.show else islice(every, 1 if args.smoke else None)
+    ):
+        if LAW in laws and (not len(rows) or name not in set(rows["table"])):
+            new = measured(name, source, train, test, SMOKE if args.smoke else {})
+            rows = pd.concat([rows, new], ignore_index=True)
+            print(name, len(new), new["inside_90"].sum(), new["gate"][0], flush=True)
+            if not args.smoke:
+                rows.to_csv(args.out, index=False, float_format="%.5g")
+    print(binned(rows).round(4).to_markdown())
+    if args.show:
+        draw(rows, args.show)
+
+
+if __name__ == "__main__":
+    main()
