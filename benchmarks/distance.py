@@ -115,9 +115,7 @@ def main() -> None:
     every = chain(splits(), benched(args.bench) if args.bench else ())
     todo = islice(every, 0 if args.show else 1 if args.smoke else None)
     rows = pd.read_csv(args.out) if args.out.is_file() and not args.smoke else pd.DataFrame()
-    for name, source, train, test, laws in (
-        () if args.show else islice(every, 1 if args.smoke else None)
-    ):
+    for name, source, train, test, laws in todo:
         if LAW in laws and (not len(rows) or name not in set(rows["table"])):
             new = measured(name, source, train, test, SMOKE if args.smoke else {})
             rows = pd.concat([rows, new], ignore_index=True)
