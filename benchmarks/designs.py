@@ -3,15 +3,15 @@
 A trial is a domain of a table (tinycpt or tinycode) and a last stage that was measured. `form1n`,
 with the default discrepancy and errors, is fitted to annealed runs of seed 0 up to that stage, at
 ATPP 1, 4 and 16. The largest model at PTPP 279 is to be forecast at ATPP 4 and more. For sale are
-runs of the smaller sizes at PTPP 279 up to ATPP 8, and pilots of the largest up to ATPP 2, with
-their losses from ATPP 1 (`--least .5`: from ATPP .5, which no fitted row has). Each design has
-FLOPs worth a run of the largest of ATPP 1.6. What it buys is looked up in the table, and the law is
-fitted again.
+runs of the smaller sizes at PTPP 279 up to ATPP 8 (`--sale smaller`), and pilots of the largest up
+to ATPP 2 as well (`pilots`), with their losses from ATPP 1, or from ATPP .5, which no fitted row
+has (`early`). Each design has FLOPs worth a run of the largest of ATPP 1.6. What it buys is looked
+up in the table, and the law is fitted again.
 
 The designs are `none`; `random`, whole runs, several times; `cheapest`; `smallest`, the smallest
 size alone; `doptimal` and `variance` of `bl.choose_anchors`; and `active-sl` (`active_sl.py`).
 
-    OMP_NUM_THREADS=1 python benchmarks/designs.py
+    OMP_NUM_THREADS=1 python benchmarks/designs.py [--sale smaller]
     python benchmarks/designs.py --show
 
 A row is a design in a trial: `sd` is the posterior standard deviation of log loss at the targets
@@ -49,20 +49,26 @@ WORTH = 6 * N * N * 1.6
 FIT: dict[str, Any] = {"chains": 2, "cores": 1, "retry": False}
 WHERE = "(annealed or tokens == 0) and seed == 0 and (replay < 1 or tokens == 0)"
 FITTED = "ptpp <= {} and atpp in (1, 4, 16)"
-SALE = f"ptpp == {P} and atpp >= {{}} and (params < {N} and atpp <= 8 or atpp <= 2)"
+SMALLER = f"params < {N} and atpp <= 8"
+SALES = {
+    "smaller": f"atpp >= 1 and {SMALLER}",
+    "pilots": f"atpp >= 1 and ({SMALLER} or atpp <= 2)",
+    "early": f"{SMALLER} or atpp <= 2",
+}
+"""Rows at the last stage that can be bought."""
 AIM = f"ptpp == {P} and params == {N} and atpp >= 4"
-KEYS = ["least", "table", "domain", "stage", "design", "number"]
+KEYS = ["sale", "table", "domain", "stage", "design", "number"]
 
 
 class Trial:
     """Rows of a table: fitted, for sale, and to be forecast."""
 
-    def __init__(self, least: float, table: str, domain: str, stage: int) -> None:
+    def __init__(self, sale: str, table: str, domain: str, stage: int) -> None:
         path = DATA / table
         every = bl.read_table(path / f"{domain}.csv", where=WHERE, source=path / "english.csv")
-        self.about = dict(zip(KEYS[:4], (least, table, domain, stage), strict=True))
+        self.about = dict(zip(KEYS[:4], (sale, table, domain, stage), strict=True))
         self.train = every.training(FITTED.format(stage))
-        self.sale, self.aim = every.query(SALE.format(least)), every.query(AIM)
+        self.sale, self.aim = every.query(f"ptpp == {P} and ({SALES[sale]})"), every.query(AIM)
 
     def fit(self, rows: list[int], seed: int, settings: dict[str, Any]) -> bl.Posterior:
         """The posterior with some of the rows for sale."""
@@ -141,7 +147,7 @@ def parser() -> argparse.ArgumentParser:
     """Options."""
     found = arguments(__doc__)
     found.add_argument("--out", type=Path, default=Path(__file__).with_suffix(".csv"))
-    found.add_argument("--least", type=float, default=1.0, help="least ATPP for sale")
+    found.add_argument("--sale", choices=SALES, default="smaller", help="what can be bought")
     found.add_argument("--show", action="store_true", help="print the table of --out")
     return found
 
@@ -151,14 +157,16 @@ def main() -> None:
     args = parser().parse_args()
     warnings.simplefilter("ignore")
     if args.smoke:
-        measure(Trial(1, "tinycpt", "french", 31), ("cheapest", "active-sl"), None, FIT | SMOKE)
+        measure(
+            Trial("pilots", "tinycpt", "french", 31), ("cheapest", "active-sl"), None, FIT | SMOKE
+        )
         return
     if not args.show:
         for stage, (name, domains) in product(STAGES, DOMAINS.items()):
             for domain in domains:
-                measure(Trial(args.least, name, domain, stage), DESIGNS, args.out, FIT)
-    for least, rows in pd.read_csv(args.out).groupby("least"):
-        print(f"\nfor sale from ATPP {least:g}\n\n{table(rows).round(2).to_markdown()}")
+                measure(Trial(args.sale, name, domain, stage), DESIGNS, args.out, FIT)
+    for sale, rows in pd.read_csv(args.out).groupby("sale"):
+        print(f"\nfor sale: {sale}\n\n{table(rows).round(2).to_markdown()}")
 
 
 if __name__ == "__main__":
