@@ -5,6 +5,7 @@ import math
 import shutil
 from dataclasses import replace
 from functools import partial
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -17,7 +18,8 @@ from tests.cli import commands
 from tests.planning.posteriors import BASE, LIMITS, both
 
 CHROMIUM = shutil.which("chromium")
-in_a_browser = pytest.mark.skipif(CHROMIUM is None, reason="needs Debian's chromium")
+READY = CHROMIUM is not None and find_spec("playwright") and find_spec("plotly")
+in_a_browser = pytest.mark.skipif(not READY, reason="needs chromium and the group browser")
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 GRID = {"atpp": np.geomspace(1, 1000, 13), "replay": np.linspace(0.1, 0.9, 9)}
 
@@ -69,6 +71,7 @@ def test_mistakes(made):
 
 
 def test_the_command_writes_the_page(tmp_path):
+    pytest.importorskip("plotly")
     out, options = tmp_path / "plan.html", []
     for name, fit in both().items():
         fit.save(tmp_path / f"{name}.nc")
