@@ -124,7 +124,12 @@ def measure(
 
 
 def table(rows: pd.DataFrame) -> pd.DataFrame:
-    """Each design's log sd and log CRPS over the mean of random ones, with 95 % intervals."""
+    """Each design's log sd and log CRPS over the mean of random ones, with 95 % intervals.
+
+    Of the trials in which all designs were run.
+    """
+    made = rows.groupby(KEYS[:4])["design"].transform("nunique")
+    rows = rows[made == made.max()]
     rows = rows.assign(sd=np.log(rows["sd"]), crps=np.log(rows["crps"]))
     means = rows.groupby([*KEYS[:4], "design"])[["sd", "crps", "coverage_90", "runs"]].mean()
     random, found = means.xs("random", level="design"), []
