@@ -1,8 +1,10 @@
 """Every benchmark runs with ``--smoke``: a few draws on one table."""
 
+import os
 import runpy
 import sys
 import warnings
+from unittest.mock import patch
 
 import pytest
 
@@ -16,7 +18,7 @@ def test_the_benchmark_runs(path, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", [str(path), "--smoke"])
     monkeypatch.syspath_prepend(path.parent)
-    with warnings.catch_warnings():
+    with patch.dict(os.environ), warnings.catch_warnings():
         warnings.simplefilter("default")
         runpy.run_path(str(path), run_name="__main__")
     assert capsys.readouterr().out.strip()
