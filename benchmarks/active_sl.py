@@ -17,6 +17,7 @@ import pandas as pd
 import pymc as pm
 from scipy.optimize import approx_fprime, least_squares
 
+from bayeslaw.design.compared_designs import with_checkpoints
 from bayeslaw.design.costs import Costs
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.priors import Prior
@@ -127,17 +128,11 @@ def choose(
         open_ = np.flatnonzero((further > 0) & (_spent(costs, picks) + further <= budget))
         if not len(open_):
             return picks
-        rows = pd.concat([train, pool.loc[measured(picks, costs)]])
+        rows = pd.concat([train, pool.loc[with_checkpoints(picks, costs)]])
         modes = model.modes(law.covariates(rows), rows["loss"].to_numpy(), far, starts)
         score = scores(model, modes, law.covariates(pool.loc[open_]), far)
         picks.append(int(open_[np.argmax(score / further[open_] ** POWER)]))
         starts[: len(modes[0])] = [theta for _, theta, _ in modes[0]]
-
-
-def measured(picks: Sequence[int], costs: Costs) -> list[int]:
-    """The bought rows and the shorter ones of their runs."""
-    run, own = costs.run, costs.own
-    return [i for i in range(len(own)) if any(run[i] == run[p] and own[i] <= own[p] for p in picks)]
 
 
 def _between(weights: np.ndarray, predictions: np.ndarray) -> np.ndarray:

@@ -33,7 +33,7 @@ from scipy.stats import t as student
 from tables import DATA, SMOKE, arguments
 
 import bayeslaw as bl
-from bayeslaw.design.compared_designs import rows_to_buy
+from bayeslaw.design.compared_designs import rows_to_buy, with_checkpoints
 from bayeslaw.design.costs import costs
 from bayeslaw.inference.refits import joined
 from bayeslaw.tables.table import LossTable
@@ -83,7 +83,7 @@ class Trial:
         if design == "active-sl":
             train, aim = self.train.frame, self.aim.frame
             picks = active_sl.choose(law, train, sale.frame, aim, price, WORTH, rng)
-            return active_sl.measured(picks, price)
+            return with_checkpoints(picks, price)
         name = NAMES.get(design, design)
         fits = {"posterior": first, "targets": self.aim}
         return rows_to_buy(name, sale, price, WORTH, rng, **fits)

@@ -33,19 +33,8 @@ def main() -> NoReturn:
         _interrupted()
 
 
-ORDER = [
-    "init",
-    "fit",
-    "forecast",
-    "verify",
-    "backtest",
-    "score",
-    "compare",
-    "check",
-    "derive",
-    "floor",
-]
-ORDER += ["recipes", "plan", "anchors", "study", "report", "export", "simulate"]
+ORDER = ["init", "fit", "forecast", "verify", "backtest", "score", "compare", "check", "derive"]
+ORDER += ["floor", "recipes", "plan", "anchors", "study", "report", "export", "simulate"]
 """Order of the commands in the help: that of a typical analysis."""
 
 

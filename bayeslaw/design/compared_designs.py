@@ -1,6 +1,6 @@
 """Designs that studies compare: rules for spending a budget on the rows of a pool."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import pandas as pd
@@ -110,8 +110,13 @@ def rows_to_buy(
             allow_unconverged=True,
         )
         return sorted(anchors.frame["row"])
+    return with_checkpoints(picks, costs)
+
+
+def with_checkpoints(picks: Sequence[int], costs: Costs) -> list[int]:
+    """Rows that are measured with some: themselves, and the cheaper rows of their runs."""
     run, own = costs.run, costs.own
-    return [i for i in frame.index if any(run[i] == run[p] and own[i] <= own[p] for p in picks)]
+    return [i for i in range(len(own)) if any(run[i] == run[p] and own[i] <= own[p] for p in picks)]
 
 
 def _affordable(order: Iterable[int], costs: Costs, budget: float) -> list[int]:
