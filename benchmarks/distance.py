@@ -1,8 +1,8 @@
 """Error and coverage of forecasts by how far the rows lie beyond the fitted ones.
 
 The default of laws of N and D on the splits of `truth.py`, row by row. The distance of a row is
-that of `bl.locate`: decades of FLOPs (6 N D) between it and the nearest point between fitted rows,
-0 for an interpolation.
+that of `bl.locate` to the nearest point between fitted rows in (log N, log D), here in decades:
+1 is ten times larger at the same tokens, or seven times larger with seven times the tokens.
 
     OMP_NUM_THREADS=1 python benchmarks/distance.py [--bench FOLDER]
     python benchmarks/distance.py --show docs/pictures/distance.png
@@ -24,8 +24,8 @@ import bayeslaw as bl
 from bayeslaw.evaluate.scores import crps
 
 LAW = "chinchilla"
-EDGES = (-1e-9, 0.0, 0.25, 0.5, 1.0, np.inf)
-NAMES = ("within", "to .25", ".25 to .5", ".5 to 1", "above 1")
+EDGES = (0.0, 0.1, 0.25, 0.5, 0.75, np.inf)
+NAMES = ("to .1", ".1 to .25", ".25 to .5", ".5 to .75", "above .75")
 """Bins of the distance, in decades."""
 
 
@@ -37,7 +37,7 @@ def measured(
     found = fit.forecast(test, allow_unconverged=True)
     logs, truth = np.log(found.samples), np.log(test.loss)
     middle = np.median(logs, axis=0)
-    rows = found.positions[["position", "decades"]].reset_index(drop=True)
+    rows = found.positions[["position", "efolds", "decades"]].reset_index(drop=True)
     rows = rows.assign(table=name, source=source, error=middle - truth, crps=crps(logs, truth))
     for level in (50, 80, 90):
         low, high = np.quantile(logs, [0.5 - level / 200, 0.5 + level / 200], axis=0)
@@ -48,7 +48,8 @@ def measured(
 
 def binned(rows: pd.DataFrame) -> pd.DataFrame:
     """Scores by distance, over rows and, for coverage, over sources."""
-    place = pd.cut(rows["decades"].fillna(0), EDGES, labels=NAMES)
+    place = pd.cut(rows["efolds"] / np.log(10), EDGES, labels=NAMES, include_lowest=True)
+    place = place.rename("decades")
     groups = rows.groupby(place, observed=True)
     found = pd.DataFrame(
         {
@@ -75,12 +76,12 @@ def draw(rows: pd.DataFrame, path: Path) -> None:
     with style():
         figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
         for i, (source, own) in enumerate(rows.groupby("source")):
-            far = own["decades"].fillna(0)
+            far = own["efolds"] / np.log(10)
             error = 100 * own["error"].abs().clip(lower=1e-4)
             left.plot(
                 far, error, "o", ms=3, alpha=0.5, color=COLOURS[i % len(COLOURS)], label=source
             )
-        left.set(yscale="log", xlabel="decades of FLOPs beyond the fitted rows")
+        left.set(yscale="log", xlabel="decades of N and D beyond the fitted rows")
         left.set_ylabel("error of the median (%)")
         left.legend(fontsize=7, markerscale=2)
         found = binned(rows)
