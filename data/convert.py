@@ -1,8 +1,9 @@
 """Convert the public loss tables to the project's columns.
 
 Usage: ``python data/convert.py SHARED_DIR``, where SHARED_DIR holds the source tables
-``delphi_cpt_p33m67.csv``, ``delphi_cpt_replay_k020.csv``, ``olmo_ladder.csv`` and
-``gadre_overtraining.csv``. Each result is checked, then written beside this file.
+``delphi_cpt_p33m67.csv``, ``delphi_cpt_replay_k020.csv``, ``olmo_ladder.csv``,
+``gadre_overtraining.csv`` and ``data_constrained.csv``. Each result is checked, then written beside
+this file.
 """
 
 import sys
@@ -49,6 +50,17 @@ def gadre(source):
     return source.rename(columns=LAW | names)
 
 
+def datablations(source):
+    """Name the runs with repeated data."""
+    counts = source[["params", "unique_tokens", "tokens"]].astype(int).astype(str)
+    source = source.assign(
+        run=counts.agg("-".join, axis=1), domain="c4", ptpp=source["tokens"] / source["params"]
+    )
+    for column in ("params", "tokens", "unique_tokens"):
+        source[column] = source[column].round().astype(int)
+    return source
+
+
 def write(table, name, rows):
     """Check a table and write it.
 
@@ -87,6 +99,8 @@ def main(shared):
     write(delphi(pd.read_csv(shared / "delphi_cpt_replay_k020.csv")), "delphi/replay.csv", 72)
     write(olmo(pd.read_csv(shared / "olmo_ladder.csv")), "olmo/ladder.csv", 330)
     write(gadre(pd.read_csv(shared / "gadre_overtraining.csv")), "gadre/overtraining.csv", 832)
+    repeated = datablations(pd.read_csv(shared / "data_constrained.csv"))
+    write(repeated, "datablations/c4.csv", 182)
 
 
 if __name__ == "__main__":

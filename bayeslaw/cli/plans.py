@@ -70,6 +70,10 @@ def plan(
             metavar="LABEL|new",
         ),
     ] = None,
+    unique_tokens: Annotated[
+        float | None,
+        option("Distinct tokens of the new data; further ones repeat. By default none do."),
+    ] = None,
     confidence: Annotated[float, typer.Option(help="Probability to meet all limits.")] = CONFIDENCE,
     relative: Annotated[
         bool,
@@ -144,6 +148,7 @@ def plan(
     }
     if example is not None:
         own_fits = {"max_cvar": max_cvar, "baseline": baseline, "base": base, "backtest": backtest}
+        own_fits |= {"unique_tokens": unique_tokens}
         _refuse(needed | own_fits, relative)
         from bayeslaw.planning.paper_case import plan_example
 
@@ -176,6 +181,7 @@ def plan(
             max_cvar=math.inf if max_cvar is None else max_cvar,
             baseline=_number(baseline),
             base=base,
+            unique_tokens=unique_tokens,
             **settings,
         )
         synthetic = any(is_synthetic(fit.table) for fit in (*targets, forgotten))

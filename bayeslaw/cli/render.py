@@ -205,6 +205,7 @@ def heading(fitted: Posterior | Pool | PointFit, train: str | None, how: str = "
     )
     model += ["size effects propagated to new sizes"] if too_few_sizes(fitted) else []
     model += ["noise log-linear in N"] if fitted.spec.noise == "loglinear" else []
+    model += ["worth of repeated tokens"] if fitted.law.repetition else []
     model += ["errors correlated within runs"] if fitted.spec.errors == "run" else []
     lines += [
         ", ".join(model),

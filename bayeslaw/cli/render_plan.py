@@ -117,10 +117,14 @@ def _limits(found: Plan) -> list[str]:
 
 def _answer(found: Plan) -> list[str]:
     if found.status == "feasible":
-        return [
+        lines = [
             f"[bold green]Plan[/]: {digits(found.atpp)} ATPP at {100 * found.replay:.1f} % replay, "
             f"{count(found.tokens)} tokens, {found.flops:.3g} FLOPs."
         ]
+        unique = found.limits["unique_tokens"]
+        if found.epochs is not None and unique is not None:
+            lines.append(f"{digits(found.epochs)} epochs of {count(unique)} new tokens.")
+        return lines
     best = found.best.p_both if found.best else 0.0
     return [
         f"[bold red]Infeasible[/]: no budget meets the limits with probability "

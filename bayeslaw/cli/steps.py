@@ -69,7 +69,7 @@ def fit_or_load(
     bounds: Bounds = "paper",
 ) -> "tuple[Posterior | Pool | PointFit, LossTable]":
     """Return a fit, made or loaded, and the rows to forecast; these are checked before the fit."""
-    from bayeslaw.huber.bases import with_bases
+    from bayeslaw.huber.bases import for_table
     from bayeslaw.inference.pools import member_laws
     from bayeslaw.inference.storage import load
     from bayeslaw.laws.lawfiles import load_law
@@ -102,7 +102,7 @@ def fit_or_load(
     else:
         table = table.training(choice.train)
     for law in laws:
-        with_bases(law, table).covariates(rows.frame, rows.name)
+        for_table(law, table).covariates(rows.frame, rows.name)
     asked = laws[0] if len(laws) == 1 else name
     return fit_table(asked, table, method, sampling, seed, bounds), _labelled(rows, table)
 

@@ -1,4 +1,4 @@
-"""The laws of a table's bases, fitted to their losses."""
+"""What a table says beyond its rows: repeated tokens, and laws of its bases' losses."""
 
 from dataclasses import replace
 
@@ -11,6 +11,7 @@ from bayeslaw.huber.starts import screened_starts
 from bayeslaw.laws.bases import Bases, base_table, log_slopes, total_tokens
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
+from bayeslaw.laws.repetition import UNIQUE
 from bayeslaw.tables.reading import from_frame
 from bayeslaw.tables.table import LossTable
 from bayeslaw.tables.validation import BASE_LOSSES
@@ -21,16 +22,18 @@ STARTS, POLISH = 64, 6
 """Starts that are screened, and of those, polished."""
 
 
-def with_bases(law: Law, table: LossTable) -> Law:
-    """The law with what a table says of the bases, if it is a law that starts from them.
+def for_table(law: Law, table: LossTable) -> Law:
+    """The law with what the columns of a table call for.
 
-    Both losses of the bases are fitted by Chinchilla's law of N and D = P N.
+    With `unique_tokens` it has a term of repetition. One that starts from the base has what the
+    table says of bases: both losses of the bases are fitted by Chinchilla's law of N and D = P N.
 
     Raises
     ------
     TableError
         If the table does not say the losses of its bases.
     """
+    law = law.repeating() if UNIQUE in table.frame else law
     if law.departure is None or law.bases is not None:
         return law
     bases, chinchilla = base_table(table.frame, table.baselines, table.name), load_law("chinchilla")

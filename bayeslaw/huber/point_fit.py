@@ -12,7 +12,7 @@ import pandas as pd
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.defaults import DELTA
 from bayeslaw.common.errors import FitError, FitWarning, unknown
-from bayeslaw.huber.bases import with_bases
+from bayeslaw.huber.bases import for_table
 from bayeslaw.huber.multistart import agree, polish_best, solutions
 from bayeslaw.huber.objective import Problem
 from bayeslaw.huber.starts import screened_starts
@@ -237,7 +237,7 @@ def fit_huber(
     >>> point.agreeing, point.interior
     (1.0, True)
     """
-    law = with_bases(load_law(law), table)
+    law = for_table(load_law(law), table)
     if not delta > 0:
         raise FitError(f"delta must be positive, not {delta!r}.")
     if bounds not in ("paper", "prior"):

@@ -40,7 +40,7 @@ def screened_starts(problem: Problem, count: int, seed: int) -> Floats:
     smallest, largest = EXPONENTS
     exponents = np.where(
         positive,
-        smallest * (largest / smallest) ** unit,
+        problem.typical * smallest * (largest / smallest) ** unit,
         ranged[0] + unit * np.ptp(ranged, axis=0),
     )
     points = np.empty((count, len(problem.names)))

@@ -10,7 +10,7 @@ import xarray as xr
 
 from bayeslaw.common.defaults import DELTA
 from bayeslaw.common.errors import FitError, LawError, unknown
-from bayeslaw.huber.bases import with_bases
+from bayeslaw.huber.bases import for_table
 from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.modes import fit_map
 from bayeslaw.inference.pools import Pool, member_laws
@@ -180,7 +180,7 @@ def fit(
                 f"method='map' does not use {', '.join(settings)}: the mode is of the law as "
                 "written, without sampling; drop it or use method='nuts'."
             )
-        law = with_bases(load_law(law), table)
+        law = for_table(load_law(law), table)
         spec = make_spec(law, priors=priors, likelihood=likelihood, delta=delta)
         threshold = spec.delta if isinstance(spec.likelihood, Huber) else delta
         return fit_map(spec, table, delta=threshold, seed=seed)
@@ -217,7 +217,7 @@ def fit_pool(
     if len({*names}) < len(names):
         raise LawError(f"pool {name}: a law is in it twice: {', '.join(names)}.")
     for law in loaded:  # before the first fit, so that nobody waits for the error of the last
-        with_bases(law, table).check_fits(table, table.name)
+        for_table(law, table).check_fits(table, table.name)
     fits = {
         law.name: fit(
             law, table, method="nuts", likelihood=likelihood, delta=delta, seed=seed, **settings
@@ -237,7 +237,7 @@ def specify(
     delta: float = DELTA,
 ) -> Spec:
     """The spec that `fit` fits to a table, with the random effects that its columns allow."""
-    law, asked = with_bases(load_law(law), table), settings["effects"]
+    law, asked = for_table(load_law(law), table), settings["effects"]
     discrepancy = make_discrepancy(settings["discrepancy"], law.plain)
     return make_spec(
         law,
@@ -314,9 +314,9 @@ def with_effects(spec: Spec, table: LossTable, draws: xr.Dataset) -> xr.Dataset:
 def with_knots(spec: Spec, table: LossTable, draws: xr.Dataset) -> xr.Dataset:
     """The draws with the knots of random walks as coordinates of their steps."""
     law = spec.law
-    x, at = law.covariates(table), law.reference_point(table)
+    knots = law.knots(law.covariates(table), law.reference_point(table))
     for walk in law.walks:
         (dim,) = set(draws[walk.steps].dims) - {"chain", "draw"}
         draws = draws.rename({dim: f"{walk.steps}_knot"})
-        draws = draws.assign_coords({f"{walk.steps}_knot": walk.reach(x, at).positions})
+        draws = draws.assign_coords({f"{walk.steps}_knot": knots[walk.steps].positions})
     return draws

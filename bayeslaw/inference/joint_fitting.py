@@ -11,7 +11,7 @@ import xarray as xr
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import FitError
-from bayeslaw.huber.bases import with_bases
+from bayeslaw.huber.bases import for_table
 from bayeslaw.inference.fitting import sample_to_gate, with_knots
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.settings import PosteriorSettings, filled, run_settings
@@ -70,7 +70,7 @@ def fit_joint(
             f"laws name {', '.join(laws)}, tables {', '.join(tables)}: give the same two or more."
         )
     chosen = filled(settings)
-    loaded = {name: with_bases(load_law(law), tables[name]) for name, law in laws.items()}
+    loaded = {name: for_table(load_law(law), tables[name]) for name, law in laws.items()}
     discrepancies = {
         name: make_discrepancy(chosen["discrepancy"], law.plain) for name, law in loaded.items()
     }

@@ -26,6 +26,7 @@ from bayeslaw.laws.departure import MIXED, Departure
 from bayeslaw.laws.modified_terms import ModifiedTerm
 from bayeslaw.laws.modifiers import Knots, Modifier, Walk
 from bayeslaw.laws.priors import NOISE, Prior
+from bayeslaw.laws.repetition import Repetition
 from bayeslaw.laws.terms import COLUMN, ORIGIN, STEP, Array, Term, Values
 from bayeslaw.tables.table import LossTable
 from bayeslaw.tables.validation import COVARIATES, canonical
@@ -70,6 +71,8 @@ class Law:
         the loss.
     bases : Bases, optional
         Losses of the pre-trained models of the table that the law is fitted to.
+    repetition : Repetition, optional
+        What repeated tokens are worth; without it, as much as new ones.
     """
 
     name: str
@@ -87,6 +90,7 @@ class Law:
     paper_bounds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     departure: Departure | None = None
     bases: Bases | None = field(default=None, repr=False)
+    repetition: Repetition | None = None
 
     @cached_property
     def exponents(self) -> tuple[str, ...]:
@@ -129,7 +133,12 @@ class Law:
 
     def over(self, x: Values, at: Values) -> "Law":
         """The law with knots of its random walks that cover some rows."""
-        return self.with_knots({walk.steps: walk.reach(x, at) for walk in self.walks})
+        return self.with_knots(self.knots(x, at))
+
+    def knots(self, x: Values, at: Values) -> dict[str, Knots]:
+        """Knots of the random walks that cover some rows, by the names of their steps."""
+        x = self.repetition.typically(x) if self.repetition and "unique" in x else x
+        return {walk.steps: walk.reach(x, at) for walk in self.walks}
 
     def with_knots(self, knots: Mapping[str, Knots]) -> "Law":
         """The law with knots of its random walks, by the names of their steps."""
@@ -154,6 +163,7 @@ class Law:
         used = {c for term in self.terms for c in term.covariates}
         used |= set(self.modifier.covariates if self.modifier else ())
         used |= set(self.departure.covariates if self.departure else ())
+        used |= {"unique"} if self.repetition else set()
         return tuple(c for c in COLUMN if c in used)
 
     @cached_property
@@ -174,6 +184,7 @@ class Law:
             found[KAPPA] = tuple(dict.fromkeys(every))
         found |= self.modifier.covariates_of if self.modifier else {}
         found |= self.departure.covariates_of if self.departure else {}
+        found |= dict.fromkeys(self.repetition.parameters if self.repetition else (), ("tokens",))
         known = {c: column for c, column in COLUMN.items() if column in COVARIATES}
         columns = {
             n: tuple(dict.fromkeys(known[c] for c in along if c in known))
@@ -183,20 +194,23 @@ class Law:
 
     @property
     def _added(self) -> tuple[str, ...]:
-        """Parameters of the coupling and of the whole loss's modifier."""
+        """Parameters of the coupling, of the whole loss's modifier, and of repetition."""
         own = self.modifier.parameters if self.modifier else ()
+        own += self.repetition.parameters if self.repetition else ()
         return (KAPPA, *own) if self.coupled else own
 
     @property
     def additive(self) -> bool:
         """Whether the loss is the floor plus the terms."""
-        return not (self.modifier or self.departure)
+        return not (self.modifier or self.departure or self.repetition)
 
     @cached_property
     def identity(self) -> str:
         """Hash of what the loss and its priors depend on, which name and title are not part of."""
         other = ("name", "title", "reference", "paper_bounds", "bases")
         names = [f.name for f in fields(self) if f.name not in other]
+        if not self.repetition:
+            names.remove("repetition")
         parts = {name: getattr(self, name) for name in names}
         unordered = {name: dict(sorted(parts[name].items())) for name in ("priors", "bounds")}
         return identity(parts | unordered)
@@ -223,14 +237,20 @@ class Law:
             if self.bases is None:
                 raise TableError(f"{name}: {self.name} knows no bases; fit it to a table first.")
             x["start"], x["deviation"] = self.bases.logs(frame)
+        if self.repetition:
+            unique = self.repetition.covariate(frame, self.token_unit)
+            x["unique"] = np.minimum(unique, x["tokens"])
         return x
 
     def reference_point(self, rows: LossTable | pd.DataFrame) -> dict[str, float]:
         """Logarithms of the covariates at the reference point of a training table.
 
-        Geometric means, except r, which may be 0: its arithmetic mean.
+        Geometric means, except r, which may be 0: its arithmetic mean. No data repeat there.
         """
         frame, x = self._valid(rows), self.covariates(rows)
+        if self.repetition:
+            x = self.repetition.typically(x)
+            x["unique"] = x["tokens"]
         at = {name: float(values.mean()) for name, values in x.items()}
         if "replay" in self.columns:
             mean = np.array([frame["replay"].mean()])
@@ -307,6 +327,7 @@ class Law:
         -------
         array, shape (..., rows)
         """
+        x = self.effective(p, x, xp)
         shapes = self._shapes(p, x, at, xp)
         alone = [name for name in shapes if name not in self.coupled]
         loss = p["E"] + sum(p[name] * shapes[name] for name in alone)
@@ -316,15 +337,21 @@ class Law:
             loss = self.departure.join(loss, p, x, at, xp)
         return loss * self._factor(p, x, at, xp) if self.modifier else loss
 
+    def effective(self, p: Values, x: Values, xp: Namespace = np) -> Values:
+        """The covariates, with tokens of one epoch that are worth the tokens of each row."""
+        return self.repetition.effective(p, x, xp) if self.repetition and "unique" in x else x
+
     def given(self, p: Values, x: Values, at: Values = ORIGIN) -> Array:
         """The part of `loss` that neither the floor nor a term is part of; arguments as for it."""
         if not self.departure:
             return 0.0
+        x = self.effective(p, x)
         start = self.departure.remaining(p, x, at, np) * np.exp(x["start"])
         return start * self._factor(p, x, at, np)
 
     def floor(self, p: Values, x: Values, at: Values = ORIGIN) -> Array:
         """Limit of `loss` as all terms vanish and adaptation never ends."""
+        x = self.effective(p, x)
         factor = self._factor(p, x, at, np)
         return p["E"] * (factor * self.departure.factor(p, x, np) if self.departure else factor)
 
@@ -334,6 +361,7 @@ class Law:
         The loss is the sum of sizes times these, plus `given`, since it is linear in the sizes, and
         where terms are coupled homogeneous of degree 1 in them.
         """
+        x = self.effective(p, x)
         shapes = self._shapes(p, x, at, np)
         parts = {"E": 1.0, **shapes}
         if self.coupled:
@@ -367,6 +395,7 @@ class Law:
 
     def gradient(self, p: Values, x: Values, at: Values = ORIGIN) -> dict[str, Array]:
         """Derivative of `loss` by each parameter."""
+        given, x = x, self.effective(p, x)
         parts = self.parts(p, x, at)
         by = dict(parts)
         if self.coupled:
@@ -377,8 +406,10 @@ class Law:
             value = p[term.coefficient] * parts[term.coefficient]
             for name, slope in term.slopes(p, x, at).items():
                 by[name] = by.get(name, 0.0) + value * slope
-        for name in self.departure.parameters if self.departure else ():
-            by[name] = self.loss({**p, name: p[name] + 1j * STEP}, x, at).imag / STEP
+        stepped = self.departure.parameters if self.departure else ()
+        stepped += self.repetition.parameters if self.repetition else ()
+        for name in stepped:
+            by[name] = self.loss({**p, name: p[name] + 1j * STEP}, given, at).imag / STEP
         if self.modifier:
             loss = self.loss(p, x, at)
             by |= {name: loss * slope for name, slope in self.modifier.slopes(p, x, at).items()}
@@ -456,6 +487,7 @@ class Law:
         terms = tuple(term.plain for term in self.terms)
         kept = {name for term in terms for name in term.exponents}
         kept |= set(self.departure.own if self.departure else ())
+        kept |= set(self.repetition.parameters if self.repetition else ())
         if self.coupled and not self.coupling_added:
             kept.add(KAPPA)
         added = {*self.exponents} - kept
@@ -483,7 +515,20 @@ class Law:
             roots = " + ".join(rf"\left({each}\right)^{{1/\kappa}}" for each in together)
             alone = [rf"\left[{roots}\right]^{{\kappa}}", *alone]
         core = "E + " + " + ".join(alone)
-        return r"\hat L = " + (self.departure.latex(core) if self.departure else core)
+        loss = r"\hat L = " + (self.departure.latex(core) if self.departure else core)
+        return rf"{loss},\quad {self.repetition.latex()}" if self.repetition else loss
+
+    def repeating(self) -> "Law":
+        """The law with a term of repetition; one that has it is returned as it is."""
+        if self.repetition:
+            return self
+        own = Repetition()
+        return replace(
+            self,
+            repetition=own,
+            priors={**self.priors, own.symbol: own.prior},
+            bounds={**self.bounds, own.symbol: (0.0, math.inf)},
+        )
 
     @cached_property
     def prior_bounds(self) -> dict[str, tuple[float, float]]:

@@ -141,10 +141,33 @@ class Knots:
         above, below = (max(1, math.ceil(far / self.spacing)) for far in (high, -low))
         return Knots(self.spacing, max(above, self.above), max(below, self.below))
 
+    @property
+    def lines(self) -> Floats:
+        """Slope and offset of each of `hinges` before it is cut at zero, shape (2, knots)."""
+        knots, size = self.positions, math.sqrt(self.spacing)
+        return np.stack([np.copysign(size, knots), size * abs(knots)])
+
     def hinges(self, u: Array, xp: Namespace) -> Array:
-        """Hinge functions ``max(±(u - u_j), 0)``, shape (knots, ...)."""
-        knots = self.positions.reshape(-1, *[1] * u.ndim)
-        return xp.maximum(np.copysign(1.0, knots) * u - abs(knots), 0.0)
+        """Hinge functions ``sqrt(spacing) max(±(u - u_j), 0)``, shape (knots, ...)."""
+        slope, offset = (line.reshape(-1, *[1] * u.ndim) for line in self.lines)
+        return xp.maximum(slope * u - offset, 0.0)
+
+
+@dataclass(frozen=True)
+class GivenKnots(Knots):
+    """Knots whose `lines` are data of a compiled model."""
+
+    spacing: float = math.nan
+    given: Array = None
+
+    @property
+    def lines(self) -> Array:
+        """The data, shape (2, knots)."""
+        return self.given
+
+    def hinges(self, u: Array, xp: Namespace) -> Array:
+        """Hinge functions of the rows, shape (knots, rows)."""
+        return xp.maximum(self.given[0][:, None] * u - self.given[1][:, None], 0.0)
 
 
 @dataclass(frozen=True)
@@ -256,7 +279,7 @@ class Walk(Modifier):
             v = x[self.times] - at[self.times]
             u = u + 0 * v  # both of one shape
         knots = self.knots or self.reach(x, at)
-        return math.sqrt(knots.spacing) * knots.hinges(u, xp) * v
+        return knots.hinges(u, xp) * v
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ complex-step derivatives, the planner and the LaTeX all use this one formula.
 Covariates are logarithms: ``params``, ``tokens`` (in the law's token unit), ``ptpp``, ``replay``
 (r clipped to [1e-9, 1 - 1e-9]), ``barrier`` (r + epsilon) and ``mixed`` (r + .01, whose log stays
 bounded at r = 0), ``fresh`` (1 - r), ``start`` (the base's loss on the domain) and ``deviation``
-(the base's loss on the domain of pre-training, over that expected of its size and budget).
-``share`` is r itself.
+(the base's loss on the domain of pre-training, over that expected of its size and budget),
+``unique`` (tokens until new data repeat, at most ``tokens``). ``share`` is r itself.
 """
 
 from abc import ABC, abstractmethod
@@ -37,12 +37,14 @@ SYMBOLS = {
     "fresh": "(1-r)",
     "start": r"L_{\mathrm{start}}",
     "deviation": r"(b/\hat b)",
+    "unique": "U",
 }
 COLUMN = {
     **{name: name for name in ("params", "tokens", "replay", "ptpp")},
     **dict.fromkeys(("barrier", "share", "mixed", "fresh"), "replay"),
     "start": "start_loss",
     "deviation": "base_loss",
+    "unique": "unique_tokens",
 }
 """Column of a loss table behind each covariate."""
 ORIGIN: Mapping[str, float] = dict.fromkeys(SYMBOLS, 0.0)

@@ -12,7 +12,7 @@ import numpy as np
 from bayeslaw.common.arrays import Floats, Ints, Tensor
 from bayeslaw.common.errors import LawError
 from bayeslaw.laws.law import KAPPA, Law
-from bayeslaw.laws.modifiers import Modifier
+from bayeslaw.laws.modifiers import GivenKnots, Modifier
 from bayeslaw.laws.terms import Array, Term, Values
 
 type Part = Term | Modifier | None
@@ -25,6 +25,7 @@ def columns_of(law: Law, x: Values, at: Values) -> dict[str, Floats | Ints]:
     ``columns`` has shape (columns, rows). ``starts`` has shape (terms + 2,): the first column of
     each term and of the whole loss's modifier, and their number. ``<coefficient>:<name>`` are the
     values of `Term.given`, and ``<steps>_knots`` the knots of a random walk.
+    Where tokens may repeat, ``<steps>_lines`` are its `Knots.lines`.
 
     Raises
     ------
@@ -36,15 +37,17 @@ def columns_of(law: Law, x: Values, at: Values) -> dict[str, Floats | Ints]:
     starts: list[int] = [0]
     given: dict[str, Floats] = {}
     for part in _parts(law):
-        if part and part.linear:
+        if part and _linear(law, part):
             found.append(part.columns(x, at))
             _check(law, part, found[-1], x, at)
-        if isinstance(part, Term) and part.linear:
+        if isinstance(part, Term) and _linear(law, part):
             given |= {f"{part.coefficient}:{n}": value for n, value in part.given(x).items()}
         starts.append(sum(map(len, found)))
     knots = {f"{walk.steps}_knots": walk.knots.positions for walk in law.walks if walk.knots}
+    for walk in law.walks if law.repetition else ():
+        knots |= {f"{walk.steps}_lines": walk.knots.lines} if walk.knots else {}
     for name, modifier in _outside(law).items():
-        given[name] = modifier.columns(x, at)
+        given |= {name: modifier.columns(x, at)} if _linear(law, modifier) else {}
     return {"columns": np.vstack(found), "starts": np.array(starts, np.int64), **given, **knots}
 
 
@@ -67,12 +70,18 @@ def log_loss(
     from bayeslaw.model.kernels import LogLoss
     from bayeslaw.model.vector_functions import FUNCTIONS
 
+    if law.repetition:
+        x = law.effective(p, x, FUNCTIONS)
+        lines = {walk.steps: data[f"{walk.steps}_lines"] for walk in law.walks}
+        law = law.with_knots({name: GivenKnots(given=each) for name, each in lines.items()})
     if law.departure:
         none = {"groups": pt.zeros((0, data["columns"].shape[1]), dtype="int64")}
         inner = replace(law, departure=None, modifier=None)
         core = FUNCTIONS.exp(log_loss(inner, p, x, at, {**data, **none}, pt.zeros(0)))
         added = {
             name: pt.concatenate([pt.atleast_1d(w) for w in modifier.weights(p, pt)]) @ data[name]
+            if name in data
+            else modifier.value(p, x, at, FUNCTIONS)
             for name, modifier in _outside(law).items()
         }
         loss = law.departure.join(core, p, x, at, FUNCTIONS, added.get("departing"))
@@ -82,13 +91,13 @@ def log_loss(
     weights: list[Tensor] = [pt.zeros(0)]
     offsets: dict[int, Tensor] = {}
     for k, part in enumerate(_parts(law)):
-        if isinstance(part, Term) and part.linear:
+        if isinstance(part, Term) and _linear(law, part):
             prefix = f"{part.coefficient}:"
             given = {n.removeprefix(prefix): v for n, v in data.items() if n.startswith(prefix)}
             own = part.weights(p, given, at, pt)
             # The Op sums coupled terms to the power 1 / kappa.
             weights += [w / p[KAPPA] for w in own] if part.coefficient in law.coupled else own
-        elif isinstance(part, Modifier) and part.linear:
+        elif isinstance(part, Modifier) and _linear(law, part):
             weights += part.weights(p, pt)
         elif part:
             value = part.shape if isinstance(part, Term) else part.value
@@ -111,6 +120,11 @@ def log_loss(
         *(data[name] for name in ("columns", "starts", "groups")),
         pt.constant(len(law.coupled), dtype="int64"),
     )[0]
+
+
+def _linear(law: Law, part: Term | Modifier) -> bool:
+    """Whether the part is a sum of known columns: what repeated tokens are worth is not known."""
+    return part.linear and not (law.repetition and "tokens" in part.covariates)
 
 
 def _parts(law: Law) -> tuple[Part, ...]:

@@ -91,9 +91,9 @@ class Discrepancy(ABC):
             Rows to be forecast.
         seed : int
         """
-        x, drawn, knots = law.covariates(frame), dict(q), {}
+        drawn, knots = dict(q), law.knots(law.covariates(frame), at)
         for walk in law.walks:
-            further = knots[walk.steps] = walk.reach(x, at)
+            further = knots[walk.steps]
             had, steps = walk.knots or further, q[walk.steps]
             sides = {
                 "above": (steps[..., : had.above], further.above),

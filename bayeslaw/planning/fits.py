@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -107,6 +108,7 @@ def curve_of(
     ptpp: float,
     *,
     base: str | None = None,
+    unique: float | None = None,
     median: bool = False,
     seed: Sequence[int] | None = None,
 ) -> LossCurve | PooledCurve:
@@ -119,6 +121,8 @@ def curve_of(
         Parameters N of the model, and its pre-training tokens per parameter.
     base : str, optional
         Label of the pre-trained model; without it, see `planned_row`.
+    unique : float, optional
+        Distinct tokens of the new data; without it, no data repeat.
     median : bool
         Whether to give one curve, at the posterior medians of the reference coordinates, instead of
         one for each draw.
@@ -128,11 +132,14 @@ def curve_of(
     """
     if isinstance(fit, Pool):
         if median:
-            return curve_of(fit.first, params, ptpp, base=base, median=True)
-        found = [(_curve(m, params, ptpp, base, seed=seed), own, at) for m, own, at in fit.parts()]
+            return curve_of(fit.first, params, ptpp, base=base, unique=unique, median=True)
+        found = [
+            (_curve(m, params, ptpp, base, unique, seed=seed), own, at)
+            for m, own, at in fit.parts()
+        ]
         parts = [curve.take(own) for curve, own, _ in found]
         return PooledCurve(tuple(parts), tuple(at for *_, at in found))
-    return _curve(fit, params, ptpp, base, median=median, seed=seed)
+    return _curve(fit, params, ptpp, base, unique, median=median, seed=seed)
 
 
 def _curve(
@@ -140,14 +147,17 @@ def _curve(
     params: float,
     ptpp: float,
     base: str | None,
+    unique: float | None,
     *,
     median: bool = False,
     seed: Sequence[int] | None = None,
 ) -> LossCurve:
     law = fit.law
+    unique = unique if law.repetition else None
     if isinstance(fit, PointFit):
         point = {name: np.array([float(value)]) for name, value in fit.parameters.items()}
-        return LossCurve(law, point, ORIGIN, params, ptpp)
+        law = law if unique else replace(law, repetition=None)
+        return LossCurve(law, point, ORIGIN, params, ptpp, unique=unique)
     row = planned_row(params, ptpp, base)
     law, values = fit.extended(grid(params=params, ptpp=ptpp, tokens=REACH * params, replay=0.5))
     q = {name: value[:, 0] for name, value in values.items()}
@@ -166,7 +176,8 @@ def _curve(
     here = {"params": np.log(params), "ptpp": np.log(ptpp)}
     law, p = law.at_model(law.sizes(q, fit.at), here, fit.at)
     p |= {name: p[name] * np.exp(effect) for name in ("E", *law.coefficients)}
-    return LossCurve(law, p, fit.at, params, ptpp, given)
+    law = law if unique else replace(law, repetition=None)
+    return LossCurve(law, p, fit.at, params, ptpp, given, unique)
 
 
 def noise_kind(noise: str | None, fits: Sequence[Fit]) -> str:

@@ -62,6 +62,22 @@ def check_limits(
         raise BayeslawError(f"confidence={confidence:g} is not between 0 and 1; 0.9 is 90 %.")
 
 
+def check_repetition(targets: Sequence[Fit], unique_tokens: float | None) -> None:
+    """Raise `BayeslawError` unless all targets tell what repeated tokens are worth, if asked."""
+    if unique_tokens is None:
+        return
+    if not 0 < unique_tokens < math.inf:
+        raise BayeslawError(f"unique_tokens={unique_tokens:g}: give a positive number of tokens.")
+    for fit in targets:
+        for law in [m.law for m, *_ in fit.parts()] if isinstance(fit, Pool) else [fit.law]:
+            if law.repetition is None:
+                raise BayeslawError(
+                    f"unique_tokens: {law.name} was fitted to a table without the column "
+                    "unique_tokens, so it does not know what repeated tokens are worth; add the "
+                    "column and fit again."
+                )
+
+
 type Baseline = float | tuple[float, float] | str | None
 """Argument of `bayeslaw.plan`: a loss, a loss and its standard deviation, a name, or none."""
 

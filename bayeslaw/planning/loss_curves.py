@@ -16,6 +16,7 @@ from scipy.optimize.elementwise import find_minimum
 
 from bayeslaw.common.arrays import Floats, Ints
 from bayeslaw.laws.law import KAPPA, Law, couple
+from bayeslaw.laws.repetition import until_repeated
 from bayeslaw.laws.terms import Term
 
 NODES = np.linspace(np.log(1e-7), np.log(1e9), 41)
@@ -45,6 +46,8 @@ class LossCurve:
         Parameters N of the model, and its pre-training tokens per parameter.
     base : mapping of str to array, shape (draws,)
         Covariates of the base, `start` and `deviation`, of a law that starts from it.
+    unique : float, optional
+        Distinct tokens of the new data, for a law with repetition.
     tables : dict
         Losses that `losses_at_nodes` found.
 
@@ -67,6 +70,7 @@ class LossCurve:
     params: float
     ptpp: float
     base: Mapping[str, Floats] = field(default_factory=dict)
+    unique: float | None = None
     tables: dict[bytes, Floats] = field(default_factory=dict, repr=False, compare=False)
 
     @property
@@ -114,6 +118,8 @@ class LossCurve:
         model["ptpp"] = self.ptpp
         x = {name: np.log([[value]]) for name, value in model.items()} | self.law.shares(ratios)
         x |= {name: value[None] for name, value in self.base.items()}
+        if self.unique is not None:
+            x["unique"] = until_repeated(self.unique / self.law.token_unit, ratios)
         return ReplaySlice(self.law, self.p, self.at, x)
 
     def loss(self, replay: Sequence[float] | Floats, budget: float | Floats) -> Floats:

@@ -35,6 +35,7 @@ from bayeslaw.planning.limits import (
     baseline_draws,
     baseline_of,
     check_limits,
+    check_repetition,
     replay_ratios,
 )
 from bayeslaw.planning.monte_carlo_error import (
@@ -64,6 +65,7 @@ def plan(
     max_cvar: float = math.inf,
     baseline: Baseline = None,
     base: str | None = None,
+    unique_tokens: float | None = None,
     confidence: float = 0.9,
     relative: bool = True,
     noise: str | None = None,
@@ -106,6 +108,9 @@ def plan(
         "new". The effect of a base with training rows is its posterior, that of a new one is drawn;
         a law that starts from the base takes its losses at ``tokens = 0``, and draws those of a new
         one. By default the only base of that model and stage in the tables, or else a new one.
+    unique_tokens : float, optional
+        Distinct tokens of the new data. Further ones repeat, and are worth what a target's fit to
+        a table with that column says. By default no data repeat.
     confidence : float
         Probability with which all limits must hold.
     relative : bool
@@ -157,6 +162,7 @@ def plan(
     most = [float(loss) for loss in np.atleast_1d(np.asarray(max_loss, float))]
     fits = [*targets, source]
     check_limits(targets, most, params, ptpp, max_forgetting, max_cvar, confidence)
+    check_repetition(targets, unique_tokens)
     label, started = planned_base(fits, params, ptpp, base)
     level, description = baseline_of(baseline, source, params, ptpp, label)
     kind = noise_kind(noise, fits)
@@ -164,7 +170,7 @@ def plan(
     rng = np.random.default_rng(seed)
     index, pairing = pair_draws(fits)
     *curves, last = (
-        curve_of(fit, params, ptpp, base=label, seed=[seed, k]).take(i)
+        curve_of(fit, params, ptpp, base=label, unique=unique_tokens, seed=[seed, k]).take(i)
         for k, (fit, i) in enumerate(zip(fits, index, strict=True))
     )
     start = baseline_draws(level, source, planned_row(params, ptpp, label), seed)
@@ -202,7 +208,10 @@ def plan(
         near, sets = near_optimal(problem, ratios, per_ratio, replay, 2 * block)
         error = bootstrap(problem, near, sets, rng, block)
         held_out = split_half_probability(problem, near, sets)
-    *curves, last = (curve_of(fit, params, ptpp, base=label, median=True) for fit in point or fits)
+    *curves, last = (
+        curve_of(fit, params, ptpp, base=label, unique=unique_tokens, median=True)
+        for fit in point or fits
+    )
     deterministic = replace(
         silent,
         targets=tuple(curves),
@@ -221,7 +230,9 @@ def plan(
         noise=kind,
         latent=shown and choice_at(silent, shown.budget, shown.replay, shown.tokens),
         measured=shown and choice_at(measured, shown.budget, shown.replay, shown.tokens),
-        spread=spread(named, noisy, params, ptpp, label, shown.tokens, shown.replay, seed)
+        spread=spread(
+            named, noisy, params, ptpp, label, shown.tokens, shown.replay, seed, unique_tokens
+        )
         if shown and 0 < shown.tokens < math.inf
         else pd.DataFrame(),
         base=started,
@@ -230,6 +241,7 @@ def plan(
             "params": params,
             "ptpp": ptpp,
             "base": label,
+            "unique_tokens": unique_tokens,
             "max_loss": most if len(most) > 1 else most[0],
             "max_forgetting": max_forgetting,
             "max_cvar": max_cvar,

@@ -10,6 +10,7 @@ import pandas as pd
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import BayeslawError, unknown
+from bayeslaw.laws.repetition import epochs
 from bayeslaw.planning.chance_constraints import Problem
 from bayeslaw.planning.choices import (
     INFEASIBLE,
@@ -38,6 +39,7 @@ class Limits(TypedDict):
     params: float
     ptpp: float
     base: str | None
+    unique_tokens: float | None
     max_loss: float | list[float]
     max_forgetting: float
     max_cvar: float
@@ -124,6 +126,14 @@ class Plan(Choice):
     problem: Problem = field(repr=False)
     deterministic_problem: Problem = field(repr=False)
     replay_grid: Floats = field(repr=False)
+
+    @property
+    def epochs(self) -> float | None:
+        """Epochs of the new data in the plan, or in `best`; None if no data repeat."""
+        unique, chosen = self.limits["unique_tokens"], self.chosen
+        if unique is None or chosen is None:
+            return None
+        return epochs(chosen.tokens, chosen.replay, unique)
 
     @property
     def chosen(self) -> Choice | None:
@@ -382,7 +392,8 @@ class Plan(Choice):
     def to_dict(self) -> dict[str, object]:
         """The plan as plain numbers and text for JSON; values that are not finite become None."""
         hidden = ("problem", "deterministic_problem", "replay_grid")
-        return {name: to_json(value) for name, value in vars(self).items() if name not in hidden}
+        shown = vars(self) | ({} if self.epochs is None else {"epochs": self.epochs})
+        return {name: to_json(value) for name, value in shown.items() if name not in hidden}
 
 
 def to_json(value: object) -> object:

@@ -26,6 +26,7 @@ def spread(
     tokens: float,
     replay: float,
     seed: int,
+    unique: float | None = None,
 ) -> pd.DataFrame:
     """Shares of the variance of the measured log loss of a planned run.
 
@@ -42,6 +43,8 @@ def spread(
         The planned run.
     seed : int
         Of the plan.
+    unique : float, optional
+        Distinct tokens of the new data; without it, none repeat.
 
     Returns
     -------
@@ -49,6 +52,7 @@ def spread(
         One row per domain: `sd`, the standard deviation of log loss, and the shares of `PARTS`.
     """
     row = planned_row(params, ptpp, base).assign(tokens=tokens, replay=replay)
+    row = row if unique is None else row.assign(unique_tokens=unique)
     found = {}
     for k, ((name, fit), own) in enumerate(zip(fits.items(), deviations, strict=True)):
         if isinstance(fit, PointFit):

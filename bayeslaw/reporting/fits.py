@@ -214,9 +214,10 @@ def answer(found: "Plan") -> str:
             f"%, at most {100 * best:.3g} %; binding limit: {found.binds}."
         )
     atpp, replay, tokens, flops = _cells([getattr(found, name) for name in BUDGET])
+    repeated = "" if found.epochs is None else f", {found.epochs:.3g} epochs of the new data"
     return (
         f"Plan: {atpp} adaptation tokens per parameter at {replay} replay ({tokens} tokens, "
-        f"{flops} FLOPs) meet the limits with probability {100 * found.p_both:.3g} %."
+        f"{flops} FLOPs{repeated}) meet the limits with probability {100 * found.p_both:.3g} %."
     )
 
 
@@ -225,13 +226,15 @@ def _question(found: "Plan") -> str:
     losses = np.atleast_1d(limits["max_loss"])
     rise = limits["max_forgetting"]
     most = f"{100 * rise:.3g} %" if limits["relative"] else f"{rise:.3g} nats per token"
-    level = "" if isinstance(base, str) else f"{base:.4g}, "
+    level = "" if isinstance(base, str) else f"{np.ravel(base)[0]:.4g}, "
+    unique = limits["unique_tokens"]
+    scarce = "" if unique is None else f" There are {count(unique)} distinct new tokens."
     return (
         f"For N {count(limits['params'])} at PTPP {limits['ptpp']:g}: the smallest budget that "
         f"keeps the target loss within {' and '.join(f'{loss:g}' for loss in losses)} nats per "
         f"token and forgetting within {most} over {level}the {found.baseline}, with probability "
         f"{100 * found.confidence:g} %. From {found.draws} draws, {found.pairing}; {found.noise} "
-        "losses."
+        f"losses.{scarce}"
     )
 
 

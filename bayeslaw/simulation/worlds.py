@@ -15,7 +15,7 @@ import pandas as pd
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import BayeslawError, LawError, unknown
 from bayeslaw.common.files import models_dir
-from bayeslaw.huber.bases import with_bases
+from bayeslaw.huber.bases import for_table
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.tables.reading import from_frame
@@ -68,7 +68,7 @@ def simulate(
     >>> simulate("chinchilla", truth, design).loss.round(3).tolist()
     [3.7, 3.112, 3.287, 2.698]
     """
-    law = with_bases(load_law(law), LossTable(design, design.iloc[:0], "design"))
+    law = for_table(load_law(law), LossTable(design, design.iloc[:0], "design"))
     if not 0 <= sigma < np.inf:
         raise BayeslawError(f"sigma={sigma:g}: give a standard deviation of log loss, 0 or more.")
     for given in truth:

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import bayeslaw as bl
-from bayeslaw.huber.bases import with_bases
+from bayeslaw.huber.bases import for_table
 from bayeslaw.laws.bases import base_table
 from bayeslaw.tables.table import LossTable
 
@@ -42,7 +42,7 @@ def table():
 
 @pytest.fixture(scope="module")
 def law(table):
-    return with_bases(bl.load_law("transfer"), table)
+    return for_table(bl.load_law("transfer"), table)
 
 
 def test_loss_is_the_formula_by_hand(law, table):
@@ -242,4 +242,4 @@ def test_bases_are_no_part_of_what_is_compiled(law, table):
     other = replace(law, bases=replace(law.bases, spread=((1.0, 0.0), (0.0, 1.0))))
     assert other.identity == law.identity
     empty = LossTable(table.frame, table.frame.iloc[:0], "t")
-    assert with_bases(law, empty) is law
+    assert for_table(law, empty) is law

@@ -1,0 +1,100 @@
+"""Repeated data: tokens of one epoch that tokens of several epochs are worth."""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pandas as pd
+
+from bayeslaw.common.arrays import Floats, Namespace
+from bayeslaw.common.content import storable
+from bayeslaw.laws.priors import Prior
+from bayeslaw.laws.terms import Array, Values
+
+UNIQUE = "unique_tokens"
+"""Column of a table: distinct tokens of the new data."""
+
+
+@storable
+@dataclass(frozen=True)
+class Repetition:
+    r"""Tokens of one epoch that are worth the tokens of a run, the fewer the more they repeat.
+
+    A law takes ``D' = U + U R (1 - exp(-(D/U - 1) / R))`` for D, where U is the tokens until the
+    new data repeat: distinct tokens, over 1 - r where a share r is replayed. Data up to U are all
+    worth D, and however often they repeat, at most (1 + R) U [1]_.
+
+    Parameters
+    ----------
+    symbol : str
+        Of R, epochs beyond the first after which a further one is worth 1/e of the first.
+
+    References
+    ----------
+    .. [1] Muennighoff et al., Scaling Data-Constrained Language Models. NeurIPS 2023, equation (5);
+       their estimate of R is 15.4.
+
+    Examples
+    --------
+    Eight epochs of 1e9 tokens:
+
+    >>> x = {"tokens": np.log([8e9]), "unique": np.log([1e9])}
+    >>> np.exp(Repetition().effective({"R_D": 15.4}, x, np)["tokens"]).round(-7).tolist()
+    [6630000000.0]
+    """
+
+    symbol: str = "R_D"
+    prior: ClassVar[Prior] = Prior("LogNormal", median=10, sigma=1)
+    typical: ClassVar[float] = 10.0
+    """R at which the reference point and the knots of random walks are chosen."""
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """Its one symbol."""
+        return (self.symbol,)
+
+    def covariate(self, frame: pd.DataFrame, token_unit: float) -> Floats:
+        """Log of the tokens until the new data of each row repeat, in token units, (rows,).
+
+        Without the column `unique_tokens` no data repeat.
+        """
+        if UNIQUE not in frame:
+            return np.full(len(frame), np.inf)
+        replay = frame["replay"].to_numpy(float) if "replay" in frame else np.zeros(len(frame))
+        return until_repeated(frame[UNIQUE].to_numpy(float) / token_unit, replay)
+
+    def effective(self, p: Values, x: Values, xp: Namespace) -> dict[str, Array]:
+        """The covariates with D' for D, and without `unique`."""
+        found = dict(x)
+        unique = xp.minimum(found.pop("unique"), x["tokens"])
+        repeats = xp.exp(x["tokens"] - unique) - 1
+        rate = p[self.symbol]
+        found["tokens"] = unique + xp.log1p(rate * (1 - xp.exp(-repeats / rate)))
+        return found
+
+    def typically(self, x: Values) -> dict[str, Array]:
+        """`effective` at the typical R."""
+        return self.effective({self.symbol: self.typical}, x, np)
+
+    def latex(self) -> str:
+        """What D stands for, as LaTeX."""
+        name = r"R_D^{*}"
+        return rf"D = U + U {name} \left(1 - e^{{-(D_{{\mathrm{{seen}}}}/U - 1)/{name}}}\right)"
+
+
+def until_repeated(unique: float | Floats, replay: float | Floats) -> Floats:
+    """Log of the tokens until new data repeat, which are a share ``1 - replay`` of all tokens."""
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.log(unique) - np.log1p(-np.asarray(replay, float)))
+
+
+def epochs(tokens: float, replay: float, unique: float) -> float:
+    """Epochs of the new data.
+
+    Examples
+    --------
+    >>> epochs(1e10, 0.2, 1e9)
+    8.0
+    """
+    return tokens * (1 - replay) / unique if tokens < math.inf else math.inf

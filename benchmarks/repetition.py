@@ -1,0 +1,90 @@
+"""What repeated tokens are worth, on the 182 runs of data/datablations.
+
+    OMP_NUM_THREADS=1 python benchmarks/repetition.py
+
+R_D of Muennighoff et al. by three ways: by their own procedure, written here anew (the Huber loss
+of log loss over R_D and R_N, with their one-epoch constants, and a like term for parameters in
+excess of those optimal for the distinct tokens); by the Huber fit; and by the posterior of
+Chinchilla's law with and without discrepancy. Then forecasts of runs of more than 16 epochs from
+the others, with and without the column `unique_tokens`.
+"""
+
+import argparse
+import time
+
+import numpy as np
+import pandas as pd
+from scipy.optimize import minimize
+from scipy.special import huber
+from tables import DATA, SMOKE, arguments
+
+import bayeslaw as bl
+
+PUBLISHED = {"R_D": 15.387756, "R_N": 5.309743}
+ONE_EPOCH = {"E": 1.8692, "A": 521.2, "alpha": 0.3526, "B": 1488.0, "beta": 0.3526}
+"""Their constants for C4."""
+TRAIN = "tokens <= 16 * unique_tokens"
+TEST = "tokens > 16 * unique_tokens and tokens <= 100 * unique_tokens"
+
+
+def worth(seen: np.ndarray, unique: np.ndarray, rate: float) -> np.ndarray:
+    """Their equation (5)."""
+    return unique + unique * rate * (1 - np.exp(-(seen / unique - 1) / rate))
+
+
+def as_published(frame: pd.DataFrame) -> dict[str, float]:
+    """R_D and R_N by their procedure."""
+    c, unique = ONE_EPOCH, frame["unique_tokens"].to_numpy()
+    params = frame["params"].to_numpy()
+    # Parameters at which both terms fall equally with FLOPs, for as many tokens as are distinct.
+    optimal = (c["alpha"] * c["A"] / (c["beta"] * c["B"]) * unique ** c["beta"]) ** (1 / c["alpha"])
+    optimal = np.minimum(optimal, params)
+
+    def objective(log_rates: np.ndarray) -> float:
+        rate, excess = np.exp(log_rates)
+        tokens = worth(frame["tokens"].to_numpy(), unique, rate)
+        size = worth(params, optimal, excess)
+        loss = c["E"] + c["A"] / size ** c["alpha"] + c["B"] / tokens ** c["beta"]
+        return float(huber(1e-3, np.log(loss) - np.log(frame["loss"])).sum())
+
+    best = minimize(objective, np.log([10, 5]), method="Nelder-Mead").x
+    return dict(zip(PUBLISHED, np.exp(best).tolist(), strict=True))
+
+
+def scores(train: bl.LossTable, test: bl.LossTable, settings: dict) -> dict[str, object]:
+    """Scores of a forecast by the default."""
+    start = time.perf_counter()
+    fit = bl.fit("chinchilla", train, **settings)
+    found = bl.score(fit.forecast(test, allow_unconverged=True), test)
+    row = found.to_dict() if hasattr(found, "to_dict") else vars(found)
+    gate = "; ".join(fit.convergence.failures) or "passed"
+    return {"seconds": time.perf_counter() - start, "gate": gate, **row}
+
+
+def parser() -> argparse.ArgumentParser:
+    """Options."""
+    return arguments(__doc__)
+
+
+def main() -> None:
+    """Print both tables."""
+    args = parser().parse_args()
+    settings = SMOKE if args.smoke else {}
+    table = bl.read_table(DATA / "datablations/c4.csv")
+    print("published        ", {k: round(v, 2) for k, v in PUBLISHED.items()})
+    print("by their procedure", {k: round(v, 2) for k, v in as_published(table.frame).items()})
+    print("Huber, all free  ", round(bl.fit_huber("chinchilla", table).parameters["R_D"], 2))
+    for discrepancy in ("none", "walk"):
+        fit = bl.fit("chinchilla", table, discrepancy=discrepancy, **settings)
+        own = fit.draws["R_D"].quantile([0.05, 0.5, 0.95]).to_numpy().round(1)
+        print(f"posterior, {discrepancy}", own, "; ".join(fit.convergence.failures) or "passed")
+    train, test = table.split(TRAIN, TEST)
+    rows = {}
+    for name, drop in (("with unique_tokens", []), ("without", ["unique_tokens"])):
+        parts = [bl.from_frame(p.frame.drop(columns=drop), p.name) for p in (train, test)]
+        rows[name] = scores(parts[0], parts[1], settings)
+    print(pd.DataFrame.from_dict(rows, orient="index").to_markdown())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,189 @@
+"""Repeated tokens: what they are worth, derivatives, densities, recovery, and plans."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import bayeslaw as bl
+from bayeslaw.common.errors import BayeslawError, TableError
+from bayeslaw.laws.lawfiles import load_law
+from bayeslaw.laws.repetition import Repetition
+from bayeslaw.model.building import build, data
+from bayeslaw.model.columns import columns_of, log_loss
+from bayeslaw.model.spec import make_spec
+from bayeslaw.planning.planner import plan
+from bayeslaw.simulation.worlds import simulate
+from bayeslaw.tables.table import grid
+from tests.planning.posteriors import BASE, LIMITS, posterior
+from tests.support import CHINCHILLA, DESIGN, LAWS, truth_of
+
+SCARCE = DESIGN.assign(unique_tokens=3e9)
+R = 15.4
+
+
+def worth(tokens, unique, rate):
+    """Muennighoff et al., equation (5), for one row."""
+    unique = min(unique, tokens)
+    repeats = tokens / unique - 1
+    return unique + unique * rate * (1 - math.exp(-repeats / rate))
+
+
+@given(
+    tokens=st.floats(1e6, 1e13),
+    unique=st.floats(1e6, 1e13),
+    replay=st.floats(0, 0.95),
+    rate=st.floats(0.1, 300),
+)
+def test_worth_of_tokens(tokens, unique, replay, rate):
+    frame = pd.DataFrame({"replay": [replay], "unique_tokens": [unique]})
+    x = {"tokens": np.log([tokens]), "unique": Repetition().covariate(frame, 1.0)}
+    found = np.exp(Repetition().effective({"R_D": rate}, x, np)["tokens"])[0]
+    assert found == pytest.approx(worth(tokens, unique / (1 - replay), rate), rel=1e-6)
+    assert found <= tokens * (1 + 1e-9)
+    assert found <= max(unique / (1 - replay), 1) * (1 + rate) * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_loss_is_the_laws_at_fewer_tokens_and_derivatives(name):
+    plain = load_law(name)
+    law = plain.repeating()
+    assert law.repeating() is law
+    assert law.plain.parameters == law.parameters
+    p = truth_of(plain.parameters) | {"R_D": R}
+    frame = SCARCE.sample(40, random_state=1)
+    unique = 3e9 / (1 - frame["replay"] * ("replay" in frame))
+    fewer = [worth(t, u, R) for t, u in zip(frame["tokens"], unique, strict=True)]
+    expected = plain.loss(p, plain.covariates(frame.assign(tokens=fewer)))
+    x = law.covariates(frame)
+    np.testing.assert_allclose(law.loss(p, x), expected, rtol=1e-12)
+    np.testing.assert_allclose(
+        law.loss(p, law.covariates(frame.drop(columns="unique_tokens"))),
+        plain.loss(p, plain.covariates(frame)),
+        rtol=1e-12,
+    )
+    at = law.reference_point(frame)
+    q = law.to_reference(p, at)
+    for back, value in law.to_paper(q, at).items():
+        assert value == pytest.approx(p[back], rel=1e-10)
+    np.testing.assert_allclose(law.loss(law.sizes(q, at), x, at), expected, rtol=1e-10)
+    by = law.gradient(p, x)
+    for each in law.parameters:
+        step = 1e-6 * max(abs(p[each]), 1e-3)
+        up, down = (law.loss(p | {each: p[each] + s}, x) for s in (step, -step))
+        np.testing.assert_allclose(by[each] + 0 * up, (up - down) / (2 * step), 2e-4, 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("name", "discrepancy"),
+    [("chinchilla", "walk"), ("skaling", "none"), ("form1", "adaptation"), ("form3", "curvature")],
+)
+def test_the_samplers_loss_is_the_laws(name, discrepancy):
+    rng = np.random.default_rng(3)
+    spec = make_spec(load_law(name).repeating(), discrepancy=discrepancy)
+    frame = SCARCE.sample(30, random_state=2)
+    law, x = spec.law, spec.law.covariates(frame)
+    at = law.reference_point(frame)
+    p = {n: rng.uniform(0.05, 0.9) for n in law.parameters} | {"kappa": 0.7, "R_D": 4.0}
+    p |= {n: rng.normal(0, 0.02) for n in law.discrepancy_parameters}
+    knots = law.knots(x, at)
+    p |= {n: rng.standard_normal(len(each.positions)) for n, each in knots.items()}
+    given = columns_of(law, x, at) | {"groups": np.empty((0, len(frame)), int)}
+    import pytensor
+    import pytensor.tensor as pt
+
+    tensors = {n: pt.as_tensor(v) for n, v in {**p, **{f"x_{n}": v for n, v in x.items()}}.items()}
+    mu = log_loss(
+        law,
+        {n: tensors[n] for n in p},
+        {n: tensors[f"x_{n}"] for n in x},
+        at,
+        {n: pt.as_tensor(v) for n, v in given.items()},
+        pt.zeros(0),
+    )
+    found = pytensor.function([], mu, mode="FAST_COMPILE")()
+    np.testing.assert_allclose(found, np.log(law.over(x, at).loss(p, x, at)), rtol=1e-9)
+
+
+def test_a_model_has_the_stated_prior():
+    spec = make_spec(load_law("chinchilla").repeating())
+    table = simulate(spec.law, CHINCHILLA | {"R_D": R}, SCARCE, sigma=0.01)
+    model = build(spec, data(spec, table))
+    assert "R_D" in {rv.name for rv in model.free_RVs}
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    design = grid(
+        params=[1e8, 4e8, 1.6e9], unique_tokens=[2e8, 1e9, 5e9], tokens=[1e9, 6e9, 3e10, 1e11]
+    )
+    table = simulate("chinchilla", CHINCHILLA | {"R_D": R}, design, sigma=0.003, seed=1)
+    return table, bl.fit("chinchilla", table, discrepancy="none", draws=300, chains=2)
+
+
+def test_fits_recover_it(fitted, tmp_path):
+    table, fit = fitted
+    exact = simulate("chinchilla", CHINCHILLA | {"R_D": R}, table.frame)
+    assert bl.fit_huber("chinchilla", exact).parameters["R_D"] == pytest.approx(R, rel=1e-3)
+    low, high = fit.draws["R_D"].quantile([0.02, 0.98])
+    assert low < R < high < 1.5 * R
+    fit.save(tmp_path / "fit.nc")
+    again = bl.load(tmp_path / "fit.nc")
+    rows = table.frame.head(5)
+    np.testing.assert_array_equal(again.latent(rows), fit.latent(rows))
+    fresh = fit.latent(rows.drop(columns="unique_tokens"))
+    assert (fresh <= fit.latent(rows) + 1e-12).all()
+
+
+def test_other_laws_do_not_change():
+    law = load_law("form3")
+    assert law.identity != law.repeating().identity
+    assert replace(law.repeating(), repetition=None).repetition is None
+
+
+def test_a_table_says_what_is_wrong():
+    table = simulate("chinchilla", CHINCHILLA, SCARCE.drop(columns="unique_tokens")).frame
+    with pytest.raises(TableError, match="'unique_tokens' is not positive"):
+        bl.from_frame(table.assign(unique_tokens=0.0))
+
+
+def scarce(domain):
+    """A posterior whose law has repetition."""
+    found = posterior(domain, 200)
+    spec = make_spec(found.law.repeating())
+    rate = R * np.exp(0.1 * np.random.default_rng(5).standard_normal((4, 50)))
+    draws = found.draws.assign({"R_D": (("chain", "draw"), rate)})
+    at = spec.law.reference_point(found.table)
+    return replace(found, spec=spec, draws=draws, at={**at, **found.at})
+
+
+def test_plans_with_scarce_data():
+    fits = {"target": scarce("french"), "source": posterior("english_arabic", 200)}
+    grid_ = [0.3, 0.4, 0.5]
+    plenty = plan(**fits, **LIMITS, baseline=BASE, replay_grid=grid_)
+    same = plan(**fits, **LIMITS, baseline=BASE, replay_grid=grid_, unique_tokens=1e13)
+    assert plenty.epochs is None
+    assert plenty.tokens == pytest.approx(same.tokens, rel=1e-3)
+    unique = plenty.tokens / 20
+    found = plan(**fits, **LIMITS, baseline=BASE, replay_grid=grid_, unique_tokens=unique)
+    assert found.tokens > 1.02 * plenty.tokens
+    assert found.epochs == pytest.approx(found.tokens * (1 - found.replay) / unique)
+    rows = grid(params=8.1e9, ptpp=279, replay=found.replay, tokens=found.tokens)
+    target = fits["target"].latent(rows.assign(unique_tokens=unique))[:, 0]
+    assert found.p_target == pytest.approx(np.mean(target <= LIMITS["max_loss"]))
+    assert found.to_dict()["epochs"] == found.epochs
+    few = plan(**fits, **LIMITS, baseline=BASE, replay_grid=grid_, unique_tokens=1e6)
+    assert few.status == "infeasible"
+    assert few.best.p_both == 0
+    with pytest.raises(BayeslawError, match="column unique_tokens"):
+        plan(
+            target=fits["source"],
+            source=fits["source"],
+            **LIMITS,
+            baseline=BASE,
+            unique_tokens=1e9,
+        )
