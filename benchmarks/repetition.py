@@ -5,8 +5,8 @@
 R_D of Muennighoff et al. by three ways: by their own procedure, written here anew (the Huber loss
 of log loss over R_D and R_N, with their one-epoch constants, and a like term for parameters in
 excess of those optimal for the distinct tokens); by the Huber fit; and by the posterior of
-Chinchilla's law with and without discrepancy. Then forecasts of runs of more than 16 epochs from
-the others, with and without the column `unique_tokens`.
+Chinchilla's law with and without discrepancy. Then forecasts of runs of 16 to 100 epochs from those
+of fewer, and of larger models from smaller ones, with and without the column `unique_tokens`.
 """
 
 import argparse
@@ -23,8 +23,13 @@ import bayeslaw as bl
 PUBLISHED = {"R_D": 15.387756, "R_N": 5.309743}
 ONE_EPOCH = {"E": 1.8692, "A": 521.2, "alpha": 0.3526, "B": 1488.0, "beta": 0.3526}
 """Their constants for C4."""
-TRAIN = "tokens <= 16 * unique_tokens"
-TEST = "tokens > 16 * unique_tokens and tokens <= 100 * unique_tokens"
+FEW, MANY = "tokens <= 16 * unique_tokens", "tokens <= 100 * unique_tokens"
+SPLITS = {
+    "more epochs": (FEW, f"not ({FEW}) and {MANY}"),
+    "larger models": (f"params < 3e8 and {MANY}", f"params > 3e8 and {MANY}"),
+}
+"""Training and held-out runs."""
+SCORES = ["rmse_log", "coverage_50", "coverage_90", "width_90", "crps"]
 
 
 def worth(seen: np.ndarray, unique: np.ndarray, rate: float) -> np.ndarray:
@@ -55,10 +60,10 @@ def scores(train: bl.LossTable, test: bl.LossTable, settings: dict) -> dict[str,
     """Scores of a forecast by the default."""
     start = time.perf_counter()
     fit = bl.fit("chinchilla", train, **settings)
-    found = bl.score(fit.forecast(test, allow_unconverged=True), test)
-    row = found.to_dict() if hasattr(found, "to_dict") else vars(found)
+    found = vars(bl.score(fit.forecast(test, allow_unconverged=True), test))
     gate = "; ".join(fit.convergence.failures) or "passed"
-    return {"seconds": time.perf_counter() - start, "gate": gate, **row}
+    seconds = time.perf_counter() - start
+    return {"rows": len(test), "seconds": seconds, "gate": gate, **{n: found[n] for n in SCORES}}
 
 
 def parser() -> argparse.ArgumentParser:
@@ -78,12 +83,15 @@ def main() -> None:
         fit = bl.fit("chinchilla", table, discrepancy=discrepancy, **settings)
         own = fit.draws["R_D"].quantile([0.05, 0.5, 0.95]).to_numpy().round(1)
         print(f"posterior, {discrepancy}", own, "; ".join(fit.convergence.failures) or "passed")
-    train, test = table.split(TRAIN, TEST)
     rows = {}
-    for name, drop in (("with unique_tokens", []), ("without", ["unique_tokens"])):
-        parts = [bl.from_frame(p.frame.drop(columns=drop), p.name) for p in (train, test)]
-        rows[name] = scores(parts[0], parts[1], settings)
-    print(pd.DataFrame.from_dict(rows, orient="index").to_markdown())
+    for split, queries in SPLITS.items():
+        for name, drop in (("with", []), ("without", ["unique_tokens"])):
+            train, test = (
+                bl.from_frame(part.frame.drop(columns=drop), part.name)
+                for part in table.split(*queries)
+            )
+            rows[split, name] = scores(train, test, settings)
+    print(pd.DataFrame.from_dict(rows, orient="index").round(4).to_markdown())
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """Error, coverage and scores of several methods to make bands, on held-out rows of real tables.
 
 Methods ("ways"): the posterior without discrepancy ("plain"), with one ("curvature", "walk"), with
-errors correlated within runs ("curvature run", "adaptation run"), and two bootstraps of the Huber
+errors correlated within runs ("curvature run", "adaptation run"), with a noise scale for each size
+("walk noise", "adaptation noise"), and two bootstraps of the Huber
 fit with residual noise: of rows ("pairs") and of model sizes ("sizes"). Bands are for a new
 measured loss; widths, CRPS and Winkler scores are on log loss. A posterior that fails its
 convergence check is scored nevertheless, and marked.
@@ -36,12 +37,15 @@ POSTERIORS = {
     "curvature run": {"discrepancy": "curvature", "errors": "run"},
     "walk run": {"discrepancy": "walk", "errors": "run"},
     "adaptation run": {"discrepancy": "adaptation", "errors": "run"},
+    "walk noise": {"discrepancy": "walk", "errors": "independent", "noise": "size"},
+    "adaptation noise": {"discrepancy": "adaptation", "errors": "run", "noise": "size"},
 }
 """Settings of each way that is a posterior."""
 WAYS = (*POSTERIORS, "pairs", "sizes")
 ADAPTED = ("form1", "form1n", "form3", "dcpt", "transfer", "adaptation")
 UNSUITED = {
     "walk": ADAPTED, "curvature run": ("chinchilla",), "adaptation run": ("chinchilla",),
+    "walk noise": ADAPTED, "adaptation noise": ("chinchilla",),
     "walk run": ADAPTED, "pairs": ("adaptation",), "sizes": ("adaptation",),
 }  # fmt: skip
 """Laws, or tables without runs, that a way is not for."""

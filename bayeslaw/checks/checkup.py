@@ -7,7 +7,13 @@ import pandas as pd
 from bayeslaw.checks.curvature import curvature_part
 from bayeslaw.checks.directions import directions_part
 from bayeslaw.checks.extrapolation import extrapolation_part
-from bayeslaw.checks.fit_checks import cells_part, convergence_part, learning_part, left_out_part
+from bayeslaw.checks.fit_checks import (
+    cells_part,
+    convergence_part,
+    learning_part,
+    left_out_part,
+    noise_part,
+)
 from bayeslaw.checks.part import LEVELS, Part, target
 from bayeslaw.checks.sensitivity import sensitivity_part
 from bayeslaw.checks.stage_bounds import stage_bounds_part
@@ -121,6 +127,7 @@ def check(
         - `bounds`: bounds on the loss at a later stage that hold for every eta;
         - `learning`: prior-to-posterior contraction of each coordinate;
         - `cells`: posterior predictive check by cell of one N, PTPP and r;
+        - `noise`: whether the scale of the noise differs between groups;
         - `left out`: calibration of leave-one-out predictions.
 
     Raises
@@ -141,5 +148,6 @@ def check(
     if to is not None:
         parts += extrapolation_part(fit, to), sensitivity_part(fit, to)
     parts += [p for p in (curvature_part(fit, to), stage_bounds_part(fit, to)) if p]
-    parts += learning_part(fit), cells_part(fit, seed), left_out_part(fit, seed)
+    parts += learning_part(fit), cells_part(fit, seed), noise_part(fit, seed)
+    parts.append(left_out_part(fit, seed))
     return Check(tuple(parts), fit.law.name, fit.table.name, 0 if to is None else len(to.frame))

@@ -55,6 +55,22 @@ def cells_part(fit: Posterior, seed: int) -> Part:
     return Part("cells", "caution" if rare else "ok", (words,), frame, {"outside": int(off.sum())})
 
 
+def noise_part(fit: Posterior, seed: int) -> Part:
+    """Whether the noise scale differs between groups more than the model expects."""
+    frame = predictive.scales(fit, seed).rename_axis("level")
+    if not len(frame):
+        return Part("noise", "ok", ("No level has two groups of four rows to compare.",), frame)
+    name, worst = next(frame.sort_values("p").iterrows())
+    rare = worst["p"] * len(frame) < RARE
+    words = (
+        f"Residuals, in units of the fitted noise scale, differ in size by a factor of "
+        f"{worst['ratio']:.2g} between the {worst['groups']} groups of {name}, "
+        f"{'more than' if rare else 'no more than'} chance explains (p {worst['p']:.2g})"
+        + (f"; they are largest in {worst['largest']}. Try noise='{name}'." if rare else ".")
+    )
+    return Part("noise", "caution" if rare else "ok", (words,), frame)
+
+
 def left_out_part(fit: Posterior, seed: int) -> Part:
     """PIT values and Pareto k of runs, or rows, left out by importance sampling."""
     found = leave_out(fit, seed)

@@ -91,8 +91,12 @@ class Sampling:
         ),
     ] = AUTO
     noise: Annotated[
-        Literal["constant", "loglinear"],
-        typer.Option(help="Noise scale, constant or log-linear in N."),
+        str,
+        typer.Option(
+            help="Noise scale: constant, loglinear in N, or a level such as size or base, each "
+            "of whose groups has its own.",
+            metavar="KIND|LEVEL",
+        ),
     ] = "constant"
     effects: Annotated[
         str,

@@ -13,6 +13,7 @@ from bayeslaw.inference.convergence import Convergence
 from bayeslaw.inference.pools import Pool
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.priors import NOISE
+from bayeslaw.model.noise import make_noise
 from bayeslaw.simulation.worlds import World
 from bayeslaw.tables.reading import is_synthetic
 from bayeslaw.tables.table import LossTable
@@ -204,7 +205,8 @@ def heading(fitted: Posterior | Pool | PointFit, train: str | None, how: str = "
         [f"random effects of {' and '.join(fitted.spec.effects)}"] if fitted.spec.effects else []
     )
     model += ["size effects propagated to new sizes"] if too_few_sizes(fitted) else []
-    model += ["noise log-linear in N"] if fitted.spec.noise == "loglinear" else []
+    scale = make_noise(fitted.spec.noise).words
+    model += [f"noise {scale}"] if scale else []
     model += ["worth of repeated tokens"] if fitted.law.repetition else []
     model += ["errors correlated within runs"] if fitted.spec.errors == "run" else []
     lines += [

@@ -10,7 +10,8 @@ from bayeslaw.evaluate.densities import improper_priors, log_likelihood, prior_d
 from bayeslaw.evaluate.new_sizes import residual_draws
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.model import errors, random_effects
-from bayeslaw.model.likelihoods import OBSERVED, noise_scale
+from bayeslaw.model.likelihoods import OBSERVED
+from bayeslaw.model.noise import make_noise, row_scale
 from bayeslaw.tables.validation import COVARIATES
 
 LOG_LOSS = "log of nats per token"
@@ -84,7 +85,8 @@ def _prior_predictive(fit: Posterior, q: dict[str, Floats], rng: np.random.Gener
         groups, index = np.unique(random_effects.labels(frame, level), return_inverse=True)
         effects = q[f"tau_{level}"] * rng.standard_normal((len(log_loss), len(groups)))
         log_loss = log_loss + effects[:, index]
-    sigma = noise_scale(fit.spec.noise, q, x.get("params"), fit.at.get("params"), np)
+    noise, seed = make_noise(fit.spec.noise), int(rng.integers(2**31))
+    sigma = row_scale(noise, q, frame, fit.at.get("params", 0.0), {}, seed)
     if fit.spec.errors == "run":
         rows = errors.order(frame)
         return np.asarray(log_loss + errors.draw_paths(fit.spec.likelihood, rng, sigma, q, rows))

@@ -112,6 +112,15 @@ def density(fit: Posterior, frame: pd.DataFrame, residual: Floats) -> Floats:
     return fit.spec.likelihood.log_density(own, scale, fit.values())
 
 
+def innovations(fit: Posterior, frame: pd.DataFrame, residual: Floats) -> Floats:
+    """Residuals of log loss over their scale, shape (draws, rows); of a right model independent.
+
+    Where errors are correlated within a run, each given the earlier ones of its run.
+    """
+    own, scale = _innovations(fit, frame, residual, fit.scale(frame))
+    return own / scale
+
+
 def _innovations(
     fit: Posterior, frame: pd.DataFrame, residual: Floats, sigma: Floats
 ) -> tuple[Floats, Floats]:

@@ -30,6 +30,7 @@ from bayeslaw.laws.priors import PriorLike
 from bayeslaw.model import errors as run_errors
 from bayeslaw.model.building import Data, data
 from bayeslaw.model.likelihoods import Huber, Likelihood
+from bayeslaw.model.noise import STANDARD, make_noise
 from bayeslaw.model.random_effects import choose, labels
 from bayeslaw.model.spec import Spec, make_discrepancy, make_spec
 from bayeslaw.tables.table import LossTable
@@ -111,8 +112,10 @@ def fit(
         How the true loss may deviate from the law; for posteriors only, as are all below.
         ``"auto"`` is walking exponents for laws in N and D alone, ``"adaptation"`` for others with
         a term in D, and curvature for the rest.
-    noise : {"constant", "loglinear"}
-        Whether the scale of the noise on log loss may vary as a power of N.
+    noise : {"constant", "loglinear"} or str
+        Scale of the noise on log loss: the same for all rows; a power of N; or by a level of
+        grouping, ``"size"``, ``"base"``, ``"run"`` or any column of labels, a scale for each of its
+        groups, partially pooled: a new group draws its own.
     effects : "auto", "none", or levels such as ``"size,base,run"``
         Random effects on log loss: ``"auto"`` gives one to each `run` and each `base`, where the
         table has these columns and their labels repeat, and with a discrepancy to each model size:
@@ -238,6 +241,7 @@ def specify(
 ) -> Spec:
     """The spec that `fit` fits to a table, with the random effects that its columns allow."""
     law, asked = for_table(load_law(law), table), settings["effects"]
+    make_noise(settings["noise"]).labels(table.frame)  # raises for a name that is no column
     discrepancy = make_discrepancy(settings["discrepancy"], law.plain)
     return make_spec(
         law,
@@ -308,7 +312,16 @@ def with_effects(spec: Spec, table: LossTable, draws: xr.Dataset) -> xr.Dataset:
         names = np.unique(labels(table.frame, level))
         draws = draws.drop_dims(dim).assign({f"{level}_effect": effect})
         draws = draws.assign_coords({level: names})
-    return draws
+    return with_noise_groups(spec, table, draws)
+
+
+def with_noise_groups(spec: Spec, table: LossTable, draws: xr.Dataset) -> xr.Dataset:
+    """The draws with the labels of groups that have a noise scale of their own."""
+    groups = make_noise(spec.noise).labels(table.frame)
+    if groups is None:
+        return draws
+    (own,) = set(draws[STANDARD].dims) - {"chain", "draw"}
+    return draws.rename({own: "noise_group"}).assign_coords({"noise_group": np.unique(groups)})
 
 
 def with_knots(spec: Spec, table: LossTable, draws: xr.Dataset) -> xr.Dataset:

@@ -12,7 +12,7 @@ import xarray as xr
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import FitError
 from bayeslaw.huber.bases import for_table
-from bayeslaw.inference.fitting import sample_to_gate, with_knots
+from bayeslaw.inference.fitting import sample_to_gate, with_knots, with_noise_groups
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.settings import PosteriorSettings, filled, run_settings
 from bayeslaw.laws.law import Law
@@ -128,6 +128,7 @@ def fit_joint(
         own = {str(n): v for n, v in sampled.data_vars.items() if str(n).startswith(prefix)}
         mine = xr.Dataset({n.removeprefix(prefix): v for n, v in own.items()})
         mine = with_knots(specs[domain], table, mine)
+        mine = with_noise_groups(specs[domain], table, mine)
         for level, factor in factors.items():
             z = np.einsum("cdgk,cdk->cdg", sampled[f"{level}_z"].values, factor[..., k, :])
             effect = xr.DataArray(z, {level: names[level]}, ("chain", "draw", level))

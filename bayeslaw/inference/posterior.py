@@ -16,7 +16,7 @@ from bayeslaw.inference.convergence import Convergence
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.terms import Array
 from bayeslaw.model import random_effects
-from bayeslaw.model.likelihoods import noise_scale
+from bayeslaw.model.noise import STANDARD, make_noise, row_scale
 from bayeslaw.model.spec import Spec
 from bayeslaw.tables.table import LossTable
 from bayeslaw.tables.validation import canonical
@@ -151,12 +151,21 @@ class Posterior:
 
     def scale(self, frame: pd.DataFrame) -> Floats:
         """Scale of the noise on log loss per draw and row, shape (draws, rows)."""
-        q = self.values()
-        varies = self.spec.noise == "loglinear"
-        frame = canonical(frame, "rows", ["params"]) if varies else frame
-        log_params = np.log(frame["params"].to_numpy()) if varies else 0.0
-        sigma = noise_scale(self.spec.noise, q, log_params, self.at.get("params", 0.0), np)
-        return np.broadcast_to(sigma, (len(q["sigma"]), len(frame)))
+        if self.spec.noise == "constant":
+            return np.broadcast_to(self.values()["sigma"], (self.count, len(frame)))
+        frame, groups = canonical(frame, "rows", ["params"]), {}
+        if STANDARD in self.draws:
+            z = self.draws[STANDARD].transpose("chain", "draw", ...)
+            flat = z.values.reshape(self.count, -1).T
+            groups = dict(zip(z["noise_group"].values.astype(str), flat, strict=True))
+        return row_scale(
+            make_noise(self.spec.noise),
+            self.values(),
+            frame,
+            self.at.get("params", 0.0),
+            groups,
+            self.extension_seed,
+        )
 
     def require_converged(self, allow: bool = False) -> None:
         """Raise `NotConverged` unless the gate is passed or `allow` is true."""

@@ -13,7 +13,7 @@ from bayeslaw.laws.terms import Values
 from bayeslaw.model import random_effects
 from bayeslaw.model.columns import columns_of, log_loss
 from bayeslaw.model.errors import LENGTH, Order, innovations, order
-from bayeslaw.model.likelihoods import noise_scale
+from bayeslaw.model.noise import STANDARD, make_noise
 from bayeslaw.model.spec import Spec
 from bayeslaw.tables.table import LossTable
 
@@ -48,6 +48,10 @@ def data(spec: Spec, table: LossTable, labels: Mapping[str, Strings] | None = No
         "at": np.stack([at[name] for name in law.covariate_names]),
         "observed": np.log(table.loss),
     }
+    of_noise = make_noise(spec.noise).labels(table.frame)
+    if of_noise is not None:
+        names, index = np.unique(of_noise, return_inverse=True)
+        values |= {"noise_index": index, "noise_groups": centring(np.bincount(index))}
     groups, first = [], 0
     for level in spec.effects:
         mine = random_effects.labels(table.frame, level)
@@ -131,10 +135,18 @@ def build(
             for symbol, value in law.rescale(sizes, at, pt).items():
                 if symbol not in q:
                     pm.Deterministic(symbol, value)
-        noise = {"sigma": priors["sigma"].rv("sigma")}
-        if spec.noise == "loglinear":
-            noise["noise_slope"] = priors["noise_slope"].rv("noise_slope")
-        sigma = noise_scale(spec.noise, noise, x.get("params"), at.get("params"), pt)
+        noise = make_noise(spec.noise)
+        own_noise = {n: priors[n].rv(n) for n in ("sigma", *noise.parameters)}
+        standard, size = pt.zeros(()), x["params"] - at["params"] if "params" in x else None
+        if "noise_groups" in given:
+            tau, power = own_noise["tau_noise"], given["noise_groups"]
+            z = (
+                standardised_effects(STANDARD, tau, power)
+                if for_sampling
+                else pm.Normal(STANDARD, shape=power.shape)
+            )
+            standard = z[given["noise_index"]]
+        sigma = noise.scale(own_noise, size, standard, functions)
         effects = []
         for level in spec.effects:
             tau = priors[f"tau_{level}"].rv(f"tau_{level}")

@@ -1,7 +1,7 @@
 """Likelihoods of log loss: Student-t, normal, and the density whose mode is the Huber fit.
 
 A likelihood is a location-scale family: the location is the log of the modelled loss, the scale is
-`noise_scale`. Its other parameters are its own.
+that of `bayeslaw.model.noise`. Its other parameters are its own.
 """
 
 import math
@@ -14,7 +14,7 @@ import numpy as np
 from scipy import stats
 from scipy.special import erf, ndtr, ndtri
 
-from bayeslaw.common.arrays import Floats, Namespace, Tensor
+from bayeslaw.common.arrays import Floats, Tensor
 from bayeslaw.common.defaults import DELTA
 from bayeslaw.common.errors import FitError
 from bayeslaw.common.registry import Registry
@@ -22,7 +22,6 @@ from bayeslaw.laws.priors import Prior
 
 DOF_FLOOR = 2.0
 """Least degrees of freedom: below about .4 a Student-t on few rows is unbounded as sigma -> 0."""
-NOISES = ("constant", "loglinear")
 OBSERVED = "log_loss"
 """Name of the observed variable of a PyMC model."""
 
@@ -282,24 +281,3 @@ def _huber_random(
     rng = rng or np.random.default_rng()
     drawn = Huber(float(np.asarray(delta).ravel()[0])).sample(rng, shape, sigma, {})
     return np.asarray(mu + drawn)
-
-
-def noise_scale(
-    noise: str, q: Mapping[str, Tensor], log_params: Tensor, reference: Tensor, xp: Namespace
-) -> Tensor:
-    """Scale of the noise on log loss.
-
-    Parameters
-    ----------
-    noise : {"constant", "loglinear"}
-        The same for every row, or ``sigma (N / N0)^noise_slope``.
-    q : mapping
-        ``sigma``, and ``noise_slope`` where it is used.
-    log_params, reference : array
-        log N of the rows, and of the reference point.
-    xp : module
-        Array namespace.
-    """
-    if noise == "constant":
-        return q["sigma"]
-    return q["sigma"] * xp.exp(q["noise_slope"] * (log_params - reference))

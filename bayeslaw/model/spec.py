@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bayeslaw.common.content import classes, identity
 from bayeslaw.common.defaults import AUTO, DELTA
-from bayeslaw.common.errors import FitError, LawError, unknown
+from bayeslaw.common.errors import FitError, LawError
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.laws.priors import NOISE, Prior, PriorLike, override
@@ -15,7 +15,8 @@ from bayeslaw.model import adaptation, random_effects
 from bayeslaw.model import errors as run_errors
 from bayeslaw.model.curvature import Curvature
 from bayeslaw.model.discrepancies import DISCREPANCIES, Discrepancy
-from bayeslaw.model.likelihoods import LIKELIHOODS, NOISES, Huber, Likelihood
+from bayeslaw.model.likelihoods import LIKELIHOODS, Huber, Likelihood
+from bayeslaw.model.noise import make_noise
 from bayeslaw.model.walking_exponents import WalkingExponents
 
 DEFAULTS: tuple[Discrepancy, ...] = (WalkingExponents(), adaptation.Adaptation(), Curvature())
@@ -35,8 +36,9 @@ class Spec:
     likelihood : Likelihood
     discrepancy : Discrepancy
         The one that `law` has.
-    noise : {"constant", "loglinear"}
-        Scale of the noise on log loss: the same for every row, or a power of N.
+    noise : str
+        Scale of the noise on log loss: ``"constant"``, the same for every row; ``"loglinear"``, a
+        power of N; or a level of grouping, whose groups each have their own.
     effects : tuple of str
         Levels of grouping that have a random effect on log loss.
     new_sizes : bool
@@ -72,7 +74,7 @@ class Spec:
     def sampled(self) -> tuple[str, ...]:
         """Names of the parameters that have priors: coordinates, noise, standard deviations."""
         noise = ["sigma", *self.likelihood.parameters.values()]
-        noise += ["noise_slope"] * (self.noise == "loglinear")
+        noise += make_noise(self.noise).parameters
         noise += [run_errors.LENGTH] * (self.errors == "run")
         return (*self.law.coordinates, *noise, *(f"tau_{level}" for level in self.effects))
 
@@ -114,13 +116,12 @@ def make_spec(
     density = make_likelihood(likelihood, delta)
     levels = [random_effects.level(name) for name in effects]
     own = dict(density.priors) | {f"tau_{level.name}": level.prior for level in levels}
+    own |= make_noise(noise).priors
     own |= {run_errors.LENGTH: run_errors.PRIOR} if errors == "run" else {}
     stated = {name for name, prior in law.priors.items() if prior != NOISE.get(name)}
     defaults = dict(law.priors) | {n: prior for n, prior in own.items() if n not in stated}
     bounds = {name: prior.support for name, prior in own.items()} | law.prior_bounds
     chosen = override(defaults, priors, bounds, proper={*NOISE, *own})
-    if noise not in NOISES:
-        raise LawError(unknown("noise", noise, NOISES))
     if noise == "loglinear" and "params" not in law.columns:
         raise LawError(f"law {law.name}: noise='loglinear' varies with params, which it lacks.")
     return Spec(law, chosen, density, deviation, noise, tuple(effects), new_sizes, errors)

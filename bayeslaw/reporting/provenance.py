@@ -15,6 +15,7 @@ from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.law import Law
 from bayeslaw.model.likelihoods import Huber
+from bayeslaw.model.noise import make_noise
 from bayeslaw.tables.hull import in_words, locate
 from bayeslaw.tables.reading import is_synthetic
 from bayeslaw.tables.table import LossTable
@@ -126,7 +127,8 @@ def noise(fit: Posterior) -> str:
     spec = fit.spec
     delta = f", delta {spec.delta:g}" if isinstance(spec.likelihood, Huber) else ""
     words = f"{spec.likelihood.words}{delta} on log loss"
-    words += ", with a scale log-linear in N" if spec.noise == "loglinear" else ""
+    scale = make_noise(spec.noise).words
+    words += f", with a scale {scale}" if scale else ""
     words += ", correlated within a run" if spec.errors == "run" else ""
     levels = " and ".join(spec.effects)
     return words + (f", with random effects of {levels}" if levels else ", no random effects")

@@ -30,7 +30,8 @@ from bayeslaw.laws.priors import PriorLike
 from bayeslaw.model import errors
 from bayeslaw.model.building import build, data
 from bayeslaw.model.columns import columns_of
-from bayeslaw.model.likelihoods import Likelihood, noise_scale
+from bayeslaw.model.likelihoods import Likelihood
+from bayeslaw.model.noise import STANDARD, make_noise, row_scale
 from bayeslaw.model.spec import Spec
 from bayeslaw.tables.table import LossTable, grid
 
@@ -260,8 +261,10 @@ def _error_paths(
 ) -> Floats:
     """Errors of the rows under draws from the prior, shape (count, rows)."""
     q = {name: value[:, None] for name, value in found.items() if value.ndim == 1}
-    log_params = np.log(rows["params"].to_numpy())
-    sigma = noise_scale(spec.noise, q, log_params, at.get("params", 0.0), np)
+    noise, groups = make_noise(spec.noise), {}
+    if (labels := noise.labels(rows)) is not None:
+        groups = dict(zip(np.unique(labels).astype(str), found[STANDARD].T, strict=True))
+    sigma = row_scale(noise, q, rows, at.get("params", 0.0), groups, 0)
     return errors.draw_paths(spec.likelihood, rng, sigma, q, errors.order(rows))
 
 

@@ -94,7 +94,14 @@ def test_without_rows(two_stages):
     assert found.level == "caution"
     assert found.rows == 0
     assert "its posterior is close to its prior" in " ".join(found["directions"].words)
-    assert set(found.frames) == {"convergence", "directions", "learning", "cells", "left out"}
+    assert set(found.frames) == {
+        "convergence",
+        "directions",
+        "learning",
+        "cells",
+        "noise",
+        "left out",
+    }
 
 
 def test_frames_are_tidy(found):
@@ -176,7 +183,7 @@ def test_false_alarms():
     for seed in range(30):
         table = simulate("chinchilla", CHINCHILLA, design, sigma=0.003, seed=seed)
         found = check(fit("chinchilla", table, seed=seed, draws=500, tune=500, discrepancy="none"))
-        alarms += [found[name].level != "ok" for name in ("cells", "left out")]
+        alarms += [found[name].level != "ok" for name in ("cells", "noise", "left out")]
         assert found["directions"].level == "ok"
     assert sum(alarms) <= 5  # 60 tests at 1 %, left-out units are not independent
 

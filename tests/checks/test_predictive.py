@@ -1,9 +1,15 @@
-"""Posterior predictive checks of cell means."""
+"""Posterior predictive checks of cell means and of noise scales."""
+
+import numpy as np
 
 from bayeslaw.checks import predictive
+from bayeslaw.checks.fit_checks import noise_part
 from bayeslaw.inference.fitting import fit
+from bayeslaw.simulation.worlds import simulate
 from bayeslaw.tables.reading import from_frame
+from bayeslaw.tables.table import grid
 from tests.checks.conftest import SHORT
+from tests.support import CHINCHILLA
 
 
 def test_cells_find_the_one_that_differs(two_stages, paper_rows):
@@ -17,3 +23,22 @@ def test_cells_find_the_one_that_differs(two_stages, paper_rows):
     assert 0.01 < worst["miss"] < 0.025
     assert worst["p"] > 0.999
     assert predictive.cells(two_stages)["miss"].abs().max() < 0.004
+
+
+def test_one_noise_scale_that_is_wrong_is_found():
+    design = grid(params=[1e8, 3e8, 1e9, 3e9], tokens=np.geomspace(1e9, 3e11, 12))
+    noise = np.random.default_rng(1).standard_normal(48)
+    frame = simulate("chinchilla", CHINCHILLA, design).frame
+    found = {}
+    for name, factor in (("same", 1.0), ("larger", 6.0)):
+        sigma = 0.003 * np.where(frame["params"] == 3e8, factor, 1.0)
+        table = from_frame(frame.assign(loss=frame["loss"] * np.exp(sigma * noise)))
+        found[name] = fit("chinchilla", table, seed=0, discrepancy="none")
+    one, other = (predictive.scales(each).loc["size"] for each in found.values())
+    assert one["p"] > 0.05
+    assert other["p"] < 0.01
+    assert other["largest"] == "300000000.0"
+    assert other["ratio"] > 3
+    part = noise_part(found["larger"], 0)
+    assert part.level == "caution"
+    assert "noise='size'" in part.words[0]
