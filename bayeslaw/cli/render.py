@@ -208,6 +208,7 @@ def heading(fitted: Posterior | Pool | PointFit, train: str | None, how: str = "
     scale = make_noise(fitted.spec.noise).words
     model += [f"noise {scale}"] if scale else []
     model += ["worth of repeated tokens"] if fitted.law.repetition else []
+    model += ["offset of un-annealed checkpoints"] if fitted.law.offset else []
     model += ["errors correlated within runs"] if fitted.spec.errors == "run" else []
     lines += [
         ", ".join(model),

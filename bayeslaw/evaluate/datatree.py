@@ -83,7 +83,8 @@ def _prior_predictive(fit: Posterior, q: dict[str, Floats], rng: np.random.Gener
     log_loss = np.log(law.loss(law.sizes(q | steps, fit.at), x, fit.at))
     for level in fit.spec.effects:
         groups, index = np.unique(random_effects.labels(frame, level), return_inverse=True)
-        effects = q[f"tau_{level}"] * rng.standard_normal((len(log_loss), len(groups)))
+        own, z = random_effects.level(level), rng.standard_normal((len(log_loss), len(groups)))
+        effects = own.effect(q[f"tau_{level}"], z) * own.affected(groups)
         log_loss = log_loss + effects[:, index]
     noise, seed = make_noise(fit.spec.noise), int(rng.integers(2**31))
     sigma = row_scale(noise, q, frame, fit.at.get("params", 0.0), {}, seed)

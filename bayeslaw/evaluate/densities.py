@@ -99,7 +99,9 @@ def covariance(fit: Posterior) -> Floats:
         total = sigma[:, None] * sigma * errors.correlation(run, frame["tokens"].to_numpy(), ell)
     for level in fit.spec.effects:
         group = effects.labels(frame, level)
-        total += float(fit.draws[f"tau_{level}"].median()) ** 2 * (group[:, None] == group)
+        affected = effects.level(level).affected(group)
+        same = (group[:, None] == group) * affected
+        total += float(fit.draws[f"tau_{level}"].median()) ** 2 * same
     return total
 
 

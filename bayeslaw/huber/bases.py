@@ -8,6 +8,7 @@ from bayeslaw.common.arrays import Floats
 from bayeslaw.huber.multistart import polish_best
 from bayeslaw.huber.objective import Problem
 from bayeslaw.huber.starts import screened_starts
+from bayeslaw.laws.annealing import unannealed
 from bayeslaw.laws.bases import Bases, base_table, log_slopes, total_tokens
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
@@ -25,7 +26,8 @@ STARTS, POLISH = 64, 6
 def for_table(law: Law, table: LossTable) -> Law:
     """The law with what the columns of a table call for.
 
-    With `unique_tokens` it has a term of repetition. One that starts from the base has what the
+    With `unique_tokens` it has a term of repetition, and with rows that are `annealed` and others
+    that are not, an offset of the latter. One that starts from the base has what the
     table says of bases: both losses of the bases are fitted by Chinchilla's law of N and D = P N.
 
     Raises
@@ -34,6 +36,7 @@ def for_table(law: Law, table: LossTable) -> Law:
         If the table does not say the losses of its bases.
     """
     law = law.repeating() if UNIQUE in table.frame else law
+    law = law.annealing() if np.unique(unannealed(table.frame)).size == 2 else law
     if law.departure is None or law.bases is not None:
         return law
     bases, chinchilla = base_table(table.frame, table.baselines, table.name), load_law("chinchilla")

@@ -42,7 +42,7 @@ class Problem:
     at : dict
         Logarithms of the covariates at the reference point.
     typical : array, shape (exponents,)
-        Typical size of each exponent: 1, but for one that counts epochs.
+        Typical size of each exponent: 1, but for those of `Law.typical`.
     log_loss : array, shape (rows,)
         Logarithms of the losses, less their mean `log_scale`.
     """
@@ -59,8 +59,7 @@ class Problem:
         low, high = np.array([law.bounds[name] for name in self.names]).T
         self.linear = 1 + len(law.coefficients)
         stated = np.isfinite(np.array([law.bounds[name] for name in law.exponents])).all(1)
-        typical = {law.repetition.symbol: law.repetition.typical} if law.repetition else {}
-        self.typical = np.array([typical.get(name, 1.0) for name in law.exponents])
+        self.typical = np.array([law.typical.get(name, 1.0) for name in law.exponents])
         cap = np.r_[np.full(self.linear, np.inf), np.where(stated, np.inf, CAP * self.typical)]
         self.low: Floats = np.maximum(low, -cap)
         self.high: Floats = np.minimum(high, cap)

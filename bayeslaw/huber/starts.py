@@ -36,7 +36,8 @@ def screened_starts(problem: Problem, count: int, seed: int) -> Floats:
     unit = sobol.random_base2(math.ceil(math.log2(max(count, 2))))[:count]
     bounds = np.array([law.bounds[name] for name in law.exponents]).T
     positive = np.isinf(bounds[1]) & (low >= 0)
-    ranged = np.where(np.isinf(bounds), np.clip([low, high], -2, 2), [low, high])
+    widest = 2 * problem.typical
+    ranged = np.where(np.isinf(bounds), np.clip([low, high], -widest, widest), [low, high])
     smallest, largest = EXPONENTS
     exponents = np.where(
         positive,

@@ -28,6 +28,7 @@ from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.laws.priors import PriorLike
 from bayeslaw.model import errors as run_errors
+from bayeslaw.model import random_effects
 from bayeslaw.model.building import Data, data
 from bayeslaw.model.likelihoods import Huber, Likelihood
 from bayeslaw.model.noise import STANDARD, make_noise
@@ -308,8 +309,9 @@ def with_effects(spec: Spec, table: LossTable, draws: xr.Dataset) -> xr.Dataset:
     for level in spec.effects:
         z = draws[f"{level}_z"]
         dim = str(z.dims[-1])
-        effect = (draws[f"tau_{level}"] * z).rename({dim: level})
-        names = np.unique(labels(table.frame, level))
+        names, own = np.unique(labels(table.frame, level)), random_effects.level(level)
+        affected = xr.DataArray(own.affected(names), dims=dim)
+        effect = (own.effect(draws[f"tau_{level}"], z) * affected).rename({dim: level})
         draws = draws.drop_dims(dim).assign({f"{level}_effect": effect})
         draws = draws.assign_coords({level: names})
     return with_noise_groups(spec, table, draws)

@@ -18,6 +18,7 @@ from bayeslaw.inference.settings import PosteriorSettings, filled, run_settings
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.model import errors as run_errors
+from bayeslaw.model import random_effects
 from bayeslaw.model.building import data
 from bayeslaw.model.joint_spec import JointSpec, cholesky_rows
 from bayeslaw.model.likelihoods import Likelihood
@@ -132,7 +133,9 @@ def fit_joint(
         for level, factor in factors.items():
             z = np.einsum("cdgk,cdk->cdg", sampled[f"{level}_z"].values, factor[..., k, :])
             effect = xr.DataArray(z, {level: names[level]}, ("chain", "draw", level))
-            mine[f"{level}_effect"] = mine[f"tau_{level}"] * effect
+            kind = random_effects.level(level)
+            affected = xr.DataArray(kind.affected(names[level]), dims=level)
+            mine[f"{level}_effect"] = kind.effect(mine[f"tau_{level}"], effect) * affected
         posteriors[domain] = Posterior(
             spec=specs[domain],
             table=table,

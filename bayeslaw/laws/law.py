@@ -21,10 +21,11 @@ from scipy.special import logsumexp
 from bayeslaw.common.arrays import Namespace
 from bayeslaw.common.content import identity
 from bayeslaw.common.errors import TableError
+from bayeslaw.laws.annealing import LOCAL, OFFSET, PRIORS, TYPICAL, moved, offset, unannealed
 from bayeslaw.laws.bases import Bases
 from bayeslaw.laws.departure import MIXED, Departure
 from bayeslaw.laws.modified_terms import ModifiedTerm
-from bayeslaw.laws.modifiers import Knots, Modifier, Walk
+from bayeslaw.laws.modifiers import Knots, Modifier, Polynomial, Sum, Walk
 from bayeslaw.laws.priors import NOISE, Prior
 from bayeslaw.laws.repetition import Repetition
 from bayeslaw.laws.terms import COLUMN, ORIGIN, STEP, Array, Term, Values
@@ -73,6 +74,8 @@ class Law:
         Losses of the pre-trained models of the table that the law is fitted to.
     repetition : Repetition, optional
         What repeated tokens are worth; without it, as much as new ones.
+    offset : Polynomial, optional
+        Addition to the log of the whole loss for checkpoints that are not annealed.
     """
 
     name: str
@@ -91,6 +94,7 @@ class Law:
     departure: Departure | None = None
     bases: Bases | None = field(default=None, repr=False)
     repetition: Repetition | None = None
+    offset: Polynomial | None = None
 
     @cached_property
     def exponents(self) -> tuple[str, ...]:
@@ -117,7 +121,7 @@ class Law:
         at, none = ORIGIN, dict.fromkeys(self.exponents, 0.0)
         names = [n for term in self.terms for n in (term.slope, *term.to_local(none, at, np))]
         names += self.departure.to_local(none, at) if self.departure else ()
-        return ("L_ref", *dict.fromkeys([*names, *self._added]))
+        return ("L_ref", *dict.fromkeys([*names, *self._added_local]))
 
     @cached_property
     def walks(self) -> tuple[Walk, ...]:
@@ -161,7 +165,7 @@ class Law:
     def covariate_names(self) -> tuple[str, ...]:
         """Covariates that the terms and the whole loss's modifier use."""
         used = {c for term in self.terms for c in term.covariates}
-        used |= set(self.modifier.covariates if self.modifier else ())
+        used |= set(self.whole.covariates if self.whole else ())
         used |= set(self.departure.covariates if self.departure else ())
         used |= {"unique"} if self.repetition else set()
         return tuple(c for c in COLUMN if c in used)
@@ -182,7 +186,7 @@ class Law:
         if self.coupled:
             every = [c for t in self.terms if t.coefficient in self.coupled for c in t.covariates]
             found[KAPPA] = tuple(dict.fromkeys(every))
-        found |= self.modifier.covariates_of if self.modifier else {}
+        found |= self.whole.covariates_of if self.whole else {}
         found |= self.departure.covariates_of if self.departure else {}
         found |= dict.fromkeys(self.repetition.parameters if self.repetition else (), ("tokens",))
         known = {c: column for c, column in COLUMN.items() if column in COVARIATES}
@@ -194,23 +198,33 @@ class Law:
 
     @property
     def _added(self) -> tuple[str, ...]:
-        """Parameters of the coupling, of the whole loss's modifier, and of repetition."""
-        own = self.modifier.parameters if self.modifier else ()
+        """Parameters of the coupling, of `whole`, and of repetition."""
+        own = self.whole.parameters if self.whole else ()
         own += self.repetition.parameters if self.repetition else ()
         return (KAPPA, *own) if self.coupled else own
 
     @property
+    def _added_local(self) -> tuple[str, ...]:
+        """The same in reference coordinates."""
+        return tuple(LOCAL if name == OFFSET else name for name in self._added)
+
+    @cached_property
+    def whole(self) -> Modifier | None:
+        """Addition to the log of the whole loss: of the discrepancy, and of annealing."""
+        parts = [part for part in (self.modifier, self.offset) if part]
+        return Sum(tuple(parts)) if len(parts) > 1 else next(iter(parts), None)
+
+    @property
     def additive(self) -> bool:
         """Whether the loss is the floor plus the terms."""
-        return not (self.modifier or self.departure or self.repetition)
+        return not (self.whole or self.departure or self.repetition)
 
     @cached_property
     def identity(self) -> str:
         """Hash of what the loss and its priors depend on, which name and title are not part of."""
         other = ("name", "title", "reference", "paper_bounds", "bases")
         names = [f.name for f in fields(self) if f.name not in other]
-        if not self.repetition:
-            names.remove("repetition")
+        names = [n for n in names if n not in ("repetition", "offset") or getattr(self, n)]
         parts = {name: getattr(self, name) for name in names}
         unordered = {name: dict(sorted(parts[name].items())) for name in ("priors", "bounds")}
         return identity(parts | unordered)
@@ -240,12 +254,15 @@ class Law:
         if self.repetition:
             unique = self.repetition.covariate(frame, self.token_unit)
             x["unique"] = np.minimum(unique, x["tokens"])
+        if self.offset:
+            x[OFFSET] = unannealed(frame)
         return x
 
     def reference_point(self, rows: LossTable | pd.DataFrame) -> dict[str, float]:
         """Logarithms of the covariates at the reference point of a training table.
 
-        Geometric means, except r, which may be 0: its arithmetic mean. No data repeat there.
+        Geometric means, except r, which may be 0: its arithmetic mean. No data repeat there, and
+        it is annealed.
         """
         frame, x = self._valid(rows), self.covariates(rows)
         if self.repetition:
@@ -255,7 +272,7 @@ class Law:
         if "replay" in self.columns:
             mean = np.array([frame["replay"].mean()])
             at |= {name: float(values[0]) for name, values in self.shares(mean).items()}
-        return at
+        return at | {OFFSET: 0.0} if self.offset else at
 
     def point(self, at: Mapping[str, float]) -> dict[str, float]:
         """Covariates at the reference point `at`, in the units of a table."""
@@ -335,7 +352,7 @@ class Law:
             loss = loss + couple([p[name] * shapes[name] for name in self.coupled], p[KAPPA], xp)
         if self.departure:
             loss = self.departure.join(loss, p, x, at, xp)
-        return loss * self._factor(p, x, at, xp) if self.modifier else loss
+        return loss * self._factor(p, x, at, xp) if self.whole else loss
 
     def effective(self, p: Values, x: Values, xp: Namespace = np) -> Values:
         """The covariates, with tokens of one epoch that are worth the tokens of each row."""
@@ -367,7 +384,7 @@ class Law:
         if self.coupled:
             total, shares, _ = self._coupling(p, shapes)
             parts |= {name: total * share / p[name] for name, share in shares.items()}
-        if not (self.modifier or self.departure):
+        if not (self.whole or self.departure):
             return parts
         factor = self._factor(p, x, at, np)
         factor = factor * self.departure.scale(p, x, at) if self.departure else factor
@@ -391,7 +408,7 @@ class Law:
 
     def _factor(self, p: Values, x: Values, at: Values, xp: Namespace) -> Array:
         """Factor of the whole loss: the exponential of the modifier, or 1 without one."""
-        return xp.exp(self.modifier.value(p, x, at, xp)) if self.modifier else 1.0
+        return xp.exp(self.whole.value(p, x, at, xp)) if self.whole else 1.0
 
     def gradient(self, p: Values, x: Values, at: Values = ORIGIN) -> dict[str, Array]:
         """Derivative of `loss` by each parameter."""
@@ -410,9 +427,9 @@ class Law:
         stepped += self.repetition.parameters if self.repetition else ()
         for name in stepped:
             by[name] = self.loss({**p, name: p[name] + 1j * STEP}, given, at).imag / STEP
-        if self.modifier:
+        if self.whole:
             loss = self.loss(p, x, at)
-            by |= {name: loss * slope for name, slope in self.modifier.slopes(p, x, at).items()}
+            by |= {name: loss * slope for name, slope in self.whole.slopes(p, x, at).items()}
         return by
 
     def at_model(self, p: Values, x: Values, at: Values) -> tuple["Law", dict[str, Array]]:
@@ -441,7 +458,7 @@ class Law:
         for term in self.terms:
             p |= term.from_local(q, at, xp)
             p[term.coefficient] = q[term.slope] / term.exponent(p, at, xp)
-        p |= {name: q[name] for name in self._added}
+        p |= {n: q[local] for n, local in zip(self._added, self._added_local, strict=True)}
         p |= self.departure.from_local(q, at) if self.departure else {}
         floor = q["L_ref"] - sum(p[c] for c in self.coefficients)
         if self.coupled:
@@ -459,6 +476,7 @@ class Law:
         p = dict(p)
         for term in self.terms:
             p[term.coefficient] = p[term.coefficient] * xp.exp(-term.plain.shape(p, at, ORIGIN, xp))
+        p |= {OFFSET: moved(p, at, -1)} if self.offset else {}
         return {name: p[name] for name in self.parameters}
 
     def to_reference(self, p: Values, at: Values, xp: Namespace = np) -> dict[str, Array]:
@@ -478,6 +496,7 @@ class Law:
             q[term.slope] = size * term.exponent(p, at, xp)
             q |= term.to_local(p, at, xp)
         q |= {name: p[name] for name in self._added}
+        q |= {LOCAL: moved(p, at, 1)} if self.offset else {}
         q |= self.departure.to_local(p, at) if self.departure else {}
         return {name: q[name] for name in self.coordinates}
 
@@ -487,7 +506,8 @@ class Law:
         terms = tuple(term.plain for term in self.terms)
         kept = {name for term in terms for name in term.exponents}
         kept |= set(self.departure.own if self.departure else ())
-        kept |= set(self.repetition.parameters if self.repetition else ())
+        for own in (self.repetition, self.offset):
+            kept |= set(own.parameters if own else ())
         if self.coupled and not self.coupling_added:
             kept.add(KAPPA)
         added = {*self.exponents} - kept
@@ -530,6 +550,28 @@ class Law:
             bounds={**self.bounds, own.symbol: (0.0, math.inf)},
         )
 
+    def annealing(self) -> "Law":
+        """The law with an offset for checkpoints that are not annealed, if it has none."""
+        if self.offset:
+            return self
+        own = offset(self.covariate_names)
+        return replace(
+            self,
+            offset=own,
+            priors={
+                **self.priors,
+                LOCAL: PRIORS[LOCAL],
+                **{n: PRIORS[n] for n in own.parameters[1:]},
+            },
+            bounds={**self.bounds, **dict.fromkeys(own.parameters, (-math.inf, math.inf))},
+        )
+
+    @property
+    def typical(self) -> dict[str, float]:
+        """Typical sizes of parameters that are no exponents."""
+        repeats = {self.repetition.symbol: self.repetition.typical} if self.repetition else {}
+        return repeats | dict.fromkeys(self.offset.parameters if self.offset else (), TYPICAL)
+
     @cached_property
     def prior_bounds(self) -> dict[str, tuple[float, float]]:
         """Range of each quantity that has a prior."""
@@ -538,8 +580,8 @@ class Law:
         free = dict.fromkeys((*self.coordinates[1:], *NOISE), (0.0, math.inf))
         free["noise_slope"] = (-math.inf, math.inf)
         own = {name: self.bounds[name] for name in self.exponents if name in self.coordinates}
-        if self.departure:
-            own[self.departure.local] = -math.inf, math.inf
+        for name in (self.departure and self.departure.local, self.offset and LOCAL):
+            own |= {name: (-math.inf, math.inf)} if name else {}
         return {"E": self.bounds["E"]} | free | local | own
 
 

@@ -122,7 +122,7 @@ def stored_law(law: Law) -> dict[str, Plain]:
     parts: dict[str, Plain] = {"terms": [store(TERMS, term) for term in plain.terms]}
     parts |= {key: content(getattr(plain, key)) for key in _BOUNDS}
     parts["departure"] = content(plain.departure)
-    parts["repetition"] = content(plain.repetition)
+    parts |= {"repetition": content(plain.repetition), "offset": content(plain.offset)}
     if plain.bases:
         bases = {f.name: getattr(plain.bases, f.name) for f in fields(plain.bases)}
         parts["bases"] = content(bases | {"law": plain.bases.law.name})
@@ -148,7 +148,7 @@ def restored_law(stored: Mapping[str, Any]) -> Law:
     if stored.get("bases"):
         bases: dict[str, Any] = {k: field_value(value) for k, value in stored["bases"].items()}
         kept["bases"] = Bases(**bases | {"law": load_law(bases["law"])})
-    kept |= {key: field_value(stored.get(key)) for key in ("departure", "repetition")}
+    kept |= {key: field_value(stored.get(key)) for key in ("departure", "repetition", "offset")}
     return Law(
         **kept,
         terms=tuple(restore(TERMS, term) for term in stored["terms"]),

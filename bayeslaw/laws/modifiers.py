@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bayeslaw.common.arrays import Floats, Namespace
+from bayeslaw.common.content import storable
 from bayeslaw.laws.terms import Array, Values
 
 
@@ -63,6 +64,7 @@ class Modifier(ABC):
         return tuple(dict.fromkeys(c for along in self.covariates_of.values() for c in along))
 
 
+@storable
 @dataclass(frozen=True)
 class Polynomial(Modifier):
     """Taylor terms ``c x``, ``c x y``, ``c x^2 / 2``, ... of covariates from the reference point.

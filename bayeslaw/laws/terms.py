@@ -9,7 +9,8 @@ Covariates are logarithms: ``params``, ``tokens`` (in the law's token unit), ``p
 (r clipped to [1e-9, 1 - 1e-9]), ``barrier`` (r + epsilon) and ``mixed`` (r + .01, whose log stays
 bounded at r = 0), ``fresh`` (1 - r), ``start`` (the base's loss on the domain) and ``deviation``
 (the base's loss on the domain of pre-training, over that expected of its size and budget),
-``unique`` (tokens until new data repeat, at most ``tokens``). ``share`` is r itself.
+``unique`` (tokens until new data repeat, at most ``tokens``). ``share`` is r itself, ``unannealed``
+1 for checkpoints that are not annealed and else 0.
 """
 
 from abc import ABC, abstractmethod
@@ -38,6 +39,7 @@ SYMBOLS = {
     "start": r"L_{\mathrm{start}}",
     "deviation": r"(b/\hat b)",
     "unique": "U",
+    "unannealed": "h",
 }
 COLUMN = {
     **{name: name for name in ("params", "tokens", "replay", "ptpp")},
@@ -45,6 +47,7 @@ COLUMN = {
     "start": "start_loss",
     "deviation": "base_loss",
     "unique": "unique_tokens",
+    "unannealed": "annealed",
 }
 """Column of a loss table behind each covariate."""
 ORIGIN: Mapping[str, float] = dict.fromkeys(SYMBOLS, 0.0)

@@ -57,8 +57,11 @@ def data(spec: Spec, table: LossTable, labels: Mapping[str, Strings] | None = No
         mine = random_effects.labels(table.frame, level)
         names = np.unique(mine) if labels is None else labels[level]
         index = np.searchsorted(names, mine)
-        rows = np.bincount(index, minlength=len(names))
+        affected = random_effects.level(level).affected(names)
+        rows = np.bincount(index, minlength=len(names)) * affected
         values |= {f"{level}_index": index, f"{level}_groups": centring(rows)}
+        if not affected.all():
+            values[f"{level}_affected"] = affected
         groups.append(index + first)
         first += len(names)
     values["groups"] = np.array(groups, np.int64).reshape(len(groups), len(table))
@@ -68,7 +71,7 @@ def data(spec: Spec, table: LossTable, labels: Mapping[str, Strings] | None = No
     return values | columns_of(law, x, at)
 
 
-def centring(rows: Ints) -> Floats:
+def centring(rows: Ints | Floats) -> Floats:
     """Power of `Centring` by rows per group: 0 up to 8 rows, 1 from 128 rows.
 
     Many rows determine the effect itself, so its standardised form depends strongly on the standard
@@ -158,7 +161,8 @@ def build(
                 own = standardised_effects(f"{level}_z", tau, power)
             else:
                 own = pm.Normal(f"{level}_z", shape=power.shape)
-            effects.append(tau * own)
+            effect = random_effects.level(level).effect(tau, own, functions)
+            effects.append(effect * given.get(f"{level}_affected", 1.0))
         others = spec.likelihood.variables(priors)
         observed = given["observed"]
         if for_sampling:

@@ -76,7 +76,7 @@ def log_loss(
         law = law.with_knots({name: GivenKnots(given=each) for name, each in lines.items()})
     if law.departure:
         none = {"groups": pt.zeros((0, data["columns"].shape[1]), dtype="int64")}
-        inner = replace(law, departure=None, modifier=None)
+        inner = replace(law, departure=None, modifier=None, offset=None)
         core = FUNCTIONS.exp(log_loss(inner, p, x, at, {**data, **none}, pt.zeros(0)))
         added = {
             name: pt.concatenate([pt.atleast_1d(w) for w in modifier.weights(p, pt)]) @ data[name]
@@ -129,14 +129,14 @@ def _linear(law: Law, part: Term | Modifier) -> bool:
 
 def _parts(law: Law) -> tuple[Part, ...]:
     """The terms, then the modifier of the whole loss, unless it modifies what a departure joins."""
-    return *_terms(law), None if law.departure else law.modifier
+    return *_terms(law), None if law.departure else law.whole
 
 
 def _outside(law: Law) -> dict[str, Modifier]:
     """Modifiers that enter after the Op: of a law with a departure, that and the whole loss's."""
     if not law.departure:
         return {}
-    found = {"departing": law.departure.modifier, "whole": law.modifier}
+    found = {"departing": law.departure.modifier, "whole": law.whole}
     return {name: modifier for name, modifier in found.items() if modifier}
 
 

@@ -2,7 +2,7 @@
 
 Models of one size have architecture and hyperparameters in common, which a law does not describe.
 Runs adapted from one pre-trained base have that base's deviation in common, and the rows of one run
-that run's.
+that run's. Rows flagged as undertuned each lie above the law.
 """
 
 from collections.abc import Sequence
@@ -12,10 +12,12 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from bayeslaw.common.arrays import Bools, Floats, Strings
+from bayeslaw.common.arrays import Bools, Floats, Namespace, Strings, Tensor
 from bayeslaw.common.errors import LawError, TableError, unknown
 from bayeslaw.laws.priors import GROUP_SD, NOISE, Prior
 
+OTHERS = "(others)"
+"""Label of rows without a flag."""
 UNLABELLED = "(row"
 """Prefix of the label that a row without one gets: a group of its own, always a new one."""
 
@@ -61,6 +63,47 @@ class Level:
             values = values.astype("Int64")  # a missing label turns integers into floats
         return np.where(values.notna(), values.astype(str), rows)
 
+    def effect(self, tau: Tensor, z: Tensor, xp: Namespace = np) -> Tensor:
+        """Effects on log loss from the standard deviation and standard normals."""
+        return tau * z
+
+    def affected(self, names: Strings) -> Floats:
+        """1 for groups that have an effect, 0 for others, shape (groups,)."""
+        return np.ones(len(names))
+
+    def present(self, frame: pd.DataFrame) -> bool:
+        """Whether ``effects="auto"`` may use the level for these rows."""
+        return self.fewest <= len(np.unique(self.labels(frame))) < len(frame)
+
+
+@dataclass(frozen=True)
+class OneSided(Level):
+    """Rows flagged in a column lie above the law, each by a positive amount of its own.
+
+    The amount is ``tau exp(z)`` in log loss, z standard normal: tau is its median. Other rows have
+    none, and neither have forecasts without the flag.
+    """
+
+    def labels(self, frame: pd.DataFrame) -> Strings:
+        """A label for each flagged row, by its numbers; all others share one."""
+        if self.column not in frame:
+            return np.full(len(frame), OTHERS)
+        columns = [c for c in ("params", "tokens", "replay", "ptpp", "loss") if c in frame]
+        numbers = frame[columns].astype(float).astype(str).agg(" ".join, axis=1).to_numpy(str)
+        return np.where(frame[self.column].to_numpy(float) == 1, numbers, OTHERS)
+
+    def effect(self, tau: Tensor, z: Tensor, xp: Namespace = np) -> Tensor:
+        """``tau exp(z)``."""
+        return tau * xp.exp(z)
+
+    def affected(self, names: Strings) -> Floats:
+        """0 for the group of all rows that are not flagged."""
+        return np.asarray(np.asarray(names).astype(str) != OTHERS, float)
+
+    def present(self, frame: pd.DataFrame) -> bool:
+        """Whether any row is flagged."""
+        return bool((self.labels(frame) != OTHERS).any())
+
 
 _REGISTERED: dict[str, Level] = {}
 
@@ -76,6 +119,9 @@ SIZE = register(
 )
 BASE = register(Level("base", "base"))
 RUN = register(Level("run", "run"))
+UNDERTUNED = register(
+    OneSided("undertuned", "undertuned", 1, prior=Prior("LogNormal", median=0.01, sigma=1.0))
+)
 
 
 def level(name: str) -> Level:
@@ -166,7 +212,8 @@ def draw(
             values[:] = 0.0
         if rng is not None:
             tau = draws[f"tau_{name}"].values.reshape(-1, 1)
-            values = np.where(known, values, tau * rng.standard_normal(values.shape))
+            own, z = level(name), rng.standard_normal(values.shape)
+            values = np.where(known, values, own.effect(tau, z) * own.affected(groups))
         total += values[:, index]
     return total
 
@@ -207,7 +254,7 @@ def _repeats(frame: pd.DataFrame, each: Level) -> bool:
     own = each.labels(frame)
     if any(_same_groups(own, other) for other in finer):
         return False
-    return each.fewest <= len(np.unique(own)) < len(frame)
+    return each.present(frame)
 
 
 def _same_groups(one: Strings, two: Strings) -> bool:

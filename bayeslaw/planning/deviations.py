@@ -137,5 +137,6 @@ def _deviation(
             parts[level] = effects.draw(fit.draws, (level,), row, None)[:, 0]
         else:
             z = given[level] if level in given else rng.standard_normal(fit.count)
-            parts[level] = fit.values()[f"tau_{level}"][:, 0] * z
+            own, tau = effects.level(level), fit.values()[f"tau_{level}"][:, 0]
+            parts[level] = own.effect(tau, z) * own.affected(effects.labels(row, level))[0]
     return Deviation(parts, frozenset(fitted))

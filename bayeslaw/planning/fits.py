@@ -156,7 +156,7 @@ def _curve(
     unique = unique if law.repetition else None
     if isinstance(fit, PointFit):
         point = {name: np.array([float(value)]) for name, value in fit.parameters.items()}
-        law = law if unique else replace(law, repetition=None)
+        law = replace(law, repetition=law.repetition if unique else None, offset=None)
         return LossCurve(law, point, ORIGIN, params, ptpp, unique=unique)
     row = planned_row(params, ptpp, base)
     law, values = fit.extended(grid(params=params, ptpp=ptpp, tokens=REACH * params, replay=0.5))
@@ -174,9 +174,9 @@ def _curve(
         given = {n: np.median(v, keepdims=True) if median else v for n, v in given.items()}
         given["start"] = given["start"] + effect
     here = {"params": np.log(params), "ptpp": np.log(ptpp)}
+    law = replace(law, repetition=law.repetition if unique else None, offset=None)
     law, p = law.at_model(law.sizes(q, fit.at), here, fit.at)
     p |= {name: p[name] * np.exp(effect) for name in ("E", *law.coefficients)}
-    law = law if unique else replace(law, repetition=None)
     return LossCurve(law, p, fit.at, params, ptpp, given, unique)
 
 

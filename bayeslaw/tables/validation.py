@@ -10,6 +10,7 @@ from bayeslaw.common.errors import TableError, TableWarning
 
 COVARIATES = ("params", "tokens", "replay", "ptpp")
 COLUMNS = (*COVARIATES, "unique_tokens", "loss")
+FLAGS = ("annealed", "undertuned")
 BASE_LOSSES = ("start_loss", "base_loss")
 """Losses of a row's base: on the row's domain, and on the domain it was pre-trained on."""
 SUFFIXES = {"K": 1e3, "k": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
@@ -59,6 +60,11 @@ def canonical(frame: pd.DataFrame, name: str, required: Iterable[str]) -> pd.Dat
         check_positive(frame, "params", name, "give the number of parameters")
     if "ptpp" in frame:
         check_positive(frame, "ptpp", name, "give pre-training tokens per parameter")
+    for column in frame.columns.intersection(list(FLAGS)):
+        known = frame[column].isin([0, 1])
+        if "tokens" in frame:
+            known |= frame[column].isna() & (frame["tokens"] == 0)
+        _refuse(~known, frame[column], name, "is neither 0 or 1 nor True or False")
     if "unique_tokens" in frame:
         check_positive(frame, "unique_tokens", name, "give the distinct tokens of the new data")
     if "tokens" in frame:

@@ -1,0 +1,80 @@
+"""What checkpoints that are not annealed add to a forecast of annealed runs of the largest size.
+
+Fitted three ways: to annealed rows of smaller sizes; to these and rows that are not annealed of all
+sizes, with the offset that the column `annealed` gives; and to the same without the column, as if
+all were alike.
+
+    OMP_NUM_THREADS=1 python benchmarks/annealing.py [--bench FOLDER]
+
+FOLDER holds the Gemstones tables, which the project does not ship. Rows are kept in annealing.csv
+beside this file; an interrupted run continues when it is started again.
+"""
+
+import argparse
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+from tables import DATA, SMOKE, arguments
+
+import bayeslaw as bl
+
+SCORES = ["rmse_log", "bias_log", "coverage_50", "coverage_90", "width_90", "crps"]
+ROWS = "0 < replay < 1 and seed == 0"
+
+
+def tables(bench: Path | None) -> Iterator[tuple[str, str, bl.LossTable, float]]:
+    """Name, law, rows of both kinds, and the size from which runs are held out."""
+    for source, domain in (("tinycpt", "french"), ("tinycpt", "english"), ("tinycode", "python")):
+        table = bl.read_table(DATA / source / f"{domain}.csv", where=ROWS)
+        yield f"{source} {domain}", "form1n", table, table.frame["params"].max()
+    if bench:
+        both = [pd.read_csv(bench / f"gemstones_{kind}.csv") for kind in ("hot", "cool")]
+        frame = pd.concat([each.assign(annealed=i) for i, each in enumerate(both)])
+        columns = ["params", "tokens", "loss", "run", "annealed"]
+        frame = frame[columns].drop_duplicates().assign(run=lambda f: f["run"].astype(str))
+        table = bl.from_frame(frame, "gemstones")
+        yield "gemstones", "chinchilla", table, 1e9
+
+
+def parser() -> argparse.ArgumentParser:
+    """Options."""
+    found = arguments(__doc__)
+    found.add_argument("--bench", type=Path, help="folder of the Gemstones tables")
+    found.add_argument("--out", type=Path, default=Path(__file__).with_suffix(".csv"))
+    return found
+
+
+def main() -> None:
+    """Run what is missing and print the scores."""
+    args = parser().parse_args()
+    warnings.simplefilter("ignore")
+    settings = SMOKE if args.smoke else {}
+    rows = pd.read_csv(args.out) if args.out.is_file() and not args.smoke else pd.DataFrame()
+    for name, law, table, size in tables(args.bench):
+        test = table.query(f"annealed == 1 and params >= {size}")
+        few = table.query(f"annealed == 1 and params < {size}")
+        all_ = table.query(f"annealed == 0 or params < {size}")
+        alike = bl.from_frame(all_.frame.drop(columns="annealed"), table.name)
+        for way, train in (("annealed only", few), ("offset", all_), ("alike", alike)):
+            if len(rows) and ((rows["table"] == name) & (rows["way"] == way)).any():
+                continue
+            start = time.perf_counter()
+            fit = bl.fit(law, train, **settings)
+            found = vars(bl.score(fit.forecast(test, allow_unconverged=True), test))
+            new = {"table": name, "law": law, "way": way, "train": len(train), "test": len(test)}
+            new |= {score: found[score] for score in SCORES}
+            new |= {"gate": "; ".join(fit.convergence.failures) or "passed"}
+            new |= {"seconds": time.perf_counter() - start}
+            rows = pd.concat([rows, pd.DataFrame([new])], ignore_index=True)
+            print(new, flush=True)
+            if args.smoke:
+                return
+            rows.to_csv(args.out, index=False, float_format="%.5g")
+    print(rows.round(4).to_markdown(index=False))
+
+
+if __name__ == "__main__":
+    main()
