@@ -39,7 +39,8 @@ def plan(
         option("Posterior of the target domain; may be repeated.", metavar="POSTERIOR"),
     ] = None,
     source: Annotated[
-        Path | None, option("Posterior of the source domain.", metavar="POSTERIOR")
+        list[Path] | None,
+        option("Posterior of the source domain; may be repeated.", metavar="POSTERIOR"),
     ] = None,
     params: Annotated[float | None, option("Number of parameters of the model.")] = None,
     ptpp: Annotated[float | None, option("Pre-training tokens per parameter.")] = None,
@@ -48,17 +49,19 @@ def plan(
         option("Limit of the target loss, nats per token; one per target.", metavar="LOSS"),
     ] = None,
     max_forgetting: Annotated[
-        float | None, option("Limit of the rise of the source loss over its baseline.")
+        list[float] | None,
+        option("Limit of the rise of the source loss over its baseline; one per source."),
     ] = None,
     max_cvar: Annotated[
         float | None,
         option("Limit of the CVaR: mean excess over --max-forgetting in the worst draws."),
     ] = None,
     baseline: Annotated[
-        str | None,
+        list[str] | None,
         option(
             "Source loss of the un-adapted model, measured, with a standard deviation or not, or "
-            "asymptote, law, or matched; by default the base's row with tokens = 0.",
+            "asymptote, law, or matched; by default the base's row with tokens = 0. One per "
+            "source.",
             metavar="LOSS[,SD]|asymptote|law|matched",
         ),
     ] = None,
@@ -155,11 +158,11 @@ def plan(
         found, synthetic, quoted = plan_example(**settings), True, None
     elif (
         not target
-        or source is None
+        or not source
         or params is None
         or ptpp is None
         or not max_loss
-        or max_forgetting is None
+        or not max_forgetting
     ):
         missing = [name for name, value in needed.items() if value in (None, [])]
         options = ", ".join(f"--{name.replace('_', '-')}" for name in missing)
@@ -169,7 +172,8 @@ def plan(
         from bayeslaw.planning.planner import plan
         from bayeslaw.tables.reading import is_synthetic
 
-        targets, forgotten = [load(path) for path in target], load(source)
+        targets, forgotten = ([load(path) for path in paths] for paths in (target, source))
+        own = [_number(text) for text in baseline or []]
         found = plan(
             target=targets,
             source=forgotten,
@@ -179,12 +183,12 @@ def plan(
             max_forgetting=max_forgetting,
             relative=relative,
             max_cvar=math.inf if max_cvar is None else max_cvar,
-            baseline=_number(baseline),
+            baseline=own[0] if len(own) == 1 else own or None,
             base=base,
             unique_tokens=unique_tokens,
             **settings,
         )
-        synthetic = any(is_synthetic(fit.table) for fit in (*targets, forgotten))
+        synthetic = any(is_synthetic(fit.table) for fit in (*targets, *forgotten))
         quoted = None if backtest is None else _quoted(backtest, targets[0].table, found)
     if figure is not None:
         from bayeslaw.plots.plans import plan_landscape
@@ -200,9 +204,9 @@ def plan(
     caps = {"tokens": max_tokens, "flops": max_flops}
     cap = {name: math.inf if value is None else value for name, value in caps.items()}
     capped = cap if any(value is not None for value in caps.values()) else None
-    own = None if at is None else _pair(at, "--at", "8,.3")
+    yours = None if at is None else _pair(at, "--at", "8,.3")
     enough = None if stop is None else _pair(stop, "--stop", ".002,1e9")
-    rendered = render_plan.plan(found, capped, own, price, enough, synthetic, quoted)
+    rendered = render_plan.plan(found, capped, yours, price, enough, synthetic, quoted)
     show(json, "plan", rendered, {"out": figure and str(figure), "page": explore and str(explore)})
 
 
@@ -215,10 +219,8 @@ def _refuse(given: Mapping[str, object], relative: bool) -> None:
         raise BayeslawError("--absolute has no effect on --example.")
 
 
-def _number(baseline: str | None) -> float | tuple[float, float] | str | None:
+def _number(baseline: str) -> float | tuple[float, float] | str:
     """Parse a baseline: a number, two of them, or the name of one."""
-    if baseline is None:
-        return None
     try:
         loss, *sd = (float(text) for text in baseline.split(","))
     except ValueError:

@@ -99,15 +99,19 @@ def _around(found: Plan, around: Mapping[str, tuple[float, float]]) -> str:
 def _limits(found: Plan) -> list[str]:
     limits = found.limits
     losses = [limits["max_loss"]] if isinstance(limits["max_loss"], float) else limits["max_loss"]
-    base = limits["baseline"]
-    level = "the " if isinstance(base, str) else f"{np.ravel(base)[0]:.4g}, the "
+    rises, bases = limits["max_forgetting"], limits["baseline"]
+    rises = rises if isinstance(rises, list) else [rises]
+    bases = bases if isinstance(bases, list) else [bases]
+    levels = [f"{np.ravel(b)[0]:.4g}" for b in bases if not isinstance(b, str)]
+    level = f"{' and '.join(levels)}, the " if levels else "the "
     beyond = _worst(found, limits["max_cvar"]) if math.isfinite(limits["max_cvar"]) else ""
+    all_ = "both" if len(losses) == len(rises) == 1 else "all"
     lines = [
         f"[bold]N {count(limits['params'])}, PTPP {limits['ptpp']:g}[/]: "
         f"target loss at most {' and '.join(f'{loss:g}' for loss in losses)} nats per token,",
-        f"forgetting at most {_rise(found, limits['max_forgetting'])} over "
+        f"forgetting at most {' and '.join(_rise(found, rise) for rise in rises)} over "
         f"{escape(level + found.baseline)},",
-        f"{'both' if len(losses) == 1 else 'all'} with probability {100 * found.confidence:g} %"
+        f"{all_} with probability {100 * found.confidence:g} %"
         f"{beyond and f'; forgetting at most {beyond} on average'}.",
         f"The limits are on {LOSSES[found.noise]}, with {escape(found.base)}.",
         f"{found.draws} draws, {found.pairing}.",
@@ -163,8 +167,12 @@ def _uncertainty(found: Plan) -> list[str]:
         losses = " and ".join(f"{loss:.4g}" for loss in chosen.losses)
         lines.append(
             f"Expected target loss {losses}; expected forgetting "
-            f"{_rise(found, chosen.forgetting)}, {_worst(found, chosen.cvar)}."
+            f"{' and '.join(_rise(found, each) for each in chosen.forgettings)}, "
+            f"{_worst(found, chosen.cvar)}."
         )
+        if len(chosen.p_sources) > 1:
+            each = ", ".join(f"{p:.3f}" for p in chosen.p_sources)
+            lines.append(f"The limits of the sources hold with probability {each}.")
     if math.isfinite(certain.atpp):
         lines.append(
             f"The deterministic plan ({found.point}) fails with probability "
@@ -240,7 +248,7 @@ def _probability(value: float) -> str:
 
 def _worst(found: Plan, cvar: float) -> str:
     """Describe the mean rise in the worst draws, given its mean excess over the limit."""
-    rise = _rise(found, found.limits["max_forgetting"] + cvar)
+    rise = _rise(found, found.problem.max_forgetting + cvar)
     return f"{rise} in the worst {100 - 100 * found.confidence:g} % of draws"
 
 

@@ -162,7 +162,8 @@ def new_size_effects(fit: Posterior, frame: pd.DataFrame, plan: Plan | None, dom
     """
     if plan is None:
         return new_sizes.new_size_effects(fit, frame, np.random.default_rng([0, domain]))
-    seed = [plan.seed, len(plan.problem.targets) if domain else 0]
+    last = len(plan.problem.targets) + len(plan.problem.further)
+    seed = [plan.seed, last if domain else 0]
     drawn = new_sizes.new_size_effects(fit, frame, np.random.default_rng(seed))
     n, ptpp = plan.limits["params"], plan.limits["ptpp"]
     own = planned_size_effects(fit, planned_row(n, ptpp), seed)

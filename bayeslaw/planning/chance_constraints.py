@@ -40,8 +40,26 @@ CHUNK = 1 << 16
 
 
 @dataclass(frozen=True)
+class Source:
+    """A further source domain, with a limit of its own.
+
+    Parameters
+    ----------
+    curve : LossCurve or PooledCurve
+    max_forgetting : float
+        As that of `Problem`.
+    baseline : float or array, shape (draws,)
+        Source loss of the un-adapted model.
+    """
+
+    curve: LossCurve | PooledCurve
+    max_forgetting: float
+    baseline: float | Floats
+
+
+@dataclass(frozen=True)
 class Problem:
-    """Limits on the losses of target domains and of one source domain, for paired draws.
+    """Limits on the losses of target domains and of source domains, for paired draws.
 
     Parameters
     ----------
@@ -59,7 +77,8 @@ class Problem:
     confidence : float
         Probability with which all limits must hold.
     noise : tuple of array, shape (draws,)
-        Noise on log loss of each target and of the source; zeros for latent losses.
+        Noise on log loss of each target, of each further source and of the source; zeros for
+        latent losses.
     bases : tuple of array, shape (draws,)
         The part of `noise` that the un-adapted model has as well: the effect of the base. That of
         the source counts where the baseline is computed from the source law.
@@ -68,7 +87,9 @@ class Problem:
     drawn : tuple of array, shape (draws,)
         The part of `noise` that is neither the effect of a fitted group nor of the law.
     index : tuple of int array, shape (draws,)
-        For each fit, targets first, the posterior draw that each paired draw consists of.
+        For each fit, in the order of `noise`, the posterior draw that each paired draw consists of.
+    further : tuple of Source
+        Sources beside `source`, each with a limit of its own.
     """
 
     targets: tuple[LossCurve | PooledCurve, ...]
@@ -83,6 +104,7 @@ class Problem:
     drawn: tuple[Floats, ...] = ()
     max_cvar: float = math.inf
     index: tuple[Ints, ...] = ()
+    further: tuple[Source, ...] = ()
 
     @property
     def draws(self) -> int:
@@ -105,12 +127,22 @@ class Problem:
         """Names of the limits, in the order of `feasible_sets`."""
         count = len(self.targets)
         several = tuple(f"target {i + 1}" for i in range(count))
-        return (*(several if count > 1 else ("target",)), "forgetting")
+        others = tuple(f"forgetting {i + 2}" for i in range(len(self.further)))
+        own = "forgetting 1" if others else "forgetting"
+        return (*(several if count > 1 else ("target",)), *others, own)
+
+    @property
+    def part(self) -> dict[str, slice]:
+        """Places of the limits of the targets, of forgetting, and of both among all limits."""
+        count = len(self.targets)
+        return {"target": slice(count), "forgetting": slice(count, None), "both": slice(None)}
 
     @property
     def closed_form(self) -> bool:
         """Whether the feasible budgets of every law have a closed form, which is fast."""
-        return all(curve.at_replay([0.5]).closed_form for curve in (*self.targets, self.source))
+        others = [each.curve for each in self.further]
+        curves = (*self.targets, *others, self.source)
+        return all(curve.at_replay([0.5]).closed_form for curve in curves)
 
     def with_noise(self, deviations: Sequence[Deviation]) -> "Problem":
         """The problem for measured losses, with the deviation of each target and of the source."""
@@ -128,7 +160,7 @@ class Problem:
         those of the targets' mean [3]_. Effects that were fitted stay as they are.
         """
         rng, count = np.random.default_rng([seed, 13]), self.draws
-        scores = ndtri((rankdata(np.sum(self.drawn[:-1], axis=0)) - 0.5) / count)
+        scores = ndtri((rankdata(np.sum(self.drawn[: len(self.targets)], axis=0)) - 0.5) / count)
         wanted = correlation * scores + math.sqrt(1 - correlation**2) * rng.standard_normal(count)
         order = np.empty(count, int)
         order[np.argsort(wanted, kind="stable")] = np.argsort(self.drawn[-1], kind="stable")
@@ -143,6 +175,10 @@ class Problem:
             self,
             targets=tuple(curve.take(draws) for curve in self.targets),
             source=self.source.take(draws),
+            further=tuple(
+                replace(each, curve=each.curve.take(draws), baseline=_taken(each.baseline, draws))
+                for each in self.further
+            ),
             noise=tuple(noise[draws] for noise in self.noise),
             drawn=tuple(noise[draws] for noise in self.drawn),
             bases=tuple(effect[draws] for effect in self.bases),
@@ -196,6 +232,14 @@ class Problem:
             base = self.baseline_loss
         return np.asarray(loss / base - 1 if self.relative else loss - base)
 
+    def rises(self, replay: Sequence[float] | Floats, budget: float) -> list[Floats]:
+        """`rise` of the source and of each further one."""
+        found, first = [self.rise(replay, budget)], len(self.targets)
+        for each, noise in zip(self.further, self.noise[first:-1], strict=True):
+            loss = each.curve.loss(replay, budget) * np.exp(noise)
+            found.append(loss / each.baseline - 1 if self.relative else loss - each.baseline)
+        return found
+
     def cvar(self, replay: Sequence[float] | Floats, budget: float | Floats) -> Floats:
         """Conditional value at risk of forgetting in excess of its limit, shape (replays,).
 
@@ -215,14 +259,18 @@ class Problem:
 
     @cached_property
     def bounds(self) -> list[Bound]:
-        """Each limit as a bound on a loss without noise: of the targets, then of the source."""
+        """Each limit as a bound on a loss without noise, in the order of `noise`."""
         without_noise = [np.exp(-noise) for noise in self.noise]
         found = [
             Bound(curve, most * factor)
             for curve, most, factor in zip(
-                self.targets, self.max_loss, without_noise[:-1], strict=True
+                self.targets, self.max_loss, without_noise[: len(self.targets)], strict=True
             )
         ]
+        for each, factor in zip(self.further, without_noise[len(self.targets) : -1], strict=True):
+            most = each.baseline * (1 + each.max_forgetting * self.relative)
+            most = most + each.max_forgetting * (not self.relative)
+            found.append(Bound(each.curve, most * factor))
         scale = 1 + self.max_forgetting if self.relative else 1.0
         rise = 0.0 if self.relative else self.max_forgetting
         factor = without_noise[-1]
@@ -234,7 +282,7 @@ class Problem:
     def feasible_sets(
         self, replay: Sequence[float] | Floats, nodes: Floats = NODES
     ) -> list[Intervals]:
-        """Budgets that meet each limit: those of the targets, then that of forgetting."""
+        """Budgets that meet each limit: of the targets, then of forgetting; see `names`."""
         return [bound.budgets(replay, nodes) for bound in self.bounds]
 
     def meets(self, replay: Sequence[float] | Floats, budget: float) -> Bools:

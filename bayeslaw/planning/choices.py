@@ -30,14 +30,16 @@ class Choice:
     replay : float
         Replay ratio.
     p_target, p_forgetting, p_both : float
-        Probability that all target limits hold, that the forgetting limit holds, and that all hold.
-    p_targets : tuple of float
-        Probability that each target's limit holds.
+        Probability that all target limits hold, that all forgetting limits hold, and that all hold.
+    p_targets, p_sources : tuple of float
+        Probability that the limit of each target, and of each source, holds.
     losses : tuple of float
         Expected loss of each target, nats per token.
     forgetting : float
-        Expected rise of the source loss over its baseline: a fraction of the baseline or nats per
-        token, as its limit is.
+        Expected rise of the (first) source loss over its baseline: a fraction of the baseline or
+        nats per token, as its limit is.
+    forgettings : tuple of float
+        The same of each source.
     cvar : float
         Conditional value at risk of forgetting: mean of the rise minus its limit over the worst
         ``1 - confidence`` of the draws. It is negative if the limit holds on average even there.
@@ -58,8 +60,10 @@ class Choice:
     p_forgetting: float
     p_both: float
     p_targets: tuple[float, ...] = ()
+    p_sources: tuple[float, ...] = ()
     losses: tuple[float, ...] = ()
     forgetting: float = math.nan
+    forgettings: tuple[float, ...] = ()
     cvar: float = math.nan
 
     @property
@@ -125,10 +129,11 @@ def choice_at(problem: Problem, budget: float, ratio: float, most: float = math.
         replay=ratio,
         tokens=tokens,
         flops=6 * params * tokens,
-        p_target=float(holds[:-1].all(0).mean()),
-        p_forgetting=float(holds[-1].mean()),
+        p_target=float(holds[problem.part["target"]].all(0).mean()),
+        p_forgetting=float(holds[problem.part["forgetting"]].all(0).mean()),
         p_both=float(holds.all(0).mean()),
-        p_targets=tuple(float(p) for p in holds[:-1].mean(1)),
+        p_targets=tuple(float(p) for p in holds[problem.part["target"]].mean(1)),
+        p_sources=tuple(float(p) for p in np.roll(holds[problem.part["forgetting"]].mean(1), 1)),
     )
     if not tokens:
         return choice
@@ -136,6 +141,7 @@ def choice_at(problem: Problem, budget: float, ratio: float, most: float = math.
         choice,
         losses=tuple(float(loss.mean()) for loss in problem.losses([ratio], at)),
         forgetting=float(problem.rise([ratio], at).mean()),
+        forgettings=tuple(float(rise.mean()) for rise in problem.rises([ratio], at)),
         cvar=float(problem.cvar([ratio], at)[0]),
     )
 

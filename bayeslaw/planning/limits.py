@@ -62,6 +62,23 @@ def check_limits(
         raise BayeslawError(f"confidence={confidence:g} is not between 0 and 1; 0.9 is 90 %.")
 
 
+def check_sources(
+    sources: Sequence[Fit], rises: Sequence[float], baselines: Sequence[object]
+) -> None:
+    """Raise `BayeslawError` unless each source has a limit and a baseline of its own."""
+    for what, given in (("max_forgetting", rises), ("baseline", baselines)):
+        if len(given) != len(sources):
+            raise BayeslawError(
+                f"{len(sources)} sources and {len(given)} of {what}; give each source its own."
+            )
+    for name in baselines[1:]:
+        if isinstance(name, str):
+            raise BayeslawError(
+                f"baseline={name!r}: only the first source may have a baseline by name; give the "
+                "others' measured losses."
+            )
+
+
 def check_repetition(targets: Sequence[Fit], unique_tokens: float | None) -> None:
     """Raise `BayeslawError` unless all targets tell what repeated tokens are worth, if asked."""
     if unique_tokens is None:

@@ -16,7 +16,7 @@ from bayeslaw.common.arrays import Floats
 from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.pools import Pool
 from bayeslaw.inference.posterior import Posterior
-from bayeslaw.planning.chance_constraints import Problem
+from bayeslaw.planning.chance_constraints import Problem, Source
 from bayeslaw.planning.choices import INFEASIBLE, Choice, binding_limits, choice_at
 from bayeslaw.planning.deviations import deviations, planned_row
 from bayeslaw.planning.extrapolation import common_ranges, extrapolations
@@ -36,6 +36,7 @@ from bayeslaw.planning.limits import (
     baseline_of,
     check_limits,
     check_repetition,
+    check_sources,
     replay_ratios,
 )
 from bayeslaw.planning.monte_carlo_error import (
@@ -57,13 +58,13 @@ REPLAY_GRID, COARSE_GRID = np.linspace(0.005, 0.995, 199), np.linspace(0.005, 0.
 def plan(
     *,
     target: Fit | Sequence[Fit],
-    source: Fit,
+    source: Fit | Sequence[Fit],
     params: float,
     ptpp: float,
     max_loss: float | Sequence[float],
-    max_forgetting: float,
+    max_forgetting: float | Sequence[float],
     max_cvar: float = math.inf,
-    baseline: Baseline = None,
+    baseline: Baseline | Sequence[Baseline] = None,
     base: str | None = None,
     unique_tokens: float | None = None,
     confidence: float = 0.9,
@@ -84,25 +85,27 @@ def plan(
     ----------
     target : Posterior, Pool or PointFit, or a sequence of them
         Fits of the domains adapted to. A PointFit has no uncertainty.
-    source : Posterior, Pool or PointFit
-        Fit of the domain that may be forgotten.
+    source : Posterior, Pool or PointFit, or a sequence of them
+        Fits of the domains that may be forgotten.
     params, ptpp : float
         Parameters N of the model, and its pre-training tokens per parameter.
     max_loss : float, or a sequence of them
         Limit of the loss of each target, nats per token.
-    max_forgetting : float
+    max_forgetting : float, or a sequence of them
         Limit of the rise of the source loss over `baseline`: a fraction of the baseline, or nats
-        per token.
+        per token; of several sources, one each.
     max_cvar : float, optional
         Limit of the conditional value at risk of forgetting, in the unit of `max_forgetting`: over
         the fraction ``1 - confidence`` of the draws with the largest rises, the mean of the rise
-        minus `max_forgetting` must be at most this. 0 keeps that mean within `max_forgetting`.
+        minus `max_forgetting` must be at most this. 0 keeps that mean within `max_forgetting`. Of
+        several sources it is for the first.
     baseline : float, (float, float), "asymptote", "law" or "matched", optional
         Source loss of the un-adapted model: a measured loss in nats per token, or that and its
         standard deviation; the least loss that pure replay can reach; the source law's loss at
         D = 0, if it is finite; or the loss of pure replay for the same D. By default the row with
         ``tokens = 0`` of the base in the source's table; for a new base, draws of its loss, if the
-        source's law starts from the base.
+        source's law starts from the base. Several sources take a list, in which only the first may
+        be a name.
     base : str, optional
         The pre-trained model that the run starts from: its label in the tables' column `base`, or
         "new". The effect of a base with training rows is its posterior, that of a new one is drawn;
@@ -160,11 +163,20 @@ def plan(
     """
     targets = [target] if isinstance(target, Posterior | Pool | PointFit) else list(target)
     most = [float(loss) for loss in np.atleast_1d(np.asarray(max_loss, float))]
-    fits = [*targets, source]
-    check_limits(targets, most, params, ptpp, max_forgetting, max_cvar, confidence)
+    sources = [source] if isinstance(source, Posterior | Pool | PointFit) else list(source)
+    rises = [float(rise) for rise in np.atleast_1d(np.asarray(max_forgetting, float))]
+    given = baseline if isinstance(baseline, list) else [baseline]
+    given = given * len(sources) if given == [None] else given
+    check_sources(sources, rises, given)
+    fits = [*targets, *sources[1:], sources[0]]
+    for rise in rises:
+        check_limits(targets, most, params, ptpp, rise, max_cvar, confidence)
     check_repetition(targets, unique_tokens)
     label, started = planned_base(fits, params, ptpp, base)
-    level, description = baseline_of(baseline, source, params, ptpp, label)
+    known = [
+        baseline_of(own, fit, params, ptpp, label) for own, fit in zip(given, sources, strict=True)
+    ]
+    levels, described = [level for level, _ in known], dict.fromkeys(text for _, text in known)
     kind = noise_kind(noise, fits)
     unconverged = convergence_failures(fits, allow_unconverged)
     rng = np.random.default_rng(seed)
@@ -173,12 +185,23 @@ def plan(
         curve_of(fit, params, ptpp, base=label, unique=unique_tokens, seed=[seed, k]).take(i)
         for k, (fit, i) in enumerate(zip(fits, index, strict=True))
     )
-    start = baseline_draws(level, source, planned_row(params, ptpp, label), seed)
+    count = len(targets)
+    *others, start = (
+        baseline_draws(own, fit, planned_row(params, ptpp, label), seed)
+        for own, fit in zip((*levels[1:], levels[0]), fits[count:], strict=True)
+    )
+    further = [
+        Source(curve, rise, own if isinstance(own, float) else np.asarray(own)[i])
+        for curve, rise, own, i in zip(
+            curves[count:], rises[1:], others, index[count:-1], strict=True
+        )
+    ]
     silent = Problem(
-        targets=tuple(curves),
+        targets=tuple(curves[:count]),
         source=last,
+        further=tuple(further),
         max_loss=tuple(most),
-        max_forgetting=max_forgetting,
+        max_forgetting=rises[0],
         baseline=start if isinstance(start, float | str) else start[index[-1]],
         relative=relative,
         confidence=confidence,
@@ -214,13 +237,19 @@ def plan(
     )
     deterministic = replace(
         silent,
-        targets=tuple(curves),
+        targets=tuple(curves[:count]),
         source=last,
+        further=tuple(
+            replace(each, curve=curve, baseline=float(np.median(each.baseline)))
+            for each, curve in zip(further, curves[count:], strict=True)
+        ),
         noise=(np.zeros(1),) * len(fits),
         baseline=start if isinstance(start, float | str) else float(np.median(start)),
     )
     shown = chosen if feasible else best
-    named = dict(zip((*problem.names[:-1], "source"), fits, strict=True))
+    names = problem.names[:count]
+    names += tuple(f"source {i + 2}" for i in range(len(further)))
+    named = dict(zip((*names, "source 1" if further else "source"), fits, strict=True))
     return Plan(
         **vars(chosen),
         status="feasible" if feasible else "infeasible",
@@ -236,17 +265,17 @@ def plan(
         if shown and 0 < shown.tokens < math.inf
         else pd.DataFrame(),
         base=started,
-        baseline=description,
+        baseline="; ".join(described),
         limits={
             "params": params,
             "ptpp": ptpp,
             "base": label,
             "unique_tokens": unique_tokens,
             "max_loss": most if len(most) > 1 else most[0],
-            "max_forgetting": max_forgetting,
+            "max_forgetting": rises if further else rises[0],
             "max_cvar": max_cvar,
             "relative": relative,
-            "baseline": level,
+            "baseline": levels if further else levels[0],
         },
         binds="" if feasible else binding_limits(problem, ratios),
         best=best,

@@ -90,7 +90,9 @@ def least_expected_loss(problem: Problem, budget: float, replay: Floats) -> tupl
     """
 
     def expected(ratios: Floats, least: float = math.inf) -> Floats:
-        counts = [problem.meets(some, budget)[-1].sum(-1) for some in problem.portions(ratios)]
+        part = problem.part["forgetting"]
+        portions = problem.portions(ratios)
+        counts = [problem.meets(some, budget)[part].all(0).sum(-1) for some in portions]
         allowed = np.concatenate(counts) >= problem.rank
         if problem.max_cvar < math.inf:
             allowed &= problem.cvar(ratios, budget) <= problem.max_cvar

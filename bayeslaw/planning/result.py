@@ -33,6 +33,10 @@ CONFIDENCES = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 """Confidences of `Plan.frontier`."""
 
 
+type Level = float | tuple[float, float] | str
+"""A baseline: a loss, a loss and its standard deviation, or the name of one."""
+
+
 class Limits(TypedDict):
     """Arguments that a plan was made for; see `bayeslaw.plan`."""
 
@@ -41,10 +45,10 @@ class Limits(TypedDict):
     base: str | None
     unique_tokens: float | None
     max_loss: float | list[float]
-    max_forgetting: float
+    max_forgetting: float | list[float]
     max_cvar: float
     relative: bool
-    baseline: float | tuple[float, float] | str
+    baseline: "Level | list[Level]"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,7 +160,7 @@ class Plan(Choice):
         DataFrame
             Probabilities; the index is ATPP, the columns are replay ratios in ascending order.
         """
-        which = {"target": slice(-1), "forgetting": slice(-1, None), "both": slice(None)}
+        which = self.problem.part
         if limit not in which:
             raise BayeslawError(unknown("limit", limit, which))
         ratios = replay_ratios(replay)
@@ -296,9 +300,14 @@ class Plan(Choice):
         if name == "max_loss":
             return replace(problem, max_loss=tuple(factor * loss for loss in problem.max_loss))
         if name == "max_forgetting":
-            return replace(problem, max_forgetting=factor * problem.max_forgetting)
+            others = [replace(s, max_forgetting=factor * s.max_forgetting) for s in problem.further]
+            most = factor * problem.max_forgetting
+            return replace(problem, max_forgetting=most, further=tuple(others))
         base = problem.baseline
-        return None if isinstance(base, str) else replace(problem, baseline=factor * base)
+        others = [replace(each, baseline=factor * each.baseline) for each in problem.further]
+        if isinstance(base, str):
+            return None
+        return replace(problem, baseline=factor * base, further=tuple(others))
 
     def within(self, *, tokens: float = math.inf, flops: float = math.inf) -> Choice:
         """The choice most likely to meet all limits under a cap on tokens or FLOPs.

@@ -58,7 +58,7 @@ def plan_landscape(plan: Plan, *, points: int = 81) -> Figure:
         (f"forgetting of the source ({unit})", scale * rise, scale * plan.problem.max_forgetting)
     ]
     for name, loss, most in zip(
-        plan.problem.names[:-1], losses, plan.problem.max_loss, strict=True
+        plan.problem.names[: len(losses)], losses, plan.problem.max_loss, strict=True
     ):
         panels.append((f"{name} loss (nats per token)", loss, most))
     with style():

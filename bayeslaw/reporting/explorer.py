@@ -110,8 +110,9 @@ def _page(
 ) -> dict[str, Any]:
     """What the page holds of one plan."""
     problem, middle = plan.problem, plan.chosen
-    if len(problem.targets) != 1:
-        raise BayeslawError(f"{name}: a page has one target, and this plan has several.")
+    for what, count in (("target", len(problem.targets)), ("source", 1 + len(problem.further))):
+        if count != 1:
+            raise BayeslawError(f"{name}: a page has one {what}, and this plan has several.")
     if atpp is None:
         if middle is None or not 0 < middle.atpp < math.inf:
             raise BayeslawError(f"{name}: no draw meets the limits; give the budgets, as atpp=.")

@@ -222,11 +222,13 @@ def answer(found: "Plan") -> str:
 
 
 def _question(found: "Plan") -> str:
-    limits, base = found.limits, found.limits["baseline"]
+    limits, bases = found.limits, found.limits["baseline"]
     losses = np.atleast_1d(limits["max_loss"])
-    rise = limits["max_forgetting"]
-    most = f"{100 * rise:.3g} %" if limits["relative"] else f"{rise:.3g} nats per token"
-    level = "" if isinstance(base, str) else f"{np.ravel(base)[0]:.4g}, "
+    scale, unit = (100, "%") if limits["relative"] else (1, "nats per token")
+    rises = np.atleast_1d(limits["max_forgetting"])
+    most = f"{' and '.join(f'{scale * rise:.3g}' for rise in rises)} {unit}"
+    bases = bases if isinstance(bases, list) else [bases]
+    level = "".join(f"{np.ravel(b)[0]:.4g}, " for b in bases if not isinstance(b, str))
     unique = limits["unique_tokens"]
     scarce = "" if unique is None else f" There are {count(unique)} distinct new tokens."
     return (

@@ -140,3 +140,69 @@ def test_laws_without_replay_or_tokens():
     sets = budgets_below(curve.at_replay([0.5]), 3.0)
     assert sets.lower.tolist() == [[[-np.inf]]]
     assert sets.upper is None
+
+
+def second(name, seed):
+    """A further posterior of the source, of other draws."""
+    return posterior(name, 400, spread=0.006, seed=seed)
+
+
+def test_several_sources_each_with_a_limit_of_its_own(fits):
+    target, source = fits.values()
+    limits = {name: value for name, value in LIMITS.items() if name != "max_forgetting"}
+    ratios = {"replay_grid": [0.3, 0.4, 0.5, 0.6]}
+    one = plan(**fits, **LIMITS, baseline=BASE, **ratios)
+    loose = plan(
+        target=target,
+        source=[source, second("english_arabic", 7)],
+        max_forgetting=[LIMITS["max_forgetting"], 0.5],
+        baseline=[BASE, BASE],
+        **limits,
+        **ratios,
+    )
+    assert loose.p_sources[1] == 1.0
+    assert loose.problem.names == ("target", "forgetting 2", "forgetting 1")
+    assert loose.atpp == pytest.approx(one.atpp, rel=0.02)  # the draws are paired otherwise
+    found = plan(
+        target=target,
+        source=[source, second("english_arabic", 7)],
+        max_forgetting=[LIMITS["max_forgetting"], 0.016],
+        baseline=[BASE, (1.001 * BASE, 0.001)],
+        **limits,
+        **ratios,
+    )
+    rows = grid(params=8.1e9, ptpp=279, replay=found.replay, tokens=found.tokens)
+    problem = found.problem
+    values = [
+        fit.latent(rows)[:, 0][i]
+        for fit, i in zip((target, second("english_arabic", 7), source), problem.index, strict=True)
+    ]
+    starts = problem.further[0].baseline
+    assert np.std(starts) == pytest.approx(0.001, rel=0.2)
+    holds = [values[0] <= 1.8, values[1] <= 1.016 * starts, values[2] <= 1.02 * BASE]
+    assert found.p_both == np.mean(np.all(holds, axis=0)) >= 0.9
+    assert found.p_sources == (np.mean(holds[2]), np.mean(holds[1]))
+    assert found.p_forgetting == np.mean(holds[1] & holds[2])
+    assert found.forgettings[1] == pytest.approx(np.mean(values[1] / starts - 1))
+    assert found.atpp >= one.atpp
+    assert found.to_dict()["limits"]["max_forgetting"] == [0.02, 0.016]
+    assert list(found.spread.index) == ["target", "source 2", "source 1"]
+    surface = found.surface([found.atpp], [found.replay], "forgetting")
+    assert surface.iloc[0, 0] == pytest.approx(found.p_forgetting, abs=1 / 400)
+    moved = found.sensitivity()
+    assert set(moved["quantity"]) == {"max_loss", "max_forgetting", "baseline"}
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"max_forgetting": 0.02, "baseline": [BASE, BASE]}, "2 sources and 1 of max_forgetting"),
+        ({"max_forgetting": [0.02, 0.1], "baseline": BASE}, "2 sources and 1 of baseline"),
+        ({"max_forgetting": [0.02, 0.1], "baseline": [BASE, "matched"]}, "only the first source"),
+    ],
+)
+def test_sources_without_limits_of_their_own(fits, more, words):
+    target, source = fits.values()
+    limits = {name: value for name, value in LIMITS.items() if name != "max_forgetting"}
+    with pytest.raises(BayeslawError, match=words):
+        plan(target=target, source=[source, source], **limits, **more)
