@@ -301,7 +301,9 @@ def score_table(scores: pd.Series) -> Table:
 
 
 def _covariates(fitted: Posterior | Pool | PointFit, rows: LossTable) -> list[str]:
-    return [c for c in COVARIATES if c in fitted.columns and c in rows.frame]
+    laws = [m.law for m, *_ in fitted.parts()] if isinstance(fitted, Pool) else [fitted.law]
+    used = [*fitted.columns, *(["unique_tokens"] if any(law.repetition for law in laws) else [])]
+    return [c for c in (*COVARIATES, "unique_tokens") if c in used and c in rows.frame]
 
 
 def _constants(frame: pd.DataFrame) -> dict[str, float]:

@@ -205,3 +205,20 @@ def test_a_choice_of_ones_own_and_where_to_stop(options):
     assert set(found["at"]["around"]) == {"atpp", "replay"}
     assert found["stop"]["atpp"] > 0
     assert "--stop: cannot read '1'" in fails(*options, *MOST, "--stop", "1")
+
+
+def test_several_sources(fits, options):
+    more = ("--source", str(fits["source"]), "--max-forgetting", ".05")
+    levels = ("--baseline", "2.05", "--baseline", "2.04,.001")
+    content = document(*options, *more, *levels, *MOST)
+    assert content["limits"]["max_forgetting"] == [0.02, 0.05]
+    assert content["limits"]["baseline"] == [2.05, [2.04, 0.001]]
+    assert len(content["p_sources"]) == len(content["forgettings"]) == 2
+    words = run(*options, *more, *levels, *MOST).stdout
+    assert "forgetting at most 2 % and 5 %" in " ".join(words.split())
+    assert "The limits of the sources hold with probability" in " ".join(words.split())
+    assert "2 sources and 1 of baseline" in fails(*options, *more, "--baseline", "2.05", *MOST)
+
+
+def test_repeated_tokens_need_a_fit_that_knows_them(options):
+    assert "column unique_tokens" in fails(*options, *MOST, "--unique-tokens", "1e9")
