@@ -60,7 +60,7 @@ def scores(train: bl.LossTable, test: bl.LossTable, settings: dict) -> dict[str,
     """Scores of a forecast by the default."""
     start = time.perf_counter()
     fit = bl.fit("chinchilla", train, **settings)
-    found = vars(bl.score(fit.forecast(test, allow_unconverged=True), test))
+    found = bl.score(fit.forecast(test, allow_unconverged=True), test).to_dict()
     gate = "; ".join(fit.convergence.failures) or "passed"
     seconds = time.perf_counter() - start
     return {"rows": len(test), "seconds": seconds, "gate": gate, **{n: found[n] for n in SCORES}}
