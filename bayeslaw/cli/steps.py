@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 HDF5 = b"\x89HDF\r\n\x1a\n"
 """First bytes of a NetCDF 4 file."""
 NEEDED = ("params", "ptpp", "max_loss", "max_forgetting")
-"""Limits that a plan needs; `baseline` and `confidence` are optional."""
+"""Limits that a plan needs."""
+OPTIONAL = ("unique_tokens", "confidence")
+"""Numbers that it may have besides."""
 CONFIDENCE = 0.9
 """Probability with which a plan meets its limits, unless one is given."""
 PLAN = "params=8.1e9 ptpp=279 max_loss=1.8 max_forgetting=.02 baseline=2.05 confidence=.9"
@@ -44,6 +46,7 @@ class Limits(TypedDict):
     max_forgetting: float
     baseline: float | str | None
     base: str | None
+    unique_tokens: float | None
     confidence: float
 
 
@@ -160,7 +163,7 @@ def limits_of(text: str) -> Limits:
     words: dict[str, str] = {}
     for part in text.split():
         name, _, value = part.partition("=")
-        if name not in (valid := (*NEEDED, *WORDS, "confidence")):
+        if name not in (valid := (*NEEDED, *WORDS, *OPTIONAL)):
             raise BayeslawError(f"--plan: {unknown('limit', name, valid)}")
         if name == "base" and value:
             words[name] = value
@@ -182,6 +185,7 @@ def limits_of(text: str) -> Limits:
         "max_forgetting": numbers["max_forgetting"],
         "baseline": numbers.get("baseline", words.get("baseline")),
         "base": words.get("base"),
+        "unique_tokens": numbers.get("unique_tokens"),
         "confidence": numbers.get("confidence", CONFIDENCE),
     }
 

@@ -17,6 +17,8 @@ from bayeslaw.common.formatting import count
 from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.pools import Pool
 from bayeslaw.inference.posterior import Posterior
+from bayeslaw.laws.annealing import ANNEALED
+from bayeslaw.laws.repetition import UNIQUE
 from bayeslaw.plots.style import (
     COLOURS,
     INK,
@@ -57,6 +59,9 @@ class Shaded(TypedDict):
 
 type Cell = Mapping[str | None, float | None]
 """Values of covariates that select a panel or a line; the key None selects nothing."""
+ADJUSTED = (UNIQUE, ANNEALED)
+"""Columns beside a law's covariates that a curve depends on."""
+
 type Fit = Posterior | Pool | PointFit
 
 
@@ -128,7 +133,7 @@ def in_sample(fit: Fit, *, seed: int = 0, allow_unconverged: bool = False) -> Fi
     """
     if fit.table is None:
         raise TableError("this point fit has no training table; use forecast.")
-    known = [c for c in ("base", *fit.columns) if c in fit.table.frame]
+    known = [c for c in ("base", *fit.columns, *ADJUSTED) if c in fit.table.frame]
     rows = fit.table.frame[[*known, "loss"]]
     return _curves(fit, rows, ("replay", "ptpp"), seed, allow_unconverged)
 
@@ -156,7 +161,8 @@ def _curves(
     # Of a law that starts from the base, a curve is that of the first base of its N and P.
     starting = not isinstance(fit, PointFit) and any(m.law.departure for m, *_ in fit.parts())
     based = ["base"] if "base" in frame and starting else []
-    drawn = pd.concat([_path(part) for _, part in _groups(frame, list(columns), based)])
+    adjusted = [c for c in ADJUSTED if c in frame and _uses(fit, c)]
+    drawn = pd.concat([_path(part) for _, part in _groups(frame, [*columns, *adjusted], based)])
     curves, points = (
         _predicted(fit, rows, train, seed, allow_unconverged)
         for rows in (drawn.reset_index(drop=True), frame)
@@ -189,12 +195,20 @@ def _curves(
         note = [f"{len(shown)} of {len(cells)} model sizes"] if len(shown) < len(cells) else []
         fixed = {c: frame[c].iloc[0] for c in across if c in columns and c not in vary}
         note += [_covariate(c, v, train) for c, v in fixed.items()]
+        one = [c for c in adjusted if frame[c].nunique() == 1]
+        note += [f"{c} {count(float(frame[c].iloc[0]))}" for c in one]
         lines = [", ".join(note), *(f"{name} up to {far}" for name, far in reach.items())]
         if any(lines):
             figure.suptitle("\n".join(filter(None, lines)), x=0.01, ha="left", fontsize=9)
         shades = [Patch(label=name, **_shaded(name)) for name in reach]
         legend(figure, [*_handles(line, kinds, points), *shades])
     return figure
+
+
+def _uses(fit: Fit, column: str) -> bool:
+    """Whether a law depends on a column beside its covariates."""
+    laws = [m.law for m, *_ in fit.parts()] if isinstance(fit, Pool) else [fit.law]
+    return any(law.repetition if column == UNIQUE else law.offset for law in laws)
 
 
 def _predicted(
@@ -235,8 +249,10 @@ def _at(frame: pd.DataFrame, where: Cell) -> pd.DataFrame:
 
 
 def _pieces(curves: pd.DataFrame) -> Iterable[tuple[object, pd.DataFrame]]:
-    """Group rows of one curve, which ends where the tokens fall."""
-    return curves.groupby((curves["tokens"].diff() <= 0).cumsum())
+    """Group rows of one curve, which ends where the tokens fall or their distinct ones change."""
+    ends = curves["tokens"].diff() <= 0
+    ends |= curves[UNIQUE].diff().fillna(0) != 0 if UNIQUE in curves else False
+    return curves.groupby(ends.cumsum())
 
 
 def _line(ax: Axes, curve: pd.DataFrame, i: int, alone: bool) -> None:

@@ -109,6 +109,7 @@ def provenance(
         ["reference point", reference(fit)],
         ["compute", "6 N D FLOPs per run, D the tokens of this table; checkpoints counted once"],
         ["noise", noise(fit)],
+        *([["columns", words]] if (words := adjustments(fit)) else []),
         ["discrepancy", discrepancy(fit)],
         ["sampler", sampler(run)],
         ["seed", f"{run.get('seed', UNKNOWN)} of the fit, {seed} of the forecast"],
@@ -132,6 +133,13 @@ def noise(fit: Posterior) -> str:
     words += ", correlated within a run" if spec.errors == "run" else ""
     levels = " and ".join(spec.effects)
     return words + (f", with random effects of {levels}" if levels else ", no random effects")
+
+
+def adjustments(fit: Posterior) -> str:
+    """Describe what columns beside the law's covariates do; empty if there are none."""
+    found = ["unique_tokens: repeated tokens are worth less"] if fit.law.repetition else []
+    found += ["annealed: an offset where it is 0"] if fit.law.offset else []
+    return "; ".join(found)
 
 
 def discrepancy(fit: Posterior) -> str:
