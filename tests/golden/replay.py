@@ -263,6 +263,8 @@ def own_results(posterior, rows, table):
     checked = bl.check(posterior, rows, seed=3)
     parts = {}
     for part in checked.parts:
+        if part.name in LATER:
+            continue
         own = part.frame.select_dtypes("number")
         parts[part.name] = {
             "level": part.level,
@@ -281,6 +283,15 @@ def own_results(posterior, rows, table):
     }
 
 
+LATER = ("noise", "p_sources", "forgettings")
+"""Results that the recording does not have."""
+
+
+def without(found):
+    """Without the entries of `LATER`."""
+    return {n: v for n, v in found.items() if n not in LATER} if isinstance(found, dict) else found
+
+
 PLANNED = ("status", "atpp", "replay", "tokens", "flops", "binds", "held_out", "pairing")
 
 
@@ -293,10 +304,11 @@ def planned(posteriors, case):
         allow_unconverged=True,
         **{"noise": "latent"} | settings,
     )
-    found = plan.to_dict()
+    found = without(plan.to_dict())
     keep = [n for n in found if n in PLANNED or n.startswith("p_")]
     result = {n: numbers(found[n]) for n in keep}
-    result |= {n: numbers(found[n]) for n in ("best", "deterministic", "error", "outside")}
+    nested = ("best", "deterministic", "error", "outside")
+    result |= {n: numbers(without(found[n])) for n in nested}
     frontier = plan.frontier((0.5, 0.8, 0.9))
     result["frontier"] = frame_numbers(frontier[["confidence", "atpp", "replay"]])
     return plan, result
