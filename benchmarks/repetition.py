@@ -11,6 +11,7 @@ of fewer, and of larger models from smaller ones, with and without the column `u
 
 import argparse
 import time
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -26,7 +27,8 @@ ONE_EPOCH = {"E": 1.8692, "A": 521.2, "alpha": 0.3526, "B": 1488.0, "beta": 0.35
 FEW, MANY = "tokens <= 16 * unique_tokens", "tokens <= 100 * unique_tokens"
 SPLITS = {
     "more epochs": (FEW, f"not ({FEW}) and {MANY}"),
-    "larger models": (f"params < 3e8 and {MANY}", f"params > 3e8 and {MANY}"),
+    "above 300M": (f"params < 3e8 and {MANY}", f"params > 3e8 and {MANY}"),
+    "above 1B": (f"params < 1e9 and {MANY}", f"params > 1e9 and {MANY}"),
 }
 """Training and held-out runs."""
 SCORES = ["rmse_log", "coverage_50", "coverage_90", "width_90", "crps"]
@@ -57,7 +59,7 @@ def as_published(frame: pd.DataFrame) -> dict[str, float]:
 
 
 def scores(train: bl.LossTable, test: bl.LossTable, settings: dict) -> dict[str, object]:
-    """Scores of a forecast by the default."""
+    """Scores of a forecast."""
     start = time.perf_counter()
     fit = bl.fit("chinchilla", train, **settings)
     found = bl.score(fit.forecast(test, allow_unconverged=True), test).to_dict()
@@ -85,12 +87,15 @@ def main() -> None:
         print(f"posterior, {discrepancy}", own, "; ".join(fit.convergence.failures) or "passed")
     rows = {}
     for split, queries in SPLITS.items():
-        for name, drop in (("with", []), ("without", ["unique_tokens"])):
+        cases = product(("none", "walk"), (("with", []), ("without", ["unique_tokens"])))
+        for discrepancy, (name, drop) in cases:
             train, test = (
                 bl.from_frame(part.frame.drop(columns=drop), part.name)
                 for part in table.split(*queries)
             )
-            rows[split, name] = scores(train, test, settings)
+            own = settings | {"discrepancy": discrepancy}
+            rows[split, discrepancy, name] = scores(train, test, own)
+            print(split, discrepancy, name, rows[split, discrepancy, name], flush=True)
     print(pd.DataFrame.from_dict(rows, orient="index").round(4).to_markdown())
 
 

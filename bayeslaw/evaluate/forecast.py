@@ -195,7 +195,9 @@ def forecast(
     frame = table.frame if isinstance(table, LossTable) else canonical(table, "grid", ())
     loss = posterior.latent(frame)
     if kind == "predictive":
-        loss = loss * np.exp(residual_draws(posterior, frame, np.random.default_rng(seed)))
+        residuals = residual_draws(posterior, frame, np.random.default_rng(seed))
+        with np.errstate(over="ignore"):  # infinite under a posterior that the data do not hold
+            loss = loss * np.exp(residuals)
     sizes = posterior.draws.sizes
     coords = {c: ("row", frame[c].to_numpy()) for c in COLUMNS if c in frame and c != "loss"}
     draws = xr.DataArray(

@@ -12,6 +12,9 @@ from bayeslaw.common.files import atomic_write
 from bayeslaw.tables.table import LossTable
 from bayeslaw.tables.validation import BASE_LOSSES, canonical, check_positive, row_numbers
 
+LEAST_LOSS, MOST_LOSS = 0.02, 15.0
+"""Median losses of a table, nats per token, that are not doubted; a uniform guess of one of 250,000
+tokens costs 12.4."""
 EVAL = (
     AttributeError,
     KeyError,
@@ -278,4 +281,16 @@ def from_frame(frame: pd.DataFrame, name: str = "table") -> LossTable:
                 stacklevel=3,
             )
     measured, bases = frame[~baseline], frame[baseline]
+    middle = float(measured["loss"].median())
+    if not LEAST_LOSS < middle < MOST_LOSS:
+        advice = (
+            "the default priors expect larger ones; give priors= of your own"
+            if middle < LEAST_LOSS
+            else "if these are perplexities, take their logarithms"
+        )
+        warnings.warn(
+            f"{name}: the median loss is {middle:.3g} nats per token; {advice}.",
+            TableWarning,
+            stacklevel=3,
+        )
     return LossTable(measured.reset_index(drop=True), bases.reset_index(drop=True), name)

@@ -28,6 +28,7 @@ tables = st.lists(rows, min_size=1, max_size=8, unique_by=lambda row: row["loss"
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(tables, st.sampled_from(["csv", "parquet"]))
+@pytest.mark.filterwarnings("ignore:.*median loss")
 def test_files_preserve_every_bit(tmp_path_factory, records, ending):
     frame = pd.DataFrame(records)
     path = tmp_path_factory.mktemp("päth ∂") / f"tàble.{ending}"
