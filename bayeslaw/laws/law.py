@@ -568,9 +568,10 @@ class Law:
 
     @property
     def typical(self) -> dict[str, float]:
-        """Typical sizes of parameters that are no exponents."""
+        """Typical sizes of parameters for which 1 is far from it."""
+        own = {name: size for term in self.terms for name, size in term.plain.typical.items()}
         repeats = {self.repetition.symbol: self.repetition.typical} if self.repetition else {}
-        return repeats | dict.fromkeys(self.offset.parameters if self.offset else (), TYPICAL)
+        return own | repeats | dict.fromkeys(self.offset.parameters if self.offset else (), TYPICAL)
 
     @cached_property
     def prior_bounds(self) -> dict[str, tuple[float, float]]:

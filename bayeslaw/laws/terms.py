@@ -139,6 +139,11 @@ class Term(ABC):
         return self
 
     @property
+    def typical(self) -> dict[str, float]:
+        """Typical sizes of exponents for which 1 is far from it."""
+        return {}
+
+    @property
     def leading(self) -> str:
         """The paper's symbol of the leading exponent."""
         return self.exponents[0]
