@@ -92,7 +92,7 @@ class Grouped(Noise):
 
     level: str
     parameters: ClassVar[tuple[str, ...]] = ("tau_noise",)
-    priors: ClassVar[Mapping[str, Prior]] = {"tau_noise": Prior("LogNormal", median=0.4, sigma=0.6)}
+    priors: ClassVar[Mapping[str, Prior]] = {"tau_noise": Prior("LogNormal", median=0.3, sigma=0.4)}
 
     @property
     def words(self) -> str:
