@@ -85,11 +85,11 @@ class OneSided(Level):
     """
 
     def labels(self, frame: pd.DataFrame) -> Strings:
-        """A label for each flagged row, by its numbers; all others share one."""
+        """A label for each flagged row, a hash of its numbers; all others share one."""
         if self.column not in frame:
             return np.full(len(frame), OTHERS)
         columns = [c for c in ("params", "tokens", "replay", "ptpp", "loss") if c in frame]
-        numbers = frame[columns].astype(float).astype(str).agg(" ".join, axis=1).to_numpy(str)
+        numbers = pd.util.hash_pandas_object(frame[columns].astype(float), index=False).astype(str)
         return np.where(frame[self.column].to_numpy(float) == 1, numbers, OTHERS)
 
     def effect(self, tau: Tensor, z: Tensor, xp: Namespace = np) -> Tensor:

@@ -24,7 +24,8 @@ class LossTable:
     ----------
     frame : DataFrame
         Rows with ``tokens > 0``: `params`, `tokens`, `loss`, and where the experiment has them
-        `replay`, `ptpp`, `run`, `base`, `domain`; other columns are preserved.
+        `replay`, `ptpp`, `run`, `base`, `domain`, `unique_tokens`, `annealed`, `undertuned`; other
+        columns are preserved.
     baselines : DataFrame
         Rows with ``tokens == 0``: losses of the pre-trained models before adaptation. The planner
         uses them. They are not fitted, since the laws have no value at D = 0.
