@@ -95,7 +95,7 @@ def covariance(fit: Posterior) -> Floats:
     sigma = np.median(fit.scale(frame), 0)
     total = np.diag(sigma**2)
     if fit.spec.errors == "run":
-        run, ell = effects.labels(frame, "run"), float(fit.draws[errors.LENGTH].median())
+        run, ell = errors.runs(frame), float(fit.draws[errors.LENGTH].median())
         total = sigma[:, None] * sigma * errors.correlation(run, frame["tokens"].to_numpy(), ell)
     for level in fit.spec.effects:
         group = effects.labels(frame, level)
@@ -147,7 +147,7 @@ def error_draws(fit: Posterior, frame: pd.DataFrame, rng: np.random.Generator) -
         return fit.spec.likelihood.sample(rng, sigma.shape, sigma, q)
     count = len(frame)
     train = fit.table.frame
-    run, fitted = (effects.labels(rows, "run").astype(str) for rows in (frame, train))
+    run, fitted = (errors.runs(rows) for rows in (frame, train))
     last = train["tokens"].groupby(fitted).max()
     own = last.reindex(run)
     beyond = (frame["tokens"].to_numpy() > own.to_numpy()) & ~np.char.startswith(

@@ -15,6 +15,7 @@ import pandas as pd
 from bayeslaw.common.arrays import Floats, Ints, Namespace, Strings, Tensor
 from bayeslaw.common.defaults import AUTO
 from bayeslaw.common.errors import FitError, TableError, unknown
+from bayeslaw.laws.annealing import unannealed
 from bayeslaw.laws.priors import Prior
 from bayeslaw.model import random_effects
 from bayeslaw.model.likelihoods import Likelihood
@@ -47,6 +48,18 @@ class Order:
     gap: Floats
 
 
+def runs(frame: pd.DataFrame) -> Strings:
+    """Run of each row, shape (rows,); a run's rows that are not annealed count as another run.
+
+    Examples
+    --------
+    >>> runs(pd.DataFrame({"run": ["a", "a"], "annealed": [1, 0]})).tolist()
+    ['a', 'a unannealed']
+    """
+    run = random_effects.labels(frame, "run").astype(str)
+    return np.where(unannealed(frame) == 1, np.char.add(run, " unannealed"), run)
+
+
 def order(frame: pd.DataFrame) -> Order:
     """The row before each row in its run; rows without a label are runs of their own.
 
@@ -56,7 +69,7 @@ def order(frame: pd.DataFrame) -> Order:
     >>> order(rows).before.tolist(), order(rows).gap.round(3).tolist()
     ([2, 1, 2], [1.386, 10000.0, 10000.0])
     """
-    run, log = random_effects.labels(frame, "run"), np.log(frame["tokens"].to_numpy(float))
+    run, log = runs(frame), np.log(frame["tokens"].to_numpy(float))
     sequence = np.lexsort([log, run])
     before, gap = np.arange(len(frame)), np.full(len(frame), FAR)
     one, two = sequence[:-1], sequence[1:]
@@ -99,7 +112,7 @@ def choose(errors: str, frame: pd.DataFrame, name: str, columns: Collection[str]
     if not repeated:
         raise TableError(f"{name}: errors='run' needs a column 'run' with several rows of a run.")
     if (gaps == 0).any():
-        twice = random_effects.labels(frame, "run")[np.argmin(gaps)]
+        twice = runs(frame)[np.argmin(gaps)]
         raise TableError(
             f"{name}: run {str(twice)!r} has two rows of equal tokens; give them runs of their own."
         )

@@ -208,3 +208,11 @@ def test_calibration_finds_a_forecast_of_independent_errors(monkeypatch):
     monkeypatch.setattr("bayeslaw.evaluate.new_sizes.error_draws", independent)
     table = calibrate("chinchilla", simulations=60, **CALIBRATION).envelope(level=0.999)
     assert not table.loc["change", "inside"]
+
+
+def test_rows_that_are_not_annealed_are_a_path_of_their_own():
+    frame = pd.DataFrame({"run": "a", "tokens": [1e9, 2e9, 1e9, 2e9], "annealed": [1, 1, 0, 0]})
+    assert errors.order(frame).before.tolist() == [0, 0, 2, 2]
+    assert errors.choose("auto", frame, "table", ("replay",)) == "run"
+    alike = frame.drop(columns="annealed")
+    assert errors.choose("auto", alike, "table", ("replay",)) == "independent"
