@@ -8,7 +8,7 @@ import pandas as pd
 from bayeslaw.common.arrays import Floats
 from bayeslaw.laws.modifiers import Polynomial
 from bayeslaw.laws.priors import Prior
-from bayeslaw.laws.terms import Array, Values
+from bayeslaw.laws.terms import COLUMN, Array, Values
 
 ANNEALED = "annealed"
 """Column of a table: whether the learning rate had fallen to its end when the loss was measured."""
@@ -28,7 +28,8 @@ TYPICAL = 0.02
 
 def offset(covariates: Sequence[str]) -> Polynomial:
     """Addition to log loss of checkpoints that are not annealed, linear in a law's covariates."""
-    along = {f"{OFFSET}_{letter}": c for c, letter in LETTERS.items() if c in covariates}
+    columns = {COLUMN[c] for c in covariates}
+    along = {f"{OFFSET}_{letter}": c for c, letter in LETTERS.items() if COLUMN[c] in columns}
     found = {name: (OFFSET, covariate) for name, covariate in along.items()}
     return Polynomial({OFFSET: (OFFSET,), **found})
 
