@@ -1,4 +1,4 @@
-"""Mixtures of two discrepancies, walking exponents and curvature, on every split of laws in N and D.
+"""Mixtures of two discrepancies of laws in N and D, walking exponents and curvature, by split.
 
 One weight for all tables, chosen on five sources and reported on the sixth, and fixed weights:
 a weight w takes that share of the draws from the posterior with walking exponents.

@@ -8,11 +8,10 @@ from bayeslaw.common.arrays import Floats
 from bayeslaw.huber.multistart import polish_best
 from bayeslaw.huber.objective import Problem
 from bayeslaw.huber.starts import screened_starts
-from bayeslaw.laws.annealing import unannealed
+from bayeslaw.laws.adjustments import UNIQUE, unannealed
 from bayeslaw.laws.bases import Bases, base_table, log_slopes, total_tokens
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
-from bayeslaw.laws.repetition import UNIQUE
 from bayeslaw.tables.reading import from_frame
 from bayeslaw.tables.table import LossTable
 from bayeslaw.tables.validation import BASE_LOSSES

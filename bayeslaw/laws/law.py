@@ -21,13 +21,21 @@ from scipy.special import logsumexp
 from bayeslaw.common.arrays import Namespace
 from bayeslaw.common.content import identity
 from bayeslaw.common.errors import TableError
-from bayeslaw.laws.annealing import LOCAL, OFFSET, PRIORS, TYPICAL, moved, offset, unannealed
+from bayeslaw.laws.adjustments import (
+    LOCAL,
+    OFFSET,
+    PRIORS,
+    TYPICAL,
+    Repetition,
+    moved,
+    offset,
+    unannealed,
+)
 from bayeslaw.laws.bases import Bases
 from bayeslaw.laws.departure import MIXED, Departure
 from bayeslaw.laws.modified_terms import ModifiedTerm
 from bayeslaw.laws.modifiers import Knots, Modifier, Polynomial, Sum, Walk
 from bayeslaw.laws.priors import NOISE, Prior
-from bayeslaw.laws.repetition import Repetition
 from bayeslaw.laws.terms import COLUMN, ORIGIN, STEP, Array, Term, Values
 from bayeslaw.tables.table import LossTable
 from bayeslaw.tables.validation import COVARIATES, canonical

@@ -15,7 +15,7 @@ import pandas as pd
 from bayeslaw.common.arrays import Floats, Ints, Namespace, Strings, Tensor
 from bayeslaw.common.defaults import AUTO
 from bayeslaw.common.errors import FitError, TableError, unknown
-from bayeslaw.laws.annealing import unannealed
+from bayeslaw.laws.adjustments import unannealed
 from bayeslaw.laws.priors import Prior
 from bayeslaw.model import random_effects
 from bayeslaw.model.likelihoods import Likelihood

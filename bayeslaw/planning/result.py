@@ -10,7 +10,7 @@ import pandas as pd
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import BayeslawError, unknown
-from bayeslaw.laws.repetition import epochs
+from bayeslaw.laws.adjustments import epochs
 from bayeslaw.planning.chance_constraints import Problem
 from bayeslaw.planning.choices import (
     INFEASIBLE,

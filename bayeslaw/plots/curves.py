@@ -17,8 +17,7 @@ from bayeslaw.common.formatting import count
 from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.pools import Pool
 from bayeslaw.inference.posterior import Posterior
-from bayeslaw.laws.annealing import ANNEALED
-from bayeslaw.laws.repetition import UNIQUE
+from bayeslaw.laws.adjustments import ANNEALED, UNIQUE
 from bayeslaw.plots.style import (
     COLOURS,
     INK,

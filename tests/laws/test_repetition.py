@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import bayeslaw as bl
 from bayeslaw.common.errors import BayeslawError, TableError
+from bayeslaw.laws.adjustments import Repetition
 from bayeslaw.laws.lawfiles import load_law
-from bayeslaw.laws.repetition import Repetition
 from bayeslaw.model.building import build, data
 from bayeslaw.model.columns import columns_of, log_loss
 from bayeslaw.model.spec import make_spec
