@@ -2,7 +2,7 @@
 
 Fitted three ways: to annealed rows of smaller sizes; to these and rows that are not annealed of all
 sizes, with the offset that the column `annealed` gives; and to the same without the column, as if
-all were alike.
+all were alike. On Gemstones also with errors correlated within runs ("offset run").
 
     OMP_NUM_THREADS=1 python benchmarks/annealing.py [--bench FOLDER]
 
@@ -59,11 +59,14 @@ def main() -> None:
         few = table.query(f"annealed == 1 and params < {size}")
         all_ = table.query(f"annealed == 0 or params < {size}")
         alike = bl.from_frame(all_.frame.drop(columns="annealed"), table.name)
-        for way, train in (("annealed only", few), ("offset", all_), ("alike", alike)):
+        ways = [("annealed only", few), ("offset", all_), ("alike", alike)]
+        ways += [("offset run", all_)] if law == "chinchilla" else []  # the default of other laws
+        for way, train in ways:
             if len(rows) and ((rows["table"] == name) & (rows["way"] == way)).any():
                 continue
             start = time.perf_counter()
-            fit = bl.fit(law, train, **settings)
+            own = {"errors": "run"} if way == "offset run" else {}
+            fit = bl.fit(law, train, **settings, **own)
             forecast = fit.forecast(test, allow_unconverged=True)
             found = bl.score(forecast, test)
             error = np.log(np.median(forecast.samples, axis=0) / test.loss)
