@@ -62,7 +62,7 @@ from tables import arguments, splits, synthetic
 import bayeslaw as bl
 from bayeslaw.common.defaults import DELTA
 from bayeslaw.huber import descent, multistart
-from bayeslaw.huber.objective import Problem
+from bayeslaw.huber.objective import Objective
 from bayeslaw.huber.starts import screened_starts
 
 FOUND = 1e-3
@@ -104,7 +104,7 @@ def package_fit(law: bl.Law, table: bl.LossTable, delta: float) -> Ends:
 def without(part: str, law: bl.Law, table: bl.LossTable, delta: float) -> Ends:
     """Ends of `fit_huber` with one of its parts left out."""
 
-    def residuals_only(problem: Problem, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def residuals_only(problem: Objective, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return points, problem.residuals(points)
 
     def gauss_newton(*args, second_derivatives: bool = False, **settings):
@@ -121,7 +121,7 @@ def without(part: str, law: bl.Law, table: bl.LossTable, delta: float) -> Ends:
         return package_fit(law, table, delta)
 
 
-def scipy_least_squares(problem: Problem, method: str, ranked: bool, seed: int = 0) -> Ends:
+def scipy_least_squares(problem: Objective, method: str, ranked: bool, seed: int = 0) -> Ends:
     """Ends of SciPy's least squares with the Huber loss, from the best screened starts."""
 
     def residuals(vector: np.ndarray) -> np.ndarray:
@@ -163,7 +163,7 @@ def scipy_least_squares(problem: Problem, method: str, ranked: bool, seed: int =
     )
 
 
-def random_starts(problem: Problem, count: int, seed: int = 1) -> Ends:
+def random_starts(problem: Objective, count: int, seed: int = 1) -> Ends:
     """Ends of the package's descent from many random points that are not screened."""
     points = screened_starts(problem, count, seed)
     rng = np.random.default_rng(seed)
@@ -181,7 +181,7 @@ def random_starts(problem: Problem, count: int, seed: int = 1) -> Ends:
     return Ends(value, time.process_time() - start, bounds)
 
 
-def lbfgsb(problem: Problem, count: int, seed: int = 2) -> Ends:
+def lbfgsb(problem: Objective, count: int, seed: int = 2) -> Ends:
     """Ends of L-BFGS-B with finite differences from random starts."""
     law, linear, rng = problem.law, problem.linear, np.random.default_rng(seed)
     bounds = [law.bounds[name] for name in problem.names]
@@ -223,7 +223,7 @@ def optimizers(
     law: bl.Law, table: bl.LossTable, delta: float, *, random: int, finite: int
 ) -> dict[str, Callable[[], Ends]]:
     """Optimisers by name."""
-    problem = Problem(law, table, delta)
+    problem = Objective(law, table, delta)
     parts = "no refit", "no extrapolation", "no second derivatives"
     return (
         {"fit_huber": lambda: package_fit(law, table, delta)}

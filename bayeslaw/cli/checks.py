@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import typer
 
 from bayeslaw.cli.app import command, show
-from bayeslaw.cli.options import Choice, Json, Sampling, Seed, Source, columns_of
+from bayeslaw.cli.options import Json, Sampling, Seed, Selection, Source, columns_of
 from bayeslaw.cli.steps import fit_or_load, fit_table, is_posterior, required
 from bayeslaw.common.errors import BayeslawError
 
@@ -19,7 +19,7 @@ from bayeslaw.common.errors import BayeslawError
 def check(
     *,
     source: Source,
-    choice: Choice,
+    choice: Selection,
     fail_on: Annotated[
         Literal["caution", "refuse"], typer.Option(help="Least level that gives exit code 1.")
     ] = "refuse",

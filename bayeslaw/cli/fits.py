@@ -9,13 +9,13 @@ from bayeslaw.cli.app import command, note, show
 from bayeslaw.cli.options import (
     LAWS,
     Bounds,
-    Choice,
     Columns,
     Json,
     LawOption,
     Quoted,
     Sampling,
     Seed,
+    Selection,
     Source,
     SourceTable,
     Table,
@@ -106,7 +106,7 @@ def fit(
 def forecast(
     *,
     source: Source,
-    choice: Choice,
+    choice: Selection,
     method: FitMethod = "nuts",
     bounds: Bounds = "paper",
     levels: Annotated[str, typer.Option(help="Levels of the bands.")] = LEVELS,
@@ -194,7 +194,7 @@ def forecast(
 def score(
     *,
     source: Source,
-    choice: Choice,
+    choice: Selection,
     method: FitMethod = "nuts",
     bounds: Bounds = "paper",
     allow_unconverged: Unconverged = False,

@@ -132,7 +132,7 @@ class Sampling:
 
 
 @dataclass(frozen=True)
-class Choice:
+class Selection:
     """The law to fit, the rows to fit it to, and the rows to forecast."""
 
     law: LawOption = None

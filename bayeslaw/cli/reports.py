@@ -8,11 +8,11 @@ import typer
 
 from bayeslaw.cli.app import command, show
 from bayeslaw.cli.options import (
-    Choice,
     Json,
     Quoted,
     Sampling,
     Seed,
+    Selection,
     Source,
     Unconverged,
     columns_of,
@@ -35,7 +35,7 @@ def report(
     *,
     ctx: typer.Context,
     source: Source,
-    choice: Choice,
+    choice: Selection,
     compare: Annotated[
         str | None,
         option("Laws to compare on the same rows, such as form1,form2,dcpt.", metavar="LAWS"),

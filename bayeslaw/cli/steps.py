@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypedDict, overload
 
-from bayeslaw.cli.options import Bounds, Choice, Sampling, columns_of, covariates
+from bayeslaw.cli.options import Bounds, Sampling, Selection, columns_of, covariates
 from bayeslaw.common.errors import BayeslawError, FileError, TableError, TableWarning, unknown
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ WORDS = ("baseline", "base")
 type Method = Literal["nuts", "map", "huber"]
 
 
-class Limits(TypedDict):
+class PlanOptions(TypedDict):
     """Limits of a plan, as arguments of `bayeslaw.plan`."""
 
     params: float
@@ -52,12 +52,12 @@ class Limits(TypedDict):
 
 @overload
 def fit_or_load(
-    source: Path, choice: Choice, method: Literal["nuts"], sampling: Sampling, seed: int
+    source: Path, choice: Selection, method: Literal["nuts"], sampling: Sampling, seed: int
 ) -> "tuple[Posterior | Pool, LossTable]": ...
 @overload
 def fit_or_load(
     source: Path,
-    choice: Choice,
+    choice: Selection,
     method: Method,
     sampling: Sampling,
     seed: int,
@@ -65,7 +65,7 @@ def fit_or_load(
 ) -> "tuple[Posterior | Pool | PointFit, LossTable]": ...
 def fit_or_load(
     source: Path,
-    choice: Choice,
+    choice: Selection,
     method: Method,
     sampling: Sampling,
     seed: int,
@@ -157,7 +157,7 @@ def fit_table(
     return posterior
 
 
-def limits_of(text: str) -> Limits:
+def limits_of(text: str) -> PlanOptions:
     """Parse limits of a plan that are written like `PLAN`."""
     numbers: dict[str, float] = {}
     words: dict[str, str] = {}
@@ -233,7 +233,7 @@ def refuse_bounds(bounds: Bounds, where: str) -> None:
         raise BayeslawError(f"--bounds has no effect on {where}.")
 
 
-def _rows(choice: Choice) -> "LossTable | None":
+def _rows(choice: Selection) -> "LossTable | None":
     """Return the rows of --rows or --grid, with or without losses."""
     from bayeslaw.tables.reading import from_frame, read_frame
     from bayeslaw.tables.table import LossTable, grid

@@ -21,7 +21,7 @@ from bayeslaw.tables.validation import row_numbers
 FOLDS = 10
 
 
-class RefitSettings(SamplerSettings, total=False):
+class LeaveOutSettings(SamplerSettings, total=False):
     """Settings of the refits of `cross_validate` that differ from those of the fit."""
 
     retry: bool
@@ -89,7 +89,7 @@ def cross_validate(
     *,
     folds: int = FOLDS,
     seed: int = 0,
-    **settings: Unpack[RefitSettings],
+    **settings: Unpack[LeaveOutSettings],
 ) -> Elpd:
     """K-fold cross-validation: leave out groups of rows and refit the law without them.
 

@@ -16,7 +16,7 @@ from scipy.optimize import LinearConstraint, minimize
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import LawError, TableError, unknown
-from bayeslaw.evaluate.crossval import Elpd, RefitSettings, cross_validate, loo, standard_error
+from bayeslaw.evaluate.crossval import Elpd, LeaveOutSettings, cross_validate, loo, standard_error
 from bayeslaw.evaluate.forecast import LEVELS, Forecast
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.tables.table import LossTable
@@ -29,7 +29,7 @@ CAVEAT = (
 )
 
 
-class CrossValidationSettings(RefitSettings, total=False):
+class CrossValidationSettings(LeaveOutSettings, total=False):
     """Arguments of `cross_validate`."""
 
     folds: int

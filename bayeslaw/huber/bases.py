@@ -6,7 +6,7 @@ import numpy as np
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.huber.multistart import polish_best
-from bayeslaw.huber.objective import Problem
+from bayeslaw.huber.objective import Objective
 from bayeslaw.huber.starts import screened_starts
 from bayeslaw.laws.adjustments import UNIQUE, unannealed
 from bayeslaw.laws.bases import Bases, base_table, log_slopes, total_tokens
@@ -43,7 +43,7 @@ def for_table(law: Law, table: LossTable) -> Law:
     parameters, errors, residuals = {}, {}, []
     for column in BASE_LOSSES:
         frame = total_tokens(bases).assign(loss=bases[column], run=np.arange(len(bases)))
-        problem = Problem(chinchilla, from_frame(frame, f"bases of {table.name}"), SAME)
+        problem = Objective(chinchilla, from_frame(frame, f"bases of {table.name}"), SAME)
         points, objective, _ = polish_best(problem, screened_starts(problem, STARTS, 0), POLISH)
         best = points[int(np.argmin(objective))]
         parameters[column] = problem.paper(best)

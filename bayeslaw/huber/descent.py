@@ -21,14 +21,14 @@ import numpy as np
 
 from bayeslaw.common.arrays import Bools, Floats
 from bayeslaw.huber.bounds import bounded_steps
-from bayeslaw.huber.objective import Problem
+from bayeslaw.huber.objective import Objective
 
 DIFFERENCE = 1e-6
 """Step of the finite differences of the gradient that give second derivatives."""
 
 
 def polish(
-    problem: Problem,
+    problem: Objective,
     points: Floats,
     *,
     second_derivatives: bool = False,
@@ -43,7 +43,7 @@ def polish(
 
     Parameters
     ----------
-    problem : Problem
+    problem : Objective
     points : array, shape (points, parameters)
     second_derivatives : bool
         Use the Hessian of the objective instead of the Gauss-Newton matrix.
@@ -85,7 +85,7 @@ def polish(
     return points, objective, idle < patience
 
 
-def refit_linear(problem: Problem, points: Floats) -> tuple[Floats, Floats]:
+def refit_linear(problem: Objective, points: Floats) -> tuple[Floats, Floats]:
     """Solve for the linear parameters again, exponents fixed; one reweighted Gauss-Newton step.
 
     Along the narrow curved valleys of these laws the optimal sizes are exponential functions of the
@@ -129,7 +129,7 @@ def refit_linear(problem: Problem, points: Floats) -> tuple[Floats, Floats]:
 
 
 def _step(
-    problem: Problem, points: Floats, residuals: Floats, damping: Floats, second_derivatives: bool
+    problem: Objective, points: Floats, residuals: Floats, damping: Floats, second_derivatives: bool
 ) -> tuple[Floats, Floats]:
     """Points and residuals after a step; `damping` scales the diagonal of ``J' W J``."""
     gradient, jacobian, weights = problem.gradient(points, residuals)
@@ -147,7 +147,7 @@ def _step(
     return refit_linear(problem, np.clip(moved, problem.low, problem.high))
 
 
-def _hessian(problem: Problem, points: Floats, scale: Floats, fixed: Bools) -> Floats:
+def _hessian(problem: Objective, points: Floats, scale: Floats, fixed: Bools) -> Floats:
     """Second derivatives of the objective with their eigenvalues made positive.
 
     Differences and eigenvalues are taken in units of ``1 / sqrt(scale)``, because parameters differ

@@ -10,7 +10,7 @@ import numpy as np
 
 from bayeslaw.common.arrays import Bools, Floats, Ints
 from bayeslaw.huber.descent import polish, refit_linear
-from bayeslaw.huber.objective import Problem
+from bayeslaw.huber.objective import Objective
 
 AGREE = 1e-5
 """Two optima agree if their objectives differ by less than this, relatively."""
@@ -29,12 +29,12 @@ REFITS = 8
 """Refits of the linear parameters after an extrapolation. Each leaves about 5 % of the error."""
 
 
-def polish_best(problem: Problem, points: Floats, keep: int) -> tuple[Floats, Floats, Floats]:
+def polish_best(problem: Objective, points: Floats, keep: int) -> tuple[Floats, Floats, Floats]:
     """Polish the best `keep` of some starts.
 
     Parameters
     ----------
-    problem : Problem
+    problem : Objective
     points : array, shape (starts, parameters)
     keep : int
         If there are more starts, all take a few steps and the best are continued: where a law has
@@ -77,7 +77,7 @@ def polish_best(problem: Problem, points: Floats, keep: int) -> tuple[Floats, Fl
 
 
 def extrapolate(
-    problem: Problem, start: Floats, points: Floats, objective: Floats, active: Ints
+    problem: Objective, start: Floats, points: Floats, objective: Floats, active: Ints
 ) -> None:
     """Move the `active` points further in the direction of their last round if that is better.
 
@@ -87,7 +87,7 @@ def extrapolate(
 
     Parameters
     ----------
-    problem : Problem
+    problem : Objective
     start : array, shape (active, parameters)
         The active points before the round.
     points : array, shape (points, parameters)
@@ -116,7 +116,7 @@ def extrapolate(
         accept_best(row, points[row] + to_bound[problem.linear :])
 
 
-def _refitted(problem: Problem, points: Floats) -> tuple[Floats, Floats]:
+def _refitted(problem: Objective, points: Floats) -> tuple[Floats, Floats]:
     """Points put within bounds, with their linear parameters refitted, and objectives."""
     points = np.clip(points, problem.low, problem.high)
     for _ in range(REFITS):
@@ -130,7 +130,7 @@ def agree(objective: Floats, rows: int) -> Bools:
     return best
 
 
-def solutions(problem: Problem, best: Floats, ends: Floats) -> Floats:
+def solutions(problem: Objective, best: Floats, ends: Floats) -> Floats:
     """Points with the same objective as the best: itself, and those where other starts end.
 
     Where the table does not determine all parameters these points differ. Elsewhere they differ by
@@ -138,7 +138,7 @@ def solutions(problem: Problem, best: Floats, ends: Floats) -> Floats:
 
     Parameters
     ----------
-    problem : Problem
+    problem : Objective
     best : array, shape (parameters,)
     ends : array, shape (starts, parameters)
         Of `polish_best`; of the starts that agree.

@@ -17,8 +17,8 @@ LEAST_COUPLED = 1e-9
 """Least size of a coupled term, in mean losses: at 0 the loss has no derivative by it."""
 
 
-class Problem:
-    """Minimise the Huber loss of the log residuals of a law on a table, within bounds.
+class Objective:
+    """The Huber loss of the log residuals of a law on a table, to be minimised within bounds.
 
     A point is a vector of the floor E, the size of each term at the reference point, and the
     paper's exponents. Floor and sizes are in units of the mean loss. They are the linear

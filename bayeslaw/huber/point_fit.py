@@ -14,7 +14,7 @@ from bayeslaw.common.defaults import DELTA
 from bayeslaw.common.errors import FitError, FitWarning, unknown
 from bayeslaw.huber.bases import for_table
 from bayeslaw.huber.multistart import agree, polish_best, solutions
-from bayeslaw.huber.objective import Problem
+from bayeslaw.huber.objective import Objective
 from bayeslaw.huber.starts import screened_starts
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
@@ -244,7 +244,7 @@ def fit_huber(
         raise FitError(unknown("bounds", bounds, ("paper", "prior")))
     law.check_fits(table, table.name)
     exponents = len(law.exponents)
-    problem = Problem(law if bounds == "prior" else law.published, table, delta)
+    problem = Objective(law if bounds == "prior" else law.published, table, delta)
     starts = STARTS * exponents if starts is None else starts
     polish = min(POLISH * exponents if polish is None else polish, starts)
     if polish < 1:
@@ -288,7 +288,7 @@ def fit_huber(
     )
 
 
-def _unique(problem: Problem, best: Floats, ends: Floats) -> bool:
+def _unique(problem: Objective, best: Floats, ends: Floats) -> bool:
     """Whether starts that agree also forecast the same, with a covariate `BEYOND` times larger."""
     points, x = solutions(problem, best, ends), problem.x
     named = {name: points[:, i, None] for i, name in enumerate(problem.names)}

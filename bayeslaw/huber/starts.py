@@ -6,7 +6,7 @@ import numpy as np
 from scipy.stats import qmc
 
 from bayeslaw.common.arrays import Floats
-from bayeslaw.huber.objective import Problem
+from bayeslaw.huber.objective import Objective
 
 EXPONENTS = 0.02, 2.0
 """Range of the starts of an exponent that is positive without an upper bound."""
@@ -14,7 +14,7 @@ REWEIGHTED = 2
 """Solutions with the weights of the Huber loss, after those that find the positive parameters."""
 
 
-def screened_starts(problem: Problem, count: int, seed: int) -> Floats:
+def screened_starts(problem: Objective, count: int, seed: int) -> Floats:
     """Starts in the order of their objectives, best first.
 
     Exponents are a scrambled Sobol sequence: log-uniform for positive exponents without an upper
@@ -22,7 +22,7 @@ def screened_starts(problem: Problem, count: int, seed: int) -> Floats:
 
     Parameters
     ----------
-    problem : Problem
+    problem : Objective
     count : int
     seed : int
 
@@ -51,7 +51,7 @@ def screened_starts(problem: Problem, count: int, seed: int) -> Floats:
     return points[np.argsort(problem.objective(problem.residuals(points)), kind="stable")]
 
 
-def _linear_fit(problem: Problem, design: Floats, given: Floats | float = 0.0) -> Floats:
+def _linear_fit(problem: Objective, design: Floats, given: Floats | float = 0.0) -> Floats:
     """Linear parameters that fit the relative losses beside those `given`, for all starts at once.
 
     Iteratively reweighted least squares. A parameter that comes out negative is set to zero and

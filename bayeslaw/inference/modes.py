@@ -9,7 +9,7 @@ from bayeslaw.common.defaults import DELTA
 from bayeslaw.common.errors import FitWarning
 from bayeslaw.huber.multistart import AGREE
 from bayeslaw.huber.newton import descend
-from bayeslaw.huber.objective import Problem
+from bayeslaw.huber.objective import Objective
 from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.huber.starts import screened_starts
 from bayeslaw.laws.priors import Prior
@@ -43,7 +43,7 @@ def fit_map(
     import pytensor.tensor as pt
 
     law = spec.law
-    problem = Problem(law, table, delta)
+    problem = Objective(law, table, delta)
     model = build(spec, data(spec, table))
     names = [rv.name for rv in model.free_RVs]
     free = [model.rvs_to_values[rv] for rv in model.free_RVs]
@@ -90,7 +90,7 @@ def fit_map(
     )
 
 
-def _starts(problem: Problem, names: list[str], spec: Spec, seed: int, keep: int) -> list[Floats]:
+def _starts(problem: Objective, names: list[str], spec: Spec, seed: int, keep: int) -> list[Floats]:
     """Screened starts of the Huber fit as points of the sampler's space, off the bounds."""
     law, starts = spec.law, []
     for row in screened_starts(problem, 512, seed)[:keep]:

@@ -87,7 +87,7 @@ def simulate(
     return from_frame(frame, f"synthetic {name or law.name}")
 
 
-class Limits(TypedDict):
+class UseCase(TypedDict):
     """A planning problem: model, stage, and limits of the losses."""
 
     params: float
@@ -129,7 +129,7 @@ class World:
     truth: Mapping[str, Mapping[str, float]]
     sigma: Mapping[str, float]
     cells: Mapping[str, Sequence[float]]
-    limits: Limits
+    limits: UseCase
     anchors: str
 
     def design(self) -> pd.DataFrame:

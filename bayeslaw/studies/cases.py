@@ -9,7 +9,7 @@ import numpy as np
 from bayeslaw.common.errors import BayeslawError
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
-from bayeslaw.simulation.worlds import Limits, World, paper_world, simulate
+from bayeslaw.simulation.worlds import UseCase, World, paper_world, simulate
 from bayeslaw.tables.table import LossTable
 
 OPTIMUM = {"atpp": 8.9, "replay": 0.34}
@@ -185,7 +185,7 @@ def varied(world: World, by: float, seed: int) -> World:
     plan = new.design().iloc[:1].assign(params=n, ptpp=ptpp, replay=OPTIMUM["replay"])
     plan["tokens"] = OPTIMUM["atpp"] * n
     most, after = (float(new.loss(d, plan)[0]) for d in (new.target, new.source))
-    limits: Limits = {
+    limits: UseCase = {
         "params": n,
         "ptpp": ptpp,
         "max_loss": most,

@@ -9,7 +9,7 @@ from scipy.optimize import least_squares
 from scipy.special import huber
 
 from bayeslaw.common.errors import FitError, FitWarning, TableError
-from bayeslaw.huber.objective import Problem
+from bayeslaw.huber.objective import Objective
 from bayeslaw.huber.point_fit import fit_huber
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.tables.reading import from_frame, read_table
@@ -127,7 +127,7 @@ def test_several_columns_missing(small):
 def best_of_random(law, table, starts, seed=0):
     """Lowest mean Huber loss that SciPy's bounded least squares finds from random starts."""
     law = load_law(law).published
-    problem, rng = Problem(law, table, 0.02), np.random.default_rng(seed)
+    problem, rng = Objective(law, table, 0.02), np.random.default_rng(seed)
     best = np.inf
     low, high = np.array([law.bounds[n] for n in problem.names]).T
     high = np.minimum(high, 20)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bayeslaw.huber.objective import Problem
+from bayeslaw.huber.objective import Objective
 from bayeslaw.huber.starts import _linear_fit
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.tables.reading import from_frame
@@ -15,7 +15,7 @@ def test_sizes_of_a_start_do_not_follow_outliers(name):
     """At the true exponents the reweighted sizes give the losses, whatever two rows say."""
     law, frame = load_law(name), made(name).frame.copy()
     frame.loc[[11, 140], "loss"] *= [1.6, 0.7]
-    problem = Problem(law, from_frame(frame), 0.02)
+    problem = Objective(law, from_frame(frame), 0.02)
     point = np.array([[TRUTH[n] if n in law.exponents else 1.0 for n in problem.names]])
     sizes = _linear_fit(problem, problem.design(point))
     point[:, : problem.linear] = sizes
