@@ -106,8 +106,10 @@ def main() -> None:
         scores = pd.DataFrame(rows)
         if not args.smoke:
             scores.to_csv(args.out, index=False, float_format="%.5g")
-    else:
+    elif args.out.is_file():
         scores = pd.read_csv(args.out)
+    else:
+        parser().error(f"{args.out} is not there: give --draws FOLDER to measure")
     if scores["source"].nunique() > 1:
         print(chosen(scores).round(3).to_markdown())
 
