@@ -103,6 +103,7 @@ def test_constant_losses():
     np.testing.assert_allclose(point.predict(table), 2.5, rtol=1e-6)
 
 
+@pytest.mark.filterwarnings("ignore:.*median loss")
 @on_bound
 @pytest.mark.parametrize("scale", [1e-250, 1e-6, 1e6, 1e250])
 def test_extreme_losses(scale, small):
