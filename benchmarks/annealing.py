@@ -60,12 +60,13 @@ def main() -> None:
         all_ = table.query(f"annealed == 0 or params < {size}")
         alike = bl.from_frame(all_.frame.drop(columns="annealed"), table.name)
         ways = [("annealed only", few), ("offset", all_), ("alike", alike)]
-        ways += [("offset run", all_)] if law == "chinchilla" else []  # the default of other laws
+        ways += [("offset run", all_)] if law == "chinchilla" else []
         for way, train in ways:
             if len(rows) and ((rows["table"] == name) & (rows["way"] == way)).any():
                 continue
             start = time.perf_counter()
-            own = {"errors": "run"} if way == "offset run" else {}
+            run = law != "chinchilla" or way == "offset run"
+            own = {"errors": "auto" if run else "independent"}
             fit = bl.fit(law, train, **settings, **own)
             forecast = fit.forecast(test, allow_unconverged=True)
             found = bl.score(forecast, test)

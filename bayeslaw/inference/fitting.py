@@ -124,8 +124,9 @@ def fit(
         labels may be named.
     errors : {"independent", "run", "auto"}
         Whether measured losses deviate from the law independently, or with a correlation within a
-        `run` that falls with the distance in log tokens. ``"auto"`` is ``"run"`` for laws with
-        replay or a pre-training budget where runs have rows at several D.
+        `run` that falls with the distance in log tokens. ``"auto"`` is ``"run"`` where runs have
+        rows at several D, for laws with replay or a pre-training budget, and for tables in which
+        some rows are not annealed.
     chains, tune : int
         Chains, 4 by default, and tuning steps of each, 300 by default. They start from a short run
         of 250 tuning steps that finds the metric.

@@ -85,7 +85,7 @@ def choose(errors: str, frame: pd.DataFrame, name: str, columns: Collection[str]
     ----------
     errors : {"auto", "run", "independent"}
         ``"auto"`` is ``"run"`` where runs have rows at several D, each D once, and the law depends
-        on replay or a pre-training budget.
+        on replay or a pre-training budget, or some rows are not annealed.
     frame : DataFrame
         Training rows.
     name : str
@@ -102,8 +102,8 @@ def choose(errors: str, frame: pd.DataFrame, name: str, columns: Collection[str]
     """
     if errors not in (AUTO, *ERRORS):
         raise FitError(unknown("errors", errors, (AUTO, *ERRORS)))
-    adapts = not {"replay", "ptpp"}.isdisjoint(columns)
-    if errors == "independent" or (errors == AUTO and not adapts):
+    apt = not {"replay", "ptpp"}.isdisjoint(columns) or np.ptp(unannealed(frame)) > 0
+    if errors == "independent" or (errors == AUTO and not apt):
         return "independent"
     repeated = "run" in frame and frame["run"].dropna().duplicated().any()
     gaps = order(frame).gap if repeated else np.ones(0)

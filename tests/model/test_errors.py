@@ -213,6 +213,7 @@ def test_calibration_finds_a_forecast_of_independent_errors(monkeypatch):
 def test_rows_that_are_not_annealed_are_a_path_of_their_own():
     frame = pd.DataFrame({"run": "a", "tokens": [1e9, 2e9, 1e9, 2e9], "annealed": [1, 1, 0, 0]})
     assert errors.order(frame).before.tolist() == [0, 0, 2, 2]
-    assert errors.choose("auto", frame, "table", ("replay",)) == "run"
+    for columns in (("replay",), ("params", "tokens")):
+        assert errors.choose("auto", frame, "table", columns) == "run"
     alike = frame.drop(columns="annealed")
     assert errors.choose("auto", alike, "table", ("replay",)) == "independent"
