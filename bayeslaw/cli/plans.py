@@ -50,7 +50,10 @@ def plan(
     ] = None,
     max_forgetting: Annotated[
         list[float] | None,
-        option("Limit of the rise of the source loss over its baseline; one per source."),
+        option(
+            "Limit of the rise of the source loss over its baseline; one per source.",
+            metavar="RISE",
+        ),
     ] = None,
     max_cvar: Annotated[
         float | None,
