@@ -2,7 +2,7 @@
 
 The default of laws of N and D on the splits of `truth.py`, row by row. The distance of a row is
 that of `bl.locate` to the nearest point between fitted rows in (log N, log D), here in decades:
-1 is ten times larger at the same tokens, or seven times larger with seven times the tokens.
+1 is ten times larger at the same tokens, or five times larger with five times the tokens.
 
     OMP_NUM_THREADS=1 python benchmarks/distance.py [--bench FOLDER]
     python benchmarks/distance.py --show docs/pictures/distance.png

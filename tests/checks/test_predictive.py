@@ -42,3 +42,14 @@ def test_one_noise_scale_that_is_wrong_is_found():
     part = noise_part(found["larger"], 0)
     assert part.level == "caution"
     assert "noise='size'" in part.words[0]
+
+
+def test_a_noise_scale_six_times_the_others_is_found_in_three_of_four_tables():
+    design = grid(params=[1e8, 3e8, 1e9, 3e9], tokens=np.geomspace(1e9, 3e11, 12))
+    frame, levels = simulate("chinchilla", CHINCHILLA, design).frame, []
+    for seed in (1, 2, 3, 4):
+        noise = np.random.default_rng(seed).standard_normal(48)
+        sigma = 0.003 * np.where(frame["params"] == 3e8, 6.0, 1.0)
+        table = from_frame(frame.assign(loss=frame["loss"] * np.exp(sigma * noise)))
+        levels.append(noise_part(fit("chinchilla", table, discrepancy="none"), 0).level)
+    assert levels.count("caution") >= 3
