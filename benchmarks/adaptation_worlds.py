@@ -33,8 +33,9 @@ import bayeslaw as bl
 from bayeslaw.laws.bases import Bases, total_tokens
 from bayeslaw.laws.law import KAPPA, Law
 from bayeslaw.laws.lawfiles import load_law
+from bayeslaw.laws.powers import Power
 from bayeslaw.laws.priors import Prior
-from bayeslaw.laws.terms import ORIGIN, Power
+from bayeslaw.laws.terms import ORIGIN
 from bayeslaw.tables.reading import from_frame, starting
 
 PAPER = bl.paper_world()

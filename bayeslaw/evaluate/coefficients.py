@@ -19,8 +19,8 @@ from bayeslaw.evaluate.forecast import forecast as forecast_of
 from bayeslaw.inference.convergence import Convergence
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.storage import restored_spec
+from bayeslaw.laws.knots import Knots
 from bayeslaw.laws.law import Law
-from bayeslaw.laws.modifiers import Knots
 from bayeslaw.tables.table import LossTable
 
 

@@ -15,7 +15,6 @@ from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.modes import fit_map
 from bayeslaw.inference.pools import Pool, member_laws
 from bayeslaw.inference.posterior import Posterior
-from bayeslaw.inference.programs import AnySpec
 from bayeslaw.inference.sampling import Sampled, sample
 from bayeslaw.inference.settings import (
     FilledSettings,
@@ -268,41 +267,22 @@ def fit_spec(
     retry: bool = True,
 ) -> Posterior:
     """Posterior of a spec; `run` holds the seed and the sampler's settings."""
-    sampled, settings = sample_to_gate(
-        spec, data(spec, table), run, cores=cores, progress=progress, retry=retry
-    )
+    values = data(spec, table)
+    sampled = sample(spec, values, **run, cores=cores, progress=progress, retry=retry)
     return Posterior(
         spec=spec,
         table=table,
         at=spec.law.reference_point(table),
-        draws=with_effects(spec, table, with_knots(spec, table, sampled.draws)),
+        draws=with_effects(spec, table, with_knots(spec, values, sampled.draws)),
         stats=sampled.stats,
         convergence=sampled.convergence,
-        settings=settings,
+        settings=settings_of(sampled),
     )
 
 
-def sample_to_gate(
-    spec: AnySpec,
-    values: Data,
-    run: RunSettings,
-    *,
-    cores: int | None,
-    progress: bool,
-    retry: bool,
-) -> tuple[Sampled, dict[str, Any]]:
-    """Draws and settings; if the gate fails, the draws of a second run with smaller steps."""
-    found = sample(spec, values, **run, cores=cores, progress=progress)
-    if retry and not found.convergence.ok:
-        run = {**run, "tune": 2 * run["tune"]}
-        run["target_accept"] = max(run["target_accept"], 0.99)
-        if run["draws"] is not None:
-            run["draws"] *= 2
-        points = found.points if len(found.points) else None
-        found = sample(spec, values, **run, cores=cores, progress=progress, points=points)
-    run["draws"] = found.draws.sizes["draw"]
-    versions = {"versions": {name: version(name) for name in PACKAGES}}
-    return found, {**run, **versions}
+def settings_of(sampled: Sampled) -> dict[str, Any]:
+    """Settings of a run, and the versions of `PACKAGES`."""
+    return {**sampled.settings, "versions": {name: version(name) for name in PACKAGES}}
 
 
 def with_effects(spec: Spec, table: LossTable, draws: xr.Dataset) -> xr.Dataset:
@@ -327,12 +307,9 @@ def with_noise_groups(spec: Spec, table: LossTable, draws: xr.Dataset) -> xr.Dat
     return draws.rename({own: "noise_group"}).assign_coords({"noise_group": np.unique(groups)})
 
 
-def with_knots(spec: Spec, table: LossTable, draws: xr.Dataset) -> xr.Dataset:
+def with_knots(spec: Spec, values: Data, draws: xr.Dataset) -> xr.Dataset:
     """The draws with the knots of random walks as coordinates of their steps."""
-    law = spec.law
-    knots = law.knots(law.covariates(table), law.reference_point(table))
-    for walk in law.walks:
-        (dim,) = set(draws[walk.steps].dims) - {"chain", "draw"}
-        draws = draws.rename({dim: f"{walk.steps}_knot"})
-        draws = draws.assign_coords({f"{walk.steps}_knot": knots[walk.steps].positions})
+    for walk in spec.law.walks:
+        (dim,), knot = set(draws[walk.steps].dims) - {"chain", "draw"}, f"{walk.steps}_knot"
+        draws = draws.rename({dim: knot}).assign_coords({knot: values[f"{walk.steps}_knots"]})
     return draws

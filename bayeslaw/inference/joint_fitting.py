@@ -12,8 +12,9 @@ import xarray as xr
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import FitError
 from bayeslaw.huber.bases import for_table
-from bayeslaw.inference.fitting import sample_to_gate, with_knots, with_noise_groups
+from bayeslaw.inference.fitting import settings_of, with_knots, with_noise_groups
 from bayeslaw.inference.posterior import Posterior
+from bayeslaw.inference.sampling import sample
 from bayeslaw.inference.settings import PosteriorSettings, filled, run_settings
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
@@ -102,20 +103,21 @@ def fit_joint(
         level: np.unique(np.concatenate([labels(t.frame, level) for t in grouped.values()]))
         for level in levels
     }
+    own_values = {domain: data(specs[domain], table, names) for domain, table in grouped.items()}
     values = {
         f"{domain}::{name}": value
-        for domain, table in grouped.items()
-        for name, value in data(specs[domain], table, names).items()
+        for domain, each in own_values.items()
+        for name, value in each.items()
     }
-    found_draws, run = sample_to_gate(
+    found_draws = sample(
         spec,
         values,
-        run_settings(chosen, seed),
+        **run_settings(chosen, seed),
         cores=chosen["cores"],
         progress=chosen["progress"],
         retry=chosen["retry"],
     )
-    sampled = found_draws.draws
+    sampled, run = found_draws.draws, settings_of(found_draws)
     fitted = [f"{name}{specs[name].identity}{table.sha256}" for name, table in tables.items()]
     run |= {"joint": hashlib.sha256("".join([str(run), *fitted]).encode()).hexdigest()[:16]}
     factors = {level: _factors(sampled, level, len(tables)) for level in levels}
@@ -128,7 +130,7 @@ def fit_joint(
         prefix = f"{domain}::"
         own = {str(n): v for n, v in sampled.data_vars.items() if str(n).startswith(prefix)}
         mine = xr.Dataset({n.removeprefix(prefix): v for n, v in own.items()})
-        mine = with_knots(specs[domain], table, mine)
+        mine = with_knots(specs[domain], own_values[domain], mine)
         mine = with_noise_groups(specs[domain], table, mine)
         for level, factor in factors.items():
             z = np.einsum("cdgk,cdk->cdg", sampled[f"{level}_z"].values, factor[..., k, :])

@@ -49,7 +49,13 @@ def program(spec: AnySpec, values: Values) -> Program:
     key = (spec.key, *kinds, *(counts if isinstance(spec, JointSpec) else []))
     if key not in _programs:
         path = _path(key)
-        _programs[key] = (path and _read(path)) or _compile(spec, values, path)
+        found = _read(path) if path else None
+        if not found:
+            # Zeros as data, so that starting points depend on the seed and not on earlier fits.
+            blank = {name: np.zeros_like(value) for name, value in values.items()}
+            found = compile_program(build_model(spec, blank, for_sampling=True))
+            _write(path, found)
+        _programs[key] = found
     return _programs[key]
 
 
@@ -58,15 +64,6 @@ def build_model(spec: AnySpec, values: Values, *, for_sampling: bool) -> Model:
     if isinstance(spec, JointSpec):
         return build_joint(spec, values, for_sampling=for_sampling)
     return build(spec, values, for_sampling=for_sampling)
-
-
-def _compile(spec: AnySpec, values: Values, path: Path | None) -> Program:
-    # Zeros as data, so that starting points depend on the seed and not on earlier fits.
-    blank = {name: np.zeros_like(value) for name, value in values.items()}
-    found = compile_program(build_model(spec, blank, for_sampling=True))
-    if path:
-        _write(path, found)
-    return found
 
 
 def _path(key: tuple[object, ...]) -> Path | None:
@@ -132,8 +129,10 @@ def _private(status: os.stat_result) -> bool:
     )
 
 
-def _write(path: Path, found: Program) -> None:
+def _write(path: Path | None, found: Program) -> None:
     """Keep a program; without a folder that can be written to, the next process compiles again."""
+    if path is None:
+        return
     content = pickle.dumps(found)
     digest = hashlib.sha256(content).hexdigest().encode()
     try:

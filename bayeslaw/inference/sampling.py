@@ -9,7 +9,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -51,12 +51,15 @@ class Sampled:
     convergence : Convergence
     points : array, shape (points, coordinates)
         Some draws on the real line, from which another run may start.
+    settings : mapping
+        Seed and settings of the run.
     """
 
     draws: xr.Dataset
     stats: xr.Dataset
     convergence: Convergence
     points: Floats
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 def sample(
@@ -71,6 +74,7 @@ def sample(
     sampler: str = "nutpie",
     cores: int | None = None,
     progress: bool = True,
+    retry: bool = False,
     points: Floats | None = None,
 ) -> Sampled:
     """Draws of the reference coordinates.
@@ -86,6 +90,8 @@ def sample(
     draws : int, optional
         Draws of each chain; by default as many of `BLOCKS` as the convergence gate needs.
     sampler : {"nutpie", "pymc"}
+    retry : bool
+        Whether to sample once more from these draws, with smaller steps, if the gate fails.
     points : array, shape (points, coordinates), optional
         Points of an earlier run, on the real line, in place of the short run.
 
@@ -96,23 +102,29 @@ def sample(
     """
     if sampler not in SAMPLERS:
         raise LawError(unknown("sampler", sampler, SAMPLERS))
+    settings: dict[str, Any] = {"seed": seed, "chains": chains, "draws": draws, "tune": tune}
+    settings |= {"target_accept": target_accept, "sampler": sampler}
     cores = min(cores or os.process_cpu_count() or 1, chains)
     if sampler == "pymc":
-        settings = {"chains": chains, "draws": draws or 2000, "tune": max(tune, 1000)}
-        return _pymc(spec, values, settings, cores, seed, target_accept, progress)
-    density = Density(program(spec, values), values)
-    # Several threads sum in another order: the metric learned would differ in its last bits.
-    with threadpool_limits(1, user_api="blas"), _bar(chains, progress) as report:
-        run = _Run(density, chains, cores, report)
-        if points is None:
-            points = run.short(_start(density, spec, values), seed)
-        if draws:
-            return run.main(points, seed, tune, target_accept, (draws,))
-        poor = POOR if chains > 1 else None
-        found = run.main(points, seed, tune, target_accept, BLOCKS, poor=poor)
-        if poor and not found.convergence.rhat <= poor:
-            found = run.main(found.points, seed, tune, target_accept, BLOCKS)
-        return found
+        found = _pymc(spec, values, settings, cores, progress)
+    else:
+        density = Density(program(spec, values), values)
+        # Several threads sum in another order: the metric would differ in its last bits.
+        with threadpool_limits(1, user_api="blas"), _bar(chains, progress) as report:
+            run = _Run(density, chains, cores, report)
+            if points is None:
+                points = run.pilot(_start(density, spec, values), seed)
+            blocks = (draws,) if draws else BLOCKS
+            poor = POOR if chains > 1 and not draws else None
+            found = run.until_gate(points, seed, tune, target_accept, blocks, poor=poor)
+            if poor and not found.convergence.rhat <= poor:
+                found = run.until_gate(found.points, seed, tune, target_accept, blocks)
+    if retry and not found.convergence.ok:
+        settings |= {"draws": draws and 2 * draws, "tune": 2 * tune}
+        settings["target_accept"] = max(target_accept, 0.99)
+        start = found.points if len(found.points) else None
+        return sample(spec, values, **settings, cores=cores, progress=progress, points=start)
+    return replace(found, settings={**settings, "draws": found.draws.sizes["draw"]})
 
 
 class _Run:
@@ -129,7 +141,7 @@ class _Run:
             "progress_rate": 20,
         }
 
-    def short(self, start: Callable[[int], Floats], seed: int) -> Floats:
+    def pilot(self, start: Callable[[int], Floats], seed: int) -> Floats:
         """Points of a short run from scratch, shape (points, coordinates)."""
         import nutpie
 
@@ -146,7 +158,7 @@ class _Run:
         chains: list[Floats] = list(running.wait()["posterior"]["sampled"].values)
         return np.concatenate(chains)
 
-    def main(
+    def until_gate(
         self,
         points: Floats,
         seed: int,
@@ -289,10 +301,8 @@ def _finished(running: Any) -> bool:
 def _pymc(
     spec: AnySpec,
     values: Data,
-    settings: Mapping[str, int],
+    settings: Mapping[str, Any],
     cores: int,
-    seed: int,
-    target_accept: float,
     progress: bool,
 ) -> Sampled:
     import pymc as pm
@@ -304,12 +314,14 @@ def _pymc(
     try:
         with exact():
             tree = pm.sample(
-                **settings,
+                chains=settings["chains"],
+                draws=settings["draws"] or 2000,
+                tune=max(settings["tune"], 1000),
                 cores=cores,
                 model=model,
-                random_seed=seed,
+                random_seed=settings["seed"],
                 nuts_sampler="pymc",
-                nuts={"target_accept": target_accept},
+                nuts={"target_accept": settings["target_accept"]},
                 progressbar=progress,
                 compute_convergence_checks=False,
             )

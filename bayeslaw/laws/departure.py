@@ -102,7 +102,7 @@ class Departure:
         `added` is the value of the modifier, if it is known.
         """
         if added is None:
-            added = self.modifier.value(p, x, at, xp) if self.modifier else 0.0
+            added = self.modifier.shape(p, x, at, xp) if self.modifier else 0.0
         onset = p[self.onset] + sum(p[name] * x[c] for c, name in self.along.items())
         u = x["tokens"] - onset + p[self.fresh] * x["fresh"]
         return xp.exp(added - p[self.exponent] * xp.log1p(xp.exp(u)))

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from bayeslaw.common.arrays import Namespace
-from bayeslaw.laws.terms import ORIGIN, SYMBOLS, TERMS, Array, Power, Term, Values, tex
+from bayeslaw.laws.powers import Power
+from bayeslaw.laws.terms import ORIGIN, SYMBOLS, TERMS, Array, Values, tex
 
 
 @TERMS.register
@@ -44,10 +45,6 @@ class SeenPower(Power):
         """Log of the term at `x` over its value at `at`; at `ORIGIN`, over its coefficient."""
         there = at if at is ORIGIN else self._seen(p, at, xp)
         return super().shape(p, self._seen(p, x, xp), there, xp)
-
-    def slopes(self, p: Values, x: Values, at: Values) -> dict[str, Array]:
-        """Derivative of `shape` by each exponent."""
-        return Term.slopes(self, p, x, at)
 
     def exponent(self, p: Values, at: Values, xp: Namespace) -> Array:
         """Local exponent along log P at the point `at`: P is a part of the tokens seen."""
@@ -100,10 +97,6 @@ class Rise(Power):
     def shape(self, p: Values, x: Values, at: Values, xp: Namespace) -> Array:
         """Log of the term at `x` over its value at `at`; at `ORIGIN`, over its coefficient."""
         return self._log(p, x, xp) - (0.0 if at is ORIGIN else self._log(p, at, xp))
-
-    def slopes(self, p: Values, x: Values, at: Values) -> dict[str, Array]:
-        """Derivative of `shape` by each exponent."""
-        return Term.slopes(self, p, x, at)
 
     def exponent(self, p: Values, at: Values, xp: Namespace) -> Array:
         """Local exponent along the leading covariate at the point `at`."""

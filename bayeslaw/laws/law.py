@@ -33,8 +33,8 @@ from bayeslaw.laws.adjustments import (
 )
 from bayeslaw.laws.bases import Bases
 from bayeslaw.laws.departure import MIXED, Departure
-from bayeslaw.laws.modified_terms import ModifiedTerm
-from bayeslaw.laws.modifiers import Knots, Modifier, Polynomial, Sum, Walk
+from bayeslaw.laws.knots import Knots
+from bayeslaw.laws.modifiers import ModifiedTerm, Modifier, Polynomial, Sum, Walk
 from bayeslaw.laws.priors import NOISE, Prior
 from bayeslaw.laws.terms import COLUMN, ORIGIN, STEP, Array, Term, Values
 from bayeslaw.tables.table import LossTable
@@ -416,7 +416,7 @@ class Law:
 
     def _factor(self, p: Values, x: Values, at: Values, xp: Namespace) -> Array:
         """Factor of the whole loss: the exponential of the modifier, or 1 without one."""
-        return xp.exp(self.whole.value(p, x, at, xp)) if self.whole else 1.0
+        return xp.exp(self.whole.shape(p, x, at, xp)) if self.whole else 1.0
 
     def gradient(self, p: Values, x: Values, at: Values = ORIGIN) -> dict[str, Array]:
         """Derivative of `loss` by each parameter."""

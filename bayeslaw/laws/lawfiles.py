@@ -10,7 +10,7 @@ from typing import Any
 from bayeslaw.common.content import Plain, content, field_value, restore, store
 from bayeslaw.common.errors import LawError, unknown
 from bayeslaw.common.files import models_dir
-from bayeslaw.laws import fading_power, forgetting_terms  # noqa: F401  # register their terms
+from bayeslaw.laws import forgetting_terms, powers  # noqa: F401  # register their terms
 from bayeslaw.laws.bases import Bases
 from bayeslaw.laws.departure import Departure
 from bayeslaw.laws.law import KAPPA, Law

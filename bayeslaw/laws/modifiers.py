@@ -1,7 +1,7 @@
 """Modifiers: functions that a discrepancy adds to the log of a term, or of the whole loss."""
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -9,59 +9,34 @@ import numpy as np
 
 from bayeslaw.common.arrays import Floats, Namespace
 from bayeslaw.common.content import storable
-from bayeslaw.laws.terms import Array, Values
+from bayeslaw.laws.knots import Knots
+from bayeslaw.laws.terms import Array, Summand, Term, Values
 
 
-class Modifier(ABC):
+class Modifier(Summand):
     """A function added to the log of a term or of the loss; it is zero at the reference point.
 
-    Subclasses are frozen dataclasses.
+    A subclass gives `parameters`, `covariates_of` and `shape`.
     """
-
-    @property
-    @abstractmethod
-    def parameters(self) -> tuple[str, ...]:
-        """Names of its parameters."""
 
     @property
     @abstractmethod
     def covariates_of(self) -> dict[str, tuple[str, ...]]:
         """Covariates that each parameter acts along."""
 
-    @abstractmethod
-    def value(self, p: Values, x: Values, at: Values, xp: Namespace) -> Array:
-        """Value at `x`; arguments as for `Term.shape`."""
-
-    @abstractmethod
-    def slopes(self, p: Values, x: Values, at: Values) -> dict[str, Array]:
-        """Derivative of `value` by each parameter."""
-
-    @property
-    def linear(self) -> bool:
-        """Whether the value is a sum of `columns` times `weights`."""
-        return False
-
-    def columns(self, x: Values, at: Values) -> Floats:
-        """Columns of which `value` is a weighted sum, shape (columns, rows)."""
-        raise NotImplementedError
-
-    def weights(self, p: Values, xp: Namespace) -> list[Array]:
-        """Weight of each of the `columns`: numbers, or arrays of shape (weights,)."""
-        return [p[name] for name in self.parameters]
-
-    @property
-    def walks(self) -> "tuple[Walk, ...]":
-        """Random walks that the modifier contains."""
-        return ()
-
-    def with_knots(self, knots: Mapping[str, "Knots"]) -> "Modifier":
-        """The modifier with knots of its random walks, by the names of their steps."""
-        return self
-
     @property
     def covariates(self) -> tuple[str, ...]:
         """Covariates it depends on."""
         return tuple(dict.fromkeys(c for along in self.covariates_of.values() for c in along))
+
+    @property
+    def walks(self) -> "tuple[Walk, ...]":
+        """Random walks that the modifier contains."""
+        return tuple(part for part in self.summands if isinstance(part, Walk))
+
+    def with_knots(self, knots: Mapping[str, Knots]) -> "Modifier":
+        """The modifier with knots of its random walks, by the names of their steps."""
+        return self
 
 
 @storable
@@ -87,7 +62,7 @@ class Polynomial(Modifier):
         """Covariates that each coefficient multiplies."""
         return {name: tuple(dict.fromkeys(along)) for name, along in self.coefficients.items()}
 
-    def value(self, p: Values, x: Values, at: Values, xp: Namespace) -> Array:
+    def shape(self, p: Values, x: Values, at: Values, xp: Namespace) -> Array:
         """Sum of the Taylor terms."""
         total: Array = 0.0
         for name, along in self.coefficients.items():
@@ -96,80 +71,6 @@ class Polynomial(Modifier):
                 value = value * (x[covariate] - at[covariate])
             total = total + value
         return total
-
-    def slopes(self, p: Values, x: Values, at: Values) -> dict[str, Array]:
-        """Derivative of `value` by each coefficient: its Taylor term, since the value is linear."""
-        return {
-            name: Polynomial({name: along}).value({name: 1.0}, x, at, np)
-            for name, along in self.coefficients.items()
-        }
-
-    @property
-    def linear(self) -> bool:
-        """False if a subclass overrides `value`; `columns` would not match."""
-        return type(self).value is Polynomial.value
-
-    def columns(self, x: Values, at: Values) -> Floats:
-        """Taylor terms with coefficient 1, shape (columns, rows)."""
-        return np.stack(list(self.slopes({}, x, at).values()))
-
-
-@dataclass(frozen=True)
-class Knots:
-    """Equally spaced knots on both sides of the reference point, which has one for each side.
-
-    Parameters
-    ----------
-    spacing : float
-        Distance, in e-folds.
-    above, below : int
-        Number of knots at 0, spacing, 2 spacing, ... and at 0, -spacing, -2 spacing, ...
-    """
-
-    spacing: float
-    above: int = 1
-    below: int = 1
-
-    @property
-    def positions(self) -> Floats:
-        """Positions of the knots above, then of those below, shape (knots,).
-
-        The two at the reference point are 0.0 and -0.0, so that the sign tells the side.
-        """
-        return self.spacing * np.concatenate([np.arange(self.above), -1.0 * np.arange(self.below)])
-
-    def reaching(self, low: float, high: float) -> "Knots":
-        """Knots of the same spacing that cover `low` to `high` too; none is removed."""
-        above, below = (max(1, math.ceil(far / self.spacing)) for far in (high, -low))
-        return Knots(self.spacing, max(above, self.above), max(below, self.below))
-
-    @property
-    def lines(self) -> Floats:
-        """Slope and offset of each of `hinges` before it is cut at zero, shape (2, knots)."""
-        knots, size = self.positions, math.sqrt(self.spacing)
-        return np.stack([np.copysign(size, knots), size * abs(knots)])
-
-    def hinges(self, u: Array, xp: Namespace) -> Array:
-        """Hinge functions ``sqrt(spacing) max(±(u - u_j), 0)``, shape (knots, ...)."""
-        slope, offset = (line.reshape(-1, *[1] * u.ndim) for line in self.lines)
-        return xp.maximum(slope * u - offset, 0.0)
-
-
-@dataclass(frozen=True)
-class GivenKnots(Knots):
-    """Knots whose `lines` are data of a compiled model."""
-
-    spacing: float = math.nan
-    given: Array = None
-
-    @property
-    def lines(self) -> Array:
-        """The data, shape (2, knots)."""
-        return self.given
-
-    def hinges(self, u: Array, xp: Namespace) -> Array:
-        """Hinge functions of the rows, shape (knots, rows)."""
-        return xp.maximum(self.given[0][:, None] * u - self.given[1][:, None], 0.0)
 
 
 @dataclass(frozen=True)
@@ -221,7 +122,7 @@ class Walk(Modifier):
         """Covariates of the walk."""
         return {self.scale: tuple(c for c in (self.along, self.over, self.times) if c)}
 
-    def value(self, p: Values, x: Values, at: Values, xp: Namespace) -> Array:
+    def shape(self, p: Values, x: Values, at: Values, xp: Namespace) -> Array:
         """Value at `x`; zero if `p` does not contain the steps."""
         if self.steps not in p:
             return 0.0
@@ -235,25 +136,20 @@ class Walk(Modifier):
 
     def slopes(self, p: Values, x: Values, at: Values) -> dict[str, Array]:
         """Derivative by the scale."""
-        return {self.scale: self.value({**p, self.scale: 1.0}, x, at, np)}
+        return {self.scale: self.shape({**p, self.scale: 1.0}, x, at, np)}
 
     @property
     def linear(self) -> bool:
-        """False if a subclass overrides `value`; `columns` would not match."""
-        return type(self).value is Walk.value
+        """False if a subclass overrides `shape`; `columns` would not match."""
+        return type(self).shape is Walk.shape
 
     def columns(self, x: Values, at: Values) -> Floats:
         """Design matrix ``sqrt(spacing) h_j(u) v``, shape (knots, rows)."""
         return np.asarray(self._columns(x, at, np))
 
-    def weights(self, p: Values, xp: Namespace) -> list[Array]:
+    def weights(self, p: Values, given: Values, at: Values, xp: Namespace) -> list[Array]:
         """The steps times the scale and `sd`."""
         return [p[self.scale] * self.sd * p[self.steps]]
-
-    @property
-    def walks(self) -> "tuple[Walk, ...]":
-        """The walk itself."""
-        return (self,)
 
     def with_knots(self, knots: Mapping[str, Knots]) -> "Walk":
         """The walk with the knots given for its steps, if there are any."""
@@ -309,9 +205,19 @@ class Sum(Modifier):
                 found[name] = tuple(dict.fromkeys([*found.get(name, ()), *along]))
         return found
 
-    def value(self, p: Values, x: Values, at: Values, xp: Namespace) -> Array:
-        """Sum of the values."""
-        return sum(each.value(p, x, at, xp) for each in self.modifiers)
+    @property
+    def summands(self) -> tuple[Summand, ...]:
+        """Those of all modifiers."""
+        return tuple(part for each in self.modifiers for part in each.summands)
+
+    @property
+    def linear(self) -> bool:
+        """Whether all modifiers are linear."""
+        return all(each.linear for each in self.modifiers)
+
+    def shape(self, p: Values, x: Values, at: Values, xp: Namespace) -> Array:
+        """Sum of the modifiers."""
+        return sum(each.shape(p, x, at, xp) for each in self.modifiers)
 
     def slopes(self, p: Values, x: Values, at: Values) -> dict[str, Array]:
         """Sum of the derivatives by each parameter."""
@@ -321,24 +227,100 @@ class Sum(Modifier):
                 found[name] = found.get(name, 0.0) + slope
         return found
 
-    @property
-    def linear(self) -> bool:
-        """Whether all modifiers are linear."""
-        return all(each.linear for each in self.modifiers)
-
-    def columns(self, x: Values, at: Values) -> Floats:
-        """Columns of all modifiers, shape (columns, rows)."""
-        return np.vstack([each.columns(x, at) for each in self.modifiers])
-
-    def weights(self, p: Values, xp: Namespace) -> list[Array]:
-        """Weights of all modifiers."""
-        return [weight for each in self.modifiers for weight in each.weights(p, xp)]
-
-    @property
-    def walks(self) -> tuple[Walk, ...]:
-        """Random walks of all modifiers."""
-        return tuple(walk for each in self.modifiers for walk in each.walks)
-
     def with_knots(self, knots: Mapping[str, Knots]) -> "Sum":
         """The sum with knots of its random walks."""
         return Sum(tuple(each.with_knots(knots) for each in self.modifiers))
+
+
+@dataclass(frozen=True)
+class ModifiedTerm(Term):
+    """A term with a modifier added to its log: ``shape + modifier``.
+
+    Parameters
+    ----------
+    term : Term
+        The term without discrepancy.
+    modifier : Modifier
+    """
+
+    term: Term
+    modifier: Modifier
+
+    @property
+    def plain(self) -> Term:
+        """The term without discrepancy."""
+        return self.term
+
+    @property
+    def coefficient(self) -> str:  # type: ignore[override]  # read from the plain term
+        """The paper's symbol of the coefficient."""
+        return self.term.coefficient
+
+    @property
+    def slope(self) -> str:  # type: ignore[override]
+        """Name of the local slope."""
+        return self.term.slope
+
+    @property
+    def covariates(self) -> tuple[str, ...]:
+        """Covariates the term depends on, the leading one first."""
+        return tuple(dict.fromkeys([*self.term.covariates, *self.modifier.covariates]))
+
+    @property
+    def exponents(self) -> tuple[str, ...]:
+        """Symbols of every parameter but the coefficient."""
+        return (*self.term.exponents, *self.modifier.parameters)
+
+    @property
+    def leading(self) -> str:
+        """The paper's symbol of the leading exponent."""
+        return self.term.leading
+
+    @property
+    def local(self) -> str:
+        """Name of the leading exponent in reference coordinates."""
+        return self.term.local
+
+    @property
+    def covariates_of(self) -> dict[str, tuple[str, ...]]:
+        """Covariates that each parameter acts along."""
+        return self.term.covariates_of | self.modifier.covariates_of
+
+    def shape(self, p: Values, x: Values, at: Values, xp: Namespace) -> Array:
+        """Log of the term at `x` over its value at `at`."""
+        return self.term.shape(p, x, at, xp) + self.modifier.shape(p, x, at, xp)
+
+    def slopes(self, p: Values, x: Values, at: Values) -> dict[str, Array]:
+        """Derivative of `shape` by each parameter."""
+        return self.term.slopes(p, x, at) | self.modifier.slopes(p, x, at)
+
+    @property
+    def summands(self) -> tuple[Summand, ...]:
+        """The term, then the parts of the modifier."""
+        return (self.term, *self.modifier.summands)
+
+    @property
+    def linear(self) -> bool:
+        """Whether both the term and the modifier are linear."""
+        return self.term.linear and self.modifier.linear
+
+    def with_knots(self, knots: Mapping[str, Knots]) -> "ModifiedTerm":
+        """The term with knots of the modifier's random walks."""
+        return replace(self, modifier=self.modifier.with_knots(knots))
+
+    def exponent(self, p: Values, at: Values, xp: Namespace) -> Array:
+        """Local exponent along the leading covariate at the reference point."""
+        return self.term.exponent(p, at, xp)
+
+    def to_local(self, p: Values, at: Values, xp: Namespace) -> dict[str, Array]:
+        """Exponents in reference coordinates, and the modifier's parameters."""
+        return self.term.to_local(p, at, xp) | {name: p[name] for name in self.modifier.parameters}
+
+    def from_local(self, q: Values, at: Values, xp: Namespace) -> dict[str, Array]:
+        """The paper's exponents, and the modifier's parameters."""
+        own = {name: q[name] for name in self.modifier.parameters}
+        return self.term.from_local(q, at, xp) | own
+
+    def latex(self) -> str:
+        """The plain term as LaTeX."""
+        return self.term.latex()

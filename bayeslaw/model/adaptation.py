@@ -6,8 +6,7 @@ from itertools import combinations_with_replacement
 from typing import ClassVar
 
 from bayeslaw.laws.law import Law
-from bayeslaw.laws.modified_terms import ModifiedTerm
-from bayeslaw.laws.modifiers import Polynomial, Walk
+from bayeslaw.laws.modifiers import ModifiedTerm, Polynomial, Walk
 from bayeslaw.laws.priors import Prior
 from bayeslaw.laws.terms import Term
 from bayeslaw.model.discrepancies import DISCREPANCIES, Discrepancy

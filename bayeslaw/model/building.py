@@ -18,7 +18,7 @@ from bayeslaw.model.spec import Spec
 from bayeslaw.tables.table import LossTable
 
 HALF = 0.5
-"""Power of `Centring` for steps of a random walk.
+"""Power of `CENTRING` for steps of a random walk.
 
 Halfway between non-centred (0) and centred (1), because the number of rows per knot varies.
 """
@@ -72,7 +72,7 @@ def data(spec: Spec, table: LossTable, labels: Mapping[str, Strings] | None = No
 
 
 def centring(rows: Ints | Floats) -> Floats:
-    """Power of `Centring` by rows per group: 0 up to 8 rows, 1 from 128 rows.
+    """Power of `CENTRING` by rows per group: 0 up to 8 rows, 1 from 128 rows.
 
     Many rows determine the effect itself, so its standardised form depends strongly on the standard
     deviation. Few rows leave the standardised form close to its prior, which does not depend on it.
@@ -109,7 +109,8 @@ def build(
     import pymc as pm
     import pytensor.tensor as pt
 
-    from bayeslaw.model.coordinates import coordinates, standardised_effects
+    from bayeslaw.model.coordinates import coordinates
+    from bayeslaw.model.transforms import standardised_effects
     from bayeslaw.model.vector_functions import FUNCTIONS
 
     functions = FUNCTIONS if for_sampling else pt

@@ -1,7 +1,8 @@
 """A law as weighted sums of known columns, for the Op `bayeslaw.model.kernels.LogLoss`.
 
 The log of a term, and the addition to the log of the whole loss, are weighted sums of columns
-where their kinds say so (`Term.linear`). Others enter the Op row by row, which is slower.
+where they are linear in their parameters (`Summand.linear`). Others enter the Op row by row, which
+is slower.
 """
 
 from collections.abc import Mapping
@@ -11,9 +12,10 @@ import numpy as np
 
 from bayeslaw.common.arrays import Floats, Ints, Tensor
 from bayeslaw.common.errors import LawError
+from bayeslaw.laws.knots import GivenKnots
 from bayeslaw.laws.law import KAPPA, Law
-from bayeslaw.laws.modifiers import GivenKnots, Modifier
-from bayeslaw.laws.terms import Array, Term, Values
+from bayeslaw.laws.modifiers import Modifier
+from bayeslaw.laws.terms import Array, Summand, Term, Values
 
 type Part = Term | Modifier | None
 """Summand of the log of a term, or of the log of the whole loss."""
@@ -24,7 +26,7 @@ def columns_of(law: Law, x: Values, at: Values) -> dict[str, Floats | Ints]:
 
     ``columns`` has shape (columns, rows). ``starts`` has shape (terms + 2,): the first column of
     each term and of the whole loss's modifier, and their number. ``<coefficient>:<name>`` are the
-    values of `Term.given`, and ``<steps>_knots`` the knots of a random walk.
+    values of `Summand.given`, and ``<steps>_knots`` the knots of a random walk.
     Where tokens may repeat, ``<steps>_lines`` are its `Knots.lines`.
 
     Raises
@@ -37,17 +39,17 @@ def columns_of(law: Law, x: Values, at: Values) -> dict[str, Floats | Ints]:
     starts: list[int] = [0]
     given: dict[str, Floats] = {}
     for part in _parts(law):
-        if part and _linear(law, part):
-            found.append(part.columns(x, at))
-            _check(law, part, found[-1], x, at)
-        if isinstance(part, Term) and _linear(law, part):
-            given |= {f"{part.coefficient}:{n}": value for n, value in part.given(x).items()}
+        for summand in part.summands if part and _linear(law, part) else ():
+            found.append(summand.columns(x, at))
+            _check(law, summand, found[-1], x, at)
+            given |= {f"{_name(part)}:{n}": value for n, value in summand.given(x).items()}
         starts.append(sum(map(len, found)))
     knots = {f"{walk.steps}_knots": walk.knots.positions for walk in law.walks if walk.knots}
     for walk in law.walks if law.repetition else ():
         knots |= {f"{walk.steps}_lines": walk.knots.lines} if walk.knots else {}
     for name, modifier in _outside(law).items():
-        given |= {name: modifier.columns(x, at)} if _linear(law, modifier) else {}
+        if _linear(law, modifier):
+            given[name] = np.vstack([summand.columns(x, at) for summand in modifier.summands])
     return {"columns": np.vstack(found), "starts": np.array(starts, np.int64), **given, **knots}
 
 
@@ -79,9 +81,9 @@ def log_loss(
         inner = replace(law, departure=None, modifier=None, offset=None)
         core = FUNCTIONS.exp(log_loss(inner, p, x, at, {**data, **none}, pt.zeros(0)))
         added = {
-            name: pt.concatenate([pt.atleast_1d(w) for w in modifier.weights(p, pt)]) @ data[name]
+            name: pt.concatenate(_weights(modifier, p, data, at)) @ data[name]
             if name in data
-            else modifier.value(p, x, at, FUNCTIONS)
+            else modifier.shape(p, x, at, FUNCTIONS)
             for name, modifier in _outside(law).items()
         }
         loss = law.departure.join(core, p, x, at, FUNCTIONS, added.get("departing"))
@@ -91,19 +93,14 @@ def log_loss(
     weights: list[Tensor] = [pt.zeros(0)]
     offsets: dict[int, Tensor] = {}
     for k, part in enumerate(_parts(law)):
-        if isinstance(part, Term) and _linear(law, part):
-            prefix = f"{part.coefficient}:"
-            given = {n.removeprefix(prefix): v for n, v in data.items() if n.startswith(prefix)}
-            own = part.weights(p, given, at, pt)
-            # The Op sums coupled terms to the power 1 / kappa.
-            weights += [w / p[KAPPA] for w in own] if part.coefficient in law.coupled else own
-        elif isinstance(part, Modifier) and _linear(law, part):
-            weights += part.weights(p, pt)
-        elif part:
-            value = part.shape if isinstance(part, Term) else part.value
-            offsets[k] = value(p, x, at, FUNCTIONS)
-            if isinstance(part, Term) and part.coefficient in law.coupled:
-                offsets[k] = offsets[k] / p[KAPPA]
+        if not part:
+            continue
+        # The Op sums coupled terms to the power 1 / kappa.
+        root = p[KAPPA] if _name(part) in law.coupled else 1.0
+        if _linear(law, part):
+            weights += [weight / root for weight in _weights(part, p, data, at)]
+        else:
+            offsets[k] = part.shape(p, x, at, FUNCTIONS) / root
     none = pt.zeros(data["columns"].shape[1])
     kappa = p[KAPPA] if law.coupled else pt.constant(1.0, dtype="float64")
     sizes = {name: p[name] for name in law.coefficients}
@@ -111,7 +108,7 @@ def log_loss(
     return LogLoss()(
         p["E"],
         pt.stack([sizes[term.coefficient] for term in _terms(law)]),
-        pt.concatenate([pt.atleast_1d(weight) for weight in weights]),
+        pt.concatenate(weights),
         pt.stack([offsets.get(k, none) for k in range(len(law.terms) + 1)])
         if offsets
         else pt.zeros((0, 0)),
@@ -145,20 +142,34 @@ def _terms(law: Law) -> list[Term]:
     return sorted(law.terms, key=lambda term: term.coefficient not in law.coupled)
 
 
-def _check(law: Law, part: Term | Modifier, columns: Floats, x: Values, at: Values) -> None:
+def _name(part: Part) -> str:
+    """A term's coefficient, or ''."""
+    return part.coefficient if isinstance(part, Term) else ""
+
+
+def _weights(
+    part: Term | Modifier, p: Values, data: Mapping[str, Tensor], at: Values
+) -> list[Tensor]:
+    """Weights of the columns of a term or modifier, as vectors."""
+    import pytensor.tensor as pt
+
+    prefix = f"{_name(part)}:"
+    given = {n.removeprefix(prefix): v for n, v in data.items() if n.startswith(prefix)}
+    every = [w for each in part.summands for w in each.weights(p, given, at, pt)]
+    return [pt.atleast_1d(weight) for weight in every]
+
+
+def _check(law: Law, part: Summand, columns: Floats, x: Values, at: Values) -> None:
     """Raise unless the columns give the formula, at one point."""
-    names = part.exponents if isinstance(part, Term) else part.parameters
+    names = part.parameters
     p: dict[str, Array] = {name: 0.3 + 0.1 * np.sin(i) for i, name in enumerate(names)}
     for walk in law.walks:
         count = len(walk.reach(x, at).positions)
         p[walk.steps] = 0.3 + 0.1 * np.sin(np.arange(count))
-    if isinstance(part, Term):
-        weights, formula = part.weights(p, part.given(x), at, np), part.shape(p, x, at, np)
-    else:
-        weights, formula = part.weights(p, np), part.value(p, x, at, np)
+    weights, formula = part.weights(p, part.given(x), at, np), part.shape(p, x, at, np)
     total = np.concatenate([np.atleast_1d(weight) for weight in weights]) @ columns
     if not np.allclose(total, formula, rtol=1e-9, atol=1e-9):
         raise LawError(
             f"law {law.name}: the columns of {type(part).__name__} with {', '.join(names)} do not "
-            "add up to its formula; mend its `columns` and `weights`, or leave out `linear`."
+            "add up to its formula; mend its `columns` and `weights`, or set `linear` to False."
         )

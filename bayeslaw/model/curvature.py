@@ -8,10 +8,10 @@ from typing import ClassVar
 
 from bayeslaw.common.arrays import Tensor
 from bayeslaw.laws.law import Law
-from bayeslaw.laws.modified_terms import ModifiedTerm
-from bayeslaw.laws.modifiers import Polynomial
+from bayeslaw.laws.modifiers import ModifiedTerm, Polynomial
+from bayeslaw.laws.powers import Power
 from bayeslaw.laws.priors import Prior
-from bayeslaw.laws.terms import SYMBOLS, Power, Term, Values
+from bayeslaw.laws.terms import SYMBOLS, Term, Values
 from bayeslaw.model.discrepancies import DISCREPANCIES, Discrepancy
 
 DRIFTS = {
@@ -105,16 +105,23 @@ class Curvature(Discrepancy):
         self, law: Law, priors: Mapping[str, Prior], at: Values, q: Values, sizes: Values
     ) -> dict[str, Tensor]:
         """Second derivatives of the loss in place of curvatures, and nats in place of others."""
-        from bayeslaw.model.coordinates import ChangeSize, NetSlope, SecondDerivative, transformed
+        from bayeslaw.model.transforms import (
+            CHANGE_SIZE,
+            CROSSED_DERIVATIVE,
+            NET_SLOPE,
+            OWN_DERIVATIVE,
+            transformed,
+        )
 
         found: dict[str, Tensor] = {}
         for name, exponent, power in changes(law):
             if power:
-                found[name] = transformed(NetSlope(), name, priors[name], q[power], at["share"])
+                found[name] = transformed(NET_SLOPE, name, priors[name], q[power], at["share"])
             else:
-                found[name] = transformed(ChangeSize(), name, priors[name], sizes[exponent])
+                found[name] = transformed(CHANGE_SIZE, name, priors[name], sizes[exponent])
         for name, exponent, own in curvatures(law):
-            found[name] = transformed(SecondDerivative(own), name, priors[name], q[exponent])
+            through = OWN_DERIVATIVE if own else CROSSED_DERIVATIVE
+            found[name] = transformed(through, name, priors[name], q[exponent])
         return found
 
 

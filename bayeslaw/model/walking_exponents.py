@@ -6,10 +6,10 @@ from typing import ClassVar
 
 from bayeslaw.common.errors import LawError
 from bayeslaw.laws.law import KAPPA, Law
-from bayeslaw.laws.modified_terms import ModifiedTerm
-from bayeslaw.laws.modifiers import Modifier, Polynomial, Sum, Walk
+from bayeslaw.laws.modifiers import ModifiedTerm, Modifier, Polynomial, Sum, Walk
+from bayeslaw.laws.powers import Power
 from bayeslaw.laws.priors import Prior
-from bayeslaw.laws.terms import SYMBOLS, Power, Term
+from bayeslaw.laws.terms import SYMBOLS, Term
 from bayeslaw.model.discrepancies import DISCREPANCIES, SCALE, Discrepancy
 
 CURVATURE = Prior("Normal", mu=0, sigma=0.1)

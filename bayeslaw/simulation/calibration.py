@@ -228,7 +228,8 @@ def _prior(
     fitted = spec.law.over(spec.law.covariates(table), at)
     x = spec.law.covariates(whole)
     law = fitted.over(x, at)
-    values = data(spec, whole) | {"at": data(spec, table)["at"]} | columns_of(law, x, at)
+    own = data(spec, table)
+    values = data(spec, whole) | {"at": own["at"]} | columns_of(law, x, at)
     model = build(replace(spec, law=law), values)
     names = [variable.name for variable in model.free_RVs]
     given = model["location" if spec.errors == "run" else "log_loss"]
@@ -248,7 +249,7 @@ def _prior(
             name: xr.DataArray(value[[[i]]], dims=("chain", "draw", *_axes(name, value)))
             for name, value in found.items()
         }
-        truths.append(with_effects(spec, whole, with_knots(spec, table, xr.Dataset(one))))
+        truths.append(with_effects(spec, whole, with_knots(spec, own, xr.Dataset(one))))
     return truths, np.exp(log_loss)
 
 

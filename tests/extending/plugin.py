@@ -7,8 +7,7 @@ from typing import ClassVar
 import numpy as np
 from scipy import stats
 
-from bayeslaw.laws.modified_terms import ModifiedTerm
-from bayeslaw.laws.modifiers import Modifier
+from bayeslaw.laws.modifiers import ModifiedTerm, Modifier
 from bayeslaw.laws.priors import Prior
 from bayeslaw.laws.terms import TERMS, Term, tex
 from bayeslaw.model.discrepancies import DISCREPANCIES, Discrepancy
@@ -79,15 +78,10 @@ class Hinges(Modifier):
     def covariates_of(self):
         return dict.fromkeys(self.parameters, (self.covariate,))
 
-    def value(self, p, x, at, xp):
+    def shape(self, p, x, at, xp):
         steps = zip(self.parameters, self.knots, strict=True)
         u = x[self.covariate] - at[self.covariate]
         return sum(p[name] * xp.maximum(u - knot, 0.0) for name, knot in steps)
-
-    def slopes(self, p, x, at):
-        u = x[self.covariate] - at[self.covariate]
-        steps = zip(self.parameters, self.knots, strict=True)
-        return {name: np.maximum(u - knot, 0.0) for name, knot in steps}
 
 
 @DISCREPANCIES.register

@@ -14,8 +14,8 @@ import bayeslaw as bl
 from bayeslaw.common.content import identity
 from bayeslaw.inference.programs import program
 from bayeslaw.laws.lawfiles import parse_law, restored_law, stored_law
+from bayeslaw.laws.powers import Power
 from bayeslaw.laws.priors import Prior
-from bayeslaw.laws.terms import Power
 from bayeslaw.model.building import data
 from bayeslaw.model.likelihoods import Normal
 from bayeslaw.model.random_effects import RUN, Level, register

@@ -95,7 +95,7 @@ def test_rows_without_a_label_are_groups_of_their_domain_alone(monkeypatch):
         given.update(values)
         raise InterruptedError
 
-    monkeypatch.setattr(joint_fitting, "sample_to_gate", stop)
+    monkeypatch.setattr(joint_fitting, "sample", stop)
     with pytest.raises(InterruptedError):
         fit_joint(LAWS, tables, discrepancy="none")
     one, two = (given[f"{name}::run_index"] for name in LAWS)

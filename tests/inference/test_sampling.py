@@ -92,12 +92,12 @@ def test_the_same_seed_gives_the_same_draws_from_cold_and_warm_caches(tmp_path):
 def test_chains_without_r_hat_start_again(small, monkeypatch):
     """A chain that does not move has no R-hat: NaN, which is not larger than any limit."""
     stuck = Convergence(np.nan, 0.0, 0.0, 0, np.nan)
-    runs, main = [], sampling._Run.main
+    runs, main = [], sampling._Run.until_gate
     monkeypatch.setattr(sampling, "BLOCKS", (50, 100))
     monkeypatch.setattr(sampling, "TRIAL", 50)
     monkeypatch.setattr(sampling, "diagnose", lambda draws, stats: stuck)
     monkeypatch.setattr(
-        sampling._Run, "main", lambda *args, **kw: runs.append(kw) or main(*args, **kw)
+        sampling._Run, "until_gate", lambda *args, **kw: runs.append(kw) or main(*args, **kw)
     )
     found = fit("chinchilla", small, discrepancy="none", tune=50, retry=False)
     assert [run.get("poor") for run in runs] == [sampling.POOR, None]

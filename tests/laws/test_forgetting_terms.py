@@ -17,7 +17,8 @@ from bayeslaw.inference.convergence import Convergence
 from bayeslaw.inference.fitting import fit
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.lawfiles import load_law, models_dir, parse_law
-from bayeslaw.laws.terms import ORIGIN, Power
+from bayeslaw.laws.powers import Power
+from bayeslaw.laws.terms import ORIGIN
 from bayeslaw.model.curvature import Curvature
 from bayeslaw.model.spec import make_spec
 from bayeslaw.planning.planner import plan

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from bayeslaw.common.errors import LawError
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.laws.modifiers import Polynomial
-from bayeslaw.laws.terms import Power
+from bayeslaw.laws.powers import Power
 from bayeslaw.model.columns import columns_of
 from bayeslaw.model.kernels import log_loss
 from bayeslaw.model.spec import make_spec
@@ -46,9 +46,10 @@ def test_columns_give_the_law(name, discrepancy, seed):
             n.split(":")[1]: v for n, v in found.items() if n.startswith(f"{term.coefficient}:")
         }
         power = 1 / kappa if term.coefficient in law.coupled else 1.0
-        weights += [power * weight for weight in term.weights(p, known, at, np)]
+        weights += [power * w for each in term.summands for w in each.weights(p, known, at, np)]
         sizes.append(p[term.coefficient] ** power)
-    weights += law.modifier.weights(p, np) if law.modifier else []
+    for each in law.modifier.summands if law.modifier else ():
+        weights += each.weights(p, {}, at, np)
     mu = log_loss(
         np.asarray(p["E"]),
         np.array(sizes),
@@ -64,23 +65,50 @@ def test_columns_give_the_law(name, discrepancy, seed):
     np.testing.assert_allclose(mu, np.log(law.loss(p, x, at)), rtol=1e-12, atol=1e-12)
 
 
-def test_a_subclass_of_another_shape_has_no_columns():
+def test_a_subclass_has_the_columns_of_its_own_shape():
     @dataclass(frozen=True)
     class Halved(Power):
         def shape(self, p, x, at, xp):
             return 0.5 * super().shape(p, x, at, xp)
 
-    term = Halved("A", "slope_N", {"params": "alpha"})
-    assert not term.linear
     law = load_law("chinchilla")
-    law = replace(law, terms=(term, *law.terms[1:]))
+    law = replace(law, terms=(Halved("A", "slope_N", {"params": "alpha"}), *law.terms[1:]))
     x, at = law.covariates(DESIGN), law.reference_point(DESIGN)
-    assert columns_of(law, x, at)["starts"].tolist() == [0, 0, 1, 1]
+    expected = -0.5 * (x["params"] - at["params"])
+    np.testing.assert_allclose(columns_of(law, x, at)["columns"][0], expected)
+
+
+def test_a_shape_that_is_not_linear_has_no_columns():
+    @dataclass(frozen=True)
+    class Squared(Power):
+        def shape(self, p, x, at, xp):
+            return -(p["alpha"] ** 2) * (x["params"] - at["params"])
+
+    @dataclass(frozen=True)
+    class Shifted(Power):
+        def shape(self, p, x, at, xp):
+            return super().shape(p, x, at, xp) + 0.1 * (x["params"] - at["params"])
+
+    law = load_law("chinchilla")
+    x, at = law.covariates(DESIGN), law.reference_point(DESIGN)
+    for kind in (Squared, Shifted):
+        term = kind("A", "slope_N", {"params": "alpha"})
+        assert not term.linear
+        other = replace(law, terms=(term, *law.terms[1:]))
+        assert columns_of(other, x, at)["starts"].tolist() == [0, 0, 1, 1]
+        p = {"alpha": 0.3}
+        slope = term.slopes(p, x, at)["alpha"]
+        step = [term.shape({"alpha": 0.3 + s}, x, at, np) for s in (1e-6, -1e-6)]
+        np.testing.assert_allclose(slope, (step[0] - step[1]) / 2e-6, rtol=1e-6)
 
 
 def test_columns_that_are_not_the_formulas_are_an_error():
     @dataclass(frozen=True)
     class Wrong(Polynomial):
+        @property
+        def linear(self):
+            return True
+
         def columns(self, x, at):
             return 2 * super().columns(x, at)
 

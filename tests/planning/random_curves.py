@@ -7,9 +7,8 @@ import pandas as pd
 import pytest
 
 from bayeslaw.laws.lawfiles import load_law
-from bayeslaw.laws.modified_terms import ModifiedTerm
-from bayeslaw.laws.modifiers import Polynomial
-from bayeslaw.laws.terms import Power
+from bayeslaw.laws.modifiers import ModifiedTerm, Polynomial
+from bayeslaw.laws.powers import Power
 from bayeslaw.model.curvature import Curvature
 from bayeslaw.planning.feasible_budgets import budgets_below
 from bayeslaw.planning.loss_curves import LossCurve
