@@ -11,20 +11,16 @@ import xarray as xr
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import FitError
-from bayeslaw.huber.bases import for_table
-from bayeslaw.inference.fitting import settings_of, with_knots, with_noise_groups
+from bayeslaw.inference.fitting import settings_of, specify, with_knots, with_noise_groups
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.sampling import sample
-from bayeslaw.inference.settings import PosteriorSettings, filled, run_settings
+from bayeslaw.inference.settings import FilledSettings, PosteriorSettings, filled, run_settings
 from bayeslaw.laws.law import Law
-from bayeslaw.laws.lawfiles import load_law
-from bayeslaw.model import errors as run_errors
 from bayeslaw.model import random_effects
 from bayeslaw.model.building import data
 from bayeslaw.model.joint_spec import JointSpec, cholesky_rows
 from bayeslaw.model.likelihoods import Likelihood
-from bayeslaw.model.random_effects import choose, labelled, labels
-from bayeslaw.model.spec import make_discrepancy, make_spec
+from bayeslaw.model.random_effects import labelled, labels
 from bayeslaw.tables.table import LossTable
 
 
@@ -72,28 +68,15 @@ def fit_joint(
             f"laws name {', '.join(laws)}, tables {', '.join(tables)}: give the same two or more."
         )
     chosen = filled(settings)
-    loaded = {name: for_table(load_law(law), tables[name]) for name, law in laws.items()}
-    discrepancies = {
-        name: make_discrepancy(chosen["discrepancy"], law.plain) for name, law in loaded.items()
-    }
-    found = [
-        choose(chosen["effects"], t.frame, t.name, discrepancy=discrepancies[name].size_effects)
-        for name, t in tables.items()
-    ]
-    levels = [level for level in found[0] if all(level in others for others in found)]
+    alone = [specify(law, tables[n], chosen, likelihood=likelihood) for n, law in laws.items()]
+    levels = [level for level in alone[0].effects if all(level in each.effects for each in alone)]
+    common: FilledSettings = {**chosen, "effects": levels}
     specs = {
-        name: make_spec(
-            law,
-            likelihood=likelihood,
-            discrepancy=discrepancies[name],
-            noise=chosen["noise"],
-            effects=levels,
+        name: replace(
+            specify(law, tables[name], common, likelihood=likelihood),
             new_sizes=chosen["effects"] == "auto",
-            errors=run_errors.choose(
-                chosen["errors"], tables[name].frame, tables[name].name, law.columns
-            ),
         )
-        for name, law in loaded.items()
+        for name, law in laws.items()
     }
     spec = JointSpec(specs)
     grouped = {
