@@ -2,7 +2,8 @@
 
 Methods ("ways"): the posterior without discrepancy ("plain"), with one ("curvature", "walk"), with
 errors correlated within runs ("curvature run", "adaptation run"), with a noise scale for each size
-("walk noise", "adaptation noise"), and two bootstraps of the Huber
+("walk noise", "adaptation noise"), with a quadratic of the whole loss beside walking exponents
+("walk misfit"), and two bootstraps of the Huber
 fit with residual noise: of rows ("pairs") and of model sizes ("sizes"). Bands are for a new
 measured loss; widths, CRPS and Winkler scores are on log loss. A posterior that fails its
 convergence check is scored nevertheless, and marked.
@@ -16,11 +17,14 @@ each source; scores relative to curvature, by source; and their means over sourc
 """
 
 import argparse
+import math
 import time
 import warnings
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import chain, islice
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pandas as pd
@@ -29,23 +33,54 @@ from tables import arguments, benched, splits
 import bayeslaw as bl
 from bayeslaw.evaluate.scores import band_scores, point_scores
 from bayeslaw.inference.pools import POOLS
+from bayeslaw.laws.law import Law
+from bayeslaw.laws.modifiers import Polynomial
+from bayeslaw.model.walking_exponents import WalkingExponents
+
+MISFIT = {
+    "poly_NN": ("params", "params"),
+    "poly_ND": ("params", "tokens"),
+    "poly_DD": ("tokens", "tokens"),
+}
+
+
+@dataclass(frozen=True)
+class WalkAndMisfit(WalkingExponents):
+    """Walking exponents, and a quadratic of the whole log loss in log N and log D."""
+
+    misfit: float = 0.004
+    kind: ClassVar[str] = "walk misfit"
+    words: ClassVar[str] = "walking exponents and a quadratic of the whole loss"
+
+    def apply(self, law: Law) -> Law:
+        """The law with both."""
+        law = super().apply(law)
+        prior = bl.Prior("Normal", mu=0, sigma=self.misfit)
+        return replace(
+            law,
+            modifier=Polynomial(MISFIT),
+            priors={**law.priors, **dict.fromkeys(MISFIT, prior)},
+            bounds={**law.bounds, **dict.fromkeys(MISFIT, (-math.inf, math.inf))},
+        )
+
 
 POSTERIORS = {
     "plain": {"discrepancy": "none", "errors": "independent"},
     "curvature": {"discrepancy": "curvature", "errors": "independent"},
     "walk": {"discrepancy": "walk", "errors": "independent"},
     "curvature run": {"discrepancy": "curvature", "errors": "run"},
+    "walk misfit": {"discrepancy": WalkAndMisfit(), "errors": "independent"},
     "walk run": {"discrepancy": "walk", "errors": "run"},
     "adaptation run": {"discrepancy": "adaptation", "errors": "run"},
     "walk noise": {"discrepancy": "walk", "errors": "independent", "noise": "size"},
     "adaptation noise": {"discrepancy": "adaptation", "errors": "run", "noise": "size"},
 }
 """Settings of each way that is a posterior."""
-WAYS = (*POSTERIORS, "pairs", "sizes")
+WAYS = (*(way for way in POSTERIORS if way != "walk misfit"), "pairs", "sizes")
 ADAPTED = ("form1", "form1n", "form3", "dcpt", "transfer", "adaptation")
 UNSUITED = {
     "walk": ADAPTED, "curvature run": ("chinchilla",), "adaptation run": ("chinchilla",),
-    "walk noise": ADAPTED, "adaptation noise": ("chinchilla",),
+    "walk noise": ADAPTED, "walk misfit": ADAPTED, "adaptation noise": ("chinchilla",),
     "walk run": ADAPTED, "pairs": ("adaptation",), "sizes": ("adaptation",),
 }  # fmt: skip
 """Laws, or tables without runs, that a way is not for."""
