@@ -14,6 +14,7 @@ seed, in --jobs processes, and the ranks are pooled.
 """
 
 import argparse
+import re
 import time
 import warnings
 from pathlib import Path
@@ -52,7 +53,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--seeds", type=int, nargs="+", default=[0])
     found.add_argument("--jobs", type=int, default=1)
     found.add_argument("--draws", type=int, help="of each chain; by default until the gate")
-    found.add_argument("--only", default="", help="part of the name of a setting")
+    found.add_argument("--only", default="", help="regular expression for the name of a setting")
     found.add_argument("--out", default="calibration.csv", type=Path)
     return found
 
@@ -70,7 +71,7 @@ def main() -> None:
         parts_of = {k: "+".join(v) if isinstance(v, tuple) else v for k, v in setting.items()}
         name = " ".join([parts_of.pop("law"), *(f"{k}={v}" for k, v in parts_of.items())])
         done = pd.read_csv(args.out) if args.out.is_file() else pd.DataFrame({"setting": []})
-        if args.only not in name or (done["setting"] == name).any():
+        if not re.search(args.only, name) or (done["setting"] == name).any():
             continue
         start = time.perf_counter()
         run = delayed(calibrate)
