@@ -11,7 +11,7 @@ import xarray as xr
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import FitError
-from bayeslaw.huber.bases import for_table
+from bayeslaw.huber.point_fit import for_table
 from bayeslaw.inference.fitting import sample_to_gate, with_knots, with_noise_groups
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.settings import PosteriorSettings, filled, run_settings
