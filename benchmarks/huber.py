@@ -47,7 +47,6 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice
@@ -61,9 +60,8 @@ from tables import arguments, splits, synthetic
 
 import bayeslaw as bl
 from bayeslaw.common.defaults import DELTA
-from bayeslaw.huber import descent, multistart
-from bayeslaw.huber.objective import Objective
-from bayeslaw.huber.starts import screened_starts
+from bayeslaw.huber import descent
+from bayeslaw.huber.objective import Objective, screened_starts
 
 FOUND = 1e-3
 SPLITS = "stage from two", "stage from four", "size"
@@ -104,37 +102,37 @@ def package_fit(law: bl.Law, table: bl.LossTable, delta: float) -> Ends:
 def without(part: str, law: bl.Law, table: bl.LossTable, delta: float) -> Ends:
     """Ends of `fit_huber` with one of its parts left out."""
 
-    def residuals_only(problem: Objective, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return points, problem.residuals(points)
+    def residuals_only(objective: Objective, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return points, objective.residuals(points)
+
+    polish = descent.polish
 
     def gauss_newton(*args, second_derivatives: bool = False, **settings):
-        return descent.polish(*args, **settings)
+        return polish(*args, **settings)
 
     parts = {
-        "no refit": [(module, "refit_linear", residuals_only) for module in (descent, multistart)],
-        "no extrapolation": [(multistart, "extrapolate", lambda *_: None)],
-        "no second derivatives": [(multistart, "polish", gauss_newton)],
+        "no refit": ("refit_linear", residuals_only),
+        "no extrapolation": ("extrapolate", lambda *_: None),
+        "no second derivatives": ("polish", gauss_newton),
     }
-    with ExitStack() as stack:
-        for target in parts[part]:
-            stack.enter_context(patch.object(*target))
+    with patch.object(descent, *parts[part]):
         return package_fit(law, table, delta)
 
 
-def scipy_least_squares(problem: Objective, method: str, ranked: bool, seed: int = 0) -> Ends:
+def scipy_least_squares(objective: Objective, method: str, ranked: bool, seed: int = 0) -> Ends:
     """Ends of SciPy's least squares with the Huber loss, from the best screened starts."""
 
     def residuals(vector: np.ndarray) -> np.ndarray:
-        return problem.residuals(vector[None])[0]
+        return objective.residuals(vector[None])[0]
 
     def jacobian(vector: np.ndarray) -> np.ndarray:
-        return problem.jacobian(vector[None])[0].T
+        return objective.jacobian(vector[None])[0].T
 
-    bounds, exponents = (problem.low, problem.high), len(problem.law.exponents)
+    bounds, exponents = (objective.low, objective.high), len(objective.law.exponents)
     points, objectives, capped = [], [], []
     start = time.process_time()
     count = 3 * exponents * (max(1, exponents - 2) if ranked else 1)
-    for point in screened_starts(problem, 64 * exponents, seed)[:count]:
+    for point in screened_starts(objective, 64 * exponents, seed)[:count]:
         point = np.clip(point, *bounds)
         try:
             with np.errstate(all="ignore"):
@@ -145,7 +143,7 @@ def scipy_least_squares(problem: Objective, method: str, ranked: bool, seed: int
                     bounds,
                     method=method,
                     loss="huber",
-                    f_scale=problem.delta,
+                    f_scale=objective.delta,
                     x_scale="jac",
                     **PRECISE,
                 )
@@ -154,45 +152,45 @@ def scipy_least_squares(problem: Objective, method: str, ranked: bool, seed: int
             objectives.append(np.inf)
             continue
         points.append(result.x)
-        objectives.append(float(problem.objective(residuals(result.x)[None])[0]))
+        objectives.append(float(objective.value(residuals(result.x)[None])[0]))
         capped.append(result.status == 0)
     seconds = time.process_time() - start
     best = points[int(np.argmin(objectives))]
     return Ends(
-        np.array(objectives), seconds, tuple(problem.on_bound(best)), sum(capped) / len(points)
+        np.array(objectives), seconds, tuple(objective.on_bound(best)), sum(capped) / len(points)
     )
 
 
-def random_starts(problem: Objective, count: int, seed: int = 1) -> Ends:
+def random_starts(objective: Objective, count: int, seed: int = 1) -> Ends:
     """Ends of the package's descent from many random points that are not screened."""
-    points = screened_starts(problem, count, seed)
+    points = screened_starts(objective, count, seed)
     rng = np.random.default_rng(seed)
-    points[:, : problem.linear] = rng.dirichlet(np.ones(problem.linear), count)
+    points[:, : objective.linear] = rng.dirichlet(np.ones(objective.linear), count)
     points = points[rng.permutation(count)]
     start, best = time.process_time(), []
     for part in np.array_split(points, max(1, count // 200)):
-        ends, value, _ = descent.polish(problem, part, max_steps=40)
+        ends, value, _ = descent.polish(objective, part, max_steps=40)
         best.append(ends[np.argsort(value)[: max(1, len(part) // 10)]])
-    ends, value, _ = descent.polish(problem, np.concatenate(best))
+    ends, value, _ = descent.polish(objective, np.concatenate(best))
     order = np.argsort(value)
-    ends, last, _ = descent.polish(problem, ends[order[:40]], second_derivatives=True)
+    ends, last, _ = descent.polish(objective, ends[order[:40]], second_derivatives=True)
     value[order[:40]] = np.minimum(value[order[:40]], last)
-    bounds = tuple(problem.on_bound(ends[int(last.argmin())]))
+    bounds = tuple(objective.on_bound(ends[int(last.argmin())]))
     return Ends(value, time.process_time() - start, bounds)
 
 
-def lbfgsb(problem: Objective, count: int, seed: int = 2) -> Ends:
+def lbfgsb(objective: Objective, count: int, seed: int = 2) -> Ends:
     """Ends of L-BFGS-B with finite differences from random starts."""
-    law, linear, rng = problem.law, problem.linear, np.random.default_rng(seed)
-    bounds = [law.bounds[name] for name in problem.names]
+    law, linear, rng = objective.law, objective.linear, np.random.default_rng(seed)
+    bounds = [law.bounds[name] for name in objective.names]
     bounds[1:linear] = [(-50.0, 50.0)] * (linear - 1)
 
     def value(vector: np.ndarray) -> float:
-        p = dict(zip(problem.names, vector, strict=True))
+        p = dict(zip(objective.names, vector, strict=True))
         p |= {name: np.exp(p[name]) for name in law.coefficients}
         with np.errstate(all="ignore"):
-            r = np.log(law.loss(p, problem.x)) - problem.log_loss - problem.log_scale
-        total = float(problem.objective(r[None])[0])
+            r = np.log(law.loss(p, objective.x)) - objective.log_loss - objective.log_scale
+        total = float(objective.value(r[None])[0])
         return total if np.isfinite(total) else 1e10
 
     begin, ends = time.process_time(), []
@@ -223,18 +221,18 @@ def optimizers(
     law: bl.Law, table: bl.LossTable, delta: float, *, random: int, finite: int
 ) -> dict[str, Callable[[], Ends]]:
     """Optimisers by name."""
-    problem = Objective(law, table, delta)
+    objective = Objective(law, table, delta)
     parts = "no refit", "no extrapolation", "no second derivatives"
     return (
         {"fit_huber": lambda: package_fit(law, table, delta)}
         | {
-            f"{method}{' ranked' * ranked}": partial(scipy_least_squares, problem, method, ranked)
+            f"{method}{' ranked' * ranked}": partial(scipy_least_squares, objective, method, ranked)
             for method in ("trf", "dogbox")
             for ranked in (False, True)
         }
         | {part: partial(without, part, law, table, delta) for part in parts}
-        | {"random": lambda: random_starts(problem, random)}
-        | {"L-BFGS-B": lambda: lbfgsb(problem, finite)}
+        | {"random": lambda: random_starts(objective, random)}
+        | {"L-BFGS-B": lambda: lbfgsb(objective, finite)}
     )
 
 

@@ -88,7 +88,7 @@ def backtest(
     if out is not None:
         found.write(out)
     if figure is not None:
-        from bayeslaw.plots.backtests import backtest as draw
+        from bayeslaw.plots import backtest as draw
 
         try:
             draw(found).savefig(figure, dpi=200)

@@ -65,7 +65,7 @@ def floor(
         of = fit.forecast(rows, kind="latent", allow_unconverged=allow_unconverged)
     found = derive.floor_sensitivity(fit, of, slices=slices, allow_unconverged=allow_unconverged)
     if figure is not None:
-        from bayeslaw.plots.floors import floor_sensitivity
+        from bayeslaw.plots import floor_sensitivity
 
         try:
             floor_sensitivity(found).savefig(figure, dpi=200)

@@ -72,7 +72,7 @@ def fit_or_load(
     bounds: Bounds = "paper",
 ) -> "tuple[Posterior | Pool | PointFit, LossTable]":
     """Return a fit, made or loaded, and the rows to forecast; these are checked before the fit."""
-    from bayeslaw.huber.bases import for_table
+    from bayeslaw.huber.point_fit import for_table
     from bayeslaw.inference.pools import member_laws
     from bayeslaw.inference.storage import load
     from bayeslaw.laws.lawfiles import load_law

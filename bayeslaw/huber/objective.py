@@ -1,10 +1,11 @@
-"""The Huber objective of one law on one table: residuals, derivatives and coordinates."""
+"""The Huber objective of one law on one table, its derivatives, and starts of its descent."""
 
 import math
 from collections.abc import Mapping
 
 import numpy as np
 from scipy.special import huber
+from scipy.stats import qmc
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.laws.law import Law
@@ -12,9 +13,12 @@ from bayeslaw.tables.table import LossTable
 
 CAP = 20.0
 """Exponents without finite bounds are searched up to this; no published one is above 2."""
-
 LEAST_COUPLED = 1e-9
 """Least size of a coupled term, in mean losses: at 0 the loss has no derivative by it."""
+EXPONENTS = 0.02, 2.0
+"""Range of the starts of an exponent that is positive without an upper bound."""
+REWEIGHTED = 2
+"""Solutions with the weights of the Huber loss, after those that find the positive parameters."""
 
 
 class Objective:
@@ -63,11 +67,10 @@ class Objective:
         cap = np.r_[np.full(self.linear, np.inf), np.where(stated, np.inf, CAP * self.typical)]
         self.low: Floats = np.maximum(low, -cap)
         self.high: Floats = np.minimum(high, cap)
-        for name in law.coupled:
-            place = self.names.index(name)
-            self.low[place] = max(self.low[place], LEAST_COUPLED)
+        coupled = np.isin(self.names, law.coupled)
+        self.low[coupled] = np.maximum(self.low[coupled], LEAST_COUPLED)
 
-    # -- objective and derivatives --------------------------------------------------------------
+    # -- value and derivatives ------------------------------------------------------------------
 
     def residuals(self, points: Floats) -> Floats:
         """``log L_hat - log L``, shape (points, rows)."""
@@ -76,7 +79,7 @@ class Objective:
             residuals: Floats = np.log(loss) - self.log_loss
         return residuals
 
-    def objective(self, residuals: Floats) -> Floats:
+    def value(self, residuals: Floats) -> Floats:
         """Sum of the Huber losses, shape (points,); infinite where it is not finite."""
         total: Floats = huber(self.delta, residuals).sum(-1)
         return np.where(np.isfinite(total), total, np.inf)
@@ -91,9 +94,7 @@ class Objective:
     def jacobian(self, points: Floats) -> Floats:
         """Derivatives of the residuals, shape (points, parameters, rows)."""
         by = self.law.gradient(self._named(points), self.x, self.at)
-        jacobian = np.empty((len(points), len(self.names), len(self.log_loss)))
-        for i, name in enumerate(self.names):
-            jacobian[:, i] = by[name]
+        jacobian = self._stacked(by, self.names, len(points))
         # Sizes times the derivatives by them, and the rest, add up to the loss; see `Law.parts`.
         loss = points[:, None, : self.linear] @ jacobian[:, : self.linear]
         jacobian /= loss + self.given(points)
@@ -106,12 +107,9 @@ class Objective:
 
     def design(self, points: Floats) -> Floats:
         """Derivatives of the loss by the linear parameters, shape (points, linear, rows)."""
-        design = np.empty((len(points), self.linear, len(self.log_loss)))
         with np.errstate(over="ignore"):
             parts = self.law.parts(self._named(points), self.x, self.at)
-        for i, name in enumerate(self.names[: self.linear]):
-            design[:, i] = parts[name]
-        return design
+        return self._stacked(parts, self.names[: self.linear], len(points))
 
     def given(self, points: Floats) -> Floats | float:
         """Loss that does not depend on the linear parameters, broadcast to (points, 1, rows)."""
@@ -123,18 +121,21 @@ class Objective:
         """Parameters by name, each of shape (points, 1)."""
         return {name: points[:, i, None] for i, name in enumerate(self.names)}
 
+    def _stacked(self, values: Mapping[str, Floats], names: tuple[str, ...], points: int) -> Floats:
+        """Values by name as one array, shape (points, names, rows)."""
+        stacked = np.empty((points, len(names), len(self.log_loss)))
+        for i, name in enumerate(names):
+            stacked[:, i] = values[name]
+        return stacked
+
     # -- bounds and coordinates -----------------------------------------------------------------
 
     def on_bound(self, point: Floats, rtol: float = 1e-9) -> dict[str, float]:
         """Parameters on (or within `rtol` of) a bound, and that bound."""
         near = rtol * np.maximum(1, np.abs(point))
-        hits = {}
-        for name, value, low, high, slack in zip(
-            self.names, point, self.low, self.high, near, strict=True
-        ):
-            if value - low <= slack or high - value <= slack:
-                hits[name] = float(low if value - low <= slack else high)
-        return hits
+        at_low, at_high = point - self.low <= near, self.high - point <= near
+        bound = np.where(at_low, self.low, self.high)
+        return {self.names[i]: float(bound[i]) for i in np.flatnonzero(at_low | at_high)}
 
     def paper(self, point: Floats) -> dict[str, float]:
         """A point in paper coordinates."""
@@ -152,3 +153,60 @@ class Objective:
         point = np.array([float(sizes[name]) for name in self.names])
         point[: self.linear] /= math.exp(self.log_scale)
         return point
+
+
+# -- starts ---------------------------------------------------------------------------------------
+
+
+def screened_starts(objective: Objective, count: int, seed: int) -> Floats:
+    """Starts of a descent in the order of their values, best first.
+
+    Exponents are a scrambled Sobol sequence: log-uniform for positive exponents without an upper
+    bound; uniform over their bounds for others, from -2 or to 2 where there is none. The linear
+    parameters are then solved for.
+
+    Returns
+    -------
+    array, shape (count, parameters)
+    """
+    linear, law = objective.linear, objective.law
+    low, high = objective.low[linear:], objective.high[linear:]
+    sobol = qmc.Sobol(len(low), rng=np.random.default_rng(seed))
+    unit = sobol.random_base2(math.ceil(math.log2(max(count, 2))))[:count]
+    bounds = np.array([law.bounds[name] for name in law.exponents]).T
+    positive = np.isinf(bounds[1]) & (low >= 0)
+    widest = 2 * objective.typical
+    ranged = np.where(np.isinf(bounds), np.clip([low, high], -widest, widest), [low, high])
+    smallest, largest = EXPONENTS
+    exponents = np.where(
+        positive,
+        objective.typical * smallest * (largest / smallest) ** unit,
+        ranged[0] + unit * np.ptp(ranged, axis=0),
+    )
+    points = np.hstack([np.ones((count, linear)), exponents])
+    points[:, :linear] = _linear_fit(objective, points)
+    return points[np.argsort(objective.value(objective.residuals(points)), kind="stable")]
+
+
+def _linear_fit(objective: Objective, points: Floats) -> Floats:
+    """Linear parameters that fit the relative losses at the exponents of `points`.
+
+    Iteratively reweighted least squares. A parameter that comes out negative is set to zero and
+    left out of the next iterations: for starts, this is close enough to non-negative least squares.
+    """
+    loss = np.exp(objective.log_loss)
+    design, wanted = objective.design(points) / loss, 1 - objective.given(points) / loss
+    weights = np.ones((len(design), 1, len(loss)))
+    positive = (design > 0).any(axis=-1)
+    for _ in range(REWEIGHTED + objective.linear):
+        weighted = design * weights
+        matrix = weighted @ design.mT * (positive[:, :, None] & positive[:, None, :])
+        scale = np.diagonal(matrix, axis1=-2, axis2=-1) + ~positive
+        matrix += np.eye(objective.linear) * (1e-12 * scale + ~positive)[:, None, :]
+        towards = (weighted * wanted).sum(-1)
+        sizes = np.linalg.solve(matrix, (positive * towards)[..., None])[..., 0]
+        positive &= sizes > 0
+        sizes = np.maximum(sizes, 0)
+        relative = np.abs(sizes[:, None] @ design - wanted)
+        weights = np.minimum(1, objective.delta / np.maximum(relative, 1e-300))
+    return sizes

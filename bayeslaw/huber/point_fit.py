@@ -3,7 +3,7 @@
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -12,13 +12,15 @@ import pandas as pd
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.defaults import DELTA
 from bayeslaw.common.errors import FitError, FitWarning, unknown
-from bayeslaw.huber.bases import for_table
-from bayeslaw.huber.multistart import agree, polish_best, solutions
-from bayeslaw.huber.objective import Objective
-from bayeslaw.huber.starts import screened_starts
+from bayeslaw.huber.descent import agree, polish_best, solutions
+from bayeslaw.huber.objective import Objective, screened_starts
+from bayeslaw.laws.adjustments import UNIQUE, unannealed
+from bayeslaw.laws.bases import Bases, base_table, log_slopes, total_tokens
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
+from bayeslaw.tables.reading import from_frame
 from bayeslaw.tables.table import LossTable
+from bayeslaw.tables.validation import BASE_LOSSES
 
 STARTS, POLISH = 64, 3
 """Defaults of the starts that are screened and polished, for each exponent of the law."""
@@ -28,6 +30,11 @@ BEYOND = 10
 """Factor beyond the training rows at which forecasts of starts that agree are compared."""
 SAME = 1e-4
 """Forecasts are unique if starts that agree forecast log losses that differ by less than this."""
+BASES_DELTA, BASES_STARTS, BASES_POLISH = 0.01, 64, 6
+"""Huber threshold, starts screened and starts polished in fits to the losses of bases.
+
+Losses of bases of one kind differ by less than a per cent.
+"""
 
 type Bounds = Literal["paper", "prior"]
 """Bounds of the parameters in a Huber fit."""
@@ -100,9 +107,7 @@ class PointFit:
         array, shape (2, rows)
             Both are `predict` if the fit has no other solutions.
         """
-        frame = table.frame if isinstance(table, LossTable) else table
-        x = self.law.covariates(frame)
-        losses = np.array([self.law.loss(p, x) for p in (self.parameters, *self.solutions)])
+        losses = self._losses(table)
         return np.array([losses.min(0), losses.max(0)])
 
     def forecast(self, table: LossTable | pd.DataFrame) -> pd.DataFrame:
@@ -132,9 +137,10 @@ class PointFit:
         True
         """
         frame = table.frame if isinstance(table, LossTable) else table
-        lowest, highest = self.span(frame)
+        losses = self._losses(frame)
+        lowest, highest = losses.min(0), losses.max(0)
         return frame.assign(
-            prediction=self.predict(frame),
+            prediction=losses[0],
             lowest=lowest,
             highest=highest,
             unique=np.log(highest / lowest) < SAME,
@@ -149,9 +155,7 @@ class PointFit:
             One row per parameter, first of the paper's coordinates, then of the reference
             coordinates: `value`, `lowest`, `highest`.
         """
-        known = [
-            {**self.law.to_reference(p, self.at), **p} for p in (self.parameters, *self.solutions)
-        ]
+        known = [{**self.law.to_reference(p, self.at), **p} for p in self._known]
         names = dict.fromkeys([*self.law.parameters, *self.law.coordinates])
         values = pd.DataFrame(known, columns=list(names), dtype=float)
         ends = {"value": values.iloc[0], "lowest": values.min(), "highest": values.max()}
@@ -161,6 +165,15 @@ class PointFit:
         """The parameters in reference coordinates."""
         q = self.law.to_reference(self.parameters, self.at)
         return {name: float(value) for name, value in q.items()}
+
+    @property
+    def _known(self) -> tuple[Mapping[str, float], ...]:
+        return (self.parameters, *self.solutions)
+
+    def _losses(self, table: LossTable | pd.DataFrame) -> Floats:
+        """Losses of the fit and of its solutions, shape (1 + solutions, rows)."""
+        x = self.law.covariates(table.frame if isinstance(table, LossTable) else table)
+        return np.array([self.law.loss(p, x) for p in self._known])
 
 
 def fit_huber(
@@ -244,25 +257,25 @@ def fit_huber(
         raise FitError(unknown("bounds", bounds, ("paper", "prior")))
     law.check_fits(table, table.name)
     exponents = len(law.exponents)
-    problem = Objective(law if bounds == "prior" else law.published, table, delta)
+    objective = Objective(law if bounds == "prior" else law.published, table, delta)
     starts = STARTS * exponents if starts is None else starts
     polish = min(POLISH * exponents if polish is None else polish, starts)
     if polish < 1:
         raise FitError("starts and polish must be 1 or more.")
-    points = screened_starts(problem, starts, seed)[: polish * max(1, exponents - 2)]
+    points = screened_starts(objective, starts, seed)[: polish * max(1, exponents - 2)]
     few = min(polish, max(FEWEST, polish // 3))
     first, rest = np.split(points, [few * len(points) // polish])
-    found = points, objective, ends = polish_best(problem, first, few)
-    best, agreed = int(np.argmin(objective)), agree(objective, len(table)).all()
-    if len(rest) and not (agreed and _unique(problem, points[best], ends)):
-        more = polish_best(problem, rest, polish - few)
-        points, objective, ends = map(np.concatenate, zip(found, more, strict=True))
+    found = points, values, ends = polish_best(objective, first, few)
+    best, agreed = int(np.argmin(values)), agree(values, len(table)).all()
+    if len(rest) and not (agreed and _unique(objective, points[best], ends)):
+        more = polish_best(objective, rest, polish - few)
+        points, values, ends = map(np.concatenate, zip(found, more, strict=True))
         # Starts of the rest that only agree are other solutions, not better ones.
-        if not (agreed and agree(objective, len(table))[best]):
-            best = int(np.argmin(objective))
-    if not np.isfinite(objective[best]):
+        if not (agreed and agree(values, len(table))[best]):
+            best = int(np.argmin(values))
+    if not np.isfinite(values[best]):
         raise FitError(f"{table.name}: no start of {law.name} gave a finite objective.")
-    at_bounds = problem.on_bound(points[best])
+    at_bounds = objective.on_bound(points[best])
     if at_bounds:
         names = ", ".join(f"{name} = {value:g}" for name, value in at_bounds.items())
         warnings.warn(
@@ -270,13 +283,13 @@ def fit_huber(
             FitWarning,
             stacklevel=2,
         )
-    agreeing = agree(objective, len(table))
-    same = solutions(problem, points[best], ends[agreeing])
+    agreeing = agree(values, len(table))
+    same = solutions(objective, points[best], ends[agreeing])
     return PointFit(
         law=law,
-        parameters=problem.paper(points[best]),
-        at=problem.at,
-        objective=float(objective[best]) / len(table),
+        parameters=objective.paper(points[best]),
+        at=objective.at,
+        objective=float(values[best]) / len(table),
         delta=delta,
         starts=starts,
         polished=len(points),
@@ -284,15 +297,58 @@ def fit_huber(
         at_bounds=at_bounds,
         table=table,
         bounds=bounds,
-        solutions=[problem.paper(point) for point in same],
+        solutions=[objective.paper(point) for point in same],
     )
 
 
-def _unique(problem: Objective, best: Floats, ends: Floats) -> bool:
+def _unique(objective: Objective, best: Floats, ends: Floats) -> bool:
     """Whether starts that agree also forecast the same, with a covariate `BEYOND` times larger."""
-    points, x = solutions(problem, best, ends), problem.x
-    named = {name: points[:, i, None] for i, name in enumerate(problem.names)}
+    points, x = solutions(objective, best, ends), objective.x
+    named = {name: points[:, i, None] for i, name in enumerate(objective.names)}
     columns = [c for c in ("params", "tokens", "ptpp") if c in x]
     far = [{**x, c: x[c] + math.log(BEYOND)} for c in columns]
-    logs = [np.log(problem.law.loss(named, rows, problem.at)) for rows in far]
+    logs = [np.log(objective.law.loss(named, rows, objective.at)) for rows in far]
     return float(np.ptp(logs, axis=1).max()) < SAME
+
+
+def for_table(law: Law, table: LossTable) -> Law:
+    """The law with what the columns of a table call for.
+
+    With `unique_tokens` it has a term of repetition, and with rows that are `annealed` and others
+    that are not, an offset of the latter. One that starts from the base has what the
+    table says of bases: both losses of the bases are fitted by Chinchilla's law of N and D = P N.
+
+    Raises
+    ------
+    TableError
+        If the table does not say the losses of its bases.
+    """
+    law = law.repeating() if UNIQUE in table.frame else law
+    law = law.annealing() if np.unique(unannealed(table.frame)).size == 2 else law
+    if law.departure is None or law.bases is not None:
+        return law
+    bases, chinchilla = base_table(table.frame, table.baselines, table.name), load_law("chinchilla")
+    free = max(len(bases) - len(chinchilla.parameters), 1)
+    parameters, errors, residuals = {}, {}, []
+    for column in BASE_LOSSES:
+        frame = total_tokens(bases).assign(loss=bases[column], run=np.arange(len(bases)))
+        rows = from_frame(frame, f"bases of {table.name}")
+        objective = Objective(chinchilla, rows, BASES_DELTA)
+        starts = screened_starts(objective, BASES_STARTS, 0)
+        points, values, _ = polish_best(objective, starts, BASES_POLISH)
+        best = points[int(np.argmin(values))]
+        parameters[column] = objective.paper(best)
+        residuals.append(-objective.residuals(best[None])[0])
+        slopes = log_slopes(chinchilla, parameters[column], frame)
+        variance = (residuals[-1] ** 2).sum() / free
+        errors[column] = _rows(variance * np.linalg.pinv(slopes @ slopes.T, hermitian=True))
+    spread = _rows(np.array(residuals) @ np.array(residuals).T / free)
+    known = {}
+    if "base" in bases:
+        numbers = bases[["params", "ptpp", *BASE_LOSSES]].to_numpy(float)
+        known = {str(b): tuple(own) for b, own in zip(bases["base"], numbers.tolist(), strict=True)}
+    return replace(law, bases=Bases(known, chinchilla, parameters, spread, errors))
+
+
+def _rows(matrix: Floats) -> tuple[tuple[float, ...], ...]:
+    return tuple(map(tuple, matrix.tolist()))

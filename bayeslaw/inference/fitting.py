@@ -10,8 +10,7 @@ import xarray as xr
 
 from bayeslaw.common.defaults import DELTA
 from bayeslaw.common.errors import FitError, LawError, unknown
-from bayeslaw.huber.bases import for_table
-from bayeslaw.huber.point_fit import PointFit
+from bayeslaw.huber.point_fit import PointFit, for_table
 from bayeslaw.inference.modes import fit_map
 from bayeslaw.inference.pools import Pool, member_laws
 from bayeslaw.inference.posterior import Posterior

@@ -1,21 +1,26 @@
 """The mode of a posterior density: maximum a posteriori estimates."""
 
 import warnings
+from collections.abc import Callable
 
 import numpy as np
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.defaults import DELTA
 from bayeslaw.common.errors import FitWarning
-from bayeslaw.huber.multistart import AGREE
-from bayeslaw.huber.newton import descend
-from bayeslaw.huber.objective import Objective
+from bayeslaw.huber.descent import AGREE
+from bayeslaw.huber.objective import Objective, screened_starts
 from bayeslaw.huber.point_fit import PointFit
-from bayeslaw.huber.starts import screened_starts
 from bayeslaw.laws.priors import Prior
 from bayeslaw.model.building import build, constrain, data, unconstrain
 from bayeslaw.model.spec import Spec
 from bayeslaw.tables.table import LossTable
+
+DIFFERENCE = 1e-6
+"""Step of the central differences of the gradient that give second derivatives."""
+
+type Function = Callable[[Floats], tuple[float, Floats]]
+"""Value and gradient at a point; an infinite value outside the domain."""
 
 
 def fit_map(
@@ -43,7 +48,7 @@ def fit_map(
     import pytensor.tensor as pt
 
     law = spec.law
-    problem = Objective(law, table, delta)
+    objective = Objective(law, table, delta)
     model = build(spec, data(spec, table))
     names = [rv.name for rv in model.free_RVs]
     free = [model.rvs_to_values[rv] for rv in model.free_RVs]
@@ -54,19 +59,19 @@ def fit_map(
         value, *gradient = evaluate(*vector)
         return (-float(value), -np.array(gradient)) if np.isfinite(value) else (np.inf, 0 * vector)
 
-    modes = [descend(down, start) for start in _starts(problem, names, spec, seed, polish)]
+    modes = [descend(down, start) for start in _starts(objective, names, spec, seed, polish)]
     modes.sort(key=lambda mode: mode[0])
     height = np.array([fun for fun, _ in modes])
     agree = height - height[0] <= AGREE * max(1, abs(height[0]))
 
     def sizes(mode: Floats) -> dict[str, Floats]:
         q = {n: constrain(spec, n, value) for n, value in zip(names, mode, strict=True)}
-        return law.sizes(q, problem.at)
+        return law.sizes(q, objective.at)
 
     same = [sizes(mode) for (_, mode), near in zip(modes, agree, strict=True) if near]
-    solutions = [{n: float(v) for n, v in law.rescale(p, problem.at).items()} for p in same]
-    vector = problem.point(same[0])
-    bounds = problem.on_bound(vector, rtol=1e-4)
+    solutions = [{n: float(v) for n, v in law.rescale(p, objective.at).items()} for p in same]
+    vector = objective.point(same[0])
+    bounds = objective.on_bound(vector, rtol=1e-4)
     if bounds:
         hit = ", ".join(f"{name} = {value:g}" for name, value in bounds.items())
         warnings.warn(
@@ -77,8 +82,8 @@ def fit_map(
     return PointFit(
         law=law,
         parameters=solutions[0],
-        at=problem.at,
-        objective=float(problem.objective(problem.residuals(vector[None]))[0]) / len(table),
+        at=objective.at,
+        objective=float(objective.value(objective.residuals(vector[None]))[0]) / len(table),
         delta=delta,
         starts=512,
         polished=len(modes),
@@ -90,15 +95,17 @@ def fit_map(
     )
 
 
-def _starts(problem: Objective, names: list[str], spec: Spec, seed: int, keep: int) -> list[Floats]:
+def _starts(
+    objective: Objective, names: list[str], spec: Spec, seed: int, keep: int
+) -> list[Floats]:
     """Screened starts of the Huber fit as points of the sampler's space, off the bounds."""
     law, starts = spec.law, []
-    for row in screened_starts(problem, 512, seed)[:keep]:
-        row = np.clip(row, problem.low, problem.high)
-        row[: problem.linear] = np.maximum(row[: problem.linear], 1e-2)
-        p = problem.sizes(row)
-        q = law.to_reference(law.rescale(p, problem.at), problem.at)
-        q["sigma"] = max(float(np.std(problem.residuals(row[None]))), 1e-6)
+    for row in screened_starts(objective, 512, seed)[:keep]:
+        row = np.clip(row, objective.low, objective.high)
+        row[: objective.linear] = np.maximum(row[: objective.linear], 1e-2)
+        p = objective.sizes(row)
+        q = law.to_reference(law.rescale(p, objective.at), objective.at)
+        q["sigma"] = max(float(np.std(objective.residuals(row[None]))), 1e-6)
         q |= {n: _start_of(spec.priors[prior]) for n, prior in spec.likelihood.parameters.items()}
         starts.append(np.array([_unconstrained(spec, name, q[name]) for name in names], float))
     return starts
@@ -118,3 +125,47 @@ def _start_of(prior: Prior) -> float:
     """Start of a parameter of the likelihood: inside its support, of order one."""
     low, high = prior.support
     return 4.0 if high == np.inf and low == 0 else 0.0 if low == -np.inf else 0.5 * (low + high)
+
+
+def descend(
+    function: Function, point: Floats, *, steps: int = 300, tol: float = 1e-13
+) -> tuple[float, Floats]:
+    """Descend by damped Newton steps until five in a row gain less than `tol`, relatively.
+
+    For functions of a dozen or so dimensions. Eigenvalues of the Hessian, from differences of the
+    gradient, are taken by their absolute value, so that every step descends.
+
+    Returns
+    -------
+    value : float
+    point : array, shape (dims,)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> def function(x):
+    ...     return float(np.cosh(x - 1).sum()), np.sinh(x - 1)
+    >>> value, point = descend(function, np.array([3.0, -2.0]))
+    >>> round(value, 9), point.round(6)
+    (2.0, array([1., 1.]))
+    """
+    value, gradient = function(point)
+    damping, idle = 1.0, 0
+    for _ in range(steps):
+        ends = DIFFERENCE * np.eye(len(point))
+        rows = np.array([function(point + h)[1] - function(point - h)[1] for h in ends])
+        hessian = rows / (2 * DIFFERENCE)
+        eigenvalues, vectors = np.linalg.eigh(0.5 * (hessian + hessian.T))
+        while damping < 1e12:
+            trial = point - vectors @ ((vectors.T @ gradient) / (np.abs(eigenvalues) + damping))
+            reached, slope = function(trial)
+            if reached < value:
+                break
+            damping *= 8
+        else:
+            break
+        idle = 0 if value - reached > tol * max(1.0, abs(value)) else idle + 1
+        point, value, gradient, damping = trial, reached, slope, max(damping / 16, 1e-9)
+        if idle == 5:
+            break
+    return value, point

@@ -11,11 +11,9 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from bayeslaw.inference.posterior import Posterior
-from bayeslaw.plots.backtests import backtest
-from bayeslaw.plots.checks import compare, coverage, observed, pit, pit_values, residuals
+from bayeslaw.plots.checks import backtest, compare, coverage, observed, pit, pit_values, residuals
 from bayeslaw.plots.curves import forecast, in_sample
-from bayeslaw.plots.floors import floor_sensitivity
-from bayeslaw.plots.parameters import prior_posterior, ranks
+from bayeslaw.plots.parameters import floor_sensitivity, prior_posterior, ranks
 from bayeslaw.plots.plans import plan_cost, plan_frontier, plan_landscape
 from bayeslaw.tables.table import LossTable
 

@@ -1,4 +1,4 @@
-"""Forecasts against measured losses: calibration, residuals, and laws compared by their scores."""
+"""Forecasts against measured losses: calibration, residuals, scores of several laws, backtests."""
 
 from collections.abc import Sequence
 
@@ -6,13 +6,13 @@ import numpy as np
 import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from scipy.stats import binom
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import TableError
 from bayeslaw.common.formatting import count
+from bayeslaw.evaluate.backtesting import Backtest
 from bayeslaw.evaluate.comparison import row_name
 from bayeslaw.evaluate.forecast import Forecast
 from bayeslaw.plots.style import (
@@ -20,15 +20,15 @@ from bayeslaw.plots.style import (
     INK,
     LABELS,
     LINES,
-    MARKERS,
     QUIET,
     Look,
     axes,
     first_column,
     from_arviz,
+    key,
     legend,
     log_axis,
-    p_value,
+    look,
     style,
 )
 from bayeslaw.tables.validation import COVARIATES
@@ -43,6 +43,13 @@ SCORES = {
     "winkler_90": ("Winkler score, 90 %", 0.0),
 }
 """Scores drawn, with the value of a perfect forecast."""
+DIAGONAL: Look = {"color": QUIET, "lw": 1, "ls": "--"}
+ENVELOPE: Look = {"color": QUIET, "alpha": 0.18, "lw": 0}
+LOOKS: dict[str, Look] = {
+    "training": {"color": QUIET, "marker": "o", "alpha": 0.45},
+    "held out": {"color": COLOURS[1], "marker": "D", "alpha": 0.9},
+}
+"""Look of residuals."""
 
 
 def pit_values(predicted: Forecast) -> Floats:
@@ -88,29 +95,19 @@ def observed(predicted: Forecast) -> Figure:
         If the rows have no measured loss.
     """
     loss, frame = _measured(predicted), predicted.to_frame((0.9,))
-    sizes = sorted(frame["params"].unique())
-    inside = (frame["lower_90"] <= loss) & (loss <= frame["upper_90"])
+    out = frame[~frame["loss"].between(frame["lower_90"], frame["upper_90"])]
     with style():
         figure, (ax,) = axes(1, width=4.6, height=4.2)
         ends = [min(frame["lower_90"].min(), loss.min()), max(frame["upper_90"].max(), loss.max())]
-        ax.plot(ends, ends, color=QUIET, lw=1, ls="--")
-        handles: list[Artist] = [
-            Line2D([], [], color=QUIET, lw=1, ls="--", label="measured = median")
-        ]
-        for i, size in enumerate(sizes):
-            part = frame[frame["params"] == size]
-            look: Look = {
-                "color": COLOURS[i % len(COLOURS)],
-                "marker": MARKERS[i % len(MARKERS)],
-                "ls": "",
-                "ms": 4.5,
-            }
+        ax.plot(ends, ends, **DIAGONAL)
+        handles: list[Artist] = [key("measured = median", **DIAGONAL)]
+        for i, size in enumerate(sorted(frame["params"].unique())):
+            part, dots = frame[frame["params"] == size], look(i, ls="", ms=4.5)
             x, y = part["median"], part["loss"]
             reach = [x - part["lower_90"], part["upper_90"] - x]
-            ax.errorbar(x, y, xerr=reach, elinewidth=1, mec="white", mew=0.4, **look)
-            handles.append(Line2D([], [], label=f"N {count(size)}", **look))
-        if not inside.all():
-            out = frame[~inside]
+            ax.errorbar(x, y, xerr=reach, elinewidth=1, mec="white", mew=0.4, **dots)
+            handles.append(key(f"N {count(size)}", **dots))
+        if not out.empty:
             (cross,) = ax.plot(out["median"], out["loss"], "x", color=INK, ms=9, mew=1)
             cross.set_label("outside the 90 % band")
             handles.append(cross)
@@ -159,7 +156,7 @@ def pit(predicted: Forecast, *, seed: int = 0) -> Figure:
                 "xlabel": False,
                 "ecdf_lines": {"color": COLOURS[0]},
                 "suspicious_points": False,
-                "p_value_text": {"text": p_value},
+                "p_value_text": {"text": _p_value},
             },
             figure_kwargs={"figsize": (4.6, 3.4), "layout": "constrained"},
         )
@@ -168,7 +165,7 @@ def pit(predicted: Forecast, *, seed: int = 0) -> Figure:
     uniform = np.linspace(0, 1, len(values))
     at, _, low, high = ecdf_pit(uniform, 0.94, n_simulations=2000, rng=rng)
     (ax,) = figure.axes
-    ax.fill_between(at, low - at, high - at, step="mid", color=QUIET, alpha=0.18, lw=0, zorder=0)
+    ax.fill_between(at, low - at, high - at, step="mid", zorder=0, **ENVELOPE)
     drawn = [line.get_ydata() for line in ax.lines] + [high - at, low - at]
     reach = 1.25 * max(float(np.max(np.abs(np.asarray(y, float)))) for y in drawn)
     ax.set_ylim(-reach, reach)
@@ -201,24 +198,17 @@ def coverage(predicted: Forecast) -> Figure:
     """
     distance = 2 * np.abs(pit_values(predicted) - 0.5)
     covered = [(distance <= level).mean() for level in NOMINAL]
-    low, high = (
-        np.asarray(end) / len(distance) for end in binom.interval(0.9, len(distance), NOMINAL)
-    )
+    low, high = np.asarray(binom.interval(0.9, len(distance), NOMINAL)) / len(distance)
     with style():
         figure, (ax,) = axes(1, width=4.6, height=3.2)
-        ax.fill_between(100 * NOMINAL, 100 * low, 100 * high, color=QUIET, alpha=0.18, lw=0)
-        ax.plot([0, 100], [0, 100], color=QUIET, lw=1, ls="--")
+        ax.fill_between(100 * NOMINAL, 100 * low, 100 * high, **ENVELOPE)
+        ax.plot([0, 100], [0, 100], **DIAGONAL)
         ax.plot(100 * NOMINAL, 100 * np.asarray(covered), color=COLOURS[0], marker="o", ms=4)
         ax.set(xlim=(0, 100), ylim=(-3, 103))
         ax.set_xlabel("nominal level of the band (%)")
         ax.set_ylabel(f"coverage (% of {len(distance)} losses)")
-        legend(
-            figure,
-            [
-                Line2D([], [], color=QUIET, lw=1, ls="--", label="exact bands"),
-                Patch(color=QUIET, alpha=0.18, lw=0, label="90 % of independent samples"),
-            ],
-        )
+        expected = Patch(label="90 % of independent samples", **ENVELOPE)
+        legend(figure, [key("exact bands", **DIAGONAL), expected])
     return figure
 
 
@@ -241,9 +231,8 @@ def residuals(predicted: Forecast, fitted: Forecast | None = None) -> Figure:
     TableError
         If the rows have no measured loss, or if no covariate varies.
     """
-    parts = (
-        {"held out": predicted} if fitted is None else {"training": fitted, "held out": predicted}
-    )
+    parts = {} if fitted is None else {"training": fitted}
+    parts["held out"] = predicted
     frames = {
         n: f.frame.assign(residual=100 * (_measured(f) / f.median - 1)) for n, f in parts.items()
     }
@@ -251,22 +240,19 @@ def residuals(predicted: Forecast, fitted: Forecast | None = None) -> Figure:
     across = [c for c in COVARIATES if c in both and both[c].nunique() > 1]
     if not across:
         raise TableError("no covariate varies in these rows; give rows of several sizes or tokens.")
-    looks = {"training": (QUIET, "o", 0.45), "held out": (COLOURS[1], "D", 0.9)}
     with style():
         figure, panels = axes(len(across), columns=2, width=3.6, height=2.3, sharey=True)
         for ax, column in zip(panels, across, strict=True):
             ax.axhline(0, color=INK, lw=0.8)
             for name, frame in frames.items():
-                colour, marker, alpha = looks[name]
-                x, y = frame[column], frame["residual"]
-                ax.plot(x, y, ls="", marker=marker, ms=4, color=colour, alpha=alpha, label=name)
+                ax.plot(frame[column], frame["residual"], ls="", ms=4, label=name, **LOOKS[name])
             if column == "replay":
                 ax.set_xlabel(LABELS[column])
             else:
                 log_axis(ax, both[column], column)
             if first_column(ax):
                 ax.set_ylabel("residual (% of the median)")
-        legend(figure, panels[0].get_legend_handles_labels()[0][-len(frames) :])
+        legend(figure, panels[0].get_legend_handles_labels()[0])
     return figure
 
 
@@ -306,6 +292,42 @@ def compare(scores: pd.DataFrame, metrics: Sequence[str] | None = None) -> Figur
             ax.set_xlabel(label)
             ax.locator_params(axis="x", nbins=4)
     return figure
+
+
+def backtest(found: Backtest) -> Figure:
+    """Errors of later rows against how far they lay beyond the cut, one panel per model.
+
+    The error is that of the median forecast in percent. Lines are the 90 % bands of the rows, and
+    measured losses outside them are crossed.
+
+    Parameters
+    ----------
+    found : Backtest
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+    """
+    with style():
+        figure, shown = axes(len(found.models), columns=3, width=3.4, height=2.6, sharey=True)
+        for ax, model in zip(shown, found.models, strict=True):
+            rows = found.rows[found.rows["model"] == model]
+            inside = rows["inside_90"].to_numpy(bool)
+            far, error = rows["decades"].to_numpy(), -100 * rows["error"].to_numpy()
+            low, high = (100 * np.log(rows[c] / rows["median"]) for c in ("lower_90", "upper_90"))
+            ax.vlines(far, low, high, color=COLOURS[0], alpha=0.25, lw=2)
+            ax.plot(far[inside], error[inside], "o", color=INK, ms=3)
+            ax.plot(far[~inside], error[~inside], "x", color=COLOURS[1], ms=5)
+            ax.axhline(0, color=INK, lw=0.8)
+            held = f"{inside.sum()} of {len(inside)} in the 90 % band"
+            ax.set(title=f"{model}: {held}", xlabel=f"decades of {found.along} beyond the cut")
+            ax.set_xlim(0, 1.05 * np.max(far))
+        shown[0].set_ylabel("measured over forecast (%)")
+    return figure
+
+
+def _p_value(p: float) -> str:
+    return f"test of uniformity: p = {p:.2g}" if p >= 0.001 else "test of uniformity: p < 0.001"
 
 
 def _measured(predicted: Forecast) -> Floats:

@@ -2,14 +2,12 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
-from typing import TypedDict
 
 import numpy as np
 import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from bayeslaw.common.errors import TableError
@@ -22,14 +20,14 @@ from bayeslaw.plots.style import (
     COLOURS,
     INK,
     LABELS,
-    LINES,
-    MARKERS,
     SHORT,
     Look,
     axes,
     first_column,
+    key,
     legend,
     log_axis,
+    look,
     style,
 )
 from bayeslaw.tables.hull import EXTRAPOLATION, PROJECTION, farthest, locate
@@ -40,27 +38,17 @@ POINTS = 25
 """Points of a curve."""
 MOST = 16
 """Largest number of panels; of more model sizes some are left out, and the title says so."""
-SHADE, HATCH = "#eeeeea", "#c4c4bd"
-"""Colours of the background outside the training rows, and of its hatching."""
-HATCHES = {EXTRAPOLATION: None, PROJECTION: "////"}
+SHADES: dict[str, Look] = {
+    position: {"fc": "#eeeeea", "ec": "#c4c4bd", "hatch": hatch, "zorder": 0, "lw": 0}
+    for position, hatch in ((EXTRAPOLATION, None), (PROJECTION, "////"))
+}
+"""Background of a panel where rows have a position outside the training rows."""
 COLUMNS = ("lower_90", "lower_50", "median", "upper_50", "upper_90")
-
-
-class Shaded(TypedDict):
-    """Properties of a background, under the short names of `matplotlib.patches.Patch`."""
-
-    fc: str
-    ec: str
-    hatch: str | None
-    zorder: float
-    lw: float
-
-
-type Cell = Mapping[str | None, float | None]
-"""Values of covariates that select a panel or a line; the key None selects nothing."""
 ADJUSTED = (UNIQUE, ANNEALED)
 """Columns beside a law's covariates that a curve depends on."""
 
+type Cell = Mapping[str | None, float | None]
+"""Values of covariates that select a panel or a line; the key None selects nothing."""
 type Fit = Posterior | Pool | PointFit
 
 
@@ -155,40 +143,41 @@ def _curves(
     line = vary[-1] if vary else None
     row = vary[0] if len(vary) > 1 else None
     panel = "params" if "params" in columns else None
-    kinds = sorted(frame[line].unique()) if line else [None]
+    kinds = _values(frame, line)
 
     # Of a law that starts from the base, a curve is that of the first base of its N and P.
     starting = not isinstance(fit, PointFit) and any(m.law.departure for m, *_ in fit.parts())
     based = ["base"] if "base" in frame and starting else []
     adjusted = [c for c in ADJUSTED if c in frame and _uses(fit, c)]
-    drawn = pd.concat([_path(part) for _, part in _groups(frame, [*columns, *adjusted], based)])
-    curves, points = (
-        _predicted(fit, rows, train, seed, allow_unconverged)
-        for rows in (drawn.reset_index(drop=True), frame)
-    )
+    kept = [*columns, *adjusted]
+    groups = frame.groupby([c for c in kept if c != "tokens"] or np.zeros(len(frame)))
+    drawn = pd.concat([_path(part[[*kept, *based]]) for _, part in groups], ignore_index=True)
+    curves, points = (_predicted(fit, x, train, seed, allow_unconverged) for x in (drawn, frame))
     frame = frame.assign(position=points["position"].to_numpy())
     reach = farthest(pd.concat([curves, points[points["position"] == PROJECTION]]))
 
-    cells = list(product(_values(frame, row), _values(frame, panel)))
-    cells = [c for c in cells if not _at(frame, {row: c[0], panel: c[1]}).empty]
-    shown = cells
+    every: list[Cell] = [
+        {row: r, panel: p} for r, p in product(_values(frame, row), _values(frame, panel))
+    ]
+    cells = shown = [cell for cell in every if not _at(frame, cell).empty]
     if len(cells) > MOST and row is None:
         shown = [cells[i] for i in np.linspace(0, len(cells) - 1, MOST).round().astype(int)]
-    wide = 4 if row is None else max(1, frame[panel].nunique() if panel else 1)
+    wide = 4 if row is None else len(_values(frame, panel))
     with style():
         width = 3.3 if len(shown) < 4 else 2.5 if wide <= 4 else 2.1
         height = 2.9 if len(shown) <= 4 else 2.4
         figure, panels = axes(len(shown), columns=wide, width=width, height=height)
-        for ax, (r, p) in zip(panels, shown, strict=True):
-            here: Cell = {row: r, panel: p}
+        for ax, here in zip(panels, shown, strict=True):
             for i, kind in enumerate(kinds):
                 _line(ax, _at(curves, {**here, line: kind}), i, alone=len(kinds) == 1)
                 _points(ax, _at(points, {**here, line: kind}), i)
             log_axis(ax, _at(frame, here)["tokens"], "tokens")
             for _, piece in _pieces(_at(curves, here)):
-                _shade(ax, piece, (EXTRAPOLATION,))
-            _shade(ax, _at(frame, here), (PROJECTION,))
-            ax.set_title(_title(train, here), loc="left")
+                _shade(ax, piece, EXTRAPOLATION)
+            _shade(ax, _at(frame, here), PROJECTION)
+            chosen = [(c, v) for c, v in here.items() if c is not None and v is not None]
+            title = "\n".join(_covariate(c, v, train) for c, v in reversed(chosen))
+            ax.set_title(title, loc="left")
             if first_column(ax):
                 ax.set_ylabel(LABELS["loss"])
         note = [f"{len(shown)} of {len(cells)} model sizes"] if len(shown) < len(cells) else []
@@ -199,7 +188,7 @@ def _curves(
         lines = [", ".join(note), *(f"{name} up to {far}" for name, far in reach.items())]
         if any(lines):
             figure.suptitle("\n".join(filter(None, lines)), x=0.01, ha="left", fontsize=9)
-        shades = [Patch(label=name, **_shaded(name)) for name in reach]
+        shades = [Patch(label=name, **SHADES[name]) for name in reach]
         legend(figure, [*_handles(line, kinds, points), *shades])
     return figure
 
@@ -225,14 +214,6 @@ def _values(frame: pd.DataFrame, column: str | None) -> list[float | None]:
     return sorted(frame[column].unique()) if column else [None]
 
 
-def _groups(
-    frame: pd.DataFrame, columns: list[str], kept: list[str]
-) -> Iterable[tuple[object, pd.DataFrame]]:
-    """Group rows that differ in tokens only, and in the columns `kept`."""
-    others, rows = [c for c in columns if c != "tokens"], frame[[*columns, *kept]]
-    return rows.groupby(others) if others else [((), rows)]
-
-
 def _path(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of one curve over the range of tokens of `rows`."""
     low, high = rows["tokens"].min(), rows["tokens"].max()
@@ -256,74 +237,53 @@ def _pieces(curves: pd.DataFrame) -> Iterable[tuple[object, pd.DataFrame]]:
 
 def _line(ax: Axes, curve: pd.DataFrame, i: int, alone: bool) -> None:
     """Draw the curves of one panel and line style, broken where another covariate changes."""
-    colour, dashes = COLOURS[i % len(COLOURS)], LINES[i % len(LINES)]
+    colour, dashes = look(i)["color"], look(i)["ls"]
     for _, part in _pieces(curve):
+        x, single = part["tokens"], len(part) == 1
         if "prediction" in part:
-            alone_on_curve = "_" if len(part) == 1 else ""
-            ax.plot(
-                part["tokens"], part["prediction"], color=colour, ls=dashes, marker=alone_on_curve
-            )
+            marker = "_" if single else ""
+            ax.plot(x, part["prediction"], color=colour, ls=dashes, marker=marker)
             continue
         low, lower, median, upper, high = (part[c].to_numpy() for c in COLUMNS)
-        if len(part) == 1:  # one budget has no curve; draw its bands as bars
-            x = part["tokens"].to_numpy()
-            ax.errorbar(
-                x, median, [median - low, high - median], color=colour, lw=1, capsize=3, marker="_"
-            )
-            ax.errorbar(x, median, [median - lower, upper - median], color=colour, lw=5, alpha=0.4)
+        if single:  # one budget has no curve; draw its bands as bars
+            wide, narrow = [median - low, high - median], [median - lower, upper - median]
+            ax.errorbar(x, median, wide, color=colour, lw=1, capsize=3, marker="_")
+            ax.errorbar(x, median, narrow, color=colour, lw=5, alpha=0.4)
             continue
         # Edges separate bands that overlap.
-        ax.fill_between(
-            part["tokens"], low, high, color=colour, alpha=0.16 if alone else 0.08, lw=0
-        )
-        ax.fill_between(part["tokens"], lower, upper, color=colour, alpha=0.26, lw=0)
-        if not alone:
-            for edge in (low, high):
-                ax.plot(part["tokens"], edge, color=colour, ls=dashes, lw=0.6, alpha=0.8)
-        ax.plot(part["tokens"], median, color=colour, ls=dashes)
+        ax.fill_between(x, low, high, color=colour, alpha=0.16 if alone else 0.08, lw=0)
+        ax.fill_between(x, lower, upper, color=colour, alpha=0.26, lw=0)
+        for edge in () if alone else (low, high):
+            ax.plot(x, edge, color=colour, ls=dashes, lw=0.6, alpha=0.8)
+        ax.plot(x, median, color=colour, ls=dashes)
 
 
-def _shaded(position: str) -> Shaded:
-    """Return the look of a background."""
-    return {"fc": SHADE, "ec": HATCH, "hatch": HATCHES[position], "zorder": 0, "lw": 0}
-
-
-def _shade(ax: Axes, rows: pd.DataFrame, positions: Sequence[str]) -> None:
-    """Shade the budgets of a panel at which rows have one of these positions."""
+def _shade(ax: Axes, rows: pd.DataFrame, position: str) -> None:
+    """Shade the budgets of a panel at which rows have this position."""
     tokens = np.unique(rows["tokens"])
     left, right = ax.get_xlim()
     edges = [left, *np.sqrt(tokens[1:] * tokens[:-1]), right]
-    for position in positions:
-        for budget in rows["tokens"][rows["position"] == position].unique():
-            i = int(np.searchsorted(tokens, budget))
-            ax.axvspan(edges[i], edges[i + 1], **_shaded(position))
+    for budget in rows["tokens"][rows["position"] == position].unique():
+        i = int(np.searchsorted(tokens, budget))
+        ax.axvspan(edges[i], edges[i + 1], **SHADES[position])
 
 
 def _points(ax: Axes, points: pd.DataFrame, i: int) -> None:
     """Draw the measured losses of one line, and the bars of a point fit that is not unique."""
-    look: Look = {"ls": "", "marker": MARKERS[i % len(MARKERS)], "color": COLOURS[i % len(COLOURS)]}
+    dots = look(i, ls="")
     if "prediction" in points and not points["unique"].all():
         wide = points[~points["unique"]]
-        middle, low, high = (wide[c].to_numpy() for c in ("prediction", "lowest", "highest"))
-        bars = [middle - low, high - middle]
-        colour = look["color"]
-        ax.errorbar(
-            wide["tokens"],
-            middle,
-            bars,
-            color=colour,
-            ls="",
-            lw=1,
-            capsize=2,
-            alpha=0.7,
-            zorder=1.5,
+        x, middle, low, high = (
+            wide[c].to_numpy() for c in ("tokens", "prediction", "lowest", "highest")
         )
+        bars: Look = {"color": dots["color"], "ls": "", "lw": 1, "alpha": 0.7, "zorder": 1.5}
+        ax.errorbar(x, middle, [middle - low, high - middle], capsize=2, **bars)
     if "loss" not in points:
         return
     inside = _inside(points)
-    ax.plot(points["tokens"][inside], points["loss"][inside], **look, ms=4.5, mec="white", mew=0.5)
+    ax.plot(points["tokens"][inside], points["loss"][inside], **dots, ms=4.5, mec="white", mew=0.5)
     out = points[~inside]
-    ax.plot(out["tokens"], out["loss"], **look, ms=5.5, mfc="white")
+    ax.plot(out["tokens"], out["loss"], **dots, ms=5.5, mfc="white")
     ax.plot(out["tokens"], out["loss"], ls="", marker="x", ms=9, mew=1, color=INK)
 
 
@@ -332,14 +292,6 @@ def _inside(points: pd.DataFrame) -> "pd.Series[bool]":
     if "lower_90" not in points:
         return pd.Series(data=True, index=points.index)
     return points["loss"].between(points["lower_90"], points["upper_90"])
-
-
-def _title(train: pd.DataFrame, here: Cell) -> str:
-    return "\n".join(
-        _covariate(c, v, train)
-        for c, v in reversed(list(here.items()))
-        if c is not None and v is not None
-    )
 
 
 def _covariate(column: str, value: float, train: pd.DataFrame) -> str:
@@ -351,31 +303,20 @@ def _covariate(column: str, value: float, train: pd.DataFrame) -> str:
 
 
 def _handles(line: str | None, kinds: Sequence[float | None], points: pd.DataFrame) -> list[Artist]:
-    handles: list[Artist] = []
     measured, banded = "loss" in points, "lower_90" in points
-    marked = line is not None and measured
-    for i, kind in enumerate(kinds):
-        label = (
-            ("median" if banded else "point fit")
-            if line is None or kind is None
-            else f"{SHORT[line]} {count(kind)}"
-        )
-        look: Look = {"color": COLOURS[i % len(COLOURS)], "ls": LINES[i % len(LINES)]}
-        look |= {"marker": MARKERS[i % len(MARKERS)] if marked else "", "ms": 4.5}
-        handles.append(Line2D([], [], **look, label=label))
+    marked: Look = {"ms": 4.5} if line is not None and measured else {"ms": 4.5, "marker": ""}
+    middle = "median" if banded else "point fit"
+    labels = [middle if line is None or k is None else f"{SHORT[line]} {count(k)}" for k in kinds]
+    handles: list[Artist] = [key(label, **look(i) | marked) for i, label in enumerate(labels)]
     if banded:
         handles += [
             Patch(color=COLOURS[0], alpha=0.42, label="50 % band"),
             Patch(color=COLOURS[0], alpha=0.16, label="90 % band"),
         ]
     elif not points["unique"].all():
-        look = {"ls": "", "color": INK, "marker": "|", "ms": 10}
-        handles.append(Line2D([], [], **look, label="range of fits that agree"))
-    if measured:
-        if line is None:
-            look = {"ls": "", "color": COLOURS[0], "marker": MARKERS[0], "ms": 4.5}
-            handles.append(Line2D([], [], **look, label="measured"))
-        if not _inside(points).all():
-            look = {"ls": "", "color": INK, "marker": "x", "ms": 9}
-            handles.append(Line2D([], [], **look, label="measured, outside the 90 % band"))
+        handles.append(key("range of fits that agree", ls="", color=INK, marker="|", ms=10))
+    if measured and line is None:
+        handles.append(key("measured", **look(0, ls="", ms=4.5)))
+    if measured and not _inside(points).all():
+        handles.append(key("measured, outside the 90 % band", ls="", color=INK, marker="x", ms=9))
     return handles

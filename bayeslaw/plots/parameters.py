@@ -1,28 +1,30 @@
-"""Prior and posterior densities of the parameters, and rank plots of the chains."""
+"""Parameters: prior and posterior densities, agreement of the chains, dependence on the floor E."""
 
+import math
 import warnings
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Collection
+from typing import Any
 
 import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from scipy.stats import anderson_ksamp
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import LawError
+from bayeslaw.common.formatting import digits
+from bayeslaw.derive.floor_profile import FloorSensitivity
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.terms import tex
-from bayeslaw.plots.style import COLOURS, LINES, from_arviz, legend
-
-if TYPE_CHECKING:
-    from arviz_base.labels import MapLabeller
+from bayeslaw.plots.style import COLOURS, LINES, axes, from_arviz, key, legend, style
 
 DRAWS = 4000
 """Draws of each prior."""
 IMPROPER = ("Flat", "HalfFlat")
-LOOKS = (("prior", COLOURS[1], LINES[1]), ("posterior", COLOURS[0], LINES[0]))
+COLUMNS = 4
+"""Panels in a row of the figures of ArviZ."""
+MOST = 12
+"""Largest number of panels against the floor; of more numbers the first are drawn."""
 
 
 def prior_posterior(posterior: Posterior, *, seed: int = 0) -> Figure:
@@ -60,22 +62,20 @@ def prior_posterior(posterior: Posterior, *, seed: int = 0) -> Figure:
         for i, (n, p) in enumerate(proper.items())
     }
     after = {n: known[n].values for n in proper}
-    columns = 4
-    size = (10, 1.75 * -(-len(proper) // columns) + 0.5)
+    colours, dashes = [COLOURS[1], COLOURS[0]], [LINES[1], LINES[0]]
     figure = from_arviz(
         lambda: az.plot_prior_posterior(
             az.from_dict({"prior": before, "posterior": after}),
-            labeller=_labels(proper),
-            col_wrap=columns,
-            color=[c for _, c, _ in LOOKS],
-            linestyle=[dashes for _, _, dashes in LOOKS],
+            color=colours,
+            linestyle=dashes,
             aes={"color": ["group"], "linestyle": ["group"]},
-            figure_kwargs={"figsize": size, "layout": "constrained"},
+            **_layout(proper, 0.5),
         )
     )
     for drawn in figure.legends:  # ArviZ draws it over the last panel
         drawn.remove()
-    legend(figure, [Line2D([], [], color=c, ls=d, label=n) for n, c, d in LOOKS])
+    names = ("prior", "posterior")
+    legend(figure, [key(n, color=c, ls=d) for n, c, d in zip(names, colours, dashes, strict=True)])
     for ax, name in zip(figure.axes, proper, strict=False):
         # A prior with a long right tail would hide the posterior, so its tail is cut.
         wide, narrow = np.quantile(before[name], [0.005, 0.975]), np.ravel(after[name])
@@ -101,36 +101,65 @@ def ranks(posterior: Posterior) -> Figure:
     """
     import arviz as az
 
-    diagnostics, columns = posterior.convergence, 4
+    diagnostics, sizes = posterior.convergence, posterior.draws.sizes
     ess = max(1.0, min(diagnostics.ess_bulk, diagnostics.ess_tail))
-    step = max(
-        1, min(round(posterior.stats["diverging"].size / ess), posterior.draws.sizes["draw"] // 20)
-    )
+    step = max(1, min(round(posterior.stats["diverging"].size / ess), sizes["draw"] // 20))
     sampled = {n: v.isel(draw=slice(None, None, step)) for n, v in _scalars(posterior).items()}
-    size = (10, 1.75 * -(-len(sampled) // columns) + 0.3)
     figure = from_arviz(
         lambda: az.plot_rank(
             xr.DataTree.from_dict({"posterior": xr.Dataset(sampled)}),
-            labeller=_labels(sampled),
-            col_wrap=columns,
             color=list(COLOURS),
             visuals={"xlabel": False},
-            figure_kwargs={"figsize": size, "layout": "constrained"},
+            **_layout(sampled, 0.3),
         )
     )
     for ax, draws in zip(figure.axes, sampled.values(), strict=False):
         # ArviZ's test has p = 1 for two chains whose ECDFs cross, so its marks are replaced.
         for mark in [*ax.texts, *ax.collections]:
             mark.remove()
-        ax.text(
-            0.04, 0.97, chains_p_value(draws.values), transform=ax.transAxes, va="top", fontsize=9
-        )
-    for ax in figure.axes[max(0, len(sampled) - columns) : len(sampled)]:
+        p = chains_p_value(draws.values)
+        ax.text(0.04, 0.97, p, transform=ax.transAxes, va="top", fontsize=9)
+    for ax in figure.axes[max(0, len(sampled) - COLUMNS) : len(sampled)]:
         ax.set_xlabel("fractional rank", fontsize=9)
-    chains = posterior.draws.sizes["chain"]
-    legend(
-        figure, [Line2D([], [], color=COLOURS[i % 7], label=f"chain {i}") for i in range(chains)]
-    )
+    legend(figure, [key(f"chain {i}", color=COLOURS[i % 7]) for i in range(sizes["chain"])])
+    return figure
+
+
+def floor_sensitivity(found: FloorSensitivity) -> Figure:
+    """Median and 80 % interval of each number, with the floor E in a slice of its posterior.
+
+    The dashed line is the median over all draws. The title states the fraction of the number's
+    variance that E explains. Slices where the median is infinite are not drawn, and an infinite end
+    of an interval is drawn at the greatest median.
+
+    Parameters
+    ----------
+    found : FloorSensitivity
+        From `bayeslaw.derive.floor_sensitivity`.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+    """
+    shown = found.summary.head(MOST)
+    slices = len(found.profile) // len(found.summary)
+    asked = [c for c in shown.columns[1:] if c in found.profile and c != "median"]
+    with style():
+        figure, panels = axes(len(shown), columns=3)
+        for i, (ax, (_, row)) in enumerate(zip(panels, shown.iterrows(), strict=True)):
+            profile = found.profile.iloc[i * slices : (i + 1) * slices]
+            finite = profile[np.isfinite(profile["median"])]
+            upper = finite["upper_80"].replace(np.inf, finite["median"].max())
+            ax.fill_between(finite["E"], finite["lower_80"], upper, color=COLOURS[0], alpha=0.25)
+            ax.plot(finite["E"], finite["median"], color=COLOURS[0], marker="o", ms=3)
+            if np.isfinite(row["median"]):
+                ax.axhline(row["median"], color=COLOURS[1], ls="--", lw=1)
+            if row["median"] > 1e4 and (finite["lower_80"] > 0).all():
+                ax.set_yscale("log")
+            where = ", ".join(f"{c} {row[c]:.3g}" for c in asked)
+            share = f"E explains {digits(100 * row['explained'], 2)} %"
+            ax.set_title("\n".join(filter(None, [str(row["quantity"]), where, share])))
+            ax.set_xlabel("floor E (nats per token)")
     return figure
 
 
@@ -164,13 +193,17 @@ def _scalars(posterior: Posterior) -> dict[str, xr.DataArray]:
     return {n: draws[n] for n in names if set(draws[n].dims) == {"chain", "draw"}}
 
 
-def _labels(names: Iterable[str]) -> "MapLabeller":
+def _layout(names: Collection[str], legend: float) -> dict[str, Any]:
+    """Panels and labels of an ArviZ figure with `legend` inches below the panels.
+
+    Labels are symbols where a name is one letter or a Greek one.
+    """
     from arviz_base.labels import MapLabeller
 
-    return MapLabeller(var_name_map={n: symbol(n) for n in names})
-
-
-def symbol(name: str) -> str:
-    """Return the symbol of a parameter in Matplotlib's mathematics; other names are unchanged."""
-    bare = tex(name)
-    return f"${bare}$" if bare.startswith("\\") or len(bare) == 1 else name
+    symbols = {n: bare for n in names if (bare := tex(n))[0] == "\\" or len(bare) == 1}
+    size = (10, 1.75 * math.ceil(len(names) / COLUMNS) + legend)
+    return {
+        "labeller": MapLabeller(var_name_map={n: f"${bare}$" for n, bare in symbols.items()}),
+        "col_wrap": COLUMNS,
+        "figure_kwargs": {"figsize": size, "layout": "constrained"},
+    }

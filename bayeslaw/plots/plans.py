@@ -8,7 +8,6 @@ import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
@@ -18,14 +17,14 @@ from bayeslaw.common.formatting import count
 from bayeslaw.planning.chance_constraints import Problem
 from bayeslaw.planning.choices import Choice
 from bayeslaw.planning.result import Plan
-from bayeslaw.plots.style import COLOURS, INK, QUIET, Look, axes, style
+from bayeslaw.plots.style import COLOURS, INK, QUIET, Look, axes, key, style
 
 LEVELS = (0.5, 0.8, 0.9, 0.95)
 """P(both) of the contours, besides that of the confidence asked for."""
 LIMIT, CONTOUR, BEST, POINT = COLOURS[1], INK, "#F0E442", COLOURS[5]
 DIAMOND: Look = {"marker": "D", "ms": 7, "mfc": POINT, "mec": "black", "ls": ""}
-EDGE = (1.0, 1.0, 1.0, 0.5)
-"""Colour of hatching over the surfaces."""
+HATCHED: Look = {"fc": "none", "ec": (1.0, 1.0, 1.0, 0.5), "hatch": "///", "lw": 0}
+"""Hatching over the surfaces, outside the data."""
 MOST = 1000
 """Largest number of draws for the medians of the coloured surfaces; P(both) uses all draws."""
 
@@ -52,15 +51,12 @@ def plan_landscape(plan: Plan, *, points: int = 81) -> Figure:
     budgets = np.geomspace(*_reach(plan), points)
     chance = plan.surface(budgets, ratios).to_numpy()
     rise, losses = _medians(plan.problem, budgets, ratios)
-    scale = 100 if plan.problem.relative else 1
-    unit = "%" if plan.problem.relative else "nats"
+    scale, unit = (100, "%") if plan.problem.relative else (1, "nats")
+    titles = [f"{name} loss (nats per token)" for name in plan.problem.names[: len(losses)]]
     panels = [
-        (f"forgetting of the source ({unit})", scale * rise, scale * plan.problem.max_forgetting)
+        (f"forgetting of the source ({unit})", scale * rise, scale * plan.problem.max_forgetting),
+        *zip(titles, losses, plan.problem.max_loss, strict=True),
     ]
-    for name, loss, most in zip(
-        plan.problem.names[: len(losses)], losses, plan.problem.max_loss, strict=True
-    ):
-        panels.append((f"{name} loss (nats per token)", loss, most))
     with style():
         figure, shown = axes(len(panels), columns=3, width=4.0, height=3.5, sharey=True)
         for ax, (title, surface, limit) in zip(shown, panels, strict=True):
@@ -172,7 +168,7 @@ def _medians(problem: Problem, budgets: Floats, ratios: Floats) -> tuple[Floats,
     at = np.log(budgets)
     rise = [np.median(some.rise(ratios, u), -1) for u in at]
     losses = [[np.median(loss, -1) for loss in some.losses(ratios, u)] for u in at]
-    return np.array(rise), list(np.swapaxes(np.array(losses), 0, 1))
+    return np.array(rise), list(np.swapaxes(losses, 0, 1))
 
 
 def _surface(ax: Axes, ratios: Floats, budgets: Floats, surface: Floats, limit: float) -> None:
@@ -191,9 +187,8 @@ def _contours(ax: Axes, ratios: Floats, budgets: Floats, chance: Floats, confide
     if not levels:
         return
     styles = ["solid" if level == confidence else "dashed" for level in levels]
-    lines = ax.contour(
-        ratios, budgets, chance, levels, colors=CONTOUR, linewidths=1.1, linestyles=styles
-    )
+    look: Look = {"colors": CONTOUR, "linewidths": 1.1, "linestyles": styles}
+    lines = ax.contour(ratios, budgets, chance, levels, **look)
     heights = np.linspace(0.55, 0.95, len(levels)) * (len(budgets) - 1)
     middle = chance[int(0.75 * (len(budgets) - 1))]
     reached = [ratios[(middle >= level).argmax()] for level in levels if middle.max() >= level]
@@ -210,13 +205,13 @@ def _contours(ax: Axes, ratios: Floats, budgets: Floats, chance: Floats, confide
 def _outside(ax: Axes, data: Mapping[str, tuple[float, float]]) -> None:
     """Hatch replay ratios and budgets outside the training rows."""
     low, high = (100 * end for end in data.get("replay", (0.0, 1.0)))
-    ax.axvspan(0, low, fc="none", ec=EDGE, hatch="///", lw=0)
-    ax.axvspan(high, 100, fc="none", ec=EDGE, hatch="///", lw=0)
+    ax.axvspan(0, low, **HATCHED)
+    ax.axvspan(high, 100, **HATCHED)
     bottom, top = ax.get_ylim()
     least, most = data.get("atpp", (bottom, top))
     for start, end in ((bottom, min(least, top)), (max(most, bottom), top)):
         if start < end:
-            ax.axhspan(start, end, low / 100, high / 100, fc="none", ec=EDGE, hatch="///", lw=0)
+            ax.axhspan(start, end, low / 100, high / 100, **HATCHED)
 
 
 def _stars(ax: Axes, plan: Plan) -> None:
@@ -225,15 +220,15 @@ def _stars(ax: Axes, plan: Plan) -> None:
         ax.plot(100 * certain.replay, certain.atpp, **DIAMOND, zorder=5)
     chosen: Choice | None = plan if plan.status == "feasible" else plan.best
     if chosen is not None and math.isfinite(chosen.atpp):
-        ax.plot(100 * chosen.replay, chosen.atpp, **_star(BEST if chosen is plan else "white"))
+        ax.plot(100 * chosen.replay, chosen.atpp, **_star(plan))
 
 
 def _planned(ax: Axes, below: Axes, plan: Plan) -> None:
     """Draw the plan on the frontier, with its Monte Carlo error."""
     low, high = plan.error.get("atpp_90", (plan.atpp, plan.atpp))
     reach = [[max(plan.atpp - low, 0)], [max(high - plan.atpp, 0)]]
-    ax.errorbar(100 * plan.confidence, plan.atpp, reach, **_star(BEST), ecolor=INK)
-    below.plot(100 * plan.confidence, 100 * plan.replay, **_star(BEST))
+    ax.errorbar(100 * plan.confidence, plan.atpp, reach, **_star(plan), ecolor=INK)
+    below.plot(100 * plan.confidence, 100 * plan.replay, **_star(plan))
 
 
 def _infeasible(ax: Axes, below: Axes, rows: pd.DataFrame) -> None:
@@ -242,44 +237,28 @@ def _infeasible(ax: Axes, below: Axes, rows: pd.DataFrame) -> None:
     if not never.empty:
         first = 100 * float(never.min())
         for each in (ax, below):
-            each.axvspan(first, 100, facecolor="none", edgecolor=QUIET, hatch="///", alpha=0.4)
+            each.axvspan(first, 100, fc="none", ec=QUIET, hatch="///", alpha=0.4)
         ax.annotate("infeasible", (first, 0.9), xycoords=("data", "axes fraction"), fontsize=8)
 
 
 def _level(ax: Axes, value: float, words: str, colour: str, line: str) -> None:
     """Draw a horizontal line with a label."""
     ax.axhline(value, color=colour, linestyle=line, linewidth=1)
-    ax.annotate(
-        words,
-        (0.02, value),
-        xycoords=("axes fraction", "data"),
-        xytext=(0, 3),
-        textcoords="offset points",
-        color=colour,
-        fontsize=8,
-    )
+    above: Look = {"xytext": (0, 3), "textcoords": "offset points", "color": colour, "fontsize": 8}
+    ax.annotate(words, (0.02, value), xycoords=("axes fraction", "data"), **above)
 
 
 def _legend(plan: Plan) -> list[Artist]:
     chosen = "plan" if plan.status == "feasible" else "largest P(both); no plan"
     handles: list[Artist] = [
-        Line2D([], [], **_star(BEST if plan.status == "feasible" else "white"), label=chosen),
-        Line2D([], [], **DIAMOND, label="plan of the point fits"),
-        Line2D([], [], color=LIMIT, linewidth=2.5, label="limit on the median"),
-        Line2D(
-            [], [], color=CONTOUR, linewidth=1.1, label=f"P(both) = {100 * plan.confidence:g} %"
-        ),
-        Line2D([], [], color=CONTOUR, linewidth=1.1, ls="--", label="P(both), other levels"),
+        key(chosen, **_star(plan)),
+        key("plan of the point fits", **DIAMOND),
+        key("limit on the median", color=LIMIT, lw=2.5),
+        key(f"P(both) = {100 * plan.confidence:g} %", color=CONTOUR, lw=1.1),
+        key("P(both), other levels", color=CONTOUR, lw=1.1, ls="--"),
     ]
     if plan.data:
-        handles.append(
-            Patch(
-                facecolor="#8d8a78",
-                edgecolor="white",
-                hatch="///",
-                label="outside the data",
-            )
-        )
+        handles.append(Patch(fc="#8d8a78", ec="white", hatch="///", label="outside the data"))
     return handles
 
 
@@ -303,5 +282,7 @@ def _budget_ticks(ax: Axes) -> None:
     ax.yaxis.set_minor_formatter(NullFormatter())
 
 
-def _star(face: str) -> Look:
+def _star(plan: Plan) -> Look:
+    """Return the look of the plan, or of the likeliest choice if no plan is feasible."""
+    face = BEST if plan.status == "feasible" else "white"
     return {"marker": "*", "ms": 15, "mfc": face, "mec": "black", "ls": "", "zorder": 5}

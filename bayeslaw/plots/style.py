@@ -1,8 +1,9 @@
 """Common style of all figures: colours, line styles, labels, axes and legends."""
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
 import numpy as np
@@ -10,8 +11,9 @@ import numpy.typing as npt
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
-from matplotlib.typing import ColorType, LineStyleType, MarkerType, RcKeyType
+from matplotlib.typing import LineStyleType, RcKeyType
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.formatting import count
@@ -21,15 +23,8 @@ if TYPE_CHECKING:
 
 # Okabe and Ito (2008): distinct for people with any colour vision.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-LINES: tuple[LineStyleType, ...] = (
-    "-",
-    "--",
-    "-.",
-    ":",
-    (0, (6, 1, 1, 1, 1, 1)),
-    (0, (1, 2)),
-    (0, (8, 3)),
-)
+_DASHES = (0, (6, 1, 1, 1, 1, 1)), (0, (1, 2)), (0, (8, 3))
+LINES: tuple[LineStyleType, ...] = ("-", "--", "-.", ":", *_DASHES)
 MARKERS = ("o", "s", "^", "D", "v", "P", "h")
 INK, QUIET = "#1a1a1a", "#6b6b6b"
 
@@ -63,18 +58,19 @@ RC: dict[RcKeyType, object] = {
 }
 
 
-class Look(TypedDict, total=False):
-    """Line and marker properties, under the short names of `matplotlib.lines.Line2D`."""
+type Look = dict[str, Any]
+"""Properties of an artist, under the short names of `matplotlib.lines.Line2D`."""
 
-    color: ColorType
-    ls: LineStyleType
-    lw: float
-    marker: MarkerType
-    ms: float
-    mfc: ColorType
-    mec: ColorType
-    mew: float
-    zorder: float
+
+def look(i: int, **more: Any) -> Look:
+    """Colour, line style and marker of the i-th kind of line, and `more` properties."""
+    n = i % len(COLOURS)
+    return {"color": COLOURS[n], "ls": LINES[n], "marker": MARKERS[n], **more}
+
+
+def key(label: str, **properties: Any) -> Line2D:
+    """Return the entry of a line or marker in a legend."""
+    return Line2D([], [], label=label, **properties)
 
 
 @contextmanager
@@ -126,7 +122,7 @@ def axes(
 ) -> tuple[Figure, list[Axes]]:
     """Return a figure with `panels` axes in reading order, at most `columns` of them in a row."""
     wide = min(panels, columns)
-    rows = -(-panels // wide)
+    rows = math.ceil(panels / wide)
     size = (max(width * wide, 4.0), height * rows + 0.5)
     figure = Figure(figsize=size, layout="constrained")
     grid = figure.subplots(rows, wide, squeeze=False, sharex=sharex, sharey=sharey)
@@ -145,13 +141,9 @@ def first_column(ax: Axes) -> bool:
 def legend(figure: Figure, handles: Sequence[Artist], columns: int = 6) -> None:
     """Add one legend under the whole figure, with entries in at most `columns` columns."""
     most = max(1, min(columns, int(figure.get_figwidth() // 1.55)))
-    lines = -(-len(handles) // most)
+    wide = math.ceil(len(handles) / math.ceil(len(handles) / most))
     figure.legend(
-        handles=handles,
-        ncols=-(-len(handles) // lines),
-        frameon=False,
-        fontsize=9,
-        loc="outside lower center",
+        handles=handles, ncols=wide, frameon=False, fontsize=9, loc="outside lower center"
     )
 
 
@@ -163,8 +155,3 @@ def from_arviz(draw: "Callable[[], PlotCollection]") -> Figure:
         figure: Figure = draw().viz["figure"].item()
         plt.close(figure)
     return figure
-
-
-def p_value(p: float) -> str:
-    """Write a p-value for a figure."""
-    return f"test of uniformity: p = {p:.2g}" if p >= 0.001 else "test of uniformity: p < 0.001"

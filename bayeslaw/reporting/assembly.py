@@ -17,8 +17,8 @@ from bayeslaw.huber.point_fit import PointFit, fit_huber
 from bayeslaw.inference.pools import Pool
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.plots.style import SHORT
-from bayeslaw.reporting import fits, forecasts, provenance
-from bayeslaw.reporting.pages import Report, Section, Table
+from bayeslaw.reporting import provenance, sections
+from bayeslaw.reporting.pages import Report, Section
 from bayeslaw.tables.hull import in_words
 from bayeslaw.tables.reading import is_synthetic
 from bayeslaw.tables.table import LossTable
@@ -89,41 +89,26 @@ def report(
     fitted = fit.forecast(fit.table, seed=seed, allow_unconverged=allow_unconverged)
     first = fit.first if isinstance(fit, Pool) else fit
     members = [member for member, *_ in fit.parts()]
-    point, measured = _huber(first, seed), "loss" in table.frame
-    scores = None
+    point, measured, scores = _huber(first, seed), "loss" in table.frame, None
     if measured:
-        scores = pd.DataFrame(
-            {"posterior": score(fc, table), "Huber point fit": score(point, table)}
-        )
+        found = {"posterior": score(fc, table), "Huber point fit": score(point, table)}
+        scores = pd.DataFrame(found)
     checked = check(fit, table, seed=seed)
+    origins = [provenance.provenance(member, table.frame, seed, command) for member in members]
     parts = [
         _summary(fit, fc, scores, plan, backtest),
-        fits.data(first, table.frame, train, test),
-        fits.checks(checked),
-        forecasts.forecast(fit, fc, seed=seed, allow_unconverged=allow_unconverged),
-        forecasts.scores(scores, point),
-        forecasts.calibration(fc, fitted, seed) if measured else None,
-        *(_named(fits.parameters(member, seed), member, fit) for member in members),
-        fits.laws(comparison),
-        fits.recipes(recipes),
-        fits.plan(plan),
-        *(
-            _named(
-                _table(
-                    "provenance", "Provenance",
-                    provenance.provenance(member, table.frame, seed, command),
-                    "Everything needed to reproduce this page.",
-                ), member, fit,
-            )
-            for member in members
-        ),
-        _table(
-            "checklist", "Reporting checklist",
-            provenance.checklist(first, table.frame, point, train, test),
-            "What scaling-law papers are asked to report (after Li, Kudugunta and Zettlemoyer, "
-            "2025).",
-        ),
-    ]  # fmt: skip
+        sections.data(first, table.frame, train, test),
+        sections.checks(checked),
+        sections.forecast(fit, fc, seed=seed, allow_unconverged=allow_unconverged),
+        sections.scores(scores, point),
+        sections.calibration(fc, fitted, seed) if measured else None,
+        *(_named(sections.parameters(member, seed), member, fit) for member in members),
+        sections.laws(comparison),
+        sections.recipes(recipes),
+        sections.plan(plan),
+        *(_named(each, member, fit) for each, member in zip(origins, members, strict=True)),
+        provenance.checklist(first, table.frame, point, train, test),
+    ]
     lead = question or _question(fit, table, train, test)
     name = f"Pool {fit.name}" if isinstance(fit, Pool) else fit.law.title
     title = f"{name}, on {Path(fit.table.name).name}"
@@ -144,16 +129,14 @@ def _question(fit: Posterior | Pool, rows: LossTable, train: str | None, test: s
 def _warnings(
     fit: Posterior | Pool, rows: LossTable, checked: Check, plan: "Plan | None"
 ) -> list[str]:
-    found = []
+    found, failures = [], fit.convergence.failures
     if not fit.convergence.ok:
-        failures = "; ".join(fit.convergence.failures)
         found.append(
-            f"NOT CONVERGED: {failures}. Do not trust the numbers on this page: fit again with "
-            "more tuning and draws."
+            f"NOT CONVERGED: {'; '.join(failures)}. Do not trust the numbers on this page: fit "
+            "again with more tuning and draws."
         )
-    if plan is not None and set(plan.unconverged) - {
-        f"{fit.table.name}: {failure}" for failure in fit.convergence.failures
-    }:
+    known = {f"{fit.table.name}: {failure}" for failure in failures}
+    if plan is not None and set(plan.unconverged) - known:
         found.append("NOT CONVERGED: the plan uses a source posterior that has not converged.")
     if is_synthetic(fit.table) or is_synthetic(rows):
         found.append("Synthetic data: losses simulated from a stated law, not measured.")
@@ -180,7 +163,7 @@ def _summary(
     if scores is None:
         sentences.append("These rows have no loss: nothing on this page checks the forecast.")
     else:
-        inside, error = forecasts.inside(fc), 100 * float(scores["posterior"]["mae_rel"])
+        inside, error = sections.inside(fc), 100 * float(scores["posterior"]["mae_rel"])
         sentences.append(
             f"Of {len(frame)} held-out losses, {inside[0.5]} lie in the 50 % band and "
             f"{inside[0.9]} in the 90 % band; the mean absolute error of the median is "
@@ -198,7 +181,7 @@ def _summary(
         else "Each covariate is within the range of the training rows."
     )
     sentences += [] if backtest is None else [backtest.looking(fit.table, frame)]
-    sentences += [] if plan is None else [fits.answer(plan)]
+    sentences += [] if plan is None else [sections.answer(plan)]
     ess = min(diagnostics.ess_bulk, diagnostics.ess_tail)
     state = "Converged" if diagnostics.ok else "Not converged"
     sentences.append(
@@ -210,8 +193,8 @@ def _summary(
     discrepancy = f"its {words}" if first.law.discrepancy_parameters else "no"
     sentences.append(
         "A 90 % band contains a new measured loss with 90 % probability if the law (with "
-        f"{discrepancy} discrepancy), the priors "
-        "and the likelihood are right. Calibration on held-out rows tests whether they are."
+        f"{discrepancy} discrepancy), the priors and the likelihood are right. Calibration on "
+        "held-out rows tests whether they are."
     )
     return Section("summary", "Summary", [sentences])
 
@@ -234,7 +217,3 @@ def _named(section: Section, member: Posterior, fit: Posterior | Pool) -> Sectio
         return section
     name, title = f"{section.name}-{member.law.name}", f"{section.title} of {member.law.name}"
     return replace(section, name=name, title=title)
-
-
-def _table(name: str, title: str, rows: list[list[str]], caption: str) -> Section:
-    return Section(name, title, [Table(caption, ["", ""], rows, words=True)])

@@ -5,16 +5,14 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import BayeslawError
-from bayeslaw.common.files import atomic_write
 from bayeslaw.planning.result import Plan
-from bayeslaw.reporting.pages import rendered
+from bayeslaw.reporting.pages import Page, rendered
 
 DRAWS, BUDGETS, RATIOS = 256, 33, 25
 """Draws, budgets and replay ratios on a page."""
@@ -23,7 +21,7 @@ WIDER = 16.0
 
 
 @dataclass(frozen=True)
-class Explorer:
+class Explorer(Page):
     """One self-contained HTML page of one or several plans.
 
     Parameters
@@ -45,18 +43,6 @@ class Explorer:
             ) from None
         data = json.dumps(self.plans, allow_nan=False).replace("</", "<\\/")
         return rendered("explore.html", data=data, plotly=get_plotlyjs())
-
-    def write(self, path: str | Path) -> None:
-        """Write the page to `path`.
-
-        Raises
-        ------
-        FileError
-            If the file cannot be written; an earlier file is not changed.
-        """
-        text = self.html
-        with atomic_write(path) as beside:
-            beside.write_text(text, encoding="utf-8")
 
 
 def explore(

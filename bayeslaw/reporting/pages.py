@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bayeslaw.common.files import atomic_write
 
@@ -79,8 +79,29 @@ class Section:
     parts: Sequence[Part]
 
 
+class Page:
+    """A page of HTML that needs no network."""
+
+    @property
+    def html(self) -> str:
+        """The page as one HTML document."""
+        raise NotImplementedError
+
+    def write(self, path: str | Path) -> None:
+        """Write the page to `path`.
+
+        Raises
+        ------
+        FileError
+            If the file cannot be written; an earlier file is not changed.
+        """
+        text = self.html
+        with atomic_write(path) as beside:
+            beside.write_text(text, encoding="utf-8")
+
+
 @dataclass(frozen=True)
-class Report:
+class Report(Page):
     """A report of a fit, as a self-contained page.
 
     Parameters
@@ -103,27 +124,16 @@ class Report:
         """The page as one HTML document."""
         return rendered("report.html", page=self)
 
-    def write(self, path: str | Path) -> None:
-        """Write the page to `path`.
-
-        Raises
-        ------
-        FileError
-            If the file cannot be written; an earlier file is not changed.
-        """
-        with atomic_write(path) as beside:
-            beside.write_text(self.html, encoding="utf-8")
-
 
 def picture(figure: "Figure", alt: str, caption: str = "") -> Picture:
     """Embed a figure as SVG in a data URI, or as PNG if the SVG would be larger than `MAX_SVG`."""
     from bayeslaw.plots.style import style
 
     with style():
-        drawn, kind = _bytes(figure, format="svg", metadata={"Date": None}), "svg+xml"
-        if len(drawn) > MAX_SVG:
-            drawn, kind = _bytes(figure, format="png", dpi=DPI), "png"
-    source = f"data:image/{kind};base64,{base64.b64encode(drawn).decode()}"
+        drawn = _drawn(figure, "svg")
+        if large := len(drawn) > MAX_SVG:
+            drawn = _drawn(figure, "png", dpi=DPI)
+    source = _source(drawn, "png" if large else "svg+xml")
     return Picture(source, alt, caption, round(96 * figure.get_figwidth()))
 
 
@@ -136,10 +146,10 @@ def formula(latex: str) -> Picture:
     with style():
         figure = Figure(figsize=(0.1, 0.1))
         figure.text(0, 0, f"${latex}$", fontsize=13)
-        drawn = _bytes(figure, format="svg", metadata={"Date": None}, bbox_inches="tight")
+        drawn = _drawn(figure, "svg", bbox_inches="tight")
     points = re.search(rb'width="([\d.]+)pt"', drawn)
-    source = f"data:image/svg+xml;base64,{base64.b64encode(drawn).decode()}"
-    return Picture(source, latex, width=round(96 / 72 * float(points[1])) if points else 400)
+    width = round(96 / 72 * float(points[1])) if points else 400
+    return Picture(_source(drawn, "svg+xml"), latex, width=width)
 
 
 def unbroken(text: str) -> str:
@@ -148,10 +158,14 @@ def unbroken(text: str) -> str:
     return text.replace(" %", "\u00a0%").replace("6 N D", "6\u00a0N\u00a0D")
 
 
-def _bytes(figure: "Figure", **how: object) -> bytes:
-    file = io.BytesIO()
-    figure.savefig(file, **how)  # type: ignore[arg-type]
+def _drawn(figure: "Figure", kind: str, **how: Any) -> bytes:
+    file, metadata = io.BytesIO(), {"Date": None} if kind == "svg" else None
+    figure.savefig(file, format=kind, metadata=metadata, **how)
     return file.getvalue()
+
+
+def _source(drawn: bytes, kind: str) -> str:
+    return f"data:image/{kind};base64,{base64.b64encode(drawn).decode()}"
 
 
 def rendered(template: str, **values: object) -> str:

@@ -16,6 +16,7 @@ from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.law import Law
 from bayeslaw.model.likelihoods import Huber
 from bayeslaw.model.noise import make_noise
+from bayeslaw.reporting.pages import Section, Table
 from bayeslaw.tables.hull import in_words, locate
 from bayeslaw.tables.reading import is_synthetic
 from bayeslaw.tables.table import LossTable
@@ -43,11 +44,8 @@ def licence(table: LossTable) -> str:
         return UNKNOWN
     text = readme.read_text(encoding="utf-8", errors="replace")
     found = _LICENCE.search(text) or _HEADING.search(text)
-    return (
-        re.sub(r"\[([^]]+)\]\([^)]*\)|[`*]", r"\1", " ".join(found[1].split()))
-        if found
-        else UNKNOWN
-    )
+    text = " ".join(found[1].split()) if found else UNKNOWN
+    return re.sub(r"\[([^]]+)\]\([^)]*\)|[`*]", r"\1", text)
 
 
 def cost(frame: pd.DataFrame) -> str:
@@ -91,30 +89,35 @@ def beyond(training: pd.Series, new: pd.Series) -> str:
     return "; ".join(parts) or "inside"
 
 
-def provenance(
-    fit: Posterior, rows: pd.DataFrame, seed: int, command: str | None
-) -> list[list[str]]:
-    """Return what is needed to reproduce a report, as rows of a table."""
+def provenance(fit: Posterior, rows: pd.DataFrame, seed: int, command: str | None) -> Section:
+    """List what is needed to reproduce a report."""
     law, run, table = fit.law, fit.settings, fit.table
     versions = run.get("versions", {})
-    forecast_rows = LossTable(rows, rows.iloc[:0])
-    return [
+    columns = ["unique_tokens: repeated tokens are worth less"] if law.repetition else []
+    columns += ["annealed: an offset where it is 0"] if law.offset else []
+    discrepancy = "none: the law is assumed to be exactly true"
+    if law.discrepancy_parameters:
+        propagated = "; size effects propagated to new sizes" if too_few_sizes(fit) else ""
+        discrepancy = f"{fit.spec.discrepancy.words} of the law's terms{propagated}"
+    facts = [
         ["command", command or "bayeslaw.report, from Python"],
         ["data", table.name],
         ["licence of the data", licence(table)],
         ["training rows", f"{len(table)}; SHA-256 {table.sha256}"],
-        ["rows to forecast", f"{len(rows)}; SHA-256 {forecast_rows.sha256}"],
+        ["rows to forecast", f"{len(rows)}; SHA-256 {LossTable(rows, rows.iloc[:0]).sha256}"],
         ["law", f"{law.name}: {law.title}. {law.reference}"],
         ["token unit", f"D in units of {law.token_unit:g} token{'s' * (law.token_unit != 1)}"],
         ["reference point", reference(fit)],
         ["compute", "6 N D FLOPs per run, D the tokens of this table; checkpoints counted once"],
-        ["noise", noise(fit)],
-        *([["columns", words]] if (words := adjustments(fit)) else []),
-        ["discrepancy", discrepancy(fit)],
-        ["sampler", sampler(run)],
+        ["noise", _noise(fit)],
+        *([["columns", "; ".join(columns)]] if columns else []),
+        ["discrepancy", discrepancy],
+        ["sampler", _sampler(run)],
         ["seed", f"{run.get('seed', UNKNOWN)} of the fit, {seed} of the forecast"],
         ["versions", ", ".join(f"{n} {v}" for n, v in versions.items()) or UNKNOWN],
     ]
+    caption = "Everything needed to reproduce this page."
+    return Section("provenance", "Provenance", [Table(caption, ["", ""], facts, words=True)])
 
 
 def reference(fit: Posterior) -> str:
@@ -123,7 +126,7 @@ def reference(fit: Posterior) -> str:
     return ", ".join(f"{name} {count(value)}" for name, value in point.items())
 
 
-def noise(fit: Posterior) -> str:
+def _noise(fit: Posterior) -> str:
     """Describe the likelihood and the random effects."""
     spec = fit.spec
     delta = f", delta {spec.delta:g}" if isinstance(spec.likelihood, Huber) else ""
@@ -135,23 +138,7 @@ def noise(fit: Posterior) -> str:
     return words + (f", with random effects of {levels}" if levels else ", no random effects")
 
 
-def adjustments(fit: Posterior) -> str:
-    """Describe what columns beside the law's covariates do; empty if there are none."""
-    found = ["unique_tokens: repeated tokens are worth less"] if fit.law.repetition else []
-    found += ["annealed: an offset where it is 0"] if fit.law.offset else []
-    return "; ".join(found)
-
-
-def discrepancy(fit: Posterior) -> str:
-    """Describe the discrepancy of the law."""
-    if not fit.law.discrepancy_parameters:
-        return "none: the law is assumed to be exactly true"
-    propagated = "; size effects propagated to new sizes" if too_few_sizes(fit) else ""
-    return f"{fit.spec.discrepancy.words} of the law's terms{propagated}"
-
-
-def sampler(run: Mapping[str, object]) -> str:
-    """Describe the sampler and its settings."""
+def _sampler(run: Mapping[str, object]) -> str:
     if not run:
         return UNKNOWN
     return (
@@ -162,8 +149,8 @@ def sampler(run: Mapping[str, object]) -> str:
 
 def checklist(
     fit: Posterior, rows: pd.DataFrame, point: PointFit, train: str | None, test: str | None
-) -> list[list[str]]:
-    """Return the reporting checklist for scaling laws, answered from the fit, as rows of a table.
+) -> Section:
+    """Answer the reporting checklist for scaling laws from the fit.
 
     Its groups are the law, the training runs, the data, and the fit; a group is a row of one cell.
 
@@ -172,35 +159,38 @@ def checklist(
     Li, Kudugunta and Zettlemoyer (2025), "(Mis)Fitting: a survey of scaling laws".
     """
     law, frame, diagnostics = fit.law, fit.table.frame, fit.convergence
+
+    def distinct(column: str) -> str:
+        known = column in frame
+        return str(frame[column].nunique()) if known else f"{UNKNOWN} (no column {column})"
+
     checkpoints = f"{UNKNOWN} (no column run)"
     if "run" in frame:
         repeated = bool(frame["run"].duplicated().any())
         checkpoints = "several rows of one run" if repeated else "one row per run"
-    runs = str(frame["run"].nunique()) if "run" in frame else f"{UNKNOWN} (no column run)"
-    bases = str(frame["base"].nunique()) if "base" in frame else f"{UNKNOWN} (no column base)"
     domain = ", ".join(map(str, frame["domain"].unique())) if "domain" in frame else UNKNOWN
     others = ", ".join(map(str, [c for c in frame.columns if c not in NAMED]))
     known = f"not in the fit; further columns of the table: {others}" if others else UNKNOWN
     bounds = ", ".join(f"{n} = {v:g}" for n, v in point.at_bounds.items()) or "nothing"
     added = len(law.discrepancy_parameters)
-    plain = len(law.parameters) - added
     and_added = f" and {added} of the discrepancy" if added else ""
+    plain = f"{len(law.terms)} terms, {len(law.parameters) - added} parameters{and_added}"
     sizes = sorted(frame["params"].unique())
     repeats = int(frame.duplicated([c for c in (*COVARIATES, "domain") if c in frame]).sum())
     reach = [f"{c} {far}" for c in law.columns if (far := beyond(frame[c], rows[c])) != "inside"]
-    return [
+    validation = "none: the rows forecast have no measured loss"
+    validation = f"{len(rows)} held-out rows" if "loss" in rows else validation
+    chains = fit.settings.get("chains", UNKNOWN)
+    answers = [
         ["The law"],
-        [
-            "formula",
-            f"{law.title}; {len(law.terms)} terms, {plain} parameters{and_added}",
-        ],
+        ["formula", f"{law.title}; {plain}"],
         ["response", f"validation loss, nats per token, domain {domain}"],
         ["variables", "; ".join(NAMES[c] for c in law.columns)],
         ["how N is counted", f"{UNKNOWN}: the table does not say whether embeddings count"],
         ["compute", "6 N D; attention and embeddings not counted separately"],
         ["The training runs"],
-        ["runs", runs],
-        ["pre-trained bases", bases],
+        ["runs", distinct("run")],
+        ["pre-trained bases", distinct("base")],
         ["model sizes", f"{len(sizes)}, {count(sizes[0])} to {count(sizes[-1])}"],
         ["tokens", _range(frame["tokens"])],
         ["compute of the training runs", cost(frame)],
@@ -215,26 +205,22 @@ def checklist(
         ["outliers removed", "none by this package"],
         ["data and licence", f"{fit.table.name}; {licence(fit.table)}"],
         ["The fit"],
-        ["objective", f"posterior; {noise(fit)}"],
+        ["objective", f"posterior; {_noise(fit)}"],
         ["priors", "in the table of parameters"],
-        ["optimiser", sampler(fit.settings)],
-        [
-            "starts",
-            f"{fit.settings.get('chains', UNKNOWN)} chains; largest R-hat {diagnostics.rhat:.3f}",
-        ],
+        ["optimiser", _sampler(fit.settings)],
+        ["starts", f"{chains} chains; largest R-hat {diagnostics.rhat:.3f}"],
         ["converged", "yes" if diagnostics.ok else f"NO: {'; '.join(diagnostics.failures)}"],
         ["on a bound", f"in the Huber fit: {bounds}; posterior draws are never on a bound"],
         ["uncertainty", "central bands of the posterior predictive"],
-        ["validation", _validation(rows)],
+        ["validation", validation],
         ["extrapolation", "; ".join([*reach, in_words(locate(frame, rows, law.columns))])],
         ["code", "bayeslaw; command and versions under provenance"],
     ]
-
-
-def _validation(rows: pd.DataFrame) -> str:
-    if "loss" not in rows:
-        return "none: the rows forecast have no measured loss"
-    return f"{len(rows)} held-out rows"
+    caption = (
+        "What scaling-law papers are asked to report (after Li, Kudugunta and Zettlemoyer, 2025)."
+    )
+    table = Table(caption, ["", ""], answers, words=True)
+    return Section("checklist", "Reporting checklist", [table])
 
 
 def _range(values: pd.Series) -> str:

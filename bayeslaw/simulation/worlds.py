@@ -15,7 +15,7 @@ import pandas as pd
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import BayeslawError, LawError, unknown
 from bayeslaw.common.files import models_dir
-from bayeslaw.huber.bases import for_table
+from bayeslaw.huber.point_fit import for_table
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.tables.reading import from_frame

@@ -7,7 +7,7 @@ import pytest
 import bayeslaw as bl
 from bayeslaw.common.errors import BayeslawError, TableError
 from bayeslaw.evaluate.backtesting import Backtest, choose_cuts
-from bayeslaw.plots.backtests import backtest as draw
+from bayeslaw.plots import backtest as draw
 from tests.support import CHINCHILLA
 
 SHORT = {"chains": 2, "draws": 300, "tune": 300, "discrepancy": "none"}

@@ -128,24 +128,24 @@ def test_several_columns_missing(small):
 def best_of_random(law, table, starts, seed=0):
     """Lowest mean Huber loss that SciPy's bounded least squares finds from random starts."""
     law = load_law(law).published
-    problem, rng = Objective(law, table, 0.02), np.random.default_rng(seed)
+    objective, rng = Objective(law, table, 0.02), np.random.default_rng(seed)
     best = np.inf
-    low, high = np.array([law.bounds[n] for n in problem.names]).T
+    low, high = np.array([law.bounds[n] for n in objective.names]).T
     high = np.minimum(high, 20)
     low = np.maximum(low, -20)
     for _ in range(starts):
         start = np.array(
             [
-                rng.uniform(0.1, 2) if i < problem.linear else np.exp(rng.uniform(-4, 1))
+                rng.uniform(0.1, 2) if i < objective.linear else np.exp(rng.uniform(-4, 1))
                 for i in range(len(low))
             ]
         )
         start = np.clip(start, low + 1e-6, high - 1e-6)
         with np.errstate(all="ignore"):
             end = least_squares(
-                lambda v: np.nan_to_num(problem.residuals(v[None])[0], nan=1e3, posinf=1e3),
+                lambda v: np.nan_to_num(objective.residuals(v[None])[0], nan=1e3, posinf=1e3),
                 start,
-                lambda v: np.nan_to_num(problem.jacobian(v[None])[0].T),
+                lambda v: np.nan_to_num(objective.jacobian(v[None])[0].T),
                 bounds=(low, high),
                 loss="huber",
                 f_scale=0.02,
@@ -155,7 +155,7 @@ def best_of_random(law, table, starts, seed=0):
                 x_scale="jac",
                 max_nfev=300,
             )
-        best = min(best, huber(0.02, problem.residuals(end.x[None])[0]).mean())
+        best = min(best, huber(0.02, objective.residuals(end.x[None])[0]).mean())
     return best
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import bayeslaw as bl
 from bayeslaw.common.errors import TableError
-from bayeslaw.huber.bases import for_table
+from bayeslaw.huber.point_fit import for_table
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.model.columns import columns_of, log_loss
 from bayeslaw.model.spec import make_spec

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import bayeslaw as bl
-from bayeslaw.huber.bases import for_table
+from bayeslaw.huber.point_fit import for_table
 from bayeslaw.laws.bases import base_table
 from bayeslaw.tables.table import LossTable
 

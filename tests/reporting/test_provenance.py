@@ -61,8 +61,8 @@ def test_the_checklist_names_what_is_unknown(page, posterior, new_rows, delphi):
     assert asked["tokenizer and training text"] == UNKNOWN
     assert asked["extrapolation"].startswith("params 4 × the largest; 6 extrapolations (up to")
     point = fit_huber("chinchilla", posterior.table)
-    rows = checklist(replace(posterior, table=delphi), new_rows.frame, point, None, None)
-    known = {row[0]: row[1] for row in rows if len(row) == 2}
+    delphis = checklist(replace(posterior, table=delphi), new_rows.frame, point, None, None)
+    known = {row[0]: row[1] for row in delphis.parts[0].rows if len(row) == 2}
     assert known["runs"] == "45"
     assert known["pre-trained bases"] == "9"
     assert "lr_factor" in known["architecture, optimiser, schedule"]

@@ -1,10 +1,9 @@
-"""Starts of the Huber fit: linear parameters at given exponents."""
+"""The Huber objective and its starts: linear parameters at given exponents."""
 
 import numpy as np
 import pytest
 
-from bayeslaw.huber.objective import Objective
-from bayeslaw.huber.starts import _linear_fit
+from bayeslaw.huber.objective import Objective, _linear_fit
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.tables.reading import from_frame
 from tests.support import DESIGN, TRUTH, made, truth_of
@@ -15,10 +14,10 @@ def test_sizes_of_a_start_do_not_follow_outliers(name):
     """At the true exponents the reweighted sizes give the losses, whatever two rows say."""
     law, frame = load_law(name), made(name).frame.copy()
     frame.loc[[11, 140], "loss"] *= [1.6, 0.7]
-    problem = Objective(law, from_frame(frame), 0.02)
-    point = np.array([[TRUTH[n] if n in law.exponents else 1.0 for n in problem.names]])
-    sizes = _linear_fit(problem, problem.design(point))
-    point[:, : problem.linear] = sizes
-    found = law.loss(problem.paper(point[0]), law.covariates(DESIGN))
+    objective = Objective(law, from_frame(frame), 0.02)
+    point = np.array([[TRUTH[n] if n in law.exponents else 1.0 for n in objective.names]])
+    sizes = _linear_fit(objective, point)
+    point[:, : objective.linear] = sizes
+    found = law.loss(objective.paper(point[0]), law.covariates(DESIGN))
     truth = law.loss(truth_of(law.parameters), law.covariates(DESIGN))
     assert np.abs(np.log(found / truth)).max() < 2e-3

@@ -1,10 +1,10 @@
-"""Newton steps within bounds."""
+"""Descents: Newton steps within bounds."""
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bayeslaw.huber.bounds import bounded_steps
+from bayeslaw.huber.descent import bounded_steps
 
 
 @given(seed=st.integers(0, 10_000), near=st.floats(0.01, 1.0))

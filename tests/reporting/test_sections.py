@@ -6,7 +6,7 @@ import pytest
 from bayeslaw.inference.fitting import fit
 from bayeslaw.planning.paper_case import true_fits
 from bayeslaw.planning.planner import plan
-from bayeslaw.reporting import Report, fits, forecasts
+from bayeslaw.reporting import Report, sections
 from bayeslaw.reporting.pages import Picture
 from bayeslaw.simulation.worlds import paper_world
 from tests.reporting.reading import cells
@@ -21,15 +21,15 @@ def based(delphi):
 
 def test_known_and_new_bases_are_counted(based):
     fitted, test = based
-    new = fits.data(fitted, test.frame, None, None).parts[0]
+    new = sections.data(fitted, test.frame, None, None).parts[0]
     assert (
         "None of the 2 bases to forecast are in the training rows; the effect of a new base" in new
     )
     both = pd.concat([fitted.table.frame, test.frame])
-    assert "7 of the 9 bases" in fits.data(fitted, both, None, None).parts[0]
-    known = fits.data(fitted, fitted.table.frame, None, None).parts[0]
+    assert "7 of the 9 bases" in sections.data(fitted, both, None, None).parts[0]
+    known = sections.data(fitted, fitted.table.frame, None, None).parts[0]
     assert known.endswith("All of the 7 bases to forecast are in the training rows.")
-    unnamed = fits.data(fitted, test.frame.drop(columns="base"), None, None).parts[0]
+    unnamed = sections.data(fitted, test.frame.drop(columns="base"), None, None).parts[0]
     assert "name no base" in unnamed
 
 
@@ -37,9 +37,9 @@ def test_repeated_rows_are_labelled_by_their_run(based):
     fitted, test = based
     fc = fitted.forecast(test, allow_unconverged=True)
     run = {"allow_unconverged": True}
-    assert forecasts.forecast(fitted, fc, **run).parts[1].head[0] == "N"
+    assert sections.forecast(fitted, fc, **run).parts[1].head[0] == "N"
     both = pd.concat([test.frame, test.frame.assign(run="again")], ignore_index=True)
-    table = forecasts.forecast(fitted, fitted.forecast(both, **run), **run).parts[1]
+    table = sections.forecast(fitted, fitted.forecast(both, **run), **run).parts[1]
     assert table.head[0] == "run"
     assert [row[0] for row in table.rows] == list(map(str, both["run"]))
 
@@ -49,7 +49,7 @@ def test_a_plan_with_its_pictures():
     target, source = true_fits(world)
     asked = {name: world.limits[name] for name in ("params", "ptpp", "max_loss", "max_forgetting")}
     found = plan(target=target, source=source, baseline=world.baseline(), **asked)
-    shown = fits.plan(found)
+    shown = sections.plan(found)
     assert "within 1.8 nats per token and forgetting within 2 %" in shown.parts[0]
     row = cells(shown.parts[2])["plan"]
     assert float(row[0]) == pytest.approx(8.9, rel=0.02)
@@ -58,6 +58,6 @@ def test_a_plan_with_its_pictures():
     assert [part.alt for part in shown.parts if isinstance(part, Picture)] == 2 * [shown.parts[1]]
     assert "Plan" in Report("a plan", "", [], [shown]).html
     asked |= {"max_loss": 1.4}
-    never = fits.plan(plan(target=target, source=source, baseline=world.baseline(), **asked))
+    never = sections.plan(plan(target=target, source=source, baseline=world.baseline(), **asked))
     assert never.parts[1].startswith("Infeasible: no budget meets the limits")
     assert "inf " not in Report("no plan", "", [], [never]).html
