@@ -56,7 +56,7 @@ from unittest.mock import patch
 import numpy as np
 import pandas as pd
 from scipy.optimize import least_squares, minimize
-from tables import arguments, splits, synthetic
+from tables import POOL, arguments, splits, synthetic
 
 import bayeslaw as bl
 from bayeslaw.common.defaults import DELTA
@@ -211,7 +211,8 @@ def cases() -> Iterator[tuple[str, bl.Law, bl.LossTable]]:
             continue
         # Source losses rise under adaptation: the law of forgetting is for the English tables.
         source = name.startswith(("tinycpt english", "synthetic english"))
-        for law in map(bl.load_law, (*laws, "forgetting") if source else laws):
+        alone = [law for law in laws if law != POOL]
+        for law in map(bl.load_law, (*alone, "forgetting") if source else alone):
             yield name, law.published, table
             if law.paper_bounds:
                 yield name, replace(law, name=f"{law.name} prior", paper_bounds={}), table

@@ -12,6 +12,8 @@ import bayeslaw as bl
 DATA = Path(__file__).parent.parent / "data"
 CHINCHILLA = ("chinchilla",)
 CPT = ("form1", "form1n", "form2", "form3", "dcpt", "transfer", "adaptation")
+POOL = CPT[-1]
+"""A pool of laws, which has no mode and no Huber fit."""
 SMOKE = {"chains": 2, "draws": 20, "tune": 20, "retry": False}
 """Settings of a fit under ``--smoke``."""
 
