@@ -14,7 +14,7 @@ from bayeslaw.common.defaults import DELTA
 from bayeslaw.common.errors import FitError, FitWarning, unknown
 from bayeslaw.huber.descent import agree, polish_best, solutions
 from bayeslaw.huber.objective import Objective, screened_starts
-from bayeslaw.laws.adjustments import UNIQUE, unannealed
+from bayeslaw.laws.adjustments import UNIQUE, annealing, repeating, unannealed
 from bayeslaw.laws.bases import Bases, base_table, log_slopes, total_tokens
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
@@ -323,8 +323,8 @@ def for_table(law: Law, table: LossTable) -> Law:
     TableError
         If the table does not say the losses of its bases.
     """
-    law = law.repeating() if UNIQUE in table.frame else law
-    law = law.annealing() if np.unique(unannealed(table.frame)).size == 2 else law
+    law = repeating(law) if UNIQUE in table.frame else law
+    law = annealing(law) if np.unique(unannealed(table.frame)).size == 2 else law
     if law.departure is None or law.bases is not None:
         return law
     bases, chinchilla = base_table(table.frame, table.baselines, table.name), load_law("chinchilla")

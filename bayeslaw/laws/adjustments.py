@@ -1,9 +1,8 @@
 """Columns beside a law's covariates: repeated data, and checkpoints that are not annealed."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -13,6 +12,9 @@ from bayeslaw.common.content import storable
 from bayeslaw.laws.modifiers import Polynomial
 from bayeslaw.laws.priors import Prior
 from bayeslaw.laws.terms import COLUMN, Array, Values
+
+if TYPE_CHECKING:
+    from bayeslaw.laws.law import Law
 
 UNIQUE = "unique_tokens"
 """Column of a table: distinct tokens of the new data."""
@@ -116,12 +118,35 @@ def epochs(tokens: float, replay: float, unique: float) -> float:
     return tokens * (1 - replay) / unique if tokens < math.inf else math.inf
 
 
-def offset(covariates: Sequence[str]) -> Polynomial:
-    """Addition to log loss of checkpoints that are not annealed, linear in a law's covariates."""
-    columns = {COLUMN[c] for c in covariates}
+def repeating(law: "Law") -> "Law":
+    """The law with a term of repetition; one that has it is returned as it is."""
+    if law.repetition:
+        return law
+    own = Repetition()
+    return replace(
+        law,
+        repetition=own,
+        priors={**law.priors, own.symbol: own.prior},
+        bounds={**law.bounds, own.symbol: (0.0, math.inf)},
+    )
+
+
+def annealing(law: "Law") -> "Law":
+    """The law with an offset for checkpoints that are not annealed, linear in its covariates.
+
+    One that has it is returned as it is.
+    """
+    if law.offset:
+        return law
+    columns = {COLUMN[c] for c in law.covariate_names}
     along = {f"{OFFSET}_{letter}": c for c, letter in LETTERS.items() if COLUMN[c] in columns}
-    found = {name: (OFFSET, covariate) for name, covariate in along.items()}
-    return Polynomial({OFFSET: (OFFSET,), **found})
+    own = Polynomial({OFFSET: (OFFSET,), **{name: (OFFSET, c) for name, c in along.items()}})
+    return replace(
+        law,
+        offset=own,
+        priors={**law.priors, **{name: PRIORS[name] for name in (LOCAL, *along)}},
+        bounds={**law.bounds, **dict.fromkeys(own.parameters, (-math.inf, math.inf))},
+    )
 
 
 def unannealed(frame: pd.DataFrame) -> Floats:

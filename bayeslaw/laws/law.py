@@ -24,11 +24,9 @@ from bayeslaw.common.errors import TableError
 from bayeslaw.laws.adjustments import (
     LOCAL,
     OFFSET,
-    PRIORS,
     TYPICAL,
     Repetition,
     moved,
-    offset,
     unannealed,
 )
 from bayeslaw.laws.bases import Bases
@@ -545,34 +543,6 @@ class Law:
         core = "E + " + " + ".join(alone)
         loss = r"\hat L = " + (self.departure.latex(core) if self.departure else core)
         return rf"{loss},\quad {self.repetition.latex()}" if self.repetition else loss
-
-    def repeating(self) -> "Law":
-        """The law with a term of repetition; one that has it is returned as it is."""
-        if self.repetition:
-            return self
-        own = Repetition()
-        return replace(
-            self,
-            repetition=own,
-            priors={**self.priors, own.symbol: own.prior},
-            bounds={**self.bounds, own.symbol: (0.0, math.inf)},
-        )
-
-    def annealing(self) -> "Law":
-        """The law with an offset for checkpoints that are not annealed, if it has none."""
-        if self.offset:
-            return self
-        own = offset(self.covariate_names)
-        return replace(
-            self,
-            offset=own,
-            priors={
-                **self.priors,
-                LOCAL: PRIORS[LOCAL],
-                **{n: PRIORS[n] for n in own.parameters[1:]},
-            },
-            bounds={**self.bounds, **dict.fromkeys(own.parameters, (-math.inf, math.inf))},
-        )
 
     @property
     def typical(self) -> dict[str, float]:

@@ -10,6 +10,7 @@ import pytest
 import bayeslaw as bl
 from bayeslaw.common.errors import TableError
 from bayeslaw.huber.point_fit import for_table
+from bayeslaw.laws.adjustments import annealing
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.model.columns import columns_of, log_loss
 from bayeslaw.model.spec import make_spec
@@ -25,8 +26,8 @@ MORE = HOT | {"unannealed_P": -0.003, "unannealed_r": -0.02}
 @pytest.mark.parametrize("name", LAWS)
 def test_offset_and_derivatives(name):
     plain = load_law(name)
-    law = plain.annealing()
-    assert law.annealing() is law
+    law = annealing(plain)
+    assert annealing(law) is law
     assert law.plain.parameters == law.parameters
     frame = DESIGN.sample(40, random_state=3)
     frame["annealed"] = np.arange(40) % 2
@@ -56,7 +57,7 @@ def test_offset_and_derivatives(name):
 @pytest.fixture(scope="module")
 def table():
     design = grid(params=[1e8, 4e8, 1.6e9], annealed=[0, 1], tokens=np.geomspace(1e9, 1e11, 8))
-    law = load_law("chinchilla").annealing()
+    law = annealing(load_law("chinchilla"))
     at = law.reference_point(design)
     middle = HOT["unannealed"] - sum(HOT[f"unannealed_{c}"] * at[x] for c, x in ALONG.items())
     truth = CHINCHILLA | HOT | {"unannealed": middle}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import bayeslaw as bl
 from bayeslaw.common.errors import BayeslawError, TableError
-from bayeslaw.laws.adjustments import Repetition
+from bayeslaw.laws.adjustments import Repetition, repeating
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.model.building import build, data
 from bayeslaw.model.columns import columns_of, log_loss
@@ -51,8 +51,8 @@ def test_worth_of_tokens(tokens, unique, replay, rate):
 @pytest.mark.parametrize("name", LAWS)
 def test_loss_is_the_laws_at_fewer_tokens_and_derivatives(name):
     plain = load_law(name)
-    law = plain.repeating()
-    assert law.repeating() is law
+    law = repeating(plain)
+    assert repeating(law) is law
     assert law.plain.parameters == law.parameters
     p = truth_of(plain.parameters) | {"R_D": R}
     frame = SCARCE.sample(40, random_state=1)
@@ -84,7 +84,7 @@ def test_loss_is_the_laws_at_fewer_tokens_and_derivatives(name):
 )
 def test_the_samplers_loss_is_the_laws(name, discrepancy):
     rng = np.random.default_rng(3)
-    spec = make_spec(load_law(name).repeating(), discrepancy=discrepancy)
+    spec = make_spec(repeating(load_law(name)), discrepancy=discrepancy)
     frame = SCARCE.sample(30, random_state=2)
     law, x = spec.law, spec.law.covariates(frame)
     at = law.reference_point(frame)
@@ -110,7 +110,7 @@ def test_the_samplers_loss_is_the_laws(name, discrepancy):
 
 
 def test_a_model_has_the_stated_prior():
-    spec = make_spec(load_law("chinchilla").repeating())
+    spec = make_spec(repeating(load_law("chinchilla")))
     table = simulate(spec.law, CHINCHILLA | {"R_D": R}, SCARCE, sigma=0.01)
     model = build(spec, data(spec, table))
     assert "R_D" in {rv.name for rv in model.free_RVs}
@@ -141,8 +141,8 @@ def test_fits_recover_it(fitted, tmp_path):
 
 def test_other_laws_do_not_change():
     law = load_law("form3")
-    assert law.identity != law.repeating().identity
-    assert replace(law.repeating(), repetition=None).repetition is None
+    assert law.identity != repeating(law).identity
+    assert replace(repeating(law), repetition=None).repetition is None
 
 
 def test_a_table_says_what_is_wrong():
@@ -154,7 +154,7 @@ def test_a_table_says_what_is_wrong():
 def scarce(domain):
     """A posterior whose law has repetition."""
     found = posterior(domain, 200)
-    spec = make_spec(found.law.repeating())
+    spec = make_spec(repeating(found.law))
     rate = R * np.exp(0.1 * np.random.default_rng(5).standard_normal((4, 50)))
     draws = found.draws.assign({"R_D": (("chain", "draw"), rate)})
     at = spec.law.reference_point(found.table)
