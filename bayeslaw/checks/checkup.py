@@ -1,26 +1,23 @@
 """``check``: the parts of a check of a fit and its forecasts, and the verdict."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import pandas as pd
 
-from bayeslaw.checks.curvature import curvature_part
-from bayeslaw.checks.directions import directions_part
-from bayeslaw.checks.extrapolation import extrapolation_part
-from bayeslaw.checks.fit_checks import (
-    cells_part,
-    convergence_part,
-    learning_part,
-    left_out_part,
-    noise_part,
-)
-from bayeslaw.checks.part import LEVELS, Part, target
-from bayeslaw.checks.sensitivity import sensitivity_part
-from bayeslaw.checks.stage_bounds import stage_bounds_part
+from bayeslaw.checks.extrapolation import curvature_part, extrapolation_part, stage_bounds_part
+from bayeslaw.checks.identifiability import directions_part, learning_part
+from bayeslaw.checks.part import LEVELS, Part, Target, listed, target
+from bayeslaw.checks.predictive import cells_part, left_out_part, noise_part
+from bayeslaw.common.arrays import Floats
+from bayeslaw.evaluate.datatree import log_prior
+from bayeslaw.evaluate.residuals import log_likelihood
 from bayeslaw.inference.pools import Pool
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.tables.table import LossTable
 
+SENSITIVE = 0.05
+"""Threshold of the sensitivity, from its authors: the mean moves by about .3 sd."""
 VERDICT = {
     "ok": "OK: no finding against the use of this fit",
     "caution": "CAUTION: usable with reservations; read the findings under",
@@ -151,3 +148,78 @@ def check(
     parts += learning_part(fit), cells_part(fit, seed), noise_part(fit, seed)
     parts.append(left_out_part(fit, seed))
     return Check(tuple(parts), fit.law.name, fit.table.name, 0 if to is None else len(to.frame))
+
+
+def convergence_part(fit: Posterior) -> Part:
+    """Rank-normalised R-hat and ESS of every coordinate, divergences, E-BFMI."""
+    gate = fit.convergence
+    ess = min(gate.ess_bulk, gate.ess_tail)
+    good = f"R-hat at most {gate.rhat:.3f}, ESS at least {ess:.0f}, no divergences, "
+    good += f"E-BFMI {gate.bfmi:.2f}."
+    bad = f"The sampler has not converged ({'; '.join(gate.failures)}), so the other findings are "
+    bad += "not reliable: fit again with more tune and draws."
+    frame = fit.summary()[["rhat", "ess_bulk", "ess_tail"]].rename_axis("name")
+    facts = {"divergences": gate.divergences, "bfmi": gate.bfmi, "failures": list(gate.failures)}
+    return Part(
+        "convergence", "ok" if gate.ok else "refuse", (good if gate.ok else bad,), frame, facts
+    )
+
+
+def sensitivity_part(fit: Posterior, to: Target) -> Part:
+    """Power-scaling sensitivity of the forecast of each group of rows."""
+    columns = dict(zip(to.groups, to.log_loss.T, strict=True))
+    frame = power_scaling(fit, columns)
+    driven = frame[(frame["prior"] >= SENSITIVE) & (frame["likelihood"] < SENSITIVE)]
+    both = frame[(frame["prior"] >= SENSITIVE) & (frame["likelihood"] >= SENSITIVE)]
+    words = []
+    for part, text in (
+        (driven, "to the priors and hardly to the data"),
+        (both, "to the priors as well as to the data"),
+    ):
+        if len(part):
+            words.append(
+                f"The forecast at {listed([str(name) for name in part.index])} is sensitive {text} "
+                f"(sensitivity to the prior up to {part['prior'].max():.2f}, to the likelihood up "
+                f"to {part['likelihood'].max():.2f}; threshold {SENSITIVE:g})."
+            )
+    if not words:
+        words = [f"No forecast is sensitive to the priors (at most {frame['prior'].max():.2f})."]
+    level = "caution" if len(driven) + len(both) else "ok"
+    return Part("sensitivity", level, tuple(words), frame)
+
+
+def power_scaling(fit: Posterior, log_loss: Mapping[str, Floats]) -> pd.DataFrame:
+    """Power-scaling sensitivity of forecasts to the prior and to the likelihood.
+
+    Parameters
+    ----------
+    fit : Posterior
+    log_loss : mapping of label to array of shape (draws,)
+        Draws of the forecasts, chain by chain.
+
+    Returns
+    -------
+    DataFrame
+        Columns `prior` and `likelihood`: distance between the distribution of the forecast and its
+        distribution with that component raised to a power near 1, per unit of log2 of the power. A
+        mean that moves by .3 sd gives about .05.
+
+    References
+    ----------
+    .. [1] Kallioinen, Paananen, Bürkner and Vehtari, Detecting and diagnosing prior and likelihood
+       sensitivity with power-scaling. Statistics and Computing 34, 57 (2024).
+    """
+    import arviz as az
+
+    sizes = fit.draws.sizes["chain"], fit.draws.sizes["draw"]
+    tree = az.from_dict(
+        {
+            "posterior": {name: values.reshape(sizes) for name, values in log_loss.items()},
+            "log_prior": {"prior": log_prior(fit).values},
+            "log_likelihood": {"log_loss": log_likelihood(fit).reshape(*sizes, -1)},
+        }
+    )
+    parts = {part: az.psense(tree, group=part) for part in ("prior", "likelihood")}
+    return pd.DataFrame(
+        {part: {name: float(found[name]) for name in log_loss} for part, found in parts.items()}
+    ).rename_axis("forecast")

@@ -1,11 +1,13 @@
-"""Posterior predictive checks of the training rows: means by cell, noise scales by group."""
+"""Parts of a check: prediction of the training rows by cell, by group, and of rows left out."""
 
 import numpy as np
 import pandas as pd
+from scipy import stats
 
+from bayeslaw.checks.part import NAMES, RARE, Part
 from bayeslaw.common.arrays import Floats, Ints
-from bayeslaw.evaluate.densities import innovations, residual
-from bayeslaw.evaluate.new_sizes import residual_draws
+from bayeslaw.evaluate.crossval import leave_out
+from bayeslaw.evaluate.residuals import innovations, residual, residual_draws
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.model import random_effects
 
@@ -13,16 +15,12 @@ CELL = ("params", "ptpp", "replay")
 """Covariates that are equal within a cell; the tokens differ."""
 FEWEST = 4
 """Rows of a group from which its noise scale is looked at."""
+UNRELIABLE = 0.1
+"""Fraction of units with a large Pareto k beyond which the others do not represent the table."""
 
 
 def cells(fit: Posterior, seed: int = 0) -> pd.DataFrame:
     """Posterior predictive check of the mean log loss of every cell of one N, PTPP and r.
-
-    Parameters
-    ----------
-    fit : Posterior
-    seed : int
-        Seed of the replicated noise.
 
     Returns
     -------
@@ -51,12 +49,6 @@ def scales(fit: Posterior, seed: int = 0) -> pd.DataFrame:
     The statistic is the standard deviation, over the groups with at least four rows, of the log of
     the mean absolute residual, in units of the fitted scale and given fitted random effects.
 
-    Parameters
-    ----------
-    fit : Posterior
-    seed : int
-        Seed of the replicated noise.
-
     Returns
     -------
     DataFrame
@@ -65,7 +57,9 @@ def scales(fit: Posterior, seed: int = 0) -> pd.DataFrame:
         replicates with at least the measured statistic.
     """
     frame = fit.table.frame
-    measured = np.abs(innovations(fit, frame, residual(fit, fit.table, fit.spec.effects)))
+    given = residual(fit, fit.table, fit.spec.effects)
+    own, scale = innovations(fit, frame, given, fit.scale(frame))
+    measured = np.abs(own / scale)
     rng, ones = np.random.default_rng(seed), np.ones(measured.shape)
     replicated = np.abs(fit.spec.likelihood.sample(rng, ones.shape, ones, fit.values()))
     found = {}
@@ -92,3 +86,57 @@ def scales(fit: Posterior, seed: int = 0) -> pd.DataFrame:
 def _log_means(values: Floats, index: Ints, groups: Ints) -> Floats:
     """Log of the mean of each group, shape (draws, groups)."""
     return np.log(np.stack([values[:, index == g].mean(axis=1) for g in groups], axis=1))
+
+
+def cells_part(fit: Posterior, seed: int) -> Part:
+    """Posterior predictive check by cell."""
+    frame = cells(fit, seed)
+    off = ~frame["p"].between(0.05, 0.95)
+    rare = stats.binom.sf(off.sum() - 1, len(frame), 0.1) < RARE
+    worst = frame.loc[(frame["p"] - 0.5).abs().sort_values().index[-1]]
+    where = ", ".join(f"{NAMES[c]} {worst[c]:.4g}" for c in CELL if c in frame)
+    words = (
+        f"Of {len(frame)} cell means {off.sum()} lie outside their 90 % posterior predictive "
+        f"intervals ({'more than' if rare else 'no more than'} chance explains); the most extreme, "
+        f"at {where}, differs by {100 * worst['miss']:+.2f} % from its prediction."
+    )
+    return Part("cells", "caution" if rare else "ok", (words,), frame, {"outside": int(off.sum())})
+
+
+def noise_part(fit: Posterior, seed: int) -> Part:
+    """Whether the noise scale differs between groups more than the model expects."""
+    frame = scales(fit, seed).rename_axis("level")
+    if not len(frame):
+        return Part("noise", "ok", ("No level has two groups of four rows to compare.",), frame)
+    name, worst = next(frame.sort_values("p").iterrows())
+    rare = worst["p"] * len(frame) < RARE
+    words = (
+        f"Residuals, in units of the fitted noise scale, differ in size by a factor of "
+        f"{worst['ratio']:.2g} between the {worst['groups']} groups of {name}, "
+        f"{'more than' if rare else 'no more than'} chance explains (p {worst['p']:.2g})"
+        + (f"; they are largest in {worst['largest']}. Try noise='{name}'." if rare else ".")
+    )
+    return Part("noise", "caution" if rare else "ok", (words,), frame)
+
+
+def left_out_part(fit: Posterior, seed: int) -> Part:
+    """PIT values and Pareto k of runs, or rows, left out by importance sampling."""
+    found = leave_out(fit, seed)
+    p, bad, count = found.uniformity(), found.unreliable, len(found.pit)
+    uneven = p < RARE
+    text = f"The PIT values of {count} {found.unit}s, each predicted from the others, are "
+    text += f"{'not ' if uneven else ''}compatible with calibrated bands (p = {p:.2g})."
+    words = [text]
+    if bad:
+        words.append(
+            f"For {bad} of them the estimate is unreliable (Pareto k above {found.good_k:.2g}): "
+            "use bayeslaw.cross_validate, which refits without them."
+        )
+    facts = {"unit": found.unit, "p": p, "elpd": float(found.elpd.sum()), "unreliable": bad}
+    return Part(
+        "left out",
+        "caution" if uneven or bad > UNRELIABLE * count else "ok",
+        tuple(words),
+        found.to_frame(),
+        facts,
+    )

@@ -20,7 +20,7 @@ from bayeslaw.common.arrays import Floats, Ints
 from bayeslaw.common.errors import BayeslawError
 from bayeslaw.common.progress import bar
 from bayeslaw.design.costs import costs
-from bayeslaw.evaluate.new_sizes import residual_draws
+from bayeslaw.evaluate.residuals import residual_draws
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.refits import RefitSettings, joined, refit
 from bayeslaw.planning.planner import plan

@@ -10,8 +10,7 @@ import pandas as pd
 from bayeslaw import plots
 from bayeslaw.checks.checkup import Check
 from bayeslaw.common.formatting import count, digits
-from bayeslaw.evaluate.comparison import row_name
-from bayeslaw.evaluate.scores import BANDS, POINT
+from bayeslaw.evaluate.scores import BANDS, POINT, row_name
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.model import random_effects
 from bayeslaw.reporting import provenance

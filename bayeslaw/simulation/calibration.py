@@ -19,8 +19,8 @@ import xarray as xr
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.defaults import DELTA
-from bayeslaw.evaluate.densities import log_likelihood
 from bayeslaw.evaluate.forecast import forecast
+from bayeslaw.evaluate.residuals import log_likelihood
 from bayeslaw.inference.fitting import fit_spec, specify, with_effects, with_knots
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.settings import PosteriorSettings, filled, run_settings

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from bayeslaw.checks import identifiability
-from bayeslaw.checks.checkup import check
+from bayeslaw.checks.checkup import check, power_scaling
 from bayeslaw.checks.part import LEVELS
 from bayeslaw.cli.terminal import dumps
 from bayeslaw.common.errors import TableError
@@ -194,3 +194,10 @@ def test_rows_may_have_the_papers_symbols(posterior):
     assert str(one) == str(two)
     with pytest.raises(TableError, match=r"'params' .or N. is missing"):
         check(posterior, pd.DataFrame({"tokens": [1e10]}))
+
+
+def test_sensitivity_to_prior_and_to_likelihood(two_stages):
+    q = two_stages.values()
+    frame = power_scaling(two_stages, {n: q[n][:, 0] for n in ("eta", "slope_N")})
+    assert frame.loc["eta", "prior"] > 0.1 > 0.05 > frame.loc["eta", "likelihood"]
+    assert frame.loc["slope_N", "prior"] < 0.05 < frame.loc["slope_N", "likelihood"]

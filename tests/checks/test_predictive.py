@@ -3,7 +3,7 @@
 import numpy as np
 
 from bayeslaw.checks import predictive
-from bayeslaw.checks.fit_checks import noise_part
+from bayeslaw.checks.predictive import noise_part
 from bayeslaw.inference.fitting import fit
 from bayeslaw.simulation.worlds import simulate
 from bayeslaw.tables.reading import from_frame

@@ -1,13 +1,18 @@
-"""Log likelihood, log prior and prior draws of a fitted law, for its diagnostics."""
+"""Residuals of log loss: their density, covariance and predictive draws, with random effects.
+
+With at least `SIZE.fewest` model sizes in the training table the posterior has a random effect of
+each size, and a new size draws one. With fewer sizes the effects are not identified: the law can
+absorb them. Ignoring them would make forecasts for new sizes overconfident, so each training size
+draws an effect from the prior here, and the forecast is shifted by the posterior's response to it.
+This is part of ``effects="auto"``; a fit with ``"none"`` or named levels has only those named.
+"""
 
 import numpy as np
 import pandas as pd
-import xarray as xr
 from scipy import stats
 from scipy.special import logsumexp
 
-from bayeslaw.common.arrays import Floats, Strings, Tensor
-from bayeslaw.common.errors import FitError
+from bayeslaw.common.arrays import Floats, Strings
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.model import errors
 from bayeslaw.model import random_effects as effects
@@ -15,22 +20,21 @@ from bayeslaw.tables.table import LossTable
 
 NODES = 15
 """Number of nodes of the Gauss-Hermite quadrature over the random effect of a run."""
+STEP = 1e-6
+"""Step in log loss of the central difference that gives the derivative of the log likelihood."""
+
+
+def residual(fit: Posterior, table: LossTable, levels: tuple[str, ...] = ()) -> Floats:
+    """Measured log loss minus latent log loss and the random effects of `levels`, (draws, rows)."""
+    given = effects.draw(fit.draws, levels, table.frame, None)
+    return np.asarray(np.log(table.loss) - np.log(fit.latent(table)) - given)
 
 
 def log_likelihood(fit: Posterior, table: LossTable | None = None) -> Floats:
-    """Log likelihood of each measured log loss given each posterior draw.
+    """Log likelihood of each log loss, of the training table by default, shape (draws, rows).
 
-    Parameters
-    ----------
-    fit : Posterior
-    table : LossTable, optional
-        By default the training table.
-
-    Returns
-    -------
-    array, shape (draws, rows)
-        Conditional on the random effects of the bases and runs in the training table. The random
-        effects of other bases and runs are zero.
+    Conditional on the random effects of the bases and runs in the training table; those of other
+    bases and runs are zero.
     """
     table = table or fit.table
     return density(fit, table.frame, residual(fit, table, fit.spec.effects))
@@ -38,10 +42,6 @@ def log_likelihood(fit: Posterior, table: LossTable | None = None) -> Floats:
 
 def run_likelihood(fit: Posterior) -> tuple[Floats, Strings]:
     """Log density of the losses of each training run, its random effect integrated out.
-
-    Parameters
-    ----------
-    fit : Posterior
 
     Returns
     -------
@@ -64,8 +64,8 @@ def run_likelihood(fit: Posterior) -> tuple[Floats, Strings]:
     total = np.empty((len(tau), len(names)))
     for i in range(len(names)):
         rows = index == i
-        moved, scale = _innovations(fit, frame[rows], np.ones((1, rows.sum())), sigma[:, rows])
-        own = _innovations(fit, frame[rows], given[:, rows], sigma[:, rows])[0]
+        moved, scale = innovations(fit, frame[rows], np.ones((1, rows.sum())), sigma[:, rows])
+        own = innovations(fit, frame[rows], given[:, rows], sigma[:, rows])[0]
         precision = (moved**2 / scale**2).sum(1, keepdims=True) + 1 / tau**2
         centre = (moved * own / scale**2).sum(1, keepdims=True) / precision
         width = 1.5 / np.sqrt(precision)  # wider than under normal noise, for its heavier tails
@@ -77,12 +77,6 @@ def run_likelihood(fit: Posterior) -> tuple[Floats, Strings]:
             terms[:, k] += fit.spec.likelihood.log_density(innovation, scale, q).sum(1)
         total[:, i] = logsumexp(terms, 1)
     return total, names
-
-
-def residual(fit: Posterior, table: LossTable, levels: tuple[str, ...] = ()) -> Floats:
-    """Measured log loss minus latent log loss and the random effects of `levels`, (draws, rows)."""
-    given = effects.draw(fit.draws, levels, table.frame, None)
-    return np.asarray(np.log(table.loss) - np.log(fit.latent(table)) - given)
 
 
 def covariance(fit: Posterior) -> Floats:
@@ -110,20 +104,11 @@ def density(fit: Posterior, frame: pd.DataFrame, residual: Floats) -> Floats:
 
     Where errors are correlated within a run, that of each row given the earlier ones of its run.
     """
-    own, scale = _innovations(fit, frame, residual, fit.scale(frame))
+    own, scale = innovations(fit, frame, residual, fit.scale(frame))
     return fit.spec.likelihood.log_density(own, scale, fit.values())
 
 
-def innovations(fit: Posterior, frame: pd.DataFrame, residual: Floats) -> Floats:
-    """Residuals of log loss over their scale, shape (draws, rows); of a right model independent.
-
-    Where errors are correlated within a run, each given the earlier ones of its run.
-    """
-    own, scale = _innovations(fit, frame, residual, fit.scale(frame))
-    return own / scale
-
-
-def _innovations(
+def innovations(
     fit: Posterior, frame: pd.DataFrame, residual: Floats, sigma: Floats
 ) -> tuple[Floats, Floats]:
     """Residuals given the earlier ones of their run, and their scale; as they are if independent.
@@ -172,59 +157,91 @@ def error_draws(fit: Posterior, frame: pd.DataFrame, rng: np.random.Generator) -
     return errors.draw_paths(fit.spec.likelihood, rng, sigma, q, rows, known)[:, :count]
 
 
-def log_prior(fit: Posterior) -> xr.DataArray:
-    """Log prior density of each draw, dims (chain, draw).
+def too_few_sizes(fit: Posterior) -> bool:
+    """Whether sizes should have random effects, but are too few to fit them."""
+    spec = fit.spec
+    if not (spec.new_sizes and spec.discrepancy.size_effects) or "size" in spec.effects:
+        return False
+    return "params" in spec.law.columns and (
+        fit.table.frame["params"].nunique() < effects.SIZE.fewest
+    )
 
-    The prior of the floor is stated for E. It is that of ``L_ref`` as well, which is E plus the
-    sizes of the terms. The standard deviations of the random effects are included, the random
-    effects themselves are not.
+
+def group_effects(
+    fit: Posterior, frame: pd.DataFrame, rng: np.random.Generator, *, sizes: bool = True
+) -> Floats:
+    """Sum of the random effects on log loss that the latent loss does not include, (draws, rows).
+
+    These are the effects of bases and runs and, if `sizes`, of sizes without training rows. New
+    groups draw theirs.
     """
+    others = tuple(level for level in fit.spec.effects if level != "size")
+    new = new_size_effects(fit, frame, rng) if sizes else 0.0
+    return new + effects.draw(fit.draws, others, frame, rng)
+
+
+def new_size_effects(fit: Posterior, frame: pd.DataFrame, rng: np.random.Generator) -> Floats:
+    """Random effects on log loss of sizes without training rows, shape (draws, rows).
+
+    One effect per draw and new size; zero for rows of the training sizes. Those of the training
+    sizes are drawn first, so generators in the same state draw the same ones for every `frame`.
+    """
+    if "size" in fit.spec.effects:
+        return effects.draw(fit.draws, ("size",), frame, rng)
+    count = len(fit.values()["sigma"])
+    fitted = np.unique(effects.labels(fit.table.frame, "size"))
+    groups, index = np.unique(effects.labels(frame, "size"), return_inverse=True)
+    new = ~np.isin(groups, fitted)
+    if not (too_few_sizes(fit) and new.any()):
+        return np.zeros((count, len(frame)))
     import pymc as pm
-    import pytensor.tensor as pt
 
-    draws = {str(name): v for name, v in fit.draws.data_vars.items()} | {"E": fit.paper["E"]}
-    total: Tensor = 0.0
-    for name, value in draws.items():
-        if prior := fit.spec.priors.get(fit.spec.likelihood.parameters.get(name, name)):
-            total = total + pm.logp(prior.dist(), pt.as_tensor(value.values))
-    return xr.DataArray(total.eval(mode="FAST_COMPILE"), draws["E"].coords, ("chain", "draw"))
+    prior = fit.spec.priors["tau_size"].dist(size=(count, 1))
+    tau = pm.draw(prior, random_seed=int(rng.integers(2**31)), mode="FAST_COMPILE")
+    moved = tau * rng.standard_normal((count, len(fitted))) @ response(fit, frame).T
+    own = tau * rng.standard_normal((count, len(groups)))
+    return np.where(new[index], own[:, index] - moved, 0.0)
 
 
-def improper_priors(fit: Posterior) -> tuple[str, ...]:
-    """Names of the priors that integrate to infinity."""
-    return tuple(name for name, prior in fit.spec.priors.items() if not prior.proper)
+def response(fit: Posterior, frame: pd.DataFrame) -> Floats:
+    """Derivative of forecasts by the training losses of each size.
+
+    If the training losses of a size are multiplied by a factor near 1, the posterior mean of the
+    log loss of a row changes, per unit of the log factor, by the posterior covariance
+    ``Cov(log loss, d log likelihood / d log factor)``. This holds for every likelihood.
+
+    Shape (rows, sizes): for a row of a training size about 1 at that size and about 0 at others.
+    """
+    rows = fit.table.frame
+    sizes, index = np.unique(rows["params"], return_inverse=True)
+    residuals = residual(fit, fit.table, fit.spec.effects)
+    up, down = (density(fit, rows, residuals + sign * STEP) for sign in (1, -1))
+    score = (up - down) / (2 * STEP) @ (index[:, None] == np.arange(len(sizes)))
+    log_loss = np.log(fit.latent(frame))
+    moves = (log_loss - log_loss.mean(0)).T @ (score - score.mean(0)) / len(score)
+    return np.asarray(moves)
 
 
-def prior_draws(fit: Posterior, draws: int = 4000, seed: int = 0) -> dict[str, Floats]:
-    """Draws from the prior of every sampled coordinate and of ``E``.
+def residual_draws(
+    fit: Posterior, frame: pd.DataFrame, rng: np.random.Generator, *, sizes: bool = True
+) -> Floats:
+    """Posterior predictive draws of measured log loss minus latent log loss.
+
+    The sum of noise and random effects. Groups in the training table have their posterior effects,
+    and new groups draw theirs from their distribution. The effect of a training size is not
+    included, since it is part of `Posterior.latent`.
 
     Parameters
     ----------
     fit : Posterior
-    draws : int
-        Number of draws.
-    seed : int
+    frame : DataFrame
+    rng : Generator
+    sizes : bool
+        Whether to include the random effects of new sizes.
 
     Returns
     -------
-    mapping of name to array, shape (draws, 1)
-
-    Raises
-    ------
-    FitError
-        If a prior is improper.
+    array, shape (draws, rows)
     """
-    import pymc as pm
-
-    priors = fit.spec.priors
-    if improper := improper_priors(fit):
-        raise FitError(
-            f"{fit.law.name} on {fit.table.name}: the priors of {', '.join(improper)} are flat and "
-            "improper, so nothing can be drawn from them; fit with proper priors."
-        )
-    shapes = [getattr(pm, p.name).dist(**p.kwargs, size=(draws, 1)) for p in priors.values()]
-    found = pm.draw(shapes, random_seed=seed, mode="FAST_COMPILE")
-    named = {prior: own for own, prior in fit.spec.likelihood.parameters.items()}
-    q = {named.get(n, n): np.asarray(v, float) for n, v in zip(priors, found, strict=True)}
-    q["L_ref"] = q["E"] - fit.law.sizes({**q, "L_ref": 0.0}, fit.at)["E"]
-    return {name: q[name] for name in [*fit.values(), "E"]}
+    drawn = error_draws(fit, frame, rng)
+    return drawn + group_effects(fit, frame, rng, sizes=sizes)
