@@ -167,16 +167,14 @@ def too_few_sizes(fit: Posterior) -> bool:
     )
 
 
-def group_effects(
-    fit: Posterior, frame: pd.DataFrame, rng: np.random.Generator, *, sizes: bool = True
-) -> Floats:
+def group_effects(fit: Posterior, frame: pd.DataFrame, rng: np.random.Generator) -> Floats:
     """Sum of the random effects on log loss that the latent loss does not include, (draws, rows).
 
-    These are the effects of bases and runs and, if `sizes`, of sizes without training rows. New
-    groups draw theirs.
+    These are the effects of bases and runs, and of sizes without training rows. New groups draw
+    theirs.
     """
     others = tuple(level for level in fit.spec.effects if level != "size")
-    new = new_size_effects(fit, frame, rng) if sizes else 0.0
+    new = new_size_effects(fit, frame, rng)
     return new + effects.draw(fit.draws, others, frame, rng)
 
 
@@ -223,25 +221,13 @@ def response(fit: Posterior, frame: pd.DataFrame) -> Floats:
 
 
 def residual_draws(
-    fit: Posterior, frame: pd.DataFrame, rng: np.random.Generator, *, sizes: bool = True
+    fit: Posterior, table: LossTable | pd.DataFrame, rng: np.random.Generator
 ) -> Floats:
-    """Posterior predictive draws of measured log loss minus latent log loss.
+    """Posterior predictive draws of measured log loss minus latent log loss, shape (draws, rows).
 
     The sum of noise and random effects. Groups in the training table have their posterior effects,
     and new groups draw theirs from their distribution. The effect of a training size is not
     included, since it is part of `Posterior.latent`.
-
-    Parameters
-    ----------
-    fit : Posterior
-    frame : DataFrame
-    rng : Generator
-    sizes : bool
-        Whether to include the random effects of new sizes.
-
-    Returns
-    -------
-    array, shape (draws, rows)
     """
-    drawn = error_draws(fit, frame, rng)
-    return drawn + group_effects(fit, frame, rng, sizes=sizes)
+    frame = table.frame if isinstance(table, LossTable) else table
+    return error_draws(fit, frame, rng) + group_effects(fit, frame, rng)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bayeslaw.common.arrays import Floats, Namespace
-from bayeslaw.common.content import storable
+from bayeslaw.common.registry import storable
 from bayeslaw.laws.terms import Array, Values
 
 
