@@ -60,13 +60,13 @@ def extrapolation_part(fit: Posterior, to: Target) -> Part:
                 )
                 levels.append("caution")
             continue
-        few = values[name]
-        if name == "params" and few < SIZE.fewest:
+        count = values[name]
+        if name == "params" and count < SIZE.fewest:
             limit, level = NEAR, "refuse"
-            reason = f", and {few} sizes are too few to estimate the random effect of size"
-        elif few < FEWEST_VALUES:
+            reason = f", and {count} sizes are too few to estimate the random effect of size"
+        elif count < FEWEST_VALUES:
             limit, level = FAR, "refuse" if far > FAR else "caution"
-            reason = f", and {few} values cannot identify a curvature"
+            reason = f", and {count} values cannot identify a curvature"
         else:
             limit = TOO_FAR
             level = "refuse" if far > TOO_FAR else "caution" if far > FAR else "ok"
@@ -263,11 +263,8 @@ def stage_bounds(fit: Posterior, rows: pd.DataFrame) -> pd.DataFrame:
     They follow from the measured losses of the same N, D and r at the last two training stages.
     Rows without such measurements are left out.
 
-    Returns
-    -------
-    DataFrame
-        Per stage: `rows`, the positions of its rows in `rows`; `lower` and `upper` in nats per
-        token; `lower_sd` and `upper_sd`, their standard errors from noise and random effects.
+    Per stage: `rows`, the positions of its rows in `rows`; `lower` and `upper` in nats per token;
+    `lower_sd` and `upper_sd`, their standard errors from noise and random effects.
     """
     seen = fit.table.frame
     first, second = np.sort(seen["ptpp"].unique())[-2:]
@@ -286,12 +283,9 @@ def stage_bounds(fit: Posterior, rows: pd.DataFrame) -> pd.DataFrame:
 def stage_shape(fit: Posterior) -> pd.DataFrame:
     """Whether the training losses at each third stage satisfy the bounds from the two before it.
 
-    Returns
-    -------
-    DataFrame
-        Per stage with two before it: `cells`, the number of cells (N, D, r) measured at all three;
-        `below` and `above`, mean distance below the lower and above the upper bound in nats per
-        token, positive outside; `z_below` and `z_above`, the same in standard errors.
+    Per stage with two before it: `cells`, the number of cells (N, D, r) measured at all three;
+    `below` and `above`, mean distance below the lower and above the upper bound in nats per token,
+    positive outside; `z_below` and `z_above`, the same in standard errors.
     """
     seen = fit.table.frame
     cells = seen.drop_duplicates([c for c in CELL if c in seen])

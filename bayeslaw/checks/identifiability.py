@@ -73,12 +73,9 @@ class Directions:
     def basis(self, low: float, high: float) -> list[dict[str, float]]:
         """Basis of the directions with singular values from `low` to below `high`.
 
-        Returns
-        -------
-        list of mapping of coordinate to weight
-            Weights are in prior standard deviations. The first coordinate of a direction, its
-            leader, has weight 1 and occurs in no other direction. The others follow by the size of
-            their weight; weights up to .2 are left out.
+        Weights of coordinates are in prior standard deviations. The first coordinate of a
+        direction, its leader, has weight 1 and occurs in no other direction. The others follow by
+        the size of their weight; weights up to .2 are left out.
         """
         chosen = (self.values >= low) & (self.values < high)
         if not chosen.any():
@@ -153,22 +150,9 @@ def swing(fit: Posterior, name: str, prior: Floats, log_loss: Floats) -> tuple[F
     The posterior is conditioned without a refit: at each of five quantiles of the prior we take the
     5 % of the posterior draws whose value of the coordinate is nearest to it.
 
-    Parameters
-    ----------
-    fit : Posterior
-    name : str
-        Name of the coordinate.
-    prior : array
-        Draws of the coordinate's prior.
-    log_loss : array, shape (draws, columns)
-        Posterior draws of the forecast.
-
-    Returns
-    -------
-    values : array, shape (5,)
-        The 5, 25, 50, 75 and 95 % quantiles of the prior.
-    loss : array, shape (5, columns)
-        Median loss near each, nats per token.
+    `prior` are draws of the coordinate's prior, and `log_loss` posterior draws of the forecast, of
+    shape (draws, columns). Returns the 5, 25, 50, 75 and 95 % quantiles of the prior, and the
+    median loss near each, shape (5, columns), in nats per token.
     """
     drawn, count = fit.values()[name][:, 0], max(1, int(0.05 * len(log_loss)))
     values = np.quantile(prior, QUANTILES)

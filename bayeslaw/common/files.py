@@ -16,19 +16,8 @@ from bayeslaw.common.errors import BayeslawError, FileError
 def atomic_write(path: str | Path, error: type[BayeslawError] = FileError) -> Iterator[Path]:
     """Context manager for writing a file atomically.
 
-    The block writes to a temporary file in the same folder. When the block ends without an error,
-    the temporary file is renamed to `path`.
-
-    Parameters
-    ----------
-    path : str or Path
-    error : type of BayeslawError
-        Raised if the file cannot be written.
-
-    Yields
-    ------
-    Path
-        The temporary file.
+    The block writes to a temporary file in the same folder, which is yielded. When the block ends
+    without an error, the temporary file is renamed to `path`.
 
     Raises
     ------

@@ -20,14 +20,7 @@ type Call[T] = tuple[Callable[..., T], tuple[object, ...]]
 def bar(show: bool, what: str, total: int, done: int = 0) -> Iterator[Callable[[], None]]:
     """Context manager for a progress bar on stderr; it yields what to call after each task.
 
-    Parameters
-    ----------
-    show : bool
-        Whether to draw the bar.
-    what : str
-        Description of the tasks.
-    total, done : int
-        Number of tasks, and of those that are done at the start.
+    `what` describes the tasks; `done` of the `total` are done at the start.
     """
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
@@ -65,15 +58,10 @@ def _named[K, T](key: K, function: Callable[..., T], arguments: tuple[object, ..
 
 @contextmanager
 def backend(name: str, jobs: int, scheduler: str | None) -> Iterator[None]:
-    """Context manager in which `finished` runs its calls on a backend.
+    """Context manager in which `finished` runs its calls on one of `BACKENDS`.
 
-    Parameters
-    ----------
-    name : {"loky", "dask", "threading", "sequential"}
-    jobs : int
-        Number of processes or threads on this machine.
-    scheduler : str, optional
-        Address of a Dask scheduler; without it `jobs` processes on this machine form a cluster.
+    `jobs` is the number of processes or threads on this machine, and `scheduler` the address of a
+    Dask scheduler; without it `jobs` processes on this machine form a cluster.
 
     Raises
     ------

@@ -225,13 +225,10 @@ def choose_cuts(table: LossTable, value: pd.Series) -> list[float]:
         If there are none.
     """
     levels = np.unique(value)[:-1]
-    sizes = [table.frame.loc[value <= cut, "params"].nunique() for cut in levels]
-    rows = [int((value <= cut).sum()) for cut in levels]
-    most = max(sizes, default=0)
+    before = {cut: table.frame.loc[value <= cut, "params"] for cut in levels}
+    sizes = min(2, max((params.nunique() for params in before.values()), default=0))
     enough = [
-        cut
-        for cut, n, k in zip(levels, rows, sizes, strict=True)
-        if n >= FEWEST and k >= min(2, most)
+        cut for cut, params in before.items() if len(params) >= FEWEST and params.nunique() >= sizes
     ]
     if not enough:
         raise TableError(

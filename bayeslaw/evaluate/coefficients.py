@@ -58,8 +58,8 @@ class Coefficients:
     law: Law
     parameters: pd.DataFrame
     document: Mapping[str, Any] = field(repr=False)
-    _posterior: "_Travelled | None" = field(repr=False)
-    _medians: "_Travelled" = field(repr=False)
+    _posterior: "_FilePosterior | None" = field(repr=False)
+    _medians: "_FilePosterior" = field(repr=False)
 
     @property
     def convergence(self) -> Convergence:
@@ -116,7 +116,7 @@ class Coefficients:
         return dataclasses.replace(fc, fits={})
 
     @property
-    def _drawn(self) -> "_Travelled":
+    def _drawn(self) -> "_FilePosterior":
         if self._posterior is None:
             raise BayeslawError(
                 "these coefficients have no draws, so no bands: export them with draws, or use "
@@ -258,7 +258,7 @@ def read_coefficients(path: str | Path) -> Coefficients:
 
 
 @dataclass(frozen=True)
-class _Travelled(Posterior):
+class _FilePosterior(Posterior):
     """A posterior read from a file. It has no rows; knots and extension seed come from the file."""
 
     knots: Mapping[str, Knots] = field(default_factory=dict)
@@ -306,8 +306,8 @@ def _restored(document: dict[str, Any]) -> Coefficients:
         law=spec.law,
         parameters=pd.DataFrame(document["parameters"]).T.infer_objects(),
         document=document,
-        _posterior=None if drawn is None else _Travelled(draws=drawn, **common),
-        _medians=_Travelled(draws=medians, **common, extends=False),
+        _posterior=None if drawn is None else _FilePosterior(draws=drawn, **common),
+        _medians=_FilePosterior(draws=medians, **common, extends=False),
     )
 
 

@@ -14,7 +14,6 @@ from bayeslaw.model.likelihoods import OBSERVED
 from bayeslaw.model.noise import make_noise, row_scale
 from bayeslaw.tables.validation import COVARIATES
 
-LOG_LOSS = "log of nats per token"
 NATS = "nats per token"
 UNITS = {"params": "parameters", "tokens": "tokens", "replay": "fraction", "ptpp": "tokens/param"}
 
@@ -45,7 +44,8 @@ def to_datatree(fit: Posterior, *, seed: int = 0, prior: int = 1000) -> xr.DataT
     rows: dict[str, Ints] = {"row": np.arange(len(frame))}
     latent = np.log(fit.latent(frame))
     improper = improper_priors(fit)
-    known = [c for c in (*COVARIATES, *_columns(fit)) if c in frame]
+    groups_of = [random_effects.level(name).column for name in fit.spec.effects]
+    known = [c for c in (*COVARIATES, *groups_of) if c in frame]
     observed = xr.DataArray(np.log(fit.table.loss), rows, ("row",))
     groups = {
         "posterior": xr.merge([fit.draws, fit.paper], compat="override"),
@@ -94,15 +94,12 @@ def _prior_predictive(fit: Posterior, q: dict[str, Floats], rng: np.random.Gener
     return np.asarray(log_loss + fit.spec.likelihood.sample(rng, log_loss.shape, sigma, q))
 
 
-def _columns(fit: Posterior) -> list[str]:
-    """Columns of the random effects' groups."""
-    return [random_effects.level(name).column for name in fit.spec.effects]
-
-
 def with_units(group: xr.Dataset, fit: Posterior) -> xr.Dataset:
     """The variables of a fit with their unit in ``attrs["units"]``."""
     slopes = {term.slope for term in fit.law.terms}
-    units = UNITS | dict.fromkeys(slopes, "nats per token and e-fold") | {OBSERVED: LOG_LOSS}
+    units = (
+        UNITS | dict.fromkeys(slopes, "nats per token and e-fold") | {OBSERVED: f"log of {NATS}"}
+    )
     units |= dict.fromkeys(("L_ref", "E"), NATS) | dict.fromkeys(fit.law.exponents, "dimensionless")
     units |= dict.fromkeys(fit.spec.likelihood.parameters, "dimensionless")
     units |= dict.fromkeys(fit.law.coefficients, f"{NATS}, at covariates of 1")

@@ -167,10 +167,6 @@ def verify(
     TableError
         If no measured row was forecast, a column by which rows are matched is missing, or two
         measured rows belong to one row of the forecast.
-
-    Examples
-    --------
-    See `register`.
     """
     document = read(path)
     registered = document["forecast"]
@@ -182,7 +178,9 @@ def verify(
     if not 0 <= tolerance < 1:
         raise BayeslawError(f"tolerance={tolerance:g}: give a relative difference, such as 0.001.")
     frame = pd.DataFrame(registered["rows"])
-    loss, place, table = np.full(len(frame), np.nan), np.array([], int), None
+    loss = np.full(len(frame), np.nan)
+    place = np.array([], int)
+    table = None
     if measured is not None:
         table = measured if isinstance(measured, LossTable) else from_frame(measured, "measured")
         place = _places(registered, table, tolerance)
@@ -370,8 +368,10 @@ def _places(registered: Mapping[str, Any], table: LossTable, tolerance: float) -
 
 def _label(value: object) -> str:
     """A label as text; a missing one among integers turns these into floats."""
-    value = "" if (value := _plain(value)) is None else value
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+    value = _plain(value)
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return "" if value is None else str(value)
 
 
 def _beside(frame: pd.DataFrame, loss: Floats) -> pd.DataFrame:

@@ -30,26 +30,17 @@ def residual(fit: Posterior, table: LossTable, levels: tuple[str, ...] = ()) -> 
     return np.asarray(np.log(table.loss) - np.log(fit.latent(table)) - given)
 
 
-def log_likelihood(fit: Posterior, table: LossTable | None = None) -> Floats:
-    """Log likelihood of each log loss, of the training table by default, shape (draws, rows).
-
-    Conditional on the random effects of the bases and runs in the training table; those of other
-    bases and runs are zero.
-    """
-    table = table or fit.table
-    return density(fit, table.frame, residual(fit, table, fit.spec.effects))
+def log_likelihood(fit: Posterior) -> Floats:
+    """Log likelihood of each training log loss given the random effects, shape (draws, rows)."""
+    return density(fit, fit.table.frame, residual(fit, fit.table, fit.spec.effects))
 
 
 def run_likelihood(fit: Posterior) -> tuple[Floats, Strings]:
     """Log density of the losses of each training run, its random effect integrated out.
 
-    Returns
-    -------
-    density : array, shape (draws, runs)
-        Given each posterior draw of the other parameters. The integral is a Gauss-Hermite rule,
-        centred at the posterior mean that the random effect has under normal noise. Without a
-        random effect of run it is the sum of the log densities of the rows.
-    labels : array, shape (runs,)
+    Shape (draws, runs), with the labels of the runs. The integral, given each posterior draw of the
+    other parameters, is a Gauss-Hermite rule, centred at the posterior mean that the random effect
+    has under normal noise. Without a random effect of run it is the sum over the rows.
     """
     frame = fit.table.frame
     names, index = np.unique(effects.labels(frame, "run"), return_inverse=True)

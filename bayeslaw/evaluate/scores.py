@@ -96,17 +96,9 @@ def score(
 
 
 def point_scores(predicted: Floats, loss: Floats) -> dict[str, float]:
-    """Metrics of point predictions, as in the paper's Appendix A.
+    """Metrics of point predictions in nats per token, as in the paper's Appendix A.
 
-    Parameters
-    ----------
-    predicted, loss : array, shape (rows,)
-        Nats per token.
-
-    Returns
-    -------
-    mapping of metric to float
-        `intercept` and `slope` are of the regression of log loss on predicted log loss.
+    `intercept` and `slope` are of the regression of log loss on predicted log loss.
 
     Examples
     --------
@@ -128,38 +120,19 @@ def point_scores(predicted: Floats, loss: Floats) -> dict[str, float]:
 
 
 def band_scores(samples: Floats, truth: Floats) -> dict[str, float]:
-    """Coverage, width, CRPS and Winkler score of central bands.
+    """Coverage, width, CRPS and Winkler score of central bands: means over rows.
 
-    Parameters
-    ----------
-    samples : array, shape (draws, rows)
-        Draws of log loss.
-    truth : array, shape (rows,)
-        Measured log loss.
-
-    Returns
-    -------
-    mapping of score to float
-        Means over rows.
+    `samples`, shape (draws, rows), are draws of log loss, and `truth` is the measured one.
     """
     bands = {level: np.quantile(samples, ends(level), axis=0) for level in LEVELS}
     return interval_scores(bands, truth) | {"crps": float(crps(samples, truth).mean())}
 
 
 def interval_scores(bands: Mapping[float, Floats], truth: Floats) -> dict[str, float]:
-    """Coverage of central bands, and width and Winkler score of the 90 % band.
+    """Coverage of central bands, and width and Winkler score of the 90 % band: means over rows.
 
-    Parameters
-    ----------
-    bands : mapping of level to array, shape (2, rows)
-        Lower and upper bounds of log loss; a band of level 0.9 must be among them.
-    truth : array, shape (rows,)
-        Measured log loss.
-
-    Returns
-    -------
-    mapping of score to float
-        Means over rows.
+    `bands` are lower and upper bounds of log loss by level, each of shape (2, rows); level 0.9 must
+    be among them. `truth` is the measured log loss.
 
     Examples
     --------
@@ -180,19 +153,10 @@ def interval_scores(bands: Mapping[float, Floats], truth: Floats) -> dict[str, f
 
 
 def crps(samples: Floats, truth: Floats) -> Floats:
-    """Continuous ranked probability score (CRPS) of draws.
+    """Continuous ranked probability score (CRPS) of draws (draws, rows), for each row.
 
     ``E|X - y| - E|X - X'| / 2`` for draws X and X' and the truth y. The second mean, over all pairs
     of draws, is computed from the sorted draws.
-
-    Parameters
-    ----------
-    samples : array, shape (draws, rows)
-    truth : array, shape (rows,)
-
-    Returns
-    -------
-    array, shape (rows,)
 
     References
     ----------
@@ -305,7 +269,7 @@ def compare(
         if oracle and ORACLE in known:
             jobs.append((load_law(ORACLE), evaluated, evaluated, f"{ORACLE} (oracle)"))
         for law, used, rest, label in jobs:
-            fit = _fit(law, used, method, delta, bounds, seed, settings)
+            fit = _fitted(law, used, method, delta, bounds, seed, settings)
             scores = score(fit, rest, seed=seed, allow_unconverged=allow_unconverged)
             row = scores.to_dict() | {"domain": domain, "law": label, "rows": len(used)}
             rows.append(row | {"scored": len(rest), "note": note(fit, rest)})
@@ -347,7 +311,7 @@ def _domains(table: LossTable, otherwise: str) -> Iterator[tuple[str, LossTable]
         yield str(domain), LossTable(rows, bases, table.name)
 
 
-def _fit(
+def _fitted(
     law: Law,
     table: LossTable,
     method: str,

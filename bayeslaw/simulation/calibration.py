@@ -245,7 +245,7 @@ def _prior(
     truths = []
     for i in range(count):
         one = {
-            name: xr.DataArray(value[[[i]]], dims=("chain", "draw", *_axes(name, value)))
+            name: (("chain", "draw", *(f"{name}_{k}" for k in range(value.ndim - 1))), value[[[i]]])
             for name, value in found.items()
         }
         truths.append(with_effects(spec, whole, with_knots(spec, table, xr.Dataset(one))))
@@ -266,10 +266,6 @@ def _error_paths(
         groups = dict(zip(np.unique(labels).astype(str), found[STANDARD].T, strict=True))
     sigma = row_scale(noise, q, rows, at.get("params", 0.0), groups, 0)
     return errors.draw_paths(spec.likelihood, rng, sigma, q, errors.order(rows))
-
-
-def _axes(name: str, value: Floats) -> list[str]:
-    return [f"{name}_{axis}" for axis in range(value.ndim - 1)]
 
 
 def _quantities(fit: Posterior) -> dict[str, Floats]:
