@@ -26,19 +26,19 @@ if TYPE_CHECKING:
     from bayeslaw.evaluate.backtesting import read_backtest as read_backtest
     from bayeslaw.evaluate.coefficients import Coefficients as Coefficients
     from bayeslaw.evaluate.coefficients import read_coefficients as read_coefficients
-    from bayeslaw.evaluate.comparison import compare as compare
+    from bayeslaw.evaluate.coefficients import write_coefficients as write_coefficients
     from bayeslaw.evaluate.crossval import Elpd as Elpd
     from bayeslaw.evaluate.crossval import cross_validate as cross_validate
     from bayeslaw.evaluate.crossval import loo as loo
-    from bayeslaw.evaluate.exporting import write_coefficients as write_coefficients
     from bayeslaw.evaluate.forecast import Forecast as Forecast
+    from bayeslaw.evaluate.registration import Verification as Verification
     from bayeslaw.evaluate.registration import register as register
+    from bayeslaw.evaluate.registration import verify as verify
+    from bayeslaw.evaluate.scores import compare as compare
     from bayeslaw.evaluate.scores import score as score
     from bayeslaw.evaluate.stacking import Stack as Stack
     from bayeslaw.evaluate.stacking import StackedForecast as StackedForecast
     from bayeslaw.evaluate.stacking import stack as stack
-    from bayeslaw.evaluate.verification import Verification as Verification
-    from bayeslaw.evaluate.verification import verify as verify
     from bayeslaw.huber.point_fit import PointFit as PointFit
     from bayeslaw.huber.point_fit import fit_huber as fit_huber
     from bayeslaw.inference.fitting import fit as fit
@@ -90,7 +90,7 @@ _HOME = {
     "Choice": "planning.choices",
     "choose_anchors": "design.anchors",
     "Coefficients": "evaluate.coefficients",
-    "compare": "evaluate.comparison",
+    "compare": "evaluate.scores",
     "compare_recipes": "derive.recipes",
     "cross_validate": "evaluate.crossval",
     "Elpd": "evaluate.crossval",
@@ -138,10 +138,10 @@ _HOME = {
     "study": "studies.study",
     "TableError": "common.errors",
     "TableWarning": "common.errors",
-    "Verification": "evaluate.verification",
-    "verify": "evaluate.verification",
+    "Verification": "evaluate.registration",
+    "verify": "evaluate.registration",
     "world_cases": "studies.cases",
-    "write_coefficients": "evaluate.exporting",
+    "write_coefficients": "evaluate.coefficients",
 }
 __all__ = [*sorted(_HOME), "__version__", "derive", "plots"]
 

@@ -1,15 +1,23 @@
-"""Identifiability: which parameters of a law the data determine, and their effect on forecasts."""
+"""Identifiability: which parameters of a law the data determine, and their effect on forecasts.
 
-from collections.abc import Sequence
+A direction is a linear combination of the law's coordinates: a singular vector of the Jacobian of
+the log losses. Its singular value measures the information of the data against that of the prior.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from scipy.linalg import cholesky, qr, solve_triangular
 
+from bayeslaw.checks.part import NAMES, Part, Target, listed
 from bayeslaw.common.arrays import Floats
-from bayeslaw.evaluate.densities import covariance, prior_draws
+from bayeslaw.evaluate.datatree import prior_draws
+from bayeslaw.evaluate.residuals import covariance
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.terms import STEP
 
@@ -17,8 +25,13 @@ WEAK = 1.0
 """Singular value below which the data are less informative about a direction than the prior."""
 NONE = 0.1
 """Below this the data have less than a hundredth of the prior's information (the square)."""
-
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+MOST_PRIOR = 0.5
+"""Fraction of a forecast's variance from undetermined coordinates above which it is refused."""
+SOME_PRIOR = 0.1
+"""Fraction from which it is reported: the band is then 5 % wider."""
+CONTRACTED = 0.5
+"""Coordinates whose variance the data contract by less are listed."""
 
 
 @dataclass(frozen=True)
@@ -60,12 +73,9 @@ class Directions:
     def basis(self, low: float, high: float) -> list[dict[str, float]]:
         """Basis of the directions with singular values from `low` to below `high`.
 
-        Returns
-        -------
-        list of mapping of coordinate to weight
-            Weights are in prior standard deviations. The first coordinate of a direction, its
-            leader, has weight 1 and occurs in no other direction. The others follow by the size of
-            their weight; weights up to .2 are left out.
+        Weights of coordinates are in prior standard deviations. The first coordinate of a
+        direction, its leader, has weight 1 and occurs in no other direction. The others follow by
+        the size of their weight; weights up to .2 are left out.
         """
         chosen = (self.values >= low) & (self.values < high)
         if not chosen.any():
@@ -85,17 +95,7 @@ def directions(fit: Posterior, prior: dict[str, Floats] | None = None) -> Direct
     Derivatives are complex steps through the formula of the law, exact to rounding. Steps of random
     walks are integrated out like random effects: they are part of the covariance of the rows. The
     scale of the steps is left out, since the rows determine it by the spread of the steps, not by a
-    derivative of the loss; see its `contraction`.
-
-    Parameters
-    ----------
-    fit : Posterior
-    prior : mapping of name to array, optional
-        Result of `prior_draws`.
-
-    Returns
-    -------
-    Directions
+    derivative of the loss; see its `contraction`. `prior` is the result of `prior_draws`.
     """
     prior = prior or prior_draws(fit)
     law, x = fit.law_with_knots, fit.law.covariates(fit.table.frame)
@@ -127,22 +127,13 @@ def spread(values: Floats) -> float:
     return float(high - low) / 2
 
 
-def contraction(fit: Posterior, prior: dict[str, Floats] | None = None) -> pd.DataFrame:
+def contraction(fit: Posterior) -> pd.DataFrame:
     """Prior-to-posterior contraction of every coordinate.
 
-    Parameters
-    ----------
-    fit : Posterior
-    prior : mapping of name to array, optional
-        Result of `prior_draws`.
-
-    Returns
-    -------
-    DataFrame
-        Per coordinate: `prior` and `posterior`, half the widths of the central 68 % intervals, and
-        `contraction`, ``1 - (posterior / prior)^2``.
+    Columns `prior` and `posterior`, half the widths of the central 68 % intervals, and
+    `contraction`, ``1 - (posterior / prior)^2``.
     """
-    prior = prior or prior_draws(fit)
+    prior = prior_draws(fit)
     posterior = fit.values() | {"E": fit.paper["E"].values.reshape(-1, 1)}
     frame = pd.DataFrame(
         {
@@ -153,65 +144,143 @@ def contraction(fit: Posterior, prior: dict[str, Floats] | None = None) -> pd.Da
     return frame.assign(contraction=1 - (frame["posterior"] / frame["prior"]) ** 2)
 
 
-def swing(
-    fit: Posterior, name: str, prior: Floats, log_loss: Floats, share: float = 0.05
-) -> tuple[Floats, Floats]:
+def swing(fit: Posterior, name: str, prior: Floats, log_loss: Floats) -> tuple[Floats, Floats]:
     """Forecasts conditional on values of a coordinate across its prior.
 
     The posterior is conditioned without a refit: at each of five quantiles of the prior we take the
-    posterior draws whose value of the coordinate is nearest to it.
+    5 % of the posterior draws whose value of the coordinate is nearest to it.
 
-    Parameters
-    ----------
-    fit : Posterior
-    name : str
-        Name of the coordinate.
-    prior : array
-        Draws of the coordinate's prior.
-    log_loss : array, shape (draws, columns)
-        Posterior draws of the forecast.
-    share : float
-        Fraction of the posterior draws taken at each quantile.
-
-    Returns
-    -------
-    values : array, shape (5,)
-        The 5, 25, 50, 75 and 95 % quantiles of the prior.
-    loss : array, shape (5, columns)
-        Median loss near each, nats per token.
+    `prior` are draws of the coordinate's prior, and `log_loss` posterior draws of the forecast, of
+    shape (draws, columns). Returns the 5, 25, 50, 75 and 95 % quantiles of the prior, and the
+    median loss near each, shape (5, columns), in nats per token.
     """
-    drawn, count = fit.values()[name][:, 0], max(1, int(share * len(log_loss)))
+    drawn, count = fit.values()[name][:, 0], max(1, int(0.05 * len(log_loss)))
     values = np.quantile(prior, QUANTILES)
     near = [np.argsort(np.abs(drawn - value), kind="stable")[:count] for value in values]
     return values, np.stack([np.exp(np.median(log_loss[rows], 0)) for rows in near])
 
 
 def explained(fit: Posterior, names: Sequence[str], log_loss: Floats) -> Floats:
-    """Fraction of the forecast's variance explained by some coordinates.
+    """Fraction of a forecast's variance that some coordinates explain, shape (columns,).
 
-    It is the R-squared of a quadratic regression of the forecast on the ranks of the coordinates.
-
-    Parameters
-    ----------
-    fit : Posterior
-    names : sequence of str
-        Names of the coordinates.
-    log_loss : array, shape (draws, columns)
-        Posterior draws of the forecast.
-
-    Returns
-    -------
-    array, shape (columns,)
+    It is the R-squared of a quadratic regression of the forecast, draws of shape (draws, columns),
+    on the ranks of the coordinates.
     """
     if not names:
         return np.zeros(log_loss.shape[1])
     q = np.column_stack([fit.values()[name][:, 0] for name in names])
-    rank = (q.argsort(0, kind="stable").argsort(0) + 0.5) / len(
-        q
-    ) - 0.5  # ranks: robust to heavy tails
+    # Ranks are robust to heavy tails.
+    rank = (q.argsort(0, kind="stable").argsort(0) + 0.5) / len(q) - 0.5
     design = np.column_stack([np.ones(len(q)), rank, rank**2])
     crossed = (rank[:, [i]] * rank[:, i + 1 :] for i in range(rank.shape[1]))
     design = np.column_stack([design, *crossed])
     fitted = design @ np.linalg.lstsq(design, log_loss)[0]
     total = log_loss.var(0)
     return np.asarray(np.divide(fitted.var(0), total, out=np.zeros_like(total), where=total > 0))
+
+
+def directions_part(fit: Posterior, to: Target | None) -> Part:
+    """Directions that the data determine weakly or not at all, and their effect on the forecast.
+
+    An *undetermined* direction is one along which the training losses do not change within their
+    noise. A *weak* one is determined less by the data than by the prior.
+    """
+    prior = prior_draws(fit)
+    found = directions(fit, prior)
+    none, weak = found.undetermined(), found.weak()
+    count, rank = len(found.names), found.rank
+    words = [
+        f"The law has {count} coordinates; these {len(fit.table)} rows determine "
+        + (f"{rank} combinations of them." if rank < count else "all of them.")
+    ]
+    level = "caution" if none else "ok"
+    records: list[dict[str, Any]] = []
+    for kind, each in [("undetermined", d) for d in none] + [("weak", d) for d in weak]:
+        leader = next(iter(each))
+        record = {"kind": kind, "leader": leader, "with": ", ".join(list(each)[1:])}
+        if to is not None:
+            record.update(_movement(fit, leader, prior[leader], to))
+        records.append(record)
+        if kind == "undetermined":
+            words.append(_undetermined(fit, each, record))
+    if weak:
+        names = listed([" with ".join(list(each)[:2]) for each in weak])
+        words.append(f"The rows are less informative than the prior about {names}.")
+    facts: dict[str, object] = {
+        "singular_values": found.values.tolist(),
+        "rank": rank,
+        "coordinates": list(found.names),
+    }
+    if to is not None and records:
+        level, text, shares = _effect_on_forecast(fit, records, to)
+        words.append(text)
+        facts |= shares
+    return Part("directions", level, tuple(words), pd.DataFrame(records), facts)
+
+
+def _movement(fit: Posterior, leader: str, prior: Floats, to: Target) -> dict[str, Any]:
+    """The group of rows whose forecast moves most along a coordinate, and its range."""
+    values, loss = swing(fit, leader, prior, to.log_loss)
+    most = int(np.ptp(np.log(loss), axis=0).argmax())
+    ends = sorted((loss[:, most].argmin(), loss[:, most].argmax()))
+    return {
+        "rows": list(to.groups)[most],
+        "values": [float(values[i]) for i in ends],
+        "losses": [float(loss[i, most]) for i in ends],
+    }
+
+
+def _undetermined(fit: Posterior, direction: Mapping[str, float], record: Mapping[str, Any]) -> str:
+    """Finding about an undetermined direction."""
+    leader, *others = direction
+    seen, where = fit.table.frame, fit.law.covariates_of.get(leader, ())
+    values = [f"{NAMES[c]} takes {seen[c].nunique()} values" for c in where]
+    lead = f"{' and '.join(values)}; " if values else ""
+    along = f" separately from {listed(others)}" if others else ""
+    text = f"{lead}{leader} is not determined by these data{along}"
+    if "losses" not in record:
+        return text + ": its posterior is close to its prior."
+    (x, y), (low, high) = record["losses"], record["values"]
+    return (
+        f"{text}: the forecast at {record['rows']} moves from {x:.4g} nats ({leader} {low:.2g}) to "
+        f"{y:.4g} ({leader} {high:.2g}) across its prior."
+    )
+
+
+def _effect_on_forecast(
+    fit: Posterior, records: Sequence[Mapping[str, Any]], to: Target
+) -> tuple[str, str, dict[str, float]]:
+    """Level, finding and fractions of the forecast's variance from undetermined coordinates."""
+    curvatures = set(fit.law.discrepancy_parameters)
+    names = [record["leader"] for record in records]
+    own = [name for name in names if name not in curvatures]
+    every, plain = (explained(fit, each, to.log_loss) for each in (names, own))
+    most = int((to.log_loss.std(0) * np.sqrt(every)).argmax())
+    sd, share = float(to.log_loss[:, most].std()), float(every[most])
+    shares = {"share": share, "share_own": float(plain[most]), "sd": sd}
+    noise = float(np.median(fit.scale(fit.table.frame)))
+    if sd * math.sqrt(share) < noise / 2 or share < SOME_PRIOR:
+        return "ok", f"The forecasts of these rows depend little on {listed(names)}.", shares
+    some = all(record["kind"] == "weak" for record in records)
+    text = (
+        f"{100 * share:.0f} % of the variance of the forecast at {list(to.groups)[most]} comes "
+        f"from {listed(names)}, which the data {'determine weakly' if some else 'do not determine'}"
+    )
+    if shares["share_own"] > MOST_PRIOR and not some:
+        advice = "the forecast is mostly prior. Add rows at more stages or sizes."
+        return "refuse", f"{text}: {advice}", shares
+    if set(names) & curvatures and share > MOST_PRIOR:
+        return "caution", f"{text}: the prior of the curvature sets the width of the band.", shares
+    return "caution", f"{text}.", shares
+
+
+def learning_part(fit: Posterior) -> Part:
+    """Prior-to-posterior contraction of every coordinate."""
+    frame = contraction(fit)
+    law = [n for n in frame.index if n in fit.law.coordinates]
+    least = frame.loc[law, "contraction"].sort_values()
+    least = least[least < CONTRACTED]
+    names = ", ".join(f"{n} ({100 * max(v, 0):.0f} %)" for n, v in least.items())
+    words = f"Coordinates whose prior variance the data contract by less than half: {names}."
+    rest = "The data contract the prior variance of every coordinate of the law by half or more."
+    return Part("learning", "ok", (words if len(least) else rest,), frame)

@@ -77,17 +77,6 @@ def target(fit: Posterior, rows: LossTable | pd.DataFrame) -> Target:
     return Target(frame, groups, means)
 
 
-def worst(*levels: str) -> str:
-    """The worst of some levels.
-
-    Examples
-    --------
-    >>> worst("ok", "refuse", "caution")
-    'refuse'
-    """
-    return max(levels, key=LEVELS.index)
-
-
 def listed(names: Sequence[str]) -> str:
     """Names as a list in a sentence.
 

@@ -30,8 +30,7 @@ def export(
     the training table and the versions. `bayeslaw.read_coefficients` forecasts from it.
     """
     from bayeslaw.cli import render_coefficients
-    from bayeslaw.evaluate.coefficients import read_coefficients
-    from bayeslaw.evaluate.exporting import write_coefficients
+    from bayeslaw.evaluate.coefficients import read_coefficients, write_coefficients
     from bayeslaw.inference.storage import load_posterior
 
     check_writable(out)

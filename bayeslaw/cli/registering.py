@@ -43,7 +43,7 @@ def verify(
     appended to the file; without a table of losses nothing is scored or written.
     """
     from bayeslaw.cli import render_registered
-    from bayeslaw.evaluate.verification import verify as check
+    from bayeslaw.evaluate.registration import verify as check
     from bayeslaw.tables.reading import read_table
 
     if measured is None and where is not None:

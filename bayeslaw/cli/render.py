@@ -7,7 +7,7 @@ from rich.markup import escape
 
 from bayeslaw.cli.terminal import Block, Document, Rendered, ruled
 from bayeslaw.common.formatting import count, digits
-from bayeslaw.evaluate.new_sizes import too_few_sizes
+from bayeslaw.evaluate.residuals import too_few_sizes
 from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.convergence import Convergence
 from bayeslaw.inference.pools import Pool

@@ -13,9 +13,8 @@ from bayeslaw.cli.render import chosen, describe, heading, labelled
 from bayeslaw.cli.terminal import Block, Document, Rendered, ruled
 from bayeslaw.common.formatting import count, digits
 from bayeslaw.evaluate.backtesting import Backtest
-from bayeslaw.evaluate.comparison import row_name
 from bayeslaw.evaluate.forecast import Forecast
-from bayeslaw.evaluate.scores import BANDS, POINT
+from bayeslaw.evaluate.scores import BANDS, POINT, row_name
 from bayeslaw.evaluate.scores import score as score_of
 from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.pools import Pool

@@ -10,7 +10,7 @@ from bayeslaw.cli.render import SYNTHETIC
 from bayeslaw.cli.render_forecast import MAX_ROWS, bands_table, inside, score_table
 from bayeslaw.cli.terminal import Block, Document, Rendered
 from bayeslaw.evaluate.forecast import LEVELS
-from bayeslaw.evaluate.verification import Verification
+from bayeslaw.evaluate.registration import Verification
 from bayeslaw.tables.table import LossTable
 from bayeslaw.tables.validation import COVARIATES, row_numbers
 

@@ -205,7 +205,7 @@ def compared(
     allow_unconverged: bool,
 ) -> "pd.DataFrame":
     """Return scores of several laws on one split."""
-    from bayeslaw.evaluate.comparison import compare
+    from bayeslaw.evaluate.scores import compare
 
     settings = asdict(sampling) | {"progress": terminal()}
     if method == "huber":

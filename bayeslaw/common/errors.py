@@ -37,18 +37,7 @@ class FitWarning(UserWarning):
 
 
 def unknown(what: str, name: str, valid: Iterable[str]) -> str:
-    """Message for a name that is not valid, with the nearest valid name and all of them.
-
-    Parameters
-    ----------
-    what : str
-        What the name stands for, such as ``"law"``.
-    name : str
-    valid : iterable of str
-
-    Returns
-    -------
-    str
+    """Message for a name of `what` that is not valid, with the nearest valid name and all of them.
 
     Examples
     --------

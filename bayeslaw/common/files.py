@@ -1,11 +1,13 @@
-"""Files: the folder of shipped laws, and atomic writing, so that none is found half-written."""
+"""Files: atomic writing, so that none is found half-written; JSON; the folder of shipped laws."""
 
+import hashlib
 import json
 import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from bayeslaw.common.errors import BayeslawError, FileError
 
@@ -14,19 +16,8 @@ from bayeslaw.common.errors import BayeslawError, FileError
 def atomic_write(path: str | Path, error: type[BayeslawError] = FileError) -> Iterator[Path]:
     """Context manager for writing a file atomically.
 
-    The block writes to a temporary file in the same folder. When the block ends without an error,
-    the temporary file is renamed to `path`.
-
-    Parameters
-    ----------
-    path : str or Path
-    error : type of BayeslawError
-        Raised if the file cannot be written.
-
-    Yields
-    ------
-    Path
-        The temporary file.
+    The block writes to a temporary file in the same folder, which is yielded. When the block ends
+    without an error, the temporary file is renamed to `path`.
 
     Raises
     ------
@@ -57,6 +48,48 @@ def write_json(document: Mapping[str, object], path: str | Path) -> None:
     text = re.sub(r"[\[{]\n[^\[\]{}]*[\]}]", lambda part: re.sub(r"\n\s*", " ", part[0]), text)
     with atomic_write(path) as temporary:
         temporary.write_text(text + "\n", encoding="utf-8")
+
+
+def read_json(path: str | Path, form: str, schema: int, what: str) -> dict[str, Any]:
+    """Read a JSON document whose ``format`` is `form`, and whose ``schema`` is `schema` or less.
+
+    Raises
+    ------
+    FileError
+        If the file is missing, of another format, or of a newer schema.
+    ValueError, KeyError, TypeError, AttributeError
+        If the file is damaged.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileError(f"{path}: no such file.")
+    document = json.loads(path.read_text(encoding="utf-8"))
+    if document["format"] != form:
+        raise FileError(f"{path}: not {what} of bayeslaw.")
+    if document["schema"] > schema:
+        raise FileError(
+            f"{path}: schema {document['schema']} is newer than this version reads ({schema}); "
+            "upgrade bayeslaw."
+        )
+    return dict(document)
+
+
+def digest(value: object) -> str:
+    """SHA-256 of plain data: equal for equal data, however the file is laid out.
+
+    Examples
+    --------
+    >>> digest({"a": 1, "b": 0.5}) == digest({"b": 0.5, "a": 1.0})
+    True
+    """
+    numbers = json.loads(json.dumps(value), parse_int=_number)
+    text = json.dumps(numbers, sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _number(text: str) -> float:
+    """An integer as a float where that is exact: other programs write 1e9 for 1000000000."""
+    return float(text) if int(text) == float(text) else int(text)
 
 
 def models_dir() -> Path:

@@ -18,9 +18,9 @@ import pandas as pd
 
 from bayeslaw.common.arrays import Floats, Ints
 from bayeslaw.common.errors import BayeslawError
-from bayeslaw.common.progress import bar
+from bayeslaw.common.parallel import results
 from bayeslaw.design.costs import costs
-from bayeslaw.evaluate.new_sizes import residual_draws
+from bayeslaw.evaluate.residuals import residual_draws
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.refits import RefitSettings, joined, refit
 from bayeslaw.planning.planner import plan
@@ -95,8 +95,6 @@ def anchor_value(
     BayeslawError
         If there is no set, no simulation, or no feasible plan before the anchors.
     """
-    from joblib import Parallel, delayed
-
     if not sets or simulations < 1:
         raise BayeslawError("give at least one set of anchors, and one simulation.")
     planned |= {"seed": seed, "allow_unconverged": True}
@@ -117,12 +115,8 @@ def anchor_value(
         bare = frame.drop(columns="domain", errors="ignore")
         for i in range(simulations):
             measured = [bare.assign(loss=domain[i, own]) for domain in losses]
-            calls.append(delayed(_plan_after)(fits, measured, i, run, planned))
-    found = []
-    with bar(progress, "refits and plans", len(calls)) as tick:
-        for each in Parallel(n_jobs=jobs, return_as="generator")(calls):
-            found.append(each)
-            tick()
+            calls.append((_plan_after, (fits, measured, i, run, planned)))
+    found = results(calls, jobs, "refits and plans", progress)
     parts = np.array(found).reshape(len(sets), simulations, 3)
     return pd.DataFrame(
         {"set": name, "flops": flops} | _summary(now, flops, *part.T)

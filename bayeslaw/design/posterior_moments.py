@@ -12,7 +12,7 @@ from bayeslaw.common.arrays import Bools, Floats, Ints
 from bayeslaw.common.errors import TableError, TableWarning
 from bayeslaw.design.bayes_linear import JointGaussian, centred, measurements_by_run
 from bayeslaw.design.costs import bases
-from bayeslaw.evaluate import new_sizes
+from bayeslaw.evaluate import residuals
 from bayeslaw.inference.pools import Pool
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.law import Law
@@ -161,10 +161,10 @@ def new_size_effects(fit: Posterior, frame: pd.DataFrame, plan: Plan | None, dom
     the plan's loss curves have, so the seeds here are those of `bayeslaw.plan`.
     """
     if plan is None:
-        return new_sizes.new_size_effects(fit, frame, np.random.default_rng([0, domain]))
+        return residuals.new_size_effects(fit, frame, np.random.default_rng([0, domain]))
     last = len(plan.problem.targets) + len(plan.problem.further)
     seed = [plan.seed, last if domain else 0]
-    drawn = new_sizes.new_size_effects(fit, frame, np.random.default_rng(seed))
+    drawn = residuals.new_size_effects(fit, frame, np.random.default_rng(seed))
     n, ptpp = plan.limits["params"], plan.limits["ptpp"]
     own = planned_size_effects(fit, planned_row(n, ptpp), seed)
     return np.where((frame["params"] == n).to_numpy(), own, drawn)

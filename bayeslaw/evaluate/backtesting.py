@@ -6,7 +6,7 @@ their measured losses. The distance of a row is how far it lies beyond the cut, 
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,8 @@ import pandas as pd
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import BayeslawError, TableError, unknown
-from bayeslaw.common.progress import bar
-from bayeslaw.evaluate.forecast import LEVELS
+from bayeslaw.common.parallel import results
+from bayeslaw.evaluate.forecast import LEVELS, ends
 from bayeslaw.evaluate.scores import crps
 from bayeslaw.inference.fitting import fit
 from bayeslaw.laws.law import Law
@@ -199,8 +199,6 @@ def backtest(
     BayeslawError
         If `along` is unknown.
     """
-    from joblib import Parallel, delayed
-
     if along not in ALONG:
         raise BayeslawError(unknown("quantity", along, ALONG))
     if along != "flops" and along not in table.frame:
@@ -210,15 +208,11 @@ def backtest(
     name = law if isinstance(law, str) else law.name
     models: dict[str, dict[str, Any]] = {name: {}} | {k: dict(v) for k, v in (rivals or {}).items()}
     calls = [
-        delayed(_at_cut)(table, value.to_numpy(), cut, label, law, settings | own, seed)
+        (_at_cut, (table, value.to_numpy(), cut, label, law, settings | own, seed))
         for cut in at
         for label, own in models.items()
     ]
-    found = []
-    with bar(progress, "fits and forecasts", len(calls)) as tick:
-        for each in Parallel(n_jobs=jobs, return_as="generator")(calls):
-            found.append(each)
-            tick()
+    found = results(calls, jobs, "fits and forecasts", progress)
     return Backtest(pd.concat(found, ignore_index=True), along, tuple(models), table.name)
 
 
@@ -231,13 +225,10 @@ def choose_cuts(table: LossTable, value: pd.Series) -> list[float]:
         If there are none.
     """
     levels = np.unique(value)[:-1]
-    sizes = [table.frame.loc[value <= cut, "params"].nunique() for cut in levels]
-    rows = [int((value <= cut).sum()) for cut in levels]
-    most = max(sizes, default=0)
+    before = {cut: table.frame.loc[value <= cut, "params"] for cut in levels}
+    sizes = min(2, max((params.nunique() for params in before.values()), default=0))
     enough = [
-        cut
-        for cut, n, k in zip(levels, rows, sizes, strict=True)
-        if n >= FEWEST and k >= min(2, most)
+        cut for cut, params in before.items() if len(params) >= FEWEST and params.nunique() >= sizes
     ]
     if not enough:
         raise TableError(
@@ -262,8 +253,7 @@ def _at_cut(
     if not fitted.any() or not later.any():
         raise TableError(f"{table.name}: the cut {cut:g} leaves no row to fit or to forecast.")
     train, test = (
-        LossTable(table.frame[rows].reset_index(drop=True), table.baselines, table.name)
-        for rows in (fitted, later)
+        replace(table, frame=table.frame[rows].reset_index(drop=True)) for rows in (fitted, later)
     )
     posterior = fit(own.pop("law", law), train, seed=seed, **own)
     columns = [c for c in COVARIATES if c in table.frame]
@@ -280,7 +270,7 @@ def _at_cut(
         gate="; ".join(posterior.convergence.failures) or "passed",
     )
     for level in LEVELS:
-        low, high = np.quantile(samples, [(1 - level) / 2, (1 + level) / 2], axis=0)
+        low, high = np.quantile(samples, ends(level), axis=0)
         rows[f"inside_{100 * level:g}"] = (low <= measured) & (measured <= high)
         if level == 0.9:
             rows = rows.assign(lower_90=np.exp(low), upper_90=np.exp(high), width_90=high - low)

@@ -1,27 +1,41 @@
-"""Coefficients of a fit, read from a JSON file, and forecasts from them."""
+"""Coefficients of a fit in a JSON file: for readers, other programs, and forecasts."""
 
 import dataclasses
-import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import xarray as xr
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import BayeslawError, FileError, LawError
-from bayeslaw.evaluate.exporting import FORMAT, SCHEMA, as_numbers
+from bayeslaw.common.files import read_json, write_json
+from bayeslaw.evaluate.datatree import with_units
 from bayeslaw.evaluate.forecast import Forecast
 from bayeslaw.evaluate.forecast import forecast as forecast_of
+from bayeslaw.evaluate.residuals import too_few_sizes
 from bayeslaw.inference.convergence import Convergence
 from bayeslaw.inference.posterior import Posterior
-from bayeslaw.inference.storage import restored_spec
+from bayeslaw.inference.storage import restored_spec, stored_spec
 from bayeslaw.laws.knots import Knots
 from bayeslaw.laws.law import Law
+from bayeslaw.tables.reading import is_synthetic
 from bayeslaw.tables.table import LossTable
+
+FORMAT = "bayeslaw coefficients"
+SCHEMA = 1
+"""Version of the file's layout; a file with a larger one is refused."""
+QUANTILES = {"median": 0.5, "q05": 0.05, "q25": 0.25, "q75": 0.75, "q95": 0.95}
+INFINITE = {"Infinity": math.inf, "-Infinity": -math.inf}
+"""Bounds that JSON has no numbers for, by the texts that stand for them."""
+NUMBERS = ("rhat", "ess_bulk", "ess_tail", "bfmi")
+"""Convergence checks that may be NaN, for which a file has a text."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +58,8 @@ class Coefficients:
     law: Law
     parameters: pd.DataFrame
     document: Mapping[str, Any] = field(repr=False)
-    _posterior: "_Travelled | None" = field(repr=False)
-    _medians: "_Travelled" = field(repr=False)
+    _posterior: "_FilePosterior | None" = field(repr=False)
+    _medians: "_FilePosterior" = field(repr=False)
 
     @property
     def convergence(self) -> Convergence:
@@ -102,13 +116,103 @@ class Coefficients:
         return dataclasses.replace(fc, fits={})
 
     @property
-    def _drawn(self) -> "_Travelled":
+    def _drawn(self) -> "_FilePosterior":
         if self._posterior is None:
             raise BayeslawError(
                 "these coefficients have no draws, so no bands: export them with draws, or use "
                 "predict for a point forecast."
             )
         return self._posterior
+
+
+def write_coefficients(
+    fit: Posterior, path: str | Path, *, draws: int = 0, allow_unconverged: bool = False
+) -> None:
+    """Write the coefficients of a fit to a JSON file, without the training losses.
+
+    The file states for each parameter, by its symbol in the paper, a point, the median, the 50 and
+    90 % intervals and the unit, with the law, the reference point, the hash of the training table,
+    the sampler and the versions. `read_coefficients` forecasts from it: a point from the medians of
+    the reference coordinates, and bands from draws.
+
+    Parameters
+    ----------
+    fit : Posterior
+    path : str or Path
+    draws : int
+        Number of joint draws of parameters and random effects to include, evenly spaced among those
+        of the fit. With all of them, the forecasts equal those of the fit.
+    allow_unconverged : bool
+        Whether to write a posterior that failed the convergence checks. The file says so.
+
+    Raises
+    ------
+    NotConverged
+        If the posterior failed the convergence checks and `allow_unconverged` is false.
+    BayeslawError
+        If `draws` is negative, or draws alone cannot give the fit's forecasts: with a discrepancy
+        and two or three model sizes these depend on the training losses.
+    LawError
+        If a term, the likelihood or the discrepancy is of a class that is not registered.
+    FileError
+        If the file cannot be written.
+
+    Examples
+    --------
+    See `read_coefficients`.
+    """
+    fit.require_converged(allow_unconverged)
+    if draws < 0:
+        raise BayeslawError(f"draws={draws}: give the number of draws to include, 0 or more.")
+    if draws and too_few_sizes(fit):
+        raise BayeslawError(
+            f"{fit.law.name} on {fit.table.name}: with so few model sizes, forecasts of others "
+            "depend on the training losses, which draws do not contain; export without draws, "
+            "save the fit itself, or fit with effects='none'."
+        )
+    flat = _flat(fit.draws)
+    spaced = np.linspace(0, flat.sizes["draw"] - 1, min(draws, flat.sizes["draw"])).astype(int)
+    law, table = fit.law, fit.table
+    medians = flat.median("draw").expand_dims(draw=1, axis=1)
+    point = law.to_paper({n: medians[n].item() for n in law.coordinates}, fit.at)
+    paper = _summary(fit.paper, fit)
+    knots = {walk.steps: walk.knots for walk in fit.law_with_knots.walks if walk.knots}
+    scalars = fit.draws.drop_dims(set(fit.draws.dims) - {"chain", "draw"})
+    others = [str(name) for name in scalars.data_vars if name not in law.parameters]
+    document = {
+        "format": FORMAT,
+        "schema": SCHEMA,
+        "bayeslaw": version("bayeslaw"),
+        "law": {
+            "name": law.name,
+            "title": law.title,
+            "reference": law.reference,
+            "formula": law.plain.latex(),
+            "token_unit": law.token_unit,
+            "discrepancy": fit.spec.discrepancy.words,
+        },
+        "parameters": {n: {"point": float(point[n]), **paper[n]} for n in law.parameters},
+        "reference_point": law.point(fit.at),
+        "reference": _summary(scalars[others], fit),
+        "training": {
+            "name": table.name,
+            "rows": len(table),
+            "sha256": table.sha256,
+            "synthetic": is_synthetic(table),
+        },
+        "settings": dict(fit.settings),
+        "convergence": dataclasses.asdict(fit.convergence),
+        "rebuild": {
+            "identity": fit.spec.identity,
+            "specification": stored_spec(fit.spec),
+            "at": dict(fit.at),
+            "knots": {name: dataclasses.asdict(each) for name, each in knots.items()},
+            "extension_seed": fit.extension_seed,
+            "medians": medians.to_dict(),
+            "draws": flat.isel(draw=spaced).to_dict() if draws else None,
+        },
+    }
+    write_json(_as_text(document), path)
 
 
 def read_coefficients(path: str | Path) -> Coefficients:
@@ -143,19 +247,8 @@ def read_coefficients(path: str | Path) -> Coefficients:
     >>> bool((coefficients.latent(test) == fit.latent(test)).all())
     True
     """
-    path = Path(path)
-    if not path.is_file():
-        raise FileError(f"{path}: no such file.")
     try:
-        document = as_numbers(json.loads(path.read_text(encoding="utf-8")))
-        if document["format"] != FORMAT:
-            raise FileError(f"{path}: not coefficients of bayeslaw.")
-        if document["schema"] > SCHEMA:
-            raise FileError(
-                f"{path}: schema {document['schema']} is newer than this version reads ({SCHEMA}); "
-                "upgrade bayeslaw."
-            )
-        return _restored(document)
+        return _restored(as_numbers(read_json(path, FORMAT, SCHEMA, "coefficients")))
     except LawError as error:
         raise FileError(
             f"{path}: {error} If the class is defined elsewhere, import its module before reading."
@@ -164,12 +257,8 @@ def read_coefficients(path: str | Path) -> Coefficients:
         raise FileError(f"{path}: not coefficients of bayeslaw, or damaged ({error}).") from error
 
 
-NUMBERS = ("rhat", "ess_bulk", "ess_tail", "bfmi")
-"""Convergence checks that may be NaN, for which a file has a text."""
-
-
 @dataclass(frozen=True)
-class _Travelled(Posterior):
+class _FilePosterior(Posterior):
     """A posterior read from a file. It has no rows; knots and extension seed come from the file."""
 
     knots: Mapping[str, Knots] = field(default_factory=dict)
@@ -217,6 +306,42 @@ def _restored(document: dict[str, Any]) -> Coefficients:
         law=spec.law,
         parameters=pd.DataFrame(document["parameters"]).T.infer_objects(),
         document=document,
-        _posterior=None if drawn is None else _Travelled(draws=drawn, **common),
-        _medians=_Travelled(draws=medians, **common, extends=False),
+        _posterior=None if drawn is None else _FilePosterior(draws=drawn, **common),
+        _medians=_FilePosterior(draws=medians, **common, extends=False),
     )
+
+
+def as_numbers(value: Any) -> Any:
+    """Inverse of `_as_text`: plain data in which the texts of `INFINITE` are numbers again."""
+    if isinstance(value, dict):
+        return {name: as_numbers(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [as_numbers(each) for each in value]
+    return INFINITE.get(value, value) if isinstance(value, str) else value
+
+
+def _flat(draws: xr.Dataset) -> xr.Dataset:
+    """The draws of all chains, one after the other, as a single chain."""
+    flat = draws.stack(sample=("chain", "draw"), create_index=False)
+    flat = flat.drop_vars(["chain", "draw"], errors="ignore").rename(sample="draw")
+    return flat.expand_dims("chain").transpose("chain", "draw", ...)
+
+
+def _summary(draws: xr.Dataset, fit: Posterior) -> dict[str, dict[str, float | str]]:
+    """Quantiles and unit of each variable."""
+    return {
+        str(name): {key: float(values.quantile(q)) for key, q in QUANTILES.items()}
+        | {"unit": str(values.attrs.get("units", "dimensionless"))}
+        for name, values in with_units(draws, fit).data_vars.items()
+    }
+
+
+def _as_text(value: Any) -> Any:
+    """Plain data with texts in place of numbers that JSON does not have."""
+    if isinstance(value, Mapping):
+        return {str(name): _as_text(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_as_text(each) for each in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value

@@ -1,20 +1,28 @@
-"""Cross-validation: log predictive density of rows that are left out."""
+"""Cross-validation: log predictive density of rows that are left out, by PSIS or by refits."""
 
-from dataclasses import dataclass, field
-from typing import Unpack
+import warnings
+from dataclasses import dataclass, field, replace
+from typing import Any, Unpack
 
 import numpy as np
 import pandas as pd
+import xarray as xr
 from scipy.special import logsumexp
 
 from bayeslaw.common.arrays import Floats, Ints, Strings
 from bayeslaw.common.errors import TableError, unknown
-from bayeslaw.evaluate.densities import density, residual
-from bayeslaw.evaluate.new_sizes import group_effects
-from bayeslaw.evaluate.psis_loo import leave_out
+from bayeslaw.evaluate.residuals import (
+    density,
+    group_effects,
+    log_likelihood,
+    residual,
+    residual_draws,
+    run_likelihood,
+)
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.settings import RunSettings, SamplerSettings
 from bayeslaw.model import random_effects as effects
+from bayeslaw.model.likelihoods import OBSERVED
 from bayeslaw.tables.table import LossTable
 from bayeslaw.tables.validation import row_numbers
 
@@ -54,6 +62,12 @@ class Elpd:
     def se(self) -> float:
         """Standard error of the total, from the variance between groups."""
         return standard_error(self.frame["elpd"], self.frame["group"])
+
+
+def standard_error(values: pd.Series, groups: pd.Series) -> float:
+    """Standard error of the sum of values, from the variance between groups."""
+    sums = values.groupby(groups.to_numpy()).sum()
+    return float(np.sqrt(len(sums)) * sums.std())
 
 
 def loo(fit: Posterior) -> Elpd:
@@ -123,17 +137,14 @@ def cross_validate(
     table, spec, rng = fit.table, fit.spec, np.random.default_rng(seed)
     names, index = _groups(table, by)
     fold = rng.permutation(np.arange(len(names)) % min(folds, len(names)))[index]
-    known = ("chains", "draws", "tune", "target_accept", "sampler", "seed")
     retry = settings.pop("retry", True)
-    used: RunSettings = {n: fit.settings[n] for n in known if n in fit.settings}  # type: ignore[assignment]  # from a file
-    given: SamplerSettings = settings
-    run: RunSettings = {**used, **given}
+    own = {n: fit.settings[n] for n in RunSettings.__annotations__ if n in fit.settings}
+    run: Any = {**own, **settings}
     elpd, notes = np.empty(len(table)), []
     for i in range(fold.max() + 1):
         out = fold == i
         train, test = (
-            LossTable(table.frame[rows].reset_index(drop=True), table.baselines, table.name)
-            for rows in (~out, out)
+            replace(table, frame=table.frame[rows].reset_index(drop=True)) for rows in (~out, out)
         )
         what = ", ".join(sorted({str(names[j]) for j in index[out]}))
         try:
@@ -176,7 +187,99 @@ def _groups(table: LossTable, by: str) -> tuple[Ints | Floats | Strings, Ints]:
     return np.unique(values.to_numpy(), return_inverse=True)
 
 
-def standard_error(values: pd.Series, groups: pd.Series) -> float:
-    """Standard error of the sum of values, from the variance between groups."""
-    sums = values.groupby(groups.to_numpy()).sum()
-    return float(np.sqrt(len(sums)) * sums.std())
+@dataclass(frozen=True)
+class LeftOut:
+    """Each unit of the training table against its prediction from the other units.
+
+    Parameters
+    ----------
+    unit : {"run", "row"}
+        Unit that is left out: whole runs if `run` repeats in the table, otherwise single rows.
+    labels : array, shape (units,)
+    elpd : array, shape (units,)
+        Log predictive density of the unit's log losses, nats.
+    pit : array, shape (units,)
+        Probability integral transform: predictive probability that the unit's mean log loss is
+        below the measured one.
+    pareto_k : array, shape (units,)
+        Shape of the tail of the importance weights.
+    good_k : float
+        Largest Pareto k at which the estimate is reliable with this number of draws.
+    """
+
+    unit: str
+    labels: Strings
+    elpd: Floats
+    pit: Floats
+    pareto_k: Floats
+    good_k: float
+
+    @property
+    def unreliable(self) -> int:
+        """Number of units whose Pareto k is too large; they need a refit without the unit."""
+        return int((~(self.pareto_k <= self.good_k)).sum())
+
+    def uniformity(self) -> float:
+        """P-value of the hypothesis that the PIT values of the reliable units are uniform."""
+        from arviz_stats.base import array_stats
+
+        pit = self.pit[self.pareto_k <= self.good_k]
+        return float(array_stats.uniformity_test(pit)[0]) if len(pit) > 1 else np.nan
+
+    def to_frame(self) -> pd.DataFrame:
+        """Data frame with one row per unit: `elpd`, `pit`, `pareto_k`."""
+        columns = {"elpd": self.elpd, "pit": self.pit, "pareto_k": self.pareto_k}
+        return pd.DataFrame(columns, index=pd.Index(self.labels, name=self.unit))
+
+
+def leave_out(fit: Posterior, seed: int = 0) -> LeftOut:
+    """Leave out each run, or each row if runs do not repeat, by importance sampling.
+
+    The random effect of a left-out run is integrated out. The random effect of its base has its
+    posterior from the other runs of that base.
+
+    `seed` is that of the predictive noise, which the PIT values need. See `loo` for the method.
+    """
+    import arviz_stats as azs
+
+    frame = fit.table.frame
+    unit = "run" if "run" in frame and frame["run"].duplicated().any() else "row"
+    if unit == "run":
+        density, labels = run_likelihood(fit)
+        index = np.unique(effects.labels(frame, "run"), return_inverse=True)[1]
+        frame = frame.assign(run="new " + frame["run"].astype(str))
+    else:
+        density, index = log_likelihood(fit), np.arange(len(frame))
+        labels = index.astype(str)
+    drawn = residual_draws(fit, frame, np.random.default_rng(seed))
+    average = (index == np.arange(len(labels))[:, None]).astype(float)
+    average /= average.sum(1, keepdims=True)
+    excess = (drawn - residual(fit, fit.table)) @ average.T
+    tree = xr.DataTree.from_dict(
+        {
+            "posterior": fit.draws,
+            "log_likelihood": _by_unit(fit, density),
+            # The measured unit mean is subtracted from the predicted one, draw by draw.
+            "posterior_predictive": _by_unit(fit, excess),
+            "observed_data": xr.Dataset({OBSERVED: ("unit", np.zeros(len(labels)))}),
+        }
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of Pareto k, which the result reports
+        found = azs.loo(tree, pointwise=True)
+    weights, k = (v.to_dataset(name=OBSERVED) for v in (found.log_weights, found.pareto_k))
+    pit = azs.loo_pit(tree, log_weights=weights, pareto_k=k)
+    return LeftOut(
+        unit=unit,
+        labels=labels,
+        elpd=found.elpd_i.values,
+        pit=pit[OBSERVED].values,
+        pareto_k=found.pareto_k.values,
+        good_k=found.good_k,
+    )
+
+
+def _by_unit(fit: Posterior, values: Floats) -> xr.Dataset:
+    """Values of shape (draws, units) as a data set with dims (chain, draw, unit)."""
+    sizes = fit.draws.sizes["chain"], fit.draws.sizes["draw"]
+    return xr.Dataset({OBSERVED: (("chain", "draw", "unit"), values.reshape(*sizes, -1))})

@@ -1,20 +1,19 @@
-"""A posterior as an ArviZ ``DataTree``, with the groups and dims that ArviZ's functions expect."""
+"""A posterior as an ArviZ ``DataTree``: its groups, among them draws of the prior."""
 
 from collections.abc import Mapping
 
 import numpy as np
 import xarray as xr
 
-from bayeslaw.common.arrays import Floats, Ints
-from bayeslaw.evaluate.densities import improper_priors, log_likelihood, prior_draws
-from bayeslaw.evaluate.new_sizes import residual_draws
+from bayeslaw.common.arrays import Floats, Ints, Tensor
+from bayeslaw.common.errors import FitError
+from bayeslaw.evaluate.residuals import log_likelihood, residual_draws
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.model import errors, random_effects
 from bayeslaw.model.likelihoods import OBSERVED
 from bayeslaw.model.noise import make_noise, row_scale
 from bayeslaw.tables.validation import COVARIATES
 
-LOG_LOSS = "log of nats per token"
 NATS = "nats per token"
 UNITS = {"params": "parameters", "tokens": "tokens", "replay": "fraction", "ptpp": "tokens/param"}
 
@@ -45,7 +44,8 @@ def to_datatree(fit: Posterior, *, seed: int = 0, prior: int = 1000) -> xr.DataT
     rows: dict[str, Ints] = {"row": np.arange(len(frame))}
     latent = np.log(fit.latent(frame))
     improper = improper_priors(fit)
-    known = [c for c in (*COVARIATES, *_columns(fit)) if c in frame]
+    groups_of = [random_effects.level(name).column for name in fit.spec.effects]
+    known = [c for c in (*COVARIATES, *groups_of) if c in frame]
     observed = xr.DataArray(np.log(fit.table.loss), rows, ("row",))
     groups = {
         "posterior": xr.merge([fit.draws, fit.paper], compat="override"),
@@ -94,15 +94,12 @@ def _prior_predictive(fit: Posterior, q: dict[str, Floats], rng: np.random.Gener
     return np.asarray(log_loss + fit.spec.likelihood.sample(rng, log_loss.shape, sigma, q))
 
 
-def _columns(fit: Posterior) -> list[str]:
-    """Columns of the random effects' groups."""
-    return [random_effects.level(name).column for name in fit.spec.effects]
-
-
 def with_units(group: xr.Dataset, fit: Posterior) -> xr.Dataset:
     """The variables of a fit with their unit in ``attrs["units"]``."""
     slopes = {term.slope for term in fit.law.terms}
-    units = UNITS | dict.fromkeys(slopes, "nats per token and e-fold") | {OBSERVED: LOG_LOSS}
+    units = (
+        UNITS | dict.fromkeys(slopes, "nats per token and e-fold") | {OBSERVED: f"log of {NATS}"}
+    )
     units |= dict.fromkeys(("L_ref", "E"), NATS) | dict.fromkeys(fit.law.exponents, "dimensionless")
     units |= dict.fromkeys(fit.spec.likelihood.parameters, "dimensionless")
     units |= dict.fromkeys(fit.law.coefficients, f"{NATS}, at covariates of 1")
@@ -113,3 +110,50 @@ def with_units(group: xr.Dataset, fit: Posterior) -> xr.Dataset:
         elif str(name) == "sigma" or str(name).startswith("tau_") or "_effect" in str(name):
             values.attrs["units"] = "log loss, about a relative error"
     return group
+
+
+def log_prior(fit: Posterior) -> xr.DataArray:
+    """Log prior density of each draw, dims (chain, draw).
+
+    The prior of the floor is stated for E. It is that of ``L_ref`` as well, which is E plus the
+    sizes of the terms. The standard deviations of the random effects are included, the random
+    effects themselves are not.
+    """
+    import pymc as pm
+    import pytensor.tensor as pt
+
+    draws = {str(name): v for name, v in fit.draws.data_vars.items()} | {"E": fit.paper["E"]}
+    total: Tensor = 0.0
+    for name, value in draws.items():
+        if prior := fit.spec.priors.get(fit.spec.likelihood.parameters.get(name, name)):
+            total = total + pm.logp(prior.dist(), pt.as_tensor(value.values))
+    return xr.DataArray(total.eval(mode="FAST_COMPILE"), draws["E"].coords, ("chain", "draw"))
+
+
+def improper_priors(fit: Posterior) -> tuple[str, ...]:
+    """Names of the priors that integrate to infinity."""
+    return tuple(name for name, prior in fit.spec.priors.items() if not prior.proper)
+
+
+def prior_draws(fit: Posterior, draws: int = 4000, seed: int = 0) -> dict[str, Floats]:
+    """Draws from the prior of every sampled coordinate and of ``E``, each of shape (draws, 1).
+
+    Raises
+    ------
+    FitError
+        If a prior is improper.
+    """
+    import pymc as pm
+
+    priors = fit.spec.priors
+    if improper := improper_priors(fit):
+        raise FitError(
+            f"{fit.law.name} on {fit.table.name}: the priors of {', '.join(improper)} are flat and "
+            "improper, so nothing can be drawn from them; fit with proper priors."
+        )
+    shapes = [getattr(pm, p.name).dist(**p.kwargs, size=(draws, 1)) for p in priors.values()]
+    found = pm.draw(shapes, random_seed=seed, mode="FAST_COMPILE")
+    named = {prior: own for own, prior in fit.spec.likelihood.parameters.items()}
+    q = {named.get(n, n): np.asarray(v, float) for n, v in zip(priors, found, strict=True)}
+    q["L_ref"] = q["E"] - fit.law.sizes({**q, "L_ref": 0.0}, fit.at)["E"]
+    return {name: q[name] for name in [*fit.values(), "E"]}

@@ -12,7 +12,7 @@ import xarray as xr
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import LawError, TableError, unknown
-from bayeslaw.evaluate.new_sizes import residual_draws
+from bayeslaw.evaluate.residuals import residual_draws
 from bayeslaw.inference.convergence import Convergence
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.tables.hull import locate
@@ -22,6 +22,19 @@ from bayeslaw.tables.validation import COLUMNS, canonical
 
 KINDS = ("predictive", "latent")
 LEVELS = (0.5, 0.8, 0.9)
+
+
+def ends(level: float) -> list[float]:
+    """Probabilities of the ends of a central band.
+
+    Raises
+    ------
+    TableError
+        If the level is not strictly between 0 and 1.
+    """
+    if not 0 < level < 1:
+        raise TableError(f"band level {level:g} is not between 0 and 1; 0.9 is a 90 % band.")
+    return [(1 - level) / 2, (1 + level) / 2]
 
 
 @dataclass(frozen=True)
@@ -112,8 +125,7 @@ class Forecast:
             raise TableError("bands needs at least one level, such as 0.9.")
         parts = []
         for level in levels:
-            _check_level(level)
-            lower, upper = self.quantile([(1 - level) / 2, (1 + level) / 2])
+            lower, upper = self.quantile(ends(level))
             rows = self.frame[[c for c in COLUMNS if c in self.frame]].rename_axis("row")
             parts.append(
                 rows.reset_index().assign(
@@ -138,8 +150,7 @@ class Forecast:
         """
         columns: dict[str, Floats] = {"median": self.median}
         for level in levels:
-            _check_level(level)
-            lower, upper = self.quantile([(1 - level) / 2, (1 + level) / 2])
+            lower, upper = self.quantile(ends(level))
             columns |= {f"lower_{100 * level:g}": lower, f"upper_{100 * level:g}": upper}
         return self.frame.assign(**columns, **self._marks())
 
@@ -211,8 +222,3 @@ def forecast(
     return Forecast(
         draws, frame, name, kind, posterior.convergence, fits={name: posterior}, seed=seed
     )
-
-
-def _check_level(level: float) -> None:
-    if not 0 < level < 1:
-        raise TableError(f"band level {level:g} is not between 0 and 1; 0.9 is a 90 % band.")

@@ -1,8 +1,7 @@
-"""Registration: a forecast in a readable file with its hash, before the losses are measured."""
+"""Registration of a forecast in a file with its hash, and its verification by measured losses."""
 
-import hashlib
-import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -11,12 +10,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from bayeslaw.common.arrays import Floats, Ints
+from bayeslaw.common.defaults import TOLERANCE
 from bayeslaw.common.errors import BayeslawError, FileError, TableError
-from bayeslaw.common.files import write_json
+from bayeslaw.common.files import digest, read_json, write_json
 from bayeslaw.evaluate.forecast import LEVELS, Forecast
-from bayeslaw.inference.posterior import Posterior
+from bayeslaw.evaluate.scores import BANDS, POINT, crps, interval_scores, point_scores
 from bayeslaw.model import random_effects
-from bayeslaw.tables.reading import is_synthetic
+from bayeslaw.tables.reading import from_frame, is_synthetic
+from bayeslaw.tables.table import LossTable
 from bayeslaw.tables.validation import COVARIATES, row_numbers
 
 FORMAT = "bayeslaw registered forecast"
@@ -89,16 +91,126 @@ def register(forecast: Forecast, path: str | Path, *, draws: int = 0) -> str:
     if not np.isfinite(forecast.samples).all():
         raise BayeslawError("some draws of this forecast are not finite; it cannot be registered.")
     content = _content(forecast, draws)
-    document = {
-        "format": FORMAT,
-        "schema": SCHEMA,
-        "sha256": digest(content),
-        "forecast": content,
-        "parts": _parts(content),
-        "results": [],
+    sha256, parts = digest(content), _parts(content)
+    document = {"format": FORMAT, "schema": SCHEMA, "sha256": sha256, "forecast": content}
+    write_json(document | {"parts": parts, "results": []}, path)
+    return sha256
+
+
+@dataclass(frozen=True)
+class Verification:
+    """A registered forecast beside the losses measured so far.
+
+    Parameters
+    ----------
+    sha256 : str
+        Hash of the forecast, which is the one it was registered with.
+    forecast : mapping
+        The registered forecast, as in the file.
+    frame : DataFrame
+        Its rows with median and bands in nats per token; `loss`, `error` (median over loss, less
+        one) and `inside_50`, `inside_80`, `inside_90` are missing where no loss is measured yet.
+    scores : Series
+        As from `bayeslaw.score`, over the measured rows. The bands are the registered ones; `crps`
+        is of the registered draws, or NaN if there are none.
+    extra : tuple of int
+        Measured rows that were not forecast, counted from 0.
+    results : sequence of mapping
+        All results in the file, this one last.
+    """
+
+    sha256: str
+    forecast: Mapping[str, Any] = field(repr=False)
+    frame: pd.DataFrame = field(repr=False)
+    scores: pd.Series
+    extra: tuple[int, ...] = ()
+    results: Sequence[Mapping[str, Any]] = field(default=(), repr=False)
+
+    @property
+    def missing(self) -> tuple[int, ...]:
+        """Rows of the forecast without a measured loss, counted from 0."""
+        return tuple(int(row) for row in self.frame.loc[self.frame["loss"].isna(), "row"])
+
+
+def verify(
+    path: str | Path,
+    measured: LossTable | pd.DataFrame | None = None,
+    *,
+    sha256: str | None = None,
+    tolerance: float = TOLERANCE,
+) -> Verification:
+    """Check that a registered forecast is unchanged, and score it on what has been measured.
+
+    A measured row belongs to the row of the forecast with its labels and, up to `tolerance`, its
+    covariates. The result is appended to the file; the forecast in it is not touched.
+
+    Parameters
+    ----------
+    path : str or Path
+        File written by `register`.
+    measured : LossTable or DataFrame, optional
+        Measured losses; some rows of the forecast may be missing, and others are named in `extra`.
+        Without it the forecast is checked, and nothing is scored or written.
+    sha256 : str, optional
+        Hash that was published when the forecast was registered.
+    tolerance : float
+        Largest relative difference between a planned and a measured covariate.
+
+    Returns
+    -------
+    Verification
+
+    Raises
+    ------
+    FileError
+        If the file is missing or damaged, the forecast was edited, or its hash is not `sha256`.
+    TableError
+        If no measured row was forecast, a column by which rows are matched is missing, or two
+        measured rows belong to one row of the forecast.
+    """
+    document = read(path)
+    registered = document["forecast"]
+    if sha256 is not None and sha256.lower() != document["sha256"]:
+        raise FileError(
+            f"{path}: its SHA-256 is {document['sha256']}, not {sha256}: it is another forecast, "
+            "or its hash was replaced with it."
+        )
+    if not 0 <= tolerance < 1:
+        raise BayeslawError(f"tolerance={tolerance:g}: give a relative difference, such as 0.001.")
+    frame = pd.DataFrame(registered["rows"])
+    loss = np.full(len(frame), np.nan)
+    place = np.array([], int)
+    table = None
+    if measured is not None:
+        table = measured if isinstance(measured, LossTable) else from_frame(measured, "measured")
+        place = _places(registered, table, tolerance)
+        loss[place[place >= 0]] = table.loss[place >= 0]
+    frame = _beside(frame, loss)
+    found = Verification(
+        document["sha256"],
+        registered,
+        frame,
+        _scores(registered, frame),
+        extra=tuple(np.flatnonzero(place < 0).tolist()),
+        results=document["results"],
+    )
+    if table is None:
+        return found
+    losses = frame.loc[frame["loss"].notna(), ["row", "loss", "error"]].to_dict("records")
+    result = {
+        "date": _now(),
+        "bayeslaw": version("bayeslaw"),
+        "measured": _about(table),
+        "tolerance": tolerance,
+        "scored": len(losses),
+        "missing": list(found.missing),
+        "extra": list(found.extra),
+        "scores": _row(found.scores.to_dict()),
+        "losses": [_row(row) for row in losses],
     }
-    write_json(document, path)
-    return str(document["sha256"])
+    results = [*document["results"], result]
+    write_json({**document, "results": results}, path)
+    return replace(found, results=results)
 
 
 def check_new(path: str | Path) -> None:
@@ -116,18 +228,8 @@ def read(path: str | Path) -> dict[str, Any]:
         If the file is missing, not a registered forecast, or of a newer version, or if the forecast
         was edited; the message names the parts that changed.
     """
-    path = Path(path)
-    if not path.is_file():
-        raise FileError(f"{path}: no such file.")
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-        if document["format"] != FORMAT:
-            raise FileError(f"{path}: not a registered forecast of bayeslaw.")
-        if document["schema"] > SCHEMA:
-            raise FileError(
-                f"{path}: schema {document['schema']} is newer than this version reads ({SCHEMA}); "
-                "upgrade bayeslaw."
-            )
+        document = read_json(path, FORMAT, SCHEMA, "a registered forecast")
         now, then = digest(document["forecast"]), document["sha256"]
         if now != then:
             changed = _changed(_parts(document["forecast"]), document["parts"])
@@ -139,29 +241,24 @@ def read(path: str | Path) -> dict[str, Any]:
             raise TypeError("its results are not a list")  # noqa: TRY301
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise FileError(f"{path}: not a registered forecast, or damaged ({error}).") from error
-    return dict(document)
+    return document
 
 
-def digest(value: object) -> str:
-    """SHA-256 of plain data: equal for equal data, however the file is laid out.
-
-    Examples
-    --------
-    >>> digest({"a": 1, "b": 0.5}) == digest({"b": 0.5, "a": 1.0})
-    True
-    """
-    numbers = json.loads(json.dumps(value), parse_int=_number)
-    text = json.dumps(numbers, sort_keys=True, ensure_ascii=False)
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def now() -> str:
+def _now() -> str:
     """Date and time in UTC, ISO 8601."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def plain(value: object) -> Any:
-    """A cell of a data frame as JSON can hold it; missing values become None."""
+def _about(table: LossTable) -> dict[str, Any]:
+    return {"name": table.name, "rows": len(table), "sha256": table.sha256}
+
+
+def _row(row: Mapping[Any, object]) -> dict[str, Any]:
+    """A row of a data frame as JSON can hold it; missing values become None."""
+    return {str(name): _plain(value) for name, value in row.items()}
+
+
+def _plain(value: object) -> Any:
     value = value.item() if isinstance(value, np.generic) else value
     if value is None or value is pd.NA or value != value:
         return None
@@ -170,9 +267,9 @@ def plain(value: object) -> Any:
 
 def _content(forecast: Forecast, draws: int) -> dict[str, Any]:
     """The registered part of the document, which the hash is of and which never changes."""
-    frame = forecast.frame
+    frame, fits = forecast.frame, forecast.fits
     match = [c for c in COVARIATES if c in frame]
-    levels = [level for fit in forecast.fits.values() for level in fit.spec.effects]
+    levels = [level for fit in fits.values() for level in fit.spec.effects]
     labels = [*LABELS, *(random_effects.level(level).column for level in levels)]
     match += [c for c in dict.fromkeys(labels) if c in frame and c not in match]
     if (same := frame.duplicated(match, keep=False)).any():
@@ -180,48 +277,40 @@ def _content(forecast: Forecast, draws: int) -> dict[str, Any]:
             f"{row_numbers(same)} of the forecast have the same {', '.join(match)}, so a measured "
             "loss could be of either; drop all but one, or add a column 'run'."
         )
-    bands = forecast.to_frame(LEVELS).drop(columns="unconverged", errors="ignore")
     ends = [f"{side}_{100 * level:g}" for level in LEVELS for side in ("lower", "upper")]
-    kept = [*match, "position", "median", *ends]
-    rows = [
-        {"row": i, **{str(name): plain(value) for name, value in row.items()}}
-        for i, row in enumerate(bands[kept].to_dict("records"))
-    ]
-    synthetic = [is_synthetic(frame), *(is_synthetic(fit.table) for fit in forecast.fits.values())]
+    bands = forecast.to_frame(LEVELS)[[*match, "position", "median", *ends]]
     content: dict[str, Any] = {
-        "date": now(),
+        "date": _now(),
         "bayeslaw": version("bayeslaw"),
         "law": forecast.law,
-        "fits": {label: _fit(fit) for label, fit in forecast.fits.items()},
+        "fits": {
+            label: {
+                "title": fit.law.title,
+                "covariates": list(fit.law.columns),
+                "specification": fit.spec.identity,
+                "likelihood": fit.spec.likelihood.kind,
+                "discrepancy": fit.spec.discrepancy.kind,
+                "noise": fit.spec.noise,
+                "effects": list(fit.spec.effects),
+                "errors": fit.spec.errors,
+                "training": _about(fit.table),
+                "settings": dict(fit.settings),
+            }
+            for label, fit in fits.items()
+        },
         "failures": list(forecast.convergence.failures),
         "seed": forecast.seed,
-        "synthetic": any(synthetic),
+        "synthetic": is_synthetic(frame) or any(is_synthetic(fit.table) for fit in fits.values()),
         "losses_known": int(frame["loss"].notna().sum()) if "loss" in frame else 0,
         "units": "nats per token",
         "match": match,
-        "rows": rows,
+        "rows": [{"row": i} | _row(row) for i, row in enumerate(bands.to_dict("records"))],
     }
     if draws:
         samples = forecast.samples
         spaced = np.linspace(0, len(samples) - 1, min(draws, len(samples))).astype(int)
         content["draws"] = samples[spaced].T.tolist()
     return content
-
-
-def _fit(fit: Posterior) -> dict[str, Any]:
-    spec, table = fit.spec, fit.table
-    return {
-        "title": spec.law.title,
-        "covariates": list(spec.law.columns),
-        "specification": spec.identity,
-        "likelihood": spec.likelihood.kind,
-        "discrepancy": spec.discrepancy.kind,
-        "noise": spec.noise,
-        "effects": list(spec.effects),
-        "errors": spec.errors,
-        "training": {"name": table.name, "rows": len(table), "sha256": table.sha256},
-        "settings": dict(fit.settings),
-    }
 
 
 def _parts(content: Mapping[str, Any]) -> dict[str, str]:
@@ -235,12 +324,77 @@ def _parts(content: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _changed(now: Mapping[str, str], then: Mapping[str, str]) -> str:
-    gone = [f"{name} (removed)" for name in then if name not in now]
-    added = [f"{name} (added)" for name in now if name not in then]
-    edited = [name for name in then if name in now and now[name] != then[name]]
-    return ", ".join(edited + gone + added) or "the hash itself, or the order of the rows"
+    names = [name for name in then if name in now and now[name] != then[name]]
+    names += [f"{name} (removed)" for name in then if name not in now]
+    names += [f"{name} (added)" for name in now if name not in then]
+    return ", ".join(names) or "the hash itself, or the order of the rows"
 
 
-def _number(text: str) -> float:
-    """An integer as a float where that is exact: other programs write 1e9 for 1000000000."""
-    return float(text) if int(text) == float(text) else int(text)
+def _places(registered: Mapping[str, Any], table: LossTable, tolerance: float) -> Ints:
+    """Row of the forecast that each measured row belongs to, -1 for none; shape (measured,)."""
+    planned = pd.DataFrame(registered["rows"])
+    fits = np.ones((len(table), len(planned)), bool)
+    for column in registered["match"]:
+        if column not in table.frame:
+            raise TableError(
+                f"{table.name}: no column {column!r}, by which measured rows are matched to the "
+                f"forecast's ({', '.join(registered['match'])}); add it."
+            )
+        columns = table.frame[column], planned[column]
+        if column in COVARIATES:
+            a, b = columns[0].to_numpy(float)[:, None], columns[1].to_numpy(float)
+            fits &= np.abs(a - b) <= tolerance * np.maximum(np.abs(a), np.abs(b))
+        else:  # a planned row without a label takes any
+            own, other = (np.array([_label(value) for value in each], object) for each in columns)
+            fits &= (own[:, None] == other) | (other == "")
+    if (several := pd.Series(fits.sum(1) > 1)).any():
+        raise TableError(
+            f"{table.name}: {row_numbers(several)} lie within {tolerance:g} of several rows of the "
+            "forecast; give a smaller tolerance."
+        )
+    if (repeated := fits.sum(0) > 1).any():
+        of_one = pd.Series(fits[:, int(repeated.argmax())])
+        raise TableError(
+            f"{table.name}: {row_numbers(of_one)} are all measurements of row "
+            f"{repeated.argmax()} of the forecast; keep one, such as with where."
+        )
+    if not fits.any():
+        raise TableError(
+            f"{table.name}: none of its {len(table)} rows was forecast; rows are matched by "
+            f"{', '.join(registered['match'])}, covariates up to a relative {tolerance:g}."
+        )
+    return np.asarray(np.where(fits.any(1), fits.argmax(1), -1))
+
+
+def _label(value: object) -> str:
+    """A label as text; a missing one among integers turns these into floats."""
+    value = _plain(value)
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return "" if value is None else str(value)
+
+
+def _beside(frame: pd.DataFrame, loss: Floats) -> pd.DataFrame:
+    """The registered rows beside their measured losses, which may be missing."""
+    frame = frame.assign(loss=loss, error=frame["median"] / loss - 1)
+    for level in LEVELS:
+        name = f"{100 * level:g}"
+        inside = frame["loss"].between(frame[f"lower_{name}"], frame[f"upper_{name}"])
+        frame[f"inside_{name}"] = inside.astype("boolean").where(frame["loss"].notna())
+    return frame
+
+
+def _scores(registered: Mapping[str, Any], frame: pd.DataFrame) -> pd.Series:
+    """Scores over the measured rows, if any, of the registered median, bands and draws."""
+    there = frame["loss"].notna().to_numpy()
+    rows, scores = frame[there], {}
+    if there.any():
+        truth = np.log(rows["loss"].to_numpy(float))
+        ends = {p: [f"lower_{100 * p:g}", f"upper_{100 * p:g}"] for p in LEVELS}
+        bands = {p: np.log(rows[names].to_numpy(float).T) for p, names in ends.items()}
+        scores = point_scores(rows["median"].to_numpy(float), rows["loss"].to_numpy(float))
+        scores |= interval_scores(bands, truth)
+        if "draws" in registered:
+            samples = np.log(np.array(registered["draws"], float)[there].T)
+            scores["crps"] = float(crps(samples, truth).mean())
+    return pd.Series(scores, index=[*POINT, *BANDS], dtype=float)

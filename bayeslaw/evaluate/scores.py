@@ -1,10 +1,12 @@
-"""Scores of predictions on measured losses: the paper's point metrics, and scores of bands.
+"""Scores of predictions on measured losses, and comparison of several laws by them.
 
-All but `mae_rel` and `mape_clip` are computed on log loss. A difference of .01 in log loss is a
-relative error of about 1 %.
+The scores are the paper's point metrics, and those of bands. All but `mae_rel` and `mape_clip` are
+computed on log loss. A difference of .01 in log loss is a relative error of about 1 %.
 """
 
-from collections.abc import Mapping
+import warnings
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from typing import Unpack
 
 import numpy as np
 import pandas as pd
@@ -12,17 +14,25 @@ from scipy.special import huber
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.defaults import DELTA
-from bayeslaw.common.errors import TableError
-from bayeslaw.evaluate.forecast import LEVELS, Forecast
-from bayeslaw.huber.point_fit import PointFit
+from bayeslaw.common.errors import FitError, FitWarning, TableError, unknown
+from bayeslaw.evaluate.forecast import LEVELS, Forecast, ends
+from bayeslaw.huber.point_fit import Bounds, PointFit, fit_huber
 from bayeslaw.inference.pools import Pool
 from bayeslaw.inference.posterior import Posterior
+from bayeslaw.inference.settings import FilledSettings, PosteriorSettings
+from bayeslaw.laws.law import Law
+from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.tables.table import LossTable
 
 POINT = ("huber_log", "rmse_log", "mae_rel", "mape_clip", "intercept", "slope")
 BANDS = ("coverage_50", "coverage_80", "coverage_90", "width_90", "crps", "winkler_90")
 CLIP = 1e-8
 """Lower bound of the denominator of `mape_clip`; for larger losses it equals `mae_rel`."""
+SPREAD = 1e-3
+"""A note names forecasts of starts that agree if their log losses differ by more than this."""
+PAPER = ("form1", "form2", "form3", "dcpt")
+ORACLE = "dcpt"
+"""The law without PTPP: the paper fits it without anchors, and to all rows of the test query."""
 
 
 def score(
@@ -86,17 +96,9 @@ def score(
 
 
 def point_scores(predicted: Floats, loss: Floats) -> dict[str, float]:
-    """Metrics of point predictions, as in the paper's Appendix A.
+    """Metrics of point predictions in nats per token, as in the paper's Appendix A.
 
-    Parameters
-    ----------
-    predicted, loss : array, shape (rows,)
-        Nats per token.
-
-    Returns
-    -------
-    mapping of metric to float
-        `intercept` and `slope` are of the regression of log loss on predicted log loss.
+    `intercept` and `slope` are of the regression of log loss on predicted log loss.
 
     Examples
     --------
@@ -118,52 +120,23 @@ def point_scores(predicted: Floats, loss: Floats) -> dict[str, float]:
 
 
 def band_scores(samples: Floats, truth: Floats) -> dict[str, float]:
-    """Coverage, width, CRPS and Winkler score of central bands.
+    """Coverage, width, CRPS and Winkler score of central bands: means over rows.
 
-    Parameters
-    ----------
-    samples : array, shape (draws, rows)
-        Draws of log loss.
-    truth : array, shape (rows,)
-        Measured log loss.
-
-    Returns
-    -------
-    mapping of score to float
-        Means over rows.
-
-    References
-    ----------
-    .. [1] Gneiting and Raftery, Strictly proper scoring rules, prediction, and estimation. Journal
-       of the American Statistical Association 102 (2007).
+    `samples`, shape (draws, rows), are draws of log loss, and `truth` is the measured one.
     """
-    quantiles = {
-        level: np.quantile(samples, [(1 - level) / 2, (1 + level) / 2], axis=0) for level in LEVELS
-    }
-    bands = {level: (lower, upper) for level, (lower, upper) in quantiles.items()}
+    bands = {level: np.quantile(samples, ends(level), axis=0) for level in LEVELS}
     return interval_scores(bands, truth) | {"crps": float(crps(samples, truth).mean())}
 
 
-def interval_scores(
-    bands: Mapping[float, tuple[Floats, Floats]], truth: Floats
-) -> dict[str, float]:
-    """Coverage of central bands, and width and Winkler score of the 90 % band.
+def interval_scores(bands: Mapping[float, Floats], truth: Floats) -> dict[str, float]:
+    """Coverage of central bands, and width and Winkler score of the 90 % band: means over rows.
 
-    Parameters
-    ----------
-    bands : mapping of level to (lower, upper)
-        Bounds of log loss, each of shape (rows,); a band of level 0.9 must be among them.
-    truth : array, shape (rows,)
-        Measured log loss.
-
-    Returns
-    -------
-    mapping of score to float
-        Means over rows.
+    `bands` are lower and upper bounds of log loss by level, each of shape (2, rows); level 0.9 must
+    be among them. `truth` is the measured log loss.
 
     Examples
     --------
-    >>> bands = {0.9: (np.array([0.0, 0.0]), np.array([1.0, 1.0]))}
+    >>> bands = {0.9: np.array([[0.0, 0.0], [1.0, 1.0]])}
     >>> interval_scores(bands, np.array([0.5, 1.25]))
     {'coverage_90': 0.5, 'width_90': 1.0, 'winkler_90': 3.5}
     """
@@ -180,19 +153,10 @@ def interval_scores(
 
 
 def crps(samples: Floats, truth: Floats) -> Floats:
-    """Continuous ranked probability score (CRPS) of draws.
+    """Continuous ranked probability score (CRPS) of draws (draws, rows), for each row.
 
     ``E|X - y| - E|X - X'| / 2`` for draws X and X' and the truth y. The second mean, over all pairs
     of draws, is computed from the sorted draws.
-
-    Parameters
-    ----------
-    samples : array, shape (draws, rows)
-    truth : array, shape (rows,)
-
-    Returns
-    -------
-    array, shape (rows,)
 
     References
     ----------
@@ -217,3 +181,156 @@ def _line(x: Floats, y: Floats) -> tuple[float, float]:
         return np.nan, np.nan
     slope = float(spread @ y / (spread @ spread))
     return float(y.mean() - slope * x.mean()), slope
+
+
+def compare(
+    table: LossTable,
+    *,
+    source: LossTable | None = None,
+    train: str | None = None,
+    test: str | None = None,
+    anchors: str | None = None,
+    laws: Sequence[str | Law] = PAPER,
+    method: str = "huber",
+    oracle: bool = True,
+    delta: float = DELTA,
+    bounds: Bounds = "paper",
+    seed: int = 0,
+    allow_unconverged: bool = False,
+    **settings: Unpack[PosteriorSettings],
+) -> pd.DataFrame:
+    """Fit several laws on one split and score them on its test rows.
+
+    Each domain of the tables is fitted and scored by itself.
+
+    Parameters
+    ----------
+    table : LossTable
+        Of the target domain, or of several domains.
+    source : LossTable, optional
+        Of the source domain.
+    train, test, anchors : str, optional
+        Pandas queries; see `LossTable.split`. Anchors are added to the training rows and not
+        scored.
+    laws : sequence of laws
+        ``dcpt`` has no PTPP: it is the paper's transfer baseline, fitted without anchors.
+    method : {"huber", "nuts"}
+        Deterministic fits, or posteriors, whose bands are scored as well.
+    oracle : bool
+        Whether to add ``dcpt`` fitted to, and scored on, all rows of the `test` query, anchors
+        among them, if it is among the laws. The paper uses it as an upper bound on accuracy.
+    delta : float
+        Threshold of the Huber loss, in log loss.
+    bounds : {"paper", "prior"}
+        Of the parameters of Huber fits; see `fit_huber`.
+    seed : int
+    allow_unconverged : bool
+        Whether to score posteriors that failed the convergence checks.
+    **settings
+        Arguments of `bayeslaw.fit` if `method` is ``"nuts"``.
+
+    Returns
+    -------
+    DataFrame
+        One row per law, or per domain and law if there are several domains: the columns of
+        `bayeslaw.score`; `rows` and `scored`, the numbers of fitted and of scored rows; and
+        `note`: parameters on a bound, agreement of the optimiser's starts, the spread of their
+        forecasts, or failed convergence checks.
+
+    Raises
+    ------
+    TableError
+        If a query is invalid, a covariate that a law needs is missing, or `table` and `source`
+        have a domain in common.
+    FitError
+        If the method or a setting is unknown, or a setting has no effect on the method.
+
+    Examples
+    --------
+    >>> found = bl.compare(bl.example_table(), train="scale <= 3e20", laws=["chinchilla"])
+    >>> found.loc["chinchilla", ["rows", "scored"]].tolist()
+    [35, 10]
+    """
+    parts = [*_domains(table, "target"), *(_domains(source, "source") if source else ())]
+    names = [name for name, _ in parts]
+    if len(set(names)) < len(names):
+        raise TableError(f"{table.name} and the source have a domain in common: {names[-1]}.")
+    chosen = [load_law(law) for law in laws]
+    known, rows = [law.name for law in chosen], []
+    for domain, each in parts:
+        fitted, held_out = each.split(train, test, anchors)
+        no_anchors, evaluated = each.split(train, test)
+        jobs = [
+            (law, no_anchors, held_out, f"{ORACLE} (transfer)")
+            if law.name == ORACLE
+            else (law, fitted, held_out, law.name)
+            for law in chosen
+        ]
+        if oracle and ORACLE in known:
+            jobs.append((load_law(ORACLE), evaluated, evaluated, f"{ORACLE} (oracle)"))
+        for law, used, rest, label in jobs:
+            fit = _fitted(law, used, method, delta, bounds, seed, settings)
+            scores = score(fit, rest, seed=seed, allow_unconverged=allow_unconverged)
+            row = scores.to_dict() | {"domain": domain, "law": label, "rows": len(used)}
+            rows.append(row | {"scored": len(rest), "note": note(fit, rest)})
+    found = pd.DataFrame(rows)
+    if len(parts) > 1:
+        return found.set_index(["domain", "law"])
+    return found.drop(columns="domain").set_index("law")
+
+
+def row_name(row: Hashable) -> str:
+    """Name of a row of a comparison: its law, or its domain and law."""
+    return ", ".join(row) if isinstance(row, tuple) else str(row)
+
+
+def note(fit: PointFit | Posterior, rows: LossTable) -> str:
+    """Warnings about a fit and its forecast of some rows in a few words; empty if none."""
+    if isinstance(fit, Posterior | Pool):
+        return "; ".join(fit.convergence.failures)
+    words = [f"{name} = {value:g}" for name, value in fit.at_bounds.items()]
+    if fit.agreeing < 0.1:
+        words.append(f"{100 * fit.agreeing:.0f} % of starts agree")
+    lowest, highest = fit.span(rows)
+    spread = float((highest / lowest - 1).max())
+    if spread > SPREAD:
+        words.append(f"agreeing starts forecast up to {100 * spread:.2g} % apart")
+    return "; ".join(words)
+
+
+def _domains(table: LossTable, otherwise: str) -> Iterator[tuple[str, LossTable]]:
+    """The rows of each domain, by name; `otherwise` names a table without a column `domain`."""
+    if "domain" not in table.frame:
+        yield otherwise, table
+        return
+    for domain in table.frame["domain"].unique():
+        rows, bases = (
+            part[part["domain"] == domain].reset_index(drop=True) if "domain" in part else part
+            for part in (table.frame, table.baselines)
+        )
+        yield str(domain), LossTable(rows, bases, table.name)
+
+
+def _fitted(
+    law: Law,
+    table: LossTable,
+    method: str,
+    delta: float,
+    bounds: Bounds,
+    seed: int,
+    settings: PosteriorSettings,
+) -> PointFit | Posterior:
+    if method == "huber":
+        known = ("likelihood", "priors", *FilledSettings.__annotations__)
+        for name in settings:
+            if name not in known:
+                raise FitError(unknown("setting", name, known))
+            raise FitError(f"method='huber' does not use {name}; drop it or use method='nuts'.")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FitWarning)  # reported in the column `note`
+            return fit_huber(law, table, delta=delta, bounds=bounds, seed=seed)
+    if method != "nuts":
+        raise FitError(f"method is 'huber' or 'nuts', not {method!r}.")
+    from bayeslaw.inference.fitting import fit
+
+    return fit(law, table, method="nuts", delta=delta, seed=seed, **settings)

@@ -258,18 +258,10 @@ class StackedForecast(Forecast):
 
 
 def stacking_weights(elpd: Floats, counts: Floats | None = None) -> Floats:
-    """Weights of the mixture with the highest log predictive density.
+    """Weights of the mixture with the highest log predictive density, shape (laws,).
 
-    Parameters
-    ----------
-    elpd : array, shape (units, laws)
-        Log predictive densities.
-    counts : array, shape (units,), optional
-        Relative weights of the units; by default they are equal.
-
-    Returns
-    -------
-    array, shape (laws,)
+    `elpd` are log predictive densities, shape (units, laws), and `counts` relative weights of the
+    units, which are equal by default.
 
     Examples
     --------

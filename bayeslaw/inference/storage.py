@@ -9,9 +9,9 @@ from typing import Any
 import pandas as pd
 import xarray as xr
 
-from bayeslaw.common.content import content, restore, store
 from bayeslaw.common.errors import FileError, LawError
 from bayeslaw.common.files import atomic_write
+from bayeslaw.common.registry import content, restore, store
 from bayeslaw.inference.convergence import Convergence
 from bayeslaw.inference.pools import Pool
 from bayeslaw.inference.posterior import Posterior

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw.common.arrays import Floats, Namespace
-from bayeslaw.common.content import storable
+from bayeslaw.common.registry import storable
 from bayeslaw.laws.modifiers import Polynomial
 from bayeslaw.laws.priors import Prior
 from bayeslaw.laws.terms import COLUMN, Array, Values

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bayeslaw.common.arrays import Namespace
-from bayeslaw.common.content import storable
+from bayeslaw.common.registry import storable
 from bayeslaw.laws.modifiers import Modifier
 from bayeslaw.laws.terms import SYMBOLS, Array, Values, tex
 

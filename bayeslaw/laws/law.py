@@ -19,8 +19,8 @@ import pandas as pd
 from scipy.special import logsumexp
 
 from bayeslaw.common.arrays import Namespace
-from bayeslaw.common.content import identity
 from bayeslaw.common.errors import TableError
+from bayeslaw.common.registry import identity
 from bayeslaw.laws.adjustments import (
     LOCAL,
     OFFSET,

@@ -7,9 +7,9 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from bayeslaw.common.content import Plain, content, field_value, restore, store
 from bayeslaw.common.errors import LawError, unknown
 from bayeslaw.common.files import models_dir
+from bayeslaw.common.registry import Plain, content, field_value, restore, store
 from bayeslaw.laws import forgetting_terms, powers  # noqa: F401  # register their terms
 from bayeslaw.laws.bases import Bases
 from bayeslaw.laws.departure import Departure

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bayeslaw.common.arrays import Floats, Namespace
-from bayeslaw.common.content import storable
+from bayeslaw.common.registry import storable
 from bayeslaw.laws.knots import Knots
 from bayeslaw.laws.terms import Array, Summand, Term, Values
 

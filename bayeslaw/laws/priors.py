@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from bayeslaw.common.arrays import Tensor
-from bayeslaw.common.content import storable
 from bayeslaw.common.errors import LawError, unknown
+from bayeslaw.common.registry import storable
 
 # PyMC's names and arguments; `median` of a LogNormal is our one convenience.
 POSITIVE = {

@@ -5,9 +5,9 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
 
-from bayeslaw.common.content import classes, identity
 from bayeslaw.common.defaults import AUTO, DELTA
 from bayeslaw.common.errors import FitError, LawError
+from bayeslaw.common.registry import classes, identity
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.laws.priors import NOISE, Prior, PriorLike, override

@@ -11,8 +11,7 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw.common.arrays import Floats, Ints
-from bayeslaw.evaluate.densities import error_draws
-from bayeslaw.evaluate.new_sizes import new_size_effects
+from bayeslaw.evaluate.residuals import error_draws, new_size_effects
 from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.pools import Pool
 from bayeslaw.inference.posterior import Posterior

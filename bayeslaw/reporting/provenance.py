@@ -10,7 +10,7 @@ from pathlib import Path
 import pandas as pd
 
 from bayeslaw.common.formatting import count
-from bayeslaw.evaluate.new_sizes import too_few_sizes
+from bayeslaw.evaluate.residuals import too_few_sizes
 from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.law import Law

@@ -11,9 +11,8 @@ from scipy.stats import binom
 from bayeslaw import plots
 from bayeslaw.checks.checkup import Check
 from bayeslaw.common.formatting import count, digits
-from bayeslaw.evaluate.comparison import row_name
 from bayeslaw.evaluate.forecast import Forecast
-from bayeslaw.evaluate.scores import BANDS, POINT
+from bayeslaw.evaluate.scores import BANDS, POINT, row_name
 from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.pools import Pool
 from bayeslaw.inference.posterior import Posterior

@@ -19,8 +19,8 @@ import xarray as xr
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.defaults import DELTA
-from bayeslaw.evaluate.densities import log_likelihood
 from bayeslaw.evaluate.forecast import forecast
+from bayeslaw.evaluate.residuals import log_likelihood
 from bayeslaw.inference.fitting import fit_spec, specify, with_effects, with_knots
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.settings import PosteriorSettings, filled, run_settings
@@ -246,7 +246,7 @@ def _prior(
     truths = []
     for i in range(count):
         one = {
-            name: xr.DataArray(value[[[i]]], dims=("chain", "draw", *_axes(name, value)))
+            name: (("chain", "draw", *(f"{name}_{k}" for k in range(value.ndim - 1))), value[[[i]]])
             for name, value in found.items()
         }
         truths.append(with_effects(spec, whole, with_knots(spec, own, xr.Dataset(one))))
@@ -267,10 +267,6 @@ def _error_paths(
         groups = dict(zip(np.unique(labels).astype(str), found[STANDARD].T, strict=True))
     sigma = row_scale(noise, q, rows, at.get("params", 0.0), groups, 0)
     return errors.draw_paths(spec.likelihood, rng, sigma, q, errors.order(rows))
-
-
-def _axes(name: str, value: Floats) -> list[str]:
-    return [f"{name}_{axis}" for axis in range(value.ndim - 1)]
 
 
 def _quantities(fit: Posterior) -> dict[str, Floats]:

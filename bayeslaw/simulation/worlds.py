@@ -155,12 +155,7 @@ class World:
 
         The law diverges at D = 0, so the baseline is defined otherwise. The pre-trained model was
         trained on PTPP x N source tokens, and its loss is that of the law for as many tokens of
-        pure replay.
-
-        Parameters
-        ----------
-        params, ptpp : float, optional
-            Size of the model and pre-training tokens per parameter; by default those of `limits`.
+        pure replay. By default N and PTPP are those of `limits`.
         """
         n = self.limits["params"] if params is None else params
         p = self.limits["ptpp"] if ptpp is None else ptpp

@@ -10,7 +10,8 @@ import hashlib
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Unpack
 
@@ -18,9 +19,10 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw import __version__
+from bayeslaw.common import parallel
 from bayeslaw.common.errors import BayeslawError, FileError, unknown
 from bayeslaw.common.files import atomic_write
-from bayeslaw.common.progress import bar
+from bayeslaw.common.parallel import BACKENDS, Call, bar, finished
 from bayeslaw.design.compared_designs import DESIGNS, rows_to_buy
 from bayeslaw.design.costs import costs
 from bayeslaw.design.prediction import predicted_sd
@@ -30,18 +32,14 @@ from bayeslaw.inference.refits import RefitSettings, joined, refit
 from bayeslaw.inference.storage import load
 from bayeslaw.planning.planner import plan
 from bayeslaw.planning.result import Plan
-from bayeslaw.studies.backends import BACKENDS, Call, runner
 from bayeslaw.studies.cases import Case
 from bayeslaw.tables.reading import write_frame
-from bayeslaw.tables.table import LossTable
 
 VERSION = 1
 """Version of the records of cells. Raise it when they change, so that old files are not reused."""
 
 type Record = dict[str, str | float | bool | None]
 """Record of a cell, by column of the results."""
-type Settings = RefitSettings
-"""Arguments of `bayeslaw.inference.refits.refit`."""
 
 
 @dataclass(frozen=True)
@@ -136,10 +134,10 @@ def study(
             path = folder / f"{_key(each, settings)}.nc"
             fits |= {} if path.is_file() else {path: (_fit, (each, settings))}
     with (
-        runner(backend, jobs, scheduler) as run,
+        parallel.backend(backend, jobs, scheduler),
         bar(progress, "fits and cells", len(cells) + len(fits), len(cells) - len(missing)) as tick,
     ):
-        for path, fitted in run(fits):
+        for path, fitted in finished(fits):
             fitted.save(path)
             tick()
         first = {path: load(path) for path in folder.glob("*.nc")}
@@ -147,7 +145,7 @@ def study(
         for path, (case, design) in missing.items():
             own = [first[folder / f"{_key(e, settings)}.nc"] for e in _domains(case, planning)]
             work[path] = _cell, (case, design, own, terms, settings)
-        for path, record in run(work):
+        for path, record in finished(work):
             with atomic_write(path) as temporary:
                 temporary.write_text(json.dumps(record), encoding="utf-8")
             tick()
@@ -184,11 +182,16 @@ def summary(results: pd.DataFrame, against: str = "random") -> pd.DataFrame:
         other = results[(results["case"] == case) & (results["design"] == against)]
         ratio = (own["crps"] / other.set_index("seed")["crps"]).dropna()
         medians = ("flops", "runs", "rmse_log", "width_90", "crps", "winkler_90")
-        row = {"case": case, "design": design, "cells": len(own)}
-        row |= {name: own[name].median() for name in medians}
-        row |= {"coverage_90": own["coverage_90"].mean()}
-        row |= {"better": (ratio < 1).mean() if design != against else np.nan}
-        row |= {"ratio": ratio.median(), "predicted": (own["sd_predicted"] / own["sd"]).median()}
+        row = {
+            "case": case,
+            "design": design,
+            "cells": len(own),
+            **{name: own[name].median() for name in medians},
+            "coverage_90": own["coverage_90"].mean(),
+            "better": (ratio < 1).mean() if design != against else np.nan,
+            "ratio": ratio.median(),
+            "predicted": (own["sd_predicted"] / own["sd"]).median(),
+        }
         if "atpp" in own:
             budgets = own["atpp"].astype(float).fillna(np.inf)
             held = own["held"].dropna()
@@ -209,15 +212,12 @@ def _check(cases: Sequence[Case], designs: Sequence[str], backend: str, planning
         raise BayeslawError("planning needs cases with a source domain, such as those of a world.")
 
 
-# -- one cell -------------------------------------------------------------------------------------
-
-
-def _fit(case: Case, settings: Settings) -> Posterior:
+def _fit(case: Case, settings: RefitSettings) -> Posterior:
     return refit(case.law, case.train, case.seed, **settings)
 
 
 def _cell(
-    case: Case, design: str, fits: Sequence[Posterior], terms: Terms, settings: Settings
+    case: Case, design: str, fits: Sequence[Posterior], terms: Terms, settings: RefitSettings
 ) -> Record:
     """Buy, refit, forecast, plan and score."""
     start, (posterior, *source) = time.perf_counter(), fits
@@ -225,30 +225,25 @@ def _cell(
     price = costs(case.pool.frame, case.law.columns, cost=terms.cost, fitted=case.train.frame)
     first = _plan(case, fits, terms) if design == "plan" else None
 
-    def rows_of(name: str, budget: float) -> list[int]:
-        return rows_to_buy(
-            name,
-            case.pool,
-            price,
-            budget,
-            rng,
-            grid=case.grid,
-            posterior=posterior,
-            targets=case.targets,
-            source=source[0] if source else None,
-            plan=first,
-            cost=terms.cost,
-        )
-
-    budget = terms.budget
-    if budget is None:
-        budget = price.total(rows_of("grid", np.inf))
-    rows = rows_of(design, budget)
+    buy = partial(
+        rows_to_buy,
+        pool=case.pool,
+        costs=price,
+        rng=rng,
+        grid=case.grid,
+        posterior=posterior,
+        targets=case.targets,
+        source=source[0] if source else None,
+        plan=first,
+        cost=terms.cost,
+    )
+    budget = price.total(buy("grid", budget=np.inf)) if terms.budget is None else terms.budget
+    rows = buy(design, budget=budget)
     bought = case.pool.frame.loc[rows]
     after = list(fits)
     if rows:
         for i, each in enumerate(_domains(case, terms.planning)):
-            new = LossTable(each.pool.frame.loc[rows], each.pool.baselines, each.pool.name)
+            new = replace(each.pool, frame=each.pool.frame.loc[rows])
             after[i] = refit(each.law, joined(each.train, new), case.seed, **settings)
     forecast = after[0].forecast(
         case.targets,
@@ -307,22 +302,14 @@ def _plan_record(case: Case, chosen: Plan) -> Record:
     return found | {"held": bool(held and world.loss(world.source, point)[0] <= most)}
 
 
-# -- parts ----------------------------------------------------------------------------------------
-
-
 def _domains(case: Case, planning: bool) -> list[Case]:
     return [case, case.source] if planning and case.source is not None else [case]
 
 
-def _key(case: Case, settings: Settings, terms: Terms | None = None, design: str = "") -> str:
+def _key(case: Case, settings: RefitSettings, terms: Terms | None = None, design: str = "") -> str:
     """Name of a cell, or of the first fit of a case: a hash of all inputs of its numbers."""
-    what: list[object] = [
-        VERSION,
-        __version__,
-        design,
-        sorted(settings.items()),
-        vars(terms) if terms else None,
-    ]
+    what: list[object] = [VERSION, __version__, design, sorted(settings.items())]
+    what.append(vars(terms) if terms else None)
     for each in _domains(case, terms is not None and terms.planning):
         tables = [each.train, *([each.pool, each.targets] if terms else [])]
         what += [each.seed, each.law.identity, [table.sha256 for table in tables]]

@@ -105,10 +105,7 @@ def locate(
 def in_words(found: pd.DataFrame) -> str:
     """How many rows are interpolations, extrapolations and projections, and how far the farthest.
 
-    Parameters
-    ----------
-    found : DataFrame
-        From `locate`.
+    `found` is from `locate`.
 
     Examples
     --------
@@ -136,10 +133,7 @@ def in_words(found: pd.DataFrame) -> str:
 def farthest(found: pd.DataFrame) -> dict[str, str]:
     """Largest distance of the extrapolations, and of the projections, if there are any.
 
-    Parameters
-    ----------
-    found : DataFrame
-        From `locate`.
+    `found` is from `locate`.
 
     Examples
     --------
@@ -167,16 +161,9 @@ def distance(efolds: float, decades: float) -> str:
 
 
 def displacement(points: Floats, rows: Floats) -> Floats:
-    """Rows less their nearest points of the convex hull of some points.
+    """Rows less their nearest points of the convex hull of some points, (rows, dimensions).
 
-    Parameters
-    ----------
-    points, rows : array, shape (points, dimensions) and (rows, dimensions)
-        The points may lie in a subspace, or be one.
-
-    Returns
-    -------
-    array, shape (rows, dimensions)
+    The points, shape (points, dimensions), may lie in a subspace, or be one.
 
     Notes
     -----

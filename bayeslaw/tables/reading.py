@@ -15,16 +15,6 @@ from bayeslaw.tables.validation import BASE_LOSSES, canonical, check_positive, r
 LEAST_LOSS, MOST_LOSS = 0.02, 15.0
 """Median losses of a table, nats per token, that are not doubted; a uniform guess of one of 250,000
 tokens costs 12.4."""
-EVAL = (
-    AttributeError,
-    KeyError,
-    NameError,
-    NotImplementedError,
-    SyntaxError,
-    TypeError,
-    ValueError,
-)
-"""What `DataFrame.eval` raises for text that is no expression of columns."""
 
 
 def read_table(
@@ -82,13 +72,7 @@ def read_table(
 def renamed(frame: pd.DataFrame, columns: Mapping[str, str], name: str = "table") -> pd.DataFrame:
     """The frame with columns under the names used here, each renamed or computed.
 
-    Parameters
-    ----------
-    frame : DataFrame
-    columns : mapping of str to str
-        See `read_table`.
-    name : str
-        Name of the table in messages.
+    `columns` are those of `read_table`, and `name` is that of the table in messages.
 
     Raises
     ------
@@ -105,7 +89,7 @@ def renamed(frame: pd.DataFrame, columns: Mapping[str, str], name: str = "table"
     for column, given in columns.items():
         try:
             made[column] = frame[given] if given in frame else frame.eval(given)
-        except EVAL as error:
+        except Exception as error:  # pandas raises many types, of its parser and of operations
             raise TableError(
                 f"{name}: columns: {column!r} is neither a column nor an expression of columns: "
                 f"{given!r}; found: {', '.join(map(str, frame.columns))}. Write a name that is no "
@@ -117,12 +101,8 @@ def renamed(frame: pd.DataFrame, columns: Mapping[str, str], name: str = "table"
 def starting(table: LossTable, source: LossTable) -> LossTable:
     """The table with the losses of each row's base as `start_loss` and `base_loss`.
 
-    Parameters
-    ----------
-    table : LossTable
-        With a column `base`, and rows of tokens = 0: the bases' own losses on its domain.
-    source : LossTable
-        The same on the domain that the bases were pre-trained on.
+    The table has a column `base`, and rows of tokens = 0: the bases' own losses on its domain.
+    `source` is the same on the domain that the bases were pre-trained on.
 
     Raises
     ------
@@ -158,14 +138,6 @@ def starting(table: LossTable, source: LossTable) -> LossTable:
 
 def read_frame(path: str | Path) -> pd.DataFrame:
     """Read a CSV (UTF-8) or ``*.parquet`` file without validation.
-
-    Parameters
-    ----------
-    path : str or Path
-
-    Returns
-    -------
-    DataFrame
 
     Raises
     ------

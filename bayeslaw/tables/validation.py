@@ -11,6 +11,11 @@ from bayeslaw.common.errors import TableError, TableWarning
 COVARIATES = ("params", "tokens", "replay", "ptpp")
 COLUMNS = (*COVARIATES, "unique_tokens", "loss")
 FLAGS = ("annealed", "undertuned")
+POSITIVE = {
+    "params": "the number of parameters",
+    "ptpp": "pre-training tokens per parameter",
+    "unique_tokens": "the distinct tokens of the new data",
+}
 BASE_LOSSES = ("start_loss", "base_loss")
 """Losses of a row's base: on the row's domain, and on the domain it was pre-trained on."""
 SUFFIXES = {"K": 1e3, "k": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
@@ -22,19 +27,8 @@ ALIASES = {"N": "params", "D": "tokens", "r": "replay", "PTPP": "ptpp"}
 def canonical(frame: pd.DataFrame, name: str, required: Iterable[str]) -> pd.DataFrame:
     """Copy of a frame with canonical column names and validated covariates.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        `N`, `D`, `r` and `PTPP` are accepted as aliases.
-    name : str
-        Name of the table in messages.
-    required : iterable of str
-        Columns that must exist.
-
-    Returns
-    -------
-    DataFrame
-        Covariates and losses are floats; the index is 0, 1, ...
+    `N`, `D`, `r` and `PTPP` are accepted as aliases; the columns `required` must exist. Covariates
+    and losses become floats; the index 0, 1, ... Messages call the table `name`.
 
     Raises
     ------
@@ -56,29 +50,19 @@ def canonical(frame: pd.DataFrame, name: str, required: Iterable[str]) -> pd.Dat
     frame = frame.reset_index(drop=True)
     for column in frame.columns.intersection(list(COLUMNS)):
         frame[column] = _numeric(frame[column], name)
-    if "params" in frame:
-        check_positive(frame, "params", name, "give the number of parameters")
-    if "ptpp" in frame:
-        check_positive(frame, "ptpp", name, "give pre-training tokens per parameter")
+    for column in frame.columns.intersection(list(POSITIVE)):
+        check_positive(frame, column, name, f"give {POSITIVE[column]}")
     for column in frame.columns.intersection(list(FLAGS)):
         known = frame[column].isin([0, 1])
         if "tokens" in frame:
             known |= frame[column].isna() & (frame["tokens"] == 0)
         _refuse(~known, frame[column], name, "is neither 0 or 1 nor True or False")
-    if "unique_tokens" in frame:
-        check_positive(frame, "unique_tokens", name, "give the distinct tokens of the new data")
     if "tokens" in frame:
-        _refuse(
-            frame["tokens"] < 0,
-            frame["tokens"],
-            name,
-            "is negative; give D in tokens, 0 = baseline",
-        )
+        tokens = frame["tokens"]
+        _refuse(tokens < 0, tokens, name, "is negative; give D in tokens, 0 = baseline")
     if "replay" in frame:
-        outside = ~frame["replay"].between(0, 1)
-        _refuse(
-            outside, frame["replay"], name, "lies outside [0, 1]; give a fraction, not a percentage"
-        )
+        outside, what = ~frame["replay"].between(0, 1), "lies outside [0, 1]"
+        _refuse(outside, frame["replay"], name, f"{what}; give a fraction, not a percentage")
     return frame
 
 

@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bayeslaw.checks.checkup import check
-from bayeslaw.checks.extrapolation import amplification, distances
-from bayeslaw.checks.stage_bounds import reach, stage_bounds, stage_shape
+from bayeslaw.checks.extrapolation import amplification, distances, reach, stage_bounds, stage_shape
 from bayeslaw.inference.fitting import fit
 from bayeslaw.tables.reading import from_frame
 from bayeslaw.tables.table import grid

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from bayeslaw.common.errors import BayeslawError, FileError, NotConverged
-from bayeslaw.evaluate.coefficients import read_coefficients
-from bayeslaw.evaluate.exporting import SCHEMA, write_coefficients
+from bayeslaw.evaluate.coefficients import SCHEMA, read_coefficients, write_coefficients
 from bayeslaw.evaluate.registration import register
 from bayeslaw.inference.fitting import fit
 from bayeslaw.inference.storage import load

@@ -11,7 +11,7 @@ import pytest
 import xarray as xr
 
 import bayeslaw as bl
-from bayeslaw.common.content import identity
+from bayeslaw.common.registry import identity
 from bayeslaw.inference.programs import program
 from bayeslaw.laws.lawfiles import parse_law, restored_law, stored_law
 from bayeslaw.laws.powers import Power

@@ -80,7 +80,7 @@ def joint_model_of(laws, tables, likelihood, discrepancy, effects, for_sampling)
 
 
 def log_likelihood(posterior):
-    from bayeslaw.evaluate.densities import log_likelihood
+    from bayeslaw.evaluate.residuals import log_likelihood
 
     return log_likelihood(posterior)
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from bayeslaw.common.errors import FitError, TableError
-from bayeslaw.evaluate.densities import covariance, error_draws, log_likelihood, run_likelihood
+from bayeslaw.evaluate.residuals import covariance, error_draws, log_likelihood, run_likelihood
 from bayeslaw.inference.fitting import fit
 from bayeslaw.inference.storage import load
 from bayeslaw.model import errors
@@ -205,7 +205,7 @@ def test_calibration_finds_a_forecast_of_independent_errors(monkeypatch):
         sigma = fit.scale(frame)
         return fit.spec.likelihood.sample(rng, sigma.shape, sigma, fit.values())
 
-    monkeypatch.setattr("bayeslaw.evaluate.new_sizes.error_draws", independent)
+    monkeypatch.setattr("bayeslaw.evaluate.residuals.error_draws", independent)
     table = calibrate("chinchilla", simulations=60, **CALIBRATION).envelope(level=0.999)
     assert not table.loc["change", "inside"]
 

@@ -5,7 +5,7 @@ import pytest
 
 import bayeslaw as bl
 from bayeslaw.common.errors import LawError
-from bayeslaw.evaluate.new_sizes import residual_draws
+from bayeslaw.evaluate.residuals import residual_draws
 from bayeslaw.model.noise import make_noise, row_scale
 from bayeslaw.simulation.worlds import simulate
 from bayeslaw.tables.table import grid

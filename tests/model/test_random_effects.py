@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from bayeslaw.common.errors import LawError, TableError
-from bayeslaw.evaluate.new_sizes import residual_draws
+from bayeslaw.evaluate.residuals import residual_draws
 from bayeslaw.inference.fitting import fit
 from bayeslaw.inference.storage import load
 from bayeslaw.model import random_effects as effects

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import bayeslaw as bl
-from bayeslaw.evaluate.psis_loo import leave_out
+from bayeslaw.evaluate.crossval import leave_out
 from bayeslaw.model import random_effects
 from bayeslaw.simulation.worlds import simulate
 from bayeslaw.tables.table import grid

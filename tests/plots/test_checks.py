@@ -9,8 +9,7 @@ from scipy.stats import kstest
 
 from bayeslaw import plots
 from bayeslaw.common.errors import TableError
-from bayeslaw.evaluate.comparison import compare
-from bayeslaw.evaluate.scores import score
+from bayeslaw.evaluate.scores import compare, score
 
 
 def test_pit_is_the_share_of_draws_below(predicted):

@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from bayeslaw.evaluate.comparison import compare
+from bayeslaw.evaluate.scores import compare
 from bayeslaw.reporting import Report, report
 from bayeslaw.simulation.worlds import simulate
 from bayeslaw.tables.reading import from_frame

@@ -1,4 +1,4 @@
-"""Backends of a study: clusters are started, and workers end with their parent process."""
+"""Parallel calls: their progress, clusters, and workers that end with their parent process."""
 
 import os
 import subprocess
@@ -8,15 +8,26 @@ import time
 import pytest
 
 from bayeslaw.common.errors import BayeslawError
-from bayeslaw.studies.backends import runner
+from bayeslaw.common.parallel import backend, bar, finished
+
+
+def test_progress_says_how_far_it_is(capsys):
+    with bar(True, "refits", total=4, done=1) as tick:
+        tick()
+    with bar(False, "refits", total=4) as tick:
+        tick()
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.count("refits") == 1
+    assert "2/4" in err
 
 
 @pytest.mark.slow
 def test_dask_starts_a_cluster_of_its_own_or_says_that_it_cannot_connect():
     pytest.importorskip("dask.distributed")
-    with runner("dask", 1, None) as run:
-        assert dict(run({"eight": (pow, (2, 3))})) == {"eight": 8}
-    nobody = runner("dask", 1, "tcp://127.0.0.1:1")
+    with backend("dask", 1, None):
+        assert dict(finished({"eight": (pow, (2, 3))})) == {"eight": 8}
+    nobody = backend("dask", 1, "tcp://127.0.0.1:1")
     with pytest.raises(BayeslawError, match="no Dask scheduler at tcp"), nobody:
         pass
 
@@ -24,10 +35,10 @@ def test_dask_starts_a_cluster_of_its_own_or_says_that_it_cannot_connect():
 def test_workers_end_with_the_process_that_is_killed():
     code = """
 import os, time
-from bayeslaw.studies.backends import runner
-with runner("loky", 1, None) as run:
-    print(*(worker for _, worker in run({"pid": (os.getpid, ())})), flush=True)
-    list(run({"busy": (time.sleep, (60,))}))
+from bayeslaw.common.parallel import backend, finished
+with backend("loky", 1, None):
+    print(*(worker for _, worker in finished({"pid": (os.getpid, ())})), flush=True)
+    list(finished({"busy": (time.sleep, (60,))}))
 """
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
         worker = int(process.stdout.readline())
