@@ -7,9 +7,9 @@ code 2. Nothing heavy is imported before a command runs, so that ``--help`` is f
 import inspect
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, NoReturn, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
@@ -45,28 +45,18 @@ class _Group(TyperGroup):
         """Names in the order of a typical analysis."""
         return sorted(self.commands, key=ORDER.index)
 
-    def main(
-        self,
-        args: Sequence[str] | None = None,
-        prog_name: str | None = None,
-        complete_var: str | None = None,
-        standalone_mode: bool = True,
-        windows_expand_args: bool = True,
-        **extra: object,
-    ) -> object:
+    def main(self, *args: Any, **settings: Any) -> Any:
         """Run a command; exit with 0, 2 for a user's mistake, or 130 if interrupted."""
         try:
             with _one_line_warnings():
-                code = super().main(
-                    args, prog_name, complete_var, False, windows_expand_args, **extra
-                )
+                code = super().main(*args, **settings | {"standalone_mode": False})
         except typer.TyperException as error:
             _fail(error.format_message())
         except (BayeslawError, OSError, UnicodeDecodeError) as error:
             _fail(str(error))
         if code == 130:
             _interrupted()
-        return code if not standalone_mode else sys.exit(code or 0)
+        return sys.exit(code or 0) if settings.get("standalone_mode", True) else code
 
 
 app = typer.Typer(
@@ -143,14 +133,7 @@ def _interrupted() -> NoReturn:
 
 @contextmanager
 def _one_line_warnings() -> Iterator[None]:
-    def show(
-        message: Warning | str,
-        category: type[Warning],
-        filename: str,
-        lineno: int,
-        file: TextIO | None = None,
-        line: str | None = None,
-    ) -> None:
+    def show(message: Warning | str, *_: object, **__: object) -> None:
         note(str(message), "warning", "yellow")
 
     with warnings.catch_warnings():

@@ -1,52 +1,137 @@
-"""Commands of a fit: ``fit | forecast | score | compare | simulate``."""
+"""Commands of one fit: ``init | simulate | fit | check | export | report``."""
 
+import json as jsonlib
+import shlex
+import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
-from bayeslaw.cli.app import command, note, show
+import bayeslaw as bl
+from bayeslaw.cli.app import command, show
 from bayeslaw.cli.options import (
-    LAWS,
     Bounds,
     Columns,
     Json,
     LawOption,
     Quoted,
     Sampling,
+    Saved,
     Seed,
     Selection,
     Source,
     SourceTable,
     Table,
-    Test,
     Train,
     Unconverged,
     Where,
-    band_levels,
     columns_of,
     law_names,
     option,
-    query,
 )
 from bayeslaw.cli.steps import (
+    PLAN,
     check_writable,
     compared,
     fit_or_load,
     fit_table,
     is_posterior,
+    limits_of,
     required,
+    table_of,
 )
-from bayeslaw.common.errors import BayeslawError, FileError, TableError
+from bayeslaw.common.errors import BayeslawError, FileError
+from bayeslaw.common.files import atomic_write
 
-if TYPE_CHECKING:
-    from bayeslaw.evaluate.forecast import Forecast
+TEMPLATE = Path(__file__).parent.parent / "templates" / "analysis.txt"
+MARK, TEXT = "# %%", "# %% [markdown]"
+"""Lines that start a cell, and a cell of text."""
+NAMES = ("losses.csv", "analysis.py", "analysis.ipynb")
 
-LEVELS = "0.5,0.9"
-"""Levels of bands."""
-FitMethod = Annotated[
-    Literal["nuts", "map", "huber"], typer.Option(help="How a table is fitted first.")
-]
+
+@command("bayeslaw init first", "bayeslaw init .")
+def init(
+    *,
+    folder: Annotated[
+        Path, typer.Argument(help="Folder; made if it is not there.", show_default=False)
+    ],
+    json: Json = False,
+) -> None:
+    """Write a sample table, a commented script and the same as a notebook.
+
+    The files are losses.csv, analysis.py and analysis.ipynb; both analyses run as they are. None is
+    overwritten.
+    """
+    from bayeslaw.cli.terminal import Rendered
+    from bayeslaw.tables.reading import example_file
+
+    if there := [name for name in NAMES if (folder / name).exists()]:
+        raise FileError(f"{folder / there[0]} exists; name another folder, or move it.")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FileError(f"{folder}: cannot write: {error.strerror or error}.") from error
+    text = TEMPLATE.read_text(encoding="utf-8")
+    notebook = jsonlib.dumps(as_notebook(text), indent=1) + "\n"
+    with atomic_write(folder / NAMES[0]) as temporary:
+        shutil.copyfile(example_file(), temporary)
+    for name, content in zip(NAMES[1:], (text, notebook), strict=True):
+        with atomic_write(folder / name) as temporary:
+            temporary.write_text(content, encoding="utf-8")
+    files = [str(folder / name) for name in NAMES]
+    lines = [f"wrote {', '.join(files)}", f"next: cd {folder} && python analysis.py"]
+    show(json, "init", Rendered({"files": files}, list(lines)), {})
+
+
+def as_notebook(text: str) -> dict[str, object]:
+    r"""Notebook (nbformat 4.5) of a script in cells.
+
+    Examples
+    --------
+    >>> cells = as_notebook("# %% [markdown]\n# Sum\n\n# %%\n1 + 1\n")["cells"]
+    >>> [(cell["cell_type"], cell["source"]) for cell in cells]
+    [('markdown', 'Sum'), ('code', '1 + 1')]
+    """
+    cells: list[dict[str, object]] = []
+    for part in ("\n" + text).split("\n" + MARK)[1:]:
+        head, _, body = part.partition("\n")
+        about: dict[str, object] = {"id": f"cell-{len(cells)}", "metadata": {}}
+        if MARK + head == TEXT:
+            lines = [line.removeprefix("#").removeprefix(" ") for line in body.strip().splitlines()]
+            cells.append(about | {"cell_type": "markdown", "source": "\n".join(lines)})
+        else:
+            code = {"cell_type": "code", "source": body.strip()}
+            cells.append(about | code | {"execution_count": None, "outputs": []})
+    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
+    return {"cells": cells, "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
+
+
+@command("bayeslaw simulate --domain french --seed 1 --out french.csv")
+def simulate(
+    *,
+    out: Annotated[Path, option("Table to write (CSV or Parquet).")],
+    domain: Annotated[
+        Literal["french", "english_arabic", "both"], typer.Option(help="Domain of the losses.")
+    ] = "french",
+    noise: Annotated[bool, typer.Option(help="Add noise to log loss, or not.")] = True,
+    seed: Seed = 0,
+    json: Json = False,
+) -> None:
+    """Write a synthetic loss table.
+
+    Losses on the paper's grid from known true laws, calibrated to the results in the paper.
+    """
+    import pandas as pd
+
+    from bayeslaw.cli import render
+    from bayeslaw.tables.reading import write_frame
+
+    check_writable(out)
+    world = bl.paper_world()
+    table = world.table(None if domain == "both" else domain, seed=seed, noise=noise)
+    write_frame(pd.concat([table.frame, table.baselines], ignore_index=True), out)
+    show(json, "simulate", render.simulate(world, table, noise, seed, out))
 
 
 @command(
@@ -77,229 +162,192 @@ def fit(
     diagnostics of the sampler.
     """
     from bayeslaw.cli import render
-    from bayeslaw.huber.point_fit import PointFit
-    from bayeslaw.tables.reading import read_table
 
     if out is not None and method != "nuts":
         raise FileError(f"--out saves a posterior; --method {method} has none (use --json).")
     check_writable(out)
-    rows = read_table(
-        table, columns=columns_of(columns), where=where, source=source_table
-    ).training(train)
+    losses = bl.read_table(table, columns=columns_of(columns), where=where, source=source_table)
+    rows = losses.training(train)
     fitted = fit_table(required(law), rows, method, sampling, seed, bounds)
-    if not isinstance(fitted, PointFit) and out is not None:
+    if not isinstance(fitted, bl.PointFit) and out is not None:
         fitted.save(out)
     how, fields = render.method(method, sampling.likelihood, sampling.priors)
-    more = {**fields, "seed": seed, "out": out and str(out)}
+    more = {**fields, "seed": seed, "out": out}
     show(json, "fit", render.fit(fitted, train, how), more)
 
 
 @command(
-    """bayeslaw forecast data/delphi/isotoken.csv --law chinchilla \\
-    --train "scale <= 3e20" --test "scale >= 1e21\"""",
-    """bayeslaw forecast losses.csv --law form3 --method huber --train "ptpp <= 31" \\
-    --test "ptpp == 279\"""",
-    """bayeslaw forecast fit.nc \\
-    --grid "params=8.1e9 tokens=1e9,1e10 replay=.1,.3 ptpp=279\"""",
-    "bayeslaw forecast fit.nc --rows planned.csv --register planned.json",
+    """bayeslaw check losses.csv --law form3 \\
+    --train "ptpp <= 31" --test "ptpp == 279\"""",
+    """bayeslaw check fit.nc \\
+    --grid "params=8.1e9 tokens=1e10 replay=.3 ptpp=279" --json""",
 )
-def forecast(
+def check(
     *,
     source: Source,
     choice: Selection,
-    method: FitMethod = "nuts",
-    bounds: Bounds = "paper",
-    levels: Annotated[str, typer.Option(help="Levels of the bands.")] = LEVELS,
-    kind: Annotated[
-        Literal["predictive", "latent"],
-        typer.Option(help="Posterior predictive, or latent loss without noise."),
-    ] = "predictive",
-    out: Annotated[Path | None, option("Write the bands (CSV or Parquet).")] = None,
-    register: Annotated[
-        Path | None,
-        option(
-            "Register the forecast in a new file (JSON), for `bayeslaw verify`.", metavar="FILE"
-        ),
-    ] = None,
-    backtest: Quoted = None,
-    register_draws: Annotated[
+    fail_on: Annotated[
+        Literal["caution", "refuse"], typer.Option(help="Least level that gives exit code 1.")
+    ] = "refuse",
+    seed: Seed = 0,
+    json: Json = False,
+    sampling: Sampling,
+) -> None:
+    """Check a fit before its forecasts are used.
+
+    Checks convergence, which directions of the parameters the data determine and which only the
+    priors, how far the forecast extrapolates, and whether the fit predicts its training rows. Exit
+    code 1 if the verdict is "refuse" (or "caution", with --fail-on caution), to stop a pipeline.
+    """
+    from bayeslaw.checks.part import LEVELS
+    from bayeslaw.cli import render
+
+    saved = is_posterior(source)
+    if choice.test or choice.rows or choice.grid or (choice.train and not saved):
+        fitted, rows = fit_or_load(source, choice, "nuts", sampling, seed)
+    elif saved:
+        if choice.law or choice.train or choice.where:
+            raise BayeslawError(
+                f"--law, --train and --where do not go with a posterior ({source})."
+            )
+        sampling.refuse(f"a saved posterior ({source})")
+        fitted, rows = bl.load(source), None
+    else:
+        table = table_of(source, choice)
+        fitted, rows = fit_table(required(choice.law), table, "nuts", sampling, seed), None
+    assert not isinstance(fitted, bl.PointFit)
+    found = bl.check(fitted, rows, seed=seed)
+    show(json, "check", render.check(fitted, rows, found, choice.train, choice.test))
+    if LEVELS.index(found.level) >= LEVELS.index(fail_on):
+        raise typer.Exit(1)
+
+
+@command("bayeslaw export fit.nc coefficients.json --draws 1000")
+def export(
+    *,
+    posterior: Saved,
+    out: Annotated[Path, typer.Argument(help="File to write (JSON).", show_default=False)],
+    draws: Annotated[
         int,
-        typer.Option(help="For --register: draws per row to store; the CRPS needs them.", min=0),
+        typer.Option(help="Draws to include; forecasts with bands need them.", min=0),
     ] = 0,
     allow_unconverged: Unconverged = False,
-    seed: Seed = 0,
     json: Json = False,
-    sampling: Sampling,
 ) -> None:
-    """Forecast losses with bands.
+    """Write the coefficients of a fit, in the paper's symbols, without the training losses.
 
-    From a table: fits the law to the --train rows and forecasts the --test rows. From a posterior:
-    forecasts --rows or --grid. Measured losses, if there are any, are shown beside the bands. Each
-    row is an interpolation, extrapolation or projection of the training rows. --register writes the
-    forecast to a file with its hash, before the losses are measured. A point fit (--method huber or
-    map) has no bands; where starts with the same objective forecast different losses, their range
-    is shown.
+    The file has medians, 50 and 90 % intervals and units, the law, the reference point, the hash of
+    the training table and the versions. `bayeslaw.read_coefficients` forecasts from it.
     """
-    from bayeslaw.cli import render, render_forecast
-    from bayeslaw.evaluate import registration
-    from bayeslaw.evaluate.backtesting import read_backtest
-    from bayeslaw.huber.point_fit import PointFit
-    from bayeslaw.tables.reading import write_frame
+    from bayeslaw.cli import render
+    from bayeslaw.inference.storage import load_posterior
 
-    bands = band_levels(levels)
     check_writable(out)
-    check_writable(register)
-    if register is not None:
-        registration.check_new(register)
-        if method != "nuts":
-            raise BayeslawError(f"--register needs bands, which --method {method} does not have.")
-        if kind != "predictive":
-            raise BayeslawError("--register needs --kind predictive: measured losses have noise.")
-    elif register_draws:
-        raise BayeslawError("--register-draws has no effect without --register.")
-    if method != "nuts" and (levels, kind) != (LEVELS, "predictive"):
-        raise BayeslawError(f"--levels and --kind have no effect on --method {method}.")
-    fitted, rows = fit_or_load(source, choice, method, sampling, seed, bounds)
-    fields: dict[str, object] = {"out": out and str(out)}
-    if isinstance(fitted, PointFit):
-        if out is not None:
-            write_frame(fitted.forecast(rows), out)
-        how, described = render.method(method, sampling.likelihood, sampling.priors)
-        points = render_forecast.point_forecast(fitted, rows, choice.train, choice.test, how)
-        show(json, "forecast", points, {**fields, **described, "seed": seed})
-        return
-    predicted: Forecast = fitted.forecast(
-        rows, kind=kind, seed=seed, allow_unconverged=allow_unconverged
-    )
-    if out is not None:
-        predicted.write(out, bands)
-    quoted = None if backtest is None else read_backtest(backtest).looking(fitted.table, rows.frame)
-    sha256 = None
-    if register is not None:
-        sha256 = registration.register(predicted, register, draws=register_draws)
-    rendered = render_forecast.forecast(
-        fitted, predicted, rows, bands, choice.train, choice.test, quoted
-    )
-    fields |= {"register": register and str(register), "sha256": sha256}
-    show(json, "forecast", rendered, fields)
-    if register is not None and not json:
-        note(f"registered {register}, SHA-256 {sha256}")
+    fitted = load_posterior(posterior)
+    bl.write_coefficients(fitted, out, draws=draws, allow_unconverged=allow_unconverged)
+    rendered = render.coefficients(bl.read_coefficients(out), fitted)
+    show(json, "export", rendered, {"out": out})
 
 
 @command(
-    """bayeslaw score data/delphi/isotoken.csv --law chinchilla --method huber \\
-    --train "scale <= 3e20" --test "scale >= 1e21\"""",
-    "bayeslaw score fit.nc --rows measured.csv",
+    """bayeslaw report data/delphi/isotoken.csv --law chinchilla \\
+    --train "scale <= 3e20" --test "scale >= 1e21" --out report.html""",
+    "bayeslaw report fit.nc --rows measured.csv",
+    """bayeslaw report french.nc --grid "params=8.1e9 tokens=1e10,1e11 replay=.3 ptpp=279" \\
+    --plan-source english.nc \\
+    --plan "params=8.1e9 ptpp=279 max_loss=1.8 max_forgetting=.02 baseline=2.05\"""",
 )
-def score(
+def report(
     *,
+    ctx: typer.Context,
     source: Source,
     choice: Selection,
-    method: FitMethod = "nuts",
-    bounds: Bounds = "paper",
-    allow_unconverged: Unconverged = False,
-    seed: Seed = 0,
-    json: Json = False,
-    sampling: Sampling,
-) -> None:
-    """Score a fit on measured losses."""
-    from bayeslaw.cli import render, render_forecast
-    from bayeslaw.evaluate.scores import score
-
-    fitted, rows = fit_or_load(source, choice, method, sampling, seed, bounds)
-    if "loss" not in rows.frame:
-        raise TableError(f"{rows.name}: no column 'loss'; scores need measured losses.")
-    scores = score(fitted, rows, seed=seed, allow_unconverged=allow_unconverged)
-    how, fields = render.method(method, sampling.likelihood, sampling.priors)
-    rendered = render_forecast.score(fitted, rows, scores, choice.train, choice.test, how)
-    show(json, "score", rendered, {} if is_posterior(source) else fields | {"seed": seed})
-
-
-@command(
-    """bayeslaw compare french.csv --source english.csv --train "ptpp <= 31" \\
-    --test "ptpp == 279" --anchors "ptpp == 279 and params < 3e8\"""",
-)
-def compare(
-    *,
-    table: Table,
-    source: Annotated[Path | None, option("Loss table of the source domain.")] = None,
-    columns: Columns = None,
-    where: Where = None,
-    train: Train = None,
-    test: Test = None,
-    anchors: Annotated[str | None, query("Test rows to add to the training rows.")] = None,
-    laws: Annotated[
-        str, typer.Option(help=f"Laws, separated by commas: {LAWS}, or paths.")
-    ] = "form1,form2,form3,dcpt",
-    method: Annotated[
-        Literal["huber", "nuts"], typer.Option(help="Huber fits, or posteriors with bands.")
+    compare: Annotated[
+        str | None,
+        option("Laws to compare on the same rows, such as form1,form2,dcpt.", metavar="LAWS"),
+    ] = None,
+    compare_method: Annotated[
+        Literal["huber", "nuts"],
+        typer.Option(help="huber: point fits; nuts: posteriors, minutes each."),
     ] = "huber",
-    bounds: Bounds = "paper",
+    plan: Annotated[
+        str | None,
+        option(f'Limits of a plan, the last two optional: "{PLAN}".', metavar="LIMITS"),
+    ] = None,
+    plan_source: Annotated[
+        Path | None, option("For --plan: posterior of the source domain.")
+    ] = None,
+    backtest: Quoted = None,
+    question: Annotated[str | None, option("Question that the report answers.")] = None,
+    out: Annotated[Path, typer.Option(help="Page to write (HTML).")] = Path("report.html"),
     allow_unconverged: Unconverged = False,
     seed: Seed = 0,
     json: Json = False,
     sampling: Sampling,
 ) -> None:
-    """Compare several laws on one split, in each domain.
+    """Write a report of a fit and its forecast, one HTML page that needs no network.
 
-    Each law is fitted to the --train rows and the --anchors and scored on the other --test rows.
-    dcpt, which has no pre-training budget among its covariates, is fitted twice: to the --train
-    rows without anchors (transfer), and to all --test rows, on which it is also scored (oracle).
-    The table has the numbers of rows fitted and scored.
+    From a table: fits the law to the --train rows and forecasts the --test rows. From a posterior:
+    forecasts --rows or --grid. Where rows have a measured loss, the forecast is checked against it.
+    With --plan the fit is that of the target domain, and the page has a section on the plan.
     """
-    from bayeslaw.cli import render_forecast
-    from bayeslaw.laws.lawfiles import load_law
-    from bayeslaw.tables.reading import read_table
+    from bayeslaw.cli import render
 
-    names = law_names(laws, "--laws")
-    if method == "huber":
-        sampling.refuse("a Huber fit", keep=("delta",))
-    starts = source if any(load_law(name).departure for name in names) else None
-    losses = read_table(table, columns=columns_of(columns), where=where, source=starts)
-    other = (
-        None
-        if source is None
-        else read_table(source, columns=columns_of(columns), where=where, source=starts)
-    )
-    queries = {"train": train, "test": test, "anchors": anchors}
-    splits = [each.split(**queries) for each in (losses, other) if each is not None]
-    scores = compared(
-        losses,
-        names,
-        method,
-        sampling,
-        source=other,
-        bounds=bounds,
-        **queries,
+    check_writable(out)
+    laws = None if compare is None else law_names(compare, "--compare")
+    if laws and (is_posterior(source) or choice.rows is not None or choice.grid is not None):
+        raise BayeslawError("--compare needs a table with --train and --test rows.")
+    if (plan is None) != (plan_source is None):
+        raise BayeslawError("--plan and --plan-source go together.")
+    limits = None if plan is None else limits_of(plan)
+    other = None if plan_source is None else bl.load(plan_source)
+    if other is not None:
+        other.require_converged(allow_unconverged)
+    fitted, rows = fit_or_load(source, choice, "nuts", sampling, seed)
+    assert not isinstance(fitted, bl.PointFit)
+    planned = comparison = None
+    if limits is not None and other is not None:
+        planned = bl.plan(
+            target=fitted, source=other, seed=seed, allow_unconverged=allow_unconverged, **limits
+        )
+    if laws is not None:
+        comparison = compared(
+            table_of(source, choice),
+            laws,
+            compare_method,
+            sampling,
+            train=choice.train,
+            test=choice.test,
+            seed=seed,
+            allow_unconverged=allow_unconverged,
+        )
+    page = bl.report(
+        fitted,
+        rows,
+        train=choice.train,
+        test=choice.test,
+        question=question,
+        comparison=comparison,
+        plan=planned,
+        backtest=None if backtest is None else bl.read_backtest(backtest),
+        command=_command(ctx),
         seed=seed,
         allow_unconverged=allow_unconverged,
     )
-    show(json, "compare", render_forecast.compare(scores, splits, method, bounds, queries, seed))
+    page.write(out)
+    rendered = render.report(page, fitted, choice.train, planned)
+    show(json, "report", rendered, {"out": out})
 
 
-@command("bayeslaw simulate --domain french --seed 1 --out french.csv")
-def simulate(
-    *,
-    out: Annotated[Path, option("Table to write (CSV or Parquet).")],
-    domain: Annotated[
-        Literal["french", "english_arabic", "both"], typer.Option(help="Domain of the losses.")
-    ] = "french",
-    noise: Annotated[bool, typer.Option(help="Add noise to log loss, or not.")] = True,
-    seed: Seed = 0,
-    json: Json = False,
-) -> None:
-    """Write a synthetic loss table.
-
-    Losses on the paper's grid from known true laws, calibrated to the results in the paper.
-    """
-    import pandas as pd
-
-    from bayeslaw.cli import render
-    from bayeslaw.simulation.worlds import paper_world
-    from bayeslaw.tables.reading import write_frame
-
-    check_writable(out)
-    world = paper_world()
-    table = world.table(None if domain == "both" else domain, seed=seed, noise=noise)
-    write_frame(pd.concat([table.frame, table.baselines], ignore_index=True), out)
-    show(json, "simulate", render.simulate(world, table, noise, seed, out))
+def _command(ctx: typer.Context) -> str:
+    """Return the command line, rebuilt from the parsed options."""
+    words = ["bayeslaw", str(ctx.info_name)]
+    for parameter in ctx.command.params:
+        name = str(parameter.name)
+        source = ctx.get_parameter_source(name)
+        if source is None or source.name != "COMMANDLINE":
+            continue
+        value, option = ctx.params[name], parameter.param_type_name == "option"
+        words += [parameter.opts[0]] if option else []
+        words += [] if value is True else [str(value)]
+    return shlex.join(words)

@@ -23,6 +23,9 @@ Source = Annotated[
         show_default=False,
     ),
 ]
+Saved = Annotated[
+    Path, typer.Argument(help="Posterior saved by `bayeslaw fit --out`.", show_default=False)
+]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of all random numbers.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 Unconverged = Annotated[
@@ -216,29 +219,34 @@ def columns_of(text: str | None) -> dict[str, str]:
     return found
 
 
-def numbers(text: str, option: str) -> list[float]:
-    """Parse numbers such as ``"1e21,1e24"``."""
+def numbers(
+    text: str, option: str, how: str = "write numbers with commas, such as 1,2", size: int = 0
+) -> list[float]:
+    """Parse numbers such as ``"1e21,1e24"``: `size` of them, or any number if that is 0."""
     try:
-        return [float(number) for number in text.split(",")]
+        found = [float(number) for number in text.split(",")]
     except ValueError:
-        raise BayeslawError(
-            f"{option}: cannot read {text!r}; write numbers with commas, such as 1,2."
-        ) from None
+        found = []
+    if not found or size not in (0, len(found)):
+        raise BayeslawError(f"{option}: cannot read {text!r}; {how}.")
+    return found
+
+
+def names(text: str) -> list[str]:
+    """Parse names such as ``"form1,form3"``."""
+    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def law_names(text: str, option: str) -> list[str]:
-    """Parse names of laws such as ``"form1,form3"``."""
-    if names := [name.strip() for name in text.split(",") if name.strip()]:
-        return names
+    """Parse names of laws, at least one."""
+    if found := names(text):
+        return found
     raise BayeslawError(f"{option} names no law.")
 
 
 def band_levels(text: str) -> list[float]:
     """Parse levels of bands such as ``"0.5,0.9"``; sorted."""
-    try:
-        levels = [float(level) for level in text.split(",")]
-    except ValueError:
-        raise BayeslawError(f"--levels: cannot read {text!r}; write it as 0.5,0.9.") from None
+    levels = numbers(text, "--levels", "write it as 0.5,0.9")
     for level in levels:
         if not 0 < level < 1:
             raise BayeslawError(f"--levels: {level:g} is not between 0 and 1; 0.9 is a 90 % band.")

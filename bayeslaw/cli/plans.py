@@ -3,28 +3,15 @@
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, TypedDict
+from typing import Annotated, Any, Literal
 
 import typer
 
+import bayeslaw as bl
 from bayeslaw.cli.app import command, show
-from bayeslaw.cli.options import Json, Quoted, Seed, Unconverged, option
-from bayeslaw.cli.steps import CONFIDENCE, check_writable
+from bayeslaw.cli.options import Json, Quoted, Seed, Unconverged, numbers, option
+from bayeslaw.cli.steps import CONFIDENCE, check_writable, save_figure
 from bayeslaw.common.errors import BayeslawError
-
-if TYPE_CHECKING:
-    from bayeslaw.planning.result import Plan
-    from bayeslaw.tables.table import LossTable
-
-
-class Settings(TypedDict):
-    """Settings of a plan that do not depend on the fits."""
-
-    confidence: float
-    noise: str | None
-    replay_grid: list[float] | None
-    allow_unconverged: bool
-    seed: int
 
 
 @command(
@@ -134,56 +121,39 @@ def plan(
     with its probability of failure.
     """
     from bayeslaw.cli import render_plan
+    from bayeslaw.tables.reading import is_synthetic
 
-    check_writable(figure)
-    check_writable(explore)
-    settings: Settings = {
+    check_writable(figure, explore)
+    how = "write it as 0.3 or 0.1,0.2"
+    settings: dict[str, Any] = {
         "confidence": confidence,
         "noise": noise,
-        "replay_grid": _ratios(replay),
+        "replay_grid": None if replay is None else numbers(replay, "--replay", how),
         "allow_unconverged": allow_unconverged,
         "seed": seed,
     }
-    needed: dict[str, object] = {
-        "target": target,
-        "source": source,
+    fits = {"target": target, "source": source}
+    limits: dict[str, Any] = {
         "params": params,
         "ptpp": ptpp,
         "max_loss": max_loss,
         "max_forgetting": max_forgetting,
     }
+    synthetic, quoted = True, None
     if example is not None:
-        own_fits = {"max_cvar": max_cvar, "baseline": baseline, "base": base, "backtest": backtest}
-        own_fits |= {"unique_tokens": unique_tokens}
-        _refuse(needed | own_fits, relative)
-        from bayeslaw.planning.paper_case import plan_example
-
-        found, synthetic, quoted = plan_example(**settings), True, None
-    elif (
-        not target
-        or not source
-        or params is None
-        or ptpp is None
-        or not max_loss
-        or not max_forgetting
-    ):
-        missing = [name for name, value in needed.items() if value in (None, [])]
+        more = {"max_cvar": max_cvar, "baseline": baseline, "base": base, "backtest": backtest}
+        _refuse(fits | limits | more | {"unique_tokens": unique_tokens}, relative)
+        found = bl.plan_example(**settings)
+    elif missing := [name for name, given in (fits | limits).items() if given in (None, [])]:
         options = ", ".join(f"--{name.replace('_', '-')}" for name in missing)
         raise BayeslawError(f"a plan needs {options} (or --example paper).")
     else:
-        from bayeslaw.inference.storage import load
-        from bayeslaw.planning.planner import plan
-        from bayeslaw.tables.reading import is_synthetic
-
-        targets, forgotten = ([load(path) for path in paths] for paths in (target, source))
-        own = [_number(text) for text in baseline or []]
-        found = plan(
-            target=targets,
-            source=forgotten,
-            params=params,
-            ptpp=ptpp,
-            max_loss=max_loss,
-            max_forgetting=max_forgetting,
+        loaded = {name: [bl.load(path) for path in paths or ()] for name, paths in fits.items()}
+        own = [_baseline(text) for text in baseline or []]
+        found = bl.plan(
+            target=loaded["target"],
+            source=loaded["source"],
+            **limits,
             relative=relative,
             max_cvar=math.inf if max_cvar is None else max_cvar,
             baseline=own[0] if len(own) == 1 else own or None,
@@ -191,26 +161,19 @@ def plan(
             unique_tokens=unique_tokens,
             **settings,
         )
-        synthetic = any(is_synthetic(fit.table) for fit in (*targets, *forgotten))
-        quoted = None if backtest is None else _quoted(backtest, targets[0].table, found)
-    if figure is not None:
-        from bayeslaw.plots.plans import plan_landscape
-
-        try:
-            plan_landscape(found).savefig(figure, dpi=200)
-        except ValueError as error:  # a file format that Matplotlib does not write
-            raise BayeslawError(f"--figure {figure}: {error}") from error
+        synthetic = any(is_synthetic(fit.table) for each in loaded.values() for fit in each)
+        if backtest is not None:
+            quoted = _quoted(backtest, loaded["target"][0].table, found)
+    save_figure(figure, lambda: bl.plots.plan_landscape(found))
     if explore is not None:
-        from bayeslaw.reporting.explorer import explore as page
-
-        page(found).write(explore)
+        bl.explore(found).write(explore)
     caps = {"tokens": max_tokens, "flops": max_flops}
     cap = {name: math.inf if value is None else value for name, value in caps.items()}
-    capped = cap if any(value is not None for value in caps.values()) else None
+    capped = None if max_tokens is None and max_flops is None else cap
     yours = None if at is None else _pair(at, "--at", "8,.3")
     enough = None if stop is None else _pair(stop, "--stop", ".002,1e9")
     rendered = render_plan.plan(found, capped, yours, price, enough, synthetic, quoted)
-    show(json, "plan", rendered, {"out": figure and str(figure), "page": explore and str(explore)})
+    show(json, "plan", rendered, {"out": figure, "page": explore})
 
 
 def _refuse(given: Mapping[str, object], relative: bool) -> None:
@@ -222,7 +185,7 @@ def _refuse(given: Mapping[str, object], relative: bool) -> None:
         raise BayeslawError("--absolute has no effect on --example.")
 
 
-def _number(baseline: str) -> float | tuple[float, float] | str:
+def _baseline(baseline: str) -> float | tuple[float, float] | str:
     """Parse a baseline: a number, two of them, or the name of one."""
     try:
         loss, *sd = (float(text) for text in baseline.split(","))
@@ -233,35 +196,16 @@ def _number(baseline: str) -> float | tuple[float, float] | str:
     return (loss, sd[0]) if sd else loss
 
 
-def _quoted(path: Path, train: "LossTable", found: "Plan") -> str | None:
+def _quoted(path: Path, train: "bl.LossTable", found: "bl.Plan") -> str | None:
     """What a backtest of the target says of the planned run."""
-    from bayeslaw.evaluate.backtesting import read_backtest
-    from bayeslaw.tables.table import grid
-
-    tested, chosen = read_backtest(path), found.chosen
+    tested, chosen = bl.read_backtest(path), found.chosen
     if chosen is None or not 0 < chosen.tokens < math.inf:
         return None
     n, p = found.limits["params"], found.limits["ptpp"]
-    run = grid(params=n, ptpp=p, tokens=chosen.tokens, replay=chosen.replay)
+    run = bl.grid(params=n, ptpp=p, tokens=chosen.tokens, replay=chosen.replay)
     return tested.looking(train, run)
 
 
 def _pair(text: str, option: str, example: str) -> tuple[float, float]:
-    """Parse two numbers such as ``"8,.3"``."""
-    try:
-        first, second = (float(each) for each in text.split(","))
-    except ValueError:
-        raise BayeslawError(f"{option}: cannot read {text!r}; write it as {example}.") from None
+    first, second = numbers(text, option, f"write it as {example}", size=2)
     return first, second
-
-
-def _ratios(text: str | None) -> list[float] | None:
-    """Parse replay ratios such as ``".1,.2"``."""
-    if text is None:
-        return None
-    try:
-        return [float(ratio) for ratio in text.split(",")]
-    except ValueError:
-        raise BayeslawError(
-            f"--replay: cannot read {text!r}; write it as 0.3 or 0.1,0.2."
-        ) from None

@@ -1,120 +1,178 @@
-"""Render a fit and a simulated table: text for a terminal and a JSON document."""
+"""Render fits, and what is made of one alone: simulated tables, coefficients, checks, reports."""
 
-from collections.abc import Sequence
+from itertools import zip_longest
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.markup import escape
+from rich.padding import Padding
 
-from bayeslaw.cli.terminal import Block, Document, Rendered, ruled
+import bayeslaw as bl
+from bayeslaw.cli.steps import Fitted
+from bayeslaw.cli.terminal import Block, Document, Rendered, labelled, tables
 from bayeslaw.common.formatting import count, digits
 from bayeslaw.evaluate.residuals import too_few_sizes
-from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.convergence import Convergence
-from bayeslaw.inference.pools import Pool
-from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.priors import NOISE
 from bayeslaw.model.noise import make_noise
-from bayeslaw.simulation.worlds import World
 from bayeslaw.tables.reading import is_synthetic
-from bayeslaw.tables.table import LossTable
+
+if TYPE_CHECKING:
+    from bayeslaw.simulation.worlds import World
 
 BOUNDS = {"paper": "paper", "prior": "priors"}
 WIDE = 0.01
 """Relative width from which the range of a point fit's parameter is shown."""
-SYNTHETIC = "[bold magenta]Synthetic data[/]: losses simulated from a stated law, not measured."
+OPTIMUM = ["objective", "delta", "bounds", "starts", "polished"]
+OPTIMUM += ["agreeing", "interior", "at_bounds"]
+"""What a document says of a point fit."""
+COLORS = {"ok": "green", "caution": "yellow", "refuse": "bold red"}
 
 
-def fit(fitted: Posterior | Pool | PointFit, train: str | None, how: str = "") -> Rendered:
+def fit(fitted: Fitted, train: str | None, how: str = "") -> Rendered:
     """Render the parameters in both coordinates, below the heading of the fit.
 
     `how` names the method of a point fit, which a `PointFit` does not record.
     """
     document = describe(fitted, train)
-    if isinstance(fitted, Pool):
+    if isinstance(fitted, bl.Pool):
         members = {name: fit(member, train) for name, member in fitted.members.items()}
         document["members"] = {name: each.document for name, each in members.items()}
         blocks = [block for each in members.values() for block in ("", *each.blocks)]
         return Rendered(document, [*heading(fitted, train)[:2], *blocks])
-    if isinstance(fitted, PointFit):
+    head = heading(fitted, train, how)
+    if isinstance(fitted, bl.PointFit):
         reference, summary = fitted.reference(), fitted.summary()
         document |= {"parameters": dict(fitted.parameters), "reference": reference}
         document |= {end: summary[end].to_dict() for end in ("lowest", "highest")}
-        table = ruled("", "paper", "", "reference")
-        left, right = list(fitted.parameters.items()), list(reference.items())
-        for i in range(max(len(left), len(right))):
-            cells = [c for side in (left, right) for c in (side[i] if i < len(side) else ("", ""))]
-            table.add_row(*(c if isinstance(c, str) else digits(c, 4) for c in cells))
+        pairs = (
+            [(n, digits(v, 4)) for n, v in side.items()] for side in (fitted.parameters, reference)
+        )
+        rows = [(*paper, *own) for paper, own in zip_longest(*pairs, fillvalue=("", ""))]
         ranges = [
             f"{name} {digits(low)} to {digits(high)}"
             for name, (_, low, high) in summary.iterrows()
             if high - low > WIDE * max(abs(low), abs(high))
         ]
-        parts: list[Block] = [*heading(fitted, train, how), "", [table]]
+        parts: list[Block] = [*head, "", tables(("", "paper", "", "reference"), rows)]
         if ranges:
             parts += ["", f"[bold red]Not unique[/]: starts that agree have {', '.join(ranges)}."]
-        return Rendered(document, labelled(document, parts))
-    summary = fitted.summary()
+        return labelled(document, parts)
+    summary, law = fitted.summary(), fitted.law
     document["parameters"] = summary.rename_axis("name").reset_index().to_dict("records")
     document["priors"] = {name: str(prior) for name, prior in fitted.spec.priors.items()}
-    table = ruled("", "mean", "sd", "5 %", "95 %", "R-hat", "ESS")
-    law = fitted.law
-    noise = [n for n in summary.index if n not in law.parameters and n not in law.coordinates]
-    local = [n for n in law.coordinates if n not in law.parameters]
+    lines: list[list[str]] = []
+    known = {*law.parameters, *law.coordinates}
+    rest = "noise and random effects" if fitted.spec.effects else "noise on log loss"
     for title, names in {
         "paper coordinates": law.parameters,
-        "reference point": local,
-        "noise and random effects" if fitted.spec.effects else "noise on log loss": noise,
+        "reference point": [n for n in law.coordinates if n not in law.parameters],
+        rest: [n for n in summary.index if n not in known],
     }.items():
-        table.add_row(f"[dim]{title}[/]")
-        for name in names:
-            row = summary.loc[name]
+        lines.append([f"[dim]{title}[/]"])
+        for name, row in summary.loc[list(names)].iterrows():
             numbers = [digits(row[c], 4) for c in ("mean", "sd", "q05", "q95")]
             ess = min(row["ess_bulk"], row["ess_tail"])
-            table.add_row(f"  {name}", *numbers, f"{row['rhat']:.3f}", f"{ess:.0f}")
-        table.add_section()
+            lines.append([f"  {name}", *numbers, f"{row['rhat']:.3f}", f"{ess:.0f}"])
+        lines.append([])
     order = [n for n in ("E", *fitted.spec.sampled) if n in fitted.spec.priors]
     priors = ", ".join(f"{n} ~ {fitted.spec.priors[n]}" for n in order)
-    parts = [*heading(fitted, train), "", [table], "", f"Priors: {priors}."]
-    return Rendered(document, labelled(document, parts))
+    table = tables(("", "mean", "sd", "5 %", "95 %", "R-hat", "ESS"), lines)
+    return labelled(document, [*head, "", table, "", f"Priors: {priors}."])
 
 
-def simulate(world: World, table: LossTable, noise: bool, seed: int, out: Path) -> Rendered:
+def simulate(world: "World", table: bl.LossTable, noise: bool, seed: int, out: Path) -> Rendered:
     """Render what was written, and the true parameters of each domain."""
-    domains = list(table.frame["domain"].unique())
+    domains = {
+        name: {
+            "law": world.laws[name].name,
+            "truth": dict(world.truth[name]),
+            "sigma": world.sigma[name] if noise else 0.0,
+        }
+        for name in table.frame["domain"].unique()
+    }
     document: Document = {
-        "out": str(out),
+        "out": out,
         "rows": len(table) + len(table.baselines),
         "baselines": len(table.baselines),
         "synthetic": True,
         "seed": seed,
         "limits": dict(world.limits),
-        "domains": {
-            name: {
-                "law": world.laws[name].name,
-                "truth": dict(world.truth[name]),
-                "sigma": world.sigma[name] if noise else 0.0,
-            }
-            for name in domains
-        },
+        "domains": domains,
     }
     parts: list[Block] = [
         f"{len(table)} losses and {len(table.baselines)} baselines (tokens = 0), seed {seed}; "
         "the column `synthetic` is True in every row."
     ]
-    for name in domains:
+    for name, each in domains.items():
         truth = ", ".join(f"{n} {v:g}" for n, v in world.truth[name].items())
-        sigma = world.sigma[name] if noise else 0.0
-        parts += ["", f"{name}: {world.laws[name].name}, noise {sigma:g} on log loss", f"  {truth}"]
-    return Rendered(document, labelled(document, parts))
+        parts += ["", f"{name}: {each['law']}, noise {each['sigma']:g} on log loss", f"  {truth}"]
+    return labelled(document, parts)
+
+
+def coefficients(exported: "bl.Coefficients", fitted: bl.Posterior) -> Rendered:
+    """Render the paper's parameters with their intervals, below the heading of the fit."""
+    frame = exported.parameters
+    document = describe(fitted, None) | {
+        "draws_exported": exported.draws,
+        "sha256": exported.document["training"]["sha256"],
+        "parameters": frame.rename_axis("name").reset_index().to_dict("records"),
+    }
+    columns = ["point", "median", "q05", "q25", "q75", "q95"]
+    rows = [
+        [escape(str(name)), *(digits(value, 4) for value in row)]
+        for name, row in frame[columns].iterrows()
+    ]
+    table = tables(("", "point", "median", "5 %", "25 %", "75 %", "95 %"), rows)
+    draws = f"{exported.draws} draws" if exported.draws else "no draws: point forecasts only"
+    return labelled(document, [*heading(fitted, None), "", table, "", f"{draws}."])
+
+
+def check(
+    fitted: bl.Posterior | bl.Pool,
+    rows: bl.LossTable | None,
+    found: "bl.Check",
+    train: str | None,
+    test: str | None,
+) -> Rendered:
+    """Render the verdict and the findings of each part; their numbers are in the document."""
+    document = describe(fitted, train) | {"test": test} | found.to_dict()
+    blocks: list[Block] = [*heading(fitted, train)]
+    if rows is not None:
+        where = f" ({test})" if test else ""
+        blocks.append(escape(f"to forecast {len(rows)} row{'s' * (len(rows) != 1)}{where}"))
+    blocks += ["", f"[{COLORS[found.level]}]{escape(found.verdict)}[/]"]
+    for part in found.parts:
+        blocks += ["", f"[bold]{part.name}[/]  [{COLORS[part.level]}]{part.level}[/]"]
+        blocks += [Padding(escape(words), (0, 0, 0, 2)) for words in part.words]
+    return labelled(document, blocks)
+
+
+def report(
+    page: "bl.Report", fitted: bl.Posterior | bl.Pool, train: str | None, plan: "bl.Plan | None"
+) -> Rendered:
+    """Render the warnings and the summary of a page, which is written to a file."""
+    summary = [item for part in page.sections[0].parts if isinstance(part, list) for item in part]
+    document: Document = describe(fitted, train) | {
+        "title": page.title,
+        "question": page.lead,
+        "warnings": list(page.warnings),
+        "summary": summary,
+        "sections": [section.name for section in page.sections],
+        "plan": None if plan is None else plan.to_dict(),
+    }
+    blocks: list[Block] = [*heading(fitted, train), ""]
+    blocks += [f"[bold red]{escape(text)}[/]" for text in page.warnings]
+    return Rendered(document, [*blocks, *(f"- {escape(text)}" for text in summary)])
 
 
 # -- description of a fit --------------------------------------------------------------------------
 
 
-def describe(fitted: Posterior | Pool | PointFit, train: str | None) -> Document:
-    """Describe a fit in the JSON fields that the documents of all commands contain."""
-    if isinstance(fitted, Pool):
-        first = describe(fitted.first, train)
+def describe(fitted: Fitted, train: str | None, rows: bl.LossTable | None = None) -> Document:
+    """Describe a fit in the JSON fields of all commands; synthetic if it or `rows` are."""
+    if isinstance(fitted, bl.Pool):
+        first = describe(fitted.first, train, rows)
         kept = ("table", "train", "rows_train", "synthetic", "seed", "versions")
         members = {name: describe(member, train) for name, member in fitted.members.items()}
         failures = [f"{n}: {f}" for n, m in fitted.members.items() for f in m.convergence.failures]
@@ -134,21 +192,12 @@ def describe(fitted: Posterior | Pool | PointFit, train: str | None) -> Document
         "table": table.name if table else None,
         "train": train,
         "rows_train": len(table) if table else None,
-        "synthetic": is_synthetic(table),
+        "synthetic": is_synthetic(table) or is_synthetic(rows),
         "token_unit": law.token_unit,
-        "reference_point": fitted.law.point(fitted.at),
+        "reference_point": law.point(fitted.at),
     }
-    if isinstance(fitted, PointFit):
-        return document | {
-            "objective": fitted.objective,
-            "delta": fitted.delta,
-            "bounds": fitted.bounds,
-            "starts": fitted.starts,
-            "polished": fitted.polished,
-            "agreeing": fitted.agreeing,
-            "interior": fitted.interior,
-            "at_bounds": dict(fitted.at_bounds),
-        }
+    if isinstance(fitted, bl.PointFit):
+        return document | {name: getattr(fitted, name) for name in OPTIMUM}
     diagnostics = fitted.convergence
     return document | {
         "likelihood": fitted.spec.likelihood.kind,
@@ -164,14 +213,14 @@ def describe(fitted: Posterior | Pool | PointFit, train: str | None) -> Document
     }
 
 
-def _pool_title(pool: Pool) -> str:
+def _pool_title(pool: bl.Pool) -> str:
     shares = [f"{100 * weight:.0f} % {name}" for name, weight in pool.weights.items()]
     return f"Pool of {' and '.join(shares)}"
 
 
-def heading(fitted: Posterior | Pool | PointFit, train: str | None, how: str = "") -> list[str]:
+def heading(fitted: Fitted, train: str | None, how: str = "") -> list[str]:
     """Describe a fit in a few lines: law, data, model, sampler, units and convergence."""
-    if isinstance(fitted, Pool):
+    if isinstance(fitted, bl.Pool):
         lines = [f"[bold]{escape(fitted.name)}[/]  [dim]{escape(_pool_title(fitted))}[/]"]
         lines.append(f"fitted to {escape(chosen(fitted.table, train))}")
         for name, member in fitted.members.items():
@@ -183,9 +232,9 @@ def heading(fitted: Posterior | Pool | PointFit, train: str | None, how: str = "
     if table is not None:
         lines.append(f"fitted to {escape(chosen(table, train))}")
     unit = "1 token" if law.token_unit == 1 else f"{law.token_unit:g} tokens"
-    point = ", ".join(f"{n} {count(v)}" for n, v in fitted.law.point(fitted.at).items())
+    point = ", ".join(f"{n} {count(v)}" for n, v in law.point(fitted.at).items())
     units = f"D in units of {unit}; reference point {point}"
-    if isinstance(fitted, PointFit):
+    if isinstance(fitted, bl.PointFit):
         agreeing = round(fitted.agreeing * fitted.polished)
         how += f", bounds of the {BOUNDS[fitted.bounds]}" if law.paper_bounds else ""
         lines += [
@@ -197,21 +246,22 @@ def heading(fitted: Posterior | Pool | PointFit, train: str | None, how: str = "
             hit = ", ".join(f"{n} = {v:g}" for n, v in fitted.at_bounds.items())
             lines.append(f"[bold red]On a bound[/]: {hit}; the optimum is not interior.")
         return lines
-    run = fitted.settings
-    words = fitted.spec.discrepancy.words
-    discrepancy = f"{words} discrepancy" if fitted.law.discrepancy_parameters else "no discrepancy"
-    model = [f"{fitted.spec.likelihood.kind} likelihood", f"{_prior(fitted)} priors", discrepancy]
-    model += (
-        [f"random effects of {' and '.join(fitted.spec.effects)}"] if fitted.spec.effects else []
-    )
-    model += ["size effects propagated to new sizes"] if too_few_sizes(fitted) else []
-    scale = make_noise(fitted.spec.noise).words
-    model += [f"noise {scale}"] if scale else []
-    model += ["worth of repeated tokens"] if fitted.law.repetition else []
-    model += ["offset of un-annealed checkpoints"] if fitted.law.offset else []
-    model += ["errors correlated within runs"] if fitted.spec.errors == "run" else []
+    run, spec = fitted.settings, fitted.spec
+    discrepancy = spec.discrepancy.words if law.discrepancy_parameters else "no"
+    scale = make_noise(spec.noise).words
+    model = {
+        f"{spec.likelihood.kind} likelihood": True,
+        f"{_prior(fitted)} priors": True,
+        f"{discrepancy} discrepancy": True,
+        f"random effects of {' and '.join(spec.effects)}": spec.effects,
+        "size effects propagated to new sizes": too_few_sizes(fitted),
+        f"noise {scale}": scale,
+        "worth of repeated tokens": law.repetition,
+        "offset of un-annealed checkpoints": law.offset,
+        "errors correlated within runs": spec.errors == "run",
+    }
     lines += [
-        ", ".join(model),
+        ", ".join(words for words, applies in model.items() if applies),
         f"{run.get('chains')} chains of {run.get('draws')} draws "
         f"({run.get('sampler')}, seed {run.get('seed')})",
     ]
@@ -236,7 +286,7 @@ def _converged(diagnostics: Convergence) -> str:
     )
 
 
-def _prior(fitted: Posterior) -> str:
+def _prior(fitted: bl.Posterior) -> str:
     given, own = fitted.spec.priors, fitted.law.priors
     if all(given[n] == own[n] for n in own):
         return "default"
@@ -245,12 +295,7 @@ def _prior(fitted: Posterior) -> str:
     return "flat" if improper else "own"
 
 
-def labelled(document: Document, blocks: Sequence[Block]) -> list[Block]:
-    """Put a label before the blocks if the data are synthetic."""
-    return [*([SYNTHETIC] if document["synthetic"] else []), *blocks]
-
-
-def chosen(rows: LossTable, query: str | None, known: LossTable | None = None) -> str:
+def chosen(rows: bl.LossTable, query: str | None, known: bl.LossTable | None = None) -> str:
     """Describe rows: their number, their table unless it is the `known` one, and the query."""
     number = f"{len(rows)} row" + "s" * (len(rows) != 1)
     source = "" if known is not None and known.name == rows.name else f" of {rows.name}"

@@ -1,53 +1,51 @@
-"""Render forecasts, scores and comparisons of laws: text for a terminal and a JSON document."""
+"""Render forecasts and their scores, of fits, of registered forecasts and of several laws."""
 
 import math
 from collections.abc import Mapping, Sequence
 from itertools import product
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from rich.markup import escape
 from rich.table import Table
 
-from bayeslaw.cli.render import chosen, describe, heading, labelled
-from bayeslaw.cli.terminal import Block, Document, Rendered, ruled
+import bayeslaw as bl
+from bayeslaw.cli.render import chosen, describe, heading
+from bayeslaw.cli.steps import Fitted
+from bayeslaw.cli.terminal import Block, Document, Rendered, labelled, tables
 from bayeslaw.common.formatting import count, digits
-from bayeslaw.evaluate.backtesting import Backtest
-from bayeslaw.evaluate.forecast import Forecast
+from bayeslaw.evaluate.forecast import LEVELS
 from bayeslaw.evaluate.scores import BANDS, POINT, row_name
-from bayeslaw.evaluate.scores import score as score_of
-from bayeslaw.huber.point_fit import PointFit
-from bayeslaw.inference.pools import Pool
-from bayeslaw.inference.posterior import Posterior
 from bayeslaw.tables.hull import in_words
 from bayeslaw.tables.reading import is_synthetic
-from bayeslaw.tables.table import LossTable
-from bayeslaw.tables.validation import COVARIATES
+from bayeslaw.tables.validation import COVARIATES, row_numbers
 
+DISTANCES = {"efolds": "e-folds", "decades": "decades\nof FLOPs"}
+"""Columns on how far a row lies from the training rows, with their heads."""
 BACKTEST = ("rows", "error", "bias", "in 50 %", "in 80 %", "in 90 %", "width")
-"""Columns of a backtest's tables."""
+"""Heads of a backtest's tables."""
 MAX_ROWS = 60
 """Rows shown in a terminal; --json and --out have all."""
 
 
 def forecast(
-    fitted: Posterior | Pool,
-    predicted: Forecast,
-    rows: LossTable,
+    fitted: bl.Posterior | bl.Pool,
+    predicted: bl.Forecast,
+    rows: bl.LossTable,
     levels: Sequence[float],
     train: str | None,
     test: str | None,
     backtest: str | None = None,
 ) -> Rendered:
     """Render median and bands of each row; with measured losses also the scores."""
-    measured = "loss" in rows.frame
-    frame = predicted.to_frame(levels)
-    names = [f"{100 * level:g}" for level in levels]
-    if measured:
+    frame, names = predicted.to_frame(levels), _percents(levels)
+    scores = bl.score(predicted, rows) if "loss" in rows.frame else None
+    if scores is not None:
         for n in names:
             frame[f"inside_{n}"] = frame["loss"].between(frame[f"lower_{n}"], frame[f"upper_{n}"])
-    scores = score_of(predicted, rows) if measured else None
-    document = describe(fitted, train) | {
+    document = describe(fitted, train, rows) | {
         "test": test,
         "kind": predicted.kind,
         "levels": list(levels),
@@ -56,89 +54,81 @@ def forecast(
         "scores": None if scores is None else scores.to_dict(),
         "backtest": backtest,
     }
-    document["synthetic"] = document["synthetic"] or is_synthetic(rows)
     covariates = _covariates(fitted, rows)
+    constant = {}
+    if len(frame) > 1:
+        constant = {c: frame[c].iloc[0] for c in covariates if frame[c].nunique() == 1}
+    varying = [c for c in covariates if c not in constant]
+    mixed = {"position": "position"} if frame["position"].nunique() > 1 else {}
+    far = {c: head for c, head in DISTANCES.items() if frame[c].any() and frame[c].notna().any()}
     kind = "posterior predictive" if predicted.kind == "predictive" else "latent loss"
     title = f"Forecast of {chosen(rows, test, fitted.table)}: {kind}, nats per token"
-    constant = {c: v for c, v in _constants(frame[covariates]).items() if len(frame) > 1}
-    varying = [c for c in covariates if c not in constant]
-    # Widest first; the terminal shows the first that fits.
-    mixed = ["position"] * (frame["position"].nunique() > 1)
-    distances = [c for c in ("efolds", "decades") if frame[c].any() and frame[c].notna().any()]
-    places = [[*mixed, *distances], [*mixed, *distances[-1:]], mixed]
-    shown = [*product([True, False] if measured else [False], places), (False, [])]
-    tables = [bands_table(frame, varying, names, error, place) for error, place in shown]
     blocks: list[Block] = [*heading(fitted, train), "", f"[bold]{escape(title)}[/]"]
     if constant:
         blocks.append("all at " + ", ".join(f"{c} {count(v)}" for c, v in constant.items()))
-    blocks += [escape(f"{in_words(predicted.positions)}."), tables]
-    if len(frame) > MAX_ROWS:
-        blocks.append(_more(frame))
+    blocks.append(escape(f"{in_words(predicted.positions)}."))
+    heads = list(far.values())
+    narrower = product([[], ["error"]], [[], heads[:-1], heads])
+    left_out = [*([*error, *place] for error, place in narrower), ["error", "position", *heads]]
+    blocks.append(_bands(frame, varying, names, left_out, mixed | far))
+    blocks += _more(frame, "--json or --out")
     if scores is not None:
-        blocks += ["", inside(frame, names), "", score_table(scores)]
+        blocks += ["", _inside(frame, names), "", _score_table(scores)]
     if backtest is not None:
         blocks += ["", escape(backtest)]
-    return Rendered(document, labelled(document, blocks))
+    return labelled(document, blocks)
+
+
+def point_forecast(
+    fitted: bl.PointFit, rows: bl.LossTable, train: str | None, test: str | None, how: str
+) -> Rendered:
+    """Render the prediction of each row, and its range over the starts that agree."""
+    frame, measured = fitted.forecast(rows), "loss" in rows.frame
+    scores = bl.score(fitted, rows) if measured else None
+    document = describe(fitted, train, rows) | {
+        "test": test,
+        "rows": frame.to_dict("records"),
+        "scores": None if scores is None else scores.to_dict(),
+    }
+    covariates = _covariates(fitted, rows)
+    heads = [*covariates, *["loss"] * measured, "prediction", *["error"] * measured, "range"]
+    lines = []
+    for _, row in frame.head(MAX_ROWS).iterrows():
+        spread = "" if row["unique"] else f"{row['lowest']:.4f}–{row['highest']:.4f}"
+        lines.append([*_forecast(row, covariates, "prediction", 4), spread])
+    title = f"Forecast of {chosen(rows, test, fitted.table)}: point fit, nats per token"
+    blocks: list[Block] = [*heading(fitted, train, how), "", f"[bold]{escape(title)}[/]"]
+    blocks += [tables(heads, lines, left=()), *_more(frame, "--json or --out"), *_not_unique(frame)]
+    blocks += ["", _score_table(scores)] if scores is not None else []
+    return labelled(document, blocks)
 
 
 def score(
-    fitted: Posterior | Pool | PointFit,
-    rows: LossTable,
+    fitted: Fitted,
+    rows: bl.LossTable,
     scores: pd.Series,
     train: str | None,
     test: str | None,
     how: str = "",
 ) -> Rendered:
     """Render the scores of a fit on measured rows."""
-    document = describe(fitted, train) | {
+    document = describe(fitted, train, rows) | {
         "test": test,
         "rows": len(rows),
         "scores": scores.to_dict(),
     }
-    document["synthetic"] = document["synthetic"] or is_synthetic(rows)
     title = f"[bold]{escape(f'Scores on {chosen(rows, test, fitted.table)}')}[/]"
-    blocks: list[Block] = [*heading(fitted, train, how), "", title, score_table(scores)]
-    if isinstance(fitted, PointFit):
+    blocks: list[Block] = [*heading(fitted, train, how), "", title, _score_table(scores)]
+    if isinstance(fitted, bl.PointFit):
         lowest, highest = fitted.span(rows)
         document["spread"] = float((highest / lowest - 1).max())
         blocks += _not_unique(fitted.forecast(rows))
-    return Rendered(document, labelled(document, blocks))
-
-
-def point_forecast(
-    fitted: PointFit, rows: LossTable, train: str | None, test: str | None, how: str
-) -> Rendered:
-    """Render the prediction of each row, and its range over the starts that agree."""
-    frame, measured = fitted.forecast(rows), "loss" in rows.frame
-    scores = score_of(fitted, rows) if measured else None
-    document = describe(fitted, train) | {
-        "test": test,
-        "rows": frame.to_dict("records"),
-        "scores": None if scores is None else scores.to_dict(),
-    }
-    document["synthetic"] = document["synthetic"] or is_synthetic(rows)
-    covariates = _covariates(fitted, rows)
-    table = ruled(*covariates, *["loss"] * measured, "prediction", *["error"] * measured, "range")
-    table.columns[0].justify = "right"
-    for _, row in frame.head(MAX_ROWS).iterrows():
-        cells = [count(row[c]) for c in covariates]
-        cells += [f"{row['loss']:.4f}"] if measured else []
-        cells += [f"{row['prediction']:.4f}"]
-        cells += [f"{100 * (row['prediction'] / row['loss'] - 1):+.1f} %"] if measured else []
-        cells += ["" if row["unique"] else f"{row['lowest']:.4f}–{row['highest']:.4f}"]
-        table.add_row(*cells)
-    title = f"Forecast of {chosen(rows, test, fitted.table)}: point fit, nats per token"
-    blocks: list[Block] = [*heading(fitted, train, how), "", f"[bold]{escape(title)}[/]", [table]]
-    if len(frame) > MAX_ROWS:
-        blocks.append(_more(frame))
-    blocks += _not_unique(frame)
-    blocks += ["", score_table(scores)] if scores is not None else []
-    return Rendered(document, labelled(document, blocks))
+    return labelled(document, blocks)
 
 
 def compare(
     scores: pd.DataFrame,
-    splits: Sequence[tuple[LossTable, LossTable]],
+    splits: Sequence[tuple[bl.LossTable, bl.LossTable]],
     method: str,
     bounds: str,
     queries: Mapping[str, str | None],
@@ -165,20 +155,18 @@ def compare(
         )
         for fitted, held_out in splits
     ]
-    short = [name for name in POINT if name != "mape_clip"]  # where losses exceed CLIP, mae_rel
-    blocks += ["", [_laws(scores, columns, ("rows", "scored")) for columns in (POINT, short)]]
+    blocks += ["", _laws(scores, POINT, ("rows", "scored"))]
     if method == "nuts":
-        blocks += ["", [_laws(scores, BANDS)]]
+        blocks += ["", _laws(scores, BANDS)]
     notes = [f"{row_name(law)}: {row['note']}" for law, row in scores.iterrows() if row["note"]]
     blocks += ["", *(f"[yellow]Note[/] {escape(text)}" for text in notes)] if notes else []
-    return Rendered(document, labelled(document, blocks))
+    return labelled(document, blocks)
 
 
-def backtest(found: Backtest) -> Rendered:
+def backtest(found: "bl.Backtest") -> Rendered:
     """Render a backtest: one sentence, and scores by model and by distance."""
     whole = found.summary().rename_axis("model").reset_index().to_dict("records")
     by_distance = found.by_distance().reset_index().to_dict("records")
-    failed = found.rows[found.rows["gate"] != "passed"]
     document: Document = {
         "table": found.name,
         "along": found.along,
@@ -187,88 +175,150 @@ def backtest(found: Backtest) -> Rendered:
         "by_distance": by_distance,
         "rows": found.rows.to_dict("records"),
     }
-    ahead = ruled("", "decades ahead", *BACKTEST)
+    ahead = []
     for row in by_distance:
         least, most = (f"{row[name]:g}" for name in ("least", "most"))
         far = f"over {least}" if most == "inf" else f"{least} to {most}"
-        ahead.add_row(row["model"], far, *_backtested(row))
-    total = ruled("", *BACKTEST)
-    for row in whole:
-        total.add_row(row["model"], *_backtested(row))
-    blocks: list[Block] = [found.sentence(), "", [total], "", [ahead]]
-    blocks.append(
+        ahead.append([row["model"], far, *_backtested(row)])
+    total = tables(("", *BACKTEST), [[row["model"], *_backtested(row)] for row in whole])
+    blocks: list[Block] = [found.sentence(), "", total, ""]
+    blocks += [
+        tables(("", "decades ahead", *BACKTEST), ahead),
         "error: median absolute error; bias: mean error, positive where the forecast is too high; "
-        "width: of the 90 % band; all of log loss."
-    )
+        "width: of the 90 % band; all of log loss.",
+    ]
+    failed = found.rows[found.rows["gate"] != "passed"]
     for (model, cut), rows in failed.groupby(["model", "cut"], sort=False):
         gate = escape(rows["gate"].iloc[0])
         blocks.append(f"[bold red]NOT CONVERGED[/]: {escape(str(model))} at {cut:.4g}: {gate}.")
     return Rendered(document, blocks)
 
 
-def _backtested(row: Mapping[Any, Any]) -> list[str]:
-    percent = [f"{100 * row[name]:.2g} %" for name in ("error", "bias")]
-    inside = [f"{row[f'coverage_{level}']:.2f}" for level in (50, 80, 90)]
-    return [f"{row['rows']:.0f}", *percent, *inside, f"{100 * row['width_90']:.2g} %"]
+def verification(found: "bl.Verification", path: Path, measured: bl.LossTable | None) -> Rendered:
+    """Render what was registered, the measured rows beside it, and their scores."""
+    registered, frame = found.forecast, found.frame
+    done = frame[frame["loss"].notna()]
+    document: Document = {
+        "file": str(path),
+        "sha256": found.sha256,
+        "registered": registered["date"],
+        "law": registered["law"],
+        "synthetic": registered["synthetic"],
+        "losses_known": registered["losses_known"],
+        "failures": registered["failures"],
+        "measured": None if measured is None else measured.name,
+        "missing": list(found.missing),
+        "extra": list(found.extra),
+        "rows": frame.astype(object).where(frame.notna(), None).to_dict("records"),
+        "scores": None if measured is None else found.scores.to_dict(),
+        "results": list(found.results),
+    }
+    blocks: list[Block] = [
+        f"[bold]{escape(registered['law'])}[/]  {len(frame)} rows registered {registered['date']}",
+        f"SHA-256 {found.sha256}",
+        "[green]unchanged[/] since it was registered",
+    ]
+    blocks += [
+        f"{escape(label)}: fitted to {fit['training']['rows']} rows of "
+        f"{escape(fit['training']['name'])}, SHA-256 {fit['training']['sha256'][:12]}..."
+        for label, fit in registered["fits"].items()
+    ]
+    if registered["failures"]:
+        words = escape("; ".join(registered["failures"]))
+        blocks.append(f"[bold red]NOT CONVERGED[/] when it was registered: {words}.")
+    if known := registered["losses_known"]:
+        blocks.append(
+            f"[yellow]{known} of {len(frame)} rows already had a measured loss when the forecast "
+            "was registered.[/]"
+        )
+    if measured is None:
+        results = len(found.results)
+        blocks.append(f"{results} result{'s' * (results != 1)} in the file; no losses to score.")
+        return labelled(document, blocks)
+    text = f"{len(done)} of {len(frame)} rows are measured"
+    if found.missing:
+        text += f"; missing: {_rows(found.missing, len(frame))}"
+    blocks.append(f"{text}.")
+    if found.extra:
+        where = _rows(found.extra, len(measured))
+        blocks.append(f"Not forecast: {where} of {escape(measured.name)}.")
+    names = _percents(LEVELS[::2])
+    used = {name for fit in registered["fits"].values() for name in fit["covariates"]}
+    heads = ["row", *(name for name in COVARIATES if name in used)]
+    blocks += ["", _bands(done, heads, names, [["error"]]), *_more(done, "--json")]
+    blocks += ["", _inside(done, names), "", _score_table(found.scores)]
+    if "draws" not in registered:
+        blocks.append("[dim]No CRPS: the forecast was registered without draws.[/]")
+    return labelled(document, blocks)
 
 
-# -- tables ---------------------------------------------------------------------------------------
+# -- parts ----------------------------------------------------------------------------------------
 
 
-def bands_table(
+def _bands(
     frame: pd.DataFrame,
-    covariates: list[str],
-    names: list[str],
-    error: bool,
-    place: Sequence[str] = (),
-) -> Table:
-    """Return a table of medians and bands, with errors and the columns `place` if asked."""
-    measured = "loss" in frame
+    covariates: Sequence[str],
+    names: Sequence[str],
+    left_out: Sequence[Sequence[str]],
+    places: Mapping[str, str] | None = None,
+) -> list[Table]:
+    """Return a table of medians, bands, errors and `places`, and others without some columns."""
+    measured, places = "loss" in frame, places or {}
     narrow = min(float((frame[f"upper_{n}"] - frame[f"lower_{n}"]).min()) for n in names)
-    places = min(max(3, 1 - math.floor(math.log10(narrow))), 6) if narrow > 0 else 4
-    heads = [*covariates, *["loss"] * measured, "median", *["error"] * error]
-    table = ruled(heads[0], *heads[1:])
-    table.columns[0].justify = "right"
+    digit = min(max(3, 1 - math.floor(math.log10(narrow))), 6) if narrow > 0 else 4
+    heads = [*covariates, *["loss"] * measured, "median", *["error"] * measured]
     for n in names:
-        table.add_column(f"{n} % band", justify="right", no_wrap=True)
-        if measured:
-            table.add_column("", no_wrap=True)
-    for c in place:
-        head = {"efolds": "e-folds", "decades": "decades\nof FLOPs"}.get(c, c)
-        table.add_column(head, justify="left" if c == "position" else "right", no_wrap=True)
+        heads += [f"{n} % band", *[""] * measured]
+    lines = []
     for _, row in frame.head(MAX_ROWS).iterrows():
-        cells = [count(row[c]) for c in covariates]
-        cells += [f"{row['loss']:.{places}f}"] if measured else []
-        cells += [f"{row['median']:.{places}f}"]
-        cells += [f"{100 * (row['median'] / row['loss'] - 1):+.1f} %"] if error else []
+        cells = _forecast(row, covariates, "median", digit)
         for n in names:
-            cells.append(f"{row[f'lower_{n}']:.{places}f}–{row[f'upper_{n}']:.{places}f}")
+            cells.append(f"{row[f'lower_{n}']:.{digit}f}–{row[f'upper_{n}']:.{digit}f}")
             if measured:
                 cells.append("[green]in[/]" if row[f"inside_{n}"] else "[red]out[/]")
-        cells += [row[c] if c == "position" else f"{row[c]:.2f}" for c in place]
-        table.add_row(*cells)
-    return table
+        cells += [row[c] if c == "position" else f"{row[c]:.2f}" for c in places]
+        lines.append(cells)
+    return tables([*heads, *places.values()], lines, *left_out, left=("", "position"))
 
 
-def inside(frame: pd.DataFrame, names: list[str]) -> str:
-    """Return how many measured losses lie inside each band, in words."""
+def _percents(levels: Sequence[float]) -> list[str]:
+    return [f"{100 * level:g}" for level in levels]
+
+
+def _forecast(row: pd.Series, covariates: Sequence[str], name: str, digit: int) -> list[str]:
+    """Return cells of the covariates, the loss if measured, the forecast, and then its error."""
+    cells, value = [count(row[c]) for c in covariates], row[name]
+    if "loss" not in row:
+        return [*cells, f"{value:.{digit}f}"]
+    error = f"{100 * (value / row['loss'] - 1):+.1f} %"
+    return [*cells, f"{row['loss']:.{digit}f}", f"{value:.{digit}f}", error]
+
+
+def _inside(frame: pd.DataFrame, names: Sequence[str]) -> str:
+    """Say how many measured losses lie inside each band."""
     counts = [f"{int(frame[f'inside_{n}'].sum())} in the {n} % band" for n in names]
     return f"Of {len(frame)} measured losses, {' and '.join(counts)}."
 
 
-def _laws(scores: pd.DataFrame, columns: Sequence[str], counts: Sequence[str] = ()) -> Table:
+def _laws(scores: pd.DataFrame, columns: Sequence[str], counts: Sequence[str] = ()) -> list[Table]:
     """Return a row of scores for each law, below the name of its domain if there are several."""
-    table = ruled("law", *(name.replace("_", "\n") for name in (*columns, *counts)))
-    above = None
+    lines, above = [], None
     for law, row in scores.iterrows():
         cells = [*(digits(row[c]) for c in columns), *(str(row[c]) for c in counts)]
         if isinstance(law, tuple):
             domain, name = law
             if domain != above:
-                table.add_row(f"[bold]{escape(domain)}[/]")
+                lines.append([f"[bold]{escape(domain)}[/]"])
             above, law = domain, f"  {name}"
-        table.add_row(escape(str(law)), *cells)
-    return table
+        lines.append([escape(str(law)), *cells])
+    heads = ["law", *(name.replace("_", "\n") for name in (*columns, *counts))]
+    return tables(heads, lines, ["mape\nclip"])  # equals mae_rel where losses exceed CLIP
+
+
+def _backtested(row: Mapping[Any, Any]) -> list[str]:
+    percent = [f"{100 * row[name]:.2g} %" for name in ("error", "bias")]
+    inside = [f"{row[f'coverage_{level}']:.2f}" for level in (50, 80, 90)]
+    return [f"{row['rows']:.0f}", *percent, *inside, f"{100 * row['width_90']:.2g} %"]
 
 
 def _not_unique(frame: pd.DataFrame) -> list[Block]:
@@ -282,11 +332,12 @@ def _not_unique(frame: pd.DataFrame) -> list[Block]:
     ]
 
 
-def _more(frame: pd.DataFrame) -> str:
-    return f"[dim]... and {len(frame) - MAX_ROWS} more rows: use --json or --out for all.[/]"
+def _more(frame: pd.DataFrame, how: str) -> list[Block]:
+    more = len(frame) - MAX_ROWS
+    return [f"[dim]... and {more} more rows: use {how} for all.[/]"] if more > 0 else []
 
 
-def score_table(scores: pd.Series) -> Table:
+def _score_table(scores: pd.Series) -> Table:
     """Return a table of point scores and, if there are any, scores of bands."""
     banded = scores[list(BANDS)].notna().any()
     table = Table.grid(padding=(0, 2))
@@ -299,11 +350,11 @@ def score_table(scores: pd.Series) -> Table:
     return table
 
 
-def _covariates(fitted: Posterior | Pool | PointFit, rows: LossTable) -> list[str]:
-    laws = [m.law for m, *_ in fitted.parts()] if isinstance(fitted, Pool) else [fitted.law]
+def _covariates(fitted: Fitted, rows: bl.LossTable) -> list[str]:
+    laws = [m.law for m, *_ in fitted.parts()] if isinstance(fitted, bl.Pool) else [fitted.law]
     used = [*fitted.columns, *(["unique_tokens"] if any(law.repetition for law in laws) else [])]
     return [c for c in (*COVARIATES, "unique_tokens") if c in used and c in rows.frame]
 
 
-def _constants(frame: pd.DataFrame) -> dict[str, float]:
-    return {str(c): float(frame[c].iloc[0]) for c in frame if frame[c].nunique() == 1}
+def _rows(rows: tuple[int, ...], number: int) -> str:
+    return row_numbers(pd.Series(np.isin(np.arange(number), rows)))

@@ -8,20 +8,17 @@ import pandas as pd
 from rich.markup import escape
 from rich.table import Table
 
-from bayeslaw.cli.render import SYNTHETIC
-from bayeslaw.cli.terminal import Block, Document, Rendered, ruled
+import bayeslaw as bl
+from bayeslaw.cli.terminal import Block, Document, Rendered, labelled, tables
 from bayeslaw.common.formatting import count, digits
-from bayeslaw.planning.choices import Choice
-from bayeslaw.planning.result import Plan
 
 BUDGET = ["atpp", "replay", "tokens", "flops"]
 HEADS = ("ATPP", "replay", "tokens", "FLOPs")
 LOSSES = {"predictive": "measured losses of a new run", "latent": "latent losses, without noise"}
-PROBABILITIES = ("P(target)", "P(forgetting)", "P(both)")
 
 
 def plan(
-    found: Plan,
+    found: bl.Plan,
     cap: Mapping[str, float] | None,
     point: tuple[float, float] | None,
     price: float | None,
@@ -37,55 +34,75 @@ def plan(
         "sensitivity": sensitivity.to_dict("records"),
         "backtest": backtest,
     }
-    blocks: list[Block] = [SYNTHETIC] if synthetic else []
     own = None if point is None else found.at(atpp=point[0], replay=point[1])
-    blocks += [*_limits(found), "", *_answer(found), "", [_choices(found, own)]]
+    blocks: list[Block] = [*_limits(found), "", *_answer(found), "", _choices(_plans(found, own))]
     if own is not None and point is not None:
         around = found.around(atpp=point[0], replay=point[1])
-        document["at"] = vars(own) | {"p_failure": own.p_failure, "around": around}
-        blocks += [_around(found, around)]
+        document["at"] = _fields(own) | {"around": around}
+        blocks.append(_around(found, around))
     blocks += ["", *_uncertainty(found)]
     if backtest is not None:
         blocks += ["", escape(backtest)]
     if len(found.spread):
-        blocks += ["", "[bold]Where its uncertainty comes from[/]", [_spread(found.spread)]]
+        blocks += ["", "[bold]Where its uncertainty comes from[/]", _spread(found.spread)]
     if found.noise == "predictive" and found.pairing.startswith("independently"):
         correlated = found.correlated()
         document["correlated"] = correlated.to_dict("records")
         words = "the fits are made apart, so the domains' noise is assumed independent"
+        rows = [
+            [f"{row['correlation']:g}", *_cells(*row[BUDGET]), _probability(row["held"])]
+            for _, row in correlated.iterrows()
+        ]
         blocks += ["", f"[bold]If their noise were correlated[/] ({words})"]
-        blocks += [[_correlated(correlated)]]
+        blocks.append(tables(("correlation", *HEADS, "P(both) of this plan"), rows))
     if cap is not None:
-        likeliest = found.within(**cap)
-        cheapest = found.least_loss(**cap)
+        likeliest, cheapest = found.within(**cap), found.least_loss(**cap)
         document |= {
             "cap": dict(cap),
-            "within": vars(likeliest) | {"p_failure": likeliest.p_failure},
-            "least_loss": vars(cheapest) | {"p_failure": cheapest.p_failure},
+            "within": _fields(likeliest),
+            "least_loss": _fields(cheapest),
         }
-        blocks += ["", *_capped(found, cap, likeliest, cheapest)]
+        caps = {"tokens": count(cap["tokens"]), "FLOPs": f"{cap['flops']:.3g}"}
+        words = " and ".join(
+            f"{value} {name}" for name, value in caps.items() if math.isfinite(cap[name.lower()])
+        )
+        blocks += [
+            "",
+            f"[bold]Under a cap of {words}[/]: largest P(both), and least expected target loss "
+            f"with P(forgetting) at least {100 * found.confidence:g} %",
+            _choices({"likeliest": likeliest, "least loss": cheapest}),
+        ]
     if price is not None:
         cheap = found.least_cost(price)
-        document |= {"price": price, "least_cost": vars(cheap) | {"p_failure": cheap.p_failure}}
-        table = ruled("", *HEADS, *PROBABILITIES)
-        table.add_row("least cost", *_choice(cheap))
-        blocks += ["", f"[bold]If a violated limit costs {price:.3g} FLOPs[/]", [table]]
+        document |= {"price": price, "least_cost": _fields(cheap)}
+        blocks += ["", f"[bold]If a violated limit costs {price:.3g} FLOPs[/]"]
+        blocks.append(_choices({"least cost": cheap}))
     if stop is not None:
         enough = found.stop(*stop)
         document |= {"stop": dict(zip(("nats", "tokens"), stop, strict=True)) | vars(enough)}
-        table = ruled("", *HEADS, *PROBABILITIES)
-        table.add_row("enough", *_choice(enough))
         words = f"{stop[1]:.3g} more tokens lower the expected target loss by less than {stop[0]:g}"
-        blocks += ["", f"[bold]From here {words} nats[/]", [table]]
-    blocks += ["", "[bold]Smallest budget by confidence[/]", [_frontier(frontier)]]
-    blocks += ["", "[bold]Sensitivity to the limits[/]", [_sensitivity(sensitivity)]]
-    return Rendered(document, blocks)
+        blocks += ["", f"[bold]From here {words} nats[/]", _choices({"enough": enough})]
+    rows = [
+        [f"{100 * row['confidence']:g} %", *_cells(*row[BUDGET])] for _, row in frontier.iterrows()
+    ]
+    blocks += ["", "[bold]Smallest budget by confidence[/]", tables(("confidence", *HEADS), rows)]
+    rows = [
+        [
+            f"{row['quantity']} {100 * row['moved']:+.3g} %",
+            *_cells(*row[BUDGET])[:2],
+            _probability(row["held"]),
+        ]
+        for _, row in sensitivity.iterrows()
+    ]
+    heads = ("", "ATPP", "replay", "P(both) of this plan")
+    blocks += ["", "[bold]Sensitivity to the limits[/]", tables(heads, rows)]
+    return labelled(document, blocks)
 
 
 # -- parts ----------------------------------------------------------------------------------------
 
 
-def _around(found: Plan, around: Mapping[str, tuple[float, float]]) -> str:
+def _around(found: bl.Plan, around: Mapping[str, tuple[float, float]]) -> str:
     """How far the user's own choice can be moved."""
     (low, high), (least, most) = around["atpp"], around["replay"]
     budgets = "no ATPP" if math.isnan(low) else f"ATPP {low:.3g} to {high:.3g}"
@@ -96,7 +113,7 @@ def _around(found: Plan, around: Mapping[str, tuple[float, float]]) -> str:
     )
 
 
-def _limits(found: Plan) -> list[str]:
+def _limits(found: bl.Plan) -> list[str]:
     limits = found.limits
     losses = [limits["max_loss"]] if isinstance(limits["max_loss"], float) else limits["max_loss"]
     rises, bases = limits["max_forgetting"], limits["baseline"]
@@ -119,7 +136,7 @@ def _limits(found: Plan) -> list[str]:
     return [*lines, escape(found.note)] if found.note else lines
 
 
-def _answer(found: Plan) -> list[str]:
+def _answer(found: bl.Plan) -> list[str]:
     if found.status == "feasible":
         lines = [
             f"[bold green]Plan[/]: {digits(found.atpp)} ATPP at {100 * found.replay:.1f} % replay, "
@@ -137,23 +154,33 @@ def _answer(found: Plan) -> list[str]:
     ]
 
 
-def _choices(found: Plan, own: Choice | None) -> Table:
+def _plans(found: bl.Plan, own: bl.Choice | None) -> dict[str, bl.Choice | None]:
+    """Return the plan, those that it is compared with, and the user's own choice."""
     first = "plan" if found.status == "feasible" else "likeliest"
-    rows = {first: found if found.status == "feasible" else found.best}
+    rows = {first: found.chosen}
     if found.noise == "predictive":
         rows[f"{first}, latent losses"] = found.latent
-    elif found.measured is not None and found.measured != found.latent:
+    elif found.measured != found.latent:
         rows[f"{first}, measured losses"] = found.measured
-    rows["deterministic"] = found.deterministic
-    rows["yours"] = own
-    table = ruled("", *HEADS, *PROBABILITIES)
-    for name, choice in rows.items():
-        if choice is not None:
-            table.add_row(name, *_choice(choice))
-    return table
+    return rows | {"deterministic": found.deterministic, "yours": own}
 
 
-def _uncertainty(found: Plan) -> list[str]:
+def _choices(rows: Mapping[str, bl.Choice | None]) -> list[Table]:
+    """Return a table of choices, without those that are None."""
+    lines = []
+    for name, each in rows.items():
+        if each is not None:
+            budget = _cells(each.atpp, each.replay, each.tokens, each.flops)
+            chances = (each.p_target, each.p_forgetting, each.p_both)
+            lines.append([name, *budget, *map(_probability, chances)])
+    return tables(("", *HEADS, "P(target)", "P(forgetting)", "P(both)"), lines)
+
+
+def _fields(choice: bl.Choice) -> Document:
+    return vars(choice) | {"p_failure": choice.p_failure}
+
+
+def _uncertainty(found: bl.Plan) -> list[str]:
     lines, certain = [], found.deterministic
     if found.error and found.status == "feasible":
         low, high = found.error["atpp_90"]
@@ -162,7 +189,7 @@ def _uncertainty(found: Plan) -> list[str]:
             f"{digits(high)}), replay ± {100 * found.error['replay']:.2g} points. "
             f"On held-out draws P(both) is {found.held_out:.3f}."
         )
-    chosen = found if found.status == "feasible" else found.best
+    chosen = found.chosen
     if chosen is not None and chosen.losses:
         losses = " and ".join(f"{loss:.4g}" for loss in chosen.losses)
         lines.append(
@@ -185,55 +212,13 @@ def _uncertainty(found: Plan) -> list[str]:
     return lines
 
 
-def _capped(found: Plan, cap: Mapping[str, float], *choices: Choice) -> list[Block]:
-    words = " and ".join(
-        f"{count(value) if name == 'tokens' else f'{value:.3g}'} {name.replace('flops', 'FLOPs')}"
-        for name, value in cap.items()
-        if math.isfinite(value)
-    )
-    table = ruled("", *HEADS, *PROBABILITIES)
-    for name, choice in zip(("likeliest", "least loss"), choices, strict=True):
-        table.add_row(name, *_choice(choice))
-    least = f"least expected target loss with P(forgetting) at least {100 * found.confidence:g} %"
-    return [f"[bold]Under a cap of {words}[/]: largest P(both), and {least}", [table]]
-
-
-def _spread(spread: pd.DataFrame) -> Table:
+def _spread(spread: pd.DataFrame) -> list[Table]:
     shares = spread.columns.drop("sd")
-    table = ruled("", "sd", *shares)
-    for name, row in spread.iterrows():
-        cells = (f"{100 * row[share]:.0f} %" for share in shares)
-        table.add_row(str(name), f"{100 * row['sd']:.2g} %", *cells)
-    return table
-
-
-def _correlated(correlated: pd.DataFrame) -> Table:
-    table = ruled("correlation", *HEADS, "P(both) of this plan")
-    for _, row in correlated.iterrows():
-        held = _probability(row["held"])
-        table.add_row(f"{row['correlation']:g}", *_cells(*row[BUDGET]), held)
-    return table
-
-
-def _frontier(frontier: pd.DataFrame) -> Table:
-    table = ruled("confidence", *HEADS)
-    for _, row in frontier.iterrows():
-        table.add_row(f"{100 * row['confidence']:g} %", *_cells(*row[BUDGET]))
-    return table
-
-
-def _sensitivity(sensitivity: pd.DataFrame) -> Table:
-    table = ruled("", "ATPP", "replay", "P(both) of this plan")
-    for _, row in sensitivity.iterrows():
-        moved = f"{row['quantity']} {100 * row['moved']:+.3g} %"
-        table.add_row(moved, *_cells(*row[BUDGET])[:2], _probability(row["held"]))
-    return table
-
-
-def _choice(choice: Choice) -> list[str]:
-    probabilities = (choice.p_target, choice.p_forgetting, choice.p_both)
-    budget = _cells(choice.atpp, choice.replay, choice.tokens, choice.flops)
-    return [*budget, *map(_probability, probabilities)]
+    rows = [
+        [str(name), f"{100 * row['sd']:.2g} %", *(f"{100 * row[share]:.0f} %" for share in shares)]
+        for name, row in spread.iterrows()
+    ]
+    return tables(("", "sd", *shares), rows)
 
 
 def _cells(atpp: float, replay: float, tokens: float, flops: float) -> list[str]:
@@ -246,11 +231,11 @@ def _probability(value: float) -> str:
     return "" if math.isnan(value) else f"{value:.3f}"
 
 
-def _worst(found: Plan, cvar: float) -> str:
+def _worst(found: bl.Plan, cvar: float) -> str:
     """Describe the mean rise in the worst draws, given its mean excess over the limit."""
     rise = _rise(found, found.problem.max_forgetting + cvar)
     return f"{rise} in the worst {100 - 100 * found.confidence:g} % of draws"
 
 
-def _rise(found: Plan, value: float) -> str:
+def _rise(found: bl.Plan, value: float) -> str:
     return f"{100 * value:.3g} %" if found.limits["relative"] else f"{value:.3g} nats"

@@ -3,66 +3,36 @@
 import os
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypedDict, overload
+from typing import TYPE_CHECKING, Any, Literal
 
+import bayeslaw as bl
 from bayeslaw.cli.options import Bounds, Sampling, Selection, columns_of, covariates
 from bayeslaw.common.errors import BayeslawError, FileError, TableError, TableWarning, unknown
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from bayeslaw.huber.point_fit import PointFit
-    from bayeslaw.inference.pools import Pool
-    from bayeslaw.inference.posterior import Posterior
-    from bayeslaw.laws.law import Law
-    from bayeslaw.tables.table import LossTable
+    from matplotlib.figure import Figure
 
 HDF5 = b"\x89HDF\r\n\x1a\n"
 """First bytes of a NetCDF 4 file."""
 NEEDED = ("params", "ptpp", "max_loss", "max_forgetting")
 """Limits that a plan needs."""
+WORDS = ("baseline", "base")
+"""Limits that may be words: "asymptote", "law" or "matched", and the label of a base."""
 OPTIONAL = ("unique_tokens", "confidence")
 """Numbers that it may have besides."""
 CONFIDENCE = 0.9
 """Probability with which a plan meets its limits, unless one is given."""
 PLAN = "params=8.1e9 ptpp=279 max_loss=1.8 max_forgetting=.02 baseline=2.05 confidence=.9"
 """Limits of a plan, as a user writes them."""
-WORDS = ("baseline", "base")
-"""Limits that may be words: "asymptote", "law" or "matched", and the label of a base."""
-
 
 type Method = Literal["nuts", "map", "huber"]
+type Fitted = bl.Posterior | bl.Pool | bl.PointFit
 
 
-class PlanOptions(TypedDict):
-    """Limits of a plan, as arguments of `bayeslaw.plan`."""
-
-    params: float
-    ptpp: float
-    max_loss: float
-    max_forgetting: float
-    baseline: float | str | None
-    base: str | None
-    unique_tokens: float | None
-    confidence: float
-
-
-@overload
-def fit_or_load(
-    source: Path, choice: Selection, method: Literal["nuts"], sampling: Sampling, seed: int
-) -> "tuple[Posterior | Pool, LossTable]": ...
-@overload
-def fit_or_load(
-    source: Path,
-    choice: Selection,
-    method: Method,
-    sampling: Sampling,
-    seed: int,
-    bounds: Bounds = ...,
-) -> "tuple[Posterior | Pool | PointFit, LossTable]": ...
 def fit_or_load(
     source: Path,
     choice: Selection,
@@ -70,13 +40,10 @@ def fit_or_load(
     sampling: Sampling,
     seed: int,
     bounds: Bounds = "paper",
-) -> "tuple[Posterior | Pool | PointFit, LossTable]":
+) -> "tuple[Fitted, bl.LossTable]":
     """Return a fit, made or loaded, and the rows to forecast; these are checked before the fit."""
     from bayeslaw.huber.point_fit import for_table
     from bayeslaw.inference.pools import member_laws
-    from bayeslaw.inference.storage import load
-    from bayeslaw.laws.lawfiles import load_law
-    from bayeslaw.tables.reading import read_table
 
     if is_posterior(source):
         for option in ("law", "train", "source_table"):
@@ -87,7 +54,7 @@ def fit_or_load(
             raise BayeslawError(f"--method has no effect on a saved posterior ({source}).")
         sampling.refuse(f"a saved posterior ({source})")
         refuse_bounds(bounds, f"a saved posterior ({source})")
-        posterior = load(source)
+        posterior = bl.load(source)
         rows = _rows(choice)
         if rows is None:
             raise TableError("say which rows to forecast, with --rows or --grid.")
@@ -95,11 +62,8 @@ def fit_or_load(
             member.law.covariates(rows.frame, rows.name)
         return posterior, _labelled(rows, posterior.table)
     name = required(choice.law)
-    laws = [load_law(str(law)) for law in member_laws(name) or [name]]
-    table = read_table(
-        source, columns=columns_of(choice.columns), where=choice.where, source=choice.source_table
-    )
-    rows = _rows(choice)
+    laws = [bl.load_law(str(law)) for law in member_laws(name) or [name]]
+    table, rows = table_of(source, choice), _rows(choice)
     if rows is None:
         table, rows = table.split(choice.train, choice.test)
     else:
@@ -110,121 +74,68 @@ def fit_or_load(
     return fit_table(asked, table, method, sampling, seed, bounds), _labelled(rows, table)
 
 
-@overload
 def fit_table(
-    law: "str | Law", table: "LossTable", method: Literal["nuts"], sampling: Sampling, seed: int
-) -> "Posterior | Pool": ...
-@overload
-def fit_table(
-    law: "str | Law",
-    table: "LossTable",
-    method: Method,
-    sampling: Sampling,
-    seed: int,
-    bounds: Bounds = ...,
-) -> "Posterior | Pool | PointFit": ...
-def fit_table(
-    law: "str | Law",
-    table: "LossTable",
+    law: "str | bl.Law",
+    table: "bl.LossTable",
     method: Method,
     sampling: Sampling,
     seed: int,
     bounds: Bounds = "paper",
-) -> "Posterior | Pool | PointFit":
+) -> Fitted:
     """Fit a law by the named method."""
+    settings = asdict(sampling)
     if method == "huber":
-        from bayeslaw.huber.point_fit import fit_huber
-
         sampling.refuse("a Huber fit", keep=("delta",))
-        return fit_huber(law, table, delta=sampling.delta, bounds=bounds, seed=seed)
+        return bl.fit_huber(law, table, delta=sampling.delta, bounds=bounds, seed=seed)
     refuse_bounds(bounds, f"--method {method}")
-    from bayeslaw.inference.fitting import fit
-
     if method == "map":
-        sampling.refuse("a posterior mode", keep=("likelihood", "priors", "delta"))
-        return fit(
-            law,
-            table,
-            method="map",
-            likelihood=sampling.likelihood,
-            priors=sampling.priors,
-            delta=sampling.delta,
-            seed=seed,
-        )
-    posterior: Posterior | Pool = fit(
-        law, table, method="nuts", seed=seed, progress=terminal(), **asdict(sampling)
+        kept = ("likelihood", "priors", "delta")
+        sampling.refuse("a posterior mode", keep=kept)
+        return bl.fit(law, table, method="map", seed=seed, **{n: settings[n] for n in kept})
+    return bl.fit(law, table, method="nuts", seed=seed, progress=terminal(), **settings)
+
+
+def table_of(path: Path, choice: Selection) -> "bl.LossTable":
+    """Read a table of losses."""
+    return bl.read_table(
+        path, columns=columns_of(choice.columns), where=choice.where, source=choice.source_table
     )
-    return posterior
 
 
-def limits_of(text: str) -> PlanOptions:
-    """Parse limits of a plan that are written like `PLAN`."""
-    numbers: dict[str, float] = {}
-    words: dict[str, str] = {}
+def limits_of(text: str) -> dict[str, Any]:
+    """Parse limits of a plan that are written like `PLAN`, to arguments of `bayeslaw.plan`."""
+    found: dict[str, Any] = {}
     for part in text.split():
         name, _, value = part.partition("=")
         if name not in (valid := (*NEEDED, *WORDS, *OPTIONAL)):
             raise BayeslawError(f"--plan: {unknown('limit', name, valid)}")
-        if name == "base" and value:
-            words[name] = value
-            continue
         try:
-            numbers[name] = float(value)
+            found[name] = value if name == "base" and value else float(value)
         except ValueError:
             if name != "baseline" or not value:
                 raise BayeslawError(
                     f"--plan: cannot read {part!r}; write it as {PLAN!r}."
                 ) from None
-            words[name] = value
-    if lacking := [name for name in NEEDED if name not in numbers]:
+            found[name] = value
+    if lacking := [name for name in NEEDED if name not in found]:
         raise BayeslawError(f"--plan lacks {', '.join(lacking)}; write it as {PLAN!r}.")
-    return {
-        "params": numbers["params"],
-        "ptpp": numbers["ptpp"],
-        "max_loss": numbers["max_loss"],
-        "max_forgetting": numbers["max_forgetting"],
-        "baseline": numbers.get("baseline", words.get("baseline")),
-        "base": words.get("base"),
-        "unique_tokens": numbers.get("unique_tokens"),
-        "confidence": numbers.get("confidence", CONFIDENCE),
-    }
+    return {"confidence": CONFIDENCE} | found
 
 
 def compared(
-    table: "LossTable",
+    table: "bl.LossTable",
     laws: Sequence[str],
     method: Literal["huber", "nuts"],
     sampling: Sampling,
-    *,
-    source: "LossTable | None" = None,
     bounds: Bounds = "paper",
-    train: str | None,
-    test: str | None,
-    anchors: str | None = None,
-    seed: int,
-    allow_unconverged: bool,
+    **options: Any,
 ) -> "pd.DataFrame":
-    """Return scores of several laws on one split."""
-    from bayeslaw.evaluate.scores import compare
-
-    settings = asdict(sampling) | {"progress": terminal()}
-    if method == "huber":
-        settings = {"delta": sampling.delta}
-    else:
+    """Return scores of several laws on one split; `options` are those of `bayeslaw.compare`."""
+    settings: dict[str, Any] = {"delta": sampling.delta}
+    if method == "nuts":
         refuse_bounds(bounds, f"--method {method}")
-    return compare(
-        table,
-        source=source,
-        bounds=bounds,
-        laws=laws,
-        method=method,
-        train=train,
-        test=test,
-        anchors=anchors,
-        seed=seed,
-        allow_unconverged=allow_unconverged,
-        **settings,
-    )
+        settings = asdict(sampling) | {"progress": terminal()}
+    return bl.compare(table, laws=laws, method=method, bounds=bounds, **options, **settings)
 
 
 def refuse_bounds(bounds: Bounds, where: str) -> None:
@@ -233,40 +144,42 @@ def refuse_bounds(bounds: Bounds, where: str) -> None:
         raise BayeslawError(f"--bounds has no effect on {where}.")
 
 
-def _rows(choice: Selection) -> "LossTable | None":
+def _rows(choice: Selection) -> "bl.LossTable | None":
     """Return the rows of --rows or --grid, with or without losses."""
-    from bayeslaw.tables.reading import from_frame, read_frame
-    from bayeslaw.tables.table import LossTable, grid
-    from bayeslaw.tables.validation import canonical
-
     if choice.grid is not None:
         if choice.rows is not None or choice.test is not None:
             raise TableError("--grid goes without --rows and --test.")
-        frame = canonical(grid(**covariates(choice.grid)), "--grid", ())
-        return LossTable(frame, frame.iloc[:0], "--grid")
+        return grid_or_file("--grid", grid=choice.grid)
     if choice.rows is None:
         return None
-    frame, name = canonical(read_frame(choice.rows), str(choice.rows), ()), str(choice.rows)
-    if "loss" in frame:
-        rows = from_frame(frame, name)
+    rows = grid_or_file(str(choice.rows))
+    if "loss" in rows.frame:
+        rows = bl.from_frame(rows.frame, rows.name)
         if bases := len(rows.baselines):
-            _warn(f"{name}: {bases} rows with tokens = 0 are baselines, not forecast.")
-    else:
-        rows = LossTable(frame, frame.iloc[:0], name)
+            _warn(f"{rows.name}: {bases} rows with tokens = 0 are baselines, not forecast.")
     return rows.query(choice.where).query(choice.test)
 
 
-def _labelled(rows: "LossTable", table: "LossTable") -> "LossTable":
+def grid_or_file(name: str, grid: str | None = None) -> "bl.LossTable":
+    """Return rows of the file `name`, or of a grid such as ``"params=1e9 tokens=1e9,1e10"``."""
+    from bayeslaw.tables.reading import read_frame
+    from bayeslaw.tables.validation import canonical
+
+    given = read_frame(name) if grid is None else bl.grid(**covariates(grid, name))
+    frame = canonical(given, name, ())
+    return bl.LossTable(frame, frame.iloc[:0], name)
+
+
+def _labelled(rows: "bl.LossTable", table: "bl.LossTable") -> "bl.LossTable":
     """Mark rows as synthetic if the training table is; warn of domains without training rows."""
     from bayeslaw.tables.reading import is_synthetic
-    from bayeslaw.tables.table import LossTable
 
     if "domain" in rows.frame and "domain" in table.frame:
         new = sorted(set(map(str, rows.frame["domain"])) - set(map(str, table.frame["domain"])))
         if new:
             _warn(f"{rows.name}: not fitted on domain {', '.join(new)}.")
     if is_synthetic(table) and "synthetic" not in rows.frame:
-        return LossTable(rows.frame.assign(synthetic=True), rows.baselines, rows.name)
+        return bl.LossTable(rows.frame.assign(synthetic=True), rows.baselines, rows.name)
     return rows
 
 
@@ -278,16 +191,26 @@ def is_posterior(path: Path) -> bool:
         return file.read(len(HDF5)) == HDF5
 
 
-def check_writable(path: Path | None) -> None:
-    """Raise `FileError` before the work if `path` could not be written after it."""
-    if path is None:
-        return
-    if path.is_dir():
-        raise FileError(f"{path}: cannot write: it is a folder.")
-    if not path.parent.is_dir():
-        raise FileError(f"{path}: cannot write: no folder {path.parent}.")
-    if not os.access(path.parent, os.W_OK):
-        raise FileError(f"{path}: cannot write: no permission in {path.parent}.")
+def check_writable(*paths: Path | None) -> None:
+    """Raise `FileError` before the work if one of `paths` could not be written after it."""
+    for path in paths:
+        if path is None:
+            continue
+        if path.is_dir():
+            raise FileError(f"{path}: cannot write: it is a folder.")
+        if not path.parent.is_dir():
+            raise FileError(f"{path}: cannot write: no folder {path.parent}.")
+        if not os.access(path.parent, os.W_OK):
+            raise FileError(f"{path}: cannot write: no permission in {path.parent}.")
+
+
+def save_figure(path: Path | None, draw: "Callable[[], Figure]") -> None:
+    """Draw a figure and save it, if there is a path."""
+    if path is not None:
+        try:
+            draw().savefig(path, dpi=200)
+        except ValueError as error:  # a file format that Matplotlib does not write
+            raise BayeslawError(f"--figure {path}: {error}") from error
 
 
 def terminal() -> bool:

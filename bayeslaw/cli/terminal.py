@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +15,7 @@ type Document = dict[str, object]
 """A JSON document; NumPy scalars and numbers that are not finite are converted when written."""
 type Block = RenderableType | list[Table]
 """A part of the text: a Rich renderable, or alternative tables, widest first."""
+SYNTHETIC = "[bold magenta]Synthetic data[/]: losses simulated from a stated law, not measured."
 
 
 @dataclass(frozen=True)
@@ -33,19 +34,49 @@ class Rendered:
     blocks: Sequence[Block]
 
 
-def ruled(first: str, *rest: str) -> Table:
-    """Return an empty table with a rule under its header; all but the first column are numbers."""
-    table = Table(
-        box=box.SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
-        pad_edge=False,
-        show_edge=False,
-        header_style="bold",
-    )
-    table.add_column(first, no_wrap=True)
-    for name in rest:
-        table.add_column(name, justify="right", no_wrap=True)
-    return table
+def labelled(document: Document, blocks: Sequence[Block]) -> Rendered:
+    """Return both forms, with a label before the text if the data are synthetic."""
+    return Rendered(document, [*[SYNTHETIC] * bool(document["synthetic"]), *blocks])
+
+
+def tables(
+    heads: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *narrower: Sequence[str],
+    left: Sequence[str] | None = None,
+) -> list[Table]:
+    """Return a table with a rule under its header, and narrower ones of the same rows.
+
+    Parameters
+    ----------
+    heads : sequence of str
+    rows : iterable of sequence of str
+        Cells; those that a row lacks at its end stay empty. An empty row starts a section.
+    *narrower : sequence of str
+        For each further table, the heads of the columns that it leaves out.
+    left : sequence of str, optional
+        Heads of the columns that are aligned on the left; by default the first column alone.
+    """
+    found, lines = [], list(rows)
+    for left_out in ((), *narrower):
+        kept = [i for i, head in enumerate(heads) if head not in left_out]
+        table = Table(
+            box=box.SIMPLE_HEAD,
+            padding=(0, 1, 0, 0),
+            pad_edge=False,
+            show_edge=False,
+            header_style="bold",
+        )
+        for i in kept:
+            is_left = i == 0 if left is None else heads[i] in left
+            table.add_column(heads[i], justify="left" if is_left else "right", no_wrap=True)
+        for line in lines:
+            if line:
+                table.add_row(*(line[i] for i in kept if i < len(line)))
+            else:
+                table.add_section()
+        found.append(table)
+    return found
 
 
 def show(rendered: Rendered) -> None:

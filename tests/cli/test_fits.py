@@ -1,17 +1,57 @@
-"""The command line, through Typer's runner and as a process of its own."""
+"""Commands of one fit: ``init | simulate | fit | check | export | report``."""
 
 import json
-import math
-import os
+import subprocess
+import sys
+from pathlib import Path
 
+import nbformat
+import numpy as np
 import pandas as pd
 import pytest
 
-from bayeslaw import load
+import bayeslaw as bl
+from bayeslaw import load, read_coefficients
 from bayeslaw.tables.reading import read_table
-from tests.cli.commands import DELPHI, GRID, SPLIT, document, fails, process, run
+from tests.cli.commands import DELPHI, SPLIT, document, fails, run
 
 SHORT = ("--discrepancy", "none", "--effects", "none", "--draws", "1000")
+
+
+def test_init_writes_files(tmp_path):
+    found = document("init", tmp_path / "new" / "first")["files"]
+    assert [path.rpartition("/")[2] for path in found] == [
+        "losses.csv",
+        "analysis.py",
+        "analysis.ipynb",
+    ]
+    assert len(bl.read_table(found[0])) == len(bl.example_table())
+    notebook = nbformat.read(found[2], as_version=4)
+    nbformat.validate(notebook)
+    code = [cell["source"] for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    compile("\n".join(code), "analysis", "exec")
+    script = Path(found[1]).read_text()
+    assert all(part in script for part in code)
+    assert "next: cd" in run("init", tmp_path / "other").stdout
+
+
+def test_init_overwrites_nothing(tmp_path):
+    (tmp_path / "analysis.py").write_text("mine")
+    assert "analysis.py exists" in fails("init", tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["analysis.py"]
+    assert (tmp_path / "analysis.py").read_text() == "mine"
+    assert "cannot write" in fails("init", tmp_path / "analysis.py" / "deeper")
+
+
+@pytest.mark.slow
+def test_the_script_of_init_runs(tmp_path):
+    document("init", tmp_path)
+    run = subprocess.run(
+        [sys.executable, "analysis.py"], cwd=tmp_path, capture_output=True, text=True, timeout=300
+    )
+    assert run.returncode == 0, run.stderr
+    assert "35 runs to fit, 10 to forecast" in run.stdout
+    assert (tmp_path / "forecast.png").stat().st_size > 10_000
 
 
 def test_effects_and_noise_of_a_fit(measured):
@@ -81,234 +121,6 @@ def test_a_warning_is_one_line_on_stderr():
     assert document("fit", DELPHI, *SPLIT[:4], "--method", "huber")["at_bounds"] == {"E": 0.0}
 
 
-def test_the_main_command_as_a_process():
-    """The README's: fit, forecast and scores in one go; stdout is the result and nothing else."""
-    done = process("-m", "bayeslaw", "forecast", DELPHI, *SPLIT, "--json")
-    assert (done.returncode, done.stderr) == (0, "")
-    content = json.loads(done.stdout)
-    rows = pd.DataFrame(content["rows"])
-    assert len(rows) == 10
-    assert (rows["lower_90"] < rows["lower_50"]).all()
-    assert (rows["lower_50"] < rows["median"]).all()
-    inside = rows["loss"].between(rows["lower_90"], rows["upper_90"])
-    assert rows["inside_90"].tolist() == inside.tolist()
-    assert content["scores"]["coverage_90"] == inside.mean()
-    assert content["synthetic"] is False
-    assert content["test"] == "scale >= 1e21"
-
-
-def test_forecast_and_score_from_a_table(measured):
-    split = ("--law", "chinchilla", "--train", "params < 3e9", *SHORT)
-    result = run("forecast", measured, *split, "--levels", "0.8")
-    assert "80 % band" in result.stdout
-    assert "measured losses" in result.stdout
-    assert "winkler_90" in result.stdout
-    assert result.stderr == ""
-    assert max(map(len, result.stdout.splitlines())) <= 80
-    content = document("score", measured, *split)
-    assert content["scores"] == document("forecast", measured, *split)["scores"]
-
-
-def test_forecast_of_a_grid_from_a_saved_posterior(saved, posterior):
-    content = document("forecast", saved, "--grid", GRID, "--levels", "0.5,0.9", "--seed", "2")
-    rows = pd.DataFrame(content["rows"])
-    wanted = posterior.forecast(rows[["params", "tokens"]], seed=2)
-    assert rows["median"].tolist() == wanted.median.tolist()
-    assert rows["upper_90"].tolist() == wanted.quantile(0.95)[0].tolist()
-    assert content["scores"] is None
-    assert content["converged"] is True
-
-
-def test_rows_of_a_forecast_have_a_position(saved):
-    """The training rows have N up to 3e9 and D up to 1e11."""
-    args = ("forecast", saved, "--grid", "params=1e9,6e9 tokens=1e10,1e11")
-    content = document(*args)
-    words = "2 interpolations; 2 extrapolations (up to 0.69 e-folds, 0.3 decades of FLOPs)"
-    assert content["positions"] == words
-    assert [row["position"] for row in content["rows"]] == [
-        *["interpolation"] * 2, *["extrapolation"] * 2
-    ]  # fmt: skip
-    assert [row["decades"] for row in content["rows"]] == pytest.approx(
-        [0, 0, *[math.log10(2)] * 2]
-    )
-    shown = run(*args).stdout
-    assert words in shown
-    assert shown.split(words)[1].count("of FLOPs") == 1  # head of the column
-    assert [line.split()[-2:] for line in shown.splitlines()[-2:]] == [
-        ["extrapolation", "0.30"]
-    ] * 2
-    one = run("forecast", saved, "--grid", "params=1e9 tokens=1e10,1e11").stdout
-    assert "2 interpolations." in one
-    assert "position" not in one
-
-
-def test_latent_bands_are_narrower(saved):
-    def width(*args: str) -> float:
-        rows = pd.DataFrame(document("forecast", saved, "--grid", GRID, *args)["rows"])
-        return (rows["upper_90"] - rows["lower_90"]).sum()
-
-    assert width("--kind", "latent") < width()
-
-
-def test_synthetic_data_are_labelled(saved, measured):
-    assert document("forecast", saved, "--grid", GRID)["synthetic"] is True
-    assert all(row["synthetic"] for row in document("forecast", saved, "--grid", GRID)["rows"])
-    for args in (("forecast", saved, "--grid", GRID), ("score", saved, "--rows", measured)):
-        assert "Synthetic data" in run(*args).stdout
-
-
-@pytest.mark.parametrize("ending", ["csv", "parquet"])
-def test_forecast_writes_bands_over_an_old_file(saved, tmp_path, ending):
-    path = tmp_path / f"bands.{ending}"
-    path.write_text("old")
-    result = run("forecast", saved, "--grid", GRID, "--out", str(path))
-    assert result.stderr == f"wrote {path}\n"
-    frame = pd.read_parquet(path) if ending == "parquet" else pd.read_csv(path)
-    assert list(frame) == [
-        "params", "tokens", "synthetic", "median", "lower_50", "upper_50", "lower_90", "upper_90",
-        "position", "efolds", "decades",
-    ]  # fmt: skip
-    assert os.listdir(tmp_path) == [path.name]
-
-
-def test_rows_without_losses_are_forecast_and_queried(saved, tmp_path):
-    path = tmp_path / "rows.csv"
-    path.write_text("N,D\n1e9,1e9\n1e9,2e9\n2e9,2e9\n")
-    rows = document("forecast", saved, "--rows", str(path), "--test", "D == 2e9")["rows"]
-    assert [row["params"] for row in rows] == [1e9, 2e9]
-    assert "no column 'loss'" in fails("score", saved, "--rows", str(path))
-
-
-def test_baselines_among_the_rows_are_set_apart(saved, tmp_path):
-    path = tmp_path / "rows.csv"
-    path.write_text("params,tokens,loss\n1e9,1e9,3\n1e9,0,4\n")
-    result = run("forecast", saved, "--rows", str(path), "--json")
-    assert len(json.loads(result.stdout)["rows"]) == 1
-    assert "rows with tokens = 0 are baselines" in result.stderr
-
-
-def test_a_failed_gate_stops_a_forecast_unless_allowed_and_is_carried(failed, measured, tmp_path):
-    path = tmp_path / "bands.csv"
-    assert "--allow-unconverged" in fails("forecast", failed, "--grid", GRID, "--out", str(path))
-    assert not path.exists()
-    fails("score", failed, "--rows", measured)
-    allowed = ("--allow-unconverged",)
-    assert "NOT CONVERGED" in run("forecast", failed, "--grid", GRID, *allowed).stdout
-    run("forecast", failed, "--grid", GRID, "--out", str(path), *allowed)
-    assert "R-hat" in pd.read_csv(path)["unconverged"][0]
-    for args in (("forecast", failed, "--grid", GRID), ("score", failed, "--rows", measured)):
-        content = document(*args, *allowed)
-        assert content["converged"] is False
-        assert any("ESS" in failure for failure in content["failures"])
-
-
-def test_scores_of_a_point_fit_have_no_bands():
-    content = document("score", DELPHI, *SPLIT, "--method", "huber")
-    assert content["scores"]["rmse_log"] == pytest.approx(0.0147, abs=1e-4)
-    assert content["scores"]["coverage_90"] is None
-    assert "coverage" not in run("score", DELPHI, *SPLIT, "--method", "huber").stdout
-
-
-@pytest.fixture(scope="module")
-def french(tmp_path_factory) -> str:
-    path = tmp_path_factory.mktemp("cli") / "french.csv"
-    run("simulate", "--domain", "french", "--out", str(path))
-    return str(path)
-
-
-def test_compare_prints_the_papers_table(french):
-    split = ("--train", "ptpp <= 31", "--test", "ptpp == 279", "--laws", "form3,dcpt")
-    result = run("compare", french, *split)
-    for words in ("Synthetic data", "form3", "dcpt (transfer)", "dcpt (oracle)", "rmse", "scored"):
-        assert words in result.stdout
-    content = document("compare", french, *split, "--anchors", "ptpp == 279 and params < 3e8")
-    assert [row["law"] for row in content["laws"]] == ["form3", "dcpt (transfer)", "dcpt (oracle)"]
-    assert (content["rows_train"], content["rows_test"]) == (189, 63)
-    assert content["synthetic"] is True
-    assert content["laws"][0]["coverage_90"] is None
-
-
-def test_compare_of_target_and_source(french, tmp_path):
-    source = str(tmp_path / "source.csv")
-    run("simulate", "--domain", "english_arabic", "--out", source)
-    split = ("--train", "ptpp <= 31", "--test", "ptpp == 279", "--laws", "form2,dcpt")
-    small = ("--source", source, "--anchors", "ptpp == 279 and params < 3e8")
-    content = document("compare", french, *split, *small, "--bounds", "prior")
-    assert content["bounds"] == "prior"
-    counts = [(row["domain"], row["law"], row["rows"], row["scored"]) for row in content["laws"]]
-    laws = (("form2", 189, 63), ("dcpt (transfer)", 168, 63), ("dcpt (oracle)", 84, 84))
-    assert counts == [(name, *law) for name in ("french", "english_arabic") for law in laws]
-    assert (content["rows_train"], content["rows_test"]) == (2 * 189, 2 * 63)
-    lines = run("compare", french, *split, *small).stdout.splitlines()
-    assert [line for line in lines if line.startswith(("french", "english_arabic"))]
-    (oracle, _) = [line for line in lines if "dcpt (oracle)" in line]
-    assert oracle.split()[-2:] == ["84", "84"]
-    assert max(map(len, lines)) <= 80
-
-
-def test_a_point_forecast_that_is_not_unique_is_a_range(french, tmp_path):
-    args = (french, "--law", "form2", "--train", "ptpp <= 31", "--method", "huber")
-    test, path = ("--test", "ptpp == 279"), tmp_path / "rows.csv"
-    content = document("forecast", *args, *test, "--out", str(path))
-    rows = pd.DataFrame(content["rows"])
-    assert (content["method"], content["bounds"], len(rows)) == ("huber", "paper", 84)
-    assert (rows["lowest"] <= rows["prediction"]).all()
-    assert (rows["prediction"] <= rows["highest"]).all()
-    assert pd.read_csv(path)["highest"].tolist() == pytest.approx(rows["highest"].tolist())
-    most = float((rows["highest"] / rows["lowest"] - 1).max())
-    assert document("score", *args, *test)["spread"] == pytest.approx(most)
-    for command in ("forecast", "score"):
-        text = " ".join(run(command, *args, *test).stdout.split())
-        assert f"by {100 * most:.2g} % at most" in text
-        assert "bounds of the paper" in text
-    first = rows.iloc[0]
-    text = run("forecast", *args, *test).stdout
-    assert f"{first['lowest']:.4f}–{first['highest']:.4f}" in text
-    fitted = document("fit", *args)
-    assert fitted["lowest"]["lambda_"] < fitted["parameters"]["lambda_"] * 1.0001
-    assert "Not unique: starts that agree have" in run("fit", *args).stdout
-
-
-def test_a_unique_point_forecast_has_no_range():
-    text = run("forecast", DELPHI, *SPLIT, "--method", "huber").stdout
-    assert "Not unique" not in text
-    assert "–" not in text
-    assert document("score", DELPHI, *SPLIT, "--method", "huber")["spread"] < 1e-4
-
-
-@pytest.mark.parametrize(
-    ("args", "says"),
-    [
-        (("score", "--bounds", "prior"), "--bounds has no effect on --method nuts"),
-        (("forecast", "--method", "map", "--bounds", "prior"), "no effect on --method map"),
-        (("forecast", "--method", "huber", "--levels", "0.8"), "--levels and --kind have no"),
-    ],
-)
-def test_options_without_effect_on_the_method(args, says):
-    message = fails(args[0], DELPHI, *SPLIT, *args[1:])
-    assert says in message
-
-
-def test_bounds_do_not_change_a_saved_posterior(saved):
-    message = fails("forecast", saved, "--grid", GRID, "--bounds", "prior")
-    assert "--bounds has no effect on a saved posterior" in message
-
-
-@pytest.mark.parametrize("command", ["score", "forecast"])
-def test_a_method_does_not_change_a_saved_posterior(saved, measured, command):
-    says = fails(command, saved, "--rows", measured, "--method", "huber")
-    assert "--method has no effect on a saved posterior" in says
-
-
-def test_compare_of_posteriors_scores_bands(measured):
-    args = ("--train", "params < 3e9", "--laws", "chinchilla", "--method", "nuts", *SHORT)
-    (row,) = document("compare", measured, *args)["laws"]
-    assert 0 <= row["coverage_90"] <= 1
-    text = run("compare", measured, *args).stdout
-    assert "winkler" in text
-    assert max(map(len, text.splitlines())) <= 80
-
-
 def test_simulate_writes_a_labelled_table(tmp_path):
     path = tmp_path / "both.parquet"
     content = document("simulate", "--domain", "both", "--no-noise", "--out", str(path))
@@ -326,3 +138,172 @@ def test_same_seed_same_table(tmp_path):
         run("simulate", "--seed", seed, "--out", str(path))
     first, again, other = (path.read_bytes() for path in paths)
     assert first == again != other
+
+
+@pytest.fixture(scope="module")
+def staged(two_stages, tmp_path_factory) -> str:
+    path = tmp_path_factory.mktemp("check") / "two.nc"
+    two_stages.save(path)
+    return str(path)
+
+
+def test_check_refuses_with_exit_code_1(staged):
+    target = "params=8.1e9 tokens=1e10 replay=.3 ptpp=279"
+    text = run("check", staged, "--grid", target, code=1).stdout
+    flat = " ".join(text.split())
+    assert "REFUSE" in flat
+    assert "PTPP takes 2 values; eta is not determined" in flat
+    found = json.loads(run("check", staged, "--grid", target, "--json", code=1).stdout)
+    assert found["command"] == "check"
+    assert found["level"] == "refuse"
+    assert found["parts"]["directions"]["rank"] == 9
+
+
+def test_check_passes_with_exit_code_0(staged):
+    near = run("check", staged)
+    assert "CAUTION" in near.stdout
+    run("check", staged, "--fail-on", "caution", code=1)
+
+
+def test_check_from_a_table(small, tmp_path):
+    path = tmp_path / "small.csv"
+    small.frame.to_csv(path, index=False)
+    short = ("--law", "chinchilla", "--discrepancy", "none", "--draws", "500", "--tune", "500")
+    whole = document("check", path, *short)
+    assert whole["rows"] == 0
+    split = document("check", path, *short, "--train", "tokens < 5e10")
+    assert (split["rows_train"], split["rows"]) == (16, 4)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--law", "form1"], "do not go with a posterior"),
+        (["--draws", "10"], "--draws has no effect"),
+        (["--grid", "params=1e9"], "tokens"),
+    ],
+)
+def test_mistakes_in_a_check(staged, options, says):
+    assert says in fails("check", staged, *options)
+
+
+def test_export_writes_what_it_shows(saved, posterior, small, tmp_path):
+    path = tmp_path / "c.json"
+    content = document("export", saved, path, "--draws", "50")
+    back = read_coefficients(path)
+    assert (content["out"], content["draws_exported"], back.draws) == (str(path), 50, 50)
+    assert content["sha256"] == small.sha256
+    shown = {row["name"]: row for row in content["parameters"]}
+    assert shown["E"]["median"] == back.parameters.loc["E", "median"]
+    assert shown["alpha"]["unit"] == "dimensionless"
+    np.testing.assert_allclose(back.predict(small), posterior.predict(small), rtol=1e-3)
+    result = run("export", saved, path)
+    for words in ("Synthetic data", "alpha", "no draws: point forecasts only"):
+        assert words in result.stdout
+    assert result.stderr == f"wrote {path}\n"
+    assert max(map(len, result.stdout.splitlines())) <= 80
+
+
+def test_mistakes_in_an_export(saved, failed, measured, tmp_path):
+    path = tmp_path / "c.json"
+    assert "--allow-unconverged" in fails("export", failed, path)
+    assert "no folder" in fails("export", saved, tmp_path / "no" / "c.json")
+    assert "posterior" in fails("export", measured, path)
+    assert "--draws" in fails("export", saved, path, "--draws", "-1")
+    assert not path.exists()
+    content = document("export", failed, path, "--allow-unconverged")
+    assert content["converged"] is False
+    assert content["parameters"][0]["median"] == pytest.approx(1.7, rel=0.5)
+
+
+ROWS = ("--grid", "params=8e9 tokens=1e10,1e11")
+FIT = ("--law", "chinchilla", "--discrepancy", "none", "--draws", "500", "--tune", "500")
+
+
+@pytest.fixture(scope="module")
+def files(posterior, unconverged, small, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("report")
+    posterior.save(folder / "fit.nc")
+    unconverged.save(folder / "failed.nc")
+    small.frame.to_csv(folder / "losses.csv", index=False)
+    return folder
+
+
+def test_a_table_is_fitted_compared_and_reported(files):
+    out = files / "page.html"
+    split = ("--train", "params < 2e9", "--test", "params > 2e9", "--compare", "chinchilla")
+    content = document("report", files / "losses.csv", *FIT, *split, "--out", out)
+    html = out.read_text("utf-8")
+    assert content["out"] == str(out)
+    assert content["converged"]
+    assert content["synthetic"]
+    assert "laws" in content["sections"]
+    assert content["summary"][0].split(" ")[0] == "Median"
+    assert "losses.csv --law chinchilla --train" in html
+    assert "--train &#39;params &lt; 2e9&#39;" in html
+    assert "--json" in html
+
+
+def test_a_posterior_is_reported_on_rows_or_a_grid(files):
+    out = files / "grid.html"
+    shown = run("report", files / "fit.nc", *ROWS, "--out", out)
+    assert "Median forecasts run from" in shown.stdout
+    assert shown.stderr.strip() == f"wrote {out}"
+    assert "nothing on this page checks the forecast" in out.read_text("utf-8")
+
+
+def test_a_plan_is_reported_with_the_fit(files):
+    out, given = files / "plan.html", (files / "fit.nc", *ROWS, "--plan-source", files / "fit.nc")
+    limits = "params=8e9 ptpp=20 max_loss=2.2 max_forgetting=.1 confidence=.8"
+    content = document("report", *given, "--plan", f"{limits} baseline=2.1", "--out", out)
+    assert "plan" in content["sections"]
+    assert content["plan"]["confidence"] == 0.8
+    atpp = f"{content['plan']['atpp']:#.3g}"
+    assert f"Plan: {atpp} adaptation tokens per parameter" in " ".join(content["summary"])
+    html = out.read_text("utf-8")
+    assert f"<td>{atpp}</td>" in html
+    assert "--plan-source" in html
+    content = document("report", *given, "--plan", f"{limits} baseline=asymptote", "--out", out)
+    assert content["plan"]["limits"]["baseline"] == "asymptote"
+    assert "tokens = 0" in fails("report", *given, "--plan", limits, "--out", out)
+
+
+@pytest.mark.parametrize(
+    ("limits", "message"),
+    [
+        ("params=8.1e9 ptpp=279", "--plan lacks max_loss, max_forgetting; write it as 'params="),
+        ("params=8.1e9 ptp=279", "unknown limit 'ptp'; did you mean 'ptpp'?"),
+        ("params=8.1B", "cannot read 'params=8.1B'; write it as 'params="),
+        (None, "--plan and --plan-source go together"),
+    ],
+)
+def test_mistakes_in_a_plan_are_reported_before_the_fit(files, limits, message):
+    plan = () if limits is None else ("--plan", limits)
+    assert message in fails(
+        "report", files / "losses.csv", "--plan-source", files / "fit.nc", *plan
+    )
+
+
+def test_a_source_that_has_not_converged_is_refused_before_the_fit(files):
+    plan = ("--plan-source", files / "failed.nc", "--plan")
+    limits = "params=8e9 ptpp=20 max_loss=2.2 max_forgetting=.1 baseline=2.1"
+    assert "--allow-unconverged" in fails("report", files / "losses.csv", *plan, limits)
+    given = (files / "fit.nc", *ROWS, *plan, limits, "--allow-unconverged")
+    content = document("report", *given, "--out", files / "failed.html")
+    assert "source posterior that has not converged" in " ".join(content["warnings"])
+
+
+def test_mistakes_in_a_report_are_reported_in_one_line(files, tmp_path):
+    assert "--compare names no law" in fails("report", files / "losses.csv", "--compare", ",")
+    assert "--compare needs a table" in fails(
+        "report", files / "fit.nc", *ROWS, "--compare", "form1"
+    )
+    assert "no folder" in fails(
+        "report", files / "fit.nc", *ROWS, "--out", tmp_path / "no" / "page.html"
+    )
+    assert "--allow-unconverged" in fails(
+        "report", files / "failed.nc", *ROWS, "--out", tmp_path / "p.html"
+    )
+    assert not (tmp_path / "p.html").exists()
+    run("report", files / "failed.nc", *ROWS, "--out", tmp_path / "p.html", "--allow-unconverged")
+    assert "NOT CONVERGED" in (tmp_path / "p.html").read_text("utf-8")

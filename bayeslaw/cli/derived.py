@@ -1,24 +1,30 @@
-"""Commands that derive numbers from fits, with intervals: ``derive`` and ``recipes``."""
+"""Commands that derive numbers from saved fits: ``derive | floor | recipes``."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 
+import bayeslaw as bl
 from bayeslaw.cli.app import command, show
 from bayeslaw.cli.options import (
     Json,
+    Saved,
     Unconverged,
     band_levels,
     covariates,
     numbers,
     option,
 )
-from bayeslaw.cli.steps import check_writable
+from bayeslaw.cli.steps import check_writable, save_figure
 from bayeslaw.common.errors import BayeslawError
 
-if TYPE_CHECKING:
-    from bayeslaw.derive import Derived
+Budgets = Annotated[
+    str | None, option("Budgets: compute-optimal N, D and loss.", metavar="FLOPS,...")
+]
+Losses = Annotated[
+    str | None, option("Losses: FLOPs to reach each, split optimally.", metavar="NATS,...")
+]
 
 
 @command(
@@ -29,15 +35,9 @@ if TYPE_CHECKING:
 )
 def derive(
     *,
-    posterior: Annotated[
-        Path, typer.Argument(help="Posterior saved by `bayeslaw fit --out`.", show_default=False)
-    ],
-    flops: Annotated[
-        str | None, option("Budgets: compute-optimal N, D and loss.", metavar="FLOPS,...")
-    ] = None,
-    loss: Annotated[
-        str | None, option("Losses: FLOPs to reach each, split optimally.", metavar="NATS,...")
-    ] = None,
+    posterior: Saved,
+    flops: Budgets = None,
+    loss: Losses = None,
     against: Annotated[
         Path | None, option("Posterior of a recipe: multiplier over it, at each --loss.")
     ] = None,
@@ -72,11 +72,11 @@ def derive(
     beats training from scratch, and local exponents. All are of the latent loss, without noise and
     random effects.
     """
-    from bayeslaw import derive as library
+    import pandas as pd
+
     from bayeslaw.cli import render_derived
     from bayeslaw.inference.storage import load_posterior
     from bayeslaw.tables.reading import write_frame
-    from bayeslaw.tables.table import grid
 
     check_writable(out)
     chosen, given = band_levels(levels), covariates(at, "--at") if at else {}
@@ -87,46 +87,74 @@ def derive(
         raise BayeslawError(f"--search: cannot read {search!r}; write it as 1e-3,1e6.")
     if against and not losses:
         raise BayeslawError("--against compares FLOPs to reach a loss; give --loss.")
-    fit = load_posterior(posterior)
-    replay, ptpp = (one(name, given) if name in given else None for name in ("replay", "ptpp"))
-    within, allow = (ends[0], ends[1]), allow_unconverged
-    found: dict[str, Derived] = {"floor": library.floor(fit, allow_unconverged=allow)}
+    fit, derive = load_posterior(posterior), bl.derive
+    allow: dict[str, Any] = {"allow_unconverged": allow_unconverged}
+    within = allow | {"search": (ends[0], ends[1])}
+    fixed: dict[str, Any] = {n: one(n, given) for n in ("replay", "ptpp") if n in given}
+    found = {"floor": derive.floor(fit, **allow)}
     if budgets:
-        found["compute_optimal"] = library.compute_optimal(
-            fit,
-            budgets,
-            span=span,
-            search=within,
-            replay=replay,
-            ptpp=ptpp,
-            allow_unconverged=allow,
+        found["compute_optimal"] = derive.compute_optimal(
+            fit, budgets, span=span, **fixed, **within
         )
     if losses and not against:
-        found["flops_to_reach"] = library.flops_to_reach(
-            fit, losses, search=within, replay=replay, ptpp=ptpp, allow_unconverged=allow
-        )
+        found["flops_to_reach"] = derive.flops_to_reach(fit, losses, **fixed, **within)
     if against:
-        found["compute_multiplier"] = library.compute_multiplier(
-            fit, load_posterior(against), losses, search=within, allow_unconverged=allow
+        found["compute_multiplier"] = derive.compute_multiplier(
+            fit, load_posterior(against), losses, **within
         )
     if scratch:
-        found["crossover"] = library.crossover(
-            fit,
-            load_posterior(scratch),
-            one("params", given),
-            replay=replay,
-            ptpp=ptpp,
-            search=within,
-            allow_unconverged=allow,
-        )
+        other = load_posterior(scratch)
+        found["crossover"] = derive.crossover(fit, other, one("params", given), **fixed, **within)
     elif given.keys() & {"params", "tokens"}:
-        found["local_exponents"] = library.local_exponents(
-            fit, grid(**given), allow_unconverged=allow
-        )
+        found["local_exponents"] = derive.local_exponents(fit, bl.grid(**given), **allow)
     rendered = render_derived.derived(fit, found, chosen)
     if out:
-        write_frame(render_derived.joined(found, chosen), out)
-    show(json, "derive", rendered, {"out": str(out) if out else None})
+        frames = [each.to_frame(chosen).assign(derived=name) for name, each in found.items()]
+        write_frame(pd.concat(frames, ignore_index=True), out)
+    show(json, "derive", rendered, {"out": out})
+
+
+@command(
+    "bayeslaw floor fit.nc --flops 1e24",
+    'bayeslaw floor fit.nc --grid "params=7e10 tokens=1.4e12" --figure floor.png --json',
+)
+def floor(
+    *,
+    posterior: Saved,
+    flops: Budgets = None,
+    loss: Losses = None,
+    grid: Annotated[
+        str | None, option('Rows to forecast: "params=7e10 tokens=1.4e12".', metavar="SPEC")
+    ] = None,
+    slices: Annotated[int, typer.Option(help="Slices of the draws by the floor.", min=2)] = 9,
+    figure: Annotated[Path | None, option("File for the figure, such as floor.png.")] = None,
+    allow_unconverged: Unconverged = False,
+    json: Json = False,
+) -> None:
+    """Show how a forecast or derived number depends on the floor E, and on its prior.
+
+    Give one of --flops, --loss and --grid. The draws are cut into slices by E; the numbers in a
+    slice are those of a fit with E fixed there. A number is marked as following the floor's prior
+    if E explains at least half of its variance and a flat prior of E would move it.
+    """
+    from bayeslaw.cli import render_derived
+    from bayeslaw.inference.storage import load_posterior
+
+    check_writable(figure)
+    if sum(given is not None for given in (flops, loss, grid)) != 1:
+        raise BayeslawError("give one of --flops, --loss and --grid.")
+    fit, derive = load_posterior(posterior), bl.derive
+    allow: dict[str, Any] = {"allow_unconverged": allow_unconverged}
+    of: bl.derive.Derived | bl.Forecast
+    if flops:
+        of = derive.compute_optimal(fit, numbers(flops, "--flops"), **allow)
+    elif loss:
+        of = derive.flops_to_reach(fit, numbers(loss, "--loss"), **allow)
+    else:
+        of = fit.forecast(bl.grid(**covariates(grid or "")), kind="latent", **allow)
+    found = derive.floor_sensitivity(fit, of, slices=slices, **allow)
+    save_figure(figure, lambda: bl.plots.floor_sensitivity(found))
+    show(json, "floor", render_derived.floor(fit, found), {"out": figure})
 
 
 @command(
@@ -156,26 +184,23 @@ def recipes(
     recipe, and the budget at which the order of the two changes.
     """
     from bayeslaw.cli import render_derived
-    from bayeslaw.derive.recipes import compare_recipes
     from bayeslaw.inference.storage import load_posterior
     from bayeslaw.tables.reading import write_frame
-    from bayeslaw.tables.table import grid
 
     check_writable(out)
-    names = [path.stem for path in posteriors]
-    if len(set(names)) < len(names):
+    if len({path.stem for path in posteriors}) < len(posteriors):
         raise BayeslawError("two posteriors have the same file name; rename one.")
-    fits = {name: load_posterior(path) for name, path in zip(names, posteriors, strict=True)}
-    found = compare_recipes(
+    fits = {path.stem: load_posterior(path) for path in posteriors}
+    found = bl.compare_recipes(
         fits,
-        grid(**covariates(at, "--at")) if at else None,
+        bl.grid(**covariates(at, "--at")) if at else None,
         flops=numbers(flops, "--flops") if flops else None,
         allow_unconverged=allow_unconverged,
     )
     if out:
         write_frame(found.to_frame(level), out)
     rendered = render_derived.recipes(fits, found, level)
-    show(json, "recipes", rendered, {"out": str(out) if out else None})
+    show(json, "recipes", rendered, {"out": out})
 
 
 def one(name: str, given: dict[str, list[float]]) -> float:

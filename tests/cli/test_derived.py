@@ -1,16 +1,12 @@
-"""The `derive` command: text, JSON, files, mistakes."""
+"""Commands that derive numbers: ``derive``, ``floor``, ``recipes``."""
 
-from functools import partial
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from bayeslaw import derive
-from tests.cli import commands
-
-run, fails = partial(commands.run, "derive"), partial(commands.fails, "derive")
-document = partial(commands.document, "derive")
+from tests.cli.commands import document, fails, run
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +18,9 @@ def cpt(two_stages, tmp_path_factory) -> str:
 
 def test_numbers_are_those_of_the_library(saved, posterior, tmp_path):
     out = tmp_path / "numbers.csv"
-    found = document(saved, "--flops", "1e21,1e23", "--loss", "2.2,1.2", "--out", str(out))
+    found = document(
+        "derive", saved, "--flops", "1e21,1e23", "--loss", "2.2,1.2", "--out", str(out)
+    )
     assert (found["command"], found["levels"]) == ("derive", [0.5, 0.8, 0.9])
     best = derive.compute_optimal(posterior, [1e21, 1e23]).to_frame()
     assert found["derived"]["compute_optimal"]["numbers"] == best.to_dict("records")
@@ -36,19 +34,19 @@ def test_numbers_are_those_of_the_library(saved, posterior, tmp_path):
 
 
 def test_text(saved):
-    text = run(saved, "--flops", "1e21", "--at", "params=1e9 tokens=2e10").stdout
+    text = run("derive", saved, "--flops", "1e21", "--at", "params=1e9 tokens=2e10").stdout
     assert "Compute-optimal split" in text
     assert "Local exponents" in text
     assert "reducible_N" in text
     assert "searched 0.001 to 1e+06 tokens per parameter" in text
-    assert "100 % on bound" in run(saved, "--flops", "1e22", "--search", "500,1e4").stdout
+    assert "100 % on bound" in run("derive", saved, "--flops", "1e22", "--search", "500,1e4").stdout
 
 
 def test_two_fits(saved, cpt):
-    found = document(saved, "--loss", "2.2", "--against", saved)["derived"]
+    found = document("derive", saved, "--loss", "2.2", "--against", saved)["derived"]
     assert found["compute_multiplier"]["numbers"][0]["median"] == pytest.approx(1, abs=0.1)
     at = "params=1e9 replay=.2 ptpp=31"
-    found = document(cpt, "--scratch", saved, "--at", at)["derived"]["crossover"]
+    found = document("derive", cpt, "--scratch", saved, "--at", at)["derived"]["crossover"]
     assert [row["quantity"] for row in found["numbers"]] == ["tokens_from", "tokens_until"]
     assert "independently" in found["notes"][0]
 
@@ -67,26 +65,57 @@ def test_two_fits(saved, cpt):
     ],
 )
 def test_mistakes(saved, options, says):
-    assert says in fails(saved, *(saved if o == "SAVED" else o for o in options))
+    assert says in fails("derive", saved, *(saved if o == "SAVED" else o for o in options))
 
 
 def test_a_posterior_that_failed_is_refused_unless_allowed(failed):
-    assert "--allow-unconverged" in fails(failed)
-    found = document(failed, "--allow-unconverged")["derived"]["floor"]
+    assert "--allow-unconverged" in fails("derive", failed)
+    found = document("derive", failed, "--allow-unconverged")["derived"]["floor"]
     assert found["numbers"][0]["unconverged"]
 
 
 def test_recipes(posterior, saved, tmp_path):
     other, out = tmp_path / "other.nc", tmp_path / "recipes.csv"
     posterior.save(other)
-    found = commands.document("recipes", saved, other, "--flops", "1e21,1e23", "--out", out)
+    found = document("recipes", saved, other, "--flops", "1e21,1e23", "--out", out)
     assert [row["recipe"] for row in found["recipes"][:2]] == [Path(saved).stem, "other"]
     assert found["multipliers"][0]["median"] == pytest.approx(1, abs=0.1)
     assert "crossings" in found
     assert list(pd.read_csv(out)["flops"]) == [1e21, 1e21, 1e23, 1e23]
     at = ("--at", "params=1e9 tokens=2e10")
-    text = commands.run("recipes", saved, other, *at).stdout
+    text = run("recipes", saved, other, *at).stdout
     assert "has the lowest loss with probability" in text
-    assert commands.document("recipes", saved, other, *at)["crossings"] is None
-    assert "same file name" in commands.fails("recipes", saved, saved, *at)
-    assert "targets=" in commands.fails("recipes", saved, other)
+    assert document("recipes", saved, other, *at)["crossings"] is None
+    assert "same file name" in fails("recipes", saved, saved, *at)
+    assert "targets=" in fails("recipes", saved, other)
+
+
+def test_floor_of_a_forecast_and_its_figure(saved, tmp_path):
+    figure = tmp_path / "floor.png"
+    options = ("--grid", "params=1e11 tokens=1e13", "--slices", "5", "--figure", figure)
+    found = document("floor", saved, *options)
+    assert figure.stat().st_size > 1000
+    assert len(found["profile"]) == 5
+    assert found["numbers"][0]["explained"] > 0.9
+    assert "flat prior" in found["notes"][1]
+
+
+def test_text_of_the_floor(saved):
+    text = run("floor", saved, "--loss", "2.2,1.2").stdout
+    assert "Dependence on the floor E" in text
+    assert "flops" in text
+    assert "params_exponent" in run("floor", saved, "--flops", "1e22").stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ([], "give one of --flops, --loss and --grid"),
+        (["--flops", "1e21", "--loss", "2"], "give one of"),
+        (["--flops", "many"], "cannot read 'many'"),
+        (["--grid", "params=1e9"], "tokens"),
+        (["--flops", "1e21", "--figure", "no/such.png"], "no folder"),
+    ],
+)
+def test_mistakes_in_floor(saved, options, says):
+    assert says in fails("floor", saved, *options)

@@ -1,4 +1,4 @@
-"""The commands ``anchors`` and ``study``."""
+"""Commands that choose runs: ``anchors``, ``study``."""
 
 import pandas as pd
 import pytest
@@ -138,3 +138,39 @@ def test_evsi_of_a_choice_by_variance(planned):
     rows = [line.split()[:2] for line in table.splitlines() if " ± " in line]
     assert rows == [["first", "1"], ["all", "2"]]
     assert all(len(line) <= 80 for line in text.splitlines())
+
+
+def test_study_of_a_measured_pool(measured, tmp_path):
+    out = tmp_path / "study.parquet"
+    args = ("study", measured, "--law", "chinchilla", "--train", "tokens < 2e10", "--out", out)
+    args += ("--pool", "tokens > 2e10 and params < 2e9", "--seeds", "1", "--backend", "sequential")
+    args += ("--targets", "tokens > 2e10 and params > 2e9", "--draws", "100", "--tune", "100")
+    content = document(*args)
+    assert content["cells"] == 6
+    assert [row["design"] for row in content["designs"]] == [
+        "none", "random", "cheapest", "grid", "doptimal", "variance",
+    ]  # fmt: skip
+    assert len(read_frame(out)) == 6
+    text = run(*args).stdout
+    assert all(row["design"] in text for row in content["designs"])
+    assert "better" in text
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (("--designs", "best"), "unknown design 'best'"),
+        (("--designs", "plan"), "--planning"),
+        (("--law", "form3"), "--law, --columns and --where need a TABLE"),
+        (("--scheduler", "tcp://x:1"), "--backend dask"),
+        (("--train", "nothing == 1"), "cannot evaluate"),
+    ],
+)
+def test_study_mistakes_are_reported_in_one_line(args, message, tmp_path):
+    assert message in fails("study", "--out", tmp_path / "x.parquet", *args)
+
+
+def test_study_of_a_pool_needs_its_queries(measured, tmp_path):
+    assert "--pool and --targets" in fails(
+        "study", measured, "--train", "tokens > 0", "--out", tmp_path / "x.parquet"
+    )

@@ -1,0 +1,326 @@
+"""Commands that choose the next runs, and that compare ways to choose: ``anchors | study``."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+import bayeslaw as bl
+from bayeslaw.cli.app import command, show
+from bayeslaw.cli.options import (
+    Columns,
+    Json,
+    LawOption,
+    Saved,
+    Seed,
+    Unconverged,
+    Where,
+    columns_of,
+    names,
+    option,
+    query,
+)
+from bayeslaw.cli.steps import (
+    PLAN,
+    check_writable,
+    grid_or_file,
+    limits_of,
+    required,
+    terminal,
+)
+from bayeslaw.common.errors import BayeslawError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+ROWS = "TABLE_OR_GRID"
+
+
+@dataclass(frozen=True)
+class Evsi:
+    """The simulation of the expected value of sample information."""
+
+    evsi: Annotated[
+        int | None,
+        option(
+            "Expected value of sample information for --plan, from so many simulations with "
+            "refits: FLOPs saved on the target run by the first run, the first two, four and so "
+            "on, and all. Takes minutes.",
+            min=2,
+            metavar="SIMULATIONS",
+        ),
+    ] = None
+    against: Annotated[
+        list[str] | None, option("For --evsi: other sets of runs to compare with.", metavar=ROWS)
+    ] = None
+    jobs: Annotated[int, typer.Option(min=1, help="For --evsi: processes.")] = 2
+    seed: Seed = 0
+
+
+@command(
+    """bayeslaw anchors fit.nc --k 4 \\
+    --candidates "params=241e6,517e6 tokens=1e9,1e10 replay=.1,.5 ptpp=279" \\
+    --targets "params=8.1e9 tokens=1e10,1e11 replay=.1,.5 ptpp=279\"""",
+    "bayeslaw anchors fit.nc --candidates pool.csv --targets goals.csv --budget 1e20",
+    """bayeslaw anchors french.nc --candidates pool.csv --budget 1e20 --gain plan --evsi 20 \\
+    --source english.nc \\
+    --plan "params=8.1e9 ptpp=279 max_loss=1.8 max_forgetting=.02 baseline=2.05\"""",
+)
+def anchors(
+    *,
+    posterior: Saved,
+    candidates: Annotated[
+        str,
+        option("Rows that can be measured; rows of one `run` are its checkpoints.", metavar=ROWS),
+    ],
+    targets: Annotated[
+        str | None, option("Target rows: those whose losses are to be forecast.", metavar=ROWS)
+    ] = None,
+    where: Annotated[str | None, query("Candidates to use; all others are ignored.")] = None,
+    aim: Annotated[str | None, query("Targets to use; all others are ignored.")] = None,
+    k: Annotated[int | None, option("Number of runs.", min=1)] = None,
+    budget: Annotated[float | None, option("Most FLOPs for all runs.")] = None,
+    cost: Annotated[
+        str,
+        typer.Option(
+            help="flops (6 N D and each new base's pre-training), adaptation (6 N D), or a column."
+        ),
+    ] = "flops",
+    gain: Annotated[
+        Literal["variance", "entropy", "plan", "doptimal"],
+        typer.Option(
+            help="Criterion: variance or entropy of log loss at the targets, variance of the "
+            "plan's budget, or D-optimality for the law."
+        ),
+    ] = "variance",
+    power: Annotated[
+        float | None,
+        option("Divide gains by the cost to this power (by default 1 under a budget, else 0)."),
+    ] = None,
+    second_size: Annotated[
+        bool, typer.Option(help="Require runs of two sizes or more, or not.")
+    ] = True,
+    source: Annotated[
+        Path | None, option("For --gain plan and --evsi: posterior of the source domain.")
+    ] = None,
+    plan: Annotated[
+        str | None, option(f'For --gain plan and --evsi: "{PLAN}".', metavar="LIMITS")
+    ] = None,
+    out: Annotated[Path | None, option("Write the rows to measure (CSV or Parquet).")] = None,
+    allow_unconverged: Unconverged = False,
+    json: Json = False,
+    value: Evsi,
+) -> None:
+    """Choose which runs to buy next.
+
+    Selects the runs that reduce the uncertainty at the targets most for their cost, in the order to
+    buy them, and predicts the posterior standard deviation after each, so that you can stop where a
+    further run is too expensive. With --evsi the expected value of sample information for a plan is
+    estimated by simulation.
+    """
+    from bayeslaw.cli import render_derived
+    from bayeslaw.tables.reading import write_frame
+
+    check_writable(out)
+    if k is None and budget is None:
+        raise BayeslawError("say how many runs (--k) or what they may cost (--budget).")
+    _check(gain == "plan", source, plan, value)
+    if targets is None and gain != "plan":
+        raise BayeslawError("say where the loss matters, with --targets.")
+    pool = _rows(candidates, "--candidates", where)
+    target_rows = None if targets is None else _rows(targets, "--targets", aim)
+    others = {text: _rows(text, "--against", None) for text in value.against or ()}
+    fitted = bl.load(posterior)
+    limits = {} if plan is None else limits_of(plan)
+    forgotten = None if source is None else bl.load(source)
+    if value.evsi is not None and any(isinstance(each, bl.Pool) for each in (fitted, forgotten)):
+        raise BayeslawError("--evsi needs fits of one law each, not pools: it refits them.")
+    allow: dict[str, Any] = {"allow_unconverged": allow_unconverged}
+    needed = evsi = None
+    if gain == "plan":
+        assert forgotten is not None
+        needed = bl.plan(target=fitted, source=forgotten, seed=value.seed, **allow, **limits)
+    found = bl.choose_anchors(
+        fitted,
+        pool,
+        target_rows,
+        k=k,
+        budget=budget,
+        cost=cost,
+        gain=gain,
+        power=power,
+        second_size=second_size,
+        plan=needed,
+        source=forgotten if gain == "plan" else None,
+        **allow,
+    )
+    if out is not None:
+        write_frame(found.frame, out)
+    if value.evsi is not None:
+        assert isinstance(fitted, bl.Posterior)
+        assert isinstance(forgotten, bl.Posterior)
+        evsi = bl.anchor_value(
+            _first(found) | others,
+            target=fitted,
+            source=forgotten,
+            simulations=value.evsi,
+            cost=cost,
+            seed=value.seed,
+            jobs=value.jobs,
+            progress=terminal(),
+            **allow,
+            **limits,
+        )
+    rendered = render_derived.anchors(found, fitted, evsi)
+    show(json, "anchors", rendered, {"out": out, "seed": value.seed})
+
+
+def _check(planned: bool, source: Path | None, plan: str | None, value: Evsi) -> None:
+    """Raise `BayeslawError` for options that do not go together."""
+    if (source is None) != (plan is None):
+        raise BayeslawError("--source and --plan go together.")
+    if planned and plan is None:
+        raise BayeslawError("--gain plan needs --source and --plan.")
+    if value.evsi is not None and plan is None:
+        raise BayeslawError("--evsi needs --source and --plan.")
+    if value.evsi is None and value.against:
+        raise BayeslawError("--against needs --evsi.")
+    if value.evsi is None and plan is not None and not planned:
+        raise BayeslawError("--source and --plan have no effect without --gain plan or --evsi.")
+
+
+def _first(found: "bl.Anchors") -> "dict[str, pd.DataFrame]":
+    """Rows of the first pick, of the first two, four and so on, and of all."""
+    count, sets = len(found.picks), {}
+    for first in (2**i for i in range(count.bit_length())):
+        if first < count:
+            sets[f"first {first}"] = found.frame[found.frame["pick"] <= first]
+    return sets | {f"all {count}": found.frame}
+
+
+def _rows(text: str, option: str, where: str | None) -> "pd.DataFrame":
+    """Rows of a table, or of a grid such as ``"params=1e9 tokens=1e9,1e10"``."""
+    if "=" in text and not Path(text).is_file():
+        return grid_or_file(option, text).query(where).frame
+    rows = grid_or_file(text)
+    frame = rows.frame[rows.frame["tokens"] > 0] if "tokens" in rows.frame else rows.frame
+    return bl.LossTable(frame, rows.baselines, text).query(where).frame
+
+
+@dataclass(frozen=True)
+class Refits:
+    """The model and the sampler of a study's refits."""
+
+    discrepancy: Annotated[
+        Literal["auto", "walk", "adaptation", "curvature", "none"],
+        typer.Option(help="Discrepancy of the law."),
+    ] = "none"
+    effects: Annotated[
+        Literal["auto", "none"], typer.Option(help="Random effects of runs and bases, or none.")
+    ] = "none"
+    chains: Annotated[int, typer.Option(help="Chains of each refit.", min=2)] = 2
+    draws: Annotated[int, typer.Option(help="Draws of each chain.", min=10)] = 300
+    tune: Annotated[int, typer.Option(help="Tuning steps of each chain.", min=10)] = 300
+    target_accept: Annotated[float, typer.Option(help="Target acceptance, between 0 and 1.")] = 0.9
+
+
+@command(
+    "bayeslaw study --seeds 10 --out world.parquet",
+    """bayeslaw study data/delphi/isotoken.csv --law chinchilla --train "scale < 3e19" \\
+    --pool "3e19 <= scale < 1e21" --targets "scale >= 1e21" --out delphi.parquet""",
+)
+def study(
+    *,
+    table: Annotated[
+        Path | None,
+        typer.Argument(
+            help="Measured losses; without a table the paper's grid is simulated.",
+            show_default=False,
+        ),
+    ] = None,
+    out: Annotated[Path, option("Results (Parquet or CSV), and OUT.cells.")],
+    law: LawOption = None,
+    columns: Columns = None,
+    where: Where = None,
+    train: Annotated[str | None, query("Training rows before any purchase.")] = None,
+    pool: Annotated[str | None, query("Rows that can be bought.")] = None,
+    targets: Annotated[str | None, query("Rows to forecast.")] = None,
+    designs: Annotated[
+        str,
+        typer.Option(
+            help="Some of none, random, cheapest, grid, doptimal, variance, entropy, plan.",
+        ),
+    ] = "none,random,cheapest,grid,doptimal,variance",
+    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds.")] = 10,
+    seed: Seed = 0,
+    budget: Annotated[
+        float | None, option("FLOPs of each design; by default the cost of the design grid.")
+    ] = None,
+    cost: Annotated[str, typer.Option(help="adaptation, flops, or a column.")] = "adaptation",
+    vary: Annotated[
+        float, typer.Option(min=0, help="Simulated world: sd of log true parameters over seeds.")
+    ] = 0.0,
+    planning: Annotated[
+        bool, typer.Option("--planning", help="Simulated world: plan the paper's use case as well.")
+    ] = False,
+    confidence: Annotated[
+        float, typer.Option(help="For --planning: confidence of the plans.")
+    ] = 0.9,
+    backend: Annotated[
+        Literal["loky", "dask", "threading", "sequential"], typer.Option(help="Backend of joblib.")
+    ] = "loky",
+    jobs: Annotated[int, typer.Option(min=1, help="Processes.")] = 2,
+    scheduler: Annotated[str | None, option("Address of a Dask scheduler.")] = None,
+    json: Json = False,
+    refits: Refits,
+) -> None:
+    """Compare ways to buy anchors at equal FLOPs.
+
+    Each design buys from the same pool; then the law is refitted, and the targets are forecast and
+    scored. A study that was stopped continues when the same command is given again.
+    """
+    from bayeslaw.cli import render_derived
+    from bayeslaw.studies.study import summary
+
+    check_writable(out)
+    if scheduler is not None and backend != "dask":
+        raise BayeslawError("--scheduler needs --backend dask.")
+    if not 0 < refits.target_accept < 1:
+        raise BayeslawError(f"--target-accept {refits.target_accept:g} is not between 0 and 1.")
+    chosen = names(designs)
+    if not chosen:
+        raise BayeslawError("--designs names no design.")
+    given = {"train": train, "pool": pool, "targets": targets}
+    queries: dict[str, Any] = {name: text for name, text in given.items() if text is not None}
+    several = range(seed, seed + seeds)
+    if table is not None:
+        if vary:
+            raise BayeslawError("--vary has no effect on a measured pool.")
+        if lacking := [name for name in given if name not in queries]:
+            raise BayeslawError(f"a measured pool needs --{' and --'.join(lacking)}.")
+        rows = bl.read_table(table, columns=columns_of(columns), where=where)
+        cases = bl.pool_cases(rows, required(law), seeds=several, **queries)
+    elif any(text is not None for text in (law, columns, where)):
+        raise BayeslawError(
+            "--law, --columns and --where need a TABLE; the simulated world has its own."
+        )
+    else:
+        cases = bl.world_cases(several, vary=vary, **queries)
+    results = bl.study(
+        cases,
+        chosen,
+        out=out,
+        budget=budget,
+        cost=cost,
+        planning=planning,
+        confidence=confidence,
+        backend=backend,
+        jobs=jobs,
+        scheduler=scheduler,
+        progress=terminal(),
+        **vars(refits),
+    )
+    against = "random" if "random" in chosen else chosen[0]
+    rendered = render_derived.study(results, summary(results, against), against)
+    show(json, "study", rendered, {"out": out, "seed": seed})

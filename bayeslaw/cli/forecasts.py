@@ -1,0 +1,329 @@
+"""Commands that forecast and score: ``forecast | verify | backtest | score | compare``."""
+
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+import bayeslaw as bl
+from bayeslaw.cli.app import command, note, show
+from bayeslaw.cli.options import (
+    LAWS,
+    Bounds,
+    Columns,
+    Json,
+    LawOption,
+    Quoted,
+    Sampling,
+    Seed,
+    Selection,
+    Source,
+    SourceTable,
+    Table,
+    Test,
+    Train,
+    Unconverged,
+    Where,
+    band_levels,
+    columns_of,
+    law_names,
+    names,
+    numbers,
+    option,
+    query,
+)
+from bayeslaw.cli.steps import (
+    check_writable,
+    compared,
+    fit_or_load,
+    is_posterior,
+    required,
+    save_figure,
+    terminal,
+)
+from bayeslaw.common.defaults import TOLERANCE
+from bayeslaw.common.errors import BayeslawError, TableError
+
+LEVELS = "0.5,0.9"
+"""Levels of bands."""
+FitMethod = Annotated[
+    Literal["nuts", "map", "huber"], typer.Option(help="How a table is fitted first.")
+]
+RIVALS = ("none", "curvature", "walk", "adaptation")
+"""Discrepancies; any other rival is a law."""
+
+
+@command(
+    """bayeslaw forecast data/delphi/isotoken.csv --law chinchilla \\
+    --train "scale <= 3e20" --test "scale >= 1e21\"""",
+    """bayeslaw forecast losses.csv --law form3 --method huber --train "ptpp <= 31" \\
+    --test "ptpp == 279\"""",
+    """bayeslaw forecast fit.nc \\
+    --grid "params=8.1e9 tokens=1e9,1e10 replay=.1,.3 ptpp=279\"""",
+    "bayeslaw forecast fit.nc --rows planned.csv --register planned.json",
+)
+def forecast(
+    *,
+    source: Source,
+    choice: Selection,
+    method: FitMethod = "nuts",
+    bounds: Bounds = "paper",
+    levels: Annotated[str, typer.Option(help="Levels of the bands.")] = LEVELS,
+    kind: Annotated[
+        Literal["predictive", "latent"],
+        typer.Option(help="Posterior predictive, or latent loss without noise."),
+    ] = "predictive",
+    out: Annotated[Path | None, option("Write the bands (CSV or Parquet).")] = None,
+    register: Annotated[
+        Path | None,
+        option(
+            "Register the forecast in a new file (JSON), for `bayeslaw verify`.", metavar="FILE"
+        ),
+    ] = None,
+    backtest: Quoted = None,
+    register_draws: Annotated[
+        int,
+        typer.Option(help="For --register: draws per row to store; the CRPS needs them.", min=0),
+    ] = 0,
+    allow_unconverged: Unconverged = False,
+    seed: Seed = 0,
+    json: Json = False,
+    sampling: Sampling,
+) -> None:
+    """Forecast losses with bands.
+
+    From a table: fits the law to the --train rows and forecasts the --test rows. From a posterior:
+    forecasts --rows or --grid. Measured losses, if there are any, are shown beside the bands. Each
+    row is an interpolation, extrapolation or projection of the training rows. --register writes the
+    forecast to a file with its hash, before the losses are measured. A point fit (--method huber or
+    map) has no bands; where starts with the same objective forecast different losses, their range
+    is shown.
+    """
+    from bayeslaw.cli import render, render_forecast
+    from bayeslaw.evaluate import registration
+    from bayeslaw.tables.reading import write_frame
+
+    bands = band_levels(levels)
+    check_writable(out, register)
+    if register is not None:
+        registration.check_new(register)
+        if method != "nuts":
+            raise BayeslawError(f"--register needs bands, which --method {method} does not have.")
+        if kind != "predictive":
+            raise BayeslawError("--register needs --kind predictive: measured losses have noise.")
+    elif register_draws:
+        raise BayeslawError("--register-draws has no effect without --register.")
+    if method != "nuts" and (levels, kind) != (LEVELS, "predictive"):
+        raise BayeslawError(f"--levels and --kind have no effect on --method {method}.")
+    fitted, rows = fit_or_load(source, choice, method, sampling, seed, bounds)
+    fields: dict[str, object] = {"out": out}
+    if isinstance(fitted, bl.PointFit):
+        if out is not None:
+            write_frame(fitted.forecast(rows), out)
+        how, described = render.method(method, sampling.likelihood, sampling.priors)
+        points = render_forecast.point_forecast(fitted, rows, choice.train, choice.test, how)
+        show(json, "forecast", points, {**fields, **described, "seed": seed})
+        return
+    predicted = fitted.forecast(rows, kind=kind, seed=seed, allow_unconverged=allow_unconverged)
+    if out is not None:
+        predicted.write(out, bands)
+    quoted = None
+    if backtest is not None:
+        quoted = bl.read_backtest(backtest).looking(fitted.table, rows.frame)
+    sha256 = None
+    if register is not None:
+        sha256 = registration.register(predicted, register, draws=register_draws)
+    rendered = render_forecast.forecast(
+        fitted, predicted, rows, bands, choice.train, choice.test, quoted
+    )
+    fields |= {"register": register, "sha256": sha256}
+    show(json, "forecast", rendered, fields)
+    if register is not None and not json:
+        note(f"registered {register}, SHA-256 {sha256}")
+
+
+@command(
+    """bayeslaw forecast fit.nc --rows planned.csv --register planned.json
+bayeslaw verify planned.json measured.csv""",
+    "bayeslaw verify planned.json",
+)
+def verify(
+    *,
+    file: Annotated[
+        Path,
+        typer.Argument(help="File written by `bayeslaw forecast --register`.", show_default=False),
+    ],
+    measured: Annotated[
+        Path | None,
+        typer.Argument(help="Losses measured so far, CSV or Parquet.", show_default=False),
+    ] = None,
+    where: Where = None,
+    sha256: Annotated[
+        str | None, option("Hash that was published when the forecast was registered.")
+    ] = None,
+    tolerance: Annotated[
+        float,
+        typer.Option(help="Largest relative difference of a planned and a measured covariate."),
+    ] = TOLERANCE,
+    json: Json = False,
+) -> None:
+    """Check a registered forecast, and score it on the losses measured so far.
+
+    Stops if the forecast was edited. Measured rows are matched to the forecast's by covariates and
+    labels; rows that are still missing, and rows that were not forecast, are named. The scores are
+    appended to the file; without a table of losses nothing is scored or written.
+    """
+    from bayeslaw.cli import render_forecast
+
+    if measured is None and where is not None:
+        raise BayeslawError("--where has no effect without a table of losses.")
+    losses = None if measured is None else bl.read_table(measured, where=where)
+    found = bl.verify(file, losses, sha256=sha256, tolerance=tolerance)
+    show(json, "verify", render_forecast.verification(found, file, losses))
+
+
+@command(
+    "bayeslaw backtest data/delphi/isotoken.csv --law chinchilla --rivals none",
+    "bayeslaw backtest losses.csv --law form1 --along ptpp --figure backtest.png",
+)
+def backtest(
+    *,
+    table: Table,
+    law: LawOption = None,
+    source_table: SourceTable = None,
+    columns: Columns = None,
+    where: Where = None,
+    along: Annotated[
+        Literal["flops", "params", "tokens", "ptpp"],
+        typer.Option(help="Quantity that the table is cut along; FLOPs are 6 N D."),
+    ] = "flops",
+    cuts: Annotated[
+        str | None, option("Cuts; by default at most five of the table.", metavar="VALUE,...")
+    ] = None,
+    rivals: Annotated[
+        str | None,
+        option("Other models: discrepancies (none, curvature, walk) or laws.", metavar="NAME,..."),
+    ] = None,
+    jobs: Annotated[int, typer.Option(help="Processes.", min=1)] = 1,
+    figure: Annotated[Path | None, option("Draw errors by distance (PNG, PDF or SVG).")] = None,
+    out: Annotated[
+        Path | None, option("Write the rows (CSV or Parquet); other commands quote them.")
+    ] = None,
+    seed: Seed = 0,
+    json: Json = False,
+    sampling: Sampling,
+) -> None:
+    """Forecast, at earlier cuts of a table, the rows that came later.
+
+    At each cut only the rows up to it are fitted. The table shows what the bands held and how large
+    the errors were, by how far ahead the rows lay.
+    """
+    from bayeslaw.cli import render_forecast
+
+    check_writable(figure, out)
+    losses = bl.read_table(table, columns=columns_of(columns), where=where, source=source_table)
+    others: dict[str, dict[str, Any]] = {
+        name: {"discrepancy": name} if name in RIVALS else {"law": name}
+        for name in names(rivals or "")
+    }
+    found = bl.backtest(
+        losses,
+        required(law),
+        along=along,
+        cuts=None if cuts is None else numbers(cuts, "--cuts"),
+        rivals=others,
+        seed=seed,
+        jobs=jobs,
+        progress=terminal(),
+        **asdict(sampling),
+    )
+    if out is not None:
+        found.write(out)
+    save_figure(figure, lambda: bl.plots.backtest(found))
+    show(json, "backtest", render_forecast.backtest(found), {"seed": seed, "out": out})
+
+
+@command(
+    """bayeslaw score data/delphi/isotoken.csv --law chinchilla --method huber \\
+    --train "scale <= 3e20" --test "scale >= 1e21\"""",
+    "bayeslaw score fit.nc --rows measured.csv",
+)
+def score(
+    *,
+    source: Source,
+    choice: Selection,
+    method: FitMethod = "nuts",
+    bounds: Bounds = "paper",
+    allow_unconverged: Unconverged = False,
+    seed: Seed = 0,
+    json: Json = False,
+    sampling: Sampling,
+) -> None:
+    """Score a fit on measured losses."""
+    from bayeslaw.cli import render, render_forecast
+
+    fitted, rows = fit_or_load(source, choice, method, sampling, seed, bounds)
+    if "loss" not in rows.frame:
+        raise TableError(f"{rows.name}: no column 'loss'; scores need measured losses.")
+    scores = bl.score(fitted, rows, seed=seed, allow_unconverged=allow_unconverged)
+    how, fields = render.method(method, sampling.likelihood, sampling.priors)
+    rendered = render_forecast.score(fitted, rows, scores, choice.train, choice.test, how)
+    show(json, "score", rendered, {} if is_posterior(source) else fields | {"seed": seed})
+
+
+@command(
+    """bayeslaw compare french.csv --source english.csv --train "ptpp <= 31" \\
+    --test "ptpp == 279" --anchors "ptpp == 279 and params < 3e8\"""",
+)
+def compare(
+    *,
+    table: Table,
+    source: Annotated[Path | None, option("Loss table of the source domain.")] = None,
+    columns: Columns = None,
+    where: Where = None,
+    train: Train = None,
+    test: Test = None,
+    anchors: Annotated[str | None, query("Test rows to add to the training rows.")] = None,
+    laws: Annotated[
+        str, typer.Option(help=f"Laws, separated by commas: {LAWS}, or paths.")
+    ] = "form1,form2,form3,dcpt",
+    method: Annotated[
+        Literal["huber", "nuts"], typer.Option(help="Huber fits, or posteriors with bands.")
+    ] = "huber",
+    bounds: Bounds = "paper",
+    allow_unconverged: Unconverged = False,
+    seed: Seed = 0,
+    json: Json = False,
+    sampling: Sampling,
+) -> None:
+    """Compare several laws on one split, in each domain.
+
+    Each law is fitted to the --train rows and the --anchors and scored on the other --test rows.
+    dcpt, which has no pre-training budget among its covariates, is fitted twice: to the --train
+    rows without anchors (transfer), and to all --test rows, on which it is also scored (oracle).
+    The table has the numbers of rows fitted and scored.
+    """
+    from bayeslaw.cli import render_forecast
+
+    names = law_names(laws, "--laws")
+    if method == "huber":
+        sampling.refuse("a Huber fit", keep=("delta",))
+    starts = source if any(bl.load_law(name).departure for name in names) else None
+    read = partial(bl.read_table, columns=columns_of(columns), where=where, source=starts)
+    losses, other = read(table), None if source is None else read(source)
+    queries = {"train": train, "test": test, "anchors": anchors}
+    splits = [each.split(**queries) for each in (losses, other) if each is not None]
+    scores = compared(
+        losses,
+        names,
+        method,
+        sampling,
+        bounds,
+        source=other,
+        **queries,
+        seed=seed,
+        allow_unconverged=allow_unconverged,
+    )
+    show(json, "compare", render_forecast.compare(scores, splits, method, bounds, queries, seed))
