@@ -19,7 +19,7 @@ from scipy.optimize.elementwise import find_minimum
 
 from bayeslaw.common.arrays import Bools, Floats, Ints
 from bayeslaw.derive.surface import Range, Surface
-from bayeslaw.planning.roots import root_between
+from bayeslaw.planning.feasible_budgets import root_between
 
 FLOPS = 6.0
 """FLOPs per parameter and token."""

@@ -11,8 +11,8 @@ from bayeslaw.derive.optimum import SEARCH
 from bayeslaw.derive.result import Derived, derived
 from bayeslaw.derive.surface import surface_of
 from bayeslaw.inference.posterior import Posterior
+from bayeslaw.planning.feasible_budgets import root_between
 from bayeslaw.planning.fits import convergence_failures, pair_draws
-from bayeslaw.planning.roots import root_between
 
 STEP = 0.25
 """Distance of grid points in log D."""

@@ -9,7 +9,7 @@ from bayeslaw.common.arrays import Floats, Ints
 from bayeslaw.common.errors import LawError
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.law import Law
-from bayeslaw.planning.roots import LARGE
+from bayeslaw.planning.feasible_budgets import LARGE
 from bayeslaw.tables.table import grid
 
 type Range = tuple[float, float]

@@ -13,9 +13,9 @@ import numpy as np
 
 from bayeslaw.common.arrays import Bools, Floats, Ints
 from bayeslaw.planning.chance_constraints import Problem
+from bayeslaw.planning.feasible_budgets import turning_points
 from bayeslaw.planning.intervals import intersection
 from bayeslaw.planning.loss_curves import NODES
-from bayeslaw.planning.roots import near_zero
 
 PARTS = 4
 """Parts of a cell in which changes of sign are looked for."""
@@ -115,11 +115,7 @@ def _may_hold(excess: Floats) -> Bools:
     """Whether a limit may hold within each cell; shapes (nodes, ...) and (cells, ...)."""
     holds = excess <= 0
     found = holds[:-1] | holds[1:]
-    before, middle, after = excess[:-2], excess[1:-1], excess[2:]
-    dips = (middle < before) & (middle <= after) & ~holds[1:-1]
-    at = np.nonzero(dips)
-    close = near_zero(before[at], middle[at], after[at])
-    node, *rest = (index[close] for index in at)
-    found[(node, *rest)] = True
-    found[(node + 1, *rest)] = True
+    node, *at = turning_points(excess)
+    found[(node - 1, *at)] = True
+    found[(node, *at)] = True
     return found

@@ -29,11 +29,9 @@ from scipy.stats import rankdata
 from bayeslaw.common.arrays import Bools, Floats, Ints
 from bayeslaw.model.random_effects import BASE
 from bayeslaw.planning.deviations import Deviation
-from bayeslaw.planning.feasible_budgets import Bound
+from bayeslaw.planning.feasible_budgets import Bound, root_between
 from bayeslaw.planning.intervals import Intervals
-from bayeslaw.planning.loss_curves import NODES, LossCurve
-from bayeslaw.planning.pooled_curves import PooledCurve
-from bayeslaw.planning.roots import root_between
+from bayeslaw.planning.loss_curves import NODES, Curve
 
 CHUNK = 1 << 16
 """Draws times replay ratios that are evaluated at once; it bounds the memory."""
@@ -52,7 +50,7 @@ class Source:
         Source loss of the un-adapted model.
     """
 
-    curve: LossCurve | PooledCurve
+    curve: Curve
     max_forgetting: float
     baseline: float | Floats
 
@@ -92,8 +90,8 @@ class Problem:
         Sources beside `source`, each with a limit of its own.
     """
 
-    targets: tuple[LossCurve | PooledCurve, ...]
-    source: LossCurve | PooledCurve
+    targets: tuple[Curve, ...]
+    source: Curve
     max_loss: tuple[float, ...]
     max_forgetting: float
     baseline: float | Floats | str
@@ -142,7 +140,7 @@ class Problem:
         """Whether the feasible budgets of every law have a closed form, which is fast."""
         others = [each.curve for each in self.further]
         curves = (*self.targets, *others, self.source)
-        return all(curve.at_replay([0.5]).closed_form for curve in curves)
+        return all(curve.closed_form for curve in curves)
 
     def with_noise(self, deviations: Sequence[Deviation]) -> "Problem":
         """The problem for measured losses, with the deviation of each target and of the source."""

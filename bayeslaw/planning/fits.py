@@ -14,8 +14,7 @@ from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.terms import ORIGIN
 from bayeslaw.model import random_effects as effects
 from bayeslaw.planning.deviations import planned_row, planned_size_effects
-from bayeslaw.planning.loss_curves import LossCurve
-from bayeslaw.planning.pooled_curves import PooledCurve
+from bayeslaw.planning.loss_curves import Curve, LossCurve, PooledCurve
 from bayeslaw.tables.table import grid
 
 type Fit = Posterior | Pool | PointFit
@@ -111,7 +110,7 @@ def curve_of(
     unique: float | None = None,
     median: bool = False,
     seed: Sequence[int] | None = None,
-) -> LossCurve | PooledCurve:
+) -> Curve:
     """Loss of a fit's law at a model and stage.
 
     Parameters

@@ -153,7 +153,7 @@ class Intervals:
         return ends.swapaxes(0, 1).reshape(ends.shape[1], -1)
 
 
-def intervals(lower: Floats, upper: Floats | None) -> Intervals:
+def intervals(lower: Floats, upper: Floats | None = None) -> Intervals:
     """Sets of budgets from the ends of their intervals.
 
     Empty intervals, with ``lower > upper`` or beyond `MAX_LOG_ATPP`, are marked by ``lower = inf``.

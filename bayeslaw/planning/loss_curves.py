@@ -9,7 +9,6 @@ D of its maximum, a data term is therefore replaced by its maximum.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 from scipy.optimize.elementwise import find_minimum
@@ -78,6 +77,11 @@ class LossCurve:
         """Number of draws."""
         return len(self.p["E"])
 
+    @property
+    def closed_form(self) -> bool:
+        """Whether the budgets below a limit have a closed form at all replay ratios."""
+        return self.at_replay([0.5]).closed_form
+
     def take(self, draws: Ints) -> "LossCurve":
         """The curve for some of the draws."""
         p, base = (
@@ -124,11 +128,12 @@ class LossCurve:
 
     def loss(self, replay: Sequence[float] | Floats, budget: float | Floats) -> Floats:
         """Loss in nats per token, shape (replays, draws), at a budget in log ATPP."""
-        here = self.at_replay(replay)
-        value = here.constant_terms() + here.data_terms(budget)
-        return np.broadcast_to(value, (len(replay), self.draws))
+        loss: Floats = self.losses(replay, [budget])[0]
+        return loss
 
-    def losses(self, replay: Sequence[float] | Floats, budgets: Floats) -> Floats:
+    def losses(
+        self, replay: Sequence[float] | Floats, budgets: Sequence[float | Floats] | Floats
+    ) -> Floats:
         """Loss in nats per token, shape (budgets, replays, draws), at budgets in log ATPP."""
         here = self.at_replay(replay)
         constant, found = here.constant_terms(), np.empty((len(budgets), len(replay), self.draws))
@@ -167,31 +172,12 @@ class LossCurve:
         node = node[draw]
 
         def data_terms(u: Floats, draw: Ints) -> Floats:
-            return here.take(0 * draw, draw).data_terms(u)
+            return np.asarray(here.take(0 * draw, draw).data_terms(u)[0])
 
         if len(draw):
             bracket = (NODES[node - 1], NODES[node], NODES[node + 1])
             least[draw] = find_minimum(data_terms, bracket, args=(draw,)).f_x
         return np.asarray(here.constant_terms()[0] + least)
-
-
-class Curve(Protocol):
-    """What `losses_at_nodes` needs of a `LossCurve` or `PooledCurve`."""
-
-    @property
-    def tables(self) -> dict[bytes, Floats]:
-        """Losses found before, by the bytes of the replay ratios."""
-
-    def losses(self, replay: Sequence[float] | Floats, budgets: Floats) -> Floats:
-        """Loss in nats per token, shape (budgets, replays, draws)."""
-
-
-def losses_at_nodes(curve: Curve, replay: Floats) -> Floats:
-    """Loss at `NODES`, shape (nodes, replays, draws); computed once per curve and ratios."""
-    key = replay.tobytes()
-    if key not in curve.tables:
-        curve.tables[key] = curve.losses(replay, NODES)
-    return curve.tables[key]
 
 
 @dataclass(frozen=True)
@@ -270,7 +256,7 @@ class ReplaySlice:
             with np.errstate(over="ignore"):
                 loss: Floats = self.law.loss(self.p, x, self.at)
             return loss
-        total = np.zeros((1, 1)) if np.ndim(budget) == 0 else np.zeros(())
+        total = np.zeros((1, 1))
         coupled: list[Floats] = []
         for term in self.data:
             polynomial = self.polynomials.get(term.coefficient)
@@ -320,21 +306,93 @@ class ReplaySlice:
         return np.atleast_2d(c1), np.atleast_2d(c2)
 
     def take(self, replay: Ints, draw: Ints) -> "ReplaySlice":
-        """Single elements of (replays, draws), as arrays of shape (elements,)."""
+        """Single elements of (replays, draws), as a slice of shape (1, elements)."""
 
         def pick(values: Floats) -> Floats:
             rows, draws = np.shape(values)
             picked: Floats = values[replay if rows > 1 else 0, draw if draws > 1 else 0]
-            return picked
+            return picked[None]
 
-        needed = self.polynomials if self.log_quadratic else self.p
+        simple = self.log_quadratic  # its polynomials stand for the covariates and exponents
         return ReplaySlice(
             self.law,
-            {name: self.p[name][draw] for name in needed},
+            {name: self.p[name][draw] for name in (self.polynomials if simple else self.p)},
             self.at,
-            {} if self.log_quadratic else {name: pick(value) for name, value in self.x.items()},
+            {} if simple else {name: pick(value) for name, value in self.x.items()},
             {
                 name: None if each is None else (pick(each[0]), pick(each[1]), pick(each[2]))
                 for name, each in self.polynomials.items()
             },
         )
+
+
+@dataclass(frozen=True)
+class PooledCurve:
+    """`LossCurve` of draws that belong to several laws.
+
+    Parameters
+    ----------
+    parts : tuple of LossCurve
+        Each with draws of one law.
+    places : tuple of int array
+        Places of each part's draws among those of the pool.
+    tables : dict
+        Losses that `losses_at_nodes` found.
+    """
+
+    parts: tuple[LossCurve, ...]
+    places: tuple[Ints, ...]
+    tables: dict[bytes, Floats] = field(default_factory=dict, repr=False, compare=False)
+
+    closed_form = False
+
+    @property
+    def draws(self) -> int:
+        """Number of draws."""
+        return sum(map(len, self.places))
+
+    @property
+    def params(self) -> float:
+        """Parameters N of the model."""
+        return self.parts[0].params
+
+    def take(self, draws: Ints) -> "PooledCurve":
+        """The curve for some of the draws."""
+        owner, own = np.empty(self.draws, int), np.empty(self.draws, int)
+        for k, at in enumerate(self.places):
+            owner[at], own[at] = k, np.arange(len(at))
+        places = [np.flatnonzero(owner[draws] == k) for k in range(len(self.parts))]
+        parts = [part.take(own[draws[at]]) for part, at in zip(self.parts, places, strict=True)]
+        kept = [k for k, at in enumerate(places) if len(at)]
+        return PooledCurve(tuple(parts[k] for k in kept), tuple(places[k] for k in kept))
+
+    def loss(self, replay: Sequence[float] | Floats, budget: float | Floats) -> Floats:
+        """Loss in nats per token, shape (replays, draws), at a budget in log ATPP."""
+        return self._joined([part.loss(replay, budget) for part in self.parts])
+
+    def losses(self, replay: Sequence[float] | Floats, budgets: Floats) -> Floats:
+        """Loss in nats per token, shape (budgets, replays, draws), at budgets in log ATPP."""
+        return self._joined([part.losses(replay, budgets) for part in self.parts])
+
+    def loss_at_zero(self) -> Floats:
+        """The laws' loss at D = 0 in nats per token, shape (draws,)."""
+        return self._joined([part.loss_at_zero() for part in self.parts])
+
+    def minimum(self, replay: float) -> Floats:
+        """Smallest loss over all budgets, shape (draws,)."""
+        return self._joined([part.minimum(replay) for part in self.parts])
+
+    def _joined(self, values: Sequence[Floats]) -> Floats:
+        """Values of the parts, whose last axis is that of draws, in the pool's order."""
+        return np.concatenate(values, axis=-1)[..., np.argsort(np.concatenate(self.places))]
+
+
+type Curve = LossCurve | PooledCurve
+
+
+def losses_at_nodes(curve: Curve, replay: Floats) -> Floats:
+    """Loss at `NODES`, shape (nodes, replays, draws); computed once per curve and ratios."""
+    key = replay.tobytes()
+    if key not in curve.tables:
+        curve.tables[key] = curve.losses(replay, NODES)
+    return curve.tables[key]

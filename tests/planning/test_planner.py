@@ -11,7 +11,7 @@ from bayeslaw.laws.law import CLIP
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.laws.terms import ORIGIN
 from bayeslaw.model.curvature import Curvature
-from bayeslaw.planning.feasible_budgets import budgets_below
+from bayeslaw.planning.feasible_budgets import Bound
 from bayeslaw.planning.loss_curves import LossCurve
 from bayeslaw.planning.paper_case import true_fits
 from bayeslaw.planning.planner import plan
@@ -137,7 +137,7 @@ def test_laws_without_replay_or_tokens():
     assert found.tokens == pytest.approx(tokens, rel=1e-9)
     flat = replace(law, terms=law.terms[:1])
     curve = LossCurve(flat, {n: np.array([v]) for n, v in CHINCHILLA.items()}, ORIGIN, 1e9, 1)
-    sets = budgets_below(curve.at_replay([0.5]), 3.0)
+    sets = Bound(curve, 3.0).budgets([0.5])
     assert sets.lower.tolist() == [[[-np.inf]]]
     assert sets.upper is None
 
