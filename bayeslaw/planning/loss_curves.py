@@ -310,8 +310,8 @@ class ReplaySlice:
 
         def pick(values: Floats) -> Floats:
             rows, draws = np.shape(values)
-            picked: Floats = values[replay if rows > 1 else 0, draw if draws > 1 else 0]
-            return picked[None]
+            picked = values[replay if rows > 1 else 0, draw if draws > 1 else 0]
+            return np.reshape(picked, (1, -1))
 
         simple = self.log_quadratic  # its polynomials stand for the covariates and exponents
         return ReplaySlice(
