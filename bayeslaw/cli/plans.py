@@ -156,7 +156,7 @@ def plan(
         own_fits = {"max_cvar": max_cvar, "baseline": baseline, "base": base, "backtest": backtest}
         own_fits |= {"unique_tokens": unique_tokens}
         _refuse(needed | own_fits, relative)
-        from bayeslaw.planning.paper_case import plan_example
+        from bayeslaw.planning.planner import plan_example
 
         found, synthetic, quoted = plan_example(**settings), True, None
     elif (

@@ -183,6 +183,22 @@ class Problem:
             baseline=base if isinstance(base, str) else _taken(base, draws),
         )
 
+    def scaled(
+        self, max_loss: float = 1.0, max_forgetting: float = 1.0, baseline: float = 1.0
+    ) -> "Problem":
+        """The problem with limits and baselines multiplied; a baseline by name stays."""
+        base = self.baseline
+        return replace(
+            self,
+            max_loss=tuple(max_loss * loss for loss in self.max_loss),
+            max_forgetting=max_forgetting * self.max_forgetting,
+            baseline=base if isinstance(base, str) else baseline * base,
+            further=tuple(
+                Source(s.curve, max_forgetting * s.max_forgetting, baseline * s.baseline)
+                for s in self.further
+            ),
+        )
+
     @property
     def shared(self) -> float | Floats:
         """Effect of the base on the log loss of the source."""

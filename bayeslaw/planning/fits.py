@@ -1,10 +1,11 @@
-"""From fits to the paired draws, loss curves and noise that a plan is made of."""
+"""From fits to paired draws and loss curves, and the ranges of the rows they were fitted to."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 
 from bayeslaw.common.arrays import Floats, Ints
 from bayeslaw.common.errors import BayeslawError, unknown
@@ -13,14 +14,11 @@ from bayeslaw.inference.pools import Pool
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.terms import ORIGIN
 from bayeslaw.model import random_effects as effects
-from bayeslaw.planning.deviations import planned_row, planned_size_effects
+from bayeslaw.planning.deviations import Fit, planned_row, planned_size_effects
 from bayeslaw.planning.loss_curves import Curve, LossCurve, PooledCurve
+from bayeslaw.tables.hull import distance, locate
 from bayeslaw.tables.table import grid
 
-type Fit = Posterior | Pool | PointFit
-
-NEW = "new"
-"""In place of the label of a base: one without rows."""
 REACH = 1e4
 """ATPP up to which a discrepancy is extended; beyond, and below the fitted rows, exponents stay."""
 
@@ -199,48 +197,51 @@ def noise_kind(noise: str | None, fits: Sequence[Fit]) -> str:
     return noise
 
 
-def planned_base(
-    fits: Sequence[Fit], params: float, ptpp: float, base: str | None
-) -> tuple[str | None, str]:
-    """Label of the base that a plan starts from, and its description.
+def training_ranges(fit: Fit) -> dict[str, tuple[float, float]]:
+    """Smallest and largest params, ptpp, replay and ATPP of a fit's training rows."""
+    if fit.table is None:
+        return {}
+    rows = fit.table.frame.assign(atpp=fit.table.frame["tokens"] / fit.table.frame["params"])
+    columns = [c for c in ("params", "ptpp", "replay", "atpp") if c in rows]
+    return {c: (float(rows[c].min()), float(rows[c].max())) for c in columns}
 
-    Parameters
-    ----------
-    fits : sequence of Posterior, Pool or PointFit
-    params, ptpp : float
-    base : str, optional
-        A label in the tables' column `base`, or "new". By default the only base of that N and P in
-        the tables, or a new one if there are none or several.
 
-    Raises
-    ------
-    BayeslawError
-        If no table has a base of that label, or if it has another N or P.
+def common_ranges(fits: Sequence[Fit]) -> dict[str, tuple[float, float]]:
+    """Intersections of the fits' training ranges."""
+    ranges: dict[str, tuple[float, float]] = {}
+    for name, (low, high) in (item for fit in fits for item in training_ranges(fit).items()):
+        least, most = ranges.get(name, (-math.inf, math.inf))
+        ranges[name] = max(low, least), min(high, most)
+    return ranges
+
+
+def extrapolations(
+    fits: Mapping[str, Fit], params: float, ptpp: float, replay: float, atpp: float
+) -> tuple[str, ...]:
+    """How a planned run lies outside the training rows of each fit, as text.
+
+    Quantities outside their range are named first. Then comes the distance of the plan from the
+    convex hull of the training rows (see `bayeslaw.locate`), also if each quantity is in its range.
     """
-    known: dict[str, set[tuple[float, float]]] = {}
-    pilot: set[str] = set()
-    for table in (fit.table for fit in fits if fit.table is not None):
-        for rows in (table.frame, table.baselines):
-            if not {"base", "params", "ptpp"} <= {*rows}:
-                continue
-            labels = effects.labels(rows, "base").astype(str)
-            for label, n, p in zip(labels.tolist(), rows["params"], rows["ptpp"], strict=True):
-                known.setdefault(label, set()).add((float(n), float(p)))
-            pilot |= {*labels} if rows is table.frame else set()
-    known = {k: v for k, v in known.items() if not k.startswith(effects.UNLABELLED)}
-    if not known:
-        if base not in (None, NEW):
-            raise BayeslawError(f"base={base!r}: the tables have no column base; leave it out.")
-        return None, "a base that the tables do not label"
-    here = [k for k, v in known.items() if any(np.allclose(x, (params, ptpp)) for x in v)]
-    if base is None:
-        base = here[0] if len(here) == 1 else NEW
-    if base == NEW:
-        return NEW, "a new base: its effect and starting losses are drawn"
-    if base not in known:
-        raise BayeslawError(unknown("base", base, (*here, NEW)))
-    if base not in here:
-        n, p = next(iter(known[base]))
-        raise BayeslawError(f"base {base!r} has params = {n:g}, ptpp = {p:g}, not those planned.")
-    what = "with rows of its own" if base in pilot else "known by its own losses at tokens = 0"
-    return base, f"base {base}, {what}"
+    found: list[str] = []
+    planned = {"params": params, "ptpp": ptpp, "replay": replay, "atpp": atpp}
+    row = pd.DataFrame([{**planned, "tokens": params * atpp}])
+    for name, fit in fits.items():
+        if fit.table is None:
+            continue
+        own = []
+        for column, (low, high) in training_ranges(fit).items():
+            value = planned[column]
+            if math.isfinite(value) and not low * (1 - 1e-9) <= value <= high * (1 + 1e-9):
+                range_ = (
+                    f"{low:.4g} to {high:.4g}" if low < high else f"all {low:.4g} (a projection)"
+                )
+                own.append(f"{column} {value:.4g} is outside the {name}'s rows, {range_}")
+        if 0 < atpp < math.inf:
+            position = locate(fit.table, row, fit.columns).iloc[0]
+            if position["efolds"]:
+                far = distance(position["efolds"], position["decades"])
+                each = "" if own else ", though each of its quantities is within its range"
+                own.append(f"the plan is {far} outside the convex hull of the {name}'s rows{each}")
+        found += own
+    return tuple(found)

@@ -8,6 +8,7 @@ smallest budget that lies in the sets of at least a fraction `confidence` of the
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,38 +17,41 @@ from bayeslaw.common.arrays import Floats
 from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.pools import Pool
 from bayeslaw.inference.posterior import Posterior
-from bayeslaw.planning.chance_constraints import Problem, Source
-from bayeslaw.planning.choices import INFEASIBLE, Choice, binding_limits, choice_at
-from bayeslaw.planning.deviations import deviations, planned_row
-from bayeslaw.planning.extrapolation import common_ranges, extrapolations
-from bayeslaw.planning.fits import (
-    Fit,
-    autocorrelation_length,
-    convergence_failures,
-    curve_of,
-    noise_kind,
-    pair_draws,
-    planned_base,
-    point_description,
-)
-from bayeslaw.planning.limits import (
+from bayeslaw.laws.terms import ORIGIN
+from bayeslaw.planning.arguments import (
     Baseline,
     baseline_draws,
     baseline_of,
     check_limits,
     check_repetition,
     check_sources,
+    planned_base,
     replay_ratios,
 )
-from bayeslaw.planning.monte_carlo_error import (
-    MonteCarloError,
+from bayeslaw.planning.chance_constraints import Problem, Source
+from bayeslaw.planning.choices import (
+    INFEASIBLE,
+    Choice,
+    binding_limits,
     bootstrap,
+    choice_at,
     near_optimal,
     split_half_probability,
 )
+from bayeslaw.planning.deviations import Fit, deviations, planned_row, spread
+from bayeslaw.planning.fits import (
+    autocorrelation_length,
+    common_ranges,
+    convergence_failures,
+    curve_of,
+    extrapolations,
+    noise_kind,
+    pair_draws,
+    point_description,
+)
 from bayeslaw.planning.replay_search import most_probable, smallest_budget
 from bayeslaw.planning.result import Plan
-from bayeslaw.planning.spread import spread
+from bayeslaw.simulation.worlds import World, paper_world
 
 MOST = 4000
 """Most paired draws, evenly spread, of laws without closed-form budgets."""
@@ -154,7 +158,7 @@ def plan(
     The paper's use case with the true laws of its synthetic world, so without uncertainty:
 
     >>> import bayeslaw as bl
-    >>> from bayeslaw.planning.paper_case import true_fits
+    >>> from bayeslaw.planning.planner import true_fits
     >>> world = bl.paper_world()
     >>> target, source = true_fits(world)
     >>> found = bl.plan(target=target, source=source, baseline=world.baseline(), **world.limits)
@@ -224,8 +228,7 @@ def plan(
     ratios = replay_ratios(replay_grid)
     budget, replay, per_ratio, best = _search(problem, ratios)
     chosen, feasible = choice_at(problem, budget, replay), best is None
-    error: MonteCarloError = {}
-    held_out = math.nan
+    error, held_out = dict[str, Any](), math.nan
     if feasible:
         # A plan made on half of the draws has twice the variance.
         near, sets = near_optimal(problem, ratios, per_ratio, replay, 2 * block)
@@ -246,7 +249,7 @@ def plan(
         noise=(np.zeros(1),) * len(fits),
         baseline=start if isinstance(start, float | str) else float(np.median(start)),
     )
-    shown = chosen if feasible else best
+    shown, beside = chosen if feasible else best, best or chosen
     names = problem.names[:count]
     names += tuple(f"source {i + 2}" for i in range(len(further)))
     named = dict(zip((*names, "source 1" if further else "source"), fits, strict=True))
@@ -283,7 +286,7 @@ def plan(
         point=point_description(point or fits),
         held_out=held_out,
         error=error,
-        outside=extrapolations(best or chosen, fits, list(named), params, ptpp),
+        outside=extrapolations(named, params, ptpp, beside.replay, beside.atpp),
         data=common_ranges(fits),
         unconverged=unconverged,
         note=note,
@@ -315,3 +318,75 @@ def _search(problem: Problem, ratios: Floats) -> tuple[float, float, Floats, Cho
         budget, replay, _ = smallest_budget(problem, np.array([ratio]))
     best = choice_at(problem, likeliest, ratio) if count else replace(INFEASIBLE, p_both=0.0)
     return budget, replay, per_ratio, best if budget == math.inf else None
+
+
+PLAN_SETTINGS = {"allow_unconverged", "noise", "replay_grid"}
+"""Settings of `plan_example` that are passed to `plan`; the others are for `bayeslaw.fit`."""
+
+
+def plan_example(
+    *, confidence: float = 0.9, discrepancy: str = "none", seed: int = 0, **settings: Any
+) -> Plan:
+    """Plan the paper's use case on the synthetic world that is calibrated to it.
+
+    Posteriors are fitted to the synthetic tables' rows at PTPP 15 and 31 and to the world's anchors
+    at PTPP 279. The deterministic plan is that of the true parameters.
+
+    Parameters
+    ----------
+    confidence : float
+        Probability with which both limits must hold.
+    discrepancy : str
+        Of the fits; by default none, since the laws are exact in this world.
+    seed : int
+        Of the tables, the fits and the plan.
+    **settings
+        For `bayeslaw.fit` (by default ``target_accept=0.995``), and ``allow_unconverged``,
+        ``noise`` and ``replay_grid`` for `bayeslaw.plan`.
+
+    Returns
+    -------
+    Plan
+        Its `note` describes the data.
+    """
+    from bayeslaw.inference.fitting import fit
+
+    world, train = paper_world(), "ptpp <= 31"
+    own = {name: settings.pop(name) for name in PLAN_SETTINGS & settings.keys()}
+    # With the default target_accept, a few trajectories of the source law diverge.
+    settings = {"target_accept": 0.995} | settings | {"discrepancy": discrepancy, "seed": seed}
+    fits, rows = [], 0
+    for domain in (world.target, world.source):
+        table, _ = world.table(domain, seed=seed).split(train, "ptpp == 279", world.anchors)
+        fits.append(fit(world.laws[domain], table, **settings))
+        rows += len(table)
+    target, source = fits
+    return plan(
+        target=target,
+        source=source,
+        **world.limits,
+        baseline=world.baseline(),
+        point=true_fits(world),
+        confidence=confidence,
+        seed=seed,
+        note=f"Synthetic: {rows} rows of {world.title}: {train}, or {world.anchors}; "
+        f"discrepancy {discrepancy}. "
+        "The deterministic plan is that of the true parameters.",
+        **own,
+    )
+
+
+def true_fits(world: World) -> tuple[PointFit, PointFit]:
+    """The true laws of a world's target and source domain, as point fits.
+
+    Examples
+    --------
+    >>> target, source = true_fits(paper_world())
+    >>> target.law.name, target.parameters["E"] > 0
+    ('form3', True)
+    """
+
+    def true(domain: str) -> PointFit:
+        return PointFit(world.laws[domain], world.truth[domain], ORIGIN, 0.0, 0.02, 0, 0, 1.0)
+
+    return true(world.target), true(world.source)

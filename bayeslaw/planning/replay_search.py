@@ -1,14 +1,22 @@
-"""Searches over the replay ratio, each on a grid that is refined around its best point."""
+"""Searches over the replay ratio, each on a grid that is refined around its best point.
+
+Laws without a closed form are searched by cells. A cell lies between two neighbouring budgets of
+`NODES`, at one replay ratio. The losses of all draws at the nodes, computed once, bound the number
+of draws that can meet all limits within a cell: those at which each limit holds at one end of the
+cell, or has an extremum near it that may cross. Where this number is less than the rank, no budget
+of the cell is feasible. Of the other cells only those of the smallest budgets are solved.
+"""
 
 import math
 from collections.abc import Callable
 
 import numpy as np
 
-from bayeslaw.common.arrays import Floats
-from bayeslaw.planning import cells
+from bayeslaw.common.arrays import Bools, Floats, Ints
 from bayeslaw.planning.chance_constraints import Problem
+from bayeslaw.planning.feasible_budgets import turning_points
 from bayeslaw.planning.intervals import MAX_LOG_ATPP, intersection
+from bayeslaw.planning.loss_curves import NODES
 
 TOLERANCE, COARSE = 2e-6, 5e-4
 """Spacing of the replay ratios at which the refinement ends: with closed-form budgets, and else."""
@@ -16,6 +24,8 @@ MOST_COARSE = 25
 """Most replay ratios of the first grid of `least_expected_cost`."""
 WINDOW = 0.2
 """E-folds below the smallest budget known in which a smaller one is sought first."""
+PARTS = 4
+"""Parts of a cell in which changes of sign are looked for."""
 
 
 def smallest_budget(problem: Problem, replay: Floats) -> tuple[float, float, Floats]:
@@ -46,8 +56,8 @@ def smallest_budget(problem: Problem, replay: Floats) -> tuple[float, float, Flo
             )
             return np.concatenate(list(found))
         if least == math.inf:
-            return cells.smallest_budgets(problem, ratios)
-        return cells.budgets_between(problem, ratios, least - WINDOW, least)
+            return smallest_budgets(problem, ratios)
+        return budgets_between(problem, ratios, least - WINDOW, least)
 
     per_ratio = budgets(replay)
     tolerance = TOLERANCE if problem.closed_form else COARSE
@@ -74,7 +84,7 @@ def most_probable(problem: Problem, cap: float, replay: Floats) -> tuple[int, fl
         return np.asarray(size - np.concatenate(counts))
 
     if not problem.closed_form and len(replay) > 3:  # only next to the ratio best at the nodes
-        best = int(cells.most_at_nodes(problem, replay, cap).argmax())
+        best = int(most_at_nodes(problem, replay, cap).argmax())
         replay = replay[max(best - 1, 0) : best + 2]
     _, ratio = _refined_minimum(negative_count, replay, negative_count(replay), rounds=2)
     count, budget = intersection(problem.feasible_sets([ratio])).most_common(cap)
@@ -162,3 +172,106 @@ def _refined_minimum(
         if found.min() < value:
             value, ratio = found.min(), replay[found.argmin()]
     return float(value), float(ratio)
+
+
+# -- laws without a closed form -------------------------------------------------------------------
+
+
+def smallest_budgets(problem: Problem, replay: Floats) -> Floats:
+    """Smallest budget per replay ratio, where it is within a cell of the smallest of all.
+
+    Parameters
+    ----------
+    problem : Problem
+        Without a limit of CVaR.
+    replay : array, shape (replays,)
+
+    Returns
+    -------
+    array, shape (replays,)
+        Log ATPP; infinite where there is none, or where it is larger.
+    """
+    at_first, possible = _possible(problem, replay)
+    found = np.where(at_first >= problem.rank, -math.inf, math.inf)
+    cells = np.flatnonzero((possible >= problem.rank).any(0))
+    if found.min() == -math.inf:
+        return found
+    last = len(NODES)
+    for cell in map(int, cells):
+        if cell > last:
+            break
+        rows = np.flatnonzero((possible[:, cell] >= problem.rank) & (found == math.inf))
+        if not len(rows):
+            continue
+        low, high = NODES[cell], NODES[cell + 1]
+        found[rows] = budgets_between(problem, replay[rows], low, high)
+        if found.min() < math.inf and last == len(NODES):
+            last = cell + 1
+    return found
+
+
+def budgets_between(problem: Problem, replay: Floats, low: float, high: float) -> Floats:
+    """Smallest budget per replay ratio up to `high`, sought from `low` on; shape (replays,).
+
+    Where a ratio is feasible at `low`, smaller budgets are sought as well. Infinite where no
+    budget up to `high` is feasible.
+    """
+    step = (high - low) / PARTS
+    nodes = np.linspace(low - step, high + step, PARTS + 3)
+    sets = (intersection(sets) for _, sets in problem.chunks(replay, nodes))
+    found = np.concatenate([each.smallest(problem.rank) for each in sets])
+    below = np.flatnonzero(found == -math.inf)
+    if len(below) and low > NODES[0]:
+        found[below] = budgets_between(problem, replay[below], low - 3 * (high - low), low)
+    return np.where(found > high + step, math.inf, found)
+
+
+def most_at_nodes(problem: Problem, replay: Floats, cap: float) -> Ints:
+    """Most draws that meet all limits at one of `NODES` up to a cap, or at the cap; (replays,)."""
+    nodes, found = cap >= NODES, []
+    for ratios in problem.portions(replay):
+        holds = np.ones(()) > 0
+        for bound in problem.bounds:
+            holds = holds & (bound.excess_at_nodes(ratios)[nodes] <= 0)
+        most = holds.sum(-1).max(0)
+        if cap < NODES[-1]:
+            most = np.maximum(most, problem.meets(ratios, cap).all(0).sum(-1))
+        found.append(most)
+    return np.concatenate(found)
+
+
+def possible_alone(problem: Problem, replay: Floats) -> Ints:
+    """Bound on the number of draws for which each limit can hold at one budget, (limits,)."""
+    return np.array(
+        [
+            max(_may_hold(bound.excess_at_nodes(r)).sum(-1).max() for r in problem.portions(replay))
+            for bound in problem.bounds
+        ]
+    )
+
+
+def _possible(problem: Problem, replay: Floats) -> tuple[Ints, Ints]:
+    """Numbers of draws that meet all limits at the first node, and that may within each cell.
+
+    Of shape (replays,) and (replays, cells).
+    """
+    first, within = [], []
+    for ratios in problem.portions(replay):
+        holds, near = (np.ones(()) > 0 for _ in range(2))
+        for bound in problem.bounds:
+            excess = bound.excess_at_nodes(ratios)
+            holds = holds & (excess[0] <= 0)
+            near = near & _may_hold(excess)
+        first.append(holds.sum(-1))
+        within.append(near.sum(-1).T)
+    return np.concatenate(first), np.concatenate(within)
+
+
+def _may_hold(excess: Floats) -> Bools:
+    """Whether a limit may hold within each cell; shapes (nodes, ...) and (cells, ...)."""
+    holds = excess <= 0
+    found = holds[:-1] | holds[1:]
+    node, *at = turning_points(excess)
+    found[(node - 1, *at)] = True
+    found[(node, *at)] = True
+    return found

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypedDict
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,6 +11,7 @@ import pandas as pd
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import BayeslawError, unknown
 from bayeslaw.laws.adjustments import epochs
+from bayeslaw.planning.arguments import replay_ratios
 from bayeslaw.planning.chance_constraints import Problem
 from bayeslaw.planning.choices import (
     INFEASIBLE,
@@ -21,8 +22,6 @@ from bayeslaw.planning.choices import (
     stopping,
 )
 from bayeslaw.planning.intervals import intersection
-from bayeslaw.planning.limits import replay_ratios
-from bayeslaw.planning.monte_carlo_error import MonteCarloError
 from bayeslaw.planning.replay_search import (
     least_expected_cost,
     least_expected_loss,
@@ -31,24 +30,6 @@ from bayeslaw.planning.replay_search import (
 
 CONFIDENCES = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 """Confidences of `Plan.frontier`."""
-
-
-type Level = float | tuple[float, float] | str
-"""A baseline: a loss, a loss and its standard deviation, or the name of one."""
-
-
-class Limits(TypedDict):
-    """Arguments that a plan was made for; see `bayeslaw.plan`."""
-
-    params: float
-    ptpp: float
-    base: str | None
-    unique_tokens: float | None
-    max_loss: float | list[float]
-    max_forgetting: float | list[float]
-    max_cvar: float
-    relative: bool
-    baseline: "Level | list[Level]"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,13 +52,15 @@ class Plan(Choice):
         latent losses, and for the measured losses of a new run.
     spread : DataFrame
         Shares of the variance of the measured log losses there; see
-        `bayeslaw.planning.spread.spread`.
+        `bayeslaw.planning.deviations.spread`.
     base : str
         The base that the plan starts from, and what is known of it.
     baseline : str
         Description of the baseline of forgetting.
     limits : mapping
-        Model, stage and limits; see `Limits`.
+        Arguments that the plan was made for, by their names in `bayeslaw.plan`: `params`, `ptpp`,
+        `base`, `unique_tokens`, `max_loss`, `max_forgetting`, `max_cvar`, `relative`, `baseline`.
+        Several targets or sources have a list.
     binds : str
         If infeasible, the limits that cannot be met.
     best : Choice or None
@@ -89,7 +72,10 @@ class Plan(Choice):
     held_out : float
         P(both) on half of the draws of a plan made on the other half, mean of both directions.
     error : mapping
-        Monte Carlo error; see `bayeslaw.planning.monte_carlo_error.MonteCarloError`.
+        Monte Carlo error by the bootstrap: `atpp` and `replay`, standard deviations over the
+        replicates that have a plan; `atpp_90`, quantiles at 5 and 95 % of ATPP, infinite replicates
+        included; `infeasible`, the fraction of the replicates without a plan; `replicates` and
+        `block`, their number and the length of the blocks of draws. Empty for a single draw.
     outside : tuple of str
         How the plan lies outside each fit's training rows, as text: quantities outside their
         range, and the distance from the convex hull of the rows.
@@ -115,13 +101,13 @@ class Plan(Choice):
     spread: pd.DataFrame = field(repr=False)
     base: str
     baseline: str
-    limits: Limits
+    limits: Mapping[str, Any]
     binds: str
     best: Choice | None
     deterministic: Choice
     point: str
     held_out: float
-    error: MonteCarloError
+    error: Mapping[str, Any]
     outside: tuple[str, ...]
     data: Mapping[str, tuple[float, float]]
     unconverged: tuple[str, ...]
@@ -257,11 +243,13 @@ class Plan(Choice):
         DataFrame
             One row per confidence: `confidence`, and the fields of `Choice`.
         """
-        rows = []
-        for confidence in confidences:
-            problem = replace(self.problem, confidence=confidence)
-            rows.append({"confidence": confidence} | vars(cheapest(problem, self.replay_grid)))
-        return pd.DataFrame(rows)
+        problems = (replace(self.problem, confidence=each) for each in confidences)
+        return pd.DataFrame(
+            [
+                {"confidence": problem.confidence} | vars(cheapest(problem, self.replay_grid))
+                for problem in problems
+            ]
+        )
 
     def sensitivity(
         self, *, max_loss: float = 0.0025, max_forgetting: float = 0.1, baseline: float = 0.0025
@@ -281,33 +269,24 @@ class Plan(Choice):
             this plan under the changed limit; and the fields of `Choice` for the new plan.
         """
         changes = {"max_loss": max_loss, "max_forgetting": max_forgetting, "baseline": baseline}
-        rows: list[dict[str, object]] = []
-        for name, change in changes.items():
-            for factor in (1 - change, 1 + change):
-                problem = self._scaled(name, factor)
-                if problem is None:
-                    continue
-                held = math.nan
-                if self.status == "feasible":
-                    held = choice_at(problem, self.budget, self.replay, self.tokens).p_both
-                row = {"quantity": name, "moved": factor - 1, "held": held}
-                rows.append(row | vars(cheapest(problem, self.replay_grid)))
-        return pd.DataFrame(rows)
+        if isinstance(self.problem.baseline, str):
+            del changes["baseline"]
+        return pd.DataFrame(
+            [
+                self._replanned(
+                    self.problem.scaled(**{name: factor}), quantity=name, moved=factor - 1
+                )
+                for name, change in changes.items()
+                for factor in (1 - change, 1 + change)
+            ]
+        )
 
-    def _scaled(self, name: str, factor: float) -> Problem | None:
-        """The problem with a limit or the baseline multiplied; None if it is not a number."""
-        problem = self.problem
-        if name == "max_loss":
-            return replace(problem, max_loss=tuple(factor * loss for loss in problem.max_loss))
-        if name == "max_forgetting":
-            others = [replace(s, max_forgetting=factor * s.max_forgetting) for s in problem.further]
-            most = factor * problem.max_forgetting
-            return replace(problem, max_forgetting=most, further=tuple(others))
-        base = problem.baseline
-        others = [replace(each, baseline=factor * each.baseline) for each in problem.further]
-        if isinstance(base, str):
-            return None
-        return replace(problem, baseline=factor * base, further=tuple(others))
+    def _replanned(self, problem: Problem, **labels: object) -> dict[str, object]:
+        """P(both) of this plan under another problem, and the plan of that problem."""
+        held = math.nan
+        if self.status == "feasible":
+            held = choice_at(problem, self.budget, self.replay, self.tokens).p_both
+        return labels | {"held": held} | vars(cheapest(problem, self.replay_grid))
 
     def within(self, *, tokens: float = math.inf, flops: float = math.inf) -> Choice:
         """The choice most likely to meet all limits under a cap on tokens or FLOPs.
@@ -367,14 +346,12 @@ class Plan(Choice):
         """
         if self.noise != "predictive":
             raise BayeslawError("latent losses have no noise to correlate; plan with 'predictive'.")
-        rows: list[dict[str, object]] = []
-        for each in correlations:
-            problem, held = self.problem.correlated(each, self.seed), math.nan
-            if self.status == "feasible":
-                held = choice_at(problem, self.budget, self.replay, self.tokens).p_both
-            row: dict[str, object] = {"correlation": each, "held": held}
-            rows.append(row | vars(cheapest(problem, self.replay_grid)))
-        return pd.DataFrame(rows)
+        return pd.DataFrame(
+            [
+                self._replanned(self.problem.correlated(each, self.seed), correlation=each)
+                for each in correlations
+            ]
+        )
 
     def least_cost(self, price: float) -> Choice:
         """The choice of least expected cost where violating a limit has a price.

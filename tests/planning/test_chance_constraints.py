@@ -9,8 +9,7 @@ from bayeslaw.planning import chance_constraints
 from bayeslaw.planning.chance_constraints import Problem
 from bayeslaw.planning.intervals import intersection
 from bayeslaw.planning.loss_curves import NODES
-from bayeslaw.planning.paper_case import true_fits
-from bayeslaw.planning.planner import plan
+from bayeslaw.planning.planner import plan, true_fits
 from tests.planning.posteriors import (
     BASE,
     LIMITS,

@@ -3,10 +3,14 @@
 import numpy as np
 import pytest
 
-from bayeslaw.planning import cells
 from bayeslaw.planning.chance_constraints import Problem
 from bayeslaw.planning.intervals import intersection
-from bayeslaw.planning.replay_search import most_probable, smallest_budget
+from bayeslaw.planning.replay_search import (
+    budgets_between,
+    most_probable,
+    smallest_budget,
+    smallest_budgets,
+)
 from tests.planning.random_curves import RISING, TWICE, every_law, random_curve, with_terms
 
 RATIOS = np.linspace(0.05, 0.95, 7)
@@ -37,7 +41,7 @@ def test_they_agree_with_all_sets(law, baseline):
     """Of laws with a closed form too; narrow windows of a matched baseline included."""
     finite = 0
     for problem in problems(law, baseline, 20):
-        found = cells.smallest_budgets(problem, RATIOS)
+        found = smallest_budgets(problem, RATIOS)
         wanted = intersection(problem.feasible_sets(RATIOS)).smallest(problem.rank)
         if not np.isfinite(wanted.min()) or abs(wanted.min()) > 15:
             continue  # beyond the nodes
@@ -80,7 +84,7 @@ def test_budgets_below_the_window_are_found():
     for problem in problems(with_terms(*TWICE), None, 6):
         budget, ratio, _ = smallest_budget(problem, RATIOS)
         if np.isfinite(budget) and abs(budget) < 10:
-            found = cells.budgets_between(problem, np.array([ratio]), budget + 3, budget + 3.2)
+            found = budgets_between(problem, np.array([ratio]), budget + 3, budget + 3.2)
             assert found[0] == pytest.approx(budget, abs=1e-9)
-            higher = cells.budgets_between(problem, np.array([ratio]), budget - 3, budget - 2)
+            higher = budgets_between(problem, np.array([ratio]), budget - 3, budget - 2)
             assert higher[0] == np.inf
