@@ -14,10 +14,9 @@ import xarray as xr
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import BayeslawError, LawError
-from bayeslaw.derive.budget_search import best_losses, flops_to, optimum
 from bayeslaw.derive.optimum import SEARCH, reach_of, surface_at
 from bayeslaw.derive.result import Derived, derived, quantile
-from bayeslaw.derive.surface import Range, Surface
+from bayeslaw.derive.surface import Range, Surface, best_losses, flops_to, optimum
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.planning.fits import convergence_failures, pair_draws
 from bayeslaw.tables.table import LossTable

@@ -11,7 +11,7 @@ from scipy.stats import rankdata
 from bayeslaw.common.arrays import Bools, Floats, Ints
 from bayeslaw.common.errors import TableError, TableWarning
 from bayeslaw.design.bayes_linear import JointGaussian, centred, measurements_by_run
-from bayeslaw.design.costs import bases
+from bayeslaw.design.set_search import bases
 from bayeslaw.evaluate import new_sizes
 from bayeslaw.inference.pools import Pool
 from bayeslaw.inference.posterior import Posterior

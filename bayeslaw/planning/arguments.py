@@ -24,6 +24,8 @@ BASELINES = {
     "matched": "source loss of pure replay for the same tokens, draw by draw",
 }
 """Baselines that are computed from the source law, and their descriptions."""
+type Baseline = float | tuple[float, float] | str | None
+"""Argument of `bayeslaw.plan`: a loss, a loss and its standard deviation, a name, or none."""
 
 
 def replay_ratios(replay: Sequence[float] | Floats) -> Floats:
@@ -144,10 +146,6 @@ def planned_base(
         raise BayeslawError(f"base {base!r} has params = {n:g}, ptpp = {p:g}, not those planned.")
     what = "with rows of its own" if base in pilot else "known by its own losses at tokens = 0"
     return base, f"base {base}, {what}"
-
-
-type Baseline = float | tuple[float, float] | str | None
-"""Argument of `bayeslaw.plan`: a loss, a loss and its standard deviation, a name, or none."""
 
 
 def baseline_of(

@@ -4,7 +4,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from bayeslaw.common.formatting import digits
-from bayeslaw.derive.floor_profile import FloorSensitivity
+from bayeslaw.derive.exponents import FloorSensitivity
 from bayeslaw.plots.style import COLOURS, axes, style
 
 MOST = 12
