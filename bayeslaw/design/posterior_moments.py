@@ -162,7 +162,7 @@ def new_size_effects(fit: Posterior, frame: pd.DataFrame, plan: Plan | None, dom
     """
     if plan is None:
         return new_sizes.new_size_effects(fit, frame, np.random.default_rng([0, domain]))
-    last = len(plan.problem.targets) + len(plan.problem.further)
+    last = len(plan.problem.curves) - 1
     seed = [plan.seed, last if domain else 0]
     drawn = new_sizes.new_size_effects(fit, frame, np.random.default_rng(seed))
     n, ptpp = plan.limits["params"], plan.limits["ptpp"]

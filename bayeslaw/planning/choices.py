@@ -1,7 +1,7 @@
 """Choices of a budget and a replay ratio: probabilities, expectations, and Monte Carlo error."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -142,7 +142,7 @@ def choice_at(problem: Problem, budget: float, ratio: float, most: float = math.
         p_forgetting=float(holds[problem.part["forgetting"]].all(0).mean()),
         p_both=float(holds.all(0).mean()),
         p_targets=tuple(float(p) for p in holds[problem.part["target"]].mean(1)),
-        p_sources=tuple(float(p) for p in np.roll(holds[problem.part["forgetting"]].mean(1), 1)),
+        p_sources=_first_first(holds[problem.part["forgetting"]].mean(1)),
     )
     if not tokens:
         return choice
@@ -150,9 +150,16 @@ def choice_at(problem: Problem, budget: float, ratio: float, most: float = math.
         choice,
         losses=tuple(float(loss.mean()) for loss in problem.losses([ratio], at)),
         forgetting=float(problem.rise([ratio], at).mean()),
-        forgettings=tuple(float(rise.mean()) for rise in problem.rises([ratio], at)),
+        forgettings=_first_first(
+            [problem.rise([ratio], at, i).mean() for i in range(len(problem.sources))]
+        ),
         cvar=float(problem.cvar([ratio], at)[0]),
     )
+
+
+def _first_first(values: Sequence[float] | Floats) -> tuple[float, ...]:
+    """Values of the sources, of which the first is the last in a problem."""
+    return tuple(np.roll(values, 1).tolist())
 
 
 def ranges_around(

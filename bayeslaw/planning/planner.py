@@ -185,28 +185,24 @@ def plan(
     unconverged = convergence_failures(fits, allow_unconverged)
     rng = np.random.default_rng(seed)
     index, pairing = pair_draws(fits)
-    *curves, last = (
+    curves = [
         curve_of(fit, params, ptpp, base=label, unique=unique_tokens, seed=[seed, k]).take(i)
         for k, (fit, i) in enumerate(zip(fits, index, strict=True))
-    )
-    count = len(targets)
-    *others, start = (
-        baseline_draws(own, fit, planned_row(params, ptpp, label), seed)
-        for own, fit in zip((*levels[1:], levels[0]), fits[count:], strict=True)
-    )
-    further = [
-        Source(curve, rise, own if isinstance(own, float) else np.asarray(own)[i])
-        for curve, rise, own, i in zip(
-            curves[count:], rises[1:], others, index[count:-1], strict=True
-        )
+    ]
+    count, row = len(targets), planned_row(params, ptpp, label)
+    # As in `fits`, the first source comes last.
+    starts = [
+        baseline_draws(level, fit, row, seed)
+        for level, fit in zip((*levels[1:], levels[0]), fits[count:], strict=True)
+    ]
+    own = [
+        start if isinstance(start, float | str) else start[i]
+        for start, i in zip(starts, index[count:], strict=True)
     ]
     silent = Problem(
         targets=tuple(curves[:count]),
-        source=last,
-        further=tuple(further),
+        sources=tuple(map(Source, curves[count:], (*rises[1:], rises[0]), own)),
         max_loss=tuple(most),
-        max_forgetting=rises[0],
-        baseline=start if isinstance(start, float | str) else start[index[-1]],
         relative=relative,
         confidence=confidence,
         noise=tuple(np.zeros(len(i)) for i in index),
@@ -219,10 +215,7 @@ def plan(
     if not problem.closed_form and problem.draws > MOST:
         some = np.linspace(0, problem.draws - 1, MOST).round().astype(int)
         block = math.ceil(block * MOST / problem.draws)
-        index = [i[some] for i in index]
-        problem, silent, measured = (
-            replace(each.take(some), index=tuple(index)) for each in (problem, silent, measured)
-        )
+        problem, silent, measured = (each.take(some) for each in (problem, silent, measured))
     if replay_grid is None:
         replay_grid = REPLAY_GRID if problem.closed_form else COARSE_GRID
     ratios = replay_ratios(replay_grid)
@@ -234,25 +227,26 @@ def plan(
         near, sets = near_optimal(problem, ratios, per_ratio, replay, 2 * block)
         error = bootstrap(problem, near, sets, rng, block)
         held_out = split_half_probability(problem, near, sets)
-    *curves, last = (
+    medians = [
         curve_of(fit, params, ptpp, base=label, unique=unique_tokens, median=True)
         for fit in point or fits
-    )
+    ]
     deterministic = replace(
         silent,
-        targets=tuple(curves[:count]),
-        source=last,
-        further=tuple(
-            replace(each, curve=curve, baseline=float(np.median(each.baseline)))
-            for each, curve in zip(further, curves[count:], strict=True)
+        targets=tuple(medians[:count]),
+        sources=tuple(
+            replace(
+                each, curve=curve, baseline=start if isinstance(start, str) else np.median(start)
+            )
+            for each, curve, start in zip(silent.sources, medians[count:], starts, strict=True)
         ),
         noise=(np.zeros(1),) * len(fits),
-        baseline=start if isinstance(start, float | str) else float(np.median(start)),
     )
     shown, beside = chosen if feasible else best, best or chosen
     names = problem.names[:count]
-    names += tuple(f"source {i + 2}" for i in range(len(further)))
-    named = dict(zip((*names, "source 1" if further else "source"), fits, strict=True))
+    several = len(sources) > 1
+    names += tuple(f"source {i + 2}" for i in range(len(sources) - 1))
+    named = dict(zip((*names, "source 1" if several else "source"), fits, strict=True))
     return Plan(
         **vars(chosen),
         status="feasible" if feasible else "infeasible",
@@ -275,10 +269,10 @@ def plan(
             "base": label,
             "unique_tokens": unique_tokens,
             "max_loss": most if len(most) > 1 else most[0],
-            "max_forgetting": rises if further else rises[0],
+            "max_forgetting": rises if several else rises[0],
             "max_cvar": max_cvar,
             "relative": relative,
-            "baseline": levels if further else levels[0],
+            "baseline": levels if several else levels[0],
         },
         binds="" if feasible else binding_limits(problem, ratios),
         best=best,

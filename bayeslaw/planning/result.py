@@ -269,7 +269,7 @@ class Plan(Choice):
             this plan under the changed limit; and the fields of `Choice` for the new plan.
         """
         changes = {"max_loss": max_loss, "max_forgetting": max_forgetting, "baseline": baseline}
-        if isinstance(self.problem.baseline, str):
+        if isinstance(self.problem.source.baseline, str):
             del changes["baseline"]
         return pd.DataFrame(
             [

@@ -55,7 +55,11 @@ def plan_landscape(plan: Plan, *, points: int = 81) -> Figure:
     scale = 100 if plan.problem.relative else 1
     unit = "%" if plan.problem.relative else "nats"
     panels = [
-        (f"forgetting of the source ({unit})", scale * rise, scale * plan.problem.max_forgetting)
+        (
+            f"forgetting of the source ({unit})",
+            scale * rise,
+            scale * plan.problem.source.max_forgetting,
+        )
     ]
     for name, loss, most in zip(
         plan.problem.names[: len(losses)], losses, plan.problem.max_loss, strict=True

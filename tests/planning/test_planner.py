@@ -176,7 +176,7 @@ def test_several_sources_each_with_a_limit_of_its_own(fits):
         fit.latent(rows)[:, 0][i]
         for fit, i in zip((target, second("english_arabic", 7), source), problem.index, strict=True)
     ]
-    starts = problem.further[0].baseline
+    starts = problem.sources[0].baseline
     assert np.std(starts) == pytest.approx(0.001, rel=0.2)
     holds = [values[0] <= 1.8, values[1] <= 1.016 * starts, values[2] <= 1.02 * BASE]
     assert found.p_both == np.mean(np.all(holds, axis=0)) >= 0.9

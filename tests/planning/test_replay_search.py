@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bayeslaw.planning.chance_constraints import Problem
+from bayeslaw.planning.chance_constraints import Problem, Source
 from bayeslaw.planning.intervals import intersection
 from bayeslaw.planning.replay_search import (
     budgets_between,
@@ -24,10 +24,8 @@ def problems(law, baseline, count, draws=60):
         losses = [float(np.median(curve.loss([0.3], at))) for curve in (target, source)]
         yield Problem(
             targets=(target,),
-            source=source,
             max_loss=(losses[0] * rng.uniform(1.0, 1.3),),
-            max_forgetting=rng.uniform(0, 0.3),
-            baseline=baseline or losses[1],
+            sources=(Source(source, rng.uniform(0, 0.3), baseline or losses[1]),),
             relative=bool(rng.integers(2)),
             confidence=rng.choice([0.1, 0.3, 0.6]),
             noise=tuple(rng.normal(0, 0.01, (2, draws))),
