@@ -307,16 +307,7 @@ class Problem:
     def smallest_budgets(self, feasible: Intervals, replay: Floats) -> Floats:
         """Smallest budget per replay ratio that is feasible for `rank` draws and meets `max_cvar`.
 
-        Parameters
-        ----------
-        feasible : Intervals
-            Budgets that meet all limits at these ratios.
-        replay : array, shape (replays,)
-
-        Returns
-        -------
-        array, shape (replays,)
-            Log ATPP; infinite where there is none.
+        `feasible` has the budgets that meet all limits. Log ATPP, infinite where there is none.
         """
         budget = feasible.smallest(self.rank)
         if self.max_cvar == math.inf:

@@ -1,11 +1,12 @@
 """Choices of a budget and a replay ratio: probabilities, expectations, and Monte Carlo error."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from scipy.optimize import brentq
 
 from bayeslaw.common.arrays import Floats, Ints
@@ -99,30 +100,14 @@ INFEASIBLE = Choice(
 
 
 def cheapest(problem: Problem, ratios: Floats) -> Choice:
-    """The smallest feasible budget, refined over the replay ratio; `INFEASIBLE` if there is none.
-
-    Parameters
-    ----------
-    problem : Problem
-    ratios : array, shape (replays,)
-        Grid of replay ratios in ascending order.
-    """
-    budget, ratio, _ = smallest_budget(problem, ratios)
-    return choice_at(problem, budget, ratio)
+    """The smallest feasible budget, refined over a grid of replay ratios, or `INFEASIBLE`."""
+    return choice_at(problem, *smallest_budget(problem, ratios)[:2])
 
 
 def choice_at(problem: Problem, budget: float, ratio: float, most: float = math.inf) -> Choice:
-    """The choice of a budget and a replay ratio, with its probabilities and expectations.
+    """The choice of a budget in log ATPP and a replay ratio; `INFEASIBLE` if it is infinite.
 
-    Parameters
-    ----------
-    problem : Problem
-    budget : float
-        Log ATPP, rounded up to whole tokens. An infinite one gives `INFEASIBLE`.
-    ratio : float
-        Replay ratio.
-    most : float
-        Upper bound on the tokens after rounding.
+    Tokens are rounded up to whole ones, and are at most `most`.
     """
     if budget > MAX_LOG_ATPP:
         return INFEASIBLE
@@ -162,9 +147,21 @@ def _first_first(values: Sequence[float] | Floats) -> tuple[float, ...]:
     return tuple(np.roll(values, 1).tolist())
 
 
+def probabilities(problem: Problem, budgets: Floats, ratios: Floats, part: slice) -> Floats:
+    """Probability that a part of the limits holds, shape (budgets, replays), at log ATPP."""
+    if problem.closed_form:
+        found = [intersection(sets[part]).fraction(budgets) for _, sets in problem.chunks(ratios)]
+    else:
+        found = [
+            np.array([problem.meets(some, u)[part].all(0).mean(-1) for u in budgets])
+            for some in problem.portions(ratios)
+        ]
+    return np.concatenate(found, 1)
+
+
 def ranges_around(
     problem: Problem, budget: float, ratio: float, ratios: Floats
-) -> tuple[tuple[float, float], tuple[float, float]]:
+) -> dict[str, tuple[float, float]]:
     """Least and greatest ATPP at a ratio, and ratio at a budget, that meet all limits.
 
     Budgets are searched within five e-folds of the given one. NaN where none meets them with the
@@ -176,7 +173,8 @@ def ranges_around(
 
     budgets = budget + np.linspace(-SPAN, SPAN, 8 * int(SPAN) + 1)
     low, high = _ends(lambda u: holds(u, ratio), budgets)
-    return (math.exp(low), math.exp(high)), _ends(lambda r: holds(budget, r), ratios)
+    at_budget = _ends(lambda r: holds(budget, r), ratios)
+    return {"atpp": (math.exp(low), math.exp(high)), "replay": at_budget}
 
 
 def _ends(holds: Callable[[float], bool], nodes: Floats) -> tuple[float, float]:
@@ -238,6 +236,25 @@ def binding_limits(problem: Problem, ratios: Floats) -> str:
     return f"{' and '.join(failing) or 'the limits together'}; alone, {', '.join(alone)}"
 
 
+def to_json(value: object) -> object:
+    """A value in the types of JSON: choices become mappings, values that are not finite None.
+
+    Examples
+    --------
+    >>> to_json({"atpp": math.inf, "losses": (1.8, 1.9)})
+    {'atpp': None, 'losses': [1.8, 1.9]}
+    """
+    if isinstance(value, Choice):
+        return to_json(vars(value) | {"p_failure": value.p_failure})
+    if isinstance(value, pd.DataFrame):
+        return to_json(value.to_dict("index"))
+    if isinstance(value, Mapping):
+        return {key: to_json(each) for key, each in value.items()}
+    if isinstance(value, tuple | list):
+        return [to_json(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 # -- Monte Carlo error ----------------------------------------------------------------------------
 
 
@@ -246,26 +263,10 @@ def near_optimal(
 ) -> tuple[Floats, Intervals]:
     """Replay ratios that may become optimal when the draws are resampled, and their budgets.
 
-    They are those whose smallest budget exceeds the plan's by at most the margin that corresponds
-    to four standard errors of the rank; without closed-form budgets, some beside the plan's.
-
-    Parameters
-    ----------
-    problem : Problem
-    ratios, per_ratio : array, shape (replays,)
-        Grid, and the smallest budget at each ratio, log ATPP.
-    replay : float
-        The plan's replay ratio.
-    block : int
-        Number of draws that count as one independent draw.
-
-    Returns
-    -------
-    near : array
-        Some of them, evenly spread, and `replay`.
-    feasible : Intervals
-        Budgets that meet all limits at these ratios. Of laws without closed-form budgets only those
-        within `REACH` of the margin's ends.
+    They are the plan's ratio `replay` and some, evenly spread, of those on the grid `ratios` whose
+    smallest budget `per_ratio` exceeds the plan's by at most a margin: four standard errors of the
+    rank, where `block` draws count as one independent draw. Without closed-form budgets they are
+    some beside the plan's, and the budgets are only those within `REACH` of the margin's ends.
     """
     draws, rank = problem.draws, problem.rank
     error = 4 * math.sqrt(rank * (1 - rank / draws) * block)
@@ -287,8 +288,7 @@ def near_optimal(
 def split_half_probability(problem: Problem, near: Floats, feasible: Intervals) -> float:
     """P(both) on half of the draws of a plan made on the other half; mean of both directions.
 
-    P(both) of a plan on the draws that it was made on is optimistic; this one is not. Arguments as
-    of `bootstrap`.
+    P(both) of a plan on the draws that it was made on is optimistic; this one is not.
     """
     half, held = problem.draws // 2, []
     if not half:
@@ -304,23 +304,10 @@ def split_half_probability(problem: Problem, near: Floats, feasible: Intervals) 
 def bootstrap(
     problem: Problem, near: Floats, feasible: Intervals, rng: np.random.Generator, block: int
 ) -> dict[str, Any]:
-    """Monte Carlo error of a plan by the circular block bootstrap over draws [1]_.
+    """`Plan.error`, by the circular block bootstrap over draws [1]_.
 
-    Parameters
-    ----------
-    problem : Problem
-    near : array
-        Replay ratios that each replicate searches.
-    feasible : Intervals
-        Budgets that meet all limits at these ratios.
-    rng : numpy Generator
-    block : int
-        Length of the blocks: about the number of draws over which draws are autocorrelated.
-
-    Returns
-    -------
-    dict
-        See `Plan.error`.
+    Each replicate searches the replay ratios `near`, at which the budgets `feasible` meet all
+    limits. Draws are autocorrelated over about the length of a block.
 
     References
     ----------

@@ -127,18 +127,9 @@ def in_closed_form(
 ) -> Intervals | None:
     """Budgets where ``data(D, r) - weight data(D, 1) <= margin``; None without a closed form.
 
-    The data term is ``K exp(c0 + c1 u + c2 u^2)``. The two terms must have the same c1 and c2, so
-    that their difference is one term, whose size K may have either sign.
-
-    Parameters
-    ----------
-    here : ReplaySlice
-        The law at the replay ratios r.
-    margin : array, broadcast to (replays, draws)
-        Bound on the data terms, nats per token.
-    pure : ReplaySlice or None
-        The law in pure replay, ``r = 1``; None leaves its term out.
-    weight : float or array, shape (draws,), or None
+    The data term is ``K exp(c0 + c1 u + c2 u^2)``. The terms of `here` and of `pure`, the law in
+    pure replay (None leaves it out), must have the same c1 and c2, so that their difference is one
+    term, whose size K may have either sign. `margin` is in nats, broadcast to (replays, draws).
     """
     if not here.closed_form:
         return None
@@ -306,12 +297,8 @@ def turning_points(excess: Floats, sign: float = 1.0) -> Places:
     """Middle nodes of extrema that may cross zero, at which two roots may lie between nodes.
 
     A minimum of positive excess (`sign` 1) or a maximum of negative excess (-1) may cross if the
-    parabola through three nodes comes half of the way to zero from the middle one.
-
-    Parameters
-    ----------
-    excess : array, shape (nodes, replays, draws)
-    sign : float
+    parabola through three nodes comes half of the way to zero from the middle one. The excess has
+    shape (nodes, replays, draws).
     """
     falls, middle = excess[1:] < excess[:-1], excess[1:-1]
     if sign > 0:
@@ -326,16 +313,10 @@ def turning_points(excess: Floats, sign: float = 1.0) -> Places:
 
 
 def root_between(excess: Callable[..., Floats], low: Floats, high: Floats, *index: Ints) -> Floats:
-    """Roots between `low` and `high`, one per element.
+    """Roots of `excess`, a function of budgets and indices, between `low` and `high`; (elements,).
 
     Of the last bracket, the point is returned at which `excess` is not positive, so that the limit
     holds there.
-
-    Parameters
-    ----------
-    excess : callable
-        Of the budgets and of the elements' indices `index`.
-    low, high : array, shape (elements,)
     """
     if not len(low):
         return low

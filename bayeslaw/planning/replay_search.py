@@ -29,22 +29,10 @@ PARTS = 4
 
 
 def smallest_budget(problem: Problem, replay: Floats) -> tuple[float, float, Floats]:
-    """Smallest budget that meets all limits with the problem's confidence.
+    """Smallest budget that meets all limits with the problem's confidence, and its replay ratio.
 
-    Parameters
-    ----------
-    problem : Problem
-    replay : array, shape (replays,)
-        Replay ratios in ascending order; the best is refined between its neighbours.
-
-    Returns
-    -------
-    budget : float
-        Log ATPP, infinite if no budget is feasible.
-    ratio : float
-        Its replay ratio.
-    per_ratio : array, shape (replays,)
-        The smallest budget at each ratio of the grid.
+    The third result is the smallest budget at each of the ratios `replay`, which ascend; the best
+    is refined between its neighbours. Budgets are log ATPP, infinite if none is feasible.
     """
     by_sets = problem.closed_form or problem.max_cvar < math.inf
 
@@ -66,14 +54,9 @@ def smallest_budget(problem: Problem, replay: Floats) -> tuple[float, float, Flo
 
 
 def most_probable(problem: Problem, cap: float, replay: Floats) -> tuple[int, float, float]:
-    """Budget up to `cap` and replay ratio that meet all limits for the most draws.
+    """Most draws that meet all limits together, and the log ATPP up to `cap` and ratio with them.
 
-    Returns
-    -------
-    count : int
-        Number of those draws.
-    budget, ratio : float
-        Log ATPP, the smallest of equally probable ones, and its replay ratio.
+    Of equally probable budgets it is the smallest.
     """
 
     def negative_count(ratios: Floats, least: float = math.inf) -> Floats:
@@ -151,17 +134,9 @@ def _refined_minimum(
 ) -> tuple[float, float]:
     """Minimum of a function of the replay ratio, and where it is.
 
-    Parameters
-    ----------
-    function : callable
-        Of replay ratios, and of the smallest value known; larger ones need not be exact.
-    replay, values : array, shape (replays,)
-        Grid in ascending order, and the function on it. Each round evaluates a finer grid between
-        the neighbours of the best point.
-    rounds : int
-        Most rounds.
-    tolerance : float
-        Spacing at which the refinement ends.
+    The function takes ratios, and the smallest value known; larger ones need not be exact. `values`
+    are those on the ascending grid `replay`. Each round evaluates a finer grid between the
+    neighbours of the best point, until its spacing is at most `tolerance`.
     """
     best = int(values.argmin())
     value, ratio = values[best], replay[best]
@@ -178,18 +153,9 @@ def _refined_minimum(
 
 
 def smallest_budgets(problem: Problem, replay: Floats) -> Floats:
-    """Smallest budget per replay ratio, where it is within a cell of the smallest of all.
+    """Smallest budget per replay ratio, log ATPP, where it is within a cell of the smallest of all.
 
-    Parameters
-    ----------
-    problem : Problem
-        Without a limit of CVaR.
-    replay : array, shape (replays,)
-
-    Returns
-    -------
-    array, shape (replays,)
-        Log ATPP; infinite where there is none, or where it is larger.
+    Infinite where there is none, or where it is larger. A limit of CVaR is not imposed.
     """
     at_first, possible = _possible(problem, replay)
     found = np.where(at_first >= problem.rank, -math.inf, math.inf)

@@ -18,10 +18,11 @@ from bayeslaw.planning.choices import (
     Choice,
     cheapest,
     choice_at,
+    probabilities,
     ranges_around,
     stopping,
+    to_json,
 )
-from bayeslaw.planning.intervals import intersection
 from bayeslaw.planning.replay_search import (
     least_expected_cost,
     least_expected_loss,
@@ -152,18 +153,8 @@ class Plan(Choice):
         ratios = replay_ratios(replay)
         with np.errstate(divide="ignore"):
             budgets = np.log(np.asarray(atpp, float))
-        part, some = which[limit], self.problem
-        if some.closed_form:
-            probability = [
-                intersection(sets[part]).fraction(budgets) for _, sets in some.chunks(ratios)
-            ]
-        else:
-            probability = [
-                np.array([some.meets(r, u)[part].all(0).mean(-1) for u in budgets])
-                for r in some.portions(ratios)
-            ]
-        columns = pd.Index(ratios, name="replay")
-        return pd.DataFrame(np.concatenate(probability, 1), pd.Index(atpp, name="atpp"), columns)
+        found = probabilities(self.problem, budgets, ratios, which[limit])
+        return pd.DataFrame(found, pd.Index(atpp, name="atpp"), pd.Index(ratios, name="replay"))
 
     def at(self, *, atpp: float, replay: float) -> Choice:
         """The probabilities and expectations of a budget and a replay ratio of your own.
@@ -194,9 +185,7 @@ class Plan(Choice):
             with the plan's confidence at this replay ratio; and `replay`, those at this budget. NaN
             where there is none.
         """
-        point = self._point(atpp, replay)
-        budgets, ratios = ranges_around(self.problem, *point, self.replay_grid)
-        return {"atpp": budgets, "replay": ratios}
+        return ranges_around(self.problem, *self._point(atpp, replay), self.replay_grid)
 
     def stop(self, nats: float, tokens: float = 1e9, *, replay: float | None = None) -> Choice:
         """The budget from which further tokens buy too little.
@@ -219,10 +208,11 @@ class Plan(Choice):
         """
         if not (0 < nats < math.inf and 0 < tokens < math.inf):
             raise BayeslawError("stop: give positive nats and tokens, such as .002 and 1e9.")
-        if replay is None and self.chosen is None:
-            raise BayeslawError("no draw meets the limits at any budget; give replay=.")
-        ratio = self.chosen.replay if replay is None and self.chosen else replay
-        return stopping(self.problem, float(replay_ratios([ratio or 0.0])[0]), nats, tokens)
+        if replay is None:
+            if self.chosen is None:
+                raise BayeslawError("no draw meets the limits at any budget; give replay=.")
+            replay = self.chosen.replay
+        return stopping(self.problem, float(replay_ratios([replay])[0]), nats, tokens)
 
     def _point(self, atpp: float, replay: float) -> tuple[float, float]:
         """Log ATPP and replay ratio of a choice."""
@@ -243,13 +233,11 @@ class Plan(Choice):
         DataFrame
             One row per confidence: `confidence`, and the fields of `Choice`.
         """
-        problems = (replace(self.problem, confidence=each) for each in confidences)
-        return pd.DataFrame(
-            [
-                {"confidence": problem.confidence} | vars(cheapest(problem, self.replay_grid))
-                for problem in problems
-            ]
-        )
+        rows = []
+        for confidence in confidences:
+            found = cheapest(replace(self.problem, confidence=confidence), self.replay_grid)
+            rows.append({"confidence": confidence} | vars(found))
+        return pd.DataFrame(rows)
 
     def sensitivity(
         self, *, max_loss: float = 0.0025, max_forgetting: float = 0.1, baseline: float = 0.0025
@@ -271,13 +259,11 @@ class Plan(Choice):
         changes = {"max_loss": max_loss, "max_forgetting": max_forgetting, "baseline": baseline}
         if isinstance(self.problem.source.baseline, str):
             del changes["baseline"]
+        scaled = [(n, factor) for n, each in changes.items() for factor in (1 - each, 1 + each)]
         return pd.DataFrame(
             [
-                self._replanned(
-                    self.problem.scaled(**{name: factor}), quantity=name, moved=factor - 1
-                )
-                for name, change in changes.items()
-                for factor in (1 - change, 1 + change)
+                self._replanned(self.problem.scaled(**{name: by}), quantity=name, moved=by - 1)
+                for name, by in scaled
             ]
         )
 
@@ -380,22 +366,3 @@ class Plan(Choice):
         hidden = ("problem", "deterministic_problem", "replay_grid")
         shown = vars(self) | ({} if self.epochs is None else {"epochs": self.epochs})
         return {name: to_json(value) for name, value in shown.items() if name not in hidden}
-
-
-def to_json(value: object) -> object:
-    """A value in the types of JSON: choices become mappings, values that are not finite None.
-
-    Examples
-    --------
-    >>> to_json({"atpp": math.inf, "losses": (1.8, 1.9)})
-    {'atpp': None, 'losses': [1.8, 1.9]}
-    """
-    if isinstance(value, Choice):
-        return to_json(vars(value) | {"p_failure": value.p_failure})
-    if isinstance(value, pd.DataFrame):
-        return to_json(value.to_dict("index"))
-    if isinstance(value, Mapping):
-        return {key: to_json(each) for key, each in value.items()}
-    if isinstance(value, tuple | list):
-        return [to_json(each) for each in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
