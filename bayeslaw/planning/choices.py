@@ -1,22 +1,20 @@
 """Choices of a budget and a replay ratio: probabilities, expectations, and Monte Carlo error."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.optimize import brentq
 
 from bayeslaw.common.arrays import Floats, Ints
+from bayeslaw.common.errors import BayeslawError, unknown
 from bayeslaw.planning.chance_constraints import Problem
 from bayeslaw.planning.intervals import MAX_LOG_ATPP, Intervals, intersection
 from bayeslaw.planning.loss_curves import NODES
 from bayeslaw.planning.replay_search import possible_alone, smallest_budget
 
-SPAN = 5.0
-"""E-folds of ATPP below and above a choice in which `ranges_around` searches."""
 REPLICATES = 100
 """Number of bootstrap replicates."""
 MOST_RATIOS = 13
@@ -147,8 +145,13 @@ def _first_first(values: Sequence[float] | Floats) -> tuple[float, ...]:
     return tuple(np.roll(values, 1).tolist())
 
 
-def probabilities(problem: Problem, budgets: Floats, ratios: Floats, part: slice) -> Floats:
-    """Probability that a part of the limits holds, shape (budgets, replays), at log ATPP."""
+def probabilities(problem: Problem, atpp: Floats, ratios: Floats, limit: str) -> Floats:
+    """Probability that limits hold, shape (budgets, replays); see `Plan.surface`."""
+    if limit not in problem.part:
+        raise BayeslawError(unknown("limit", limit, problem.part))
+    part = problem.part[limit]
+    with np.errstate(divide="ignore"):
+        budgets = np.log(atpp)
     if problem.closed_form:
         found = [intersection(sets[part]).fraction(budgets) for _, sets in problem.chunks(ratios)]
     else:
@@ -157,61 +160,6 @@ def probabilities(problem: Problem, budgets: Floats, ratios: Floats, part: slice
             for some in problem.portions(ratios)
         ]
     return np.concatenate(found, 1)
-
-
-def ranges_around(
-    problem: Problem, budget: float, ratio: float, ratios: Floats
-) -> dict[str, tuple[float, float]]:
-    """Least and greatest ATPP at a ratio, and ratio at a budget, that meet all limits.
-
-    Budgets are searched within five e-folds of the given one. NaN where none meets them with the
-    confidence; a gap in between is not seen.
-    """
-
-    def holds(u: float, r: float) -> bool:
-        return bool(problem.meets([r], u)[:, 0].all(0).sum() >= problem.rank)
-
-    budgets = budget + np.linspace(-SPAN, SPAN, 8 * int(SPAN) + 1)
-    low, high = _ends(lambda u: holds(u, ratio), budgets)
-    at_budget = _ends(lambda r: holds(budget, r), ratios)
-    return {"atpp": (math.exp(low), math.exp(high)), "replay": at_budget}
-
-
-def _ends(holds: Callable[[float], bool], nodes: Floats) -> tuple[float, float]:
-    """Least and greatest value that holds, refined by bisection; NaN if no node does."""
-    good = np.flatnonzero([holds(float(node)) for node in nodes])
-    if not len(good):
-        return math.nan, math.nan
-    found = []
-    for last, step in ((good[0], -1), (good[-1], 1)):
-        inside, beyond = float(nodes[last]), last + step
-        if 0 <= beyond < len(nodes):
-            outside = float(nodes[beyond])
-            for _ in range(30):
-                middle = (inside + outside) / 2
-                inside, outside = (middle, outside) if holds(middle) else (inside, middle)
-        found.append(inside)
-    return found[0], found[1]
-
-
-def stopping(problem: Problem, ratio: float, nats: float, tokens: float) -> Choice:
-    """The budget from which further tokens lower the targets' expected loss by less than `nats`.
-
-    Searched from 1e-3 to 1e6 ATPP; `INFEASIBLE` if they lower it by more even there.
-    """
-
-    def gain(u: float) -> float:
-        after = math.log(math.exp(u) + tokens / problem.params)
-        now, then = (np.mean(problem.losses([ratio], each)) for each in (u, after))
-        return float(now - then) - nats
-
-    nodes = np.linspace(math.log(1e-3), math.log(1e6), 84)
-    more = np.flatnonzero([gain(float(u)) >= 0 for u in nodes])
-    if not len(more):
-        return choice_at(problem, float(nodes[0]), ratio)
-    if more[-1] == len(nodes) - 1:
-        return INFEASIBLE
-    return choice_at(problem, float(brentq(gain, *nodes[more[-1] : more[-1] + 2])), ratio)
 
 
 def binding_limits(problem: Problem, ratios: Floats) -> str:
@@ -253,6 +201,19 @@ def to_json(value: object) -> object:
     if isinstance(value, tuple | list):
         return [to_json(each) for each in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def replanned(
+    old: Choice, problems: Iterable[tuple[Mapping[str, object], Problem]], ratios: Floats
+) -> pd.DataFrame:
+    """Labels, P(both) of the old choice, and the plan of each problem."""
+    rows = []
+    for labels, problem in problems:
+        held = math.nan
+        if old.atpp < math.inf:
+            held = choice_at(problem, old.budget, old.replay, old.tokens).p_both
+        rows.append({**labels, "held": held} | vars(cheapest(problem, ratios)))
+    return pd.DataFrame(rows)
 
 
 # -- Monte Carlo error ----------------------------------------------------------------------------

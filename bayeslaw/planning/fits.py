@@ -127,16 +127,14 @@ def curve_of(
         The curve includes the random effect of the model's size. That of a size without training
         rows is drawn with this seed, and is zero without it. The first number is that of the plan.
     """
-    if isinstance(fit, Pool):
-        if median:
-            return curve_of(fit.first, params, ptpp, base=base, unique=unique, median=True)
-        found = [
-            (_curve(m, params, ptpp, base, unique, seed=seed), own, at)
-            for m, own, at in fit.parts()
+    if isinstance(fit, Pool) and not median:
+        parts = [
+            _curve(member, params, ptpp, base, unique, False, seed).take(own)
+            for member, own, _ in fit.parts()
         ]
-        parts = [curve.take(own) for curve, own, _ in found]
-        return PooledCurve(tuple(parts), tuple(at for *_, at in found))
-    return _curve(fit, params, ptpp, base, unique, median=median, seed=seed)
+        return PooledCurve(tuple(parts), tuple(at for *_, at in fit.parts()))
+    one = fit.first if isinstance(fit, Pool) else fit
+    return _curve(one, params, ptpp, base, unique, median, seed)
 
 
 def _curve(
@@ -145,9 +143,8 @@ def _curve(
     ptpp: float,
     base: str | None,
     unique: float | None,
-    *,
-    median: bool = False,
-    seed: Sequence[int] | None = None,
+    median: bool,
+    seed: Sequence[int] | None,
 ) -> LossCurve:
     law = fit.law
     unique = unique if law.repetition else None

@@ -91,10 +91,9 @@ class LossCurve:
 
     @cached_property
     def _slopes(self) -> dict[str, tuple[Floats, Floats] | None]:
-        """`ReplaySlice.slope_and_curvature` of each data term.
+        """`ReplaySlice.slope_and_curvature` of each data term: one row, or three if r matters.
 
-        Of one row if they do not depend on r, of three rows if they do. None for every term of a
-        law whose whole loss has a modifier.
+        None for every term of a law whose whole loss has a modifier.
         """
         if not self.law.additive:
             return dict.fromkeys(self.law.coefficients)
@@ -142,20 +141,14 @@ class LossCurve:
         return found
 
     def loss_at_zero(self) -> Floats:
-        """The law's loss at D = 0 in nats per token, shape (draws,).
-
-        It is not finite where a term diverges there.
-        """
+        """Loss at D = 0 in nats per token, (draws,); not finite where a term diverges there."""
         x = {**self._without_polynomials([1.0]).x, "tokens": np.array([[-np.inf]])}
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             loss = self.law.loss(self.p, x, self.at)
         return np.asarray(np.broadcast_to(loss, (1, self.draws))[0])
 
     def minimum(self, replay: float) -> Floats:
-        """Smallest loss over all budgets, shape (draws,).
-
-        Where the loss falls with D, this is its asymptote.
-        """
+        """Smallest loss over all budgets, (draws,): the asymptote where the loss falls with D."""
         here = self.at_replay([replay])
         if here.closed_form:
             values = here.constant_terms() + np.zeros((1, self.draws))
@@ -213,10 +206,9 @@ class ReplaySlice:
         """
         if not self.law.additive:
             return list(self.law.terms)
-        found = [term for term in self.law.terms if "tokens" in term.covariates]
-        if not any(term.coefficient in self.law.coupled for term in found):
-            return found
-        names = {*self.law.coupled, *(term.coefficient for term in found)}
+        names = {term.coefficient for term in self.law.terms if "tokens" in term.covariates}
+        if names & {*self.law.coupled}:
+            names |= {*self.law.coupled}
         return [term for term in self.law.terms if term.coefficient in names]
 
     @property
@@ -240,10 +232,8 @@ class ReplaySlice:
         if not self.law.additive:
             return np.zeros((1, 1))
         others = [term for term in self.law.terms if term not in self.data]
-        total: Floats = self.p["E"] + sum(
-            (self.p[t.coefficient] * np.exp(self.log_term(t, 0.0)) for t in others),
-            np.zeros((1, 1)),
-        )
+        values = (self.p[t.coefficient] * np.exp(self.log_term(t, 0.0)) for t in others)
+        total: Floats = self.p["E"] + sum(values, np.zeros((1, 1)))
         return total
 
     def data_terms(self, budget: float | Floats) -> Floats:
@@ -285,14 +275,10 @@ class ReplaySlice:
         return polynomial
 
     def slope_and_curvature(self, term: Term) -> tuple[Floats, Floats] | None:
-        """Coefficients c1 and c2 of a data term's polynomial.
+        """Coefficients c1 and c2 of a data term's polynomial, each of shape (1 or replays, draws).
 
-        They are computed from three points and checked at three others.
-
-        Returns
-        -------
-        tuple of array, shape (1 or replays, draws), or None
-            None if the log of the term is not a polynomial of degree 2.
+        They are computed from three points and checked at three others. None if the log of the term
+        is not a polynomial of degree 2.
         """
         low, mid, high = (self.log_term(term, u) for u in (-STEP, 0.0, STEP))
         c1, c2 = (high - low) / (2 * STEP), (high - 2 * mid + low) / (2 * STEP**2)
@@ -330,14 +316,7 @@ class ReplaySlice:
 class PooledCurve:
     """`LossCurve` of draws that belong to several laws.
 
-    Parameters
-    ----------
-    parts : tuple of LossCurve
-        Each with draws of one law.
-    places : tuple of int array
-        Places of each part's draws among those of the pool.
-    tables : dict
-        Losses that `losses_at_nodes` found.
+    `places` are those of each part's draws among the draws of the pool.
     """
 
     parts: tuple[LossCurve, ...]

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable
 
 import numpy as np
+from scipy.optimize import brentq
 
 from bayeslaw.common.arrays import Bools, Floats, Ints
 from bayeslaw.planning.chance_constraints import Problem
@@ -24,6 +25,8 @@ MOST_COARSE = 25
 """Most replay ratios of the first grid of `least_expected_cost`."""
 WINDOW = 0.2
 """E-folds below the smallest budget known in which a smaller one is sought first."""
+SPAN = 5.0
+"""E-folds of ATPP below and above a choice in which `ranges_around` searches."""
 PARTS = 4
 """Parts of a cell in which changes of sign are looked for."""
 
@@ -123,6 +126,61 @@ def least_expected_cost(problem: Problem, price: float, replay: Floats) -> tuple
         ratios = np.unique(
             np.clip(ratios[j] + np.linspace(-width, width, 9), replay[0], replay[-1])
         )
+
+
+def ranges_around(
+    problem: Problem, budget: float, ratio: float, ratios: Floats
+) -> dict[str, tuple[float, float]]:
+    """Least and greatest ATPP at a ratio, and ratio at a budget, that meet all limits.
+
+    Budgets are searched within five e-folds of the given one. NaN where none meets them with the
+    confidence; a gap in between is not seen.
+    """
+
+    def holds(u: float, r: float) -> bool:
+        return bool(problem.meets([r], u)[:, 0].all(0).sum() >= problem.rank)
+
+    budgets = budget + np.linspace(-SPAN, SPAN, 8 * int(SPAN) + 1)
+    low, high = _ends(lambda u: holds(u, ratio), budgets)
+    at_budget = _ends(lambda r: holds(budget, r), ratios)
+    return {"atpp": (math.exp(low), math.exp(high)), "replay": at_budget}
+
+
+def _ends(holds: Callable[[float], bool], nodes: Floats) -> tuple[float, float]:
+    """Least and greatest value that holds, refined by bisection; NaN if no node does."""
+    good = np.flatnonzero([holds(float(node)) for node in nodes])
+    if not len(good):
+        return math.nan, math.nan
+    found = []
+    for last, step in ((good[0], -1), (good[-1], 1)):
+        inside, beyond = float(nodes[last]), last + step
+        if 0 <= beyond < len(nodes):
+            outside = float(nodes[beyond])
+            for _ in range(30):
+                middle = (inside + outside) / 2
+                inside, outside = (middle, outside) if holds(middle) else (inside, middle)
+        found.append(inside)
+    return found[0], found[1]
+
+
+def stopping_budget(problem: Problem, ratio: float, nats: float, tokens: float) -> float:
+    """Log ATPP from which further tokens lower the targets' expected loss by less than `nats`.
+
+    Searched from 1e-3 to 1e6 ATPP; infinite if they lower it by more even there.
+    """
+
+    def gain(u: float) -> float:
+        after = math.log(math.exp(u) + tokens / problem.params)
+        now, then = (np.mean(problem.losses([ratio], each)) for each in (u, after))
+        return float(now - then) - nats
+
+    nodes = np.linspace(math.log(1e-3), math.log(1e6), 84)
+    more = np.flatnonzero([gain(float(u)) >= 0 for u in nodes])
+    if not len(more):
+        return float(nodes[0])
+    if more[-1] == len(nodes) - 1:
+        return math.inf
+    return float(brentq(gain, *nodes[more[-1] : more[-1] + 2]))
 
 
 def _refined_minimum(

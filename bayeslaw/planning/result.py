@@ -9,8 +9,9 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw.common.arrays import Floats
-from bayeslaw.common.errors import BayeslawError, unknown
+from bayeslaw.common.errors import BayeslawError
 from bayeslaw.laws.adjustments import epochs
+from bayeslaw.planning import replay_search as search
 from bayeslaw.planning.arguments import replay_ratios
 from bayeslaw.planning.chance_constraints import Problem
 from bayeslaw.planning.choices import (
@@ -19,18 +20,9 @@ from bayeslaw.planning.choices import (
     cheapest,
     choice_at,
     probabilities,
-    ranges_around,
-    stopping,
+    replanned,
     to_json,
 )
-from bayeslaw.planning.replay_search import (
-    least_expected_cost,
-    least_expected_loss,
-    most_probable,
-)
-
-CONFIDENCES = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
-"""Confidences of `Plan.frontier`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,13 +139,8 @@ class Plan(Choice):
         DataFrame
             Probabilities; the index is ATPP, the columns are replay ratios in ascending order.
         """
-        which = self.problem.part
-        if limit not in which:
-            raise BayeslawError(unknown("limit", limit, which))
         ratios = replay_ratios(replay)
-        with np.errstate(divide="ignore"):
-            budgets = np.log(np.asarray(atpp, float))
-        found = probabilities(self.problem, budgets, ratios, which[limit])
+        found = probabilities(self.problem, np.asarray(atpp, float), ratios, limit)
         return pd.DataFrame(found, pd.Index(atpp, name="atpp"), pd.Index(ratios, name="replay"))
 
     def at(self, *, atpp: float, replay: float) -> Choice:
@@ -161,10 +148,8 @@ class Plan(Choice):
 
         Parameters
         ----------
-        atpp : float
-            Adaptation tokens per parameter.
-        replay : float
-            Replay ratio.
+        atpp, replay : float
+            Adaptation tokens per parameter, and replay ratio.
         """
         return choice_at(self.problem, *self._point(atpp, replay))
 
@@ -173,10 +158,8 @@ class Plan(Choice):
 
         Parameters
         ----------
-        atpp : float
-            Adaptation tokens per parameter.
-        replay : float
-            Replay ratio.
+        atpp, replay : float
+            Adaptation tokens per parameter, and replay ratio.
 
         Returns
         -------
@@ -185,7 +168,7 @@ class Plan(Choice):
             with the plan's confidence at this replay ratio; and `replay`, those at this budget. NaN
             where there is none.
         """
-        return ranges_around(self.problem, *self._point(atpp, replay), self.replay_grid)
+        return search.ranges_around(self.problem, *self._point(atpp, replay), self.replay_grid)
 
     def stop(self, nats: float, tokens: float = 1e9, *, replay: float | None = None) -> Choice:
         """The budget from which further tokens buy too little.
@@ -212,7 +195,9 @@ class Plan(Choice):
             if self.chosen is None:
                 raise BayeslawError("no draw meets the limits at any budget; give replay=.")
             replay = self.chosen.replay
-        return stopping(self.problem, float(replay_ratios([replay])[0]), nats, tokens)
+        ratio = float(replay_ratios([replay])[0])
+        budget = search.stopping_budget(self.problem, ratio, nats, tokens)
+        return choice_at(self.problem, budget, ratio)
 
     def _point(self, atpp: float, replay: float) -> tuple[float, float]:
         """Log ATPP and replay ratio of a choice."""
@@ -221,7 +206,9 @@ class Plan(Choice):
             raise BayeslawError(f"atpp={atpp:g}: give a positive number of tokens per parameter.")
         return math.log(atpp), float(ratio)
 
-    def frontier(self, confidences: Sequence[float] = CONFIDENCES) -> pd.DataFrame:
+    def frontier(
+        self, confidences: Sequence[float] = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
+    ) -> pd.DataFrame:
         """Smallest budget for each of several confidences; infinite if there is none.
 
         Parameters
@@ -259,20 +246,12 @@ class Plan(Choice):
         changes = {"max_loss": max_loss, "max_forgetting": max_forgetting, "baseline": baseline}
         if isinstance(self.problem.source.baseline, str):
             del changes["baseline"]
-        scaled = [(n, factor) for n, each in changes.items() for factor in (1 - each, 1 + each)]
-        return pd.DataFrame(
-            [
-                self._replanned(self.problem.scaled(**{name: by}), quantity=name, moved=by - 1)
-                for name, by in scaled
-            ]
+        problems = (
+            ({"quantity": name, "moved": by - 1}, self.problem.scaled(**{name: by}))
+            for name, change in changes.items()
+            for by in (1 - change, 1 + change)
         )
-
-    def _replanned(self, problem: Problem, **labels: object) -> dict[str, object]:
-        """P(both) of this plan under another problem, and the plan of that problem."""
-        held = math.nan
-        if self.status == "feasible":
-            held = choice_at(problem, self.budget, self.replay, self.tokens).p_both
-        return labels | {"held": held} | vars(cheapest(problem, self.replay_grid))
+        return replanned(self, problems, self.replay_grid)
 
     def within(self, *, tokens: float = math.inf, flops: float = math.inf) -> Choice:
         """The choice most likely to meet all limits under a cap on tokens or FLOPs.
@@ -287,7 +266,7 @@ class Plan(Choice):
         """
         most = self._cap(tokens, flops)
         cap = math.log(most / self.problem.params)
-        count, budget, ratio = most_probable(self.problem, cap, self.replay_grid)
+        count, budget, ratio = search.most_probable(self.problem, cap, self.replay_grid)
         return choice_at(self.problem, budget, ratio, most) if count else INFEASIBLE
 
     def least_loss(self, *, tokens: float = math.inf, flops: float = math.inf) -> Choice:
@@ -306,7 +285,7 @@ class Plan(Choice):
         if most == math.inf:
             raise BayeslawError("least_loss needs a fixed budget; give tokens= or flops=.")
         budget = math.log(most / self.problem.params)
-        value, ratio = least_expected_loss(self.problem, budget, self.replay_grid)
+        value, ratio = search.least_expected_loss(self.problem, budget, self.replay_grid)
         return choice_at(self.problem, budget, ratio, most) if value < math.inf else INFEASIBLE
 
     def correlated(self, correlations: Sequence[float] = (0.0, 0.5, 0.9)) -> pd.DataFrame:
@@ -332,12 +311,11 @@ class Plan(Choice):
         """
         if self.noise != "predictive":
             raise BayeslawError("latent losses have no noise to correlate; plan with 'predictive'.")
-        return pd.DataFrame(
-            [
-                self._replanned(self.problem.correlated(each, self.seed), correlation=each)
-                for each in correlations
-            ]
+        problems = (
+            ({"correlation": each}, self.problem.correlated(each, self.seed))
+            for each in correlations
         )
+        return replanned(self, problems, self.replay_grid)
 
     def least_cost(self, price: float) -> Choice:
         """The choice of least expected cost where violating a limit has a price.
@@ -353,7 +331,9 @@ class Plan(Choice):
         """
         if not 0 < price < math.inf:
             raise BayeslawError(f"price={price:g}: give the FLOPs that a violation costs.")
-        return choice_at(self.problem, *least_expected_cost(self.problem, price, self.replay_grid))
+        return choice_at(
+            self.problem, *search.least_expected_cost(self.problem, price, self.replay_grid)
+        )
 
     def _cap(self, tokens: float, flops: float) -> float:
         most = min(tokens, flops / (6 * self.problem.params))
