@@ -157,10 +157,7 @@ def _distinct_rows(frames: Sequence[pd.DataFrame]) -> tuple[pd.DataFrame, list[I
 def _simulated_losses(
     fits: tuple[Posterior, Posterior], rows: pd.DataFrame, count: int, seed: int
 ) -> list[Floats]:
-    """Simulated measured losses in each domain, shape (simulations, rows).
-
-    The true parameters are draws of the domain's posterior.
-    """
+    """Losses measured in each domain, (simulations, rows), where the truth is a posterior draw."""
     measured = []
     for i, fit in enumerate(fits):
         rng = np.random.default_rng([seed, i])
@@ -223,25 +220,11 @@ class PlanAfter:
 
 
 def plan_after(
-    plan: Plan,
-    joint: JointGaussian,
-    keep: Ints,
-    picks: Sequence[int],
-    seed: int = 0,
+    plan: Plan, joint: JointGaussian, keep: Ints, picks: Sequence[int], seed: int = 0
 ) -> PlanAfter:
-    """Plan after some candidates are measured.
+    """Plan after the candidates `picks` are measured; without any, the plan on the grid as it is.
 
-    Parameters
-    ----------
-    plan : Plan
-        Feasible, or with a most likely choice; without a limit of CVaR.
-    joint : JointGaussian
-        Candidates and targets at some paired draws of the plan.
-    keep : array of int
-        Those draws.
-    picks : sequence of int
-        Candidates bought; none for the plan on the grid as it is.
-    seed : int
+    `joint` has the candidates at the plan's paired draws `keep`. A limit of CVaR is not imposed.
     """
     assert plan.chosen is not None
     rng = np.random.default_rng(seed)

@@ -151,15 +151,7 @@ def costs(
 
 
 def bases(frame: pd.DataFrame) -> tuple[Ints, Floats]:
-    """Bases of the rows: distinct pairs of N and PTPP.
-
-    Returns
-    -------
-    array of int, shape (rows,)
-        Base of each row.
-    array, shape (bases, 2)
-        N and PTPP of each base.
-    """
+    """Base of each row, (rows,), and N and PTPP of each base, (bases, 2): their distinct pairs."""
     pairs = frame[["params", "ptpp"]].to_numpy(float)
     unique, index = np.unique(pairs, axis=0, return_inverse=True)
     return index.ravel(), unique
@@ -242,7 +234,7 @@ class Search:
     def _greedy(self, picks: list[int], power: float) -> list[int]:
         """Add candidates of largest rate until `k` or the budget is reached."""
         while len(picks) < self.k:
-            spent, extra = self._spending(picks)
+            spent, extra = self.costs.total(picks), self.costs.further(picks)
             allowed = self._allowed(
                 picks, extra, self.budget * SLACK - spent, last=len(picks) + 1 == self.k
             )
@@ -299,16 +291,13 @@ class Search:
 
     def _best_addition(self, picks: list[int]) -> tuple[int, float]:
         """Best candidate to add to the picks as the last, and the objective with it."""
-        spent, extra, update = *self._spending(picks), self.joint.update(picks)
+        spent, extra = self.costs.total(picks), self.costs.further(picks)
+        update = self.joint.update(picks)
         allowed = self._allowed(picks, extra, self.budget * SLACK - spent, last=True)
         value = self.value(update) + self.gains(update) - self._value_before
         score = np.where(allowed, value / self._cost_weight(spent + extra), -math.inf)
         best = int(score.argmax())
         return best, float(score[best])
-
-    def _spending(self, picks: list[int]) -> tuple[float, Floats]:
-        """Cost of the picks, and the further cost of each candidate."""
-        return self.costs.total(picks), self.costs.further(picks)
 
     def _objective(self, picks: list[int]) -> float:
         """Gain of a set, without a budget over its cost to the power; 0 for an empty set."""

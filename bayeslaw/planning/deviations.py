@@ -62,16 +62,12 @@ class Deviation:
 
 
 def deviations(
-    fits: Sequence[Fit],
-    params: float,
-    ptpp: float,
-    base: str | None,
-    seed: int,
+    fits: Sequence[Fit], params: float, ptpp: float, base: str | None, seed: int
 ) -> list[Deviation]:
     """Deviation of a new run at a model and stage in each domain.
 
-    Effects of new groups are correlated between domains that were fitted jointly ;
-    otherwise domains are independent.
+    Effects of new groups are correlated between domains that were fitted jointly; otherwise domains
+    are independent.
     """
     row, rng = planned_row(params, ptpp, base), np.random.default_rng(seed)
     found = []
@@ -80,9 +76,6 @@ def deviations(
             found.append(Deviation({"noise": np.zeros(1)}))
             continue
         own = _joint_normals(fit, seed)
-        if isinstance(fit, Posterior):
-            found.append(_deviation(fit, row, own, rng))
-            continue
         members = [(_deviation(m, row, own, rng).take(i), at) for m, i, at in fit.parts()]
         joined: dict[str, Floats] = {}
         for each, at in members:
@@ -110,9 +103,6 @@ def planned_size_effects(fit: Posterior, frame: pd.DataFrame, seed: Sequence[int
     if own is None or len(frame) != 1 or effects.is_fitted(fit.draws, "size", frame)[0]:
         return drawn
     return fit.values()["tau_size"] * own[:, None]
-
-
-# -- parts ----------------------------------------------------------------------------------------
 
 
 def _joint_normals(fit: Posterior | Pool, seed: int) -> dict[str, Floats]:
@@ -165,23 +155,9 @@ def spread(
     The log loss is a sum of parts; the share of a part is its covariance with the sum over the
     variance of the sum. Shares sum to 1, and one is negative if its part is offset by the others.
 
-    Parameters
-    ----------
-    fits : mapping of name to Posterior, Pool or PointFit
-        Point fits are left out.
-    deviations : sequence of Deviation
-        Of each of `fits`.
-    params, ptpp, base, tokens, replay
-        The planned run.
-    seed : int
-        Of the plan.
-    unique : float, optional
-        Distinct tokens of the new data; without it, none repeat.
-
-    Returns
-    -------
-    DataFrame
-        One row per domain: `sd`, the standard deviation of log loss, and the shares of `PARTS`.
+    One row per domain, point fits left out: `sd`, the standard deviation of log loss, and the
+    shares of `PARTS`. `deviations` are those of `fits`, `seed` is the plan's, and `unique` the
+    number of distinct tokens of the new data; without it, none repeat.
     """
     row = planned_row(params, ptpp, base).assign(tokens=tokens, replay=replay)
     row = row if unique is None else row.assign(unique_tokens=unique)

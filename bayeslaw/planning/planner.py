@@ -292,17 +292,7 @@ def plan(
 
 
 def _search(problem: Problem, ratios: Floats) -> tuple[float, float, Floats, Choice | None]:
-    """Search for the plan, and if there is none, for the most probable choice.
-
-    Returns
-    -------
-    budget, replay : float
-        Log ATPP, infinite without a plan, and the replay ratio.
-    per_ratio : array, shape (replays,)
-        The smallest budget at each ratio.
-    best : Choice or None
-        Without a plan, the choice most likely to meet all limits.
-    """
+    """`smallest_budget`, and, if it is infinite, the choice most likely to meet all limits."""
     budget, replay, per_ratio = smallest_budget(problem, ratios)
     if budget < math.inf:
         return budget, replay, per_ratio, None
@@ -312,10 +302,6 @@ def _search(problem: Problem, ratios: Floats) -> tuple[float, float, Floats, Cho
         budget, replay, _ = smallest_budget(problem, np.array([ratio]))
     best = choice_at(problem, likeliest, ratio) if count else replace(INFEASIBLE, p_both=0.0)
     return budget, replay, per_ratio, best if budget == math.inf else None
-
-
-PLAN_SETTINGS = {"allow_unconverged", "noise", "replay_grid"}
-"""Settings of `plan_example` that are passed to `plan`; the others are for `bayeslaw.fit`."""
 
 
 def plan_example(
@@ -346,7 +332,8 @@ def plan_example(
     from bayeslaw.inference.fitting import fit
 
     world, train = paper_world(), "ptpp <= 31"
-    own = {name: settings.pop(name) for name in PLAN_SETTINGS & settings.keys()}
+    for_plan = {"allow_unconverged", "noise", "replay_grid"}
+    own = {name: settings.pop(name) for name in for_plan & settings.keys()}
     # With the default target_accept, a few trajectories of the source law diverge.
     settings = {"target_accept": 0.995} | settings | {"discrepancy": discrepancy, "seed": seed}
     fits, rows = [], 0
