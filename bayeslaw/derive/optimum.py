@@ -7,17 +7,22 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw.common.arrays import Bools, Floats, Ints
-from bayeslaw.common.errors import BayeslawError, LawError
+from bayeslaw.common.errors import BayeslawError
 from bayeslaw.derive.result import Derived, derived
-from bayeslaw.derive.surface import FLOPS, Range, Surface, flops_to, optimum, surface_of
+from bayeslaw.derive.surface import (
+    FLOPS,
+    SEARCH,
+    Range,
+    flops_to,
+    optimum,
+    reach_of,
+    surface_at,
+    surface_of,
+)
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.planning.feasible_budgets import root_between
 from bayeslaw.planning.fits import convergence_failures, pair_draws
 
-SEARCH = (1e-3, 1e6)
-"""Tokens per parameter among which the best is searched."""
-REACH = (1e-2, 1e9)
-"""Budgets searched for a loss, over the least and the greatest budget of the training rows."""
 STEP = 0.25
 """Distance of grid points in log D."""
 
@@ -228,41 +233,6 @@ def compute_multiplier(
         notes=[f"draws paired {how}", _searched(search), _budgets(reach)],
         failures=failures,
     )
-
-
-# -- arguments -------------------------------------------------------------------------------------
-
-
-def surface_at(
-    posterior: Posterior,
-    budgets: Range,
-    search: Range,
-    replay: float | None = None,
-    ptpp: float | None = None,
-) -> Surface:
-    """Return the surface over all models of the budgets and tokens per parameter searched."""
-    if lacking := {"params", "tokens"} - set(posterior.law.columns):
-        raise LawError(
-            f"law {posterior.law.name} does not depend on {', '.join(sorted(lacking))}; "
-            "a compute-optimal split needs a law of both params and tokens."
-        )
-    low, high = search
-    if not 0 < low < high < math.inf:
-        raise BayeslawError(
-            f"search {low:g} to {high:g} is not a range of tokens per parameter; "
-            "write the least first, such as (0.1, 1e4)."
-        )
-    least, most = budgets[0] / FLOPS, budgets[1] / FLOPS
-    params = (math.sqrt(least / high), math.sqrt(most / low))
-    tokens = (math.sqrt(least * low), math.sqrt(most * high))
-    return surface_of(posterior, params, tokens, replay=replay, ptpp=ptpp)
-
-
-def reach_of(fits: Sequence[Posterior]) -> Range:
-    """Range of budgets that is searched for a loss."""
-    frames = [fit.table.frame for fit in fits]
-    flops = np.concatenate([FLOPS * each["params"] * each["tokens"] for each in frames])
-    return REACH[0] * float(flops.min()), REACH[1] * float(flops.max())
 
 
 def _positive(name: str, values: float | Sequence[float]) -> list[float]:

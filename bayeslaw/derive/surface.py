@@ -18,7 +18,7 @@ import numpy as np
 from scipy.optimize.elementwise import find_minimum
 
 from bayeslaw.common.arrays import Bools, Floats, Ints
-from bayeslaw.common.errors import LawError
+from bayeslaw.common.errors import BayeslawError, LawError
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.law import Law
 from bayeslaw.planning.feasible_budgets import LARGE, root_between
@@ -26,6 +26,10 @@ from bayeslaw.tables.table import grid
 
 FLOPS = 6.0
 """FLOPs per parameter and token."""
+SEARCH = (1e-3, 1e6)
+"""Tokens per parameter among which the best is searched."""
+REACH = (1e-2, 1e9)
+"""Budgets searched for a loss, over the least and the greatest budget of the training rows."""
 RATIO_STEP = 0.25
 """Distance of grid points in log(D / N). Of two minima that are closer, one may be missed."""
 EDGE = 1e-4
@@ -85,12 +89,7 @@ class Surface:
         return np.asarray(np.unique(np.concatenate([*places, []])) + unit)
 
     def loss(self, log_params: Floats, log_tokens: Floats) -> Floats:
-        """Loss in nats per token, shape (draws, points).
-
-        Parameters
-        ----------
-        log_params, log_tokens : array, shape (points,) or (draws, points)
-        """
+        """Loss in nats per token, (draws, points); arguments are (points,) or (draws, points)."""
         n, d = np.broadcast_arrays(log_params, log_tokens)
         x = {name: np.full(n.shape, value) for name, value in self.fixed.items()}
         x |= {"params": n, "tokens": d - np.log(self.law.token_unit)}
@@ -108,15 +107,7 @@ def surface_of(
     replay: float | None = None,
     ptpp: float | None = None,
 ) -> Surface:
-    """Return the surface of a posterior, with its discrepancy extended to a range.
-
-    Parameters
-    ----------
-    posterior : Posterior
-    params, tokens : tuple of float
-        Least and greatest N and D.
-    replay, ptpp : float, optional
-        Replay ratio, and pre-training tokens per parameter; needed if the law depends on them.
+    """Return the surface of a posterior, with its discrepancy extended to a range of N and D.
 
     Raises
     ------
@@ -141,6 +132,38 @@ def surface_of(
     x = law.covariates(frame)
     fixed = {name: float(x[name][0]) for name in x if name not in ("params", "tokens")}
     return Surface(law, law.sizes(q, posterior.at), posterior.at, fixed)
+
+
+def surface_at(
+    posterior: Posterior,
+    budgets: Range,
+    search: Range,
+    replay: float | None = None,
+    ptpp: float | None = None,
+) -> Surface:
+    """Return the surface over all models of the budgets and tokens per parameter searched."""
+    if lacking := {"params", "tokens"} - set(posterior.law.columns):
+        raise LawError(
+            f"law {posterior.law.name} does not depend on {', '.join(sorted(lacking))}; "
+            "a compute-optimal split needs a law of both params and tokens."
+        )
+    low, high = search
+    if not 0 < low < high < math.inf:
+        raise BayeslawError(
+            f"search {low:g} to {high:g} is not a range of tokens per parameter; "
+            "write the least first, such as (0.1, 1e4)."
+        )
+    least, most = budgets[0] / FLOPS, budgets[1] / FLOPS
+    params = (math.sqrt(least / high), math.sqrt(most / low))
+    tokens = (math.sqrt(least * low), math.sqrt(most * high))
+    return surface_of(posterior, params, tokens, replay=replay, ptpp=ptpp)
+
+
+def reach_of(fits: Sequence[Posterior]) -> Range:
+    """Range of budgets that is searched for a loss."""
+    frames = [fit.table.frame for fit in fits]
+    flops = np.concatenate([FLOPS * each["params"] * each["tokens"] for each in frames])
+    return REACH[0] * float(flops.min()), REACH[1] * float(flops.max())
 
 
 @dataclass(frozen=True)
