@@ -200,9 +200,9 @@ def floor_sensitivity(
         raise BayeslawError(
             f"slices {slices} is not between 2 and {count // 20}; each needs 20 draws."
         )
-    floor = posterior.paper["E"].values.ravel()
-    parts = np.array_split(np.argsort(floor), slices)
-    weights = _flat_weights(posterior, floor)
+    floors = posterior.paper["E"].values.ravel()
+    parts = np.array_split(np.argsort(floors), slices)
+    weights = _flat_weights(posterior, floors)
     profile, summary = [], []
     for name, values in columns.items():
         for case, asked in enumerate(cases.to_dict("records")):
@@ -211,18 +211,18 @@ def floor_sensitivity(
                 profile.append(
                     label
                     | {
-                        "E": float(np.median(floor[part])),
-                        "E_lower": float(floor[part[0]]),
-                        "E_upper": float(floor[part[-1]]),
+                        "E": float(np.median(floors[part])),
+                        "E_lower": float(floors[part[0]]),
+                        "E_upper": float(floors[part[-1]]),
                         "median": quantile(column[part], 0.5),
                         "lower_80": quantile(column[part], (1 - LEVEL) / 2),
                         "upper_80": quantile(column[part], (1 + LEVEL) / 2),
                     }
                 )
             summary.append(label | _summary(column, parts, weights))
-    low, high = np.quantile(floor, (0.05, 0.95))
+    low, high = np.quantile(floors, (0.05, 0.95))
     notes = (
-        f"E: {np.median(floor):.4g}, 90 % interval {low:.4g} to {high:.4g}; prior "
+        f"E: {np.median(floors):.4g}, 90 % interval {low:.4g} to {high:.4g}; prior "
         f"{posterior.spec.priors['E']}",
         f"weights for a flat prior of E are worth {1 / np.sum(weights**2):.0f} of {count} draws",
     )
@@ -265,10 +265,10 @@ def _summary(values: Floats, parts: list[Floats], weights: Floats) -> dict[str, 
     }
 
 
-def _flat_weights(posterior: Posterior, floor: Floats) -> Floats:
+def _flat_weights(posterior: Posterior, floors: Floats) -> Floats:
     """Weights that turn the prior of E into a flat one, with sum 1."""
     import pymc as pm
 
-    log_prior = pm.logp(posterior.spec.priors["E"].dist(), floor).eval()
+    log_prior = pm.logp(posterior.spec.priors["E"].dist(), floors).eval()
     weights = np.exp(log_prior.min() - log_prior)
     return np.asarray(weights / weights.sum())

@@ -106,13 +106,8 @@ def planned_base(
 ) -> tuple[str | None, str]:
     """Label of the base that a plan starts from, and its description.
 
-    Parameters
-    ----------
-    fits : sequence of Posterior, Pool or PointFit
-    params, ptpp : float
-    base : str, optional
-        A label in the tables' column `base`, or "new". By default the only base of that N and P in
-        the tables, or a new one if there are none or several.
+    By default it is the only base of that N and P in the tables, or a new one if there are none or
+    several.
 
     Raises
     ------
@@ -153,15 +148,7 @@ def baseline_of(
 ) -> tuple[float | tuple[float, float] | str, str]:
     """Baseline of forgetting, and its description.
 
-    Parameters
-    ----------
-    baseline : float, (float, float), str or None
-        A measured source loss of the un-adapted model, or that and its standard deviation; a name
-        in `BASELINES`; or None for the row with ``tokens = 0`` of the base in the source's table.
-    source : Posterior, Pool or PointFit
-    params, ptpp : float
-    base : str or None
-        Label of the base.
+    None stands for the row with ``tokens = 0`` of the base in the source's table.
 
     Raises
     ------

@@ -32,15 +32,9 @@ def pair_draws(fits: Sequence[Fit]) -> tuple[list[Ints], str]:
     """Pair the draws of several fits.
 
     Draws of a joint fit are paired as they were sampled. Separate fits are independent, so any
-    pairing of their draws is valid.
-
-    Returns
-    -------
-    list of int array, shape (draws,)
-        For each fit, the draw in each pair. The number of pairs is that of the posterior with the
-        fewest draws; the others are thinned.
-    str
-        How they were paired.
+    pairing of their draws is valid. The first result is the draw of each fit in each pair; there
+    are as many pairs as the posterior with the fewest draws has, and the others are thinned. The
+    second says how they were paired.
     """
     posteriors = [fit for fit in fits if not isinstance(fit, PointFit)]
     if not posteriors:
@@ -76,13 +70,7 @@ def point_description(fits: Sequence[Fit]) -> str:
 
 
 def convergence_failures(fits: Sequence[Fit], allowed: bool) -> tuple[str, ...]:
-    """Failures of the convergence gate, as text.
-
-    Raises
-    ------
-    NotConverged
-        If a posterior failed the gate and that is not allowed.
-    """
+    """Failures of the convergence gate, as text; `NotConverged` if they are not allowed."""
     found: list[str] = []
     for fit in fits:
         if not isinstance(fit, PointFit):
@@ -113,9 +101,7 @@ def curve_of(
 
     Parameters
     ----------
-    fit : Posterior, Pool or PointFit
-    params, ptpp : float
-        Parameters N of the model, and its pre-training tokens per parameter.
+    fit, params, ptpp
     base : str, optional
         Label of the pre-trained model; without it, see `planned_row`.
     unique : float, optional
@@ -175,13 +161,7 @@ def _curve(
 
 
 def noise_kind(noise: str | None, fits: Sequence[Fit]) -> str:
-    """Kind of losses that the limits are on: predictive or latent.
-
-    Raises
-    ------
-    BayeslawError
-        If the kind is unknown, or a point fit should have noise.
-    """
+    """Kind of losses that the limits are on: predictive or latent."""
     kinds, points = ("predictive", "latent"), [fit for fit in fits if isinstance(fit, PointFit)]
     if noise is None:
         noise = kinds[len(points) == len(fits)]
