@@ -86,7 +86,6 @@ def rows_to_buy(
         Most FLOPs together.
     rng : numpy Generator
         For the design ``"random"``.
-    grid : str
     posterior, targets, source, plan
         For the designs of `bayeslaw.choose_anchors`; `source` and `plan` for ``"plan"`` alone.
     cost : str
@@ -139,20 +138,10 @@ def _affordable(order: Iterable[int], costs: Costs, budget: float) -> list[int]:
 def predicted_sd(
     posterior: Posterior, rows: LossTable | pd.DataFrame, targets: LossTable | pd.DataFrame
 ) -> Floats:
-    """Predicted standard deviation of log loss at the targets once `rows` are measured.
+    """Predicted standard deviation of log loss at each target once `rows` are measured.
 
-    The random effect of a target's size is included if the size has no training rows.
-
-    Parameters
-    ----------
-    posterior : Posterior
-    rows : LossTable or DataFrame
-        Rows to measure. Without any, the result is the posterior's own standard deviation.
-    targets : LossTable or DataFrame
-
-    Returns
-    -------
-    array, shape (targets,)
+    Without rows it is the posterior's own. The random effect of a target's size is included if the
+    size has no training rows.
     """
     aim = frame_of(targets)
     if not len(rows):

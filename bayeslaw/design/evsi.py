@@ -205,15 +205,7 @@ def _summary(
 
 @dataclass(frozen=True)
 class PlanAfter:
-    """Plans over simulations of the measured losses.
-
-    Parameters
-    ----------
-    feasible : float
-        Fraction of the simulations with a plan at the stated confidence.
-    atpp : float
-        Median of its budget, infinite where there is none.
-    """
+    """Fraction of simulations with a plan, and the median of its ATPP, infinite without one."""
 
     feasible: float
     atpp: float

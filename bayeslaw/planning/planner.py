@@ -127,7 +127,7 @@ def plan(
         losses. The result has the probabilities of both. Plans of point fits alone are latent.
     replay_grid : sequence of float, optional
         Replay ratios searched; the best is then refined between its neighbours. A single value
-        fixes r. By default 199 from .005 to .995, or 45 for laws without closed-form budgets.
+        fixes r. By default 199 from .005 to .995, or 34 for laws without closed-form budgets.
     point : sequence of PointFit, optional
         Fits of the deterministic plan: the targets', then the source's. By default it is made at
         the posterior medians of the reference coordinates.
