@@ -125,7 +125,7 @@ def choice_at(problem: Problem, budget: float, ratio: float, most: float = math.
         p_forgetting=float(holds[problem.part["forgetting"]].all(0).mean()),
         p_both=float(holds.all(0).mean()),
         p_targets=tuple(float(p) for p in holds[problem.part["target"]].mean(1)),
-        p_sources=_first_first(holds[problem.part["forgetting"]].mean(1)),
+        p_sources=_in_order(holds[problem.part["forgetting"]].mean(1)),
     )
     if not tokens:
         return choice
@@ -133,15 +133,15 @@ def choice_at(problem: Problem, budget: float, ratio: float, most: float = math.
         choice,
         losses=tuple(float(loss.mean()) for loss in problem.losses([ratio], at)),
         forgetting=float(problem.rise([ratio], at).mean()),
-        forgettings=_first_first(
+        forgettings=_in_order(
             [problem.rise([ratio], at, i).mean() for i in range(len(problem.sources))]
         ),
         cvar=float(problem.cvar([ratio], at)[0]),
     )
 
 
-def _first_first(values: Sequence[float] | Floats) -> tuple[float, ...]:
-    """Values of the sources, of which the first is the last in a problem."""
+def _in_order(values: Sequence[float] | Floats) -> tuple[float, ...]:
+    """Values of the sources, the first one first; in a problem it is the last."""
     return tuple(np.roll(values, 1).tolist())
 
 
