@@ -50,8 +50,8 @@ if TYPE_CHECKING:
     from bayeslaw.laws.lawfiles import load_law as load_law
     from bayeslaw.laws.priors import Prior as Prior
     from bayeslaw.planning.choices import Choice as Choice
-    from bayeslaw.planning.paper_case import plan_example as plan_example
     from bayeslaw.planning.planner import plan as plan
+    from bayeslaw.planning.planner import plan_example as plan_example
     from bayeslaw.planning.result import Plan as Plan
     from bayeslaw.reporting import Explorer as Explorer
     from bayeslaw.reporting import Report as Report
@@ -117,7 +117,7 @@ _HOME = {
     "paper_world": "simulation.worlds",
     "Plan": "planning.result",
     "plan": "planning.planner",
-    "plan_example": "planning.paper_case",
+    "plan_example": "planning.planner",
     "PointFit": "huber.point_fit",
     "Pool": "inference.pools",
     "pool_cases": "studies.cases",

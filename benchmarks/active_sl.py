@@ -18,7 +18,7 @@ import pymc as pm
 from scipy.optimize import approx_fprime, least_squares
 
 from bayeslaw.design.compared_designs import with_checkpoints
-from bayeslaw.design.costs import Costs
+from bayeslaw.design.set_search import Costs
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.priors import Prior
 

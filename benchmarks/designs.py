@@ -34,7 +34,7 @@ from tables import DATA, SMOKE, arguments
 
 import bayeslaw as bl
 from bayeslaw.design.compared_designs import rows_to_buy, with_checkpoints
-from bayeslaw.design.costs import costs
+from bayeslaw.design.set_search import costs
 from bayeslaw.inference.refits import joined
 from bayeslaw.tables.table import LossTable
 

@@ -4,10 +4,8 @@ All are of the latent loss: the law with its discrepancy, without measurement no
 random effects.
 """
 
-from bayeslaw.derive.crossover import crossover
-from bayeslaw.derive.exponents import floor, local_exponents
-from bayeslaw.derive.floor_profile import FloorSensitivity, floor_sensitivity
-from bayeslaw.derive.optimum import compute_multiplier, compute_optimal, flops_to_reach
+from bayeslaw.derive.exponents import FloorSensitivity, floor, floor_sensitivity, local_exponents
+from bayeslaw.derive.optimum import compute_multiplier, compute_optimal, crossover, flops_to_reach
 from bayeslaw.derive.result import Derived
 
 __all__ = [

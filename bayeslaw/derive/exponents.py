@@ -1,18 +1,33 @@
-"""Local exponents of a law at given rows, and its floor."""
+"""Local exponents of a law, its floor E, and how numbers depend on E and on its prior.
+
+The posterior with E fixed at a value is the posterior conditional on that value. Slices of the
+draws by E therefore give the profile without refits, over the range of E that has draws.
+"""
+
+from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
+from scipy.stats import rankdata
 
 from bayeslaw.common.arrays import Floats
-from bayeslaw.derive.result import Derived, derived
+from bayeslaw.common.errors import BayeslawError
+from bayeslaw.derive.result import Derived, derived, quantile
+from bayeslaw.evaluate.forecast import Forecast
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.terms import COLUMN, SYMBOLS, Values
-from bayeslaw.planning.fits import convergence_failures
+from bayeslaw.planning.fits import convergence_failures, draw_count
 from bayeslaw.tables.table import LossTable
-from bayeslaw.tables.validation import canonical
+from bayeslaw.tables.validation import COVARIATES, canonical
 
 STEP = 1e-4
 """Step of the central differences, in log N or log D."""
+EXPLAINED = 0.5
+"""Fraction of a number's variance from which the verdict is that the floor determines it."""
+SHIFT = 0.15
+"""Change of probability from which the prior of E determines a median; .4 sd of a normal."""
+LEVEL = 0.8
+"""Level of the intervals of a profile."""
 
 
 def local_exponents(
@@ -107,3 +122,153 @@ def floor(posterior: Posterior, *, allow_unconverged: bool = False) -> Derived:
     failures = convergence_failures([posterior], allow_unconverged)
     values = posterior.paper["E"].values.reshape(-1, 1)
     return derived({"E": (values, "nats per token")}, pd.DataFrame(index=[0]), failures=failures)
+
+
+@dataclass(frozen=True)
+class FloorSensitivity:
+    """Dependence of numbers on the floor.
+
+    Parameters
+    ----------
+    profile : DataFrame
+        One row per number, case and slice of the draws by E: `E`, its median in the slice,
+        `E_lower` and `E_upper`, its range there, and `median`, `lower_80` and `upper_80` of the
+        number with E in that range.
+    summary : DataFrame
+        One row per number and case: `median`, `explained`, `flat_median`, `shift` and `verdict`.
+        `explained` is the fraction of the variance of the number's ranks that is between slices;
+        `flat_median` the median if E had a flat prior, by reweighting the draws; `shift` how far
+        that is from the median, as a probability of the number, at most .5.
+    notes : tuple of str
+        The range of E, and how many draws the weights are worth.
+    failures : tuple of str
+        Convergence checks that failed, if these were allowed.
+    """
+
+    profile: pd.DataFrame = field(repr=False)
+    summary: pd.DataFrame
+    notes: tuple[str, ...] = ()
+    failures: tuple[str, ...] = ()
+
+
+def floor_sensitivity(
+    posterior: Posterior,
+    numbers: Derived | Forecast,
+    *,
+    slices: int = 9,
+    allow_unconverged: bool = False,
+) -> FloorSensitivity:
+    """Numbers conditional on the floor E, and whether E or its prior determines them.
+
+    Parameters
+    ----------
+    posterior : Posterior
+    numbers : Derived or Forecast
+        Of this posterior alone, such as `compute_optimal` or ``fit.forecast(rows, kind="latent")``.
+    slices : int
+        Number of slices of the draws by E, each of as many draws; at least 2.
+    allow_unconverged : bool
+        Whether to use a posterior that failed the convergence checks.
+
+    Returns
+    -------
+    FloorSensitivity
+        The verdict is "floor" where E explains at least half of the variance, "floor's prior"
+        where besides a flat prior of E would move the median by .15 in probability or more, and
+        "other parameters" elsewhere.
+
+    Raises
+    ------
+    NotConverged
+        If the posterior failed the convergence checks and `allow_unconverged` is false.
+    BayeslawError
+        If the numbers have other draws than the posterior, or there are too few for the slices.
+
+    Examples
+    --------
+    >>> best = bl.derive.compute_optimal(fit, 1e24)  # doctest: +SKIP
+    >>> bl.derive.floor_sensitivity(fit, best).summary  # doctest: +SKIP
+    """
+    failures = convergence_failures([posterior], allow_unconverged)
+    columns, cases = _columns(numbers)
+    count = draw_count(posterior)
+    if any(len(values) != count for values in columns.values()):
+        raise BayeslawError(
+            f"the numbers do not have the {count} draws of the posterior; derive them from it."
+        )
+    if not 2 <= slices <= count // 20:
+        raise BayeslawError(
+            f"slices {slices} is not between 2 and {count // 20}; each needs 20 draws."
+        )
+    floors = posterior.paper["E"].values.ravel()
+    parts = np.array_split(np.argsort(floors), slices)
+    weights = _flat_weights(posterior, floors)
+    profile, summary = [], []
+    for name, values in columns.items():
+        for case, asked in enumerate(cases.to_dict("records")):
+            column, label = values[:, case], {"quantity": name, **asked}
+            for part in parts:
+                profile.append(
+                    label
+                    | {
+                        "E": float(np.median(floors[part])),
+                        "E_lower": float(floors[part[0]]),
+                        "E_upper": float(floors[part[-1]]),
+                        "median": quantile(column[part], 0.5),
+                        "lower_80": quantile(column[part], (1 - LEVEL) / 2),
+                        "upper_80": quantile(column[part], (1 + LEVEL) / 2),
+                    }
+                )
+            summary.append(label | _summary(column, parts, weights))
+    low, high = np.quantile(floors, (0.05, 0.95))
+    notes = (
+        f"E: {np.median(floors):.4g}, 90 % interval {low:.4g} to {high:.4g}; prior "
+        f"{posterior.spec.priors['E']}",
+        f"weights for a flat prior of E are worth {1 / np.sum(weights**2):.0f} of {count} draws",
+    )
+    return FloorSensitivity(pd.DataFrame(profile), pd.DataFrame(summary), notes, failures)
+
+
+def _columns(numbers: Derived | Forecast) -> tuple[dict[str, Floats], pd.DataFrame]:
+    """Return draws of each number, shape (draws, cases), and the cases."""
+    if isinstance(numbers, Forecast):
+        rows = numbers.frame[[c for c in COVARIATES if c in numbers.frame]]
+        return {"loss": numbers.samples}, rows
+    return {str(name): each.values for name, each in numbers.draws.data_vars.items()}, numbers.cases
+
+
+def _summary(values: Floats, parts: list[Floats], weights: Floats) -> dict[str, float | str]:
+    defined = ~np.isnan(values)
+    if not defined.any():
+        none = dict.fromkeys(("median", "explained", "flat_median", "shift"), np.nan)
+        return none | {"verdict": "undefined"}
+    ranks = np.full(len(values), np.nan)
+    ranks[defined] = rankdata(values[defined])
+    groups = [part[defined[part]] for part in parts]
+    between = sum(len(g) * (ranks[g].mean() - np.nanmean(ranks)) ** 2 for g in groups if len(g))
+    total = float(np.nansum((ranks - np.nanmean(ranks)) ** 2))
+    explained = float(between / total) if total else 0.0
+    order = np.argsort(values)[: defined.sum()]  # NaN is sorted last
+    heavier = np.cumsum(weights[order])
+    flat = float(values[order][np.searchsorted(heavier, 0.5 * heavier[-1])])
+    own = values[defined]
+    shift = abs(float(np.mean(own < flat) + 0.5 * np.mean(own == flat)) - 0.5)
+    verdict = "other parameters"
+    if explained >= EXPLAINED:
+        verdict = "floor's prior" if shift >= SHIFT else "floor"
+    return {
+        "median": quantile(values, 0.5),
+        "explained": explained,
+        "flat_median": flat,
+        "shift": shift,
+        "verdict": verdict,
+    }
+
+
+def _flat_weights(posterior: Posterior, floors: Floats) -> Floats:
+    """Weights that turn the prior of E into a flat one, with sum 1."""
+    import pymc as pm
+
+    log_prior = pm.logp(posterior.spec.priors["E"].dist(), floors).eval()
+    weights = np.exp(log_prior.min() - log_prior)
+    return np.asarray(weights / weights.sum())

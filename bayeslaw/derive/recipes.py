@@ -14,10 +14,17 @@ import xarray as xr
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import BayeslawError, LawError
-from bayeslaw.derive.budget_search import best_losses, flops_to, optimum
-from bayeslaw.derive.optimum import SEARCH, reach_of, surface_at
 from bayeslaw.derive.result import Derived, derived, quantile
-from bayeslaw.derive.surface import Range, Surface
+from bayeslaw.derive.surface import (
+    SEARCH,
+    Range,
+    Surface,
+    best_losses,
+    flops_to,
+    optimum,
+    reach_of,
+    surface_at,
+)
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.planning.fits import convergence_failures, pair_draws
 from bayeslaw.tables.table import LossTable
@@ -245,11 +252,7 @@ def _multipliers(
 def _crossing(difference: Floats, nodes: Floats) -> Floats:
     """Budget of each draw at which a difference first changes its sign, by linear interpolation.
 
-    Parameters
-    ----------
-    difference : array, shape (draws, nodes)
-    nodes : array, shape (nodes,)
-        Log budgets.
+    `difference` has shape (draws, nodes); `nodes` are log budgets.
 
     Examples
     --------
@@ -263,9 +266,6 @@ def _crossing(difference: Floats, nodes: Floats) -> Floats:
     share = left / (left - right)
     found[rows] = np.exp(nodes[end - 1] + share * (nodes[end] - nodes[end - 1]))
     return found
-
-
-# -- parts ----------------------------------------------------------------------------------------
 
 
 def _array(fits: Mapping[str, Posterior], losses: Floats) -> xr.DataArray:

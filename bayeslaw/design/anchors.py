@@ -13,10 +13,9 @@ import pandas as pd
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import BayeslawError, unknown
-from bayeslaw.design.costs import costs
-from bayeslaw.design.feasibility import plan_after
+from bayeslaw.design.evsi import plan_after
 from bayeslaw.design.posterior_moments import DRAWS, candidate_rows, frame_of, joint_gaussian
-from bayeslaw.design.set_search import GAINS, Search
+from bayeslaw.design.set_search import GAINS, Search, costs
 from bayeslaw.inference.pools import Pool
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.planning.result import Plan

@@ -153,17 +153,7 @@ class JointGaussian:
         return among + np.diag(self.noise[have])
 
     def update(self, candidates: Sequence[int]) -> "Update":
-        """Condition on the measurements of some candidates.
-
-        Parameters
-        ----------
-        candidates : sequence of int
-            Candidates bought.
-
-        Returns
-        -------
-        Update
-        """
+        """Condition on the measurements made when some candidates are bought."""
         have = self.measurements_of(candidates)
         free = (self.by_run >= 0) & ~np.isin(self.by_run, have)
         residual_within, total_within = self._within_runs
@@ -189,28 +179,15 @@ class JointGaussian:
     def _condition(
         self, rows: Floats, have: Ints, within: Floats, free: Bools
     ) -> tuple[Floats, Floats, Floats]:
-        """Condition the measurements of each run on those made.
+        """Condition the measurements of each run on those made, `have`.
 
-        Parameters
-        ----------
-        rows : array, shape (made, measurements)
-            Covariances, without noise, of the measurements made with all measurements.
-        have : array of int, shape (made,)
-            Measurements made.
-        within : array, shape (runs, longest, longest)
-            Covariances among each run's measurements.
-        free : array of bool, shape (runs, longest)
-            Which of them are not made yet.
+        `rows` has the covariances, without noise, of the measurements made with all measurements,
+        shape (made, measurements); `within` those among each run's measurements, shape (runs,
+        longest, longest); `free` says which of these are not made yet.
 
-        Returns
-        -------
-        root : array, shape (made, made)
-            Cholesky root of the covariance of the measurements made.
-        explained : array, shape (made, measurements)
-            ``root^-1 rows``.
-        roots : array, shape (runs, longest, longest)
-            Cholesky root of each run's conditional covariance. That of a run's first measurements
-            is its leading block, so one root serves all candidates of the run.
+        Returns the Cholesky root of the covariance of the measurements made, ``root^-1 rows``, and
+        the Cholesky root of each run's conditional covariance, shape (runs, longest, longest). That
+        of a run's first measurements is its leading block, so one serves all candidates of the run.
         """
         root = np.linalg.cholesky(rows[:, have] + np.diag(self.noise[have]))
         explained = np.linalg.solve(root, rows)
@@ -284,14 +261,7 @@ def centred(values: Floats) -> Floats:
 def measurements_by_run(run: Ints, tokens: Floats, candidate: Ints) -> Ints:
     """Measurements of each run in order of tokens, then candidate.
 
-    Parameters
-    ----------
-    run, tokens, candidate : array, shape (measurements,)
-
-    Returns
-    -------
-    array of int, shape (runs, longest)
-        Padded with -1.
+    The arguments have shape (measurements,), the result (runs, longest), padded with -1.
 
     Examples
     --------

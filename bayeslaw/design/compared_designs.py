@@ -1,13 +1,21 @@
-"""Designs that studies compare: rules for spending a budget on the rows of a pool."""
+"""Designs that studies compare: rules for spending a budget on a pool's rows, and predictions."""
 
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import pandas as pd
 
+from bayeslaw.common.arrays import Floats
 from bayeslaw.design.anchors import choose_anchors
-from bayeslaw.design.costs import Costs
+from bayeslaw.design.posterior_moments import (
+    candidate_rows,
+    frame_of,
+    joint_gaussian,
+    new_size_effects,
+)
+from bayeslaw.design.set_search import Costs
 from bayeslaw.inference.posterior import Posterior
+from bayeslaw.model.random_effects import labels
 from bayeslaw.planning.result import Plan
 from bayeslaw.tables.table import LossTable
 
@@ -78,7 +86,6 @@ def rows_to_buy(
         Most FLOPs together.
     rng : numpy Generator
         For the design ``"random"``.
-    grid : str
     posterior, targets, source, plan
         For the designs of `bayeslaw.choose_anchors`; `source` and `plan` for ``"plan"`` alone.
     cost : str
@@ -126,3 +133,21 @@ def _affordable(order: Iterable[int], costs: Costs, budget: float) -> list[int]:
         if costs.total([*picks, row]) <= budget * (1 + 1e-9):
             picks.append(row)
     return picks
+
+
+def predicted_sd(
+    posterior: Posterior, rows: LossTable | pd.DataFrame, targets: LossTable | pd.DataFrame
+) -> Floats:
+    """Predicted standard deviation of log loss at each target once `rows` are measured.
+
+    Without rows it is the posterior's own. The random effect of a target's size is included if the
+    size has no training rows.
+    """
+    aim = frame_of(targets)
+    if not len(rows):
+        log_loss = np.log(posterior.latent(aim)) + new_size_effects(posterior, aim, None, 0)
+        return np.asarray(log_loss.std(0, ddof=1))
+    frame = candidate_rows(posterior, rows)
+    run = np.unique(labels(frame, "run"), return_inverse=True)[1]
+    joint, _ = joint_gaussian([posterior], frame, run, aim)
+    return np.sqrt(joint.update(list(frame.index)).variance)

@@ -1,16 +1,23 @@
-"""Expected value of sample information (EVSI) of anchors for a plan, by simulation and refit.
+"""Plans once runs are measured: expected value of sample information (EVSI), and predictions.
 
-The value is the FLOPs saved on the target run, to be compared with the FLOPs spent on the anchors.
-Each simulation draws true parameters from the posterior, simulates the losses that the anchors
-would have, refits both laws with them and plans again [1]_.
+`anchor_value` simulates measured losses, refits both laws with them and plans again [1]_. The value
+is the FLOPs saved on the target run, to be compared with the FLOPs spent on the anchors.
+
+`plan_after` predicts the plan without a refit. Each simulation takes a posterior draw as the truth
+and draws the losses that the runs would have. Every other draw is moved by its regression on the
+measured losses (Matheron's rule [2]_), which gives draws of the Gaussian posterior after the
+purchase, and the plan is made of them on a grid of budgets and replay ratios.
 
 References
 ----------
 .. [1] H. Raiffa and R. Schlaifer (1961). Applied Statistical Decision Theory. Harvard University.
+.. [2] J. T. Wilson, V. Borovitskiy, A. Terenin, P. Mostowsky and M. P. Deisenroth (2021). Pathwise
+   conditioning of Gaussian processes. Journal of Machine Learning Research, 22(105), 1-47.
 """
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,7 +26,8 @@ import pandas as pd
 from bayeslaw.common.arrays import Floats, Ints
 from bayeslaw.common.errors import BayeslawError
 from bayeslaw.common.parallel import results
-from bayeslaw.design.costs import costs
+from bayeslaw.design.bayes_linear import JointGaussian
+from bayeslaw.design.set_search import costs
 from bayeslaw.evaluate.residuals import residual_draws
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.refits import RefitSettings, joined, refit
@@ -27,6 +35,13 @@ from bayeslaw.planning.planner import plan
 from bayeslaw.planning.result import Plan
 from bayeslaw.tables.table import LossTable
 from bayeslaw.tables.validation import COVARIATES, canonical
+
+BUDGETS = np.linspace(-3.0, 3.0, 61)
+"""Budgets around the plan's, e-folds."""
+NEAR, EVERY = np.linspace(-0.1, 0.1, 5), np.linspace(0.04, 0.96, 9)
+"""Replay ratios next to the plan's, and others."""
+TRUTHS, DRAWS = 100, 400
+"""Simulations, and draws in each."""
 
 
 def anchor_value(
@@ -115,7 +130,7 @@ def anchor_value(
         bare = frame.drop(columns="domain", errors="ignore")
         for i in range(simulations):
             measured = [bare.assign(loss=domain[i, own]) for domain in losses]
-            calls.append((_plan_after, (fits, measured, i, run, planned)))
+            calls.append((_refitted_plan, (fits, measured, i, run, planned)))
     found = results(calls, jobs, "refits and plans", progress)
     parts = np.array(found).reshape(len(sets), simulations, 3)
     return pd.DataFrame(
@@ -136,10 +151,7 @@ def _distinct_rows(frames: Sequence[pd.DataFrame]) -> tuple[pd.DataFrame, list[I
 def _simulated_losses(
     fits: tuple[Posterior, Posterior], rows: pd.DataFrame, count: int, seed: int
 ) -> list[Floats]:
-    """Simulated measured losses in each domain, shape (simulations, rows).
-
-    The true parameters are draws of the domain's posterior.
-    """
+    """Losses measured in each domain, (simulations, rows), where the truth is a posterior draw."""
     measured = []
     for i, fit in enumerate(fits):
         rng = np.random.default_rng([seed, i])
@@ -148,7 +160,7 @@ def _simulated_losses(
     return measured
 
 
-def _plan_after(
+def _refitted_plan(
     fits: tuple[Posterior, Posterior],
     measured: list[pd.DataFrame],
     seed: int,
@@ -183,3 +195,61 @@ def _summary(
         "saved_error": feasible.sem(),
         "rhat": np.median(rhat),
     }
+
+
+@dataclass(frozen=True)
+class PlanAfter:
+    """Fraction of simulations with a plan, and the median of its ATPP, infinite without one."""
+
+    feasible: float
+    atpp: float
+
+
+def plan_after(
+    plan: Plan, joint: JointGaussian, keep: Ints, picks: Sequence[int], seed: int = 0
+) -> PlanAfter:
+    """Plan after the candidates `picks` are measured; without any, the plan on the grid as it is.
+
+    `joint` has the candidates at the plan's paired draws `keep`. A limit of CVaR is not imposed.
+    """
+    assert plan.chosen is not None
+    rng = np.random.default_rng(seed)
+    atpp = plan.chosen.atpp * np.exp(BUDGETS)
+    ratios = np.union1d(np.clip(plan.chosen.replay + NEAR, 0.005, 0.995), EVERY)
+    some = np.sort(rng.permutation(len(keep))[:DRAWS])
+    problem = plan.problem.take(keep[some])
+    bounds = np.array([np.broadcast_to(b.limit, problem.draws) for b in problem.bounds])
+    with np.errstate(invalid="ignore", divide="ignore"):
+        margin = np.log(bounds)[:, None, None] - np.log(
+            [[b.curve.loss(ratios, u) for u in np.log(atpp)] for b in problem.bounds]
+        )
+    margin = np.nan_to_num(margin, nan=-1.0, posinf=1.0, neginf=-1.0)  # limits, ATPP, r, draws
+    have = joint.measurements_of(picks)
+    if not len(have):
+        found = _smallest(margin, atpp, problem.rank)
+        return PlanAfter(float(np.isfinite(found)), found)
+    x = joint.measured[some][:, have] * math.sqrt(len(joint.measured) - 1)
+    noise = joint.noise_covariance(have)
+    shape, flat = margin.shape, margin.reshape(-1, margin.shape[-1])
+    moved = x - x.mean(0)
+    total = moved.T @ moved / (len(x) - 1) + noise
+    gain = (flat - flat.mean(1, keepdims=True)) @ moved / (len(x) - 1) @ np.linalg.inv(total)
+    root = np.linalg.cholesky(noise)
+    error = rng.standard_normal((TRUTHS + len(x), len(have))) @ root.T
+    seen = x + error[TRUTHS:]
+    budgets = [
+        _smallest(
+            (flat + gain @ (x[t % len(x)] + error[t] - seen).T).reshape(shape), atpp, problem.rank
+        )
+        for t in range(TRUTHS)
+    ]
+    return PlanAfter(
+        float(np.isfinite(budgets).mean()),
+        float(np.quantile(budgets, 0.5, method="higher")),
+    )
+
+
+def _smallest(margin: Floats, atpp: Floats, rank: int) -> float:
+    """Smallest ATPP of the grid with at least `rank` draws within all limits at some ratio."""
+    enough = ((margin >= 0).all(0).sum(-1) >= rank).any(-1)
+    return float(atpp[enough.argmax()]) if enough.any() else math.inf

@@ -11,7 +11,7 @@ from scipy.stats import rankdata
 from bayeslaw.common.arrays import Bools, Floats, Ints
 from bayeslaw.common.errors import TableError, TableWarning
 from bayeslaw.design.bayes_linear import JointGaussian, centred, measurements_by_run
-from bayeslaw.design.costs import bases
+from bayeslaw.design.set_search import bases
 from bayeslaw.evaluate import residuals
 from bayeslaw.inference.pools import Pool
 from bayeslaw.inference.posterior import Posterior
@@ -84,23 +84,15 @@ def joint_gaussian(
     ----------
     fits : sequence of Posterior or Pool
         Of the target domain, and of the source domain if each run is measured in both.
-    frame : DataFrame
-        Candidate rows.
+    frame, targets : DataFrame
+        Candidate rows, and rows whose log losses are the target quantities.
     run : array of int, shape (candidates,)
-        Run of each candidate.
-    targets : DataFrame
-        Rows whose log losses are the target quantities.
     plan : Plan, optional
         Adds a target quantity: the smallest feasible budget at the replay ratio of the plan, or of
         its most likely choice, in normal scores, so that infinite budgets have finite values.
     most : int
-        Most posterior draws used.
-
-    Returns
-    -------
-    JointGaussian
-    array of int
-        The draws used, of the plan's paired draws or of the first fit's.
+        Most posterior draws used. They are the second result: of the plan's paired draws, or of the
+        first fit's.
     """
     count = fits[0].count if plan is None else plan.problem.draws
     keep = np.unique(np.linspace(0, count - 1, min(most, count)).astype(int))
@@ -162,7 +154,7 @@ def new_size_effects(fit: Posterior, frame: pd.DataFrame, plan: Plan | None, dom
     """
     if plan is None:
         return residuals.new_size_effects(fit, frame, np.random.default_rng([0, domain]))
-    last = len(plan.problem.targets) + len(plan.problem.further)
+    last = len(plan.problem.curves) - 1
     seed = [plan.seed, last if domain else 0]
     drawn = residuals.new_size_effects(fit, frame, np.random.default_rng(seed))
     n, ptpp = plan.limits["params"], plan.limits["ptpp"]
@@ -189,9 +181,6 @@ def effect_variance(posterior: Posterior, level: str) -> float:
 def frame_of(table: LossTable | pd.DataFrame) -> pd.DataFrame:
     """Rows of a table or grid."""
     return table.frame if isinstance(table, LossTable) else table
-
-
-# -- parts ----------------------------------------------------------------------------------------
 
 
 def _weighted(fit: Posterior | Pool) -> list[tuple[Posterior, float]]:

@@ -29,11 +29,9 @@ from scipy.stats import rankdata
 from bayeslaw.common.arrays import Bools, Floats, Ints
 from bayeslaw.model.random_effects import BASE
 from bayeslaw.planning.deviations import Deviation
-from bayeslaw.planning.feasible_budgets import Bound
+from bayeslaw.planning.feasible_budgets import Bound, root_between
 from bayeslaw.planning.intervals import Intervals
-from bayeslaw.planning.loss_curves import NODES, LossCurve
-from bayeslaw.planning.pooled_curves import PooledCurve
-from bayeslaw.planning.roots import root_between
+from bayeslaw.planning.loss_curves import NODES, Curve
 
 CHUNK = 1 << 16
 """Draws times replay ratios that are evaluated at once; it bounds the memory."""
@@ -41,20 +39,26 @@ CHUNK = 1 << 16
 
 @dataclass(frozen=True)
 class Source:
-    """A further source domain, with a limit of its own.
+    """A source domain, with its limit of forgetting: of the rise of its loss over its baseline.
 
     Parameters
     ----------
     curve : LossCurve or PooledCurve
     max_forgetting : float
-        As that of `Problem`.
-    baseline : float or array, shape (draws,)
-        Source loss of the un-adapted model.
+    baseline : float, array of shape (draws,), "asymptote", "law" or "matched"
+        Loss of the un-adapted model, or how to compute it; see `bayeslaw.plan`. Only the first
+        source of a problem may have a name.
     """
 
-    curve: LossCurve | PooledCurve
+    curve: Curve
     max_forgetting: float
-    baseline: float | Floats
+    baseline: float | Floats | str
+
+    def take(self, draws: Ints) -> "Source":
+        """The source for some of the draws."""
+        base = self.baseline
+        own = base if isinstance(base, str) or np.ndim(base) == 0 else np.asarray(base)[draws]
+        return replace(self, curve=self.curve.take(draws), baseline=own)
 
 
 @dataclass(frozen=True)
@@ -64,39 +68,31 @@ class Problem:
     Parameters
     ----------
     targets : tuple of LossCurve or PooledCurve
-    source : LossCurve or PooledCurve
         All curves have the same number of draws; draw i of one is paired with draw i of the others.
+    sources : tuple of Source
+        The first source is the last one here.
     max_loss : tuple of float
         Limit of each target loss, nats per token.
-    max_forgetting : float
-        Limit of the forgetting, which is the rise of the source loss over its baseline.
-    baseline : float, array of shape (draws,), "asymptote", "law" or "matched"
-        Source loss of the un-adapted model, or how to compute it; see `bayeslaw.plan`.
     relative : bool
-        Whether `max_forgetting` is a fraction of the baseline; otherwise it is in nats per token.
+        Whether limits of forgetting are fractions of the baselines, otherwise nats per token.
     confidence : float
         Probability with which all limits must hold.
     noise : tuple of array, shape (draws,)
-        Noise on log loss of each target, of each further source and of the source; zeros for
-        latent losses.
+        Noise on log loss of each target and of each source; zeros for latent losses.
     bases : tuple of array, shape (draws,)
         The part of `noise` that the un-adapted model has as well: the effect of the base. That of
-        the source counts where the baseline is computed from the source law.
+        the first source counts where the baseline is computed from the source law.
     max_cvar : float
-        Limit of `cvar`, in the unit of `max_forgetting`.
+        Limit of `cvar`, in the unit of forgetting.
     drawn : tuple of array, shape (draws,)
         The part of `noise` that is neither the effect of a fitted group nor of the law.
     index : tuple of int array, shape (draws,)
         For each fit, in the order of `noise`, the posterior draw that each paired draw consists of.
-    further : tuple of Source
-        Sources beside `source`, each with a limit of its own.
     """
 
-    targets: tuple[LossCurve | PooledCurve, ...]
-    source: LossCurve | PooledCurve
+    targets: tuple[Curve, ...]
+    sources: tuple[Source, ...]
     max_loss: tuple[float, ...]
-    max_forgetting: float
-    baseline: float | Floats | str
     relative: bool
     confidence: float
     noise: tuple[Floats, ...]
@@ -104,17 +100,26 @@ class Problem:
     drawn: tuple[Floats, ...] = ()
     max_cvar: float = math.inf
     index: tuple[Ints, ...] = ()
-    further: tuple[Source, ...] = ()
+
+    @property
+    def source(self) -> Source:
+        """The first source: that of `cvar`, and the one whose baseline may be computed."""
+        return self.sources[-1]
+
+    @property
+    def curves(self) -> list[Curve]:
+        """All curves, in the order of `noise`."""
+        return [*self.targets, *(source.curve for source in self.sources)]
 
     @property
     def draws(self) -> int:
         """Number of paired draws."""
-        return self.source.draws
+        return self.source.curve.draws
 
     @property
     def params(self) -> float:
         """Parameters N of the model."""
-        return self.source.params
+        return self.source.curve.params
 
     @property
     def rank(self) -> int:
@@ -125,11 +130,10 @@ class Problem:
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the limits, in the order of `feasible_sets`."""
-        count = len(self.targets)
+        count, numbers = len(self.targets), [*range(2, len(self.sources) + 1), 1]
         several = tuple(f"target {i + 1}" for i in range(count))
-        others = tuple(f"forgetting {i + 2}" for i in range(len(self.further)))
-        own = "forgetting 1" if others else "forgetting"
-        return (*(several if count > 1 else ("target",)), *others, own)
+        own = [f"forgetting {i}" for i in numbers] if len(numbers) > 1 else ["forgetting"]
+        return (*(several if count > 1 else ("target",)), *own)
 
     @property
     def part(self) -> dict[str, slice]:
@@ -140,9 +144,7 @@ class Problem:
     @property
     def closed_form(self) -> bool:
         """Whether the feasible budgets of every law have a closed form, which is fast."""
-        others = [each.curve for each in self.further]
-        curves = (*self.targets, *others, self.source)
-        return all(curve.at_replay([0.5]).closed_form for curve in curves)
+        return all(curve.closed_form for curve in self.curves)
 
     def with_noise(self, deviations: Sequence[Deviation]) -> "Problem":
         """The problem for measured losses, with the deviation of each target and of the source."""
@@ -170,37 +172,53 @@ class Problem:
 
     def take(self, draws: Ints) -> "Problem":
         """The problem for some of the draws."""
-        base = self.baseline
         return replace(
             self,
             targets=tuple(curve.take(draws) for curve in self.targets),
-            source=self.source.take(draws),
-            further=tuple(
-                replace(each, curve=each.curve.take(draws), baseline=_taken(each.baseline, draws))
-                for each in self.further
-            ),
+            sources=tuple(source.take(draws) for source in self.sources),
             noise=tuple(noise[draws] for noise in self.noise),
             drawn=tuple(noise[draws] for noise in self.drawn),
             bases=tuple(effect[draws] for effect in self.bases),
-            baseline=base if isinstance(base, str) else _taken(base, draws),
+            index=tuple(index[draws] for index in self.index),
         )
+
+    def scaled(
+        self, max_loss: float = 1.0, max_forgetting: float = 1.0, baseline: float = 1.0
+    ) -> "Problem":
+        """The problem with limits and baselines multiplied; a baseline by name stays."""
+        sources = (
+            Source(
+                each.curve,
+                max_forgetting * each.max_forgetting,
+                each.baseline if isinstance(each.baseline, str) else baseline * each.baseline,
+            )
+            for each in self.sources
+        )
+        most = tuple(max_loss * loss for loss in self.max_loss)
+        return replace(self, sources=tuple(sources), max_loss=most)
 
     @property
     def shared(self) -> float | Floats:
-        """Effect of the base on the log loss of the source."""
+        """Effect of the base on the log loss of the first source."""
         return self.bases[-1] if self.bases else 0.0
 
     @cached_property
-    def baseline_loss(self) -> float | Floats:
-        """Source loss of the un-adapted model: a number, or of shape (draws,).
+    def baselines(self) -> list[float | Floats | None]:
+        """Loss of the un-adapted model of each source: a number, or of shape (draws,).
 
-        The matched baseline depends on D and is computed where it is used.
+        None for the matched baseline, which depends on D.
         """
-        if not isinstance(self.baseline, str):
-            return self.baseline
-        asymptote = self.baseline == "asymptote"
-        own = self.source.minimum(1.0) if asymptote else self.source.loss_at_zero()
-        return own * np.exp(self.shared)
+        found: list[float | Floats | None] = []
+        for source in self.sources:
+            if not isinstance(source.baseline, str):
+                found.append(source.baseline)
+            elif source.baseline == "matched":
+                found.append(None)
+            else:
+                asymptote = source.baseline == "asymptote"
+                own = source.curve.minimum(1.0) if asymptote else source.curve.loss_at_zero()
+                found.append(own * np.exp(self.shared))
+        return found
 
     # -- losses -------------------------------------------------------------------------------
 
@@ -211,34 +229,20 @@ class Problem:
             for curve, noise in zip(self.targets, self.noise, strict=False)
         ]
 
-    def rise(self, replay: Sequence[float] | Floats, budget: float | Floats) -> Floats:
-        """Forgetting: rise of the source loss over its baseline, in the unit of its limit.
+    def rise(
+        self, replay: Sequence[float] | Floats, budget: float | Floats, place: int = -1
+    ) -> Floats:
+        """Forgetting of a source, by default the first: rise of its loss over its baseline.
 
-        Parameters
-        ----------
-        replay : sequence of float
-        budget : float or array, shape (replays, 1)
-            Log ATPP.
-
-        Returns
-        -------
-        array, shape (replays, draws)
+        In the unit of its limit, shape (replays, draws). The budget is a number or of shape
+        (replays, 1), log ATPP.
         """
-        loss = self.source.loss(replay, budget) * np.exp(self.noise[-1])
-        if isinstance(self.baseline, str) and self.baseline == "matched":
-            pure = self.source.loss(np.ones(len(replay)), budget)
-            base: float | Floats = pure * np.exp(self.shared)
-        else:
-            base = self.baseline_loss
+        curve, base = self.sources[place].curve, self.baselines[place]
+        noise = self.noise[len(self.targets) :][place]
+        loss = curve.loss(replay, budget) * np.exp(noise)
+        if base is None:
+            base = curve.loss(np.ones(len(replay)), budget) * np.exp(self.shared)
         return np.asarray(loss / base - 1 if self.relative else loss - base)
-
-    def rises(self, replay: Sequence[float] | Floats, budget: float) -> list[Floats]:
-        """`rise` of the source and of each further one."""
-        found, first = [self.rise(replay, budget)], len(self.targets)
-        for each, noise in zip(self.further, self.noise[first:-1], strict=True):
-            loss = each.curve.loss(replay, budget) * np.exp(noise)
-            found.append(loss / each.baseline - 1 if self.relative else loss - each.baseline)
-        return found
 
     def cvar(self, replay: Sequence[float] | Floats, budget: float | Floats) -> Floats:
         """Conditional value at risk of forgetting in excess of its limit, shape (replays,).
@@ -251,7 +255,7 @@ class Problem:
         .. [1] R. T. Rockafellar and S. Uryasev (2000). Optimization of conditional value-at-risk.
            Journal of Risk, 2(3), 21-41.
         """
-        excess = self.rise(replay, budget) - self.max_forgetting
+        excess = self.rise(replay, budget) - self.source.max_forgetting
         worst = min(self.rank, self.draws - 1)
         return np.asarray(np.partition(excess, worst, -1)[:, worst:].mean(-1))
 
@@ -260,24 +264,20 @@ class Problem:
     @cached_property
     def bounds(self) -> list[Bound]:
         """Each limit as a bound on a loss without noise, in the order of `noise`."""
-        without_noise = [np.exp(-noise) for noise in self.noise]
+        factors, count = [np.exp(-noise) for noise in self.noise], len(self.targets)
         found = [
             Bound(curve, most * factor)
-            for curve, most, factor in zip(
-                self.targets, self.max_loss, without_noise[: len(self.targets)], strict=True
-            )
+            for curve, most, factor in zip(self.targets, self.max_loss, factors, strict=False)
         ]
-        for each, factor in zip(self.further, without_noise[len(self.targets) : -1], strict=True):
-            most = each.baseline * (1 + each.max_forgetting * self.relative)
-            most = most + each.max_forgetting * (not self.relative)
-            found.append(Bound(each.curve, most * factor))
-        scale = 1 + self.max_forgetting if self.relative else 1.0
-        rise = 0.0 if self.relative else self.max_forgetting
-        factor = without_noise[-1]
-        if isinstance(self.baseline, str) and self.baseline == "matched":
-            weight = scale * factor * np.exp(self.shared)
-            return [*found, Bound(self.source, rise * factor, weight)]
-        return [*found, Bound(self.source, (scale * self.baseline_loss + rise) * factor)]
+        for source, base, factor in zip(self.sources, self.baselines, factors[count:], strict=True):
+            scale = 1 + source.max_forgetting if self.relative else 1.0
+            rise = 0.0 if self.relative else source.max_forgetting
+            if base is None:
+                weight = scale * factor * np.exp(self.shared)
+                found.append(Bound(source.curve, rise * factor, weight))
+            else:
+                found.append(Bound(source.curve, (scale * base + rise) * factor))
+        return found
 
     def feasible_sets(
         self, replay: Sequence[float] | Floats, nodes: Floats = NODES
@@ -307,16 +307,7 @@ class Problem:
     def smallest_budgets(self, feasible: Intervals, replay: Floats) -> Floats:
         """Smallest budget per replay ratio that is feasible for `rank` draws and meets `max_cvar`.
 
-        Parameters
-        ----------
-        feasible : Intervals
-            Budgets that meet all limits at these ratios.
-        replay : array, shape (replays,)
-
-        Returns
-        -------
-        array, shape (replays,)
-            Log ATPP; infinite where there is none.
+        `feasible` has the budgets that meet all limits. Log ATPP, infinite where there is none.
         """
         budget = feasible.smallest(self.rank)
         if self.max_cvar == math.inf:
@@ -353,7 +344,3 @@ class Problem:
             low[row] = node
             left = left[found[left] == math.inf]
         return found
-
-
-def _taken(values: float | Floats, draws: Ints) -> float | Floats:
-    return values if np.ndim(values) == 0 else np.asarray(values)[draws]

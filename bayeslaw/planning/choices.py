@@ -1,20 +1,28 @@
-"""Choices of a budget and a replay ratio, with the probabilities that they meet the limits."""
+"""Choices of a budget and a replay ratio: probabilities, expectations, and Monte Carlo error."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
-from scipy.optimize import brentq
+import pandas as pd
 
 from bayeslaw.common.arrays import Floats, Ints
-from bayeslaw.planning.cells import possible_alone
+from bayeslaw.common.errors import BayeslawError, unknown
 from bayeslaw.planning.chance_constraints import Problem
-from bayeslaw.planning.intervals import MAX_LOG_ATPP
-from bayeslaw.planning.replay_search import smallest_budget
+from bayeslaw.planning.intervals import MAX_LOG_ATPP, Intervals, intersection
+from bayeslaw.planning.loss_curves import NODES
+from bayeslaw.planning.replay_search import possible_alone, smallest_budget
 
-SPAN = 5.0
-"""E-folds of ATPP below and above a choice in which `ranges_around` searches."""
+REPLICATES = 100
+"""Number of bootstrap replicates."""
+MOST_RATIOS = 13
+"""Most replay ratios that a replicate searches where budgets have a closed form."""
+BESIDE = np.array([-0.5, -0.2, -0.1, 0.1, 0.2, 0.5])
+"""Ratios searched beside the plan's where they have none, in steps of the grid."""
+REACH, STEP = 1.0, 0.4
+"""Budgets around the plan's that a replicate may need, and the distance of brackets, e-folds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,30 +98,14 @@ INFEASIBLE = Choice(
 
 
 def cheapest(problem: Problem, ratios: Floats) -> Choice:
-    """The smallest feasible budget, refined over the replay ratio; `INFEASIBLE` if there is none.
-
-    Parameters
-    ----------
-    problem : Problem
-    ratios : array, shape (replays,)
-        Grid of replay ratios in ascending order.
-    """
-    budget, ratio, _ = smallest_budget(problem, ratios)
-    return choice_at(problem, budget, ratio)
+    """The smallest feasible budget, refined over a grid of replay ratios, or `INFEASIBLE`."""
+    return choice_at(problem, *smallest_budget(problem, ratios)[:2])
 
 
 def choice_at(problem: Problem, budget: float, ratio: float, most: float = math.inf) -> Choice:
-    """The choice of a budget and a replay ratio, with its probabilities and expectations.
+    """The choice of a budget in log ATPP and a replay ratio; `INFEASIBLE` if it is infinite.
 
-    Parameters
-    ----------
-    problem : Problem
-    budget : float
-        Log ATPP, rounded up to whole tokens. An infinite one gives `INFEASIBLE`.
-    ratio : float
-        Replay ratio.
-    most : float
-        Upper bound on the tokens after rounding.
+    Tokens are rounded up to whole ones, and are at most `most`.
     """
     if budget > MAX_LOG_ATPP:
         return INFEASIBLE
@@ -133,7 +125,7 @@ def choice_at(problem: Problem, budget: float, ratio: float, most: float = math.
         p_forgetting=float(holds[problem.part["forgetting"]].all(0).mean()),
         p_both=float(holds.all(0).mean()),
         p_targets=tuple(float(p) for p in holds[problem.part["target"]].mean(1)),
-        p_sources=tuple(float(p) for p in np.roll(holds[problem.part["forgetting"]].mean(1), 1)),
+        p_sources=_in_order(holds[problem.part["forgetting"]].mean(1)),
     )
     if not tokens:
         return choice
@@ -141,63 +133,33 @@ def choice_at(problem: Problem, budget: float, ratio: float, most: float = math.
         choice,
         losses=tuple(float(loss.mean()) for loss in problem.losses([ratio], at)),
         forgetting=float(problem.rise([ratio], at).mean()),
-        forgettings=tuple(float(rise.mean()) for rise in problem.rises([ratio], at)),
+        forgettings=_in_order(
+            [problem.rise([ratio], at, i).mean() for i in range(len(problem.sources))]
+        ),
         cvar=float(problem.cvar([ratio], at)[0]),
     )
 
 
-def ranges_around(
-    problem: Problem, budget: float, ratio: float, ratios: Floats
-) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Least and greatest ATPP at a ratio, and ratio at a budget, that meet all limits.
-
-    Budgets are searched within five e-folds of the given one. NaN where none meets them with the
-    confidence; a gap in between is not seen.
-    """
-
-    def holds(u: float, r: float) -> bool:
-        return bool(problem.meets([r], u)[:, 0].all(0).sum() >= problem.rank)
-
-    budgets = budget + np.linspace(-SPAN, SPAN, 8 * int(SPAN) + 1)
-    low, high = _ends(lambda u: holds(u, ratio), budgets)
-    return (math.exp(low), math.exp(high)), _ends(lambda r: holds(budget, r), ratios)
+def _in_order(values: Sequence[float] | Floats) -> tuple[float, ...]:
+    """Values of the sources, the first one first; in a problem it is the last."""
+    return tuple(np.roll(values, 1).tolist())
 
 
-def _ends(holds: Callable[[float], bool], nodes: Floats) -> tuple[float, float]:
-    """Least and greatest value that holds, refined by bisection; NaN if no node does."""
-    good = np.flatnonzero([holds(float(node)) for node in nodes])
-    if not len(good):
-        return math.nan, math.nan
-    found = []
-    for last, step in ((good[0], -1), (good[-1], 1)):
-        inside, beyond = float(nodes[last]), last + step
-        if 0 <= beyond < len(nodes):
-            outside = float(nodes[beyond])
-            for _ in range(30):
-                middle = (inside + outside) / 2
-                inside, outside = (middle, outside) if holds(middle) else (inside, middle)
-        found.append(inside)
-    return found[0], found[1]
-
-
-def stopping(problem: Problem, ratio: float, nats: float, tokens: float) -> Choice:
-    """The budget from which further tokens lower the targets' expected loss by less than `nats`.
-
-    Searched from 1e-3 to 1e6 ATPP; `INFEASIBLE` if they lower it by more even there.
-    """
-
-    def gain(u: float) -> float:
-        after = math.log(math.exp(u) + tokens / problem.params)
-        now, then = (np.mean(problem.losses([ratio], each)) for each in (u, after))
-        return float(now - then) - nats
-
-    nodes = np.linspace(math.log(1e-3), math.log(1e6), 84)
-    more = np.flatnonzero([gain(float(u)) >= 0 for u in nodes])
-    if not len(more):
-        return choice_at(problem, float(nodes[0]), ratio)
-    if more[-1] == len(nodes) - 1:
-        return INFEASIBLE
-    return choice_at(problem, float(brentq(gain, *nodes[more[-1] : more[-1] + 2])), ratio)
+def probabilities(problem: Problem, atpp: Floats, ratios: Floats, limit: str) -> Floats:
+    """Probability that limits hold, shape (budgets, replays); see `Plan.surface`."""
+    if limit not in problem.part:
+        raise BayeslawError(unknown("limit", limit, problem.part))
+    part = problem.part[limit]
+    with np.errstate(divide="ignore"):
+        budgets = np.log(atpp)
+    if problem.closed_form:
+        found = [intersection(sets[part]).fraction(budgets) for _, sets in problem.chunks(ratios)]
+    else:
+        found = [
+            np.array([problem.meets(some, u)[part].all(0).mean(-1) for u in budgets])
+            for some in problem.portions(ratios)
+        ]
+    return np.concatenate(found, 1)
 
 
 def binding_limits(problem: Problem, ratios: Floats) -> str:
@@ -220,3 +182,117 @@ def binding_limits(problem: Problem, ratios: Floats) -> str:
         for name, n in zip(problem.names, best, strict=True)
     )
     return f"{' and '.join(failing) or 'the limits together'}; alone, {', '.join(alone)}"
+
+
+def to_json(value: object) -> object:
+    """A value in the types of JSON: choices become mappings, values that are not finite None.
+
+    Examples
+    --------
+    >>> to_json({"atpp": math.inf, "losses": (1.8, 1.9)})
+    {'atpp': None, 'losses': [1.8, 1.9]}
+    """
+    if isinstance(value, Choice):
+        return to_json(vars(value) | {"p_failure": value.p_failure})
+    if isinstance(value, pd.DataFrame):
+        return to_json(value.to_dict("index"))
+    if isinstance(value, Mapping):
+        return {key: to_json(each) for key, each in value.items()}
+    if isinstance(value, tuple | list):
+        return [to_json(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def replanned(
+    old: Choice, problems: Iterable[tuple[Mapping[str, object], Problem]], ratios: Floats
+) -> pd.DataFrame:
+    """Labels, P(both) of the old choice, and the plan of each problem."""
+    rows = []
+    for labels, problem in problems:
+        held = math.nan
+        if old.atpp < math.inf:
+            held = choice_at(problem, old.budget, old.replay, old.tokens).p_both
+        rows.append({**labels, "held": held} | vars(cheapest(problem, ratios)))
+    return pd.DataFrame(rows)
+
+
+# -- Monte Carlo error ----------------------------------------------------------------------------
+
+
+def near_optimal(
+    problem: Problem, ratios: Floats, per_ratio: Floats, replay: float, block: int
+) -> tuple[Floats, Intervals]:
+    """Replay ratios that may become optimal when the draws are resampled, and their budgets.
+
+    They are the plan's ratio `replay` and some, evenly spread, of those on the grid `ratios` whose
+    smallest budget `per_ratio` exceeds the plan's by at most a margin: four standard errors of the
+    rank, where `block` draws count as one independent draw. Without closed-form budgets they are
+    some beside the plan's, and the budgets are only those within `REACH` of the margin's ends.
+    """
+    draws, rank = problem.draws, problem.rank
+    error = 4 * math.sqrt(rank * (1 - rank / draws) * block)
+    best = intersection(problem.feasible_sets([replay]))
+    least, most = (best.smallest(n)[0] for n in (rank, min(draws, math.ceil(rank + error))))
+    margin = most - least if most > least else 0.0
+    if problem.closed_form:
+        near = ratios[per_ratio <= per_ratio.min() + margin]
+        near = near[np.linspace(0, len(near) - 1, min(MOST_RATIOS, len(near))).astype(int)]
+    else:
+        near = replay + BESIDE * np.diff(ratios).max(initial=0.0)
+        near = np.clip(near, ratios[0], ratios[-1])
+    near, nodes = np.union1d(near, replay), NODES
+    if not problem.closed_form and abs(least) < math.inf and most < math.inf:
+        nodes = np.arange(least - margin - REACH, most + REACH + STEP, STEP)
+    return near, intersection(problem.feasible_sets(near, nodes))
+
+
+def split_half_probability(problem: Problem, near: Floats, feasible: Intervals) -> float:
+    """P(both) on half of the draws of a plan made on the other half; mean of both directions.
+
+    P(both) of a plan on the draws that it was made on is optimistic; this one is not.
+    """
+    half, held = problem.draws // 2, []
+    if not half:
+        return math.nan
+    index = np.arange(problem.draws)
+    for first, second in ((index[:half], index[half:]), (index[half:], index[:half])):
+        budgets = problem.take(first).smallest_budgets(feasible.take(first), near)
+        best = int(budgets.argmin())
+        held.append(feasible.take(second).contains(budgets[best])[best].mean())
+    return float(np.mean(held))
+
+
+def bootstrap(
+    problem: Problem, near: Floats, feasible: Intervals, rng: np.random.Generator, block: int
+) -> dict[str, Any]:
+    """`Plan.error`, by the circular block bootstrap over draws [1]_.
+
+    Each replicate searches the replay ratios `near`, at which the budgets `feasible` meet all
+    limits. Draws are autocorrelated over about the length of a block.
+
+    References
+    ----------
+    .. [1] D. N. Politis and J. P. Romano (1992). A circular block-resampling procedure for
+       stationary data. In Exploring the Limits of Bootstrap, 263-270. Wiley.
+    """
+    draws = problem.draws
+    if draws == 1:
+        return {}
+    budget, where = np.empty(REPLICATES), np.empty(REPLICATES)
+    for i in range(REPLICATES):
+        starts = rng.integers(draws, size=math.ceil(draws / block))
+        index = ((starts[:, None] + np.arange(block)) % draws).ravel()[:draws]
+        drawn = problem if problem.max_cvar == math.inf else problem.take(index)
+        per_ratio = drawn.smallest_budgets(feasible.take(index), near)
+        budget[i], where[i] = per_ratio.min(), near[per_ratio.argmin()]
+    atpp, finite = np.exp(budget), budget < math.inf
+    spread = [float(np.std(v[finite])) if finite.any() else math.nan for v in (atpp, where)]
+    low, high = np.quantile(atpp, (0.05, 0.95), method="nearest")
+    return {
+        "atpp": spread[0],
+        "replay": spread[1],
+        "atpp_90": (float(low), float(high)),
+        "infeasible": float(1 - finite.mean()),
+        "replicates": REPLICATES,
+        "block": block,
+    }

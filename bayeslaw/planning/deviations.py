@@ -16,7 +16,14 @@ from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.pools import Pool
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.model import random_effects as effects
+from bayeslaw.model.random_effects import BASE
 from bayeslaw.tables.table import grid
+
+type Fit = Posterior | Pool | PointFit
+
+PARTS = ("law", "parameters", "discrepancy", "size", "base", "run", "noise")
+"""Sources of variance: which law of a pool is right, its parameters and discrepancy, the effects of
+a new size, of the base and of the run (and of any other level), and measurement noise."""
 
 
 @dataclass(frozen=True)
@@ -54,16 +61,12 @@ class Deviation:
 
 
 def deviations(
-    fits: Sequence[Posterior | Pool | PointFit],
-    params: float,
-    ptpp: float,
-    base: str | None,
-    seed: int,
+    fits: Sequence[Fit], params: float, ptpp: float, base: str | None, seed: int
 ) -> list[Deviation]:
     """Deviation of a new run at a model and stage in each domain.
 
-    Effects of new groups are correlated between domains that were fitted jointly ;
-    otherwise domains are independent.
+    Effects of new groups are correlated between domains that were fitted jointly; otherwise domains
+    are independent.
     """
     row, rng = planned_row(params, ptpp, base), np.random.default_rng(seed)
     found = []
@@ -72,9 +75,6 @@ def deviations(
             found.append(Deviation({"noise": np.zeros(1)}))
             continue
         own = _joint_normals(fit, seed)
-        if isinstance(fit, Posterior):
-            found.append(_deviation(fit, row, own, rng))
-            continue
         members = [(_deviation(m, row, own, rng).take(i), at) for m, i, at in fit.parts()]
         joined: dict[str, Floats] = {}
         for each, at in members:
@@ -102,9 +102,6 @@ def planned_size_effects(fit: Posterior, frame: pd.DataFrame, seed: Sequence[int
     if own is None or len(frame) != 1 or effects.is_fitted(fit.draws, "size", frame)[0]:
         return drawn
     return fit.values()["tau_size"] * own[:, None]
-
-
-# -- parts ----------------------------------------------------------------------------------------
 
 
 def _joint_normals(fit: Posterior | Pool, seed: int) -> dict[str, Floats]:
@@ -139,3 +136,64 @@ def _deviation(
             own, tau = effects.level(level), fit.values()[f"tau_{level}"][:, 0]
             parts[level] = own.effect(tau, z) * own.affected(effects.labels(row, level))[0]
     return Deviation(parts, frozenset(fitted))
+
+
+def spread(
+    fits: Mapping[str, Fit],
+    deviations: Sequence[Deviation],
+    params: float,
+    ptpp: float,
+    base: str | None,
+    tokens: float,
+    replay: float,
+    seed: int,
+    unique: float | None = None,
+) -> pd.DataFrame:
+    """Shares of the variance of the measured log loss of a planned run.
+
+    The log loss is a sum of parts; the share of a part is its covariance with the sum over the
+    variance of the sum. Shares sum to 1, and one is negative if its part is offset by the others.
+
+    One row per domain, point fits left out: `sd`, the standard deviation of log loss, and the
+    shares of `PARTS`. `deviations` are those of `fits`, `seed` is the plan's, and `unique` the
+    number of distinct tokens of the new data; without it, none repeat.
+    """
+    row = planned_row(params, ptpp, base).assign(tokens=tokens, replay=replay)
+    row = row if unique is None else row.assign(unique_tokens=unique)
+    found = {}
+    for k, ((name, fit), own) in enumerate(zip(fits.items(), deviations, strict=True)):
+        if isinstance(fit, PointFit):
+            continue
+        parts = {part: np.zeros(fit.count) for part in PARTS}
+        for member, draws, at in fit.parts():
+            for part, values in _latent_parts(member, row, [seed, k]).items():
+                parts[part][at] = values[draws]
+            centre = parts["parameters"][at].mean() + parts["discrepancy"][at].mean()
+            parts["law"][at] = centre
+            for part in ("parameters", "discrepancy"):
+                parts[part][at] -= parts[part][at].mean()
+        for part, values in own.parts.items():
+            parts[part if part in PARTS else "run"] += values
+        total = np.sum(list(parts.values()), axis=0)
+        variance = total.var()
+        shares = {part: np.cov(v, total, ddof=0)[0, 1] / variance for part, v in parts.items()}
+        found[name] = {"sd": float(np.sqrt(variance))} | shares
+    return pd.DataFrame.from_dict(found, orient="index")
+
+
+def _latent_parts(fit: Posterior, row: pd.DataFrame, seed: Sequence[int]) -> dict[str, Floats]:
+    """Parts of the latent log loss that vary, each of shape (draws,)."""
+    q, plain = fit.values(), fit.law.plain
+    p, x = plain.sizes(q, fit.at), fit.covariates(row)
+    middle = {name: np.median(v, axis=0) if np.ndim(v) > 1 else v for name, v in x.items()}
+
+    def log_loss(x: Mapping[str, Floats]) -> Floats:
+        return np.log(np.broadcast_to(plain.loss(p, x, fit.at), (fit.count, 1)))[:, 0]
+
+    law, fitted = log_loss(middle), log_loss(x)
+    return {
+        "parameters": law,
+        BASE.name: fitted - law,
+        "discrepancy": np.log(fit.latent(row))[:, 0] - fitted,
+        "size": planned_size_effects(fit, row, seed)[:, 0],
+    }

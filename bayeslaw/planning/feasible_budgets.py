@@ -1,27 +1,43 @@
 r"""Budgets at which a loss meets its limit, for each draw and replay ratio.
 
-A budget is ``u = log ATPP = log(D / N)``. Where a law has one data term and its log is a polynomial
-of degree 2 or less in u, the set of budgets has a closed form: the solutions of a quadratic
+A budget is ``u = log ATPP = log(D / N)``. There are two solvers. Where a law has one data term and
+its log is a polynomial of degree 2 or less in u, the budgets are the solutions of a quadratic
 inequality. The polynomial comes from the term's own formula (`bayeslaw.planning.loss_curves`).
-For any other law the ends of the set are found numerically (`bayeslaw.planning.roots`).
 
-In this module K, or `factor`, is the size of the data term, and ``q(u) = c0 + c1 u + c2 u^2`` its
-log over that size.
+For any other law the excess of the loss over its limit is evaluated on `NODES`. A change of its
+sign brackets one root. Where the excess has a local extremum between nodes that may cross zero, two
+roots may lie in neighbouring cells without a change of sign at the nodes; the extremum is located
+and, if it does cross, splits the bracket. Roots are found by Chandrupatla's method [1]_, all
+elements at once.
+
+References
+----------
+.. [1] T. R. Chandrupatla (1997). A new hybrid quadratic/bisection algorithm for finding the zero
+   of a nonlinear function without using derivatives. Advances in Engineering Software, 28(3),
+   145-149.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.optimize.elementwise import find_minimum, find_root
 
-from bayeslaw.common.arrays import Floats
+from bayeslaw.common.arrays import Floats, Ints
 from bayeslaw.planning.intervals import Intervals, intervals
-from bayeslaw.planning.loss_curves import NODES, LossCurve, ReplaySlice, losses_at_nodes
-from bayeslaw.planning.pooled_curves import PooledCurve, PooledSlice
-from bayeslaw.planning.roots import budgets_by_roots
+from bayeslaw.planning.loss_curves import (
+    NODES,
+    Curve,
+    PooledCurve,
+    ReplaySlice,
+    losses_at_nodes,
+)
 
-type Ends = tuple[Floats, Floats | None]
-"""Lower and upper ends of intervals; without upper ends they are unbounded above."""
+LARGE = 1e300
+"""Replaces infinity, which the root finder does not accept."""
+
+type Places = tuple[Ints, Ints, Ints]
+"""Node, replay ratio and draw of each element, as indices of shape (elements,)."""
 
 
 @dataclass(frozen=True)
@@ -31,22 +47,64 @@ class Bound:
     Parameters
     ----------
     curve : LossCurve or PooledCurve
-    limit : array, shape (draws,)
+    limit : float or array, shape (draws,)
         In nats per token.
-    weight : array, shape (draws,), optional
+    weight : float or array, shape (draws,), optional
         Without it, the loss of pure replay does not count.
+
+    Examples
+    --------
+    ``1 + D^-0.5 <= 1.1`` holds from D = 100 on, for a model of one parameter:
+
+    >>> from bayeslaw.laws.lawfiles import load_law
+    >>> from bayeslaw.laws.terms import ORIGIN
+    >>> from bayeslaw.planning.loss_curves import LossCurve
+    >>> p = {"E": 1.0, "A": 0.0, "alpha": 0.3, "B": 1.0, "beta": 0.5}
+    >>> draws = {name: np.array([value]) for name, value in p.items()}
+    >>> curve = LossCurve(load_law("chinchilla"), draws, ORIGIN, params=1.0, ptpp=20.0)
+    >>> np.exp(Bound(curve, 1.1).budgets([0.5]).lower).round(6).tolist()
+    [[[100.0]]]
     """
 
-    curve: LossCurve | PooledCurve
-    limit: Floats
-    weight: Floats | None = None
+    curve: Curve
+    limit: float | Floats
+    weight: float | Floats | None = None
 
-    def budgets(self, replay: Sequence[float] | Floats, nodes: Floats) -> Intervals:
-        """Budgets that meet the limit."""
+    def budgets(self, replay: Sequence[float] | Floats, nodes: Floats = NODES) -> Intervals:
+        """Budgets that meet the limit; those of laws without a closed form are sought on `nodes`.
+
+        `nodes` are ascending log ATPP. Beyond the first and last, the sets go on as at these.
+        """
+        if isinstance(self.curve, PooledCurve):
+            return self._of_parts(self.curve, replay, nodes)
         here = self.curve.at_replay(replay)
-        if self.weight is None:
-            return budgets_below(here, self.limit, nodes=nodes)
-        return budgets_below(here, self.limit, self.curve.at_replay([1.0]), self.weight, nodes)
+        margin, pure, weight = self.limit - here.constant_terms(), None, self.weight
+        if weight is not None:
+            pure = self.curve.at_replay([1.0])
+            margin = margin + weight * pure.constant_terms()
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            found = in_closed_form(here, margin, pure, weight)
+            return found or by_roots(here, margin, pure, weight, nodes)
+
+    def _of_parts(
+        self, curve: PooledCurve, replay: Sequence[float] | Floats, nodes: Floats
+    ) -> Intervals:
+        """`budgets` of a pool, law by law."""
+        limit, weight = np.broadcast_to(self.limit, curve.draws), self.weight
+        weights = None if weight is None else np.broadcast_to(weight, curve.draws)
+        found = [
+            Bound(part, limit[at], None if weights is None else weights[at]).budgets(replay, nodes)
+            for part, at in zip(curve.parts, curve.places, strict=True)
+        ]
+        shape = max(len(each.lower) for each in found), len(replay), curve.draws
+        lower, upper = np.full(shape, np.inf), np.full(shape, np.inf)
+        for each, at in zip(found, curve.places, strict=True):
+            lower[: len(each.lower), :, at] = each.lower
+            upper[: len(each.lower), :, at] = each.upper_or_inf
+        # The sets of all laws end at the nodes, also where one has a closed form.
+        lower = np.where(lower > nodes[-1], np.inf, np.where(lower <= nodes[0], -np.inf, lower))
+        upper = np.where(upper >= nodes[-1], np.inf, np.where(upper < nodes[0], -np.inf, upper))
+        return intervals(lower, upper)
 
     def excess(self, replay: Sequence[float] | Floats, budget: float) -> Floats:
         """Excess over the limit at a budget in log ATPP, nats per token, (replays, draws)."""
@@ -61,105 +119,64 @@ class Bound:
         return loss
 
 
-def budgets_below(
-    here: ReplaySlice | PooledSlice,
-    limit: float | Floats,
-    pure: ReplaySlice | PooledSlice | None = None,
-    weight: float | Floats = 0.0,
-    nodes: Floats = NODES,
-) -> Intervals:
-    """Budgets where ``L(D, r) <= limit``, or ``L(D, r) - weight L(D, 1) <= limit``.
+# -- closed form ----------------------------------------------------------------------------------
 
-    Parameters
-    ----------
-    here : ReplaySlice
-        The law at the replay ratios r.
-    limit : float or array, shape (draws,)
-        In nats per token.
-    pure : ReplaySlice, optional
-        The law in pure replay, ``r = 1``.
-    weight : float or array, shape (draws,)
-    nodes : array
-        Log ATPP between which laws without a closed form are bracketed.
 
-    Returns
-    -------
-    Intervals
+def in_closed_form(
+    here: ReplaySlice, margin: Floats, pure: ReplaySlice | None, weight: float | Floats | None
+) -> Intervals | None:
+    """Budgets where ``data(D, r) - weight data(D, 1) <= margin``; None without a closed form.
 
-    Examples
-    --------
-    ``1 + D^-0.5 <= 1.1`` holds from D = 100 on, for a model of one parameter:
-
-    >>> from bayeslaw.laws.lawfiles import load_law
-    >>> from bayeslaw.laws.terms import ORIGIN
-    >>> from bayeslaw.planning.loss_curves import LossCurve
-    >>> p = {"E": 1.0, "A": 0.0, "alpha": 0.3, "B": 1.0, "beta": 0.5}
-    >>> draws = {name: np.array([value]) for name, value in p.items()}
-    >>> curve = LossCurve(load_law("chinchilla"), draws, ORIGIN, params=1.0, ptpp=20.0)
-    >>> sets = budgets_below(curve.at_replay([0.5]), 1.1)
-    >>> np.exp(sets.lower).round(6).tolist()
-    [[[100.0]]]
+    The data term is ``K exp(c0 + c1 u + c2 u^2)``. The terms of `here` and of `pure`, the law in
+    pure replay (None leaves it out), must have the same c1 and c2, so that their difference is one
+    term, whose size K may have either sign. `margin` is in nats, broadcast to (replays, draws).
     """
-    pure_terms = 0.0 if pure is None else weight * pure.constant_terms()
-    margin = limit - here.constant_terms() + pure_terms
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        ends: Ends | None = _closed_form(here, pure, weight, margin)
-        if ends is None:
-            ends = budgets_by_roots(here, pure, weight, margin, nodes)
-        lower, upper = ends
-        full = len(lower), *here.shape
-        lower = np.broadcast_to(lower, full)
-        return intervals(lower, None if upper is None else np.broadcast_to(upper, full))
-
-
-def _closed_form(
-    here: ReplaySlice | PooledSlice,
-    pure: ReplaySlice | PooledSlice | None,
-    weight: float | Floats,
-    margin: Floats,
-) -> Ends | None:
-    """Budgets where the data terms are at most `margin`; None if there is no closed form.
-
-    With `pure`, the two data terms must have the same c1 and c2, so that their difference is one
-    term of size K.
-    """
-    if not (isinstance(here, ReplaySlice) and here.closed_form) or isinstance(pure, PooledSlice):
+    if not here.closed_form:
         return None
     if not here.data:
-        return np.where(margin >= 0, -np.inf, np.inf)[None], None
+        return _sets(here, np.where(margin >= 0, -np.inf, np.inf), None)
     term = here.data[0]
-    size = here.p[term.coefficient]
+    factor = here.p[term.coefficient]
     c0, c1, c2 = here.polynomial(term)
     if pure is None:
-        level = np.log(np.maximum(margin, 0.0)) - (np.log(size) + c0)
-        if not size.all():
-            level = np.where((size == 0) & (margin >= 0), np.inf, level)
-            level = np.where((size == 0) & (margin < 0), -np.inf, level)
-        lower, upper = _polynomial_below(level, c1, c2)
-        return lower[None], None if upper is None else upper[None]
-    other = pure.polynomial(term)
-    if not all(np.allclose(a, b, 1e-12, 1e-14) for a, b in zip((c1, c2), other[1:], strict=True)):
-        return None
-    # K exp(q) <= margin, with K of either sign.
-    factor = size * (np.exp(c0) - weight * np.exp(other[0]))
-    level = np.where(margin * factor > 0, np.log(margin / factor), -np.inf)
+        level = np.log(np.maximum(margin, 0.0)) - (np.log(factor) + c0)
+    else:
+        other = pure.polynomial(term)
+        same = (np.allclose(a, b, 1e-12, 1e-14) for a, b in zip((c1, c2), other[1:], strict=True))
+        if not all(same):
+            return None
+        factor = factor * (np.exp(c0) - weight * np.exp(other[0]))
+        level = np.log(np.fmax(margin / factor, 0.0))
+    if (factor > 0).all():
+        return _sets(here, *_polynomial_below(level, c1, c2))
+    # A term that is zero or negative meets every margin that is not negative.
+    level = np.where((factor <= 0) & (margin >= 0), np.inf, level)
+    level = np.where((factor == 0) & (margin < 0), -np.inf, level)
     lower, upper = _polynomial_below(level, c1, c2)
-    upper = np.full_like(lower, np.inf) if upper is None else upper
-    # With K < 0 the condition is exp(q) >= margin / K: the complement of the interval.
-    always = (factor <= 0) & (margin >= 0)
-    never = (factor == 0) & (margin < 0)
-    complement = (factor < 0) & (margin < 0)
-    empty = lower == np.inf
-    lower_1 = np.where(always | complement, -np.inf, np.where(never, np.inf, lower))
-    upper_1 = np.where(
-        always | never | complement & empty, np.inf, np.where(complement, lower, upper)
+    # With both negative the condition is exp(q) >= margin / K: the complement of the interval.
+    outside = (factor < 0) & (margin < 0)
+    if not outside.any():
+        return _sets(here, lower, upper)
+    none = np.full_like(lower, np.inf)
+    upper = none if upper is None else upper
+    first = np.where(outside, -np.inf, lower), np.where(outside, lower, upper)
+    second = np.where(outside, upper, np.inf), none
+    return _sets(here, *(np.stack(ends) for ends in zip(first, second, strict=True)))
+
+
+def _sets(here: ReplaySlice, lower: Floats, upper: Floats | None) -> Intervals:
+    """Sets from the ends of one interval or, with a further axis in front, of several."""
+    every = (*lower.shape[:-2], *here.shape)
+    lower, *uppers = (
+        np.broadcast_to(ends, every).reshape(-1, *here.shape)
+        for ends in (lower, upper)
+        if ends is not None
     )
-    lower_2 = np.where(complement & ~empty, upper, np.inf)  # inf if there is no second interval
-    return np.stack([lower_1, lower_2]), np.stack([upper_1, np.full_like(lower_2, np.inf)])
+    return intervals(lower, *uppers)
 
 
-def _polynomial_below(level: Floats, c1: Floats, c2: Floats) -> Ends:
-    """Ends of ``c1 u + c2 u^2 <= level``.
+def _polynomial_below(level: Floats, c1: Floats, c2: Floats) -> tuple[Floats, Floats | None]:
+    """Ends of ``c1 u + c2 u^2 <= level``; without upper ends the sets are unbounded above.
 
     Where c2 < 0, the polynomial equals its maximum for all u below that of the maximum; see
     `bayeslaw.planning.loss_curves`.
@@ -215,3 +232,95 @@ def _any_slope(level: Floats, c1: Floats, c2: Floats) -> tuple[Floats, Floats]:
     never = (level == -np.inf) | (c2 > 0) & (disc < 0) | constant & (level < 0)
     lower = np.where(always, -np.inf, np.where(never, np.inf, lower))
     return lower, np.where(always | never, np.inf, upper)
+
+
+# -- root finding ---------------------------------------------------------------------------------
+
+
+def by_roots(
+    here: ReplaySlice,
+    margin: Floats,
+    pure: ReplaySlice | None = None,
+    weight: float | Floats | None = None,
+    nodes: Floats = NODES,
+) -> Intervals:
+    """`in_closed_form` for any law, with brackets on `nodes`."""
+    shape = here.shape
+    margin = np.broadcast_to(margin, shape)
+    weight = np.broadcast_to(0.0 if weight is None else weight, shape)
+
+    def everywhere(u: float) -> Floats:
+        matched = 0.0 if pure is None else weight * pure.data_terms(u)
+        return np.broadcast_to(here.data_terms(u) - matched - margin, shape)
+
+    def excess(u: Floats, replay: Ints, draw: Ints, sign: Floats | float = 1.0) -> Floats:
+        matched: Floats | float = 0.0
+        if pure is not None:
+            matched = weight[replay, draw] * pure.take(0 * replay, draw).data_terms(u)[0]
+        value = here.take(replay, draw).data_terms(u)[0] - matched - margin[replay, draw]
+        return np.asarray(sign * np.minimum(value, LARGE))
+
+    at_nodes = np.minimum(np.stack([everywhere(u) for u in nodes]), LARGE)
+    holds = at_nodes <= 0
+    cell, row, draw = np.nonzero(holds[1:] != holds[:-1])
+    roots = [root_between(excess, nodes[cell], nodes[cell + 1], row, draw)]
+    owners = [row * shape[1] + draw]
+    for sign in (1.0, -1.0):
+        node, row, draw = turning_points(at_nodes, sign)
+        if not len(node):
+            continue
+        low, middle, high = (nodes[node + i] for i in (-1, 0, 1))
+        turned = find_minimum(excess, (low, middle, high), args=(row, draw, 0 * low + sign))
+        least = np.asarray(turned.x)
+        crosses = excess(least, row, draw, sign) <= 0
+        row, draw = row[crosses], draw[crosses]
+        low, high, least = low[crosses], high[crosses], least[crosses]
+        for pair in ((low, least), (least, high)):
+            roots.append(root_between(excess, *pair, row, draw))
+            owners.append(row * shape[1] + draw)
+    owner, root = np.concatenate(owners), np.concatenate(roots)
+    order = np.lexsort((root, owner))
+    owner, root = owner[order], root[order]
+    # The roots of a set are alternately upper and lower ends, starting with an upper one if the
+    # first node lies in the set.
+    begins = holds[0].ravel()
+    place = np.arange(len(owner)) - np.searchsorted(owner, owner)
+    slots = place + begins[owner]
+    count = int(slots.max(initial=0)) // 2 + 1
+    ends = np.full((2 * count, begins.size), np.inf)
+    ends[0, begins] = -np.inf
+    ends[slots, owner] = root
+    return intervals(*ends.reshape(count, 2, *shape).swapaxes(0, 1))
+
+
+def turning_points(excess: Floats, sign: float = 1.0) -> Places:
+    """Middle nodes of extrema that may cross zero, at which two roots may lie between nodes.
+
+    A minimum of positive excess (`sign` 1) or a maximum of negative excess (-1) may cross if the
+    parabola through three nodes comes half of the way to zero from the middle one. The excess has
+    shape (nodes, replays, draws).
+    """
+    falls, middle = excess[1:] < excess[:-1], excess[1:-1]
+    if sign > 0:
+        node, row, draw = np.nonzero(falls[:-1] & ~falls[1:] & (middle > 0))
+    else:
+        node, row, draw = np.nonzero(~falls[:-1] & falls[1:] & (middle < 0))
+    before, middle, after = (excess[node + i, row, draw] for i in range(3))
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        moved = (after - before) ** 2 / (8 * (after - 2 * middle + before))
+    near = ~(np.abs(moved) < 0.5 * np.abs(middle))
+    return node[near] + 1, row[near], draw[near]
+
+
+def root_between(excess: Callable[..., Floats], low: Floats, high: Floats, *index: Ints) -> Floats:
+    """Roots of `excess`, a function of budgets and indices, between `low` and `high`; (elements,).
+
+    Of the last bracket, the point is returned at which `excess` is not positive, so that the limit
+    holds there.
+    """
+    if not len(low):
+        return low
+    found = find_root(excess, (low, high), args=index, tolerances={"xatol": 1e-12, "xrtol": 1e-12})
+    left, right = found.bracket
+    end = np.where(found.f_bracket[0] <= 0, left, right)
+    return np.asarray(np.where(found.f_x <= 0, found.x, end))

@@ -1,10 +1,11 @@
-"""From fits to the paired draws, loss curves and noise that a plan is made of."""
+"""From fits to paired draws and loss curves, and the ranges of the rows they were fitted to."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 
 from bayeslaw.common.arrays import Floats, Ints
 from bayeslaw.common.errors import BayeslawError, unknown
@@ -13,15 +14,11 @@ from bayeslaw.inference.pools import Pool
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.terms import ORIGIN
 from bayeslaw.model import random_effects as effects
-from bayeslaw.planning.deviations import planned_row, planned_size_effects
-from bayeslaw.planning.loss_curves import LossCurve
-from bayeslaw.planning.pooled_curves import PooledCurve
+from bayeslaw.planning.deviations import Fit, planned_row, planned_size_effects
+from bayeslaw.planning.loss_curves import Curve, LossCurve, PooledCurve
+from bayeslaw.tables.hull import distance, locate
 from bayeslaw.tables.table import grid
 
-type Fit = Posterior | Pool | PointFit
-
-NEW = "new"
-"""In place of the label of a base: one without rows."""
 REACH = 1e4
 """ATPP up to which a discrepancy is extended; beyond, and below the fitted rows, exponents stay."""
 
@@ -35,15 +32,9 @@ def pair_draws(fits: Sequence[Fit]) -> tuple[list[Ints], str]:
     """Pair the draws of several fits.
 
     Draws of a joint fit are paired as they were sampled. Separate fits are independent, so any
-    pairing of their draws is valid.
-
-    Returns
-    -------
-    list of int array, shape (draws,)
-        For each fit, the draw in each pair. The number of pairs is that of the posterior with the
-        fewest draws; the others are thinned.
-    str
-        How they were paired.
+    pairing of their draws is valid. The first result is the draw of each fit in each pair; there
+    are as many pairs as the posterior with the fewest draws has, and the others are thinned. The
+    second says how they were paired.
     """
     posteriors = [fit for fit in fits if not isinstance(fit, PointFit)]
     if not posteriors:
@@ -79,13 +70,7 @@ def point_description(fits: Sequence[Fit]) -> str:
 
 
 def convergence_failures(fits: Sequence[Fit], allowed: bool) -> tuple[str, ...]:
-    """Failures of the convergence gate, as text.
-
-    Raises
-    ------
-    NotConverged
-        If a posterior failed the gate and that is not allowed.
-    """
+    """Failures of the convergence gate, as text; `NotConverged` if they are not allowed."""
     found: list[str] = []
     for fit in fits:
         if not isinstance(fit, PointFit):
@@ -111,14 +96,12 @@ def curve_of(
     unique: float | None = None,
     median: bool = False,
     seed: Sequence[int] | None = None,
-) -> LossCurve | PooledCurve:
+) -> Curve:
     """Loss of a fit's law at a model and stage.
 
     Parameters
     ----------
-    fit : Posterior, Pool or PointFit
-    params, ptpp : float
-        Parameters N of the model, and its pre-training tokens per parameter.
+    fit, params, ptpp
     base : str, optional
         Label of the pre-trained model; without it, see `planned_row`.
     unique : float, optional
@@ -130,16 +113,14 @@ def curve_of(
         The curve includes the random effect of the model's size. That of a size without training
         rows is drawn with this seed, and is zero without it. The first number is that of the plan.
     """
-    if isinstance(fit, Pool):
-        if median:
-            return curve_of(fit.first, params, ptpp, base=base, unique=unique, median=True)
-        found = [
-            (_curve(m, params, ptpp, base, unique, seed=seed), own, at)
-            for m, own, at in fit.parts()
+    if isinstance(fit, Pool) and not median:
+        parts = [
+            _curve(member, params, ptpp, base, unique, False, seed).take(own)
+            for member, own, _ in fit.parts()
         ]
-        parts = [curve.take(own) for curve, own, _ in found]
-        return PooledCurve(tuple(parts), tuple(at for *_, at in found))
-    return _curve(fit, params, ptpp, base, unique, median=median, seed=seed)
+        return PooledCurve(tuple(parts), tuple(at for *_, at in fit.parts()))
+    one = fit.first if isinstance(fit, Pool) else fit
+    return _curve(one, params, ptpp, base, unique, median, seed)
 
 
 def _curve(
@@ -148,9 +129,8 @@ def _curve(
     ptpp: float,
     base: str | None,
     unique: float | None,
-    *,
-    median: bool = False,
-    seed: Sequence[int] | None = None,
+    median: bool,
+    seed: Sequence[int] | None,
 ) -> LossCurve:
     law = fit.law
     unique = unique if law.repetition else None
@@ -181,13 +161,7 @@ def _curve(
 
 
 def noise_kind(noise: str | None, fits: Sequence[Fit]) -> str:
-    """Kind of losses that the limits are on: predictive or latent.
-
-    Raises
-    ------
-    BayeslawError
-        If the kind is unknown, or a point fit should have noise.
-    """
+    """Kind of losses that the limits are on: predictive or latent."""
     kinds, points = ("predictive", "latent"), [fit for fit in fits if isinstance(fit, PointFit)]
     if noise is None:
         noise = kinds[len(points) == len(fits)]
@@ -200,48 +174,51 @@ def noise_kind(noise: str | None, fits: Sequence[Fit]) -> str:
     return noise
 
 
-def planned_base(
-    fits: Sequence[Fit], params: float, ptpp: float, base: str | None
-) -> tuple[str | None, str]:
-    """Label of the base that a plan starts from, and its description.
+def training_ranges(fit: Fit) -> dict[str, tuple[float, float]]:
+    """Smallest and largest params, ptpp, replay and ATPP of a fit's training rows."""
+    if fit.table is None:
+        return {}
+    rows = fit.table.frame.assign(atpp=fit.table.frame["tokens"] / fit.table.frame["params"])
+    columns = [c for c in ("params", "ptpp", "replay", "atpp") if c in rows]
+    return {c: (float(rows[c].min()), float(rows[c].max())) for c in columns}
 
-    Parameters
-    ----------
-    fits : sequence of Posterior, Pool or PointFit
-    params, ptpp : float
-    base : str, optional
-        A label in the tables' column `base`, or "new". By default the only base of that N and P in
-        the tables, or a new one if there are none or several.
 
-    Raises
-    ------
-    BayeslawError
-        If no table has a base of that label, or if it has another N or P.
+def common_ranges(fits: Sequence[Fit]) -> dict[str, tuple[float, float]]:
+    """Intersections of the fits' training ranges."""
+    ranges: dict[str, tuple[float, float]] = {}
+    for name, (low, high) in (item for fit in fits for item in training_ranges(fit).items()):
+        least, most = ranges.get(name, (-math.inf, math.inf))
+        ranges[name] = max(low, least), min(high, most)
+    return ranges
+
+
+def extrapolations(
+    fits: Mapping[str, Fit], params: float, ptpp: float, replay: float, atpp: float
+) -> tuple[str, ...]:
+    """How a planned run lies outside the training rows of each fit, as text.
+
+    Quantities outside their range are named first. Then comes the distance of the plan from the
+    convex hull of the training rows (see `bayeslaw.locate`), also if each quantity is in its range.
     """
-    known: dict[str, set[tuple[float, float]]] = {}
-    pilot: set[str] = set()
-    for table in (fit.table for fit in fits if fit.table is not None):
-        for rows in (table.frame, table.baselines):
-            if not {"base", "params", "ptpp"} <= {*rows}:
-                continue
-            labels = effects.labels(rows, "base").astype(str)
-            for label, n, p in zip(labels.tolist(), rows["params"], rows["ptpp"], strict=True):
-                known.setdefault(label, set()).add((float(n), float(p)))
-            pilot |= {*labels} if rows is table.frame else set()
-    known = {k: v for k, v in known.items() if not k.startswith(effects.UNLABELLED)}
-    if not known:
-        if base not in (None, NEW):
-            raise BayeslawError(f"base={base!r}: the tables have no column base; leave it out.")
-        return None, "a base that the tables do not label"
-    here = [k for k, v in known.items() if any(np.allclose(x, (params, ptpp)) for x in v)]
-    if base is None:
-        base = here[0] if len(here) == 1 else NEW
-    if base == NEW:
-        return NEW, "a new base: its effect and starting losses are drawn"
-    if base not in known:
-        raise BayeslawError(unknown("base", base, (*here, NEW)))
-    if base not in here:
-        n, p = next(iter(known[base]))
-        raise BayeslawError(f"base {base!r} has params = {n:g}, ptpp = {p:g}, not those planned.")
-    what = "with rows of its own" if base in pilot else "known by its own losses at tokens = 0"
-    return base, f"base {base}, {what}"
+    found: list[str] = []
+    planned = {"params": params, "ptpp": ptpp, "replay": replay, "atpp": atpp}
+    row = pd.DataFrame([{**planned, "tokens": params * atpp}])
+    for name, fit in fits.items():
+        if fit.table is None:
+            continue
+        own = []
+        for column, (low, high) in training_ranges(fit).items():
+            value = planned[column]
+            if math.isfinite(value) and not low * (1 - 1e-9) <= value <= high * (1 + 1e-9):
+                range_ = (
+                    f"{low:.4g} to {high:.4g}" if low < high else f"all {low:.4g} (a projection)"
+                )
+                own.append(f"{column} {value:.4g} is outside the {name}'s rows, {range_}")
+        if 0 < atpp < math.inf:
+            position = locate(fit.table, row, fit.columns).iloc[0]
+            if position["efolds"]:
+                far = distance(position["efolds"], position["decades"])
+                each = "" if own else ", though each of its quantities is within its range"
+                own.append(f"the plan is {far} outside the convex hull of the {name}'s rows{each}")
+        found += own
+    return tuple(found)

@@ -78,19 +78,9 @@ class Intervals:
         )
 
     def smallest(self, rank: int, least: float | Floats = -np.inf) -> Floats:
-        """Smallest budget that lies in at least `rank` of the sets.
+        """Smallest budget from `least` on that lies in at least `rank` of the sets.
 
-        Parameters
-        ----------
-        rank : int
-            Number of draws whose set must contain the budget.
-        least : float or array, shape (replays,)
-            Only budgets from this one on are considered.
-
-        Returns
-        -------
-        array, shape (replays,)
-            Log ATPP; infinite where there is no such budget.
+        Log ATPP, shape (replays,); infinite where there is no such budget.
         """
         start = self._flat(self.lower)
         found: Floats = np.maximum(np.partition(start, rank - 1, -1)[:, rank - 1], least)
@@ -112,14 +102,9 @@ class Intervals:
         return found
 
     def most_common(self, cap: float = np.inf) -> tuple[Ints, Floats]:
-        """Budget up to `cap` that lies in the most sets.
+        """Largest number of sets with a common budget up to `cap`, and the smallest such budget.
 
-        Returns
-        -------
-        counts : array of int, shape (replays,)
-            The largest number of sets that have a common budget.
-        budgets : array, shape (replays,)
-            The smallest such budget, log ATPP.
+        Both of shape (replays,).
         """
         if self.upper is None:
             lower = self.lower[0]
@@ -153,16 +138,11 @@ class Intervals:
         return ends.swapaxes(0, 1).reshape(ends.shape[1], -1)
 
 
-def intervals(lower: Floats, upper: Floats | None) -> Intervals:
-    """Sets of budgets from the ends of their intervals.
+def intervals(lower: Floats, upper: Floats | None = None) -> Intervals:
+    """Sets of budgets from the ends of their intervals, as of `Intervals`.
 
     Empty intervals, with ``lower > upper`` or beyond `MAX_LOG_ATPP`, are marked by ``lower = inf``.
     Those that are empty for all draws are dropped.
-
-    Parameters
-    ----------
-    lower, upper : array, shape (intervals, replays, draws)
-        Log ATPP. Without `upper` the intervals have no upper end.
     """
     if upper is None:
         return Intervals(np.where(lower > MAX_LOG_ATPP, np.inf, lower))

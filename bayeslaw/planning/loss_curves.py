@@ -9,7 +9,6 @@ D of its maximum, a data term is therefore replaced by its maximum.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 from scipy.optimize.elementwise import find_minimum
@@ -78,6 +77,11 @@ class LossCurve:
         """Number of draws."""
         return len(self.p["E"])
 
+    @property
+    def closed_form(self) -> bool:
+        """Whether the budgets below a limit have a closed form at all replay ratios."""
+        return self.at_replay([0.5]).closed_form
+
     def take(self, draws: Ints) -> "LossCurve":
         """The curve for some of the draws."""
         p, base = (
@@ -87,10 +91,9 @@ class LossCurve:
 
     @cached_property
     def _slopes(self) -> dict[str, tuple[Floats, Floats] | None]:
-        """`ReplaySlice.slope_and_curvature` of each data term.
+        """`ReplaySlice.slope_and_curvature` of each data term: one row, or three if r matters.
 
-        Of one row if they do not depend on r, of three rows if they do. None for every term of a
-        law whose whole loss has a modifier.
+        None for every term of a law whose whole loss has a modifier.
         """
         if not self.law.additive:
             return dict.fromkeys(self.law.coefficients)
@@ -124,11 +127,12 @@ class LossCurve:
 
     def loss(self, replay: Sequence[float] | Floats, budget: float | Floats) -> Floats:
         """Loss in nats per token, shape (replays, draws), at a budget in log ATPP."""
-        here = self.at_replay(replay)
-        value = here.constant_terms() + here.data_terms(budget)
-        return np.broadcast_to(value, (len(replay), self.draws))
+        loss: Floats = self.losses(replay, [budget])[0]
+        return loss
 
-    def losses(self, replay: Sequence[float] | Floats, budgets: Floats) -> Floats:
+    def losses(
+        self, replay: Sequence[float] | Floats, budgets: Sequence[float | Floats] | Floats
+    ) -> Floats:
         """Loss in nats per token, shape (budgets, replays, draws), at budgets in log ATPP."""
         here = self.at_replay(replay)
         constant, found = here.constant_terms(), np.empty((len(budgets), len(replay), self.draws))
@@ -137,20 +141,14 @@ class LossCurve:
         return found
 
     def loss_at_zero(self) -> Floats:
-        """The law's loss at D = 0 in nats per token, shape (draws,).
-
-        It is not finite where a term diverges there.
-        """
+        """Loss at D = 0 in nats per token, (draws,); not finite where a term diverges there."""
         x = {**self._without_polynomials([1.0]).x, "tokens": np.array([[-np.inf]])}
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             loss = self.law.loss(self.p, x, self.at)
         return np.asarray(np.broadcast_to(loss, (1, self.draws))[0])
 
     def minimum(self, replay: float) -> Floats:
-        """Smallest loss over all budgets, shape (draws,).
-
-        Where the loss falls with D, this is its asymptote.
-        """
+        """Smallest loss over all budgets, (draws,): the asymptote where the loss falls with D."""
         here = self.at_replay([replay])
         if here.closed_form:
             values = here.constant_terms() + np.zeros((1, self.draws))
@@ -167,31 +165,12 @@ class LossCurve:
         node = node[draw]
 
         def data_terms(u: Floats, draw: Ints) -> Floats:
-            return here.take(0 * draw, draw).data_terms(u)
+            return np.asarray(here.take(0 * draw, draw).data_terms(u)[0])
 
         if len(draw):
             bracket = (NODES[node - 1], NODES[node], NODES[node + 1])
             least[draw] = find_minimum(data_terms, bracket, args=(draw,)).f_x
         return np.asarray(here.constant_terms()[0] + least)
-
-
-class Curve(Protocol):
-    """What `losses_at_nodes` needs of a `LossCurve` or `PooledCurve`."""
-
-    @property
-    def tables(self) -> dict[bytes, Floats]:
-        """Losses found before, by the bytes of the replay ratios."""
-
-    def losses(self, replay: Sequence[float] | Floats, budgets: Floats) -> Floats:
-        """Loss in nats per token, shape (budgets, replays, draws)."""
-
-
-def losses_at_nodes(curve: Curve, replay: Floats) -> Floats:
-    """Loss at `NODES`, shape (nodes, replays, draws); computed once per curve and ratios."""
-    key = replay.tobytes()
-    if key not in curve.tables:
-        curve.tables[key] = curve.losses(replay, NODES)
-    return curve.tables[key]
 
 
 @dataclass(frozen=True)
@@ -227,10 +206,9 @@ class ReplaySlice:
         """
         if not self.law.additive:
             return list(self.law.terms)
-        found = [term for term in self.law.terms if "tokens" in term.covariates]
-        if not any(term.coefficient in self.law.coupled for term in found):
-            return found
-        names = {*self.law.coupled, *(term.coefficient for term in found)}
+        names = {term.coefficient for term in self.law.terms if "tokens" in term.covariates}
+        if names & {*self.law.coupled}:
+            names |= {*self.law.coupled}
         return [term for term in self.law.terms if term.coefficient in names]
 
     @property
@@ -254,10 +232,8 @@ class ReplaySlice:
         if not self.law.additive:
             return np.zeros((1, 1))
         others = [term for term in self.law.terms if term not in self.data]
-        total: Floats = self.p["E"] + sum(
-            (self.p[t.coefficient] * np.exp(self.log_term(t, 0.0)) for t in others),
-            np.zeros((1, 1)),
-        )
+        values = (self.p[t.coefficient] * np.exp(self.log_term(t, 0.0)) for t in others)
+        total: Floats = self.p["E"] + sum(values, np.zeros((1, 1)))
         return total
 
     def data_terms(self, budget: float | Floats) -> Floats:
@@ -270,7 +246,7 @@ class ReplaySlice:
             with np.errstate(over="ignore"):
                 loss: Floats = self.law.loss(self.p, x, self.at)
             return loss
-        total = np.zeros((1, 1)) if np.ndim(budget) == 0 else np.zeros(())
+        total = np.zeros((1, 1))
         coupled: list[Floats] = []
         for term in self.data:
             polynomial = self.polynomials.get(term.coefficient)
@@ -299,14 +275,10 @@ class ReplaySlice:
         return polynomial
 
     def slope_and_curvature(self, term: Term) -> tuple[Floats, Floats] | None:
-        """Coefficients c1 and c2 of a data term's polynomial.
+        """Coefficients c1 and c2 of a data term's polynomial, each of shape (1 or replays, draws).
 
-        They are computed from three points and checked at three others.
-
-        Returns
-        -------
-        tuple of array, shape (1 or replays, draws), or None
-            None if the log of the term is not a polynomial of degree 2.
+        They are computed from three points and checked at three others. None if the log of the term
+        is not a polynomial of degree 2.
         """
         low, mid, high = (self.log_term(term, u) for u in (-STEP, 0.0, STEP))
         c1, c2 = (high - low) / (2 * STEP), (high - 2 * mid + low) / (2 * STEP**2)
@@ -320,21 +292,86 @@ class ReplaySlice:
         return np.atleast_2d(c1), np.atleast_2d(c2)
 
     def take(self, replay: Ints, draw: Ints) -> "ReplaySlice":
-        """Single elements of (replays, draws), as arrays of shape (elements,)."""
+        """Single elements of (replays, draws), as a slice of shape (1, elements)."""
 
         def pick(values: Floats) -> Floats:
             rows, draws = np.shape(values)
-            picked: Floats = values[replay if rows > 1 else 0, draw if draws > 1 else 0]
-            return picked
+            picked = values[replay if rows > 1 else 0, draw if draws > 1 else 0]
+            return np.reshape(picked, (1, -1))
 
-        needed = self.polynomials if self.log_quadratic else self.p
+        simple = self.log_quadratic  # its polynomials stand for the covariates and exponents
         return ReplaySlice(
             self.law,
-            {name: self.p[name][draw] for name in needed},
+            {name: self.p[name][draw] for name in (self.polynomials if simple else self.p)},
             self.at,
-            {} if self.log_quadratic else {name: pick(value) for name, value in self.x.items()},
+            {} if simple else {name: pick(value) for name, value in self.x.items()},
             {
                 name: None if each is None else (pick(each[0]), pick(each[1]), pick(each[2]))
                 for name, each in self.polynomials.items()
             },
         )
+
+
+@dataclass(frozen=True)
+class PooledCurve:
+    """`LossCurve` of draws that belong to several laws.
+
+    `places` are those of each part's draws among the draws of the pool.
+    """
+
+    parts: tuple[LossCurve, ...]
+    places: tuple[Ints, ...]
+    tables: dict[bytes, Floats] = field(default_factory=dict, repr=False, compare=False)
+
+    closed_form = False
+
+    @property
+    def draws(self) -> int:
+        """Number of draws."""
+        return sum(map(len, self.places))
+
+    @property
+    def params(self) -> float:
+        """Parameters N of the model."""
+        return self.parts[0].params
+
+    def take(self, draws: Ints) -> "PooledCurve":
+        """The curve for some of the draws."""
+        owner, own = np.empty(self.draws, int), np.empty(self.draws, int)
+        for k, at in enumerate(self.places):
+            owner[at], own[at] = k, np.arange(len(at))
+        places = [np.flatnonzero(owner[draws] == k) for k in range(len(self.parts))]
+        parts = [part.take(own[draws[at]]) for part, at in zip(self.parts, places, strict=True)]
+        kept = [k for k, at in enumerate(places) if len(at)]
+        return PooledCurve(tuple(parts[k] for k in kept), tuple(places[k] for k in kept))
+
+    def loss(self, replay: Sequence[float] | Floats, budget: float | Floats) -> Floats:
+        """Loss in nats per token, shape (replays, draws), at a budget in log ATPP."""
+        return self._joined([part.loss(replay, budget) for part in self.parts])
+
+    def losses(self, replay: Sequence[float] | Floats, budgets: Floats) -> Floats:
+        """Loss in nats per token, shape (budgets, replays, draws), at budgets in log ATPP."""
+        return self._joined([part.losses(replay, budgets) for part in self.parts])
+
+    def loss_at_zero(self) -> Floats:
+        """The laws' loss at D = 0 in nats per token, shape (draws,)."""
+        return self._joined([part.loss_at_zero() for part in self.parts])
+
+    def minimum(self, replay: float) -> Floats:
+        """Smallest loss over all budgets, shape (draws,)."""
+        return self._joined([part.minimum(replay) for part in self.parts])
+
+    def _joined(self, values: Sequence[Floats]) -> Floats:
+        """Values of the parts, whose last axis is that of draws, in the pool's order."""
+        return np.concatenate(values, axis=-1)[..., np.argsort(np.concatenate(self.places))]
+
+
+type Curve = LossCurve | PooledCurve
+
+
+def losses_at_nodes(curve: Curve, replay: Floats) -> Floats:
+    """Loss at `NODES`, shape (nodes, replays, draws); computed once per curve and ratios."""
+    key = replay.tobytes()
+    if key not in curve.tables:
+        curve.tables[key] = curve.losses(replay, NODES)
+    return curve.tables[key]

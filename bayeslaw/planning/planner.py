@@ -8,6 +8,7 @@ smallest budget that lies in the sets of at least a fraction `confidence` of the
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,38 +17,41 @@ from bayeslaw.common.arrays import Floats
 from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.pools import Pool
 from bayeslaw.inference.posterior import Posterior
-from bayeslaw.planning.chance_constraints import Problem, Source
-from bayeslaw.planning.choices import INFEASIBLE, Choice, binding_limits, choice_at
-from bayeslaw.planning.deviations import deviations, planned_row
-from bayeslaw.planning.extrapolation import common_ranges, extrapolations
-from bayeslaw.planning.fits import (
-    Fit,
-    autocorrelation_length,
-    convergence_failures,
-    curve_of,
-    noise_kind,
-    pair_draws,
-    planned_base,
-    point_description,
-)
-from bayeslaw.planning.limits import (
+from bayeslaw.laws.terms import ORIGIN
+from bayeslaw.planning.arguments import (
     Baseline,
     baseline_draws,
     baseline_of,
     check_limits,
     check_repetition,
     check_sources,
+    planned_base,
     replay_ratios,
 )
-from bayeslaw.planning.monte_carlo_error import (
-    MonteCarloError,
+from bayeslaw.planning.chance_constraints import Problem, Source
+from bayeslaw.planning.choices import (
+    INFEASIBLE,
+    Choice,
+    binding_limits,
     bootstrap,
+    choice_at,
     near_optimal,
     split_half_probability,
 )
+from bayeslaw.planning.deviations import Fit, deviations, planned_row, spread
+from bayeslaw.planning.fits import (
+    autocorrelation_length,
+    common_ranges,
+    convergence_failures,
+    curve_of,
+    extrapolations,
+    noise_kind,
+    pair_draws,
+    point_description,
+)
 from bayeslaw.planning.replay_search import most_probable, smallest_budget
 from bayeslaw.planning.result import Plan
-from bayeslaw.planning.spread import spread
+from bayeslaw.simulation.worlds import World, paper_world
 
 MOST = 4000
 """Most paired draws, evenly spread, of laws without closed-form budgets."""
@@ -123,7 +127,7 @@ def plan(
         losses. The result has the probabilities of both. Plans of point fits alone are latent.
     replay_grid : sequence of float, optional
         Replay ratios searched; the best is then refined between its neighbours. A single value
-        fixes r. By default 199 from .005 to .995, or 45 for laws without closed-form budgets.
+        fixes r. By default 199 from .005 to .995, or 34 for laws without closed-form budgets.
     point : sequence of PointFit, optional
         Fits of the deterministic plan: the targets', then the source's. By default it is made at
         the posterior medians of the reference coordinates.
@@ -154,7 +158,7 @@ def plan(
     The paper's use case with the true laws of its synthetic world, so without uncertainty:
 
     >>> import bayeslaw as bl
-    >>> from bayeslaw.planning.paper_case import true_fits
+    >>> from bayeslaw.planning.planner import true_fits
     >>> world = bl.paper_world()
     >>> target, source = true_fits(world)
     >>> found = bl.plan(target=target, source=source, baseline=world.baseline(), **world.limits)
@@ -181,28 +185,24 @@ def plan(
     unconverged = convergence_failures(fits, allow_unconverged)
     rng = np.random.default_rng(seed)
     index, pairing = pair_draws(fits)
-    *curves, last = (
+    curves = [
         curve_of(fit, params, ptpp, base=label, unique=unique_tokens, seed=[seed, k]).take(i)
         for k, (fit, i) in enumerate(zip(fits, index, strict=True))
-    )
-    count = len(targets)
-    *others, start = (
-        baseline_draws(own, fit, planned_row(params, ptpp, label), seed)
-        for own, fit in zip((*levels[1:], levels[0]), fits[count:], strict=True)
-    )
-    further = [
-        Source(curve, rise, own if isinstance(own, float) else np.asarray(own)[i])
-        for curve, rise, own, i in zip(
-            curves[count:], rises[1:], others, index[count:-1], strict=True
-        )
+    ]
+    count, row = len(targets), planned_row(params, ptpp, label)
+    # As in `fits`, the first source comes last.
+    starts = [
+        baseline_draws(level, fit, row, seed)
+        for level, fit in zip((*levels[1:], levels[0]), fits[count:], strict=True)
+    ]
+    own = [
+        start if isinstance(start, float | str) else start[i]
+        for start, i in zip(starts, index[count:], strict=True)
     ]
     silent = Problem(
         targets=tuple(curves[:count]),
-        source=last,
-        further=tuple(further),
+        sources=tuple(map(Source, curves[count:], (*rises[1:], rises[0]), own)),
         max_loss=tuple(most),
-        max_forgetting=rises[0],
-        baseline=start if isinstance(start, float | str) else start[index[-1]],
         relative=relative,
         confidence=confidence,
         noise=tuple(np.zeros(len(i)) for i in index),
@@ -215,41 +215,38 @@ def plan(
     if not problem.closed_form and problem.draws > MOST:
         some = np.linspace(0, problem.draws - 1, MOST).round().astype(int)
         block = math.ceil(block * MOST / problem.draws)
-        index = [i[some] for i in index]
-        problem, silent, measured = (
-            replace(each.take(some), index=tuple(index)) for each in (problem, silent, measured)
-        )
+        problem, silent, measured = (each.take(some) for each in (problem, silent, measured))
     if replay_grid is None:
         replay_grid = REPLAY_GRID if problem.closed_form else COARSE_GRID
     ratios = replay_ratios(replay_grid)
     budget, replay, per_ratio, best = _search(problem, ratios)
     chosen, feasible = choice_at(problem, budget, replay), best is None
-    error: MonteCarloError = {}
-    held_out = math.nan
+    error, held_out = dict[str, Any](), math.nan
     if feasible:
         # A plan made on half of the draws has twice the variance.
         near, sets = near_optimal(problem, ratios, per_ratio, replay, 2 * block)
         error = bootstrap(problem, near, sets, rng, block)
         held_out = split_half_probability(problem, near, sets)
-    *curves, last = (
+    medians = [
         curve_of(fit, params, ptpp, base=label, unique=unique_tokens, median=True)
         for fit in point or fits
-    )
+    ]
     deterministic = replace(
         silent,
-        targets=tuple(curves[:count]),
-        source=last,
-        further=tuple(
-            replace(each, curve=curve, baseline=float(np.median(each.baseline)))
-            for each, curve in zip(further, curves[count:], strict=True)
+        targets=tuple(medians[:count]),
+        sources=tuple(
+            replace(
+                each, curve=curve, baseline=start if isinstance(start, str) else np.median(start)
+            )
+            for each, curve, start in zip(silent.sources, medians[count:], starts, strict=True)
         ),
         noise=(np.zeros(1),) * len(fits),
-        baseline=start if isinstance(start, float | str) else float(np.median(start)),
     )
-    shown = chosen if feasible else best
+    shown, beside = chosen if feasible else best, best or chosen
     names = problem.names[:count]
-    names += tuple(f"source {i + 2}" for i in range(len(further)))
-    named = dict(zip((*names, "source 1" if further else "source"), fits, strict=True))
+    several = len(sources) > 1
+    names += tuple(f"source {i + 2}" for i in range(len(sources) - 1))
+    named = dict(zip((*names, "source 1" if several else "source"), fits, strict=True))
     return Plan(
         **vars(chosen),
         status="feasible" if feasible else "infeasible",
@@ -272,10 +269,10 @@ def plan(
             "base": label,
             "unique_tokens": unique_tokens,
             "max_loss": most if len(most) > 1 else most[0],
-            "max_forgetting": rises if further else rises[0],
+            "max_forgetting": rises if several else rises[0],
             "max_cvar": max_cvar,
             "relative": relative,
-            "baseline": levels if further else levels[0],
+            "baseline": levels if several else levels[0],
         },
         binds="" if feasible else binding_limits(problem, ratios),
         best=best,
@@ -283,7 +280,7 @@ def plan(
         point=point_description(point or fits),
         held_out=held_out,
         error=error,
-        outside=extrapolations(best or chosen, fits, list(named), params, ptpp),
+        outside=extrapolations(named, params, ptpp, beside.replay, beside.atpp),
         data=common_ranges(fits),
         unconverged=unconverged,
         note=note,
@@ -295,17 +292,7 @@ def plan(
 
 
 def _search(problem: Problem, ratios: Floats) -> tuple[float, float, Floats, Choice | None]:
-    """Search for the plan, and if there is none, for the most probable choice.
-
-    Returns
-    -------
-    budget, replay : float
-        Log ATPP, infinite without a plan, and the replay ratio.
-    per_ratio : array, shape (replays,)
-        The smallest budget at each ratio.
-    best : Choice or None
-        Without a plan, the choice most likely to meet all limits.
-    """
+    """`smallest_budget`, and, if it is infinite, the choice most likely to meet all limits."""
     budget, replay, per_ratio = smallest_budget(problem, ratios)
     if budget < math.inf:
         return budget, replay, per_ratio, None
@@ -315,3 +302,72 @@ def _search(problem: Problem, ratios: Floats) -> tuple[float, float, Floats, Cho
         budget, replay, _ = smallest_budget(problem, np.array([ratio]))
     best = choice_at(problem, likeliest, ratio) if count else replace(INFEASIBLE, p_both=0.0)
     return budget, replay, per_ratio, best if budget == math.inf else None
+
+
+def plan_example(
+    *, confidence: float = 0.9, discrepancy: str = "none", seed: int = 0, **settings: Any
+) -> Plan:
+    """Plan the paper's use case on the synthetic world that is calibrated to it.
+
+    Posteriors are fitted to the synthetic tables' rows at PTPP 15 and 31 and to the world's anchors
+    at PTPP 279. The deterministic plan is that of the true parameters.
+
+    Parameters
+    ----------
+    confidence : float
+        Probability with which both limits must hold.
+    discrepancy : str
+        Of the fits; by default none, since the laws are exact in this world.
+    seed : int
+        Of the tables, the fits and the plan.
+    **settings
+        For `bayeslaw.fit` (by default ``target_accept=0.995``), and ``allow_unconverged``,
+        ``noise`` and ``replay_grid`` for `bayeslaw.plan`.
+
+    Returns
+    -------
+    Plan
+        Its `note` describes the data.
+    """
+    from bayeslaw.inference.fitting import fit
+
+    world, train = paper_world(), "ptpp <= 31"
+    for_plan = {"allow_unconverged", "noise", "replay_grid"}
+    own = {name: settings.pop(name) for name in for_plan & settings.keys()}
+    # With the default target_accept, a few trajectories of the source law diverge.
+    settings = {"target_accept": 0.995} | settings | {"discrepancy": discrepancy, "seed": seed}
+    fits, rows = [], 0
+    for domain in (world.target, world.source):
+        table, _ = world.table(domain, seed=seed).split(train, "ptpp == 279", world.anchors)
+        fits.append(fit(world.laws[domain], table, **settings))
+        rows += len(table)
+    target, source = fits
+    return plan(
+        target=target,
+        source=source,
+        **world.limits,
+        baseline=world.baseline(),
+        point=true_fits(world),
+        confidence=confidence,
+        seed=seed,
+        note=f"Synthetic: {rows} rows of {world.title}: {train}, or {world.anchors}; "
+        f"discrepancy {discrepancy}. "
+        "The deterministic plan is that of the true parameters.",
+        **own,
+    )
+
+
+def true_fits(world: World) -> tuple[PointFit, PointFit]:
+    """The true laws of a world's target and source domain, as point fits.
+
+    Examples
+    --------
+    >>> target, source = true_fits(paper_world())
+    >>> target.law.name, target.parameters["E"] > 0
+    ('form3', True)
+    """
+
+    def true(domain: str) -> PointFit:
+        return PointFit(world.laws[domain], world.truth[domain], ORIGIN, 0.0, 0.02, 0, 0, 1.0)
+
+    return true(world.target), true(world.source)

@@ -3,52 +3,26 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypedDict
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from bayeslaw.common.arrays import Floats
-from bayeslaw.common.errors import BayeslawError, unknown
+from bayeslaw.common.errors import BayeslawError
 from bayeslaw.laws.adjustments import epochs
+from bayeslaw.planning import replay_search as search
+from bayeslaw.planning.arguments import replay_ratios
 from bayeslaw.planning.chance_constraints import Problem
 from bayeslaw.planning.choices import (
     INFEASIBLE,
     Choice,
     cheapest,
     choice_at,
-    ranges_around,
-    stopping,
+    probabilities,
+    replanned,
+    to_json,
 )
-from bayeslaw.planning.intervals import intersection
-from bayeslaw.planning.limits import replay_ratios
-from bayeslaw.planning.monte_carlo_error import MonteCarloError
-from bayeslaw.planning.replay_search import (
-    least_expected_cost,
-    least_expected_loss,
-    most_probable,
-)
-
-CONFIDENCES = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
-"""Confidences of `Plan.frontier`."""
-
-
-type Level = float | tuple[float, float] | str
-"""A baseline: a loss, a loss and its standard deviation, or the name of one."""
-
-
-class Limits(TypedDict):
-    """Arguments that a plan was made for; see `bayeslaw.plan`."""
-
-    params: float
-    ptpp: float
-    base: str | None
-    unique_tokens: float | None
-    max_loss: float | list[float]
-    max_forgetting: float | list[float]
-    max_cvar: float
-    relative: bool
-    baseline: "Level | list[Level]"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,13 +45,15 @@ class Plan(Choice):
         latent losses, and for the measured losses of a new run.
     spread : DataFrame
         Shares of the variance of the measured log losses there; see
-        `bayeslaw.planning.spread.spread`.
+        `bayeslaw.planning.deviations.spread`.
     base : str
         The base that the plan starts from, and what is known of it.
     baseline : str
         Description of the baseline of forgetting.
     limits : mapping
-        Model, stage and limits; see `Limits`.
+        Arguments that the plan was made for, by their names in `bayeslaw.plan`: `params`, `ptpp`,
+        `base`, `unique_tokens`, `max_loss`, `max_forgetting`, `max_cvar`, `relative`, `baseline`.
+        Several targets or sources have a list.
     binds : str
         If infeasible, the limits that cannot be met.
     best : Choice or None
@@ -89,7 +65,10 @@ class Plan(Choice):
     held_out : float
         P(both) on half of the draws of a plan made on the other half, mean of both directions.
     error : mapping
-        Monte Carlo error; see `bayeslaw.planning.monte_carlo_error.MonteCarloError`.
+        Monte Carlo error by the bootstrap: `atpp` and `replay`, standard deviations over the
+        replicates that have a plan; `atpp_90`, quantiles at 5 and 95 % of ATPP, infinite replicates
+        included; `infeasible`, the fraction of the replicates without a plan; `replicates` and
+        `block`, their number and the length of the blocks of draws. Empty for a single draw.
     outside : tuple of str
         How the plan lies outside each fit's training rows, as text: quantities outside their
         range, and the distance from the convex hull of the rows.
@@ -115,13 +94,13 @@ class Plan(Choice):
     spread: pd.DataFrame = field(repr=False)
     base: str
     baseline: str
-    limits: Limits
+    limits: Mapping[str, Any]
     binds: str
     best: Choice | None
     deterministic: Choice
     point: str
     held_out: float
-    error: MonteCarloError
+    error: Mapping[str, Any]
     outside: tuple[str, ...]
     data: Mapping[str, tuple[float, float]]
     unconverged: tuple[str, ...]
@@ -160,34 +139,17 @@ class Plan(Choice):
         DataFrame
             Probabilities; the index is ATPP, the columns are replay ratios in ascending order.
         """
-        which = self.problem.part
-        if limit not in which:
-            raise BayeslawError(unknown("limit", limit, which))
         ratios = replay_ratios(replay)
-        with np.errstate(divide="ignore"):
-            budgets = np.log(np.asarray(atpp, float))
-        part, some = which[limit], self.problem
-        if some.closed_form:
-            probability = [
-                intersection(sets[part]).fraction(budgets) for _, sets in some.chunks(ratios)
-            ]
-        else:
-            probability = [
-                np.array([some.meets(r, u)[part].all(0).mean(-1) for u in budgets])
-                for r in some.portions(ratios)
-            ]
-        columns = pd.Index(ratios, name="replay")
-        return pd.DataFrame(np.concatenate(probability, 1), pd.Index(atpp, name="atpp"), columns)
+        found = probabilities(self.problem, np.asarray(atpp, float), ratios, limit)
+        return pd.DataFrame(found, pd.Index(atpp, name="atpp"), pd.Index(ratios, name="replay"))
 
     def at(self, *, atpp: float, replay: float) -> Choice:
         """The probabilities and expectations of a budget and a replay ratio of your own.
 
         Parameters
         ----------
-        atpp : float
-            Adaptation tokens per parameter.
-        replay : float
-            Replay ratio.
+        atpp, replay : float
+            Adaptation tokens per parameter, and replay ratio.
         """
         return choice_at(self.problem, *self._point(atpp, replay))
 
@@ -196,10 +158,8 @@ class Plan(Choice):
 
         Parameters
         ----------
-        atpp : float
-            Adaptation tokens per parameter.
-        replay : float
-            Replay ratio.
+        atpp, replay : float
+            Adaptation tokens per parameter, and replay ratio.
 
         Returns
         -------
@@ -208,9 +168,7 @@ class Plan(Choice):
             with the plan's confidence at this replay ratio; and `replay`, those at this budget. NaN
             where there is none.
         """
-        point = self._point(atpp, replay)
-        budgets, ratios = ranges_around(self.problem, *point, self.replay_grid)
-        return {"atpp": budgets, "replay": ratios}
+        return search.ranges_around(self.problem, *self._point(atpp, replay), self.replay_grid)
 
     def stop(self, nats: float, tokens: float = 1e9, *, replay: float | None = None) -> Choice:
         """The budget from which further tokens buy too little.
@@ -233,10 +191,13 @@ class Plan(Choice):
         """
         if not (0 < nats < math.inf and 0 < tokens < math.inf):
             raise BayeslawError("stop: give positive nats and tokens, such as .002 and 1e9.")
-        if replay is None and self.chosen is None:
-            raise BayeslawError("no draw meets the limits at any budget; give replay=.")
-        ratio = self.chosen.replay if replay is None and self.chosen else replay
-        return stopping(self.problem, float(replay_ratios([ratio or 0.0])[0]), nats, tokens)
+        if replay is None:
+            if self.chosen is None:
+                raise BayeslawError("no draw meets the limits at any budget; give replay=.")
+            replay = self.chosen.replay
+        ratio = float(replay_ratios([replay])[0])
+        budget = search.stopping_budget(self.problem, ratio, nats, tokens)
+        return choice_at(self.problem, budget, ratio)
 
     def _point(self, atpp: float, replay: float) -> tuple[float, float]:
         """Log ATPP and replay ratio of a choice."""
@@ -245,7 +206,9 @@ class Plan(Choice):
             raise BayeslawError(f"atpp={atpp:g}: give a positive number of tokens per parameter.")
         return math.log(atpp), float(ratio)
 
-    def frontier(self, confidences: Sequence[float] = CONFIDENCES) -> pd.DataFrame:
+    def frontier(
+        self, confidences: Sequence[float] = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
+    ) -> pd.DataFrame:
         """Smallest budget for each of several confidences; infinite if there is none.
 
         Parameters
@@ -259,8 +222,8 @@ class Plan(Choice):
         """
         rows = []
         for confidence in confidences:
-            problem = replace(self.problem, confidence=confidence)
-            rows.append({"confidence": confidence} | vars(cheapest(problem, self.replay_grid)))
+            found = cheapest(replace(self.problem, confidence=confidence), self.replay_grid)
+            rows.append({"confidence": confidence} | vars(found))
         return pd.DataFrame(rows)
 
     def sensitivity(
@@ -281,33 +244,14 @@ class Plan(Choice):
             this plan under the changed limit; and the fields of `Choice` for the new plan.
         """
         changes = {"max_loss": max_loss, "max_forgetting": max_forgetting, "baseline": baseline}
-        rows: list[dict[str, object]] = []
-        for name, change in changes.items():
-            for factor in (1 - change, 1 + change):
-                problem = self._scaled(name, factor)
-                if problem is None:
-                    continue
-                held = math.nan
-                if self.status == "feasible":
-                    held = choice_at(problem, self.budget, self.replay, self.tokens).p_both
-                row = {"quantity": name, "moved": factor - 1, "held": held}
-                rows.append(row | vars(cheapest(problem, self.replay_grid)))
-        return pd.DataFrame(rows)
-
-    def _scaled(self, name: str, factor: float) -> Problem | None:
-        """The problem with a limit or the baseline multiplied; None if it is not a number."""
-        problem = self.problem
-        if name == "max_loss":
-            return replace(problem, max_loss=tuple(factor * loss for loss in problem.max_loss))
-        if name == "max_forgetting":
-            others = [replace(s, max_forgetting=factor * s.max_forgetting) for s in problem.further]
-            most = factor * problem.max_forgetting
-            return replace(problem, max_forgetting=most, further=tuple(others))
-        base = problem.baseline
-        others = [replace(each, baseline=factor * each.baseline) for each in problem.further]
-        if isinstance(base, str):
-            return None
-        return replace(problem, baseline=factor * base, further=tuple(others))
+        if isinstance(self.problem.source.baseline, str):
+            del changes["baseline"]
+        problems = (
+            ({"quantity": name, "moved": by - 1}, self.problem.scaled(**{name: by}))
+            for name, change in changes.items()
+            for by in (1 - change, 1 + change)
+        )
+        return replanned(self, problems, self.replay_grid)
 
     def within(self, *, tokens: float = math.inf, flops: float = math.inf) -> Choice:
         """The choice most likely to meet all limits under a cap on tokens or FLOPs.
@@ -322,7 +266,7 @@ class Plan(Choice):
         """
         most = self._cap(tokens, flops)
         cap = math.log(most / self.problem.params)
-        count, budget, ratio = most_probable(self.problem, cap, self.replay_grid)
+        count, budget, ratio = search.most_probable(self.problem, cap, self.replay_grid)
         return choice_at(self.problem, budget, ratio, most) if count else INFEASIBLE
 
     def least_loss(self, *, tokens: float = math.inf, flops: float = math.inf) -> Choice:
@@ -341,7 +285,7 @@ class Plan(Choice):
         if most == math.inf:
             raise BayeslawError("least_loss needs a fixed budget; give tokens= or flops=.")
         budget = math.log(most / self.problem.params)
-        value, ratio = least_expected_loss(self.problem, budget, self.replay_grid)
+        value, ratio = search.least_expected_loss(self.problem, budget, self.replay_grid)
         return choice_at(self.problem, budget, ratio, most) if value < math.inf else INFEASIBLE
 
     def correlated(self, correlations: Sequence[float] = (0.0, 0.5, 0.9)) -> pd.DataFrame:
@@ -367,14 +311,11 @@ class Plan(Choice):
         """
         if self.noise != "predictive":
             raise BayeslawError("latent losses have no noise to correlate; plan with 'predictive'.")
-        rows: list[dict[str, object]] = []
-        for each in correlations:
-            problem, held = self.problem.correlated(each, self.seed), math.nan
-            if self.status == "feasible":
-                held = choice_at(problem, self.budget, self.replay, self.tokens).p_both
-            row: dict[str, object] = {"correlation": each, "held": held}
-            rows.append(row | vars(cheapest(problem, self.replay_grid)))
-        return pd.DataFrame(rows)
+        problems = (
+            ({"correlation": each}, self.problem.correlated(each, self.seed))
+            for each in correlations
+        )
+        return replanned(self, problems, self.replay_grid)
 
     def least_cost(self, price: float) -> Choice:
         """The choice of least expected cost where violating a limit has a price.
@@ -390,7 +331,9 @@ class Plan(Choice):
         """
         if not 0 < price < math.inf:
             raise BayeslawError(f"price={price:g}: give the FLOPs that a violation costs.")
-        return choice_at(self.problem, *least_expected_cost(self.problem, price, self.replay_grid))
+        return choice_at(
+            self.problem, *search.least_expected_cost(self.problem, price, self.replay_grid)
+        )
 
     def _cap(self, tokens: float, flops: float) -> float:
         most = min(tokens, flops / (6 * self.problem.params))
@@ -403,22 +346,3 @@ class Plan(Choice):
         hidden = ("problem", "deterministic_problem", "replay_grid")
         shown = vars(self) | ({} if self.epochs is None else {"epochs": self.epochs})
         return {name: to_json(value) for name, value in shown.items() if name not in hidden}
-
-
-def to_json(value: object) -> object:
-    """A value in the types of JSON: choices become mappings, values that are not finite None.
-
-    Examples
-    --------
-    >>> to_json({"atpp": math.inf, "losses": (1.8, 1.9)})
-    {'atpp': None, 'losses': [1.8, 1.9]}
-    """
-    if isinstance(value, Choice):
-        return to_json(vars(value) | {"p_failure": value.p_failure})
-    if isinstance(value, pd.DataFrame):
-        return to_json(value.to_dict("index"))
-    if isinstance(value, Mapping):
-        return {key: to_json(each) for key, each in value.items()}
-    if isinstance(value, tuple | list):
-        return [to_json(each) for each in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -13,7 +13,7 @@ from scipy.stats import anderson_ksamp
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import LawError
 from bayeslaw.common.formatting import digits
-from bayeslaw.derive.floor_profile import FloorSensitivity
+from bayeslaw.derive.exponents import FloorSensitivity
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.terms import tex
 from bayeslaw.plots.style import COLOURS, LINES, axes, from_arviz, key, legend, style

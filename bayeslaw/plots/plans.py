@@ -54,7 +54,11 @@ def plan_landscape(plan: Plan, *, points: int = 81) -> Figure:
     scale, unit = (100, "%") if plan.problem.relative else (1, "nats")
     titles = [f"{name} loss (nats per token)" for name in plan.problem.names[: len(losses)]]
     panels = [
-        (f"forgetting of the source ({unit})", scale * rise, scale * plan.problem.max_forgetting),
+        (
+            f"forgetting of the source ({unit})",
+            scale * rise,
+            scale * plan.problem.source.max_forgetting,
+        ),
         *zip(titles, losses, plan.problem.max_loss, strict=True),
     ]
     with style():

@@ -96,7 +96,7 @@ def _page(
 ) -> dict[str, Any]:
     """What the page holds of one plan."""
     problem, middle = plan.problem, plan.chosen
-    for what, count in (("target", len(problem.targets)), ("source", 1 + len(problem.further))):
+    for what, count in (("target", len(problem.targets)), ("source", len(problem.sources))):
         if count != 1:
             raise BayeslawError(f"{name}: a page has one {what}, and this plan has several.")
     if atpp is None:
@@ -120,7 +120,7 @@ def _page(
         "noise": plan.noise,
         "confidence": problem.confidence,
         "max_loss": problem.max_loss[0],
-        "max_forgetting": problem.max_forgetting,
+        "max_forgetting": problem.source.max_forgetting,
         "atpp": budgets.tolist(),
         "replay": ratios.tolist(),
         "draws": some.draws,

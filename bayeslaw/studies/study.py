@@ -23,9 +23,8 @@ from bayeslaw.common import parallel
 from bayeslaw.common.errors import BayeslawError, FileError, unknown
 from bayeslaw.common.files import atomic_write
 from bayeslaw.common.parallel import BACKENDS, Call, bar, finished
-from bayeslaw.design.compared_designs import DESIGNS, rows_to_buy
-from bayeslaw.design.costs import costs
-from bayeslaw.design.prediction import predicted_sd
+from bayeslaw.design.compared_designs import DESIGNS, predicted_sd, rows_to_buy
+from bayeslaw.design.set_search import costs
 from bayeslaw.evaluate import scores
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.refits import RefitSettings, joined, refit

@@ -1,9 +1,16 @@
-"""Local exponents against derivatives by hand, and the floor."""
+"""Local exponents and the floor against the laws' formulas; profiles over the floor."""
+
+from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
+import xarray as xr
 
-from bayeslaw import derive
+from bayeslaw import derive, plots
+from bayeslaw.common.errors import BayeslawError
+from bayeslaw.derive.result import derived
+from bayeslaw.inference.fitting import fit
 from bayeslaw.tables.table import grid
 
 ROWS = grid(params=[2e8, 3e9], tokens=[2e9, 5e11])
@@ -53,3 +60,76 @@ def test_floor_is_the_parameter(posterior):
     q05, q95 = posterior.summary().loc["E", ["q05", "q95"]]
     assert (found["lower_90"], found["upper_90"]) == pytest.approx((q05, q95))
     assert found["unit"] == "nats per token"
+
+
+FAR = grid(params=1e11, tokens=1e13)
+
+
+def numbers(**values):
+    columns = {name: (np.asarray(value)[:, None], "1") for name, value in values.items()}
+    return derived(columns, pd.DataFrame({"case": [1]}))
+
+
+def test_a_slice_is_a_fit_with_that_floor(posterior, small):
+    found = derive.floor_sensitivity(posterior, posterior.forecast(FAR, kind="latent"), slices=15)
+    for i in (2, 12):
+        row = found.profile.iloc[i]
+        prior = f"LogNormal(median={row['E']}, sigma=6e-4)"
+        fixed = fit("chinchilla", small, seed=1, discrepancy="none", draws=500, priors={"E": prior})
+        loss = fixed.latent(FAR)[:, 0]
+        width = row["upper_80"] - row["lower_80"]
+        assert np.median(loss) == pytest.approx(row["median"], abs=0.15 * width)
+        assert np.diff(np.quantile(loss, [0.1, 0.9]))[0] == pytest.approx(width, rel=0.35)
+    # Beyond the rows the loss is nearly the floor.
+    assert found.summary["explained"].item() > 0.9
+
+
+def test_what_the_floor_explains(posterior):
+    floor = posterior.paper["E"].values.ravel()
+    noise = np.random.default_rng(0).standard_normal(len(floor))
+    half = (floor - floor.mean()) / floor.std() + noise
+    reached = np.where(floor < np.quantile(floor, 0.8), floor, np.inf)
+    none = np.full(len(floor), np.nan)
+    of = numbers(same=np.exp(5 * floor), other=noise, half=half, reached=reached, none=none)
+    rows = derive.floor_sensitivity(posterior, of).summary.set_index("quantity")
+    assert rows.loc["same", "explained"] > 0.97
+    assert rows.loc["other", "explained"] < 0.02
+    assert rows.loc["half", "explained"] == pytest.approx(0.5, abs=0.06)
+    assert rows.loc["reached", "explained"] > 0.9
+    assert rows.loc["other", "verdict"] == "other parameters"
+    assert rows.loc["same", "verdict"] == "floor"  # the data determine it
+    assert rows.loc["none", "verdict"] == "undefined"
+
+
+def test_a_number_of_the_floors_prior_says_so(posterior):
+    # Draws of E from its prior, as if the rows did not determine it.
+    prior = posterior.spec.priors["E"]
+    arguments = prior.kwargs
+    floor = np.exp(
+        arguments["mu"] + arguments["sigma"] * np.random.default_rng(1).standard_normal(4000)
+    )
+    at, law = posterior.at, posterior.law
+    p = {name: v.values.ravel()[:4000] for name, v in posterior.paper.items()} | {"E": floor}
+    q = law.to_reference(p, at)
+    draws = xr.Dataset({n: (("chain", "draw"), v.reshape(4, -1)) for n, v in q.items()})
+    unsure = replace(posterior, draws=draws)
+    row = derive.floor_sensitivity(unsure, derive.floor(unsure)).summary.iloc[0]
+    assert row["verdict"] == "floor's prior"
+    assert row["flat_median"] > 1.3 * row["median"]
+
+
+def test_figure(posterior):
+    best = derive.compute_optimal(posterior, [1e21, 1e24])
+    found = derive.floor_sensitivity(posterior, best, slices=5)
+    assert len(found.profile) == 5 * 12
+    figure = plots.floor_sensitivity(found)
+    assert len(figure.axes) == 12
+    drawn = figure.axes[-1].lines[0].get_ydata()
+    assert drawn == pytest.approx(found.profile["median"].to_numpy()[-5:])
+
+
+def test_mistakes(posterior, unconverged):
+    with pytest.raises(BayeslawError, match="do not have the 4000 draws"):
+        derive.floor_sensitivity(posterior, numbers(short=np.zeros(10)))
+    with pytest.raises(BayeslawError, match="slices 1"):
+        derive.floor_sensitivity(posterior, derive.floor(posterior), slices=1)

@@ -6,8 +6,8 @@ import pytest
 
 from bayeslaw.common.errors import BayeslawError, NotConverged, TableError, TableWarning
 from bayeslaw.design.anchors import choose_anchors
+from bayeslaw.design.compared_designs import predicted_sd
 from bayeslaw.design.posterior_moments import noise_variance
-from bayeslaw.design.prediction import predicted_sd
 from bayeslaw.inference.refits import joined, refit
 from bayeslaw.planning.planner import plan
 from bayeslaw.simulation.worlds import paper_world, simulate

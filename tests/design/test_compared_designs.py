@@ -3,7 +3,7 @@
 import numpy as np
 
 from bayeslaw.design.compared_designs import rows_to_buy
-from bayeslaw.design.costs import costs
+from bayeslaw.design.set_search import costs
 from bayeslaw.studies.cases import world_cases
 
 

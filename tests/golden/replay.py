@@ -327,7 +327,7 @@ def anchored(posteriors, case, tables, plans):
         allow_unconverged=True,
         **settings,
     )
-    # What a plan becomes is simulated, and tested in tests/design/test_feasibility.py.
+    # What a plan becomes is simulated, and tested in tests/design/test_evsi.py.
     picks = chosen.picks.drop(columns=["p_plan", "atpp"], errors="ignore")
     return {"picks": frame_numbers(picks), "sd": numbers(chosen.sd), "method": chosen.method}
 

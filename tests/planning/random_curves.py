@@ -10,7 +10,7 @@ from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.laws.modifiers import ModifiedTerm, Polynomial
 from bayeslaw.laws.powers import Power
 from bayeslaw.model.curvature import Curvature
-from bayeslaw.planning.feasible_budgets import budgets_below
+from bayeslaw.planning.feasible_budgets import Bound
 from bayeslaw.planning.loss_curves import LossCurve
 
 LOG_ATPP = np.linspace(-14, 18, 257)
@@ -83,9 +83,7 @@ def random_curve(rng, law, draws):
 
 
 def feasible(curve, replay, limit, weight=None):
-    if weight is None:
-        return budgets_below(curve.at_replay(replay), limit)
-    return budgets_below(curve.at_replay(replay), limit, curve.at_replay([1.0]), weight)
+    return Bound(curve, limit, weight).budgets(replay)
 
 
 def brute(curve, replay, budgets):

@@ -8,8 +8,7 @@ from scipy.stats import spearmanr
 
 from bayeslaw.common.errors import BayeslawError
 from bayeslaw.planning.deviations import deviations
-from bayeslaw.planning.paper_case import true_fits
-from bayeslaw.planning.planner import plan
+from bayeslaw.planning.planner import plan, true_fits
 from tests.planning.posteriors import BASE, WORLD, posterior
 
 LIMITS = WORLD.limits | {"baseline": BASE}
@@ -102,9 +101,9 @@ def test_both_kinds_of_losses_are_judged(bases):
 
 def test_a_baseline_with_an_error(bases):
     found = plan(**bases, **LIMITS | {"baseline": (BASE, 0.01)})
-    assert found.problem.baseline.mean() == pytest.approx(BASE, abs=2e-3)
-    assert found.problem.baseline.std() == pytest.approx(0.01, rel=0.15)
-    assert found.deterministic_problem.baseline == pytest.approx(BASE, abs=2e-3)
+    assert found.problem.source.baseline.mean() == pytest.approx(BASE, abs=2e-3)
+    assert found.problem.source.baseline.std() == pytest.approx(0.01, rel=0.15)
+    assert found.deterministic_problem.source.baseline == pytest.approx(BASE, abs=2e-3)
     assert "with sd 0.01" in found.baseline
     certain = plan(**bases, **LIMITS | {"baseline": (BASE, 0.0)})
     assert certain.atpp == plan(**bases, **LIMITS).atpp < found.atpp

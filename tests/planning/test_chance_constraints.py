@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 from bayeslaw.planning import chance_constraints
-from bayeslaw.planning.chance_constraints import Problem
+from bayeslaw.planning.chance_constraints import Problem, Source
 from bayeslaw.planning.intervals import intersection
 from bayeslaw.planning.loss_curves import NODES
-from bayeslaw.planning.paper_case import true_fits
-from bayeslaw.planning.planner import plan
+from bayeslaw.planning.planner import plan, true_fits
 from tests.planning.posteriors import (
     BASE,
     LIMITS,
@@ -29,10 +28,8 @@ def test_cvar_limit_against_brute_force(law, baseline):
         middle = float(np.median(curve.loss(replay, rng.uniform(-2, 4))))
         problem = Problem(
             targets=(),
-            source=curve,
+            sources=(Source(curve, rng.uniform(0, 0.3), baseline or middle),),
             max_loss=(),
-            max_forgetting=rng.uniform(0, 0.3),
-            baseline=baseline or middle,
             relative=bool(rng.integers(2)),
             confidence=rng.choice([0.5, 0.8, 0.9]),
             noise=(np.zeros(40),),
@@ -45,7 +42,7 @@ def test_cvar_limit_against_brute_force(law, baseline):
             continue
 
         def good(u, problem=problem, joint=joint, replay=replay):
-            excess = np.sort(problem.rise(replay, u)[0] - problem.max_forgetting)
+            excess = np.sort(problem.rise(replay, u)[0] - problem.source.max_forgetting)
             held = np.count_nonzero(joint.contains(u)) >= problem.rank
             return held and excess[problem.rank :].mean() <= problem.max_cvar + 1e-12
 

@@ -6,13 +6,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bayeslaw.planning.choices import INFEASIBLE, choice_at
-from bayeslaw.planning.intervals import intersection
-from bayeslaw.planning.monte_carlo_error import (
+from bayeslaw.planning.choices import (
+    INFEASIBLE,
     bootstrap,
+    choice_at,
     near_optimal,
     split_half_probability,
 )
+from bayeslaw.planning.intervals import intersection
 from bayeslaw.planning.planner import plan
 from bayeslaw.planning.replay_search import most_probable
 from bayeslaw.tables.table import grid

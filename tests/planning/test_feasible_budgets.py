@@ -9,9 +9,10 @@ from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.laws.terms import ORIGIN
 from bayeslaw.model.adaptation import Adaptation
 from bayeslaw.model.walking_exponents import WalkingExponents
+from bayeslaw.planning.feasible_budgets import by_roots
 from bayeslaw.planning.fits import curve_of
 from bayeslaw.planning.loss_curves import LossCurve
-from bayeslaw.planning.paper_case import true_fits
+from bayeslaw.planning.planner import true_fits
 from bayeslaw.simulation.worlds import paper_world
 from tests.planning.random_curves import (
     AT,
@@ -172,3 +173,25 @@ def test_threshold_is_the_papers_closed_form():
         rest += p["C"] / (r + law.epsilon) ** p["gamma"]
         tokens = (p["B"] * r ** p["nu"] / (1.8 - rest)) ** (1 / beta)
         assert 8.1e9 * np.exp(feasible(curve, [r], 1.8).lower[0, 0, 0]) == pytest.approx(tokens)
+
+
+@every_law
+def test_roots_agree_with_the_closed_form(law):
+    rng, compared = np.random.default_rng(5), 0
+    for _ in range(5):
+        curve = random_curve(rng, law, 60)
+        limit = random_limit(rng, curve, 0.3)
+        exact, here = feasible(curve, [0.3], limit), curve.at_replay([0.3])
+        found = by_roots(here, limit - here.constant_terms())
+        inside = np.abs(np.where(np.isfinite(exact.lower), exact.lower, 0)) < 16
+        stop = np.where(np.isfinite(exact.upper_or_inf), exact.upper_or_inf, 0)
+        inside &= (stop > -16) & (stop < 20)
+        draws = inside.all((0, 1))
+        np.testing.assert_allclose(
+            found.lower[0, 0][draws], exact.lower[0, 0][draws], rtol=1e-9, atol=1e-9
+        )
+        np.testing.assert_allclose(
+            found.upper_or_inf[0, 0][draws], exact.upper_or_inf[0, 0][draws], rtol=1e-9, atol=1e-9
+        )
+        compared += np.isfinite(exact.lower[0, 0][draws]).sum()
+    assert compared > 20

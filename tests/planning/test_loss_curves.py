@@ -7,7 +7,7 @@ import numpy as np
 from bayeslaw.laws.terms import ORIGIN
 from bayeslaw.planning.fits import curve_of
 from bayeslaw.planning.loss_curves import LossCurve
-from bayeslaw.planning.paper_case import true_fits
+from bayeslaw.planning.planner import true_fits
 from tests.planning.posteriors import (
     WORLD,
 )

@@ -11,10 +11,9 @@ from bayeslaw.laws.law import CLIP
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.laws.terms import ORIGIN
 from bayeslaw.model.curvature import Curvature
-from bayeslaw.planning.feasible_budgets import budgets_below
+from bayeslaw.planning.feasible_budgets import Bound
 from bayeslaw.planning.loss_curves import LossCurve
-from bayeslaw.planning.paper_case import true_fits
-from bayeslaw.planning.planner import plan
+from bayeslaw.planning.planner import plan, true_fits
 from bayeslaw.simulation.worlds import simulate
 from bayeslaw.tables.table import grid
 from tests.planning.posteriors import (
@@ -137,7 +136,7 @@ def test_laws_without_replay_or_tokens():
     assert found.tokens == pytest.approx(tokens, rel=1e-9)
     flat = replace(law, terms=law.terms[:1])
     curve = LossCurve(flat, {n: np.array([v]) for n, v in CHINCHILLA.items()}, ORIGIN, 1e9, 1)
-    sets = budgets_below(curve.at_replay([0.5]), 3.0)
+    sets = Bound(curve, 3.0).budgets([0.5])
     assert sets.lower.tolist() == [[[-np.inf]]]
     assert sets.upper is None
 
@@ -177,7 +176,7 @@ def test_several_sources_each_with_a_limit_of_its_own(fits):
         fit.latent(rows)[:, 0][i]
         for fit, i in zip((target, second("english_arabic", 7), source), problem.index, strict=True)
     ]
-    starts = problem.further[0].baseline
+    starts = problem.sources[0].baseline
     assert np.std(starts) == pytest.approx(0.001, rel=0.2)
     holds = [values[0] <= 1.8, values[1] <= 1.016 * starts, values[2] <= 1.02 * BASE]
     assert found.p_both == np.mean(np.all(holds, axis=0)) >= 0.9
@@ -206,3 +205,27 @@ def test_sources_without_limits_of_their_own(fits, more, words):
     limits = {name: value for name, value in LIMITS.items() if name != "max_forgetting"}
     with pytest.raises(BayeslawError, match=words):
         plan(target=target, source=[source, source], **limits, **more)
+
+
+def test_papers_plan_from_the_true_laws():
+    target, source = true_fits(WORLD)
+    found = plan(target=target, source=source, **LIMITS, baseline=BASE)
+    assert found.atpp == pytest.approx(8.9, abs=0.01)
+    assert found.replay == pytest.approx(0.34, abs=0.001)
+    assert found.p_both == 1
+    assert found.deterministic.atpp == found.atpp
+    assert found.draws == 1
+    assert found.error == {}
+
+
+@pytest.mark.parametrize("unit", [1e6, 1e9])
+def test_token_unit_of_the_law_is_used(unit):
+    """With a gated exponent the unit of D is part of the law; a plan uses the law's own unit."""
+    law = replace(WORLD.laws["french"], token_unit=unit)
+    truth = dict(WORLD.truth["french"])
+    gate = 1 - truth["lambda_"] / (1 + 279 ** -truth["zeta"])
+    truth["B"] /= unit ** (truth["beta"] * gate)  # same loss at PTPP 279
+    fits = list(true_fits(WORLD))
+    fits[0] = replace(fits[0], law=law, parameters=truth)
+    found = plan(target=fits[0], source=fits[1], **LIMITS, baseline=BASE)
+    assert found.atpp == pytest.approx(8.9, abs=0.01)

@@ -3,10 +3,14 @@
 import numpy as np
 import pytest
 
-from bayeslaw.planning import cells
-from bayeslaw.planning.chance_constraints import Problem
+from bayeslaw.planning.chance_constraints import Problem, Source
 from bayeslaw.planning.intervals import intersection
-from bayeslaw.planning.replay_search import most_probable, smallest_budget
+from bayeslaw.planning.replay_search import (
+    budgets_between,
+    most_probable,
+    smallest_budget,
+    smallest_budgets,
+)
 from tests.planning.random_curves import RISING, TWICE, every_law, random_curve, with_terms
 
 RATIOS = np.linspace(0.05, 0.95, 7)
@@ -20,10 +24,8 @@ def problems(law, baseline, count, draws=60):
         losses = [float(np.median(curve.loss([0.3], at))) for curve in (target, source)]
         yield Problem(
             targets=(target,),
-            source=source,
             max_loss=(losses[0] * rng.uniform(1.0, 1.3),),
-            max_forgetting=rng.uniform(0, 0.3),
-            baseline=baseline or losses[1],
+            sources=(Source(source, rng.uniform(0, 0.3), baseline or losses[1]),),
             relative=bool(rng.integers(2)),
             confidence=rng.choice([0.1, 0.3, 0.6]),
             noise=tuple(rng.normal(0, 0.01, (2, draws))),
@@ -37,7 +39,7 @@ def test_they_agree_with_all_sets(law, baseline):
     """Of laws with a closed form too; narrow windows of a matched baseline included."""
     finite = 0
     for problem in problems(law, baseline, 20):
-        found = cells.smallest_budgets(problem, RATIOS)
+        found = smallest_budgets(problem, RATIOS)
         wanted = intersection(problem.feasible_sets(RATIOS)).smallest(problem.rank)
         if not np.isfinite(wanted.min()) or abs(wanted.min()) > 15:
             continue  # beyond the nodes
@@ -80,7 +82,7 @@ def test_budgets_below_the_window_are_found():
     for problem in problems(with_terms(*TWICE), None, 6):
         budget, ratio, _ = smallest_budget(problem, RATIOS)
         if np.isfinite(budget) and abs(budget) < 10:
-            found = cells.budgets_between(problem, np.array([ratio]), budget + 3, budget + 3.2)
+            found = budgets_between(problem, np.array([ratio]), budget + 3, budget + 3.2)
             assert found[0] == pytest.approx(budget, abs=1e-9)
-            higher = cells.budgets_between(problem, np.array([ratio]), budget - 3, budget - 2)
+            higher = budgets_between(problem, np.array([ratio]), budget - 3, budget - 2)
             assert higher[0] == np.inf

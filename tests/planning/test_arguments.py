@@ -8,10 +8,8 @@ import pytest
 from bayeslaw.common.errors import BayeslawError, NotConverged
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.model.curvature import Curvature
-from bayeslaw.planning.choices import INFEASIBLE
-from bayeslaw.planning.extrapolation import extrapolations
-from bayeslaw.planning.paper_case import true_fits
-from bayeslaw.planning.planner import plan
+from bayeslaw.planning.fits import extrapolations
+from bayeslaw.planning.planner import plan, true_fits
 from bayeslaw.tables.hull import distance, locate
 from bayeslaw.tables.table import grid
 from tests.planning.posteriors import (
@@ -232,15 +230,14 @@ def test_extrapolation_is_reported(fits):
 
 def test_a_plan_in_an_empty_corner_is_reported(fits):
     """Anchors at PTPP 279 are of the smallest size only."""
-    choice = replace(INFEASIBLE, atpp=16.0, replay=0.4)
-    table = fits["target"].table
+    table, own = fits["target"].table, {"target": fits["target"]}
     where = locate(table, grid(params=8.1e9, ptpp=279, replay=0.4, tokens=16 * 8.1e9)).iloc[0]
     assert where["efolds"] > 1
-    assert extrapolations(choice, [fits["target"]], ["target"], 8.1e9, 279) == (
+    assert extrapolations(own, 8.1e9, 279, 0.4, 16.0) == (
         f"the plan is {distance(where['efolds'], where['decades'])} outside the convex hull of the "
         "target's rows, though each of its quantities is within its range",
     )
-    assert extrapolations(choice, [fits["target"]], ["target"], 241e6, 279) == ()
+    assert extrapolations(own, 241e6, 279, 0.4, 16.0) == ()
 
 
 def test_pairing_is_reported(fits):

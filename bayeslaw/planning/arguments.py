@@ -1,4 +1,4 @@
-"""Limits of a plan: checks of the arguments, and the baseline that forgetting is measured from."""
+"""Arguments of a plan: checks, the base it starts from, and the baseline of forgetting."""
 
 import math
 from collections.abc import Sequence
@@ -12,14 +12,20 @@ from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.pools import Pool
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.bases import Bases
-from bayeslaw.planning.fits import NEW, Fit, curve_of, draw_count
+from bayeslaw.model import random_effects as effects
+from bayeslaw.planning.deviations import Fit
+from bayeslaw.planning.fits import curve_of, draw_count
 
+NEW = "new"
+"""In place of the label of a base: one without rows."""
 BASELINES = {
     "asymptote": "least source loss that pure replay can reach, draw by draw",
     "law": "source law's own loss at D = 0, draw by draw",
     "matched": "source loss of pure replay for the same tokens, draw by draw",
 }
 """Baselines that are computed from the source law, and their descriptions."""
+type Baseline = float | tuple[float, float] | str | None
+"""Argument of `bayeslaw.plan`: a loss, a loss and its standard deviation, a name, or none."""
 
 
 def replay_ratios(replay: Sequence[float] | Floats) -> Floats:
@@ -95,8 +101,46 @@ def check_repetition(targets: Sequence[Fit], unique_tokens: float | None) -> Non
                 )
 
 
-type Baseline = float | tuple[float, float] | str | None
-"""Argument of `bayeslaw.plan`: a loss, a loss and its standard deviation, a name, or none."""
+def planned_base(
+    fits: Sequence[Fit], params: float, ptpp: float, base: str | None
+) -> tuple[str | None, str]:
+    """Label of the base that a plan starts from, and its description.
+
+    By default it is the only base of that N and P in the tables, or a new one if there are none or
+    several.
+
+    Raises
+    ------
+    BayeslawError
+        If no table has a base of that label, or if it has another N or P.
+    """
+    known: dict[str, set[tuple[float, float]]] = {}
+    pilot: set[str] = set()
+    for table in (fit.table for fit in fits if fit.table is not None):
+        for rows in (table.frame, table.baselines):
+            if not {"base", "params", "ptpp"} <= {*rows}:
+                continue
+            labels = effects.labels(rows, "base").astype(str)
+            for label, n, p in zip(labels.tolist(), rows["params"], rows["ptpp"], strict=True):
+                known.setdefault(label, set()).add((float(n), float(p)))
+            pilot |= {*labels} if rows is table.frame else set()
+    known = {k: v for k, v in known.items() if not k.startswith(effects.UNLABELLED)}
+    if not known:
+        if base not in (None, NEW):
+            raise BayeslawError(f"base={base!r}: the tables have no column base; leave it out.")
+        return None, "a base that the tables do not label"
+    here = [k for k, v in known.items() if any(np.allclose(x, (params, ptpp)) for x in v)]
+    if base is None:
+        base = here[0] if len(here) == 1 else NEW
+    if base == NEW:
+        return NEW, "a new base: its effect and starting losses are drawn"
+    if base not in known:
+        raise BayeslawError(unknown("base", base, (*here, NEW)))
+    if base not in here:
+        n, p = next(iter(known[base]))
+        raise BayeslawError(f"base {base!r} has params = {n:g}, ptpp = {p:g}, not those planned.")
+    what = "with rows of its own" if base in pilot else "known by its own losses at tokens = 0"
+    return base, f"base {base}, {what}"
 
 
 def baseline_of(
@@ -104,15 +148,7 @@ def baseline_of(
 ) -> tuple[float | tuple[float, float] | str, str]:
     """Baseline of forgetting, and its description.
 
-    Parameters
-    ----------
-    baseline : float, (float, float), str or None
-        A measured source loss of the un-adapted model, or that and its standard deviation; a name
-        in `BASELINES`; or None for the row with ``tokens = 0`` of the base in the source's table.
-    source : Posterior, Pool or PointFit
-    params, ptpp : float
-    base : str or None
-        Label of the base.
+    None stands for the row with ``tokens = 0`` of the base in the source's table.
 
     Raises
     ------
