@@ -113,7 +113,7 @@ def _starts(
 
 def _unconstrained(spec: Spec, name: str, value: float) -> float:
     """Unconstrained value of a start, moved into the support of its prior if it lies outside."""
-    prior = spec.priors.get(name)
+    prior = spec.priors.get(spec.likelihood.parameters.get(name, name))
     low, high = prior.support if prior else (-np.inf, np.inf)
     if not low < value < high:
         width = min(high - low, 1.0)

@@ -336,9 +336,9 @@ class Law:
         Parameters
         ----------
         p : mapping
-            Floor, exponents, and under each coefficient's name the *size of its term at* `at`:
-            with the default `at` these are the paper's coordinates. Arrays of draws carry a
-            trailing axis of length 1.
+            Floor, exponents, and under each coefficient's name the size of its term at `at`, in
+            nats. With the default `at`, where all covariates are 1, it is the published
+            coefficient. Arrays of draws carry a trailing axis of length 1.
         x : mapping
             Logarithms of the covariates, from `covariates`.
         at : mapping

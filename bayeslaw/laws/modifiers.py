@@ -1,4 +1,4 @@
-"""Modifiers: functions that a discrepancy adds to the log of a term, or of the whole loss."""
+"""Modifiers: what a discrepancy, or a column, adds to the log of a term or of the whole loss."""
 
 import math
 from abc import abstractmethod

@@ -19,7 +19,7 @@ EFFECTS = {
     "tau_run": Prior("LogNormal", median=0.004, sigma=0.6),
 }
 """Priors of the standard deviations of random effects beside this discrepancy."""
-SCALE = Prior("LogNormal", median=1, sigma=0.3)
+WALK_SCALE = Prior("LogNormal", median=1, sigma=0.3)
 """Prior of the scale of the walk."""
 
 
@@ -77,7 +77,7 @@ class Adaptation(Discrepancy):
             terms.append(ModifiedTerm(plain, walk(plain.coefficient)) if led else plain)
         if departure:
             departure = replace(departure.plain, modifier=walk("start"))
-        walks = {"walk_scale": SCALE} if self.suits(law) else {}
+        walks = {"walk_scale": WALK_SCALE} if self.suits(law) else {}
         return replace(
             law,
             terms=tuple(terms),

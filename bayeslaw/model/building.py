@@ -72,7 +72,7 @@ def data(spec: Spec, table: LossTable, labels: Mapping[str, Strings] | None = No
 
 
 def centring(rows: Ints | Floats) -> Floats:
-    """Power of `CENTRING` by rows per group: 0 up to 8 rows, 1 from 128 rows.
+    """Power of `CENTRING` by rows per group: 0 up to 8, 1 from 128, linear in the log between.
 
     Many rows determine the effect itself, so its standardised form depends strongly on the standard
     deviation. Few rows leave the standardised form close to its prior, which does not depend on it.

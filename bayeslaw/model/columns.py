@@ -78,6 +78,7 @@ def log_loss(
         law = law.with_knots({name: GivenKnots(given=each) for name, each in lines.items()})
     if law.departure:
         none = {"groups": pt.zeros((0, data["columns"].shape[1]), dtype="int64")}
+        # The modifiers enter after the departure, below.
         inner = replace(law, departure=None, modifier=None, offset=None)
         core = FUNCTIONS.exp(log_loss(inner, p, x, at, {**data, **none}, pt.zeros(0)))
         added = {

@@ -19,9 +19,6 @@ from bayeslaw.laws.law import Law
 from bayeslaw.laws.priors import Prior
 from bayeslaw.laws.terms import Values
 
-SCALE = Prior("LogNormal", median=0.7, sigma=0.8)
-"""Prior of the scale of a law's random walks."""
-
 
 class Discrepancy(ABC):
     """A deviation of the true loss from a law; subclasses are frozen dataclasses.

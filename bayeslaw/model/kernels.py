@@ -2,14 +2,13 @@
 
 A law's loss is a floor plus a sum of exponentials, and each exponent is a weighted sum of columns
 that are known before the sampler starts. PyTensor compiles such a sum into dozens of passes over
-the rows; these Ops take a few. `perform` is the formula in NumPy; Numba compiles the same formula
-as loops.
+the rows; these Ops take a few, as loops that Numba compiles. The readable formula of the same loss
+is `bayeslaw.laws.law.Law.loss`.
 """
 
 import math
 from collections.abc import Callable, Sequence
 from hashlib import sha256
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +21,8 @@ from pytensor.link.numba.dispatch.basic import (
     numba_njit,
     register_funcify_default_op_cache_key,
 )
-from scipy.special import digamma, gammaln
 
-from bayeslaw.common.arrays import Floats, Ints, Tensor
+from bayeslaw.common.arrays import Floats, Tensor
 from bayeslaw.model import elementary
 
 type Outputs = list[list[Floats]]
@@ -77,7 +75,7 @@ class LogLoss(Op):  # type: ignore[misc]  # PyTensor ships no types
         return Apply(self, [*real, starts, groups, coupled], outputs)
 
     def perform(self, node: Apply, inputs: Sequence[Any], outputs: Outputs) -> None:
-        """The formula in NumPy."""
+        """The formula as loops."""
         for storage, value in zip(outputs, log_loss(*inputs), strict=True):
             storage[0] = value
 
@@ -111,7 +109,7 @@ class LogLossGradient(Op):  # type: ignore[misc]
         return Apply(self, list(map(pt.as_tensor, inputs)), [kind() for kind in kinds])
 
     def perform(self, node: Apply, inputs: Sequence[Any], outputs: Outputs) -> None:
-        """The formula in NumPy."""
+        """The formula as loops."""
         for storage, value in zip(outputs, log_loss_gradient(*inputs), strict=True):
             storage[0] = value
 
@@ -133,8 +131,8 @@ class StudentTLogDensity(Op):  # type: ignore[misc]
         return Apply(self, given, [kind() for kind in kinds])
 
     def perform(self, node: Apply, inputs: Sequence[Any], outputs: Outputs) -> None:
-        """The formula in NumPy."""
-        for storage, value in zip(outputs, student_t_log_density(*inputs), strict=True):
+        """The formula as loops."""
+        for storage, value in zip(outputs, student_t(*inputs), strict=True):
             storage[0] = value
 
     def pullback(
@@ -150,94 +148,14 @@ def _check(inputs: Sequence[Tensor], kinds: Sequence[Callable[[], Tensor]]) -> N
             raise TypeError(f"{value} is {value.type}, not {kind().type}.")
 
 
-# -- the formulas in NumPy ---------------------------------------------------------------------
-
-
-def log_loss(
-    floor: Floats,
-    sizes: Floats,
-    weights: Floats,
-    offsets: Floats,
-    effects: Floats,
-    kappa: Floats,
-    columns: Floats,
-    starts: Ints,
-    groups: Ints,
-    coupled: Ints,
-) -> tuple[Floats, ...]:
-    """Outputs of `LogLoss`."""
-    u = _exponents(weights, offsets, columns, starts)
-    ratios, by_kappa = np.exp(u[:-1]), np.empty(0)
-    loss = floor + sizes[coupled:] @ ratios[coupled:]
-    if coupled:
-        total = sizes[:coupled] @ ratios[:coupled]
-        joined = total**kappa
-        loss = loss + joined
-        ratios[:coupled] *= kappa * joined / total
-        by_kappa = joined * np.log(total) / loss
-    mu = np.log(loss) + u[-1] + effects[groups].sum(axis=0)
-    return mu, ratios / loss, 1 / loss, by_kappa
-
-
-def log_loss_gradient(
-    by: Floats,
-    sizes: Floats,
-    offsets: Floats,
-    effects: Floats,
-    columns: Floats,
-    starts: Ints,
-    groups: Ints,
-    ratios: Floats,
-    inverse: Floats,
-    by_kappa: Floats,
-) -> tuple[Floats, ...]:
-    """Outputs of `LogLossGradient`."""
-    exponents = np.vstack([sizes[:, None] * ratios, np.ones_like(inverse)]) * by
-    spans = zip(exponents, starts[:-1], starts[1:], strict=True)
-    weights = [columns[a:b] @ row for row, a, b in spans]
-    by_groups = np.zeros_like(effects)
-    for level in groups:
-        np.add.at(by_groups, level, by)
-    by_offsets = exponents if len(offsets) else offsets
-    return (
-        np.asarray(by @ inverse),
-        ratios @ by,
-        np.concatenate(weights),
-        by_offsets,
-        by_groups,
-        np.asarray(by @ by_kappa if len(by_kappa) else 0.0),
-    )
-
-
-def student_t_log_density(
-    residual: Floats, scale: Floats, dof: Floats
-) -> tuple[Floats, Floats, Floats, Floats]:
-    """Outputs of `StudentTLogDensity`."""
-    rows, square = len(residual), residual**2
-    total = dof * scale**2 + square
-    one = gammaln((dof + 1) / 2) - gammaln(dof / 2) - 0.5 * np.log(dof * np.pi) - np.log(scale)
-    logs, share = np.sum(np.log1p(square / (dof * scale**2))), np.sum(square / total)
-    by_one = 0.5 * (digamma((dof + 1) / 2) - digamma(dof / 2) - 1 / dof)
-    return (
-        np.asarray(rows * one - (dof + 1) / 2 * logs),
-        -(dof + 1) * residual / total,
-        np.asarray(((dof + 1) * share - rows) / scale),
-        np.asarray(rows * by_one - 0.5 * logs + (dof + 1) / (2 * dof) * share),
-    )
-
-
-def _exponents(weights: Floats, offsets: Floats, columns: Floats, starts: Ints) -> Floats:
-    u = np.stack([weights[a:b] @ columns[a:b] for a, b in pairwise(starts)])
-    return u + offsets if len(offsets) else u
-
-
-# -- the same formulas as loops ----------------------------------------------------------------
+# -- the formulas as loops -----------------------------------------------------------------------
 
 # Loops throughout, because Numba takes seconds to compile an assignment to a slice.
 
 
 @njit(error_model="numpy")
-def _log_loss(floor, sizes, weights, offsets, effects, kappa, columns, starts, groups, coupled):
+def log_loss(floor, sizes, weights, offsets, effects, kappa, columns, starts, groups, coupled):
+    """Outputs of `LogLoss`."""
     terms, rows, joined = sizes.size, columns.shape[1], coupled[()]
     ratios, loss = np.empty((terms, rows)), np.empty(rows)
     mu, inverse = np.empty(rows), np.empty(rows)
@@ -304,9 +222,10 @@ def _add_columns(u, k, weights, offsets, columns, starts):
 
 
 @njit(error_model="numpy")
-def _log_loss_gradient(
+def log_loss_gradient(
     by, sizes, offsets, effects, columns, starts, groups, ratios, inverse, by_kappa
 ):
+    """Outputs of `LogLossGradient`."""
     terms, rows = ratios.shape
     by_sizes, by_weights = np.empty(terms), np.empty(columns.shape[0])
     by_offsets, by_effects = np.empty(offsets.shape), np.empty(effects.size)
@@ -347,7 +266,8 @@ def _log_loss_gradient(
 
 
 @njit(error_model="numpy")
-def _student_t(residual, scale, dof):
+def student_t(residual, scale, dof):
+    """Outputs of `StudentTLogDensity`."""
     rows, nu, sd = residual.size, dof[()], scale[()]
     square = nu * sd * sd
     by, ratio = np.empty(rows), np.empty(rows)
@@ -396,6 +316,6 @@ def register(op: type[Op], kernel: Callable[..., object]) -> None:
         return call, VERSION
 
 
-register(LogLoss, _log_loss)
-register(LogLossGradient, _log_loss_gradient)
-register(StudentTLogDensity, _student_t)
+register(LogLoss, log_loss)
+register(LogLossGradient, log_loss_gradient)
+register(StudentTLogDensity, student_t)

@@ -37,7 +37,9 @@ class Likelihood(ABC):
     words: ClassVar[str] = ""
     """What it is, for reports."""
     parameters: ClassVar[Mapping[str, str]] = {}
-    """Sampled variables beside ``sigma``, and under which name each has its prior."""
+    """Sampled variables beside ``sigma``, each with the name of its prior in `Spec.priors`.
+
+    `log_density` and `sample` are given these; `observe` is given what `variables` returns."""
     priors: ClassVar[Mapping[str, Prior]] = {}
     """Default priors that no law file states."""
 

@@ -42,8 +42,8 @@ class Spec:
     effects : tuple of str
         Levels of grouping that have a random effect on log loss.
     new_sizes : bool
-        Whether forecasts for new sizes have random effects of size also where the table has too
-        few sizes to fit them: beside a discrepancy, and if the levels were chosen automatically.
+        Whether a size without training rows has a random effect from its prior in forecasts, where
+        the table has too few sizes to fit such effects; needs a discrepancy.
     errors : {"independent", "run"}
         Whether errors of rows are independent, or correlated within a run.
     """

@@ -64,7 +64,8 @@ SIZE_FRACTION = Coordinate(
     lambda y, slope, left: pt.log(slope / left) - y,
     start=-0.7,  # a third of the loss left
 )
-"""An exponent k, as the logit of the fraction of the loss left that its term, slope / k, takes."""
+"""An exponent k, as the logit of the fraction that its term's size, slope / k, takes of the loss
+that earlier terms leave. A fraction below 1 keeps the floor positive."""
 
 ASINH = Coordinate(
     "asinh",

@@ -10,11 +10,13 @@ from bayeslaw.laws.modifiers import ModifiedTerm, Modifier, Polynomial, Sum, Wal
 from bayeslaw.laws.powers import Power
 from bayeslaw.laws.priors import Prior
 from bayeslaw.laws.terms import SYMBOLS, Term
-from bayeslaw.model.discrepancies import DISCREPANCIES, SCALE, Discrepancy
+from bayeslaw.model.discrepancies import DISCREPANCIES, Discrepancy
 
 CURVATURE = Prior("Normal", mu=0, sigma=0.1)
 """Prior of the cross curvature, per squared e-fold."""
-COUPLING = Prior("LogNormal", median=1, sigma=0.5)
+WALK_SCALE = Prior("LogNormal", median=0.7, sigma=0.8)
+"""Prior of the scale that all walks of a law have in common."""
+COUPLING_PRIOR = Prior("LogNormal", median=1, sigma=0.5)
 """Prior of kappa."""
 
 
@@ -70,11 +72,11 @@ class WalkingExponents(Discrepancy):
                 modifiers.append(Polynomial({f"cross_{name}N": ("params", "tokens")}))
             terms.append(ModifiedTerm(term.plain, Sum(tuple(modifiers))))
         crosses = {n: CURVATURE for term in terms for n in term.exponents if n.startswith("cross_")}
-        coupling = {} if law.coupled else {KAPPA: COUPLING}
+        coupling = {} if law.coupled else {KAPPA: COUPLING_PRIOR}
         return replace(
             law,
             terms=tuple(terms),
-            priors={**law.priors, "walk_scale": SCALE, **crosses, **coupling},
+            priors={**law.priors, "walk_scale": WALK_SCALE, **crosses, **coupling},
             bounds={
                 **law.bounds,
                 **dict.fromkeys(crosses, (-math.inf, math.inf)),

@@ -70,7 +70,7 @@ class Problem:
     targets : tuple of LossCurve or PooledCurve
         All curves have the same number of draws; draw i of one is paired with draw i of the others.
     sources : tuple of Source
-        The first source is the last one here.
+        In the order 2, 3, ..., 1 of the user's: ``sources[-1]`` is the first.
     max_loss : tuple of float
         Limit of each target loss, nats per token.
     relative : bool

@@ -249,7 +249,8 @@ def near_optimal(
 def split_half_probability(problem: Problem, near: Floats, feasible: Intervals) -> float:
     """P(both) on half of the draws of a plan made on the other half; mean of both directions.
 
-    P(both) of a plan on the draws that it was made on is optimistic; this one is not.
+    P(both) of a plan on the draws that it was made on is optimistic; this one is not. A half
+    without a plan does not count; NaN if neither has one.
     """
     half, held = problem.draws // 2, []
     if not half:
@@ -258,8 +259,9 @@ def split_half_probability(problem: Problem, near: Floats, feasible: Intervals) 
     for first, second in ((index[:half], index[half:]), (index[half:], index[:half])):
         budgets = problem.take(first).smallest_budgets(feasible.take(first), near)
         best = int(budgets.argmin())
-        held.append(feasible.take(second).contains(budgets[best])[best].mean())
-    return float(np.mean(held))
+        if budgets[best] < math.inf:
+            held.append(feasible.take(second).contains(budgets[best])[best].mean())
+    return float(np.mean(held)) if held else math.nan
 
 
 def bootstrap(

@@ -12,6 +12,7 @@ from bayeslaw.common.errors import BayeslawError, unknown
 from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.pools import Pool
 from bayeslaw.inference.posterior import Posterior
+from bayeslaw.laws.law import Law
 from bayeslaw.laws.terms import ORIGIN
 from bayeslaw.model import random_effects as effects
 from bayeslaw.planning.deviations import Fit, planned_row, planned_size_effects
@@ -136,7 +137,7 @@ def _curve(
     unique = unique if law.repetition else None
     if isinstance(fit, PointFit):
         point = {name: np.array([float(value)]) for name, value in fit.parameters.items()}
-        law = replace(law, repetition=law.repetition if unique else None, offset=None)
+        law = _planned(law, unique)
         return LossCurve(law, point, ORIGIN, params, ptpp, unique=unique)
     row = planned_row(params, ptpp, base)
     law, values = fit.extended(grid(params=params, ptpp=ptpp, tokens=REACH * params, replay=0.5))
@@ -154,10 +155,15 @@ def _curve(
         given = {n: np.median(v, keepdims=True) if median else v for n, v in given.items()}
         given["start"] = given["start"] + effect
     here = {"params": np.log(params), "ptpp": np.log(ptpp)}
-    law = replace(law, repetition=law.repetition if unique else None, offset=None)
+    law = _planned(law, unique)
     law, p = law.at_model(law.sizes(q, fit.at), here, fit.at)
     p |= {name: p[name] * np.exp(effect) for name in ("E", *law.coefficients)}
     return LossCurve(law, p, fit.at, params, ptpp, given, unique)
+
+
+def _planned(law: Law, unique: float | None) -> Law:
+    """The law of a run that ends annealed, and repeats its tokens only if `unique` is given."""
+    return replace(law, repetition=law.repetition if unique else None, offset=None)
 
 
 def noise_kind(noise: str | None, fits: Sequence[Fit]) -> str:

@@ -12,8 +12,8 @@ from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.laws.modifiers import Polynomial
 from bayeslaw.laws.powers import Power
 from bayeslaw.model.columns import columns_of
-from bayeslaw.model.kernels import log_loss
 from bayeslaw.model.spec import make_spec
+from tests.model.formulas import log_loss
 from tests.support import DESIGN, LAWS
 
 CASES = [(law, d) for law in LAWS for d in ("none", "curvature")] + [

@@ -1,0 +1,62 @@
+# Public names and their modules, which are imported on first use: see __init__.py.
+
+from . import derive as derive, plots as plots
+from .checks.checkup import Check as Check, check as check
+from .common.errors import (
+    BayeslawError as BayeslawError,
+    FileError as FileError,
+    FitError as FitError,
+    FitWarning as FitWarning,
+    LawError as LawError,
+    NotConverged as NotConverged,
+    TableError as TableError,
+    TableWarning as TableWarning,
+)
+from .derive.recipes import Recipes as Recipes, compare_recipes as compare_recipes
+from .design.anchors import Anchors as Anchors, choose_anchors as choose_anchors
+from .design.evsi import anchor_value as anchor_value
+from .evaluate.backtesting import (
+    Backtest as Backtest,
+    backtest as backtest,
+    read_backtest as read_backtest,
+)
+from .evaluate.coefficients import (
+    Coefficients as Coefficients,
+    read_coefficients as read_coefficients,
+    write_coefficients as write_coefficients,
+)
+from .evaluate.crossval import Elpd as Elpd, cross_validate as cross_validate, loo as loo
+from .evaluate.forecast import Forecast as Forecast
+from .evaluate.registration import (
+    Verification as Verification,
+    register as register,
+    verify as verify,
+)
+from .evaluate.scores import compare as compare, score as score
+from .evaluate.stacking import Stack as Stack, StackedForecast as StackedForecast, stack as stack
+from .huber.point_fit import PointFit as PointFit, fit_huber as fit_huber
+from .inference.fitting import fit as fit
+from .inference.joint_fitting import fit_joint as fit_joint
+from .inference.pools import Pool as Pool
+from .inference.posterior import Posterior as Posterior
+from .inference.storage import load as load
+from .laws.law import Law as Law
+from .laws.lawfiles import load_law as load_law
+from .laws.priors import Prior as Prior
+from .planning.choices import Choice as Choice
+from .planning.planner import plan as plan, plan_example as plan_example
+from .planning.result import Plan as Plan
+from .reporting import Explorer as Explorer, Report as Report, explore as explore, report as report
+from .simulation.calibration import Calibration as Calibration, calibrate as calibrate
+from .simulation.worlds import paper_world as paper_world, simulate as simulate
+from .studies.cases import Case as Case, pool_cases as pool_cases, world_cases as world_cases
+from .studies.study import study as study
+from .tables.hull import locate as locate
+from .tables.reading import (
+    example_table as example_table,
+    from_frame as from_frame,
+    read_table as read_table,
+)
+from .tables.table import LossTable as LossTable, grid as grid
+
+__version__: str
