@@ -164,9 +164,8 @@ def compiled(model):
     return evaluate
 
 
-def point_of(case, model, index, scale):
+def point_of(case, shapes, index, scale):
     """The point of an index: the case's start plus noise, variables sorted by name."""
-    shapes = {n: np.shape(v) for n, v in model.initial_point().items()}
     rng = np.random.default_rng([case["index"], index])
     return {
         name: case["start"][name] + scale * rng.standard_normal(shapes[name])
@@ -188,9 +187,10 @@ def densities(case, tables):
     if names != sorted(case["start"]):
         raise ValueError(f"variables {sorted(set(names) ^ set(case['start']))} differ")
     evaluate = compiled(model)
+    shapes = {n: np.shape(v) for n, v in model.initial_point().items()}
     logp, gradient = [], {name: [] for name in names}
     for i, scale in enumerate(case["scales"]):
-        value, slopes = evaluate(point_of(case, model, i, scale))
+        value, slopes = evaluate(point_of(case, shapes, i, scale))
         logp.append(value)
         for name, dot in dots(slopes).items():
             gradient[name].append(dot)

@@ -19,10 +19,10 @@ SHORT = PLAIN | {"draws": 500}
     ("law", "simulations", "settings"),
     [
         ("chinchilla", 60, SHORT),
-        slow("chinchilla", 30, {"discrepancy": "curvature"}),
+        slow("chinchilla", 30, {"discrepancy": "curvature", "draws": 1000}),
         slow("chinchilla", 30, PLAIN | {"likelihood": "normal", "effects": ("base",)}),
         slow("chinchilla", 30, PLAIN | {"noise": "loglinear"}),
-        slow("form3", 30, PLAIN),
+        slow("form3", 30, PLAIN | {"draws": 1000}),
     ],
 )
 def test_truths_are_ranked_uniformly(law, simulations, settings):
