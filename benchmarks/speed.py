@@ -97,14 +97,13 @@ def density(law: str, table: Any, discrepancy: str) -> tuple[int, int, Any, Any,
         from bayeslaw.model.building import data
         from bayeslaw.model.random_effects import choose
         from bayeslaw.model.spec import make_discrepancy, make_spec
-    except ImportError:
+    except ImportError:  # e6d23c6
         from bayeslaw.effects import choose
         from bayeslaw.sampling import with_data
-        from bayeslaw.spec import make_spec
 
-        from bayeslaw.model import data
+        from bayeslaw.model import data, make_spec
 
-        levels = choose("auto", table.frame, table.name, True)
+        levels = choose("auto", table.frame, table.name, discrepancy)
         spec = make_spec(law, discrepancy=discrepancy, effects=levels)
         model = with_data(spec, data(spec, table))
         point = model.initial_point_func(1)
