@@ -156,7 +156,7 @@ def test_interrupted(monkeypatch):
     def interrupt(*_args, **_kwargs):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("bayeslaw.tables.reading.read_table", interrupt)
+    monkeypatch.setattr("bayeslaw.read_table", interrupt)
     result = run("fit", DELPHI, *HUBER, code=130)
     assert (result.stdout, result.stderr) == ("", "interrupted\n")
 
