@@ -102,7 +102,9 @@ class Summand(ABC):
         at = {c: rng.uniform(-3, 30) for c in SYMBOLS}
         with np.errstate(all="ignore"):
             columns = self.columns(x, at)
-            for weights in rng.uniform(0, 1, (2, len(names))):
+            # Also large and negative parameters, at which a shape may be cut off.
+            for scale in (1.0, 30.0, -30.0):
+                weights = scale * rng.uniform(0.1, 1, len(names))
                 given = dict(zip(names, weights, strict=True))
                 if not np.allclose(weights @ columns, self.shape(given, x, at, np), 1e-9, 1e-9):
                     return False

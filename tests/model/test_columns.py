@@ -89,6 +89,12 @@ def test_a_shape_that_is_not_linear_has_no_columns():
         def shape(self, p, x, at, xp):
             return super().shape(p, x, at, xp) + 0.1 * (x["params"] - at["params"])
 
+    @dataclass(frozen=True)
+    class Capped(Power):
+        def shape(self, p, x, at, xp):
+            return -xp.minimum(p["alpha"].real, 2.0) * (x["params"] - at["params"])
+
+    assert not Capped("A", "slope_N", {"params": "alpha"}).linear
     law = load_law("chinchilla")
     x, at = law.covariates(DESIGN), law.reference_point(DESIGN)
     for kind in (Squared, Shifted):
