@@ -108,7 +108,7 @@ class Objective:
     def design(self, points: Floats) -> Floats:
         """Derivatives of the loss by the linear parameters, shape (points, linear, rows)."""
         with np.errstate(over="ignore"):
-            parts = self.law.parts(self._named(points), self.x, self.at)
+            parts = self.law.sensitivities(self._named(points), self.x, self.at)
         return self._stacked(parts, self.names[: self.linear], len(points))
 
     def given(self, points: Floats) -> Floats | float:
