@@ -151,7 +151,7 @@ def calibrate(
     ahead = pd.concat([ahead, _continued(design)], ignore_index=True)
     blank = _table(design, np.ones(len(design)))
     spec = specify(law, blank, chosen, priors=priors, likelihood=likelihood, delta=delta)
-    truths, losses = _prior(spec, blank, ahead, simulations, seed)
+    truth, losses = _prior(spec, blank, ahead, simulations, seed)
     rng = np.random.default_rng([seed, 1])
     rows, failed = [], 0
     for i, loss in enumerate(losses):
@@ -172,7 +172,7 @@ def calibrate(
         # Ranks assume independent draws: take about as many as the effective sample size.
         every = fit.draws.sizes["chain"] * fit.draws.sizes["draw"]
         apart = slice(None, None, int(np.ceil(every / max(gate.ess_bulk, 1))))
-        drawn, true = _quantities(fit), _quantities(replace(fit, draws=truths[i]))
+        drawn, true = _quantities(fit), _quantities(replace(fit, draws=truth.isel(draw=[i])))
         new = forecast(fit, ahead, seed=seed + i, allow_unconverged=True).draws.values
         for k, measured in enumerate(loss[len(design) :]):
             drawn[f"loss {k}"], true[f"loss {k}"] = new[..., k].ravel(), np.array([measured])
@@ -216,8 +216,8 @@ def _table(design: pd.DataFrame, loss: Floats) -> LossTable:
 
 def _prior(
     spec: Spec, table: LossTable, ahead: pd.DataFrame, count: int, seed: int
-) -> tuple[list[xr.Dataset], Floats]:
-    """Draws from the prior, each as one draw of a posterior, and losses, shape (count, rows).
+) -> tuple[xr.Dataset, Floats]:
+    """Draws from the prior, as one chain of a posterior, and losses, shape (count, rows).
 
     The losses are those of the table's rows, then those of `ahead`.
     """
@@ -225,17 +225,13 @@ def _prior(
 
     rows = pd.concat([table.frame, ahead.assign(loss=1.0)], ignore_index=True)
     whole, at = replace(table, frame=rows), spec.law.reference_point(table)
-    fitted = spec.law.over(spec.law.covariates(table), at)
-    x = spec.law.covariates(whole)
-    law = fitted.over(x, at)
-    own = data(spec, table)
+    fitted, x = spec.law.over(spec.law.covariates(table), at), spec.law.covariates(whole)
+    law, own = fitted.over(x, at), data(spec, table)
     values = data(spec, whole) | {"at": own["at"]} | columns_of(law, x, at)
     model = build(replace(spec, law=law), values)
-    names = [variable.name for variable in model.free_RVs]
     given = model["location" if spec.errors == "run" else "log_loss"]
-    drawn = pm.draw([*model.free_RVs, given], draws=count, random_seed=seed)
-    *free, log_loss = map(np.asarray, drawn)
-    found = dict(zip(names, free, strict=True))
+    *free, log_loss = pm.draw([*model.free_RVs, given], draws=count, random_seed=seed)
+    found = {v.name: np.asarray(drawn) for v, drawn in zip(model.free_RVs, free, strict=True)}
     if spec.errors == "run":
         log_loss = log_loss + _error_paths(spec, found, rows, at, np.random.default_rng([seed, 2]))
     for mine, further in zip(fitted.walks, law.walks, strict=True):
@@ -243,14 +239,12 @@ def _prior(
         assert further.knots
         among = np.isin(further.knots.positions, mine.knots.positions)
         found[mine.steps] = found[mine.steps][:, among]
-    truths = []
-    for i in range(count):
-        one = {
-            name: (("chain", "draw", *(f"{name}_{k}" for k in range(value.ndim - 1))), value[[[i]]])
-            for name, value in found.items()
-        }
-        truths.append(with_effects(spec, whole, with_knots(spec, own, xr.Dataset(one))))
-    return truths, np.exp(log_loss)
+    one_chain = {
+        name: (("chain", "draw", *(f"{name}_{k}" for k in range(value.ndim - 1))), value[None])
+        for name, value in found.items()
+    }
+    draws = with_effects(spec, whole, with_knots(spec, own, xr.Dataset(one_chain)))
+    return draws, np.exp(log_loss)
 
 
 def _error_paths(
