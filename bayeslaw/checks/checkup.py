@@ -13,7 +13,13 @@ from bayeslaw.checks.part import LEVELS, NAMES, RARE, Part, Target, listed, targ
 from bayeslaw.common.arrays import Floats, Ints
 from bayeslaw.evaluate.crossval import leave_out
 from bayeslaw.evaluate.datatree import log_prior
-from bayeslaw.evaluate.residuals import innovations, log_likelihood, residual, residual_draws
+from bayeslaw.evaluate.residuals import (
+    averaging,
+    innovations,
+    log_likelihood,
+    residual,
+    residual_draws,
+)
 from bayeslaw.inference.pools import Pool
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.model import random_effects
@@ -235,9 +241,7 @@ def cells(fit: Posterior, seed: int = 0) -> pd.DataFrame:
     frame, law = fit.table.frame, fit.law
     columns = [c for c in CELL if c in law.columns and frame[c].nunique() > 1] or ["params"]
     groups = frame.groupby(columns)
-    index = groups.ngroup().to_numpy()
-    average = (index == np.arange(groups.ngroups)[:, None]).astype(float)
-    average /= average.sum(1, keepdims=True)
+    average = averaging(np.asarray(groups.ngroup(), np.int64))
     measured = residual(fit, fit.table) @ average.T
     replicated = residual_draws(fit, frame, np.random.default_rng(seed)) @ average.T
     found = groups.size().rename("rows").reset_index()
@@ -322,7 +326,7 @@ def noise_part(fit: Posterior, seed: int) -> Part:
 def left_out_part(fit: Posterior, seed: int) -> Part:
     """PIT values and Pareto k of runs, or rows, left out by importance sampling."""
     found = leave_out(fit, seed)
-    p, bad, count = found.uniformity(), found.unreliable, len(found.pit)
+    p, bad, count = found.uniformity(), found.unreliable, len(found.frame)
     uneven = p < RARE
     text = f"The PIT values of {count} {found.unit}s, each predicted from the others, are "
     text += f"{'not ' if uneven else ''}compatible with calibrated bands (p = {p:.2g})."
@@ -332,11 +336,16 @@ def left_out_part(fit: Posterior, seed: int) -> Part:
             f"For {bad} of them the estimate is unreliable (Pareto k above {found.good_k:.2g}): "
             "use bayeslaw.cross_validate, which refits without them."
         )
-    facts = {"unit": found.unit, "p": p, "elpd": float(found.elpd.sum()), "unreliable": bad}
+    facts = {
+        "unit": found.unit,
+        "p": p,
+        "elpd": float(found.frame["elpd"].sum()),
+        "unreliable": bad,
+    }
     return Part(
         "left out",
         "caution" if uneven or bad > UNRELIABLE * count else "ok",
         tuple(words),
-        found.to_frame(),
+        found.frame,
         facts,
     )
