@@ -7,17 +7,11 @@ import pandas as pd
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.design.anchors import choose_anchors
-from bayeslaw.design.posterior_moments import (
-    candidate_rows,
-    frame_of,
-    joint_gaussian,
-    new_size_effects,
-)
-from bayeslaw.design.set_search import Costs
+from bayeslaw.design.posterior_moments import candidate_rows, joint_gaussian, new_size_effects
+from bayeslaw.design.set_search import SLACK, Costs
 from bayeslaw.inference.posterior import Posterior
-from bayeslaw.model.random_effects import labels
 from bayeslaw.planning.result import Plan
-from bayeslaw.tables.table import LossTable
+from bayeslaw.tables.table import LossTable, frame_of
 
 MOST = 40
 """Most runs of a design of `BY_GAIN`; the others are limited by the budget alone."""
@@ -130,7 +124,7 @@ def _affordable(order: Iterable[int], costs: Costs, budget: float) -> list[int]:
     """Rows in this order, each one that the rest of the budget allows."""
     picks: list[int] = []
     for row in map(int, order):
-        if costs.total([*picks, row]) <= budget * (1 + 1e-9):
+        if costs.total([*picks, row]) <= budget * SLACK:
             picks.append(row)
     return picks
 
@@ -148,6 +142,5 @@ def predicted_sd(
         log_loss = np.log(posterior.latent(aim)) + new_size_effects(posterior, aim, None, 0)
         return np.asarray(log_loss.std(0, ddof=1))
     frame = candidate_rows(posterior, rows)
-    run = np.unique(labels(frame, "run"), return_inverse=True)[1]
-    joint, _ = joint_gaussian([posterior], frame, run, aim)
+    joint, _ = joint_gaussian([posterior], frame, aim)
     return np.sqrt(joint.update(list(frame.index)).variance)
