@@ -8,6 +8,7 @@ in new groups, and the joint log likelihood, which detects errors that the param
 (Modrák et al. 2023).
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from bayeslaw.common.arrays import Floats
 from bayeslaw.common.defaults import DELTA
 from bayeslaw.evaluate.forecast import forecast
 from bayeslaw.evaluate.residuals import log_likelihood
+from bayeslaw.inference.convergence import Convergence
 from bayeslaw.inference.fitting import fit_spec, specify, with_effects, with_knots
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.settings import PosteriorSettings, filled, run_settings
@@ -31,7 +33,6 @@ from bayeslaw.model import errors
 from bayeslaw.model.building import build, data
 from bayeslaw.model.columns import columns_of
 from bayeslaw.model.likelihoods import Likelihood
-from bayeslaw.model.noise import STANDARD, make_noise, row_scale
 from bayeslaw.model.spec import Spec
 from bayeslaw.tables.table import LossTable, grid
 
@@ -52,6 +53,8 @@ NEW: Mapping[str, float | list[float]] = {
 FURTHER = 1.3
 """Tokens of a later row of a fitted run, as a multiple of those before it."""
 ENVELOPE = 0.95
+INDEPENDENT = Convergence(rhat=1.0, ess_bulk=math.inf, ess_tail=math.inf, divergences=0, bfmi=1.0)
+"""Convergence of draws from the prior."""
 MIXED = 1.05
 """R-hat above which a posterior is left out, as is one without R-hat: a chain did not move."""
 
@@ -232,8 +235,6 @@ def _prior(
     given = model["location" if spec.errors == "run" else "log_loss"]
     *free, log_loss = pm.draw([*model.free_RVs, given], draws=count, random_seed=seed)
     found = {v.name: np.asarray(drawn) for v, drawn in zip(model.free_RVs, free, strict=True)}
-    if spec.errors == "run":
-        log_loss = log_loss + _error_paths(spec, found, rows, at, np.random.default_rng([seed, 2]))
     for mine, further in zip(fitted.walks, law.walks, strict=True):
         assert mine.knots
         assert further.knots
@@ -244,23 +245,12 @@ def _prior(
         for name, value in found.items()
     }
     draws = with_effects(spec, whole, with_knots(spec, own, xr.Dataset(one_chain)))
+    if spec.errors == "run":
+        truth = Posterior(spec, whole, at, draws, xr.Dataset(), INDEPENDENT)
+        rng, order = np.random.default_rng([seed, 2]), errors.order(rows)
+        scale, q = truth.scale(rows), truth.values()
+        log_loss = log_loss + errors.draw_paths(spec.likelihood, rng, scale, q, order)
     return draws, np.exp(log_loss)
-
-
-def _error_paths(
-    spec: Spec,
-    found: Mapping[str, Floats],
-    rows: pd.DataFrame,
-    at: Mapping[str, float],
-    rng: np.random.Generator,
-) -> Floats:
-    """Errors of the rows under draws from the prior, shape (count, rows)."""
-    q = {name: value[:, None] for name, value in found.items() if value.ndim == 1}
-    noise, groups = make_noise(spec.noise), {}
-    if (labels := noise.labels(rows)) is not None:
-        groups = dict(zip(np.unique(labels).astype(str), found[STANDARD].T, strict=True))
-    sigma = row_scale(noise, q, rows, at.get("params", 0.0), groups, 0)
-    return errors.draw_paths(spec.likelihood, rng, sigma, q, errors.order(rows))
 
 
 def _quantities(fit: Posterior) -> dict[str, Floats]:
