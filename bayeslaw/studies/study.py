@@ -292,13 +292,9 @@ def _plan_record(case: Case, chosen: Plan) -> Record:
     world = case.world
     if world is None or not np.isfinite(chosen.atpp):
         return found | {"held": None}
-    limits = world.limits
-    point = case.targets.frame.iloc[:1].assign(
-        params=limits["params"], ptpp=limits["ptpp"], replay=chosen.replay, tokens=chosen.tokens
-    )
-    most = (1 + limits["max_forgetting"]) * world.baseline()
-    held = world.loss(world.target, point)[0] <= limits["max_loss"]
-    return found | {"held": bool(held and world.loss(world.source, point)[0] <= most)}
+    loss, after = world.adapted(chosen.replay, chosen.tokens)
+    most = (1 + world.limits["max_forgetting"]) * world.baseline()
+    return found | {"held": loss <= world.limits["max_loss"] and after <= most}
 
 
 def _domains(case: Case, planning: bool) -> list[Case]:
