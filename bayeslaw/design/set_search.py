@@ -16,11 +16,10 @@ References
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, combinations
-from typing import Protocol
 
 import numpy as np
 import pandas as pd
@@ -161,59 +160,38 @@ def bases(frame: pd.DataFrame) -> tuple[Ints, Floats]:
     return index.ravel(), unique
 
 
-class Gain(Protocol):
-    """What a set of measurements is worth, given weights of the targets."""
+@dataclass(frozen=True)
+class Gain:
+    """What measurements are worth, given weights of the targets.
 
-    def value(self, update: Update, weights: Floats) -> float:
-        """Value of an update in the unit of the gain; larger is better."""
+    Parameters
+    ----------
+    value : callable
+        Value of an update in the unit of the gain; larger is better.
+    increases : callable
+        Increase of the value by each candidate, shape (candidates,).
+    """
 
-    def increases(self, update: Update, weights: Floats) -> Floats:
-        """Increase of the value by each candidate, shape (candidates,)."""
-
-
-class Variance(Gain):
-    """Reduction of the weighted variance of the targets."""
-
-    def value(self, update: Update, weights: Floats) -> float:
-        """Minus the weighted variance."""
-        return float(-update.variance @ weights)
-
-    def increases(self, update: Update, weights: Floats) -> Floats:
-        """Reduction by each candidate."""
-        return update.weighted_reduction(weights)
+    value: Callable[[Update, Floats], float]
+    increases: Callable[[Update, Floats], Floats]
 
 
-class Entropy(Gain):
-    """Reduction of half the weighted log variance of the targets."""
-
-    def value(self, update: Update, weights: Floats) -> float:
-        """Minus half the weighted log variance."""
-        return float(-(np.log(update.variance) / 2) @ weights)
-
-    def increases(self, update: Update, weights: Floats) -> Floats:
-        """Reduction by each candidate."""
-        return np.asarray(-0.5 * np.log1p(-update.reductions() / update.variance) @ weights)
-
-
-class Information(Gain):
-    """Information about the law's losses, whatever the targets."""
-
-    def value(self, update: Update, weights: Floats) -> float:
-        """Mutual information, nats."""
-        return update.information
-
-    def increases(self, update: Update, weights: Floats) -> Floats:
-        """Further nats that each candidate would bring."""
-        return update.further_information
-
-
-GAINS: Mapping[str, Gain] = {
-    "variance": Variance(),
-    "entropy": Entropy(),
-    "plan": Variance(),
-    "doptimal": Information(),
-}
-"""Gains of `bayeslaw.choose_anchors`; that of a plan has all weight on the plan's budget."""
+VARIANCE = Gain(
+    value=lambda update, weights: float(-update.variance @ weights),
+    increases=lambda update, weights: update.weighted_reduction(weights),
+)
+ENTROPY = Gain(
+    value=lambda update, weights: float(-(np.log(update.variance) / 2) @ weights),
+    increases=lambda update, weights: np.asarray(
+        -0.5 * np.log1p(-update.reductions() / update.variance) @ weights
+    ),
+)
+INFORMATION = Gain(
+    value=lambda update, weights: update.information,
+    increases=lambda update, weights: update.further_information,
+)
+GAINS = {"variance": VARIANCE, "entropy": ENTROPY, "plan": VARIANCE, "doptimal": INFORMATION}
+"""Gains of `bayeslaw.choose_anchors`; for that of a plan all weight is on the plan's budget."""
 
 
 @dataclass(frozen=True)
