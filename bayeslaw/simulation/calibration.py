@@ -228,13 +228,17 @@ def _prior(
 
     rows = pd.concat([table.frame, ahead.assign(loss=1.0)], ignore_index=True)
     whole, at = replace(table, frame=rows), spec.law.reference_point(table)
-    fitted, x = spec.law.over(spec.law.covariates(table), at), spec.law.covariates(whole)
-    law, own = fitted.over(x, at), data(spec, table)
+    fitted = spec.law.over(spec.law.covariates(table), at)
+    x = spec.law.covariates(whole)
+    law = fitted.over(x, at)
+    own = data(spec, table)
     values = data(spec, whole) | {"at": own["at"]} | columns_of(law, x, at)
     model = build(replace(spec, law=law), values)
+    names = [variable.name for variable in model.free_RVs]
     given = model["location" if spec.errors == "run" else "log_loss"]
-    *free, log_loss = pm.draw([*model.free_RVs, given], draws=count, random_seed=seed)
-    found = {v.name: np.asarray(drawn) for v, drawn in zip(model.free_RVs, free, strict=True)}
+    drawn = pm.draw([*model.free_RVs, given], draws=count, random_seed=seed)
+    *free, log_loss = map(np.asarray, drawn)
+    found = dict(zip(names, free, strict=True))
     for mine, further in zip(fitted.walks, law.walks, strict=True):
         assert mine.knots
         assert further.knots
