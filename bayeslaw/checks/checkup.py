@@ -156,28 +156,38 @@ def check(
         ]
         return Check(tuple(named), fit.name, fit.table.name, next(iter(found.values())).rows)
     to = None if rows is None else target(fit, rows)
-    parts = [convergence_part(fit), directions_part(fit, to)]
-    if to is not None:
-        parts += extrapolation_part(fit, to), sensitivity_part(fit, to)
-    parts += [p for p in (curvature_part(fit, to), stage_bounds_part(fit, to)) if p]
-    parts += learning_part(fit), cells_part(fit, seed), noise_part(fit, seed)
-    parts.append(left_out_part(fit, seed))
-    return Check(tuple(parts), fit.law.name, fit.table.name, 0 if to is None else len(to.frame))
+    parts = [
+        convergence_part(fit),
+        directions_part(fit, to),
+        extrapolation_part(fit, to) if to else None,
+        sensitivity_part(fit, to) if to else None,
+        curvature_part(fit, to),
+        stage_bounds_part(fit, to),
+        learning_part(fit),
+        cells_part(fit, seed),
+        noise_part(fit, seed),
+        left_out_part(fit, seed),
+    ]
+    there = tuple(part for part in parts if part)
+    return Check(there, fit.law.name, fit.table.name, len(to.frame) if to else 0)
 
 
 def convergence_part(fit: Posterior) -> Part:
     """Rank-normalised R-hat and ESS of every coordinate, divergences, E-BFMI."""
     gate = fit.convergence
-    ess = min(gate.ess_bulk, gate.ess_tail)
-    good = f"R-hat at most {gate.rhat:.3f}, ESS at least {ess:.0f}, no divergences, "
-    good += f"E-BFMI {gate.bfmi:.2f}."
-    bad = f"The sampler has not converged ({'; '.join(gate.failures)}), so the other findings are "
-    bad += "not reliable: fit again with more tune and draws."
     frame = fit.summary()[["rhat", "ess_bulk", "ess_tail"]].rename_axis("name")
     facts = {"divergences": gate.divergences, "bfmi": gate.bfmi, "failures": list(gate.failures)}
-    return Part(
-        "convergence", "ok" if gate.ok else "refuse", (good if gate.ok else bad,), frame, facts
+    if gate.ok:
+        words = (
+            f"R-hat at most {gate.rhat:.3f}, ESS at least {min(gate.ess_bulk, gate.ess_tail):.0f}, "
+            f"no divergences, E-BFMI {gate.bfmi:.2f}."
+        )
+        return Part("convergence", "ok", (words,), frame, facts)
+    words = (
+        f"The sampler has not converged ({'; '.join(gate.failures)}), so the other findings are "
+        "not reliable: fit again with more tune and draws."
     )
+    return Part("convergence", "refuse", (words,), frame, facts)
 
 
 def sensitivity_part(fit: Posterior, to: Target) -> Part:
@@ -328,9 +338,10 @@ def left_out_part(fit: Posterior, seed: int) -> Part:
     found = leave_out(fit, seed)
     p, bad, count = found.uniformity(), found.unreliable, len(found.frame)
     uneven = p < RARE
-    text = f"The PIT values of {count} {found.unit}s, each predicted from the others, are "
-    text += f"{'not ' if uneven else ''}compatible with calibrated bands (p = {p:.2g})."
-    words = [text]
+    words = [
+        f"The PIT values of {count} {found.unit}s, each predicted from the others, are "
+        f"{'not ' if uneven else ''}compatible with calibrated bands (p = {p:.2g})."
+    ]
     if bad:
         words.append(
             f"For {bad} of them the estimate is unreliable (Pareto k above {found.good_k:.2g}): "
@@ -342,10 +353,5 @@ def left_out_part(fit: Posterior, seed: int) -> Part:
         "elpd": float(found.frame["elpd"].sum()),
         "unreliable": bad,
     }
-    return Part(
-        "left out",
-        "caution" if uneven or bad > UNRELIABLE * count else "ok",
-        tuple(words),
-        found.frame,
-        facts,
-    )
+    level = "caution" if uneven or bad > UNRELIABLE * count else "ok"
+    return Part("left out", level, tuple(words), found.frame, facts)
