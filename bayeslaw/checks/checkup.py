@@ -1,7 +1,7 @@
-"""``check`` of a fit and its forecasts: the verdict, and its parts about the training rows."""
+"""``check`` of a fit and its forecasts, and its parts about the training rows."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -9,7 +9,7 @@ from scipy import stats
 
 from bayeslaw.checks.extrapolation import curvature_part, extrapolation_part, stage_bounds_part
 from bayeslaw.checks.identifiability import directions_part, learning_part
-from bayeslaw.checks.part import LEVELS, NAMES, RARE, Part, Target, listed, target
+from bayeslaw.checks.part import NAMES, RARE, Check, Part, Target, listed, target
 from bayeslaw.common.arrays import Floats, Ints
 from bayeslaw.evaluate.crossval import leave_out
 from bayeslaw.evaluate.datatree import log_prior
@@ -33,81 +33,6 @@ FEWEST = 4
 """Rows of a group from which its noise scale is looked at."""
 UNRELIABLE = 0.1
 """Fraction of units with a large Pareto k beyond which the others do not represent the table."""
-VERDICT = {
-    "ok": "OK: no finding against the use of this fit",
-    "caution": "CAUTION: usable with reservations; read the findings under",
-    "refuse": "REFUSE: do not forecast from this fit; read the findings under",
-}
-
-
-@dataclass(frozen=True)
-class Check:
-    """The parts of a check and its verdict; ``print`` shows the findings.
-
-    Parameters
-    ----------
-    parts : tuple of Part
-    law, table : str
-        Names of the fitted law and of its table.
-    rows : int
-        Number of rows to forecast; 0 if none were given.
-    """
-
-    parts: tuple[Part, ...]
-    law: str
-    table: str
-    rows: int
-
-    @property
-    def level(self) -> str:
-        """The worst level of the parts: ``"ok"``, ``"caution"`` or ``"refuse"``."""
-        return max((part.level for part in self.parts), key=LEVELS.index)
-
-    @property
-    def ok(self) -> bool:
-        """Whether no part says refuse."""
-        return self.level != "refuse"
-
-    @property
-    def verdict(self) -> str:
-        """The verdict in one sentence."""
-        names = [part.name for part in self.parts if part.level == self.level]
-        return VERDICT[self.level] + ("." if self.level == "ok" else f" {', '.join(names)}.")
-
-    def __getitem__(self, name: str) -> Part:
-        """The part of that name."""
-        return {part.name: part for part in self.parts}[name]
-
-    @property
-    def frames(self) -> dict[str, pd.DataFrame]:
-        """The numbers behind each part."""
-        return {part.name: part.frame for part in self.parts}
-
-    def to_dict(self) -> dict[str, object]:
-        """The check as a JSON document."""
-        return {
-            "law": self.law,
-            "table": self.table,
-            "rows": self.rows,
-            "level": self.level,
-            "ok": self.ok,
-            "verdict": self.verdict,
-            "parts": {
-                part.name: {
-                    "level": part.level,
-                    "words": list(part.words),
-                    **part.facts,
-                    "table": part.frame.reset_index().to_dict("records"),
-                }
-                for part in self.parts
-            },
-        }
-
-    def __str__(self) -> str:
-        lines = [self.verdict]
-        for part in self.parts:
-            lines += [f"{part.name} ({part.level})", *(f"  {words}" for words in part.words)]
-        return "\n".join(lines)
 
 
 def check(
