@@ -11,7 +11,6 @@ import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Unpack
 
@@ -23,7 +22,7 @@ from bayeslaw.common import parallel
 from bayeslaw.common.errors import BayeslawError, FileError, unknown
 from bayeslaw.common.files import atomic_write
 from bayeslaw.common.parallel import BACKENDS, Call, bar, finished
-from bayeslaw.design.compared_designs import DESIGNS, predicted_sd, rows_to_buy
+from bayeslaw.design.compared_designs import DESIGNS, Purchase, predicted_sd
 from bayeslaw.design.set_search import costs
 from bayeslaw.evaluate import scores
 from bayeslaw.inference.posterior import Posterior
@@ -220,24 +219,22 @@ def _cell(
 ) -> Record:
     """Buy, refit, forecast, plan and score."""
     start, (posterior, *source) = time.perf_counter(), fits
-    rng = np.random.default_rng([case.seed, 0])
     price = costs(case.pool.frame, case.law.columns, cost=options.cost, fitted=case.train.frame)
-    first = _plan(case, fits, options) if design == "plan" else None
-
-    buy = partial(
-        rows_to_buy,
+    purchase = Purchase(
         pool=case.pool,
         costs=price,
-        rng=rng,
+        budget=np.inf if options.budget is None else options.budget,
+        rng=np.random.default_rng([case.seed, 0]),
         grid=case.grid,
         posterior=posterior,
         targets=case.targets,
         source=source[0] if source else None,
-        plan=first,
+        plan=_plan(case, fits, options) if design == "plan" else None,
         cost=options.cost,
     )
-    budget = price.total(buy("grid", budget=np.inf)) if options.budget is None else options.budget
-    rows = buy(design, budget=budget)
+    if options.budget is None:
+        purchase = replace(purchase, budget=price.total(DESIGNS["grid"](purchase)))
+    rows = DESIGNS[design](purchase)
     bought = case.pool.frame.loc[rows]
     after = list(fits)
     if rows:
@@ -256,7 +253,7 @@ def _cell(
         "case": case.name,
         "seed": case.seed,
         "design": design,
-        "budget": budget,
+        "budget": purchase.budget,
         "flops": price.total(rows),
         "runs": len(np.unique(price.run[rows])),
         "rows": len(rows),
