@@ -207,6 +207,5 @@ def _linear_fit(objective: Objective, points: Floats) -> Floats:
         sizes = np.linalg.solve(matrix, (positive * towards)[..., None])[..., 0]
         positive &= sizes > 0
         sizes = np.maximum(sizes, 0)
-        relative = np.abs(sizes[:, None] @ design - wanted)
-        weights = np.minimum(1, objective.delta / np.maximum(relative, 1e-300))
+        weights = objective.weights(sizes[:, None] @ design - wanted)
     return sizes

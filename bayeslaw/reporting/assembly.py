@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from bayeslaw.checks.checkup import Check, check
+from bayeslaw.checks.checkup import check
+from bayeslaw.checks.part import Check
 from bayeslaw.common.errors import FitWarning
 from bayeslaw.evaluate.backtesting import Backtest
 from bayeslaw.evaluate.forecast import Forecast

@@ -9,7 +9,7 @@ import pandas as pd
 from scipy.stats import binom
 
 from bayeslaw import plots
-from bayeslaw.checks.checkup import Check
+from bayeslaw.checks.part import Check
 from bayeslaw.common.formatting import count, digits
 from bayeslaw.evaluate.forecast import Forecast
 from bayeslaw.evaluate.scores import BANDS, POINT, row_name
