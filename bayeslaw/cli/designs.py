@@ -7,28 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 import bayeslaw as bl
-from bayeslaw.cli.app import command, show
-from bayeslaw.cli.options import (
-    Columns,
-    Json,
-    LawOption,
-    Saved,
-    Seed,
-    Unconverged,
-    Where,
-    columns_of,
-    names,
-    option,
-    query,
-)
-from bayeslaw.cli.steps import (
-    PLAN,
-    check_writable,
-    grid_or_file,
-    limits_of,
-    required,
-    terminal,
-)
+from bayeslaw.cli import options as opt
+from bayeslaw.cli.app import command
+from bayeslaw.cli.options import columns_of, limits_of, option, output, query, refuse, some_names
+from bayeslaw.cli.steps import grid_or_file, required, save_frame
+from bayeslaw.cli.terminal import Rendered, progress
 from bayeslaw.common.errors import BayeslawError
 
 if TYPE_CHECKING:
@@ -55,7 +38,7 @@ class Evsi:
         list[str] | None, option("For --evsi: other sets of runs to compare with.", metavar=ROWS)
     ] = None
     jobs: Annotated[int, typer.Option(min=1, help="For --evsi: processes.")] = 2
-    seed: Seed = 0
+    seed: opt.Seed = 0
 
 
 @command(
@@ -69,7 +52,7 @@ class Evsi:
 )
 def anchors(
     *,
-    posterior: Saved,
+    posterior: opt.Saved,
     candidates: Annotated[
         str,
         option("Rows that can be measured; rows of one `run` are its checkpoints.", metavar=ROWS),
@@ -105,13 +88,12 @@ def anchors(
         Path | None, option("For --gain plan and --evsi: posterior of the source domain.")
     ] = None,
     plan: Annotated[
-        str | None, option(f'For --gain plan and --evsi: "{PLAN}".', metavar="LIMITS")
+        str | None, option(f'For --gain plan and --evsi: "{opt.PLAN}".', metavar="LIMITS")
     ] = None,
-    out: Annotated[Path | None, option("Write the rows to measure (CSV or Parquet).")] = None,
-    allow_unconverged: Unconverged = False,
-    json: Json = False,
+    out: Annotated[Path | None, output("Write the rows to measure (CSV or Parquet).")] = None,
+    allow_unconverged: opt.Unconverged = False,
     value: Evsi,
-) -> None:
+) -> Rendered:
     """Choose which runs to buy next.
 
     Selects the runs that reduce the uncertainty at the targets most for their cost, in the order to
@@ -120,9 +102,7 @@ def anchors(
     estimated by simulation.
     """
     from bayeslaw.cli import render_derived
-    from bayeslaw.tables.reading import write_frame
 
-    check_writable(out)
     if k is None and budget is None:
         raise BayeslawError("say how many runs (--k) or what they may cost (--budget).")
     _check(gain == "plan", source, plan, value)
@@ -155,8 +135,7 @@ def anchors(
         source=forgotten if gain == "plan" else None,
         **allow,
     )
-    if out is not None:
-        write_frame(found.frame, out)
+    save_frame(out, found.frame)
     if value.evsi is not None:
         assert isinstance(fitted, bl.Posterior)
         assert isinstance(forgotten, bl.Posterior)
@@ -168,12 +147,11 @@ def anchors(
             cost=cost,
             seed=value.seed,
             jobs=value.jobs,
-            progress=terminal(),
+            progress=progress(),
             **allow,
             **limits,
         )
-    rendered = render_derived.anchors(found, fitted, evsi)
-    show(json, "anchors", rendered, {"out": out, "seed": value.seed})
+    return render_derived.anchors(found, fitted, evsi).adding(out=out, seed=value.seed)
 
 
 def _check(planned: bool, source: Path | None, plan: str | None, value: Evsi) -> None:
@@ -222,7 +200,7 @@ class Refits:
     chains: Annotated[int, typer.Option(help="Chains of each refit.", min=2)] = 2
     draws: Annotated[int, typer.Option(help="Draws of each chain.", min=10)] = 300
     tune: Annotated[int, typer.Option(help="Tuning steps of each chain.", min=10)] = 300
-    target_accept: Annotated[float, typer.Option(help="Target acceptance, between 0 and 1.")] = 0.9
+    target_accept: opt.TargetAccept = 0.9
 
 
 @command(
@@ -239,10 +217,10 @@ def study(
             show_default=False,
         ),
     ] = None,
-    out: Annotated[Path, option("Results (Parquet or CSV), and OUT.cells.")],
-    law: LawOption = None,
-    columns: Columns = None,
-    where: Where = None,
+    out: Annotated[Path, output("Results (Parquet or CSV), and OUT.cells.")],
+    law: opt.LawOption = None,
+    columns: opt.Columns = None,
+    where: opt.Where = None,
     train: Annotated[str | None, query("Training rows before any purchase.")] = None,
     pool: Annotated[str | None, query("Rows that can be bought.")] = None,
     targets: Annotated[str | None, query("Rows to forecast.")] = None,
@@ -253,7 +231,7 @@ def study(
         ),
     ] = "none,random,cheapest,grid,doptimal,variance",
     seeds: Annotated[int, typer.Option(min=1, help="Number of seeds.")] = 10,
-    seed: Seed = 0,
+    seed: opt.Seed = 0,
     budget: Annotated[
         float | None, option("FLOPs of each design; by default the cost of the design grid.")
     ] = None,
@@ -270,11 +248,10 @@ def study(
     backend: Annotated[
         Literal["loky", "dask", "threading", "sequential"], typer.Option(help="Backend of joblib.")
     ] = "loky",
-    jobs: Annotated[int, typer.Option(min=1, help="Processes.")] = 2,
+    jobs: opt.Jobs = 2,
     scheduler: Annotated[str | None, option("Address of a Dask scheduler.")] = None,
-    json: Json = False,
     refits: Refits,
-) -> None:
+) -> Rendered:
     """Compare ways to buy anchors at equal FLOPs.
 
     Each design buys from the same pool; then the law is refitted, and the targets are forecast and
@@ -283,20 +260,14 @@ def study(
     from bayeslaw.cli import render_derived
     from bayeslaw.studies.study import summary
 
-    check_writable(out)
     if scheduler is not None and backend != "dask":
         raise BayeslawError("--scheduler needs --backend dask.")
-    if not 0 < refits.target_accept < 1:
-        raise BayeslawError(f"--target-accept {refits.target_accept:g} is not between 0 and 1.")
-    chosen = names(designs)
-    if not chosen:
-        raise BayeslawError("--designs names no design.")
+    chosen = some_names(designs, "--designs", "design")
     given = {"train": train, "pool": pool, "targets": targets}
     queries: dict[str, Any] = {name: text for name, text in given.items() if text is not None}
     several = range(seed, seed + seeds)
     if table is not None:
-        if vary:
-            raise BayeslawError("--vary has no effect on a measured pool.")
+        refuse("on a measured pool", vary=vary > 0)
         if lacking := [name for name in given if name not in queries]:
             raise BayeslawError(f"a measured pool needs --{' and --'.join(lacking)}.")
         rows = bl.read_table(table, columns=columns_of(columns), where=where)
@@ -318,9 +289,9 @@ def study(
         backend=backend,
         jobs=jobs,
         scheduler=scheduler,
-        progress=terminal(),
+        progress=progress(),
         **vars(refits),
     )
     against = "random" if "random" in chosen else chosen[0]
     rendered = render_derived.study(results, summary(results, against), against)
-    show(json, "study", rendered, {"out": out, "seed": seed})
+    return rendered.adding(out=out, seed=seed)

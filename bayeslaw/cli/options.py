@@ -1,18 +1,77 @@
 """Options that several commands have in common, and parsers of their values."""
 
-import inspect
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, is_dataclass
-from functools import wraps
+import os
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Literal, get_type_hints
+from typing import Annotated, Any, Literal
 
 import typer
 from typer.models import OptionInfo
 
 from bayeslaw.common.defaults import AUTO, CHAINS, DELTA, TARGET_ACCEPT, TUNE
-from bayeslaw.common.errors import BayeslawError, TableError
+from bayeslaw.common.errors import BayeslawError, FileError, TableError, unknown
 from bayeslaw.common.files import models_dir
+
+NEEDED = ("params", "ptpp", "max_loss", "max_forgetting")
+"""Limits that a plan needs."""
+LIMITS = (*NEEDED, "baseline", "base", "unique_tokens", "confidence")
+"""Limits that a plan may have."""
+CONFIDENCE = 0.9
+"""Probability with which a plan meets its limits, unless one is given."""
+PLAN = "params=8.1e9 ptpp=279 max_loss=1.8 max_forgetting=.02 baseline=2.05 confidence=.9"
+"""Limits of a plan, as a user writes them."""
+
+# -- kinds of options -----------------------------------------------------------------------------
+
+
+def option(text: str, **settings: Any) -> OptionInfo:
+    """Option without a default to show."""
+    info: OptionInfo = typer.Option(help=text, show_default=False, **settings)
+    return info
+
+
+def query(text: str) -> OptionInfo:
+    """Option that takes a pandas query."""
+    return option(text, metavar="QUERY")
+
+
+def output(text: str, **settings: Any) -> OptionInfo:
+    """Option that names a file to write."""
+    return option(text, callback=writable, **settings)
+
+
+def writable(path: Path | None) -> Path | None:
+    """Raise `FileError` before the work if a file could not be written after it."""
+    if path is None:
+        return None
+    path = Path(path)
+    if path.is_dir():
+        raise FileError(f"{path}: cannot write: it is a folder.")
+    if not path.parent.is_dir():
+        raise FileError(f"{path}: cannot write: no folder {path.parent}.")
+    if not os.access(path.parent, os.W_OK):
+        raise FileError(f"{path}: cannot write: no permission in {path.parent}.")
+    return path
+
+
+def fraction(target_accept: float) -> float:
+    """Raise `BayeslawError` if a target acceptance is not between 0 and 1."""
+    if not 0 < target_accept < 1:
+        raise BayeslawError(f"--target-accept {target_accept:g} is not between 0 and 1.")
+    return target_accept
+
+
+def refuse(where: str, /, **given: object) -> None:
+    """Raise `BayeslawError` for an option that was `given` and has no effect `where` it was.
+
+    None, False and an empty list mean that an option was not given.
+    """
+    for name, value in given.items():
+        if value is not None and value is not False and value != []:
+            raise BayeslawError(f"--{name.replace('_', '-')} has no effect {where}.")
+
+
+# -- options of several commands ------------------------------------------------------------------
 
 Table = Annotated[Path, typer.Argument(help="Loss table, CSV or Parquet.", show_default=False)]
 Source = Annotated[
@@ -27,23 +86,9 @@ Saved = Annotated[
     Path, typer.Argument(help="Posterior saved by `bayeslaw fit --out`.", show_default=False)
 ]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of all random numbers.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 Unconverged = Annotated[
     bool, typer.Option("--allow-unconverged", help="Use a posterior that has not converged.")
 ]
-
-
-def option(text: str, *, metavar: str | None = None, min: float | None = None) -> OptionInfo:
-    """Option without a default to show."""
-    info: OptionInfo = typer.Option(help=text, show_default=False, metavar=metavar, min=min)
-    return info
-
-
-def query(text: str) -> OptionInfo:
-    """Option that takes a pandas query."""
-    return option(text, metavar="QUERY")
-
-
 LAWS = ", ".join(sorted(path.stem for path in models_dir().glob("*.toml")))
 LawOption = Annotated[
     str | None, option(f"Law: {LAWS}, the path of a TOML file, or adaptation, a pool of laws.")
@@ -71,8 +116,10 @@ Bounds = Annotated[
     Literal["paper", "prior"],
     typer.Option(help="Bounds of a Huber fit: as published, or those of the priors."),
 ]
-
-type Command = Callable[..., None]
+Jobs = Annotated[int, typer.Option(min=1, help="Processes.")]
+TargetAccept = Annotated[
+    float, typer.Option(help="Target acceptance, between 0 and 1.", callback=fraction)
+]
 
 
 @dataclass(frozen=True)
@@ -116,22 +163,15 @@ class Sampling:
         int | None, typer.Option(help="Draws of each chain; by default as many as needed.", min=1)
     ] = None
     tune: Annotated[int, typer.Option(help="Tuning steps of each chain.", min=1)] = TUNE
-    target_accept: Annotated[float, typer.Option(help="Target acceptance, between 0 and 1.")] = (
-        TARGET_ACCEPT
-    )
+    target_accept: TargetAccept = TARGET_ACCEPT
     sampler: Annotated[Literal["nutpie", "pymc"], typer.Option(help="NUTS implementation.")] = (
         "nutpie"
     )
 
-    def __post_init__(self) -> None:
-        if not 0 < self.target_accept < 1:
-            raise BayeslawError(f"--target-accept {self.target_accept:g} is not between 0 and 1.")
-
-    def refuse(self, where: str, *, keep: Sequence[str] = ()) -> None:
-        """Raise `BayeslawError` if an option was given that has no effect on `where`."""
-        for f in fields(self):
-            if f.name not in keep and getattr(self, f.name) != f.default:
-                raise BayeslawError(f"--{f.name.replace('_', '-')} has no effect on {where}.")
+    def given(self, *besides: str) -> dict[str, bool]:
+        """Whether each option, other than `besides`, was given."""
+        rest = [f for f in fields(self) if f.name not in besides]
+        return {f.name: getattr(self, f.name) != f.default for f in rest}
 
 
 @dataclass(frozen=True)
@@ -156,33 +196,7 @@ class Selection:
     ] = None
 
 
-def spread(command: Command) -> Command:
-    """Replace each parameter of `command` that is a dataclass of options by those options."""
-    hints = get_type_hints(command, include_extras=True)
-    groups = {
-        name: hint for name, hint in hints.items() if inspect.isclass(hint) and is_dataclass(hint)
-    }
-    parameters: list[inspect.Parameter] = []
-    for p in inspect.signature(command).parameters.values():
-        if group := groups.get(p.name):
-            kinds = get_type_hints(group, include_extras=True)
-            options = [(f.name, f.default, kinds[f.name]) for f in fields(group)]
-        else:
-            options = [(p.name, p.default, hints[p.name])]
-        parameters += [
-            inspect.Parameter(name, p.KEYWORD_ONLY, default=default, annotation=kind)
-            for name, default, kind in options
-        ]
-
-    @wraps(command)
-    def run(**values: object) -> None:
-        for name, group in groups.items():
-            values[name] = group(**{f.name: values.pop(f.name) for f in fields(group)})
-        command(**values)
-
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {p.name: p.annotation for p in parameters}
-    return run
+# -- values of options ----------------------------------------------------------------------------
 
 
 def covariates(text: str, option: str = "--grid") -> dict[str, list[float]]:
@@ -237,11 +251,11 @@ def names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
-def law_names(text: str, option: str) -> list[str]:
-    """Parse names of laws, at least one."""
+def some_names(text: str, option: str, what: str) -> list[str]:
+    """Parse names of `what`, at least one."""
     if found := names(text):
         return found
-    raise BayeslawError(f"{option} names no law.")
+    raise BayeslawError(f"{option} names no {what}.")
 
 
 def band_levels(text: str) -> list[float]:
@@ -251,3 +265,23 @@ def band_levels(text: str) -> list[float]:
         if not 0 < level < 1:
             raise BayeslawError(f"--levels: {level:g} is not between 0 and 1; 0.9 is a 90 % band.")
     return sorted(set(levels))
+
+
+def limits_of(text: str) -> dict[str, Any]:
+    """Parse limits of a plan that are written like `PLAN`, to arguments of `bayeslaw.plan`."""
+    found: dict[str, Any] = {}
+    for part in text.split():
+        name, _, value = part.partition("=")
+        if name not in LIMITS:
+            raise BayeslawError(f"--plan: {unknown('limit', name, LIMITS)}")
+        try:
+            found[name] = value if name == "base" and value else float(value)
+        except ValueError:
+            if name != "baseline" or not value:
+                raise BayeslawError(
+                    f"--plan: cannot read {part!r}; write it as {PLAN!r}."
+                ) from None
+            found[name] = value
+    if lacking := [name for name in NEEDED if name not in found]:
+        raise BayeslawError(f"--plan lacks {', '.join(lacking)}; write it as {PLAN!r}.")
+    return {"confidence": CONFIDENCE} | found
