@@ -11,19 +11,26 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from functools import wraps
-from typing import Annotated, Any, NoReturn, get_type_hints
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
 
 from bayeslaw import __version__
+from bayeslaw.cli.options import option
 from bayeslaw.cli.terminal import Rendered, note, show
 from bayeslaw.common.errors import BayeslawError, FitWarning, TableWarning
 
 ORDER = ["init", "fit", "forecast", "verify", "backtest", "score", "compare", "check", "derive"]
 ORDER += ["floor", "recipes", "plan", "anchors", "study", "report", "export", "simulate"]
 """Order of the commands in the help: that of a typical analysis."""
-JSON = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+JSON = inspect.Parameter(
+    "json",
+    inspect.Parameter.KEYWORD_ONLY,
+    default=False,
+    annotation=Annotated[bool, option("Print one JSON document.", "--json")],
+)
+"""Parameter of every command."""
 
 type Command = Callable[..., Rendered]
 
@@ -88,17 +95,18 @@ def command(*examples: str) -> Callable[[Command], Command]:
 
 def _with_options(function: Command) -> Callable[..., int]:
     """Return a function of single options that prints the result, and returns the exit code."""
-    hints = get_type_hints(function, include_extras=True)
-    groups: dict[str, Any] = {n: h for n, h in hints.items() if n != "return" and is_dataclass(h)}
-    options: list[list[inspect.Parameter]] = []
-    for p in inspect.signature(function).parameters.values():
-        kinds, defaults = {p.name: hints[p.name]}, {p.name: p.default}
+    given = inspect.signature(function).parameters
+    groups: dict[str, Any] = {
+        n: p.annotation for n, p in given.items() if is_dataclass(p.annotation)
+    }
+    *others, last = given.values()
+    options: list[inspect.Parameter] = []
+    for p in (*others, JSON, last) if last.name in groups else (*others, last, JSON):
         if group := groups.get(p.name):
-            kinds = get_type_hints(group, include_extras=True)
-            defaults = {f.name: f.default for f in fields(group)}
-        options.append([_option(n, kinds[n], default) for n, default in defaults.items()])
-    last = len(options) - (p.name in groups)
-    options.insert(last, [_option("json", JSON, False)])
+            for f in fields(group):
+                options.append(p.replace(name=f.name, default=f.default, annotation=f.type))
+        else:
+            options.append(p)
 
     @wraps(function)
     def run(*, json: bool, **values: Any) -> int:
@@ -108,20 +116,15 @@ def _with_options(function: Command) -> Callable[..., int]:
         show(function.__name__, rendered, json)
         return rendered.code
 
-    parameters = [each for part in options for each in part]
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {p.name: p.annotation for p in parameters}
+    run.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
+    run.__annotations__ = {p.name: p.annotation for p in options}
     return run
-
-
-def _option(name: str, kind: Any, default: Any) -> inspect.Parameter:
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
 
 
 @app.callback(invoke_without_command=True)
 def bayeslaw(
     ctx: typer.Context,
-    version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
+    version: Annotated[bool, option("Show the version.", "--version")] = False,
 ) -> None:
     """Bayesian scaling laws for continual pre-training: fits, forecasts with bands, plans.
 

@@ -3,12 +3,10 @@
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 import bayeslaw as bl
 from bayeslaw.cli import options as opt
 from bayeslaw.cli.app import command
-from bayeslaw.cli.options import band_levels, covariates, numbers, option, output
+from bayeslaw.cli.options import argument, option, output
 from bayeslaw.cli.steps import save_figure, save_frame
 from bayeslaw.cli.terminal import Rendered
 from bayeslaw.common.errors import BayeslawError
@@ -47,13 +45,13 @@ def derive(
         ),
     ] = None,
     span: Annotated[
-        float, typer.Option(help="Factor of budget over which exponents of N and D are means.")
+        float, option("Factor of budget over which exponents of N and D are means.")
     ] = 10.0,
     search: Annotated[
-        str, typer.Option(help="Least and greatest tokens per parameter.", metavar="LOW,HIGH")
+        str, option("Least and greatest tokens per parameter.", metavar="LOW,HIGH")
     ] = "1e-3,1e6",
     levels: Annotated[
-        str, typer.Option(help="Probabilities of the intervals.", metavar="P,...")
+        str, option("Probabilities of the intervals.", metavar="P,...")
     ] = "0.5,0.8,0.9",
     out: Annotated[Path | None, output("File for all intervals, .csv or .parquet.")] = None,
     allow_unconverged: opt.Unconverged = False,
@@ -70,10 +68,10 @@ def derive(
     from bayeslaw.cli import render_derived
     from bayeslaw.inference.storage import load_posterior
 
-    chosen, given = band_levels(levels), covariates(at, "--at") if at else {}
-    budgets = numbers(flops, "--flops") if flops else []
-    losses = numbers(loss, "--loss") if loss else []
-    ends = numbers(search, "--search")
+    chosen, given = opt.band_levels(levels), opt.covariates(at, "--at") if at else {}
+    budgets = opt.numbers(flops, "--flops") if flops else []
+    losses = opt.numbers(loss, "--loss") if loss else []
+    ends = opt.numbers(search, "--search")
     if len(ends) != 2:
         raise BayeslawError(f"--search: cannot read {search!r}; write it as 1e-3,1e6.")
     if against and not losses:
@@ -115,7 +113,7 @@ def floor(
     grid: Annotated[
         str | None, option('Rows to forecast: "params=7e10 tokens=1.4e12".', metavar="SPEC")
     ] = None,
-    slices: Annotated[int, typer.Option(help="Slices of the draws by the floor.", min=2)] = 9,
+    slices: Annotated[int, option("Slices of the draws by the floor.", min=2)] = 9,
     figure: Annotated[Path | None, output("File for the figure, such as floor.png.")] = None,
     allow_unconverged: opt.Unconverged = False,
 ) -> Rendered:
@@ -134,11 +132,11 @@ def floor(
     allow: dict[str, Any] = {"allow_unconverged": allow_unconverged}
     of: bl.derive.Derived | bl.Forecast
     if flops:
-        of = derive.compute_optimal(fit, numbers(flops, "--flops"), **allow)
+        of = derive.compute_optimal(fit, opt.numbers(flops, "--flops"), **allow)
     elif loss:
-        of = derive.flops_to_reach(fit, numbers(loss, "--loss"), **allow)
+        of = derive.flops_to_reach(fit, opt.numbers(loss, "--loss"), **allow)
     else:
-        of = fit.forecast(bl.grid(**covariates(grid or "")), kind="latent", **allow)
+        of = fit.forecast(bl.grid(**opt.covariates(grid or "")), kind="latent", **allow)
     found = derive.floor_sensitivity(fit, of, slices=slices, **allow)
     save_figure(figure, lambda: bl.plots.floor_sensitivity(found))
     return render_derived.floor(fit, found).adding(out=figure)
@@ -151,16 +149,13 @@ def floor(
 def recipes(
     *,
     posteriors: Annotated[
-        list[Path],
-        typer.Argument(
-            help="A posterior for each recipe, of losses on the same data.", show_default=False
-        ),
+        list[Path], argument("A posterior for each recipe, of losses on the same data.")
     ],
     flops: Annotated[
         str | None, option("Budgets, each split compute-optimally.", metavar="FLOPS,...")
     ] = None,
     at: Annotated[str | None, option('Rows: "params=6.9e9 tokens=1.4e11".', metavar="SPEC")] = None,
-    level: Annotated[float, typer.Option(help="Probability of the intervals.")] = 0.9,
+    level: Annotated[float, option("Probability of the intervals.")] = 0.9,
     out: Annotated[Path | None, output("File for the table, .csv or .parquet.")] = None,
     allow_unconverged: opt.Unconverged = False,
 ) -> Rendered:
@@ -177,8 +172,8 @@ def recipes(
     fits = {path.stem: load_posterior(path) for path in posteriors}
     found = bl.compare_recipes(
         fits,
-        bl.grid(**covariates(at, "--at")) if at else None,
-        flops=numbers(flops, "--flops") if flops else None,
+        bl.grid(**opt.covariates(at, "--at")) if at else None,
+        flops=opt.numbers(flops, "--flops") if flops else None,
         allow_unconverged=allow_unconverged,
     )
     save_frame(out, found.to_frame(level))

@@ -12,7 +12,7 @@ import typer
 import bayeslaw as bl
 from bayeslaw.cli import options as opt
 from bayeslaw.cli.app import command
-from bayeslaw.cli.options import columns_of, limits_of, option, output, refuse, some_names, writable
+from bayeslaw.cli.options import argument, option, output
 from bayeslaw.cli.steps import (
     compared,
     fit_or_load,
@@ -33,12 +33,7 @@ NAMES = ("losses.csv", "analysis.py", "analysis.ipynb")
 
 
 @command("bayeslaw init first", "bayeslaw init .")
-def init(
-    *,
-    folder: Annotated[
-        Path, typer.Argument(help="Folder; made if it is not there.", show_default=False)
-    ],
-) -> Rendered:
+def init(*, folder: Annotated[Path, argument("Folder; made if it is not there.")]) -> Rendered:
     """Write a sample table, a commented script and the same as a notebook.
 
     The files are losses.csv, analysis.py and analysis.ipynb; both analyses run as they are. None is
@@ -92,9 +87,9 @@ def simulate(
     *,
     out: Annotated[Path, output("Table to write (CSV or Parquet).")],
     domain: Annotated[
-        Literal["french", "english_arabic", "both"], typer.Option(help="Domain of the losses.")
+        Literal["french", "english_arabic", "both"], option("Domain of the losses.")
     ] = "french",
-    noise: Annotated[bool, typer.Option(help="Add noise to log loss, or not.")] = True,
+    noise: Annotated[bool, option("Add noise to log loss, or not.")] = True,
     seed: opt.Seed = 0,
 ) -> Rendered:
     """Write a synthetic loss table.
@@ -124,9 +119,7 @@ def fit(
     columns: opt.Columns = None,
     where: opt.Where = None,
     train: opt.Train = None,
-    method: Annotated[
-        Literal["nuts", "map", "huber"], typer.Option(help="Posterior, its mode, or a Huber fit.")
-    ] = "nuts",
+    method: Annotated[opt.Method, option("Posterior, its mode, or a Huber fit.")] = "nuts",
     bounds: opt.Bounds = "paper",
     out: Annotated[Path | None, output("Save the posterior (NetCDF).")] = None,
     seed: opt.Seed = 0,
@@ -141,12 +134,12 @@ def fit(
 
     if out is not None and method != "nuts":
         raise FileError(f"--out saves a posterior; --method {method} has none (use --json).")
-    losses = bl.read_table(table, columns=columns_of(columns), where=where, source=source_table)
+    losses = bl.read_table(table, columns=opt.columns_of(columns), where=where, source=source_table)
     rows = losses.training(train)
     fitted = fit_table(required(law), rows, method, sampling, seed, bounds)
     if not isinstance(fitted, bl.PointFit) and out is not None:
         fitted.save(out)
-    how, fields = render.method(method, sampling.likelihood, sampling.priors)
+    how, fields = render.method(method, sampling)
     return render.fit(fitted, train, how).adding(**fields, seed=seed, out=out)
 
 
@@ -161,7 +154,7 @@ def check(
     source: opt.Source,
     choice: opt.Selection,
     fail_on: Annotated[
-        Literal["caution", "refuse"], typer.Option(help="Least level that gives exit code 1.")
+        Literal["caution", "refuse"], option("Least level that gives exit code 1.")
     ] = "refuse",
     seed: opt.Seed = 0,
     sampling: opt.Sampling,
@@ -183,7 +176,7 @@ def check(
             raise BayeslawError(
                 f"--law, --train and --where do not go with a posterior ({source})."
             )
-        refuse(f"on a saved posterior ({source})", **sampling.given())
+        opt.refuse(f"on a saved posterior ({source})", **sampling.given())
         fitted, rows = bl.load(source), None
     else:
         table = table_of(source, choice)
@@ -198,14 +191,8 @@ def check(
 def export(
     *,
     posterior: opt.Saved,
-    out: Annotated[
-        Path,
-        typer.Argument(help="File to write (JSON).", show_default=False, callback=writable),
-    ],
-    draws: Annotated[
-        int,
-        typer.Option(help="Draws to include; forecasts with bands need them.", min=0),
-    ] = 0,
+    out: Annotated[Path, argument("File to write (JSON).", callback=opt.writable)],
+    draws: Annotated[int, option("Draws to include; forecasts with bands need them.", min=0)] = 0,
     allow_unconverged: opt.Unconverged = False,
 ) -> Rendered:
     """Write the coefficients of a fit, in the paper's symbols, without the training losses.
@@ -239,8 +226,7 @@ def report(
         option("Laws to compare on the same rows, such as form1,form2,dcpt.", metavar="LAWS"),
     ] = None,
     compare_method: Annotated[
-        Literal["huber", "nuts"],
-        typer.Option(help="huber: point fits; nuts: posteriors, minutes each."),
+        Literal["huber", "nuts"], option("huber: point fits; nuts: posteriors, minutes each.")
     ] = "huber",
     plan: Annotated[
         str | None,
@@ -251,9 +237,7 @@ def report(
     ] = None,
     backtest: opt.Quoted = None,
     question: Annotated[str | None, option("Question that the report answers.")] = None,
-    out: Annotated[Path, typer.Option(help="Page to write (HTML).", callback=writable)] = Path(
-        "report.html"
-    ),
+    out: Annotated[Path, output("Page to write (HTML).")] = Path("report.html"),
     allow_unconverged: opt.Unconverged = False,
     seed: opt.Seed = 0,
     sampling: opt.Sampling,
@@ -266,12 +250,12 @@ def report(
     """
     from bayeslaw.cli import render
 
-    laws = None if compare is None else some_names(compare, "--compare", "law")
+    laws = None if compare is None else opt.some_names(compare, "--compare", "law")
     if laws and (is_posterior(source) or choice.rows is not None or choice.grid is not None):
         raise BayeslawError("--compare needs a table with --train and --test rows.")
     if (plan is None) != (plan_source is None):
         raise BayeslawError("--plan and --plan-source go together.")
-    limits = None if plan is None else limits_of(plan)
+    limits = None if plan is None else opt.limits_of(plan)
     other = None if plan_source is None else bl.load(plan_source)
     if other is not None:
         other.require_converged(allow_unconverged)

@@ -5,22 +5,10 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import typer
-
 import bayeslaw as bl
 from bayeslaw.cli import options as opt
 from bayeslaw.cli.app import command
-from bayeslaw.cli.options import (
-    band_levels,
-    columns_of,
-    names,
-    numbers,
-    option,
-    output,
-    query,
-    refuse,
-    some_names,
-)
+from bayeslaw.cli.options import argument, option, output, query
 from bayeslaw.cli.steps import (
     compared,
     fit_or_load,
@@ -35,9 +23,7 @@ from bayeslaw.common.errors import BayeslawError, TableError
 
 LEVELS = "0.5,0.9"
 """Levels of bands."""
-FitMethod = Annotated[
-    Literal["nuts", "map", "huber"], typer.Option(help="How a table is fitted first.")
-]
+FitMethod = Annotated[opt.Method, option("How a table is fitted first.")]
 RIVALS = ("none", "curvature", "walk", "adaptation")
 """Discrepancies; any other rival is a law."""
 
@@ -57,10 +43,10 @@ def forecast(
     choice: opt.Selection,
     method: FitMethod = "nuts",
     bounds: opt.Bounds = "paper",
-    levels: Annotated[str, typer.Option(help="Levels of the bands.")] = LEVELS,
+    levels: Annotated[str, option("Levels of the bands.")] = LEVELS,
     kind: Annotated[
         Literal["predictive", "latent"],
-        typer.Option(help="Posterior predictive, or latent loss without noise."),
+        option("Posterior predictive, or latent loss without noise."),
     ] = "predictive",
     out: Annotated[Path | None, output("Write the bands (CSV or Parquet).")] = None,
     register: Annotated[
@@ -71,8 +57,7 @@ def forecast(
     ] = None,
     backtest: opt.Quoted = None,
     register_draws: Annotated[
-        int,
-        typer.Option(help="For --register: draws per row to store; the CRPS needs them.", min=0),
+        int, option("For --register: draws per row to store; the CRPS needs them.", min=0)
     ] = 0,
     allow_unconverged: opt.Unconverged = False,
     seed: opt.Seed = 0,
@@ -90,7 +75,7 @@ def forecast(
     from bayeslaw.cli import render, render_forecast
     from bayeslaw.evaluate import registration
 
-    bands = band_levels(levels)
+    bands = opt.band_levels(levels)
     if register is not None:
         registration.check_new(register)
         if method != "nuts":
@@ -98,13 +83,13 @@ def forecast(
         if kind != "predictive":
             raise BayeslawError("--register needs --kind predictive: measured losses have noise.")
     else:
-        refuse("without --register", register_draws=register_draws > 0)
+        opt.refuse("without --register", register_draws=register_draws > 0)
     if method != "nuts" and (levels, kind) != (LEVELS, "predictive"):
         raise BayeslawError(f"--levels and --kind have no effect on --method {method}.")
     fitted, rows = fit_or_load(source, choice, method, sampling, seed, bounds)
     if isinstance(fitted, bl.PointFit):
         save_frame(out, fitted.forecast(rows))
-        how, fields = render.method(method, sampling.likelihood, sampling.priors)
+        how, fields = render.method(method, sampling)
         points = render_forecast.point_forecast(fitted, rows, choice.train, choice.test, how)
         return points.adding(out=out, **fields, seed=seed)
     predicted = fitted.forecast(rows, kind=kind, seed=seed, allow_unconverged=allow_unconverged)
@@ -130,21 +115,14 @@ bayeslaw verify planned.json measured.csv""",
 )
 def verify(
     *,
-    file: Annotated[
-        Path,
-        typer.Argument(help="File written by `bayeslaw forecast --register`.", show_default=False),
-    ],
-    measured: Annotated[
-        Path | None,
-        typer.Argument(help="Losses measured so far, CSV or Parquet.", show_default=False),
-    ] = None,
+    file: Annotated[Path, argument("File written by `bayeslaw forecast --register`.")],
+    measured: Annotated[Path | None, argument("Losses measured so far, CSV or Parquet.")] = None,
     where: opt.Where = None,
     sha256: Annotated[
         str | None, option("Hash that was published when the forecast was registered.")
     ] = None,
     tolerance: Annotated[
-        float,
-        typer.Option(help="Largest relative difference of a planned and a measured covariate."),
+        float, option("Largest relative difference of a planned and a measured covariate.")
     ] = TOLERANCE,
 ) -> Rendered:
     """Check a registered forecast, and score it on the losses measured so far.
@@ -156,7 +134,7 @@ def verify(
     from bayeslaw.cli import render_forecast
 
     if measured is None:
-        refuse("without a table of losses", where=where)
+        opt.refuse("without a table of losses", where=where)
     losses = None if measured is None else bl.read_table(measured, where=where)
     found = bl.verify(file, losses, sha256=sha256, tolerance=tolerance)
     return render_forecast.verification(found, file, losses)
@@ -175,7 +153,7 @@ def backtest(
     where: opt.Where = None,
     along: Annotated[
         Literal["flops", "params", "tokens", "ptpp"],
-        typer.Option(help="Quantity that the table is cut along; FLOPs are 6 N D."),
+        option("Quantity that the table is cut along; FLOPs are 6 N D."),
     ] = "flops",
     cuts: Annotated[
         str | None, option("Cuts; by default at most five of the table.", metavar="VALUE,...")
@@ -199,16 +177,16 @@ def backtest(
     """
     from bayeslaw.cli import render_forecast
 
-    losses = bl.read_table(table, columns=columns_of(columns), where=where, source=source_table)
+    losses = bl.read_table(table, columns=opt.columns_of(columns), where=where, source=source_table)
     others: dict[str, dict[str, Any]] = {
         name: {"discrepancy": name} if name in RIVALS else {"law": name}
-        for name in names(rivals or "")
+        for name in opt.names(rivals or "")
     }
     found = bl.backtest(
         losses,
         required(law),
         along=along,
-        cuts=None if cuts is None else numbers(cuts, "--cuts"),
+        cuts=None if cuts is None else opt.numbers(cuts, "--cuts"),
         rivals=others,
         seed=seed,
         jobs=jobs,
@@ -243,7 +221,7 @@ def score(
     if "loss" not in rows.frame:
         raise TableError(f"{rows.name}: no column 'loss'; scores need measured losses.")
     scores = bl.score(fitted, rows, seed=seed, allow_unconverged=allow_unconverged)
-    how, fields = render.method(method, sampling.likelihood, sampling.priors)
+    how, fields = render.method(method, sampling)
     rendered = render_forecast.score(fitted, rows, scores, choice.train, choice.test, how)
     return rendered if is_posterior(source) else rendered.adding(**fields, seed=seed)
 
@@ -262,10 +240,10 @@ def compare(
     test: opt.Test = None,
     anchors: Annotated[str | None, query("Test rows to add to the training rows.")] = None,
     laws: Annotated[
-        str, typer.Option(help=f"Laws, separated by commas: {opt.LAWS}, or paths.")
+        str, option(f"Laws, separated by commas: {opt.LAWS}, or paths.")
     ] = "form1,form2,form3,dcpt",
     method: Annotated[
-        Literal["huber", "nuts"], typer.Option(help="Huber fits, or posteriors with bands.")
+        Literal["huber", "nuts"], option("Huber fits, or posteriors with bands.")
     ] = "huber",
     bounds: opt.Bounds = "paper",
     allow_unconverged: opt.Unconverged = False,
@@ -281,11 +259,11 @@ def compare(
     """
     from bayeslaw.cli import render_forecast
 
-    names = some_names(laws, "--laws", "law")
+    names = opt.some_names(laws, "--laws", "law")
     if method == "huber":
-        refuse("on a Huber fit", **sampling.given("delta"))
+        opt.refuse("on a Huber fit", **sampling.given("delta"))
     starts = source if any(bl.load_law(name).departure for name in names) else None
-    read = partial(bl.read_table, columns=columns_of(columns), where=where, source=starts)
+    read = partial(bl.read_table, columns=opt.columns_of(columns), where=where, source=starts)
     losses, other = read(table), None if source is None else read(source)
     queries = {"train": train, "test": test, "anchors": anchors}
     splits = [each.split(**queries) for each in (losses, other) if each is not None]

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
-from typer.models import OptionInfo
+from typer.models import ArgumentInfo, OptionInfo
 
 from bayeslaw.common.defaults import AUTO, CHAINS, DELTA, TARGET_ACCEPT, TUNE
 from bayeslaw.common.errors import BayeslawError, FileError, TableError, unknown
@@ -24,9 +24,15 @@ PLAN = "params=8.1e9 ptpp=279 max_loss=1.8 max_forgetting=.02 baseline=2.05 conf
 # -- kinds of options -----------------------------------------------------------------------------
 
 
-def option(text: str, **settings: Any) -> OptionInfo:
-    """Option without a default to show."""
-    info: OptionInfo = typer.Option(help=text, show_default=False, **settings)
+def option(text: str, *names: str, **settings: Any) -> OptionInfo:
+    """Option with a help text; `names` if these are not that of the parameter."""
+    info: OptionInfo = typer.Option(*names, help=text, **settings)
+    return info
+
+
+def argument(text: str, **settings: Any) -> ArgumentInfo:
+    """Argument with a help text."""
+    info: ArgumentInfo = typer.Argument(help=text, show_default=False, **settings)
     return info
 
 
@@ -73,21 +79,18 @@ def refuse(where: str, /, **given: object) -> None:
 
 # -- options of several commands ------------------------------------------------------------------
 
-Table = Annotated[Path, typer.Argument(help="Loss table, CSV or Parquet.", show_default=False)]
+Table = Annotated[Path, argument("Loss table, CSV or Parquet.")]
 Source = Annotated[
     Path,
-    typer.Argument(
+    argument(
+        "Loss table to fit first, or a posterior saved by `bayeslaw fit --out`.",
         metavar="TABLE_OR_POSTERIOR",
-        help="Loss table to fit first, or a posterior saved by `bayeslaw fit --out`.",
-        show_default=False,
     ),
 ]
-Saved = Annotated[
-    Path, typer.Argument(help="Posterior saved by `bayeslaw fit --out`.", show_default=False)
-]
-Seed = Annotated[int, typer.Option(min=0, help="Seed of all random numbers.")]
+Saved = Annotated[Path, argument("Posterior saved by `bayeslaw fit --out`.")]
+Seed = Annotated[int, option("Seed of all random numbers.", min=0)]
 Unconverged = Annotated[
-    bool, typer.Option("--allow-unconverged", help="Use a posterior that has not converged.")
+    bool, option("Use a posterior that has not converged.", "--allow-unconverged")
 ]
 LAWS = ", ".join(sorted(path.stem for path in models_dir().glob("*.toml")))
 LawOption = Annotated[
@@ -106,20 +109,18 @@ Columns = Annotated[
     ),
 ]
 Quoted = Annotated[
-    Path | None,
-    option("Backtest to quote, written by `bayeslaw backtest --out`.", metavar="FILE"),
+    Path | None, option("Backtest to quote, written by `bayeslaw backtest --out`.", metavar="FILE")
 ]
 Train = Annotated[str | None, query('Rows to fit, such as "ptpp <= 31".')]
 Test = Annotated[str | None, query('Rows to forecast and score, such as "ptpp == 279".')]
 
 Bounds = Annotated[
     Literal["paper", "prior"],
-    typer.Option(help="Bounds of a Huber fit: as published, or those of the priors."),
+    option("Bounds of a Huber fit: as published, or those of the priors."),
 ]
-Jobs = Annotated[int, typer.Option(min=1, help="Processes.")]
-TargetAccept = Annotated[
-    float, typer.Option(help="Target acceptance, between 0 and 1.", callback=fraction)
-]
+Method = Literal["nuts", "map", "huber"]
+Jobs = Annotated[int, option("Processes.", min=1)]
+TargetAccept = Annotated[float, option("Target acceptance, between 0 and 1.", callback=fraction)]
 
 
 @dataclass(frozen=True)
@@ -127,46 +128,39 @@ class Sampling:
     """The likelihood, the priors, the discrepancy, the random effects and the sampler."""
 
     likelihood: Annotated[
-        str, typer.Option(help="Likelihood of log loss: studentt, normal or huber.", metavar="KIND")
+        str, option("Likelihood of log loss: studentt, normal or huber.", metavar="KIND")
     ] = "studentt"
-    priors: Annotated[
-        str, typer.Option(help="Priors: default, flat, or the path of a TOML file.")
-    ] = "default"
-    delta: Annotated[float, typer.Option(help="Threshold of the Huber loss, in log loss.")] = DELTA
+    priors: Annotated[str, option("Priors: default, flat, or the path of a TOML file.")] = "default"
+    delta: Annotated[float, option("Threshold of the Huber loss, in log loss.")] = DELTA
     discrepancy: Annotated[
         str,
-        typer.Option(
-            help="Discrepancy of the law: auto, walk, adaptation, curvature or none.",
-            metavar="KIND",
+        option(
+            "Discrepancy of the law: auto, walk, adaptation, curvature or none.", metavar="KIND"
         ),
     ] = AUTO
     noise: Annotated[
         str,
-        typer.Option(
-            help="Noise scale: constant, loglinear in N, or a level such as size or base, each "
+        option(
+            "Noise scale: constant, loglinear in N, or a level such as size or base, each "
             "of whose groups has its own.",
             metavar="KIND|LEVEL",
         ),
     ] = "constant"
     effects: Annotated[
         str,
-        typer.Option(
-            help="Random effects: auto, none, or columns such as size,base,run.", metavar="LEVELS"
-        ),
+        option("Random effects: auto, none, or columns such as size,base,run.", metavar="LEVELS"),
     ] = "auto"
     errors: Annotated[
         Literal["auto", "run", "independent"],
-        typer.Option(help="Errors of log loss: correlated within a run, or independent."),
+        option("Errors of log loss: correlated within a run, or independent."),
     ] = "auto"
-    chains: Annotated[int, typer.Option(help="Chains.", min=1)] = CHAINS
+    chains: Annotated[int, option("Chains.", min=1)] = CHAINS
     draws: Annotated[
-        int | None, typer.Option(help="Draws of each chain; by default as many as needed.", min=1)
+        int | None, option("Draws of each chain; by default as many as needed.", min=1)
     ] = None
-    tune: Annotated[int, typer.Option(help="Tuning steps of each chain.", min=1)] = TUNE
+    tune: Annotated[int, option("Tuning steps of each chain.", min=1)] = TUNE
     target_accept: TargetAccept = TARGET_ACCEPT
-    sampler: Annotated[Literal["nutpie", "pymc"], typer.Option(help="NUTS implementation.")] = (
-        "nutpie"
-    )
+    sampler: Annotated[Literal["nutpie", "pymc"], option("NUTS implementation.")] = "nutpie"
 
     def given(self, *besides: str) -> dict[str, bool]:
         """Whether each option, other than `besides`, was given."""

@@ -4,12 +4,10 @@ import math
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import typer
-
 import bayeslaw as bl
 from bayeslaw.cli import options as opt
 from bayeslaw.cli.app import command
-from bayeslaw.cli.options import CONFIDENCE, numbers, option, output, refuse
+from bayeslaw.cli.options import option, output
 from bayeslaw.cli.steps import save_figure
 from bayeslaw.cli.terminal import Rendered
 from bayeslaw.common.errors import BayeslawError
@@ -68,12 +66,9 @@ def plan(
         float | None,
         option("Distinct tokens of the new data; further ones repeat. By default none do."),
     ] = None,
-    confidence: Annotated[float, typer.Option(help="Probability to meet all limits.")] = CONFIDENCE,
+    confidence: Annotated[float, option("Probability to meet all limits.")] = opt.CONFIDENCE,
     relative: Annotated[
-        bool,
-        typer.Option(
-            "--relative/--absolute", help="Forgetting relative to the baseline, or in nats."
-        ),
+        bool, option("Forgetting relative to the baseline, or in nats.", "--relative/--absolute")
     ] = True,
     noise: Annotated[
         Literal["predictive", "latent"] | None,
@@ -127,7 +122,7 @@ def plan(
     settings: dict[str, Any] = {
         "confidence": confidence,
         "noise": noise,
-        "replay_grid": None if replay is None else numbers(replay, "--replay", how),
+        "replay_grid": None if replay is None else opt.numbers(replay, "--replay", how),
         "allow_unconverged": allow_unconverged,
         "seed": seed,
     }
@@ -142,7 +137,7 @@ def plan(
     if example is not None:
         more = {"max_cvar": max_cvar, "baseline": baseline, "base": base, "backtest": backtest}
         more |= {"unique_tokens": unique_tokens, "absolute": not relative}
-        refuse("on --example", **fits, **limits, **more)
+        opt.refuse("on --example", **fits, **limits, **more)
         found = bl.plan_example(**settings)
     elif missing := [name for name, given in (fits | limits).items() if given in (None, [])]:
         options = ", ".join(f"--{name.replace('_', '-')}" for name in missing)
@@ -198,5 +193,5 @@ def _quoted(path: Path, train: "bl.LossTable", found: "bl.Plan") -> str | None:
 
 
 def _pair(text: str, option: str, example: str) -> tuple[float, float]:
-    first, second = numbers(text, option, f"write it as {example}", size=2)
+    first, second = opt.numbers(text, option, f"write it as {example}", size=2)
     return first, second

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import bayeslaw as bl
-from bayeslaw.cli.options import Bounds, Sampling, Selection, columns_of, covariates, refuse
+from bayeslaw.cli.options import Bounds, Method, Sampling, Selection, columns_of, covariates, refuse
 from bayeslaw.cli.terminal import progress
 from bayeslaw.common.errors import BayeslawError, TableError, TableWarning
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 HDF5 = b"\x89HDF\r\n\x1a\n"
 """First bytes of a NetCDF 4 file."""
 
-type Method = Literal["nuts", "map", "huber"]
 type Fitted = bl.Posterior | bl.Pool | bl.PointFit
 
 

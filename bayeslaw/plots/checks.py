@@ -168,12 +168,11 @@ def pit(predicted: Forecast, *, seed: int = 0) -> Figure:
     ax.fill_between(at, low - at, high - at, step="mid", zorder=0, **ENVELOPE)
     drawn = [line.get_ydata() for line in ax.lines] + [high - at, low - at]
     reach = 1.25 * max(float(np.max(np.abs(np.asarray(y, float)))) for y in drawn)
-    ax.set_ylim(-reach, reach)
     for text in list(ax.texts):  # ArviZ puts the text where it may cover the curve
         ax.set_title(f"{text.get_text()}; grey: 94 % envelope", loc="left", fontsize=9)
         text.remove()
     ax.set_xlabel("probability integral transform (PIT) of the measured loss")
-    ax.set_ylabel("ECDF − uniform")
+    ax.set(ylabel="ECDF − uniform", ylim=(-reach, reach))
     return figure
 
 
@@ -204,9 +203,8 @@ def coverage(predicted: Forecast) -> Figure:
     ax.fill_between(100 * NOMINAL, 100 * low, 100 * high, **ENVELOPE)
     ax.plot([0, 100], [0, 100], **DIAGONAL)
     ax.plot(100 * NOMINAL, 100 * np.asarray(covered), color=COLOURS[0], marker="o", ms=4)
+    ax.set(xlabel="nominal level of the band (%)", ylabel=f"coverage (% of {len(distance)} losses)")
     ax.set(xlim=(0, 100), ylim=(-3, 103))
-    ax.set_xlabel("nominal level of the band (%)")
-    ax.set_ylabel(f"coverage (% of {len(distance)} losses)")
     expected = Patch(label="90 % of independent samples", **ENVELOPE)
     legend(figure, [key("exact bands", **DIAGONAL), expected])
     return figure
