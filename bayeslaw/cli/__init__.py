@@ -1,7 +1,8 @@
 """The command line, ``bayeslaw COMMAND``: commands of a theme are a module.
 
-A new command is a function decorated with `bayeslaw.cli.app.command` in a module imported here. Its
-output is built by a function of a ``render`` module; only those may import heavy packages.
+A new command is a function decorated with `bayeslaw.cli.app.command` in a module imported here. It
+returns what a function of a ``render`` module makes of a result; only those may import heavy
+packages.
 """
 
 from bayeslaw.cli import derived as derived

@@ -1,25 +1,38 @@
-"""The application: registration of commands, output streams, and exit codes.
+"""The application: registration of commands, options in groups, warnings, and exit codes.
 
-Results go to stdout, everything else to stderr. A user's mistake is one line on stderr and exit
-code 2. Nothing heavy is imported before a command runs, so that ``--help`` is fast.
+A user's mistake is one line on stderr and exit code 2. Nothing heavy is imported before a command
+runs, so that ``--help`` is fast.
 """
 
 import inspect
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from dataclasses import fields, is_dataclass
+from functools import wraps
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
 
 from bayeslaw import __version__
-from bayeslaw.cli.options import Command, spread
+from bayeslaw.cli.options import option
+from bayeslaw.cli.terminal import Rendered, note, show
 from bayeslaw.common.errors import BayeslawError, FitWarning, TableWarning
 
-if TYPE_CHECKING:
-    from bayeslaw.cli.terminal import Rendered
+ORDER = ["init", "fit", "forecast", "verify", "backtest", "score", "compare", "check", "derive"]
+ORDER += ["floor", "recipes", "plan", "anchors", "study", "report", "export", "simulate"]
+"""Order of the commands in the help: that of a typical analysis."""
+JSON = inspect.Parameter(
+    "json",
+    inspect.Parameter.KEYWORD_ONLY,
+    default=False,
+    annotation=Annotated[bool, option("Print one JSON document.", "--json")],
+)
+"""Parameter of every command."""
+
+type Command = Callable[..., Rendered]
 
 
 def main() -> NoReturn:
@@ -33,11 +46,6 @@ def main() -> NoReturn:
         _interrupted()
 
 
-ORDER = ["init", "fit", "forecast", "verify", "backtest", "score", "compare", "check", "derive"]
-ORDER += ["floor", "recipes", "plan", "anchors", "study", "report", "export", "simulate"]
-"""Order of the commands in the help: that of a typical analysis."""
-
-
 class _Group(TyperGroup):
     """Commands that report a user's mistake in one line."""
 
@@ -46,7 +54,7 @@ class _Group(TyperGroup):
         return sorted(self.commands, key=ORDER.index)
 
     def main(self, *args: Any, **settings: Any) -> Any:
-        """Run a command; exit with 0, 2 for a user's mistake, or 130 if interrupted."""
+        """Run a command; exit with its code, 2 for a user's mistake, or 130 if interrupted."""
         try:
             with _one_line_warnings():
                 code = super().main(*args, **settings | {"standalone_mode": False})
@@ -69,22 +77,54 @@ app = typer.Typer(
 
 
 def command(*examples: str) -> Callable[[Command], Command]:
-    """Register a command, with `examples` in its help."""
+    """Register a function that returns the result of a command, with `examples` in its help.
 
-    def register(run: Command) -> Command:
+    A parameter that is a dataclass stands for a group of options, its fields. The command has the
+    option ``--json`` as well: after the others, but before a group at the end.
+    """
+
+    def register(function: Command) -> Command:
         label = "Example:" if len(examples) == 1 else "Examples:"
         lines = (f"  {line}" for example in examples for line in example.splitlines())
-        text = "\n\n".join([inspect.cleandoc(run.__doc__ or ""), f"\b\n{label}"])
-        app.command(help="\n".join([text, *lines]))(spread(run))
-        return run
+        text = "\n\n".join([inspect.cleandoc(function.__doc__ or ""), f"\b\n{label}"])
+        app.command(help="\n".join([text, *lines]))(_with_options(function))
+        return function
 
     return register
+
+
+def _with_options(function: Command) -> Callable[..., int]:
+    """Return a function of single options that prints the result, and returns the exit code."""
+    given = inspect.signature(function).parameters
+    groups: dict[str, Any] = {
+        n: p.annotation for n, p in given.items() if is_dataclass(p.annotation)
+    }
+    *others, last = given.values()
+    options: list[inspect.Parameter] = []
+    for p in (*others, JSON, last) if last.name in groups else (*others, last, JSON):
+        if group := groups.get(p.name):
+            for f in fields(group):
+                options.append(p.replace(name=f.name, default=f.default, annotation=f.type))
+        else:
+            options.append(p)
+
+    @wraps(function)
+    def run(*, json: bool, **values: Any) -> int:
+        for name, group in groups.items():
+            values[name] = group(**{f.name: values.pop(f.name) for f in fields(group)})
+        rendered = function(**values)
+        show(function.__name__, rendered, json)
+        return rendered.code
+
+    run.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
+    run.__annotations__ = {p.name: p.annotation for p in options}
+    return run
 
 
 @app.callback(invoke_without_command=True)
 def bayeslaw(
     ctx: typer.Context,
-    version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
+    version: Annotated[bool, option("Show the version.", "--version")] = False,
 ) -> None:
     """Bayesian scaling laws for continual pre-training: fits, forecasts with bands, plans.
 
@@ -95,30 +135,6 @@ def bayeslaw(
         typer.echo(f"bayeslaw {__version__}")
     elif ctx.invoked_subcommand is None:
         typer.echo(ctx.get_help())
-
-
-# -- streams --------------------------------------------------------------------------------------
-
-
-def show(
-    as_json: bool, name: str, rendered: "Rendered", more: Mapping[str, object] | None = None
-) -> None:
-    """Print the result of the command `name`; `more` are further fields of its JSON document."""
-    from bayeslaw.cli import terminal
-
-    document = {"command": name, "version": __version__} | rendered.document | dict(more or {})
-    if as_json:
-        typer.echo(terminal.dumps(document))
-        return
-    terminal.show(rendered)
-    if document.get("out"):
-        note(f"wrote {document['out']}")
-
-
-def note(text: str, label: str = "", color: str | None = None) -> None:
-    """Print one line on stderr."""
-    label = typer.style(f"{label}:", fg=color, bold=True) + " " if label else ""
-    typer.echo(label + " ".join(text.split()), err=True)
 
 
 def _fail(text: str) -> NoReturn:
@@ -133,11 +149,11 @@ def _interrupted() -> NoReturn:
 
 @contextmanager
 def _one_line_warnings() -> Iterator[None]:
-    def show(message: Warning | str, *_: object, **__: object) -> None:
+    def warn(message: Warning | str, *_: object, **__: object) -> None:
         note(str(message), "warning", "yellow")
 
     with warnings.catch_warnings():
         for kind in (FitWarning, TableWarning):
             warnings.simplefilter("always", kind)
-        warnings.showwarning = show
+        warnings.showwarning = warn
         yield

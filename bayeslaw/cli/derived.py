@@ -3,20 +3,12 @@
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 import bayeslaw as bl
-from bayeslaw.cli.app import command, show
-from bayeslaw.cli.options import (
-    Json,
-    Saved,
-    Unconverged,
-    band_levels,
-    covariates,
-    numbers,
-    option,
-)
-from bayeslaw.cli.steps import check_writable, save_figure
+from bayeslaw.cli import options as opt
+from bayeslaw.cli.app import command
+from bayeslaw.cli.options import argument, option, output
+from bayeslaw.cli.steps import save_figure, save_frame
+from bayeslaw.cli.terminal import Rendered
 from bayeslaw.common.errors import BayeslawError
 
 Budgets = Annotated[
@@ -35,7 +27,7 @@ Losses = Annotated[
 )
 def derive(
     *,
-    posterior: Saved,
+    posterior: opt.Saved,
     flops: Budgets = None,
     loss: Losses = None,
     against: Annotated[
@@ -53,18 +45,17 @@ def derive(
         ),
     ] = None,
     span: Annotated[
-        float, typer.Option(help="Factor of budget over which exponents of N and D are means.")
+        float, option("Factor of budget over which exponents of N and D are means.")
     ] = 10.0,
     search: Annotated[
-        str, typer.Option(help="Least and greatest tokens per parameter.", metavar="LOW,HIGH")
+        str, option("Least and greatest tokens per parameter.", metavar="LOW,HIGH")
     ] = "1e-3,1e6",
     levels: Annotated[
-        str, typer.Option(help="Probabilities of the intervals.", metavar="P,...")
+        str, option("Probabilities of the intervals.", metavar="P,...")
     ] = "0.5,0.8,0.9",
-    out: Annotated[Path | None, option("File for all intervals, .csv or .parquet.")] = None,
-    allow_unconverged: Unconverged = False,
-    json: Json = False,
-) -> None:
+    out: Annotated[Path | None, output("File for all intervals, .csv or .parquet.")] = None,
+    allow_unconverged: opt.Unconverged = False,
+) -> Rendered:
     """Derive numbers from a fit, each with its median and credible intervals.
 
     The floor E, and as asked: the compute-optimal split of a budget C = 6 N D, the FLOPs that reach
@@ -76,13 +67,11 @@ def derive(
 
     from bayeslaw.cli import render_derived
     from bayeslaw.inference.storage import load_posterior
-    from bayeslaw.tables.reading import write_frame
 
-    check_writable(out)
-    chosen, given = band_levels(levels), covariates(at, "--at") if at else {}
-    budgets = numbers(flops, "--flops") if flops else []
-    losses = numbers(loss, "--loss") if loss else []
-    ends = numbers(search, "--search")
+    chosen, given = opt.band_levels(levels), opt.covariates(at, "--at") if at else {}
+    budgets = opt.numbers(flops, "--flops") if flops else []
+    losses = opt.numbers(loss, "--loss") if loss else []
+    ends = opt.numbers(search, "--search")
     if len(ends) != 2:
         raise BayeslawError(f"--search: cannot read {search!r}; write it as 1e-3,1e6.")
     if against and not losses:
@@ -107,11 +96,9 @@ def derive(
         found["crossover"] = derive.crossover(fit, other, one("params", given), **fixed, **within)
     elif given.keys() & {"params", "tokens"}:
         found["local_exponents"] = derive.local_exponents(fit, bl.grid(**given), **allow)
-    rendered = render_derived.derived(fit, found, chosen)
-    if out:
-        frames = [each.to_frame(chosen).assign(derived=name) for name, each in found.items()]
-        write_frame(pd.concat(frames, ignore_index=True), out)
-    show(json, "derive", rendered, {"out": out})
+    frames = [each.to_frame(chosen).assign(derived=name) for name, each in found.items()]
+    save_frame(out, pd.concat(frames, ignore_index=True))
+    return render_derived.derived(fit, found, chosen).adding(out=out)
 
 
 @command(
@@ -120,17 +107,16 @@ def derive(
 )
 def floor(
     *,
-    posterior: Saved,
+    posterior: opt.Saved,
     flops: Budgets = None,
     loss: Losses = None,
     grid: Annotated[
         str | None, option('Rows to forecast: "params=7e10 tokens=1.4e12".', metavar="SPEC")
     ] = None,
-    slices: Annotated[int, typer.Option(help="Slices of the draws by the floor.", min=2)] = 9,
-    figure: Annotated[Path | None, option("File for the figure, such as floor.png.")] = None,
-    allow_unconverged: Unconverged = False,
-    json: Json = False,
-) -> None:
+    slices: Annotated[int, option("Slices of the draws by the floor.", min=2)] = 9,
+    figure: Annotated[Path | None, output("File for the figure, such as floor.png.")] = None,
+    allow_unconverged: opt.Unconverged = False,
+) -> Rendered:
     """Show how a forecast or derived number depends on the floor E, and on its prior.
 
     Give one of --flops, --loss and --grid. The draws are cut into slices by E; the numbers in a
@@ -140,21 +126,20 @@ def floor(
     from bayeslaw.cli import render_derived
     from bayeslaw.inference.storage import load_posterior
 
-    check_writable(figure)
     if sum(given is not None for given in (flops, loss, grid)) != 1:
         raise BayeslawError("give one of --flops, --loss and --grid.")
     fit, derive = load_posterior(posterior), bl.derive
     allow: dict[str, Any] = {"allow_unconverged": allow_unconverged}
     of: bl.derive.Derived | bl.Forecast
     if flops:
-        of = derive.compute_optimal(fit, numbers(flops, "--flops"), **allow)
+        of = derive.compute_optimal(fit, opt.numbers(flops, "--flops"), **allow)
     elif loss:
-        of = derive.flops_to_reach(fit, numbers(loss, "--loss"), **allow)
+        of = derive.flops_to_reach(fit, opt.numbers(loss, "--loss"), **allow)
     else:
-        of = fit.forecast(bl.grid(**covariates(grid or "")), kind="latent", **allow)
+        of = fit.forecast(bl.grid(**opt.covariates(grid or "")), kind="latent", **allow)
     found = derive.floor_sensitivity(fit, of, slices=slices, **allow)
     save_figure(figure, lambda: bl.plots.floor_sensitivity(found))
-    show(json, "floor", render_derived.floor(fit, found), {"out": figure})
+    return render_derived.floor(fit, found).adding(out=figure)
 
 
 @command(
@@ -164,20 +149,16 @@ def floor(
 def recipes(
     *,
     posteriors: Annotated[
-        list[Path],
-        typer.Argument(
-            help="A posterior for each recipe, of losses on the same data.", show_default=False
-        ),
+        list[Path], argument("A posterior for each recipe, of losses on the same data.")
     ],
     flops: Annotated[
         str | None, option("Budgets, each split compute-optimally.", metavar="FLOPS,...")
     ] = None,
     at: Annotated[str | None, option('Rows: "params=6.9e9 tokens=1.4e11".', metavar="SPEC")] = None,
-    level: Annotated[float, typer.Option(help="Probability of the intervals.")] = 0.9,
-    out: Annotated[Path | None, option("File for the table, .csv or .parquet.")] = None,
-    allow_unconverged: Unconverged = False,
-    json: Json = False,
-) -> None:
+    level: Annotated[float, option("Probability of the intervals.")] = 0.9,
+    out: Annotated[Path | None, output("File for the table, .csv or .parquet.")] = None,
+    allow_unconverged: opt.Unconverged = False,
+) -> Rendered:
     """Compare recipes: which has the lowest loss, how surely, and what choosing now may cost.
 
     Recipes are named after their files. With --flops also the compute multiplier over the first
@@ -185,22 +166,18 @@ def recipes(
     """
     from bayeslaw.cli import render_derived
     from bayeslaw.inference.storage import load_posterior
-    from bayeslaw.tables.reading import write_frame
 
-    check_writable(out)
     if len({path.stem for path in posteriors}) < len(posteriors):
         raise BayeslawError("two posteriors have the same file name; rename one.")
     fits = {path.stem: load_posterior(path) for path in posteriors}
     found = bl.compare_recipes(
         fits,
-        bl.grid(**covariates(at, "--at")) if at else None,
-        flops=numbers(flops, "--flops") if flops else None,
+        bl.grid(**opt.covariates(at, "--at")) if at else None,
+        flops=opt.numbers(flops, "--flops") if flops else None,
         allow_unconverged=allow_unconverged,
     )
-    if out:
-        write_frame(found.to_frame(level), out)
-    rendered = render_derived.recipes(fits, found, level)
-    show(json, "recipes", rendered, {"out": out})
+    save_frame(out, found.to_frame(level))
+    return render_derived.recipes(fits, found, level).adding(out=out)
 
 
 def one(name: str, given: dict[str, list[float]]) -> float:

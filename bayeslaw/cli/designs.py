@@ -4,31 +4,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
-
 import bayeslaw as bl
-from bayeslaw.cli.app import command, show
-from bayeslaw.cli.options import (
-    Columns,
-    Json,
-    LawOption,
-    Saved,
-    Seed,
-    Unconverged,
-    Where,
-    columns_of,
-    names,
-    option,
-    query,
-)
-from bayeslaw.cli.steps import (
-    PLAN,
-    check_writable,
-    grid_or_file,
-    limits_of,
-    required,
-    terminal,
-)
+from bayeslaw.cli import options as opt
+from bayeslaw.cli.app import command
+from bayeslaw.cli.options import argument, option, output, query
+from bayeslaw.cli.steps import grid_or_file, required, save_frame
+from bayeslaw.cli.terminal import Rendered, progress
 from bayeslaw.common.errors import BayeslawError
 
 if TYPE_CHECKING:
@@ -54,8 +35,8 @@ class Evsi:
     against: Annotated[
         list[str] | None, option("For --evsi: other sets of runs to compare with.", metavar=ROWS)
     ] = None
-    jobs: Annotated[int, typer.Option(min=1, help="For --evsi: processes.")] = 2
-    seed: Seed = 0
+    jobs: Annotated[int, option("For --evsi: processes.", min=1)] = 2
+    seed: opt.Seed = 0
 
 
 @command(
@@ -69,7 +50,7 @@ class Evsi:
 )
 def anchors(
     *,
-    posterior: Saved,
+    posterior: opt.Saved,
     candidates: Annotated[
         str,
         option("Rows that can be measured; rows of one `run` are its checkpoints.", metavar=ROWS),
@@ -83,14 +64,12 @@ def anchors(
     budget: Annotated[float | None, option("Most FLOPs for all runs.")] = None,
     cost: Annotated[
         str,
-        typer.Option(
-            help="flops (6 N D and each new base's pre-training), adaptation (6 N D), or a column."
-        ),
+        option("flops (6 N D and each new base's pre-training), adaptation (6 N D), or a column."),
     ] = "flops",
     gain: Annotated[
         Literal["variance", "entropy", "plan", "doptimal"],
-        typer.Option(
-            help="Criterion: variance or entropy of log loss at the targets, variance of the "
+        option(
+            "Criterion: variance or entropy of log loss at the targets, variance of the "
             "plan's budget, or D-optimality for the law."
         ),
     ] = "variance",
@@ -98,20 +77,17 @@ def anchors(
         float | None,
         option("Divide gains by the cost to this power (by default 1 under a budget, else 0)."),
     ] = None,
-    second_size: Annotated[
-        bool, typer.Option(help="Require runs of two sizes or more, or not.")
-    ] = True,
+    second_size: Annotated[bool, option("Require runs of two sizes or more, or not.")] = True,
     source: Annotated[
         Path | None, option("For --gain plan and --evsi: posterior of the source domain.")
     ] = None,
     plan: Annotated[
-        str | None, option(f'For --gain plan and --evsi: "{PLAN}".', metavar="LIMITS")
+        str | None, option(f'For --gain plan and --evsi: "{opt.PLAN}".', metavar="LIMITS")
     ] = None,
-    out: Annotated[Path | None, option("Write the rows to measure (CSV or Parquet).")] = None,
-    allow_unconverged: Unconverged = False,
-    json: Json = False,
+    out: Annotated[Path | None, output("Write the rows to measure (CSV or Parquet).")] = None,
+    allow_unconverged: opt.Unconverged = False,
     value: Evsi,
-) -> None:
+) -> Rendered:
     """Choose which runs to buy next.
 
     Selects the runs that reduce the uncertainty at the targets most for their cost, in the order to
@@ -120,9 +96,7 @@ def anchors(
     estimated by simulation.
     """
     from bayeslaw.cli import render_derived
-    from bayeslaw.tables.reading import write_frame
 
-    check_writable(out)
     if k is None and budget is None:
         raise BayeslawError("say how many runs (--k) or what they may cost (--budget).")
     _check(gain == "plan", source, plan, value)
@@ -132,7 +106,7 @@ def anchors(
     target_rows = None if targets is None else _rows(targets, "--targets", aim)
     others = {text: _rows(text, "--against", None) for text in value.against or ()}
     fitted = bl.load(posterior)
-    limits = {} if plan is None else limits_of(plan)
+    limits = {} if plan is None else opt.limits_of(plan)
     forgotten = None if source is None else bl.load(source)
     if value.evsi is not None and any(isinstance(each, bl.Pool) for each in (fitted, forgotten)):
         raise BayeslawError("--evsi needs fits of one law each, not pools: it refits them.")
@@ -155,8 +129,7 @@ def anchors(
         source=forgotten if gain == "plan" else None,
         **allow,
     )
-    if out is not None:
-        write_frame(found.frame, out)
+    save_frame(out, found.frame)
     if value.evsi is not None:
         assert isinstance(fitted, bl.Posterior)
         assert isinstance(forgotten, bl.Posterior)
@@ -168,12 +141,11 @@ def anchors(
             cost=cost,
             seed=value.seed,
             jobs=value.jobs,
-            progress=terminal(),
+            progress=progress(),
             **allow,
             **limits,
         )
-    rendered = render_derived.anchors(found, fitted, evsi)
-    show(json, "anchors", rendered, {"out": out, "seed": value.seed})
+    return render_derived.anchors(found, fitted, evsi).adding(out=out, seed=value.seed)
 
 
 def _check(planned: bool, source: Path | None, plan: str | None, value: Evsi) -> None:
@@ -214,15 +186,15 @@ class Refits:
 
     discrepancy: Annotated[
         Literal["auto", "walk", "adaptation", "curvature", "none"],
-        typer.Option(help="Discrepancy of the law."),
+        option("Discrepancy of the law."),
     ] = "none"
     effects: Annotated[
-        Literal["auto", "none"], typer.Option(help="Random effects of runs and bases, or none.")
+        Literal["auto", "none"], option("Random effects of runs and bases, or none.")
     ] = "none"
-    chains: Annotated[int, typer.Option(help="Chains of each refit.", min=2)] = 2
-    draws: Annotated[int, typer.Option(help="Draws of each chain.", min=10)] = 300
-    tune: Annotated[int, typer.Option(help="Tuning steps of each chain.", min=10)] = 300
-    target_accept: Annotated[float, typer.Option(help="Target acceptance, between 0 and 1.")] = 0.9
+    chains: Annotated[int, option("Chains of each refit.", min=2)] = 2
+    draws: Annotated[int, option("Draws of each chain.", min=10)] = 300
+    tune: Annotated[int, option("Tuning steps of each chain.", min=10)] = 300
+    target_accept: opt.TargetAccept = 0.9
 
 
 @command(
@@ -233,48 +205,38 @@ class Refits:
 def study(
     *,
     table: Annotated[
-        Path | None,
-        typer.Argument(
-            help="Measured losses; without a table the paper's grid is simulated.",
-            show_default=False,
-        ),
+        Path | None, argument("Measured losses; without a table the paper's grid is simulated.")
     ] = None,
-    out: Annotated[Path, option("Results (Parquet or CSV), and OUT.cells.")],
-    law: LawOption = None,
-    columns: Columns = None,
-    where: Where = None,
+    out: Annotated[Path, output("Results (Parquet or CSV), and OUT.cells.")],
+    law: opt.LawOption = None,
+    columns: opt.Columns = None,
+    where: opt.Where = None,
     train: Annotated[str | None, query("Training rows before any purchase.")] = None,
     pool: Annotated[str | None, query("Rows that can be bought.")] = None,
     targets: Annotated[str | None, query("Rows to forecast.")] = None,
     designs: Annotated[
-        str,
-        typer.Option(
-            help="Some of none, random, cheapest, grid, doptimal, variance, entropy, plan.",
-        ),
+        str, option("Some of none, random, cheapest, grid, doptimal, variance, entropy, plan.")
     ] = "none,random,cheapest,grid,doptimal,variance",
-    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds.")] = 10,
-    seed: Seed = 0,
+    seeds: Annotated[int, option("Number of seeds.", min=1)] = 10,
+    seed: opt.Seed = 0,
     budget: Annotated[
         float | None, option("FLOPs of each design; by default the cost of the design grid.")
     ] = None,
-    cost: Annotated[str, typer.Option(help="adaptation, flops, or a column.")] = "adaptation",
+    cost: Annotated[str, option("adaptation, flops, or a column.")] = "adaptation",
     vary: Annotated[
-        float, typer.Option(min=0, help="Simulated world: sd of log true parameters over seeds.")
+        float, option("Simulated world: sd of log true parameters over seeds.", min=0)
     ] = 0.0,
     planning: Annotated[
-        bool, typer.Option("--planning", help="Simulated world: plan the paper's use case as well.")
+        bool, option("Simulated world: plan the paper's use case as well.", "--planning")
     ] = False,
-    confidence: Annotated[
-        float, typer.Option(help="For --planning: confidence of the plans.")
-    ] = 0.9,
+    confidence: Annotated[float, option("For --planning: confidence of the plans.")] = 0.9,
     backend: Annotated[
-        Literal["loky", "dask", "threading", "sequential"], typer.Option(help="Backend of joblib.")
+        Literal["loky", "dask", "threading", "sequential"], option("Backend of joblib.")
     ] = "loky",
-    jobs: Annotated[int, typer.Option(min=1, help="Processes.")] = 2,
+    jobs: opt.Jobs = 2,
     scheduler: Annotated[str | None, option("Address of a Dask scheduler.")] = None,
-    json: Json = False,
     refits: Refits,
-) -> None:
+) -> Rendered:
     """Compare ways to buy anchors at equal FLOPs.
 
     Each design buys from the same pool; then the law is refitted, and the targets are forecast and
@@ -283,23 +245,17 @@ def study(
     from bayeslaw.cli import render_derived
     from bayeslaw.studies.study import summary
 
-    check_writable(out)
     if scheduler is not None and backend != "dask":
         raise BayeslawError("--scheduler needs --backend dask.")
-    if not 0 < refits.target_accept < 1:
-        raise BayeslawError(f"--target-accept {refits.target_accept:g} is not between 0 and 1.")
-    chosen = names(designs)
-    if not chosen:
-        raise BayeslawError("--designs names no design.")
+    chosen = opt.some_names(designs, "--designs", "design")
     given = {"train": train, "pool": pool, "targets": targets}
     queries: dict[str, Any] = {name: text for name, text in given.items() if text is not None}
     several = range(seed, seed + seeds)
     if table is not None:
-        if vary:
-            raise BayeslawError("--vary has no effect on a measured pool.")
+        opt.refuse("on a measured pool", vary=vary > 0)
         if lacking := [name for name in given if name not in queries]:
             raise BayeslawError(f"a measured pool needs --{' and --'.join(lacking)}.")
-        rows = bl.read_table(table, columns=columns_of(columns), where=where)
+        rows = bl.read_table(table, columns=opt.columns_of(columns), where=where)
         cases = bl.pool_cases(rows, required(law), seeds=several, **queries)
     elif any(text is not None for text in (law, columns, where)):
         raise BayeslawError(
@@ -318,9 +274,9 @@ def study(
         backend=backend,
         jobs=jobs,
         scheduler=scheduler,
-        progress=terminal(),
+        progress=progress(),
         **vars(refits),
     )
     against = "random" if "random" in chosen else chosen[0]
     rendered = render_derived.study(results, summary(results, against), against)
-    show(json, "study", rendered, {"out": out, "seed": seed})
+    return rendered.adding(out=out, seed=seed)

@@ -1,46 +1,28 @@
 """Commands of one fit: ``init | simulate | fit | check | export | report``."""
 
-import json as jsonlib
+import json
 import shlex
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
 import bayeslaw as bl
-from bayeslaw.cli.app import command, show
-from bayeslaw.cli.options import (
-    Bounds,
-    Columns,
-    Json,
-    LawOption,
-    Quoted,
-    Sampling,
-    Saved,
-    Seed,
-    Selection,
-    Source,
-    SourceTable,
-    Table,
-    Train,
-    Unconverged,
-    Where,
-    columns_of,
-    law_names,
-    option,
-)
+from bayeslaw.cli import options as opt
+from bayeslaw.cli.app import command
+from bayeslaw.cli.options import argument, option, output
 from bayeslaw.cli.steps import (
-    PLAN,
-    check_writable,
     compared,
     fit_or_load,
     fit_table,
     is_posterior,
-    limits_of,
     required,
+    save_frame,
     table_of,
 )
+from bayeslaw.cli.terminal import Rendered
 from bayeslaw.common.errors import BayeslawError, FileError
 from bayeslaw.common.files import atomic_write
 
@@ -51,19 +33,12 @@ NAMES = ("losses.csv", "analysis.py", "analysis.ipynb")
 
 
 @command("bayeslaw init first", "bayeslaw init .")
-def init(
-    *,
-    folder: Annotated[
-        Path, typer.Argument(help="Folder; made if it is not there.", show_default=False)
-    ],
-    json: Json = False,
-) -> None:
+def init(*, folder: Annotated[Path, argument("Folder; made if it is not there.")]) -> Rendered:
     """Write a sample table, a commented script and the same as a notebook.
 
     The files are losses.csv, analysis.py and analysis.ipynb; both analyses run as they are. None is
     overwritten.
     """
-    from bayeslaw.cli.terminal import Rendered
     from bayeslaw.tables.reading import example_file
 
     if there := [name for name in NAMES if (folder / name).exists()]:
@@ -73,7 +48,7 @@ def init(
     except OSError as error:
         raise FileError(f"{folder}: cannot write: {error.strerror or error}.") from error
     text = TEMPLATE.read_text(encoding="utf-8")
-    notebook = jsonlib.dumps(as_notebook(text), indent=1) + "\n"
+    notebook = json.dumps(as_notebook(text), indent=1) + "\n"
     with atomic_write(folder / NAMES[0]) as temporary:
         shutil.copyfile(example_file(), temporary)
     for name, content in zip(NAMES[1:], (text, notebook), strict=True):
@@ -81,7 +56,7 @@ def init(
             temporary.write_text(content, encoding="utf-8")
     files = [str(folder / name) for name in NAMES]
     lines = [f"wrote {', '.join(files)}", f"next: cd {folder} && python analysis.py"]
-    show(json, "init", Rendered({"files": files}, list(lines)), {})
+    return Rendered({"files": files}, list(lines))
 
 
 def as_notebook(text: str) -> dict[str, object]:
@@ -110,14 +85,13 @@ def as_notebook(text: str) -> dict[str, object]:
 @command("bayeslaw simulate --domain french --seed 1 --out french.csv")
 def simulate(
     *,
-    out: Annotated[Path, option("Table to write (CSV or Parquet).")],
+    out: Annotated[Path, output("Table to write (CSV or Parquet).")],
     domain: Annotated[
-        Literal["french", "english_arabic", "both"], typer.Option(help="Domain of the losses.")
+        Literal["french", "english_arabic", "both"], option("Domain of the losses.")
     ] = "french",
-    noise: Annotated[bool, typer.Option(help="Add noise to log loss, or not.")] = True,
-    seed: Seed = 0,
-    json: Json = False,
-) -> None:
+    noise: Annotated[bool, option("Add noise to log loss, or not.")] = True,
+    seed: opt.Seed = 0,
+) -> Rendered:
     """Write a synthetic loss table.
 
     Losses on the paper's grid from known true laws, calibrated to the results in the paper.
@@ -125,13 +99,11 @@ def simulate(
     import pandas as pd
 
     from bayeslaw.cli import render
-    from bayeslaw.tables.reading import write_frame
 
-    check_writable(out)
     world = bl.paper_world()
     table = world.table(None if domain == "both" else domain, seed=seed, noise=noise)
-    write_frame(pd.concat([table.frame, table.baselines], ignore_index=True), out)
-    show(json, "simulate", render.simulate(world, table, noise, seed, out))
+    save_frame(out, pd.concat([table.frame, table.baselines], ignore_index=True))
+    return render.simulate(world, table, noise, seed, out)
 
 
 @command(
@@ -141,21 +113,18 @@ def simulate(
 )
 def fit(
     *,
-    table: Table,
-    law: LawOption = None,
-    source_table: SourceTable = None,
-    columns: Columns = None,
-    where: Where = None,
-    train: Train = None,
-    method: Annotated[
-        Literal["nuts", "map", "huber"], typer.Option(help="Posterior, its mode, or a Huber fit.")
-    ] = "nuts",
-    bounds: Bounds = "paper",
-    out: Annotated[Path | None, option("Save the posterior (NetCDF).")] = None,
-    seed: Seed = 0,
-    json: Json = False,
-    sampling: Sampling,
-) -> None:
+    table: opt.Table,
+    law: opt.LawOption = None,
+    source_table: opt.SourceTable = None,
+    columns: opt.Columns = None,
+    where: opt.Where = None,
+    train: opt.Train = None,
+    method: Annotated[opt.Method, option("Posterior, its mode, or a Huber fit.")] = "nuts",
+    bounds: opt.Bounds = "paper",
+    out: Annotated[Path | None, output("Save the posterior (NetCDF).")] = None,
+    seed: opt.Seed = 0,
+    sampling: opt.Sampling,
+) -> Rendered:
     """Fit a law to a table of losses.
 
     Shows the parameters in the paper's coordinates and at the reference point, and the convergence
@@ -165,15 +134,13 @@ def fit(
 
     if out is not None and method != "nuts":
         raise FileError(f"--out saves a posterior; --method {method} has none (use --json).")
-    check_writable(out)
-    losses = bl.read_table(table, columns=columns_of(columns), where=where, source=source_table)
+    losses = bl.read_table(table, columns=opt.columns_of(columns), where=where, source=source_table)
     rows = losses.training(train)
     fitted = fit_table(required(law), rows, method, sampling, seed, bounds)
     if not isinstance(fitted, bl.PointFit) and out is not None:
         fitted.save(out)
-    how, fields = render.method(method, sampling.likelihood, sampling.priors)
-    more = {**fields, "seed": seed, "out": out}
-    show(json, "fit", render.fit(fitted, train, how), more)
+    how, fields = render.method(method, sampling)
+    return render.fit(fitted, train, how).adding(**fields, seed=seed, out=out)
 
 
 @command(
@@ -184,15 +151,14 @@ def fit(
 )
 def check(
     *,
-    source: Source,
-    choice: Selection,
+    source: opt.Source,
+    choice: opt.Selection,
     fail_on: Annotated[
-        Literal["caution", "refuse"], typer.Option(help="Least level that gives exit code 1.")
+        Literal["caution", "refuse"], option("Least level that gives exit code 1.")
     ] = "refuse",
-    seed: Seed = 0,
-    json: Json = False,
-    sampling: Sampling,
-) -> None:
+    seed: opt.Seed = 0,
+    sampling: opt.Sampling,
+) -> Rendered:
     """Check a fit before its forecasts are used.
 
     Checks convergence, which directions of the parameters the data determine and which only the
@@ -210,30 +176,25 @@ def check(
             raise BayeslawError(
                 f"--law, --train and --where do not go with a posterior ({source})."
             )
-        sampling.refuse(f"a saved posterior ({source})")
+        opt.refuse(f"on a saved posterior ({source})", **sampling.given())
         fitted, rows = bl.load(source), None
     else:
         table = table_of(source, choice)
         fitted, rows = fit_table(required(choice.law), table, "nuts", sampling, seed), None
     assert not isinstance(fitted, bl.PointFit)
     found = bl.check(fitted, rows, seed=seed)
-    show(json, "check", render.check(fitted, rows, found, choice.train, choice.test))
-    if LEVELS.index(found.level) >= LEVELS.index(fail_on):
-        raise typer.Exit(1)
+    rendered = render.check(fitted, rows, found, choice.train, choice.test)
+    return replace(rendered, code=int(LEVELS.index(found.level) >= LEVELS.index(fail_on)))
 
 
 @command("bayeslaw export fit.nc coefficients.json --draws 1000")
 def export(
     *,
-    posterior: Saved,
-    out: Annotated[Path, typer.Argument(help="File to write (JSON).", show_default=False)],
-    draws: Annotated[
-        int,
-        typer.Option(help="Draws to include; forecasts with bands need them.", min=0),
-    ] = 0,
-    allow_unconverged: Unconverged = False,
-    json: Json = False,
-) -> None:
+    posterior: opt.Saved,
+    out: Annotated[Path, argument("File to write (JSON).", callback=opt.writable)],
+    draws: Annotated[int, option("Draws to include; forecasts with bands need them.", min=0)] = 0,
+    allow_unconverged: opt.Unconverged = False,
+) -> Rendered:
     """Write the coefficients of a fit, in the paper's symbols, without the training losses.
 
     The file has medians, 50 and 90 % intervals and units, the law, the reference point, the hash of
@@ -242,11 +203,9 @@ def export(
     from bayeslaw.cli import render
     from bayeslaw.inference.storage import load_posterior
 
-    check_writable(out)
     fitted = load_posterior(posterior)
     bl.write_coefficients(fitted, out, draws=draws, allow_unconverged=allow_unconverged)
-    rendered = render.coefficients(bl.read_coefficients(out), fitted)
-    show(json, "export", rendered, {"out": out})
+    return render.coefficients(bl.read_coefficients(out), fitted).adding(out=out)
 
 
 @command(
@@ -260,31 +219,29 @@ def export(
 def report(
     *,
     ctx: typer.Context,
-    source: Source,
-    choice: Selection,
+    source: opt.Source,
+    choice: opt.Selection,
     compare: Annotated[
         str | None,
         option("Laws to compare on the same rows, such as form1,form2,dcpt.", metavar="LAWS"),
     ] = None,
     compare_method: Annotated[
-        Literal["huber", "nuts"],
-        typer.Option(help="huber: point fits; nuts: posteriors, minutes each."),
+        Literal["huber", "nuts"], option("huber: point fits; nuts: posteriors, minutes each.")
     ] = "huber",
     plan: Annotated[
         str | None,
-        option(f'Limits of a plan, the last two optional: "{PLAN}".', metavar="LIMITS"),
+        option(f'Limits of a plan, the last two optional: "{opt.PLAN}".', metavar="LIMITS"),
     ] = None,
     plan_source: Annotated[
         Path | None, option("For --plan: posterior of the source domain.")
     ] = None,
-    backtest: Quoted = None,
+    backtest: opt.Quoted = None,
     question: Annotated[str | None, option("Question that the report answers.")] = None,
-    out: Annotated[Path, typer.Option(help="Page to write (HTML).")] = Path("report.html"),
-    allow_unconverged: Unconverged = False,
-    seed: Seed = 0,
-    json: Json = False,
-    sampling: Sampling,
-) -> None:
+    out: Annotated[Path, output("Page to write (HTML).")] = Path("report.html"),
+    allow_unconverged: opt.Unconverged = False,
+    seed: opt.Seed = 0,
+    sampling: opt.Sampling,
+) -> Rendered:
     """Write a report of a fit and its forecast, one HTML page that needs no network.
 
     From a table: fits the law to the --train rows and forecasts the --test rows. From a posterior:
@@ -293,13 +250,12 @@ def report(
     """
     from bayeslaw.cli import render
 
-    check_writable(out)
-    laws = None if compare is None else law_names(compare, "--compare")
+    laws = None if compare is None else opt.some_names(compare, "--compare", "law")
     if laws and (is_posterior(source) or choice.rows is not None or choice.grid is not None):
         raise BayeslawError("--compare needs a table with --train and --test rows.")
     if (plan is None) != (plan_source is None):
         raise BayeslawError("--plan and --plan-source go together.")
-    limits = None if plan is None else limits_of(plan)
+    limits = None if plan is None else opt.limits_of(plan)
     other = None if plan_source is None else bl.load(plan_source)
     if other is not None:
         other.require_converged(allow_unconverged)
@@ -335,8 +291,7 @@ def report(
         allow_unconverged=allow_unconverged,
     )
     page.write(out)
-    rendered = render.report(page, fitted, choice.train, planned)
-    show(json, "report", rendered, {"out": out})
+    return render.report(page, fitted, choice.train, planned).adding(out=out)
 
 
 def _command(ctx: typer.Context) -> str:

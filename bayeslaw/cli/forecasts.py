@@ -1,56 +1,29 @@
 """Commands that forecast and score: ``forecast | verify | backtest | score | compare``."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import typer
-
 import bayeslaw as bl
-from bayeslaw.cli.app import command, note, show
-from bayeslaw.cli.options import (
-    LAWS,
-    Bounds,
-    Columns,
-    Json,
-    LawOption,
-    Quoted,
-    Sampling,
-    Seed,
-    Selection,
-    Source,
-    SourceTable,
-    Table,
-    Test,
-    Train,
-    Unconverged,
-    Where,
-    band_levels,
-    columns_of,
-    law_names,
-    names,
-    numbers,
-    option,
-    query,
-)
+from bayeslaw.cli import options as opt
+from bayeslaw.cli.app import command
+from bayeslaw.cli.options import argument, option, output, query
 from bayeslaw.cli.steps import (
-    check_writable,
     compared,
     fit_or_load,
     is_posterior,
     required,
     save_figure,
-    terminal,
+    save_frame,
 )
+from bayeslaw.cli.terminal import Rendered, progress
 from bayeslaw.common.defaults import TOLERANCE
 from bayeslaw.common.errors import BayeslawError, TableError
 
 LEVELS = "0.5,0.9"
 """Levels of bands."""
-FitMethod = Annotated[
-    Literal["nuts", "map", "huber"], typer.Option(help="How a table is fitted first.")
-]
+FitMethod = Annotated[opt.Method, option("How a table is fitted first.")]
 RIVALS = ("none", "curvature", "walk", "adaptation")
 """Discrepancies; any other rival is a law."""
 
@@ -66,32 +39,30 @@ RIVALS = ("none", "curvature", "walk", "adaptation")
 )
 def forecast(
     *,
-    source: Source,
-    choice: Selection,
+    source: opt.Source,
+    choice: opt.Selection,
     method: FitMethod = "nuts",
-    bounds: Bounds = "paper",
-    levels: Annotated[str, typer.Option(help="Levels of the bands.")] = LEVELS,
+    bounds: opt.Bounds = "paper",
+    levels: Annotated[str, option("Levels of the bands.")] = LEVELS,
     kind: Annotated[
         Literal["predictive", "latent"],
-        typer.Option(help="Posterior predictive, or latent loss without noise."),
+        option("Posterior predictive, or latent loss without noise."),
     ] = "predictive",
-    out: Annotated[Path | None, option("Write the bands (CSV or Parquet).")] = None,
+    out: Annotated[Path | None, output("Write the bands (CSV or Parquet).")] = None,
     register: Annotated[
         Path | None,
-        option(
+        output(
             "Register the forecast in a new file (JSON), for `bayeslaw verify`.", metavar="FILE"
         ),
     ] = None,
-    backtest: Quoted = None,
+    backtest: opt.Quoted = None,
     register_draws: Annotated[
-        int,
-        typer.Option(help="For --register: draws per row to store; the CRPS needs them.", min=0),
+        int, option("For --register: draws per row to store; the CRPS needs them.", min=0)
     ] = 0,
-    allow_unconverged: Unconverged = False,
-    seed: Seed = 0,
-    json: Json = False,
-    sampling: Sampling,
-) -> None:
+    allow_unconverged: opt.Unconverged = False,
+    seed: opt.Seed = 0,
+    sampling: opt.Sampling,
+) -> Rendered:
     """Forecast losses with bands.
 
     From a table: fits the law to the --train rows and forecasts the --test rows. From a posterior:
@@ -103,29 +74,24 @@ def forecast(
     """
     from bayeslaw.cli import render, render_forecast
     from bayeslaw.evaluate import registration
-    from bayeslaw.tables.reading import write_frame
 
-    bands = band_levels(levels)
-    check_writable(out, register)
+    bands = opt.band_levels(levels)
     if register is not None:
         registration.check_new(register)
         if method != "nuts":
             raise BayeslawError(f"--register needs bands, which --method {method} does not have.")
         if kind != "predictive":
             raise BayeslawError("--register needs --kind predictive: measured losses have noise.")
-    elif register_draws:
-        raise BayeslawError("--register-draws has no effect without --register.")
+    else:
+        opt.refuse("without --register", register_draws=register_draws > 0)
     if method != "nuts" and (levels, kind) != (LEVELS, "predictive"):
         raise BayeslawError(f"--levels and --kind have no effect on --method {method}.")
     fitted, rows = fit_or_load(source, choice, method, sampling, seed, bounds)
-    fields: dict[str, object] = {"out": out}
     if isinstance(fitted, bl.PointFit):
-        if out is not None:
-            write_frame(fitted.forecast(rows), out)
-        how, described = render.method(method, sampling.likelihood, sampling.priors)
+        save_frame(out, fitted.forecast(rows))
+        how, fields = render.method(method, sampling)
         points = render_forecast.point_forecast(fitted, rows, choice.train, choice.test, how)
-        show(json, "forecast", points, {**fields, **described, "seed": seed})
-        return
+        return points.adding(out=out, **fields, seed=seed)
     predicted = fitted.forecast(rows, kind=kind, seed=seed, allow_unconverged=allow_unconverged)
     if out is not None:
         predicted.write(out, bands)
@@ -138,10 +104,8 @@ def forecast(
     rendered = render_forecast.forecast(
         fitted, predicted, rows, bands, choice.train, choice.test, quoted
     )
-    fields |= {"register": register, "sha256": sha256}
-    show(json, "forecast", rendered, fields)
-    if register is not None and not json:
-        note(f"registered {register}, SHA-256 {sha256}")
+    notes = [] if register is None else [f"registered {register}, SHA-256 {sha256}"]
+    return replace(rendered.adding(out=out, register=register, sha256=sha256), notes=notes)
 
 
 @command(
@@ -151,24 +115,16 @@ bayeslaw verify planned.json measured.csv""",
 )
 def verify(
     *,
-    file: Annotated[
-        Path,
-        typer.Argument(help="File written by `bayeslaw forecast --register`.", show_default=False),
-    ],
-    measured: Annotated[
-        Path | None,
-        typer.Argument(help="Losses measured so far, CSV or Parquet.", show_default=False),
-    ] = None,
-    where: Where = None,
+    file: Annotated[Path, argument("File written by `bayeslaw forecast --register`.")],
+    measured: Annotated[Path | None, argument("Losses measured so far, CSV or Parquet.")] = None,
+    where: opt.Where = None,
     sha256: Annotated[
         str | None, option("Hash that was published when the forecast was registered.")
     ] = None,
     tolerance: Annotated[
-        float,
-        typer.Option(help="Largest relative difference of a planned and a measured covariate."),
+        float, option("Largest relative difference of a planned and a measured covariate.")
     ] = TOLERANCE,
-    json: Json = False,
-) -> None:
+) -> Rendered:
     """Check a registered forecast, and score it on the losses measured so far.
 
     Stops if the forecast was edited. Measured rows are matched to the forecast's by covariates and
@@ -177,11 +133,11 @@ def verify(
     """
     from bayeslaw.cli import render_forecast
 
-    if measured is None and where is not None:
-        raise BayeslawError("--where has no effect without a table of losses.")
+    if measured is None:
+        opt.refuse("without a table of losses", where=where)
     losses = None if measured is None else bl.read_table(measured, where=where)
     found = bl.verify(file, losses, sha256=sha256, tolerance=tolerance)
-    show(json, "verify", render_forecast.verification(found, file, losses))
+    return render_forecast.verification(found, file, losses)
 
 
 @command(
@@ -190,14 +146,14 @@ def verify(
 )
 def backtest(
     *,
-    table: Table,
-    law: LawOption = None,
-    source_table: SourceTable = None,
-    columns: Columns = None,
-    where: Where = None,
+    table: opt.Table,
+    law: opt.LawOption = None,
+    source_table: opt.SourceTable = None,
+    columns: opt.Columns = None,
+    where: opt.Where = None,
     along: Annotated[
         Literal["flops", "params", "tokens", "ptpp"],
-        typer.Option(help="Quantity that the table is cut along; FLOPs are 6 N D."),
+        option("Quantity that the table is cut along; FLOPs are 6 N D."),
     ] = "flops",
     cuts: Annotated[
         str | None, option("Cuts; by default at most five of the table.", metavar="VALUE,...")
@@ -206,15 +162,14 @@ def backtest(
         str | None,
         option("Other models: discrepancies (none, curvature, walk) or laws.", metavar="NAME,..."),
     ] = None,
-    jobs: Annotated[int, typer.Option(help="Processes.", min=1)] = 1,
-    figure: Annotated[Path | None, option("Draw errors by distance (PNG, PDF or SVG).")] = None,
+    jobs: opt.Jobs = 1,
+    figure: Annotated[Path | None, output("Draw errors by distance (PNG, PDF or SVG).")] = None,
     out: Annotated[
-        Path | None, option("Write the rows (CSV or Parquet); other commands quote them.")
+        Path | None, output("Write the rows (CSV or Parquet); other commands quote them.")
     ] = None,
-    seed: Seed = 0,
-    json: Json = False,
-    sampling: Sampling,
-) -> None:
+    seed: opt.Seed = 0,
+    sampling: opt.Sampling,
+) -> Rendered:
     """Forecast, at earlier cuts of a table, the rows that came later.
 
     At each cut only the rows up to it are fitted. The table shows what the bands held and how large
@@ -222,27 +177,26 @@ def backtest(
     """
     from bayeslaw.cli import render_forecast
 
-    check_writable(figure, out)
-    losses = bl.read_table(table, columns=columns_of(columns), where=where, source=source_table)
+    losses = bl.read_table(table, columns=opt.columns_of(columns), where=where, source=source_table)
     others: dict[str, dict[str, Any]] = {
         name: {"discrepancy": name} if name in RIVALS else {"law": name}
-        for name in names(rivals or "")
+        for name in opt.names(rivals or "")
     }
     found = bl.backtest(
         losses,
         required(law),
         along=along,
-        cuts=None if cuts is None else numbers(cuts, "--cuts"),
+        cuts=None if cuts is None else opt.numbers(cuts, "--cuts"),
         rivals=others,
         seed=seed,
         jobs=jobs,
-        progress=terminal(),
+        progress=progress(),
         **asdict(sampling),
     )
     if out is not None:
         found.write(out)
     save_figure(figure, lambda: bl.plots.backtest(found))
-    show(json, "backtest", render_forecast.backtest(found), {"seed": seed, "out": out})
+    return render_forecast.backtest(found).adding(seed=seed, out=out)
 
 
 @command(
@@ -252,15 +206,14 @@ def backtest(
 )
 def score(
     *,
-    source: Source,
-    choice: Selection,
+    source: opt.Source,
+    choice: opt.Selection,
     method: FitMethod = "nuts",
-    bounds: Bounds = "paper",
-    allow_unconverged: Unconverged = False,
-    seed: Seed = 0,
-    json: Json = False,
-    sampling: Sampling,
-) -> None:
+    bounds: opt.Bounds = "paper",
+    allow_unconverged: opt.Unconverged = False,
+    seed: opt.Seed = 0,
+    sampling: opt.Sampling,
+) -> Rendered:
     """Score a fit on measured losses."""
     from bayeslaw.cli import render, render_forecast
 
@@ -268,9 +221,9 @@ def score(
     if "loss" not in rows.frame:
         raise TableError(f"{rows.name}: no column 'loss'; scores need measured losses.")
     scores = bl.score(fitted, rows, seed=seed, allow_unconverged=allow_unconverged)
-    how, fields = render.method(method, sampling.likelihood, sampling.priors)
+    how, fields = render.method(method, sampling)
     rendered = render_forecast.score(fitted, rows, scores, choice.train, choice.test, how)
-    show(json, "score", rendered, {} if is_posterior(source) else fields | {"seed": seed})
+    return rendered if is_posterior(source) else rendered.adding(**fields, seed=seed)
 
 
 @command(
@@ -279,25 +232,24 @@ def score(
 )
 def compare(
     *,
-    table: Table,
+    table: opt.Table,
     source: Annotated[Path | None, option("Loss table of the source domain.")] = None,
-    columns: Columns = None,
-    where: Where = None,
-    train: Train = None,
-    test: Test = None,
+    columns: opt.Columns = None,
+    where: opt.Where = None,
+    train: opt.Train = None,
+    test: opt.Test = None,
     anchors: Annotated[str | None, query("Test rows to add to the training rows.")] = None,
     laws: Annotated[
-        str, typer.Option(help=f"Laws, separated by commas: {LAWS}, or paths.")
+        str, option(f"Laws, separated by commas: {opt.LAWS}, or paths.")
     ] = "form1,form2,form3,dcpt",
     method: Annotated[
-        Literal["huber", "nuts"], typer.Option(help="Huber fits, or posteriors with bands.")
+        Literal["huber", "nuts"], option("Huber fits, or posteriors with bands.")
     ] = "huber",
-    bounds: Bounds = "paper",
-    allow_unconverged: Unconverged = False,
-    seed: Seed = 0,
-    json: Json = False,
-    sampling: Sampling,
-) -> None:
+    bounds: opt.Bounds = "paper",
+    allow_unconverged: opt.Unconverged = False,
+    seed: opt.Seed = 0,
+    sampling: opt.Sampling,
+) -> Rendered:
     """Compare several laws on one split, in each domain.
 
     Each law is fitted to the --train rows and the --anchors and scored on the other --test rows.
@@ -307,11 +259,11 @@ def compare(
     """
     from bayeslaw.cli import render_forecast
 
-    names = law_names(laws, "--laws")
+    names = opt.some_names(laws, "--laws", "law")
     if method == "huber":
-        sampling.refuse("a Huber fit", keep=("delta",))
+        opt.refuse("on a Huber fit", **sampling.given("delta"))
     starts = source if any(bl.load_law(name).departure for name in names) else None
-    read = partial(bl.read_table, columns=columns_of(columns), where=where, source=starts)
+    read = partial(bl.read_table, columns=opt.columns_of(columns), where=where, source=starts)
     losses, other = read(table), None if source is None else read(source)
     queries = {"train": train, "test": test, "anchors": anchors}
     splits = [each.split(**queries) for each in (losses, other) if each is not None]
@@ -326,4 +278,4 @@ def compare(
         seed=seed,
         allow_unconverged=allow_unconverged,
     )
-    show(json, "compare", render_forecast.compare(scores, splits, method, bounds, queries, seed))
+    return render_forecast.compare(scores, splits, method, bounds, queries, seed)

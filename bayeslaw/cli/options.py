@@ -1,41 +1,38 @@
 """Options that several commands have in common, and parsers of their values."""
 
-import inspect
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, is_dataclass
-from functools import wraps
+import os
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Literal, get_type_hints
+from typing import Annotated, Any, Literal
 
 import typer
-from typer.models import OptionInfo
+from typer.models import ArgumentInfo, OptionInfo
 
 from bayeslaw.common.defaults import AUTO, CHAINS, DELTA, TARGET_ACCEPT, TUNE
-from bayeslaw.common.errors import BayeslawError, TableError
+from bayeslaw.common.errors import BayeslawError, FileError, TableError, unknown
 from bayeslaw.common.files import models_dir
 
-Table = Annotated[Path, typer.Argument(help="Loss table, CSV or Parquet.", show_default=False)]
-Source = Annotated[
-    Path,
-    typer.Argument(
-        metavar="TABLE_OR_POSTERIOR",
-        help="Loss table to fit first, or a posterior saved by `bayeslaw fit --out`.",
-        show_default=False,
-    ),
-]
-Saved = Annotated[
-    Path, typer.Argument(help="Posterior saved by `bayeslaw fit --out`.", show_default=False)
-]
-Seed = Annotated[int, typer.Option(min=0, help="Seed of all random numbers.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
-Unconverged = Annotated[
-    bool, typer.Option("--allow-unconverged", help="Use a posterior that has not converged.")
-]
+NEEDED = ("params", "ptpp", "max_loss", "max_forgetting")
+"""Limits that a plan needs."""
+LIMITS = (*NEEDED, "baseline", "base", "unique_tokens", "confidence")
+"""Limits that a plan may have."""
+CONFIDENCE = 0.9
+"""Probability with which a plan meets its limits, unless one is given."""
+PLAN = "params=8.1e9 ptpp=279 max_loss=1.8 max_forgetting=.02 baseline=2.05 confidence=.9"
+"""Limits of a plan, as a user writes them."""
+
+# -- kinds of options -----------------------------------------------------------------------------
 
 
-def option(text: str, *, metavar: str | None = None, min: float | None = None) -> OptionInfo:
-    """Option without a default to show."""
-    info: OptionInfo = typer.Option(help=text, show_default=False, metavar=metavar, min=min)
+def option(text: str, *names: str, **settings: Any) -> OptionInfo:
+    """Option with a help text; `names` if these are not that of the parameter."""
+    info: OptionInfo = typer.Option(*names, help=text, **settings)
+    return info
+
+
+def argument(text: str, **settings: Any) -> ArgumentInfo:
+    """Argument with a help text."""
+    info: ArgumentInfo = typer.Argument(help=text, show_default=False, **settings)
     return info
 
 
@@ -44,6 +41,57 @@ def query(text: str) -> OptionInfo:
     return option(text, metavar="QUERY")
 
 
+def output(text: str, **settings: Any) -> OptionInfo:
+    """Option that names a file to write."""
+    return option(text, callback=writable, **settings)
+
+
+def writable(path: Path | None) -> Path | None:
+    """Raise `FileError` before the work if a file could not be written after it."""
+    if path is None:
+        return None
+    path = Path(path)
+    if path.is_dir():
+        raise FileError(f"{path}: cannot write: it is a folder.")
+    if not path.parent.is_dir():
+        raise FileError(f"{path}: cannot write: no folder {path.parent}.")
+    if not os.access(path.parent, os.W_OK):
+        raise FileError(f"{path}: cannot write: no permission in {path.parent}.")
+    return path
+
+
+def fraction(target_accept: float) -> float:
+    """Raise `BayeslawError` if a target acceptance is not between 0 and 1."""
+    if not 0 < target_accept < 1:
+        raise BayeslawError(f"--target-accept {target_accept:g} is not between 0 and 1.")
+    return target_accept
+
+
+def refuse(where: str, /, **given: object) -> None:
+    """Raise `BayeslawError` for an option that was `given` and has no effect `where` it was.
+
+    None, False and an empty list mean that an option was not given.
+    """
+    for name, value in given.items():
+        if value is not None and value is not False and value != []:
+            raise BayeslawError(f"--{name.replace('_', '-')} has no effect {where}.")
+
+
+# -- options of several commands ------------------------------------------------------------------
+
+Table = Annotated[Path, argument("Loss table, CSV or Parquet.")]
+Source = Annotated[
+    Path,
+    argument(
+        "Loss table to fit first, or a posterior saved by `bayeslaw fit --out`.",
+        metavar="TABLE_OR_POSTERIOR",
+    ),
+]
+Saved = Annotated[Path, argument("Posterior saved by `bayeslaw fit --out`.")]
+Seed = Annotated[int, option("Seed of all random numbers.", min=0)]
+Unconverged = Annotated[
+    bool, option("Use a posterior that has not converged.", "--allow-unconverged")
+]
 LAWS = ", ".join(sorted(path.stem for path in models_dir().glob("*.toml")))
 LawOption = Annotated[
     str | None, option(f"Law: {LAWS}, the path of a TOML file, or adaptation, a pool of laws.")
@@ -61,18 +109,18 @@ Columns = Annotated[
     ),
 ]
 Quoted = Annotated[
-    Path | None,
-    option("Backtest to quote, written by `bayeslaw backtest --out`.", metavar="FILE"),
+    Path | None, option("Backtest to quote, written by `bayeslaw backtest --out`.", metavar="FILE")
 ]
 Train = Annotated[str | None, query('Rows to fit, such as "ptpp <= 31".')]
 Test = Annotated[str | None, query('Rows to forecast and score, such as "ptpp == 279".')]
 
 Bounds = Annotated[
     Literal["paper", "prior"],
-    typer.Option(help="Bounds of a Huber fit: as published, or those of the priors."),
+    option("Bounds of a Huber fit: as published, or those of the priors."),
 ]
-
-type Command = Callable[..., None]
+Method = Literal["nuts", "map", "huber"]
+Jobs = Annotated[int, option("Processes.", min=1)]
+TargetAccept = Annotated[float, option("Target acceptance, between 0 and 1.", callback=fraction)]
 
 
 @dataclass(frozen=True)
@@ -80,58 +128,44 @@ class Sampling:
     """The likelihood, the priors, the discrepancy, the random effects and the sampler."""
 
     likelihood: Annotated[
-        str, typer.Option(help="Likelihood of log loss: studentt, normal or huber.", metavar="KIND")
+        str, option("Likelihood of log loss: studentt, normal or huber.", metavar="KIND")
     ] = "studentt"
-    priors: Annotated[
-        str, typer.Option(help="Priors: default, flat, or the path of a TOML file.")
-    ] = "default"
-    delta: Annotated[float, typer.Option(help="Threshold of the Huber loss, in log loss.")] = DELTA
+    priors: Annotated[str, option("Priors: default, flat, or the path of a TOML file.")] = "default"
+    delta: Annotated[float, option("Threshold of the Huber loss, in log loss.")] = DELTA
     discrepancy: Annotated[
         str,
-        typer.Option(
-            help="Discrepancy of the law: auto, walk, adaptation, curvature or none.",
-            metavar="KIND",
+        option(
+            "Discrepancy of the law: auto, walk, adaptation, curvature or none.", metavar="KIND"
         ),
     ] = AUTO
     noise: Annotated[
         str,
-        typer.Option(
-            help="Noise scale: constant, loglinear in N, or a level such as size or base, each "
+        option(
+            "Noise scale: constant, loglinear in N, or a level such as size or base, each "
             "of whose groups has its own.",
             metavar="KIND|LEVEL",
         ),
     ] = "constant"
     effects: Annotated[
         str,
-        typer.Option(
-            help="Random effects: auto, none, or columns such as size,base,run.", metavar="LEVELS"
-        ),
+        option("Random effects: auto, none, or columns such as size,base,run.", metavar="LEVELS"),
     ] = "auto"
     errors: Annotated[
         Literal["auto", "run", "independent"],
-        typer.Option(help="Errors of log loss: correlated within a run, or independent."),
+        option("Errors of log loss: correlated within a run, or independent."),
     ] = "auto"
-    chains: Annotated[int, typer.Option(help="Chains.", min=1)] = CHAINS
+    chains: Annotated[int, option("Chains.", min=1)] = CHAINS
     draws: Annotated[
-        int | None, typer.Option(help="Draws of each chain; by default as many as needed.", min=1)
+        int | None, option("Draws of each chain; by default as many as needed.", min=1)
     ] = None
-    tune: Annotated[int, typer.Option(help="Tuning steps of each chain.", min=1)] = TUNE
-    target_accept: Annotated[float, typer.Option(help="Target acceptance, between 0 and 1.")] = (
-        TARGET_ACCEPT
-    )
-    sampler: Annotated[Literal["nutpie", "pymc"], typer.Option(help="NUTS implementation.")] = (
-        "nutpie"
-    )
+    tune: Annotated[int, option("Tuning steps of each chain.", min=1)] = TUNE
+    target_accept: TargetAccept = TARGET_ACCEPT
+    sampler: Annotated[Literal["nutpie", "pymc"], option("NUTS implementation.")] = "nutpie"
 
-    def __post_init__(self) -> None:
-        if not 0 < self.target_accept < 1:
-            raise BayeslawError(f"--target-accept {self.target_accept:g} is not between 0 and 1.")
-
-    def refuse(self, where: str, *, keep: Sequence[str] = ()) -> None:
-        """Raise `BayeslawError` if an option was given that has no effect on `where`."""
-        for f in fields(self):
-            if f.name not in keep and getattr(self, f.name) != f.default:
-                raise BayeslawError(f"--{f.name.replace('_', '-')} has no effect on {where}.")
+    def given(self, *besides: str) -> dict[str, bool]:
+        """Whether each option, other than `besides`, was given."""
+        rest = [f for f in fields(self) if f.name not in besides]
+        return {f.name: getattr(self, f.name) != f.default for f in rest}
 
 
 @dataclass(frozen=True)
@@ -156,33 +190,7 @@ class Selection:
     ] = None
 
 
-def spread(command: Command) -> Command:
-    """Replace each parameter of `command` that is a dataclass of options by those options."""
-    hints = get_type_hints(command, include_extras=True)
-    groups = {
-        name: hint for name, hint in hints.items() if inspect.isclass(hint) and is_dataclass(hint)
-    }
-    parameters: list[inspect.Parameter] = []
-    for p in inspect.signature(command).parameters.values():
-        if group := groups.get(p.name):
-            kinds = get_type_hints(group, include_extras=True)
-            options = [(f.name, f.default, kinds[f.name]) for f in fields(group)]
-        else:
-            options = [(p.name, p.default, hints[p.name])]
-        parameters += [
-            inspect.Parameter(name, p.KEYWORD_ONLY, default=default, annotation=kind)
-            for name, default, kind in options
-        ]
-
-    @wraps(command)
-    def run(**values: object) -> None:
-        for name, group in groups.items():
-            values[name] = group(**{f.name: values.pop(f.name) for f in fields(group)})
-        command(**values)
-
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {p.name: p.annotation for p in parameters}
-    return run
+# -- values of options ----------------------------------------------------------------------------
 
 
 def covariates(text: str, option: str = "--grid") -> dict[str, list[float]]:
@@ -237,11 +245,11 @@ def names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
-def law_names(text: str, option: str) -> list[str]:
-    """Parse names of laws, at least one."""
+def some_names(text: str, option: str, what: str) -> list[str]:
+    """Parse names of `what`, at least one."""
     if found := names(text):
         return found
-    raise BayeslawError(f"{option} names no law.")
+    raise BayeslawError(f"{option} names no {what}.")
 
 
 def band_levels(text: str) -> list[float]:
@@ -251,3 +259,23 @@ def band_levels(text: str) -> list[float]:
         if not 0 < level < 1:
             raise BayeslawError(f"--levels: {level:g} is not between 0 and 1; 0.9 is a 90 % band.")
     return sorted(set(levels))
+
+
+def limits_of(text: str) -> dict[str, Any]:
+    """Parse limits of a plan that are written like `PLAN`, to arguments of `bayeslaw.plan`."""
+    found: dict[str, Any] = {}
+    for part in text.split():
+        name, _, value = part.partition("=")
+        if name not in LIMITS:
+            raise BayeslawError(f"--plan: {unknown('limit', name, LIMITS)}")
+        try:
+            found[name] = value if name == "base" and value else float(value)
+        except ValueError:
+            if name != "baseline" or not value:
+                raise BayeslawError(
+                    f"--plan: cannot read {part!r}; write it as {PLAN!r}."
+                ) from None
+            found[name] = value
+    if lacking := [name for name in NEEDED if name not in found]:
+        raise BayeslawError(f"--plan lacks {', '.join(lacking)}; write it as {PLAN!r}.")
+    return {"confidence": CONFIDENCE} | found

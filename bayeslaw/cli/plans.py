@@ -1,16 +1,15 @@
 """The command that plans an adaptation: ``plan``."""
 
 import math
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import typer
-
 import bayeslaw as bl
-from bayeslaw.cli.app import command, show
-from bayeslaw.cli.options import Json, Quoted, Seed, Unconverged, numbers, option
-from bayeslaw.cli.steps import CONFIDENCE, check_writable, save_figure
+from bayeslaw.cli import options as opt
+from bayeslaw.cli.app import command
+from bayeslaw.cli.options import option, output
+from bayeslaw.cli.steps import save_figure
+from bayeslaw.cli.terminal import Rendered
 from bayeslaw.common.errors import BayeslawError
 
 
@@ -67,12 +66,9 @@ def plan(
         float | None,
         option("Distinct tokens of the new data; further ones repeat. By default none do."),
     ] = None,
-    confidence: Annotated[float, typer.Option(help="Probability to meet all limits.")] = CONFIDENCE,
+    confidence: Annotated[float, option("Probability to meet all limits.")] = opt.CONFIDENCE,
     relative: Annotated[
-        bool,
-        typer.Option(
-            "--relative/--absolute", help="Forgetting relative to the baseline, or in nats."
-        ),
+        bool, option("Forgetting relative to the baseline, or in nats.", "--relative/--absolute")
     ] = True,
     noise: Annotated[
         Literal["predictive", "latent"] | None,
@@ -101,18 +97,17 @@ def plan(
             metavar="NATS,TOKENS",
         ),
     ] = None,
-    backtest: Quoted = None,
+    backtest: opt.Quoted = None,
     example: Annotated[
         Literal["paper"] | None, option("Plan the paper's use case on its synthetic world.")
     ] = None,
-    figure: Annotated[Path | None, option("Draw the landscape (PNG, PDF or SVG).")] = None,
+    figure: Annotated[Path | None, output("Draw the landscape (PNG, PDF or SVG).")] = None,
     explore: Annotated[
-        Path | None, option("Write a page on which the limits can be moved (HTML).")
+        Path | None, output("Write a page on which the limits can be moved (HTML).")
     ] = None,
-    allow_unconverged: Unconverged = False,
-    seed: Seed = 0,
-    json: Json = False,
-) -> None:
+    allow_unconverged: opt.Unconverged = False,
+    seed: opt.Seed = 0,
+) -> Rendered:
     """Plan the smallest adaptation budget and its replay ratio.
 
     Finds the fewest adaptation tokens per parameter (ATPP) with which the target loss and the
@@ -123,12 +118,11 @@ def plan(
     from bayeslaw.cli import render_plan
     from bayeslaw.tables.reading import is_synthetic
 
-    check_writable(figure, explore)
     how = "write it as 0.3 or 0.1,0.2"
     settings: dict[str, Any] = {
         "confidence": confidence,
         "noise": noise,
-        "replay_grid": None if replay is None else numbers(replay, "--replay", how),
+        "replay_grid": None if replay is None else opt.numbers(replay, "--replay", how),
         "allow_unconverged": allow_unconverged,
         "seed": seed,
     }
@@ -142,7 +136,8 @@ def plan(
     synthetic, quoted = True, None
     if example is not None:
         more = {"max_cvar": max_cvar, "baseline": baseline, "base": base, "backtest": backtest}
-        _refuse(fits | limits | more | {"unique_tokens": unique_tokens}, relative)
+        more |= {"unique_tokens": unique_tokens, "absolute": not relative}
+        opt.refuse("on --example", **fits, **limits, **more)
         found = bl.plan_example(**settings)
     elif missing := [name for name, given in (fits | limits).items() if given in (None, [])]:
         options = ", ".join(f"--{name.replace('_', '-')}" for name in missing)
@@ -173,16 +168,7 @@ def plan(
     yours = None if at is None else _pair(at, "--at", "8,.3")
     enough = None if stop is None else _pair(stop, "--stop", ".002,1e9")
     rendered = render_plan.plan(found, capped, yours, price, enough, synthetic, quoted)
-    show(json, "plan", rendered, {"out": figure, "page": explore})
-
-
-def _refuse(given: Mapping[str, object], relative: bool) -> None:
-    """Raise `BayeslawError` for an option that the example does not use."""
-    for name, value in given.items():
-        if value not in (None, []):
-            raise BayeslawError(f"--{name.replace('_', '-')} has no effect on --example.")
-    if not relative:
-        raise BayeslawError("--absolute has no effect on --example.")
+    return rendered.adding(out=figure, page=explore)
 
 
 def _baseline(baseline: str) -> float | tuple[float, float] | str:
@@ -207,5 +193,5 @@ def _quoted(path: Path, train: "bl.LossTable", found: "bl.Plan") -> str | None:
 
 
 def _pair(text: str, option: str, example: str) -> tuple[float, float]:
-    first, second = numbers(text, option, f"write it as {example}", size=2)
+    first, second = opt.numbers(text, option, f"write it as {example}", size=2)
     return first, second

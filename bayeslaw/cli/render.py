@@ -8,6 +8,7 @@ from rich.markup import escape
 from rich.padding import Padding
 
 import bayeslaw as bl
+from bayeslaw.cli.options import Sampling
 from bayeslaw.cli.steps import Fitted
 from bayeslaw.cli.terminal import Block, Document, Rendered, labelled, tables
 from bayeslaw.common.formatting import count, digits
@@ -268,10 +269,11 @@ def heading(fitted: Fitted, train: str | None, how: str = "") -> list[str]:
     return [*lines, units, _converged(fitted.convergence)]
 
 
-def method(name: str, likelihood: str, priors: str) -> tuple[str, dict[str, str]]:
+def method(name: str, sampling: Sampling) -> tuple[str, dict[str, str]]:
     """Describe how a fit is made: a phrase, and JSON fields."""
     if name == "huber":
         return "Huber fit", {"method": name}
+    likelihood, priors = sampling.likelihood, sampling.priors
     phrase = f"posterior mode, {likelihood} likelihood, {priors} priors"
     return phrase, {"method": name, "likelihood": likelihood, "prior": priors}
 

@@ -209,7 +209,7 @@ def verification(found: "bl.Verification", path: Path, measured: bl.LossTable | 
         "measured": None if measured is None else measured.name,
         "missing": list(found.missing),
         "extra": list(found.extra),
-        "rows": frame.astype(object).where(frame.notna(), None).to_dict("records"),
+        "rows": frame.to_dict("records"),
         "scores": None if measured is None else found.scores.to_dict(),
         "results": list(found.results),
     }

@@ -1,7 +1,5 @@
-"""Steps of several commands: select rows, make or load a fit, check that files can be written."""
+"""Steps of several commands: select rows, make or load a fit, save tables and figures."""
 
-import os
-import sys
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -9,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import bayeslaw as bl
-from bayeslaw.cli.options import Bounds, Sampling, Selection, columns_of, covariates
-from bayeslaw.common.errors import BayeslawError, FileError, TableError, TableWarning, unknown
+from bayeslaw.cli.options import Bounds, Method, Sampling, Selection, columns_of, covariates, refuse
+from bayeslaw.cli.terminal import progress
+from bayeslaw.common.errors import BayeslawError, TableError, TableWarning
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -18,18 +17,7 @@ if TYPE_CHECKING:
 
 HDF5 = b"\x89HDF\r\n\x1a\n"
 """First bytes of a NetCDF 4 file."""
-NEEDED = ("params", "ptpp", "max_loss", "max_forgetting")
-"""Limits that a plan needs."""
-WORDS = ("baseline", "base")
-"""Limits that may be words: "asymptote", "law" or "matched", and the label of a base."""
-OPTIONAL = ("unique_tokens", "confidence")
-"""Numbers that it may have besides."""
-CONFIDENCE = 0.9
-"""Probability with which a plan meets its limits, unless one is given."""
-PLAN = "params=8.1e9 ptpp=279 max_loss=1.8 max_forgetting=.02 baseline=2.05 confidence=.9"
-"""Limits of a plan, as a user writes them."""
 
-type Method = Literal["nuts", "map", "huber"]
 type Fitted = bl.Posterior | bl.Pool | bl.PointFit
 
 
@@ -46,14 +34,15 @@ def fit_or_load(
     from bayeslaw.inference.pools import member_laws
 
     if is_posterior(source):
-        for option in ("law", "train", "source_table"):
-            if getattr(choice, option) is not None:
-                option = option.replace("_", "-")
-                raise BayeslawError(f"--{option} has no effect on a saved posterior ({source}).")
-        if method != "nuts":
-            raise BayeslawError(f"--method has no effect on a saved posterior ({source}).")
-        sampling.refuse(f"a saved posterior ({source})")
-        refuse_bounds(bounds, f"a saved posterior ({source})")
+        refuse(
+            f"on a saved posterior ({source})",
+            law=choice.law,
+            train=choice.train,
+            source_table=choice.source_table,
+            method=method != "nuts",
+            **sampling.given(),
+            bounds=bounds != "paper",
+        )
         posterior = bl.load(source)
         rows = _rows(choice)
         if rows is None:
@@ -85,14 +74,14 @@ def fit_table(
     """Fit a law by the named method."""
     settings = asdict(sampling)
     if method == "huber":
-        sampling.refuse("a Huber fit", keep=("delta",))
+        refuse("on a Huber fit", **sampling.given("delta"))
         return bl.fit_huber(law, table, delta=sampling.delta, bounds=bounds, seed=seed)
-    refuse_bounds(bounds, f"--method {method}")
+    refuse(f"on --method {method}", bounds=bounds != "paper")
     if method == "map":
         kept = ("likelihood", "priors", "delta")
-        sampling.refuse("a posterior mode", keep=kept)
+        refuse("on a posterior mode", **sampling.given(*kept))
         return bl.fit(law, table, method="map", seed=seed, **{n: settings[n] for n in kept})
-    return bl.fit(law, table, method="nuts", seed=seed, progress=terminal(), **settings)
+    return bl.fit(law, table, method="nuts", seed=seed, progress=progress(), **settings)
 
 
 def table_of(path: Path, choice: Selection) -> "bl.LossTable":
@@ -100,26 +89,6 @@ def table_of(path: Path, choice: Selection) -> "bl.LossTable":
     return bl.read_table(
         path, columns=columns_of(choice.columns), where=choice.where, source=choice.source_table
     )
-
-
-def limits_of(text: str) -> dict[str, Any]:
-    """Parse limits of a plan that are written like `PLAN`, to arguments of `bayeslaw.plan`."""
-    found: dict[str, Any] = {}
-    for part in text.split():
-        name, _, value = part.partition("=")
-        if name not in (valid := (*NEEDED, *WORDS, *OPTIONAL)):
-            raise BayeslawError(f"--plan: {unknown('limit', name, valid)}")
-        try:
-            found[name] = value if name == "base" and value else float(value)
-        except ValueError:
-            if name != "baseline" or not value:
-                raise BayeslawError(
-                    f"--plan: cannot read {part!r}; write it as {PLAN!r}."
-                ) from None
-            found[name] = value
-    if lacking := [name for name in NEEDED if name not in found]:
-        raise BayeslawError(f"--plan lacks {', '.join(lacking)}; write it as {PLAN!r}.")
-    return {"confidence": CONFIDENCE} | found
 
 
 def compared(
@@ -133,15 +102,9 @@ def compared(
     """Return scores of several laws on one split; `options` are those of `bayeslaw.compare`."""
     settings: dict[str, Any] = {"delta": sampling.delta}
     if method == "nuts":
-        refuse_bounds(bounds, f"--method {method}")
-        settings = asdict(sampling) | {"progress": terminal()}
+        refuse(f"on --method {method}", bounds=bounds != "paper")
+        settings = asdict(sampling) | {"progress": progress()}
     return bl.compare(table, laws=laws, method=method, bounds=bounds, **options, **settings)
-
-
-def refuse_bounds(bounds: Bounds, where: str) -> None:
-    """Raise `BayeslawError` if bounds of a Huber fit were given that have no effect on `where`."""
-    if bounds != "paper":
-        raise BayeslawError(f"--bounds has no effect on {where}.")
 
 
 def _rows(choice: Selection) -> "bl.LossTable | None":
@@ -191,17 +154,12 @@ def is_posterior(path: Path) -> bool:
         return file.read(len(HDF5)) == HDF5
 
 
-def check_writable(*paths: Path | None) -> None:
-    """Raise `FileError` before the work if one of `paths` could not be written after it."""
-    for path in paths:
-        if path is None:
-            continue
-        if path.is_dir():
-            raise FileError(f"{path}: cannot write: it is a folder.")
-        if not path.parent.is_dir():
-            raise FileError(f"{path}: cannot write: no folder {path.parent}.")
-        if not os.access(path.parent, os.W_OK):
-            raise FileError(f"{path}: cannot write: no permission in {path.parent}.")
+def save_frame(path: Path | None, frame: "pd.DataFrame") -> None:
+    """Write a table, if there is a path."""
+    from bayeslaw.tables.reading import write_frame
+
+    if path is not None:
+        write_frame(frame, path)
 
 
 def save_figure(path: Path | None, draw: "Callable[[], Figure]") -> None:
@@ -211,11 +169,6 @@ def save_figure(path: Path | None, draw: "Callable[[], Figure]") -> None:
             draw().savefig(path, dpi=200)
         except ValueError as error:  # a file format that Matplotlib does not write
             raise BayeslawError(f"--figure {path}: {error}") from error
-
-
-def terminal() -> bool:
-    """Whether stderr is a terminal: then a fit shows its progress."""
-    return sys.stderr.isatty()
 
 
 def _warn(text: str) -> None:

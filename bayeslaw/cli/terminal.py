@@ -1,15 +1,22 @@
-"""Output on stdout: text and tables that fit the terminal, or one JSON document."""
+"""Output: a result as text and tables that fit the terminal, or as one JSON document; notes.
+
+Results go to stdout, everything else to stderr. Nothing heavy is imported before there is output.
+"""
 
 import json
 import math
+import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-import numpy as np
-from rich import box
-from rich.console import Console, RenderableType
-from rich.measure import Measurement
-from rich.table import Table
+import typer
+
+from bayeslaw import __version__
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
 
 type Document = dict[str, object]
 """A JSON document; NumPy scalars and numbers that are not finite are converted when written."""
@@ -28,10 +35,20 @@ class Rendered:
         For ``--json``.
     blocks : sequence of Block
         For a terminal, in order.
+    notes : sequence of str
+        Lines on stderr after the text; none with ``--json``.
+    code : int
+        Exit code.
     """
 
     document: Document
     blocks: Sequence[Block]
+    notes: Sequence[str] = ()
+    code: int = 0
+
+    def adding(self, **fields: object) -> "Rendered":
+        """Add fields to the document."""
+        return replace(self, document=self.document | fields)
 
 
 def labelled(document: Document, blocks: Sequence[Block]) -> Rendered:
@@ -44,7 +61,7 @@ def tables(
     rows: Iterable[Sequence[str]],
     *narrower: Sequence[str],
     left: Sequence[str] | None = None,
-) -> list[Table]:
+) -> "list[Table]":
     """Return a table with a rule under its header, and narrower ones of the same rows.
 
     Parameters
@@ -57,6 +74,9 @@ def tables(
     left : sequence of str, optional
         Heads of the columns that are aligned on the left; by default the first column alone.
     """
+    from rich import box
+    from rich.table import Table
+
     found, lines = [], list(rows)
     for left_out in ((), *narrower):
         kept = [i for i, head in enumerate(heads) if head not in left_out]
@@ -79,8 +99,14 @@ def tables(
     return found
 
 
-def show(rendered: Rendered) -> None:
-    """Print the text to stdout; of alternative tables, the first that fits the terminal."""
+def show(command: str, rendered: Rendered, as_json: bool) -> None:
+    """Print the result of a command; of alternative tables, the first that fits the terminal."""
+    from rich.console import Console
+    from rich.measure import Measurement
+
+    if as_json:
+        typer.echo(dumps({"command": command, "version": __version__} | rendered.document))
+        return
     console = Console(highlight=False)
     for block in rendered.blocks:
         if isinstance(block, list):
@@ -91,20 +117,35 @@ def show(rendered: Rendered) -> None:
             Console(highlight=False, width=max(console.width, widths[fits])).print(block[fits])
         else:
             console.print(block)
+    out = rendered.document.get("out")
+    for text in (*([f"wrote {out}"] if out else []), *rendered.notes):
+        note(text)
 
 
 def dumps(document: Mapping[str, object]) -> str:
     """Write JSON; numbers that are not finite become null."""
-    return json.dumps(_plain(document), allow_nan=False)
+    import numpy as np
+
+    def plain(value: object) -> object:
+        if isinstance(value, Mapping):
+            return {str(key): plain(each) for key, each in value.items()}
+        if isinstance(value, list | tuple):
+            return [plain(each) for each in value]
+        if isinstance(value, np.generic):
+            value = value.item()
+        if isinstance(value, float) and not math.isfinite(value):
+            return None
+        return value if isinstance(value, bool | int | float | str | None) else str(value)
+
+    return json.dumps(plain(document), allow_nan=False)
 
 
-def _plain(value: object) -> object:
-    if isinstance(value, Mapping):
-        return {str(key): _plain(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value if isinstance(value, bool | int | float | str | None) else str(value)
+def note(text: str, label: str = "", color: str | None = None) -> None:
+    """Print one line on stderr."""
+    label = typer.style(f"{label}:", fg=color, bold=True) + " " if label else ""
+    typer.echo(label + " ".join(text.split()), err=True)
+
+
+def progress() -> bool:
+    """Whether stderr is a terminal: then a fit shows its progress."""
+    return sys.stderr.isatty()

@@ -17,6 +17,7 @@ from bayeslaw.evaluate.forecast import Forecast
 from bayeslaw.evaluate.scores import row_name
 from bayeslaw.plots.style import (
     COLOURS,
+    CROSS,
     INK,
     LABELS,
     LINES,
@@ -77,6 +78,7 @@ def pit_values(predicted: Forecast) -> Floats:
     return np.asarray((below + 0.5) / (len(draws) + 1))
 
 
+@style()
 def observed(predicted: Forecast) -> Figure:
     """Measured loss against posterior predictive median, with 90 % bands and a colour per size.
 
@@ -96,24 +98,22 @@ def observed(predicted: Forecast) -> Figure:
     """
     loss, frame = _measured(predicted), predicted.to_frame((0.9,))
     out = frame[~frame["loss"].between(frame["lower_90"], frame["upper_90"])]
-    with style():
-        figure, (ax,) = axes(1, width=4.6, height=4.2)
-        ends = [min(frame["lower_90"].min(), loss.min()), max(frame["upper_90"].max(), loss.max())]
-        ax.plot(ends, ends, **DIAGONAL)
-        handles: list[Artist] = [key("measured = median", **DIAGONAL)]
-        for i, size in enumerate(sorted(frame["params"].unique())):
-            part, dots = frame[frame["params"] == size], look(i, ls="", ms=4.5)
-            x, y = part["median"], part["loss"]
-            reach = [x - part["lower_90"], part["upper_90"] - x]
-            ax.errorbar(x, y, xerr=reach, elinewidth=1, mec="white", mew=0.4, **dots)
-            handles.append(key(f"N {count(size)}", **dots))
-        if not out.empty:
-            (cross,) = ax.plot(out["median"], out["loss"], "x", color=INK, ms=9, mew=1)
-            cross.set_label("outside the 90 % band")
-            handles.append(cross)
-        ax.set_xlabel("forecast: median and 90 % band (nats per token)")
-        ax.set_ylabel("measured loss (nats per token)")
-        legend(figure, handles, columns=4)
+    figure, (ax,) = axes(1, width=4.6, height=4.2)
+    ends = [min(frame["lower_90"].min(), loss.min()), max(frame["upper_90"].max(), loss.max())]
+    ax.plot(ends, ends, **DIAGONAL)
+    handles: list[Artist] = [key("measured = median", **DIAGONAL)]
+    for i, size in enumerate(sorted(frame["params"].unique())):
+        part, dots = frame[frame["params"] == size], look(i, ls="", ms=4.5)
+        x, y = part["median"], part["loss"]
+        reach = [x - part["lower_90"], part["upper_90"] - x]
+        ax.errorbar(x, y, xerr=reach, elinewidth=1, mec="white", mew=0.4, **dots)
+        handles.append(key(f"N {count(size)}", **dots))
+    if not out.empty:
+        ax.plot(out["median"], out["loss"], **CROSS)
+        handles.append(key("outside the 90 % band", **CROSS))
+    ax.set_xlabel("forecast: median and 90 % band (nats per token)")
+    ax.set_ylabel("measured loss (nats per token)")
+    legend(figure, handles, columns=4)
     return figure
 
 
@@ -168,15 +168,15 @@ def pit(predicted: Forecast, *, seed: int = 0) -> Figure:
     ax.fill_between(at, low - at, high - at, step="mid", zorder=0, **ENVELOPE)
     drawn = [line.get_ydata() for line in ax.lines] + [high - at, low - at]
     reach = 1.25 * max(float(np.max(np.abs(np.asarray(y, float)))) for y in drawn)
-    ax.set_ylim(-reach, reach)
     for text in list(ax.texts):  # ArviZ puts the text where it may cover the curve
         ax.set_title(f"{text.get_text()}; grey: 94 % envelope", loc="left", fontsize=9)
         text.remove()
     ax.set_xlabel("probability integral transform (PIT) of the measured loss")
-    ax.set_ylabel("ECDF − uniform")
+    ax.set(ylabel="ECDF − uniform", ylim=(-reach, reach))
     return figure
 
 
+@style()
 def coverage(predicted: Forecast) -> Figure:
     """Coverage: fraction of measured losses inside central bands, against their nominal level.
 
@@ -199,19 +199,18 @@ def coverage(predicted: Forecast) -> Figure:
     distance = 2 * np.abs(pit_values(predicted) - 0.5)
     covered = [(distance <= level).mean() for level in NOMINAL]
     low, high = np.asarray(binom.interval(0.9, len(distance), NOMINAL)) / len(distance)
-    with style():
-        figure, (ax,) = axes(1, width=4.6, height=3.2)
-        ax.fill_between(100 * NOMINAL, 100 * low, 100 * high, **ENVELOPE)
-        ax.plot([0, 100], [0, 100], **DIAGONAL)
-        ax.plot(100 * NOMINAL, 100 * np.asarray(covered), color=COLOURS[0], marker="o", ms=4)
-        ax.set(xlim=(0, 100), ylim=(-3, 103))
-        ax.set_xlabel("nominal level of the band (%)")
-        ax.set_ylabel(f"coverage (% of {len(distance)} losses)")
-        expected = Patch(label="90 % of independent samples", **ENVELOPE)
-        legend(figure, [key("exact bands", **DIAGONAL), expected])
+    figure, (ax,) = axes(1, width=4.6, height=3.2)
+    ax.fill_between(100 * NOMINAL, 100 * low, 100 * high, **ENVELOPE)
+    ax.plot([0, 100], [0, 100], **DIAGONAL)
+    ax.plot(100 * NOMINAL, 100 * np.asarray(covered), color=COLOURS[0], marker="o", ms=4)
+    ax.set(xlabel="nominal level of the band (%)", ylabel=f"coverage (% of {len(distance)} losses)")
+    ax.set(xlim=(0, 100), ylim=(-3, 103))
+    expected = Patch(label="90 % of independent samples", **ENVELOPE)
+    legend(figure, [key("exact bands", **DIAGONAL), expected])
     return figure
 
 
+@style()
 def residuals(predicted: Forecast, fitted: Forecast | None = None) -> Figure:
     """Residuals in percent of the median, against each of N, D, PTPP and r that varies.
 
@@ -240,22 +239,22 @@ def residuals(predicted: Forecast, fitted: Forecast | None = None) -> Figure:
     across = [c for c in COVARIATES if c in both and both[c].nunique() > 1]
     if not across:
         raise TableError("no covariate varies in these rows; give rows of several sizes or tokens.")
-    with style():
-        figure, panels = axes(len(across), columns=2, width=3.6, height=2.3, sharey=True)
-        for ax, column in zip(panels, across, strict=True):
-            ax.axhline(0, color=INK, lw=0.8)
-            for name, frame in frames.items():
-                ax.plot(frame[column], frame["residual"], ls="", ms=4, label=name, **LOOKS[name])
-            if column == "replay":
-                ax.set_xlabel(LABELS[column])
-            else:
-                log_axis(ax, both[column], column)
-            if first_column(ax):
-                ax.set_ylabel("residual (% of the median)")
-        legend(figure, panels[0].get_legend_handles_labels()[0])
+    figure, panels = axes(len(across), columns=2, width=3.6, height=2.3, sharey=True)
+    for ax, column in zip(panels, across, strict=True):
+        ax.axhline(0, color=INK, lw=0.8)
+        for name, frame in frames.items():
+            ax.plot(frame[column], frame["residual"], ls="", ms=4, label=name, **LOOKS[name])
+        if column == "replay":
+            ax.set_xlabel(LABELS[column])
+        else:
+            log_axis(ax, both[column], column)
+        if first_column(ax):
+            ax.set_ylabel("residual (% of the median)")
+    legend(figure, panels[0].get_legend_handles_labels()[0])
     return figure
 
 
+@style()
 def compare(scores: pd.DataFrame, metrics: Sequence[str] | None = None) -> Figure:
     """Scores of several laws; a dashed line marks the score of a perfect forecast.
 
@@ -280,20 +279,20 @@ def compare(scores: pd.DataFrame, metrics: Sequence[str] | None = None) -> Figur
     if not drawn:
         raise TableError(f"no score to draw among {', '.join(wanted)}.")
     laws, place = [row_name(row) for row in scores.index], np.arange(len(scores))[::-1]
-    with style():
-        figure, panels = axes(len(drawn), columns=3, width=2.9, height=0.7 + 0.32 * len(laws))
-        for ax, metric in zip(panels, drawn, strict=True):
-            label, ideal = SCORES.get(metric, (metric, 0.0))
-            ax.axvline(ideal, color=INK, lw=0.8, ls=LINES[1])
-            ax.plot(scores[metric], place, ls="", marker="o", ms=6, color=COLOURS[0])
-            ax.set_yticks(place, laws if first_column(ax) else [])
-            ax.set_ylim(-0.6, len(laws) - 0.4)
-            ax.margins(x=0.12)
-            ax.set_xlabel(label)
-            ax.locator_params(axis="x", nbins=4)
+    figure, panels = axes(len(drawn), columns=3, width=2.9, height=0.7 + 0.32 * len(laws))
+    for ax, metric in zip(panels, drawn, strict=True):
+        label, ideal = SCORES.get(metric, (metric, 0.0))
+        ax.axvline(ideal, color=INK, lw=0.8, ls=LINES[1])
+        ax.plot(scores[metric], place, ls="", marker="o", ms=6, color=COLOURS[0])
+        ax.set_yticks(place, laws if first_column(ax) else [])
+        ax.set_ylim(-0.6, len(laws) - 0.4)
+        ax.margins(x=0.12)
+        ax.set_xlabel(label)
+        ax.locator_params(axis="x", nbins=4)
     return figure
 
 
+@style()
 def backtest(found: Backtest) -> Figure:
     """Errors of later rows against how far they lay beyond the cut, one panel per model.
 
@@ -308,21 +307,20 @@ def backtest(found: Backtest) -> Figure:
     -------
     matplotlib.figure.Figure
     """
-    with style():
-        figure, shown = axes(len(found.models), columns=3, width=3.4, height=2.6, sharey=True)
-        for ax, model in zip(shown, found.models, strict=True):
-            rows = found.rows[found.rows["model"] == model]
-            inside = rows["inside_90"].to_numpy(bool)
-            far, error = rows["decades"].to_numpy(), -100 * rows["error"].to_numpy()
-            low, high = (100 * np.log(rows[c] / rows["median"]) for c in ("lower_90", "upper_90"))
-            ax.vlines(far, low, high, color=COLOURS[0], alpha=0.25, lw=2)
-            ax.plot(far[inside], error[inside], "o", color=INK, ms=3)
-            ax.plot(far[~inside], error[~inside], "x", color=COLOURS[1], ms=5)
-            ax.axhline(0, color=INK, lw=0.8)
-            held = f"{inside.sum()} of {len(inside)} in the 90 % band"
-            ax.set(title=f"{model}: {held}", xlabel=f"decades of {found.along} beyond the cut")
-            ax.set_xlim(0, 1.05 * np.max(far))
-        shown[0].set_ylabel("measured over forecast (%)")
+    figure, shown = axes(len(found.models), columns=3, width=3.4, height=2.6, sharey=True)
+    for ax, model in zip(shown, found.models, strict=True):
+        rows = found.rows[found.rows["model"] == model]
+        inside = rows["inside_90"].to_numpy(bool)
+        far, error = rows["decades"].to_numpy(), -100 * rows["error"].to_numpy()
+        low, high = (100 * np.log(rows[c] / rows["median"]) for c in ("lower_90", "upper_90"))
+        ax.vlines(far, low, high, color=COLOURS[0], alpha=0.25, lw=2)
+        ax.plot(far[inside], error[inside], "o", color=INK, ms=3)
+        ax.plot(far[~inside], error[~inside], "x", color=COLOURS[1], ms=5)
+        ax.axhline(0, color=INK, lw=0.8)
+        held = f"{inside.sum()} of {len(inside)} in the 90 % band"
+        ax.set(title=f"{model}: {held}", xlabel=f"decades of {found.along} beyond the cut")
+        ax.set_xlim(0, 1.05 * np.max(far))
+    shown[0].set_ylabel("measured over forecast (%)")
     return figure
 
 

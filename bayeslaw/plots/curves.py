@@ -18,6 +18,7 @@ from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.adjustments import ANNEALED, UNIQUE
 from bayeslaw.plots.style import (
     COLOURS,
+    CROSS,
     INK,
     LABELS,
     SHORT,
@@ -125,6 +126,7 @@ def in_sample(fit: Fit, *, seed: int = 0, allow_unconverged: bool = False) -> Fi
     return _curves(fit, rows, ("replay", "ptpp"), seed, allow_unconverged)
 
 
+@style()
 def _curves(
     fit: Fit,
     rows: LossTable | pd.DataFrame,
@@ -163,33 +165,32 @@ def _curves(
     if len(cells) > MOST and row is None:
         shown = [cells[i] for i in np.linspace(0, len(cells) - 1, MOST).round().astype(int)]
     wide = 4 if row is None else len(_values(frame, panel))
-    with style():
-        width = 3.3 if len(shown) < 4 else 2.5 if wide <= 4 else 2.1
-        height = 2.9 if len(shown) <= 4 else 2.4
-        figure, panels = axes(len(shown), columns=wide, width=width, height=height)
-        for ax, here in zip(panels, shown, strict=True):
-            for i, kind in enumerate(kinds):
-                _line(ax, _at(curves, {**here, line: kind}), i, alone=len(kinds) == 1)
-                _points(ax, _at(points, {**here, line: kind}), i)
-            log_axis(ax, _at(frame, here)["tokens"], "tokens")
-            for _, piece in _pieces(_at(curves, here)):
-                _shade(ax, piece, EXTRAPOLATION)
-            _shade(ax, _at(frame, here), PROJECTION)
-            chosen = [(c, v) for c, v in here.items() if c is not None and v is not None]
-            title = "\n".join(_covariate(c, v, train) for c, v in reversed(chosen))
-            ax.set_title(title, loc="left")
-            if first_column(ax):
-                ax.set_ylabel(LABELS["loss"])
-        note = [f"{len(shown)} of {len(cells)} model sizes"] if len(shown) < len(cells) else []
-        fixed = {c: frame[c].iloc[0] for c in across if c in columns and c not in vary}
-        note += [_covariate(c, v, train) for c, v in fixed.items()]
-        one = [c for c in adjusted if frame[c].nunique() == 1]
-        note += [f"{c} {count(float(frame[c].iloc[0]))}" for c in one]
-        lines = [", ".join(note), *(f"{name} up to {far}" for name, far in reach.items())]
-        if any(lines):
-            figure.suptitle("\n".join(filter(None, lines)), x=0.01, ha="left", fontsize=9)
-        shades = [Patch(label=name, **SHADES[name]) for name in reach]
-        legend(figure, [*_handles(line, kinds, points), *shades])
+    width = 3.3 if len(shown) < 4 else 2.5 if wide <= 4 else 2.1
+    height = 2.9 if len(shown) <= 4 else 2.4
+    figure, panels = axes(len(shown), columns=wide, width=width, height=height)
+    for ax, here in zip(panels, shown, strict=True):
+        for i, kind in enumerate(kinds):
+            _line(ax, _at(curves, {**here, line: kind}), i, alone=len(kinds) == 1)
+            _points(ax, _at(points, {**here, line: kind}), i)
+        log_axis(ax, _at(frame, here)["tokens"], "tokens")
+        for _, piece in _pieces(_at(curves, here)):
+            _shade(ax, piece, EXTRAPOLATION)
+        _shade(ax, _at(frame, here), PROJECTION)
+        chosen = [(c, v) for c, v in here.items() if c is not None and v is not None]
+        title = "\n".join(_covariate(c, v, train) for c, v in reversed(chosen))
+        ax.set_title(title, loc="left")
+        if first_column(ax):
+            ax.set_ylabel(LABELS["loss"])
+    note = [f"{len(shown)} of {len(cells)} model sizes"] if len(shown) < len(cells) else []
+    fixed = {c: frame[c].iloc[0] for c in across if c in columns and c not in vary}
+    note += [_covariate(c, v, train) for c, v in fixed.items()]
+    one = [c for c in adjusted if frame[c].nunique() == 1]
+    note += [f"{c} {count(float(frame[c].iloc[0]))}" for c in one]
+    lines = [", ".join(note), *(f"{name} up to {far}" for name, far in reach.items())]
+    if any(lines):
+        figure.suptitle("\n".join(filter(None, lines)), x=0.01, ha="left", fontsize=9)
+    shades = [Patch(label=name, **SHADES[name]) for name in reach]
+    legend(figure, [*_handles(line, kinds, points), *shades])
     return figure
 
 
@@ -284,7 +285,7 @@ def _points(ax: Axes, points: pd.DataFrame, i: int) -> None:
     ax.plot(points["tokens"][inside], points["loss"][inside], **dots, ms=4.5, mec="white", mew=0.5)
     out = points[~inside]
     ax.plot(out["tokens"], out["loss"], **dots, ms=5.5, mfc="white")
-    ax.plot(out["tokens"], out["loss"], ls="", marker="x", ms=9, mew=1, color=INK)
+    ax.plot(out["tokens"], out["loss"], **CROSS)
 
 
 def _inside(points: pd.DataFrame) -> "pd.Series[bool]":
@@ -318,5 +319,5 @@ def _handles(line: str | None, kinds: Sequence[float | None], points: pd.DataFra
     if measured and line is None:
         handles.append(key("measured", **look(0, ls="", ms=4.5)))
     if measured and not _inside(points).all():
-        handles.append(key("measured, outside the 90 % band", ls="", color=INK, marker="x", ms=9))
+        handles.append(key("measured, outside the 90 % band", **CROSS))
     return handles

@@ -17,7 +17,7 @@ from bayeslaw.common.formatting import count
 from bayeslaw.planning.chance_constraints import Problem
 from bayeslaw.planning.choices import Choice
 from bayeslaw.planning.result import Plan
-from bayeslaw.plots.style import COLOURS, INK, QUIET, Look, axes, key, style
+from bayeslaw.plots.style import COLOURS, INK, QUIET, Look, axes, key, legend, style
 
 LEVELS = (0.5, 0.8, 0.9, 0.95)
 """P(both) of the contours, besides that of the confidence asked for."""
@@ -29,6 +29,7 @@ MOST = 1000
 """Largest number of draws for the medians of the coloured surfaces; P(both) uses all draws."""
 
 
+@style()
 def plan_landscape(plan: Plan, *, points: int = 81) -> Figure:
     """Forgetting and target loss over replay ratio and budget.
 
@@ -61,22 +62,22 @@ def plan_landscape(plan: Plan, *, points: int = 81) -> Figure:
         ),
         *zip(titles, losses, plan.problem.max_loss, strict=True),
     ]
-    with style():
-        figure, shown = axes(len(panels), columns=3, width=4.0, height=3.5, sharey=True)
-        for ax, (title, surface, limit) in zip(shown, panels, strict=True):
-            _surface(ax, 100 * ratios, budgets, surface, limit)
-            _contours(ax, 100 * ratios, budgets, chance, plan.confidence)
-            ax.set_yscale("log")
-            ax.set(title=title, xlabel="replay ratio (%)", xlim=(0, 100), ylim=budgets[[0, -1]])
-            _outside(ax, plan.data)
-            _stars(ax, plan)
-            _budget_ticks(ax)
-        shown[0].set_ylabel("budget (adaptation tokens per parameter)")
-        figure.suptitle(_headline(plan), fontsize=9)
-        figure.legend(handles=_legend(plan), loc="outside lower center", ncols=3)
+    figure, shown = axes(len(panels), columns=3, width=4.0, height=3.5, sharey=True)
+    for ax, (title, surface, limit) in zip(shown, panels, strict=True):
+        _surface(ax, 100 * ratios, budgets, surface, limit)
+        _contours(ax, 100 * ratios, budgets, chance, plan.confidence)
+        ax.set_yscale("log")
+        ax.set(title=title, xlabel="replay ratio (%)", xlim=(0, 100), ylim=budgets[[0, -1]])
+        _outside(ax, plan.data)
+        _stars(ax, plan)
+        _budget_ticks(ax)
+    shown[0].set_ylabel("budget (adaptation tokens per parameter)")
+    figure.suptitle(_headline(plan), fontsize=9)
+    legend(figure, _handles(plan), columns=3)
     return figure
 
 
+@style()
 def plan_frontier(plan: Plan, *, points: int = 25) -> Figure:
     """Smallest budget and its replay ratio, against the confidence from 50 to 99 %.
 
@@ -96,27 +97,27 @@ def plan_frontier(plan: Plan, *, points: int = 25) -> Figure:
     """
     rows = plan.frontier(np.linspace(0.5, 0.99, points).tolist())
     found = rows[np.isfinite(rows["atpp"])]
-    with style():
-        figure, (ax, below) = axes(2, columns=1, width=4.8, height=2.1, sharex=True)
-        ax.plot(100 * found["confidence"], found["atpp"], color=COLOURS[0])
-        below.plot(100 * found["confidence"], 100 * found["replay"], color=COLOURS[0])
-        if plan.status == "feasible":
-            _planned(ax, below, plan)
-        certain = plan.deterministic
-        if math.isfinite(certain.atpp):
-            words = f"plan of the point fits: {certain.atpp:.3g} ATPP, P(both) {certain.p_both:.2f}"
-            _level(ax, certain.atpp, words, LIMIT, "--")
-        elif found.empty:
-            ax.set_ylim(*_reach(plan))
-        for name, end in zip(("least", "largest"), plan.data.get("replay", ()), strict=False):
-            _level(below, 100 * end, f"{name} replay in training", QUIET, ":")
-        ax.set(ylabel="ATPP", title=_headline(plan).replace(": ", ":\n", 1), yscale="log")
-        _budget_ticks(ax)
-        below.set(ylabel="replay (%)", xlabel="confidence (%)", xlim=(49, 100), ylim=(0, 100))
-        _infeasible(ax, below, rows)
+    figure, (ax, below) = axes(2, columns=1, width=4.8, height=2.1, sharex=True)
+    ax.plot(100 * found["confidence"], found["atpp"], color=COLOURS[0])
+    below.plot(100 * found["confidence"], 100 * found["replay"], color=COLOURS[0])
+    if plan.status == "feasible":
+        _planned(ax, below, plan)
+    certain = plan.deterministic
+    if math.isfinite(certain.atpp):
+        words = f"plan of the point fits: {certain.atpp:.3g} ATPP, P(both) {certain.p_both:.2f}"
+        _level(ax, certain.atpp, words, LIMIT, "--")
+    elif found.empty:
+        ax.set_ylim(*_reach(plan))
+    for name, end in zip(("least", "largest"), plan.data.get("replay", ()), strict=False):
+        _level(below, 100 * end, f"{name} replay in training", QUIET, ":")
+    ax.set(ylabel="ATPP", title=_headline(plan).replace(": ", ":\n", 1), yscale="log")
+    _budget_ticks(ax)
+    below.set(ylabel="replay (%)", xlabel="confidence (%)", xlim=(49, 100), ylim=(0, 100))
+    _infeasible(ax, below, rows)
     return figure
 
 
+@style()
 def plan_cost(plan: Plan, *, points: int = 15) -> Figure:
     """P(both) and FLOPs of the choice of least expected cost, against the price of a violation.
 
@@ -142,16 +143,15 @@ def plan_cost(plan: Plan, *, points: int = 15) -> Figure:
         raise BayeslawError("an infeasible plan has no FLOPs to compare with a price.")
     prices = plan.flops * np.geomspace(1, 100, points)
     choices = [plan.least_cost(price) for price in prices]
-    with style():
-        figure, (ax, below) = axes(2, columns=1, width=4.8, height=2.1, sharex=True)
-        ax.plot(prices, [choice.p_both for choice in choices], color=COLOURS[0])
-        relative = [choice.flops / plan.flops for choice in choices]
-        below.plot(prices, relative, color=COLOURS[0])
-        _level(ax, plan.confidence, f"the plan, {plan.p_both:.2f}", LIMIT, "--")
-        _level(below, 1.0, f"the plan, {plan.flops:.3g} FLOPs", LIMIT, "--")
-        ax.set(ylabel="P(both)", title=_headline(plan).replace(": ", ":\n", 1), ylim=(0, 1.02))
-        below.set(ylabel="FLOPs over the plan's", xlabel="price of a violated limit (FLOPs)")
-        below.set(xscale="log")
+    figure, (ax, below) = axes(2, columns=1, width=4.8, height=2.1, sharex=True)
+    ax.plot(prices, [choice.p_both for choice in choices], color=COLOURS[0])
+    relative = [choice.flops / plan.flops for choice in choices]
+    below.plot(prices, relative, color=COLOURS[0])
+    _level(ax, plan.confidence, f"the plan, {plan.p_both:.2f}", LIMIT, "--")
+    _level(below, 1.0, f"the plan, {plan.flops:.3g} FLOPs", LIMIT, "--")
+    ax.set(ylabel="P(both)", title=_headline(plan).replace(": ", ":\n", 1), ylim=(0, 1.02))
+    below.set(ylabel="FLOPs over the plan's", xlabel="price of a violated limit (FLOPs)")
+    below.set(xscale="log")
     return figure
 
 
@@ -252,7 +252,7 @@ def _level(ax: Axes, value: float, words: str, colour: str, line: str) -> None:
     ax.annotate(words, (0.02, value), xycoords=("axes fraction", "data"), **above)
 
 
-def _legend(plan: Plan) -> list[Artist]:
+def _handles(plan: Plan) -> list[Artist]:
     chosen = "plan" if plan.status == "feasible" else "largest P(both); no plan"
     handles: list[Artist] = [
         key(chosen, **_star(plan)),

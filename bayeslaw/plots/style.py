@@ -61,6 +61,9 @@ RC: dict[RcKeyType, object] = {
 type Look = dict[str, Any]
 """Properties of an artist, under the short names of `matplotlib.lines.Line2D`."""
 
+CROSS: Look = {"ls": "", "marker": "x", "ms": 9, "mew": 1, "color": INK}
+"""Look of a measured loss outside its 90 % band."""
+
 
 def look(i: int, **more: Any) -> Look:
     """Colour, line style and marker of the i-th kind of line, and `more` properties."""
@@ -75,7 +78,7 @@ def key(label: str, **properties: Any) -> Line2D:
 
 @contextmanager
 def style() -> Iterator[None]:
-    """Draw in the common style, whatever the user's own settings are."""
+    """Context manager, or decorator ``@style()``: the common style, whatever the user's own is."""
     with mpl.rc_context({**mpl.rcParamsDefault, **RC, "backend": mpl.rcParams["backend"]}):
         yield
 

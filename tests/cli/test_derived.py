@@ -9,13 +9,6 @@ from bayeslaw import derive
 from tests.cli.commands import document, fails, run
 
 
-@pytest.fixture(scope="module")
-def cpt(two_stages, tmp_path_factory) -> str:
-    path = tmp_path_factory.mktemp("derive") / "cpt.nc"
-    two_stages.save(path)
-    return str(path)
-
-
 def test_numbers_are_those_of_the_library(saved, posterior, tmp_path):
     out = tmp_path / "numbers.csv"
     found = document(
@@ -42,11 +35,11 @@ def test_text(saved):
     assert "100 % on bound" in run("derive", saved, "--flops", "1e22", "--search", "500,1e4").stdout
 
 
-def test_two_fits(saved, cpt):
+def test_two_fits(saved, staged):
     found = document("derive", saved, "--loss", "2.2", "--against", saved)["derived"]
     assert found["compute_multiplier"]["numbers"][0]["median"] == pytest.approx(1, abs=0.1)
     at = "params=1e9 replay=.2 ptpp=31"
-    found = document("derive", cpt, "--scratch", saved, "--at", at)["derived"]["crossover"]
+    found = document("derive", staged, "--scratch", saved, "--at", at)["derived"]["crossover"]
     assert [row["quantity"] for row in found["numbers"]] == ["tokens_from", "tokens_until"]
     assert "independently" in found["notes"][0]
 

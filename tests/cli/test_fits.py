@@ -140,13 +140,6 @@ def test_same_seed_same_table(tmp_path):
     assert first == again != other
 
 
-@pytest.fixture(scope="module")
-def staged(two_stages, tmp_path_factory) -> str:
-    path = tmp_path_factory.mktemp("check") / "two.nc"
-    two_stages.save(path)
-    return str(path)
-
-
 def test_check_refuses_with_exit_code_1(staged):
     target = "params=8.1e9 tokens=1e10 replay=.3 ptpp=279"
     text = run("check", staged, "--grid", target, code=1).stdout
