@@ -11,6 +11,7 @@ from rich.table import Table
 import bayeslaw as bl
 from bayeslaw.cli.terminal import Block, Document, Rendered, labelled, tables
 from bayeslaw.common.formatting import count, digits
+from bayeslaw.planning.choices import fields
 
 BUDGET = ["atpp", "replay", "tokens", "flops"]
 HEADS = ("ATPP", "replay", "tokens", "FLOPs")
@@ -38,7 +39,7 @@ def plan(
     blocks: list[Block] = [*_limits(found), "", *_answer(found), "", _choices(_plans(found, own))]
     if own is not None and point is not None:
         around = found.around(atpp=point[0], replay=point[1])
-        document["at"] = _fields(own) | {"around": around}
+        document["at"] = fields(own) | {"around": around}
         blocks.append(_around(found, around))
     blocks += ["", *_uncertainty(found)]
     if backtest is not None:
@@ -59,8 +60,8 @@ def plan(
         likeliest, cheapest = found.within(**cap), found.least_loss(**cap)
         document |= {
             "cap": dict(cap),
-            "within": _fields(likeliest),
-            "least_loss": _fields(cheapest),
+            "within": fields(likeliest),
+            "least_loss": fields(cheapest),
         }
         caps = {"tokens": count(cap["tokens"]), "FLOPs": f"{cap['flops']:.3g}"}
         words = " and ".join(
@@ -74,7 +75,7 @@ def plan(
         ]
     if price is not None:
         cheap = found.least_cost(price)
-        document |= {"price": price, "least_cost": _fields(cheap)}
+        document |= {"price": price, "least_cost": fields(cheap)}
         blocks += ["", f"[bold]If a violated limit costs {price:.3g} FLOPs[/]"]
         blocks.append(_choices({"least cost": cheap}))
     if stop is not None:
@@ -174,10 +175,6 @@ def _choices(rows: Mapping[str, bl.Choice | None]) -> list[Table]:
             chances = (each.p_target, each.p_forgetting, each.p_both)
             lines.append([name, *budget, *map(_probability, chances)])
     return tables(("", *HEADS, "P(target)", "P(forgetting)", "P(both)"), lines)
-
-
-def _fields(choice: bl.Choice) -> Document:
-    return vars(choice) | {"p_failure": choice.p_failure}
 
 
 def _uncertainty(found: bl.Plan) -> list[str]:

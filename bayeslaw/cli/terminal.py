@@ -1,15 +1,15 @@
 """Output on stdout: text and tables that fit the terminal, or one JSON document."""
 
 import json
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 from rich import box
 from rich.console import Console, RenderableType
 from rich.measure import Measurement
 from rich.table import Table
+
+from bayeslaw.common.formatting import plain
 
 type Document = dict[str, object]
 """A JSON document; NumPy scalars and numbers that are not finite are converted when written."""
@@ -95,16 +95,4 @@ def show(rendered: Rendered) -> None:
 
 def dumps(document: Mapping[str, object]) -> str:
     """Write JSON; numbers that are not finite become null."""
-    return json.dumps(_plain(document), allow_nan=False)
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, Mapping):
-        return {str(key): _plain(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value if isinstance(value, bool | int | float | str | None) else str(value)
+    return json.dumps(plain(document), allow_nan=False)

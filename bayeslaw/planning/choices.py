@@ -184,23 +184,9 @@ def binding_limits(problem: Problem, ratios: Floats) -> str:
     return f"{' and '.join(failing) or 'the limits together'}; alone, {', '.join(alone)}"
 
 
-def to_json(value: object) -> object:
-    """A value in the types of JSON: choices become mappings, values that are not finite None.
-
-    Examples
-    --------
-    >>> to_json({"atpp": math.inf, "losses": (1.8, 1.9)})
-    {'atpp': None, 'losses': [1.8, 1.9]}
-    """
-    if isinstance(value, Choice):
-        return to_json(vars(value) | {"p_failure": value.p_failure})
-    if isinstance(value, pd.DataFrame):
-        return to_json(value.to_dict("index"))
-    if isinstance(value, Mapping):
-        return {key: to_json(each) for key, each in value.items()}
-    if isinstance(value, tuple | list):
-        return [to_json(each) for each in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+def fields(choice: Choice) -> dict[str, Any]:
+    """The fields of a choice by name, and `p_failure`."""
+    return vars(choice) | {"p_failure": choice.p_failure}
 
 
 def replanned(

@@ -11,6 +11,7 @@ import numpy as np
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import BayeslawError
+from bayeslaw.common.formatting import plain
 from bayeslaw.planning.result import Plan
 from bayeslaw.reporting.pages import Page, rendered
 
@@ -115,7 +116,7 @@ def _page(
     rise = np.stack([some.rise(ratios, math.log(a)) for a in budgets])
     return {
         "params": problem.params,
-        "limits": {name: _plain(value) for name, value in plan.limits.items()},
+        "limits": plain(plan.limits),
         "relative": problem.relative,
         "noise": plan.noise,
         "confidence": problem.confidence,
@@ -133,10 +134,3 @@ def _page(
 def _packed(values: Floats) -> str:
     """Little-endian single-precision numbers as base64."""
     return base64.b64encode(np.ascontiguousarray(values, "<f4").tobytes()).decode("ascii")
-
-
-def _plain(value: Any) -> Any:
-    """A value as JSON has it: numbers that are not finite become None."""
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value) if math.isfinite(value) else None
-    return value if isinstance(value, str | bool) else None if value is None else str(value)
