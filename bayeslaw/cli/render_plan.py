@@ -230,7 +230,7 @@ def _probability(value: float) -> str:
 
 def _worst(found: bl.Plan, cvar: float) -> str:
     """Describe the mean rise in the worst draws, given its mean excess over the limit."""
-    rise = _rise(found, found.problem.source.max_forgetting + cvar)
+    rise = _rise(found, found.problem.source.most + cvar)
     return f"{rise} in the worst {100 - 100 * found.confidence:g} % of draws"
 
 

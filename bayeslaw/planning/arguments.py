@@ -2,19 +2,24 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import repeat
+from typing import Any
 
 import numpy as np
-import pandas as pd
 
-from bayeslaw.common.arrays import Floats
+from bayeslaw.common.arrays import Floats, Ints
 from bayeslaw.common.errors import BayeslawError, unknown
 from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.pools import Pool
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.bases import Bases
 from bayeslaw.model import random_effects as effects
-from bayeslaw.planning.deviations import Fit
-from bayeslaw.planning.fits import curve_of, draw_count
+from bayeslaw.planning.chance_constraints import Problem, numbered
+from bayeslaw.planning.deviations import Fit, PlannedRun
+from bayeslaw.planning.fits import curve_of, draw_count, noise_kind
+from bayeslaw.planning.limits import ForgettingLimit, LossLimit, no_noise
+from bayeslaw.planning.loss_curves import Curve
 
 NEW = "new"
 """In place of the label of a base: one without rows."""
@@ -42,37 +47,156 @@ def replay_ratios(replay: Sequence[float] | Floats) -> Floats:
     return ratios
 
 
-def check_limits(
-    targets: Sequence[Fit],
-    max_loss: Sequence[float],
-    params: float,
-    ptpp: float,
-    max_forgetting: float,
-    max_cvar: float,
+@dataclass(frozen=True)
+class Request:
+    """What a plan is asked of: the arguments of `bayeslaw.plan`, checked and with their defaults.
+
+    Parameters
+    ----------
+    targets, sources : sequence of Fit
+    max_loss, max_forgetting : sequence of float
+        The limit of each target, and of each source.
+    baselines : sequence of float, (float, float) or str
+        That of each source.
+    baseline : str
+        Description of the baselines.
+    run : PlannedRun
+    base : str
+        Description of the base.
+    confidence, max_cvar, relative, noise
+        As of `bayeslaw.plan`.
+    """
+
+    targets: Sequence[Fit]
+    sources: Sequence[Fit]
+    max_loss: Sequence[float]
+    max_forgetting: Sequence[float]
+    baselines: Sequence[float | tuple[float, float] | str]
+    baseline: str
+    run: PlannedRun
+    base: str
+    confidence: float
+    max_cvar: float
+    relative: bool
+    noise: str
+
+    @property
+    def fits(self) -> dict[str, Fit]:
+        """All fits by name, those of the targets first."""
+        targets, sources = len(self.targets), len(self.sources)
+        names = numbered("target", targets) + numbered("source", sources)
+        return dict(zip(names, (*self.targets, *self.sources), strict=True))
+
+    @property
+    def streams(self) -> list[int]:
+        """Place of each fit in the order of random numbers: those of the first source come last."""
+        first, count = len(self.targets), len(self.targets) + len(self.sources)
+        return [*range(first), count - 1, *range(first, count - 1)]
+
+    @property
+    def limits(self) -> dict[str, Any]:
+        """`Plan.limits`."""
+
+        def one_or_all(values: Sequence[object]) -> object:
+            return values[0] if len(values) == 1 else [*values]
+
+        return {
+            "params": self.run.params,
+            "ptpp": self.run.ptpp,
+            "base": self.run.base,
+            "unique_tokens": self.run.unique_tokens,
+            "max_loss": one_or_all(self.max_loss),
+            "max_forgetting": one_or_all(self.max_forgetting),
+            "max_cvar": self.max_cvar,
+            "relative": self.relative,
+            "baseline": one_or_all(self.baselines),
+        }
+
+    def problem(
+        self,
+        curves: Sequence[Curve],
+        baselines: Sequence[float | Floats | str],
+        index: Sequence[Ints] | None = None,
+    ) -> Problem:
+        """The limits on latent losses, for curves of all fits and baselines of the sources."""
+        count, silent = len(self.targets), no_noise(curves[0].draws)
+        own = [None] * len(curves) if index is None else index
+        targets = map(LossLimit, curves, self.max_loss, repeat(silent), own)
+        sources = [
+            ForgettingLimit(curve, most, silent, i, baseline=start, relative=self.relative)
+            for curve, most, i, start in zip(
+                curves[count:], self.max_forgetting, own[count:], baselines, strict=True
+            )
+        ]
+        return Problem((*targets, *sources), self.confidence, self.max_cvar)
+
+
+def requested(
+    target: Fit | Sequence[Fit],
+    source: Fit | Sequence[Fit],
+    max_loss: float | Sequence[float],
+    max_forgetting: float | Sequence[float],
+    baseline: Baseline | Sequence[Baseline],
+    run: PlannedRun,
+    *,
     confidence: float,
-) -> None:
-    """Raise `BayeslawError` unless the arguments of `bayeslaw.plan` are valid."""
-    if not targets or len(targets) != len(max_loss):
-        raise BayeslawError(
-            f"{len(targets)} targets and {len(max_loss)} limits max_loss; give each target its own."
-        )
-    positive = [("params", params), ("ptpp", ptpp), *(("max_loss", loss) for loss in max_loss)]
-    for name, value in positive:
-        if not 0 < value < math.inf:
-            raise BayeslawError(f"{name}={value:g}: give a positive number.")
-    if not -1 < max_forgetting < math.inf:
-        raise BayeslawError(f"max_forgetting={max_forgetting:g}: 0.02 allows a rise of 2 %.")
-    if math.isnan(max_cvar) or max_cvar == -math.inf:
-        raise BayeslawError(f"max_cvar={max_cvar:g}: give a number; 0 keeps the mean at the limit.")
-    if not 0 < confidence < 1:
-        raise BayeslawError(f"confidence={confidence:g} is not between 0 and 1; 0.9 is 90 %.")
+    max_cvar: float,
+    relative: bool,
+    noise: str | None,
+) -> Request:
+    """Check the arguments of `bayeslaw.plan`, and find the base and the baselines.
+
+    Raises
+    ------
+    BayeslawError
+        If an argument is not valid, or there is no baseline.
+    """
+    targets, sources = _fits(target), _fits(source)
+    losses, rises = _numbers(max_loss), _numbers(max_forgetting)
+    baselines: list[Any] = baseline if isinstance(baseline, list) else [baseline]
+    baselines = baselines * len(sources) if baselines == [None] else baselines
+    _check_fits(targets, sources, losses, rises, baselines)
+    _check_numbers(run, losses, rises, max_cvar, confidence)
+    if run.unique_tokens is not None:
+        _check_repetition(targets, run.unique_tokens)
+    fits = [*targets, *sources]
+    label, base = planned_base(fits, run.params, run.ptpp, run.base)
+    run = replace(run, base=label)
+    pairs = zip(baselines, sources, strict=True)
+    found = [baseline_of(own, source, run) for own, source in pairs]
+    return Request(
+        targets,
+        sources,
+        losses,
+        rises,
+        [level for level, _ in found],
+        "; ".join(dict.fromkeys(text for _, text in found)),
+        run,
+        base,
+        confidence,
+        max_cvar,
+        relative,
+        noise_kind(noise, fits),
+    )
 
 
-def check_sources(
-    sources: Sequence[Fit], rises: Sequence[float], baselines: Sequence[object]
+def _fits(given: Fit | Sequence[Fit]) -> list[Fit]:
+    return [given] if isinstance(given, Posterior | Pool | PointFit) else list(given)
+
+
+def _numbers(given: float | Sequence[float]) -> list[float]:
+    return [float(each) for each in np.atleast_1d(np.asarray(given, float))]
+
+
+def _check_fits(
+    targets: Sequence[Fit],
+    sources: Sequence[Fit],
+    max_loss: Sequence[float],
+    max_forgetting: Sequence[float],
+    baselines: Sequence[Baseline],
 ) -> None:
-    """Raise `BayeslawError` unless each source has a limit and a baseline of its own."""
-    for what, given in (("max_forgetting", rises), ("baseline", baselines)):
+    """Raise `BayeslawError` unless each fit has a limit, and each source a baseline."""
+    for what, given in (("max_forgetting", max_forgetting), ("baseline", baselines)):
         if len(given) != len(sources):
             raise BayeslawError(
                 f"{len(sources)} sources and {len(given)} of {what}; give each source its own."
@@ -83,12 +207,35 @@ def check_sources(
                 f"baseline={name!r}: only the first source may have a baseline by name; give the "
                 "others' measured losses."
             )
+    if not targets or len(targets) != len(max_loss):
+        raise BayeslawError(
+            f"{len(targets)} targets and {len(max_loss)} limits max_loss; give each target its own."
+        )
 
 
-def check_repetition(targets: Sequence[Fit], unique_tokens: float | None) -> None:
-    """Raise `BayeslawError` unless all targets tell what repeated tokens are worth, if asked."""
-    if unique_tokens is None:
-        return
+def _check_numbers(
+    run: PlannedRun,
+    max_loss: Sequence[float],
+    max_forgetting: Sequence[float],
+    max_cvar: float,
+    confidence: float,
+) -> None:
+    """Raise `BayeslawError` unless the numbers of a plan are in their ranges."""
+    positive = [("params", run.params), ("ptpp", run.ptpp), *(("max_loss", x) for x in max_loss)]
+    for name, value in positive:
+        if not 0 < value < math.inf:
+            raise BayeslawError(f"{name}={value:g}: give a positive number.")
+    for rise in max_forgetting:
+        if not -1 < rise < math.inf:
+            raise BayeslawError(f"max_forgetting={rise:g}: 0.02 allows a rise of 2 %.")
+    if math.isnan(max_cvar) or max_cvar == -math.inf:
+        raise BayeslawError(f"max_cvar={max_cvar:g}: give a number; 0 keeps the mean at the limit.")
+    if not 0 < confidence < 1:
+        raise BayeslawError(f"confidence={confidence:g} is not between 0 and 1; 0.9 is 90 %.")
+
+
+def _check_repetition(targets: Sequence[Fit], unique_tokens: float) -> None:
+    """Raise `BayeslawError` unless all targets tell what repeated tokens are worth."""
     if not 0 < unique_tokens < math.inf:
         raise BayeslawError(f"unique_tokens={unique_tokens:g}: give a positive number of tokens.")
     for fit in targets:
@@ -144,7 +291,7 @@ def planned_base(
 
 
 def baseline_of(
-    baseline: Baseline, source: Fit, params: float, ptpp: float, base: str | None
+    baseline: Baseline, source: Fit, run: PlannedRun
 ) -> tuple[float | tuple[float, float] | str, str]:
     """Baseline of forgetting, and its description.
 
@@ -167,6 +314,7 @@ def baseline_of(
             )
         text = "measured source loss of the un-adapted model, as given"
         return ((loss, sd[0]), f"{text}, with sd {sd[0]:g}") if sd else (loss, text)
+    params, ptpp, base = run.params, run.ptpp, run.base
     finite = np.isfinite(curve_of(source, params, ptpp, base=base).loss_at_zero()).all()
     ways = ", ".join(repr(name) for name in BASELINES if finite or name != "law")
     why = f"pass baseline= (--baseline) as the measured source loss of that model, or one of {ways}"
@@ -207,14 +355,14 @@ def law_of_bases(source: Fit) -> Bases | None:
 
 
 def baseline_draws(
-    baseline: float | tuple[float, float] | str, source: Fit, row: pd.DataFrame, seed: int
+    baseline: float | tuple[float, float] | str, source: Fit, run: PlannedRun
 ) -> float | Floats | str:
-    """Baseline of a `Problem`: a number, a name, or draws of shape (draws,).
+    """Baseline of a `ForgettingLimit`: a number, a name, or draws of shape (draws,).
 
     Draws of a new base are those that the source's curve starts from, where its law starts from
     the base.
     """
-    rng = np.random.default_rng([seed, 11])
+    row, rng = run.row, np.random.default_rng([run.seed, 11])
     if isinstance(baseline, tuple):
         return baseline[0] + baseline[1] * rng.standard_normal(draw_count(source))
     known = law_of_bases(source)

@@ -1,8 +1,9 @@
 """Choices of a budget and a replay ratio: probabilities, expectations, and Monte Carlo error."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -125,24 +126,17 @@ def choice_at(problem: Problem, budget: float, ratio: float, most: float = math.
         p_forgetting=float(holds[problem.part["forgetting"]].all(0).mean()),
         p_both=float(holds.all(0).mean()),
         p_targets=tuple(float(p) for p in holds[problem.part["target"]].mean(1)),
-        p_sources=_in_order(holds[problem.part["forgetting"]].mean(1)),
+        p_sources=tuple(float(p) for p in holds[problem.part["forgetting"]].mean(1)),
     )
     if not tokens:
         return choice
     return replace(
         choice,
-        losses=tuple(float(loss.mean()) for loss in problem.losses([ratio], at)),
-        forgetting=float(problem.rise([ratio], at).mean()),
-        forgettings=_in_order(
-            [problem.rise([ratio], at, i).mean() for i in range(len(problem.sources))]
-        ),
+        losses=tuple(float(each.value([ratio], at).mean()) for each in problem.targets),
+        forgetting=float(problem.source.value([ratio], at).mean()),
+        forgettings=tuple(float(each.value([ratio], at).mean()) for each in problem.sources),
         cvar=float(problem.cvar([ratio], at)[0]),
     )
-
-
-def _in_order(values: Sequence[float] | Floats) -> tuple[float, ...]:
-    """Values of the sources, the first one first; in a problem it is the last."""
-    return tuple(np.roll(values, 1).tolist())
 
 
 def probabilities(problem: Problem, atpp: Floats, ratios: Floats, limit: str) -> Floats:
@@ -153,7 +147,10 @@ def probabilities(problem: Problem, atpp: Floats, ratios: Floats, limit: str) ->
     with np.errstate(divide="ignore"):
         budgets = np.log(atpp)
     if problem.closed_form:
-        found = [intersection(sets[part]).fraction(budgets) for _, sets in problem.chunks(ratios)]
+        found = [
+            intersection(list(compress(sets, part))).fraction(budgets)
+            for _, sets in problem.chunks(ratios)
+        ]
     else:
         found = [
             np.array([problem.meets(some, u)[part].all(0).mean(-1) for u in budgets])

@@ -15,11 +15,13 @@ from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.terms import ORIGIN
 from bayeslaw.model import random_effects as effects
-from bayeslaw.planning.deviations import Fit, planned_row, planned_size_effects
+from bayeslaw.planning.deviations import Fit, PlannedRun, planned_size_effects
 from bayeslaw.planning.loss_curves import Curve, LossCurve, PooledCurve
 from bayeslaw.tables.hull import distance, locate
 from bayeslaw.tables.table import grid
 
+NOISE = ("latent", "predictive")
+"""Whether limits are on latent losses, or on measured losses of a new run."""
 REACH = 1e4
 """ATPP up to which a discrepancy is extended; beyond, and below the fitted rows, exponents stay."""
 
@@ -88,6 +90,21 @@ def autocorrelation_length(fits: Sequence[Fit]) -> int:
     )
 
 
+def planned_curve(
+    fit: Fit, run: PlannedRun, *, median: bool = False, seed: Sequence[int] | None = None
+) -> Curve:
+    """Loss of a fit's law for a planned run; see `curve_of`."""
+    return curve_of(
+        fit,
+        run.params,
+        run.ptpp,
+        base=run.base,
+        unique=run.unique_tokens,
+        median=median,
+        seed=seed,
+    )
+
+
 def curve_of(
     fit: Fit,
     params: float,
@@ -104,7 +121,7 @@ def curve_of(
     ----------
     fit, params, ptpp
     base : str, optional
-        Label of the pre-trained model; without it, see `planned_row`.
+        Label of the pre-trained model; without it, see `PlannedRun`.
     unique : float, optional
         Distinct tokens of the new data; without it, no data repeat.
     median : bool
@@ -139,7 +156,7 @@ def _curve(
         point = {name: np.array([float(value)]) for name, value in fit.parameters.items()}
         law = _planned(law, unique)
         return LossCurve(law, point, ORIGIN, params, ptpp, unique=unique)
-    row = planned_row(params, ptpp, base)
+    row = PlannedRun(params, ptpp, base).row
     law, values = fit.extended(grid(params=params, ptpp=ptpp, tokens=REACH * params, replay=0.5))
     q = {name: value[:, 0] for name, value in values.items()}
     effect = effects.latent_effects(fit.draws, fit.spec.effects, row)[:, 0]
@@ -168,11 +185,11 @@ def _planned(law: Law, unique: float | None) -> Law:
 
 def noise_kind(noise: str | None, fits: Sequence[Fit]) -> str:
     """Kind of losses that the limits are on: predictive or latent."""
-    kinds, points = ("predictive", "latent"), [fit for fit in fits if isinstance(fit, PointFit)]
+    points = [fit for fit in fits if isinstance(fit, PointFit)]
     if noise is None:
-        noise = kinds[len(points) == len(fits)]
-    if noise not in kinds:
-        raise BayeslawError(unknown("noise", noise, kinds))
+        noise = "latent" if len(points) == len(fits) else "predictive"
+    if noise not in NOISE:
+        raise BayeslawError(unknown("noise", noise, NOISE))
     if noise == "predictive" and points:
         raise BayeslawError(
             f"a point fit of {points[0].law.name} has no noise; give a posterior or noise='latent'."

@@ -94,7 +94,7 @@ def least_expected_loss(problem: Problem, budget: float, replay: Floats) -> tupl
             allowed &= problem.cvar(ratios, budget) <= problem.max_cvar
         value = np.full(len(ratios), np.inf)
         value[allowed] = np.mean(
-            [loss.mean(-1) for loss in problem.losses(ratios[allowed], budget)], axis=0
+            [each.value(ratios[allowed], budget).mean(-1) for each in problem.targets], axis=0
         )
         return value
 
@@ -171,7 +171,10 @@ def stopping_budget(problem: Problem, ratio: float, nats: float, tokens: float) 
 
     def gain(u: float) -> float:
         after = math.log(math.exp(u) + tokens / problem.params)
-        now, then = (np.mean(problem.losses([ratio], each)) for each in (u, after))
+        now, then = (
+            np.mean([target.value([ratio], each) for target in problem.targets])
+            for each in (u, after)
+        )
         return float(now - then) - nats
 
     nodes = np.linspace(math.log(1e-3), math.log(1e6), 84)

@@ -112,16 +112,16 @@ def _page(
         raise BayeslawError("atpp and replay: give numbers in ascending order.")
     some = problem.take(np.linspace(0, problem.draws - 1, min(draws, problem.draws)).astype(int))
     budgets, ratios = axes
-    loss = np.stack([some.losses(ratios, math.log(a))[0] for a in budgets])
-    rise = np.stack([some.rise(ratios, math.log(a)) for a in budgets])
+    loss = np.stack([some.targets[0].value(ratios, math.log(a)) for a in budgets])
+    rise = np.stack([some.source.value(ratios, math.log(a)) for a in budgets])
     return {
         "params": problem.params,
         "limits": plain(plan.limits),
-        "relative": problem.relative,
+        "relative": problem.source.relative,
         "noise": plan.noise,
         "confidence": problem.confidence,
-        "max_loss": problem.max_loss[0],
-        "max_forgetting": problem.source.max_forgetting,
+        "max_loss": problem.targets[0].most,
+        "max_forgetting": problem.source.most,
         "atpp": budgets.tolist(),
         "replay": ratios.tolist(),
         "draws": some.draws,

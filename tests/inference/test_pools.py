@@ -71,7 +71,7 @@ def test_a_plan_is_that_of_the_pooled_draws(pool, source):
     found = bl.plan(target=pool, source=source, replay_grid=[0.3], allow_unconverged=True, **LIMITS)
     assert found.status == "feasible"
     target, other = (curve_of(fit, 8.1e9, 279) for fit in (pool, source))
-    index = found.problem.index
+    index = [limit.index for limit in found.problem.limits]
     for atpp, want in ((found.atpp * 1.0001, True), (found.atpp * 0.999, False)):
         u = np.log(atpp)
         loss = target.take(index[0]).loss([0.3], u)[0]

@@ -4,7 +4,8 @@ import pandas as pd
 import pytest
 
 from bayeslaw.inference.fitting import fit
-from bayeslaw.planning.planner import plan, true_fits
+from bayeslaw.planning.example import true_fits
+from bayeslaw.planning.planner import plan
 from bayeslaw.reporting import Report, sections
 from bayeslaw.reporting.pages import Picture
 from bayeslaw.simulation.worlds import paper_world
