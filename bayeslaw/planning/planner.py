@@ -38,9 +38,9 @@ from bayeslaw.planning.fits import (
     autocorrelation_length,
     common_ranges,
     convergence_failures,
+    curve_of,
     extrapolations,
     pair_draws,
-    planned_curve,
     point_description,
 )
 from bayeslaw.planning.replay_search import most_probable, smallest_budget
@@ -265,7 +265,7 @@ def _problems(
     """The limits for the paired draws, on latent and on measured losses."""
     run = request.run
     own = zip(request.fits.values(), request.streams, drawn.index, strict=True)
-    curves = [planned_curve(fit, run, seed=[run.seed, k]).take(index) for fit, k, index in own]
+    curves = [curve_of(fit, run, seed=[run.seed, k]).take(index) for fit, k, index in own]
     paired = [
         start[index] if isinstance(start, np.ndarray) else start
         for start, index in zip(starts, drawn.index[len(request.targets) :], strict=True)
@@ -280,7 +280,7 @@ def _deterministic(
     request: Request, starts: Sequence[float | Floats | str], fits: Sequence[Fit]
 ) -> Problem:
     """The limits for one curve per fit: that of a point fit, or at the posterior medians."""
-    curves = [planned_curve(fit, request.run, median=True) for fit in fits]
+    curves = [curve_of(fit, request.run, median=True) for fit in fits]
     middle = [start if isinstance(start, str) else float(np.median(start)) for start in starts]
     return request.problem(curves, middle)
 
