@@ -22,7 +22,7 @@ MOST_RATIOS = 13
 """Most replay ratios that a replicate searches where budgets have a closed form."""
 BESIDE = np.array([-0.5, -0.2, -0.1, 0.1, 0.2, 0.5])
 """Ratios searched beside the plan's where they have none, in steps of the grid."""
-REACH, STEP = 1.0, 0.4
+NODE_REACH, NODE_STEP = 1.0, 0.4
 """Budgets around the plan's that a replicate may need, and the distance of brackets, e-folds."""
 
 
@@ -210,7 +210,7 @@ def near_optimal(
     They are the plan's ratio `replay` and some, evenly spread, of those on the grid `ratios` whose
     smallest budget `per_ratio` exceeds the plan's by at most a margin: four standard errors of the
     rank, where `block` draws count as one independent draw. Without closed-form budgets they are
-    some beside the plan's, and the budgets are only those within `REACH` of the margin's ends.
+    some beside the plan's, and the budgets are only those within `NODE_REACH` of the margin's ends.
     """
     draws, rank = problem.draws, problem.rank
     error = 4 * math.sqrt(rank * (1 - rank / draws) * block)
@@ -225,7 +225,7 @@ def near_optimal(
         near = np.clip(near, ratios[0], ratios[-1])
     near, nodes = np.union1d(near, replay), NODES
     if not problem.closed_form and abs(least) < math.inf and most < math.inf:
-        nodes = np.arange(least - margin - REACH, most + REACH + STEP, STEP)
+        nodes = np.arange(least - margin - NODE_REACH, most + NODE_REACH + NODE_STEP, NODE_STEP)
     return near, intersection(problem.feasible_sets(near, nodes))
 
 

@@ -27,7 +27,7 @@ WINDOW = 0.2
 """E-folds below the smallest budget known in which a smaller one is sought first."""
 SPAN = 5.0
 """E-folds of ATPP below and above a choice in which `ranges_around` searches."""
-PARTS = 4
+CELL_PARTS = 4
 """Parts of a cell in which changes of sign are looked for."""
 
 
@@ -243,8 +243,8 @@ def budgets_between(problem: Problem, replay: Floats, low: float, high: float) -
     Where a ratio is feasible at `low`, smaller budgets are sought as well. Infinite where no
     budget up to `high` is feasible.
     """
-    step = (high - low) / PARTS
-    nodes = np.linspace(low - step, high + step, PARTS + 3)
+    step = (high - low) / CELL_PARTS
+    nodes = np.linspace(low - step, high + step, CELL_PARTS + 3)
     sets = (intersection(sets) for _, sets in problem.chunks(replay, nodes))
     found = np.concatenate([each.smallest(problem.rank) for each in sets])
     below = np.flatnonzero(found == -math.inf)

@@ -1,7 +1,6 @@
 """Sections of a report: data, checks, forecast, scores, calibration, parameters, laws, plan."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -10,6 +9,7 @@ from scipy.stats import binom
 from bayeslaw import plots
 from bayeslaw.checks.checkup import Check
 from bayeslaw.common.formatting import count, digits
+from bayeslaw.derive.recipes import REGRET, Recipes, cells
 from bayeslaw.evaluate.forecast import Forecast
 from bayeslaw.evaluate.scores import BANDS, POINT, row_name
 from bayeslaw.huber.point_fit import PointFit
@@ -17,14 +17,11 @@ from bayeslaw.inference.pools import Pool
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.model import random_effects
 from bayeslaw.planning import texts
+from bayeslaw.planning.result import Plan
 from bayeslaw.plots.style import SHORT
 from bayeslaw.reporting import provenance
 from bayeslaw.reporting.pages import Part, Section, Table, formula, picture
 from bayeslaw.tables.validation import COVARIATES
-
-if TYPE_CHECKING:
-    from bayeslaw.derive.recipes import Recipes
-    from bayeslaw.planning.result import Plan
 
 LEVELS = (0.5, 0.8, 0.9)
 POSITION = (
@@ -280,28 +277,17 @@ def laws(scores: pd.DataFrame | None) -> Section | None:
     return Section("laws", "Laws compared", [*parts, *([notes] if notes else [])])
 
 
-def recipes(found: "Recipes | None") -> Section | None:
+def recipes(found: Recipes | None) -> Section | None:
     """Show which recipe has the lowest loss at each target."""
     if found is None:
         return None
     heads = [*found.targets.columns, "recipe", "loss", "90 %", "P(best)", "regret"]
-    rows = [
-        [
-            *(f"{row[name]:.4g}" for name in found.targets.columns),
-            str(row["recipe"]),
-            f"{row['loss']:.4f}",
-            f"{row['lower']:.4f} to {row['upper']:.4f}",
-            f"{row['p_best']:.3f}",
-            f"{row['regret']:.2g}",
-        ]
-        for _, row in found.to_frame().iterrows()
-    ]
-    caption = "Latent losses; regret: expected nats above the best if chosen now"
-    parts: list[Part] = [found.sentence(), Table(caption, heads, rows), list(found.notes)]
+    table = Table(f"Latent losses; {REGRET}", heads, cells(found, 0.9, " to "))
+    parts: list[Part] = [found.sentence(), table, list(found.notes)]
     return Section("recipes", "Recipes", parts)
 
 
-def plan(found: "Plan | None") -> Section | None:
+def plan(found: Plan | None) -> Section | None:
     """Show a plan, the plan of the point fits, their probabilities, and budgets by confidence."""
     if found is None:
         return None
@@ -327,7 +313,7 @@ def plan(found: "Plan | None") -> Section | None:
     return Section("plan", "Plan", parts)
 
 
-def answer(found: "Plan") -> str:
+def answer(found: Plan) -> str:
     """Summarise a plan in one sentence."""
     if found.status == "infeasible":
         best = found.best.p_both if found.best else 0.0
@@ -343,7 +329,7 @@ def answer(found: "Plan") -> str:
     )
 
 
-def _question(found: "Plan") -> str:
+def _question(found: Plan) -> str:
     limits, problem = found.limits, found.problem
     level = "".join(f"{loss}, " for loss in texts.baseline_losses(found))
     unique = limits["unique_tokens"]
