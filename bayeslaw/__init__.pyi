@@ -44,8 +44,7 @@ from .laws.law import Law as Law
 from .laws.lawfiles import load_law as load_law
 from .laws.priors import Prior as Prior
 from .planning.choices import Choice as Choice
-from .planning.example import plan_example as plan_example
-from .planning.planner import plan as plan
+from .planning.planner import plan as plan, plan_example as plan_example
 from .planning.result import Plan as Plan
 from .reporting import Explorer as Explorer, Report as Report, explore as explore, report as report
 from .simulation.calibration import Calibration as Calibration, calibrate as calibrate

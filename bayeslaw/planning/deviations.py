@@ -81,20 +81,11 @@ class Deviation:
         return np.asarray(sum(self.parts.get(name, 0.0) for name in names))
 
     @property
-    def total(self) -> Floats:
-        """Sum of all parts."""
-        return self.part(*self.parts)
-
-    @property
-    def drawn(self) -> Floats:
-        """Sum of the parts that are not effects of fitted groups."""
-        return self.part(*(name for name in self.parts if name not in self.fitted))
-
-    @property
     def noise(self) -> Noise:
         """The deviation as noise of a limit."""
-        total = self.total
-        return Noise(total, self.part(BASE.name) * np.ones(len(total)), self.drawn)
+        total = self.part(*self.parts)
+        drawn = self.part(*(name for name in self.parts if name not in self.fitted))
+        return Noise(total, self.part(BASE.name) * np.ones(len(total)), drawn)
 
     def take(self, draws: Ints) -> "Deviation":
         """That of some of the draws."""

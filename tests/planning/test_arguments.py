@@ -8,9 +8,8 @@ import pytest
 from bayeslaw.common.errors import BayeslawError, NotConverged
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.model.curvature import Curvature
-from bayeslaw.planning.example import true_fits
 from bayeslaw.planning.fits import extrapolations
-from bayeslaw.planning.planner import plan
+from bayeslaw.planning.planner import plan, true_fits
 from bayeslaw.tables.hull import distance, locate
 from bayeslaw.tables.table import grid
 from tests.planning.posteriors import (

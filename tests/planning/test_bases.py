@@ -8,8 +8,7 @@ from scipy.stats import spearmanr
 
 from bayeslaw.common.errors import BayeslawError
 from bayeslaw.planning.deviations import PlannedRun, deviations
-from bayeslaw.planning.example import true_fits
-from bayeslaw.planning.planner import plan
+from bayeslaw.planning.planner import plan, true_fits
 from tests.planning.posteriors import BASE, WORLD, posterior
 
 LIMITS = WORLD.limits | {"baseline": BASE}

@@ -7,11 +7,10 @@ import pytest
 
 from bayeslaw.planning import chance_constraints
 from bayeslaw.planning.chance_constraints import Problem
-from bayeslaw.planning.example import true_fits
 from bayeslaw.planning.intervals import intersection
 from bayeslaw.planning.limits import ForgettingLimit, no_noise
 from bayeslaw.planning.loss_curves import NODES
-from bayeslaw.planning.planner import plan
+from bayeslaw.planning.planner import plan, true_fits
 from tests.planning.posteriors import (
     BASE,
     LIMITS,

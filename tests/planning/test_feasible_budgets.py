@@ -10,10 +10,10 @@ from bayeslaw.laws.terms import ORIGIN
 from bayeslaw.model.adaptation import Adaptation
 from bayeslaw.model.walking_exponents import WalkingExponents
 from bayeslaw.planning.deviations import PlannedRun
-from bayeslaw.planning.example import true_fits
 from bayeslaw.planning.feasible_budgets import by_roots
 from bayeslaw.planning.fits import curve_of
 from bayeslaw.planning.loss_curves import LossCurve
+from bayeslaw.planning.planner import true_fits
 from bayeslaw.simulation.worlds import paper_world
 from tests.planning.random_curves import (
     AT,

@@ -6,9 +6,9 @@ import numpy as np
 
 from bayeslaw.laws.terms import ORIGIN
 from bayeslaw.planning.deviations import PlannedRun
-from bayeslaw.planning.example import true_fits
 from bayeslaw.planning.fits import curve_of
 from bayeslaw.planning.loss_curves import LossCurve
+from bayeslaw.planning.planner import true_fits
 from tests.planning.posteriors import (
     WORLD,
 )

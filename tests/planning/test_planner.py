@@ -11,10 +11,9 @@ from bayeslaw.laws.law import CLIP
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.laws.terms import ORIGIN
 from bayeslaw.model.curvature import Curvature
-from bayeslaw.planning.example import true_fits
 from bayeslaw.planning.feasible_budgets import Bound
 from bayeslaw.planning.loss_curves import LossCurve
-from bayeslaw.planning.planner import plan
+from bayeslaw.planning.planner import plan, true_fits
 from bayeslaw.simulation.worlds import simulate
 from bayeslaw.tables.table import grid
 from tests.planning.posteriors import (

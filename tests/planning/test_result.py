@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from bayeslaw.common.errors import BayeslawError
-from bayeslaw.planning.example import true_fits
-from bayeslaw.planning.planner import plan
+from bayeslaw.planning.planner import plan, true_fits
 from tests.planning.posteriors import (
     BASE,
     LIMITS,

@@ -4,8 +4,7 @@ import pandas as pd
 import pytest
 
 from bayeslaw.inference.fitting import fit
-from bayeslaw.planning.example import true_fits
-from bayeslaw.planning.planner import plan
+from bayeslaw.planning.planner import plan, true_fits
 from bayeslaw.reporting import Report, sections
 from bayeslaw.reporting.pages import Picture
 from bayeslaw.simulation.worlds import paper_world
