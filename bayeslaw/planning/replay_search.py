@@ -257,10 +257,8 @@ def most_at_nodes(problem: Problem, replay: Floats, cap: float) -> Ints:
     """Most draws that meet all limits at one of `NODES` up to a cap, or at the cap; (replays,)."""
     nodes, found = cap >= NODES, []
     for ratios in problem.portions(replay):
-        holds = np.ones(()) > 0
-        for bound in problem.bounds:
-            holds = holds & (bound.excess_at_nodes(ratios)[nodes] <= 0)
-        most = holds.sum(-1).max(0)
+        excess = [bound.excess_at_nodes(ratios)[nodes] for bound in problem.bounds]
+        most = np.all([each <= 0 for each in excess], 0).sum(-1).max(0)
         if cap < NODES[-1]:
             most = np.maximum(most, problem.meets(ratios, cap).all(0).sum(-1))
         found.append(most)
@@ -284,13 +282,9 @@ def _possible(problem: Problem, replay: Floats) -> tuple[Ints, Ints]:
     """
     first, within = [], []
     for ratios in problem.portions(replay):
-        holds, near = (np.ones(()) > 0 for _ in range(2))
-        for bound in problem.bounds:
-            excess = bound.excess_at_nodes(ratios)
-            holds = holds & (excess[0] <= 0)
-            near = near & _may_hold(excess)
-        first.append(holds.sum(-1))
-        within.append(near.sum(-1).T)
+        excess = [bound.excess_at_nodes(ratios) for bound in problem.bounds]
+        first.append(np.all([each[0] <= 0 for each in excess], 0).sum(-1))
+        within.append(np.all([_may_hold(each) for each in excess], 0).sum(-1).T)
     return np.concatenate(first), np.concatenate(within)
 
 
