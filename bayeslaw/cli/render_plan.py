@@ -115,8 +115,8 @@ def _limits(found: bl.Plan) -> list[str]:
     limits, problem = found.limits, found.problem
     levels = baseline_losses(found)
     level = f"{' and '.join(levels)}, the " if levels else "the "
-    beyond = _worst(found, limits["max_cvar"]) if math.isfinite(limits["max_cvar"]) else ""
-    rises = " and ".join(_rise(found, source.most) for source in problem.sources)
+    beyond = problem.tail.text(limits["max_cvar"]) if math.isfinite(limits["max_cvar"]) else ""
+    rises = " and ".join(source.text(source.most) for source in problem.sources)
     all_ = "both" if len(problem.limits) == 2 else "all"
     lines = [
         f"[bold]N {count(limits['params'])}, PTPP {limits['ptpp']:g}[/]: "
@@ -176,10 +176,10 @@ def _uncertainty(found: bl.Plan) -> list[str]:
     chosen = found.chosen
     if chosen is not None and chosen.losses:
         losses = " and ".join(f"{loss:.4g}" for loss in chosen.losses)
+        rises = " and ".join(map(found.problem.source.text, chosen.forgettings))
         lines.append(
-            f"Expected target loss {losses}; expected forgetting "
-            f"{' and '.join(_rise(found, each) for each in chosen.forgettings)}, "
-            f"{_worst(found, chosen.cvar)}."
+            f"Expected target loss {losses}; expected forgetting {rises}, "
+            f"{found.problem.tail.text(chosen.cvar)}."
         )
         if len(chosen.p_sources) > 1:
             each = ", ".join(f"{p:.3f}" for p in chosen.p_sources)
@@ -203,14 +203,3 @@ def _spread(spread: pd.DataFrame) -> list[Table]:
         for name, row in spread.iterrows()
     ]
     return tables(("", "sd", *shares), rows)
-
-
-def _worst(found: bl.Plan, cvar: float) -> str:
-    """Describe the mean rise in the worst draws, given its mean excess over the limit."""
-    rise = _rise(found, found.problem.source.most + cvar)
-    return f"{rise} in the worst {100 - 100 * found.confidence:g} % of draws"
-
-
-def _rise(found: bl.Plan, value: float) -> str:
-    source = found.problem.source
-    return f"{source.number(value)} {'%' if source.relative else 'nats'}"

@@ -28,9 +28,9 @@ from scipy.special import ndtri
 from scipy.stats import rankdata
 
 from bayeslaw.common.arrays import Bools, Floats, Ints
-from bayeslaw.planning.feasible_budgets import Bound, root_between
+from bayeslaw.planning.feasible_budgets import Bound
 from bayeslaw.planning.intervals import Intervals
-from bayeslaw.planning.limits import ForgettingLimit, Limit, LossLimit, Noise
+from bayeslaw.planning.limits import CvarLimit, ForgettingLimit, Limit, LossLimit, Noise, rank_of
 from bayeslaw.planning.loss_curves import NODES
 
 CHUNK = 1 << 16
@@ -49,7 +49,7 @@ class Problem:
     confidence : float
         Probability with which all limits must hold.
     max_cvar : float
-        Limit of `cvar`, in the unit of forgetting.
+        Limit of the first source; see `CvarLimit`.
     """
 
     limits: tuple[Limit, ...]
@@ -68,7 +68,7 @@ class Problem:
 
     @property
     def source(self) -> ForgettingLimit:
-        """The limit of the first source: that of `cvar`."""
+        """The limit of the first source."""
         return self.sources[0]
 
     @property
@@ -84,8 +84,7 @@ class Problem:
     @property
     def rank(self) -> int:
         """Smallest number of draws whose fraction is at least the confidence."""
-        # The small number keeps .9 of 10 draws at 9 despite rounding.
-        return max(1, math.ceil((self.confidence - 1e-9) * self.draws))
+        return rank_of(self.confidence, self.draws)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -133,20 +132,10 @@ class Problem:
         """The problem with `max_loss`, `max_forgetting` or `baseline` multiplied by factors."""
         return replace(self, limits=tuple(limit.scaled(factors) for limit in self.limits))
 
-    def cvar(self, replay: Sequence[float] | Floats, budget: float | Floats) -> Floats:
-        """Conditional value at risk of forgetting in excess of its limit, shape (replays,).
-
-        It is the mean excess over the ``draws - rank`` draws with the largest forgetting, but over
-        one draw at least [1]_.
-
-        References
-        ----------
-        .. [1] R. T. Rockafellar and S. Uryasev (2000). Optimization of conditional value-at-risk.
-           Journal of Risk, 2(3), 21-41.
-        """
-        excess = self.source.value(replay, budget) - self.source.most
-        worst = min(self.rank, self.draws - 1)
-        return np.asarray(np.partition(excess, worst, -1)[:, worst:].mean(-1))
+    @property
+    def tail(self) -> CvarLimit:
+        """The limit of the conditional value at risk of the first source's forgetting."""
+        return CvarLimit(self.source, self.confidence, self.max_cvar)
 
     # -- sets of budgets ----------------------------------------------------------------------
 
@@ -189,37 +178,10 @@ class Problem:
         if self.max_cvar == math.inf:
             return budget
         while True:
-            raised = self._raised_for_cvar(replay, budget)
+            raised = self.tail.raised(replay, budget)
             budget = feasible.smallest(self.rank, raised)
             if (budget == raised).all():
                 return budget
-
-    def _raised_for_cvar(self, replay: Floats, budget: Floats) -> Floats:
-        """Smallest budgets, from the given ones on, that meet `max_cvar`.
-
-        A range of such budgets without a point of `NODES` in it is missed. The search stops above
-        e times the smallest ATPP found at any ratio, since the remaining ratios cannot be the best;
-        their budgets are infinite.
-        """
-
-        def excess(u: Floats, row: Ints) -> Floats:
-            return self.cvar(replay[row], u[:, None]) - self.max_cvar
-
-        low, found = np.maximum(budget, NODES[0]), budget.copy()
-        left = np.flatnonzero(budget < math.inf)
-        left = left[excess(low[left], left) > 0]
-        found[left] = math.inf
-        for node in NODES:
-            if not len(left) or found.min() < node - 2:
-                break
-            row = left[low[left] < node]
-            good = excess(np.full(len(row), node), row) <= 0
-            crossed = row[good]
-            upper = np.full(len(crossed), node)
-            found[crossed] = root_between(excess, low[crossed], upper, crossed)
-            low[row] = node
-            left = left[found[left] == math.inf]
-        return found
 
 
 def numbered(name: str, count: int) -> list[str]:

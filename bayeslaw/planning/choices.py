@@ -135,7 +135,7 @@ def choice_at(problem: Problem, budget: float, ratio: float, most: float = math.
         losses=tuple(float(each.value([ratio], at).mean()) for each in problem.targets),
         forgetting=float(problem.source.value([ratio], at).mean()),
         forgettings=tuple(float(each.value([ratio], at).mean()) for each in problem.sources),
-        cvar=float(problem.cvar([ratio], at)[0]),
+        cvar=float(problem.tail.value([ratio], at)[0]),
     )
 
 

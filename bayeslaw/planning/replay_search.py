@@ -91,7 +91,7 @@ def least_expected_loss(problem: Problem, budget: float, replay: Floats) -> tupl
         counts = [problem.meets(some, budget)[part].all(0).sum(-1) for some in portions]
         allowed = np.concatenate(counts) >= problem.rank
         if problem.max_cvar < math.inf:
-            allowed &= problem.cvar(ratios, budget) <= problem.max_cvar
+            allowed &= problem.tail.value(ratios, budget) <= problem.max_cvar
         value = np.full(len(ratios), np.inf)
         value[allowed] = np.mean(
             [each.value(ratios[allowed], budget).mean(-1) for each in problem.targets], axis=0

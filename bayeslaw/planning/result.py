@@ -193,7 +193,7 @@ class Plan(Choice):
         if not (0 < nats < math.inf and 0 < tokens < math.inf):
             raise BayeslawError("stop: give positive nats and tokens, such as .002 and 1e9.")
         if replay is None:
-            if self.chosen is None:
+            if self.chosen is None or math.isnan(self.chosen.replay):
                 raise BayeslawError("no draw meets the limits at any budget; give replay=.")
             replay = self.chosen.replay
         ratio = float(replay_ratios([replay])[0])
