@@ -31,8 +31,9 @@ import pandas as pd
 
 import bayeslaw as bl
 from bayeslaw.laws.bases import Bases, total_tokens
-from bayeslaw.laws.law import KAPPA, Law
+from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
+from bayeslaw.laws.parts import KAPPA
 from bayeslaw.laws.powers import Power
 from bayeslaw.laws.priors import Prior
 from bayeslaw.laws.terms import ORIGIN

@@ -10,7 +10,7 @@ narrow.
     python benchmarks/calibration.py [--simulations 100] [--out calibration.csv]
 
 Settings already in --out are not run again. With several --seeds, --simulations are run for each
-seed, in --jobs processes, and the ranks are pooled.
+seed, in --jobs processes, and the ranks are pooled; with --cache, seeds that ended are kept there.
 """
 
 import argparse
@@ -20,7 +20,7 @@ import warnings
 from pathlib import Path
 
 import pandas as pd
-from joblib import Parallel, delayed
+from joblib import Memory, Parallel, delayed
 from tables import SMOKE, arguments
 
 from bayeslaw.laws.lawfiles import models_dir
@@ -54,6 +54,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--jobs", type=int, default=1)
     found.add_argument("--draws", type=int, help="of each chain; by default until the gate")
     found.add_argument("--only", default="", help="regular expression for the name of a setting")
+    found.add_argument("--cache", type=Path, help="folder of the ranks of each seed")
     found.add_argument("--out", default="calibration.csv", type=Path)
     return found
 
@@ -74,7 +75,7 @@ def main() -> None:
         if not re.search(args.only, name) or (done["setting"] == name).any():
             continue
         start = time.perf_counter()
-        run = delayed(calibrate)
+        run = delayed(Memory(args.cache, verbose=0).cache(calibrate))
         size = {"simulations": args.simulations, "cores": 1 if args.jobs > 1 else None}
         parts = Parallel(args.jobs)(
             run(**setting, **size, **sampler, seed=seed) for seed in args.seeds

@@ -33,7 +33,8 @@ from scipy.stats import t as student
 from tables import DATA, SMOKE, arguments
 
 import bayeslaw as bl
-from bayeslaw.design.compared_designs import rows_to_buy, with_checkpoints
+from bayeslaw.design import compared_designs
+from bayeslaw.design.compared_designs import Purchase, with_checkpoints
 from bayeslaw.design.set_search import costs
 from bayeslaw.inference.refits import joined
 from bayeslaw.tables.table import LossTable
@@ -42,7 +43,7 @@ DOMAINS = {"tinycpt": ("french", "english"), "tinycode": ("python", "english")}
 STAGES = (124, 31, 62)
 DESIGNS = ("none", "random", "cheapest", "smallest", "doptimal", "variance", "active-sl")
 NAMES = {"smallest": "grid"}
-"""Designs that `rows_to_buy` calls otherwise."""
+"""Designs that the package calls otherwise."""
 RANDOM = 4
 LAW, N, P = "form1n", 147_816, 279
 WORTH = 6 * N * N * 1.6
@@ -84,9 +85,10 @@ class Trial:
             train, aim = self.train.frame, self.aim.frame
             picks = active_sl.choose(law, train, sale.frame, aim, price, WORTH, rng)
             return with_checkpoints(picks, price)
-        name = NAMES.get(design, design)
-        fits = {"posterior": first, "targets": self.aim}
-        return rows_to_buy(name, sale, price, WORTH, rng, **fits)
+        purchase = Purchase(
+            pool=sale, costs=price, budget=WORTH, rng=rng, posterior=first, targets=self.aim
+        )
+        return compared_designs.DESIGNS[NAMES.get(design, design)](purchase)
 
     def row(self, design: str, number: int, fit: bl.Posterior, rows: list[int]) -> dict[str, Any]:
         """Scores of the forecast."""

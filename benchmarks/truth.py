@@ -3,10 +3,12 @@
 Methods ("ways"): the posterior without discrepancy ("plain"), with one ("curvature", "walk"), with
 errors correlated within runs ("curvature run", "adaptation run"), with a noise scale for each size
 ("walk noise", "adaptation noise"), with a quadratic of the whole loss beside walking exponents
-("walk misfit"), and two bootstraps of the Huber
-fit with residual noise: of rows ("pairs") and of model sizes ("sizes"). Bands are for a new
-measured loss; widths, CRPS and Winkler scores are on log loss. A posterior that fails its
-convergence check is scored nevertheless, and marked.
+("walk misfit"); bootstraps of the Huber fit with residual noise, of rows ("pairs"), of model sizes
+("sizes"), and of rows with the law "skaling" ("kappa pairs"); a Gaussian process of log N and log D
+around the Huber fit ("gp"); and the package simple-scaling-laws with its separable and its coupled
+law ("peer", "peer kappa"; `uv run --with simple-scaling-laws`). Bands are for a new measured loss;
+widths, CRPS and Winkler scores are on log loss. A posterior that fails its convergence check is
+scored nevertheless, and marked.
 
     python benchmarks/truth.py [--bench FOLDER] [--only TEXT] [--laws form1] [--ways walk]
                                [--out FILE]
@@ -28,6 +30,8 @@ from typing import ClassVar
 
 import numpy as np
 import pandas as pd
+from scipy.optimize import minimize
+from scipy.stats import multivariate_normal
 from tables import arguments, benched, splits
 
 import bayeslaw as bl
@@ -76,12 +80,15 @@ POSTERIORS = {
     "adaptation noise": {"discrepancy": "adaptation", "errors": "run", "noise": "size"},
 }
 """Settings of each way that is a posterior."""
-WAYS = (*(way for way in POSTERIORS if way != "walk misfit"), "pairs", "sizes")
+PEERS = {"peer": "separable-power", "peer kappa": "skaling-joint-power"}
+"""Laws of simple-scaling-laws."""
+WAYS = (*(way for way in POSTERIORS if way != "walk misfit"), "pairs", "sizes", "kappa pairs", "gp")
 ADAPTED = ("form1", "form1n", "form3", "dcpt", "transfer", "adaptation")
 UNSUITED = {
     "walk": ADAPTED, "curvature run": ("chinchilla",), "adaptation run": ("chinchilla",),
     "walk noise": ADAPTED, "walk misfit": ADAPTED, "adaptation noise": ("chinchilla",),
     "walk run": ADAPTED, "pairs": ("adaptation",), "sizes": ("adaptation",),
+    **dict.fromkeys(("kappa pairs", "gp", *PEERS), ADAPTED),
 }  # fmt: skip
 """Laws, or tables without runs, that a way is not for."""
 COLUMNS = [
@@ -89,7 +96,6 @@ COLUMNS = [
     "winkler_90",
 ]  # fmt: skip
 GROUPS = ["source", "law", "way"]
-RESAMPLES = 1000
 
 
 def parser() -> argparse.ArgumentParser:
@@ -100,6 +106,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--ways", default=",".join(WAYS))
     found.add_argument("--out", default="truth.csv", type=Path)
     found.add_argument("--bench", type=Path, help="folder of splits.json")
+    found.add_argument("--resamples", type=int, default=1000, help="of a bootstrap")
     found.add_argument("--draws", type=int, help="of each chain; by default until the gate")
     return found
 
@@ -107,7 +114,7 @@ def parser() -> argparse.ArgumentParser:
 def main() -> None:
     """Print a row per table, split, law and method, then scores pooled over each source."""
     args = parser().parse_args()
-    resamples = 5 if args.smoke else RESAMPLES
+    resamples = 5 if args.smoke else args.resamples
     if args.smoke:
         args.draws = 20
     warnings.simplefilter("ignore", bl.FitWarning)
@@ -142,7 +149,13 @@ def measure(
     """Scores of one method on one split and its seconds, by law: of a pool, of its members too."""
     start = time.perf_counter()
     if way not in POSTERIORS:
-        drawn = bootstrap(law, train, test, way, resamples)
+        if way in PEERS:
+            drawn = peer(PEERS[way], train, test, resamples)
+        elif way == "gp":
+            drawn = gaussian_process(law, train, test, resamples)
+        else:
+            own = "skaling" if way == "kappa pairs" else law
+            drawn = bootstrap(own, train, test, way.removeprefix("kappa "), resamples)
         return {law: scored(drawn, test) | {"gate": "", "seconds": time.perf_counter() - start}}
     found, fits = {}, {}
     for own in POOLS.get(law, (law,)):
@@ -196,6 +209,51 @@ def bootstrap(
             fit = refit(tuple(rows))
         draws[i] = fit.predict(test) * np.exp(rng.choice(residuals, len(test)))
     return draws
+
+
+def gaussian_process(law: str, train: bl.LossTable, test: bl.LossTable, draws: int) -> np.ndarray:
+    """Draws of new losses by a Gaussian process of log N and log D around the Huber fit.
+
+    Its squared exponential kernel has a length for each covariate; the lengths, its standard
+    deviation and that of the noise have the largest marginal likelihood.
+    """
+    fit = bl.fit_huber(law, train, delta=1e-3)
+    old, new = (np.log(t.frame[["params", "tokens"]].to_numpy()) for t in (train, test))
+    residuals = np.log(train.loss / fit.predict(train))
+
+    def kernel(theta: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        apart = (a[:, None] - b) / np.exp(theta[:2])
+        return np.exp(2 * theta[2] - 0.5 * (apart**2).sum(axis=2))
+
+    def loss(theta: np.ndarray) -> float:
+        own = kernel(theta, old, old) + np.exp(2 * theta[3]) * np.eye(len(old))
+        return -multivariate_normal.logpdf(residuals, cov=own, allow_singular=True)
+
+    sd, ranges = np.log(residuals.std()), np.log(np.ptp(old, axis=0))
+    limits = [*((r - 4, r + 4) for r in ranges), (sd - 6, sd + 3), (sd - 6, sd + 3)]
+    starts = [np.r_[ranges + shift, sd, sd - 1] for shift in (-1.5, 0.0, 1.5)]
+    theta = min((minimize(loss, s, bounds=limits) for s in starts), key=lambda found: found.fun).x
+    own = kernel(theta, old, old) + np.exp(2 * theta[3]) * np.eye(len(old))
+    gain = np.linalg.solve(own, kernel(theta, old, new)).T
+    variance = np.exp(2 * theta[2]) - (gain * kernel(theta, new, old)).sum(axis=1)
+    scale = np.sqrt(np.maximum(variance, 0) + np.exp(2 * theta[3]))
+    noise = np.random.default_rng(0).standard_normal((draws, len(new)))
+    return fit.predict(test) * np.exp(gain @ residuals + scale * noise)
+
+
+def peer(law: str, train: bl.LossTable, test: bl.LossTable, draws: int) -> np.ndarray:
+    """Quantiles of a new run's loss by simple-scaling-laws, as draws."""
+    import polars as pl
+    from simple_scaling_laws import fit
+
+    names = {"params": "model_size__n", "tokens": "dataset_size__d", "loss": "test_loss__loss"}
+    old, new = ({names[c]: t.frame[c].to_list() for c in names} for t in (train, test))
+    runs = {"training_run_id": [f"run {i}" for i in range(len(train))]} | old
+    model = fit(pl.DataFrame(runs), law=law, n_draws=draws, seed=0)
+    levels = (np.arange(199) + 0.5) / 199
+    found = model.predict(pl.DataFrame(new), "new-run", quantiles=list(levels))
+    columns = [column for column in found.columns if column.startswith("test_loss__loss__")]
+    return np.sort(found.select(columns).to_numpy().T, axis=0)
 
 
 def totals(rows: pd.DataFrame) -> pd.DataFrame:

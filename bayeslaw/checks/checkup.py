@@ -1,7 +1,7 @@
-"""``check`` of a fit and its forecasts: the verdict, and its parts about the training rows."""
+"""``check`` of a fit and its forecasts, and its parts about the training rows."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -9,11 +9,17 @@ from scipy import stats
 
 from bayeslaw.checks.extrapolation import curvature_part, extrapolation_part, stage_bounds_part
 from bayeslaw.checks.identifiability import directions_part, learning_part
-from bayeslaw.checks.part import LEVELS, NAMES, RARE, Part, Target, listed, target
+from bayeslaw.checks.part import NAMES, RARE, Check, Part, Target, listed, target
 from bayeslaw.common.arrays import Floats, Ints
 from bayeslaw.evaluate.crossval import leave_out
 from bayeslaw.evaluate.datatree import log_prior
-from bayeslaw.evaluate.residuals import innovations, log_likelihood, residual, residual_draws
+from bayeslaw.evaluate.residuals import (
+    averaging,
+    innovations,
+    log_likelihood,
+    residual,
+    residual_draws,
+)
 from bayeslaw.inference.pools import Pool
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.model import random_effects
@@ -27,81 +33,6 @@ FEWEST = 4
 """Rows of a group from which its noise scale is looked at."""
 UNRELIABLE = 0.1
 """Fraction of units with a large Pareto k beyond which the others do not represent the table."""
-VERDICT = {
-    "ok": "OK: no finding against the use of this fit",
-    "caution": "CAUTION: usable with reservations; read the findings under",
-    "refuse": "REFUSE: do not forecast from this fit; read the findings under",
-}
-
-
-@dataclass(frozen=True)
-class Check:
-    """The parts of a check and its verdict; ``print`` shows the findings.
-
-    Parameters
-    ----------
-    parts : tuple of Part
-    law, table : str
-        Names of the fitted law and of its table.
-    rows : int
-        Number of rows to forecast; 0 if none were given.
-    """
-
-    parts: tuple[Part, ...]
-    law: str
-    table: str
-    rows: int
-
-    @property
-    def level(self) -> str:
-        """The worst level of the parts: ``"ok"``, ``"caution"`` or ``"refuse"``."""
-        return max((part.level for part in self.parts), key=LEVELS.index)
-
-    @property
-    def ok(self) -> bool:
-        """Whether no part says refuse."""
-        return self.level != "refuse"
-
-    @property
-    def verdict(self) -> str:
-        """The verdict in one sentence."""
-        names = [part.name for part in self.parts if part.level == self.level]
-        return VERDICT[self.level] + ("." if self.level == "ok" else f" {', '.join(names)}.")
-
-    def __getitem__(self, name: str) -> Part:
-        """The part of that name."""
-        return {part.name: part for part in self.parts}[name]
-
-    @property
-    def frames(self) -> dict[str, pd.DataFrame]:
-        """The numbers behind each part."""
-        return {part.name: part.frame for part in self.parts}
-
-    def to_dict(self) -> dict[str, object]:
-        """The check as a JSON document."""
-        return {
-            "law": self.law,
-            "table": self.table,
-            "rows": self.rows,
-            "level": self.level,
-            "ok": self.ok,
-            "verdict": self.verdict,
-            "parts": {
-                part.name: {
-                    "level": part.level,
-                    "words": list(part.words),
-                    **part.facts,
-                    "table": part.frame.reset_index().to_dict("records"),
-                }
-                for part in self.parts
-            },
-        }
-
-    def __str__(self) -> str:
-        lines = [self.verdict]
-        for part in self.parts:
-            lines += [f"{part.name} ({part.level})", *(f"  {words}" for words in part.words)]
-        return "\n".join(lines)
 
 
 def check(
@@ -150,28 +81,38 @@ def check(
         ]
         return Check(tuple(named), fit.name, fit.table.name, next(iter(found.values())).rows)
     to = None if rows is None else target(fit, rows)
-    parts = [convergence_part(fit), directions_part(fit, to)]
-    if to is not None:
-        parts += extrapolation_part(fit, to), sensitivity_part(fit, to)
-    parts += [p for p in (curvature_part(fit, to), stage_bounds_part(fit, to)) if p]
-    parts += learning_part(fit), cells_part(fit, seed), noise_part(fit, seed)
-    parts.append(left_out_part(fit, seed))
-    return Check(tuple(parts), fit.law.name, fit.table.name, 0 if to is None else len(to.frame))
+    parts = [
+        convergence_part(fit),
+        directions_part(fit, to),
+        extrapolation_part(fit, to) if to else None,
+        sensitivity_part(fit, to) if to else None,
+        curvature_part(fit, to),
+        stage_bounds_part(fit, to),
+        learning_part(fit),
+        cells_part(fit, seed),
+        noise_part(fit, seed),
+        left_out_part(fit, seed),
+    ]
+    there = tuple(part for part in parts if part)
+    return Check(there, fit.law.name, fit.table.name, len(to.frame) if to else 0)
 
 
 def convergence_part(fit: Posterior) -> Part:
     """Rank-normalised R-hat and ESS of every coordinate, divergences, E-BFMI."""
     gate = fit.convergence
-    ess = min(gate.ess_bulk, gate.ess_tail)
-    good = f"R-hat at most {gate.rhat:.3f}, ESS at least {ess:.0f}, no divergences, "
-    good += f"E-BFMI {gate.bfmi:.2f}."
-    bad = f"The sampler has not converged ({'; '.join(gate.failures)}), so the other findings are "
-    bad += "not reliable: fit again with more tune and draws."
     frame = fit.summary()[["rhat", "ess_bulk", "ess_tail"]].rename_axis("name")
     facts = {"divergences": gate.divergences, "bfmi": gate.bfmi, "failures": list(gate.failures)}
-    return Part(
-        "convergence", "ok" if gate.ok else "refuse", (good if gate.ok else bad,), frame, facts
+    if gate.ok:
+        words = (
+            f"R-hat at most {gate.rhat:.3f}, ESS at least {min(gate.ess_bulk, gate.ess_tail):.0f}, "
+            f"no divergences, E-BFMI {gate.bfmi:.2f}."
+        )
+        return Part("convergence", "ok", (words,), frame, facts)
+    words = (
+        f"The sampler has not converged ({'; '.join(gate.failures)}), so the other findings are "
+        "not reliable: fit again with more tune and draws."
     )
+    return Part("convergence", "refuse", (words,), frame, facts)
 
 
 def sensitivity_part(fit: Posterior, to: Target) -> Part:
@@ -235,9 +176,7 @@ def cells(fit: Posterior, seed: int = 0) -> pd.DataFrame:
     frame, law = fit.table.frame, fit.law
     columns = [c for c in CELL if c in law.columns and frame[c].nunique() > 1] or ["params"]
     groups = frame.groupby(columns)
-    index = groups.ngroup().to_numpy()
-    average = (index == np.arange(groups.ngroups)[:, None]).astype(float)
-    average /= average.sum(1, keepdims=True)
+    average = averaging(np.asarray(groups.ngroup(), np.int64))
     measured = residual(fit, fit.table) @ average.T
     replicated = residual_draws(fit, frame, np.random.default_rng(seed)) @ average.T
     found = groups.size().rename("rows").reset_index()
@@ -322,21 +261,22 @@ def noise_part(fit: Posterior, seed: int) -> Part:
 def left_out_part(fit: Posterior, seed: int) -> Part:
     """PIT values and Pareto k of runs, or rows, left out by importance sampling."""
     found = leave_out(fit, seed)
-    p, bad, count = found.uniformity(), found.unreliable, len(found.pit)
+    p, bad, count = found.uniformity(), found.unreliable, len(found.frame)
     uneven = p < RARE
-    text = f"The PIT values of {count} {found.unit}s, each predicted from the others, are "
-    text += f"{'not ' if uneven else ''}compatible with calibrated bands (p = {p:.2g})."
-    words = [text]
+    words = [
+        f"The PIT values of {count} {found.unit}s, each predicted from the others, are "
+        f"{'not ' if uneven else ''}compatible with calibrated bands (p = {p:.2g})."
+    ]
     if bad:
         words.append(
             f"For {bad} of them the estimate is unreliable (Pareto k above {found.good_k:.2g}): "
             "use bayeslaw.cross_validate, which refits without them."
         )
-    facts = {"unit": found.unit, "p": p, "elpd": float(found.elpd.sum()), "unreliable": bad}
-    return Part(
-        "left out",
-        "caution" if uneven or bad > UNRELIABLE * count else "ok",
-        tuple(words),
-        found.to_frame(),
-        facts,
-    )
+    facts = {
+        "unit": found.unit,
+        "p": p,
+        "elpd": float(found.frame["elpd"].sum()),
+        "unreliable": bad,
+    }
+    level = "caution" if uneven or bad > UNRELIABLE * count else "ok"
+    return Part("left out", level, tuple(words), found.frame, facts)

@@ -28,7 +28,7 @@ from bayeslaw.evaluate.datatree import prior_draws
 from bayeslaw.evaluate.residuals import covariance
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.model.random_effects import SIZE
-from bayeslaw.tables.hull import coordinate, displacement, distance, in_words, locate
+from bayeslaw.tables.hull import coordinate, displacement, distance, in_words, locate, outside
 from bayeslaw.tables.validation import COVARIATES
 
 FAR = 1.0
@@ -81,10 +81,10 @@ def extrapolation_part(fit: Posterior, to: Target) -> Part:
         levels.append(level)
     corner = found[(frame[list(columns)] < NEAR).all(axis=1) & (hull >= NEAR)]
     if len(corner):
-        outside = distance(float(corner["efolds"].max()), float(corner["decades"].max()))
+        apart = distance(float(corner["efolds"].max()), float(corner["decades"].max()))
         words.append(
             f"{len(corner)} of {len(found)} rows lie in an empty corner: each covariate is within "
-            f"its range, but together they are up to {outside} outside the convex hull of the "
+            f"its range, but together they are up to {apart} outside the convex hull of the "
             "training rows."
         )
     if words and not fit.law.discrepancy_parameters:
@@ -112,10 +112,9 @@ def distances(fit: Posterior, rows: pd.DataFrame) -> pd.DataFrame:
         if name not in seen or name not in rows:
             continue
         old, new = (coordinate(frame, name) for frame in (seen, rows))
-        outside = np.maximum(np.maximum(old.min() - new, new - old.max()), 0)
-        outside[outside < 1e-9] = 0.0  # rounding
-        width = np.ptp(old)
-        columns[name] = outside / width if width else np.where(outside > 0, np.inf, 0.0)
+        beyond, width = outside(old, new), np.ptp(old)
+        beyond[beyond < 1e-9] = 0.0  # rounding
+        columns[name] = beyond / width if width else np.where(beyond > 0, np.inf, 0.0)
     return pd.DataFrame(columns)
 
 
@@ -232,18 +231,18 @@ def _forecast_in_bounds(
     stage, last = frame.index[-1], frame.iloc[-1]
     loss = float(np.median(fit.latent(to.frame.iloc[last["rows"]]), 0).mean())
     low, high = last["lower"] - 2 * last["lower_sd"], last["upper"] + 2 * last["upper_sd"]
-    outside = not low <= loss <= high
+    broken = not low <= loss <= high
     text = (
         "If the loss falls with log PTPP at a decreasing rate, as F/P^eta does for every eta, then "
         f"the losses measured at the last two stages bound the mean loss at PTPP {stage:g} between "
         f"{last['lower']:.4g} (sd {last['lower_sd']:.2g}) and {last['upper']:.4g} "
         f"(sd {last['upper_sd']:.2g}) nats. The median of the forecast is {loss:.4g}"
-        f"{', outside these bounds' * outside}."
+        f"{', outside these bounds' * broken}."
     )
     others = [t for t in fit.law.terms if "ptpp" in t.covariates and not t.plain.convex_in_ptpp]
     if others or fit.law.discrepancy_parameters:
         text += " Not all terms of this law need satisfy these bounds."
-    return text, {"stage": float(stage), "median": loss, "outside": outside}
+    return text, {"stage": float(stage), "median": loss, "outside": broken}
 
 
 def reach(first: float, second: float, later: float) -> float:

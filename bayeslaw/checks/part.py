@@ -1,4 +1,4 @@
-"""The result of one part of a check, and the rows to forecast."""
+"""The result of a check, which has parts and a verdict, and the rows to forecast."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,6 +12,11 @@ from bayeslaw.tables.table import LossTable
 from bayeslaw.tables.validation import canonical
 
 LEVELS = ("ok", "caution", "refuse")
+VERDICT = {
+    "ok": "OK: no finding against the use of this fit",
+    "caution": "CAUTION: usable with reservations; read the findings under",
+    "refuse": "REFUSE: do not forecast from this fit; read the findings under",
+}
 RARE = 0.01
 """Significance level of each part: the false alarm rate for a fit of the true law."""
 NEAR = 0.1
@@ -41,6 +46,76 @@ class Part:
     words: tuple[str, ...]
     frame: pd.DataFrame = field(default_factory=pd.DataFrame, repr=False)
     facts: Mapping[str, object] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True)
+class Check:
+    """The parts of a check and its verdict; ``print`` shows the findings.
+
+    Parameters
+    ----------
+    parts : tuple of Part
+    law, table : str
+        Names of the fitted law and of its table.
+    rows : int
+        Number of rows to forecast; 0 if none were given.
+    """
+
+    parts: tuple[Part, ...]
+    law: str
+    table: str
+    rows: int
+
+    @property
+    def level(self) -> str:
+        """The worst level of the parts: ``"ok"``, ``"caution"`` or ``"refuse"``."""
+        return max((part.level for part in self.parts), key=LEVELS.index)
+
+    @property
+    def ok(self) -> bool:
+        """Whether no part says refuse."""
+        return self.level != "refuse"
+
+    @property
+    def verdict(self) -> str:
+        """The verdict in one sentence."""
+        names = [part.name for part in self.parts if part.level == self.level]
+        return VERDICT[self.level] + ("." if self.level == "ok" else f" {', '.join(names)}.")
+
+    def __getitem__(self, name: str) -> Part:
+        """The part of that name."""
+        return {part.name: part for part in self.parts}[name]
+
+    @property
+    def frames(self) -> dict[str, pd.DataFrame]:
+        """The numbers behind each part."""
+        return {part.name: part.frame for part in self.parts}
+
+    def to_dict(self) -> dict[str, object]:
+        """The check as a JSON document."""
+        return {
+            "law": self.law,
+            "table": self.table,
+            "rows": self.rows,
+            "level": self.level,
+            "ok": self.ok,
+            "verdict": self.verdict,
+            "parts": {
+                part.name: {
+                    "level": part.level,
+                    "words": list(part.words),
+                    **part.facts,
+                    "table": part.frame.reset_index().to_dict("records"),
+                }
+                for part in self.parts
+            },
+        }
+
+    def __str__(self) -> str:
+        lines = [self.verdict]
+        for part in self.parts:
+            lines += [f"{part.name} ({part.level})", *(f"  {words}" for words in part.words)]
+        return "\n".join(lines)
 
 
 @dataclass(frozen=True)

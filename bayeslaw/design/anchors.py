@@ -14,12 +14,12 @@ import pandas as pd
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import BayeslawError, unknown
 from bayeslaw.design.evsi import plan_after
-from bayeslaw.design.posterior_moments import DRAWS, candidate_rows, frame_of, joint_gaussian
+from bayeslaw.design.posterior_moments import DRAWS, candidate_rows, joint_gaussian
 from bayeslaw.design.set_search import GAINS, Search, costs
 from bayeslaw.inference.pools import Pool
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.planning.result import Plan
-from bayeslaw.tables.table import LossTable, grid
+from bayeslaw.tables.table import LossTable, frame_of, grid
 from bayeslaw.tables.validation import COVARIATES, canonical
 
 MOST = 20
@@ -173,12 +173,12 @@ def choose_anchors(
         targets = _planned_run(plan)
     aim = canonical(frame_of(targets), "targets", columns)
     weight = _normalised(weights, len(aim))
-    joint, keep = joint_gaussian(fits, frame, price.run, aim, plan, draws)
+    joint, keep = joint_gaussian(fits, frame, aim, plan, draws)
     search = Search(
         joint=joint,
         costs=price,
         size=np.unique(frame["params"], return_inverse=True)[1],
-        gain=gain,
+        gain=GAINS[gain],
         weights=weight if plan is None else np.r_[0 * weight, 1.0],
         k=k or MOST,
         budget=math.inf if budget is None else budget,
@@ -200,7 +200,7 @@ def choose_anchors(
     mean = np.sqrt(sd[:, : len(aim)] ** 2 @ weight)
     table["sd_before"], table["sd"] = mean[:-1], mean[1:]
     table["sd_max"] = sd[1:, : len(aim)].max(1)
-    table["gain"] = np.diff([search.value(update) for update in updates])
+    table["gain"] = np.diff([search.gain.value(update, search.weights) for update in updates])
     table["gain_per_flop"] = table["gain"] / table["flops"]
     if plan is not None:
         after = [plan_after(plan, joint, keep, picks[:i]) for i in range(1, len(picks) + 1)]

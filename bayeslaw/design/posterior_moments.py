@@ -11,7 +11,7 @@ from scipy.stats import rankdata
 from bayeslaw.common.arrays import Bools, Floats, Ints
 from bayeslaw.common.errors import TableError, TableWarning
 from bayeslaw.design.bayes_linear import JointGaussian, centred, measurements_by_run
-from bayeslaw.design.set_search import bases
+from bayeslaw.design.set_search import bases, run_of_each
 from bayeslaw.evaluate import residuals
 from bayeslaw.inference.pools import Pool
 from bayeslaw.inference.posterior import Posterior
@@ -21,7 +21,7 @@ from bayeslaw.model.errors import LENGTH
 from bayeslaw.planning.deviations import PlannedRun, planned_size_effects
 from bayeslaw.planning.intervals import intersection
 from bayeslaw.planning.result import Plan
-from bayeslaw.tables.table import LossTable
+from bayeslaw.tables.table import LossTable, frame_of
 from bayeslaw.tables.validation import COVARIATES, canonical
 
 DRAWS = 4000
@@ -73,7 +73,6 @@ def candidate_rows(
 def joint_gaussian(
     fits: Sequence[Posterior | Pool],
     frame: pd.DataFrame,
-    run: Ints,
     targets: pd.DataFrame,
     plan: Plan | None = None,
     most: int = DRAWS,
@@ -86,7 +85,6 @@ def joint_gaussian(
         Of the target domain, and of the source domain if each run is measured in both.
     frame, targets : DataFrame
         Candidate rows, and rows whose log losses are the target quantities.
-    run : array of int, shape (candidates,)
     plan : Plan, optional
         Adds a target quantity: the smallest feasible budget at the replay ratio of the plan, or of
         its most likely choice, in normal scores, so that infinite budgets have finite values.
@@ -126,14 +124,14 @@ def joint_gaussian(
     groups = [
         (
             _in_domain(_new_groups(member, frame, level, plan), domain, len(fits)),
-            weight * effect_variance(member, level),
+            weight * float(np.median(member.values()[f"tau_{level}"] ** 2)),
         )
         for domain, fit in enumerate(fits)
         for member, weight in _weighted(fit)
         for level in member.spec.effects
         if not effects.level(level).latent  # these effects are part of the draws
     ]
-    tokens = np.tile(frame["tokens"], len(fits))
+    run, tokens = run_of_each(frame), np.tile(frame["tokens"], len(fits))
     return JointGaussian(
         measured=centred(np.hstack(measured)),
         targets=centred(np.hstack(quantities)),
@@ -172,16 +170,6 @@ def noise_variance(posterior: Posterior, frame: pd.DataFrame) -> Floats:
     likelihood = posterior.spec.likelihood
     variance = likelihood.information_variance(posterior.scale(frame), posterior.values())
     return np.asarray(np.median(variance, axis=0))
-
-
-def effect_variance(posterior: Posterior, level: str) -> float:
-    """Variance of the random effect of a new group of a fitted level."""
-    return float(np.median(posterior.values()[f"tau_{level}"] ** 2))
-
-
-def frame_of(table: LossTable | pd.DataFrame) -> pd.DataFrame:
-    """Rows of a table or grid."""
-    return table.frame if isinstance(table, LossTable) else table
 
 
 def _weighted(fit: Posterior | Pool) -> list[tuple[Posterior, float]]:

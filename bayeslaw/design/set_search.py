@@ -16,7 +16,7 @@ References
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, combinations
@@ -31,8 +31,6 @@ from bayeslaw.model.random_effects import labels
 
 KINDS = ("flops", "adaptation")
 """Costs that are computed from N, D and PTPP."""
-GAINS = ("variance", "entropy", "plan", "doptimal")
-"""Gains of `bayeslaw.choose_anchors`."""
 EXHAUSTIVE = 2_000_000
 """Every set of up to three is tried if there are at most this many, which takes seconds."""
 PASSES = 5
@@ -137,7 +135,7 @@ def costs(
         raise BayeslawError(unknown("cost", cost, [*KINDS, *map(str, frame.columns)]))
     if not ((own > 0) & np.isfinite(own)).all():
         raise BayeslawError(f"cost {cost!r}: not a positive number in every candidate row.")
-    run = np.unique(labels(frame, "run"), return_inverse=True)[1]
+    run = run_of_each(frame)
     if "ptpp" not in columns:
         return Costs(own, run, np.zeros(len(frame), int), np.zeros(1))
     base, unique = bases(frame)
@@ -150,11 +148,50 @@ def costs(
     return Costs(own, run, base, setup)
 
 
+def run_of_each(frame: pd.DataFrame) -> Ints:
+    """Run of each row as a code, shape (rows,); a row without a label is a run of its own."""
+    return np.unique(labels(frame, "run"), return_inverse=True)[1]
+
+
 def bases(frame: pd.DataFrame) -> tuple[Ints, Floats]:
     """Base of each row, (rows,), and N and PTPP of each base, (bases, 2): their distinct pairs."""
     pairs = frame[["params", "ptpp"]].to_numpy(float)
     unique, index = np.unique(pairs, axis=0, return_inverse=True)
     return index.ravel(), unique
+
+
+@dataclass(frozen=True)
+class Gain:
+    """What measurements are worth, given weights of the targets.
+
+    Parameters
+    ----------
+    value : callable
+        Value of an update in the unit of the gain; larger is better.
+    increases : callable
+        Increase of the value by each candidate, shape (candidates,).
+    """
+
+    value: Callable[[Update, Floats], float]
+    increases: Callable[[Update, Floats], Floats]
+
+
+VARIANCE = Gain(
+    value=lambda update, weights: float(-update.variance @ weights),
+    increases=lambda update, weights: update.weighted_reduction(weights),
+)
+ENTROPY = Gain(
+    value=lambda update, weights: float(-(np.log(update.variance) / 2) @ weights),
+    increases=lambda update, weights: np.asarray(
+        -0.5 * np.log1p(-update.reductions() / update.variance) @ weights
+    ),
+)
+INFORMATION = Gain(
+    value=lambda update, weights: update.information,
+    increases=lambda update, weights: update.further_information,
+)
+GAINS = {"variance": VARIANCE, "entropy": ENTROPY, "plan": VARIANCE, "doptimal": INFORMATION}
+"""Gains of `bayeslaw.choose_anchors`; for that of a plan all weight is on the plan's budget."""
 
 
 @dataclass(frozen=True)
@@ -167,7 +204,7 @@ class Search:
     costs : Costs
     size : array of int, shape (candidates,)
         Code of each candidate's N.
-    gain : {"variance", "entropy", "plan", "doptimal"}
+    gain : Gain
     weights : array, shape (targets,)
     k : int
         Most candidates bought.
@@ -183,7 +220,7 @@ class Search:
     joint: JointGaussian
     costs: Costs
     size: Ints
-    gain: str
+    gain: Gain
     weights: Floats
     k: int
     budget: float
@@ -208,28 +245,16 @@ class Search:
             done.append(max(left, key=lambda pick: rate[pick]))
         return done
 
-    def value(self, update: Update) -> float:
-        """Value of an update in the unit of the gain; larger is better."""
-        if self.gain == "doptimal":
-            return update.information
-        variance = np.log(update.variance) / 2 if self.gain == "entropy" else update.variance
-        return float(-variance @ self.weights)
-
-    def gains(self, update: Update) -> Floats:
-        """Increase of the value by each candidate, shape (candidates,)."""
-        if self.gain == "doptimal":
-            return update.further_information
-        if self.gain == "entropy":
-            fraction = update.reductions() / update.variance
-            return np.asarray(-0.5 * np.log1p(-fraction) @ self.weights)
-        return update.weighted_reduction(self.weights)
+    def value(self, picks: Sequence[int]) -> float:
+        """Value of a set in the unit of the gain; larger is better."""
+        return self.gain.value(self.joint.update(picks), self.weights)
 
     # -- searches -----------------------------------------------------------------------------
 
     def _rate(self, picks: Sequence[int], power: float) -> Floats:
         """Gain of each candidate over its further cost to a power."""
         extra = np.maximum(self.costs.further(picks), np.finfo(float).tiny)
-        return self.gains(self.joint.update(picks)) / extra**power
+        return self.gain.increases(self.joint.update(picks), self.weights) / extra**power
 
     def _greedy(self, picks: list[int], power: float) -> list[int]:
         """Add candidates of largest rate until `k` or the budget is reached."""
@@ -294,7 +319,8 @@ class Search:
         spent, extra = self.costs.total(picks), self.costs.further(picks)
         update = self.joint.update(picks)
         allowed = self._allowed(picks, extra, self.budget * SLACK - spent, last=True)
-        value = self.value(update) + self.gains(update) - self._value_before
+        increases = self.gain.increases(update, self.weights)
+        value = self.gain.value(update, self.weights) + increases - self._value_before
         score = np.where(allowed, value / self._cost_weight(spent + extra), -math.inf)
         best = int(score.argmax())
         return best, float(score[best])
@@ -303,7 +329,7 @@ class Search:
         """Gain of a set, without a budget over its cost to the power; 0 for an empty set."""
         if not picks:
             return 0.0
-        value = self.value(self.joint.update(picks)) - self._value_before
+        value = self.value(picks) - self._value_before
         return float(value / self._cost_weight(self.costs.total(picks)))
 
     def _cost_weight(self, total: Floats | float) -> Floats:
@@ -311,7 +337,7 @@ class Search:
 
     @cached_property
     def _value_before(self) -> float:
-        return self.value(self.joint.update([]))
+        return self.value([])
 
     def _without_contained(self, picks: Sequence[int]) -> list[int]:
         """The picks without checkpoints of a run of which a later checkpoint is picked too."""

@@ -6,7 +6,7 @@ their measured losses. The distance of a row is how far it lies beyond the cut, 
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from bayeslaw.evaluate.scores import crps
 from bayeslaw.inference.fitting import fit
 from bayeslaw.laws.law import Law
 from bayeslaw.tables.reading import read_frame, write_frame
-from bayeslaw.tables.table import LossTable
+from bayeslaw.tables.table import LossTable, subset
 from bayeslaw.tables.validation import COVARIATES
 
 ALONG: Mapping[str, Callable[[pd.DataFrame], pd.Series]] = {
@@ -252,9 +252,7 @@ def _at_cut(
     fitted, later = value <= cut, value > cut
     if not fitted.any() or not later.any():
         raise TableError(f"{table.name}: the cut {cut:g} leaves no row to fit or to forecast.")
-    train, test = (
-        replace(table, frame=table.frame[rows].reset_index(drop=True)) for rows in (fitted, later)
-    )
+    train, test = subset(table, fitted), subset(table, later)
     posterior = fit(own.pop("law", law), train, seed=seed, **own)
     columns = [c for c in COVARIATES if c in table.frame]
     samples = np.log(posterior.forecast(test, seed=seed, allow_unconverged=True).samples)

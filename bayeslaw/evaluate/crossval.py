@@ -1,7 +1,7 @@
 """Cross-validation: log predictive density of rows that are left out, by PSIS or by refits."""
 
 import warnings
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Unpack
 
 import numpy as np
@@ -9,9 +9,10 @@ import pandas as pd
 import xarray as xr
 from scipy.special import logsumexp
 
-from bayeslaw.common.arrays import Floats, Ints, Strings
+from bayeslaw.common.arrays import Bools, Floats, Ints, Strings
 from bayeslaw.common.errors import TableError, unknown
 from bayeslaw.evaluate.residuals import (
+    averaging,
     density,
     group_effects,
     log_likelihood,
@@ -23,7 +24,7 @@ from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.settings import RunSettings, SamplerSettings
 from bayeslaw.model import random_effects as effects
 from bayeslaw.model.likelihoods import OBSERVED
-from bayeslaw.tables.table import LossTable
+from bayeslaw.tables.table import LossTable, subset
 from bayeslaw.tables.validation import row_numbers
 
 FOLDS = 10
@@ -92,7 +93,7 @@ def loo(fit: Posterior) -> Elpd:
        cross-validation and WAIC. Statistics and Computing 27 (2017).
     """
     found = leave_out(fit)
-    frame = found.to_frame()[["elpd", "pareto_k"]].assign(group=found.labels)
+    frame = found.frame[["elpd", "pareto_k"]].assign(group=found.frame.index.to_numpy())
     bad = f"Pareto k above {found.good_k:.2g} for {found.unreliable} of {len(frame)} {found.unit}s"
     return Elpd(frame, found.unit, (bad,) if found.unreliable else ())
 
@@ -143,9 +144,7 @@ def cross_validate(
     elpd, notes = np.empty(len(table)), []
     for i in range(fold.max() + 1):
         out = fold == i
-        train, test = (
-            replace(table, frame=table.frame[rows].reset_index(drop=True)) for rows in (~out, out)
-        )
+        train, test = subset(table, ~out), subset(table, out)
         what = ", ".join(sorted({str(names[j]) for j in index[out]}))
         try:
             refit = fit_spec(spec, train, run, retry=retry)
@@ -195,41 +194,34 @@ class LeftOut:
     ----------
     unit : {"run", "row"}
         Unit that is left out: whole runs if `run` repeats in the table, otherwise single rows.
-    labels : array, shape (units,)
-    elpd : array, shape (units,)
-        Log predictive density of the unit's log losses, nats.
-    pit : array, shape (units,)
-        Probability integral transform: predictive probability that the unit's mean log loss is
-        below the measured one.
-    pareto_k : array, shape (units,)
-        Shape of the tail of the importance weights.
+    frame : DataFrame
+        One row per unit, under its label: `elpd`, log predictive density of its log losses in nats;
+        `pit`, probability integral transform, the predictive probability that its mean log loss is
+        below the measured one; and `pareto_k`, shape of the tail of the importance weights.
     good_k : float
         Largest Pareto k at which the estimate is reliable with this number of draws.
     """
 
     unit: str
-    labels: Strings
-    elpd: Floats
-    pit: Floats
-    pareto_k: Floats
+    frame: pd.DataFrame
     good_k: float
 
     @property
+    def reliable(self) -> Bools:
+        """Units whose Pareto k is small enough; the others need a refit without the unit."""
+        return (self.frame["pareto_k"] <= self.good_k).to_numpy()
+
+    @property
     def unreliable(self) -> int:
-        """Number of units whose Pareto k is too large; they need a refit without the unit."""
-        return int((~(self.pareto_k <= self.good_k)).sum())
+        """Number of units whose Pareto k is too large."""
+        return int((~self.reliable).sum())
 
     def uniformity(self) -> float:
         """P-value of the hypothesis that the PIT values of the reliable units are uniform."""
         from arviz_stats.base import array_stats
 
-        pit = self.pit[self.pareto_k <= self.good_k]
+        pit = self.frame["pit"].to_numpy()[self.reliable]
         return float(array_stats.uniformity_test(pit)[0]) if len(pit) > 1 else np.nan
-
-    def to_frame(self) -> pd.DataFrame:
-        """Data frame with one row per unit: `elpd`, `pit`, `pareto_k`."""
-        columns = {"elpd": self.elpd, "pit": self.pit, "pareto_k": self.pareto_k}
-        return pd.DataFrame(columns, index=pd.Index(self.labels, name=self.unit))
 
 
 def leave_out(fit: Posterior, seed: int = 0) -> LeftOut:
@@ -252,9 +244,7 @@ def leave_out(fit: Posterior, seed: int = 0) -> LeftOut:
         density, index = log_likelihood(fit), np.arange(len(frame))
         labels = index.astype(str)
     drawn = residual_draws(fit, frame, np.random.default_rng(seed))
-    average = (index == np.arange(len(labels))[:, None]).astype(float)
-    average /= average.sum(1, keepdims=True)
-    excess = (drawn - residual(fit, fit.table)) @ average.T
+    excess = (drawn - residual(fit, fit.table)) @ averaging(index).T
     tree = xr.DataTree.from_dict(
         {
             "posterior": fit.draws,
@@ -268,15 +258,12 @@ def leave_out(fit: Posterior, seed: int = 0) -> LeftOut:
         warnings.simplefilter("ignore", UserWarning)  # of Pareto k, which the result reports
         found = azs.loo(tree, pointwise=True)
     weights, k = (v.to_dataset(name=OBSERVED) for v in (found.log_weights, found.pareto_k))
-    pit = azs.loo_pit(tree, log_weights=weights, pareto_k=k)
-    return LeftOut(
-        unit=unit,
-        labels=labels,
-        elpd=found.elpd_i.values,
-        pit=pit[OBSERVED].values,
-        pareto_k=found.pareto_k.values,
-        good_k=found.good_k,
+    pit = azs.loo_pit(tree, log_weights=weights, pareto_k=k)[OBSERVED]
+    columns = {"elpd": found.elpd_i, "pit": pit, "pareto_k": found.pareto_k}
+    by_unit = pd.DataFrame(
+        {name: each.values for name, each in columns.items()}, index=pd.Index(labels, name=unit)
     )
+    return LeftOut(unit, by_unit, found.good_k)
 
 
 def _by_unit(fit: Posterior, values: Floats) -> xr.Dataset:

@@ -37,6 +37,11 @@ def ends(level: float) -> list[float]:
     return [(1 - level) / 2, (1 + level) / 2]
 
 
+def band_columns(level: float) -> list[str]:
+    """Columns with the ends of a central band, such as ``lower_90`` and ``upper_90``."""
+    return [f"{side}_{100 * level:g}" for side in ("lower", "upper")]
+
+
 @dataclass(frozen=True)
 class Forecast:
     """Draws of the loss for each row of a table or grid.
@@ -150,8 +155,7 @@ class Forecast:
         """
         columns: dict[str, Floats] = {"median": self.median}
         for level in levels:
-            lower, upper = self.quantile(ends(level))
-            columns |= {f"lower_{100 * level:g}": lower, f"upper_{100 * level:g}": upper}
+            columns |= dict(zip(band_columns(level), self.quantile(ends(level)), strict=True))
         return self.frame.assign(**columns, **self._marks())
 
     def write(self, path: str | Path, levels: Sequence[float] = LEVELS) -> None:

@@ -15,7 +15,7 @@ from bayeslaw.common.defaults import TOLERANCE
 from bayeslaw.common.errors import BayeslawError, FileError, TableError
 from bayeslaw.common.files import digest, read_json, write_json
 from bayeslaw.common.formatting import plain
-from bayeslaw.evaluate.forecast import LEVELS, Forecast
+from bayeslaw.evaluate.forecast import LEVELS, Forecast, band_columns
 from bayeslaw.evaluate.scores import BANDS, POINT, crps, interval_scores, point_scores
 from bayeslaw.model import random_effects
 from bayeslaw.tables.reading import from_frame, is_synthetic
@@ -266,7 +266,7 @@ def _content(forecast: Forecast, draws: int) -> dict[str, Any]:
             f"{row_numbers(same)} of the forecast have the same {', '.join(match)}, so a measured "
             "loss could be of either; drop all but one, or add a column 'run'."
         )
-    ends = [f"{side}_{100 * level:g}" for level in LEVELS for side in ("lower", "upper")]
+    ends = [column for level in LEVELS for column in band_columns(level)]
     bands = forecast.to_frame(LEVELS)[[*match, "position", "median", *ends]]
     content: dict[str, Any] = {
         "date": _now(),
@@ -367,9 +367,9 @@ def _beside(frame: pd.DataFrame, loss: Floats) -> pd.DataFrame:
     """The registered rows beside their measured losses, which may be missing."""
     frame = frame.assign(loss=loss, error=frame["median"] / loss - 1)
     for level in LEVELS:
-        name = f"{100 * level:g}"
-        inside = frame["loss"].between(frame[f"lower_{name}"], frame[f"upper_{name}"])
-        frame[f"inside_{name}"] = inside.astype("boolean").where(frame["loss"].notna())
+        lower, upper = (frame[column] for column in band_columns(level))
+        inside = frame["loss"].between(lower, upper).astype("boolean")
+        frame[f"inside_{100 * level:g}"] = inside.where(frame["loss"].notna())
     return frame
 
 
@@ -379,8 +379,7 @@ def _scores(registered: Mapping[str, Any], frame: pd.DataFrame) -> pd.Series:
     rows, scores = frame[there], {}
     if there.any():
         truth = np.log(rows["loss"].to_numpy(float))
-        ends = {p: [f"lower_{100 * p:g}", f"upper_{100 * p:g}"] for p in LEVELS}
-        bands = {p: np.log(rows[names].to_numpy(float).T) for p, names in ends.items()}
+        bands = {p: np.log(rows[band_columns(p)].to_numpy(float).T) for p in LEVELS}
         scores = point_scores(rows["median"].to_numpy(float), rows["loss"].to_numpy(float))
         scores |= interval_scores(bands, truth)
         if "draws" in registered:

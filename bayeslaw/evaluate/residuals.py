@@ -12,11 +12,11 @@ import pandas as pd
 from scipy import stats
 from scipy.special import logsumexp
 
-from bayeslaw.common.arrays import Floats, Strings
+from bayeslaw.common.arrays import Floats, Ints, Strings
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.model import errors
 from bayeslaw.model import random_effects as effects
-from bayeslaw.tables.table import LossTable
+from bayeslaw.tables.table import LossTable, frame_of
 
 NODES = 15
 """Number of nodes of the Gauss-Hermite quadrature over the random effect of a run."""
@@ -88,6 +88,12 @@ def covariance(fit: Posterior) -> Floats:
         same = (group[:, None] == group) * affected
         total += float(fit.draws[f"tau_{level}"].median()) ** 2 * same
     return total
+
+
+def averaging(index: Ints) -> Floats:
+    """Matrix of the means over the rows of each group 0, 1, ..., shape (groups, rows)."""
+    weights = (index == np.arange(index.max() + 1)[:, None]).astype(float)
+    return np.asarray(weights / weights.sum(1, keepdims=True))
 
 
 def density(fit: Posterior, frame: pd.DataFrame, residual: Floats) -> Floats:
@@ -220,5 +226,5 @@ def residual_draws(
     and new groups draw theirs from their distribution. The effect of a training size is not
     included, since it is part of `Posterior.latent`.
     """
-    frame = table.frame if isinstance(table, LossTable) else table
+    frame = frame_of(table)
     return error_draws(fit, frame, rng) + group_effects(fit, frame, rng)

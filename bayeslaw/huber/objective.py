@@ -108,7 +108,7 @@ class Objective:
     def design(self, points: Floats) -> Floats:
         """Derivatives of the loss by the linear parameters, shape (points, linear, rows)."""
         with np.errstate(over="ignore"):
-            parts = self.law.parts(self._named(points), self.x, self.at)
+            parts = self.law.sensitivities(self._named(points), self.x, self.at)
         return self._stacked(parts, self.names[: self.linear], len(points))
 
     def given(self, points: Floats) -> Floats | float:
@@ -207,6 +207,5 @@ def _linear_fit(objective: Objective, points: Floats) -> Floats:
         sizes = np.linalg.solve(matrix, (positive * towards)[..., None])[..., 0]
         positive &= sizes > 0
         sizes = np.maximum(sizes, 0)
-        relative = np.abs(sizes[:, None] @ design - wanted)
-        weights = np.minimum(1, objective.delta / np.maximum(relative, 1e-300))
+        weights = objective.weights(sizes[:, None] @ design - wanted)
     return sizes

@@ -19,7 +19,7 @@ from bayeslaw.laws.bases import Bases, base_table, log_slopes, total_tokens
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.tables.reading import from_frame
-from bayeslaw.tables.table import LossTable
+from bayeslaw.tables.table import LossTable, frame_of
 from bayeslaw.tables.validation import BASE_LOSSES
 
 STARTS, POLISH = 64, 3
@@ -95,8 +95,7 @@ class PointFit:
 
     def predict(self, table: LossTable | pd.DataFrame) -> Floats:
         """Predicted loss per row, nats per token."""
-        frame = table.frame if isinstance(table, LossTable) else table
-        loss: Floats = self.law.loss(self.parameters, self.law.covariates(frame))
+        loss: Floats = self.law.loss(self.parameters, self.law.covariates(frame_of(table)))
         return loss
 
     def span(self, table: LossTable | pd.DataFrame) -> Floats:
@@ -107,7 +106,8 @@ class PointFit:
         array, shape (2, rows)
             Both are `predict` if the fit has no other solutions.
         """
-        losses = self._losses(table)
+        x = self.law.covariates(frame_of(table))
+        losses = np.array([self.law.loss(p, x) for p in self._known])
         return np.array([losses.min(0), losses.max(0)])
 
     def forecast(self, table: LossTable | pd.DataFrame) -> pd.DataFrame:
@@ -136,11 +136,9 @@ class PointFit:
         >>> point.forecast(rows.assign(params=1e10))["unique"].all().item()
         True
         """
-        frame = table.frame if isinstance(table, LossTable) else table
-        losses = self._losses(frame)
-        lowest, highest = losses.min(0), losses.max(0)
-        return frame.assign(
-            prediction=losses[0],
+        lowest, highest = self.span(table)
+        return frame_of(table).assign(
+            prediction=self.predict(table),
             lowest=lowest,
             highest=highest,
             unique=np.log(highest / lowest) < SAME,
@@ -169,11 +167,6 @@ class PointFit:
     @property
     def _known(self) -> tuple[Mapping[str, float], ...]:
         return (self.parameters, *self.solutions)
-
-    def _losses(self, table: LossTable | pd.DataFrame) -> Floats:
-        """Losses of the fit and of its solutions, shape (1 + solutions, rows)."""
-        x = self.law.covariates(table.frame if isinstance(table, LossTable) else table)
-        return np.array([self.law.loss(p, x) for p in self._known])
 
 
 def fit_huber(

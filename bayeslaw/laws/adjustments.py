@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -9,7 +10,8 @@ import pandas as pd
 
 from bayeslaw.common.arrays import Floats, Namespace
 from bayeslaw.common.registry import storable
-from bayeslaw.laws.modifiers import Polynomial
+from bayeslaw.laws.modifiers import Modifier, Polynomial, Sum
+from bayeslaw.laws.parts import Part
 from bayeslaw.laws.priors import Prior
 from bayeslaw.laws.terms import COLUMN, Array, Values
 
@@ -30,13 +32,11 @@ PRIORS = {
     f"{OFFSET}_r": Prior("Normal", mu=0, sigma=0.05),
 }
 """Priors, on log loss; of slopes per e-fold, of that in r over all of its range."""
-TYPICAL = 0.02
-"""Size of an offset."""
 
 
 @storable
 @dataclass(frozen=True)
-class Repetition:
+class Repetition(Part):
     r"""Tokens of one epoch that are worth the tokens of a run, the fewer the more they repeat.
 
     A law takes ``D' = U + U R (1 - exp(-(D/U - 1) / R))`` for D, where U is the tokens until the
@@ -64,41 +64,122 @@ class Repetition:
 
     symbol: str = "R_D"
     prior: ClassVar[Prior] = Prior("LogNormal", median=10, sigma=1)
-    typical: ClassVar[float] = 10.0
-    """R at which the reference point and the knots of random walks are chosen."""
 
     @property
     def parameters(self) -> tuple[str, ...]:
         """Its one symbol."""
         return (self.symbol,)
 
-    def covariate(self, frame: pd.DataFrame, token_unit: float) -> Floats:
-        """Log of the tokens until the new data of each row repeat, in token units, (rows,).
+    @property
+    def covariates_of(self) -> dict[str, tuple[str, ...]]:
+        """Tokens, and those until new data repeat."""
+        return {self.symbol: ("tokens", "unique")}
+
+    @property
+    def typical(self) -> dict[str, float]:
+        """R at which the reference point and the knots of random walks are chosen."""
+        return {self.symbol: 10.0}
+
+    def read(self, frame: pd.DataFrame, law: "Law", name: str) -> dict[str, Array]:
+        """Log of the tokens until the new data of each row repeat, at most its tokens.
 
         Without the column `unique_tokens` no data repeat.
         """
+        tokens = frame["tokens"].to_numpy() / law.token_unit
         if UNIQUE not in frame:
-            return np.full(len(frame), np.inf)
+            return {"unique": np.log(tokens)}
         replay = frame["replay"].to_numpy(float) if "replay" in frame else np.zeros(len(frame))
-        return until_repeated(frame[UNIQUE].to_numpy(float) / token_unit, replay)
+        unique = until_repeated(frame[UNIQUE].to_numpy(float) / law.token_unit, replay)
+        return {"unique": np.minimum(unique, np.log(tokens))}
+
+    def neutral(self, x: Values) -> dict[str, Array]:
+        """The covariates at the typical R; no data repeat."""
+        x = self.effective(self.typical, x, np)
+        return {**x, "unique": x["tokens"]}
 
     def effective(self, p: Values, x: Values, xp: Namespace) -> dict[str, Array]:
         """The covariates with D' for D, and without `unique`."""
         found = dict(x)
+        if "unique" not in x:
+            return found
         unique = xp.minimum(found.pop("unique"), x["tokens"])
         repeats = xp.exp(x["tokens"] - unique) - 1
         rate = p[self.symbol]
         found["tokens"] = unique + xp.log1p(rate * (1 - xp.exp(-repeats / rate)))
         return found
 
-    def typically(self, x: Values) -> dict[str, Array]:
-        """`effective` at the typical R."""
-        return self.effective({self.symbol: self.typical}, x, np)
-
     def latex(self) -> str:
         """What D stands for, as LaTeX."""
         name = r"R_D^{*}"
         return rf"D = U + U {name} \left(1 - e^{{-(D_{{\mathrm{{seen}}}}/U - 1)/{name}}}\right)"
+
+
+@dataclass(frozen=True)
+class Factor(Part):
+    """Factor of the whole loss: the exponential of what a discrepancy and annealing add to its log.
+
+    Parameters
+    ----------
+    discrepancy : Modifier, optional
+    offset : Polynomial, optional
+        For checkpoints that are not annealed.
+    """
+
+    discrepancy: Modifier | None
+    offset: Polynomial | None
+
+    @cached_property
+    def modifier(self) -> Modifier:
+        """The sum of both."""
+        parts = tuple(part for part in (self.discrepancy, self.offset) if part)
+        return Sum(parts) if len(parts) > 1 else parts[0]
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """Names of the parameters of both."""
+        return self.modifier.parameters
+
+    @property
+    def covariates_of(self) -> dict[str, tuple[str, ...]]:
+        """Covariates that each parameter acts along."""
+        return self.modifier.covariates_of
+
+    @property
+    def local(self) -> tuple[str, ...]:
+        """The offset is another one at the reference point."""
+        return tuple(LOCAL if name == OFFSET else name for name in self.parameters)
+
+    @property
+    def typical(self) -> dict[str, float]:
+        """Size of an offset."""
+        return dict.fromkeys(self.offset.parameters, 0.02) if self.offset else {}
+
+    def read(self, frame: pd.DataFrame, law: "Law", name: str) -> dict[str, Array]:
+        """Which rows are not annealed."""
+        return {OFFSET: unannealed(frame)} if self.offset else {}
+
+    def neutral(self, x: Values) -> Values:
+        """The covariates of annealed checkpoints."""
+        return {**x, OFFSET: np.zeros(1)} if self.offset else x
+
+    def outer(self, p: Values, x: Values, at: Values, xp: Namespace) -> tuple[Array, Array]:
+        """The factor; nothing is added."""
+        return xp.exp(self.modifier.shape(p, x, at, xp)), 0.0
+
+    def gradient(self, law: "Law", p: Values, x: Values, at: Values) -> dict[str, Array]:
+        """Derivative of the loss by each parameter."""
+        x = law.effective(p, x)
+        loss, slopes = law.loss(p, x, at), self.modifier.slopes(p, x, at)
+        return {name: loss * slope for name, slope in slopes.items()}
+
+    def to_local(self, p: Values, at: Values) -> dict[str, Array]:
+        """Its reference coordinates from its parameters."""
+        found = {name: p[name] for name in self.parameters if name != OFFSET}
+        return found | ({LOCAL: _moved(p, at, 1)} if self.offset else {})
+
+    def to_paper(self, p: Values, at: Values) -> dict[str, Array]:
+        """The offset where all covariates are 1."""
+        return {OFFSET: _moved(p, at, -1)} if self.offset else {}
 
 
 def until_repeated(unique: float | Floats, replay: float | Floats) -> Floats:
@@ -156,7 +237,7 @@ def unannealed(frame: pd.DataFrame) -> Floats:
     return 1.0 - frame[ANNEALED].to_numpy(float)
 
 
-def moved(p: Values, by: Values, sign: int) -> Array:
+def _moved(p: Values, by: Values, sign: int) -> Array:
     """The offset where the covariates are `by` larger (sign 1) or smaller (sign -1)."""
     slopes = {c: f"{OFFSET}_{letter}" for c, letter in LETTERS.items()}
     return p[OFFSET] + sign * sum(p[name] * by[c] for c, name in slopes.items() if name in p)

@@ -3,13 +3,20 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
 from bayeslaw.common.arrays import Namespace
+from bayeslaw.common.errors import TableError
 from bayeslaw.common.registry import storable
 from bayeslaw.laws.modifiers import Modifier
+from bayeslaw.laws.parts import Part
 from bayeslaw.laws.terms import SYMBOLS, Array, Values, tex
+
+if TYPE_CHECKING:
+    from bayeslaw.laws.law import Law
 
 REPLAY = 0.25
 """Replay ratio at which the factor in replay is 1."""
@@ -19,7 +26,7 @@ MIXED = 0.01
 
 @storable
 @dataclass(frozen=True)
-class Departure:
+class Departure(Part):
     r"""Loss that moves from the start loss to the law's core as adaptation goes on.
 
     ``L = core (1 - g) + L_start g`` with ``g = (1 + (1 - r)^v D / D_s)^-beta``, the share of the
@@ -63,15 +70,15 @@ class Departure:
         return (*self.own, *(self.modifier.parameters if self.modifier else ()))
 
     @property
-    def local(self) -> str:
-        """Name of z in reference coordinates."""
-        return f"{self.onset}_ref"
+    def local(self) -> tuple[str, ...]:
+        """The onset is stated over the tokens of the reference point."""
+        return tuple(f"{name}_ref" if name == self.onset else name for name in self.parameters)
 
     @property
     def covariates_of(self) -> dict[str, tuple[str, ...]]:
         """Covariates that each parameter acts along."""
         along = {name: (covariate,) for covariate, name in self.along.items()}
-        along |= dict.fromkeys((self.exponent, self.onset, self.local), ("tokens",))
+        along |= dict.fromkeys((self.exponent, self.onset, f"{self.onset}_ref"), ("tokens",))
         along |= {self.fresh: ("fresh",), self.replay: ("mixed",), self.base: ("deviation",)}
         return along | (self.modifier.covariates_of if self.modifier else {})
 
@@ -81,18 +88,25 @@ class Departure:
         used = [c for along in self.covariates_of.values() for c in along]
         return tuple(dict.fromkeys([*used, "start"]))
 
+    def read(self, frame: pd.DataFrame, law: "Law", name: str) -> dict[str, Array]:
+        """Logs of the start loss, and of the base's loss over the expected one."""
+        if law.bases is None:
+            raise TableError(f"{name}: {law.name} knows no bases; fit it to a table first.")
+        start, deviation = law.bases.logs(frame)
+        return {"start": start, "deviation": deviation}
+
     def to_local(self, p: Values, at: Values) -> dict[str, Array]:
         """Its reference coordinates from its parameters."""
-        shift = sum(p[name] * at[covariate] for covariate, name in self.along.items())
-        names = {name: name for name in self.parameters} | {self.onset: self.local}
-        moved = {**p, self.onset: p[self.onset] + shift - at["tokens"]}
-        return {local: moved[name] for name, local in names.items()}
+        return super().to_local({**p, self.onset: p[self.onset] + self._shift(p, at)}, at)
 
     def from_local(self, q: Values, at: Values) -> dict[str, Array]:
         """Its parameters from its reference coordinates."""
-        shift = sum(q[name] * at[covariate] for covariate, name in self.along.items())
-        found = {name: q[name] for name in self.parameters if name != self.onset}
-        return {**found, self.onset: q[self.local] - shift + at["tokens"]}
+        found = super().from_local(q, at)
+        return {**found, self.onset: found[self.onset] - self._shift(q, at)}
+
+    def _shift(self, p: Values, at: Values) -> Array:
+        """The onset in reference coordinates less that of the paper's."""
+        return sum(p[name] * at[covariate] for covariate, name in self.along.items()) - at["tokens"]
 
     def remaining(
         self, p: Values, x: Values, at: Values, xp: Namespace, added: Array | None = None
@@ -107,27 +121,21 @@ class Departure:
         u = x["tokens"] - onset + p[self.fresh] * x["fresh"]
         return xp.exp(added - p[self.exponent] * xp.log1p(xp.exp(u)))
 
-    def factor(self, p: Values, x: Values, xp: Namespace) -> Array:
+    def outer(
+        self, p: Values, x: Values, at: Values, xp: Namespace, added: Array | None = None
+    ) -> tuple[Array, Array]:
+        """Factor of the core, and what the start loss adds; arguments as for `remaining`."""
+        g = self.remaining(p, x, at, xp, added)
+        return self._factor(p, x, xp) * (1 - g), xp.exp(x["start"]) * g
+
+    def limit(self, p: Values, x: Values, at: Values) -> Array:
+        """Factor of the floor where adaptation has ended."""
+        return self._factor(p, x, np)
+
+    def _factor(self, p: Values, x: Values, xp: Namespace) -> Array:
         """Factor of the core by what the base is like, and by replay."""
         share = x["mixed"] - math.log(REPLAY + MIXED)
         return xp.exp(p[self.base] * x["deviation"] - p[self.replay] * share)
-
-    def join(
-        self,
-        core: Array,
-        p: Values,
-        x: Values,
-        at: Values,
-        xp: Namespace,
-        added: Array | None = None,
-    ) -> Array:
-        """The loss, from the floor and the terms; arguments as for `Law.loss` and `remaining`."""
-        g = self.remaining(p, x, at, xp, added)
-        return core * self.factor(p, x, xp) * (1 - g) + xp.exp(x["start"]) * g
-
-    def scale(self, p: Values, x: Values, at: Values) -> Array:
-        """Derivative of the loss by the core."""
-        return self.factor(p, x, np) * (1 - self.remaining(p, x, at, np))
 
     @property
     def plain(self) -> "Departure":

@@ -9,37 +9,28 @@ A law is written in two coordinate systems that convert exactly both ways.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Literal
 
 import numpy as np
 import pandas as pd
-from scipy.special import logsumexp
 
 from bayeslaw.common.arrays import Namespace
 from bayeslaw.common.errors import TableError
 from bayeslaw.common.registry import identity
-from bayeslaw.laws.adjustments import (
-    LOCAL,
-    OFFSET,
-    TYPICAL,
-    Repetition,
-    moved,
-    unannealed,
-)
+from bayeslaw.laws.adjustments import Factor, Repetition
 from bayeslaw.laws.bases import Bases
 from bayeslaw.laws.departure import MIXED, Departure
 from bayeslaw.laws.knots import Knots
-from bayeslaw.laws.modifiers import ModifiedTerm, Modifier, Polynomial, Sum, Walk
+from bayeslaw.laws.modifiers import ModifiedTerm, Modifier, Polynomial, Walk
+from bayeslaw.laws.parts import KAPPA, Coupling, Part, couple
 from bayeslaw.laws.priors import NOISE, Prior
-from bayeslaw.laws.terms import COLUMN, ORIGIN, STEP, Array, Term, Values
+from bayeslaw.laws.terms import COLUMN, ORIGIN, Array, Term, Values
 from bayeslaw.tables.table import LossTable
 from bayeslaw.tables.validation import COVARIATES, canonical
 
-KAPPA = "kappa"
-"""Parameter of a coupling of terms."""
 CLIP = 1e-9
 """The paper clips r to [CLIP, 1 - CLIP]."""
 
@@ -105,9 +96,8 @@ class Law:
     @cached_property
     def exponents(self) -> tuple[str, ...]:
         """Paper symbols of every parameter that enters non-linearly."""
-        names = [e for term in self.terms for e in term.exponents]
-        names += self.departure.parameters if self.departure else ()
-        return (*dict.fromkeys([*names, *self._added]),)
+        own = [e for term in self.terms for e in term.exponents]
+        return (*dict.fromkeys([*own, *(n for part in self.parts for n in part.parameters)]),)
 
     @cached_property
     def coefficients(self) -> tuple[str, ...]:
@@ -117,17 +107,29 @@ class Law:
     @cached_property
     def parameters(self) -> tuple[str, ...]:
         """Paper symbols in the order of the formula."""
-        names = [n for term in self.terms for n in (term.coefficient, *term.exponents)]
-        names += self.departure.parameters if self.departure else ()
-        return ("E", *dict.fromkeys([*names, *self._added]))
+        own = [n for term in self.terms for n in (term.coefficient, *term.exponents)]
+        added = [n for part in self.parts for n in part.parameters]
+        return ("E", *dict.fromkeys([*own, *added]))
 
     @cached_property
     def coordinates(self) -> tuple[str, ...]:
         """Names of the reference coordinates."""
         at, none = ORIGIN, dict.fromkeys(self.exponents, 0.0)
-        names = [n for term in self.terms for n in (term.slope, *term.to_local(none, at, np))]
-        names += self.departure.to_local(none, at) if self.departure else ()
-        return ("L_ref", *dict.fromkeys([*names, *self._added_local]))
+        own = [n for term in self.terms for n in (term.slope, *term.to_local(none, at, np))]
+        return ("L_ref", *dict.fromkeys([*own, *(n for part in self.parts for n in part.local)]))
+
+    @cached_property
+    def parts(self) -> tuple[Part, ...]:
+        """What the law has beside floor and terms, in the order in which it acts on the loss."""
+        whole = Factor(self.modifier, self.offset) if self.modifier or self.offset else None
+        every = (self.departure, self.coupling, whole, self.repetition)
+        return tuple(part for part in every if part)
+
+    @cached_property
+    def coupling(self) -> Coupling | None:
+        """The coupling of terms, if there is one."""
+        terms = tuple(term for term in self.terms if term.coefficient in self.coupled)
+        return Coupling(terms) if terms else None
 
     @cached_property
     def walks(self) -> tuple[Walk, ...]:
@@ -147,7 +149,8 @@ class Law:
 
     def knots(self, x: Values, at: Values) -> dict[str, Knots]:
         """Knots of the random walks that cover some rows, by the names of their steps."""
-        x = self.repetition.typically(x) if self.repetition and "unique" in x else x
+        for part in self.parts:
+            x = part.neutral(x)
         return {walk.steps: walk.reach(x, at) for walk in self.walks}
 
     def with_knots(self, knots: Mapping[str, Knots]) -> "Law":
@@ -169,11 +172,9 @@ class Law:
 
     @cached_property
     def covariate_names(self) -> tuple[str, ...]:
-        """Covariates that the terms and the whole loss's modifier use."""
+        """Covariates that the terms and the other parts use."""
         used = {c for term in self.terms for c in term.covariates}
-        used |= set(self.whole.covariates if self.whole else ())
-        used |= set(self.departure.covariates if self.departure else ())
-        used |= {"unique"} if self.repetition else set()
+        used |= {c for part in self.parts for c in part.covariates}
         return tuple(c for c in COLUMN if c in used)
 
     @cached_property
@@ -189,12 +190,8 @@ class Law:
         for term in self.terms:
             found |= term.covariates_of
             found |= dict.fromkeys((term.local, term.slope), term.covariates[:1])
-        if self.coupled:
-            every = [c for t in self.terms if t.coefficient in self.coupled for c in t.covariates]
-            found[KAPPA] = tuple(dict.fromkeys(every))
-        found |= self.whole.covariates_of if self.whole else {}
-        found |= self.departure.covariates_of if self.departure else {}
-        found |= dict.fromkeys(self.repetition.parameters if self.repetition else (), ("tokens",))
+        for part in self.parts:
+            found |= part.covariates_of
         known = {c: column for c, column in COLUMN.items() if column in COVARIATES}
         columns = {
             n: tuple(dict.fromkeys(known[c] for c in along if c in known))
@@ -203,27 +200,14 @@ class Law:
         return {name: columns[name] for name in self.coordinates if columns.get(name)}
 
     @property
-    def _added(self) -> tuple[str, ...]:
-        """Parameters of the coupling, of `whole`, and of repetition."""
-        own = self.whole.parameters if self.whole else ()
-        own += self.repetition.parameters if self.repetition else ()
-        return (KAPPA, *own) if self.coupled else own
-
-    @property
-    def _added_local(self) -> tuple[str, ...]:
-        """The same in reference coordinates."""
-        return tuple(LOCAL if name == OFFSET else name for name in self._added)
-
-    @cached_property
     def whole(self) -> Modifier | None:
         """Addition to the log of the whole loss: of the discrepancy, and of annealing."""
-        parts = [part for part in (self.modifier, self.offset) if part]
-        return Sum(tuple(parts)) if len(parts) > 1 else next(iter(parts), None)
+        return next((part.modifier for part in self.parts if isinstance(part, Factor)), None)
 
     @property
     def additive(self) -> bool:
-        """Whether the loss is the floor plus the terms."""
-        return not (self.whole or self.departure or self.repetition)
+        """Whether the loss is the floor plus the terms, which may be coupled."""
+        return all(part.additive for part in self.parts)
 
     @cached_property
     def identity(self) -> str:
@@ -253,15 +237,8 @@ class Law:
         x["tokens"] = np.log(frame["tokens"].to_numpy() / self.token_unit)
         if "replay" in self.columns:
             x |= self.shares(frame["replay"].to_numpy())
-        if self.departure:
-            if self.bases is None:
-                raise TableError(f"{name}: {self.name} knows no bases; fit it to a table first.")
-            x["start"], x["deviation"] = self.bases.logs(frame)
-        if self.repetition:
-            unique = self.repetition.covariate(frame, self.token_unit)
-            x["unique"] = np.minimum(unique, x["tokens"])
-        if self.offset:
-            x[OFFSET] = unannealed(frame)
+        for part in self.parts:
+            x |= part.read(frame, self, name)
         return x
 
     def reference_point(self, rows: LossTable | pd.DataFrame) -> dict[str, float]:
@@ -271,14 +248,13 @@ class Law:
         it is annealed.
         """
         frame, x = self._valid(rows), self.covariates(rows)
-        if self.repetition:
-            x = self.repetition.typically(x)
-            x["unique"] = x["tokens"]
+        for part in self.parts:
+            x = dict(part.neutral(x))
         at = {name: float(values.mean()) for name, values in x.items()}
         if "replay" in self.columns:
             mean = np.array([frame["replay"].mean()])
             at |= {name: float(values[0]) for name, values in self.shares(mean).items()}
-        return at | {OFFSET: 0.0} if self.offset else at
+        return at
 
     def point(self, at: Mapping[str, float]) -> dict[str, float]:
         """Covariates at the reference point `at`, in the units of a table."""
@@ -351,91 +327,66 @@ class Law:
         array, shape (..., rows)
         """
         x = self.effective(p, x, xp)
-        shapes = self._shapes(p, x, at, xp)
-        alone = [name for name in shapes if name not in self.coupled]
-        loss = p["E"] + sum(p[name] * shapes[name] for name in alone)
+        each = {name: p[name] * ratio for name, ratio in self.ratios(p, x, at, xp).items()}
+        core = p["E"] + sum(term for name, term in each.items() if name not in self.coupled)
         if self.coupled:
-            loss = loss + couple([p[name] * shapes[name] for name in self.coupled], p[KAPPA], xp)
-        if self.departure:
-            loss = self.departure.join(loss, p, x, at, xp)
-        return loss * self._factor(p, x, at, xp) if self.whole else loss
+            core = core + couple([each[name] for name in self.coupled], p[KAPPA], xp)
+        if self.additive:
+            return core
+        factor, added = self.outer(p, x, at, xp)
+        return core * factor + added
 
     def effective(self, p: Values, x: Values, xp: Namespace = np) -> Values:
         """The covariates, with tokens of one epoch that are worth the tokens of each row."""
-        return self.repetition.effective(p, x, xp) if self.repetition and "unique" in x else x
+        for part in self.parts:
+            x = part.effective(p, x, xp)
+        return x
 
     def given(self, p: Values, x: Values, at: Values = ORIGIN) -> Array:
         """The part of `loss` that neither the floor nor a term is part of; arguments as for it."""
-        if not self.departure:
-            return 0.0
-        x = self.effective(p, x)
-        start = self.departure.remaining(p, x, at, np) * np.exp(x["start"])
-        return start * self._factor(p, x, at, np)
+        return self.outer(p, self.effective(p, x), at, np)[1]
 
     def floor(self, p: Values, x: Values, at: Values = ORIGIN) -> Array:
         """Limit of `loss` as all terms vanish and adaptation never ends."""
         x = self.effective(p, x)
-        factor = self._factor(p, x, at, np)
-        return p["E"] * (factor * self.departure.factor(p, x, np) if self.departure else factor)
+        return p["E"] * math.prod(part.limit(p, x, at) for part in self.parts)
 
-    def parts(self, p: Values, x: Values, at: Values = ORIGIN) -> dict[str, Array]:
+    def sensitivities(self, p: Values, x: Values, at: Values = ORIGIN) -> dict[str, Array]:
         """Derivative of `loss` by the floor and by each term's size; arguments as for `loss`.
 
         The loss is the sum of sizes times these, plus `given`, since it is linear in the sizes, and
         where terms are coupled homogeneous of degree 1 in them.
         """
         x = self.effective(p, x)
-        shapes = self._shapes(p, x, at, np)
-        parts = {"E": 1.0, **shapes}
-        if self.coupled:
-            total, shares, _ = self._coupling(p, shapes)
-            parts |= {name: total * share / p[name] for name, share in shares.items()}
-        if not (self.whole or self.departure):
-            return parts
-        factor = self._factor(p, x, at, np)
-        factor = factor * self.departure.scale(p, x, at) if self.departure else factor
-        return {name: part * factor for name, part in parts.items()}
+        ratios = self.ratios(p, x, at, np)
+        by = {"E": 1.0, **ratios}
+        by |= self.coupling.sensitivities(p, ratios) if self.coupling else {}
+        if self.additive:
+            return by
+        factor, _ = self.outer(p, x, at, np)
+        return {name: each * factor for name, each in by.items()}
 
-    def _coupling(
-        self, p: Values, shapes: Mapping[str, Array]
-    ) -> tuple[Array, dict[str, Array], Array]:
-        """The coupled terms joined, each one's share in the sum of roots, derivative by kappa."""
-        kappa = p[KAPPA]
-        logs = {name: np.log(p[name] * shapes[name]) for name in self.coupled}
-        root = logsumexp([log / kappa for log in logs.values()], axis=0)
-        shares = {name: np.exp(log / kappa - root) for name, log in logs.items()}
-        total = np.exp(kappa * root)
-        mean = sum(shares[name] * log for name, log in logs.items())
-        return total, shares, total * (root - mean / kappa)
-
-    def _shapes(self, p: Values, x: Values, at: Values, xp: Namespace) -> dict[str, Array]:
+    def ratios(self, p: Values, x: Values, at: Values, xp: Namespace) -> dict[str, Array]:
         """Each term over its size at `at`, by its coefficient."""
         return {t.coefficient: xp.exp(t.shape(p, x, at, xp)) for t in self.terms}
 
-    def _factor(self, p: Values, x: Values, at: Values, xp: Namespace) -> Array:
-        """Factor of the whole loss: the exponential of the modifier, or 1 without one."""
-        return xp.exp(self.whole.shape(p, x, at, xp)) if self.whole else 1.0
+    def outer(self, p: Values, x: Values, at: Values, xp: Namespace) -> tuple[Array, Array]:
+        """Factor of floor and terms, and what is added to them, by all parts."""
+        factor, added = 1.0, 0.0
+        for part in self.parts:
+            own, further = part.outer(p, x, at, xp)
+            factor, added = factor * own, added * own + further
+        return factor, added
 
     def gradient(self, p: Values, x: Values, at: Values = ORIGIN) -> dict[str, Array]:
         """Derivative of `loss` by each parameter."""
-        given, x = x, self.effective(p, x)
-        parts = self.parts(p, x, at)
-        by = dict(parts)
-        if self.coupled:
-            by[KAPPA] = self._coupling(p, self._shapes(p, x, at, np))[2] * self._factor(
-                p, x, at, np
-            )
+        by = self.sensitivities(p, x, at)
+        sizes = {name: p[name] * by[name] for name in self.coefficients}
         for term in self.terms:
-            value = p[term.coefficient] * parts[term.coefficient]
-            for name, slope in term.slopes(p, x, at).items():
-                by[name] = by.get(name, 0.0) + value * slope
-        stepped = self.departure.parameters if self.departure else ()
-        stepped += self.repetition.parameters if self.repetition else ()
-        for name in stepped:
-            by[name] = self.loss({**p, name: p[name] + 1j * STEP}, given, at).imag / STEP
-        if self.whole:
-            loss = self.loss(p, x, at)
-            by |= {name: loss * slope for name, slope in self.whole.slopes(p, x, at).items()}
+            for name, slope in term.slopes(p, self.effective(p, x), at).items():
+                by[name] = by.get(name, 0.0) + sizes[term.coefficient] * slope
+        for part in self.parts:
+            by |= part.gradient(self, p, x, at)
         return by
 
     def at_model(self, p: Values, x: Values, at: Values) -> tuple["Law", dict[str, Array]]:
@@ -452,7 +403,7 @@ class Law:
         """
         if self.departure or (self.modifier and set(self.modifier.covariates) - set(x)):
             return self, dict(p)
-        factor = self._factor(p, x, at, np)
+        factor, _ = self.outer(p, x, at, np)
         sizes = {name: p[name] * factor for name in ("E", *self.coefficients)}
         return replace(self, modifier=None), {**p, **sizes}
 
@@ -464,13 +415,12 @@ class Law:
         for term in self.terms:
             p |= term.from_local(q, at, xp)
             p[term.coefficient] = q[term.slope] / term.exponent(p, at, xp)
-        p |= {n: q[local] for n, local in zip(self._added, self._added_local, strict=True)}
-        p |= self.departure.from_local(q, at) if self.departure else {}
+        for part in self.parts:
+            p |= part.from_local(q, at)
         floor = q["L_ref"] - sum(p[c] for c in self.coefficients)
-        if self.coupled:
+        if self.coupling:
             # This keeps the sum at the reference point and the local slopes there unchanged.
-            total = sum(p[c] for c in self.coupled)
-            p |= {c: total * (p[c] / total) ** p[KAPPA] for c in self.coupled}
+            p |= self.coupling.joined(p, p[KAPPA])
         return {"E": floor, **p}
 
     def to_paper(self, q: Values, at: Values, xp: Namespace = np) -> dict[str, Array]:
@@ -482,7 +432,8 @@ class Law:
         p = dict(p)
         for term in self.terms:
             p[term.coefficient] = p[term.coefficient] * xp.exp(-term.plain.shape(p, at, ORIGIN, xp))
-        p |= {OFFSET: moved(p, at, -1)} if self.offset else {}
+        for part in self.parts:
+            p |= part.to_paper(p, at)
         return {name: p[name] for name in self.parameters}
 
     def to_reference(self, p: Values, at: Values, xp: Namespace = np) -> dict[str, Array]:
@@ -492,38 +443,30 @@ class Law:
             t.coefficient: p[t.coefficient] * xp.exp(t.plain.shape(p, at, ORIGIN, xp))
             for t in self.terms
         }
-        if self.coupled:
-            roots = {c: sizes[c] ** (1 / p[KAPPA]) for c in self.coupled}
-            total = sum(roots.values())
-            sizes |= {c: total ** (p[KAPPA] - 1) * root for c, root in roots.items()}
+        sizes |= self.coupling.summed(sizes, p[KAPPA]) if self.coupling else {}
         for term in self.terms:
             size = sizes[term.coefficient]
             q["L_ref"] = q["L_ref"] + size
             q[term.slope] = size * term.exponent(p, at, xp)
             q |= term.to_local(p, at, xp)
-        q |= {name: p[name] for name in self._added}
-        q |= {LOCAL: moved(p, at, 1)} if self.offset else {}
-        q |= self.departure.to_local(p, at) if self.departure else {}
+        for part in self.parts:
+            q |= part.to_local(p, at)
         return {name: q[name] for name in self.coordinates}
 
     @property
     def plain(self) -> "Law":
         """The law without discrepancy."""
-        terms = tuple(term.plain for term in self.terms)
-        kept = {name for term in terms for name in term.exponents}
-        kept |= set(self.departure.own if self.departure else ())
-        for own in (self.repetition, self.offset):
-            kept |= set(own.parameters if own else ())
-        if self.coupled and not self.coupling_added:
-            kept.add(KAPPA)
-        added = {*self.exponents} - kept
-        return replace(
+        law = replace(
             self,
-            terms=terms,
+            terms=tuple(term.plain for term in self.terms),
             modifier=None,
             departure=self.departure and self.departure.plain,
             coupled=() if self.coupling_added else self.coupled,
             coupling_added=False,
+        )
+        added = {*self.exponents} - {*law.exponents}
+        return replace(
+            law,
             priors={name: prior for name, prior in self.priors.items() if name not in added},
             bounds={name: bound for name, bound in self.bounds.items() if name not in added},
         )
@@ -536,10 +479,7 @@ class Law:
     def latex(self) -> str:
         """The law as LaTeX."""
         alone = [term.latex() for term in self.terms if term.coefficient not in self.coupled]
-        if self.coupled:
-            together = [term.latex() for term in self.terms if term.coefficient in self.coupled]
-            roots = " + ".join(rf"\left({each}\right)^{{1/\kappa}}" for each in together)
-            alone = [rf"\left[{roots}\right]^{{\kappa}}", *alone]
+        alone = [self.coupling.latex(), *alone] if self.coupling else alone
         core = "E + " + " + ".join(alone)
         loss = r"\hat L = " + (self.departure.latex(core) if self.departure else core)
         return rf"{loss},\quad {self.repetition.latex()}" if self.repetition else loss
@@ -548,8 +488,7 @@ class Law:
     def typical(self) -> dict[str, float]:
         """Typical sizes of parameters for which 1 is far from it."""
         own = {name: size for term in self.terms for name, size in term.plain.typical.items()}
-        repeats = {self.repetition.symbol: self.repetition.typical} if self.repetition else {}
-        return own | repeats | dict.fromkeys(self.offset.parameters if self.offset else (), TYPICAL)
+        return own | {n: size for part in self.parts for n, size in part.typical.items()}
 
     @cached_property
     def prior_bounds(self) -> dict[str, tuple[float, float]]:
@@ -559,11 +498,6 @@ class Law:
         free = dict.fromkeys((*self.coordinates[1:], *NOISE), (0.0, math.inf))
         free["noise_slope"] = (-math.inf, math.inf)
         own = {name: self.bounds[name] for name in self.exponents if name in self.coordinates}
-        for name in (self.departure and self.departure.local, self.offset and LOCAL):
-            own |= {name: (-math.inf, math.inf)} if name else {}
+        moved = {n for part in self.parts for n in part.local} - {*self.exponents}
+        own |= dict.fromkeys(moved, (-math.inf, math.inf))
         return {"E": self.bounds["E"]} | free | local | own
-
-
-def couple(terms: Sequence[Array], kappa: Array, xp: Namespace) -> Array:
-    """The terms joined as ``(sum of T^(1 / kappa))^kappa``."""
-    return xp.exp(kappa * xp.log(sum(xp.exp(xp.log(term) / kappa) for term in terms)))

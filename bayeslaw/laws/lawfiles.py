@@ -13,7 +13,8 @@ from bayeslaw.common.registry import Plain, content, field_value, restore, store
 from bayeslaw.laws import forgetting_terms, powers  # noqa: F401  # register their terms
 from bayeslaw.laws.bases import Bases
 from bayeslaw.laws.departure import Departure
-from bayeslaw.laws.law import KAPPA, Law
+from bayeslaw.laws.law import Law
+from bayeslaw.laws.parts import KAPPA
 from bayeslaw.laws.priors import NOISE, Prior, override
 from bayeslaw.laws.terms import COLUMN, TERMS, Term
 

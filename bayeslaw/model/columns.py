@@ -13,8 +13,9 @@ import numpy as np
 from bayeslaw.common.arrays import Floats, Ints, Tensor
 from bayeslaw.common.errors import LawError
 from bayeslaw.laws.knots import GivenKnots
-from bayeslaw.laws.law import KAPPA, Law
+from bayeslaw.laws.law import Law
 from bayeslaw.laws.modifiers import Modifier
+from bayeslaw.laws.parts import KAPPA
 from bayeslaw.laws.terms import Array, Summand, Term, Values
 
 type Part = Term | Modifier | None
@@ -87,10 +88,10 @@ def log_loss(
             else modifier.shape(p, x, at, FUNCTIONS)
             for name, modifier in _outside(law).items()
         }
-        loss = law.departure.join(core, p, x, at, FUNCTIONS, added.get("departing"))
+        factor, start = law.departure.outer(p, x, at, FUNCTIONS, added.get("departing"))
         groups = data["groups"]
         of_rows = effects[groups.ravel()].reshape(groups.shape).sum(axis=0)
-        return FUNCTIONS.log(loss) + added.get("whole", 0.0) + of_rows
+        return FUNCTIONS.log(core * factor + start) + added.get("whole", 0.0) + of_rows
     weights: list[Tensor] = [pt.zeros(0)]
     offsets: dict[int, Tensor] = {}
     for k, part in enumerate(_parts(law)):

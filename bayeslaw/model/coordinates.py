@@ -26,7 +26,8 @@ import pymc as pm
 import pytensor.tensor as pt
 
 from bayeslaw.common.arrays import Tensor
-from bayeslaw.laws.law import KAPPA, Law
+from bayeslaw.laws.law import Law
+from bayeslaw.laws.parts import KAPPA
 from bayeslaw.laws.powers import GatedPower
 from bayeslaw.laws.priors import Prior
 from bayeslaw.laws.terms import Term, Values

@@ -5,8 +5,9 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from bayeslaw.common.errors import LawError
-from bayeslaw.laws.law import KAPPA, Law
+from bayeslaw.laws.law import Law
 from bayeslaw.laws.modifiers import ModifiedTerm, Modifier, Polynomial, Sum, Walk
+from bayeslaw.laws.parts import KAPPA
 from bayeslaw.laws.powers import Power
 from bayeslaw.laws.priors import Prior
 from bayeslaw.laws.terms import SYMBOLS, Term

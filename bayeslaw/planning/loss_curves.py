@@ -15,7 +15,8 @@ from scipy.optimize.elementwise import find_minimum
 
 from bayeslaw.common.arrays import Floats, Ints
 from bayeslaw.laws.adjustments import until_repeated
-from bayeslaw.laws.law import KAPPA, Law, couple
+from bayeslaw.laws.law import Law
+from bayeslaw.laws.parts import KAPPA, couple
 from bayeslaw.laws.terms import Term
 
 NODES = np.linspace(np.log(1e-7), np.log(1e9), 41)

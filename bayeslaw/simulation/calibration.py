@@ -8,6 +8,7 @@ in new groups, and the joint log likelihood, which detects errors that the param
 (Modrák et al. 2023).
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from bayeslaw.common.arrays import Floats
 from bayeslaw.common.defaults import DELTA
 from bayeslaw.evaluate.forecast import forecast
 from bayeslaw.evaluate.residuals import log_likelihood
+from bayeslaw.inference.convergence import Convergence
 from bayeslaw.inference.fitting import fit_spec, specify, with_effects, with_knots
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.settings import PosteriorSettings, filled, run_settings
@@ -31,7 +33,6 @@ from bayeslaw.model import errors
 from bayeslaw.model.building import build, data
 from bayeslaw.model.columns import columns_of
 from bayeslaw.model.likelihoods import Likelihood
-from bayeslaw.model.noise import STANDARD, make_noise, row_scale
 from bayeslaw.model.spec import Spec
 from bayeslaw.tables.table import LossTable, grid
 
@@ -52,6 +53,8 @@ NEW: Mapping[str, float | list[float]] = {
 FURTHER = 1.3
 """Tokens of a later row of a fitted run, as a multiple of those before it."""
 ENVELOPE = 0.95
+INDEPENDENT = Convergence(rhat=1.0, ess_bulk=math.inf, ess_tail=math.inf, divergences=0, bfmi=1.0)
+"""Convergence of draws from the prior."""
 MIXED = 1.05
 """R-hat above which a posterior is left out, as is one without R-hat: a chain did not move."""
 
@@ -151,7 +154,7 @@ def calibrate(
     ahead = pd.concat([ahead, _continued(design)], ignore_index=True)
     blank = _table(design, np.ones(len(design)))
     spec = specify(law, blank, chosen, priors=priors, likelihood=likelihood, delta=delta)
-    truths, losses = _prior(spec, blank, ahead, simulations, seed)
+    truth, losses = _prior(spec, blank, ahead, simulations, seed)
     rng = np.random.default_rng([seed, 1])
     rows, failed = [], 0
     for i, loss in enumerate(losses):
@@ -172,7 +175,7 @@ def calibrate(
         # Ranks assume independent draws: take about as many as the effective sample size.
         every = fit.draws.sizes["chain"] * fit.draws.sizes["draw"]
         apart = slice(None, None, int(np.ceil(every / max(gate.ess_bulk, 1))))
-        drawn, true = _quantities(fit), _quantities(replace(fit, draws=truths[i]))
+        drawn, true = _quantities(fit), _quantities(replace(fit, draws=truth.isel(draw=[i])))
         new = forecast(fit, ahead, seed=seed + i, allow_unconverged=True).draws.values
         for k, measured in enumerate(loss[len(design) :]):
             drawn[f"loss {k}"], true[f"loss {k}"] = new[..., k].ravel(), np.array([measured])
@@ -216,8 +219,8 @@ def _table(design: pd.DataFrame, loss: Floats) -> LossTable:
 
 def _prior(
     spec: Spec, table: LossTable, ahead: pd.DataFrame, count: int, seed: int
-) -> tuple[list[xr.Dataset], Floats]:
-    """Draws from the prior, each as one draw of a posterior, and losses, shape (count, rows).
+) -> tuple[xr.Dataset, Floats]:
+    """Draws from the prior, as one chain of a posterior, and losses, shape (count, rows).
 
     The losses are those of the table's rows, then those of `ahead`.
     """
@@ -236,37 +239,22 @@ def _prior(
     drawn = pm.draw([*model.free_RVs, given], draws=count, random_seed=seed)
     *free, log_loss = map(np.asarray, drawn)
     found = dict(zip(names, free, strict=True))
-    if spec.errors == "run":
-        log_loss = log_loss + _error_paths(spec, found, rows, at, np.random.default_rng([seed, 2]))
     for mine, further in zip(fitted.walks, law.walks, strict=True):
         assert mine.knots
         assert further.knots
         among = np.isin(further.knots.positions, mine.knots.positions)
         found[mine.steps] = found[mine.steps][:, among]
-    truths = []
-    for i in range(count):
-        one = {
-            name: (("chain", "draw", *(f"{name}_{k}" for k in range(value.ndim - 1))), value[[[i]]])
-            for name, value in found.items()
-        }
-        truths.append(with_effects(spec, whole, with_knots(spec, own, xr.Dataset(one))))
-    return truths, np.exp(log_loss)
-
-
-def _error_paths(
-    spec: Spec,
-    found: Mapping[str, Floats],
-    rows: pd.DataFrame,
-    at: Mapping[str, float],
-    rng: np.random.Generator,
-) -> Floats:
-    """Errors of the rows under draws from the prior, shape (count, rows)."""
-    q = {name: value[:, None] for name, value in found.items() if value.ndim == 1}
-    noise, groups = make_noise(spec.noise), {}
-    if (labels := noise.labels(rows)) is not None:
-        groups = dict(zip(np.unique(labels).astype(str), found[STANDARD].T, strict=True))
-    sigma = row_scale(noise, q, rows, at.get("params", 0.0), groups, 0)
-    return errors.draw_paths(spec.likelihood, rng, sigma, q, errors.order(rows))
+    one_chain = {
+        name: (("chain", "draw", *(f"{name}_{k}" for k in range(value.ndim - 1))), value[None])
+        for name, value in found.items()
+    }
+    draws = with_effects(spec, whole, with_knots(spec, own, xr.Dataset(one_chain)))
+    if spec.errors == "run":
+        truth = Posterior(spec, whole, at, draws, xr.Dataset(), INDEPENDENT)
+        rng, order = np.random.default_rng([seed, 2]), errors.order(rows)
+        scale, q = truth.scale(rows), truth.values()
+        log_loss = log_loss + errors.draw_paths(spec.likelihood, rng, scale, q, order)
+    return draws, np.exp(log_loss)
 
 
 def _quantities(fit: Posterior) -> dict[str, Floats]:

@@ -161,6 +161,13 @@ class World:
         p = self.limits["ptpp"] if ptpp is None else ptpp
         return float(self.loss(self.source, grid(params=n, ptpp=p, replay=1.0, tokens=p * n))[0])
 
+    def adapted(self, replay: float, tokens: float) -> tuple[float, float]:
+        """True losses of the model of `limits` after adaptation: target domain, source domain."""
+        row = grid(
+            params=self.limits["params"], ptpp=self.limits["ptpp"], replay=replay, tokens=tokens
+        )
+        return float(self.loss(self.target, row)[0]), float(self.loss(self.source, row)[0])
+
     def table(
         self, domain: str | None = None, *, seed: int = 0, noise: bool | float = True
     ) -> LossTable:

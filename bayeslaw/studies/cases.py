@@ -181,13 +181,9 @@ def varied(world: World, by: float, seed: int) -> World:
         q["L_ref"] = floor + _above(law, q, at)
         truth[domain] = {n: float(v) for n, v in law.to_paper(q, at).items()}
     new = replace(world, truth=truth)
-    n, ptpp = world.limits["params"], world.limits["ptpp"]
-    plan = new.design().iloc[:1].assign(params=n, ptpp=ptpp, replay=OPTIMUM["replay"])
-    plan["tokens"] = OPTIMUM["atpp"] * n
-    most, after = (float(new.loss(d, plan)[0]) for d in (new.target, new.source))
+    most, after = new.adapted(OPTIMUM["replay"], OPTIMUM["atpp"] * world.limits["params"])
     limits: UseCase = {
-        "params": n,
-        "ptpp": ptpp,
+        **world.limits,
         "max_loss": most,
         "max_forgetting": after / new.baseline() - 1,
     }

@@ -11,7 +11,6 @@ import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Unpack
 
@@ -23,7 +22,7 @@ from bayeslaw.common import parallel
 from bayeslaw.common.errors import BayeslawError, FileError, unknown
 from bayeslaw.common.files import atomic_write
 from bayeslaw.common.parallel import BACKENDS, Call, bar, finished
-from bayeslaw.design.compared_designs import DESIGNS, predicted_sd, rows_to_buy
+from bayeslaw.design.compared_designs import DESIGNS, Purchase, predicted_sd
 from bayeslaw.design.set_search import costs
 from bayeslaw.evaluate import scores
 from bayeslaw.inference.posterior import Posterior
@@ -42,7 +41,7 @@ type Record = dict[str, str | float | bool | None]
 
 
 @dataclass(frozen=True)
-class Terms:
+class Options:
     """Arguments of `study` that all its cells have in common."""
 
     budget: float | None
@@ -115,14 +114,14 @@ def study(
         If the folder of the cells cannot be written.
     """
     _check(cases, designs, backend, planning)
-    out, terms = Path(out), Terms(budget, cost, planning, confidence)
+    out, options = Path(out), Options(budget, cost, planning, confidence)
     folder = out.with_name(out.name + ".cells")
     try:
         folder.mkdir(exist_ok=True)
     except OSError as error:
         raise FileError(f"{folder}: cannot write: {error.strerror or error}.") from error
     cells = {
-        folder / f"{_key(case, settings, terms, design)}.json": (case, design)
+        folder / f"{_key(case, settings, options, design)}.json": (case, design)
         for case in cases
         for design in designs
     }
@@ -143,7 +142,7 @@ def study(
         work: dict[Path, Call[Record]] = {}
         for path, (case, design) in missing.items():
             own = [first[folder / f"{_key(e, settings)}.nc"] for e in _domains(case, planning)]
-            work[path] = _cell, (case, design, own, terms, settings)
+            work[path] = _cell, (case, design, own, options, settings)
         for path, record in finished(work):
             with atomic_write(path) as temporary:
                 temporary.write_text(json.dumps(record), encoding="utf-8")
@@ -216,32 +215,30 @@ def _fit(case: Case, settings: RefitSettings) -> Posterior:
 
 
 def _cell(
-    case: Case, design: str, fits: Sequence[Posterior], terms: Terms, settings: RefitSettings
+    case: Case, design: str, fits: Sequence[Posterior], options: Options, settings: RefitSettings
 ) -> Record:
     """Buy, refit, forecast, plan and score."""
     start, (posterior, *source) = time.perf_counter(), fits
-    rng = np.random.default_rng([case.seed, 0])
-    price = costs(case.pool.frame, case.law.columns, cost=terms.cost, fitted=case.train.frame)
-    first = _plan(case, fits, terms) if design == "plan" else None
-
-    buy = partial(
-        rows_to_buy,
+    price = costs(case.pool.frame, case.law.columns, cost=options.cost, fitted=case.train.frame)
+    purchase = Purchase(
         pool=case.pool,
         costs=price,
-        rng=rng,
+        budget=np.inf if options.budget is None else options.budget,
+        rng=np.random.default_rng([case.seed, 0]),
         grid=case.grid,
         posterior=posterior,
         targets=case.targets,
         source=source[0] if source else None,
-        plan=first,
-        cost=terms.cost,
+        plan=_plan(case, fits, options) if design == "plan" else None,
+        cost=options.cost,
     )
-    budget = price.total(buy("grid", budget=np.inf)) if terms.budget is None else terms.budget
-    rows = buy(design, budget=budget)
+    if options.budget is None:
+        purchase = replace(purchase, budget=price.total(DESIGNS["grid"](purchase)))
+    rows = DESIGNS[design](purchase)
     bought = case.pool.frame.loc[rows]
     after = list(fits)
     if rows:
-        for i, each in enumerate(_domains(case, terms.planning)):
+        for i, each in enumerate(_domains(case, options.planning)):
             new = replace(each.pool, frame=each.pool.frame.loc[rows])
             after[i] = refit(each.law, joined(each.train, new), case.seed, **settings)
     forecast = after[0].forecast(
@@ -256,7 +253,7 @@ def _cell(
         "case": case.name,
         "seed": case.seed,
         "design": design,
-        "budget": budget,
+        "budget": purchase.budget,
         "flops": price.total(rows),
         "runs": len(np.unique(price.run[rows])),
         "rows": len(rows),
@@ -267,12 +264,12 @@ def _cell(
         "ess": min(gate.ess_bulk, gate.ess_tail),
         "divergences": gate.divergences,
     }
-    if terms.planning:
-        record |= _plan_record(case, _plan(case, after, terms))
+    if options.planning:
+        record |= _plan_record(case, _plan(case, after, options))
     return record | {"seconds": time.perf_counter() - start}
 
 
-def _plan(case: Case, fits: Sequence[Posterior], terms: Terms) -> Plan:
+def _plan(case: Case, fits: Sequence[Posterior], options: Options) -> Plan:
     assert case.world is not None
     target, source = fits
     return plan(
@@ -280,7 +277,7 @@ def _plan(case: Case, fits: Sequence[Posterior], terms: Terms) -> Plan:
         source=source,
         **case.world.limits,
         baseline=case.world.baseline(),
-        confidence=terms.confidence,
+        confidence=options.confidence,
         seed=case.seed,
         allow_unconverged=True,
     )
@@ -292,25 +289,23 @@ def _plan_record(case: Case, chosen: Plan) -> Record:
     world = case.world
     if world is None or not np.isfinite(chosen.atpp):
         return found | {"held": None}
-    limits = world.limits
-    point = case.targets.frame.iloc[:1].assign(
-        params=limits["params"], ptpp=limits["ptpp"], replay=chosen.replay, tokens=chosen.tokens
-    )
-    most = (1 + limits["max_forgetting"]) * world.baseline()
-    held = world.loss(world.target, point)[0] <= limits["max_loss"]
-    return found | {"held": bool(held and world.loss(world.source, point)[0] <= most)}
+    loss, after = world.adapted(chosen.replay, chosen.tokens)
+    most = (1 + world.limits["max_forgetting"]) * world.baseline()
+    return found | {"held": loss <= world.limits["max_loss"] and after <= most}
 
 
 def _domains(case: Case, planning: bool) -> list[Case]:
     return [case, case.source] if planning and case.source is not None else [case]
 
 
-def _key(case: Case, settings: RefitSettings, terms: Terms | None = None, design: str = "") -> str:
+def _key(
+    case: Case, settings: RefitSettings, options: Options | None = None, design: str = ""
+) -> str:
     """Name of a cell, or of the first fit of a case: a hash of all inputs of its numbers."""
     what: list[object] = [VERSION, __version__, design, sorted(settings.items())]
-    what.append(vars(terms) if terms else None)
-    for each in _domains(case, terms is not None and terms.planning):
-        tables = [each.train, *([each.pool, each.targets] if terms else [])]
+    what.append(vars(options) if options else None)
+    for each in _domains(case, options is not None and options.planning):
+        tables = [each.train, *([each.pool, each.targets] if options else [])]
         what += [each.seed, each.law.identity, [table.sha256 for table in tables]]
-    what += [case.name, case.exact, case.grid] if terms else []
+    what += [case.name, case.exact, case.grid] if options else []
     return hashlib.sha256(json.dumps(what, default=str).encode()).hexdigest()[:16]

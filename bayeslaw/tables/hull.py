@@ -82,7 +82,7 @@ def locate(
     if not used:
         raise TableError("the training rows and the rows have no covariate in common.")
     x, at = ({c: coordinate(frame, c) for c in shared} for frame in (seen, new))
-    beyond = {c: np.maximum(np.maximum(x[c].min() - at[c], at[c] - x[c].max()), 0) for c in shared}
+    beyond = {c: outside(x[c], at[c]) for c in shared}
     unvaried = {c: beyond[c] > EDGE for c in shared if np.ptp(x[c]) <= EDGE}
     away = displacement(*(np.stack([each[c] for c in used], 1) for each in (x, at)))
     efolds = np.linalg.norm(away, axis=1)
@@ -187,6 +187,11 @@ def displacement(points: Floats, rows: Floats) -> Floats:
         weights, _ = nnls(np.vstack([(corners - row).T, np.ones(len(corners))]), target)
         found[i] = (row - corners).T @ weights / weights.sum()
     return np.asarray(found[inverse])
+
+
+def outside(values: Floats, others: Floats) -> Floats:
+    """How far each of `others` lies outside the range of `values`."""
+    return np.maximum(np.maximum(values.min() - others, others - values.max()), 0)
 
 
 def coordinate(frame: pd.DataFrame, column: str) -> Floats:

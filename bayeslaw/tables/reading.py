@@ -9,7 +9,7 @@ import pandas as pd
 
 from bayeslaw.common.errors import TableError, TableWarning
 from bayeslaw.common.files import atomic_write
-from bayeslaw.tables.table import LossTable
+from bayeslaw.tables.table import LossTable, frame_of
 from bayeslaw.tables.validation import BASE_LOSSES, canonical, check_positive, row_numbers
 
 LEAST_LOSS, MOST_LOSS = 0.02, 15.0
@@ -172,10 +172,12 @@ def write_frame(frame: pd.DataFrame, path: str | Path) -> None:
             frame.to_csv(temporary, index=False)
 
 
-def is_synthetic(table: "LossTable | pd.DataFrame | None") -> bool:
+def is_synthetic(table: LossTable | pd.DataFrame | None) -> bool:
     """Whether a table holds simulated losses, that is, a column `synthetic` with a True value."""
-    frame = table.frame if isinstance(table, LossTable) else table
-    return frame is not None and "synthetic" in frame and bool(frame["synthetic"].eq(True).any())
+    if table is None:
+        return False
+    frame = frame_of(table)
+    return "synthetic" in frame and bool(frame["synthetic"].eq(True).any())
 
 
 def example_table() -> LossTable:

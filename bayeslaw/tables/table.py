@@ -11,7 +11,7 @@ from itertools import product
 
 import pandas as pd
 
-from bayeslaw.common.arrays import Floats
+from bayeslaw.common.arrays import Bools, Floats
 from bayeslaw.common.errors import TableError
 from bayeslaw.tables.validation import ALIASES, row_numbers
 
@@ -145,9 +145,18 @@ class LossTable:
                     f"{self.name}: the {label} set is empty "
                     f"(train={train!r}, test={test!r}, anchors={anchors!r})."
                 )
-            frame = self.frame[rows].reset_index(drop=True)
-            parts.append(LossTable(frame, self.baselines, self.name))
+            parts.append(subset(self, rows.to_numpy()))
         return parts[0], parts[1]
+
+
+def frame_of(table: LossTable | pd.DataFrame) -> pd.DataFrame:
+    """Rows of a table or grid."""
+    return table.frame if isinstance(table, LossTable) else table
+
+
+def subset(table: LossTable, rows: Bools) -> LossTable:
+    """The rows of a table where `rows` is true, with the baselines of all bases."""
+    return replace(table, frame=table.frame[rows].reset_index(drop=True))
 
 
 def grid(**covariates: float | Iterable[float]) -> pd.DataFrame:

@@ -82,9 +82,7 @@ def curved():
 
 
 def bought(fits, planned, rows):
-    joint, keep = joint_gaussian(
-        list(fits.values()), rows, np.arange(len(rows)), rows.head(1), planned
-    )
+    joint, keep = joint_gaussian(list(fits.values()), rows, rows.head(1), planned)
     return plan_after(planned, joint, keep, range(len(rows)))
 
 

@@ -23,8 +23,8 @@ def test_joint_gaussian_of_a_plan_has_the_losses_of_its_posteriors():
     curved = {name: around(world, getattr(world, name), 0.002) for name in ("target", "source")}
     loose = LIMITS | {"baseline": "asymptote", "max_loss": 2.2, "max_forgetting": 0.3}
     planned, pool = plan(**curved, **loose), world.design().query("ptpp == 31 and params < 1e9")
-    run, fits = np.arange(len(pool)), list(curved.values())
-    found, _ = joint_gaussian(fits, pool, run, pool.head(1), planned)
+    fits = list(curved.values())
+    found, _ = joint_gaussian(fits, pool, pool.head(1), planned)
     losses = [
         np.log(fit.latent(pool))[limit.index]
         for fit, limit in zip(fits, planned.problem.limits, strict=True)
@@ -36,7 +36,7 @@ def test_the_budget_that_a_plan_needs_is_a_standard_normal_target(fits):
     """Normal scores: in the order of the budgets, symmetric, with variance 1."""
     planned = plan(**fits, **LIMITS, noise="latent")
     pool = paper_world().design().head(2)
-    joint, keep = joint_gaussian(list(fits.values()), pool, np.arange(2), pool, planned)
+    joint, keep = joint_gaussian(list(fits.values()), pool, pool, planned)
     needed = intersection(planned.problem.feasible_sets([planned.replay])).lower[0, 0]
     np.testing.assert_array_equal(keep, np.arange(planned.draws))
     assert np.isfinite(needed).all()
@@ -68,7 +68,7 @@ def test_a_candidate_of_the_plans_new_size_has_the_plans_effect(fitted):
     loose = LIMITS | {"params": new, "baseline": "asymptote", "max_loss": 2.2}
     planned = plan(**curved, **loose | {"max_forgetting": 0.3}, seed=5)
     pool = grid(params=[1e10, new], tokens=20 * new, replay=[0.2, 0.4], ptpp=279)
-    found, _ = joint_gaussian(list(curved.values()), pool, np.arange(4), pool.tail(1), planned)
+    found, _ = joint_gaussian(list(curved.values()), pool, pool.tail(1), planned)
     curves = [limit.curve for limit in planned.problem.limits]
     losses = [np.log(curve.loss([0.2, 0.4], np.log(20))).T for curve in curves]
     here = np.tile(pool["params"] == new, 2)
@@ -89,7 +89,7 @@ def test_new_runs_vary_as_those_of_their_own_domain():
         fits.append(replace(fit, draws=draws, spec=replace(fit.spec, effects=("run",))))
     pool = grid(params=[1e9, 2e9], tokens=[1e10, 3e10], replay=0.2, ptpp=31)
     pool["run"] = ["x", "x", "y", "y"]
-    found, _ = joint_gaussian(fits, pool, np.array([0, 0, 1, 1]), pool.head(1))
+    found, _ = joint_gaussian(fits, pool, pool.head(1))
     codes = np.stack([group for group, _ in found.effects])
     variance = np.array([each for _, each in found.effects])
     shared = (codes[:, :, None] == codes[:, None, :]) & (codes[:, :, None] >= 0)

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import arviz as az
 import numpy as np
+import pandas as pd
 import pytest
 
 from bayeslaw.common.errors import TableError
@@ -90,12 +91,10 @@ def test_pit_values_of_a_wrong_scale(posterior):
 def test_units_with_a_large_pareto_k_are_counted_and_set_apart():
     count = 40
     pit = (np.arange(count) + 0.5) / count
-    even = LeftOut("row", np.arange(count).astype(str), pit, pit, np.full(count, 0.2), 0.7)
+    even = LeftOut("row", pd.DataFrame({"pit": pit, "pareto_k": 0.2}), 0.7)
     assert even.unreliable == 0
-    bad = np.full(30, 1e-3), np.r_[np.full(29, 0.71), np.nan]
-    rows = (np.concatenate(pair) for pair in ((pit, bad[0]), (even.pareto_k, bad[1])))
-    pits, k = rows
-    mixed = replace(even, labels=np.arange(70).astype(str), elpd=pits, pit=pits, pareto_k=k)
+    bad = pd.DataFrame({"pit": 1e-3, "pareto_k": np.r_[np.full(29, 0.71), np.nan]})
+    mixed = replace(even, frame=pd.concat([even.frame, bad], ignore_index=True))
     assert mixed.unreliable == 30
     assert mixed.uniformity() == even.uniformity() > 0.1
     assert replace(mixed, good_k=0.72).uniformity() < 1e-6

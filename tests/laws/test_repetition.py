@@ -40,8 +40,8 @@ def worth(tokens, unique, rate):
     rate=st.floats(0.1, 300),
 )
 def test_worth_of_tokens(tokens, unique, replay, rate):
-    frame = pd.DataFrame({"replay": [replay], "unique_tokens": [unique]})
-    x = {"tokens": np.log([tokens]), "unique": Repetition().covariate(frame, 1.0)}
+    frame = pd.DataFrame({"tokens": [tokens], "replay": [replay], "unique_tokens": [unique]})
+    x = {"tokens": np.log([tokens])} | Repetition().read(frame, load_law("dcpt"), "table")
     found = np.exp(Repetition().effective({"R_D": rate}, x, np)["tokens"])[0]
     assert found == pytest.approx(worth(tokens, unique / (1 - replay), rate), rel=1e-6)
     assert found <= tokens * (1 + 1e-9)

@@ -106,7 +106,7 @@ def test_derivatives_are_those_of_the_loss(law, table):
         step = 1e-6 * abs(value)
         ends = [law.loss({**TRUTH, name: value + s}, x) for s in (step, -step)]
         np.testing.assert_allclose(by[name], (ends[0] - ends[1]) / (2 * step), rtol=1e-4, atol=1e-9)
-    parts = law.parts(TRUTH, x)
+    parts = law.sensitivities(TRUTH, x)
     total = sum(TRUTH[name] * parts[name] for name in ("E", "A", "F")) + law.given(TRUTH, x)
     np.testing.assert_allclose(total, law.loss(TRUTH, x))
 

@@ -50,7 +50,7 @@ def test_forecasts_and_checks(fitted, tmp_path):
     fit.save(tmp_path / "fit.nc")
     again = bl.load(tmp_path / "fit.nc")
     np.testing.assert_array_equal(again.forecast(rows, seed=1).samples, tuned)
-    assert np.isfinite(leave_out(fit, 0).pit).all()
+    assert np.isfinite(leave_out(fit, 0).frame["pit"]).all()
     assert bl.check(fit)["cells"].level == "ok"
     assert np.isfinite(fit.to_datatree(prior=20)["prior_predictive"]["log_loss"].values).all()
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 import bayeslaw as bl
 from bayeslaw.common.errors import LawError
-from bayeslaw.laws.law import couple
 from bayeslaw.laws.lawfiles import load_law
+from bayeslaw.laws.parts import couple
 from bayeslaw.laws.terms import ORIGIN
 from bayeslaw.model.building import build, data
 from bayeslaw.model.spec import make_spec

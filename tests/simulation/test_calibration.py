@@ -5,7 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from bayeslaw.evaluate import residuals
 from bayeslaw.inference.convergence import Convergence
+from bayeslaw.laws.priors import Prior
 from bayeslaw.simulation import calibration
 from bayeslaw.simulation.calibration import calibrate
 from tests.support import object_mode, slow
@@ -36,6 +38,30 @@ def test_truths_are_ranked_uniformly(law, simulations, settings):
 def test_a_deliberate_error_is_found():
     found = calibrate("chinchilla", simulations=60, **SHORT, fault={"sigma": 1.25})
     assert not found.envelope(level=0.999).loc["sigma", "inside"]
+
+
+@pytest.mark.slow
+def test_a_forecast_that_forgets_the_effects_of_bases_is_found(monkeypatch):
+    monkeypatch.setattr(
+        residuals, "group_effects", lambda fit, frame, rng: np.zeros((fit.count, len(frame)))
+    )
+    settings = SHORT | {"effects": ("base",)}
+    priors = {"tau_base": Prior("LogNormal", median=0.05, sigma=0.3)}
+    found = calibrate("chinchilla", simulations=25, priors=priors, **settings)
+    table = found.envelope(level=0.999)
+    assert not table.loc[["loss 0", "loss 1", "loss 2", "loss 3"], "inside"].any(), table
+
+
+@pytest.mark.slow
+def test_correlated_errors_taken_as_independent_are_found(monkeypatch):
+    fitted = calibration.fit_spec
+    monkeypatch.setattr(
+        calibration,
+        "fit_spec",
+        lambda spec, *args, **kw: fitted(replace(spec, errors="independent"), *args, **kw),
+    )
+    found = calibrate("chinchilla", simulations=25, **SHORT | {"errors": "run"})
+    assert not found.envelope(level=0.999)["inside"].all()
 
 
 def test_same_seed_same_ranks():
