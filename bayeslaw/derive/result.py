@@ -10,7 +10,7 @@ import xarray as xr
 
 from bayeslaw.common.arrays import Bools, Floats
 from bayeslaw.common.errors import BayeslawError
-from bayeslaw.evaluate.forecast import LEVELS
+from bayeslaw.evaluate.forecast import LEVELS, band_columns
 from bayeslaw.tables.reading import write_frame
 
 
@@ -71,8 +71,7 @@ class Derived:
                 values = each.values[:, case]
                 row = {"quantity": name, **asked, "median": quantile(values, 0.5)}
                 for level in levels:
-                    ends = (f"lower_{100 * level:g}", f"upper_{100 * level:g}")
-                    row |= dict(zip(ends, interval(values, level), strict=True))
+                    row |= dict(zip(band_columns(level), interval(values, level), strict=True))
                 row |= {
                     "unit": each.attrs["units"],
                     "infinite": float(np.isinf(values).mean()),
