@@ -54,8 +54,9 @@ def posterior(
 def by_grid(problem: Problem, atpp: np.ndarray, replay: np.ndarray) -> tuple[float, float]:
     """Smallest feasible budget of the grid, and its replay ratio."""
     source = problem.source
-    limit = source.baseline * (1 + source.max_forgetting)
-    limits = (problem.targets[0], problem.max_loss[0]), (source.curve, limit)
+    limit = source.baseline * (1 + source.most)
+    target = problem.targets[0]
+    limits = (target.curve, target.most), (source.curve, limit)
     asked = [(curve, curve.at_replay(replay).x, most) for curve, most in limits]
     feasible = np.empty((len(atpp), len(replay)), bool)
     for i, budget in enumerate(atpp):

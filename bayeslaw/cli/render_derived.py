@@ -12,6 +12,7 @@ from bayeslaw.cli.render import describe, heading
 from bayeslaw.cli.terminal import Block, Document, Rendered, labelled, tables
 from bayeslaw.common.formatting import count, digits
 from bayeslaw.derive import Derived, FloorSensitivity
+from bayeslaw.derive.recipes import REGRET, cells
 from bayeslaw.tables.reading import is_synthetic
 from bayeslaw.tables.validation import COVARIATES
 
@@ -103,16 +104,11 @@ def recipes(fits: Mapping[str, bl.Posterior], found: bl.Recipes, level: float) -
     asked = list(found.targets.columns)
     rows = [
         [
-            *(f"{row[name]:.4g}" for name in asked),
-            str(row["recipe"]),
-            f"{row['loss']:.4f}",
-            f"{row['lower']:.4f} – {row['upper']:.4f}",
-            f"{row['p_best']:.3f}",
-            f"{row['regret']:.2g}",
+            *own,
             f"{row['behind']:+.4f}",
             f"{row['behind_lower']:+.4f} – {row['behind_upper']:+.4f}",
         ]
-        for _, row in frame.iterrows()
+        for own, (_, row) in zip(cells(found, level, " – "), frame.iterrows(), strict=True)
     ]
     table = tables((*asked, "recipe", "loss", share, "P(best)", "regret", "behind", share), rows)
     blocks: list[Block] = [escape(found.sentence()), "", table]
@@ -124,8 +120,7 @@ def recipes(fits: Mapping[str, bl.Posterior], found: bl.Recipes, level: float) -
         if each is not None:
             blocks += ["", f"[bold]{title}[/]", _intervals(each, [level])]
     notes = (
-        "regret: expected nats above the best if chosen now; behind: loss less the lowest of the "
-        "others",
+        f"{REGRET}; behind: loss less the lowest of the others",
         *found.notes,
     )
     blocks += ["", *(f"[dim]{escape(note)}[/]" for note in notes)]

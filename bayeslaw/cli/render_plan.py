@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping
 
-import numpy as np
 import pandas as pd
 from rich.markup import escape
 from rich.table import Table
@@ -11,9 +10,10 @@ from rich.table import Table
 import bayeslaw as bl
 from bayeslaw.cli.terminal import Block, Document, Rendered, labelled, tables
 from bayeslaw.common.formatting import count, digits
+from bayeslaw.planning.choices import fields
+from bayeslaw.planning.texts import BUDGET, CHOICE, Cells, baseline_losses, stated
 
-BUDGET = ["atpp", "replay", "tokens", "flops"]
-HEADS = ("ATPP", "replay", "tokens", "FLOPs")
+CELLS = Cells(percent=".1f", probability=".3f")
 LOSSES = {"predictive": "measured losses of a new run", "latent": "latent losses, without noise"}
 
 
@@ -38,7 +38,7 @@ def plan(
     blocks: list[Block] = [*_limits(found), "", *_answer(found), "", _choices(_plans(found, own))]
     if own is not None and point is not None:
         around = found.around(atpp=point[0], replay=point[1])
-        document["at"] = _fields(own) | {"around": around}
+        document["at"] = fields(own) | {"around": around}
         blocks.append(_around(found, around))
     blocks += ["", *_uncertainty(found)]
     if backtest is not None:
@@ -50,17 +50,17 @@ def plan(
         document["correlated"] = correlated.to_dict("records")
         words = "the fits are made apart, so the domains' noise is assumed independent"
         rows = [
-            [f"{row['correlation']:g}", *_cells(*row[BUDGET]), _probability(row["held"])]
+            [f"{row['correlation']:g}", *CELLS.budget(row), CELLS.chance(row["held"])]
             for _, row in correlated.iterrows()
         ]
         blocks += ["", f"[bold]If their noise were correlated[/] ({words})"]
-        blocks.append(tables(("correlation", *HEADS, "P(both) of this plan"), rows))
+        blocks.append(tables(("correlation", *BUDGET, "P(both) of this plan"), rows))
     if cap is not None:
         likeliest, cheapest = found.within(**cap), found.least_loss(**cap)
         document |= {
             "cap": dict(cap),
-            "within": _fields(likeliest),
-            "least_loss": _fields(cheapest),
+            "within": fields(likeliest),
+            "least_loss": fields(cheapest),
         }
         caps = {"tokens": count(cap["tokens"]), "FLOPs": f"{cap['flops']:.3g}"}
         words = " and ".join(
@@ -74,7 +74,7 @@ def plan(
         ]
     if price is not None:
         cheap = found.least_cost(price)
-        document |= {"price": price, "least_cost": _fields(cheap)}
+        document |= {"price": price, "least_cost": fields(cheap)}
         blocks += ["", f"[bold]If a violated limit costs {price:.3g} FLOPs[/]"]
         blocks.append(_choices({"least cost": cheap}))
     if stop is not None:
@@ -82,15 +82,13 @@ def plan(
         document |= {"stop": dict(zip(("nats", "tokens"), stop, strict=True)) | vars(enough)}
         words = f"{stop[1]:.3g} more tokens lower the expected target loss by less than {stop[0]:g}"
         blocks += ["", f"[bold]From here {words} nats[/]", _choices({"enough": enough})]
-    rows = [
-        [f"{100 * row['confidence']:g} %", *_cells(*row[BUDGET])] for _, row in frontier.iterrows()
-    ]
-    blocks += ["", "[bold]Smallest budget by confidence[/]", tables(("confidence", *HEADS), rows)]
+    blocks += ["", "[bold]Smallest budget by confidence[/]"]
+    blocks.append(tables(("confidence", *BUDGET), CELLS.frontier(frontier)))
     rows = [
         [
             f"{row['quantity']} {100 * row['moved']:+.3g} %",
-            *_cells(*row[BUDGET])[:2],
-            _probability(row["held"]),
+            *CELLS.budget(row)[:2],
+            CELLS.chance(row["held"]),
         ]
         for _, row in sensitivity.iterrows()
     ]
@@ -114,20 +112,16 @@ def _around(found: bl.Plan, around: Mapping[str, tuple[float, float]]) -> str:
 
 
 def _limits(found: bl.Plan) -> list[str]:
-    limits = found.limits
-    losses = [limits["max_loss"]] if isinstance(limits["max_loss"], float) else limits["max_loss"]
-    rises, bases = limits["max_forgetting"], limits["baseline"]
-    rises = rises if isinstance(rises, list) else [rises]
-    bases = bases if isinstance(bases, list) else [bases]
-    levels = [f"{np.ravel(b)[0]:.4g}" for b in bases if not isinstance(b, str)]
+    limits, problem = found.limits, found.problem
+    levels = baseline_losses(found)
     level = f"{' and '.join(levels)}, the " if levels else "the "
-    beyond = _worst(found, limits["max_cvar"]) if math.isfinite(limits["max_cvar"]) else ""
-    all_ = "both" if len(losses) == len(rises) == 1 else "all"
+    beyond = problem.tail.text(limits["max_cvar"]) if math.isfinite(limits["max_cvar"]) else ""
+    rises = " and ".join(source.text(source.most) for source in problem.sources)
+    all_ = "both" if len(problem.limits) == 2 else "all"
     lines = [
         f"[bold]N {count(limits['params'])}, PTPP {limits['ptpp']:g}[/]: "
-        f"target loss at most {' and '.join(f'{loss:g}' for loss in losses)} nats per token,",
-        f"forgetting at most {' and '.join(_rise(found, rise) for rise in rises)} over "
-        f"{escape(level + found.baseline)},",
+        f"target loss at most {stated(problem.targets)},",
+        f"forgetting at most {rises} over {escape(level + found.baseline)},",
         f"{all_} with probability {100 * found.confidence:g} %"
         f"{beyond and f'; forgetting at most {beyond} on average'}.",
         f"The limits are on {LOSSES[found.noise]}, with {escape(found.base)}.",
@@ -167,17 +161,7 @@ def _plans(found: bl.Plan, own: bl.Choice | None) -> dict[str, bl.Choice | None]
 
 def _choices(rows: Mapping[str, bl.Choice | None]) -> list[Table]:
     """Return a table of choices, without those that are None."""
-    lines = []
-    for name, each in rows.items():
-        if each is not None:
-            budget = _cells(each.atpp, each.replay, each.tokens, each.flops)
-            chances = (each.p_target, each.p_forgetting, each.p_both)
-            lines.append([name, *budget, *map(_probability, chances)])
-    return tables(("", *HEADS, "P(target)", "P(forgetting)", "P(both)"), lines)
-
-
-def _fields(choice: bl.Choice) -> Document:
-    return vars(choice) | {"p_failure": choice.p_failure}
+    return tables(CHOICE, CELLS.choices(rows))
 
 
 def _uncertainty(found: bl.Plan) -> list[str]:
@@ -192,10 +176,10 @@ def _uncertainty(found: bl.Plan) -> list[str]:
     chosen = found.chosen
     if chosen is not None and chosen.losses:
         losses = " and ".join(f"{loss:.4g}" for loss in chosen.losses)
+        rises = " and ".join(map(found.problem.source.text, chosen.forgettings))
         lines.append(
-            f"Expected target loss {losses}; expected forgetting "
-            f"{' and '.join(_rise(found, each) for each in chosen.forgettings)}, "
-            f"{_worst(found, chosen.cvar)}."
+            f"Expected target loss {losses}; expected forgetting {rises}, "
+            f"{found.problem.tail.text(chosen.cvar)}."
         )
         if len(chosen.p_sources) > 1:
             each = ", ".join(f"{p:.3f}" for p in chosen.p_sources)
@@ -219,23 +203,3 @@ def _spread(spread: pd.DataFrame) -> list[Table]:
         for name, row in spread.iterrows()
     ]
     return tables(("", "sd", *shares), rows)
-
-
-def _cells(atpp: float, replay: float, tokens: float, flops: float) -> list[str]:
-    if not math.isfinite(atpp):
-        return ["infeasible", "", "", ""]
-    return [digits(atpp), f"{100 * replay:.1f} %", count(tokens), f"{flops:.3g}"]
-
-
-def _probability(value: float) -> str:
-    return "" if math.isnan(value) else f"{value:.3f}"
-
-
-def _worst(found: bl.Plan, cvar: float) -> str:
-    """Describe the mean rise in the worst draws, given its mean excess over the limit."""
-    rise = _rise(found, found.problem.source.max_forgetting + cvar)
-    return f"{rise} in the worst {100 - 100 * found.confidence:g} % of draws"
-
-
-def _rise(found: bl.Plan, value: float) -> str:
-    return f"{100 * value:.3g} %" if found.limits["relative"] else f"{value:.3g} nats"

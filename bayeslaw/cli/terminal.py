@@ -4,7 +4,6 @@ Results go to stdout, everything else to stderr. Nothing heavy is imported befor
 """
 
 import json
-import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from bayeslaw import __version__
+from bayeslaw.common.formatting import plain
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -124,19 +124,6 @@ def show(command: str, rendered: Rendered, as_json: bool) -> None:
 
 def dumps(document: Mapping[str, object]) -> str:
     """Write JSON; numbers that are not finite become null."""
-    import numpy as np
-
-    def plain(value: object) -> object:
-        if isinstance(value, Mapping):
-            return {str(key): plain(each) for key, each in value.items()}
-        if isinstance(value, list | tuple):
-            return [plain(each) for each in value]
-        if isinstance(value, np.generic):
-            value = value.item()
-        if isinstance(value, float) and not math.isfinite(value):
-            return None
-        return value if isinstance(value, bool | int | float | str | None) else str(value)
-
     return json.dumps(plain(document), allow_nan=False)
 
 

@@ -1,6 +1,8 @@
-"""Numbers as short text."""
+"""Numbers as short text, and values as JSON has them."""
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 
 def count(value: float) -> str:
@@ -31,3 +33,25 @@ def digits(value: float, places: int = 3) -> str:
     ('0.120', '2.00', '')
     """
     return "" if math.isnan(value) else f"{value:#.{places}g}".rstrip(".")
+
+
+def plain(value: object) -> Any:
+    """Convert a value to the types of JSON; numbers that are not finite, or missing, become None.
+
+    Examples
+    --------
+    >>> plain({"atpp": math.inf, "losses": (1.8, 2.0)})
+    {'atpp': None, 'losses': [1.8, 2.0]}
+    """
+    import numpy as np  # inside, so that `bayeslaw --help` stays fast
+    import pandas as pd
+
+    if isinstance(value, Mapping):
+        return {str(key): plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is pd.NA or value is pd.NaT or (isinstance(value, float) and not math.isfinite(value)):
+        return None
+    return value if isinstance(value, bool | int | float | str | None) else str(value)

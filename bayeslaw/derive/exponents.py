@@ -12,7 +12,7 @@ from scipy.stats import rankdata
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import BayeslawError
-from bayeslaw.derive.result import Derived, derived, quantile
+from bayeslaw.derive.result import Derived, derived, interval, quantile
 from bayeslaw.evaluate.forecast import Forecast
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.terms import COLUMN, SYMBOLS, Values
@@ -20,7 +20,7 @@ from bayeslaw.planning.fits import convergence_failures, draw_count
 from bayeslaw.tables.table import LossTable
 from bayeslaw.tables.validation import COVARIATES, canonical
 
-STEP = 1e-4
+DIFFERENCE = 1e-4
 """Step of the central differences, in log N or log D."""
 EXPLAINED = 0.5
 """Fraction of a number's variance from which the verdict is that the floor determines it."""
@@ -84,8 +84,8 @@ def local_exponents(
     exponents: dict[str, tuple[Floats, str]] = {}
     totals: dict[str, tuple[Floats, str]] = {}
     for along in [c for c in ("params", "tokens") if c in law.covariate_names]:
-        low, high = (logs({**x, along: x[along] + step}) for step in (-STEP, STEP))
-        slopes = {name: (low[name] - high[name]) / (2 * STEP) for name in low}
+        low, high = (logs({**x, along: x[along] + step}) for step in (-DIFFERENCE, DIFFERENCE))
+        slopes = {name: (low[name] - high[name]) / (2 * DIFFERENCE) for name in low}
         for term in law.terms:
             name = term.plain.leading
             if term.covariates[0] == along:
@@ -208,6 +208,7 @@ def floor_sensitivity(
         for case, asked in enumerate(cases.to_dict("records")):
             column, label = values[:, case], {"quantity": name, **asked}
             for part in parts:
+                lower, upper = interval(column[part], LEVEL)
                 profile.append(
                     label
                     | {
@@ -215,8 +216,8 @@ def floor_sensitivity(
                         "E_lower": float(floors[part[0]]),
                         "E_upper": float(floors[part[-1]]),
                         "median": quantile(column[part], 0.5),
-                        "lower_80": quantile(column[part], (1 - LEVEL) / 2),
-                        "upper_80": quantile(column[part], (1 + LEVEL) / 2),
+                        "lower_80": lower,
+                        "upper_80": upper,
                     }
                 )
             summary.append(label | _summary(column, parts, weights))

@@ -13,6 +13,7 @@ from bayeslaw.derive.surface import (
     FLOPS,
     SEARCH,
     Range,
+    flops_ratios,
     flops_to,
     optimum,
     reach_of,
@@ -23,7 +24,7 @@ from bayeslaw.inference.posterior import Posterior
 from bayeslaw.planning.feasible_budgets import root_between
 from bayeslaw.planning.fits import convergence_failures, pair_draws
 
-STEP = 0.25
+TOKENS_STEP = 0.25
 """Distance of grid points in log D."""
 
 
@@ -219,17 +220,12 @@ def compute_multiplier(
     failures = convergence_failures(fits, allow_unconverged)
     pairs, how = pair_draws(fits)
     reach = reach_of(fits)
-    found = []
-    for fit, draws in zip(fits, pairs, strict=True):
-        surface = surface_at(fit, reach, search, None, None).take(draws)
-        found.append(flops_to(surface, targets, reach, search))
-    (own, own_bound), (other, other_bound) = found
-    with np.errstate(invalid="ignore"):
-        ratio = other / own
+    own = [surface_at(fit, reach, search).take(i) for fit, i in zip(fits, pairs, strict=True)]
+    ((ratio, at_bound),) = flops_ratios(own[::-1], targets, reach, search)
     return derived(
         {"multiplier": (ratio, "1")},
         pd.DataFrame({"loss": targets}),
-        at_bound={"multiplier": own_bound | other_bound},
+        at_bound={"multiplier": at_bound},
         notes=[f"draws paired {how}", _searched(search), _budgets(reach)],
         failures=failures,
     )
@@ -317,7 +313,7 @@ def crossover(
     new = surface_of(scratch, model, tokens).take(theirs)
     log_params = np.array([math.log(params)])
     least, most = np.log(tokens)
-    nodes = np.linspace(least, most, max(2, math.ceil((most - least) / STEP) + 1))
+    nodes = np.linspace(least, most, max(2, math.ceil((most - least) / TOKENS_STEP) + 1))
     ahead = cpt.loss(log_params, nodes) <= new.loss(log_params, nodes)
 
     def excess(log_tokens: Floats, draw: Ints, sign: Floats) -> Floats:

@@ -6,32 +6,33 @@ on the same evaluation data.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pandas as pd
 import xarray as xr
 
-from bayeslaw.common.arrays import Floats
+from bayeslaw.common.arrays import Floats, Ints
 from bayeslaw.common.errors import BayeslawError, LawError
-from bayeslaw.derive.result import Derived, derived, quantile
+from bayeslaw.derive.result import Derived, derived, interval, marked, quantile
 from bayeslaw.derive.surface import (
     SEARCH,
     Range,
-    Surface,
     best_losses,
-    flops_to,
+    flops_ratios,
     optimum,
     reach_of,
     surface_at,
+    training_flops,
 )
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.planning.fits import convergence_failures, pair_draws
 from bayeslaw.tables.table import LossTable
 
+REGRET = "regret: expected nats above the best if chosen now"
 FARTHER = 100.0
 """Budgets up to this many times the greatest budget of any training row are searched."""
-STEP = 0.25
+CROSSING_STEP = 0.25
 """Distance of the budgets at which recipes are compared, in log C."""
 
 
@@ -88,19 +89,19 @@ class Recipes:
         """
         if not 0 < level < 1:
             raise BayeslawError(f"level {level:g} is not between 0 and 1; 0.9 is a 90 % interval.")
-        ends, rows = ((1 - level) / 2, 0.5, (1 + level) / 2), []
+        rows = []
         for i, target in enumerate(self.targets.to_dict("records")):
             losses = self.losses.values[:, :, i]
             for k, name in enumerate(self.names):
                 behind = losses[k] - np.delete(losses, k, axis=0).min(0)
-                low, middle, high = (quantile(losses[k], q) for q in ends)
-                row = {**target, "recipe": name, "loss": middle, "lower": low, "upper": high}
-                row |= {"p_best": float(_won(losses)[k])}
-                row |= {"regret": float((losses[k] - losses.min(0)).mean())}
-                low, middle, high = (quantile(behind, q) for q in ends)
-                rows.append(row | {"behind": middle, "behind_lower": low, "behind_upper": high})
-        mark = {"unconverged": "; ".join(self.failures)} if self.failures else {}
-        return pd.DataFrame(rows).assign(**mark)
+                row = {**target, "recipe": name, "loss": quantile(losses[k], 0.5)}
+                row["lower"], row["upper"] = interval(losses[k], level)
+                row["p_best"] = float(_won(losses)[k])
+                row["regret"] = float((losses[k] - losses.min(0)).mean())
+                row["behind"] = quantile(behind, 0.5)
+                row["behind_lower"], row["behind_upper"] = interval(behind, level)
+                rows.append(row)
+        return marked(pd.DataFrame(rows), self.failures)
 
     def sentence(self) -> str:
         """What to choose at the last target, in one sentence."""
@@ -111,6 +112,21 @@ class Recipes:
             f"At {where}, {best['recipe']} has the lowest loss with probability "
             f"{best['p_best']:.2f}; choosing it now costs {best['regret']:.2g} nats in expectation."
         )
+
+
+def cells(found: Recipes, level: float, between: str) -> list[list[str]]:
+    """The rows of `Recipes.to_frame` as text, up to `regret`, with intervals in one cell."""
+    return [
+        [
+            *(f"{row[name]:.4g}" for name in found.targets.columns),
+            str(row["recipe"]),
+            f"{row['loss']:.4f}",
+            f"{row['lower']:.4f}{between}{row['upper']:.4f}",
+            f"{row['p_best']:.3f}",
+            f"{row['regret']:.2g}",
+        ]
+        for _, row in found.to_frame(level).iterrows()
+    ]
 
 
 def compare_recipes(
@@ -163,17 +179,18 @@ def compare_recipes(
         raise BayeslawError("give two recipes or more: {'name': posterior, ...}.")
     if (targets is None) == (flops is None):
         raise BayeslawError("say where to compare: targets=, rows of N and D, or flops=, budgets.")
-    if flops is not None:
-        return _at_budgets(fits, flops, search, allow_unconverged)
     every = list(fits.values())
     failures = convergence_failures(every, allow_unconverged)
     index, how = pair_draws(every)
-    frame = targets.frame if isinstance(targets, LossTable) else targets
-    assert frame is not None
-    columns = [c for c in frame if any(c in fit.columns for fit in every)]
-    losses = np.stack([fit.latent(frame)[i] for fit, i in zip(every, index, strict=True)])
-    asked = frame[columns].reset_index(drop=True)
-    return Recipes(_array(fits, losses), asked, notes=(f"draws paired {how}",), failures=failures)
+    if flops is not None:
+        found = _at_budgets(fits, index, flops, search)
+    else:
+        frame = targets.frame if isinstance(targets, LossTable) else targets
+        assert frame is not None
+        columns = [c for c in frame if any(c in fit.columns for fit in every)]
+        losses = np.stack([fit.latent(frame)[i] for fit, i in zip(every, index, strict=True)])
+        found = Recipes(_array(fits, losses), frame[columns].reset_index(drop=True))
+    return replace(found, notes=(f"draws paired {how}", *found.notes), failures=failures)
 
 
 # -- budgets --------------------------------------------------------------------------------------
@@ -181,11 +198,11 @@ def compare_recipes(
 
 def _at_budgets(
     fits: Mapping[str, Posterior],
+    index: Sequence[Ints],
     flops: float | Sequence[float],
     search: Range,
-    allow_unconverged: bool,
 ) -> Recipes:
-    """Compare recipes at budgets, and along them."""
+    """Compare recipes at budgets, and along them, for paired draws."""
     budgets = [float(c) for c in np.atleast_1d(np.asarray(flops, float))]
     if not all(0 < c < math.inf for c in budgets):
         raise BayeslawError("flops: give positive budgets, such as 1e21.")
@@ -196,57 +213,32 @@ def _at_budgets(
                 f"{', '.join(fit.columns)}; give targets= instead."
             )
     every = list(fits.values())
-    failures = convergence_failures(every, allow_unconverged)
-    index, how = pair_draws(every)
-    used = [6 * fit.table.frame["params"] * fit.table.frame["tokens"] for fit in every]
-    start, end = min(c.max() for c in used), FARTHER * max(c.max() for c in used)
+    most = [training_flops(fit).max() for fit in every]
+    start, end = min(most), FARTHER * max(most)
     reach = reach_of(every)
     surfaces = [surface_at(f, reach, search).take(i) for f, i in zip(every, index, strict=True)]
     losses = [
         np.stack([optimum(each, math.log(c), search).loss for c in budgets], axis=-1)
         for each in surfaces
     ]
-    steps = math.ceil(math.log(end / start) / STEP) + 1
+    steps = math.ceil(math.log(end / start) / CROSSING_STEP) + 1
     nodes = np.linspace(math.log(start), math.log(end), steps)
     along = [best_losses(each, nodes, search) for each in surfaces]
+    at = np.median(losses[0], axis=0)
     first, *others = fits
+    saved, changed = {}, {}
+    ratios = flops_ratios(surfaces, list(at), reach, search)
+    for name, (ratio, _), least in zip(others, ratios, along[1:], strict=True):
+        saved[f"{name} over {first}"] = ratio, "1"
+        changed[f"{first} and {name}"] = _crossing(along[0] - least, nodes)[:, None], "FLOPs"
     cases = pd.DataFrame({"flops": budgets})
     return Recipes(
         _array(fits, np.stack(losses)),
         cases,
-        _multipliers(list(fits), surfaces, losses[0], cases, reach, search),
-        derived(
-            {
-                f"{first} and {name}": (_crossing(along[0] - other, nodes)[:, None], "FLOPs")
-                for name, other in zip(others, along[1:], strict=True)
-            },
-            pd.DataFrame(index=[0]),
-        ),
-        (
-            f"draws paired {how}",
-            f"changes of order searched from {start:.3g} to {end:.3g} FLOPs",
-        ),
-        failures,
+        derived(saved, cases.assign(loss=at)),
+        derived(changed, pd.DataFrame(index=[0])),
+        (f"changes of order searched from {start:.3g} to {end:.3g} FLOPs",),
     )
-
-
-def _multipliers(
-    names: Sequence[str],
-    surfaces: Sequence[Surface],
-    losses: Floats,
-    cases: pd.DataFrame,
-    reach: Range,
-    search: Range,
-) -> Derived:
-    """Compute multipliers over the first recipe at its median losses, draw by draw."""
-    at = np.median(losses, axis=0)
-    flops = [flops_to(each, list(at), reach, search)[0] for each in surfaces]
-    with np.errstate(invalid="ignore"):  # infinity over infinity is not defined
-        numbers = {
-            f"{name} over {names[0]}": (flops[0] / own, "1")
-            for name, own in zip(names[1:], flops[1:], strict=True)
-        }
-    return derived(numbers, cases.assign(loss=at))
 
 
 def _crossing(difference: Floats, nodes: Floats) -> Floats:

@@ -10,7 +10,7 @@ import xarray as xr
 
 from bayeslaw.common.arrays import Bools, Floats
 from bayeslaw.common.errors import BayeslawError
-from bayeslaw.evaluate.forecast import LEVELS
+from bayeslaw.evaluate.forecast import LEVELS, band_columns
 from bayeslaw.tables.reading import write_frame
 
 
@@ -71,8 +71,7 @@ class Derived:
                 values = each.values[:, case]
                 row = {"quantity": name, **asked, "median": quantile(values, 0.5)}
                 for level in levels:
-                    row[f"lower_{100 * level:g}"] = quantile(values, (1 - level) / 2)
-                    row[f"upper_{100 * level:g}"] = quantile(values, (1 + level) / 2)
+                    row |= dict(zip(band_columns(level), interval(values, level), strict=True))
                 row |= {
                     "unit": each.attrs["units"],
                     "infinite": float(np.isinf(values).mean()),
@@ -80,8 +79,7 @@ class Derived:
                     "at_bound": float(on_bound[:, case].mean()),
                 }
                 rows.append(row)
-        mark = {"unconverged": "; ".join(self.failures)} if self.failures else {}
-        return pd.DataFrame(rows).assign(**mark)
+        return marked(pd.DataFrame(rows), self.failures)
 
     def write(self, path: str | Path, levels: Sequence[float] = LEVELS) -> None:
         """Write `to_frame` as Parquet if the path ends in ``.parquet``, otherwise as CSV."""
@@ -102,6 +100,16 @@ def quantile(values: Floats, q: float) -> float:
     with np.errstate(invalid="ignore"):
         found = float(np.quantile(defined, q))
     return np.inf if np.isnan(found) else found  # between two infinite draws
+
+
+def interval(values: Floats, level: float) -> tuple[float, float]:
+    """Ends of the central interval of the defined values."""
+    return quantile(values, (1 - level) / 2), quantile(values, (1 + level) / 2)
+
+
+def marked(frame: pd.DataFrame, failures: Sequence[str]) -> pd.DataFrame:
+    """The frame, with the convergence checks that failed in a column."""
+    return frame.assign(unconverged="; ".join(failures)) if failures else frame
 
 
 def derived(

@@ -28,7 +28,7 @@ FLOPS = 6.0
 """FLOPs per parameter and token."""
 SEARCH = (1e-3, 1e6)
 """Tokens per parameter among which the best is searched."""
-REACH = (1e-2, 1e9)
+FLOPS_REACH = (1e-2, 1e9)
 """Budgets searched for a loss, over the least and the greatest budget of the training rows."""
 RATIO_STEP = 0.25
 """Distance of grid points in log(D / N). Of two minima that are closer, one may be missed."""
@@ -159,11 +159,16 @@ def surface_at(
     return surface_of(posterior, params, tokens, replay=replay, ptpp=ptpp)
 
 
+def training_flops(fit: Posterior) -> Floats:
+    """FLOPs of the training rows, 6 N D."""
+    rows = fit.table.frame
+    return (FLOPS * rows["params"] * rows["tokens"]).to_numpy(float)
+
+
 def reach_of(fits: Sequence[Posterior]) -> Range:
     """Range of budgets that is searched for a loss."""
-    frames = [fit.table.frame for fit in fits]
-    flops = np.concatenate([FLOPS * each["params"] * each["tokens"] for each in frames])
-    return REACH[0] * float(flops.min()), REACH[1] * float(flops.max())
+    flops = np.concatenate([training_flops(fit) for fit in fits])
+    return FLOPS_REACH[0] * float(flops.min()), FLOPS_REACH[1] * float(flops.max())
 
 
 @dataclass(frozen=True)
@@ -247,6 +252,18 @@ def flops_to(
     least = best_losses(surface, nodes, search, until=min(targets))
     found = np.stack([_first(surface, nodes, least, t, search) for t in targets], axis=-1)
     return np.exp(found), found == low
+
+
+def flops_ratios(
+    surfaces: Sequence[Surface], targets: Sequence[float], reach: Range, search: Range
+) -> list[tuple[Floats, Bools]]:
+    """For each surface but the first: FLOPs of the first over its own, draw by draw; `flops_to`.
+
+    NaN where neither reaches the loss. The second array says where one of both is at the bound.
+    """
+    (first, low), *others = (flops_to(each, targets, reach, search) for each in surfaces)
+    with np.errstate(invalid="ignore"):  # infinity over infinity is not defined
+        return [(first / own, low | own_low) for own, own_low in others]
 
 
 def best_losses(surface: Surface, nodes: Floats, search: Range, until: float = -math.inf) -> Floats:

@@ -18,7 +18,7 @@ from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.law import Law
 from bayeslaw.model import random_effects as effects
 from bayeslaw.model.errors import LENGTH
-from bayeslaw.planning.deviations import planned_row, planned_size_effects
+from bayeslaw.planning.deviations import PlannedRun, planned_size_effects
 from bayeslaw.planning.intervals import intersection
 from bayeslaw.planning.result import Plan
 from bayeslaw.tables.table import LossTable, frame_of
@@ -95,7 +95,8 @@ def joint_gaussian(
     count = fits[0].count if plan is None else plan.problem.draws
     keep = np.unique(np.linspace(0, count - 1, min(most, count)).astype(int))
     every = np.arange(count)
-    index = (every, every) if plan is None else (plan.problem.index[0], plan.problem.index[-1])
+    limits = [] if plan is None else [plan.problem.targets[0], plan.problem.source]
+    index = [each.index for each in limits if each.index is not None] or [every, every]
     both = pd.concat([frame, targets], join="inner")
     measured, at_targets = [], []
     # Without a source there is one fit for two indices.
@@ -107,9 +108,9 @@ def joint_gaussian(
             new = new_size_effects(member, both, plan, domain)
             loss[place] = _log_loss(member, law, p, both, own) + new[own]
             fitted[place] = effects.draw(member.draws, member.spec.effects, frame, None)[own]
-        if plan is not None and plan.problem.bases:
+        if plan is not None and plan.noise == "predictive":
             # The effect of the planned base, if it is new, is the one that the plan's draws have.
-            drawn = plan.problem.bases[-1 if domain else 0][keep]
+            drawn = limits[domain].noise.base[keep]
             fitted += drawn[:, None] * _pilots(fit, frame, plan)
         measured.append(loss[:, : len(frame)] + fitted)
         at_targets.append(loss[:, len(frame) :])
@@ -152,11 +153,11 @@ def new_size_effects(fit: Posterior, frame: pd.DataFrame, plan: Plan | None, dom
     """
     if plan is None:
         return residuals.new_size_effects(fit, frame, np.random.default_rng([0, domain]))
-    last = len(plan.problem.curves) - 1
+    last = len(plan.problem.limits) - 1
     seed = [plan.seed, last if domain else 0]
     drawn = residuals.new_size_effects(fit, frame, np.random.default_rng(seed))
     n, ptpp = plan.limits["params"], plan.limits["ptpp"]
-    own = planned_size_effects(fit, planned_row(n, ptpp), seed)
+    own = planned_size_effects(fit, PlannedRun(n, ptpp).row, seed)
     return np.where((frame["params"] == n).to_numpy(), own, drawn)
 
 
@@ -220,7 +221,7 @@ def _new_groups(fit: Posterior, frame: pd.DataFrame, level: str, plan: Plan | No
     names = effects.labels(frame, level)
     labelled = np.array([not str(name).startswith(effects.UNLABELLED) for name in names])
     known = np.isin(names, fit.draws[level].values.astype(str)) & labelled
-    if level == "base" and plan is not None and plan.problem.bases:
+    if level == "base" and plan is not None and plan.noise == "predictive":
         known |= _pilots(fit, frame, plan)
     return np.where(known, -1, np.unique(names, return_inverse=True)[1])
 

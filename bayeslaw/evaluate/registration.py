@@ -14,6 +14,7 @@ from bayeslaw.common.arrays import Floats, Ints
 from bayeslaw.common.defaults import TOLERANCE
 from bayeslaw.common.errors import BayeslawError, FileError, TableError
 from bayeslaw.common.files import digest, read_json, write_json
+from bayeslaw.common.formatting import plain
 from bayeslaw.evaluate.forecast import LEVELS, Forecast, band_columns
 from bayeslaw.evaluate.scores import BANDS, POINT, crps, interval_scores, point_scores
 from bayeslaw.model import random_effects
@@ -205,8 +206,8 @@ def verify(
         "scored": len(losses),
         "missing": list(found.missing),
         "extra": list(found.extra),
-        "scores": _row(found.scores.to_dict()),
-        "losses": [_row(row) for row in losses],
+        "scores": plain(found.scores.to_dict()),
+        "losses": plain(losses),
     }
     results = [*document["results"], result]
     write_json({**document, "results": results}, path)
@@ -253,18 +254,6 @@ def _about(table: LossTable) -> dict[str, Any]:
     return {"name": table.name, "rows": len(table), "sha256": table.sha256}
 
 
-def _row(row: Mapping[Any, object]) -> dict[str, Any]:
-    """A row of a data frame as JSON can hold it; missing values become None."""
-    return {str(name): _plain(value) for name, value in row.items()}
-
-
-def _plain(value: object) -> Any:
-    value = value.item() if isinstance(value, np.generic) else value
-    if value is None or value is pd.NA or value != value:
-        return None
-    return value if isinstance(value, bool | int | float | str) else str(value)
-
-
 def _content(forecast: Forecast, draws: int) -> dict[str, Any]:
     """The registered part of the document, which the hash is of and which never changes."""
     frame, fits = forecast.frame, forecast.fits
@@ -304,7 +293,7 @@ def _content(forecast: Forecast, draws: int) -> dict[str, Any]:
         "losses_known": int(frame["loss"].notna().sum()) if "loss" in frame else 0,
         "units": "nats per token",
         "match": match,
-        "rows": [{"row": i} | _row(row) for i, row in enumerate(bands.to_dict("records"))],
+        "rows": [{"row": i} | plain(row) for i, row in enumerate(bands.to_dict("records"))],
     }
     if draws:
         samples = forecast.samples
@@ -368,7 +357,7 @@ def _places(registered: Mapping[str, Any], table: LossTable, tolerance: float) -
 
 def _label(value: object) -> str:
     """A label as text; a missing one among integers turns these into floats."""
-    value = _plain(value)
+    value = plain(value)
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return "" if value is None else str(value)

@@ -2,22 +2,24 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import repeat
+from typing import Any
 
 import numpy as np
-import pandas as pd
 
-from bayeslaw.common.arrays import Floats
+from bayeslaw.common.arrays import Floats, Ints
 from bayeslaw.common.errors import BayeslawError, unknown
 from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.pools import Pool
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.bases import Bases
-from bayeslaw.model import random_effects as effects
-from bayeslaw.planning.deviations import Fit
-from bayeslaw.planning.fits import curve_of, draw_count
+from bayeslaw.planning.chance_constraints import Problem, numbered
+from bayeslaw.planning.deviations import Fit, PlannedRun
+from bayeslaw.planning.fits import NEW, curve_of, draw_count, noise_kind, planned_base
+from bayeslaw.planning.limits import ForgettingLimit, LossLimit, no_noise
+from bayeslaw.planning.loss_curves import Curve
 
-NEW = "new"
-"""In place of the label of a base: one without rows."""
 BASELINES = {
     "asymptote": "least source loss that pure replay can reach, draw by draw",
     "law": "source law's own loss at D = 0, draw by draw",
@@ -42,109 +44,186 @@ def replay_ratios(replay: Sequence[float] | Floats) -> Floats:
     return ratios
 
 
-def check_limits(
-    targets: Sequence[Fit],
-    max_loss: Sequence[float],
-    params: float,
-    ptpp: float,
-    max_forgetting: float,
-    max_cvar: float,
-    confidence: float,
-) -> None:
-    """Raise `BayeslawError` unless the arguments of `bayeslaw.plan` are valid."""
-    if not targets or len(targets) != len(max_loss):
-        raise BayeslawError(
-            f"{len(targets)} targets and {len(max_loss)} limits max_loss; give each target its own."
-        )
-    positive = [("params", params), ("ptpp", ptpp), *(("max_loss", loss) for loss in max_loss)]
-    for name, value in positive:
-        if not 0 < value < math.inf:
-            raise BayeslawError(f"{name}={value:g}: give a positive number.")
-    if not -1 < max_forgetting < math.inf:
-        raise BayeslawError(f"max_forgetting={max_forgetting:g}: 0.02 allows a rise of 2 %.")
-    if math.isnan(max_cvar) or max_cvar == -math.inf:
-        raise BayeslawError(f"max_cvar={max_cvar:g}: give a number; 0 keeps the mean at the limit.")
-    if not 0 < confidence < 1:
-        raise BayeslawError(f"confidence={confidence:g} is not between 0 and 1; 0.9 is 90 %.")
+@dataclass(frozen=True)
+class Request:
+    """What a plan is asked of: the arguments of `bayeslaw.plan`, checked and with their defaults.
 
+    Parameters
+    ----------
+    targets, sources : sequence of Fit
+    max_loss, max_forgetting : sequence of float
+        The limit of each target, and of each source.
+    baselines : sequence of float, (float, float) or str
+        That of each source.
+    run : PlannedRun
+    confidence, max_cvar, relative, noise
+        As of `bayeslaw.plan`.
+    baseline, base : str
+        Descriptions of the baselines, and of the base.
+    """
 
-def check_sources(
-    sources: Sequence[Fit], rises: Sequence[float], baselines: Sequence[object]
-) -> None:
-    """Raise `BayeslawError` unless each source has a limit and a baseline of its own."""
-    for what, given in (("max_forgetting", rises), ("baseline", baselines)):
-        if len(given) != len(sources):
-            raise BayeslawError(
-                f"{len(sources)} sources and {len(given)} of {what}; give each source its own."
-            )
-    for name in baselines[1:]:
-        if isinstance(name, str):
-            raise BayeslawError(
-                f"baseline={name!r}: only the first source may have a baseline by name; give the "
-                "others' measured losses."
-            )
+    targets: Sequence[Fit]
+    sources: Sequence[Fit]
+    max_loss: Sequence[float]
+    max_forgetting: Sequence[float]
+    baselines: Sequence[Any]
+    run: PlannedRun
+    confidence: float
+    max_cvar: float
+    relative: bool
+    noise: str = "latent"
+    baseline: str = ""
+    base: str = ""
 
-
-def check_repetition(targets: Sequence[Fit], unique_tokens: float | None) -> None:
-    """Raise `BayeslawError` unless all targets tell what repeated tokens are worth, if asked."""
-    if unique_tokens is None:
-        return
-    if not 0 < unique_tokens < math.inf:
-        raise BayeslawError(f"unique_tokens={unique_tokens:g}: give a positive number of tokens.")
-    for fit in targets:
-        for law in [m.law for m, *_ in fit.parts()] if isinstance(fit, Pool) else [fit.law]:
-            if law.repetition is None:
+    def check(self) -> None:
+        """Raise `BayeslawError` unless each fit has a limit and all numbers are in range."""
+        targets, sources, run = len(self.targets), len(self.sources), self.run
+        for what, given in (("max_forgetting", self.max_forgetting), ("baseline", self.baselines)):
+            if len(given) != sources:
                 raise BayeslawError(
-                    f"unique_tokens: {law.name} was fitted to a table without the column "
-                    "unique_tokens, so it does not know what repeated tokens are worth; add the "
-                    "column and fit again."
+                    f"{sources} sources and {len(given)} of {what}; give each source its own."
                 )
+        for name in self.baselines[1:]:
+            if isinstance(name, str):
+                raise BayeslawError(
+                    f"baseline={name!r}: only the first source may have a baseline by name; give "
+                    "the others' measured losses."
+                )
+        if not targets or targets != len(self.max_loss):
+            raise BayeslawError(
+                f"{targets} targets and {len(self.max_loss)} limits max_loss; give each target its "
+                "own."
+            )
+        positive = [("params", run.params), ("ptpp", run.ptpp)]
+        for name, value in (*positive, *(("max_loss", loss) for loss in self.max_loss)):
+            if not 0 < value < math.inf:
+                raise BayeslawError(f"{name}={value:g}: give a positive number.")
+        for rise in self.max_forgetting:
+            if not -1 < rise < math.inf:
+                raise BayeslawError(f"max_forgetting={rise:g}: 0.02 allows a rise of 2 %.")
+        if math.isnan(self.max_cvar) or self.max_cvar == -math.inf:
+            raise BayeslawError(
+                f"max_cvar={self.max_cvar:g}: give a number; 0 keeps the mean at the limit."
+            )
+        if not 0 < self.confidence < 1:
+            raise BayeslawError(
+                f"confidence={self.confidence:g} is not between 0 and 1; 0.9 is 90 %."
+            )
+        if run.unique_tokens is not None:
+            self._check_repetition(run.unique_tokens)
+
+    def _check_repetition(self, unique_tokens: float) -> None:
+        """Raise `BayeslawError` unless all targets tell what repeated tokens are worth."""
+        if not 0 < unique_tokens < math.inf:
+            raise BayeslawError(
+                f"unique_tokens={unique_tokens:g}: give a positive number of tokens."
+            )
+        for fit in self.targets:
+            for law in [m.law for m, *_ in fit.parts()] if isinstance(fit, Pool) else [fit.law]:
+                if law.repetition is None:
+                    raise BayeslawError(
+                        f"unique_tokens: {law.name} was fitted to a table without the column "
+                        "unique_tokens, so it does not know what repeated tokens are worth; add "
+                        "the column and fit again."
+                    )
+
+    @property
+    def fits(self) -> dict[str, Fit]:
+        """All fits by name, those of the targets first."""
+        targets, sources = len(self.targets), len(self.sources)
+        names = numbered("target", targets) + numbered("source", sources)
+        return dict(zip(names, (*self.targets, *self.sources), strict=True))
+
+    @property
+    def streams(self) -> list[int]:
+        """Place of each fit in the order of random numbers: those of the first source come last."""
+        first, count = len(self.targets), len(self.targets) + len(self.sources)
+        return [*range(first), count - 1, *range(first, count - 1)]
+
+    @property
+    def limits(self) -> dict[str, Any]:
+        """`Plan.limits`."""
+
+        def one_or_all(values: Sequence[object]) -> object:
+            return values[0] if len(values) == 1 else [*values]
+
+        return {
+            "params": self.run.params,
+            "ptpp": self.run.ptpp,
+            "base": self.run.base,
+            "unique_tokens": self.run.unique_tokens,
+            "max_loss": one_or_all(self.max_loss),
+            "max_forgetting": one_or_all(self.max_forgetting),
+            "max_cvar": self.max_cvar,
+            "relative": self.relative,
+            "baseline": one_or_all(self.baselines),
+        }
+
+    def problem(
+        self,
+        curves: Sequence[Curve],
+        baselines: Sequence[float | Floats | str],
+        index: Sequence[Ints] | None = None,
+    ) -> Problem:
+        """The limits on latent losses, for curves of all fits and baselines of the sources."""
+        count, silent = len(self.targets), no_noise(curves[0].draws)
+        own = [None] * len(curves) if index is None else index
+        targets = map(LossLimit, curves, self.max_loss, repeat(silent), own)
+        sources = [
+            ForgettingLimit(curve, most, silent, i, baseline=start, relative=self.relative)
+            for curve, most, i, start in zip(
+                curves[count:], self.max_forgetting, own[count:], baselines, strict=True
+            )
+        ]
+        return Problem((*targets, *sources), self.confidence, self.max_cvar)
 
 
-def planned_base(
-    fits: Sequence[Fit], params: float, ptpp: float, base: str | None
-) -> tuple[str | None, str]:
-    """Label of the base that a plan starts from, and its description.
-
-    By default it is the only base of that N and P in the tables, or a new one if there are none or
-    several.
+def requested(
+    target: Fit | Sequence[Fit],
+    source: Fit | Sequence[Fit],
+    max_loss: float | Sequence[float],
+    max_forgetting: float | Sequence[float],
+    baseline: Baseline | Sequence[Baseline],
+    run: PlannedRun,
+    *,
+    noise: str | None,
+    **how: Any,
+) -> Request:
+    """Check the arguments of `bayeslaw.plan`, and find the base and the baselines.
 
     Raises
     ------
     BayeslawError
-        If no table has a base of that label, or if it has another N or P.
+        If an argument is not valid, or there is no baseline.
     """
-    known: dict[str, set[tuple[float, float]]] = {}
-    pilot: set[str] = set()
-    for table in (fit.table for fit in fits if fit.table is not None):
-        for rows in (table.frame, table.baselines):
-            if not {"base", "params", "ptpp"} <= {*rows}:
-                continue
-            labels = effects.labels(rows, "base").astype(str)
-            for label, n, p in zip(labels.tolist(), rows["params"], rows["ptpp"], strict=True):
-                known.setdefault(label, set()).add((float(n), float(p)))
-            pilot |= {*labels} if rows is table.frame else set()
-    known = {k: v for k, v in known.items() if not k.startswith(effects.UNLABELLED)}
-    if not known:
-        if base not in (None, NEW):
-            raise BayeslawError(f"base={base!r}: the tables have no column base; leave it out.")
-        return None, "a base that the tables do not label"
-    here = [k for k, v in known.items() if any(np.allclose(x, (params, ptpp)) for x in v)]
-    if base is None:
-        base = here[0] if len(here) == 1 else NEW
-    if base == NEW:
-        return NEW, "a new base: its effect and starting losses are drawn"
-    if base not in known:
-        raise BayeslawError(unknown("base", base, (*here, NEW)))
-    if base not in here:
-        n, p = next(iter(known[base]))
-        raise BayeslawError(f"base {base!r} has params = {n:g}, ptpp = {p:g}, not those planned.")
-    what = "with rows of its own" if base in pilot else "known by its own losses at tokens = 0"
-    return base, f"base {base}, {what}"
+    targets, sources = (
+        [each] if isinstance(each, Posterior | Pool | PointFit) else list(each)
+        for each in (target, source)
+    )
+    losses, rises = (
+        np.atleast_1d(np.asarray(x, float)).tolist() for x in (max_loss, max_forgetting)
+    )
+    given: list[Any] = baseline if isinstance(baseline, list) else [baseline]
+    given = given * len(sources) if given == [None] else given
+    request = Request(targets, sources, losses, rises, given, run, **how)
+    request.check()
+    fits = [*targets, *sources]
+    label, base = planned_base(fits, run)
+    run = replace(run, base=label)
+    pairs = zip(given, sources, strict=True)
+    baselines, texts = zip(*(baseline_of(own, fit, run) for own, fit in pairs), strict=True)
+    return replace(
+        request,
+        baselines=baselines,
+        baseline="; ".join(dict.fromkeys(texts)),
+        run=run,
+        base=base,
+        noise=noise_kind(noise, fits),
+    )
 
 
 def baseline_of(
-    baseline: Baseline, source: Fit, params: float, ptpp: float, base: str | None
+    baseline: Baseline, source: Fit, run: PlannedRun
 ) -> tuple[float | tuple[float, float] | str, str]:
     """Baseline of forgetting, and its description.
 
@@ -167,7 +246,8 @@ def baseline_of(
             )
         text = "measured source loss of the un-adapted model, as given"
         return ((loss, sd[0]), f"{text}, with sd {sd[0]:g}") if sd else (loss, text)
-    finite = np.isfinite(curve_of(source, params, ptpp, base=base).loss_at_zero()).all()
+    params, ptpp, base = run.params, run.ptpp, run.base
+    finite = np.isfinite(curve_of(source, replace(run, unique_tokens=None)).loss_at_zero()).all()
     ways = ", ".join(repr(name) for name in BASELINES if finite or name != "law")
     why = f"pass baseline= (--baseline) as the measured source loss of that model, or one of {ways}"
     if not finite:
@@ -207,14 +287,14 @@ def law_of_bases(source: Fit) -> Bases | None:
 
 
 def baseline_draws(
-    baseline: float | tuple[float, float] | str, source: Fit, row: pd.DataFrame, seed: int
+    baseline: float | tuple[float, float] | str, source: Fit, run: PlannedRun
 ) -> float | Floats | str:
-    """Baseline of a `Problem`: a number, a name, or draws of shape (draws,).
+    """Baseline of a `ForgettingLimit`: a number, a name, or draws of shape (draws,).
 
     Draws of a new base are those that the source's curve starts from, where its law starts from
     the base.
     """
-    rng = np.random.default_rng([seed, 11])
+    row, rng = run.row, np.random.default_rng([run.seed, 11])
     if isinstance(baseline, tuple):
         return baseline[0] + baseline[1] * rng.standard_normal(draw_count(source))
     known = law_of_bases(source)

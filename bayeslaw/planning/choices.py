@@ -1,8 +1,9 @@
 """Choices of a budget and a replay ratio: probabilities, expectations, and Monte Carlo error."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ MOST_RATIOS = 13
 """Most replay ratios that a replicate searches where budgets have a closed form."""
 BESIDE = np.array([-0.5, -0.2, -0.1, 0.1, 0.2, 0.5])
 """Ratios searched beside the plan's where they have none, in steps of the grid."""
-REACH, STEP = 1.0, 0.4
+NODE_REACH, NODE_STEP = 1.0, 0.4
 """Budgets around the plan's that a replicate may need, and the distance of brackets, e-folds."""
 
 
@@ -125,24 +126,17 @@ def choice_at(problem: Problem, budget: float, ratio: float, most: float = math.
         p_forgetting=float(holds[problem.part["forgetting"]].all(0).mean()),
         p_both=float(holds.all(0).mean()),
         p_targets=tuple(float(p) for p in holds[problem.part["target"]].mean(1)),
-        p_sources=_in_order(holds[problem.part["forgetting"]].mean(1)),
+        p_sources=tuple(float(p) for p in holds[problem.part["forgetting"]].mean(1)),
     )
     if not tokens:
         return choice
     return replace(
         choice,
-        losses=tuple(float(loss.mean()) for loss in problem.losses([ratio], at)),
-        forgetting=float(problem.rise([ratio], at).mean()),
-        forgettings=_in_order(
-            [problem.rise([ratio], at, i).mean() for i in range(len(problem.sources))]
-        ),
-        cvar=float(problem.cvar([ratio], at)[0]),
+        losses=tuple(float(each.value([ratio], at).mean()) for each in problem.targets),
+        forgetting=float(problem.source.value([ratio], at).mean()),
+        forgettings=tuple(float(each.value([ratio], at).mean()) for each in problem.sources),
+        cvar=float(problem.tail.value([ratio], at)[0]),
     )
-
-
-def _in_order(values: Sequence[float] | Floats) -> tuple[float, ...]:
-    """Values of the sources, the first one first; in a problem it is the last."""
-    return tuple(np.roll(values, 1).tolist())
 
 
 def probabilities(problem: Problem, atpp: Floats, ratios: Floats, limit: str) -> Floats:
@@ -153,7 +147,10 @@ def probabilities(problem: Problem, atpp: Floats, ratios: Floats, limit: str) ->
     with np.errstate(divide="ignore"):
         budgets = np.log(atpp)
     if problem.closed_form:
-        found = [intersection(sets[part]).fraction(budgets) for _, sets in problem.chunks(ratios)]
+        found = [
+            intersection(list(compress(sets, part))).fraction(budgets)
+            for _, sets in problem.chunks(ratios)
+        ]
     else:
         found = [
             np.array([problem.meets(some, u)[part].all(0).mean(-1) for u in budgets])
@@ -184,23 +181,9 @@ def binding_limits(problem: Problem, ratios: Floats) -> str:
     return f"{' and '.join(failing) or 'the limits together'}; alone, {', '.join(alone)}"
 
 
-def to_json(value: object) -> object:
-    """A value in the types of JSON: choices become mappings, values that are not finite None.
-
-    Examples
-    --------
-    >>> to_json({"atpp": math.inf, "losses": (1.8, 1.9)})
-    {'atpp': None, 'losses': [1.8, 1.9]}
-    """
-    if isinstance(value, Choice):
-        return to_json(vars(value) | {"p_failure": value.p_failure})
-    if isinstance(value, pd.DataFrame):
-        return to_json(value.to_dict("index"))
-    if isinstance(value, Mapping):
-        return {key: to_json(each) for key, each in value.items()}
-    if isinstance(value, tuple | list):
-        return [to_json(each) for each in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+def fields(choice: Choice) -> dict[str, Any]:
+    """The fields of a choice by name, and `p_failure`."""
+    return vars(choice) | {"p_failure": choice.p_failure}
 
 
 def replanned(
@@ -227,7 +210,7 @@ def near_optimal(
     They are the plan's ratio `replay` and some, evenly spread, of those on the grid `ratios` whose
     smallest budget `per_ratio` exceeds the plan's by at most a margin: four standard errors of the
     rank, where `block` draws count as one independent draw. Without closed-form budgets they are
-    some beside the plan's, and the budgets are only those within `REACH` of the margin's ends.
+    some beside the plan's, and the budgets are only those within `NODE_REACH` of the margin's ends.
     """
     draws, rank = problem.draws, problem.rank
     error = 4 * math.sqrt(rank * (1 - rank / draws) * block)
@@ -242,7 +225,7 @@ def near_optimal(
         near = np.clip(near, ratios[0], ratios[-1])
     near, nodes = np.union1d(near, replay), NODES
     if not problem.closed_form and abs(least) < math.inf and most < math.inf:
-        nodes = np.arange(least - margin - REACH, most + REACH + STEP, STEP)
+        nodes = np.arange(least - margin - NODE_REACH, most + NODE_REACH + NODE_STEP, NODE_STEP)
     return near, intersection(problem.feasible_sets(near, nodes))
 
 

@@ -17,6 +17,7 @@ from bayeslaw.inference.pools import Pool
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.model import random_effects as effects
 from bayeslaw.model.random_effects import BASE
+from bayeslaw.planning.limits import Noise
 from bayeslaw.tables.table import grid
 
 type Fit = Posterior | Pool | PointFit
@@ -24,6 +25,40 @@ type Fit = Posterior | Pool | PointFit
 PARTS = ("law", "parameters", "discrepancy", "size", "base", "run", "noise")
 """Sources of variance: which law of a pool is right, its parameters and discrepancy, the effects of
 a new size, of the base and of the run (and of any other level), and measurement noise."""
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """The run that is planned, but for its budget and replay ratio.
+
+    Parameters
+    ----------
+    params, ptpp : float
+        Parameters N of the model, and its pre-training tokens per parameter.
+    base : str, optional
+        Label of the pre-trained model. Without it, a law that starts from one takes the only one of
+        that N and P, if there is one.
+    unique_tokens : float, optional
+        Distinct tokens of the new data; without it, none repeat.
+    seed : int
+        Of the noise and of random effects that are drawn.
+    """
+
+    params: float
+    ptpp: float
+    base: str | None = None
+    unique_tokens: float | None = None
+    seed: int = 0
+
+    @property
+    def row(self) -> pd.DataFrame:
+        """A row of the run, for random effects and noise.
+
+        The effect of a size without training rows depends on tokens and replay only weakly, the
+        others not at all; the values here are arbitrary.
+        """
+        row = grid(params=self.params, ptpp=self.ptpp, tokens=self.params, replay=0.5)
+        return row if self.base is None else row.assign(base=self.base)
 
 
 @dataclass(frozen=True)
@@ -46,35 +81,30 @@ class Deviation:
         return np.asarray(sum(self.parts.get(name, 0.0) for name in names))
 
     @property
-    def total(self) -> Floats:
-        """Sum of all parts."""
-        return self.part(*self.parts)
-
-    @property
-    def drawn(self) -> Floats:
-        """Sum of the parts that are not effects of fitted groups."""
-        return self.part(*(name for name in self.parts if name not in self.fitted))
+    def noise(self) -> Noise:
+        """The deviation as noise of a limit."""
+        total = self.part(*self.parts)
+        drawn = self.part(*(name for name in self.parts if name not in self.fitted))
+        return Noise(total, self.part(BASE.name) * np.ones(len(total)), drawn)
 
     def take(self, draws: Ints) -> "Deviation":
         """That of some of the draws."""
         return Deviation({name: part[draws] for name, part in self.parts.items()}, self.fitted)
 
 
-def deviations(
-    fits: Sequence[Fit], params: float, ptpp: float, base: str | None, seed: int
-) -> list[Deviation]:
-    """Deviation of a new run at a model and stage in each domain.
+def deviations(fits: Sequence[Fit], run: PlannedRun) -> list[Deviation]:
+    """Deviation of a planned run in each domain.
 
     Effects of new groups are correlated between domains that were fitted jointly; otherwise domains
     are independent.
     """
-    row, rng = planned_row(params, ptpp, base), np.random.default_rng(seed)
+    row, rng = run.row, np.random.default_rng(run.seed)
     found = []
     for fit in fits:
         if isinstance(fit, PointFit):  # it has no noise
             found.append(Deviation({"noise": np.zeros(1)}))
             continue
-        own = _joint_normals(fit, seed)
+        own = _joint_normals(fit, run.seed)
         members = [(_deviation(m, row, own, rng).take(i), at) for m, i, at in fit.parts()]
         joined: dict[str, Floats] = {}
         for each, at in members:
@@ -82,17 +112,6 @@ def deviations(
                 joined.setdefault(name, np.zeros(fit.count))[at] = part
         found.append(Deviation(joined, frozenset().union(*(each.fitted for each, _ in members))))
     return found
-
-
-def planned_row(params: float, ptpp: float, base: str | None = None) -> pd.DataFrame:
-    """A row at the model and stage, for random effects and noise.
-
-    The effect of a size without training rows depends on tokens and replay only weakly, the others
-    not at all; the values here are arbitrary. Without the label of a base, a law that starts from
-    one takes the only one of that N and P, if there is one.
-    """
-    row = grid(params=params, ptpp=ptpp, tokens=params, replay=0.5)
-    return row if base is None else row.assign(base=base)
 
 
 def planned_size_effects(fit: Posterior, frame: pd.DataFrame, seed: Sequence[int]) -> Floats:
@@ -141,13 +160,10 @@ def _deviation(
 def spread(
     fits: Mapping[str, Fit],
     deviations: Sequence[Deviation],
-    params: float,
-    ptpp: float,
-    base: str | None,
+    streams: Sequence[int],
+    run: PlannedRun,
     tokens: float,
     replay: float,
-    seed: int,
-    unique: float | None = None,
 ) -> pd.DataFrame:
     """Shares of the variance of the measured log loss of a planned run.
 
@@ -155,18 +171,16 @@ def spread(
     variance of the sum. Shares sum to 1, and one is negative if its part is offset by the others.
 
     One row per domain, point fits left out: `sd`, the standard deviation of log loss, and the
-    shares of `PARTS`. `deviations` are those of `fits`, `seed` is the plan's, and `unique` the
-    number of distinct tokens of the new data; without it, none repeat.
+    shares of `PARTS`. `deviations` and `streams` are those of `fits`; see `Request.streams`.
     """
-    row = planned_row(params, ptpp, base).assign(tokens=tokens, replay=replay)
+    row, unique, found = run.row.assign(tokens=tokens, replay=replay), run.unique_tokens, {}
     row = row if unique is None else row.assign(unique_tokens=unique)
-    found = {}
-    for k, ((name, fit), own) in enumerate(zip(fits.items(), deviations, strict=True)):
+    for (name, fit), own, stream in zip(fits.items(), deviations, streams, strict=True):
         if isinstance(fit, PointFit):
             continue
         parts = {part: np.zeros(fit.count) for part in PARTS}
         for member, draws, at in fit.parts():
-            for part, values in _latent_parts(member, row, [seed, k]).items():
+            for part, values in _latent_parts(member, row, [run.seed, stream]).items():
                 parts[part][at] = values[draws]
             centre = parts["parameters"][at].mean() + parts["discrepancy"][at].mean()
             parts["law"][at] = centre

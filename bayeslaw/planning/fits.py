@@ -15,13 +15,57 @@ from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.terms import ORIGIN
 from bayeslaw.model import random_effects as effects
-from bayeslaw.planning.deviations import Fit, planned_row, planned_size_effects
+from bayeslaw.planning.deviations import Fit, PlannedRun, planned_size_effects
 from bayeslaw.planning.loss_curves import Curve, LossCurve, PooledCurve
 from bayeslaw.tables.hull import distance, locate
-from bayeslaw.tables.table import grid
 
-REACH = 1e4
+NOISE = ("latent", "predictive")
+"""Whether limits are on latent losses, or on measured losses of a new run."""
+NEW = "new"
+"""In place of the label of a base: one without rows."""
+MAX_ATPP = 1e4
 """ATPP up to which a discrepancy is extended; beyond, and below the fitted rows, exponents stay."""
+
+
+def planned_base(fits: Sequence[Fit], run: PlannedRun) -> tuple[str | None, str]:
+    """Label of the base that a plan starts from, and its description.
+
+    By default it is the only base of that N and P in the tables, or a new one if there are none or
+    several.
+
+    Raises
+    ------
+    BayeslawError
+        If no table has a base of that label, or if it has another N or P.
+    """
+    params, ptpp, base = run.params, run.ptpp, run.base
+    known: dict[str, set[tuple[float, float]]] = {}
+    pilot: set[str] = set()
+    for table in (fit.table for fit in fits if fit.table is not None):
+        for rows in (table.frame, table.baselines):
+            if not {"base", "params", "ptpp"} <= {*rows}:
+                continue
+            labels = effects.labels(rows, "base").astype(str)
+            for label, n, p in zip(labels.tolist(), rows["params"], rows["ptpp"], strict=True):
+                known.setdefault(label, set()).add((float(n), float(p)))
+            pilot |= {*labels} if rows is table.frame else set()
+    known = {k: v for k, v in known.items() if not k.startswith(effects.UNLABELLED)}
+    if not known:
+        if base not in (None, NEW):
+            raise BayeslawError(f"base={base!r}: the tables have no column base; leave it out.")
+        return None, "a base that the tables do not label"
+    here = [k for k, v in known.items() if any(np.allclose(x, (params, ptpp)) for x in v)]
+    if base is None:
+        base = here[0] if len(here) == 1 else NEW
+    if base == NEW:
+        return NEW, "a new base: its effect and starting losses are drawn"
+    if base not in known:
+        raise BayeslawError(unknown("base", base, (*here, NEW)))
+    if base not in here:
+        n, p = next(iter(known[base]))
+        raise BayeslawError(f"base {base!r} has params = {n:g}, ptpp = {p:g}, not those planned.")
+    what = "with rows of its own" if base in pilot else "known by its own losses at tokens = 0"
+    return base, f"base {base}, {what}"
 
 
 def draw_count(fit: Fit) -> int:
@@ -89,24 +133,13 @@ def autocorrelation_length(fits: Sequence[Fit]) -> int:
 
 
 def curve_of(
-    fit: Fit,
-    params: float,
-    ptpp: float,
-    *,
-    base: str | None = None,
-    unique: float | None = None,
-    median: bool = False,
-    seed: Sequence[int] | None = None,
+    fit: Fit, run: PlannedRun, *, median: bool = False, seed: Sequence[int] | None = None
 ) -> Curve:
-    """Loss of a fit's law at a model and stage.
+    """Loss of a fit's law at the model and stage of a planned run.
 
     Parameters
     ----------
-    fit, params, ptpp
-    base : str, optional
-        Label of the pre-trained model; without it, see `planned_row`.
-    unique : float, optional
-        Distinct tokens of the new data; without it, no data repeat.
+    fit, run
     median : bool
         Whether to give one curve, at the posterior medians of the reference coordinates, instead of
         one for each draw.
@@ -115,32 +148,22 @@ def curve_of(
         rows is drawn with this seed, and is zero without it. The first number is that of the plan.
     """
     if isinstance(fit, Pool) and not median:
-        parts = [
-            _curve(member, params, ptpp, base, unique, False, seed).take(own)
-            for member, own, _ in fit.parts()
-        ]
+        parts = [_curve(member, run, median, seed).take(own) for member, own, _ in fit.parts()]
         return PooledCurve(tuple(parts), tuple(at for *_, at in fit.parts()))
-    one = fit.first if isinstance(fit, Pool) else fit
-    return _curve(one, params, ptpp, base, unique, median, seed)
+    return _curve(fit.first if isinstance(fit, Pool) else fit, run, median, seed)
 
 
 def _curve(
-    fit: Posterior | PointFit,
-    params: float,
-    ptpp: float,
-    base: str | None,
-    unique: float | None,
-    median: bool,
-    seed: Sequence[int] | None,
+    fit: Posterior | PointFit, run: PlannedRun, median: bool, seed: Sequence[int] | None
 ) -> LossCurve:
-    law = fit.law
-    unique = unique if law.repetition else None
+    law, row = fit.law, run.row
+    unique = run.unique_tokens if law.repetition else None
     if isinstance(fit, PointFit):
         point = {name: np.array([float(value)]) for name, value in fit.parameters.items()}
         law = _planned(law, unique)
-        return LossCurve(law, point, ORIGIN, params, ptpp, unique=unique)
-    row = planned_row(params, ptpp, base)
-    law, values = fit.extended(grid(params=params, ptpp=ptpp, tokens=REACH * params, replay=0.5))
+        return LossCurve(law, point, ORIGIN, run.params, run.ptpp, unique=unique)
+    far = row[["params", "ptpp", "replay"]].assign(tokens=MAX_ATPP * run.params)
+    law, values = fit.extended(far)
     q = {name: value[:, 0] for name, value in values.items()}
     effect = effects.latent_effects(fit.draws, fit.spec.effects, row)[:, 0]
     if seed is not None:
@@ -154,11 +177,11 @@ def _curve(
         given = {n: np.broadcast_to(x[n][..., 0], len(effect)) for n in ("start", "deviation")}
         given = {n: np.median(v, keepdims=True) if median else v for n, v in given.items()}
         given["start"] = given["start"] + effect
-    here = {"params": np.log(params), "ptpp": np.log(ptpp)}
+    here = {"params": np.log(run.params), "ptpp": np.log(run.ptpp)}
     law = _planned(law, unique)
     law, p = law.at_model(law.sizes(q, fit.at), here, fit.at)
     p |= {name: p[name] * np.exp(effect) for name in ("E", *law.coefficients)}
-    return LossCurve(law, p, fit.at, params, ptpp, given, unique)
+    return LossCurve(law, p, fit.at, run.params, run.ptpp, given, unique)
 
 
 def _planned(law: Law, unique: float | None) -> Law:
@@ -168,11 +191,11 @@ def _planned(law: Law, unique: float | None) -> Law:
 
 def noise_kind(noise: str | None, fits: Sequence[Fit]) -> str:
     """Kind of losses that the limits are on: predictive or latent."""
-    kinds, points = ("predictive", "latent"), [fit for fit in fits if isinstance(fit, PointFit)]
+    points = [fit for fit in fits if isinstance(fit, PointFit)]
     if noise is None:
-        noise = kinds[len(points) == len(fits)]
-    if noise not in kinds:
-        raise BayeslawError(unknown("noise", noise, kinds))
+        noise = "latent" if len(points) == len(fits) else "predictive"
+    if noise not in NOISE:
+        raise BayeslawError(unknown("noise", noise, NOISE))
     if noise == "predictive" and points:
         raise BayeslawError(
             f"a point fit of {points[0].law.name} has no noise; give a posterior or noise='latent'."

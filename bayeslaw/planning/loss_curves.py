@@ -22,7 +22,7 @@ from bayeslaw.laws.terms import Term
 NODES = np.linspace(np.log(1e-7), np.log(1e9), 41)
 """Grid in log ATPP on which losses without a closed form are bracketed. Outside it, a limit that
 holds at the nearer end is taken to hold."""
-STEP = 8.0
+PROBE_STEP = 8.0
 """Distance in log ATPP of the points that determine a term's polynomial. It is wide, so that
 rounding errors of the coefficients are small."""
 
@@ -281,15 +281,15 @@ class ReplaySlice:
         They are computed from three points and checked at three others. None if the log of the term
         is not a polynomial of degree 2.
         """
-        low, mid, high = (self.log_term(term, u) for u in (-STEP, 0.0, STEP))
-        c1, c2 = (high - low) / (2 * STEP), (high - 2 * mid + low) / (2 * STEP**2)
+        low, mid, high = (self.log_term(term, u) for u in (-PROBE_STEP, 0.0, PROBE_STEP))
+        c1, c2 = (high - low) / (2 * PROBE_STEP), (high - 2 * mid + low) / (2 * PROBE_STEP**2)
         size = 1 + np.maximum(np.abs(high), np.abs(low))
-        for u in (-0.6 * STEP, 0.3 * STEP, 1.4 * STEP):
+        for u in (-0.6 * PROBE_STEP, 0.3 * PROBE_STEP, 1.4 * PROBE_STEP):
             error = np.abs(self.log_term(term, u) - (mid + u * (c1 + u * c2)))
             if not (error <= 1e-9 * size).all():
                 return None
         # A c2 of the size of rounding errors is zero.
-        c2 = np.where(np.abs(c2) * STEP**2 > 1e-13 * size, c2, 0.0)
+        c2 = np.where(np.abs(c2) * PROBE_STEP**2 > 1e-13 * size, c2, 0.0)
         return np.atleast_2d(c1), np.atleast_2d(c2)
 
     def take(self, replay: Ints, draw: Ints) -> "ReplaySlice":

@@ -15,20 +15,9 @@ import pandas as pd
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.huber.point_fit import PointFit
-from bayeslaw.inference.pools import Pool
-from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.terms import ORIGIN
-from bayeslaw.planning.arguments import (
-    Baseline,
-    baseline_draws,
-    baseline_of,
-    check_limits,
-    check_repetition,
-    check_sources,
-    planned_base,
-    replay_ratios,
-)
-from bayeslaw.planning.chance_constraints import Problem, Source
+from bayeslaw.planning.arguments import Baseline, Request, baseline_draws, replay_ratios, requested
+from bayeslaw.planning.chance_constraints import Problem
 from bayeslaw.planning.choices import (
     INFEASIBLE,
     Choice,
@@ -38,14 +27,14 @@ from bayeslaw.planning.choices import (
     near_optimal,
     split_half_probability,
 )
-from bayeslaw.planning.deviations import Fit, deviations, planned_row, spread
+from bayeslaw.planning.deviations import Deviation, Fit, PlannedRun, deviations, spread
 from bayeslaw.planning.fits import (
+    NOISE,
     autocorrelation_length,
     common_ranges,
     convergence_failures,
     curve_of,
     extrapolations,
-    noise_kind,
     pair_draws,
     point_description,
 )
@@ -53,7 +42,7 @@ from bayeslaw.planning.replay_search import most_probable, smallest_budget
 from bayeslaw.planning.result import Plan
 from bayeslaw.simulation.worlds import World, paper_world
 
-MOST = 4000
+MOST_DRAWS = 4000
 """Most paired draws, evenly spread, of laws without closed-form budgets."""
 REPLAY_GRID, COARSE_GRID = np.linspace(0.005, 0.995, 199), np.linspace(0.005, 0.995, 34)
 """Default grids of replay ratios, for laws with a closed form and for other laws."""
@@ -165,122 +154,65 @@ def plan(
     >>> round(found.atpp, 1), round(found.replay, 2)
     (8.9, 0.34)
     """
-    targets = [target] if isinstance(target, Posterior | Pool | PointFit) else list(target)
-    most = [float(loss) for loss in np.atleast_1d(np.asarray(max_loss, float))]
-    sources = [source] if isinstance(source, Posterior | Pool | PointFit) else list(source)
-    rises = [float(rise) for rise in np.atleast_1d(np.asarray(max_forgetting, float))]
-    given = baseline if isinstance(baseline, list) else [baseline]
-    given = given * len(sources) if given == [None] else given
-    check_sources(sources, rises, given)
-    fits = [*targets, *sources[1:], sources[0]]
-    for rise in rises:
-        check_limits(targets, most, params, ptpp, rise, max_cvar, confidence)
-    check_repetition(targets, unique_tokens)
-    label, started = planned_base(fits, params, ptpp, base)
-    known = [
-        baseline_of(own, fit, params, ptpp, label) for own, fit in zip(given, sources, strict=True)
-    ]
-    levels, described = [level for level, _ in known], dict.fromkeys(text for _, text in known)
-    kind = noise_kind(noise, fits)
-    unconverged = convergence_failures(fits, allow_unconverged)
-    rng = np.random.default_rng(seed)
-    index, pairing = pair_draws(fits)
-    curves = [
-        curve_of(fit, params, ptpp, base=label, unique=unique_tokens, seed=[seed, k]).take(i)
-        for k, (fit, i) in enumerate(zip(fits, index, strict=True))
-    ]
-    count, row = len(targets), planned_row(params, ptpp, label)
-    # As in `fits`, the first source comes last.
-    starts = [
-        baseline_draws(level, fit, row, seed)
-        for level, fit in zip((*levels[1:], levels[0]), fits[count:], strict=True)
-    ]
-    own = [
-        start if isinstance(start, float | str) else start[i]
-        for start, i in zip(starts, index[count:], strict=True)
-    ]
-    silent = Problem(
-        targets=tuple(curves[:count]),
-        sources=tuple(map(Source, curves[count:], (*rises[1:], rises[0]), own)),
-        max_loss=tuple(most),
-        relative=relative,
+    request = requested(
+        target,
+        source,
+        max_loss,
+        max_forgetting,
+        baseline,
+        PlannedRun(params, ptpp, base, unique_tokens, seed),
         confidence=confidence,
-        noise=tuple(np.zeros(len(i)) for i in index),
         max_cvar=max_cvar,
-        index=tuple(index),
+        relative=relative,
+        noise=noise,
     )
-    noisy = deviations(fits, params, ptpp, label, seed)
-    measured = silent.with_noise([each.take(i) for each, i in zip(noisy, index, strict=True)])
-    problem, block = measured if kind == "predictive" else silent, autocorrelation_length(fits)
-    if not problem.closed_form and problem.draws > MOST:
-        some = np.linspace(0, problem.draws - 1, MOST).round().astype(int)
-        block = math.ceil(block * MOST / problem.draws)
-        problem, silent, measured = (each.take(some) for each in (problem, silent, measured))
+    run, fits = request.run, list(request.fits.values())
+    unconverged = convergence_failures(fits, allow_unconverged)
+    starts = [
+        baseline_draws(level, fit, run)
+        for level, fit in zip(request.baselines, request.sources, strict=True)
+    ]
+    deterministic = _deterministic(request, starts, point or fits)
+    problems, pairing, noisy = _paired_problems(request, starts)
+    problems, block = _thinned(problems, autocorrelation_length(fits))
+    problem = problems[request.noise]
     if replay_grid is None:
         replay_grid = REPLAY_GRID if problem.closed_form else COARSE_GRID
     ratios = replay_ratios(replay_grid)
-    budget, replay, per_ratio, best = _search(problem, ratios)
-    chosen, feasible = choice_at(problem, budget, replay), best is None
+    chosen, best, per_ratio = _search(problem, ratios)
     error, held_out = dict[str, Any](), math.nan
-    if feasible:
+    if best is None:
         # A plan made on half of the draws has twice the variance.
-        near, sets = near_optimal(problem, ratios, per_ratio, replay, 2 * block)
-        error = bootstrap(problem, near, sets, rng, block)
+        near, sets = near_optimal(problem, ratios, per_ratio, chosen.replay, 2 * block)
+        error = bootstrap(problem, near, sets, np.random.default_rng(seed), block)
         held_out = split_half_probability(problem, near, sets)
-    medians = [
-        curve_of(fit, params, ptpp, base=label, unique=unique_tokens, median=True)
-        for fit in point or fits
-    ]
-    deterministic = replace(
-        silent,
-        targets=tuple(medians[:count]),
-        sources=tuple(
-            replace(
-                each, curve=curve, baseline=start if isinstance(start, str) else np.median(start)
-            )
-            for each, curve, start in zip(silent.sources, medians[count:], starts, strict=True)
-        ),
-        noise=(np.zeros(1),) * len(fits),
+    shown = best or chosen
+    latent, measured = (
+        choice_at(problems[kind], shown.budget, shown.replay, shown.tokens) for kind in NOISE
     )
-    shown, beside = chosen if feasible else best, best or chosen
-    names = problem.names[:count]
-    several = len(sources) > 1
-    names += tuple(f"source {i + 2}" for i in range(len(sources) - 1))
-    named = dict(zip((*names, "source 1" if several else "source"), fits, strict=True))
+    shares = pd.DataFrame()
+    if 0 < shown.tokens < math.inf:
+        shares = spread(request.fits, noisy, request.streams, run, shown.tokens, shown.replay)
     return Plan(
         **vars(chosen),
-        status="feasible" if feasible else "infeasible",
+        status="feasible" if best is None else "infeasible",
         confidence=confidence,
         draws=problem.draws,
         pairing=pairing,
-        noise=kind,
-        latent=shown and choice_at(silent, shown.budget, shown.replay, shown.tokens),
-        measured=shown and choice_at(measured, shown.budget, shown.replay, shown.tokens),
-        spread=spread(
-            named, noisy, params, ptpp, label, shown.tokens, shown.replay, seed, unique_tokens
-        )
-        if shown and 0 < shown.tokens < math.inf
-        else pd.DataFrame(),
-        base=started,
-        baseline="; ".join(described),
-        limits={
-            "params": params,
-            "ptpp": ptpp,
-            "base": label,
-            "unique_tokens": unique_tokens,
-            "max_loss": most if len(most) > 1 else most[0],
-            "max_forgetting": rises if several else rises[0],
-            "max_cvar": max_cvar,
-            "relative": relative,
-            "baseline": levels if several else levels[0],
-        },
-        binds="" if feasible else binding_limits(problem, ratios),
+        noise=request.noise,
+        latent=latent,
+        measured=measured,
+        spread=shares,
+        base=request.base,
+        baseline=request.baseline,
+        limits=request.limits,
+        binds="" if best is None else binding_limits(problem, ratios),
         best=best,
         deterministic=choice_at(problem, *smallest_budget(deterministic, ratios)[:2]),
         point=point_description(point or fits),
         held_out=held_out,
         error=error,
-        outside=extrapolations(named, params, ptpp, beside.replay, beside.atpp),
+        outside=extrapolations(request.fits, params, ptpp, shown.replay, shown.atpp),
         data=common_ranges(fits),
         unconverged=unconverged,
         note=note,
@@ -289,19 +221,6 @@ def plan(
         deterministic_problem=deterministic,
         replay_grid=ratios,
     )
-
-
-def _search(problem: Problem, ratios: Floats) -> tuple[float, float, Floats, Choice | None]:
-    """`smallest_budget`, and, if it is infinite, the choice most likely to meet all limits."""
-    budget, replay, per_ratio = smallest_budget(problem, ratios)
-    if budget < math.inf:
-        return budget, replay, per_ratio, None
-    count, likeliest, ratio = most_probable(problem, math.inf, ratios)
-    if count >= problem.rank:
-        # Feasible only between two ratios of the grid, or infeasible because of the limit of CVaR.
-        budget, replay, _ = smallest_budget(problem, np.array([ratio]))
-    best = choice_at(problem, likeliest, ratio) if count else replace(INFEASIBLE, p_both=0.0)
-    return budget, replay, per_ratio, best if budget == math.inf else None
 
 
 def plan_example(
@@ -371,3 +290,67 @@ def true_fits(world: World) -> tuple[PointFit, PointFit]:
         return PointFit(world.laws[domain], world.truth[domain], ORIGIN, 0.0, 0.02, 0, 0, 1.0)
 
     return true(world.target), true(world.source)
+
+
+# -- steps ----------------------------------------------------------------------------------------
+
+
+def _paired_problems(
+    request: Request, starts: Sequence[float | Floats | str]
+) -> tuple[dict[str, Problem], str, list[Deviation]]:
+    """The limits for paired draws, on latent and on measured losses.
+
+    Besides, how the draws were paired, and the deviation of each fit for all of its draws. `starts`
+    are the baselines of the sources, unpaired.
+    """
+    run, fits, streams = request.run, list(request.fits.values()), request.streams
+    in_turn = [fits[streams.index(k)] for k in range(len(fits))]
+    drawn, pairing = pair_draws(in_turn)
+    noisy = deviations(in_turn, run)
+    index, noisy = [drawn[k] for k in streams], [noisy[k] for k in streams]
+    own = zip(fits, streams, index, strict=True)
+    curves = [curve_of(fit, run, seed=[run.seed, k]).take(i) for fit, k, i in own]
+    paired = [
+        start[i] if isinstance(start, np.ndarray) else start
+        for start, i in zip(starts, index[len(request.targets) :], strict=True)
+    ]
+    latent = request.problem(curves, paired, index)
+    noise = (each.take(i).noise for each, i in zip(noisy, index, strict=True))
+    return {"latent": latent, "predictive": latent.with_noise(noise)}, pairing, noisy
+
+
+def _deterministic(
+    request: Request, starts: Sequence[float | Floats | str], fits: Sequence[Fit]
+) -> Problem:
+    """The limits for one curve per fit: that of a point fit, or at the posterior medians."""
+    curves = [curve_of(fit, request.run, median=True) for fit in fits]
+    middle = [start if isinstance(start, str) else float(np.median(start)) for start in starts]
+    return request.problem(curves, middle)
+
+
+def _thinned(problems: dict[str, Problem], block: int) -> tuple[dict[str, Problem], int]:
+    """At most `MOST_DRAWS` draws of a law without closed-form budgets, and their block length."""
+    problem = problems["latent"]
+    if problem.closed_form or problem.draws <= MOST_DRAWS:
+        return problems, block
+    some = np.linspace(0, problem.draws - 1, MOST_DRAWS).round().astype(int)
+    thinned = {name: each.take(some) for name, each in problems.items()}
+    return thinned, math.ceil(block * MOST_DRAWS / problem.draws)
+
+
+def _search(problem: Problem, ratios: Floats) -> tuple[Choice, Choice | None, Floats]:
+    """The smallest feasible choice, and the smallest budget at each replay ratio.
+
+    If no choice is feasible, the second result is the one most likely to meet all limits.
+    """
+    budget, replay, per_ratio = smallest_budget(problem, ratios)
+    best = None
+    if budget == math.inf:
+        count, likeliest, ratio = most_probable(problem, math.inf, ratios)
+        if count >= problem.rank:
+            # Feasible between two ratios of the grid, or infeasible because of the limit of CVaR.
+            budget, replay, _ = smallest_budget(problem, np.array([ratio]))
+        if budget == math.inf:
+            found = choice_at(problem, likeliest, ratio)
+            best = found if count else replace(INFEASIBLE, p_both=0.0)
+    return choice_at(problem, budget, replay), best, per_ratio

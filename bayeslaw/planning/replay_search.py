@@ -27,7 +27,7 @@ WINDOW = 0.2
 """E-folds below the smallest budget known in which a smaller one is sought first."""
 SPAN = 5.0
 """E-folds of ATPP below and above a choice in which `ranges_around` searches."""
-PARTS = 4
+CELL_PARTS = 4
 """Parts of a cell in which changes of sign are looked for."""
 
 
@@ -91,10 +91,10 @@ def least_expected_loss(problem: Problem, budget: float, replay: Floats) -> tupl
         counts = [problem.meets(some, budget)[part].all(0).sum(-1) for some in portions]
         allowed = np.concatenate(counts) >= problem.rank
         if problem.max_cvar < math.inf:
-            allowed &= problem.cvar(ratios, budget) <= problem.max_cvar
+            allowed &= problem.tail.value(ratios, budget) <= problem.max_cvar
         value = np.full(len(ratios), np.inf)
         value[allowed] = np.mean(
-            [loss.mean(-1) for loss in problem.losses(ratios[allowed], budget)], axis=0
+            [each.value(ratios[allowed], budget).mean(-1) for each in problem.targets], axis=0
         )
         return value
 
@@ -171,7 +171,10 @@ def stopping_budget(problem: Problem, ratio: float, nats: float, tokens: float) 
 
     def gain(u: float) -> float:
         after = math.log(math.exp(u) + tokens / problem.params)
-        now, then = (np.mean(problem.losses([ratio], each)) for each in (u, after))
+        now, then = (
+            np.mean([target.value([ratio], each) for target in problem.targets])
+            for each in (u, after)
+        )
         return float(now - then) - nats
 
     nodes = np.linspace(math.log(1e-3), math.log(1e6), 84)
@@ -240,8 +243,8 @@ def budgets_between(problem: Problem, replay: Floats, low: float, high: float) -
     Where a ratio is feasible at `low`, smaller budgets are sought as well. Infinite where no
     budget up to `high` is feasible.
     """
-    step = (high - low) / PARTS
-    nodes = np.linspace(low - step, high + step, PARTS + 3)
+    step = (high - low) / CELL_PARTS
+    nodes = np.linspace(low - step, high + step, CELL_PARTS + 3)
     sets = (intersection(sets) for _, sets in problem.chunks(replay, nodes))
     found = np.concatenate([each.smallest(problem.rank) for each in sets])
     below = np.flatnonzero(found == -math.inf)
@@ -254,10 +257,8 @@ def most_at_nodes(problem: Problem, replay: Floats, cap: float) -> Ints:
     """Most draws that meet all limits at one of `NODES` up to a cap, or at the cap; (replays,)."""
     nodes, found = cap >= NODES, []
     for ratios in problem.portions(replay):
-        holds = np.ones(()) > 0
-        for bound in problem.bounds:
-            holds = holds & (bound.excess_at_nodes(ratios)[nodes] <= 0)
-        most = holds.sum(-1).max(0)
+        excess = [bound.excess_at_nodes(ratios)[nodes] for bound in problem.bounds]
+        most = np.all([each <= 0 for each in excess], 0).sum(-1).max(0)
         if cap < NODES[-1]:
             most = np.maximum(most, problem.meets(ratios, cap).all(0).sum(-1))
         found.append(most)
@@ -281,13 +282,9 @@ def _possible(problem: Problem, replay: Floats) -> tuple[Ints, Ints]:
     """
     first, within = [], []
     for ratios in problem.portions(replay):
-        holds, near = (np.ones(()) > 0 for _ in range(2))
-        for bound in problem.bounds:
-            excess = bound.excess_at_nodes(ratios)
-            holds = holds & (excess[0] <= 0)
-            near = near & _may_hold(excess)
-        first.append(holds.sum(-1))
-        within.append(near.sum(-1).T)
+        excess = [bound.excess_at_nodes(ratios) for bound in problem.bounds]
+        first.append(np.all([each[0] <= 0 for each in excess], 0).sum(-1))
+        within.append(np.all([_may_hold(each) for each in excess], 0).sum(-1).T)
     return np.concatenate(first), np.concatenate(within)
 
 

@@ -10,6 +10,7 @@ import pandas as pd
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import BayeslawError
+from bayeslaw.common.formatting import plain
 from bayeslaw.laws.adjustments import epochs
 from bayeslaw.planning import replay_search as search
 from bayeslaw.planning.arguments import replay_ratios
@@ -19,9 +20,9 @@ from bayeslaw.planning.choices import (
     Choice,
     cheapest,
     choice_at,
+    fields,
     probabilities,
     replanned,
-    to_json,
 )
 
 
@@ -192,7 +193,7 @@ class Plan(Choice):
         if not (0 < nats < math.inf and 0 < tokens < math.inf):
             raise BayeslawError("stop: give positive nats and tokens, such as .002 and 1e9.")
         if replay is None:
-            if self.chosen is None:
+            if self.chosen is None or math.isnan(self.chosen.replay):
                 raise BayeslawError("no draw meets the limits at any budget; give replay=.")
             replay = self.chosen.replay
         ratio = float(replay_ratios([replay])[0])
@@ -344,5 +345,9 @@ class Plan(Choice):
     def to_dict(self) -> dict[str, object]:
         """The plan as plain numbers and text for JSON; values that are not finite become None."""
         hidden = ("problem", "deterministic_problem", "replay_grid")
-        shown = vars(self) | ({} if self.epochs is None else {"epochs": self.epochs})
-        return {name: to_json(value) for name, value in shown.items() if name not in hidden}
+        shown = {name: value for name, value in vars(self).items() if name not in hidden}
+        shown |= {name: fields(v) for name, v in shown.items() if isinstance(v, Choice)}
+        shown |= {"spread": self.spread.to_dict("index")}
+        shown |= {} if self.epochs is None else {"epochs": self.epochs}
+        document: dict[str, object] = plain(shown)
+        return document

@@ -52,15 +52,15 @@ def plan_landscape(plan: Plan, *, points: int = 81) -> Figure:
     budgets = np.geomspace(*_reach(plan), points)
     chance = plan.surface(budgets, ratios).to_numpy()
     rise, losses = _medians(plan.problem, budgets, ratios)
-    scale, unit = (100, "%") if plan.problem.relative else (1, "nats")
+    scale, unit = (100, "%") if plan.problem.source.relative else (1, "nats")
     titles = [f"{name} loss (nats per token)" for name in plan.problem.names[: len(losses)]]
     panels = [
         (
             f"forgetting of the source ({unit})",
             scale * rise,
-            scale * plan.problem.source.max_forgetting,
+            scale * plan.problem.source.most,
         ),
-        *zip(titles, losses, plan.problem.max_loss, strict=True),
+        *zip(titles, losses, (target.most for target in plan.problem.targets), strict=True),
     ]
     figure, shown = axes(len(panels), columns=3, width=4.0, height=3.5, sharey=True)
     for ax, (title, surface, limit) in zip(shown, panels, strict=True):
@@ -170,8 +170,8 @@ def _medians(problem: Problem, budgets: Floats, ratios: Floats) -> tuple[Floats,
     """Return median forgetting and target losses, each of shape (budgets, replays)."""
     some = problem.take(np.linspace(0, problem.draws - 1, min(problem.draws, MOST)).astype(int))
     at = np.log(budgets)
-    rise = [np.median(some.rise(ratios, u), -1) for u in at]
-    losses = [[np.median(loss, -1) for loss in some.losses(ratios, u)] for u in at]
+    rise = [np.median(some.source.value(ratios, u), -1) for u in at]
+    losses = [[np.median(each.value(ratios, u), -1) for each in some.targets] for u in at]
     return np.array(rise), list(np.swapaxes(losses, 0, 1))
 
 

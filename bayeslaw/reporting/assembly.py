@@ -3,7 +3,6 @@
 import warnings
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -11,12 +10,14 @@ import pandas as pd
 from bayeslaw.checks.checkup import check
 from bayeslaw.checks.part import Check
 from bayeslaw.common.errors import FitWarning
+from bayeslaw.derive.recipes import Recipes
 from bayeslaw.evaluate.backtesting import Backtest
 from bayeslaw.evaluate.forecast import Forecast
 from bayeslaw.evaluate.scores import score
 from bayeslaw.huber.point_fit import PointFit, fit_huber
 from bayeslaw.inference.pools import Pool
 from bayeslaw.inference.posterior import Posterior
+from bayeslaw.planning.result import Plan
 from bayeslaw.plots.style import SHORT
 from bayeslaw.reporting import provenance, sections
 from bayeslaw.reporting.pages import Report, Section
@@ -24,10 +25,6 @@ from bayeslaw.tables.hull import in_words
 from bayeslaw.tables.reading import is_synthetic
 from bayeslaw.tables.table import LossTable
 from bayeslaw.tables.validation import canonical
-
-if TYPE_CHECKING:
-    from bayeslaw.derive.recipes import Recipes
-    from bayeslaw.planning.result import Plan
 
 
 def report(
@@ -38,8 +35,8 @@ def report(
     test: str | None = None,
     question: str | None = None,
     comparison: pd.DataFrame | None = None,
-    plan: "Plan | None" = None,
-    recipes: "Recipes | None" = None,
+    plan: Plan | None = None,
+    recipes: Recipes | None = None,
     backtest: Backtest | None = None,
     command: str | None = None,
     seed: int = 0,
@@ -128,7 +125,7 @@ def _question(fit: Posterior | Pool, rows: LossTable, train: str | None, test: s
 
 
 def _warnings(
-    fit: Posterior | Pool, rows: LossTable, checked: Check, plan: "Plan | None"
+    fit: Posterior | Pool, rows: LossTable, checked: Check, plan: Plan | None
 ) -> list[str]:
     found, failures = [], fit.convergence.failures
     if not fit.convergence.ok:
@@ -151,7 +148,7 @@ def _summary(
     fit: Posterior | Pool,
     fc: Forecast,
     scores: pd.DataFrame | None,
-    plan: "Plan | None",
+    plan: Plan | None,
     backtest: Backtest | None,
 ) -> Section:
     diagnostics, frame = fit.convergence, fc.frame

@@ -11,6 +11,7 @@ import numpy as np
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import BayeslawError
+from bayeslaw.common.formatting import plain
 from bayeslaw.planning.result import Plan
 from bayeslaw.reporting.pages import Page, rendered
 
@@ -111,16 +112,16 @@ def _page(
         raise BayeslawError("atpp and replay: give numbers in ascending order.")
     some = problem.take(np.linspace(0, problem.draws - 1, min(draws, problem.draws)).astype(int))
     budgets, ratios = axes
-    loss = np.stack([some.losses(ratios, math.log(a))[0] for a in budgets])
-    rise = np.stack([some.rise(ratios, math.log(a)) for a in budgets])
+    loss = np.stack([some.targets[0].value(ratios, math.log(a)) for a in budgets])
+    rise = np.stack([some.source.value(ratios, math.log(a)) for a in budgets])
     return {
         "params": problem.params,
-        "limits": {name: _plain(value) for name, value in plan.limits.items()},
-        "relative": problem.relative,
+        "limits": plain(plan.limits),
+        "relative": problem.source.relative,
         "noise": plan.noise,
         "confidence": problem.confidence,
-        "max_loss": problem.max_loss[0],
-        "max_forgetting": problem.source.max_forgetting,
+        "max_loss": problem.targets[0].most,
+        "max_forgetting": problem.source.most,
         "atpp": budgets.tolist(),
         "replay": ratios.tolist(),
         "draws": some.draws,
@@ -133,10 +134,3 @@ def _page(
 def _packed(values: Floats) -> str:
     """Little-endian single-precision numbers as base64."""
     return base64.b64encode(np.ascontiguousarray(values, "<f4").tobytes()).decode("ascii")
-
-
-def _plain(value: Any) -> Any:
-    """A value as JSON has it: numbers that are not finite become None."""
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value) if math.isfinite(value) else None
-    return value if isinstance(value, str | bool) else None if value is None else str(value)

@@ -1,8 +1,6 @@
 """Sections of a report: data, checks, forecast, scores, calibration, parameters, laws, plan."""
 
-import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -11,21 +9,19 @@ from scipy.stats import binom
 from bayeslaw import plots
 from bayeslaw.checks.part import Check
 from bayeslaw.common.formatting import count, digits
+from bayeslaw.derive.recipes import REGRET, Recipes, cells
 from bayeslaw.evaluate.forecast import Forecast
 from bayeslaw.evaluate.scores import BANDS, POINT, row_name
 from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.pools import Pool
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.model import random_effects
+from bayeslaw.planning import texts
+from bayeslaw.planning.result import Plan
 from bayeslaw.plots.style import SHORT
 from bayeslaw.reporting import provenance
 from bayeslaw.reporting.pages import Part, Section, Table, formula, picture
 from bayeslaw.tables.validation import COVARIATES
-
-if TYPE_CHECKING:
-    from bayeslaw.derive.recipes import Recipes
-    from bayeslaw.planning.choices import Choice
-    from bayeslaw.planning.result import Plan
 
 LEVELS = (0.5, 0.8, 0.9)
 POSITION = (
@@ -44,8 +40,7 @@ MEANINGS = {
     "width_90": "mean width of the 90 % band, in log loss",
     "crps, winkler_90": "proper scores of the whole forecast and of the 90 % band; lower is better",
 }
-BUDGET = ("atpp", "replay", "tokens", "flops")
-HEADS = ("", "ATPP", "replay", "tokens", "FLOPs", "P(target)", "P(forgetting)", "P(both)")
+CELLS = texts.Cells(percent=".3g", probability="#.3g")
 
 
 def data(fit: Posterior, rows: pd.DataFrame, train: str | None, test: str | None) -> Section:
@@ -282,39 +277,24 @@ def laws(scores: pd.DataFrame | None) -> Section | None:
     return Section("laws", "Laws compared", [*parts, *([notes] if notes else [])])
 
 
-def recipes(found: "Recipes | None") -> Section | None:
+def recipes(found: Recipes | None) -> Section | None:
     """Show which recipe has the lowest loss at each target."""
     if found is None:
         return None
     heads = [*found.targets.columns, "recipe", "loss", "90 %", "P(best)", "regret"]
-    rows = [
-        [
-            *(f"{row[name]:.4g}" for name in found.targets.columns),
-            str(row["recipe"]),
-            f"{row['loss']:.4f}",
-            f"{row['lower']:.4f} to {row['upper']:.4f}",
-            f"{row['p_best']:.3f}",
-            f"{row['regret']:.2g}",
-        ]
-        for _, row in found.to_frame().iterrows()
-    ]
-    caption = "Latent losses; regret: expected nats above the best if chosen now"
-    parts: list[Part] = [found.sentence(), Table(caption, heads, rows), list(found.notes)]
+    table = Table(f"Latent losses; {REGRET}", heads, cells(found, 0.9, " to "))
+    parts: list[Part] = [found.sentence(), table, list(found.notes)]
     return Section("recipes", "Recipes", parts)
 
 
-def plan(found: "Plan | None") -> Section | None:
+def plan(found: Plan | None) -> Section | None:
     """Show a plan, the plan of the point fits, their probabilities, and budgets by confidence."""
     if found is None:
         return None
-    rows = [_choice("plan", found)] if found.status == "feasible" else []
-    rows += [_choice("likeliest", found.best)] if found.best is not None else []
-    rows += [_choice("deterministic", found.deterministic)]
+    plan = found if found.status == "feasible" else None
+    choices = {"plan": plan, "likeliest": found.best, "deterministic": found.deterministic}
     caption = f"Budgets and probabilities to meet the limits; deterministic: {found.point}"
-    steps = [
-        [f"{100 * row['confidence']:g} %", *_cells(row[list(BUDGET)])]
-        for _, row in found.frontier().iterrows()
-    ]
+    steps = CELLS.frontier(found.frontier())
     notes = [f"Outside the data: {text}." for text in found.outside]
     notes += [f"Not converged: {text}." for text in found.unconverged]
     notes += [found.note] if found.note else []
@@ -325,15 +305,15 @@ def plan(found: "Plan | None") -> Section | None:
         _question(found),
         summary,
         *([notes] if notes else []),
-        Table(caption, HEADS, rows),
+        Table(caption, texts.CHOICE, CELLS.choices(choices)),
         picture(landscape(found), summary, shown),
-        Table("Smallest budget by confidence", ["confidence", *HEADS[1:5]], steps),
+        Table("Smallest budget by confidence", ["confidence", *texts.BUDGET], steps),
         picture(frontier(found), summary, "Smallest budget and its replay ratio by confidence."),
     ]
     return Section("plan", "Plan", parts)
 
 
-def answer(found: "Plan") -> str:
+def answer(found: Plan) -> str:
     """Summarise a plan in one sentence."""
     if found.status == "infeasible":
         best = found.best.p_both if found.best else 0.0
@@ -341,7 +321,7 @@ def answer(found: "Plan") -> str:
             f"Infeasible: no budget meets the limits with probability {100 * found.confidence:g} "
             f"%, at most {100 * best:.3g} %; binding limit: {found.binds}."
         )
-    atpp, replay, tokens, flops = _cells([getattr(found, name) for name in BUDGET])
+    atpp, replay, tokens, flops = CELLS.budget(found)
     repeated = "" if found.epochs is None else f", {found.epochs:.3g} epochs of the new data"
     return (
         f"Plan: {atpp} adaptation tokens per parameter at {replay} replay ({tokens} tokens, "
@@ -349,33 +329,15 @@ def answer(found: "Plan") -> str:
     )
 
 
-def _question(found: "Plan") -> str:
-    limits, bases = found.limits, found.limits["baseline"]
-    losses = np.atleast_1d(limits["max_loss"])
-    scale, unit = (100, "%") if limits["relative"] else (1, "nats per token")
-    rises = np.atleast_1d(limits["max_forgetting"])
-    most = f"{' and '.join(f'{scale * rise:.3g}' for rise in rises)} {unit}"
-    bases = bases if isinstance(bases, list) else [bases]
-    level = "".join(f"{np.ravel(b)[0]:.4g}, " for b in bases if not isinstance(b, str))
+def _question(found: Plan) -> str:
+    limits, problem = found.limits, found.problem
+    level = "".join(f"{loss}, " for loss in texts.baseline_losses(found))
     unique = limits["unique_tokens"]
     scarce = "" if unique is None else f" There are {count(unique)} distinct new tokens."
     return (
         f"For N {count(limits['params'])} at PTPP {limits['ptpp']:g}: the smallest budget that "
-        f"keeps the target loss within {' and '.join(f'{loss:g}' for loss in losses)} nats per "
-        f"token and forgetting within {most} over {level}the {found.baseline}, with probability "
+        f"keeps the target loss within {texts.stated(problem.targets)} and forgetting within "
+        f"{texts.stated(problem.sources)} over {level}the {found.baseline}, with probability "
         f"{100 * found.confidence:g} %. From {found.draws} draws, {found.pairing}; {found.noise} "
         f"losses.{scarce}"
     )
-
-
-def _choice(name: str, choice: "Choice") -> list[str]:
-    budget = _cells([getattr(choice, column) for column in BUDGET])
-    probabilities = (choice.p_target, choice.p_forgetting, choice.p_both)
-    return [name, *budget, *(digits(p) for p in probabilities)]
-
-
-def _cells(budget: "Sequence[float] | pd.Series[float]") -> list[str]:
-    atpp, replay, tokens, flops = budget
-    if not math.isfinite(atpp):
-        return ["infeasible", "", "", ""]
-    return [digits(atpp), f"{100 * replay:.3g} %", count(tokens), f"{flops:.3g}"]

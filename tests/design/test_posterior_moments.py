@@ -26,8 +26,8 @@ def test_joint_gaussian_of_a_plan_has_the_losses_of_its_posteriors():
     fits = list(curved.values())
     found, _ = joint_gaussian(fits, pool, pool.head(1), planned)
     losses = [
-        np.log(fit.latent(pool))[index]
-        for fit, index in zip(fits, planned.problem.index, strict=True)
+        np.log(fit.latent(pool))[limit.index]
+        for fit, limit in zip(fits, planned.problem.limits, strict=True)
     ]
     np.testing.assert_allclose(found.measured, centred(np.hstack(losses)), atol=1e-12)
 
@@ -69,7 +69,7 @@ def test_a_candidate_of_the_plans_new_size_has_the_plans_effect(fitted):
     planned = plan(**curved, **loose | {"max_forgetting": 0.3}, seed=5)
     pool = grid(params=[1e10, new], tokens=20 * new, replay=[0.2, 0.4], ptpp=279)
     found, _ = joint_gaussian(list(curved.values()), pool, pool.tail(1), planned)
-    curves = planned.problem.curves
+    curves = [limit.curve for limit in planned.problem.limits]
     losses = [np.log(curve.loss([0.2, 0.4], np.log(20))).T for curve in curves]
     here = np.tile(pool["params"] == new, 2)
     np.testing.assert_allclose(found.measured[:, here], centred(np.hstack(losses)), atol=1e-12)

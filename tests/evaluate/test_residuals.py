@@ -28,6 +28,7 @@ from bayeslaw.inference.storage import load
 from bayeslaw.laws.priors import Prior
 from bayeslaw.model.building import build, data
 from bayeslaw.model.discrepancies import NoDiscrepancy
+from bayeslaw.planning.deviations import PlannedRun
 from bayeslaw.planning.fits import curve_of
 from bayeslaw.simulation.worlds import simulate
 from bayeslaw.tables.reading import from_frame
@@ -235,7 +236,9 @@ def test_a_refit_has_the_levels_of_a_fit(small, monkeypatch):
 
 def test_plans_for_new_sizes_are_more_uncertain(fitted):
     curves = [
-        curve_of(fitted, params, 20.0, seed=seed) for params in (2e9, 1e9) for seed in (None, [0])
+        curve_of(fitted, PlannedRun(params, 20.0), seed=seed)
+        for params in (2e9, 1e9)
+        for seed in (None, [0])
     ]
     spread = [np.std(np.log(curve.loss([0.5], 3.0))) for curve in curves]
     assert spread[1] > 1.5 * spread[0]

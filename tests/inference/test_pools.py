@@ -5,6 +5,7 @@ import pytest
 
 import bayeslaw as bl
 from bayeslaw.inference.pools import Pool
+from bayeslaw.planning.deviations import PlannedRun
 from bayeslaw.planning.fits import curve_of
 
 AHEAD = bl.grid(params=[8.1e9], ptpp=279, replay=[0.1, 0.5], tokens=[1e10, 1e11])
@@ -70,8 +71,8 @@ def test_a_plan_is_that_of_the_pooled_draws(pool, source):
     """Against brute force: the losses of all draws on a grid of budgets."""
     found = bl.plan(target=pool, source=source, replay_grid=[0.3], allow_unconverged=True, **LIMITS)
     assert found.status == "feasible"
-    target, other = (curve_of(fit, 8.1e9, 279) for fit in (pool, source))
-    index = found.problem.index
+    target, other = (curve_of(fit, PlannedRun(8.1e9, 279)) for fit in (pool, source))
+    index = [limit.index for limit in found.problem.limits]
     for atpp, want in ((found.atpp * 1.0001, True), (found.atpp * 0.999, False)):
         u = np.log(atpp)
         loss = target.take(index[0]).loss([0.3], u)[0]

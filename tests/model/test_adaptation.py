@@ -10,6 +10,7 @@ import bayeslaw as bl
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.model.adaptation import Adaptation
 from bayeslaw.model.spec import make_spec
+from bayeslaw.planning.deviations import PlannedRun
 from bayeslaw.planning.fits import curve_of
 from tests.support import DESIGN, truth_of
 
@@ -90,7 +91,7 @@ def test_random_effects_have_its_priors():
 def test_a_loss_curve_is_the_forecast(fitted):
     assert fitted.spec.discrepancy == Adaptation()
     rows = bl.grid(params=1.4e9, tokens=[1e9, 2e10, 1e12], replay=0.25, ptpp=80)
-    curve = curve_of(fitted, 1.4e9, 80.0)
+    curve = curve_of(fitted, PlannedRun(1.4e9, 80.0))
     for j, tokens in enumerate(rows["tokens"]):
         loss = curve.loss([0.25], np.log(tokens / 1.4e9))[0]
         np.testing.assert_allclose(loss, fitted.latent(rows)[:, j], rtol=1e-10)

@@ -15,6 +15,7 @@ from bayeslaw.laws.terms import ORIGIN
 from bayeslaw.model.building import build, data
 from bayeslaw.model.spec import make_spec
 from bayeslaw.model.walking_exponents import WalkingExponents
+from bayeslaw.planning.deviations import PlannedRun
 from bayeslaw.planning.fits import curve_of
 from tests.support import CHINCHILLA, LAWS
 
@@ -139,7 +140,7 @@ def test_steps_beyond_the_rows_are_the_same_for_all_rows(fitted):
 
 def test_a_loss_curve_is_the_forecast(fitted):
     rows = bl.grid(params=1e9, tokens=[1e9, 2e10, 1e12])
-    curve = curve_of(fitted, 1e9, 20.0)
+    curve = curve_of(fitted, PlannedRun(1e9, 20.0))
     losses = [curve.loss([0.5], np.log(d / 1e9))[0] for d in rows["tokens"]]
     np.testing.assert_allclose(np.transpose(losses), fitted.latent(rows), rtol=1e-10)
     some = curve.take(np.array([3, 5])).loss([0.5], 1.0)

@@ -7,12 +7,13 @@ import pytest
 from scipy.stats import spearmanr
 
 from bayeslaw.common.errors import BayeslawError
-from bayeslaw.planning.deviations import deviations
+from bayeslaw.planning.deviations import PlannedRun, deviations
 from bayeslaw.planning.planner import plan, true_fits
 from tests.planning.posteriors import BASE, WORLD, posterior
 
 LIMITS = WORLD.limits | {"baseline": BASE}
 TAU = 0.02
+NEW = PlannedRun(8.1e9, 279, "new")
 
 
 def labelled(domain, tau=TAU, **settings):
@@ -46,7 +47,7 @@ def bases():
 
 def test_a_fitted_base_has_its_posterior_and_a_new_one_is_drawn(bases):
     known, new = (
-        deviations([bases["target"]], 8.1e9, 279, base, 0)[0].part("base")
+        deviations([bases["target"]], PlannedRun(8.1e9, 279, base))[0].part("base")
         for base in ("big", "new")
     )
     assert np.median(known) == pytest.approx(0.01, abs=3e-4)
@@ -116,10 +117,10 @@ def test_new_groups_of_joint_fits_are_correlated():
     fits = [
         labelled(domain, **joint, place=k) for k, domain in enumerate(("french", "english_arabic"))
     ]
-    one, two = (each.part("base") for each in deviations(fits, 8.1e9, 279, "new", 0))
+    one, two = (each.part("base") for each in deviations(fits, NEW))
     assert np.corrcoef(one, two)[0, 1] == pytest.approx(0.9, abs=0.05)
     apart = [labelled("french"), labelled("english_arabic")]
-    one, two = (each.part("base") for each in deviations(apart, 8.1e9, 279, "new", 0))
+    one, two = (each.part("base") for each in deviations(apart, NEW))
     assert abs(np.corrcoef(one, two)[0, 1]) < 0.15
 
 
@@ -132,9 +133,12 @@ def alike():
 def test_plans_at_stated_correlations(alike):
     found = plan(**alike, **LIMITS, base="new")
     for rho in (0.0, 0.5, 0.9):
-        drawn = found.problem.correlated(rho, 0).drawn
+        drawn, before = (
+            [limit.noise.drawn for limit in problem.limits]
+            for problem in (found.problem.correlated(rho, 0), found.problem)
+        )
         assert spearmanr(*drawn).statistic == pytest.approx(rho, abs=0.12)
-        np.testing.assert_allclose(np.sort(drawn[1]), np.sort(found.problem.drawn[1]))
+        np.testing.assert_allclose(np.sort(drawn[1]), np.sort(before[1]))
     table = found.correlated()
     assert table["correlation"].tolist() == [0.0, 0.5, 0.9]
     assert table["held"].is_monotonic_increasing
@@ -147,8 +151,8 @@ def test_shares_of_the_variance(alike):
     found = plan(**alike, **LIMITS, base="new")
     shares = found.spread.drop(columns="sd")
     np.testing.assert_allclose(shares.sum(axis=1), 1)
-    noise = found.problem.noise[0]
-    latent = np.log(found.problem.targets[0].loss([found.replay], found.budget)[0])
+    noise = found.problem.targets[0].noise.total
+    latent = np.log(found.problem.targets[0].curve.loss([found.replay], found.budget)[0])
     total = found.spread.loc["target", "sd"]
     assert total == pytest.approx((latent + noise).std(), rel=0.1)
     assert shares.loc["target", "base"] == pytest.approx(0.004**2 / total**2, rel=0.3)

@@ -9,6 +9,7 @@ from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.laws.terms import ORIGIN
 from bayeslaw.model.adaptation import Adaptation
 from bayeslaw.model.walking_exponents import WalkingExponents
+from bayeslaw.planning.deviations import PlannedRun
 from bayeslaw.planning.feasible_budgets import by_roots
 from bayeslaw.planning.fits import curve_of
 from bayeslaw.planning.loss_curves import LossCurve
@@ -165,7 +166,7 @@ def test_a_loss_that_is_not_monotone_has_an_interval_of_budgets():
 def test_threshold_is_the_papers_closed_form():
     law, p = WORLD.laws["french"], WORLD.truth["french"]
     fit = true_fits(WORLD)[0]
-    curve = curve_of(fit, 8.1e9, 279)
+    curve = curve_of(fit, PlannedRun(8.1e9, 279))
     for r in (0.1, 0.34, 0.9):
         gate = 1 / (1 + 279 ** -p["zeta"])
         beta = p["beta"] * (1 - p["lambda_"] * gate)

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from bayeslaw.laws.terms import ORIGIN
+from bayeslaw.planning.deviations import PlannedRun
 from bayeslaw.planning.fits import curve_of
 from bayeslaw.planning.loss_curves import LossCurve
 from bayeslaw.planning.planner import true_fits
@@ -36,6 +37,8 @@ def test_least_loss_over_all_budgets(law):
 def test_own_share_orientation():
     """A law in the modelled domain's own share of the data depends on 1 - r."""
     law = replace(WORLD.laws["french"], ratio="own")
-    curve = LossCurve(law, curve_of(true_fits(WORLD)[0], 8.1e9, 279).p, ORIGIN, 8.1e9, 279)
+    curve = LossCurve(
+        law, curve_of(true_fits(WORLD)[0], PlannedRun(8.1e9, 279)).p, ORIGIN, 8.1e9, 279
+    )
     own, plain = curve.loss([0.3], 2.0), replace(curve, law=WORLD.laws["french"]).loss([0.7], 2.0)
     np.testing.assert_allclose(own, plain)

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from bayeslaw.planning.chance_constraints import Problem, Source
+from bayeslaw.planning.chance_constraints import Problem
 from bayeslaw.planning.intervals import intersection
+from bayeslaw.planning.limits import ForgettingLimit, LossLimit, Noise
 from bayeslaw.planning.replay_search import (
     budgets_between,
     most_probable,
@@ -22,15 +23,16 @@ def problems(law, baseline, count, draws=60):
         target, source = (random_curve(rng, law, draws) for _ in range(2))
         at = rng.uniform(-2, 4)
         losses = [float(np.median(curve.loss([0.3], at))) for curve in (target, source)]
-        yield Problem(
-            targets=(target,),
-            max_loss=(losses[0] * rng.uniform(1.0, 1.3),),
-            sources=(Source(source, rng.uniform(0, 0.3), baseline or losses[1]),),
-            relative=bool(rng.integers(2)),
-            confidence=rng.choice([0.1, 0.3, 0.6]),
-            noise=tuple(rng.normal(0, 0.01, (2, draws))),
-            bases=tuple(rng.normal(0, 0.01, (2, draws))),
+        max_loss, rise = losses[0] * rng.uniform(1.0, 1.3), rng.uniform(0, 0.3)
+        relative, confidence = bool(rng.integers(2)), rng.choice([0.1, 0.3, 0.6])
+        totals, bases = rng.normal(0, 0.01, (2, 2, draws))
+        noise = [Noise(total, base, 0 * total) for total, base in zip(totals, bases, strict=True)]
+        start = baseline or losses[1]
+        limits = (
+            LossLimit(target, max_loss, noise[0]),
+            ForgettingLimit(source, rise, noise[1], baseline=start, relative=relative),
         )
+        yield Problem(limits, confidence)
 
 
 @every_law

@@ -26,7 +26,7 @@ def test_pictures_show_the_plan(found):
 
 
 def test_pictures_of_what_is_infeasible(found):
-    never = replace(found.problem, max_loss=(1.4,))
+    never = found.problem.scaled(max_loss=1.4 / found.problem.targets[0].most)
     nothing = replace(found, problem=never, status="infeasible", best=None)
     assert "infeasible at 90 %" in plan_landscape(nothing, points=11).get_suptitle()
     assert plan_frontier(nothing, points=4).axes[0].texts[-1].get_text() == "infeasible"
