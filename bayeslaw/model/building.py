@@ -110,8 +110,8 @@ def build(
     import pytensor.tensor as pt
 
     from bayeslaw.model.coordinates import coordinates
+    from bayeslaw.model.elementary import FUNCTIONS
     from bayeslaw.model.transforms import standardised_effects
-    from bayeslaw.model.vector_functions import FUNCTIONS
 
     functions = FUNCTIONS if for_sampling else pt
 

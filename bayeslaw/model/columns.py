@@ -69,8 +69,8 @@ def log_loss(
     """
     import pytensor.tensor as pt
 
+    from bayeslaw.model.elementary import FUNCTIONS
     from bayeslaw.model.kernels import LogLoss
-    from bayeslaw.model.vector_functions import FUNCTIONS
 
     if law.repetition:
         x = law.effective(p, x, FUNCTIONS)
