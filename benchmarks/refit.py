@@ -21,7 +21,7 @@ from tables import SMOKE, arguments
 
 import bayeslaw as bl
 from bayeslaw.inference import programs
-from bayeslaw.inference.densities import Density
+from bayeslaw.inference.programs import Density
 from bayeslaw.inference.refits import refit
 from bayeslaw.model.building import data
 from bayeslaw.model.spec import make_spec

@@ -91,8 +91,7 @@ def density(law: str, table: Any, discrepancy: str) -> tuple[int, int, Any, Any,
 
     try:  # this checkout
         from bayeslaw.inference import metric, sampling
-        from bayeslaw.inference.densities import Density
-        from bayeslaw.inference.programs import program
+        from bayeslaw.inference.programs import Density, program
         from bayeslaw.laws.lawfiles import load_law
         from bayeslaw.model.building import data
         from bayeslaw.model.random_effects import choose

@@ -4,7 +4,7 @@ import numpy as np
 from scipy.linalg import solve_triangular
 
 from bayeslaw.common.arrays import Floats
-from bayeslaw.inference.densities import Density
+from bayeslaw.inference.programs import Density
 
 POINTS, LARGEST = 20, 400
 """Points at which curvature is measured; coordinates above which the metric is diagonal."""

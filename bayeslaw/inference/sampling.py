@@ -23,8 +23,7 @@ from bayeslaw.common.errors import LawError, unknown
 from bayeslaw.inference import metric
 from bayeslaw.inference.compiling import exact
 from bayeslaw.inference.convergence import Convergence, diagnose, worst
-from bayeslaw.inference.densities import Density
-from bayeslaw.inference.programs import AnySpec, build_model, program
+from bayeslaw.inference.programs import AnySpec, Density, build_model, program
 from bayeslaw.model.building import Data
 
 SAMPLERS = ("nutpie", "pymc")
@@ -236,7 +235,7 @@ class _Run:
 
 def _start(density: Density, spec: AnySpec, values: Data) -> Callable[[int], Floats]:
     """Starting points: jittered, with the loss at the reference point from the data."""
-    places, first = density.places, density.start
+    places, first = density.places, density.start.copy()
     for prefix in spec.parts:
         loss = float(np.exp(np.mean(values[f"{prefix}observed"].astype(float))))
         first[places[f"{prefix}L_ref"]] = loss

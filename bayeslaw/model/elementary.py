@@ -169,6 +169,15 @@ class Loops(Op):  # type: ignore[misc]  # PyTensor ships no types
 
             return call, _version()
 
+    def make_node(self, *inputs: Tensor) -> Apply:
+        """Node of inputs of these types; PyMC stores integers in fewer bits."""
+        variables = list(map(pt.as_tensor, inputs))
+        for variable, stated in zip(variables, self.itypes, strict=True):
+            same = stated.dtype in (variable.type.dtype, "int64")
+            if variable.type.ndim != stated.ndim or not same:
+                raise TypeError(f"{variable} is {variable.type}, not {stated}.")
+        return Apply(self, variables, [output() for output in self.otypes])
+
     def perform(self, node: Apply, inputs: Sequence[Any], outputs: list[list[Floats]]) -> None:
         """The outputs, where PyTensor does not compile them."""
         found = type(self).loops(*inputs)

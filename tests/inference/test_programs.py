@@ -12,9 +12,8 @@ import pytest
 
 from bayeslaw.inference import programs
 from bayeslaw.inference.compiling import compile_program
-from bayeslaw.inference.densities import Density
 from bayeslaw.inference.metric import learn
-from bayeslaw.inference.programs import build_model, program
+from bayeslaw.inference.programs import Density, build_model, program
 from bayeslaw.model.building import data, unconstrain
 from bayeslaw.model.spec import make_spec
 from bayeslaw.simulation.worlds import simulate
@@ -201,7 +200,7 @@ code = open(sys.argv[1], "rb").read()
 first, again = load(code), load(code)
 other = load(pickle.dumps(pickle.loads(code), protocol=2))
 assert first is again and first[1] != other[1]
-assert "bayeslaw.inference.densities" not in sys.modules
+assert "bayeslaw.inference.programs" not in sys.modules
 """
 
 

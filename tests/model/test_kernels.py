@@ -140,5 +140,5 @@ def test_derivatives_are_those_of_pytensors_own_graph(offsets, coupled, mode):
 
 
 def test_an_input_of_another_type_is_an_error():
-    with pytest.raises(TypeError, match=r"Input 1/3: Expected Vector.*got Matrix"):
-        kernels.StudentTLogDensity()(pt.dmatrix(), pt.ones(()), pt.ones(()))
+    with pytest.raises(TypeError, match="is Matrix"):
+        kernels.StudentTLogDensity()(pt.dmatrix(), 1.0, 3.0)
