@@ -35,7 +35,7 @@ from tables import DATA, SMOKE, arguments
 import bayeslaw as bl
 from bayeslaw.design.compared_designs import rows_to_buy, with_checkpoints
 from bayeslaw.design.set_search import costs
-from bayeslaw.inference.refits import joined
+from bayeslaw.inference.fitting import joined
 from bayeslaw.tables.table import LossTable
 
 DOMAINS = {"tinycpt": ("french", "english"), "tinycode": ("python", "english")}

@@ -20,22 +20,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from numba import carray, cfunc, types
 from nutpie import _lib
 from nutpie.sample import CompiledModel
 
-from bayeslaw.common.arrays import Floats, Model
+from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import FileError
 from bayeslaw.common.files import atomic_write
 from bayeslaw.inference.compiling import Axis, Program, Table, compile_program, load
 from bayeslaw.model.building import build
-from bayeslaw.model.joint_spec import JointSpec, build_joint
-from bayeslaw.model.spec import Spec
+from bayeslaw.model.data import Arrays
+from bayeslaw.model.spec import JointSpec, Spec
 
-type AnySpec = Spec | JointSpec
-"""What can be sampled: the model of one table, or of several."""
-type Values = Mapping[str, npt.NDArray[np.generic]]
 type Start = Callable[[int], Floats]
 """A starting point of a chain, in the sampler's coordinates, by a seed."""
 
@@ -47,38 +43,31 @@ _log = logging.getLogger(__name__)
 _programs: dict[Hashable, Program] = {}
 
 
-def program(spec: AnySpec, values: Values) -> Program:
-    """The compiled model of a specification, for data of the kinds in `values`.
+def program(spec: Spec | JointSpec, arrays: Arrays) -> Program:
+    """The compiled model of a specification, for data of the names and types of `arrays`.
 
-    It does not depend on the numbers in `values`.
+    It does not depend on the numbers in `arrays`.
     """
-    kinds = [(name, value.dtype.str, value.ndim) for name, value in sorted(values.items())]
-    counts = [len(v) for name, v in sorted(values.items()) if name.endswith("_groups")]
+    types_of_data = [(name, v.dtype.str, v.ndim) for name, v in sorted(arrays.items())]
+    counts = [len(v) for name, v in sorted(arrays.items()) if name.endswith("_groups")]
     # A joint model is compiled for given numbers of groups, that of one table for any numbers.
-    key = (spec.key, *kinds, *(counts if isinstance(spec, JointSpec) else []))
+    key = (spec.key, *types_of_data, *(counts if isinstance(spec, JointSpec) else []))
     if key not in _programs:
         path = _path(key)
-        found = _read(path) if path else None
-        if not found:
+        compiled = _read(path) if path else None
+        if not compiled:
             # Zeros as data, so that starting points depend on the seed and not on earlier fits.
-            blank = {name: np.zeros_like(value) for name, value in values.items()}
-            found = compile_program(build_model(spec, blank, for_sampling=True))
-            _write(path, found)
-        _programs[key] = found
+            blank = {name: np.zeros_like(value) for name, value in arrays.items()}
+            compiled = compile_program(build(spec, blank, for_sampling=True))
+            _write(path, compiled)
+        _programs[key] = compiled
     return _programs[key]
-
-
-def build_model(spec: AnySpec, values: Values, *, for_sampling: bool) -> Model:
-    """The ``pm.Model`` of one table's specification, or of several domains'."""
-    if isinstance(spec, JointSpec):
-        return build_joint(spec, values, for_sampling=for_sampling)
-    return build(spec, values, for_sampling=for_sampling)
 
 
 def _path(key: tuple[object, ...]) -> Path | None:
     """File of a program; none for third-party classes, since their source is not in the hash."""
     folder = os.environ.get("BAYESLAW_CACHE")
-    if folder == "off" or not all(_own(part) for part in key):
+    if folder == "off" or not all(_shipped(part) for part in key):
         return None
     from numba.core.registry import cpu_target
 
@@ -92,9 +81,10 @@ def _path(key: tuple[object, ...]) -> Path | None:
     return Path(folder) / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.program"
 
 
-def _own(part: object) -> bool:
+def _shipped(part: object) -> bool:
+    """Whether all classes in a key are this package's."""
     if isinstance(part, tuple):
-        return all(_own(each) for each in part)
+        return all(_shipped(each) for each in part)
     return not isinstance(part, type) or part.__module__.startswith("bayeslaw.")
 
 
@@ -112,12 +102,12 @@ def _read(path: Path) -> Program | None:
     try:
         if (content := _content(path)) is None:
             return None
-        found: Program = pickle.loads(content)  # noqa: S301  # the user's own file, whole
-        load(found.code)
+        program: Program = pickle.loads(content)  # noqa: S301  # the user's own file, whole
+        load(program.code)
     except Exception as error:  # of any kind, where another version wrote the file
         _log.info("compiled model in %s not used: %s", path, error)
         return None
-    return found
+    return program
 
 
 def _content(path: Path) -> bytes | None:
@@ -138,11 +128,11 @@ def _private(status: os.stat_result) -> bool:
     )
 
 
-def _write(path: Path | None, found: Program) -> None:
+def _write(path: Path | None, program: Program) -> None:
     """Keep a program; without a folder that can be written to, the next process compiles again."""
     if path is None:
         return
-    content = pickle.dumps(found)
+    content = pickle.dumps(program)
     digest = hashlib.sha256(content).hexdigest().encode()
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -164,7 +154,7 @@ class Density:
     Parameters
     ----------
     program : Program
-    values : mapping of str to array
+    arrays : mapping of str to array
         The data.
 
     Attributes
@@ -177,13 +167,13 @@ class Density:
         Where PyMC would start.
     """
 
-    def __init__(self, program: Program, values: Values) -> None:
+    def __init__(self, program: Program, arrays: Arrays) -> None:
         self.program = program
-        self._data = [np.asarray(values[n], dtype, order="C") for n, dtype, _ in program.data]
+        self._data = [np.asarray(arrays[n], dtype, order="C") for n, dtype, _ in program.data]
         for (name, _, dimensions), array in zip(program.data, self._data, strict=True):
             if array.ndim != dimensions:
                 raise ValueError(f"data {name!r} have {array.ndim} dimensions, not {dimensions}")
-        lengths = {name: len(value) for name, value in values.items() if np.ndim(value)}
+        lengths = {name: len(value) for name, value in arrays.items() if np.ndim(value)}
 
         def shape(axes: tuple[Axis, ...]) -> tuple[int, ...]:
             return tuple(lengths[axis] if isinstance(axis, str) else axis for axis in axes)

@@ -89,6 +89,34 @@ class Spec:
         return {"": self}
 
 
+@dataclass(frozen=True)
+class JointSpec:
+    """Specs of several domains whose random effects are correlated.
+
+    Parameters
+    ----------
+    domains : mapping of domain to Spec
+        Of the same levels of effects.
+    """
+
+    domains: Mapping[str, Spec]
+
+    @cached_property
+    def key(self) -> tuple[object, ...]:
+        """Cache key of a compiled model; see `Spec.key`."""
+        return tuple((name, spec.key) for name, spec in self.domains.items())
+
+    @property
+    def parts(self) -> Mapping[str, Spec]:
+        """Specs by the prefix of their variables' names."""
+        return {f"{name}::": spec for name, spec in self.domains.items()}
+
+    @property
+    def effects(self) -> tuple[str, ...]:
+        """Levels that have effects."""
+        return next(iter(self.domains.values())).effects
+
+
 def make_spec(
     law: str | Path | Law,
     *,
