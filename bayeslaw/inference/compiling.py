@@ -44,12 +44,15 @@ class Variable:
         Shape on the real line, after the variable's transform.
     start : array
         Where the sampler starts on the real line; broadcasts to `real`.
+    jitter : float
+        Scale of the jitter around the start.
     """
 
     name: str
     shape: tuple[Axis, ...]
     real: tuple[Axis, ...]
     start: Floats
+    jitter: float
 
 
 @dataclass(frozen=True)
@@ -100,6 +103,7 @@ def compile_program(model: Model) -> Program:
             _axes(model, variable, variable.type.shape),
             _axes(model, variable, value.type.shape),
             _start(initial[value.name]),
+            getattr(model.rvs_to_transforms[variable], "jitter", 1.0),
         )
         for variable, value in zip(free, values, strict=True)
     )

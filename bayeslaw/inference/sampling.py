@@ -228,17 +228,13 @@ class _Run:
 
 def _start(density: Density, spec: Spec | JointSpec, arrays: Arrays) -> Callable[[int], Floats]:
     """Starting points: jittered, with the loss at the reference point from the data."""
-    places, first = density.places, density.start.copy()
+    places, first, jitter = density.places, density.start.copy(), np.ones(density.size)
+    for variable in density.program.variables:
+        jitter[places[variable.name]] = variable.jitter
     for prefix in spec.parts:
-        loss = float(np.exp(np.mean(arrays[f"{prefix}observed"].astype(float))))
-        first[places[f"{prefix}L_ref"]] = loss
-    jitter = np.ones(density.size)
-    for prefix, part in spec.parts.items():
-        jitter[places[f"{prefix}L_ref"]] = 0.0
-        for name in part.discrepancy.cautious(part.law):
-            # A large initial curvature sends the first leapfrog steps far from the data.
-            jitter[places[prefix + name]] = 0.1
-
+        loss = places[f"{prefix}L_ref"]
+        first[loss] = float(np.exp(np.mean(arrays[f"{prefix}observed"].astype(float))))
+        jitter[loss] = 0.0
     ascents = max(part.discrepancy.ascents for part in spec.parts.values())
 
     def start(seed: int) -> Floats:

@@ -86,11 +86,7 @@ def _add(
     data = {n: pm.Data(n, value) for n, value in arrays.items()}
     x = {name: data["x"][i] for i, name in enumerate(law.covariate_names)}
     at = {name: data["at"][i] for i, name in enumerate(law.covariate_names)}
-    q = (
-        coordinates(law, priors, at, spec.discrepancy)
-        if for_sampling
-        else _forward(law, priors, at)
-    )
+    q = coordinates(law, priors, at) if for_sampling else _forward(law, priors, at)
     for walk in law.walks:
         power = pt.full_like(data[f"{walk.steps}_knots"], HALF)
         q[walk.steps] = standard_normals(walk.steps, q[walk.scale] * walk.sd, power)

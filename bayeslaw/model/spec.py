@@ -11,16 +11,17 @@ from bayeslaw.common.registry import classes, identity
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.laws.priors import NOISE, Prior, PriorLike, override
-from bayeslaw.model import adaptation, random_effects
 from bayeslaw.model import errors as run_errors
+from bayeslaw.model import random_effects
+from bayeslaw.model.adaptation import Adaptation
 from bayeslaw.model.curvature import Curvature
 from bayeslaw.model.discrepancies import DISCREPANCIES, Discrepancy
 from bayeslaw.model.likelihoods import LIKELIHOODS, Huber, Likelihood
 from bayeslaw.model.noise import make_noise
 from bayeslaw.model.walking_exponents import WalkingExponents
 
-DEFAULTS: tuple[Discrepancy, ...] = (WalkingExponents(), adaptation.Adaptation(), Curvature())
-"""Discrepancies that ``"auto"`` chooses from."""
+SUITED: tuple[WalkingExponents | Adaptation, ...] = (WalkingExponents(), Adaptation())
+"""Discrepancies that ``"auto"`` chooses where they suit the law; otherwise it is curvature."""
 
 
 @dataclass(frozen=True)
@@ -167,7 +168,7 @@ def make_discrepancy(discrepancy: str | Discrepancy, law: Law) -> Discrepancy:
         If none of that kind is registered.
     """
     if discrepancy == AUTO:
-        return next(each for each in DEFAULTS if each.suits(law))
+        return next((each for each in SUITED if each.suits(law)), Curvature())
     return DISCREPANCIES[discrepancy]() if isinstance(discrepancy, str) else discrepancy
 
 
