@@ -76,5 +76,5 @@ def _curvature(density: Density, point: Floats) -> Floats:
         moved = point.copy()
         moved[place] += STEP
         rows.append((here - density.gradient(moved)[1]) / STEP)
-    found = np.array(rows)
-    return (found + found.T) / 2
+    curvature = np.array(rows)
+    return (curvature + curvature.T) / 2

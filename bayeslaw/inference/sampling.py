@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
+import nutpie
 import xarray as xr
 from scipy.optimize import minimize
 from threadpoolctl import threadpool_limits
@@ -89,8 +90,7 @@ def sample(
     """
     if settings.sampler not in SAMPLERS:
         raise LawError(unknown("sampler", settings.sampler, SAMPLERS))
-    chains, draws, tune, seed = settings.chains, settings.draws, settings.tune, settings.seed
-    accept = settings.target_accept
+    chains, draws = settings.chains, settings.draws
     cores = min(settings.cores or os.process_cpu_count() or 1, chains)
     if settings.sampler == "pymc":
         sampled = _pymc(spec, arrays, settings, cores)
@@ -100,18 +100,18 @@ def sample(
         with threadpool_limits(1, user_api="blas"), _bar(chains, settings.progress) as report:
             run = _Run(density, chains, cores, report)
             if points is None:
-                points = run.pilot(_start(density, spec, arrays), seed)
+                points = run.pilot(_start(density, spec, arrays), settings.seed)
             blocks = (draws,) if draws else BLOCKS
             poor = POOR if chains > 1 and not draws else None
-            sampled = run.until_gate(points, seed, tune, accept, blocks, poor=poor)
+            sampled = run.until_gate(points, settings, blocks, poor=poor)
             if poor and not sampled.convergence.rhat <= poor:
-                sampled = run.until_gate(sampled.points, seed, tune, accept, blocks)
+                sampled = run.until_gate(sampled.points, settings, blocks)
     if settings.retry and not sampled.convergence.ok:
         again = replace(
             settings,
             draws=draws and 2 * draws,
-            tune=2 * tune,
-            target_accept=max(accept, 0.99),
+            tune=2 * settings.tune,
+            target_accept=max(settings.target_accept, 0.99),
             retry=False,
         )
         return sample(spec, arrays, again, sampled.points if len(sampled.points) else None)
@@ -135,8 +135,6 @@ class _Run:
 
     def pilot(self, start: Callable[[int], Floats], seed: int) -> Floats:
         """Points of a short run from scratch, shape (points, coordinates)."""
-        import nutpie
-
         size = self.density.size
         model = self.density.mapped(np.zeros(size), np.ones((size, 1)), start)
         running = nutpie.sample(
@@ -151,22 +149,13 @@ class _Run:
         return np.concatenate(chains)
 
     def until_gate(
-        self,
-        points: Floats,
-        seed: int,
-        tune: int,
-        target_accept: float,
-        blocks: Sequence[int],
-        *,
-        poor: float | None = None,
+        self, points: Floats, settings: Settings, blocks: Sequence[int], poor: float | None = None
     ) -> Sampled:
         """Draws in mapped coordinates, stopped after the first block that passes the gate.
 
         They also stop after `TRIAL` draws unless R-hat is at most `poor`, if that is given; a chain
         that does not move has no R-hat.
         """
-        import nutpie
-
         shift, factor = metric.learn(self.density, points)
         inside = metric.inward(factor, points - shift)
 
@@ -176,10 +165,10 @@ class _Run:
         counted = _Counter(self.report)
         running = nutpie.sample(
             self.density.mapped(shift, factor, start),
-            tune=tune,
+            tune=settings.tune,
             draws=blocks[-1],
-            target_accept=target_accept,
-            seed=seed,
+            target_accept=settings.target_accept,
+            seed=settings.seed,
             progress_callback=counted,
             **self.options,
         )
@@ -187,7 +176,7 @@ class _Run:
             slow: list[str] = []
             for block in blocks:
                 if block < blocks[-1]:
-                    counted.wait(tune + block, running)
+                    counted.wait(settings.tune + block, running)
                     tree = running.inspect()
                 else:
                     tree = running.wait()
@@ -253,11 +242,11 @@ def _ascended(density: Density, points: Floats) -> Floats:
         return (-value, -gradient) if np.isfinite(value) else (LARGE, 0 * point)
 
     steps = {"maxiter": ASCENT, "maxfun": 2 * ASCENT}
-    found: list[Any] = [
+    ends: list[Any] = [
         minimize(down, p, jac=True, method="L-BFGS-B", options=steps)  # type: ignore[call-overload]
         for p in points
     ]
-    return np.asarray(min(found, key=lambda each: each.fun).x, float)
+    return np.asarray(min(ends, key=lambda each: each.fun).x, float)
 
 
 class _Counter:

@@ -180,8 +180,8 @@ class Loops(Op):  # type: ignore[misc]  # PyTensor ships no types
 
     def perform(self, node: Apply, inputs: Sequence[Any], outputs: list[list[Floats]]) -> None:
         """The outputs, where PyTensor does not compile them."""
-        found = type(self).loops(*inputs)
-        for storage, value in zip(outputs, found if len(outputs) > 1 else [found], strict=True):
+        result = type(self).loops(*inputs)
+        for storage, value in zip(outputs, result if len(outputs) > 1 else [result], strict=True):
             storage[0] = value
 
 
@@ -195,19 +195,19 @@ def _version() -> int:
 @njit(error_model="numpy")
 def exp_of_vector(x: Floats) -> Floats:
     """Exponential of each element."""
-    found = np.empty(x.size)
+    result = np.empty(x.size)
     for i in range(x.size):
-        found[i] = exp(x[i])
-    return found
+        result[i] = exp(x[i])
+    return result
 
 
 @njit(error_model="numpy")
 def log_of_vector(x: Floats) -> Floats:
     """Logarithm of each element."""
-    found = np.empty(x.size)
+    result = np.empty(x.size)
     for i in range(x.size):
-        found[i] = log(x[i])
-    return found
+        result[i] = log(x[i])
+    return result
 
 
 class VectorExp(Loops):

@@ -219,8 +219,8 @@ class LogLoss(Loops):
         """Derivatives by the first six inputs; the rest are data."""
         _, sizes, _, offsets, effects, _, *data = inputs
         rows = *data[:-1], *outputs[1:]
-        found = LogLossGradient()(cotangents[0], sizes, offsets, effects, *rows)
-        return [*found, *(value.zeros_like(dtype=float) for value in data)]
+        derivatives = LogLossGradient()(cotangents[0], sizes, offsets, effects, *rows)
+        return [*derivatives, *(value.zeros_like(dtype=float) for value in data)]
 
 
 class LogLossGradient(Loops):

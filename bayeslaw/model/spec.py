@@ -144,13 +144,13 @@ def make_spec(
     law = deviation.apply(plain)
     density = make_likelihood(likelihood, delta)
     levels = [random_effects.level(name) for name in effects]
-    own = dict(density.priors) | {f"tau_{level.name}": level.prior for level in levels}
-    own |= make_noise(noise).priors
-    own |= {run_errors.LENGTH: run_errors.PRIOR} if errors == "run" else {}
+    added = dict(density.priors) | {f"tau_{level.name}": level.prior for level in levels}
+    added |= make_noise(noise).priors
+    added |= {run_errors.LENGTH: run_errors.PRIOR} if errors == "run" else {}
     stated = {name for name, prior in law.priors.items() if prior != NOISE.get(name)}
-    defaults = dict(law.priors) | {n: prior for n, prior in own.items() if n not in stated}
-    bounds = {name: prior.support for name, prior in own.items()} | law.prior_bounds
-    chosen = override(defaults, priors, bounds, proper={*NOISE, *own})
+    defaults = dict(law.priors) | {n: prior for n, prior in added.items() if n not in stated}
+    bounds = {name: prior.support for name, prior in added.items()} | law.prior_bounds
+    chosen = override(defaults, priors, bounds, proper={*NOISE, *added})
     if noise == "loglinear" and "params" not in law.columns:
         raise LawError(f"law {law.name}: noise='loglinear' varies with params, which it lacks.")
     return Spec(law, chosen, density, deviation, noise, tuple(effects), new_sizes, errors)
