@@ -7,7 +7,6 @@ code is compiled and inlined. `FUNCTIONS` are PyTensor's functions with these fo
 """
 
 from collections.abc import Callable, Sequence
-from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, ClassVar
@@ -35,6 +34,11 @@ ROOT_HALF_BITS = np.int64(0x3FE6A09E667F3BCD)
 MANTISSA = np.int64(2**52 - 1)
 LANES = 16
 """Length of the vectors in which `dot` multiplies."""
+_CODE = b"".join(
+    Path(__file__).with_name(f"{n}.py").read_bytes() for n in ("elementary", "kernels")
+)
+VERSION = int(sha256(_CODE).hexdigest()[:8], 16)
+"""Changes with the code, so that PyTensor uses no compilation of other code from its cache."""
 
 
 @njit(error_model="numpy")
@@ -167,14 +171,14 @@ class Loops(Op):  # type: ignore[misc]  # PyTensor ships no types
             def call(*inputs):
                 return loops(*inputs)
 
-            return call, _version()
+            return call, VERSION
 
     def make_node(self, *inputs: Tensor) -> Apply:
-        """Node of inputs of these types; PyMC stores integers in fewer bits."""
+        """Node of inputs of these types; integers may have 32 bits, in which PyMC stores them."""
         variables = list(map(pt.as_tensor, inputs))
         for variable, stated in zip(variables, self.itypes, strict=True):
-            same = stated.dtype in (variable.type.dtype, "int64")
-            if variable.type.ndim != stated.ndim or not same:
+            dtypes = ("int32", "int64") if stated.dtype == "int64" else (stated.dtype,)
+            if variable.type.ndim != stated.ndim or variable.type.dtype not in dtypes:
                 raise TypeError(f"{variable} is {variable.type}, not {stated}.")
         return Apply(self, variables, [output() for output in self.otypes])
 
@@ -183,13 +187,6 @@ class Loops(Op):  # type: ignore[misc]  # PyTensor ships no types
         result = type(self).loops(*inputs)
         for storage, value in zip(outputs, result if len(outputs) > 1 else [result], strict=True):
             storage[0] = value
-
-
-@cache
-def _version() -> int:
-    """Changes with the code, so that PyTensor uses no compilation of other code from its cache."""
-    files = (Path(__file__), Path(__file__).with_name("kernels.py"))
-    return int(sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:8], 16)
 
 
 @njit(error_model="numpy")
