@@ -23,7 +23,6 @@ from bayeslaw.model import elementary
 
 type Axis = int | str
 """Length of an axis, or the name of the data that has that length."""
-type Arrays = Sequence[npt.NDArray[np.generic]]
 
 BEFORE = (("variables", "float64", 1), ("shift", "float64", 1), ("factor", "float64", 2))
 """Arrays before the data: room for the variables' values, or none, and the linear map."""
@@ -168,7 +167,7 @@ def _start(value: Floats) -> Floats:
 class Table:
     """Addresses and lengths of arrays, by which the C function finds them."""
 
-    def __init__(self, arrays: Arrays) -> None:
+    def __init__(self, arrays: Sequence[npt.NDArray[np.generic]]) -> None:
         self.arrays = arrays  # kept, since only their addresses are in the table
         self.words = np.zeros((len(arrays), WORDS), np.uint64)
         for row, array in zip(self.words, arrays, strict=True):

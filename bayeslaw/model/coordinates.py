@@ -96,6 +96,7 @@ def coordinates(law: Law, priors: Mapping[str, Prior], at: Values) -> dict[str, 
         together = [term.plain.local for term in law.terms if term.coefficient in law.coupled]
         share = sum(size[name] for name in together) / q["L_ref"]
         q[KAPPA] = transformed(COUPLING, KAPPA, priors[KAPPA], share)
+    # Curvatures last: the order of the variables is part of what a seed gives.
     for name, through, inputs in sorted(modifying, key=_is_curvature):
         q[name] = transformed(through, name, priors[name], *inputs(q, size, at))
     pm.Potential("floor", pm.logp(priors["E"].dist(), law.sizes(q, at, pt)["E"]))
