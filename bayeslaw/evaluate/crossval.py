@@ -136,6 +136,8 @@ def cross_validate(
     TableError
         If the table has no such column, or the law cannot be fitted without one of the groups. To
         leave out a stage, the table needs three of them.
+    FitError
+        If a setting is unknown.
     """
     from bayeslaw.inference.fitting import fit_spec
 
