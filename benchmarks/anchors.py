@@ -19,7 +19,7 @@ from tables import arguments
 import bayeslaw as bl
 from bayeslaw.design.anchors import choose_anchors
 from bayeslaw.design.evsi import anchor_value
-from bayeslaw.inference.refits import joined, refit
+from bayeslaw.inference.fitting import joined, refit
 from bayeslaw.studies.cases import world_cases
 
 LONG = {"chains": 2, "draws": 2000, "tune": 500}

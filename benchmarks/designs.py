@@ -36,7 +36,7 @@ import bayeslaw as bl
 from bayeslaw.design import compared_designs
 from bayeslaw.design.compared_designs import Purchase, with_checkpoints
 from bayeslaw.design.set_search import costs
-from bayeslaw.inference.refits import joined
+from bayeslaw.inference.fitting import joined
 from bayeslaw.tables.table import LossTable
 
 DOMAINS = {"tinycpt": ("french", "english"), "tinycode": ("python", "english")}

@@ -27,10 +27,10 @@ from tables import DATA, arguments
 import bayeslaw as bl
 from bayeslaw.common.arrays import Model, Tensor
 from bayeslaw.inference.sampling import exact
-from bayeslaw.model import joint_spec
-from bayeslaw.model.building import data
+from bayeslaw.model import building
+from bayeslaw.model.data import joint_arrays, make_data
 from bayeslaw.model.random_effects import labels
-from bayeslaw.model.spec import make_spec
+from bayeslaw.model.spec import JointSpec, make_spec
 
 ROUNDS, CALLS = 30, 100
 DOMAINS = ("french", "english")
@@ -39,7 +39,7 @@ ROWS = "annealed and replay < 1 and ptpp <= 31 and params < 1e5 and seed == 0"
 
 def by_corr(level: str, size: int, count: int) -> list[Tensor]:
     """Effects by PyMC's Cholesky factor of a correlation matrix."""
-    factor = pm.LKJCorr(f"{level}_factor", n=count, eta=joint_spec.AGREE)
+    factor = pm.LKJCorr(f"{level}_factor", n=count, eta=building.AGREE)
     z = pm.Normal(f"{level}_z", shape=(size, count))
     return [(z * factor[k]).sum(-1) for k in range(count)]
 
@@ -48,7 +48,7 @@ def by_covariance(level: str, size: int, count: int) -> list[Tensor]:
     """Effects by PyMC's Cholesky factor of a covariance matrix."""
     sd = pm.LogNormal.dist(0.0, 0.6, size=count)
     packed = pm.LKJCholeskyCov(
-        f"{level}_factor", n=count, eta=joint_spec.AGREE, sd_dist=sd, compute_corr=False
+        f"{level}_factor", n=count, eta=building.AGREE, sd_dist=sd, compute_corr=False
     )
     factor = pm.math.expand_packed_triangular(count, packed, lower=True)
     z = pm.Normal(f"{level}_z", shape=(size, count))
@@ -56,7 +56,7 @@ def by_covariance(level: str, size: int, count: int) -> list[Tensor]:
 
 
 WAYS = {
-    "ours": joint_spec.correlated_effects,
+    "ours": building.correlated_effects,
     "LKJCorr": by_corr,
     "LKJCholeskyCov": by_covariance,
 }
@@ -67,15 +67,10 @@ def joint_model(way: str, law: str = "form1") -> Model:
     tables = {name: bl.read_table(DATA / f"tinycpt/{name}.csv", where=ROWS) for name in DOMAINS}
     spec = make_spec(law, effects=["run"])
     names = {"run": np.unique(np.concatenate([labels(t.frame, "run") for t in tables.values()]))}
-    values = {
-        f"{domain}::{name}": value
-        for domain, table in tables.items()
-        for name, value in data(spec, table, names).items()
-    }
-    with patch.object(joint_spec, "correlated_effects", WAYS[way]):
-        return joint_spec.build_joint(
-            joint_spec.JointSpec(dict.fromkeys(tables, spec)), values, for_sampling=True
-        )
+    data = {domain: make_data(spec, table, labels=names) for domain, table in tables.items()}
+    with patch.object(building, "correlated_effects", WAYS[way]):
+        joint = JointSpec(dict.fromkeys(tables, spec))
+        return building.build(joint, joint_arrays(data), for_sampling=True)
 
 
 def compile_seconds(model: Model) -> float:

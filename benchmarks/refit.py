@@ -3,7 +3,7 @@
 For each law, as written, medians of `--repeats`: a fit with nothing compiled, a refit to new data,
 and the step of the refit that replaces compiling (replacing the data). Once at the default
 settings, where sampling takes most of the time, and once with those of a simulation study
-(`bayeslaw.inference.refits.refit`), where compiling would. Prints how many of the default refits
+(`bayeslaw.inference.fitting.refit`), where compiling would. Prints how many of the default refits
 passed the gate.
 
     python benchmarks/refit.py [--repeats 3] [--laws chinchilla,form3]
@@ -21,9 +21,9 @@ from tables import SMOKE, arguments
 
 import bayeslaw as bl
 from bayeslaw.inference import programs
-from bayeslaw.inference.densities import Density
-from bayeslaw.inference.refits import refit
-from bayeslaw.model.building import data
+from bayeslaw.inference.fitting import refit
+from bayeslaw.inference.programs import Density
+from bayeslaw.model.data import make_data
 from bayeslaw.model.spec import make_spec
 
 
@@ -63,7 +63,7 @@ def main() -> None:
             warm.append(seconds)
             passed += fit.convergence.ok
             short.append(clock(partial(refit, law, table, 0))[0])
-            values = data(spec, table)
+            values = make_data(spec, table).arrays
             swap.append(clock(partial(Density, programs.program(spec, values), values))[0])
         c, w, s, q = (float(np.median(times)) for times in (cold, warm, swap, short))
         print(

@@ -91,10 +91,9 @@ def density(law: str, table: Any, discrepancy: str) -> tuple[int, int, Any, Any,
 
     try:  # this checkout
         from bayeslaw.inference import metric, sampling
-        from bayeslaw.inference.densities import Density
-        from bayeslaw.inference.programs import program
+        from bayeslaw.inference.programs import Density, program
         from bayeslaw.laws.lawfiles import load_law
-        from bayeslaw.model.building import data
+        from bayeslaw.model.data import make_data
         from bayeslaw.model.random_effects import choose
         from bayeslaw.model.spec import make_discrepancy, make_spec
     except ImportError:  # e6d23c6
@@ -112,7 +111,7 @@ def density(law: str, table: Any, discrepancy: str) -> tuple[int, int, Any, Any,
     sizes = make_discrepancy(discrepancy, load_law(law)).size_effects
     levels = choose("auto", table.frame, table.name, discrepancy=sizes)
     spec = make_spec(law, discrepancy=discrepancy, effects=levels)
-    values = data(spec, table)
+    values = make_data(spec, table).arrays
     found = Density(program(spec, values), values)
     point = sampling._start(found, spec, values)(1)
     # As sampled: in the coordinates of a linear map, dense unless there are many.

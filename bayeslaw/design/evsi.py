@@ -29,8 +29,9 @@ from bayeslaw.common.parallel import results
 from bayeslaw.design.bayes_linear import JointGaussian
 from bayeslaw.design.set_search import costs
 from bayeslaw.evaluate.residuals import residual_draws
+from bayeslaw.inference.fitting import joined, refit
 from bayeslaw.inference.posterior import Posterior
-from bayeslaw.inference.refits import RefitSettings, joined, refit
+from bayeslaw.inference.settings import RefitSettings
 from bayeslaw.planning.planner import plan
 from bayeslaw.planning.result import Plan
 from bayeslaw.tables.table import LossTable
@@ -81,7 +82,7 @@ def anchor_value(
         Start although a posterior failed the convergence gate. The refits are short and are used
         whether they pass the gate or not; the column `rhat` shows their convergence.
     sampling : mapping, optional
-        Sampler settings of the refits; see `bayeslaw.inference.refits.refit`.
+        Sampler settings of the refits; see `bayeslaw.inference.fitting.refit`.
     **planned
         For `bayeslaw.plan`: ``params``, ``ptpp``, ``max_loss``, ``max_forgetting``, ``baseline``,
         ``confidence`` and so on.

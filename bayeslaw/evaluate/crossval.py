@@ -2,7 +2,7 @@
 
 import warnings
 from dataclasses import dataclass, field
-from typing import Any, Unpack
+from typing import TypedDict, Unpack
 
 import numpy as np
 import pandas as pd
@@ -10,7 +10,7 @@ import xarray as xr
 from scipy.special import logsumexp
 
 from bayeslaw.common.arrays import Bools, Floats, Ints, Strings
-from bayeslaw.common.errors import TableError, unknown
+from bayeslaw.common.errors import FitError, TableError, unknown
 from bayeslaw.evaluate.residuals import (
     averaging,
     density,
@@ -21,7 +21,7 @@ from bayeslaw.evaluate.residuals import (
     run_likelihood,
 )
 from bayeslaw.inference.posterior import Posterior
-from bayeslaw.inference.settings import RunSettings, SamplerSettings
+from bayeslaw.inference.settings import RUN, Settings
 from bayeslaw.model import random_effects as effects
 from bayeslaw.model.likelihoods import OBSERVED
 from bayeslaw.tables.table import LossTable, subset
@@ -30,9 +30,14 @@ from bayeslaw.tables.validation import row_numbers
 FOLDS = 10
 
 
-class LeaveOutSettings(SamplerSettings, total=False):
+class LeaveOutSettings(TypedDict, total=False):
     """Settings of the refits of `cross_validate` that differ from those of the fit."""
 
+    chains: int
+    draws: int | None
+    tune: int
+    target_accept: float
+    sampler: str
     retry: bool
 
 
@@ -132,22 +137,27 @@ def cross_validate(
     TableError
         If the table has no such column, or the law cannot be fitted without one of the groups. To
         leave out a stage, the table needs three of them.
+    FitError
+        If a setting is unknown.
     """
     from bayeslaw.inference.fitting import fit_spec
 
     table, spec, rng = fit.table, fit.spec, np.random.default_rng(seed)
     names, index = _groups(table, by)
     fold = rng.permutation(np.arange(len(names)) % min(folds, len(names)))[index]
-    retry = settings.pop("retry", True)
-    own = {n: fit.settings[n] for n in RunSettings.__annotations__ if n in fit.settings}
-    run: Any = {**own, **settings}
+    known = LeaveOutSettings.__annotations__
+    for name in settings:
+        if name not in known:
+            raise FitError(unknown("setting", name, known))
+    of_fit = {name: fit.settings[name] for name in RUN if name in fit.settings}
+    chosen = Settings(**{**of_fit, **settings})
     elpd, notes = np.empty(len(table)), []
     for i in range(fold.max() + 1):
         out = fold == i
         train, test = subset(table, ~out), subset(table, out)
         what = ", ".join(sorted({str(names[j]) for j in index[out]}))
         try:
-            refit = fit_spec(spec, train, run, retry=retry)
+            refit = fit_spec(spec, train, chosen)
         except TableError as error:
             raise TableError(f"without {by} {what}: {error}") from None
         density = new_likelihood(refit, test, rng)

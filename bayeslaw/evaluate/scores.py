@@ -19,7 +19,7 @@ from bayeslaw.evaluate.forecast import LEVELS, Forecast, ends
 from bayeslaw.huber.point_fit import Bounds, PointFit, fit_huber
 from bayeslaw.inference.pools import Pool
 from bayeslaw.inference.posterior import Posterior
-from bayeslaw.inference.settings import FilledSettings, PosteriorSettings
+from bayeslaw.inference.settings import PosteriorSettings
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.tables.table import LossTable
@@ -321,7 +321,7 @@ def _fitted(
     settings: PosteriorSettings,
 ) -> PointFit | Posterior:
     if method == "huber":
-        known = ("likelihood", "priors", *FilledSettings.__annotations__)
+        known = ("likelihood", "priors", *PosteriorSettings.__annotations__)
         for name in settings:
             if name not in known:
                 raise FitError(unknown("setting", name, known))

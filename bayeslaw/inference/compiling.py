@@ -3,7 +3,9 @@
 nutpie calls a C function for the log density and its gradient, which Numba compiles from a PyTensor
 graph. It takes the data by address, so other rows and other groups need no new compilation. It also
 takes a linear map of the coordinates, so that the sampler can use the metric of
-`bayeslaw.inference.metric`.
+`bayeslaw.inference.metric`: the sampler moves in ``sampled``, and the model's coordinates are
+``shift + factor @ sampled``. A factor of shape (n, n) is lower triangular, one of shape (n, 1) is a
+diagonal.
 """
 
 import pickle
@@ -11,19 +13,21 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
-from itertools import pairwise
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+from numba import carray, njit, types
 
 from bayeslaw.common.arrays import Floats, Model, Tensor
+from bayeslaw.model import elementary
 
 type Axis = int | str
 """Length of an axis, or the name of the data that has that length."""
 
 BEFORE = (("variables", "float64", 1), ("shift", "float64", 1), ("factor", "float64", 2))
-"""Arrays before the data: room for the variables' values, which may be empty, and the linear map,
-``shift + factor @ sampled``."""
+"""Arrays before the data: room for the variables' values, or none, and the linear map."""
+WORDS = 4
+"""Words of `Table` for each array: its address, then the lengths of at most three axes."""
 
 
 @dataclass(frozen=True)
@@ -39,12 +43,15 @@ class Variable:
         Shape on the real line, after the variable's transform.
     start : array
         Where the sampler starts on the real line; broadcasts to `real`.
+    jitter : float
+        Scale of the jitter around the start.
     """
 
     name: str
     shape: tuple[Axis, ...]
     real: tuple[Axis, ...]
     start: Floats
+    jitter: float
 
 
 @dataclass(frozen=True)
@@ -95,6 +102,7 @@ def compile_program(model: Model) -> Program:
             _axes(model, variable, variable.type.shape),
             _axes(model, variable, value.type.shape),
             _start(initial[value.name]),
+            getattr(model.rvs_to_transforms[variable], "jitter", 1.0),
         )
         for variable, value in zip(free, values, strict=True)
     )
@@ -156,10 +164,56 @@ def _start(value: Floats) -> Floats:
     return value.flat[0] * np.ones(()) if value.size and np.ptp(value) == 0 else value
 
 
+class Table:
+    """Addresses and lengths of arrays, by which the C function finds them."""
+
+    def __init__(self, arrays: Sequence[npt.NDArray[np.generic]]) -> None:
+        self.arrays = arrays  # kept, since only their addresses are in the table
+        self.words = np.zeros((len(arrays), WORDS), np.uint64)
+        for row, array in zip(self.words, arrays, strict=True):
+            row[: 1 + array.ndim] = array.ctypes.data, *array.shape
+
+
+@njit(error_model="numpy")
+def _forward(sampled: Floats, shift: Floats, factor: Floats) -> Floats:
+    """The model's coordinates."""
+    n = sampled.size
+    point = np.empty(n)
+    if factor.shape[1] == 1:
+        for i in range(n):
+            point[i] = shift[i] + factor[i, 0] * sampled[i]
+        return point
+    for i in range(n):
+        point[i] = shift[i] + elementary.dot(factor[i], sampled, i + 1)
+    return point
+
+
+@njit(error_model="numpy")
+def _backward(by: Floats, factor: Floats, gradient: Floats) -> bool:
+    """Write the gradient by `sampled`, from that by the model's coordinates, into `gradient`.
+
+    Returns whether it is finite.
+    """
+    n, total = by.size, 0.0
+    for i in range(n):
+        gradient[i] = 0.0
+    if factor.shape[1] == 1:
+        for i in range(n):
+            gradient[i] = factor[i, 0] * by[i]
+    else:
+        for i in range(n):
+            row, weight = factor[i], by[i]
+            for j in range(i + 1):
+                gradient[j] += weight * row[j]
+    for i in range(n):
+        total += abs(gradient[i])
+    return bool(np.isfinite(total))
+
+
 _SOURCE = """
 def density(count, sampled_, gradient_, density_, table_):
-    table, n = carray(table_, {words}, np.uint64), int(count)
-    {arrays}
+    table, n = carray(table_, ({arrays}, {words}), np.uint64), int(count)
+    {unpacked}
     try:
         value, by, drawn = inner(forward(carray(sampled_, n), shift, factor), {names})
     except Exception:
@@ -172,60 +226,39 @@ def density(count, sampled_, gradient_, density_, table_):
 """
 
 
-def layout(data: Sequence[tuple[str, str, int]]) -> list[tuple[int, int]]:
-    """Start and end of each array's words in the table: its address, then its lengths."""
-    ends = np.cumsum([0, *(1 + dimensions for _, _, dimensions in data)]).tolist()
-    return list(pairwise(ends))
-
-
 def _c_function(inner: Callable[..., object], data: Sequence[tuple[str, str, int]]) -> bytes:
     """The C function, as Numba writes compiled code."""
-    from numba import carray, types
     from numba.core import serialize
     from numba.core.ccallback import CFunc
+    from numba.core.compiler_lock import global_compiler_lock
     from nutpie.compile_pymc import address_as_void_pointer
 
-    from bayeslaw.inference import maps
-
     numbered = [(f"data{i}", dtype, axes) for i, (_, dtype, axes) in enumerate(data)]
-    every = [*BEFORE, *numbered]
-    places = layout(every)
-    arrays = [
-        f"{name} = carray(pointer(table[{a}]), "
-        f"({''.join(f'int(table[{k}]), ' for k in range(a + 1, b))}), np.{dtype})"
-        for (name, dtype, _), (a, b) in zip(every, places, strict=True)
-    ]
-    names = ", ".join(name for name, *_ in every[len(BEFORE) :])
-    source = _SOURCE.format(words=places[-1][1], arrays="\n    ".join(arrays), names=names)
+    unpacked = []
+    for i, (name, dtype, axes) in enumerate((*BEFORE, *numbered)):
+        lengths = "".join(f"int(table[{i}, {k}]), " for k in range(1, axes + 1))
+        unpacked.append(f"{name} = carray(pointer(table[{i}, 0]), ({lengths}), np.{dtype})")
+    source = _SOURCE.format(
+        arrays=len(unpacked),
+        words=WORDS,
+        unpacked="\n    ".join(unpacked),
+        names=", ".join(name for name, *_ in numbered),
+    )
     scope = {
         "__name__": __name__,
         "np": np,
         "carray": carray,
         "pointer": address_as_void_pointer,
         "inner": inner,
-        "forward": maps.forward,
-        "backward": maps.backward,
+        "forward": _forward,
+        "backward": _backward,
     }
     exec(compile(source, "<density>", "exec"), scope)  # noqa: S102  # made of numbers and dtypes
     numbers = types.CPointer(types.double)
     arguments = types.uint64, numbers, numbers, numbers, types.voidptr
-    compiled, kept = CFunc(scope["density"], (arguments, types.int64), {}, {}), _Kept()
-    compiled._cache = kept
-    compiled.compile()
-    return bytes(serialize.dumps(kept.result._reduce()))
-
-
-class _Kept:
-    """A cache through which Numba hands over the compiled code; it has no other interface."""
-
-    result: Any = None
-
-    def load_overload(self, signature: object, context: object) -> None:
-        """Return None, so that Numba compiles."""
-
-    def save_overload(self, signature: object, result: object) -> None:
-        """Keep a result."""
-        self.result = result
+    function = CFunc(scope["density"], (arguments, types.int64), {}, {})
+    with global_compiler_lock:
+        return bytes(serialize.dumps(function._compile_uncached()._reduce()))
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Fit a law to a table: NUTS posterior, or mode."""
+"""Fit a law to a table: NUTS posterior, or mode, and short refits for simulations."""
 
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Literal, Unpack, overload
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 
 from bayeslaw.common.defaults import DELTA
@@ -16,26 +17,35 @@ from bayeslaw.inference.pools import Pool, member_laws
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.sampling import Sampled, sample
 from bayeslaw.inference.settings import (
-    FilledSettings,
+    ModelSettings,
     PosteriorSettings,
-    RunSettings,
-    filled,
-    run_settings,
+    RefitSettings,
+    Settings,
+    make_settings,
 )
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.laws.priors import PriorLike
 from bayeslaw.model import errors as run_errors
 from bayeslaw.model import random_effects
-from bayeslaw.model.building import Data, data
+from bayeslaw.model.data import Data, make_data
 from bayeslaw.model.likelihoods import Huber, Likelihood
 from bayeslaw.model.noise import STANDARD, make_noise
-from bayeslaw.model.random_effects import choose, labels
 from bayeslaw.model.spec import Spec, make_discrepancy, make_spec
 from bayeslaw.tables.table import LossTable
 
 PACKAGES = ("bayeslaw", "pymc", "pytensor", "nutpie", "numpy", "xarray")
 """Packages whose versions a posterior records."""
+SHORT: PosteriorSettings = {
+    "chains": 2,
+    "draws": 300,
+    "tune": 300,
+    "target_accept": 0.9,
+    "sampler": "nutpie",
+    "discrepancy": "none",
+    "effects": "none",
+}
+"""Settings of a refit in a simulation. They are too short for a fit that is used by itself."""
 
 
 @overload
@@ -166,18 +176,8 @@ def fit(
     """
     if method not in ("nuts", "map"):
         raise LawError(unknown("method", method, ("nuts", "map")))
-    if (laws := member_laws(law)) is not None or not isinstance(law, str | Path | Law):
-        laws = laws or ()
-        if method == "map" or priors != "default":
-            what = "mode" if method == "map" else "priors in common"
-            raise FitError(
-                f"a pool has no {what}; fit its laws alone: {', '.join(map(str, laws))}."
-            )
-        name = law if isinstance(law, str) else " + ".join(Path(str(each)).stem for each in laws)
-        return fit_pool(
-            name, laws, table, likelihood=likelihood, delta=delta, seed=seed, **settings
-        )
-    if method == "map":
+    laws = member_laws(law)
+    if method == "map" and laws is None and isinstance(law, str | Path | Law):
         if settings:
             raise FitError(
                 f"method='map' does not use {', '.join(settings)}: the mode is of the law as "
@@ -187,128 +187,124 @@ def fit(
         spec = make_spec(law, priors=priors, likelihood=likelihood, delta=delta)
         threshold = spec.delta if isinstance(spec.likelihood, Huber) else delta
         return fit_map(spec, table, delta=threshold, seed=seed)
-    chosen = filled(settings)
-    return fit_spec(
-        specify(law, table, chosen, priors=priors, likelihood=likelihood, delta=delta),
-        table,
-        run_settings(chosen, seed),
-        cores=chosen["cores"],
-        progress=chosen["progress"],
-        retry=chosen["retry"],
-    )
+    chosen = make_settings(settings, priors=priors, likelihood=likelihood, delta=delta, seed=seed)
+    if laws is None and isinstance(law, str | Path | Law):
+        return fit_spec(specify(law, table, chosen), table, chosen)
+    if method == "map" or priors != "default":
+        what = "mode" if method == "map" else "priors in common"
+        raise FitError(
+            f"a pool has no {what}; fit its laws alone: {', '.join(map(str, laws or ()))}."
+        )
+    return _fit_pool(law if isinstance(law, str) else "", laws or (), table, chosen)
 
 
-def fit_pool(
-    name: str,
-    laws: Sequence[str | Path | Law],
-    table: LossTable,
-    *,
-    likelihood: str | Likelihood = "studentt",
-    delta: float = DELTA,
-    seed: int = 0,
-    **settings: Unpack[PosteriorSettings],
+def _fit_pool(
+    name: str, laws: Sequence[str | Path | Law], table: LossTable, settings: Settings
 ) -> Pool:
-    """Posteriors of several laws on one table, with equal weights; arguments as for `fit`.
-
-    Raises
-    ------
-    LawError
-        If two laws have the same name.
-    """
+    """Posteriors of several laws on one table, with equal weights."""
+    name = name or " + ".join(Path(str(law)).stem for law in laws)
     loaded = [load_law(law) for law in laws]
     names = [law.name for law in loaded]
     if len({*names}) < len(names):
         raise LawError(f"pool {name}: a law is in it twice: {', '.join(names)}.")
     for law in loaded:  # before the first fit, so that nobody waits for the error of the last
         for_table(law, table).check_fits(table, table.name)
-    fits = {
-        law.name: fit(
-            law, table, method="nuts", likelihood=likelihood, delta=delta, seed=seed, **settings
-        )
-        for law in loaded
-    }
+    fits = {law.name: fit_spec(specify(law, table, settings), table, settings) for law in loaded}
     return Pool(fits, name=name)
 
 
-def specify(
-    law: str | Path | Law,
-    table: LossTable,
-    settings: FilledSettings,
-    *,
-    priors: str | Path | Mapping[str, PriorLike] = "default",
-    likelihood: str | Likelihood = "studentt",
-    delta: float = DELTA,
-) -> Spec:
+def specify(law: str | Path | Law, table: LossTable, settings: Settings) -> Spec:
     """The spec that `fit` fits to a table, with the random effects that its columns allow."""
-    law, asked = for_table(load_law(law), table), settings["effects"]
-    make_noise(settings["noise"]).labels(table.frame)  # raises for a name that is no column
-    discrepancy = make_discrepancy(settings["discrepancy"], law.plain)
+    law = for_table(load_law(law), table)
+    make_noise(settings.noise).labels(table.frame)  # raises for a name that is no column
+    discrepancy = make_discrepancy(settings.discrepancy, law.plain)
+    effects = random_effects.choose(
+        settings.effects, table.frame, table.name, discrepancy=discrepancy.size_effects
+    )
     return make_spec(
         law,
-        priors=priors,
-        likelihood=likelihood,
-        delta=delta,
+        priors=settings.priors,
+        likelihood=settings.likelihood,
+        delta=settings.delta,
         discrepancy=discrepancy,
-        noise=settings["noise"],
-        effects=choose(asked, table.frame, table.name, discrepancy=discrepancy.size_effects),
-        new_sizes=asked == "auto",
-        errors=run_errors.choose(settings["errors"], table.frame, table.name, law.columns),
+        noise=settings.noise,
+        effects=effects,
+        new_sizes=settings.effects == "auto",
+        errors=run_errors.choose(settings.errors, table.frame, table.name, law.columns),
     )
 
 
-def fit_spec(
-    spec: Spec,
-    table: LossTable,
-    run: RunSettings,
-    *,
-    cores: int | None = None,
-    progress: bool = False,
-    retry: bool = True,
-) -> Posterior:
-    """Posterior of a spec; `run` holds the seed and the sampler's settings."""
-    values = data(spec, table)
-    sampled = sample(spec, values, **run, cores=cores, progress=progress, retry=retry)
+def fit_spec(spec: Spec, table: LossTable, settings: Settings) -> Posterior:
+    """Posterior of a spec; of the settings, those of the sampler are used."""
+    data = make_data(spec, table)
+    sampled = sample(spec, data.arrays, settings)
     return Posterior(
         spec=spec,
         table=table,
-        at=spec.law.reference_point(table),
-        draws=with_effects(spec, table, with_knots(spec, values, sampled.draws)),
+        at=data.at,
+        draws=labelled_draws(spec, table, data, sampled.draws),
         stats=sampled.stats,
         convergence=sampled.convergence,
-        settings=settings_of(sampled),
+        settings=record(sampled),
     )
 
 
-def settings_of(sampled: Sampled) -> dict[str, Any]:
+def refit(
+    law: str | Path | Law | Spec, table: LossTable, seed: int, **settings: Unpack[RefitSettings]
+) -> Posterior:
+    """Posterior by one short run of the sampler, on one core.
+
+    Parameters
+    ----------
+    law : str, path, Law or Spec
+        A spec, such as that of the posterior to be updated, is used without changes.
+    table, seed
+        As for `bayeslaw.fit`.
+    **settings
+        Of `bayeslaw.fit`; by default two chains of 300 draws after 300, no discrepancy and no
+        random effects. A posterior that fails the gate is returned too; its `convergence` has the
+        failure.
+    """
+    others = {n: settings.pop(n) for n in ("priors", "likelihood", "delta") if n in settings}
+    rest: ModelSettings = settings
+    chosen = make_settings({**SHORT, **rest, "cores": 1, "retry": False}, seed=seed, **others)
+    spec = law if isinstance(law, Spec) else specify(law, table, chosen)
+    return fit_spec(spec, table, chosen)
+
+
+def joined(table: LossTable, rows: LossTable | None) -> LossTable:
+    """A table with further measured rows."""
+    if rows is None or not len(rows):
+        return table
+    frame = pd.concat([table.frame, rows.frame], ignore_index=True)
+    return LossTable(frame, table.baselines, table.name)
+
+
+def record(sampled: Sampled) -> dict[str, Any]:
     """Settings of a run, and the versions of `PACKAGES`."""
     return {**sampled.settings, "versions": {name: version(name) for name in PACKAGES}}
 
 
-def with_effects(spec: Spec, table: LossTable, draws: xr.Dataset) -> xr.Dataset:
-    """The draws with the effects on log loss in place of the standardised effects."""
+def labelled_draws(spec: Spec, table: LossTable, data: Data, draws: xr.Dataset) -> xr.Dataset:
+    """The draws with labels of groups and knots, and effects in place of standardised effects."""
+
+    def own_dim(name: str) -> str:
+        (dim,) = set(draws[name].dims) - {"chain", "draw"}
+        return str(dim)
+
+    for walk in spec.law.walks:
+        knot = f"{walk.steps}_knot"
+        draws = draws.rename({own_dim(walk.steps): knot})
+        draws = draws.assign_coords({knot: data.arrays[f"{walk.steps}_knots"]})
     for level in spec.effects:
-        z = draws[f"{level}_z"]
-        dim = str(z.dims[-1])
-        names, own = np.unique(labels(table.frame, level)), random_effects.level(level)
-        affected = xr.DataArray(own.affected(names), dims=dim)
-        effect = (own.effect(draws[f"tau_{level}"], z) * affected).rename({dim: level})
+        z, dim, names = draws[f"{level}_z"], own_dim(f"{level}_z"), data.groups[level]
+        kind = random_effects.level(level)
+        affected = xr.DataArray(kind.affected(names), dims=dim)
+        effect = (kind.effect(draws[f"tau_{level}"], z) * affected).rename({dim: level})
         draws = draws.drop_dims(dim).assign({f"{level}_effect": effect})
         draws = draws.assign_coords({level: names})
-    return with_noise_groups(spec, table, draws)
-
-
-def with_noise_groups(spec: Spec, table: LossTable, draws: xr.Dataset) -> xr.Dataset:
-    """The draws with the labels of groups that have a noise scale of their own."""
-    groups = make_noise(spec.noise).labels(table.frame)
-    if groups is None:
-        return draws
-    (own,) = set(draws[STANDARD].dims) - {"chain", "draw"}
-    return draws.rename({own: "noise_group"}).assign_coords({"noise_group": np.unique(groups)})
-
-
-def with_knots(spec: Spec, values: Data, draws: xr.Dataset) -> xr.Dataset:
-    """The draws with the knots of random walks as coordinates of their steps."""
-    for walk in spec.law.walks:
-        (dim,), knot = set(draws[walk.steps].dims) - {"chain", "draw"}, f"{walk.steps}_knot"
-        draws = draws.rename({dim: knot}).assign_coords({knot: values[f"{walk.steps}_knots"]})
+    noise_groups = make_noise(spec.noise).labels(table.frame)
+    if noise_groups is not None:
+        draws = draws.rename({own_dim(STANDARD): "noise_group"})
+        draws = draws.assign_coords({"noise_group": np.unique(noise_groups)})
     return draws

@@ -11,16 +11,16 @@ import xarray as xr
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import FitError
-from bayeslaw.inference.fitting import settings_of, specify, with_knots, with_noise_groups
+from bayeslaw.inference.fitting import labelled_draws, record, specify
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.sampling import sample
-from bayeslaw.inference.settings import FilledSettings, PosteriorSettings, filled, run_settings
+from bayeslaw.inference.settings import PosteriorSettings, make_settings
 from bayeslaw.laws.law import Law
-from bayeslaw.model import random_effects
-from bayeslaw.model.building import data
-from bayeslaw.model.joint_spec import JointSpec, cholesky_rows
+from bayeslaw.model.building import cholesky_rows
+from bayeslaw.model.data import joint_arrays, make_data
 from bayeslaw.model.likelihoods import Likelihood
 from bayeslaw.model.random_effects import labelled, labels
+from bayeslaw.model.spec import JointSpec
 from bayeslaw.tables.table import LossTable
 
 
@@ -67,68 +67,50 @@ def fit_joint(
         raise FitError(
             f"laws name {', '.join(laws)}, tables {', '.join(tables)}: give the same two or more."
         )
-    chosen = filled(settings)
-    alone = [specify(law, tables[n], chosen, likelihood=likelihood) for n, law in laws.items()]
+    chosen = make_settings(settings, likelihood=likelihood, seed=seed)
+    alone = [specify(law, tables[name], chosen) for name, law in laws.items()]
     levels = [level for level in alone[0].effects if all(level in each.effects for each in alone)]
-    common: FilledSettings = {**chosen, "effects": levels}
+    common = replace(chosen, effects=levels)
     specs = {
-        name: replace(
-            specify(law, tables[name], common, likelihood=likelihood),
-            new_sizes=chosen["effects"] == "auto",
-        )
+        name: replace(specify(law, tables[name], common), new_sizes=chosen.effects == "auto")
         for name, law in laws.items()
     }
     spec = JointSpec(specs)
     grouped = {
-        domain: replace(t, frame=labelled(t.frame, levels, domain)) for domain, t in tables.items()
+        name: replace(t, frame=labelled(t.frame, levels, name)) for name, t in tables.items()
     }
-    names = {
+    groups = {
         level: np.unique(np.concatenate([labels(t.frame, level) for t in grouped.values()]))
         for level in levels
     }
-    own_values = {domain: data(specs[domain], table, names) for domain, table in grouped.items()}
-    values = {
-        f"{domain}::{name}": value
-        for domain, each in own_values.items()
-        for name, value in each.items()
-    }
-    found_draws = sample(
-        spec,
-        values,
-        **run_settings(chosen, seed),
-        cores=chosen["cores"],
-        progress=chosen["progress"],
-        retry=chosen["retry"],
-    )
-    sampled, run = found_draws.draws, settings_of(found_draws)
+    data = {name: make_data(specs[name], grouped[name], labels=groups) for name in tables}
+    sampled = sample(spec, joint_arrays(data), chosen)
+    run = record(sampled)
     fitted = [f"{name}{specs[name].identity}{table.sha256}" for name, table in tables.items()]
     run |= {"joint": hashlib.sha256("".join([str(run), *fitted]).encode()).hexdigest()[:16]}
-    factors = {level: _factors(sampled, level, len(tables)) for level in levels}
-    correlation = {
+    factors = {level: _factors(sampled.draws, level, len(tables)) for level in levels}
+    run["correlation"] = {
         level: np.median(factor @ factor.swapaxes(-1, -2), axis=(0, 1)).round(3).tolist()
         for level, factor in factors.items()
     }
     posteriors = {}
-    for k, (domain, table) in enumerate(tables.items()):
-        prefix = f"{domain}::"
-        own = {str(n): v for n, v in sampled.data_vars.items() if str(n).startswith(prefix)}
-        mine = xr.Dataset({n.removeprefix(prefix): v for n, v in own.items()})
-        mine = with_knots(specs[domain], own_values[domain], mine)
-        mine = with_noise_groups(specs[domain], table, mine)
+    for k, (name, table) in enumerate(tables.items()):
+        prefix = f"{name}::"
+        every = {str(n): v for n, v in sampled.draws.data_vars.items()}
+        draws = xr.Dataset(
+            {n.removeprefix(prefix): v for n, v in every.items() if n.startswith(prefix)}
+        )
         for level, factor in factors.items():
-            z = np.einsum("cdgk,cdk->cdg", sampled[f"{level}_z"].values, factor[..., k, :])
-            effect = xr.DataArray(z, {level: names[level]}, ("chain", "draw", level))
-            kind = random_effects.level(level)
-            affected = xr.DataArray(kind.affected(names[level]), dims=level)
-            mine[f"{level}_effect"] = kind.effect(mine[f"tau_{level}"], effect) * affected
-        posteriors[domain] = Posterior(
-            spec=specs[domain],
+            z = np.einsum("cdgk,cdk->cdg", every[f"{level}_z"].values, factor[..., k, :])
+            draws[f"{level}_z"] = ("chain", "draw", f"{level}_z_dim"), z
+        posteriors[name] = Posterior(
+            spec=specs[name],
             table=table,
-            at=specs[domain].law.reference_point(table),
-            draws=mine,
-            stats=found_draws.stats,
-            convergence=found_draws.convergence,
-            settings=run | {"correlation": correlation, "place": k},
+            at=data[name].at,
+            draws=labelled_draws(specs[name], table, data[name], draws),
+            stats=sampled.stats,
+            convergence=sampled.convergence,
+            settings=run | {"place": k},
         )
     return posteriors
 

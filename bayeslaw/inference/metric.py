@@ -4,7 +4,7 @@ import numpy as np
 from scipy.linalg import solve_triangular
 
 from bayeslaw.common.arrays import Floats
-from bayeslaw.inference.densities import Density
+from bayeslaw.inference.programs import Density
 
 POINTS, LARGEST = 20, 400
 """Points at which curvature is measured; coordinates above which the metric is diagonal."""
@@ -76,5 +76,5 @@ def _curvature(density: Density, point: Floats) -> Floats:
         moved = point.copy()
         moved[place] += STEP
         rows.append((here - density.gradient(moved)[1]) / STEP)
-    found = np.array(rows)
-    return (found + found.T) / 2
+    curvature = np.array(rows)
+    return (curvature + curvature.T) / 2

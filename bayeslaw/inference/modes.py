@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Callable
 
 import numpy as np
+from scipy.special import expit, logit
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.defaults import DELTA
@@ -12,7 +13,8 @@ from bayeslaw.huber.descent import AGREE
 from bayeslaw.huber.objective import Objective, screened_starts
 from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.laws.priors import Prior
-from bayeslaw.model.building import build, constrain, data, unconstrain
+from bayeslaw.model.building import build
+from bayeslaw.model.data import make_data
 from bayeslaw.model.spec import Spec
 from bayeslaw.tables.table import LossTable
 
@@ -49,7 +51,7 @@ def fit_map(
 
     law = spec.law
     objective = Objective(law, table, delta)
-    model = build(spec, data(spec, table))
+    model = build(spec, make_data(spec, table).arrays)
     names = [rv.name for rv in model.free_RVs]
     free = [model.rvs_to_values[rv] for rv in model.free_RVs]
     density = model.logp(jacobian=False)
@@ -113,12 +115,34 @@ def _starts(
 
 def _unconstrained(spec: Spec, name: str, value: float) -> float:
     """Unconstrained value of a start, moved into the support of its prior if it lies outside."""
-    prior = spec.priors.get(spec.likelihood.parameters.get(name, name))
-    low, high = prior.support if prior else (-np.inf, np.inf)
+    low, high = _support(spec, name)
     if not low < value < high:
         width = min(high - low, 1.0)
         value = float(np.clip(value, low + 0.1 * width, high - 0.1 * width))
     return unconstrain(spec, name, value)
+
+
+def constrain(spec: Spec, name: str, value: float) -> float:
+    """A variable's value from its coordinate on the real line, as PyMC transforms it."""
+    low, high = _support(spec, name)
+    if np.isinf(low):
+        return value
+    if np.isinf(high):
+        return float(np.exp(value))
+    return float(low + (high - low) * expit(value))
+
+
+def unconstrain(spec: Spec, name: str, value: float) -> float:
+    """Inverse of `constrain`."""
+    low, high = _support(spec, name)
+    if np.isinf(low):
+        return value
+    return float(np.log(value) if np.isinf(high) else logit((value - low) / (high - low)))
+
+
+def _support(spec: Spec, name: str) -> tuple[float, float]:
+    prior = spec.priors.get(spec.likelihood.parameters.get(name, name))
+    return prior.support if prior else (-np.inf, np.inf)
 
 
 def _start_of(prior: Prior) -> float:

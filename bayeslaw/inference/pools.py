@@ -46,17 +46,17 @@ class Pool:
     name: str = "adaptation"
 
     def __post_init__(self) -> None:
-        given = dict(self.weights) or dict.fromkeys(self.members, 1.0)
-        total = sum(given.values())
+        weights = dict(self.weights) or dict.fromkeys(self.members, 1.0)
+        total = sum(weights.values())
         if (
-            given.keys() != self.members.keys()
+            weights.keys() != self.members.keys()
             or not 0 < total < math.inf
-            or min(given.values()) < 0
+            or min(weights.values()) < 0
         ):
             raise LawError(f"pool {self.name}: give each member a weight of 0 or more, not all 0.")
         if len({fit.table.sha256 for fit in self.members.values()}) > 1:
             raise LawError(f"pool {self.name}: its members are fits of different tables.")
-        object.__setattr__(self, "weights", {n: weight / total for n, weight in given.items()})
+        object.__setattr__(self, "weights", {n: weight / total for n, weight in weights.items()})
 
     @property
     def first(self) -> Posterior:
@@ -83,7 +83,7 @@ class Pool:
         """Convergence of the member that mixed worst."""
         return max(
             (fit.convergence for fit in self.members.values()),
-            key=lambda found: (not found.ok, found.rhat),
+            key=lambda gate: (not gate.ok, gate.rhat),
         )
 
     def require_converged(self, allow: bool = False) -> None:
@@ -96,14 +96,14 @@ class Pool:
         """Members with weight; of each draw of the pool, its member and place among its draws."""
         used = {name: fit for name, fit in self.members.items() if self.weights[name] > 0}
         total = min(fit.count / self.weights[name] for name, fit in used.items())
-        rng, owner, own, key = np.random.default_rng(0), [], [], []
+        rng, owner, draw, key = np.random.default_rng(0), [], [], []
         for k, (name, fit) in enumerate(used.items()):
             count = round(total * self.weights[name])
             owner.append(np.full(count, k))
-            own.append(np.linspace(0, fit.count - 1, count).round().astype(int))
+            draw.append(np.linspace(0, fit.count - 1, count).round().astype(int))
             key.append(np.sort((np.arange(count) + rng.random(count)) / count))
         order = np.argsort(np.concatenate(key), kind="stable")
-        return list(used.values()), np.concatenate(owner)[order], np.concatenate(own)[order]
+        return list(used.values()), np.concatenate(owner)[order], np.concatenate(draw)[order]
 
     @property
     def count(self) -> int:
@@ -112,20 +112,20 @@ class Pool:
 
     def parts(self, draws: Ints | None = None) -> Iterator[tuple[Posterior, Ints, Ints]]:
         """Members, with the draws of theirs that some draws of the pool are, and their places."""
-        fits, owner, own = self._layout
+        fits, owner, draw = self._layout
         wanted = np.arange(self.count) if draws is None else draws
         for k, fit in enumerate(fits):
             place = np.flatnonzero(owner[wanted] == k)
-            yield fit, own[wanted[place]], place
+            yield fit, draw[wanted[place]], place
 
     def gathered(self, values: Callable[[Posterior], Floats], draws: Ints | None = None) -> Floats:
         """Values of all members, each of shape (draws, ...), for draws of the pool."""
-        found, places = [], []
-        for fit, own, place in self.parts(draws):
-            if len(own):
-                found.append(values(fit)[own])
+        gathered, places = [], []
+        for fit, some, place in self.parts(draws):
+            if len(some):
+                gathered.append(values(fit)[some])
                 places.append(place)
-        return np.concatenate(found)[np.argsort(np.concatenate(places))]
+        return np.concatenate(gathered)[np.argsort(np.concatenate(places))]
 
     def latent(self, table: LossTable | pd.DataFrame) -> Floats:
         """Noise-free loss per draw and row, nats per token, shape (draws, rows)."""

@@ -73,8 +73,8 @@ class Posterior:
 
     def parts(self, draws: Ints | None = None) -> "Iterator[tuple[Posterior, Ints, Ints]]":
         """The posterior, some draws and their places; the same of a pool has several members."""
-        own = np.arange(self.count) if draws is None else draws
-        yield self, own, np.arange(len(own))
+        chosen = np.arange(self.count) if draws is None else draws
+        yield self, chosen, np.arange(len(chosen))
 
     def values(self) -> dict[str, Floats]:
         """Draws of the coordinates and the noise, each (chains * draws, 1), chain by chain."""
@@ -90,8 +90,8 @@ class Posterior:
 
         Each of shape (chains * draws, 1, knots).
         """
-        found = {walk.steps: self.draws[walk.steps].values for walk in self.law.walks}
-        return {name: v.reshape(-1, 1, v.shape[-1]) for name, v in found.items()}
+        steps = {walk.steps: self.draws[walk.steps].values for walk in self.law.walks}
+        return {name: v.reshape(-1, 1, v.shape[-1]) for name, v in steps.items()}
 
     @property
     def paper(self) -> xr.Dataset:

@@ -13,19 +13,21 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
+import nutpie
 import xarray as xr
 from scipy.optimize import minimize
 from threadpoolctl import threadpool_limits
 
 from bayeslaw.common.arrays import Floats
-from bayeslaw.common.defaults import CHAINS, TARGET_ACCEPT, TUNE
 from bayeslaw.common.errors import LawError, unknown
 from bayeslaw.inference import metric
 from bayeslaw.inference.compiling import exact
 from bayeslaw.inference.convergence import Convergence, diagnose, worst
-from bayeslaw.inference.densities import Density
-from bayeslaw.inference.programs import AnySpec, build_model, program
-from bayeslaw.model.building import Data
+from bayeslaw.inference.programs import Density, program
+from bayeslaw.inference.settings import Settings
+from bayeslaw.model.building import build
+from bayeslaw.model.data import Arrays
+from bayeslaw.model.spec import JointSpec, Spec
 
 SAMPLERS = ("nutpie", "pymc")
 PILOT_TUNE, PILOT_DRAWS, PILOT_ACCEPT = 250, 50, 0.8
@@ -63,35 +65,21 @@ class Sampled:
 
 
 def sample(
-    spec: AnySpec,
-    values: Data,
-    *,
-    seed: int,
-    chains: int = CHAINS,
-    draws: int | None = None,
-    tune: int = TUNE,
-    target_accept: float = TARGET_ACCEPT,
-    sampler: str = "nutpie",
-    cores: int | None = None,
-    progress: bool = True,
-    retry: bool = False,
-    points: Floats | None = None,
+    spec: Spec | JointSpec, arrays: Arrays, settings: Settings, points: Floats | None = None
 ) -> Sampled:
     """Draws of the reference coordinates.
+
+    The same seed gives the same draws, whatever was fitted before, however fast the machine is, and
+    however many threads linear algebra may use.
 
     Parameters
     ----------
     spec : Spec or JointSpec
-    values : mapping
-        Data from `bayeslaw.model.building.data`.
-    seed : int
-        Same seed, same draws, whatever was fitted before, however fast the machine is, and however
-        many threads linear algebra may use.
-    draws : int, optional
-        Draws of each chain; by default as many of `BLOCKS` as the convergence gate needs.
-    sampler : {"nutpie", "pymc"}
-    retry : bool
-        Whether to sample once more from these draws, with smaller steps, if the gate fails.
+    arrays : mapping of str to array
+        Of `bayeslaw.model.data.Data`, or `joint_arrays`.
+    settings : Settings
+        Without a number of draws, as many of `BLOCKS` as the convergence gate needs. If the gate
+        fails, `retry` samples once more from these draws, with smaller steps.
     points : array, shape (points, coordinates), optional
         Points of an earlier run, on the real line, in place of the short run.
 
@@ -100,31 +88,35 @@ def sample(
     LawError
         If the sampler is unknown.
     """
-    if sampler not in SAMPLERS:
-        raise LawError(unknown("sampler", sampler, SAMPLERS))
-    settings: dict[str, Any] = {"seed": seed, "chains": chains, "draws": draws, "tune": tune}
-    settings |= {"target_accept": target_accept, "sampler": sampler}
-    cores = min(cores or os.process_cpu_count() or 1, chains)
-    if sampler == "pymc":
-        found = _pymc(spec, values, settings, cores, progress)
+    if settings.sampler not in SAMPLERS:
+        raise LawError(unknown("sampler", settings.sampler, SAMPLERS))
+    chains, draws = settings.chains, settings.draws
+    cores = min(settings.cores or os.process_cpu_count() or 1, chains)
+    if settings.sampler == "pymc":
+        sampled = _pymc(spec, arrays, settings, cores)
     else:
-        density = Density(program(spec, values), values)
+        density = Density(program(spec, arrays), arrays)
         # Several threads sum in another order: the metric would differ in its last bits.
-        with threadpool_limits(1, user_api="blas"), _bar(chains, progress) as report:
+        with threadpool_limits(1, user_api="blas"), _bar(chains, settings.progress) as report:
             run = _Run(density, chains, cores, report)
             if points is None:
-                points = run.pilot(_start(density, spec, values), seed)
+                points = run.pilot(_start(density, spec, arrays), settings.seed)
             blocks = (draws,) if draws else BLOCKS
             poor = POOR if chains > 1 and not draws else None
-            found = run.until_gate(points, seed, tune, target_accept, blocks, poor=poor)
-            if poor and not found.convergence.rhat <= poor:
-                found = run.until_gate(found.points, seed, tune, target_accept, blocks)
-    if retry and not found.convergence.ok:
-        settings |= {"draws": draws and 2 * draws, "tune": 2 * tune}
-        settings["target_accept"] = max(target_accept, 0.99)
-        start = found.points if len(found.points) else None
-        return sample(spec, values, **settings, cores=cores, progress=progress, points=start)
-    return replace(found, settings={**settings, "draws": found.draws.sizes["draw"]})
+            sampled = run.until_gate(points, settings, blocks, poor=poor)
+            if poor and not sampled.convergence.rhat <= poor:
+                sampled = run.until_gate(sampled.points, settings, blocks)
+    if settings.retry and not sampled.convergence.ok:
+        again = replace(
+            settings,
+            draws=draws and 2 * draws,
+            tune=2 * settings.tune,
+            target_accept=max(settings.target_accept, 0.99),
+            retry=False,
+        )
+        return sample(spec, arrays, again, sampled.points if len(sampled.points) else None)
+    ran = settings.recorded | {"draws": sampled.draws.sizes["draw"]}
+    return replace(sampled, settings=ran)
 
 
 class _Run:
@@ -132,7 +124,7 @@ class _Run:
 
     def __init__(self, density: Density, chains: int, cores: int, report: "Report") -> None:
         self.density, self.report = density, report
-        self.settings = {
+        self.options = {
             "chains": chains,
             "cores": cores,
             "progress_bar": False,
@@ -143,8 +135,6 @@ class _Run:
 
     def pilot(self, start: Callable[[int], Floats], seed: int) -> Floats:
         """Points of a short run from scratch, shape (points, coordinates)."""
-        import nutpie
-
         size = self.density.size
         model = self.density.mapped(np.zeros(size), np.ones((size, 1)), start)
         running = nutpie.sample(
@@ -153,28 +143,19 @@ class _Run:
             draws=PILOT_DRAWS,
             target_accept=PILOT_ACCEPT,
             seed=seed,
-            **self.settings,
+            **self.options,
         )
         chains: list[Floats] = list(running.wait()["posterior"]["sampled"].values)
         return np.concatenate(chains)
 
     def until_gate(
-        self,
-        points: Floats,
-        seed: int,
-        tune: int,
-        target_accept: float,
-        blocks: Sequence[int],
-        *,
-        poor: float | None = None,
+        self, points: Floats, settings: Settings, blocks: Sequence[int], poor: float | None = None
     ) -> Sampled:
         """Draws in mapped coordinates, stopped after the first block that passes the gate.
 
         They also stop after `TRIAL` draws unless R-hat is at most `poor`, if that is given; a chain
         that does not move has no R-hat.
         """
-        import nutpie
-
         shift, factor = metric.learn(self.density, points)
         inside = metric.inward(factor, points - shift)
 
@@ -184,18 +165,18 @@ class _Run:
         counted = _Counter(self.report)
         running = nutpie.sample(
             self.density.mapped(shift, factor, start),
-            tune=tune,
+            tune=settings.tune,
             draws=blocks[-1],
-            target_accept=target_accept,
-            seed=seed,
+            target_accept=settings.target_accept,
+            seed=settings.seed,
             progress_callback=counted,
-            **self.settings,
+            **self.options,
         )
         try:
             slow: list[str] = []
             for block in blocks:
                 if block < blocks[-1]:
-                    counted.wait(tune + block, running)
+                    counted.wait(settings.tune + block, running)
                     tree = running.inspect()
                 else:
                     tree = running.wait()
@@ -234,19 +215,15 @@ class _Run:
         return every, draws, tree["sample_stats"].dataset.isel(kept)
 
 
-def _start(density: Density, spec: AnySpec, values: Data) -> Callable[[int], Floats]:
+def _start(density: Density, spec: Spec | JointSpec, arrays: Arrays) -> Callable[[int], Floats]:
     """Starting points: jittered, with the loss at the reference point from the data."""
-    places, first = density.places, density.start
+    places, first, jitter = density.places, density.start.copy(), np.ones(density.size)
+    for variable in density.program.variables:
+        jitter[places[variable.name]] = variable.jitter
     for prefix in spec.parts:
-        loss = float(np.exp(np.mean(values[f"{prefix}observed"].astype(float))))
-        first[places[f"{prefix}L_ref"]] = loss
-    jitter = np.ones(density.size)
-    for prefix, part in spec.parts.items():
-        jitter[places[f"{prefix}L_ref"]] = 0.0
-        for name in part.discrepancy.cautious(part.law):
-            # A large initial curvature sends the first leapfrog steps far from the data.
-            jitter[places[prefix + name]] = 0.1
-
+        loss = places[f"{prefix}L_ref"]
+        first[loss] = float(np.exp(np.mean(arrays[f"{prefix}observed"].astype(float))))
+        jitter[loss] = 0.0
     ascents = max(part.discrepancy.ascents for part in spec.parts.values())
 
     def start(seed: int) -> Floats:
@@ -265,11 +242,11 @@ def _ascended(density: Density, points: Floats) -> Floats:
         return (-value, -gradient) if np.isfinite(value) else (LARGE, 0 * point)
 
     steps = {"maxiter": ASCENT, "maxfun": 2 * ASCENT}
-    found: list[Any] = [
+    ends: list[Any] = [
         minimize(down, p, jac=True, method="L-BFGS-B", options=steps)  # type: ignore[call-overload]
         for p in points
     ]
-    return np.asarray(min(found, key=lambda each: each.fun).x, float)
+    return np.asarray(min(ends, key=lambda each: each.fun).x, float)
 
 
 class _Counter:
@@ -298,31 +275,25 @@ def _finished(running: Any) -> bool:
         return False
 
 
-def _pymc(
-    spec: AnySpec,
-    values: Data,
-    settings: Mapping[str, Any],
-    cores: int,
-    progress: bool,
-) -> Sampled:
+def _pymc(spec: Spec | JointSpec, arrays: Arrays, settings: Settings, cores: int) -> Sampled:
     import pymc as pm
 
     logger = logging.getLogger("pymc")
     level = logger.level
     logger.setLevel(logging.ERROR)  # the gate reports convergence
-    model = build_model(spec, values, for_sampling=True)
+    model = build(spec, arrays, for_sampling=True)
     try:
         with exact():
             tree = pm.sample(
-                chains=settings["chains"],
-                draws=settings["draws"] or 2000,
-                tune=max(settings["tune"], 1000),
+                chains=settings.chains,
+                draws=settings.draws or 2000,
+                tune=max(settings.tune, 1000),
                 cores=cores,
                 model=model,
-                random_seed=settings["seed"],
+                random_seed=settings.seed,
                 nuts_sampler="pymc",
-                nuts={"target_accept": settings["target_accept"]},
-                progressbar=progress,
+                nuts={"target_accept": settings.target_accept},
+                progressbar=settings.progress,
                 compute_convergence_checks=False,
             )
     finally:

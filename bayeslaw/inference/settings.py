@@ -1,99 +1,87 @@
-"""Settings of a posterior fit, as keyword arguments of the functions that make one."""
+"""Settings of a posterior fit, and the keyword arguments of the functions that make one."""
 
-from collections.abc import Sequence
-from typing import TypedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypedDict
 
-from bayeslaw.common.defaults import AUTO, CHAINS, TARGET_ACCEPT, TUNE
+from bayeslaw.common.defaults import AUTO, CHAINS, DELTA, TARGET_ACCEPT, TUNE
 from bayeslaw.common.errors import FitError, unknown
+from bayeslaw.laws.priors import PriorLike
 from bayeslaw.model.discrepancies import Discrepancy
+from bayeslaw.model.likelihoods import Likelihood
+
+RUN = ("seed", "chains", "draws", "tune", "target_accept", "sampler")
+"""Settings that a posterior records."""
 
 
-class SamplerSettings(TypedDict, total=False):
-    """Settings of the sampler."""
-
-    chains: int
-    draws: int | None
-    tune: int
-    target_accept: float
-    sampler: str
-
-
-class RunSettings(SamplerSettings, total=False):
-    """Settings of one run of the sampler."""
-
-    seed: int
-
-
-class ModelSettings(SamplerSettings, total=False):
-    """Settings of a posterior's model and of the sampler."""
+class ModelSettings(TypedDict, total=False):
+    """Keyword arguments for a posterior's model and the sampler."""
 
     discrepancy: str | Discrepancy
     noise: str
     effects: str | Sequence[str]
     errors: str
+    chains: int
+    draws: int | None
+    tune: int
+    target_accept: float
+    sampler: str
 
 
 class PosteriorSettings(ModelSettings, total=False):
-    """Settings of `bayeslaw.fit` that only a posterior has."""
+    """Keyword arguments of `bayeslaw.fit` that only a posterior has."""
 
     cores: int | None
     progress: bool
     retry: bool
 
 
-class FilledSettings(TypedDict):
-    """`PosteriorSettings` with every setting given."""
+class RefitSettings(ModelSettings, total=False):
+    """Keyword arguments of `bayeslaw.inference.fitting.refit`."""
 
-    discrepancy: str | Discrepancy
-    noise: str
-    effects: str | Sequence[str]
-    errors: str
-    chains: int
-    draws: int | None
-    tune: int
-    target_accept: float
-    sampler: str
-    cores: int | None
-    progress: bool
-    retry: bool
+    priors: str | Path | Mapping[str, PriorLike]
+    likelihood: str | Likelihood
+    delta: float
 
 
-def filled(settings: PosteriorSettings) -> FilledSettings:
-    """The settings with defaults for those not given.
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Settings of a posterior fit, with the defaults of `bayeslaw.fit`."""
+
+    priors: str | Path | Mapping[str, PriorLike] = "default"
+    likelihood: str | Likelihood = "studentt"
+    delta: float = DELTA
+    discrepancy: str | Discrepancy = AUTO
+    noise: str = "constant"
+    effects: str | Sequence[str] = "auto"
+    errors: str = AUTO
+    seed: int = 0
+    chains: int = CHAINS
+    draws: int | None = None
+    tune: int = TUNE
+    target_accept: float = TARGET_ACCEPT
+    sampler: str = "nutpie"
+    cores: int | None = None
+    progress: bool = False
+    retry: bool = True
+
+    @property
+    def recorded(self) -> dict[str, Any]:
+        """The settings in `RUN`."""
+        return {name: getattr(self, name) for name in RUN}
+
+
+def make_settings(keywords: PosteriorSettings, *, seed: int, **others: Any) -> Settings:
+    """Settings from keyword arguments, and from other arguments of the same function.
 
     Raises
     ------
     FitError
-        If a name is not one of a setting.
+        If a keyword is not one of a setting.
     """
-    names = FilledSettings.__annotations__
-    for name in settings:
-        if name not in names:
-            raise FitError(unknown("setting", name, names))
-    defaults: FilledSettings = {
-        "discrepancy": AUTO,
-        "noise": "constant",
-        "effects": "auto",
-        "errors": AUTO,
-        "chains": CHAINS,
-        "draws": None,
-        "tune": TUNE,
-        "target_accept": TARGET_ACCEPT,
-        "sampler": "nutpie",
-        "cores": None,
-        "progress": False,
-        "retry": True,
-    }
-    return {**defaults, **settings}
-
-
-def run_settings(settings: FilledSettings, seed: int) -> RunSettings:
-    """The sampler's settings of a fit, with its seed."""
-    return {
-        "seed": int(seed),
-        "chains": settings["chains"],
-        "draws": settings["draws"],
-        "tune": settings["tune"],
-        "target_accept": settings["target_accept"],
-        "sampler": settings["sampler"],
-    }
+    known = PosteriorSettings.__annotations__
+    for name in keywords:
+        if name not in known:
+            raise FitError(unknown("setting", name, known))
+    return Settings(**keywords, **others, seed=int(seed))

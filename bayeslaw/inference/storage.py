@@ -123,11 +123,11 @@ def load_posterior(path: str | Path) -> Posterior:
     FileError
         As for `load`, and if the file holds a pool.
     """
-    found = load(path)
-    if isinstance(found, Pool):
-        names = ", ".join(found.members)
+    fit = load(path)
+    if isinstance(fit, Pool):
+        names = ", ".join(fit.members)
         raise FileError(f"{path}: a pool; this needs the fit of one of its laws alone: {names}.")
-    return found
+    return fit
 
 
 def _loaded(tree: xr.DataTree) -> dict[str, xr.Dataset]:

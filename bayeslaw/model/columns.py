@@ -36,22 +36,22 @@ def columns_of(law: Law, x: Values, at: Values) -> dict[str, Floats | Ints]:
         If the columns of a kind do not add up to its formula.
     """
     law = law.over(x, at)
-    found: list[Floats] = [np.empty((0, len(x["tokens"])))]
+    blocks: list[Floats] = [np.empty((0, len(x["tokens"])))]
     starts: list[int] = [0]
-    given: dict[str, Floats] = {}
+    others: dict[str, Floats] = {}
     for part in _parts(law):
         for summand in part.summands if part and _linear(law, part) else ():
-            found.append(summand.columns(x, at))
-            _check(law, summand, found[-1], x, at)
-            given |= {f"{_name(part)}:{n}": value for n, value in summand.given(x).items()}
-        starts.append(sum(map(len, found)))
+            blocks.append(summand.columns(x, at))
+            _check(law, summand, blocks[-1], x, at)
+            others |= {f"{_name(part)}:{n}": value for n, value in summand.given(x).items()}
+        starts.append(sum(map(len, blocks)))
     knots = {f"{walk.steps}_knots": walk.knots.positions for walk in law.walks if walk.knots}
     for walk in law.walks if law.repetition else ():
         knots |= {f"{walk.steps}_lines": walk.knots.lines} if walk.knots else {}
     for name, modifier in _outside(law).items():
         if _linear(law, modifier):
-            given[name] = np.vstack([summand.columns(x, at) for summand in modifier.summands])
-    return {"columns": np.vstack(found), "starts": np.array(starts, np.int64), **given, **knots}
+            others[name] = np.vstack([summand.columns(x, at) for summand in modifier.summands])
+    return {"columns": np.vstack(blocks), "starts": np.array(starts, np.int64), **others, **knots}
 
 
 def log_loss(
@@ -70,8 +70,8 @@ def log_loss(
     """
     import pytensor.tensor as pt
 
+    from bayeslaw.model.elementary import FUNCTIONS
     from bayeslaw.model.kernels import LogLoss
-    from bayeslaw.model.vector_functions import FUNCTIONS
 
     if law.repetition:
         x = law.effective(p, x, FUNCTIONS)
@@ -135,8 +135,8 @@ def _outside(law: Law) -> dict[str, Modifier]:
     """Modifiers that enter after the Op: of a law with a departure, that and the whole loss's."""
     if not law.departure:
         return {}
-    found = {"departing": law.departure.modifier, "whole": law.whole}
-    return {name: modifier for name, modifier in found.items() if modifier}
+    modifiers = {"departing": law.departure.modifier, "whole": law.whole}
+    return {name: modifier for name, modifier in modifiers.items() if modifier}
 
 
 def _terms(law: Law) -> list[Term]:
@@ -156,8 +156,8 @@ def _weights(
     import pytensor.tensor as pt
 
     prefix = f"{_name(part)}:"
-    given = {n.removeprefix(prefix): v for n, v in data.items() if n.startswith(prefix)}
-    every = [w for each in part.summands for w in each.weights(p, given, at, pt)]
+    of_part = {n.removeprefix(prefix): v for n, v in data.items() if n.startswith(prefix)}
+    every = [w for each in part.summands for w in each.weights(p, of_part, at, pt)]
     return [pt.atleast_1d(weight) for weight in every]
 
 

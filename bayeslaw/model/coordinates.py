@@ -16,10 +16,10 @@ of a term with a power of r is sampled as the net slope in r (`NET_SLOPE`), and 
 coefficient in the log of a term as the change in nats that it makes (`CHANGE_SIZE`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import singledispatch
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 import numpy as np
 import pymc as pm
@@ -27,22 +27,40 @@ import pytensor.tensor as pt
 
 from bayeslaw.common.arrays import Tensor
 from bayeslaw.laws.law import Law
+from bayeslaw.laws.modifiers import ModifiedTerm, Modifier, Polynomial
 from bayeslaw.laws.parts import KAPPA
 from bayeslaw.laws.powers import GatedPower
 from bayeslaw.laws.priors import Prior
 from bayeslaw.laws.terms import Term, Values
-from bayeslaw.model.transforms import ASINH, COUPLING, GATE_SLOPE, SIZE_FRACTION, transformed
-
-if TYPE_CHECKING:
-    from bayeslaw.model.discrepancies import Discrepancy
+from bayeslaw.model.curvature import rise_in_replay
+from bayeslaw.model.transforms import (
+    ASINH,
+    CHANGE_SIZE,
+    COUPLING,
+    CROSSED_DERIVATIVE,
+    GATE_SLOPE,
+    NET_SLOPE,
+    OWN_DERIVATIVE,
+    SIZE_FRACTION,
+    Coordinate,
+    transformed,
+)
 
 START = 3.0
 """Loss at the reference point where PyMC's own sampler starts, nats per token."""
 
 
-def coordinates(
-    law: Law, priors: Mapping[str, Prior], at: Values, discrepancy: "Discrepancy"
-) -> dict[str, Tensor]:
+class Dependent(NamedTuple):
+    """A parameter of a term's modifier whose coordinate depends on other variables."""
+
+    name: str
+    through: Coordinate
+    inputs: Callable[[Values, Values, Values], tuple[Tensor, ...]]
+    """The other variables, from the law's other coordinates, the term sizes by local exponent, and
+    the reference point."""
+
+
+def coordinates(law: Law, priors: Mapping[str, Prior], at: Values) -> dict[str, Tensor]:
     """Reference coordinates as random variables of the PyMC model in context, for the sampler.
 
     The joint density is that of the stated priors. The loss at the reference point is sampled and
@@ -51,7 +69,14 @@ def coordinates(
     """
     plain = [term.plain for term in law.terms]
     fractions = [term for term in law.terms if priors[term.plain.local].support == (0, np.inf)]
-    dependent = {"L_ref", *discrepancy.dependent(law)}
+    modifying = [
+        each
+        for term in law.terms
+        if isinstance(term, ModifiedTerm)
+        for each in modifier_coordinates(term.modifier, term)
+        if priors[each.name].support == (-np.inf, np.inf)  # as the transforms need it
+    ]
+    dependent = {"L_ref", *(each.name for each in modifying)}
     dependent |= set(chain.from_iterable(dependent_exponents(term, priors) for term in plain))
     dependent |= {term.plain.local for term in fractions}
     dependent |= {KAPPA} if law.coupled else set()
@@ -72,7 +97,9 @@ def coordinates(
         together = [term.plain.local for term in law.terms if term.coefficient in law.coupled]
         share = sum(size[name] for name in together) / q["L_ref"]
         q[KAPPA] = transformed(COUPLING, KAPPA, priors[KAPPA], share)
-    q |= discrepancy.coordinates(law, priors, at, q, size)
+    # Curvatures last: the order of the variables is part of what a seed gives.
+    for name, through, inputs in sorted(modifying, key=_is_curvature):
+        q[name] = transformed(through, name, priors[name], *inputs(q, size, at))
     pm.Potential("floor", pm.logp(priors["E"].dist(), law.sizes(q, at, pt)["E"]))
     return q
 
@@ -104,3 +131,30 @@ def _gate_coordinates(
     rate = priors[term.rate].rv(term.rate, default_transform=ASINH)
     depth = transformed(GATE_SLOPE, term.depth, priors[term.depth], rate, at["ptpp"])
     return {term.rate: rate, term.depth: depth}
+
+
+@singledispatch
+def modifier_coordinates(modifier: Modifier, term: ModifiedTerm) -> list[Dependent]:
+    """Parameters of a term's modifier that the sampler sees in coordinates of their own.
+
+    A kind of modifier may register its own. The others are sampled as they are.
+    """
+    return []
+
+
+@modifier_coordinates.register
+def _of_polynomial(modifier: Polynomial, term: ModifiedTerm) -> list[Dependent]:
+    power, found = rise_in_replay(term), []
+    for name, along in modifier.coefficients.items():
+        if len(along) == 2 and along[1] == term.plain.covariates[0]:
+            through = OWN_DERIVATIVE if along[0] == along[1] else CROSSED_DERIVATIVE
+            found.append(Dependent(name, through, lambda q, sizes, at: (q[term.local],)))
+        elif along == ("share",) and power:
+            found.append(Dependent(name, NET_SLOPE, lambda q, sizes, at: (q[power], at["share"])))
+        else:
+            found.append(Dependent(name, CHANGE_SIZE, lambda q, sizes, at: (sizes[term.local],)))
+    return found
+
+
+def _is_curvature(parameter: Dependent) -> bool:
+    return parameter.through in (OWN_DERIVATIVE, CROSSED_DERIVATIVE)

@@ -1,17 +1,15 @@
 """The curvature discrepancy: quadratics in the logs of a law's powers."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import combinations_with_replacement
 from typing import ClassVar
 
-from bayeslaw.common.arrays import Tensor
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.modifiers import ModifiedTerm, Polynomial
 from bayeslaw.laws.powers import Power
 from bayeslaw.laws.priors import Prior
-from bayeslaw.laws.terms import SYMBOLS, Term, Values
+from bayeslaw.laws.terms import SYMBOLS, Term
 from bayeslaw.model.discrepancies import DISCREPANCIES, Discrepancy
 
 DRIFTS = {
@@ -89,79 +87,12 @@ class Curvature(Discrepancy):
         for other in CROSSED.get(lead, ()):
             if other in law.columns:
                 found[f"cross_{name}{SYMBOLS[other]}"] = (other, lead), self.crossed
-        if depends_on_replay(term):
+        if lead == "barrier" or rise_in_replay(term):
             found[f"tilt_{name}r"] = ("share",), self.tilt
         return found
 
-    def dependent(self, law: Law) -> tuple[str, ...]:
-        """All coefficients but those of the whole loss."""
-        return tuple(name for name, *_ in (*curvatures(law), *changes(law)))
 
-    def cautious(self, law: Law) -> tuple[str, ...]:
-        """Curvatures: a large one sends the first trajectories far from the data."""
-        return tuple(name for name, *_ in curvatures(law))
-
-    def coordinates(
-        self, law: Law, priors: Mapping[str, Prior], at: Values, q: Values, sizes: Values
-    ) -> dict[str, Tensor]:
-        """Second derivatives of the loss in place of curvatures, and nats in place of others."""
-        from bayeslaw.model.transforms import (
-            CHANGE_SIZE,
-            CROSSED_DERIVATIVE,
-            NET_SLOPE,
-            OWN_DERIVATIVE,
-            transformed,
-        )
-
-        found: dict[str, Tensor] = {}
-        for name, exponent, power in changes(law):
-            if power:
-                found[name] = transformed(NET_SLOPE, name, priors[name], q[power], at["share"])
-            else:
-                found[name] = transformed(CHANGE_SIZE, name, priors[name], sizes[exponent])
-        for name, exponent, own in curvatures(law):
-            through = OWN_DERIVATIVE if own else CROSSED_DERIVATIVE
-            found[name] = transformed(through, name, priors[name], q[exponent])
-        return found
-
-
-def curvatures(law: Law) -> list[tuple[str, str, bool]]:
-    """Name of each curvature, its term's local exponent, and whether it is along its covariate."""
-    return [
-        (name, term.local, along[0] == along[1])
-        for term, name, along in _coefficients(law)
-        if len(along) == 2 and along[1] == term.plain.covariates[0]
-    ]
-
-
-def changes(law: Law) -> list[tuple[str, str, str]]:
-    """Name of each other coefficient of a term, and its term's local exponent.
-
-    For a tilt, also the exponent of r in its term; otherwise ''.
-    """
-    curved = {name for name, *_ in curvatures(law)}
-    return [
-        (name, term.local, _rise_in_replay(term) if along == ("share",) else "")
-        for term, name, along in _coefficients(law)
-        if name not in curved
-    ]
-
-
-def depends_on_replay(term: Term) -> bool:
-    """Whether a term is led by r + epsilon, or rises with r."""
-    return term.covariates[0] == "barrier" or bool(_rise_in_replay(term))
-
-
-def _rise_in_replay(term: Term) -> str:
+def rise_in_replay(term: Term) -> str:
     """Exponent of r in a term that rises with it, or ''."""
     plain = term.plain
     return plain.up.get("replay", "") if isinstance(plain, Power) else ""
-
-
-def _coefficients(law: Law) -> list[tuple[Term, str, tuple[str, ...]]]:
-    return [
-        (term, name, along)
-        for term in law.terms
-        if isinstance(term, ModifiedTerm) and isinstance(term.modifier, Polynomial)
-        for name, along in term.modifier.coefficients.items()
-    ]

@@ -13,10 +13,9 @@ from typing import ClassVar
 import numpy as np
 import pandas as pd
 
-from bayeslaw.common.arrays import Floats, Tensor
+from bayeslaw.common.arrays import Floats
 from bayeslaw.common.registry import Registry
 from bayeslaw.laws.law import Law
-from bayeslaw.laws.priors import Prior
 from bayeslaw.laws.terms import Values
 
 
@@ -38,34 +37,6 @@ class Discrepancy(ABC):
     @abstractmethod
     def apply(self, law: Law) -> Law:
         """The law with the discrepancy's parameters, their priors and bounds."""
-
-    def suits(self, law: Law) -> bool:
-        """Whether it is meant for a law."""
-        return True
-
-    def coordinates(
-        self, law: Law, priors: Mapping[str, Prior], at: Values, q: Values, sizes: Values
-    ) -> dict[str, Tensor]:
-        """Random variables of the parameters in `dependent`.
-
-        Parameters
-        ----------
-        law : Law
-            From `apply`.
-        priors, at : mapping
-            Priors by name, and the reference point.
-        q, sizes : mapping
-            Variables of the law's other coordinates, and of the term sizes by local exponent.
-        """
-        return {}
-
-    def dependent(self, law: Law) -> tuple[str, ...]:
-        """Parameters whose coordinate for the sampler depends on the law's other coordinates."""
-        return ()
-
-    def cautious(self, law: Law) -> tuple[str, ...]:
-        """Parameters whose initial jitter is scaled by 0.1."""
-        return ()
 
     def extend(
         self, law: Law, q: Mapping[str, Floats], at: Values, frame: pd.DataFrame, seed: int

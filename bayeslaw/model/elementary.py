@@ -1,18 +1,30 @@
-"""Exponential and logarithm that compile to vector instructions, and the digamma function.
+"""Exponential and logarithm as vector instructions, and PyTensor Ops that are compiled loops.
 
 The functions of a C library take one number at a time. `exp` and `log` are straight-line code, so a
 loop over rows takes several rows at once, about 1 ns each. They are exact to a unit in the last
 place. The compiler may not reorder or fuse operations here, so the numbers are the same however the
-code is compiled and inlined.
+code is compiled and inlined. `FUNCTIONS` are PyTensor's functions with these for vectors.
 """
 
+from collections.abc import Callable, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, ClassVar
+
 import numpy as np
+import pytensor.tensor as pt
 from llvmlite import ir
 from numba import njit
 from numba.core import cgutils, types
 from numba.extending import intrinsic
+from pytensor.graph.basic import Apply
+from pytensor.graph.op import Op
+from pytensor.link.numba.dispatch.basic import (
+    numba_njit,
+    register_funcify_default_op_cache_key,
+)
 
-from bayeslaw.common.arrays import Floats
+from bayeslaw.common.arrays import Floats, Tensor
 
 ROUND = 1.5 * 2.0**52
 """Added to a number below 2^51 it rounds the number to an integer, held in the low bits."""
@@ -22,6 +34,11 @@ ROOT_HALF_BITS = np.int64(0x3FE6A09E667F3BCD)
 MANTISSA = np.int64(2**52 - 1)
 LANES = 16
 """Length of the vectors in which `dot` multiplies."""
+_CODE = b"".join(
+    Path(__file__).with_name(f"{n}.py").read_bytes() for n in ("elementary", "kernels")
+)
+VERSION = int(sha256(_CODE).hexdigest()[:8], 16)
+"""Changes with the code, so that PyTensor uses no compilation of other code from its cache."""
 
 
 @njit(error_model="numpy")
@@ -131,3 +148,117 @@ def dot(a: Floats, b: Floats, count: int) -> float:
     for i in range(count - count % LANES, count):
         total += a[i] * b[i]
     return total
+
+
+class Loops(Op):  # type: ignore[misc]  # PyTensor ships no types
+    """A PyTensor Op that is one compiled function of its inputs.
+
+    Subclasses state `itypes` and `otypes`, the types of inputs and outputs, and `loops`.
+    """
+
+    __props__ = ()
+    loops: ClassVar[Callable[..., Any]]
+    """The function, for Numba; it returns the output or a tuple of outputs."""
+
+    def __init_subclass__(cls, **kwargs: object) -> None:
+        super().__init_subclass__(**kwargs)
+
+        @register_funcify_default_op_cache_key(cls)
+        def funcify(op: Op, **_: object) -> tuple[Callable[..., object], int]:
+            loops = cls.loops
+
+            @numba_njit(fastmath=False)
+            def call(*inputs):
+                return loops(*inputs)
+
+            return call, VERSION
+
+    def make_node(self, *inputs: Tensor) -> Apply:
+        """Node of inputs of these types; integers may have 32 bits, in which PyMC stores them."""
+        variables = list(map(pt.as_tensor, inputs))
+        for variable, stated in zip(variables, self.itypes, strict=True):
+            dtypes = ("int32", "int64") if stated.dtype == "int64" else (stated.dtype,)
+            if variable.type.ndim != stated.ndim or variable.type.dtype not in dtypes:
+                raise TypeError(f"{variable} is {variable.type}, not {stated}.")
+        return Apply(self, variables, [output() for output in self.otypes])
+
+    def perform(self, node: Apply, inputs: Sequence[Any], outputs: list[list[Floats]]) -> None:
+        """The outputs, where PyTensor does not compile them."""
+        result = type(self).loops(*inputs)
+        for storage, value in zip(outputs, result if len(outputs) > 1 else [result], strict=True):
+            storage[0] = value
+
+
+@njit(error_model="numpy")
+def exp_of_vector(x: Floats) -> Floats:
+    """Exponential of each element."""
+    result = np.empty(x.size)
+    for i in range(x.size):
+        result[i] = exp(x[i])
+    return result
+
+
+@njit(error_model="numpy")
+def log_of_vector(x: Floats) -> Floats:
+    """Logarithm of each element."""
+    result = np.empty(x.size)
+    for i in range(x.size):
+        result[i] = log(x[i])
+    return result
+
+
+class VectorExp(Loops):
+    """Exponential of a vector."""
+
+    itypes = (pt.dvector,)
+    otypes = (pt.dvector,)
+    loops = exp_of_vector
+
+    def infer_shape(self, node: Apply, shapes: Sequence[Tensor]) -> list[tuple[Tensor, ...]]:
+        """That of the input."""
+        return [tuple(shapes[0])]
+
+    def pullback(
+        self, inputs: Sequence[Tensor], outputs: Sequence[Tensor], cotangents: Sequence[Tensor]
+    ) -> list[Tensor]:
+        """Derivative by the input."""
+        return [cotangents[0] * outputs[0]]
+
+
+class VectorLog(VectorExp):
+    """Natural logarithm of a vector."""
+
+    loops = log_of_vector
+
+    def pullback(
+        self, inputs: Sequence[Tensor], outputs: Sequence[Tensor], cotangents: Sequence[Tensor]
+    ) -> list[Tensor]:
+        """Derivative by the input."""
+        return [cotangents[0] / inputs[0]]
+
+
+class _Functions:
+    """``pytensor.tensor`` with `VectorExp` and `VectorLog` for vectors."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(pt, name)
+
+    @staticmethod
+    def exp(x: Tensor) -> Tensor:
+        return VectorExp()(x) if _vector(x) else pt.exp(x)
+
+    @staticmethod
+    def log(x: Tensor) -> Tensor:
+        return VectorLog()(x) if _vector(x) else pt.log(x)
+
+    @classmethod
+    def log1p(cls, x: Tensor) -> Tensor:
+        return cls.log(1 + x) if _vector(x) else pt.log1p(x)
+
+
+FUNCTIONS = _Functions()
+"""An array namespace for formulas that are compiled for the sampler."""
+
+
+def _vector(x: Tensor) -> bool:
+    return getattr(x, "ndim", 0) == 1 and x.dtype == "float64"

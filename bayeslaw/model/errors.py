@@ -152,12 +152,12 @@ def paths(
         Rows whose errors are given, and the errors.
     """
     error, rho = drawn.copy(), decay(rows.gap, ell)
-    given = np.zeros(drawn.shape[1], bool)
+    is_known = np.zeros(drawn.shape[1], bool)
     if known is not None:
-        given[known[0]] = True
+        is_known[known[0]] = True
         error[:, known[0]] = known[1]
     first = rows.before == np.arange(len(rows.before))
-    done = first | given
+    done = first | is_known
     while not done.all():
         ready = np.flatnonzero(~done & done[rows.before])
         error[:, ready] += rho[:, ready] * error[:, rows.before[ready]]

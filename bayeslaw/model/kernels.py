@@ -7,150 +7,16 @@ is `bayeslaw.laws.law.Law.loss`.
 """
 
 import math
-from collections.abc import Callable, Sequence
-from hashlib import sha256
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import pytensor.tensor as pt
 from numba import njit
 from pytensor.graph.basic import Apply
-from pytensor.graph.op import Op
-from pytensor.link.numba.dispatch.basic import (
-    numba_njit,
-    register_funcify_default_op_cache_key,
-)
 
-from bayeslaw.common.arrays import Floats, Tensor
+from bayeslaw.common.arrays import Tensor
 from bayeslaw.model import elementary
-
-type Outputs = list[list[Floats]]
-
-
-class LogLoss(Op):  # type: ignore[misc]  # PyTensor ships no types
-    """Log of a floor plus a sum of exponentials, plus a linear addition and random effects.
-
-    Row i has ``log(floor + sum_k sizes[k] exp(u[k, i])) + u[K, i] + sum_l effects[groups[l, i]]``,
-    where ``u[k] = weights[a:b] @ columns[a:b] + offsets[k]`` with ``a, b = starts[k:k+2]``. The sum
-    of the first `coupled` of the K terms is raised to the power kappa.
-
-    Inputs
-    ------
-    floor : scalar
-    sizes : (terms,)
-    weights : (columns,)
-    offsets : (terms + 1, rows) or (0, 0)
-        Part of the exponents that is no weighted sum of columns; (0, 0) if there is none.
-    effects : (groups,)
-    kappa : scalar
-    columns : (columns, rows)
-    starts : (terms + 2,)
-        First column of each term and of the linear addition, and the number of columns.
-    groups : (levels, rows)
-        Place in `effects` of each row's groups.
-    coupled : scalar
-        Number of terms, from the first, whose sum is raised to a power.
-
-    Outputs
-    -------
-    mu : (rows,)
-        Log loss.
-    ratios : (terms, rows)
-        Derivatives of the log loss by the sizes.
-    inverse : (rows,)
-        Derivative by the floor.
-    by_kappa : (rows,) or (0,)
-        Derivative by kappa; empty if no terms are coupled.
-    """
-
-    __props__ = ()
-
-    def make_node(self, *inputs: Tensor) -> Apply:
-        """Node of the inputs above."""
-        *real, starts, groups, coupled = map(pt.as_tensor, inputs)
-        kinds = [pt.dscalar, pt.dvector, pt.dvector, pt.dmatrix, pt.dvector, pt.dscalar, pt.dmatrix]
-        _check(real, kinds)
-        outputs = [pt.dvector(), pt.dmatrix(), pt.dvector(), pt.dvector()]
-        return Apply(self, [*real, starts, groups, coupled], outputs)
-
-    def perform(self, node: Apply, inputs: Sequence[Any], outputs: Outputs) -> None:
-        """The formula as loops."""
-        for storage, value in zip(outputs, log_loss(*inputs), strict=True):
-            storage[0] = value
-
-    def infer_shape(self, node: Apply, shapes: Sequence[Tensor]) -> list[tuple[Tensor, ...]]:
-        """Shapes of the outputs."""
-        terms, rows = shapes[1][0], shapes[6][1]
-        last = pt.switch(pt.gt(node.inputs[-1], 0), rows, 0)
-        return [(rows,), (terms, rows), (rows,), (last,)]
-
-    def pullback(
-        self, inputs: Sequence[Tensor], outputs: Sequence[Tensor], cotangents: Sequence[Tensor]
-    ) -> list[Tensor]:
-        """Derivatives by the first six inputs; the rest are data."""
-        _, sizes, _, offsets, effects, _, *data = inputs
-        rows = *data[:-1], *outputs[1:]
-        found = LogLossGradient()(cotangents[0], sizes, offsets, effects, *rows)
-        return [*found, *(value.zeros_like(dtype=float) for value in data)]
-
-
-class LogLossGradient(Op):  # type: ignore[misc]
-    """Derivatives of a weighted sum of `LogLoss` by its inputs that are not data.
-
-    Inputs are the weights of the sum, shape (rows,), then inputs and outputs of `LogLoss`.
-    """
-
-    __props__ = ()
-
-    def make_node(self, *inputs: Tensor) -> Apply:
-        """Node of the inputs above."""
-        kinds = [pt.dscalar, pt.dvector, pt.dvector, pt.dmatrix, pt.dvector, pt.dscalar]
-        return Apply(self, list(map(pt.as_tensor, inputs)), [kind() for kind in kinds])
-
-    def perform(self, node: Apply, inputs: Sequence[Any], outputs: Outputs) -> None:
-        """The formula as loops."""
-        for storage, value in zip(outputs, log_loss_gradient(*inputs), strict=True):
-            storage[0] = value
-
-
-class StudentTLogDensity(Op):  # type: ignore[misc]
-    """Log density of Student-t residuals, summed over rows, and its derivatives.
-
-    Inputs are residuals of shape (rows,), and scalars: the scale and the degrees of freedom. The
-    outputs after the sum are its derivatives by them, in that order.
-    """
-
-    __props__ = ()
-
-    def make_node(self, *inputs: Tensor) -> Apply:
-        """Node of residuals, scale and degrees of freedom."""
-        given = list(map(pt.as_tensor, inputs))
-        _check(given, [pt.dvector, pt.dscalar, pt.dscalar])
-        kinds = [pt.dscalar, pt.dvector, pt.dscalar, pt.dscalar]
-        return Apply(self, given, [kind() for kind in kinds])
-
-    def perform(self, node: Apply, inputs: Sequence[Any], outputs: Outputs) -> None:
-        """The formula as loops."""
-        for storage, value in zip(outputs, student_t(*inputs), strict=True):
-            storage[0] = value
-
-    def pullback(
-        self, inputs: Sequence[Tensor], outputs: Sequence[Tensor], cotangents: Sequence[Tensor]
-    ) -> list[Tensor]:
-        """Derivatives by residuals, scale and degrees of freedom."""
-        return [cotangents[0] * by for by in outputs[1:]]
-
-
-def _check(inputs: Sequence[Tensor], kinds: Sequence[Callable[[], Tensor]]) -> None:
-    for value, kind in zip(inputs, kinds, strict=True):
-        if (value.type.dtype, value.type.ndim) != (kind().type.dtype, kind().type.ndim):
-            raise TypeError(f"{value} is {value.type}, not {kind().type}.")
-
-
-# -- the formulas as loops -----------------------------------------------------------------------
-
-# Loops throughout, because Numba takes seconds to compile an assignment to a slice.
+from bayeslaw.model.elementary import Loops
 
 
 @njit(error_model="numpy")
@@ -297,25 +163,94 @@ def student_t(residual, scale, dof):
     )
 
 
-VERSION = int(
-    sha256(b"".join(Path(m).read_bytes() for m in (__file__, elementary.__file__))).hexdigest()[:8],
-    16,
-)
-"""Changes with the code, so that no compilation of other code is used from a cache on disk."""
+REAL = (pt.dscalar, pt.dvector, pt.dvector, pt.dmatrix, pt.dvector, pt.dscalar)
+"""Types of the inputs of `LogLoss` that are not data: `floor` to `kappa`."""
 
 
-def register(op: type[Op], kernel: Callable[..., object]) -> None:
-    """Let Numba compile an Op as a function of its inputs."""
+class LogLoss(Loops):
+    """Log of a floor plus a sum of exponentials, plus a linear addition and random effects.
 
-    @register_funcify_default_op_cache_key(op)
-    def funcify(op: Op, **_: object) -> tuple[Callable[..., object], int]:
-        @numba_njit(fastmath=False)
-        def call(*inputs):
-            return kernel(*inputs)
+    Row i has ``log(floor + sum_k sizes[k] exp(u[k, i])) + u[K, i] + sum_l effects[groups[l, i]]``,
+    where ``u[k] = weights[a:b] @ columns[a:b] + offsets[k]`` with ``a, b = starts[k:k+2]``. The sum
+    of the first `coupled` of the K terms is raised to the power kappa.
 
-        return call, VERSION
+    Inputs
+    ------
+    floor : scalar
+    sizes : (terms,)
+    weights : (columns,)
+    offsets : (terms + 1, rows) or (0, 0)
+        Part of the exponents that is no weighted sum of columns; (0, 0) if there is none.
+    effects : (groups,)
+    kappa : scalar
+    columns : (columns, rows)
+    starts : (terms + 2,)
+        First column of each term and of the linear addition, and the number of columns.
+    groups : (levels, rows)
+        Place in `effects` of each row's groups.
+    coupled : scalar
+        Number of terms, from the first, whose sum is raised to a power.
+
+    Outputs
+    -------
+    mu : (rows,)
+        Log loss.
+    ratios : (terms, rows)
+        Derivatives of the log loss by the sizes.
+    inverse : (rows,)
+        Derivative by the floor.
+    by_kappa : (rows,) or (0,)
+        Derivative by kappa; empty if no terms are coupled.
+    """
+
+    itypes = (*REAL, pt.dmatrix, pt.lvector, pt.lmatrix, pt.lscalar)
+    otypes = (pt.dvector, pt.dmatrix, pt.dvector, pt.dvector)
+    loops = log_loss
+
+    def infer_shape(self, node: Apply, shapes: Sequence[Tensor]) -> list[tuple[Tensor, ...]]:
+        """Shapes of the outputs."""
+        terms, rows = shapes[1][0], shapes[6][1]
+        last = pt.switch(pt.gt(node.inputs[-1], 0), rows, 0)
+        return [(rows,), (terms, rows), (rows,), (last,)]
+
+    def pullback(
+        self, inputs: Sequence[Tensor], outputs: Sequence[Tensor], cotangents: Sequence[Tensor]
+    ) -> list[Tensor]:
+        """Derivatives by the first six inputs; the rest are data."""
+        _, sizes, _, offsets, effects, _, *data = inputs
+        rows = *data[:-1], *outputs[1:]
+        derivatives = LogLossGradient()(cotangents[0], sizes, offsets, effects, *rows)
+        return [*derivatives, *(value.zeros_like(dtype=float) for value in data)]
 
 
-register(LogLoss, log_loss)
-register(LogLossGradient, log_loss_gradient)
-register(StudentTLogDensity, student_t)
+class LogLossGradient(Loops):
+    """Derivatives of a weighted sum of `LogLoss` by its inputs that are not data.
+
+    Inputs are the weights of the sum, shape (rows,), then inputs and outputs of `LogLoss`.
+    """
+
+    itypes = (
+        *(pt.dvector, pt.dvector, pt.dmatrix, pt.dvector),  # weights, sizes, offsets, effects
+        *(pt.dmatrix, pt.lvector, pt.lmatrix),  # columns, starts, groups
+        *(pt.dmatrix, pt.dvector, pt.dvector),  # ratios, inverse, by_kappa
+    )
+    otypes = REAL
+    loops = log_loss_gradient
+
+
+class StudentTLogDensity(Loops):
+    """Log density of Student-t residuals, summed over rows, and its derivatives.
+
+    Inputs are residuals of shape (rows,), and scalars: the scale and the degrees of freedom. The
+    outputs after the sum are its derivatives by them, in that order.
+    """
+
+    itypes = (pt.dvector, pt.dscalar, pt.dscalar)
+    otypes = (pt.dscalar, pt.dvector, pt.dscalar, pt.dscalar)
+    loops = student_t
+
+    def pullback(
+        self, inputs: Sequence[Tensor], outputs: Sequence[Tensor], cotangents: Sequence[Tensor]
+    ) -> list[Tensor]:
+        """Derivatives by residuals, scale and degrees of freedom."""
+        return [cotangents[0] * by for by in outputs[1:]]

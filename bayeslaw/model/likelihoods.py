@@ -121,8 +121,8 @@ class StudentT(Likelihood):
         import pymc as pm
         import pytensor.tensor as pt
 
+        from bayeslaw.model.elementary import FUNCTIONS
         from bayeslaw.model.kernels import StudentTLogDensity
-        from bayeslaw.model.vector_functions import FUNCTIONS
 
         residual = observed - mu
         if sigma.ndim:

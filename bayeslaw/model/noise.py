@@ -157,8 +157,8 @@ def row_scale(
     if labels is not None:
         names, index = np.unique(labels.astype(str), return_inverse=True)
         count = len(q["sigma"])
-        own = [groups[n] if n in groups else _drawn(n, seed, count) for n in names]
-        standard = np.stack(own, 1)[:, index]
+        of_groups = [groups[n] if n in groups else _drawn(n, seed, count) for n in names]
+        standard = np.stack(of_groups, 1)[:, index]
     return np.broadcast_to(noise.scale(q, size, standard, np), (len(q["sigma"]), len(frame)))
 
 

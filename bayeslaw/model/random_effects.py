@@ -175,8 +175,8 @@ def choose(
             )
         if each not in _REGISTERED and each not in frame:
             raise LawError(unknown("effect", each, ("auto", "none", *_REGISTERED, *frame.columns)))
-    own = [each for each in dict.fromkeys(asked) if each not in _REGISTERED]
-    return (*(each for each in _REGISTERED if each in asked), *own)
+    columns = [each for each in dict.fromkeys(asked) if each not in _REGISTERED]
+    return (*(each for each in _REGISTERED if each in asked), *columns)
 
 
 def labels(frame: pd.DataFrame, name: str) -> Strings:
@@ -188,10 +188,10 @@ def labelled(frame: pd.DataFrame, levels: Sequence[str], source: str) -> pd.Data
     """The rows, with labels where these are missing; no other `source` has these labels."""
     frame = frame.copy()
     for each in map(level, levels):
-        own = each.labels(frame).astype(str)
-        alone = np.char.startswith(own, UNLABELLED)
+        of_rows = each.labels(frame).astype(str)
+        alone = np.char.startswith(of_rows, UNLABELLED)
         if alone.any():
-            frame[each.column] = np.where(alone, np.char.add(own, f" of {source}"), own)
+            frame[each.column] = np.where(alone, np.char.add(of_rows, f" of {source}"), of_rows)
     return frame
 
 
@@ -212,8 +212,8 @@ def draw(
             values[:] = 0.0
         if rng is not None:
             tau = draws[f"tau_{name}"].values.reshape(-1, 1)
-            own, z = level(name), rng.standard_normal(values.shape)
-            values = np.where(known, values, own.effect(tau, z) * own.affected(groups))
+            kind, z = level(name), rng.standard_normal(values.shape)
+            values = np.where(known, values, kind.effect(tau, z) * kind.affected(groups))
         total += values[:, index]
     return total
 
@@ -230,9 +230,9 @@ def latent_effects(draws: xr.Dataset, levels: Sequence[str], frame: pd.DataFrame
 
 def is_fitted(draws: xr.Dataset, name: str, frame: pd.DataFrame) -> Bools:
     """Whether each row's group at a level was fitted, shape (rows,)."""
-    own = labels(frame, name).astype(str)
-    known = np.isin(own, draws[name].values.astype(str))
-    return np.asarray(known & ~np.char.startswith(own, UNLABELLED))
+    of_rows = labels(frame, name).astype(str)
+    known = np.isin(of_rows, draws[name].values.astype(str))
+    return np.asarray(known & ~np.char.startswith(of_rows, UNLABELLED))
 
 
 def _fitted(draws: xr.Dataset, name: str, groups: Strings) -> tuple[Floats, Bools]:
@@ -251,8 +251,8 @@ def _repeats(frame: pd.DataFrame, each: Level) -> bool:
     names = list(_REGISTERED)
     below = [level(other) for other in names[names.index(each.name) + 1 :]]
     finer = [other.labels(frame) for other in below if other.column in frame]
-    own = each.labels(frame)
-    if any(_same_groups(own, other) for other in finer):
+    of_rows = each.labels(frame)
+    if any(_same_groups(of_rows, other) for other in finer):
         return False
     return each.present(frame)
 

@@ -11,16 +11,17 @@ from bayeslaw.common.registry import classes, identity
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.laws.priors import NOISE, Prior, PriorLike, override
-from bayeslaw.model import adaptation, random_effects
 from bayeslaw.model import errors as run_errors
+from bayeslaw.model import random_effects
+from bayeslaw.model.adaptation import Adaptation
 from bayeslaw.model.curvature import Curvature
 from bayeslaw.model.discrepancies import DISCREPANCIES, Discrepancy
 from bayeslaw.model.likelihoods import LIKELIHOODS, Huber, Likelihood
 from bayeslaw.model.noise import make_noise
 from bayeslaw.model.walking_exponents import WalkingExponents
 
-DEFAULTS: tuple[Discrepancy, ...] = (WalkingExponents(), adaptation.Adaptation(), Curvature())
-"""Discrepancies that ``"auto"`` chooses from."""
+SUITED: tuple[WalkingExponents | Adaptation, ...] = (WalkingExponents(), Adaptation())
+"""Discrepancies that ``"auto"`` chooses where they suit the law; otherwise it is curvature."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,34 @@ class Spec:
         return {"": self}
 
 
+@dataclass(frozen=True)
+class JointSpec:
+    """Specs of several domains whose random effects are correlated.
+
+    Parameters
+    ----------
+    domains : mapping of domain to Spec
+        Of the same levels of effects.
+    """
+
+    domains: Mapping[str, Spec]
+
+    @cached_property
+    def key(self) -> tuple[object, ...]:
+        """Cache key of a compiled model; see `Spec.key`."""
+        return tuple((name, spec.key) for name, spec in self.domains.items())
+
+    @property
+    def parts(self) -> Mapping[str, Spec]:
+        """Specs by the prefix of their variables' names."""
+        return {f"{name}::": spec for name, spec in self.domains.items()}
+
+    @property
+    def effects(self) -> tuple[str, ...]:
+        """Levels that have effects."""
+        return next(iter(self.domains.values())).effects
+
+
 def make_spec(
     law: str | Path | Law,
     *,
@@ -115,13 +144,13 @@ def make_spec(
     law = deviation.apply(plain)
     density = make_likelihood(likelihood, delta)
     levels = [random_effects.level(name) for name in effects]
-    own = dict(density.priors) | {f"tau_{level.name}": level.prior for level in levels}
-    own |= make_noise(noise).priors
-    own |= {run_errors.LENGTH: run_errors.PRIOR} if errors == "run" else {}
+    added = dict(density.priors) | {f"tau_{level.name}": level.prior for level in levels}
+    added |= make_noise(noise).priors
+    added |= {run_errors.LENGTH: run_errors.PRIOR} if errors == "run" else {}
     stated = {name for name, prior in law.priors.items() if prior != NOISE.get(name)}
-    defaults = dict(law.priors) | {n: prior for n, prior in own.items() if n not in stated}
-    bounds = {name: prior.support for name, prior in own.items()} | law.prior_bounds
-    chosen = override(defaults, priors, bounds, proper={*NOISE, *own})
+    defaults = dict(law.priors) | {n: prior for n, prior in added.items() if n not in stated}
+    bounds = {name: prior.support for name, prior in added.items()} | law.prior_bounds
+    chosen = override(defaults, priors, bounds, proper={*NOISE, *added})
     if noise == "loglinear" and "params" not in law.columns:
         raise LawError(f"law {law.name}: noise='loglinear' varies with params, which it lacks.")
     return Spec(law, chosen, density, deviation, noise, tuple(effects), new_sizes, errors)
@@ -139,7 +168,7 @@ def make_discrepancy(discrepancy: str | Discrepancy, law: Law) -> Discrepancy:
         If none of that kind is registered.
     """
     if discrepancy == AUTO:
-        return next(each for each in DEFAULTS if each.suits(law))
+        return next((each for each in SUITED if each.suits(law)), Curvature())
     return DISCREPANCIES[discrepancy]() if isinstance(discrepancy, str) else discrepancy
 
 

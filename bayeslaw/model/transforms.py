@@ -27,6 +27,8 @@ class Coordinate(Transform):  # type: ignore[misc]  # PyMC ships no types
         Log of the derivative of `backward`, of the same arguments as `backward`.
     start : float
         Coordinate at which the sampler's jitter is centred.
+    jitter : float
+        Scale of that jitter.
     """
 
     def __init__(
@@ -36,8 +38,10 @@ class Coordinate(Transform):  # type: ignore[misc]  # PyMC ships no types
         backward: Callable[..., Tensor],
         slope: Callable[..., Tensor],
         start: float = 0.0,
+        jitter: float = 1.0,
     ) -> None:
-        self.name, self.start, self._count = name, start, len(signature(backward).parameters) - 1
+        self.name, self.start, self.jitter = name, start, jitter
+        self._count = len(signature(backward).parameters) - 1
         self._forward, self._backward, self._slope = forward, backward, slope
 
     def forward(self, value: Tensor, *inputs: Tensor) -> Tensor:
@@ -108,11 +112,15 @@ At the reference point the factor ``1 - depth s`` of the exponent, s the gate th
 is the log of that slope where u is small, and grows no faster than ``log(-log(1 - u))`` where the
 depth approaches 1. Depths and rates of equal slope form a straight ridge in these coordinates."""
 
+CAUTIOUS = 0.1
+"""Jitter of curvatures: a large one sends the first leapfrog steps far from the data."""
+
 OWN_DERIVATIVE = Coordinate(
     "second_derivative",
     lambda c, k: (c + k**2) / (k + SMALL),
     lambda y, k: y * (k + SMALL) - k**2,
     lambda y, k: pt.log(k + SMALL) + 0 * y,
+    jitter=CAUTIOUS,
 )
 """A curvature c along a term's leading covariate, as the second derivative of the loss over its
 slope, given the exponent k."""
@@ -122,6 +130,7 @@ CROSSED_DERIVATIVE = Coordinate(
     lambda c, k: c / (k + SMALL),
     lambda y, k: y * (k + SMALL),
     lambda y, k: pt.log(k + SMALL) + 0 * y,
+    jitter=CAUTIOUS,
 )
 """The same of a curvature across another covariate."""
 

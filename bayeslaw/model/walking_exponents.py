@@ -62,14 +62,14 @@ class WalkingExponents(Discrepancy):
             )
         terms: list[Term] = []
         for term in law.terms:
-            (own,), name = leads[term.coefficient], term.coefficient
-            other = "tokens" if own == "params" else "params"
-            walks = (("", own, self.spread), (own, other, self.crossed))
+            (lead,), name = leads[term.coefficient], term.coefficient
+            other = "tokens" if lead == "params" else "params"
+            walks = (("", lead, self.spread), (lead, other, self.crossed))
             modifiers: list[Modifier] = [
                 Walk(f"walk_{name}{SYMBOLS[along]}", "walk_scale", along, times, sd, self.spacing)
                 for times, along, sd in walks
             ]
-            if own == "tokens":
+            if lead == "tokens":
                 modifiers.append(Polynomial({f"cross_{name}N": ("params", "tokens")}))
             terms.append(ModifiedTerm(term.plain, Sum(tuple(modifiers))))
         crosses = {n: CURVATURE for term in terms for n in term.exponents if n.startswith("cross_")}

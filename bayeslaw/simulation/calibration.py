@@ -23,15 +23,15 @@ from bayeslaw.common.defaults import DELTA
 from bayeslaw.evaluate.forecast import forecast
 from bayeslaw.evaluate.residuals import log_likelihood
 from bayeslaw.inference.convergence import Convergence
-from bayeslaw.inference.fitting import fit_spec, specify, with_effects, with_knots
+from bayeslaw.inference.fitting import fit_spec, labelled_draws, specify
 from bayeslaw.inference.posterior import Posterior
-from bayeslaw.inference.settings import PosteriorSettings, filled, run_settings
+from bayeslaw.inference.settings import PosteriorSettings, make_settings
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.laws.priors import PriorLike
 from bayeslaw.model import errors
-from bayeslaw.model.building import build, data
-from bayeslaw.model.columns import columns_of
+from bayeslaw.model.building import build
+from bayeslaw.model.data import make_data
 from bayeslaw.model.likelihoods import Likelihood
 from bayeslaw.model.spec import Spec
 from bayeslaw.tables.table import LossTable, grid
@@ -149,11 +149,13 @@ def calibrate(
     -------
     Calibration
     """
-    law, chosen = load_law(law), filled(settings)
+    law = load_law(law)
+    chosen = make_settings(settings, priors=priors, likelihood=likelihood, delta=delta, seed=seed)
+    chosen = replace(chosen, progress=False)
     design, ahead = _labelled(law, DESIGN, "fitted"), _labelled(law, NEW, "new")
     ahead = pd.concat([ahead, _continued(design)], ignore_index=True)
     blank = _table(design, np.ones(len(design)))
-    spec = specify(law, blank, chosen, priors=priors, likelihood=likelihood, delta=delta)
+    spec = specify(law, blank, chosen)
     truth, losses = _prior(spec, blank, ahead, simulations, seed)
     rng = np.random.default_rng([seed, 1])
     rows, failed = [], 0
@@ -161,13 +163,8 @@ def calibrate(
         if not (np.isfinite(loss).all() and (loss > 0).all()):
             failed += 1
             continue
-        fit = fit_spec(
-            spec,
-            _table(design, loss[: len(design)]),
-            run_settings(chosen, seed + i),
-            cores=chosen["cores"],
-            retry=chosen["retry"],
-        )
+        table = _table(design, loss[: len(design)])
+        fit = fit_spec(spec, table, replace(chosen, seed=chosen.seed + i))
         gate = fit.convergence
         if not gate.rhat <= MIXED:
             failed += 1
@@ -227,30 +224,31 @@ def _prior(
     import pymc as pm
 
     rows = pd.concat([table.frame, ahead.assign(loss=1.0)], ignore_index=True)
-    whole, at = replace(table, frame=rows), spec.law.reference_point(table)
-    fitted = spec.law.over(spec.law.covariates(table), at)
-    x = spec.law.covariates(whole)
-    law = fitted.over(x, at)
-    own = data(spec, table)
-    values = data(spec, whole) | {"at": own["at"]} | columns_of(law, x, at)
-    model = build(replace(spec, law=law), values)
+    whole, data = replace(table, frame=rows), make_data(spec, table)
+    fitted = spec.law.over(spec.law.covariates(table), data.at)
+    law = fitted.over(spec.law.covariates(whole), data.at)
+    further = replace(spec, law=law)
+    every = make_data(further, whole, at=data.at)
+    model = build(further, every.arrays)
     names = [variable.name for variable in model.free_RVs]
-    given = model["location" if spec.errors == "run" else "log_loss"]
-    drawn = pm.draw([*model.free_RVs, given], draws=count, random_seed=seed)
+    loss = model["location" if spec.errors == "run" else "log_loss"]
+    drawn = pm.draw([*model.free_RVs, loss], draws=count, random_seed=seed)
     *free, log_loss = map(np.asarray, drawn)
     found = dict(zip(names, free, strict=True))
-    for mine, further in zip(fitted.walks, law.walks, strict=True):
+    for mine, longer in zip(fitted.walks, law.walks, strict=True):
         assert mine.knots
-        assert further.knots
-        among = np.isin(further.knots.positions, mine.knots.positions)
+        assert longer.knots
+        among = np.isin(longer.knots.positions, mine.knots.positions)
         found[mine.steps] = found[mine.steps][:, among]
     one_chain = {
         name: (("chain", "draw", *(f"{name}_{k}" for k in range(value.ndim - 1))), value[None])
         for name, value in found.items()
     }
-    draws = with_effects(spec, whole, with_knots(spec, own, xr.Dataset(one_chain)))
+    # Knots of the fitted rows, and groups of all rows.
+    labels = replace(data, groups=every.groups)
+    draws = labelled_draws(spec, whole, labels, xr.Dataset(one_chain))
     if spec.errors == "run":
-        truth = Posterior(spec, whole, at, draws, xr.Dataset(), INDEPENDENT)
+        truth = Posterior(spec, whole, data.at, draws, xr.Dataset(), INDEPENDENT)
         rng, order = np.random.default_rng([seed, 2]), errors.order(rows)
         scale, q = truth.scale(rows), truth.values()
         log_loss = log_loss + errors.draw_paths(spec.likelihood, rng, scale, q, order)

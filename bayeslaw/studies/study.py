@@ -25,8 +25,9 @@ from bayeslaw.common.parallel import BACKENDS, Call, bar, finished
 from bayeslaw.design.compared_designs import DESIGNS, Purchase, predicted_sd
 from bayeslaw.design.set_search import costs
 from bayeslaw.evaluate import scores
+from bayeslaw.inference.fitting import joined, refit
 from bayeslaw.inference.posterior import Posterior
-from bayeslaw.inference.refits import RefitSettings, joined, refit
+from bayeslaw.inference.settings import RefitSettings
 from bayeslaw.inference.storage import load
 from bayeslaw.planning.planner import plan
 from bayeslaw.planning.result import Plan
@@ -94,7 +95,7 @@ def study(
     progress : bool
         Whether to show a progress bar on stderr.
     **settings
-        Arguments of `bayeslaw.inference.refits.refit`. By default sampler runs are short and the
+        Arguments of `bayeslaw.inference.fitting.refit`. By default sampler runs are short and the
         model has no discrepancy.
 
     Returns

@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 from bayeslaw.design.anchors import choose_anchors
-from bayeslaw.inference.refits import refit
+from bayeslaw.inference.fitting import refit
 from bayeslaw.inference.storage import load
 from bayeslaw.planning.planner import plan
 from bayeslaw.simulation.worlds import paper_world

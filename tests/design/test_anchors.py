@@ -8,7 +8,7 @@ from bayeslaw.common.errors import BayeslawError, NotConverged, TableError, Tabl
 from bayeslaw.design.anchors import choose_anchors
 from bayeslaw.design.compared_designs import predicted_sd
 from bayeslaw.design.posterior_moments import noise_variance
-from bayeslaw.inference.refits import joined, refit
+from bayeslaw.inference.fitting import joined, refit
 from bayeslaw.planning.planner import plan
 from bayeslaw.simulation.worlds import paper_world, simulate
 from bayeslaw.tables.table import grid

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bayeslaw.common.errors import TableError
+from bayeslaw.common.errors import FitError, TableError
 from bayeslaw.evaluate.crossval import LeftOut, cross_validate, leave_out, loo
 from bayeslaw.inference.fitting import fit
 from bayeslaw.inference.posterior import Posterior
@@ -98,6 +98,11 @@ def test_units_with_a_large_pareto_k_are_counted_and_set_apart():
     assert mixed.unreliable == 30
     assert mixed.uniformity() == even.uniformity() > 0.1
     assert replace(mixed, good_k=0.72).uniformity() < 1e-6
+
+
+def test_a_misspelt_setting_is_an_error(posterior):
+    with pytest.raises(FitError, match="unknown setting 'drws'; did you mean 'draws'"):
+        cross_validate(posterior, "params", drws=5)
 
 
 def test_the_largest_good_pareto_k_is_that_of_so_many_draws(posterior):

@@ -84,11 +84,12 @@ def test_prior_predictive_is_that_of_the_model():
     """Against PyMC's own draws of the same model."""
     import pymc as pm
 
-    from bayeslaw.model.building import build, data
+    from bayeslaw.model.building import build
+    from bayeslaw.model.data import make_data
 
     fit = bl.load("tests/golden/delphi_chinchilla.nc")
     own = fit.to_datatree(prior=2000)["prior_predictive"]["log_loss"].values[0]
-    model = build(fit.spec, data(fit.spec, fit.table))
+    model = build(fit.spec, make_data(fit.spec, fit.table).arrays)
     tree = pm.sample_prior_predictive(2000, model=model, random_seed=1)
     pymc = tree["prior_predictive"]["log_loss"].values[0]
     quantiles = (0.1, 0.5, 0.9)

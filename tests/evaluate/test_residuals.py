@@ -20,13 +20,13 @@ from bayeslaw.evaluate.residuals import (
     run_likelihood,
     too_few_sizes,
 )
-from bayeslaw.inference import fitting, refits
-from bayeslaw.inference.fitting import fit, with_effects
+from bayeslaw.inference import fitting
+from bayeslaw.inference.fitting import fit, labelled_draws, refit
 from bayeslaw.inference.posterior import Posterior
-from bayeslaw.inference.refits import refit
 from bayeslaw.inference.storage import load
 from bayeslaw.laws.priors import Prior
-from bayeslaw.model.building import build, data
+from bayeslaw.model.building import build
+from bayeslaw.model.data import make_data
 from bayeslaw.model.discrepancies import NoDiscrepancy
 from bayeslaw.planning.deviations import PlannedRun
 from bayeslaw.planning.fits import curve_of
@@ -63,7 +63,7 @@ def in_pymc(fitted: Posterior, draws: xr.Dataset) -> tuple[np.ndarray, np.ndarra
     """Log likelihood (draws, rows) and log prior (draws,) by the PyMC model itself."""
     from pymc.stats import compute_log_likelihood, compute_log_prior
 
-    model = build(fitted.spec, data(fitted.spec, fitted.table))
+    model = build(fitted.spec, make_data(fitted.spec, fitted.table).arrays)
     tree = xr.DataTree.from_dict({"posterior": draws})
     quiet = {"model": model, "progressbar": False, "extend_inferencedata": False}
     rows = compute_log_likelihood(tree, **quiet)["log_loss"].values
@@ -85,7 +85,8 @@ def in_pymc(fitted: Posterior, draws: xr.Dataset) -> tuple[np.ndarray, np.ndarra
 def test_likelihood_and_prior_are_the_models(runs, settings):
     fitted = grouped(runs, **settings)
     draws = raw(fitted)
-    fitted = replace(fitted, draws=with_effects(fitted.spec, runs, draws))
+    data = make_data(fitted.spec, runs)
+    fitted = replace(fitted, draws=labelled_draws(fitted.spec, runs, data, draws))
     rows, prior = in_pymc(fitted, draws)
     np.testing.assert_allclose(log_likelihood(fitted), rows, rtol=1e-8, atol=1e-8)
     np.testing.assert_allclose(log_prior(fitted).values.reshape(-1), prior, rtol=1e-8)
@@ -142,7 +143,7 @@ def test_scale_is_that_of_the_drawn_noise(small):
 def test_prior_draws_are_the_models(posterior):
     import pymc as pm
 
-    model = build(posterior.spec, data(posterior.spec, posterior.table))
+    model = build(posterior.spec, make_data(posterior.spec, posterior.table).arrays)
     names = [rv.name for rv in model.free_RVs]
     want = dict(zip(names, pm.draw(model.free_RVs, draws=2000, random_seed=1), strict=True))
     got = prior_draws(posterior, 4000, seed=2)
@@ -210,8 +211,7 @@ def test_no_effects_without_a_discrepancy_or_from_four_sizes(fitted, small, post
 
 
 def test_no_effects_of_new_sizes_where_the_user_names_the_effects(fitted, tmp_path, monkeypatch):
-    for module in (fitting, refits):
-        monkeypatch.setattr(module, "fit_spec", lambda spec, *rest, **settings: spec)
+    monkeypatch.setattr(fitting, "fit_spec", lambda spec, *rest, **settings: spec)
     for call in (fit, partial(refit, seed=0)):
         settings = {"discrepancy": "curvature"}
         specs = {
@@ -227,8 +227,7 @@ def test_no_effects_of_new_sizes_where_the_user_names_the_effects(fitted, tmp_pa
 
 
 def test_a_refit_has_the_levels_of_a_fit(small, monkeypatch):
-    for module in (fitting, refits):
-        monkeypatch.setattr(module, "fit_spec", lambda spec, *rest, **settings: spec)
+    monkeypatch.setattr(fitting, "fit_spec", lambda spec, *rest, **settings: spec)
     settings = {"discrepancy": "curvature", "effects": "auto"}
     assert refit("chinchilla", small, 0, **settings).effects == ("size",)
     assert refit("chinchilla", small, 0, **settings) == fit("chinchilla", small, **settings)

@@ -16,7 +16,7 @@ from bayeslaw.inference.programs import program
 from bayeslaw.laws.lawfiles import parse_law, restored_law, stored_law
 from bayeslaw.laws.powers import Power
 from bayeslaw.laws.priors import Prior
-from bayeslaw.model.building import data
+from bayeslaw.model.data import make_data
 from bayeslaw.model.likelihoods import Normal
 from bayeslaw.model.random_effects import RUN, Level, register
 from bayeslaw.model.spec import make_spec
@@ -204,9 +204,9 @@ def test_two_laws_built_in_python_are_told_apart_and_come_back_as_they_were(tmp_
     table = bl.simulate(chinchilla, {n: TRUTH[n] for n in chinchilla.parameters}, DESIGN)
     specs = [make_spec(law) for law in laws]
     assert len({spec.identity for spec in specs}) == len({spec.key for spec in specs}) == 4
-    compiled = [program(spec, data(spec, table)) for spec in specs[:2]]
+    compiled = [program(spec, make_data(spec, table).arrays) for spec in specs[:2]]
     assert compiled[0] is not compiled[1]
-    assert program(make_spec("chinchilla"), data(specs[0], table)) is compiled[0]
+    assert program(make_spec("chinchilla"), make_data(specs[0], table).arrays) is compiled[0]
     fit = bl.fit(swapped, table, discrepancy="none", effects="none", **SHORT)
     fit.save(tmp_path / "fit.nc")
     assert bl.load(tmp_path / "fit.nc").spec.identity == fit.spec.identity

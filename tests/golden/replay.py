@@ -46,11 +46,12 @@ def simulated(domain, seed, query):
 
 def model_of(law, table, likelihood, discrepancy, effects, for_sampling):
     """The PyMC model of one law; `effects` is a tuple of levels."""
-    from bayeslaw.model.building import build, data
+    from bayeslaw.model.building import build
+    from bayeslaw.model.data import make_data
     from bayeslaw.model.spec import make_spec
 
     spec = make_spec(law, likelihood=likelihood, discrepancy=discrepancy, effects=effects)
-    values = data(spec, table)
+    values = dict(make_data(spec, table).arrays)
     for level in effects:  # recorded with standardised effects as coordinates
         values[f"{level}_groups"] = 0 * values[f"{level}_groups"]
     return build(spec, values, for_sampling=for_sampling)
@@ -58,10 +59,10 @@ def model_of(law, table, likelihood, discrepancy, effects, for_sampling):
 
 def joint_model_of(laws, tables, likelihood, discrepancy, effects, for_sampling):
     """The PyMC model of several domains; mappings by domain, as `fit_joint` makes it."""
-    from bayeslaw.model.building import data
-    from bayeslaw.model.joint_spec import JointSpec, build_joint
+    from bayeslaw.model.building import build
+    from bayeslaw.model.data import joint_arrays, make_data
     from bayeslaw.model.random_effects import labels
-    from bayeslaw.model.spec import make_spec
+    from bayeslaw.model.spec import JointSpec, make_spec
 
     specs = {
         n: make_spec(law, likelihood=likelihood, discrepancy=discrepancy, effects=effects)
@@ -71,12 +72,8 @@ def joint_model_of(laws, tables, likelihood, discrepancy, effects, for_sampling)
         level: np.unique(np.concatenate([labels(t.frame, level) for t in tables.values()]))
         for level in effects
     }
-    values = {
-        f"{domain}::{name}": value
-        for domain, table in tables.items()
-        for name, value in data(specs[domain], table, names).items()
-    }
-    return build_joint(JointSpec(specs), values, for_sampling=for_sampling)
+    data = {name: make_data(specs[name], table, labels=names) for name, table in tables.items()}
+    return build(JointSpec(specs), joint_arrays(data), for_sampling=for_sampling)
 
 
 def log_likelihood(posterior):

@@ -12,10 +12,11 @@ import pytest
 
 from bayeslaw.inference import programs
 from bayeslaw.inference.compiling import compile_program
-from bayeslaw.inference.densities import Density
 from bayeslaw.inference.metric import learn
-from bayeslaw.inference.programs import build_model, program
-from bayeslaw.model.building import data, unconstrain
+from bayeslaw.inference.modes import unconstrain
+from bayeslaw.inference.programs import Density, program
+from bayeslaw.model.building import build
+from bayeslaw.model.data import make_data
 from bayeslaw.model.spec import make_spec
 from bayeslaw.simulation.worlds import simulate
 from tests.support import CHINCHILLA, DESIGN
@@ -32,7 +33,7 @@ def labelled(bases):
     """Data of a simulated table with these bases, one a row."""
     rows = DESIGN.sample(len(bases), random_state=0)
     table = simulate("chinchilla", CHINCHILLA, rows, sigma=0.01, seed=0)
-    return data(SPEC, replace(table, frame=table.frame.assign(base=bases)))
+    return make_data(SPEC, replace(table, frame=table.frame.assign(base=bases))).arrays
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +56,7 @@ def test_one_program_has_the_density_of_pymc_for_any_rows_and_groups(compiled, r
     values = values_of(rows, bases)
     density = Density(compiled, values)
     assert program(SPEC, values) is compiled
-    model = build_model(SPEC, values, for_sampling=True)
+    model = build(SPEC, values, for_sampling=True)
     reference, by = model.compile_logp(), model.compile_dlogp()
     rng = np.random.default_rng(0)
     for _ in range(5):
@@ -201,7 +202,7 @@ code = open(sys.argv[1], "rb").read()
 first, again = load(code), load(code)
 other = load(pickle.dumps(pickle.loads(code), protocol=2))
 assert first is again and first[1] != other[1]
-assert "bayeslaw.inference.densities" not in sys.modules
+assert "bayeslaw.inference.programs" not in sys.modules
 """
 
 

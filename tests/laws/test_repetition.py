@@ -13,8 +13,9 @@ import bayeslaw as bl
 from bayeslaw.common.errors import BayeslawError, TableError
 from bayeslaw.laws.adjustments import Repetition, repeating
 from bayeslaw.laws.lawfiles import load_law
-from bayeslaw.model.building import build, data
+from bayeslaw.model.building import build
 from bayeslaw.model.columns import columns_of, log_loss
+from bayeslaw.model.data import make_data
 from bayeslaw.model.spec import make_spec
 from bayeslaw.planning.planner import plan
 from bayeslaw.simulation.worlds import simulate
@@ -112,7 +113,7 @@ def test_the_samplers_loss_is_the_laws(name, discrepancy):
 def test_a_model_has_the_stated_prior():
     spec = make_spec(repeating(load_law("chinchilla")))
     table = simulate(spec.law, CHINCHILLA | {"R_D": R}, SCARCE, sigma=0.01)
-    model = build(spec, data(spec, table))
+    model = build(spec, make_data(spec, table).arrays)
     assert "R_D" in {rv.name for rv in model.free_RVs}
 
 

@@ -156,12 +156,13 @@ def test_what_is_sampled_is_the_formula(table):
     import pytensor
     import pytensor.tensor as pt
 
-    from bayeslaw.inference.fitting import filled, specify
-    from bayeslaw.model.building import data
+    from bayeslaw.inference.fitting import specify
+    from bayeslaw.inference.settings import Settings
     from bayeslaw.model.columns import log_loss
+    from bayeslaw.model.data import make_data
 
-    spec = specify("transfer", table, filled({"discrepancy": "adaptation", "errors": "run"}))
-    values, rng = data(spec, table), np.random.default_rng(0)
+    spec = specify("transfer", table, Settings(discrepancy="adaptation", errors="run"))
+    values, rng = make_data(spec, table).arrays, np.random.default_rng(0)
     at, x = spec.law.reference_point(table), spec.law.covariates(table)
     law = spec.law.over(x, at)
     q = spec.law.to_reference(TRUTH | dict.fromkeys(law.discrepancy_parameters, 0.02), at)

@@ -5,7 +5,8 @@ import pymc as pm
 import pytest
 from scipy import stats
 
-from bayeslaw.model.building import build, data
+from bayeslaw.model.building import build
+from bayeslaw.model.data import make_data
 from bayeslaw.model.spec import make_spec
 from tests.support import LAWS, object_mode, slow
 
@@ -15,7 +16,7 @@ from tests.support import LAWS, object_mode, slow
 )
 def test_prior_predictive_sees_every_prior(name, paper_rows):
     spec = make_spec(name)
-    model = build(spec, data(spec, paper_rows))
+    model = build(spec, make_data(spec, paper_rows).arrays)
     quick = {"mode": "FAST_COMPILE"}
     tree = pm.sample_prior_predictive(4000, model=model, random_seed=1, compile_kwargs=quick)
     draws = tree["prior"].dataset
@@ -39,7 +40,7 @@ def test_prior_predictive_sees_every_prior(name, paper_rows):
 @pytest.mark.parametrize("likelihood", ["studentt", "normal", "huber"])
 def test_log_likelihood_is_there_row_by_row(likelihood, small):
     spec = make_spec("chinchilla", likelihood=likelihood)
-    model = build(spec, data(spec, small))
+    model = build(spec, make_data(spec, small).arrays)
     prior = pm.sample_prior_predictive(20, model=model, random_seed=1)
     assert prior["prior_predictive"]["log_loss"].shape == (1, 20, len(small))
     prior["posterior"] = prior["prior"]

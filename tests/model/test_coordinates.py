@@ -10,7 +10,8 @@ import pytest
 from pytensor.graph.replace import graph_replace
 
 from bayeslaw.laws.lawfiles import load_law
-from bayeslaw.model.building import build, data
+from bayeslaw.model.building import build
+from bayeslaw.model.data import make_data
 from bayeslaw.model.spec import make_spec
 from bayeslaw.simulation.worlds import simulate
 from tests.support import DESIGN, truth_of
@@ -38,7 +39,7 @@ def test_the_samplers_coordinates_change_no_density(law, curvature, zeta):
     run = table.frame.groupby(["params", "ptpp", "replay"]).ngroup().astype(str)
     table = replace(table, frame=table.frame.assign(run=run))
     spec = make_spec(law, discrepancy="none" if curvature is None else "curvature", errors=errors)
-    values = data(spec, table)
+    values = make_data(spec, table).arrays
     at = dict(zip(spec.law.covariate_names, values["at"], strict=True))
     p = curved(spec.law, curvature) if curvature else truth_of(plain.parameters)
     q = spec.law.to_reference(p | {"zeta": zeta} if "zeta" in p else p, at)

@@ -14,7 +14,8 @@ from bayeslaw.evaluate.residuals import covariance, error_draws, log_likelihood,
 from bayeslaw.inference.fitting import fit
 from bayeslaw.inference.storage import load
 from bayeslaw.model import errors
-from bayeslaw.model.building import build, data
+from bayeslaw.model.building import build
+from bayeslaw.model.data import make_data
 from bayeslaw.model.spec import make_spec
 from bayeslaw.simulation.calibration import calibrate
 from bayeslaw.tables.reading import from_frame
@@ -73,7 +74,7 @@ def test_the_density_is_that_of_the_covariance(places, ell, sigma):
 def test_the_model_has_the_density(likelihood):
     table = correlated(1)
     spec = make_spec("chinchilla", likelihood=likelihood, errors="run")
-    model = build(spec, data(spec, table))
+    model = build(spec, make_data(spec, table).arrays)
     point = model.initial_point()
     location, ell, sigma = model.compile_fn(
         model.replace_rvs_by_values([model["location"], model["ell"], model["sigma"]]),

@@ -7,9 +7,9 @@ import xarray as xr
 from scipy import stats
 
 from bayeslaw.inference.joint_fitting import _factors
-from bayeslaw.model.building import data
-from bayeslaw.model.joint_spec import AGREE, JointSpec, build_joint
-from bayeslaw.model.spec import make_spec
+from bayeslaw.model.building import AGREE, build
+from bayeslaw.model.data import joint_arrays, make_data
+from bayeslaw.model.spec import JointSpec, make_spec
 from tests.support import grouped
 
 
@@ -19,8 +19,7 @@ def test_correlations_are_lkj(count):
     table, domains = grouped(0), [f"domain {k}" for k in range(count)]
     spec = make_spec("chinchilla", discrepancy="none", effects=["run"])
     joint = JointSpec(dict.fromkeys(domains, spec))
-    values = {f"{d}::{n}": v for d in domains for n, v in data(spec, table).items()}
-    model = build_joint(joint, values)
+    model = build(joint, joint_arrays(dict.fromkeys(domains, make_data(spec, table))))
     drawn = pm.draw(model["run_partial"], draws=4000, random_seed=1, mode="FAST_COMPILE")
     draws = xr.Dataset({"run_partial": (("chain", "draw", "pair"), drawn[None])})
     factor = _factors(draws, "run", count)[0]

@@ -12,7 +12,8 @@ from bayeslaw.common.errors import LawError
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.laws.parts import couple
 from bayeslaw.laws.terms import ORIGIN
-from bayeslaw.model.building import build, data
+from bayeslaw.model.building import build
+from bayeslaw.model.data import make_data
 from bayeslaw.model.spec import make_spec
 from bayeslaw.model.walking_exponents import WalkingExponents
 from bayeslaw.planning.deviations import PlannedRun
@@ -113,7 +114,7 @@ def test_the_law_without_it_is_the_law():
 def test_a_model_for_the_prior_has_the_density_of_the_sampler():
     table = bl.simulate("chinchilla", CHINCHILLA, ROWS, sigma=0.003, seed=1)
     spec = make_spec("chinchilla", discrepancy="walk", effects=["size"])
-    values = data(spec, table)
+    values = make_data(spec, table).arrays
     forward, sampled = (build(spec, values, for_sampling=s) for s in (False, True))
     assert {v.name for v in forward.free_RVs} == {v.name for v in sampled.free_RVs}
 

@@ -17,7 +17,7 @@ from bayeslaw.cli import app
 from bayeslaw.common.errors import BayeslawError
 from bayeslaw.design.compared_designs import DESIGNS
 from bayeslaw.design.evsi import anchor_value
-from bayeslaw.inference.refits import refit
+from bayeslaw.inference.fitting import refit
 from bayeslaw.studies.cases import pool_cases, world_cases
 from bayeslaw.studies.study import study, summary
 from tests.studies.conftest import QUERIES
