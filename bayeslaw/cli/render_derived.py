@@ -301,7 +301,7 @@ def _evsi(evsi: pd.DataFrame) -> list[Block]:
         "no\nplan": evsi["infeasible"].map(_percent),
         "saved": counts["saved"],
         "net": counts["net"],
-        "EVSI": counts["saved_mean"] + evsi["saved_error"].map(" ± {:.1g}".format),
+        "mean saved": counts["saved_mean"] + evsi["saved_error"].map(" ± {:.1g}".format),
     }
     best = evsi["net"].argmax()
     verdict = f"largest net saving: {names[best]}" if evsi["net"][best] > 0 else "no set pays off"
@@ -314,7 +314,7 @@ def _evsi(evsi: pd.DataFrame) -> list[Block]:
         "ATPP, 90 %: budget planned after the runs, median and 90 % quantile over simulations; "
         "lower, no plan: fraction of simulations in which the budget falls, and in which no plan "
         "is left; saved: FLOPs saved on the target run, median; net: saved less the cost of the "
-        "runs; EVSI: mean FLOPs saved over simulations with a plan, with its Monte Carlo error.",
+        "runs; mean saved: over simulations with a plan, with its Monte Carlo error.",
     ]
 
 
