@@ -137,11 +137,15 @@ class Coupling(Part):
     def _roots(
         self, p: Values, ratios: Mapping[str, Array]
     ) -> tuple[Array, dict[str, Array], dict[str, Array]]:
-        """The joined terms, each one's share in the sum of roots, and the log of each."""
+        """The joined terms, each one's share in the sum of roots, and the log of each.
+
+        All are NaN where kappa is 0, on its bound.
+        """
         logs = {t.coefficient: np.log(p[t.coefficient] * ratios[t.coefficient]) for t in self.terms}
-        root = logsumexp([log / p[KAPPA] for log in logs.values()], axis=0)
-        shares = {name: np.exp(log / p[KAPPA] - root) for name, log in logs.items()}
-        return np.exp(p[KAPPA] * root), shares, logs
+        with np.errstate(divide="ignore", invalid="ignore"):
+            root = logsumexp([log / p[KAPPA] for log in logs.values()], axis=0)
+            shares = {name: np.exp(log / p[KAPPA] - root) for name, log in logs.items()}
+            return np.exp(p[KAPPA] * root), shares, logs
 
     def joined(self, sizes: Mapping[str, Array], kappa: Array) -> dict[str, Array]:
         """Sizes of coupled terms with the total and the local slopes of a sum of such sizes."""
