@@ -123,29 +123,29 @@ class Coupling(Part):
 
     def sensitivities(self, p: Values, ratios: Mapping[str, Array]) -> dict[str, Array]:
         """Derivative of the joined terms by each one's size; `ratios` are those of `Law.ratios`."""
-        total, shares, _ = self._roots(p, ratios)
+        total, _, shares, _ = self._roots(p, ratios)
         return {name: total * share / p[name] for name, share in shares.items()}
 
     def gradient(self, law: "Law", p: Values, x: Values, at: Values) -> dict[str, Array]:
         """Derivative of the loss by kappa."""
         x = law.effective(p, x)
-        total, shares, logs = self._roots(p, law.ratios(p, x, at, np))
+        total, root, shares, logs = self._roots(p, law.ratios(p, x, at, np))
         mean = sum(share * logs[name] for name, share in shares.items())
-        by = np.log(total) / p[KAPPA] - mean / p[KAPPA]
-        return {KAPPA: total * by * law.outer(p, x, at, np)[0]}
+        by = total * (root - mean / p[KAPPA])
+        return {KAPPA: by * law.outer(p, x, at, np)[0]}
 
     def _roots(
         self, p: Values, ratios: Mapping[str, Array]
-    ) -> tuple[Array, dict[str, Array], dict[str, Array]]:
-        """The joined terms, each one's share in the sum of roots, and the log of each.
+    ) -> tuple[Array, Array, dict[str, Array], dict[str, Array]]:
+        """The joined terms, log of the sum of roots, each term's share in it, and its log.
 
-        All are NaN where kappa is 0, on its bound.
+        All but the last are NaN or infinite where kappa is 0, on its bound.
         """
         logs = {t.coefficient: np.log(p[t.coefficient] * ratios[t.coefficient]) for t in self.terms}
         with np.errstate(divide="ignore", invalid="ignore"):
             root = logsumexp([log / p[KAPPA] for log in logs.values()], axis=0)
             shares = {name: np.exp(log / p[KAPPA] - root) for name, log in logs.items()}
-            return np.exp(p[KAPPA] * root), shares, logs
+            return np.exp(p[KAPPA] * root), root, shares, logs
 
     def joined(self, sizes: Mapping[str, Array], kappa: Array) -> dict[str, Array]:
         """Sizes of coupled terms with the total and the local slopes of a sum of such sizes."""
