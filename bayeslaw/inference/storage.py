@@ -48,7 +48,7 @@ def save_pool(pool: Pool, path: str | Path) -> None:
     tree = xr.DataTree(
         children={f"member {i}": _tree(m) for i, m in enumerate(pool.members.values())}
     )
-    about = {"name": pool.name, "weights": dict(pool.weights)}
+    about = {"name": pool.name, "weights": dict(pool.weights), "members": list(pool.members)}
     tree.attrs = {
         "format": POOL_MARK,
         "schema": SCHEMA,
@@ -106,7 +106,7 @@ def load(path: str | Path) -> Posterior | Pool:
         if attrs["format"] == MARK:
             return _posterior(parts, meta)
         fits = [_posterior(own, json.loads(about["meta"])) for about, own in members]
-        return Pool(dict(zip(meta["weights"], fits, strict=True)), meta["weights"], meta["name"])
+        return Pool(dict(zip(meta["members"], fits, strict=True)), meta["weights"], meta["name"])
     except LawError as error:
         raise FileError(
             f"{path}: {error} If the class is defined elsewhere, import its module before loading."

@@ -16,7 +16,7 @@ LIMITS |= {"noise": "latent"}
 @pytest.fixture(scope="module")
 def pool(two_stages) -> Pool:
     other = bl.fit("form1n", two_stages.table, discrepancy="none", draws=250, chains=2, retry=False)
-    return Pool({"form1": two_stages, "form1n": other}, {"form1": 3.0, "form1n": 1.0}, "ours")
+    return Pool({"form1": two_stages, "form1n": other}, {"form1n": 1.0, "form1": 3.0}, "ours")
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +55,10 @@ def test_a_saved_pool_forecasts_the_same(pool, tmp_path):
     again = bl.load(tmp_path / "pool.nc")
     assert isinstance(again, Pool)
     assert (again.name, dict(again.weights)) == ("ours", dict(pool.weights))
+    assert {name: fit.law.name for name, fit in again.members.items()} == {
+        "form1": "form1",
+        "form1n": "form1n",
+    }
     before, after = (each.forecast(AHEAD, allow_unconverged=True) for each in (pool, again))
     np.testing.assert_array_equal(before.samples, after.samples)
 
