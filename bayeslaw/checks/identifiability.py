@@ -163,8 +163,8 @@ def swing(fit: Posterior, name: str, prior: Floats, log_loss: Floats) -> tuple[F
 def explained(fit: Posterior, names: Sequence[str], log_loss: Floats) -> Floats:
     """Fraction of a forecast's variance that some coordinates explain, shape (columns,).
 
-    It is the R-squared of a quadratic regression of the forecast, draws of shape (draws, columns),
-    on the ranks of the coordinates.
+    It is the adjusted R-squared of a quadratic regression of the forecast, draws of shape (draws,
+    columns), on the ranks of the coordinates: 0 on average if they have nothing to do with it.
     """
     if not names:
         return np.zeros(log_loss.shape[1])
@@ -174,9 +174,11 @@ def explained(fit: Posterior, names: Sequence[str], log_loss: Floats) -> Floats:
     design = np.column_stack([np.ones(len(q)), rank, rank**2])
     crossed = (rank[:, [i]] * rank[:, i + 1 :] for i in range(rank.shape[1]))
     design = np.column_stack([design, *crossed])
-    fitted = design @ np.linalg.lstsq(design, log_loss)[0]
+    rest = (log_loss - design @ np.linalg.lstsq(design, log_loss)[0]).var(0)
+    rest *= (len(q) - 1) / max(len(q) - design.shape[1], 1)
     total = log_loss.var(0)
-    return np.asarray(np.divide(fitted.var(0), total, out=np.zeros_like(total), where=total > 0))
+    left = np.divide(rest, total, out=np.ones_like(total), where=total > 0)
+    return np.asarray(np.clip(1 - left, 0, 1))
 
 
 def directions_part(fit: Posterior, to: Target | None) -> Part:
