@@ -81,16 +81,14 @@ class Repetition(Part):
         return {self.symbol: 10.0}
 
     def read(self, frame: pd.DataFrame, law: "Law", name: str) -> dict[str, Array]:
-        """Log of the tokens until the new data of each row repeat, at most its tokens.
+        """Log of the tokens until the new data of each row repeat.
 
-        Without the column `unique_tokens` no data repeat.
+        Without the column `unique_tokens` no data repeat, at any tokens: it is infinite.
         """
-        tokens = frame["tokens"].to_numpy() / law.token_unit
         if UNIQUE not in frame:
-            return {"unique": np.log(tokens)}
+            return {"unique": np.full(len(frame), math.inf)}
         replay = frame["replay"].to_numpy(float) if "replay" in frame else np.zeros(len(frame))
-        unique = until_repeated(frame[UNIQUE].to_numpy(float) / law.token_unit, replay)
-        return {"unique": np.minimum(unique, np.log(tokens))}
+        return {"unique": until_repeated(frame[UNIQUE].to_numpy(float) / law.token_unit, replay)}
 
     def neutral(self, x: Values) -> dict[str, Array]:
         """The covariates at the typical R; no data repeat."""

@@ -9,7 +9,7 @@ Covariates are logarithms: ``params``, ``tokens`` (in the law's token unit), ``p
 (r clipped to [1e-9, 1 - 1e-9]), ``barrier`` (r + epsilon) and ``mixed`` (r + .01, whose log stays
 bounded at r = 0), ``fresh`` (1 - r), ``start`` (the base's loss on the domain) and ``deviation``
 (the base's loss on the domain of pre-training, over that expected of its size and budget),
-``unique`` (tokens until new data repeat, at most ``tokens``). ``share`` is r itself, ``unannealed``
+``unique`` (tokens until new data repeat). ``share`` is r itself, ``unannealed``
 1 for checkpoints that are not annealed and else 0.
 """
 

@@ -6,6 +6,7 @@ import xarray as xr
 
 from bayeslaw.inference.fitting import fit
 from bayeslaw.inference.posterior import Posterior
+from bayeslaw.laws.adjustments import repeating
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.model.spec import make_spec
 
@@ -18,10 +19,11 @@ def walking(small) -> Posterior:
 
 @pytest.fixture(scope="session")
 def known(posterior):
-    """Make a posterior whose draws of paper parameters are given."""
+    """Make a posterior whose draws of paper parameters are given; with R_D tokens may repeat."""
 
     def make(**parameters) -> Posterior:
         law = load_law("chinchilla")
+        law = repeating(law) if "R_D" in parameters else law
         values = {name: np.atleast_1d(np.asarray(v, float)) for name, v in parameters.items()}
         shape = np.broadcast_shapes(*(v.shape for v in values.values()))
         q = law.to_reference(values, posterior.at)

@@ -1,9 +1,10 @@
 """Compute-optimal splits and budgets, against closed forms and brute force."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from bayeslaw import derive
+from bayeslaw import compare_recipes, derive
 from bayeslaw.common.errors import BayeslawError, LawError, NotConverged
 from bayeslaw.derive.surface import _with_knots, surface_of
 from bayeslaw.tables.table import grid
@@ -162,6 +163,34 @@ def test_multiplier_of_a_recipe_that_needs_a_fraction(known):
     shrunk = {"A": CHINCHILLA["A"] * k ** (-a * s), "B": CHINCHILLA["B"] * k ** (-b * (1 - s))}
     found = derive.compute_multiplier(known(**CHINCHILLA | shrunk), known(**CHINCHILLA), [2.5, 2.0])
     assert found.draws.multiplier.values == pytest.approx(k, rel=1e-6)
+
+
+def test_no_data_repeat_in_what_is_derived(known):
+    """A law with R_D, of a table with `unique_tokens`, has the optima of the law without."""
+    rng = np.random.default_rng(0)
+    draws = CHINCHILLA | {"E": rng.normal(1.7, 0.02, 40)}
+    rates = {"R_D": rng.uniform(0.01, 20, 40)}
+    fit, plain = known(**draws | rates), known(**draws)
+    better, base = {**draws, "B": 300.0}, known(**draws)
+    rows = grid(params=[1e9, 1e10], tokens=2e10)
+
+    def numbers(fit, better):
+        recipes = compare_recipes({"fit": base, "better": better}, flops=[1e21, 1e23])
+        best = derive.compute_optimal(fit, FLOPS)
+        return [
+            best.to_frame(),
+            derive.flops_to_reach(fit, [2.5, 2.2]).to_frame(),
+            derive.compute_multiplier(better, base, 2.4).to_frame(),
+            derive.crossover(better, base, 1e9).to_frame(),
+            derive.local_exponents(fit, rows).to_frame(),
+            derive.floor_sensitivity(fit, best, slices=2).profile,
+            *(each.to_frame() for each in (recipes, recipes.multipliers, recipes.crossings)),
+        ]
+
+    found, expected = numbers(fit, known(**better | rates)), numbers(plain, known(**better))
+    for one, other in zip(found, expected, strict=True):
+        pd.testing.assert_frame_equal(one, other, rtol=1e-6)
+    assert fit.law.repetition
 
 
 def test_mistakes(posterior, two_stages, unconverged):
