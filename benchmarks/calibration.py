@@ -33,8 +33,6 @@ SETTINGS = [
     *({"law": law, **PLAIN} for law in LAWS),
     {"law": "chinchilla", "discrepancy": "curvature"},
     {"law": "form1", "discrepancy": "adaptation"},
-    {"law": "chinchilla", **PLAIN, "noise": "loglinear"},
-    {"law": "chinchilla", **PLAIN, "noise": "size"},
     {"law": "chinchilla", **PLAIN, "effects": ("base",)},
     *({"law": law, "likelihood": likelihood} for likelihood in ("normal", "huber") for law in LAWS),
     *(

@@ -1,14 +1,13 @@
 """Error, coverage and scores of several methods to make bands, on held-out rows of real tables.
 
 Methods ("ways"): the posterior without discrepancy ("plain"), with one ("curvature", "walk"), with
-errors correlated within runs ("curvature run", "adaptation run"), with a noise scale for each size
-("walk noise", "adaptation noise"), with a quadratic of the whole loss beside walking exponents
-("walk misfit"); bootstraps of the Huber fit with residual noise, of rows ("pairs"), of model sizes
-("sizes"), and of rows with the law "skaling" ("kappa pairs"); a Gaussian process of log N and log D
-around the Huber fit ("gp"); and the package simple-scaling-laws with its separable and its coupled
-law ("peer", "peer kappa"; `uv run --with simple-scaling-laws`). Bands are for a new measured loss;
-widths, CRPS and Winkler scores are on log loss. A posterior that fails its convergence check is
-scored nevertheless, and marked.
+errors correlated within runs ("curvature run", "adaptation run"), with a quadratic of the whole
+loss beside walking exponents ("walk misfit"); bootstraps of the Huber fit with residual noise, of
+rows ("pairs"), of model sizes ("sizes"), and of rows with the law "skaling" ("kappa pairs"); a
+Gaussian process of log N and log D around the Huber fit ("gp"); and the package simple-scaling-laws
+with its separable and its coupled law ("peer", "peer kappa"; `uv run --with simple-scaling-laws`).
+Bands are for a new measured loss; widths, CRPS and Winkler scores are on log loss. A posterior that
+fails its convergence check is scored nevertheless, and marked.
 
     python benchmarks/truth.py [--bench FOLDER] [--only TEXT] [--laws form1] [--ways walk]
                                [--out FILE]
@@ -76,8 +75,6 @@ POSTERIORS = {
     "walk misfit": {"discrepancy": WalkAndMisfit(), "errors": "independent"},
     "walk run": {"discrepancy": "walk", "errors": "run"},
     "adaptation run": {"discrepancy": "adaptation", "errors": "run"},
-    "walk noise": {"discrepancy": "walk", "errors": "independent", "noise": "size"},
-    "adaptation noise": {"discrepancy": "adaptation", "errors": "run", "noise": "size"},
 }
 """Settings of each way that is a posterior."""
 PEERS = {"peer": "separable-power", "peer kappa": "skaling-joint-power"}
@@ -86,8 +83,7 @@ WAYS = (*(way for way in POSTERIORS if way != "walk misfit"), "pairs", "sizes", 
 ADAPTED = ("form1", "form1n", "form3", "dcpt", "transfer", "adaptation")
 UNSUITED = {
     "walk": ADAPTED, "curvature run": ("chinchilla",), "adaptation run": ("chinchilla",),
-    "walk noise": ADAPTED, "walk misfit": ADAPTED, "adaptation noise": ("chinchilla",),
-    "walk run": ADAPTED, "pairs": ("adaptation",), "sizes": ("adaptation",),
+    "walk misfit": ADAPTED, "walk run": ADAPTED, "pairs": ("adaptation",), "sizes": ("adaptation",),
     **dict.fromkeys(("kappa pairs", "gp", *PEERS), ADAPTED),
 }  # fmt: skip
 """Laws, or tables without runs, that a way is not for."""

@@ -253,7 +253,7 @@ def noise_part(fit: Posterior, seed: int) -> Part:
         f"Residuals, in units of the fitted noise scale, differ in size by a factor of "
         f"{worst['ratio']:.2g} between the {worst['groups']} groups of {name}, "
         f"{'more than' if rare else 'no more than'} chance explains (p {worst['p']:.2g})"
-        + (f"; they are largest in {worst['largest']}. Try noise='{name}'." if rare else ".")
+        + (f"; they are largest in {worst['largest']}." if rare else ".")
     )
     return Part("noise", "caution" if rare else "ok", (words,), frame)
 

@@ -19,7 +19,7 @@ from typer.core import TyperGroup
 from bayeslaw import __version__
 from bayeslaw.cli.options import option
 from bayeslaw.cli.terminal import Rendered, note, show
-from bayeslaw.common.errors import BayeslawError, FitWarning, TableWarning
+from bayeslaw.common.errors import REMOVED, BayeslawError, FitWarning, TableWarning
 
 ORDER = ["init", "fit", "forecast", "verify", "backtest", "score", "compare", "check", "derive"]
 ORDER += ["floor", "recipes", "plan", "anchors", "study", "report", "export", "simulate"]
@@ -59,7 +59,9 @@ class _Group(TyperGroup):
             with _one_line_warnings():
                 code = super().main(*args, **settings | {"standalone_mode": False})
         except typer.TyperException as error:
-            _fail(error.format_message())
+            option = getattr(error, "option_name", "")  # of an option that does not exist
+            removed = REMOVED.get(option.removeprefix("--").replace("-", "_"))
+            _fail(f"{option} {removed}" if removed else error.format_message())
         except (BayeslawError, OSError, UnicodeDecodeError) as error:
             _fail(str(error))
         if code == 130:

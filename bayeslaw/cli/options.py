@@ -138,14 +138,6 @@ class Sampling:
             "Discrepancy of the law: auto, walk, adaptation, curvature or none.", metavar="KIND"
         ),
     ] = AUTO
-    noise: Annotated[
-        str,
-        option(
-            "Noise scale: constant, loglinear in N, or a level such as size or base, each "
-            "of whose groups has its own.",
-            metavar="KIND|LEVEL",
-        ),
-    ] = "constant"
     effects: Annotated[
         str,
         option("Random effects: auto, none, or columns such as size,base,run.", metavar="LEVELS"),
@@ -160,7 +152,6 @@ class Sampling:
     ] = None
     tune: Annotated[int, option("Tuning steps of each chain.", min=1)] = TUNE
     target_accept: TargetAccept = TARGET_ACCEPT
-    sampler: Annotated[Literal["nutpie", "pymc"], option("NUTS implementation.")] = "nutpie"
 
     def given(self, *besides: str) -> dict[str, bool]:
         """Whether each option, other than `besides`, was given."""

@@ -15,7 +15,6 @@ from bayeslaw.common.formatting import count, digits
 from bayeslaw.evaluate.residuals import too_few_sizes
 from bayeslaw.inference.convergence import Convergence
 from bayeslaw.laws.priors import NOISE
-from bayeslaw.model.noise import make_noise
 from bayeslaw.tables.reading import is_synthetic
 
 if TYPE_CHECKING:
@@ -203,7 +202,6 @@ def describe(fitted: Fitted, train: str | None, rows: bl.LossTable | None = None
     return document | {
         "likelihood": fitted.spec.likelihood.kind,
         "discrepancy": fitted.spec.discrepancy.kind,
-        "noise": fitted.spec.noise,
         "effects": list(fitted.spec.effects),
         "errors": fitted.spec.errors,
         "prior": _prior(fitted),
@@ -249,22 +247,19 @@ def heading(fitted: Fitted, train: str | None, how: str = "") -> list[str]:
         return lines
     run, spec = fitted.settings, fitted.spec
     discrepancy = spec.discrepancy.words if law.discrepancy_parameters else "no"
-    scale = make_noise(spec.noise).words
     model = {
         f"{spec.likelihood.kind} likelihood": True,
         f"{_prior(fitted)} priors": True,
         f"{discrepancy} discrepancy": True,
         f"random effects of {' and '.join(spec.effects)}": spec.effects,
         "size effects propagated to new sizes": too_few_sizes(fitted),
-        f"noise {scale}": scale,
         "worth of repeated tokens": law.repetition,
         "offset of un-annealed checkpoints": law.offset,
         "errors correlated within runs": spec.errors == "run",
     }
     lines += [
         ", ".join(words for words, applies in model.items() if applies),
-        f"{run.get('chains')} chains of {run.get('draws')} draws "
-        f"({run.get('sampler')}, seed {run.get('seed')})",
+        f"{run.get('chains')} chains of {run.get('draws')} draws (nutpie, seed {run.get('seed')})",
     ]
     return [*lines, units, _converged(fitted.convergence)]
 

@@ -36,6 +36,14 @@ class FitWarning(UserWarning):
     """A fit has a property that changes its interpretation, such as a parameter on a bound."""
 
 
+REMOVED = {
+    "noise": "was removed: all rows have one noise scale, and the Student-t likelihood gives rows "
+    "far off less weight; drop it.",
+    "sampler": "was removed: nutpie samples every fit; drop it.",
+}
+"""Options that no longer exist, by name, and what to do instead."""
+
+
 def unknown(what: str, name: str, valid: Iterable[str]) -> str:
     """Message for a name of `what` that is not valid, with the nearest valid name and all of them.
 

@@ -37,7 +37,6 @@ class LeaveOutSettings(TypedDict, total=False):
     draws: int | None
     tune: int
     target_accept: float
-    sampler: str
     retry: bool
 
 

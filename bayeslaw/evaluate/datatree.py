@@ -11,7 +11,6 @@ from bayeslaw.evaluate.residuals import log_likelihood, residual_draws
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.model import errors, random_effects
 from bayeslaw.model.likelihoods import OBSERVED
-from bayeslaw.model.noise import make_noise, row_scale
 from bayeslaw.tables.validation import COVARIATES
 
 NATS = "nats per token"
@@ -86,8 +85,7 @@ def _prior_predictive(fit: Posterior, q: dict[str, Floats], rng: np.random.Gener
         own, z = random_effects.level(level), rng.standard_normal((len(log_loss), len(groups)))
         effects = own.effect(q[f"tau_{level}"], z) * own.affected(groups)
         log_loss = log_loss + effects[:, index]
-    noise, seed = make_noise(fit.spec.noise), int(rng.integers(2**31))
-    sigma = row_scale(noise, q, frame, fit.at.get("params", 0.0), {}, seed)
+    sigma = np.broadcast_to(q["sigma"], log_loss.shape)
     if fit.spec.errors == "run":
         rows = errors.order(frame)
         return np.asarray(log_loss + errors.draw_paths(fit.spec.likelihood, rng, sigma, q, rows))

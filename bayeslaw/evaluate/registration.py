@@ -279,7 +279,6 @@ def _content(forecast: Forecast, draws: int) -> dict[str, Any]:
                 "specification": fit.spec.identity,
                 "likelihood": fit.spec.likelihood.kind,
                 "discrepancy": fit.spec.discrepancy.kind,
-                "noise": fit.spec.noise,
                 "effects": list(fit.spec.effects),
                 "errors": fit.spec.errors,
                 "training": _about(fit.table),

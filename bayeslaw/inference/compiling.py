@@ -10,7 +10,6 @@ diagonal.
 
 import pickle
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
 
@@ -75,6 +74,7 @@ class Program:
 
 def compile_program(model: Model) -> Program:
     """Compile a model whose data are ``pm.Data``."""
+    import pytensor
     import pytensor.tensor as pt
     from pymc.pytensorf import compile as compile_function
     from pytensor.compile.mode import get_mode
@@ -91,7 +91,9 @@ def compile_program(model: Model) -> Program:
     outputs = clone_replace([density, gradient, drawn], _split(point, free, values))
     # Rewrites to in-place operations take as long as all others, and save no time here.
     mode = get_mode("NUMBA").excluding("inplace")
-    with exact():
+    # With fast maths, code from PyTensor's cache on disk rounds differently from freshly compiled
+    # code, and one seed would give several chains.
+    with pytensor.config.change_flags(numba__fastmath=False):
         function = compile_function([point], outputs, mode=mode)
     shared = function.get_shared()
     data = tuple((each.name, each.type.dtype, each.type.ndim) for each in shared)
@@ -107,18 +109,6 @@ def compile_program(model: Model) -> Program:
         for variable, value in zip(free, values, strict=True)
     )
     return Program(variables, data, _c_function(function.vm.jit_fn, data))
-
-
-def exact() -> AbstractContextManager[object]:
-    """Compile without fast maths, so that one seed gives one chain.
-
-    With fast maths, code from PyTensor's cache on disk rounds differently from freshly compiled
-    code.
-    """
-    import pytensor
-
-    flags: AbstractContextManager[object] = pytensor.config.change_flags(numba__fastmath=False)
-    return flags
 
 
 def _split(point: Tensor, free: Sequence[Tensor], values: Sequence[Tensor]) -> dict[Tensor, Tensor]:

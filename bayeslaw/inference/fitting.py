@@ -5,7 +5,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal, Unpack, overload
 
-import numpy as np
 import pandas as pd
 import xarray as xr
 
@@ -30,7 +29,6 @@ from bayeslaw.model import errors as run_errors
 from bayeslaw.model import random_effects
 from bayeslaw.model.data import Data, make_data
 from bayeslaw.model.likelihoods import Huber, Likelihood
-from bayeslaw.model.noise import STANDARD, make_noise
 from bayeslaw.model.spec import Spec, make_discrepancy, make_spec
 from bayeslaw.tables.table import LossTable
 
@@ -41,7 +39,6 @@ SHORT: PosteriorSettings = {
     "draws": 300,
     "tune": 300,
     "target_accept": 0.9,
-    "sampler": "nutpie",
     "discrepancy": "none",
     "effects": "none",
 }
@@ -121,10 +118,6 @@ def fit(
         How the true loss may deviate from the law; for posteriors only, as are all below.
         ``"auto"`` is walking exponents for laws in N and D alone, ``"adaptation"`` for others with
         a term in D, and curvature for the rest.
-    noise : {"constant", "loglinear"} or str
-        Scale of the noise on log loss: the same for all rows; a power of N; or by a level of
-        grouping, ``"size"``, ``"base"``, ``"run"`` or any column of labels, a scale for each of its
-        groups, partially pooled: a new group draws its own.
     effects : "auto", "none", or levels such as ``"size,base,run"``
         Random effects on log loss: ``"auto"`` gives one to each `run` and each `base`, where the
         table has these columns and their labels repeat, and with a discrepancy to each model size:
@@ -142,7 +135,6 @@ def fit(
         Draws of each chain; by default 250 to 8000, as many as the convergence gate needs.
     target_accept : float
         Of NUTS; .97 by default.
-    sampler : {"nutpie", "pymc"}
     cores : int, optional
         Processes or threads; by default all, but at most one per chain.
     progress : bool
@@ -160,7 +152,7 @@ def fit(
     TableError
         If the table lacks what the law needs.
     LawError
-        If the law, a prior, the likelihood, the method or the sampler is unknown.
+        If the law, a prior, the likelihood or the method is unknown.
     FitError
         If a setting is unknown, or does not apply to the method.
 
@@ -216,7 +208,6 @@ def _fit_pool(
 def specify(law: str | Path | Law, table: LossTable, settings: Settings) -> Spec:
     """The spec that `fit` fits to a table, with the random effects that its columns allow."""
     law = for_table(load_law(law), table)
-    make_noise(settings.noise).labels(table.frame)  # raises for a name that is no column
     discrepancy = make_discrepancy(settings.discrepancy, law.plain)
     effects = random_effects.choose(
         settings.effects, table.frame, table.name, discrepancy=discrepancy.size_effects
@@ -227,7 +218,6 @@ def specify(law: str | Path | Law, table: LossTable, settings: Settings) -> Spec
         likelihood=settings.likelihood,
         delta=settings.delta,
         discrepancy=discrepancy,
-        noise=settings.noise,
         effects=effects,
         new_sizes=settings.effects == "auto",
         errors=run_errors.choose(settings.errors, table.frame, table.name, law.columns),
@@ -242,7 +232,7 @@ def fit_spec(spec: Spec, table: LossTable, settings: Settings) -> Posterior:
         spec=spec,
         table=table,
         at=data.at,
-        draws=labelled_draws(spec, table, data, sampled.draws),
+        draws=labelled_draws(spec, data, sampled.draws),
         stats=sampled.stats,
         convergence=sampled.convergence,
         settings=record(sampled),
@@ -285,7 +275,7 @@ def record(sampled: Sampled) -> dict[str, Any]:
     return {**sampled.settings, "versions": {name: version(name) for name in PACKAGES}}
 
 
-def labelled_draws(spec: Spec, table: LossTable, data: Data, draws: xr.Dataset) -> xr.Dataset:
+def labelled_draws(spec: Spec, data: Data, draws: xr.Dataset) -> xr.Dataset:
     """The draws with labels of groups and knots, and effects in place of standardised effects."""
 
     def own_dim(name: str) -> str:
@@ -303,8 +293,4 @@ def labelled_draws(spec: Spec, table: LossTable, data: Data, draws: xr.Dataset) 
         effect = (kind.effect(draws[f"tau_{level}"], z) * affected).rename({dim: level})
         draws = draws.drop_dims(dim).assign({f"{level}_effect": effect})
         draws = draws.assign_coords({level: names})
-    noise_groups = make_noise(spec.noise).labels(table.frame)
-    if noise_groups is not None:
-        draws = draws.rename({own_dim(STANDARD): "noise_group"})
-        draws = draws.assign_coords({"noise_group": np.unique(noise_groups)})
     return draws

@@ -107,7 +107,7 @@ def fit_joint(
             spec=specs[name],
             table=table,
             at=data[name].at,
-            draws=labelled_draws(specs[name], table, data[name], draws),
+            draws=labelled_draws(specs[name], data[name], draws),
             stats=sampled.stats,
             convergence=sampled.convergence,
             settings=run | {"place": k},

@@ -75,7 +75,7 @@ class Pool:
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """Seed, sampler and its settings, and versions, of the first member."""
+        """Seed, settings of the sampler, and versions, of the first member."""
         return self.first.settings
 
     @property

@@ -16,7 +16,6 @@ from bayeslaw.inference.convergence import Convergence
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.terms import Array
 from bayeslaw.model import random_effects
-from bayeslaw.model.noise import STANDARD, make_noise, row_scale
 from bayeslaw.model.spec import Spec
 from bayeslaw.tables.table import LossTable
 from bayeslaw.tables.validation import canonical
@@ -45,7 +44,7 @@ class Posterior:
         Sampler statistics, dims (chain, draw).
     convergence : Convergence
     settings : mapping
-        Seed, sampler and its settings, and versions.
+        Seed, settings of the sampler, and versions.
     """
 
     spec: Spec
@@ -151,21 +150,7 @@ class Posterior:
 
     def scale(self, frame: pd.DataFrame) -> Floats:
         """Scale of the noise on log loss per draw and row, shape (draws, rows)."""
-        if self.spec.noise == "constant":
-            return np.broadcast_to(self.values()["sigma"], (self.count, len(frame)))
-        frame, groups = canonical(frame, "rows", ["params"]), {}
-        if STANDARD in self.draws:
-            z = self.draws[STANDARD].transpose("chain", "draw", ...)
-            flat = z.values.reshape(self.count, -1).T
-            groups = dict(zip(z["noise_group"].values.astype(str), flat, strict=True))
-        return row_scale(
-            make_noise(self.spec.noise),
-            self.values(),
-            frame,
-            self.at.get("params", 0.0),
-            groups,
-            self.extension_seed,
-        )
+        return np.broadcast_to(self.values()["sigma"], (self.count, len(frame)))
 
     def require_converged(self, allow: bool = False) -> None:
         """Raise `NotConverged` unless the gate is passed or `allow` is true."""

@@ -4,7 +4,6 @@ The gate is evaluated after fixed numbers of draws, so the result does not depen
 the machine.
 """
 
-import logging
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,17 +18,13 @@ from scipy.optimize import minimize
 from threadpoolctl import threadpool_limits
 
 from bayeslaw.common.arrays import Floats
-from bayeslaw.common.errors import LawError, unknown
 from bayeslaw.inference import metric
-from bayeslaw.inference.compiling import exact
 from bayeslaw.inference.convergence import Convergence, diagnose, worst
 from bayeslaw.inference.programs import Density, program
 from bayeslaw.inference.settings import Settings
-from bayeslaw.model.building import build
 from bayeslaw.model.data import Arrays
 from bayeslaw.model.spec import JointSpec, Spec
 
-SAMPLERS = ("nutpie", "pymc")
 PILOT_TUNE, PILOT_DRAWS, PILOT_ACCEPT = 250, 50, 0.8
 """The short run: tuning steps, draws, and target acceptance."""
 BLOCKS = (250, 500, 1000, 2000, 4000, 8000)
@@ -82,30 +77,20 @@ def sample(
         fails, `retry` samples once more from these draws, with smaller steps.
     points : array, shape (points, coordinates), optional
         Points of an earlier run, on the real line, in place of the short run.
-
-    Raises
-    ------
-    LawError
-        If the sampler is unknown.
     """
-    if settings.sampler not in SAMPLERS:
-        raise LawError(unknown("sampler", settings.sampler, SAMPLERS))
     chains, draws = settings.chains, settings.draws
     cores = min(settings.cores or os.process_cpu_count() or 1, chains)
-    if settings.sampler == "pymc":
-        sampled = _pymc(spec, arrays, settings, cores)
-    else:
-        density = Density(program(spec, arrays), arrays)
-        # Several threads sum in another order: the metric would differ in its last bits.
-        with threadpool_limits(1, user_api="blas"), _bar(chains, settings.progress) as report:
-            run = _Run(density, chains, cores, report)
-            if points is None:
-                points = run.pilot(_start(density, spec, arrays), settings.seed)
-            blocks = (draws,) if draws else BLOCKS
-            poor = POOR if chains > 1 and not draws else None
-            sampled = run.until_gate(points, settings, blocks, poor=poor)
-            if poor and not sampled.convergence.rhat <= poor:
-                sampled = run.until_gate(sampled.points, settings, blocks)
+    density = Density(program(spec, arrays), arrays)
+    # Several threads sum in another order: the metric would differ in its last bits.
+    with threadpool_limits(1, user_api="blas"), _bar(chains, settings.progress) as report:
+        run = _Run(density, chains, cores, report)
+        if points is None:
+            points = run.pilot(_start(density, spec, arrays), settings.seed)
+        blocks = (draws,) if draws else BLOCKS
+        poor = POOR if chains > 1 and not draws else None
+        sampled = run.until_gate(points, settings, blocks, poor=poor)
+        if poor and not sampled.convergence.rhat <= poor:
+            sampled = run.until_gate(sampled.points, settings, blocks)
     if settings.retry and not sampled.convergence.ok:
         again = replace(
             settings,
@@ -114,7 +99,7 @@ def sample(
             target_accept=max(settings.target_accept, 0.99),
             retry=False,
         )
-        return sample(spec, arrays, again, sampled.points if len(sampled.points) else None)
+        return sample(spec, arrays, again, sampled.points)
     ran = settings.recorded | {"draws": sampled.draws.sizes["draw"]}
     return replace(sampled, settings=ran)
 
@@ -273,34 +258,6 @@ def _finished(running: Any) -> bool:
         return bool(running.is_finished)
     except TimeoutError:  # nutpie raises it where the answer is no
         return False
-
-
-def _pymc(spec: Spec | JointSpec, arrays: Arrays, settings: Settings, cores: int) -> Sampled:
-    import pymc as pm
-
-    logger = logging.getLogger("pymc")
-    level = logger.level
-    logger.setLevel(logging.ERROR)  # the gate reports convergence
-    model = build(spec, arrays, for_sampling=True)
-    try:
-        with exact():
-            tree = pm.sample(
-                chains=settings.chains,
-                draws=settings.draws or 2000,
-                tune=max(settings.tune, 1000),
-                cores=cores,
-                model=model,
-                random_seed=settings.seed,
-                nuts_sampler="pymc",
-                nuts={"target_accept": settings.target_accept},
-                progressbar=settings.progress,
-                compute_convergence_checks=False,
-            )
-    finally:
-        logger.setLevel(level)
-    draws = tree["posterior"].dataset[[variable.name for variable in model.free_RVs]]
-    stats = tree["sample_stats"].dataset
-    return Sampled(draws, stats, diagnose(draws, stats), np.empty((0, 0)))
 
 
 class ChainProgress(Protocol):

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from bayeslaw.common.defaults import AUTO, CHAINS, DELTA, TARGET_ACCEPT, TUNE
-from bayeslaw.common.errors import FitError, unknown
+from bayeslaw.common.errors import REMOVED, FitError, unknown
 from bayeslaw.laws.priors import PriorLike
 from bayeslaw.model.discrepancies import Discrepancy
 from bayeslaw.model.likelihoods import Likelihood
 
-RUN = ("seed", "chains", "draws", "tune", "target_accept", "sampler")
+RUN = ("seed", "chains", "draws", "tune", "target_accept")
 """Settings that a posterior records."""
 
 
@@ -19,14 +19,12 @@ class ModelSettings(TypedDict, total=False):
     """Keyword arguments for a posterior's model and the sampler."""
 
     discrepancy: str | Discrepancy
-    noise: str
     effects: str | Sequence[str]
     errors: str
     chains: int
     draws: int | None
     tune: int
     target_accept: float
-    sampler: str
 
 
 class PosteriorSettings(ModelSettings, total=False):
@@ -53,7 +51,6 @@ class Settings:
     likelihood: str | Likelihood = "studentt"
     delta: float = DELTA
     discrepancy: str | Discrepancy = AUTO
-    noise: str = "constant"
     effects: str | Sequence[str] = "auto"
     errors: str = AUTO
     seed: int = 0
@@ -61,7 +58,6 @@ class Settings:
     draws: int | None = None
     tune: int = TUNE
     target_accept: float = TARGET_ACCEPT
-    sampler: str = "nutpie"
     cores: int | None = None
     progress: bool = False
     retry: bool = True
@@ -78,10 +74,12 @@ def make_settings(keywords: PosteriorSettings, *, seed: int, **others: Any) -> S
     Raises
     ------
     FitError
-        If a keyword is not one of a setting.
+        If a keyword is not one of a setting, or one that was removed.
     """
     known = PosteriorSettings.__annotations__
     for name in keywords:
+        if name in REMOVED:
+            raise FitError(f"{name}={keywords[name]!r}: {REMOVED[name]}")  # type: ignore[literal-required]
         if name not in known:
             raise FitError(unknown("setting", name, known))
     return Settings(**keywords, **others, seed=int(seed))

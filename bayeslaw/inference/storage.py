@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 import xarray as xr
 
-from bayeslaw.common.errors import FileError, LawError
+from bayeslaw.common.errors import REMOVED, FileError, LawError
 from bayeslaw.common.files import atomic_write
 from bayeslaw.common.registry import content, restore, store
 from bayeslaw.inference.convergence import Convergence
@@ -165,7 +165,6 @@ def stored_spec(spec: Spec) -> dict[str, Any]:
         "priors": {name: [prior.name, prior.arguments] for name, prior in spec.priors.items()},
         "likelihood": store(LIKELIHOODS, spec.likelihood),
         "discrepancy": store(DISCREPANCIES, spec.discrepancy),
-        "noise": spec.noise,
         "effects": spec.effects,
         "new_sizes": spec.new_sizes,
         "errors": spec.errors,
@@ -179,20 +178,22 @@ def restored_spec(meta: Mapping[str, Any]) -> Spec:
     Raises
     ------
     LawError
-        If a class or a level of random effects is not registered as it was.
+        If a class or a level of random effects is not registered as it was, or a part of the model
+        was removed from the package.
     """
     for name, stored in meta["levels"].items():
         if content(random_effects.level(name)) != stored:
             raise LawError(
                 f"the fit has effects of {name!r} as {stored}, which is registered otherwise."
             )
+    if (noise := meta.get("noise", "constant")) != "constant":
+        raise LawError(f"fitted with noise={noise!r}, which {REMOVED['noise']}")
     discrepancy = restore(DISCREPANCIES, meta["discrepancy"])
     return Spec(
         law=discrepancy.apply(restored_law(meta["law"])),
-        priors={name: _prior(*stored) for name, stored in meta["priors"].items()},
+        priors={n: _prior(*p) for n, p in meta["priors"].items() if n != "noise_slope"},
         likelihood=restore(LIKELIHOODS, meta["likelihood"]),
         discrepancy=discrepancy,
-        noise=meta["noise"],
         effects=tuple(meta["effects"]),
         new_sizes=meta["new_sizes"],
         errors=meta.get("errors", "independent"),

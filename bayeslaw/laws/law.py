@@ -496,7 +496,6 @@ class Law:
         plain = [term.plain for term in self.terms]
         local = {term.local: self.bounds[term.leading] for term in plain}
         free = dict.fromkeys((*self.coordinates[1:], *NOISE), (0.0, math.inf))
-        free["noise_slope"] = (-math.inf, math.inf)
         own = {name: self.bounds[name] for name in self.exponents if name in self.coordinates}
         moved = {n for part in self.parts for n in part.local} - {*self.exponents}
         own |= dict.fromkeys(moved, (-math.inf, math.inf))

@@ -142,6 +142,7 @@ def restored_law(stored: Mapping[str, Any]) -> Law:
     priors = {
         name: Prior(kind, [(key, float(value)) for key, value in arguments])
         for name, (kind, arguments) in stored["priors"].items()
+        if name != "noise_slope"  # files of earlier versions have it; no parameter needs it
     }
     kept: dict[str, Any] = {
         key: field_value(stored[key]) for key in ("name", *_SETTINGS) if key in stored

@@ -189,14 +189,13 @@ GROUP_SD = Prior.parse("LogNormal(median=0.002, sigma=0.6)")
 NOISE = {
     "sigma": Prior.parse("LogNormal(median=0.004, sigma=0.7)"),
     "dof": Prior.parse("Gamma(alpha=2, beta=0.1)"),
-    "noise_slope": Prior.parse("Normal(mu=0, sigma=0.3)"),
     "tau_run": GROUP_SD,
     "tau_base": GROUP_SD,
     "tau_size": Prior.parse("LogNormal(median=0.003, sigma=0.25)"),
 }
 """Priors beside the law's: scale of the noise on log loss, degrees of freedom of a Student-t above
-2, exponent of N in the noise scale, and standard deviations of the random effects of run, base and
-size. The latter are narrow: random effects of 2 % would explain variation that the law explains."""
+2, and standard deviations of the random effects of run, base and size. The latter are narrow:
+random effects of 2 % would explain variation that the law explains."""
 
 
 def flat(bounds: tuple[float, float]) -> Prior:

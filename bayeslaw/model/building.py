@@ -12,7 +12,6 @@ from bayeslaw.model import random_effects
 from bayeslaw.model.columns import log_loss
 from bayeslaw.model.data import Arrays
 from bayeslaw.model.errors import LENGTH, Order, innovations
-from bayeslaw.model.noise import STANDARD, make_noise
 from bayeslaw.model.spec import JointSpec, Spec
 
 HALF = 0.5
@@ -95,14 +94,7 @@ def _add(
         for symbol, value in law.rescale(sizes, at, pt).items():
             if symbol not in q:
                 pm.Deterministic(symbol, value)
-    noise = make_noise(spec.noise)
-    of_noise = {n: priors[n].rv(n) for n in ("sigma", *noise.parameters)}
-    standard, size = pt.zeros(()), x["params"] - at["params"] if "params" in x else None
-    if "noise_groups" in data:
-        z = standard_normals(STANDARD, of_noise["tau_noise"], data["noise_groups"])
-        standard = z[data["noise_index"]]
-    sigma = noise.scale(of_noise, size, standard, functions)
-    effects = []
+    sigma, effects = priors["sigma"].rv("sigma"), []
     for level in spec.effects:
         tau = priors[f"tau_{level}"].rv(f"tau_{level}")
         # Runs of 6 to 9 rows mix worse in the centred form; see `centring`.

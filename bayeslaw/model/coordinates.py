@@ -47,7 +47,8 @@ from bayeslaw.model.transforms import (
 )
 
 START = 3.0
-"""Loss at the reference point where PyMC's own sampler starts, nats per token."""
+"""Loss at the reference point in a model's initial point, nats per token; chains start at the mean
+of the data."""
 
 
 class Dependent(NamedTuple):

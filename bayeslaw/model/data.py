@@ -10,7 +10,6 @@ from bayeslaw.common.arrays import Floats, Ints, Strings
 from bayeslaw.model import random_effects
 from bayeslaw.model.columns import columns_of
 from bayeslaw.model.errors import order
-from bayeslaw.model.noise import make_noise
 from bayeslaw.model.spec import Spec
 from bayeslaw.tables.table import LossTable
 
@@ -72,10 +71,6 @@ def make_data(
         "at": np.stack([at[name] for name in law.covariate_names]),
         "observed": np.log(table.loss),
     }
-    of_noise = make_noise(spec.noise).labels(table.frame)
-    if of_noise is not None:
-        _, index = np.unique(of_noise, return_inverse=True)
-        arrays |= {"noise_index": index, "noise_groups": centring(np.bincount(index))}
     places, first = [], 0
     for level in spec.effects:
         of_rows = random_effects.labels(table.frame, level)

@@ -1,7 +1,7 @@
 """Likelihoods of log loss: Student-t, normal, and the density whose mode is the Huber fit.
 
 A likelihood is a location-scale family: the location is the log of the modelled loss, the scale is
-that of `bayeslaw.model.noise`. Its other parameters are its own.
+``sigma``, the same for all rows. Its other parameters are its own.
 """
 
 import math

@@ -6,7 +6,7 @@ from functools import cached_property
 from pathlib import Path
 
 from bayeslaw.common.defaults import AUTO, DELTA
-from bayeslaw.common.errors import FitError, LawError
+from bayeslaw.common.errors import FitError
 from bayeslaw.common.registry import classes, identity
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
@@ -17,7 +17,6 @@ from bayeslaw.model.adaptation import Adaptation
 from bayeslaw.model.curvature import Curvature
 from bayeslaw.model.discrepancies import DISCREPANCIES, Discrepancy
 from bayeslaw.model.likelihoods import LIKELIHOODS, Huber, Likelihood
-from bayeslaw.model.noise import make_noise
 from bayeslaw.model.walking_exponents import WalkingExponents
 
 SUITED: tuple[WalkingExponents | Adaptation, ...] = (WalkingExponents(), Adaptation())
@@ -37,9 +36,6 @@ class Spec:
     likelihood : Likelihood
     discrepancy : Discrepancy
         The one that `law` has.
-    noise : str
-        Scale of the noise on log loss: ``"constant"``, the same for every row; ``"loglinear"``, a
-        power of N; or a level of grouping, whose groups each have their own.
     effects : tuple of str
         Levels of grouping that have a random effect on log loss.
     new_sizes : bool
@@ -53,7 +49,6 @@ class Spec:
     priors: Mapping[str, Prior]
     likelihood: Likelihood
     discrepancy: Discrepancy
-    noise: str = "constant"
     effects: tuple[str, ...] = ()
     new_sizes: bool = True
     errors: str = "independent"
@@ -75,7 +70,6 @@ class Spec:
     def sampled(self) -> tuple[str, ...]:
         """Names of the parameters that have priors: coordinates, noise, standard deviations."""
         noise = ["sigma", *self.likelihood.parameters.values()]
-        noise += make_noise(self.noise).parameters
         noise += [run_errors.LENGTH] * (self.errors == "run")
         return (*self.law.coordinates, *noise, *(f"tau_{level}" for level in self.effects))
 
@@ -125,7 +119,6 @@ def make_spec(
     likelihood: str | Likelihood = "studentt",
     delta: float = DELTA,
     discrepancy: str | Discrepancy = "none",
-    noise: str = "constant",
     effects: Sequence[str] = (),
     new_sizes: bool = True,
     errors: str = "independent",
@@ -135,7 +128,7 @@ def make_spec(
     Raises
     ------
     LawError
-        If the law, a prior, the likelihood, the discrepancy or the noise is unknown.
+        If the law, a prior, the likelihood or the discrepancy is unknown.
     FitError
         If `delta` is not positive.
     """
@@ -145,15 +138,12 @@ def make_spec(
     density = make_likelihood(likelihood, delta)
     levels = [random_effects.level(name) for name in effects]
     added = dict(density.priors) | {f"tau_{level.name}": level.prior for level in levels}
-    added |= make_noise(noise).priors
     added |= {run_errors.LENGTH: run_errors.PRIOR} if errors == "run" else {}
     stated = {name for name, prior in law.priors.items() if prior != NOISE.get(name)}
     defaults = dict(law.priors) | {n: prior for n, prior in added.items() if n not in stated}
     bounds = {name: prior.support for name, prior in added.items()} | law.prior_bounds
     chosen = override(defaults, priors, bounds, proper={*NOISE, *added})
-    if noise == "loglinear" and "params" not in law.columns:
-        raise LawError(f"law {law.name}: noise='loglinear' varies with params, which it lacks.")
-    return Spec(law, chosen, density, deviation, noise, tuple(effects), new_sizes, errors)
+    return Spec(law, chosen, density, deviation, tuple(effects), new_sizes, errors)
 
 
 def make_discrepancy(discrepancy: str | Discrepancy, law: Law) -> Discrepancy:

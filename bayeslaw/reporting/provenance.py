@@ -15,7 +15,6 @@ from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.law import Law
 from bayeslaw.model.likelihoods import Huber
-from bayeslaw.model.noise import make_noise
 from bayeslaw.reporting.pages import Section, Table
 from bayeslaw.tables.hull import in_words, locate
 from bayeslaw.tables.reading import is_synthetic
@@ -131,8 +130,6 @@ def _noise(fit: Posterior) -> str:
     spec = fit.spec
     delta = f", delta {spec.delta:g}" if isinstance(spec.likelihood, Huber) else ""
     words = f"{spec.likelihood.words}{delta} on log loss"
-    scale = make_noise(spec.noise).words
-    words += f", with a scale {scale}" if scale else ""
     words += ", correlated within a run" if spec.errors == "run" else ""
     levels = " and ".join(spec.effects)
     return words + (f", with random effects of {levels}" if levels else ", no random effects")
@@ -142,7 +139,7 @@ def _sampler(run: Mapping[str, object]) -> str:
     if not run:
         return UNKNOWN
     return (
-        f"NUTS ({run['sampler']}), {run['chains']} chains of {run['draws']} draws after "
+        f"NUTS (nutpie), {run['chains']} chains of {run['draws']} draws after "
         f"{run['tune']} tuning steps, target acceptance {run['target_accept']:g}"
     )
 

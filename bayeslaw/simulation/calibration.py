@@ -246,7 +246,7 @@ def _prior(
     }
     # Knots of the fitted rows, and groups of all rows.
     labels = replace(data, groups=every.groups)
-    draws = labelled_draws(spec, whole, labels, xr.Dataset(one_chain))
+    draws = labelled_draws(spec, labels, xr.Dataset(one_chain))
     if spec.errors == "run":
         truth = Posterior(spec, whole, data.at, draws, xr.Dataset(), INDEPENDENT)
         rng, order = np.random.default_rng([seed, 2]), errors.order(rows)

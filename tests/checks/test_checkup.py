@@ -232,7 +232,7 @@ def test_one_noise_scale_that_is_wrong_is_found():
     assert other["ratio"] > 3
     part = noise_part(found["larger"], 0)
     assert part.level == "caution"
-    assert "noise='size'" in part.words[0]
+    assert part.words[0].endswith("they are largest in 300000000.0.")
 
 
 def test_a_noise_scale_six_times_the_others_is_found_in_three_of_four_tables():

@@ -54,9 +54,9 @@ def test_the_script_of_init_runs(tmp_path):
     assert (tmp_path / "forecast.png").stat().st_size > 10_000
 
 
-def test_effects_and_noise_of_a_fit(measured):
-    content = document("fit", measured, "--law", "chinchilla", "--noise", "loglinear", *SHORT)
-    assert (content["noise"], content["effects"]) == ("loglinear", [])
+def test_effects_of_a_fit(measured):
+    content = document("fit", measured, "--law", "chinchilla", *SHORT)
+    assert content["effects"] == []
     result = run("fit", measured, "--law", "chinchilla", "--effects", "base", code=2)
     assert "no column 'base' for the effect" in result.stderr
     assert result.stderr.count("\n") == 1

@@ -175,7 +175,8 @@ def test_files_that_cannot_be_read(posterior, tmp_path):
     terms = [law["terms"][0] | {"kind": "cubic"}, *law["terms"][1:]]
     medians = rebuild["medians"]
     fewer = {n: v for n, v in medians["data_vars"].items() if n != "L_ref"}
-    moved = rebuild["specification"] | {"noise": "loglinear"}
+    moved = rebuild["specification"] | {"errors": "run"}
+    grouped = rebuild["specification"] | {"noise": "size"}  # as earlier versions wrote
     unknown = rebuild["specification"] | {"law": law | {"terms": terms}}
 
     def with_(**parts):
@@ -185,6 +186,7 @@ def test_files_that_cannot_be_read(posterior, tmp_path):
         (whole | {"format": "other"}, "not coefficients of bayeslaw"),
         (whole | {"schema": SCHEMA + 1}, "upgrade bayeslaw"),
         (with_(specification=moved), "not those that were exported"),
+        (with_(specification=grouped), "fitted with noise='size', which was removed"),
         (with_(specification=unknown), "unknown term kind 'cubic'"),
         (with_(medians=medians | {"data_vars": fewer}), "it lacks L_ref"),
         ({n: v for n, v in whole.items() if n != "training"}, "damaged"),

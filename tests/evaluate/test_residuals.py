@@ -77,7 +77,7 @@ def in_pymc(fitted: Posterior, draws: xr.Dataset) -> tuple[np.ndarray, np.ndarra
     "settings",
     [
         {"likelihood": "studentt"},
-        slow({"likelihood": "normal", "noise": "loglinear"}),
+        slow({"likelihood": "normal"}),
         pytest.param({"likelihood": "huber"}, marks=[object_mode, pytest.mark.slow]),
     ],
     ids=str,
@@ -86,7 +86,7 @@ def test_likelihood_and_prior_are_the_models(runs, settings):
     fitted = grouped(runs, **settings)
     draws = raw(fitted)
     data = make_data(fitted.spec, runs)
-    fitted = replace(fitted, draws=labelled_draws(fitted.spec, runs, data, draws))
+    fitted = replace(fitted, draws=labelled_draws(fitted.spec, data, draws))
     rows, prior = in_pymc(fitted, draws)
     np.testing.assert_allclose(log_likelihood(fitted), rows, rtol=1e-8, atol=1e-8)
     np.testing.assert_allclose(log_prior(fitted).values.reshape(-1), prior, rtol=1e-8)
@@ -134,7 +134,7 @@ def test_covariance_includes_noise_and_runs(runs):
 
 
 def test_scale_is_that_of_the_drawn_noise(small):
-    fitted = fit("chinchilla", small, seed=0, likelihood="normal", noise="loglinear", **SHORT)
+    fitted = fit("chinchilla", small, seed=0, likelihood="normal", **SHORT)
     rng = np.random.default_rng(0)
     drawn = np.stack([residual_draws(fitted, small, rng) for _ in range(200)])
     np.testing.assert_allclose(drawn.std(0).mean(0), fitted.scale(small.frame).mean(0), rtol=0.02)

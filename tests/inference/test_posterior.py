@@ -40,14 +40,13 @@ def test_a_good_posterior_is_not_marked(posterior, small):
 
 
 def test_rows_may_have_aliases_for_columns():
-    """Also where the noise, or a random effect, depends on N."""
+    """Also where a random effect depends on N."""
     fit = load("tests/golden/delphi_chinchilla.nc")
     base, size = (labels(fit.table.frame, level) for level in ("base", "size"))
     same = dict(zip(base, size, strict=True))  # the bases of this table are its sizes
     sized = fit.draws.rename(base="size", base_effect="size_effect", tau_base="tau_size")
     sized = sized.assign_coords(size=[same[name] for name in sized["size"].values])
-    sized = sized.assign(noise_slope=0 * sized["sigma"] - 0.5)
-    spec = replace(fit.spec, noise="loglinear", effects=("size",))
+    spec = replace(fit.spec, effects=("size",))
     fit, frame = replace(fit, draws=sized, spec=spec), fit.table.frame.head(5)
     aliased = frame.rename(columns={"params": "N", "tokens": "D"})
     for method in (fit.latent, fit.scale, lambda rows: fit.extended(rows)[1]["alpha"]):

@@ -145,6 +145,12 @@ def test_an_older_schema(saved):
     refuse(saved, rf"schema 1 is older than this version reads .{storage.SCHEMA}.; fit again")
 
 
+def test_a_model_that_was_removed(saved):
+    with h5py.File(saved, "a") as file:
+        file.attrs["meta"] = json.dumps(json.loads(file.attrs["meta"]) | {"noise": "size"})
+    refuse(saved, "fitted with noise='size', which was removed")
+
+
 @pytest.mark.parametrize("spoil", ["meta", "key", "group", "schema"])
 def test_a_damaged_file(saved, spoil):
     with h5py.File(saved, "a") as file:

@@ -5,7 +5,6 @@ import pandas as pd
 import pytest
 
 from bayeslaw.common.errors import LawError, TableError
-from bayeslaw.evaluate.residuals import residual_draws
 from bayeslaw.inference.fitting import fit
 from bayeslaw.inference.storage import load
 from bayeslaw.model import random_effects as effects
@@ -135,26 +134,6 @@ def test_grouped_posteriors_load_as_they_were_saved(fitted, table, tmp_path):
     assert again.spec.effects == ("base", "run")
     one, two = (f.forecast(table, seed=5, allow_unconverged=True).samples for f in (fitted, again))
     np.testing.assert_array_equal(one, two)
-
-
-def test_noise_that_falls_with_size():
-    design = grid(params=[1e8, 3e8, 1e9, 3e9], tokens=np.geomspace(1e9, 3e11, 15))
-    frame = simulate("chinchilla", CHINCHILLA, design, sigma=0.0, seed=0).frame
-    slope, rng = -0.5, np.random.default_rng(0)
-    scale = 0.004 * (frame["params"] / 5.5e8) ** slope
-    table = from_frame(frame.assign(loss=frame["loss"] * np.exp(scale * rng.standard_normal(60))))
-    settings = {"discrepancy": "none", "draws": 400, "tune": 500, "retry": False}
-    fitted = fit("chinchilla", table, noise="loglinear", **settings)
-    low, high = np.quantile(fitted.draws["noise_slope"], [0.005, 0.995])
-    assert low < slope < high < 0
-    wide = residual_draws(fitted, grid(params=[1e8, 3e9], tokens=1e10), np.random.default_rng(0))
-    assert np.std(wide[:, 0]) > 3 * np.std(wide[:, 1])
-
-
-def test_noise_and_laws_that_do_not_fit():
-    table = grouped(0)
-    with pytest.raises(LawError, match="did you mean 'loglinear'"):
-        fit("chinchilla", table, noise="loglinar")
 
 
 @pytest.mark.parametrize("seed", [slow(1), slow(2), slow(3)])

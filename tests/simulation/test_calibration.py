@@ -23,7 +23,6 @@ SHORT = PLAIN | {"draws": 500}
         ("chinchilla", 60, SHORT),
         slow("chinchilla", 30, {"discrepancy": "curvature", "draws": 1000}),
         slow("chinchilla", 60, SHORT | {"likelihood": "normal", "effects": ("base",)}),
-        slow("chinchilla", 30, PLAIN | {"noise": "loglinear", "draws": 1000}),
         slow("form3", 30, PLAIN | {"draws": 1000}),
     ],
 )
