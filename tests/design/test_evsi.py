@@ -16,10 +16,11 @@ from bayeslaw.design.evsi import (
     anchor_value,
     plan_after,
 )
-from bayeslaw.design.posterior_moments import joint_gaussian
+from bayeslaw.design.posterior_moments import joint_gaussian, noise_variance
 from bayeslaw.planning.intervals import intersection
 from bayeslaw.planning.planner import plan
 from bayeslaw.simulation.worlds import paper_world
+from bayeslaw.tables.table import grid
 from tests.design.problems import LIMITS, POOL, around
 
 
@@ -113,6 +114,27 @@ def test_runs_may_make_an_infeasible_plan_feasible(curved):
     found = choose_anchors(curved["target"], pool, **known, k=3)
     assert found.atpp == np.inf
     assert 0 < found.picks["p_plan"].iloc[-1] <= 1
+
+
+def test_a_noisy_run_makes_a_plan_feasible_as_often_as_reweighted_draws_say(fits):
+    """Draws weighted by their likelihood of each simulated loss, at the likeliest choice."""
+    target = fits["target"]
+    target = replace(target, draws=target.draws.assign(sigma=10 * target.draws["sigma"]))
+    limits = LIMITS | {"max_loss": 1.716, "max_forgetting": 0.2, "confidence": 0.9}
+    planned = plan(target=target, source=fits["source"], **limits, noise="latent")
+    assert planned.status == "infeasible"
+    row = grid(params=8.1e9, ptpp=279, replay=0.35, tokens=1e11)
+    aim = row.assign(replay=planned.best.replay, tokens=planned.best.tokens)
+    meets = target.latent(aim)[:, 0] <= 1.716
+    assert 0.8 < meets.mean() < 0.9
+    log_loss, sd = np.log(target.latent(row))[:, 0], noise_variance(target, row)[0] ** 0.5
+    rng = np.random.default_rng(0)
+    seen = rng.choice(log_loss, 2000) + sd * rng.standard_normal(2000)
+    weights = np.exp(-0.5 * ((log_loss - seen[:, None]) / sd) ** 2)
+    feasible = np.mean(weights @ meets / weights.sum(1) >= 0.9)
+    found = choose_anchors(target, row, gain="plan", plan=planned, k=1)
+    assert found.picks["p_plan"].item() == pytest.approx(feasible, abs=0.1)
+    assert 0.15 < feasible < 0.35
 
 
 def test_nothing_to_aim_at(curved):

@@ -125,16 +125,22 @@ def test_a_fitted_run_goes_on_from_its_last_residual(fitted):
     train = fitted.table.frame
     run = train["run"].iloc[0]
     last = train[train["run"] == run].nlargest(1, "tokens")
-    ahead = pd.concat([last.assign(tokens=last["tokens"] * f) for f in (1.0001, 1e3, 0.5)])
+    ahead = pd.concat([last.assign(tokens=last["tokens"] * f) for f in (1.0001, 1e3, 0.5, 1)])
     ahead = ahead.reset_index(drop=True)
     drawn = error_draws(fitted, ahead, np.random.default_rng(0))
     place = int(np.flatnonzero(train.index == last.index[0])[0])
     residual = (np.log(fitted.table.loss) - np.log(fitted.latent(fitted.table)))[:, place]
     sigma = fitted.values()["sigma"][:, 0]
     np.testing.assert_allclose(drawn[:, 0], residual, atol=0.1 * SIGMA)
-    for column in (1, 2):  # far beyond, and a new run within the range of the fitted one
+    for column in (
+        1,
+        2,
+        3,
+    ):  # far beyond, and rows of a new run up to the last tokens of the fitted
         assert np.std(drawn[:, column] / sigma) == pytest.approx(1, rel=0.1)
         assert abs(np.corrcoef(drawn[:, column], residual)[0, 1]) < 0.1
+    want = 0.5 ** (1 / np.median(fitted.draws["ell"]))  # the new run is one path
+    assert np.corrcoef(drawn[:, 2], drawn[:, 3])[0, 1] == pytest.approx(want, abs=0.05)
 
 
 def test_rows_of_a_new_run_are_one_path(fitted):

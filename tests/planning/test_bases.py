@@ -7,8 +7,10 @@ import pytest
 from scipy.stats import spearmanr
 
 from bayeslaw.common.errors import BayeslawError
+from bayeslaw.inference.pools import Pool
 from bayeslaw.planning.deviations import PlannedRun, deviations
 from bayeslaw.planning.planner import plan, true_fits
+from bayeslaw.tables.table import grid
 from tests.planning.posteriors import BASE, WORLD, posterior
 
 LIMITS = WORLD.limits | {"baseline": BASE}
@@ -157,6 +159,51 @@ def test_shares_of_the_variance(alike):
     assert total == pytest.approx((latent + noise).std(), rel=0.1)
     assert shares.loc["target", "base"] == pytest.approx(0.004**2 / total**2, rel=0.3)
     assert shares.loc["target", "law"] == 0
+
+
+def test_the_share_of_the_law_is_the_variance_between_the_members_of_a_pool():
+    low = posterior("french")
+    high = replace(low, draws=low.draws.assign(L_ref=1.02 * low.draws["L_ref"]))
+    pool = Pool({"low": low, "high": high}, {"low": 3.0, "high": 1.0})
+    source = posterior("english_arabic")
+    limits = LIMITS | {"max_loss": 1.9, "max_forgetting": 0.1}
+    found = plan(target=pool, source=source, **limits, replay_grid=[0.4])
+    row = grid(params=8.1e9, ptpp=279, replay=found.replay, tokens=found.tokens)
+    logs = [np.log(member.latent(row)[:, 0]) for member in (low, high)]
+    between = 0.25 * 0.75 * (logs[1].mean() - logs[0].mean()) ** 2
+    within = (
+        0.75 * logs[0].var() + 0.25 * logs[1].var() + found.problem.targets[0].noise.total.var()
+    )
+    target = found.spread.loc["target"]
+    assert target["sd"] ** 2 == pytest.approx(between + within, rel=0.1)
+    assert target["law"] == pytest.approx(between / (between + within), rel=0.1)
+    assert target["law"] > 0.5
+
+
+def test_new_sizes_of_joint_fits_have_correlated_effects():
+    """At a size without rows, beside fits whose fitted sizes have no effect."""
+    limits, joint = LIMITS | {"params": 4e9, "max_loss": 1.95, "max_forgetting": 0.1}, []
+    for place, domain in enumerate(("french", "english_arabic")):
+        fit = posterior(domain)
+        sizes = np.unique(fit.table.frame["params"].astype(float).astype(str))
+        draws = fit.draws.assign_coords(size=sizes).assign(
+            tau_size=(("chain", "draw"), np.full((4, 100), TAU)),
+            size_effect=(("chain", "draw", "size"), np.zeros((4, 100, len(sizes)))),
+        )
+        about = {"joint": "ab12", "place": place, "correlation": {"size": [[1, 0.9], [0.9, 1]]}}
+        spec = replace(fit.spec, effects=("size",))
+        joint.append(replace(fit, spec=spec, draws=draws, settings=about))
+    asked = {"confidence": 0.6, "noise": "latent", "replay_grid": [0.4]}
+    found = plan(target=joint[0], source=joint[1], **limits, **asked)
+    curves = [limit.curve for limit in found.problem.limits]
+    row = grid(params=4e9, ptpp=279, replay=0.4, tokens=4e10)
+    effects = [
+        np.log(curve.loss([0.4], np.log(10.0))[0] / fit.latent(row)[:, 0])
+        for curve, fit in zip(curves, joint, strict=True)
+    ]
+    assert np.std(effects, axis=1) == pytest.approx([TAU, TAU], rel=0.15)
+    assert np.corrcoef(effects)[0, 1] == pytest.approx(0.9, abs=0.05)
+    assert found.spread.loc["target", "size"] > 0.5
 
 
 def test_the_least_expected_cost(bases):
