@@ -9,7 +9,7 @@ import pandas as pd
 from bayeslaw.common.arrays import Floats, Ints
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.tables.table import LossTable
-from bayeslaw.tables.validation import canonical
+from bayeslaw.tables.validation import canonical, check_units
 
 LEVELS = ("ok", "caution", "refuse")
 VERDICT = {
@@ -145,6 +145,7 @@ def target(fit: Posterior, rows: LossTable | pd.DataFrame) -> Target:
     """
     given, name = (rows.frame, rows.name) if isinstance(rows, LossTable) else (rows, "rows")
     frame = canonical(given, name, fit.columns)
+    check_units(frame, name, fit.table.frame)
     by = "ptpp" if "ptpp" in fit.law.columns else "params"
     log_loss = np.log(fit.latent(frame))
     groups = {f"{NAMES[by]} {v:.3g}": np.array(i) for v, i in frame.groupby(by).indices.items()}

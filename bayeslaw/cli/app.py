@@ -56,8 +56,7 @@ class _Group(TyperGroup):
     def main(self, *args: Any, **settings: Any) -> Any:
         """Run a command; exit with its code, 2 for a user's mistake, or 130 if interrupted."""
         try:
-            with _one_line_warnings():
-                code = super().main(*args, **settings | {"standalone_mode": False})
+            code = super().main(*args, **settings | {"standalone_mode": False})
         except typer.TyperException as error:
             option = getattr(error, "option_name", "")  # of an option that does not exist
             removed = REMOVED.get(option.removeprefix("--").replace("-", "_"))
@@ -114,8 +113,9 @@ def _with_options(function: Command) -> Callable[..., int]:
     def run(*, json: bool, **values: Any) -> int:
         for name, group in groups.items():
             values[name] = group(**{f.name: values.pop(f.name) for f in fields(group)})
-        rendered = function(**values)
-        show(function.__name__, rendered, json)
+        with _one_line_warnings() as said:
+            rendered = function(**values).adding(warnings=said)
+            show(function.__name__, rendered, json)
         return rendered.code
 
     run.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
@@ -150,12 +150,17 @@ def _interrupted() -> NoReturn:
 
 
 @contextmanager
-def _one_line_warnings() -> Iterator[None]:
+def _one_line_warnings() -> Iterator[list[str]]:
+    """Print each warning once, on one line, and collect them."""
+    said: list[str] = []
+
     def warn(message: Warning | str, *_: object, **__: object) -> None:
-        note(str(message), "warning", "yellow")
+        if str(message) not in said:
+            said.append(str(message))
+            note(said[-1], "warning", "yellow")
 
     with warnings.catch_warnings():
         for kind in (FitWarning, TableWarning):
             warnings.simplefilter("always", kind)
         warnings.showwarning = warn
-        yield
+        yield said

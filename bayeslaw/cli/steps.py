@@ -32,6 +32,7 @@ def fit_or_load(
     """Return a fit, made or loaded, and the rows to forecast; these are checked before the fit."""
     from bayeslaw.huber.point_fit import for_table
     from bayeslaw.inference.pools import member_laws
+    from bayeslaw.tables.validation import check_units
 
     if is_posterior(source):
         refuse(
@@ -49,6 +50,7 @@ def fit_or_load(
             raise TableError("say which rows to forecast, with --rows or --grid.")
         for member, *_ in posterior.parts():
             member.law.covariates(rows.frame, rows.name)
+        check_units(rows.frame, rows.name, posterior.table.frame)
         return posterior, _labelled(rows, posterior.table)
     name = required(choice.law)
     laws = [bl.load_law(str(law)) for law in member_laws(name) or [name]]
@@ -59,6 +61,7 @@ def fit_or_load(
         table = table.training(choice.train)
     for law in laws:
         for_table(law, table).covariates(rows.frame, rows.name)
+    check_units(rows.frame, rows.name, table.frame)
     asked = laws[0] if len(laws) == 1 else name
     return fit_table(asked, table, method, sampling, seed, bounds), _labelled(rows, table)
 

@@ -18,7 +18,7 @@ from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.terms import COLUMN, SYMBOLS, Values
 from bayeslaw.planning.fits import convergence_failures, draw_count
 from bayeslaw.tables.table import LossTable
-from bayeslaw.tables.validation import COVARIATES, canonical
+from bayeslaw.tables.validation import COVARIATES, canonical, check_units
 
 DIFFERENCE = 1e-4
 """Step of the central differences, in log N or log D."""
@@ -71,6 +71,7 @@ def local_exponents(
     """
     failures = convergence_failures([posterior], allow_unconverged)
     frame = rows.frame if isinstance(rows, LossTable) else canonical(rows, "rows", ())
+    check_units(frame, "rows", posterior.table.frame)
     law, q = posterior.extended(frame)
     x, at = law.covariates(frame), posterior.at
     p = law.sizes(q, at)

@@ -13,6 +13,7 @@ from bayeslaw.derive.surface import (
     FLOPS,
     SEARCH,
     Range,
+    check_budgets,
     flops_ratios,
     flops_to,
     optimum,
@@ -23,6 +24,7 @@ from bayeslaw.derive.surface import (
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.planning.feasible_budgets import root_between
 from bayeslaw.planning.fits import convergence_failures, pair_draws
+from bayeslaw.tables.validation import check_units
 
 TOKENS_STEP = 0.25
 """Distance of grid points in log D."""
@@ -87,6 +89,7 @@ def compute_optimal(
     budgets = _positive("flops", flops)
     if not span > 1:
         raise BayeslawError(f"span {span:g} is not above 1; it is a factor of budget.")
+    check_budgets([posterior], budgets)
     failures = convergence_failures([posterior], allow_unconverged)
     ends = (min(budgets) / math.sqrt(span), max(budgets) * math.sqrt(span))
     surface = surface_at(posterior, ends, search, replay, ptpp)
@@ -306,6 +309,8 @@ def crossover(
     if not 0 < low < high < math.inf:
         raise BayeslawError(f"search {low:g} to {high:g} is not a range of tokens per parameter.")
     fits = [posterior, scratch]
+    for fit in fits:
+        check_units(pd.DataFrame({"params": [params]}), "crossover", fit.table.frame)
     failures = convergence_failures(fits, allow_unconverged)
     (mine, theirs), how = pair_draws(fits)
     model, tokens = (params, params), (low * params, high * params)

@@ -19,6 +19,7 @@ from bayeslaw.derive.surface import (
     SEARCH,
     Range,
     best_losses,
+    check_budgets,
     flops_ratios,
     optimum,
     reach_of,
@@ -28,6 +29,7 @@ from bayeslaw.derive.surface import (
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.planning.fits import convergence_failures, pair_draws
 from bayeslaw.tables.table import LossTable
+from bayeslaw.tables.validation import check_units
 
 REGRET = "regret: expected nats above the best if chosen now"
 FARTHER = 100.0
@@ -187,6 +189,8 @@ def compare_recipes(
     else:
         frame = targets.frame if isinstance(targets, LossTable) else targets
         assert frame is not None
+        for fit in every:
+            check_units(frame, "targets", fit.table.frame)
         columns = [c for c in frame if any(c in fit.columns for fit in every)]
         losses = np.stack([fit.latent(frame)[i] for fit, i in zip(every, index, strict=True)])
         found = Recipes(_array(fits, losses), frame[columns].reset_index(drop=True))
@@ -213,6 +217,7 @@ def _at_budgets(
                 f"{', '.join(fit.columns)}; give targets= instead."
             )
     every = list(fits.values())
+    check_budgets(every, budgets)
     most = [training_flops(fit).max() for fit in every]
     start, end = min(most), FARTHER * max(most)
     reach = reach_of(every)

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import pandas as pd
 from scipy.optimize.elementwise import find_minimum
 
 from bayeslaw.common.arrays import Bools, Floats, Ints
@@ -23,6 +24,7 @@ from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.law import Law
 from bayeslaw.planning.feasible_budgets import LARGE, root_between
 from bayeslaw.tables.table import grid
+from bayeslaw.tables.validation import check_units
 
 FLOPS = 6.0
 """FLOPs per parameter and token."""
@@ -127,6 +129,7 @@ def surface_of(
             raise LawError(f"law {posterior.law.name} depends on {name}; give it, as {name}=...")
         if name in given and name not in columns:
             raise LawError(f"law {posterior.law.name} does not depend on {name}; leave it out.")
+    check_units(pd.DataFrame([given]), "derive", posterior.table.frame)
     frame = grid(params=params, tokens=tokens, **given)
     law, q = posterior.extended(frame)
     x = law.covariates(frame)
@@ -163,6 +166,13 @@ def training_flops(fit: Posterior) -> Floats:
     """FLOPs of the training rows, 6 N D."""
     rows = fit.table.frame
     return (FLOPS * rows["params"] * rows["tokens"]).to_numpy(float)
+
+
+def check_budgets(fits: Sequence[Posterior], flops: Sequence[float]) -> None:
+    """Raise `TableError` for budgets in another unit than FLOPs."""
+    for fit in fits:
+        fitted = pd.DataFrame({"flops": training_flops(fit)})
+        check_units(pd.DataFrame({"flops": flops}), "derive", fitted)
 
 
 def reach_of(fits: Sequence[Posterior]) -> Range:

@@ -20,7 +20,7 @@ from bayeslaw.inference.pools import Pool
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.planning.result import Plan
 from bayeslaw.tables.table import LossTable, frame_of, grid
-from bayeslaw.tables.validation import COVARIATES, canonical
+from bayeslaw.tables.validation import COVARIATES, canonical, check_units
 
 MOST = 20
 """Most runs under a budget if `k` is not given."""
@@ -172,6 +172,7 @@ def choose_anchors(
             raise BayeslawError("say where the loss matters (targets=): a table or a grid.")
         targets = _planned_run(plan)
     aim = canonical(frame_of(targets), "targets", columns)
+    check_units(aim, "targets", posterior.table.frame)
     weight = _normalised(weights, len(aim))
     joint, keep = joint_gaussian(fits, frame, aim, plan, draws)
     search = Search(

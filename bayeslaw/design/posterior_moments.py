@@ -22,7 +22,7 @@ from bayeslaw.planning.deviations import PlannedRun, planned_size_effects
 from bayeslaw.planning.intervals import intersection
 from bayeslaw.planning.result import Plan
 from bayeslaw.tables.table import LossTable, frame_of
-from bayeslaw.tables.validation import COVARIATES, canonical
+from bayeslaw.tables.validation import COVARIATES, canonical, check_units
 
 DRAWS = 4000
 """Most posterior draws used."""
@@ -47,6 +47,7 @@ def candidate_rows(
     """
     columns = [c for c in COVARIATES if c in posterior.columns]
     frame = canonical(frame_of(candidates), "candidates", columns)
+    check_units(frame, "candidates", posterior.table.frame)
     for member, *_ in posterior.parts():
         member.law.covariates(frame, "candidates")  # raises for rows with tokens = 0
     rows = frame[columns].to_numpy(float)[:, None]

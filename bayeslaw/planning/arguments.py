@@ -19,6 +19,7 @@ from bayeslaw.planning.deviations import Fit, PlannedRun
 from bayeslaw.planning.fits import NEW, curve_of, draw_count, noise_kind, planned_base
 from bayeslaw.planning.limits import ForgettingLimit, LossLimit, no_noise
 from bayeslaw.planning.loss_curves import Curve
+from bayeslaw.tables.validation import check_units
 
 BASELINES = {
     "asymptote": "least source loss that pure replay can reach, draw by draw",
@@ -111,6 +112,12 @@ class Request:
             )
         if run.unique_tokens is not None:
             self._check_repetition(run.unique_tokens)
+        asked = run.row[["params", "ptpp"]]
+        if run.unique_tokens is not None:
+            asked = asked.assign(unique_tokens=run.unique_tokens)
+        for fit in (*self.targets, *self.sources):
+            if fit.table is not None:
+                check_units(asked, "plan", fit.table.frame)
 
     def _check_repetition(self, unique_tokens: float) -> None:
         """Raise `BayeslawError` unless all targets tell what repeated tokens are worth."""

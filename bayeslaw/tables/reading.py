@@ -10,7 +10,13 @@ import pandas as pd
 from bayeslaw.common.errors import TableError, TableWarning
 from bayeslaw.common.files import atomic_write
 from bayeslaw.tables.table import LossTable, frame_of
-from bayeslaw.tables.validation import BASE_LOSSES, canonical, check_positive, row_numbers
+from bayeslaw.tables.validation import (
+    BASE_LOSSES,
+    canonical,
+    check_positive,
+    check_units,
+    row_numbers,
+)
 
 LEAST_LOSS, MOST_LOSS = 0.02, 15.0
 """Median losses of a table, nats per token, that are not doubted; a uniform guess of one of 250,000
@@ -247,15 +253,7 @@ def from_frame(frame: pd.DataFrame, name: str = "table") -> LossTable:
     baseline = frame["tokens"] == 0
     if baseline.all():
         raise TableError(f"{name}: every row has tokens = 0; nothing to fit.")
-    for column, what in (("params", "model has"), ("tokens", "run has")):
-        if frame[column].max() < 1e4:
-            noun = "parameters" if column == "params" else "tokens"
-            warnings.warn(
-                f"{name}: the largest {what} {frame[column].max():g} {noun}; counts are expected, "
-                f"not millions or billions: columns={{{column!r}: '{column} * 1e9'}}.",
-                TableWarning,
-                stacklevel=3,
-            )
+    check_units(frame, name)
     measured, bases = frame[~baseline], frame[baseline]
     middle = float(measured["loss"].median())
     if not LEAST_LOSS < middle < MOST_LOSS:

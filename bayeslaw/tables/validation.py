@@ -22,6 +22,21 @@ SUFFIXES = {"K": 1e3, "k": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 SHORT = r"[0-9]*\.?[0-9]+[KkMBT]"
 """Counts as people write them, such as 1.3B."""
 ALIASES = {"N": "params", "D": "tokens", "r": "replay", "PTPP": "ptpp"}
+FEWEST = 1e4
+"""No language model has fewer parameters, or is trained on fewer tokens: the unit is another."""
+OTHER_UNIT, NO_OTHER = 1e3, 1e6
+"""Factors from the fitted range from which a value may be, and is surely, in another unit.
+
+Below the range the first is sure: nobody asks for runs a thousand times smaller than the fitted.
+"""
+COUNTS = "counts are expected, not millions or billions"
+UNITS = {
+    "params": COUNTS,
+    "tokens": COUNTS,
+    "unique_tokens": COUNTS,
+    "ptpp": "pre-training tokens per parameter are expected",
+    "flops": "FLOPs are expected, 6 N D, not petaFLOPs",
+}
 
 
 def canonical(frame: pd.DataFrame, name: str, required: Iterable[str]) -> pd.DataFrame:
@@ -90,6 +105,64 @@ def _numeric(column: pd.Series, name: str) -> pd.Series:
 def check_positive(frame: pd.DataFrame, column: str, name: str, advice: str) -> None:
     """Raise `TableError` with advice unless all values of a column are positive."""
     _refuse(frame[column] <= 0, frame[column], name, f"is not positive; {advice}")
+
+
+def check_units(rows: pd.DataFrame, name: str, fitted: pd.DataFrame | None = None) -> None:
+    """Raise `TableError` for numbers in another unit, such as tokens in billions.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        Valid covariates, or FLOPs in a column `flops`.
+    name : str
+        What the rows are called in messages.
+    fitted : DataFrame, optional
+        Rows that a law was fitted to. Values a thousand times below their range are refused, and
+        values a million times above it. FLOPs are a product of two counts: there the factors are
+        the squares of these. Without fitted rows, `rows` are those of a table of losses.
+
+    Warns
+    -----
+    TableWarning
+        If a value is a thousand times above the range of the fitted rows.
+
+    Examples
+    --------
+    >>> fitted = pd.DataFrame({"params": [1e8, 1e9], "tokens": [1e9, 1e11]})
+    >>> check_units(pd.DataFrame({"tokens": [20.0]}), "grid", fitted)
+    Traceback (most recent call last):
+    bayeslaw.common.errors.TableError: grid: tokens = 20 is 5e+07 times below the fitted rows; \
+counts are expected, not millions or billions: tokens = 2e+10?
+    """
+    for column in rows.columns.intersection(list(UNITS)):
+        values = rows.loc[rows[column] > 0, column]
+        least, most = float(values.min()), float(values.max())
+        few = UNITS[column] == COUNTS and least < FEWEST
+        if fitted is None and few and most < FEWEST:
+            raise TableError(
+                f"{name}: the largest of column {column!r} is {most:g}; {COUNTS}: "
+                f"columns={{{column!r}: '{column} * 1e9'}}."
+            )
+        if fitted is None or column not in fitted or fitted.empty:
+            continue
+        low, high = float(fitted[column].min()), float(fitted[column].max())
+        power = 2 if column == "flops" else 1
+        if (few and low >= FEWEST) or least * OTHER_UNIT**power <= low:
+            raise TableError(f"{name}: {_other_unit(column, least, low, high)}")
+        if most >= high * OTHER_UNIT**power:
+            text = f"{name}: {_other_unit(column, most, low, high)}"
+            if most >= high * NO_OTHER**power:
+                raise TableError(text)
+            warnings.warn(text, TableWarning, stacklevel=3)
+
+
+def _other_unit(column: str, value: float, low: float, high: float) -> str:
+    """What is wrong with a value far outside a range, and the value that may be meant."""
+    far = f"{low / value:.2g} times below" if value < low else f"{value / high:.2g} times above"
+    powers = [f**sign for f in (1e9, 1e6, 1e3, 1e12, 1e15, 1e18) for sign in (1, -1)]
+    meant = [value * f for f in powers if low / 10 <= value * f <= high * 10]
+    ask = f": {column} = {meant[0]:g}?" if meant else "."
+    return f"{column} = {value:g} is {far} the fitted rows; {UNITS[column]}{ask}"
 
 
 def _refuse(bad: pd.Series, column: pd.Series, name: str, what: str) -> None:

@@ -90,6 +90,8 @@ HUBER = ("--law", "chinchilla", "--method", "huber")
         (("forecast", DELPHI, *SPLIT[:4], "--grid", "params=big"), "cannot read 'params=big'"),
         (("forecast", DELPHI, *SPLIT[:4], "--grid", ""), "--grid is empty"),
         (("forecast", DELPHI, *SPLIT[:4], "--grid", "N=1 N=2"), "'N' is there twice"),
+        (("forecast", DELPHI, *SPLIT[:4], "--grid", "N=1e9 D=20"), "tokens = 2e+10?"),
+        (("check", DELPHI, *SPLIT[:4], "--grid", "N=1e9 D=20"), "tokens = 2e+10?"),
         (("forecast", DELPHI, *SPLIT, "--grid", GRID), "--grid goes without"),
         (("forecast", DELPHI, *SPLIT[:4], "--rows", "nowhere.csv"), "no such file"),
         (("forecast", "nowhere.nc", "--grid", GRID), "no such file"),

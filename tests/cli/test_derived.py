@@ -55,6 +55,9 @@ def test_two_fits(saved, staged):
         (["--search", "9,1", "--flops", "1e20"], "least first"),
         (["--flops", "1e20", "--at", "replay=.3"], "does not depend on replay"),
         (["--levels", "90"], "not between 0 and 1"),
+        (["--flops", "21"], "FLOPs are expected"),
+        (["--at", "params=1 tokens=2e10"], "params = 1e+09?"),
+        (["--scratch", "SAVED", "--at", "params=1"], "params = 1e+09?"),
     ],
 )
 def test_mistakes(saved, options, says):
@@ -81,6 +84,7 @@ def test_recipes(posterior, saved, tmp_path):
     assert document("recipes", saved, other, *at)["crossings"] is None
     assert "same file name" in fails("recipes", saved, saved, *at)
     assert "targets=" in fails("recipes", saved, other)
+    assert "params = 1e+09?" in fails("recipes", saved, other, "--at", "params=1 tokens=2e10")
 
 
 def test_floor_of_a_forecast_and_its_figure(saved, tmp_path):
@@ -108,6 +112,7 @@ def test_text_of_the_floor(saved):
         (["--flops", "many"], "cannot read 'many'"),
         (["--grid", "params=1e9"], "tokens"),
         (["--flops", "1e21", "--figure", "no/such.png"], "no folder"),
+        (["--grid", "params=1e9 tokens=20"], "tokens = 2e+10?"),
     ],
 )
 def test_mistakes_in_floor(saved, options, says):

@@ -71,6 +71,8 @@ def test_candidates_may_be_a_table_of_runs(saved, tmp_path):
         ((*ROWS, "--k", "1", "--where", "params == 1"), "no row satisfies"),
         (("--candidates", "nowhere.csv", "--targets", TARGETS, "--k", "1"), "no such file"),
         (("--candidates", "params=x", "--targets", TARGETS, "--k", "1"), "--candidates: cannot"),
+        (("--candidates", "N=.2 D=2e9", "--targets", TARGETS, "--k", "1"), "params = 2e+08?"),
+        (("--candidates", CANDIDATES, "--targets", "N=30 D=1e11", "--k", "1"), "params = 3e+10?"),
     ],
 )
 def test_mistakes_are_reported_in_one_line(saved, args, message):

@@ -360,6 +360,13 @@ def test_backtest_as_text_json_and_figure(tmp_path):
     assert "--cuts" in fails("backtest", *asked, "--cuts", "many")
 
 
+def test_a_warning_of_the_unit_is_in_every_output(saved):
+    asked = ("forecast", saved, "--grid", "params=1e13 tokens=1e10")
+    [text] = document(*asked)["warnings"]
+    assert "params = 1e+13 is 3.3e+03 times above the fitted rows" in text
+    assert run(*asked).stderr.count(text) == 1
+
+
 def test_other_commands_quote_a_backtest(saved, posterior, small, tmp_path):
     path, page = tmp_path / "backtest.csv", tmp_path / "report.html"
     write_frame(small.frame, tmp_path / "losses.csv")

@@ -122,6 +122,10 @@ def test_infeasible_is_a_result_not_an_error(options):
 def test_mistakes_in_one_line(options, tmp_path):
     assert "a plan needs --target, --source, --params" in fails("--max-loss", "1.8")
     assert "--max-loss" in fails(*options)
+    billions = [text.removesuffix("e9") for text in options]
+    assert "counts are expected, not millions or billions: params = 8.1e+09?" in fails(
+        *billions, *MOST
+    )
     assert "no value at D = 0" in fails(*options, *MOST, "--baseline", "law")
     assert "--max-cvar has no effect" in fails("--example", "paper", "--max-cvar", "0")
     assert "did you mean 'matched'" in fails(*options, *MOST, "--baseline", "match")

@@ -121,9 +121,3 @@ def test_columns_are_renamed_or_computed(tmp_path):
         read_table(path, columns=columns | {"loss": "eval_loss"})
     with pytest.raises(TableError, match=r"neither.*'1 \+'"):
         read_table(path, columns={"params": "Model Size", "tokens": "1 +"})
-
-
-def test_counts_in_billions_are_suspect():
-    frame = pd.DataFrame({"params": [1e8, 1e9], "tokens": [1, 20], "loss": [3.1, 2.6]})
-    with pytest.warns(TableWarning, match="largest run has 20 tokens; .*'tokens \\* 1e9'"):
-        from_frame(frame)

@@ -7,7 +7,7 @@ import pytest
 from bayeslaw.common.errors import TableError, TableWarning
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.tables.reading import from_frame
-from bayeslaw.tables.validation import ALIASES, COLUMNS
+from bayeslaw.tables.validation import ALIASES, COLUMNS, check_units
 from tests.support import GOOD
 
 
@@ -32,9 +32,38 @@ def test_numbers_as_text_are_read():
     np.testing.assert_array_equal(table.loss, GOOD["loss"])
 
 
-def test_counts_in_millions_are_suspect():
-    with pytest.warns(TableWarning, match="1000 parameters; counts are expected, not millions"):
-        from_frame(GOOD.assign(params=GOOD["params"] / 1e6))
+@pytest.mark.parametrize(("column", "factor"), [("params", 1e6), ("tokens", 1e9)])
+def test_counts_in_millions_or_billions_are_refused(column, factor):
+    expected = f"counts are expected, not millions or billions: .*'{column} . 1e9'"
+    with pytest.raises(TableError, match=expected):
+        from_frame(GOOD.assign(**{column: GOOD[column] / factor}))
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ({"tokens": 20}, "5e+07 times below the fitted rows; .*: tokens = 2e+10?"),
+        ({"params": 8.1}, "params = 8.1 is .*: params = 8.1e+09?"),
+        ({"params": 5000}, "not millions or billions: params = 5e+09?"),
+        ({"tokens": 2e19}, "2e+09 times above the fitted rows; .*: tokens = 2e+10?"),
+        ({"ptpp": 279e9}, "tokens per parameter are expected: ptpp = 279?"),
+        ({"flops": 21}, "FLOPs are expected"),
+    ],
+)
+def test_values_in_another_unit_than_the_fitted_rows_are_refused(asked, says):
+    fitted = GOOD.assign(flops=6 * GOOD["params"] * GOOD["tokens"])
+    with pytest.raises(TableError, match=says.replace("+", r"\+").replace("?", r"\?")):
+        check_units(pd.DataFrame([asked]), "grid", fitted)
+
+
+def test_values_far_above_the_fitted_rows_are_suspect():
+    with pytest.warns(TableWarning, match="grid: params = 1e\\+13 is 1e\\+04 times above"):
+        check_units(pd.DataFrame({"params": [1e9, 1e13]}), "grid", GOOD)
+
+
+def test_values_within_three_decades_pass():
+    rows = pd.DataFrame({"params": [2e5, 9e11], "tokens": [0, 9e12], "ptpp": [0.1, 2e5]})
+    check_units(rows, "grid", GOOD)
 
 
 def test_extreme_magnitudes_survive():
