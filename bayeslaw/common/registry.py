@@ -1,93 +1,59 @@
-"""Registries of kinds, classes that a file can name, and objects of theirs as plain data."""
+"""Registries: classes that a file can name, and objects of theirs as plain data."""
 
 import dataclasses
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from importlib.metadata import EntryPoint, EntryPoints, entry_points
+from pkgutil import resolve_name
+from typing import cast
 
 from bayeslaw.common.errors import LawError, unknown
 
 type Plain = str | float | bool | list[Plain] | dict[str, Plain] | None
 """Values that Python's JSON can hold, infinity included."""
 
+_KINDS: dict[type, str] = {}
+"""Kind of each registered class."""
 _VALUES: dict[str, type] = {}
 """Classes that a field may hold, by module and name."""
 
 
-class Registry[T](Mapping[str, type[T]]):
-    """Classes of one sort by their `kind`, in the order of registration.
+class Registry[T](dict[str, type[T]]):
+    """The package's classes of one sort, by their `kind`.
 
-    A name that is not registered is looked for among the installed entry points of `group`, which
-    is imported then and must register a class of that name.
+    Any other class is named by where it can be imported from: ``"package.module:Class"``.
 
     Parameters
     ----------
     what : str
         What the classes are, as an error message calls them.
-    group : str, optional
-        Group of entry points, such as ``"bayeslaw.terms"``.
+    base : type
+        Class that they derive from.
     """
 
-    def __init__(self, what: str, group: str = "") -> None:
-        self.what, self.group = what, group
-        self._kinds: dict[str, type[T]] = {}
+    def __init__(self, what: str, base: type) -> None:
+        super().__init__()
+        self.what, self.base = what, base
 
     def register[C: type](self, cls: C) -> C:
-        """Class decorator: register a class under its attribute `kind`.
-
-        Raises
-        ------
-        LawError
-            If another class has that kind. The same class, defined again, replaces itself.
-        """
-        kind = str(getattr(cls, "kind", ""))
-        if not kind:
-            raise LawError(f"{self.what} {cls.__qualname__}: give the class a name in `kind`.")
-        there = self._kinds.get(kind)
-        if there is not None and _home(there) != _home(cls):
-            raise LawError(
-                f"{self.what} {kind!r} is registered by {_home(there)}; give {_home(cls)} another."
-            )
-        self._kinds[kind] = cls
+        """Class decorator: name a class by its attribute `kind`."""
+        kind = str(cls.kind)  # type: ignore[attr-defined]
+        self[kind] = cls
+        _KINDS[cls] = kind
         return cls
 
-    def __getitem__(self, kind: str) -> type[T]:
-        if kind not in self._kinds:
-            installed = entry_points(group=self.group) if self.group else EntryPoints()
-            for point in installed.select(name=kind):
-                self._load(point)
-            if kind not in self._kinds:
-                raise LawError(unknown(self.what, kind, {*self._kinds, *installed.names}))
-        return self._kinds[kind]
-
-    def _load(self, point: EntryPoint) -> None:
-        """Import the object that an entry point names."""
-        package = point.dist.name if point.dist else point.value
+    def __missing__(self, name: str) -> type[T]:
         try:
-            point.load()
-        except Exception as error:
-            raise LawError(
-                f"{self.what} {point.name!r}: the package {package} cannot be loaded: "
-                f"{type(error).__name__}: {error}. Repair it or uninstall it."
-            ) from error
-        if point.name not in self._kinds:
-            raise LawError(
-                f"{self.what} {point.name!r}: the package {package} names it as the entry point "
-                f"{point.value!r}, which registers no class of that kind."
-            )
-
-    def __contains__(self, kind: object) -> bool:
-        try:
-            return isinstance(kind, str) and self[kind] is not None
-        except LawError:
-            return False
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._kinds)
-
-    def __len__(self) -> int:
-        return len(self._kinds)
+            found = resolve_name(name) if ":" in name else None
+        except (ImportError, AttributeError, ValueError) as error:
+            raise LawError(f"{self.what} {name!r}: cannot import it: {error}.") from error
+        if isinstance(found, type) and issubclass(found, self.base):
+            return cast("type[T]", found)
+        raise LawError(
+            unknown(self.what, name, self)
+            + f" A class of your own, derived from {self.base.__name__}, is named "
+            "'package.module:Class'."
+        )
 
 
 def storable[C: type](cls: C) -> C:
@@ -99,7 +65,7 @@ def storable[C: type](cls: C) -> C:
 def content(value: object) -> Plain:
     """A value as plain data; dataclasses become mappings of their fields.
 
-    A class that defines `kind` itself is named by it, others by module and name.
+    A registered class is named by its kind, others by module and name.
 
     Raises
     ------
@@ -113,9 +79,9 @@ def content(value: object) -> Plain:
     if isinstance(value, tuple | list):
         return [content(each) for each in value]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        kind = type(value).__dict__.get("kind") or _home(type(value))
+        kind = _KINDS.get(type(value)) or _home(type(value))
         fields = {f.name: content(getattr(value, f.name)) for f in dataclasses.fields(value)}
-        return {"kind": str(kind), **fields}
+        return {"kind": kind, **fields}
     raise LawError(
         f"{type(value).__qualname__} {value!r} has no content to identify it by; make it a frozen "
         "dataclass of numbers, text, mappings and sequences."
@@ -145,26 +111,28 @@ def classes(value: object) -> Iterator[type]:
             yield from classes(getattr(value, field.name))
 
 
-def store[T](registry: Registry[T], value: T) -> Plain:
+def store[T](registry: Registry[T], value: T) -> dict[str, Plain]:
     """The `content` of an object of a registered class, from which `restore` makes an equal one.
 
     Raises
     ------
     LawError
-        If the class is not registered, or a field would come back as another value.
+        If the class cannot be imported by its name, or a field would come back as another value.
     """
-    kind = str(getattr(value, "kind", ""))
-    if kind not in registry or registry[kind] is not type(value):
+    cls, plain = type(value), content(value)
+    name = _KINDS.get(cls) or f"{cls.__module__}:{cls.__qualname__}"
+    if "<locals>" in name or registry[name] is not cls:
         raise LawError(
-            f"{registry.what} {type(value).__qualname__} is not registered; decorate the class "
-            "with its registry's `register` so that a file can name it."
+            f"{registry.what} {cls.__qualname__}: a file cannot name it; define the class at the "
+            "top level of a module."
         )
-    plain = content(value)
+    assert isinstance(plain, dict)  # of a dataclass
+    plain["kind"] = name
     again = restore(registry, plain)
-    for name in plain if isinstance(plain, dict) else ():
-        if getattr(again, name) != (own := getattr(value, name)):
+    for field in plain.keys() - {"kind"}:
+        if getattr(again, field) != (own := getattr(value, field)):
             raise LawError(
-                f"{registry.what} {kind!r}: a file cannot hold its field {name!r}, {own!r}; use "
+                f"{registry.what} {name!r}: a file cannot hold its field {field!r}, {own!r}; use "
                 "numbers, text, tuples, dicts with text keys, and priors."
             )
     return plain
@@ -176,7 +144,7 @@ def restore[T](registry: Registry[T], stored: Plain) -> T:
     Raises
     ------
     LawError
-        If the kind is not registered, or the fields are not those of the class.
+        If there is no such class, or the fields are not those of the class.
     """
     if not isinstance(stored, dict) or "kind" not in stored:
         raise LawError(f"{registry.what}: cannot read {stored!r}.")

@@ -153,7 +153,7 @@ def write_coefficients(
         If `draws` is negative, or draws alone cannot give the fit's forecasts: with a discrepancy
         and two or three model sizes these depend on the training losses.
     LawError
-        If a term, the likelihood or the discrepancy is of a class that is not registered.
+        If a file cannot name the class of a term, the likelihood or the discrepancy.
     FileError
         If the file cannot be written.
 
@@ -250,9 +250,7 @@ def read_coefficients(path: str | Path) -> Coefficients:
     try:
         return _restored(as_numbers(read_json(path, FORMAT, SCHEMA, "coefficients")))
     except LawError as error:
-        raise FileError(
-            f"{path}: {error} If the class is defined elsewhere, import its module before reading."
-        ) from error
+        raise FileError(f"{path}: {error}") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise FileError(f"{path}: not coefficients of bayeslaw, or damaged ({error}).") from error
 

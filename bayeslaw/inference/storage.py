@@ -36,7 +36,7 @@ def save(posterior: Posterior, path: str | Path) -> None:
     FileError
         If the file cannot be written.
     LawError
-        If a term, the likelihood or the discrepancy is of a class that is not registered, or a
+        If a term, the likelihood or the discrepancy is of a class that a file cannot name, or a
         file cannot hold one of its fields.
     """
     with atomic_write(path) as beside:
@@ -108,9 +108,7 @@ def load(path: str | Path) -> Posterior | Pool:
         fits = [_posterior(own, json.loads(about["meta"])) for about, own in members]
         return Pool(dict(zip(meta["members"], fits, strict=True)), meta["weights"], meta["name"])
     except LawError as error:
-        raise FileError(
-            f"{path}: {error} If the class is defined elsewhere, import its module before loading."
-        ) from error
+        raise FileError(f"{path}: {error}") from error
     except (KeyError, TypeError, ValueError) as error:
         raise FileError(f"{path}: the posterior is damaged ({error}).") from error
 
@@ -157,7 +155,7 @@ def stored_spec(spec: Spec) -> dict[str, Any]:
     Raises
     ------
     LawError
-        If a term, the likelihood or the discrepancy is of a class that is not registered, or a
+        If a term, the likelihood or the discrepancy is of a class that a file cannot name, or a
         file cannot hold one of its fields.
     """
     return {
@@ -178,13 +176,13 @@ def restored_spec(meta: Mapping[str, Any]) -> Spec:
     Raises
     ------
     LawError
-        If a class or a level of random effects is not registered as it was, or a part of the model
-        was removed from the package.
+        If a class cannot be imported, a level of random effects is not registered as it was, or a
+        part of the model was removed from the package.
     """
     for name, stored in meta["levels"].items():
         if content(random_effects.level(name)) != stored:
             raise LawError(
-                f"the fit has effects of {name!r} as {stored}, which is registered otherwise."
+                f"the fit has effects of {name!r} as {stored}; register the level so first."
             )
     if (noise := meta.get("noise", "constant")) != "constant":
         raise LawError(f"fitted with noise={noise!r}, which {REMOVED['noise']}")

@@ -116,7 +116,7 @@ def stored_law(law: Law) -> dict[str, Plain]:
     Raises
     ------
     LawError
-        If a term's class is not registered, or a file cannot hold one of its fields.
+        If a file cannot name a term's class, or hold one of its fields.
     """
     plain = law.plain
     settings = {key: content(getattr(plain, key)) for key in ("name", *_SETTINGS)}
@@ -137,7 +137,7 @@ def restored_law(stored: Mapping[str, Any]) -> Law:
     Raises
     ------
     LawError
-        If a term's kind is not registered.
+        If a term's class cannot be imported.
     """
     priors = {
         name: Prior(kind, [(key, float(value)) for key, value in arguments])

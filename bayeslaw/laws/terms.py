@@ -144,7 +144,8 @@ class Term(Summand):
     """A coefficient times ``exp(shape)``; subclasses are frozen dataclasses.
 
     A subclass gives `shape` and `latex`, lists its `exponents` and `covariates`, and declares the
-    fields `coefficient` and `slope`. With `TERMS.register` a law file can name it by its `kind`.
+    fields `coefficient` and `slope`. A law file names it by its `kind`, a class outside the package
+    as ``"package.module:Class"``.
 
     Attributes
     ----------
@@ -227,7 +228,7 @@ class Term(Summand):
         return {name: q[name] for name in self.exponents}
 
 
-TERMS: Registry[Term] = Registry("term kind", "bayeslaw.terms")
+TERMS: Registry[Term] = Registry("term kind", Term)
 """Terms that a law file may name under `kind`."""
 
 

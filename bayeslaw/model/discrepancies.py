@@ -20,13 +20,10 @@ from bayeslaw.laws.terms import Values
 
 
 class Discrepancy(ABC):
-    """A deviation of the true loss from a law; subclasses are frozen dataclasses.
-
-    With `DISCREPANCIES.register` ``bl.fit`` takes it by its `kind`.
-    """
+    """A deviation of the true loss from a law; subclasses are frozen dataclasses."""
 
     kind: ClassVar[str] = ""
-    """Name to ask for it by."""
+    """Its name."""
     words: ClassVar[str] = ""
     """What it is, for reports."""
     size_effects: ClassVar[bool] = True
@@ -83,7 +80,7 @@ def _longer(steps: Floats, count: int, name: str, seed: int) -> Floats:
     return np.concatenate([steps, *new], axis=-1)
 
 
-DISCREPANCIES: Registry[Discrepancy] = Registry("discrepancy", "bayeslaw.discrepancies")
+DISCREPANCIES: Registry[Discrepancy] = Registry("discrepancy", Discrepancy)
 
 
 @DISCREPANCIES.register

@@ -27,13 +27,10 @@ OBSERVED = "log_loss"
 
 
 class Likelihood(ABC):
-    """A density of measured log loss; subclasses are frozen dataclasses.
-
-    With `LIKELIHOODS.register` ``bl.fit`` takes it by its `kind`.
-    """
+    """A density of measured log loss; subclasses are frozen dataclasses."""
 
     kind: ClassVar[str] = ""
-    """Name to ask for it by."""
+    """Its name."""
     words: ClassVar[str] = ""
     """What it is, for reports."""
     parameters: ClassVar[Mapping[str, str]] = {}
@@ -89,7 +86,7 @@ class Likelihood(ABC):
         return np.asarray(sigma**2)
 
 
-LIKELIHOODS: Registry[Likelihood] = Registry("likelihood", "bayeslaw.likelihoods")
+LIKELIHOODS: Registry[Likelihood] = Registry("likelihood", Likelihood)
 
 
 @LIKELIHOODS.register

@@ -155,7 +155,7 @@ def make_discrepancy(discrepancy: str | Discrepancy, law: Law) -> Discrepancy:
     Raises
     ------
     LawError
-        If none of that kind is registered.
+        If there is none of that name.
     """
     if discrepancy == AUTO:
         return next((each for each in SUITED if each.suits(law)), Curvature())
@@ -168,7 +168,7 @@ def make_likelihood(likelihood: str | Likelihood, delta: float = DELTA) -> Likel
     Raises
     ------
     LawError
-        If none of that kind is registered.
+        If there is none of that name.
     FitError
         If `delta` is not positive.
     """

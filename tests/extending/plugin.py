@@ -9,12 +9,11 @@ from scipy import stats
 
 from bayeslaw.laws.modifiers import ModifiedTerm, Modifier
 from bayeslaw.laws.priors import Prior
-from bayeslaw.laws.terms import TERMS, Term, tex
-from bayeslaw.model.discrepancies import DISCREPANCIES, Discrepancy
-from bayeslaw.model.likelihoods import LIKELIHOODS, OBSERVED, Likelihood
+from bayeslaw.laws.terms import Term, tex
+from bayeslaw.model.discrepancies import Discrepancy
+from bayeslaw.model.likelihoods import OBSERVED, Likelihood
 
 
-@TERMS.register
 @dataclass(frozen=True)
 class Exponential(Term):
     """``S exp(-rate r)``: a term that decays exponentially with the replay ratio."""
@@ -22,7 +21,6 @@ class Exponential(Term):
     coefficient: str
     slope: str
     rate: str
-    kind: ClassVar[str] = "exponential"
 
     @property
     def covariates(self):
@@ -39,7 +37,6 @@ class Exponential(Term):
         return rf"{tex(self.coefficient)} e^{{-{tex(self.rate)} r}}"
 
 
-@LIKELIHOODS.register
 @dataclass(frozen=True)
 class SkewNormal(Likelihood):
     """Skew-normal noise with an estimated shape parameter."""
@@ -84,7 +81,6 @@ class Hinges(Modifier):
         return sum(p[name] * xp.maximum(u - knot, 0.0) for name, knot in steps)
 
 
-@DISCREPANCIES.register
 @dataclass(frozen=True)
 class DataWalk(Discrepancy):
     """Random walk of the data exponent along log D, with a step at each e-fold.
