@@ -1,14 +1,15 @@
 """Error and coverage of forecasts by how far the rows lie beyond the fitted ones.
 
 The default of laws of N and D on the splits of `truth.py`, row by row. The distance of a row is
-that of `bl.locate` to the nearest point between fitted rows in (log N, log D), here in decades:
-1 is ten times larger at the same tokens, or five times larger with five times the tokens.
+that of `bl.locate` to the nearest point between fitted rows in (log10 N, log10 D): 1 is ten times
+larger at the same tokens, or five times larger with five times the tokens.
 
     OMP_NUM_THREADS=1 python benchmarks/distance.py [--bench FOLDER]
     python benchmarks/distance.py --show docs/pictures/distance.png
 
 FOLDER holds tables that may not be shipped, and their splits in splits.json. Rows are kept in
-distance.csv beside this file; an interrupted run continues when it is started again.
+distance.csv beside this file; an interrupted run continues when it is started again. --positions
+writes their distances again, without fits.
 """
 
 import argparse
@@ -24,6 +25,7 @@ import bayeslaw as bl
 from bayeslaw.evaluate.scores import crps
 
 LAW = "chinchilla"
+PLACE = ["position", "decades", "beyond_params", "beyond_tokens"]
 EDGES = (0.0, 0.1, 0.25, 0.5, 0.75, np.inf)
 NAMES = ("to .1", ".1 to .25", ".25 to .5", ".5 to .75", "above .75")
 """Bins of the distance, in decades."""
@@ -37,7 +39,7 @@ def measured(
     found = fit.forecast(test, allow_unconverged=True)
     logs, truth = np.log(found.samples), np.log(test.loss)
     middle = np.median(logs, axis=0)
-    rows = found.positions[["position", "efolds", "decades"]].reset_index(drop=True)
+    rows = found.positions[PLACE].reset_index(drop=True)
     rows = rows.assign(table=name, source=source, error=middle - truth, crps=crps(logs, truth))
     for level in (50, 80, 90):
         low, high = np.quantile(logs, [0.5 - level / 200, 0.5 + level / 200], axis=0)
@@ -48,8 +50,8 @@ def measured(
 
 def binned(rows: pd.DataFrame) -> pd.DataFrame:
     """Scores by distance, over rows and, for coverage, over sources."""
-    place = pd.cut(rows["efolds"] / np.log(10), EDGES, labels=NAMES, include_lowest=True)
-    place = place.rename("decades")
+    place = pd.cut(rows["decades"], EDGES, labels=NAMES, include_lowest=True)
+    place = place.rename("far")
     groups = rows.groupby(place, observed=True)
     found = pd.DataFrame(
         {
@@ -76,7 +78,7 @@ def draw(rows: pd.DataFrame, path: Path) -> None:
     with style():
         figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
         for i, (source, own) in enumerate(rows.groupby("source")):
-            far = own["efolds"] / np.log(10)
+            far = own["decades"]
             error = 100 * own["error"].abs().clip(lower=1e-4)
             left.plot(
                 far, error, "o", ms=3, alpha=0.5, color=COLOURS[i % len(COLOURS)], label=source
@@ -105,6 +107,7 @@ def parser() -> argparse.ArgumentParser:
     found = arguments(__doc__)
     found.add_argument("--bench", type=Path, help="folder of splits.json")
     found.add_argument("--out", type=Path, default=Path(__file__).with_suffix(".csv"))
+    found.add_argument("--positions", action="store_true", help="only write the distances again")
     found.add_argument("--show", type=Path, metavar="PICTURE", help="draw the rows of --out")
     return found
 
@@ -116,6 +119,14 @@ def main() -> None:
     every = chain(splits(), benched(args.bench) if args.bench else ())
     todo = islice(every, 0 if args.show else 1 if args.smoke else None)
     rows = pd.read_csv(args.out) if args.out.is_file() and not args.smoke else pd.DataFrame()
+    if args.positions:
+        for name, _, train, test, laws in todo:
+            if LAW in laws and name in set(rows["table"]):
+                found = bl.locate(train, test, ("params", "tokens"))
+                rows.loc[rows["table"] == name, PLACE] = found[PLACE].to_numpy()
+        kept = [*PLACE, *(c for c in rows if c not in PLACE)]
+        rows[kept].to_csv(args.out, index=False, float_format="%.5g")
+        todo = islice(every, 0)
     for name, source, train, test, laws in todo:
         if LAW in laws and (not len(rows) or name not in set(rows["table"])):
             new = measured(name, source, train, test, SMOKE if args.smoke else {})

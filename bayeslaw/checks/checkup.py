@@ -8,35 +8,35 @@ import pandas as pd
 from scipy import stats
 
 from bayeslaw.checks.extrapolation import curvature_part, extrapolation_part, stage_bounds_part
-from bayeslaw.checks.identifiability import directions_part, learning_part
+from bayeslaw.checks.identifiability import directions_part
 from bayeslaw.checks.part import NAMES, RARE, Check, Part, Target, listed, target
-from bayeslaw.common.arrays import Floats, Ints
+from bayeslaw.common.arrays import Floats
 from bayeslaw.evaluate.crossval import leave_out
 from bayeslaw.evaluate.datatree import log_prior
 from bayeslaw.evaluate.residuals import (
     averaging,
-    innovations,
     log_likelihood,
     residual,
     residual_draws,
 )
 from bayeslaw.inference.pools import Pool
 from bayeslaw.inference.posterior import Posterior
-from bayeslaw.model import random_effects
 from bayeslaw.tables.table import LossTable
 
 SENSITIVE = 0.05
 """Threshold of the sensitivity, from its authors: the mean moves by about .3 sd."""
 CELL = ("params", "ptpp", "replay")
 """Covariates that are equal within a cell; the tokens differ."""
-FEWEST = 4
-"""Rows of a group from which its noise scale is looked at."""
 UNRELIABLE = 0.1
 """Fraction of units with a large Pareto k beyond which the others do not represent the table."""
 
 
 def check(
-    fit: Posterior | Pool, rows: LossTable | pd.DataFrame | None = None, *, seed: int = 0
+    fit: Posterior | Pool,
+    rows: LossTable | pd.DataFrame | None = None,
+    *,
+    seed: int = 0,
+    beyond_evidence: bool = False,
 ) -> Check:
     """Check a fit, and its forecasts of some rows.
 
@@ -49,6 +49,9 @@ def check(
         rows, the parts about forecasts are left out.
     seed : int
         Seed of the predictive noise.
+    beyond_evidence : bool
+        Do not refuse rows for their distance: twice as far from the training rows as bands were
+        ever compared with losses.
 
     Returns
     -------
@@ -62,9 +65,7 @@ def check(
         - `sensitivity`: power-scaling sensitivity of the forecast to the priors;
         - `curvature`: whether the discrepancy is consistent with its prior;
         - `bounds`: bounds on the loss at a later stage that hold for every eta;
-        - `learning`: prior-to-posterior contraction of each coordinate;
         - `cells`: posterior predictive check by cell of one N, PTPP and r;
-        - `noise`: whether the scale of the noise differs between groups;
         - `left out`: calibration of leave-one-out predictions.
 
     Raises
@@ -73,7 +74,10 @@ def check(
         If `rows` lack a covariate of the law.
     """
     if isinstance(fit, Pool):
-        found = {name: check(member, rows, seed=seed) for name, member in fit.members.items()}
+        found = {
+            name: check(member, rows, seed=seed, beyond_evidence=beyond_evidence)
+            for name, member in fit.members.items()
+        }
         named = [
             replace(part, name=f"{name}: {part.name}")
             for name, each in found.items()
@@ -84,13 +88,11 @@ def check(
     parts = [
         convergence_part(fit),
         directions_part(fit, to),
-        extrapolation_part(fit, to) if to else None,
+        extrapolation_part(fit, to.frame, beyond_evidence=beyond_evidence) if to else None,
         sensitivity_part(fit, to) if to else None,
         curvature_part(fit, to),
         stage_bounds_part(fit, to),
-        learning_part(fit),
         cells_part(fit, seed),
-        noise_part(fit, seed),
         left_out_part(fit, seed),
     ]
     there = tuple(part for part in parts if part)
@@ -185,48 +187,6 @@ def cells(fit: Posterior, seed: int = 0) -> pd.DataFrame:
     )
 
 
-def scales(fit: Posterior, seed: int = 0) -> pd.DataFrame:
-    """Posterior predictive check of the noise scale, between the groups of each level.
-
-    The statistic is the standard deviation, over the groups with at least four rows, of the log of
-    the mean absolute residual, in units of the fitted scale and given fitted random effects.
-
-    Per level with two such groups or more: `groups`; `ratio`, of the largest to the smallest mean
-    absolute residual; `largest`, the group of the largest; and `p`, the fraction of replicates with
-    at least the measured statistic.
-    """
-    frame = fit.table.frame
-    given = residual(fit, fit.table, fit.spec.effects)
-    own, scale = innovations(fit, frame, given, fit.scale(frame))
-    measured = np.abs(own / scale)
-    rng, ones = np.random.default_rng(seed), np.ones(measured.shape)
-    replicated = np.abs(fit.spec.likelihood.sample(rng, ones.shape, ones, fit.values()))
-    found = {}
-    for name in random_effects.registered():
-        level = random_effects.level(name)
-        if level.column not in frame:
-            continue
-        names, index, rows = np.unique(level.labels(frame), return_inverse=True, return_counts=True)
-        kept = np.flatnonzero(rows >= FEWEST)
-        if len(kept) < 2:
-            continue
-        own, other = (_log_means(values, index, kept) for values in (measured, replicated))
-        middle = np.median(own, axis=0)
-        found[name] = {
-            "groups": len(kept),
-            "ratio": float(np.exp(np.ptp(middle))),
-            "largest": str(names[kept[middle.argmax()]]),
-            "p": float((other.std(axis=1) >= own.std(axis=1)).mean().clip(0.5 / len(own))),
-        }
-    columns = ["groups", "ratio", "largest", "p"]
-    return pd.DataFrame.from_dict(found, orient="index", columns=columns)
-
-
-def _log_means(values: Floats, index: Ints, groups: Ints) -> Floats:
-    """Log of the mean of each group, shape (draws, groups)."""
-    return np.log(np.stack([values[:, index == g].mean(axis=1) for g in groups], axis=1))
-
-
 def cells_part(fit: Posterior, seed: int) -> Part:
     """Posterior predictive check by cell."""
     frame = cells(fit, seed)
@@ -240,22 +200,6 @@ def cells_part(fit: Posterior, seed: int) -> Part:
         f"at {where}, differs by {100 * worst['miss']:+.2f} % from its prediction."
     )
     return Part("cells", "caution" if rare else "ok", (words,), frame, {"outside": int(off.sum())})
-
-
-def noise_part(fit: Posterior, seed: int) -> Part:
-    """Whether the noise scale differs between groups more than the model expects."""
-    frame = scales(fit, seed).rename_axis("level")
-    if not len(frame):
-        return Part("noise", "ok", ("No level has two groups of four rows to compare.",), frame)
-    name, worst = next(frame.sort_values("p").iterrows())
-    rare = worst["p"] * len(frame) < RARE
-    words = (
-        f"Residuals, in units of the fitted noise scale, differ in size by a factor of "
-        f"{worst['ratio']:.2g} between the {worst['groups']} groups of {name}, "
-        f"{'more than' if rare else 'no more than'} chance explains (p {worst['p']:.2g})"
-        + (f"; they are largest in {worst['largest']}." if rare else ".")
-    )
-    return Part("noise", "caution" if rare else "ok", (words,), frame)
 
 
 def left_out_part(fit: Posterior, seed: int) -> Part:

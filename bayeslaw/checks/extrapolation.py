@@ -1,7 +1,7 @@
 r"""Parts of a check about rows beyond the training rows: distance, curvature, bounds by stage.
 
-Levels of `extrapolation` are decided by the distance along each covariate. Rows in an empty corner
-are within each range and outside the convex hull of the training rows.
+Bands were measured on held-out rows up to some distance beyond the fitted ones, `MEASURED`. Beyond
+it nobody knows what they are worth, and a forecast twice as far is refused.
 
 Let the loss at one N, D and r fall with PTPP, and let it be convex in log PTPP. Then beyond two
 stages P1 < P2 it lies above the straight line through them and below its value at the second:
@@ -14,7 +14,6 @@ value. So is every sum of such terms. A data term with an exponent that depends 
 the law of forgetting, or a curved term need not satisfy the bounds.
 """
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -22,129 +21,98 @@ import pandas as pd
 from scipy import stats
 
 from bayeslaw.checks.identifiability import spread
-from bayeslaw.checks.part import LEVELS, NAMES, NEAR, RARE, Part, Target, listed
+from bayeslaw.checks.part import LEVELS, NAMES, RARE, Part, Target, listed
 from bayeslaw.common.arrays import Bools, Floats
 from bayeslaw.evaluate.datatree import prior_draws
 from bayeslaw.evaluate.residuals import covariance
+from bayeslaw.inference.pools import Pool
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.model.random_effects import SIZE
-from bayeslaw.tables.hull import coordinate, displacement, distance, in_words, locate, outside
+from bayeslaw.tables.hull import BEYOND, NEAR, in_words, locate
 from bayeslaw.tables.validation import COVARIATES
 
-FAR = 1.0
-"""Here the effect of a curvature that the training rows cannot show is 17 times as large."""
-TOO_FAR = 3.0
-"""Here it is 97 times as large: an error of .1 % within the training range becomes 10 %."""
+MEASURED = {"params": 0.96, "tokens": 0.83, "ptpp": 0.95, "replay": 0.15, "decades": 1.38}
+"""Farthest distance at which held-out losses were compared with bands, in decades.
+
+Of each covariate beyond its range, and of a row from the hull: `benchmarks/distance.csv`, and for
+PTPP and replay the splits of `benchmarks/adaptation.csv`.
+"""
+TOO_FAR = 2.0
+"""Multiple of these distances from which a forecast is refused."""
 FEWEST_VALUES = 3
-"""With fewer distinct values of a covariate no curvature is identified: FAR is then too far."""
+"""With fewer distinct values of a covariate no curvature along it is identified."""
 CELL = ("params", "tokens", "replay")
 """Covariates that are equal within a cell; the stages differ."""
 
 
-def extrapolation_part(fit: Posterior, to: Target) -> Part:
+def extrapolation_part(
+    fit: Posterior | Pool, rows: pd.DataFrame, *, beyond_evidence: bool = False
+) -> Part:
     """Distance of the rows beyond the training rows, and whether the data support it."""
-    seen, columns = fit.table.frame, fit.law.columns
-    frame, hull = distances(fit, to.frame), hull_distances(fit, to.frame)
-    found = locate(fit.table, to.frame, columns)
+    seen, first = fit.table.frame, fit.first if isinstance(fit, Pool) else fit
+    found = locate(fit.table, rows, fit.columns)
     values = {name: int(seen[name].nunique()) for name in COVARIATES if name in seen}
     words, levels = [], ["ok"]
-    for name in map(str, frame):
-        far, label = float(frame[name].max()), NAMES[name]
-        if far < NEAR:
+    for name in values:
+        if BEYOND + name not in found or not (far := float(found[BEYOND + name].max())) > NEAR:
             continue
-        if name not in columns:
-            if math.isinf(far):
+        label, count = NAMES[name], values[name]
+        if name not in fit.columns:
+            if count == 1:
                 words.append(
                     f"{label} differs from its only value in the training rows, and the law has no "
                     "term in it."
                 )
                 levels.append("caution")
             continue
-        count = values[name]
-        if name == "params" and count < SIZE.fewest:
-            limit, level = NEAR, "refuse"
-            reason = f", and {count} sizes are too few to estimate the random effect of size"
+        text = f"{label} lies up to {far:.2g} decades beyond the training rows"
+        if count == 1 or (name == "params" and count < SIZE.fewest):
+            reason = "one value says nothing on others"
+            if count > 1:
+                reason = f"{count} sizes are too few to estimate the random effect of size"
+            words.append(f"{text}, and {reason}: too far to forecast.")
+            levels.append("refuse")
         elif count < FEWEST_VALUES:
-            limit, level = FAR, "refuse" if far > FAR else "caution"
-            reason = f", and {count} values cannot identify a curvature"
-        else:
-            limit = TOO_FAR
-            level = "refuse" if far > TOO_FAR else "caution" if far > FAR else "ok"
-            reason = (
-                "; a curvature too small to detect in the training rows has "
-                f"{amplification(far):.0f} times the effect there"
-            )
-        end = f": too far to forecast (limit {limit:g})." if level == "refuse" else "."
-        words.append(
-            f"{label} lies up to {far:.2g} training ranges beyond the training rows{reason}{end}"
-        )
-        levels.append(level)
-    corner = found[(frame[list(columns)] < NEAR).all(axis=1) & (hull >= NEAR)]
-    if len(corner):
-        apart = distance(float(corner["efolds"].max()), float(corner["decades"].max()))
-        words.append(
-            f"{len(corner)} of {len(found)} rows lie in an empty corner: each covariate is within "
-            f"its range, but together they are up to {apart} outside the convex hull of the "
-            "training rows."
-        )
-    if words and not fit.law.discrepancy_parameters:
+            words.append(f"{text}, and {count} values cannot identify a curvature.")
+            levels.append("caution")
+    level, text = evidence(found, fit.columns, beyond_evidence=beyond_evidence)
+    levels.append(level)
+    words += [text] if text else []
+    if found["decades"].max() > NEAR and not first.law.discrepancy_parameters:
         levels.append("caution")
         words.append(
             "The law is taken as exact (no discrepancy): beyond the training rows its bands ignore "
             "that measured losses deviate from the law."
         )
-    words = words or ["All rows lie within, or next to, the range of the training rows."]
     words.append(f"Rows to forecast: {in_words(found)}.")
-    frame = frame.assign(hull=hull, **found[["position", "efolds", "decades"]])
-    level = max(levels, key=LEVELS.index)
-    return Part("extrapolation", level, tuple(words), frame, {"levels": values})
+    worst = max(levels, key=LEVELS.index)
+    return Part("extrapolation", worst, tuple(words), found, {"levels": values})
 
 
-def distances(fit: Posterior, rows: pd.DataFrame) -> pd.DataFrame:
-    """Distance of each row beyond the training rows, in units of their range.
+def evidence(
+    found: pd.DataFrame, columns: Sequence[str], *, beyond_evidence: bool = False
+) -> tuple[str, str]:
+    """Whether bands were ever measured as far out as some rows lie: a level, and words.
 
-    One column per covariate that both tables have, in log N, log D, log PTPP and in r. It is 0
-    inside the training range, and 1 at one range beyond it. It is infinite if the covariate has
-    only one value in the training table and the row has another.
+    `found` is from `locate`, and `columns` are the law's covariates. With `beyond_evidence` no
+    distance is refused.
     """
-    seen, columns = fit.table.frame, {}
-    for name in COVARIATES:
-        if name not in seen or name not in rows:
-            continue
-        old, new = (coordinate(frame, name) for frame in (seen, rows))
-        beyond, width = outside(old, new), np.ptp(old)
-        beyond[beyond < 1e-9] = 0.0  # rounding
-        columns[name] = beyond / width if width else np.where(beyond > 0, np.inf, 0.0)
-    return pd.DataFrame(columns)
-
-
-def hull_distances(fit: Posterior, rows: pd.DataFrame) -> Floats:
-    """Distance of each row from the convex hull of the training rows, in units of their range.
-
-    It is Euclidean in the law's covariates, and equal to that of `distances` where a row is beyond
-    the training rows in one covariate and supported in the others.
-    """
-    columns = fit.law.columns
-    old, new = (np.stack([coordinate(f, c) for c in columns], 1) for f in (fit.table.frame, rows))
-    width = np.ptp(old, axis=0)
-    return np.asarray(np.linalg.norm(displacement(old / width, new / width), axis=1))
-
-
-def amplification(distance: Floats | float) -> Floats:
-    """Error of a straight line beyond the training range over its error inside.
-
-    The truth is ``x^2 / 2``, and the range is [0, 1]. Every line misses it by at least 1/16
-    somewhere in the range. The best line misses it at distance d beyond the range by
-    ``(8 (d^2 + d) + 1) / 16``.
-    The distance is in training ranges; 0 is the end of the range.
-
-    Examples
-    --------
-    >>> amplification([0.0, 1.0, 3.0]).tolist()
-    [1.0, 17.0, 97.0]
-    """
-    d = np.asarray(distance)
-    return np.asarray(8 * (d**2 + d) + 1)
+    measured = {name: MEASURED[name] for name in (*columns, "decades")}
+    far = {n: float(found[n if n == "decades" else BEYOND + n].max()) for n in measured}
+    name = max(measured, key=lambda n: far[n] / measured[n])
+    if far[name] <= measured[name]:
+        return "ok", ""
+    what = "rows lie" if name == "decades" else f"{NAMES[name]} lies"
+    text = (
+        f"No evidence: {what} up to {far[name]:.2g} decades beyond the training rows, and bands "
+        f"were never compared with losses farther out than {measured[name]:.2g}"
+    )
+    if far[name] < TOO_FAR * measured[name] or beyond_evidence:
+        return "no evidence", f"{text}."
+    return "refuse", (
+        f"{text}; from twice that on forecasts are refused: ask for nearer rows, or add "
+        "beyond_evidence=True (--beyond-evidence)."
+    )
 
 
 def curvature_part(fit: Posterior, to: Target | None) -> Part | None:
@@ -178,10 +146,10 @@ def curvature_part(fit: Posterior, to: Target | None) -> Part | None:
     )
     beyond: list[str] = []
     if to is not None:
-        away = distances(fit, to.frame).max()
-        along = fit.law.covariates_of
+        found, along = locate(fit.table, to.frame, fit.columns), fit.law.covariates_of
         followed = {c for name in strained.index for c in along[str(name)]}
-        beyond = [NAMES[str(c)] for c in away.index[away >= NEAR] if c in followed]
+        away = {c: float(found[BEYOND + c].max()) for c in COVARIATES if c in followed}
+        beyond = [NAMES[c] for c, far in away.items() if far > NEAR]
     if beyond:
         text = (
             f"A forecast beyond the {listed(beyond)} of the training rows extrapolates this "

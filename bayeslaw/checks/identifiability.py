@@ -30,8 +30,6 @@ MOST_PRIOR = 0.5
 """Fraction of a forecast's variance from undetermined coordinates above which it is refused."""
 SOME_PRIOR = 0.1
 """Fraction from which it is reported: the band is then 5 % wider."""
-CONTRACTED = 0.5
-"""Coordinates whose variance the data contract by less are listed."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +93,7 @@ def directions(fit: Posterior, prior: dict[str, Floats] | None = None) -> Direct
     Derivatives are complex steps through the formula of the law, exact to rounding. Steps of random
     walks are integrated out like random effects: they are part of the covariance of the rows. The
     scale of the steps is left out, since the rows determine it by the spread of the steps, not by a
-    derivative of the loss; see its `contraction`. `prior` is the result of `prior_draws`.
+    derivative of the loss. `prior` is the result of `prior_draws`.
     """
     prior = prior or prior_draws(fit)
     law, x = fit.law_with_knots, fit.law.covariates(fit.table.frame)
@@ -125,23 +123,6 @@ def spread(values: Floats) -> float:
     """Half the width of the central 68 % interval: the sd of a normal, finite for heavy tails."""
     low, high = np.quantile(values, (0.16, 0.84))
     return float(high - low) / 2
-
-
-def contraction(fit: Posterior) -> pd.DataFrame:
-    """Prior-to-posterior contraction of every coordinate.
-
-    Columns `prior` and `posterior`, half the widths of the central 68 % intervals, and
-    `contraction`, ``1 - (posterior / prior)^2``.
-    """
-    prior = prior_draws(fit)
-    posterior = fit.values() | {"E": fit.paper["E"].values.reshape(-1, 1)}
-    frame = pd.DataFrame(
-        {
-            "prior": {name: spread(prior[name]) for name in posterior},
-            "posterior": {name: spread(values) for name, values in posterior.items()},
-        }
-    ).rename_axis("name")
-    return frame.assign(contraction=1 - (frame["posterior"] / frame["prior"]) ** 2)
 
 
 def swing(fit: Posterior, name: str, prior: Floats, log_loss: Floats) -> tuple[Floats, Floats]:
@@ -274,15 +255,3 @@ def _effect_on_forecast(
     if set(names) & curvatures and share > MOST_PRIOR:
         return "caution", f"{text}: the prior of the curvature sets the width of the band.", shares
     return "caution", f"{text}.", shares
-
-
-def learning_part(fit: Posterior) -> Part:
-    """Prior-to-posterior contraction of every coordinate."""
-    frame = contraction(fit)
-    law = [n for n in frame.index if n in fit.law.coordinates]
-    least = frame.loc[law, "contraction"].sort_values()
-    least = least[least < CONTRACTED]
-    names = ", ".join(f"{n} ({100 * max(v, 0):.0f} %)" for n, v in least.items())
-    words = f"Coordinates whose prior variance the data contract by less than half: {names}."
-    rest = "The data contract the prior variance of every coordinate of the law by half or more."
-    return Part("learning", "ok", (words if len(least) else rest,), frame)

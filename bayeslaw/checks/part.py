@@ -11,16 +11,15 @@ from bayeslaw.inference.posterior import Posterior
 from bayeslaw.tables.table import LossTable
 from bayeslaw.tables.validation import canonical, check_units
 
-LEVELS = ("ok", "caution", "refuse")
+LEVELS = ("ok", "caution", "no evidence", "refuse")
 VERDICT = {
     "ok": "OK: no finding against the use of this fit",
     "caution": "CAUTION: usable with reservations; read the findings under",
+    "no evidence": "NO EVIDENCE: bands were never tested so far out; read the findings under",
     "refuse": "REFUSE: do not forecast from this fit; read the findings under",
 }
 RARE = 0.01
 """Significance level of each part: the false alarm rate for a fit of the true law."""
-NEAR = 0.1
-"""Distance beyond the training rows, in training ranges, that does not count as extrapolation."""
 NAMES = {"params": "params", "tokens": "tokens", "replay": "replay", "ptpp": "PTPP"}
 """Names of the covariates in findings."""
 
@@ -32,7 +31,7 @@ class Part:
     Parameters
     ----------
     name : str
-    level : {"ok", "caution", "refuse"}
+    level : {"ok", "caution", "no evidence", "refuse"}
     words : tuple of str
         The findings, one or two sentences each.
     frame : DataFrame
@@ -68,7 +67,7 @@ class Check:
 
     @property
     def level(self) -> str:
-        """The worst level of the parts: ``"ok"``, ``"caution"`` or ``"refuse"``."""
+        """The worst level of the parts, one of `LEVELS`."""
         return max((part.level for part in self.parts), key=LEVELS.index)
 
     @property

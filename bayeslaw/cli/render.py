@@ -26,7 +26,7 @@ WIDE = 0.01
 OPTIMUM = ["objective", "delta", "bounds", "starts", "polished"]
 OPTIMUM += ["agreeing", "interior", "at_bounds"]
 """What a document says of a point fit."""
-COLORS = {"ok": "green", "caution": "yellow", "refuse": "bold red"}
+COLORS = {"ok": "green", "caution": "yellow", "no evidence": "red", "refuse": "bold red"}
 
 
 def fit(fitted: Fitted, train: str | None, how: str = "") -> Rendered:

@@ -22,8 +22,6 @@ from bayeslaw.tables.hull import in_words
 from bayeslaw.tables.reading import is_synthetic
 from bayeslaw.tables.validation import COVARIATES, row_numbers
 
-DISTANCES = {"efolds": "e-folds", "decades": "decades\nof FLOPs"}
-"""Columns on how far a row lies from the training rows, with their heads."""
 BACKTEST = ("rows", "error", "bias", "in 50 %", "in 80 %", "in 90 %", "width")
 """Heads of a backtest's tables."""
 MAX_ROWS = 60
@@ -60,7 +58,7 @@ def forecast(
         constant = {c: frame[c].iloc[0] for c in covariates if frame[c].nunique() == 1}
     varying = [c for c in covariates if c not in constant]
     mixed = {"position": "position"} if frame["position"].nunique() > 1 else {}
-    far = {c: head for c, head in DISTANCES.items() if frame[c].any() and frame[c].notna().any()}
+    far = {"decades": "decades"} if frame["decades"].any() else {}
     kind = "posterior predictive" if predicted.kind == "predictive" else "latent loss"
     title = f"Forecast of {chosen(rows, test, fitted.table)}: {kind}, nats per token"
     blocks: list[Block] = [*heading(fitted, train), "", f"[bold]{escape(title)}[/]"]

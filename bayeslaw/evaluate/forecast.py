@@ -78,8 +78,8 @@ class Forecast:
     def positions(self) -> pd.DataFrame:
         """Where each row lies with respect to the training rows; see `bayeslaw.locate`.
 
-        Columns `position` (interpolation, extrapolation or projection), `efolds`, `decades` and
-        `unvaried`. Without posteriors it has no columns.
+        Columns `position` (interpolation, extrapolation or projection), `decades`, the same by
+        covariate, and `unvaried`. Without posteriors it has no columns.
         """
         if not self.fits:
             return pd.DataFrame(index=self.frame.index)
@@ -118,8 +118,7 @@ class Forecast:
         -------
         DataFrame
             One row per row of the forecast and level: `row`, the covariates, `level`, `median`,
-            `lower`, `upper` in nats per token; and `position`, `efolds` and `decades` of
-            `positions`.
+            `lower`, `upper` in nats per token; and `position` and `decades` of `positions`.
 
         Raises
         ------
@@ -151,7 +150,7 @@ class Forecast:
         -------
         DataFrame
             The columns of the table or grid; `median`, `lower_90`, `upper_90` and so on in nats per
-            token; `position`, `efolds` and `decades` of `positions`.
+            token; `position` and `decades` of `positions`.
         """
         columns: dict[str, Floats] = {"median": self.median}
         for level in levels:
@@ -165,7 +164,7 @@ class Forecast:
     def _marks(self) -> dict[str, Any]:
         """Columns of every exported table: the rows' positions, and why the fit has failed."""
         found, failures = self.positions, self.convergence.failures
-        marks = {c: found[c].to_numpy() for c in ("position", "efolds", "decades") if c in found}
+        marks = {c: found[c].to_numpy() for c in ("position", "decades") if c in found}
         return marks | ({"unconverged": "; ".join(failures)} if failures else {})
 
 

@@ -17,7 +17,7 @@ from bayeslaw.laws.terms import ORIGIN
 from bayeslaw.model import random_effects as effects
 from bayeslaw.planning.deviations import Fit, PlannedRun, planned_size_effects
 from bayeslaw.planning.loss_curves import Curve, LossCurve, PooledCurve
-from bayeslaw.tables.hull import distance, locate
+from bayeslaw.tables.hull import farthest, locate
 
 NOISE = ("latent", "predictive")
 """Whether limits are on latent losses, or on measured losses of a new run."""
@@ -244,10 +244,7 @@ def extrapolations(
                 )
                 own.append(f"{column} {value:.4g} is outside the {name}'s rows, {range_}")
         if 0 < atpp < math.inf:
-            position = locate(fit.table, row, fit.columns).iloc[0]
-            if position["efolds"]:
-                far = distance(position["efolds"], position["decades"])
-                each = "" if own else ", though each of its quantities is within its range"
-                own.append(f"the plan is {far} outside the convex hull of the {name}'s rows{each}")
+            for far in farthest(locate(fit.table, row, fit.columns)).values():
+                own.append(f"the plan lies beyond the {name}'s rows by {far}")
         found += own
     return tuple(found)

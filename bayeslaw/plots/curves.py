@@ -31,7 +31,7 @@ from bayeslaw.plots.style import (
     look,
     style,
 )
-from bayeslaw.tables.hull import EXTRAPOLATION, PROJECTION, farthest, locate
+from bayeslaw.tables.hull import BEYOND, EXTRAPOLATION, PROJECTION, farthest, locate
 from bayeslaw.tables.table import LossTable
 from bayeslaw.tables.validation import canonical
 
@@ -208,7 +208,7 @@ def _predicted(
         found = locate(train, frame, fit.columns).set_index(frame.index)
         return fit.forecast(frame).set_index(frame.index).join(found)
     forecast = fit.forecast(frame, seed=seed, allow_unconverged=allow_unconverged)
-    return forecast.to_frame((0.5, 0.9))
+    return forecast.to_frame((0.5, 0.9)).join(forecast.positions.filter(like=BEYOND))
 
 
 def _values(frame: pd.DataFrame, column: str | None) -> list[float | None]:

@@ -27,8 +27,7 @@ LEVELS = (0.5, 0.8, 0.9)
 POSITION = (
     "An interpolation lies in the convex hull of the training rows, in the logarithms of the law's "
     "covariates; an extrapolation lies outside; a projection has another value of a covariate that "
-    "was never varied. e-folds: distance from the hull. decades: log10 of the FLOPs (6 N D) over "
-    "those of its nearest point."
+    "was never varied. decades: distance from the hull, in log10 of N, D and PTPP and in r."
 )
 MEANINGS = {
     "huber_log": "mean Huber loss of log residuals, threshold .02",
@@ -136,9 +135,7 @@ def _bands(fc: Forecast) -> Table:
         if "loss" in frame:
             band = band + np.where(frame["loss"].between(low, high), "  in", " out")
         cells[f"{level} % band"] = band
-    cells |= {"position": frame["position"], "e-folds": frame["efolds"].map("{:.2f}".format)}
-    if frame["decades"].notna().any():
-        cells["decades"] = frame["decades"].map("{:.2f}".format)
+    cells |= {"position": frame["position"], "decades": frame["decades"].map("{:.2f}".format)}
     tall = len(frame) > 20
     caption = f"All {len(frame)} rows, nats per token" + ("; the table scrolls" if tall else "")
     return Table(caption, list(cells), list(zip(*cells.values(), strict=True)), tall=tall)

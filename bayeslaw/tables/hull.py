@@ -1,12 +1,11 @@
 """Where rows lie with respect to training rows: interpolation, extrapolation or projection.
 
-The training rows span a convex hull in log N, log D, log PTPP and r. A row inside it is a weighted
-mean of training rows. An empty corner of a grid lies outside, although each covariate alone is
-within its range.
+The training rows span a convex hull in log10 N, log10 D, log10 PTPP and r. A row inside it is a
+weighted mean of training rows. An empty corner of a grid lies outside, although each covariate
+alone is within its range.
 """
 
-import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -19,8 +18,12 @@ from bayeslaw.tables.validation import COVARIATES, canonical, check_positive
 
 INTERPOLATION, EXTRAPOLATION, PROJECTION = "interpolation", "extrapolation", "projection"
 POSITIONS = (INTERPOLATION, EXTRAPOLATION, PROJECTION)
-EDGE = 0.005
+EDGE = 0.0022
 """Distance that counts as inside: half a percent of N, D or PTPP, since D is whole batches."""
+NEAR = 0.05
+"""Distance that is next to the fitted rows, in decades: 12 % of N, D or PTPP."""
+BEYOND = "beyond_"
+"""Prefix of the columns with the distance along one covariate."""
 
 
 def locate(
@@ -28,7 +31,7 @@ def locate(
     rows: LossTable | pd.DataFrame,
     columns: Sequence[str] | None = None,
 ) -> pd.DataFrame:
-    """Where rows lie with respect to training rows, and how far outside.
+    """Where rows lie with respect to training rows, and how many decades outside.
 
     Parameters
     ----------
@@ -46,11 +49,11 @@ def locate(
         - `position`: ``"projection"`` if a covariate differs from its only value in the training
           rows; else ``"extrapolation"`` outside the hull or the range of another covariate; else
           ``"interpolation"``.
-        - `efolds`: distance to the nearest point of the hull in e-folds, Euclidean in log N, log D,
-          log PTPP and r, where 1 in r counts as one e-fold. Inside the hull it is the distance of
-          the other covariates from their ranges. Distances up to .005 are 0.
-        - `decades`: log10 of the FLOPs (6 N D) of the row over those of that nearest point:
-          negative if the row has fewer, and possibly 0 outside. NaN if N or D is not in `columns`.
+        - `decades`: distance to the nearest point of the hull, Euclidean in log10 N, log10 D, log10
+          PTPP and r, where 1 in r counts as one decade. Inside the hull it is the distance of the
+          other covariates from their ranges. Distances up to half a percent are 0.
+        - `beyond_params`, `beyond_tokens` and so on: decades of each covariate beyond its range in
+          the training rows.
         - `unvaried`: the covariates that make the row a projection, separated by commas.
 
     Raises
@@ -67,9 +70,9 @@ def locate(
     >>> train = bl.grid(params=[1e8, 1e9], tokens=[1e9, 1e10]).iloc[:3]
     >>> rows = bl.grid(params=1e9, tokens=[1e9, 1e10])
     >>> bl.locate(train, rows).drop(columns="unvaried").round(2)
-            position  efolds  decades
-    0  interpolation    0.00      0.0
-    1  extrapolation    1.63      1.0
+            position  decades  beyond_params  beyond_tokens
+    0  interpolation     0.00            0.0            0.0
+    1  extrapolation     0.71            0.0            0.0
     """
     seen, new = _frame(train, "training rows"), _frame(rows, "rows")
     shared = [c for c in COVARIATES if c in seen and c in new]
@@ -84,20 +87,19 @@ def locate(
     x, at = ({c: coordinate(frame, c) for c in shared} for frame in (seen, new))
     beyond = {c: outside(x[c], at[c]) for c in shared}
     unvaried = {c: beyond[c] > EDGE for c in shared if np.ptp(x[c]) <= EDGE}
-    away = displacement(*(np.stack([each[c] for c in used], 1) for each in (x, at)))
-    efolds = np.linalg.norm(away, axis=1)
-    away[efolds <= EDGE] = 0
-    others = np.linalg.norm([beyond[c] for c in shared if c not in used] or [0 * efolds], axis=0)
-    efolds = np.where(efolds > EDGE, efolds, np.where(others > EDGE, others, 0))
-    decades = np.full(len(new), np.nan)
-    if {"params", "tokens"} <= set(used):
-        decades = away[:, [used.index("params"), used.index("tokens")]].sum(1) / math.log(10)
-        decades = np.round(decades, 12) + 0.0  # no rounding errors, no -0
+    away = decades(seen, new, used)
+    others = np.linalg.norm([beyond[c] for c in shared if c not in used] or [0 * away], axis=0)
+    away = np.where(away > EDGE, away, np.where(others > EDGE, others, 0))
     names = [", ".join(c for c in unvaried if unvaried[c][i]) for i in range(len(new))]
-    position = np.where(efolds > 0, EXTRAPOLATION, INTERPOLATION)
+    position = np.where(away > 0, EXTRAPOLATION, INTERPOLATION)
     position = np.where([bool(name) for name in names], PROJECTION, position)
     return pd.DataFrame(
-        {"position": position, "efolds": efolds, "decades": decades, "unvaried": names},
+        {
+            "position": position,
+            "decades": away,
+            **{BEYOND + c: np.where(far > EDGE, far, 0) for c, far in beyond.items()},
+            "unvaried": names,
+        },
         index=new.index,
     )
 
@@ -112,9 +114,9 @@ def in_words(found: pd.DataFrame) -> str:
     >>> import bayeslaw as bl
     >>> train = bl.grid(params=[1e8, 1e9], tokens=[1e9, 1e10], ptpp=20)
     >>> in_words(bl.locate(train, bl.grid(params=[1e8, 2e9], tokens=1e10, ptpp=20)))
-    '1 interpolation; 1 extrapolation (0.69 e-folds, 0.3 decades of FLOPs)'
+    '1 interpolation; 1 extrapolation (0.3 decades: params 0.3)'
     >>> in_words(bl.locate(train, bl.grid(params=[1e8, 1e9], tokens=1e10, ptpp=40)))
-    '2 projections (up to 0.69 e-folds; the training rows have one value of ptpp)'
+    '2 projections (up to 0.3 decades: ptpp 0.3; the training rows have one value of ptpp)'
     """
     far, parts = farthest(found), []
     for name in POSITIONS:
@@ -140,24 +142,35 @@ def farthest(found: pd.DataFrame) -> dict[str, str]:
     >>> import bayeslaw as bl
     >>> train = bl.grid(params=[1e8, 1e9], tokens=[1e9, 1e10])
     >>> farthest(bl.locate(train, bl.grid(params=[1e9, 2e9], tokens=[1e10, 2e10])))
-    {'extrapolation': '0.98 e-folds, 0.6 decades of FLOPs'}
+    {'extrapolation': '0.43 decades: params 0.3, tokens 0.3'}
     """
+    columns = [c for c in found if c == "decades" or str(c).startswith(BEYOND)]
     return {
-        str(name): distance(float(rows["efolds"].max()), float(rows["decades"].max()))
-        for name, rows in found[found["efolds"] > 0].groupby("position")
+        str(name): distance(rows[columns].max().to_dict())
+        for name, rows in found[found["decades"] > 0].groupby("position")
     }
 
 
-def distance(efolds: float, decades: float) -> str:
-    """Write a distance from the hull.
+def distance(row: Mapping[Hashable, float]) -> str:
+    """Write the distance of a row, from `locate`, in decades: the whole, and by covariate.
 
     Examples
     --------
-    >>> distance(1.36, 0.59), distance(2.2, 0), distance(2.2, math.nan)
-    ('1.4 e-folds, 0.59 decades of FLOPs', '2.2 e-folds', '2.2 e-folds')
+    >>> distance({"decades": 0.59, "beyond_params": 0.59, "beyond_tokens": 0.0})
+    '0.59 decades: params 0.59'
+    >>> distance({"decades": 0.3, "beyond_params": 0.0, "beyond_tokens": 0.0})
+    '0.3 decades, each covariate within its range'
     """
-    flops = f", {decades:.2g} decades of FLOPs" if abs(decades) > EDGE else ""
-    return f"{efolds:.2g} e-folds{flops}"
+    along = {str(name).removeprefix(BEYOND): far for name, far in row.items() if far}
+    total = along.pop("decades")
+    each = ", ".join(f"{name} {far:.2g}" for name, far in along.items())
+    return f"{total:.2g} decades" + (f": {each}" if each else ", each covariate within its range")
+
+
+def decades(train: pd.DataFrame, rows: pd.DataFrame, columns: Sequence[str]) -> Floats:
+    """Distance of rows from the convex hull of training rows in some covariates, in decades."""
+    away = displacement(axes(train, columns), axes(rows, columns))
+    return np.asarray(np.linalg.norm(away, axis=1))
 
 
 def displacement(points: Floats, rows: Floats) -> Floats:
@@ -195,9 +208,14 @@ def outside(values: Floats, others: Floats) -> Floats:
 
 
 def coordinate(frame: pd.DataFrame, column: str) -> Floats:
-    """A covariate on the axis of the hull: r as it is, the logarithm of any other."""
+    """A covariate on the axis of the hull: r as it is, log10 of any other."""
     values = frame[column].to_numpy(float)
-    return values if column == "replay" else np.log(values)
+    return values if column == "replay" else np.log10(values)
+
+
+def axes(frame: pd.DataFrame, columns: Sequence[str]) -> Floats:
+    """Several covariates on the axes of the hull, shape (rows, covariates)."""
+    return np.stack([coordinate(frame, c) for c in columns], 1)
 
 
 def _frame(rows: LossTable | pd.DataFrame, name: str) -> pd.DataFrame:

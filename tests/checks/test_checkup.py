@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from bayeslaw.checks import identifiability
-from bayeslaw.checks.checkup import cells, check, noise_part, power_scaling, scales
+from bayeslaw.checks.checkup import cells, check, power_scaling
 from bayeslaw.checks.part import LEVELS
 from bayeslaw.cli.terminal import dumps
 from bayeslaw.common.errors import TableError
@@ -38,9 +38,8 @@ def test_findings_at_two_stages(found, world):
     assert f"moves from {low:.4g} nats (eta {record['values'][0]:.2g}) to {high:.4g}" in words
     assert high - low > 0.01
     assert found["directions"].facts["share_own"] > 0.5
-    assert "too far to forecast" in " ".join(found["extrapolation"].words)
+    assert "2 values cannot identify a curvature" in " ".join(found["extrapolation"].words)
     assert "sensitive to the priors" in " ".join(found["sensitivity"].words)
-    assert found["learning"].words[0].count("eta") == 1
 
 
 def test_a_size_beyond_three_others_is_refused(posterior, small):
@@ -50,7 +49,7 @@ def test_a_size_beyond_three_others_is_refused(posterior, small):
     found = check(fit("chinchilla", three, seed=0, **SHORT), rows)
     assert found["extrapolation"].level == "refuse"
     assert "3 sizes are too few" in " ".join(found["extrapolation"].words)
-    assert found["extrapolation"].frame["params"].iloc[0] > 0.1
+    assert found["extrapolation"].frame["beyond_params"].iloc[0] == pytest.approx(1)
 
 
 def test_findings_with_anchors(anchored, world):
@@ -62,11 +61,9 @@ def test_findings_with_anchors(anchored, world):
 def test_empty_corners_are_named(anchored, world):
     """The last stage was measured at the smallest size only, so each range contains all rows."""
     part = check(anchored, world.query(LATE))["extrapolation"]
-    assert (part.frame[["params", "tokens", "replay", "ptpp"]] == 0).all(axis=None)
-    assert part.frame["hull"].max() > 0.1
-    assert "63 of 84 rows lie in an empty corner" in part.words[0]
     assert part.level == "caution"  # the law is taken as exact
-    assert "21 interpolations; 63 extrapolations (up to" in part.words[-1]
+    far = part.frame["decades"].max()
+    assert f"21 interpolations; 63 extrapolations (up to {far:.2g} decades, each" in part.words[-1]
     inside = check(anchored, anchored.table)["extrapolation"]
     assert inside.level == "ok"
     assert inside.words[-1] == "Rows to forecast: 189 interpolations."
@@ -94,21 +91,13 @@ def test_without_rows(two_stages):
     assert found.level == "caution"
     assert found.rows == 0
     assert "its posterior is close to its prior" in " ".join(found["directions"].words)
-    assert set(found.frames) == {
-        "convergence",
-        "directions",
-        "learning",
-        "cells",
-        "noise",
-        "left out",
-    }
+    assert set(found.frames) == {"convergence", "directions", "cells", "left out"}
 
 
 def test_frames_are_tidy(found):
     frame = found["directions"].frame
     assert isinstance(frame, pd.DataFrame)
     assert frame["leader"].tolist() == ["eta"]
-    assert found["learning"].frame.index.name == "name"
     assert found["left out"].frame.columns.tolist() == ["elpd", "pit", "pareto_k"]
 
 
@@ -183,7 +172,7 @@ def test_false_alarms():
     for seed in range(30):
         table = simulate("chinchilla", CHINCHILLA, design, sigma=0.003, seed=seed)
         found = check(fit("chinchilla", table, seed=seed, draws=500, tune=500, discrepancy="none"))
-        alarms += [found[name].level != "ok" for name in ("cells", "noise", "left out")]
+        alarms += [found[name].level != "ok" for name in ("cells", "left out")]
         assert found["directions"].level == "ok"
     assert sum(alarms) <= 5  # 60 tests at 1 %, left-out units are not independent
 
@@ -214,33 +203,3 @@ def test_cells_find_the_one_that_differs(two_stages, paper_rows):
     assert 0.01 < worst["miss"] < 0.025
     assert worst["p"] > 0.999
     assert cells(two_stages)["miss"].abs().max() < 0.004
-
-
-def test_one_noise_scale_that_is_wrong_is_found():
-    design = grid(params=[1e8, 3e8, 1e9, 3e9], tokens=np.geomspace(1e9, 3e11, 12))
-    noise = np.random.default_rng(1).standard_normal(48)
-    frame = simulate("chinchilla", CHINCHILLA, design).frame
-    found = {}
-    for name, factor in (("same", 1.0), ("larger", 6.0)):
-        sigma = 0.003 * np.where(frame["params"] == 3e8, factor, 1.0)
-        table = from_frame(frame.assign(loss=frame["loss"] * np.exp(sigma * noise)))
-        found[name] = fit("chinchilla", table, seed=0, discrepancy="none")
-    one, other = (scales(each).loc["size"] for each in found.values())
-    assert one["p"] > 0.05
-    assert other["p"] < 0.01
-    assert other["largest"] == "300000000.0"
-    assert other["ratio"] > 3
-    part = noise_part(found["larger"], 0)
-    assert part.level == "caution"
-    assert part.words[0].endswith("they are largest in 300000000.0.")
-
-
-def test_a_noise_scale_six_times_the_others_is_found_in_three_of_four_tables():
-    design = grid(params=[1e8, 3e8, 1e9, 3e9], tokens=np.geomspace(1e9, 3e11, 12))
-    frame, levels = simulate("chinchilla", CHINCHILLA, design).frame, []
-    for seed in (1, 2, 3, 4):
-        noise = np.random.default_rng(seed).standard_normal(48)
-        sigma = 0.003 * np.where(frame["params"] == 3e8, 6.0, 1.0)
-        table = from_frame(frame.assign(loss=frame["loss"] * np.exp(sigma * noise)))
-        levels.append(noise_part(fit("chinchilla", table, discrepancy="none"), 0).level)
-    assert levels.count("caution") >= 3

@@ -1,16 +1,23 @@
 """Distance from the fitted rows, and bounds on the loss at a later stage."""
 
+from pathlib import Path
+
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bayeslaw.checks.checkup import check
-from bayeslaw.checks.extrapolation import amplification, distances, reach, stage_bounds, stage_shape
+from bayeslaw.checks.extrapolation import MEASURED, evidence, reach, stage_bounds, stage_shape
 from bayeslaw.inference.fitting import fit
-from bayeslaw.tables.reading import from_frame
+from bayeslaw.tables.hull import locate
+from bayeslaw.tables.reading import from_frame, read_table
 from bayeslaw.tables.table import grid
 from tests.checks.conftest import SHORT
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+LOW_REPLAY = ("replay > 0.1", "replay <= 0.1")
 
 
 def curve(eta, stage):
@@ -71,20 +78,34 @@ def test_stages_that_violate_the_bounds(anchored):
     assert "no term F/P^eta can produce this" in part.words[-1]
 
 
-def test_distances(two_stages):
-    rows = grid(params=[241e6, 8.1e9**2 / 241e6], tokens=1e10, replay=0.7, ptpp=[31, 62])
-    frame = distances(two_stages, rows)
-    assert frame["params"].tolist() == pytest.approx([0, 0, 1, 1])
-    assert frame["tokens"].tolist() == [0] * 4
-    assert frame["replay"].tolist() == pytest.approx([0.5] * 4)
-    assert frame["ptpp"].tolist() == pytest.approx([0, np.log(2) / np.log(31 / 15)] * 2)
+def test_distance_is_refused_from_twice_what_was_measured(posterior):
+    """The training rows have N up to 3e9 and D up to 1e11."""
+    far = {
+        3e9 * 10**0.9: "ok",
+        3e9 * 10**1.1: "no evidence",
+        3e9 * 10**1.8: "no evidence",
+        3e9 * 10**2.0: "refuse",
+    }
+    for size, level in far.items():
+        rows = grid(params=size, tokens=1e10)
+        found = locate(posterior.table, rows, posterior.columns)
+        assert evidence(found, posterior.columns)[0] == level
+    found = check(posterior, rows)
+    assert found.level == "refuse"
+    assert "No evidence: params lies up to 2 decades beyond" in str(found)
+    allowed = check(posterior, rows, beyond_evidence=True)
+    assert allowed.level == "no evidence"
+    assert allowed.verdict.startswith("NO EVIDENCE")
 
 
-def test_amplification_is_that_of_the_best_line():
-    """Error of the best straight line to x^2/2 on [0, 1], inside and beyond."""
-    x = np.linspace(0, 1, 2001)
-    line = np.polynomial.Polynomial([-1 / 16, 0.5])
-    inside = np.abs(x**2 / 2 - line(x)).max()
-    for d in (0.0, 0.1, 1.0, 3.0):
-        miss = (1 + d) ** 2 / 2 - line(1 + d)
-        assert amplification(d) == pytest.approx(miss / inside)
+def test_measured_distances_are_those_of_the_benchmarks():
+    rows = pd.read_csv(BENCHMARKS / "distance.csv")
+    for name in ("params", "tokens", "decades"):
+        column = name if name == "decades" else f"beyond_{name}"
+        assert MEASURED[name] == pytest.approx(rows[column].max(), abs=0.005)
+    french = read_table(
+        BENCHMARKS.parent / "data/tinycpt/french.csv", where="annealed and replay < 1"
+    )
+    for column, split in (("ptpp", ("ptpp <= 31", "ptpp == 279")), ("replay", LOW_REPLAY)):
+        found = locate(*french.split(*split), ("params", "tokens", "replay", "ptpp"))
+        assert MEASURED[column] == pytest.approx(found[f"beyond_{column}"].max(), abs=0.005)

@@ -78,7 +78,6 @@ def test_steps_of_walks_are_integrated_out(walking):
 
 
 def test_the_scale_of_walks_is_not_called_undetermined(walking):
-    assert identifiability.contraction(walking).loc["walk_scale", "contraction"] > 0.5
     assert "walk_scale" not in " ".join(check(walking)["directions"].words)
 
 
@@ -98,19 +97,6 @@ def test_fewer_rows_than_coordinates():
     found = identifiability.Directions(("a", "b", "c"), np.array([[3.0, 0.0, 0.0]]))
     assert found.values.tolist() == [3, 0, 0]
     assert {next(iter(each)) for each in found.undetermined()} == {"b", "c"}
-
-
-def test_contraction(two_stages):
-    frame = identifiability.contraction(two_stages)
-    assert abs(frame.loc["eta", "contraction"]) < 0.2
-    assert frame.loc[["L_ref", "slope_N", "beta"], "contraction"].min() > 0.99
-    low, high = np.quantile(two_stages.draws["eta"], [0.16, 0.84])
-    width = two_stages.spec.priors["eta"].kwargs["sigma"]
-    after = (high - low) / 2
-    assert frame.loc["eta", "posterior"] == pytest.approx(after)
-    before = frame.loc["eta", "prior"]
-    assert frame.loc["eta", "contraction"] == pytest.approx(1 - after**2 / before**2)
-    assert frame.loc["eta", "prior"] == pytest.approx(0.33 * np.sinh(width), rel=0.05)
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from bayeslaw.tables.reading import from_frame
 from bayeslaw.tables.table import grid
 
 ROWS = grid(params=[2e9, 1e10], tokens=[2e11, 1e12])
-PLACE = ("position", "efolds", "decades")
+PLACE = ("position", "decades")
 
 
 def test_dims_coordinates_and_units(posterior):
@@ -154,13 +154,12 @@ def test_every_row_has_a_position(posterior, small):
     """The training rows have N up to 3e9 and D up to 1e11, at every combination."""
     inside, outside = (posterior.forecast(rows).to_frame() for rows in (small, ROWS))
     assert (inside["position"] == "interpolation").all()
-    assert (inside[["efolds", "decades"]] == 0).all(axis=None)
+    assert (inside["decades"] == 0).all()
     assert (outside["position"] == "extrapolation").all()
-    beyond = np.log(ROWS / [3e9, 1e11]).clip(lower=0)
-    np.testing.assert_allclose(outside["efolds"], np.hypot(beyond["params"], beyond["tokens"]))
-    np.testing.assert_allclose(outside["decades"], beyond.sum(axis=1) / np.log(10))
+    beyond = np.log10(ROWS / [3e9, 1e11]).clip(lower=0)
+    np.testing.assert_allclose(outside["decades"], np.hypot(beyond["params"], beyond["tokens"]))
     bands = posterior.forecast(ROWS).bands((0.5, 0.9))
-    assert bands["efolds"].tolist() == outside["efolds"].tolist() * 2
+    assert bands["decades"].tolist() == outside["decades"].tolist() * 2
 
 
 def test_a_stage_that_was_never_varied_is_a_projection(posterior):
@@ -170,7 +169,7 @@ def test_a_stage_that_was_never_varied_is_a_projection(posterior):
     )
     assert predicted.positions["unvaried"].tolist() == ["", "ptpp"]
     assert predicted.to_frame()["position"].tolist() == ["interpolation", "projection"]
-    assert predicted.to_frame()["efolds"].tolist() == pytest.approx([0, np.log(9)])
+    assert predicted.to_frame()["decades"].tolist() == pytest.approx([0, np.log10(9)])
 
 
 def test_without_training_rows_there_is_no_position(posterior):

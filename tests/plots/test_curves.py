@@ -62,10 +62,7 @@ def test_extrapolations_are_grey(posterior):
     assert max(end for _, end, _ in spans) == pytest.approx(right)
     assert {hatched for *_, hatched in spans} == {False}
     assert min(start for start, *_ in shades(outside)) == pytest.approx(outside.get_xlim()[0])
-    far = np.hypot(np.log(2), np.log(10)), np.log10(20)
-    assert figure.get_suptitle() == (
-        f"extrapolation up to {far[0]:.2g} e-folds, {far[1]:.2g} decades of FLOPs"
-    )
+    assert figure.get_suptitle() == "extrapolation up to 1 decades: params 0.3, tokens 1"
     assert figure.legends[0].get_texts()[-1].get_text() == "extrapolation"
     assert not any(ax.patches for ax in plots.in_sample(posterior).axes)
 
@@ -74,7 +71,7 @@ def test_projections_are_hatched(posterior):
     staged = replace(posterior, table=from_frame(posterior.table.frame.assign(ptpp=31.0)))
     figure = plots.forecast(staged, grid(params=1e9, tokens=[1e9, 1e11], ptpp=279))
     assert [hatched for *_, hatched in shades(figure.axes[0])] == [True, True]
-    assert figure.get_suptitle() == "projection up to 2.2 e-folds"
+    assert figure.get_suptitle() == "projection up to 0.95 decades: ptpp 0.95"
     assert figure.legends[0].get_texts()[-1].get_text() == "projection"
     same = plots.forecast(staged, grid(params=1e9, tokens=[1e9, 1e11], ptpp=31))
     assert not same.axes[0].patches

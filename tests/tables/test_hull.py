@@ -46,8 +46,9 @@ def test_positions_and_distances():
     rows = pd.DataFrame({"params": [1e8, 3e8, 1e10, 1e9], "tokens": [1e9, 1e10, 1e11, 1e10]})
     found = locate(grid(**GRID), rows)
     assert found["position"].tolist() == ["interpolation"] * 2 + ["extrapolation", "interpolation"]
-    assert found["efolds"].tolist() == pytest.approx([0, 0, np.log(10), 0])
     assert found["decades"].tolist() == pytest.approx([0, 0, 1, 0])
+    assert found["beyond_params"].tolist() == pytest.approx([0, 0, 1, 0])
+    assert (found["beyond_tokens"] == 0).all()
 
 
 def test_an_empty_corner_is_outside_though_each_range_contains_it():
@@ -55,13 +56,13 @@ def test_an_empty_corner_is_outside_though_each_range_contains_it():
     found = locate(grid(**GRID).iloc[:3], rows).iloc[0]
     # The line through (1e8, 1e11) and (1e9, 1e9) in logs: 2 log10 N + log10 D = 27.
     assert found["position"] == "extrapolation"
-    assert found["efolds"] == pytest.approx(2 / np.sqrt(5) * np.log(10))
-    assert found["decades"] == pytest.approx(2 * (2 + 1) / 5)
+    assert found["decades"] == pytest.approx(2 / np.sqrt(5))
+    assert found["beyond_params"] == found["beyond_tokens"] == 0
 
 
-def test_fewer_flops_are_negative_decades():
+def test_smaller_rows_are_outside_too():
     found = locate(grid(**GRID), grid(params=1e7, tokens=1e10))
-    assert found["decades"].tolist() == pytest.approx([-1])
+    assert found["decades"].tolist() == found["beyond_params"].tolist() == pytest.approx([1])
 
 
 def test_compute_optimal_rows_are_a_line():
@@ -71,8 +72,7 @@ def test_compute_optimal_rows_are_a_line():
     rows = pd.DataFrame({"params": [2e8, 1e9], "tokens": [4e9, 20e9 * np.e**2]})
     found = locate(train, rows)
     assert found["position"].tolist() == ["interpolation", "extrapolation"]
-    assert found["efolds"].tolist() == pytest.approx([0, np.sqrt(2)])
-    assert found["decades"].tolist() == pytest.approx([0, 0], abs=1e-9)
+    assert found["decades"].tolist() == pytest.approx([0, np.sqrt(2) / np.log(10)])
 
 
 def test_a_covariate_that_was_never_varied_makes_a_projection():
@@ -81,10 +81,11 @@ def test_a_covariate_that_was_never_varied_makes_a_projection():
     found = locate(train, rows, ["params", "tokens"])
     assert found["position"].tolist() == ["interpolation", *["projection"] * 3]
     assert found["unvaried"].tolist() == ["", "replay", "ptpp", "replay, ptpp"]
-    assert found["efolds"].tolist() == pytest.approx([0, 0.3, np.log(9), np.hypot(0.3, np.log(9))])
+    stage = np.log10(9)
+    assert found["decades"].tolist() == pytest.approx([0, 0.3, stage, np.hypot(0.3, stage)])
     assert in_words(found) == (
-        "1 interpolation; 3 projections (up to 2.2 e-folds; the training rows have one value of "
-        "replay, ptpp)"
+        "1 interpolation; 3 projections (up to 1 decades: replay 0.3, ptpp 0.95; the training rows "
+        "have one value of replay, ptpp)"
     )
 
 
@@ -93,8 +94,7 @@ def test_covariates_outside_the_hull_count_by_their_range():
     rows = grid(params=[1e9, 1e10], tokens=1e10, ptpp=[20, 279])
     found = locate(train, rows, ["params", "tokens"])
     assert found["position"].tolist() == ["interpolation", *["extrapolation"] * 3]
-    assert found["efolds"].tolist() == pytest.approx([0, np.log(9), np.log(10), np.log(10)])
-    assert found["decades"].tolist() == pytest.approx([0, 0, 1, 1])
+    assert found["decades"].tolist() == pytest.approx([0, np.log10(9), 1, 1])
 
 
 def test_batches_and_rounding_do_not_count():
@@ -103,11 +103,10 @@ def test_batches_and_rounding_do_not_count():
     assert found["position"].tolist() == ["interpolation", "projection"]
 
 
-def test_without_n_there_are_no_flops():
+def test_without_n():
     found = locate(grid(tokens=[1e9, 1e10]), grid(tokens=[1e9, 1e11]))
-    assert found["efolds"].tolist() == pytest.approx([0, np.log(10)])
-    assert found["decades"].isna().all()
-    assert in_words(found) == "1 interpolation; 1 extrapolation (2.3 e-folds)"
+    assert found["decades"].tolist() == pytest.approx([0, 1])
+    assert in_words(found) == "1 interpolation; 1 extrapolation (1 decades: tokens 1)"
 
 
 def test_tables_and_indices(olmo):
