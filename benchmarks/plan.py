@@ -106,9 +106,6 @@ def main() -> None:
         start = time.process_time()
         choice = cheapest(found.problem, found.replay_grid)
         search.append(time.process_time() - start)
-    start = time.process_time()
-    plan(**asked, max_cvar=0.0)
-    limited = time.process_time() - start
     atpp = np.geomspace(1, 100, 400)
     start = time.process_time()
     coarse = by_grid(found.problem, atpp, REPLAY_GRID)
@@ -120,7 +117,6 @@ def main() -> None:
     )
     print(f"plan(), everything reported   {min(whole):8.3f} s")
     print(f"its search alone              {min(search):8.3f} s")
-    print(f"plan() with max_cvar=0        {limited:8.3f} s")
     print(f"grid of 400 x {len(REPLAY_GRID)}             {grid:8.3f} s")
     print(f"ratio, grid to plan()         {grid / min(whole):8.0f} x")
     print(f"ratio, grid to search         {grid / min(search):8.0f} x")

@@ -41,17 +41,12 @@ def plan(
             metavar="RISE",
         ),
     ] = None,
-    max_cvar: Annotated[
-        float | None,
-        option("Limit of the CVaR: mean excess over --max-forgetting in the worst draws."),
-    ] = None,
     baseline: Annotated[
         list[str] | None,
         option(
             "Source loss of the un-adapted model, measured, with a standard deviation or not, or "
-            "asymptote, law, or matched; by default the base's row with tokens = 0. One per "
-            "source.",
-            metavar="LOSS[,SD]|asymptote|law|matched",
+            "asymptote or law; by default the base's row with tokens = 0. One per source.",
+            metavar="LOSS[,SD]|asymptote|law",
         ),
     ] = None,
     base: Annotated[
@@ -84,10 +79,6 @@ def plan(
     at: Annotated[
         str | None,
         option("A budget and a replay ratio of your own, to judge as well.", metavar="ATPP,REPLAY"),
-    ] = None,
-    price: Annotated[
-        float | None,
-        option("FLOPs that a violated limit costs; shows the choice of least expected cost."),
     ] = None,
     stop: Annotated[
         str | None,
@@ -135,7 +126,7 @@ def plan(
     }
     synthetic, quoted = True, None
     if example is not None:
-        more = {"max_cvar": max_cvar, "baseline": baseline, "base": base, "backtest": backtest}
+        more: dict[str, Any] = {"baseline": baseline, "base": base, "backtest": backtest}
         more |= {"unique_tokens": unique_tokens, "absolute": not relative}
         opt.refuse("on --example", **fits, **limits, **more)
         found = bl.plan_example(**settings)
@@ -150,7 +141,6 @@ def plan(
             source=loaded["source"],
             **limits,
             relative=relative,
-            max_cvar=math.inf if max_cvar is None else max_cvar,
             baseline=own[0] if len(own) == 1 else own or None,
             base=base,
             unique_tokens=unique_tokens,
@@ -167,7 +157,7 @@ def plan(
     capped = None if max_tokens is None and max_flops is None else cap
     yours = None if at is None else _pair(at, "--at", "8,.3")
     enough = None if stop is None else _pair(stop, "--stop", ".002,1e9")
-    rendered = render_plan.plan(found, capped, yours, price, enough, synthetic, quoted)
+    rendered = render_plan.plan(found, capped, yours, enough, synthetic, quoted)
     return rendered.adding(out=figure, page=explore)
 
 

@@ -21,7 +21,6 @@ def plan(
     found: bl.Plan,
     cap: Mapping[str, float] | None,
     point: tuple[float, float] | None,
-    price: float | None,
     stop: tuple[float, float] | None,
     synthetic: bool,
     backtest: str | None = None,
@@ -45,16 +44,6 @@ def plan(
         blocks += ["", escape(backtest)]
     if len(found.spread):
         blocks += ["", "[bold]Where its uncertainty comes from[/]", _spread(found.spread)]
-    if found.noise == "predictive" and found.pairing.startswith("independently"):
-        correlated = found.correlated()
-        document["correlated"] = correlated.to_dict("records")
-        words = "the fits are made apart, so the domains' noise is assumed independent"
-        rows = [
-            [f"{row['correlation']:g}", *CELLS.budget(row), CELLS.chance(row["held"])]
-            for _, row in correlated.iterrows()
-        ]
-        blocks += ["", f"[bold]If their noise were correlated[/] ({words})"]
-        blocks.append(tables(("correlation", *BUDGET, "P(both) of this plan"), rows))
     if cap is not None:
         likeliest, cheapest = found.within(**cap), found.least_loss(**cap)
         document |= {
@@ -72,11 +61,6 @@ def plan(
             f"with P(forgetting) at least {100 * found.confidence:g} %",
             _choices({"likeliest": likeliest, "least loss": cheapest}),
         ]
-    if price is not None:
-        cheap = found.least_cost(price)
-        document |= {"price": price, "least_cost": fields(cheap)}
-        blocks += ["", f"[bold]If a violated limit costs {price:.3g} FLOPs[/]"]
-        blocks.append(_choices({"least cost": cheap}))
     if stop is not None:
         enough = found.stop(*stop)
         document |= {"stop": dict(zip(("nats", "tokens"), stop, strict=True)) | vars(enough)}
@@ -115,15 +99,13 @@ def _limits(found: bl.Plan) -> list[str]:
     limits, problem = found.limits, found.problem
     levels = baseline_losses(found)
     level = f"{' and '.join(levels)}, the " if levels else "the "
-    beyond = problem.tail.text(limits["max_cvar"]) if math.isfinite(limits["max_cvar"]) else ""
     rises = " and ".join(source.text(source.most) for source in problem.sources)
     all_ = "both" if len(problem.limits) == 2 else "all"
     lines = [
         f"[bold]N {count(limits['params'])}, PTPP {limits['ptpp']:g}[/]: "
         f"target loss at most {stated(problem.targets)},",
         f"forgetting at most {rises} over {escape(level + found.baseline)},",
-        f"{all_} with probability {100 * found.confidence:g} %"
-        f"{beyond and f'; forgetting at most {beyond} on average'}.",
+        f"{all_} with probability {100 * found.confidence:g} %.",
         f"The limits are on {LOSSES[found.noise]}, with {escape(found.base)}.",
         f"{found.draws} draws, {found.pairing}.",
     ]
@@ -177,10 +159,7 @@ def _uncertainty(found: bl.Plan) -> list[str]:
     if chosen is not None and chosen.losses:
         losses = " and ".join(f"{loss:.4g}" for loss in chosen.losses)
         rises = " and ".join(map(found.problem.source.text, chosen.forgettings))
-        lines.append(
-            f"Expected target loss {losses}; expected forgetting {rises}, "
-            f"{found.problem.tail.text(chosen.cvar)}."
-        )
+        lines.append(f"Expected target loss {losses}; expected forgetting {rises}.")
         if len(chosen.p_sources) > 1:
             each = ", ".join(f"{p:.3f}" for p in chosen.p_sources)
             lines.append(f"The limits of the sources hold with probability {each}.")

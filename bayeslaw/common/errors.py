@@ -40,8 +40,11 @@ REMOVED = {
     "noise": "was removed: all rows have one noise scale, and the Student-t likelihood gives rows "
     "far off less weight; drop it.",
     "sampler": "was removed: nutpie samples every fit; drop it.",
+    "matched": "was removed: give the measured loss of the un-adapted model, or asymptote.",
+    "max_cvar": "was removed: lower the limit of forgetting, or raise the confidence.",
+    "price": "was removed: compare the budgets by confidence that the plan prints.",
 }
-"""Options that no longer exist, by name, and what to do instead."""
+"""Options, and their values, that no longer exist, and what to do instead."""
 
 
 def unknown(what: str, name: str, valid: Iterable[str]) -> str:

@@ -211,7 +211,7 @@ def plan_after(
 ) -> PlanAfter:
     """Plan after the candidates `picks` are measured; without any, the plan on the grid as it is.
 
-    `joint` has the candidates at the plan's paired draws `keep`. A limit of CVaR is not imposed.
+    `joint` has the candidates at the plan's paired draws `keep`.
     """
     assert plan.chosen is not None
     rng = np.random.default_rng(seed)

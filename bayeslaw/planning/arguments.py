@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from bayeslaw.common.arrays import Floats, Ints
-from bayeslaw.common.errors import BayeslawError, unknown
+from bayeslaw.common.errors import REMOVED, BayeslawError, unknown
 from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.pools import Pool
 from bayeslaw.inference.posterior import Posterior
@@ -24,7 +24,6 @@ from bayeslaw.tables.validation import check_units
 BASELINES = {
     "asymptote": "least source loss that pure replay can reach, draw by draw",
     "law": "source law's own loss at D = 0, draw by draw",
-    "matched": "source loss of pure replay for the same tokens, draw by draw",
 }
 """Baselines that are computed from the source law, and their descriptions."""
 type Baseline = float | tuple[float, float] | str | None
@@ -57,7 +56,7 @@ class Request:
     baselines : sequence of float, (float, float) or str
         That of each source.
     run : PlannedRun
-    confidence, max_cvar, relative, noise
+    confidence, relative, noise
         As of `bayeslaw.plan`.
     baseline, base : str
         Descriptions of the baselines, and of the base.
@@ -70,7 +69,6 @@ class Request:
     baselines: Sequence[Any]
     run: PlannedRun
     confidence: float
-    max_cvar: float
     relative: bool
     noise: str = "latent"
     baseline: str = ""
@@ -102,10 +100,6 @@ class Request:
         for rise in self.max_forgetting:
             if not -1 < rise < math.inf:
                 raise BayeslawError(f"max_forgetting={rise:g}: 0.02 allows a rise of 2 %.")
-        if math.isnan(self.max_cvar) or self.max_cvar == -math.inf:
-            raise BayeslawError(
-                f"max_cvar={self.max_cvar:g}: give a number; 0 keeps the mean at the limit."
-            )
         if not 0 < self.confidence < 1:
             raise BayeslawError(
                 f"confidence={self.confidence:g} is not between 0 and 1; 0.9 is 90 %."
@@ -161,7 +155,6 @@ class Request:
             "unique_tokens": self.run.unique_tokens,
             "max_loss": one_or_all(self.max_loss),
             "max_forgetting": one_or_all(self.max_forgetting),
-            "max_cvar": self.max_cvar,
             "relative": self.relative,
             "baseline": one_or_all(self.baselines),
         }
@@ -182,7 +175,7 @@ class Request:
                 curves[count:], self.max_forgetting, own[count:], baselines, strict=True
             )
         ]
-        return Problem((*targets, *sources), self.confidence, self.max_cvar)
+        return Problem((*targets, *sources), self.confidence)
 
 
 def requested(
@@ -242,7 +235,9 @@ def baseline_of(
         If the baseline is not valid, the law has no loss at D = 0, or there is no such row.
     """
     if isinstance(baseline, str) and baseline not in BASELINES:
-        raise BayeslawError(unknown("baseline", baseline, BASELINES))
+        removed = REMOVED.get(baseline)
+        why = f"baseline={baseline!r} {removed}"
+        raise BayeslawError(why if removed else unknown("baseline", baseline, BASELINES))
     if baseline is not None and not isinstance(baseline, str):
         loss, *sd = np.atleast_1d(np.asarray(baseline, float)).tolist()
         if not 0 < loss < math.inf or any(not 0 <= each < math.inf for each in sd) or len(sd) > 1:

@@ -12,25 +12,19 @@ References
    73-79.
 .. [2] J. Luedtke and S. Ahmed (2008). A sample approximation approach for optimization with
    probabilistic constraints. SIAM Journal on Optimization, 19(2), 674-699.
-.. [3] R. L. Iman and W. J. Conover (1982). A distribution-free approach to inducing rank
-   correlation among input variables. Communications in Statistics: Simulation and Computation,
-   11(3), 311-334.
 """
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from scipy.special import ndtri
-from scipy.stats import rankdata
 
 from bayeslaw.common.arrays import Bools, Floats, Ints
 from bayeslaw.planning.feasible_budgets import Bound
 from bayeslaw.planning.intervals import Intervals
-from bayeslaw.planning.limits import CvarLimit, ForgettingLimit, Limit, LossLimit, Noise, rank_of
+from bayeslaw.planning.limits import ForgettingLimit, Limit, LossLimit, Noise, rank_of
 from bayeslaw.planning.loss_curves import NODES
 
 CHUNK = 1 << 16
@@ -48,13 +42,10 @@ class Problem:
         the same number of draws; draw i of one is paired with draw i of the others.
     confidence : float
         Probability with which all limits must hold.
-    max_cvar : float
-        Limit of the first source; see `CvarLimit`.
     """
 
     limits: tuple[Limit, ...]
     confidence: float
-    max_cvar: float = math.inf
 
     @cached_property
     def targets(self) -> tuple[LossLimit, ...]:
@@ -108,22 +99,6 @@ class Problem:
         pairs = zip(self.limits, noise, strict=True)
         return replace(self, limits=tuple(replace(limit, noise=each) for limit, each in pairs))
 
-    def correlated(self, correlation: float, seed: int) -> "Problem":
-        """The problem with `Noise.drawn` correlated between targets and the first source.
-
-        The source's draws are put in the order of normal scores that have this correlation with
-        those of the targets' mean [3]_. Effects that were fitted stay as they are.
-        """
-        rng, count, own = np.random.default_rng([seed, 13]), self.draws, self.source.noise
-        drawn = [target.noise.drawn for target in self.targets]
-        scores = ndtri((rankdata(np.sum(drawn, axis=0)) - 0.5) / count)
-        wanted = correlation * scores + math.sqrt(1 - correlation**2) * rng.standard_normal(count)
-        order = np.empty(count, int)
-        order[np.argsort(wanted, kind="stable")] = np.argsort(own.drawn, kind="stable")
-        moved = replace(own, total=own.total - own.drawn + own.drawn[order], drawn=own.drawn[order])
-        noise = (moved if limit is self.source else limit.noise for limit in self.limits)
-        return self.with_noise(noise)
-
     def take(self, draws: Ints) -> "Problem":
         """The problem for some of the draws."""
         return replace(self, limits=tuple(limit.take(draws) for limit in self.limits))
@@ -131,11 +106,6 @@ class Problem:
     def scaled(self, **factors: float) -> "Problem":
         """The problem with `max_loss`, `max_forgetting` or `baseline` multiplied by factors."""
         return replace(self, limits=tuple(limit.scaled(factors) for limit in self.limits))
-
-    @property
-    def tail(self) -> CvarLimit:
-        """The limit of the conditional value at risk of the first source's forgetting."""
-        return CvarLimit(self.source, self.confidence, self.max_cvar)
 
     # -- sets of budgets ----------------------------------------------------------------------
 
@@ -166,22 +136,6 @@ class Problem:
         """Some replay ratios at a time, with their `feasible_sets`."""
         for ratios in self.portions(replay):
             yield ratios, self.feasible_sets(ratios, nodes)
-
-    # -- budgets ------------------------------------------------------------------------------
-
-    def smallest_budgets(self, feasible: Intervals, replay: Floats) -> Floats:
-        """Smallest budget per replay ratio that is feasible for `rank` draws and meets `max_cvar`.
-
-        `feasible` has the budgets that meet all limits. Log ATPP, infinite where there is none.
-        """
-        budget = feasible.smallest(self.rank)
-        if self.max_cvar == math.inf:
-            return budget
-        while True:
-            raised = self.tail.raised(replay, budget)
-            budget = feasible.smallest(self.rank, raised)
-            if (budget == raised).all():
-                return budget
 
 
 def numbered(name: str, count: int) -> list[str]:

@@ -13,6 +13,7 @@ from bayeslaw.common.arrays import Floats, Ints
 from bayeslaw.common.errors import BayeslawError, unknown
 from bayeslaw.planning.chance_constraints import Problem
 from bayeslaw.planning.intervals import MAX_LOG_ATPP, Intervals, intersection
+from bayeslaw.planning.limits import rank_of
 from bayeslaw.planning.loss_curves import NODES
 from bayeslaw.planning.replay_search import possible_alone, smallest_budget
 
@@ -49,9 +50,6 @@ class Choice:
         nats per token, as its limit is.
     forgettings : tuple of float
         The same of each source.
-    cvar : float
-        Conditional value at risk of forgetting: mean of the rise minus its limit over the worst
-        ``1 - confidence`` of the draws. It is negative if the limit holds on average even there.
 
     Examples
     --------
@@ -73,7 +71,6 @@ class Choice:
     losses: tuple[float, ...] = ()
     forgetting: float = math.nan
     forgettings: tuple[float, ...] = ()
-    cvar: float = math.nan
 
     @property
     def budget(self) -> float:
@@ -135,7 +132,6 @@ def choice_at(problem: Problem, budget: float, ratio: float, most: float = math.
         losses=tuple(float(each.value([ratio], at).mean()) for each in problem.targets),
         forgetting=float(problem.source.value([ratio], at).mean()),
         forgettings=tuple(float(each.value([ratio], at).mean()) for each in problem.sources),
-        cvar=float(problem.tail.value([ratio], at)[0]),
     )
 
 
@@ -171,9 +167,6 @@ def binding_limits(problem: Problem, ratios: Floats) -> str:
     else:
         best = possible_alone(problem, ratios)
     failing = [name for name, n in zip(problem.names, best, strict=True) if n < problem.rank]
-    if problem.max_cvar < math.inf:
-        budget, _, _ = smallest_budget(replace(problem, max_cvar=math.inf), ratios)
-        failing = ["max_cvar"] if budget < math.inf else failing
     alone = (
         f"P({name}) up to {n / problem.draws:.3g}"
         for name, n in zip(problem.names, best, strict=True)
@@ -240,7 +233,7 @@ def split_half_probability(problem: Problem, near: Floats, feasible: Intervals) 
         return math.nan
     index = np.arange(problem.draws)
     for first, second in ((index[:half], index[half:]), (index[half:], index[:half])):
-        budgets = problem.take(first).smallest_budgets(feasible.take(first), near)
+        budgets = feasible.take(first).smallest(rank_of(problem.confidence, len(first)))
         best = int(budgets.argmin())
         if budgets[best] < math.inf:
             held.append(feasible.take(second).contains(budgets[best])[best].mean())
@@ -267,8 +260,7 @@ def bootstrap(
     for i in range(REPLICATES):
         starts = rng.integers(draws, size=math.ceil(draws / block))
         index = ((starts[:, None] + np.arange(block)) % draws).ravel()[:draws]
-        drawn = problem if problem.max_cvar == math.inf else problem.take(index)
-        per_ratio = drawn.smallest_budgets(feasible.take(index), near)
+        per_ratio = feasible.take(index).smallest(problem.rank)
         budget[i], where[i] = per_ratio.min(), near[per_ratio.argmin()]
     atpp, finite = np.exp(budget), budget < math.inf
     spread = [float(np.std(v[finite])) if finite.any() else math.nan for v in (atpp, where)]

@@ -5,7 +5,7 @@ rows have their posterior; those of new groups are drawn.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -69,12 +69,9 @@ class Deviation:
     ----------
     parts : mapping of str to array, shape (draws,)
         Effects by level of grouping, and ``noise``.
-    fitted : frozenset of str
-        Levels whose group has training rows; the effects of others are drawn.
     """
 
-    parts: Mapping[str, Floats] = field(default_factory=dict)
-    fitted: frozenset[str] = frozenset()
+    parts: Mapping[str, Floats]
 
     def part(self, *names: str) -> Floats:
         """Sum of some parts; zero without any."""
@@ -84,12 +81,11 @@ class Deviation:
     def noise(self) -> Noise:
         """The deviation as noise of a limit."""
         total = self.part(*self.parts)
-        drawn = self.part(*(name for name in self.parts if name not in self.fitted))
-        return Noise(total, self.part(BASE.name) * np.ones(len(total)), drawn)
+        return Noise(total, self.part(BASE.name) * np.ones(len(total)))
 
     def take(self, draws: Ints) -> "Deviation":
         """That of some of the draws."""
-        return Deviation({name: part[draws] for name, part in self.parts.items()}, self.fitted)
+        return Deviation({name: part[draws] for name, part in self.parts.items()})
 
 
 def deviations(fits: Sequence[Fit], run: PlannedRun) -> list[Deviation]:
@@ -110,7 +106,7 @@ def deviations(fits: Sequence[Fit], run: PlannedRun) -> list[Deviation]:
         for each, at in members:
             for name, part in each.parts.items():
                 joined.setdefault(name, np.zeros(fit.count))[at] = part
-        found.append(Deviation(joined, frozenset().union(*(each.fitted for each, _ in members))))
+        found.append(Deviation(joined))
     return found
 
 
@@ -143,18 +139,17 @@ def _deviation(
     fit: Posterior, row: pd.DataFrame, given: Mapping[str, Floats], rng: np.random.Generator
 ) -> Deviation:
     """Deviation of one domain; `given` has standard normals of its new groups, by level."""
-    parts, fitted = {"noise": error_draws(fit, row, rng)[:, 0]}, set()
+    parts = {"noise": error_draws(fit, row, rng)[:, 0]}
     for level in fit.spec.effects:
         if effects.level(level).latent:
             continue
         if effects.is_fitted(fit.draws, level, row)[0]:
-            fitted.add(level)
             parts[level] = effects.draw(fit.draws, (level,), row, None)[:, 0]
         else:
             z = given[level] if level in given else rng.standard_normal(fit.count)
             own, tau = effects.level(level), fit.values()[f"tau_{level}"][:, 0]
             parts[level] = own.effect(tau, z) * own.affected(effects.labels(row, level))[0]
-    return Deviation(parts, frozenset(fitted))
+    return Deviation(parts)
 
 
 def spread(

@@ -42,15 +42,13 @@ type Places = tuple[Ints, Ints, Ints]
 
 @dataclass(frozen=True)
 class Bound:
-    """A limit: ``L(D, r) - weight L(D, 1) <= limit``, draw by draw.
+    """A limit: ``L(D, r) <= limit``, draw by draw.
 
     Parameters
     ----------
     curve : LossCurve or PooledCurve
     limit : float or array, shape (draws,)
         In nats per token.
-    weight : float or array, shape (draws,), optional
-        Without it, the loss of pure replay does not count.
 
     Examples
     --------
@@ -68,7 +66,6 @@ class Bound:
 
     curve: Curve
     limit: float | Floats
-    weight: float | Floats | None = None
 
     def budgets(self, replay: Sequence[float] | Floats, nodes: Floats = NODES) -> Intervals:
         """Budgets that meet the limit; those of laws without a closed form are sought on `nodes`.
@@ -78,22 +75,17 @@ class Bound:
         if isinstance(self.curve, PooledCurve):
             return self._of_parts(self.curve, replay, nodes)
         here = self.curve.at_replay(replay)
-        margin, pure, weight = self.limit - here.constant_terms(), None, self.weight
-        if weight is not None:
-            pure = self.curve.at_replay([1.0])
-            margin = margin + weight * pure.constant_terms()
+        margin = self.limit - here.constant_terms()
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            found = in_closed_form(here, margin, pure, weight)
-            return found or by_roots(here, margin, pure, weight, nodes)
+            return in_closed_form(here, margin) or by_roots(here, margin, nodes)
 
     def _of_parts(
         self, curve: PooledCurve, replay: Sequence[float] | Floats, nodes: Floats
     ) -> Intervals:
         """`budgets` of a pool, law by law."""
-        limit, weight = np.broadcast_to(self.limit, curve.draws), self.weight
-        weights = None if weight is None else np.broadcast_to(weight, curve.draws)
+        limit = np.broadcast_to(self.limit, curve.draws)
         found = [
-            Bound(part, limit[at], None if weights is None else weights[at]).budgets(replay, nodes)
+            Bound(part, limit[at]).budgets(replay, nodes)
             for part, at in zip(curve.parts, curve.places, strict=True)
         ]
         shape = max(len(each.lower) for each in found), len(replay), curve.draws
@@ -108,28 +100,21 @@ class Bound:
 
     def excess(self, replay: Sequence[float] | Floats, budget: float) -> Floats:
         """Excess over the limit at a budget in log ATPP, nats per token, (replays, draws)."""
-        loss = self.curve.loss(replay, budget) - self.limit
-        return loss if self.weight is None else loss - self.weight * self.curve.loss([1.0], budget)
+        return self.curve.loss(replay, budget) - self.limit
 
     def excess_at_nodes(self, replay: Floats) -> Floats:
         """`excess` at `NODES`, shape (nodes, replays, draws)."""
-        loss = losses_at_nodes(self.curve, replay) - self.limit
-        if self.weight is not None:
-            loss -= self.weight * losses_at_nodes(self.curve, np.ones(1))
-        return loss
+        return losses_at_nodes(self.curve, replay) - self.limit
 
 
 # -- closed form ----------------------------------------------------------------------------------
 
 
-def in_closed_form(
-    here: ReplaySlice, margin: Floats, pure: ReplaySlice | None, weight: float | Floats | None
-) -> Intervals | None:
-    """Budgets where ``data(D, r) - weight data(D, 1) <= margin``; None without a closed form.
+def in_closed_form(here: ReplaySlice, margin: Floats) -> Intervals | None:
+    """Budgets where ``data(D, r) <= margin``; None without a closed form.
 
-    The data term is ``K exp(c0 + c1 u + c2 u^2)``. The terms of `here` and of `pure`, the law in
-    pure replay (None leaves it out), must have the same c1 and c2, so that their difference is one
-    term, whose size K may have either sign. `margin` is in nats, broadcast to (replays, draws).
+    The data term is ``K exp(c0 + c1 u + c2 u^2)``. `margin` is in nats, broadcast to (replays,
+    draws).
     """
     if not here.closed_form:
         return None
@@ -138,39 +123,17 @@ def in_closed_form(
     term = here.data[0]
     factor = here.p[term.coefficient]
     c0, c1, c2 = here.polynomial(term)
-    if pure is None:
-        level = np.log(np.maximum(margin, 0.0)) - (np.log(factor) + c0)
-    else:
-        other = pure.polynomial(term)
-        same = (np.allclose(a, b, 1e-12, 1e-14) for a, b in zip((c1, c2), other[1:], strict=True))
-        if not all(same):
-            return None
-        factor = factor * (np.exp(c0) - weight * np.exp(other[0]))
-        level = np.log(np.fmax(margin / factor, 0.0))
-    if (factor > 0).all():
-        return _sets(here, *_polynomial_below(level, c1, c2))
-    # A term that is zero or negative meets every margin that is not negative.
-    level = np.where((factor <= 0) & (margin >= 0), np.inf, level)
-    level = np.where((factor == 0) & (margin < 0), -np.inf, level)
-    lower, upper = _polynomial_below(level, c1, c2)
-    # With both negative the condition is exp(q) >= margin / K: the complement of the interval.
-    outside = (factor < 0) & (margin < 0)
-    if not outside.any():
-        return _sets(here, lower, upper)
-    none = np.full_like(lower, np.inf)
-    upper = none if upper is None else upper
-    first = np.where(outside, -np.inf, lower), np.where(outside, lower, upper)
-    second = np.where(outside, upper, np.inf), none
-    return _sets(here, *(np.stack(ends) for ends in zip(first, second, strict=True)))
+    level = np.log(np.maximum(margin, 0.0)) - (np.log(factor) + c0)
+    if not (factor > 0).all():
+        # A term of size zero meets every margin that is not negative.
+        level = np.where(factor > 0, level, np.where(margin >= 0, np.inf, -np.inf))
+    return _sets(here, *_polynomial_below(level, c1, c2))
 
 
 def _sets(here: ReplaySlice, lower: Floats, upper: Floats | None) -> Intervals:
-    """Sets from the ends of one interval or, with a further axis in front, of several."""
-    every = (*lower.shape[:-2], *here.shape)
+    """Sets from the ends of one interval each."""
     lower, *uppers = (
-        np.broadcast_to(ends, every).reshape(-1, *here.shape)
-        for ends in (lower, upper)
-        if ends is not None
+        np.broadcast_to(ends, here.shape)[None] for ends in (lower, upper) if ends is not None
     )
     return intervals(lower, *uppers)
 
@@ -237,27 +200,16 @@ def _any_slope(level: Floats, c1: Floats, c2: Floats) -> tuple[Floats, Floats]:
 # -- root finding ---------------------------------------------------------------------------------
 
 
-def by_roots(
-    here: ReplaySlice,
-    margin: Floats,
-    pure: ReplaySlice | None = None,
-    weight: float | Floats | None = None,
-    nodes: Floats = NODES,
-) -> Intervals:
+def by_roots(here: ReplaySlice, margin: Floats, nodes: Floats = NODES) -> Intervals:
     """`in_closed_form` for any law, with brackets on `nodes`."""
     shape = here.shape
     margin = np.broadcast_to(margin, shape)
-    weight = np.broadcast_to(0.0 if weight is None else weight, shape)
 
     def everywhere(u: float) -> Floats:
-        matched = 0.0 if pure is None else weight * pure.data_terms(u)
-        return np.broadcast_to(here.data_terms(u) - matched - margin, shape)
+        return np.broadcast_to(here.data_terms(u) - margin, shape)
 
     def excess(u: Floats, replay: Ints, draw: Ints, sign: Floats | float = 1.0) -> Floats:
-        matched: Floats | float = 0.0
-        if pure is not None:
-            matched = weight[replay, draw] * pure.take(0 * replay, draw).data_terms(u)[0]
-        value = here.take(replay, draw).data_terms(u)[0] - matched - margin[replay, draw]
+        value = here.take(replay, draw).data_terms(u)[0] - margin[replay, draw]
         return np.asarray(sign * np.minimum(value, LARGE))
 
     at_nodes = np.minimum(np.stack([everywhere(u) for u in nodes]), LARGE)

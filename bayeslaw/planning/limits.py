@@ -14,8 +14,8 @@ from typing import ClassVar, Self
 import numpy as np
 
 from bayeslaw.common.arrays import Floats, Ints
-from bayeslaw.planning.feasible_budgets import Bound, root_between
-from bayeslaw.planning.loss_curves import NODES, Curve
+from bayeslaw.planning.feasible_budgets import Bound
+from bayeslaw.planning.loss_curves import Curve
 
 
 @dataclass(frozen=True)
@@ -27,22 +27,19 @@ class Noise:
     total : array
     base : array
         The part that the un-adapted model has as well: the effect of the base.
-    drawn : array
-        The part that is neither the effect of a fitted group nor of the law.
     """
 
     total: Floats
     base: Floats
-    drawn: Floats
 
     def take(self, draws: Ints) -> "Noise":
         """The noise of some of the draws."""
-        return Noise(self.total[draws], self.base[draws], self.drawn[draws])
+        return Noise(self.total[draws], self.base[draws])
 
 
 def no_noise(draws: int) -> Noise:
     """The noise of latent losses."""
-    return Noise(*np.zeros((3, draws)))
+    return Noise(*np.zeros((2, draws)))
 
 
 @dataclass(frozen=True)
@@ -129,7 +126,7 @@ class ForgettingLimit(Limit):
 
     Parameters
     ----------
-    baseline : float, array of shape (draws,), "asymptote", "law" or "matched"
+    baseline : float, array of shape (draws,), "asymptote" or "law"
         Loss of the un-adapted model, or how to compute it; see `bayeslaw.plan`.
     relative : bool
         Whether the limit is a fraction of the baseline, otherwise nats per token.
@@ -154,15 +151,10 @@ class ForgettingLimit(Limit):
         return f"{self.number(value)} {'%' if self.relative else 'nats'}"
 
     @cached_property
-    def baseline_loss(self) -> float | Floats | None:
-        """Loss of the un-adapted model, a number or of shape (draws,).
-
-        None for the matched baseline, which depends on D.
-        """
+    def baseline_loss(self) -> float | Floats:
+        """Loss of the un-adapted model, a number or of shape (draws,)."""
         if not isinstance(self.baseline, str):
             return self.baseline
-        if self.baseline == "matched":
-            return None
         asymptote = self.baseline == "asymptote"
         own = self.curve.minimum(1.0) if asymptote else self.curve.loss_at_zero()
         return own * np.exp(self.noise.base)
@@ -170,18 +162,14 @@ class ForgettingLimit(Limit):
     def value(self, replay: Sequence[float] | Floats, budget: float | Floats) -> Floats:
         """The rise of the loss over the baseline."""
         loss, base = self.curve.loss(replay, budget) * np.exp(self.noise.total), self.baseline_loss
-        if base is None:
-            base = self.curve.loss(np.ones(len(replay)), budget) * np.exp(self.noise.base)
         return np.asarray(loss / base - 1 if self.relative else loss - base)
 
     @cached_property
     def bound(self) -> Bound:
-        """The limit as a bound on the latent loss, less a multiple of that of pure replay."""
-        factor, base = np.exp(-self.noise.total), self.baseline_loss
-        scale, rise = (1 + self.most, 0.0) if self.relative else (1.0, self.most)
-        if base is None:
-            return Bound(self.curve, rise * factor, scale * factor * np.exp(self.noise.base))
-        return Bound(self.curve, (scale * base + rise) * factor)
+        """The limit as a bound on the latent loss."""
+        base = self.baseline_loss
+        most = (1 + self.most) * base if self.relative else base + self.most
+        return Bound(self.curve, most * np.exp(-self.noise.total))
 
     def take(self, draws: Ints) -> Self:
         """The limit for some of the draws."""
@@ -194,69 +182,6 @@ class ForgettingLimit(Limit):
         base = self.baseline
         moved = base if isinstance(base, str) else factors.get("baseline", 1.0) * base
         return replace(super().scaled(factors), baseline=moved)
-
-
-@dataclass(frozen=True)
-class CvarLimit:
-    """A limit on the conditional value at risk (CVaR) of forgetting beyond its own limit [1]_.
-
-    CVaR is the mean excess over the draws with the largest forgetting: a fraction
-    ``1 - confidence`` of them, but one draw at least.
-
-    Parameters
-    ----------
-    limit : ForgettingLimit
-    confidence : float
-    most : float
-        In the unit of forgetting; infinite without a limit.
-
-    References
-    ----------
-    .. [1] R. T. Rockafellar and S. Uryasev (2000). Optimization of conditional value-at-risk.
-       Journal of Risk, 2(3), 21-41.
-    """
-
-    limit: ForgettingLimit
-    confidence: float
-    most: float
-
-    def text(self, value: float) -> str:
-        """A CVaR as text: the mean forgetting of these draws."""
-        rise = self.limit.text(self.limit.most + value)
-        return f"{rise} in the worst {100 - 100 * self.confidence:g} % of draws"
-
-    def value(self, replay: Sequence[float] | Floats, budget: float | Floats) -> Floats:
-        """CVaR, shape (replays,)."""
-        excess, draws = self.limit.value(replay, budget) - self.limit.most, self.limit.curve.draws
-        worst = min(rank_of(self.confidence, draws), draws - 1)
-        return np.asarray(np.partition(excess, worst, -1)[:, worst:].mean(-1))
-
-    def raised(self, replay: Floats, budget: Floats) -> Floats:
-        """Smallest budgets per replay ratio, from the given ones on, that meet the limit.
-
-        A range of such budgets without a point of `NODES` in it is missed. The search stops above
-        e times the smallest ATPP found at any ratio, since the remaining ratios cannot be the best;
-        their budgets are infinite.
-        """
-
-        def excess(u: Floats, row: Ints) -> Floats:
-            return self.value(replay[row], u[:, None]) - self.most
-
-        low, found = np.maximum(budget, NODES[0]), budget.copy()
-        left = np.flatnonzero(budget < math.inf)
-        left = left[excess(low[left], left) > 0]
-        found[left] = math.inf
-        for node in NODES:
-            if not len(left) or found.min() < node - 2:
-                break
-            row = left[low[left] < node]
-            good = excess(np.full(len(row), node), row) <= 0
-            crossed = row[good]
-            upper = np.full(len(crossed), node)
-            found[crossed] = root_between(excess, low[crossed], upper, crossed)
-            low[row] = node
-            left = left[found[left] == math.inf]
-        return found
 
 
 def rank_of(confidence: float, draws: int) -> int:

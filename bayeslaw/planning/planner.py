@@ -8,12 +8,14 @@ smallest budget that lies in the sets of at least a fraction `confidence` of the
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from inspect import signature
+from typing import Any, Never
 
 import numpy as np
 import pandas as pd
 
 from bayeslaw.common.arrays import Floats
+from bayeslaw.common.errors import REMOVED, BayeslawError, unknown
 from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.laws.terms import ORIGIN
 from bayeslaw.planning.arguments import Baseline, Request, baseline_draws, replay_ratios, requested
@@ -56,7 +58,6 @@ def plan(
     ptpp: float,
     max_loss: float | Sequence[float],
     max_forgetting: float | Sequence[float],
-    max_cvar: float = math.inf,
     baseline: Baseline | Sequence[Baseline] = None,
     base: str | None = None,
     unique_tokens: float | None = None,
@@ -68,6 +69,7 @@ def plan(
     seed: int = 0,
     allow_unconverged: bool = False,
     note: str = "",
+    **others: Never,
 ) -> Plan:
     """Smallest budget that meets target and forgetting limits with stated probability.
 
@@ -87,15 +89,10 @@ def plan(
     max_forgetting : float, or a sequence of them
         Limit of the rise of the source loss over `baseline`: a fraction of the baseline, or nats
         per token; of several sources, one each.
-    max_cvar : float, optional
-        Limit of the conditional value at risk of forgetting, in the unit of `max_forgetting`: over
-        the fraction ``1 - confidence`` of the draws with the largest rises, the mean of the rise
-        minus `max_forgetting` must be at most this. 0 keeps that mean within `max_forgetting`. Of
-        several sources it is for the first.
-    baseline : float, (float, float), "asymptote", "law" or "matched", optional
+    baseline : float, (float, float), "asymptote" or "law", optional
         Source loss of the un-adapted model: a measured loss in nats per token, or that and its
-        standard deviation; the least loss that pure replay can reach; the source law's loss at
-        D = 0, if it is finite; or the loss of pure replay for the same D. By default the row with
+        standard deviation; the least loss that pure replay can reach; or the source law's loss
+        at D = 0, if it is finite. By default the row with
         ``tokens = 0`` of the base in the source's table; for a new base, draws of its loss, if the
         source's law starts from the base. Several sources take a list, in which only the first may
         be a name.
@@ -126,6 +123,8 @@ def plan(
         Plan although a posterior failed the convergence gate; the result lists the failures.
     note : str
         Text copied to the result.
+    **others
+        Refused: a misspelt argument, or one that was removed.
 
     Returns
     -------
@@ -154,6 +153,10 @@ def plan(
     >>> round(found.atpp, 1), round(found.replay, 2)
     (8.9, 0.34)
     """
+    for name in others:
+        removed = REMOVED.get(name)
+        valid = signature(plan).parameters
+        raise BayeslawError(f"{name}= {removed}" if removed else unknown("argument", name, valid))
     request = requested(
         target,
         source,
@@ -162,7 +165,6 @@ def plan(
         baseline,
         PlannedRun(params, ptpp, base, unique_tokens, seed),
         confidence=confidence,
-        max_cvar=max_cvar,
         relative=relative,
         noise=noise,
     )
@@ -348,7 +350,7 @@ def _search(problem: Problem, ratios: Floats) -> tuple[Choice, Choice | None, Fl
     if budget == math.inf:
         count, likeliest, ratio = most_probable(problem, math.inf, ratios)
         if count >= problem.rank:
-            # Feasible between two ratios of the grid, or infeasible because of the limit of CVaR.
+            # Feasible between two ratios of the grid.
             budget, replay, _ = smallest_budget(problem, np.array([ratio]))
         if budget == math.inf:
             found = choice_at(problem, likeliest, ratio)

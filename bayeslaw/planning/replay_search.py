@@ -21,8 +21,6 @@ from bayeslaw.planning.loss_curves import NODES
 
 TOLERANCE, COARSE = 2e-6, 5e-4
 """Spacing of the replay ratios at which the refinement ends: with closed-form budgets, and else."""
-MOST_COARSE = 25
-"""Most replay ratios of the first grid of `least_expected_cost`."""
 WINDOW = 0.2
 """E-folds below the smallest budget known in which a smaller one is sought first."""
 SPAN = 5.0
@@ -37,15 +35,11 @@ def smallest_budget(problem: Problem, replay: Floats) -> tuple[float, float, Flo
     The third result is the smallest budget at each of the ratios `replay`, which ascend; the best
     is refined between its neighbours. Budgets are log ATPP, infinite if none is feasible.
     """
-    by_sets = problem.closed_form or problem.max_cvar < math.inf
 
     def budgets(ratios: Floats, least: float = math.inf) -> Floats:
-        if by_sets:
-            found = (
-                problem.smallest_budgets(intersection(sets), some)
-                for some, sets in problem.chunks(ratios)
-            )
-            return np.concatenate(list(found))
+        if problem.closed_form:
+            sets = (intersection(sets) for _, sets in problem.chunks(ratios))
+            return np.concatenate([each.smallest(problem.rank) for each in sets])
         if least == math.inf:
             return smallest_budgets(problem, ratios)
         return budgets_between(problem, ratios, least - WINDOW, least)
@@ -81,8 +75,7 @@ def least_expected_loss(problem: Problem, budget: float, replay: Floats) -> tupl
     """Least expected target loss at a budget in log ATPP, and its replay ratio.
 
     With several targets, the mean of their losses. Only replay ratios are considered at which the
-    forgetting limit holds with the problem's confidence and `max_cvar` is met; without any, the
-    loss is infinite.
+    forgetting limit holds with the problem's confidence; without any, the loss is infinite.
     """
 
     def expected(ratios: Floats, least: float = math.inf) -> Floats:
@@ -90,8 +83,6 @@ def least_expected_loss(problem: Problem, budget: float, replay: Floats) -> tupl
         portions = problem.portions(ratios)
         counts = [problem.meets(some, budget)[part].all(0).sum(-1) for some in portions]
         allowed = np.concatenate(counts) >= problem.rank
-        if problem.max_cvar < math.inf:
-            allowed &= problem.tail.value(ratios, budget) <= problem.max_cvar
         value = np.full(len(ratios), np.inf)
         value[allowed] = np.mean(
             [each.value(ratios[allowed], budget).mean(-1) for each in problem.targets], axis=0
@@ -99,33 +90,6 @@ def least_expected_loss(problem: Problem, budget: float, replay: Floats) -> tupl
         return value
 
     return _refined_minimum(expected, replay, expected(replay))
-
-
-def least_expected_cost(problem: Problem, price: float, replay: Floats) -> tuple[float, float]:
-    """Budget in log ATPP and replay ratio of least expected cost, in FLOPs.
-
-    The cost is 6 N D plus `price` for each draw at which a limit does not hold. Budgets are those
-    of a grid, refined around the best until they are a fortieth of an e-fold apart.
-    """
-    n = problem.params
-    high = math.log(price / (6 * n * n))  # beyond, the run costs more than any violation
-    budgets, ratios = np.linspace(min(high - 12, -3), high, 49), replay
-    if len(replay) > MOST_COARSE:
-        ratios = replay[np.linspace(0, len(replay) - 1, MOST_COARSE).round().astype(int)]
-    while True:
-        held = [
-            np.concatenate([problem.meets(r, u).all(0).mean(-1) for r in problem.portions(ratios)])
-            for u in budgets
-        ]
-        cost = 6 * n * n * np.exp(budgets)[:, None] + price * (1 - np.array(held))
-        i, j = np.unravel_index(cost.argmin(), cost.shape)
-        step, width = budgets[1] - budgets[0], np.diff(ratios).max(initial=0.0)
-        if step <= 1 / 40:
-            return float(budgets[i]), float(ratios[j])
-        budgets = budgets[i] + np.linspace(-step, step, 13)
-        ratios = np.unique(
-            np.clip(ratios[j] + np.linspace(-width, width, 9), replay[0], replay[-1])
-        )
 
 
 def ranges_around(
@@ -216,7 +180,7 @@ def _refined_minimum(
 def smallest_budgets(problem: Problem, replay: Floats) -> Floats:
     """Smallest budget per replay ratio, log ATPP, where it is within a cell of the smallest of all.
 
-    Infinite where there is none, or where it is larger. A limit of CVaR is not imposed.
+    Infinite where there is none, or where it is larger.
     """
     at_first, possible = _possible(problem, replay)
     found = np.where(at_first >= problem.rank, -math.inf, math.inf)

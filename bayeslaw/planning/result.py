@@ -53,7 +53,7 @@ class Plan(Choice):
         Description of the baseline of forgetting.
     limits : mapping
         Arguments that the plan was made for, by their names in `bayeslaw.plan`: `params`, `ptpp`,
-        `base`, `unique_tokens`, `max_loss`, `max_forgetting`, `max_cvar`, `relative`, `baseline`.
+        `base`, `unique_tokens`, `max_loss`, `max_forgetting`, `relative`, `baseline`.
         Several targets or sources have a list.
     binds : str
         If infeasible, the limits that cannot be met.
@@ -257,8 +257,7 @@ class Plan(Choice):
     def within(self, *, tokens: float = math.inf, flops: float = math.inf) -> Choice:
         """The choice most likely to meet all limits under a cap on tokens or FLOPs.
 
-        Of equally probable choices it is the one with the smallest budget. A limit of CVaR is not
-        imposed; `Choice.cvar` has the value attained.
+        Of equally probable choices it is the one with the smallest budget.
 
         Parameters
         ----------
@@ -273,7 +272,7 @@ class Plan(Choice):
     def least_loss(self, *, tokens: float = math.inf, flops: float = math.inf) -> Choice:
         """The replay ratio of least expected target loss at a fixed budget.
 
-        The forgetting limit must hold with the plan's confidence, and a limit of CVaR is imposed.
+        The forgetting limit must hold with the plan's confidence.
         With several targets, the mean of their expected losses is minimised. If no replay ratio
         meets the forgetting limit, the budget of the choice is infinite.
 
@@ -288,53 +287,6 @@ class Plan(Choice):
         budget = math.log(most / self.problem.params)
         value, ratio = search.least_expected_loss(self.problem, budget, self.replay_grid)
         return choice_at(self.problem, budget, ratio, most) if value < math.inf else INFEASIBLE
-
-    def correlated(self, correlations: Sequence[float] = (0.0, 0.5, 0.9)) -> pd.DataFrame:
-        """Plans if the noise of source and targets were correlated.
-
-        Fits made apart take it as independent; `bayeslaw.fit_joint` learns the correlation.
-
-        Parameters
-        ----------
-        correlations : sequence of float
-            Between the source's and the targets' effects of new groups and measurement noise.
-
-        Returns
-        -------
-        DataFrame
-            One row per correlation: `correlation`; `held`, P(both) of this plan; and the fields of
-            `Choice` for the new plan.
-
-        Raises
-        ------
-        BayeslawError
-            If the plan is of latent losses, which have no noise.
-        """
-        if self.noise != "predictive":
-            raise BayeslawError("latent losses have no noise to correlate; plan with 'predictive'.")
-        problems = (
-            ({"correlation": each}, self.problem.correlated(each, self.seed))
-            for each in correlations
-        )
-        return replanned(self, problems, self.replay_grid)
-
-    def least_cost(self, price: float) -> Choice:
-        """The choice of least expected cost where violating a limit has a price.
-
-        The cost is 6 N D plus `price` times the probability that a limit does not hold. It is
-        minimised over budgets a fortieth of an e-fold apart and replay ratios; the plan's
-        confidence and a limit of CVaR are not imposed.
-
-        Parameters
-        ----------
-        price : float
-            Cost of a violation in FLOPs: for example those of a second run.
-        """
-        if not 0 < price < math.inf:
-            raise BayeslawError(f"price={price:g}: give the FLOPs that a violation costs.")
-        return choice_at(
-            self.problem, *search.least_expected_cost(self.problem, price, self.replay_grid)
-        )
 
     def _cap(self, tokens: float, flops: float) -> float:
         most = min(tokens, flops / (6 * self.problem.params))

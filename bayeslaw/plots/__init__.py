@@ -14,7 +14,7 @@ from bayeslaw.inference.posterior import Posterior
 from bayeslaw.plots.checks import backtest, compare, coverage, observed, pit, pit_values, residuals
 from bayeslaw.plots.curves import forecast, in_sample
 from bayeslaw.plots.parameters import floor_sensitivity, prior_posterior, ranks
-from bayeslaw.plots.plans import plan_cost, plan_frontier, plan_landscape
+from bayeslaw.plots.plans import plan_frontier, plan_landscape
 from bayeslaw.tables.table import LossTable
 
 
@@ -80,7 +80,6 @@ __all__ = [
     "observed",
     "pit",
     "pit_values",
-    "plan_cost",
     "plan_frontier",
     "plan_landscape",
     "prior_posterior",

@@ -12,7 +12,6 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from bayeslaw.common.arrays import Floats
-from bayeslaw.common.errors import BayeslawError
 from bayeslaw.common.formatting import count
 from bayeslaw.planning.chance_constraints import Problem
 from bayeslaw.planning.choices import Choice
@@ -114,44 +113,6 @@ def plan_frontier(plan: Plan, *, points: int = 25) -> Figure:
     _budget_ticks(ax)
     below.set(ylabel="replay (%)", xlabel="confidence (%)", xlim=(49, 100), ylim=(0, 100))
     _infeasible(ax, below, rows)
-    return figure
-
-
-@style()
-def plan_cost(plan: Plan, *, points: int = 15) -> Figure:
-    """P(both) and FLOPs of the choice of least expected cost, against the price of a violation.
-
-    The price is in FLOPs, from those of the plan to a hundred times as many.
-
-    Parameters
-    ----------
-    plan : Plan
-        A feasible one.
-    points : int
-        Number of prices.
-
-    Returns
-    -------
-    Figure
-
-    Raises
-    ------
-    BayeslawError
-        If the plan is infeasible.
-    """
-    if plan.status != "feasible":
-        raise BayeslawError("an infeasible plan has no FLOPs to compare with a price.")
-    prices = plan.flops * np.geomspace(1, 100, points)
-    choices = [plan.least_cost(price) for price in prices]
-    figure, (ax, below) = axes(2, columns=1, width=4.8, height=2.1, sharex=True)
-    ax.plot(prices, [choice.p_both for choice in choices], color=COLOURS[0])
-    relative = [choice.flops / plan.flops for choice in choices]
-    below.plot(prices, relative, color=COLOURS[0])
-    _level(ax, plan.confidence, f"the plan, {plan.p_both:.2f}", LIMIT, "--")
-    _level(below, 1.0, f"the plan, {plan.flops:.3g} FLOPs", LIMIT, "--")
-    ax.set(ylabel="P(both)", title=_headline(plan).replace(": ", ":\n", 1), ylim=(0, 1.02))
-    below.set(ylabel="FLOPs over the plan's", xlabel="price of a violated limit (FLOPs)")
-    below.set(xscale="log")
     return figure
 
 

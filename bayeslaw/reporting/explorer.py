@@ -58,7 +58,7 @@ def explore(
     The page holds the losses of some draws on a grid of budgets and replay ratios, with the noise
     that the plan's limits apply to. It counts in the browser the draws that meet the limits, so
     P(both) at a point of the grid is that of `Plan.at` for these draws; between budgets log losses
-    are interpolated in log ATPP. A limit of CVaR is not applied. The page needs no network.
+    are interpolated in log ATPP. The page needs no network.
 
     Parameters
     ----------

@@ -82,8 +82,8 @@ def random_curve(rng, law, draws):
     return LossCurve(law, p, AT, params, ptpp)
 
 
-def feasible(curve, replay, limit, weight=None):
-    return Bound(curve, limit, weight).budgets(replay)
+def feasible(curve, replay, limit):
+    return Bound(curve, limit).budgets(replay)
 
 
 def brute(curve, replay, budgets):
@@ -108,12 +108,10 @@ def brute(curve, replay, budgets):
     return total.T
 
 
-def mismatches(curve, replay, limit, matched=None):
+def mismatches(curve, replay, limit):
     """Budgets of the grid where a set and the sign of the brute-force loss disagree."""
-    sets = feasible(curve, [replay], limit, matched)
+    sets = feasible(curve, [replay], limit)
     excess = brute(curve, replay, LOG_ATPP) - limit
-    if matched is not None:
-        excess = excess - matched * brute(curve, 1.0, LOG_ATPP)
     inside = np.stack([sets.contains(u)[0] for u in LOG_ATPP])
     clear = np.abs(excess) > 1e-9
     return ((inside != (excess <= 0)) & clear).sum(), sets

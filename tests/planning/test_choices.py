@@ -83,12 +83,12 @@ def test_replicates_search_the_ratios_that_are_optimal_for_resampled_draws():
     found = plan(**fits, **LIMITS, baseline=BASE)
     problem, ratios = found.problem, found.replay_grid
     feasible = intersection(problem.feasible_sets(ratios))
-    per_ratio = problem.smallest_budgets(feasible, ratios)
+    per_ratio = feasible.smallest(problem.rank)
     near, sets = near_optimal(problem, ratios, per_ratio, found.replay, 1)
     rng, best = np.random.default_rng(0), []
     for _ in range(400):
         index = rng.integers(problem.draws, size=problem.draws)
-        best.append(ratios[problem.smallest_budgets(feasible.take(index), ratios).argmin()])
+        best.append(ratios[feasible.take(index).smallest(problem.rank).argmin()])
     assert np.mean((near.min() <= best) & (best <= near.max())) >= 0.99
     error = bootstrap(problem, near, sets, np.random.default_rng(1), 1)
     assert error["replay"] == pytest.approx(np.std(best), rel=0.2)

@@ -56,17 +56,6 @@ def test_thresholds_agree_with_brute_force(law):
     assert (seen[3] > 0) == ("curve_B" in law.exponents)
 
 
-@every_law
-def test_matched_thresholds_agree_with_brute_force(law):
-    rng = np.random.default_rng(2)
-    for i in range(21):
-        curve = random_curve(rng, law, 50)
-        replay = [0.0, 1.0, CLIP, rng.random()][i % 4]
-        weight = np.exp(rng.normal(0.02, 0.1, curve.draws))
-        limit = rng.choice([0.0, 0.02, -0.05, 0.3])
-        assert mismatches(curve, replay, limit, weight)[0] == 0
-
-
 @pytest.mark.parametrize(
     "terms",
     [
@@ -76,18 +65,16 @@ def test_matched_thresholds_agree_with_brute_force(law):
         (Skewed("B", "slope_D", {"tokens": "beta"}, {"replay": "nu"}),),
     ],
 )
-@pytest.mark.parametrize("matched", [None, 1.02])
-def test_laws_without_a_closed_form(terms, matched):
+def test_laws_without_a_closed_form(terms):
     rng = np.random.default_rng(3)
     for _ in range(8):
         curve = random_curve(rng, with_terms(*terms), 60)
         replay = rng.random()
-        limit = random_limit(rng, curve, replay) if matched is None else 0.02
-        assert mismatches(curve, replay, limit, matched)[0] == 0
+        limit = random_limit(rng, curve, replay)
+        assert mismatches(curve, replay, limit)[0] == 0
 
 
-@pytest.mark.parametrize("matched", [None, 1.0])
-def test_a_law_that_rises_and_saturates_in_tokens(matched):
+def test_a_law_that_rises_and_saturates_in_tokens():
     """Loss finite at D = 0, rising, then falling: sets that reach D = 0 are common."""
     rng, law, seen = np.random.default_rng(6), load_law("forgetting"), np.zeros(3, int)
     budgets = np.linspace(-14, 20, 257)
@@ -96,11 +83,9 @@ def test_a_law_that_rises_and_saturates_in_tokens(matched):
         p |= {"A": rng.lognormal(5, 0.5, 100), "F": 10 * rng.lognormal(0, 0.5, 100)}
         p |= {"kappa": rng.uniform(1, 4, 100), "omega": rng.uniform(1, 4, 100)}
         curve, replay = LossCurve(law, p, ORIGIN, 1e9, 100.0), rng.random()
-        limit = random_limit(rng, curve, replay) if matched is None else rng.uniform(-0.02, 0.05)
-        sets = feasible(curve, [replay], limit, matched)
+        limit = random_limit(rng, curve, replay)
+        sets = feasible(curve, [replay], limit)
         excess = plain(curve, replay, budgets) - limit
-        if matched is not None:
-            excess = excess - matched * plain(curve, 1.0, budgets)
         inside = np.stack([sets.contains(u)[0] for u in budgets])
         assert not ((inside != (excess <= 0)) & (np.abs(excess) > 1e-9)).any()
         first, ends = sets.lower[0, 0], np.isfinite(sets.lower) | np.isfinite(sets.upper_or_inf)
@@ -112,8 +97,7 @@ WALKING = (WalkingExponents().apply(load_law("chinchilla")), Adaptation().apply(
 
 
 @pytest.mark.parametrize("law", WALKING, ids=lambda law: law.name)
-@pytest.mark.parametrize("matched", [None, 1.02])
-def test_exponents_that_walk(law, matched):
+def test_exponents_that_walk(law):
     """Log losses with a kink at every knot, which may rise between knots."""
     rng, seen = np.random.default_rng(7), np.zeros(3, int)
     reach = np.array([-14.0, 18.0])
@@ -128,11 +112,9 @@ def test_exponents_that_walk(law, matched):
         p |= {w.steps: rng.normal(0, 1, (60, len(w.knots.positions))) for w in law.walks}
         here = {"params": np.log(3e9), "ptpp": np.log(80)}
         curve, replay = LossCurve(*law.at_model(p, here, AT), AT, 3e9, 80.0), rng.random()
-        limit = random_limit(rng, curve, replay) if matched is None else rng.uniform(-0.02, 0.05)
-        sets, budgets = feasible(curve, [replay], limit, matched), np.linspace(-14, 18, 257)
+        limit = random_limit(rng, curve, replay)
+        sets, budgets = feasible(curve, [replay], limit), np.linspace(-14, 18, 257)
         excess = plain(curve, replay, budgets) - limit
-        if matched is not None:
-            excess = excess - matched * plain(curve, 1.0, budgets)
         inside = np.stack([sets.contains(u)[0] for u in budgets])
         assert not ((inside != (excess <= 0)) & (np.abs(excess) > 1e-9)).any()
         first = sets.lower[0, 0]

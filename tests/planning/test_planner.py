@@ -201,7 +201,7 @@ def test_several_sources_each_with_a_limit_of_its_own(fits):
     [
         ({"max_forgetting": 0.02, "baseline": [BASE, BASE]}, "2 sources and 1 of max_forgetting"),
         ({"max_forgetting": [0.02, 0.1], "baseline": BASE}, "2 sources and 1 of baseline"),
-        ({"max_forgetting": [0.02, 0.1], "baseline": [BASE, "matched"]}, "only the first source"),
+        ({"max_forgetting": [0.02, 0.1], "baseline": [BASE, "asymptote"]}, "only the first source"),
     ],
 )
 def test_sources_without_limits_of_their_own(fits, more, words):
