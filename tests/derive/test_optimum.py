@@ -76,13 +76,16 @@ def test_flops_are_the_closed_form(posterior):
 
 
 def test_walking_exponents_have_the_best_of_all_forecasts(walking):
-    best = derive.compute_optimal(walking, 1e22, allow_unconverged=True, search=(0.1, 1e4))
-    ratio = np.geomspace(0.1, 1e4, 4000)
-    params = np.sqrt(1e22 / 6 / ratio)
-    rows = grid(params=0, tokens=0).loc[[0] * len(ratio)].reset_index(drop=True)
-    forecast = walking.latent(rows.assign(params=params, tokens=ratio * params))
-    assert (best.draws.loss.values[:, 0] <= forecast.min(1) * (1 + 1e-5)).all()
-    assert best.draws.loss.values[:, 0] == pytest.approx(forecast.min(1), rel=1e-5)
+    """At budgets far apart, whose walks reach far beyond the rows on both sides."""
+    budgets, ratio = [1e18, 1e25], np.geomspace(0.1, 1e4, 4000)
+    best = derive.compute_optimal(walking, budgets, allow_unconverged=True, search=(0.1, 1e4))
+    for case, flops in enumerate(budgets):
+        params = np.sqrt(flops / 6 / ratio)
+        rows = grid(params=0, tokens=0).loc[[0] * len(ratio)].reset_index(drop=True)
+        forecast = walking.latent(rows.assign(params=params, tokens=ratio * params))
+        found = best.draws.loss.values[:, case]
+        assert (found <= forecast.min(1) * (1 + 1e-5)).all()
+        assert found == pytest.approx(forecast.min(1), rel=1e-5)
 
 
 def test_kinks_of_walking_exponents_are_among_the_ratios_searched(walking):

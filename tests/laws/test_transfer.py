@@ -61,6 +61,14 @@ def test_loss_is_the_formula_by_hand(law, table):
     np.testing.assert_allclose(law.loss(p, law.covariates(rows)), loss, rtol=1e-10)
 
 
+def test_the_floor_is_what_remains_of_the_loss(law, table):
+    """At sizes and budgets where the terms and the start loss have vanished."""
+    rows = table.frame.assign(params=1e60, tokens=1e200, ptpp=1e10)
+    x = law.covariates(rows)
+    np.testing.assert_allclose(law.floor(TRUTH, x), law.loss(TRUTH, x), rtol=1e-9)
+    assert np.ptp(law.floor(TRUTH, x)) > 0.01  # it depends on the base and on replay
+
+
 def test_no_adaptation_leaves_the_start_loss(law, table):
     rows = table.frame.assign(tokens=1e-6)
     np.testing.assert_allclose(law.loss(TRUTH, law.covariates(rows)), rows["start_loss"], rtol=1e-9)
