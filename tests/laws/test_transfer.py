@@ -232,6 +232,22 @@ def test_bases_that_are_not_known_are_drawn(law, table):
     assert np.exp(start[0, 1]) == pytest.approx(known["start_loss"])
 
 
+def test_draws_of_new_bases_have_the_errors_of_the_bases_law(law):
+    """Against the delta method, without variation between bases."""
+    bases = replace(law.bases, spread=((0.0, 0.0), (0.0, 0.0)))
+    drawn = bases.draws(bl.grid(params=3.2e9, ptpp=279), 4000, np.random.default_rng(0))[..., 0]
+    x = {"params": np.log(3.2e9), "tokens": np.log(3.2e9 * 279)}
+    for own, column in zip(drawn, ("start_loss", "base_loss"), strict=True):
+        p = bases.parameters[column]
+        slopes = []
+        for name, value in p.items():
+            step = 1e-6 * max(value, 0.1)
+            ends = [np.log(bases.law.loss({**p, name: value + s}, x)) for s in (step, -step)]
+            slopes.append((ends[0] - ends[1]) / (2 * step))
+        errors = np.array(bases.errors[column])
+        assert own.std() == pytest.approx(np.sqrt(np.array(slopes) @ errors @ slopes), rel=0.05)
+
+
 def test_a_row_without_label_has_the_only_base_of_its_size_and_budget(law, table):
     ahead = bl.grid(params=1.6e9, ptpp=[279, 500])
     assert law.bases.unknown(ahead).tolist() == [False, True]
