@@ -20,7 +20,7 @@ from bayeslaw.evaluate.scores import BANDS, POINT, crps, interval_scores, point_
 from bayeslaw.model import random_effects
 from bayeslaw.tables.reading import from_frame, is_synthetic
 from bayeslaw.tables.table import LossTable
-from bayeslaw.tables.validation import COVARIATES, row_numbers
+from bayeslaw.tables.validation import COVARIATES, label_texts, row_numbers
 
 FORMAT = "bayeslaw registered forecast"
 SCHEMA = 1
@@ -333,8 +333,8 @@ def _places(registered: Mapping[str, Any], table: LossTable, tolerance: float) -
             a, b = columns[0].to_numpy(float)[:, None], columns[1].to_numpy(float)
             fits &= np.abs(a - b) <= tolerance * np.maximum(np.abs(a), np.abs(b))
         else:  # a planned row without a label takes any
-            own, other = (np.array([_label(value) for value in each], object) for each in columns)
-            fits &= (own[:, None] == other) | (other == "")
+            own, other = (label_texts(each).to_numpy() for each in columns)
+            fits &= (own[:, None] == other) | pd.isna(other)
     if (several := pd.Series(fits.sum(1) > 1)).any():
         raise TableError(
             f"{table.name}: {row_numbers(several)} lie within {tolerance:g} of several rows of the "
@@ -352,14 +352,6 @@ def _places(registered: Mapping[str, Any], table: LossTable, tolerance: float) -
             f"{', '.join(registered['match'])}, covariates up to a relative {tolerance:g}."
         )
     return np.asarray(np.where(fits.any(1), fits.argmax(1), -1))
-
-
-def _label(value: object) -> str:
-    """A label as text; a missing one among integers turns these into floats."""
-    value = plain(value)
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    return "" if value is None else str(value)
 
 
 def _beside(frame: pd.DataFrame, loss: Floats) -> pd.DataFrame:

@@ -20,7 +20,7 @@ from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.tables.reading import from_frame
 from bayeslaw.tables.table import LossTable, frame_of
-from bayeslaw.tables.validation import BASE_LOSSES, check_units
+from bayeslaw.tables.validation import BASE_LOSSES, check_units, label_texts
 
 STARTS, POLISH = 64, 3
 """Defaults of the starts that are screened and polished, for each exponent of the law."""
@@ -340,8 +340,8 @@ def for_table(law: Law, table: LossTable) -> Law:
     spread = _rows(np.array(residuals) @ np.array(residuals).T / free)
     known = {}
     if "base" in bases:
-        numbers = bases[["params", "ptpp", *BASE_LOSSES]].to_numpy(float)
-        known = {str(b): tuple(own) for b, own in zip(bases["base"], numbers.tolist(), strict=True)}
+        numbers = bases.set_index(label_texts(bases["base"]))[["params", "ptpp", *BASE_LOSSES]]
+        known = {base: tuple(own) for base, *own in numbers.astype(float).itertuples() if base}
     return replace(law, bases=Bases(known, chinchilla, parameters, spread, errors))
 
 

@@ -10,7 +10,7 @@ import pandas as pd
 from bayeslaw.common.arrays import Bools, Floats
 from bayeslaw.common.errors import TableError
 from bayeslaw.laws.terms import Array, Values
-from bayeslaw.tables.validation import BASE_LOSSES, row_numbers
+from bayeslaw.tables.validation import BASE_LOSSES, label_texts, row_numbers
 
 
 class LossLaw(Protocol):
@@ -82,10 +82,12 @@ class Bases:
     def draws(self, frame: pd.DataFrame, count: int, rng: np.random.Generator) -> Floats:
         """Deviations of the logs of both losses from their laws, shape (2, count, rows).
 
-        Rows of one `base`, or without labels of one N and P, have the same.
+        Rows of one `base` have the same; so have rows without a label of one N and P.
         """
-        keys = ["base"] if "base" in frame else ["params", "ptpp"]
-        group = frame.groupby(keys, dropna=False).ngroup().to_numpy()
+        keys = frame[["params", "ptpp"]]
+        if (base := _labels(frame)) is not None:
+            keys = keys.where(base.isna(), 0.0).assign(base=base)
+        group = keys.groupby([*keys], dropna=False).ngroup().to_numpy()
         own = rng.multivariate_normal(np.zeros(2), self.spread, (count, group.max() + 1))
         found = np.moveaxis(own, -1, 0)[..., group]
         for i, column in enumerate(BASE_LOSSES):
@@ -108,20 +110,22 @@ class Bases:
         """Both losses of each row's base, NaN where they are not known, shape (2, rows)."""
         columns = ["params", "ptpp", *BASE_LOSSES]
         known = pd.DataFrame.from_dict(dict(self.known), orient="index", columns=columns)
-        if "base" in frame:
-            own = known.reindex(frame["base"].astype(str))[list(BASE_LOSSES)].to_numpy(
-                float, copy=True
-            )
-        else:
-            alone = known.drop_duplicates(["params", "ptpp"], keep=False)
-            alone = alone.set_index(["params", "ptpp"])
-            at = pd.MultiIndex.from_frame(frame[["params", "ptpp"]].astype(float))
-            own = alone.reindex(at).to_numpy(float, copy=True)
+        alone = known.drop_duplicates(["params", "ptpp"], keep=False)
+        alone = alone.set_index(["params", "ptpp"])
+        at = pd.MultiIndex.from_frame(frame[["params", "ptpp"]].astype(float))
+        own = alone.reindex(at).to_numpy(float, copy=True)
+        if (base := _labels(frame)) is not None:
+            of_labels = known.reindex(base)[list(BASE_LOSSES)].to_numpy(float)
+            own = np.where(base.isna().to_numpy()[:, None], own, of_labels)
         for i, column in enumerate(BASE_LOSSES):
             if column in frame:
                 given = frame[column].to_numpy(float)
                 own[:, i] = np.where(np.isnan(given), own[:, i], given)
         return np.asarray(own.T)
+
+
+def _labels(frame: pd.DataFrame) -> pd.Series | None:
+    return label_texts(frame["base"]) if "base" in frame else None
 
 
 def total_tokens(frame: pd.DataFrame) -> pd.DataFrame:

@@ -15,6 +15,7 @@ import xarray as xr
 from bayeslaw.common.arrays import Bools, Floats, Namespace, Strings, Tensor
 from bayeslaw.common.errors import LawError, TableError, unknown
 from bayeslaw.laws.priors import GROUP_SD, NOISE, Prior
+from bayeslaw.tables.validation import label_texts, whole
 
 OTHERS = "(others)"
 """Label of rows without a flag."""
@@ -56,12 +57,10 @@ class Level:
         rows = np.array([f"{UNLABELLED} {i})" for i in range(len(frame))])
         if self.column not in frame:
             return rows
-        values = frame[self.column]
         if self.column == "params":
-            return values.to_numpy(float).astype(str)
-        if pd.api.types.is_float_dtype(values) and (values.dropna() % 1 == 0).all():
-            values = values.astype("Int64")  # a missing label turns integers into floats
-        return np.where(values.notna(), values.astype(str), rows)
+            return whole(frame["params"].to_numpy(float)).astype(str)
+        texts = label_texts(frame[self.column])
+        return np.where(texts.notna(), texts, rows).astype(str)
 
     def effect(self, tau: Tensor, z: Tensor, xp: Namespace = np) -> Tensor:
         """Effects on log loss from the standard deviation and standard normals."""
@@ -184,12 +183,17 @@ def labels(frame: pd.DataFrame, name: str) -> Strings:
     return level(name).labels(frame)
 
 
+def unlabelled(names: Strings) -> Bools:
+    """Which names of `labels` stand for rows without a label: groups of their own, always new."""
+    return np.char.startswith(np.asarray(names, str), UNLABELLED)
+
+
 def labelled(frame: pd.DataFrame, levels: Sequence[str], source: str) -> pd.DataFrame:
     """The rows, with labels where these are missing; no other `source` has these labels."""
     frame = frame.copy()
     for each in map(level, levels):
         of_rows = each.labels(frame).astype(str)
-        alone = np.char.startswith(of_rows, UNLABELLED)
+        alone = unlabelled(of_rows)
         if alone.any():
             frame[each.column] = np.where(alone, np.char.add(of_rows, f" of {source}"), of_rows)
     return frame
@@ -232,7 +236,7 @@ def is_fitted(draws: xr.Dataset, name: str, frame: pd.DataFrame) -> Bools:
     """Whether each row's group at a level was fitted, shape (rows,)."""
     of_rows = labels(frame, name).astype(str)
     known = np.isin(of_rows, draws[name].values.astype(str))
-    return np.asarray(known & ~np.char.startswith(of_rows, UNLABELLED))
+    return known & ~unlabelled(of_rows)
 
 
 def _fitted(draws: xr.Dataset, name: str, groups: Strings) -> tuple[Floats, Bools]:
@@ -240,7 +244,7 @@ def _fitted(draws: xr.Dataset, name: str, groups: Strings) -> tuple[Floats, Bool
     effects = draws[f"{name}_effect"].transpose("chain", "draw", name)
     flat = effects.values.reshape(-1, effects.sizes[name])
     place = dict(zip(effects[name].values, range(flat.shape[1]), strict=True))
-    known = np.array([g in place and not g.startswith(UNLABELLED) for g in groups])
+    known = np.array([g in place for g in groups]) & ~unlabelled(groups)
     values = np.zeros((len(flat), len(groups)))
     values[:, known] = flat[:, [place[g] for g in groups[known]]]
     return values, known

@@ -19,7 +19,8 @@ from bayeslaw.planning.deviations import Fit, PlannedRun
 from bayeslaw.planning.fits import NEW, curve_of, draw_count, noise_kind, planned_base
 from bayeslaw.planning.limits import ForgettingLimit, LossLimit, no_noise
 from bayeslaw.planning.loss_curves import Curve
-from bayeslaw.tables.validation import check_units
+from bayeslaw.tables.table import of_domains
+from bayeslaw.tables.validation import check_units, label_texts
 
 BASELINES = {
     "asymptote": "least source loss that pure replay can reach, draw by draw",
@@ -227,7 +228,7 @@ def baseline_of(
 ) -> tuple[float | tuple[float, float] | str, str]:
     """Baseline of forgetting, and its description.
 
-    None stands for the row with ``tokens = 0`` of the base in the source's table.
+    None stands for the row with ``tokens = 0`` of the base in the source's table, on its domain.
 
     Raises
     ------
@@ -266,12 +267,12 @@ def baseline_of(
         return "drawn", "starting loss of a new base, drawn from the law of the bases"
     if source.table is None:
         raise BayeslawError(f"No baseline for the un-adapted model: {why}.")
-    rows, name = source.table.baselines, source.table.name
+    rows, name = of_domains(source.table.baselines, source.table.frame), source.table.name
     for column, value in (("params", params), ("ptpp", ptpp)):
         if column in rows:
             rows = rows[np.isclose(rows[column], value, rtol=1e-6, atol=0)]
     if base is not None and "base" in rows:
-        rows = rows[rows["base"].astype(str) == base]
+        rows = rows[label_texts(rows["base"]) == base]
     if len(rows) != 1:
         raise BayeslawError(
             f"{name}: {len(rows)} rows with tokens = 0 for params = {params:g}, ptpp = {ptpp:g}"

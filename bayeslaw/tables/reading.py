@@ -15,6 +15,7 @@ from bayeslaw.tables.validation import (
     canonical,
     check_positive,
     check_units,
+    label_texts,
     row_numbers,
 )
 
@@ -122,19 +123,19 @@ def starting(table: LossTable, source: LossTable) -> LossTable:
                 f"{part.name}: give its rows a column 'base', and add rows with tokens = 0: the "
                 "losses of the bases before adaptation."
             )
-        losses = part.baselines.groupby(part.baselines["base"].astype(str))["loss"]
+        losses = part.baselines["loss"].groupby(label_texts(part.baselines["base"]))
         if (counts := losses.nunique()).max() > 1:
             raise TableError(
                 f"{part.name}: base {counts.idxmax()!r} has several losses at tokens = 0; keep one."
             )
         own = losses.first()
         frames = {
-            name: frame.assign(**{column: frame["base"].astype(str).map(own)})
+            name: frame.assign(**{column: label_texts(frame["base"]).map(own)})
             for name, frame in frames.items()
         }
         without = frames["frame"][column].isna()
         if without.any():
-            names = ", ".join(map(str, frames["frame"].loc[without, "base"].unique()[:5]))
+            names = ", ".join(map(str, label_texts(frames["frame"]["base"])[without].unique()[:5]))
             raise TableError(
                 f"{part.name}: no row with tokens = 0 for the base {names}; add its loss before "
                 "adaptation."

@@ -13,7 +13,7 @@ import pandas as pd
 
 from bayeslaw.common.arrays import Bools, Floats
 from bayeslaw.common.errors import TableError
-from bayeslaw.tables.validation import ALIASES, row_numbers
+from bayeslaw.tables.validation import ALIASES, label_texts, row_numbers
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class LossTable:
         ----------
         query : str or None
             Such as ``"ptpp <= 31"``; the aliases N, D, r and PTPP can be used. ``None`` selects
-            all rows. The baseline of a selected row's `base` is kept, too.
+            all rows. The baseline of a selected row's `base` on its domain is kept, too.
 
         Returns
         -------
@@ -76,12 +76,13 @@ class LossTable:
             raise TableError(f"{self.name}: no row satisfies {query!r} ({len(self)} rows).")
         kept = self.baselines.index.isin(_query(self.baselines, query, self.name).index)
         if "base" in self.baselines:
-            kept |= self.baselines["base"].isin(selected["base"].dropna()).to_numpy()
-        bases = self.baselines[kept]
+            chosen = label_texts(selected["base"]).dropna()
+            kept |= label_texts(self.baselines["base"]).isin(chosen).to_numpy()
+        bases = of_domains(self.baselines[kept], selected)
         return LossTable(selected.reset_index(drop=True), bases.reset_index(drop=True), self.name)
 
     def training(self, query: str | None) -> "LossTable":
-        """Rows to fit that satisfy a pandas query, with the baselines of all bases.
+        """Rows to fit that satisfy a pandas query, with all baselines on the domains of these rows.
 
         The losses of a base are known before it is adapted, so forecasts may use them.
 
@@ -99,7 +100,8 @@ class LossTable:
         TableError
             If the query cannot be evaluated or selects no row with ``tokens > 0``.
         """
-        return replace(self.query(query), baselines=self.baselines)
+        selected = self.query(query)
+        return replace(selected, baselines=of_domains(self.baselines, selected.frame))
 
     def split(
         self, train: str | None = None, test: str | None = None, anchors: str | None = None
@@ -155,8 +157,18 @@ def frame_of(table: LossTable | pd.DataFrame) -> pd.DataFrame:
 
 
 def subset(table: LossTable, rows: Bools) -> LossTable:
-    """The rows of a table where `rows` is true, with the baselines of all bases."""
-    return replace(table, frame=table.frame[rows].reset_index(drop=True))
+    """The rows of a table where `rows` is true, with all baselines on the domains of these rows."""
+    frame = table.frame[rows].reset_index(drop=True)
+    return replace(table, frame=frame, baselines=of_domains(table.baselines, frame))
+
+
+def of_domains(baselines: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:
+    """The baselines on a domain of some rows, or on no named one."""
+    if "domain" not in baselines or "domain" not in frame:
+        return baselines
+    domain = label_texts(baselines["domain"])
+    others = domain.notna() & ~domain.isin(label_texts(frame["domain"]).dropna())
+    return baselines[~others].reset_index(drop=True) if others.any() else baselines
 
 
 def grid(**covariates: float | Iterable[float]) -> pd.DataFrame:

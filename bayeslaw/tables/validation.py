@@ -1,11 +1,17 @@
-"""Validation of loss tables: column names, and covariates as numbers within their range."""
+"""Validation of loss tables: column names, and covariates as numbers within their range.
+
+Labels of groups (`run`, `base`, `domain`, and any other column that labels rows) are compared as
+the text of `label_texts`. A row without a label is a group of its own.
+"""
 
 import warnings
 from collections.abc import Iterable
+from datetime import datetime
 
 import numpy as np
 import pandas as pd
 
+from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import TableError, TableWarning
 
 COVARIATES = ("params", "tokens", "replay", "ptpp")
@@ -21,6 +27,8 @@ BASE_LOSSES = ("start_loss", "base_loss")
 SUFFIXES = {"K": 1e3, "k": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 SHORT = r"[0-9]*\.?[0-9]+[KkMBT]"
 """Counts as people write them, such as 1.3B."""
+ROUNDING = 1e-12
+"""Relative distance of a number of parameters from a whole one that is a rounding error."""
 ALIASES = {"N": "params", "D": "tokens", "r": "replay", "PTPP": "ptpp"}
 FEWEST = 1e4
 """No language model has fewer parameters, or is trained on fewer tokens: the unit is another."""
@@ -43,7 +51,8 @@ def canonical(frame: pd.DataFrame, name: str, required: Iterable[str]) -> pd.Dat
     """Copy of a frame with canonical column names and validated covariates.
 
     `N`, `D`, `r` and `PTPP` are accepted as aliases; the columns `required` must exist. Covariates
-    and losses become floats; the index 0, 1, ... Messages call the table `name`.
+    and losses become floats, all other columns as a CSV file would give them; the index 0, 1, ...
+    Messages call the table `name`.
 
     Raises
     ------
@@ -63,8 +72,11 @@ def canonical(frame: pd.DataFrame, name: str, required: Iterable[str]) -> pd.Dat
                 f"{', '.join(map(str, frame.columns))}."
             )
     frame = frame.reset_index(drop=True)
-    for column in frame.columns.intersection(list(COLUMNS)):
-        frame[column] = _numeric(frame[column], name)
+    for label in frame.columns:
+        read = _numeric if label in COLUMNS else _as_in_csv
+        frame[label] = read(frame[label], name)
+    if "params" in frame:
+        frame["params"] = whole(frame["params"].to_numpy())
     for column in frame.columns.intersection(list(POSITIVE)):
         check_positive(frame, column, name, f"give {POSITIVE[column]}")
     for column in frame.columns.intersection(list(FLAGS)):
@@ -100,6 +112,56 @@ def _numeric(column: pd.Series, name: str) -> pd.Series:
     _refuse(values.isna(), column, name, "is not a number")
     _refuse(values.abs() == np.inf, column, name, "is infinite")
     return values
+
+
+def _as_in_csv(column: pd.Series, name: str) -> pd.Series:
+    """The column with the type of the same column read from CSV, which a saved table keeps."""
+    if isinstance(column.dtype, np.dtype) and column.dtype.kind in "iufb":
+        return column
+    values, missing = column.astype(object), column.isna()
+    kind = pd.api.types.infer_dtype(values, skipna=True)
+    if kind in ("integer", "floating", "mixed-integer-float", "decimal"):
+        whole_numbers = kind == "integer" and not missing.any()
+        return values.where(~missing, np.nan).astype(np.int64 if whole_numbers else float)
+    if kind in ("string", "boolean", "empty"):
+        return values.where(~missing, None)
+    return label_texts(column)
+
+
+def label_texts(labels: pd.Series) -> pd.Series:
+    """Labels as text, the form in which all labels are compared; None for a missing one.
+
+    A whole number is written without decimals, whatever the type of its column, since one missing
+    label turns a column of integers into floats. Dates are in ISO 8601, without a time at midnight.
+
+    Examples
+    --------
+    >>> label_texts(pd.Series([3, None, 0.5])).tolist()
+    ['3', None, '0.5']
+    >>> days = pd.Series([datetime(2026, 1, 2), datetime(2026, 1, 2, 12)])
+    >>> label_texts(days).tolist()
+    ['2026-01-02', '2026-01-02T12:00:00']
+    """
+    codes, names = pd.factorize(labels)
+    texts = np.array([*map(_text, names), None], object)
+    return pd.Series(texts[codes], index=labels.index, dtype=object)
+
+
+def _text(label: object) -> str:
+    if isinstance(label, float | np.floating) and float(label).is_integer():
+        return str(int(label))
+    if isinstance(label, datetime):
+        return label.isoformat().removesuffix("T00:00:00")
+    return str(label)
+
+
+def whole(params: Floats) -> Floats:
+    """Numbers of parameters without rounding errors: ``1.07 * 1e9`` is 1070000000, a whole number.
+
+    Sizes are compared exactly after this.
+    """
+    rounded = np.round(params)
+    return np.where(np.abs(params - rounded) <= ROUNDING * params, rounded, params)
 
 
 def check_positive(frame: pd.DataFrame, column: str, name: str, advice: str) -> None:

@@ -263,6 +263,21 @@ def test_rows_of_one_new_base_start_alike(law):
     np.testing.assert_array_equal(drawn[..., 0], drawn[..., 1])
 
 
+def test_numeric_labels_name_bases_beside_a_missing_label(table):
+    """A missing label turns the column into floats, and is as good as no column."""
+    numbered = table.frame.assign(base=table.frame["base"].str[5:].astype(int))
+    bases = for_table(bl.load_law("transfer"), bl.from_frame(numbered)).bases
+    ahead = bl.grid(params=[1.6e9, 3.2e9], ptpp=[279, 500]).assign(base=[7, None, None, None])
+    assert bases.unknown(ahead).tolist() == [False, True, True, True]
+    known = numbered.query("base == 7").iloc[0]
+    assert np.exp(bases.logs(ahead)[0][0]) == pytest.approx(known["start_loss"])
+    drawn = bases.draws(ahead, 5, np.random.default_rng(0))[0]
+    assert len(np.unique(drawn.round(12), axis=1).T) == 4
+    twice = pd.concat([ahead, ahead], ignore_index=True)  # rows of one N and P start alike
+    drawn = bases.draws(twice, 5, np.random.default_rng(0))
+    np.testing.assert_array_equal(drawn[..., :4], drawn[..., 4:])
+
+
 def test_bases_are_no_part_of_what_is_compiled(law, table):
     other = replace(law, bases=replace(law.bases, spread=((1.0, 0.0), (0.0, 1.0))))
     assert other.identity == law.identity

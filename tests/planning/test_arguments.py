@@ -3,14 +3,18 @@
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from bayeslaw.common.errors import BayeslawError, NotConverged
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.model.curvature import Curvature
-from bayeslaw.planning.fits import extrapolations
+from bayeslaw.planning.arguments import baseline_of
+from bayeslaw.planning.deviations import PlannedRun
+from bayeslaw.planning.fits import extrapolations, planned_base
 from bayeslaw.planning.planner import plan, true_fits
 from bayeslaw.tables.hull import locate
+from bayeslaw.tables.reading import from_frame
 from bayeslaw.tables.table import grid
 from tests.planning.posteriors import (
     BASE,
@@ -81,6 +85,26 @@ def test_baseline_from_the_table(fits):
         plan(target=target, source=source, **LIMITS)
     with pytest.raises(BayeslawError, match="did you mean 'asymptote'"):
         plan(**fits, **LIMITS, baseline="asymptot")
+
+
+def test_baseline_of_a_numbered_base_on_the_domain_of_the_source(fits):
+    table = fits["source"].table
+    rows = pd.concat([table.frame, table.baselines], ignore_index=True)
+    rows["base"] = rows.groupby(["params", "ptpp"]).ngroup().astype(float)
+    rows.loc[0, "base"] = np.nan
+    other = rows[rows["tokens"] == 0].assign(domain="greek", loss=9.0)
+
+    def source_with(parts):
+        frame = from_frame(pd.concat(parts)).frame
+        baselines = from_frame(pd.concat(parts)).baselines
+        return replace(fits["source"], table=replace(table, frame=frame, baselines=baselines))
+
+    fit = source_with([rows, other])
+    run = PlannedRun(8.1e9, 279, planned_base([fit], PlannedRun(8.1e9, 279))[0])
+    assert run.base == "11"
+    assert baseline_of(None, fit, run)[0] == pytest.approx(BASE)
+    with pytest.raises(BayeslawError, match="0 rows with tokens = 0"):
+        baseline_of(None, source_with([rows[rows["tokens"] > 0], other]), run)
 
 
 def test_cap_gives_the_likeliest_choice(fits):

@@ -14,7 +14,7 @@ from tests.support import GOOD
 counts = st.floats(1e4, 1e300)
 rows = st.fixed_dictionaries(
     {
-        "params": counts,
+        "params": st.integers(10**4, 10**300).map(float),
         "tokens": counts,
         "replay": st.floats(0, 1),
         "ptpp": st.floats(1e-300, 1e300),
@@ -121,3 +121,13 @@ def test_columns_are_renamed_or_computed(tmp_path):
         read_table(path, columns=columns | {"loss": "eval_loss"})
     with pytest.raises(TableError, match=r"neither.*'1 \+'"):
         read_table(path, columns={"params": "Model Size", "tokens": "1 +"})
+
+
+def test_labels_of_bases_match_though_one_is_missing(tmp_path):
+    bases = GOOD.assign(tokens=0, base=[0, 1, 2, 3])
+    pd.concat([GOOD.assign(base=[0, 1, 2, 3]), bases]).to_csv(tmp_path / "main.csv", index=False)
+    source = pd.concat([bases.assign(loss=[2.1, 2.2, 2.3, 2.4]), GOOD.iloc[:1]])
+    source.to_csv(tmp_path / "source.csv", index=False)  # the base column is of floats
+    table = read_table(tmp_path / "main.csv", source=tmp_path / "source.csv")
+    assert table.frame["base_loss"].tolist() == [2.1, 2.2, 2.3, 2.4]
+    assert table.frame["start_loss"].tolist() == GOOD["loss"].tolist()

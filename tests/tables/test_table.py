@@ -1,6 +1,7 @@
 """A table of losses: queries, splits, grids."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from bayeslaw.common.errors import TableError
@@ -107,3 +108,18 @@ def test_training_rows_keep_every_base():
     assert train.frame.equals(table.query("ptpp <= 31").frame)
     assert len(train.baselines) == len(table.baselines) > len(table.query("ptpp <= 31").baselines)
     assert table.training(None).frame.equals(table.frame)
+
+
+def test_baselines_are_those_of_the_domains_of_the_rows():
+    rows = pd.concat([GOOD, GOOD.assign(tokens=0.0)]).assign(base=["a", "b", "c", "d"] * 2)
+    table = from_frame(
+        pd.concat([rows.assign(domain="french"), rows.assign(domain="greek", loss=3.5)])
+    )
+    french = table.query("domain == 'french'")
+    assert french.baselines["domain"].tolist() == ["french"] * 4
+    assert len(table.query("domain == 'french' and ptpp == 31").baselines) == 2
+    assert table.training("domain == 'greek'").baselines["loss"].tolist() == [3.5] * 4
+    for part, domain in zip(table.split("domain == 'greek'"), ("greek", "french"), strict=True):
+        assert part.baselines["domain"].tolist() == [domain] * 4
+    unnamed = from_frame(pd.concat([rows.query("tokens > 0").assign(domain="french"), rows[4:]]))
+    assert len(unnamed.query("domain == 'french'").baselines) == 4

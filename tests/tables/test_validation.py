@@ -6,8 +6,9 @@ import pytest
 
 from bayeslaw.common.errors import TableError, TableWarning
 from bayeslaw.laws.lawfiles import load_law
-from bayeslaw.tables.reading import from_frame
-from bayeslaw.tables.validation import ALIASES, COLUMNS, check_units
+from bayeslaw.model import random_effects
+from bayeslaw.tables.reading import from_frame, read_table
+from bayeslaw.tables.validation import ALIASES, COLUMNS, check_units, label_texts
 from tests.support import GOOD
 
 
@@ -121,3 +122,48 @@ def test_missing_columns_are_named(column, alias):
     says = f"column '{column}'" + (f" .or {alias}." if alias else "") + " is missing; found: "
     with pytest.raises(TableError, match=says):
         from_frame(GOOD.drop(columns=column))
+
+
+LATER = pd.Timedelta(hours=1) * np.arange(4)
+LABELS = {
+    "floats, one missing": pd.Series([3.0, np.nan, 12.0]),
+    "nullable": pd.Series([3, None, 12], dtype="Int64"),
+    "objects": pd.Series([3, None, 12], dtype=object),
+    "text": pd.Series(["3", None, "12"]),
+    "nullable text": pd.Series(["3", None, "12"], dtype="string"),
+    "categories": pd.Series([3, None, 12]).astype("category"),
+}
+
+
+@pytest.mark.parametrize("labels", LABELS.values(), ids=LABELS)
+def test_labels_of_every_type_are_one_text(labels):
+    frame = GOOD.iloc[:3].assign(run=labels)
+    table = from_frame(frame)
+    for column in (frame["run"], table.frame["run"]):
+        assert label_texts(column).tolist() == ["3", None, "12"]
+
+
+def test_a_table_has_the_types_of_its_csv_file(tmp_path):
+    frame = GOOD.assign(
+        run=pd.array([1, None, 2, 2], dtype="Int64"),
+        seed=pd.array([1, 2, 3, 4], dtype="Int64"),
+        warm=pd.array([True, None, False, True], dtype="boolean"),
+        started=pd.to_datetime(
+            ["2026-01-02", None, "2026-01-03", "2026-01-04T12"], format="ISO8601"
+        ),
+        stage=pd.Categorical(["a", "b", None, "a"]),
+        note=pd.array(["x", None, "y", "z"], dtype="string"),
+    )
+    frame.to_parquet(tmp_path / "t.parquet")
+    table = read_table(tmp_path / "t.parquet")
+    table.frame.to_csv(tmp_path / "t.csv", index=False)
+    assert read_table(tmp_path / "t.csv").sha256 == table.sha256 == from_frame(table.frame).sha256
+    assert label_texts(table.frame["started"]).tolist()[:2] == ["2026-01-02", None]
+
+
+def test_sizes_are_whole_where_only_rounding_says_otherwise():
+    billions = np.array([1.07, 2.01, 0.0000123, 4.1])
+    table = from_frame(GOOD.assign(params=billions * 1e9))
+    assert table.frame["params"].tolist() == [1070000000, 2010000000, 12300, 4100000000]
+    assert random_effects.labels(GOOD.assign(params=billions * 1e9), "size")[0] == "1070000000.0"
+    assert from_frame(GOOD.assign(params=1e9 + 0.25)).frame["params"].tolist() == [1e9 + 0.25] * 4
