@@ -53,7 +53,9 @@ def derive(
     levels: Annotated[
         str, option("Probabilities of the intervals.", metavar="P,...")
     ] = "0.5,0.8,0.9",
-    out: Annotated[Path | None, output("File for all intervals, .csv or .parquet.")] = None,
+    out: Annotated[
+        Path | None, output("File for all intervals, .csv or .parquet.", *opt.TABLES)
+    ] = None,
     allow_unconverged: opt.Unconverged = False,
 ) -> Rendered:
     """Derive numbers from a fit, each with its median and credible intervals.
@@ -114,7 +116,9 @@ def floor(
         str | None, option('Rows to forecast: "params=7e10 tokens=1.4e12".', metavar="SPEC")
     ] = None,
     slices: Annotated[int, option("Slices of the draws by the floor.", min=2)] = 9,
-    figure: Annotated[Path | None, output("File for the figure, such as floor.png.")] = None,
+    figure: Annotated[
+        Path | None, output("File for the figure, such as floor.png.", *opt.FIGURES)
+    ] = None,
     allow_unconverged: opt.Unconverged = False,
 ) -> Rendered:
     """Show how a forecast or derived number depends on the floor E, and on its prior.
@@ -156,7 +160,9 @@ def recipes(
     ] = None,
     at: Annotated[str | None, option('Rows: "params=6.9e9 tokens=1.4e11".', metavar="SPEC")] = None,
     level: Annotated[float, option("Probability of the intervals.")] = 0.9,
-    out: Annotated[Path | None, output("File for the table, .csv or .parquet.")] = None,
+    out: Annotated[
+        Path | None, output("File for the table, .csv or .parquet.", *opt.TABLES)
+    ] = None,
     allow_unconverged: opt.Unconverged = False,
 ) -> Rendered:
     """Compare recipes: which has the lowest loss, how surely, and what choosing now may cost.

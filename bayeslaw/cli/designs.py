@@ -84,7 +84,9 @@ def anchors(
     plan: Annotated[
         str | None, option(f'For --gain plan and --evsi: "{opt.PLAN}".', metavar="LIMITS")
     ] = None,
-    out: Annotated[Path | None, output("Write the rows to measure (CSV or Parquet).")] = None,
+    out: Annotated[
+        Path | None, output("Write the rows to measure (CSV or Parquet).", *opt.TABLES)
+    ] = None,
     allow_unconverged: opt.Unconverged = False,
     value: Evsi,
 ) -> Rendered:
@@ -207,7 +209,7 @@ def study(
     table: Annotated[
         Path | None, argument("Measured losses; without a table the paper's grid is simulated.")
     ] = None,
-    out: Annotated[Path, output("Results (Parquet or CSV), and OUT.cells.")],
+    out: Annotated[Path, output("Results (Parquet or CSV), and OUT.cells.", *opt.TABLES)],
     law: opt.LawOption = None,
     columns: opt.Columns = None,
     where: opt.Where = None,

@@ -85,7 +85,7 @@ def as_notebook(text: str) -> dict[str, object]:
 @command("bayeslaw simulate --domain french --seed 1 --out french.csv")
 def simulate(
     *,
-    out: Annotated[Path, output("Table to write (CSV or Parquet).")],
+    out: Annotated[Path, output("Table to write (CSV or Parquet).", *opt.TABLES)],
     domain: Annotated[
         Literal["french", "english_arabic", "both"], option("Domain of the losses.")
     ] = "french",
@@ -121,7 +121,7 @@ def fit(
     train: opt.Train = None,
     method: Annotated[opt.Method, option("Posterior, its mode, or a Huber fit.")] = "nuts",
     bounds: opt.Bounds = "paper",
-    out: Annotated[Path | None, output("Save the posterior (NetCDF).")] = None,
+    out: Annotated[Path | None, output("Save the posterior (NetCDF).", ".nc")] = None,
     seed: opt.Seed = 0,
     sampling: opt.Sampling,
 ) -> Rendered:
@@ -191,7 +191,7 @@ def check(
 def export(
     *,
     posterior: opt.Saved,
-    out: Annotated[Path, argument("File to write (JSON).", callback=opt.writable)],
+    out: Annotated[Path, argument("File to write (JSON).", callback=opt.writable(".json"))],
     draws: Annotated[int, option("Draws to include; forecasts with bands need them.", min=0)] = 0,
     allow_unconverged: opt.Unconverged = False,
 ) -> Rendered:
@@ -237,7 +237,7 @@ def report(
     ] = None,
     backtest: opt.Quoted = None,
     question: Annotated[str | None, option("Question that the report answers.")] = None,
-    out: Annotated[Path, output("Page to write (HTML).")] = Path("report.html"),
+    out: Annotated[Path, output("Page to write (HTML).", ".html")] = Path("report.html"),
     allow_unconverged: opt.Unconverged = False,
     seed: opt.Seed = 0,
     sampling: opt.Sampling,
@@ -256,6 +256,9 @@ def report(
     if (plan is None) != (plan_source is None):
         raise BayeslawError("--plan and --plan-source go together.")
     limits = None if plan is None else opt.limits_of(plan)
+    tested = None if backtest is None else bl.read_backtest(backtest)
+    for name in laws or ():
+        bl.load_law(name)
     other = None if plan_source is None else bl.load(plan_source)
     if other is not None:
         other.require_converged(allow_unconverged)
@@ -285,7 +288,7 @@ def report(
         question=question,
         comparison=comparison,
         plan=planned,
-        backtest=None if backtest is None else bl.read_backtest(backtest),
+        backtest=tested,
         command=_command(ctx),
         seed=seed,
         allow_unconverged=allow_unconverged,

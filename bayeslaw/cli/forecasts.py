@@ -19,7 +19,7 @@ from bayeslaw.cli.steps import (
 )
 from bayeslaw.cli.terminal import Rendered, progress
 from bayeslaw.common.defaults import TOLERANCE
-from bayeslaw.common.errors import BayeslawError, TableError
+from bayeslaw.common.errors import BayeslawError
 
 LEVELS = "0.5,0.9"
 """Levels of bands."""
@@ -48,11 +48,13 @@ def forecast(
         Literal["predictive", "latent"],
         option("Posterior predictive, or latent loss without noise."),
     ] = "predictive",
-    out: Annotated[Path | None, output("Write the bands (CSV or Parquet).")] = None,
+    out: Annotated[Path | None, output("Write the bands (CSV or Parquet).", *opt.TABLES)] = None,
     register: Annotated[
         Path | None,
         output(
-            "Register the forecast in a new file (JSON), for `bayeslaw verify`.", metavar="FILE"
+            "Register the forecast in a new file (JSON), for `bayeslaw verify`.",
+            ".json",
+            metavar="FILE",
         ),
     ] = None,
     backtest: opt.Quoted = None,
@@ -77,7 +79,7 @@ def forecast(
 
     bands = opt.band_levels(levels)
     if register is not None:
-        registration.check_new(register)
+        registration.check_new(register, register_draws)
         if method != "nuts":
             raise BayeslawError(f"--register needs bands, which --method {method} does not have.")
         if kind != "predictive":
@@ -86,6 +88,7 @@ def forecast(
         opt.refuse("without --register", register_draws=register_draws > 0)
     if method != "nuts" and (levels, kind) != (LEVELS, "predictive"):
         raise BayeslawError(f"--levels and --kind have no effect on --method {method}.")
+    tested = None if backtest is None else bl.read_backtest(backtest)
     fitted, rows = fit_or_load(source, choice, method, sampling, seed, bounds)
     if isinstance(fitted, bl.PointFit):
         save_frame(out, fitted.forecast(rows))
@@ -96,8 +99,8 @@ def forecast(
     if out is not None:
         predicted.write(out, bands)
     quoted = None
-    if backtest is not None:
-        quoted = bl.read_backtest(backtest).looking(fitted.table, rows.frame)
+    if tested is not None:
+        quoted = tested.looking(fitted.table, rows.frame)
     sha256 = None
     if register is not None:
         sha256 = registration.register(predicted, register, draws=register_draws)
@@ -163,9 +166,12 @@ def backtest(
         option("Other models: discrepancies (none, curvature, walk) or laws.", metavar="NAME,..."),
     ] = None,
     jobs: opt.Jobs = 1,
-    figure: Annotated[Path | None, output("Draw errors by distance (PNG, PDF or SVG).")] = None,
+    figure: Annotated[
+        Path | None, output("Draw errors by distance (PNG, PDF or SVG).", *opt.FIGURES)
+    ] = None,
     out: Annotated[
-        Path | None, output("Write the rows (CSV or Parquet); other commands quote them.")
+        Path | None,
+        output("Write the rows (CSV or Parquet); other commands quote them.", *opt.TABLES),
     ] = None,
     seed: opt.Seed = 0,
     sampling: opt.Sampling,
@@ -217,9 +223,7 @@ def score(
     """Score a fit on measured losses."""
     from bayeslaw.cli import render, render_forecast
 
-    fitted, rows = fit_or_load(source, choice, method, sampling, seed, bounds)
-    if "loss" not in rows.frame:
-        raise TableError(f"{rows.name}: no column 'loss'; scores need measured losses.")
+    fitted, rows = fit_or_load(source, choice, method, sampling, seed, bounds, measured=True)
     scores = bl.score(fitted, rows, seed=seed, allow_unconverged=allow_unconverged)
     how, fields = render.method(method, sampling)
     rendered = render_forecast.score(fitted, rows, scores, choice.train, choice.test, how)

@@ -1,6 +1,7 @@
 """Options that several commands have in common, and parsers of their values."""
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -20,6 +21,9 @@ CONFIDENCE = 0.9
 """Probability with which a plan meets its limits, unless one is given."""
 PLAN = "params=8.1e9 ptpp=279 max_loss=1.8 max_forgetting=.02 baseline=2.05 confidence=.9"
 """Limits of a plan, as a user writes them."""
+
+TABLES, FIGURES = (".csv", ".parquet"), (".png", ".pdf", ".svg")
+"""Endings of the files that are written."""
 
 # -- kinds of options -----------------------------------------------------------------------------
 
@@ -41,23 +45,29 @@ def query(text: str) -> OptionInfo:
     return option(text, metavar="QUERY")
 
 
-def output(text: str, **settings: Any) -> OptionInfo:
-    """Option that names a file to write."""
-    return option(text, callback=writable, **settings)
+def output(text: str, *endings: str, **settings: Any) -> OptionInfo:
+    """Option that names a file to write, whose name has one of some endings."""
+    return option(text, callback=writable(*endings), **settings)
 
 
-def writable(path: Path | None) -> Path | None:
-    """Raise `FileError` before the work if a file could not be written after it."""
-    if path is None:
-        return None
-    path = Path(path)
-    if path.is_dir():
-        raise FileError(f"{path}: cannot write: it is a folder.")
-    if not path.parent.is_dir():
-        raise FileError(f"{path}: cannot write: no folder {path.parent}.")
-    if not os.access(path.parent, os.W_OK):
-        raise FileError(f"{path}: cannot write: no permission in {path.parent}.")
-    return path
+def writable(*endings: str) -> Callable[[Path | None], Path | None]:
+    """Check, before the work, of a file to be written after it, whose name has some ending."""
+
+    def check(path: Path | None) -> Path | None:
+        if path is None:
+            return None
+        path = Path(path)
+        if path.is_dir():
+            raise FileError(f"{path}: cannot write: it is a folder.")
+        if path.suffix not in endings:
+            raise FileError(f"{path}: cannot write: its name must end in {' or '.join(endings)}.")
+        if not path.parent.is_dir():
+            raise FileError(f"{path}: cannot write: no folder {path.parent}.")
+        if not os.access(path.parent, os.W_OK):
+            raise FileError(f"{path}: cannot write: no permission in {path.parent}.")
+        return path
+
+    return check
 
 
 def fraction(target_accept: float) -> float:

@@ -1,6 +1,7 @@
 """The command that plans an adaptation: ``plan``."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -92,9 +93,11 @@ def plan(
     example: Annotated[
         Literal["paper"] | None, option("Plan the paper's use case on its synthetic world.")
     ] = None,
-    figure: Annotated[Path | None, output("Draw the landscape (PNG, PDF or SVG).")] = None,
+    figure: Annotated[
+        Path | None, output("Draw the landscape (PNG, PDF or SVG).", *opt.FIGURES)
+    ] = None,
     explore: Annotated[
-        Path | None, output("Write a page on which the limits can be moved (HTML).")
+        Path | None, output("Write a page on which the limits can be moved (HTML).", ".html")
     ] = None,
     allow_unconverged: opt.Unconverged = False,
     seed: opt.Seed = 0,
@@ -107,7 +110,16 @@ def plan(
     with its probability of failure.
     """
     from bayeslaw.cli import render_plan
+    from bayeslaw.reporting.explorer import check_plotly
     from bayeslaw.tables.reading import is_synthetic
+
+    yours = None if at is None else _pair(at, "--at", "8,.3")
+    enough = None if stop is None else _pair(stop, "--stop", ".002,1e9")
+    tested = None if backtest is None else bl.read_backtest(backtest)
+    if explore is not None:
+        check_plotly()
+        if max(map(len, (target or [], source or []))) > 1:
+            raise BayeslawError("--explore shows one target and one source; give no more.")
 
     how = "write it as 0.3 or 0.1,0.2"
     settings: dict[str, Any] = {
@@ -147,18 +159,25 @@ def plan(
             **settings,
         )
         synthetic = any(is_synthetic(fit.table) for each in loaded.values() for fit in each)
-        if backtest is not None:
-            quoted = _quoted(backtest, loaded["target"][0].table, found)
+        if tested is not None:
+            quoted = _quoted(tested, loaded["target"][0].table, found)
     save_figure(figure, lambda: bl.plots.plan_landscape(found))
-    if explore is not None:
-        bl.explore(found).write(explore)
+    notes = [] if explore is None else _explored(found, explore)
     caps = {"tokens": max_tokens, "flops": max_flops}
     cap = {name: math.inf if value is None else value for name, value in caps.items()}
     capped = None if max_tokens is None and max_flops is None else cap
-    yours = None if at is None else _pair(at, "--at", "8,.3")
-    enough = None if stop is None else _pair(stop, "--stop", ".002,1e9")
     rendered = render_plan.plan(found, capped, yours, enough, synthetic, quoted)
-    return rendered.adding(out=figure, page=explore)
+    rendered = replace(rendered, notes=notes, code=2 if notes else 0)
+    return rendered.adding(out=figure, page=None if notes else explore)
+
+
+def _explored(found: "bl.Plan", page: Path) -> list[str]:
+    """Write the page of a plan, or say why there is none."""
+    try:
+        bl.explore(found).write(page)
+    except BayeslawError as error:
+        return [f"error: {page} is not written: {error}"]
+    return []
 
 
 def _baseline(baseline: str) -> float | tuple[float, float] | str:
@@ -172,9 +191,9 @@ def _baseline(baseline: str) -> float | tuple[float, float] | str:
     return (loss, sd[0]) if sd else loss
 
 
-def _quoted(path: Path, train: "bl.LossTable", found: "bl.Plan") -> str | None:
+def _quoted(tested: "bl.Backtest", train: "bl.LossTable", found: "bl.Plan") -> str | None:
     """What a backtest of the target says of the planned run."""
-    tested, chosen = bl.read_backtest(path), found.chosen
+    chosen = found.chosen
     if chosen is None or not 0 < chosen.tokens < math.inf:
         return None
     n, p = found.limits["params"], found.limits["ptpp"]

@@ -28,11 +28,14 @@ def fit_or_load(
     sampling: Sampling,
     seed: int,
     bounds: Bounds = "paper",
+    measured: bool = False,
 ) -> "tuple[Fitted, bl.LossTable]":
-    """Return a fit, made or loaded, and the rows to forecast; these are checked before the fit."""
+    """Return a fit, made or loaded, and the rows to forecast, checked before the fit.
+
+    They are `measured` if they must have losses.
+    """
     from bayeslaw.huber.point_fit import for_table
     from bayeslaw.inference.pools import member_laws
-    from bayeslaw.tables.validation import check_units
 
     if is_posterior(source):
         refuse(
@@ -49,8 +52,7 @@ def fit_or_load(
         if rows is None:
             raise TableError("say which rows to forecast, with --rows or --grid.")
         for member, *_ in posterior.parts():
-            member.law.covariates(rows.frame, rows.name)
-        check_units(rows.frame, rows.name, posterior.table.frame)
+            _check(rows, member.law, posterior.table, measured)
         return posterior, _labelled(rows, posterior.table)
     name = required(choice.law)
     laws = [bl.load_law(str(law)) for law in member_laws(name) or [name]]
@@ -60,10 +62,19 @@ def fit_or_load(
     else:
         table = table.training(choice.train)
     for law in laws:
-        for_table(law, table).covariates(rows.frame, rows.name)
-    check_units(rows.frame, rows.name, table.frame)
+        _check(rows, for_table(law, table), table, measured)
     asked = laws[0] if len(laws) == 1 else name
     return fit_table(asked, table, method, sampling, seed, bounds), _labelled(rows, table)
+
+
+def _check(rows: "bl.LossTable", law: "bl.Law", table: "bl.LossTable", measured: bool) -> None:
+    """Raise `TableError` if a law fitted to a table cannot forecast or score some rows."""
+    from bayeslaw.tables.validation import check_units
+
+    law.covariates(rows.frame, rows.name)
+    check_units(rows.frame, rows.name, table.frame)
+    if measured and "loss" not in rows.frame:
+        raise TableError(f"{rows.name}: no column 'loss'; scores need measured losses.")
 
 
 def fit_table(
@@ -168,10 +179,7 @@ def save_frame(path: Path | None, frame: "pd.DataFrame") -> None:
 def save_figure(path: Path | None, draw: "Callable[[], Figure]") -> None:
     """Draw a figure and save it, if there is a path."""
     if path is not None:
-        try:
-            draw().savefig(path, dpi=200)
-        except ValueError as error:  # a file format that Matplotlib does not write
-            raise BayeslawError(f"--figure {path}: {error}") from error
+        draw().savefig(path, dpi=200)
 
 
 def _warn(text: str) -> None:

@@ -92,6 +92,18 @@ def _number(text: str) -> float:
     return float(text) if int(text) == float(text) else int(text)
 
 
+def installing(extra: str) -> str:
+    """Command that installs an extra of the package: uv's in a clone, else pip's.
+
+    Examples
+    --------
+    >>> installing("explore")
+    'uv sync --extra explore'
+    """
+    clone = (Path(__file__).parents[2] / "pyproject.toml").is_file()
+    return f"uv sync --extra {extra}" if clone else f"pip install 'bayeslaw[{extra}]'"
+
+
 def models_dir() -> Path:
     """Folder of the shipped laws: inside an installed wheel, or beside the package in a clone."""
     here = Path(__file__).parent.parent

@@ -9,6 +9,7 @@ from importlib import import_module
 from types import ModuleType
 
 from bayeslaw.common.errors import BayeslawError
+from bayeslaw.common.files import installing
 
 BACKENDS = ("loky", "dask", "threading", "sequential")
 
@@ -98,7 +99,7 @@ def _cluster(jobs: int, scheduler: str | None) -> Iterator[None]:
     try:
         dask: ModuleType = import_module("dask.distributed")
     except ImportError:
-        raise BayeslawError("backend 'dask' needs: pip install 'bayeslaw[dask]'.") from None
+        raise BayeslawError(f"backend 'dask' needs Dask: {installing('dask')}.") from None
     with ExitStack() as stack:
         if scheduler is None:
             cluster = dask.LocalCluster(

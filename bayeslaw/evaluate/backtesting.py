@@ -19,7 +19,9 @@ from bayeslaw.common.parallel import results
 from bayeslaw.evaluate.forecast import LEVELS, ends
 from bayeslaw.evaluate.scores import crps
 from bayeslaw.inference.fitting import fit
+from bayeslaw.inference.pools import member_laws
 from bayeslaw.laws.law import Law
+from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.tables.reading import read_frame, write_frame
 from bayeslaw.tables.table import LossTable, subset
 from bayeslaw.tables.validation import COVARIATES
@@ -207,6 +209,12 @@ def backtest(
     at = choose_cuts(table, value) if cuts is None else [float(cut) for cut in cuts]
     name = law if isinstance(law, str) else law.name
     models: dict[str, dict[str, Any]] = {name: {}} | {k: dict(v) for k, v in (rivals or {}).items()}
+    for cut in at:
+        if not value.min() <= cut < value.max():
+            raise TableError(f"{table.name}: the cut {cut:g} leaves no row to fit or to forecast.")
+    for asked in (own.get("law", law) for own in models.values()):
+        for each in member_laws(asked) or [asked]:
+            load_law(each)
     calls = [
         (_at_cut, (table, value.to_numpy(), cut, label, law, settings | own, seed))
         for cut in at
@@ -250,8 +258,6 @@ def _at_cut(
     """Rows of a `Backtest` for one cut and model."""
     own = dict(settings)
     fitted, later = value <= cut, value > cut
-    if not fitted.any() or not later.any():
-        raise TableError(f"{table.name}: the cut {cut:g} leaves no row to fit or to forecast.")
     train, test = subset(table, fitted), subset(table, later)
     posterior = fit(own.pop("law", law), train, seed=seed, **own)
     columns = [c for c in COVARIATES if c in table.frame]

@@ -79,7 +79,7 @@ def register(forecast: Forecast, path: str | Path, *, draws: int = 0) -> str:
     >>> len(sha256), bool(0 <= result.scores["coverage_90"] <= 1)
     (64, True)
     """
-    check_new(path)
+    check_new(path, draws)
     if forecast.kind != "predictive":
         raise BayeslawError(
             f"a {forecast.kind} forecast has no noise, so measured losses cannot verify its bands; "
@@ -87,8 +87,6 @@ def register(forecast: Forecast, path: str | Path, *, draws: int = 0) -> str:
         )
     if not forecast.fits:
         raise BayeslawError("this forecast does not know its fit; make it with fit.forecast(rows).")
-    if draws < 0 or 0 < draws < FEWEST_DRAWS:
-        raise BayeslawError(f"draws={draws}: store none, or at least {FEWEST_DRAWS} for the CRPS.")
     if not np.isfinite(forecast.samples).all():
         raise BayeslawError("some draws of this forecast are not finite; it cannot be registered.")
     content = _content(forecast, draws)
@@ -214,10 +212,12 @@ def verify(
     return replace(found, results=results)
 
 
-def check_new(path: str | Path) -> None:
-    """Raise `FileError` if there is a file at `path`: a registered forecast is not replaced."""
+def check_new(path: str | Path, draws: int) -> None:
+    """Raise `BayeslawError` if a forecast with so many draws cannot be registered at `path`."""
     if Path(path).exists():
         raise FileError(f"{path}: exists; a registered forecast is never replaced. Choose a name.")
+    if draws < 0 or 0 < draws < FEWEST_DRAWS:
+        raise BayeslawError(f"draws={draws}: store none, or at least {FEWEST_DRAWS} for the CRPS.")
 
 
 def read(path: str | Path) -> dict[str, Any]:

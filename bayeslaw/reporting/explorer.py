@@ -5,12 +5,14 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import BayeslawError
+from bayeslaw.common.files import installing
 from bayeslaw.common.formatting import plain
 from bayeslaw.planning.result import Plan
 from bayeslaw.reporting.pages import Page, rendered
@@ -36,14 +38,17 @@ class Explorer(Page):
     @property
     def html(self) -> str:
         """The page as one HTML document, Plotly included."""
-        try:
-            from plotly.offline import get_plotlyjs
-        except ImportError:
-            raise BayeslawError(
-                "a page to explore needs Plotly: pip install 'bayeslaw[explore]'."
-            ) from None
+        check_plotly()
+        from plotly.offline import get_plotlyjs
+
         data = json.dumps(self.plans, allow_nan=False).replace("</", "<\\/")
         return rendered("explore.html", data=data, plotly=get_plotlyjs())
+
+
+def check_plotly() -> None:
+    """Raise `BayeslawError` if Plotly, which pages to explore contain, is not installed."""
+    if find_spec("plotly") is None:
+        raise BayeslawError(f"a page to explore needs Plotly: {installing('explore')}.")
 
 
 def explore(
@@ -102,7 +107,9 @@ def _page(
             raise BayeslawError(f"{name}: a page has one {what}, and this plan has several.")
     if atpp is None:
         if middle is None or not 0 < middle.atpp < math.inf:
-            raise BayeslawError(f"{name}: no draw meets the limits; give the budgets, as atpp=.")
+            raise BayeslawError(
+                f"{name}: no draw meets the limits; relax one, or give budgets (atpp=)."
+            )
         atpp = np.geomspace(middle.atpp / WIDER, middle.atpp * WIDER, BUDGETS)
     if replay is None:
         grid = plan.replay_grid

@@ -133,8 +133,23 @@ def test_mistakes_in_one_line(options, tmp_path):
     assert "positive cap" in fails(*options, *MOST, "--max-tokens", "0")
     assert "--params has no effect on --example" in fails("--example", "paper", "--params", "1e9")
     assert "no folder" in fails(*options, *MOST, "--figure", str(tmp_path / "no" / "a.png"))
-    assert "--figure" in fails(*options, *MOST, "--figure", str(tmp_path / "a.xyz"))
+    assert "must end in .png or" in fails(*options, *MOST, "--figure", str(tmp_path / "a.xyz"))
+    two = (*options, *MOST, "--source", "nowhere.nc", "--explore", str(tmp_path / "a.html"))
+    assert "--explore shows one target and one source" in fails(*two)
     assert "2 targets" in fails(*options, *MOST, "--target", options[1])
+
+
+def test_without_plotly_it_stops_before_the_work(monkeypatch):
+    monkeypatch.setattr("bayeslaw.reporting.explorer.find_spec", lambda _name: None)
+    asked = ("--target", "nowhere.nc", "--source", "nowhere.nc", *LIMITS, *MOST)
+    assert "needs Plotly: uv sync --extra explore" in fails(*asked, "--explore", "a.html")
+
+
+def test_the_plan_is_printed_if_there_is_no_page(options, tmp_path):
+    page = tmp_path / "a.html"
+    result = run(*options, "--max-loss", ".1", "--explore", page, code=2)
+    assert "Infeasible" in result.stdout
+    assert result.stderr.startswith(f"error: {page} is not written: plan: no draw meets")
 
 
 def test_unconverged_needs_consent(fits, tmp_path):
