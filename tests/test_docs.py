@@ -6,9 +6,14 @@ import re
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import bayeslaw as bl
+from bayeslaw.model import adaptation, walking_exponents
+from bayeslaw.model.adaptation import Adaptation
+from bayeslaw.model.curvature import Curvature
+from bayeslaw.model.walking_exponents import COUPLING_PRIOR, CURVATURE, WalkingExponents
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -70,6 +75,42 @@ def test_the_maths_page_shows_every_law_and_its_formula_becomes_mathml(path, fro
     written = from_code.latex2mathml.converter.convert(bl.load_law(path.stem).latex())
     assert "<mfrac>" in written
     assert "\\" not in written
+
+
+def test_the_maths_page_states_the_priors_of_the_code():
+    """Numbers in formulas and sentences; tables of priors are printed by the code."""
+    page = " ".join((DOCS / "maths.md").read_text().split())
+    own, walk, curve = Adaptation(), WalkingExponents(), Curvature()
+
+    def normal(sd: float) -> str:
+        return f"Normal(0, {sd:g})"
+
+    def lognormal(
+        prior: bl.Prior, form: str = "is LogNormal with median {median:g} and sigma {sigma:g}"
+    ) -> str:
+        return form.format(median=np.exp(prior.kwargs["mu"]).round(9), sigma=prior.kwargs["sigma"])
+
+    for words in (
+        f"Coefficients of products are {normal(own.scale)}, those of $n^2/2$ and $p^2/2$ too, "
+        f"that of $\\rho^2/2$ is {normal(own.replay)}",
+        f"every {own.spacing:g} e-folds, and an exponent that changes with standard deviation "
+        f"{own.walk:g} over an e-fold, times a scale "
+        + lognormal(adaptation.WALK_SCALE, "LogNormal(median {median:g}, sigma {sigma:g})"),
+        f"s = {walk.spread:g} along a term's own covariate and {walk.crossed:g} along the other",
+        lognormal(
+            walking_exponents.WALK_SCALE, "LogNormal with median {median:g} and sigma {sigma:g}"
+        ),
+        f"H is {walk.spacing:g} e-folds",
+        lognormal(
+            COUPLING_PRIOR, "(`kappa`) is LogNormal with median {median:g} and sigma {sigma:g}"
+        ),
+        f"Priors are {normal(curve.own)}: a local exponent",
+        f"with $c$ {normal(curve.tilt)}, the parameter",
+        f"each $d_{{ij}}$ {normal(curve.drift)};",
+        f"a cross term $c\\,n d$, $c$ {normal(CURVATURE.kwargs['sigma'])} (`cross_BN`)",
+    ):
+        assert words in page
+    assert own.scale == own.square
 
 
 def test_the_citation_names_the_version():

@@ -15,6 +15,7 @@ from bayeslaw.common.formatting import count, digits
 from bayeslaw.evaluate.residuals import too_few_sizes
 from bayeslaw.inference.convergence import Convergence
 from bayeslaw.laws.priors import NOISE
+from bayeslaw.model.spec import make_spec
 from bayeslaw.tables.reading import is_synthetic
 
 if TYPE_CHECKING:
@@ -284,10 +285,17 @@ def _converged(diagnostics: Convergence) -> str:
 
 
 def _prior(fitted: bl.Posterior) -> str:
-    given, own = fitted.spec.priors, fitted.law.priors
-    if all(given[n] == own[n] for n in own):
+    spec = fitted.spec
+    defaults = make_spec(
+        spec.law,
+        likelihood=spec.likelihood,
+        discrepancy=spec.discrepancy,
+        effects=spec.effects,
+        errors=spec.errors,
+    ).priors
+    if spec.priors == defaults:
         return "default"
-    shapes = {given[n].name for n in own if n not in NOISE}
+    shapes = {spec.priors[n].name for n in spec.law.priors if n not in NOISE}
     improper = shapes <= {"Flat", "HalfFlat", "Uniform"}
     return "flat" if improper else "own"
 

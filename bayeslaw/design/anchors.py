@@ -54,7 +54,7 @@ class Anchors:
     budget : float
         Most FLOPs; infinite without a budget.
     unconverged : tuple of str
-        Failures of the convergence gate.
+        Failures of the convergence check.
     atpp : float
         For the gain of a plan, the plan's budget before any run.
     """
@@ -134,7 +134,7 @@ def choose_anchors(
     draws : int
         Most posterior draws used, evenly spread.
     allow_unconverged : bool
-        Choose although a posterior failed the convergence gate; the result lists the failures.
+        Choose although a posterior failed the convergence check; the result lists the failures.
 
     Returns
     -------
@@ -143,7 +143,7 @@ def choose_anchors(
     Raises
     ------
     NotConverged
-        If a posterior failed the gate and `allow_unconverged` is false.
+        If a posterior failed the convergence check and `allow_unconverged` is false.
     TableError
         If a covariate is missing or a run is inconsistent, or all candidates are fitted rows.
     BayeslawError

@@ -79,8 +79,8 @@ def anchor_value(
     progress : bool
         Show a progress bar on stderr.
     allow_unconverged : bool
-        Start although a posterior failed the convergence gate. The refits are short and are used
-        whether they pass the gate or not; the column `rhat` shows their convergence.
+        Start although a posterior failed the convergence check. The refits are short and are used
+        whether they pass the check or not; the column `rhat` shows their convergence.
     sampling : mapping, optional
         Sampler settings of the refits; see `bayeslaw.inference.fitting.refit`.
     **planned
@@ -107,7 +107,7 @@ def anchor_value(
     Raises
     ------
     NotConverged
-        If a posterior failed the gate and `allow_unconverged` is false.
+        If a posterior failed the convergence check and `allow_unconverged` is false.
     BayeslawError
         If there is no set, no simulation, or no feasible plan before the anchors.
     """

@@ -1,4 +1,4 @@
-"""Fits: sampling, modes, the convergence gate, the posterior and its file.
+"""Fits: sampling, modes, the convergence check, the posterior and its file.
 
 May import ``model``, ``huber`` and below.
 """

@@ -1,4 +1,4 @@
-"""The convergence gate: R-hat, effective sample sizes, divergences and E-BFMI of sampled draws."""
+"""The convergence check: R-hat, effective sample sizes, divergences and E-BFMI of sampled draws."""
 
 import math
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ class Convergence:
 
     @property
     def failures(self) -> tuple[str, ...]:
-        """What fails the gate, in words; empty if the posterior can be used."""
+        """What fails the convergence check, in words; empty if the posterior can be used."""
         tests = {
             f"R-hat {self.rhat:.3f} > {MAX_RHAT}": not self.rhat <= MAX_RHAT,
             f"bulk ESS {self.ess_bulk:.0f} < {MIN_ESS}": not self.ess_bulk >= MIN_ESS,
@@ -45,7 +45,7 @@ class Convergence:
 
     @property
     def ok(self) -> bool:
-        """Whether the posterior passes the gate."""
+        """Whether the posterior passes the convergence check."""
         return not self.failures
 
 

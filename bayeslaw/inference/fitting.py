@@ -117,7 +117,7 @@ def fit(
     discrepancy : {"auto", "walk", "adaptation", "curvature", "none"} or Discrepancy
         How the true loss may deviate from the law; for posteriors only, as are all below.
         ``"auto"`` is walking exponents for laws in N and D alone, ``"adaptation"`` for others with
-        a term in D, and curvature for the rest.
+        a power led by D, and curvature for the rest.
     effects : "auto", "none", or levels such as ``"size,base,run"``
         Random effects on log loss: ``"auto"`` gives one to each `run` and each `base`, where the
         table has these columns and their labels repeat, and with a discrepancy to each model size:
@@ -132,7 +132,7 @@ def fit(
         Chains, 4 by default, and tuning steps of each, 300 by default. They start from a short run
         of 250 tuning steps that finds the metric.
     draws : int, optional
-        Draws of each chain; by default 250 to 8000, as many as the convergence gate needs.
+        Draws of each chain; by default 250 to 8000, as many as the convergence check needs.
     target_accept : float
         Of NUTS; .97 by default.
     cores : int, optional
@@ -141,7 +141,7 @@ def fit(
         Show a progress bar on stderr; off by default.
     retry : bool
         Whether to sample once more, with twice the tuning and a target acceptance of .99, if the
-        convergence gate fails; on by default.
+        convergence check fails; on by default.
 
     Returns
     -------
@@ -252,8 +252,8 @@ def refit(
         As for `bayeslaw.fit`.
     **settings
         Of `bayeslaw.fit`; by default two chains of 300 draws after 300, no discrepancy and no
-        random effects. A posterior that fails the gate is returned too; its `convergence` has the
-        failure.
+        random effects. A posterior that fails the convergence check is returned too; its
+        `convergence` has the failure.
     """
     others = {n: settings.pop(n) for n in ("priors", "likelihood", "delta") if n in settings}
     rest: ModelSettings = settings

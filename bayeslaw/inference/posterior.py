@@ -153,7 +153,7 @@ class Posterior:
         return np.broadcast_to(self.values()["sigma"], (self.count, len(frame)))
 
     def require_converged(self, allow: bool = False) -> None:
-        """Raise `NotConverged` unless the gate is passed or `allow` is true."""
+        """Raise `NotConverged` unless the convergence check is passed or `allow` is true."""
         if not (allow or self.convergence.ok):
             raise NotConverged(
                 f"{self.law.name} on {self.table.name}: {'; '.join(self.convergence.failures)}. "
@@ -182,7 +182,7 @@ class Posterior:
         Raises
         ------
         NotConverged
-            If the posterior failed the gate.
+            If the posterior failed the convergence check.
         """
         self.require_converged(allow_unconverged)
         return np.median(self.latent(table), axis=0)

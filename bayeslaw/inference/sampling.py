@@ -1,4 +1,4 @@
-"""Sample a posterior: a short run for the metric, then draws until the convergence gate passes.
+"""Sample a posterior: a short run for the metric, then draws until the convergence check passes.
 
 The gate is evaluated after fixed numbers of draws, so the result does not depend on the speed of
 the machine.
@@ -73,7 +73,7 @@ def sample(
     arrays : mapping of str to array
         Of `bayeslaw.model.data.Data`, or `joint_arrays`.
     settings : Settings
-        Without a number of draws, as many of `BLOCKS` as the convergence gate needs. If the gate
+        Without a number of draws, as many of `BLOCKS` as the convergence check needs. If the gate
         fails, `retry` samples once more from these draws, with smaller steps.
     points : array, shape (points, coordinates), optional
         Points of an earlier run, on the real line, in place of the short run.
@@ -136,7 +136,7 @@ class _Run:
     def until_gate(
         self, points: Floats, settings: Settings, blocks: Sequence[int], poor: float | None = None
     ) -> Sampled:
-        """Draws in mapped coordinates, stopped after the first block that passes the gate.
+        """Draws in mapped coordinates, stopped after the first block that passes the check.
 
         They also stop after `TRIAL` draws unless R-hat is at most `poor`, if that is given; a chain
         that does not move has no R-hat.

@@ -45,8 +45,8 @@ class Law:
         Short name, what it is, and where it was published.
     terms : tuple of Term
     priors : mapping
-        Prior of ``E``, of each slope and of each exponent in reference coordinates, and of the
-        noise (``sigma``, ``dof``).
+        Prior of ``E``, of each slope and of each exponent in reference coordinates, and those of
+        noise and random effects (``sigma``, ``dof``, ``tau_run``, ...) that the law file states.
     bounds : mapping
         Range of every parameter in paper coordinates; priors lie inside.
     token_unit : float

@@ -78,7 +78,7 @@ def _parse(text: str, name: str) -> Law:
         raise LawError(f"law {name}: ratio is 'replay' or 'own', not {settings['ratio']!r}.")
     if not (settings.get("token_unit", 1.0) > 0 and settings.get("epsilon", 1.0) >= 0):
         raise LawError(f"law {name}: token_unit must be positive, epsilon not negative.")
-    law = Law(name=name, terms=terms, priors=NOISE | priors, bounds={}, **settings)
+    law = Law(name=name, terms=terms, priors=priors, bounds={}, **settings)
     for coupled in law.coupled:
         if coupled not in law.coefficients:
             raise LawError(f"law {name}: {unknown('coefficient', coupled, law.coefficients)}")
@@ -104,7 +104,7 @@ def _parse(text: str, name: str) -> Law:
     wanted = {"E", *law.coordinates[1:], *NOISE}
     for extra in priors.keys() - wanted:
         raise LawError(f"law {name}: {unknown('prior', extra, wanted)}")
-    for lacking in sorted(wanted - law.priors.keys()):
+    for lacking in sorted(wanted - NOISE.keys() - law.priors.keys()):
         raise LawError(f"law {name}: no prior for {lacking!r}.")
     override(law.priors, priors, law.prior_bounds)  # a prior must not leave its bounds
     return law
@@ -142,8 +142,9 @@ def restored_law(stored: Mapping[str, Any]) -> Law:
     priors = {
         name: Prior(kind, [(key, float(value)) for key, value in arguments])
         for name, (kind, arguments) in stored["priors"].items()
-        if name != "noise_slope"  # files of earlier versions have it; no parameter needs it
     }
+    if priors.pop("noise_slope", None):  # of an earlier version, which wrote unstated priors too
+        priors = {name: prior for name, prior in priors.items() if prior != NOISE.get(name)}
     kept: dict[str, Any] = {
         key: field_value(stored[key]) for key in ("name", *_SETTINGS) if key in stored
     }

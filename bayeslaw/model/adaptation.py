@@ -1,6 +1,7 @@
 """The discrepancy of laws of adaptation: a polynomial of the whole loss, and a walk in log(D/N)."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import combinations_with_replacement
 from typing import ClassVar
@@ -13,12 +14,6 @@ from bayeslaw.model.discrepancies import DISCREPANCIES, Discrepancy
 
 ALONG = {"params": "N", "ptpp": "P", "tokens": "D", "mixed": "r"}
 """Covariates of the polynomial and their symbols in the names of its coefficients."""
-EFFECTS = {
-    "tau_size": Prior("LogNormal", median=0.006, sigma=0.3),
-    "tau_base": Prior("LogNormal", median=0.005, sigma=0.6),
-    "tau_run": Prior("LogNormal", median=0.004, sigma=0.6),
-}
-"""Priors of the standard deviations of random effects beside this discrepancy."""
 WALK_SCALE = Prior("LogNormal", median=1, sigma=0.3)
 """Prior of the scale of the walk."""
 
@@ -53,6 +48,11 @@ class Adaptation(Discrepancy):
     spacing: float = 0.7
     kind: ClassVar[str] = "adaptation"
     words: ClassVar[str] = "polynomial and walk along D/N"
+    effect_priors: ClassVar[Mapping[str, Prior]] = {
+        "tau_size": Prior("LogNormal", median=0.006, sigma=0.3),
+        "tau_base": Prior("LogNormal", median=0.005, sigma=0.6),
+        "tau_run": Prior("LogNormal", median=0.004, sigma=0.6),
+    }
     ascents: ClassVar[int] = 6
 
     def apply(self, law: Law) -> Law:
@@ -82,7 +82,7 @@ class Adaptation(Discrepancy):
             law,
             terms=tuple(terms),
             departure=departure,
-            priors={**law.priors, **EFFECTS, **priors, **walks},
+            priors={**law.priors, **priors, **walks},
             bounds={
                 **law.bounds,
                 **dict.fromkeys(priors, (-math.inf, math.inf)),

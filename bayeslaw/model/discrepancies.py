@@ -16,6 +16,7 @@ import pandas as pd
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.registry import Registry
 from bayeslaw.laws.law import Law
+from bayeslaw.laws.priors import Prior
 from bayeslaw.laws.terms import Values
 
 
@@ -28,6 +29,8 @@ class Discrepancy(ABC):
     """What it is, for reports."""
     size_effects: ClassVar[bool] = True
     """Whether ``effects="auto"`` adds random effects of model size."""
+    effect_priors: ClassVar[Mapping[str, Prior]] = {}
+    """Priors of the standard deviations of random effects beside it, where the law states none."""
     ascents: ClassVar[int] = 0
     """Ascents of the density, of which each chain starts at the best; 0 starts without."""
 

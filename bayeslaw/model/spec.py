@@ -138,9 +138,9 @@ def make_spec(
     density = make_likelihood(likelihood, delta)
     levels = [random_effects.level(name) for name in effects]
     added = dict(density.priors) | {f"tau_{level.name}": level.prior for level in levels}
+    added |= deviation.effect_priors
     added |= {run_errors.LENGTH: run_errors.PRIOR} if errors == "run" else {}
-    stated = {name for name, prior in law.priors.items() if prior != NOISE.get(name)}
-    defaults = dict(law.priors) | {n: prior for n, prior in added.items() if n not in stated}
+    defaults = NOISE | dict(law.priors) | {n: p for n, p in added.items() if n not in law.priors}
     bounds = {name: prior.support for name, prior in added.items()} | law.prior_bounds
     chosen = override(defaults, priors, bounds, proper={*NOISE, *added})
     return Spec(law, chosen, density, deviation, tuple(effects), new_sizes, errors)
@@ -150,7 +150,7 @@ def make_discrepancy(discrepancy: str | Discrepancy, law: Law) -> Discrepancy:
     """A discrepancy by its kind, or the one given.
 
     ``"auto"`` is walking exponents for laws in N and D alone, a polynomial and a walk for others
-    with a term in D, and curvature for the rest.
+    with a power led by D, and curvature for the rest.
 
     Raises
     ------

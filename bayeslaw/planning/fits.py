@@ -115,7 +115,7 @@ def point_description(fits: Sequence[Fit]) -> str:
 
 
 def convergence_failures(fits: Sequence[Fit], allowed: bool) -> tuple[str, ...]:
-    """Failures of the convergence gate, as text; `NotConverged` if they are not allowed."""
+    """Failures of the convergence check, as text; `NotConverged` if they are not allowed."""
     found: list[str] = []
     for fit in fits:
         if not isinstance(fit, PointFit):

@@ -120,7 +120,7 @@ def plan(
     seed : int
         Of the noise, the bootstrap, and random effects of a size without training rows.
     allow_unconverged : bool
-        Plan although a posterior failed the convergence gate; the result lists the failures.
+        Plan although a posterior failed the convergence check; the result lists the failures.
     note : str
         Text copied to the result.
     **others
@@ -133,7 +133,7 @@ def plan(
     Raises
     ------
     NotConverged
-        If a posterior failed the gate and `allow_unconverged` is false.
+        If a posterior failed the convergence check and `allow_unconverged` is false.
     BayeslawError
         If an argument is not valid, or there is no baseline.
 

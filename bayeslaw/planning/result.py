@@ -76,7 +76,7 @@ class Plan(Choice):
     data : mapping
         Ranges of params, ptpp, replay and ATPP that the training rows of every fit cover.
     unconverged : tuple of str
-        Failures of the convergence gate.
+        Failures of the convergence check.
     note : str
     seed : int
     problem, deterministic_problem : Problem

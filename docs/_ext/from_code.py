@@ -128,8 +128,10 @@ class LawOf(SphinxDirective):
 
         law = load_law(self.arguments[0])
         full = "discrepancy" in self.options
-        shown = make_discrepancy("auto", law).apply(law) if full else law
-        lines = [f"### `{law.name}`", "", f"{law.title} ({law.reference}).", ""]
+        default = make_discrepancy("auto", law)
+        shown = default.apply(law) if full else law
+        lines = [f"### `{law.name}`", "", f"{law.title} ({law.reference})."]
+        lines += [f"Its default discrepancy is `{default.kind}`.", ""]
         lines = (
             []
             if full
@@ -146,14 +148,17 @@ class LawOf(SphinxDirective):
 
 
 class Noise(SphinxDirective):
-    """The priors of the noise, the same for all laws."""
+    """The priors of noise and random effects, and where a discrepancy has others."""
 
     def run(self) -> list[nodes.Node]:
         """Nodes of the table."""
         from bayeslaw.laws.priors import NOISE
+        from bayeslaw.model.adaptation import Adaptation
 
-        rows = [f"| `{quantity}` | {prior} |" for quantity, prior in NOISE.items()]
-        return parsed(self, ["| prior of | distribution |", "| --- | --- |", *rows, ""])
+        own = Adaptation.effect_priors
+        rows = [f"| `{n}` | {prior} | {own.get(n, 'the same')} |" for n, prior in NOISE.items()]
+        head = ["| prior of | distribution | beside `adaptation` |", "| --- | --- | --- |"]
+        return parsed(self, [*head, *rows, ""])
 
 
 # -- commands -------------------------------------------------------------------------------------

@@ -4,14 +4,13 @@ import pytest
 from scipy import stats
 
 from bayeslaw.common.errors import LawError
-from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.laws.priors import Prior, override
 from bayeslaw.model.spec import make_spec
 
 
 def defaults():
-    law = load_law("form3")
-    return law.priors, law.prior_bounds
+    spec = make_spec("form3")
+    return spec.priors, spec.law.prior_bounds
 
 
 @pytest.mark.parametrize(

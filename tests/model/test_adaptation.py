@@ -7,7 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bayeslaw as bl
+from bayeslaw.common.files import models_dir
 from bayeslaw.laws.lawfiles import load_law
+from bayeslaw.laws.priors import NOISE
 from bayeslaw.model.adaptation import Adaptation
 from bayeslaw.model.spec import make_spec
 from bayeslaw.planning.deviations import PlannedRun
@@ -77,6 +79,26 @@ def test_its_scales_are_those_of_its_fields():
     wanted = {"poly_NP": 0.05, "poly_NN": 0.06, "poly_PP": 0.06, "poly_rr": 0.07, "poly_Nr": 0.05}
     for name, sd in wanted.items():
         assert priors[name] == bl.Prior("Normal", mu=0, sigma=sd)
+
+
+def test_a_prior_that_a_law_file_states_holds_beside_every_discrepancy(tmp_path):
+    text = (models_dir() / "form1.toml").read_text()
+    stated = {"tau_run": "LogNormal(median=0.05, sigma=0.2)", "tau_base": "HalfNormal(sigma=0.01)"}
+    stated |= {"tau_size": str(NOISE["tau_size"]), "sigma": "HalfNormal(sigma=0.1)"}
+    lines = (f'{name} = "{prior}"\n' for name, prior in stated.items())
+    (tmp_path / "own.toml").write_text(text + "".join(lines))
+    for discrepancy in ("adaptation", "curvature", "none"):
+        priors = make_spec(tmp_path / "own.toml", discrepancy=discrepancy).priors
+        assert {name: priors[name] for name in stated} == {
+            name: bl.Prior.parse(prior) for name, prior in stated.items()
+        }
+
+
+def test_a_fitted_law_without_its_discrepancy_is_the_law(fitted):
+    one, two = (
+        make_spec(law, discrepancy="none", effects=["run"]) for law in (fitted.law, "form1")
+    )
+    assert one.identity == two.identity
 
 
 def test_random_effects_have_its_priors():
