@@ -1,11 +1,14 @@
 import pytest
 
+from bayeslaw.huber.point_fit import for_table
 from bayeslaw.inference.fitting import fit
 from bayeslaw.inference.posterior import Posterior
+from bayeslaw.laws.law import Law
+from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.simulation.worlds import paper_world, simulate
 from bayeslaw.tables.reading import read_table
 from bayeslaw.tables.table import LossTable, grid
-from tests.support import CHINCHILLA, DATA
+from tests.support import CHINCHILLA, DATA, TRANSFER, transfer_design
 
 
 @pytest.fixture(scope="session")
@@ -45,6 +48,18 @@ def paper_rows() -> LossTable:
 def two_stages(paper_rows) -> Posterior:
     """Form 1 as written on these rows, which leave eta to its prior."""
     return fit("form1", paper_rows, seed=0, discrepancy="none")
+
+
+@pytest.fixture(scope="session")
+def transfer_table() -> LossTable:
+    """Runs from 25 bases, which follow the law `transfer` exactly."""
+    return simulate("transfer", TRANSFER, transfer_design(), sigma=0.0)
+
+
+@pytest.fixture(scope="session")
+def transfer_law(transfer_table) -> Law:
+    """The law `transfer`, with the losses of these bases."""
+    return for_table(load_law("transfer"), transfer_table)
 
 
 LONGEST = ("test_calibration.py", "test_benchmarks.py", "test_first_pages.py", "test_golden.py")

@@ -86,3 +86,25 @@ def made(name, sigma=0.0, seed=0):
     """A table of a law with its parameters in `TRUTH`."""
     law = load_law(name)
     return simulate(law, truth_of(law.parameters), DESIGN, sigma=sigma, seed=seed)
+
+
+TRANSFER = {
+    "E": 1.1, "A": 60.0, "alpha": 0.3, "F": 900.0, "eta": 0.35, "phi": 0.05, "rho": 0.8,
+    "beta": 0.35, "v": 1.1, "z": 12.0, "z_N": 0.1, "z_P": 0.05, "gamma": 0.03, "k": 0.7,
+}  # fmt: skip
+"""Parameters of the law `transfer`, of bases as in `transfer_design`."""
+
+
+def transfer_design(seed=0):
+    """Runs of five sizes and five budgets from bases whose losses vary by a per cent."""
+    rng = np.random.default_rng(seed)
+    stages = grid(params=[1e8, 2e8, 4e8, 8e8, 1.6e9], ptpp=[15, 31, 62, 124, 279])
+    stages["base"] = [f"base {i}" for i in range(len(stages))]
+    tokens = stages["params"] * stages["ptpp"]
+    expected = 1.5 + 90 / stages["params"] ** 0.3 + 300 / tokens**0.33
+    stages["base_loss"] = expected * np.exp(0.01 * rng.standard_normal(len(stages)))
+    stages["start_loss"] = 5 + 0.1 * rng.standard_normal(len(stages))
+    rows = stages.merge(grid(replay=[0.1, 0.25, 0.5], atpp=[0.5, 1, 2, 4, 8, 16]), how="cross")
+    return rows.assign(
+        tokens=rows["atpp"] * rows["params"], run=rows["base"] + " " + rows["replay"].astype(str)
+    )

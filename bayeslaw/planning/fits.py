@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from bayeslaw.common.arrays import Floats, Ints
+from bayeslaw.common.arrays import Ints
 from bayeslaw.common.errors import BayeslawError, unknown
 from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.pools import Pool
@@ -23,6 +23,8 @@ NOISE = ("latent", "predictive")
 """Whether limits are on latent losses, or on measured losses of a new run."""
 NEW = "new"
 """In place of the label of a base: one without rows."""
+BASE_COVARIATES = ("start", "deviation")
+"""Covariates of the base, of a law that starts from it."""
 MAX_ATPP = 1e4
 """ATPP up to which a discrepancy is extended; beyond, and below the fitted rows, exponents stay."""
 
@@ -160,28 +162,31 @@ def _curve(
     unique = run.unique_tokens if law.repetition else None
     if isinstance(fit, PointFit):
         point = {name: np.array([float(value)]) for name, value in fit.parameters.items()}
+        x = law.covariates(row) if law.departure else {}
+        base = {name: x[name] for name in BASE_COVARIATES if name in x}
         law = _planned(law, unique)
-        return LossCurve(law, point, ORIGIN, run.params, run.ptpp, unique=unique)
+        return LossCurve(law, point, ORIGIN, run.params, run.ptpp, base, unique)
     far = row[["params", "ptpp", "replay"]].assign(tokens=MAX_ATPP * run.params)
     law, values = fit.extended(far)
     q = {name: value[:, 0] for name, value in values.items()}
     effect = effects.latent_effects(fit.draws, fit.spec.effects, row)[:, 0]
     if seed is not None:
         effect = effect + planned_size_effects(fit, row, seed)[:, 0]
+    x = fit.covariates(row) if law.departure else {}
+    base = {n: np.broadcast_to(x[n][..., 0], fit.count) for n in BASE_COVARIATES if n in x}
     if median:
-        q = {name: np.median(value, axis=0, keepdims=True) for name, value in q.items()}
+        q, base = (
+            {name: np.median(value, axis=0, keepdims=True) for name, value in values.items()}
+            for values in (q, base)
+        )
         effect = np.median(effect, keepdims=True)
-    given: dict[str, Floats] = {}
-    if law.departure:
-        x = fit.covariates(row)
-        given = {n: np.broadcast_to(x[n][..., 0], len(effect)) for n in ("start", "deviation")}
-        given = {n: np.median(v, keepdims=True) if median else v for n, v in given.items()}
-        given["start"] = given["start"] + effect
+    if "start" in base:
+        base["start"] = base["start"] + effect
     here = {"params": np.log(run.params), "ptpp": np.log(run.ptpp)}
     law = _planned(law, unique)
     law, p = law.at_model(law.sizes(q, fit.at), here, fit.at)
     p |= {name: p[name] * np.exp(effect) for name in ("E", *law.coefficients)}
-    return LossCurve(law, p, fit.at, run.params, run.ptpp, given, unique)
+    return LossCurve(law, p, fit.at, run.params, run.ptpp, base, unique)
 
 
 def _planned(law: Law, unique: float | None) -> Law:

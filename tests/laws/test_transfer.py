@@ -12,37 +12,20 @@ import bayeslaw as bl
 from bayeslaw.huber.point_fit import for_table
 from bayeslaw.laws.bases import base_table
 from bayeslaw.tables.table import LossTable
+from tests.support import TRANSFER as TRUTH
+from tests.support import transfer_design as design
 
-TRUTH = {
-    "E": 1.1, "A": 60.0, "alpha": 0.3, "F": 900.0, "eta": 0.35, "phi": 0.05, "rho": 0.8,
-    "beta": 0.35, "v": 1.1, "z": 12.0, "z_N": 0.1, "z_P": 0.05, "gamma": 0.03, "k": 0.7,
-}  # fmt: skip
 ORACLE = Path(__file__).parents[3] / "shared" / "reference" / "adaptation_model.py"
 
 
-def design(seed=0):
-    """Runs of five sizes and five budgets from bases whose losses vary by a per cent."""
-    rng = np.random.default_rng(seed)
-    stages = bl.grid(params=[1e8, 2e8, 4e8, 8e8, 1.6e9], ptpp=[15, 31, 62, 124, 279])
-    stages["base"] = [f"base {i}" for i in range(len(stages))]
-    tokens = stages["params"] * stages["ptpp"]
-    expected = 1.5 + 90 / stages["params"] ** 0.3 + 300 / tokens**0.33
-    stages["base_loss"] = expected * np.exp(0.01 * rng.standard_normal(len(stages)))
-    stages["start_loss"] = 5 + 0.1 * rng.standard_normal(len(stages))
-    rows = stages.merge(bl.grid(replay=[0.1, 0.25, 0.5], atpp=[0.5, 1, 2, 4, 8, 16]), how="cross")
-    return rows.assign(
-        tokens=rows["atpp"] * rows["params"], run=rows["base"] + " " + rows["replay"].astype(str)
-    )
+@pytest.fixture(scope="module")
+def table(transfer_table):
+    return transfer_table
 
 
 @pytest.fixture(scope="module")
-def table():
-    return bl.simulate("transfer", TRUTH, design(), sigma=0.0)
-
-
-@pytest.fixture(scope="module")
-def law(table):
-    return for_table(bl.load_law("transfer"), table)
+def law(transfer_law):
+    return transfer_law
 
 
 def test_loss_is_the_formula_by_hand(law, table):

@@ -8,6 +8,7 @@ from bayeslaw.inference.posterior import Posterior
 from bayeslaw.model.spec import make_spec
 from bayeslaw.simulation.worlds import paper_world
 from bayeslaw.tables.table import grid
+from tests.support import TRANSFER
 
 WORLD = paper_world()
 LIMITS = {**WORLD.limits, "noise": "latent"}
@@ -36,6 +37,20 @@ def posterior(domain, draws=400, spread=0.004, seed=0, law=None, likelihood="stu
         values["dof_above_floor"] = np.full((4, draws // 4), 8.0)
     data = xr.Dataset({name: (("chain", "draw"), value) for name, value in values.items()})
     return Posterior(spec, table, at, data, xr.Dataset(), more.pop("convergence", GOOD), more)
+
+
+def adapted(law, table, seed, draws=100):
+    """A posterior of the law `transfer`: the true parameters plus independent noise."""
+    rng, spec = np.random.default_rng(seed), make_spec(law)
+    at = spec.law.reference_point(table.frame)
+    size = (4, draws // 4)
+    values = {
+        name: value + 0.004 * max(abs(value), 0.1) * rng.standard_normal(size)
+        for name, value in spec.law.to_reference(TRANSFER, at).items()
+    }
+    values |= {"sigma": np.full(size, 0.002), "dof_above_floor": np.full(size, 8.0)}
+    data = xr.Dataset({name: (("chain", "draw"), value) for name, value in values.items()})
+    return Posterior(spec, table, at, data, xr.Dataset(), GOOD, {"seed": seed})
 
 
 def both():

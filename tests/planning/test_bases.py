@@ -6,11 +6,14 @@ import numpy as np
 import pytest
 
 from bayeslaw.common.errors import BayeslawError
+from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.pools import Pool
+from bayeslaw.laws.terms import ORIGIN
 from bayeslaw.planning.deviations import PlannedRun, deviations
 from bayeslaw.planning.planner import plan, true_fits
 from bayeslaw.tables.table import grid
-from tests.planning.posteriors import BASE, WORLD, posterior
+from tests.planning.posteriors import BASE, WORLD, adapted, posterior
+from tests.support import TRANSFER
 
 LIMITS = WORLD.limits | {"baseline": BASE}
 TAU = 0.02
@@ -183,3 +186,70 @@ def test_new_sizes_of_joint_fits_have_correlated_effects():
     assert np.std(effects, axis=1) == pytest.approx([TAU, TAU], rel=0.15)
     assert np.corrcoef(effects)[0, 1] == pytest.approx(0.9, abs=0.05)
     assert found.spread.loc["target", "size"] > 0.5
+
+
+MODEL = {"params": 4e8, "ptpp": 62.0}
+STARTS = {
+    "a known base": (MODEL, None, False),
+    "a new model and stage": ({"params": 3e9, "ptpp": 100.0}, None, False),
+    "a new base": (MODEL, "new", False),
+    "a new base, pool": (MODEL, "new", True),
+}
+
+
+@pytest.mark.parametrize(("model", "base", "pooled"), STARTS.values(), ids=STARTS)
+def test_plans_of_a_law_that_starts_from_the_base(adaptation, model, base, pooled):
+    """At one ratio, against the losses of the posteriors on a fine grid of budgets."""
+    target, source = adaptation
+    if pooled:
+        other = adapted(target.law, target.table, 2)
+        target = Pool({"transfer": target, "other": other})
+    label = base or ("base 12" if model == MODEL else "new")
+    atpp = np.geomspace(0.05, 50, 400)
+    rows = grid(**model, replay=0.3, tokens=model["params"] * atpp)
+    rows = rows.sort_values("tokens").assign(base=label)
+    losses = [fit.latent(rows) for fit in (target, source)]
+    wanted, level = (
+        float(np.median(loss[:, i])) for loss, i in zip(losses, (250, 200), strict=True)
+    )
+    found = plan(
+        target=target, source=source, **model, base=base, max_loss=wanted, max_forgetting=0.01,
+        baseline=level, confidence=0.7, noise="latent", replay_grid=[0.3],
+    )  # fmt: skip
+    paired = [loss[limit.index] for loss, limit in zip(losses, found.problem.limits, strict=True)]
+    held = ((paired[0] <= wanted) & (paired[1] <= 1.01 * level)).mean(0)
+    smallest = int(np.argmax(held >= 0.7))
+    assert held[smallest] >= 0.7
+    assert atpp[smallest - 1] < found.atpp <= atpp[smallest] * (1 + 1e-9)
+    assert 0 < found.deterministic.atpp < found.atpp
+
+
+def test_a_new_base_starts_from_losses_that_are_drawn(adaptation):
+    """The baseline of a source's draw is the loss that its curve starts from."""
+    target, source = adaptation
+    asked = {"max_loss": 2.4, "max_forgetting": 0.2, "noise": "latent", "replay_grid": [0.3]}
+    found = plan(target=target, source=source, **MODEL, base="new", **asked, confidence=0.5)
+    limit = found.problem.source
+    np.testing.assert_allclose(limit.curve.loss_at_zero(), limit.baseline, rtol=1e-9)
+    assert np.std(np.log(limit.baseline)) > 0.005
+
+
+def test_point_fits_of_a_law_that_starts_from_the_base(adaptation):
+    """Target, source and deterministic plan; the curve is the fit's prediction."""
+    target, source = adaptation
+    points = [
+        PointFit(fit.law, TRANSFER, ORIGIN, 0.0, 0.02, 0, 0, 1.0, table=fit.table)
+        for fit in adaptation
+    ]
+    row = grid(**MODEL, replay=0.3, tokens=5 * MODEL["params"])
+    for base in ("base 12", "new"):
+        asked = {"max_loss": 2.4, "max_forgetting": 0.1, "baseline": 2.3, "replay_grid": [0.3]}
+        asked |= MODEL | {"base": base, "noise": "latent", "confidence": 0.6}
+        first = plan(target=points[0], source=source, **asked)
+        curve = first.problem.targets[0].curve
+        wanted = points[0].predict(row.assign(base=base))
+        np.testing.assert_allclose(curve.loss([0.3], np.log(5.0))[0, 0], wanted, rtol=1e-12)
+    both = plan(target=target, source=source, point=points, **asked)
+    assert both.deterministic.atpp == plan(target=points[0], source=points[1], **asked).atpp
+    with pytest.raises(BayeslawError, match="0 rows with tokens = 0"):
+        plan(target=target, source=points[1], **asked | {"baseline": None})
