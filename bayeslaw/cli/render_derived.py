@@ -36,6 +36,8 @@ COSTS = {
 }
 MOST = 0.9
 """Fraction of the total reduction of the sd up to which picks are counted."""
+SHARE = 0.05
+"""Least fraction of infinite, undefined or bounded draws that is shown."""
 WIDTH = 20
 """Characters of a set's name that are shown."""
 
@@ -208,16 +210,24 @@ def study(results: pd.DataFrame, summary: pd.DataFrame, against: str) -> Rendere
 
 
 def _intervals(each: Derived, levels: Sequence[float]) -> list[Table]:
-    """Return a table of medians and intervals, and one with the widest intervals alone."""
+    """Return a table of medians and intervals, and one with the widest intervals alone.
+
+    Shares of draws that the 90 % interval leaves out are not shown; `Derived.to_frame` has them.
+    """
     names = [f"{100 * level:g}" for level in levels]
-    shares = {"infinite": "infinite", "undefined": "undefined", "at_bound": "on bound"}
+    words = {"infinite": "infinite", "undefined": "undefined", "at_bound": "on bound"}
+
+    def shares(row: pd.Series) -> str:
+        shown = {word: row[column] for column, word in words.items() if row[column] >= SHARE}
+        return ", ".join(f"{100 * share:.3g} % {word}" for word, share in shown.items())
+
     rows = [
         [
             str(row["quantity"]),
             *(f"{row[column]:.4g}" for column in each.cases.columns),
-            _number(row["median"]),
+            _number(row["median"]) if row["determined"] else "not determined",
             *(f"{_number(row[f'lower_{n}'])} – {_number(row[f'upper_{n}'])}" for n in names),
-            ", ".join(f"{100 * row[c]:.3g} % {word}" for c, word in shares.items() if row[c] > 0),
+            shares(row),
         ]
         for _, row in each.to_frame(levels).iterrows()
     ]

@@ -28,8 +28,8 @@ from bayeslaw.derive.surface import (
 )
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.planning.fits import convergence_failures, pair_draws
-from bayeslaw.tables.table import LossTable
-from bayeslaw.tables.validation import check_units
+from bayeslaw.tables.table import LossTable, frame_of
+from bayeslaw.tables.validation import COVARIATES, canonical, check_units
 
 REGRET = "regret: expected nats above the best if chosen now"
 FARTHER = 100.0
@@ -187,13 +187,13 @@ def compare_recipes(
     if flops is not None:
         found = _at_budgets(fits, index, flops, search)
     else:
-        frame = targets.frame if isinstance(targets, LossTable) else targets
-        assert frame is not None
+        assert targets is not None
+        columns = [c for c in COVARIATES if any(c in fit.columns for fit in every)]
+        frame = canonical(frame_of(targets), "targets", columns).reset_index(drop=True)
         for fit in every:
             check_units(frame, "targets", fit.table.frame)
-        columns = [c for c in frame if any(c in fit.columns for fit in every)]
-        losses = np.stack([fit.latent(frame)[i] for fit, i in zip(every, index, strict=True)])
-        found = Recipes(_array(fits, losses), frame[columns].reset_index(drop=True))
+        losses = np.stack([fit.law_loss(frame)[i] for fit, i in zip(every, index, strict=True)])
+        found = Recipes(_array(fits, losses), frame[columns])
     return replace(found, notes=(f"draws paired {how}", *found.notes), failures=failures)
 
 

@@ -13,6 +13,9 @@ from bayeslaw.common.errors import BayeslawError
 from bayeslaw.evaluate.forecast import LEVELS, band_columns
 from bayeslaw.tables.reading import write_frame
 
+DETERMINED = 10.0
+"""Factor between the ends of a 90 % interval from which the number is not determined."""
+
 
 @dataclass(frozen=True)
 class Derived:
@@ -51,9 +54,10 @@ class Derived:
         -------
         DataFrame
             One row per number and case: `quantity`, the columns of `cases`, `median`, a lower and
-            an upper column per level, `unit`, and fractions of the draws: `infinite`, `undefined`
-            and `at_bound`. Quantiles are over the draws where the number is defined, infinite ones
-            included.
+            an upper column per level, `unit`, `determined`, and fractions of the draws:
+            `infinite`, `undefined` and `at_bound`. Quantiles are over the draws where the number is
+            defined, infinite ones included. A number is not determined if the ends of its 90 %
+            interval differ in sign or by a factor of 10 or more.
 
         Raises
         ------
@@ -74,6 +78,7 @@ class Derived:
                     row |= dict(zip(band_columns(level), interval(values, level), strict=True))
                 row |= {
                     "unit": each.attrs["units"],
+                    "determined": determined(values),
                     "infinite": float(np.isinf(values).mean()),
                     "undefined": float(np.isnan(values).mean()),
                     "at_bound": float(on_bound[:, case].mean()),
@@ -89,22 +94,40 @@ class Derived:
 def quantile(values: Floats, q: float) -> float:
     """Quantile of the defined values, some of which may be infinite; NaN if none is defined.
 
+    Between a finite value and an infinite one it is infinite.
+
     Examples
     --------
     >>> quantile(np.array([1.0, 2.0, np.inf, np.inf, np.nan]), 0.5)
     inf
+    >>> quantile(np.array([1.0, 2.0, np.inf]), 0.5)
+    2.0
     """
     defined = values[~np.isnan(values)]
     if not len(defined):
         return np.nan
     with np.errstate(invalid="ignore"):
         found = float(np.quantile(defined, q))
-    return np.inf if np.isnan(found) else found  # between two infinite draws
+    # Interpolation beside an infinite value gives NaN, also where its weight is 0.
+    return float(np.quantile(defined, q, method="higher")) if np.isnan(found) else found
 
 
 def interval(values: Floats, level: float) -> tuple[float, float]:
     """Ends of the central interval of the defined values."""
     return quantile(values, (1 - level) / 2), quantile(values, (1 + level) / 2)
+
+
+def determined(values: Floats) -> bool:
+    """Whether the ends of the 90 % interval have one sign and differ by less than a factor of 10.
+
+    Examples
+    --------
+    >>> determined(np.array([1.0, 2.0, 5.0])), determined(np.array([1.0, 2.0, 50.0]))
+    (True, False)
+    """
+    low, high = interval(values, 0.9)
+    near, far = sorted((abs(low), abs(high)))
+    return low == high or (low * high > 0 and far < DETERMINED * near)
 
 
 def marked(frame: pd.DataFrame, failures: Sequence[str]) -> pd.DataFrame:

@@ -106,9 +106,14 @@ class Posterior:
         Unlike `forecast`, this works for a posterior that has not converged.
         """
         frame = table.frame if isinstance(table, LossTable) else canonical(table, "rows", ())
+        effects = random_effects.latent_effects(self.draws, self.spec.effects, frame)
+        return self.law_loss(frame) * np.exp(effects)
+
+    def law_loss(self, frame: pd.DataFrame) -> Floats:
+        """The law's loss per draw and row, without random effects, shape (draws, rows)."""
         law, q = self.extended(frame)
         loss: Floats = law.loss(law.sizes(q, self.at), self.covariates(frame), self.at)
-        return loss * np.exp(random_effects.latent_effects(self.draws, self.spec.effects, frame))
+        return loss
 
     def extended(self, frame: pd.DataFrame) -> tuple[Law, dict[str, Floats]]:
         """The law and its `values`, with discrepancy parameters that only `frame` needs.

@@ -32,7 +32,9 @@ def test_text(saved):
     assert "Local exponents" in text
     assert "reducible_N" in text
     assert "searched 0.001 to 1e+06 tokens per parameter" in text
+    assert "not determined" not in text
     assert "100 % on bound" in run("derive", saved, "--flops", "1e22", "--search", "500,1e4").stdout
+    assert "not determined" in run("derive", saved, "--loss", "1.75").stdout  # near the floor
 
 
 def test_two_fits(saved, staged):

@@ -118,6 +118,29 @@ def test_a_number_of_the_floors_prior_says_so(posterior):
     assert row["flat_median"] > 1.3 * row["median"]
 
 
+def test_a_quantile_at_the_last_finite_draw_is_finite():
+    reached = np.r_[np.arange(951.0), np.full(50, np.inf)]
+    row = numbers(reached=reached).to_frame((0.8, 0.9, 0.95)).iloc[0]
+    assert (row["median"], row["upper_80"], row["upper_90"]) == (500, 900, 950)
+    assert (row["upper_95"], row["infinite"]) == (np.inf, 50 / 1001)
+
+
+def test_a_number_is_determined_if_its_interval_spans_less_than_a_factor_of_ten():
+    q = np.linspace(0, 1, 1001)
+    spans = {
+        "narrow": 9.9 ** ((q - 0.05) / 0.9),
+        "wide": 10.1 ** ((q - 0.05) / 0.9),
+        "negative": -(9.9 ** ((q - 0.05) / 0.9)),
+        "around_zero": q - 0.1,
+        "some_infinite": np.where(q < 0.9, 1.0, np.inf),
+        "few_infinite": np.where(q < 0.96, 1.0, np.inf),
+        "all_infinite": np.full(1001, np.inf),
+        "undefined": np.full(1001, np.nan),
+    }
+    found = numbers(**spans).to_frame().set_index("quantity")["determined"]
+    assert list(found[found].index) == ["narrow", "negative", "few_infinite", "all_infinite"]
+
+
 def test_figure(posterior):
     best = derive.compute_optimal(posterior, [1e21, 1e24])
     found = derive.floor_sensitivity(posterior, best, slices=5)

@@ -49,6 +49,19 @@ def test_of_three_the_best(known):
     assert found.sentence().startswith("At params 1e+10, tokens 3e+10, 1.7 has the lowest loss")
 
 
+def test_targets_have_no_random_effects_and_may_be_named_by_symbols(walking):
+    assert walking.spec.effects == ("size",)
+    rows = bl.grid(params=[1e9, 1e9 * (1 + 1e-9)], tokens=3e10)
+    fits = {"a": walking, "b": walking}
+    found = bl.compare_recipes(fits, rows, allow_unconverged=True)
+    fitted, new = found.losses.values[0].T
+    assert fitted == pytest.approx(new, rel=1e-8)
+    symbols = rows.rename(columns={"params": "N", "tokens": "D"})
+    same = bl.compare_recipes(fits, symbols, allow_unconverged=True)
+    assert same.to_frame().equals(found.to_frame())
+    assert same.sentence().startswith("At params 1e+09, tokens 3e+10, ")
+
+
 def test_budgets_multipliers_and_crossing(known):
     one, other = CHINCHILLA, CHINCHILLA | {"E": 1.85, "A": 200.0, "B": 200.0}
     found = bl.compare_recipes({"one": known(**one), "other": known(**other)}, flops=FLOPS)
