@@ -170,9 +170,10 @@ def choose_anchors(
     if targets is None:
         if plan is None:
             raise BayeslawError("say where the loss matters (targets=): a table or a grid.")
-        targets = _planned_run(plan)
-    aim = canonical(frame_of(targets), "targets", columns)
-    check_units(aim, "targets", posterior.table.frame)
+        aim = canonical(_planned_run(plan), "targets", columns)
+    else:
+        aim = canonical(frame_of(targets), "targets", columns)
+        check_units(aim, "targets", posterior.table.frame)
     weight = _normalised(weights, len(aim))
     joint, keep = joint_gaussian(fits, frame, aim, plan, draws)
     search = Search(

@@ -211,13 +211,16 @@ def plan_after(
 ) -> PlanAfter:
     """Plan after the candidates `picks` are measured; without any, the plan on the grid as it is.
 
-    `joint` has the candidates at the plan's paired draws `keep`.
+    `joint` has the candidates at the plan's paired draws `keep`. Limits and baselines are the
+    plan's, and replay ratios are in the range of its own. The truths are a random sample of the
+    draws.
     """
     assert plan.chosen is not None
     rng = np.random.default_rng(seed)
     atpp = plan.chosen.atpp * np.exp(BUDGETS)
-    ratios = np.union1d(np.clip(plan.chosen.replay + NEAR, 0.005, 0.995), EVERY)
-    some = np.sort(rng.permutation(len(keep))[:DRAWS])
+    least, most = plan.replay_grid[[0, -1]]
+    ratios = np.unique(np.clip(np.r_[plan.chosen.replay + NEAR, EVERY], least, most))
+    some = rng.permutation(len(keep))[:DRAWS]
     problem = plan.problem.take(keep[some])
     bounds = np.array([np.broadcast_to(b.limit, problem.draws) for b in problem.bounds])
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -236,14 +239,13 @@ def plan_after(
     total = moved.T @ moved / (len(x) - 1) + noise
     gain = (flat - flat.mean(1, keepdims=True)) @ moved / (len(x) - 1) @ np.linalg.inv(total)
     root = np.linalg.cholesky(noise)
-    error = rng.standard_normal((TRUTHS + len(x), len(have))) @ root.T
-    seen = x + error[TRUTHS:]
-    budgets = [
-        _smallest(
-            (flat + gain @ (x[t % len(x)] + error[t] - seen).T).reshape(shape), atpp, problem.rank
-        )
-        for t in range(TRUTHS)
-    ]
+    budgets = []
+    for t in range(TRUTHS):
+        # Errors of the other draws are drawn anew, so that their chance averages out over truths.
+        seen = x + rng.standard_normal(x.shape) @ root.T
+        truth = x[t % len(x)] + rng.standard_normal(x.shape[1]) @ root.T
+        after = (flat + gain @ (truth - seen).T).reshape(shape)
+        budgets.append(_smallest(after, atpp, problem.rank))
     return PlanAfter(
         float(np.isfinite(budgets).mean()),
         float(np.quantile(budgets, 0.5, method="higher")),

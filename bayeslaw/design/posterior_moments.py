@@ -19,6 +19,7 @@ from bayeslaw.laws.law import Law
 from bayeslaw.model import random_effects as effects
 from bayeslaw.model.errors import LENGTH
 from bayeslaw.planning.deviations import PlannedRun, planned_size_effects
+from bayeslaw.planning.fits import pair_draws
 from bayeslaw.planning.intervals import intersection
 from bayeslaw.planning.result import Plan
 from bayeslaw.tables.table import LossTable, frame_of
@@ -90,14 +91,13 @@ def joint_gaussian(
         Adds a target quantity: the smallest feasible budget at the replay ratio of the plan, or of
         its most likely choice, in normal scores, so that infinite budgets have finite values.
     most : int
-        Most posterior draws used. They are the second result: of the plan's paired draws, or of the
-        first fit's.
+        Most posterior draws used. They are the second result: of the plan's paired draws, or of
+        the pairs of the fits.
     """
-    count = fits[0].count if plan is None else plan.problem.draws
-    keep = np.unique(np.linspace(0, count - 1, min(most, count)).astype(int))
-    every = np.arange(count)
     limits = [] if plan is None else [plan.problem.targets[0], plan.problem.source]
-    index = [each.index for each in limits if each.index is not None] or [every, every]
+    index = [each.index for each in limits if each.index is not None] or pair_draws(fits)[0]
+    count = len(index[0])
+    keep = np.unique(np.linspace(0, count - 1, min(most, count)).astype(int))
     both = pd.concat([frame, targets], join="inner")
     measured, at_targets = [], []
     # Without a source there is one fit for two indices.

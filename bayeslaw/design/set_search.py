@@ -277,6 +277,9 @@ class Search:
         enough for a candidate with another N, if there are any.
         """
         allowed = extra <= left
+        if last and math.isinf(self.budget):
+            # A run picked already costs nothing more, but the number of runs is `k`.
+            allowed &= np.isin(self.costs.run, self.costs.run[picks], invert=True)
         if not self.second_size or self.k < 2 or len({*self.size[picks]}) > 1:
             return allowed
         second = np.isin(self.size, self.size[picks], invert=True) & bool(picks)
@@ -304,10 +307,13 @@ class Search:
 
     def _exhaustive(self) -> list[int]:
         """The best of all sets; those with a second N come first if one is required."""
-        fewest = 0 if math.isfinite(self.budget) else min(self.k, len(self.size)) - 1
-        sets = (combinations(range(len(self.size)), i) for i in range(fewest, self.k))
+        runs = min(self.k, int(self.costs.run.max()) + 1)
+        fewest = 0 if math.isfinite(self.budget) else runs - 1
+        sets = (combinations(range(len(self.size)), i) for i in range(fewest, runs))
         best: tuple[bool, float, list[int]] = (False, -math.inf, [])
         for some in chain.from_iterable(sets):
+            if math.isinf(self.budget) and len({*self.costs.run[list(some)]}) < len(some):
+                continue
             last, score = self._best_addition(list(some))
             varied = len({*self.size[[*some, last]]}) > 1 or not self.second_size
             if (varied, score) > best[:2] and score > -math.inf:

@@ -17,11 +17,16 @@ from bayeslaw.design.evsi import (
     plan_after,
 )
 from bayeslaw.design.posterior_moments import joint_gaussian, noise_variance
+from bayeslaw.inference.fitting import joined
+from bayeslaw.laws.adjustments import annealing, repeating
+from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.planning.intervals import intersection
 from bayeslaw.planning.planner import plan
 from bayeslaw.simulation.worlds import paper_world
+from bayeslaw.tables.reading import from_frame
 from bayeslaw.tables.table import grid
 from tests.design.problems import LIMITS, POOL, around
+from tests.support import CHINCHILLA
 
 
 def test_equal_rows_of_several_sets_are_one_row():
@@ -55,6 +60,23 @@ def test_anchor_value_refuses_bad_arguments(fits, unconverged):
         anchor_value({"some": rows}, **fits | {"source": unconverged}, **LIMITS)
 
 
+def test_anchors_are_annealed_and_repeat_no_tokens_where_they_do_not_say(small):
+    plain = load_law("chinchilla")
+    law = annealing(repeating(plain))
+    p = CHINCHILLA | {"R_D": 5.0, "unannealed": 0.1, "unannealed_D": 0.0, "unannealed_N": 0.0}
+    table = from_frame(small.frame.assign(annealed=[0, 1] * 10, unique_tokens=2e9))
+    anchors = from_frame(grid(params=5e8, tokens=[1e9, 2e10]).assign(loss=3.0))
+    expected = plain.loss(p, plain.covariates(anchors))
+    rows = joined(table, anchors).frame.tail(2)
+    np.testing.assert_allclose(law.loss(p, law.covariates(rows)), expected, rtol=1e-12)
+    said = from_frame(anchors.frame.assign(annealed=0, unique_tokens=1e9))
+    rows = joined(table, said).frame.tail(2)
+    np.testing.assert_allclose(
+        law.loss(p, law.covariates(rows)), law.loss(p, law.covariates(said.frame)), rtol=1e-12
+    )
+    assert (law.loss(p, law.covariates(rows)) > 1.05 * expected).all()
+
+
 def test_outcomes_by_hand():
     """Four simulations from a plan of 80 FLOPs: two cheaper, one dearer, one without a plan."""
     now = SimpleNamespace(atpp=8.0, flops=80.0)
@@ -75,6 +97,7 @@ def test_outcomes_by_hand():
 
 
 WORLD = paper_world()
+GOAL = WORLD.design().tail(1)
 
 
 @pytest.fixture(scope="module")
@@ -83,27 +106,49 @@ def curved():
 
 
 def bought(fits, planned, rows):
+    """Fraction of feasible plans, and median budget, once the rows are measured; four seeds."""
     joint, keep = joint_gaussian(list(fits.values()), rows, rows.head(1), planned)
-    return plan_after(planned, joint, keep, range(len(rows)))
+    after = [plan_after(planned, joint, keep, range(len(rows)), seed) for seed in range(4)]
+    return np.mean([(each.feasible, each.atpp) for each in after], axis=0)
+
+
+def sorted_by(draws, order):
+    """The draws in another order, in the same chains."""
+    return draws.map(lambda each: each.copy(data=each.values.ravel()[order].reshape(each.shape)))
+
+
+@pytest.mark.parametrize("ratios", [[0.05], [0.34], [0.9], [0.1, 0.3]])
+def test_the_plan_asked_again_has_its_own_replay_ratios(curved, ratios):
+    loose = LIMITS | {"max_loss": 1.95, "max_forgetting": 0.1}
+    planned = plan(**curved, **loose, noise="latent", replay_grid=ratios)
+    joint, keep = joint_gaussian(list(curved.values()), WORLD.design()[:1], GOAL, planned)
+    after = plan_after(planned, joint, keep, [])
+    assert after.feasible == (planned.status == "feasible")
+    # Budgets after a purchase are on a grid of tenths of an e-fold.
+    assert after.atpp == pytest.approx(planned.atpp, rel=0.11)
 
 
 def test_the_planned_runs_own_losses_make_the_plan_certain(curved, monkeypatch):
-    """With almost no noise, the plan after measuring next to it is that of the true draw."""
+    """With almost no noise, the plan after measuring next to it is that of the true draw.
+
+    The draws are in the order of their losses, so that the truths must be a sample of all.
+    """
     monkeypatch.setattr(evsi, "DRAWS", 400)
+    rows = WORLD.design().query("ptpp == 279 and params == 8.1e9")
+    order = curved["target"].latent(rows.tail(1))[:, 0].argsort()
     curved = {
-        name: replace(fit, draws=fit.draws.assign(sigma=1e-3 * fit.draws["sigma"]))
+        name: replace(fit, draws=sorted_by(fit.draws.assign(sigma=1e-3 * fit.draws.sigma), order))
         for name, fit in curved.items()
     }
     loose = LIMITS | {"max_loss": 1.95, "max_forgetting": 0.1}
     planned = plan(**curved, **loose, noise="latent")
-    rows = WORLD.design().query("ptpp == 279 and params == 8.1e9")
-    after = bought(curved, planned, rows)
+    feasible, atpp = bought(curved, planned, rows)
     ratios = np.linspace(0.05, 0.95, 19)
     needed = intersection(planned.problem.feasible_sets(ratios)).lower.min((0, 1))
-    assert after.feasible == pytest.approx(np.isfinite(needed).mean(), abs=0.1)
+    assert feasible == pytest.approx(np.isfinite(needed).mean(), abs=0.1)
     middle = np.exp(np.quantile(needed, 0.5, method="higher"))
-    assert after.atpp == pytest.approx(middle, rel=0.25)
-    assert after.atpp < planned.atpp
+    assert atpp == pytest.approx(middle, rel=0.25)
+    assert atpp < planned.atpp
 
 
 def test_runs_may_make_an_infeasible_plan_feasible(curved):

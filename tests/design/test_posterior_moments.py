@@ -10,6 +10,7 @@ from bayeslaw.design.posterior_moments import _new_groups, joint_gaussian
 from bayeslaw.inference.storage import load
 from bayeslaw.laws.priors import Prior
 from bayeslaw.model import random_effects as effects
+from bayeslaw.planning.fits import pair_draws
 from bayeslaw.planning.intervals import intersection
 from bayeslaw.planning.planner import plan
 from bayeslaw.simulation.worlds import paper_world
@@ -29,6 +30,16 @@ def test_joint_gaussian_of_a_plan_has_the_losses_of_its_posteriors():
         np.log(fit.latent(pool))[limit.index]
         for fit, limit in zip(fits, planned.problem.limits, strict=True)
     ]
+    np.testing.assert_allclose(found.measured, centred(np.hstack(losses)), atol=1e-12)
+
+
+def test_fits_of_different_numbers_of_draws_are_paired_without_a_plan(fits):
+    few = replace(fits["source"], draws=fits["source"].draws.isel(draw=slice(0, 40)))
+    pair, pool = [fits["target"], few], paper_world().design().head(6)
+    found, keep = joint_gaussian(pair, pool, pool.head(1))
+    index, _ = pair_draws(pair)
+    losses = [np.log(fit.latent(pool))[i] for fit, i in zip(pair, index, strict=True)]
+    np.testing.assert_array_equal(keep, np.arange(160))
     np.testing.assert_allclose(found.measured, centred(np.hstack(losses)), atol=1e-12)
 
 

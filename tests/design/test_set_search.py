@@ -41,6 +41,27 @@ def test_small_problems_get_the_best_set_of_all(gain, budget, k):
         assert found.value(picks) == pytest.approx(best)
 
 
+@pytest.mark.parametrize("second_size", [True, False])
+@pytest.mark.parametrize("power", [0.0, 0.5, 1.0])
+def test_without_a_budget_k_runs_are_bought_at_the_best_rate(power, second_size):
+    for seed in range(4):
+        for k in (2, 3, 4):
+            found = search(seed, k, np.inf, power=power, second_size=second_size)
+            picks, how = found.best()
+            run, size = found.costs.run, found.size
+            assert len({*run[picks]}) == len(picks) == min(k, run.max() + 1)
+            sets = map(list, combinations(range(9), len(picks)))
+            sets = [s for s in sets if len({*run[s]}) == len(s)]
+            some = [s for s in sets if len({*size[s]}) > 1] if second_size else sets
+            rates = [
+                (found.value(s) - found.value([])) / found.costs.total(s) ** power
+                for s in [picks, *(some or sets)]
+            ]
+            assert rates[0] <= max(rates[1:]) * (1 + 1e-9)
+            if how == "every set tried":
+                assert rates[0] == pytest.approx(max(rates))
+
+
 @given(st.integers(0, 10_000), st.sampled_from(["variance", "entropy", "doptimal"]))
 @settings(deadline=None, max_examples=20)
 def test_search_stays_within_budget_and_improves_on_greedy(seed, gain):
