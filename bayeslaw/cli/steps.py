@@ -148,13 +148,11 @@ def grid_or_file(name: str, grid: str | None = None) -> "bl.LossTable":
 
 
 def _labelled(rows: "bl.LossTable", table: "bl.LossTable") -> "bl.LossTable":
-    """Mark rows as synthetic if the training table is; warn of domains without training rows."""
+    """Mark rows as synthetic if the training table is; refuse rows of another domain."""
     from bayeslaw.tables.reading import is_synthetic
+    from bayeslaw.tables.validation import check_domain
 
-    if "domain" in rows.frame and "domain" in table.frame:
-        new = sorted(set(map(str, rows.frame["domain"])) - set(map(str, table.frame["domain"])))
-        if new:
-            _warn(f"{rows.name}: not fitted on domain {', '.join(new)}.")
+    check_domain(rows.frame, rows.name, table.frame)
     if is_synthetic(table) and "synthetic" not in rows.frame:
         return bl.LossTable(rows.frame.assign(synthetic=True), rows.baselines, rows.name)
     return rows

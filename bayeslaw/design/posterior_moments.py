@@ -63,12 +63,7 @@ def candidate_rows(
             stacklevel=3,
         )
         frame = frame[~measured].reset_index(drop=True)
-    run = effects.labels(frame, "run")
-    for column in [c for c in ("params", "replay", "ptpp") if c in columns]:
-        if (frame.groupby(run)[column].nunique() > 1).any():
-            raise TableError(
-                f"candidates: {column!r} differs within a run; checkpoints differ in tokens alone."
-            )
+    effects.check_runs(frame, "candidates")
     return frame
 
 

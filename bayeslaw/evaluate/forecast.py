@@ -18,7 +18,7 @@ from bayeslaw.inference.posterior import Posterior
 from bayeslaw.tables.hull import locate
 from bayeslaw.tables.reading import write_frame
 from bayeslaw.tables.table import LossTable
-from bayeslaw.tables.validation import COLUMNS, canonical, check_units
+from bayeslaw.tables.validation import COLUMNS, canonical, check_domain, check_units
 
 KINDS = ("predictive", "latent")
 LEVELS = (0.5, 0.8, 0.9)
@@ -201,15 +201,16 @@ def forecast(
     NotConverged
         If the posterior failed the convergence checks and `allow_unconverged` is false.
     TableError
-        If a covariate is missing, invalid or in another unit than that of the fitted rows.
+        If a covariate is missing, invalid or in another unit than that of the fitted rows, or rows
+        are of a domain that was not fitted.
     """
     if kind not in KINDS:
         raise LawError(unknown("kind of forecast", kind, KINDS))
     posterior.require_converged(allow_unconverged)
     frame = table.frame if isinstance(table, LossTable) else canonical(table, "grid", ())
-    check_units(
-        frame, table.name if isinstance(table, LossTable) else "grid", posterior.table.frame
-    )
+    name = table.name if isinstance(table, LossTable) else "grid"
+    check_units(frame, name, posterior.table.frame)
+    check_domain(frame, name, posterior.table.frame)
     loss = posterior.latent(frame)
     if kind == "predictive":
         residuals = residual_draws(posterior, frame, np.random.default_rng(seed))

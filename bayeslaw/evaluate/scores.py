@@ -23,6 +23,7 @@ from bayeslaw.inference.settings import PosteriorSettings
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.tables.table import LossTable
+from bayeslaw.tables.validation import check_domain, check_same_rows
 
 POINT = ("huber_log", "rmse_log", "mae_rel", "mape_clip", "intercept", "slope")
 BANDS = ("coverage_50", "coverage_80", "coverage_90", "width_90", "crps", "winkler_90")
@@ -47,8 +48,8 @@ def score(
     Parameters
     ----------
     prediction : PointFit, Posterior or Forecast
-        A forecast must be for the rows of `table`. A point fit has no bands, so their scores are
-        NaN.
+        A forecast must be for the rows of `table`, in their order. A point fit has no bands, so
+        their scores are NaN.
     table : LossTable
         Measured losses, held out from the fit or not.
     seed : int
@@ -67,7 +68,8 @@ def score(
     Raises
     ------
     TableError
-        If the forecast and the table differ in length.
+        If rows of the table are of a domain that was not fitted, or are not the rows of the
+        forecast in their order.
     NotConverged
         If the posterior failed the convergence checks and `allow_unconverged` is false.
 
@@ -82,13 +84,14 @@ def score(
     (True, True)
     """
     if isinstance(prediction, PointFit):
+        if prediction.table is not None:
+            check_domain(table.frame, table.name, prediction.table.frame)
         point, samples = prediction.predict(table), None
     else:
         if isinstance(prediction, Posterior | Pool):
             prediction = prediction.forecast(table, seed=seed, allow_unconverged=allow_unconverged)
+        check_same_rows(prediction.frame, table.frame, ("the forecast", table.name))
         point, samples = prediction.median, np.log(prediction.samples)
-        if len(point) != len(table):
-            raise TableError(f"the forecast has {len(point)} rows, {table.name} has {len(table)}.")
     scores = point_scores(point, table.loss)
     if samples is not None:
         scores |= band_scores(samples, np.log(table.loss))

@@ -20,7 +20,7 @@ from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.tables.reading import from_frame
 from bayeslaw.tables.table import LossTable, frame_of
-from bayeslaw.tables.validation import BASE_LOSSES, check_units, label_texts
+from bayeslaw.tables.validation import BASE_LOSSES, check_domain, check_units, label_texts
 
 STARTS, POLISH = 64, 3
 """Defaults of the starts that are screened and polished, for each exponent of the law."""
@@ -138,6 +138,7 @@ class PointFit:
         """
         if self.table is not None:
             check_units(frame_of(table), "rows", self.table.frame)
+            check_domain(frame_of(table), "rows", self.table.frame)
         lowest, highest = self.span(table)
         return frame_of(table).assign(
             prediction=self.predict(table),

@@ -213,6 +213,9 @@ def specify(law: str | Path | Law, table: LossTable, settings: Settings) -> Spec
     effects = random_effects.choose(
         settings.effects, table.frame, table.name, discrepancy=discrepancy.size_effects
     )
+    errors = run_errors.choose(settings.errors, table.frame, table.name, law.columns)
+    if "run" in (*effects, errors):
+        random_effects.check_runs(table.frame, table.name)
     return make_spec(
         law,
         priors=settings.priors,
@@ -221,7 +224,7 @@ def specify(law: str | Path | Law, table: LossTable, settings: Settings) -> Spec
         discrepancy=discrepancy,
         effects=effects,
         new_sizes=settings.effects == "auto",
-        errors=run_errors.choose(settings.errors, table.frame, table.name, law.columns),
+        errors=errors,
     )
 
 

@@ -188,6 +188,25 @@ def unlabelled(names: Strings) -> Bools:
     return np.char.startswith(np.asarray(names, str), UNLABELLED)
 
 
+def check_runs(frame: pd.DataFrame, name: str) -> None:
+    """Raise `TableError` unless the rows of a run are of one model and one mixture of data.
+
+    A label that names runs of several models, such as a seed, would give these one random effect
+    and one path of errors.
+    """
+    run = pd.Series(labels(frame, "run"), index=frame.index)
+    for column in [c for c in ("params", "ptpp", "replay") if c in frame]:
+        values = frame[column].groupby(run).agg(["min", "max"])
+        differ = ~np.isclose(values["min"], values["max"], rtol=1e-6, atol=0)
+        if differ.any():
+            label, least, most = next(values[differ].itertuples())
+            raise TableError(
+                f"{name}: {column!r} differs within a run (run {label}: {least:g} to {most:g}); "
+                "checkpoints differ in tokens alone. Give the runs of each model labels of "
+                "their own, or drop the column 'run'."
+            )
+
+
 def labelled(frame: pd.DataFrame, levels: Sequence[str], source: str) -> pd.DataFrame:
     """The rows, with labels where these are missing; no other `source` has these labels."""
     frame = frame.copy()

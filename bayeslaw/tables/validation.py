@@ -218,6 +218,45 @@ counts are expected, not millions or billions: tokens = 2e+10?
             warnings.warn(text, TableWarning, stacklevel=3)
 
 
+def check_domain(rows: pd.DataFrame, name: str, fitted: pd.DataFrame) -> None:
+    """Raise `TableError` for rows of a domain that a law was not fitted to.
+
+    Rows without the column, or without a label, are of the fitted domain.
+    """
+    if "domain" in rows and "domain" in fitted:
+        known = set(label_texts(fitted["domain"]).dropna())
+        if known and (others := sorted(set(label_texts(rows["domain"]).dropna()) - known)):
+            raise TableError(
+                f"{name}: rows of domain {', '.join(others)}, but the law was fitted to "
+                f"{', '.join(sorted(known))}; choose rows of that domain, or drop the column "
+                "'domain' to take them for such."
+            )
+
+
+def check_same_rows(one: pd.DataFrame, two: pd.DataFrame, names: tuple[str, str]) -> None:
+    """Raise `TableError` unless two frames have the same rows in the same order.
+
+    Covariates and labels that both have are compared.
+    """
+    if len(one) != len(two):
+        raise TableError(f"{names[0]} has {len(one)} rows, {names[1]} has {len(two)}.")
+    for column in (*COLUMNS[:-1], "domain", "base", "run"):
+        if column not in one or column not in two:
+            continue
+        if column in COLUMNS:
+            a, b = (frame[column].to_numpy(float) for frame in (one, two))
+            differ = ~np.isclose(a, b, rtol=1e-6, atol=0, equal_nan=True)
+        else:
+            a, b = (label_texts(frame[column]).to_numpy() for frame in (one, two))
+            differ = (a != b) & pd.notna(a) & pd.notna(b)
+        if differ.any():
+            i = int(differ.argmax())
+            raise TableError(
+                f"row {i}: {column} is {a[i]} in {names[0]} and {b[i]} in {names[1]}; "
+                "give the rows that were forecast, in that order."
+            )
+
+
 def _other_unit(column: str, value: float, low: float, high: float) -> str:
     """What is wrong with a value far outside a range, and the value that may be meant."""
     far = f"{low / value:.2g} times below" if value < low else f"{value / high:.2g} times above"

@@ -40,9 +40,9 @@ SHORT = {"discrepancy": "none", "draws": 100, "tune": 300, "chains": 2, "retry":
 
 @pytest.fixture(scope="module")
 def runs(small) -> LossTable:
-    """Five runs, each the rows of one D, with effects of sd .02."""
+    """Four runs, each the rows of one N, with effects of sd .02."""
     rng = np.random.default_rng(3)
-    names, index = np.unique(small.frame["tokens"], return_inverse=True)
+    names, index = np.unique(small.frame["params"], return_inverse=True)
     effect = 0.02 * rng.standard_normal(len(names))
     frame = small.frame.assign(run=[f"run {i}" for i in index])
     return from_frame(frame.assign(loss=frame["loss"] * np.exp(effect[index])))
@@ -97,7 +97,7 @@ def test_run_density_of_normal_noise_is_closed_form(runs):
     found, names = run_likelihood(fitted)
     q = fitted.values()
     residual = np.log(runs.loss) - np.log(fitted.latent(runs))
-    assert names.tolist() == [f"run {i}" for i in range(5)]
+    assert names.tolist() == [f"run {i}" for i in range(4)]
     for draw in (0, 50, 150):
         for i, name in enumerate(names):
             rows = (runs.frame["run"] == name).to_numpy()

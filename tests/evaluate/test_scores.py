@@ -1,4 +1,5 @@
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -158,6 +159,35 @@ def test_forecasts_are_scored_on_log_loss():
 def test_lengths_must_agree(posterior, small):
     with pytest.raises(TableError, match=r"forecast has 4 rows, .* has 20"):
         score(posterior.forecast(grid(params=[1e9, 2e9], tokens=[1e9, 2e9])), small)
+
+
+def test_a_forecast_is_scored_on_its_own_rows(posterior, small):
+    made = posterior.forecast(small)
+    backwards = from_frame(small.frame.iloc[::-1])
+    with pytest.raises(TableError, match=r"row 0: params is 1.*in the forecast and 3"):
+        score(made, backwards)
+    labelled = from_frame(small.frame.assign(run=np.arange(20)))
+    with pytest.raises(TableError, match="row 0: run is 19"):
+        score(posterior.forecast(labelled.frame.assign(run=np.arange(20.0)[::-1])), labelled)
+    assert score(posterior.forecast(labelled), small).equals(score(made, small))
+
+
+def test_rows_of_another_domain_are_refused(posterior, small):
+    fitted = replace(posterior, table=from_frame(small.frame.assign(domain="french")))
+    point = fit_huber("chinchilla", fitted.table)
+    greek = from_frame(small.frame.assign(domain="greek"))
+    for call in (
+        lambda: score(fitted, greek),
+        lambda: fitted.forecast(greek.frame),
+        lambda: score(point, greek),
+        lambda: point.forecast(greek),
+    ):
+        with pytest.raises(TableError, match="rows of domain greek, but the law was fitted to fre"):
+            call()
+    unnamed = greek.frame.drop(columns="domain")
+    np.testing.assert_array_equal(
+        fitted.forecast(unnamed).samples, posterior.forecast(small).samples
+    )
 
 
 SPLIT = {"train": "ptpp <= 31", "test": "ptpp == 279"}

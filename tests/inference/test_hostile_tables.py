@@ -74,9 +74,9 @@ def test_losses_near_zero_and_perplexities():
 def test_a_column_of_constants_and_labels_in_unicode(usual):
     frame = made().frame.assign(lab="Zürich 🚀", run=[f"läuft-{i}" for i in range(24)], note=1.0)
     close(bands(bl.from_frame(frame)), usual)
-    grouped = frame.assign(run=np.where(frame["tokens"] > 1e10, "späť", frame["run"]))
-    fit = bl.fit("chinchilla", bl.from_frame(grouped), effects="run", **SHORT)
-    assert "späť" in fit.draws["run"].values
+    grouped = frame.assign(base=np.where(frame["tokens"] > 1e10, "späť", frame["run"]))
+    fit = bl.fit("chinchilla", bl.from_frame(grouped), effects="base", **SHORT)
+    assert "späť" in fit.draws["base"].values
 
 
 @pytest.mark.parametrize("column", ["params", "tokens"])

@@ -99,6 +99,15 @@ def test_a_row_without_a_label_is_a_group_of_its_own():
     assert set(effects.labels(frame, "run")) == {"a", "(row 1)", "(row 3)"}  # left as it was
 
 
+def test_labels_of_runs_are_not_used_again(table):
+    """A seed as the label would give the runs of all sizes one effect and one path of errors."""
+    frame = table.frame.assign(run=table.frame["run"].str[-1]).drop(columns="base")
+    for settings in ({"effects": "run"}, {"effects": "none", "errors": "run"}):
+        rows = frame.assign(tokens=1e9 + np.arange(len(frame))) if "errors" in settings else frame
+        with pytest.raises(TableError, match=r"'params' differs within a run \(run 0: 1e\+08 to"):
+            fit("chinchilla", from_frame(rows), discrepancy="none", **settings)
+
+
 def test_scales_are_recovered(fitted):
     for level, scale in EFFECTS.items():
         low, high = np.quantile(fitted.draws[f"tau_{level}"], [0.005, 0.995])
