@@ -1,12 +1,16 @@
 """Data, designs, true parameters and marks that several test files use."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.lawfiles import load_law
+from bayeslaw.model import random_effects
+from bayeslaw.model.spec import make_spec
 from bayeslaw.simulation.worlds import simulate
 from bayeslaw.tables.reading import from_frame
 from bayeslaw.tables.table import LossTable, grid
@@ -75,6 +79,26 @@ def grouped(seed: int, scales: dict[str, float] = EFFECTS) -> LossTable:
         groups, index = np.unique(frame[level], return_inverse=True)
         frame["loss"] *= np.exp(scale * rng.standard_normal(len(groups)))[index]
     return from_frame(frame, "grouped")
+
+
+def with_effects(fitted: Posterior, level: str, labels: object, tau: float, **spec) -> Posterior:
+    """The fit as one with random effects of a level on rows of these labels, drawn from N(0, tau).
+
+    Draws of the other parameters stay as they are, so nothing is sampled.
+    """
+    table = from_frame(fitted.table.frame.assign(**{level: labels}), fitted.table.name)
+    names = np.unique(random_effects.labels(table.frame, level))
+    shape = fitted.draws.sizes["chain"], fitted.draws.sizes["draw"], len(names)
+    effect = tau * np.random.default_rng(0).standard_normal(shape)
+    draws = fitted.draws.assign(
+        {
+            f"tau_{level}": 0 * fitted.draws["sigma"] + tau,
+            f"{level}_effect": (("chain", "draw", level), effect),
+        }
+    ).assign_coords({level: names})
+    changed = make_spec(fitted.law.plain, discrepancy="none", effects=(level,), **spec)
+    gone = set(fitted.spec.likelihood.parameters) - set(changed.likelihood.parameters)
+    return replace(fitted, spec=changed, table=table, draws=draws.drop_vars(gone))
 
 
 def miss(one, other, table):

@@ -180,7 +180,8 @@ def cells(fit: Posterior, seed: int = 0) -> pd.DataFrame:
     groups = frame.groupby(columns)
     average = averaging(np.asarray(groups.ngroup(), np.int64))
     measured = residual(fit, fit.table) @ average.T
-    replicated = residual_draws(fit, frame, np.random.default_rng(seed)) @ average.T
+    rng = np.random.default_rng(seed)
+    replicated = residual_draws(fit, frame, rng, training=True) @ average.T
     found = groups.size().rename("rows").reset_index()
     return found.assign(
         miss=np.median(measured, 0), p=(replicated < measured).mean(0).clip(0.5 / len(measured))

@@ -19,7 +19,7 @@ from bayeslaw.common.files import read_json, write_json
 from bayeslaw.evaluate.datatree import with_units
 from bayeslaw.evaluate.forecast import Forecast
 from bayeslaw.evaluate.forecast import forecast as forecast_of
-from bayeslaw.evaluate.residuals import too_few_sizes
+from bayeslaw.evaluate.residuals import LAST_ERROR, last_errors, too_few_sizes
 from bayeslaw.inference.convergence import Convergence
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.storage import restored_spec, stored_spec
@@ -130,6 +130,9 @@ def write_coefficients(
 ) -> None:
     """Write the coefficients of a fit to a JSON file, without the training losses.
 
+    With draws of a fit with errors correlated within runs it also has the residuals of the last row
+    of each run, from which forecasts of these runs go on.
+
     The file states for each parameter, by its symbol in the paper, a point, the median, the 50 and
     90 % intervals and the unit, with the law, the reference point, the hash of the training table,
     the sampler and the versions. `read_coefficients` forecasts from it: a point from the medians of
@@ -171,6 +174,9 @@ def write_coefficients(
             "save the fit itself, or fit with effects='none'."
         )
     flat = _flat(fit.draws)
+    drawn = flat
+    if fit.spec.errors == "run":  # runs go on from their last residuals
+        drawn = _flat(fit.draws.assign({LAST_ERROR: last_errors(fit)}))
     spaced = np.linspace(0, flat.sizes["draw"] - 1, min(draws, flat.sizes["draw"])).astype(int)
     law, table = fit.law, fit.table
     medians = flat.median("draw").expand_dims(draw=1, axis=1)
@@ -209,7 +215,7 @@ def write_coefficients(
             "knots": {name: dataclasses.asdict(each) for name, each in knots.items()},
             "extension_seed": fit.extension_seed,
             "medians": medians.to_dict(),
-            "draws": flat.isel(draw=spaced).to_dict() if draws else None,
+            "draws": drawn.isel(draw=spaced).to_dict() if draws else None,
         },
     }
     write_json(_as_text(document), path)

@@ -15,10 +15,9 @@ from bayeslaw.evaluate.residuals import (
     averaging,
     density,
     group_effects,
-    log_likelihood,
     residual,
     residual_draws,
-    run_likelihood,
+    unit_likelihood,
 )
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.settings import RUN, Settings
@@ -78,9 +77,9 @@ def standard_error(values: pd.Series, groups: pd.Series) -> float:
 def loo(fit: Posterior) -> Elpd:
     """Leave-one-out cross-validation by Pareto-smoothed importance sampling (PSIS-LOO).
 
-    Leaves out each run with all its rows, or each row if runs do not repeat in the table. The
-    random effect of a left-out run is integrated out. The estimate is unreliable where Pareto k is
-    large, which `notes` report; use `cross_validate` then.
+    Leaves out each run with all its rows, or each row if runs do not repeat in the table. Random
+    effects of a left-out run or row alone are integrated out. The estimate is unreliable where
+    Pareto k is large, which `notes` report; use `cross_validate` then.
 
     Parameters
     ----------
@@ -236,23 +235,26 @@ class LeftOut:
 def leave_out(fit: Posterior, seed: int = 0) -> LeftOut:
     """Leave out each run, or each row if runs do not repeat, by importance sampling.
 
-    The random effect of a left-out run is integrated out. The random effect of its base has its
-    posterior from the other runs of that base.
+    The random effects of a left-out run or row alone are integrated out. The random effect of a
+    base has its posterior from the other runs of that base.
 
     `seed` is that of the predictive noise, which the PIT values need. See `loo` for the method.
     """
     import arviz_stats as azs
 
-    frame = fit.table.frame
+    frame = fit.table.frame.copy()
     unit = "run" if "run" in frame and frame["run"].duplicated().any() else "row"
+    labels, index = np.arange(len(frame)).astype(str), np.arange(len(frame))
     if unit == "run":
-        density, labels = run_likelihood(fit)
-        index = np.unique(effects.labels(frame, "run"), return_inverse=True)[1]
-        frame = frame.assign(run="new " + frame["run"].astype(str))
-    else:
-        density, index = log_likelihood(fit), np.arange(len(frame))
-        labels = index.astype(str)
-    drawn = residual_draws(fit, frame, np.random.default_rng(seed))
+        labels, index = np.unique(effects.labels(frame, "run"), return_inverse=True)
+    density, own = unit_likelihood(fit, index)
+    if unit == "run":
+        own["run"] = np.ones(len(frame), bool)
+    for level, rows in own.items():  # a left-out group is a new one
+        of_rows = effects.labels(frame, level).astype(str)
+        column = effects.level(level).column
+        frame[column] = np.where(rows, np.char.add("new ", of_rows), of_rows)
+    drawn = residual_draws(fit, frame, np.random.default_rng(seed), training=True)
     excess = (drawn - residual(fit, fit.table)) @ averaging(index).T
     tree = xr.DataTree.from_dict(
         {

@@ -46,11 +46,12 @@ def to_datatree(fit: Posterior, *, seed: int = 0, prior: int = 1000) -> xr.DataT
     groups_of = [random_effects.level(name).column for name in fit.spec.effects]
     known = [c for c in (*COVARIATES, *groups_of) if c in frame]
     observed = xr.DataArray(np.log(fit.table.loss), rows, ("row",))
+    replicated = latent + residual_draws(fit, frame, rng, training=True)
     groups = {
         "posterior": xr.merge([fit.draws, fit.paper], compat="override"),
         "sample_stats": fit.stats,
         "log_likelihood": _drawn(log_likelihood(fit), shape, rows),
-        "posterior_predictive": _drawn(latent + residual_draws(fit, frame, rng), shape, rows),
+        "posterior_predictive": _drawn(replicated, shape, rows),
         "observed_data": xr.Dataset({OBSERVED: observed}),
         "constant_data": xr.Dataset({c: ("row", frame[c].to_numpy()) for c in known}, rows),
     }

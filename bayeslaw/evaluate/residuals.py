@@ -9,15 +9,18 @@ This is part of ``effects="auto"``; a fit with ``"none"`` or named levels has on
 
 import numpy as np
 import pandas as pd
+import xarray as xr
 from scipy import stats
 from scipy.special import logsumexp
 
-from bayeslaw.common.arrays import Floats, Ints, Strings
+from bayeslaw.common.arrays import Bools, Floats, Ints
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.model import errors
 from bayeslaw.model import random_effects as effects
 from bayeslaw.tables.table import LossTable, frame_of
 
+LAST_ERROR = "last_error"
+"""Name of the residuals of `last_errors` in draws that travel without the training losses."""
 NODES = 15
 """Number of nodes of the Gauss-Hermite quadrature over the random effect of a run."""
 STEP = 1e-6
@@ -25,8 +28,11 @@ STEP = 1e-6
 
 
 def residual(fit: Posterior, table: LossTable, levels: tuple[str, ...] = ()) -> Floats:
-    """Measured log loss minus latent log loss and the random effects of `levels`, (draws, rows)."""
-    given = effects.draw(fit.draws, levels, table.frame, None)
+    """Measured log loss minus latent log loss and random effects, shape (draws, rows).
+
+    If `levels` are named, the table is the training table, and their fitted effects are subtracted.
+    """
+    given = effects.draw(fit.draws, levels, table.frame, None, training=True)
     return np.asarray(np.log(table.loss) - np.log(fit.latent(table)) - given)
 
 
@@ -35,39 +41,65 @@ def log_likelihood(fit: Posterior) -> Floats:
     return density(fit, fit.table.frame, residual(fit, fit.table, fit.spec.effects))
 
 
-def run_likelihood(fit: Posterior) -> tuple[Floats, Strings]:
-    """Log density of the losses of each training run, its random effect integrated out.
+def unit_likelihood(fit: Posterior, unit: Ints) -> tuple[Floats, dict[str, Bools]]:
+    """Log density of the losses of each unit of training rows, given the other parameters.
 
-    Shape (draws, runs), with the labels of the runs. The integral, given each posterior draw of the
-    other parameters, is a Gauss-Hermite rule, centred at the posterior mean that the random effect
-    has under normal noise. Without a random effect of run it is the sum over the rows.
+    The random effects of a unit alone, such as those of a run where units are runs, are integrated
+    out: importance weights from the draws that were fitted to the unit itself are too heavy-tailed.
+    The integral, given each posterior draw of the other parameters, is a Gauss-Hermite rule,
+    centred at the posterior mean that the sum of these effects has under normal noise.
+
+    Parameters
+    ----------
+    fit : Posterior
+    unit : array of int, shape (rows,)
+        Unit 0, 1, ... of each training row.
+
+    Returns
+    -------
+    density : array, shape (draws, units)
+    own : mapping of level to array of bool, shape (rows,)
+        Rows whose group is their unit, so that its effect was integrated out.
     """
-    frame = fit.table.frame
-    names, index = np.unique(effects.labels(frame, "run"), return_inverse=True)
-    others = tuple(level for level in fit.spec.effects if level != "run")
-    given = residual(fit, fit.table, others)
-    if "run" not in fit.spec.effects:
-        rows = density(fit, frame, given)
-        return np.stack([rows[:, index == i].sum(1) for i in range(len(names))], 1), names
-    q, sigma = fit.values(), fit.scale(frame)
-    tau = q["tau_run"]
+    frame, q = fit.table.frame, fit.values()
+    own = {
+        level: _same_group(np.unique(effects.labels(frame, level), return_inverse=True)[1], unit)
+        for level in fit.spec.effects
+        if type(effects.level(level)) is effects.Level and not effects.level(level).latent
+    }
+    given = residual(fit, fit.table)
+    for level in fit.spec.effects:
+        fitted = effects.draw(fit.draws, (level,), frame, None, training=True)
+        given = given - np.where(own.get(level, False), 0.0, fitted)
+    sigma = fit.scale(frame)
     nodes, weights = np.polynomial.hermite_e.hermegauss(NODES)
-    total = np.empty((len(tau), len(names)))
-    for i in range(len(names)):
-        rows = index == i
+    total = density(fit, frame, given) @ (unit[:, None] == np.arange(unit.max() + 1))
+    for i in range(total.shape[1]):
+        rows = unit == i
+        levels = [level for level, of_unit in own.items() if of_unit[rows].all()]
+        if not levels:
+            continue
+        tau = np.sqrt(sum(q[f"tau_{level}"] ** 2 for level in levels))
         moved, scale = innovations(fit, frame[rows], np.ones((1, rows.sum())), sigma[:, rows])
-        own = innovations(fit, frame[rows], given[:, rows], sigma[:, rows])[0]
+        innovation = innovations(fit, frame[rows], given[:, rows], sigma[:, rows])[0]
         precision = (moved**2 / scale**2).sum(1, keepdims=True) + 1 / tau**2
-        centre = (moved * own / scale**2).sum(1, keepdims=True) / precision
+        centre = (moved * innovation / scale**2).sum(1, keepdims=True) / precision
         width = 1.5 / np.sqrt(precision)  # wider than under normal noise, for its heavier tails
         effect = centre + width * nodes
         terms = np.log(weights) + 0.5 * nodes**2 + np.log(width) + stats.norm.logpdf(effect / tau)
         terms -= np.log(tau)
         for k in range(NODES):
-            innovation = own - moved * effect[:, [k]]
-            terms[:, k] += fit.spec.likelihood.log_density(innovation, scale, q).sum(1)
+            moved_by = innovation - moved * effect[:, [k]]
+            terms[:, k] += fit.spec.likelihood.log_density(moved_by, scale, q).sum(1)
         total[:, i] = logsumexp(terms, 1)
-    return total, names
+    return total, own
+
+
+def _same_group(group: Ints, unit: Ints) -> Bools:
+    """Whether the group of each row has the same rows as its unit, shape (rows,)."""
+    both = np.unique(np.stack([group, unit]), axis=1, return_inverse=True)[1]
+    counts = [np.bincount(each)[each] for each in (group, unit, both)]
+    return np.asarray((counts[0] == counts[2]) & (counts[1] == counts[2]))
 
 
 def covariance(fit: Posterior) -> Floats:
@@ -127,31 +159,40 @@ def error_draws(fit: Posterior, frame: pd.DataFrame, rng: np.random.Generator) -
     sigma, q = fit.scale(frame), fit.values()
     if fit.spec.errors == "independent":
         return fit.spec.likelihood.sample(rng, sigma.shape, sigma, q)
-    count = len(frame)
-    train = fit.table.frame
-    run, fitted = (errors.runs(rows) for rows in (frame, train))
-    last = train["tokens"].groupby(fitted).max()
-    own = last.reindex(run)
-    beyond = (frame["tokens"].to_numpy() > own.to_numpy()) & ~np.char.startswith(
-        run, effects.UNLABELLED
-    )
-    ends = np.flatnonzero(
-        (train["tokens"].to_numpy() == last.reindex(fitted).to_numpy())
-        & np.isin(fitted, run[beyond])
-    )
+    count, run, tokens = len(frame), errors.runs(frame), frame["tokens"].to_numpy(float)
+    ends = fit.draws[LAST_ERROR] if LAST_ERROR in fit.draws else last_errors(fit)
+    last = ends["last_tokens"].to_series()
+    beyond = tokens > last.reindex(run).to_numpy()
+    ends = ends.isel(last_run=np.isin(last.index, run[beyond]))
     # Rows within the range of a fitted run are of another run of the same settings.
     path = np.where(beyond, run, np.char.add(run, " again"))
     every = pd.DataFrame(
         {
-            "run": np.concatenate([path, fitted[ends]]),
-            "tokens": np.concatenate([frame["tokens"], train["tokens"].to_numpy()[ends]]),
+            "run": np.concatenate([path, ends["last_run"].values.astype(str)]),
+            "tokens": np.concatenate([tokens, ends["last_tokens"].values]),
         }
     )
     rows = errors.order(every)
-    sigma = np.hstack([sigma, np.ones((len(sigma), len(ends)))])
-    given = residual(fit, fit.table, fit.spec.effects)[:, ends]
-    known = np.arange(count, count + len(ends)), given
+    given = ends.values.reshape(len(sigma), -1)
+    sigma = np.hstack([sigma, np.ones(given.shape)])
+    known = np.arange(count, count + given.shape[1]), given
     return errors.draw_paths(fit.spec.likelihood, rng, sigma, q, rows, known)[:, :count]
+
+
+def last_errors(fit: Posterior) -> xr.DataArray:
+    """Residuals of the last row of each labelled training run, dims (chain, draw, last_run).
+
+    The coordinate `last_tokens` has the tokens of these rows.
+    """
+    run, tokens = errors.runs(fit.table.frame), fit.table.frame["tokens"].to_numpy(float)
+    last = pd.Series(tokens).groupby(run).max().reindex(run).to_numpy()
+    ends = (tokens == last) & ~effects.unlabelled(run)
+    sizes = fit.draws.sizes["chain"], fit.draws.sizes["draw"]
+    return xr.DataArray(
+        residual(fit, fit.table, fit.spec.effects)[:, ends].reshape(*sizes, -1),
+        {"last_run": run[ends], "last_tokens": ("last_run", tokens[ends])},
+        ("chain", "draw", "last_run"),
+    )
 
 
 def too_few_sizes(fit: Posterior) -> bool:
@@ -164,15 +205,17 @@ def too_few_sizes(fit: Posterior) -> bool:
     )
 
 
-def group_effects(fit: Posterior, frame: pd.DataFrame, rng: np.random.Generator) -> Floats:
+def group_effects(
+    fit: Posterior, frame: pd.DataFrame, rng: np.random.Generator, *, training: bool = False
+) -> Floats:
     """Sum of the random effects on log loss that the latent loss does not include, (draws, rows).
 
     These are the effects of bases and runs, and of sizes without training rows. New groups draw
-    theirs.
+    theirs; see `random_effects.draw`.
     """
     others = tuple(level for level in fit.spec.effects if level != "size")
     new = new_size_effects(fit, frame, rng)
-    return new + effects.draw(fit.draws, others, frame, rng)
+    return new + effects.draw(fit.draws, others, frame, rng, training=training)
 
 
 def new_size_effects(fit: Posterior, frame: pd.DataFrame, rng: np.random.Generator) -> Floats:
@@ -218,13 +261,18 @@ def response(fit: Posterior, frame: pd.DataFrame) -> Floats:
 
 
 def residual_draws(
-    fit: Posterior, table: LossTable | pd.DataFrame, rng: np.random.Generator
+    fit: Posterior,
+    table: LossTable | pd.DataFrame,
+    rng: np.random.Generator,
+    *,
+    training: bool = False,
 ) -> Floats:
     """Posterior predictive draws of measured log loss minus latent log loss, shape (draws, rows).
 
     The sum of noise and random effects. Groups in the training table have their posterior effects,
     and new groups draw theirs from their distribution. The effect of a training size is not
-    included, since it is part of `Posterior.latent`.
+    included, since it is part of `Posterior.latent`. A row without a label is a new group, unless
+    these are the `training` rows.
     """
     frame = frame_of(table)
-    return error_draws(fit, frame, rng) + group_effects(fit, frame, rng)
+    return error_draws(fit, frame, rng) + group_effects(fit, frame, rng, training=training)

@@ -19,7 +19,7 @@ from bayeslaw.laws.law import Law
 from bayeslaw.model.building import cholesky_rows
 from bayeslaw.model.data import joint_arrays, make_data
 from bayeslaw.model.likelihoods import Likelihood
-from bayeslaw.model.random_effects import labelled, labels
+from bayeslaw.model.random_effects import labelled, labels, unlabelled
 from bayeslaw.model.spec import JointSpec
 from bayeslaw.tables.table import LossTable
 
@@ -103,11 +103,17 @@ def fit_joint(
         for level, factor in factors.items():
             z = np.einsum("cdgk,cdk->cdg", every[f"{level}_z"].values, factor[..., k, :])
             draws[f"{level}_z"] = ("chain", "draw", f"{level}_z_dim"), z
+        draws = labelled_draws(specs[name], data[name], draws)
+        for level in levels:  # rows without a label are groups of the domain's own table again
+            names, suffix = draws[level].values.astype(str), f" of {name}"
+            of_rows = unlabelled(names) & np.char.endswith(names, suffix)
+            names[of_rows] = [row.removesuffix(suffix) for row in names[of_rows]]
+            draws = draws.assign_coords({level: names})
         posteriors[name] = Posterior(
             spec=specs[name],
             table=table,
             at=data[name].at,
-            draws=labelled_draws(specs[name], data[name], draws),
+            draws=draws,
             stats=sampled.stats,
             convergence=sampled.convergence,
             settings=run | {"place": k},

@@ -219,18 +219,24 @@ def labelled(frame: pd.DataFrame, levels: Sequence[str], source: str) -> pd.Data
 
 
 def draw(
-    draws: xr.Dataset, levels: Sequence[str], frame: pd.DataFrame, rng: np.random.Generator | None
+    draws: xr.Dataset,
+    levels: Sequence[str],
+    frame: pd.DataFrame,
+    rng: np.random.Generator | None,
+    *,
+    training: bool = False,
 ) -> Floats:
     """Sum of the effects on log loss of each row, shape (draws, rows).
 
     Fitted groups have their posterior effects, but those of latent levels are zero here: they are
     in the latent loss, see `latent_effects`. New groups draw theirs from the level's distribution,
-    one per group, or are zero without `rng`.
+    one per group, or are zero without `rng`. A row without a label is a new group, but if `frame`
+    has the `training` rows it is the group that was fitted for it.
     """
     total = np.zeros((draws.sizes["chain"] * draws.sizes["draw"], len(frame)))
     for name in levels:
         groups, index = np.unique(labels(frame, name), return_inverse=True)
-        values, known = _fitted(draws, name, groups)
+        values, known = _fitted(draws, name, groups, training)
         if level(name).latent:
             values[:] = 0.0
         if rng is not None:
@@ -258,12 +264,14 @@ def is_fitted(draws: xr.Dataset, name: str, frame: pd.DataFrame) -> Bools:
     return known & ~unlabelled(of_rows)
 
 
-def _fitted(draws: xr.Dataset, name: str, groups: Strings) -> tuple[Floats, Bools]:
+def _fitted(
+    draws: xr.Dataset, name: str, groups: Strings, training: bool = False
+) -> tuple[Floats, Bools]:
     """Effects of groups, shape (draws, groups), zero for new ones, and which were fitted."""
     effects = draws[f"{name}_effect"].transpose("chain", "draw", name)
     flat = effects.values.reshape(-1, effects.sizes[name])
     place = dict(zip(effects[name].values, range(flat.shape[1]), strict=True))
-    known = np.array([g in place for g in groups]) & ~unlabelled(groups)
+    known = np.array([g in place for g in groups]) & (training | ~unlabelled(groups))
     values = np.zeros((len(flat), len(groups)))
     values[:, known] = flat[:, [place[g] for g in groups[known]]]
     return values, known

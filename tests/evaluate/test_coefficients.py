@@ -1,6 +1,7 @@
 """Coefficients written to a file and read back: numbers, forecasts, and what cannot travel."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from bayeslaw.evaluate.registration import register
 from bayeslaw.inference.fitting import fit
 from bayeslaw.inference.storage import load
 from bayeslaw.tables.table import grid
+from tests.support import with_effects
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 ROWS = grid(params=[2e8, 5e9], tokens=[1e9, 1e12], replay=[0.1, 0.4], ptpp=[20, 279])
@@ -23,13 +25,21 @@ def walked(small):
     return fit("chinchilla", small, discrepancy="walk", seed=0, chains=2, draws=50, retry=False)
 
 
+@pytest.fixture(scope="module")
+def correlated(posterior):
+    """A fit whose errors are correlated within runs, which are the rows of one size."""
+    runs = np.where(np.arange(20) % 5 == 4, None, posterior.table.frame["params"].astype(str))
+    fitted = with_effects(posterior, "run", runs, 0.01, errors="run")
+    return replace(fitted, draws=fitted.draws.assign(ell=0 * fitted.draws["sigma"] + 1.0))
+
+
 # The recorded fit of tinycpt has three sizes: its draws alone do not give its forecasts.
 FILES = sorted({path.name for path in GOLDEN.glob("*.nc")} - {"tinycpt_form1.nc"})
 
 
-@pytest.fixture(params=["plain", "walk", *FILES])
-def case(request, posterior, walked):
-    known = {"plain": posterior, "walk": walked}
+@pytest.fixture(params=["plain", "walk", "correlated", *FILES])
+def case(request, posterior, walked, correlated):
+    known = {"plain": posterior, "walk": walked, "correlated": correlated}
     return known.get(request.param) or load(GOLDEN / request.param)
 
 
@@ -41,7 +51,8 @@ def travelled(case, path, draws=10**6):
 def test_all_draws_give_the_forecasts_of_the_fit(case, tmp_path):
     back = travelled(case, tmp_path)
     own = case.table.frame
-    for rows in (ROWS, own, own.drop(columns=["run", "base"], errors="ignore")):
+    beyond = own.assign(tokens=own["tokens"] * 1.5)
+    for rows in (ROWS, own, beyond, own.drop(columns=["run", "base"], errors="ignore")):
         np.testing.assert_array_equal(back.latent(rows), case.latent(rows))
         kept, wanted = (
             source.forecast(rows, seed=3, allow_unconverged=True).samples for source in (back, case)

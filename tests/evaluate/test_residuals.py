@@ -9,7 +9,7 @@ import pytest
 import xarray as xr
 from scipy import stats
 
-from bayeslaw.evaluate.crossval import new_likelihood
+from bayeslaw.evaluate.crossval import loo, new_likelihood
 from bayeslaw.evaluate.datatree import log_prior, prior_draws
 from bayeslaw.evaluate.residuals import (
     covariance,
@@ -17,8 +17,8 @@ from bayeslaw.evaluate.residuals import (
     new_size_effects,
     residual_draws,
     response,
-    run_likelihood,
     too_few_sizes,
+    unit_likelihood,
 )
 from bayeslaw.inference import fitting
 from bayeslaw.inference.fitting import fit, labelled_draws, refit
@@ -33,7 +33,7 @@ from bayeslaw.planning.fits import curve_of
 from bayeslaw.simulation.worlds import simulate
 from bayeslaw.tables.reading import from_frame
 from bayeslaw.tables.table import LossTable, grid
-from tests.support import CHINCHILLA, object_mode, slow
+from tests.support import CHINCHILLA, object_mode, slow, with_effects
 
 SHORT = {"discrepancy": "none", "draws": 100, "tune": 300, "chains": 2, "retry": False}
 
@@ -94,7 +94,9 @@ def test_likelihood_and_prior_are_the_models(runs, settings):
 
 def test_run_density_of_normal_noise_is_closed_form(runs):
     fitted = grouped(runs, likelihood="normal")
-    found, names = run_likelihood(fitted)
+    names, index = np.unique(runs.frame["run"], return_inverse=True)
+    found, own = unit_likelihood(fitted, index)
+    assert own["run"].all()
     q = fitted.values()
     residual = np.log(runs.loss) - np.log(fitted.latent(runs))
     assert names.tolist() == [f"run {i}" for i in range(4)]
@@ -109,11 +111,36 @@ def test_run_density_of_normal_noise_is_closed_form(runs):
 
 def test_without_a_run_effect_the_rows_add_up(runs):
     fitted = fit("chinchilla", runs, seed=0, effects="none", **SHORT)
-    found, names = run_likelihood(fitted)
+    names, index = np.unique(runs.frame["run"], return_inverse=True)
+    found, _ = unit_likelihood(fitted, index)
     rows = log_likelihood(fitted)
     for i, name in enumerate(names):
         inside = (runs.frame["run"] == name).to_numpy()
         np.testing.assert_allclose(found[:, i], rows[:, inside].sum(1))
+
+
+def test_training_rows_without_a_label_have_the_effect_fitted_for_them(posterior):
+    """Against the normal density; in new rows they are new groups."""
+    tau, alone = 0.03, np.arange(20) % 5 == 0
+    bases = np.where(alone, None, posterior.table.frame["tokens"].astype(str))
+    fitted = with_effects(posterior, "base", bases, tau, likelihood="normal")
+    names = fitted.draws["base"].values.tolist()
+    places = [names.index(f"(row {i})" if alone[i] else bases[i]) for i in range(20)]
+    effect = fitted.draws["base_effect"].values.reshape(fitted.count, -1)[:, places]
+    sigma, error = fitted.values()["sigma"], np.log(fitted.table.loss / fitted.latent(fitted.table))
+    tree = fitted.to_datatree(prior=10)
+    found = tree["log_likelihood"]["log_loss"].values.reshape(fitted.count, -1)
+    np.testing.assert_allclose(found, stats.norm.logpdf(error - effect, scale=sigma), rtol=1e-9)
+    replicated = tree["posterior_predictive"]["log_loss"].values.reshape(fitted.count, -1)
+    replicated = replicated - np.log(fitted.latent(fitted.table)) - effect
+    np.testing.assert_allclose(replicated.std(0), np.sqrt((sigma**2).mean()), rtol=0.1)
+    drawn = np.log(fitted.forecast(fitted.table).samples / fitted.latent(fitted.table))
+    assert np.corrcoef(drawn[:, 0], effect[:, 0])[0, 1] == pytest.approx(0, abs=0.1)
+    assert np.corrcoef(drawn[:, 1], effect[:, 1])[0, 1] > 0.9
+    # Left out, a row without a label is a new group: its effect is integrated out.
+    density = stats.norm.pdf(error, scale=np.sqrt(sigma**2 + tau**2))[:, alone]
+    left_out = loo(fitted).frame["elpd"].to_numpy()[alone]
+    np.testing.assert_allclose(left_out, -np.log((1 / density).mean(0)), atol=0.02)
 
 
 def test_new_runs_are_more_uncertain_than_training_runs(runs):

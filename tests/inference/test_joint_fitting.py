@@ -3,9 +3,11 @@
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from bayeslaw.common.errors import FitError
+from bayeslaw.evaluate.residuals import log_likelihood
 from bayeslaw.inference import joint_fitting
 from bayeslaw.inference.joint_fitting import fit_joint
 from bayeslaw.inference.storage import load
@@ -29,10 +31,19 @@ def pair(rho: float) -> dict[str, LossTable]:
     return {n: from_frame(frame, n) for n, frame in zip(LAWS, tables, strict=True)}
 
 
+def with_gaps(tables: dict[str, LossTable]) -> dict[str, LossTable]:
+    """The tables with two more rows, which have no label."""
+    more = {n: t.frame.iloc[[0, 30]].assign(run=None) for n, t in tables.items()}
+    for frame, tau in zip(more.values(), TAU, strict=True):
+        frame["loss"] *= np.exp([tau, -tau])
+    every = {n: pd.concat([t.frame, more[n]], ignore_index=True) for n, t in tables.items()}
+    return {n: from_frame(frame, n) for n, frame in every.items()}
+
+
 @pytest.fixture(scope="module")
 def fitted():
     settings = {"discrepancy": "none", "draws": 400, "tune": 600, "retry": False}
-    return fit_joint(LAWS, pair(0.9), seed=1, **settings)
+    return fit_joint(LAWS, with_gaps(pair(0.9)), seed=1, **settings)
 
 
 def test_scales_and_correlation_are_recovered(fitted):
@@ -78,7 +89,7 @@ def test_a_plan_pairs_their_draws(fitted):
 def test_each_domain_forecasts_and_saves_on_its_own(fitted, tmp_path):
     for name, posterior in fitted.items():
         predicted = posterior.forecast(posterior.table, allow_unconverged=True)
-        assert np.abs(np.log(predicted.median / posterior.table.loss)).max() < 0.01
+        assert np.abs(np.log(predicted.median / posterior.table.loss))[:-2].max() < 0.01
         posterior.save(tmp_path / f"{name}.nc")
         again = load(tmp_path / f"{name}.nc")
         assert again.settings["joint"] == posterior.settings["joint"]
@@ -86,10 +97,7 @@ def test_each_domain_forecasts_and_saves_on_its_own(fitted, tmp_path):
 
 
 def test_rows_without_a_label_are_groups_of_their_domain_alone(monkeypatch):
-    tables = pair(0.5)
-    gaps = {n: t.frame["run"].where(np.arange(len(t)) > 2) for n, t in tables.items()}
-    tables = {n: from_frame(t.frame.assign(run=gaps[n]), n) for n, t in tables.items()}
-    given = {}
+    tables, given = with_gaps(pair(0.5)), {}
 
     def stop(spec, values, *rest, **settings):
         given.update(values)
@@ -99,8 +107,14 @@ def test_rows_without_a_label_are_groups_of_their_domain_alone(monkeypatch):
     with pytest.raises(InterruptedError):
         fit_joint(LAWS, tables, discrepancy="none")
     one, two = (given[f"{name}::run_index"] for name in LAWS)
-    assert not set(one[:3]) & set(two)
-    assert set(one[3:]) == set(two[3:])
+    assert not set(one[-2:]) & set(two)
+    assert set(one[:-2]) == set(two[:-2])
+
+
+def test_rows_without_a_label_have_the_effects_fitted_for_them(fitted):
+    for posterior in fitted.values():
+        density = log_likelihood(posterior).mean(0)
+        assert density[-2:].mean() == pytest.approx(density[:-2].mean(), abs=1)
 
 
 def test_domains_must_match():

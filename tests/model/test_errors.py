@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from bayeslaw.common.errors import FitError, TableError
-from bayeslaw.evaluate.residuals import covariance, error_draws, log_likelihood, run_likelihood
+from bayeslaw.evaluate.residuals import covariance, error_draws, log_likelihood, unit_likelihood
 from bayeslaw.inference.fitting import fit
 from bayeslaw.inference.storage import load
 from bayeslaw.model import errors
@@ -101,17 +101,17 @@ def test_the_density_of_runs_integrates_their_effect_out(fitted):
     """Against the multivariate normal density of each run."""
     tau = 0.02
     spec = replace(fitted.spec, effects=("run",))
-    names = np.unique(fitted.table.frame["run"])
+    names, unit = np.unique(fitted.table.frame["run"], return_inverse=True)
     shape = (*fitted.draws.sizes.values(), len(names))
     draws = fitted.draws.assign(
         tau_run=0 * fitted.draws["sigma"] + tau,
         run_effect=(("chain", "draw", "run"), np.zeros(shape)),
     ).assign_coords(run=names)
     some = replace(fitted, spec=spec, draws=draws.isel(draw=slice(3)))
-    found, labels = run_likelihood(some)
+    found, _ = unit_likelihood(some, unit)
     frame, q = some.table.frame, some.values()
     error = np.log(some.table.loss) - np.log(some.latent(some.table))
-    for j, name in enumerate(labels):
+    for j, name in enumerate(names):
         rows = (frame["run"] == name).to_numpy()
         for i in range(len(error)):
             own = covariance_of(
