@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import repeat
+from itertools import product, repeat
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.pools import Pool
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.bases import Bases
+from bayeslaw.laws.law import Law
 from bayeslaw.planning.chance_constraints import Problem, numbered
 from bayeslaw.planning.deviations import Fit, PlannedRun
 from bayeslaw.planning.fits import NEW, curve_of, draw_count, noise_kind, planned_base
@@ -57,6 +58,8 @@ class Request:
     baselines : sequence of float, (float, float) or str
         That of each source.
     run : PlannedRun
+    ratios : array, optional
+        Replay ratios that are searched, if given.
     confidence, relative, noise
         As of `bayeslaw.plan`.
     baseline, base : str
@@ -71,6 +74,7 @@ class Request:
     run: PlannedRun
     confidence: float
     relative: bool
+    ratios: Floats | None = None
     noise: str = "latent"
     baseline: str = ""
     base: str = ""
@@ -101,12 +105,19 @@ class Request:
         for rise in self.max_forgetting:
             if not -1 < rise < math.inf:
                 raise BayeslawError(f"max_forgetting={rise:g}: 0.02 allows a rise of 2 %.")
+            if self.relative and rise > 1:
+                raise BayeslawError(
+                    f"max_forgetting={rise:g}: give a fraction, not a percentage; "
+                    f"{rise / 100:g} allows a rise of {rise:g} %. Limits in nats need "
+                    "relative=False (--absolute)."
+                )
         if not 0 < self.confidence < 1:
             raise BayeslawError(
                 f"confidence={self.confidence:g} is not between 0 and 1; 0.9 is 90 %."
             )
         if run.unique_tokens is not None:
             self._check_repetition(run.unique_tokens)
+        self._check_domains()
         asked = run.row[["params", "ptpp"]]
         if run.unique_tokens is not None:
             asked = asked.assign(unique_tokens=run.unique_tokens)
@@ -120,14 +131,28 @@ class Request:
             raise BayeslawError(
                 f"unique_tokens={unique_tokens:g}: give a positive number of tokens."
             )
-        for fit in self.targets:
-            for law in [m.law for m, *_ in fit.parts()] if isinstance(fit, Pool) else [fit.law]:
-                if law.repetition is None:
-                    raise BayeslawError(
-                        f"unique_tokens: {law.name} was fitted to a table without the column "
-                        "unique_tokens, so it does not know what repeated tokens are worth; add "
-                        "the column and fit again."
-                    )
+        for law in laws_of(*self.targets):
+            if law.repetition is None:
+                raise BayeslawError(
+                    f"unique_tokens: {law.name} was fitted to a table without the column "
+                    "unique_tokens, so it does not know what repeated tokens are worth; add "
+                    "the column and fit again."
+                )
+
+    def _check_domains(self) -> None:
+        """Raise `BayeslawError` unless targets differ from sources, and laws know the ratios."""
+        for target, source in product(self.targets, self.sources):
+            if _same(target, source):
+                raise BayeslawError(
+                    "target and source are one posterior; give that of the domain adapted to, and "
+                    "that of the domain that may be forgotten."
+                )
+        for law in laws_of(*self.targets, *self.sources):
+            if "replay" not in law.columns and (self.ratios is None or (self.ratios != 1).any()):
+                raise BayeslawError(
+                    f"the law {law.name} does not know replay, so no ratio can be planned: fit one "
+                    "that does, such as form1n, or fix replay_grid=[1] (--replay 1)."
+                )
 
     @property
     def fits(self) -> dict[str, Fit]:
@@ -281,12 +306,27 @@ def baseline_of(
     return float(rows["loss"].iloc[0]), f"row with tokens = 0 of {name}"
 
 
+def laws_of(*fits: Fit) -> list[Law]:
+    """Laws of fits; those of a pool are the laws of its members."""
+    members = (fit.members.values() if isinstance(fit, Pool) else (fit,) for fit in fits)
+    return [member.law for each in members for member in each]
+
+
+def _same(one: Fit, other: Fit) -> bool:
+    """Whether two fits are one posterior, or pools of the same posteriors."""
+    if isinstance(one, Pool) and isinstance(other, Pool):
+        pairs = zip(one.members.values(), other.members.values(), strict=False)
+        return len(one.members) == len(other.members) and all(_same(*pair) for pair in pairs)
+    if isinstance(one, Posterior) and isinstance(other, Posterior):
+        return one is other or one.draws.equals(other.draws)
+    return False
+
+
 def law_of_bases(source: Fit) -> Bases | None:
     """Losses of pre-trained models that a source's fit knows, and their laws, if it does."""
     if isinstance(source, PointFit):
         return None
-    laws = (member.law for member, *_ in source.parts())
-    return next((law.bases for law in laws if law.bases is not None), None)
+    return next((law.bases for law in laws_of(source) if law.bases is not None), None)
 
 
 def baseline_draws(

@@ -87,8 +87,8 @@ def plan(
     max_loss : float, or a sequence of them
         Limit of the loss of each target, nats per token.
     max_forgetting : float, or a sequence of them
-        Limit of the rise of the source loss over `baseline`: a fraction of the baseline, or nats
-        per token; of several sources, one each.
+        Limit of the rise of the source loss over `baseline`: a fraction of the baseline, at most 1,
+        or nats per token; of several sources, one each.
     baseline : float, (float, float), "asymptote" or "law", optional
         Source loss of the un-adapted model: a measured loss in nats per token, or that and its
         standard deviation; the least loss that pure replay can reach; or the source law's loss
@@ -113,7 +113,8 @@ def plan(
         losses. The result has the probabilities of both. Plans of point fits alone are latent.
     replay_grid : sequence of float, optional
         Replay ratios searched; the best is then refined between its neighbours. A single value
-        fixes r. By default 199 from .005 to .995, or 34 for laws without closed-form budgets.
+        fixes r; laws without replay need 1. By default 199 from .005 to .995, or 34 for laws
+        without closed-form budgets.
     point : sequence of PointFit, optional
         Fits of the deterministic plan: the targets', then the source's. By default it is made at
         the posterior medians of the reference coordinates.
@@ -166,6 +167,7 @@ def plan(
         PlannedRun(params, ptpp, base, unique_tokens, seed),
         confidence=confidence,
         relative=relative,
+        ratios=None if replay_grid is None else replay_ratios(replay_grid),
         noise=noise,
     )
     run, fits = request.run, list(request.fits.values())
@@ -178,9 +180,9 @@ def plan(
     problems, pairing, noisy = _paired_problems(request, starts)
     problems, block = _thinned(problems, autocorrelation_length(fits))
     problem = problems[request.noise]
-    if replay_grid is None:
-        replay_grid = REPLAY_GRID if problem.closed_form else COARSE_GRID
-    ratios = replay_ratios(replay_grid)
+    ratios = request.ratios
+    if ratios is None:
+        ratios = REPLAY_GRID if problem.closed_form else COARSE_GRID
     chosen, best, per_ratio = _search(problem, ratios)
     error, held_out = dict[str, Any](), math.nan
     if best is None:

@@ -136,6 +136,9 @@ def test_mistakes_in_one_line(options, tmp_path):
     assert "must end in .png or" in fails(*options, *MOST, "--figure", str(tmp_path / "a.xyz"))
     two = (*options, *MOST, "--source", "nowhere.nc", "--explore", str(tmp_path / "a.html"))
     assert "--explore shows one target and one source" in fails(*two)
+    percent = ["2" if text == ".02" else text for text in options]
+    assert "not a percentage; 0.02 allows a rise of 2 %" in fails(*percent, *MOST)
+    assert "one posterior" in fails("--target", options[1], "--source", options[1], *LIMITS, *MOST)
     assert "2 targets" in fails(*options, *MOST, "--target", options[1])
 
 

@@ -98,8 +98,9 @@ def test_kinds_from_outside_are_fitted_saved_loaded_forecast_and_planned(law, fi
         capture_output=True, text=True, check=True, input=ahead.to_json(),
     )  # fmt: skip
     assert json.loads(done.stdout) == forecast.median.tolist()
+    source = replace(fit, draws=fit.draws.assign(L_ref=1.01 * fit.draws["L_ref"]))
     plan = bl.plan(
-        target=fit, source=fit, params=1e9, ptpp=15, max_loss=float(forecast.median.max()),
+        target=fit, source=source, params=1e9, ptpp=15, max_loss=float(forecast.median.max()),
         max_forgetting=1.0, baseline=3.0, confidence=0.5, allow_unconverged=True,
     )  # fmt: skip
     assert plan.status == "feasible"

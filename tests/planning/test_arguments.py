@@ -206,6 +206,15 @@ def test_pairing_is_reported(fits):
     assert plan(**few, **LIMITS, baseline=BASE).draws == 100
 
 
+def test_one_posterior_is_not_both_target_and_source(fits):
+    """Nor its copy, as of one file that is given twice; a limit above one is one in nats."""
+    for other in (fits["target"], replace(fits["target"], draws=fits["target"].draws.copy())):
+        with pytest.raises(BayeslawError, match="target and source are one posterior"):
+            plan(target=fits["target"], source=other, **LIMITS, baseline=BASE)
+    asked = LIMITS | {"max_forgetting": 1.5, "relative": False}
+    assert plan(**fits, **asked, baseline=BASE, replay_grid=[0.3]).status == "feasible"
+
+
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
@@ -214,6 +223,7 @@ def test_pairing_is_reported(fits):
         ({"params": 0}, "params=0: give a positive number"),
         ({"max_loss": np.inf}, "max_loss=inf: give a positive number"),
         ({"max_forgetting": -1}, "max_forgetting=-1: 0.02 allows"),
+        ({"max_forgetting": 2}, "give a fraction, not a percentage; 0.02 allows a rise of 2 %"),
         ({"max_cvar": 0.0}, "max_cvar= was removed: lower the limit"),
         ({"baseline": "matched"}, "baseline='matched' was removed: give the measured loss"),
         ({"confidense": 0.9}, "unknown argument 'confidense'; did you mean 'confidence'"),

@@ -131,7 +131,11 @@ def test_laws_without_replay_or_tokens():
         grid(params=[1e8, 1e9], tokens=[1e9, 1e10]),
     )
     fit = replace(true_fits(WORLD)[0], law=law, parameters=CHINCHILLA, table=table)
-    found = plan(target=fit, source=fit, **LIMITS | {"max_loss": 2.2}, baseline=2.2)
+    asked = {"target": fit, "source": fit, **LIMITS, "max_loss": 2.2, "baseline": 2.2}
+    for ratios in (None, [0.3], [0.3, 1.0]):
+        with pytest.raises(BayeslawError, match="the law chinchilla does not know replay"):
+            plan(**asked, replay_grid=ratios)
+    found = plan(**asked, replay_grid=[1.0])
     tokens = (410 / (2.2 - 1.7 - 400 / 8.1e9**0.34)) ** (1 / 0.28)
     assert found.tokens == pytest.approx(tokens, rel=1e-9)
     flat = replace(law, terms=law.terms[:1])
