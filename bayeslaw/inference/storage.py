@@ -138,7 +138,7 @@ def _posterior(parts: dict[str, xr.Dataset], meta: Mapping[str, Any]) -> Posteri
         lacking = ", ".join(sorted(other))
         raise ValueError(f"saved with another discrepancy, without {lacking}; fit again")
     rows, baselines = (stored_frame(parts["table"][n].item()) for n in ("rows", "baselines"))
-    return Posterior(
+    fit = Posterior(
         spec=spec,
         table=LossTable(rows, baselines, meta["table"]["name"]),
         at=meta["at"],
@@ -147,6 +147,10 @@ def _posterior(parts: dict[str, xr.Dataset], meta: Mapping[str, Any]) -> Posteri
         convergence=Convergence(**meta["convergence"]),
         settings=meta["settings"],
     )
+    for walk in fit.law_with_knots.walks:
+        if walk.knots and len(walk.knots.positions) != fit.draws[walk.steps].shape[-1]:
+            raise ValueError(f"saved with other knots of {walk.steps}; fit again")
+    return fit
 
 
 def stored_spec(spec: Spec) -> dict[str, Any]:

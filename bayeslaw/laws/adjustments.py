@@ -34,6 +34,10 @@ PRIORS = {
 """Priors, on log loss; of slopes per e-fold, of that in r over all of its range."""
 
 
+LEAST = 1e-12
+"""Epochs added to R, which may be 0, its bound: repeated tokens are worth nothing there."""
+
+
 @storable
 @dataclass(frozen=True)
 class Repetition(Part):
@@ -77,7 +81,7 @@ class Repetition(Part):
 
     @property
     def typical(self) -> dict[str, float]:
-        """R at which the reference point and the knots of random walks are chosen."""
+        """R at which the reference point and the spacing of knots are chosen."""
         return {self.symbol: 10.0}
 
     def read(self, frame: pd.DataFrame, law: "Law", name: str) -> dict[str, Array]:
@@ -95,6 +99,10 @@ class Repetition(Part):
         x = self.effective(self.typical, x, np)
         return {**x, "unique": x["tokens"]}
 
+    def ends(self, x: Values) -> tuple[Values, ...]:
+        """The covariates where tokens beyond the first epoch are worth nothing, and all."""
+        return {**x, "tokens": np.minimum(x["unique"], x["tokens"])}, x
+
     def effective(self, p: Values, x: Values, xp: Namespace) -> dict[str, Array]:
         """The covariates with D' for D, and without `unique`."""
         found = dict(x)
@@ -102,7 +110,7 @@ class Repetition(Part):
             return found
         unique = xp.minimum(found.pop("unique"), x["tokens"])
         repeats = xp.exp(x["tokens"] - unique) - 1
-        rate = p[self.symbol]
+        rate = p[self.symbol] + LEAST
         found["tokens"] = unique + xp.log1p(rate * (1 - xp.exp(-repeats / rate)))
         return found
 

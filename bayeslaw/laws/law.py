@@ -148,10 +148,18 @@ class Law:
         return self.with_knots(self.knots(x, at))
 
     def knots(self, x: Values, at: Values) -> dict[str, Knots]:
-        """Knots of the random walks that cover some rows, by the names of their steps."""
+        """Knots of the random walks that cover some rows, by the names of their steps.
+
+        Draws differ in what repeated tokens are worth, so the knots cover all that they can be.
+        """
+        ends = self.repetition.ends(x) if self.repetition else ()
         for part in self.parts:
             x = part.neutral(x)
-        return {walk.steps: walk.reach(x, at) for walk in self.walks}
+        found: dict[str, Knots] = {}
+        for walk in self.walks:
+            for rows in (x, *ends):
+                found[walk.steps] = walk.with_knots(found).reach(rows, at)
+        return found
 
     def with_knots(self, knots: Mapping[str, Knots]) -> "Law":
         """The law with knots of its random walks, by the names of their steps."""

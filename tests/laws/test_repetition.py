@@ -17,6 +17,8 @@ from bayeslaw.model.building import build
 from bayeslaw.model.columns import columns_of, log_loss
 from bayeslaw.model.data import make_data
 from bayeslaw.model.spec import make_spec
+from bayeslaw.planning.deviations import PlannedRun
+from bayeslaw.planning.fits import curve_of
 from bayeslaw.planning.planner import plan
 from bayeslaw.simulation.worlds import simulate
 from bayeslaw.tables.table import grid
@@ -152,14 +154,43 @@ def test_a_table_says_what_is_wrong():
         bl.from_frame(table.assign(unique_tokens=0.0))
 
 
-def scarce(domain):
+def scarce(domain, discrepancy="none", spread=0.1):
     """A posterior whose law has repetition."""
-    found = posterior(domain, 200)
-    spec = make_spec(repeating(found.law))
-    rate = R * np.exp(0.1 * np.random.default_rng(5).standard_normal((4, 50)))
-    draws = found.draws.assign({"R_D": (("chain", "draw"), rate)})
+    found, rng = posterior(domain, 200), np.random.default_rng(5)
+    spec = make_spec(repeating(found.law), discrepancy=discrepancy)
     at = spec.law.reference_point(found.table)
+    added = {n: 0.01 * rng.standard_normal((4, 50)) for n in spec.law.discrepancy_parameters}
+    added |= {"walk_scale": np.ones((4, 50))} if "walk_scale" in added else {}
+    added["R_D"] = R * np.exp(spread * rng.standard_normal((4, 50)))
+    knots = spec.law.knots(spec.law.covariates(found.table), {**at, **found.at})
+    steps = {n: rng.standard_normal((4, 50, len(k.positions))) for n, k in knots.items()}
+    draws = found.draws.assign({n: (("chain", "draw"), values) for n, values in added.items()})
+    draws = draws.assign({n: (("chain", "draw", f"{n}_knot"), v) for n, v in steps.items()})
     return replace(found, spec=spec, draws=draws, at={**at, **found.at})
+
+
+def test_a_forecast_does_not_depend_on_the_other_rows():
+    """Nor does that of a plan differ: its curve covers all budgets."""
+    fit = scarce("french", "adaptation", spread=1.5)
+    kind = {"params": 1.3e9, "ptpp": 31.0, "replay": 0.2}
+    row = grid(**kind, tokens=1.3e9 * 3000).assign(unique_tokens=1e8)
+    far = grid(**kind, tokens=1.3e9 * 9e5).assign(unique_tokens=[1e14])
+    alone, together = fit.latent(row), fit.latent(pd.concat([row, far], ignore_index=True))
+    np.testing.assert_array_equal(alone[:, 0], together[:, 0])
+    curve = curve_of(fit, PlannedRun(1.3e9, 31.0, unique_tokens=1e8))
+    np.testing.assert_allclose(curve.loss([0.2], np.log(3000))[0], alone[:, 0], rtol=1e-10)
+
+
+def test_at_its_bound_of_zero_only_the_first_epoch_counts():
+    law = repeating(load_law("chinchilla"))
+    rows = grid(params=1e9, tokens=[1e9, 4e9]).assign(unique_tokens=2e9)
+    p = CHINCHILLA | {"R_D": 0.0}
+    first = load_law("chinchilla").covariates(rows.assign(tokens=[1e9, 2e9]))
+    x = law.covariates(rows)
+    np.testing.assert_allclose(law.loss(p, x), load_law("chinchilla").loss(p, first), rtol=1e-10)
+    # A little R counts as if that share of an epoch were new tokens.
+    by = CHINCHILLA["B"] * CHINCHILLA["beta"] * 2e9 ** -CHINCHILLA["beta"]
+    np.testing.assert_allclose(law.gradient(p, x)["R_D"], [0.0, -by], rtol=1e-6, atol=1e-12)
 
 
 def test_plans_with_scarce_data():
