@@ -74,6 +74,9 @@ class Forecast:
     fits: Mapping[str, Posterior] = field(default_factory=dict, repr=False, kw_only=True)
     seed: int = field(default=0, kw_only=True)
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "seed", int(self.seed))  # of NumPy, which files cannot hold
+
     @cached_property
     def positions(self) -> pd.DataFrame:
         """Where each row lies with respect to the training rows; see `bayeslaw.locate`.

@@ -56,7 +56,9 @@ class Pool:
             raise LawError(f"pool {self.name}: give each member a weight of 0 or more, not all 0.")
         if len({fit.table.sha256 for fit in self.members.values()}) > 1:
             raise LawError(f"pool {self.name}: its members are fits of different tables.")
-        object.__setattr__(self, "weights", {n: weight / total for n, weight in weights.items()})
+        object.__setattr__(
+            self, "weights", {n: float(weight / total) for n, weight in weights.items()}
+        )
 
     @property
     def first(self) -> Posterior:

@@ -62,6 +62,14 @@ class Settings:
     progress: bool = False
     retry: bool = True
 
+    def __post_init__(self) -> None:
+        """Numbers of NumPy become Python's, which files can hold."""
+        for name in ("seed", "chains", "draws", "tune", "cores"):
+            if (value := getattr(self, name)) is not None:
+                object.__setattr__(self, name, _whole(name, value))
+        for name in ("delta", "target_accept"):
+            object.__setattr__(self, name, float(getattr(self, name)))
+
     @property
     def recorded(self) -> dict[str, Any]:
         """The settings in `RUN`."""
@@ -82,4 +90,14 @@ def make_settings(keywords: PosteriorSettings, *, seed: int, **others: Any) -> S
             raise FitError(f"{name}={keywords[name]!r}: {REMOVED[name]}")  # type: ignore[literal-required]
         if name not in known:
             raise FitError(unknown("setting", name, known))
-    return Settings(**keywords, **others, seed=int(seed))
+    return Settings(**keywords, **others, seed=seed)
+
+
+def _whole(name: str, value: Any) -> int:
+    """A setting that is a whole number, as an int."""
+    try:
+        if (number := int(value)) == value:
+            return number
+    except (TypeError, ValueError):
+        pass
+    raise FitError(f"{name}={value!r}: give a whole number.")

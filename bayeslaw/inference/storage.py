@@ -1,11 +1,13 @@
 """A posterior as one NetCDF file: draws, data, law, priors, seed, versions."""
 
 import dataclasses
+import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import xarray as xr
 
@@ -23,8 +25,8 @@ from bayeslaw.model.likelihoods import LIKELIHOODS
 from bayeslaw.model.spec import Spec
 from bayeslaw.tables.table import LossTable
 
-SCHEMA = 6
-"""Version of the file's layout; a file with another one is refused."""
+SCHEMA = 7
+"""Version of the file's layout; a file with another one is refused. Files have a digest from 7."""
 MARK, POOL_MARK = "bayeslaw posterior", "bayeslaw pool"
 
 
@@ -39,8 +41,7 @@ def save(posterior: Posterior, path: str | Path) -> None:
         If a term, the likelihood or the discrepancy is of a class that a file cannot name, or a
         file cannot hold one of its fields.
     """
-    with atomic_write(path) as beside:
-        _tree(posterior).to_netcdf(beside, engine="h5netcdf")
+    _write(_tree(posterior), path)
 
 
 def save_pool(pool: Pool, path: str | Path) -> None:
@@ -54,8 +55,30 @@ def save_pool(pool: Pool, path: str | Path) -> None:
         "schema": SCHEMA,
         "meta": json.dumps(about, ensure_ascii=False),
     }
+    _write(tree, path)
+
+
+def _write(tree: xr.DataTree, path: str | Path) -> None:
+    """Write a tree with the digest of its content, by which `load` finds damage."""
+    tree.attrs["sha256"] = _digest(tree)
     with atomic_write(path) as beside:
         tree.to_netcdf(beside, engine="h5netcdf")
+
+
+def _digest(tree: xr.DataTree) -> str:
+    """SHA-256 of what `load` uses: texts of the groups, and the bits of all values."""
+    found = hashlib.sha256()
+    for group in tree.subtree:
+        texts = [group.path, *(str(group.attrs.get(name)) for name in ("format", "schema", "meta"))]
+        found.update(json.dumps(texts).encode())
+        for name in sorted(map(str, group.variables)):
+            values = group.variables[name]
+            found.update(json.dumps([name, values.dims, values.shape]).encode())
+            if values.dtype.kind in "fiub":
+                found.update(np.ascontiguousarray(values.values).tobytes())
+            else:  # texts are objects when they are read
+                found.update(json.dumps(values.values.astype(str).tolist()).encode())
+    return found.hexdigest()
 
 
 def _tree(posterior: Posterior) -> xr.DataTree:
@@ -81,8 +104,8 @@ def load(path: str | Path) -> Posterior | Pool:
     Raises
     ------
     FileError
-        If the file is missing, truncated, not a posterior, or written by a version with another
-        layout.
+        If the file is missing, damaged, edited, not a posterior, or written by a version with
+        another layout.
     """
     path = Path(path)
     if not path.is_file():
@@ -91,7 +114,8 @@ def load(path: str | Path) -> Posterior | Pool:
         with xr.open_datatree(path, engine="h5netcdf") as tree:
             attrs, parts = dict(tree.attrs), _loaded(tree)
             members = [(dict(each.attrs), _loaded(each)) for each in tree.children.values()]
-    except (OSError, ValueError, KeyError, TypeError, RuntimeError, AttributeError) as error:
+            whole = _digest(tree) == attrs.get("sha256")
+    except Exception as error:  # damage makes HDF5 and xarray raise nearly every type
         raise FileError(f"{path}: not a readable posterior (truncated or foreign).") from error
     if attrs.get("format") not in (MARK, POOL_MARK):
         raise FileError(f"{path}: a NetCDF file, but not a bayeslaw posterior.")
@@ -101,6 +125,11 @@ def load(path: str | Path) -> Posterior | Pool:
             raise FileError(
                 f"{path}: schema {schema} is {'newer' if newer else 'older'} than this version "
                 f"reads ({SCHEMA}); {'upgrade bayeslaw' if newer else 'fit again'}."
+            )
+        if not whole:
+            raise FileError(
+                f"{path}: damaged or edited: its content is not that of its SHA-256; restore the "
+                "file, or fit again."
             )
         meta = json.loads(attrs["meta"])
         if attrs["format"] == MARK:
@@ -138,9 +167,12 @@ def _posterior(parts: dict[str, xr.Dataset], meta: Mapping[str, Any]) -> Posteri
         lacking = ", ".join(sorted(other))
         raise ValueError(f"saved with another discrepancy, without {lacking}; fit again")
     rows, baselines = (stored_frame(parts["table"][n].item()) for n in ("rows", "baselines"))
+    table = LossTable(rows, baselines, meta["table"]["name"])
+    if table.sha256 != meta["table"]["sha256"]:
+        raise ValueError("its table is not the one that was fitted")
     fit = Posterior(
         spec=spec,
-        table=LossTable(rows, baselines, meta["table"]["name"]),
+        table=table,
         at=meta["at"],
         draws=parts["posterior"],
         stats=parts["sample_stats"],

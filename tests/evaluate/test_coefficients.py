@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bayeslaw.common.errors import BayeslawError, FileError, NotConverged
+from bayeslaw.common.errors import BayeslawError, FileError, FitError, NotConverged
 from bayeslaw.evaluate.coefficients import SCHEMA, read_coefficients, write_coefficients
 from bayeslaw.evaluate.registration import register
 from bayeslaw.inference.fitting import fit
@@ -215,7 +215,12 @@ def test_files_that_cannot_be_read(posterior, tmp_path):
 
 
 def test_a_fit_of_one_chain_has_no_r_hat(small, tmp_path):
-    one = fit("chinchilla", small, discrepancy="none", chains=1, draws=50, tune=50, retry=False)
+    numbers = {"chains": np.int64(1), "draws": np.int32(50), "tune": np.uint8(50)}
+    one = fit("chinchilla", small, discrepancy="none", retry=False, seed=np.int64(0), **numbers)
     assert np.isnan(one.convergence.rhat)
+    one.save(tmp_path / "one.nc")  # numbers of NumPy go into every file
+    register(one.forecast(ROWS, seed=np.int64(3), allow_unconverged=True), tmp_path / "one.json")
     back = travelled(one, tmp_path)
     assert back.convergence.failures == one.convergence.failures
+    with pytest.raises(FitError, match=r"draws=2\.5: give a whole number"):
+        fit("chinchilla", small, draws=2.5)

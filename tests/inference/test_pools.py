@@ -1,5 +1,6 @@
 """Pools: a mixture of posteriors that everything takes like one."""
 
+import h5py
 import numpy as np
 import pytest
 
@@ -61,6 +62,10 @@ def test_a_saved_pool_forecasts_the_same(pool, tmp_path):
     }
     before, after = (each.forecast(AHEAD, allow_unconverged=True) for each in (pool, again))
     np.testing.assert_array_equal(before.samples, after.samples)
+    with h5py.File(tmp_path / "pool.nc", "a") as file:
+        file["member 1/posterior/L_ref"][0, 0] *= 1 + 1e-15
+    with pytest.raises(bl.FileError, match=r"damaged or edited.*restore the file, or fit again"):
+        bl.load(tmp_path / "pool.nc")
 
 
 def test_what_needs_one_law_says_so(pool, tmp_path):
