@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import bayeslaw as bl
+from bayeslaw.laws import lawfiles
 from bayeslaw.model import adaptation, walking_exponents
 from bayeslaw.model.adaptation import Adaptation
 from bayeslaw.model.curvature import Curvature
@@ -75,6 +76,12 @@ def test_the_maths_page_shows_every_law_and_its_formula_becomes_mathml(path, fro
     written = from_code.latex2mathml.converter.convert(bl.load_law(path.stem).latex())
     assert "<mfrac>" in written
     assert "\\" not in written
+
+
+def test_the_page_on_laws_names_every_covariate_of_law_files():
+    page = (DOCS / "howto" / "law.md").read_text()
+    (sentence,) = re.findall(r"^Covariates are (.*?)\.", page, re.M | re.S)
+    assert re.findall(r"`(\w+)`", sentence) == list(lawfiles.COVARIATES)
 
 
 def test_the_maths_page_states_the_priors_of_the_code():

@@ -104,6 +104,22 @@ def installing(extra: str) -> str:
     return f"uv sync --extra {extra}" if clone else f"pip install 'bayeslaw[{extra}]'"
 
 
+def named_file(name: str | Path) -> Path | None:
+    """The TOML file of that path; none if the text is a name and not a path.
+
+    Raises
+    ------
+    FileError
+        If it is a path, by its suffix or a folder in it, and there is no such file.
+    """
+    path = Path(name)
+    if path.is_file():
+        return path
+    if isinstance(name, Path) or path.suffix or len(path.parts) > 1:
+        raise FileError(f"{path}: no such file.")
+    return None
+
+
 def models_dir() -> Path:
     """Folder of the shipped laws: inside an installed wheel, or beside the package in a clone."""
     here = Path(__file__).parent.parent

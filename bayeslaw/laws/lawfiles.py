@@ -2,25 +2,37 @@
 
 import math
 import tomllib
-from collections.abc import Iterator, Mapping
-from dataclasses import fields, replace
+from collections.abc import Mapping
+from dataclasses import MISSING, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 from bayeslaw.common.errors import LawError, unknown
-from bayeslaw.common.files import models_dir
+from bayeslaw.common.files import models_dir, named_file
 from bayeslaw.common.registry import Plain, content, field_value, restore, store
 from bayeslaw.laws import forgetting_terms, powers  # noqa: F401  # register their terms
 from bayeslaw.laws.bases import Bases
 from bayeslaw.laws.departure import Departure
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.parts import KAPPA
-from bayeslaw.laws.priors import NOISE, Prior, override
+from bayeslaw.laws.priors import NOISE, Prior, check_supports, parse_priors
 from bayeslaw.laws.terms import COLUMN, TERMS, Term
 
 _SETTINGS = ("title", "reference", "token_unit", "ratio", "epsilon", "coupled")
 _BOUNDS = ("bounds", "paper_bounds")
 _KEYS = (*_SETTINGS, "term", "departure", "priors", *_BOUNDS)
+COVARIATES = ("params", "tokens", "ptpp", "replay", "barrier")
+"""Covariates that a law file may name."""
+_ALONG = ("down", "up", "along")
+"""Keys that map covariates to exponents."""
+_WORDS = {
+    str: "text",
+    float: "a number",
+    bool: "true or false",
+    tuple[str, ...]: "a list of names",
+    Mapping[str, str]: 'a table such as { params = "alpha" }',
+}
+"""What a value of a type is, for errors."""
 
 
 def load_law(law: "str | Path | Law") -> Law:
@@ -30,60 +42,68 @@ def load_law(law: "str | Path | Law") -> Law:
     ------
     LawError
         If the name is unknown, or the file is not a valid law.
+    FileError
+        If there is no such file.
     """
     if isinstance(law, Law):
         return law
     shipped = {path.stem: path for path in models_dir().glob("*.toml")}
-    path = shipped.get(str(law), Path(law))
-    if not path.is_file():
+    path = shipped.get(str(law)) or named_file(law)
+    if path is None:
         raise LawError(unknown("law", str(law), shipped) + " Or give the path of a TOML file.")
     try:
-        return parse_law(path.read_text(encoding="utf-8"), path.stem)
+        return parse_law(path.read_text(encoding="utf-8"), path.stem, str(path))
     except UnicodeDecodeError as error:
         raise LawError(f"{path}: not valid TOML: {error}") from error
 
 
-def parse_law(text: str, name: str) -> Law:
+def parse_law(text: str, name: str, where: str = "") -> Law:
     """A law from the text of its TOML file.
+
+    Parameters
+    ----------
+    text : str
+    name : str
+        Of the law.
+    where : str, optional
+        The file, for errors.
 
     Raises
     ------
     LawError
-        If the text is not a valid law; the message names the key and the valid ones.
+        If the text is not a valid law; the message names the term, the key and the valid ones.
     """
-    try:
-        return _parse(text, name)
-    except (TypeError, ValueError, AttributeError) as error:  # a value of the wrong kind
-        raise LawError(f"law {name}: malformed: {error}.") from error
-
-
-def _parse(text: str, name: str) -> Law:
+    where = where or f"law {name}"
     try:
         spec = tomllib.loads(text)
-        terms = tuple(_terms(spec.pop("term")))
     except tomllib.TOMLDecodeError as error:
-        raise LawError(f"law {name}: not valid TOML: {error}") from error
-    except KeyError:
-        raise LawError(f"law {name}: has no [[term]].") from None
-    settings: dict[str, Any] = {key: field_value(spec.pop(key)) for key in _SETTINGS if key in spec}
+        raise LawError(f"{where}: not valid TOML: {error}") from error
+    written = spec.get("term")
+    if not (written and isinstance(written, list) and all(isinstance(t, dict) for t in written)):
+        raise LawError(f"{where}: has no [[term]].")
+    for key in spec:
+        if key not in _KEYS:
+            raise LawError(f"{where}: {unknown('key', key, _KEYS)}")
+    for key in ("title", "reference"):
+        if key not in spec:
+            raise LawError(f"{where}: has no {key!r}.")
+    terms = tuple(_term(fields, f"{where}, term {i}") for i, fields in enumerate(written, 1))
+    settings: dict[str, Any] = {key: field_value(spec[key]) for key in _SETTINGS if key in spec}
+    _check_values(Law, settings, where)
     if "departure" in spec:
-        settings["departure"] = Departure(**spec.pop("departure"))
-    priors = {n: Prior.parse(p) for n, p in spec.pop("priors", {}).items()}
-    given, published = (_intervals(spec.pop(key, {})) for key in _BOUNDS)
-    if spec:
-        raise LawError(f"law {name}: {unknown('key', next(iter(spec)), _KEYS)}")
-    if missing := [key for key in ("title", "reference") if key not in settings]:
-        raise LawError(f"law {name}: has no {missing[0]!r}.")
+        settings["departure"] = _built(Departure, spec["departure"], f"{where}, [departure]", "it")
+    priors = parse_priors(_table(spec, "priors", where), where)
+    given, published = (_ranges(_table(spec, key, where), where) for key in _BOUNDS)
     if settings.get("ratio", "replay") not in ("replay", "own"):
-        raise LawError(f"law {name}: ratio is 'replay' or 'own', not {settings['ratio']!r}.")
+        raise LawError(f"{where}: ratio is 'replay' or 'own', not {settings['ratio']!r}.")
     if not (settings.get("token_unit", 1.0) > 0 and settings.get("epsilon", 1.0) >= 0):
-        raise LawError(f"law {name}: token_unit must be positive, epsilon not negative.")
+        raise LawError(f"{where}: token_unit must be positive, epsilon not negative.")
     law = Law(name=name, terms=terms, priors=priors, bounds={}, **settings)
     for coupled in law.coupled:
         if coupled not in law.coefficients:
-            raise LawError(f"law {name}: {unknown('coefficient', coupled, law.coefficients)}")
+            raise LawError(f"{where}: {unknown('coefficient', coupled, law.coefficients)}")
     if len(set(law.coupled)) == 1:
-        raise LawError(f"law {name}: coupled needs two coefficients or more.")
+        raise LawError(f"{where}: coupled needs two coefficients or more.")
     own = [symbol for term in terms for symbol in (term.coefficient, term.slope)]
     taken = ["E", "L_ref", *NOISE, *([KAPPA] if law.coupled else []), *own]
     others = {exponent for term in terms for exponent in term.exponents}
@@ -91,23 +111,92 @@ def _parse(text: str, name: str) -> Law:
     for symbol in [*own, *others]:
         if taken.count(symbol) + (symbol in others) > 1:
             raise LawError(
-                f"law {name}: {symbol!r} has two meanings; give each coefficient, slope and "
+                f"{where}: {symbol!r} has two meanings; give each coefficient, slope and "
                 "exponent a symbol of its own."
             )
-    for bounded, (low, high) in (*given.items(), *published.items()):
+    for bounded in (*given, *published):
         if bounded not in law.parameters:
-            raise LawError(f"law {name}: {unknown('parameter', bounded, law.parameters)}")
-        if not low < high:
-            raise LawError(f"law {name}: bounds of {bounded!r} are not [lower, upper].")
+            raise LawError(f"{where}: {unknown('parameter', bounded, law.parameters)}")
     bounds = dict.fromkeys(law.parameters, (0.0, math.inf)) | given
     law = replace(law, bounds=bounds, paper_bounds=published)
     wanted = {"E", *law.coordinates[1:], *NOISE}
     for extra in priors.keys() - wanted:
-        raise LawError(f"law {name}: {unknown('prior', extra, wanted)}")
+        raise LawError(f"{where}: {unknown('prior', extra, wanted)}")
     for lacking in sorted(wanted - NOISE.keys() - law.priors.keys()):
-        raise LawError(f"law {name}: no prior for {lacking!r}.")
-    override(law.priors, priors, law.prior_bounds)  # a prior must not leave its bounds
+        raise LawError(f"{where}: no prior for {lacking!r}.")
+    check_supports(priors, law.prior_bounds, where)
     return law
+
+
+def _table(spec: Mapping[str, Any], key: str, where: str) -> dict[str, Any]:
+    """The table ``[key]`` of a law file; empty if it has none."""
+    table = spec.get(key, {})
+    if not isinstance(table, dict):
+        raise LawError(f"{where}: {key} = {table!r} is not a table; write [{key}] above its keys.")
+    return table
+
+
+def _ranges(given: Mapping[str, Any], where: str) -> dict[str, tuple[float, float]]:
+    for name, pair in given.items():
+        numbers = isinstance(pair, list) and all(_is(each, float) for each in pair)
+        if not (numbers and len(pair) == 2 and pair[0] < pair[1]):
+            raise LawError(f"{where}: bounds of {name!r} are not [lower, upper]: {pair!r}.")
+    return _intervals(given)
+
+
+def _term(given: Mapping[str, Plain], where: str) -> Term:
+    values = {key: field_value(value) for key, value in given.items()}
+    kind = values.pop("kind", "power")
+    if not isinstance(kind, str):
+        raise LawError(f"{where}: kind = {kind!r} is not text.")
+    try:
+        cls = TERMS[kind]
+    except LawError as error:
+        raise LawError(f"{where}: {error}") from error
+    term = _built(cls, values, f'{where} (kind "{kind}")', kind)
+    for covariate in term.covariates:
+        if covariate not in COLUMN:
+            raise LawError(f"{where}: {unknown('covariate', covariate, COLUMN)}")
+    return term
+
+
+def _built[T](cls: type[T], given: Any, where: str, kind: str) -> T:
+    """An object of a dataclass from the keys of a table."""
+    if not isinstance(given, dict):
+        raise LawError(f"{where}: {given!r} is not a table of keys.")
+    keys = {f.name: f for f in fields(cls) if f.name != "modifier"}  # type: ignore[arg-type]
+    for key in given:
+        if key not in keys:
+            raise LawError(f"{where}: {unknown('key', key, keys)}")
+    for key, of in keys.items():
+        if key not in given and of.default is MISSING and of.default_factory is MISSING:
+            every = ", ".join(keys)
+            raise LawError(f'{where}: key "{key}" is missing; keys of {kind}: {every}.')
+    _check_values(cls, given, where)
+    for key in _ALONG & given.keys():
+        for covariate in given[key]:
+            if covariate not in COVARIATES:
+                raise LawError(f"{where}, {key}: {unknown('covariate', covariate, COVARIATES)}")
+    return cls(**given)
+
+
+def _check_values(cls: type, given: Mapping[str, Any], where: str) -> None:
+    """Raise unless the values are of the types of a dataclass's fields."""
+    hints = get_type_hints(cls)
+    for key, value in given.items():
+        if not _is(value, hints[key]):
+            raise LawError(f"{where}: {key} = {value!r} is not {_WORDS[hints[key]]}.")
+
+
+def _is(value: object, hint: Any) -> bool:
+    """Whether a value of a TOML file is of a type in `_WORDS`; any is of other types."""
+    if hint is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if hint == tuple[str, ...]:
+        return isinstance(value, tuple) and all(isinstance(each, str) for each in value)
+    if hint == Mapping[str, str]:
+        return isinstance(value, dict) and bool(value) and all(_is(e, str) for e in value.values())
+    return hint not in _WORDS or isinstance(value, hint)
 
 
 def stored_law(law: Law) -> dict[str, Plain]:
@@ -163,20 +252,3 @@ def restored_law(stored: Mapping[str, Any]) -> Law:
 
 def _intervals(given: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
     return {name: (float(low), float(high)) for name, (low, high) in given.items()}
-
-
-def _terms(specs: list[dict[str, Plain]]) -> Iterator[Term]:
-    for spec in specs:
-        fields = {key: field_value(value) for key, value in spec.items()}
-        name = fields.pop("kind", "power")
-        if not isinstance(name, str):
-            raise TypeError(f"kind = {name!r} is not a name")
-        kind = TERMS[name]
-        try:
-            term = kind(**fields)
-        except TypeError as error:
-            raise LawError(f"term {spec}: {error}") from None
-        for covariate in term.covariates:
-            if covariate not in COLUMN:
-                raise LawError(unknown("covariate", covariate, COLUMN))
-        yield term

@@ -10,6 +10,7 @@ from typing import Protocol, runtime_checkable
 
 from bayeslaw.common.arrays import Tensor
 from bayeslaw.common.errors import LawError, unknown
+from bayeslaw.common.files import named_file
 from bayeslaw.common.registry import storable
 
 # PyMC's names and arguments; `median` of a LogNormal is our one convenience.
@@ -227,31 +228,75 @@ def override(
     ------
     LawError
         If a name is misspelt, a prior cannot be read, or its support leaves the bounds.
+    FileError
+        If there is no such file.
     """
     if isinstance(given, str) and given == "default":
         return dict(defaults)
     if isinstance(given, str) and given == "flat":
         fixed = {name: prior for name, prior in defaults.items() if name in proper}
         return {name: flat(bounds[name]) for name in defaults if name not in proper} | fixed
-    chosen = read_priors(given) if isinstance(given, str | Path) else given
-    merged = dict(defaults)
-    for name, text in chosen.items():
+    where = str(given) if isinstance(given, str | Path) else ""
+    chosen = parse_priors(read_priors(given) if isinstance(given, str | Path) else given, where)
+    for name in chosen:
         if name not in defaults:
-            raise LawError(unknown("prior", name, defaults))
-        prior, (low, high) = Prior.parse(text), bounds[name]
+            raise LawError(_at(where) + unknown("prior", name, defaults))
+    check_supports(chosen, bounds, where)
+    return {**defaults, **chosen}
+
+
+def parse_priors(given: Mapping[str, PriorLike], where: str = "") -> dict[str, Prior]:
+    """Priors from their texts; `where` is the file, for errors.
+
+    Raises
+    ------
+    LawError
+        If one cannot be read.
+    """
+    found = {}
+    for name, text in given.items():
+        try:
+            found[name] = Prior.parse(text)
+        except LawError as error:
+            raise LawError(f"{_at(where)}{name}: {error}") from error
+    return found
+
+
+def check_supports(
+    priors: Mapping[str, Prior], bounds: Mapping[str, tuple[float, float]], where: str = ""
+) -> None:
+    """Raise `LawError` unless the support of each prior lies in the range of its parameter."""
+    for name, prior in priors.items():
+        low, high = bounds[name]
         if prior.support[0] < low or prior.support[1] > high:
-            raise LawError(f"prior of {name!r}: {prior} reaches outside [{low:g}, {high:g}].")
-        merged[name] = prior
-    return merged
+            raise LawError(
+                f"{_at(where)}prior of {name!r}: {prior} reaches outside [{low:g}, {high:g}]."
+            )
+
+
+def _at(where: str) -> str:
+    return f"{where}: " if where else ""
 
 
 def read_priors(path: str | Path) -> dict[str, PriorLike]:
-    """Priors from a TOML file, under ``[priors]`` or at top level."""
-    path = Path(path)
-    if not path.is_file():
-        raise LawError(f"priors={str(path)!r}: not 'default', 'flat', nor an existing TOML file.")
+    """Priors from a TOML file, under ``[priors]`` or at top level.
+
+    Raises
+    ------
+    FileError
+        If there is no such file.
+    LawError
+        If the name is that of no file, or the file is not TOML.
+    """
+    file = named_file(path)
+    if file is None:
+        names = ("default", "flat")
+        raise LawError(unknown("priors", str(path), names) + " Or give the path of a TOML file.")
     try:
-        text = tomllib.loads(path.read_text(encoding="utf-8"))
+        text = tomllib.loads(file.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise LawError(f"{path}: not valid TOML: {error}") from error
-    return dict(text.get("priors", text))
+    priors = text.get("priors", text)
+    if not isinstance(priors, dict):
+        raise LawError(f"{path}: priors = {priors!r} is not a table; write [priors] above them.")
+    return priors

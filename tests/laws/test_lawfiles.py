@@ -1,14 +1,16 @@
 """Laws from TOML files, and the errors for invalid files."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from matplotlib.mathtext import MathTextParser
 
-from bayeslaw.common.errors import LawError
+from bayeslaw.common.errors import FileError, LawError
 from bayeslaw.huber.point_fit import fit_huber
 from bayeslaw.laws.lawfiles import load_law, models_dir, parse_law, restored_law, stored_law
+from bayeslaw.laws.priors import read_priors
 from bayeslaw.simulation.worlds import simulate
 from tests.support import DESIGN
 
@@ -71,8 +73,7 @@ def test_bounds_as_published():
     ("name", "says"),
     [
         ("from3", "unknown law 'from3'; did you mean 'form3'.*dcpt, forgetting, form1"),
-        ("absent.toml", "unknown law 'absent.toml'.*path of a TOML file"),
-        (".", "unknown law"),
+        (".", "unknown law .*path of a TOML file"),
     ],
 )
 def test_unknown_laws(name, says):
@@ -80,24 +81,41 @@ def test_unknown_laws(name, says):
         load_law(name)
 
 
+@pytest.mark.parametrize("name", ["absent.toml", "models/absent", Path("absent")])
+def test_a_file_that_does_not_exist(name):
+    for read in (load_law, read_priors):
+        with pytest.raises(FileError, match=r"absent(.toml)?: no such file"):
+            read(name)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
         ("token_unit", "token_unt", "unknown key 'token_unt'; did you mean 'token_unit'.*Valid"),
-        ('coefficient = "A"', 'coeficient = "A"', "'coeficient'"),
+        ('coefficient = "A"', 'coeficient = "A"', "did you mean 'coefficient'"),
+        (
+            'slope = "slope_D"\n',
+            "",
+            'term 2 .kind "power".: key "slope" is missing; keys of power:',
+        ),
+        ('coefficient = "A"', "coefficient = 3", "coefficient = 3 is not text"),
         ('coefficient = "A"', 'kind = "powr"\ncoefficient = "A"', "did you mean 'power'.*gated"),
-        ('coefficient = "A"', 'kind = ["power"]\ncoefficient = "A"', "malformed"),
+        ('coefficient = "A"', 'kind = ["power"]\ncoefficient = "A"', "kind = .*not text"),
         ('coefficient = "B"', 'coefficient = "A"', "'A' has two meanings"),
         ("{ params", "{ parms", "unknown covariate 'parms'; did you mean 'params'"),
-        ('{ params = "alpha" }', "{}", "unknown prior 'alpha'"),
-        ('{ params = "alpha" }', "{ params = 3 }", "malformed"),
+        ("{ params", "{ share", "down: .*'share'. Valid: barrier, params, ptpp, replay, tokens.$"),
+        ('{ params = "alpha" }', "{}", "down = {} is not a table such as"),
+        ('{ params = "alpha" }', "{ params = 3 }", "is not a table such as { params = .alpha. }"),
         ('alpha = "Log', 'alhpa = "Log', "unknown prior 'alhpa'; did you mean 'alpha'.*slope_D"),
         ('alpha = "LogNormal(median=0.28, sigma=0.45)"', "", "no prior for 'alpha'"),
         ("LogNormal(median=0.28", "LogNrmal(median=0.28", "did you mean 'LogNormal'.*HalfNormal"),
-        ('"LogNormal(median=0.28, sigma=0.45)"', "3", "cannot read the prior 3"),
+        ('"LogNormal(median=0.28, sigma=0.45)"', "3", "alpha: cannot read the prior 3"),
         ("LogNormal(median=0.28, sigma=0.45)", "Normal(mu=0, sigma=1)", "reaches outside"),
         ("token_unit = 1.0", "token_unit = 0", "token_unit must be positive"),
-        ("token_unit = 1.0", "token_unit = 'x'", "malformed"),
+        ("token_unit = 1.0", "token_unit = 'x'", "token_unit = 'x' is not a number"),
+        ("token_unit", "coupled = 'A'\ntoken_unit", "coupled = 'A' is not a list of names"),
+        ("token_unit", "departure = 3\ntoken_unit", "departure.: 3 is not a table of keys"),
+        ("[priors]", "[departure]\nfoo = 3\n[priors]", "unknown key 'foo'. Valid: along, base"),
         ("token_unit", "ratio = 'mine'\ntoken_unit", "ratio is 'replay' or 'own', not 'mine'"),
         ("token_unit", "priors = 'x'\ntoken_unit", "not valid TOML"),
         ("token_unit", "= 3", "not valid TOML"),
@@ -105,7 +123,7 @@ def test_unknown_laws(name, says):
         ("[priors]", "[bounds]\nalpha = [1, 0]\n[priors]", "not .lower, upper."),
         ("[priors]", "[paper_bounds]\nzta = [0, 1]\n[priors]", "unknown parameter 'zta'.*alpha"),
         ("[priors]", "[paper_bounds]\nalpha = [1, 0]\n[priors]", "not .lower, upper."),
-        ("[priors]", "[bounds]\nalpha = 3\n[priors]", "malformed"),
+        ("[priors]", "[bounds]\nalpha = 3\n[priors]", "not .lower, upper.: 3"),
     ],
 )
 def test_bad_law_files(tmp_path, old, new, says):
@@ -114,6 +132,7 @@ def test_bad_law_files(tmp_path, old, new, says):
     path.write_text(CHINCHILLA.replace(old, new, 1), encoding="utf-8")
     with pytest.raises(LawError, match=says) as error:
         load_law(path)
+    assert str(error.value).startswith(str(path))
     assert "\n" not in str(error.value)
 
 

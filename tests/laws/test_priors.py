@@ -93,7 +93,7 @@ def test_override_by_mapping_string_file_and_flat(tmp_path):
         ({"etta": "HalfNormal(sigma=1)"}, "unknown prior 'etta'; did you mean 'eta'.*slope_N"),
         ({"eta": "Normal(sigma=1)"}, r"prior of 'eta'.*reaches outside \[0, inf\]"),
         ({"lambda_": "HalfNormal(sigma=1)"}, r"reaches outside \[0, 1\]"),
-        ("falt", "not 'default', 'flat', nor an existing TOML file"),
+        ("falt", "unknown priors 'falt'; did you mean 'flat'"),
     ],
 )
 def test_bad_overrides(given, says):
