@@ -135,8 +135,7 @@ class Posterior:
         x, bases = self.law.covariates(frame), self.law.bases
         if bases is None or not (unknown := bases.unknown(frame)).any():
             return x
-        rng = np.random.default_rng(self.extension_seed)
-        drawn = bases.draws(frame, self.count, rng)
+        drawn = bases.draws(frame, self.count, [self.extension_seed])
         x["start"], x["deviation"] = bases.logs(frame, np.where(unknown, drawn, 0.0))
         return x
 

@@ -1,6 +1,7 @@
 """Pre-trained models that adaptation starts from: their losses, and the laws that these follow."""
 
-from collections.abc import Mapping
+import zlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -79,17 +80,24 @@ class Bases:
         found = np.where(np.isnan(given), drawn, given)
         return found[..., 0, :], found[..., 1, :] - expected[1]
 
-    def draws(self, frame: pd.DataFrame, count: int, rng: np.random.Generator) -> Floats:
+    def draws(self, frame: pd.DataFrame, count: int, seed: Sequence[int]) -> Floats:
         """Deviations of the logs of both losses from their laws, shape (2, count, rows).
 
-        Rows of one `base` have the same; so have rows without a label of one N and P.
+        Rows of one `base` have the same; so have rows without a label of one N and P. Those of a
+        base do not depend on the other bases in the frame.
         """
-        keys = frame[["params", "ptpp"]]
+        names = frame["params"].astype(str) + "/" + frame["ptpp"].astype(str)
         if (base := _labels(frame)) is not None:
-            keys = keys.where(base.isna(), 0.0).assign(base=base)
-        group = keys.groupby([*keys], dropna=False).ngroup().to_numpy()
-        own = rng.multivariate_normal(np.zeros(2), self.spread, (count, group.max() + 1))
-        found = np.moveaxis(own, -1, 0)[..., group]
+            names = base.where(base.notna(), names)
+        group, labels = pd.factorize(names)
+        own = [
+            np.random.default_rng([*seed, zlib.crc32(label.encode())]).multivariate_normal(
+                np.zeros(2), self.spread, count
+            )
+            for label in labels
+        ]
+        found = np.transpose(own, (2, 1, 0))[..., group]
+        rng = np.random.default_rng(seed)
         for i, column in enumerate(BASE_LOSSES):
             moved = rng.multivariate_normal(
                 np.zeros(len(self.law.parameters)), self.errors[column], count, method="eigh"

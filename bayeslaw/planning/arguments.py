@@ -347,6 +347,7 @@ def baseline_draws(
     def starts(fit: Posterior) -> Floats:
         if fit.law.departure:
             return np.exp(np.broadcast_to(fit.covariates(row)["start"][..., 0], fit.count))
-        return np.exp(known.logs(row, known.draws(row, fit.count, rng))[0][:, 0])
+        drawn = known.draws(row, fit.count, [int(rng.integers(2**32))])
+        return np.exp(known.logs(row, drawn)[0][:, 0])
 
     return source.gathered(starts) if isinstance(source, Pool) else starts(source)

@@ -135,6 +135,8 @@ def test_posterior_recovers_the_truth():
     assert low < 1.0 < high
     assert 0.8 <= bl.score(fit, test)["coverage_90"] <= 1
     blind = test.frame.drop(columns=["base", "run", "start_loss", "base_loss"])
+    new = blind.head(2).assign(base=["another", "new"])
+    np.testing.assert_array_equal(fit.latent(new)[:, 1:], fit.latent(new.tail(1)))
     bands = [fit.forecast(rows).bands((0.9,)) for rows in (test.frame, blind.assign(params=3.2e9))]
     width = [float(np.log(b["upper"] / b["lower"]).mean()) for b in bands]
     assert width[1] > width[0]
@@ -206,7 +208,7 @@ def test_bases_that_are_not_known_are_drawn(law, table):
     ahead = bl.grid(params=3.2e9, ptpp=[279, 500]).assign(base=["new", "base 3"])
     bases = law.bases
     assert bases.unknown(ahead).tolist() == [True, False]
-    drawn = bases.draws(ahead, 4000, np.random.default_rng(0))
+    drawn = bases.draws(ahead, 4000, [0])
     start, deviation = bases.logs(ahead, np.where(bases.unknown(ahead), drawn, 0.0))
     assert start.shape == deviation.shape == (4000, 2)
     assert np.ptp(start[:, 1]) == 0
@@ -218,7 +220,7 @@ def test_bases_that_are_not_known_are_drawn(law, table):
 def test_draws_of_new_bases_have_the_errors_of_the_bases_law(law):
     """Against the delta method, without variation between bases."""
     bases = replace(law.bases, spread=((0.0, 0.0), (0.0, 0.0)))
-    drawn = bases.draws(bl.grid(params=3.2e9, ptpp=279), 4000, np.random.default_rng(0))[..., 0]
+    drawn = bases.draws(bl.grid(params=3.2e9, ptpp=279), 4000, [0])[..., 0]
     x = {"params": np.log(3.2e9), "tokens": np.log(3.2e9 * 279)}
     for own, column in zip(drawn, ("start_loss", "base_loss"), strict=True):
         p = bases.parameters[column]
@@ -242,8 +244,11 @@ def test_a_row_without_label_has_the_only_base_of_its_size_and_budget(law, table
 
 def test_rows_of_one_new_base_start_alike(law):
     ahead = bl.grid(params=3.2e9, ptpp=279, replay=[0.1, 0.5]).assign(base="new")
-    drawn = law.bases.draws(ahead, 5, np.random.default_rng(0))
+    drawn = law.bases.draws(ahead, 5, [0])
     np.testing.assert_array_equal(drawn[..., 0], drawn[..., 1])
+    beside = ahead.assign(base=["another", "new"])
+    np.testing.assert_array_equal(law.bases.draws(beside, 5, [0])[..., 1], drawn[..., 1])
+    assert (law.bases.draws(beside, 5, [0])[..., 0] != drawn[..., 0]).all()
 
 
 def test_numeric_labels_name_bases_beside_a_missing_label(table):
@@ -254,10 +259,10 @@ def test_numeric_labels_name_bases_beside_a_missing_label(table):
     assert bases.unknown(ahead).tolist() == [False, True, True, True]
     known = numbered.query("base == 7").iloc[0]
     assert np.exp(bases.logs(ahead)[0][0]) == pytest.approx(known["start_loss"])
-    drawn = bases.draws(ahead, 5, np.random.default_rng(0))[0]
+    drawn = bases.draws(ahead, 5, [0])[0]
     assert len(np.unique(drawn.round(12), axis=1).T) == 4
     twice = pd.concat([ahead, ahead], ignore_index=True)  # rows of one N and P start alike
-    drawn = bases.draws(twice, 5, np.random.default_rng(0))
+    drawn = bases.draws(twice, 5, [0])
     np.testing.assert_array_equal(drawn[..., :4], drawn[..., 4:])
 
 
