@@ -18,7 +18,7 @@ from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.law import Law
 from bayeslaw.model import random_effects as effects
 from bayeslaw.model.errors import LENGTH
-from bayeslaw.planning.deviations import PlannedRun, planned_size_effects
+from bayeslaw.planning.deviations import planned_size_effects
 from bayeslaw.planning.fits import pair_draws
 from bayeslaw.planning.intervals import intersection
 from bayeslaw.planning.result import Plan
@@ -152,9 +152,8 @@ def new_size_effects(fit: Posterior, frame: pd.DataFrame, plan: Plan | None, dom
     last = len(plan.problem.limits) - 1
     seed = [plan.seed, last if domain else 0]
     drawn = residuals.new_size_effects(fit, frame, np.random.default_rng(seed))
-    n, ptpp = plan.limits["params"], plan.limits["ptpp"]
-    own = planned_size_effects(fit, PlannedRun(n, ptpp).row, seed)
-    return np.where((frame["params"] == n).to_numpy(), own, drawn)
+    own = planned_size_effects(fit, plan.run.row, seed)
+    return np.where((frame["params"] == plan.run.params).to_numpy(), own, drawn)
 
 
 def noise_variance(posterior: Posterior, frame: pd.DataFrame) -> Floats:

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw.common.arrays import Floats, Ints
-from bayeslaw.evaluate.residuals import error_draws, new_size_effects
+from bayeslaw.evaluate.residuals import error_draws, new_size_effects, too_few_sizes
 from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.pools import Pool
 from bayeslaw.inference.posterior import Posterior
@@ -42,6 +42,8 @@ class PlannedRun:
         Distinct tokens of the new data; without it, none repeat.
     seed : int
         Of the noise and of random effects that are drawn.
+    tokens, replay : float, optional
+        Where the effect of a new size is taken; by default at one token per parameter.
     """
 
     params: float
@@ -49,15 +51,18 @@ class PlannedRun:
     base: str | None = None
     unique_tokens: float | None = None
     seed: int = 0
+    tokens: float | None = None
+    replay: float = 0.5
 
     @property
     def row(self) -> pd.DataFrame:
         """A row of the run, for random effects and noise.
 
-        The effect of a size without training rows depends on tokens and replay only weakly, the
-        others not at all; the values here are arbitrary.
+        Only the effect of a new size depends on tokens and replay, and only if the fitted sizes are
+        too few for random effects; see `moving_size_effect`.
         """
-        row = grid(params=self.params, ptpp=self.ptpp, tokens=self.params, replay=0.5)
+        tokens = self.tokens or self.params
+        row = grid(params=self.params, ptpp=self.ptpp, tokens=tokens, replay=self.replay)
         return row if self.base is None else row.assign(base=self.base)
 
 
@@ -108,6 +113,22 @@ def deviations(fits: Sequence[Fit], run: PlannedRun) -> list[Deviation]:
                 joined.setdefault(name, np.zeros(fit.count))[at] = part
         found.append(Deviation(joined))
     return found
+
+
+def moving_size_effect(fit: Fit, run: PlannedRun) -> bool:
+    """Whether the effect of the planned size depends on tokens and replay.
+
+    The law goes through sizes that are too few for random effects, so the forecast is shifted by
+    its response to theirs; see `bayeslaw.evaluate.residuals.response`.
+    """
+    if isinstance(fit, PointFit):
+        return False
+    (size,) = effects.labels(run.row, "size")
+    members = (member for member, *_ in fit.parts())
+    return any(
+        too_few_sizes(member) and size not in effects.labels(member.table.frame, "size")
+        for member in members
+    )
 
 
 def planned_size_effects(fit: Posterior, frame: pd.DataFrame, seed: Sequence[int]) -> Floats:

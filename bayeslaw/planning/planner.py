@@ -6,8 +6,8 @@ smallest budget that lies in the sets of at least a fraction `confidence` of the
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from inspect import signature
 from typing import Any, Never
 
@@ -29,7 +29,14 @@ from bayeslaw.planning.choices import (
     near_optimal,
     split_half_probability,
 )
-from bayeslaw.planning.deviations import Deviation, Fit, PlannedRun, deviations, spread
+from bayeslaw.planning.deviations import (
+    Deviation,
+    Fit,
+    PlannedRun,
+    deviations,
+    moving_size_effect,
+    spread,
+)
 from bayeslaw.planning.fits import (
     NOISE,
     autocorrelation_length,
@@ -46,6 +53,9 @@ from bayeslaw.simulation.worlds import World, paper_world
 
 MOST_DRAWS = 4000
 """Most paired draws, evenly spread, of laws without closed-form budgets."""
+PASSES, CLOSE = 4, 0.05
+"""Most repetitions of a plan with the effects of new sizes where it lies, and the distance in log
+tokens and replay at which they are near enough."""
 REPLAY_GRID, COARSE_GRID = np.linspace(0.005, 0.995, 199), np.linspace(0.005, 0.995, 34)
 """Default grids of replay ratios, for laws with a closed form and for other laws."""
 
@@ -177,32 +187,28 @@ def plan(
         for level, fit in zip(request.baselines, request.sources, strict=True)
     ]
     deterministic = _deterministic(request, starts, point or fits)
-    problems, pairing, noisy = _paired_problems(request, starts)
-    problems, block = _thinned(problems, autocorrelation_length(fits))
-    problem = problems[request.noise]
-    ratios = request.ratios
-    if ratios is None:
-        ratios = REPLAY_GRID if problem.closed_form else COARSE_GRID
-    chosen, best, per_ratio = _search(problem, ratios)
+    solved = _solution_with_sizes(request, starts)
+    problem, ratios, block = solved.problem, solved.ratios, solved.block
+    chosen, best, shown = solved.chosen, solved.best, solved.shown
     error, held_out = dict[str, Any](), math.nan
     if best is None:
         # A plan made on half of the draws has twice the variance.
-        near, sets = near_optimal(problem, ratios, per_ratio, chosen.replay, 2 * block)
+        near, sets = near_optimal(problem, ratios, solved.per_ratio, chosen.replay, 2 * block)
         error = bootstrap(problem, near, sets, np.random.default_rng(seed), block)
         held_out = split_half_probability(problem, near, sets)
-    shown = best or chosen
     latent, measured = (
-        choice_at(problems[kind], shown.budget, shown.replay, shown.tokens) for kind in NOISE
+        choice_at(solved.problems[kind], shown.budget, shown.replay, shown.tokens) for kind in NOISE
     )
     shares = pd.DataFrame()
     if 0 < shown.tokens < math.inf:
-        shares = spread(request.fits, noisy, request.streams, run, shown.tokens, shown.replay)
+        noisy, streams = solved.noisy, request.streams
+        shares = spread(request.fits, noisy, streams, run, shown.tokens, shown.replay)
     return Plan(
         **vars(chosen),
         status="feasible" if best is None else "infeasible",
         confidence=confidence,
         draws=problem.draws,
-        pairing=pairing,
+        pairing=solved.pairing,
         noise=request.noise,
         latent=latent,
         measured=measured,
@@ -224,6 +230,7 @@ def plan(
         problem=problem,
         deterministic_problem=deterministic,
         replay_grid=ratios,
+        run=solved.run,
     )
 
 
@@ -297,6 +304,73 @@ def true_fits(world: World) -> tuple[PointFit, PointFit]:
 
 
 # -- steps ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Solution:
+    """The plan of a problem, or the likeliest choice, with the problem that was solved.
+
+    Parameters
+    ----------
+    run : PlannedRun
+        With the tokens and the replay ratio at which the effects of new sizes are taken.
+    problems : mapping of str to Problem
+        The limits for paired draws, on latent and on measured losses.
+    problem : Problem
+        The one of them that was solved.
+    pairing : str
+    noisy : list of Deviation
+        As of `_paired_problems`.
+    block : int
+        Draws that count as one independent draw.
+    ratios : array
+    chosen, best, per_ratio
+        As of `_search`.
+    """
+
+    run: PlannedRun
+    problems: Mapping[str, Problem]
+    problem: Problem
+    pairing: str
+    noisy: list[Deviation]
+    block: int
+    ratios: Floats
+    chosen: Choice
+    best: Choice | None
+    per_ratio: Floats
+
+    @property
+    def shown(self) -> Choice:
+        """The plan, or the likeliest choice."""
+        return self.best or self.chosen
+
+
+def _solution(request: Request, starts: Sequence[float | Floats | str]) -> _Solution:
+    """The plan with the effects of new sizes at the tokens and replay of the request's run."""
+    problems, pairing, noisy = _paired_problems(request, starts)
+    problems, block = _thinned(problems, autocorrelation_length(list(request.fits.values())))
+    problem, ratios = problems[request.noise], request.ratios
+    if ratios is None:
+        ratios = REPLAY_GRID if problem.closed_form else COARSE_GRID
+    found = _search(problem, ratios)
+    return _Solution(request.run, problems, problem, pairing, noisy, block, ratios, *found)
+
+
+def _solution_with_sizes(request: Request, starts: Sequence[float | Floats | str]) -> _Solution:
+    """The plan with the effects of new sizes at the plan itself."""
+    found = _solution(request, starts)
+    if not any(moving_size_effect(fit, request.run) for fit in request.fits.values()):
+        return found
+    for _ in range(PASSES):
+        there, taken = found.shown, found.run
+        if not 0 < there.tokens < math.inf:
+            break
+        moved = abs(math.log(there.tokens / (taken.tokens or taken.params)))
+        if max(moved, abs(there.replay - taken.replay)) < CLOSE:
+            break
+        run = replace(taken, tokens=there.tokens, replay=there.replay)
+        found = _solution(replace(request, run=run), starts)
+    return found
 
 
 def _paired_problems(

@@ -24,6 +24,7 @@ from bayeslaw.planning.choices import (
     probabilities,
     replanned,
 )
+from bayeslaw.planning.deviations import PlannedRun
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +84,8 @@ class Plan(Choice):
         The limits with the paired draws, and with the point fits.
     replay_grid : array
         Replay ratios that were searched.
+    run : PlannedRun
+        The run, with the tokens and the replay ratio at which the effect of a new size is taken.
     """
 
     status: str
@@ -110,6 +113,7 @@ class Plan(Choice):
     problem: Problem = field(repr=False)
     deterministic_problem: Problem = field(repr=False)
     replay_grid: Floats = field(repr=False)
+    run: PlannedRun = field(repr=False)
 
     @property
     def epochs(self) -> float | None:
@@ -296,7 +300,7 @@ class Plan(Choice):
 
     def to_dict(self) -> dict[str, object]:
         """The plan as plain numbers and text for JSON; values that are not finite become None."""
-        hidden = ("problem", "deterministic_problem", "replay_grid")
+        hidden = ("problem", "deterministic_problem", "replay_grid", "run")
         shown = {name: value for name, value in vars(self).items() if name not in hidden}
         shown |= {name: fields(v) for name, v in shown.items() if isinstance(v, Choice)}
         shown |= {"spread": self.spread.to_dict("index")}

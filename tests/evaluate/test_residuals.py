@@ -20,16 +20,20 @@ from bayeslaw.evaluate.residuals import (
     too_few_sizes,
     unit_likelihood,
 )
+from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference import fitting
 from bayeslaw.inference.fitting import fit, labelled_draws, refit
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.storage import load
+from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.laws.priors import Prior
+from bayeslaw.laws.terms import ORIGIN
 from bayeslaw.model.building import build
 from bayeslaw.model.data import make_data
 from bayeslaw.model.discrepancies import NoDiscrepancy
 from bayeslaw.planning.deviations import PlannedRun
 from bayeslaw.planning.fits import curve_of
+from bayeslaw.planning.planner import plan
 from bayeslaw.simulation.worlds import simulate
 from bayeslaw.tables.reading import from_frame
 from bayeslaw.tables.table import LossTable, grid
@@ -269,6 +273,26 @@ def test_plans_for_new_sizes_are_more_uncertain(fitted):
     spread = [np.std(np.log(curve.loss([0.5], 3.0))) for curve in curves]
     assert spread[1] > 1.5 * spread[0]
     assert spread[3] == spread[2]
+
+
+def test_a_plan_has_the_effect_of_a_new_size_where_it_lies(fitted):
+    """The spread of its losses is that of the forecast there, as far out as the plan is."""
+    source = PointFit(load_law("chinchilla"), CHINCHILLA, ORIGIN, 0.0, 0.02, 0, 0, 1.0)
+    far = grid(params=2e9, tokens=2e9 * 2000)
+    wanted = float(np.quantile(fitted.latent(far)[:, 0], 0.9))
+    found = plan(
+        target=fitted, source=source, params=2e9, ptpp=20.0, max_loss=wanted, max_forgetting=0.5,
+        baseline=3.0, noise="latent", replay_grid=[1.0], allow_unconverged=True,
+    )  # fmt: skip
+    assert found.atpp > 300
+    row = grid(params=2e9, tokens=found.tokens)
+    effect = new_size_effects(fitted, row, np.random.default_rng([0, 0]))[:, 0]
+    taken = np.log(found.problem.targets[0].curve.loss([1.0], found.budget)[0])
+    taken -= np.log(fitted.latent(row)[:, 0])
+    assert np.std(taken) == pytest.approx(np.std(effect), rel=0.02)
+    assert np.corrcoef(taken, effect)[0, 1] > 0.999
+    near = new_size_effects(fitted, grid(params=2e9, tokens=2e9), np.random.default_rng([0, 0]))
+    assert np.std(near) < 0.9 * np.std(effect)
 
 
 @pytest.mark.slow
