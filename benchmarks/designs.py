@@ -80,7 +80,7 @@ class Trial:
     def buy(self, design: str, number: int, first: bl.Posterior) -> list[int]:
         """Rows that a design buys."""
         sale, law, rng = self.sale, first.law.plain, np.random.default_rng(number)
-        price = costs(sale.frame, law.columns, cost="adaptation", fitted=self.train.frame)
+        price = costs(sale.frame, law.columns, cost="adaptation", fitted=self.train)
         if design == "active-sl":
             train, aim = self.train.frame, self.aim.frame
             picks = active_sl.choose(law, train, sale.frame, aim, price, WORTH, rng)

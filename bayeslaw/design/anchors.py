@@ -111,7 +111,8 @@ def choose_anchors(
         Most FLOPs for all runs together.
     cost : "flops", "adaptation", or a column of the candidates
         ``"flops"`` is 6 N D for each run and, for laws with `ptpp`, the pre-training of each base
-        (6 N times N PTPP tokens), unless the posterior has training rows from it.
+        (6 N times N PTPP tokens), unless it is in the posterior's table, if only by a row with
+        ``tokens = 0``.
         ``"adaptation"`` is 6 N D alone. A column has the costs in any unit.
     gain : {"variance", "entropy", "plan", "doptimal"}
         ``"variance"`` is the reduction of the mean variance of log loss at the targets;
@@ -166,7 +167,7 @@ def choose_anchors(
         fit.require_converged(allow_unconverged)
     columns = [c for c in COVARIATES if c in posterior.columns]
     frame = candidate_rows(posterior, candidates)
-    price = costs(frame, posterior.columns, cost=cost, fitted=posterior.table.frame)
+    price = costs(frame, posterior.columns, cost=cost, fitted=posterior.table)
     if targets is None:
         if plan is None:
             raise BayeslawError("say where the loss matters (targets=): a table or a grid.")

@@ -125,7 +125,7 @@ def anchor_value(
     losses = _simulated_losses(fits, rows, simulations, seed)
     spent, calls = [], []
     for frame, own in zip(frames, code, strict=True):
-        price = costs(frame, target.columns, cost=cost, fitted=target.table.frame)
+        price = costs(frame, target.columns, cost=cost, fitted=target.table)
         spent.append(price.total(range(len(frame))))
         # The rows are measured in both domains; their tables have the column.
         bare = frame.drop(columns="domain", errors="ignore")

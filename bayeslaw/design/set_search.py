@@ -28,6 +28,7 @@ from bayeslaw.common.arrays import Bools, Floats, Ints
 from bayeslaw.common.errors import BayeslawError, unknown
 from bayeslaw.design.bayes_linear import JointGaussian, Update
 from bayeslaw.model.random_effects import labels
+from bayeslaw.tables.table import LossTable
 
 KINDS = ("flops", "adaptation")
 """Costs that are computed from N, D and PTPP."""
@@ -95,7 +96,7 @@ def costs(
     columns: Sequence[str],
     *,
     cost: str = "flops",
-    fitted: pd.DataFrame | None = None,
+    fitted: LossTable | None = None,
 ) -> Costs:
     """Costs of the rows of a table or grid.
 
@@ -107,11 +108,12 @@ def costs(
         Covariates of the law. Bases have a cost only if `ptpp` is one of them.
     cost : "flops", "adaptation", or a column of `frame`
         ``"flops"`` is 6 N D for each run, and for each base 6 N times its N PTPP pre-training
-        tokens. A base is a pair of N and PTPP; one among the rows of `fitted` is free.
+        tokens. A base is a pair of N and PTPP; one of `fitted` exists, so it is free.
         ``"adaptation"`` is 6 N D alone. A column has the cost of each run up to the row, in any
         unit.
-    fitted : DataFrame, optional
-        Rows whose bases exist.
+    fitted : LossTable, optional
+        Training table. The bases of its rows exist, also those that are known only by a row with
+        ``tokens = 0``.
 
     Returns
     -------
@@ -143,7 +145,8 @@ def costs(
     if cost != "flops":
         setup[:] = 0
     elif fitted is not None:
-        existing = fitted[["params", "ptpp"]].to_numpy(float)
+        every = pd.concat([fitted.frame, fitted.baselines])
+        existing = every[["params", "ptpp"]].to_numpy(float)
         setup[np.isclose(unique[:, None], existing, rtol=1e-6).all(-1).any(1)] = 0
     return Costs(own, run, base, setup)
 

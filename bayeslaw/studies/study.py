@@ -220,7 +220,7 @@ def _cell(
 ) -> Record:
     """Buy, refit, forecast, plan and score."""
     start, (posterior, *source) = time.perf_counter(), fits
-    price = costs(case.pool.frame, case.law.columns, cost=options.cost, fitted=case.train.frame)
+    price = costs(case.pool.frame, case.law.columns, cost=options.cost, fitted=case.train)
     purchase = Purchase(
         pool=case.pool,
         costs=price,

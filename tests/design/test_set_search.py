@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from bayeslaw.common.errors import BayeslawError
 from bayeslaw.design.set_search import GAINS, Search, costs
 from bayeslaw.laws.lawfiles import load_law
+from bayeslaw.tables.table import LossTable
 from tests.design.problems import LAW, problem
 
 
@@ -102,9 +103,11 @@ def test_a_run_costs_its_longest_row_and_a_base_its_stage_once():
     assert price.further([1])[0] == 0
     assert price.total([1, 2]) == stage + 6e8 * 5e9
     assert price.total([0, 1, 2, 3]) == pytest.approx(stage + more + 6e8 * 5e9 + 12e8 * 1e9)
-    there = costs(frame, law.columns, fitted=frame.iloc[:1])
+    there = costs(frame, law.columns, fitted=LossTable(frame.iloc[:1], frame.iloc[:0], "rows"))
     assert there.total([0]) == 6e8 * 1e9
     assert there.total([3]) == more + 12e8 * 1e9
+    evaluated = LossTable(frame.iloc[3:], frame.iloc[:1].assign(tokens=0.0), "rows")
+    assert costs(frame, law.columns, fitted=evaluated).total([0, 3]) == 6e8 * 1e9 + 12e8 * 1e9
     assert costs(frame, law.columns, cost="adaptation").total([3]) == 12e8 * 1e9
     assert costs(frame, LAW.columns).total([0]) == 6e8 * 1e9
     with pytest.raises(BayeslawError, match="unknown cost 'hours'"):
