@@ -112,7 +112,7 @@ def posteriors(only: str, effects: str, settings: dict[str, Any]) -> None:
 
 def farthest(fit: bl.Posterior, test: bl.LossTable) -> str:
     """The curvature farthest from its prior, and the level of the check's part `curvature`."""
-    part = curvature_part(fit, target(fit, test))
+    part = curvature_part(fit, target(fit, test.frame))
     if part is None:
         return "none"
     name = part.frame["off"].abs().idxmax()

@@ -1,6 +1,5 @@
 """``check`` of a fit and its forecasts, and its parts about the training rows."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -8,27 +7,22 @@ import pandas as pd
 from scipy import stats
 
 from bayeslaw.checks.extrapolation import curvature_part, extrapolation_part, stage_bounds_part
+from bayeslaw.checks.held_out import held_out_part, own_held_out_part
 from bayeslaw.checks.identifiability import directions_part
-from bayeslaw.checks.part import NAMES, RARE, Check, Part, Target, listed, target
-from bayeslaw.common.arrays import Floats
+from bayeslaw.checks.part import NAMES, RARE, Check, Part, target
 from bayeslaw.evaluate.crossval import leave_out
-from bayeslaw.evaluate.datatree import log_prior
 from bayeslaw.evaluate.residuals import (
     averaging,
-    log_likelihood,
     residual,
     residual_draws,
 )
 from bayeslaw.inference.pools import Pool
 from bayeslaw.inference.posterior import Posterior
-from bayeslaw.tables.table import LossTable
+from bayeslaw.tables.table import LossTable, subset
+from bayeslaw.tables.validation import canonical, check_units
 
-SENSITIVE = 0.05
-"""Threshold of the sensitivity, from its authors: the mean moves by about .3 sd."""
 CELL = ("params", "ptpp", "replay")
 """Covariates that are equal within a cell; the tokens differ."""
-UNRELIABLE = 0.1
-"""Fraction of units with a large Pareto k beyond which the others do not represent the table."""
 
 
 def check(
@@ -43,10 +37,12 @@ def check(
     Parameters
     ----------
     fit : Posterior or Pool
-        Converged or not. The parts of a pool are those of its members, under their labels.
+        Converged or not. Of a pool, held-out rows and distances are judged as a whole, and the
+        other parts are those of its members, under their labels.
     rows : LossTable or DataFrame, optional
-        Rows to forecast, with the law's covariates; a loss is not needed and not used. Without
-        rows, the parts about forecasts are left out.
+        Rows to forecast, with the law's covariates. If they have a loss, the forecast is compared
+        with it; otherwise the farthest part of the training rows is forecast from the rest, which
+        takes a short refit. Without rows, the other parts about forecasts are left out.
     seed : int
         Seed of the predictive noise.
     beyond_evidence : bool
@@ -59,10 +55,10 @@ def check(
         ``print(check)`` shows the findings; ``check["directions"].frame`` has the numbers of a
         part. The parts are
 
+        - `held out`: whether the bands hold on rows that were not fitted;
+        - `extrapolation`: distance of the rows beyond the training rows;
         - `convergence`: R-hat, effective sample sizes, divergences, E-BFMI;
         - `directions`: combinations of parameters that the data do not determine;
-        - `extrapolation`: distance of the rows beyond the training rows;
-        - `sensitivity`: power-scaling sensitivity of the forecast to the priors;
         - `curvature`: whether the discrepancy is consistent with its prior;
         - `bounds`: bounds on the loss at a later stage that hold for every eta;
         - `cells`: posterior predictive check by cell of one N, PTPP and r;
@@ -73,30 +69,55 @@ def check(
     TableError
         If `rows` lack a covariate of the law.
     """
-    if isinstance(fit, Pool):
-        found = {
-            name: check(member, rows, seed=seed, beyond_evidence=beyond_evidence)
-            for name, member in fit.members.items()
-        }
-        named = [
+    table = None if rows is None else _table(rows, fit)
+    whole = [_held_out(fit, table, seed)]
+    if table is not None:
+        whole.append(extrapolation_part(fit, table.frame, beyond_evidence=beyond_evidence))
+    if isinstance(fit, Posterior):
+        parts = member_parts(fit, table, seed)
+    else:
+        parts = [
             replace(part, name=f"{name}: {part.name}")
-            for name, each in found.items()
-            for part in each.parts
+            for name, member in fit.members.items()
+            for part in member_parts(member, table, seed)
         ]
-        return Check(tuple(named), fit.name, fit.table.name, next(iter(found.values())).rows)
-    to = None if rows is None else target(fit, rows)
+    name = fit.law.name if isinstance(fit, Posterior) else fit.name
+    count = 0 if table is None else len(table)
+    return Check((*whole, *parts), name, fit.table.name, count)
+
+
+def _table(rows: LossTable | pd.DataFrame, fit: Posterior | Pool) -> LossTable:
+    """Rows with the law's covariates."""
+    given, name = (rows.frame, rows.name) if isinstance(rows, LossTable) else (rows, "rows")
+    frame = canonical(given, name, fit.columns)
+    check_units(frame, name, fit.table.frame)
+    return LossTable(frame, frame.iloc[:0], name)
+
+
+def _held_out(fit: Posterior | Pool, table: LossTable | None, seed: int) -> Part:
+    """How bands did on those rows that have a loss and were not fitted, else on training rows."""
+    if table is None or "loss" not in table.frame:
+        return own_held_out_part(fit, None if table is None else table.frame, seed)
+    columns = [*fit.columns, "loss"]
+    fitted = set(fit.table.frame[columns].itertuples(index=False, name=None))
+    new = [row not in fitted for row in table.frame[columns].itertuples(index=False, name=None)]
+    if not any(new):
+        return own_held_out_part(fit, table.frame, seed)
+    return held_out_part(fit, subset(table, np.array(new)), seed)
+
+
+def member_parts(fit: Posterior, table: LossTable | None, seed: int) -> list[Part]:
+    """The parts about one posterior."""
+    to = None if table is None else target(fit, table.frame)
     parts = [
         convergence_part(fit),
         directions_part(fit, to),
-        extrapolation_part(fit, to.frame, beyond_evidence=beyond_evidence) if to else None,
-        sensitivity_part(fit, to) if to else None,
         curvature_part(fit, to),
         stage_bounds_part(fit, to),
         cells_part(fit, seed),
         left_out_part(fit, seed),
     ]
-    there = tuple(part for part in parts if part)
-    return Check(there, fit.law.name, fit.table.name, len(to.frame) if to else 0)
+    return [part for part in parts if part]
 
 
 def convergence_part(fit: Posterior) -> Part:
@@ -115,57 +136,6 @@ def convergence_part(fit: Posterior) -> Part:
         "not reliable: fit again with more tune and draws."
     )
     return Part("convergence", "refuse", (words,), frame, facts)
-
-
-def sensitivity_part(fit: Posterior, to: Target) -> Part:
-    """Power-scaling sensitivity of the forecast of each group of rows."""
-    columns = dict(zip(to.groups, to.log_loss.T, strict=True))
-    frame = power_scaling(fit, columns)
-    driven = frame[(frame["prior"] >= SENSITIVE) & (frame["likelihood"] < SENSITIVE)]
-    both = frame[(frame["prior"] >= SENSITIVE) & (frame["likelihood"] >= SENSITIVE)]
-    words = []
-    for part, text in (
-        (driven, "to the priors and hardly to the data"),
-        (both, "to the priors as well as to the data"),
-    ):
-        if len(part):
-            words.append(
-                f"The forecast at {listed([str(name) for name in part.index])} is sensitive {text} "
-                f"(sensitivity to the prior up to {part['prior'].max():.2f}, to the likelihood up "
-                f"to {part['likelihood'].max():.2f}; threshold {SENSITIVE:g})."
-            )
-    if not words:
-        words = [f"No forecast is sensitive to the priors (at most {frame['prior'].max():.2f})."]
-    level = "caution" if len(driven) + len(both) else "ok"
-    return Part("sensitivity", level, tuple(words), frame)
-
-
-def power_scaling(fit: Posterior, log_loss: Mapping[str, Floats]) -> pd.DataFrame:
-    """Power-scaling sensitivity of forecasts, given by draws, to the prior and to the likelihood.
-
-    Columns `prior` and `likelihood`: distance between the distribution of the forecast and its
-    distribution with that component raised to a power near 1, per unit of log2 of the power. A
-    mean that moves by .3 sd gives about .05.
-
-    References
-    ----------
-    .. [1] Kallioinen, Paananen, Bürkner and Vehtari, Detecting and diagnosing prior and likelihood
-       sensitivity with power-scaling. Statistics and Computing 34, 57 (2024).
-    """
-    import arviz as az
-
-    sizes = fit.draws.sizes["chain"], fit.draws.sizes["draw"]
-    tree = az.from_dict(
-        {
-            "posterior": {name: values.reshape(sizes) for name, values in log_loss.items()},
-            "log_prior": {"prior": log_prior(fit).values},
-            "log_likelihood": {"log_loss": log_likelihood(fit).reshape(*sizes, -1)},
-        }
-    )
-    parts = {part: az.psense(tree, group=part) for part in ("prior", "likelihood")}
-    return pd.DataFrame(
-        {part: {name: float(found[name]) for name in log_loss} for part, found in parts.items()}
-    ).rename_axis("forecast")
 
 
 def cells(fit: Posterior, seed: int = 0) -> pd.DataFrame:
@@ -215,7 +185,7 @@ def left_out_part(fit: Posterior, seed: int) -> Part:
     if bad:
         words.append(
             f"For {bad} of them the estimate is unreliable (Pareto k above {found.good_k:.2g}): "
-            "use bayeslaw.cross_validate, which refits without them."
+            "this test is without them."
         )
     facts = {
         "unit": found.unit,
@@ -223,5 +193,4 @@ def left_out_part(fit: Posterior, seed: int) -> Part:
         "elpd": float(found.frame["elpd"].sum()),
         "unreliable": bad,
     }
-    level = "caution" if uneven or bad > UNRELIABLE * count else "ok"
-    return Part("left out", level, tuple(words), found.frame, facts)
+    return Part("left out", "caution" if uneven else "ok", tuple(words), found.frame, facts)

@@ -252,6 +252,7 @@ def _effect_on_forecast(
     if shares["share_own"] > MOST_PRIOR and not some:
         advice = "the forecast is mostly prior. Add rows at more stages or sizes."
         return "refuse", f"{text}: {advice}", shares
+    level = "ok" if some else "caution"
     if set(names) & curvatures and share > MOST_PRIOR:
-        return "caution", f"{text}: the prior of the curvature sets the width of the band.", shares
-    return "caution", f"{text}.", shares
+        return level, f"{text}: the prior of the curvature sets the width of the band.", shares
+    return level, f"{text}.", shares

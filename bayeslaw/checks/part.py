@@ -8,8 +8,6 @@ import pandas as pd
 
 from bayeslaw.common.arrays import Floats, Ints
 from bayeslaw.inference.posterior import Posterior
-from bayeslaw.tables.table import LossTable
-from bayeslaw.tables.validation import canonical, check_units
 
 LEVELS = ("ok", "caution", "no evidence", "refuse")
 VERDICT = {
@@ -78,6 +76,9 @@ class Check:
     @property
     def verdict(self) -> str:
         """The verdict in one sentence."""
+        first = self.parts[0]
+        if first.level == "refuse" and not first.facts["own"]:
+            return f"REFUSE: {first.words[0]}"
         names = [part.name for part in self.parts if part.level == self.level]
         return VERDICT[self.level] + ("." if self.level == "ok" else f" {', '.join(names)}.")
 
@@ -134,17 +135,8 @@ class Target:
     log_loss: Floats
 
 
-def target(fit: Posterior, rows: LossTable | pd.DataFrame) -> Target:
-    """Rows to forecast, with the posterior of their latent losses.
-
-    Raises
-    ------
-    TableError
-        If `rows` lack a covariate of the law.
-    """
-    given, name = (rows.frame, rows.name) if isinstance(rows, LossTable) else (rows, "rows")
-    frame = canonical(given, name, fit.columns)
-    check_units(frame, name, fit.table.frame)
+def target(fit: Posterior, frame: pd.DataFrame) -> Target:
+    """Rows to forecast, with the posterior of their latent losses."""
     by = "ptpp" if "ptpp" in fit.law.columns else "params"
     log_loss = np.log(fit.latent(frame))
     groups = {f"{NAMES[by]} {v:.3g}": np.array(i) for v, i in frame.groupby(by).indices.items()}

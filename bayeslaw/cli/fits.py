@@ -156,14 +156,16 @@ def check(
     fail_on: Annotated[
         Literal["caution", "refuse"], option("Least level that gives exit code 1.")
     ] = "refuse",
+    beyond_evidence: opt.BeyondEvidence = False,
     seed: opt.Seed = 0,
     sampling: opt.Sampling,
 ) -> Rendered:
     """Check a fit before its forecasts are used.
 
-    Checks convergence, which directions of the parameters the data determine and which only the
-    priors, how far the forecast extrapolates, and whether the fit predicts its training rows. Exit
-    code 1 if the verdict is "refuse" (or "caution", with --fail-on caution), to stop a pipeline.
+    Checks whether the bands hold on measured rows that were not fitted or, without such rows, on
+    the farthest training rows, forecast from the others by a short refit; how far the forecast
+    extrapolates; convergence; and which parameters the data do not determine. Exit code 1 if the
+    verdict is "refuse" (or "caution", with --fail-on caution), to stop a pipeline.
     """
     from bayeslaw.checks.part import LEVELS
     from bayeslaw.cli import render
@@ -182,7 +184,7 @@ def check(
         table = table_of(source, choice)
         fitted, rows = fit_table(required(choice.law), table, "nuts", sampling, seed), None
     assert not isinstance(fitted, bl.PointFit)
-    found = bl.check(fitted, rows, seed=seed)
+    found = bl.check(fitted, rows, seed=seed, beyond_evidence=beyond_evidence)
     rendered = render.check(fitted, rows, found, choice.train, choice.test)
     return replace(rendered, code=int(LEVELS.index(found.level) >= LEVELS.index(fail_on)))
 

@@ -62,6 +62,7 @@ def forecast(
         int, option("For --register: draws per row to store; the CRPS needs them.", min=0)
     ] = 0,
     allow_unconverged: opt.Unconverged = False,
+    beyond_evidence: opt.BeyondEvidence = False,
     seed: opt.Seed = 0,
     sampling: opt.Sampling,
 ) -> Rendered:
@@ -69,7 +70,8 @@ def forecast(
 
     From a table: fits the law to the --train rows and forecasts the --test rows. From a posterior:
     forecasts --rows or --grid. Measured losses, if there are any, are shown beside the bands. Each
-    row is an interpolation, extrapolation or projection of the training rows. --register writes the
+    row is an interpolation, extrapolation or projection of the training rows; rows twice as far out
+    as bands were ever tested are refused. --register writes the
     forecast to a file with its hash, before the losses are measured. A point fit (--method huber or
     map) has no bands; where starts with the same objective forecast different losses, their range
     is shown.
@@ -89,7 +91,9 @@ def forecast(
     if method != "nuts" and (levels, kind) != (LEVELS, "predictive"):
         raise BayeslawError(f"--levels and --kind have no effect on --method {method}.")
     tested = None if backtest is None else bl.read_backtest(backtest)
-    fitted, rows = fit_or_load(source, choice, method, sampling, seed, bounds)
+    fitted, rows = fit_or_load(
+        source, choice, method, sampling, seed, bounds, near=not beyond_evidence
+    )
     if isinstance(fitted, bl.PointFit):
         save_frame(out, fitted.forecast(rows))
         how, fields = render.method(method, sampling)

@@ -102,6 +102,13 @@ Seed = Annotated[int, option("Seed of all random numbers.", min=0)]
 Unconverged = Annotated[
     bool, option("Use a posterior that has not converged.", "--allow-unconverged")
 ]
+BeyondEvidence = Annotated[
+    bool,
+    option(
+        "Do not refuse rows twice as far from the fitted ones as bands were ever tested.",
+        "--beyond-evidence",
+    ),
+]
 LAWS = ", ".join(sorted(path.stem for path in models_dir().glob("*.toml")))
 LawOption = Annotated[
     str | None, option(f"Law: {LAWS}, the path of a TOML file, or adaptation, a pool of laws.")

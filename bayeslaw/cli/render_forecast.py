@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 import bayeslaw as bl
+from bayeslaw.checks.extrapolation import evidence
 from bayeslaw.cli.render import chosen, describe, heading
 from bayeslaw.cli.steps import Fitted
 from bayeslaw.cli.terminal import Block, Document, Rendered, labelled, tables
@@ -43,9 +44,11 @@ def forecast(
     if scores is not None:
         for n in names:
             frame[f"inside_{n}"] = frame["loss"].between(frame[f"lower_{n}"], frame[f"upper_{n}"])
+    far = evidence(predicted.positions, predicted.columns, beyond_evidence=True)[1]
     document = describe(fitted, train, rows) | {
         "test": test,
         "kind": predicted.kind,
+        "evidence": far or None,
         "levels": list(levels),
         "positions": in_words(predicted.positions),
         "rows": frame.to_dict("records"),
@@ -58,17 +61,18 @@ def forecast(
         constant = {c: frame[c].iloc[0] for c in covariates if frame[c].nunique() == 1}
     varying = [c for c in covariates if c not in constant]
     mixed = {"position": "position"} if frame["position"].nunique() > 1 else {}
-    far = {"decades": "decades"} if frame["decades"].any() else {}
+    away = {"decades": "decades"} if frame["decades"].any() else {}
     kind = "posterior predictive" if predicted.kind == "predictive" else "latent loss"
     title = f"Forecast of {chosen(rows, test, fitted.table)}: {kind}, nats per token"
     blocks: list[Block] = [*heading(fitted, train), "", f"[bold]{escape(title)}[/]"]
     if constant:
         blocks.append("all at " + ", ".join(f"{c} {count(v)}" for c, v in constant.items()))
     blocks.append(escape(f"{in_words(predicted.positions)}."))
-    heads = list(far.values())
+    blocks += [f"[red]{escape(far)}[/]"] if far else []
+    heads = list(away.values())
     narrower = product([[], ["error"]], [[], heads[:-1], heads])
     left_out = [*([*error, *place] for error, place in narrower), ["error", "position", *heads]]
-    blocks.append(_bands(frame, varying, names, left_out, mixed | far))
+    blocks.append(_bands(frame, varying, names, left_out, mixed | away))
     blocks += _more(frame, "--json or --out")
     if scores is not None:
         blocks += ["", _inside(frame, names), "", _score_table(scores)]

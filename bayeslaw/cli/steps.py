@@ -29,10 +29,12 @@ def fit_or_load(
     seed: int,
     bounds: Bounds = "paper",
     measured: bool = False,
+    near: bool = False,
 ) -> "tuple[Fitted, bl.LossTable]":
     """Return a fit, made or loaded, and the rows to forecast, checked before the fit.
 
-    They are `measured` if they must have losses.
+    They are `measured` if they must have losses, and `near` if rows too far from the fitted ones
+    are refused.
     """
     from bayeslaw.huber.point_fit import for_table
     from bayeslaw.inference.pools import member_laws
@@ -52,7 +54,7 @@ def fit_or_load(
         if rows is None:
             raise TableError("say which rows to forecast, with --rows or --grid.")
         for member, *_ in posterior.parts():
-            _check(rows, member.law, posterior.table, measured)
+            _check(rows, member.law, posterior.table, measured, near)
         return posterior, _labelled(rows, posterior.table)
     name = required(choice.law)
     laws = [bl.load_law(str(law)) for law in member_laws(name) or [name]]
@@ -62,19 +64,25 @@ def fit_or_load(
     else:
         table = table.training(choice.train)
     for law in laws:
-        _check(rows, for_table(law, table), table, measured)
+        _check(rows, for_table(law, table), table, measured, near)
     asked = laws[0] if len(laws) == 1 else name
     return fit_table(asked, table, method, sampling, seed, bounds), _labelled(rows, table)
 
 
-def _check(rows: "bl.LossTable", law: "bl.Law", table: "bl.LossTable", measured: bool) -> None:
+def _check(
+    rows: "bl.LossTable", law: "bl.Law", table: "bl.LossTable", measured: bool, near: bool
+) -> None:
     """Raise `TableError` if a law fitted to a table cannot forecast or score some rows."""
+    from bayeslaw.checks.extrapolation import evidence
     from bayeslaw.tables.validation import check_units
 
     law.covariates(rows.frame, rows.name)
     check_units(rows.frame, rows.name, table.frame)
     if measured and "loss" not in rows.frame:
         raise TableError(f"{rows.name}: no column 'loss'; scores need measured losses.")
+    level, words = evidence(bl.locate(table, rows, law.columns), law.columns)
+    if near and level == "refuse":
+        raise TableError(f"{rows.name}: {words}")
 
 
 def fit_table(

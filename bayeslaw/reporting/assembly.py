@@ -138,8 +138,8 @@ def _warnings(
         found.append("NOT CONVERGED: the plan uses a source posterior that has not converged.")
     if is_synthetic(fit.table) or is_synthetic(rows):
         found.append("Synthetic data: losses simulated from a stated law, not measured.")
-    refusing = {part.name for part in checked.parts if part.level == "refuse"}
-    if refusing - {"convergence"}:  # which has a warning of its own
+    bad = {part.name for part in checked.parts if part.level in ("no evidence", "refuse")}
+    if bad - {"convergence"}:  # which has a warning of its own
         found.append(f"{checked.verdict} See the section on checks.")
     return found
 
@@ -159,7 +159,9 @@ def _summary(
         f"90 % band is ± {half:.2g} % of the median (median over rows)."
     ]
     if scores is None:
-        sentences.append("These rows have no loss: nothing on this page checks the forecast.")
+        sentences.append(
+            "These rows have no loss: the checks compare bands with training rows instead."
+        )
     else:
         inside, error = sections.inside(fc), 100 * float(scores["posterior"]["mae_rel"])
         sentences.append(

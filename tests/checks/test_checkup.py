@@ -7,8 +7,9 @@ import pandas as pd
 import pytest
 
 from bayeslaw.checks import identifiability
-from bayeslaw.checks.checkup import cells, check, power_scaling
-from bayeslaw.checks.part import LEVELS
+from bayeslaw.checks.checkup import cells, check
+from bayeslaw.checks.extrapolation import curvature_part
+from bayeslaw.checks.part import LEVELS, target
 from bayeslaw.cli.terminal import dumps
 from bayeslaw.common.errors import TableError
 from bayeslaw.inference.fitting import fit
@@ -39,7 +40,6 @@ def test_findings_at_two_stages(found, world):
     assert high - low > 0.01
     assert found["directions"].facts["share_own"] > 0.5
     assert "2 values cannot identify a curvature" in " ".join(found["extrapolation"].words)
-    assert "sensitive to the priors" in " ".join(found["sensitivity"].words)
 
 
 def test_a_size_beyond_three_others_is_refused(posterior, small):
@@ -79,11 +79,10 @@ def test_more_curvature_than_the_prior_expects():
         term = 0.4 * np.exp(-0.3 * x - curvature * x**2 / 2)
         loss = (1.7 + 250 / frame["params"] ** 0.34 + term) * np.exp(noise)
         fitted = fit("chinchilla", from_frame(frame.assign(loss=loss)), **SHORT | CURVED)
-        inside, beyond = (check(fitted, rows)["curvature"] for rows in (frame, further))
+        inside, beyond = (curvature_part(fitted, target(fitted, r)) for r in (frame, further))
         assert (inside.level, beyond.level) == (("caution", "refuse") if strained else ("ok", "ok"))
         assert ("curve_B by" in inside.words[0]) == strained
         assert ("beyond the tokens of the training rows" in " ".join(beyond.words)) == strained
-        assert "curvature" in check(fitted).frames
 
 
 def test_without_rows(two_stages):
@@ -91,7 +90,7 @@ def test_without_rows(two_stages):
     assert found.level == "caution"
     assert found.rows == 0
     assert "its posterior is close to its prior" in " ".join(found["directions"].words)
-    assert set(found.frames) == {"convergence", "directions", "cells", "left out"}
+    assert set(found.frames) == {"held out", "convergence", "directions", "cells", "left out"}
 
 
 def test_frames_are_tidy(found):
@@ -183,13 +182,6 @@ def test_rows_may_have_the_papers_symbols(posterior):
     assert str(one) == str(two)
     with pytest.raises(TableError, match=r"'params' .or N. is missing"):
         check(posterior, pd.DataFrame({"tokens": [1e10]}))
-
-
-def test_sensitivity_to_prior_and_to_likelihood(two_stages):
-    q = two_stages.values()
-    frame = power_scaling(two_stages, {n: q[n][:, 0] for n in ("eta", "slope_N")})
-    assert frame.loc["eta", "prior"] > 0.1 > 0.05 > frame.loc["eta", "likelihood"]
-    assert frame.loc["slope_N", "prior"] < 0.05 < frame.loc["slope_N", "likelihood"]
 
 
 def test_cells_find_the_one_that_differs(two_stages, paper_rows):

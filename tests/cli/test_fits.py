@@ -242,7 +242,7 @@ def test_a_posterior_is_reported_on_rows_or_a_grid(files):
     shown = run("report", files / "fit.nc", *ROWS, "--out", out)
     assert "Median forecasts run from" in shown.stdout
     assert shown.stderr.strip() == f"wrote {out}"
-    assert "nothing on this page checks the forecast" in out.read_text("utf-8")
+    assert "the checks compare bands with training rows instead" in out.read_text("utf-8")
 
 
 def test_a_plan_is_reported_with_the_fit(files):
@@ -300,3 +300,10 @@ def test_mistakes_in_a_report_are_reported_in_one_line(files, tmp_path):
     assert not (tmp_path / "p.html").exists()
     run("report", files / "failed.nc", *ROWS, "--out", tmp_path / "p.html", "--allow-unconverged")
     assert "NOT CONVERGED" in (tmp_path / "p.html").read_text("utf-8")
+
+
+def test_check_says_first_that_the_bands_failed(saved, posterior, tmp_path):
+    rows = bl.grid(params=[4e9, 5e9, 6e9], tokens=[1e10, 1e11])
+    rows.assign(loss=1.05 * posterior.predict(rows)).to_csv(tmp_path / "missed.csv", index=False)
+    shown = run("check", saved, "--rows", tmp_path / "missed.csv", code=1).stdout
+    assert "REFUSE: the bands failed here: the 90 % band holds 0 of 6 losses" in shown

@@ -388,3 +388,9 @@ def test_other_commands_quote_a_backtest(saved, posterior, small, tmp_path):
     assert "farther than any cut" in page.read_text()
     wrong = ("--backtest", tmp_path / "losses.csv")
     assert "not a backtest" in fails("forecast", saved, *far[:2], *wrong)
+
+
+def test_rows_far_beyond_the_evidence_are_refused(saved):
+    far = ("forecast", saved, "--grid", "params=1e12 tokens=2e13")
+    assert "decades of params (bands were tested to 0.96)" in fails(*far)
+    assert "No evidence" in run(*far, "--beyond-evidence").stdout

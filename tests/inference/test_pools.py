@@ -103,7 +103,8 @@ def test_anchors_of_a_pool_are_between_those_of_its_members(pool):
 def test_parts_of_a_check_are_those_of_members(pool):
     found = bl.check(pool, AHEAD)
     assert found["form1n: convergence"].level == "refuse"
-    assert {name.split(":")[0] for name in found.frames} == {"form1", "form1n"}
+    members = {"form1", "form1n"}
+    assert {name.split(":")[0] for name in found.frames} == {"held out", "extrapolation", *members}
 
 
 def test_a_report_has_the_parameters_of_every_member(pool):

@@ -91,7 +91,7 @@ def test_without_measured_losses_nothing_is_scored(posterior, new_rows):
     names = [s.name for s in page.sections]
     assert "scores" not in names
     assert "calibration" not in names
-    assert "nothing on this page checks the forecast" in page.html
+    assert "the checks compare bands with training rows instead" in page.html
 
 
 def test_same_seed_same_page(posterior, new_rows, settings, page):
