@@ -17,16 +17,20 @@ from bayeslaw.common.files import digest, read_json, write_json
 from bayeslaw.common.formatting import plain
 from bayeslaw.evaluate.forecast import LEVELS, Forecast, band_columns
 from bayeslaw.evaluate.scores import BANDS, POINT, crps, interval_scores, point_scores
+from bayeslaw.laws.adjustments import ANNEALED, UNIQUE
 from bayeslaw.model import random_effects
+from bayeslaw.model.random_effects import UNDERTUNED
 from bayeslaw.tables.reading import from_frame, is_synthetic
 from bayeslaw.tables.table import LossTable
-from bayeslaw.tables.validation import COVARIATES, label_texts, row_numbers
+from bayeslaw.tables.validation import BASE_LOSSES, COVARIATES, label_texts, row_numbers
 
 FORMAT = "bayeslaw registered forecast"
 SCHEMA = 1
 """Version of the file's layout; a file with a larger one is refused."""
 FEWEST_DRAWS = 100
 """Least number of draws stored: from n draws, a calibrated forecast's CRPS is too large by 1/n."""
+ABSENT = {UNIQUE: np.inf, ANNEALED: 1.0, UNDERTUNED.column: 0.0}
+"""Columns that a table may lack, and what their absence stands for."""
 LABELS = ("domain", "base", "run")
 """Columns that identify a row beside its covariates, with those of the fit's random effects."""
 
@@ -141,7 +145,9 @@ def verify(
     """Check that a registered forecast is unchanged, and score it on what has been measured.
 
     A measured row belongs to the row of the forecast with its labels and, up to `tolerance`, its
-    covariates. The result is appended to the file; the forecast in it is not touched.
+    covariates. Where the forecast depends on them, so must `unique_tokens`, `annealed` and
+    `undertuned` agree, which stand for no repeated tokens, 1 and 0 where a table lacks them. The
+    result is appended to the file; the forecast in it is not touched.
 
     Parameters
     ----------
@@ -257,8 +263,14 @@ def _about(table: LossTable) -> dict[str, Any]:
 def _content(forecast: Forecast, draws: int) -> dict[str, Any]:
     """The registered part of the document, which the hash is of and which never changes."""
     frame, fits = forecast.frame, forecast.fits
-    match = [c for c in COVARIATES if c in frame]
+    laws = [fit.law for fit in fits.values()]
     levels = [level for fit in fits.values() for level in fit.spec.effects]
+    match = [c for c in COVARIATES if c in frame]
+    match += [UNIQUE] * any(law.repetition is not None for law in laws)
+    match += [ANNEALED] * any(law.offset is not None for law in laws)
+    match += [UNDERTUNED.column] * (UNDERTUNED.name in levels)
+    match += [c for c in BASE_LOSSES if c in frame and any(law.bases is not None for law in laws)]
+    frame = frame.assign(**{column: _numbers(frame, column) for column in match})
     labels = [*LABELS, *(random_effects.level(level).column for level in levels)]
     match += [c for c in dict.fromkeys(labels) if c in frame and c not in match]
     if (same := frame.duplicated(match, keep=False)).any():
@@ -267,7 +279,7 @@ def _content(forecast: Forecast, draws: int) -> dict[str, Any]:
             "loss could be of either; drop all but one, or add a column 'run'."
         )
     ends = [column for level in LEVELS for column in band_columns(level)]
-    bands = forecast.to_frame(LEVELS)[[*match, "position", "median", *ends]]
+    bands = frame[match].join(forecast.to_frame(LEVELS)[["position", "median", *ends]])
     content: dict[str, Any] = {
         "date": _now(),
         "bayeslaw": version("bayeslaw"),
@@ -323,17 +335,19 @@ def _places(registered: Mapping[str, Any], table: LossTable, tolerance: float) -
     planned = pd.DataFrame(registered["rows"])
     fits = np.ones((len(table), len(planned)), bool)
     for column in registered["match"]:
-        if column not in table.frame:
+        if column not in table.frame and column in BASE_LOSSES:
+            continue
+        if column not in table.frame and column not in ABSENT:
             raise TableError(
                 f"{table.name}: no column {column!r}, by which measured rows are matched to the "
                 f"forecast's ({', '.join(registered['match'])}); add it."
             )
-        columns = table.frame[column], planned[column]
-        if column in COVARIATES:
-            a, b = columns[0].to_numpy(float)[:, None], columns[1].to_numpy(float)
-            fits &= np.abs(a - b) <= tolerance * np.maximum(np.abs(a), np.abs(b))
+        if column in (*COVARIATES, *ABSENT, *BASE_LOSSES):
+            a, b = _numbers(table.frame, column)[:, None], _numbers(planned, column)
+            # A base whose loss is not known on either side may be the same.
+            fits &= ~(np.abs(a - b) > tolerance * np.maximum(np.abs(a), np.abs(b)))
         else:  # a planned row without a label takes any
-            own, other = (label_texts(each).to_numpy() for each in columns)
+            own, other = (label_texts(each[column]).to_numpy() for each in (table.frame, planned))
             fits &= (own[:, None] == other) | pd.isna(other)
     if (several := pd.Series(fits.sum(1) > 1)).any():
         raise TableError(
@@ -352,6 +366,17 @@ def _places(registered: Mapping[str, Any], table: LossTable, tolerance: float) -
             f"{', '.join(registered['match'])}, covariates up to a relative {tolerance:g}."
         )
     return np.asarray(np.where(fits.any(1), fits.argmax(1), -1))
+
+
+def _numbers(frame: pd.DataFrame, column: str) -> Floats:
+    """A column as numbers; where it may be `ABSENT`, with its default. Shape (rows,)."""
+    if column in frame:
+        numbers = frame[column].to_numpy(float)
+    else:
+        numbers = np.full(len(frame), ABSENT[column])
+    # Beyond the tokens of a row its distinct tokens make no difference.
+    most = frame["tokens"].to_numpy(float) if column == UNIQUE else np.inf
+    return np.asarray(np.minimum(numbers, most))
 
 
 def _beside(frame: pd.DataFrame, loss: Floats) -> pd.DataFrame:

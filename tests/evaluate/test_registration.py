@@ -16,10 +16,13 @@ from bayeslaw.common.errors import BayeslawError, FileError, TableError
 from bayeslaw.evaluate.registration import SCHEMA, _places, digest, read, register, verify
 from bayeslaw.evaluate.scores import score
 from bayeslaw.inference.posterior import Posterior
+from bayeslaw.laws.adjustments import annealing, repeating
 from bayeslaw.tables.reading import from_frame
 from bayeslaw.tables.table import grid
 
 PLANNED = grid(params=[5e9, 1e10], tokens=[1e11, 1e12])
+REPEATED = ((2e9, 1), (1e13, 1), (1e13, 0))
+"""Distinct tokens and whether annealed, of three forecasts of one model."""
 
 
 @pytest.fixture
@@ -152,7 +155,7 @@ def test_removed_added_and_moved_parts_are_found(path):
         (lambda f: f["rows"].reverse(), "the order of the rows"),
         (lambda f: f.pop("seed"), "seed (removed)"),
         (lambda f: f.update(note="better"), "note (added)"),
-        (lambda f: f["fits"]["chinchilla"].pop("noise"), "noise of chinchilla (removed)"),
+        (lambda f: f["fits"]["chinchilla"].pop("errors"), "errors of chinchilla (removed)"),
         (lambda f: f.pop("draws"), "draws of row 0 (removed)"),
     ):
         document = copy.deepcopy(whole)
@@ -336,6 +339,31 @@ def test_no_replay_is_matched(posterior, tmp_path):
     register(posterior.forecast(planned), tmp_path / "x.json")
     found = verify(tmp_path / "x.json", planned.assign(loss=2.0)[:1])
     assert found.missing == (1,)
+
+
+def test_repeated_tokens_and_annealing_are_matched(posterior, tmp_path):
+    """Where the forecast depends on them; tables may lack the columns."""
+    law = annealing(repeating(posterior.law))
+    one, more = 1 + 0 * posterior.draws["L_ref"], set(law.coordinates) - set(posterior.draws)
+    fit = replace(
+        posterior,
+        spec=replace(posterior.spec, law=law),
+        draws=posterior.draws.assign(dict.fromkeys(more, 0.01 * one)),
+        at={**posterior.at, "unannealed": 0.0},
+    )
+    rows = WIDER[:1]
+    planned = pd.concat([rows.assign(unique_tokens=u, annealed=a) for u, a in REPEATED])
+    register(fit.forecast(planned.reset_index(drop=True)), path := tmp_path / "x.json")
+    measured = rows.assign(loss=2.0)
+    assert verify(path, measured).missing == (0, 2)  # no repeated tokens, annealed
+    assert verify(path, measured.assign(unique_tokens=2e9)).missing == (1, 2)
+    assert verify(path, measured.assign(annealed=False)).missing == (0, 1)
+    with pytest.raises(TableError, match="matched by params, tokens, unique_tokens, annealed"):
+        verify(path, measured.assign(unique_tokens=3e9))
+    register(fit.forecast(rows), other := tmp_path / "y.json")
+    assert verify(other, measured.assign(unique_tokens=1e13, annealed=1)).missing == ()
+    with pytest.raises(TableError, match="none of its 1 rows was forecast"):
+        verify(other, measured.assign(unique_tokens=2e9))
 
 
 def test_two_measurements_of_one_row_are_refused(file, losses):
