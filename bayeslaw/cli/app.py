@@ -19,7 +19,13 @@ from typer.core import TyperGroup
 from bayeslaw import __version__
 from bayeslaw.cli.options import option
 from bayeslaw.cli.terminal import Rendered, note, show
-from bayeslaw.common.errors import REMOVED, BayeslawError, FitWarning, TableWarning
+from bayeslaw.common.errors import (
+    REMOVED,
+    BayeslawError,
+    FitWarning,
+    TableWarning,
+    command_line,
+)
 
 ORDER = ["init", "fit", "forecast", "verify", "backtest", "score", "compare", "check", "derive"]
 ORDER += ["floor", "recipes", "plan", "anchors", "study", "report", "export", "simulate"]
@@ -56,7 +62,8 @@ class _Group(TyperGroup):
     def main(self, *args: Any, **settings: Any) -> Any:
         """Run a command; exit with its code, 2 for a user's mistake, or 130 if interrupted."""
         try:
-            code = super().main(*args, **settings | {"standalone_mode": False})
+            with command_line():
+                code = super().main(*args, **settings | {"standalone_mode": False})
         except typer.TyperException as error:
             option = getattr(error, "option_name", "")  # of an option that does not exist
             removed = REMOVED.get(option.removeprefix("--").replace("-", "_"))

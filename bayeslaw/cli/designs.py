@@ -212,6 +212,8 @@ def study(
     out: Annotated[Path, output("Results (Parquet or CSV), and OUT.cells.", *opt.TABLES)],
     law: opt.LawOption = None,
     columns: opt.Columns = None,
+    loss_unit: opt.LossUnit = None,
+    bytes_per_token: opt.BytesPerToken = None,
     where: opt.Where = None,
     train: Annotated[str | None, query("Training rows before any purchase.")] = None,
     pool: Annotated[str | None, query("Rows that can be bought.")] = None,
@@ -257,9 +259,15 @@ def study(
         opt.refuse("on a measured pool", vary=vary > 0)
         if lacking := [name for name in given if name not in queries]:
             raise BayeslawError(f"a measured pool needs --{' and --'.join(lacking)}.")
-        rows = bl.read_table(table, columns=opt.columns_of(columns), where=where)
+        rows = bl.read_table(
+            table,
+            columns=opt.columns_of(columns),
+            where=where,
+            loss_unit=loss_unit,
+            bytes_per_token=bytes_per_token,
+        )
         cases = bl.pool_cases(rows, required(law), seeds=several, **queries)
-    elif any(text is not None for text in (law, columns, where)):
+    elif any(text is not None for text in (law, columns, loss_unit, bytes_per_token, where)):
         raise BayeslawError(
             "--law, --columns and --where need a TABLE; the simulated world has its own."
         )

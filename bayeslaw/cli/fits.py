@@ -117,6 +117,8 @@ def fit(
     law: opt.LawOption = None,
     source_table: opt.SourceTable = None,
     columns: opt.Columns = None,
+    loss_unit: opt.LossUnit = None,
+    bytes_per_token: opt.BytesPerToken = None,
     where: opt.Where = None,
     train: opt.Train = None,
     method: Annotated[opt.Method, option("Posterior, its mode, or a Huber fit.")] = "nuts",
@@ -134,7 +136,14 @@ def fit(
 
     if out is not None and method != "nuts":
         raise FileError(f"--out saves a posterior; --method {method} has none (use --json).")
-    losses = bl.read_table(table, columns=opt.columns_of(columns), where=where, source=source_table)
+    losses = bl.read_table(
+        table,
+        columns=opt.columns_of(columns),
+        where=where,
+        loss_unit=loss_unit,
+        bytes_per_token=bytes_per_token,
+        source=source_table,
+    )
     rows = losses.training(train)
     fitted = fit_table(required(law), rows, method, sampling, seed, bounds)
     if not isinstance(fitted, bl.PointFit) and out is not None:

@@ -157,6 +157,8 @@ def backtest(
     law: opt.LawOption = None,
     source_table: opt.SourceTable = None,
     columns: opt.Columns = None,
+    loss_unit: opt.LossUnit = None,
+    bytes_per_token: opt.BytesPerToken = None,
     where: opt.Where = None,
     along: Annotated[
         Literal["flops", "params", "tokens", "ptpp"],
@@ -187,7 +189,14 @@ def backtest(
     """
     from bayeslaw.cli import render_forecast
 
-    losses = bl.read_table(table, columns=opt.columns_of(columns), where=where, source=source_table)
+    losses = bl.read_table(
+        table,
+        columns=opt.columns_of(columns),
+        where=where,
+        loss_unit=loss_unit,
+        bytes_per_token=bytes_per_token,
+        source=source_table,
+    )
     others: dict[str, dict[str, Any]] = {
         name: {"discrepancy": name} if name in RIVALS else {"law": name}
         for name in opt.names(rivals or "")
@@ -243,6 +252,8 @@ def compare(
     table: opt.Table,
     source: Annotated[Path | None, option("Loss table of the source domain.")] = None,
     columns: opt.Columns = None,
+    loss_unit: opt.LossUnit = None,
+    bytes_per_token: opt.BytesPerToken = None,
     where: opt.Where = None,
     train: opt.Train = None,
     test: opt.Test = None,
@@ -271,7 +282,14 @@ def compare(
     if method == "huber":
         opt.refuse("on a Huber fit", **sampling.given("delta"))
     starts = source if any(bl.load_law(name).departure for name in names) else None
-    read = partial(bl.read_table, columns=opt.columns_of(columns), where=where, source=starts)
+    read = partial(
+        bl.read_table,
+        columns=opt.columns_of(columns),
+        where=where,
+        loss_unit=loss_unit,
+        bytes_per_token=bytes_per_token,
+        source=starts,
+    )
     losses, other = read(table), None if source is None else read(source)
     queries = {"train": train, "test": test, "anchors": anchors}
     splits = [each.split(**queries) for each in (losses, other) if each is not None]

@@ -125,6 +125,13 @@ Columns = Annotated[
         metavar="SPEC",
     ),
 ]
+LossUnit = Annotated[
+    Literal["nats", "bits", "perplexity", "bits-per-byte"] | None,
+    option("Unit of the losses in the file; all that is printed is in nats per token."),
+]
+BytesPerToken = Annotated[
+    float | None, option("Mean bytes of a token, for losses in bits per byte.", metavar="NUMBER")
+]
 Quoted = Annotated[
     Path | None, option("Backtest to quote, written by `bayeslaw backtest --out`.", metavar="FILE")
 ]
@@ -182,6 +189,8 @@ class Selection:
 
     law: LawOption = None
     columns: Columns = None
+    loss_unit: LossUnit = None
+    bytes_per_token: BytesPerToken = None
     source_table: SourceTable = None
     where: Where = None
     train: Train = None
@@ -202,12 +211,14 @@ class Selection:
 
 
 def covariates(text: str, option: str = "--grid") -> dict[str, list[float]]:
-    """Parse covariates such as ``"params=8.1e9 tokens=1e9,1e10"``."""
+    """Parse covariates such as ``"params=8.1B tokens=1e9,1e10"``."""
+    from bayeslaw.tables.validation import count
+
     values: dict[str, list[float]] = {}
     for part in text.split():
         name, _, numbers = part.partition("=")
         try:
-            parsed = [float(number) for number in numbers.split(",")]
+            parsed = [count(number) for number in numbers.split(",")]
         except ValueError:
             raise TableError(
                 f"{option}: cannot read {part!r}; write it as 'params=8.1e9 tokens=1e9,1e10'."
@@ -239,8 +250,10 @@ def numbers(
     text: str, option: str, how: str = "write numbers with commas, such as 1,2", size: int = 0
 ) -> list[float]:
     """Parse numbers such as ``"1e21,1e24"``: `size` of them, or any number if that is 0."""
+    from bayeslaw.tables.validation import count
+
     try:
-        found = [float(number) for number in text.split(",")]
+        found = [count(number) for number in text.split(",")]
     except ValueError:
         found = []
     if not found or size not in (0, len(found)):
@@ -271,13 +284,15 @@ def band_levels(text: str) -> list[float]:
 
 def limits_of(text: str) -> dict[str, Any]:
     """Parse limits of a plan that are written like `PLAN`, to arguments of `bayeslaw.plan`."""
+    from bayeslaw.tables.validation import count
+
     found: dict[str, Any] = {}
     for part in text.split():
         name, _, value = part.partition("=")
         if name not in LIMITS:
             raise BayeslawError(f"--plan: {unknown('limit', name, LIMITS)}")
         try:
-            found[name] = value if name == "base" and value else float(value)
+            found[name] = value if name == "base" and value else count(value)
         except ValueError:
             if name != "baseline" or not value:
                 raise BayeslawError(

@@ -109,8 +109,17 @@ def fit_table(
 def table_of(path: Path, choice: Selection) -> "bl.LossTable":
     """Read a table of losses."""
     return bl.read_table(
-        path, columns=columns_of(choice.columns), where=choice.where, source=choice.source_table
+        path,
+        columns=columns_of(choice.columns),
+        where=choice.where,
+        source=choice.source_table,
+        **unit_of(choice),
     )
+
+
+def unit_of(choice: Selection) -> dict[str, Any]:
+    """Return the arguments of `bayeslaw.from_frame` for the unit of the losses."""
+    return {"loss_unit": choice.loss_unit, "bytes_per_token": choice.bytes_per_token}
 
 
 def compared(
@@ -131,17 +140,21 @@ def compared(
 
 def _rows(choice: Selection) -> "bl.LossTable | None":
     """Return the rows of --rows or --grid, with or without losses."""
+    from bayeslaw.tables.reading import read_frame
+
     if choice.grid is not None:
         if choice.rows is not None or choice.test is not None:
             raise TableError("--grid goes without --rows and --test.")
         return grid_or_file("--grid", grid=choice.grid)
     if choice.rows is None:
         return None
-    rows = grid_or_file(str(choice.rows))
-    if "loss" in rows.frame:
-        rows = bl.from_frame(rows.frame, rows.name)
-        if bases := len(rows.baselines):
-            _warn(f"{rows.name}: {bases} rows with tokens = 0 are baselines, not forecast.")
+    name = str(choice.rows)
+    frame = read_frame(name)
+    if "loss" not in frame:
+        return grid_or_file(name).query(choice.where).query(choice.test)
+    rows = bl.from_frame(frame, name, **unit_of(choice))
+    if bases := len(rows.baselines):
+        _warn(f"{name}: {bases} rows with tokens = 0 are baselines, not forecast.")
     return rows.query(choice.where).query(choice.test)
 
 

@@ -1,7 +1,13 @@
 """Errors and warnings of the package: each message says what is wrong, where, and what to do."""
 
-from collections.abc import Iterable
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from difflib import get_close_matches
+
+_SHELL = ContextVar("shell", default=False)
+"""Whether messages go to a user of the command line."""
 
 
 class BayeslawError(Exception):
@@ -45,6 +51,37 @@ REMOVED = {
     "price": "was removed: compare the budgets by confidence that the plan prints.",
 }
 """Options, and their values, that no longer exist, and what to do instead."""
+
+
+@contextmanager
+def command_line() -> Iterator[None]:
+    """Where messages write an `argument` as an option of the command line."""
+    token = _SHELL.set(True)
+    try:
+        yield
+    finally:
+        _SHELL.reset(token)
+
+
+def argument(name: str, value: object) -> str:
+    """An argument in a message, as its reader would write it.
+
+    Examples
+    --------
+    >>> argument("columns", {"loss": "final_loss"})
+    "columns={'loss': 'final_loss'}"
+    >>> with command_line():
+    ...     argument("columns", {"loss": "final_loss", "tokens": "billions * 1e9"})
+    '--columns "loss=final_loss; tokens=billions * 1e9"'
+    """
+    if not _SHELL.get():
+        return f"{name}={value!r}"
+    pairs = isinstance(value, Mapping) and [f"{key}={text}" for key, text in value.items()]
+    text = "; ".join(pairs) if pairs else str(value)
+    quoted = shlex.quote(text)
+    if quoted != text and not set(text) & set('"`$\\!'):
+        quoted = f'"{text}"'
+    return f"--{name.replace('_', '-')} {quoted}"
 
 
 def unknown(what: str, name: str, valid: Iterable[str]) -> str:

@@ -11,7 +11,8 @@ import pandas as pd
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.defaults import DELTA
-from bayeslaw.common.errors import FitError, FitWarning, unknown
+from bayeslaw.common.errors import FitError, FitWarning, TableError, unknown
+from bayeslaw.common.files import models_dir
 from bayeslaw.huber.descent import agree, polish_best, solutions
 from bayeslaw.huber.objective import Objective, screened_starts
 from bayeslaw.laws.adjustments import UNIQUE, annealing, repeating, unannealed
@@ -20,7 +21,13 @@ from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.tables.reading import from_frame
 from bayeslaw.tables.table import LossTable, frame_of
-from bayeslaw.tables.validation import BASE_LOSSES, check_domain, check_units, label_texts
+from bayeslaw.tables.validation import (
+    BASE_LOSSES,
+    check_domain,
+    check_units,
+    label_texts,
+    missing_columns,
+)
 
 STARTS, POLISH = 64, 3
 """Defaults of the starts that are screened and polished, for each exponent of the law."""
@@ -317,8 +324,15 @@ def for_table(law: Law, table: LossTable) -> Law:
     Raises
     ------
     TableError
-        If the table does not say the losses of its bases.
+        If the table lacks a column of the law, or does not say the losses of its bases.
     """
+    if lacking := missing_columns(table.frame, law.needs):
+        names = sorted(path.stem for path in models_dir().glob("*.toml"))
+        able = [n for n in names if not missing_columns(table.frame, load_law(n).columns)]
+        raise TableError(
+            f"{table.name}: {lacking} Laws that need only columns that are there: "
+            f"{', '.join(able) or 'none'}."
+        )
     law = repeating(law) if UNIQUE in table.frame else law
     law = annealing(law) if np.unique(unannealed(table.frame)).size == 2 else law
     if law.departure is None or law.bases is not None:
@@ -328,7 +342,7 @@ def for_table(law: Law, table: LossTable) -> Law:
     parameters, errors, residuals = {}, {}, []
     for column in BASE_LOSSES:
         frame = total_tokens(bases).assign(loss=bases[column], run=np.arange(len(bases)))
-        rows = from_frame(frame, f"bases of {table.name}")
+        rows = from_frame(frame, f"bases of {table.name}", loss_unit="nats")
         objective = Objective(chinchilla, rows, BASES_DELTA)
         starts = screened_starts(objective, BASES_STARTS, 0)
         points, values, _ = polish_best(objective, starts, BASES_POLISH)

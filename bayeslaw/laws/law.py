@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw.common.arrays import Namespace
-from bayeslaw.common.errors import TableError
+from bayeslaw.common.errors import TableError, argument
 from bayeslaw.common.registry import identity
 from bayeslaw.laws.adjustments import Factor, Repetition
 from bayeslaw.laws.bases import Bases
@@ -178,6 +178,18 @@ class Law:
         used = {COLUMN[c] for c in self.covariate_names}
         return tuple(c for c in COVARIATES if c in used)
 
+    @property
+    def needs(self) -> dict[str, str]:
+        """What needs each of the `columns`, for messages."""
+        used = {
+            c: [t.coefficient for t in self.terms if c in {COLUMN[x] for x in t.covariates}]
+            for c in self.columns
+        }
+        return {
+            c: f"for {', '.join(terms)} of {self.name}" if terms else f"for {self.name}"
+            for c, terms in used.items()
+        }
+
     @cached_property
     def covariate_names(self) -> tuple[str, ...]:
         """Covariates that the terms and the other parts use."""
@@ -279,7 +291,7 @@ class Law:
             names = [str(domain) for domain in frame["domain"].unique()]
             raise TableError(
                 f"{name}: several domains ({', '.join(names)}); fit one, such as "
-                f"where=\"domain == '{names[0]}'\"."
+                f"{argument('where', f"domain == '{names[0]}'")}."
             )
         for column in self.columns:
             values = frame[column].to_numpy()
@@ -295,8 +307,8 @@ class Law:
         if isinstance(rows, LossTable):
             if len(rows) and set(self.columns) <= set(rows.frame.columns):
                 return rows.frame
-            return canonical(rows.frame, rows.name, self.columns)
-        return canonical(rows, name, self.columns)
+            return canonical(rows.frame, rows.name, self.needs)
+        return canonical(rows, name, self.needs)
 
     def shares(self, replay: Array) -> dict[str, Array]:
         """Covariates of replay ratios: the share that the law counts, its log, its barrier's log.

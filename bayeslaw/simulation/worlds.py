@@ -84,7 +84,7 @@ def simulate(
         )
     noise = sigma * np.random.default_rng(seed).standard_normal(len(design))
     frame = design.assign(loss=loss * np.exp(noise), synthetic=True)
-    return from_frame(frame, f"synthetic {name or law.name}")
+    return from_frame(frame, f"synthetic {name or law.name}", loss_unit="nats")
 
 
 class UseCase(TypedDict):

@@ -1,27 +1,43 @@
 """Loss tables from files and data frames, and data frames written to files."""
 
+import csv
+import math
+import re
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
-from bayeslaw.common.errors import TableError, TableWarning
+from bayeslaw.common.errors import TableError, TableWarning, argument, unknown
 from bayeslaw.common.files import atomic_write
 from bayeslaw.tables.table import LossTable, frame_of
 from bayeslaw.tables.validation import (
+    ALIASES,
     BASE_LOSSES,
-    canonical,
+    LINE,
     check_positive,
     check_units,
     label_texts,
     row_numbers,
+    validated,
 )
 
-LEAST_LOSS, MOST_LOSS = 0.02, 15.0
-"""Median losses of a table, nats per token, that are not doubted; a uniform guess of one of 250,000
-tokens costs 12.4."""
+LEAST_LOSS = 0.02
+"""Median loss of a table, nats per token, that is not doubted."""
+MOST_LOSS = 12.5
+"""No loss in nats per token is higher: a uniform guess of one of 262,144 tokens costs 12.48."""
+LOSS_UNITS = ("nats", "bits", "perplexity", "bits-per-byte")
+UNIT_WORDS = {
+    "bpb": "bits-per-byte",
+    "byte": "bits-per-byte",
+    "bits": "bits",
+    "ppl": "perplexity",
+    "perplexity": "perplexity",
+}
+"""Words in the name of a column, and the unit of its losses; the first that is there counts."""
 
 
 def read_table(
@@ -30,6 +46,8 @@ def read_table(
     columns: Mapping[str, str] | None = None,
     where: str | None = None,
     source: str | Path | None = None,
+    loss_unit: str | None = None,
+    bytes_per_token: float | None = None,
 ) -> LossTable:
     """Read a loss table from CSV or Parquet.
 
@@ -47,6 +65,8 @@ def read_table(
         Table of the domain that the bases were pre-trained on. Its rows with tokens = 0, and those
         of the table itself, give each row `base_loss` and `start_loss`, the losses of its `base` on
         the two domains. Laws that start from the base need them; see `bayeslaw.fit`.
+    loss_unit, bytes_per_token
+        As for `from_frame`, also for the table `source`.
 
     Returns
     -------
@@ -57,7 +77,8 @@ def read_table(
     ------
     TableError
         If the file cannot be read or a column fails validation; the message names the column,
-        the rows and the correction.
+        the lines of a CSV file (the header is line 1) or the rows of another, and the correction.
+        If the name of the column of losses has another unit and `loss_unit` does not say which.
 
     Examples
     --------
@@ -69,11 +90,30 @@ def read_table(
     ...     len(read_table(path, where="scale <= 3e20"))
     35
     """
-    table = from_frame(renamed(read_frame(path), columns or {}, str(path)), name=str(path))
-    if source is not None:
-        other = renamed(read_frame(source), columns or {}, str(source))
-        table = starting(table, from_frame(other, name=str(source)))
+    named = (columns or {}).get("loss", "")
+
+    def read(file: str | Path) -> LossTable:
+        frame = read_frame(file)
+        if loss_unit is None and named in frame:
+            _check_unit_of_name(named, str(file))
+        frame = renamed(frame, columns or {}, str(file))
+        return from_frame(
+            frame, name=str(file), loss_unit=loss_unit, bytes_per_token=bytes_per_token
+        )
+
+    table = read(path) if source is None else starting(read(path), read(source))
     return table.query(where)
+
+
+def _check_unit_of_name(column: str, name: str) -> None:
+    """Raise `TableError` if the name of a column of losses has a unit other than nats."""
+    words = re.split("[^a-z]+", column.lower())
+    for word, unit in UNIT_WORDS.items():
+        if word in words:
+            raise TableError(
+                f"{name}: the column {column!r} is of {word} by its name; give "
+                f"{argument('loss_unit', unit)}, or {argument('loss_unit', 'nats')} if it is not."
+            )
 
 
 def renamed(frame: pd.DataFrame, columns: Mapping[str, str], name: str = "table") -> pd.DataFrame:
@@ -93,16 +133,18 @@ def renamed(frame: pd.DataFrame, columns: Mapping[str, str], name: str = "table"
     {'size': 0.1, 'params': 100000000.0, 'tokens': 2000000000.0}
     """
     made: dict[str, Any] = {}
+    here = {ALIASES[c]: frame[c] for c in frame if c in ALIASES and ALIASES[c] not in frame}
     for column, given in columns.items():
         try:
-            made[column] = frame[given] if given in frame else frame.eval(given)
+            made[column] = frame[given] if given in frame else frame.eval(given, resolvers=[here])
         except Exception as error:  # pandas raises many types, of its parser and of operations
             raise TableError(
                 f"{name}: columns: {column!r} is neither a column nor an expression of columns: "
                 f"{given!r}; found: {', '.join(map(str, frame.columns))}. Write a name that is no "
                 "word in backticks."
             ) from error
-    return frame.drop(columns=[c for c in columns.values() if c in frame]).assign(**made)
+    used = [c for c in frame if c in columns.values() or ALIASES.get(str(c)) in made]
+    return frame.drop(columns=used).assign(**made)
 
 
 def starting(table: LossTable, source: LossTable) -> LossTable:
@@ -146,6 +188,8 @@ def starting(table: LossTable, source: LossTable) -> LossTable:
 def read_frame(path: str | Path) -> pd.DataFrame:
     """Read a CSV (UTF-8) or ``*.parquet`` file without validation.
 
+    The index of a frame from CSV has the lines of the file.
+
     Raises
     ------
     TableError
@@ -158,10 +202,23 @@ def read_frame(path: str | Path) -> pd.DataFrame:
     try:
         if path.suffix == ".parquet":
             return pd.read_parquet(path)
-        return pd.read_csv(path, encoding="utf-8", keep_default_na=False, na_values=[""])
-    except (ValueError, OSError, pd.errors.ParserError, pd.errors.EmptyDataError) as error:
+        frame = pd.read_csv(path, encoding="utf-8", keep_default_na=False, na_values=[""])
+        lines = _lines(path)
+        return frame.set_axis(lines, axis=0) if len(lines) == len(frame) else frame
+    except (ValueError, OSError, csv.Error) as error:  # those of pandas' parser are ValueErrors
         first = str(error).strip().splitlines()[0]
         raise TableError(f"{path}: not a readable table: {first}") from error
+
+
+def _lines(path: Path) -> "pd.Index[int]":
+    """First line of each record of a CSV file after the header; blank lines are no records."""
+    firsts, line = [], 1
+    with path.open(encoding="utf-8", newline="") as file:
+        records = csv.reader(file)
+        for record in records:
+            firsts += [line] if record else []
+            line = records.line_num + 1
+    return pd.Index(firsts[1:], name=LINE, dtype=int)
 
 
 def write_frame(frame: pd.DataFrame, path: str | Path) -> None:
@@ -215,7 +272,13 @@ def example_file() -> Path:
     return (inside if inside.is_dir() else here.parent / "data") / "delphi/isotoken.csv"
 
 
-def from_frame(frame: pd.DataFrame, name: str = "table") -> LossTable:
+def from_frame(
+    frame: pd.DataFrame,
+    name: str = "table",
+    *,
+    loss_unit: str | None = None,
+    bytes_per_token: float | None = None,
+) -> LossTable:
     """Loss table from a data frame.
 
     Parameters
@@ -227,6 +290,12 @@ def from_frame(frame: pd.DataFrame, name: str = "table") -> LossTable:
         preserved.
     name : str
         Name of the table in messages and titles.
+    loss_unit : {"nats", "bits", "perplexity", "bits-per-byte"}, optional
+        Unit of the losses, which become nats per token: bits are per token, and perplexity is the
+        exponential of the loss in nats. `start_loss` and `base_loss` are converted, too. Without
+        it, losses are taken for nats, and those above 12.5 are refused.
+    bytes_per_token : float, optional
+        Mean number of bytes of a token of the validation set, which losses in bits per byte need.
 
     Returns
     -------
@@ -235,7 +304,8 @@ def from_frame(frame: pd.DataFrame, name: str = "table") -> LossTable:
     Raises
     ------
     TableError
-        If a column fails validation; the message names the column, the rows and the correction.
+        If a column fails validation; the message names the column, the rows by their labels, and
+        the correction. If the losses are above those that a model can have.
 
     Examples
     --------
@@ -244,28 +314,56 @@ def from_frame(frame: pd.DataFrame, name: str = "table") -> LossTable:
     >>> table.frame["params"].tolist()
     [100000000.0, 1000000000.0]
     """
-    frame = canonical(frame, name, ("params", "tokens", "loss"))
+    frame = validated(frame, name, ("params", "tokens", "loss"))
+    frame = _in_nats(frame, name, loss_unit, bytes_per_token)
     check_positive(frame, "loss", name, "losses are nats per token; drop failed runs")
-    if (duplicated := frame.duplicated(keep=False)).any():
+    if (copies := frame.duplicated()).any():
         raise TableError(
-            f"{name}: {row_numbers(duplicated)} are exact duplicates; drop them, "
-            "or add a `run` column if they are repeated runs."
+            f"{name}: {row_numbers(copies)} {'is a copy' if copies.sum() == 1 else 'are copies'} "
+            "of earlier rows in every column; drop copies, or add a `run` column if they are "
+            "repeated runs."
         )
     baseline = frame["tokens"] == 0
     if baseline.all():
         raise TableError(f"{name}: every row has tokens = 0; nothing to fit.")
     check_units(frame, name)
     measured, bases = frame[~baseline], frame[baseline]
-    middle = float(measured["loss"].median())
-    if not LEAST_LOSS < middle < MOST_LOSS:
-        advice = (
-            "the default priors expect larger ones; give priors= of your own"
-            if middle < LEAST_LOSS
-            else "if these are perplexities, take their logarithms"
-        )
+    if (middle := float(measured["loss"].median())) <= LEAST_LOSS:
         warnings.warn(
-            f"{name}: the median loss is {middle:.3g} nats per token; {advice}.",
+            f"{name}: the median loss is {middle:.3g} nats per token; the default priors expect "
+            "larger ones; give priors= of your own.",
             TableWarning,
             stacklevel=3,
         )
+    if loss_unit is None and (above := measured["loss"] > MOST_LOSS).any():
+        units = [argument("loss_unit", unit) for unit in ("perplexity", "nats")]
+        raise TableError(
+            f"{name}: losses are above {MOST_LOSS} nats per token, more than a uniform guess costs "
+            f"({row_numbers(above)}: {measured['loss'].max():.3g}); drop failed runs, or state the "
+            f"unit: {units[0]}, or {units[1]} if it is right."
+        )
     return LossTable(measured.reset_index(drop=True), bases.reset_index(drop=True), name)
+
+
+def _in_nats(
+    frame: pd.DataFrame, name: str, unit: str | None, bytes_per_token: float | None
+) -> pd.DataFrame:
+    """The frame with its losses in nats per token."""
+    if unit not in (None, *LOSS_UNITS):
+        raise TableError(f"{name}: {unknown('loss unit', unit, LOSS_UNITS)}")
+    if (unit == "bits-per-byte") != (bytes_per_token is not None):
+        raise TableError(
+            f"{name}: {argument('loss_unit', 'bits-per-byte')} and "
+            f"{argument('bytes_per_token', 4.5)}, the mean bytes of a token of the validation set, "
+            "go together."
+        )
+    if bytes_per_token is not None and not 0 < bytes_per_token < math.inf:
+        raise TableError(f"{name}: bytes_per_token={bytes_per_token:g}: give a positive number.")
+    if unit in (None, "nats"):
+        return frame
+    losses = {c: frame[c].astype(float) for c in ("loss", *BASE_LOSSES) if c in frame}
+    if unit == "perplexity":
+        check_positive(frame, "loss", name, "perplexities are at least 1; drop failed runs")
+        return frame.assign(**{column: np.log(values) for column, values in losses.items()})
+    nats = math.log(2) * (bytes_per_token or 1)
+    return frame.assign(**{column: values * nats for column, values in losses.items()})

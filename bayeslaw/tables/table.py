@@ -5,6 +5,7 @@ parameters and tokens, not millions.
 """
 
 import hashlib
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import product
@@ -12,7 +13,7 @@ from itertools import product
 import pandas as pd
 
 from bayeslaw.common.arrays import Bools, Floats
-from bayeslaw.common.errors import TableError
+from bayeslaw.common.errors import TableError, unknown
 from bayeslaw.tables.validation import ALIASES, label_texts, row_numbers
 
 
@@ -206,11 +207,14 @@ def _query(frame: pd.DataFrame, query: str, name: str) -> pd.DataFrame:
         # Empty scopes, so that `@name` in a query cannot reach this module's imports.
         selected = frame.query(query, resolvers=[symbols], local_dict={}, global_dict={})
     except Exception as error:  # pandas raises many types, of its parser and of the operations
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise TableError(
-            f"{name}: cannot evaluate the query {query!r}: {reason}. "
-            f"Columns: {', '.join(map(str, frame.columns))}."
-        ) from error
+        absent = re.fullmatch("name '(.*)' is not defined", str(error))
+        if absent:
+            reason = unknown("column", absent[1], [*map(str, frame.columns), *symbols])
+        elif isinstance(error, TypeError):
+            reason = f"{str(error).splitlines()[0]}."
+        else:  # what pandas says of its parser is of no use
+            reason = "write comparisons, such as ptpp <= 31 and domain == 'french'."
+        raise TableError(f"{name}: cannot evaluate the query {query!r}: {reason}") from error
     if not isinstance(selected, pd.DataFrame):
         raise TableError(f"{name}: the query {query!r} does not choose rows.")
     return selected

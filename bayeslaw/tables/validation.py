@@ -4,15 +4,17 @@ Labels of groups (`run`, `base`, `domain`, and any other column that labels rows
 the text of `label_texts`. A row without a label is a group of its own.
 """
 
+import re
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
+from difflib import get_close_matches
 
 import numpy as np
 import pandas as pd
 
 from bayeslaw.common.arrays import Floats
-from bayeslaw.common.errors import TableError, TableWarning
+from bayeslaw.common.errors import TableError, TableWarning, argument
 
 COVARIATES = ("params", "tokens", "replay", "ptpp")
 COLUMNS = (*COVARIATES, "unique_tokens", "loss")
@@ -37,6 +39,8 @@ OTHER_UNIT, NO_OTHER = 1e3, 1e6
 
 Below the range the first is sure: nobody asks for runs a thousand times smaller than the fitted.
 """
+LINE = "line"
+"""Name of an index that holds the lines of a file."""
 COUNTS = "counts are expected, not millions or billions"
 UNITS = {
     "params": COUNTS,
@@ -47,31 +51,35 @@ UNITS = {
 }
 
 
-def canonical(frame: pd.DataFrame, name: str, required: Iterable[str]) -> pd.DataFrame:
+def canonical(
+    frame: pd.DataFrame, name: str, required: Iterable[str] | Mapping[str, str]
+) -> pd.DataFrame:
     """Copy of a frame with canonical column names and validated covariates.
 
-    `N`, `D`, `r` and `PTPP` are accepted as aliases; the columns `required` must exist. Covariates
-    and losses become floats, all other columns as a CSV file would give them; the index 0, 1, ...
-    Messages call the table `name`.
+    `N`, `D`, `r` and `PTPP` are accepted as aliases; the columns `required` must exist, which may
+    map them to what needs them. Covariates and losses become floats, all other columns as a CSV
+    file would give them; the index 0, 1, ... Messages call the table `name`.
 
     Raises
     ------
     TableError
         If a required column is missing or a covariate is not a finite number in its range.
     """
+    return validated(frame, name, required).reset_index(drop=True)
+
+
+def validated(
+    frame: pd.DataFrame, name: str, required: Iterable[str] | Mapping[str, str]
+) -> pd.DataFrame:
+    """`canonical` with the index of the frame, by which messages name its rows."""
+    lacking = missing_columns(frame, required)
     frame = frame.rename(columns=lambda column: ALIASES.get(str(column), str(column)))
     if repeated := sorted(set(frame.columns[frame.columns.duplicated()])):
         raise TableError(f"{name}: column {repeated[0]!r} is there twice; keep one.")
     if frame.empty:
         raise TableError(f"{name}: no rows.")
-    for column in required:
-        if column not in frame:
-            alias = next((f" (or {a})" for a, c in ALIASES.items() if c == column), "")
-            raise TableError(
-                f"{name}: column {column!r}{alias} is missing; found: "
-                f"{', '.join(map(str, frame.columns))}."
-            )
-    frame = frame.reset_index(drop=True)
+    if lacking:
+        raise TableError(f"{name}: {lacking}")
     for label in frame.columns:
         read = _numeric if label in COLUMNS else _as_in_csv
         frame[label] = read(frame[label], name)
@@ -91,6 +99,52 @@ def canonical(frame: pd.DataFrame, name: str, required: Iterable[str]) -> pd.Dat
         outside, what = ~frame["replay"].between(0, 1), "lies outside [0, 1]"
         _refuse(outside, frame["replay"], name, f"{what}; give a fraction, not a percentage")
     return frame
+
+
+def missing_columns(frame: pd.DataFrame, required: Iterable[str] | Mapping[str, str]) -> str:
+    """Which required columns a frame lacks, and the columns that they may be; "" if none.
+
+    Examples
+    --------
+    >>> frame = pd.DataFrame(columns=["N", "D_tokens"])
+    >>> missing_columns(frame, ["params", "tokens"])
+    "column 'tokens' (or D) is missing; found: N, D_tokens. Perhaps columns={'tokens': 'D_tokens'}."
+    """
+    needs = required if isinstance(required, Mapping) else dict.fromkeys(required, "")
+    columns = [str(column) for column in frame.columns]
+    here = {ALIASES.get(column, column) for column in columns}
+    lacking = [column for column in needs if column not in here]
+    if not lacking:
+        return ""
+    names, meant = [], {}
+    others = [column for column in columns if ALIASES.get(column, column) not in COLUMNS]
+    for column in lacking:
+        alias = next((f"or {a}" for a, c in ALIASES.items() if c == column), "")
+        about = "; ".join(filter(None, [alias, needs[column]]))
+        names.append(f"{column!r}" + (f" ({about})" if about else ""))
+        lower = {other.lower(): other for other in others}
+        near = [other for other in lower if column in other]
+        if near := near or get_close_matches(column, lower, n=1):
+            meant[column] = lower[near[0]]
+            others.remove(meant[column])
+    several = len(lacking) > 1
+    text = f"column{'s' * several} {', '.join(names)} {'are' if several else 'is'} missing"
+    text += f"; found: {', '.join(columns)}."
+    words = {c: other if other.isidentifier() else f"`{other}`" for c, other in meant.items()}
+    return text + (f" Perhaps {argument('columns', words)}." if meant else "")
+
+
+def count(text: str) -> float:
+    """A number as people write it, such as 1e9 or 1.3B.
+
+    Raises
+    ------
+    ValueError
+        If the text is no number.
+    """
+    if re.fullmatch(SHORT, text.strip()):
+        return float(text.strip()[:-1]) * SUFFIXES[text.strip()[-1]]
+    return float(text)
 
 
 def _numeric(column: pd.Series, name: str) -> pd.Series:
@@ -203,7 +257,7 @@ counts are expected, not millions or billions: tokens = 2e+10?
         if fitted is None and few and most < FEWEST:
             raise TableError(
                 f"{name}: the largest of column {column!r} is {most:g}; {COUNTS}: "
-                f"columns={{{column!r}: '{column} * 1e9'}}."
+                f"{argument('columns', {column: f'{column} * 1e9'})}."
             )
         if fitted is None or column not in fitted or fitted.empty:
             continue
@@ -275,14 +329,21 @@ def _refuse(bad: pd.Series, column: pd.Series, name: str, what: str) -> None:
 
 
 def row_numbers(mask: pd.Series) -> str:
-    """Text that lists the rows where `mask` is true, at most five, counted from 0.
+    """Text that lists the rows where `mask` is true, at most five.
+
+    They are named by the index: by their lines in the file if it is called `LINE`, else by their
+    labels, or from 0 if labels are used twice.
 
     Examples
     --------
     >>> row_numbers(pd.Series([False, True, True]))
     'rows 1, 2'
+    >>> row_numbers(pd.Series([False, True], index=pd.Index([2, 3], name=LINE)))
+    'line 3'
     """
-    rows = [str(row) for row in np.flatnonzero(mask)[:5]]
+    names = mask.index if mask.index.is_unique else pd.RangeIndex(len(mask))
+    rows = [str(row) for row in names[mask.to_numpy(bool)][:5]]
     more = int(mask.sum()) - len(rows)
-    label = "row" if mask.sum() == 1 else "rows"
+    label = "line" if names.name == LINE else "row"
+    label += "s" if mask.sum() > 1 else ""
     return f"{label} {', '.join(rows)}" + (f" and {more} more" if more else "")

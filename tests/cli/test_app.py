@@ -62,8 +62,18 @@ HUBER = ("--law", "chinchilla", "--method", "huber")
         (("fit",), "Missing argument"),
         (("fit", "nowhere.csv", *HUBER), "no such file"),
         (("fit", str(Path(DELPHI).parent), *HUBER), "a folder"),
-        (("fit", DELPHI, *HUBER, "--train", "skale < 1"), "'skale' is not defined"),
-        (("fit", DELPHI, *HUBER, "--train", "scale <"), "cannot evaluate the query"),
+        (
+            ("fit", DELPHI, *HUBER, "--train", "skale < 1"),
+            "unknown column 'skale'; did you mean 'scale'?",
+        ),
+        (("fit", DELPHI, *HUBER, "--train", "scale <"), "write comparisons, such as"),
+        (("fit", DELPHI, *HUBER, "--columns", "loss=loss * 20"), "--loss-unit perplexity, or"),
+        (
+            ("fit", DELPHI, *HUBER, "--columns", "params=params / 1e9"),
+            '--columns "params=params * ',
+        ),
+        (("fit", DELPHI, *HUBER, "--loss-unit", "bits-per-byte"), "--bytes-per-token 4.5"),
+        (("fit", DELPHI, *HUBER, "--loss-unit", "bit"), "--loss-unit"),
         (("fit", DELPHI, *HUBER, "--where", "scale < 0"), "no row satisfies"),
         (("fit", DELPHI, *HUBER, "--seed", "-1"), "--seed"),
         (("fit", DELPHI, *HUBER, "--seed", "one"), "--seed"),
@@ -97,7 +107,7 @@ HUBER = ("--law", "chinchilla", "--method", "huber")
         (("forecast", DELPHI, *SPLIT, "--levels", "half"), "--levels: cannot read 'half'"),
         (("forecast", DELPHI, *SPLIT, "--kind", "both"), "--kind"),
         (("forecast", DELPHI, *SPLIT[:4], "--grid", "params=1e9 tokens=0"), "tokens = 0"),
-        (("forecast", DELPHI, *SPLIT[:4], "--grid", "params=1e9"), "'tokens' (or D) is missing"),
+        (("forecast", DELPHI, *SPLIT[:4], "--grid", "params=1e9"), "'tokens' (or D; for"),
         (("forecast", DELPHI, *SPLIT[:4], "--grid", "params=big"), "cannot read 'params=big'"),
         (("forecast", DELPHI, *SPLIT[:4], "--grid", ""), "--grid is empty"),
         (("forecast", DELPHI, *SPLIT[:4], "--grid", "N=1 N=2"), "'N' is there twice"),
@@ -118,6 +128,18 @@ HUBER = ("--law", "chinchilla", "--method", "huber")
 )
 def test_a_mistake_is_one_line_and_code_2(args, words):
     assert words in fails(*args)
+
+
+def test_columns_that_are_missing_are_written_as_options(tmp_path):
+    path = tmp_path / "export.csv"
+    path.write_text("N,D_tokens,val_loss_bits\n1e8,1e9,4\n1e9,2e9,3.5\n1e9,4e9,3.2\n")
+    columns = "tokens=D_tokens; loss=val_loss_bits"
+    assert f'Perhaps --columns "{columns}".' in fails("fit", path, *HUBER)
+    args = ("fit", path, "--columns", columns, "--method", "huber", "--law")
+    assert "give --loss-unit bits, or --loss-unit nats" in fails(*args, "chinchilla")
+    text = fails(*args, "dcpt", "--loss-unit", "bits")
+    assert "column 'replay' (or r; for B, C of dcpt) is missing" in text
+    assert "are there: chinchilla, skaling." in text
 
 
 @pytest.mark.parametrize(

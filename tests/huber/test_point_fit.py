@@ -107,7 +107,7 @@ def test_constant_losses():
 @on_bound
 @pytest.mark.parametrize("scale", [1e-250, 1e-6, 1e6, 1e250])
 def test_extreme_losses(scale, small):
-    table = from_frame(small.frame.assign(loss=small.loss * scale))
+    table = from_frame(small.frame.assign(loss=small.loss * scale), loss_unit="nats")
     one, scaled = fit_huber("chinchilla", small), fit_huber("chinchilla", table)
     np.testing.assert_allclose(scaled.predict(table) / scale, one.predict(small), rtol=1e-6)
 
@@ -121,7 +121,8 @@ def test_extreme_counts(small):
 
 
 def test_several_columns_missing(small):
-    with pytest.raises(TableError, match=r"'replay' .or r. is missing"):
+    says = r"columns 'replay' \(or r; for B, C of form3\), 'ptpp' \(.*\) are missing; found: params"
+    with pytest.raises(TableError, match=says + r".* that are there: chinchilla, skaling\."):
         fit_huber("form3", small)
 
 

@@ -33,12 +33,12 @@ def test_files_preserve_every_bit(tmp_path_factory, records, ending):
     frame = pd.DataFrame(records)
     path = tmp_path_factory.mktemp("päth ∂") / f"tàble.{ending}"
     frame.to_parquet(path) if ending == "parquet" else frame.to_csv(path, index=False)
-    table = read_table(path)
+    table = read_table(path, loss_unit="nats")
     pd.testing.assert_frame_equal(
         table.frame, frame, check_dtype=False, check_exact=True, check_column_type=False
     )
     assert table.name == str(path)
-    assert table.sha256 == from_frame(frame).sha256
+    assert table.sha256 == from_frame(frame, loss_unit="nats").sha256
 
 
 def test_rows_without_tokens_are_baselines():
@@ -60,7 +60,7 @@ def test_rows_without_tokens_are_baselines():
 def test_repeated_runs_need_a_run_column():
     twice = pd.concat([GOOD, GOOD])
     with pytest.raises(
-        TableError, match=r"rows 0, 1, 2, 3, 4 and 3 more are exact duplicates.*run"
+        TableError, match=r"rows 4, 5, 6, 7 are copies of earlier rows in every column; .*run"
     ):
         from_frame(twice)
     assert len(from_frame(twice.assign(run=np.repeat(["a", "b"], 4)))) == 8
@@ -131,3 +131,86 @@ def test_labels_of_bases_match_though_one_is_missing(tmp_path):
     table = read_table(tmp_path / "main.csv", source=tmp_path / "source.csv")
     assert table.frame["base_loss"].tolist() == [2.1, 2.2, 2.3, 2.4]
     assert table.frame["start_loss"].tolist() == GOOD["loss"].tolist()
+
+
+def test_losses_in_another_unit_become_nats(tmp_path):
+    frame = GOOD.assign(start_loss=4.0)
+    units = {
+        "nats": frame,
+        "bits": frame.assign(loss=frame["loss"] / np.log(2), start_loss=4 / np.log(2)),
+        "perplexity": frame.assign(loss=np.exp(frame["loss"]), start_loss=np.exp(4.0)),
+        "bits-per-byte": frame.assign(
+            loss=frame["loss"] / np.log(2) / 4.5, start_loss=4 / np.log(2) / 4.5
+        ),
+    }
+    for unit, rows in units.items():
+        bytes_per_token = 4.5 if unit == "bits-per-byte" else None
+        table = from_frame(rows, loss_unit=unit, bytes_per_token=bytes_per_token)
+        for column in ("loss", "start_loss"):
+            np.testing.assert_allclose(table.frame[column], frame[column])
+    with pytest.raises(TableError, match=r"bytes_per_token=.*, the mean bytes"):
+        from_frame(frame, loss_unit="bits-per-byte")
+    with pytest.raises(TableError, match="go together"):
+        from_frame(frame, loss_unit="bits", bytes_per_token=4.5)
+    with pytest.raises(TableError, match="did you mean 'bits'"):
+        from_frame(frame, loss_unit="bit")
+
+
+def test_losses_that_are_no_nats_are_refused(tmp_path):
+    perplexities = GOOD.assign(loss=np.exp(GOOD["loss"]))
+    with pytest.raises(TableError, match=r"above 12.5.*rows 0, 1, 2: 20.1.*loss_unit='perplexity'"):
+        from_frame(perplexities.iloc[:3].assign(tokens=GOOD["tokens"]))
+    assert from_frame(perplexities, loss_unit="nats").loss[0] == np.exp(3.0)
+    for column, unit in (
+        ("val_loss_bits", "bits"),
+        ("eval/bpb", "bits-per-byte"),
+        ("ppl", "perplexity"),
+    ):
+        path = tmp_path / "t.csv"
+        GOOD.rename(columns={"loss": column}).to_csv(path, index=False)
+        with pytest.raises(TableError, match=f"by its name; give loss_unit='{unit}', or"):
+            read_table(path, columns={"loss": column})
+        assert len(read_table(path, columns={"loss": column}, loss_unit="nats")) == 4
+        assert len(read_table(path, columns={"loss": f"`{column}` * 0.69"})) == 4  # as it says
+
+
+def test_rows_of_a_file_are_named_by_its_lines(tmp_path):
+    lines = [
+        "params,tokens,loss,note",
+        '1e8,1e9,3.0,"two',
+        'lines"',
+        "",
+        "1e8,2e9,,x",
+        "1e8,3e9,2.8,y",
+    ]
+    (tmp_path / "t.csv").write_text("\n".join(lines))
+    with pytest.raises(TableError, match=r"'loss' is missing .*drop the row \(line 5\)"):
+        read_table(tmp_path / "t.csv")
+    labelled = GOOD.set_axis(["a", "b", "c", "d"]).assign(loss=[3.0, -1, 2, -1])
+    with pytest.raises(TableError, match=r"\(rows b, d: -1.0, -1.0\)"):
+        from_frame(labelled)
+    lines[4:] = ["1e8,3e9,2.8,y", "1e8,3e9,2.8,y"]
+    (tmp_path / "t.csv").write_text("\n".join(lines))
+    with pytest.raises(TableError, match="line 6 is a copy of earlier rows"):
+        read_table(tmp_path / "t.csv")
+
+
+def test_missing_columns_are_all_named_with_what_they_may_be(tmp_path):
+    path = tmp_path / "t.csv"
+    theirs = {"params": "N", "tokens": "D_tokens", "loss": "eval/loss"}
+    GOOD.rename(columns=theirs).to_csv(path, index=False)
+    says = r"columns 'tokens' \(or D\), 'loss' are missing; found: N, D_tokens, replay, ptpp, eval"
+    with pytest.raises(TableError, match=says) as error:
+        read_table(path)
+    columns = {"tokens": "D_tokens", "loss": "`eval/loss`"}
+    assert str(error.value).endswith(f" Perhaps columns={columns}.")
+    assert read_table(path, columns=columns).loss.tolist() == GOOD["loss"].tolist()
+
+
+def test_an_alias_can_be_replaced_by_an_expression(tmp_path):
+    path = tmp_path / "t.csv"
+    GOOD.rename(columns={"params": "N"}).assign(N=GOOD["params"] / 1e9).to_csv(path, index=False)
+    with pytest.raises(TableError, match=r"columns={'params': 'params \* 1e9'}"):
+        read_table(path)
+    for formula in ("params * 1e9", "N * 1e9"):
+        assert read_table(path, columns={"params": formula}).frame["params"].max() == 1e9

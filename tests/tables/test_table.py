@@ -47,6 +47,15 @@ def test_queries_that_cannot_be_evaluated(query):
     assert "\n" not in str(error.value).replace(query, "")
 
 
+def test_queries_are_corrected_in_plain_words():
+    table = from_frame(GOOD)
+    with pytest.raises(TableError, match="unknown column 'parms'; did you mean 'params'"):
+        table.query("parms > 1")
+    for query in ("ptpp <= 31 and", "ptpp = 31", "if ptpp", "(ptpp > 3", "loss"):
+        with pytest.raises(TableError, match=": write comparisons, such as ptpp <= 31 and domain"):
+            table.query(query)
+
+
 @pytest.mark.parametrize(
     "query", ["@Path('x').touch() == 0", "@pd.io.common.os.system('touch x') == 0"]
 )
