@@ -9,7 +9,7 @@ import pytest
 import xarray as xr
 from scipy import stats
 
-from bayeslaw.evaluate.crossval import loo, new_likelihood
+from bayeslaw.evaluate.crossval import leave_out, loo, new_likelihood
 from bayeslaw.evaluate.datatree import log_prior, prior_draws
 from bayeslaw.evaluate.residuals import (
     covariance,
@@ -111,6 +111,15 @@ def test_run_density_of_normal_noise_is_closed_form(runs):
             square = sigma**2 * np.eye(rows.sum()) + tau**2
             want = stats.multivariate_normal.logpdf(residual[draw, rows], cov=square)
             assert found[draw, i] == pytest.approx(want, abs=1e-3)
+    # A run that is left out is a new one: its effect is normal, and so is its noise.
+    pit = leave_out(fitted).frame["pit"]
+    for i, name in enumerate(names):
+        rows = (runs.frame["run"] == name).to_numpy()
+        sd = np.sqrt(q["tau_run"] ** 2 + q["sigma"] ** 2 / rows.sum())[:, 0]
+        weights = np.exp(found[:, i].min() - found[:, i])
+        below = stats.norm.cdf(residual[:, rows].mean(1) / sd)
+        assert pit[name] == pytest.approx(np.average(below, weights=weights), abs=0.1)
+    assert pit.max() - pit.min() > 0.5
 
 
 def test_without_a_run_effect_the_rows_add_up(runs):
