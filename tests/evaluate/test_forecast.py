@@ -120,7 +120,7 @@ def test_aliases_tables_and_other_columns(posterior, small):
 @pytest.mark.parametrize(
     ("rows", "says"),
     [
-        (ROWS.drop(columns="tokens"), "'tokens' .or D. is missing"),
+        (ROWS.drop(columns="tokens"), "'tokens' .or D; for B of chinchilla. is missing"),
         (ROWS.assign(tokens=0.0), "no value at tokens = 0"),
         (ROWS.assign(params=np.nan), "'params' is missing .NaN."),
         (ROWS.assign(params=-1.0), "'params' is not positive"),

@@ -194,7 +194,7 @@ def test_a_law_needs_its_covariates_to_vary(column):
 
 
 def test_a_law_names_the_column_it_lacks():
-    with pytest.raises(TableError, match=r"'ptpp' .or PTPP. is missing"):
+    with pytest.raises(TableError, match=r"'ptpp' .or PTPP; for F of form1. is missing"):
         load_law("form1").covariates(GOOD.drop(columns="ptpp"))
 
 
