@@ -70,12 +70,12 @@ def derive(
     from bayeslaw.cli import render_derived
     from bayeslaw.inference.storage import load_posterior
 
-    chosen, given = opt.band_levels(levels), opt.covariates(at, "--at") if at else {}
-    budgets = opt.numbers(flops, "--flops") if flops else []
-    losses = opt.numbers(loss, "--loss") if loss else []
-    ends = opt.numbers(search, "--search")
-    if len(ends) != 2:
-        raise BayeslawError(f"--search: cannot read {search!r}; write it as 1e-3,1e6.")
+    chosen, given = opt.band_levels(levels), {} if at is None else opt.covariates(at, "--at")
+    budgets = [] if flops is None else opt.numbers(flops, "--flops")
+    losses = [] if loss is None else opt.numbers(loss, "--loss")
+    ends = opt.numbers(search, "--search", "write it as 1e-3,1e6", size=2)
+    if given and not (budgets or losses or scratch or given.keys() & {"params", "tokens"}):
+        raise BayeslawError("--at needs params and tokens, or --flops, --loss or --scratch.")
     if against and not losses:
         raise BayeslawError("--against compares FLOPs to reach a loss; give --loss.")
     fit, derive = load_posterior(posterior), bl.derive
@@ -135,9 +135,9 @@ def floor(
     fit, derive = load_posterior(posterior), bl.derive
     allow: dict[str, Any] = {"allow_unconverged": allow_unconverged}
     of: bl.derive.Derived | bl.Forecast
-    if flops:
+    if flops is not None:
         of = derive.compute_optimal(fit, opt.numbers(flops, "--flops"), **allow)
-    elif loss:
+    elif loss is not None:
         of = derive.flops_to_reach(fit, opt.numbers(loss, "--loss"), **allow)
     else:
         of = fit.forecast(bl.grid(**opt.covariates(grid or "")), kind="latent", **allow)
@@ -178,8 +178,8 @@ def recipes(
     fits = {path.stem: load_posterior(path) for path in posteriors}
     found = bl.compare_recipes(
         fits,
-        bl.grid(**opt.covariates(at, "--at")) if at else None,
-        flops=opt.numbers(flops, "--flops") if flops else None,
+        None if at is None else bl.grid(**opt.covariates(at, "--at")),
+        flops=None if flops is None else opt.numbers(flops, "--flops"),
         allow_unconverged=allow_unconverged,
     )
     save_frame(out, found.to_frame(level))

@@ -1,5 +1,6 @@
 """Options that several commands have in common, and parsers of their values."""
 
+import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, fields
@@ -70,6 +71,13 @@ def writable(*endings: str) -> Callable[[Path | None], Path | None]:
     return check
 
 
+def positive(param: typer.CallbackParam, value: float | None) -> float | None:
+    """Raise `BayeslawError` if a number is not positive and finite."""
+    if value is not None and not 0 < value < math.inf:
+        raise BayeslawError(f"{param.opts[0]} {value:g}: give a positive number.")
+    return value
+
+
 def fraction(target_accept: float) -> float:
     """Raise `BayeslawError` if a target acceptance is not between 0 and 1."""
     if not 0 < target_accept < 1:
@@ -98,7 +106,7 @@ Source = Annotated[
     ),
 ]
 Saved = Annotated[Path, argument("Posterior saved by `bayeslaw fit --out`.")]
-Seed = Annotated[int, option("Seed of all random numbers.", min=0)]
+Seed = Annotated[int, option("Seed of all random numbers.", min=0, max=2**32 - 1)]
 Unconverged = Annotated[
     bool, option("Use a posterior that has not converged.", "--allow-unconverged")
 ]
@@ -212,20 +220,21 @@ class Selection:
 
 def covariates(text: str, option: str = "--grid") -> dict[str, list[float]]:
     """Parse covariates such as ``"params=8.1B tokens=1e9,1e10"``."""
-    from bayeslaw.tables.validation import count
+    from bayeslaw.tables.validation import ALIASES, count
 
     values: dict[str, list[float]] = {}
     for part in text.split():
         name, _, numbers = part.partition("=")
+        column = ALIASES.get(name, name)
         try:
             parsed = [count(number) for number in numbers.split(",")]
         except ValueError:
             raise TableError(
                 f"{option}: cannot read {part!r}; write it as 'params=8.1e9 tokens=1e9,1e10'."
             ) from None
-        if name in values:
+        if column in values:
             raise TableError(f"{option}: {name!r} is there twice.")
-        values[name] = parsed
+        values[column] = parsed
     if not values:
         raise TableError(f"{option} is empty; write it as 'params=8.1e9 tokens=1e9,1e10'.")
     return values

@@ -1,6 +1,7 @@
 """The command that plans an adaptation: ``plan``."""
 
 import math
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -74,9 +75,12 @@ def plan(
         str | None, option("Fixed replay ratio, or several to search: .3 or .1,.2,.3.")
     ] = None,
     max_tokens: Annotated[
-        float | None, option("Cap on tokens; shows the best choices under it as well.")
+        float | None,
+        option("Cap on tokens; shows the best choices under it as well.", callback=opt.positive),
     ] = None,
-    max_flops: Annotated[float | None, option("Cap on FLOPs, 6 N D.")] = None,
+    max_flops: Annotated[
+        float | None, option("Cap on FLOPs, 6 N D.", callback=opt.positive)
+    ] = None,
     at: Annotated[
         str | None,
         option("A budget and a replay ratio of your own, to judge as well.", metavar="ATPP,REPLAY"),
@@ -113,7 +117,7 @@ def plan(
     from bayeslaw.reporting.explorer import check_plotly
     from bayeslaw.tables.reading import is_synthetic
 
-    yours = None if at is None else _pair(at, "--at", "8,.3")
+    yours = None if at is None else _pair(at, "--at", "8,.3", most=1)
     enough = None if stop is None else _pair(stop, "--stop", ".002,1e9")
     tested = None if backtest is None else bl.read_backtest(backtest)
     if explore is not None:
@@ -201,6 +205,10 @@ def _quoted(tested: "bl.Backtest", train: "bl.LossTable", found: "bl.Plan") -> s
     return tested.looking(train, run)
 
 
-def _pair(text: str, option: str, example: str) -> tuple[float, float]:
+def _pair(
+    text: str, option: str, example: str, most: float = sys.float_info.max
+) -> tuple[float, float]:
     first, second = opt.numbers(text, option, f"write it as {example}", size=2)
+    if not (0 < first < math.inf and 0 <= second <= most):
+        raise BayeslawError(f"{option} {text}: give numbers such as {example}.")
     return first, second

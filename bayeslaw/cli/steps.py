@@ -10,13 +10,11 @@ import bayeslaw as bl
 from bayeslaw.cli.options import Bounds, Method, Sampling, Selection, columns_of, covariates, refuse
 from bayeslaw.cli.terminal import progress
 from bayeslaw.common.errors import BayeslawError, TableError, TableWarning
+from bayeslaw.common.files import is_hdf5
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
-
-HDF5 = b"\x89HDF\r\n\x1a\n"
-"""First bytes of a NetCDF 4 file."""
 
 type Fitted = bl.Posterior | bl.Pool | bl.PointFit
 
@@ -181,10 +179,7 @@ def _labelled(rows: "bl.LossTable", table: "bl.LossTable") -> "bl.LossTable":
 
 def is_posterior(path: Path) -> bool:
     """Whether a file is a saved posterior, by its ending or its first bytes."""
-    if path.suffix == ".nc" or not path.is_file():
-        return path.suffix == ".nc"
-    with path.open("rb") as file:
-        return file.read(len(HDF5)) == HDF5
+    return path.suffix == ".nc" or is_hdf5(path)
 
 
 def save_frame(path: Path | None, frame: "pd.DataFrame") -> None:

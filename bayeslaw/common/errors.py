@@ -92,7 +92,7 @@ def unknown(what: str, name: str, valid: Iterable[str]) -> str:
     >>> unknown("law", "from1", ["form1", "dcpt"])
     "unknown law 'from1'; did you mean 'form1'? Valid: dcpt, form1."
     """
-    names = sorted(valid)
+    names = sorted(set(valid))
     near = get_close_matches(name, names, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else "."
     return f"unknown {what} {name!r}{hint} Valid: {', '.join(names)}."

@@ -11,6 +11,8 @@ from typing import Any
 
 from bayeslaw.common.errors import BayeslawError, FileError
 
+HDF5 = b"\x89HDF\r\n\x1a\n"
+
 
 @contextmanager
 def atomic_write(path: str | Path, error: type[BayeslawError] = FileError) -> Iterator[Path]:
@@ -90,6 +92,14 @@ def digest(value: object) -> str:
 def _number(text: str) -> float:
     """An integer as a float where that is exact: other programs write 1e9 for 1000000000."""
     return float(text) if int(text) == float(text) else int(text)
+
+
+def is_hdf5(path: Path) -> bool:
+    """Whether a file has the first bytes of HDF5, as saved posteriors have."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(len(HDF5)) == HDF5
 
 
 def installing(extra: str) -> str:

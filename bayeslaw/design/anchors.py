@@ -161,7 +161,7 @@ def choose_anchors(
     approximate, since laws are not linear in their parameters. The methods and their references are
     in `bayeslaw.design.bayes_linear` and `bayeslaw.design.set_search`.
     """
-    _check(k, budget, gain, plan)
+    _check(k, budget, gain, power, plan)
     fits = [posterior] if source is None else [posterior, source]
     for fit in fits:
         fit.require_converged(allow_unconverged)
@@ -227,7 +227,9 @@ def choose_anchors(
 # -- parts ----------------------------------------------------------------------------------------
 
 
-def _check(k: int | None, budget: float | None, gain: str, plan: Plan | None) -> None:
+def _check(
+    k: int | None, budget: float | None, gain: str, power: float | None, plan: Plan | None
+) -> None:
     """Raise `BayeslawError` unless the arguments are valid."""
     if gain not in GAINS:
         raise BayeslawError(unknown("gain", gain, GAINS))
@@ -235,6 +237,8 @@ def _check(k: int | None, budget: float | None, gain: str, plan: Plan | None) ->
         raise BayeslawError("say how many runs to choose (k=) or what they may cost (budget=).")
     if (k is not None and k < 1) or (budget is not None and not budget > 0):
         raise BayeslawError("k and budget must be positive.")
+    if power is not None and not 0 <= power < math.inf:
+        raise BayeslawError(f"power={power:g}: give 0 or more; 1 divides gains by the cost.")
     if (gain == "plan") != (plan is not None):
         raise BayeslawError("gain='plan' needs plan=, a Plan; other gains do not take one.")
     if plan is not None and (plan.chosen is None or not 0 < plan.chosen.tokens < math.inf):

@@ -109,14 +109,15 @@ def load(path: str | Path) -> Posterior | Pool:
     """
     path = Path(path)
     if not path.is_file():
-        raise FileError(f"{path}: no such file.")
+        what = "a folder, not a saved posterior" if path.is_dir() else "no such file"
+        raise FileError(f"{path}: {what}.")
     try:
         with xr.open_datatree(path, engine="h5netcdf") as tree:
             attrs, parts = dict(tree.attrs), _loaded(tree)
             members = [(dict(each.attrs), _loaded(each)) for each in tree.children.values()]
             whole = _digest(tree) == attrs.get("sha256")
     except Exception as error:  # damage makes HDF5 and xarray raise nearly every type
-        raise FileError(f"{path}: not a readable posterior (truncated or foreign).") from error
+        raise FileError(f"{path}: not a readable posterior (truncated or another file).") from error
     if attrs.get("format") not in (MARK, POOL_MARK):
         raise FileError(f"{path}: a NetCDF file, but not a bayeslaw posterior.")
     try:

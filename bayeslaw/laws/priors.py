@@ -299,4 +299,6 @@ def read_priors(path: str | Path) -> dict[str, PriorLike]:
     priors = text.get("priors", text)
     if not isinstance(priors, dict):
         raise LawError(f"{path}: priors = {priors!r} is not a table; write [priors] above them.")
+    if not priors:
+        raise LawError(f"{path}: has no priors.")
     return priors

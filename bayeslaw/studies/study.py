@@ -8,6 +8,7 @@ Dask cluster.
 
 import hashlib
 import json
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -115,6 +116,12 @@ def study(
         If the folder of the cells cannot be written.
     """
     _check(cases, designs, backend, planning)
+    if budget is not None and not 0 < budget < math.inf:
+        raise BayeslawError(f"budget={budget:g}: give positive FLOPs.")
+    if not 0 < confidence < 1:
+        raise BayeslawError(f"confidence={confidence:g} is not between 0 and 1; 0.9 is 90 %.")
+    for case in cases:
+        costs(case.pool.frame, case.law.columns, cost=cost, fitted=case.train)
     out, options = Path(out), Options(budget, cost, planning, confidence)
     folder = out.with_name(out.name + ".cells")
     try:

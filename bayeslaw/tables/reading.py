@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw.common.errors import TableError, TableWarning, argument, unknown
-from bayeslaw.common.files import atomic_write
+from bayeslaw.common.files import atomic_write, is_hdf5
 from bayeslaw.tables.table import LossTable, frame_of
 from bayeslaw.tables.validation import (
     ALIASES,
@@ -199,6 +199,8 @@ def read_frame(path: str | Path) -> pd.DataFrame:
     if not path.is_file():
         what = "a folder, not a table" if path.is_dir() else "no such file"
         raise TableError(f"{path}: {what}.")
+    if is_hdf5(path):
+        raise TableError(f"{path}: a saved posterior, not a table of losses.")
     try:
         if path.suffix == ".parquet":
             return pd.read_parquet(path)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 
 import pandas as pd
+from pandas.api.types import is_bool_dtype
 
 from bayeslaw.common.arrays import Bools, Floats
 from bayeslaw.common.errors import TableError, unknown
@@ -205,7 +206,7 @@ def _query(frame: pd.DataFrame, query: str, name: str) -> pd.DataFrame:
     }
     try:
         # Empty scopes, so that `@name` in a query cannot reach this module's imports.
-        selected = frame.query(query, resolvers=[symbols], local_dict={}, global_dict={})
+        chosen = frame.eval(query, resolvers=[symbols], local_dict={}, global_dict={})
     except Exception as error:  # pandas raises many types, of its parser and of the operations
         absent = re.fullmatch("name '(.*)' is not defined", str(error))
         if absent:
@@ -215,6 +216,9 @@ def _query(frame: pd.DataFrame, query: str, name: str) -> pd.DataFrame:
         else:  # what pandas says of its parser is of no use
             reason = "write comparisons, such as ptpp <= 31 and domain == 'french'."
         raise TableError(f"{name}: cannot evaluate the query {query!r}: {reason}") from error
-    if not isinstance(selected, pd.DataFrame):
-        raise TableError(f"{name}: the query {query!r} does not choose rows.")
-    return selected
+    if not isinstance(chosen, pd.Series) or not is_bool_dtype(chosen):
+        raise TableError(
+            f"{name}: the query {query!r} does not choose rows: write comparisons, such as "
+            "ptpp <= 31 and domain == 'french'."
+        )
+    return frame[chosen]

@@ -20,6 +20,7 @@ from tests.cli.commands import (
     process,
     run,
 )
+from tests.support import ROOT
 
 
 def test_help_imports_nothing_heavy():
@@ -51,6 +52,8 @@ def test_version():
     assert run("--version").stdout == f"bayeslaw {__version__}\n"
 
 
+GOLDEN = str(ROOT / "tests" / "golden" / "delphi_chinchilla.nc")
+EMPTY = str(ROOT / "tests" / "__init__.py")
 HUBER = ("--law", "chinchilla", "--method", "huber")
 
 
@@ -74,7 +77,22 @@ HUBER = ("--law", "chinchilla", "--method", "huber")
         ),
         (("fit", DELPHI, *HUBER, "--loss-unit", "bits-per-byte"), "--bytes-per-token 4.5"),
         (("fit", DELPHI, *HUBER, "--loss-unit", "bit"), "--loss-unit"),
+        (("fit", DELPHI, *HUBER, "--train", "scale"), "does not choose rows: write comparisons"),
+        (("fit", DELPHI, *HUBER, "--train", "import os"), "write comparisons, such as"),
         (("fit", DELPHI, *HUBER, "--where", "scale < 0"), "no row satisfies"),
+        (("fit", GOLDEN, *HUBER), "a saved posterior, not a table of losses"),
+        (("fit", DELPHI, "--law", "chinchilla", "--priors", EMPTY), "has no priors"),
+        (("fit", DELPHI, "--law", "chinchilla", "--seed", "5000000000"), "--seed"),
+        (("derive", str(ROOT), "--flops", "1e21"), "a folder, not a saved posterior"),
+        (("derive", DELPHI, "--flops", "1e21"), "not a readable posterior"),
+        (("verify", DELPHI), "not a registered forecast"),
+        (("verify", GOLDEN), "not a registered forecast"),
+        (("study", "--seeds", "1", "--out", "s.csv", "--budget", "0"), "budget=0"),
+        (
+            ("study", "--seeds", "1", "--out", "s.csv", "--planning", "--confidence", "90"),
+            "confidence=90",
+        ),
+        (("study", "--seeds", "1", "--out", "s.csv", "--cost", "hours"), "unknown cost"),
         (("fit", DELPHI, *HUBER, "--seed", "-1"), "--seed"),
         (("fit", DELPHI, *HUBER, "--seed", "one"), "--seed"),
         (("fit", DELPHI, *HUBER, "--draws", "100"), "--draws has no effect on a Huber fit"),

@@ -68,6 +68,7 @@ def test_candidates_may_be_a_table_of_runs(saved, tmp_path):
         ((*ROWS, "--k", "1", "--plan", LIMITS, "--source", "x.nc"), "have no effect"),
         ((*ROWS, "--budget", "5"), "nothing to buy"),
         ((*ROWS, "--k", "1", "--cost", "hours"), "unknown cost"),
+        ((*ROWS, "--k", "1", "--power", "nan"), "power=nan"),
         ((*ROWS, "--k", "1", "--where", "params == 1"), "no row satisfies"),
         (("--candidates", "nowhere.csv", "--targets", TARGETS, "--k", "1"), "no such file"),
         (("--candidates", "params=x", "--targets", TARGETS, "--k", "1"), "--candidates: cannot"),
@@ -169,7 +170,7 @@ def test_study_of_a_measured_pool(measured, tmp_path):
     ],
 )
 def test_study_mistakes_are_reported_in_one_line(args, message, tmp_path):
-    assert message in fails("study", "--out", tmp_path / "x.parquet", *args)
+    assert message in fails("study", "--seeds", "1", "--out", tmp_path / "x.parquet", *args)
 
 
 def test_study_of_a_pool_needs_its_queries(measured, tmp_path):

@@ -130,7 +130,7 @@ def test_mistakes_in_one_line(options, tmp_path):
     assert "--price was removed: compare" in fails(*options, *MOST, "--price", "1e23")
     assert "--replay: cannot read 'a'" in fails(*options, *MOST, "--replay", "a")
     assert "fractions" in fails(*options, *MOST, "--replay", "30")
-    assert "positive cap" in fails(*options, *MOST, "--max-tokens", "0")
+    assert "--max-tokens 0: give a positive number" in fails(*options, *MOST, "--max-tokens", "0")
     assert "--params has no effect on --example" in fails("--example", "paper", "--params", "1e9")
     assert "no folder" in fails(*options, *MOST, "--figure", str(tmp_path / "no" / "a.png"))
     assert "must end in .png or" in fails(*options, *MOST, "--figure", str(tmp_path / "a.xyz"))
@@ -187,7 +187,9 @@ def test_a_choice_of_ones_own_and_a_baseline_with_an_error(options):
     ("more", "says"),
     [
         (("--at", "30"), "--at: cannot read '30'"),
-        (("--at", "-1,.3"), "atpp=-1"),
+        (("--at", "-1,.3"), "--at -1,.3: give numbers such as 8,.3"),
+        (("--at", "8,30"), "--at 8,30: give numbers"),
+        (("--max-flops", "nan"), "--max-flops nan: give a positive number"),
         (("--baseline", "1,2,3"), "give a loss, or a loss and its sd"),
         (("--base", "8b"), "the tables have no column base"),
     ],
