@@ -63,7 +63,7 @@ def candidate_rows(
             stacklevel=3,
         )
         frame = frame[~measured].reset_index(drop=True)
-    effects.check_runs(frame, "candidates")
+    effects.check_runs(frame, "candidates", columns)
     return frame
 
 

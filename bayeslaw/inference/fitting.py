@@ -215,7 +215,7 @@ def specify(law: str | Path | Law, table: LossTable, settings: Settings) -> Spec
     )
     errors = run_errors.choose(settings.errors, table.frame, table.name, law.columns)
     if "run" in (*effects, errors):
-        random_effects.check_runs(table.frame, table.name)
+        random_effects.check_runs(table.frame, table.name, law.columns)
     return make_spec(
         law,
         priors=settings.priors,

@@ -188,14 +188,14 @@ def unlabelled(names: Strings) -> Bools:
     return np.char.startswith(np.asarray(names, str), UNLABELLED)
 
 
-def check_runs(frame: pd.DataFrame, name: str) -> None:
-    """Raise `TableError` unless the rows of a run are of one model and one mixture of data.
+def check_runs(frame: pd.DataFrame, name: str, columns: Sequence[str]) -> None:
+    """Raise `TableError` unless the rows of a run are equal in the law's `columns` but tokens.
 
     A label that names runs of several models, such as a seed, would give these one random effect
     and one path of errors.
     """
     run = pd.Series(labels(frame, "run"), index=frame.index)
-    for column in [c for c in ("params", "ptpp", "replay") if c in frame]:
+    for column in [c for c in ("params", "ptpp", "replay") if c in frame and c in columns]:
         values = frame[column].groupby(run).agg(["min", "max"])
         differ = ~np.isclose(values["min"], values["max"], rtol=1e-6, atol=0)
         if differ.any():

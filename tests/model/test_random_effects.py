@@ -108,6 +108,15 @@ def test_labels_of_runs_are_not_used_again(table):
             fit("chinchilla", from_frame(rows), discrepancy="none", **settings)
 
 
+def test_checkpoints_of_a_pre_training_run_differ_in_tokens_per_parameter(table):
+    """Which a law of N and D does not contain."""
+    ratio = np.arange(len(table.frame)) + 1.0
+    frame = table.frame.assign(ptpp=ratio)
+    effects.check_runs(frame, "rows", ("params", "tokens"))
+    with pytest.raises(TableError, match="'ptpp' differs within a run"):
+        effects.check_runs(frame, "rows", ("params", "tokens", "ptpp"))
+
+
 def test_scales_are_recovered(fitted):
     for level, scale in EFFECTS.items():
         low, high = np.quantile(fitted.draws[f"tau_{level}"], [0.005, 0.995])
