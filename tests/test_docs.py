@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import itertools
 import re
 import sys
 from pathlib import Path
@@ -11,9 +12,10 @@ import pytest
 
 import bayeslaw as bl
 from bayeslaw.laws import lawfiles
-from bayeslaw.model import adaptation, walking_exponents
+from bayeslaw.model import adaptation, random_effects, walking_exponents
 from bayeslaw.model.adaptation import Adaptation
 from bayeslaw.model.curvature import Curvature
+from bayeslaw.model.spec import make_spec
 from bayeslaw.model.walking_exponents import COUPLING_PRIOR, CURVATURE, WalkingExponents
 
 ROOT = Path(__file__).parents[1]
@@ -76,6 +78,19 @@ def test_the_maths_page_shows_every_law_and_its_formula_becomes_mathml(path, fro
     written = from_code.latex2mathml.converter.convert(bl.load_law(path.stem).latex())
     assert "<mfrac>" in written
     assert "\\" not in written
+
+
+def test_the_glossary_has_every_parameter_of_a_fit():
+    """By its name, or by another of its family, such as ``curve_A`` for ``curve_B``."""
+    named = re.findall(r"`([\w*]+)`", (DOCS / "glossary.md").read_text())
+    families = {name.split("_")[0] for name in named if "_" in name}
+    laws = [path.stem for path in (ROOT / "models").glob("*.toml")]
+    for law, discrepancy in itertools.product(laws, ("auto", "curvature", "none")):
+        spec = make_spec(law, discrepancy=discrepancy, effects=random_effects.registered())
+        for name in (*spec.law.parameters, *spec.law.coordinates, *spec.likelihood.parameters):
+            of_family = name.split("_")[0] in families or name.endswith("_ref")
+            assert name in named or ("_" in name and of_family), name
+        assert {f"tau_{level}" for level in spec.effects} < set(named)
 
 
 def test_the_page_on_laws_names_every_covariate_of_law_files():
