@@ -11,7 +11,14 @@ import bayeslaw as bl
 from bayeslaw.cli.terminal import Block, Document, Rendered, labelled, tables
 from bayeslaw.common.formatting import count, digits
 from bayeslaw.planning.choices import fields
-from bayeslaw.planning.texts import BUDGET, CHOICE, Cells, baseline_losses, stated
+from bayeslaw.planning.texts import (
+    BUDGET,
+    CHOICE,
+    Cells,
+    baseline_losses,
+    monte_carlo,
+    stated,
+)
 
 CELLS = Cells(percent=".1f", probability=".3f")
 LOSSES = {"predictive": "measured losses of a new run", "latent": "latent losses, without noise"}
@@ -121,7 +128,7 @@ def _answer(found: bl.Plan) -> list[str]:
         unique = found.limits["unique_tokens"]
         if found.epochs is not None and unique is not None:
             lines.append(f"{digits(found.epochs)} epochs of {count(unique)} new tokens.")
-        return lines
+        return lines + monte_carlo(found)
     best = found.best.p_both if found.best else 0.0
     return [
         f"[bold red]Infeasible[/]: no budget meets the limits with probability "
@@ -148,13 +155,6 @@ def _choices(rows: Mapping[str, bl.Choice | None]) -> list[Table]:
 
 def _uncertainty(found: bl.Plan) -> list[str]:
     lines, certain = [], found.deterministic
-    if found.error and found.status == "feasible":
-        low, high = found.error["atpp_90"]
-        lines.append(
-            f"Monte Carlo error: ATPP ± {digits(found.error['atpp'])} (90 %: {digits(low)} to "
-            f"{digits(high)}), replay ± {100 * found.error['replay']:.2g} points. "
-            f"On held-out draws P(both) is {found.held_out:.3f}."
-        )
     chosen = found.chosen
     if chosen is not None and chosen.losses:
         losses = " and ".join(f"{loss:.4g}" for loss in chosen.losses)

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
+from bayeslaw.checks.extrapolation import evidence
 from bayeslaw.common.arrays import Ints
 from bayeslaw.common.errors import BayeslawError, unknown
 from bayeslaw.huber.point_fit import PointFit
@@ -18,6 +19,7 @@ from bayeslaw.model import random_effects as effects
 from bayeslaw.planning.deviations import Fit, PlannedRun, planned_size_effects
 from bayeslaw.planning.loss_curves import Curve, LossCurve, PooledCurve
 from bayeslaw.tables.hull import farthest, locate
+from bayeslaw.tables.validation import other_units
 
 NOISE = ("latent", "predictive")
 """Whether limits are on latent losses, or on measured losses of a new run."""
@@ -233,7 +235,8 @@ def extrapolations(
     """How a planned run lies outside the training rows of each fit, as text.
 
     Quantities outside their range are named first. Then comes the distance of the plan from the
-    convex hull of the training rows (see `bayeslaw.locate`), also if each quantity is in its range.
+    convex hull of the training rows (see `bayeslaw.locate`), also if each quantity is in its range;
+    whether bands were ever compared with losses that far out; and what may be in another unit.
     """
     found: list[str] = []
     planned = {"params": params, "ptpp": ptpp, "replay": replay, "atpp": atpp}
@@ -250,7 +253,13 @@ def extrapolations(
                 )
                 own.append(f"{column} {value:.4g} is outside the {name}'s rows, {range_}")
         if 0 < atpp < math.inf:
-            for far in farthest(locate(fit.table, row, fit.columns)).values():
+            located = locate(fit.table, row, fit.columns)
+            for far in farthest(located).values():
                 own.append(f"the plan lies beyond the {name}'s rows by {far}")
+            level, text = evidence(located, fit.columns, beyond_evidence=True)
+            own += [] if level == "ok" else [f"{name}: {text.removesuffix('.')}"]
+            own += [
+                f"{name}: {text.removesuffix('.')}" for text, _ in other_units(row, fit.table.frame)
+            ]
         found += own
     return tuple(found)

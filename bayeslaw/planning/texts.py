@@ -70,3 +70,15 @@ def baseline_losses(plan: Plan) -> list[str]:
     given = plan.limits["baseline"]
     every = given if isinstance(given, list) else [given]
     return [f"{np.ravel(each)[0]:.4g}" for each in every if not isinstance(each, str)]
+
+
+def monte_carlo(plan: Plan) -> list[str]:
+    """The Monte Carlo error of a feasible plan of several draws, as text."""
+    if not plan.error or plan.status != "feasible":
+        return []
+    low, high = plan.error["atpp_90"]
+    return [
+        f"Monte Carlo error: ATPP ± {digits(plan.error['atpp'])} (90 %: {digits(low)} to "
+        f"{digits(high)}), replay ± {100 * plan.error['replay']:.2g} points. "
+        f"On held-out draws P(both) is {plan.held_out:.3f}."
+    ]

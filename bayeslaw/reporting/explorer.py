@@ -124,6 +124,10 @@ def _page(
     return {
         "params": problem.params,
         "limits": plain(plan.limits),
+        "warnings": [
+            *(f"Outside the data: {text}." for text in plan.outside),
+            *(f"Not converged: {text}." for text in plan.unconverged),
+        ],
         "relative": problem.source.relative,
         "noise": plan.noise,
         "confidence": problem.confidence,

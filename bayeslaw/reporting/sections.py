@@ -292,7 +292,8 @@ def plan(found: Plan | None) -> Section | None:
     choices = {"plan": plan, "likeliest": found.best, "deterministic": found.deterministic}
     caption = f"Budgets and probabilities to meet the limits; deterministic: {found.point}"
     steps = CELLS.frontier(found.frontier())
-    notes = [f"Outside the data: {text}." for text in found.outside]
+    notes = texts.monte_carlo(found)
+    notes += [f"Outside the data: {text}." for text in found.outside]
     notes += [f"Not converged: {text}." for text in found.unconverged]
     notes += [found.note] if found.note else []
     summary, landscape, frontier = answer(found), plots.plan_landscape, plots.plan_frontier

@@ -6,7 +6,7 @@ the text of `label_texts`. A row without a label is a group of its own.
 
 import re
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from difflib import get_close_matches
 
@@ -250,26 +250,35 @@ def check_units(rows: pd.DataFrame, name: str, fitted: pd.DataFrame | None = Non
     bayeslaw.common.errors.TableError: grid: tokens = 20 is 5e+07 times below the fitted rows; \
 counts are expected, not millions or billions: tokens = 2e+10?
     """
-    for column in rows.columns.intersection(list(UNITS)):
+    if fitted is None:
+        for column in rows.columns.intersection([c for c, unit in UNITS.items() if unit == COUNTS]):
+            if (most := float(rows.loc[rows[column] > 0, column].max())) < FEWEST:
+                raise TableError(
+                    f"{name}: the largest of column {column!r} is {most:g}; {COUNTS}: "
+                    f"{argument('columns', {column: f'{column} * 1e9'})}."
+                )
+        return
+    for text, sure in other_units(rows, fitted):
+        if sure:
+            raise TableError(f"{name}: {text}")
+        warnings.warn(f"{name}: {text}", TableWarning, stacklevel=3)
+
+
+def other_units(rows: pd.DataFrame, fitted: pd.DataFrame) -> Iterator[tuple[str, bool]]:
+    """Numbers that may be in another unit than those of fitted rows, and whether they surely are.
+
+    See `check_units`.
+    """
+    for column in rows.columns.intersection(list(UNITS)).intersection(fitted.columns):
         values = rows.loc[rows[column] > 0, column]
         least, most = float(values.min()), float(values.max())
-        few = UNITS[column] == COUNTS and least < FEWEST
-        if fitted is None and few and most < FEWEST:
-            raise TableError(
-                f"{name}: the largest of column {column!r} is {most:g}; {COUNTS}: "
-                f"{argument('columns', {column: f'{column} * 1e9'})}."
-            )
-        if fitted is None or column not in fitted or fitted.empty:
-            continue
         low, high = float(fitted[column].min()), float(fitted[column].max())
         power = 2 if column == "flops" else 1
-        if (few and low >= FEWEST) or least * OTHER_UNIT**power <= low:
-            raise TableError(f"{name}: {_other_unit(column, least, low, high)}")
-        if most >= high * OTHER_UNIT**power:
-            text = f"{name}: {_other_unit(column, most, low, high)}"
-            if most >= high * NO_OTHER**power:
-                raise TableError(text)
-            warnings.warn(text, TableWarning, stacklevel=3)
+        few = UNITS[column] == COUNTS and least < FEWEST <= low
+        if few or least * OTHER_UNIT**power <= low:
+            yield _other_unit(column, least, low, high), True
+        elif most >= high * OTHER_UNIT**power:
+            yield _other_unit(column, most, low, high), most >= high * NO_OTHER**power
 
 
 def check_domain(rows: pd.DataFrame, name: str, fitted: pd.DataFrame) -> None:

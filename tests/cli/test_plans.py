@@ -77,7 +77,7 @@ def test_text_says_what_a_buyer_must_know(options, found):
     for words in (
         "Synthetic data",
         "P(forgetting)",
-        "Monte Carlo error",
+        f"{found.flops:.3g} FLOPs. Monte Carlo error: ATPP ± ",
         "On held-out draws",
         "fails with probability",
         "Under a cap of 50B tokens",

@@ -182,6 +182,16 @@ def test_extrapolation_is_reported(fits):
     )
 
 
+def test_a_plan_that_may_be_in_another_unit_says_so(fits):
+    """Tokens a thousand times those of the rows; farther out than bands were ever measured."""
+    found = extrapolations({"target": fits["target"]}, 8.1e9, 279, 0.3, 1e6)
+    assert any(text.startswith("target: No evidence: ") for text in found)
+    far = 1e6 * 8.1e9 / fits["target"].table.frame["tokens"].max()
+    assert f"target: tokens = 8.1e+15 is {far:.2g} times above the fitted rows; counts" in found[-1]
+    near = extrapolations({"target": fits["target"]}, 241e6, 31, 0.3, 5.0)
+    assert near == ()
+
+
 def test_a_plan_in_an_empty_corner_is_reported(fits):
     """Anchors at PTPP 279 are of the smallest size only."""
     table, own = fits["target"].table, {"target": fits["target"]}

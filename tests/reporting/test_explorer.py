@@ -51,6 +51,8 @@ def test_losses_on_the_page_give_the_probabilities_of_the_planner(made):
         np.frombuffer(base64.b64decode(page[name]), "<f4").reshape(shape)
         for name in ("loss", "rise")
     )
+    assert page["warnings"] == [f"Outside the data: {text}." for text in made.outside]
+    assert made.outside
     held = (loss <= page["max_loss"]) & (rise <= page["max_forgetting"])
     assert held.any()
     assert not held.all()
