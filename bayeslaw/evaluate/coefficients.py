@@ -14,7 +14,7 @@ import pandas as pd
 import xarray as xr
 
 from bayeslaw.common.arrays import Floats
-from bayeslaw.common.errors import BayeslawError, FileError, LawError
+from bayeslaw.common.errors import BayeslawError, FileError, LawError, argument
 from bayeslaw.common.files import read_json, write_json
 from bayeslaw.evaluate.datatree import with_units
 from bayeslaw.evaluate.forecast import Forecast
@@ -171,7 +171,7 @@ def write_coefficients(
         raise BayeslawError(
             f"{fit.law.name} on {fit.table.name}: with so few model sizes, forecasts of others "
             "depend on the training losses, which draws do not contain; export without draws, "
-            "save the fit itself, or fit with effects='none'."
+            f"save the fit itself, or fit with {argument('effects', 'none')}."
         )
     flat = _flat(fit.draws)
     drawn = flat

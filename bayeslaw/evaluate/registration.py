@@ -12,7 +12,7 @@ import pandas as pd
 
 from bayeslaw.common.arrays import Floats, Ints
 from bayeslaw.common.defaults import TOLERANCE
-from bayeslaw.common.errors import BayeslawError, FileError, TableError
+from bayeslaw.common.errors import BayeslawError, FileError, TableError, argument
 from bayeslaw.common.files import digest, read_json, write_json
 from bayeslaw.common.formatting import plain
 from bayeslaw.evaluate.forecast import LEVELS, Forecast, band_columns
@@ -87,7 +87,7 @@ def register(forecast: Forecast, path: str | Path, *, draws: int = 0) -> str:
     if forecast.kind != "predictive":
         raise BayeslawError(
             f"a {forecast.kind} forecast has no noise, so measured losses cannot verify its bands; "
-            "register one with kind='predictive'."
+            f"register one with {argument('kind', 'predictive')}."
         )
     if not forecast.fits:
         raise BayeslawError("this forecast does not know its fit; make it with fit.forecast(rows).")

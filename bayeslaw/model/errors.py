@@ -14,7 +14,7 @@ import pandas as pd
 
 from bayeslaw.common.arrays import Floats, Ints, Namespace, Strings, Tensor
 from bayeslaw.common.defaults import AUTO
-from bayeslaw.common.errors import FitError, TableError, unknown
+from bayeslaw.common.errors import FitError, TableError, argument, unknown
 from bayeslaw.laws.adjustments import unannealed
 from bayeslaw.laws.priors import Prior
 from bayeslaw.model import random_effects
@@ -110,7 +110,9 @@ def choose(errors: str, frame: pd.DataFrame, name: str, columns: Collection[str]
     if errors == AUTO:
         return "run" if repeated and (gaps > 0).all() else "independent"
     if not repeated:
-        raise TableError(f"{name}: errors='run' needs a column 'run' with several rows of a run.")
+        raise TableError(
+            f"{name}: {argument('errors', 'run')} needs a column 'run' with several rows of a run."
+        )
     if (gaps == 0).any():
         twice = runs(frame)[np.argmin(gaps)]
         raise TableError(

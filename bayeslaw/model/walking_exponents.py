@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from bayeslaw.common.errors import LawError
+from bayeslaw.common.errors import LawError, argument
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.modifiers import ModifiedTerm, Modifier, Polynomial, Sum, Walk
 from bayeslaw.laws.parts import KAPPA
@@ -58,7 +58,7 @@ class WalkingExponents(Discrepancy):
         if not self.suits(law):
             raise LawError(
                 f"law {law.name}: walking exponents are for a power of N and one of D; use "
-                "discrepancy='curvature'."
+                f"{argument('discrepancy', 'curvature')}."
             )
         terms: list[Term] = []
         for term in law.terms:

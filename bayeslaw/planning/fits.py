@@ -9,7 +9,7 @@ import pandas as pd
 
 from bayeslaw.checks.extrapolation import evidence
 from bayeslaw.common.arrays import Ints
-from bayeslaw.common.errors import BayeslawError, unknown
+from bayeslaw.common.errors import BayeslawError, argument, unknown
 from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.pools import Pool
 from bayeslaw.inference.posterior import Posterior
@@ -206,7 +206,8 @@ def noise_kind(noise: str | None, fits: Sequence[Fit]) -> str:
         raise BayeslawError(unknown("noise", noise, NOISE))
     if noise == "predictive" and points:
         raise BayeslawError(
-            f"a point fit of {points[0].law.name} has no noise; give a posterior or noise='latent'."
+            f"a point fit of {points[0].law.name} has no noise; give a posterior or "
+            f"{argument('noise', 'latent')}."
         )
     return noise
 

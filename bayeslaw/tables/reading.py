@@ -333,7 +333,7 @@ def from_frame(
     if (middle := float(measured["loss"].median())) <= LEAST_LOSS:
         warnings.warn(
             f"{name}: the median loss is {middle:.3g} nats per token; the default priors expect "
-            "larger ones; give priors= of your own.",
+            f"larger ones; give priors of your own, {argument('priors', 'FILE.toml')}.",
             TableWarning,
             stacklevel=3,
         )

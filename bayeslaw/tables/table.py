@@ -14,7 +14,7 @@ import pandas as pd
 from pandas.api.types import is_bool_dtype
 
 from bayeslaw.common.arrays import Bools, Floats
-from bayeslaw.common.errors import TableError, unknown
+from bayeslaw.common.errors import TableError, argument, unknown
 from bayeslaw.tables.validation import ALIASES, label_texts, row_numbers
 
 
@@ -128,10 +128,12 @@ class LossTable:
             If both queries are missing, a part is empty, or a row is in both parts.
         """
         if train is None and test is None:
-            raise TableError("split needs a train or a test query, such as train='ptpp <= 31'.")
+            example = argument("train", "ptpp <= 31")
+            raise TableError(f"split needs a train or a test query, such as {example}.")
+        queries = {"train": train, "test": test, "anchors": anchors}
         inside = pd.Series(data=False, index=self.frame.index)
         chosen = {}
-        for part, query in {"train": train, "test": test, "anchors": anchors}.items():
+        for part, query in queries.items():
             chosen[part] = inside.copy()
             if query is not None:
                 chosen[part].loc[_query(self.frame, query, self.name).index] = True
@@ -139,16 +141,15 @@ class LossTable:
         testing = chosen["test"] if test is not None else ~chosen["train"]
         if (both := training & testing).any():
             raise TableError(
-                f"{self.name}: {row_numbers(both)} satisfy both train={train!r} and test={test!r}."
+                f"{self.name}: {row_numbers(both)} satisfy both {argument('train', train)} and "
+                f"{argument('test', test)}."
             )
         training, testing = training | chosen["anchors"], testing & ~chosen["anchors"]
+        given = ", ".join(argument(n, query) for n, query in queries.items() if query is not None)
         parts = []
         for label, rows in (("train", training), ("test", testing)):
             if not rows.any():
-                raise TableError(
-                    f"{self.name}: the {label} set is empty "
-                    f"(train={train!r}, test={test!r}, anchors={anchors!r})."
-                )
+                raise TableError(f"{self.name}: the {label} set is empty ({given}).")
             parts.append(subset(self, rows.to_numpy()))
         return parts[0], parts[1]
 

@@ -62,7 +62,7 @@ def test_losses_in_bits(usual):
 def test_losses_near_zero_and_perplexities():
     """A law times a thousandth is fitted as well, and the table is doubted."""
     frame = made().frame
-    with pytest.warns(TableWarning, match="median loss is 0.00285 .* priors= of your own"):
+    with pytest.warns(TableWarning, match="median loss is 0.00285 .* priors of your own"):
         table = bl.from_frame(frame.assign(loss=frame["loss"] / 1000))
     found, usual = (bl.fit_huber("chinchilla", t).parameters for t in (table, made()))
     assert found["alpha"] == pytest.approx(usual["alpha"], rel=1e-4)
