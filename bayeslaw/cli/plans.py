@@ -39,7 +39,8 @@ def plan(
     max_forgetting: Annotated[
         list[float] | None,
         option(
-            "Limit of the rise of the source loss over its baseline; one per source.",
+            "Limit of the rise of the source loss over its baseline, as a fraction (.02 is 2 %) or "
+            "with --absolute in nats; one per source.",
             metavar="RISE",
         ),
     ] = None,
@@ -72,7 +73,10 @@ def plan(
         option("Limits on measured losses of a new run, the default, or on latent losses."),
     ] = None,
     replay: Annotated[
-        str | None, option("Fixed replay ratio, or several to search: .3 or .1,.2,.3.")
+        str | None,
+        option(
+            "Fixed replay ratio, or several to search: .3 or .1,.2,.3. Laws without replay need 1."
+        ),
     ] = None,
     max_tokens: Annotated[
         float | None,

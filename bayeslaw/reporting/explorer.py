@@ -14,6 +14,7 @@ from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import BayeslawError
 from bayeslaw.common.files import installing
 from bayeslaw.common.formatting import plain
+from bayeslaw.planning.arguments import replay_ratios
 from bayeslaw.planning.result import Plan
 from bayeslaw.reporting.pages import Page, rendered
 
@@ -117,6 +118,7 @@ def _page(
     axes = [np.asarray(axis, float) for axis in (atpp, replay)]
     if any(axis.ndim != 1 or not len(axis) or not (np.diff(axis) > 0).all() for axis in axes):
         raise BayeslawError("atpp and replay: give numbers in ascending order.")
+    replay_ratios(axes[1])
     some = problem.take(np.linspace(0, problem.draws - 1, min(draws, problem.draws)).astype(int))
     budgets, ratios = axes
     loss = np.stack([some.targets[0].value(ratios, math.log(a)) for a in budgets])

@@ -64,6 +64,8 @@ def test_mistakes(made):
         explore({})
     with pytest.raises(BayeslawError, match="in ascending order"):
         explore(made, atpp=np.array([2.0, 1.0]))
+    with pytest.raises(BayeslawError, match="replay ratios lie in"):
+        explore(made, replay=np.array([10.0, 30.0]))
     fits, limits = both(), LIMITS | {"max_loss": [1.8, 1.8], "baseline": BASE}
     two = plan(target=[fits["target"]] * 2, source=fits["source"], **limits)
     with pytest.raises(BayeslawError, match="two: a page has one target"):
