@@ -76,12 +76,15 @@ def argument(name: str, value: object) -> str:
     """
     if not _SHELL.get():
         return f"{name}={value!r}"
+    option = f"--{name.replace('_', '-')}"
+    if value is True:
+        return option
     pairs = isinstance(value, Mapping) and [f"{key}={text}" for key, text in value.items()]
     text = "; ".join(pairs) if pairs else str(value)
     quoted = shlex.quote(text)
     if quoted != text and not set(text) & set('"`$\\!'):
         quoted = f'"{text}"'
-    return f"--{name.replace('_', '-')} {quoted}"
+    return f"{option} {quoted}"
 
 
 def unknown(what: str, name: str, valid: Iterable[str]) -> str:

@@ -178,9 +178,11 @@ def compare_recipes(
     >>> found.multipliers.to_frame()  # doctest: +SKIP
     """
     if len(fits) < 2:
-        raise BayeslawError("give two recipes or more: {'name': posterior, ...}.")
+        raise BayeslawError("give the posteriors of two recipes or more, each with its name.")
     if (targets is None) == (flops is None):
-        raise BayeslawError("say where to compare: targets=, rows of N and D, or flops=, budgets.")
+        raise BayeslawError(
+            "say where to compare: at rows (targets=, --at) or at budgets (flops=, --flops)."
+        )
     every = list(fits.values())
     failures = convergence_failures(every, allow_unconverged)
     index, how = pair_draws(every)
@@ -214,7 +216,7 @@ def _at_budgets(
         if set(fit.columns) != {"params", "tokens"}:
             raise LawError(
                 f"{name}: a budget is split between N and D, and law {fit.law.name} depends on "
-                f"{', '.join(fit.columns)}; give targets= instead."
+                f"{', '.join(fit.columns)}; give rows instead (targets=, --at)."
             )
     every = list(fits.values())
     check_budgets(every, budgets)

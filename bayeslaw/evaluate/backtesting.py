@@ -240,7 +240,7 @@ def choose_cuts(table: LossTable, value: pd.Series) -> list[float]:
     ]
     if not enough:
         raise TableError(
-            f"{table.name}: no cut has {FEWEST} rows before it and one after it; give cuts=."
+            f"{table.name}: no cut has {FEWEST} rows before it and one after; give cuts= (--cuts)."
         )
     spread = np.linspace(0, len(enough) - 1, min(CUTS, len(enough))).round().astype(int)
     return [float(enough[i]) for i in spread]

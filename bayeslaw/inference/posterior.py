@@ -11,7 +11,7 @@ import pandas as pd
 import xarray as xr
 
 from bayeslaw.common.arrays import Floats, Ints
-from bayeslaw.common.errors import NotConverged
+from bayeslaw.common.errors import NotConverged, argument
 from bayeslaw.inference.convergence import Convergence
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.terms import Array
@@ -162,7 +162,7 @@ class Posterior:
             raise NotConverged(
                 f"{self.law.name} on {self.table.name}: {'; '.join(self.convergence.failures)}. "
                 "Fit again with more tune and draws or a higher target_accept, simplify the law, "
-                "or pass allow_unconverged=True (--allow-unconverged)."
+                f"or pass {argument('allow_unconverged', True)}."
             )
 
     def forecast(

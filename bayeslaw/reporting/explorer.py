@@ -108,9 +108,7 @@ def _page(
             raise BayeslawError(f"{name}: a page has one {what}, and this plan has several.")
     if atpp is None:
         if middle is None or not 0 < middle.atpp < math.inf:
-            raise BayeslawError(
-                f"{name}: no draw meets the limits; relax one, or give budgets (atpp=)."
-            )
+            raise BayeslawError(f"{name}: no draw meets the limits; relax one.")
         atpp = np.geomspace(middle.atpp / WIDER, middle.atpp * WIDER, BUDGETS)
     if replay is None:
         grid = plan.replay_grid
