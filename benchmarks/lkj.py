@@ -26,7 +26,7 @@ from tables import DATA, arguments
 
 import bayeslaw as bl
 from bayeslaw.common.arrays import Model, Tensor
-from bayeslaw.inference.sampling import exact
+from bayeslaw.inference.compiling import exact
 from bayeslaw.model import building
 from bayeslaw.model.data import joint_arrays, make_data
 from bayeslaw.model.random_effects import labels
