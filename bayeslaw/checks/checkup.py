@@ -16,7 +16,7 @@ from bayeslaw.evaluate.residuals import (
     residual,
     residual_draws,
 )
-from bayeslaw.inference.pools import Pool
+from bayeslaw.inference.pools import Pool, with_draws
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.tables.table import LossTable, subset
 from bayeslaw.tables.validation import canonical, check_units
@@ -69,6 +69,7 @@ def check(
     TableError
         If `rows` lack a covariate of the law.
     """
+    with_draws(fit, "check")
     table = None if rows is None else _table(rows, fit)
     whole = [_held_out(fit, table, seed)]
     if table is not None:

@@ -12,11 +12,11 @@ from scipy.stats import rankdata
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import BayeslawError
-from bayeslaw.derive.result import Derived, derived, interval, quantile
+from bayeslaw.derive.result import Derived, checked, derived, interval, quantile
 from bayeslaw.evaluate.forecast import Forecast
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.terms import COLUMN, SYMBOLS, Values
-from bayeslaw.planning.fits import convergence_failures, draw_count
+from bayeslaw.planning.fits import draw_count
 from bayeslaw.tables.table import LossTable
 from bayeslaw.tables.validation import COVARIATES, canonical, check_units
 
@@ -69,7 +69,7 @@ def local_exponents(
     >>> rows = bl.grid(params=1e9, tokens=2e10)
     >>> bl.derive.local_exponents(fit, rows).to_frame()  # doctest: +SKIP
     """
-    failures = convergence_failures([posterior], allow_unconverged)
+    failures = checked([posterior], allow_unconverged)
     frame = rows.frame if isinstance(rows, LossTable) else canonical(rows, "rows", ())
     check_units(frame, "rows", posterior.table.frame)
     law, q = posterior.extended(frame)
@@ -120,7 +120,7 @@ def floor(posterior: Posterior, *, allow_unconverged: bool = False) -> Derived:
     --------
     >>> bl.derive.floor(fit).to_frame()  # doctest: +SKIP
     """
-    failures = convergence_failures([posterior], allow_unconverged)
+    failures = checked([posterior], allow_unconverged)
     values = posterior.paper["E"].values.reshape(-1, 1)
     return derived({"E": (values, "nats per token")}, pd.DataFrame(index=[0]), failures=failures)
 
@@ -190,7 +190,7 @@ def floor_sensitivity(
     >>> best = bl.derive.compute_optimal(fit, 1e24)  # doctest: +SKIP
     >>> bl.derive.floor_sensitivity(fit, best).summary  # doctest: +SKIP
     """
-    failures = convergence_failures([posterior], allow_unconverged)
+    failures = checked([posterior], allow_unconverged)
     columns, cases = _columns(numbers)
     count = draw_count(posterior)
     if any(len(values) != count for values in columns.values()):

@@ -8,7 +8,7 @@ import pandas as pd
 
 from bayeslaw.common.arrays import Bools, Floats, Ints
 from bayeslaw.common.errors import BayeslawError
-from bayeslaw.derive.result import Derived, derived
+from bayeslaw.derive.result import Derived, checked, derived
 from bayeslaw.derive.surface import (
     FLOPS,
     SEARCH,
@@ -23,7 +23,7 @@ from bayeslaw.derive.surface import (
 )
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.planning.feasible_budgets import root_between
-from bayeslaw.planning.fits import convergence_failures, pair_draws
+from bayeslaw.planning.fits import pair_draws
 from bayeslaw.tables.validation import check_units
 
 TOKENS_STEP = 0.25
@@ -90,7 +90,7 @@ def compute_optimal(
     if not span > 1:
         raise BayeslawError(f"span {span:g} is not above 1; it is a factor of budget.")
     check_budgets([posterior], budgets)
-    failures = convergence_failures([posterior], allow_unconverged)
+    failures = checked([posterior], allow_unconverged)
     ends = (min(budgets) / math.sqrt(span), max(budgets) * math.sqrt(span))
     surface = surface_at(posterior, ends, search, replay, ptpp)
     half = 0.5 * math.log(span)
@@ -166,7 +166,7 @@ def flops_to_reach(
     >>> bl.derive.flops_to_reach(fit, [2.2, 2.0]).to_frame()  # doctest: +SKIP
     """
     targets = _positive("loss", loss)
-    failures = convergence_failures([posterior], allow_unconverged)
+    failures = checked([posterior], allow_unconverged)
     reach = reach_of([posterior])
     surface = surface_at(posterior, reach, search, replay, ptpp)
     flops, at_bound = flops_to(surface, targets, reach, search)
@@ -220,7 +220,7 @@ def compute_multiplier(
     >>> bl.derive.compute_multiplier(fit, base, 2.2).to_frame()  # doctest: +SKIP
     """
     targets, fits = _positive("loss", loss), [posterior, base]
-    failures = convergence_failures(fits, allow_unconverged)
+    failures = checked(fits, allow_unconverged)
     pairs, how = pair_draws(fits)
     reach = reach_of(fits)
     own = [surface_at(fit, reach, search).take(i) for fit, i in zip(fits, pairs, strict=True)]
@@ -311,7 +311,7 @@ def crossover(
     fits = [posterior, scratch]
     for fit in fits:
         check_units(pd.DataFrame({"params": [params]}), "crossover", fit.table.frame)
-    failures = convergence_failures(fits, allow_unconverged)
+    failures = checked(fits, allow_unconverged)
     (mine, theirs), how = pair_draws(fits)
     model, tokens = (params, params), (low * params, high * params)
     cpt = surface_of(posterior, model, tokens, replay=replay, ptpp=ptpp).take(mine)

@@ -14,7 +14,7 @@ import xarray as xr
 
 from bayeslaw.common.arrays import Floats, Ints
 from bayeslaw.common.errors import BayeslawError, LawError
-from bayeslaw.derive.result import Derived, derived, interval, marked, quantile
+from bayeslaw.derive.result import Derived, checked, derived, interval, marked, quantile
 from bayeslaw.derive.surface import (
     SEARCH,
     Range,
@@ -27,7 +27,7 @@ from bayeslaw.derive.surface import (
     training_flops,
 )
 from bayeslaw.inference.posterior import Posterior
-from bayeslaw.planning.fits import convergence_failures, pair_draws
+from bayeslaw.planning.fits import pair_draws
 from bayeslaw.tables.table import LossTable, frame_of
 from bayeslaw.tables.validation import COVARIATES, canonical, check_units
 
@@ -184,7 +184,7 @@ def compare_recipes(
             "say where to compare: at rows (targets=, --at) or at budgets (flops=, --flops)."
         )
     every = list(fits.values())
-    failures = convergence_failures(every, allow_unconverged)
+    failures = checked(every, allow_unconverged)
     index, how = pair_draws(every)
     if flops is not None:
         found = _at_budgets(fits, index, flops, search)

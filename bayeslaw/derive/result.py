@@ -11,10 +11,18 @@ import xarray as xr
 from bayeslaw.common.arrays import Bools, Floats
 from bayeslaw.common.errors import BayeslawError
 from bayeslaw.evaluate.forecast import LEVELS, band_columns
+from bayeslaw.inference.pools import of_one_law
+from bayeslaw.inference.posterior import Posterior
+from bayeslaw.planning.fits import convergence_failures
 from bayeslaw.tables.reading import write_frame
 
 DETERMINED = 10.0
 """Factor between the ends of a 90 % interval from which the number is not determined."""
+
+
+def checked(fits: Sequence[Posterior], allowed: bool) -> tuple[str, ...]:
+    """`convergence_failures` of fits, each the posterior of one law."""
+    return convergence_failures([of_one_law(fit, "derive") for fit in fits], allowed)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from bayeslaw.common.errors import BayeslawError, unknown
 from bayeslaw.design.evsi import plan_after
 from bayeslaw.design.posterior_moments import DRAWS, candidate_rows, joint_gaussian
 from bayeslaw.design.set_search import GAINS, Search, costs
-from bayeslaw.inference.pools import Pool
+from bayeslaw.inference.pools import Pool, with_draws
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.planning.result import Plan
 from bayeslaw.tables.table import LossTable, frame_of, grid
@@ -164,7 +164,7 @@ def choose_anchors(
     _check(k, budget, gain, power, plan)
     fits = [posterior] if source is None else [posterior, source]
     for fit in fits:
-        fit.require_converged(allow_unconverged)
+        with_draws(fit, "choose_anchors").require_converged(allow_unconverged)
     columns = [c for c in COVARIATES if c in posterior.columns]
     frame = candidate_rows(posterior, candidates)
     price = costs(frame, posterior.columns, cost=cost, fitted=posterior.table)

@@ -21,6 +21,7 @@ from bayeslaw.evaluate.forecast import Forecast
 from bayeslaw.evaluate.forecast import forecast as forecast_of
 from bayeslaw.evaluate.residuals import LAST_ERROR, last_errors, too_few_sizes
 from bayeslaw.inference.convergence import Convergence
+from bayeslaw.inference.pools import of_one_law
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.storage import restored_spec, stored_spec
 from bayeslaw.laws.knots import Knots
@@ -164,7 +165,7 @@ def write_coefficients(
     --------
     See `read_coefficients`.
     """
-    fit.require_converged(allow_unconverged)
+    of_one_law(fit, "write_coefficients").require_converged(allow_unconverged)
     if draws < 0:
         raise BayeslawError(f"draws={draws}: give the number of draws to include, 0 or more.")
     if draws and too_few_sizes(fit):

@@ -19,6 +19,7 @@ from bayeslaw.evaluate.residuals import (
     residual_draws,
     unit_likelihood,
 )
+from bayeslaw.inference.pools import of_one_law
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.settings import RUN, Settings
 from bayeslaw.model import random_effects as effects
@@ -95,7 +96,7 @@ def loo(fit: Posterior) -> Elpd:
     .. [1] Vehtari, Gelman and Gabry, Practical Bayesian model evaluation using leave-one-out
        cross-validation and WAIC. Statistics and Computing 27 (2017).
     """
-    found = leave_out(fit)
+    found = leave_out(of_one_law(fit, "loo"))
     frame = found.frame[["elpd", "pareto_k"]].assign(group=found.frame.index.to_numpy())
     bad = f"Pareto k above {found.good_k:.2g} for {found.unreliable} of {len(frame)} {found.unit}s"
     return Elpd(frame, found.unit, (bad,) if found.unreliable else ())
@@ -140,6 +141,7 @@ def cross_validate(
     """
     from bayeslaw.inference.fitting import fit_spec
 
+    fit = of_one_law(fit, "cross_validate")
     table, spec, rng = fit.table, fit.spec, np.random.default_rng(seed)
     names, index = _groups(table, by)
     fold = rng.permutation(np.arange(len(names)) % min(folds, len(names)))[index]

@@ -84,6 +84,8 @@ def register(forecast: Forecast, path: str | Path, *, draws: int = 0) -> str:
     (64, True)
     """
     check_new(path, draws)
+    if not isinstance(forecast, Forecast):
+        raise BayeslawError("register needs a posterior's forecast; a point fit has no bands.")
     if forecast.kind != "predictive":
         raise BayeslawError(
             f"a {forecast.kind} forecast has no noise, so measured losses cannot verify its bands; "

@@ -17,7 +17,7 @@ from bayeslaw.common.defaults import DELTA
 from bayeslaw.common.errors import FitError, FitWarning, TableError, unknown
 from bayeslaw.evaluate.forecast import LEVELS, Forecast, ends
 from bayeslaw.huber.point_fit import Bounds, PointFit, fit_huber
-from bayeslaw.inference.pools import Pool
+from bayeslaw.inference.pools import Pool, with_draws
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.settings import PosteriorSettings
 from bayeslaw.laws.law import Law
@@ -88,8 +88,9 @@ def score(
             check_domain(table.frame, table.name, prediction.table.frame)
         point, samples = prediction.predict(table), None
     else:
-        if isinstance(prediction, Posterior | Pool):
-            prediction = prediction.forecast(table, seed=seed, allow_unconverged=allow_unconverged)
+        if not isinstance(prediction, Forecast):
+            fit = with_draws(prediction, "score")
+            prediction = fit.forecast(table, seed=seed, allow_unconverged=allow_unconverged)
         check_same_rows(prediction.frame, table.frame, ("the forecast", table.name))
         point, samples = prediction.median, np.log(prediction.samples)
     scores = point_scores(point, table.loss)

@@ -12,7 +12,7 @@ import pandas as pd
 import xarray as xr
 
 from bayeslaw.common.arrays import Floats, Ints
-from bayeslaw.common.errors import LawError
+from bayeslaw.common.errors import FitError, LawError
 from bayeslaw.inference.convergence import Convergence
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.law import Law
@@ -179,6 +179,28 @@ class Pool:
         from bayeslaw.inference.storage import save_pool
 
         save_pool(self, path)
+
+
+def of_one_law(fit: Posterior, what: str) -> Posterior:
+    """The fit, if it is the posterior of one law.
+
+    Raises
+    ------
+    FitError
+        If it is a pool, or has no draws; `what` in the message names what needs them.
+    """
+    if isinstance(fit, Pool):
+        names = ", ".join(fit.members)
+        raise FitError(f"{what} needs the fit of one law, not a pool; take a member: {names}.")
+    return with_draws(fit, what)
+
+
+def with_draws[Fit](fit: Fit, what: str) -> Fit:
+    """The fit, if it is a posterior or a pool; see `of_one_law`."""
+    if not isinstance(fit, Posterior | Pool):
+        kind = type(fit).__name__
+        raise FitError(f"{what} needs a posterior, which bayeslaw.fit gives, not a {kind}.")
+    return fit
 
 
 def member_laws(law: object) -> Sequence[str | Path | Law] | None:

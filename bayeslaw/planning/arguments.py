@@ -11,7 +11,7 @@ import numpy as np
 from bayeslaw.common.arrays import Floats, Ints
 from bayeslaw.common.errors import REMOVED, BayeslawError, unknown
 from bayeslaw.huber.point_fit import PointFit
-from bayeslaw.inference.pools import Pool
+from bayeslaw.inference.pools import Pool, with_draws
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.bases import Bases
 from bayeslaw.laws.law import Law
@@ -223,9 +223,11 @@ def requested(
         If an argument is not valid, or there is no baseline.
     """
     targets, sources = (
-        [each] if isinstance(each, Posterior | Pool | PointFit) else list(each)
-        for each in (target, source)
+        list(each) if isinstance(each, Sequence) else [each] for each in (target, source)
     )
+    for fit in (*targets, *sources):
+        if not isinstance(fit, PointFit):
+            with_draws(fit, "plan")
     losses, rises = (
         np.atleast_1d(np.asarray(x, float)).tolist() for x in (max_loss, max_forgetting)
     )
