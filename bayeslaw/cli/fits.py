@@ -149,7 +149,10 @@ def fit(
     if not isinstance(fitted, bl.PointFit) and out is not None:
         fitted.save(out)
     how, fields = render.method(method, sampling)
-    return render.fit(fitted, train, how).adding(**fields, seed=seed, out=out)
+    rendered = render.fit(fitted, train, how).adding(**fields, seed=seed, out=out)
+    if isinstance(fitted, bl.PointFit):
+        return rendered
+    return replace(rendered, notes=render.next_commands(fitted, out))
 
 
 @command(

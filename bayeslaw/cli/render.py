@@ -1,5 +1,7 @@
 """Render fits, and what is made of one alone: simulated tables, coefficients, checks, reports."""
 
+import shlex
+from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -55,7 +57,11 @@ def fit(fitted: Fitted, train: str | None, how: str = "") -> Rendered:
             for name, (_, low, high) in summary.iterrows()
             if high - low > WIDE * max(abs(low), abs(high))
         ]
-        parts: list[Block] = [*head, "", tables(("", "paper", "", "reference"), rows)]
+        parts: list[Block] = [
+            *head,
+            "",
+            tables(("", "formula", "", "reference"), rows),
+        ]
         if ranges:
             parts += ["", f"[bold red]Not unique[/]: starts that agree have {', '.join(ranges)}."]
         return labelled(document, parts)
@@ -65,21 +71,36 @@ def fit(fitted: Fitted, train: str | None, how: str = "") -> Rendered:
     lines: list[list[str]] = []
     known = {*law.parameters, *law.coordinates}
     rest = "noise and random effects" if fitted.spec.effects else "noise on log loss"
+    added = law.discrepancy_parameters
     for title, names in {
-        "paper coordinates": law.parameters,
-        "reference point": [n for n in law.coordinates if n not in law.parameters],
+        "parameters of the formula": [n for n in law.parameters if n not in added],
+        "discrepancy": [n for n in law.parameters if n in added],
+        "at the reference point": [n for n in law.coordinates if n not in law.parameters],
         rest: [n for n in summary.index if n not in known],
     }.items():
-        lines.append([f"[dim]{title}[/]"])
+        lines += [[f"[dim]{title}[/]"]] if names else []
         for name, row in summary.loc[list(names)].iterrows():
-            numbers = [digits(row[c], 4) for c in ("mean", "sd", "q05", "q95")]
+            numbers = [digits(row[c], 4) for c in ("median", "q05", "q95")]
             ess = min(row["ess_bulk"], row["ess_tail"])
             lines.append([f"  {name}", *numbers, f"{row['rhat']:.3f}", f"{ess:.0f}"])
-        lines.append([])
-    order = [n for n in ("E", *fitted.spec.sampled) if n in fitted.spec.priors]
-    priors = ", ".join(f"{n} ~ {fitted.spec.priors[n]}" for n in order)
-    table = tables(("", "mean", "sd", "5 %", "95 %", "R-hat", "ESS"), lines)
-    return labelled(document, [*head, "", table, "", f"Priors: {priors}."])
+        lines += [[]] if names else []
+    table = tables(("", "median", "5 %", "95 %", "R-hat", "ESS"), lines)
+    given = {n: p for n, p in fitted.spec.priors.items() if p != law.priors.get(n, p)}
+    words = "".join(f"{n} ~ {p}, " for n, p in given.items())
+    words = f"Priors: {words}others by default." if given else "Default priors; --json lists them."
+    return labelled(document, [*head, "", table, "", words])
+
+
+def next_commands(fitted: bl.Posterior | bl.Pool, out: Path | None) -> list[str]:
+    """What to do with a fit that converged, as commands that run as they are, in lines."""
+    if not fitted.convergence.ok:
+        return []
+    frame = fitted.table.frame
+    ahead = {c: frame[c].max() * (2 if c in ("params", "tokens") else 1) for c in fitted.columns}
+    grid = " ".join(f"{column}={value:.3g}" for column, value in ahead.items())
+    saved = [] if out else ["save the fit with --out fit.nc to use it:"]
+    command = f'{shlex.quote(str(out or "fit.nc"))} --grid "{grid}"'
+    return [*saved, f"next: bayeslaw check {command}", f"then: bayeslaw forecast {command}"]
 
 
 def simulate(world: "World", table: bl.LossTable, noise: bool, seed: int, out: Path) -> Rendered:
@@ -191,7 +212,7 @@ def describe(fitted: Fitted, train: str | None, rows: bl.LossTable | None = None
         "law": law.name,
         "title": law.title,
         "table": table.name if table else None,
-        "train": train,
+        "train": train or (table.selection if table else "") or None,
         "rows_train": len(table) if table else None,
         "synthetic": is_synthetic(table) or is_synthetic(rows),
         "token_unit": law.token_unit,
@@ -275,13 +296,9 @@ def method(name: str, sampling: Sampling) -> tuple[str, dict[str, str]]:
 
 
 def _converged(diagnostics: Convergence) -> str:
-    if diagnostics.ok:
-        ess = min(diagnostics.ess_bulk, diagnostics.ess_tail)
-        return f"[green]converged[/]: R-hat {diagnostics.rhat:.3f}, ESS {ess:.0f}, no divergences"
-    return (
-        f"[bold red]NOT CONVERGED[/]: {'; '.join(diagnostics.failures)}. "
-        "Do not trust these numbers: fit again with more --tune and --draws."
-    )
+    word, style = ("converged", "green") if diagnostics.ok else ("NOT CONVERGED", "bold red")
+    words = str(diagnostics).replace("tuning and draws", "--tune and --draws")
+    return escape(words).replace(word, f"[{style}]{word}[/]", 1)
 
 
 def _prior(fitted: bl.Posterior) -> str:
@@ -302,6 +319,5 @@ def _prior(fitted: bl.Posterior) -> str:
 
 def chosen(rows: bl.LossTable, query: str | None, known: bl.LossTable | None = None) -> str:
     """Describe rows: their number, their table unless it is the `known` one, and the query."""
-    number = f"{len(rows)} row" + "s" * (len(rows) != 1)
-    source = "" if known is not None and known.name == rows.name else f" of {rows.name}"
-    return number + source + (f" ({query})" if query else "")
+    words = str(replace(rows, selection=rows.selection or query or ""))
+    return words.replace(f" of {rows.name}", "", 1) if known and known.name == rows.name else words

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -173,7 +173,7 @@ def _labelled(rows: "bl.LossTable", table: "bl.LossTable") -> "bl.LossTable":
 
     check_domain(rows.frame, rows.name, table.frame)
     if is_synthetic(table) and "synthetic" not in rows.frame:
-        return bl.LossTable(rows.frame.assign(synthetic=True), rows.baselines, rows.name)
+        return replace(rows, frame=rows.frame.assign(synthetic=True))
     return rows
 
 

@@ -31,6 +31,16 @@ class Convergence:
     divergences: int
     bfmi: float
 
+    def __str__(self) -> str:
+        """Whether the check passed, with its numbers, or what failed."""
+        if self.ok:
+            ess = min(self.ess_bulk, self.ess_tail)
+            return f"converged: R-hat {self.rhat:.3f}, ESS {ess:.0f}, no divergences"
+        return (
+            f"NOT CONVERGED: {'; '.join(self.failures)}. Do not trust these numbers: fit again "
+            "with more tuning and draws."
+        )
+
     @property
     def failures(self) -> tuple[str, ...]:
         """What fails the convergence check, in words; empty if the posterior can be used."""

@@ -60,6 +60,11 @@ class Pool:
             self, "weights", {n: float(weight / total) for n, weight in weights.items()}
         )
 
+    def __str__(self) -> str:
+        """The weights, then each member."""
+        shares = ", ".join(f"{100 * weight:.0f} % {n}" for n, weight in self.weights.items())
+        return "\n\n".join([f"Pool {self.name}: {shares}", *map(str, self.members.values())])
+
     @property
     def first(self) -> Posterior:
         """The member with the largest weight."""

@@ -12,6 +12,7 @@ import xarray as xr
 
 from bayeslaw.common.arrays import Floats, Ints
 from bayeslaw.common.errors import NotConverged, argument
+from bayeslaw.common.formatting import digits
 from bayeslaw.inference.convergence import Convergence
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.terms import Array
@@ -54,6 +55,18 @@ class Posterior:
     stats: xr.Dataset = field(repr=False)
     convergence: Convergence
     settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        """The law, its training rows, convergence, and median and 90 % interval of parameters."""
+        names = [n for n in self.law.parameters if n not in self.law.discrepancy_parameters]
+        shown = self.summary().loc[names, ["median", "q05", "q95"]]
+        shown.columns = pd.Index(["median", "5 %", "95 %"])
+        return (
+            f"{self.law.name}: {self.law.title}\nfitted to {self.table}\n{self.convergence}\n\n"
+            f"{shown.to_string(float_format=lambda number: digits(number, 4))}\n\n"
+            "Next: bayeslaw.check(fit), fit.forecast(rows), fit.save('fit.nc'). All parameters: "
+            "fit.summary()."
+        )
 
     @property
     def law(self) -> Law:
@@ -192,16 +205,21 @@ class Posterior:
         return np.median(self.latent(table), axis=0)
 
     def summary(self) -> pd.DataFrame:
-        """Mean, sd, 5 and 95 % quantiles, R-hat and ESS of every parameter, both coordinates."""
+        """Median, 5 and 95 % quantiles, mean, sd, R-hat and ESS of every parameter.
+
+        The parameters of the formula and those at the reference point, and the noise. Mean and sd
+        of coefficients such as A say little: their posteriors have long tails.
+        """
         import arviz_stats as azs
 
         merged = xr.merge([self._scalars, self.paper], compat="override")
         return pd.DataFrame(
             {
-                "mean": {str(n): float(v.mean()) for n, v in merged.data_vars.items()},
-                "sd": {str(n): float(v.std()) for n, v in merged.data_vars.items()},
+                "median": {str(n): float(v.median()) for n, v in merged.data_vars.items()},
                 "q05": {str(n): float(v.quantile(0.05)) for n, v in merged.data_vars.items()},
                 "q95": {str(n): float(v.quantile(0.95)) for n, v in merged.data_vars.items()},
+                "mean": {str(n): float(v.mean()) for n, v in merged.data_vars.items()},
+                "sd": {str(n): float(v.std()) for n, v in merged.data_vars.items()},
                 "rhat": _column(azs.rhat(merged)),
                 "ess_bulk": _column(azs.ess(merged, method="bulk")),
                 "ess_tail": _column(azs.ess(merged, method="tail")),

@@ -86,7 +86,11 @@ def _tree(posterior: Posterior) -> xr.DataTree:
         "at": dict(posterior.at),
         "convergence": dataclasses.asdict(posterior.convergence),
         "settings": dict(posterior.settings),
-        "table": {"name": posterior.table.name, "sha256": posterior.table.sha256},
+        "table": {
+            "name": posterior.table.name,
+            "selection": posterior.table.selection,
+            "sha256": posterior.table.sha256,
+        },
     }
     frames = {"rows": posterior.table.frame, "baselines": posterior.table.baselines}
     table = xr.Dataset({name: frame_text(frame) for name, frame in frames.items()})
@@ -168,8 +172,9 @@ def _posterior(parts: dict[str, xr.Dataset], meta: Mapping[str, Any]) -> Posteri
         lacking = ", ".join(sorted(other))
         raise ValueError(f"saved with another discrepancy, without {lacking}; fit again")
     rows, baselines = (stored_frame(parts["table"][n].item()) for n in ("rows", "baselines"))
-    table = LossTable(rows, baselines, meta["table"]["name"])
-    if table.sha256 != meta["table"]["sha256"]:
+    about = meta["table"]
+    table = LossTable(rows, baselines, about["name"], about.get("selection", ""))
+    if table.sha256 != about["sha256"]:
         raise ValueError("its table is not the one that was fitted")
     fit = Posterior(
         spec=spec,

@@ -52,7 +52,8 @@ def report(
         Rows to forecast, with the law's covariates; if they have a `loss` (nats per token), the
         forecast is scored on it.
     train, test : str, optional
-        Queries that selected the training rows and the rows to forecast; shown on the page.
+        Queries that selected the training rows and the rows to forecast, shown on the page; by
+        default those that the tables remember.
     question : str, optional
         Question that the report answers; by default it is built from the queries.
     comparison : DataFrame, optional
@@ -83,6 +84,7 @@ def report(
         If `rows` lack a covariate of the law.
     """
     table = rows if isinstance(rows, LossTable) else _loss_table(rows)
+    train, test = train or fit.table.selection, test or table.selection
     fc = fit.forecast(table, seed=seed, allow_unconverged=allow_unconverged)
     fitted = fit.forecast(fit.table, seed=seed, allow_unconverged=allow_unconverged)
     first = fit.first if isinstance(fit, Pool) else fit

@@ -48,9 +48,9 @@ def data(fit: Posterior, rows: pd.DataFrame, train: str | None, test: str | None
     kinds = {"run": "training run", "base": "pre-trained base", "domain": "domain"}
     found = {name: frame[c].nunique() for c, name in kinds.items() if c in frame}
     counts = [f"{n} {name}" + "s" * (n > 1) for name, n in found.items()]
-    text = f"The law is fitted to {len(frame)} losses ({train or 'query unknown'})"
+    text = f"The law is fitted to {len(frame)} losses" + (f" ({train})" if train else "")
     text += f", from {', '.join(counts)}. " if counts else ". "
-    text += f"The forecast is of {len(rows)} rows ({test or 'query unknown'}). "
+    text += f"The forecast is of {len(rows)} rows" + (f" ({test}). " if test else ". ")
     text += f"The training runs cost {provenance.cost(frame)}. "
     text += " ".join(_effects(fit, rows, level) for level in fit.spec.effects)
     head = ["", "training rows", "rows to forecast", "beyond the range"]
@@ -221,7 +221,7 @@ def parameters(fit: Posterior, seed: int) -> Section:
     noise = [n for n in summary.index if n not in (*law.parameters, *law.coordinates)]
     rows: list[list[str]] = []
     for title, names in {
-        "paper coordinates": law.parameters,
+        "parameters of the formula": law.parameters,
         f"at the reference point ({provenance.reference(fit)}), slopes in nats per e-fold": local,
         "noise and random effects" if fit.spec.effects else "noise on log loss": noise,
     }.items():
@@ -229,10 +229,10 @@ def parameters(fit: Posterior, seed: int) -> Section:
         for name in names:
             row = summary.loc[name]
             prior = fit.spec.priors.get("dof" if name == "dof_above_floor" else name, "")
-            numbers = [digits(row[c], 4) for c in ("mean", "sd", "q05", "q95")]
+            numbers = [digits(row[c], 4) for c in ("median", "q05", "q95")]
             ess = min(row["ess_bulk"], row["ess_tail"])
             rows.append([name, *numbers, f"{row['rhat']:.3f}", f"{ess:.0f}", str(prior)])
-    head = ["", "mean", "sd", "5 %", "95 %", "R-hat", "ESS", "prior"]
+    head = ["", "median", "5 %", "95 %", "R-hat", "ESS", "prior"]
     shown = "The law, without its discrepancy." if law.discrepancy_parameters else "The law."
     table = Table("Posterior of every parameter", head, rows)
     parts: list[Part] = [shown, formula(law.latex()), table]

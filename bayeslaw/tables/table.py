@@ -33,11 +33,19 @@ class LossTable:
         uses them. They are not fitted, since the laws have no value at D = 0.
     name : str
         Name of the table in messages and titles, such as the path of its file.
+    selection : str
+        Queries that selected the rows, such as ``"ptpp <= 31"``; empty for all rows of the file.
     """
 
     frame: pd.DataFrame
     baselines: pd.DataFrame = field(repr=False)
     name: str = "table"
+    selection: str = ""
+
+    def __str__(self) -> str:
+        """Number of rows, name, and the queries that selected the rows."""
+        rows = f"{len(self)} row" + "s" * (len(self) != 1)
+        return f"{rows} of {self.name}" + (f" ({self.selection})" if self.selection else "")
 
     def __len__(self) -> int:
         return len(self.frame)
@@ -81,7 +89,12 @@ class LossTable:
             chosen = label_texts(selected["base"]).dropna()
             kept |= label_texts(self.baselines["base"]).isin(chosen).to_numpy()
         bases = of_domains(self.baselines[kept], selected)
-        return LossTable(selected.reset_index(drop=True), bases.reset_index(drop=True), self.name)
+        return LossTable(
+            selected.reset_index(drop=True),
+            bases.reset_index(drop=True),
+            self.name,
+            _both(self.selection, query),
+        )
 
     def training(self, query: str | None) -> "LossTable":
         """Rows to fit that satisfy a pandas query, with all baselines on the domains of these rows.
@@ -146,11 +159,15 @@ class LossTable:
             )
         training, testing = training | chosen["anchors"], testing & ~chosen["anchors"]
         given = ", ".join(argument(n, query) for n, query in queries.items() if query is not None)
+        chosen_by = {"train": train or f"not ({test})", "test": test or f"not ({train})"}
+        if anchors is not None:
+            chosen_by["train"] = _both(chosen_by["train"], f"and anchors {anchors}")
         parts = []
         for label, rows in (("train", training), ("test", testing)):
             if not rows.any():
                 raise TableError(f"{self.name}: the {label} set is empty ({given}).")
-            parts.append(subset(self, rows.to_numpy()))
+            selection = _both(self.selection, chosen_by[label])
+            parts.append(replace(subset(self, rows.to_numpy()), selection=selection))
         return parts[0], parts[1]
 
 
@@ -172,6 +189,11 @@ def of_domains(baselines: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:
     domain = label_texts(baselines["domain"])
     others = domain.notna() & ~domain.isin(label_texts(frame["domain"]).dropna())
     return baselines[~others].reset_index(drop=True) if others.any() else baselines
+
+
+def _both(first: str, second: str) -> str:
+    """Two queries, one after the other, in words."""
+    return "; ".join(query for query in (first, second) if query)
 
 
 def grid(**covariates: float | Iterable[float]) -> pd.DataFrame:

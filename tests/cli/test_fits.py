@@ -1,6 +1,7 @@
 """Commands of one fit: ``init | simulate | fit | check | export | report``."""
 
 import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -79,6 +80,18 @@ def test_fit_saves_a_posterior_and_describes_it(tmp_path):
     assert names >= {"E", "A", "alpha", "B", "beta", "L_ref", "slope_N", "slope_D", "sigma"}
     assert content["priors"]["alpha"] == "LogNormal(median=0.28, sigma=0.45)"
     assert load(path).settings["seed"] == 3
+    # The file remembers its rows, and the commands that `fit` names run as they are.
+    result = run("fit", DELPHI, *SPLIT[:4], *SHORT, "--seed", "3", "--out", str(path))
+    _, check, forecast = result.stderr.splitlines()
+    assert check.startswith(f"next: bayeslaw check {path} --grid ")
+    said = run(*shlex.split(forecast.removeprefix("then: bayeslaw "))).stdout
+    for text in (result.stdout, said):
+        assert " ".join(text.split()).count(f"35 rows of {DELPHI} (scale <= 3e20)") == 1
+    shown = str(load(path))
+    assert f"fitted to 35 rows of {DELPHI} (scale <= 3e20)\nconverged: R-hat" in shown
+    medians = {row["name"]: row["median"] for row in content["parameters"]}
+    (line,) = (line for line in shown.splitlines() if line.startswith("A "))
+    assert float(line.split()[1]) == pytest.approx(medians["A"], rel=1e-3)
 
 
 def test_text_of_a_fit(saved, measured):
@@ -89,9 +102,10 @@ def test_text_of_a_fit(saved, measured):
         "D in units of 1 token; reference point params",
         "converged: R-hat",
         "L_ref",
-        "alpha ~ LogNormal",
+        "median 5 % 95 % R-hat ESS",
+        "Default priors",
     ):
-        assert words in text
+        assert words in " ".join(text.split())
     assert max(map(len, text.splitlines())) <= 80
 
 

@@ -266,7 +266,8 @@ def own_results(posterior, rows, table):
             "facts": numbers(dict(part.facts)),
             "sums": numbers({c: float(np.nansum(own[c])) for c in own}),
         }
-    summary = posterior.summary()
+    columns = ["mean", "sd", "q05", "q95", "rhat", "ess_bulk", "ess_tail"]  # as recorded
+    summary = posterior.summary()[columns]
     return {
         "forecast": forecasts(posterior, rows),
         "score": numbers(bl.score(posterior, table, seed=3, allow_unconverged=True).to_dict()),

@@ -1,5 +1,7 @@
 """A report page and its inputs."""
 
+from dataclasses import replace
+
 import pandas as pd
 import pytest
 
@@ -27,4 +29,8 @@ def settings(posterior, new_rows):
 
 @pytest.fixture(scope="session")
 def page(posterior, new_rows, settings) -> Report:
-    return report(posterior, new_rows, **settings)
+    """The queries are those that the tables remember."""
+    train = replace(posterior.table, selection=settings["train"])
+    rows = replace(new_rows, selection=settings["test"])
+    others = {name: settings[name] for name in ("comparison", "command")}
+    return report(replace(posterior, table=train), rows, **others)

@@ -69,7 +69,7 @@ def test_the_numbers_are_those_of_the_fit(page, posterior, new_rows):
     assert f"{inside} in the 90 % band" in section(page, "summary").parts[0][1]
     table = section(page, "parameters").parts[2]
     assert float(cells(table)["alpha"][0]) == pytest.approx(
-        posterior.summary().loc["alpha", "mean"], rel=1e-3
+        posterior.summary().loc["alpha", "median"], rel=1e-3
     )
 
 

@@ -82,6 +82,9 @@ def test_split_parts():
     train, test = table.split("ptpp == 15", "ptpp > 15")
     assert [len(train), len(test)] == [1, 3]
     assert list(train.frame.index) == [0]
+    assert str(train) == "1 row of table (ptpp == 15)"
+    assert str(test.query("tokens > 0")) == "3 rows of table (ptpp > 15; tokens > 0)"
+    assert table.split(test="ptpp > 31")[0].selection == "not (ptpp > 31)"
 
 
 def test_anchors_move_from_test_to_train():
