@@ -149,6 +149,8 @@ def count(text: str) -> float:
 
 def _numeric(column: pd.Series, name: str) -> pd.Series:
     values = pd.to_numeric(column, errors="coerce").astype(float)
+    if np.isfinite(values).all():
+        return values
     text = column.where(values.isna()).astype("string").str.strip()
     short = text.str.fullmatch(SHORT).fillna(False).to_numpy(bool)
     if short.any():

@@ -75,7 +75,8 @@ def test_a_slice_is_a_fit_with_that_floor(posterior, small):
     for i in (2, 12):
         row = found.profile.iloc[i]
         prior = f"LogNormal(median={row['E']}, sigma=6e-4)"
-        fixed = fit("chinchilla", small, seed=1, discrepancy="none", draws=500, priors={"E": prior})
+        short = {"draws": 500, "tune": 300, "chains": 2}
+        fixed = fit("chinchilla", small, seed=1, discrepancy="none", priors={"E": prior}, **short)
         loss = fixed.latent(FAR)[:, 0]
         width = row["upper_80"] - row["lower_80"]
         assert np.median(loss) == pytest.approx(row["median"], abs=0.15 * width)

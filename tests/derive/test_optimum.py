@@ -1,5 +1,7 @@
 """Compute-optimal splits and budgets, against closed forms and brute force."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -113,11 +115,12 @@ def test_kinks_of_walking_exponents_are_among_the_ratios_searched(walking):
 
 def test_walking_exponents_reach_a_loss_at_its_flops_and_not_before(walking):
     target = float(np.quantile(walking.table.loss, 0.2))
-    found = derive.flops_to_reach(walking, target, allow_unconverged=True).draws.flops.values[:, 0]
+    few = replace(walking, draws=walking.draws.isel(draw=slice(0, None, 10)))
+    found = derive.flops_to_reach(few, target, allow_unconverged=True).draws.flops.values[:, 0]
     assert np.isfinite(found).mean() > 0.9
-    for draw in np.flatnonzero(np.isfinite(found))[::20]:
+    for draw in np.flatnonzero(np.isfinite(found))[::2]:
         near = found[draw] * np.array([0.1, 0.5, 0.9, 1.0])
-        loss = derive.compute_optimal(walking, near, allow_unconverged=True).draws.loss
+        loss = derive.compute_optimal(few, near, allow_unconverged=True).draws.loss
         assert loss.values[draw, -1] == pytest.approx(target, rel=1e-9)
         assert (loss.values[draw, :-1] > target).all()
 

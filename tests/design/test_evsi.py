@@ -106,9 +106,9 @@ def curved():
 
 
 def bought(fits, planned, rows):
-    """Fraction of feasible plans, and median budget, once the rows are measured; four seeds."""
+    """Fraction of feasible plans, and median budget, once the rows are measured; two seeds."""
     joint, keep = joint_gaussian(list(fits.values()), rows, rows.head(1), planned)
-    after = [plan_after(planned, joint, keep, range(len(rows)), seed) for seed in range(4)]
+    after = [plan_after(planned, joint, keep, range(len(rows)), seed) for seed in range(2)]
     return np.mean([(each.feasible, each.atpp) for each in after], axis=0)
 
 
@@ -154,7 +154,7 @@ def test_the_planned_runs_own_losses_make_the_plan_certain(curved, monkeypatch):
 def test_runs_may_make_an_infeasible_plan_feasible(curved):
     planned = plan(**curved, **LIMITS | {"max_loss": 1.83, "confidence": 0.95}, noise="latent")
     assert planned.status == "infeasible"
-    pool = WORLD.design().query("ptpp == 279 and params < 8e9")
+    pool = WORLD.design().query("ptpp == 279 and params < 8e9")[::3]
     known = {"gain": "plan", "plan": planned, "source": curved["source"]}
     found = choose_anchors(curved["target"], pool, **known, k=3)
     assert found.atpp == np.inf
