@@ -140,7 +140,7 @@ def read_backtest(path: str | Path) -> Backtest:
     TableError
         If the file cannot be read, or is not a backtest.
     """
-    rows = read_frame(path)
+    rows = read_frame(path).reset_index(drop=True)
     if lacking := {"along", "table", "model", "decades", "inside_90"} - set(rows.columns):
         raise TableError(
             f"{path}: not a backtest: no column {sorted(lacking)[0]!r}; write one with "

@@ -280,7 +280,7 @@ def test_a_plan_is_reported_with_the_fit(files):
     [
         ("params=8.1e9 ptpp=279", "--plan lacks max_loss, max_forgetting; write it as 'params="),
         ("params=8.1e9 ptp=279", "unknown limit 'ptp'; did you mean 'ptpp'?"),
-        ("params=8.1B", "cannot read 'params=8.1B'; write it as 'params="),
+        ("params=8.1X", "cannot read 'params=8.1X'; write it as 'params="),
         (None, "--plan and --plan-source go together"),
     ],
 )
