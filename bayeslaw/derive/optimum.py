@@ -89,8 +89,8 @@ def compute_optimal(
     budgets = _positive("flops", flops)
     if not span > 1:
         raise BayeslawError(f"span {span:g} is not above 1; it is a factor of budget.")
-    check_budgets([posterior], budgets)
     failures = checked([posterior], allow_unconverged)
+    check_budgets([posterior], budgets)
     ends = (min(budgets) / math.sqrt(span), max(budgets) * math.sqrt(span))
     surface = surface_at(posterior, ends, search, replay, ptpp)
     half = 0.5 * math.log(span)
@@ -309,9 +309,9 @@ def crossover(
     if not 0 < low < high < math.inf:
         raise BayeslawError(f"search {low:g} to {high:g} is not a range of tokens per parameter.")
     fits = [posterior, scratch]
+    failures = checked(fits, allow_unconverged)
     for fit in fits:
         check_units(pd.DataFrame({"params": [params]}), "crossover", fit.table.frame)
-    failures = checked(fits, allow_unconverged)
     (mine, theirs), how = pair_draws(fits)
     model, tokens = (params, params), (low * params, high * params)
     cpt = surface_of(posterior, model, tokens, replay=replay, ptpp=ptpp).take(mine)
