@@ -121,7 +121,10 @@ def _with_options(function: Command) -> Callable[..., int]:
         for name, group in groups.items():
             values[name] = group(**{f.name: values.pop(f.name) for f in fields(group)})
         with _one_line_warnings() as said:
-            rendered = function(**values).adding(warnings=said)
+            rendered = function(**values)
+            of_result = rendered.document.get("warnings", [])  # such as those of a report
+            assert isinstance(of_result, list)
+            rendered = rendered.adding(warnings=[*of_result, *said])
             show(function.__name__, rendered, json)
         return rendered.code
 

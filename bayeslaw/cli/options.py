@@ -16,7 +16,7 @@ from bayeslaw.common.files import models_dir
 
 NEEDED = ("params", "ptpp", "max_loss", "max_forgetting")
 """Limits that a plan needs."""
-LIMITS = (*NEEDED, "baseline", "base", "unique_tokens", "confidence")
+LIMITS = (*NEEDED, "baseline", "base", "unique_tokens", "replay", "confidence")
 """Limits that a plan may have."""
 CONFIDENCE = 0.9
 """Probability with which a plan meets its limits, unless one is given."""
@@ -310,4 +310,6 @@ def limits_of(text: str) -> dict[str, Any]:
             found[name] = value
     if lacking := [name for name in NEEDED if name not in found]:
         raise BayeslawError(f"--plan lacks {', '.join(lacking)}; write it as {PLAN!r}.")
+    if "replay" in found:
+        found["replay_grid"] = [found.pop("replay")]
     return {"confidence": CONFIDENCE} | found

@@ -4,6 +4,7 @@ import json
 import shlex
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import nbformat
@@ -232,6 +233,7 @@ def files(posterior, unconverged, small, tmp_path_factory):
     folder = tmp_path_factory.mktemp("report")
     posterior.save(folder / "fit.nc")
     unconverged.save(folder / "failed.nc")
+    replace(posterior, draws=posterior.draws[{"draw": slice(500)}]).save(folder / "other.nc")
     small.frame.to_csv(folder / "losses.csv", index=False)
     return folder
 
@@ -260,8 +262,8 @@ def test_a_posterior_is_reported_on_rows_or_a_grid(files):
 
 
 def test_a_plan_is_reported_with_the_fit(files):
-    out, given = files / "plan.html", (files / "fit.nc", *ROWS, "--plan-source", files / "fit.nc")
-    limits = "params=8e9 ptpp=20 max_loss=2.2 max_forgetting=.1 confidence=.8"
+    out, given = files / "plan.html", (files / "fit.nc", *ROWS, "--plan-source", files / "other.nc")
+    limits = "params=8e9 ptpp=20 replay=1 max_loss=2.2 max_forgetting=.1 confidence=.8"
     content = document("report", *given, "--plan", f"{limits} baseline=2.1", "--out", out)
     assert "plan" in content["sections"]
     assert content["plan"]["confidence"] == 0.8
@@ -293,7 +295,7 @@ def test_mistakes_in_a_plan_are_reported_before_the_fit(files, limits, message):
 
 def test_a_source_that_has_not_converged_is_refused_before_the_fit(files):
     plan = ("--plan-source", files / "failed.nc", "--plan")
-    limits = "params=8e9 ptpp=20 max_loss=2.2 max_forgetting=.1 baseline=2.1"
+    limits = "params=8e9 ptpp=20 replay=1 max_loss=2.2 max_forgetting=.1 baseline=2.1"
     assert "--allow-unconverged" in fails("report", files / "losses.csv", *plan, limits)
     given = (files / "fit.nc", *ROWS, *plan, limits, "--allow-unconverged")
     content = document("report", *given, "--out", files / "failed.html")
