@@ -356,7 +356,14 @@ def for_table(law: Law, table: LossTable) -> Law:
     known = {}
     if "base" in bases:
         numbers = bases.set_index(label_texts(bases["base"]))[["params", "ptpp", *BASE_LOSSES]]
-        known = {base: tuple(own) for base, *own in numbers.astype(float).itertuples() if base}
+        numbers = numbers[numbers.index.notna()].astype(float)
+        differ = ~np.isclose(numbers, numbers.groupby(level=0).transform("first"), 1e-6, 0).all(1)
+        if differ.any():
+            raise TableError(
+                f"{table.name}: base {numbers.index[differ][0]} has several params, ptpp, "
+                "start_loss or base_loss; give each pre-trained model a label of its own."
+            )
+        known = {base: tuple(own) for base, *own in numbers.itertuples()}
     return replace(law, bases=Bases(known, chinchilla, parameters, spread, errors))
 
 

@@ -266,6 +266,12 @@ def test_numeric_labels_name_bases_beside_a_missing_label(table):
     np.testing.assert_array_equal(drawn[..., :4], drawn[..., 4:])
 
 
+def test_a_label_of_a_base_is_not_used_again(table):
+    again = bl.from_frame(table.frame.replace({"base": {"base 3": "base 4"}}))
+    with pytest.raises(bl.TableError, match="base base 4 has several params, ptpp, start_loss or"):
+        for_table(bl.load_law("transfer"), again)
+
+
 def test_bases_are_no_part_of_what_is_compiled(law, table):
     other = replace(law, bases=replace(law.bases, spread=((1.0, 0.0), (0.0, 1.0))))
     assert other.identity == law.identity
