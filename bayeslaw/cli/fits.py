@@ -129,8 +129,8 @@ def fit(
 ) -> Rendered:
     """Fit a law to a table of losses.
 
-    Shows the parameters in the paper's coordinates and at the reference point, and the convergence
-    diagnostics of the sampler.
+    Shows medians and 90 % intervals of the parameters of the formula and of those at the reference
+    point, the convergence diagnostics of the sampler, and the commands that come next.
     """
     from bayeslaw.cli import render
 

@@ -307,6 +307,8 @@ def _restored(document: dict[str, Any]) -> Coefficients:
     if lacking := sorted(set(spec.law.coordinates) - set(medians.data_vars)):
         raise ValueError(f"it lacks {', '.join(lacking)}")
     drawn = stored["draws"] and xr.Dataset.from_dict(stored["draws"])
+    if drawn and spec.errors == "run" and LAST_ERROR not in drawn:
+        raise ValueError("it lacks the last residuals of runs; export again")
     return Coefficients(
         law=spec.law,
         parameters=pd.DataFrame(document["parameters"]).T.infer_objects(),

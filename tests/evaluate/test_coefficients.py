@@ -214,6 +214,17 @@ def test_files_that_cannot_be_read(posterior, tmp_path):
         read_coefficients(tmp_path / "absent.json")
 
 
+def test_a_file_without_the_last_residuals_of_runs_is_refused(correlated, tmp_path):
+    """As earlier versions wrote it."""
+    travelled(correlated, tmp_path, draws=2)
+    path = tmp_path / "c.json"
+    whole = json.loads(path.read_text())
+    del whole["rebuild"]["draws"]["data_vars"]["last_error"]
+    path.write_text(json.dumps(whole))
+    with pytest.raises(FileError, match="lacks the last residuals of runs; export again"):
+        read_coefficients(path)
+
+
 def test_a_fit_of_one_chain_has_no_r_hat(small, tmp_path):
     numbers = {"chains": np.int64(1), "draws": np.int32(50), "tune": np.uint8(50)}
     one = fit("chinchilla", small, discrepancy="none", retry=False, seed=np.int64(0), **numbers)
