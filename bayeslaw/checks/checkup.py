@@ -9,6 +9,7 @@ from scipy import stats
 from bayeslaw.checks.extrapolation import curvature_part, extrapolation_part, stage_bounds_part
 from bayeslaw.checks.held_out import held_out_part, own_held_out_part
 from bayeslaw.checks.identifiability import directions_part
+from bayeslaw.checks.outliers import outliers_part
 from bayeslaw.checks.part import NAMES, RARE, Check, Part, target
 from bayeslaw.evaluate.crossval import leave_out
 from bayeslaw.evaluate.residuals import (
@@ -61,6 +62,8 @@ def check(
         - `directions`: combinations of parameters that the data do not determine;
         - `curvature`: whether the discrepancy is consistent with its prior;
         - `bounds`: bounds on the loss at a later stage that hold for every eta;
+        - `outliers`: runs, bases, sizes and rows far from the others, and the forecast without
+          them, by a short refit;
         - `cells`: posterior predictive check by cell of one N, PTPP and r;
         - `left out`: calibration of leave-one-out predictions.
 
@@ -115,6 +118,7 @@ def member_parts(fit: Posterior, table: LossTable | None, seed: int) -> list[Par
         directions_part(fit, to),
         curvature_part(fit, to),
         stage_bounds_part(fit, to),
+        outliers_part(fit, None if table is None else table.frame, seed),
         cells_part(fit, seed),
         left_out_part(fit, seed),
     ]
