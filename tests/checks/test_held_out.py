@@ -63,15 +63,15 @@ def test_the_farthest_training_rows_are_forecast_from_the_others(posterior):
     assert fitted.facts["own"]  # the losses of training rows are no held-out ones
 
 
-def test_a_law_that_fails_on_its_own_training_rows_is_refused(posterior):
+def test_a_law_that_fails_on_its_own_training_rows_is_not_ok(posterior):
     """Losses bend away from the power law at large sizes; the law is taken as exact."""
     design = bl.grid(params=np.geomspace(1e8, 1e10, 9), tokens=[1e10, 3e10, 1e11])
     table = bl.simulate("chinchilla", CHINCHILLA, design, sigma=0.001, seed=3)
     bend = 1 + 0.02 * np.clip(np.log10(table.frame["params"] / 1e9), 0, None)
     table = bl.from_frame(table.frame.assign(loss=table.loss * bend))
     found = bl.check(refit(posterior.spec, table, 0), bl.grid(params=3e10, tokens=1e11))
-    assert found["held out"].level == "refuse"
-    assert found.level == "refuse"
+    assert found["held out"].level == "caution"
+    assert found["held out"].facts["p"] < 0.05
 
 
 def test_groups_are_sizes_or_finer():
