@@ -4,10 +4,12 @@ import json
 import os
 import subprocess
 import sys
+from unittest.mock import patch
 
 from typer.testing import CliRunner
 
 from bayeslaw.cli import app
+from bayeslaw.cli.terminal import dumps, show
 from tests.support import DATA
 
 DELPHI = str(DATA / "delphi" / "isotoken.csv")
@@ -44,6 +46,13 @@ def document(*args):
         raise AssertionError(f"{constant} is not JSON")
 
     return json.loads(run(*args, "--json").stdout, parse_constant=refuse)
+
+
+def both(*args) -> tuple[str, dict]:
+    """Text that a command prints, and its document, from one run."""
+    with patch("bayeslaw.cli.app.show", wraps=show) as shown:
+        text = run(*args).stdout
+    return text, json.loads(dumps(shown.call_args.args[1].document))
 
 
 def process(*args: str, **kwargs) -> subprocess.CompletedProcess[str]:

@@ -10,7 +10,7 @@ from bayeslaw.planning.planner import plan
 from bayeslaw.simulation.worlds import paper_world
 from bayeslaw.tables.reading import read_frame
 from bayeslaw.tables.table import grid
-from tests.cli.commands import document, fails, run
+from tests.cli.commands import both, document, fails, run
 
 CANDIDATES = "params=2e8,2e9,6e9 tokens=2e9,2e10,2e11"
 TARGETS = "params=3e10 tokens=1e11,1e12"
@@ -98,7 +98,7 @@ def planned(fits):
 
 
 def test_gain_of_the_plan_equals_the_python_result(planned, fits):
-    content = document(*planned, "--gain", "plan")
+    text, content = both(*planned, "--gain", "plan")
     target, source = map(load, fits)
     limits = {"params": 8.1e9, "ptpp": 279, "max_loss": 1.85, "max_forgetting": 0.04}
     limits |= {"baseline": 2.05, "confidence": 0.8, "allow_unconverged": True}
@@ -112,7 +112,7 @@ def test_gain_of_the_plan_equals_the_python_result(planned, fits):
     picks = pd.DataFrame(content["picks"])
     assert picks["atpp"].tolist() == pytest.approx(found.picks["atpp"].tolist())
     assert picks["atpp"].iloc[-1] < content["atpp_now"]
-    assert "P(plan): predicted probability" in run(*planned, "--gain", "plan").stdout
+    assert "P(plan): predicted probability" in text
 
 
 def test_evsi_compares_flops_saved_with_flops_spent(planned, tmp_path):

@@ -10,15 +10,18 @@ import pytest
 
 import bayeslaw as bl
 from bayeslaw.tables.reading import write_frame
-from tests.cli.commands import DELPHI, GRID, SPLIT, document, fails, process, run
+from tests.cli.commands import DELPHI, GRID, SPLIT, both, document, fails, process, run
 from tests.support import CHINCHILLA
 
 SHORT = ("--discrepancy", "none", "--effects", "none", "--draws", "1000")
 
 
 def test_the_main_command_as_a_process():
-    """The README's: fit, forecast and scores in one go; stdout is the result and nothing else."""
-    done = process("-m", "bayeslaw", "forecast", DELPHI, *SPLIT, "--json")
+    """Fit, forecast and scores in one go; stdout is the result and nothing else.
+
+    The script of ``bayeslaw init`` fits these rows with the default model.
+    """
+    done = process("-m", "bayeslaw", "forecast", DELPHI, *SPLIT, *SHORT, "--json")
     assert (done.returncode, done.stderr) == (0, "")
     content = json.loads(done.stdout)
     rows = pd.DataFrame(content["rows"])
@@ -34,14 +37,13 @@ def test_the_main_command_as_a_process():
 
 def test_forecast_and_score_from_a_table(measured):
     split = ("--law", "chinchilla", "--train", "params < 3e9", *SHORT)
-    result = run("forecast", measured, *split, "--levels", "0.8")
-    assert "80 % band" in result.stdout
-    assert "measured losses" in result.stdout
-    assert "winkler_90" in result.stdout
-    assert result.stderr == ""
-    assert max(map(len, result.stdout.splitlines())) <= 80
-    content = document("score", measured, *split)
-    assert content["scores"] == document("forecast", measured, *split)["scores"]
+    text, content = both("forecast", measured, *split, "--levels", "0.8")
+    assert "80 % band" in text
+    assert "measured losses" in text
+    assert "winkler_90" in text
+    assert max(map(len, text.splitlines())) <= 80
+    assert content["warnings"] == []
+    assert content["scores"] == document("score", measured, *split)["scores"]
 
 
 def test_forecast_of_a_grid_from_a_saved_posterior(saved, posterior):
@@ -137,10 +139,11 @@ def test_a_failed_gate_stops_a_forecast_unless_allowed_and_is_carried(failed, me
 
 
 def test_scores_of_a_point_fit_have_no_bands():
-    content = document("score", DELPHI, *SPLIT, "--method", "huber")
+    text, content = both("score", DELPHI, *SPLIT, "--method", "huber")
     assert content["scores"]["rmse_log"] == pytest.approx(0.0147, abs=1e-4)
     assert content["scores"]["coverage_90"] is None
-    assert "coverage" not in run("score", DELPHI, *SPLIT, "--method", "huber").stdout
+    assert content["spread"] < 1e-4
+    assert "coverage" not in text
 
 
 @pytest.fixture(scope="module")
@@ -152,10 +155,9 @@ def french(tmp_path_factory) -> str:
 
 def test_compare_prints_the_papers_table(french):
     split = ("--train", "ptpp <= 31", "--test", "ptpp == 279", "--laws", "form3,dcpt")
-    result = run("compare", french, *split)
+    text, content = both("compare", french, *split, "--anchors", "ptpp == 279 and params < 3e8")
     for words in ("Synthetic data", "form3", "dcpt (transfer)", "dcpt (oracle)", "rmse", "scored"):
-        assert words in result.stdout
-    content = document("compare", french, *split, "--anchors", "ptpp == 279 and params < 3e8")
+        assert words in text
     assert [row["law"] for row in content["laws"]] == ["form3", "dcpt (transfer)", "dcpt (oracle)"]
     assert (content["rows_train"], content["rows_test"]) == (189, 63)
     assert content["synthetic"] is True
@@ -167,13 +169,13 @@ def test_compare_of_target_and_source(french, tmp_path):
     run("simulate", "--domain", "english_arabic", "--out", source)
     split = ("--train", "ptpp <= 31", "--test", "ptpp == 279", "--laws", "form2,dcpt")
     small = ("--source", source, "--anchors", "ptpp == 279 and params < 3e8")
-    content = document("compare", french, *split, *small, "--bounds", "prior")
+    text, content = both("compare", french, *split, *small, "--bounds", "prior")
     assert content["bounds"] == "prior"
     counts = [(row["domain"], row["law"], row["rows"], row["scored"]) for row in content["laws"]]
     laws = (("form2", 189, 63), ("dcpt (transfer)", 168, 63), ("dcpt (oracle)", 84, 84))
     assert counts == [(name, *law) for name in ("french", "english_arabic") for law in laws]
     assert (content["rows_train"], content["rows_test"]) == (2 * 189, 2 * 63)
-    lines = run("compare", french, *split, *small).stdout.splitlines()
+    lines = text.splitlines()
     assert [line for line in lines if line.startswith(("french", "english_arabic"))]
     (oracle, _) = [line for line in lines if "dcpt (oracle)" in line]
     assert oracle.split()[-2:] == ["84", "84"]
@@ -183,31 +185,29 @@ def test_compare_of_target_and_source(french, tmp_path):
 def test_a_point_forecast_that_is_not_unique_is_a_range(french, tmp_path):
     args = (french, "--law", "form2", "--train", "ptpp <= 31", "--method", "huber")
     test, path = ("--test", "ptpp == 279"), tmp_path / "rows.csv"
-    content = document("forecast", *args, *test, "--out", str(path))
+    forecast, content = both("forecast", *args, *test, "--out", str(path))
     rows = pd.DataFrame(content["rows"])
     assert (content["method"], content["bounds"], len(rows)) == ("huber", "paper", 84)
     assert (rows["lowest"] <= rows["prediction"]).all()
     assert (rows["prediction"] <= rows["highest"]).all()
     assert pd.read_csv(path)["highest"].tolist() == pytest.approx(rows["highest"].tolist())
     most = float((rows["highest"] / rows["lowest"] - 1).max())
-    assert document("score", *args, *test)["spread"] == pytest.approx(most)
-    for command in ("forecast", "score"):
-        text = " ".join(run(command, *args, *test).stdout.split())
+    score, content = both("score", *args, *test)
+    assert content["spread"] == pytest.approx(most)
+    for text in (" ".join(each.split()) for each in (forecast, score)):
         assert f"by {100 * most:.2g} % at most" in text
         assert "bounds of the paper" in text
     first = rows.iloc[0]
-    text = run("forecast", *args, *test).stdout
-    assert f"{first['lowest']:.4f}–{first['highest']:.4f}" in text
-    fitted = document("fit", *args)
+    assert f"{first['lowest']:.4f}–{first['highest']:.4f}" in forecast
+    text, fitted = both("fit", *args)
     assert fitted["lowest"]["lambda_"] < fitted["parameters"]["lambda_"] * 1.0001
-    assert "Not unique: starts that agree have" in run("fit", *args).stdout
+    assert "Not unique: starts that agree have" in text
 
 
 def test_a_unique_point_forecast_has_no_range():
     text = run("forecast", DELPHI, *SPLIT, "--method", "huber").stdout
     assert "Not unique" not in text
     assert "–" not in text
-    assert document("score", DELPHI, *SPLIT, "--method", "huber")["spread"] < 1e-4
 
 
 @pytest.mark.parametrize(
@@ -236,9 +236,8 @@ def test_a_method_does_not_change_a_saved_posterior(saved, measured, command):
 
 def test_compare_of_posteriors_scores_bands(measured):
     args = ("--train", "params < 3e9", "--laws", "chinchilla", "--method", "nuts", *SHORT)
-    (row,) = document("compare", measured, *args)["laws"]
-    assert 0 <= row["coverage_90"] <= 1
-    text = run("compare", measured, *args).stdout
+    text, content = both("compare", measured, *args)
+    assert 0 <= content["laws"][0]["coverage_90"] <= 1
     assert "winkler" in text
     assert max(map(len, text.splitlines())) <= 80
 
@@ -348,11 +347,10 @@ def test_backtest_as_text_json_and_figure(tmp_path):
     path, figure = tmp_path / "losses.csv", tmp_path / "b.png"
     write_frame(table.frame, path)
     asked = (path, "--law", "chinchilla", "--along", "params", *BRIEF)
-    text = run("backtest", *asked, "--figure", figure).stdout
+    text, content = both("backtest", *asked, "--figure", figure)
     assert "the 90 % band" in text
     assert "decades ahead" in text
     assert figure.exists()
-    content = document("backtest", *asked)
     assert content["along"] == "params"
     assert content["models"][0]["rows"] == len(content["rows"]) == 3
     assert "unknown law" in fails("backtest", path, "--law", "chinchila")
@@ -360,8 +358,8 @@ def test_backtest_as_text_json_and_figure(tmp_path):
 
 
 def test_a_warning_of_the_unit_is_in_every_output(saved):
-    asked = ("forecast", saved, "--grid", "params=1e13 tokens=1e10")
-    [text] = document(*asked)["warnings"]
+    asked = ("forecast", saved, "--grid", "params=1e13 tokens=1e10", "--beyond-evidence")
+    [text] = [t for t in document(*asked)["warnings"] if "counts" in t]
     assert "params = 1e+13 is 3.3e+03 times above the fitted rows" in text
     assert run(*asked).stderr.count(text) == 1
 
@@ -380,11 +378,11 @@ def test_other_commands_quote_a_backtest(saved, posterior, small, tmp_path):
         "--out",
         path,
     )
-    far = ("--grid", "params=1e12 tokens=1e13", "--backtest", path)
+    far = ("--grid", "params=1e12 tokens=1e13", "--backtest", path, "--beyond-evidence")
     assert "farther than any cut" in document("forecast", saved, *far)["backtest"]
     text = " ".join(run("forecast", saved, *far).stdout.split())
     assert "Backtest: " in text
-    run("report", saved, *far, "--out", page)
+    run("report", saved, *far[:-1], "--out", page)
     assert "farther than any cut" in page.read_text()
     wrong = ("--backtest", tmp_path / "losses.csv")
     assert "not a backtest" in fails("forecast", saved, *far[:2], *wrong)

@@ -8,36 +8,30 @@ import pytest
 from matplotlib.image import imread
 
 from bayeslaw import load
-from bayeslaw.inference.fitting import fit
 from bayeslaw.planning.planner import plan
-from bayeslaw.simulation.worlds import paper_world
 from tests.cli import commands
+from tests.planning import posteriors
 
-WORLD = paper_world()
 LIMITS = ("--params", "8.1e9", "--ptpp", "279", "--max-forgetting", ".02")
 MOST = ("--max-loss", "1.81")
 run, fails = partial(commands.run, "plan"), partial(commands.fails, "plan")
-document = partial(commands.document, "plan")
+document, both = partial(commands.document, "plan"), partial(commands.both, "plan")
 
 
 @pytest.fixture(scope="module")
 def fits(tmp_path_factory):
     """Posteriors of the synthetic world's two domains, as files."""
-    folder, saved = tmp_path_factory.mktemp("plan"), {}
-    for option, domain in (("target", WORLD.target), ("source", WORLD.source)):
-        table = WORLD.table(domain).split("ptpp <= 31", "ptpp == 279", WORLD.anchors)[0]
-        short = {"chains": 2, "draws": 300, "tune": 400, "target_accept": 0.9}
-        fitted = fit("form1", table, discrepancy="none", likelihood="normal", **short)
-        fitted = replace(fitted, convergence=replace(fitted.convergence, divergences=0))
-        saved[option] = folder / f"{domain}.nc"
-        fitted.save(saved[option])
+    folder = tmp_path_factory.mktemp("plan")
+    saved = {name: folder / f"{name}.nc" for name in ("target", "source")}
+    for name, fitted in posteriors.both().items():
+        fitted.save(saved[name])
     return saved
 
 
 @pytest.fixture(scope="module")
 def options(fits):
-    both = [text for name in fits for text in (f"--{name}", str(fits[name]))]
-    return (*both, *LIMITS, "--allow-unconverged")
+    paths = [text for name in fits for text in (f"--{name}", str(fits[name]))]
+    return (*paths, *LIMITS, "--allow-unconverged")
 
 
 @pytest.fixture(scope="module")
@@ -108,9 +102,8 @@ def test_two_targets(options, fits):
 
 
 def test_infeasible_is_a_result_not_an_error(options):
-    content = document(*options, "--max-loss", "1.4")
+    text, content = both(*options, "--max-loss", "1.4")
     assert (content["status"], content["atpp"]) == ("infeasible", None)
-    text = run(*options, "--max-loss", "1.4").stdout
     assert "Infeasible" in text
     assert "Binding limit: target" in text
 
@@ -174,11 +167,10 @@ def test_figure(options, tmp_path):
 
 def test_a_choice_of_ones_own_and_a_baseline_with_an_error(options):
     more = ("--at", "30,.9", "--baseline", "2.05,.001")
-    content = document(*options, *MOST, *more)
+    text, content = both(*options, *MOST, *more)
     assert content["at"]["atpp"] == pytest.approx(30)
     assert 0 <= content["at"]["p_both"] <= 1
     assert content["limits"]["baseline"] == [2.05, 0.001]
-    text = run(*options, *MOST, *more).stdout
     for words in ("yours", "Where its uncertainty comes from"):
         assert words in text
 
@@ -211,11 +203,11 @@ def test_paper_example():
 
 def test_a_choice_of_ones_own_and_where_to_stop(options):
     at, stop = ("--at", "30,.6"), ("--stop", ".002,1e9")
-    text = " ".join(run(*options, *MOST, *at, *stop).stdout.split())
+    text, found = both(*options, *MOST, *at, *stop)
+    text = " ".join(text.split())
     assert "At its replay" in text
     assert "keeps all limits with 90 %" in text
     assert "1e+09 more tokens lower the expected target loss by less than 0.002 nats" in text
-    found = document(*options, *MOST, *at, *stop)
     assert set(found["at"]["around"]) == {"atpp", "replay"}
     assert found["stop"]["atpp"] > 0
     assert "--stop: cannot read '1'" in fails(*options, *MOST, "--stop", "1")
@@ -224,13 +216,13 @@ def test_a_choice_of_ones_own_and_where_to_stop(options):
 def test_several_sources(fits, options):
     more = ("--source", str(fits["source"]), "--max-forgetting", ".05")
     levels = ("--baseline", "2.05", "--baseline", "2.04,.001")
-    content = document(*options, *more, *levels, *MOST)
+    text, content = both(*options, *more, *levels, *MOST)
     assert content["limits"]["max_forgetting"] == [0.02, 0.05]
     assert content["limits"]["baseline"] == [2.05, [2.04, 0.001]]
     assert len(content["p_sources"]) == len(content["forgettings"]) == 2
-    words = run(*options, *more, *levels, *MOST).stdout
-    assert "forgetting at most 2 % and 5 %" in " ".join(words.split())
-    assert "The limits of the sources hold with probability" in " ".join(words.split())
+    words = " ".join(text.split())
+    assert "forgetting at most 2 % and 5 %" in words
+    assert "The limits of the sources hold with probability" in words
     assert "2 sources and 1 of baseline" in fails(*options, *more, "--baseline", "2.05", *MOST)
 
 
