@@ -21,8 +21,10 @@ def test_log_densities_and_gradients(results):
 
 
 @pytest.mark.slow
-def test_all_log_densities_and_gradients(results):
-    assert replay.replay_density(*results) == 0
+def test_all_other_log_densities_and_gradients(results):
+    goldens, tables = results
+    others = [case for i, case in enumerate(goldens["density"]) if i % THINNED]
+    assert replay.replay_density(goldens | {"density": others}, tables) == 0
 
 
 def test_huber_fits(results):
