@@ -61,11 +61,11 @@ class Posterior:
         names = [n for n in self.law.parameters if n not in self.law.discrepancy_parameters]
         shown = self.summary().loc[names, ["median", "q05", "q95"]]
         shown.columns = pd.Index(["median", "5 %", "95 %"])
+        usable = "Next: bayeslaw.check(fit), fit.forecast(rows). " if self.convergence.ok else ""
         return (
             f"{self.law.name}: {self.law.title}\nfitted to {self.table}\n{self.convergence}\n\n"
             f"{shown.to_string(float_format=lambda number: digits(number, 4))}\n\n"
-            "Next: bayeslaw.check(fit), fit.forecast(rows), fit.save('fit.nc'). All parameters: "
-            "fit.summary()."
+            f"{usable}All parameters: fit.summary()."
         )
 
     @property
