@@ -106,7 +106,8 @@ def choose_anchors(
     targets : LossTable or DataFrame, optional
         Rows whose losses are to be forecast. Required unless the gain is that of a plan.
     k : int, optional
-        Number of runs. With a `budget`, the most runs (20 if not given).
+        Number of runs; all if the candidates have fewer. With a `budget`, the most runs (20 if not
+        given).
     budget : float, optional
         Most FLOPs for all runs together.
     cost : "flops", "adaptation", or a column of the candidates

@@ -64,7 +64,8 @@ def anchor_value(
     Parameters
     ----------
     sets : mapping of name to DataFrame
-        Rows to measure in both domains, such as ``choose_anchors(...).frame``.
+        Rows to measure in both domains, such as ``choose_anchors(...).frame``. They are annealed
+        and repeat no tokens, unless their columns `annealed` and `unique_tokens` say so.
     target, source : Posterior
         Posteriors of the domain adapted to and of the one that may be forgotten. Each is refitted
         alone.

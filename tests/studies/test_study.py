@@ -161,12 +161,14 @@ def test_a_planning_study_and_the_worth_of_anchors(tmp_path):
     fits = [refit(c.law, c.train, 0) for c in (case, case.source)]
     pool = case.pool.frame.drop(columns="loss")
     few = pool.query(case.grid).iloc[::5]
-    worth = anchor_value(
-        {"few": few, "grid": pool.query(case.grid)}, target=fits[0], source=fits[1],
-        simulations=15, cost="adaptation", allow_unconverged=True, sampling={"draws": 150},
-        params=8.1e9, ptpp=279, max_loss=1.9, max_forgetting=0.06,
-        baseline=case.world.baseline(), confidence=0.8,
-    ).set_index("set")  # fmt: skip
+    given = {
+        "target": fits[0], "source": fits[1], "cost": "adaptation", "allow_unconverged": True,
+        "sampling": {"draws": 150}, "params": 8.1e9, "ptpp": 279, "max_loss": 1.9,
+        "max_forgetting": 0.06, "baseline": case.world.baseline(), "confidence": 0.8,
+    }  # fmt: skip
+    grid_value = anchor_value({"grid": pool.query(case.grid)}, simulations=15, **given)
+    worth = anchor_value({"few": few, "fewer": few.iloc[::2]}, simulations=2, **given)
+    worth = pd.concat([worth, grid_value]).set_index("set")
     assert worth.loc["few", "flops"] == pytest.approx((6 * few["params"] * few["tokens"]).sum())
     assert (worth["net"] == worth["saved"] - worth["flops"]).all()
     # The budget falls in three truths of four (27 of 36), so of 15 in most.
