@@ -124,7 +124,7 @@ def test_a_truncated_file(saved):
 
 def test_missing_and_foreign_files(tmp_path):
     refuse(tmp_path / "absent.nc", "no such file")
-    refuse(tmp_path, "no such file")
+    refuse(tmp_path, "a folder, not a saved posterior")
     foreign = tmp_path / "foreign.nc"
     foreign.write_text("params,tokens,loss\n")
     refuse(foreign, "not a readable posterior")
