@@ -1,5 +1,6 @@
 """Cases of a study: rows to fit, rows that can be bought, and rows whose forecast is scored."""
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -83,13 +84,16 @@ def world_cases(
     >>> len(case.train), len(case.pool), len(case.targets)
     (168, 63, 21)
     """
+    if not 0 <= vary < math.inf:
+        raise BayeslawError(f"vary={vary:g}: give a standard deviation, 0 or more.")
     base, cases = world or paper_world(), []
     for seed in seeds:
         here = varied(base, vary, seed) if vary else base
         each: Case | None = None
         for domain in (here.source, here.target):
             table, law = here.table(domain, seed=seed), here.laws[domain]
-            aim = here.design().query(targets).reset_index(drop=True)
+            design = here.design()
+            aim = LossTable(design, design.iloc[:0], "targets").query(targets).frame
             each = Case(
                 name="world" if not vary else f"world varied by {vary:g}",
                 seed=seed,
