@@ -78,12 +78,12 @@ def check(
     if table is not None:
         whole.append(extrapolation_part(fit, table.frame, beyond_evidence=beyond_evidence))
     if isinstance(fit, Posterior):
-        parts = member_parts(fit, table, seed)
+        parts = [*member_parts(fit, table, seed), _outliers(fit, table, seed)]
     else:
         parts = [
             replace(part, name=f"{name}: {part.name}")
             for name, member in fit.members.items()
-            for part in member_parts(member, table, seed)
+            for part in [*member_parts(member, table, seed), _outliers(member, table, seed)]
         ]
     name = fit.law.name if isinstance(fit, Posterior) else fit.name
     count = 0 if table is None else len(table)
@@ -110,15 +110,18 @@ def _held_out(fit: Posterior | Pool, table: LossTable | None, seed: int) -> Part
     return held_out_part(fit, subset(table, np.array(new)), seed)
 
 
+def _outliers(fit: Posterior, table: LossTable | None, seed: int) -> Part:
+    return outliers_part(fit, None if table is None else table.frame, seed)
+
+
 def member_parts(fit: Posterior, table: LossTable | None, seed: int) -> list[Part]:
-    """The parts about one posterior."""
+    """The parts about one posterior that need no other fit."""
     to = None if table is None else target(fit, table.frame)
     parts = [
         convergence_part(fit),
         directions_part(fit, to),
         curvature_part(fit, to),
         stage_bounds_part(fit, to),
-        outliers_part(fit, None if table is None else table.frame, seed),
         cells_part(fit, seed),
         left_out_part(fit, seed),
     ]
