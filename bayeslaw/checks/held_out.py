@@ -187,7 +187,7 @@ def at_most(held: Floats | float, groups: int, level: float) -> float:
 
     Examples
     --------
-    >>> round(at_most(3, 6, 0.9), 4), round(at_most(0, 1, 0.9), 2)
-    (0.0159, 0.1)
+    >>> round(at_most(3, 6, 0.9), 3), round(at_most(0, 1, 0.9), 2)
+    (0.016, 0.1)
     """
     return 1.0 if held >= groups else float(betainc(groups - held, held + 1, 1 - level))
