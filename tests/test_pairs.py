@@ -23,8 +23,6 @@ import bayeslaw as bl
 from tests.laws.test_transfer import TRUTH as TRANSFER
 from tests.support import CHINCHILLA, grouped
 
-pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # of short chains
-
 SHORT = {"chains": 2, "draws": 100, "tune": 100, "retry": False, "discrepancy": "none"}
 ALLOW = {"allow_unconverged": True}
 
