@@ -167,7 +167,7 @@ def staged(law: str, **how: Any) -> Case:
 
 @option
 def adaptation() -> Case:
-    return staged("form1n", discrepancy="auto")
+    return staged("form1n", discrepancy="auto", target_accept=0.8)
 
 
 @option
