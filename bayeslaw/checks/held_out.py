@@ -112,7 +112,7 @@ def _sizes(table: LossTable) -> int:
 
 
 def grouped(frame: pd.DataFrame) -> Ints:
-    """Group of each row: its size, or with fewer than three sizes its base, or its run."""
+    """Group of each row: its size, then size and PTPP, then replay too, until there are three."""
     present, index = [c for c in GROUPS if c in frame], np.zeros(len(frame), int)
     for count in range(1, len(present) + 1):
         index = frame.groupby(present[:count]).ngroup().to_numpy()
