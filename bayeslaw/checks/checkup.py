@@ -12,15 +12,11 @@ from bayeslaw.checks.identifiability import directions_part
 from bayeslaw.checks.outliers import outliers_part
 from bayeslaw.checks.part import NAMES, RARE, Check, Part, target
 from bayeslaw.evaluate.crossval import leave_out
-from bayeslaw.evaluate.residuals import (
-    averaging,
-    residual,
-    residual_draws,
-)
+from bayeslaw.evaluate.residuals import averaging, residual, residual_draws
 from bayeslaw.inference.pools import Pool, with_draws
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.tables.table import LossTable, subset
-from bayeslaw.tables.validation import canonical, check_units
+from bayeslaw.tables.validation import canonical, check_domain, check_units
 
 CELL = ("params", "ptpp", "replay")
 """Covariates that are equal within a cell; the tokens differ."""
@@ -70,7 +66,7 @@ def check(
     Raises
     ------
     TableError
-        If `rows` lack a covariate of the law.
+        If `rows` lack a covariate of the law, or are of a domain that was not fitted.
     """
     with_draws(fit, "check")
     table = None if rows is None else _table(rows, fit)
@@ -78,12 +74,12 @@ def check(
     if table is not None:
         whole.append(extrapolation_part(fit, table.frame, beyond_evidence=beyond_evidence))
     if isinstance(fit, Posterior):
-        parts = [*member_parts(fit, table, seed), _outliers(fit, table, seed)]
+        parts = [*member_parts(fit, table, seed), outliers_part(fit, table, seed)]
     else:
         parts = [
             replace(part, name=f"{name}: {part.name}")
             for name, member in fit.members.items()
-            for part in [*member_parts(member, table, seed), _outliers(member, table, seed)]
+            for part in [*member_parts(member, table, seed), outliers_part(member, table, seed)]
         ]
     name = fit.law.name if isinstance(fit, Posterior) else fit.name
     count = 0 if table is None else len(table)
@@ -95,6 +91,7 @@ def _table(rows: LossTable | pd.DataFrame, fit: Posterior | Pool) -> LossTable:
     given, name = (rows.frame, rows.name) if isinstance(rows, LossTable) else (rows, "rows")
     frame = canonical(given, name, fit.columns)
     check_units(frame, name, fit.table.frame)
+    check_domain(frame, name, fit.table.frame)
     return LossTable(frame, frame.iloc[:0], name)
 
 
@@ -108,10 +105,6 @@ def _held_out(fit: Posterior | Pool, table: LossTable | None, seed: int) -> Part
     if not any(new):
         return own_held_out_part(fit, table.frame, seed)
     return held_out_part(fit, subset(table, np.array(new)), seed)
-
-
-def _outliers(fit: Posterior, table: LossTable | None, seed: int) -> Part:
-    return outliers_part(fit, None if table is None else table.frame, seed)
 
 
 def member_parts(fit: Posterior, table: LossTable | None, seed: int) -> list[Part]:

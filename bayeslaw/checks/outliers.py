@@ -16,8 +16,10 @@ from bayeslaw.evaluate.datatree import prior_draws
 from bayeslaw.evaluate.residuals import innovations, residual
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.model import random_effects
-from bayeslaw.tables.table import subset
+from bayeslaw.tables.table import LossTable, subset
 from bayeslaw.tables.validation import COVARIATES
+
+type Rows = LossTable | pd.DataFrame
 
 OUTLYING = 3.0
 """Distance of an outlier, in scales: of the prior of its level and of the level's other groups."""
@@ -27,7 +29,7 @@ UNRELIABLE = 1.1
 """R-hat beyond which the numbers of a short refit are not shown."""
 
 
-def outliers_part(fit: Posterior, rows: pd.DataFrame | None, seed: int = 0) -> Part:
+def outliers_part(fit: Posterior, rows: Rows | None, seed: int = 0) -> Part:
     """Name outliers, and compare the forecast of `rows` with that of a refit without them."""
     found = pd.concat([outlying_groups(fit), outlying_rows(fit)], ignore_index=True)
     if found.empty:
@@ -92,7 +94,7 @@ def _labels(frame: pd.DataFrame, level: str) -> "np.ndarray[tuple[int], np.dtype
 
 
 def _without(
-    fit: Posterior, rows: pd.DataFrame, kept: Bools, seed: int
+    fit: Posterior, rows: Rows, kept: Bools, seed: int
 ) -> tuple[str, str, dict[str, object]]:
     """Level, finding and numbers of the forecast without the outliers."""
     try:

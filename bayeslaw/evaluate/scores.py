@@ -22,8 +22,8 @@ from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.settings import PosteriorSettings
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
-from bayeslaw.tables.table import LossTable
-from bayeslaw.tables.validation import check_domain, check_same_rows
+from bayeslaw.tables.table import LossTable, subset
+from bayeslaw.tables.validation import check_domain, check_same_rows, label_texts
 
 POINT = ("huber_log", "rmse_log", "mae_rel", "mape_clip", "intercept", "slope")
 BANDS = ("coverage_50", "coverage_80", "coverage_90", "width_90", "crps", "winkler_90")
@@ -303,16 +303,13 @@ def note(fit: PointFit | Posterior, rows: LossTable) -> str:
 
 
 def _domains(table: LossTable, otherwise: str) -> Iterator[tuple[str, LossTable]]:
-    """The rows of each domain, by name; `otherwise` names a table without a column `domain`."""
+    """The rows of each domain, by name; `otherwise` names rows without one."""
     if "domain" not in table.frame:
         yield otherwise, table
         return
-    for domain in table.frame["domain"].unique():
-        rows, bases = (
-            part[part["domain"] == domain].reset_index(drop=True) if "domain" in part else part
-            for part in (table.frame, table.baselines)
-        )
-        yield str(domain), LossTable(rows, bases, table.name)
+    domains = label_texts(table.frame["domain"]).fillna(otherwise)
+    for domain in domains.unique():
+        yield domain, subset(table, (domains == domain).to_numpy())
 
 
 def _fitted(

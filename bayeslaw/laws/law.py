@@ -287,11 +287,11 @@ class Law:
     def check_fits(self, rows: LossTable | pd.DataFrame, name: str = "table") -> None:
         """Raise `TableError` unless the rows are one domain in which every covariate varies."""
         frame = self._valid(rows, name)
-        if "domain" in frame and frame["domain"].nunique() > 1:
-            names = [str(domain) for domain in frame["domain"].unique()]
+        domains = frame["domain"].dropna().unique().tolist() if "domain" in frame else []
+        if len(domains) > 1:
             raise TableError(
-                f"{name}: several domains ({', '.join(names)}); fit one, such as "
-                f"{argument('where', f"domain == '{names[0]}'")}."
+                f"{name}: several domains ({', '.join(map(str, domains))}); fit one, such as "
+                f"{argument('where', f'domain == {domains[0]!r}')}."
             )
         for column in self.columns:
             values = frame[column].to_numpy()

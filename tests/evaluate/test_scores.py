@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from bayeslaw.checks.checkup import check
 from bayeslaw.common.errors import FitError, FitWarning, LawError, NotConverged, TableError
 from bayeslaw.evaluate import scores
 from bayeslaw.evaluate.forecast import Forecast
@@ -179,6 +180,7 @@ def test_rows_of_another_domain_are_refused(posterior, small):
     for call in (
         lambda: score(fitted, greek),
         lambda: fitted.forecast(greek.frame),
+        lambda: check(fitted, greek.frame.drop(columns="loss")),
         lambda: score(point, greek),
         lambda: point.forecast(greek),
     ):
