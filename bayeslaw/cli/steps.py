@@ -1,7 +1,7 @@
 """Steps of several commands: select rows, make or load a fit, save tables and figures."""
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -47,8 +47,10 @@ def fit_or_load(
             **sampling.given(),
             bounds=bounds != "paper",
         )
+        if choice.rows is None:
+            refuse("without --rows", columns=choice.columns, where=choice.where, **unit_of(choice))
         posterior = bl.load(source)
-        rows = _rows(choice)
+        rows = _rows(choice, columns_of(choice.columns))
         if rows is None:
             raise TableError("say which rows to forecast, with --rows or --grid.")
         for member, *_ in posterior.parts():
@@ -56,7 +58,7 @@ def fit_or_load(
         return posterior, _labelled(rows, posterior.table)
     name = required(choice.law)
     laws = [bl.load_law(str(law)) for law in member_laws(name) or [name]]
-    table, rows = table_of(source, choice), _rows(choice)
+    table, rows = table_of(source, choice), _rows(choice, {})
     if rows is None:
         table, rows = table.split(choice.train, choice.test)
     else:
@@ -78,9 +80,10 @@ def _check(
     check_units(rows.frame, rows.name, table.frame)
     if measured and "loss" not in rows.frame:
         raise TableError(f"{rows.name}: no column 'loss'; scores need measured losses.")
-    level, words = evidence(bl.locate(table, rows, law.columns), law.columns)
-    if near and level == "refuse":
-        raise TableError(f"{rows.name}: {words}")
+    if near:
+        level, words = evidence(bl.locate(table, rows, law.columns), law.columns)
+        if level == "refuse":
+            raise TableError(f"{rows.name}: {words}")
 
 
 def fit_table(
@@ -136,9 +139,10 @@ def compared(
     return bl.compare(table, laws=laws, method=method, bounds=bounds, **options, **settings)
 
 
-def _rows(choice: Selection) -> "bl.LossTable | None":
-    """Return the rows of --rows or --grid, with or without losses."""
-    from bayeslaw.tables.reading import read_frame
+def _rows(choice: Selection, columns: Mapping[str, str]) -> "bl.LossTable | None":
+    """Return the rows of --rows or --grid, with or without losses; a file may have `columns`."""
+    from bayeslaw.tables.reading import in_nats, read_frame, renamed
+    from bayeslaw.tables.validation import canonical
 
     if choice.grid is not None:
         if choice.rows is not None or choice.test is not None:
@@ -147,9 +151,12 @@ def _rows(choice: Selection) -> "bl.LossTable | None":
     if choice.rows is None:
         return None
     name = str(choice.rows)
-    frame = read_frame(name)
+    frame = renamed(read_frame(name), columns, name)
     if "loss" not in frame:
-        return grid_or_file(name).query(choice.where).query(choice.test)
+        frame = canonical(frame, name, ())
+        frame = in_nats(frame, name, choice.loss_unit, choice.bytes_per_token)
+        rows = bl.LossTable(frame, frame.iloc[:0], name)
+        return rows.query(choice.where).query(choice.test)
     rows = bl.from_frame(frame, name, **unit_of(choice))
     if bases := len(rows.baselines):
         _warn(f"{name}: {bases} rows with tokens = 0 are baselines, not forecast.")

@@ -317,7 +317,7 @@ def from_frame(
     [100000000.0, 1000000000.0]
     """
     frame = validated(frame, name, ("params", "tokens", "loss"))
-    frame = _in_nats(frame, name, loss_unit, bytes_per_token)
+    frame = in_nats(frame, name, loss_unit, bytes_per_token)
     check_positive(frame, "loss", name, "losses are nats per token; drop failed runs")
     if (copies := frame.duplicated()).any():
         raise TableError(
@@ -347,10 +347,10 @@ def from_frame(
     return LossTable(measured.reset_index(drop=True), bases.reset_index(drop=True), name)
 
 
-def _in_nats(
+def in_nats(
     frame: pd.DataFrame, name: str, unit: str | None, bytes_per_token: float | None
 ) -> pd.DataFrame:
-    """The frame with its losses in nats per token."""
+    """The frame with its losses, those of bases included, in nats per token."""
     if unit not in (None, *LOSS_UNITS):
         raise TableError(f"{name}: {unknown('loss unit', unit, LOSS_UNITS)}")
     if (unit == "bits-per-byte") != (bytes_per_token is not None):
@@ -363,9 +363,10 @@ def _in_nats(
         raise TableError(f"{name}: bytes_per_token={bytes_per_token:g}: give a positive number.")
     if unit in (None, "nats"):
         return frame
-    losses = {c: frame[c].astype(float) for c in ("loss", *BASE_LOSSES) if c in frame}
+    columns = [c for c in ("loss", *BASE_LOSSES) if c in frame]
+    losses = frame[columns].astype(float)
     if unit == "perplexity":
-        check_positive(frame, "loss", name, "perplexities are at least 1; drop failed runs")
-        return frame.assign(**{column: np.log(values) for column, values in losses.items()})
-    nats = math.log(2) * (bytes_per_token or 1)
-    return frame.assign(**{column: values * nats for column, values in losses.items()})
+        for column in columns:
+            check_positive(losses, column, name, "perplexities are at least 1; drop failed runs")
+        return frame.assign(**losses.apply(np.log))
+    return frame.assign(**losses * (math.log(2) * (bytes_per_token or 1)))

@@ -166,6 +166,8 @@ def test_columns_that_are_missing_are_written_as_options(tmp_path):
         (("--law", "form3"), "--law has no effect on a saved posterior"),
         (("--train", "ptpp < 3"), "--train has no effect"),
         (("--draws", "9"), "--draws has no effect"),
+        (("--grid", GRID, "--loss-unit", "bits"), "--loss-unit has no effect without --rows"),
+        (("--columns", "loss=bpb"), "--columns has no effect without --rows"),
         ((), "--rows or --grid"),
     ],
 )

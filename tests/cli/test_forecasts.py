@@ -113,6 +113,11 @@ def test_rows_without_losses_are_forecast_and_queried(saved, tmp_path):
     rows = document("forecast", saved, "--rows", str(path), "--test", "D == 2e9")["rows"]
     assert [row["params"] for row in rows] == [1e9, 2e9]
     assert "no column 'loss'" in fails("score", saved, "--rows", str(path))
+    path.write_text("size,D,start_loss\n1,1e9,3\n1,2e9,3\n2,2e9,3\n")
+    args = ("--rows", str(path), "--test", "D == 2e9", "--columns", "params=size * 1e9")
+    renamed = document("forecast", saved, *args, "--loss-unit", "bits")["rows"]
+    assert [row["median"] for row in renamed] == [row["median"] for row in rows]
+    assert renamed[0]["start_loss"] == pytest.approx(3 * math.log(2))
 
 
 def test_baselines_among_the_rows_are_set_apart(saved, tmp_path):
