@@ -8,7 +8,7 @@ import bayeslaw as bl
 from bayeslaw.cli import options as opt
 from bayeslaw.cli.app import command
 from bayeslaw.cli.options import argument, option, output, query
-from bayeslaw.cli.steps import grid_or_file, required, save_frame
+from bayeslaw.cli.steps import grid_or_file, read_losses, required, save_frame
 from bayeslaw.cli.terminal import Rendered, progress
 from bayeslaw.common.errors import BayeslawError
 
@@ -259,13 +259,7 @@ def study(
         opt.refuse("on a measured pool", vary=vary > 0)
         if lacking := [name for name in given if name not in queries]:
             raise BayeslawError(f"a measured pool needs --{' and --'.join(lacking)}.")
-        rows = bl.read_table(
-            table,
-            columns=opt.columns_of(columns),
-            where=where,
-            loss_unit=loss_unit,
-            bytes_per_token=bytes_per_token,
-        )
+        rows = read_losses(table, columns, where, loss_unit, bytes_per_token)
         cases = bl.pool_cases(rows, required(law), seeds=several, **queries)
     elif any(text is not None for text in (law, columns, loss_unit, bytes_per_token, where)):
         raise BayeslawError(

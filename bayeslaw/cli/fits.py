@@ -18,6 +18,7 @@ from bayeslaw.cli.steps import (
     fit_or_load,
     fit_table,
     is_posterior,
+    read_losses,
     required,
     save_frame,
     table_of,
@@ -136,14 +137,7 @@ def fit(
 
     if out is not None and method != "nuts":
         raise FileError(f"--out saves a posterior; --method {method} has none (use --json).")
-    losses = bl.read_table(
-        table,
-        columns=opt.columns_of(columns),
-        where=where,
-        loss_unit=loss_unit,
-        bytes_per_token=bytes_per_token,
-        source=source_table,
-    )
+    losses = read_losses(table, columns, where, loss_unit, bytes_per_token, source_table)
     rows = losses.training(train)
     fitted = fit_table(required(law), rows, method, sampling, seed, bounds)
     if not isinstance(fitted, bl.PointFit) and out is not None:

@@ -1,7 +1,6 @@
 """Commands that forecast and score: ``forecast | verify | backtest | score | compare``."""
 
 from dataclasses import asdict, replace
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -13,6 +12,7 @@ from bayeslaw.cli.steps import (
     compared,
     fit_or_load,
     is_posterior,
+    read_losses,
     required,
     save_figure,
     save_frame,
@@ -189,14 +189,7 @@ def backtest(
     """
     from bayeslaw.cli import render_forecast
 
-    losses = bl.read_table(
-        table,
-        columns=opt.columns_of(columns),
-        where=where,
-        loss_unit=loss_unit,
-        bytes_per_token=bytes_per_token,
-        source=source_table,
-    )
+    losses = read_losses(table, columns, where, loss_unit, bytes_per_token, source_table)
     others: dict[str, dict[str, Any]] = {
         name: {"discrepancy": name} if name in RIVALS else {"law": name}
         for name in opt.names(rivals or "")
@@ -282,15 +275,9 @@ def compare(
     if method == "huber":
         opt.refuse("on a Huber fit", **sampling.given("delta"))
     starts = source if any(bl.load_law(name).departure for name in names) else None
-    read = partial(
-        bl.read_table,
-        columns=opt.columns_of(columns),
-        where=where,
-        loss_unit=loss_unit,
-        bytes_per_token=bytes_per_token,
-        source=starts,
-    )
-    losses, other = read(table), None if source is None else read(source)
+    given = columns, where, loss_unit, bytes_per_token, starts
+    losses = read_losses(table, *given)
+    other = None if source is None else read_losses(source, *given)
     queries = {"train": train, "test": test, "anchors": anchors}
     splits = [each.split(**queries) for each in (losses, other) if each is not None]
     scores = compared(

@@ -108,13 +108,27 @@ def fit_table(
 
 
 def table_of(path: Path, choice: Selection) -> "bl.LossTable":
-    """Read a table of losses."""
+    """Read the table of losses of a `Selection`."""
+    units = choice.loss_unit, choice.bytes_per_token
+    return read_losses(path, choice.columns, choice.where, *units, choice.source_table)
+
+
+def read_losses(
+    path: Path,
+    columns: str | None,
+    where: str | None,
+    loss_unit: str | None,
+    bytes_per_token: float | None,
+    source: Path | None = None,
+) -> "bl.LossTable":
+    """Read a table of losses; all but the path are values of options."""
     return bl.read_table(
         path,
-        columns=columns_of(choice.columns),
-        where=choice.where,
-        source=choice.source_table,
-        **unit_of(choice),
+        columns=columns_of(columns),
+        where=where,
+        source=source,
+        loss_unit=loss_unit,
+        bytes_per_token=bytes_per_token,
     )
 
 

@@ -231,17 +231,13 @@ def restored_spec(meta: Mapping[str, Any]) -> Spec:
     discrepancy = restore(DISCREPANCIES, meta["discrepancy"])
     return Spec(
         law=discrepancy.apply(restored_law(meta["law"])),
-        priors={n: _prior(*p) for n, p in meta["priors"].items() if n != "noise_slope"},
+        priors={n: Prior(*p) for n, p in meta["priors"].items() if n != "noise_slope"},
         likelihood=restore(LIKELIHOODS, meta["likelihood"]),
         discrepancy=discrepancy,
         effects=tuple(meta["effects"]),
         new_sizes=meta["new_sizes"],
         errors=meta.get("errors", "independent"),
     )
-
-
-def _prior(name: str, arguments: list[tuple[str, float]]) -> Prior:
-    return Prior(name, [(key, float(value)) for key, value in arguments])
 
 
 def frame_text(frame: pd.DataFrame) -> str:

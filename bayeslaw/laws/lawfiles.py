@@ -228,10 +228,7 @@ def restored_law(stored: Mapping[str, Any]) -> Law:
     LawError
         If a term's class cannot be imported.
     """
-    priors = {
-        name: Prior(kind, [(key, float(value)) for key, value in arguments])
-        for name, (kind, arguments) in stored["priors"].items()
-    }
+    priors = {name: Prior(*prior) for name, prior in stored["priors"].items()}
     if priors.pop("noise_slope", None):  # of an earlier version, which wrote unstated priors too
         priors = {name: prior for name, prior in priors.items() if prior != NOISE.get(name)}
     kept: dict[str, Any] = {
