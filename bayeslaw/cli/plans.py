@@ -204,8 +204,7 @@ def _quoted(tested: "bl.Backtest", train: "bl.LossTable", found: "bl.Plan") -> s
     chosen = found.chosen
     if chosen is None or not 0 < chosen.tokens < math.inf:
         return None
-    n, p = found.limits["params"], found.limits["ptpp"]
-    run = bl.grid(params=n, ptpp=p, tokens=chosen.tokens, replay=chosen.replay)
+    run = found.run.row.assign(tokens=chosen.tokens, replay=chosen.replay)
     return tested.looking(train, run)
 
 

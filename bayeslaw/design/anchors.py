@@ -19,7 +19,7 @@ from bayeslaw.design.set_search import GAINS, Search, costs
 from bayeslaw.inference.pools import Pool, with_draws
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.planning.result import Plan
-from bayeslaw.tables.table import LossTable, frame_of, grid
+from bayeslaw.tables.table import LossTable, frame_of
 from bayeslaw.tables.validation import COVARIATES, canonical, check_units
 
 MOST = 20
@@ -258,7 +258,5 @@ def _normalised(weights: Sequence[float] | Floats | None, count: int) -> Floats:
 
 def _planned_run(plan: Plan) -> pd.DataFrame:
     """The row of the planned run."""
-    n, ptpp = plan.limits["params"], plan.limits["ptpp"]
     assert plan.chosen is not None
-    row = grid(params=n, tokens=plan.chosen.tokens, replay=plan.chosen.replay, ptpp=ptpp)
-    return row if plan.limits["base"] is None else row.assign(base=plan.limits["base"])
+    return plan.run.row.assign(tokens=plan.chosen.tokens, replay=plan.chosen.replay)

@@ -118,9 +118,7 @@ class Request:
         if run.unique_tokens is not None:
             self._check_repetition(run.unique_tokens)
         self._check_domains()
-        asked = run.row[["params", "ptpp"]]
-        if run.unique_tokens is not None:
-            asked = asked.assign(unique_tokens=run.unique_tokens)
+        asked = run.row.drop(columns=["tokens", "replay"])
         for fit in (*self.targets, *self.sources):
             if fit.table is not None:
                 check_units(asked, "plan", fit.table.frame)

@@ -63,7 +63,8 @@ class PlannedRun:
         """
         tokens = self.tokens or self.params
         row = grid(params=self.params, ptpp=self.ptpp, tokens=tokens, replay=self.replay)
-        return row if self.base is None else row.assign(base=self.base)
+        others = {"base": self.base, "unique_tokens": self.unique_tokens}
+        return row.assign(**{name: value for name, value in others.items() if value is not None})
 
 
 @dataclass(frozen=True)
@@ -189,8 +190,7 @@ def spread(
     One row per domain, point fits left out: `sd`, the standard deviation of log loss, and the
     shares of `PARTS`. `deviations` and `streams` are those of `fits`; see `Request.streams`.
     """
-    row, unique, found = run.row.assign(tokens=tokens, replay=replay), run.unique_tokens, {}
-    row = row if unique is None else row.assign(unique_tokens=unique)
+    row, found = run.row.assign(tokens=tokens, replay=replay), {}
     for (name, fit), own, stream in zip(fits.items(), deviations, streams, strict=True):
         if isinstance(fit, PointFit):
             continue

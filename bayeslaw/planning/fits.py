@@ -168,9 +168,7 @@ def _curve(
         base = {name: x[name] for name in BASE_COVARIATES if name in x}
         law = _planned(law, unique)
         return LossCurve(law, point, ORIGIN, run.params, run.ptpp, base, unique)
-    far = row[["params", "ptpp"]].assign(tokens=MAX_ATPP * run.params, replay=0.0)
-    far = far if unique is None else far.assign(unique_tokens=unique)
-    law, values = fit.extended(far)
+    law, values = fit.extended(row.assign(tokens=MAX_ATPP * run.params, replay=0.0))
     q = {name: value[:, 0] for name, value in values.items()}
     effect = effects.latent_effects(fit.draws, fit.spec.effects, row)[:, 0]
     if seed is not None:
