@@ -1,7 +1,7 @@
 r"""Parts of a check about rows beyond the training rows: distance, curvature, bounds by stage.
 
-Bands were measured on held-out rows up to some distance beyond the fitted ones, `MEASURED`. Beyond
-it nobody knows what they are worth, and a forecast twice as far is refused.
+The coverage of bands was measured on held-out rows up to the distances `MEASURED` beyond the fitted
+ones. Farther out it is not known, and forecasts from twice these distances are refused.
 
 Let the loss at one N, D and r fall with PTPP, and let it be convex in log PTPP. Then beyond two
 stages P1 < P2 it lies above the straight line through them and below its value at the second:

@@ -1,8 +1,9 @@
-"""How bands did on held-out rows: those that were given, or the farthest of the training rows.
+"""Coverage of the bands on held-out rows: those given, or the farthest of the training rows.
 
-Losses of models of one size have errors in common, so the unit that is counted is the group of rows
-of one size, not the row. What the groups of one forecast have in common, the draws know: the mean
-error of the farther half is compared with its joint predictive distribution.
+Errors of models of one size are correlated, so coverage is counted by groups of rows of one size,
+not by rows. Errors of different groups of one forecast are correlated too, through the parameters
+of the law: the mean error of the farther half of the groups is compared with its joint posterior
+predictive distribution.
 """
 
 from collections.abc import Iterator
@@ -25,13 +26,14 @@ from bayeslaw.tables.table import LossTable, subset
 GROUPS = ("params", "ptpp", "replay")
 """Covariates that define groups: as many of them as are needed for `FEWEST` groups."""
 FEWEST = 3
-"""Groups from which held-out rows say something on the bands."""
+"""Fewest groups from which coverage is judged."""
 ROWS = 8
 """Fewest rows that are fitted when the others are held out."""
 FAILED, DOUBTFUL = 0.05, 0.2
-"""Probabilities, if the bands are right, of as few groups inside as are called a failure, a doubt.
+"""P-values below which coverage by groups is a failure, and doubtful.
 
-A failure of the farther half's mean error has a tenth of it, since it is two-sided and one of two.
+The mean error of the farther half is a second, two-sided test: a failure at a tenth of `FAILED`,
+doubtful at a quarter of `DOUBTFUL`.
 """
 
 
@@ -62,8 +64,8 @@ def own_held_out_part(
         fc = again.forecast(test, seed=seed, allow_unconverged=True)
         frame = judged(fc, test)
         level, words, facts = verdict(frame)
-        # Where bands failed here, they often held on the rows that were asked for: these are
-        # forecast from all training rows (`benchmarks/verdicts.csv`).
+        # Where bands failed here, they often held on the rows to forecast, which are forecast from
+        # all training rows (`benchmarks/verdicts.csv`).
         level = "caution" if level == "refuse" else level
         gate = "; ".join(again.convergence.failures) or "converged"
         how = f"The farthest {len(test)} training rows, forecast from the {len(train)} others by a "

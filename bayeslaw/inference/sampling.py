@@ -1,6 +1,6 @@
 """Sample a posterior: a short run for the metric, then draws until the convergence check passes.
 
-The gate is evaluated after fixed numbers of draws, so the result does not depend on the speed of
+The check is made after fixed numbers of draws, so the result does not depend on the speed of
 the machine.
 """
 
@@ -28,7 +28,7 @@ from bayeslaw.model.spec import JointSpec, Spec
 PILOT_TUNE, PILOT_DRAWS, PILOT_ACCEPT = 250, 50, 0.8
 """The short run: tuning steps, draws, and target acceptance."""
 BLOCKS = (250, 500, 1000, 2000, 4000, 8000)
-"""Numbers of draws per chain after which the gate is evaluated."""
+"""Numbers of draws per chain after which convergence is checked."""
 TRIAL, POOR = 250, 1.03
 """Draws per chain after which chains with a larger R-hat start again, with a metric from them."""
 ASCENT, LARGE = 500, 1e10
@@ -73,7 +73,7 @@ def sample(
     arrays : mapping of str to array
         Of `bayeslaw.model.data.Data`, or `joint_arrays`.
     settings : Settings
-        Without a number of draws, as many of `BLOCKS` as the convergence check needs. If the gate
+        Without a number of draws, as many of `BLOCKS` as the convergence check needs. If it
         fails, `retry` samples once more from these draws, with smaller steps.
     points : array, shape (points, coordinates), optional
         Points of an earlier run, on the real line, in place of the short run.

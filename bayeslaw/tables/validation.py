@@ -33,11 +33,12 @@ ROUNDING = 1e-12
 """Relative distance of a number of parameters from a whole one that is a rounding error."""
 ALIASES = {"N": "params", "D": "tokens", "r": "replay", "PTPP": "ptpp"}
 FEWEST = 1e4
-"""No language model has fewer parameters, or is trained on fewer tokens: the unit is another."""
+"""Fewest parameters of a language model, and tokens it is trained on; less is in another unit."""
 OTHER_UNIT, NO_OTHER = 1e3, 1e6
-"""Factors from the fitted range from which a value may be, and is surely, in another unit.
+"""Factors above the fitted range from which a value may be, and surely is, in another unit.
 
-Below the range the first is sure: nobody asks for runs a thousand times smaller than the fitted.
+Below the range the first factor is enough: forecasts of runs a thousand times smaller than the
+fitted ones are not asked for.
 """
 LINE = "line"
 """Name of an index that holds the lines of a file."""
