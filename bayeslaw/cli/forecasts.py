@@ -124,6 +124,9 @@ def verify(
     *,
     file: Annotated[Path, argument("File written by `bayeslaw forecast --register`.")],
     measured: Annotated[Path | None, argument("Losses measured so far, CSV or Parquet.")] = None,
+    columns: opt.Columns = None,
+    loss_unit: opt.LossUnit = None,
+    bytes_per_token: opt.BytesPerToken = None,
     where: opt.Where = None,
     sha256: Annotated[
         str | None, option("Hash that was published when the forecast was registered.")
@@ -140,9 +143,11 @@ def verify(
     """
     from bayeslaw.cli import render_forecast
 
+    given: dict[str, Any] = {"columns": columns, "where": where}
+    given |= {"loss_unit": loss_unit, "bytes_per_token": bytes_per_token}
     if measured is None:
-        opt.refuse("without a table of losses", where=where)
-    losses = None if measured is None else bl.read_table(measured, where=where)
+        opt.refuse("without a table of losses", **given)
+    losses = None if measured is None else read_losses(measured, **given)
     found = bl.verify(file, losses, sha256=sha256, tolerance=tolerance)
     return render_forecast.verification(found, file, losses)
 

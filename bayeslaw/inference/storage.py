@@ -172,6 +172,8 @@ def _posterior(parts: dict[str, xr.Dataset], meta: Mapping[str, Any]) -> Posteri
         lacking = ", ".join(sorted(other))
         raise ValueError(f"saved with another discrepancy, without {lacking}; fit again")
     rows, baselines = (stored_frame(parts["table"][n].item()) for n in ("rows", "baselines"))
+    if baselines.empty:  # whose columns have no type
+        baselines = rows.iloc[:0]
     about = meta["table"]
     table = LossTable(rows, baselines, about["name"], about.get("selection", ""))
     if table.sha256 != about["sha256"]:

@@ -297,7 +297,10 @@ def test_verify_scores_and_names_what_is_missing(registered, losses):
         assert words in result.stdout
     assert "Not forecast: row 3" in run("verify", registered, losses).stdout
     assert max(map(len, result.stdout.splitlines())) <= 80
-    assert "3 results in the file" in run("verify", registered).stdout
+    args = ("--columns", "loss=loss / log(2)", "--loss-unit", "bits")
+    other = document("verify", registered, losses, *args)
+    assert other["scores"]["rmse_log"] == pytest.approx(0, abs=1e-12)
+    assert "4 results in the file" in run("verify", registered).stdout
 
 
 def test_draws_give_the_crps(saved, measured, tmp_path):

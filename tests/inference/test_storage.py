@@ -68,6 +68,7 @@ def test_everything_comes_back(posterior, saved):
     assert back.law.token_unit == posterior.law.token_unit
     assert back.table.name == posterior.table.name
     pd.testing.assert_frame_equal(back.table.frame, posterior.table.frame, check_exact=True)
+    assert len(back.table.query("6 * params * tokens > 0")) == len(back.table)
     assert back.predict(back.table).tolist() == posterior.predict(posterior.table).tolist()
 
 
