@@ -94,11 +94,11 @@ def cuts(table: LossTable, columns: tuple[str, ...], rows: pd.DataFrame | None) 
         if np.linalg.norm(mean) > NEAR:
             along, asked = mean, float(np.median(np.linalg.norm(away, axis=1)))
     value = np.round(points @ (along / np.linalg.norm(along)), 6)
-    choices = []
+    sizes, choices = table.frame["params"], []
     for level in np.unique(value)[:-1]:
         near = value <= level
         few = near.sum() < max(ROWS, len(table) // 2)
-        if few or table.frame.loc[near, "params"].nunique() < min(2, _sizes(table)):
+        if few or sizes[near].nunique() < min(2, sizes.nunique()):
             continue
         far = decades(table.frame[near], table.frame[~near], columns)
         groups = len(np.unique(grouped(table.frame[~near])))
@@ -107,10 +107,6 @@ def cuts(table: LossTable, columns: tuple[str, ...], rows: pd.DataFrame | None) 
         choices.append((groups < FEWEST, off, near))
     choices.sort(key=lambda choice: choice[:2])
     yield from (near for *_, near in choices)
-
-
-def _sizes(table: LossTable) -> int:
-    return int(table.frame["params"].nunique())
 
 
 def grouped(frame: pd.DataFrame) -> Ints:

@@ -85,12 +85,9 @@ def _kept(fit: Posterior, found: pd.DataFrame) -> Bools:
     """Training rows that belong to none of the outliers."""
     frame, kept = fit.table.frame, np.ones(len(fit.table), bool)
     for level, label in found[["level", "label"]].itertuples(index=False):
-        kept &= _labels(frame, level) != label
+        of_rows = np.arange(len(frame)) if level == "row" else random_effects.labels(frame, level)
+        kept &= of_rows != label
     return kept
-
-
-def _labels(frame: pd.DataFrame, level: str) -> "np.ndarray[tuple[int], np.dtype[np.generic]]":
-    return np.arange(len(frame)) if level == "row" else random_effects.labels(frame, level)
 
 
 def _without(

@@ -173,7 +173,8 @@ def _rows(choice: Selection, columns: Mapping[str, str]) -> "bl.LossTable | None
         return rows.query(choice.where).query(choice.test)
     rows = bl.from_frame(frame, name, **unit_of(choice))
     if bases := len(rows.baselines):
-        _warn(f"{name}: {bases} rows with tokens = 0 are baselines, not forecast.")
+        text = f"{name}: {bases} rows with tokens = 0 are baselines, not forecast."
+        warnings.warn(text, TableWarning, stacklevel=2)
     return rows.query(choice.where).query(choice.test)
 
 
@@ -215,10 +216,6 @@ def save_figure(path: Path | None, draw: "Callable[[], Figure]") -> None:
     """Draw a figure and save it, if there is a path."""
     if path is not None:
         draw().savefig(path, dpi=200)
-
-
-def _warn(text: str) -> None:
-    warnings.warn(text, TableWarning, stacklevel=2)
 
 
 def required(law: str | None) -> str:

@@ -222,7 +222,7 @@ def near_optimal(
     return near, intersection(problem.feasible_sets(near, nodes))
 
 
-def split_half_probability(problem: Problem, near: Floats, feasible: Intervals) -> float:
+def split_half_probability(problem: Problem, feasible: Intervals) -> float:
     """P(both) on half of the draws of a plan made on the other half; mean of both directions.
 
     P(both) of a plan on the draws that it was made on is optimistic; this one is not. A half

@@ -77,13 +77,13 @@ class Intervals:
             -1,
         )
 
-    def smallest(self, rank: int, least: float | Floats = -np.inf) -> Floats:
-        """Smallest budget from `least` on that lies in at least `rank` of the sets.
+    def smallest(self, rank: int) -> Floats:
+        """Smallest budget that lies in at least `rank` of the sets.
 
         Log ATPP, shape (replays,); infinite where there is no such budget.
         """
         start = self._flat(self.lower)
-        found: Floats = np.maximum(np.partition(start, rank - 1, -1)[:, rank - 1], least)
+        found: Floats = np.partition(start, rank - 1, -1)[:, rank - 1].copy()
         if self.upper is None:
             return found
         # Where m intervals have ended before u, at least rank + m must have begun by u. Raising u

@@ -195,7 +195,7 @@ def plan(
         # A plan made on half of the draws has twice the variance.
         near, sets = near_optimal(problem, ratios, solved.per_ratio, chosen.replay, 2 * block)
         error = bootstrap(problem, near, sets, np.random.default_rng(seed), block)
-        held_out = split_half_probability(problem, near, sets)
+        held_out = split_half_probability(problem, sets)
     latent, measured = (
         choice_at(solved.problems[kind], shown.budget, shown.replay, shown.tokens) for kind in NOISE
     )

@@ -150,4 +150,4 @@ def test_the_probability_on_held_out_draws():
     planned = [np.sort(half)[44] for half in halves]  # 45 of 50 draws
     wanted = [np.mean(halves[1] <= planned[0]), np.mean(halves[0] <= planned[1])]
     assert wanted != [0.9, 0.9]
-    assert split_half_probability(problem, ratio, sets) == pytest.approx(np.mean(wanted), abs=1e-12)
+    assert split_half_probability(problem, sets) == pytest.approx(np.mean(wanted), abs=1e-12)
