@@ -22,7 +22,7 @@ from bayeslaw.tables.validation import COVARIATES
 type Rows = LossTable | pd.DataFrame
 
 OUTLYING = 3.0
-"""Distance of an outlier, in scales: of the prior of its level and of the level's other groups."""
+"""Least distance of an outlier from zero, in scales."""
 MOST = 5
 """Most outliers that are named and left out: those with the largest deviations."""
 UNRELIABLE = 1.1
@@ -44,10 +44,10 @@ def outliers_part(fit: Posterior, rows: Rows | None, seed: int = 0) -> Part:
 
 
 def outlying_groups(fit: Posterior) -> pd.DataFrame:
-    """Groups whose random effect is beyond three of its prior's scale and of the other groups'.
+    """Groups with a random effect beyond three times the scales of its prior and of all groups.
 
-    The scale of a prior is the median of the standard deviation of effects under it, and that of
-    the groups is 1.48 times their median absolute effect.
+    The scale of the prior is the prior median of the standard deviation of the effects, and that of
+    the groups is 1.48 times the median absolute deviation of their effects.
     """
     prior, found = prior_draws(fit), []
     for name in fit.spec.effects:

@@ -79,8 +79,8 @@ def loo(fit: Posterior) -> Elpd:
     """Leave-one-out cross-validation by Pareto-smoothed importance sampling (PSIS-LOO).
 
     Leaves out each run with all its rows, or each row if runs do not repeat in the table. Random
-    effects of a left-out run or row alone are integrated out. The estimate is unreliable where
-    Pareto k is large, which `notes` report; use `cross_validate` then.
+    effects whose group is the left-out run or row are integrated out. The estimate is unreliable
+    where Pareto k is large, which `notes` report; use `cross_validate` then.
 
     Parameters
     ----------
@@ -237,7 +237,7 @@ class LeftOut:
 def leave_out(fit: Posterior, seed: int = 0) -> LeftOut:
     """Leave out each run, or each row if runs do not repeat, by importance sampling.
 
-    The random effects of a left-out run or row alone are integrated out. The random effect of a
+    Random effects whose group is the left-out run or row are integrated out. The random effect of a
     base has its posterior from the other runs of that base.
 
     `seed` is that of the predictive noise, which the PIT values need. See `loo` for the method.

@@ -44,10 +44,11 @@ def log_likelihood(fit: Posterior) -> Floats:
 def unit_likelihood(fit: Posterior, unit: Ints) -> tuple[Floats, dict[str, Bools]]:
     """Log density of the losses of each unit of training rows, given the other parameters.
 
-    The random effects of a unit alone, such as those of a run where units are runs, are integrated
-    out: importance weights from the draws that were fitted to the unit itself are too heavy-tailed.
-    The integral, given each posterior draw of the other parameters, is a Gauss-Hermite rule,
-    centred at the posterior mean that the sum of these effects has under normal noise.
+    Random effects whose group is the unit, such as those of runs if the units are runs, are
+    integrated out: their posterior depends on the unit so much that importance weights without it
+    would be heavy-tailed. The integral, given each posterior draw of the other parameters, is a
+    Gauss-Hermite rule, centred at the posterior mean of the sum of these effects under normal
+    noise.
 
     Parameters
     ----------

@@ -35,7 +35,7 @@ PRIORS = {
 
 
 LEAST = 1e-12
-"""Epochs added to R, which may be 0, its bound: repeated tokens are worth nothing there."""
+"""Epochs added to R, by which is divided: at its bound 0 repeated tokens are worth nothing."""
 
 
 @storable
@@ -100,7 +100,7 @@ class Repetition(Part):
         return {**x, "unique": x["tokens"]}
 
     def ends(self, x: Values) -> tuple[Values, ...]:
-        """The covariates where tokens beyond the first epoch are worth nothing, and all."""
+        """The covariates if repeated tokens are worth nothing, and if as much as new ones."""
         return {**x, "tokens": np.minimum(x["unique"], x["tokens"])}, x
 
     def effective(self, p: Values, x: Values, xp: Namespace) -> dict[str, Array]:

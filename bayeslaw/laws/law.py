@@ -150,7 +150,7 @@ class Law:
     def knots(self, x: Values, at: Values) -> dict[str, Knots]:
         """Knots of the random walks that cover some rows, by the names of their steps.
 
-        Draws differ in what repeated tokens are worth, so the knots cover all that they can be.
+        Draws differ in what repeated tokens are worth, so the knots cover both extremes.
         """
         ends = self.repetition.ends(x) if self.repetition else ()
         for part in self.parts:

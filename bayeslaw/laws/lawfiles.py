@@ -32,7 +32,7 @@ _WORDS = {
     tuple[str, ...]: "a list of names",
     Mapping[str, str]: 'a table such as { params = "alpha" }',
 }
-"""What a value of a type is, for errors."""
+"""Types of the values in a law file, in words."""
 
 
 def load_law(law: "str | Path | Law") -> Law:
@@ -189,7 +189,7 @@ def _check_values(cls: type, given: Mapping[str, Any], where: str) -> None:
 
 
 def _is(value: object, hint: Any) -> bool:
-    """Whether a value of a TOML file is of a type in `_WORDS`; any is of other types."""
+    """Whether a value of a TOML file has a type; those that are not in `_WORDS` are not checked."""
     if hint is float:
         return isinstance(value, int | float) and not isinstance(value, bool)
     if hint == tuple[str, ...]:

@@ -57,9 +57,10 @@ def canonical(
 ) -> pd.DataFrame:
     """Copy of a frame with canonical column names and validated covariates.
 
-    `N`, `D`, `r` and `PTPP` are accepted as aliases; the columns `required` must exist, which may
-    map them to what needs them. Covariates and losses become floats, all other columns as a CSV
-    file would give them; the index 0, 1, ... Messages call the table `name`.
+    `N`, `D`, `r` and `PTPP` are accepted as aliases. The columns `required` must exist; if it is a
+    mapping, its values say in the error what needs each column. Covariates and losses become
+    floats, other columns have the type that they would have from CSV, and the index is 0, 1, ...
+    Messages call the table `name`.
 
     Raises
     ------
@@ -103,7 +104,9 @@ def validated(
 
 
 def missing_columns(frame: pd.DataFrame, required: Iterable[str] | Mapping[str, str]) -> str:
-    """Which required columns a frame lacks, and the columns that they may be; "" if none.
+    """Text that names the required columns that are missing, and likely names of them in the frame.
+
+    It is empty if none is missing.
 
     Examples
     --------
