@@ -32,6 +32,7 @@ from bayeslaw.evaluate.residuals import residual_draws
 from bayeslaw.inference.fitting import joined, refit
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.settings import RefitSettings
+from bayeslaw.laws.adjustments import ABSENT, completed
 from bayeslaw.planning.planner import plan
 from bayeslaw.planning.result import Plan
 from bayeslaw.tables.table import LossTable
@@ -143,8 +144,8 @@ def anchor_value(
 
 def _distinct_rows(frames: Sequence[pd.DataFrame]) -> tuple[pd.DataFrame, list[Ints]]:
     """Distinct rows of all frames, and the positions of each frame's rows among them."""
-    rows = pd.concat(frames, ignore_index=True)
-    same = [name for name in ("run", "base", *COVARIATES) if name in rows]
+    rows = pd.concat(completed(frames), ignore_index=True)
+    same = [name for name in ("run", *ABSENT, *COVARIATES) if name in rows]
     code = rows.groupby(same, sort=False, dropna=False).ngroup().to_numpy()
     ends = np.cumsum([len(frame) for frame in frames])
     return rows[~rows.duplicated(same)].reset_index(drop=True), np.split(code, ends[:-1])

@@ -15,6 +15,7 @@ from bayeslaw.design.set_search import bases, run_of_each
 from bayeslaw.evaluate import residuals
 from bayeslaw.inference.pools import Pool
 from bayeslaw.inference.posterior import Posterior
+from bayeslaw.laws.adjustments import completed
 from bayeslaw.laws.law import Law
 from bayeslaw.model import random_effects as effects
 from bayeslaw.model.errors import LENGTH
@@ -93,7 +94,7 @@ def joint_gaussian(
     index = [each.index for each in limits if each.index is not None] or pair_draws(fits)[0]
     count = len(index[0])
     keep = np.unique(np.linspace(0, count - 1, min(most, count)).astype(int))
-    both = pd.concat([frame, targets], join="inner")
+    both = pd.concat(completed([frame, targets]), join="inner")
     measured, at_targets = [], []
     # Without a source there is one fit for two indices.
     for domain, (fit, paired) in enumerate(zip(fits, index, strict=False)):

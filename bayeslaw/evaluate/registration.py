@@ -17,7 +17,7 @@ from bayeslaw.common.files import digest, read_json, write_json
 from bayeslaw.common.formatting import plain
 from bayeslaw.evaluate.forecast import LEVELS, Forecast, band_columns
 from bayeslaw.evaluate.scores import BANDS, POINT, crps, interval_scores, point_scores
-from bayeslaw.laws.adjustments import ANNEALED, UNIQUE
+from bayeslaw.laws.adjustments import ABSENT, ANNEALED, UNIQUE
 from bayeslaw.model import random_effects
 from bayeslaw.model.random_effects import UNDERTUNED
 from bayeslaw.tables.reading import from_frame, is_synthetic
@@ -29,8 +29,8 @@ SCHEMA = 1
 """Version of the file's layout; a file with a larger one is refused."""
 FEWEST_DRAWS = 100
 """Least number of draws stored: from n draws, a calibrated forecast's CRPS is too large by 1/n."""
-ABSENT = {UNIQUE: np.inf, ANNEALED: 1.0, UNDERTUNED.column: 0.0}
-"""Columns that a table may lack, and what their absence stands for."""
+OTHERS = (UNIQUE, ANNEALED, UNDERTUNED.column)
+"""Columns by which rows are matched, though a table may lack them."""
 LABELS = ("domain", "base", "run")
 """Columns that identify a row beside its covariates, with those of the fit's random effects."""
 
@@ -339,12 +339,12 @@ def _places(registered: Mapping[str, Any], table: LossTable, tolerance: float) -
     for column in registered["match"]:
         if column not in table.frame and column in BASE_LOSSES:
             continue
-        if column not in table.frame and column not in ABSENT:
+        if column not in table.frame and column not in OTHERS:
             raise TableError(
                 f"{table.name}: no column {column!r}, by which measured rows are matched to the "
                 f"forecast's ({', '.join(registered['match'])}); add it."
             )
-        if column in (*COVARIATES, *ABSENT, *BASE_LOSSES):
+        if column in (*COVARIATES, *OTHERS, *BASE_LOSSES):
             a, b = _numbers(table.frame, column)[:, None], _numbers(planned, column)
             # A base whose loss is not known on either side may be the same.
             fits &= ~(np.abs(a - b) > tolerance * np.maximum(np.abs(a), np.abs(b)))
@@ -371,11 +371,9 @@ def _places(registered: Mapping[str, Any], table: LossTable, tolerance: float) -
 
 
 def _numbers(frame: pd.DataFrame, column: str) -> Floats:
-    """A column as numbers; where it may be `ABSENT`, with its default. Shape (rows,)."""
-    if column in frame:
-        numbers = frame[column].to_numpy(float)
-    else:
-        numbers = np.full(len(frame), ABSENT[column])
+    """A column as numbers, also if it is `ABSENT`, shape (rows,)."""
+    known = frame if column in frame else frame.assign(**{column: ABSENT[column]})
+    numbers = known[column].to_numpy(float)
     # Beyond the tokens of a row its distinct tokens make no difference.
     most = frame["tokens"].to_numpy(float) if column == UNIQUE else np.inf
     return np.asarray(np.minimum(numbers, most))

@@ -22,7 +22,7 @@ from bayeslaw.inference.settings import (
     Settings,
     make_settings,
 )
-from bayeslaw.laws.adjustments import ANNEALED, UNIQUE
+from bayeslaw.laws.adjustments import completed
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.laws.priors import PriorLike
@@ -270,11 +270,7 @@ def joined(table: LossTable, rows: LossTable | None) -> LossTable:
     """A table with further measured rows; by default annealed, and without repeated tokens."""
     if rows is None or not len(rows):
         return table
-    further = rows.frame.copy()
-    for column, neutral in ((UNIQUE, further["tokens"]), (ANNEALED, 1)):
-        if column in table.frame and column not in further:
-            further[column] = neutral
-    frame = pd.concat([table.frame, further], ignore_index=True)
+    frame = pd.concat(completed([table.frame, rows.frame]), ignore_index=True)
     return LossTable(frame, table.baselines, table.name)
 
 

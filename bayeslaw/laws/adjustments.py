@@ -1,9 +1,10 @@
 """Columns beside a law's covariates: repeated data, and checkpoints that are not annealed."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -14,6 +15,7 @@ from bayeslaw.laws.modifiers import Modifier, Polynomial, Sum
 from bayeslaw.laws.parts import Part
 from bayeslaw.laws.priors import Prior
 from bayeslaw.laws.terms import COLUMN, Array, Values
+from bayeslaw.tables.validation import BASE_LOSSES
 
 if TYPE_CHECKING:
     from bayeslaw.laws.law import Law
@@ -22,6 +24,14 @@ UNIQUE = "unique_tokens"
 """Column of a table: distinct tokens of the new data."""
 ANNEALED = "annealed"
 """Column of a table: whether the learning rate had fallen to its end when the loss was measured."""
+ABSENT: dict[str, Any] = {
+    UNIQUE: lambda frame: frame["tokens"],
+    ANNEALED: 1,
+    "undertuned": 0,
+    "base": None,
+    **dict.fromkeys(BASE_LOSSES, np.nan),
+}
+"""Columns that a table may lack, and what their absence stands for."""
 OFFSET, LOCAL = "unannealed", "unannealed_ref"
 """The offset where all covariates are 1, and at the reference point."""
 LETTERS = {"tokens": "D", "params": "N", "ptpp": "P", "share": "r"}
@@ -186,6 +196,12 @@ class Factor(Part):
     def to_paper(self, p: Values, at: Values) -> dict[str, Array]:
         """The offset where all covariates are 1."""
         return {OFFSET: _moved(p, at, -1)} if self.offset else {}
+
+
+def completed(frames: Sequence[pd.DataFrame]) -> list[pd.DataFrame]:
+    """The frames, each with all columns of `ABSENT` that any of them has."""
+    used = {c: value for c, value in ABSENT.items() if any(c in frame for frame in frames)}
+    return [f.assign(**{c: value for c, value in used.items() if c not in f}) for f in frames]
 
 
 def until_repeated(unique: float | Floats, replay: float | Floats) -> Floats:

@@ -34,6 +34,9 @@ def test_equal_rows_of_several_sets_are_one_row():
     rows, code = _distinct_rows([one, one.iloc[[4, 2]], POOL.iloc[:1]])
     assert len(rows) == 10
     assert [places.tolist() for places in code] == [[*range(9)], [4, 2], [9]]
+    rows, code = _distinct_rows([POOL, POOL.assign(annealed=0)[:1], POOL.assign(annealed=1)[:1]])
+    assert [places.tolist() for places in code] == [[*range(9)], [9], [0]]
+    assert rows["annealed"].tolist() == [1.0] * 9 + [0.0]
 
 
 def test_simulated_truths_are_posterior_draws_and_noise_is_independent_by_domain(fits):

@@ -142,6 +142,14 @@ def test_fits_recover_it(fitted, tmp_path):
     assert (fresh <= fit.latent(rows) + 1e-12).all()
 
 
+def test_candidates_repeat_their_tokens_also_if_targets_state_none(fitted):
+    scarce = grid(params=1e9, tokens=[1e10, 1e11], unique_tokens=5e8)
+    targets, how = grid(params=3e9, tokens=1e11), {"k": 1, "allow_unconverged": True}
+    found = bl.choose_anchors(fitted[1], scarce, targets, **how).picks
+    stated = bl.choose_anchors(fitted[1], scarce, targets.assign(unique_tokens=1e12), **how).picks
+    pd.testing.assert_frame_equal(found, stated)
+
+
 def test_other_laws_do_not_change():
     law = load_law("form3")
     assert law.identity != repeating(law).identity
