@@ -245,7 +245,7 @@ def leave_out(fit: Posterior, seed: int = 0) -> LeftOut:
     import arviz_stats as azs
 
     frame = fit.table.frame.copy()
-    unit = "run" if "run" in frame and frame["run"].duplicated().any() else "row"
+    unit = "run" if "run" in frame and frame["run"].dropna().duplicated().any() else "row"
     labels, index = np.arange(len(frame)).astype(str), np.arange(len(frame))
     if unit == "run":
         labels, index = np.unique(effects.labels(frame, "run"), return_inverse=True)

@@ -5,6 +5,7 @@ import math
 import re
 import warnings
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -182,7 +183,7 @@ def starting(table: LossTable, source: LossTable) -> LossTable:
                 f"{part.name}: no row with tokens = 0 for the base {names}; add its loss before "
                 "adaptation."
             )
-    return LossTable(frames["frame"], frames["baselines"], table.name)
+    return replace(table, frame=frames["frame"], baselines=frames["baselines"])
 
 
 def read_frame(path: str | Path) -> pd.DataFrame:

@@ -76,6 +76,11 @@ def test_a_column_with_missing_labels(posterior):
         cross_validate(holed, "shard")
 
 
+def test_rows_without_labels_are_no_run(posterior):
+    table = replace(posterior.table, frame=posterior.table.frame.assign(run=None))
+    assert loo(replace(posterior, table=table)).by == "row"
+
+
 def test_pit_values_of_a_wrong_scale(posterior):
     """Left-out losses are uniform under the fit, and not if its noise is ten times too wide."""
     sound = leave_out(posterior)
