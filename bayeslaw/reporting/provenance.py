@@ -15,6 +15,7 @@ from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.law import Law
 from bayeslaw.model.likelihoods import Huber
+from bayeslaw.model.random_effects import labels
 from bayeslaw.reporting.pages import Section, Table
 from bayeslaw.tables.hull import in_words, locate
 from bayeslaw.tables.reading import is_synthetic
@@ -52,7 +53,7 @@ def cost(frame: pd.DataFrame) -> str:
     each = 6 * frame["params"] * frame["tokens"]
     if "run" not in frame:
         return f"{each.sum():.2g} FLOPs (6 N D, every row counted as one run)"
-    return f"{each.groupby(frame['run']).max().sum():.2g} FLOPs (6 N D)"
+    return f"{each.groupby(labels(frame, 'run')).max().sum():.2g} FLOPs (6 N D)"
 
 
 def ranges(law: Law, fitted: pd.DataFrame, rows: pd.DataFrame) -> list[list[str]]:
@@ -159,13 +160,15 @@ def checklist(
 
     def distinct(column: str) -> str:
         known = column in frame
-        return str(frame[column].nunique()) if known else f"{UNKNOWN} (no column {column})"
+        groups = {*labels(frame, column)}
+        return str(len(groups)) if known else f"{UNKNOWN} (no column {column})"
 
     checkpoints = f"{UNKNOWN} (no column run)"
     if "run" in frame:
-        repeated = bool(frame["run"].duplicated().any())
+        repeated = bool(frame["run"].dropna().duplicated().any())
         checkpoints = "several rows of one run" if repeated else "one row per run"
-    domain = ", ".join(map(str, frame["domain"].unique())) if "domain" in frame else UNKNOWN
+    domains = frame["domain"].dropna().unique() if "domain" in frame else ()
+    domain = ", ".join(map(str, domains)) or UNKNOWN
     others = ", ".join(map(str, [c for c in frame.columns if c not in NAMED]))
     known = f"not in the fit; further columns of the table: {others}" if others else UNKNOWN
     bounds = ", ".join(f"{n} = {v:g}" for n, v in point.at_bounds.items()) or "nothing"

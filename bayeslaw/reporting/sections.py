@@ -21,7 +21,7 @@ from bayeslaw.planning.result import Plan
 from bayeslaw.plots.style import SHORT
 from bayeslaw.reporting import provenance
 from bayeslaw.reporting.pages import Part, Section, Table, formula, picture
-from bayeslaw.tables.validation import COVARIATES
+from bayeslaw.tables.validation import COVARIATES, label_texts
 
 LEVELS = (0.5, 0.8, 0.9)
 POSITION = (
@@ -46,13 +46,14 @@ def data(fit: Posterior, rows: pd.DataFrame, train: str | None, test: str | None
     """Describe the training rows, and how far the forecast extrapolates."""
     frame = fit.table.frame
     kinds = {"run": "training run", "base": "pre-trained base", "domain": "domain"}
-    found = {name: frame[c].nunique() for c, name in kinds.items() if c in frame}
+    found = {name: label_texts(frame[c]).nunique() for c, name in kinds.items() if c in frame}
     counts = [f"{n} {name}" + "s" * (n > 1) for name, n in found.items()]
     text = f"The law is fitted to {len(frame)} losses" + (f" ({train})" if train else "")
     text += f", from {', '.join(counts)}. " if counts else ". "
     text += f"The forecast is of {len(rows)} rows" + (f" ({test}). " if test else ". ")
     text += f"The training runs cost {provenance.cost(frame)}. "
-    text += " ".join(_effects(fit, rows, level) for level in fit.spec.effects)
+    levels = [level for level in fit.spec.effects if level != random_effects.UNDERTUNED.name]
+    text += " ".join(_effects(fit, rows, level) for level in levels)
     head = ["", "training rows", "rows to forecast", "beyond the range"]
     ranges = provenance.ranges(fit.law, frame, rows)
     table = Table("Range, and number of distinct values in brackets", head, ranges)
@@ -61,11 +62,11 @@ def data(fit: Posterior, rows: pd.DataFrame, train: str | None, test: str | None
 
 def _effects(fit: Posterior, rows: pd.DataFrame, level: str) -> str:
     """Describe which runs, bases or sizes of the rows to forecast are among the training rows."""
-    column = random_effects.level(level).column
-    labels = set(rows[column]) if column in rows else set()
+    groups = random_effects.labels(rows, level)
+    labels = {*groups[~random_effects.unlabelled(groups)]}
     if not labels:
         return f"The rows to forecast name no {level}; each has the random effect of a new one."
-    known = len(labels & set(fit.table.frame[column]))
+    known = len({*groups[random_effects.is_fitted(fit.draws, level, rows)]})
     some = {0: "None", len(labels): "All"}.get(known, str(known))
     new = f"; the effect of a new {level} is drawn from its distribution"
     new = "" if known == len(labels) else new

@@ -28,6 +28,7 @@ def test_checkpoints_cost_their_longest_run():
     frame = grid(params=[1e8], tokens=[1e9, 2e9, 4e9]).assign(run=["a", "a", "b"])
     assert cost(frame).startswith(f"{6e8 * 6e9:.2g} ")
     assert cost(frame.drop(columns="run")).startswith(f"{6e8 * 7e9:.2g} ")
+    assert cost(frame.assign(run=["a", None, None])).startswith(f"{6e8 * 7e9:.2g} ")
 
 
 def test_how_far_beyond():

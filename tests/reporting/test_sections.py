@@ -28,8 +28,8 @@ def test_known_and_new_bases_are_counted(based):
     assert "7 of the 9 bases" in sections.data(fitted, both, None, None).parts[0]
     known = sections.data(fitted, fitted.table.frame, None, None).parts[0]
     assert known.endswith("All of the 7 bases to forecast are in the training rows.")
-    unnamed = sections.data(fitted, test.frame.drop(columns="base"), None, None).parts[0]
-    assert "name no base" in unnamed
+    for rows in (test.frame.drop(columns="base"), test.frame.assign(base=None)):
+        assert "name no base" in sections.data(fitted, rows, None, None).parts[0]
 
 
 def test_repeated_rows_are_labelled_by_their_run(based):
