@@ -18,6 +18,7 @@ from bayeslaw.cli.steps import (
     fit_or_load,
     fit_table,
     is_posterior,
+    load,
     read_losses,
     required,
     save_frame,
@@ -180,12 +181,7 @@ def check(
     if choice.test or choice.rows or choice.grid or (choice.train and not saved):
         fitted, rows = fit_or_load(source, choice, "nuts", sampling, seed)
     elif saved:
-        if choice.law or choice.train or choice.where:
-            raise BayeslawError(
-                f"--law, --train and --where do not go with a posterior ({source})."
-            )
-        opt.refuse(f"on a saved posterior ({source})", **sampling.given())
-        fitted, rows = bl.load(source), None
+        fitted, rows = load(source, choice, sampling), None
     else:
         table = table_of(source, choice)
         fitted, rows = fit_table(required(choice.law), table, "nuts", sampling, seed), None

@@ -38,18 +38,8 @@ def fit_or_load(
     from bayeslaw.inference.pools import member_laws
 
     if is_posterior(source):
-        refuse(
-            f"on a saved posterior ({source})",
-            law=choice.law,
-            train=choice.train,
-            source_table=choice.source_table,
-            method=method != "nuts",
-            **sampling.given(),
-            bounds=bounds != "paper",
-        )
-        if choice.rows is None:
-            refuse("without --rows", columns=choice.columns, where=choice.where, **unit_of(choice))
-        posterior = bl.load(source)
+        others = {"method": method != "nuts", "bounds": bounds != "paper"}
+        posterior = load(source, choice, sampling, **others)
         rows = _rows(choice, columns_of(choice.columns))
         if rows is None:
             raise TableError("say which rows to forecast, with --rows or --grid.")
@@ -67,6 +57,17 @@ def fit_or_load(
         _check(rows, for_table(law, table), table, measured, near)
     asked = laws[0] if len(laws) == 1 else name
     return fit_table(asked, table, method, sampling, seed, bounds), _labelled(rows, table)
+
+
+def load(
+    source: Path, choice: Selection, sampling: Sampling, **others: bool
+) -> "bl.Posterior | bl.Pool":
+    """Load a posterior; refuse options of a fit, of which `others` say whether they were given."""
+    given = {"law": choice.law, "train": choice.train, "source_table": choice.source_table}
+    refuse(f"on a saved posterior ({source})", **given, **others, **sampling.given())
+    if choice.rows is None:
+        refuse("without --rows", columns=choice.columns, where=choice.where, **unit_of(choice))
+    return bl.load(source)
 
 
 def _check(

@@ -182,7 +182,8 @@ def test_check_from_a_table(small, tmp_path):
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--law", "form1"], "do not go with a posterior"),
+        (["--law", "form1"], "--law has no effect on a saved posterior"),
+        (["--where", "params > 0"], "--where has no effect without --rows"),
         (["--draws", "10"], "--draws has no effect"),
         (["--grid", "params=1e9"], "tokens"),
     ],
