@@ -215,8 +215,7 @@ def _new_groups(fit: Posterior, frame: pd.DataFrame, level: str, plan: Plan | No
     if level == "base" and "base" not in frame and {"params", "ptpp"} <= {*frame}:
         return bases(frame)[0]
     names = effects.labels(frame, level)
-    labelled = np.array([not str(name).startswith(effects.UNLABELLED) for name in names])
-    known = np.isin(names, fit.draws[level].values.astype(str)) & labelled
+    known = effects.is_fitted(fit.draws, level, frame)
     if level == "base" and plan is not None and plan.noise == "predictive":
         known |= _pilots(fit, frame, plan)
     return np.where(known, -1, np.unique(names, return_inverse=True)[1])

@@ -291,7 +291,10 @@ def _restored(document: dict[str, Any]) -> Coefficients:
     stored, checks = document["rebuild"], document["convergence"]
     spec = restored_spec(stored["specification"])
     if spec.identity != stored["identity"]:
-        raise LawError("its law, priors or likelihood are not those that were exported.")
+        raise LawError(
+            "its law, priors or likelihood are not those that were exported: it was edited, or "
+            "written by another version of bayeslaw; export the fit again."
+        )
     no_rows = pd.DataFrame(columns=[*spec.law.columns, "loss"], dtype=float)
     common: dict[str, Any] = {
         "spec": dataclasses.replace(spec, new_sizes=False),  # where needed, it is not exported
