@@ -49,7 +49,7 @@ class Backtest:
         One row per cut, model and forecast loss: `cut`, `model`, `decades` beyond the cut, the
         covariates, `loss`, `median`, `error` (log of median over loss), `inside_50`, `inside_80`,
         `inside_90`, `lower_90` and `upper_90` in nats, `width_90` and `crps` of log loss, and
-        `gate`, whether the fit converged.
+        `gate`, "passed" or what failed in the convergence check of the fit.
     along : str
         Quantity that the table was cut along.
     models : tuple of str
