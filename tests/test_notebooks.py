@@ -1,13 +1,30 @@
-"""Every notebook runs from top to bottom, with the real sampler, and is kept with its outputs."""
+"""Every notebook prints what it shows when it runs from top to bottom, with the real sampler."""
 
+import re
 from pathlib import Path
 
 import pytest
+
+from tests.transcripts import NUMBER, agree
 
 NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
 NAMES = ["anchors", "forecast", "own_law", "paper_workflow", "plan"]
 
 nbformat = pytest.importorskip("nbformat")
+
+
+def read(name):
+    return nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4)
+
+
+def code(notebook):
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def shown(cell):
+    """Text that a cell shows; of a figure, its size."""
+    parts = [out.get("text") or out.get("data", {}).get("text/plain", "") for out in cell.outputs]
+    return "\n".join(parts)
 
 
 def test_these_are_all():
@@ -16,22 +33,41 @@ def test_these_are_all():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_it_is_kept_as_it_ran(name):
-    notebook = nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4)
+    notebook = read(name)
     nbformat.validate(notebook)
-    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
-    outputs = [output for cell in code for output in cell.outputs]
+    cells = code(notebook)
+    assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
+    outputs = [output for cell in cells for output in cell.outputs]
     assert not [output for output in outputs if output.output_type == "error"]
     assert not [output for output in outputs if output.get("name") == "stderr"]
     # A reader must be told what the data cannot say before a forecast or a plan.
-    assert "check" in "".join(cell.source for cell in code)
+    assert "check" in "".join(cell.source for cell in cells)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_its_prose_quotes_no_number_that_a_cell_does_not_show(name):
+    notebook = read(name)
+    there = set()
+    for cell in code(notebook):
+        there |= {float(number) for number in NUMBER.findall(f"{cell.source}\n{shown(cell)}")}
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            prose = re.sub(r"\$.*?\$|`.*?`", "", cell.source, flags=re.S)
+            for number, unit in re.findall(NUMBER.pattern + r"(B| %|)", prose):
+                values = {float(number), float(number) * {"B": 1e9, " %": 0.01}.get(unit, 1)}
+                assert values & there, (number, cell.source)
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("default")  # Jupyter's own
 @pytest.mark.parametrize("name", NAMES)
-def test_it_runs(name):
+def test_it_prints_what_it_shows(name):
     client = pytest.importorskip("nbclient")
-    notebook = nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4)
+    notebook, kept = read(name), read(name)
     path = {"metadata": {"path": str(NOTEBOOKS)}}
     client.NotebookClient(notebook, timeout=600, kernel_name="python3", resources=path).execute()
+    for now, before in zip(code(notebook), code(kept), strict=True):
+        outputs = shown(now), shown(before)
+        if "verdict" in before.metadata.get("tags", ()):  # its findings depend on the draws
+            outputs = tuple(output.partition("\n")[0] for output in outputs)
+        assert agree(*outputs), f"{before.source}\n{shown(now)}"
