@@ -65,7 +65,7 @@ def test_a_plan_pairs_their_draws(fitted):
     rows = grid(params=1e9, tokens=1e10)
     at = {n: np.median(fitted[n].latent(rows)) for n in LAWS}
     limits = {"max_loss": at["french"], "max_forgetting": 0.05, "baseline": at["english"] / 1.05}
-    asked = limits | {"params": 1e9, "ptpp": 20, "replay_grid": [0.5], "allow_unconverged": True}
+    asked = limits | {"params": 1e9, "ptpp": 20, "replay_grid": [1.0], "allow_unconverged": True}
     asked |= {"noise": "latent"}
 
     def planned(by, confidence):
