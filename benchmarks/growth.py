@@ -30,7 +30,7 @@ TRUTH = {
 
 
 def table(rows: int, groups: int, law: str = "form1") -> bl.LossTable:
-    """Losses of `rows` random runs, whose labels are in `groups` groups."""
+    """Losses of `rows` random runs of `groups` bases."""
     rng = np.random.default_rng(rows)
     design = pd.DataFrame(
         {
@@ -38,7 +38,7 @@ def table(rows: int, groups: int, law: str = "form1") -> bl.LossTable:
             "tokens": np.exp(rng.uniform(np.log(1e9), np.log(3e10), rows)).round(),
             "replay": rng.choice([0.05, 0.1, 0.25, 0.5], rows),
             "ptpp": rng.choice([15, 31, 62, 124, 279], rows),
-            "run": np.arange(rows) % groups,
+            "base": np.arange(rows) % groups,
         }
     )
     names = {

@@ -73,8 +73,9 @@ def plan(
         document |= {"stop": dict(zip(("nats", "tokens"), stop, strict=True)) | vars(enough)}
         words = f"{stop[1]:.3g} more tokens lower the expected target loss by less than {stop[0]:g}"
         blocks += ["", f"[bold]From here {words} nats[/]", _choices({"enough": enough})]
-    blocks += ["", "[bold]Smallest budget by confidence[/]"]
-    blocks.append(tables(("confidence", *BUDGET), CELLS.frontier(frontier)))
+    if frontier["atpp"].map(math.isfinite).any():
+        blocks += ["", "[bold]Smallest budget by confidence[/]"]
+        blocks.append(tables(("confidence", *BUDGET), CELLS.frontier(frontier)))
     rows = [
         [
             f"{row['quantity']} {100 * row['moved']:+.3g} %",
@@ -83,8 +84,9 @@ def plan(
         ]
         for _, row in sensitivity.iterrows()
     ]
-    heads = ("", "ATPP", "replay", "P(both) of this plan")
-    blocks += ["", "[bold]Sensitivity to the limits[/]", tables(heads, rows)]
+    if sensitivity["atpp"].map(math.isfinite).any():
+        heads = ("", "ATPP", "replay", "P(both) of this plan")
+        blocks += ["", "[bold]Sensitivity to the limits[/]", tables(heads, rows)]
     return labelled(document, blocks)
 
 

@@ -196,7 +196,9 @@ def spread(
             continue
         parts = {part: np.zeros(fit.count) for part in PARTS}
         for member, draws, at in fit.parts():
-            for part, values in _latent_parts(member, row, [run.seed, stream]).items():
+            with np.errstate(invalid="ignore", divide="ignore"):
+                own_parts = _latent_parts(member, row, [run.seed, stream])
+            for part, values in own_parts.items():
                 parts[part][at] = values[draws]
             centre = parts["parameters"][at].mean() + parts["discrepancy"][at].mean()
             parts["law"][at] = centre
@@ -206,6 +208,8 @@ def spread(
             parts[part if part in PARTS else "run"] += values
         total = np.sum(list(parts.values()), axis=0)
         variance = total.var()
+        if not np.isfinite(variance):  # far outside the rows, where a law's loss is not positive
+            continue
         shares = {part: np.cov(v, total, ddof=0)[0, 1] / variance for part, v in parts.items()}
         found[name] = {"sd": float(np.sqrt(variance))} | shares
     return pd.DataFrame.from_dict(found, orient="index")
