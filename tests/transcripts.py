@@ -19,13 +19,16 @@ ANY = re.compile(r"(?:ESS (?:at least )?|E-BFMI |p = |hash )$")
 """Text before a number that depends on the draws more than on the posterior."""
 
 
+HASH, TIME = r"\b[0-9a-f]{12,64}\b", r"\d{4}-\d\d-\d\dT\S+"
+
+
 def close(printed: str, shown: str) -> bool:
     """Whether numbers agree up to what the draws of another processor may change."""
     digits = len(re.sub(r"e.*|\D", "", shown).lstrip("0"))
     if digits >= 4:
         return abs(float(printed) - float(shown)) <= 0.03 * abs(float(shown))
-    least = 0.02 if "." in shown else 1
-    return abs(float(printed) - float(shown)) <= max(0.1 * abs(float(shown)), least)
+    least = 0.03 if "." in shown else 3
+    return abs(float(printed) - float(shown)) <= max(0.15 * abs(float(shown)), least)
 
 
 def agree(printed: str, shown: str) -> bool:
@@ -38,8 +41,11 @@ def agree(printed: str, shown: str) -> bool:
 
 
 def words(text: str) -> str:
-    """Text on one line. Lines are wrapped, and rules drawn, by the width of numbers."""
-    return " ".join(re.sub("[─━┄-]{3,}", "", text).split())
+    """Text on one line, without hashes and times.
+
+    Lines are wrapped, and rules drawn, by the width of numbers.
+    """
+    return " ".join(re.sub(rf"[─━┄-]{{3,}}|{HASH}|{TIME}", "", text).split())
 
 
 def transcript(page: Path, folder: Path) -> Iterator[tuple[re.Match[str], str, int]]:

@@ -42,7 +42,9 @@ def test_a_deliberate_error_is_found():
 @pytest.mark.slow
 def test_a_forecast_that_forgets_the_effects_of_bases_is_found(monkeypatch):
     monkeypatch.setattr(
-        residuals, "group_effects", lambda fit, frame, rng: np.zeros((fit.count, len(frame)))
+        residuals,
+        "group_effects",
+        lambda fit, frame, rng, training=False: np.zeros((fit.count, len(frame))),
     )
     settings = PLAIN | {"draws": 400, "effects": ("base",)}
     priors = {"tau_base": Prior("LogNormal", median=0.1, sigma=0.3)}
