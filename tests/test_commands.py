@@ -41,7 +41,7 @@ def code_of(text):
 
 def matches(line):
     """The commands of a line, without variables of the environment."""
-    found = (COMMAND.fullmatch(part.strip(" $;")) for part in re.split("&&|; do", line))
+    found = (COMMAND.fullmatch(part.strip(" $;")) for part in re.split(r"&&|; do| \| ", line))
     return [match[1] for match in found if match]
 
 
