@@ -160,8 +160,13 @@ def distance(row: Mapping[Hashable, float]) -> str:
     '0.59 decades: params 0.59'
     >>> distance({"decades": 0.3, "beyond_params": 0.0, "beyond_tokens": 0.0})
     '0.3 decades, each covariate within its range'
+
+    A covariate that the rows do not have is no part of it:
+
+    >>> distance({"decades": 0.59, "beyond_params": 0.59, "beyond_replay": float("nan")})
+    '0.59 decades: params 0.59'
     """
-    along = {str(name).removeprefix(BEYOND): far for name, far in row.items() if far}
+    along = {str(name).removeprefix(BEYOND): far for name, far in row.items() if far > 0}
     total = along.pop("decades")
     each = ", ".join(f"{name} {far:.2g}" for name, far in along.items())
     return f"{total:.2g} decades" + (f": {each}" if each else ", each covariate within its range")
