@@ -210,7 +210,7 @@ def _forecast_in_bounds(
         f"(sd {last['upper_sd']:.2g}) nats. The median of the forecast is {loss:.4g}"
         f"{', outside these bounds' * broken}."
     )
-    others = [t for t in fit.law.terms if "ptpp" in t.covariates and not t.plain.convex_in_ptpp]
+    others = [t for t in fit.law.terms if "ptpp" in t.covariates and not t.convex_in_ptpp]
     if others or fit.law.discrepancy_parameters:
         text += " Not all terms of this law need satisfy these bounds."
     return text, {"stage": float(stage), "median": loss, "outside": broken}

@@ -2,8 +2,8 @@
 
 CHAINS = 4
 TUNE = 300
-"""Tuning steps, after the short run from which the metric is learned."""
-TARGET_ACCEPT = 0.97
+"""Tuning steps, in coordinates scaled by the curvature at the mode."""
+TARGET_ACCEPT = 0.9
 AUTO = "auto"
 """Discrepancy chosen by the kind of law."""
 DELTA = 0.02

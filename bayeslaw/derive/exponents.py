@@ -70,6 +70,7 @@ def local_exponents(
     >>> bl.derive.local_exponents(fit, rows).to_frame()  # doctest: +SKIP
     """
     failures = checked([posterior], allow_unconverged)
+    posterior.require_converged(allow_unconverged, parameters=True)
     frame = rows.frame if isinstance(rows, LossTable) else canonical(rows, "rows", ())
     check_units(frame, "rows", posterior.table.frame)
     law, q = posterior.extended(frame)
@@ -80,7 +81,7 @@ def local_exponents(
         loss = law.loss(p, x, at)
         with np.errstate(invalid="ignore", divide="ignore"):
             found = {"reducible": np.log(loss - law.floor(p, x, at)), "loss": np.log(loss)}
-        return found | {t.plain.leading: np.asarray(t.shape(p, x, at, np)) for t in law.terms}
+        return found | {t.leading: np.asarray(t.shape(p, x, at, np)) for t in law.terms}
 
     exponents: dict[str, tuple[Floats, str]] = {}
     totals: dict[str, tuple[Floats, str]] = {}
@@ -88,7 +89,7 @@ def local_exponents(
         low, high = (logs({**x, along: x[along] + step}) for step in (-DIFFERENCE, DIFFERENCE))
         slopes = {name: (low[name] - high[name]) / (2 * DIFFERENCE) for name in low}
         for term in law.terms:
-            name = term.plain.leading
+            name = term.leading
             if term.covariates[0] == along:
                 exponents[name] = np.broadcast_to(slopes[name], slopes["loss"].shape), "1"
         for name in ("reducible", "loss"):

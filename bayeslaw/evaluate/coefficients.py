@@ -165,7 +165,8 @@ def write_coefficients(
     --------
     See `read_coefficients`.
     """
-    of_one_law(fit, "write_coefficients").require_converged(allow_unconverged)
+    one = of_one_law(fit, "write_coefficients")
+    one.require_converged(allow_unconverged, parameters=True)
     if draws < 0:
         raise BayeslawError(f"draws={draws}: give the number of draws to include, 0 or more.")
     if draws and too_few_sizes(fit):

@@ -16,13 +16,15 @@ class Convergence:
     Parameters
     ----------
     rhat : float
-        Largest rank-normalised R-hat over the sampled coordinates.
+        Largest rank-normalised R-hat of log losses at fitted rows and of scales.
     ess_bulk, ess_tail : float
         Smallest effective sample sizes.
     divergences : int
         Divergent transitions after tuning.
     bfmi : float
         Smallest energy Bayesian fraction of missing information over chains.
+    slow : tuple of str
+        Other parameters that fail the limits of R-hat and effective sample size.
     """
 
     rhat: float
@@ -30,12 +32,15 @@ class Convergence:
     ess_tail: float
     divergences: int
     bfmi: float
+    slow: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         """Whether the check passed, with its numbers, or what failed."""
         if self.ok:
             ess = min(self.ess_bulk, self.ess_tail)
-            return f"converged: R-hat {self.rhat:.3f}, ESS {ess:.0f}, no divergences"
+            line = f"converged: R-hat {self.rhat:.3f}, ESS {ess:.0f}, no divergences"
+            slow = ", ".join(self.slow)
+            return f"{line}. Not converged by themselves, so not to be read: {slow}" if slow else line
         return (
             f"NOT CONVERGED: {'; '.join(self.failures)}. Do not trust these numbers: fit again "
             "with more tuning and draws."
@@ -59,28 +64,41 @@ class Convergence:
         return not self.failures
 
 
-def worst(draws: xr.Dataset, count: int = 6) -> list[str]:
-    """Variables that mix worst, by bulk effective sample size."""
-    import arviz_stats as azs
+def diagnose(
+    used: xr.Dataset, stats: xr.Dataset, parameters: xr.Dataset | None = None
+) -> Convergence:
+    """Convergence of draws with dims (chain, draw).
 
-    ess = {str(name): float(v.min()) for name, v in azs.ess(draws, method="bulk").items()}
-    return sorted(ess, key=ess.__getitem__)[:count]
+    Parameters
+    ----------
+    used : Dataset
+        What must have converged.
+    stats : Dataset
+        Statistics of the sampler.
+    parameters : Dataset, optional
+        Other parameters, of which those that have not converged are named.
+    """
+    divergences = int(stats["diverging"].sum())
+    stuck = any(bool((v.max("draw") == v.min("draw")).any()) for v in used.data_vars.values())
+    if stuck or used.sizes["chain"] < 2 or used.sizes["draw"] < 4:
+        return Convergence(math.nan, 0.0, 0.0, divergences, math.nan)
+    rhat, bulk, tail = _measures(used)
+    energy = stats["energy"].values
+    bfmi = (np.diff(energy, axis=1) ** 2).mean(1) / energy.var(1)
+    slow = []
+    for name, draws in parameters.data_vars.items() if parameters else ():
+        own = _measures(draws.to_dataset(name=name))
+        if not (own[0] <= MAX_RHAT and min(own[1:]) >= MIN_ESS):
+            slow.append(str(name))
+    return Convergence(rhat, bulk, tail, divergences, float(bfmi.min()), tuple(slow))
 
 
-def diagnose(draws: xr.Dataset, stats: xr.Dataset) -> Convergence:
-    """Convergence of draws with dims (chain, draw)."""
+def _measures(draws: xr.Dataset) -> tuple[float, float, float]:
+    """Largest R-hat, and smallest bulk and tail effective sample sizes."""
     import arviz_stats as azs
 
     def numbers(values: xr.Dataset) -> list[float]:
         return [float(v) for name in values.data_vars for v in np.ravel(values[name].values)]
 
-    stuck = any(bool((v.max("draw") == v.min("draw")).any()) for v in draws.data_vars.values())
-    if stuck or draws.sizes["chain"] < 2 or draws.sizes["draw"] < 4:
-        return Convergence(math.nan, 0.0, 0.0, int(stats["diverging"].sum()), math.nan)
-    return Convergence(
-        rhat=float(np.max(numbers(azs.rhat(draws)))),
-        ess_bulk=float(np.min(numbers(azs.ess(draws, method="bulk")))),
-        ess_tail=float(np.min(numbers(azs.ess(draws, method="tail")))),
-        divergences=int(stats["diverging"].sum()),
-        bfmi=float(np.min(numbers(azs.bfmi(stats[["energy"]])))),
-    )
+    bulk, tail = (azs.ess(draws, method=method) for method in ("bulk", "tail"))
+    return max(numbers(azs.rhat(draws))), min(numbers(bulk)), min(numbers(tail))

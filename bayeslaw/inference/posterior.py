@@ -169,8 +169,17 @@ class Posterior:
         """Scale of the noise on log loss per draw and row, shape (draws, rows)."""
         return np.broadcast_to(self.values()["sigma"], (self.count, len(frame)))
 
-    def require_converged(self, allow: bool = False) -> None:
-        """Raise `NotConverged` unless the convergence check is passed or `allow` is true."""
+    def require_converged(self, allow: bool = False, *, parameters: bool = False) -> None:
+        """Raise `NotConverged` unless the convergence check is passed or `allow` is true.
+
+        With `parameters`, all parameters must have converged, and not only what forecasts use.
+        """
+        if parameters and self.convergence.slow and not allow:
+            raise NotConverged(
+                f"{self.law.name} on {self.table.name}: {', '.join(self.convergence.slow)} did not "
+                "converge, though the losses did: forecast from it, or fit again with more draws, "
+                "a simpler law, or allow_unconverged=True (--allow-unconverged)."
+            )
         if not (allow or self.convergence.ok):
             raise NotConverged(
                 f"{self.law.name} on {self.table.name}: {'; '.join(self.convergence.failures)}. "

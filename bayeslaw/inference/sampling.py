@@ -1,40 +1,39 @@
-"""Sample a posterior: a short run for the metric, then draws until the convergence check passes.
+"""Sample a posterior by NUTS, in coordinates scaled by the curvature at its mode.
 
-The check is made after fixed numbers of draws, so the result does not depend on the speed of
-the machine.
+The convergence check decides after fixed numbers of draws whether there are enough, so the result
+does not depend on the speed of the machine.
 """
 
 import os
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 import nutpie
 import xarray as xr
+from nutpie.compiled_pyfunc import from_pyfunc
 from scipy.optimize import minimize
 from threadpoolctl import threadpool_limits
 
 from bayeslaw.common.arrays import Floats
-from bayeslaw.inference import metric
-from bayeslaw.inference.convergence import Convergence, diagnose, worst
-from bayeslaw.inference.programs import Density, program
+from bayeslaw.inference.convergence import Convergence, diagnose
 from bayeslaw.inference.settings import Settings
 from bayeslaw.model.data import Arrays
+from bayeslaw.model.density import Density, make_density
 from bayeslaw.model.spec import JointSpec, Spec
 
-PILOT_TUNE, PILOT_DRAWS, PILOT_ACCEPT = 250, 50, 0.8
-"""The short run: tuning steps, draws, and target acceptance."""
-BLOCKS = (250, 500, 1000, 2000, 4000, 8000)
-"""Numbers of draws per chain after which convergence is checked."""
-TRIAL, POOR = 250, 1.03
-"""Draws per chain after which chains with a larger R-hat start again, with a metric from them."""
-ASCENT, LARGE = 500, 1e10
-"""Most steps of an ascent to a start, and minus the log density where it is not finite."""
-SOME = metric.MANY
-"""Number of points that are kept, as starts of another run and for its metric."""
+BLOCKS = (500, 1000, 2000, 4000)
+"""Numbers of draws per chain, each tried if the check fails with the one before."""
+STARTS, STEPS, LARGE = 6, 1000, 1e10
+"""Ascents to the mode, most steps of one, and minus the log density where it is not finite."""
+DIFFERENCE = 1e-4
+"""Step of the differences of the gradient that give second derivatives."""
+ROWS = 40
+"""Fitted rows at which the convergence of log losses is checked."""
+WIDEST = 2.0
+"""Largest standard deviation by the curvature: priors are not wider on the real line."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +45,6 @@ class Sampled:
     draws, stats : Dataset
         Reference coordinates, and the sampler's statistics, dims (chain, draw).
     convergence : Convergence
-    points : array, shape (points, coordinates)
-        Some draws on the real line, from which another run may start.
     settings : mapping
         Seed and settings of the run.
     """
@@ -55,13 +52,10 @@ class Sampled:
     draws: xr.Dataset
     stats: xr.Dataset
     convergence: Convergence
-    points: Floats
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
-def sample(
-    spec: Spec | JointSpec, arrays: Arrays, settings: Settings, points: Floats | None = None
-) -> Sampled:
+def sample(spec: Spec | JointSpec, arrays: Arrays, settings: Settings) -> Sampled:
     """Draws of the reference coordinates.
 
     The same seed gives the same draws, whatever was fitted before, however fast the machine is, and
@@ -73,191 +67,168 @@ def sample(
     arrays : mapping of str to array
         Of `bayeslaw.model.data.Data`, or `joint_arrays`.
     settings : Settings
-        Without a number of draws, as many of `BLOCKS` as the convergence check needs. If it
-        fails, `retry` samples once more from these draws, with smaller steps.
-    points : array, shape (points, coordinates), optional
-        Points of an earlier run, on the real line, in place of the short run.
+        Without a number of draws, as many of `BLOCKS` as the check needs; with `retry`, a last try
+        has smaller steps.
     """
-    chains, draws = settings.chains, settings.draws
-    cores = min(settings.cores or os.process_cpu_count() or 1, chains)
-    density = Density(program(spec, arrays), arrays)
     # Several threads sum in another order: the metric would differ in its last bits.
-    with threadpool_limits(1, user_api="blas"), _bar(chains, settings.progress) as report:
-        run = _Run(density, chains, cores, report)
-        if points is None:
-            points = run.pilot(_start(density, spec, arrays), settings.seed)
-        blocks = (draws,) if draws else BLOCKS
-        poor = POOR if chains > 1 and not draws else None
-        sampled = run.until_gate(points, settings, blocks, poor=poor)
-        if poor and not sampled.convergence.rhat <= poor:
-            sampled = run.until_gate(sampled.points, settings, blocks)
-    if settings.retry and not sampled.convergence.ok:
-        again = replace(
-            settings,
-            draws=draws and 2 * draws,
-            tune=2 * settings.tune,
-            target_accept=max(settings.target_accept, 0.99),
-            retry=False,
-        )
-        return sample(spec, arrays, again, sampled.points)
-    ran = settings.recorded | {"draws": sampled.draws.sizes["draw"]}
-    return replace(sampled, settings=ran)
+    with threadpool_limits(1, user_api="blas"), _bar(settings) as report:
+        density, mode = to_mode(make_density(spec, arrays), settings.seed)
+        factor = _factor(density, mode)
+        tries = [(draws, settings.target_accept) for draws in (settings.draws,) if draws]
+        tries = tries or [(draws, settings.target_accept) for draws in BLOCKS]
+        if settings.retry:
+            tries.append((tries[-1][0], max(settings.target_accept, 0.99)))
+        for draws, accept in tries:
+            points, stats = _run(density, mode, factor, settings, draws, accept, report)
+            values = density.variables(points)
+            sampled = xr.Dataset(
+                {
+                    name: (("chain", "draw", *(f"{name}_{i}" for i in range(v.ndim - 2))), v)
+                    for name, v in values.items()
+                },
+                {"chain": np.arange(points.shape[0]), "draw": np.arange(points.shape[1])},
+            )
+            used = _used(density, arrays, sampled)
+            convergence = diagnose(used, stats, _parameters(density, sampled))
+            if convergence.ok:
+                break
+            # The draws know the scales better than the curvature at one point.
+            size = len(density.names)
+            flat = points[..., :size].reshape(-1, size)
+            mode = np.concatenate([flat.mean(0), mode[size:]])
+            factor = np.linalg.cholesky(np.cov(flat.T) + 1e-8 * np.eye(size))
+    ran = settings.recorded | {"draws": draws, "target_accept": accept}
+    return Sampled(sampled, stats, convergence, ran)
 
 
-class _Run:
-    """Runs of nutpie on one density."""
-
-    def __init__(self, density: Density, chains: int, cores: int, report: "Report") -> None:
-        self.density, self.report = density, report
-        self.options = {
-            "chains": chains,
-            "cores": cores,
-            "progress_bar": False,
-            "save_warmup": False,
-            "blocking": False,
-            "progress_rate": 20,
-        }
-
-    def pilot(self, start: Callable[[int], Floats], seed: int) -> Floats:
-        """Points of a short run from scratch, shape (points, coordinates)."""
-        size = self.density.size
-        model = self.density.mapped(np.zeros(size), np.ones((size, 1)), start)
-        running = nutpie.sample(
-            model,
-            tune=PILOT_TUNE,
-            draws=PILOT_DRAWS,
-            target_accept=PILOT_ACCEPT,
-            seed=seed,
-            **self.options,
-        )
-        chains: list[Floats] = list(running.wait()["posterior"]["sampled"].values)
-        return np.concatenate(chains)
-
-    def until_gate(
-        self, points: Floats, settings: Settings, blocks: Sequence[int], poor: float | None = None
-    ) -> Sampled:
-        """Draws in mapped coordinates, stopped after the first block that passes the check.
-
-        They also stop after `TRIAL` draws unless R-hat is at most `poor`, if that is given; a chain
-        that does not move has no R-hat.
-        """
-        shift, factor = metric.learn(self.density, points)
-        inside = metric.inward(factor, points - shift)
-
-        def start(seed: int) -> Floats:
-            return np.array(inside[seed % len(inside)])
-
-        counted = _Counter(self.report)
-        running = nutpie.sample(
-            self.density.mapped(shift, factor, start),
-            tune=settings.tune,
-            draws=blocks[-1],
-            target_accept=settings.target_accept,
-            seed=settings.seed,
-            progress_callback=counted,
-            **self.options,
-        )
-        try:
-            slow: list[str] = []
-            for block in blocks:
-                if block < blocks[-1]:
-                    counted.wait(settings.tune + block, running)
-                    tree = running.inspect()
-                else:
-                    tree = running.wait()
-                every, draws, stats = self._block(tree, block, shift, factor)
-                # Diagnosing all variables takes as long as hundreds of draws, so the variables that
-                # mixed worst are diagnosed first.
-                ends = bool(stats["diverging"].any()) or block == blocks[-1]
-                if slow and not ends and block != TRIAL and not diagnose(draws[slow], stats).ok:
-                    continue
-                convergence = diagnose(draws, stats)
-                if convergence.ok or convergence.divergences:
-                    break
-                if poor and block == TRIAL and not convergence.rhat <= poor:
-                    break
-                slow = worst(draws)
-        finally:
-            running.cancel()
-        flat = every.reshape(-1, self.density.size)
-        some = np.linspace(0, len(flat) - 1, SOME).astype(int)
-        return Sampled(draws, stats, convergence, flat[some])
-
-    def _block(
-        self, tree: xr.DataTree, block: int, shift: Floats, factor: Floats
-    ) -> tuple[Floats, xr.Dataset, xr.Dataset]:
-        """Points on the real line, draws and statistics, of the first `block` draws."""
-        kept = {"draw": slice(block)}
-        inner = tree["posterior"].dataset["sampled"].isel(kept).values
-        every = shift + (inner * factor[:, 0] if factor.shape[1] == 1 else inner @ factor.T)
-        draws = xr.Dataset(
-            {
-                name: (("chain", "draw", *(f"{name}_dim_{i}" for i in range(v.ndim - 2))), v)
-                for name, v in self.density.variables(every).items()
-            },
-            {"chain": np.arange(every.shape[0]), "draw": np.arange(every.shape[1])},
-        )
-        return every, draws, tree["sample_stats"].dataset.isel(kept)
+def _used(density: Density, arrays: Arrays, draws: xr.Dataset) -> xr.Dataset:
+    """What forecasts use: log losses at some fitted rows, scales of noise and deviations."""
+    found = {}
+    for prefix, (spec, at) in density.domains.items():
+        own = {n.removeprefix(prefix): v for n, v in arrays.items() if n.startswith(prefix)}
+        rows = np.unique(np.linspace(0, len(own["observed"]) - 1, ROWS).astype(int))
+        names = spec.law.covariate_names
+        x = dict(zip(names, own["x"].astype(float), strict=True))
+        law = spec.law.over(x, at)
+        q = {n: draws[f"{prefix}{n}"].values[..., None] for n in law.coordinates}
+        q |= {w.steps: draws[f"{prefix}{w.steps}"].values[..., None, :] for w in law.walks}
+        flat = {n: v.reshape(-1, *v.shape[2:]) for n, v in q.items()}
+        loss = law.loss(law.sizes(flat, at), {name: v[rows] for name, v in x.items()}, at)
+        log_loss = np.log(loss).reshape(draws.sizes["chain"], draws.sizes["draw"], len(rows))
+        found[f"{prefix}log_loss"] = ("chain", "draw", f"{prefix}row"), log_loss
+        scales = {"sigma", *(f"tau_{level}" for level in spec.effects)}
+        for name in sorted({*scales, *(walk.scale for walk in law.walks)}):
+            found[f"{prefix}{name}"] = ("chain", "draw"), draws[f"{prefix}{name}"].values
+    return xr.Dataset(found)
 
 
-def _start(density: Density, spec: Spec | JointSpec, arrays: Arrays) -> Callable[[int], Floats]:
-    """Starting points: jittered, with the loss at the reference point from the data."""
-    places, first, jitter = density.places, density.start.copy(), np.ones(density.size)
-    for variable in density.program.variables:
-        jitter[places[variable.name]] = variable.jitter
-    for prefix in spec.parts:
-        loss = places[f"{prefix}L_ref"]
-        first[loss] = float(np.exp(np.mean(arrays[f"{prefix}observed"].astype(float))))
-        jitter[loss] = 0.0
-    ascents = max(part.discrepancy.ascents for part in spec.parts.values())
+def _parameters(density: Density, draws: xr.Dataset) -> xr.Dataset:
+    """Draws of the laws' parameters, in paper coordinates."""
+    found = {}
+    for prefix, (spec, at) in density.domains.items():
+        law = spec.law
+        q = {name: draws[f"{prefix}{name}"].values for name in law.coordinates}
+        paper = law.to_paper(q, at)
+        plain = [name for name in law.plain.parameters if name in paper]
+        found |= {f"{prefix}{name}": (("chain", "draw"), paper[name]) for name in plain}
+    return xr.Dataset(found)
+
+
+def to_mode(density: Density, seed: int) -> tuple[Density, Floats]:
+    """The density whitened at its mode, and the mode over parameters and effects."""
+    size, weights = len(density.names), len(density.weights)
+    rng = np.random.default_rng(seed)
+
+    def climb(density: Density, start: Floats) -> Any:
+        def down(point: Floats) -> tuple[float, Floats]:
+            whole = np.concatenate([point[:size], np.zeros(weights), point[size:]])
+            value, gradient = density(whole)
+            kept = np.delete(gradient, np.s_[size : size + weights])
+            return (-value, -kept) if np.isfinite(value) else (LARGE, 0 * point)
+
+        steps = {"maxiter": STEPS, "maxfun": 2 * STEPS}
+        return minimize(down, start, jac=True, method="L-BFGS-B", options=steps)  # type: ignore[call-overload]
+
+    first = np.concatenate([density.start, np.zeros(len(density.effects))])
+    jitter = np.zeros((STARTS, len(first)))
+    jitter[1:, :size] = rng.uniform(-1, 1, (STARTS - 1, size))
+    jitter[:, density.levels_of_loss] = 0.0
+    ends = [climb(density, first + each) for each in jitter]
+    best = min(ends, key=lambda end: end.fun)
+    for _ in range(2):
+        density = density.whitened_at(best.x[:size])
+        best = climb(density, best.x)
+    return density, np.asarray(best.x, float)
+
+
+def _factor(density: Density, mode: Floats) -> Floats:
+    """Factor of the covariance of the parameters by the curvature at the mode."""
+    size, weights = len(density.names), len(density.weights)
+
+    def gradient(parameters: Floats) -> Floats:
+        point = np.concatenate([parameters, np.zeros(weights), mode[size:]])
+        return density(point)[1][:size]
+
+    steps = DIFFERENCE * np.eye(size)
+    rows = [(gradient(mode[:size] - h) - gradient(mode[:size] + h)) / 2 / DIFFERENCE for h in steps]
+    hessian = np.nan_to_num(np.array(rows))
+    eigenvalues, vectors = np.linalg.eigh(0.5 * (hessian + hessian.T))
+    scale = 1 / np.sqrt(np.maximum(np.abs(eigenvalues), 1 / WIDEST**2))
+    return np.asarray(vectors * scale @ vectors.T)
+
+
+def _run(
+    density: Density,
+    mode: Floats,
+    factor: Floats,
+    settings: Settings,
+    draws: int,
+    accept: float,
+    report: "Report",
+) -> tuple[Floats, xr.Dataset]:
+    """Points of `Density.unwhitened`, shape (chains, draws, coordinates), and statistics."""
+    size, weights = len(density.names), len(density.weights)
+    centre = np.concatenate([mode[:size], np.zeros(weights), mode[size:]])
+
+    def unscaled(point: Floats) -> Floats:
+        found = point.copy()
+        found[:size] = centre[:size] + factor @ point[:size]
+        return found
+
+    def log_density() -> Callable[[Floats], tuple[float, Floats]]:
+        def both(point: Floats) -> tuple[float, Floats]:
+            value, gradient = density(unscaled(point))
+            gradient[:size] = factor.T @ gradient[:size]
+            return value, gradient
+
+        return both
+
+    def expand(*_: Any) -> Callable[[Floats], dict[str, Floats]]:
+        return lambda point: {"point": density.unwhitened(unscaled(point))}
 
     def start(seed: int) -> Floats:
-        rng = np.random.default_rng(seed)
-        points = first + jitter * rng.uniform(-1, 1, (max(ascents, 1), len(first)))
-        return _ascended(density, points) if ascents else points[0]
+        found = np.random.default_rng(seed).normal(size=density.size)
+        found[:size] *= 0.5
+        return found
 
-    return start
-
-
-def _ascended(density: Density, points: Floats) -> Floats:
-    """The point of highest density that ascents from some points reach."""
-
-    def down(point: Floats) -> tuple[float, Floats]:
-        value, gradient = density.gradient(point)
-        return (-value, -gradient) if np.isfinite(value) else (LARGE, 0 * point)
-
-    steps = {"maxiter": ASCENT, "maxfun": 2 * ASCENT}
-    ends: list[Any] = [
-        minimize(down, p, jac=True, method="L-BFGS-B", options=steps)  # type: ignore[call-overload]
-        for p in points
-    ]
-    return np.asarray(min(ends, key=lambda each: each.fun).x, float)
-
-
-class _Counter:
-    """Waits for the slowest chain; nutpie calls it with the state of every chain."""
-
-    def __init__(self, report: "Report") -> None:
-        self.report, self.slowest, self.changed = report, 0, threading.Condition()
-
-    def __call__(self, states: "Sequence[ChainProgress]") -> None:
-        self.report(states)
-        with self.changed:
-            self.slowest = min(state.finished_draws for state in states)
-            self.changed.notify_all()
-
-    def wait(self, count: int, running: Any) -> None:
-        """Return when every chain has as many steps, or the run has ended."""
-        with self.changed:
-            while self.slowest < count and not _finished(running):
-                self.changed.wait(0.05)
-
-
-def _finished(running: Any) -> bool:
-    try:
-        return bool(running.is_finished)
-    except TimeoutError:  # nutpie raises it where the answer is no
-        return False
+    names, shapes, types = ["point"], [(density.size,)], [np.dtype("float64")]
+    model = from_pyfunc(
+        density.size, log_density, expand, types, shapes, names, make_initial_point_fn=start
+    )
+    tree = nutpie.sample(
+        model,
+        draws=draws,
+        tune=settings.tune,
+        chains=settings.chains,
+        cores=min(settings.cores or os.process_cpu_count() or 1, settings.chains),
+        seed=settings.seed,
+        target_accept=accept,
+        save_warmup=False,
+        progress_bar=False,
+        progress_callback=report,
+        progress_rate=100,
+    )
+    return tree["posterior"]["point"].values, tree["sample_stats"].dataset
 
 
 class ChainProgress(Protocol):
@@ -273,9 +244,9 @@ type Report = Callable[[Sequence[ChainProgress]], None]
 
 
 @contextmanager
-def _bar(chains: int, show: bool) -> Iterator[Report]:
+def _bar(settings: Settings) -> Iterator[Report]:
     """Progress on stderr: draws, divergences and step of each chain."""
-    if not show:
+    if not settings.progress:
         yield lambda states: None
         return
     from rich.console import Console
@@ -289,9 +260,8 @@ def _bar(chains: int, show: bool) -> Iterator[Report]:
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=Console(stderr=True)) as bar:
-        tasks = [
-            bar.add_task("", total=None, chain=c, divergences=0, step=0.0) for c in range(chains)
-        ]
+        chains = range(settings.chains)
+        tasks = [bar.add_task("", total=None, chain=c, divergences=0, step=0.0) for c in chains]
 
         def update(states: Sequence[ChainProgress]) -> None:
             for task, state in zip(tasks, states, strict=True):

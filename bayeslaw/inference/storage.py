@@ -184,7 +184,9 @@ def _posterior(parts: dict[str, xr.Dataset], meta: Mapping[str, Any]) -> Posteri
         at=meta["at"],
         draws=parts["posterior"],
         stats=parts["sample_stats"],
-        convergence=Convergence(**meta["convergence"]),
+        convergence=Convergence(
+            **meta["convergence"] | {"slow": tuple(meta["convergence"].get("slow", ()))}
+        ),
         settings=meta["settings"],
     )
     for walk in fit.law_with_knots.walks:

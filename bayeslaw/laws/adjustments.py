@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -11,7 +10,7 @@ import pandas as pd
 
 from bayeslaw.common.arrays import Floats, Namespace
 from bayeslaw.common.registry import storable
-from bayeslaw.laws.modifiers import Modifier, Polynomial, Sum
+from bayeslaw.laws.deviations import WHOLE, Polynomial
 from bayeslaw.laws.parts import Part
 from bayeslaw.laws.priors import Prior
 from bayeslaw.laws.terms import COLUMN, Array, Values
@@ -130,35 +129,30 @@ class Repetition(Part):
         return rf"D = U + U {name} \left(1 - e^{{-(D_{{\mathrm{{seen}}}}/U - 1)/{name}}}\right)"
 
 
+@storable
 @dataclass(frozen=True)
-class Factor(Part):
-    """Factor of the whole loss: the exponential of what a discrepancy and annealing add to its log.
+class Offset(Part):
+    """Factor of the loss of checkpoints that are not annealed.
+
+    Its log is linear in log N, log D, log P and r.
 
     Parameters
     ----------
-    discrepancy : Modifier, optional
-    offset : Polynomial, optional
-        For checkpoints that are not annealed.
+    polynomial : Polynomial
+        Of the whole loss.
     """
 
-    discrepancy: Modifier | None
-    offset: Polynomial | None
-
-    @cached_property
-    def modifier(self) -> Modifier:
-        """The sum of both."""
-        parts = tuple(part for part in (self.discrepancy, self.offset) if part)
-        return Sum(parts) if len(parts) > 1 else parts[0]
+    polynomial: Polynomial
 
     @property
     def parameters(self) -> tuple[str, ...]:
-        """Names of the parameters of both."""
-        return self.modifier.parameters
+        """Names of its coefficients."""
+        return self.polynomial.parameters
 
     @property
     def covariates_of(self) -> dict[str, tuple[str, ...]]:
-        """Covariates that each parameter acts along."""
-        return self.modifier.covariates_of
+        """Covariates that each coefficient acts along."""
+        return self.polynomial.covariates_of
 
     @property
     def local(self) -> tuple[str, ...]:
@@ -168,34 +162,34 @@ class Factor(Part):
     @property
     def typical(self) -> dict[str, float]:
         """Size of an offset."""
-        return dict.fromkeys(self.offset.parameters, 0.02) if self.offset else {}
+        return dict.fromkeys(self.parameters, 0.02)
 
     def read(self, frame: pd.DataFrame, law: "Law", name: str) -> dict[str, Array]:
         """Which rows are not annealed."""
-        return {OFFSET: unannealed(frame)} if self.offset else {}
+        return {OFFSET: unannealed(frame)}
 
     def neutral(self, x: Values) -> Values:
         """The covariates of annealed checkpoints."""
-        return {**x, OFFSET: np.zeros(1)} if self.offset else x
+        return {**x, OFFSET: np.zeros(1)}
 
     def outer(self, p: Values, x: Values, at: Values, xp: Namespace) -> tuple[Array, Array]:
         """The factor; nothing is added."""
-        return xp.exp(self.modifier.shape(p, x, at, xp)), 0.0
+        return xp.exp(self.polynomial.value(p, x, at, xp)), 0.0
 
     def gradient(self, law: "Law", p: Values, x: Values, at: Values) -> dict[str, Array]:
-        """Derivative of the loss by each parameter."""
-        x = law.effective(p, x)
-        loss, slopes = law.loss(p, x, at), self.modifier.slopes(p, x, at)
-        return {name: loss * slope for name, slope in slopes.items()}
+        """Derivative of the loss by each coefficient."""
+        loss = law.loss(p, x, at)
+        return {name: loss * self.polynomial.column(name, x, at) for name in self.parameters}
 
     def to_local(self, p: Values, at: Values) -> dict[str, Array]:
         """Its reference coordinates from its parameters."""
-        found = {name: p[name] for name in self.parameters if name != OFFSET}
-        return found | ({LOCAL: _moved(p, at, 1)} if self.offset else {})
+        return {name: p[name] for name in self.parameters if name != OFFSET} | {
+            LOCAL: _moved(p, at, 1)
+        }
 
     def to_paper(self, p: Values, at: Values) -> dict[str, Array]:
         """The offset where all covariates are 1."""
-        return {OFFSET: _moved(p, at, -1)} if self.offset else {}
+        return {OFFSET: _moved(p, at, -1)}
 
 
 def completed(frames: Sequence[pd.DataFrame]) -> list[pd.DataFrame]:
@@ -243,7 +237,8 @@ def annealing(law: "Law") -> "Law":
         return law
     columns = {COLUMN[c] for c in law.covariate_names}
     along = {f"{OFFSET}_{letter}": c for c, letter in LETTERS.items() if COLUMN[c] in columns}
-    own = Polynomial({OFFSET: (OFFSET,), **{name: (OFFSET, c) for name, c in along.items()}})
+    columns_of = {OFFSET: (OFFSET,), **{name: (OFFSET, c) for name, c in along.items()}}
+    own = Offset(Polynomial(WHOLE, columns_of))
     return replace(
         law,
         offset=own,

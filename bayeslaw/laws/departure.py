@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,7 +11,6 @@ import pandas as pd
 from bayeslaw.common.arrays import Namespace
 from bayeslaw.common.errors import TableError
 from bayeslaw.common.registry import storable
-from bayeslaw.laws.modifiers import Modifier
 from bayeslaw.laws.parts import Part
 from bayeslaw.laws.terms import SYMBOLS, Array, Values, tex
 
@@ -46,8 +45,6 @@ class Departure(Part):
         Symbols of the exponents of D_s.
     replay, base : str
         Symbols of gamma and k.
-    modifier : Modifier, optional
-        Addition to log g, by a discrepancy.
     """
 
     exponent: str
@@ -56,18 +53,12 @@ class Departure(Part):
     along: Mapping[str, str]
     replay: str
     base: str
-    modifier: Modifier | None = None
-
-    @property
-    def own(self) -> tuple[str, ...]:
-        """Symbols of its parameters without those of the modifier."""
-        along = self.along.values()
-        return (self.exponent, self.fresh, self.onset, *along, self.replay, self.base)
 
     @property
     def parameters(self) -> tuple[str, ...]:
-        """Symbols of all parameters."""
-        return (*self.own, *(self.modifier.parameters if self.modifier else ()))
+        """Symbols of its parameters."""
+        along = self.along.values()
+        return (self.exponent, self.fresh, self.onset, *along, self.replay, self.base)
 
     @property
     def local(self) -> tuple[str, ...]:
@@ -80,7 +71,7 @@ class Departure(Part):
         along = {name: (covariate,) for covariate, name in self.along.items()}
         along |= dict.fromkeys((self.exponent, self.onset, f"{self.onset}_ref"), ("tokens",))
         along |= {self.fresh: ("fresh",), self.replay: ("mixed",), self.base: ("deviation",)}
-        return along | (self.modifier.covariates_of if self.modifier else {})
+        return along
 
     @property
     def covariates(self) -> tuple[str, ...]:
@@ -108,25 +99,21 @@ class Departure(Part):
         """The onset in reference coordinates less that of the paper's."""
         return sum(p[name] * at[covariate] for covariate, name in self.along.items()) - at["tokens"]
 
-    def remaining(
-        self, p: Values, x: Values, at: Values, xp: Namespace, added: Array | None = None
-    ) -> Array:
-        """g, the share of the way from the start loss to the core that is still to go.
-
-        `added` is the value of the modifier, if it is known.
-        """
-        if added is None:
-            added = self.modifier.shape(p, x, at, xp) if self.modifier else 0.0
+    def remaining(self, p: Values, x: Values, xp: Namespace) -> Array:
+        """g, the share of the way from the start loss to the core that is still to go."""
         onset = p[self.onset] + sum(p[name] * x[c] for c, name in self.along.items())
         u = x["tokens"] - onset + p[self.fresh] * x["fresh"]
-        return xp.exp(added - p[self.exponent] * xp.log1p(xp.exp(u)))
+        return xp.exp(-p[self.exponent] * xp.log1p(xp.exp(u)))
 
-    def outer(
-        self, p: Values, x: Values, at: Values, xp: Namespace, added: Array | None = None
-    ) -> tuple[Array, Array]:
-        """Factor of the core, and what the start loss adds; arguments as for `remaining`."""
-        g = self.remaining(p, x, at, xp, added)
+    def outer(self, p: Values, x: Values, at: Values, xp: Namespace) -> tuple[Array, Array]:
+        """Factor of the core, and what the start loss adds."""
+        g = self.remaining(p, x, xp)
         return self._factor(p, x, xp) * (1 - g), xp.exp(x["start"]) * g
+
+    def change(self, p: Values, x: Values, core: Array, xp: Namespace) -> Array:
+        """Derivative of the loss by log g, from the floor and the terms."""
+        g = self.remaining(p, x, xp)
+        return g * (xp.exp(x["start"]) - self._factor(p, x, xp) * core)
 
     def limit(self, p: Values, x: Values, at: Values) -> Array:
         """Factor of the floor where adaptation has ended."""
@@ -136,11 +123,6 @@ class Departure(Part):
         """Factor of the core by what the base is like, and by replay."""
         share = x["mixed"] - math.log(REPLAY + MIXED)
         return xp.exp(p[self.base] * x["deviation"] - p[self.replay] * share)
-
-    @property
-    def plain(self) -> "Departure":
-        """The departure without discrepancy."""
-        return replace(self, modifier=None)
 
     def latex(self, core: str) -> str:
         """The loss as LaTeX, from the core, and after a comma g."""

@@ -39,29 +39,12 @@ class Knots:
         return Knots(self.spacing, max(above, self.above), max(below, self.below))
 
     @property
-    def lines(self) -> Floats:
+    def _lines(self) -> Floats:
         """Slope and offset of each of `hinges` before it is cut at zero, shape (2, knots)."""
         knots, size = self.positions, math.sqrt(self.spacing)
         return np.stack([np.copysign(size, knots), size * abs(knots)])
 
     def hinges(self, u: Array, xp: Namespace) -> Array:
         """Hinge functions ``sqrt(spacing) max(±(u - u_j), 0)``, shape (knots, ...)."""
-        slope, offset = (line.reshape(-1, *[1] * u.ndim) for line in self.lines)
+        slope, offset = (line.reshape(-1, *[1] * u.ndim) for line in self._lines)
         return xp.maximum(slope * u - offset, 0.0)
-
-
-@dataclass(frozen=True)
-class GivenKnots(Knots):
-    """Knots whose `lines` are data of a compiled model."""
-
-    spacing: float = math.nan
-    given: Array = None
-
-    @property
-    def lines(self) -> Array:
-        """The data, shape (2, knots)."""
-        return self.given
-
-    def hinges(self, u: Array, xp: Namespace) -> Array:
-        """Hinge functions of the rows, shape (knots, rows)."""
-        return xp.maximum(self.given[0][:, None] * u - self.given[1][:, None], 0.0)

@@ -9,7 +9,7 @@ A law is written in two coordinate systems that convert exactly both ways.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Literal
@@ -20,14 +20,14 @@ import pandas as pd
 from bayeslaw.common.arrays import Namespace
 from bayeslaw.common.errors import TableError, argument
 from bayeslaw.common.registry import identity
-from bayeslaw.laws.adjustments import Factor, Repetition
+from bayeslaw.laws.adjustments import Offset, Repetition
 from bayeslaw.laws.bases import Bases
 from bayeslaw.laws.departure import MIXED, Departure
+from bayeslaw.laws.deviations import START, WHOLE, Deviation, Walk
 from bayeslaw.laws.knots import Knots
-from bayeslaw.laws.modifiers import ModifiedTerm, Modifier, Polynomial, Walk
 from bayeslaw.laws.parts import KAPPA, Coupling, Part, couple
 from bayeslaw.laws.priors import NOISE, Prior
-from bayeslaw.laws.terms import COLUMN, ORIGIN, Array, Term, Values
+from bayeslaw.laws.terms import COLUMN, ORIGIN, STEP, Array, Term, Values
 from bayeslaw.tables.table import LossTable
 from bayeslaw.tables.validation import COVARIATES, canonical
 
@@ -55,8 +55,8 @@ class Law:
         Whether r is the replayed share or the modelled domain's own share.
     epsilon : float
         The paper's epsilon in ``C / (r + epsilon)^gamma``.
-    modifier : Modifier, optional
-        Addition to the log of the whole loss, by a discrepancy.
+    deviations : tuple of Deviation
+        Of the log loss, by a discrepancy.
     coupled : tuple of str
         Coefficients of terms T that enter as ``(sum of T^(1 / kappa))^kappa`` and not as their sum;
         the law then has the parameter kappa, whose value 1 is the sum.
@@ -71,8 +71,8 @@ class Law:
         Losses of the pre-trained models of the table that the law is fitted to.
     repetition : Repetition, optional
         What repeated tokens are worth; without it, as much as new ones.
-    offset : Polynomial, optional
-        Addition to the log of the whole loss for checkpoints that are not annealed.
+    offset : Offset, optional
+        Factor of the loss for checkpoints that are not annealed.
     """
 
     name: str
@@ -84,20 +84,21 @@ class Law:
     token_unit: float = 1.0
     ratio: Literal["replay", "own"] = "replay"
     epsilon: float = 1e-5
-    modifier: Modifier | None = None
+    deviations: tuple[Deviation, ...] = ()
     coupled: tuple[str, ...] = ()
     coupling_added: bool = False
     paper_bounds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     departure: Departure | None = None
     bases: Bases | None = field(default=None, repr=False)
     repetition: Repetition | None = None
-    offset: Polynomial | None = None
+    offset: Offset | None = None
 
     @cached_property
     def exponents(self) -> tuple[str, ...]:
         """Paper symbols of every parameter that enters non-linearly."""
         own = [e for term in self.terms for e in term.exponents]
-        return (*dict.fromkeys([*own, *(n for part in self.parts for n in part.parameters)]),)
+        added = [n for part in (*self.parts, *self.deviations) for n in part.parameters]
+        return tuple(dict.fromkeys([*own, *added]))
 
     @cached_property
     def coefficients(self) -> tuple[str, ...]:
@@ -108,7 +109,7 @@ class Law:
     def parameters(self) -> tuple[str, ...]:
         """Paper symbols in the order of the formula."""
         own = [n for term in self.terms for n in (term.coefficient, *term.exponents)]
-        added = [n for part in self.parts for n in part.parameters]
+        added = [n for part in (*self.parts, *self.deviations) for n in part.parameters]
         return ("E", *dict.fromkeys([*own, *added]))
 
     @cached_property
@@ -116,13 +117,14 @@ class Law:
         """Names of the reference coordinates."""
         at, none = ORIGIN, dict.fromkeys(self.exponents, 0.0)
         own = [n for term in self.terms for n in (term.slope, *term.to_local(none, at, np))]
-        return ("L_ref", *dict.fromkeys([*own, *(n for part in self.parts for n in part.local)]))
+        added = [n for part in self.parts for n in part.local]
+        added += [n for deviation in self.deviations for n in deviation.parameters]
+        return ("L_ref", *dict.fromkeys([*own, *added]))
 
     @cached_property
     def parts(self) -> tuple[Part, ...]:
         """What the law has beside floor and terms, in the order in which it acts on the loss."""
-        whole = Factor(self.modifier, self.offset) if self.modifier or self.offset else None
-        every = (self.departure, self.coupling, whole, self.repetition)
+        every = (self.departure, self.coupling, self.offset, self.repetition)
         return tuple(part for part in every if part)
 
     @cached_property
@@ -133,15 +135,12 @@ class Law:
 
     @cached_property
     def walks(self) -> tuple[Walk, ...]:
-        """Random walks of the terms and of the whole loss.
+        """Random walks among the deviations.
 
         The steps of each are a vector parameter of the law, named `Walk.steps`. A walk whose steps
         are not given is zero.
         """
-        modifiers = [t.modifier for t in self.terms if isinstance(t, ModifiedTerm)]
-        others = self.departure and self.departure.modifier, self.modifier
-        modifiers += [modifier for modifier in others if modifier]
-        return tuple(walk for modifier in modifiers for walk in modifier.walks)
+        return tuple(each for each in self.deviations if isinstance(each, Walk))
 
     def over(self, x: Values, at: Values) -> "Law":
         """The law with knots of its random walks that cover some rows."""
@@ -165,12 +164,8 @@ class Law:
         """The law with knots of its random walks, by the names of their steps."""
         if not knots:
             return self
-        terms = tuple(t.with_knots(knots) if isinstance(t, ModifiedTerm) else t for t in self.terms)
-        modifier = self.modifier and self.modifier.with_knots(knots)
-        departure = self.departure
-        if departure and departure.modifier:
-            departure = replace(departure, modifier=departure.modifier.with_knots(knots))
-        return replace(self, terms=terms, modifier=modifier, departure=departure)
+        deviations = [d.with_knots(knots) if isinstance(d, Walk) else d for d in self.deviations]
+        return replace(self, deviations=tuple(deviations))
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
@@ -194,7 +189,7 @@ class Law:
     def covariate_names(self) -> tuple[str, ...]:
         """Covariates that the terms and the other parts use."""
         used = {c for term in self.terms for c in term.covariates}
-        used |= {c for part in self.parts for c in part.covariates}
+        used |= {c for part in (*self.parts, *self.deviations) for c in part.covariates}
         return tuple(c for c in COLUMN if c in used)
 
     @cached_property
@@ -210,8 +205,9 @@ class Law:
         for term in self.terms:
             found |= term.covariates_of
             found |= dict.fromkeys((term.local, term.slope), term.covariates[:1])
-        for part in self.parts:
-            found |= part.covariates_of
+        for part in (*self.parts, *self.deviations):
+            for name, along in part.covariates_of.items():
+                found[name] = tuple(dict.fromkeys([*found.get(name, ()), *along]))
         known = {c: column for c, column in COLUMN.items() if column in COVARIATES}
         columns = {
             n: tuple(dict.fromkeys(known[c] for c in along if c in known))
@@ -220,14 +216,9 @@ class Law:
         return {name: columns[name] for name in self.coordinates if columns.get(name)}
 
     @property
-    def whole(self) -> Modifier | None:
-        """Addition to the log of the whole loss: of the discrepancy, and of annealing."""
-        return next((part.modifier for part in self.parts if isinstance(part, Factor)), None)
-
-    @property
     def additive(self) -> bool:
         """Whether the loss is the floor plus the terms, which may be coupled."""
-        return all(part.additive for part in self.parts)
+        return not self.deviations and all(part.additive for part in self.parts)
 
     @cached_property
     def identity(self) -> str:
@@ -346,15 +337,50 @@ class Law:
         -------
         array, shape (..., rows)
         """
+        base, shares = self._base(p, x, at, xp)
+        if not self.deviations:
+            return base
+        return base * xp.exp(sum(shares(d.of) * d.value(p, x, at, xp) for d in self.deviations))
+
+    def log_loss(
+        self, p: Values, x: Values, at: Values, xp: Namespace
+    ) -> tuple[Array, dict[str, Array]]:
+        """Log of the loss without deviations, and the share of the loss of each part that deviates.
+
+        Arguments are those of `loss`. The share of the whole loss is 1.
+        """
+        base, shares = self._base(p, x, at, xp)
+        return xp.log(base), {d.of: shares(d.of) for d in self.deviations}
+
+    def _base(
+        self, p: Values, x: Values, at: Values, xp: Namespace
+    ) -> tuple[Array, Callable[[str], Array]]:
+        """The loss without deviations, and the derivative of its log by that of each part."""
         x = self.effective(p, x, xp)
         each = {name: p[name] * ratio for name, ratio in self.ratios(p, x, at, xp).items()}
         core = p["E"] + sum(term for name, term in each.items() if name not in self.coupled)
+        joined: Array = 0.0
         if self.coupled:
-            core = core + couple([each[name] for name in self.coupled], p[KAPPA], xp)
-        if self.additive:
-            return core
-        factor, added = self.outer(p, x, at, xp)
-        return core * factor + added
+            joined = couple([each[name] for name in self.coupled], p[KAPPA], xp)
+            core = core + joined
+        factor, added = (1.0, 0.0) if self._alone else self.outer(p, x, at, xp)
+        base = core if self._alone else core * factor + added
+
+        def share(of: str) -> Array:
+            if of == WHOLE:
+                return 1.0
+            if of == START and self.departure:
+                return self.departure.change(p, x, core, xp) / base
+            if self.coupling and of in self.coupled:
+                return joined * self.coupling.shares(each, p[KAPPA], xp)[of] * factor / base
+            return each[of] * factor / base
+
+        return base, share
+
+    @property
+    def _alone(self) -> bool:
+        """Whether floor and terms are the loss before deviations."""
+        return all(part.additive for part in self.parts)
 
     def effective(self, p: Values, x: Values, xp: Namespace = np) -> Values:
         """The covariates, with tokens of one epoch that are worth the tokens of each row."""
@@ -381,7 +407,7 @@ class Law:
         ratios = self.ratios(p, x, at, np)
         by = {"E": 1.0, **ratios}
         by |= self.coupling.sensitivities(p, ratios) if self.coupling else {}
-        if self.additive:
+        if self._alone:
             return by
         factor, _ = self.outer(p, x, at, np)
         return {name: each * factor for name, each in by.items()}
@@ -400,6 +426,12 @@ class Law:
 
     def gradient(self, p: Values, x: Values, at: Values = ORIGIN) -> dict[str, Array]:
         """Derivative of `loss` by each parameter."""
+        if self.deviations:
+
+            def loss(name: str) -> Array:
+                return self.loss({**p, name: p[name] + 1j * STEP}, x, at).imag / STEP
+
+            return {name: loss(name) for name in self.parameters}
         by = self.sensitivities(p, x, at)
         sizes = {name: p[name] * by[name] for name in self.coefficients}
         for term in self.terms:
@@ -408,24 +440,6 @@ class Law:
         for part in self.parts:
             by |= part.gradient(self, p, x, at)
         return by
-
-    def at_model(self, p: Values, x: Values, at: Values) -> tuple["Law", dict[str, Array]]:
-        """The law at one model and stage, with the whole loss's modifier moved into the sizes.
-
-        A modifier that depends on tokens or replay stays, as does one of a law with a departure.
-
-        Parameters
-        ----------
-        p, at
-            As for `loss`.
-        x : mapping
-            ``params`` and ``ptpp``, logarithms, of one model and stage.
-        """
-        if self.departure or (self.modifier and set(self.modifier.covariates) - set(x)):
-            return self, dict(p)
-        factor, _ = self.outer(p, x, at, np)
-        sizes = {name: p[name] * factor for name in ("E", *self.coefficients)}
-        return replace(self, modifier=None), {**p, **sizes}
 
     # -- coordinates --------------------------------------------------------------------------
 
@@ -437,6 +451,7 @@ class Law:
             p[term.coefficient] = q[term.slope] / term.exponent(p, at, xp)
         for part in self.parts:
             p |= part.from_local(q, at)
+        p |= {n: q[n] for deviation in self.deviations for n in deviation.parameters}
         floor = q["L_ref"] - sum(p[c] for c in self.coefficients)
         if self.coupling:
             # This keeps the sum at the reference point and the local slopes there unchanged.
@@ -451,7 +466,7 @@ class Law:
         """Paper coordinates from term sizes at `at`."""
         p = dict(p)
         for term in self.terms:
-            p[term.coefficient] = p[term.coefficient] * xp.exp(-term.plain.shape(p, at, ORIGIN, xp))
+            p[term.coefficient] = p[term.coefficient] * xp.exp(-term.shape(p, at, ORIGIN, xp))
         for part in self.parts:
             p |= part.to_paper(p, at)
         return {name: p[name] for name in self.parameters}
@@ -460,8 +475,7 @@ class Law:
         """Reference coordinates at `at` from paper coordinates."""
         q: dict[str, Array] = {"L_ref": p["E"]}
         sizes = {
-            t.coefficient: p[t.coefficient] * xp.exp(t.plain.shape(p, at, ORIGIN, xp))
-            for t in self.terms
+            t.coefficient: p[t.coefficient] * xp.exp(t.shape(p, at, ORIGIN, xp)) for t in self.terms
         }
         sizes |= self.coupling.summed(sizes, p[KAPPA]) if self.coupling else {}
         for term in self.terms:
@@ -471,6 +485,7 @@ class Law:
             q |= term.to_local(p, at, xp)
         for part in self.parts:
             q |= part.to_local(p, at)
+        q |= {n: p[n] for deviation in self.deviations for n in deviation.parameters}
         return {name: q[name] for name in self.coordinates}
 
     @property
@@ -478,9 +493,7 @@ class Law:
         """The law without discrepancy."""
         law = replace(
             self,
-            terms=tuple(term.plain for term in self.terms),
-            modifier=None,
-            departure=self.departure and self.departure.plain,
+            deviations=(),
             coupled=() if self.coupling_added else self.coupled,
             coupling_added=False,
         )
@@ -507,14 +520,13 @@ class Law:
     @property
     def typical(self) -> dict[str, float]:
         """Typical sizes of parameters for which 1 is far from it."""
-        own = {name: size for term in self.terms for name, size in term.plain.typical.items()}
+        own = {name: size for term in self.terms for name, size in term.typical.items()}
         return own | {n: size for part in self.parts for n, size in part.typical.items()}
 
     @cached_property
     def prior_bounds(self) -> dict[str, tuple[float, float]]:
         """Range of each quantity that has a prior."""
-        plain = [term.plain for term in self.terms]
-        local = {term.local: self.bounds[term.leading] for term in plain}
+        local = {term.local: self.bounds[term.leading] for term in self.terms}
         free = dict.fromkeys((*self.coordinates[1:], *NOISE), (0.0, math.inf))
         own = {name: self.bounds[name] for name in self.exponents if name in self.coordinates}
         moved = {n for part in self.parts for n in part.local} - {*self.exponents}

@@ -107,7 +107,7 @@ def parse_law(text: str, name: str, where: str = "") -> Law:
     own = [symbol for term in terms for symbol in (term.coefficient, term.slope)]
     taken = ["E", "L_ref", *NOISE, *([KAPPA] if law.coupled else []), *own]
     others = {exponent for term in terms for exponent in term.exponents}
-    others |= {*(law.departure.own if law.departure else ())}
+    others |= {*(law.departure.parameters if law.departure else ())}
     for symbol in [*own, *others]:
         if taken.count(symbol) + (symbol in others) > 1:
             raise LawError(

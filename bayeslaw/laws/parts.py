@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -147,6 +148,14 @@ class Coupling(Part):
             shares = {name: np.exp(log / p[KAPPA] - root) for name, log in logs.items()}
             return np.exp(p[KAPPA] * root), root, shares, logs
 
+    def shares(self, terms: Mapping[str, Array], kappa: Array, xp: Namespace) -> dict[str, Array]:
+        """Derivative of the log of the joined terms by the log of each."""
+        logs = {term.coefficient: xp.log(terms[term.coefficient]) / kappa for term in self.terms}
+        top = reduce(xp.maximum, logs.values())
+        roots = {name: xp.exp(log - top) for name, log in logs.items()}
+        total = sum(roots.values())
+        return {name: root / total for name, root in roots.items()}
+
     def joined(self, sizes: Mapping[str, Array], kappa: Array) -> dict[str, Array]:
         """Sizes of coupled terms with the total and the local slopes of a sum of such sizes."""
         own = {term.coefficient: sizes[term.coefficient] for term in self.terms}
@@ -167,4 +176,6 @@ class Coupling(Part):
 
 def couple(terms: Sequence[Array], kappa: Array, xp: Namespace) -> Array:
     """The terms joined as ``(sum of T^(1 / kappa))^kappa``."""
-    return xp.exp(kappa * xp.log(sum(xp.exp(xp.log(term) / kappa) for term in terms)))
+    logs = [xp.log(term) / kappa for term in terms]
+    top = reduce(xp.maximum, logs)
+    return xp.exp(kappa * (top + xp.log(sum(xp.exp(log - top) for log in logs))))

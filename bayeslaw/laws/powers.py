@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from bayeslaw.common.arrays import Floats, Namespace
+from bayeslaw.common.arrays import Namespace
 from bayeslaw.laws.terms import SYMBOLS, TERMS, Array, Term, Values, tex
 
 
@@ -68,6 +68,16 @@ class Power(Term):
         for name, exponent in self.down.items():
             rise = rise - p[exponent] * (x[name] - at[name])
         return rise
+
+    def slopes(self, p: Values, x: Values, at: Values) -> dict[str, Array]:
+        """Derivative of `shape` by each exponent."""
+        if type(self).shape is not Power.shape:
+            return super().slopes(p, x, at)
+        by: dict[str, Array] = {}
+        for powers, sign in ((self.up, 1.0), (self.down, -1.0)):
+            for c, name in powers.items():
+                by[name] = by.get(name, 0.0) + sign * (x[c] - at[c])
+        return by
 
     def latex(self) -> str:
         """The term as LaTeX."""
@@ -133,31 +143,6 @@ class GatedPower(Power):
         """Derivative of `shape` by each exponent."""
         there, here = self._lead_slopes(p, x), self._lead_slopes(p, at)
         return self._ungated.slopes(p, x, at) | {name: here[name] - there[name] for name in here}
-
-    @property
-    def linear(self) -> bool:
-        """False if a subclass overrides `shape`; `columns` would not match."""
-        return type(self).shape is GatedPower.shape
-
-    def columns(self, x: Values, at: Values) -> Floats:
-        """Columns of the other powers, of the leading covariate for each value of P, and at `at`.
-
-        In the column of a value of P, the leading covariate is zero in the rows of other values.
-        """
-        fixed = self._ungated.slopes({}, x, at)
-        lead, budgets = next(iter(self.down)), self.given(x)["ptpp"]
-        at_budget = [-x[lead] * (x["ptpp"] == budget) for budget in budgets]
-        others = [fixed[name] for name in super().exponents if name != self.leading]
-        return np.stack([*others, *at_budget, np.full_like(x[lead], at[lead])])
-
-    def weights(self, p: Values, given: Values, at: Values, xp: Namespace) -> list[Array]:
-        """The other exponents, then the effective exponent at each value of P and at `at`."""
-        others = [p[name] for name in super().exponents if name != self.leading]
-        return [*others, self.exponent(p, given, xp), self.exponent(p, at, xp)]
-
-    def given(self, x: Values) -> dict[str, Floats]:
-        """Distinct values of log P in ascending order."""
-        return {"ptpp": np.unique(x["ptpp"])}
 
     def exponent(self, p: Values, at: Values, xp: Namespace) -> Array:
         """Effective exponent at the pre-training budget of `at`."""

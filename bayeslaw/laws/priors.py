@@ -185,6 +185,8 @@ class Distribution(Protocol):
 type PriorLike = str | Prior | Distribution
 """A prior, its text, or a PreliZ distribution."""
 
+FLOOR = "floor"
+"""Name of the prior of the floor's share of the loss at the reference point."""
 GROUP_SD = Prior.parse("LogNormal(median=0.002, sigma=0.6)")
 """Prior of the standard deviation of a random effect on log loss, where no other is stated."""
 NOISE = {

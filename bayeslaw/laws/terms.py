@@ -15,12 +15,11 @@ bounded at r = 0), ``fresh`` (1 - r), ``start`` (the base's loss on the domain) 
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
 
-from bayeslaw.common.arrays import Floats, Namespace, Tensor
+from bayeslaw.common.arrays import Namespace, Tensor
 from bayeslaw.common.registry import Registry
 
 type Array = Tensor
@@ -62,85 +61,7 @@ _GREEK = (
 )  # fmt: skip
 
 
-class Summand(ABC):
-    """A function of parameters and covariates in the log of a term or of the whole loss.
-
-    Subclasses are frozen dataclasses that give `parameters` and `shape`. Where the shape is linear
-    in its parameters, it is sampled as a weighted sum of known columns, which is faster.
-    """
-
-    @property
-    @abstractmethod
-    def parameters(self) -> tuple[str, ...]:
-        """Names of its parameters."""
-
-    @abstractmethod
-    def shape(self, p: Values, x: Values, at: Values, xp: Namespace) -> Array:
-        """Value at `x`; it is zero at `at`.
-
-        Parameters
-        ----------
-        p : mapping
-            Parameters by name: numbers, arrays of draws, or PyTensor variables; complex numbers
-            too, for derivatives.
-        x, at : mapping
-            Covariates of the rows, and of the reference point.
-        xp : module
-            NumPy or ``pytensor.tensor``.
-        """
-
-    @property
-    def summands(self) -> "tuple[Summand, ...]":
-        """The parts of a sum; by default itself."""
-        return (self,)
-
-    @cached_property
-    def linear(self) -> bool:
-        """Whether the shape is the sum of `columns` times `weights`: found by evaluating it."""
-        rng, names = np.random.default_rng(0), self.parameters
-        x = {c: rng.uniform(-3, 30, 50) for c in SYMBOLS}
-        at = {c: rng.uniform(-3, 30) for c in SYMBOLS}
-        with np.errstate(all="ignore"):
-            columns = self.columns(x, at)
-            # Also large and negative parameters, at which a shape may be cut off.
-            for scale in (1.0, 30.0, -30.0):
-                weights = scale * rng.uniform(0.1, 1, len(names))
-                given = dict(zip(names, weights, strict=True))
-                if not np.allclose(weights @ columns, self.shape(given, x, at, np), 1e-9, 1e-9):
-                    return False
-        return True
-
-    def columns(self, x: Values, at: Values) -> Floats:
-        """Columns of which the shape is a weighted sum, shape (columns, rows)."""
-        return np.stack([self._alone(name, x, at) for name in self.parameters])
-
-    def weights(self, p: Values, given: Values, at: Values, xp: Namespace) -> list[Array]:
-        """Weight of each of the `columns`: numbers, or arrays of shape (weights,).
-
-        `given` is the result of the method `given`; the other arguments are those of `shape`.
-        """
-        return [p[name] for name in self.parameters]
-
-    def given(self, x: Values) -> dict[str, Floats]:
-        """Values computed from the rows that `weights` depends on; by default none."""
-        return {}
-
-    def slopes(self, p: Values, x: Values, at: Values) -> dict[str, Array]:
-        """Derivative of `shape` by each parameter."""
-        if self.linear:
-            return {name: self._alone(name, x, at) for name in self.parameters}
-
-        def shape(name: str) -> Array:
-            return self.shape({**p, name: p[name] + 1j * STEP}, x, at, np)
-
-        return {name: shape(name).imag / STEP for name in self.parameters}
-
-    def _alone(self, name: str, x: Values, at: Values) -> Array:
-        """The shape where one parameter is 1 and the others are 0."""
-        return self.shape(dict.fromkeys(self.parameters, 0.0) | {name: 1.0}, x, at, np)
-
-
-class Term(Summand):
+class Term(ABC):
     """A coefficient times ``exp(shape)``; subclasses are frozen dataclasses.
 
     A subclass gives `shape` and `latex`, lists its `exponents` and `covariates`, and declares the
@@ -174,26 +95,32 @@ class Term(Summand):
     def exponents(self) -> tuple[str, ...]:
         """Symbols of every parameter but the coefficient, the leading exponent first."""
 
-    @property
-    def parameters(self) -> tuple[str, ...]:
-        """The exponents."""
-        return self.exponents
-
     @abstractmethod
     def shape(self, p: Values, x: Values, at: Values, xp: Namespace) -> Array:
         """Log of the term at `x` over its value at `at`; at `ORIGIN`, over its coefficient.
 
-        Arguments are those of `Summand.shape`.
+        Parameters
+        ----------
+        p : mapping
+            Parameters by name: numbers, arrays of draws, or PyTensor variables; complex numbers
+            too, for derivatives.
+        x, at : mapping
+            Covariates of the rows, and of the reference point.
+        xp : module
+            NumPy or ``pytensor.tensor``.
         """
 
     @abstractmethod
     def latex(self) -> str:
         """The term as LaTeX."""
 
-    @property
-    def plain(self) -> "Term":
-        """The term without discrepancy."""
-        return self
+    def slopes(self, p: Values, x: Values, at: Values) -> dict[str, Array]:
+        """Derivative of `shape` by each exponent."""
+
+        def shape(name: str) -> Array:
+            return self.shape({**p, name: p[name] + 1j * STEP}, x, at, np)
+
+        return {name: shape(name).imag / STEP for name in self.exponents}
 
     @property
     def typical(self) -> dict[str, float]:

@@ -6,10 +6,9 @@ from dataclasses import dataclass, replace
 from itertools import combinations_with_replacement
 from typing import ClassVar
 
+from bayeslaw.laws.deviations import START, WHOLE, Deviation, Polynomial, Walk
 from bayeslaw.laws.law import Law
-from bayeslaw.laws.modifiers import ModifiedTerm, Polynomial, Walk
 from bayeslaw.laws.priors import Prior
-from bayeslaw.laws.terms import Term
 from bayeslaw.model.discrepancies import DISCREPANCIES, Discrepancy
 
 ALONG = {"params": "N", "ptpp": "P", "tokens": "D", "mixed": "r"}
@@ -59,7 +58,7 @@ class Adaptation(Discrepancy):
         """The law with the polynomial and the walk."""
         known = [c for c in ALONG if {"mixed": "replay"}.get(c, c) in law.columns]
         pairs = [p for p in combinations_with_replacement(known, 2) if p != ("tokens", "tokens")]
-        polynomial = Polynomial({f"poly_{''.join(ALONG[c] for c in p)}": p for p in pairs})
+        polynomial = Polynomial(WHOLE, {f"poly_{''.join(ALONG[c] for c in p)}": p for p in pairs})
         squares = {"mixed": self.replay, "params": self.square, "ptpp": self.square}
         priors = {
             name: Prior("Normal", mu=0, sigma=squares[one] if one == other else self.scale)
@@ -67,31 +66,26 @@ class Adaptation(Discrepancy):
         }
         over, departure = "params" * ("params" in law.columns), law.departure
 
-        def walk(name: str) -> Walk:
-            steps, along = f"walk_{name}", "tokens"
-            return Walk(steps, "walk_scale", along, "", self.walk, self.spacing, over=over)
+        def walk(of: str) -> Walk:
+            steps, along = f"walk_{of}", "tokens"
+            return Walk(of, steps, "walk_scale", along, "", self.walk, self.spacing, over=over)
 
-        terms: list[Term] = []
-        for plain in [term.plain for term in law.terms]:
-            led = plain.curvable and plain.covariates[0] == "tokens"
-            terms.append(ModifiedTerm(plain, walk(plain.coefficient)) if led else plain)
-        if departure:
-            departure = replace(departure.plain, modifier=walk("start"))
+        led = [t.coefficient for t in law.terms if t.curvable and t.covariates[0] == "tokens"]
+        walking = [walk(of) for of in (*led, *([START] if departure else []))]
+        deviations: tuple[Deviation, ...] = (polynomial, *walking)
         walks = {"walk_scale": WALK_SCALE} if self.suits(law) else {}
         return replace(
             law,
-            terms=tuple(terms),
-            departure=departure,
+            deviations=deviations,
             priors={**law.priors, **priors, **walks},
             bounds={
                 **law.bounds,
                 **dict.fromkeys(priors, (-math.inf, math.inf)),
                 **dict.fromkeys(walks, (0.0, math.inf)),
             },
-            modifier=polynomial,
         )
 
     def suits(self, law: Law) -> bool:
         """Whether a term of the law is led by D, or the loss departs from a base's."""
-        led = (t.plain.curvable and t.plain.covariates[0] == "tokens" for t in law.terms)
+        led = (t.curvable and t.covariates[0] == "tokens" for t in law.terms)
         return law.departure is not None or any(led)

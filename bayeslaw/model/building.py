@@ -4,45 +4,36 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from bayeslaw.common.arrays import Model, Namespace, Tensor
+from bayeslaw.common.arrays import Floats, Model, Namespace, Tensor
 from bayeslaw.laws.law import Law
-from bayeslaw.laws.priors import Prior
+from bayeslaw.laws.priors import FLOOR, Prior
 from bayeslaw.laws.terms import Array, Values
 from bayeslaw.model import random_effects
-from bayeslaw.model.columns import log_loss
 from bayeslaw.model.data import Arrays
 from bayeslaw.model.errors import LENGTH, Order, innovations
 from bayeslaw.model.spec import JointSpec, Spec
 
-HALF = 0.5
-"""Power of `CENTRING` for steps of a random walk.
-
-Halfway between non-centred (0) and centred (1), because the number of rows per knot varies.
-"""
 AGREE = 2.0
 """LKJ concentration of the correlation between domains: 1 is flat, above 1 favours none."""
 
 
-def build(spec: Spec | JointSpec, arrays: Arrays, *, for_sampling: bool = False) -> Model:
+def build(spec: Spec | JointSpec, arrays: Arrays) -> Model:
     """The ``pm.Model`` of a specification on the arrays of a `Data`, or on `joint_arrays`.
 
-    Free variables are the reference coordinates; the paper's parameters are deterministics. The
-    prior of the floor is stated on E: ``L_ref`` is E plus the term sizes, a shift, so the prior
-    predictive and SBC see exactly the prior that is fitted. The variables of a domain have its name
-    as a prefix.
+    Free variables are the reference coordinates, steps of random walks and standardised random
+    effects; the paper's parameters are deterministics. The variables of a domain have its name as a
+    prefix. `bayeslaw.model.density` is the same density in the sampler's coordinates.
 
     Parameters
     ----------
     spec : Spec or JointSpec
     arrays : mapping of str to array
-    for_sampling : bool
-        Write the same density in the coordinates of `bayeslaw.model.coordinates`.
     """
     import pymc as pm
 
     with pm.Model() as model:
         if isinstance(spec, Spec):
-            _add(spec, arrays, for_sampling)
+            _add(spec, arrays)
             return model
         shared = {}
         for level in spec.effects:
@@ -52,16 +43,11 @@ def build(spec: Spec | JointSpec, arrays: Arrays, *, for_sampling: bool = False)
             own = {n.removeprefix(prefix): v for n, v in arrays.items() if n.startswith(prefix)}
             effects = {level: effect[k] for level, effect in shared.items()}
             with pm.Model(name=prefix.removesuffix("::")):
-                _add(part, own, for_sampling, effects)
+                _add(part, own, effects)
     return model
 
 
-def _add(
-    spec: Spec,
-    arrays: Arrays,
-    for_sampling: bool,
-    shared: Mapping[str, Tensor] | None = None,
-) -> None:
+def _add(spec: Spec, arrays: Arrays, shared: Mapping[str, Tensor] | None = None) -> None:
     """Add the variables of a spec to the PyMC model in context.
 
     `shared` are standardised random effects by level, if they are correlated between domains.
@@ -69,62 +55,34 @@ def _add(
     import pymc as pm
     import pytensor.tensor as pt
 
-    from bayeslaw.model.coordinates import coordinates
-    from bayeslaw.model.elementary import FUNCTIONS
-    from bayeslaw.model.transforms import standardised_effects
-
-    def standard_normals(name: str, sd: Tensor, power: Tensor) -> Tensor:
-        if for_sampling:
-            return standardised_effects(name, sd, power)
-        return pm.Normal(name, shape=power.shape)
-
-    functions = FUNCTIONS if for_sampling else pt
-    law, priors = spec.law, spec.priors
-    if not for_sampling:
-        law = _at_rows(law, arrays)
+    law, priors = _at_rows(spec.law, arrays), spec.priors
     data = {n: pm.Data(n, value) for n, value in arrays.items()}
     x = {name: data["x"][i] for i, name in enumerate(law.covariate_names)}
     at = {name: data["at"][i] for i, name in enumerate(law.covariate_names)}
-    q = coordinates(law, priors, at) if for_sampling else _forward(law, priors, at)
+    q = _forward(law, priors, at)
     for walk in law.walks:
-        power = pt.full_like(data[f"{walk.steps}_knots"], HALF)
-        q[walk.steps] = standard_normals(walk.steps, q[walk.scale] * walk.sd, power)
+        q[walk.steps] = pm.Normal(walk.steps, shape=data[f"{walk.steps}_knots"].shape)
     sizes = law.sizes(q, at, pt)
-    if not for_sampling:
-        for symbol, value in law.rescale(sizes, at, pt).items():
-            if symbol not in q:
-                pm.Deterministic(symbol, value)
-    sigma, effects = priors["sigma"].rv("sigma"), []
+    for symbol, value in law.rescale(sizes, at, pt).items():
+        if symbol not in q:
+            pm.Deterministic(symbol, value)
+    sigma = priors["sigma"].rv("sigma")
+    mu = pt.log(law.loss(sizes, x, at, pt))
     for level in spec.effects:
-        tau = priors[f"tau_{level}"].rv(f"tau_{level}")
-        # Runs of 6 to 9 rows mix worse in the centred form; see `centring`.
-        z = (
-            shared[level]
-            if shared
-            else standard_normals(f"{level}_z", tau, data[f"{level}_groups"])
-        )
-        effect = random_effects.level(level).effect(tau, z, functions)
-        effects.append(effect * data.get(f"{level}_affected", 1.0))
+        tau, affected = priors[f"tau_{level}"].rv(f"tau_{level}"), data[f"{level}_affected"]
+        z = shared[level] if shared else pm.Normal(f"{level}_z", shape=affected.shape)
+        effect = random_effects.level(level).effect(tau, z, pt) * affected
+        mu = mu + effect[data[f"{level}_index"]]
     of_likelihood = spec.likelihood.variables(priors)
     observed = data["observed"]
-    if for_sampling:
-        every = pt.concatenate(effects) if effects else pt.zeros(0)
-        mu = log_loss(law, sizes, x, at, data, every)
-        observe = spec.likelihood.observe_sum
-    else:
-        mu = pt.log(law.loss(sizes, x, at, pt))
-        for level, effect in zip(spec.effects, effects, strict=True):
-            mu = mu + effect[data[f"{level}_index"]]
-        observe = spec.likelihood.observe
     if spec.errors == "run":
         # The density is that of each row given the row before it, so a draw of the rows is no
         # draw of the prior predictive distribution: that is made from the location.
-        if not for_sampling:
-            pm.Deterministic("location", mu)
+        pm.Deterministic("location", mu)
         ell, before = priors[LENGTH].rv(LENGTH), Order(data["before"], data["gap"])
-        innovation, sigma = innovations(observed - mu, sigma, ell, before, functions)
+        innovation, sigma = innovations(observed - mu, sigma, ell, before, pt)
         mu = observed - innovation
-    observe(mu, sigma, of_likelihood, observed)
+    spec.likelihood.observe(mu, sigma, of_likelihood, observed)
 
 
 def _at_rows(law: Law, arrays: Arrays) -> Law:
@@ -139,12 +97,16 @@ def _forward(law: Law, priors: Mapping[str, Prior], at: Values) -> dict[str, Ten
     import pymc as pm
     import pytensor.tensor as pt
 
-    def floor(shift: Tensor, size: Tensor) -> Tensor:
-        return shift + priors["E"].dist()
+    def from_floor(sizes: Tensor, size: Tensor) -> Tensor:
+        return sizes + priors["E"].dist()
+
+    def from_share(sizes: Tensor, size: Tensor) -> Tensor:
+        return sizes / (1.0 - priors[FLOOR].dist())
 
     q = {name: priors[name].rv(name) for name in law.coordinates if name != "L_ref"}
     terms = law.sizes({**q, "L_ref": 0.0}, at, pt)
-    return q | {"L_ref": pm.CustomDist("L_ref", -terms["E"], dist=floor)}
+    stated = from_share if FLOOR in priors else from_floor
+    return q | {"L_ref": pm.CustomDist("L_ref", -terms["E"], dist=stated)}
 
 
 def correlated_effects(level: str, size: int, count: int) -> list[Tensor]:
@@ -156,10 +118,15 @@ def correlated_effects(level: str, size: int, count: int) -> list[Tensor]:
     import pytensor.tensor as pt
 
     z = pm.Normal(f"{level}_z", shape=(size, count))
-    b = AGREE + np.array([(count - 2 - j) / 2 for _, j in _below(count)])
+    b = partial_exponents(count)
     partial = 2 * pm.Beta(f"{level}_partial", b, b, shape=len(b)) - 1
     rows = cholesky_rows([partial[k] for k in range(len(b))], count, pt)
     return [sum(z[:, j] * v for j, v in enumerate(row)) for row in rows]
+
+
+def partial_exponents(count: int) -> Floats:
+    """Parameters b of the Beta(b, b) priors of the partial correlations between domains."""
+    return AGREE + np.array([(count - 2 - j) / 2 for _, j in _below(count)])
 
 
 def _below(count: int) -> list[tuple[int, int]]:

@@ -1,161 +1,175 @@
-"""Coordinates in which the sampler sees a law; priors and posterior are those of the law.
+"""Parameters from the sampler's coordinates on the real line, with the density of their priors.
 
-**Term sizes.** The floor and the term sizes at the reference point add up to a loss that the data
-determine well, and none may be negative. Exponents as coordinates would put the floor's zero at a
-boundary inside the sampled space. Instead the coordinate of a term's exponent is the logit of the
-fraction its size takes of the loss that earlier terms leave (`SIZE_FRACTION`).
+Positive parameters are sampled as logarithms, those between bounds as logits. Others depend on each
+other, and have coordinates in which a posterior is closer to a normal distribution:
 
-**Gates.** A few pre-training stages determine little more than the slope of a gated exponent in
-log P, so the gate's depth and rate are strongly correlated. The logarithm of the rate, and that of
-the slope as a fraction of its maximum at that rate, are nearly independent (`ASINH`, `GATE_SLOPE`).
+- The floor and the term sizes at the reference point add up to a loss that the data determine well,
+  and none may be negative. The coordinate of a term's leading exponent is the logit of the fraction
+  that its size takes of the loss that earlier terms leave.
+- A few pre-training stages determine little more than the slope of a gated exponent in log P. The
+  rate of the gate is sampled on a logarithmic scale on both sides of zero, and its depth as the
+  log of that slope over its largest value at the rate.
+- Of a coupling the data determine the mixed derivative of the loss along two terms, which is
+  ``1 - 1 / kappa`` over their sum, better than kappa: the coordinate is log kappa over the coupled
+  terms' share of the loss.
 
-**Curvatures and tilts.** The data determine the second derivative of the loss along a covariate,
-``slope * (k + c / k)``, better than the curvature c or the exponent k. We sample that derivative
-over the slope in place of c (`OWN_DERIVATIVE`, `CROSSED_DERIVATIVE`). For the same reason the tilt
-of a term with a power of r is sampled as the net slope in r (`NET_SLOPE`), and any other
-coefficient in the log of a term as the change in nats that it makes (`CHANGE_SIZE`).
+Values are nodes of a `bayeslaw.model.tape.Tape`, or arrays.
 """
 
-from collections.abc import Callable, Mapping
-from functools import singledispatch
-from itertools import chain
-from typing import NamedTuple
-
-import numpy as np
-import pymc as pm
-import pytensor.tensor as pt
+import math
+from collections.abc import Collection, Mapping
 
 from bayeslaw.common.arrays import Tensor
 from bayeslaw.laws.law import Law
-from bayeslaw.laws.modifiers import ModifiedTerm, Modifier, Polynomial
 from bayeslaw.laws.parts import KAPPA
 from bayeslaw.laws.powers import GatedPower
-from bayeslaw.laws.priors import Prior
+from bayeslaw.laws.priors import FLOOR, Prior
 from bayeslaw.laws.terms import Term, Values
-from bayeslaw.model.curvature import rise_in_replay
-from bayeslaw.model.transforms import (
-    ASINH,
-    CHANGE_SIZE,
-    COUPLING,
-    CROSSED_DERIVATIVE,
-    GATE_SLOPE,
-    NET_SLOPE,
-    OWN_DERIVATIVE,
-    SIZE_FRACTION,
-    Coordinate,
-    transformed,
-)
+from bayeslaw.model.tape import FUNCTIONS as F
 
-START = 3.0
-"""Loss at the reference point in a model's initial point, nats per token; chains start at the mean
-of the data."""
+SMALL = 0.1
+"""Rate below which a gate hardly changes with P, and its coordinate is linear."""
+
+type Pair = tuple[Tensor, Tensor]
+"""A value, and the log of its derivative by the coordinate or of a density."""
 
 
-class Dependent(NamedTuple):
-    """A parameter of a term's modifier whose coordinate depends on other variables."""
+def coordinates(
+    law: Law, priors: Mapping[str, Prior], at: Values, z: Values, weights: Collection[str]
+) -> Pair:
+    """The law's reference coordinates by name, and the log density of their priors.
 
-    name: str
-    through: Coordinate
-    inputs: Callable[[Values, Values, Values], tuple[Tensor, ...]]
-    """The other variables, from the law's other coordinates, the term sizes by local exponent, and
-    the reference point."""
+    Parameters
+    ----------
+    law : Law
+    priors : mapping of str to Prior
+    at : mapping of str to float
+        The reference point.
+    z : mapping of str to value
+        Coordinates on the real line, of all but the weights.
+    weights : collection of str
+        Coefficients of deviations that are sampled as weights.
 
-
-def coordinates(law: Law, priors: Mapping[str, Prior], at: Values) -> dict[str, Tensor]:
-    """Reference coordinates as random variables of the PyMC model in context, for the sampler.
-
-    The joint density is that of the stated priors. The loss at the reference point is sampled and
-    the floor follows from it, so the prior of the floor is a potential. Prior draws come from the
-    model with ``for_sampling=False``.
+    Returns
+    -------
+    q : dict of str to value
+    log : value
+        Log density in z, up to a constant; weights are not part of it.
     """
-    plain = [term.plain for term in law.terms]
-    fractions = [term for term in law.terms if priors[term.plain.local].support == (0, np.inf)]
-    modifying = [
-        each
-        for term in law.terms
-        if isinstance(term, ModifiedTerm)
-        for each in modifier_coordinates(term.modifier, term)
-        if priors[each.name].support == (-np.inf, np.inf)  # as the transforms need it
-    ]
-    dependent = {"L_ref", *(each.name for each in modifying)}
-    dependent |= set(chain.from_iterable(dependent_exponents(term, priors) for term in plain))
-    dependent |= {term.plain.local for term in fractions}
-    dependent |= {KAPPA} if law.coupled else set()
-    q = {name: priors[name].rv(name) for name in law.coordinates if name not in dependent}
-    for term in plain:
-        q |= exponent_coordinates(term, priors, at)
-    size: dict[str, Tensor] = {}
-    left = q["L_ref"] = pm.Flat("L_ref", initval=START)
-    for term in [term for term in law.terms if term not in fractions] + fractions:
-        name = term.plain.local
-        unit = term.exponent(term.plain.from_local({**q, name: 1.0}, at, pt), at, pt)
+    fractions = [t for t in law.terms if priors[t.local].support == (0, math.inf)]
+    gated = {n: t for t in law.terms for n in _gate(t, priors)}
+    dependent = {"L_ref", KAPPA if law.coupled else "L_ref", *weights, *gated}
+    dependent |= {term.local for term in fractions}
+    q: dict[str, Tensor] = {"L_ref": F.exp(z["L_ref"])}
+    log: Tensor = z["L_ref"]
+    for name in (name for name in law.coordinates if name not in dependent):
+        q[name], part = on_the_line(priors[name].support, z[name])
+        log = log + part + log_prior(priors[name], q[name])
+    for term in {t.coefficient: t for t in gated.values()}.values():
+        log = log + _add_gate(q, term, priors, at, z)
+    left, size = q["L_ref"], {}
+    for term in [t for t in law.terms if t not in fractions] + fractions:
+        name = term.local
+        unit = term.exponent(term.from_local({**q, name: 1.0}, at, F), at, F)
         slope = q[term.slope] / unit
         if term in fractions:
-            q[name] = transformed(SIZE_FRACTION, name, priors[name], slope, left)
-        size[name] = slope / q[name]
-        left = left - size[name]
+            q[name] = slope / left * (1 + F.exp(-z[name]))
+            log = log + F.log(slope / left) - z[name] + log_prior(priors[name], q[name])
+        size[term.coefficient] = slope / q[name]
+        left = left - size[term.coefficient]
     if law.coupled:
-        together = [term.plain.local for term in law.terms if term.coefficient in law.coupled]
-        share = sum(size[name] for name in together) / q["L_ref"]
-        q[KAPPA] = transformed(COUPLING, KAPPA, priors[KAPPA], share)
-    # Curvatures last: the order of the variables is part of what a seed gives.
-    for name, through, inputs in sorted(modifying, key=_is_curvature):
-        q[name] = transformed(through, name, priors[name], *inputs(q, size, at))
-    pm.Potential("floor", pm.logp(priors["E"].dist(), law.sizes(q, at, pt)["E"]))
-    return q
+        share = sum(size[name] for name in law.coupled) / q["L_ref"]
+        q[KAPPA] = F.exp(z[KAPPA] * share)
+        log = log + z[KAPPA] * share + F.log(share) + log_prior(priors[KAPPA], q[KAPPA])
+    log = log + _floor(priors, left, q["L_ref"])
+    return {name: q[name] for name in law.coordinates if name in q}, log
 
 
-@singledispatch
-def dependent_exponents(term: Term, priors: Mapping[str, Prior]) -> tuple[str, ...]:
-    """Exponents, besides the leading one, for which a kind of term defines coordinates."""
-    return ()
+def _floor(priors: Mapping[str, Prior], floor: Tensor, loss: Tensor) -> Tensor:
+    """Log prior density of the floor, in nats."""
+    if FLOOR not in priors:
+        return log_prior(priors["E"], floor)
+    # The floor is its share over what is left of it times the term sizes, so its density is that
+    # of the share times ``(1 - share) / loss``.
+    share = floor / loss
+    return log_prior(priors[FLOOR], share) + F.log(1.0 - share) - F.log(loss)
 
 
-@singledispatch
-def exponent_coordinates(term: Term, priors: Mapping[str, Prior], at: Values) -> dict[str, Tensor]:
-    """Random variables of `dependent_exponents`; a kind of term may register its own."""
-    return {}
+def _gate(term: Term, priors: Mapping[str, Prior]) -> tuple[str, ...]:
+    """Depth and rate of a gate whose priors have the whole support of their coordinates."""
+    if not isinstance(term, GatedPower):
+        return ()
+    whole = priors[term.depth].support == (0, 1) and math.isinf(priors[term.rate].support[0])
+    return (term.depth, term.rate) if whole else ()
 
 
-@dependent_exponents.register
-def _gate_parameters(term: GatedPower, priors: Mapping[str, Prior]) -> tuple[str, ...]:
-    supports = priors[term.depth].support, priors[term.rate].support
-    return (term.depth, term.rate) if supports == ((0, 1), (-np.inf, np.inf)) else ()
+def _add_gate(
+    q: dict[str, Tensor], term: Term, priors: Mapping[str, Prior], at: Values, z: Values
+) -> Tensor:
+    """Add depth and rate of a gate; the log density of their priors.
 
-
-@exponent_coordinates.register
-def _gate_coordinates(
-    term: GatedPower, priors: Mapping[str, Prior], at: Values
-) -> dict[str, Tensor]:
-    if not dependent_exponents(term, priors):  # the transforms are for the whole supports
-        return {}
-    rate = priors[term.rate].rv(term.rate, default_transform=ASINH)
-    depth = transformed(GATE_SLOPE, term.depth, priors[term.depth], rate, at["ptpp"])
-    return {term.rate: rate, term.depth: depth}
-
-
-@singledispatch
-def modifier_coordinates(modifier: Modifier, term: ModifiedTerm) -> list[Dependent]:
-    """Parameters of a term's modifier that the sampler sees in coordinates of their own.
-
-    A kind of modifier may register its own. The others are sampled as they are.
+    At the reference point the factor ``1 - depth s`` of the exponent, s the gate there, falls by
+    ``rate s u`` per e-fold of P, with u = ``depth (1 - s) / (1 - depth s)`` between 0 and 1.
     """
-    return []
+    assert isinstance(term, GatedPower)
+    y, up = z[term.rate], F.exp(z[term.rate])
+    rate = q[term.rate] = 0.5 * SMALL * (up - 1 / up)
+    log = F.log(0.5 * SMALL * (up + 1 / up))
+    gate, rest = F.sigmoid(rate * at["ptpp"]), F.sigmoid(-rate * at["ptpp"])
+    y = z[term.depth] - (0.5 * F.log(rate * rate + SMALL**2) - F.softplus(-rate * at["ptpp"]))
+    u = -F.expm1(-F.exp(y))
+    depth = q[term.depth] = u / (rest + gate * u)
+    log = log + y - F.exp(y) + F.log(rest) - 2 * F.log(rest + gate * u)
+    return log + log_prior(priors[term.rate], rate) + log_prior(priors[term.depth], depth)
 
 
-@modifier_coordinates.register
-def _of_polynomial(modifier: Polynomial, term: ModifiedTerm) -> list[Dependent]:
-    power, found = rise_in_replay(term), []
-    for name, along in modifier.coefficients.items():
-        if len(along) == 2 and along[1] == term.plain.covariates[0]:
-            through = OWN_DERIVATIVE if along[0] == along[1] else CROSSED_DERIVATIVE
-            found.append(Dependent(name, through, lambda q, sizes, at: (q[term.local],)))
-        elif along == ("share",) and power:
-            found.append(Dependent(name, NET_SLOPE, lambda q, sizes, at: (q[power], at["share"])))
-        else:
-            found.append(Dependent(name, CHANGE_SIZE, lambda q, sizes, at: (sizes[term.local],)))
-    return found
+def on_the_line(support: tuple[float, float], z: Tensor) -> Pair:
+    """A value within a support, and the log of its derivative by its coordinate."""
+    low, high = support
+    if math.isinf(high):
+        return (z, 0.0) if math.isinf(low) else (F.exp(z), z)
+    share = F.sigmoid(z)
+    return low + (high - low) * share, F.log(share) + F.log(1.0 - share)
 
 
-def _is_curvature(parameter: Dependent) -> bool:
-    return parameter.through in (OWN_DERIVATIVE, CROSSED_DERIVATIVE)
+def log_prior(prior: Prior, x: Tensor) -> Tensor:
+    """Log density of a prior, up to a constant."""
+    given = prior.kwargs
+    match prior.name:
+        case "Flat" | "HalfFlat" | "Uniform":
+            return 0.0
+        case "Normal" | "HalfNormal":
+            return _square((x - given.get("mu", 0.0)) / given.get("sigma", 1.0))
+        case "LogNormal":
+            log = F.log(x)
+            return _square((log - given.get("mu", 0.0)) / given.get("sigma", 1.0)) - log
+        case "StudentT" | "HalfStudentT":
+            u = (x - given.get("mu", 0.0)) / given.get("sigma", 1.0)
+            return -0.5 * (given["nu"] + 1) * F.log1p(u * u / given["nu"])
+        case "Exponential":
+            return -x / given["scale"] if "scale" in given else -given["lam"] * x
+        case "Gamma":
+            shape, rate = given.get("alpha"), given.get("beta")
+            if shape is None or rate is None:
+                mu, sigma = given["mu"], given["sigma"]
+                shape, rate = (mu / sigma) ** 2, mu / sigma**2
+            return (shape - 1) * F.log(x) - rate * x
+        case "InverseGamma":
+            shape, rate = given.get("alpha"), given.get("beta")
+            if shape is None or rate is None:
+                mu, sigma = given["mu"], given["sigma"]
+                shape = (2 * sigma**2 + mu**2) / sigma**2
+                rate = mu * (mu**2 + sigma**2) / sigma**2
+            return -(shape + 1) * F.log(x) - rate / x
+        case "Beta":
+            one, two = given.get("alpha"), given.get("beta")
+            if one is None or two is None:
+                mu, sigma = given["mu"], given["sigma"]
+                total = mu * (1 - mu) / sigma**2 - 1
+                one, two = mu * total, (1 - mu) * total
+            return (one - 1) * F.log(x) + (two - 1) * F.log(1.0 - x)
+    raise AssertionError(prior.name)
+
+
+def _square(u: Tensor) -> Tensor:
+    return -0.5 * u * u

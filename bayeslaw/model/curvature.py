@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from itertools import combinations_with_replacement
 from typing import ClassVar
 
+from bayeslaw.laws.deviations import WHOLE, Deviation, Polynomial
 from bayeslaw.laws.law import Law
-from bayeslaw.laws.modifiers import ModifiedTerm, Polynomial
 from bayeslaw.laws.powers import Power
 from bayeslaw.laws.priors import Prior
 from bayeslaw.laws.terms import SYMBOLS, Term
@@ -57,25 +57,24 @@ class Curvature(Discrepancy):
 
     def apply(self, law: Law) -> Law:
         """The law with curvatures, tilts and the polynomial of the whole loss."""
-        terms: list[Term] = []
+        deviations: list[Deviation] = []
         added: dict[str, float] = {}
         for term in law.terms:
-            if not term.plain.curvable:
-                terms.append(term)
+            if not term.curvable:
                 continue
             along = self.coefficients(law, term)
             added |= {name: sd for name, (_, sd) in along.items()}
-            polynomial = Polynomial({name: covariates for name, (covariates, _) in along.items()})
-            terms.append(ModifiedTerm(term.plain, polynomial))
-        drift = Polynomial(DRIFTS) if set(law.columns) >= {"params", "ptpp"} else None
-        added |= dict.fromkeys(drift.parameters if drift else (), self.drift)
+            columns = {name: covariates for name, (covariates, _) in along.items()}
+            deviations.append(Polynomial(term.coefficient, columns))
+        if set(law.columns) >= {"params", "ptpp"}:
+            deviations.append(Polynomial(WHOLE, DRIFTS))
+            added |= dict.fromkeys(DRIFTS, self.drift)
         priors = {name: Prior("Normal", mu=0, sigma=sd) for name, sd in added.items()}
         return replace(
             law,
-            terms=tuple(terms),
+            deviations=tuple(deviations),
             priors={**law.priors, **priors},
             bounds={**law.bounds, **dict.fromkeys(priors, (-math.inf, math.inf))},
-            modifier=drift,
         )
 
     def coefficients(self, law: Law, term: Term) -> dict[str, tuple[tuple[str, ...], float]]:
@@ -94,5 +93,4 @@ class Curvature(Discrepancy):
 
 def rise_in_replay(term: Term) -> str:
     """Exponent of r in a term that rises with it, or ''."""
-    plain = term.plain
-    return plain.up.get("replay", "") if isinstance(plain, Power) else ""
+    return term.up.get("replay", "") if isinstance(term, Power) else ""

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from bayeslaw.common.arrays import Floats, Ints, Strings
+from bayeslaw.common.arrays import Strings
 from bayeslaw.model import random_effects
-from bayeslaw.model.columns import columns_of
 from bayeslaw.model.errors import order
 from bayeslaw.model.spec import Spec
 from bayeslaw.tables.table import LossTable
@@ -26,8 +25,8 @@ class Data:
     arrays : mapping of str to array
         ``x`` has shape (covariates, rows) and ``at`` (covariates,), in the order of
         `Law.covariate_names`; as two arrays they compile faster than one by one. ``observed`` are
-        log losses. The rest are groups of rows, the row before each row in its run, and the law's
-        columns (`bayeslaw.model.columns.columns_of`).
+        log losses. The rest are groups of rows, the row before each row in its run, and the knots
+        of random walks.
     at : mapping of str to float
         Logarithms of the covariates at the reference point.
     groups : mapping of str to array
@@ -71,23 +70,18 @@ def make_data(
         "at": np.stack([at[name] for name in law.covariate_names]),
         "observed": np.log(table.loss),
     }
-    places, first = [], 0
     for level in spec.effects:
         of_rows = random_effects.labels(table.frame, level)
         names = groups.setdefault(level, np.unique(of_rows))
-        index = np.searchsorted(names, of_rows)
-        affected = random_effects.level(level).affected(names)
-        rows = np.bincount(index, minlength=len(names)) * affected
-        arrays |= {f"{level}_index": index, f"{level}_groups": centring(rows)}
-        if not affected.all():
-            arrays[f"{level}_affected"] = affected
-        places.append(index + first)
-        first += len(names)
-    arrays["groups"] = np.array(places, np.int64).reshape(len(places), len(table))
+        arrays |= {f"{level}_index": np.searchsorted(names, of_rows)}
+        arrays |= {f"{level}_affected": random_effects.level(level).affected(names)}
     if spec.errors == "run":
         rows_before = order(table.frame)
         arrays |= {"before": rows_before.before, "gap": rows_before.gap}
-    return Data(arrays | columns_of(law, x, at), at, groups)
+    for walk in law.over(x, at).walks:
+        assert walk.knots
+        arrays[f"{walk.steps}_knots"] = walk.knots.positions
+    return Data(arrays, at, groups)
 
 
 def joint_arrays(data: Mapping[str, Data]) -> Arrays:
@@ -97,12 +91,3 @@ def joint_arrays(data: Mapping[str, Data]) -> Arrays:
         for domain, each in data.items()
         for name, array in each.arrays.items()
     }
-
-
-def centring(rows: Ints | Floats) -> Floats:
-    """Power of `CENTRING` by rows per group: 0 up to 8, 1 from 128, linear in the log between.
-
-    Many rows determine the effect itself, so its standardised form depends strongly on the standard
-    deviation. Few rows leave the standardised form close to its prior, which does not depend on it.
-    """
-    return np.clip(np.log2(np.maximum(rows, 1) / 8) / 4, 0, 1)

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from scipy import stats
-from scipy.special import erf, ndtr, ndtri
+from scipy.special import ndtr, ndtri
 
-from bayeslaw.common.arrays import Floats, Tensor
+from bayeslaw.common.arrays import Floats, Namespace, Tensor
 from bayeslaw.common.defaults import DELTA
 from bayeslaw.common.errors import FitError
 from bayeslaw.common.registry import Registry
 from bayeslaw.laws.priors import Prior
+from bayeslaw.laws.terms import Array
 
 DOF_FLOOR = 2.0
 """Least degrees of freedom: below about .4 a Student-t on few rows is unbounded as sigma -> 0."""
@@ -53,15 +53,12 @@ class Likelihood(ABC):
         observed : PyTensor variable, shape (rows,)
         """
 
-    def observe_sum(
-        self, mu: Tensor, sigma: Tensor, q: Mapping[str, Tensor], observed: Tensor
-    ) -> None:
-        """Add the same density to a model that is only sampled, where its sum suffices."""
-        self.observe(mu, sigma, q, observed)
-
     @abstractmethod
     def log_density(self, residual: Floats, sigma: Floats, q: Mapping[str, Floats]) -> Floats:
-        """Log density of residuals of log loss; arguments broadcast, (draws, rows)."""
+        """Log density of residuals of log loss; arguments broadcast, (draws, rows).
+
+        They are arrays, or nodes of a `bayeslaw.model.tape.Tape`; use its `FUNCTIONS`.
+        """
 
     @abstractmethod
     def sample(
@@ -83,7 +80,8 @@ class Likelihood(ABC):
         A normal measurement of that variance tells as much about the location. By default
         ``sigma^2``, which is exact for normal noise.
         """
-        return np.asarray(sigma**2)
+        variance: Floats = sigma**2
+        return variance
 
 
 LIKELIHOODS: Registry[Likelihood] = Registry("likelihood", Likelihood)
@@ -111,26 +109,14 @@ class StudentT(Likelihood):
 
         pm.StudentT(OBSERVED, nu=q["dof"], mu=mu, sigma=sigma, observed=observed)
 
-    def observe_sum(
-        self, mu: Tensor, sigma: Tensor, q: Mapping[str, Tensor], observed: Tensor
-    ) -> None:
-        """Add the sum of the log densities."""
-        import pymc as pm
-        import pytensor.tensor as pt
-
-        from bayeslaw.model.elementary import FUNCTIONS
-        from bayeslaw.model.kernels import StudentTLogDensity
-
-        residual = observed - mu
-        if sigma.ndim:
-            standard = StudentTLogDensity()(residual / sigma, pt.ones(()), q["dof"])[0]
-            pm.Potential(OBSERVED, standard - pt.sum(FUNCTIONS.log(sigma)))
-        else:
-            pm.Potential(OBSERVED, StudentTLogDensity()(residual, sigma, q["dof"])[0])
-
     def log_density(self, residual: Floats, sigma: Floats, q: Mapping[str, Floats]) -> Floats:
         """Log density of residuals of log loss."""
-        return np.asarray(stats.t.logpdf(residual, q["dof_above_floor"] + DOF_FLOOR, scale=sigma))
+        from bayeslaw.model.tape import FUNCTIONS as F
+
+        dof, u = q["dof_above_floor"] + DOF_FLOOR, residual / sigma
+        one = F.gammaln(0.5 * dof + 0.5) - F.gammaln(0.5 * dof) - 0.5 * F.log(dof * math.pi)
+        density: Floats = one - F.log(sigma) - (0.5 * dof + 0.5) * F.log1p(u * u / dof)
+        return density
 
     def sample(
         self,
@@ -152,7 +138,8 @@ class StudentT(Likelihood):
            Journal of the American Statistical Association 84 (1989).
         """
         dof = q["dof_above_floor"] + DOF_FLOOR
-        return np.asarray(sigma**2 * (dof + 3) / (dof + 1))
+        variance: Floats = sigma**2 * (dof + 3) / (dof + 1)
+        return variance
 
 
 @LIKELIHOODS.register
@@ -171,7 +158,11 @@ class Normal(Likelihood):
 
     def log_density(self, residual: Floats, sigma: Floats, q: Mapping[str, Floats]) -> Floats:
         """Log density of residuals of log loss."""
-        return np.asarray(stats.norm.logpdf(residual, scale=sigma))
+        from bayeslaw.model.tape import FUNCTIONS as F
+
+        u = residual / sigma
+        density: Floats = -0.5 * u * u - F.log(sigma) - 0.5 * math.log(2 * math.pi)
+        return density
 
     def sample(
         self,
@@ -219,16 +210,20 @@ class Huber(Likelihood):
     def observe(self, mu: Tensor, sigma: Tensor, q: Mapping[str, Tensor], observed: Tensor) -> None:
         """Add the observed log losses to the PyMC model in context."""
         import pymc as pm
+        import pytensor.tensor as pt
+
+        def logp(value: Tensor, mu: Tensor, sigma: Tensor, delta: Tensor) -> Tensor:
+            return huber_log_density(value - mu, sigma, delta, pt)
 
         arguments = (mu, sigma, self.delta)
-        pm.CustomDist(
-            OBSERVED, *arguments, logp=huber_logp, random=_huber_random, observed=observed
-        )
+        pm.CustomDist(OBSERVED, *arguments, logp=logp, random=_huber_random, observed=observed)
 
     def log_density(self, residual: Floats, sigma: Floats, q: Mapping[str, Floats]) -> Floats:
         """Log density of residuals of log loss."""
-        wide = np.broadcast_arrays(residual, 0.0, sigma, self.delta)
-        return np.asarray(huber_logp(*wide).eval(mode="FAST_COMPILE"), float)
+        from bayeslaw.model.tape import FUNCTIONS
+
+        density: Floats = huber_log_density(residual, sigma, self.delta, FUNCTIONS)
+        return density
 
     def sample(
         self,
@@ -254,19 +249,21 @@ class Huber(Likelihood):
         The score is ``r / sigma^2`` there and constant beyond, so its derivative, whose mean is
         the information, is that probability over ``sigma^2``.
         """
-        k = self.delta / np.asarray(sigma, float)
-        inside = math.sqrt(2 * math.pi) * erf(k / math.sqrt(2))
-        return np.asarray(sigma**2 * (1 + 2 / k * np.exp(-0.5 * k**2) / inside))
+        from bayeslaw.model.tape import FUNCTIONS as F
+
+        k = self.delta / sigma
+        inside = math.sqrt(2 * math.pi) * F.erf(k / math.sqrt(2))
+        variance: Floats = sigma**2 * (1 + 2 / k * F.exp(-0.5 * k**2) / inside)
+        return variance
 
 
-def huber_logp(value: Tensor, mu: Tensor, sigma: Tensor, delta: Tensor) -> Tensor:
-    """Log density of `Huber` at `value`, location `mu` and scale `sigma`."""
-    import pytensor.tensor as pt
-
-    r, k = pt.abs(value - mu), delta / sigma
-    loss = pt.switch(r <= delta, 0.5 * r**2, delta * (r - 0.5 * delta))
-    inside = math.sqrt(2 * math.pi) * pt.erf(k / math.sqrt(2))
-    return -loss / sigma**2 - pt.log(sigma) - pt.log(inside + 2 / k * pt.exp(-0.5 * k**2))
+def huber_log_density(residual: Array, sigma: Array, delta: float, xp: Namespace) -> Array:
+    """Log density of `Huber`."""
+    r, k = xp.maximum(residual, -residual), delta / sigma
+    near = xp.minimum(r, delta)
+    loss = 0.5 * near**2 + delta * (r - near)
+    inside = math.sqrt(2 * math.pi) * xp.erf(k / math.sqrt(2))
+    return -loss / sigma**2 - xp.log(sigma) - xp.log(inside + 2 / k * xp.exp(-0.5 * k**2))
 
 
 def _huber_random(

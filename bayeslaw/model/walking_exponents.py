@@ -5,12 +5,12 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from bayeslaw.common.errors import LawError, argument
+from bayeslaw.laws.deviations import Deviation, Polynomial, Walk
 from bayeslaw.laws.law import Law
-from bayeslaw.laws.modifiers import ModifiedTerm, Modifier, Polynomial, Sum, Walk
 from bayeslaw.laws.parts import KAPPA
 from bayeslaw.laws.powers import Power
 from bayeslaw.laws.priors import Prior
-from bayeslaw.laws.terms import SYMBOLS, Term
+from bayeslaw.laws.terms import SYMBOLS
 from bayeslaw.model.discrepancies import DISCREPANCIES, Discrepancy
 
 CURVATURE = Prior("Normal", mu=0, sigma=0.1)
@@ -54,29 +54,27 @@ class WalkingExponents(Discrepancy):
         LawError
             If the law depends on more than N and D, or a term is not a power of one of them.
         """
-        leads = {term.coefficient: term.plain.covariates for term in law.terms}
+        leads = {term.coefficient: term.covariates for term in law.terms}
         if not self.suits(law):
             raise LawError(
                 f"law {law.name}: walking exponents are for a power of N and one of D; use "
                 f"{argument('discrepancy', 'curvature')}."
             )
-        terms: list[Term] = []
-        for term in law.terms:
-            (lead,), name = leads[term.coefficient], term.coefficient
+        deviations: list[Deviation] = []
+        for name, (lead,) in leads.items():
             other = "tokens" if lead == "params" else "params"
             walks = (("", lead, self.spread), (lead, other, self.crossed))
-            modifiers: list[Modifier] = [
-                Walk(f"walk_{name}{SYMBOLS[along]}", "walk_scale", along, times, sd, self.spacing)
-                for times, along, sd in walks
-            ]
+            for times, along, sd in walks:
+                steps = f"walk_{name}{SYMBOLS[along]}"
+                walk = Walk(name, steps, "walk_scale", along, times, sd, self.spacing)
+                deviations.append(walk)
             if lead == "tokens":
-                modifiers.append(Polynomial({f"cross_{name}N": ("params", "tokens")}))
-            terms.append(ModifiedTerm(term.plain, Sum(tuple(modifiers))))
-        crosses = {n: CURVATURE for term in terms for n in term.exponents if n.startswith("cross_")}
+                deviations.append(Polynomial(name, {f"cross_{name}N": ("params", "tokens")}))
+        crosses = {n: CURVATURE for d in deviations for n in d.parameters if n != "walk_scale"}
         coupling = {} if law.coupled else {KAPPA: COUPLING_PRIOR}
         return replace(
             law,
-            terms=tuple(terms),
+            deviations=tuple(deviations),
             priors={**law.priors, "walk_scale": WALK_SCALE, **crosses, **coupling},
             bounds={
                 **law.bounds,
@@ -89,6 +87,5 @@ class WalkingExponents(Discrepancy):
 
     def suits(self, law: Law) -> bool:
         """Whether the law is a power of N and one of D."""
-        plain = [term.plain for term in law.terms]
-        along = sorted(term.covariates for term in plain)
-        return along == [("params",), ("tokens",)] and all(type(t) is Power for t in plain)
+        along = sorted(term.covariates for term in law.terms)
+        return along == [("params",), ("tokens",)] and all(type(t) is Power for t in law.terms)

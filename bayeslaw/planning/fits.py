@@ -183,9 +183,8 @@ def _curve(
         effect = np.median(effect, keepdims=True)
     if "start" in base:
         base["start"] = base["start"] + effect
-    here = {"params": np.log(run.params), "ptpp": np.log(run.ptpp)}
     law = _planned(law, unique)
-    law, p = law.at_model(law.sizes(q, fit.at), here, fit.at)
+    p = law.sizes(q, fit.at)
     p |= {name: p[name] * np.exp(effect) for name in ("E", *law.coefficients)}
     return LossCurve(law, p, fit.at, run.params, run.ptpp, base, unique)
 

@@ -1,0 +1,185 @@
+"""Deviations of the log loss from a law: known columns times weights.
+
+A deviation belongs to a term of the law, and enters the log loss times the term's share of the
+loss: to first order it is an addition to the log of that term. A deviation of the whole loss is
+added as it is.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from bayeslaw.common.arrays import Namespace
+from bayeslaw.common.registry import storable
+from bayeslaw.laws.knots import Knots
+from bayeslaw.laws.terms import Array, Values
+
+WHOLE, START = "", "start"
+"""What deviates, if it is no term: the whole loss, or the part of the start loss that is left."""
+
+
+class Deviation(ABC):
+    """Columns times weights; zero at the reference point. Subclasses are frozen dataclasses.
+
+    Attributes
+    ----------
+    of : str
+        Coefficient of the term that deviates, `WHOLE`, or `START`.
+    """
+
+    of: str
+
+    @property
+    @abstractmethod
+    def parameters(self) -> tuple[str, ...]:
+        """Names of its scalar parameters."""
+
+    @property
+    @abstractmethod
+    def covariates_of(self) -> dict[str, tuple[str, ...]]:
+        """Covariates that each parameter acts along."""
+
+    @property
+    def covariates(self) -> tuple[str, ...]:
+        """Covariates it depends on."""
+        return tuple(dict.fromkeys(c for along in self.covariates_of.values() for c in along))
+
+    @abstractmethod
+    def value(self, p: Values, x: Values, at: Values, xp: Namespace) -> Array:
+        """Columns times weights; arguments are those of `Term.shape`."""
+
+
+@storable
+@dataclass(frozen=True)
+class Polynomial(Deviation):
+    """Taylor terms ``c x``, ``c x y``, ``c x^2 / 2``, ... of covariates from the reference point.
+
+    Parameters
+    ----------
+    of : str
+        What deviates; see `Deviation`.
+    coefficients : mapping of parameter name to covariates
+        ``{"curve_A": ("params", "params")}`` adds ``curve_A (log N - log N0)^2 / 2``.
+    """
+
+    of: str
+    coefficients: Mapping[str, tuple[str, ...]]
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """Names of the coefficients."""
+        return tuple(self.coefficients)
+
+    @property
+    def covariates_of(self) -> dict[str, tuple[str, ...]]:
+        """Covariates that each coefficient multiplies."""
+        return {name: tuple(dict.fromkeys(along)) for name, along in self.coefficients.items()}
+
+    def column(self, name: str, x: Values, at: Values) -> Array:
+        """The product of covariates that a coefficient multiplies."""
+        along = self.coefficients[name]
+        value: Array = 1.0 / math.prod(math.factorial(along.count(c)) for c in set(along))
+        for covariate in along:
+            value = value * (x[covariate] - at[covariate])
+        return value
+
+    def value(self, p: Values, x: Values, at: Values, xp: Namespace) -> Array:
+        """Sum of the Taylor terms."""
+        return sum(p[name] * self.column(name, x, at) for name in self.coefficients)
+
+
+@dataclass(frozen=True)
+class Walk(Deviation):
+    """Change of an exponent along a covariate: an integrated random walk.
+
+    The exponent's slope in log x changes at knots u_j, by steps that are standard normal times a
+    scale. With h_j(u) = max(u - u_j, 0) for u_j >= 0, max(u_j - u, 0) for u_j <= 0, u from the
+    reference point, and knots at distance H, it adds ``scale sd sqrt(H) sum_j steps_j h_j(u) v``,
+    where v is 1, or another covariate from its reference point. Beyond the last
+    knot the exponent is constant.
+
+    Parameters
+    ----------
+    of : str
+        What deviates; see `Deviation`.
+    steps : str
+        Name of the vector of standardised steps; draws of it have the knots as a further axis.
+    scale : str
+        Name of the scale that several walks have in common.
+    along : str
+        Covariate u of the knots.
+    times : str
+        Covariate v, or "".
+    sd : float
+        Standard deviation of the change over an e-fold at scale 1.
+    spacing : float
+        Least distance of the knots, in e-folds.
+    knots : Knots, optional
+        By default they are chosen from the rows; see `reach`.
+    over : str
+        Covariate by which that of the knots is divided, as in D / N, or "".
+    """
+
+    of: str
+    steps: str
+    scale: str
+    along: str
+    times: str
+    sd: float
+    spacing: float
+    knots: Knots | None = None
+    over: str = ""
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """Name of the scale."""
+        return (self.scale,)
+
+    @property
+    def covariates_of(self) -> dict[str, tuple[str, ...]]:
+        """Covariates of the walk."""
+        return {self.scale: tuple(c for c in (self.along, self.over, self.times) if c)}
+
+    def value(self, p: Values, x: Values, at: Values, xp: Namespace) -> Array:
+        """Value at `x`; zero if `p` does not contain the steps."""
+        if self.steps not in p:
+            return 0.0
+        steps, columns = p[self.steps], self.columns(x, at, xp)
+        if columns.ndim == 2 and steps.ndim != 2:  # rows; draws of the steps have an axis for them
+            total = steps @ columns
+            total = total[..., 0, :] if steps.ndim > 1 else total
+        else:
+            total = sum(steps[..., j] * column for j, column in enumerate(columns))
+        return p[self.scale] * self.sd * total
+
+    def with_knots(self, knots: Mapping[str, Knots]) -> "Walk":
+        """The walk with the knots given for its steps, if there are any."""
+        return replace(self, knots=knots.get(self.steps, self.knots))
+
+    def reach(self, x: Values, at: Values) -> Knots:
+        """Knots that cover the rows: those of the walk, and further ones of the same spacing.
+
+        A walk without knots gets them at its least distance, or at a larger one if there would
+        otherwise be more knots than a quarter of the rows.
+        """
+        u = self._position(x, at)
+        low, high = float(np.min(u)), float(np.max(u))
+        spacing = max(self.spacing, 4 * (high - low) / np.size(u))
+        return (self.knots or Knots(spacing)).reaching(low, high)
+
+    def _position(self, x: Values, at: Values) -> Array:
+        """u: the log of the covariate of the knots, from the reference point."""
+        u = x[self.along] - at[self.along]
+        return u - (x[self.over] - at[self.over]) if self.over else u
+
+    def columns(self, x: Values, at: Values, xp: Namespace = np) -> Array:
+        """Design matrix ``sqrt(spacing) h_j(u) v``, shape (knots, rows)."""
+        u, v = self._position(x, at), 1.0
+        if self.times:
+            v = x[self.times] - at[self.times]
+            u = u + 0 * v  # both of one shape
+        knots = self.knots or self.reach(x, at)
+        return knots.hinges(u, xp) * v

@@ -1,0 +1,488 @@
+"""The log density of a specification on a table, in the sampler's coordinates.
+
+Parameters of the law, scales and noise are on the real line (`bayeslaw.model.coordinates`).
+Weights of deviations, and random effects of a few groups, are whitened (`bayeslaw.model.whitening`);
+effects of many groups are sampled as standard normals. The same density as a PyMC model is
+`bayeslaw.model.building.build`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from bayeslaw.common.arrays import Floats, Ints
+from bayeslaw.laws.deviations import WHOLE, Deviation, Polynomial, Walk
+from bayeslaw.laws.priors import Prior
+from bayeslaw.laws.terms import Values
+from bayeslaw.model import random_effects, whitening
+from bayeslaw.model.building import cholesky_rows, partial_exponents
+from bayeslaw.model.coordinates import coordinates, log_prior, on_the_line
+from bayeslaw.model.data import Arrays
+from bayeslaw.model.errors import LENGTH, NUGGET, decay
+from bayeslaw.model.spec import JointSpec, Spec
+from bayeslaw.model.tape import FUNCTIONS, Node, Tape
+
+MOST = 40
+"""Most groups, of all levels together, whose effects are whitened beside the other weights.
+
+The whitening takes the cube of the number of weights. With few rows a group, which is usual where
+groups are many, standard normals mix as well."""
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A standard normal: of which variable, its place in it, and the variable's mean and sd."""
+
+    name: str
+    place: int = -1
+    mean: float = 0.0
+    sd: float = 1.0
+
+
+@dataclass(frozen=True)
+class Density:
+    """Log density and gradient at points of the sampler's space.
+
+    Its coordinates are the parameters on the real line, the whitened weights, and effects.
+
+    Parameters
+    ----------
+    names : tuple of str
+        Parameters on the real line.
+    start : array, shape (parameters,)
+    weights, effects : sequence of Weight
+        What is whitened, and what is sampled as it is.
+    domains : mapping of prefix to (Spec, mapping)
+        Spec and reference point of each domain.
+    arguments : tuple
+        Of `bayeslaw.model.whitening.density`, after the point.
+    """
+
+    names: tuple[str, ...]
+    start: Floats
+    weights: Sequence[Weight]
+    effects: Sequence[Weight]
+    domains: Mapping[str, tuple[Spec, Values]]
+    arguments: tuple[Any, ...] = field(repr=False)
+
+    @property
+    def size(self) -> int:
+        """Number of coordinates."""
+        return len(self.names) + len(self.weights) + len(self.effects)
+
+    @property
+    def levels_of_loss(self) -> list[int]:
+        """Places of the losses at the reference points, which the data determine."""
+        return [i for i, name in enumerate(self.names) if name.split("::")[-1] == "L_ref"]
+
+    def __call__(self, point: Floats) -> tuple[float, Floats]:
+        """Log density up to a constant, and its gradient."""
+        value, gradient, _ = whitening.density(point, *self.arguments)
+        return value, gradient
+
+    def unwhitened(self, point: Floats) -> Floats:
+        """The point with weights in place of whitened ones."""
+        _, _, weights = whitening.density(point, *self.arguments)
+        first = len(self.names)
+        return np.concatenate([point[:first], weights, point[first + len(weights) :]])
+
+    def whitened_at(self, parameters: Floats) -> "Density":
+        """The density whitened by the matrix at a point on the real line."""
+        y, code, constants, ends, places, _, inputs, block, _, before = self.arguments
+        columns, of_share, of_scale, *_ = block
+        v = np.empty((len(code), len(y)))
+        v[: len(parameters), 0] = parameters
+        v[len(parameters) : len(parameters) + len(inputs)] = inputs
+        whitening.evaluate(code, constants, ends[0], ends[1], v)
+        shares = np.vstack([v[places[3]], np.ones(len(y))])  # the last one is for the whole loss
+        fixed = seen = columns * shares[of_share]
+        if len(before):
+            rho = v[places[2]]
+            scale = np.sqrt(1 - rho**2 + NUGGET)
+            seen = (seen - rho * seen[:, before]) / scale
+            fixed = seen / scale
+            np.subtract.at(fixed.T, before, (seen / scale * rho).T.copy())
+        fixed = np.ascontiguousarray(fixed)
+        moved = list(self.arguments)
+        moved[7] = columns, of_share, of_scale, fixed, np.ascontiguousarray(seen @ seen.T)
+        return replace(self, arguments=tuple(moved))
+
+    def variables(self, points: Floats) -> dict[str, Floats]:
+        """Draws by name, of points of `unwhitened`, shape (chains, draws, coordinates)."""
+        z = {name: points[..., i] for i, name in enumerate(self.names)}
+        found: dict[str, Floats] = {}
+        for prefix, (spec, at) in self.domains.items():
+            own = {n.removeprefix(prefix): v for n, v in z.items() if n.startswith(prefix)}
+            q, _ = parameters(spec, at, own)
+            found |= {f"{prefix}{name}": np.asarray(value) for name, value in q.items()}
+        vectors: dict[str, dict[int, Floats]] = {}
+        for name in self.names:
+            base, _, place = name.partition("[")
+            if place:
+                value = z[name] if base.endswith("_z") else FUNCTIONS.sigmoid(z[name])
+                vectors.setdefault(base, {})[int(place[:-1])] = value
+        for k, weight in enumerate((*self.weights, *self.effects), len(self.names)):
+            value = weight.mean + weight.sd * points[..., k]
+            if weight.place >= 0:
+                vectors.setdefault(weight.name, {})[weight.place] = value
+            elif weight.name:
+                found[weight.name] = value
+        none = np.zeros(points.shape[:-1])
+        for name, by_place in vectors.items():
+            count = max(by_place) + 1
+            found[name] = np.stack([by_place.get(j, none) for j in range(count)], axis=-1)
+        return found
+
+
+def parameters(spec: Spec, at: Values, z: Values) -> tuple[dict[str, Any], Any]:
+    """Parameters of a spec that are no weights, and the log density of their priors.
+
+    Parameters
+    ----------
+    spec : Spec
+    at : mapping of str to float
+        The reference point.
+    z : mapping of str to value
+        Coordinates on the real line: nodes of a tape, or arrays.
+    """
+    q, log = coordinates(spec.law, spec.priors, at, z, normal_coefficients(spec))
+    for name in _other_parameters(spec):
+        prior = spec.priors[spec.likelihood.parameters.get(name, name)]
+        q[name], part = on_the_line(prior.support, z[name])
+        log = log + part + log_prior(prior, q[name])
+    return q, log
+
+
+def normal_coefficients(spec: Spec) -> dict[str, Prior]:
+    """Coefficients of deviations whose priors are normal: they are sampled as weights."""
+    law = spec.law
+    names = [n for d in law.deviations if isinstance(d, Polynomial) for n in d.parameters]
+    names += law.offset.local if law.offset else ()
+    return {name: spec.priors[name] for name in names if spec.priors[name].name == "Normal"}
+
+
+def _other_parameters(spec: Spec) -> list[str]:
+    """Parameters on the real line that are not the law's."""
+    names = ["sigma", *spec.likelihood.parameters, *[LENGTH] * (spec.errors == "run")]
+    return names + [f"tau_{level}" for level in spec.effects]
+
+
+def make_density(spec: Spec | JointSpec, arrays: Arrays) -> Density:
+    """The density of a spec on the arrays of a `Data`, or of several on `joint_arrays`."""
+    return _Builder(spec, arrays).build()
+
+
+class _Builder:
+    """A tape, the weights, and the effects, to which each part of a spec adds its own."""
+
+    def __init__(self, spec: Spec | JointSpec, arrays: Arrays) -> None:
+        self.spec, self.tape = spec, Tape()
+        self.specs = list(spec.parts.items())
+        self.arrays = [
+            {n.removeprefix(prefix): v for n, v in arrays.items() if n.startswith(prefix)}
+            for prefix, _ in self.specs
+        ]
+        self.counts = [len(own["observed"]) for own in self.arrays]
+        self.inputs: dict[str, Floats] = {}
+        self.columns: list[Floats] = []
+        self.of_share: list[int] = []
+        self.of_scale: list[int] = []
+        self.weights: list[Weight] = []
+        self.effects: list[Weight] = []
+        self.shares: list[Node] = []
+        self.scales: list[Node] = []
+        self.factors: list[Node] = []
+        self.groups: list[Ints] = []
+        self.one = self.row("one", np.ones(sum(self.counts)))
+
+    def build(self) -> Density:
+        """The density, whitened at its start."""
+        names = self.names()
+        z = {name: self.tape.input(name) for name in names}
+        q, log_loss, scale, information, rho, log = [], 0.0, 0.0, 0.0, 0.0, 0.0
+        for d, (prefix, spec) in enumerate(self.specs):
+            own = {n.removeprefix(prefix): v for n, v in z.items() if n.startswith(prefix)}
+            found, prior = parameters(spec, self.reference(d), own)
+            q.append(found)
+            inside, sigma = self.inside(d), found["sigma"]
+            log_loss = log_loss + inside * self.law(d, found)
+            information = information + 1.0 / spec.likelihood.information_variance(sigma, found)
+            if spec.errors == "run":
+                gap = self.row(f"{prefix}gap", self.spread(d, self.arrays[d]["gap"]))
+                each = inside * decay(gap, found[LENGTH], FUNCTIONS)
+                rho = rho + each
+                sigma = sigma * FUNCTIONS.sqrt(1 - each * each + NUGGET)
+            scale = scale + inside * sigma
+            log = log + prior
+        flagged, prior = self.add_effects(q, z)
+        log_loss, log = log_loss + flagged, log + prior
+        if not self.weights:  # one without effect, so that the block is not empty
+            self.add(np.zeros(self.one_size), -1, self.tape.constant(1.0), Weight(""))
+        return self.compile(names, q, log_loss, rho, information / len(q), scale, log)
+
+    @property
+    def one_size(self) -> int:
+        """Number of rows."""
+        return sum(self.counts)
+
+    def compile(
+        self,
+        names: list[str],
+        q: list[dict[str, Any]],
+        log_loss: Any,
+        rho: Any,
+        information: Node,
+        scale: Any,
+        log: Any,
+    ) -> Density:
+        """The density of what was added."""
+        tape = self.tape
+        shares, factors = map(self.rows, (self.shares, self.factors))
+        log_loss, rho, scale = self.rows([log_loss, rho, scale])
+        seen = [log_loss, rho, information, *shares, *self.scales, *factors]
+        errors = tape.input("errors", row=True)
+        total = log
+        for d, (_, spec) in enumerate(self.specs):
+            each = spec.likelihood.log_density(errors, scale, q[d])  # type: ignore[arg-type]
+            total = total + FUNCTIONS.sum(self.inside(d) * each)
+        (by_error,) = self.rows(tape.gradient(total, [errors]))
+        weighted, cotangents = total, []
+        for k, node in enumerate(seen):
+            cotangents.append(f"cotangent {k}")
+            product = node * tape.input(cotangents[-1], row=node.row)
+            weighted = weighted + (FUNCTIONS.sum(product) if product.row else product)
+        derivatives = tape.gradient(weighted, [tape.inputs[name] for name in names])
+        order = [*names, *self.inputs, "errors", *cotangents]
+        stages = [seen, [total, by_error], derivatives]
+        program = tape.compile([node for stage in stages for node in stage], order)
+        of_seen, of_likelihood, of_theta = np.split(
+            program.outputs, [len(seen), len(seen) + len(stages[1])]
+        )
+        ends = np.array([len(order), of_seen.max() + 1, of_likelihood.max() + 1])
+        first, last = 3 + len(shares), 3 + len(shares) + len(self.scales)
+        errors_at = len(names) + len(self.inputs)
+        places = (
+            *(of_seen[0], of_seen[2], of_seen[1], of_seen[3:first], of_seen[first:last]),
+            *(of_seen[last:], *of_likelihood, errors_at, errors_at + 1),
+        )
+        size = len(self.weights)
+        columns = np.ascontiguousarray(self.columns)
+        block = columns, np.array(self.of_share), np.array(self.of_scale), columns, np.eye(size)
+        groups = np.array(self.groups, np.int64).reshape(len(self.groups), self.one_size)
+        observed = np.concatenate([own["observed"] for own in self.arrays]).astype(float)
+        data = np.stack(list(self.inputs.values()))
+        arguments = (
+            *(observed, program.code, program.constants, ends, places, of_theta),
+            *(data, block, groups, self.before()),
+        )
+        domains = {prefix: (spec, self.reference(d)) for d, (prefix, spec) in enumerate(self.specs)}
+        start = self.start(names)
+        density = Density(tuple(names), start, self.weights, self.effects, domains, arguments)
+        return density.whitened_at(start)
+
+    # -- rows of the domains --------------------------------------------------------------------
+
+    def row(self, name: str, values: Floats) -> Node:
+        """An input that is a row of data."""
+        self.inputs[name] = np.asarray(values, float)
+        return self.tape.input(name, row=True)
+
+    def rows(self, nodes: Sequence[Any]) -> list[Node]:
+        """The values as rows."""
+        return [x if isinstance(x, Node) and x.row else self.one * x for x in nodes]
+
+    def spread(self, d: int, values: Any, fill: float = 0.0) -> Floats:
+        """Values of a domain's rows, shape (..., its rows), over the rows of all domains."""
+        first = sum(self.counts[:d])
+        found = np.full((*np.shape(values)[:-1], self.one_size), fill)
+        found[..., first : first + self.counts[d]] = values
+        return found
+
+    def inside(self, d: int) -> Any:
+        """1 in the rows of a domain, and 0 in others."""
+        if len(self.specs) == 1:
+            return 1.0
+        name = f"inside {d}"
+        if name not in self.inputs:
+            return self.row(name, self.spread(d, np.ones(self.counts[d])))
+        return self.tape.inputs[name]
+
+    def before(self) -> Ints:
+        """The row before each row in its run, if errors are correlated."""
+        if not any(spec.errors == "run" for _, spec in self.specs):
+            return np.zeros(0, np.int64)
+        firsts = np.cumsum([0, *self.counts])
+        found = []
+        for own, count, first in zip(self.arrays, self.counts, firsts, strict=False):
+            found.append(first + own.get("before", np.arange(count)))
+        return np.concatenate(found).astype(np.int64)
+
+    def reference(self, d: int) -> dict[str, float]:
+        """Reference point of a domain."""
+        law = self.specs[d][1].law
+        return {n: float(v) for n, v in zip(law.covariate_names, self.arrays[d]["at"], strict=True)}
+
+    # -- parts ----------------------------------------------------------------------------------
+
+    def names(self) -> list[str]:
+        """Parameters on the real line."""
+        names = []
+        for prefix, spec in self.specs:
+            weights = normal_coefficients(spec)
+            own = [name for name in spec.law.coordinates if name not in weights]
+            names += [f"{prefix}{name}" for name in (*own, *_other_parameters(spec))]
+        count = len(self.specs)
+        for level in self.spec.effects if count > 1 else ():
+            names += [f"{level}_partial[{k}]" for k in range(count * (count - 1) // 2)]
+        for level in self.spec.effects:
+            if isinstance(random_effects.level(level), random_effects.OneSided):
+                flagged = np.flatnonzero(self.arrays[0][f"{level}_affected"])
+                names += [f"{level}_z[{g}]" for g in flagged]
+        return names
+
+    def start(self, names: list[str]) -> Floats:
+        """A point of plausible parameters, with the loss at the reference point from the data."""
+        found = np.zeros(len(names))
+        for d, (prefix, spec) in enumerate(self.specs):
+            typical = {"L_ref": float(np.mean(self.arrays[d]["observed"]))}
+            locals_ = {term.local for term in spec.law.terms}
+            for name in names:
+                own = name.removeprefix(prefix)
+                if not name.startswith(prefix) or "[" in name:
+                    continue
+                prior = spec.priors.get(spec.likelihood.parameters.get(own, own))
+                if own in typical:
+                    value = typical[own]
+                elif own in locals_ and prior and prior.support == (0, np.inf):
+                    value = -0.7  # a third of the loss that is left
+                else:
+                    value = _typical(prior) if prior else 0.0
+                found[names.index(name)] = value
+        return found
+
+    def law(self, d: int, q: dict[str, Any]) -> Any:
+        """Log loss of the law, to which coefficients that are no weights are added."""
+        (prefix, spec), at = self.specs[d], self.reference(d)
+        law = spec.law
+        values = dict(zip(law.covariate_names, self.arrays[d]["x"].astype(float), strict=True))
+        x = {
+            name: self.row(f"{prefix}{name}", self.spread(d, value, at[name]))
+            for name, value in values.items()
+        }
+        law, normal = law.over(values, at), normal_coefficients(spec)
+        p = law.sizes({**q, **dict.fromkeys(normal, 0.0)}, at, FUNCTIONS)
+        log_loss, shares = replace(law, offset=None).log_loss(p, x, at, FUNCTIONS)
+        places = {WHOLE: -1}
+        for of, share in shares.items():
+            if of != WHOLE:
+                places[of] = len(self.shares)
+                self.shares.append(share)
+        one = self.tape.constant(1.0)
+        for each in law.deviations:
+            share, place = shares[each.of], places[each.of]
+            if isinstance(each, Walk):
+                for j, column in enumerate(each.sd * self.spread(d, each.columns(values, at))):
+                    weight = Weight(f"{prefix}{each.steps}", j)
+                    self.add(column, place, q[each.scale], weight)
+            else:
+                log_loss = log_loss + self.polynomial(d, each, each.parameters, q, share, place)
+        if law.offset:
+            own = law.offset
+            log_loss = log_loss + self.polynomial(d, own.polynomial, own.local, q, one, -1)
+        return log_loss
+
+    def polynomial(
+        self,
+        d: int,
+        deviation: Deviation,
+        coordinates: Sequence[str],
+        q: dict[str, Any],
+        share: Any,
+        place: int,
+    ) -> Any:
+        """Add the coefficients with normal priors as weights; what the rest, and means, add."""
+        assert isinstance(deviation, Polynomial)
+        (prefix, spec), at = self.specs[d], self.reference(d)
+        names = spec.law.covariate_names
+        x = dict(zip(names, self.arrays[d]["x"].astype(float), strict=True))
+        normal, total = normal_coefficients(spec), 0.0
+        for parameter, name in zip(deviation.parameters, coordinates, strict=True):
+            column = self.spread(d, deviation.column(parameter, x, at) * np.ones(self.counts[d]))
+            mean = q.get(name, 0.0)
+            if name in normal:
+                mean, sd = normal[name].kwargs.get("mu", 0.0), normal[name].kwargs.get("sigma", 1.0)
+                weight = Weight(f"{prefix}{name}", mean=mean, sd=sd)
+                self.add(sd * column, place, self.tape.constant(1.0), weight)
+            if isinstance(mean, Node) or mean:
+                total = total + mean * share * self.row(f"{prefix}{name} column", column)
+        return total
+
+    def add(self, column: Floats, share: int, scale: Node, weight: Weight) -> None:
+        """Add a weight."""
+        if scale.place not in [node.place for node in self.scales]:
+            self.scales.append(scale)
+        self.columns.append(column)
+        self.of_share.append(share)
+        self.of_scale.append([node.place for node in self.scales].index(scale.place))
+        self.weights.append(weight)
+
+    def add_effects(self, q: list[dict[str, Any]], z: Mapping[str, Node]) -> tuple[Any, Any]:
+        """Add random effects; what those of flagged rows add to the log loss, and to the prior."""
+        total, log, whitened = 0.0, 0.0, 0
+        for level in self.spec.effects:
+            index, affected = self.arrays[0][f"{level}_index"], self.arrays[0][f"{level}_affected"]
+            tau = q[0][f"tau_{level}"]
+            if isinstance(random_effects.level(level), random_effects.OneSided):
+                for g in np.flatnonzero(affected):
+                    name = f"{level}_z[{g}]"
+                    rows = self.row(f"{name} rows", np.asarray(index == g, float))
+                    total = total + tau * FUNCTIONS.exp(z[name]) * rows
+                    log = log - 0.5 * z[name] * z[name]
+                continue
+            if len(self.specs) > 1:
+                log = log + self.add_correlated(level, q, z)
+                continue
+            if whitened + len(affected) <= MOST:
+                whitened += len(affected)
+                for g in range(len(affected)):
+                    weight = Weight(f"{level}_z", g)
+                    self.add(np.asarray(index == g, float), -1, tau, weight)
+            else:
+                self.groups.append(index + len(self.effects))
+                self.factors.append(tau)
+                self.effects += [Weight(f"{level}_z", g) for g in range(len(affected))]
+        return total, log
+
+    def add_correlated(self, level: str, q: list[dict[str, Any]], z: Mapping[str, Node]) -> Any:
+        """Add effects that are correlated between domains; the log prior of the correlations."""
+        count, log = len(self.specs), 0.0
+        partial = []
+        for k, b in enumerate(partial_exponents(count)):
+            half = FUNCTIONS.sigmoid(z[f"{level}_partial[{k}]"])
+            log = log + b * (FUNCTIONS.log(half) + FUNCTIONS.log(1.0 - half))
+            partial.append(2.0 * half - 1.0)
+        rows = cholesky_rows(partial, count, FUNCTIONS)
+        size = len(self.arrays[0][f"{level}_affected"])
+        index = np.concatenate([own[f"{level}_index"] for own in self.arrays])
+        for j in range(count):
+            factor = sum(
+                self.inside(d) * q[d][f"tau_{level}"] * row[j]
+                for d, row in enumerate(rows)
+                if j < len(row)
+            )
+            self.factors.append(factor)
+            self.groups.append(index + len(self.effects))
+            self.effects += [Weight(f"{level}_z", g * count + j) for g in range(size)]
+        return log
+
+
+def _typical(prior: Prior) -> float:
+    """A plausible value of a parameter on the real line."""
+    low, high = prior.support
+    if np.isinf(low):
+        return float(prior.kwargs.get("mu", 0.0))
+    if not np.isinf(high):
+        return 0.0
+    return float(prior.kwargs.get("mu", 0.0)) if prior.name == "LogNormal" else -0.5

@@ -1,0 +1,401 @@
+"""Formulas as tapes: traced once in Python, differentiated there, and evaluated by one loop.
+
+A formula is written with Python's operators and the functions of `FUNCTIONS`, as with NumPy. Its
+inputs are scalars, and rows: vectors with one value for each row of a table. `Tape.gradient` adds
+the operations of the derivatives. One function, which Numba compiles once for a machine, runs any
+tape, so a law is never compiled.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from numba import njit
+from scipy import special
+
+from bayeslaw.common.arrays import Floats, Ints
+
+INPUT, CONSTANT, ADD, SUBTRACT, MULTIPLY, DIVIDE, MAXIMUM, ABOVE, EXP, LOG, LOG1P, TANH, SUM = (
+    range(13)
+)
+ERF, LGAMMA, DIGAMMA, SPREAD = range(13, 17)
+"""Kinds of operations. `ABOVE` is 1 where its first argument is above the second, and else 0;
+`SPREAD` is a scalar as a row."""
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One operation: its kind, the places of its arguments, a constant's value, if it is a row."""
+
+    kind: int
+    first: int = -1
+    second: int = -1
+    value: float = 0.0
+    row: bool = False
+
+
+@dataclass
+class Tape:
+    """Operations in the order of evaluation, each once."""
+
+    operations: list[Operation] = field(default_factory=list)
+    places: dict[Operation, int] = field(default_factory=dict)
+    inputs: dict[str, "Node"] = field(default_factory=dict)
+
+    def input(self, name: str, *, row: bool = False) -> "Node":
+        """A new input."""
+        self.operations.append(Operation(INPUT, row=row))
+        self.inputs[name] = Node(self, len(self.operations) - 1)
+        return self.inputs[name]
+
+    def constant(self, value: float) -> "Node":
+        """A number."""
+        return self._add(Operation(CONSTANT, value=float(value)))
+
+    def apply(self, kind: int, first: "Node", second: "Node | None" = None) -> "Node":
+        """An operation on nodes of this tape."""
+        arguments = [node for node in (first, second) if node is not None]
+        row = kind == SPREAD or (kind != SUM and any(node.row for node in arguments))
+        return self._add(Operation(kind, *(node.place for node in arguments), row=row))
+
+    def _add(self, operation: Operation) -> "Node":
+        if operation not in self.places:
+            self.operations.append(operation)
+            self.places[operation] = len(self.operations) - 1
+        return Node(self, self.places[operation])
+
+    def gradient(self, total: "Node", by: Sequence["Node"]) -> list["Node"]:
+        """Derivatives of a scalar by other nodes."""
+        found = {total.place: self.constant(1.0)}
+        for place in range(total.place, -1, -1):
+            if place not in found:
+                continue
+            for argument, part in self._partials(place, found[place]):
+                if part.row and not argument.row:
+                    part = FUNCTIONS.sum(part)
+                known = found.get(argument.place)
+                found[argument.place] = part if known is None else known + part
+        return [found.get(node.place, self.constant(0.0)) for node in by]
+
+    def _partials(self, place: int, out: "Node") -> list[tuple["Node", "Node"]]:
+        """Arguments of an operation, each with its part of the derivative `out`."""
+        operation, z = self.operations[place], Node(self, place)
+        x, y = Node(self, operation.first), Node(self, operation.second)
+        match operation.kind:
+            case k if k == ADD:
+                return [(x, out), (y, out)]
+            case k if k == SUBTRACT:
+                return [(x, out), (y, -out)]
+            case k if k == MULTIPLY:
+                return [(x, out * y), (y, out * x)]
+            case k if k == DIVIDE:
+                return [(x, out / y), (y, -out * z / y)]
+            case k if k == MAXIMUM:
+                above = self.apply(ABOVE, x, y)
+                return [(x, out * above), (y, out * (1.0 - above))]
+            case k if k == EXP:
+                return [(x, out * z)]
+            case k if k == LOG:
+                return [(x, out / x)]
+            case k if k == LOG1P:
+                return [(x, out / (1.0 + x))]
+            case k if k == TANH:
+                return [(x, out * (1.0 - z * z))]
+            case k if k == SUM:
+                return [(x, self.apply(SPREAD, out))]
+            case k if k == ERF:
+                return [(x, out * (2 / math.sqrt(math.pi)) * FUNCTIONS.exp(-(x * x)))]
+            case k if k == LGAMMA:
+                return [(x, out * self.apply(DIGAMMA, x))]
+        return []
+
+    def compile(self, outputs: Sequence["Node"], inputs: Sequence[str]) -> "Program":
+        """The operations that some outputs need; the named inputs come first, in their order."""
+        needed = {node.place for node in outputs}
+        for place in range(len(self.operations) - 1, -1, -1):
+            if place in needed:
+                operation = self.operations[place]
+                needed |= {p for p in (operation.first, operation.second) if p >= 0}
+        order = [self.inputs[name].place for name in inputs]
+        order += [p for p in sorted(needed) if self.operations[p].kind != INPUT]
+        new = {-1: -1} | {place: k for k, place in enumerate(order)}
+        kept = [self.operations[place] for place in order]
+        code = [[o.kind, new[o.first], new[o.second], o.row] for o in kept]
+        return Program(
+            np.array(code, np.int64),
+            np.array([o.value for o in kept]),
+            np.array([new[node.place] for node in outputs], np.int64),
+        )
+
+
+@dataclass(frozen=True)
+class Program:
+    """A compiled tape.
+
+    Parameters
+    ----------
+    code : array of int, shape (operations, 4)
+        Kind, places of two arguments, and whether the value is a row.
+    constants : array, shape (operations,)
+    outputs : array of int, shape (outputs,)
+        Places of the outputs.
+    """
+
+    code: Ints
+    constants: Floats
+    outputs: Ints
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """A value on a tape."""
+
+    tape: Tape
+    place: int
+    __array_ufunc__ = None
+
+    @property
+    def row(self) -> bool:
+        """Whether it is a vector over the rows, and no scalar."""
+        return self.tape.operations[self.place].row
+
+    @property
+    def number(self) -> float | None:
+        """Its value, if it is a constant."""
+        operation = self.tape.operations[self.place]
+        return operation.value if operation.kind == CONSTANT else None
+
+    def _with(self, kind: int, other: "Node | float", *, swapped: bool = False) -> "Node":
+        node = other if isinstance(other, Node) else self.tape.constant(other)
+        one, two = (node, self) if swapped else (self, node)
+        a, b = one.number, two.number
+        if a is not None and b is not None:
+            return self.tape.constant(_FOLD[kind](a, b))
+        if (kind == ADD and a == 0) or (kind == MULTIPLY and a == 1):
+            return two
+        if (kind in (ADD, SUBTRACT) and b == 0) or (kind in (MULTIPLY, DIVIDE) and b == 1):
+            return one
+        if kind == MULTIPLY and 0 in (a, b):
+            return self.tape.constant(0.0)
+        return self.tape.apply(kind, one, two)
+
+    def __add__(self, other: "Node | float") -> "Node":
+        return self._with(ADD, other)
+
+    def __radd__(self, other: "Node | float") -> "Node":
+        return self._with(ADD, other, swapped=True)
+
+    def __sub__(self, other: "Node | float") -> "Node":
+        return self._with(SUBTRACT, other)
+
+    def __rsub__(self, other: "Node | float") -> "Node":
+        return self._with(SUBTRACT, other, swapped=True)
+
+    def __mul__(self, other: "Node | float") -> "Node":
+        return self._with(MULTIPLY, other)
+
+    def __rmul__(self, other: "Node | float") -> "Node":
+        return self._with(MULTIPLY, other, swapped=True)
+
+    def __truediv__(self, other: "Node | float") -> "Node":
+        return self._with(DIVIDE, other)
+
+    def __rtruediv__(self, other: "Node | float") -> "Node":
+        return self._with(DIVIDE, other, swapped=True)
+
+    def __neg__(self) -> "Node":
+        return self * -1.0
+
+    def __pow__(self, power: "Node | float") -> "Node":
+        return self * self if power == 2 else _exp(power * _log(self))
+
+
+_FOLD: dict[int, Callable[[float, float], float]] = {
+    ADD: lambda a, b: a + b,
+    SUBTRACT: lambda a, b: a - b,
+    MULTIPLY: lambda a, b: a * b,
+    DIVIDE: lambda a, b: a / b,
+    MAXIMUM: max,
+}
+
+type Value = Node | float | Floats
+
+
+def _one(kind: int, plain: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def apply(x: Value) -> Any:
+        if not isinstance(x, Node):
+            return plain(x)
+        return x.tape.constant(plain(x.number)) if x.number is not None else x.tape.apply(kind, x)
+
+    return apply
+
+
+_exp, _log, _tanh = _one(EXP, np.exp), _one(LOG, np.log), _one(TANH, np.tanh)
+_log1p = _one(LOG1P, np.log1p)
+
+
+def _maximum(a: Value, b: Value) -> Any:
+    if isinstance(a, Node):
+        return a._with(MAXIMUM, b)
+    return b._with(MAXIMUM, a, swapped=True) if isinstance(b, Node) else np.maximum(a, b)
+
+
+def _softplus(x: Value) -> Any:
+    return _maximum(x, 0.0) + _log1p(_exp(-_maximum(x, -x)))
+
+
+def _sum(x: Value) -> Any:
+    return x.tape.apply(SUM, x) if isinstance(x, Node) else np.sum(x, axis=-1, keepdims=True)
+
+
+def _expm1(x: Value) -> Any:
+    half = _tanh(0.5 * x)
+    return 2.0 * half / (1.0 - half)
+
+
+FUNCTIONS = SimpleNamespace(
+    exp=_exp,
+    log=_log,
+    log1p=_log1p,
+    expm1=_expm1,
+    tanh=_tanh,
+    erf=_one(ERF, special.erf),
+    gammaln=_one(LGAMMA, special.gammaln),
+    maximum=_maximum,
+    minimum=lambda a, b: -_maximum(-a, -b),
+    sum=_sum,
+    sqrt=lambda x: _exp(0.5 * _log(x)),
+    sigmoid=lambda x: 0.5 * (1.0 + _tanh(0.5 * x)),
+    softplus=_softplus,
+)
+"""Functions of nodes, numbers and arrays, under NumPy's names; ``sum`` is over rows."""
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def digamma(x):  # type: ignore[no-untyped-def]
+    """Derivative of the log of the gamma function, for x > 0."""
+    total = 0.0
+    while x < 10.0:
+        total -= 1.0 / x
+        x += 1.0
+    y = 1.0 / (x * x)
+    series = y * (1 / 12 - y * (1 / 120 - y * (1 / 252 - y * (1 / 240 - y / 132))))
+    return total + math.log(x) - 0.5 / x - series
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def evaluate(code, constants, first, last, v):  # type: ignore[no-untyped-def]
+    """Fill `v`, shape (operations, rows), from its operation `first` to before `last`.
+
+    A scalar stands in column 0 of its row.
+    """
+    n = v.shape[1]
+    for k in range(first, last):
+        kind, row, out = code[k, 0], code[k, 3], v[k]
+        if kind == CONSTANT:
+            out[0] = constants[k]
+            continue
+        x, m = v[code[k, 1]], n if row else 1
+        if kind == SUM:
+            total = 0.0
+            for i in range(n):
+                total += x[i]
+            out[0] = total
+        elif kind == SPREAD:
+            out[:] = x[0]
+        elif kind == EXP:
+            for i in range(m):
+                out[i] = math.exp(x[i])
+        elif kind == LOG:
+            for i in range(m):
+                out[i] = math.log(x[i])
+        elif kind == LOG1P:
+            for i in range(m):
+                out[i] = math.log1p(x[i])
+        elif kind == TANH:
+            for i in range(m):
+                out[i] = math.tanh(x[i])
+        elif kind == ERF:
+            for i in range(m):
+                out[i] = math.erf(x[i])
+        elif kind == LGAMMA:
+            for i in range(m):
+                out[i] = math.lgamma(x[i])
+        elif kind == DIGAMMA:
+            for i in range(m):
+                out[i] = digamma(x[i])
+        elif row and not code[code[k, 1], 3]:
+            _scalar_row(kind, x[0], v[code[k, 2]], out)
+        elif row and not code[code[k, 2], 3]:
+            _row_scalar(kind, x, v[code[k, 2], 0], out)
+        else:
+            _row_row(kind, x, v[code[k, 2]], out, m)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _scalar_row(kind, a, y, out):  # type: ignore[no-untyped-def]
+    if kind == ADD:
+        for i in range(y.size):
+            out[i] = a + y[i]
+    elif kind == SUBTRACT:
+        for i in range(y.size):
+            out[i] = a - y[i]
+    elif kind == MULTIPLY:
+        for i in range(y.size):
+            out[i] = a * y[i]
+    elif kind == DIVIDE:
+        for i in range(y.size):
+            out[i] = a / y[i]
+    elif kind == MAXIMUM:
+        for i in range(y.size):
+            out[i] = max(a, y[i])
+    else:
+        for i in range(y.size):
+            out[i] = 1.0 if a > y[i] else 0.0
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _row_scalar(kind, x, b, out):  # type: ignore[no-untyped-def]
+    if kind == ADD:
+        for i in range(x.size):
+            out[i] = x[i] + b
+    elif kind == SUBTRACT:
+        for i in range(x.size):
+            out[i] = x[i] - b
+    elif kind == MULTIPLY:
+        for i in range(x.size):
+            out[i] = x[i] * b
+    elif kind == DIVIDE:
+        for i in range(x.size):
+            out[i] = x[i] / b
+    elif kind == MAXIMUM:
+        for i in range(x.size):
+            out[i] = max(x[i], b)
+    else:
+        for i in range(x.size):
+            out[i] = 1.0 if x[i] > b else 0.0
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _row_row(kind, x, y, out, m):  # type: ignore[no-untyped-def]
+    if kind == ADD:
+        for i in range(m):
+            out[i] = x[i] + y[i]
+    elif kind == SUBTRACT:
+        for i in range(m):
+            out[i] = x[i] - y[i]
+    elif kind == MULTIPLY:
+        for i in range(m):
+            out[i] = x[i] * y[i]
+    elif kind == DIVIDE:
+        for i in range(m):
+            out[i] = x[i] / y[i]
+    elif kind == MAXIMUM:
+        for i in range(m):
+            out[i] = max(x[i], y[i])
+    else:
+        for i in range(m):
+            out[i] = 1.0 if x[i] > y[i] else 0.0

@@ -1,0 +1,224 @@
+"""The log density of a model whose deviations are linear in standard normal weights.
+
+Given the law's parameters and the scales, the weights are nearly normal, with precision
+``Lambda = 1 + S C W C' S``: C are the columns, one row of C for each weight, S their scales and W
+the information of a row. The sampler sees eps in
+
+    b = Lambda^-1 S C W r + M^-T eps,    Lambda = M M',    log Jacobian = -log det M,
+
+with r the measured log loss less that of the law. Where errors are correlated, C and the
+correlation are taken at one point, so ``C W C'`` is computed once: such tables have many rows. The
+density is exact whatever matrix is used; the nearer it is, the more independent is eps of the rest.
+"""
+
+import math
+
+import numpy as np
+from numba import njit
+
+from bayeslaw.model.tape import evaluate
+
+_FLAGS = {"cache": True, "nogil": True, "error_model": "numpy"}
+
+
+@njit(**_FLAGS)
+def inverse(lower):  # type: ignore[no-untyped-def]
+    """Inverse of a lower triangular matrix."""
+    k = lower.shape[0]
+    found = np.zeros((k, k))
+    for i in range(k):
+        found[i, i] = 1.0 / lower[i, i]
+        for j in range(i):
+            factor = -found[i, i] * lower[i, j]
+            for m in range(j + 1):
+                found[i, m] += factor * found[j, m]
+    return found
+
+
+@njit(**_FLAGS)
+def density(z, y, code, constants, ends, places, derivatives, inputs, block, effects, before):  # type: ignore[no-untyped-def]
+    """Log density at z = (parameters, eps, effects), its gradient, and the weights.
+
+    Parameters
+    ----------
+    z : array, shape (coordinates,)
+    y : array, shape (rows,)
+        Measured log losses.
+    code, constants : array
+        Of a `Program`, whose operations end before `ends`: the inputs, what the block needs, the
+        likelihood, the gradient.
+    places : tuple
+        Places of the log loss, the information of a row, the correlation with the row before, the
+        first share, scale and effect's factor; of the likelihood's value and its derivatives by the
+        errors; of the inputs: the errors and the first cotangent.
+    derivatives : array of int
+        Places of the derivatives by the parameters.
+    inputs : array, shape (columns, rows)
+        The inputs that are rows of data.
+    block : tuple
+        Columns (weights, rows), the share and the scale of each weight, ``S^-1 C`` at the fixed
+        point with correlated errors taken out, and its Gram matrix.
+    effects : array of int, shape (levels, rows)
+        Place of each row's effect; -1 where it has none.
+    before : array of int, shape (rows,) or (0,)
+        The row before each row in its run; empty if errors are independent.
+    """
+    (
+        log_loss,
+        information,
+        correlation,
+        shares,
+        scales,
+        factors,
+        value,
+        by_error,
+        errors,
+        cotangents,
+    ) = places
+    columns, of_share, of_scale, fixed, gram = block
+    k, n = columns.shape
+    exact = before.size == 0
+    p, levels = derivatives.size, effects.shape[0]
+    v = np.empty((code.shape[0], n))
+    gradient, weights = np.zeros(z.size), np.zeros(k)
+    for i in range(p):
+        v[i, 0] = z[i]
+    for i in range(inputs.shape[0]):
+        v[p + i] = inputs[i]
+    evaluate(code, constants, ends[0], ends[1], v)
+    w = v[information, 0]
+    z_effects = z[p + k :]
+    r = y - v[log_loss]
+    for level in range(levels):
+        h = v[factors[level]]
+        for i in range(n):
+            if effects[level, i] >= 0:
+                r[i] -= h[i] * z_effects[effects[level, i]]
+    scale, check = np.empty(k), w + r.sum()
+    for j in range(k):
+        scale[j] = v[scales[of_scale[j]], 0]
+        check += scale[j]
+    if not (math.isfinite(check) and 0.0 <= w < 1e16):
+        return -np.inf, gradient, weights
+    if exact:
+        fixed = columns.copy()
+        for j in range(k):
+            if of_share[j] >= 0:
+                h = v[shares[of_share[j]]]
+                for i in range(n):
+                    fixed[j, i] *= h[i]
+        gram = np.dot(fixed, fixed.T)
+    matrix = np.empty((k, k))
+    for i in range(k):
+        for j in range(k):
+            matrix[i, j] = w * scale[i] * scale[j] * gram[i, j]
+        matrix[i, i] += 1.0
+        if not matrix[i, i] < 1e16:
+            return -np.inf, gradient, weights
+    m = np.linalg.cholesky(matrix)
+    mi = inverse(m)
+    fr = np.dot(fixed, r)
+    lead = np.dot(mi, w * scale * fr)
+    b = np.dot(mi.T, lead + z[p : p + k])
+    e, moved = r.copy(), scale * b
+    for j in range(k):
+        if of_share[j] >= 0:
+            h = v[shares[of_share[j]]]
+            for i in range(n):
+                e[i] -= moved[j] * columns[j, i] * h[i]
+        else:
+            for i in range(n):
+                e[i] -= moved[j] * columns[j, i]
+    rho = v[correlation]
+    if before.size:
+        for i in range(n):
+            v[errors, i] = e[i] - rho[i] * e[before[i]]
+    else:
+        v[errors] = e
+    evaluate(code, constants, ends[1], ends[2], v)
+    total = v[value, 0]
+    for j in range(k):
+        total -= math.log(m[j, j]) + 0.5 * b[j] * b[j]
+    for j in range(z_effects.size):
+        total -= 0.5 * z_effects[j] * z_effects[j]
+    # Derivatives, from the last step to the first: of the errors, the weights, the matrix.
+    g, e_bar = v[by_error], np.zeros(n)
+    rho_bar = v[cotangents + 1]
+    for i in range(n):
+        e_bar[i] += g[i]
+        rho_bar[i] = 0.0
+        if before.size:
+            rho_bar[i] = -g[i] * e[before[i]]
+            e_bar[before[i]] -= g[i] * rho[i]
+    first = cotangents + 3
+    for j in range(shares.size):
+        v[first + j] = 0.0
+    scale_bar, b_bar = np.empty(k), np.empty(k)
+    for j in range(k):
+        dot = 0.0
+        if of_share[j] >= 0:
+            h, h_bar = v[shares[of_share[j]]], v[first + of_share[j]]
+            for i in range(n):
+                t = columns[j, i] * e_bar[i]
+                dot -= t * h[i]
+                h_bar[i] -= moved[j] * t
+        else:
+            for i in range(n):
+                dot -= columns[j, i] * e_bar[i]
+        scale_bar[j] = dot * b[j]
+        b_bar[j] = dot * scale[j] - b[j]
+    u = np.dot(mi, b_bar)
+    gradient[p : p + k] = u
+    q = np.dot(mi.T, u)
+    m_bar = np.zeros((k, k))
+    for i in range(k):
+        for j in range(i + 1):
+            m_bar[i, j] = -b[i] * u[j] - q[i] * lead[j]
+        m_bar[i, i] -= 1.0 / m[i, i]
+    half = np.dot(m.T, m_bar)
+    for i in range(k):
+        half[i, i] *= 0.5
+        for j in range(i + 1, k):
+            half[i, j] = 0.0
+    s = np.dot(mi.T, np.dot(half, mi))
+    s = 0.5 * (s + s.T)
+    by_lead = w * scale * q
+    r_bar, w_bar = np.dot(fixed.T, by_lead) + e_bar, 0.0
+    for i in range(k):
+        w_bar += q[i] * scale[i] * fr[i]
+        scale_bar[i] += w * q[i] * fr[i]
+        for j in range(k):
+            t = s[i, j] * gram[i, j] * scale[j]
+            w_bar += t * scale[i]
+            scale_bar[i] += 2.0 * w * t
+    if exact:
+        for i in range(k):
+            for j in range(k):
+                s[i, j] *= 2.0 * w * scale[i] * scale[j]
+        fixed_bar = np.dot(s, fixed)
+        for j in range(k):
+            if of_share[j] >= 0:
+                h_bar = v[first + of_share[j]]
+                for i in range(n):
+                    h_bar[i] += columns[j, i] * (fixed_bar[j, i] + by_lead[j] * r[i])
+    v[cotangents] = -r_bar
+    v[cotangents + 2, 0] = w_bar
+    first += shares.size
+    for j in range(scales.size):
+        v[first + j, 0] = 0.0
+    for j in range(k):
+        v[first + of_scale[j], 0] += scale_bar[j]
+    first += scales.size
+    for j in range(z_effects.size):
+        gradient[p + k + j] = -z_effects[j]
+    for level in range(levels):
+        h, h_bar = v[factors[level]], v[first + level]
+        for i in range(n):
+            place, h_bar[i] = effects[level, i], 0.0
+            if place >= 0:
+                gradient[p + k + place] -= h[i] * r_bar[i]
+                h_bar[i] = -z_effects[place] * r_bar[i]
+    evaluate(code, constants, ends[2], code.shape[0], v)
+    for i in range(p):
+        gradient[i] = v[derivatives[i], 0]
+    return total, gradient, b
