@@ -15,7 +15,9 @@ from bayeslaw.common.errors import BayeslawError
 from bayeslaw.derive.result import Derived, checked, derived, interval, quantile
 from bayeslaw.evaluate.forecast import Forecast
 from bayeslaw.inference.posterior import Posterior
+from bayeslaw.laws.priors import floor_words
 from bayeslaw.laws.terms import COLUMN, SYMBOLS, Values
+from bayeslaw.model.coordinates import log_prior_of_floor
 from bayeslaw.planning.fits import draw_count
 from bayeslaw.tables.table import LossTable
 from bayeslaw.tables.validation import COVARIATES, canonical, check_units
@@ -204,7 +206,7 @@ def floor_sensitivity(
         )
     floors = posterior.paper["E"].values.ravel()
     parts = np.array_split(np.argsort(floors), slices)
-    weights = _flat_weights(posterior, floors)
+    weights = _flat_weights(posterior)
     profile, summary = [], []
     for name, values in columns.items():
         for case, asked in enumerate(cases.to_dict("records")):
@@ -226,7 +228,7 @@ def floor_sensitivity(
     low, high = np.quantile(floors, (0.05, 0.95))
     notes = (
         f"E: {np.median(floors):.4g}, 90 % interval {low:.4g} to {high:.4g}; prior "
-        f"{posterior.spec.priors['E']}",
+        f"{floor_words(posterior.spec.priors)}",
         f"weights for a flat prior of E are worth {1 / np.sum(weights**2):.0f} of {count} draws",
     )
     return FloorSensitivity(pd.DataFrame(profile), pd.DataFrame(summary), notes, failures)
@@ -268,10 +270,10 @@ def _summary(values: Floats, parts: list[Floats], weights: Floats) -> dict[str, 
     }
 
 
-def _flat_weights(posterior: Posterior, floors: Floats) -> Floats:
+def _flat_weights(posterior: Posterior) -> Floats:
     """Weights that turn the prior of E into a flat one, with sum 1."""
-    import pymc as pm
-
-    log_prior = pm.logp(posterior.spec.priors["E"].dist(), floors).eval()
+    loss = posterior.draws["L_ref"].values.ravel()
+    floors = posterior.paper["E"].values.ravel()
+    log_prior = np.asarray(log_prior_of_floor(posterior.spec.priors, floors, loss) + 0 * loss)
     weights = np.exp(log_prior.min() - log_prior)
     return np.asarray(weights / weights.sum())

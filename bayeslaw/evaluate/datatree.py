@@ -9,6 +9,7 @@ from bayeslaw.common.arrays import Floats, Ints, Tensor
 from bayeslaw.common.errors import FitError
 from bayeslaw.evaluate.residuals import log_likelihood, residual_draws
 from bayeslaw.inference.posterior import Posterior
+from bayeslaw.laws.priors import FLOOR
 from bayeslaw.model import errors, random_effects
 from bayeslaw.model.likelihoods import OBSERVED
 from bayeslaw.tables.validation import COVARIATES
@@ -114,15 +115,19 @@ def with_units(group: xr.Dataset, fit: Posterior) -> xr.Dataset:
 def log_prior(fit: Posterior) -> xr.DataArray:
     """Log prior density of each draw, dims (chain, draw).
 
-    The prior of the floor is stated for E. It is that of ``L_ref`` as well, which is E plus the
-    sizes of the terms. The standard deviations of the random effects are included, the random
-    effects themselves are not.
+    The prior of the floor is that of E in nats, and of ``L_ref`` as well, which is E plus the sizes
+    of the terms. The standard deviations of the random effects are included, the random effects
+    themselves are not.
     """
     import pymc as pm
     import pytensor.tensor as pt
 
     draws = {str(name): v for name, v in fit.draws.data_vars.items()} | {"E": fit.paper["E"]}
     total: Tensor = 0.0
+    if FLOOR in fit.spec.priors:
+        floor, loss = draws["E"].values, draws["L_ref"].values
+        total = pm.logp(fit.spec.priors[FLOOR].dist(), pt.as_tensor(floor / loss))
+        total = total + np.log((1 - floor / loss) / loss)
     for name, value in draws.items():
         if prior := fit.spec.priors.get(fit.spec.likelihood.parameters.get(name, name)):
             total = total + pm.logp(prior.dist(), pt.as_tensor(value.values))
@@ -154,5 +159,7 @@ def prior_draws(fit: Posterior, draws: int = 4000, seed: int = 0) -> dict[str, F
     found = pm.draw(shapes, random_seed=seed, mode="FAST_COMPILE")
     named = {prior: own for own, prior in fit.spec.likelihood.parameters.items()}
     q = {named.get(n, n): np.asarray(v, float) for n, v in zip(priors, found, strict=True)}
-    q["L_ref"] = q["E"] - fit.law.sizes({**q, "L_ref": 0.0}, fit.at)["E"]
+    sizes = -fit.law.sizes({**q, "L_ref": 0.0}, fit.at)["E"]
+    q["L_ref"] = sizes / (1 - q[FLOOR]) if FLOOR in q else q["E"] + sizes
+    q["E"] = q["L_ref"] - sizes
     return {name: q[name] for name in [*fit.values(), "E"]}

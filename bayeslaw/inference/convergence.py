@@ -40,7 +40,9 @@ class Convergence:
             ess = min(self.ess_bulk, self.ess_tail)
             line = f"converged: R-hat {self.rhat:.3f}, ESS {ess:.0f}, no divergences"
             slow = ", ".join(self.slow)
-            return f"{line}. Not converged by themselves, so not to be read: {slow}" if slow else line
+            return (
+                f"{line}. Not converged by themselves, so not to be read: {slow}" if slow else line
+            )
         return (
             f"NOT CONVERGED: {'; '.join(self.failures)}. Do not trust these numbers: fit again "
             "with more tuning and draws."

@@ -26,7 +26,7 @@ from bayeslaw.laws.departure import MIXED, Departure
 from bayeslaw.laws.deviations import START, WHOLE, Deviation, Walk
 from bayeslaw.laws.knots import Knots
 from bayeslaw.laws.parts import KAPPA, Coupling, Part, couple
-from bayeslaw.laws.priors import NOISE, Prior
+from bayeslaw.laws.priors import FLOOR, NOISE, Prior
 from bayeslaw.laws.terms import COLUMN, ORIGIN, STEP, Array, Term, Values
 from bayeslaw.tables.table import LossTable
 from bayeslaw.tables.validation import COVARIATES, canonical
@@ -45,8 +45,9 @@ class Law:
         Short name, what it is, and where it was published.
     terms : tuple of Term
     priors : mapping
-        Prior of ``E``, of each slope and of each exponent in reference coordinates, and those of
-        noise and random effects (``sigma``, ``dof``, ``tau_run``, ...) that the law file states.
+        Prior of ``E``, or of ``floor``, its share of the loss at the reference point; of each slope
+        and each exponent in reference coordinates; and those of noise and random effects
+        (``sigma``, ``dof``, ``tau_run``, ...) that the law file states.
     bounds : mapping
         Range of every parameter in paper coordinates; priors lie inside.
     token_unit : float
@@ -531,4 +532,4 @@ class Law:
         own = {name: self.bounds[name] for name in self.exponents if name in self.coordinates}
         moved = {n for part in self.parts for n in part.local} - {*self.exponents}
         own |= dict.fromkeys(moved, (-math.inf, math.inf))
-        return {"E": self.bounds["E"]} | free | local | own
+        return {"E": self.bounds["E"], FLOOR: (0.0, 1.0)} | free | local | own

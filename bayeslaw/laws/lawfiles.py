@@ -15,7 +15,15 @@ from bayeslaw.laws.bases import Bases
 from bayeslaw.laws.departure import Departure
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.parts import KAPPA
-from bayeslaw.laws.priors import NOISE, Prior, check_supports, parse_priors
+from bayeslaw.laws.priors import (
+    FLOOR,
+    FLOORS,
+    NOISE,
+    Prior,
+    check_supports,
+    one_floor,
+    parse_priors,
+)
 from bayeslaw.laws.terms import COLUMN, TERMS, Term
 
 _SETTINGS = ("title", "reference", "token_unit", "ratio", "epsilon", "coupled")
@@ -119,11 +127,13 @@ def parse_law(text: str, name: str, where: str = "") -> Law:
             raise LawError(f"{where}: {unknown('parameter', bounded, law.parameters)}")
     bounds = dict.fromkeys(law.parameters, (0.0, math.inf)) | given
     law = replace(law, bounds=bounds, paper_bounds=published)
-    wanted = {"E", *law.coordinates[1:], *NOISE}
-    for extra in priors.keys() - wanted:
-        raise LawError(f"{where}: {unknown('prior', extra, wanted)}")
-    for lacking in sorted(wanted - NOISE.keys() - law.priors.keys()):
+    others = {*law.coordinates[1:], *NOISE}
+    for extra in priors.keys() - others - {*FLOORS}:
+        raise LawError(f"{where}: {unknown('prior', extra, {*others, *FLOORS})}")
+    for lacking in sorted(others - NOISE.keys() - law.priors.keys()):
         raise LawError(f"{where}: no prior for {lacking!r}.")
+    if not one_floor(priors, where):
+        raise LawError(f"{where}: no prior for 'E', or for '{FLOOR}', its share of the loss.")
     check_supports(priors, law.prior_bounds, where)
     return law
 

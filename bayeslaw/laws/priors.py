@@ -187,6 +187,8 @@ type PriorLike = str | Prior | Distribution
 
 FLOOR = "floor"
 """Name of the prior of the floor's share of the loss at the reference point."""
+FLOORS = ("E", FLOOR)
+"""Names of priors of which a law states one."""
 GROUP_SD = Prior.parse("LogNormal(median=0.002, sigma=0.6)")
 """Prior of the standard deviation of a random effect on log loss, where no other is stated."""
 NOISE = {
@@ -237,14 +239,39 @@ def override(
         return dict(defaults)
     if isinstance(given, str) and given == "flat":
         fixed = {name: prior for name, prior in defaults.items() if name in proper}
-        return {name: flat(bounds[name]) for name in defaults if name not in proper} | fixed
+        others = [{FLOOR: "E"}.get(name, name) for name in defaults if name not in proper]
+        return {name: flat(bounds[name]) for name in others} | fixed
     where = str(given) if isinstance(given, str | Path) else ""
     chosen = parse_priors(read_priors(given) if isinstance(given, str | Path) else given, where)
+    stated = one_floor(chosen, where)
+    known = {*defaults, *FLOORS}
     for name in chosen:
-        if name not in defaults:
-            raise LawError(_at(where) + unknown("prior", name, defaults))
+        if name not in known:
+            raise LawError(_at(where) + unknown("prior", name, known))
     check_supports(chosen, bounds, where)
-    return {**defaults, **chosen}
+    kept = {n: prior for n, prior in defaults.items() if not (stated and n in FLOORS)}
+    return {**kept, **chosen}
+
+
+def one_floor(priors: Collection[str], where: str = "") -> str | None:
+    """Which of `FLOORS` has a prior, if one of them has.
+
+    Raises
+    ------
+    LawError
+        If both have one.
+    """
+    if {*FLOORS} <= {*priors}:
+        raise LawError(
+            f"{_at(where)}priors of both E, the floor in nats, and {FLOOR}, its share of the loss "
+            "at the reference point; keep one."
+        )
+    return next((name for name in FLOORS if name in priors), None)
+
+
+def floor_words(priors: Mapping[str, Prior]) -> str:
+    """The prior of the floor in words."""
+    return f"{priors[FLOOR]} of its share of the loss" if FLOOR in priors else str(priors["E"])
 
 
 def parse_priors(given: Mapping[str, PriorLike], where: str = "") -> dict[str, Prior]:

@@ -81,12 +81,15 @@ def coordinates(
         share = sum(size[name] for name in law.coupled) / q["L_ref"]
         q[KAPPA] = F.exp(z[KAPPA] * share)
         log = log + z[KAPPA] * share + F.log(share) + log_prior(priors[KAPPA], q[KAPPA])
-    log = log + _floor(priors, left, q["L_ref"])
+    log = log + log_prior_of_floor(priors, left, q["L_ref"])
     return {name: q[name] for name in law.coordinates if name in q}, log
 
 
-def _floor(priors: Mapping[str, Prior], floor: Tensor, loss: Tensor) -> Tensor:
-    """Log prior density of the floor, in nats."""
+def log_prior_of_floor(priors: Mapping[str, Prior], floor: Tensor, loss: Tensor) -> Tensor:
+    """Log prior density of the floor in nats, given the term sizes, up to a constant.
+
+    `loss` is the loss at the reference point.
+    """
     if FLOOR not in priors:
         return log_prior(priors["E"], floor)
     # The floor is its share over what is left of it times the term sizes, so its density is that

@@ -1,7 +1,8 @@
 """The log density of a specification on a table, in the sampler's coordinates.
 
 Parameters of the law, scales and noise are on the real line (`bayeslaw.model.coordinates`).
-Weights of deviations, and random effects of a few groups, are whitened (`bayeslaw.model.whitening`);
+Weights of deviations, and random effects of a few groups, are whitened
+(`bayeslaw.model.whitening`);
 effects of many groups are sampled as standard normals. The same density as a PyMC model is
 `bayeslaw.model.building.build`.
 """

@@ -15,6 +15,7 @@ from bayeslaw.common.errors import LawError
 from bayeslaw.common.formatting import digits
 from bayeslaw.derive.exponents import FloorSensitivity
 from bayeslaw.inference.posterior import Posterior
+from bayeslaw.laws.priors import FLOOR
 from bayeslaw.laws.terms import tex
 from bayeslaw.plots.style import COLOURS, LINES, axes, from_arviz, key, legend, style
 
@@ -30,8 +31,8 @@ MOST = 12
 def prior_posterior(posterior: Posterior, *, seed: int = 0) -> Figure:
     """Prior and posterior density of each parameter that has a prior (ArviZ).
 
-    Parameters are in the coordinates of their priors: the floor E, and slopes and exponents at the
-    reference point. A flat prior has no density and is not drawn.
+    Parameters are in the coordinates of their priors: the floor E, or its share of the loss at the
+    reference point, and slopes and exponents there. A flat prior has no density and is not drawn.
 
     Parameters
     ----------
@@ -51,7 +52,8 @@ def prior_posterior(posterior: Posterior, *, seed: int = 0) -> Figure:
     import arviz as az
     import pymc as pm
 
-    known = {"E": posterior.paper["E"], **_scalars(posterior)}
+    floor = posterior.paper["E"]
+    known = {"E": floor, FLOOR: floor / posterior.draws["L_ref"], **_scalars(posterior)}
     known |= {"dof": known["dof_above_floor"]} if "dof_above_floor" in known else {}
     priors = posterior.spec.priors
     proper = {n: priors[n] for n in known if n in priors and priors[n].name not in IMPROPER}

@@ -15,6 +15,7 @@ from bayeslaw.evaluate.scores import BANDS, POINT, row_name
 from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.pools import Pool
 from bayeslaw.inference.posterior import Posterior
+from bayeslaw.laws.priors import floor_words
 from bayeslaw.model import random_effects
 from bayeslaw.planning import texts
 from bayeslaw.planning.result import Plan
@@ -230,6 +231,7 @@ def parameters(fit: Posterior, seed: int) -> Section:
         for name in names:
             row = summary.loc[name]
             prior = fit.spec.priors.get("dof" if name == "dof_above_floor" else name, "")
+            prior = floor_words(fit.spec.priors) if name == "E" else prior
             numbers = [digits(row[c], 4) for c in ("median", "q05", "q95")]
             ess = min(row["ess_bulk"], row["ess_tail"])
             rows.append([name, *numbers, f"{row['rhat']:.3f}", f"{ess:.0f}", str(prior)])
