@@ -98,9 +98,8 @@ def density(law: str, table: Any, discrepancy: str) -> tuple[int, int, Any, Any,
         from bayeslaw.model.spec import make_discrepancy, make_spec
     except ImportError:  # e6d23c6
         from bayeslaw.effects import choose
-        from bayeslaw.sampling import with_data
-
         from bayeslaw.model import data, make_spec
+        from bayeslaw.sampling import with_data
 
         levels = choose("auto", table.frame, table.name, discrepancy)
         spec = make_spec(law, discrepancy=discrepancy, effects=levels)

@@ -186,7 +186,7 @@ class Pool:
         save_pool(self, path)
 
 
-def of_one_law(fit: Posterior, what: str) -> Posterior:
+def of_one_law(fit: Posterior | Pool, what: str) -> Posterior:
     """The fit, if it is the posterior of one law.
 
     Raises

@@ -103,7 +103,7 @@ def sample(spec: Spec | JointSpec, arrays: Arrays, settings: Settings) -> Sample
 
 def _used(density: Density, arrays: Arrays, draws: xr.Dataset) -> xr.Dataset:
     """What forecasts use: log losses at some fitted rows, scales of noise and deviations."""
-    found = {}
+    found: dict[str, Any] = {}
     for prefix, (spec, at) in density.domains.items():
         own = {n.removeprefix(prefix): v for n, v in arrays.items() if n.startswith(prefix)}
         rows = np.unique(np.linspace(0, len(own["observed"]) - 1, ROWS).astype(int))
@@ -124,7 +124,7 @@ def _used(density: Density, arrays: Arrays, draws: xr.Dataset) -> xr.Dataset:
 
 def _parameters(density: Density, draws: xr.Dataset) -> xr.Dataset:
     """Draws of the laws' parameters, in paper coordinates."""
-    found = {}
+    found: dict[str, Any] = {}
     for prefix, (spec, at) in density.domains.items():
         law = spec.law
         q = {name: draws[f"{prefix}{name}"].values for name in law.coordinates}

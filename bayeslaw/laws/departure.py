@@ -68,7 +68,7 @@ class Departure(Part):
     @property
     def covariates_of(self) -> dict[str, tuple[str, ...]]:
         """Covariates that each parameter acts along."""
-        along = {name: (covariate,) for covariate, name in self.along.items()}
+        along: dict[str, tuple[str, ...]] = {n: (covariate,) for covariate, n in self.along.items()}
         along |= dict.fromkeys((self.exponent, self.onset, f"{self.onset}_ref"), ("tokens",))
         along |= {self.fresh: ("fresh",), self.replay: ("mixed",), self.base: ("deviation",)}
         return along

@@ -98,7 +98,7 @@ class Law:
     def exponents(self) -> tuple[str, ...]:
         """Paper symbols of every parameter that enters non-linearly."""
         own = [e for term in self.terms for e in term.exponents]
-        added = [n for part in (*self.parts, *self.deviations) for n in part.parameters]
+        added = [n for part in self._added for n in part.parameters]
         return tuple(dict.fromkeys([*own, *added]))
 
     @cached_property
@@ -110,7 +110,7 @@ class Law:
     def parameters(self) -> tuple[str, ...]:
         """Paper symbols in the order of the formula."""
         own = [n for term in self.terms for n in (term.coefficient, *term.exponents)]
-        added = [n for part in (*self.parts, *self.deviations) for n in part.parameters]
+        added = [n for part in self._added for n in part.parameters]
         return ("E", *dict.fromkeys([*own, *added]))
 
     @cached_property
@@ -127,6 +127,11 @@ class Law:
         """What the law has beside floor and terms, in the order in which it acts on the loss."""
         every = (self.departure, self.coupling, self.offset, self.repetition)
         return tuple(part for part in every if part)
+
+    @property
+    def _added(self) -> tuple[Part | Deviation, ...]:
+        """What has parameters beside those of the terms."""
+        return (*self.parts, *self.deviations)
 
     @cached_property
     def coupling(self) -> Coupling | None:
@@ -190,7 +195,7 @@ class Law:
     def covariate_names(self) -> tuple[str, ...]:
         """Covariates that the terms and the other parts use."""
         used = {c for term in self.terms for c in term.covariates}
-        used |= {c for part in (*self.parts, *self.deviations) for c in part.covariates}
+        used |= {c for part in self._added for c in part.covariates}
         return tuple(c for c in COLUMN if c in used)
 
     @cached_property
@@ -206,7 +211,7 @@ class Law:
         for term in self.terms:
             found |= term.covariates_of
             found |= dict.fromkeys((term.local, term.slope), term.covariates[:1])
-        for part in (*self.parts, *self.deviations):
+        for part in self._added:
             for name, along in part.covariates_of.items():
                 found[name] = tuple(dict.fromkeys([*found.get(name, ()), *along]))
         known = {c: column for c, column in COLUMN.items() if column in COVARIATES}

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +13,7 @@ from bayeslaw.model.errors import order
 from bayeslaw.model.spec import Spec
 from bayeslaw.tables.table import LossTable
 
-type Arrays = Mapping[str, npt.NDArray[np.generic]]
+type Arrays = Mapping[str, npt.NDArray[Any]]
 """Arrays that a model is given, by name."""
 
 

@@ -2,9 +2,8 @@
 
 Parameters of the law, scales and noise are on the real line (`bayeslaw.model.coordinates`).
 Weights of deviations, and random effects of a few groups, are whitened
-(`bayeslaw.model.whitening`);
-effects of many groups are sampled as standard normals. The same density as a PyMC model is
-`bayeslaw.model.building.build`.
+(`bayeslaw.model.whitening`); effects of many groups are sampled as standard normals. The same
+density as a PyMC model is `bayeslaw.model.building.build`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,7 +22,7 @@ from bayeslaw.model.coordinates import coordinates, log_prior, on_the_line
 from bayeslaw.model.data import Arrays
 from bayeslaw.model.errors import LENGTH, NUGGET, decay
 from bayeslaw.model.spec import JointSpec, Spec
-from bayeslaw.model.tape import FUNCTIONS, Node, Tape
+from bayeslaw.model.tape import FUNCTIONS, Node, Tape, evaluate
 
 MOST = 40
 """Most groups, of all levels together, whose effects are whitened beside the other weights.
@@ -96,7 +95,7 @@ class Density:
         v = np.empty((len(code), len(y)))
         v[: len(parameters), 0] = parameters
         v[len(parameters) : len(parameters) + len(inputs)] = inputs
-        whitening.evaluate(code, constants, ends[0], ends[1], v)
+        evaluate(code, constants, ends[0], ends[1], v)
         shares = np.vstack([v[places[3]], np.ones(len(y))])  # the last one is for the whole loss
         fixed = seen = columns * shares[of_share]
         if len(before):
@@ -202,7 +201,12 @@ class _Builder:
         """The density, whitened at its start."""
         names = self.names()
         z = {name: self.tape.input(name) for name in names}
-        q, log_loss, scale, information, rho, log = [], 0.0, 0.0, 0.0, 0.0, 0.0
+        q: list[dict[str, Any]] = []
+        log_loss: Any = 0.0
+        scale: Any = 0.0
+        information: Any = 0.0
+        rho: Any = 0.0
+        log: Any = 0.0
         for d, (prefix, spec) in enumerate(self.specs):
             own = {n.removeprefix(prefix): v for n, v in z.items() if n.startswith(prefix)}
             found, prior = parameters(spec, self.reference(d), own)
@@ -356,7 +360,12 @@ class _Builder:
                 prior = spec.priors.get(spec.likelihood.parameters.get(own, own))
                 if own in typical:
                     value = typical[own]
-                elif own in locals_ and prior and prior.support == (0, np.inf):
+                elif (
+                    own in locals_
+                    and prior
+                    and prior.support[0] == 0
+                    and np.isinf(prior.support[1])
+                ):
                     value = -0.7  # a third of the loss that is left
                 else:
                     value = _typical(prior) if prior else 0.0
@@ -431,12 +440,14 @@ class _Builder:
 
     def add_effects(self, q: list[dict[str, Any]], z: Mapping[str, Node]) -> tuple[Any, Any]:
         """Add random effects; what those of flagged rows add to the log loss, and to the prior."""
-        total, log, whitened = 0.0, 0.0, 0
+        total: Any = 0.0
+        log: Any = 0.0
+        whitened = 0
         for level in self.spec.effects:
             index, affected = self.arrays[0][f"{level}_index"], self.arrays[0][f"{level}_affected"]
             tau = q[0][f"tau_{level}"]
             if isinstance(random_effects.level(level), random_effects.OneSided):
-                for g in np.flatnonzero(affected):
+                for g in np.flatnonzero(affected).tolist():
                     name = f"{level}_z[{g}]"
                     rows = self.row(f"{name} rows", np.asarray(index == g, float))
                     total = total + tau * FUNCTIONS.exp(z[name]) * rows

@@ -57,9 +57,10 @@ class Tape:
 
     def apply(self, kind: int, first: "Node", second: "Node | None" = None) -> "Node":
         """An operation on nodes of this tape."""
-        arguments = [node for node in (first, second) if node is not None]
-        row = kind == SPREAD or (kind != SUM and any(node.row for node in arguments))
-        return self._add(Operation(kind, *(node.place for node in arguments), row=row))
+        last = first if second is None else second
+        row = kind == SPREAD or (kind != SUM and (first.row or last.row))
+        place = -1 if second is None else second.place
+        return self._add(Operation(kind, first.place, place, row=row))
 
     def _add(self, operation: Operation) -> "Node":
         if operation not in self.places:
@@ -237,7 +238,7 @@ _exp, _log, _tanh = _one(EXP, np.exp), _one(LOG, np.log), _one(TANH, np.tanh)
 _log1p = _one(LOG1P, np.log1p)
 
 
-def _maximum(a: Value, b: Value) -> Any:
+def _maximum(a: Any, b: Any) -> Any:
     if isinstance(a, Node):
         return a._with(MAXIMUM, b)
     return b._with(MAXIMUM, a, swapped=True) if isinstance(b, Node) else np.maximum(a, b)
@@ -275,7 +276,7 @@ FUNCTIONS = SimpleNamespace(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def digamma(x):  # type: ignore[no-untyped-def]
+def digamma(x):
     """Derivative of the log of the gamma function, for x > 0."""
     total = 0.0
     while x < 10.0:
@@ -287,7 +288,7 @@ def digamma(x):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def evaluate(code, constants, first, last, v):  # type: ignore[no-untyped-def]
+def evaluate(code, constants, first, last, v):
     """Fill `v`, shape (operations, rows), from its operation `first` to before `last`.
 
     A scalar stands in column 0 of its row.
@@ -336,7 +337,7 @@ def evaluate(code, constants, first, last, v):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _scalar_row(kind, a, y, out):  # type: ignore[no-untyped-def]
+def _scalar_row(kind, a, y, out):
     if kind == ADD:
         for i in range(y.size):
             out[i] = a + y[i]
@@ -358,7 +359,7 @@ def _scalar_row(kind, a, y, out):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _row_scalar(kind, x, b, out):  # type: ignore[no-untyped-def]
+def _row_scalar(kind, x, b, out):
     if kind == ADD:
         for i in range(x.size):
             out[i] = x[i] + b
@@ -380,7 +381,7 @@ def _row_scalar(kind, x, b, out):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _row_row(kind, x, y, out, m):  # type: ignore[no-untyped-def]
+def _row_row(kind, x, y, out, m):
     if kind == ADD:
         for i in range(m):
             out[i] = x[i] + y[i]

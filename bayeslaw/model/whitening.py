@@ -18,11 +18,9 @@ from numba import njit
 
 from bayeslaw.model.tape import evaluate
 
-_FLAGS = {"cache": True, "nogil": True, "error_model": "numpy"}
 
-
-@njit(**_FLAGS)
-def inverse(lower):  # type: ignore[no-untyped-def]
+@njit(cache=True, nogil=True, error_model="numpy")
+def inverse(lower):
     """Inverse of a lower triangular matrix."""
     k = lower.shape[0]
     found = np.zeros((k, k))
@@ -35,8 +33,8 @@ def inverse(lower):  # type: ignore[no-untyped-def]
     return found
 
 
-@njit(**_FLAGS)
-def density(z, y, code, constants, ends, places, derivatives, inputs, block, effects, before):  # type: ignore[no-untyped-def]
+@njit(cache=True, nogil=True, error_model="numpy")
+def density(z, y, code, constants, ends, places, derivatives, inputs, block, effects, before):
     """Log density at z = (parameters, eps, effects), its gradient, and the weights.
 
     Parameters

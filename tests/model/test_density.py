@@ -1,4 +1,4 @@
-"""The sampler's density is that of the PyMC model, in other coordinates, and its gradient is exact."""
+"""The sampler's density is the PyMC model's in other coordinates, and its gradient is exact."""
 
 import numpy as np
 import pytensor
