@@ -1,184 +1,145 @@
-"""Time of gradients and fits, beside a reference checkout in the same run.
+"""Seconds, gradients and effective sample size of default fits, beside stock nutpie.
 
-    git worktree add --detach REFERENCE e6d23c6 && (cd REFERENCE && uv sync --locked)
-    OMP_NUM_THREADS=1 python benchmarks/speed.py --reference REFERENCE [--seeds 5] [--only TEXT]
+    OMP_NUM_THREADS=1 python benchmarks/speed.py [--only TEXT] [--seeds 3] [--peer]
 
-Each case is one process per checkout. It compiles with a run of a few draws that is not timed, then
-fits seed by seed as its parent asks; the two take turns. Without `--reference` only this checkout
-is measured. Rows go to standard output as CSV.
+Each case is a law on the training rows of a split, or on 500 simulated rows. `default` is
+`bayeslaw.fit`, `refit` the short fit of simulations and studies, and `peer`, with `--peer`, the
+stated PyMC model of the default fit (`bayeslaw.model.building.build`), compiled and sampled by
+nutpie with its own defaults and as many draws. `compile` are the seconds to a model that can be
+sampled; a fit of the package has loaded its compiled function before. `us` are microseconds of a
+gradient, `steps` gradients a draw, and `ess` the least effective sample size, bulk and tail, of log
+losses at the fitted rows and of the scales of noise and deviations. Rows are printed as CSV.
 """
 
-import argparse
-import json
-import resource
-import subprocess
-import sys
 import time
-from pathlib import Path
-from statistics import median
-from typing import Any, TextIO
+from argparse import ArgumentParser
+from collections.abc import Iterator
+from dataclasses import replace
 
-from tables import arguments
+import numpy as np
+import nutpie
+import pandas as pd
+from tables import SMOKE, arguments, splits
 
-HERE = Path(__file__).resolve()
-DATA = HERE.parents[1] / "data"
-TINYCPT = "tinycpt/french.csv", "annealed and replay < 1 and ptpp <= 124"
-OLMO = "olmo/ladder.csv", "domain == 'c4_en'"
-GADRE = "gadre/overtraining.csv", "domain == 'c4_val' and train_set == 'rpj'"
-DELPHI = "delphi/isotoken.csv", "scale <= 3e20"
-CASES: dict[str, tuple[str, str, str, str]] = {
-    "form1, 576 rows": ("form1", *TINYCPT, "curvature"),
-    "form3, 576 rows": ("form3", *TINYCPT, "curvature"),
-    "OLMo, curvature": ("chinchilla", *OLMO, "curvature"),
-    "Gadre, curvature": ("chinchilla", *GADRE, "curvature"),
-    "Delphi, curvature": ("chinchilla", *DELPHI, "curvature"),
-    "OLMo, walk": ("chinchilla", *OLMO, "walk"),
-    "Gadre, walk": ("chinchilla", *GADRE, "walk"),
-    "Delphi, walk": ("chinchilla", *DELPHI, "walk"),
-}
-"""Law, file, rows and discrepancy; walking exponents are not in the reference."""
+import bayeslaw as bl
+from bayeslaw.inference.convergence import diagnose
+from bayeslaw.inference.fitting import labelled_draws, refit, specify
+from bayeslaw.inference.settings import Settings
+from bayeslaw.model.building import build
+from bayeslaw.model.data import make_data
+from bayeslaw.model.density import make_density
 
-
-def worker(case: str) -> None:
-    """Fit the seeds that standard input names, and print what each took, as JSON lines."""
-    import bayeslaw as bl
-
-    law, csv, where, kind = CASES[case]
-    table = bl.read_table(DATA / csv, where=where)
-    bl.fit(law, table, discrepancy=kind, seed=0, draws=10, tune=10, chains=2, retry=False)
-    found = gradient(law, table, kind)
-    print(json.dumps({"rows": len(table), "microseconds": found}), flush=True)
-    for line in sys.stdin:
-        start = time.perf_counter()
-        fit = bl.fit(law, table, discrepancy=kind, seed=int(line))
-        seconds = time.perf_counter() - start
-        draws = fit.draws.sizes["chain"] * fit.draws.sizes["draw"]
-        found = {
-            "seconds": seconds,
-            "ok": fit.convergence.ok,
-            "rhat": fit.convergence.rhat,
-            "ess": min(fit.convergence.ess_bulk, fit.convergence.ess_tail),
-            "steps": float(fit.stats["n_steps"].mean()),
-            "draws": draws,
-            "megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
-        }
-        print(json.dumps(found), flush=True)
+SIMULATED = "simulated"
+CASES = [
+    ("delphi", "chinchilla"),
+    ("olmo c4_en", "chinchilla"),
+    ("gadre rpj", "chinchilla"),
+    (SIMULATED, "chinchilla"),
+    ("tinycpt french stage from four", "form1n"),
+    ("tinycpt french stage from four", "transfer"),
+]
+"""Split, and law."""
 
 
-def gradient(law: str, table: Any, kind: str = "curvature") -> float:
-    """Least of ten mean times of a gradient, by the function that nutpie calls, microseconds."""
-    import ctypes
+def simulated(rows: int = 500) -> bl.LossTable:
+    """Losses of runs of six sizes at random numbers of tokens."""
+    rng = np.random.default_rng(0)
+    params = rng.choice(np.geomspace(1e8, 3e9, 6).round(), rows)
+    tokens = np.exp(rng.uniform(np.log(1e9), np.log(3e10), rows)).round()
+    truth = {"E": 1.7, "A": 400, "alpha": 0.34, "B": 410, "beta": 0.28}
+    design = pd.DataFrame({"params": params, "tokens": tokens})
+    return bl.simulate("chinchilla", truth, design, sigma=0.003)
 
-    import numpy as np
 
-    address, size, point, data, kept = density(law, table, kind)
-    kind = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_uint64, *[ctypes.c_void_p] * 4)
-    call, by, value = kind(address), np.zeros(size), np.zeros(1)
-    arguments = (size, *(a.ctypes.data for a in (point, by, value, data)))
+def gradient(law: str, table: bl.LossTable) -> float:
+    """Least of ten mean times of a gradient of the default model, in microseconds."""
+    spec = specify(law, table, Settings())
+    density = make_density(spec, make_data(spec, table).arrays)
+    point = np.concatenate([density.start, np.zeros(density.size - len(density.start))])
     means = []
     for _ in range(10):
         start = time.perf_counter()
-        for _ in range(1000):
-            call(*arguments)
-        means.append((time.perf_counter() - start) / 1000)
-    assert np.isfinite(value[0]), kept
+        for _ in range(300):
+            density(point)
+        means.append((time.perf_counter() - start) / 300)
     return 1e6 * min(means)
 
 
-def density(law: str, table: Any, discrepancy: str) -> tuple[int, int, Any, Any, object]:
-    """Address of the compiled density, number of coordinates, a point, and the table of data."""
-    import numpy as np
-
-    try:  # this checkout
-        from bayeslaw.inference import metric, sampling
-        from bayeslaw.inference.programs import Density, program
-        from bayeslaw.laws.lawfiles import load_law
-        from bayeslaw.model.data import make_data
-        from bayeslaw.model.random_effects import choose
-        from bayeslaw.model.spec import make_discrepancy, make_spec
-    except ImportError:  # e6d23c6
-        from bayeslaw.effects import choose
-        from bayeslaw.model import data, make_spec
-        from bayeslaw.sampling import with_data
-
-        levels = choose("auto", table.frame, table.name, discrepancy)
-        spec = make_spec(law, discrepancy=discrepancy, effects=levels)
-        model = with_data(spec, data(spec, table))
-        point = model.initial_point_func(1)
-        address = model.compiled_logp_func.address
-        return address, model.n_dim, point, model.user_data, model
-    sizes = make_discrepancy(discrepancy, load_law(law)).size_effects
-    levels = choose("auto", table.frame, table.name, discrepancy=sizes)
-    spec = make_spec(law, discrepancy=discrepancy, effects=levels)
-    values = make_data(spec, table).arrays
-    found = Density(program(spec, values), values)
-    point = sampling._start(found, spec, values)(1)
-    # As sampled: in the coordinates of a linear map, dense unless there are many.
-    factor = np.eye(found.size) if found.size <= metric.LARGEST else np.ones((found.size, 1))
-    model = found.mapped(point, factor, lambda seed: point)
-    return found._address, found.size, np.zeros(found.size), model.table.words, model
+def peer(fit: bl.Posterior, seed: int) -> tuple[bl.Posterior, float]:
+    """Stock nutpie's draws of the stated model of a fit; seconds of compiling."""
+    data = make_data(fit.spec, fit.table)
+    start = time.perf_counter()
+    model = nutpie.compile_pymc_model(build(fit.spec, data.arrays))
+    seconds = time.perf_counter() - start
+    chains, draws = (fit.draws.sizes[dim] for dim in ("chain", "draw"))
+    tree = nutpie.sample(model, chains=chains, draws=draws, seed=seed, progress_bar=False)
+    found = labelled_draws(fit.spec, data, tree["posterior"].to_dataset())
+    return replace(fit, draws=found, stats=tree["sample_stats"].to_dataset()), seconds
 
 
-def start(python: Path, case: str) -> tuple[subprocess.Popen[str], dict[str, Any]]:
-    """A worker in a checkout, and its first line."""
-    command = [str(python), str(HERE), "--worker", case]
-    process = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
-    )
-    return process, read(process.stdout)
+def effective(fit: bl.Posterior) -> float:
+    """Least effective sample size of log losses at the fitted rows and of scales."""
+    shape = fit.draws.sizes["chain"], fit.draws.sizes["draw"], -1
+    names = [n for n in fit.draws if n in ("sigma", "walk_scale") or str(n).startswith("tau_")]
+    log_loss = np.log(fit.latent(fit.table)).reshape(shape)
+    used = fit.draws[names].assign(log_loss=(("chain", "draw", "row"), log_loss))
+    found = diagnose(used, fit.stats)
+    return min(found.ess_bulk, found.ess_tail)
 
 
-def read(stream: TextIO | None) -> dict[str, Any]:
-    """One line of JSON from a worker."""
-    assert stream is not None
-    found: dict[str, Any] = json.loads(stream.readline())
-    return found
+def measured(
+    law: str, table: bl.LossTable, seed: int, *, smoke: bool, beside: bool
+) -> Iterator[dict[str, object]]:
+    """A row of results for each way to fit."""
+    settings = SMOKE if smoke else {}
+    for way in ("default", "refit", *["peer"] * beside):
+        wall, cpu, compiling = time.perf_counter(), time.process_time(), 0.0
+        if way == "default":
+            default = fit = bl.fit(law, table, seed=seed, **settings)
+        elif way == "refit":
+            fit = refit(law, table, seed)
+        else:
+            fit, compiling = peer(default, seed)
+        wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+        yield {
+            "way": way,
+            "seed": seed,
+            "seconds": wall - compiling,
+            "cpu": cpu,
+            "compile": compiling,
+            "steps": float(fit.stats["n_steps"].mean()),
+            "draws": fit.draws.sizes["chain"] * fit.draws.sizes["draw"],
+            "ess": effective(fit),
+            "divergences": int(fit.stats["diverging"].sum()),
+        }
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> ArgumentParser:
     """Options."""
     found = arguments(__doc__)
-    found.add_argument("--reference", type=Path)
-    found.add_argument("--seeds", type=int, default=5)
-    found.add_argument("--only", default="")
-    found.add_argument("--worker", help=argparse.SUPPRESS)
+    found.add_argument("--only", default="", help="part of the name of a case and law")
+    found.add_argument("--seeds", type=int, default=3)
+    found.add_argument("--peer", action="store_true", help="stock nutpie too; compiling is slow")
     return found
 
 
 def main() -> None:
-    """Print a row per fit, and a summary per case on standard error."""
+    """Print a row per case, seed and way."""
     args = parser().parse_args()
-    if args.smoke:
-        args.seeds, args.only = 1, "Delphi, curvature"
-    if args.worker:
-        return worker(args.worker)
-    pythons = {"here": Path(sys.executable)}
-    if args.reference:
-        pythons["reference"] = args.reference / ".venv/bin/python"
-    print("case,checkout,rows,gradient_us,seed,seconds,ok,rhat,ess,steps,draws,megabytes")
-    for case in [name for name in CASES if args.only in name]:
-        known = {w: p for w, p in pythons.items() if w == "here" or "walk" not in case}
-        workers = {where: start(python, case) for where, python in known.items()}
-        seconds: dict[str, list[float]] = {where: [] for where in workers}
-        for seed in range(args.seeds):
-            for where, (process, first) in workers.items():
-                assert process.stdin is not None
-                process.stdin.write(f"{seed}\n")
-                process.stdin.flush()
-                found = read(process.stdout)
-                seconds[where].append(found["seconds"])
-                cells = [f"{v:.4g}" if isinstance(v, float) else str(v) for v in found.values()]
-                head = f'"{case}",{where},{first["rows"]},{first["microseconds"]:.1f},{seed}'
-                print(",".join([head, *cells]), flush=True)
-        for where, (process, first) in workers.items():
-            process.communicate()
-            times = seconds[where]
-            print(
-                f"{case} {where}: gradient {first['microseconds']:.1f} us, fit median "
-                f"{median(times):.1f} s, worst {max(times):.1f} s",
-                file=sys.stderr,
-            )
-    return None
+    known = {SIMULATED: simulated()} | {name: train for name, _, train, _, _ in splits()}
+    first = True
+    for name, law in CASES[: 1 if args.smoke else None]:
+        table = known[name]
+        if args.only not in f"{name} {law}":
+            continue
+        bl.fit(law, table, **SMOKE)  # loads the compiled function, and imports
+        us = gradient(law, table)
+        for seed in range(1 if args.smoke else args.seeds):
+            for row in measured(law, table, seed, smoke=args.smoke, beside=args.peer):
+                case = {"case": name, "law": law, "rows": len(table), "us": us}
+                line = pd.DataFrame([case | row])
+                print(line.to_csv(index=False, header=first, float_format="%.4g"), end="")
+                first = False
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
 """Error, coverage and scores of several methods to make bands, on held-out rows of real tables.
 
 Methods ("ways"): the posterior without discrepancy ("plain"), with one ("curvature", "walk"), with
-errors correlated within runs ("curvature run", "adaptation run"), with a quadratic of the whole
-loss beside walking exponents ("walk misfit"); bootstraps of the Huber fit with residual noise, of
-rows ("pairs"), of model sizes ("sizes"), and of rows with the law "skaling" ("kappa pairs"); a
-Gaussian process of log N and log D around the Huber fit ("gp"); and the package simple-scaling-laws
-with its separable and its coupled law ("peer", "peer kappa"; `uv run --with simple-scaling-laws`).
+errors correlated within runs ("curvature run", "adaptation run"); bootstraps of the Huber fit with
+residual noise, of rows ("pairs"), of model sizes ("sizes"), and of rows with the law "skaling"
+("kappa pairs"); a Gaussian process of log N and log D around the Huber fit ("gp"); and the package
+simple-scaling-laws with its separable and its coupled law ("peer", "peer kappa"; `uv run --with
+simple-scaling-laws`).
 Bands are for a new measured loss; widths, CRPS and Winkler scores are on log loss. A posterior that
 fails its convergence check is scored nevertheless, and marked.
 
@@ -18,14 +18,11 @@ each source; scores relative to curvature, by source; and their means over sourc
 """
 
 import argparse
-import math
 import time
 import warnings
-from dataclasses import dataclass, replace
 from functools import cache
 from itertools import chain, islice
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 import pandas as pd
@@ -36,54 +33,23 @@ from tables import arguments, benched, splits
 import bayeslaw as bl
 from bayeslaw.evaluate.scores import band_scores, point_scores
 from bayeslaw.inference.pools import POOLS
-from bayeslaw.laws.law import Law
-from bayeslaw.laws.modifiers import Polynomial
-from bayeslaw.model.walking_exponents import WalkingExponents
-
-MISFIT = {
-    "poly_NN": ("params", "params"),
-    "poly_ND": ("params", "tokens"),
-    "poly_DD": ("tokens", "tokens"),
-}
-
-
-@dataclass(frozen=True)
-class WalkAndMisfit(WalkingExponents):
-    """Walking exponents, and a quadratic of the whole log loss in log N and log D."""
-
-    misfit: float = 0.004
-    kind: ClassVar[str] = "walk misfit"
-    words: ClassVar[str] = "walking exponents and a quadratic of the whole loss"
-
-    def apply(self, law: Law) -> Law:
-        """The law with both."""
-        law = super().apply(law)
-        prior = bl.Prior("Normal", mu=0, sigma=self.misfit)
-        return replace(
-            law,
-            modifier=Polynomial(MISFIT),
-            priors={**law.priors, **dict.fromkeys(MISFIT, prior)},
-            bounds={**law.bounds, **dict.fromkeys(MISFIT, (-math.inf, math.inf))},
-        )
-
 
 POSTERIORS = {
     "plain": {"discrepancy": "none", "errors": "independent"},
     "curvature": {"discrepancy": "curvature", "errors": "independent"},
     "walk": {"discrepancy": "walk", "errors": "independent"},
     "curvature run": {"discrepancy": "curvature", "errors": "run"},
-    "walk misfit": {"discrepancy": WalkAndMisfit(), "errors": "independent"},
     "walk run": {"discrepancy": "walk", "errors": "run"},
     "adaptation run": {"discrepancy": "adaptation", "errors": "run"},
 }
 """Settings of each way that is a posterior."""
 PEERS = {"peer": "separable-power", "peer kappa": "skaling-joint-power"}
 """Laws of simple-scaling-laws."""
-WAYS = (*(way for way in POSTERIORS if way != "walk misfit"), "pairs", "sizes", "kappa pairs", "gp")
+WAYS = (*POSTERIORS, "pairs", "sizes", "kappa pairs", "gp")
 ADAPTED = ("form1", "form1n", "form3", "dcpt", "transfer", "adaptation")
 UNSUITED = {
     "walk": ADAPTED, "curvature run": ("chinchilla",), "adaptation run": ("chinchilla",),
-    "walk misfit": ADAPTED, "walk run": ADAPTED, "pairs": ("adaptation",), "sizes": ("adaptation",),
+    "walk run": ADAPTED, "pairs": ("adaptation",), "sizes": ("adaptation",),
     **dict.fromkeys(("kappa pairs", "gp", *PEERS), ADAPTED),
 }  # fmt: skip
 """Laws, or tables without runs, that a way is not for."""

@@ -138,10 +138,8 @@ def cholesky_rows(partial: Sequence[Array], count: int, xp: Namespace) -> list[l
     """Cholesky factor of a correlation matrix, by rows, from its partial correlations.
 
     With ``(partial + 1) / 2`` of column j, of K, Beta(b, b), b = eta + (K - 2 - j) / 2, the matrix
-    is LKJ(eta): Lewandowski, Kurowicka and Joe (2009). With PyMC's `LKJCorr`, which is the same
-    factor, a model of two domains takes 1.6 times as long to compile, 76 s against 48 s, and with
-    `LKJCholeskyCov`, which has standard deviations of its own, 1.3 times; a gradient takes as long
-    (``python benchmarks/lkj.py --repeats 3``).
+    is LKJ(eta): Lewandowski, Kurowicka and Joe (2009). It is written over an array
+    namespace because the sampler's density has the same factor.
     """
     rows: list[list[Array]] = []
     left = iter(partial)
