@@ -3,7 +3,7 @@
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pkgutil import resolve_name
 from typing import cast
 
@@ -95,20 +95,6 @@ def identity(value: object) -> str:
     """
     text = json.dumps(content(value), ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def classes(value: object) -> Iterator[type]:
-    """Classes of all dataclasses in a value; a process may define two of the same name."""
-    if isinstance(value, Mapping):
-        for each in value.values():
-            yield from classes(each)
-    elif isinstance(value, tuple | list):
-        for each in value:
-            yield from classes(each)
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        yield type(value)
-        for field in dataclasses.fields(value):
-            yield from classes(getattr(value, field.name))
 
 
 def store[T](registry: Registry[T], value: T) -> dict[str, Plain]:

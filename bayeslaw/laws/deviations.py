@@ -52,9 +52,24 @@ class Deviation(ABC):
         """Columns times weights; arguments are those of `Term.shape`."""
 
 
+class Linear(Deviation):
+    """Coefficients times known columns; a subclass gives `column`.
+
+    Coefficients with normal priors are whitened by the sampler.
+    """
+
+    @abstractmethod
+    def column(self, name: str, x: Values, at: Values, xp: Namespace = np) -> Array:
+        """What a coefficient multiplies; the other arguments are those of `Term.shape`."""
+
+    def value(self, p: Values, x: Values, at: Values, xp: Namespace) -> Array:
+        """Sum of the columns times their coefficients."""
+        return sum(p[name] * self.column(name, x, at, xp) for name in self.parameters)
+
+
 @storable
 @dataclass(frozen=True)
-class Polynomial(Deviation):
+class Polynomial(Linear):
     """Taylor terms ``c x``, ``c x y``, ``c x^2 / 2``, ... of covariates from the reference point.
 
     Parameters
@@ -78,17 +93,13 @@ class Polynomial(Deviation):
         """Covariates that each coefficient multiplies."""
         return {name: tuple(dict.fromkeys(along)) for name, along in self.coefficients.items()}
 
-    def column(self, name: str, x: Values, at: Values) -> Array:
+    def column(self, name: str, x: Values, at: Values, xp: Namespace = np) -> Array:
         """The product of covariates that a coefficient multiplies."""
         along = self.coefficients[name]
         value: Array = 1.0 / math.prod(math.factorial(along.count(c)) for c in set(along))
         for covariate in along:
             value = value * (x[covariate] - at[covariate])
         return value
-
-    def value(self, p: Values, x: Values, at: Values, xp: Namespace) -> Array:
-        """Sum of the Taylor terms."""
-        return sum(p[name] * self.column(name, x, at) for name in self.coefficients)
 
 
 @dataclass(frozen=True)

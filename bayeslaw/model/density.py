@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from bayeslaw.common.arrays import Floats, Ints
-from bayeslaw.laws.deviations import WHOLE, Deviation, Polynomial, Walk
+from bayeslaw.laws.deviations import WHOLE, Linear, Walk
 from bayeslaw.laws.priors import Prior
 from bayeslaw.laws.terms import Values
 from bayeslaw.model import random_effects, whitening
@@ -158,7 +158,7 @@ def parameters(spec: Spec, at: Values, z: Values) -> tuple[dict[str, Any], Any]:
 def normal_coefficients(spec: Spec) -> dict[str, Prior]:
     """Coefficients of deviations whose priors are normal: they are sampled as weights."""
     law = spec.law
-    names = [n for d in law.deviations if isinstance(d, Polynomial) for n in d.parameters]
+    names = [n for d in law.deviations if isinstance(d, Linear) for n in d.parameters]
     names += law.offset.local if law.offset else ()
     return {name: spec.priors[name] for name in names if spec.priors[name].name == "Normal"}
 
@@ -396,24 +396,25 @@ class _Builder:
                 for j, column in enumerate(each.sd * self.spread(d, each.columns(values, at))):
                     weight = Weight(f"{prefix}{each.steps}", j)
                     self.add(column, place, q[each.scale], weight)
+            elif isinstance(each, Linear):
+                log_loss = log_loss + self.linear(d, each, each.parameters, q, share, place)
             else:
-                log_loss = log_loss + self.polynomial(d, each, each.parameters, q, share, place)
+                log_loss = log_loss + share * each.value(q, x, at, FUNCTIONS)
         if law.offset:
             own = law.offset
-            log_loss = log_loss + self.polynomial(d, own.polynomial, own.local, q, one, -1)
+            log_loss = log_loss + self.linear(d, own.polynomial, own.local, q, one, -1)
         return log_loss
 
-    def polynomial(
+    def linear(
         self,
         d: int,
-        deviation: Deviation,
+        deviation: Linear,
         coordinates: Sequence[str],
         q: dict[str, Any],
         share: Any,
         place: int,
     ) -> Any:
         """Add the coefficients with normal priors as weights; what the rest, and means, add."""
-        assert isinstance(deviation, Polynomial)
         (prefix, spec), at = self.specs[d], self.reference(d)
         names = spec.law.covariate_names
         x = dict(zip(names, self.arrays[d]["x"].astype(float), strict=True))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bayeslaw.common.defaults import AUTO, DELTA
 from bayeslaw.common.errors import FitError
-from bayeslaw.common.registry import classes, identity
+from bayeslaw.common.registry import identity
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.laws.priors import NOISE, Prior, PriorLike, override
@@ -62,11 +62,6 @@ class Spec:
         return identity({**parts, "law": self.law.identity, "priors": priors, "levels": levels})
 
     @cached_property
-    def key(self) -> tuple[object, ...]:
-        """Cache key of a compiled model: content hash plus classes."""
-        return self.identity, *classes([self.law, self.likelihood, self.discrepancy])
-
-    @cached_property
     def sampled(self) -> tuple[str, ...]:
         """Names of the parameters that have priors: coordinates, noise, standard deviations."""
         noise = ["sigma", *self.likelihood.parameters.values()]
@@ -95,11 +90,6 @@ class JointSpec:
     """
 
     domains: Mapping[str, Spec]
-
-    @cached_property
-    def key(self) -> tuple[object, ...]:
-        """Cache key of a compiled model; see `Spec.key`."""
-        return tuple((name, spec.key) for name, spec in self.domains.items())
 
     @property
     def parts(self) -> Mapping[str, Spec]:

@@ -5,13 +5,14 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
-from scipy import stats
+from scipy.special import expit
 
-from bayeslaw.laws.modifiers import ModifiedTerm, Modifier
+from bayeslaw.laws.deviations import Linear
 from bayeslaw.laws.priors import Prior
 from bayeslaw.laws.terms import Term, tex
 from bayeslaw.model.discrepancies import Discrepancy
 from bayeslaw.model.likelihoods import OBSERVED, Likelihood
+from bayeslaw.model.tape import FUNCTIONS
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class Exponential(Term):
 
 @dataclass(frozen=True)
 class SkewNormal(Likelihood):
-    """Skew-normal noise with an estimated shape parameter."""
+    """Skew noise: ``2 phi(u) expit(skew u) / sigma`` of the residual u over sigma."""
 
     kind: ClassVar[str] = "skewnormal"
     words: ClassVar[str] = "skew normal"
@@ -48,21 +49,35 @@ class SkewNormal(Likelihood):
 
     def observe(self, mu, sigma, q, observed):
         import pymc as pm
+        import pytensor.tensor as pt
 
-        pm.SkewNormal(OBSERVED, mu=mu, sigma=sigma, alpha=q["skew"], observed=observed)
+        def logp(value, mu, sigma, skew):
+            return self._log_density(value - mu, sigma, skew, pt)
+
+        pm.CustomDist(OBSERVED, mu, sigma, q["skew"], logp=logp, observed=observed)
 
     def log_density(self, residual, sigma, q):
-        return stats.skewnorm.logpdf(residual, q["skew"], scale=sigma)
+        return self._log_density(residual, sigma, q["skew"], FUNCTIONS)
+
+    def _log_density(self, residual, sigma, skew, xp):
+        u = residual / sigma
+        normal = -0.5 * u * u - xp.log(sigma) + 0.5 * np.log(2 / np.pi)
+        return normal - xp.softplus(-skew * u)
 
     def sample(self, rng, shape, sigma, q):
-        skew = np.broadcast_to(q["skew"], shape)
-        return sigma * stats.skewnorm.rvs(skew, size=shape, random_state=rng)
+        u = rng.standard_normal(shape)
+        return sigma * np.where(rng.random(shape) < expit(q["skew"] * u), u, -u)
+
+    def information_variance(self, sigma, q):
+        square = q["skew"] * q["skew"]
+        return sigma * sigma / (1 + 0.25 * square / (1 + 0.5 * square) ** 0.5)
 
 
 @dataclass(frozen=True)
-class Hinges(Modifier):
+class Hinges(Linear):
     """``sum_k step_k max(u - knot_k, 0)``, u the log of a covariate over its reference value."""
 
+    of: str
     name: str
     covariate: str
     knots: tuple[float, ...]
@@ -75,10 +90,9 @@ class Hinges(Modifier):
     def covariates_of(self):
         return dict.fromkeys(self.parameters, (self.covariate,))
 
-    def shape(self, p, x, at, xp):
-        steps = zip(self.parameters, self.knots, strict=True)
-        u = x[self.covariate] - at[self.covariate]
-        return sum(p[name] * xp.maximum(u - knot, 0.0) for name, knot in steps)
+    def column(self, name, x, at, xp=np):
+        knot = self.knots[self.parameters.index(name)]
+        return xp.maximum(x[self.covariate] - at[self.covariate] - knot, 0.0)
 
 
 @dataclass(frozen=True)
@@ -88,7 +102,7 @@ class DataWalk(Discrepancy):
     Steps beyond the rows seen have no likelihood and are drawn from their prior in a forecast.
     """
 
-    sd: float = 0.02
+    sd: float = 0.03
     kind: ClassVar[str] = "data walk"
     words: ClassVar[str] = "walking data exponent"
 
@@ -105,12 +119,13 @@ class DataWalk(Discrepancy):
         return longer, {**q, **{n: self.sd * rng.standard_normal((draws, 1)) for n in missing}}
 
     def _with_knots(self, law, knots):
-        walk = Hinges("step", "tokens", knots)
-        terms = tuple(
-            ModifiedTerm(t.plain, walk) if t.covariates[0] == "tokens" else t for t in law.terms
-        )
+        (of,) = (term.coefficient for term in law.terms if term.covariates[0] == "tokens")
+        walk = Hinges(of, "step", "tokens", knots)
         priors = dict.fromkeys(walk.parameters, Prior("Normal", mu=0, sigma=self.sd))
         free = dict.fromkeys(walk.parameters, (-np.inf, np.inf))
         return replace(
-            law, terms=terms, priors={**law.priors, **priors}, bounds={**law.bounds, **free}
+            law,
+            deviations=(walk,),
+            priors={**law.priors, **priors},
+            bounds={**law.bounds, **free},
         )

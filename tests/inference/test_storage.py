@@ -59,7 +59,7 @@ def test_everything_comes_back(posterior, saved):
     for name, values in posterior.draws.data_vars.items():
         assert back.draws[name].dims == values.dims
         np.testing.assert_array_equal(back.draws[name], values)
-    assert back.spec.key == posterior.spec.key
+    assert back.spec.identity == posterior.spec.identity
     assert dict(back.at) == dict(posterior.at)
     assert back.convergence == posterior.convergence
     assert dict(back.settings) == dict(posterior.settings)

@@ -1,22 +1,15 @@
-"""Checkpoints that are not annealed: the offset, its derivatives, density, recovery, and plans."""
-
-from dataclasses import replace
+"""Checkpoints that are not annealed: the offset, its derivatives, recovery, and plans."""
 
 import numpy as np
-import pytensor
-import pytensor.tensor as pt
 import pytest
 
 import bayeslaw as bl
 from bayeslaw.common.errors import TableError
-from bayeslaw.huber.point_fit import for_table
 from bayeslaw.laws.adjustments import annealing
 from bayeslaw.laws.lawfiles import load_law
-from bayeslaw.model.columns import columns_of, log_loss
-from bayeslaw.model.spec import make_spec
 from bayeslaw.simulation.worlds import simulate
 from bayeslaw.tables.table import grid
-from tests.support import CHINCHILLA, DATA, DESIGN, LAWS, truth_of
+from tests.support import CHINCHILLA, DESIGN, LAWS, truth_of
 
 HOT = {"unannealed": 0.02, "unannealed_D": 0.006, "unannealed_N": -0.004}
 ALONG = {"D": "tokens", "N": "params"}
@@ -89,27 +82,3 @@ def test_only_tables_with_both_have_an_offset(table):
     assert one.law.offset is None
     with pytest.raises(TableError, match="'annealed' is neither 0 or 1"):
         bl.from_frame(table.frame.assign(annealed=0.5))
-
-
-@pytest.mark.parametrize("discrepancy", ["none", "adaptation", "curvature"])
-@pytest.mark.parametrize("name", ["transfer", "form1n", "form3"])
-def test_the_samplers_loss_is_the_laws_with_repeats_as_well(name, discrepancy):
-    where = "0 < replay < 1 and seed == 0"
-    both = [DATA / "tinycpt" / f"{domain}.csv" for domain in ("french", "english")]
-    table = bl.read_table(both[0], where=where, source=both[1])
-    frame = table.frame.sample(60, random_state=1, ignore_index=True)
-    table = replace(table, frame=frame.assign(unique_tokens=frame["tokens"] / 3))
-    law = make_spec(for_table(load_law(name), table), discrepancy=discrepancy).law
-    assert law.offset
-    assert law.repetition
-    x, at = law.covariates(table.frame), law.reference_point(table.frame)
-    rng = np.random.default_rng(0)
-    p = {n: rng.uniform(0.05, 0.9) for n in law.parameters} | {"R_D": 4.0, "unannealed": 0.02}
-    p |= {n: rng.normal(0, 0.02) for n in law.discrepancy_parameters}
-    p |= {n: rng.standard_normal(len(k.positions)) for n, k in law.knots(x, at).items()}
-    known = columns_of(law, x, at) | {"groups": np.empty((0, 60), int)}
-    given = {n: pt.as_tensor(v) for n, v in known.items()}
-    values = ({n: pt.as_tensor(v) for n, v in each.items()} for each in (p, x))
-    mu = log_loss(law, *values, at, given, pt.zeros(0))
-    found = pytensor.function([], mu, mode="FAST_COMPILE")()
-    np.testing.assert_allclose(found, np.log(law.over(x, at).loss(p, x, at)), rtol=1e-10)

@@ -1,11 +1,10 @@
-"""The law of Liew and Kato: its formula, coordinates, columns and recovery."""
+"""The law of Liew and Kato: its formula, coordinates and recovery."""
 
 import numpy as np
 import pytest
 
 import bayeslaw as bl
 from bayeslaw.laws.lawfiles import load_law
-from bayeslaw.model.columns import columns_of
 from bayeslaw.simulation.worlds import simulate
 from bayeslaw.tables.table import grid
 
@@ -30,9 +29,6 @@ def test_the_formula_and_both_coordinates():
     for name in LAW.parameters:
         up, down = (LAW.loss(p | {name: p[name] * (1 + s)}, x) for s in (1e-6, -1e-6))
         np.testing.assert_allclose(by[name] + 0 * up, (up - down) / (2e-6 * p[name]), 1e-5)
-    found = columns_of(LAW, x, at)
-    weights = LAW.terms[0].weights(p, {}, at, np)
-    np.testing.assert_allclose(weights @ found["columns"], LAW.terms[0].shape(p, x, at, np))
 
 
 def test_huber_and_posterior_recover_it():

@@ -14,7 +14,6 @@ from bayeslaw.common.errors import BayeslawError, TableError
 from bayeslaw.laws.adjustments import Repetition, repeating
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.model.building import build
-from bayeslaw.model.columns import columns_of, log_loss
 from bayeslaw.model.data import make_data
 from bayeslaw.model.spec import make_spec
 from bayeslaw.planning.deviations import PlannedRun
@@ -79,37 +78,6 @@ def test_loss_is_the_laws_at_fewer_tokens_and_derivatives(name):
         step = 1e-6 * max(abs(p[each]), 1e-3)
         up, down = (law.loss(p | {each: p[each] + s}, x) for s in (step, -step))
         np.testing.assert_allclose(by[each] + 0 * up, (up - down) / (2 * step), 2e-4, 1e-9)
-
-
-@pytest.mark.parametrize(
-    ("name", "discrepancy"),
-    [("chinchilla", "walk"), ("skaling", "none"), ("form1", "adaptation"), ("form3", "curvature")],
-)
-def test_the_samplers_loss_is_the_laws(name, discrepancy):
-    rng = np.random.default_rng(3)
-    spec = make_spec(repeating(load_law(name)), discrepancy=discrepancy)
-    frame = SCARCE.sample(30, random_state=2)
-    law, x = spec.law, spec.law.covariates(frame)
-    at = law.reference_point(frame)
-    p = {n: rng.uniform(0.05, 0.9) for n in law.parameters} | {"kappa": 0.7, "R_D": 4.0}
-    p |= {n: rng.normal(0, 0.02) for n in law.discrepancy_parameters}
-    knots = law.knots(x, at)
-    p |= {n: rng.standard_normal(len(each.positions)) for n, each in knots.items()}
-    given = columns_of(law, x, at) | {"groups": np.empty((0, len(frame)), int)}
-    import pytensor
-    import pytensor.tensor as pt
-
-    tensors = {n: pt.as_tensor(v) for n, v in {**p, **{f"x_{n}": v for n, v in x.items()}}.items()}
-    mu = log_loss(
-        law,
-        {n: tensors[n] for n in p},
-        {n: tensors[f"x_{n}"] for n in x},
-        at,
-        {n: pt.as_tensor(v) for n, v in given.items()},
-        pt.zeros(0),
-    )
-    found = pytensor.function([], mu, mode="FAST_COMPILE")()
-    np.testing.assert_allclose(found, np.log(law.over(x, at).loss(p, x, at)), rtol=1e-9)
 
 
 def test_a_model_has_the_stated_prior():

@@ -145,33 +145,6 @@ def test_posterior_recovers_the_truth():
         bl.derive.compute_optimal(fit, [1e20], replay=0.3, ptpp=279)
 
 
-def test_what_is_sampled_is_the_formula(table):
-    """With polynomial, walk and effects; the sampler's columns against `Law.loss`."""
-    import pytensor
-    import pytensor.tensor as pt
-
-    from bayeslaw.inference.fitting import specify
-    from bayeslaw.inference.settings import Settings
-    from bayeslaw.model.columns import log_loss
-    from bayeslaw.model.data import make_data
-
-    spec = specify("transfer", table, Settings(discrepancy="adaptation", errors="run"))
-    values, rng = make_data(spec, table).arrays, np.random.default_rng(0)
-    at, x = spec.law.reference_point(table), spec.law.covariates(table)
-    law = spec.law.over(x, at)
-    q = spec.law.to_reference(TRUTH | dict.fromkeys(law.discrepancy_parameters, 0.02), at)
-    (walk,) = law.walks
-    q |= {"walk_scale": 0.8, walk.steps: rng.standard_normal(len(walk.knots.positions))}
-    effects = 0.01 * rng.standard_normal(int(values["groups"].max()) + 1)
-    given = {name: pt.as_tensor(value) for name, value in values.items()}
-    covariates = {name: given["x"][i] for i, name in enumerate(law.covariate_names)}
-    sizes = {name: pt.as_tensor(value) for name, value in spec.law.sizes(q, at).items()}
-    found = log_loss(spec.law, sizes, covariates, at, given, pt.as_tensor(effects))
-    want = np.log(law.loss(law.sizes(q, at), x, at)) + effects[values["groups"]].sum(0)
-    np.testing.assert_allclose(found.eval(mode="FAST_COMPILE"), want, rtol=1e-12)
-    np.testing.assert_allclose(pytensor.function([], found)(), want, rtol=1e-9)
-
-
 def test_tables_say_the_losses_of_bases(tmp_path):
     rows = pd.DataFrame(
         {

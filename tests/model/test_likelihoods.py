@@ -8,7 +8,7 @@ from scipy.special import huber
 
 from bayeslaw.common.errors import LawError
 from bayeslaw.inference.fitting import fit
-from bayeslaw.model.likelihoods import DOF_FLOOR, Huber, huber_logp
+from bayeslaw.model.likelihoods import DOF_FLOOR, Huber
 from bayeslaw.model.spec import make_likelihood
 from bayeslaw.simulation.worlds import simulate
 from bayeslaw.tables.table import grid
@@ -19,7 +19,8 @@ SHAPES = [(0.004, 0.02), (0.02, 0.02), (0.1, 0.02), (1.0, 3.0), (0.5, 1e-3)]
 
 def density(sigma, delta, mu=0.0):
     def at(x):
-        return np.exp(huber_logp(np.asarray(x, float), mu, sigma, delta).eval())
+        residual = np.asarray(x, float) - mu
+        return np.exp(Huber(delta).log_density(residual, np.asarray(sigma), {}))
 
     return at
 
