@@ -109,8 +109,9 @@ def fit(
         of ``fit_huber(..., bounds="prior")``, and so the paper's Huber fit wherever that lies
         within the bounds of the priors.
     priors : "default", "flat", mapping of name to prior, or path of a TOML file
-        Names are those of the reference coordinates, and ``E``, ``sigma``, ``dof``. A prior is a
-        `bayeslaw.Prior`, its text, or a PreliZ distribution.
+        Names are those of the reference coordinates, and ``floor``, the floor's share of the loss
+        at the reference point, or ``E``, the floor in nats; ``sigma``, ``dof``. ``"flat"`` is flat
+        in E. A prior is a `bayeslaw.Prior`, its text, or a PreliZ distribution.
     delta : float
         Threshold of the ``huber`` likelihood, in log loss.
     seed : int
@@ -130,19 +131,18 @@ def fit(
         rows at several D, for laws with replay or a pre-training budget, and for tables in which
         some rows are not annealed.
     chains, tune : int
-        Chains, 4 by default, and tuning steps of each, 300 by default. They start from a short run
-        of 250 tuning steps that finds the metric.
+        Chains, 4 by default, and tuning steps of each, 300 by default.
     draws : int, optional
-        Draws of each chain; by default 250 to 8000, as many as the convergence check needs.
+        Draws of each chain; by default 500 to 4000, as many as the convergence check needs.
     target_accept : float
-        Of NUTS; .97 by default.
+        Of NUTS; .9 by default.
     cores : int, optional
         Processes or threads; by default all, but at most one per chain.
     progress : bool
         Show a progress bar on stderr; off by default.
     retry : bool
-        Whether to sample once more, with twice the tuning and a target acceptance of .99, if the
-        convergence check fails; on by default.
+        Whether to sample once more, with a target acceptance of .99, if the convergence check
+        fails; on by default.
 
     Returns
     -------
