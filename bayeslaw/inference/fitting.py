@@ -135,7 +135,7 @@ def fit(
     draws : int, optional
         Draws of each chain; by default 500 to 4000, as many as the convergence check needs.
     target_accept : float
-        Of NUTS; .9 by default.
+        Of NUTS; .95 by default.
     cores : int, optional
         Processes or threads; by default all, but at most one per chain.
     progress : bool

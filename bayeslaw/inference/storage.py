@@ -25,7 +25,7 @@ from bayeslaw.model.likelihoods import LIKELIHOODS
 from bayeslaw.model.spec import Spec
 from bayeslaw.tables.table import LossTable
 
-SCHEMA = 7
+SCHEMA = 8
 """Version of the file's layout; a file with another one is refused. Files have a digest from 7."""
 MARK, POOL_MARK = "bayeslaw posterior", "bayeslaw pool"
 
@@ -185,7 +185,7 @@ def _posterior(parts: dict[str, xr.Dataset], meta: Mapping[str, Any]) -> Posteri
         draws=parts["posterior"],
         stats=parts["sample_stats"],
         convergence=Convergence(
-            **meta["convergence"] | {"slow": tuple(meta["convergence"].get("slow", ()))}
+            **meta["convergence"] | {"slow": tuple(meta["convergence"]["slow"])}
         ),
         settings=meta["settings"],
     )
