@@ -37,7 +37,7 @@ def build(spec: Spec | JointSpec, arrays: Arrays) -> Model:
             return model
         shared = {}
         for level in spec.effects:
-            size = next(len(v) for n, v in arrays.items() if n.endswith(f"::{level}_groups"))
+            size = next(len(v) for n, v in arrays.items() if n.endswith(f"::{level}_affected"))
             shared[level] = correlated_effects(level, size, len(spec.domains))
         for k, (prefix, part) in enumerate(spec.parts.items()):
             own = {n.removeprefix(prefix): v for n, v in arrays.items() if n.startswith(prefix)}

@@ -21,13 +21,11 @@ def test_prior_predictive_sees_every_prior(name, paper_rows):
     tree = pm.sample_prior_predictive(4000, model=model, random_seed=1, compile_kwargs=quick)
     draws = tree["prior"].dataset
     flat = {n: v.values.ravel() for n, v in draws.data_vars.items() if v.ndim == 2}
-    names = {"E", *spec.sampled} - {"L_ref", "dof"}
-    sampled = {"dof": flat["dof"] - 2} | {n: flat[n] for n in sorted(names)}
+    sampled = {n: flat[n] for n in sorted({*spec.sampled} - {"L_ref", "dof"})}
+    sampled |= {"dof": flat["dof"] - 2, "floor": flat["E"] / flat["L_ref"]}
     for n, values in sampled.items():
         same = pm.draw(spec.priors[n].dist(), 20_000, random_seed=2, mode="FAST_COMPILE")
         assert stats.ks_2samp(values, same).pvalue > 1e-4, n
-    q = np.quantile(flat["E"], [0.1, 0.5, 0.9])
-    np.testing.assert_allclose(q, stats.lognorm(0.6, scale=1.2).ppf([0.1, 0.5, 0.9]), rtol=0.04)
     # E is what is left of the reference loss, draw by draw.
     at = spec.law.reference_point(paper_rows.frame)
     p = spec.law.sizes({n: flat[n] for n in spec.law.coordinates}, at)
