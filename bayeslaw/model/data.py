@@ -25,9 +25,8 @@ class Data:
     ----------
     arrays : mapping of str to array
         ``x`` has shape (covariates, rows) and ``at`` (covariates,), in the order of
-        `Law.covariate_names`; as two arrays they compile faster than one by one. ``observed`` are
-        log losses. The rest are groups of rows, the row before each row in its run, and the knots
-        of random walks.
+        `Law.covariate_names`. ``observed`` are log losses. The rest are groups of rows, the row
+        before each row in its run, and the knots of random walks.
     at : mapping of str to float
         Logarithms of the covariates at the reference point.
     groups : mapping of str to array

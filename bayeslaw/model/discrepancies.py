@@ -1,7 +1,7 @@
 """Discrepancies: how the true loss may deviate from a law.
 
-Real losses are power laws only locally. A discrepancy adds functions with parameters of their own
-to the log of terms, or to the log of the whole loss.
+Real losses are power laws only locally. A discrepancy adds deviations of the log loss, by a term or
+as a whole (`bayeslaw.laws.deviations`).
 """
 
 import zlib
