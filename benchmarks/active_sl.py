@@ -20,7 +20,7 @@ from scipy.optimize import approx_fprime, least_squares
 from bayeslaw.design.compared_designs import with_checkpoints
 from bayeslaw.design.set_search import Costs
 from bayeslaw.laws.law import Law
-from bayeslaw.laws.priors import Prior
+from bayeslaw.laws.priors import FLOOR, Prior
 
 POWER = 0.4
 """Exponent of the cost."""
@@ -38,17 +38,21 @@ class Model:
 
     def __init__(self, law: Law, rows: pd.DataFrame) -> None:
         self.law, self.at = law, law.reference_point(rows)
-        self.names = ["E", *law.coordinates[1:]]
+        self.names = [FLOOR if FLOOR in law.priors else "E", *law.coordinates[1:]]
         priors = {name: Prior.parse(law.priors[name]) for name in self.names}
         self.real = np.array([priors[name].support[0] < 0 for name in self.names])
-        drawn = pm.draw([priors[name].dist((4000,)) for name in self.names], random_seed=0)
+        dists = [priors[name].dist((4000,)) for name in self.names]
+        drawn = np.array(pm.draw(dists, random_seed=0))
+        if FLOOR in priors:  # the floor over the sum of the terms, in place of its share
+            drawn[0] /= 1 - drawn[0]
         values = np.where(self.real[:, None], drawn, np.log(np.maximum(drawn, 1e-6)))
         self.mean, self.sd = np.median(values, axis=1), values.std(axis=1)
 
     def loss(self, theta: np.ndarray, x: Covariates) -> np.ndarray:
         """Loss of each row."""
         q = dict(zip(self.names, np.where(self.real, theta, np.exp(theta)), strict=True))
-        p = self.law.sizes(q | {"L_ref": 0.0}, self.at) | {"E": q["E"]}
+        p = self.law.sizes(q | {"L_ref": 0.0}, self.at)
+        p["E"] = q["E"] if "E" in q else -p["E"] * q[FLOOR]
         return np.asarray(self.law.loss(p, x, self.at))
 
     def modes(self, rows: Covariates, y: np.ndarray, aim: Covariates, starts: np.ndarray) -> Modes:

@@ -40,7 +40,7 @@ def main() -> None:
     frame = pd.DataFrame({**rows.iloc[0].to_dict(), "tokens": tokens})
     x = law.covariates(frame)
     loss, start = law.loss(p, x), frame["start_loss"].iloc[0]
-    gap = law.departure.remaining(p, x, {}, np)
+    gap = law.departure.remaining(p, x, np)
     core = (loss - start * gap) / (1 - gap)
     with style():
         figure, ax = plt.subplots(figsize=(6.6, 3.4))
