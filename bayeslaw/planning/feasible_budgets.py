@@ -1,8 +1,8 @@
 r"""Budgets at which a loss meets its limit, for each draw and replay ratio.
 
 A budget is ``u = log ATPP = log(D / N)``. There are two solvers. Where a law has one data term and
-its log is a polynomial of degree 2 or less in u, the budgets are the solutions of a quadratic
-inequality. The polynomial comes from the term's own formula (`bayeslaw.planning.loss_curves`).
+its log is linear in u, they are a half-line. The slope comes from the term's own formula
+(`bayeslaw.planning.loss_curves`).
 
 For any other law the excess of the loss over its limit is evaluated on `NODES`. A change of its
 sign brackets one root. Where the excess has a local extremum between nodes that may cross zero, two
@@ -113,7 +113,7 @@ class Bound:
 def in_closed_form(here: ReplaySlice, margin: Floats) -> Intervals | None:
     """Budgets where ``data(D, r) <= margin``; None without a closed form.
 
-    The data term is ``K exp(c0 + c1 u + c2 u^2)``. `margin` is in nats, broadcast to (replays,
+    The data term is ``K exp(c0 + c1 u)``. `margin` is in nats, broadcast to (replays,
     draws).
     """
     if not here.closed_form:
@@ -122,12 +122,12 @@ def in_closed_form(here: ReplaySlice, margin: Floats) -> Intervals | None:
         return _sets(here, np.where(margin >= 0, -np.inf, np.inf), None)
     term = here.data[0]
     factor = here.p[term.coefficient]
-    c0, c1, c2 = here.polynomial(term)
+    c0, c1 = here.line(term)
     level = np.log(np.maximum(margin, 0.0)) - (np.log(factor) + c0)
     if not (factor > 0).all():
         # A term of size zero meets every margin that is not negative.
         level = np.where(factor > 0, level, np.where(margin >= 0, np.inf, -np.inf))
-    return _sets(here, *_polynomial_below(level, c1, c2))
+    return _sets(here, *_line_below(level, c1))
 
 
 def _sets(here: ReplaySlice, lower: Floats, upper: Floats | None) -> Intervals:
@@ -138,63 +138,13 @@ def _sets(here: ReplaySlice, lower: Floats, upper: Floats | None) -> Intervals:
     return intervals(lower, *uppers)
 
 
-def _polynomial_below(level: Floats, c1: Floats, c2: Floats) -> tuple[Floats, Floats | None]:
-    """Ends of ``c1 u + c2 u^2 <= level``; without upper ends the sets are unbounded above.
-
-    Where c2 < 0, the polynomial equals its maximum for all u below that of the maximum; see
-    `bayeslaw.planning.loss_curves`.
-    """
-    if not np.any(c2) and (c1 < 0).all():
-        return level / c1, None
-    negative = (c1 < 0).all(0)
-    if negative.all():
-        return _negative_slope(level, c1, c2)
-    lower, upper = np.empty_like(level), np.empty_like(level)
-    for draws, solve in ((negative, _negative_slope), (~negative, _any_slope)):
-        if draws.any():
-            own = (np.broadcast_to(c, (len(c), len(draws)))[:, draws] for c in (c1, c2))
-            lower[:, draws], upper[:, draws] = solve(level[:, draws], *own)
-    return lower, upper
-
-
-def _negative_slope(level: Floats, c1: Floats, c2: Floats) -> tuple[Floats, Floats]:
-    """`_polynomial_below` where c1 < 0: one formula for either sign of c2.
-
-    Most of a plan's time is spent here, so the arithmetic is done in place.
-    """
-    root = 4 * c2 * level
-    root += c1**2
-    np.sqrt(root, out=root)
-    root -= c1
-    # The root on the falling branch in the form without cancellation.
-    lower = -2 * level
-    lower /= root
-    upper = root * np.where(c2 > 0, 0.5 / c2, np.inf)
-    # No real root, or an infinite level.
-    row, draw = np.nonzero(np.isnan(lower))
-    odd, curvature = level[row, draw], c2[row if len(c2) > 1 else 0, draw]
-    none = (odd == -np.inf) | (curvature > 0) & (odd < np.inf)
-    lower[row, draw] = np.where(none, np.inf, -np.inf)
-    upper[row, draw] = np.inf
-    return lower, upper
-
-
-def _any_slope(level: Floats, c1: Floats, c2: Floats) -> tuple[Floats, Floats]:
-    """`_polynomial_below` for coefficients of any sign."""
-    disc = c1**2 + 4 * c2 * level
-    s = -0.5 * (c1 + np.copysign(np.sqrt(np.maximum(disc, 0)), c1))
-    one, two = s / c2, -level / s  # both roots without cancellation, also as c2 goes to 0
-    two = np.where(s == 0, one, two)
-    linear = c2 == 0
-    near = np.where(linear, level / c1, np.minimum(one, two))
-    far = np.where(linear, level / c1, np.maximum(one, two))
-    lower = np.where(c2 > 0, near, np.where((c2 < 0) | (c1 < 0), far, -np.inf))
-    upper = np.where(c2 > 0, far, np.where((c2 < 0) | (c1 < 0), np.inf, far))
-    constant = linear & (c1 == 0)
-    always = (level == np.inf) | (c2 < 0) & (disc <= 0) | constant & (level >= 0)
-    never = (level == -np.inf) | (c2 > 0) & (disc < 0) | constant & (level < 0)
-    lower = np.where(always, -np.inf, np.where(never, np.inf, lower))
-    return lower, np.where(always | never, np.inf, upper)
+def _line_below(level: Floats, c1: Floats) -> tuple[Floats, Floats | None]:
+    """Ends of ``c1 u <= level``; without upper ends the sets are unbounded above."""
+    end = level / c1
+    if (c1 < 0).all():
+        return end, None
+    lower = np.where(c1 < 0, end, np.where((c1 > 0) | (level >= 0), -np.inf, np.inf))
+    return np.where(level == -np.inf, np.inf, lower), np.where(c1 > 0, end, np.inf)
 
 
 # -- root finding ---------------------------------------------------------------------------------

@@ -1,9 +1,9 @@
 """Loss as a function of log ATPP and replay ratio, at one model and stage, for many draws.
 
-A data term is a term of the law that depends on D. If the second derivative of its log in log D is
-negative, the term has a maximum: for smaller D it decreases and vanishes at D = 0. This decrease is
-an artefact of extrapolation and would make any limit on the loss feasible without tokens. Below the
-D of its maximum, a data term is therefore replaced by its maximum.
+A data term is a term of the law that depends on D. In most laws it diverges at D = 0. Deviations
+may outweigh it there: the loss then has a maximum, falls as D becomes smaller, and vanishes at
+D = 0. This is an artefact of extrapolation, and would make any limit on the loss feasible without
+tokens. Below the D of this maximum, the loss is therefore replaced by the maximum.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,12 +23,14 @@ NODES = np.linspace(np.log(1e-7), np.log(1e9), 41)
 """Grid in log ATPP on which losses without a closed form are bracketed. Outside it, a limit that
 holds at the nearer end is taken to hold."""
 PROBE_STEP = 8.0
-"""Distance in log ATPP of the points that determine a term's polynomial. It is wide, so that
-rounding errors of the coefficients are small."""
+"""Distance in log ATPP of the points that determine the slope of a term's log. It is wide, so that
+rounding errors of the slope are small."""
+NEAR_ZERO = -1e300
+"""Log of a D at which every power of D with a negative exponent has overflowed."""
 
 
-type Polynomial = tuple[Floats, Floats, Floats]
-"""Coefficients of ``log(term / reference value) = c0 + c1 u + c2 u^2`` in u = log ATPP."""
+type Line = tuple[Floats, Floats]
+"""Coefficients of ``log(term / reference value) = c0 + c1 u`` in u = log ATPP."""
 
 
 @dataclass(frozen=True)
@@ -91,32 +93,33 @@ class LossCurve:
         return replace(self, p=p, base=base, tables={})
 
     @cached_property
-    def _slopes(self) -> dict[str, tuple[Floats, Floats] | None]:
-        """`ReplaySlice.slope_and_curvature` of each data term: one row, or three if r matters.
+    def _slopes(self) -> dict[str, Floats | None]:
+        """`ReplaySlice.slope` of each data term: one row, or three if r matters.
 
-        None for every term of a law whose whole loss has a modifier.
+        None for every term of a law that is not additive.
         """
         if not self.law.additive:
             return dict.fromkeys(self.law.coefficients)
-        probe = self._without_polynomials([0.0, 0.5, 1.0])
-        slopes = {term.coefficient: probe.slope_and_curvature(term) for term in probe.data}
-        for name, pair in slopes.items():
-            if pair and all(np.allclose(c, c[:1], 1e-12, 1e-14) for c in pair):
-                slopes[name] = pair[0][:1], pair[1][:1]
+        probe = self._without_lines([0.0, 0.5, 1.0])
+        slopes = {term.coefficient: probe.slope(term) for term in probe.data}
+        for name, slope in slopes.items():
+            if slope is not None and np.allclose(slope, slope[:1], 1e-12, 1e-14):
+                slopes[name] = slope[:1]
         return slopes
 
     def at_replay(self, replay: Sequence[float] | Floats) -> "ReplaySlice":
         """The curve at given replay ratios, as a function of the budget alone."""
-        here = self._without_polynomials(replay)
-        polynomials: dict[str, Polynomial | None] = {}
+        here = self._without_lines(replay)
+        lines: dict[str, Line | None] = {}
         for term in here.data:
-            pair = self._slopes[term.coefficient]
-            if pair and len(pair[0]) > 1:
-                pair = here.slope_and_curvature(term)
-            polynomials[term.coefficient] = pair and (here.log_term(term, 0.0), *pair)
-        return replace(here, polynomials=polynomials)
+            slope = self._slopes[term.coefficient]
+            if slope is not None and len(slope) > 1:
+                slope = here.slope(term)
+            lines[term.coefficient] = None if slope is None else (here.log_term(term, 0.0), slope)
+        here = replace(here, lines=lines)
+        return replace(here, peak=here.maximum()) if self.law.deviations else here
 
-    def _without_polynomials(self, replay: Sequence[float] | Floats) -> "ReplaySlice":
+    def _without_lines(self, replay: Sequence[float] | Floats) -> "ReplaySlice":
         ratios = np.asarray(replay, float)[:, None]
         model = {"params": self.params, "tokens": self.params / self.law.token_unit}
         model["ptpp"] = self.ptpp
@@ -143,7 +146,7 @@ class LossCurve:
 
     def loss_at_zero(self) -> Floats:
         """Loss at D = 0 in nats per token, (draws,); not finite where a term diverges there."""
-        x = {**self._without_polynomials([1.0]).x, "tokens": np.array([[-np.inf]])}
+        x = {**self._without_lines([1.0]).x, "tokens": np.array([[-np.inf]])}
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             loss = self.law.loss(self.p, x, self.at)
         return np.asarray(np.broadcast_to(loss, (1, self.draws))[0])
@@ -154,11 +157,8 @@ class LossCurve:
         if here.closed_form:
             values = here.constant_terms() + np.zeros((1, self.draws))
             for term in here.data:
-                c0, c1, c2 = here.polynomial(term)
-                with np.errstate(divide="ignore", invalid="ignore"):
-                    level = np.where(c2 > 0, -0.25 * c1**2 / c2, -np.inf)
-                level = np.where((c1 == 0) & (c2 == 0), 0.0, level)
-                values = values + self.p[term.coefficient] * np.exp(c0 + level)
+                c0, c1 = here.line(term)
+                values = values + self.p[term.coefficient] * np.exp(c0) * (c1 == 0)
             return np.asarray(values[0])
         values = np.stack([np.broadcast_to(here.data_terms(u), (1, self.draws))[0] for u in NODES])
         least, node = values.min(0), values.argmin(0)
@@ -184,15 +184,18 @@ class ReplaySlice:
         As of `LossCurve`.
     x : mapping of str to array
         Logarithms of the covariates at one token per parameter.
-    polynomials : mapping of str to Polynomial or None
-        Of each data term, by its coefficient; None where its log is not a polynomial of degree 2.
+    lines : mapping of str to Line or None
+        Of each data term, by its coefficient; None where its log is not linear in log D.
+    peak : pair of array, optional
+        Log ATPP below which the loss is constant, or minus infinity, and that loss.
     """
 
     law: Law
     p: Mapping[str, Floats]
     at: Mapping[str, float]
     x: Mapping[str, Floats]
-    polynomials: Mapping[str, Polynomial | None] = field(default_factory=dict)
+    lines: Mapping[str, Line | None] = field(default_factory=dict)
+    peak: tuple[Floats, Floats] | None = None
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -203,7 +206,7 @@ class ReplaySlice:
     def data(self) -> list[Term]:
         """The data terms: those that depend on D, or are coupled with one that does.
 
-        All terms, and the floor with them, if the whole loss has a modifier.
+        All terms, and the floor with them, if the law is not additive.
         """
         if not self.law.additive:
             return list(self.law.terms)
@@ -215,12 +218,12 @@ class ReplaySlice:
     @property
     def closed_form(self) -> bool:
         """Whether the budgets below a limit have a closed form."""
-        return len(self.polynomials) < 2 and self.log_quadratic
+        return len(self.lines) < 2 and self.log_linear
 
     @property
-    def log_quadratic(self) -> bool:
-        """Whether the log of every data term is a polynomial of degree 2 or less in log D."""
-        return None not in self.polynomials.values() and not self.law.coupled
+    def log_linear(self) -> bool:
+        """Whether the log of every data term is linear in log D."""
+        return None not in self.lines.values() and not self.law.coupled
 
     def log_term(self, term: Term, budget: float | Floats) -> Floats:
         """Log of a term over its reference value, at a budget in log ATPP."""
@@ -238,29 +241,17 @@ class ReplaySlice:
         return total
 
     def data_terms(self, budget: float | Floats) -> Floats:
-        """Sum of the data terms at a budget in log ATPP, in nats.
-
-        A term whose log is concave has its maximum for all budgets below that of the maximum.
-        """
+        """Sum of the data terms at a budget in log ATPP, in nats."""
         if not self.law.additive:
             x = {**self.x, "tokens": self.x["tokens"] + budget}
             with np.errstate(over="ignore"):
                 loss: Floats = self.law.loss(self.p, x, self.at)
-            return loss
+            return np.where(budget < self.peak[0], self.peak[1], loss) if self.peak else loss
         total = np.zeros((1, 1))
         coupled: list[Floats] = []
         for term in self.data:
-            polynomial = self.polynomials.get(term.coefficient)
-            if polynomial is None:
-                log = self.log_term(term, budget)
-            else:
-                c0, c1, c2 = polynomial
-                u = np.asarray(budget)
-                if (c2 < 0).any():
-                    with np.errstate(divide="ignore", invalid="ignore"):
-                        u = np.maximum(u, np.where(c2 < 0, -0.5 * c1 / c2, -np.inf))
-                log = c0 + u * (c1 + u * c2)
-            # A convex log overflows at budgets far outside the data; the loss is infinite there.
+            line = self.lines.get(term.coefficient)
+            log = self.log_term(term, budget) if line is None else line[0] + line[1] * budget
             with np.errstate(over="ignore"):
                 value = self.p[term.coefficient] * np.exp(log)
             if term.coefficient in self.law.coupled:
@@ -269,28 +260,58 @@ class ReplaySlice:
                 total = total + value
         return total + couple(coupled, self.p[KAPPA], np) if coupled else total
 
-    def polynomial(self, term: Term) -> Polynomial:
-        """Polynomial of a data term whose log has one."""
-        polynomial = self.polynomials[term.coefficient]
-        assert polynomial is not None
-        return polynomial
+    def line(self, term: Term) -> Line:
+        """Line of a data term whose log has one."""
+        line = self.lines[term.coefficient]
+        assert line is not None
+        return line
 
-    def slope_and_curvature(self, term: Term) -> tuple[Floats, Floats] | None:
-        """Coefficients c1 and c2 of a data term's polynomial, each of shape (1 or replays, draws).
+    def slope(self, term: Term) -> Floats | None:
+        """Slope of the log of a data term in log D, shape (1 or replays, draws); None if it varies.
 
-        They are computed from three points and checked at three others. None if the log of the term
-        is not a polynomial of degree 2.
+        It is computed from two points and checked at four others.
         """
-        low, mid, high = (self.log_term(term, u) for u in (-PROBE_STEP, 0.0, PROBE_STEP))
-        c1, c2 = (high - low) / (2 * PROBE_STEP), (high - 2 * mid + low) / (2 * PROBE_STEP**2)
+        low, high = (self.log_term(term, u) for u in (-PROBE_STEP, PROBE_STEP))
+        slope = (high - low) / (2 * PROBE_STEP)
         size = 1 + np.maximum(np.abs(high), np.abs(low))
-        for u in (-0.6 * PROBE_STEP, 0.3 * PROBE_STEP, 1.4 * PROBE_STEP):
-            error = np.abs(self.log_term(term, u) - (mid + u * (c1 + u * c2)))
+        for u in (-0.6 * PROBE_STEP, 0.0, 0.3 * PROBE_STEP, 1.4 * PROBE_STEP):
+            error = np.abs(self.log_term(term, u) - (low + (u + PROBE_STEP) * slope))
             if not (error <= 1e-9 * size).all():
                 return None
-        # A c2 of the size of rounding errors is zero.
-        c2 = np.where(np.abs(c2) * PROBE_STEP**2 > 1e-13 * size, c2, 0.0)
-        return np.atleast_2d(c1), np.atleast_2d(c2)
+        return np.atleast_2d(slope)
+
+    def maximum(self) -> tuple[Floats, Floats] | None:
+        """The first maximum of the loss, and its budget in log ATPP, each (replays, draws).
+
+        The budget is minus infinity where the loss falls with D at the first of `NODES`, or the law
+        without deviations does not diverge at D = 0. None if it is so everywhere.
+        """
+        first, second = (np.broadcast_to(self.data_terms(u), self.shape) for u in NODES[:2])
+        if not (first < second).any():
+            return None
+        law, x = replace(self.law, deviations=()), {**self.x, "tokens": np.array([[NEAR_ZERO]])}
+        with np.errstate(all="ignore"):
+            diverges = ~np.isfinite(law.loss(self.p, x, self.at))
+        row, draw = np.nonzero((first < second) & diverges)
+        if not len(row):
+            return None
+
+        def negative(u: float | Floats, row: Ints, draw: Ints) -> Floats:
+            return np.asarray(-self.take(row, draw).data_terms(u)[0])
+
+        values = np.stack([negative(u, row, draw) for u in NODES])
+        falls = np.vstack([values[1:] > values[:-1], np.ones((1, len(row)), bool)])
+        node = falls.argmax(0)
+        budget, top = NODES[node], values[node, np.arange(len(row))]
+        turns = node < len(NODES) - 1
+        low, middle, high = (NODES[node[turns] + i] for i in (-1, 0, 1))
+        of = row[turns], draw[turns]
+        # The loss is flat there, so its maximum is more accurate than the budget.
+        turned = find_minimum(negative, (low, middle, high), args=of, tolerances={"xatol": 1e-6})
+        budget[turns], top[turns] = turned.x, turned.f_x
+        budgets, losses = np.full(self.shape, -np.inf), np.zeros(self.shape)
+        budgets[row, draw], losses[row, draw] = budget, -top
+        return budgets, losses
 
     def take(self, replay: Ints, draw: Ints) -> "ReplaySlice":
         """Single elements of (replays, draws), as a slice of shape (1, elements)."""
@@ -300,16 +321,17 @@ class ReplaySlice:
             picked = values[replay if rows > 1 else 0, draw if draws > 1 else 0]
             return np.reshape(picked, (1, -1))
 
-        simple = self.log_quadratic  # its polynomials stand for the covariates and exponents
+        simple = self.log_linear  # its lines stand for the covariates and exponents
         return ReplaySlice(
             self.law,
-            {name: self.p[name][draw] for name in (self.polynomials if simple else self.p)},
+            {name: self.p[name][draw] for name in (self.lines if simple else self.p)},
             self.at,
             {} if simple else {name: pick(value) for name, value in self.x.items()},
             {
-                name: None if each is None else (pick(each[0]), pick(each[1]), pick(each[2]))
-                for name, each in self.polynomials.items()
+                name: None if line is None else (pick(line[0]), pick(line[1]))
+                for name, line in self.lines.items()
             },
+            self.peak and (pick(self.peak[0]), pick(self.peak[1])),
         )
 
 

@@ -7,11 +7,10 @@ import pandas as pd
 import pytest
 
 from bayeslaw.laws.lawfiles import load_law
-from bayeslaw.laws.modifiers import ModifiedTerm, Polynomial
 from bayeslaw.laws.powers import Power
 from bayeslaw.model.curvature import Curvature
 from bayeslaw.planning.feasible_budgets import Bound
-from bayeslaw.planning.loss_curves import LossCurve
+from bayeslaw.planning.loss_curves import NODES, LossCurve
 
 LOG_ATPP = np.linspace(-14, 18, 257)
 AT = {
@@ -27,7 +26,7 @@ AT = {
 
 @dataclass(frozen=True)
 class Skewed(Power):
-    """A power of D whose exponent depends on r: its polynomials at r and at 1 differ in slope."""
+    """A power of D whose exponent depends on r: its logs at r and at 1 differ in slope."""
 
     def shape(self, p, x, at, xp):
         drift = 0.1 * x["replay"] * (x["tokens"] - at["tokens"])
@@ -36,9 +35,6 @@ class Skewed(Power):
 
 DATA = Power("B", "slope_D", {"tokens": "beta"}, {"replay": "nu"})
 TWICE = (DATA, Power("G", "slope_G", {"tokens": "phi"}))
-CROSSED = ModifiedTerm(
-    Power("G", "slope_G", {"barrier": "gamma"}), Polynomial({"cross_GD": ("tokens", "barrier")})
-)
 RISING = (DATA, Power("G", "slope_G", {"params": "alpha"}, {"tokens": "phi"}))
 
 
@@ -78,7 +74,6 @@ def random_curve(rng, law, draws):
             size = rng.normal(0, 0.7, draws)
         p[name] = size
     params, ptpp = np.exp(rng.uniform(np.log(1e8), np.log(2e10))), rng.uniform(5, 300)
-    law, p = law.at_model(p, {"params": np.log(params), "ptpp": np.log(ptpp)}, AT)
     return LossCurve(law, p, AT, params, ptpp)
 
 
@@ -87,25 +82,33 @@ def feasible(curve, replay, limit):
 
 
 def brute(curve, replay, budgets):
-    """Loss of shape (budgets, draws) from the law; concave terms stay at their maximum below it."""
-    law = curve.law
-    tokens = curve.params * np.exp(budgets)
-    rows = pd.DataFrame(
-        {"params": curve.params, "ptpp": curve.ptpp, "replay": replay, "tokens": tokens}
-    )
+    """Loss of shape (budgets, draws) by the law; where it would vanish at D = 0, its first maximum.
+
+    It is found on the planner's nodes, and again on fine grids between them.
+    """
+    loss = by_law(curve, replay, budgets)
+    if curve.law.deviations:
+        nodes = by_law(curve, replay, NODES)
+        diverges = (curve.p["B"] > 0) & ((curve.p["beta"] > 0) | ("lambda_" in curve.p))
+        held = np.flatnonzero((nodes[0] < nodes[1]) & diverges)
+        top = np.argmax(np.diff(nodes[:, held], append=-np.inf, axis=0) < 0, 0)
+        ends = NODES[top - 1], NODES[np.minimum(top + 1, len(NODES) - 1)]
+        near = np.linspace(*ends, 2001)
+        around = by_law(curve.take(held), replay, near.T)
+        below = budgets[:, None] < near[around.argmax(0), range(len(held))]
+        loss[:, held] = np.where(below, around.max(0), loss[:, held])
+    return loss
+
+
+def by_law(curve, replay, budgets):
+    """Loss of shape (budgets, draws) from the formula of the law; budgets may differ by draw."""
+    row = {"params": curve.params, "ptpp": curve.ptpp, "replay": replay, "tokens": curve.params}
+    x = curve.law.covariates(pd.DataFrame([row]))
+    x["tokens"] = x["tokens"] + budgets
     p = {name: value[:, None] for name, value in curve.p.items()}
-    x = law.covariates(rows)
-    total = p["E"]
-    for term in law.terms:
-        shape = np.broadcast_to(term.shape(p, x, curve.at, np), (curve.draws, len(budgets)))
-        if "tokens" in term.covariates:
-            c2, c1, c0 = np.polyfit(budgets, shape.T, 2)[:, :, None]
-            with np.errstate(divide="ignore", invalid="ignore"):
-                left = (c2 < -1e-9) & (budgets < -0.5 * c1 / c2)
-                shape = np.where(left, c0 - 0.25 * c1**2 / c2, shape)
-        with np.errstate(over="ignore"):
-            total = total + p[term.coefficient] * np.exp(shape)
-    return total.T
+    with np.errstate(over="ignore"):
+        loss = curve.law.loss(p, x, curve.at)
+    return np.broadcast_to(loss, (curve.draws, np.shape(budgets)[-1])).T.copy()
 
 
 def mismatches(curve, replay, limit):
