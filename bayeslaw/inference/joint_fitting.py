@@ -88,7 +88,7 @@ def fit_joint(
     run = record(sampled)
     fitted = [f"{name}{specs[name].identity}{table.sha256}" for name, table in tables.items()]
     run |= {"joint": hashlib.sha256("".join([str(run), *fitted]).encode()).hexdigest()[:16]}
-    factors = {level: _factors(sampled.draws, level, len(tables)) for level in levels}
+    factors = {level: _factors(sampled.draws, level, len(tables)) for level in spec.correlated}
     run["correlation"] = {
         level: np.median(factor @ factor.swapaxes(-1, -2), axis=(0, 1)).round(3).tolist()
         for level, factor in factors.items()

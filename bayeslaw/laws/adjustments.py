@@ -113,13 +113,14 @@ class Repetition(Part):
         return {**x, "tokens": np.minimum(x["unique"], x["tokens"])}, x
 
     def effective(self, p: Values, x: Values, xp: Namespace) -> dict[str, Array]:
-        """The covariates with D' for D, and without `unique`."""
+        """The covariates with D' for D, which becomes `seen`, and without `unique`."""
         found = dict(x)
         if "unique" not in x:
             return found
         unique = xp.minimum(found.pop("unique"), x["tokens"])
         repeats = xp.exp(x["tokens"] - unique) - 1
         rate = p[self.symbol] + LEAST
+        found["seen"] = x["tokens"]
         found["tokens"] = unique + xp.log1p(rate * (1 - xp.exp(-repeats / rate)))
         return found
 
@@ -134,7 +135,7 @@ class Repetition(Part):
 class Offset(Part):
     """Factor of the loss of checkpoints that are not annealed.
 
-    Its log is linear in log N, log D, log P and r.
+    Its log is linear in log N, log D, log P and r. D counts repeated tokens as it counts new ones.
 
     Parameters
     ----------
@@ -174,6 +175,7 @@ class Offset(Part):
 
     def outer(self, p: Values, x: Values, at: Values, xp: Namespace) -> tuple[Array, Array]:
         """The factor; nothing is added."""
+        x = {**x, "tokens": x.get("seen", x["tokens"])}
         return xp.exp(self.polynomial.value(p, x, at, xp)), 0.0
 
     def gradient(self, law: "Law", p: Values, x: Values, at: Values) -> dict[str, Array]:

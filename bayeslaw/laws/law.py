@@ -376,7 +376,8 @@ class Law:
             if of == WHOLE:
                 return 1.0
             if of == START and self.departure:
-                return self.departure.change(p, x, core, xp) / base
+                later = self.offset.outer(p, x, at, xp)[0] if self.offset else 1.0
+                return self.departure.change(p, x, core, xp) * later / base
             if self.coupling and of in self.coupled:
                 return joined * self.coupling.shares(each, p[KAPPA], xp)[of] * factor / base
             return each[of] * factor / base

@@ -36,7 +36,7 @@ def build(spec: Spec | JointSpec, arrays: Arrays) -> Model:
             _add(spec, arrays)
             return model
         shared = {}
-        for level in spec.effects:
+        for level in spec.correlated:
             size = next(len(v) for n, v in arrays.items() if n.endswith(f"::{level}_affected"))
             shared[level] = correlated_effects(level, size, len(spec.domains))
         for k, (prefix, part) in enumerate(spec.parts.items()):
@@ -70,7 +70,8 @@ def _add(spec: Spec, arrays: Arrays, shared: Mapping[str, Tensor] | None = None)
     mu = pt.log(law.loss(sizes, x, at, pt))
     for level in spec.effects:
         tau, affected = priors[f"tau_{level}"].rv(f"tau_{level}"), data[f"{level}_affected"]
-        z = shared[level] if shared else pm.Normal(f"{level}_z", shape=affected.shape)
+        z = (shared or {}).get(level)
+        z = pm.Normal(f"{level}_z", shape=affected.shape) if z is None else z
         effect = random_effects.level(level).effect(tau, z, pt) * affected
         mu = mu + effect[data[f"{level}_index"]]
     of_likelihood = spec.likelihood.variables(priors)

@@ -6,7 +6,7 @@ Weights of deviations, and random effects of a few groups, are whitened
 density as a PyMC model is `bayeslaw.model.building.build`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -133,6 +133,9 @@ class Density:
         for name, by_place in vectors.items():
             count = max(by_place) + 1
             found[name] = np.stack([by_place.get(j, none) for j in range(count)], axis=-1)
+            if len(self.domains) > 1 and name.endswith("_z") and "::" not in name:
+                shape = *none.shape, -1, len(self.domains)  # effects that are correlated
+                found[name] = found[name].reshape(shape)
         return found
 
 
@@ -339,13 +342,22 @@ class _Builder:
             own = [name for name in spec.law.coordinates if name not in weights]
             names += [f"{prefix}{name}" for name in (*own, *_other_parameters(spec))]
         count = len(self.specs)
-        for level in self.spec.effects if count > 1 else ():
+        for level in self.correlated:
             names += [f"{level}_partial[{k}]" for k in range(count * (count - 1) // 2)]
+        return names + [name for d in range(count) for name, *_ in self.flagged(d)]
+
+    @property
+    def correlated(self) -> tuple[str, ...]:
+        """Levels whose effects are correlated between domains."""
+        return self.spec.correlated if isinstance(self.spec, JointSpec) else ()
+
+    def flagged(self, d: int) -> Iterator[tuple[str, str, Floats]]:
+        """Undertuned rows of a domain: coordinate of the effect, its level, which row it is."""
         for level in self.spec.effects:
             if isinstance(random_effects.level(level), random_effects.OneSided):
-                flagged = np.flatnonzero(self.arrays[0][f"{level}_affected"])
-                names += [f"{level}_z[{g}]" for g in flagged]
-        return names
+                index = self.arrays[d][f"{level}_index"]
+                for g in np.flatnonzero(self.arrays[d][f"{level}_affected"]).tolist():
+                    yield f"{self.specs[d][0]}{level}_z[{g}]", level, np.asarray(index == g, float)
 
     def start(self, names: list[str]) -> Floats:
         """A point of plausible parameters, with the loss at the reference point from the data."""
@@ -444,19 +456,19 @@ class _Builder:
         total: Any = 0.0
         log: Any = 0.0
         whitened = 0
+        for d in range(len(self.specs)):
+            for name, level, rows in self.flagged(d):
+                affected = self.row(f"{name} rows", self.spread(d, rows))
+                total = total + q[d][f"tau_{level}"] * FUNCTIONS.exp(z[name]) * affected
+                log = log - 0.5 * z[name] * z[name]
         for level in self.spec.effects:
-            index, affected = self.arrays[0][f"{level}_index"], self.arrays[0][f"{level}_affected"]
-            tau = q[0][f"tau_{level}"]
             if isinstance(random_effects.level(level), random_effects.OneSided):
-                for g in np.flatnonzero(affected).tolist():
-                    name = f"{level}_z[{g}]"
-                    rows = self.row(f"{name} rows", np.asarray(index == g, float))
-                    total = total + tau * FUNCTIONS.exp(z[name]) * rows
-                    log = log - 0.5 * z[name] * z[name]
                 continue
-            if len(self.specs) > 1:
+            if level in self.correlated:
                 log = log + self.add_correlated(level, q, z)
                 continue
+            index, affected = self.arrays[0][f"{level}_index"], self.arrays[0][f"{level}_affected"]
+            tau = q[0][f"tau_{level}"]
             if whitened + len(affected) <= MOST:
                 whitened += len(affected)
                 for g in range(len(affected)):

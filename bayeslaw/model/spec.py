@@ -83,6 +83,8 @@ class Spec:
 class JointSpec:
     """Specs of several domains whose random effects are correlated.
 
+    Those of undertuned rows, which are no groups in common, are not.
+
     Parameters
     ----------
     domains : mapping of domain to Spec
@@ -100,6 +102,12 @@ class JointSpec:
     def effects(self) -> tuple[str, ...]:
         """Levels that have effects."""
         return next(iter(self.domains.values())).effects
+
+    @property
+    def correlated(self) -> tuple[str, ...]:
+        """Levels whose effects are correlated."""
+        one_sided = random_effects.OneSided
+        return tuple(n for n in self.effects if not isinstance(random_effects.level(n), one_sided))
 
 
 def make_spec(

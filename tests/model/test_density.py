@@ -1,94 +1,166 @@
 """The sampler's density is the PyMC model's in other coordinates, and its gradient is exact."""
 
+from dataclasses import dataclass, replace
+
 import numpy as np
 import pytensor
 import pytest
 from pytensor.compile.mode import Mode
 
 import bayeslaw as bl
+from bayeslaw.inference import joint_fitting
 from bayeslaw.inference.fitting import specify
 from bayeslaw.inference.settings import make_settings
+from bayeslaw.laws.deviations import WHOLE, Deviation
+from bayeslaw.laws.priors import Prior
 from bayeslaw.model.building import build
 from bayeslaw.model.data import make_data
 from bayeslaw.model.density import make_density
+from bayeslaw.model.discrepancies import Discrepancy
+from tests.extending.plugin import DataWalk, SkewNormal
+from tests.laws import test_forgetting_terms, test_powers
 from tests.support import DATA, DESIGN, truth_of
 
 STEP = 1e-4
 ROWS = DESIGN.query("ptpp in [15, 279] and replay != 0.25")
+REPEATED = {"unique_tokens": 2e9}
+HOT = {"annealed": np.arange(len(ROWS)) % 3 > 0}
+ABOVE = {"undertuned": np.arange(len(ROWS)) % 8 == 0}
+PRIORS = {
+    "E": "LogNormal(median=1.2, sigma=0.6)",
+    "slope_N": "Gamma(mu=0.1, sigma=0.05)",
+    "slope_D": "InverseGamma(alpha=3, beta=0.2)",
+    "alpha": "Uniform(lower=.1, upper=.9)",
+    "beta": "Exponential(lam=3)",
+    "cross_BN": "StudentT(nu=4, mu=0, sigma=.1)",
+    "sigma": "HalfStudentT(nu=3, sigma=0.01)",
+    "walk_scale": "HalfNormal(sigma=1)",
+    "kappa": "Gamma(alpha=4, beta=4)",
+}
 
 
-def simulated(law, **columns):
+@dataclass(frozen=True)
+class Steps(Deviation):
+    """A deviation that is not linear in its parameter: a smooth step along log N."""
+
+    of: str = WHOLE
+
+    @property
+    def parameters(self):
+        return ("step",)
+
+    @property
+    def covariates_of(self):
+        return {"step": ("params",)}
+
+    def value(self, p, x, at, xp):
+        return xp.tanh(p["step"] * (x["params"] - at["params"]))
+
+
+@dataclass(frozen=True)
+class Stepped(Discrepancy):
+    """The discrepancy of `Steps`."""
+
+    def apply(self, law):
+        priors = law.priors | {"step": Prior("Normal", mu=0, sigma=0.01)}
+        bounds = law.bounds | {"step": (-np.inf, np.inf)}
+        return replace(law, deviations=(Steps(),), priors=priors, bounds=bounds)
+
+
+def simulated(law, rows=ROWS, truth=None, seed=1, **columns):
     """A table of a law, with labels and columns."""
-    table = bl.simulate(law, truth_of(bl.load_law(law).parameters), ROWS, sigma=0.004, seed=1)
-    frame = table.frame
-    frame = frame.assign(
-        base=frame["params"].astype(str) + frame["ptpp"].astype(str),
-        run=frame.groupby(["params", "ptpp", "replay"]).ngroup().astype(str),
-        **columns,
-    )
-    return bl.from_frame(frame, "simulated")
+    truth = truth or truth_of(bl.load_law(law).parameters)
+    frame = bl.simulate(law, truth, rows, sigma=0.004, seed=seed).frame
+    labels = {"base": ["params", "ptpp"], "run": ["params", "ptpp", "replay"]}
+    groups = {n: frame.groupby(along).ngroup().astype(str) for n, along in labels.items()}
+    numbers = {name: np.asarray(value, float) for name, value in columns.items()}
+    return bl.from_frame(frame.assign(**groups, **numbers), "simulated")
 
 
-def measured():
+def measured(rows="tokens <= 8 * params and replay in [0, .1, .5]", **columns):
     """Rows of tinycpt, with the losses of their bases."""
     path = DATA / "tinycpt" / "french.csv"
-    table = bl.read_table(path, where="annealed and replay < 1", source=path.parent / "english.csv")
-    return table.query("seed == 0 and tokens <= 8 * params and replay in [0, .1, .5]")
+    where = f"{'' if columns else 'annealed and '}seed == 0 and replay < 1 and {rows}"
+    table = bl.read_table(path, where=where, source=path.parent / "english.csv")
+    return replace(table, frame=table.frame.assign(**columns))
+
+
+def one(law, table=simulated, columns=None, **settings):
+    """Spec and arrays of a fit of a law."""
+
+    def make():
+        others = {n: settings.pop(n) for n in ("likelihood", "delta", "priors") if n in settings}
+        rows = table(**(columns or {})) if table is measured else table(law, **(columns or {}))
+        spec = specify(law, rows, make_settings(settings, seed=0, **others))
+        return spec, make_data(spec, rows).arrays
+
+    return make
+
+
+def several(count, **columns):
+    """Spec and arrays of a joint fit of domains."""
+
+    def make():
+        class Given(Exception):
+            pass
+
+        def stop(*given):
+            raise Given(*given[:2])
+
+        tables = {f"domain {k}": simulated("dcpt", seed=k, **columns) for k in range(count)}
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(joint_fitting, "sample", stop)
+            with pytest.raises(Given) as caught:
+                bl.fit_joint(dict.fromkeys(tables, "dcpt"), tables)
+        return caught.value.args
+
+    return make
+
+
+def of_module(module, law):
+    """Spec and arrays of a law on the design of its tests."""
+    rows = module.DESIGN.iloc[::5]
+    return one(
+        law, lambda name: simulated(name, rows.assign(replay=rows.get("replay", 0.1)), module.TRUTH)
+    )
 
 
 CASES = {
-    "chinchilla": ("chinchilla", lambda: simulated("chinchilla"), {}),
-    "no discrepancy": ("chinchilla", lambda: simulated("chinchilla"), {"discrepancy": "none"}),
-    "normal": ("chinchilla", lambda: simulated("chinchilla"), {"likelihood": "normal"}),
-    "huber": (
-        "chinchilla",
-        lambda: simulated("chinchilla"),
-        {"likelihood": "huber", "delta": 0.01},
+    "chinchilla": one("chinchilla"),
+    "no discrepancy": one("chinchilla", discrepancy="none"),
+    "normal": one("chinchilla", likelihood="normal"),
+    "huber": one("chinchilla", likelihood="huber", delta=0.01),
+    "errors": one("chinchilla", errors="run"),
+    "curvature": one("form1", discrepancy="curvature"),
+    "gate": one("form3"),
+    "form2": one("form2"),
+    "skaling": one("skaling"),
+    "liew_kato": of_module(test_powers, "liew_kato"),
+    "forgetting": of_module(test_forgetting_terms, "forgetting"),
+    "form1n": one("form1n", measured),
+    "transfer": one("transfer", measured),
+    "repeats": one("chinchilla", columns=REPEATED),
+    "annealing": one("dcpt", columns=HOT),
+    "repeats and annealing": one("transfer", measured, REPEATED, errors="run"),
+    "undertuned": one("chinchilla", columns=ABOVE),
+    "priors": one("chinchilla", priors=PRIORS),
+    "flat priors": one("dcpt", priors="flat"),
+    "several": several(3),
+    "several, undertuned": several(2, **ABOVE),
+    "likelihood and columns of one's own": one(
+        "dcpt", likelihood=SkewNormal(), discrepancy=DataWalk()
     ),
-    "errors": ("chinchilla", lambda: simulated("chinchilla"), {"errors": "run"}),
-    "curvature": ("form1", lambda: simulated("form1"), {"discrepancy": "curvature"}),
-    "gate": ("form3", lambda: simulated("form3"), {}),
-    "form1n": ("form1n", measured, {}),
-    "transfer": ("transfer", measured, {}),
-    "repeats": (
-        "chinchilla",
-        lambda: simulated("chinchilla", unique_tokens=2e9),
-        {},
-    ),
-    "annealing": (
-        "dcpt",
-        lambda: simulated("dcpt", annealed=(np.arange(len(ROWS)) % 3 > 0).astype(int)),
-        {},
-    ),
-    "undertuned": (
-        "chinchilla",
-        lambda: simulated("chinchilla", undertuned=(np.arange(len(ROWS)) % 8 == 0).astype(int)),
-        {},
-    ),
-    "priors": (
-        "chinchilla",
-        lambda: simulated("chinchilla"),
-        {
-            "priors": {
-                "alpha": "Uniform(lower=.1, upper=.9)",
-                "cross_BN": "StudentT(nu=4, mu=0, sigma=.1)",
-            }
-        },
-    ),
+    "no columns": one("chinchilla", discrepancy=Stepped()),
 }
 
 
 @pytest.fixture(params=CASES, scope="module")
 def both(request):
-    law, table, settings = CASES[request.param]
-    others = {n: settings.pop(n) for n in ("likelihood", "delta", "priors") if n in settings}
-    table = table()
-    spec = specify(law, table, make_settings(settings, seed=0, **others))
-    data = make_data(spec, table)
-    density = make_density(spec, data.arrays)
+    spec, arrays = CASES[request.param]()
+    density = make_density(spec, arrays)
     rng = np.random.default_rng(0)
     point = np.concatenate([density.start, np.zeros(density.size - len(density.start))])
-    return spec, data, density, point + 0.05 * rng.normal(size=density.size)
+    return spec, arrays, density, point + 0.05 * rng.normal(size=density.size)
 
 
 def test_the_gradient_is_exact(both):
@@ -102,8 +174,8 @@ def test_the_gradient_is_exact(both):
 
 
 def test_it_is_the_density_of_the_pymc_model(both):
-    spec, data, density, point = both
-    model = build(spec, data.arrays)
+    spec, arrays, density, point = both
+    model = build(spec, arrays)
     variables = [model.rvs_to_values[rv] for rv in model.free_RVs]
     mode = Mode(linker="py", optimizer=None)
     evaluate = pytensor.function(
@@ -124,7 +196,7 @@ def test_it_is_the_density_of_the_pymc_model(both):
         ]
 
     def flat(z):
-        return np.concatenate([np.atleast_1d(v) for v in values(z)])
+        return np.concatenate([np.ravel(v) for v in values(z)])
 
     def of_model(z):
         rows = [(flat(z + h) - flat(z - h)) / 2e-6 for h in 1e-6 * np.eye(len(z))]
