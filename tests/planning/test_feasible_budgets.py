@@ -8,6 +8,7 @@ from bayeslaw.laws.law import CLIP
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.laws.terms import ORIGIN
 from bayeslaw.model.adaptation import Adaptation
+from bayeslaw.model.curvature import Curvature
 from bayeslaw.model.walking_exponents import WalkingExponents
 from bayeslaw.planning.deviations import PlannedRun
 from bayeslaw.planning.feasible_budgets import by_roots
@@ -21,6 +22,7 @@ from tests.planning.random_curves import (
     TWICE,
     Skewed,
     brute,
+    by_law,
     every_law,
     feasible,
     mismatches,
@@ -28,6 +30,7 @@ from tests.planning.random_curves import (
     random_limit,
     with_terms,
 )
+from tests.support import CHINCHILLA
 
 WORLD = paper_world()
 
@@ -164,3 +167,17 @@ def test_roots_agree_with_the_closed_form(name):
         )
         compared += np.isfinite(exact.lower[0, 0][draws]).sum()
     assert compared > 20
+
+
+def test_a_loss_that_vanishes_without_tokens_does_not_meet_its_limit_there():
+    """Of a concave deviation: the law says 2 nats and less at the smallest budgets."""
+    p = CHINCHILLA | {"curve_A": 0.0, "curve_B": -0.1, "cross_BN": 0.0}
+    law = Curvature().apply(load_law("chinchilla"))
+    sizes = {"A": p["A"] * 1e9**-0.34, "B": p["B"] * 2e10**-0.28}
+    at = {"params": np.log(1e9), "tokens": np.log(2e10)}
+    curve = LossCurve(law, {n: np.array([v]) for n, v in (p | sizes).items()}, at, 1e9, 20.0)
+    assert by_law(curve, 1.0, np.array([-16.0])) < 2
+    sets = feasible(curve, [1.0], 2.5)
+    assert sets.lower.shape == (1, 1, 1)
+    assert curve.loss([1.0], sets.lower[0, 0, 0])[0, 0] == pytest.approx(2.5)
+    assert sets.lower[0, 0, 0] > np.log(20)
