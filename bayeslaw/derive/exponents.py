@@ -16,7 +16,7 @@ from bayeslaw.derive.result import Derived, checked, derived, interval, quantile
 from bayeslaw.evaluate.forecast import Forecast
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.priors import floor_words
-from bayeslaw.laws.terms import COLUMN, SYMBOLS, Values
+from bayeslaw.laws.terms import COLUMN, SYMBOLS, Term, Values
 from bayeslaw.model.coordinates import log_prior_of_floor
 from bayeslaw.planning.fits import draw_count
 from bayeslaw.tables.table import LossTable
@@ -55,9 +55,10 @@ def local_exponents(
     -------
     Derived
         Without a unit, and positive where the loss falls: for each term that leads with N or D,
-        under its exponent's name, such as `alpha`, minus d log(term) / d log x; `reducible_N` and
-        `reducible_D`, minus d log(loss - floor) / d log x; `loss_N` and `loss_D`, minus
-        d log(loss) / d log x. The reducible ones are NaN where the loss is below the floor.
+        under its exponent's name, such as `alpha`, minus d log(term) / d log x, the term with its
+        deviations; `reducible_N` and `reducible_D`, minus d log(loss - floor) / d log x; `loss_N`
+        and `loss_D`, minus d log(loss) / d log x. The reducible ones are NaN where the loss is
+        below the floor.
 
     Raises
     ------
@@ -79,11 +80,15 @@ def local_exponents(
     x, at = law.covariates(frame), posterior.at
     p = law.sizes(q, at)
 
+    def log_term(term: Term, x: Values) -> Floats:
+        own = (d.value(p, x, at, np) for d in law.deviations if d.of == term.coefficient)
+        return np.asarray(term.shape(p, x, at, np) + sum(own))
+
     def logs(x: Values) -> dict[str, Floats]:
         loss = law.loss(p, x, at)
         with np.errstate(invalid="ignore", divide="ignore"):
             found = {"reducible": np.log(loss - law.floor(p, x, at)), "loss": np.log(loss)}
-        return found | {t.leading: np.asarray(t.shape(p, x, at, np)) for t in law.terms}
+        return found | {term.leading: log_term(term, x) for term in law.terms}
 
     exponents: dict[str, tuple[Floats, str]] = {}
     totals: dict[str, tuple[Floats, str]] = {}

@@ -104,13 +104,11 @@ def test_what_the_floor_explains(posterior):
 
 def test_a_number_of_the_floors_prior_says_so(posterior):
     # Draws of E from its prior, as if the rows did not determine it.
-    prior = posterior.spec.priors["E"]
-    arguments = prior.kwargs
-    floor = np.exp(
-        arguments["mu"] + arguments["sigma"] * np.random.default_rng(1).standard_normal(4000)
-    )
     at, law = posterior.at, posterior.law
-    p = {name: v.values.ravel()[:4000] for name, v in posterior.paper.items()} | {"E": floor}
+    p = {name: v.values.ravel()[:4000] for name, v in posterior.paper.items()}
+    count, shape = len(p["E"]), posterior.spec.priors["floor"].kwargs
+    share = np.random.default_rng(1).beta(shape["alpha"], shape["beta"], count)
+    p["E"] = (law.to_reference(p, at)["L_ref"] - p["E"]) * share / (1 - share)
     q = law.to_reference(p, at)
     draws = xr.Dataset({n: (("chain", "draw"), v.reshape(4, -1)) for n, v in q.items()})
     unsure = replace(posterior, draws=draws)
