@@ -1,9 +1,9 @@
 """The log density of a specification on a table, in the sampler's coordinates.
 
 Parameters of the law, scales and noise are on the real line (`bayeslaw.model.coordinates`).
-Weights of deviations, and random effects of a few groups, are whitened
-(`bayeslaw.model.whitening`); effects of many groups are sampled as standard normals. The same
-density as a PyMC model is `bayeslaw.model.building.build`.
+Weights of deviations and random effects are whitened (`bayeslaw.model.whitening`), except those of
+further levels with many groups, and those that are correlated between domains, which are sampled as
+standard normals. The same density as a PyMC model is `bayeslaw.model.building.build`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,10 +25,9 @@ from bayeslaw.model.spec import JointSpec, Spec
 from bayeslaw.model.tape import FUNCTIONS, Node, Tape, evaluate
 
 MOST = 40
-"""Most groups, of all levels together, whose effects are whitened beside the other weights.
+"""Most groups, of all levels but the one with most, whose effects are whitened.
 
-The whitening takes the cube of the number of weights. With few rows a group, which is usual where
-groups are many, standard normals mix as well."""
+The whitening takes the cube of the number of these and other weights."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,8 @@ class Density:
         Parameters on the real line.
     start : array, shape (parameters,)
     weights, effects : sequence of Weight
-        What is whitened, and what is sampled as it is.
+        What is whitened, the effects of the level with most groups last; and what is sampled as it
+        is.
     domains : mapping of prefix to (Spec, mapping)
         Spec and reference point of each domain.
     arguments : tuple
@@ -90,23 +90,30 @@ class Density:
 
     def whitened_at(self, parameters: Floats) -> "Density":
         """The density whitened by the matrix at a point on the real line."""
-        y, code, constants, ends, places, _, inputs, block, _, before = self.arguments
+        y, code, constants, ends, places, _, inputs, block, level, _, before = self.arguments
         columns, of_share, of_scale, *_ = block
+        group, of_tau, *_ = level
         v = np.empty((len(code), len(y)))
         v[: len(parameters), 0] = parameters
         v[len(parameters) : len(parameters) + len(inputs)] = inputs
         evaluate(code, constants, ends[0], ends[1], v)
         shares = np.vstack([v[places[3]], np.ones(len(y))])  # the last one is for the whole loss
-        fixed = seen = columns * shares[of_share]
+        every = np.vstack([columns * shares[of_share], group >= 0])
+        fixed = seen = every
         if len(before):
             rho = v[places[2]]
             scale = np.sqrt(1 - rho**2 + NUGGET)
-            seen = (seen - rho * seen[:, before]) / scale
+            seen = (every - rho * every[:, before]) / scale
             fixed = seen / scale
             np.subtract.at(fixed.T, before, (seen / scale * rho).T.copy())
-        fixed = np.ascontiguousarray(fixed)
+        *fixed, of_group = np.ascontiguousarray(fixed)
+        *seen, last = seen
+        products = np.zeros((len(self.weights) - len(seen), len(seen) + 1))
+        inside = group >= 0
+        np.add.at(products, group[inside], (np.array([*seen, last]) * last).T[inside])
         moved = list(self.arguments)
-        moved[7] = columns, of_share, of_scale, fixed, np.ascontiguousarray(seen @ seen.T)
+        moved[7] = columns, of_share, of_scale, np.array(fixed), np.array(seen) @ np.array(seen).T
+        moved[8] = group, of_tau, of_group, products[:, -1].copy(), products[:, :-1].copy()
         return replace(self, arguments=tuple(moved))
 
     def variables(self, points: Floats) -> dict[str, Floats]:
@@ -193,6 +200,7 @@ class _Builder:
         self.of_share: list[int] = []
         self.of_scale: list[int] = []
         self.weights: list[Weight] = []
+        self.level: tuple[Ints, int, list[Weight]] = (np.full(sum(self.counts), -1), 0, [])
         self.effects: list[Weight] = []
         self.shares: list[Node] = []
         self.scales: list[Node] = []
@@ -276,6 +284,7 @@ class _Builder:
             *(of_seen[last:], *of_likelihood, errors_at, errors_at + 1),
         )
         size = len(self.weights)
+        group, of_tau, own = self.level
         columns = np.ascontiguousarray(self.columns)
         block = columns, np.array(self.of_share), np.array(self.of_scale), columns, np.eye(size)
         groups = np.array(self.groups, np.int64).reshape(len(self.groups), self.one_size)
@@ -283,11 +292,12 @@ class _Builder:
         data = np.stack(list(self.inputs.values()))
         arguments = (
             *(observed, program.code, program.constants, ends, places, of_theta),
-            *(data, block, groups, self.before()),
+            *(data, block, (group, of_tau), groups, self.before()),
         )
         domains = {prefix: (spec, self.reference(d)) for d, (prefix, spec) in enumerate(self.specs)}
         start = self.start(names)
-        density = Density(tuple(names), start, self.weights, self.effects, domains, arguments)
+        weights = [*self.weights, *own]
+        density = Density(tuple(names), start, weights, self.effects, domains, arguments)
         return density.whitened_at(start)
 
     # -- rows of the domains --------------------------------------------------------------------
@@ -444,12 +454,16 @@ class _Builder:
 
     def add(self, column: Floats, share: int, scale: Node, weight: Weight) -> None:
         """Add a weight."""
-        if scale.place not in [node.place for node in self.scales]:
-            self.scales.append(scale)
         self.columns.append(column)
         self.of_share.append(share)
-        self.of_scale.append([node.place for node in self.scales].index(scale.place))
+        self.of_scale.append(self.place(scale))
         self.weights.append(weight)
+
+    def place(self, scale: Node) -> int:
+        """Place of a scale among those of the weights."""
+        if scale.place not in [node.place for node in self.scales]:
+            self.scales.append(scale)
+        return [node.place for node in self.scales].index(scale.place)
 
     def add_effects(self, q: list[dict[str, Any]], z: Mapping[str, Node]) -> tuple[Any, Any]:
         """Add random effects; what those of flagged rows add to the log loss, and to the prior."""
@@ -461,23 +475,29 @@ class _Builder:
                 affected = self.row(f"{name} rows", self.spread(d, rows))
                 total = total + q[d][f"tau_{level}"] * FUNCTIONS.exp(z[name]) * affected
                 log = log - 0.5 * z[name] * z[name]
-        for level in self.spec.effects:
-            if isinstance(random_effects.level(level), random_effects.OneSided):
-                continue
-            if level in self.correlated:
-                log = log + self.add_correlated(level, q, z)
-                continue
+        for level in self.correlated:
+            log = log + self.add_correlated(level, q, z)
+        plain = [
+            level
+            for level in self.spec.effects
+            if not isinstance(random_effects.level(level), random_effects.OneSided)
+            and level not in self.correlated
+        ]
+        most = max((len(self.arrays[0][f"{level}_affected"]) for level in plain), default=0)
+        for level in plain:
             index, affected = self.arrays[0][f"{level}_index"], self.arrays[0][f"{level}_affected"]
             tau = q[0][f"tau_{level}"]
-            if whitened + len(affected) <= MOST:
+            weights = [Weight(f"{level}_z", g) for g in range(len(affected))]
+            if not self.level[2] and len(weights) == most:
+                self.level = np.asarray(index, np.int64), self.place(tau), weights
+            elif whitened + len(affected) <= MOST:
                 whitened += len(affected)
-                for g in range(len(affected)):
-                    weight = Weight(f"{level}_z", g)
+                for g, weight in enumerate(weights):
                     self.add(np.asarray(index == g, float), -1, tau, weight)
             else:
                 self.groups.append(index + len(self.effects))
                 self.factors.append(tau)
-                self.effects += [Weight(f"{level}_z", g) for g in range(len(affected))]
+                self.effects += weights
         return total, log
 
     def add_correlated(self, level: str, q: list[dict[str, Any]], z: Mapping[str, Node]) -> Any:

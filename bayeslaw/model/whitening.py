@@ -6,9 +6,11 @@ the information of a row. The sampler sees eps in
 
     b = Lambda^-1 S C W r + M^-T eps,    Lambda = M M',    log Jacobian = -log det M,
 
-with r the measured log loss less that of the law. Where errors are correlated, C and the
-correlation are taken at one point, so ``C W C'`` is computed once: such tables have many rows. The
-density is exact whatever matrix is used; the nearer it is, the more independent is eps of the rest.
+with r the measured log loss less that of the law. Random effects of one level come first: each row
+is in one group, so their part of Lambda is diagonal, and M is as sparse. Where errors are
+correlated, C and the correlation are taken at one point, so ``C W C'`` is computed once: such
+tables have many rows. The density is exact whatever matrix is used; the nearer it is, the more
+independent is eps of the rest.
 """
 
 import math
@@ -34,8 +36,10 @@ def inverse(lower):
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def density(z, y, code, constants, ends, places, derivatives, inputs, block, effects, before):
-    """Log density at z = (parameters, eps, effects), its gradient, and the weights.
+def density(
+    z, y, code, constants, ends, places, derivatives, inputs, block, level, effects, before
+):
+    """Log density at z = (parameters, eps, eps of groups, effects), its gradient, and the weights.
 
     Parameters
     ----------
@@ -56,6 +60,9 @@ def density(z, y, code, constants, ends, places, derivatives, inputs, block, eff
     block : tuple
         Columns (weights, rows), the share and the scale of each weight, ``S^-1 C`` at the fixed
         point with correlated errors taken out, and its Gram matrix.
+    level : tuple
+        Random effects that are whitened: the group of each row, or -1, and the place of their
+        scale; and of their columns at the fixed point the values, norms, and products with others.
     effects : array of int, shape (levels, rows)
         Place of each row's effect; -1 where it has none.
     before : array of int, shape (rows,) or (0,)
@@ -74,25 +81,28 @@ def density(z, y, code, constants, ends, places, derivatives, inputs, block, eff
         cotangents,
     ) = places
     columns, of_share, of_scale, fixed, gram = block
+    group, of_tau, group_fixed, norms, cross = level
     k, n = columns.shape
+    size = norms.size
     exact = before.size == 0
     p, levels = derivatives.size, effects.shape[0]
     v = np.empty((code.shape[0], n))
-    gradient, weights = np.zeros(z.size), np.zeros(k)
+    gradient, weights = np.zeros(z.size), np.zeros(k + size)
     for i in range(p):
         v[i, 0] = z[i]
     for i in range(inputs.shape[0]):
         v[p + i] = inputs[i]
     evaluate(code, constants, ends[0], ends[1], v)
     w = v[information, 0]
-    z_effects = z[p + k :]
+    z_effects = z[p + k + size :]
     r = y - v[log_loss]
-    for level in range(levels):
-        h = v[factors[level]]
+    for j in range(levels):
+        h = v[factors[j]]
         for i in range(n):
-            if effects[level, i] >= 0:
-                r[i] -= h[i] * z_effects[effects[level, i]]
-    scale, check = np.empty(k), w + r.sum()
+            if effects[j, i] >= 0:
+                r[i] -= h[i] * z_effects[effects[j, i]]
+    tau = v[scales[of_tau], 0]
+    scale, check = np.empty(k), w + r.sum() + tau
     for j in range(k):
         scale[j] = v[scales[of_scale[j]], 0]
         check += scale[j]
@@ -106,6 +116,22 @@ def density(z, y, code, constants, ends, places, derivatives, inputs, block, eff
                 for i in range(n):
                     fixed[j, i] *= h[i]
         gram = np.dot(fixed, fixed.T)
+        cross = np.zeros((size, k))
+        for i in range(n if size else 0):
+            if group[i] >= 0:
+                for j in range(k):
+                    cross[group[i], j] += fixed[j, i]
+    # The groups first: the inverse of their diagonal part, and its products with the rest.
+    variance, common = np.empty(size), np.empty((size, k))
+    gr, rhs = np.zeros(size), np.empty(size)
+    for i in range(n if size else 0):
+        if group[i] >= 0:
+            gr[group[i]] += group_fixed[i] * r[i]
+    for d in range(size):
+        variance[d] = 1.0 / (1.0 + w * tau * tau * norms[d])
+        rhs[d] = w * tau * gr[d]
+        for j in range(k):
+            common[d, j] = w * tau * scale[j] * cross[d, j]
     matrix = np.empty((k, k))
     for i in range(k):
         for j in range(k):
@@ -113,12 +139,23 @@ def density(z, y, code, constants, ends, places, derivatives, inputs, block, eff
         matrix[i, i] += 1.0
         if not matrix[i, i] < 1e16:
             return -np.inf, gradient, weights
+    scaled = common * variance.reshape((size, 1))
+    matrix -= np.dot(common.T, scaled)
     m = np.linalg.cholesky(matrix)
     mi = inverse(m)
     fr = np.dot(fixed, r)
-    lead = np.dot(mi, w * scale * fr)
+    lead = np.dot(mi, w * scale * fr - np.dot(scaled.T, rhs))
     b = np.dot(mi.T, lead + z[p : p + k])
+    left = rhs - np.dot(common, b)
+    effect = np.empty(size)
+    for d in range(size):
+        effect[d] = variance[d] * left[d] + math.sqrt(variance[d]) * z[p + k + d]
+    weights[:k] = b
+    weights[k:] = effect
     e, moved = r.copy(), scale * b
+    for i in range(n if size else 0):
+        if group[i] >= 0:
+            e[i] -= tau * effect[group[i]]
     for j in range(k):
         if of_share[j] >= 0:
             h = v[shares[of_share[j]]]
@@ -137,6 +174,8 @@ def density(z, y, code, constants, ends, places, derivatives, inputs, block, eff
     total = v[value, 0]
     for j in range(k):
         total -= math.log(m[j, j]) + 0.5 * b[j] * b[j]
+    for d in range(size):
+        total += 0.5 * (math.log(variance[d]) - effect[d] * effect[d])
     for j in range(z_effects.size):
         total -= 0.5 * z_effects[j] * z_effects[j]
     # Derivatives, from the last step to the first: of the errors, the weights, the matrix.
@@ -165,6 +204,18 @@ def density(z, y, code, constants, ends, places, derivatives, inputs, block, eff
                 dot -= columns[j, i] * e_bar[i]
         scale_bar[j] = dot * b[j]
         b_bar[j] = dot * scale[j] - b[j]
+    tau_bar, w_bar = 0.0, 0.0
+    effect_bar, variance_bar = -effect, np.empty(size)
+    for i in range(n if size else 0):
+        if group[i] >= 0:
+            effect_bar[group[i]] -= tau * e_bar[i]
+            tau_bar -= effect[group[i]] * e_bar[i]
+    for d in range(size):
+        root, eps = math.sqrt(variance[d]), z[p + k + d]
+        gradient[p + k + d] = root * effect_bar[d]
+        variance_bar[d] = effect_bar[d] * (left[d] + 0.5 * eps / root) + 0.5 / variance[d]
+    rhs_bar = variance * effect_bar
+    b_bar -= np.dot(common.T, rhs_bar)
     u = np.dot(mi, b_bar)
     gradient[p : p + k] = u
     q = np.dot(mi.T, u)
@@ -181,7 +232,29 @@ def density(z, y, code, constants, ends, places, derivatives, inputs, block, eff
     s = np.dot(mi.T, np.dot(half, mi))
     s = 0.5 * (s + s.T)
     by_lead = w * scale * q
-    r_bar, w_bar = np.dot(fixed.T, by_lead) + e_bar, 0.0
+    r_bar = np.dot(fixed.T, by_lead) + e_bar
+    common_s = np.dot(common, s)
+    common_q = np.dot(common, q)
+    cross_bar = np.empty((size, k))
+    for d in range(size):
+        t = variance_bar[d] - rhs[d] * common_q[d]
+        for j in range(k):
+            by = -rhs_bar[d] * b[j] - variance[d] * (rhs[d] * q[j] + 2.0 * common_s[d, j])
+            t -= common_s[d, j] * common[d, j]
+            cross_bar[d, j] = w * tau * scale[j] * by
+            by *= cross[d, j]
+            w_bar += tau * scale[j] * by
+            tau_bar += w * scale[j] * by
+            scale_bar[j] += w * tau * by
+        t *= -variance[d] * variance[d]
+        w_bar += t * tau * tau * norms[d]
+        tau_bar += 2.0 * t * w * tau * norms[d]
+        rhs_bar[d] -= variance[d] * common_q[d]
+        w_bar += tau * rhs_bar[d] * gr[d]
+        tau_bar += w * rhs_bar[d] * gr[d]
+    for i in range(n if size else 0):
+        if group[i] >= 0:
+            r_bar[i] += w * tau * rhs_bar[group[i]] * group_fixed[i]
     for i in range(k):
         w_bar += q[i] * scale[i] * fr[i]
         scale_bar[i] += w * q[i] * fr[i]
@@ -194,6 +267,10 @@ def density(z, y, code, constants, ends, places, derivatives, inputs, block, eff
             for j in range(k):
                 s[i, j] *= 2.0 * w * scale[i] * scale[j]
         fixed_bar = np.dot(s, fixed)
+        for i in range(n if size else 0):
+            if group[i] >= 0:
+                for j in range(k):
+                    fixed_bar[j, i] += cross_bar[group[i], j]
         for j in range(k):
             if of_share[j] >= 0:
                 h_bar = v[first + of_share[j]]
@@ -206,17 +283,19 @@ def density(z, y, code, constants, ends, places, derivatives, inputs, block, eff
         v[first + j, 0] = 0.0
     for j in range(k):
         v[first + of_scale[j], 0] += scale_bar[j]
+    v[first + of_tau, 0] += tau_bar
     first += scales.size
+    later = p + k + size
     for j in range(z_effects.size):
-        gradient[p + k + j] = -z_effects[j]
-    for level in range(levels):
-        h, h_bar = v[factors[level]], v[first + level]
+        gradient[later + j] = -z_effects[j]
+    for j in range(levels):
+        h, h_bar = v[factors[j]], v[first + j]
         for i in range(n):
-            place, h_bar[i] = effects[level, i], 0.0
+            place, h_bar[i] = effects[j, i], 0.0
             if place >= 0:
-                gradient[p + k + place] -= h[i] * r_bar[i]
+                gradient[later + place] -= h[i] * r_bar[i]
                 h_bar[i] = -z_effects[place] * r_bar[i]
     evaluate(code, constants, ends[2], code.shape[0], v)
     for i in range(p):
         gradient[i] = v[derivatives[i], 0]
-    return total, gradient, b
+    return total, gradient, weights
