@@ -90,7 +90,7 @@ class Repetition(Part):
 
     @property
     def typical(self) -> dict[str, float]:
-        """R at which the reference point and the spacing of knots are chosen."""
+        """R at which the reference point is chosen, and at which deviations count tokens."""
         return {self.symbol: 10.0}
 
     def read(self, frame: pd.DataFrame, law: "Law", name: str) -> dict[str, Array]:
@@ -107,10 +107,6 @@ class Repetition(Part):
         """The covariates at the typical R; no data repeat."""
         x = self.effective(self.typical, x, np)
         return {**x, "unique": x["tokens"]}
-
-    def ends(self, x: Values) -> tuple[Values, ...]:
-        """The covariates if repeated tokens are worth nothing, and if as much as new ones."""
-        return {**x, "tokens": np.minimum(x["unique"], x["tokens"])}, x
 
     def effective(self, p: Values, x: Values, xp: Namespace) -> dict[str, Array]:
         """The covariates with D' for D, which becomes `seen`, and without `unique`."""

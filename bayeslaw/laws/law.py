@@ -153,18 +153,9 @@ class Law:
         return self.with_knots(self.knots(x, at))
 
     def knots(self, x: Values, at: Values) -> dict[str, Knots]:
-        """Knots of the random walks that cover some rows, by the names of their steps.
-
-        Draws differ in what repeated tokens are worth, so the knots cover both extremes.
-        """
-        ends = self.repetition.ends(x) if self.repetition else ()
-        for part in self.parts:
-            x = part.neutral(x)
-        found: dict[str, Knots] = {}
-        for walk in self.walks:
-            for rows in (x, *ends):
-                found[walk.steps] = walk.with_knots(found).reach(rows, at)
-        return found
+        """Knots of the random walks that cover some rows, by the names of their steps."""
+        x = self.of_deviations(x)
+        return {walk.steps: walk.reach(x, at) for walk in self.walks}
 
     def with_knots(self, knots: Mapping[str, Knots]) -> "Law":
         """The law with knots of its random walks, by the names of their steps."""
@@ -346,6 +337,7 @@ class Law:
         base, shares = self._base(p, x, at, xp)
         if not self.deviations:
             return base
+        x = self.of_deviations(x, xp)
         return base * xp.exp(sum(shares(d.of) * d.value(p, x, at, xp) for d in self.deviations))
 
     def log_loss(
@@ -394,6 +386,13 @@ class Law:
         for part in self.parts:
             x = part.effective(p, x, xp)
         return x
+
+    def of_deviations(self, x: Values, xp: Namespace = np) -> Values:
+        """The covariates of deviations, whose columns no parameter changes.
+
+        Tokens are those of one epoch that are worth the tokens of each row at a typical R.
+        """
+        return self.effective(self.repetition.typical, x, xp) if self.repetition else x
 
     def given(self, p: Values, x: Values, at: Values = ORIGIN) -> Array:
         """The part of `loss` that neither the floor nor a term is part of; arguments as for it."""

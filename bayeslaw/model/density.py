@@ -412,19 +412,20 @@ class _Builder:
                 places[of] = len(self.shares)
                 self.shares.append(share)
         one = self.tape.constant(1.0)
+        known, seen = law.of_deviations(values), law.of_deviations(x, FUNCTIONS)
         for each in law.deviations:
             share, place = shares[each.of], places[each.of]
             if isinstance(each, Walk):
-                for j, column in enumerate(each.sd * self.spread(d, each.columns(values, at))):
+                for j, column in enumerate(each.sd * self.spread(d, each.columns(known, at))):
                     weight = Weight(f"{prefix}{each.steps}", j)
                     self.add(column, place, q[each.scale], weight)
             elif isinstance(each, Linear):
-                log_loss = log_loss + self.linear(d, each, each.parameters, q, share, place)
+                log_loss = log_loss + self.linear(d, each, each.parameters, q, known, share, place)
             else:
-                log_loss = log_loss + share * each.value(q, x, at, FUNCTIONS)
+                log_loss = log_loss + share * each.value(q, seen, at, FUNCTIONS)
         if law.offset:
             own = law.offset
-            log_loss = log_loss + self.linear(d, own.polynomial, own.local, q, one, -1)
+            log_loss = log_loss + self.linear(d, own.polynomial, own.local, q, values, one, -1)
         return log_loss
 
     def linear(
@@ -433,13 +434,12 @@ class _Builder:
         deviation: Linear,
         coordinates: Sequence[str],
         q: dict[str, Any],
+        x: Values,
         share: Any,
         place: int,
     ) -> Any:
         """Add the coefficients with normal priors as weights; what the rest, and means, add."""
         (prefix, spec), at = self.specs[d], self.reference(d)
-        names = spec.law.covariate_names
-        x = dict(zip(names, self.arrays[d]["x"].astype(float), strict=True))
         normal, total = normal_coefficients(spec), 0.0
         for parameter, name in zip(deviation.parameters, coordinates, strict=True):
             column = self.spread(d, deviation.column(parameter, x, at) * np.ones(self.counts[d]))

@@ -41,8 +41,9 @@ PRIORS = {
 
 @dataclass(frozen=True)
 class Steps(Deviation):
-    """A deviation that is not linear in its parameter: a smooth step along log N."""
+    """A deviation that is not linear in its parameter: a smooth step along a covariate."""
 
+    along: str
     of: str = WHOLE
 
     @property
@@ -51,20 +52,22 @@ class Steps(Deviation):
 
     @property
     def covariates_of(self):
-        return {"step": ("params",)}
+        return {"step": (self.along,)}
 
     def value(self, p, x, at, xp):
-        return xp.tanh(p["step"] * (x["params"] - at["params"]))
+        return xp.tanh(p["step"] * (x[self.along] - at[self.along]))
 
 
 @dataclass(frozen=True)
 class Stepped(Discrepancy):
     """The discrepancy of `Steps`."""
 
+    along: str
+
     def apply(self, law):
         priors = law.priors | {"step": Prior("Normal", mu=0, sigma=0.01)}
         bounds = law.bounds | {"step": (-np.inf, np.inf)}
-        return replace(law, deviations=(Steps(),), priors=priors, bounds=bounds)
+        return replace(law, deviations=(Steps(self.along),), priors=priors, bounds=bounds)
 
 
 def simulated(law, rows=ROWS, truth=None, seed=1, **columns):
@@ -140,6 +143,7 @@ CASES = {
     "form1n": one("form1n", measured),
     "transfer": one("transfer", measured),
     "repeats": one("chinchilla", columns=REPEATED),
+    "repeats, no columns": one("chinchilla", columns=REPEATED, discrepancy=Stepped("tokens")),
     "annealing": one("dcpt", columns=HOT),
     "repeats and annealing": one("transfer", measured, REPEATED, errors="run"),
     "undertuned": one("chinchilla", columns=ABOVE),
@@ -150,7 +154,7 @@ CASES = {
     "likelihood and columns of one's own": one(
         "dcpt", likelihood=SkewNormal(), discrepancy=DataWalk()
     ),
-    "no columns": one("chinchilla", discrepancy=Stepped()),
+    "no columns": one("chinchilla", discrepancy=Stepped("params")),
 }
 
 
