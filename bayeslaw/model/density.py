@@ -354,20 +354,22 @@ class _Builder:
         count = len(self.specs)
         for level in self.correlated:
             names += [f"{level}_partial[{k}]" for k in range(count * (count - 1) // 2)]
-        return names + [name for d in range(count) for name, *_ in self.flagged(d)]
+        return names + [name for d in range(count) for name, *_ in self.other_effects(d)]
 
     @property
     def correlated(self) -> tuple[str, ...]:
         """Levels whose effects are correlated between domains."""
         return self.spec.correlated if isinstance(self.spec, JointSpec) else ()
 
-    def flagged(self, d: int) -> Iterator[tuple[str, str, Floats]]:
-        """Undertuned rows of a domain: coordinate of the effect, its level, which row it is."""
-        for level in self.spec.effects:
-            if isinstance(random_effects.level(level), random_effects.OneSided):
-                index = self.arrays[d][f"{level}_index"]
-                for g in np.flatnonzero(self.arrays[d][f"{level}_affected"]).tolist():
-                    yield f"{self.specs[d][0]}{level}_z[{g}]", level, np.asarray(index == g, float)
+    def other_effects(self, d: int) -> Iterator[tuple[str, random_effects.Level, Floats]]:
+        """Effects of a domain that are not linear: their coordinate, level and rows."""
+        for level in map(random_effects.level, self.spec.effects):
+            if not level.plain:
+                own = (self.arrays[d][f"{level.name}_{name}"] for name in ("index", "affected"))
+                index, affected = (np.asarray(each, float) for each in own)
+                for g in np.flatnonzero(affected).tolist():
+                    name = f"{self.specs[d][0]}{level.name}_z[{g}]"
+                    yield name, level, np.where(index == g, affected[g], 0.0)
 
     def start(self, names: list[str]) -> Floats:
         """A point of plausible parameters, with the loss at the reference point from the data."""
@@ -466,22 +468,21 @@ class _Builder:
         return [node.place for node in self.scales].index(scale.place)
 
     def add_effects(self, q: list[dict[str, Any]], z: Mapping[str, Node]) -> tuple[Any, Any]:
-        """Add random effects; what those of flagged rows add to the log loss, and to the prior."""
+        """Add random effects; what those that are not linear add to log loss and prior."""
         total: Any = 0.0
         log: Any = 0.0
         whitened = 0
         for d in range(len(self.specs)):
-            for name, level, rows in self.flagged(d):
-                affected = self.row(f"{name} rows", self.spread(d, rows))
-                total = total + q[d][f"tau_{level}"] * FUNCTIONS.exp(z[name]) * affected
+            for name, own, rows in self.other_effects(d):
+                effect = own.effect(q[d][f"tau_{own.name}"], z[name], FUNCTIONS)
+                total = total + effect * self.row(f"{name} rows", self.spread(d, rows))
                 log = log - 0.5 * z[name] * z[name]
         for level in self.correlated:
             log = log + self.add_correlated(level, q, z)
         plain = [
             level
             for level in self.spec.effects
-            if not isinstance(random_effects.level(level), random_effects.OneSided)
-            and level not in self.correlated
+            if random_effects.level(level).plain and level not in self.correlated
         ]
         most = max((len(self.arrays[0][f"{level}_affected"]) for level in plain), default=0)
         for level in plain:

@@ -70,6 +70,12 @@ class Level:
         """1 for groups that have an effect, 0 for others, shape (groups,)."""
         return np.ones(len(names))
 
+    @property
+    def plain(self) -> bool:
+        """Whether all groups have an effect ``tau z``; those of a joint fit are then correlated."""
+        own = type(self)
+        return own.effect is Level.effect and own.affected is Level.affected
+
     def present(self, frame: pd.DataFrame) -> bool:
         """Whether ``effects="auto"`` may use the level for these rows."""
         return self.fewest <= len(np.unique(self.labels(frame))) < len(frame)

@@ -83,7 +83,7 @@ class Spec:
 class JointSpec:
     """Specs of several domains whose random effects are correlated.
 
-    Those of undertuned rows, which are no groups in common, are not.
+    Those of undertuned rows are not: no two domains have one in common.
 
     Parameters
     ----------
@@ -106,8 +106,7 @@ class JointSpec:
     @property
     def correlated(self) -> tuple[str, ...]:
         """Levels whose effects are correlated."""
-        one_sided = random_effects.OneSided
-        return tuple(n for n in self.effects if not isinstance(random_effects.level(n), one_sided))
+        return tuple(name for name in self.effects if random_effects.level(name).plain)
 
 
 def make_spec(

@@ -17,6 +17,7 @@ from bayeslaw.model.building import build
 from bayeslaw.model.data import make_data
 from bayeslaw.model.density import make_density
 from bayeslaw.model.discrepancies import Discrepancy
+from bayeslaw.model.random_effects import Level, register
 from tests.extending.plugin import DataWalk, SkewNormal
 from tests.laws import test_forgetting_terms, test_powers
 from tests.support import DATA, DESIGN, truth_of
@@ -68,6 +69,20 @@ class Stepped(Discrepancy):
         priors = law.priors | {"step": Prior("Normal", mu=0, sigma=0.01)}
         bounds = law.bounds | {"step": (-np.inf, np.inf)}
         return replace(law, deviations=(Steps(self.along),), priors=priors, bounds=bounds)
+
+
+@dataclass(frozen=True)
+class Bounded(Level):
+    """Effects between -tau and tau, of all groups but the first."""
+
+    def effect(self, tau, z, xp=np):
+        return tau * xp.tanh(z)
+
+    def affected(self, names):
+        return np.arange(len(names)) * 0.5
+
+
+register(Bounded("cluster", "cluster"))
 
 
 def simulated(law, rows=ROWS, truth=None, seed=1, **columns):
@@ -154,6 +169,7 @@ CASES = {
     "likelihood and columns of one's own": one(
         "dcpt", likelihood=SkewNormal(), discrepancy=DataWalk()
     ),
+    "effects": one("chinchilla", columns={"cluster": np.arange(len(ROWS)) % 4}, effects="cluster"),
     "no columns": one("chinchilla", discrepancy=Stepped("params")),
 }
 
