@@ -22,7 +22,7 @@ from bayeslaw.tables.validation import COVARIATES
 type Rows = LossTable | pd.DataFrame
 
 OUTLYING = 3.0
-"""Least distance of an outlier from zero, in scales."""
+"""Least distance of an outlier from the others, in scales."""
 MOST = 5
 """Most outliers that are named and left out: those with the largest deviations."""
 UNRELIABLE = 1.1
@@ -46,8 +46,9 @@ def outliers_part(fit: Posterior, rows: Rows | None, seed: int = 0) -> Part:
 def outlying_groups(fit: Posterior) -> pd.DataFrame:
     """Groups with a random effect beyond three times the scales of its prior and of all groups.
 
-    The scale of the prior is the prior median of the standard deviation of the effects, and that of
-    the groups is 1.48 times the median absolute deviation of their effects.
+    It is beyond them from the median effect, because the law itself moves towards an outlier. The
+    scale of the prior is the prior median of the standard deviation of the effects, and that of the
+    groups is 1.48 times the median absolute deviation of their effects.
     """
     prior, found = prior_draws(fit), []
     for name in fit.spec.effects:
@@ -55,12 +56,13 @@ def outlying_groups(fit: Posterior) -> pd.DataFrame:
         if isinstance(kind, random_effects.OneSided):
             continue
         effects = fit.draws[f"{name}_effect"].median(("chain", "draw"))
+        middle = float(effects.median())
         scale = max(
             float(np.median(prior[f"tau_{name}"])),
             float(stats.median_abs_deviation(effects.values, scale="normal")),
         )
         for label, value in zip(effects[name].values, effects.values, strict=True):
-            if abs(value) > OUTLYING * scale:
+            if abs(value - middle) > OUTLYING * scale:
                 written = count(float(label)) if kind.column == "params" else label
                 found.append((name, label, f"{name} {written}", float(value)))
     return pd.DataFrame(found, columns=["level", "label", "name", "deviation"])

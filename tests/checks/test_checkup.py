@@ -71,14 +71,15 @@ def test_empty_corners_are_named(anchored, world):
 
 
 def test_more_curvature_than_the_prior_expects():
-    """A term with strong curvature in log D, and one that is a power."""
+    """A log loss with a strong curvature in log D, times the share of a term, and one without."""
     frame = grid(params=[1e8, 5e8, 2e9, 8e9], tokens=np.geomspace(1e9, 1e12, 6))
     x = np.log(frame["tokens"] / 3e10)
     noise = np.random.default_rng(0).normal(0, 0.002, len(frame))
     further = grid(params=2e9, tokens=1e13)
     for curvature, strained in ((0.5, True), (0.0, False)):
-        term = 0.4 * np.exp(-0.3 * x - curvature * x**2 / 2)
-        loss = (1.7 + 250 / frame["params"] ** 0.34 + term) * np.exp(noise)
+        term = 0.4 * np.exp(-0.3 * x)
+        plain = 1.7 + 250 / frame["params"] ** 0.34 + term
+        loss = plain * np.exp(noise - term / plain * curvature * x**2 / 2)
         fitted = fit("chinchilla", from_frame(frame.assign(loss=loss)), **SHORT | CURVED)
         inside, beyond = (curvature_part(fitted, target(fitted, r)) for r in (frame, further))
         assert (inside.level, beyond.level) == (("caution", "refuse") if strained else ("ok", "ok"))
