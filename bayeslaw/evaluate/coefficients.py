@@ -302,7 +302,11 @@ def _restored(document: dict[str, Any]) -> Coefficients:
         "table": LossTable(no_rows, no_rows, document["training"]["name"]),
         "at": stored["at"],
         "stats": xr.Dataset(),
-        "convergence": Convergence(**checks | {name: float(checks[name]) for name in NUMBERS}),
+        "convergence": Convergence(
+            **checks
+            | {name: float(checks[name]) for name in NUMBERS}
+            | {"slow": tuple(checks["slow"])}
+        ),
         "settings": document["settings"],
         "knots": {name: Knots(**each) for name, each in stored["knots"].items()},
         "seed": stored["extension_seed"],
