@@ -22,7 +22,7 @@ from bayeslaw.model.coordinates import coordinates, log_prior, on_the_line
 from bayeslaw.model.data import Arrays
 from bayeslaw.model.errors import LENGTH, NUGGET, decay
 from bayeslaw.model.spec import JointSpec, Spec
-from bayeslaw.model.tape import FUNCTIONS, Node, Tape, evaluate
+from bayeslaw.model.tape import FUNCTIONS, SPREAD, Node, Tape, evaluate
 
 MOST = 40
 """Most groups, of all levels but the one with most, whose effects are whitened.
@@ -90,13 +90,12 @@ class Density:
 
     def whitened_at(self, parameters: Floats) -> "Density":
         """The density whitened by the matrix at a point on the real line."""
-        y, code, constants, ends, places, _, inputs, block, level, _, before = self.arguments
+        y, code, constants, sizes, ends, places, _, inputs, block, level, _, before = self.arguments
         columns, of_share, of_scale, *_ = block
         group, of_tau, *_ = level
-        v = np.empty((len(code), len(y)))
-        v[: len(parameters), 0] = parameters
-        v[len(parameters) : len(parameters) + len(inputs)] = inputs
-        evaluate(code, constants, ends[0], ends[1], v)
+        v, s = np.empty((sizes[0], len(y))), np.empty(sizes[1])
+        v[: len(inputs)], s[: len(parameters)] = inputs, parameters
+        evaluate(code, constants, ends[0], ends[1], v, s)
         shares = np.vstack([v[places[3]], np.ones(len(y))])  # the last one is for the whole loss
         every = np.vstack([columns * shares[of_share], group >= 0])
         fixed = seen = every
@@ -112,8 +111,8 @@ class Density:
         inside = group >= 0
         np.add.at(products, group[inside], (np.array([*seen, last]) * last).T[inside])
         moved = list(self.arguments)
-        moved[7] = columns, of_share, of_scale, np.array(fixed), np.array(seen) @ np.array(seen).T
-        moved[8] = group, of_tau, of_group, products[:, -1].copy(), products[:, :-1].copy()
+        moved[8] = columns, of_share, of_scale, np.array(fixed), np.array(seen) @ np.array(seen).T
+        moved[9] = group, of_tau, of_group, products[:, -1].copy(), products[:, :-1].copy()
         return replace(self, arguments=tuple(moved))
 
     def variables(self, points: Floats) -> dict[str, Floats]:
@@ -206,7 +205,6 @@ class _Builder:
         self.scales: list[Node] = []
         self.factors: list[Node] = []
         self.groups: list[Ints] = []
-        self.one = self.row("one", np.ones(sum(self.counts)))
 
     def build(self) -> Density:
         """The density, whitened at its start."""
@@ -257,7 +255,7 @@ class _Builder:
         tape = self.tape
         shares, factors = map(self.rows, (self.shares, self.factors))
         log_loss, rho, scale = self.rows([log_loss, rho, scale])
-        seen = [log_loss, rho, information, *shares, *self.scales, *factors]
+        seen = [log_loss, rho, *shares, *factors, information, *self.scales]
         errors = tape.input("errors", row=True)
         total = log
         for d, (_, spec) in enumerate(self.specs):
@@ -277,11 +275,11 @@ class _Builder:
             program.outputs, [len(seen), len(seen) + len(stages[1])]
         )
         ends = np.array([len(order), of_seen.max() + 1, of_likelihood.max() + 1])
-        first, last = 3 + len(shares), 3 + len(shares) + len(self.scales)
-        errors_at = len(names) + len(self.inputs)
+        first, last = 2 + len(shares), 2 + len(shares) + len(factors)
+        of_seen, of_likelihood, of_theta = map(program.places, (of_seen, of_likelihood, of_theta))
         places = (
-            *(of_seen[0], of_seen[2], of_seen[1], of_seen[3:first], of_seen[first:last]),
-            *(of_seen[last:], *of_likelihood, errors_at, errors_at + 1),
+            *(of_seen[0], of_seen[last], of_seen[1], of_seen[2:first], of_seen[last + 1 :]),
+            *(of_seen[first:last], *of_likelihood, len(self.inputs), len(self.inputs) + 1),
         )
         size = len(self.weights)
         group, of_tau, own = self.level
@@ -291,7 +289,7 @@ class _Builder:
         observed = np.concatenate([own["observed"] for own in self.arrays]).astype(float)
         data = np.stack(list(self.inputs.values()))
         arguments = (
-            *(observed, program.code, program.constants, ends, places, of_theta),
+            *(observed, program.code, program.constants, program.sizes, ends, places, of_theta),
             *(data, block, (group, of_tau), groups, self.before()),
         )
         domains = {prefix: (spec, self.reference(d)) for d, (prefix, spec) in enumerate(self.specs)}
@@ -309,7 +307,8 @@ class _Builder:
 
     def rows(self, nodes: Sequence[Any]) -> list[Node]:
         """The values as rows."""
-        return [x if isinstance(x, Node) and x.row else self.one * x for x in nodes]
+        found = [x if isinstance(x, Node) else self.tape.constant(x) for x in nodes]
+        return [x if x.row else self.tape.apply(SPREAD, x) for x in found]
 
     def spread(self, d: int, values: Any, fill: float = 0.0) -> Floats:
         """Values of a domain's rows, shape (..., its rows), over the rows of all domains."""

@@ -107,6 +107,8 @@ class Tape:
                 return [(x, out * (1.0 - z * z))]
             case k if k == SUM:
                 return [(x, self.apply(SPREAD, out))]
+            case k if k == SPREAD:
+                return [(x, out)]
             case k if k == ERF:
                 return [(x, out * (2 / math.sqrt(math.pi)) * FUNCTIONS.exp(-(x * x)))]
             case k if k == LGAMMA:
@@ -122,13 +124,22 @@ class Tape:
                 needed |= {p for p in (operation.first, operation.second) if p >= 0}
         order = [self.inputs[name].place for name in inputs]
         order += [p for p in sorted(needed) if self.operations[p].kind != INPUT]
-        new = {-1: -1} | {place: k for k, place in enumerate(order)}
+        position = {place: k for k, place in enumerate(order)}
         kept = [self.operations[place] for place in order]
-        code = [[o.kind, new[o.first], new[o.second], o.row] for o in kept]
+        rows = np.array([o.row for o in kept])
+        # Each kind of value is numbered by itself.
+        slots = np.where(rows, np.cumsum(rows), np.cumsum(~rows)) - 1
+        code = np.zeros((len(kept), 7), np.int64)
+        for k, operation in enumerate(kept):
+            code[k, [0, 3, 4]] = operation.kind, slots[k], rows[k]
+            for column, place in ((1, operation.first), (2, operation.second)):
+                if place >= 0:
+                    code[k, [column, column + 4]] = slots[position[place]], rows[position[place]]
         return Program(
-            np.array(code, np.int64),
+            code,
             np.array([o.value for o in kept]),
-            np.array([new[node.place] for node in outputs], np.int64),
+            np.array([position[node.place] for node in outputs], np.int64),
+            (int(rows.sum()), int((~rows).sum())),
         )
 
 
@@ -138,16 +149,24 @@ class Program:
 
     Parameters
     ----------
-    code : array of int, shape (operations, 4)
-        Kind, places of two arguments, and whether the value is a row.
+    code : array of int, shape (operations, 7)
+        Kind, places of two arguments and of the value, and whether value and arguments are rows.
+        Places are among rows, or among scalars.
     constants : array, shape (operations,)
     outputs : array of int, shape (outputs,)
-        Places of the outputs.
+        Operations that are outputs.
+    sizes : tuple of int
+        Numbers of rows and of scalars.
     """
 
     code: Ints
     constants: Floats
     outputs: Ints
+    sizes: tuple[int, int]
+
+    def places(self, positions: Ints) -> Ints:
+        """Places of the values of operations."""
+        return self.code[positions, 3].copy()
 
 
 @dataclass(frozen=True, eq=False)
@@ -288,52 +307,78 @@ def digamma(x):
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def evaluate(code, constants, first, last, v):
-    """Fill `v`, shape (operations, rows), from its operation `first` to before `last`.
+def evaluate(code, constants, first, last, v, s):
+    """Run the operations from `first` to before `last`, on rows `v` and scalars `s`.
 
-    A scalar stands in column 0 of its row.
+    `v` has shape (rows of values, rows of the table), `s` has shape (scalars,).
     """
-    n = v.shape[1]
     for k in range(first, last):
-        kind, row, out = code[k, 0], code[k, 3], v[k]
+        kind, x, y, out, row = code[k, 0], code[k, 1], code[k, 2], code[k, 3], code[k, 4]
         if kind == CONSTANT:
-            out[0] = constants[k]
-            continue
-        x, m = v[code[k, 1]], n if row else 1
-        if kind == SUM:
+            s[out] = constants[k]
+        elif kind == SUM:
             total = 0.0
-            for i in range(n):
-                total += x[i]
-            out[0] = total
+            for value in v[x]:
+                total += value
+            s[out] = total
         elif kind == SPREAD:
-            out[:] = x[0]
-        elif kind == EXP:
-            for i in range(m):
-                out[i] = math.exp(x[i])
-        elif kind == LOG:
-            for i in range(m):
-                out[i] = math.log(x[i])
-        elif kind == LOG1P:
-            for i in range(m):
-                out[i] = math.log1p(x[i])
-        elif kind == TANH:
-            for i in range(m):
-                out[i] = math.tanh(x[i])
-        elif kind == ERF:
-            for i in range(m):
-                out[i] = math.erf(x[i])
-        elif kind == LGAMMA:
-            for i in range(m):
-                out[i] = math.lgamma(x[i])
-        elif kind == DIGAMMA:
-            for i in range(m):
-                out[i] = digamma(x[i])
-        elif row and not code[code[k, 1], 3]:
-            _scalar_row(kind, x[0], v[code[k, 2]], out)
-        elif row and not code[code[k, 2], 3]:
-            _row_scalar(kind, x, v[code[k, 2], 0], out)
+            v[out] = s[x]
+        elif kind >= EXP:
+            if row:
+                _function_row(kind, v[x], v[out])
+            else:
+                s[out] = _function(kind, s[x])
+        elif not row:
+            s[out] = _operator(kind, s[x], s[y])
+        elif not code[k, 5]:
+            _scalar_row(kind, s[x], v[y], v[out])
+        elif not code[k, 6]:
+            _row_scalar(kind, v[x], s[y], v[out])
         else:
-            _row_row(kind, x, v[code[k, 2]], out, m)
+            _row_row(kind, v[x], v[y], v[out])
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _function(kind, x):
+    if kind == EXP:
+        return math.exp(x)
+    if kind == LOG:
+        return math.log(x)
+    if kind == LOG1P:
+        return math.log1p(x)
+    if kind == TANH:
+        return math.tanh(x)
+    if kind == ERF:
+        return math.erf(x)
+    return math.lgamma(x) if kind == LGAMMA else digamma(x)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _function_row(kind, x, out):
+    if kind == EXP:
+        for i in range(x.size):
+            out[i] = math.exp(x[i])
+    elif kind == LOG:
+        for i in range(x.size):
+            out[i] = math.log(x[i])
+    else:
+        for i in range(x.size):
+            out[i] = _function(kind, x[i])
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _operator(kind, x, y):
+    if kind == ADD:
+        return x + y
+    if kind == SUBTRACT:
+        return x - y
+    if kind == MULTIPLY:
+        return x * y
+    if kind == DIVIDE:
+        return x / y
+    if kind == MAXIMUM:
+        return max(x, y)
+    return 1.0 if x > y else 0.0
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -381,22 +426,22 @@ def _row_scalar(kind, x, b, out):
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _row_row(kind, x, y, out, m):
+def _row_row(kind, x, y, out):
     if kind == ADD:
-        for i in range(m):
+        for i in range(x.size):
             out[i] = x[i] + y[i]
     elif kind == SUBTRACT:
-        for i in range(m):
+        for i in range(x.size):
             out[i] = x[i] - y[i]
     elif kind == MULTIPLY:
-        for i in range(m):
+        for i in range(x.size):
             out[i] = x[i] * y[i]
     elif kind == DIVIDE:
-        for i in range(m):
+        for i in range(x.size):
             out[i] = x[i] / y[i]
     elif kind == MAXIMUM:
-        for i in range(m):
+        for i in range(x.size):
             out[i] = max(x[i], y[i])
     else:
-        for i in range(m):
+        for i in range(x.size):
             out[i] = 1.0 if x[i] > y[i] else 0.0

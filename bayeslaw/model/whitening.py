@@ -37,7 +37,7 @@ def inverse(lower):
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def density(
-    z, y, code, constants, ends, places, derivatives, inputs, block, level, effects, before
+    z, y, code, constants, sizes, ends, places, derivatives, inputs, block, level, effects, before
 ):
     """Log density at z = (parameters, eps, eps of groups, effects), its gradient, and the weights.
 
@@ -46,13 +46,14 @@ def density(
     z : array, shape (coordinates,)
     y : array, shape (rows,)
         Measured log losses.
-    code, constants : array
+    code, constants, sizes
         Of a `Program`, whose operations end before `ends`: the inputs, what the block needs, the
         likelihood, the gradient.
     places : tuple
         Places of the log loss, the information of a row, the correlation with the row before, the
         first share, scale and effect's factor; of the likelihood's value and its derivatives by the
-        errors; of the inputs: the errors and the first cotangent.
+        errors; of the inputs: the errors and the first cotangent that is a row. Those of scalars
+        come after the parameters.
     derivatives : array of int
         Places of the derivatives by the parameters.
     inputs : array, shape (columns, rows)
@@ -86,14 +87,13 @@ def density(
     size = norms.size
     exact = before.size == 0
     p, levels = derivatives.size, effects.shape[0]
-    v = np.empty((code.shape[0], n))
+    v, s = np.empty((sizes[0], n)), np.empty(sizes[1])
     gradient, weights = np.zeros(z.size), np.zeros(k + size)
     for i in range(p):
-        v[i, 0] = z[i]
-    for i in range(inputs.shape[0]):
-        v[p + i] = inputs[i]
-    evaluate(code, constants, ends[0], ends[1], v)
-    w = v[information, 0]
+        s[i] = z[i]
+    v[: inputs.shape[0]] = inputs
+    evaluate(code, constants, ends[0], ends[1], v, s)
+    w = s[information]
     z_effects = z[p + k + size :]
     r = y - v[log_loss]
     for j in range(levels):
@@ -101,10 +101,10 @@ def density(
         for i in range(n):
             if effects[j, i] >= 0:
                 r[i] -= h[i] * z_effects[effects[j, i]]
-    tau = v[scales[of_tau], 0]
+    tau = s[scales[of_tau]]
     scale, check = np.empty(k), w + r.sum() + tau
     for j in range(k):
-        scale[j] = v[scales[of_scale[j]], 0]
+        scale[j] = s[scales[of_scale[j]]]
         check += scale[j]
     if not (math.isfinite(check) and 0.0 <= w < 1e16):
         return -np.inf, gradient, weights
@@ -152,26 +152,26 @@ def density(
         effect[d] = variance[d] * left[d] + math.sqrt(variance[d]) * z[p + k + d]
     weights[:k] = b
     weights[k:] = effect
-    e, moved = r.copy(), scale * b
+    # What the weights of each share add to the log loss, over the share; the last share is 1.
+    added = np.zeros((shares.size + 1, n))
+    for j in range(k):
+        moved, own = scale[j] * b[j], added[of_share[j]]
+        for i in range(n):
+            own[i] += moved * columns[j, i]
+    e = r - added[-1]
+    for j in range(shares.size):
+        e -= added[j] * v[shares[j]]
     for i in range(n if size else 0):
         if group[i] >= 0:
             e[i] -= tau * effect[group[i]]
-    for j in range(k):
-        if of_share[j] >= 0:
-            h = v[shares[of_share[j]]]
-            for i in range(n):
-                e[i] -= moved[j] * columns[j, i] * h[i]
-        else:
-            for i in range(n):
-                e[i] -= moved[j] * columns[j, i]
     rho = v[correlation]
     if before.size:
         for i in range(n):
             v[errors, i] = e[i] - rho[i] * e[before[i]]
     else:
         v[errors] = e
-    evaluate(code, constants, ends[1], ends[2], v)
-    total = v[value, 0]
+    evaluate(code, constants, ends[1], ends[2], v, s)
+    total = s[value]
     for j in range(k):
         total -= math.log(m[j, j]) + 0.5 * b[j] * b[j]
     for d in range(size):
@@ -187,21 +187,15 @@ def density(
         if before.size:
             rho_bar[i] = -g[i] * e[before[i]]
             e_bar[before[i]] -= g[i] * rho[i]
-    first = cotangents + 3
+    first = cotangents + 2
+    by_added = np.empty((shares.size + 1, n))
+    by_added[-1] = -e_bar
     for j in range(shares.size):
-        v[first + j] = 0.0
+        v[first + j] = -e_bar * added[j]
+        by_added[j] = -e_bar * v[shares[j]]
     scale_bar, b_bar = np.empty(k), np.empty(k)
     for j in range(k):
-        dot = 0.0
-        if of_share[j] >= 0:
-            h, h_bar = v[shares[of_share[j]]], v[first + of_share[j]]
-            for i in range(n):
-                t = columns[j, i] * e_bar[i]
-                dot -= t * h[i]
-                h_bar[i] -= moved[j] * t
-        else:
-            for i in range(n):
-                dot -= columns[j, i] * e_bar[i]
+        dot = np.dot(columns[j], by_added[of_share[j]])
         scale_bar[j] = dot * b[j]
         b_bar[j] = dot * scale[j] - b[j]
     tau_bar, w_bar = 0.0, 0.0
@@ -229,18 +223,18 @@ def density(
         half[i, i] *= 0.5
         for j in range(i + 1, k):
             half[i, j] = 0.0
-    s = np.dot(mi.T, np.dot(half, mi))
-    s = 0.5 * (s + s.T)
+    by_matrix = np.dot(mi.T, np.dot(half, mi))
+    by_matrix = 0.5 * (by_matrix + by_matrix.T)
     by_lead = w * scale * q
     r_bar = np.dot(fixed.T, by_lead) + e_bar
-    common_s = np.dot(common, s)
+    common_by = np.dot(common, by_matrix)
     common_q = np.dot(common, q)
     cross_bar = np.empty((size, k))
     for d in range(size):
         t = variance_bar[d] - rhs[d] * common_q[d]
         for j in range(k):
-            by = -rhs_bar[d] * b[j] - variance[d] * (rhs[d] * q[j] + 2.0 * common_s[d, j])
-            t -= common_s[d, j] * common[d, j]
+            by = -rhs_bar[d] * b[j] - variance[d] * (rhs[d] * q[j] + 2.0 * common_by[d, j])
+            t -= common_by[d, j] * common[d, j]
             cross_bar[d, j] = w * tau * scale[j] * by
             by *= cross[d, j]
             w_bar += tau * scale[j] * by
@@ -259,14 +253,14 @@ def density(
         w_bar += q[i] * scale[i] * fr[i]
         scale_bar[i] += w * q[i] * fr[i]
         for j in range(k):
-            t = s[i, j] * gram[i, j] * scale[j]
+            t = by_matrix[i, j] * gram[i, j] * scale[j]
             w_bar += t * scale[i]
             scale_bar[i] += 2.0 * w * t
     if exact:
         for i in range(k):
             for j in range(k):
-                s[i, j] *= 2.0 * w * scale[i] * scale[j]
-        fixed_bar = np.dot(s, fixed)
+                by_matrix[i, j] *= 2.0 * w * scale[i] * scale[j]
+        fixed_bar = np.dot(by_matrix, fixed)
         for i in range(n if size else 0):
             if group[i] >= 0:
                 for j in range(k):
@@ -277,14 +271,13 @@ def density(
                 for i in range(n):
                     h_bar[i] += columns[j, i] * (fixed_bar[j, i] + by_lead[j] * r[i])
     v[cotangents] = -r_bar
-    v[cotangents + 2, 0] = w_bar
-    first += shares.size
+    s[p] = w_bar
     for j in range(scales.size):
-        v[first + j, 0] = 0.0
+        s[p + 1 + j] = 0.0
     for j in range(k):
-        v[first + of_scale[j], 0] += scale_bar[j]
-    v[first + of_tau, 0] += tau_bar
-    first += scales.size
+        s[p + 1 + of_scale[j]] += scale_bar[j]
+    s[p + 1 + of_tau] += tau_bar
+    first += shares.size
     later = p + k + size
     for j in range(z_effects.size):
         gradient[later + j] = -z_effects[j]
@@ -295,7 +288,7 @@ def density(
             if place >= 0:
                 gradient[later + place] -= h[i] * r_bar[i]
                 h_bar[i] = -z_effects[place] * r_bar[i]
-    evaluate(code, constants, ends[2], code.shape[0], v)
+    evaluate(code, constants, ends[2], code.shape[0], v, s)
     for i in range(p):
-        gradient[i] = v[derivatives[i], 0]
+        gradient[i] = s[derivatives[i]]
     return total, gradient, weights
