@@ -25,7 +25,7 @@ def posterior(small) -> Posterior:
 
 @pytest.fixture(scope="session")
 def unconverged(small) -> Posterior:
-    return fit("chinchilla", small, seed=0, discrepancy="none", chains=2, draws=20, tune=5)
+    return fit("chinchilla", small, seed=0, discrepancy="none", chains=2, draws=20, tune=30)
 
 
 @pytest.fixture(scope="session")

@@ -9,8 +9,8 @@ from bayeslaw.tables.reading import from_frame
 
 
 def test_a_failed_gate_is_retried_once(unconverged):
-    assert unconverged.settings["draws"] == 40
-    assert unconverged.settings["tune"] == 10
+    assert unconverged.settings["draws"] == 20
+    assert unconverged.settings["tune"] == 30
     assert unconverged.settings["target_accept"] == 0.99
 
 
