@@ -182,6 +182,8 @@ def write_coefficients(
     spaced = np.linspace(0, flat.sizes["draw"] - 1, min(draws, flat.sizes["draw"])).astype(int)
     law, table = fit.law, fit.table
     medians = flat.median("draw").expand_dims(draw=1, axis=1)
+    centre = fit.medians(fit.law_with_knots, fit.values() | fit.steps())
+    medians = medians.assign({n: medians[n].copy(data=centre[n]) for n in fit.steps()})
     point = law.to_paper({n: medians[n].item() for n in law.coordinates}, fit.at)
     paper = _summary(fit.paper, fit)
     knots = {walk.steps: walk.knots for walk in fit.law_with_knots.walks if walk.knots}

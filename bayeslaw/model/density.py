@@ -105,13 +105,13 @@ class Density:
             seen = (every - rho * every[:, before]) / scale
             fixed = seen / scale
             np.subtract.at(fixed.T, before, (seen / scale * rho).T.copy())
-        *fixed, of_group = np.ascontiguousarray(fixed)
-        *seen, last = seen
-        products = np.zeros((len(self.weights) - len(seen), len(seen) + 1))
+        weights = len(seen) - 1  # beside those of the level
+        products = np.zeros((len(self.weights) - weights, weights + 1))
         inside = group >= 0
-        np.add.at(products, group[inside], (np.array([*seen, last]) * last).T[inside])
+        np.add.at(products, group[inside], (seen * seen[-1]).T[inside])
+        fixed, of_group = np.ascontiguousarray(fixed[:-1]), fixed[-1].copy()
         moved = list(self.arguments)
-        moved[8] = columns, of_share, of_scale, np.array(fixed), np.array(seen) @ np.array(seen).T
+        moved[8] = columns, of_share, of_scale, fixed, seen[:-1] @ seen[:-1].T
         moved[9] = group, of_tau, of_group, products[:, -1].copy(), products[:, :-1].copy()
         return replace(self, arguments=tuple(moved))
 

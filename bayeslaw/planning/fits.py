@@ -176,10 +176,8 @@ def _curve(
     x = fit.covariates(row) if law.departure else {}
     base = {n: np.broadcast_to(x[n][..., 0], fit.count) for n in BASE_COVARIATES if n in x}
     if median:
-        q, base = (
-            {name: np.median(value, axis=0, keepdims=True) for name, value in values.items()}
-            for values in (q, base)
-        )
+        q = {name: value[:, 0] for name, value in fit.medians(law, values).items()}
+        base = {name: np.median(value, axis=0, keepdims=True) for name, value in base.items()}
         effect = np.median(effect, keepdims=True)
     if "start" in base:
         base["start"] = base["start"] + effect

@@ -143,7 +143,8 @@ def test_training_rows_without_a_label_have_the_effect_fitted_for_them(posterior
     sigma, error = fitted.values()["sigma"], np.log(fitted.table.loss / fitted.latent(fitted.table))
     tree = fitted.to_datatree(prior=10)
     found = tree["log_likelihood"]["log_loss"].values.reshape(fitted.count, -1)
-    np.testing.assert_allclose(found, stats.norm.logpdf(error - effect, scale=sigma), rtol=1e-9)
+    expected = stats.norm.logpdf(error - effect, scale=sigma)
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
     replicated = tree["posterior_predictive"]["log_loss"].values.reshape(fitted.count, -1)
     replicated = replicated - np.log(fitted.latent(fitted.table)) - effect
     np.testing.assert_allclose(replicated.std(0), np.sqrt((sigma**2).mean()), rtol=0.1)
@@ -301,7 +302,7 @@ def test_a_plan_has_the_effect_of_a_new_size_where_it_lies(fitted):
     assert np.std(taken) == pytest.approx(np.std(effect), rel=0.02)
     assert np.corrcoef(taken, effect)[0, 1] > 0.999
     near = new_size_effects(fitted, grid(params=2e9, tokens=2e9), np.random.default_rng([0, 0]))
-    assert np.std(near) < 0.9 * np.std(effect)
+    assert np.corrcoef(taken, near[:, 0])[0, 1] < 0.99  # at another budget it is another one
 
 
 @pytest.mark.slow
