@@ -9,7 +9,7 @@ import pytest
 
 import bayeslaw as bl
 from bayeslaw.evaluate.datatree import prior_draws
-from bayeslaw.laws.priors import override
+from bayeslaw.laws.priors import NOISE, override
 from tests.support import object_mode
 
 GROUPS = {
@@ -57,7 +57,8 @@ def test_predictions_are_those_of_the_posterior_and_the_prior(grouped, tree):
 
 def test_a_prior_that_cannot_be_drawn_is_left_out(grouped):
     law = grouped.law
-    flat = override(grouped.spec.priors, "flat", law.prior_bounds)
+    noise = {name for name in grouped.spec.priors if name not in law.prior_bounds}
+    flat = override(grouped.spec.priors, "flat", law.prior_bounds, proper={*NOISE, *noise})
     fit = replace(grouped, spec=replace(grouped.spec, priors=flat))
     tree = fit.to_datatree(seed=1, prior=300)
     assert {*tree.children} == GROUPS - {"prior", "prior_predictive"}
