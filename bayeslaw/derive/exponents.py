@@ -81,8 +81,9 @@ def local_exponents(
     p = law.sizes(q, at)
 
     def log_term(term: Term, x: Values) -> Floats:
-        own = (d.value(p, x, at, np) for d in law.deviations if d.of == term.coefficient)
-        return np.asarray(term.shape(p, x, at, np) + sum(own))
+        own = [d for d in law.deviations if d.of == term.coefficient]
+        deviations = (d.value(p, law.of_deviations(x), at, np) for d in own)
+        return np.asarray(term.shape(p, x, at, np) + sum(deviations))
 
     def logs(x: Values) -> dict[str, Floats]:
         loss = law.loss(p, x, at)

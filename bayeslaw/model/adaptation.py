@@ -52,7 +52,6 @@ class Adaptation(Discrepancy):
         "tau_base": Prior("LogNormal", median=0.005, sigma=0.6),
         "tau_run": Prior("LogNormal", median=0.004, sigma=0.6),
     }
-    ascents: ClassVar[int] = 6
 
     def apply(self, law: Law) -> Law:
         """The law with the polynomial and the walk."""

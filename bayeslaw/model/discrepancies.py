@@ -31,8 +31,6 @@ class Discrepancy(ABC):
     """Whether ``effects="auto"`` adds random effects of model size."""
     effect_priors: ClassVar[Mapping[str, Prior]] = {}
     """Priors of the standard deviations of random effects beside it, where the law states none."""
-    ascents: ClassVar[int] = 0
-    """Ascents of the density, of which each chain starts at the best; 0 starts without."""
 
     @abstractmethod
     def apply(self, law: Law) -> Law:
