@@ -86,7 +86,8 @@ class Coefficients:
         """Central loss per row, nats per token.
 
         The median of the latent loss; without draws, the loss at the medians of the reference
-        coordinates, where random walks keep their last exponent beyond the training rows.
+        coordinates, with the steps of random walks that go with these, by `Posterior.medians`.
+        Beyond the training rows walks keep their last exponent.
 
         Raises
         ------
