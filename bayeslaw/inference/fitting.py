@@ -141,8 +141,8 @@ def fit(
     progress : bool
         Show a progress bar on stderr; off by default.
     retry : bool
-        Whether to sample once more, with a target acceptance of .99, if the convergence check
-        fails; on by default.
+        Whether to sample with a target acceptance of .99 after divergent transitions, and once more
+        if the convergence check fails; on by default.
 
     Returns
     -------

@@ -26,6 +26,8 @@ from bayeslaw.model.spec import JointSpec, Spec
 
 BLOCKS = (500, 1000, 2000, 4000)
 """Numbers of draws per chain, each tried if the check fails with the one before."""
+SMALL_STEPS = 0.99
+"""Target acceptance after divergent transitions."""
 STARTS, STEPS, LARGE = 6, 1000, 1e10
 """Ascents to the mode, most steps of one, and minus the log density where it is not finite."""
 DIFFERENCE = 1e-4
@@ -67,18 +69,17 @@ def sample(spec: Spec | JointSpec, arrays: Arrays, settings: Settings) -> Sample
     arrays : mapping of str to array
         Of `bayeslaw.model.data.Data`, or `joint_arrays`.
     settings : Settings
-        Without a number of draws, as many of `BLOCKS` as the check needs; with `retry`, a last try
-        has smaller steps.
+        Without a number of draws, as many of `BLOCKS` as the check needs; with `retry`, tries after
+        divergent transitions, and a last one, have smaller steps.
     """
     # Several threads sum in another order: the metric would differ in its last bits.
     with threadpool_limits(1, user_api="blas"), _bar(settings) as report:
         density, mode = to_mode(make_density(spec, arrays), settings.seed)
         factor = _factor(density, mode)
-        tries = [(draws, settings.target_accept) for draws in (settings.draws,) if draws]
-        tries = tries or [(draws, settings.target_accept) for draws in BLOCKS]
-        if settings.retry:
-            tries.append((tries[-1][0], max(settings.target_accept, 0.99)))
-        for draws, accept in tries:
+        tries = [settings.draws] if settings.draws else [*BLOCKS]
+        tries += tries[-1:] * settings.retry
+        accept = settings.target_accept
+        for number, draws in enumerate(tries):
             points, stats = _run(density, mode, factor, settings, draws, accept, report)
             values = density.variables(points)
             sampled = xr.Dataset(
@@ -90,8 +91,11 @@ def sample(spec: Spec | JointSpec, arrays: Arrays, settings: Settings) -> Sample
             )
             used = _used(density, arrays, sampled)
             convergence = diagnose(used, stats, _parameters(density, sampled))
-            if convergence.ok:
+            if convergence.ok or number == len(tries) - 1:
                 break
+            # With the same steps, more draws would only have more divergences.
+            if settings.retry and (convergence.divergences or number == len(tries) - 2):
+                accept = max(accept, SMALL_STEPS)
             # The draws know the scales better than the curvature at one point.
             size = len(density.names)
             flat = points[..., :size].reshape(-1, size)

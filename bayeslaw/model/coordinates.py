@@ -8,7 +8,7 @@ other, and have coordinates in which a posterior is closer to a normal distribut
   that its size takes of the loss that earlier terms leave.
 - A few pre-training stages determine little more than the slope of a gated exponent in log P. The
   rate of the gate is sampled on a logarithmic scale on both sides of zero, and its depth as the
-  log of that slope over its largest value at the rate.
+  logit of that slope over its largest value at the rate, plus the log of that value.
 - Of a coupling the data determine the mixed derivative of the loss along two terms, which is
   ``1 - 1 / kappa`` over their sum, better than kappa: the coordinate is log kappa over the coupled
   terms' share of the loss.
@@ -120,9 +120,9 @@ def _add_gate(
     log = F.log(0.5 * SMALL * (up + 1 / up))
     gate, rest = F.sigmoid(rate * at["ptpp"]), F.sigmoid(-rate * at["ptpp"])
     y = z[term.depth] - (0.5 * F.log(rate * rate + SMALL**2) - F.softplus(-rate * at["ptpp"]))
-    u = -F.expm1(-F.exp(y))
+    u = F.sigmoid(y)
     depth = q[term.depth] = u / (rest + gate * u)
-    log = log + y - F.exp(y) + F.log(rest) - 2 * F.log(rest + gate * u)
+    log = log - F.softplus(y) - F.softplus(-y) + F.log(rest) - 2 * F.log(rest + gate * u)
     return log + log_prior(priors[term.rate], rate) + log_prior(priors[term.depth], depth)
 
 

@@ -28,6 +28,8 @@ MOST = 40
 """Most groups, of all levels but the one with most, whose effects are whitened.
 
 The whitening takes the cube of the number of these and other weights."""
+MOST_CORRELATED = 120
+"""Most effects of a level of several domains, groups times domains, that are whitened."""
 
 
 @dataclass(frozen=True)
@@ -517,9 +519,16 @@ class _Builder:
                 for d, row in enumerate(rows)
                 if j < len(row)
             )
-            self.factors.append(factor)
-            self.groups.append(index + len(self.effects))
-            self.effects += [Weight(f"{level}_z", g * count + j) for g in range(size)]
+            weights = [Weight(f"{level}_z", g * count + j) for g in range(size)]
+            if size * count <= MOST_CORRELATED:
+                self.shares.append(factor)
+                for g, weight in enumerate(weights):
+                    own = np.asarray(index == g, float)
+                    self.add(own, len(self.shares) - 1, self.tape.constant(1.0), weight)
+            else:
+                self.factors.append(factor)
+                self.groups.append(index + len(self.effects))
+                self.effects += weights
         return log
 
 
