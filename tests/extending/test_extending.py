@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
+from scipy import integrate, stats
 
 import bayeslaw as bl
 from bayeslaw.common.registry import identity
@@ -104,6 +105,19 @@ def test_kinds_from_outside_are_fitted_saved_loaded_forecast_and_planned(law, fi
     )  # fmt: skip
     assert plan.status == "feasible"
     assert np.isfinite(bl.loo(fit).total)
+
+
+@pytest.mark.parametrize("skew", [0.3, -1.5, 5.0])
+def test_the_likelihood_is_one_distribution(skew):
+    own, sigma, q = plugin.SkewNormal(), 0.02, {"skew": np.float64(skew)}
+    r = np.linspace(-0.2, 0.2, 4001)
+    density = np.exp(own.log_density(r, sigma, q))
+    total = integrate.cumulative_trapezoid(density, r, initial=0.0)
+    assert total[-1] == pytest.approx(1, abs=1e-6)
+    draws = own.sample(np.random.default_rng(0), (5000,), sigma, q)
+    assert stats.kstest(draws, lambda x: np.interp(x, r, total)).pvalue > 1e-3
+    information = np.trapezoid(np.gradient(np.log(density), r) ** 2 * density, r)
+    assert own.information_variance(sigma, q) == pytest.approx(1 / information, rel=0.1)
 
 
 def test_steps_beyond_the_rows_are_drawn_once_and_reach_the_forecast(fit):

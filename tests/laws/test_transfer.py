@@ -10,7 +10,10 @@ import pytest
 
 import bayeslaw as bl
 from bayeslaw.huber.point_fit import for_table
+from bayeslaw.laws.adjustments import annealing
 from bayeslaw.laws.bases import base_table
+from bayeslaw.laws.deviations import START
+from bayeslaw.model.adaptation import Adaptation
 from bayeslaw.tables.table import LossTable
 from tests.support import TRANSFER as TRUTH
 from tests.support import transfer_design as design
@@ -42,6 +45,19 @@ def test_loss_is_the_formula_by_hand(law, table):
     tilt = ((r + 0.01) / 0.26) ** -p["gamma"]
     loss = core * base * tilt * (1 - g) + rows["start_loss"].to_numpy() * g
     np.testing.assert_allclose(law.loss(p, law.covariates(rows)), loss, rtol=1e-10)
+
+
+def test_the_share_of_the_start_is_the_derivative_by_its_log(law, table):
+    law = Adaptation().apply(annealing(law))
+    rows = table.frame.assign(annealed=np.arange(len(table)) % 2)
+    x, at = law.covariates(rows), law.reference_point(rows)
+    p = TRUTH | dict.fromkeys(law.offset.parameters, 0.01)
+    p = law.sizes(law.to_reference(p | dict.fromkeys(law.discrepancy_parameters, 0.0), at), at)
+    _, shares = law.log_loss(p, x, at, np)
+    log_left = np.log(law.departure.remaining(p, x, np))
+    ends = [np.log(law.loss(p | {"beta": p["beta"] * (1 + h)}, x, at)) for h in (1e-6, -1e-6)]
+    by = (ends[0] - ends[1]) / (2e-6 * log_left)
+    np.testing.assert_allclose(shares[START], by, rtol=1e-4, atol=1e-9)
 
 
 def test_the_floor_is_what_remains_of_the_loss(law, table):

@@ -99,6 +99,16 @@ def test_local_slopes_do_not_depend_on_kappa():
         assert (losses[0] - losses[1]) / (2 * step) == pytest.approx(0.12, rel=1e-6)
 
 
+def test_shares_of_coupled_terms_are_derivatives_by_their_logs():
+    x, q = LAW.covariates(ROWS), dict.fromkeys(LAW.coordinates, 0.4) | {"L_ref": 6.0}
+    p = LAW.sizes(q, AT)
+    _, shares = LAW.log_loss(p, x, AT, np)
+    by = LAW.sensitivities(p, x, AT)
+    base = p["E"] + sum(p[name] * by[name] for name in ("A", "B"))
+    for name in ("A", "B"):
+        np.testing.assert_allclose(shares[name], p[name] * by[name] / base, rtol=1e-12)
+
+
 def test_the_default_is_by_the_kind_of_law():
     assert isinstance(make_spec("chinchilla", discrepancy="auto").discrepancy, WalkingExponents)
     kinds = {law: make_spec(law, discrepancy="auto").discrepancy.kind for law in LAWS}
