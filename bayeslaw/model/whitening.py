@@ -51,16 +51,17 @@ def density(
         likelihood, the gradient.
     places : tuple
         Places of the log loss, the information of a row, the correlation with the row before, the
-        first share, scale and effect's factor; of the likelihood's value and its derivatives by the
-        errors; of the inputs: the errors and the first cotangent that is a row. Those of scalars
-        come after the parameters.
+        shares, the scales, the shares at the reference point, and the effects' factors; of the
+        likelihood's value and its derivatives by the errors; of the inputs: the errors and the
+        first cotangent that is a row. Those of scalars come after the parameters.
     derivatives : array of int
         Places of the derivatives by the parameters.
     inputs : array, shape (columns, rows)
         The inputs that are rows of data.
     block : tuple
         Columns (weights, rows), the share and the scale of each weight, ``S^-1 C`` at the fixed
-        point with correlated errors taken out, and its Gram matrix.
+        point over the shares at the reference point, with correlated errors taken out, and its
+        Gram matrix.
     level : tuple
         Random effects that are whitened: the group of each row, or -1, and the place of their
         scale; and of their columns at the fixed point the values, norms, and products with others.
@@ -75,6 +76,7 @@ def density(
         correlation,
         shares,
         scales,
+        references,
         factors,
         value,
         by_error,
@@ -121,6 +123,14 @@ def density(
             if group[i] >= 0:
                 for j in range(k):
                     cross[group[i], j] += fixed[j, i]
+    # Scale of a weight as it is whitened: where its column is fixed, so is the share of the loss,
+    # but for its value at the reference point.
+    typical, ahead = np.ones(shares.size + 1), np.empty(k)
+    if not exact:
+        for j in range(shares.size):
+            typical[j] = s[references[j]]
+    for j in range(k):
+        ahead[j] = scale[j] * typical[of_share[j]]
     # The groups first: the inverse of their diagonal part, and its products with the rest.
     variance, common = np.empty(size), np.empty((size, k))
     gr, rhs = np.zeros(size), np.empty(size)
@@ -131,11 +141,11 @@ def density(
         variance[d] = 1.0 / (1.0 + w * tau * tau * norms[d])
         rhs[d] = w * tau * gr[d]
         for j in range(k):
-            common[d, j] = w * tau * scale[j] * cross[d, j]
+            common[d, j] = w * tau * ahead[j] * cross[d, j]
     matrix = np.empty((k, k))
     for i in range(k):
         for j in range(k):
-            matrix[i, j] = w * scale[i] * scale[j] * gram[i, j]
+            matrix[i, j] = w * ahead[i] * ahead[j] * gram[i, j]
         matrix[i, i] += 1.0
         if not matrix[i, i] < 1e16:
             return -np.inf, gradient, weights
@@ -144,7 +154,7 @@ def density(
     m = np.linalg.cholesky(matrix)
     mi = inverse(m)
     fr = np.dot(fixed, r)
-    lead = np.dot(mi, w * scale * fr - np.dot(scaled.T, rhs))
+    lead = np.dot(mi, w * ahead * fr - np.dot(scaled.T, rhs))
     b = np.dot(mi.T, lead + z[p : p + k])
     left = rhs - np.dot(common, b)
     effect = np.empty(size)
@@ -225,21 +235,21 @@ def density(
             half[i, j] = 0.0
     by_matrix = np.dot(mi.T, np.dot(half, mi))
     by_matrix = 0.5 * (by_matrix + by_matrix.T)
-    by_lead = w * scale * q
+    by_lead = w * ahead * q
     r_bar = np.dot(fixed.T, by_lead) + e_bar
     common_by = np.dot(common, by_matrix)
     common_q = np.dot(common, q)
-    cross_bar = np.empty((size, k))
+    cross_bar, ahead_bar = np.empty((size, k)), np.zeros(k)
     for d in range(size):
         t = variance_bar[d] - rhs[d] * common_q[d]
         for j in range(k):
             by = -rhs_bar[d] * b[j] - variance[d] * (rhs[d] * q[j] + 2.0 * common_by[d, j])
             t -= common_by[d, j] * common[d, j]
-            cross_bar[d, j] = w * tau * scale[j] * by
+            cross_bar[d, j] = w * tau * ahead[j] * by
             by *= cross[d, j]
-            w_bar += tau * scale[j] * by
-            tau_bar += w * scale[j] * by
-            scale_bar[j] += w * tau * by
+            w_bar += tau * ahead[j] * by
+            tau_bar += w * ahead[j] * by
+            ahead_bar[j] += w * tau * by
         t *= -variance[d] * variance[d]
         w_bar += t * tau * tau * norms[d]
         tau_bar += 2.0 * t * w * tau * norms[d]
@@ -250,16 +260,16 @@ def density(
         if group[i] >= 0:
             r_bar[i] += w * tau * rhs_bar[group[i]] * group_fixed[i]
     for i in range(k):
-        w_bar += q[i] * scale[i] * fr[i]
-        scale_bar[i] += w * q[i] * fr[i]
+        w_bar += q[i] * ahead[i] * fr[i]
+        ahead_bar[i] += w * q[i] * fr[i]
         for j in range(k):
-            t = by_matrix[i, j] * gram[i, j] * scale[j]
-            w_bar += t * scale[i]
-            scale_bar[i] += 2.0 * w * t
+            t = by_matrix[i, j] * gram[i, j] * ahead[j]
+            w_bar += t * ahead[i]
+            ahead_bar[i] += 2.0 * w * t
     if exact:
         for i in range(k):
             for j in range(k):
-                by_matrix[i, j] *= 2.0 * w * scale[i] * scale[j]
+                by_matrix[i, j] *= 2.0 * w * ahead[i] * ahead[j]
         fixed_bar = np.dot(by_matrix, fixed)
         for i in range(n if size else 0):
             if group[i] >= 0:
@@ -274,8 +284,13 @@ def density(
     s[p] = w_bar
     for j in range(scales.size):
         s[p + 1 + j] = 0.0
+    after = p + 1 + scales.size
+    for j in range(shares.size):
+        s[after + j] = 0.0
     for j in range(k):
-        s[p + 1 + of_scale[j]] += scale_bar[j]
+        s[p + 1 + of_scale[j]] += scale_bar[j] + ahead_bar[j] * typical[of_share[j]]
+        if not exact and of_share[j] >= 0:
+            s[after + of_share[j]] += ahead_bar[j] * scale[j]
     s[p + 1 + of_tau] += tau_bar
     first += shares.size
     later = p + k + size
