@@ -99,8 +99,8 @@ class Density:
         v[: len(inputs)], s[: len(parameters)] = inputs, parameters
         evaluate(code, constants, ends[0], ends[1], v, s)
         shares = np.vstack([v[places[3]], np.ones(len(y))])  # the last one is for the whole loss
-        shares /= np.append(s[places[5]], 1.0)[:, None]
         every = np.vstack([columns * shares[of_share], group >= 0])
+        mean = every[:-1] * columns / np.maximum((every[:-1] ** 2).sum(1, keepdims=True), 1e-300)
         fixed = seen = every
         if len(before):
             rho = v[places[2]]
@@ -114,7 +114,7 @@ class Density:
         np.add.at(products, group[inside], (seen * seen[-1]).T[inside])
         fixed, of_group = np.ascontiguousarray(fixed[:-1]), fixed[-1].copy()
         moved = list(self.arguments)
-        moved[8] = columns, of_share, of_scale, fixed, seen[:-1] @ seen[:-1].T
+        moved[8] = columns, of_share, of_scale, fixed, seen[:-1] @ seen[:-1].T, mean
         moved[9] = group, of_tau, of_group, products[:, -1].copy(), products[:, :-1].copy()
         return replace(self, arguments=tuple(moved))
 
@@ -205,7 +205,6 @@ class _Builder:
         self.level: tuple[Ints, int, list[Weight]] = (np.full(sum(self.counts), -1), 0, [])
         self.effects: list[Weight] = []
         self.shares: list[Node] = []
-        self.references: list[Node] = []
         self.scales: list[Node] = []
         self.factors: list[Node] = []
         self.groups: list[Ints] = []
@@ -259,8 +258,7 @@ class _Builder:
         tape = self.tape
         shares, factors = map(self.rows, (self.shares, self.factors))
         log_loss, rho, scale = self.rows([log_loss, rho, scale])
-        scalars = [information, *self.scales, *self.references]
-        seen = [log_loss, rho, *shares, *factors, *scalars]
+        seen = [log_loss, rho, *shares, *factors, information, *self.scales]
         errors = tape.input("errors", row=True)
         total = log
         for d, (_, spec) in enumerate(self.specs):
@@ -283,14 +281,12 @@ class _Builder:
         first, last = 2 + len(shares), 2 + len(shares) + len(factors)
         of_seen, of_likelihood, of_theta = map(program.places, (of_seen, of_likelihood, of_theta))
         places = (
-            *(of_seen[0], of_seen[last], of_seen[1], of_seen[2:first]),
-            *np.split(of_seen[last + 1 :], [len(self.scales)]),
+            *(of_seen[0], of_seen[last], of_seen[1], of_seen[2:first], of_seen[last + 1 :]),
             *(of_seen[first:last], *of_likelihood, len(self.inputs), len(self.inputs) + 1),
         )
-        size = len(self.weights)
         group, of_tau, own = self.level
         columns = np.ascontiguousarray(self.columns)
-        block = columns, np.array(self.of_share), np.array(self.of_scale), columns, np.eye(size)
+        block = columns, np.array(self.of_share), np.array(self.of_scale)
         groups = np.array(self.groups, np.int64).reshape(len(self.groups), self.one_size)
         observed = np.concatenate([own["observed"] for own in self.arrays]).astype(float)
         data = np.stack(list(self.inputs.values()))
@@ -412,15 +408,12 @@ class _Builder:
         }
         law, normal = law.over(values, at), normal_coefficients(spec)
         p = law.sizes({**q, **dict.fromkeys(normal, 0.0)}, at, FUNCTIONS)
-        base = replace(law, offset=None)
-        log_loss, shares = base.log_loss(p, x, at, FUNCTIONS)
-        _, typical = base.log_loss(p, at, at, FUNCTIONS)
+        log_loss, shares = replace(law, offset=None).log_loss(p, x, at, FUNCTIONS)
         places = {WHOLE: -1}
         for of, share in shares.items():
             if of != WHOLE:
                 places[of] = len(self.shares)
                 self.shares.append(share)
-                self.references.append(typical[of])
         one = self.tape.constant(1.0)
         known, seen = law.of_deviations(values), law.of_deviations(x, FUNCTIONS)
         for each in law.deviations:

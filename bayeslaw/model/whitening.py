@@ -51,17 +51,17 @@ def density(
         likelihood, the gradient.
     places : tuple
         Places of the log loss, the information of a row, the correlation with the row before, the
-        shares, the scales, the shares at the reference point, and the effects' factors; of the
-        likelihood's value and its derivatives by the errors; of the inputs: the errors and the
-        first cotangent that is a row. Those of scalars come after the parameters.
+        shares, the scales, and the effects' factors; of the likelihood's value and its derivatives
+        by the errors; of the inputs: the errors and the first cotangent that is a row. Those of
+        scalars come after the parameters.
     derivatives : array of int
         Places of the derivatives by the parameters.
     inputs : array, shape (columns, rows)
         The inputs that are rows of data.
     block : tuple
-        Columns (weights, rows), the share and the scale of each weight, ``S^-1 C`` at the fixed
-        point over the shares at the reference point, with correlated errors taken out, and its
-        Gram matrix.
+        Columns (weights, rows), the share and the scale of each weight; ``S^-1 C`` at the fixed
+        point with correlated errors taken out, and its Gram matrix; and what makes of a share its
+        mean over a column, relative to the fixed point.
     level : tuple
         Random effects that are whitened: the group of each row, or -1, and the place of their
         scale; and of their columns at the fixed point the values, norms, and products with others.
@@ -76,14 +76,13 @@ def density(
         correlation,
         shares,
         scales,
-        references,
         factors,
         value,
         by_error,
         errors,
         cotangents,
     ) = places
-    columns, of_share, of_scale, fixed, gram = block
+    columns, of_share, of_scale, fixed, gram, mean = block
     group, of_tau, group_fixed, norms, cross = level
     k, n = columns.shape
     size = norms.size
@@ -123,14 +122,12 @@ def density(
             if group[i] >= 0:
                 for j in range(k):
                     cross[group[i], j] += fixed[j, i]
-    # Scale of a weight as it is whitened: where its column is fixed, so is the share of the loss,
-    # but for its value at the reference point.
-    typical, ahead = np.ones(shares.size + 1), np.empty(k)
-    if not exact:
-        for j in range(shares.size):
-            typical[j] = s[references[j]]
+    # Scale of a weight as it is whitened: a fixed column moves with the mean of its share.
+    typical, ahead = np.ones(k), np.empty(k)
     for j in range(k):
-        ahead[j] = scale[j] * typical[of_share[j]]
+        if not exact and of_share[j] >= 0:
+            typical[j] = np.dot(mean[j], v[shares[of_share[j]]])
+        ahead[j] = scale[j] * typical[j]
     # The groups first: the inverse of their diagonal part, and its products with the rest.
     variance, common = np.empty(size), np.empty((size, k))
     gr, rhs = np.zeros(size), np.empty(size)
@@ -284,13 +281,10 @@ def density(
     s[p] = w_bar
     for j in range(scales.size):
         s[p + 1 + j] = 0.0
-    after = p + 1 + scales.size
-    for j in range(shares.size):
-        s[after + j] = 0.0
     for j in range(k):
-        s[p + 1 + of_scale[j]] += scale_bar[j] + ahead_bar[j] * typical[of_share[j]]
+        s[p + 1 + of_scale[j]] += scale_bar[j] + ahead_bar[j] * typical[j]
         if not exact and of_share[j] >= 0:
-            s[after + of_share[j]] += ahead_bar[j] * scale[j]
+            v[first + of_share[j]] += ahead_bar[j] * scale[j] * mean[j]
     s[p + 1 + of_tau] += tau_bar
     first += shares.size
     later = p + k + size
