@@ -1,9 +1,10 @@
 """Sample a posterior by NUTS, in coordinates scaled by the curvature at its mode.
 
-The convergence check decides after fixed numbers of draws whether there are enough, so the result
-does not depend on the speed of the machine.
+The convergence check decides after a fixed number of draws how many are needed, so the result does
+not depend on the speed of the machine.
 """
 
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,14 +19,14 @@ from scipy.optimize import minimize
 from threadpoolctl import threadpool_limits
 
 from bayeslaw.common.arrays import Floats
-from bayeslaw.inference.convergence import Convergence, diagnose
+from bayeslaw.inference.convergence import MAX_RHAT, MIN_ESS, Convergence, diagnose
 from bayeslaw.inference.settings import Settings
 from bayeslaw.model.data import Arrays
 from bayeslaw.model.density import Density, make_density
 from bayeslaw.model.spec import JointSpec, Spec
 
-BLOCKS = (500, 1000, 2000, 4000)
-"""Numbers of draws per chain, each tried if the check fails with the one before."""
+FIRST, LAST, TRIES = 500, 8000, 4
+"""Draws per chain at first and at most, and most runs, of which the later follow the check."""
 SMALL_STEPS = 0.99
 """Target acceptance after divergent transitions."""
 STARTS, STEPS, LARGE = 6, 1000, 1e10
@@ -69,17 +70,15 @@ def sample(spec: Spec | JointSpec, arrays: Arrays, settings: Settings) -> Sample
     arrays : mapping of str to array
         Of `bayeslaw.model.data.Data`, or `joint_arrays`.
     settings : Settings
-        Without a number of draws, as many of `BLOCKS` as the check needs; with `retry`, tries after
-        divergent transitions, and a last one, have smaller steps.
+        Without a number of draws, a run of `FIRST` says how many the check needs. With `retry`,
+        runs after divergent transitions have smaller steps.
     """
     # Several threads sum in another order: the metric would differ in its last bits.
     with threadpool_limits(1, user_api="blas"), _bar(settings) as report:
         density, mode = to_mode(make_density(spec, arrays), settings.seed)
         factor = _factor(density, mode)
-        tries = [settings.draws] if settings.draws else [*BLOCKS]
-        tries += tries[-1:] * settings.retry
-        accept = settings.target_accept
-        for number, draws in enumerate(tries):
+        draws, accept = settings.draws or FIRST, settings.target_accept
+        for left in reversed(range(1 + settings.retry if settings.draws else TRIES)):
             points, stats = _run(density, mode, factor, settings, draws, accept, report)
             values = density.variables(points)
             sampled = xr.Dataset(
@@ -91,11 +90,13 @@ def sample(spec: Spec | JointSpec, arrays: Arrays, settings: Settings) -> Sample
             )
             used = _used(density, arrays, sampled)
             convergence = diagnose(used, stats, _parameters(density, sampled))
-            if convergence.ok or number == len(tries) - 1:
+            if convergence.ok or not left:
                 break
             # With the same steps, more draws would only have more divergences.
-            if settings.retry and (convergence.divergences or number == len(tries) - 2):
+            if settings.retry and (convergence.divergences or left == 1):
                 accept = max(accept, SMALL_STEPS)
+            if not settings.draws:
+                draws = _needed(convergence, draws)
             # The draws know the scales better than the curvature at one point.
             size = len(density.names)
             flat = points[..., :size].reshape(-1, size)
@@ -103,6 +104,15 @@ def sample(spec: Spec | JointSpec, arrays: Arrays, settings: Settings) -> Sample
             factor = np.linalg.cholesky(np.cov(flat.T) + 1e-8 * np.eye(size))
     ran = settings.recorded | {"draws": draws, "target_accept": accept}
     return Sampled(sampled, stats, convergence, ran)
+
+
+def _needed(convergence: Convergence, draws: int) -> int:
+    """Draws per chain that should pass the check, as a run of `draws` mixed."""
+    least = min(convergence.ess_bulk, convergence.ess_tail)
+    if least >= MIN_ESS and convergence.rhat <= MAX_RHAT:
+        return draws
+    longer = max(2.0, 1.3 * MIN_ESS / max(least, 1.0))
+    return min(LAST, FIRST * math.ceil(longer * draws / FIRST))
 
 
 def _used(density: Density, arrays: Arrays, draws: xr.Dataset) -> xr.Dataset:

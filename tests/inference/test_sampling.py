@@ -60,7 +60,8 @@ def test_the_same_seed_gives_the_same_draws_from_cold_and_warm_caches(tmp_path):
 def test_more_draws_are_made_where_r_hat_is_missing(small, monkeypatch):
     """A chain that does not move has no R-hat: NaN, which is not larger than any limit."""
     stuck = Convergence(np.nan, 0.0, 0.0, 0, np.nan)
-    monkeypatch.setattr(sampling, "BLOCKS", (20, 30))
+    monkeypatch.setattr(sampling, "FIRST", 20)
+    monkeypatch.setattr(sampling, "LAST", 30)
     monkeypatch.setattr(sampling, "diagnose", lambda *args: stuck)
     found = fit("chinchilla", small, discrepancy="none", tune=50, retry=False)
     assert found.draws.sizes["draw"] == found.settings["draws"] == 30
