@@ -110,7 +110,7 @@ def test_noise_of_zero():
     point = bl.fit_huber("chinchilla", table)
     for name, value in CHINCHILLA.items():
         assert point.parameters[name] == pytest.approx(value, rel=1e-6)
-    fit = bl.fit("chinchilla", table, **SHORT)
+    fit = bl.fit("chinchilla", table, **SHORT, draws=500, retry=False)
     true = simulate("chinchilla", CHINCHILLA, AHEAD).loss
     assert np.abs(np.log(np.median(fit.latent(AHEAD), 0) / true)).max() < 0.01
 
@@ -130,7 +130,7 @@ def test_ten_thousand_rows():
     table = made(design=design, seed=3)
     point = bl.fit_huber("chinchilla", table)
     assert point.parameters["alpha"] == pytest.approx(CHINCHILLA["alpha"], rel=0.01)
-    fit = bl.fit("chinchilla", table, **SHORT)
+    fit = bl.fit("chinchilla", table, **SHORT, draws=500, retry=False)
     low, high = fit.paper["beta"].quantile([0.001, 0.999])
     assert low < CHINCHILLA["beta"] < high < 1.02 * low
 
