@@ -429,7 +429,7 @@ def record():
     tables = tables_of(goldens)
     for name in goldens["posteriors"]["fitted"]:
         fit = fresh(goldens, tables, name)
-        bl.save(fit, HERE / f"{name}.nc")
+        fit.save(HERE / f"{name}.nc")
         goldens["fits"]["forecast"][name] = forecasts(fit, rows_of(goldens, name))
     goldens["posteriors"]["results"] = posterior_results(goldens, tables)
     text = json.dumps(goldens, separators=(",", ":"))
