@@ -13,11 +13,12 @@ from bayeslaw.inference.fitting import specify
 from bayeslaw.inference.settings import make_settings
 from bayeslaw.laws.deviations import WHOLE, Deviation
 from bayeslaw.laws.priors import Prior
+from bayeslaw.model import random_effects
 from bayeslaw.model.building import build
 from bayeslaw.model.data import make_data
 from bayeslaw.model.density import make_density
 from bayeslaw.model.discrepancies import Discrepancy
-from bayeslaw.model.random_effects import Level, register
+from bayeslaw.model.random_effects import Level
 from tests.extending.plugin import DataWalk, SkewNormal
 from tests.laws import test_forgetting_terms, test_powers
 from tests.support import DATA, DESIGN, truth_of
@@ -80,9 +81,6 @@ class Bounded(Level):
 
     def affected(self, names):
         return np.arange(len(names)) * 0.5
-
-
-register(Bounded("cluster", "cluster"))
 
 
 def simulated(law, rows=ROWS, truth=None, seed=1, **columns):
@@ -172,6 +170,14 @@ CASES = {
     "effects": one("chinchilla", columns={"cluster": np.arange(len(ROWS)) % 4}, effects="cluster"),
     "no columns": one("chinchilla", discrepancy=Stepped("params")),
 }
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cluster():
+    """A level of one's own, which other tests do not see."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(random_effects._REGISTERED, "cluster", Bounded("cluster", "cluster"))
+        yield
 
 
 @pytest.fixture(params=CASES, scope="module")

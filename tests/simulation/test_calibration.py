@@ -53,7 +53,7 @@ def test_a_forecast_that_forgets_the_effects_of_bases_is_found(monkeypatch):
 
 
 def test_same_seed_same_ranks():
-    few = PLAIN | {"simulations": 3, "draws": 50, "tune": 100}
+    few = PLAIN | {"simulations": 3, "draws": 250, "tune": 200}
     one, two, other = (calibrate("chinchilla", **few, seed=seed).ranks for seed in (0, 0, 1))
     assert one.equals(two)
     assert len(one) > 1

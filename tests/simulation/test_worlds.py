@@ -88,8 +88,9 @@ def test_noiseless_truth_is_recovered(world, domain):
 def test_truth_lies_in_the_central_95_percent_of_the_priors(world, domain):
     law, truth = world.laws[domain], world.truth[domain]
     at = law.reference_point(world.design().query("ptpp <= 31"))
-    local = law.to_reference(truth, at) | {"E": truth["E"], "sigma": world.sigma[domain]}
-    for name in {"E", *law.coordinates[1:], "sigma"}:
+    local = law.to_reference(truth, at) | {"sigma": world.sigma[domain]}
+    local["floor"] = truth["E"] / local["L_ref"]
+    for name in {"floor", *law.coordinates[1:], "sigma"}:
         low, high = central((NOISE | law.priors)[name])
         assert low < local[name] < high, name
 
