@@ -32,7 +32,7 @@ SEARCH = (1e-3, 1e6)
 """Tokens per parameter among which the best is searched."""
 FLOPS_REACH = (1e-2, 1e9)
 """Budgets searched for a loss, over the least and the greatest budget of the training rows."""
-RATIO_STEP = 0.25
+RATIO_STEP = 0.15
 """Distance of grid points in log(D / N). Of two minima that are closer, one may be missed."""
 EDGE = 1e-4
 """Distance of a grid point beside each bound. A minimum that is nearer is taken to be at it."""
