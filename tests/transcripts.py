@@ -68,7 +68,8 @@ def main() -> None:
             for block, printed, _ in transcript(page, Path(folder)):
                 kind, command, shown = block.groups()
                 if shown is not None:
-                    written = f"```{kind}\n{command}```\n\n```text\n{printed.rstrip()}\n```\n"
+                    bare = "\n".join(line.rstrip() for line in printed.rstrip().splitlines())
+                    written = f"```{kind}\n{command}```\n\n```text\n{bare}\n```\n"
                     text = text.replace(block[0], written)
         page.write_text(text, encoding="utf-8")
 
