@@ -133,7 +133,7 @@ def fit(
     chains, tune : int
         Chains, 4 by default, and tuning steps of each, 300 by default.
     draws : int, optional
-        Draws of each chain; by default 500 to 4000, as many as the convergence check needs.
+        Draws of each chain; by default 500 to 8000, as many as the convergence check needs.
     target_accept : float
         Of NUTS; .95 by default.
     cores : int, optional
