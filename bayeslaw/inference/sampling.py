@@ -33,6 +33,8 @@ STARTS, STEPS, LARGE = 6, 1000, 1e10
 """Ascents to the mode, most steps of one, and minus the log density where it is not finite."""
 DIFFERENCE = 1e-4
 """Step of the differences of the gradient that give second derivatives."""
+SHORT = 20_000
+"""Rows times weights up to which chains run one after another."""
 ROWS = 40
 """Fitted rows at which the convergence of log losses is checked."""
 WIDEST = 2.0
@@ -202,24 +204,14 @@ def _run(
     report: "Report",
 ) -> tuple[Floats, xr.Dataset]:
     """Points of `Density.unwhitened`, shape (chains, draws, coordinates), and statistics."""
-    size, weights = len(density.names), len(density.weights)
-    centre = np.concatenate([mode[:size], np.zeros(weights), mode[size:]])
-
-    def unscaled(point: Floats) -> Floats:
-        found = point.copy()
-        found[:size] = centre[:size] + factor @ point[:size]
-        return found
+    size = len(density.names)
+    centre, factor = mode[:size].copy(), np.ascontiguousarray(factor)
 
     def log_density() -> Callable[[Floats], tuple[float, Floats]]:
-        def both(point: Floats) -> tuple[float, Floats]:
-            value, gradient = density(unscaled(point))
-            gradient[:size] = factor.T @ gradient[:size]
-            return value, gradient
-
-        return both
+        return lambda point: density.scaled(point, centre, factor)[:2]
 
     def expand(*_: Any) -> Callable[[Floats], dict[str, Floats]]:
-        return lambda point: {"point": density.unwhitened(unscaled(point))}
+        return lambda point: {"point": density.scaled(point, centre, factor)[2]}
 
     def start(seed: int) -> Floats:
         found = np.random.default_rng(seed).normal(size=density.size)
@@ -235,7 +227,7 @@ def _run(
         draws=draws,
         tune=settings.tune,
         chains=settings.chains,
-        cores=min(settings.cores or os.process_cpu_count() or 1, settings.chains),
+        cores=min(settings.cores or _cores(density), settings.chains),
         seed=settings.seed,
         target_accept=accept,
         save_warmup=False,
@@ -244,6 +236,12 @@ def _run(
         progress_rate=100,
     )
     return tree["posterior"]["point"].values, tree["sample_stats"].dataset
+
+
+def _cores(density: Density) -> int:
+    """All cores, but one where a gradient is so short that threads wait for each other."""
+    work = len(density.arguments[0]) * len(density.weights)
+    return (os.process_cpu_count() or 1) if work > SHORT else 1
 
 
 class ChainProgress(Protocol):

@@ -82,7 +82,17 @@ class Density:
     def __call__(self, point: Floats) -> tuple[float, Floats]:
         """Log density up to a constant, and its gradient."""
         value, gradient, _ = whitening.density(point, *self.arguments)
+        if not np.isfinite(value + gradient.sum()):
+            return -np.inf, np.zeros(self.size)
         return value, gradient
+
+    def scaled(self, point: Floats, centre: Floats, factor: Floats) -> tuple[float, Floats, Floats]:
+        """Log density and gradient where parameters are ``centre`` plus ``factor`` times theirs.
+
+        The last array is the point, with weights in place of whitened ones.
+        """
+        value, gradient, moved = whitening.scaled(point, centre, factor, self.arguments)
+        return value, gradient, moved
 
     def unwhitened(self, point: Floats) -> Floats:
         """The point with weights in place of whitened ones."""

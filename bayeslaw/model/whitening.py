@@ -301,3 +301,21 @@ def density(
     for i in range(p):
         gradient[i] = s[derivatives[i]]
     return total, gradient, weights
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def scaled(point, centre, factor, arguments):
+    """Density and gradient where the parameters are `centre` plus `factor` times their coordinates.
+
+    Also the point of `density`, with weights in place of eps. Where anything is not finite, the log
+    density is minus infinity.
+    """
+    size = centre.size
+    moved = point.copy()
+    moved[:size] = centre + np.dot(factor, point[:size])
+    value, gradient, weights = density(moved, *arguments)
+    if not math.isfinite(value + gradient.sum()):
+        return -np.inf, np.zeros(point.size), moved
+    gradient[:size] = np.dot(gradient[:size], factor)
+    moved[size : size + weights.size] = weights
+    return value, gradient, moved
