@@ -1,6 +1,6 @@
 """Time of a gradient and of a fit against rows, groups and terms, on synthetic tables.
 
-    OMP_NUM_THREADS=1 python benchmarks/growth.py [--fits] docs/pictures/growth.png
+    OMP_NUM_THREADS=1 python benchmarks/growth.py [--fits] growth.png
 
 Losses are simulated from the law. Gradients are those of the default model of Form 1, apart from
 the last part, which takes laws of two to four terms. `--fits` also fits the tables of the first
