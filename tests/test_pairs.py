@@ -91,6 +91,13 @@ def walk() -> Case:
 
 
 @option
+def floor_in_nats() -> Case:
+    """A prior of E in place of that of the floor's share of the loss."""
+    priors = {"E": "LogNormal(median=1.2, sigma=0.6)"}
+    return Case(*both("chinchilla", plain_rows(), priors=priors), AHEAD)
+
+
+@option
 def few_sizes() -> Case:
     """Curvature, and sizes too few for fitted effects, which new sizes have all the same."""
     frame = plain_rows().query("params < 2e9").reset_index(drop=True)

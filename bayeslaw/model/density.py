@@ -1,9 +1,9 @@
 """The log density of a specification on a table, in the sampler's coordinates.
 
 Parameters of the law, scales and noise are on the real line (`bayeslaw.model.coordinates`).
-Weights of deviations and random effects are whitened (`bayeslaw.model.whitening`), except those of
-further levels with many groups, and those that are correlated between domains, which are sampled as
-standard normals. The same density as a PyMC model is `bayeslaw.model.building.build`.
+Weights of deviations and random effects are whitened (`bayeslaw.model.whitening`). Effects of a
+second level with many groups, or of many groups in several domains, are sampled as standard normals
+as they are. The same density as a PyMC model is `bayeslaw.model.building.build`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

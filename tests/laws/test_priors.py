@@ -1,9 +1,12 @@
+import re
+
 import numpy as np
 import pymc as pm
 import pytest
 from scipy import stats
 
 from bayeslaw.common.errors import LawError
+from bayeslaw.laws.lawfiles import load_law, models_dir
 from bayeslaw.laws.priors import Prior, override
 from bayeslaw.model.spec import make_spec
 
@@ -118,3 +121,37 @@ def test_a_preliz_distribution_is_a_prior():
     assert spec.priors["alpha"] == Prior("LogNormal", mu=-1.1, sigma=0.2)
     with pytest.raises(LawError, match="unknown distribution 'VonMises'"):
         make_spec("chinchilla", priors={"alpha": preliz.VonMises(0, 1)})
+
+
+E_PRIOR = "LogNormal(median=1.2, sigma=0.6)"
+
+
+@pytest.mark.parametrize(
+    ("law", "given", "stated"),
+    [
+        ("chinchilla", "default", "floor"),
+        ("chinchilla", {"E": E_PRIOR}, "E"),
+        ("chinchilla", "flat", "E"),
+        ("transfer", "default", "E"),
+        ("transfer", {"floor": "Beta(alpha=1, beta=3)"}, "floor"),
+    ],
+)
+def test_a_law_states_one_prior_of_the_floor(law, given, stated):
+    priors = make_spec(law, priors=given).priors
+    assert {"E", "floor"} & {*priors} == {stated}
+    if isinstance(given, dict):
+        assert str(priors[stated]) == given[stated]
+
+
+def test_two_priors_of_the_floor_or_none_are_errors(tmp_path):
+    with pytest.raises(LawError, match="keep one"):
+        make_spec("chinchilla", priors={"E": E_PRIOR, "floor": "Beta(alpha=2, beta=2)"})
+    with pytest.raises(LawError, match="outside"):
+        make_spec("chinchilla", priors={"floor": "LogNormal(median=0.5, sigma=0.6)"})
+    path, text = tmp_path / "own.toml", (models_dir() / "chinchilla.toml").read_text()
+    path.write_text(re.sub(r"^floor = .*$", "", text, flags=re.M))
+    with pytest.raises(LawError, match="no prior for 'E'"):
+        load_law(path)
+    path.write_text(text.replace("[priors]", f'[priors]\nE = "{E_PRIOR}"'))
+    with pytest.raises(LawError, match="keep one"):
+        load_law(path)
