@@ -17,10 +17,10 @@ import pandas as pd
 import pymc as pm
 from scipy.optimize import approx_fprime, least_squares
 
+from bayeslaw import Law, Prior
 from bayeslaw.design.compared_designs import with_checkpoints
 from bayeslaw.design.set_search import Costs
-from bayeslaw.laws.law import Law
-from bayeslaw.laws.priors import FLOOR, Prior
+from bayeslaw.laws.priors import FLOOR
 
 POWER = 0.4
 """Exponent of the cost."""

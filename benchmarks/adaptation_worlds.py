@@ -30,14 +30,12 @@ import numpy as np
 import pandas as pd
 
 import bayeslaw as bl
+from bayeslaw import Law, Prior, from_frame, load_law
 from bayeslaw.laws.bases import Bases, total_tokens
-from bayeslaw.laws.law import Law
-from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.laws.parts import KAPPA
 from bayeslaw.laws.powers import Power
-from bayeslaw.laws.priors import Prior
 from bayeslaw.laws.terms import ORIGIN
-from bayeslaw.tables.reading import from_frame, starting
+from bayeslaw.tables.reading import starting
 
 PAPER = bl.paper_world()
 N, P = PAPER.limits["params"], PAPER.limits["ptpp"]

@@ -17,10 +17,8 @@ import numpy as np
 from tables import arguments
 
 import bayeslaw as bl
-from bayeslaw.design.anchors import choose_anchors
-from bayeslaw.design.evsi import anchor_value
+from bayeslaw import anchor_value, choose_anchors, world_cases
 from bayeslaw.inference.fitting import joined, refit
-from bayeslaw.studies.cases import world_cases
 
 LONG = {"chains": 2, "draws": 2000, "tune": 500}
 SHORT = {"chains": 2, "draws": 20, "tune": 20}

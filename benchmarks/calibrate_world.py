@@ -25,11 +25,8 @@ import numpy as np
 from scipy.optimize import brentq, root
 from tables import arguments
 
-from bayeslaw.common.errors import FitWarning
-from bayeslaw.huber.point_fit import fit_huber
-from bayeslaw.laws.law import Law
-from bayeslaw.simulation.worlds import World, paper_world, simulate
-from bayeslaw.tables.table import LossTable, grid
+from bayeslaw import FitWarning, Law, LossTable, fit_huber, grid, paper_world, simulate
+from bayeslaw.simulation.worlds import World
 
 ATPP, REPLAY = 8.9, 0.34  # the paper's optimum
 BASELINE = 2.05  # chosen: loss of the un-adapted 8.1B model, nats per token

@@ -23,8 +23,8 @@ import pandas as pd
 from joblib import Memory, Parallel, delayed
 from tables import SMOKE, arguments
 
+from bayeslaw import Calibration, calibrate
 from bayeslaw.laws.lawfiles import models_dir
-from bayeslaw.simulation.calibration import Calibration, calibrate
 
 LAWS = sorted(path.stem for path in models_dir().glob("*.toml"))
 PLAIN = {"discrepancy": "none", "effects": "none"}

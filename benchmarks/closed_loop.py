@@ -29,7 +29,7 @@ import pandas as pd
 from tables import DATA, SMOKE, arguments
 
 import bayeslaw as bl
-from bayeslaw.inference.posterior import Posterior
+from bayeslaw import Posterior
 from bayeslaw.tables.reading import starting
 
 FOLDER = Path(__file__).parent

@@ -33,11 +33,11 @@ from scipy.stats import t as student
 from tables import DATA, SMOKE, arguments
 
 import bayeslaw as bl
+from bayeslaw import LossTable
 from bayeslaw.design import compared_designs
 from bayeslaw.design.compared_designs import Purchase, with_checkpoints
 from bayeslaw.design.set_search import costs
 from bayeslaw.inference.fitting import joined
-from bayeslaw.tables.table import LossTable
 
 DOMAINS = {"tinycpt": ("french", "english"), "tinycode": ("python", "english")}
 STAGES = (124, 31, 62)

@@ -19,9 +19,9 @@ import numpy as np
 from tables import SMOKE, arguments
 
 import bayeslaw as bl
+from bayeslaw import Law
 from bayeslaw.checks.extrapolation import curvature_part
 from bayeslaw.checks.part import target
-from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import models_dir, parse_law
 
 ENGLISH = Path(__file__).parent.parent / "data/tinycpt/english.csv"

@@ -19,7 +19,7 @@ import pandas as pd
 from tables import DATA, SMOKE, arguments
 
 import bayeslaw as bl
-from bayeslaw.laws.priors import Prior
+from bayeslaw import Prior
 
 NONE = Prior.parse("LogNormal(median=1e-12, sigma=0.25)")
 COLUMNS = ["rmse_log", "coverage_50", "coverage_90", "width_90", "crps", "winkler_90"]

@@ -21,13 +21,13 @@ import time
 import numpy as np
 from tables import arguments
 
+from bayeslaw import Posterior, paper_world, plan
 from bayeslaw.inference.convergence import Convergence
-from bayeslaw.inference.posterior import Posterior
 from bayeslaw.model.spec import make_spec
 from bayeslaw.planning.chance_constraints import Problem
 from bayeslaw.planning.choices import cheapest, choice_at
-from bayeslaw.planning.planner import REPLAY_GRID, plan
-from bayeslaw.simulation.worlds import World, paper_world
+from bayeslaw.planning.planner import REPLAY_GRID
+from bayeslaw.simulation.worlds import World
 
 GOOD = Convergence(rhat=1.0, ess_bulk=1e6, ess_tail=1e6, divergences=0, bfmi=1.0)
 

@@ -20,9 +20,8 @@ import numpy as np
 from tables import DATA, SMOKE, arguments
 
 import bayeslaw as bl
-from bayeslaw.planning.result import Plan
+from bayeslaw import LossTable, Plan
 from bayeslaw.plots.style import COLOURS, style
-from bayeslaw.tables.table import LossTable
 
 LAWS = ("dcpt", "form1", "form2", "form3", "form1n", "forgetting", "transfer", "adaptation")
 LIMITS = {"params": 147816, "ptpp": 279, "max_loss": 1.6, "max_forgetting": 0.15}

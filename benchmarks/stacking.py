@@ -16,7 +16,7 @@ import pandas as pd
 from tables import CPT, arguments, splits
 
 import bayeslaw as bl
-from bayeslaw.evaluate.stacking import stack
+from bayeslaw import stack
 
 COLUMNS = ["rmse_log", "coverage_50", "coverage_90", "width_90", "crps", "winkler_90"]
 

@@ -18,8 +18,8 @@ from scipy.stats import wilcoxon
 from tables import DATA, arguments
 
 import bayeslaw as bl
-from bayeslaw.studies.cases import Case, pool_cases, world_cases
-from bayeslaw.studies.study import study, summary
+from bayeslaw import Case, pool_cases, study, world_cases
+from bayeslaw.studies.study import summary
 
 DESIGNS = ("none", "random", "cheapest", "grid", "doptimal", "variance", "entropy")
 SHORT = {"draws": 400, "tune": 400}

@@ -1,13 +1,17 @@
 import pytest
 
+from bayeslaw import (
+    Law,
+    LossTable,
+    Posterior,
+    fit,
+    grid,
+    load_law,
+    paper_world,
+    read_table,
+    simulate,
+)
 from bayeslaw.huber.point_fit import for_table
-from bayeslaw.inference.fitting import fit
-from bayeslaw.inference.posterior import Posterior
-from bayeslaw.laws.law import Law
-from bayeslaw.laws.lawfiles import load_law
-from bayeslaw.simulation.worlds import paper_world, simulate
-from bayeslaw.tables.reading import read_table
-from bayeslaw.tables.table import LossTable, grid
 from tests.support import CHINCHILLA, DATA, TRANSFER, transfer_design
 
 

@@ -7,13 +7,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bayeslaw.inference.posterior import Posterior
-from bayeslaw.laws.lawfiles import load_law
+from bayeslaw import LossTable, Posterior, from_frame, grid, load_law, simulate
 from bayeslaw.model import random_effects
 from bayeslaw.model.spec import make_spec
-from bayeslaw.simulation.worlds import simulate
-from bayeslaw.tables.reading import from_frame
-from bayeslaw.tables.table import LossTable, grid
 
 ROOT = Path(__file__).parents[1]
 DATA = ROOT / "data"

@@ -18,16 +18,16 @@ class LossLaw(Protocol):
     """What is used of the bases' law, a law of N and D alone."""
 
     @property
-    def name(self) -> str: ...  # noqa: D102
+    def name(self) -> str: ...
 
     @property
-    def parameters(self) -> tuple[str, ...]: ...  # noqa: D102
+    def parameters(self) -> tuple[str, ...]: ...
 
-    def covariates(self, rows: pd.DataFrame, name: str = ...) -> dict[str, Array]: ...  # noqa: D102
+    def covariates(self, rows: pd.DataFrame, name: str = ...) -> dict[str, Array]: ...
 
-    def loss(self, p: Values, x: Values) -> Array: ...  # noqa: D102
+    def loss(self, p: Values, x: Values) -> Array: ...
 
-    def gradient(self, p: Values, x: Values) -> dict[str, Array]: ...  # noqa: D102
+    def gradient(self, p: Values, x: Values) -> dict[str, Array]: ...
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,7 @@
 
 import pytest
 
-from bayeslaw.inference.fitting import fit
-from bayeslaw.inference.posterior import Posterior
-from bayeslaw.simulation.worlds import paper_world
-from bayeslaw.tables.table import LossTable
+from bayeslaw import LossTable, Posterior, fit, paper_world
 
 SHORT = {"discrepancy": "none"}
 LATE = "ptpp == 279"

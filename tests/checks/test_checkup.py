@@ -6,17 +6,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from bayeslaw import LossTable, Posterior, TableError, check, fit, from_frame, grid, simulate
 from bayeslaw.checks import identifiability
-from bayeslaw.checks.checkup import cells, check
+from bayeslaw.checks.checkup import cells
 from bayeslaw.checks.extrapolation import curvature_part
 from bayeslaw.checks.part import LEVELS, target
 from bayeslaw.cli.terminal import dumps
-from bayeslaw.common.errors import TableError
-from bayeslaw.inference.fitting import fit, refit
-from bayeslaw.inference.posterior import Posterior
-from bayeslaw.simulation.worlds import simulate
-from bayeslaw.tables.reading import from_frame
-from bayeslaw.tables.table import LossTable, grid
+from bayeslaw.inference.fitting import refit
 from tests.checks.conftest import LATE, SHORT
 from tests.support import CHINCHILLA
 

@@ -8,12 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bayeslaw.checks.checkup import check
+from bayeslaw import check, fit, from_frame, grid, locate, read_table
 from bayeslaw.checks.extrapolation import MEASURED, evidence, reach, stage_bounds, stage_shape
-from bayeslaw.inference.fitting import fit
-from bayeslaw.tables.hull import locate
-from bayeslaw.tables.reading import from_frame, read_table
-from bayeslaw.tables.table import grid
 from tests.checks.conftest import SHORT
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"

@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from bayeslaw import check, fit
 from bayeslaw.checks import identifiability
-from bayeslaw.checks.checkup import check
 from bayeslaw.checks.identifiability import QUANTILES
 from bayeslaw.evaluate.datatree import prior_draws
 from bayeslaw.evaluate.residuals import covariance
-from bayeslaw.inference.fitting import fit
 from tests.checks.conftest import LATE, SHORT
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bayeslaw.tables.table import LossTable
+from bayeslaw import LossTable
 
 
 @pytest.fixture(scope="session")

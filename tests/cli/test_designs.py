@@ -3,13 +3,9 @@
 import pandas as pd
 import pytest
 
-from bayeslaw.design.anchors import choose_anchors
+from bayeslaw import choose_anchors, grid, load, paper_world, plan
 from bayeslaw.inference.fitting import refit
-from bayeslaw.inference.storage import load
-from bayeslaw.planning.planner import plan
-from bayeslaw.simulation.worlds import paper_world
 from bayeslaw.tables.reading import read_frame
-from bayeslaw.tables.table import grid
 from tests.cli.commands import both, document, fails, run
 
 CANDIDATES = "params=2e8,2e9,6e9 tokens=2e9,2e10,2e11"

@@ -12,9 +12,8 @@ import pandas as pd
 import pytest
 
 import bayeslaw as bl
-from bayeslaw import load, read_coefficients
+from bayeslaw import load, read_coefficients, read_table
 from bayeslaw.cli.options import limits_of
-from bayeslaw.tables.reading import read_table
 from tests.cli.commands import DELPHI, SPLIT, both, document, fails, run
 
 SHORT = ("--discrepancy", "none", "--effects", "none", "--draws", "1000")

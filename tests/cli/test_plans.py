@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from bayeslaw import load
-from bayeslaw.planning.planner import plan
+from bayeslaw import load, plan
 from tests.cli import commands
 from tests.planning import posteriors
 

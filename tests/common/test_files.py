@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from bayeslaw.common.errors import FileError
+from bayeslaw import FileError
 from bayeslaw.common.files import write_json
 
 

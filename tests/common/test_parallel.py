@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from bayeslaw.common.errors import BayeslawError
+from bayeslaw import BayeslawError
 from bayeslaw.common.parallel import backend, bar, finished
 
 

@@ -4,10 +4,8 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from bayeslaw.inference.fitting import fit
-from bayeslaw.inference.posterior import Posterior
+from bayeslaw import Posterior, fit, load_law
 from bayeslaw.laws.adjustments import repeating
-from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.model.spec import make_spec
 
 

@@ -8,11 +8,8 @@ import pytest
 import xarray as xr
 from scipy import stats
 
-from bayeslaw import derive, plots
-from bayeslaw.common.errors import BayeslawError
+from bayeslaw import BayeslawError, derive, fit, grid, plots
 from bayeslaw.derive.result import derived
-from bayeslaw.inference.fitting import fit
-from bayeslaw.tables.table import grid
 
 ROWS = grid(params=[2e8, 3e9], tokens=[2e9, 5e11])
 

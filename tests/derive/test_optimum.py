@@ -6,10 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bayeslaw import compare_recipes, derive
-from bayeslaw.common.errors import BayeslawError, LawError, NotConverged
+from bayeslaw import BayeslawError, LawError, NotConverged, compare_recipes, derive, grid
 from bayeslaw.derive.surface import _with_knots, surface_of
-from bayeslaw.tables.table import grid
 from tests.support import CHINCHILLA
 
 FLOPS = (1e20, 1e24)

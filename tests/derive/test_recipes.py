@@ -5,7 +5,7 @@ import pytest
 from scipy.optimize import minimize_scalar
 
 import bayeslaw as bl
-from bayeslaw.common.errors import BayeslawError, LawError
+from bayeslaw import BayeslawError, LawError
 from tests.support import CHINCHILLA
 
 ROWS = bl.grid(params=[1e9, 1e10], tokens=3e10)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bayeslaw.simulation.worlds import paper_world
+from bayeslaw import paper_world
 from tests.design.problems import around
 
 

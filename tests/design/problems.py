@@ -3,13 +3,10 @@
 import numpy as np
 import xarray as xr
 
+from bayeslaw import Posterior, grid, load_law, paper_world
 from bayeslaw.design.bayes_linear import JointGaussian, centred, measurements_by_run
 from bayeslaw.inference.convergence import Convergence
-from bayeslaw.inference.posterior import Posterior
-from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.model.spec import make_spec
-from bayeslaw.simulation.worlds import paper_world
-from bayeslaw.tables.table import grid
 
 POOL = grid(params=[2e8, 2e9, 6e9], tokens=[2e9, 2e10, 2e11])
 GOALS = grid(params=[3e10], tokens=[1e11, 1e12])

@@ -4,14 +4,20 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bayeslaw.common.errors import BayeslawError, NotConverged, TableError, TableWarning
-from bayeslaw.design.anchors import choose_anchors
+from bayeslaw import (
+    BayeslawError,
+    NotConverged,
+    TableError,
+    TableWarning,
+    choose_anchors,
+    grid,
+    paper_world,
+    plan,
+    simulate,
+)
 from bayeslaw.design.compared_designs import predicted_sd
 from bayeslaw.design.posterior_moments import noise_variance
 from bayeslaw.inference.fitting import joined, refit
-from bayeslaw.planning.planner import plan
-from bayeslaw.simulation.worlds import paper_world, simulate
-from bayeslaw.tables.table import grid
 from tests.design.problems import GOALS, LIMITS, POOL
 from tests.support import CHINCHILLA
 

@@ -2,10 +2,9 @@
 
 import numpy as np
 
+from bayeslaw import example_table, world_cases
 from bayeslaw.design.compared_designs import DESIGNS, Purchase
 from bayeslaw.design.set_search import Costs, costs
-from bayeslaw.studies.cases import world_cases
-from bayeslaw.tables.reading import example_table
 
 
 def test_the_papers_grid_is_its_twenty_points():

@@ -6,25 +6,23 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from bayeslaw.common.errors import BayeslawError, NotConverged
-from bayeslaw.design import evsi
-from bayeslaw.design.anchors import choose_anchors
-from bayeslaw.design.evsi import (
-    _distinct_rows,
-    _simulated_losses,
-    _summary,
+from bayeslaw import (
+    BayeslawError,
+    NotConverged,
     anchor_value,
-    plan_after,
+    choose_anchors,
+    from_frame,
+    grid,
+    load_law,
+    paper_world,
+    plan,
 )
+from bayeslaw.design import evsi
+from bayeslaw.design.evsi import _distinct_rows, _simulated_losses, _summary, plan_after
 from bayeslaw.design.posterior_moments import joint_gaussian, noise_variance
 from bayeslaw.inference.fitting import joined
 from bayeslaw.laws.adjustments import annealing, repeating
-from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.planning.intervals import intersection
-from bayeslaw.planning.planner import plan
-from bayeslaw.simulation.worlds import paper_world
-from bayeslaw.tables.reading import from_frame
-from bayeslaw.tables.table import grid
 from tests.design.problems import LIMITS, POOL, around
 from tests.support import CHINCHILLA
 

@@ -5,16 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from bayeslaw import Prior, grid, load, paper_world, plan
 from bayeslaw.design.bayes_linear import centred
 from bayeslaw.design.posterior_moments import _new_groups, joint_gaussian
-from bayeslaw.inference.storage import load
-from bayeslaw.laws.priors import Prior
 from bayeslaw.model import random_effects as effects
 from bayeslaw.planning.fits import pair_draws
 from bayeslaw.planning.intervals import intersection
-from bayeslaw.planning.planner import plan
-from bayeslaw.simulation.worlds import paper_world
-from bayeslaw.tables.table import grid
 from tests.design.problems import LIMITS, around
 
 

@@ -8,10 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bayeslaw.common.errors import BayeslawError
+from bayeslaw import BayeslawError, LossTable, load_law
 from bayeslaw.design.set_search import GAINS, Search, costs
-from bayeslaw.laws.lawfiles import load_law
-from bayeslaw.tables.table import LossTable
 from tests.design.problems import LAW, problem
 
 

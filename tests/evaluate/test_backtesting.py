@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 
 import bayeslaw as bl
-from bayeslaw.common.errors import BayeslawError, TableError
-from bayeslaw.evaluate.backtesting import Backtest, choose_cuts
+from bayeslaw import Backtest, BayeslawError, TableError
+from bayeslaw.evaluate.backtesting import choose_cuts
 from bayeslaw.plots import backtest as draw
 from tests.support import CHINCHILLA
 

@@ -8,12 +8,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bayeslaw.common.errors import BayeslawError, FileError, FitError, NotConverged
-from bayeslaw.evaluate.coefficients import SCHEMA, read_coefficients, write_coefficients
-from bayeslaw.evaluate.registration import register
-from bayeslaw.inference.fitting import fit
-from bayeslaw.inference.storage import load
-from bayeslaw.tables.table import grid
+from bayeslaw import (
+    BayeslawError,
+    FileError,
+    FitError,
+    NotConverged,
+    fit,
+    grid,
+    load,
+    read_coefficients,
+    register,
+    write_coefficients,
+)
+from bayeslaw.evaluate.coefficients import SCHEMA
 from tests.support import with_effects
 
 GOLDEN = Path(__file__).parents[1] / "golden"

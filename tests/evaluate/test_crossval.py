@@ -8,10 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bayeslaw.common.errors import FitError, TableError
-from bayeslaw.evaluate.crossval import LeftOut, cross_validate, leave_out, loo
-from bayeslaw.inference.fitting import fit
-from bayeslaw.inference.posterior import Posterior
+from bayeslaw import FitError, Posterior, TableError, cross_validate, fit, loo
+from bayeslaw.evaluate.crossval import LeftOut, leave_out
 from tests.evaluate.arviz_tree import tree
 
 

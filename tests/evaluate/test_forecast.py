@@ -5,9 +5,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from bayeslaw.common.errors import LawError, TableError
-from bayeslaw.tables.reading import from_frame
-from bayeslaw.tables.table import grid
+from bayeslaw import LawError, TableError, from_frame, grid
 
 ROWS = grid(params=[2e9, 1e10], tokens=[2e11, 1e12])
 PLACE = ("position", "decades")

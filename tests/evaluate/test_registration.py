@@ -12,13 +12,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bayeslaw.common.errors import BayeslawError, FileError, TableError
-from bayeslaw.evaluate.registration import SCHEMA, _places, digest, read, register, verify
-from bayeslaw.evaluate.scores import score
-from bayeslaw.inference.posterior import Posterior
+from bayeslaw import (
+    BayeslawError,
+    FileError,
+    Posterior,
+    TableError,
+    from_frame,
+    grid,
+    register,
+    score,
+    verify,
+)
+from bayeslaw.evaluate.registration import SCHEMA, _places, digest, read
 from bayeslaw.laws.adjustments import annealing, repeating
-from bayeslaw.tables.reading import from_frame
-from bayeslaw.tables.table import grid
 
 PLANNED = grid(params=[5e9, 1e10], tokens=[1e11, 1e12])
 REPEATED = ((2e9, 1), (1e13, 1), (1e13, 0))

@@ -9,7 +9,21 @@ import pytest
 import xarray as xr
 from scipy import stats
 
-from bayeslaw.evaluate.crossval import leave_out, loo, new_likelihood
+from bayeslaw import (
+    LossTable,
+    PointFit,
+    Posterior,
+    Prior,
+    fit,
+    from_frame,
+    grid,
+    load,
+    load_law,
+    loo,
+    plan,
+    simulate,
+)
+from bayeslaw.evaluate.crossval import leave_out, new_likelihood
 from bayeslaw.evaluate.datatree import log_prior, prior_draws
 from bayeslaw.evaluate.residuals import (
     covariance,
@@ -20,23 +34,14 @@ from bayeslaw.evaluate.residuals import (
     too_few_sizes,
     unit_likelihood,
 )
-from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference import fitting
-from bayeslaw.inference.fitting import fit, labelled_draws, refit
-from bayeslaw.inference.posterior import Posterior
-from bayeslaw.inference.storage import load
-from bayeslaw.laws.lawfiles import load_law
-from bayeslaw.laws.priors import Prior
+from bayeslaw.inference.fitting import labelled_draws, refit
 from bayeslaw.laws.terms import ORIGIN
 from bayeslaw.model.building import build
 from bayeslaw.model.data import make_data
 from bayeslaw.model.discrepancies import NoDiscrepancy
 from bayeslaw.planning.deviations import PlannedRun
 from bayeslaw.planning.fits import curve_of
-from bayeslaw.planning.planner import plan
-from bayeslaw.simulation.worlds import simulate
-from bayeslaw.tables.reading import from_frame
-from bayeslaw.tables.table import LossTable, grid
 from tests.support import CHINCHILLA, object_mode, slow, with_effects
 
 SHORT = {"discrepancy": "none", "draws": 100, "tune": 300, "chains": 2, "retry": False}

@@ -9,26 +9,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from bayeslaw.checks.checkup import check
-from bayeslaw.common.errors import FitError, FitWarning, LawError, NotConverged, TableError
-from bayeslaw.evaluate import scores
-from bayeslaw.evaluate.forecast import Forecast
-from bayeslaw.evaluate.scores import (
-    BANDS,
-    POINT,
-    band_scores,
+from bayeslaw import (
+    FitError,
+    FitWarning,
+    Forecast,
+    LawError,
+    NotConverged,
+    TableError,
+    check,
     compare,
-    crps,
-    note,
-    point_scores,
-    row_name,
+    fit_huber,
+    from_frame,
+    grid,
+    paper_world,
     score,
 )
-from bayeslaw.huber.point_fit import fit_huber
+from bayeslaw.evaluate import scores
+from bayeslaw.evaluate.scores import BANDS, POINT, band_scores, crps, note, point_scores, row_name
 from bayeslaw.inference.convergence import Convergence
-from bayeslaw.simulation.worlds import paper_world
-from bayeslaw.tables.reading import from_frame
-from bayeslaw.tables.table import grid
 from tests.support import on_bound
 
 KEYS = [

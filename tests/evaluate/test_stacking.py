@@ -9,12 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from bayeslaw.common.errors import LawError, TableError
-from bayeslaw.evaluate.forecast import Forecast
-from bayeslaw.evaluate.scores import score
-from bayeslaw.evaluate.stacking import stack, stacking_weights
-from bayeslaw.inference.fitting import fit
-from bayeslaw.tables.table import grid
+from bayeslaw import Forecast, LawError, TableError, fit, grid, score, stack
+from bayeslaw.evaluate.stacking import stacking_weights
 from tests.evaluate.arviz_tree import tree
 
 ROWS = grid(params=[1e9, 1e10], tokens=[1e10, 1e12])

@@ -7,8 +7,8 @@ from typing import ClassVar
 import numpy as np
 from scipy.special import expit
 
+from bayeslaw import Prior
 from bayeslaw.laws.deviations import Linear
-from bayeslaw.laws.priors import Prior
 from bayeslaw.laws.terms import Term, tex
 from bayeslaw.model.discrepancies import Discrepancy
 from bayeslaw.model.likelihoods import OBSERVED, Likelihood

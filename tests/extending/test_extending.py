@@ -13,12 +13,12 @@ import xarray as xr
 from scipy import integrate, stats
 
 import bayeslaw as bl
+from bayeslaw import Prior, register
 from bayeslaw.common.registry import identity
 from bayeslaw.laws.lawfiles import parse_law, restored_law, stored_law
 from bayeslaw.laws.powers import Power
-from bayeslaw.laws.priors import Prior
 from bayeslaw.model.likelihoods import Normal
-from bayeslaw.model.random_effects import RUN, Level, register
+from bayeslaw.model.random_effects import RUN, Level
 from bayeslaw.model.spec import make_spec
 
 HERE = Path(__file__).parent

@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
+from bayeslaw import from_frame, load_law
 from bayeslaw.huber.objective import Objective, _linear_fit
-from bayeslaw.laws.lawfiles import load_law
-from bayeslaw.tables.reading import from_frame
 from tests.support import DESIGN, TRUTH, made, truth_of
 
 

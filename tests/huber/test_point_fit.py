@@ -8,11 +8,8 @@ import pytest
 from scipy.optimize import least_squares
 from scipy.special import huber
 
-from bayeslaw.common.errors import FitError, FitWarning, TableError
+from bayeslaw import FitError, FitWarning, TableError, fit_huber, from_frame, load_law, read_table
 from bayeslaw.huber.objective import Objective
-from bayeslaw.huber.point_fit import fit_huber
-from bayeslaw.laws.lawfiles import load_law
-from bayeslaw.tables.reading import from_frame, read_table
 from tests.support import DATA, DESIGN, LAWS, made, miss, on_bound, slow, truth_of
 
 

@@ -3,9 +3,7 @@
 import numpy as np
 import pytest
 
-from bayeslaw.common.errors import FitError, LawError, TableError
-from bayeslaw.inference.fitting import fit
-from bayeslaw.tables.reading import from_frame
+from bayeslaw import FitError, LawError, TableError, fit, from_frame
 
 
 def test_a_failed_gate_is_retried_once(unconverged):

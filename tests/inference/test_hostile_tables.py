@@ -7,10 +7,7 @@ import pandas as pd
 import pytest
 
 import bayeslaw as bl
-from bayeslaw.common.errors import BayeslawError, TableError, TableWarning
-from bayeslaw.laws.lawfiles import load_law
-from bayeslaw.simulation.worlds import simulate
-from bayeslaw.tables.table import grid
+from bayeslaw import BayeslawError, TableError, TableWarning, grid, load_law, simulate
 from tests.support import CHINCHILLA
 
 DESIGN = grid(params=[1e8, 3e8, 1e9, 3e9], tokens=np.geomspace(1e9, 1e11, 6))

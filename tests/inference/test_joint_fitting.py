@@ -6,14 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bayeslaw.common.errors import FitError
+from bayeslaw import FitError, LossTable, fit_joint, from_frame, grid, load, plan
 from bayeslaw.evaluate.residuals import log_likelihood
 from bayeslaw.inference import joint_fitting
-from bayeslaw.inference.joint_fitting import fit_joint
-from bayeslaw.inference.storage import load
-from bayeslaw.planning.planner import plan
-from bayeslaw.tables.reading import from_frame
-from bayeslaw.tables.table import LossTable, grid
 from tests.support import grouped
 
 LAWS = {"french": "chinchilla", "english": "chinchilla"}

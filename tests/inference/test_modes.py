@@ -4,11 +4,7 @@ import warnings
 
 import pytest
 
-from bayeslaw.common.errors import FitWarning
-from bayeslaw.huber.point_fit import fit_huber
-from bayeslaw.inference.fitting import fit
-from bayeslaw.laws.lawfiles import load_law
-from bayeslaw.simulation.worlds import simulate
+from bayeslaw import FitWarning, fit, fit_huber, load_law, simulate
 from tests.support import DESIGN, made, miss, slow, truth_of
 
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import bayeslaw as bl
-from bayeslaw.inference.pools import Pool
+from bayeslaw import Pool
 from bayeslaw.planning.deviations import PlannedRun
 from bayeslaw.planning.fits import curve_of
 

@@ -3,10 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bayeslaw.common.errors import NotConverged, TableError
-from bayeslaw.evaluate.scores import score
-from bayeslaw.huber.point_fit import fit_huber
-from bayeslaw.inference.storage import load
+from bayeslaw import NotConverged, TableError, fit_huber, load, score
 from bayeslaw.model.random_effects import labels
 
 

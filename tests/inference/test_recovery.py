@@ -4,9 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bayeslaw.inference.fitting import fit
-from bayeslaw.laws.lawfiles import load_law
-from bayeslaw.simulation.worlds import simulate
+from bayeslaw import fit, load_law, simulate
 from tests.support import DESIGN, LAWS, slow, truth_of
 
 SIGMA = 0.003

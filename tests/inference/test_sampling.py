@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
+from bayeslaw import fit, from_frame, read_table
 from bayeslaw.inference import sampling
 from bayeslaw.inference.convergence import Convergence
-from bayeslaw.inference.fitting import fit
-from bayeslaw.tables.reading import from_frame, read_table
 from tests.support import CHINCHILLA, DATA
 
 

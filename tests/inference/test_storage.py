@@ -11,11 +11,10 @@ import xarray as xr
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bayeslaw.common.errors import FileError
+from bayeslaw import FileError, LossTable, load
 from bayeslaw.evaluate.forecast import forecast
 from bayeslaw.inference import storage
-from bayeslaw.inference.storage import load, save
-from bayeslaw.tables.table import LossTable
+from bayeslaw.inference.storage import save
 
 CHILD = """
 import sys

@@ -4,11 +4,8 @@ import numpy as np
 import pytest
 
 import bayeslaw as bl
-from bayeslaw.common.errors import TableError
+from bayeslaw import TableError, grid, load_law, simulate
 from bayeslaw.laws.adjustments import annealing
-from bayeslaw.laws.lawfiles import load_law
-from bayeslaw.simulation.worlds import simulate
-from bayeslaw.tables.table import grid
 from tests.support import CHINCHILLA, DESIGN, LAWS, truth_of
 
 HOT = {"unannealed": 0.02, "unannealed_D": 0.006, "unannealed_N": -0.004}

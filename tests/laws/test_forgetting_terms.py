@@ -11,20 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.mathtext import MathTextParser
 
-from bayeslaw.evaluate.scores import score
-from bayeslaw.huber.point_fit import fit_huber
+from bayeslaw import Posterior, fit, fit_huber, grid, load_law, plan, read_table, score, simulate
 from bayeslaw.inference.convergence import Convergence
-from bayeslaw.inference.fitting import fit
-from bayeslaw.inference.posterior import Posterior
-from bayeslaw.laws.lawfiles import load_law, models_dir, parse_law
+from bayeslaw.laws.lawfiles import models_dir, parse_law
 from bayeslaw.laws.powers import Power
 from bayeslaw.laws.terms import ORIGIN
 from bayeslaw.model.curvature import Curvature
 from bayeslaw.model.spec import make_spec
-from bayeslaw.planning.planner import plan
-from bayeslaw.simulation.worlds import simulate
-from bayeslaw.tables.reading import read_table
-from bayeslaw.tables.table import grid
 from tests.support import DATA, on_bound
 
 LAW = load_law("forgetting")

@@ -10,14 +10,10 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from matplotlib.mathtext import MathTextParser
 
-from bayeslaw.common.errors import TableError
-from bayeslaw.huber.point_fit import fit_huber
+from bayeslaw import TableError, fit_huber, from_frame, grid, load_law, simulate
 from bayeslaw.laws.law import CLIP
-from bayeslaw.laws.lawfiles import load_law, models_dir, parse_law
+from bayeslaw.laws.lawfiles import models_dir, parse_law
 from bayeslaw.model.curvature import Curvature
-from bayeslaw.simulation.worlds import simulate
-from bayeslaw.tables.reading import from_frame
-from bayeslaw.tables.table import grid
 from tests.support import DESIGN, GOOD, LAWS, TRUTH, truth_of
 
 FORM3 = (models_dir() / "form3.toml").read_text()

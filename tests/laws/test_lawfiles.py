@@ -7,11 +7,9 @@ import numpy as np
 import pytest
 from matplotlib.mathtext import MathTextParser
 
-from bayeslaw.common.errors import FileError, LawError
-from bayeslaw.huber.point_fit import fit_huber
-from bayeslaw.laws.lawfiles import load_law, models_dir, parse_law, restored_law, stored_law
+from bayeslaw import FileError, LawError, fit_huber, load_law, simulate
+from bayeslaw.laws.lawfiles import models_dir, parse_law, restored_law, stored_law
 from bayeslaw.laws.priors import read_priors
-from bayeslaw.simulation.worlds import simulate
 from tests.support import DESIGN
 
 CHINCHILLA = (models_dir() / "chinchilla.toml").read_text()

@@ -4,9 +4,7 @@ import numpy as np
 import pytest
 
 import bayeslaw as bl
-from bayeslaw.laws.lawfiles import load_law
-from bayeslaw.simulation.worlds import simulate
-from bayeslaw.tables.table import grid
+from bayeslaw import grid, load_law, simulate
 
 TRUTH = {"E": 1.6, "A": 60.0, "alpha1": 0.02, "alpha2": 0.42, "alpha3": 0.011}
 DESIGN = grid(params=[1e8, 4e8, 1.6e9], ptpp=[10, 40, 160], tokens=np.geomspace(1e8, 3e10, 6))

@@ -5,9 +5,9 @@ import pymc as pm
 import pytest
 from scipy import stats
 
-from bayeslaw.common.errors import LawError
-from bayeslaw.laws.lawfiles import load_law, models_dir
-from bayeslaw.laws.priors import Prior, override
+from bayeslaw import LawError, Prior, load_law
+from bayeslaw.laws.lawfiles import models_dir
+from bayeslaw.laws.priors import override
 from bayeslaw.model.spec import make_spec
 
 

@@ -10,17 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bayeslaw as bl
-from bayeslaw.common.errors import BayeslawError, TableError
+from bayeslaw import BayeslawError, TableError, grid, load_law, plan, simulate
 from bayeslaw.laws.adjustments import Repetition, repeating
-from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.model.building import build
 from bayeslaw.model.data import make_data
 from bayeslaw.model.spec import make_spec
 from bayeslaw.planning.deviations import PlannedRun
 from bayeslaw.planning.fits import curve_of
-from bayeslaw.planning.planner import plan
-from bayeslaw.simulation.worlds import simulate
-from bayeslaw.tables.table import grid
 from tests.planning.posteriors import BASE, LIMITS, posterior
 from tests.support import CHINCHILLA, DESIGN, LAWS, truth_of
 

@@ -5,8 +5,7 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 
-from bayeslaw.laws.lawfiles import load_law
-from bayeslaw.tables.table import grid
+from bayeslaw import grid, load_law
 from tests.support import DESIGN, LAWS, truth_of
 
 

@@ -9,12 +9,12 @@ import pandas as pd
 import pytest
 
 import bayeslaw as bl
+from bayeslaw import LossTable
 from bayeslaw.huber.point_fit import for_table
 from bayeslaw.laws.adjustments import annealing
 from bayeslaw.laws.bases import base_table
 from bayeslaw.laws.deviations import START
 from bayeslaw.model.adaptation import Adaptation
-from bayeslaw.tables.table import LossTable
 from tests.support import TRANSFER as TRUTH
 from tests.support import transfer_design as design
 

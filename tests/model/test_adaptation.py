@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bayeslaw as bl
+from bayeslaw import load_law
 from bayeslaw.common.files import models_dir
-from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.laws.priors import NOISE
 from bayeslaw.model.adaptation import Adaptation
 from bayeslaw.model.spec import make_spec

@@ -6,9 +6,7 @@ import numpy as np
 import pytensor.tensor as pt
 import pytest
 
-from bayeslaw.inference.fitting import fit
-from bayeslaw.inference.storage import load
-from bayeslaw.laws.lawfiles import load_law
+from bayeslaw import fit, load, load_law
 from bayeslaw.model.curvature import Curvature
 from tests.support import DESIGN, LAWS, truth_of
 

@@ -8,11 +8,11 @@ import pytest
 from pytensor.compile.mode import Mode
 
 import bayeslaw as bl
+from bayeslaw import Prior
 from bayeslaw.inference import joint_fitting
 from bayeslaw.inference.fitting import specify
 from bayeslaw.inference.settings import make_settings
 from bayeslaw.laws.deviations import WHOLE, Deviation
-from bayeslaw.laws.priors import Prior
 from bayeslaw.model import random_effects
 from bayeslaw.model.building import build
 from bayeslaw.model.data import make_data

@@ -9,17 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from bayeslaw.common.errors import FitError, TableError
+from bayeslaw import FitError, LossTable, TableError, calibrate, fit, from_frame, load
 from bayeslaw.evaluate.residuals import covariance, error_draws, log_likelihood, unit_likelihood
-from bayeslaw.inference.fitting import fit
-from bayeslaw.inference.storage import load
 from bayeslaw.model import errors
 from bayeslaw.model.building import build
 from bayeslaw.model.data import make_data
 from bayeslaw.model.spec import make_spec
-from bayeslaw.simulation.calibration import calibrate
-from bayeslaw.tables.reading import from_frame
-from bayeslaw.tables.table import LossTable
 from tests.support import grouped
 
 SIGMA, ELL = 0.01, 1.5

@@ -6,12 +6,9 @@ import pytest
 from scipy import integrate, stats
 from scipy.special import huber
 
-from bayeslaw.common.errors import LawError
-from bayeslaw.inference.fitting import fit
+from bayeslaw import LawError, fit, grid, simulate
 from bayeslaw.model.likelihoods import DOF_FLOOR, Huber
 from bayeslaw.model.spec import make_likelihood
-from bayeslaw.simulation.worlds import simulate
-from bayeslaw.tables.table import grid
 from tests.support import CHINCHILLA, object_mode
 
 SHAPES = [(0.004, 0.02), (0.02, 0.02), (0.1, 0.02), (1.0, 3.0), (0.5, 1e-3)]

@@ -4,13 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bayeslaw.common.errors import LawError, TableError
-from bayeslaw.inference.fitting import fit
-from bayeslaw.inference.storage import load
+from bayeslaw import LawError, LossTable, TableError, fit, from_frame, grid, load, simulate
 from bayeslaw.model import random_effects as effects
-from bayeslaw.simulation.worlds import simulate
-from bayeslaw.tables.reading import from_frame
-from bayeslaw.tables.table import LossTable, grid
 from tests.support import CHINCHILLA, EFFECTS, grouped, slow
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bayeslaw.common.errors import FitError, LawError
+from bayeslaw import FitError, LawError
 from bayeslaw.model.spec import make_spec
 
 

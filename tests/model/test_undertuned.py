@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 
 import bayeslaw as bl
+from bayeslaw import grid, simulate
 from bayeslaw.evaluate.crossval import leave_out
 from bayeslaw.model import random_effects
-from bayeslaw.simulation.worlds import simulate
-from bayeslaw.tables.table import grid
 from tests.support import CHINCHILLA
 
 DESIGN = grid(params=[1e8, 3e8, 1e9, 3e9], tokens=np.geomspace(1e9, 1e11, 8))

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bayeslaw as bl
-from bayeslaw.common.errors import LawError
-from bayeslaw.laws.lawfiles import load_law
+from bayeslaw import LawError, load_law
 from bayeslaw.laws.parts import couple
 from bayeslaw.laws.terms import ORIGIN
 from bayeslaw.model.spec import make_spec

@@ -3,11 +3,9 @@
 import numpy as np
 import xarray as xr
 
+from bayeslaw import Posterior, grid, paper_world
 from bayeslaw.inference.convergence import Convergence
-from bayeslaw.inference.posterior import Posterior
 from bayeslaw.model.spec import make_spec
-from bayeslaw.simulation.worlds import paper_world
-from bayeslaw.tables.table import grid
 from tests.support import TRANSFER
 
 WORLD = paper_world()

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bayeslaw.laws.lawfiles import load_law
+from bayeslaw import load_law
 from bayeslaw.laws.powers import Power
 from bayeslaw.model.curvature import Curvature
 from bayeslaw.planning.feasible_budgets import Bound

@@ -6,16 +6,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bayeslaw.common.errors import BayeslawError, NotConverged
-from bayeslaw.laws.lawfiles import load_law
+from bayeslaw import BayeslawError, NotConverged, from_frame, grid, load_law, locate, plan
 from bayeslaw.model.curvature import Curvature
 from bayeslaw.planning.arguments import baseline_of
 from bayeslaw.planning.deviations import PlannedRun
 from bayeslaw.planning.fits import extrapolations, planned_base
-from bayeslaw.planning.planner import plan, true_fits
-from bayeslaw.tables.hull import locate
-from bayeslaw.tables.reading import from_frame
-from bayeslaw.tables.table import grid
+from bayeslaw.planning.planner import true_fits
 from tests.planning.posteriors import (
     BASE,
     GOOD,

@@ -5,13 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bayeslaw.common.errors import BayeslawError
-from bayeslaw.huber.point_fit import PointFit
-from bayeslaw.inference.pools import Pool
+from bayeslaw import BayeslawError, PointFit, Pool, grid, plan
 from bayeslaw.laws.terms import ORIGIN
 from bayeslaw.planning.deviations import PlannedRun, deviations
-from bayeslaw.planning.planner import plan, true_fits
-from bayeslaw.tables.table import grid
+from bayeslaw.planning.planner import true_fits
 from tests.planning.posteriors import BASE, WORLD, adapted, posterior
 from tests.support import TRANSFER
 

@@ -5,8 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from bayeslaw import plan
 from bayeslaw.planning import chance_constraints
-from bayeslaw.planning.planner import plan, true_fits
+from bayeslaw.planning.planner import true_fits
 from tests.planning.posteriors import (
     BASE,
     LIMITS,

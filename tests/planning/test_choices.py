@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from bayeslaw import grid, plan
 from bayeslaw.planning.choices import (
     INFEASIBLE,
     bootstrap,
@@ -14,9 +15,7 @@ from bayeslaw.planning.choices import (
     split_half_probability,
 )
 from bayeslaw.planning.intervals import intersection
-from bayeslaw.planning.planner import plan
 from bayeslaw.planning.replay_search import most_probable
-from bayeslaw.tables.table import grid
 from tests.planning.posteriors import (
     BASE,
     GOOD,

@@ -4,8 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from bayeslaw import load_law, paper_world
 from bayeslaw.laws.law import CLIP
-from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.laws.terms import ORIGIN
 from bayeslaw.model.adaptation import Adaptation
 from bayeslaw.model.curvature import Curvature
@@ -15,7 +15,6 @@ from bayeslaw.planning.feasible_budgets import by_roots
 from bayeslaw.planning.fits import curve_of
 from bayeslaw.planning.loss_curves import LossCurve
 from bayeslaw.planning.planner import true_fits
-from bayeslaw.simulation.worlds import paper_world
 from tests.planning.random_curves import (
     AT,
     RISING,

@@ -6,16 +6,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bayeslaw.common.errors import BayeslawError
+from bayeslaw import BayeslawError, grid, load_law, plan, simulate
 from bayeslaw.laws.law import CLIP
-from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.laws.terms import ORIGIN
 from bayeslaw.model.curvature import Curvature
 from bayeslaw.planning.feasible_budgets import Bound
 from bayeslaw.planning.loss_curves import LossCurve
-from bayeslaw.planning.planner import plan, true_fits
-from bayeslaw.simulation.worlds import simulate
-from bayeslaw.tables.table import grid
+from bayeslaw.planning.planner import true_fits
 from tests.planning.posteriors import (
     BASE,
     LIMITS,

@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from bayeslaw.common.errors import BayeslawError
-from bayeslaw.planning.planner import plan, true_fits
+from bayeslaw import BayeslawError, plan
+from bayeslaw.planning.planner import true_fits
 from tests.planning.posteriors import (
     BASE,
     LIMITS,

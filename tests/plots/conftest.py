@@ -2,9 +2,7 @@
 
 import pytest
 
-from bayeslaw.simulation.worlds import simulate
-from bayeslaw.tables.reading import from_frame
-from bayeslaw.tables.table import grid
+from bayeslaw import from_frame, grid, simulate
 from tests.support import CHINCHILLA
 
 

@@ -7,9 +7,7 @@ import pandas as pd
 import pytest
 from scipy.stats import kstest
 
-from bayeslaw import plots
-from bayeslaw.common.errors import TableError
-from bayeslaw.evaluate.scores import compare, score
+from bayeslaw import TableError, compare, plots, score
 
 
 def test_pit_is_the_share_of_draws_below(predicted):

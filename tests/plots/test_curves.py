@@ -6,13 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bayeslaw import plots
-from bayeslaw.common.errors import TableError
-from bayeslaw.huber.point_fit import fit_huber
+from bayeslaw import TableError, fit_huber, from_frame, grid, paper_world, plots
 from bayeslaw.plots.style import INK
-from bayeslaw.simulation.worlds import paper_world
-from bayeslaw.tables.reading import from_frame
-from bayeslaw.tables.table import grid
 
 
 def test_a_panel_per_size_and_crosses_outside_the_band(posterior, new_rows, predicted):

@@ -5,8 +5,7 @@ import matplotlib.pyplot as plt
 import pytest
 from matplotlib.figure import Figure
 
-from bayeslaw import plots
-from bayeslaw.common.errors import NotConverged, TableError
+from bayeslaw import NotConverged, TableError, plots
 from tests.plots.conftest import titled
 
 

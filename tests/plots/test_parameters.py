@@ -5,8 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bayeslaw import plots
-from bayeslaw.common.errors import LawError
+from bayeslaw import LawError, plots
 from bayeslaw.laws.priors import flat
 from tests.plots.conftest import titled
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bayeslaw.planning.planner import plan
+from bayeslaw import plan
 from bayeslaw.plots.plans import plan_frontier, plan_landscape
 from tests.planning.posteriors import BASE, LIMITS, both
 

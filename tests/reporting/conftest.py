@@ -5,11 +5,7 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from bayeslaw.evaluate.scores import compare
-from bayeslaw.reporting import Report, report
-from bayeslaw.simulation.worlds import simulate
-from bayeslaw.tables.reading import from_frame
-from bayeslaw.tables.table import grid
+from bayeslaw import Report, compare, from_frame, grid, report, simulate
 from tests.support import CHINCHILLA
 
 

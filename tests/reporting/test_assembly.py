@@ -9,11 +9,7 @@ from html import escape
 
 import pytest
 
-from bayeslaw.common.errors import FileError, NotConverged
-from bayeslaw.evaluate.scores import score
-from bayeslaw.inference.fitting import fit
-from bayeslaw.reporting import report
-from bayeslaw.tables.reading import from_frame
+from bayeslaw import FileError, NotConverged, fit, from_frame, report, score
 from tests.reporting.reading import Page, cells, section
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")

@@ -9,10 +9,8 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 
-from bayeslaw.common.errors import BayeslawError
+from bayeslaw import BayeslawError, explore, plan
 from bayeslaw.planning.choices import cheapest, choice_at
-from bayeslaw.planning.planner import plan
-from bayeslaw.reporting import explore
 from tests.cli import commands
 from tests.planning.posteriors import BASE, LIMITS, both
 

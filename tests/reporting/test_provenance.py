@@ -3,10 +3,8 @@
 from dataclasses import replace
 from pathlib import Path
 
-from bayeslaw.huber.point_fit import fit_huber
+from bayeslaw import fit_huber, grid, read_table
 from bayeslaw.reporting.provenance import UNKNOWN, beyond, checklist, cost, licence, ranges
-from bayeslaw.tables.reading import read_table
-from bayeslaw.tables.table import grid
 from tests.reporting.reading import section
 
 DATA = Path(__file__).parents[2] / "data"

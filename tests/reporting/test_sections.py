@@ -3,11 +3,10 @@
 import pandas as pd
 import pytest
 
-from bayeslaw.inference.fitting import fit
-from bayeslaw.planning.planner import plan, true_fits
-from bayeslaw.reporting import Report, sections
+from bayeslaw import Report, fit, paper_world, plan
+from bayeslaw.planning.planner import true_fits
+from bayeslaw.reporting import sections
 from bayeslaw.reporting.pages import Picture
-from bayeslaw.simulation.worlds import paper_world
 from tests.reporting.reading import cells
 
 

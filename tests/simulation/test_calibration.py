@@ -5,11 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from bayeslaw import Prior, calibrate
 from bayeslaw.evaluate import residuals
 from bayeslaw.inference.convergence import Convergence
-from bayeslaw.laws.priors import Prior
 from bayeslaw.simulation import calibration
-from bayeslaw.simulation.calibration import calibrate
 from tests.support import object_mode, slow
 
 pytestmark = [object_mode, pytest.mark.filterwarnings("ignore:.*NUTS.*")]

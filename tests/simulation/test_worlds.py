@@ -3,12 +3,20 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from bayeslaw.common.errors import BayeslawError, LawError, TableError
-from bayeslaw.huber.point_fit import fit_huber
-from bayeslaw.laws.priors import NOISE, Prior
-from bayeslaw.simulation.worlds import World, paper_world, simulate
-from bayeslaw.tables.reading import from_frame
-from bayeslaw.tables.table import LossTable, grid
+from bayeslaw import (
+    BayeslawError,
+    LawError,
+    LossTable,
+    Prior,
+    TableError,
+    fit_huber,
+    from_frame,
+    grid,
+    paper_world,
+    simulate,
+)
+from bayeslaw.laws.priors import NOISE
+from bayeslaw.simulation.worlds import World
 from tests.support import CHINCHILLA
 
 DOMAINS = ("french", "english_arabic")

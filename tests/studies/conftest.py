@@ -2,7 +2,7 @@
 
 import pytest
 
-from bayeslaw.studies.cases import pool_cases
+from bayeslaw import pool_cases
 
 QUERIES = {"train": "tokens < 2e10", "pool": "tokens > 2e10 and params < 2e9"}
 QUERIES |= {"targets": "tokens > 2e10 and params > 2e9"}

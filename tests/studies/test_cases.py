@@ -4,9 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bayeslaw.simulation.worlds import paper_world
-from bayeslaw.studies.cases import varied, world_cases
-from bayeslaw.tables.table import grid
+from bayeslaw import grid, paper_world, world_cases
+from bayeslaw.studies.cases import varied
 
 
 def test_a_pool_is_looked_up_and_a_world_is_exact(cases):

@@ -13,13 +13,11 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
+from bayeslaw import BayeslawError, anchor_value, pool_cases, study, world_cases
 from bayeslaw.cli import app
-from bayeslaw.common.errors import BayeslawError
 from bayeslaw.design.compared_designs import DESIGNS
-from bayeslaw.design.evsi import anchor_value
 from bayeslaw.inference.fitting import refit
-from bayeslaw.studies.cases import pool_cases, world_cases
-from bayeslaw.studies.study import study, summary
+from bayeslaw.studies.study import summary
 from tests.studies.conftest import QUERIES
 
 SHORT = {"draws": 60, "tune": 60}

@@ -7,9 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.spatial import ConvexHull
 
-from bayeslaw.common.errors import TableError
-from bayeslaw.tables.hull import displacement, in_words, locate
-from bayeslaw.tables.table import grid
+from bayeslaw import TableError, grid, locate
+from bayeslaw.tables.hull import displacement, in_words
 
 GRID = {"params": [1e8, 1e9], "tokens": [1e9, 1e11]}
 

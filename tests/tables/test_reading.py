@@ -6,9 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bayeslaw.common.errors import TableError, TableWarning
-from bayeslaw.laws.lawfiles import load_law
-from bayeslaw.tables.reading import from_frame, read_table
+from bayeslaw import TableError, TableWarning, from_frame, load_law, read_table
 from tests.support import GOOD
 
 counts = st.floats(1e4, 1e300)

@@ -4,10 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bayeslaw.common.errors import TableError
-from bayeslaw.simulation.worlds import paper_world
-from bayeslaw.tables.reading import from_frame
-from bayeslaw.tables.table import grid
+from bayeslaw import TableError, from_frame, grid, paper_world
 from tests.support import GOOD
 
 

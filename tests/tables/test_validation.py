@@ -4,10 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bayeslaw.common.errors import TableError, TableWarning
-from bayeslaw.laws.lawfiles import load_law
+from bayeslaw import TableError, TableWarning, from_frame, load_law, read_table
 from bayeslaw.model import random_effects
-from bayeslaw.tables.reading import from_frame, read_table
 from bayeslaw.tables.validation import ALIASES, COLUMNS, check_units, label_texts
 from tests.support import GOOD
 
