@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from bayeslaw import __version__
-from bayeslaw.common.formatting import plain
+from bayeslaw.common.formatting import jsonable
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -124,7 +124,7 @@ def show(command: str, rendered: Rendered, as_json: bool) -> None:
 
 def dumps(document: Mapping[str, object]) -> str:
     """Write JSON; numbers that are not finite become null."""
-    return json.dumps(plain(document), allow_nan=False)
+    return json.dumps(jsonable(document), allow_nan=False)
 
 
 def note(text: str, label: str = "", color: str | None = None) -> None:

@@ -35,21 +35,21 @@ def digits(value: float, places: int = 3) -> str:
     return "" if math.isnan(value) else f"{value:#.{places}g}".rstrip(".")
 
 
-def plain(value: object) -> Any:
+def jsonable(value: object) -> Any:
     """Convert a value to the types of JSON; numbers that are not finite, or missing, become None.
 
     Examples
     --------
-    >>> plain({"atpp": math.inf, "losses": (1.8, 2.0)})
+    >>> jsonable({"atpp": math.inf, "losses": (1.8, 2.0)})
     {'atpp': None, 'losses': [1.8, 2.0]}
     """
     import numpy as np  # inside, so that `bayeslaw --help` stays fast
     import pandas as pd
 
     if isinstance(value, Mapping):
-        return {str(key): plain(each) for key, each in value.items()}
+        return {str(key): jsonable(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(each) for each in value]
+        return [jsonable(each) for each in value]
     if isinstance(value, np.generic):
         value = value.item()
     if value is pd.NA or value is pd.NaT or (isinstance(value, float) and not math.isfinite(value)):

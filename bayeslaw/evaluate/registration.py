@@ -14,7 +14,7 @@ from bayeslaw.common.arrays import Floats, Ints
 from bayeslaw.common.defaults import TOLERANCE
 from bayeslaw.common.errors import BayeslawError, FileError, TableError, argument
 from bayeslaw.common.files import digest, read_json, write_json
-from bayeslaw.common.formatting import plain
+from bayeslaw.common.formatting import jsonable
 from bayeslaw.evaluate.forecast import LEVELS, Forecast, band_columns
 from bayeslaw.evaluate.scores import BANDS, POINT, crps, interval_scores, point_scores
 from bayeslaw.laws.adjustments import ABSENT, ANNEALED, UNIQUE
@@ -212,8 +212,8 @@ def verify(
         "scored": len(losses),
         "missing": list(found.missing),
         "extra": list(found.extra),
-        "scores": plain(found.scores.to_dict()),
-        "losses": plain(losses),
+        "scores": jsonable(found.scores.to_dict()),
+        "losses": jsonable(losses),
     }
     results = [*document["results"], result]
     write_json({**document, "results": results}, path)
@@ -306,7 +306,7 @@ def _content(forecast: Forecast, draws: int) -> dict[str, Any]:
         "losses_known": int(frame["loss"].notna().sum()) if "loss" in frame else 0,
         "units": "nats per token",
         "match": match,
-        "rows": [{"row": i} | plain(row) for i, row in enumerate(bands.to_dict("records"))],
+        "rows": [{"row": i} | jsonable(row) for i, row in enumerate(bands.to_dict("records"))],
     }
     if draws:
         samples = forecast.samples

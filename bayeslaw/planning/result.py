@@ -10,7 +10,7 @@ import pandas as pd
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import BayeslawError
-from bayeslaw.common.formatting import plain
+from bayeslaw.common.formatting import jsonable
 from bayeslaw.laws.adjustments import epochs
 from bayeslaw.planning import replay_search as search
 from bayeslaw.planning.arguments import replay_ratios
@@ -305,5 +305,5 @@ class Plan(Choice):
         shown |= {name: fields(v) for name, v in shown.items() if isinstance(v, Choice)}
         shown |= {"spread": self.spread.to_dict("index")}
         shown |= {} if self.epochs is None else {"epochs": self.epochs}
-        document: dict[str, object] = plain(shown)
+        document: dict[str, object] = jsonable(shown)
         return document

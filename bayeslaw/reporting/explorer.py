@@ -13,7 +13,7 @@ import numpy as np
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import BayeslawError
 from bayeslaw.common.files import installing
-from bayeslaw.common.formatting import plain
+from bayeslaw.common.formatting import jsonable
 from bayeslaw.planning.arguments import replay_ratios
 from bayeslaw.planning.result import Plan
 from bayeslaw.reporting.pages import Page, rendered
@@ -123,7 +123,7 @@ def _page(
     rise = np.stack([some.source.value(ratios, math.log(a)) for a in budgets])
     return {
         "params": problem.params,
-        "limits": plain(plan.limits),
+        "limits": jsonable(plan.limits),
         "warnings": [
             *(f"Outside the data: {text}." for text in plan.outside),
             *(f"Not converged: {text}." for text in plan.unconverged),

@@ -1,0 +1,284 @@
+"""What a result shows: said once, for the terminal, the notebook, the report and ``--json``."""
+
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from html import escape
+from typing import TYPE_CHECKING, Any, Literal
+
+from bayeslaw.common.formatting import digits
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+type Level = Literal["ok", "caution", "no evidence", "refuse", "synthetic", "title", "quiet"]
+type Format = str | Callable[[Any], str]
+"""A format specification such as ".3f", or a function of the value."""
+type Block = "str | Note | list[str] | Table"
+"""A sentence, one with a level, a list of sentences, or a table; "" separates paragraphs."""
+
+ANSI = {"ok": "32", "caution": "33", "no evidence": "31", "refuse": "1;31", "synthetic": "1;35"}
+ANSI |= {"title": "1", "quiet": "2"}
+COLORS = {"ok": "#1a8a3a", "caution": "#b07d00", "no evidence": "#c8322b", "refuse": "#c8322b"}
+COLORS |= {"synthetic": "#a03bb5", "title": "inherit"}
+# Borders and quiet text take the page's own color, so that dark themes are legible.
+STYLE = """<style>
+.bayeslaw table {border-collapse: collapse; margin: .3em 0 .8em; font-size: .95em}
+.bayeslaw td, .bayeslaw th {text-align: right; padding: .15em .6em; white-space: nowrap;
+  border: 0; background: none; font-variant-numeric: tabular-nums}
+.bayeslaw thead th {border-bottom: 1px solid currentColor; vertical-align: bottom}
+.bayeslaw tbody th, .bayeslaw .left {text-align: left; font-weight: normal}
+.bayeslaw tbody th.section {font-weight: bold; padding-top: .5em}
+.bayeslaw p {margin: .3em 0; max-width: 50em}
+.bayeslaw .quiet {opacity: .65; font-size: .9em}
+</style>"""
+SYNTHETIC = "Synthetic data: losses simulated from a stated law, not measured."
+MOST = 60
+"""Rows of a table that are shown."""
+
+
+@dataclass(frozen=True)
+class Note:
+    """A sentence; the words before its first colon are coloured by its level."""
+
+    text: str
+    level: Level = "title"
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table with a title.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Its index is the first column, unless it only counts rows; of an index of two levels, the
+        first gives headings within the table.
+    title : str
+        Words before the first colon are bold.
+    formats : mapping of column to Format
+        Text is shown as it is; other numbers have four digits, and missing values are empty.
+    optional : sequence of str
+        Columns that are left out, in this order, where a terminal is too narrow.
+    left : sequence of str
+        Columns that are aligned on the left; the index is.
+    """
+
+    frame: "pd.DataFrame"
+    title: str = ""
+    formats: Mapping[str, Format] = field(default_factory=dict)
+    optional: Sequence[str] = ()
+    left: Sequence[str] = ()
+
+    def cells(
+        self, without: Sequence[str] = (), most: int | None = MOST
+    ) -> tuple[list[str], list[list[str]]]:
+        """Heads, and rows of text; a row of one cell is a heading within the table."""
+        shown = self.frame.drop(columns=list(without))
+        index, numbered = shown.index, shown.index.name is None and shown.index.dtype.kind == "i"
+        heads = [] if numbered else [str(index.names[-1] or "")]
+        rows, above = [], None
+        for label, values in zip(index[:most], shown.head(most or len(shown)).values, strict=False):
+            if isinstance(label, tuple):
+                if label[0] != above:
+                    rows.append([str(above := label[0])])
+                label = label[-1]
+            texts = (
+                written(value, self.formats.get(str(column)))
+                for column, value in zip(shown.columns, values, strict=True)
+            )
+            rows.append([*([] if numbered else [str(label)]), *texts])
+        return [*heads, *map(str, shown.columns)], rows
+
+    @property
+    def more(self) -> int:
+        """Number of rows beyond those shown."""
+        return max(len(self.frame) - MOST, 0)
+
+
+def written(value: Any, form: Format | None) -> str:
+    """A cell as text."""
+    if value is None or value != value:
+        return ""
+    if callable(form):
+        return form(value)
+    if form is not None:
+        return f"{value:{form}}"
+    if isinstance(value, float):  # NumPy's floats, too
+        return digits(value, 4)
+    return str(value)
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What a result shows.
+
+    Parameters
+    ----------
+    title : str
+    blocks : sequence of Block
+    document : mapping
+        For JSON.
+    figures : sequence of str
+        Functions of `bayeslaw.plots` that draw the result.
+    """
+
+    title: str = ""
+    blocks: "Sequence[Block]" = ()
+    document: Mapping[str, object] = field(default_factory=dict)
+    figures: Sequence[str] = ()
+
+    def __add__(self, other: "Shown") -> "Shown":
+        """Both, one below the other; the document has the fields of both."""
+        above: list[Block] = [*self.blocks, ""] if self.blocks else []
+        title = [Note(other.title)] if other.title and self.title else []
+        return Shown(
+            self.title or other.title,
+            [*above, *title, *other.blocks],
+            {**self.document, **other.document},
+            (*self.figures, *other.figures),
+        )
+
+    def adding(self, **fields: object) -> "Shown":
+        """With more fields in the document."""
+        return replace(self, document={**self.document, **fields})
+
+    def text(self, width: int = 80, color: bool = False) -> str:
+        """The text, with lines of at most `width` characters where tables allow it."""
+        lines: list[str] = []
+
+        def paragraph(text: str, level: Level | None, indent: str = "") -> None:
+            head, colon, _ = text.partition(":")
+            wrapped = textwrap.fill(
+                text,
+                width,
+                initial_indent=indent,
+                subsequent_indent=indent,
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
+            if color and level == "quiet":
+                wrapped = f"\033[2m{wrapped}\033[0m"
+            elif color and level is not None and (colon or level == "title"):
+                end = len(wrapped) - len(wrapped.lstrip()) + len(head)
+                wrapped = f"\033[{ANSI[level]}m{wrapped[:end]}\033[0m{wrapped[end:]}"
+            lines.extend(wrapped.splitlines() or [""])
+
+        if self.title:
+            paragraph(self.title, "title")
+        for block in self.blocks:
+            if isinstance(block, str):
+                paragraph(block, None)
+            elif isinstance(block, Note):
+                paragraph(block.text, block.level)
+            elif isinstance(block, list):
+                for item in block:
+                    paragraph(item, None, "  ")
+            else:
+                lines.append("")
+                if block.title:
+                    paragraph(block.title, "title")
+                lines += [*_lines(block, width, color), ""]
+        kept = [line for i, line in enumerate(lines) if line or (i and lines[i - 1])]
+        return "\n".join(kept).strip("\n")
+
+    def html(self, *, style: bool = True, most: int | None = MOST) -> str:
+        """The same as HTML, without a page around it."""
+        parts = [f"<p><b>{escape(self.title)}</b></p>"] if self.title else []
+        for block in self.blocks:
+            if isinstance(block, str):
+                parts += [f"<p>{escape(block)}</p>"] if block else []
+            elif isinstance(block, Note):
+                parts.append(_paragraph(block))
+            elif isinstance(block, list):
+                items = "".join(f"<li>{escape(item)}</li>" for item in block)
+                parts.append(f"<ul>{items}</ul>")
+            else:
+                parts.append(table_html(block, most))
+        if self.figures:
+            names = ", ".join(f"<code>bl.plots.{name}</code>" for name in self.figures)
+            parts.append(f'<p class="quiet">Figures: {names}</p>')
+        whole = "\n".join(parts)
+        return f'{STYLE * style}<div class="bayeslaw">\n{whole}\n</div>'
+
+
+class Showing:
+    """A result that shows itself, with ``print``, in a notebook and on the command line."""
+
+    def shown(self) -> Shown:
+        """What the result shows: title, sentences, tables and the document of ``--json``."""
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        return self.shown().text()
+
+    def _repr_html_(self) -> str:
+        return self.shown().html()
+
+
+def _lines(table: Table, width: int, color: bool) -> list[str]:
+    """The lines of a table; a table that is too wide without its optional columns is not cut."""
+    for count in range(len(table.optional) + 1):
+        heads, rows = table.cells([c for c in table.optional[:count] if c in table.frame])
+        head = [name.split("\n") for name in heads]
+        whole = [row for row in rows if len(row) > 1]
+        widths = [
+            max([*map(len, names), *(len(row[i]) for row in whole)]) for i, names in enumerate(head)
+        ]
+        if sum(widths) + 2 * len(widths) - 2 <= width:
+            break
+    left = [
+        name in table.left or (i == 0 and len(heads) > len(table.frame.columns) - count)
+        for i, name in enumerate(heads)
+    ]
+
+    def line(row: Sequence[str]) -> str:
+        cells = zip(row, widths, left, strict=True)
+        padded = [cell.ljust(n) if is_left else cell.rjust(n) for cell, n, is_left in cells]
+        return "  ".join(padded).rstrip()
+
+    depth = max(map(len, head))
+    names = [[""] * (depth - len(name)) + name for name in head]
+    lines = [line([name[i] for name in names]) for i in range(depth)]
+    if color:
+        lines = [f"\033[1m{text}\033[0m" for text in lines]
+    lines.append("─" * (sum(widths) + 2 * len(widths) - 2))
+    for row in rows:
+        text = line(row) if len(row) > 1 or len(heads) == 1 else row[0]
+        if color:
+            # The only words that a table stresses: a measured loss outside of its band.
+            text = text.replace(" out", " \033[31mout\033[0m")
+        lines.append(text)
+    return [*lines, *([f"... and {table.more} more rows"] if table.more else [])]
+
+
+def _paragraph(note: Note) -> str:
+    if note.level == "quiet":
+        return f'<p class="quiet">{escape(note.text)}</p>'
+    head, colon, rest = note.text.partition(":")
+    color = COLORS[note.level]
+    return f'<p><b style="color: {color}">{escape(head)}</b>{colon}{escape(rest)}</p>'
+
+
+def table_html(table: Table, most: int | None = MOST) -> str:
+    """A table as HTML, below its title."""
+    heads, rows = table.cells(most=most)
+    labels = len(heads) > len(table.frame.columns)
+    names = "".join(f"<th>{escape(head)}</th>" for head in heads).replace("\n", "<br>")
+    lines = []
+    for row in rows:
+        if len(row) == 1 < len(heads):
+            lines.append(f'<th class="section" colspan="{len(heads)}">{escape(row[0])}</th>')
+            continue
+        cells = [
+            f"<th>{escape(cell)}</th>"
+            if i == 0 and labels
+            else f"<td{' class=left' * (heads[i] in table.left)}>{escape(cell)}</td>"
+            for i, cell in enumerate(row)
+        ]
+        lines.append("".join(cells))
+    body = "\n".join(f"<tr>{line}</tr>" for line in lines)
+    hidden = len(table.frame) - len(table.frame.head(most or len(table.frame)))
+    more = f"<p>... and {hidden} more rows</p>" if hidden else ""
+    title = _paragraph(Note(table.title)) if table.title else ""
+    return f"{title}<table><thead><tr>{names}</tr></thead><tbody>\n{body}\n</tbody></table>{more}"
