@@ -51,7 +51,7 @@ class Model:
     def loss(self, theta: np.ndarray, x: Covariates) -> np.ndarray:
         """Loss of each row."""
         q = dict(zip(self.names, np.where(self.real, theta, np.exp(theta)), strict=True))
-        p = self.law.sizes(q | {"L_ref": 0.0}, self.at)
+        p = self.law.amounts(q | {"L_ref": 0.0}, self.at)
         p["E"] = q["E"] if "E" in q else -p["E"] * q[FLOOR]
         return np.asarray(self.law.loss(p, x, self.at))
 

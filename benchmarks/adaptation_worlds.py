@@ -312,7 +312,7 @@ def form(name: str, family: str, about: dict[str, float], rng: np.random.Generat
     law = PAPER.laws[name]
     at = law.reference_point(pd.concat([TRAIN, GRID.query(PAPER.anchors)]))
     q = around(law, {**PAPER.truth[name], "sigma": PAPER.sigma[name]}, at, rng)
-    plain = Domain(law, law.sizes(q | {"L_ref": 0.0}, at) | {"E": q["E"]}, at, q["sigma"])
+    plain = Domain(law, law.amounts(q | {"L_ref": 0.0}, at) | {"E": q["E"]}, at, q["sigma"])
     if family == "stage":
         about[f"phi {name}"] = q["phi"] = rng.uniform(0.1, 0.4)
         stage = Power("F", "slope_F", {"ptpp": "eta", "params": "phi"})
@@ -321,7 +321,7 @@ def form(name: str, family: str, about: dict[str, float], rng: np.random.Generat
         about[f"kappa {name}"] = q[KAPPA] = math.exp(rng.choice([-1, 1]) * rng.uniform(0.2, 0.5))
         law = replace(law, coupled=("A", "B", "F"))
     if law is not plain.law:
-        p = law.sizes(q | {"L_ref": 0.0}, at) | {"E": q["E"]}
+        p = law.amounts(q | {"L_ref": 0.0}, at) | {"E": q["E"]}
         return replace(plain, law=law, p=p)
     if family == "undertuned":
         about["raised"] = raised = about.get("raised") or rng.uniform(0.01, 0.04)

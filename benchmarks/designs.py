@@ -79,7 +79,7 @@ class Trial:
 
     def buy(self, design: str, number: int, first: bl.Posterior) -> list[int]:
         """Rows that a design buys."""
-        sale, law, rng = self.sale, first.law.plain, np.random.default_rng(number)
+        sale, law, rng = self.sale, first.law.without_discrepancy, np.random.default_rng(number)
         price = costs(sale.frame, law.columns, cost="adaptation", fitted=self.train)
         if design == "active-sl":
             train, aim = self.train.frame, self.aim.frame

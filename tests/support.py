@@ -92,7 +92,9 @@ def with_effects(fitted: Posterior, level: str, labels: object, tau: float, **sp
             f"{level}_effect": (("chain", "draw", level), effect),
         }
     ).assign_coords({level: names})
-    changed = make_spec(fitted.law.plain, discrepancy="none", effects=(level,), **spec)
+    changed = make_spec(
+        fitted.law.without_discrepancy, discrepancy="none", effects=(level,), **spec
+    )
     gone = set(fitted.spec.likelihood.parameters) - set(changed.likelihood.parameters)
     return replace(fitted, spec=changed, table=table, draws=draws.drop_vars(gone))
 

@@ -106,7 +106,7 @@ def directions(fit: Posterior, prior: dict[str, Floats] | None = None) -> Direct
         found = []
         for unit in np.eye(q[name].size):
             moved = q | {name: q[name] + 1j * STEP * unit.reshape(q[name].shape)}
-            log_loss = np.log(law.loss(law.sizes(moved, fit.at), x, fit.at))
+            log_loss = np.log(law.loss(law.amounts(moved, fit.at), x, fit.at))
             found.append(log_loss.imag / STEP)
         return np.stack(found, 1)
 

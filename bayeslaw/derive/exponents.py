@@ -78,12 +78,12 @@ def local_exponents(
     check_units(frame, "rows", posterior.table.frame)
     law, q = posterior.extended(frame)
     x, at = law.covariates(frame), posterior.at
-    p = law.sizes(q, at)
+    p = law.amounts(q, at)
 
     def log_term(term: Term, x: Values) -> Floats:
         own = [d for d in law.deviations if d.of == term.coefficient]
         deviations = (d.value(p, law.of_deviations(x), at, np) for d in own)
-        return np.asarray(term.shape(p, x, at, np) + sum(deviations))
+        return np.asarray(term.log_ratio(p, x, at, np) + sum(deviations))
 
     def logs(x: Values) -> dict[str, Floats]:
         loss = law.loss(p, x, at)

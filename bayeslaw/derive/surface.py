@@ -134,7 +134,7 @@ def surface_of(
     law, q = posterior.extended(frame)
     x = law.covariates(frame)
     fixed = {name: float(x[name][0]) for name in x if name not in ("params", "tokens")}
-    return Surface(law, law.sizes(q, posterior.at), posterior.at, fixed)
+    return Surface(law, law.amounts(q, posterior.at), posterior.at, fixed)
 
 
 def surface_at(

@@ -101,7 +101,7 @@ def joint_gaussian(
         loss, fitted = np.empty((len(keep), len(both))), np.empty((len(keep), len(frame)))
         for member, own, place in fit.parts(paired[keep]):
             law, values = member.extended(both)
-            p = law.sizes({n: v[own] for n, v in values.items()}, member.at)
+            p = law.amounts({n: v[own] for n, v in values.items()}, member.at)
             new = new_size_effects(member, both, plan, domain)
             loss[place] = _log_loss(member, law, p, both, own) + new[own]
             fitted[place] = effects.draw(member.draws, member.spec.effects, frame, None)[own]

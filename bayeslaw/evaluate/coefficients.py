@@ -198,7 +198,7 @@ def write_coefficients(
             "name": law.name,
             "title": law.title,
             "reference": law.reference,
-            "formula": law.plain.latex(),
+            "formula": law.without_discrepancy.latex(),
             "token_unit": law.token_unit,
             "discrepancy": fit.spec.discrepancy.words,
         },

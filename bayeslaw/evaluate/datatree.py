@@ -81,7 +81,7 @@ def _prior_predictive(fit: Posterior, q: dict[str, Floats], rng: np.random.Gener
     law = law.over(x, fit.at)
     counts = {name: len(each.positions) for name, each in law.knots(x, fit.at).items()}
     steps = {n: rng.standard_normal((len(q["E"]), 1, count)) for n, count in counts.items()}
-    log_loss = np.log(law.loss(law.sizes(q | steps, fit.at), x, fit.at))
+    log_loss = np.log(law.loss(law.amounts(q | steps, fit.at), x, fit.at))
     for level in fit.spec.effects:
         groups, index = np.unique(random_effects.labels(frame, level), return_inverse=True)
         own, z = random_effects.level(level), rng.standard_normal((len(log_loss), len(groups)))
@@ -159,7 +159,7 @@ def prior_draws(fit: Posterior, draws: int = 4000, seed: int = 0) -> dict[str, F
     found = pm.draw(shapes, random_seed=seed, mode="FAST_COMPILE")
     named = {prior: own for own, prior in fit.spec.likelihood.parameters.items()}
     q = {named.get(n, n): np.asarray(v, float) for n, v in zip(priors, found, strict=True)}
-    sizes = -fit.law.sizes({**q, "L_ref": 0.0}, fit.at)["E"]
+    sizes = -fit.law.amounts({**q, "L_ref": 0.0}, fit.at)["E"]
     q["L_ref"] = sizes / (1 - q[FLOOR]) if FLOOR in q else q["E"] + sizes
     q["E"] = q["L_ref"] - sizes
     return {name: q[name] for name in [*fit.values(), "E"]}

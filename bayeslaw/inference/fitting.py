@@ -209,7 +209,7 @@ def _fit_pool(
 def specify(law: str | Path | Law, table: LossTable, settings: Settings) -> Spec:
     """The spec that `fit` fits to a table, with the random effects that its columns allow."""
     law = for_table(load_law(law), table)
-    discrepancy = make_discrepancy(settings.discrepancy, law.plain)
+    discrepancy = make_discrepancy(settings.discrepancy, law.without_discrepancy)
     effects = random_effects.choose(
         settings.effects, table.frame, table.name, discrepancy=discrepancy.size_effects
     )

@@ -68,7 +68,7 @@ def fit_map(
 
     def sizes(mode: Floats) -> dict[str, Floats]:
         q = {n: constrain(spec, n, value) for n, value in zip(names, mode, strict=True)}
-        return law.sizes(q, objective.at)
+        return law.amounts(q, objective.at)
 
     same = [sizes(mode) for (_, mode), near in zip(modes, agree, strict=True) if near]
     solutions = [{n: float(v) for n, v in law.rescale(p, objective.at).items()} for p in same]

@@ -125,7 +125,7 @@ class Posterior:
     def law_loss(self, frame: pd.DataFrame) -> Floats:
         """The law's loss per draw and row, without random effects, shape (draws, rows)."""
         law, q = self.extended(frame)
-        loss: Floats = law.loss(law.sizes(q, self.at), self.covariates(frame), self.at)
+        loss: Floats = law.loss(law.amounts(q, self.at), self.covariates(frame), self.at)
         return loss
 
     def extended(self, frame: pd.DataFrame) -> tuple[Law, dict[str, Floats]]:
@@ -154,7 +154,7 @@ class Posterior:
         drawn = np.log(self.law_loss(self.table.frame))
 
         def log_loss(steps: Mapping[str, Floats]) -> Floats:
-            sizes = law.sizes({**middle, **steps}, self.at)
+            sizes = law.amounts({**middle, **steps}, self.at)
             return np.asarray(np.log(law.loss(sizes, x, self.at))[0])
 
         start, sd = log_loss({}), drawn.std(0)

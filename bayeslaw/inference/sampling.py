@@ -130,7 +130,7 @@ def _used(density: Density, arrays: Arrays, draws: xr.Dataset) -> xr.Dataset:
         q = {n: draws[f"{prefix}{n}"].values[..., None] for n in law.coordinates}
         q |= {w.steps: draws[f"{prefix}{w.steps}"].values[..., None, :] for w in law.walks}
         flat = {n: v.reshape(-1, *v.shape[2:]) for n, v in q.items()}
-        loss = law.loss(law.sizes(flat, at), {name: v[rows] for name, v in x.items()}, at)
+        loss = law.loss(law.amounts(flat, at), {name: v[rows] for name, v in x.items()}, at)
         log_loss = np.log(loss).reshape(draws.sizes["chain"], draws.sizes["draw"], len(rows))
         found[f"{prefix}log_loss"] = ("chain", "draw", f"{prefix}row"), log_loss
         scales = {"sigma", *(f"tau_{level}" for level in spec.effects)}
@@ -146,7 +146,7 @@ def _parameters(density: Density, draws: xr.Dataset) -> xr.Dataset:
         law = spec.law
         q = {name: draws[f"{prefix}{name}"].values for name in law.coordinates}
         paper = law.to_paper(q, at)
-        plain = [name for name in law.plain.parameters if name in paper]
+        plain = [name for name in law.without_discrepancy.parameters if name in paper]
         found |= {f"{prefix}{name}": (("chain", "draw"), paper[name]) for name in plain}
     return xr.Dataset(found)
 

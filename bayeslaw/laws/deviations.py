@@ -49,7 +49,7 @@ class Deviation(ABC):
 
     @abstractmethod
     def value(self, p: Values, x: Values, at: Values, xp: Namespace) -> Array:
-        """Columns times weights; arguments are those of `Term.shape`."""
+        """Columns times weights; arguments are those of `Term.log_ratio`."""
 
 
 class Linear(Deviation):
@@ -60,7 +60,7 @@ class Linear(Deviation):
 
     @abstractmethod
     def column(self, name: str, x: Values, at: Values, xp: Namespace = np) -> Array:
-        """What a coefficient multiplies; the other arguments are those of `Term.shape`."""
+        """What a coefficient multiplies; the other arguments are those of `Term.log_ratio`."""
 
     def value(self, p: Values, x: Values, at: Values, xp: Namespace) -> Array:
         """Sum of the columns times their coefficients."""

@@ -41,10 +41,10 @@ class SeenPower(Power):
         """Paper symbols of every parameter but the coefficient."""
         return (*super().exponents, *filter(None, [self.weight]))
 
-    def shape(self, p: Values, x: Values, at: Values, xp: Namespace) -> Array:
+    def log_ratio(self, p: Values, x: Values, at: Values, xp: Namespace) -> Array:
         """Log of the term at `x` over its value at `at`; at `ORIGIN`, over its coefficient."""
         there = at if at is ORIGIN else self._seen(p, at, xp)
-        return super().shape(p, self._seen(p, x, xp), there, xp)
+        return super().log_ratio(p, self._seen(p, x, xp), there, xp)
 
     def exponent(self, p: Values, at: Values, xp: Namespace) -> Array:
         """Local exponent along log P at the point `at`: P is a part of the tokens seen."""
@@ -66,7 +66,7 @@ class SeenPower(Power):
 @TERMS.register
 @dataclass(frozen=True)
 class Rise(Power):
-    r"""A rise in D that saturates: ``G exp(-kappa r) (1 - exp(-D / (h N P)))``, h = 10^-omega.
+    r"""A rise in D that saturates: ``G exp(-xi r) (1 - exp(-D / (h N P)))``, h = 10^-omega.
 
     It is 0 at D = 0, within 5 % of its height once D is three times the share h of the
     pre-training tokens N P, and damped exponentially by the leading covariate of `down`, the
@@ -82,7 +82,7 @@ class Rise(Power):
     pace: str = "omega"
     kind: ClassVar[str] = "rise"
     convex_in_ptpp: ClassVar[bool] = False
-    curvable: ClassVar[bool] = False  # few replay ratios distinguish its curvature from kappa
+    curvable: ClassVar[bool] = False  # few replay ratios distinguish its curvature from xi
 
     @property
     def covariates(self) -> tuple[str, ...]:
@@ -94,7 +94,7 @@ class Rise(Power):
         """Paper symbols of every parameter but the coefficient."""
         return (*super().exponents, self.pace)
 
-    def shape(self, p: Values, x: Values, at: Values, xp: Namespace) -> Array:
+    def log_ratio(self, p: Values, x: Values, at: Values, xp: Namespace) -> Array:
         """Log of the term at `x` over its value at `at`; at `ORIGIN`, over its coefficient."""
         return self._log(p, x, xp) - (0.0 if at is ORIGIN else self._log(p, at, xp))
 

@@ -5,7 +5,7 @@ A law is written in two coordinate systems that convert exactly both ways.
 - *Paper coordinates*: ``E, A, alpha, B, ...`` as published.
 - *Reference coordinates*, in which priors are stated and the sampler works: ``L_ref``, the loss at
   a reference point (the training data's geometric mean), and for each term its local slope there,
-  in nats per e-fold, with its exponent. ``L = L_ref + sum_j s_j/k_j [exp(shape_j) - 1]``.
+  in nats per e-fold, with its exponent. ``L = L_ref + sum_j s_j/k_j [exp(log_ratio_j) - 1]``.
 """
 
 import math
@@ -192,7 +192,7 @@ class Law:
     @cached_property
     def discrepancy_parameters(self) -> tuple[str, ...]:
         """Names of the parameters that the discrepancy adds to the law."""
-        own = self.plain.exponents
+        own = self.without_discrepancy.exponents
         return tuple(name for name in self.exponents if name not in own)
 
     @cached_property
@@ -340,7 +340,7 @@ class Law:
         x = self.of_deviations(x, xp)
         return base * xp.exp(sum(shares(d.of) * d.value(p, x, at, xp) for d in self.deviations))
 
-    def log_loss(
+    def log(
         self, p: Values, x: Values, at: Values, xp: Namespace
     ) -> tuple[Array, dict[str, Array]]:
         """Log of the loss without deviations, and the share of the loss of each part that deviates.
@@ -420,7 +420,7 @@ class Law:
 
     def ratios(self, p: Values, x: Values, at: Values, xp: Namespace) -> dict[str, Array]:
         """Each term over its size at `at`, by its coefficient."""
-        return {t.coefficient: xp.exp(t.shape(p, x, at, xp)) for t in self.terms}
+        return {t.coefficient: xp.exp(t.log_ratio(p, x, at, xp)) for t in self.terms}
 
     def outer(self, p: Values, x: Values, at: Values, xp: Namespace) -> tuple[Array, Array]:
         """Factor of floor and terms, and what is added to them, by all parts."""
@@ -449,7 +449,7 @@ class Law:
 
     # -- coordinates --------------------------------------------------------------------------
 
-    def sizes(self, q: Values, at: Values, xp: Namespace = np) -> dict[str, Array]:
+    def amounts(self, q: Values, at: Values, xp: Namespace = np) -> dict[str, Array]:
         """Floor, term sizes at the reference point `at`, and the paper's exponents."""
         p: dict[str, Array] = {walk.steps: q[walk.steps] for walk in self.walks if walk.steps in q}
         for term in self.terms:
@@ -466,13 +466,13 @@ class Law:
 
     def to_paper(self, q: Values, at: Values, xp: Namespace = np) -> dict[str, Array]:
         """Paper coordinates from reference coordinates at `at`."""
-        return self.rescale(self.sizes(q, at, xp), at, xp)
+        return self.rescale(self.amounts(q, at, xp), at, xp)
 
     def rescale(self, p: Values, at: Values, xp: Namespace = np) -> dict[str, Array]:
         """Paper coordinates from term sizes at `at`."""
         p = dict(p)
         for term in self.terms:
-            p[term.coefficient] = p[term.coefficient] * xp.exp(-term.shape(p, at, ORIGIN, xp))
+            p[term.coefficient] = p[term.coefficient] * xp.exp(-term.log_ratio(p, at, ORIGIN, xp))
         for part in self.parts:
             p |= part.to_paper(p, at)
         return {name: p[name] for name in self.parameters}
@@ -481,7 +481,8 @@ class Law:
         """Reference coordinates at `at` from paper coordinates."""
         q: dict[str, Array] = {"L_ref": p["E"]}
         sizes = {
-            t.coefficient: p[t.coefficient] * xp.exp(t.shape(p, at, ORIGIN, xp)) for t in self.terms
+            t.coefficient: p[t.coefficient] * xp.exp(t.log_ratio(p, at, ORIGIN, xp))
+            for t in self.terms
         }
         sizes |= self.coupling.summed(sizes, p[KAPPA]) if self.coupling else {}
         for term in self.terms:
@@ -495,7 +496,7 @@ class Law:
         return {name: q[name] for name in self.coordinates}
 
     @property
-    def plain(self) -> "Law":
+    def without_discrepancy(self) -> "Law":
         """The law without discrepancy."""
         law = replace(
             self,

@@ -217,7 +217,7 @@ def stored_law(law: Law) -> dict[str, Plain]:
     LawError
         If a file cannot name a term's class, or hold one of its fields.
     """
-    plain = law.plain
+    plain = law.without_discrepancy
     settings = {key: content(getattr(plain, key)) for key in ("name", *_SETTINGS)}
     parts: dict[str, Plain] = {"terms": [store(TERMS, term) for term in plain.terms]}
     parts |= {key: content(getattr(plain, key)) for key in _BOUNDS}

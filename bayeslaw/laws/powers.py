@@ -60,7 +60,7 @@ class Power(Term):
         powers = {name: (c,) for c, name in (*self.down.items(), *self.up.items())}
         return dict.fromkeys(self.exponents, self.covariates) | powers
 
-    def shape(self, p: Values, x: Values, at: Values, xp: Namespace) -> Array:
+    def log_ratio(self, p: Values, x: Values, at: Values, xp: Namespace) -> Array:
         """Log of the term at `x` over its value at `at`."""
         rise: Array = 0.0
         for name, exponent in self.up.items():
@@ -70,8 +70,8 @@ class Power(Term):
         return rise
 
     def slopes(self, p: Values, x: Values, at: Values) -> dict[str, Array]:
-        """Derivative of `shape` by each exponent."""
-        if type(self).shape is not Power.shape:
+        """Derivative of `log_ratio` by each exponent."""
+        if type(self).log_ratio is not Power.log_ratio:
             return super().slopes(p, x, at)
         by: dict[str, Array] = {}
         for powers, sign in ((self.up, 1.0), (self.down, -1.0)):
@@ -133,14 +133,14 @@ class GatedPower(Power):
         """The covariate of each power, and P for the gate."""
         return super().covariates_of | {self.depth: ("ptpp",), self.rate: ("ptpp",)}
 
-    def shape(self, p: Values, x: Values, at: Values, xp: Namespace) -> Array:
+    def log_ratio(self, p: Values, x: Values, at: Values, xp: Namespace) -> Array:
         """Log of the term at `x` over its value at `at`."""
         lead = next(iter(self.down))
-        fixed = super().shape({**p, self.leading: 0.0}, x, at, xp)
+        fixed = super().log_ratio({**p, self.leading: 0.0}, x, at, xp)
         return fixed - (self.exponent(p, x, xp) * x[lead] - self.exponent(p, at, xp) * at[lead])
 
     def slopes(self, p: Values, x: Values, at: Values) -> dict[str, Array]:
-        """Derivative of `shape` by each exponent."""
+        """Derivative of `log_ratio` by each exponent."""
         there, here = self._lead_slopes(p, x), self._lead_slopes(p, at)
         return self._ungated.slopes(p, x, at) | {name: here[name] - there[name] for name in here}
 
@@ -231,7 +231,7 @@ class FadingPower(Power):
         """Name of the leading exponent in reference coordinates."""
         return f"{self.leading}_ref"
 
-    def shape(self, p: Values, x: Values, at: Values, xp: Namespace) -> Array:
+    def log_ratio(self, p: Values, x: Values, at: Values, xp: Namespace) -> Array:
         """Log of the term at `x` over its value at `at`."""
         lead = next(iter(self.down))
         there, here = (self.exponent(p, z, xp) * z[lead] for z in (at, x))

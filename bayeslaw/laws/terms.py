@@ -1,7 +1,7 @@
 """Terms of a scaling law, each formula written once.
 
-A term is a coefficient times ``exp(shape)``. `shape` is the log of the term over its value at a
-reference point `at`, so it is zero there. It is written over an array namespace `xp` (NumPy or
+A term is a coefficient times ``exp(log_ratio)``. `log_ratio` is the log of the term over its value
+at a reference point `at`, so it is zero there. It is written over an array namespace `xp` (NumPy or
 ``pytensor.tensor``) and over real or complex parameters. Prediction, the PyTensor model,
 complex-step derivatives, the planner and the LaTeX all use this one formula.
 
@@ -57,16 +57,16 @@ STEP = 1e-30
 
 _GREEK = (
     "alpha", "beta", "gamma", "eta", "nu", "lambda", "zeta", "phi",
-    "kappa", "mu", "omega", "rho",
+    "kappa", "mu", "omega", "rho", "xi",
 )  # fmt: skip
 
 
 class Term(ABC):
-    """A coefficient times ``exp(shape)``; subclasses are frozen dataclasses.
+    """A coefficient times ``exp(log_ratio)``; subclasses are frozen dataclasses.
 
-    A subclass gives `shape` and `latex`, lists its `exponents` and `covariates`, and declares the
-    fields `coefficient` and `slope`. A law file names it by its `kind`, a class outside the package
-    as ``"package.module:Class"``.
+    A subclass gives `log_ratio` and `latex`, lists its `exponents` and `covariates`, and declares
+    the fields `coefficient` and `slope`. A law file names it by its `kind`, a class outside the
+    package as ``"package.module:Class"``.
 
     Attributes
     ----------
@@ -96,7 +96,7 @@ class Term(ABC):
         """Symbols of every parameter but the coefficient, the leading exponent first."""
 
     @abstractmethod
-    def shape(self, p: Values, x: Values, at: Values, xp: Namespace) -> Array:
+    def log_ratio(self, p: Values, x: Values, at: Values, xp: Namespace) -> Array:
         """Log of the term at `x` over its value at `at`; at `ORIGIN`, over its coefficient.
 
         Parameters
@@ -115,10 +115,10 @@ class Term(ABC):
         """The term as LaTeX."""
 
     def slopes(self, p: Values, x: Values, at: Values) -> dict[str, Array]:
-        """Derivative of `shape` by each exponent."""
+        """Derivative of `log_ratio` by each exponent."""
 
         def shape(name: str) -> Array:
-            return self.shape({**p, name: p[name] + 1j * STEP}, x, at, np)
+            return self.log_ratio({**p, name: p[name] + 1j * STEP}, x, at, np)
 
         return {name: shape(name).imag / STEP for name in self.exponents}
 
@@ -143,7 +143,7 @@ class Term(ABC):
         return dict.fromkeys(self.exponents, self.covariates)
 
     def exponent(self, p: Values, at: Values, xp: Namespace) -> Array:
-        """Local exponent at `at`: minus the derivative of `shape` along the leading covariate."""
+        """Local exponent at `at`: minus the slope of `log_ratio` along the leading covariate."""
         return p[self.local]
 
     def to_local(self, p: Values, at: Values, xp: Namespace) -> dict[str, Array]:

@@ -62,7 +62,7 @@ def _add(spec: Spec, arrays: Arrays, shared: Mapping[str, Tensor] | None = None)
     q = _forward(law, priors, at)
     for walk in law.walks:
         q[walk.steps] = pm.Normal(walk.steps, shape=data[f"{walk.steps}_knots"].shape)
-    sizes = law.sizes(q, at, pt)
+    sizes = law.amounts(q, at, pt)
     for symbol, value in law.rescale(sizes, at, pt).items():
         if symbol not in q:
             pm.Deterministic(symbol, value)
@@ -105,7 +105,7 @@ def _forward(law: Law, priors: Mapping[str, Prior], at: Values) -> dict[str, Ten
         return sizes / (1.0 - priors[FLOOR].dist())
 
     q = {name: priors[name].rv(name) for name in law.coordinates if name != "L_ref"}
-    terms = law.sizes({**q, "L_ref": 0.0}, at, pt)
+    terms = law.amounts({**q, "L_ref": 0.0}, at, pt)
     stated = from_share if FLOOR in priors else from_floor
     return q | {"L_ref": pm.CustomDist("L_ref", -terms["E"], dist=stated)}
 

@@ -417,8 +417,8 @@ class _Builder:
             for name, value in values.items()
         }
         law, normal = law.over(values, at), normal_coefficients(spec)
-        p = law.sizes({**q, **dict.fromkeys(normal, 0.0)}, at, FUNCTIONS)
-        log_loss, shares = replace(law, offset=None).log_loss(p, x, at, FUNCTIONS)
+        p = law.amounts({**q, **dict.fromkeys(normal, 0.0)}, at, FUNCTIONS)
+        log_loss, shares = replace(law, offset=None).log(p, x, at, FUNCTIONS)
         places = {WHOLE: -1}
         for of, share in shares.items():
             if of != WHOLE:

@@ -129,7 +129,7 @@ def make_spec(
     FitError
         If `delta` is not positive.
     """
-    plain = load_law(law).plain
+    plain = load_law(law).without_discrepancy
     deviation = make_discrepancy(discrepancy, plain)
     law = deviation.apply(plain)
     density = make_likelihood(likelihood, delta)

@@ -217,8 +217,8 @@ def spread(
 
 def _latent_parts(fit: Posterior, row: pd.DataFrame, seed: Sequence[int]) -> dict[str, Floats]:
     """Parts of the latent log loss that vary, each of shape (draws,)."""
-    q, plain = fit.values(), fit.law.plain
-    p, x = plain.sizes(q, fit.at), fit.covariates(row)
+    q, plain = fit.values(), fit.law.without_discrepancy
+    p, x = plain.amounts(q, fit.at), fit.covariates(row)
     middle = {name: np.median(v, axis=0) if np.ndim(v) > 1 else v for name, v in x.items()}
 
     def log_loss(x: Mapping[str, Floats]) -> Floats:

@@ -182,7 +182,7 @@ def _curve(
     if "start" in base:
         base["start"] = base["start"] + effect
     law = _planned(law, unique)
-    p = law.sizes(q, fit.at)
+    p = law.amounts(q, fit.at)
     p |= {name: p[name] * np.exp(effect) for name in ("E", *law.coefficients)}
     return LossCurve(law, p, fit.at, run.params, run.ptpp, base, unique)
 

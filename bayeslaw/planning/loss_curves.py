@@ -228,7 +228,7 @@ class ReplaySlice:
     def log_term(self, term: Term, budget: float | Floats) -> Floats:
         """Log of a term over its reference value, at a budget in log ATPP."""
         x = {**self.x, "tokens": self.x["tokens"] + budget}
-        log: Floats = term.shape(self.p, x, self.at, np)
+        log: Floats = term.log_ratio(self.p, x, self.at, np)
         return log
 
     def constant_terms(self) -> Floats:

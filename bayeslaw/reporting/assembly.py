@@ -210,7 +210,7 @@ def _huber(fit: Posterior, seed: int) -> PointFit:
     """Return the Huber fit of the same law, without discrepancy, to the same rows."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FitWarning)  # the page reports it
-        return fit_huber(fit.law.plain, fit.table, delta=fit.spec.delta, seed=seed)
+        return fit_huber(fit.law.without_discrepancy, fit.table, delta=fit.spec.delta, seed=seed)
 
 
 def _named(section: Section, member: Posterior, fit: Posterior | Pool) -> Section:

@@ -196,5 +196,5 @@ def varied(world: World, by: float, seed: int) -> World:
 
 def _above(law: Law, q: dict[str, float], at: dict[str, float]) -> float:
     """Sum of the terms at the reference point, nats per token."""
-    p = law.sizes(q, at)
+    p = law.amounts(q, at)
     return sum(float(p[name]) for name in law.coefficients)

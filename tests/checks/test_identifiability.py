@@ -61,7 +61,7 @@ def test_steps_of_walks_are_integrated_out(walking):
         def log_loss(sign):
             value = np.array(q[name], float)
             value[place] += sign * step
-            return np.log(law.loss(law.sizes(q | {name: value}, at), x, at))
+            return np.log(law.loss(law.amounts(q | {name: value}, at), x, at))
 
         return (log_loss(1) - log_loss(-1)) / (2 * step)
 

@@ -146,7 +146,7 @@ def test_the_file_states_the_parameters_and_where_they_come_from(posterior, tmp_
     assert set(document["reference"]) >= {"L_ref", "slope_N", "slope_D", "sigma"}
     assert document["rebuild"]["identity"] == posterior.spec.identity
     assert back.convergence == posterior.convergence
-    assert back.law.plain == posterior.law.plain
+    assert back.law.without_discrepancy == posterior.law.without_discrepancy
 
 
 def test_the_file_is_strict_json_without_the_losses(case, tmp_path):

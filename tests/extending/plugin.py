@@ -31,7 +31,7 @@ class Exponential(Term):
     def exponents(self):
         return (self.rate,)
 
-    def shape(self, p, x, at, xp):
+    def log_ratio(self, p, x, at, xp):
         return -p[self.rate] * (x["share"] - at["share"])
 
     def latex(self):
@@ -112,7 +112,7 @@ class DataWalk(Discrepancy):
     def extend(self, law, q, at, frame, seed):
         reach = float(np.log(frame["tokens"].max() / law.token_unit) - at["tokens"])
         knots = tuple(map(float, range(max(2, int(np.ceil(reach))))))
-        longer = self._with_knots(law.plain, knots)
+        longer = self._with_knots(law.without_discrepancy, knots)
         draws = len(next(iter(q.values())))
         rng = np.random.default_rng(seed)
         missing = [n for n in longer.discrepancy_parameters if n not in q]

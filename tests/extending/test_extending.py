@@ -127,7 +127,7 @@ def test_steps_beyond_the_rows_are_drawn_once_and_reach_the_forecast(fit):
     np.testing.assert_array_equal(fit.latent(far), fit.latent(far))
     fixed = q | {name: 0 * q[name] for name in q if name not in fit.draws.data_vars}
     x = extended.covariates(far)
-    narrow = np.log(extended.loss(extended.sizes(fixed, fit.at), x, fit.at))
+    narrow = np.log(extended.loss(extended.amounts(fixed, fit.at), x, fit.at))
     assert (np.log(fit.latent(far)) - narrow).std() > 0.01
 
 
@@ -208,8 +208,8 @@ def test_two_laws_built_in_python_are_told_apart_and_come_back_as_they_were(tmp_
 
 def test_a_subclass_is_not_taken_for_its_base():
     class Damped(Power):
-        def shape(self, p, x, at, xp):
-            return 0.5 * super().shape(p, x, at, xp)
+        def log_ratio(self, p, x, at, xp):
+            return 0.5 * super().log_ratio(p, x, at, xp)
 
     given = ("A", "slope_N", {"params": "alpha"})
     assert identity(Damped(*given)) != identity(Power(*given))

@@ -128,11 +128,11 @@ def compiled(model):
 
 
 def point_of(case, shapes, index, scale):
-    """The point of an index: the case's start plus noise, variables sorted by name."""
+    """The point of an index: the case's start plus noise, variables sorted by name, xi as kappa."""
     rng = np.random.default_rng([case["index"], index])
     return {
         name: case["start"][name] + scale * rng.standard_normal(shapes[name])
-        for name in sorted(case["start"])
+        for name in sorted(case["start"], key=lambda name: name.replace("xi_", "kappa_"))
     }
 
 

@@ -18,13 +18,13 @@ def test_offset_and_derivatives(name):
     plain = load_law(name)
     law = annealing(plain)
     assert annealing(law) is law
-    assert law.plain.parameters == law.parameters
+    assert law.without_discrepancy.parameters == law.parameters
     frame = DESIGN.sample(40, random_state=3)
     frame["annealed"] = np.arange(40) % 2
     x, at = law.covariates(frame), law.reference_point(frame)
     p = truth_of(plain.parameters) | {n: MORE[n] for n in law.offset.parameters}
     q = law.to_reference(p, at)
-    sizes = law.sizes(q, at)
+    sizes = law.amounts(q, at)
     factor = p["unannealed"] + p["unannealed_D"] * x["tokens"]
     factor += p.get("unannealed_N", 0) * x.get("params", 0)
     factor += p.get("unannealed_P", 0) * x.get("ptpp", 0)

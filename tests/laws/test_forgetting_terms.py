@@ -31,7 +31,7 @@ TRUTH = {
     "phi": 0.31,
     "rho": 1.4,
     "G": 0.42,
-    "kappa": 3.0,
+    "xi": 3.0,
     "omega": 3.2,
 }
 DESIGN = grid(
@@ -44,7 +44,7 @@ DESIGN["tokens"] *= DESIGN["params"]
 
 positive = st.floats(0.05, 5)
 parameters = st.fixed_dictionaries(
-    dict.fromkeys(("E", "A", "F", "G", "rho", "kappa"), positive)
+    dict.fromkeys(("E", "A", "F", "G", "rho", "xi"), positive)
     | dict.fromkeys(("alpha", "eta", "phi"), st.floats(0.02, 1.5))
     | {"omega": st.floats(-1, 5)}
 )
@@ -63,7 +63,7 @@ def by_hand(p, params, tokens, replay, ptpp):
     base = p["E"] + p["A"] / N ** p["alpha"]
     base += p["F"] / (N ** p["phi"] * (P + p["rho"] * D / N) ** p["eta"])
     full = -math.expm1(-(10 ** p["omega"]) * D / (N * P))
-    return base + p["G"] * math.exp(-p["kappa"] * r) * full
+    return base + p["G"] * math.exp(-p["xi"] * r) * full
 
 
 def losses(p, **rows):
@@ -87,7 +87,7 @@ def test_golden_number():
         "eta": 0.5,
         "rho": 6.0,
         "G": 0.5,
-        "kappa": 4.0,
+        "xi": 4.0,
     }
     x = {"params": 1e4, "tokens": 1e4, "replay": 0.25, "ptpp": 10}
     want = 1 + 0.5 + 40 / (100 * 4) + 0.5 * math.exp(-1) * (1 - math.exp(-1))
@@ -104,7 +104,7 @@ def test_the_power_of_tokens_seen_is_convex_in_log_ptpp_where_few_tokens_are_new
     seen, power = LAW.terms[1], Power("F", "slope_F", {"ptpp": "eta", "params": "phi"})
     near = np.abs(np.log(eta * ptpp / new))[1:-1] < 0.01  # the sign changes within a step
     for term, convex in ((seen, eta * ptpp[1:-1] > new), (power, True)):
-        value = np.exp(term.shape(p, x, ORIGIN, np))
+        value = np.exp(term.log_ratio(p, x, ORIGIN, np))
         assert (np.diff(value) < 0).all()
         assert ((np.diff(value, 2) > 0) == convex)[~near].all()
     assert power.convex_in_ptpp
@@ -157,8 +157,8 @@ def test_reference_coordinates_are_the_same_in_pytensor(law):
     x, at = law.covariates(DESIGN), law.reference_point(DESIGN)
     p = dict.fromkeys(law.parameters, 0.07) | TRUTH
     q = law.to_reference(p, at)
-    symbolic = law.loss(law.sizes(q, at, pt), x, at, pt).eval()
-    np.testing.assert_allclose(symbolic, law.loss(law.sizes(q, at), x, at), rtol=1e-12)
+    symbolic = law.loss(law.amounts(q, at, pt), x, at, pt).eval()
+    np.testing.assert_allclose(symbolic, law.loss(law.amounts(q, at), x, at), rtol=1e-12)
     if law is LAW:
         np.testing.assert_allclose(symbolic, law.loss(TRUTH, x), rtol=1e-12)
 
@@ -218,7 +218,7 @@ def test_a_rise_may_grow_with_pretraining():
     gain = law.loss(p, x) - LAW.loss(TRUTH, x)
     bare = LAW.loss(TRUTH, x) - LAW.loss({**TRUTH, "G": 0.0}, x)
     np.testing.assert_allclose(gain, bare * (DESIGN["ptpp"] ** 0.1 - 1), rtol=1e-9)
-    assert r"G P^{\mu} e^{-\kappa r}" in law.latex()
+    assert r"G P^{\mu} e^{-\xi r}" in law.latex()
 
 
 def test_latex_parses_and_names_every_parameter():

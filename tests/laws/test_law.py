@@ -109,12 +109,12 @@ def test_numpy_and_pytensor_agree(name):
     p = truth_of(law.parameters)
     q = law.to_reference(p, at)
     free = {n: pt.dscalar(n) for n in law.coordinates}
-    loss = law.loss(law.sizes(free, at, pt), x, at, pt)
+    loss = law.loss(law.amounts(free, at, pt), x, at, pt)
     paper = law.to_paper(free, at, pt)
     both = pytensor.function(list(free.values()), [loss, *paper.values()], mode="FAST_COMPILE")
     got, *back = both(*(q[n] for n in law.coordinates))
     np.testing.assert_allclose(got, law.loss(p, x), rtol=1e-12)
-    np.testing.assert_allclose(got, law.loss(law.sizes(q, at), x, at), rtol=1e-12)
+    np.testing.assert_allclose(got, law.loss(law.amounts(q, at), x, at), rtol=1e-12)
     np.testing.assert_allclose(back, [law.to_paper(q, at)[n] for n in paper], rtol=1e-12)
 
 

@@ -22,7 +22,7 @@ def test_the_formula_and_both_coordinates():
     assert q["alpha2_ref"] == pytest.approx(0.42 - 0.011 * (at["params"] + at["ptpp"]))
     for name, value in LAW.to_paper(q, at).items():
         assert value == pytest.approx(p[name], rel=1e-10)
-    np.testing.assert_allclose(LAW.loss(LAW.sizes(q, at), x, at), expected, rtol=1e-10)
+    np.testing.assert_allclose(LAW.loss(LAW.amounts(q, at), x, at), expected, rtol=1e-10)
     by = LAW.gradient(p, x)
     for name in LAW.parameters:
         up, down = (LAW.loss(p | {name: p[name] * (1 + s)}, x) for s in (1e-6, -1e-6))

@@ -51,7 +51,7 @@ def test_loss_is_the_laws_at_fewer_tokens_and_derivatives(name):
     plain = load_law(name)
     law = repeating(plain)
     assert repeating(law) is law
-    assert law.plain.parameters == law.parameters
+    assert law.without_discrepancy.parameters == law.parameters
     p = truth_of(plain.parameters) | {"R_D": R}
     frame = SCARCE.sample(40, random_state=1)
     unique = 3e9 / (1 - frame["replay"] * ("replay" in frame))
@@ -68,7 +68,7 @@ def test_loss_is_the_laws_at_fewer_tokens_and_derivatives(name):
     q = law.to_reference(p, at)
     for back, value in law.to_paper(q, at).items():
         assert value == pytest.approx(p[back], rel=1e-10)
-    np.testing.assert_allclose(law.loss(law.sizes(q, at), x, at), expected, rtol=1e-10)
+    np.testing.assert_allclose(law.loss(law.amounts(q, at), x, at), expected, rtol=1e-10)
     by = law.gradient(p, x)
     for each in law.parameters:
         step = 1e-6 * max(abs(p[each]), 1e-3)

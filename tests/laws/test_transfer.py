@@ -52,8 +52,8 @@ def test_the_share_of_the_start_is_the_derivative_by_its_log(law, table):
     rows = table.frame.assign(annealed=np.arange(len(table)) % 2)
     x, at = law.covariates(rows), law.reference_point(rows)
     p = TRUTH | dict.fromkeys(law.offset.parameters, 0.01)
-    p = law.sizes(law.to_reference(p | dict.fromkeys(law.discrepancy_parameters, 0.0), at), at)
-    _, shares = law.log_loss(p, x, at, np)
+    p = law.amounts(law.to_reference(p | dict.fromkeys(law.discrepancy_parameters, 0.0), at), at)
+    _, shares = law.log(p, x, at, np)
     log_left = np.log(law.departure.remaining(p, x, np))
     ends = [np.log(law.loss(p | {"beta": p["beta"] * (1 + h)}, x, at)) for h in (1e-6, -1e-6)]
     by = (ends[0] - ends[1]) / (2e-6 * log_left)

@@ -65,7 +65,7 @@ def test_loss_is_the_formula_by_hand(seed):
     polynomial = (v["poly_NN"] * n**2 + v["poly_PP"] * p**2 + v["poly_rr"] * r**2) / 2
     polynomial += v["poly_NP"] * n * p + v["poly_ND"] * n * d + v["poly_PD"] * p * d
     polynomial += r * (v["poly_Nr"] * n + v["poly_Pr"] * p + v["poly_Dr"] * d)
-    found = law.loss(law.sizes(v | {walk.steps: steps}, at), x, at)
+    found = law.loss(law.amounts(v | {walk.steps: steps}, at), x, at)
     np.testing.assert_allclose(found, loss * np.exp(polynomial + walked), rtol=1e-12)
 
 

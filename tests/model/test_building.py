@@ -28,7 +28,7 @@ def test_prior_predictive_sees_every_prior(name, paper_rows):
         assert stats.ks_2samp(values, same).pvalue > 1e-4, n
     # E is what is left of the reference loss, draw by draw.
     at = spec.law.reference_point(paper_rows.frame)
-    p = spec.law.sizes({n: flat[n] for n in spec.law.coordinates}, at)
+    p = spec.law.amounts({n: flat[n] for n in spec.law.coordinates}, at)
     np.testing.assert_allclose(p["E"], flat["E"], rtol=1e-9)
     sizes = sum(p[c] for c in spec.law.coefficients)
     np.testing.assert_allclose(flat["L_ref"] - sizes, flat["E"], rtol=1e-9)
@@ -47,7 +47,7 @@ def test_log_likelihood_is_there_row_by_row(likelihood, small):
     draws = {str(n): v.values[0] for n, v in prior["prior"].data_vars.items()}
     at = spec.law.reference_point(small.frame)
     q = {n: draws[n][:, None] for n in spec.law.coordinates}
-    mu = np.log(spec.law.loss(spec.law.sizes(q, at), spec.law.covariates(small.frame), at))
+    mu = np.log(spec.law.loss(spec.law.amounts(q, at), spec.law.covariates(small.frame), at))
     r, s = np.log(small.loss) - mu, draws["sigma"][:, None]
     if likelihood == "studentt":
         want = stats.t(draws["dof"][:, None]).logpdf(r / s) - np.log(s)

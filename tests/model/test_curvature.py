@@ -27,7 +27,9 @@ def test_without_curvature_the_law_is_the_law(name):
     straight = with_curvature.to_reference(curved(with_curvature, 0.0), at)
     assert straight.items() >= q.items()
     np.testing.assert_allclose(
-        with_curvature.loss(with_curvature.sizes(straight, at), x, at), plain.loss(p, x), rtol=1e-12
+        with_curvature.loss(with_curvature.amounts(straight, at), x, at),
+        plain.loss(p, x),
+        rtol=1e-12,
     )
 
 
@@ -47,10 +49,10 @@ def test_curvature_by_hand():
 def test_tilts_by_hand():
     law = Curvature().apply(load_law("form1"))
     x, at = law.covariates(DESIGN), law.reference_point(DESIGN)
-    p = law.sizes(law.to_reference(curved(law, 0.0), at), at)
+    p = law.amounts(law.to_reference(curved(law, 0.0), at), at)
     tilts = {"tilt_Br": 0.4, "tilt_Cr": -0.3}
     loss, r = law.loss(p, x, at), DESIGN["replay"] - DESIGN["replay"].mean()
-    size = {n: p[n] * by for n, by in law.plain.sensitivities(p, x, at).items()}
+    size = {n: p[n] * by for n, by in law.without_discrepancy.sensitivities(p, x, at).items()}
     expected = loss * np.exp((0.4 * size["B"] - 0.3 * size["C"]) / loss * r)
     np.testing.assert_allclose(law.loss(p | tilts, x, at), expected)
     assert [n for n in law.discrepancy_parameters if n.startswith("tilt")] == list(tilts)
@@ -64,9 +66,9 @@ def test_drift_by_hand():
     drift = {"drift_PP": 0.02, "drift_NP": -0.01, "drift_NN": 0.03, "drift_NPP": 0.004}
     n, p = x["params"] - at["params"], x["ptpp"] - at["ptpp"]
     factor = np.exp(0.01 * p**2 - 0.01 * n * p + 0.015 * n**2 + 0.002 * n * p**2)
-    found = law.loss(law.sizes(straight | drift, at), x, at)
-    np.testing.assert_allclose(found, factor * law.loss(law.sizes(straight, at), x, at))
-    assert law.plain.parameters == load_law("form1").parameters
+    found = law.loss(law.amounts(straight | drift, at), x, at)
+    np.testing.assert_allclose(found, factor * law.loss(law.amounts(straight, at), x, at))
+    assert law.without_discrepancy.parameters == load_law("form1").parameters
     without_stages = Curvature().apply(load_law("chinchilla"))
     assert not any(n.startswith("drift") for n in without_stages.parameters)
 
@@ -74,7 +76,7 @@ def test_drift_by_hand():
 def test_a_drifting_law_has_the_derivatives_of_its_loss():
     law = Curvature().apply(load_law("form3"))
     x, at = law.covariates(DESIGN), law.reference_point(DESIGN)
-    p = law.sizes(law.to_reference(curved(law, 0.03), at), at)
+    p = law.amounts(law.to_reference(curved(law, 0.03), at), at)
     step = 1e-6
     for name, exact in law.gradient(p, x, at).items():
         up, down = (law.loss(p | {name: p[name] + h}, x, at) for h in (step, -step))
@@ -86,8 +88,8 @@ def test_curved_laws_are_the_same_in_pytensor(name):
     law = Curvature().apply(load_law(name))
     x, at = law.covariates(DESIGN), law.reference_point(DESIGN)
     q = law.to_reference(curved(law, 0.07), at)
-    symbolic = law.loss(law.sizes(q, at, pt), x, at, pt).eval()
-    np.testing.assert_allclose(symbolic, law.loss(law.sizes(q, at), x, at), rtol=1e-12)
+    symbolic = law.loss(law.amounts(q, at, pt), x, at, pt).eval()
+    np.testing.assert_allclose(symbolic, law.loss(law.amounts(q, at), x, at), rtol=1e-12)
 
 
 def test_curved_posteriors_load_as_they_were_saved(small, tmp_path):

@@ -62,7 +62,7 @@ def test_loss_is_the_formula_by_hand(seed):
     loss = v["L_ref"] - total + total * ratio**kappa
     share = total * ratio**kappa / loss
     loss *= np.exp(share * (of_a * walk_a + of_b * walk_b) / ratio)
-    np.testing.assert_allclose(law.loss(law.sizes(q, AT), x, AT)[0], loss, rtol=1e-12)
+    np.testing.assert_allclose(law.loss(law.amounts(q, AT), x, AT)[0], loss, rtol=1e-12)
 
 
 @settings(deadline=None)
@@ -80,7 +80,7 @@ def test_the_loss_of_a_coupled_law_is_the_same_in_papers_coordinates(seed):
     law = replace(load_law("chinchilla"), coupled=("A", "B"))
     rng, x = np.random.default_rng(seed), law.covariates(ROWS)
     q = {name: rng.uniform(0.2, 0.6) for name in law.coordinates} | {"L_ref": 6.0}
-    there, here = law.loss(law.sizes(q, AT), x, AT), law.loss(law.to_paper(q, AT), x, ORIGIN)
+    there, here = law.loss(law.amounts(q, AT), x, AT), law.loss(law.to_paper(q, AT), x, ORIGIN)
     np.testing.assert_allclose(there, here, rtol=1e-10)
 
 
@@ -93,15 +93,15 @@ def test_local_slopes_do_not_depend_on_kappa():
     step = 1e-6
     for kappa in (0.5, 1.0, 2.0):
         q = {"L_ref": 3.0, "slope_N": 0.12, "alpha": 0.3, "slope_D": 0.1, "beta": 0.25}
-        p = LAW.sizes(q | {"kappa": kappa, "walk_scale": 0.7, "cross_BN": 0.0}, AT)
+        p = LAW.amounts(q | {"kappa": kappa, "walk_scale": 0.7, "cross_BN": 0.0}, AT)
         losses = [LAW.loss(p, {**AT, "params": AT["params"] + s}, AT) for s in (-step, step)]
         assert (losses[0] - losses[1]) / (2 * step) == pytest.approx(0.12, rel=1e-6)
 
 
 def test_shares_of_coupled_terms_are_derivatives_by_their_logs():
     x, q = LAW.covariates(ROWS), dict.fromkeys(LAW.coordinates, 0.4) | {"L_ref": 6.0}
-    p = LAW.sizes(q, AT)
-    _, shares = LAW.log_loss(p, x, AT, np)
+    p = LAW.amounts(q, AT)
+    _, shares = LAW.log(p, x, AT, np)
     by = LAW.sensitivities(p, x, AT)
     base = p["E"] + sum(p[name] * by[name] for name in ("A", "B"))
     for name in ("A", "B"):
@@ -118,7 +118,7 @@ def test_the_default_is_by_the_kind_of_law():
 
 
 def test_the_law_without_it_is_the_law():
-    assert LAW.plain.identity == load_law("chinchilla").identity
+    assert LAW.without_discrepancy.identity == load_law("chinchilla").identity
 
 
 def test_bands_widen_beyond_the_rows(fitted):

@@ -28,9 +28,9 @@ AT = {
 class Skewed(Power):
     """A power of D whose exponent depends on r: its logs at r and at 1 differ in slope."""
 
-    def shape(self, p, x, at, xp):
+    def log_ratio(self, p, x, at, xp):
         drift = 0.1 * x["replay"] * (x["tokens"] - at["tokens"])
-        return super().shape(p, x, at, xp) + 0.2 * p["beta"] * drift
+        return super().log_ratio(p, x, at, xp) + 0.2 * p["beta"] * drift
 
 
 DATA = Power("B", "slope_D", {"tokens": "beta"}, {"replay": "nu"})

@@ -41,7 +41,7 @@ def test_absolute_forgetting_is_in_nats(fits):
 def test_baseline_of_a_law_that_has_a_value_at_zero(fits):
     """The law's loss at D = 0 against one by hand; that of the paper's laws is not finite."""
     p = {"E": 1.5, "A": 100.0, "alpha": 0.3, "F": 0.5, "eta": 0.3, "phi": 0.01, "rho": 1.0}
-    p |= {"G": 0.2, "kappa": 2.0, "omega": 2.0}
+    p |= {"G": 0.2, "xi": 2.0, "omega": 2.0}
     source = replace(true_fits(WORLD)[1], law=load_law("forgetting"), parameters=p)
     start = 1.5 + 100 / 8.1e9**0.3 + 0.5 / (8.1e9**0.01 * 279**0.3)
     own, given = (
@@ -62,7 +62,7 @@ def test_baseline_of_a_law_that_has_a_value_at_zero(fits):
 def test_no_adaptation_where_none_is_needed():
     """Limits that the un-adapted model meets: zero tokens, and no loss at D = 0 is required."""
     p = {"E": 1.5, "A": 0.0, "alpha": 0.3, "F": 0.0, "eta": 0.3, "phi": 0.3, "rho": 1.0}
-    p |= {"G": 0.2, "kappa": 2.0, "omega": 2.0}
+    p |= {"G": 0.2, "xi": 2.0, "omega": 2.0}
     fit = replace(true_fits(WORLD)[1], law=load_law("forgetting"), parameters=p)
     found = plan(target=fit, source=fit, **LIMITS | {"max_loss": 3.0}, baseline="law")
     assert (found.status, found.tokens, found.p_both) == ("feasible", 0, 1)

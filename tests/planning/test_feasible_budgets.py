@@ -80,7 +80,7 @@ def test_a_law_that_rises_and_saturates_in_tokens():
     for _ in range(10):
         p = {name: rng.uniform(0.1, 0.4, 100) for name in law.parameters}
         p |= {"A": rng.lognormal(5, 0.5, 100), "F": 10 * rng.lognormal(0, 0.5, 100)}
-        p |= {"kappa": rng.uniform(1, 4, 100), "omega": rng.uniform(1, 4, 100)}
+        p |= {"xi": rng.uniform(1, 4, 100), "omega": rng.uniform(1, 4, 100)}
         curve, replay = LossCurve(law, p, ORIGIN, 1e9, 100.0), rng.random()
         limit = random_limit(rng, curve, replay)
         sets = feasible(curve, [replay], limit)
@@ -104,7 +104,7 @@ def test_exponents_that_walk(law):
     law = law.over(law.covariates(pd.DataFrame(rows)), AT)
     for _ in range(4):
         p = {n: rng.normal(0, 0.05, 60) for n in law.exponents}
-        p |= {n: rng.lognormal(np.log(0.3), 0.5, 60) for n in law.plain.exponents}
+        p |= {n: rng.lognormal(np.log(0.3), 0.5, 60) for n in law.without_discrepancy.exponents}
         p |= {n: rng.lognormal(np.log(0.2), 0.9, 60) for n in ("E", *law.coefficients)}
         p |= {"walk_scale": rng.lognormal(0, 0.5, 60)}
         p |= {"kappa": rng.lognormal(0, 0.3, 60)} if law.coupled else {}
