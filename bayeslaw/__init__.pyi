@@ -27,20 +27,18 @@ from .evaluate.coefficients import (
     write_coefficients as write_coefficients,
 )
 from .evaluate.crossval import Elpd as Elpd, cross_validate as cross_validate, loo as loo
-from .evaluate.forecast import Forecast as Forecast
 from .evaluate.registration import (
     Verification as Verification,
     register as register,
     verify as verify,
 )
 from .evaluate.scores import compare as compare, score as score
-from .evaluate.stacking import Stack as Stack, StackedForecast as StackedForecast, stack as stack
+from .evaluate.stacking import Stack as Stack, stack as stack
 from .huber.point_fit import PointFit as PointFit, fit_huber as fit_huber
 from .inference.fitting import fit as fit
 from .inference.joint_fitting import fit_joint as fit_joint
-from .inference.pools import Pool as Pool
-from .inference.posterior import Posterior as Posterior
-from .inference.storage import load as load
+from .inference.pools import Pool as Pool, StackedForecast as StackedForecast, load as load
+from .inference.posterior import Forecast as Forecast, Posterior as Posterior
 from .laws.law import Law as Law
 from .laws.lawfiles import load_law as load_law
 from .laws.priors import Prior as Prior

@@ -12,9 +12,9 @@ from bayeslaw.checks.part import RARE, Part, listed
 from bayeslaw.common.arrays import Bools
 from bayeslaw.common.errors import TableError
 from bayeslaw.common.formatting import count
-from bayeslaw.evaluate.datatree import prior_draws
-from bayeslaw.evaluate.residuals import innovations, residual
+from bayeslaw.inference.datatree import prior_draws
 from bayeslaw.inference.posterior import Posterior
+from bayeslaw.inference.residuals import innovations, residual
 from bayeslaw.model import random_effects
 from bayeslaw.tables.table import LossTable, subset
 from bayeslaw.tables.validation import COVARIATES

@@ -13,8 +13,7 @@ from scipy.stats import rankdata
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import BayeslawError
 from bayeslaw.derive.result import Derived, checked, derived, interval, quantile
-from bayeslaw.evaluate.forecast import Forecast
-from bayeslaw.inference.posterior import Posterior
+from bayeslaw.inference.posterior import Forecast, Posterior
 from bayeslaw.laws.priors import floor_words
 from bayeslaw.laws.terms import COLUMN, SYMBOLS, Term, Values
 from bayeslaw.model.coordinates import log_prior_of_floor

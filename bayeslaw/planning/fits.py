@@ -152,8 +152,8 @@ def curve_of(
         rows is drawn with this seed, and is zero without it. The first number is that of the plan.
     """
     if isinstance(fit, Pool) and not median:
-        parts = [_curve(member, run, median, seed).take(own) for member, own, _ in fit.parts()]
-        return PooledCurve(tuple(parts), tuple(at for *_, at in fit.parts()))
+        parts = [_curve(member, run, median, seed).take(own) for member, own, _ in fit.by_member()]
+        return PooledCurve(tuple(parts), tuple(at for *_, at in fit.by_member()))
     return _curve(fit.first if isinstance(fit, Pool) else fit, run, median, seed)
 
 
