@@ -43,11 +43,15 @@ from .laws.law import Law as Law
 from .laws.lawfiles import load_law as load_law
 from .laws.priors import Prior as Prior
 from .planning.choices import Choice as Choice
-from .planning.planner import plan as plan, plan_example as plan_example
+from .planning.planner import plan as plan
 from .planning.result import Plan as Plan
 from .reporting import Explorer as Explorer, Report as Report, explore as explore, report as report
 from .simulation.calibration import Calibration as Calibration, calibrate as calibrate
-from .simulation.worlds import paper_world as paper_world, simulate as simulate
+from .simulation.worlds import (
+    paper_world as paper_world,
+    plan_example as plan_example,
+    simulate as simulate,
+)
 from .studies.cases import Case as Case, pool_cases as pool_cases, world_cases as world_cases
 from .studies.study import study as study
 from .tables.hull import locate as locate

@@ -13,14 +13,13 @@ from bayeslaw.common.errors import TableError, TableWarning
 from bayeslaw.design.bayes_linear import JointGaussian, centred, measurements_by_run
 from bayeslaw.design.set_search import bases, run_of_each
 from bayeslaw.inference import residuals
-from bayeslaw.inference.pools import Pool
+from bayeslaw.inference.pools import Pool, pair_draws
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.adjustments import completed
 from bayeslaw.laws.law import Law
 from bayeslaw.model import random_effects as effects
 from bayeslaw.model.errors import LENGTH
 from bayeslaw.planning.deviations import planned_size_effects
-from bayeslaw.planning.fits import pair_draws
 from bayeslaw.planning.intervals import intersection
 from bayeslaw.planning.result import Plan
 from bayeslaw.tables.table import LossTable, frame_of

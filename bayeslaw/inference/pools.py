@@ -13,6 +13,7 @@ import xarray as xr
 
 from bayeslaw.common.arrays import Floats, Ints
 from bayeslaw.common.errors import FileError, FitError, LawError
+from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference import storage
 from bayeslaw.inference.convergence import Convergence
 from bayeslaw.inference.posterior import LEVELS, Forecast, Posterior
@@ -286,6 +287,10 @@ def load_posterior(path: str | Path) -> Posterior:
     return fit
 
 
+type Fit = Posterior | Pool | PointFit
+"""What a plan can be made from; a point fit has a single draw."""
+
+
 def of_one_law(fit: Posterior | Pool, what: str) -> Posterior:
     """The fit, if it is the posterior of one law.
 
@@ -300,7 +305,7 @@ def of_one_law(fit: Posterior | Pool, what: str) -> Posterior:
     return with_draws(fit, what)
 
 
-def with_draws[Fit](fit: Fit, what: str) -> Fit:
+def with_draws[T](fit: T, what: str) -> T:
     """The fit, if it is a posterior or a pool; see `of_one_law`."""
     if not isinstance(fit, Posterior | Pool):
         kind = type(fit).__name__
@@ -313,3 +318,50 @@ def member_laws(law: object) -> Sequence[str | Path | Law] | None:
     if isinstance(law, str):
         return POOLS.get(law)
     return law if isinstance(law, Sequence) else None
+
+
+def draw_count(fit: Fit) -> int:
+    """Number of draws; 1 for a point fit."""
+    return 1 if isinstance(fit, PointFit) else fit.count
+
+
+def pair_draws(fits: Sequence[Fit]) -> tuple[list[Ints], str]:
+    """Pair the draws of several fits.
+
+    Draws of a joint fit are paired as they were sampled. Separate fits are independent, so any
+    pairing of their draws is valid. The first result is the draw of each fit in each pair; there
+    are as many pairs as the posterior with the fewest draws has, and the others are thinned. The
+    second says how they were paired.
+    """
+    posteriors = [fit for fit in fits if not isinstance(fit, PointFit)]
+    if not posteriors:
+        return [np.zeros(1, int) for _ in fits], "no draws: all fits are point fits"
+    draws = min(draw_count(fit) for fit in posteriors)
+    names: list[object] = [fit.settings.get("joint") or id(fit) for fit in posteriors]
+    groups = list(dict.fromkeys(names))
+    index, left = [], iter(names)
+    for fit in fits:
+        if isinstance(fit, PointFit):
+            index.append(np.zeros(draws, int))
+            continue
+        # Chains sampled with the same seed can be correlated between fits, so the draws of each
+        # group are shifted against those of the others.
+        shift = groups.index(next(left)) * draws // len(groups)
+        index.append(np.roll(np.arange(draws) * draw_count(fit) // draws, shift))
+    if len(posteriors) == 1:
+        return index, "one posterior: the other fits are point fits"
+    if len(groups) == 1:
+        return index, "jointly: draw by draw of one fit"
+    if len(groups) == len(posteriors):
+        return index, f"independently: {len(groups)} fits, draws paired at random"
+    return index, f"jointly within each of {len(groups)} fits, at random between them"
+
+
+def convergence_failures(fits: Sequence[Fit], allowed: bool) -> tuple[str, ...]:
+    """Failures of the convergence check, as text; `NotConverged` if they are not allowed."""
+    found: list[str] = []
+    for fit in fits:
+        if not isinstance(fit, PointFit):
+            fit.require_converged(allowed)
+            found += [f"{fit.table.name}: {what}" for what in fit.convergence.failures]
+    return tuple(found)

@@ -12,15 +12,13 @@ import pandas as pd
 
 from bayeslaw.common.arrays import Floats, Ints
 from bayeslaw.huber.point_fit import PointFit
-from bayeslaw.inference.pools import Pool
+from bayeslaw.inference.pools import Fit, Pool
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.residuals import error_draws, new_size_effects, too_few_sizes
 from bayeslaw.model import random_effects as effects
 from bayeslaw.model.random_effects import BASE
 from bayeslaw.planning.limits import Noise
 from bayeslaw.tables.table import grid
-
-type Fit = Posterior | Pool | PointFit
 
 PARTS = ("law", "parameters", "discrepancy", "size", "base", "run", "noise")
 """Sources of variance: which law of a pool is right, its parameters and discrepancy, the effects of
