@@ -163,7 +163,7 @@ def law_draws(
     others = {"replay": replay, "ptpp": ptpp}
     given = {name: value for name, value in others.items() if value is not None}
     law, q = fit.extended(grid(params=params, tokens=tokens, **given))
-    return LawDraws(law, {n: v[:, 0] for n, v in law.sizes(q, fit.at).items()}, fit.at)
+    return LawDraws(law, {n: v[:, 0] for n, v in law.amounts(q, fit.at).items()}, fit.at)
 
 
 @dataclass(frozen=True)
