@@ -23,7 +23,7 @@ from tables import SMOKE, arguments, splits
 
 import bayeslaw as bl
 from bayeslaw.evaluate.scores import band_scores, point_scores
-from bayeslaw.model.curvature import Curvature
+from bayeslaw.model.discrepancy import Curvature
 
 WIDE, FIXED = 0.3, 0.1
 SCALES = np.array([0.03, 0.05, 0.07, FIXED, 0.14, 0.2, WIDE])

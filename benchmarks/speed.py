@@ -26,8 +26,8 @@ from bayeslaw.inference.convergence import diagnose
 from bayeslaw.inference.fitting import labelled_draws, refit, specify
 from bayeslaw.inference.settings import Settings
 from bayeslaw.model.building import build
-from bayeslaw.model.data import make_data
 from bayeslaw.model.density import make_density
+from bayeslaw.model.spec import make_data
 
 SIMULATED = "simulated"
 CASES = [

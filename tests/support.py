@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from bayeslaw import LossTable, Posterior, from_frame, grid, load_law, simulate
-from bayeslaw.model import random_effects
+from bayeslaw.model import effects
 from bayeslaw.model.spec import make_spec
 
 ROOT = Path(__file__).parents[1]
@@ -83,7 +83,7 @@ def with_effects(fitted: Posterior, level: str, labels: object, tau: float, **sp
     Draws of the other parameters stay as they are, so nothing is sampled.
     """
     table = from_frame(fitted.table.frame.assign(**{level: labels}), fitted.table.name)
-    names = np.unique(random_effects.labels(table.frame, level))
+    names = np.unique(effects.labels(table.frame, level))
     shape = fitted.draws.sizes["chain"], fitted.draws.sizes["draw"], len(names)
     effect = tau * np.random.default_rng(0).standard_normal(shape)
     draws = fitted.draws.assign(

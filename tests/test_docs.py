@@ -12,11 +12,17 @@ import pytest
 
 import bayeslaw as bl
 from bayeslaw.laws import lawfiles
-from bayeslaw.model import adaptation, random_effects, walking_exponents
-from bayeslaw.model.adaptation import Adaptation
-from bayeslaw.model.curvature import Curvature
+from bayeslaw.model.discrepancy import (
+    ADAPTATION_WALK,
+    COUPLING_PRIOR,
+    CURVATURE,
+    WALK_SCALE,
+    Adaptation,
+    Curvature,
+    WalkingExponents,
+)
+from bayeslaw.model.effects import LEVELS
 from bayeslaw.model.spec import make_spec
-from bayeslaw.model.walking_exponents import COUPLING_PRIOR, CURVATURE, WalkingExponents
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -86,7 +92,7 @@ def test_the_glossary_has_every_parameter_of_a_fit():
     families = {name.split("_")[0] for name in named if "_" in name}
     laws = [path.stem for path in (ROOT / "models").glob("*.toml")]
     for law, discrepancy in itertools.product(laws, ("auto", "curvature", "none")):
-        spec = make_spec(law, discrepancy=discrepancy, effects=random_effects.registered())
+        spec = make_spec(law, discrepancy=discrepancy, effects=tuple(LEVELS))
         for name in (*spec.law.parameters, *spec.law.coordinates, *spec.likelihood.parameters):
             of_family = name.split("_")[0] in families or name.endswith("_ref")
             assert name in named or ("_" in name and of_family), name
@@ -117,11 +123,9 @@ def test_the_maths_page_states_the_priors_of_the_code():
         f"that of $\\rho^2/2$ is {normal(own.replay)}",
         f"every {own.spacing:g} e-folds, and an exponent that changes with standard deviation "
         f"{own.walk:g} over an e-fold, times a scale "
-        + lognormal(adaptation.WALK_SCALE, "LogNormal(median {median:g}, sigma {sigma:g})"),
+        + lognormal(ADAPTATION_WALK, "LogNormal(median {median:g}, sigma {sigma:g})"),
         f"s = {walk.spread:g} along a term's own covariate and {walk.crossed:g} along the other",
-        lognormal(
-            walking_exponents.WALK_SCALE, "LogNormal with median {median:g} and sigma {sigma:g}"
-        ),
+        lognormal(WALK_SCALE, "LogNormal with median {median:g} and sigma {sigma:g}"),
         f"H is {walk.spacing:g} e-folds",
         lognormal(
             COUPLING_PRIOR, "(`kappa`) is LogNormal with median {median:g} and sigma {sigma:g}"

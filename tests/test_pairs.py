@@ -79,7 +79,7 @@ def plain_rows() -> pd.DataFrame:
 def plain() -> Case:
     """Its twin has columns that change nothing, and counts as integers."""
     frame = plain_rows()
-    neutral = {"annealed": 1, "undertuned": 0, "domain": "web", "note": "a"}
+    neutral = {"annealed": 1, "domain": "web", "note": "a"}
     stated = frame.assign(**neutral, run=range(len(frame))).astype({"tokens": int, "params": int})
     twin = bl.fit("chinchilla", measured(stated), seed=0, **SHORT)
     return Case(*both("chinchilla", frame), AHEAD, twin, AHEAD.assign(**neutral))
@@ -127,18 +127,17 @@ def as_text(frame: pd.DataFrame) -> pd.DataFrame:
 
 @option
 def columns() -> Case:
-    """Repeated data, checkpoints that are not annealed, and undertuned rows."""
+    """Repeated data, and checkpoints that are not annealed."""
     frame = plain_rows().loc[np.repeat(range(20), 2)].reset_index(drop=True)
     place = np.arange(len(frame))
     frame = frame.assign(
         annealed=place % 2,
         unique_tokens=np.where(place % 3 == 0, 5e9, 1e13),
-        undertuned=np.isin(place, [3, 10]).astype(int),
         loss=frame["loss"] * np.where(place % 2 == 0, 1.03, 1.0),
     )
-    twin = frame.astype({"annealed": bool, "undertuned": bool, "unique_tokens": int})
+    twin = frame.astype({"annealed": bool, "unique_tokens": int})
     twin = bl.fit("chinchilla", measured(twin), seed=0, **SHORT)
-    neutral = AHEAD.assign(annealed=1, unique_tokens=1e13, undertuned=0)
+    neutral = AHEAD.assign(annealed=1, unique_tokens=1e13)
     return Case(*both("chinchilla", frame), AHEAD, twin, neutral)
 
 

@@ -12,9 +12,9 @@ from bayeslaw.checks.identifiability import directions_part
 from bayeslaw.checks.outliers import outliers_part
 from bayeslaw.checks.part import NAMES, RARE, Check, Part, target
 from bayeslaw.evaluate.crossval import leave_out
+from bayeslaw.evaluate.residuals import averaging, residual, residual_draws
 from bayeslaw.inference.pools import Pool, with_draws
 from bayeslaw.inference.posterior import Posterior
-from bayeslaw.inference.residuals import averaging, residual, residual_draws
 from bayeslaw.tables.table import LossTable, subset
 from bayeslaw.tables.validation import canonical, check_domain, check_units
 

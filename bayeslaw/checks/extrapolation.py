@@ -24,11 +24,11 @@ from bayeslaw.checks.identifiability import spread
 from bayeslaw.checks.part import LEVELS, NAMES, RARE, Part, Target, listed
 from bayeslaw.common.arrays import Bools, Floats
 from bayeslaw.common.errors import argument
-from bayeslaw.inference.datatree import prior_draws
+from bayeslaw.evaluate.datatree import prior_draws
+from bayeslaw.evaluate.residuals import covariance
 from bayeslaw.inference.pools import Pool
 from bayeslaw.inference.posterior import Posterior
-from bayeslaw.inference.residuals import covariance
-from bayeslaw.model.random_effects import SIZE
+from bayeslaw.model.effects import SIZE
 from bayeslaw.tables.hull import BEYOND, NEAR, in_words, locate
 from bayeslaw.tables.validation import COVARIATES
 

@@ -16,9 +16,10 @@ from scipy.special import betainc
 from bayeslaw.checks.part import Part
 from bayeslaw.common.arrays import Bools, Floats, Ints
 from bayeslaw.common.errors import TableError
+from bayeslaw.evaluate.forecast import Forecast, ends
 from bayeslaw.inference.fitting import refit
 from bayeslaw.inference.pools import Pool
-from bayeslaw.inference.posterior import Forecast, Posterior, ends
+from bayeslaw.inference.posterior import Posterior
 from bayeslaw.tables.hull import NEAR, axes, decades, displacement
 from bayeslaw.tables.table import LossTable, subset
 

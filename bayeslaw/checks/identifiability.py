@@ -16,9 +16,9 @@ from scipy.linalg import cholesky, qr, solve_triangular
 
 from bayeslaw.checks.part import NAMES, Part, Target, listed
 from bayeslaw.common.arrays import Floats
-from bayeslaw.inference.datatree import prior_draws
+from bayeslaw.evaluate.datatree import prior_draws
+from bayeslaw.evaluate.residuals import covariance
 from bayeslaw.inference.posterior import Posterior
-from bayeslaw.inference.residuals import covariance
 from bayeslaw.laws.terms import STEP
 
 WEAK = 1.0

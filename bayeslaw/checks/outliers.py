@@ -12,10 +12,10 @@ from bayeslaw.checks.part import RARE, Part, listed
 from bayeslaw.common.arrays import Bools
 from bayeslaw.common.errors import TableError
 from bayeslaw.common.formatting import count
-from bayeslaw.inference.datatree import prior_draws
+from bayeslaw.evaluate.datatree import prior_draws
+from bayeslaw.evaluate.residuals import innovations, residual
 from bayeslaw.inference.posterior import Posterior
-from bayeslaw.inference.residuals import innovations, residual
-from bayeslaw.model import random_effects
+from bayeslaw.model import effects
 from bayeslaw.tables.table import LossTable, subset
 from bayeslaw.tables.validation import COVARIATES
 
@@ -52,18 +52,15 @@ def outlying_groups(fit: Posterior) -> pd.DataFrame:
     """
     prior, found = prior_draws(fit), []
     for name in fit.spec.effects:
-        kind = random_effects.level(name)
-        if isinstance(kind, random_effects.OneSided):
-            continue
-        effects = fit.draws[f"{name}_effect"].median(("chain", "draw"))
-        middle = float(effects.median())
+        fitted = fit.draws[f"{name}_effect"].median(("chain", "draw"))
+        middle = float(fitted.median())
         scale = max(
             float(np.median(prior[f"tau_{name}"])),
-            float(stats.median_abs_deviation(effects.values, scale="normal")),
+            float(stats.median_abs_deviation(fitted.values, scale="normal")),
         )
-        for label, value in zip(effects[name].values, effects.values, strict=True):
+        for label, value in zip(fitted[name].values, fitted.values, strict=True):
             if abs(value - middle) > OUTLYING * scale:
-                written = count(float(label)) if kind.column == "params" else label
+                written = count(float(label)) if name == effects.SIZE.name else label
                 found.append((name, label, f"{name} {written}", float(value)))
     return pd.DataFrame(found, columns=["level", "label", "name", "deviation"])
 
@@ -87,7 +84,7 @@ def _kept(fit: Posterior, found: pd.DataFrame) -> Bools:
     """Training rows that belong to none of the outliers."""
     frame, kept = fit.table.frame, np.ones(len(fit.table), bool)
     for level, label in found[["level", "label"]].itertuples(index=False):
-        of_rows = np.arange(len(frame)) if level == "row" else random_effects.labels(frame, level)
+        of_rows = np.arange(len(frame)) if level == "row" else effects.labels(frame, level)
         kept &= of_rows != label
     return kept
 

@@ -21,7 +21,7 @@ from functools import cached_property
 import numpy as np
 
 from bayeslaw.common.arrays import Bools, Floats, Ints
-from bayeslaw.model.errors import decay
+from bayeslaw.model.noise import decay
 
 NEGLIGIBLE = 1e-10
 """Fraction of the targets' total variance that the omitted principal axes may have."""

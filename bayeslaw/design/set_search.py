@@ -27,7 +27,7 @@ import pandas as pd
 from bayeslaw.common.arrays import Bools, Floats, Ints
 from bayeslaw.common.errors import BayeslawError, unknown
 from bayeslaw.design.bayes_linear import JointGaussian, Update
-from bayeslaw.model.random_effects import labels
+from bayeslaw.model.effects import labels
 from bayeslaw.tables.table import LossTable
 
 KINDS = ("flops", "adaptation")

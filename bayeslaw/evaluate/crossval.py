@@ -11,9 +11,7 @@ from scipy.special import logsumexp
 
 from bayeslaw.common.arrays import Bools, Floats, Ints, Strings
 from bayeslaw.common.errors import FitError, TableError, unknown
-from bayeslaw.inference.pools import of_one_law
-from bayeslaw.inference.posterior import Posterior
-from bayeslaw.inference.residuals import (
+from bayeslaw.evaluate.residuals import (
     averaging,
     density,
     group_effects,
@@ -21,9 +19,11 @@ from bayeslaw.inference.residuals import (
     residual_draws,
     unit_likelihood,
 )
+from bayeslaw.inference.pools import of_one_law
+from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.settings import RUN, Settings
-from bayeslaw.model import random_effects as effects
-from bayeslaw.model.likelihoods import OBSERVED
+from bayeslaw.model import effects
+from bayeslaw.model.noise import OBSERVED
 from bayeslaw.tables.table import LossTable, subset
 from bayeslaw.tables.validation import row_numbers
 
@@ -185,7 +185,7 @@ def _groups(table: LossTable, by: str) -> tuple[Ints | Floats | Strings, Ints]:
         raise TableError(
             f"{table.name}: {unknown('column', column, [*table.frame, 'row', 'stage'])}"
         )
-    if column in effects.registered():
+    if column in effects.LEVELS:
         return np.unique(effects.labels(table.frame, column), return_inverse=True)
     values = table.frame[column]
     if (missing := values.isna()).any():

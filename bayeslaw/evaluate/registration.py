@@ -15,11 +15,10 @@ from bayeslaw.common.defaults import TOLERANCE
 from bayeslaw.common.errors import BayeslawError, FileError, TableError, argument
 from bayeslaw.common.files import digest, read_json, write_json
 from bayeslaw.common.formatting import jsonable
+from bayeslaw.evaluate.forecast import LEVELS, Forecast, band_columns
 from bayeslaw.evaluate.scores import BANDS, POINT, crps, interval_scores, point_scores
-from bayeslaw.inference.posterior import LEVELS, Forecast, band_columns
 from bayeslaw.laws.adjustments import ABSENT, ANNEALED, UNIQUE
-from bayeslaw.model import random_effects
-from bayeslaw.model.random_effects import UNDERTUNED
+from bayeslaw.model import effects
 from bayeslaw.tables.reading import from_frame, is_synthetic
 from bayeslaw.tables.table import LossTable
 from bayeslaw.tables.validation import BASE_LOSSES, COVARIATES, label_texts, row_numbers
@@ -29,7 +28,7 @@ SCHEMA = 1
 """Version of the file's layout; a file with a larger one is refused."""
 FEWEST_DRAWS = 100
 """Least number of draws stored: from n draws, a calibrated forecast's CRPS is too large by 1/n."""
-OTHERS = (UNIQUE, ANNEALED, UNDERTUNED.column)
+OTHERS = (UNIQUE, ANNEALED)
 """Columns by which rows are matched, though a table may lack them."""
 LABELS = ("domain", "base", "run")
 """Columns that identify a row beside its covariates, with those of the fit's random effects."""
@@ -147,9 +146,9 @@ def verify(
     """Check that a registered forecast is unchanged, and score it on what has been measured.
 
     A measured row belongs to the row of the forecast with its labels and, up to `tolerance`, its
-    covariates. Where the forecast depends on them, so must `unique_tokens`, `annealed` and
-    `undertuned` agree, which stand for no repeated tokens, 1 and 0 where a table lacks them. The
-    result is appended to the file; the forecast in it is not touched.
+    covariates. Where the forecast depends on them, so must `unique_tokens` and `annealed` agree,
+    which stand for no repeated tokens and 1 where a table lacks them. The result is appended to the
+    file; the forecast in it is not touched.
 
     Parameters
     ----------
@@ -270,10 +269,9 @@ def _content(forecast: Forecast, draws: int) -> dict[str, Any]:
     match = [c for c in COVARIATES if c in frame]
     match += [UNIQUE] * any(law.repetition is not None for law in laws)
     match += [ANNEALED] * any(law.offset is not None for law in laws)
-    match += [UNDERTUNED.column] * (UNDERTUNED.name in levels)
     match += [c for c in BASE_LOSSES if c in frame and any(law.bases is not None for law in laws)]
     frame = frame.assign(**{column: _numbers(frame, column) for column in match})
-    labels = [*LABELS, *(random_effects.level(level).column for level in levels)]
+    labels = [*LABELS, *(effects.level(level).column for level in levels)]
     match += [c for c in dict.fromkeys(labels) if c in frame and c not in match]
     if (same := frame.duplicated(match, keep=False)).any():
         raise TableError(

@@ -9,7 +9,7 @@ import pandas as pd
 import xarray as xr
 
 from bayeslaw.common.defaults import DELTA
-from bayeslaw.common.errors import FitError, LawError, unknown
+from bayeslaw.common.errors import REMOVED, FitError, LawError, TableError, unknown
 from bayeslaw.huber.point_fit import PointFit, for_table
 from bayeslaw.inference.modes import fit_map
 from bayeslaw.inference.pools import Pool, member_laws
@@ -26,11 +26,10 @@ from bayeslaw.laws.adjustments import completed
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.laws.priors import PriorLike
-from bayeslaw.model import errors as run_errors
-from bayeslaw.model import random_effects
-from bayeslaw.model.data import Data, make_data
-from bayeslaw.model.likelihoods import Huber, Likelihood
-from bayeslaw.model.spec import Spec, make_discrepancy, make_spec
+from bayeslaw.model import effects, noise
+from bayeslaw.model.discrepancy import make_discrepancy
+from bayeslaw.model.noise import Huber, Likelihood
+from bayeslaw.model.spec import Data, Spec, make_data, make_spec
 from bayeslaw.tables.table import LossTable
 
 PACKAGES = ("bayeslaw", "pymc", "pytensor", "nutpie", "numpy", "xarray")
@@ -210,19 +209,22 @@ def specify(law: str | Path | Law, table: LossTable, settings: Settings) -> Spec
     """The spec that `fit` fits to a table, with the random effects that its columns allow."""
     law = for_table(load_law(law), table)
     discrepancy = make_discrepancy(settings.discrepancy, law.without_discrepancy)
-    effects = random_effects.choose(
+    levels = effects.choose(
         settings.effects, table.frame, table.name, discrepancy=discrepancy.size_effects
     )
-    errors = run_errors.choose(settings.errors, table.frame, table.name, law.columns)
-    if "run" in (*effects, errors):
-        random_effects.check_runs(table.frame, table.name, law.columns)
+    flagged = table.frame.get("undertuned")
+    if flagged is not None and (flagged == 1).any():
+        raise TableError(f"{table.name}: column 'undertuned' {REMOVED['undertuned']}")
+    errors = noise.choose_errors(settings.errors, table.frame, table.name, law.columns)
+    if "run" in (*levels, errors):
+        effects.check_runs(table.frame, table.name, law.columns)
     return make_spec(
         law,
         priors=settings.priors,
         likelihood=settings.likelihood,
         delta=settings.delta,
         discrepancy=discrepancy,
-        effects=effects,
+        effects=levels,
         new_sizes=settings.effects == "auto",
         errors=errors,
     )
@@ -292,9 +294,7 @@ def labelled_draws(spec: Spec, data: Data, draws: xr.Dataset) -> xr.Dataset:
         draws = draws.assign_coords({knot: data.arrays[f"{walk.steps}_knots"]})
     for level in spec.effects:
         z, dim, names = draws[f"{level}_z"], own_dim(f"{level}_z"), data.groups[level]
-        kind = random_effects.level(level)
-        affected = xr.DataArray(kind.affected(names), dims=dim)
-        effect = (kind.effect(draws[f"tau_{level}"], z) * affected).rename({dim: level})
+        effect = (draws[f"tau_{level}"] * z).rename({dim: level})
         draws = draws.drop_dims(dim).assign({f"{level}_effect": effect})
         draws = draws.assign_coords({level: names})
     return draws

@@ -17,10 +17,9 @@ from bayeslaw.inference.sampling import sample
 from bayeslaw.inference.settings import PosteriorSettings, make_settings
 from bayeslaw.laws.law import Law
 from bayeslaw.model.building import cholesky_rows
-from bayeslaw.model.data import joint_arrays, make_data
-from bayeslaw.model.likelihoods import Likelihood
-from bayeslaw.model.random_effects import labelled, labels, unlabelled
-from bayeslaw.model.spec import JointSpec
+from bayeslaw.model.effects import labelled, labels, unlabelled
+from bayeslaw.model.noise import Likelihood
+from bayeslaw.model.spec import JointSpec, joint_arrays, make_data
 from bayeslaw.tables.table import LossTable
 
 
@@ -75,7 +74,7 @@ def fit_joint(
         name: replace(specify(law, tables[name], common), new_sizes=chosen.effects == "auto")
         for name, law in laws.items()
     }
-    spec = JointSpec(specs)
+    spec = JointSpec({f"{name}::": each for name, each in specs.items()})
     grouped = {
         name: replace(t, frame=labelled(t.frame, levels, name)) for name, t in tables.items()
     }
@@ -83,12 +82,12 @@ def fit_joint(
         level: np.unique(np.concatenate([labels(t.frame, level) for t in grouped.values()]))
         for level in levels
     }
-    data = {name: make_data(specs[name], grouped[name], labels=groups) for name in tables}
+    data = {name: make_data(specs[name], grouped[name], groups=groups) for name in tables}
     sampled = sample(spec, joint_arrays(data), chosen)
     run = record(sampled)
     fitted = [f"{name}{specs[name].identity}{table.sha256}" for name, table in tables.items()]
     run |= {"joint": hashlib.sha256("".join([str(run), *fitted]).encode()).hexdigest()[:16]}
-    factors = {level: _factors(sampled.draws, level, len(tables)) for level in spec.correlated}
+    factors = {level: _factors(sampled.draws, level, len(tables)) for level in spec.effects}
     run["correlation"] = {
         level: np.median(factor @ factor.swapaxes(-1, -2), axis=(0, 1)).round(3).tolist()
         for level, factor in factors.items()

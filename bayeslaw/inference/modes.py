@@ -14,8 +14,7 @@ from bayeslaw.huber.objective import Objective, screened_starts
 from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.laws.priors import Prior
 from bayeslaw.model.building import build
-from bayeslaw.model.data import make_data
-from bayeslaw.model.spec import Spec
+from bayeslaw.model.spec import Spec, make_data
 from bayeslaw.tables.table import LossTable
 
 DIFFERENCE = 1e-6

@@ -21,9 +21,8 @@ from threadpoolctl import threadpool_limits
 from bayeslaw.common.arrays import Floats
 from bayeslaw.inference.convergence import MAX_RHAT, MIN_ESS, Convergence, diagnose
 from bayeslaw.inference.settings import Settings
-from bayeslaw.model.data import Arrays
 from bayeslaw.model.density import Density, make_density
-from bayeslaw.model.spec import JointSpec, Spec
+from bayeslaw.model.spec import Arrays, JointSpec, Spec
 
 FIRST, LAST, TRIES = 500, 8000, 4
 """Draws per chain at first and at most, and most runs, of which the later follow the check."""
@@ -70,7 +69,7 @@ def sample(spec: Spec | JointSpec, arrays: Arrays, settings: Settings) -> Sample
     ----------
     spec : Spec or JointSpec
     arrays : mapping of str to array
-        Of `bayeslaw.model.data.Data`, or `joint_arrays`.
+        Of `bayeslaw.model.spec.Data`, or `joint_arrays`.
     settings : Settings
         Without a number of draws, a run of `FIRST` says how many the check needs. With `retry`,
         runs after divergent transitions have smaller steps.

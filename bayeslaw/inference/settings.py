@@ -8,8 +8,8 @@ from typing import Any, TypedDict
 from bayeslaw.common.defaults import AUTO, CHAINS, DELTA, TARGET_ACCEPT, TUNE
 from bayeslaw.common.errors import REMOVED, FitError, unknown
 from bayeslaw.laws.priors import PriorLike
-from bayeslaw.model.discrepancies import Discrepancy
-from bayeslaw.model.likelihoods import Likelihood
+from bayeslaw.model.discrepancy import Discrepancy
+from bayeslaw.model.noise import Likelihood
 
 RUN = ("seed", "chains", "draws", "tune", "target_accept")
 """Settings that a posterior records."""

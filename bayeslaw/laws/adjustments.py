@@ -26,7 +26,6 @@ ANNEALED = "annealed"
 ABSENT: dict[str, Any] = {
     UNIQUE: lambda frame: frame["tokens"],
     ANNEALED: 1,
-    "undertuned": 0,
     "base": None,
     **dict.fromkeys(BASE_LOSSES, np.nan),
 }

@@ -8,10 +8,8 @@ from bayeslaw.common.arrays import Floats, Model, Namespace, Tensor
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.priors import FLOOR, Prior
 from bayeslaw.laws.terms import Array, Values
-from bayeslaw.model import random_effects
-from bayeslaw.model.data import Arrays
-from bayeslaw.model.errors import LENGTH, Order, innovations
-from bayeslaw.model.spec import JointSpec, Spec
+from bayeslaw.model.noise import LENGTH, Order, innovations
+from bayeslaw.model.spec import Arrays, JointSpec, Spec
 
 AGREE = 2.0
 """LKJ concentration of the correlation between domains: 1 is flat, above 1 favours none."""
@@ -36,10 +34,10 @@ def build(spec: Spec | JointSpec, arrays: Arrays) -> Model:
             _add(spec, arrays)
             return model
         shared = {}
-        for level in spec.correlated:
-            size = next(len(v) for n, v in arrays.items() if n.endswith(f"::{level}_affected"))
+        for level in spec.effects:
+            size = next(len(v) for n, v in arrays.items() if n.endswith(f"::{level}_groups"))
             shared[level] = correlated_effects(level, size, len(spec.domains))
-        for k, (prefix, part) in enumerate(spec.parts.items()):
+        for k, (prefix, part) in enumerate(spec.domains.items()):
             own = {n.removeprefix(prefix): v for n, v in arrays.items() if n.startswith(prefix)}
             effects = {level: effect[k] for level, effect in shared.items()}
             with pm.Model(name=prefix.removesuffix("::")):
@@ -69,12 +67,11 @@ def _add(spec: Spec, arrays: Arrays, shared: Mapping[str, Tensor] | None = None)
     sigma = priors["sigma"].rv("sigma")
     mu = pt.log(law.loss(sizes, x, at, pt))
     for level in spec.effects:
-        tau, affected = priors[f"tau_{level}"].rv(f"tau_{level}"), data[f"{level}_affected"]
+        tau = priors[f"tau_{level}"].rv(f"tau_{level}")
         z = (shared or {}).get(level)
-        z = pm.Normal(f"{level}_z", shape=affected.shape) if z is None else z
-        effect = random_effects.level(level).effect(tau, z, pt) * affected
-        mu = mu + effect[data[f"{level}_index"]]
-    of_likelihood = spec.likelihood.variables(priors)
+        z = pm.Normal(f"{level}_z", shape=data[f"{level}_groups"].shape) if z is None else z
+        mu = mu + (tau * z)[data[f"{level}_index"]]
+    of_likelihood = {n: priors[prior].rv(n) for n, prior in spec.likelihood.parameters.items()}
     observed = data["observed"]
     if spec.errors == "run":
         # The density is that of each row given the row before it, so a draw of the rows is no

@@ -6,7 +6,7 @@ second level with many groups, or of many groups in several domains, are sampled
 as they are. The same density as a PyMC model is `bayeslaw.model.building.build`.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,13 +16,12 @@ from bayeslaw.common.arrays import Floats, Ints
 from bayeslaw.laws.deviations import WHOLE, Linear, Walk
 from bayeslaw.laws.priors import Prior
 from bayeslaw.laws.terms import Values
-from bayeslaw.model import random_effects, whitening
+from bayeslaw.model import whitening
 from bayeslaw.model.building import cholesky_rows, partial_exponents
 from bayeslaw.model.coordinates import coordinates, log_prior, on_the_line
-from bayeslaw.model.data import Arrays
-from bayeslaw.model.errors import LENGTH, NUGGET, decay
-from bayeslaw.model.spec import JointSpec, Spec
-from bayeslaw.model.tape import FUNCTIONS, SPREAD, Node, Tape, evaluate
+from bayeslaw.model.noise import LENGTH, NUGGET, decay
+from bayeslaw.model.spec import Arrays, JointSpec, Spec
+from bayeslaw.model.tape import FUNCTIONS, SPREAD, Node, Tape
 
 MOST = 40
 """Most groups, of all levels but the one with most, whose effects are whitened.
@@ -107,7 +106,7 @@ class Density:
         group, of_tau, *_ = level
         v, s = np.empty((sizes[0], len(y))), np.empty(sizes[1])
         v[: len(inputs)], s[: len(parameters)] = inputs, parameters
-        evaluate(code, constants, ends[0], ends[1], v, s)
+        whitening.evaluate(code, constants, ends[0], ends[1], v, s)
         shares = np.vstack([v[places[3]], np.ones(len(y))])  # the last one is for the whole loss
         every = np.vstack([columns * shares[of_share], group >= 0])
         mean = every[:-1] * columns / np.maximum((every[:-1] ** 2).sum(1, keepdims=True), 1e-300)
@@ -201,7 +200,7 @@ class _Builder:
 
     def __init__(self, spec: Spec | JointSpec, arrays: Arrays) -> None:
         self.spec, self.tape = spec, Tape()
-        self.specs = list(spec.parts.items())
+        self.specs = list(spec.domains.items())
         self.arrays = [
             {n.removeprefix(prefix): v for n, v in arrays.items() if n.startswith(prefix)}
             for prefix, _ in self.specs
@@ -243,8 +242,7 @@ class _Builder:
                 sigma = sigma * FUNCTIONS.sqrt(1 - each * each + NUGGET)
             scale = scale + inside * sigma
             log = log + prior
-        flagged, prior = self.add_effects(q, z)
-        log_loss, log = log_loss + flagged, log + prior
+        log = log + self.add_effects(q, z)
         if not self.weights:  # one without effect, so that the block is not empty
             self.add(np.zeros(self.one_size), -1, self.tape.constant(1.0), Weight(""))
         return self.compile(names, q, log_loss, rho, information / len(q), scale, log)
@@ -272,7 +270,7 @@ class _Builder:
         errors = tape.input("errors", row=True)
         total = log
         for d, (_, spec) in enumerate(self.specs):
-            each = spec.likelihood.log_density(errors, scale, q[d])  # type: ignore[arg-type]
+            each = spec.likelihood.log_density(errors, scale, q[d])
             total = total + FUNCTIONS.sum(self.inside(d) * each)
         (by_error,) = self.rows(tape.gradient(total, [errors]))
         weighted, cotangents = total, []
@@ -365,22 +363,12 @@ class _Builder:
         count = len(self.specs)
         for level in self.correlated:
             names += [f"{level}_partial[{k}]" for k in range(count * (count - 1) // 2)]
-        return names + [name for d in range(count) for name, *_ in self.other_effects(d)]
+        return names
 
     @property
     def correlated(self) -> tuple[str, ...]:
         """Levels whose effects are correlated between domains."""
-        return self.spec.correlated if isinstance(self.spec, JointSpec) else ()
-
-    def other_effects(self, d: int) -> Iterator[tuple[str, random_effects.Level, Floats]]:
-        """Effects of a domain that are not linear: their coordinate, level and rows."""
-        for level in map(random_effects.level, self.spec.effects):
-            if not level.plain:
-                own = (self.arrays[d][f"{level.name}_{name}"] for name in ("index", "affected"))
-                index, affected = (np.asarray(each, float) for each in own)
-                for g in np.flatnonzero(affected).tolist():
-                    name = f"{self.specs[d][0]}{level.name}_z[{g}]"
-                    yield name, level, np.where(index == g, affected[g], 0.0)
+        return self.spec.effects if isinstance(self.spec, JointSpec) else ()
 
     def start(self, names: list[str]) -> Floats:
         """A point of plausible parameters, with the loss at the reference point from the data."""
@@ -478,39 +466,28 @@ class _Builder:
             self.scales.append(scale)
         return [node.place for node in self.scales].index(scale.place)
 
-    def add_effects(self, q: list[dict[str, Any]], z: Mapping[str, Node]) -> tuple[Any, Any]:
-        """Add random effects; what those that are not linear add to log loss and prior."""
-        total: Any = 0.0
+    def add_effects(self, q: list[dict[str, Any]], z: Mapping[str, Node]) -> Any:
+        """Add random effects; the log prior of their correlations."""
         log: Any = 0.0
-        whitened = 0
-        for d in range(len(self.specs)):
-            for name, own, rows in self.other_effects(d):
-                effect = own.effect(q[d][f"tau_{own.name}"], z[name], FUNCTIONS)
-                total = total + effect * self.row(f"{name} rows", self.spread(d, rows))
-                log = log - 0.5 * z[name] * z[name]
         for level in self.correlated:
             log = log + self.add_correlated(level, q, z)
-        plain = [
-            level
-            for level in self.spec.effects
-            if random_effects.level(level).plain and level not in self.correlated
-        ]
-        most = max((len(self.arrays[0][f"{level}_affected"]) for level in plain), default=0)
-        for level in plain:
-            index, affected = self.arrays[0][f"{level}_index"], self.arrays[0][f"{level}_affected"]
-            tau = q[0][f"tau_{level}"]
-            weights = [Weight(f"{level}_z", g) for g in range(len(affected))]
-            if not self.level[2] and len(weights) == most:
+        alone = [level for level in self.spec.effects if level not in self.correlated]
+        counts = {level: len(self.arrays[0][f"{level}_groups"]) for level in alone}
+        whitened = 0
+        for level, count in counts.items():
+            index, tau = self.arrays[0][f"{level}_index"], q[0][f"tau_{level}"]
+            weights = [Weight(f"{level}_z", g) for g in range(count)]
+            if not self.level[2] and count == max(counts.values()):
                 self.level = np.asarray(index, np.int64), self.place(tau), weights
-            elif whitened + len(affected) <= MOST:
-                whitened += len(affected)
+            elif whitened + count <= MOST:
+                whitened += count
                 for g, weight in enumerate(weights):
                     self.add(np.asarray(index == g, float), -1, tau, weight)
             else:
                 self.groups.append(index + len(self.effects))
                 self.factors.append(tau)
                 self.effects += weights
-        return total, log
+        return log
 
     def add_correlated(self, level: str, q: list[dict[str, Any]], z: Mapping[str, Node]) -> Any:
         """Add effects that are correlated between domains; the log prior of the correlations."""
@@ -521,7 +498,7 @@ class _Builder:
             log = log + b * (FUNCTIONS.log(half) + FUNCTIONS.log(1.0 - half))
             partial.append(2.0 * half - 1.0)
         rows = cholesky_rows(partial, count, FUNCTIONS)
-        size = len(self.arrays[0][f"{level}_affected"])
+        size = len(self.arrays[0][f"{level}_groups"])
         index = np.concatenate([own[f"{level}_index"] for own in self.arrays])
         for j in range(count):
             factor = sum(

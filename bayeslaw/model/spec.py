@@ -1,26 +1,27 @@
-"""The specification of a fit: law, priors, likelihood, discrepancy and random effects."""
+"""What is fitted: law, priors, noise, discrepancy, random effects, and the arrays of the data."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
-from bayeslaw.common.defaults import AUTO, DELTA
-from bayeslaw.common.errors import FitError
+import numpy as np
+import numpy.typing as npt
+
+from bayeslaw.common.arrays import Strings
+from bayeslaw.common.defaults import DELTA
 from bayeslaw.common.registry import identity
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.laws.priors import NOISE, Prior, PriorLike, override
-from bayeslaw.model import errors as run_errors
-from bayeslaw.model import random_effects
-from bayeslaw.model.adaptation import Adaptation
-from bayeslaw.model.curvature import Curvature
-from bayeslaw.model.discrepancies import DISCREPANCIES, Discrepancy
-from bayeslaw.model.likelihoods import LIKELIHOODS, Huber, Likelihood
-from bayeslaw.model.walking_exponents import WalkingExponents
+from bayeslaw.model.discrepancy import Discrepancy, make_discrepancy
+from bayeslaw.model.effects import labels, level
+from bayeslaw.model.noise import LENGTH, LENGTH_PRIOR, Huber, Likelihood, make_likelihood, order
+from bayeslaw.tables.table import LossTable
 
-SUITED: tuple[WalkingExponents | Adaptation, ...] = (WalkingExponents(), Adaptation())
-"""Discrepancies that ``"auto"`` chooses where they suit the law; otherwise it is curvature."""
+type Arrays = Mapping[str, npt.NDArray[Any]]
+"""Arrays that a model is given, by name."""
 
 
 @dataclass(frozen=True)
@@ -58,15 +59,14 @@ class Spec:
         """Hash of everything that the model depends on, the same in every process."""
         parts = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "law"}
         priors = dict(sorted(self.priors.items()))
-        levels = [random_effects.level(name) for name in self.effects]
+        levels = [level(name) for name in self.effects]
         return identity({**parts, "law": self.law.identity, "priors": priors, "levels": levels})
 
     @cached_property
     def sampled(self) -> tuple[str, ...]:
         """Names of the parameters that have priors: coordinates, noise, standard deviations."""
-        noise = ["sigma", *self.likelihood.parameters.values()]
-        noise += [run_errors.LENGTH] * (self.errors == "run")
-        return (*self.law.coordinates, *noise, *(f"tau_{level}" for level in self.effects))
+        noise = ["sigma", *self.likelihood.parameters.values(), *[LENGTH] * (self.errors == "run")]
+        return (*self.law.coordinates, *noise, *(f"tau_{name}" for name in self.effects))
 
     @property
     def delta(self) -> float:
@@ -74,7 +74,7 @@ class Spec:
         return self.likelihood.delta if isinstance(self.likelihood, Huber) else DELTA
 
     @property
-    def parts(self) -> Mapping[str, "Spec"]:
+    def domains(self) -> Mapping[str, "Spec"]:
         """Specs by the prefix of their variables' names: this spec alone, without a prefix."""
         return {"": self}
 
@@ -83,30 +83,18 @@ class Spec:
 class JointSpec:
     """Specs of several domains whose random effects are correlated.
 
-    Those of undertuned rows are not: no two domains have one in common.
-
     Parameters
     ----------
-    domains : mapping of domain to Spec
-        Of the same levels of effects.
+    domains : mapping of str to Spec
+        By the prefix of a domain's variables, ``"<domain>::"``; all of the same levels of effects.
     """
 
     domains: Mapping[str, Spec]
 
     @property
-    def parts(self) -> Mapping[str, Spec]:
-        """Specs by the prefix of their variables' names."""
-        return {f"{name}::": spec for name, spec in self.domains.items()}
-
-    @property
     def effects(self) -> tuple[str, ...]:
         """Levels that have effects."""
         return next(iter(self.domains.values())).effects
-
-    @property
-    def correlated(self) -> tuple[str, ...]:
-        """Levels whose effects are correlated."""
-        return tuple(name for name in self.effects if random_effects.level(name).plain)
 
 
 def make_spec(
@@ -133,44 +121,85 @@ def make_spec(
     deviation = make_discrepancy(discrepancy, plain)
     law = deviation.apply(plain)
     density = make_likelihood(likelihood, delta)
-    levels = [random_effects.level(name) for name in effects]
-    added = dict(density.priors) | {f"tau_{level.name}": level.prior for level in levels}
+    added = dict(density.priors) | {f"tau_{name}": level(name).prior for name in effects}
     added |= deviation.effect_priors
-    added |= {run_errors.LENGTH: run_errors.PRIOR} if errors == "run" else {}
+    added |= {LENGTH: LENGTH_PRIOR} if errors == "run" else {}
     defaults = NOISE | dict(law.priors) | {n: p for n, p in added.items() if n not in law.priors}
     bounds = {name: prior.support for name, prior in added.items()} | law.prior_bounds
     chosen = override(defaults, priors, bounds, proper={*NOISE, *added})
     return Spec(law, chosen, density, deviation, tuple(effects), new_sizes, errors)
 
 
-def make_discrepancy(discrepancy: str | Discrepancy, law: Law) -> Discrepancy:
-    """A discrepancy by its kind, or the one given.
+@dataclass(frozen=True)
+class Data:
+    """A table as a model's data.
 
-    ``"auto"`` is walking exponents for laws in N and D alone, a polynomial and a walk for others
-    with a power led by D, and curvature for the rest.
+    Parameters
+    ----------
+    arrays : mapping of str to array
+        ``x`` has shape (covariates, rows) and ``at`` (covariates,), in the order of
+        `Law.covariate_names`. ``observed`` are log losses. The rest are groups of rows, the row
+        before each row in its run, and the knots of random walks.
+    at : mapping of str to float
+        Logarithms of the covariates at the reference point.
+    groups : mapping of str to array
+        Sorted labels of the groups of each level that has effects.
+    """
+
+    arrays: Arrays
+    at: Mapping[str, float]
+    groups: Mapping[str, Strings]
+
+
+def make_data(
+    spec: Spec,
+    table: LossTable,
+    *,
+    groups: Mapping[str, Strings] | None = None,
+    at: Mapping[str, float] | None = None,
+) -> Data:
+    """The data of a table.
+
+    Parameters
+    ----------
+    spec : Spec
+    table : LossTable
+    groups : mapping of level to array, optional
+        Sorted groups of each level, if several tables have groups in common.
+    at : mapping of str to float, optional
+        Reference point, if not that of the table.
 
     Raises
     ------
-    LawError
-        If there is none of that name.
+    TableError
+        If the table lacks a column the law needs, holds several domains, or does not vary.
     """
-    if discrepancy == AUTO:
-        return next((each for each in SUITED if each.suits(law)), Curvature())
-    return DISCREPANCIES[discrepancy]() if isinstance(discrepancy, str) else discrepancy
+    law, known = spec.law, dict(groups or {})
+    law.check_fits(table, table.name)
+    x = law.covariates(table, table.name)
+    at = at or law.reference_point(table)
+    arrays: dict[str, npt.NDArray[Any]] = {
+        "x": np.stack([x[name] for name in law.covariate_names]),
+        "at": np.stack([at[name] for name in law.covariate_names]),
+        "observed": np.log(table.loss),
+    }
+    for name in spec.effects:
+        of_rows = labels(table.frame, name)
+        known.setdefault(name, np.unique(of_rows))
+        arrays[f"{name}_index"] = np.searchsorted(known[name], of_rows)
+        arrays[f"{name}_groups"] = np.arange(len(known[name]))
+    if spec.errors == "run":
+        arrays["before"], arrays["gap"] = order(table.frame)
+    for walk in law.over(x, at).walks:
+        assert walk.knots
+        arrays[f"{walk.steps}_knots"] = walk.knots.positions
+    return Data(arrays, at, known)
 
 
-def make_likelihood(likelihood: str | Likelihood, delta: float = DELTA) -> Likelihood:
-    """A likelihood by its kind, or the one given; `delta` is the threshold of ``huber``.
-
-    Raises
-    ------
-    LawError
-        If there is none of that name.
-    FitError
-        If `delta` is not positive.
-    """
-    if not delta > 0:
-        raise FitError(f"delta must be positive, not {delta!r}.")
-    if likelihood == Huber.kind:
-        return Huber(delta)
-    return LIKELIHOODS[likelihood]() if isinstance(likelihood, str) else likelihood
+def joint_arrays(data: Mapping[str, Data]) -> Arrays:
+    """Arrays of several domains, by the domain and their name; see `JointSpec`."""
+    return {
+        f"{domain}::{name}": array
+        for domain, each in data.items()
+        for name, array in each.arrays.items()
+    }

@@ -2,8 +2,8 @@
 
 A formula is written with Python's operators and the functions of `FUNCTIONS`, as with NumPy. Its
 inputs are scalars, and rows: vectors with one value for each row of a table. `Tape.gradient` adds
-the operations of the derivatives. One function, which Numba compiles once for a machine, runs any
-tape, so a law is never compiled.
+the operations of the derivatives. One function (`bayeslaw.model.whitening.evaluate`), which Numba
+compiles once for a machine, runs any tape, so a law is never compiled.
 """
 
 import math
@@ -13,7 +13,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from numba import njit
 from scipy import special
 
 from bayeslaw.common.arrays import Floats, Ints
@@ -292,156 +291,3 @@ FUNCTIONS = SimpleNamespace(
     softplus=_softplus,
 )
 """Functions of nodes, numbers and arrays, under NumPy's names; ``sum`` is over rows."""
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def digamma(x):
-    """Derivative of the log of the gamma function, for x > 0."""
-    total = 0.0
-    while x < 10.0:
-        total -= 1.0 / x
-        x += 1.0
-    y = 1.0 / (x * x)
-    series = y * (1 / 12 - y * (1 / 120 - y * (1 / 252 - y * (1 / 240 - y / 132))))
-    return total + math.log(x) - 0.5 / x - series
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def evaluate(code, constants, first, last, v, s):
-    """Run the operations from `first` to before `last`, on rows `v` and scalars `s`.
-
-    `v` has shape (rows of values, rows of the table), `s` has shape (scalars,).
-    """
-    for k in range(first, last):
-        kind, x, y, out, row = code[k, 0], code[k, 1], code[k, 2], code[k, 3], code[k, 4]
-        if kind == CONSTANT:
-            s[out] = constants[k]
-        elif kind == SUM:
-            total = 0.0
-            for value in v[x]:
-                total += value
-            s[out] = total
-        elif kind == SPREAD:
-            v[out] = s[x]
-        elif kind >= EXP:
-            if row:
-                _function_row(kind, v[x], v[out])
-            else:
-                s[out] = _function(kind, s[x])
-        elif not row:
-            s[out] = _operator(kind, s[x], s[y])
-        elif not code[k, 5]:
-            _scalar_row(kind, s[x], v[y], v[out])
-        elif not code[k, 6]:
-            _row_scalar(kind, v[x], s[y], v[out])
-        else:
-            _row_row(kind, v[x], v[y], v[out])
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _function(kind, x):
-    if kind == EXP:
-        return math.exp(x)
-    if kind == LOG:
-        return math.log(x)
-    if kind == LOG1P:
-        return math.log1p(x)
-    if kind == TANH:
-        return math.tanh(x)
-    if kind == ERF:
-        return math.erf(x)
-    return math.lgamma(x) if kind == LGAMMA else digamma(x)
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _function_row(kind, x, out):
-    if kind == EXP:
-        for i in range(x.size):
-            out[i] = math.exp(x[i])
-    elif kind == LOG:
-        for i in range(x.size):
-            out[i] = math.log(x[i])
-    else:
-        for i in range(x.size):
-            out[i] = _function(kind, x[i])
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _operator(kind, x, y):
-    if kind == ADD:
-        return x + y
-    if kind == SUBTRACT:
-        return x - y
-    if kind == MULTIPLY:
-        return x * y
-    if kind == DIVIDE:
-        return x / y
-    if kind == MAXIMUM:
-        return max(x, y)
-    return 1.0 if x > y else 0.0
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _scalar_row(kind, a, y, out):
-    if kind == ADD:
-        for i in range(y.size):
-            out[i] = a + y[i]
-    elif kind == SUBTRACT:
-        for i in range(y.size):
-            out[i] = a - y[i]
-    elif kind == MULTIPLY:
-        for i in range(y.size):
-            out[i] = a * y[i]
-    elif kind == DIVIDE:
-        for i in range(y.size):
-            out[i] = a / y[i]
-    elif kind == MAXIMUM:
-        for i in range(y.size):
-            out[i] = max(a, y[i])
-    else:
-        for i in range(y.size):
-            out[i] = 1.0 if a > y[i] else 0.0
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _row_scalar(kind, x, b, out):
-    if kind == ADD:
-        for i in range(x.size):
-            out[i] = x[i] + b
-    elif kind == SUBTRACT:
-        for i in range(x.size):
-            out[i] = x[i] - b
-    elif kind == MULTIPLY:
-        for i in range(x.size):
-            out[i] = x[i] * b
-    elif kind == DIVIDE:
-        for i in range(x.size):
-            out[i] = x[i] / b
-    elif kind == MAXIMUM:
-        for i in range(x.size):
-            out[i] = max(x[i], b)
-    else:
-        for i in range(x.size):
-            out[i] = 1.0 if x[i] > b else 0.0
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _row_row(kind, x, y, out):
-    if kind == ADD:
-        for i in range(x.size):
-            out[i] = x[i] + y[i]
-    elif kind == SUBTRACT:
-        for i in range(x.size):
-            out[i] = x[i] - y[i]
-    elif kind == MULTIPLY:
-        for i in range(x.size):
-            out[i] = x[i] * y[i]
-    elif kind == DIVIDE:
-        for i in range(x.size):
-            out[i] = x[i] / y[i]
-    elif kind == MAXIMUM:
-        for i in range(x.size):
-            out[i] = max(x[i], y[i])
-    else:
-        for i in range(x.size):
-            out[i] = 1.0 if x[i] > y[i] else 0.0

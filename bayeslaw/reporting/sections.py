@@ -10,12 +10,13 @@ from bayeslaw import plots
 from bayeslaw.checks.part import Check
 from bayeslaw.common.formatting import count, digits
 from bayeslaw.derive.recipes import REGRET, Recipes, cells
+from bayeslaw.evaluate.forecast import Forecast
 from bayeslaw.evaluate.scores import BANDS, POINT, row_name
 from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.pools import Pool
-from bayeslaw.inference.posterior import Forecast, Posterior
+from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.priors import floor_words
-from bayeslaw.model import random_effects
+from bayeslaw.model import effects
 from bayeslaw.planning import texts
 from bayeslaw.planning.result import Plan
 from bayeslaw.plots.style import SHORT
@@ -52,8 +53,7 @@ def data(fit: Posterior, rows: pd.DataFrame, train: str | None, test: str | None
     text += f", from {', '.join(counts)}. " if counts else ". "
     text += f"The forecast is of {len(rows)} rows" + (f" ({test}). " if test else ". ")
     text += f"The training runs cost {provenance.cost(frame)}. "
-    levels = [level for level in fit.spec.effects if level != random_effects.UNDERTUNED.name]
-    text += " ".join(_effects(fit, rows, level) for level in levels)
+    text += " ".join(_effects(fit, rows, level) for level in fit.spec.effects)
     head = ["", "training rows", "rows to forecast", "beyond the range"]
     ranges = provenance.ranges(fit.law, frame, rows)
     table = Table("Range, and number of distinct values in brackets", head, ranges)
@@ -62,11 +62,11 @@ def data(fit: Posterior, rows: pd.DataFrame, train: str | None, test: str | None
 
 def _effects(fit: Posterior, rows: pd.DataFrame, level: str) -> str:
     """Describe which runs, bases or sizes of the rows to forecast are among the training rows."""
-    groups = random_effects.labels(rows, level)
-    labels = {*groups[~random_effects.unlabelled(groups)]}
+    groups = effects.labels(rows, level)
+    labels = {*groups[~effects.unlabelled(groups)]}
     if not labels:
         return f"The rows to forecast name no {level}; each has the random effect of a new one."
-    known = len({*groups[random_effects.is_fitted(fit.draws, level, rows)]})
+    known = len({*groups[effects.is_fitted(fit.draws, level, rows)]})
     some = {0: "None", len(labels): "All"}.get(known, str(known))
     new = f"; the effect of a new {level} is drawn from its distribution"
     new = "" if known == len(labels) else new

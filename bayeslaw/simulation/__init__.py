@@ -1,0 +1,4 @@
+"""Synthetic loss tables and simulation-based calibration.
+
+May import ``evaluate`` and below.
+"""

@@ -20,19 +20,19 @@ import xarray as xr
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.defaults import DELTA
+from bayeslaw.evaluate.forecast import forecast
+from bayeslaw.evaluate.residuals import log_likelihood
 from bayeslaw.inference.convergence import Convergence
 from bayeslaw.inference.fitting import fit_spec, labelled_draws, specify
 from bayeslaw.inference.posterior import Posterior
-from bayeslaw.inference.residuals import log_likelihood
 from bayeslaw.inference.settings import PosteriorSettings, make_settings
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.laws.priors import PriorLike
-from bayeslaw.model import errors
+from bayeslaw.model import noise
 from bayeslaw.model.building import build
-from bayeslaw.model.data import make_data
-from bayeslaw.model.likelihoods import Likelihood
-from bayeslaw.model.spec import Spec
+from bayeslaw.model.noise import Likelihood
+from bayeslaw.model.spec import Spec, make_data
 from bayeslaw.tables.table import LossTable, grid
 
 DESIGN: Mapping[str, list[float]] = {
@@ -172,7 +172,7 @@ def calibrate(
         every = fit.draws.sizes["chain"] * fit.draws.sizes["draw"]
         apart = slice(None, None, int(np.ceil(every / max(gate.ess_bulk, 1))))
         drawn, true = _quantities(fit), _quantities(replace(fit, draws=truth.isel(draw=[i])))
-        new = fit.forecast(ahead, seed=seed + i, allow_unconverged=True).draws.values
+        new = forecast(fit, ahead, seed=seed + i, allow_unconverged=True).draws.values
         for k, measured in enumerate(loss[len(design) :]):
             drawn[f"loss {k}"], true[f"loss {k}"] = new[..., k].ravel(), np.array([measured])
         drawn["change"] = np.log(drawn["loss 3"] / drawn["loss 2"])
@@ -248,9 +248,9 @@ def _prior(
     draws = labelled_draws(spec, labels, xr.Dataset(one_chain))
     if spec.errors == "run":
         truth = Posterior(spec, whole, data.at, draws, xr.Dataset(), INDEPENDENT)
-        rng, order = np.random.default_rng([seed, 2]), errors.order(rows)
+        rng, order = np.random.default_rng([seed, 2]), noise.order(rows)
         scale, q = truth.scale(rows), truth.values()
-        log_loss = log_loss + errors.draw_paths(spec.likelihood, rng, scale, q, order)
+        log_loss = log_loss + noise.draw_paths(spec.likelihood, rng, scale, q, order)
     return draws, np.exp(log_loss)
 
 

@@ -288,9 +288,8 @@ def from_frame(
     ----------
     frame : DataFrame
         Columns `params`, `tokens` and `loss`, optionally `replay`, `ptpp`, `run`, `base`,
-        `domain`; `unique_tokens`, the distinct tokens of the new data; and `annealed` and
-        `undertuned`, 0 or 1. `N`, `D`, `r` and `PTPP` are accepted as aliases. Other columns are
-        preserved.
+        `domain`; `unique_tokens`, the distinct tokens of the new data; and `annealed`, 0
+        or 1. `N`, `D`, `r` and `PTPP` are accepted as aliases. Other columns are preserved.
     name : str
         Name of the table in messages and titles.
     loss_unit : {"nats", "bits", "perplexity", "bits-per-byte"}, optional

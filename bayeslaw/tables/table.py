@@ -26,7 +26,7 @@ class LossTable:
     ----------
     frame : DataFrame
         Rows with ``tokens > 0``: `params`, `tokens`, `loss`, and where the experiment has them
-        `replay`, `ptpp`, `run`, `base`, `domain`, `unique_tokens`, `annealed`, `undertuned`; other
+        `replay`, `ptpp`, `run`, `base`, `domain`, `unique_tokens`, `annealed`; other
         columns are preserved.
     baselines : DataFrame
         Rows with ``tokens == 0``: losses of the pre-trained models before adaptation. The planner

@@ -18,7 +18,6 @@ from bayeslaw.common.errors import TableError, TableWarning, argument
 
 COVARIATES = ("params", "tokens", "replay", "ptpp")
 COLUMNS = (*COVARIATES, "unique_tokens", "loss")
-FLAGS = ("annealed", "undertuned")
 POSITIVE = {
     "params": "the number of parameters",
     "ptpp": "pre-training tokens per parameter",
@@ -89,7 +88,7 @@ def validated(
         frame["params"] = whole(frame["params"].to_numpy())
     for column in frame.columns.intersection(list(POSITIVE)):
         check_positive(frame, column, name, f"give {POSITIVE[column]}")
-    for column in frame.columns.intersection(list(FLAGS)):
+    for column in frame.columns.intersection(["annealed"]):
         known = frame[column].isin([0, 1])
         if "tokens" in frame:
             known |= frame[column].isna() & (frame["tokens"] == 0)

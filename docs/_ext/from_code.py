@@ -153,7 +153,7 @@ class Noise(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         """Nodes of the table."""
         from bayeslaw.laws.priors import NOISE
-        from bayeslaw.model.adaptation import Adaptation
+        from bayeslaw.model.discrepancy import Adaptation
 
         own = Adaptation.effect_priors
         rows = [f"| `{n}` | {prior} | {own.get(n, 'the same')} |" for n, prior in NOISE.items()]

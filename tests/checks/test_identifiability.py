@@ -9,8 +9,8 @@ from scipy import stats
 from bayeslaw import check, fit
 from bayeslaw.checks import identifiability
 from bayeslaw.checks.identifiability import QUANTILES
-from bayeslaw.inference.datatree import prior_draws
-from bayeslaw.inference.residuals import covariance
+from bayeslaw.evaluate.datatree import prior_draws
+from bayeslaw.evaluate.residuals import covariance
 from tests.checks.conftest import LATE, SHORT
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import bayeslaw as bl
-from bayeslaw.inference.datatree import prior_draws
+from bayeslaw.evaluate.datatree import prior_draws
 from bayeslaw.laws.priors import NOISE, override
 from tests.support import object_mode
 
@@ -86,7 +86,7 @@ def test_prior_predictive_is_that_of_the_model():
     import pymc as pm
 
     from bayeslaw.model.building import build
-    from bayeslaw.model.data import make_data
+    from bayeslaw.model.spec import make_data
 
     fit = bl.load("tests/golden/delphi_chinchilla.nc")
     own = fit.to_datatree(prior=2000)["prior_predictive"]["log_loss"].values[0]

@@ -24,10 +24,8 @@ from bayeslaw import (
     simulate,
 )
 from bayeslaw.evaluate.crossval import leave_out, new_likelihood
-from bayeslaw.inference import fitting
-from bayeslaw.inference.datatree import log_prior, prior_draws
-from bayeslaw.inference.fitting import labelled_draws, refit
-from bayeslaw.inference.residuals import (
+from bayeslaw.evaluate.datatree import log_prior, prior_draws
+from bayeslaw.evaluate.residuals import (
     covariance,
     log_likelihood,
     new_size_effects,
@@ -36,10 +34,12 @@ from bayeslaw.inference.residuals import (
     too_few_sizes,
     unit_likelihood,
 )
+from bayeslaw.inference import fitting
+from bayeslaw.inference.fitting import labelled_draws, refit
 from bayeslaw.laws.terms import ORIGIN
 from bayeslaw.model.building import build
-from bayeslaw.model.data import make_data
-from bayeslaw.model.discrepancies import NoDiscrepancy
+from bayeslaw.model.discrepancy import NoDiscrepancy
+from bayeslaw.model.spec import make_data
 from bayeslaw.planning.deviations import PlannedRun
 from bayeslaw.planning.fits import curve_of
 from tests.support import CHINCHILLA, object_mode, slow, with_effects

@@ -10,8 +10,8 @@ from scipy.special import expit
 from bayeslaw import Prior
 from bayeslaw.laws.deviations import Linear
 from bayeslaw.laws.terms import Term, tex
-from bayeslaw.model.discrepancies import Discrepancy
-from bayeslaw.model.likelihoods import OBSERVED, Likelihood
+from bayeslaw.model.discrepancy import Discrepancy
+from bayeslaw.model.noise import Likelihood
 from bayeslaw.model.tape import FUNCTIONS
 
 
@@ -47,22 +47,10 @@ class SkewNormal(Likelihood):
     parameters: ClassVar[Mapping[str, str]] = {"skew": "skew"}
     priors: ClassVar[Mapping[str, Prior]] = {"skew": Prior("Normal", mu=0, sigma=1)}
 
-    def observe(self, mu, sigma, q, observed):
-        import pymc as pm
-        import pytensor.tensor as pt
-
-        def logp(value, mu, sigma, skew):
-            return self._log_density(value - mu, sigma, skew, pt)
-
-        pm.CustomDist(OBSERVED, mu, sigma, q["skew"], logp=logp, observed=observed)
-
-    def log_density(self, residual, sigma, q):
-        return self._log_density(residual, sigma, q["skew"], FUNCTIONS)
-
-    def _log_density(self, residual, sigma, skew, xp):
+    def log_density(self, residual, sigma, q, xp=FUNCTIONS):
         u = residual / sigma
         normal = -0.5 * u * u - xp.log(sigma) + 0.5 * np.log(2 / np.pi)
-        return normal - xp.softplus(-skew * u)
+        return normal - xp.softplus(-q["skew"] * u)
 
     def sample(self, rng, shape, sigma, q):
         u = rng.standard_normal(shape)

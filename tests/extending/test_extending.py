@@ -13,12 +13,12 @@ import xarray as xr
 from scipy import integrate, stats
 
 import bayeslaw as bl
-from bayeslaw import Prior, register
+from bayeslaw import Prior
 from bayeslaw.common.registry import identity
 from bayeslaw.laws.lawfiles import parse_law, restored_law, stored_law
 from bayeslaw.laws.powers import Power
-from bayeslaw.model.likelihoods import Normal
-from bayeslaw.model.random_effects import RUN, Level
+from bayeslaw.model.effects import LEVELS, RUN, Level, labels
+from bayeslaw.model.noise import Normal
 from bayeslaw.model.spec import make_spec
 
 HERE = Path(__file__).parent
@@ -230,18 +230,14 @@ def test_labels_survive_a_file(table, tmp_path):
 
 
 def test_integers_are_the_same_labels_beside_a_missing_one():
-    whole = RUN.labels(pd.DataFrame({"run": [1, 2]}))
-    gaps = RUN.labels(pd.DataFrame({"run": [1, 2, None]}))
+    whole, gaps = (labels(pd.DataFrame({"run": run}), "run") for run in ([1, 2], [1, 2, None]))
     assert whole.tolist() == gaps[:2].tolist() == ["1", "2"]
 
 
-def test_a_levels_own_prior_is_used_unless_the_law_file_states_one():
+def test_a_levels_own_prior_is_used_unless_the_law_file_states_one(monkeypatch):
     own = Level("run", "run", prior=Prior("LogNormal", median=0.01, sigma=0.1))
-    try:
-        register(own)
-        assert make_spec("form1", effects=["run"]).priors["tau_run"] == own.prior
-    finally:
-        register(RUN)
+    monkeypatch.setitem(LEVELS, "run", own)
+    assert make_spec("form1", effects=["run"]).priors["tau_run"] == own.prior
     flat = make_spec("form1", effects=["lab"], priors="flat").priors["tau_lab"]
     assert flat == RUN.prior
 

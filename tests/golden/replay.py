@@ -54,8 +54,7 @@ FLOORS = {"forgetting": "LogNormal(median=1.3, sigma=0.4)"}
 def model_of(law, table, likelihood):
     """The PyMC model of one law."""
     from bayeslaw.model.building import build
-    from bayeslaw.model.data import make_data
-    from bayeslaw.model.spec import make_spec
+    from bayeslaw.model.spec import make_data, make_spec
 
     priors = {"E": FLOORS.get(law, "LogNormal(median=1.2, sigma=0.6)")}
     spec = make_spec(law, likelihood=likelihood, priors=priors)
@@ -63,7 +62,7 @@ def model_of(law, table, likelihood):
 
 
 def log_likelihood(posterior):
-    from bayeslaw.inference.residuals import log_likelihood
+    from bayeslaw.evaluate.residuals import log_likelihood
 
     return log_likelihood(posterior)
 

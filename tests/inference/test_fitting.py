@@ -34,6 +34,16 @@ def test_misspelt_settings(small, settings, says):
         fit("chinchilla", small, **settings)
 
 
+def test_rows_that_are_flagged_as_undertuned_are_refused(small):
+    for flag in (0, 1):
+        table = from_frame(small.frame.assign(undertuned=0).replace({"undertuned": {0: flag}}))
+        if flag:
+            with pytest.raises(TableError, match=r"column 'undertuned' was removed: drop the rows"):
+                fit("chinchilla", table)
+        else:
+            fit("chinchilla", table, chains=1, draws=5, tune=5, retry=False)
+
+
 @pytest.mark.parametrize("settings", [{"noise": "size"}, {"sampler": "pymc"}])
 def test_removed_settings_say_what_to_do(small, settings):
     with pytest.raises(FitError, match=r"was removed: .*; drop it\.$"):

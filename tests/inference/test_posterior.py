@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bayeslaw import NotConverged, TableError, fit_huber, load, score
-from bayeslaw.model.random_effects import labels
+from bayeslaw.model.effects import labels
 
 
 def test_a_good_posterior_passes(posterior, small):

@@ -16,7 +16,7 @@ from bayeslaw.inference.convergence import Convergence
 from bayeslaw.laws.lawfiles import models_dir, parse_law
 from bayeslaw.laws.powers import Power
 from bayeslaw.laws.terms import ORIGIN
-from bayeslaw.model.curvature import Curvature
+from bayeslaw.model.discrepancy import Curvature
 from bayeslaw.model.spec import make_spec
 from tests.support import DATA, on_bound
 

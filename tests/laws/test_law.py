@@ -13,7 +13,7 @@ from matplotlib.mathtext import MathTextParser
 from bayeslaw import TableError, fit_huber, from_frame, grid, load_law, simulate
 from bayeslaw.laws.law import CLIP
 from bayeslaw.laws.lawfiles import models_dir, parse_law
-from bayeslaw.model.curvature import Curvature
+from bayeslaw.model.discrepancy import Curvature
 from tests.support import DESIGN, GOOD, LAWS, TRUTH, truth_of
 
 FORM3 = (models_dir() / "form3.toml").read_text()

@@ -13,8 +13,7 @@ import bayeslaw as bl
 from bayeslaw import BayeslawError, TableError, grid, load_law, plan, simulate
 from bayeslaw.laws.adjustments import Repetition, repeating
 from bayeslaw.model.building import build
-from bayeslaw.model.data import make_data
-from bayeslaw.model.spec import make_spec
+from bayeslaw.model.spec import make_data, make_spec
 from bayeslaw.planning.deviations import PlannedRun
 from bayeslaw.planning.fits import curve_of
 from tests.planning.posteriors import BASE, LIMITS, posterior

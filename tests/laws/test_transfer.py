@@ -14,7 +14,7 @@ from bayeslaw.huber.point_fit import for_table
 from bayeslaw.laws.adjustments import annealing
 from bayeslaw.laws.bases import base_table
 from bayeslaw.laws.deviations import START
-from bayeslaw.model.adaptation import Adaptation
+from bayeslaw.model.discrepancy import Adaptation
 from tests.support import TRANSFER as TRUTH
 from tests.support import transfer_design as design
 

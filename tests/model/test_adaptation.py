@@ -10,7 +10,7 @@ import bayeslaw as bl
 from bayeslaw import load_law
 from bayeslaw.common.files import models_dir
 from bayeslaw.laws.priors import NOISE
-from bayeslaw.model.adaptation import Adaptation
+from bayeslaw.model.discrepancy import Adaptation
 from bayeslaw.model.spec import make_spec
 from bayeslaw.planning.deviations import PlannedRun
 from bayeslaw.planning.fits import curve_of

@@ -6,8 +6,7 @@ import pytest
 from scipy import stats
 
 from bayeslaw.model.building import build
-from bayeslaw.model.data import make_data
-from bayeslaw.model.spec import make_spec
+from bayeslaw.model.spec import make_data, make_spec
 from tests.support import LAWS, object_mode, slow
 
 

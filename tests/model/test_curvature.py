@@ -7,7 +7,7 @@ import pytensor.tensor as pt
 import pytest
 
 from bayeslaw import fit, load, load_law
-from bayeslaw.model.curvature import Curvature
+from bayeslaw.model.discrepancy import Curvature
 from tests.support import DESIGN, LAWS, truth_of
 
 

@@ -13,12 +13,10 @@ from bayeslaw.inference import joint_fitting
 from bayeslaw.inference.fitting import specify
 from bayeslaw.inference.settings import make_settings
 from bayeslaw.laws.deviations import WHOLE, Deviation
-from bayeslaw.model import random_effects
 from bayeslaw.model.building import build
-from bayeslaw.model.data import make_data
 from bayeslaw.model.density import make_density
-from bayeslaw.model.discrepancies import Discrepancy
-from bayeslaw.model.random_effects import Level
+from bayeslaw.model.discrepancy import Discrepancy
+from bayeslaw.model.spec import make_data
 from tests.extending.plugin import DataWalk, SkewNormal
 from tests.laws import test_forgetting_terms, test_powers
 from tests.support import DATA, DESIGN, truth_of
@@ -27,7 +25,6 @@ STEP = 1e-4
 ROWS = DESIGN.query("ptpp in [15, 279] and replay != 0.25")
 REPEATED = {"unique_tokens": 2e9}
 HOT = {"annealed": np.arange(len(ROWS)) % 3 > 0}
-ABOVE = {"undertuned": np.arange(len(ROWS)) % 8 == 0}
 PRIORS = {
     "E": "LogNormal(median=1.2, sigma=0.6)",
     "slope_N": "Gamma(mu=0.1, sigma=0.05)",
@@ -70,17 +67,6 @@ class Stepped(Discrepancy):
         priors = law.priors | {"step": Prior("Normal", mu=0, sigma=0.01)}
         bounds = law.bounds | {"step": (-np.inf, np.inf)}
         return replace(law, deviations=(Steps(self.along),), priors=priors, bounds=bounds)
-
-
-@dataclass(frozen=True)
-class Bounded(Level):
-    """Effects between -tau and tau, of all groups but the first."""
-
-    def effect(self, tau, z, xp=np):
-        return tau * xp.tanh(z)
-
-    def affected(self, names):
-        return np.arange(len(names)) * 0.5
 
 
 def simulated(law, rows=ROWS, truth=None, seed=1, **columns):
@@ -159,25 +145,16 @@ CASES = {
     "repeats, no columns": one("chinchilla", columns=REPEATED, discrepancy=Stepped("tokens")),
     "annealing": one("dcpt", columns=HOT),
     "repeats and annealing": one("transfer", measured, REPEATED, errors="run"),
-    "undertuned": one("chinchilla", columns=ABOVE),
     "priors": one("chinchilla", priors=PRIORS),
     "flat priors": one("dcpt", priors="flat"),
     "several": several(3),
-    "several, undertuned": several(2, **ABOVE),
+    "two": several(2),
     "likelihood and columns of one's own": one(
         "dcpt", likelihood=SkewNormal(), discrepancy=DataWalk()
     ),
     "effects": one("chinchilla", columns={"cluster": np.arange(len(ROWS)) % 4}, effects="cluster"),
     "no columns": one("chinchilla", discrepancy=Stepped("params")),
 }
-
-
-@pytest.fixture(scope="module", autouse=True)
-def cluster():
-    """A level of one's own, which other tests do not see."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(random_effects._REGISTERED, "cluster", Bounded("cluster", "cluster"))
-        yield
 
 
 @pytest.fixture(params=CASES, scope="module")

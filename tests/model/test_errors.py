@@ -1,6 +1,7 @@
 """Errors correlated within a run: the density, the paths, the forecast of a run that goes on."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -10,11 +11,10 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from bayeslaw import FitError, LossTable, TableError, calibrate, fit, from_frame, load
-from bayeslaw.inference.residuals import covariance, error_draws, log_likelihood, unit_likelihood
-from bayeslaw.model import errors
+from bayeslaw.evaluate.residuals import covariance, error_draws, log_likelihood, unit_likelihood
+from bayeslaw.model import noise
 from bayeslaw.model.building import build
-from bayeslaw.model.data import make_data
-from bayeslaw.model.spec import make_spec
+from bayeslaw.model.spec import make_data, make_spec
 from tests.support import grouped
 
 SIGMA, ELL = 0.01, 1.5
@@ -40,7 +40,7 @@ def covariance_of(frame, sigma, ell):
             rho = np.exp(-np.log(row["tokens"] / before["tokens"]) / ell)
             total[i] = total[:, i] = rho * total[before["place"]]
         own = rho**2 * (total[before["place"], before["place"]] if rho else 0.0)
-        total[i, i] = own + sigma**2 * (1 - rho**2 + errors.NUGGET)
+        total[i, i] = own + sigma**2 * (1 - rho**2 + noise.NUGGET)
         before = row
     return total
 
@@ -57,11 +57,13 @@ def test_the_density_is_that_of_the_covariance(places, ell, sigma):
     frame = pd.DataFrame({"run": ["a", "b", "c"] * 4, "tokens": np.geomspace(1e9, 9e10, 12)})
     frame = frame.iloc[list(places)].reset_index(drop=True)
     error = np.random.default_rng(0).normal(0, sigma, (2, 12))
-    own, scale = errors.innovations(error, sigma, ell, errors.order(frame), np)
+    own, scale = noise.innovations(error, sigma, ell, noise.order(frame), np)
     want = stats.multivariate_normal(np.zeros(12), covariance_of(frame, sigma, ell))
     found = stats.norm.logpdf(own, scale=scale).sum(1)
     np.testing.assert_allclose(found, want.logpdf(error), rtol=1e-7)
-    back = errors.paths(own, np.full((2, 1), ell), errors.order(frame))
+    fixed = SimpleNamespace(sample=lambda *_: own.copy())
+    q = {"ell": np.full((2, 1), ell)}
+    back = noise.draw_paths(fixed, None, np.full((2, 1), sigma), q, noise.order(frame))
     np.testing.assert_allclose(back, error, rtol=1e-10, atol=1e-15)
 
 
@@ -79,7 +81,7 @@ def test_the_model_has_the_density(likelihood):
     )(point)
     q = {"dof_above_floor": np.array([[np.exp(point.get("dof_above_floor_log__", 0.0))]])}
     error = (np.log(table.loss) - location)[None]
-    own, scale = errors.innovations(error, sigma, ell, errors.order(table.frame), np)
+    own, scale = noise.innovations(error, sigma, ell, noise.order(table.frame), np)
     want = spec.likelihood.log_density(own, scale, q).sum()
     found = model.compile_logp(vars=[model["log_loss"]], mode="FAST_COMPILE")(point)
     assert found == pytest.approx(want, rel=1e-9)
@@ -178,20 +180,20 @@ def test_a_saved_fit_has_its_errors(fitted, tmp_path):
 
 def test_errors_are_chosen_by_the_table():
     table = correlated(0)
-    assert errors.choose("auto", table.frame, "x", ("tokens", "ptpp")) == "run"
-    assert errors.choose("independent", table.frame, "x", ("tokens", "ptpp")) == "independent"
-    assert errors.choose("auto", table.frame, "x", ("params", "tokens")) == "independent"
-    assert errors.choose("run", table.frame, "x", ("params", "tokens")) == "run"
+    assert noise.choose_errors("auto", table.frame, "x", ("tokens", "ptpp")) == "run"
+    assert noise.choose_errors("independent", table.frame, "x", ("tokens", "ptpp")) == "independent"
+    assert noise.choose_errors("auto", table.frame, "x", ("params", "tokens")) == "independent"
+    assert noise.choose_errors("run", table.frame, "x", ("params", "tokens")) == "run"
     alone = table.frame.drop(columns="run")
-    assert errors.choose("auto", alone, "x", ("tokens", "ptpp")) == "independent"
+    assert noise.choose_errors("auto", alone, "x", ("tokens", "ptpp")) == "independent"
     twice = table.frame.assign(tokens=1e9)
-    assert errors.choose("auto", twice, "x", ("tokens", "ptpp")) == "independent"
+    assert noise.choose_errors("auto", twice, "x", ("tokens", "ptpp")) == "independent"
     with pytest.raises(TableError, match="needs a column 'run'"):
-        errors.choose("run", alone, "x", ("tokens", "ptpp"))
+        noise.choose_errors("run", alone, "x", ("tokens", "ptpp"))
     with pytest.raises(TableError, match="two rows of equal tokens"):
-        errors.choose("run", twice, "x", ("tokens", "ptpp"))
+        noise.choose_errors("run", twice, "x", ("tokens", "ptpp"))
     with pytest.raises(FitError, match="unknown errors 'runs'; did you mean 'run'"):
-        errors.choose("runs", alone, "x", ("tokens", "ptpp"))
+        noise.choose_errors("runs", alone, "x", ("tokens", "ptpp"))
 
 
 CALIBRATION = {"discrepancy": "none", "effects": "none", "errors": "run", "draws": 500}
@@ -207,15 +209,15 @@ def test_calibration_finds_a_forecast_of_independent_errors(monkeypatch):
         sigma = fit.scale(frame)
         return fit.spec.likelihood.sample(rng, sigma.shape, sigma, fit.values())
 
-    monkeypatch.setattr("bayeslaw.inference.residuals.error_draws", independent)
+    monkeypatch.setattr("bayeslaw.evaluate.residuals.error_draws", independent)
     table = calibrate("chinchilla", simulations=60, **CALIBRATION).envelope(level=0.999)
     assert not table.loc["change", "inside"]
 
 
 def test_rows_that_are_not_annealed_are_a_path_of_their_own():
     frame = pd.DataFrame({"run": "a", "tokens": [1e9, 2e9, 1e9, 2e9], "annealed": [1, 1, 0, 0]})
-    assert errors.order(frame).before.tolist() == [0, 0, 2, 2]
+    assert noise.order(frame).before.tolist() == [0, 0, 2, 2]
     for columns in (("replay",), ("params", "tokens")):
-        assert errors.choose("auto", frame, "table", columns) == "run"
+        assert noise.choose_errors("auto", frame, "table", columns) == "run"
     alike = frame.drop(columns="annealed")
-    assert errors.choose("auto", alike, "table", ("replay",)) == "independent"
+    assert noise.choose_errors("auto", alike, "table", ("replay",)) == "independent"

@@ -8,8 +8,7 @@ from scipy import stats
 
 from bayeslaw.inference.joint_fitting import _factors
 from bayeslaw.model.building import AGREE, build
-from bayeslaw.model.data import joint_arrays, make_data
-from bayeslaw.model.spec import JointSpec, make_spec
+from bayeslaw.model.spec import JointSpec, joint_arrays, make_data, make_spec
 from tests.support import grouped
 
 
@@ -18,7 +17,7 @@ def test_correlations_are_lkj(count):
     """Under LKJ(eta) of K domains each (rho + 1) / 2 is Beta(b, b), b = eta + (K - 2) / 2."""
     table, domains = grouped(0), [f"domain {k}" for k in range(count)]
     spec = make_spec("chinchilla", discrepancy="none", effects=["run"])
-    joint = JointSpec(dict.fromkeys(domains, spec))
+    joint = JointSpec({f"{domain}::": spec for domain in domains})
     model = build(joint, joint_arrays(dict.fromkeys(domains, make_data(spec, table))))
     drawn = pm.draw(model["run_partial"], draws=4000, random_seed=1, mode="FAST_COMPILE")
     draws = xr.Dataset({"run_partial": (("chain", "draw", "pair"), drawn[None])})

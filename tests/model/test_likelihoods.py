@@ -7,7 +7,7 @@ from scipy import integrate, stats
 from scipy.special import huber
 
 from bayeslaw import LawError, fit, grid, simulate
-from bayeslaw.model.likelihoods import DOF_FLOOR, Huber
+from bayeslaw.model.noise import DOF_FLOOR, Huber
 from bayeslaw.model.spec import make_likelihood
 from tests.support import CHINCHILLA, object_mode
 

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from bayeslaw import LawError, LossTable, TableError, fit, from_frame, grid, load, simulate
-from bayeslaw.model import random_effects as effects
+from bayeslaw.model import effects
 from tests.support import CHINCHILLA, EFFECTS, grouped, slow
 
 

@@ -11,8 +11,8 @@ import bayeslaw as bl
 from bayeslaw import LawError, load_law
 from bayeslaw.laws.parts import couple
 from bayeslaw.laws.terms import ORIGIN
+from bayeslaw.model.discrepancy import WalkingExponents
 from bayeslaw.model.spec import make_spec
-from bayeslaw.model.walking_exponents import WalkingExponents
 from bayeslaw.planning.deviations import PlannedRun
 from bayeslaw.planning.fits import curve_of
 from tests.support import CHINCHILLA, LAWS

@@ -8,7 +8,7 @@ import pytest
 
 from bayeslaw import load_law
 from bayeslaw.laws.powers import Power
-from bayeslaw.model.curvature import Curvature
+from bayeslaw.model.discrepancy import Curvature
 from bayeslaw.planning.feasible_budgets import Bound
 from bayeslaw.planning.loss_curves import NODES, LossCurve
 

@@ -7,14 +7,12 @@ import pytest
 from bayeslaw import load_law, paper_world
 from bayeslaw.laws.law import CLIP
 from bayeslaw.laws.terms import ORIGIN
-from bayeslaw.model.adaptation import Adaptation
-from bayeslaw.model.curvature import Curvature
-from bayeslaw.model.walking_exponents import WalkingExponents
+from bayeslaw.model.discrepancy import Adaptation, Curvature, WalkingExponents
 from bayeslaw.planning.deviations import PlannedRun
 from bayeslaw.planning.feasible_budgets import by_roots
 from bayeslaw.planning.fits import curve_of
 from bayeslaw.planning.loss_curves import LossCurve
-from bayeslaw.simulation.worlds import true_fits
+from bayeslaw.planning.planner import true_fits
 from tests.planning.random_curves import (
     AT,
     RISING,

@@ -9,10 +9,10 @@ import pytest
 from bayeslaw import BayeslawError, grid, load_law, plan, simulate
 from bayeslaw.laws.law import CLIP
 from bayeslaw.laws.terms import ORIGIN
-from bayeslaw.model.curvature import Curvature
+from bayeslaw.model.discrepancy import Curvature
 from bayeslaw.planning.feasible_budgets import Bound
 from bayeslaw.planning.loss_curves import LossCurve
-from bayeslaw.simulation.worlds import true_fits
+from bayeslaw.planning.planner import true_fits
 from tests.planning.posteriors import (
     BASE,
     LIMITS,

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from bayeslaw import TableError, TableWarning, from_frame, load_law, read_table
-from bayeslaw.model import random_effects
+from bayeslaw.model import effects
 from bayeslaw.tables.validation import ALIASES, COLUMNS, check_units, label_texts
 from tests.support import GOOD
 
@@ -163,5 +163,5 @@ def test_sizes_are_whole_where_only_rounding_says_otherwise():
     billions = np.array([1.07, 2.01, 0.0000123, 4.1])
     table = from_frame(GOOD.assign(params=billions * 1e9))
     assert table.frame["params"].tolist() == [1070000000, 2010000000, 12300, 4100000000]
-    assert random_effects.labels(GOOD.assign(params=billions * 1e9), "size")[0] == "1070000000.0"
+    assert effects.labels(GOOD.assign(params=billions * 1e9), "size")[0] == "1070000000.0"
     assert from_frame(GOOD.assign(params=1e9 + 0.25)).frame["params"].tolist() == [1e9 + 0.25] * 4

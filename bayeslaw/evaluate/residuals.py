@@ -14,9 +14,8 @@ from scipy import stats
 from scipy.special import logsumexp
 
 from bayeslaw.common.arrays import Bools, Floats, Ints
-from bayeslaw.inference.fitted import FittedLaw
-from bayeslaw.model import errors
-from bayeslaw.model import random_effects as effects
+from bayeslaw.inference.posterior import Posterior
+from bayeslaw.model import effects, noise
 from bayeslaw.tables.table import LossTable, frame_of
 
 LAST_ERROR = "last_error"
@@ -27,7 +26,7 @@ STEP = 1e-6
 """Step in log loss of the central difference that gives the derivative of the log likelihood."""
 
 
-def residual(fit: FittedLaw, table: LossTable, levels: tuple[str, ...] = ()) -> Floats:
+def residual(fit: Posterior, table: LossTable, levels: tuple[str, ...] = ()) -> Floats:
     """Measured log loss minus latent log loss and random effects, shape (draws, rows).
 
     If `levels` are named, the table is the training table, and their fitted effects are subtracted.
@@ -36,12 +35,12 @@ def residual(fit: FittedLaw, table: LossTable, levels: tuple[str, ...] = ()) -> 
     return np.asarray(np.log(table.loss) - np.log(fit.latent(table)) - given)
 
 
-def log_likelihood(fit: FittedLaw) -> Floats:
+def log_likelihood(fit: Posterior) -> Floats:
     """Log likelihood of each training log loss given the random effects, shape (draws, rows)."""
     return density(fit, fit.table.frame, residual(fit, fit.table, fit.spec.effects))
 
 
-def unit_likelihood(fit: FittedLaw, unit: Ints) -> tuple[Floats, dict[str, Bools]]:
+def unit_likelihood(fit: Posterior, unit: Ints) -> tuple[Floats, dict[str, Bools]]:
     """Log density of the losses of each unit of training rows, given the other parameters.
 
     Random effects whose group is the unit, such as those of runs if the units are runs, are
@@ -66,7 +65,7 @@ def unit_likelihood(fit: FittedLaw, unit: Ints) -> tuple[Floats, dict[str, Bools
     own = {
         level: _same_group(np.unique(effects.labels(frame, level), return_inverse=True)[1], unit)
         for level in fit.spec.effects
-        if type(effects.level(level)) is effects.Level and not effects.level(level).latent
+        if not effects.level(level).latent
     }
     given = residual(fit, fit.table)
     for level in fit.spec.effects:
@@ -103,7 +102,7 @@ def _same_group(group: Ints, unit: Ints) -> Bools:
     return np.asarray((counts[0] == counts[2]) & (counts[1] == counts[2]))
 
 
-def covariance(fit: FittedLaw) -> Floats:
+def covariance(fit: Posterior) -> Floats:
     """Covariance of the measured log losses of the training rows, shape (rows, rows).
 
     It is that of the noise and of the random effects of the model, at the posterior medians of
@@ -113,12 +112,11 @@ def covariance(fit: FittedLaw) -> Floats:
     sigma = np.median(fit.scale(frame), 0)
     total = np.diag(sigma**2)
     if fit.spec.errors == "run":
-        run, ell = errors.runs(frame), float(fit.draws[errors.LENGTH].median())
-        total = sigma[:, None] * sigma * errors.correlation(run, frame["tokens"].to_numpy(), ell)
+        run, ell = noise.runs(frame), float(fit.draws[noise.LENGTH].median())
+        total = sigma[:, None] * sigma * noise.correlation(run, frame["tokens"].to_numpy(), ell)
     for level in fit.spec.effects:
         group = effects.labels(frame, level)
-        affected = effects.level(level).affected(group)
-        same = (group[:, None] == group) * affected
+        same = group[:, None] == group
         total += float(fit.draws[f"tau_{level}"].median()) ** 2 * same
     return total
 
@@ -129,17 +127,17 @@ def averaging(index: Ints) -> Floats:
     return np.asarray(weights / weights.sum(1, keepdims=True))
 
 
-def density(fit: FittedLaw, frame: pd.DataFrame, residual: Floats) -> Floats:
+def density(fit: Posterior, frame: pd.DataFrame, residual: Floats) -> Floats:
     """Log density of residuals of log loss under the noise of the fit, shape (draws, rows).
 
     Where errors are correlated within a run, that of each row given the earlier ones of its run.
     """
     own, scale = innovations(fit, frame, residual, fit.scale(frame))
-    return fit.spec.likelihood.log_density(own, scale, fit.values())
+    return np.asarray(fit.spec.likelihood.log_density(own, scale, fit.values()))
 
 
 def innovations(
-    fit: FittedLaw, frame: pd.DataFrame, residual: Floats, sigma: Floats
+    fit: Posterior, frame: pd.DataFrame, residual: Floats, sigma: Floats
 ) -> tuple[Floats, Floats]:
     """Residuals given the earlier ones of their run, and their scale; as they are if independent.
 
@@ -147,11 +145,11 @@ def innovations(
     """
     if fit.spec.errors == "independent":
         return residual, sigma
-    rows, ell = errors.order(frame), fit.values()[errors.LENGTH]
-    return errors.innovations(residual, sigma, ell, rows, np)
+    rows, ell = noise.order(frame), fit.values()[noise.LENGTH]
+    return noise.innovations(residual, sigma, ell, rows, np)
 
 
-def error_draws(fit: FittedLaw, frame: pd.DataFrame, rng: np.random.Generator) -> Floats:
+def error_draws(fit: Posterior, frame: pd.DataFrame, rng: np.random.Generator) -> Floats:
     """Draws of the errors of log loss of new measurements, shape (draws, rows).
 
     Where errors are correlated within a run, rows of one run are draws of one path. Rows of a
@@ -160,7 +158,7 @@ def error_draws(fit: FittedLaw, frame: pd.DataFrame, rng: np.random.Generator) -
     sigma, q = fit.scale(frame), fit.values()
     if fit.spec.errors == "independent":
         return fit.spec.likelihood.sample(rng, sigma.shape, sigma, q)
-    count, run, tokens = len(frame), errors.runs(frame), frame["tokens"].to_numpy(float)
+    count, run, tokens = len(frame), noise.runs(frame), frame["tokens"].to_numpy(float)
     ends = fit.draws[LAST_ERROR] if LAST_ERROR in fit.draws else last_errors(fit)
     last = ends["last_tokens"].to_series()
     beyond = tokens > last.reindex(run).to_numpy()
@@ -173,19 +171,19 @@ def error_draws(fit: FittedLaw, frame: pd.DataFrame, rng: np.random.Generator) -
             "tokens": np.concatenate([tokens, ends["last_tokens"].values]),
         }
     )
-    rows = errors.order(every)
+    rows = noise.order(every)
     given = ends.values.reshape(len(sigma), -1)
     sigma = np.hstack([sigma, np.ones(given.shape)])
     known = np.arange(count, count + given.shape[1]), given
-    return errors.draw_paths(fit.spec.likelihood, rng, sigma, q, rows, known)[:, :count]
+    return noise.draw_paths(fit.spec.likelihood, rng, sigma, q, rows, known)[:, :count]
 
 
-def last_errors(fit: FittedLaw) -> xr.DataArray:
+def last_errors(fit: Posterior) -> xr.DataArray:
     """Residuals of the last row of each labelled training run, dims (chain, draw, last_run).
 
     The coordinate `last_tokens` has the tokens of these rows.
     """
-    run, tokens = errors.runs(fit.table.frame), fit.table.frame["tokens"].to_numpy(float)
+    run, tokens = noise.runs(fit.table.frame), fit.table.frame["tokens"].to_numpy(float)
     last = pd.Series(tokens).groupby(run).max().reindex(run).to_numpy()
     ends = (tokens == last) & ~effects.unlabelled(run)
     sizes = fit.draws.sizes["chain"], fit.draws.sizes["draw"]
@@ -196,7 +194,7 @@ def last_errors(fit: FittedLaw) -> xr.DataArray:
     )
 
 
-def too_few_sizes(fit: FittedLaw) -> bool:
+def too_few_sizes(fit: Posterior) -> bool:
     """Whether sizes should have random effects, but are too few to fit them."""
     spec = fit.spec
     if not (spec.new_sizes and spec.discrepancy.size_effects) or "size" in spec.effects:
@@ -207,19 +205,19 @@ def too_few_sizes(fit: FittedLaw) -> bool:
 
 
 def group_effects(
-    fit: FittedLaw, frame: pd.DataFrame, rng: np.random.Generator, *, training: bool = False
+    fit: Posterior, frame: pd.DataFrame, rng: np.random.Generator, *, training: bool = False
 ) -> Floats:
     """Sum of the random effects on log loss that the latent loss does not include, (draws, rows).
 
     These are the effects of bases and runs, and of sizes without training rows. New groups draw
-    theirs; see `random_effects.draw`.
+    theirs; see `effects.draw`.
     """
     others = tuple(level for level in fit.spec.effects if level != "size")
     new = new_size_effects(fit, frame, rng)
     return new + effects.draw(fit.draws, others, frame, rng, training=training)
 
 
-def new_size_effects(fit: FittedLaw, frame: pd.DataFrame, rng: np.random.Generator) -> Floats:
+def new_size_effects(fit: Posterior, frame: pd.DataFrame, rng: np.random.Generator) -> Floats:
     """Random effects on log loss of sizes without training rows, shape (draws, rows).
 
     One effect per draw and new size; zero for rows of the training sizes. Those of the training
@@ -242,7 +240,7 @@ def new_size_effects(fit: FittedLaw, frame: pd.DataFrame, rng: np.random.Generat
     return np.where(new[index], own[:, index] - moved, 0.0)
 
 
-def response(fit: FittedLaw, frame: pd.DataFrame) -> Floats:
+def response(fit: Posterior, frame: pd.DataFrame) -> Floats:
     """Derivative of forecasts by the training losses of each size.
 
     If the training losses of a size are multiplied by a factor near 1, the posterior mean of the
@@ -262,13 +260,13 @@ def response(fit: FittedLaw, frame: pd.DataFrame) -> Floats:
 
 
 def residual_draws(
-    fit: FittedLaw,
+    fit: Posterior,
     table: LossTable | pd.DataFrame,
     rng: np.random.Generator,
     *,
     training: bool = False,
 ) -> Floats:
-    """FittedLaw predictive draws of measured log loss minus latent log loss, shape (draws, rows).
+    """Posterior predictive draws of measured log loss minus latent log loss, shape (draws, rows).
 
     The sum of noise and random effects. Groups in the training table have their posterior effects,
     and new groups draw theirs from their distribution. The effect of a training size is not

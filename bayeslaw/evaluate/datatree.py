@@ -7,25 +7,44 @@ import xarray as xr
 
 from bayeslaw.common.arrays import Floats, Ints, Tensor
 from bayeslaw.common.errors import FitError
-from bayeslaw.inference.fitted import FittedLaw
-from bayeslaw.inference.residuals import log_likelihood, residual_draws
+from bayeslaw.evaluate.residuals import log_likelihood, residual_draws
+from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.priors import FLOOR
-from bayeslaw.model import errors, random_effects
-from bayeslaw.model.likelihoods import OBSERVED
+from bayeslaw.model import effects, noise
+from bayeslaw.model.noise import OBSERVED
 from bayeslaw.tables.validation import COVARIATES
 
 NATS = "nats per token"
 UNITS = {"params": "parameters", "tokens": "tokens", "replay": "fraction", "ptpp": "tokens/param"}
 
 
-def to_datatree(fit: FittedLaw, *, seed: int = 0, prior: int = 1000) -> xr.DataTree:
-    """See `Posterior.to_datatree`."""
+def to_datatree(fit: Posterior, *, seed: int = 0, prior: int = 1000) -> xr.DataTree:
+    """The posterior, its data and its predictions, for ArviZ.
+
+    Parameters
+    ----------
+    fit : Posterior
+    seed : int
+        Of the predictive draws and the prior's.
+    prior : int
+        Number of draws of the prior.
+
+    Returns
+    -------
+    DataTree
+        ``posterior`` (reference coordinates, the paper's parameters, noise, random effects),
+        ``sample_stats``, ``log_likelihood``, ``posterior_predictive`` and ``observed_data`` of the
+        training rows, ``constant_data`` (their covariates and groups), ``prior`` and
+        ``prior_predictive``; the last two are left out if a prior is flat and improper, which
+        ``attrs["prior"]`` states. The observed variable is ``log_loss``, dims (chain, draw, row);
+        ``attrs["units"]`` states the unit of most variables.
+    """
     frame, rng = fit.table.frame, np.random.default_rng(seed)
     shape = fit.draws.sizes["chain"], fit.draws.sizes["draw"]
     rows: dict[str, Ints] = {"row": np.arange(len(frame))}
     latent = np.log(fit.latent(frame))
     improper = improper_priors(fit)
-    groups_of = [random_effects.level(name).column for name in fit.spec.effects]
+    groups_of = [effects.level(name).column for name in fit.spec.effects]
     known = [c for c in (*COVARIATES, *groups_of) if c in frame]
     observed = xr.DataArray(np.log(fit.table.loss), rows, ("row",))
     replicated = latent + residual_draws(fit, frame, rng, training=True)
@@ -55,7 +74,7 @@ def _drawn(values: Floats, shape: tuple[int, int], rows: Mapping[str, Ints]) -> 
     return xr.Dataset({OBSERVED: (dims, values.reshape(*shape, -1))}, rows)
 
 
-def _prior_predictive(fit: FittedLaw, q: dict[str, Floats], rng: np.random.Generator) -> Floats:
+def _prior_predictive(fit: Posterior, q: dict[str, Floats], rng: np.random.Generator) -> Floats:
     """Log losses of the training rows under draws of the prior, shape (draws, rows)."""
     frame, law = fit.table.frame, fit.law
     x = law.covariates(frame)
@@ -64,18 +83,17 @@ def _prior_predictive(fit: FittedLaw, q: dict[str, Floats], rng: np.random.Gener
     steps = {n: rng.standard_normal((len(q["E"]), 1, count)) for n, count in counts.items()}
     log_loss = np.log(law.loss(law.amounts(q | steps, fit.at), x, fit.at))
     for level in fit.spec.effects:
-        groups, index = np.unique(random_effects.labels(frame, level), return_inverse=True)
-        own, z = random_effects.level(level), rng.standard_normal((len(log_loss), len(groups)))
-        effects = own.effect(q[f"tau_{level}"], z) * own.affected(groups)
-        log_loss = log_loss + effects[:, index]
+        groups, index = np.unique(effects.labels(frame, level), return_inverse=True)
+        z = rng.standard_normal((len(log_loss), len(groups)))
+        log_loss = log_loss + (q[f"tau_{level}"] * z)[:, index]
     sigma = np.broadcast_to(q["sigma"], log_loss.shape)
     if fit.spec.errors == "run":
-        rows = errors.order(frame)
-        return np.asarray(log_loss + errors.draw_paths(fit.spec.likelihood, rng, sigma, q, rows))
+        rows = noise.order(frame)
+        return np.asarray(log_loss + noise.draw_paths(fit.spec.likelihood, rng, sigma, q, rows))
     return np.asarray(log_loss + fit.spec.likelihood.sample(rng, log_loss.shape, sigma, q))
 
 
-def with_units(group: xr.Dataset, fit: FittedLaw) -> xr.Dataset:
+def with_units(group: xr.Dataset, fit: Posterior) -> xr.Dataset:
     """The variables of a fit with their unit in ``attrs["units"]``."""
     slopes = {term.slope for term in fit.law.terms}
     units = (
@@ -93,7 +111,7 @@ def with_units(group: xr.Dataset, fit: FittedLaw) -> xr.Dataset:
     return group
 
 
-def log_prior(fit: FittedLaw) -> xr.DataArray:
+def log_prior(fit: Posterior) -> xr.DataArray:
     """Log prior density of each draw, dims (chain, draw).
 
     The prior of the floor is that of E in nats, and of ``L_ref`` as well, which is E plus the sizes
@@ -115,12 +133,12 @@ def log_prior(fit: FittedLaw) -> xr.DataArray:
     return xr.DataArray(total.eval(mode="FAST_COMPILE"), draws["E"].coords, ("chain", "draw"))
 
 
-def improper_priors(fit: FittedLaw) -> tuple[str, ...]:
+def improper_priors(fit: Posterior) -> tuple[str, ...]:
     """Names of the priors that integrate to infinity."""
     return tuple(name for name, prior in fit.spec.priors.items() if not prior.proper)
 
 
-def prior_draws(fit: FittedLaw, draws: int = 4000, seed: int = 0) -> dict[str, Floats]:
+def prior_draws(fit: Posterior, draws: int = 4000, seed: int = 0) -> dict[str, Floats]:
     """Draws from the prior of every sampled coordinate and of ``E``, each of shape (draws, 1).
 
     Raises

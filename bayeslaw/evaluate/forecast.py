@@ -1,0 +1,234 @@
+"""Forecasts: posterior draws of the loss for the rows of a table or grid, and bands."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+
+from bayeslaw.common.arrays import Floats
+from bayeslaw.common.errors import LawError, TableError, unknown
+from bayeslaw.evaluate.residuals import residual_draws
+from bayeslaw.inference.convergence import Convergence
+from bayeslaw.inference.posterior import Posterior
+from bayeslaw.tables.hull import locate
+from bayeslaw.tables.reading import write_frame
+from bayeslaw.tables.table import LossTable
+from bayeslaw.tables.validation import COLUMNS, canonical, check_domain, check_units
+
+KINDS = ("predictive", "latent")
+LEVELS = (0.5, 0.8, 0.9)
+
+
+def ends(level: float) -> list[float]:
+    """Probabilities of the ends of a central band.
+
+    Raises
+    ------
+    TableError
+        If the level is not strictly between 0 and 1.
+    """
+    if not 0 < level < 1:
+        raise TableError(f"band level {level:g} is not between 0 and 1; 0.9 is a 90 % band.")
+    return [(1 - level) / 2, (1 + level) / 2]
+
+
+def band_columns(level: float) -> list[str]:
+    """Columns with the ends of a central band, such as ``lower_90`` and ``upper_90``."""
+    return [f"{side}_{100 * level:g}" for side in ("lower", "upper")]
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Draws of the loss for each row of a table or grid.
+
+    Parameters
+    ----------
+    draws : DataArray
+        Loss in nats per token, dims (chain, draw, row); the covariates are coordinates of `row`.
+    frame : DataFrame
+        The rows of the table or grid.
+    law : str
+        Name of the law.
+    kind : {"predictive", "latent"}
+        Posterior predictive draws of a measured loss, or draws of the latent loss.
+    convergence : Convergence
+        Convergence checks of the posterior. If they failed, every exported table has a column
+        `unconverged` with the reasons.
+    fits : mapping of label to Posterior
+        The posteriors that the forecast was made from: one, by the name of its law, or those of a
+        stack.
+    seed : int
+        Seed of the noise and of the random effects of new groups.
+    """
+
+    draws: xr.DataArray = field(repr=False)
+    frame: pd.DataFrame = field(repr=False)
+    law: str
+    kind: str
+    convergence: Convergence
+    fits: Mapping[str, Posterior] = field(default_factory=dict, repr=False, kw_only=True)
+    seed: int = field(default=0, kw_only=True)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "seed", int(self.seed))  # of NumPy, which files cannot hold
+
+    @cached_property
+    def positions(self) -> pd.DataFrame:
+        """Where each row lies with respect to the training rows; see `bayeslaw.locate`.
+
+        Columns `position` (interpolation, extrapolation or projection), `decades`, the same by
+        covariate, and `unvaried`. Without posteriors it has no columns.
+        """
+        if not self.fits:
+            return pd.DataFrame(index=self.frame.index)
+        table = next(iter(self.fits.values())).table
+        return locate(table, self.frame, self.columns).set_index(self.frame.index)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Covariates of the laws."""
+        return tuple(dict.fromkeys(c for fit in self.fits.values() for c in fit.law.columns))
+
+    @property
+    def samples(self) -> Floats:
+        """Draws as an array of shape (draws, rows), chain by chain."""
+        flat = self.draws.transpose("chain", "draw", "row").values.reshape(-1, len(self.frame))
+        return np.asarray(flat, float)
+
+    @property
+    def median(self) -> Floats:
+        """Median loss per row, nats per token."""
+        return np.median(self.samples, axis=0)
+
+    def quantile(self, q: float | Sequence[float]) -> Floats:
+        """Quantiles of the loss in nats per token, shape (quantiles, rows)."""
+        return np.asarray(np.quantile(self.samples, np.atleast_1d(q), axis=0))
+
+    def bands(self, levels: Sequence[float] = LEVELS) -> pd.DataFrame:
+        """Central posterior predictive intervals as a tidy data frame.
+
+        Parameters
+        ----------
+        levels : sequence of float
+            Probabilities of the intervals; 0.9 is a 90 % band.
+
+        Returns
+        -------
+        DataFrame
+            One row per row of the forecast and level: `row`, the covariates, `level`, `median`,
+            `lower`, `upper` in nats per token; and `position` and `decades` of `positions`.
+
+        Raises
+        ------
+        TableError
+            If a level is not strictly between 0 and 1.
+        """
+        if not levels:
+            raise TableError("bands needs at least one level, such as 0.9.")
+        parts = []
+        for level in levels:
+            lower, upper = self.quantile(ends(level))
+            rows = self.frame[[c for c in COLUMNS if c in self.frame]].rename_axis("row")
+            parts.append(
+                rows.reset_index().assign(
+                    level=level, median=self.median, lower=lower, upper=upper, **self._marks()
+                )
+            )
+        return pd.concat(parts, ignore_index=True)
+
+    def to_frame(self, levels: Sequence[float] = LEVELS) -> pd.DataFrame:
+        """The rows of the forecast with their median, a lower and upper column per level, position.
+
+        Parameters
+        ----------
+        levels : sequence of float
+            Probabilities of the intervals.
+
+        Returns
+        -------
+        DataFrame
+            The columns of the table or grid; `median`, `lower_90`, `upper_90` and so on in nats per
+            token; `position` and `decades` of `positions`.
+        """
+        columns: dict[str, Floats] = {"median": self.median}
+        for level in levels:
+            columns |= dict(zip(band_columns(level), self.quantile(ends(level)), strict=True))
+        return self.frame.assign(**columns, **self._marks())
+
+    def write(self, path: str | Path, levels: Sequence[float] = LEVELS) -> None:
+        """Write `to_frame` as Parquet if the path ends in ``.parquet``, otherwise as CSV."""
+        write_frame(self.to_frame(levels), path)
+
+    def _marks(self) -> dict[str, Any]:
+        """Columns of every exported table: the rows' positions, and why the fit has failed."""
+        found, failures = self.positions, self.convergence.failures
+        marks = {c: found[c].to_numpy() for c in ("position", "decades") if c in found}
+        return marks | ({"unconverged": "; ".join(failures)} if failures else {})
+
+
+def forecast(
+    posterior: Posterior,
+    table: LossTable | pd.DataFrame,
+    *,
+    kind: str = "predictive",
+    seed: int = 0,
+    allow_unconverged: bool = False,
+) -> Forecast:
+    """Forecast the loss of each row of a table or grid.
+
+    Parameters
+    ----------
+    posterior : Posterior
+    table : LossTable or DataFrame
+        Rows with the law's covariates; a loss is not needed.
+    kind : {"predictive", "latent"}
+        ``latent`` is the loss of the law. ``predictive`` adds noise and random effects: it is the
+        posterior predictive distribution of a new measured loss.
+    seed : int
+        Seed of the noise and of the random effects of new groups.
+    allow_unconverged : bool
+        Whether to forecast from a posterior that failed the convergence checks. The result is
+        marked as unconverged.
+
+    Returns
+    -------
+    Forecast
+
+    Raises
+    ------
+    NotConverged
+        If the posterior failed the convergence checks and `allow_unconverged` is false.
+    TableError
+        If a covariate is missing, invalid or in another unit than that of the fitted rows, or rows
+        are of a domain that was not fitted.
+    """
+    if kind not in KINDS:
+        raise LawError(unknown("kind of forecast", kind, KINDS))
+    posterior.require_converged(allow_unconverged)
+    frame = table.frame if isinstance(table, LossTable) else canonical(table, "grid", ())
+    name = table.name if isinstance(table, LossTable) else "grid"
+    check_units(frame, name, posterior.table.frame)
+    check_domain(frame, name, posterior.table.frame)
+    loss = posterior.latent(frame)
+    if kind == "predictive":
+        residuals = residual_draws(posterior, frame, np.random.default_rng(seed))
+        with np.errstate(over="ignore"):  # infinite under a posterior that the data do not hold
+            loss = loss * np.exp(residuals)
+    sizes = posterior.draws.sizes
+    coords = {c: ("row", frame[c].to_numpy()) for c in COLUMNS if c in frame and c != "loss"}
+    draws = xr.DataArray(
+        loss.reshape(sizes["chain"], sizes["draw"], -1),
+        dims=("chain", "draw", "row"),
+        coords={"row": np.arange(len(frame)), **coords},
+        name="loss",
+        attrs={"units": "nats per token", "kind": kind, "law": posterior.law.name},
+    )
+    name = posterior.law.name
+    return Forecast(
+        draws, frame, name, kind, posterior.convergence, fits={name: posterior}, seed=seed
+    )

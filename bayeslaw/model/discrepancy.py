@@ -1,0 +1,352 @@
+"""Discrepancies: how the true loss may deviate from a law.
+
+Real losses are power laws only locally. A discrepancy adds deviations of the log loss, by a term or
+as a whole (`bayeslaw.laws.deviations`).
+"""
+
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations_with_replacement
+from typing import Any, ClassVar
+
+import numpy as np
+import pandas as pd
+
+from bayeslaw.common.arrays import Floats
+from bayeslaw.common.defaults import AUTO
+from bayeslaw.common.errors import LawError, argument
+from bayeslaw.common.registry import Registry
+from bayeslaw.laws.deviations import START, WHOLE, Deviation, Polynomial, Walk
+from bayeslaw.laws.law import Law
+from bayeslaw.laws.parts import KAPPA
+from bayeslaw.laws.powers import Power
+from bayeslaw.laws.priors import Prior
+from bayeslaw.laws.terms import SYMBOLS, Term, Values
+
+
+class Discrepancy(ABC):
+    """A deviation of the true loss from a law; subclasses are frozen dataclasses."""
+
+    kind: ClassVar[str] = ""
+    """Its name."""
+    words: ClassVar[str] = ""
+    """What it is, for reports."""
+    size_effects: ClassVar[bool] = True
+    """Whether ``effects="auto"`` adds random effects of model size."""
+    effect_priors: ClassVar[Mapping[str, Prior]] = {}
+    """Priors of the standard deviations of random effects beside it, where the law states none."""
+
+    @abstractmethod
+    def apply(self, law: Law) -> Law:
+        """The law with the discrepancy's parameters, their priors and bounds."""
+
+    def extend(
+        self, law: Law, q: Mapping[str, Floats], at: Values, frame: pd.DataFrame, seed: int
+    ) -> tuple[Law, dict[str, Floats]]:
+        """The law and its draws, with parameters that only rows beyond the training rows need.
+
+        By default these are steps of random walks: the law gets knots as far as the rows reach,
+        with steps from their prior. A knot has the same steps for all rows to which it matters. A
+        discrepancy with other such parameters draws them here, in the same way for the same `seed`.
+
+        Parameters
+        ----------
+        law : Law
+            From `apply`.
+        q : mapping of str to array, shape (draws, 1)
+            Draws of the reference coordinates; steps have shape (draws, 1, knots).
+        at : mapping
+            The reference point.
+        frame : DataFrame
+            Rows to be forecast.
+        seed : int
+        """
+        drawn, knots = dict(q), law.knots(law.covariates(frame), at)
+        for walk in law.walks:
+            reached = knots[walk.steps]
+            fitted, steps = walk.knots or reached, q[walk.steps]
+            sides = {
+                "above": (steps[..., : fitted.above], reached.above),
+                "below": (steps[..., fitted.above :], reached.below),
+            }
+            longer = [
+                _longer(known, count, f"{walk.steps} {side}", seed)
+                for side, (known, count) in sides.items()
+            ]
+            drawn[walk.steps] = np.concatenate(longer, axis=-1)
+        return law.with_knots(knots), drawn
+
+
+def _longer(steps: Floats, count: int, name: str, seed: int) -> Floats:
+    """The steps extended to `count` knots by draws from the prior.
+
+    Each knot has a generator of its own, so its step is the same however far the rows reach.
+    """
+    places = [zlib.crc32(f"{name} {j}".encode()) for j in range(steps.shape[-1], count)]
+    size = len(steps), 1, 1
+    new = [np.random.default_rng([place, seed]).standard_normal(size) for place in places]
+    return np.concatenate([steps, *new], axis=-1)
+
+
+DISCREPANCIES: Registry[Discrepancy] = Registry("discrepancy", Discrepancy)
+
+
+def deviating(
+    law: Law, deviations: Sequence[Deviation], priors: Mapping[str, Prior], **changes: Any
+) -> Law:
+    """The law with deviations, and with the priors of their parameters."""
+    return replace(
+        law,
+        deviations=tuple(deviations),
+        priors={**law.priors, **priors},
+        bounds={**law.bounds, **{name: prior.support for name, prior in priors.items()}},
+        **changes,
+    )
+
+
+@DISCREPANCIES.register
+@dataclass(frozen=True)
+class NoDiscrepancy(Discrepancy):
+    """No deviation: the law is taken as exact."""
+
+    kind: ClassVar[str] = "none"
+    words: ClassVar[str] = "no discrepancy"
+    size_effects: ClassVar[bool] = False
+
+    def apply(self, law: Law) -> Law:
+        return law
+
+
+DRIFTS = {
+    f"drift_{''.join(SYMBOLS[c] for c in along)}": along
+    for order in (2, 3)
+    for along in combinations_with_replacement(("params", "ptpp"), order)
+}
+"""Covariates of each coefficient of the whole loss's polynomial."""
+CROSSED = {"tokens": ("params", "ptpp"), "ptpp": ("params",)}
+"""Covariates that may change a term's local exponent, by the term's leading covariate."""
+
+
+@DISCREPANCIES.register
+@dataclass(frozen=True)
+class Curvature(Discrepancy):
+    """Uncertain curvature in the log of every power, along and across its covariates.
+
+    Every coefficient has a Normal prior with mean 0. With the default scales, over a factor of ten
+    in a covariate a local exponent of .3 may change by most of itself. A law with a pre-training
+    budget also has a polynomial of degree 3 in log N and log P added to the log of the whole loss,
+    because no curvature of ``F / P^eta`` lets losses rise, level off faster than F allows, or do so
+    differently for each N.
+
+    Powers of r and of r + epsilon have a tilt instead, a factor ``exp(c r)``. The paper's first
+    such power can only fall towards r = 0 and its second only rise, and neither falls like
+    ``1 - r``, the fraction of target text.
+
+    Parameters
+    ----------
+    own, crossed : float
+        Standard deviation of a curvature along the covariate of a term's leading exponent, and of
+        the change of that exponent along another covariate, per squared e-fold.
+    tilt : float
+        Standard deviation of the change of the log of a term from r = 0 to r = 1.
+    drift : float
+        Standard deviation of each coefficient of the whole loss's polynomial.
+    """
+
+    own: float = 0.1
+    crossed: float = 0.1
+    tilt: float = 0.5
+    drift: float = 0.01
+    kind: ClassVar[str] = "curvature"
+    words: ClassVar[str] = "curvature"
+
+    def apply(self, law: Law) -> Law:
+        deviations: list[Deviation] = []
+        scales: dict[str, float] = {}
+        for term in law.terms:
+            if not term.curvable:
+                continue
+            lead, name = term.covariates[0], term.coefficient
+            along: dict[str, tuple[str, ...]] = {}
+            # A square of log (r + epsilon) would be huge where there is no replay.
+            if lead != "barrier":
+                along[f"curve_{name}"] = lead, lead
+                scales[f"curve_{name}"] = self.own
+            for other in CROSSED.get(lead, ()):
+                if other in law.columns:
+                    along[f"cross_{name}{SYMBOLS[other]}"] = other, lead
+                    scales[f"cross_{name}{SYMBOLS[other]}"] = self.crossed
+            if lead == "barrier" or rise_in_replay(term):
+                along[f"tilt_{name}r"] = ("share",)
+                scales[f"tilt_{name}r"] = self.tilt
+            deviations.append(Polynomial(name, along))
+        if set(law.columns) >= {"params", "ptpp"}:
+            deviations.append(Polynomial(WHOLE, DRIFTS))
+            scales |= dict.fromkeys(DRIFTS, self.drift)
+        priors = {name: Prior("Normal", mu=0, sigma=sd) for name, sd in scales.items()}
+        return deviating(law, deviations, priors)
+
+
+def rise_in_replay(term: Term) -> str:
+    """Exponent of r in a term that rises with it, or ''."""
+    return term.up.get("replay", "") if isinstance(term, Power) else ""
+
+
+CURVATURE = Prior("Normal", mu=0, sigma=0.1)
+"""Prior of the cross curvature of walking exponents, per squared e-fold."""
+WALK_SCALE = Prior("LogNormal", median=0.7, sigma=0.8)
+"""Prior of the scale that all walks of a law with walking exponents have in common."""
+COUPLING_PRIOR = Prior("LogNormal", median=1, sigma=0.5)
+"""Prior of kappa."""
+
+
+@DISCREPANCIES.register
+@dataclass(frozen=True)
+class WalkingExponents(Discrepancy):
+    """Exponents that follow random walks along N and D, and coupled terms; for laws in N and D.
+
+    Each exponent changes with log N and log D by integrated random walks. At the reference point it
+    has the law's value. The walks continue beyond the rows, so bands widen there. The scale of the
+    walks is a parameter. The terms enter as ``(A-term^(1/kappa) + B-term^(1/kappa))^kappa``.
+
+    Parameters
+    ----------
+    spread, crossed : float
+        Standard deviation of an exponent's change over an e-fold at scale 1: along the term's own
+        covariate, and along the other.
+    spacing : float
+        Least distance of the knots, in e-folds. It is larger where a walk would otherwise have more
+        knots than a quarter of the rows.
+    """
+
+    spread: float = 0.1
+    crossed: float = 0.05
+    spacing: float = 0.7
+    kind: ClassVar[str] = "walk"
+    words: ClassVar[str] = "walking exponents"
+
+    def apply(self, law: Law) -> Law:
+        """The law with walks, a cross curvature and a coupling.
+
+        Raises
+        ------
+        LawError
+            If the law depends on more than N and D, or a term is not a power of one of them.
+        """
+        if not self.suits(law):
+            raise LawError(
+                f"law {law.name}: walking exponents are for a power of N and one of D; use "
+                f"{argument('discrepancy', 'curvature')}."
+            )
+        deviations: list[Deviation] = []
+        priors = {"walk_scale": WALK_SCALE}
+        leads = {term.coefficient: term.covariates[0] for term in law.terms}
+        for name, lead in leads.items():
+            other = "tokens" if lead == "params" else "params"
+            for along, times, sd in ((lead, "", self.spread), (other, lead, self.crossed)):
+                steps = f"walk_{name}{SYMBOLS[along]}"
+                walk = Walk(name, steps, "walk_scale", along, times, sd, self.spacing)
+                deviations.append(walk)
+            if lead == "tokens":
+                deviations.append(Polynomial(name, {f"cross_{name}N": ("params", "tokens")}))
+                priors[f"cross_{name}N"] = CURVATURE
+        if law.coupled:
+            return deviating(law, deviations, priors)
+        priors[KAPPA] = COUPLING_PRIOR
+        return deviating(law, deviations, priors, coupled=tuple(leads), coupling_added=True)
+
+    def suits(self, law: Law) -> bool:
+        """Whether the law is a power of N and one of D."""
+        along = sorted(term.covariates for term in law.terms)
+        return along == [("params",), ("tokens",)] and all(type(t) is Power for t in law.terms)
+
+
+ALONG = {"params": "N", "ptpp": "P", "tokens": "D", "mixed": "r"}
+"""Covariates of the polynomial of adaptation, and their symbols in names of its coefficients."""
+ADAPTATION_WALK = Prior("LogNormal", median=1, sigma=0.3)
+"""Prior of the scale of the walk of adaptation."""
+
+
+@DISCREPANCIES.register
+@dataclass(frozen=True)
+class Adaptation(Discrepancy):
+    """A polynomial added to the log of the whole loss, and a walk in the terms led by D.
+
+    In a law that starts from the base's loss, the walk is in the share of the way still to go.
+
+    The polynomial is of degree 2 in log N, log P, log D and log(r + .01), without the square of
+    log D. The exponent of D changes along log(D/N) by a random walk, because adaptation goes
+    through phases at the same tokens per parameter for all sizes.
+
+    Parameters
+    ----------
+    scale : float
+        Standard deviation of the coefficient of a product x y, per squared e-fold.
+    square, replay : float
+        The same of x^2 / 2, and of the square of the log of replay.
+    walk : float
+        Standard deviation of the change of the exponent of D over an e-fold of D / N.
+    spacing : float
+        Least distance of the knots, in e-folds.
+    """
+
+    scale: float = 0.02
+    square: float = 0.02
+    replay: float = 0.04
+    walk: float = 0.1
+    spacing: float = 0.7
+    kind: ClassVar[str] = "adaptation"
+    words: ClassVar[str] = "polynomial and walk along D/N"
+    effect_priors: ClassVar[Mapping[str, Prior]] = {
+        "tau_size": Prior("LogNormal", median=0.006, sigma=0.3),
+        "tau_base": Prior("LogNormal", median=0.005, sigma=0.6),
+        "tau_run": Prior("LogNormal", median=0.004, sigma=0.6),
+    }
+
+    def apply(self, law: Law) -> Law:
+        known = [c for c in ALONG if {"mixed": "replay"}.get(c, c) in law.columns]
+        pairs = [p for p in combinations_with_replacement(known, 2) if p != ("tokens", "tokens")]
+        along = {f"poly_{ALONG[one]}{ALONG[other]}": (one, other) for one, other in pairs}
+        priors = {
+            name: Prior(
+                "Normal",
+                mu=0,
+                sigma=self.scale if one != other else {"mixed": self.replay}.get(one, self.square),
+            )
+            for name, (one, other) in along.items()
+        }
+        over = "params" if "params" in law.columns else ""
+        walking = [*_led_by_tokens(law), *([START] if law.departure else [])]
+        walks = [
+            Walk(of, f"walk_{of}", "walk_scale", "tokens", "", self.walk, self.spacing, over=over)
+            for of in walking
+        ]
+        priors |= {"walk_scale": ADAPTATION_WALK} if walks else {}
+        return deviating(law, [Polynomial(WHOLE, along), *walks], priors)
+
+    def suits(self, law: Law) -> bool:
+        """Whether a term of the law is led by D, or the loss departs from a base's."""
+        return law.departure is not None or bool(_led_by_tokens(law))
+
+
+def _led_by_tokens(law: Law) -> list[str]:
+    return [t.coefficient for t in law.terms if t.curvable and t.covariates[0] == "tokens"]
+
+
+def make_discrepancy(discrepancy: str | Discrepancy, law: Law) -> Discrepancy:
+    """A discrepancy by its kind, or the one given.
+
+    ``"auto"`` is walking exponents for laws in N and D alone, a polynomial and a walk for others
+    with a power led by D, and curvature for the rest.
+
+    Raises
+    ------
+    LawError
+        If there is none of that name.
+    """
+    if discrepancy == AUTO:
+        suited = (each for each in (WalkingExponents(), Adaptation()) if each.suits(law))
+        return next(suited, Curvature())
+    return DISCREPANCIES[discrepancy]() if isinstance(discrepancy, str) else discrepancy

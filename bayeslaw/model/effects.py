@@ -1,0 +1,226 @@
+"""Random effects on log loss of groups of rows: models of one size, bases, and runs.
+
+Models of one size have architecture and hyperparameters in common, which a law does not describe.
+Runs adapted from one pre-trained base have that base's deviation in common, and the rows of one run
+that run's.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+
+from bayeslaw.common.arrays import Bools, Floats, Strings
+from bayeslaw.common.errors import LawError, TableError, unknown
+from bayeslaw.laws.priors import GROUP_SD, NOISE, Prior
+from bayeslaw.tables.validation import label_texts, whole
+
+UNLABELLED = "(row"
+"""Prefix of the label that a row without one gets: a group of its own, always a new one."""
+
+
+@dataclass(frozen=True)
+class Level:
+    """A level of grouping whose groups each have a random effect on log loss, ``tau z``.
+
+    Parameters
+    ----------
+    name : str
+        Its standard deviation is the parameter ``tau_<name>``, its effects ``<name>_effect``.
+    column : str
+        Column of a table that labels the groups.
+    fewest : int
+        Number of groups below which ``effects="auto"`` leaves the level out, because the spread
+        between them is not identified beside the law.
+    latent : bool
+        Whether the effect of a fitted group belongs to the latent loss, as that of a model size
+        does, and not to the deviation of a measurement from it.
+    with_discrepancy : bool
+        Whether ``effects="auto"`` uses the level only beside a discrepancy.
+    prior : Prior
+        Of the standard deviation, where the law file states none.
+    """
+
+    name: str
+    column: str
+    fewest: int = 3
+    latent: bool = False
+    with_discrepancy: bool = False
+    prior: Prior = GROUP_SD
+
+
+SIZE = Level("size", "params", 4, latent=True, with_discrepancy=True, prior=NOISE["tau_size"])
+BASE = Level("base", "base")
+RUN = Level("run", "run")
+LEVELS: dict[str, Level] = {level.name: level for level in (SIZE, BASE, RUN)}
+"""Levels that ``effects="auto"`` knows, the coarser first; a level of one's own can be added."""
+
+
+def level(name: str) -> Level:
+    """The known level of that name, or the level of the column of that name."""
+    return LEVELS.get(name) or Level(name, name)
+
+
+def labels(frame: pd.DataFrame, name: str) -> Strings:
+    """Group of each row at a level, shape (rows,); a row without a label is a group of its own."""
+    column = level(name).column
+    rows = np.array([f"{UNLABELLED} {i})" for i in range(len(frame))])
+    if column not in frame:
+        return rows
+    if column == "params":
+        return whole(frame["params"].to_numpy(float)).astype(str)
+    texts = label_texts(frame[column])
+    return np.where(texts.notna(), texts, rows).astype(str)
+
+
+def unlabelled(names: Strings) -> Bools:
+    """Which names of `labels` stand for rows without a label: groups of their own, always new."""
+    return np.char.startswith(np.asarray(names, str), UNLABELLED)
+
+
+def labelled(frame: pd.DataFrame, levels: Sequence[str], source: str) -> pd.DataFrame:
+    """The rows, with labels where these are missing; no other `source` has these labels."""
+    frame = frame.copy()
+    for name in levels:
+        of_rows = labels(frame, name)
+        alone = unlabelled(of_rows)
+        if alone.any():
+            named = np.where(alone, np.char.add(of_rows, f" of {source}"), of_rows)
+            frame[level(name).column] = named
+    return frame
+
+
+def choose(
+    effects: str | Sequence[str], frame: pd.DataFrame, name: str, *, discrepancy: bool = False
+) -> tuple[str, ...]:
+    """Levels that get a random effect.
+
+    Parameters
+    ----------
+    effects : "auto", "none", or levels, such as ``"base,run"``
+        A level is ``size``, ``base``, ``run``, or any column of the table that labels groups.
+        ``"auto"`` takes every known level whose labels repeat in `frame`, if it has at least
+        `Level.fewest` groups, and no finer level has the same groups.
+    frame : DataFrame
+        Training rows.
+    name : str
+        Name of the table, for messages.
+    discrepancy : bool
+        Whether the law has a discrepancy: random effects of size are a part of it.
+
+    Raises
+    ------
+    LawError
+        If a level is neither known nor a column.
+    TableError
+        If the column of a known level is missing.
+    """
+    if effects == "none":
+        return ()
+    if effects == "auto":
+        groups = {n: labels(frame, n) for n, known in LEVELS.items() if known.column in frame}
+        return tuple(
+            n
+            for place, (n, of_rows) in enumerate(groups.items())
+            if (discrepancy or not LEVELS[n].with_discrepancy)
+            and LEVELS[n].fewest <= len(np.unique(of_rows)) < len(frame)
+            and not any(_same(of_rows, finer) for finer in list(groups.values())[place + 1 :])
+        )
+    names = effects.split(",") if isinstance(effects, str) else effects
+    asked = tuple(each.strip() for each in names)
+    for each in asked:
+        if each in ("chain", "draw"):
+            raise LawError(f"{name}: a column {each!r} cannot be an effect; rename the column.")
+        if each in LEVELS and LEVELS[each].column not in frame:
+            raise TableError(
+                f"{name}: no column {LEVELS[each].column!r} for the effect; add it or drop it."
+            )
+        if each not in LEVELS and each not in frame:
+            raise LawError(unknown("effect", each, ("auto", "none", *LEVELS, *frame.columns)))
+    columns = [each for each in dict.fromkeys(asked) if each not in LEVELS]
+    return (*(each for each in LEVELS if each in asked), *columns)
+
+
+def _same(one: Strings, two: Strings) -> bool:
+    """Whether two labelings of rows are the same partition of them."""
+    pairs = len(set(zip(one, two, strict=True)))
+    return len(np.unique(one)) == pairs == len(np.unique(two))
+
+
+def check_runs(frame: pd.DataFrame, name: str, columns: Sequence[str]) -> None:
+    """Raise `TableError` unless the rows of a run are equal in the law's `columns` but tokens.
+
+    A label that names runs of several models, such as a seed, would give these one random effect
+    and one path of errors. A law of N and D also fits checkpoints of a pre-training run, which
+    differ in tokens per parameter.
+    """
+    run = labels(frame, "run")
+    for column in [c for c in ("params", "ptpp", "replay") if c in frame and c in columns]:
+        values = frame[column].groupby(run).agg(["min", "max"])
+        differ = ~np.isclose(values["min"], values["max"], rtol=1e-6, atol=0)
+        if differ.any():
+            label, least, most = next(values[differ].itertuples())
+            raise TableError(
+                f"{name}: {column!r} differs within a run (run {label}: {least:g} to {most:g}); "
+                "checkpoints differ in tokens alone. Give the runs of each model labels of "
+                "their own, or drop the column 'run'."
+            )
+
+
+def draw(
+    draws: xr.Dataset,
+    levels: Sequence[str],
+    frame: pd.DataFrame,
+    rng: np.random.Generator | None,
+    *,
+    training: bool = False,
+) -> Floats:
+    """Sum of the effects on log loss of each row, shape (draws, rows).
+
+    Fitted groups have their posterior effects, but those of latent levels are zero here: they are
+    in the latent loss, see `latent_effects`. New groups draw theirs from the level's distribution,
+    one per group, or are zero without `rng`. A row without a label is a new group, but if `frame`
+    has the `training` rows it is the group that was fitted for it.
+    """
+    total = np.zeros((draws.sizes["chain"] * draws.sizes["draw"], len(frame)))
+    for name in levels:
+        groups, index = np.unique(labels(frame, name), return_inverse=True)
+        values, known = _fitted(draws, name, groups, training)
+        if level(name).latent:
+            values[:] = 0.0
+        if rng is not None:
+            tau = draws[f"tau_{name}"].values.reshape(-1, 1)
+            values = np.where(known, values, tau * rng.standard_normal(values.shape))
+        total += values[:, index]
+    return total
+
+
+def latent_effects(draws: xr.Dataset, levels: Sequence[str], frame: pd.DataFrame) -> Floats:
+    """Effects of fitted groups of the latent levels, shape (draws, rows); zero for new groups."""
+    total = np.zeros((draws.sizes["chain"] * draws.sizes["draw"], len(frame)))
+    for name in levels:
+        if level(name).latent:
+            groups, index = np.unique(labels(frame, name), return_inverse=True)
+            total += _fitted(draws, name, groups)[0][:, index]
+    return total
+
+
+def is_fitted(draws: xr.Dataset, name: str, frame: pd.DataFrame) -> Bools:
+    """Whether each row's group at a level was fitted, shape (rows,)."""
+    of_rows = labels(frame, name)
+    return np.isin(of_rows, draws[name].values.astype(str)) & ~unlabelled(of_rows)
+
+
+def _fitted(
+    draws: xr.Dataset, name: str, groups: Strings, training: bool = False
+) -> tuple[Floats, Bools]:
+    """Effects of groups, shape (draws, groups), zero for new ones, and which were fitted."""
+    effects = draws[f"{name}_effect"].transpose("chain", "draw", name)
+    flat = effects.values.reshape(-1, effects.sizes[name])
+    place = dict(zip(effects[name].values, range(flat.shape[1]), strict=True))
+    known = np.array([g in place for g in groups]) & (training | ~unlabelled(groups))
+    values = np.zeros((len(flat), len(groups)))
+    values[:, known] = flat[:, [place[g] for g in groups[known]]]
+    return values, known

@@ -1,0 +1,441 @@
+"""Noise of log loss: its density, and its correlation within a run.
+
+A likelihood is a location-scale family: the location is the log of the modelled loss, the scale is
+``sigma``, the same for all rows. Its other parameters are its own.
+
+Within a run, sorted by tokens, errors e may be a first-order autoregression along log D:
+``e_t = rho_t e_(t-1) + innovation``, with ``rho_t = exp(-(log D_t - log D_(t-1)) / ell)``. The
+innovation has the likelihood's density, of scale ``sigma sqrt(1 - rho_t^2 + NUGGET)``, so the scale
+of every row alone is sigma.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+import pandas as pd
+from scipy.special import ndtr, ndtri
+
+from bayeslaw.common.arrays import Floats, Ints, Namespace, Strings, Tensor
+from bayeslaw.common.defaults import AUTO, DELTA
+from bayeslaw.common.errors import FitError, TableError, argument, unknown
+from bayeslaw.common.registry import Registry
+from bayeslaw.laws.adjustments import unannealed
+from bayeslaw.laws.priors import Prior
+from bayeslaw.model.effects import labels
+from bayeslaw.model.tape import FUNCTIONS
+
+DOF_FLOOR = 2.0
+"""Least degrees of freedom: below about .4 a Student-t on few rows is unbounded as sigma -> 0."""
+OBSERVED = "log_loss"
+"""Name of the observed variable of a PyMC model."""
+
+
+class Likelihood(ABC):
+    """A density of measured log loss; subclasses are frozen dataclasses."""
+
+    kind: ClassVar[str] = ""
+    """Its name."""
+    words: ClassVar[str] = ""
+    """What it is, for reports."""
+    parameters: ClassVar[Mapping[str, str]] = {}
+    """Sampled variables beside ``sigma``, each with the name of its prior in `Spec.priors`."""
+    priors: ClassVar[Mapping[str, Prior]] = {}
+    """Default priors that no law file states."""
+
+    @abstractmethod
+    def log_density(
+        self, residual: Tensor, sigma: Tensor, q: Mapping[str, Tensor], xp: Namespace = FUNCTIONS
+    ) -> Tensor:
+        """Log density of residuals of log loss; arguments broadcast, (draws, rows).
+
+        `q` has the variables of `parameters`. They are arrays or nodes of a
+        `bayeslaw.model.tape.Tape`, with `FUNCTIONS` as `xp`, or PyTensor's.
+        """
+
+    @abstractmethod
+    def sample(
+        self,
+        rng: np.random.Generator,
+        shape: tuple[int, ...],
+        sigma: float | Floats,
+        q: Mapping[str, Floats],
+    ) -> Floats:
+        """Residuals of log loss, of the given shape; `sigma` and `q` broadcast to it."""
+
+    def information_variance(self, sigma: Tensor, q: Mapping[str, Tensor]) -> Tensor:
+        """Inverse of the Fisher information of one measurement about its location.
+
+        A normal measurement of that variance tells as much about the location. By default
+        ``sigma^2``, which is exact for normal noise.
+        """
+        return sigma**2
+
+    def observe(self, mu: Tensor, sigma: Tensor, q: Mapping[str, Tensor], observed: Tensor) -> None:
+        """Add the observed log losses to the PyMC model in context, as the variable `OBSERVED`.
+
+        Parameters
+        ----------
+        mu, sigma : PyTensor variable, shape (rows,)
+            Location and scale of log loss; `sigma` may be a scalar.
+        q : mapping
+            The variables of `parameters`.
+        observed : PyTensor variable, shape (rows,)
+        """
+        import pymc as pm
+        import pytensor.tensor as pt
+
+        def logp(value: Tensor, mu: Tensor, sigma: Tensor, *others: Tensor) -> Tensor:
+            return self.log_density(value - mu, sigma, dict(zip(q, others, strict=True)), pt)
+
+        def random(
+            mu: Floats,
+            sigma: Floats,
+            *others: Floats,
+            rng: np.random.Generator | None = None,
+            size: tuple[int, ...] | None = None,
+        ) -> Floats:
+            shape = tuple(size) if size is not None else np.broadcast(mu, sigma).shape
+            own = dict(zip(q, others, strict=True))
+            return np.asarray(mu + self.sample(rng or np.random.default_rng(), shape, sigma, own))
+
+        arguments = mu, sigma, *q.values()
+        pm.CustomDist(OBSERVED, *arguments, logp=logp, random=random, observed=observed)
+
+
+LIKELIHOODS: Registry[Likelihood] = Registry("likelihood", Likelihood)
+
+
+@LIKELIHOODS.register
+@dataclass(frozen=True)
+class StudentT(Likelihood):
+    """Student-t noise with estimated degrees of freedom above `DOF_FLOOR`."""
+
+    kind: ClassVar[str] = "studentt"
+    words: ClassVar[str] = "Student-t"
+    parameters: ClassVar[Mapping[str, str]] = {"dof_above_floor": "dof"}
+
+    def observe(self, mu: Tensor, sigma: Tensor, q: Mapping[str, Tensor], observed: Tensor) -> None:
+        import pymc as pm
+
+        dof = pm.Deterministic("dof", DOF_FLOOR + q["dof_above_floor"])
+        pm.StudentT(OBSERVED, nu=dof, mu=mu, sigma=sigma, observed=observed)
+
+    def log_density(
+        self, residual: Tensor, sigma: Tensor, q: Mapping[str, Tensor], xp: Namespace = FUNCTIONS
+    ) -> Tensor:
+        dof, u = q["dof_above_floor"] + DOF_FLOOR, residual / sigma
+        one = xp.gammaln(0.5 * dof + 0.5) - xp.gammaln(0.5 * dof) - 0.5 * xp.log(dof * math.pi)
+        return one - xp.log(sigma) - (0.5 * dof + 0.5) * xp.log1p(u * u / dof)
+
+    def sample(
+        self,
+        rng: np.random.Generator,
+        shape: tuple[int, ...],
+        sigma: float | Floats,
+        q: Mapping[str, Floats],
+    ) -> Floats:
+        dof = np.broadcast_to(q["dof_above_floor"] + DOF_FLOOR, shape)
+        return np.asarray(sigma * rng.standard_t(dof))
+
+    def information_variance(self, sigma: Tensor, q: Mapping[str, Tensor]) -> Tensor:
+        """``sigma^2 (dof + 3) / (dof + 1)`` [1]_; the variance is larger and may be infinite.
+
+        References
+        ----------
+        .. [1] Lange, Little and Taylor, Robust statistical modeling using the t distribution.
+           Journal of the American Statistical Association 84 (1989).
+        """
+        dof = q["dof_above_floor"] + DOF_FLOOR
+        return sigma**2 * (dof + 3) / (dof + 1)
+
+
+@LIKELIHOODS.register
+@dataclass(frozen=True)
+class Normal(Likelihood):
+    """Normal noise."""
+
+    kind: ClassVar[str] = "normal"
+    words: ClassVar[str] = "Normal"
+
+    def observe(self, mu: Tensor, sigma: Tensor, q: Mapping[str, Tensor], observed: Tensor) -> None:
+        import pymc as pm
+
+        pm.Normal(OBSERVED, mu=mu, sigma=sigma, observed=observed)
+
+    def log_density(
+        self, residual: Tensor, sigma: Tensor, q: Mapping[str, Tensor], xp: Namespace = FUNCTIONS
+    ) -> Tensor:
+        u = residual / sigma
+        return -0.5 * u * u - xp.log(sigma) - 0.5 * math.log(2 * math.pi)
+
+    def sample(
+        self,
+        rng: np.random.Generator,
+        shape: tuple[int, ...],
+        sigma: float | Floats,
+        q: Mapping[str, Floats],
+    ) -> Floats:
+        return np.asarray(sigma * rng.standard_normal(shape))
+
+
+@LIKELIHOODS.register
+@dataclass(frozen=True)
+class Huber(Likelihood):
+    r"""The density ``exp(-Huber_delta(r) / s^2) / (s Z(delta/s))`` of a residual r.
+
+    ``Z(k) = sqrt(2 pi) (2 Phi(k) - 1) + (2/k) exp(-k^2/2)``. The threshold is fixed in the units of
+    the residual, so for every s the mode over the location is the Huber minimiser [1]_.
+
+    Parameters
+    ----------
+    delta : float
+        Threshold, in log loss.
+
+    Raises
+    ------
+    FitError
+        If `delta` is not positive.
+
+    References
+    ----------
+    .. [1] Huber, Robust estimation of a location parameter. Annals of Mathematical Statistics 35
+       (1964).
+    """
+
+    delta: float = DELTA
+    kind: ClassVar[str] = "huber"
+    words: ClassVar[str] = "Huber"
+
+    def __post_init__(self) -> None:
+        if not self.delta > 0:
+            raise FitError(f"delta must be positive, not {self.delta!r}.")
+
+    def log_density(
+        self, residual: Tensor, sigma: Tensor, q: Mapping[str, Tensor], xp: Namespace = FUNCTIONS
+    ) -> Tensor:
+        r, k = xp.maximum(residual, -residual), self.delta / sigma
+        near = xp.minimum(r, self.delta)
+        loss = 0.5 * near**2 + self.delta * (r - near)
+        inside = math.sqrt(2 * math.pi) * xp.erf(k / math.sqrt(2))
+        return -loss / sigma**2 - xp.log(sigma) - xp.log(inside + 2 / k * xp.exp(-0.5 * k**2))
+
+    def sample(
+        self,
+        rng: np.random.Generator,
+        shape: tuple[int, ...],
+        sigma: float | Floats,
+        q: Mapping[str, Floats],
+    ) -> Floats:
+        """Residuals of log loss: a truncated normal inside, exponential tails outside."""
+        k = np.broadcast_to(self.delta / np.asarray(sigma, float), shape)
+        inside = math.sqrt(2 * math.pi) * (2 * ndtr(k) - 1)
+        tail = 2 / k * np.exp(-0.5 * k**2)
+        u, sign = rng.random(shape), np.where(rng.random(shape) < 0.5, -1.0, 1.0)
+        core = ndtri(0.5 + u * (ndtr(k) - 0.5))
+        far = k + rng.exponential(size=shape) / k
+        return np.asarray(
+            sigma * sign * np.where(rng.random(shape) * (inside + tail) < inside, core, far)
+        )
+
+    def information_variance(self, sigma: Tensor, q: Mapping[str, Tensor]) -> Tensor:
+        """``sigma^2`` over the probability of a residual within the threshold.
+
+        The score is ``r / sigma^2`` there and constant beyond, so its derivative, whose mean is
+        the information, is that probability over ``sigma^2``.
+        """
+        k = self.delta / sigma
+        inside = math.sqrt(2 * math.pi) * FUNCTIONS.erf(k / math.sqrt(2))
+        return sigma**2 * (1 + 2 / k * FUNCTIONS.exp(-0.5 * k**2) / inside)
+
+
+def make_likelihood(likelihood: str | Likelihood, delta: float = DELTA) -> Likelihood:
+    """A likelihood by its kind, or the one given; `delta` is the threshold of ``huber``.
+
+    Raises
+    ------
+    LawError
+        If there is none of that name.
+    FitError
+        If `delta` is not positive.
+    """
+    if not delta > 0:
+        raise FitError(f"delta must be positive, not {delta!r}.")
+    if likelihood == Huber.kind:
+        return Huber(delta)
+    return LIKELIHOODS[likelihood]() if isinstance(likelihood, str) else likelihood
+
+
+ERRORS = ("run", "independent")
+"""Kinds of errors: correlated within a run, and independent."""
+LENGTH = "ell"
+"""Name of the correlation length, in e-folds of D."""
+LENGTH_PRIOR = Prior.parse("LogNormal(median=1, sigma=0.4)")
+"""Prior of the correlation length."""
+NUGGET = 1e-4
+"""Share of the variance that neighbouring rows never have in common, so that it stays positive."""
+FAR = 1e4
+"""Distance, in e-folds, of the first row of a run from the row before it: no correlation."""
+
+
+class Order(NamedTuple):
+    """The row before each row in its run.
+
+    Parameters
+    ----------
+    before : array of int, shape (rows,)
+        Index of the row of the same run with the next smaller tokens; a first row's own.
+    gap : array, shape (rows,)
+        Distance to it in log tokens; `FAR` for a first row.
+    """
+
+    before: Ints
+    gap: Floats
+
+
+def runs(frame: pd.DataFrame) -> Strings:
+    """Run of each row, shape (rows,); a run's rows that are not annealed count as another run.
+
+    Examples
+    --------
+    >>> runs(pd.DataFrame({"run": ["a", "a"], "annealed": [1, 0]})).tolist()
+    ['a', 'a unannealed']
+    """
+    run = labels(frame, "run").astype(str)
+    return np.where(unannealed(frame) == 1, np.char.add(run, " unannealed"), run)
+
+
+def order(frame: pd.DataFrame) -> Order:
+    """The row before each row in its run; rows without a label are runs of their own.
+
+    Examples
+    --------
+    >>> rows = pd.DataFrame({"run": ["a", "b", "a"], "tokens": [4e9, 1e9, 1e9]})
+    >>> order(rows).before.tolist(), order(rows).gap.round(3).tolist()
+    ([2, 1, 2], [1.386, 10000.0, 10000.0])
+    """
+    run, log = runs(frame), np.log(frame["tokens"].to_numpy(float))
+    sequence = np.lexsort([log, run])
+    before, gap = np.arange(len(frame)), np.full(len(frame), FAR)
+    one, two = sequence[:-1], sequence[1:]
+    same = run[one] == run[two]
+    before[two[same]], gap[two[same]] = one[same], (log[two] - log[one])[same]
+    return Order(before, gap)
+
+
+def choose_errors(errors: str, frame: pd.DataFrame, name: str, columns: Collection[str]) -> str:
+    """The kind of errors of a fit.
+
+    Parameters
+    ----------
+    errors : {"auto", "run", "independent"}
+        ``"auto"`` is ``"run"`` where runs have rows at several D, each D once, and the law depends
+        on replay or a pre-training budget, or some rows are not annealed.
+    frame : DataFrame
+        Training rows.
+    name : str
+        Name of the table, for messages.
+    columns : collection of str
+        Covariates of the law.
+
+    Raises
+    ------
+    FitError
+        If the kind is unknown.
+    TableError
+        If errors of runs are asked for and rows do not say their run, or a run has one D twice.
+    """
+    if errors not in (AUTO, *ERRORS):
+        raise FitError(unknown("errors", errors, (AUTO, *ERRORS)))
+    apt = not {"replay", "ptpp"}.isdisjoint(columns) or np.ptp(unannealed(frame)) > 0
+    if errors == "independent" or (errors == AUTO and not apt):
+        return "independent"
+    repeated = "run" in frame and frame["run"].dropna().duplicated().any()
+    gaps = order(frame).gap if repeated else np.ones(0)
+    if errors == AUTO:
+        return "run" if repeated and (gaps > 0).all() else "independent"
+    if not repeated:
+        raise TableError(
+            f"{name}: {argument('errors', 'run')} needs a column 'run' with several rows of a run."
+        )
+    if (gaps == 0).any():
+        twice = runs(frame)[np.argmin(gaps)]
+        raise TableError(
+            f"{name}: run {str(twice)!r} has two rows of equal tokens; give them runs of their own."
+        )
+    return errors
+
+
+def innovations(
+    error: Tensor, sigma: Tensor, ell: Tensor, rows: Order, xp: Namespace
+) -> tuple[Tensor, Tensor]:
+    """Innovation of each row given the error before it, and its scale.
+
+    Parameters
+    ----------
+    error : array, shape (..., rows)
+        Errors of log loss.
+    sigma, ell : array
+        Scale of one error, and correlation length in e-folds; they broadcast to `error`.
+    rows : Order
+    xp : module
+        Array namespace.
+    """
+    rho = decay(rows.gap, ell, xp)
+    return error - rho * xp.take(error, rows.before, axis=-1), innovation_scale(sigma, rho, xp)
+
+
+def draw_paths(
+    likelihood: Likelihood,
+    rng: np.random.Generator,
+    sigma: Floats,
+    q: Mapping[str, Floats],
+    rows: Order,
+    known: tuple[Ints, Floats] | None = None,
+) -> Floats:
+    """Draws of the errors of some rows, shape (draws, rows): the inverse of `innovations`.
+
+    Parameters
+    ----------
+    likelihood : Likelihood
+        Density of the innovations.
+    rng : Generator
+    sigma : array, broadcast to (draws, rows)
+        Scale of one error.
+    q : mapping
+        Draws of `LENGTH` and of the likelihood's parameters, each of shape (draws, 1).
+    rows : Order
+    known : (array of int, array of shape (draws, known)), optional
+        Rows whose errors are given, and the errors.
+    """
+    rho = decay(rows.gap, q[LENGTH])
+    scale = innovation_scale(sigma, rho)
+    error = likelihood.sample(rng, scale.shape, scale, q)
+    done = rows.before == np.arange(len(rows.before))
+    if known is not None:
+        error[:, known[0]] = known[1]
+        done[known[0]] = True
+    while not done.all():
+        ready = np.flatnonzero(~done & done[rows.before])
+        error[:, ready] += rho[:, ready] * error[:, rows.before[ready]]
+        done[ready] = True
+    return error
+
+
+def correlation(run: Strings | Ints, tokens: Floats, ell: float) -> Floats:
+    """Correlation of errors between rows, shape (rows, rows)."""
+    log = np.log(tokens)
+    return np.where(run[:, None] == run, decay(np.abs(log[:, None] - log), ell), 0.0)
+
+
+def decay(apart: Tensor, ell: Tensor, xp: Namespace = np) -> Tensor:
+    """Correlation of two errors of one run at a distance in log tokens."""
+    return xp.exp(-apart / ell)
+
+
+def innovation_scale(sigma: Tensor, rho: Tensor, xp: Namespace = np) -> Tensor:
+    """Scale of an innovation, given that of an error and its correlation with the one before."""
+    return sigma * xp.sqrt(1 - rho**2 + NUGGET)
