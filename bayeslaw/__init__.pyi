@@ -1,8 +1,8 @@
 # Public names and their modules, which are imported on first use: see __init__.py.
 
 from . import derive as derive, plots as plots
-from .checks.checkup import check as check
-from .checks.part import Check as Check
+from .checks._check import check as check
+from .checks.findings import Check as Check
 from .common.errors import (
     BayeslawError as BayeslawError,
     FileError as FileError,

@@ -20,8 +20,8 @@ from tables import SMOKE, arguments
 
 import bayeslaw as bl
 from bayeslaw import Law
-from bayeslaw.checks.extrapolation import curvature_part
-from bayeslaw.checks.part import target
+from bayeslaw.checks.findings import target
+from bayeslaw.checks.identifiability import judge_curvature
 from bayeslaw.laws.lawfiles import models_dir, parse_law
 
 ENGLISH = Path(__file__).parent.parent / "data/tinycpt/english.csv"
@@ -112,7 +112,7 @@ def posteriors(only: str, effects: str, settings: dict[str, Any]) -> None:
 
 def farthest(fit: bl.Posterior, test: bl.LossTable) -> str:
     """The curvature farthest from its prior, and the level of the check's part `curvature`."""
-    part = curvature_part(fit, target(fit, test.frame))
+    part = judge_curvature(fit, target(fit, test.frame))
     if part is None:
         return "none"
     name = part.frame["off"].abs().idxmax()

@@ -11,7 +11,7 @@ column `gate` says.
 FOLDER holds tables that may not be shipped, and their splits in splits.json. verdicts.csv beside
 this file has a row per split with the level of each part, and verdicts_rows.csv the rows that
 `check` held out itself, from which --show judges them again, so that the rule in
-`bayeslaw/checks/held_out.py` can be changed without fits. Splits in it are not run again.
+`bayeslaw/checks/_check.py` can be changed without fits. Splits in it are not run again.
 """
 
 import argparse
@@ -24,8 +24,8 @@ import pandas as pd
 from tables import POOL, SMOKE, arguments, benched, splits
 
 import bayeslaw as bl
-from bayeslaw.checks.held_out import verdict
-from bayeslaw.checks.part import LEVELS
+from bayeslaw.checks._check import verdict
+from bayeslaw.checks.findings import LEVELS
 from bayeslaw.inference.fitting import refit
 from bayeslaw.inference.pools import POOLS
 

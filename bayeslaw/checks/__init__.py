@@ -1,4 +1,0 @@
-"""Checks of a fit and its forecasts: held-out rows, identifiability, extrapolation, outliers.
-
-May import ``simulation`` and below.
-"""

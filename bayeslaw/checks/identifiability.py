@@ -1,4 +1,4 @@
-"""Identifiability: which parameters of a law the data determine, and their effect on forecasts.
+"""Identifiability: which parameters the data determine, their effect on forecasts, and curvature.
 
 A direction is a linear combination of the law's coordinates: a singular vector of the Jacobian of
 the log losses. Its singular value measures the information of the data against that of the prior.
@@ -12,14 +12,17 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy import stats
 from scipy.linalg import cholesky, qr, solve_triangular
 
-from bayeslaw.checks.part import NAMES, Part, Target, listed
+from bayeslaw.checks.findings import NAMES, RARE, Finding, Target, listed
 from bayeslaw.common.arrays import Floats
 from bayeslaw.evaluate.datatree import prior_draws
 from bayeslaw.evaluate.residuals import covariance
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.terms import STEP
+from bayeslaw.tables.hull import BEYOND, NEAR, locate
+from bayeslaw.tables.validation import COVARIATES
 
 WEAK = 1.0
 """Singular value below which the data are less informative about a direction than the prior."""
@@ -52,21 +55,14 @@ class Directions:
     @cached_property
     def values(self) -> Floats:
         """Singular values of the matrix, the largest first, one per coordinate."""
-        found = np.linalg.svd(self.matrix, compute_uv=False)
-        return np.asarray(np.append(found, np.zeros(len(self.names) - len(found))))
+        values = np.linalg.svd(self.matrix, compute_uv=False)
+        # With fewer rows than coordinates, directions beyond the rows have no information at all.
+        return np.asarray(np.append(values, np.zeros(len(self.names) - len(values))))
 
     @property
     def rank(self) -> int:
         """Number of directions that the data determine."""
         return int((self.values >= NONE).sum())
-
-    def undetermined(self) -> list[dict[str, float]]:
-        """Directions with a singular value below `NONE`; see `basis`."""
-        return self.basis(0.0, NONE)
-
-    def weak(self) -> list[dict[str, float]]:
-        """Directions with a singular value from `NONE` to below `WEAK`; see `basis`."""
-        return self.basis(NONE, WEAK)
 
     def basis(self, low: float, high: float) -> list[dict[str, float]]:
         """Basis of the directions with singular values from `low` to below `high`.
@@ -78,13 +74,15 @@ class Directions:
         chosen = (self.values >= low) & (self.values < high)
         if not chosen.any():
             return []
-        basis = np.linalg.svd(self.matrix)[2][chosen]
-        leaders = qr(basis, mode="r", pivoting=True)[-1][: len(basis)]
-        found = []
-        for leader, row in zip(leaders, np.linalg.solve(basis[:, leaders], basis), strict=True):
+        # Singular vectors of like values are any rotation of each other. Pivoted QR picks the
+        # coordinates that stand best for their span, and solving makes each the leader of one.
+        vectors = np.linalg.svd(self.matrix)[2][chosen]
+        leaders = qr(vectors, mode="r", pivoting=True)[-1][: len(vectors)]
+        basis = []
+        for leader, row in zip(leaders, np.linalg.solve(vectors[:, leaders], vectors), strict=True):
             order = [leader, *(i for i in np.argsort(-np.abs(row)) if i != leader)]
-            found.append({self.names[i]: float(row[i]) for i in order if abs(row[i]) > 0.2})
-        return found
+            basis.append({self.names[i]: float(row[i]) for i in order if abs(row[i]) > 0.2})
+        return basis
 
 
 def directions(fit: Posterior, prior: dict[str, Floats] | None = None) -> Directions:
@@ -103,17 +101,17 @@ def directions(fit: Posterior, prior: dict[str, Floats] | None = None) -> Direct
     q |= {name: np.median(v, axis=(0, 1)).astype(complex) for name, v in fit.steps().items()}
 
     def derivatives(name: str) -> Floats:
-        found = []
+        columns = []
         for unit in np.eye(q[name].size):
             moved = q | {name: q[name] + 1j * STEP * unit.reshape(q[name].shape)}
             log_loss = np.log(law.loss(law.amounts(moved, fit.at), x, fit.at))
-            found.append(log_loss.imag / STEP)
-        return np.stack(found, 1)
+            columns.append(log_loss.imag / STEP)
+        return np.stack(columns, 1)
 
     total = covariance(fit)
     for walk in law.walks:
-        by = derivatives(walk.steps)
-        total += by @ by.T
+        by_steps = derivatives(walk.steps)
+        total += by_steps @ by_steps.T  # steps have standard normal priors
     slopes = np.hstack([derivatives(name) for name in names])
     whitened = solve_triangular(cholesky(total, lower=True), slopes, lower=True)
     return Directions(names, whitened * [spread(prior[name]) for name in names])
@@ -152,9 +150,8 @@ def explained(fit: Posterior, names: Sequence[str], log_loss: Floats) -> Floats:
     q = np.column_stack([fit.values()[name][:, 0] for name in names])
     # Ranks are robust to heavy tails.
     rank = (q.argsort(0, kind="stable").argsort(0) + 0.5) / len(q) - 0.5
-    design = np.column_stack([np.ones(len(q)), rank, rank**2])
     crossed = (rank[:, [i]] * rank[:, i + 1 :] for i in range(rank.shape[1]))
-    design = np.column_stack([design, *crossed])
+    design = np.column_stack([np.ones(len(q)), rank, rank**2, *crossed])
     rest = (log_loss - design @ np.linalg.lstsq(design, log_loss)[0]).var(0)
     rest *= (len(q) - 1) / max(len(q) - design.shape[1], 1)
     total = log_loss.var(0)
@@ -162,60 +159,54 @@ def explained(fit: Posterior, names: Sequence[str], log_loss: Floats) -> Floats:
     return np.asarray(np.clip(1 - left, 0, 1))
 
 
-def directions_part(fit: Posterior, to: Target | None) -> Part:
+def judge_directions(fit: Posterior, to: Target | None) -> Finding:
     """Directions that the data determine weakly or not at all, and their effect on the forecast.
 
     An *undetermined* direction is one along which the training losses do not change within their
     noise. A *weak* one is determined less by the data than by the prior.
     """
     prior = prior_draws(fit)
-    found = directions(fit, prior)
-    none, weak = found.undetermined(), found.weak()
-    count, rank = len(found.names), found.rank
+    jacobian = directions(fit, prior)
+    undetermined, weak = jacobian.basis(0.0, NONE), jacobian.basis(NONE, WEAK)
+    count, rank = len(jacobian.names), jacobian.rank
     words = [
         f"The law has {count} coordinates; these {len(fit.table)} rows determine "
         + (f"{rank} combinations of them." if rank < count else "all of them.")
     ]
-    level = "caution" if none else "ok"
     records: list[dict[str, Any]] = []
-    for kind, each in [("undetermined", d) for d in none] + [("weak", d) for d in weak]:
-        leader = next(iter(each))
-        record = {"kind": kind, "leader": leader, "with": ", ".join(list(each)[1:])}
-        if to is not None:
-            record.update(_movement(fit, leader, prior[leader], to))
-        records.append(record)
-        if kind == "undetermined":
-            words.append(_undetermined(fit, each, record))
+    for kind, basis in (("undetermined", undetermined), ("weak", weak)):
+        for direction in basis:
+            leader, *others = direction
+            record: dict[str, Any] = {"kind": kind, "leader": leader, "with": ", ".join(others)}
+            if to is not None:
+                values, loss = swing(fit, leader, prior[leader], to.log_loss)
+                most = int(np.ptp(np.log(loss), axis=0).argmax())
+                ends = sorted((loss[:, most].argmin(), loss[:, most].argmax()))
+                record["rows"] = list(to.groups)[most]
+                record["values"] = [float(values[i]) for i in ends]
+                record["losses"] = [float(loss[i, most]) for i in ends]
+            records.append(record)
+            if kind == "undetermined":
+                words.append(_undetermined(fit, leader, others, record))
     if weak:
-        names = listed([" with ".join(list(each)[:2]) for each in weak])
+        names = listed([" with ".join(list(direction)[:2]) for direction in weak])
         words.append(f"The rows are less informative than the prior about {names}.")
+    level = "caution" if undetermined else "ok"
     facts: dict[str, object] = {
-        "singular_values": found.values.tolist(),
+        "singular_values": jacobian.values.tolist(),
         "rank": rank,
-        "coordinates": list(found.names),
+        "coordinates": list(jacobian.names),
     }
     if to is not None and records:
         level, text, shares = _effect_on_forecast(fit, records, to)
         words.append(text)
         facts |= shares
-    return Part("directions", level, tuple(words), pd.DataFrame(records), facts)
+    return Finding("directions", level, tuple(words), pd.DataFrame(records), facts)
 
 
-def _movement(fit: Posterior, leader: str, prior: Floats, to: Target) -> dict[str, Any]:
-    """The group of rows whose forecast moves most along a coordinate, and its range."""
-    values, loss = swing(fit, leader, prior, to.log_loss)
-    most = int(np.ptp(np.log(loss), axis=0).argmax())
-    ends = sorted((loss[:, most].argmin(), loss[:, most].argmax()))
-    return {
-        "rows": list(to.groups)[most],
-        "values": [float(values[i]) for i in ends],
-        "losses": [float(loss[i, most]) for i in ends],
-    }
-
-
-def _undetermined(fit: Posterior, direction: Mapping[str, float], record: Mapping[str, Any]) -> str:
-    """Finding about an undetermined direction."""
-    leader, *others = direction
+def _undetermined(
+    fit: Posterior, leader: str, others: Sequence[str], record: Mapping[str, Any]
+) -> str:
     seen, where = fit.table.frame, fit.law.covariates_of.get(leader, ())
     values = [f"{NAMES[c]} takes {seen[c].nunique()} values" for c in where]
     lead = f"{' and '.join(values)}; " if values else ""
@@ -233,26 +224,73 @@ def _undetermined(fit: Posterior, direction: Mapping[str, float], record: Mappin
 def _effect_on_forecast(
     fit: Posterior, records: Sequence[Mapping[str, Any]], to: Target
 ) -> tuple[str, str, dict[str, float]]:
-    """Level, finding and fractions of the forecast's variance from undetermined coordinates."""
+    """Level, words and fractions of the forecast's variance from undetermined coordinates."""
     curvatures = set(fit.law.discrepancy_parameters)
     names = [record["leader"] for record in records]
-    own = [name for name in names if name not in curvatures]
-    every, plain = (explained(fit, each, to.log_loss) for each in (names, own))
-    most = int((to.log_loss.std(0) * np.sqrt(every)).argmax())
-    sd, share = float(to.log_loss[:, most].std()), float(every[most])
-    shares = {"share": share, "share_own": float(plain[most]), "sd": sd}
+    of_law = [name for name in names if name not in curvatures]
+    fractions = explained(fit, names, to.log_loss)
+    most = int((to.log_loss.std(0) * np.sqrt(fractions)).argmax())
+    sd, share = float(to.log_loss[:, most].std()), float(fractions[most])
+    share_own = float(explained(fit, of_law, to.log_loss)[most])
+    shares = {"share": share, "share_own": share_own, "sd": sd}
     noise = float(np.median(fit.scale(fit.table.frame)))
+    # What is small beside the noise, or beside the band, does not matter to a forecast.
     if sd * math.sqrt(share) < noise / 2 or share < SOME_PRIOR:
         return "ok", f"The forecasts of these rows depend little on {listed(names)}.", shares
-    some = all(record["kind"] == "weak" for record in records)
+    only_weak = all(record["kind"] == "weak" for record in records)
+    how = "determine weakly" if only_weak else "do not determine"
     text = (
         f"{100 * share:.0f} % of the variance of the forecast at {list(to.groups)[most]} comes "
-        f"from {listed(names)}, which the data {'determine weakly' if some else 'do not determine'}"
+        f"from {listed(names)}, which the data {how}"
     )
-    if shares["share_own"] > MOST_PRIOR and not some:
+    # A discrepancy is there to widen bands; a law's own parameter that does so is not known.
+    if share_own > MOST_PRIOR and not only_weak:
         advice = "the forecast is mostly prior. Add rows at more stages or sizes."
         return "refuse", f"{text}: {advice}", shares
-    level = "ok" if some else "caution"
+    level = "ok" if only_weak else "caution"
     if set(names) & curvatures and share > MOST_PRIOR:
         return level, f"{text}: the prior of the curvature sets the width of the band.", shares
     return level, f"{text}.", shares
+
+
+def judge_curvature(fit: Posterior, to: Target | None) -> Finding | None:
+    """Whether the data imply more curvature than the prior of the discrepancy expects.
+
+    The distance of the posterior median from the prior median, in prior standard deviations, of
+    each parameter of the discrepancy. The threshold is exceeded by one fit in a hundred if the law
+    and the prior are right. A forecast that extrapolates such a curvature is refused. None if the
+    law has no discrepancy.
+    """
+    if not fit.law.discrepancy_parameters:
+        return None
+    prior, drawn = prior_draws(fit), fit.values()
+    off = {
+        name: float(np.median(drawn[name]) - np.median(prior[name])) / spread(prior[name])
+        for name in fit.law.discrepancy_parameters
+    }
+    frame = pd.DataFrame({"off": off}).rename_axis("name")
+    far = frame["off"].abs().sort_values(ascending=False)
+    strained = far[far > stats.norm.isf(RARE / (2 * len(far)))]
+    if strained.empty:
+        text = (
+            "The curvature of the discrepancy is consistent with its prior (posterior medians at "
+            f"most {far.iloc[0]:.1f} prior sds from the prior median: {far.index[0]})."
+        )
+        return Finding("curvature", "ok", (text,), frame)
+    distances = [f"{name} by {value:.1f}" for name, value in strained.items()]
+    level = "caution"
+    words = [
+        "The data imply more curvature than the prior of the discrepancy expects, in prior sds: "
+        f"{listed(distances)}."
+    ]
+    if to is not None:
+        located, along = locate(fit.table, to.frame, fit.columns), fit.law.covariates_of
+        followed = {c for name in strained.index for c in along[str(name)]}
+        away = {c: float(located[BEYOND + c].max()) for c in COVARIATES if c in followed}
+        if beyond := [NAMES[c] for c, distance in away.items() if distance > NEAR]:
+            level = "refuse"
+            words.append(
+                f"A forecast beyond the {listed(beyond)} of the training rows extrapolates this "
+                "curvature: choose another law."
+            )
+    return Finding("curvature", level, tuple(words), frame)

@@ -174,7 +174,7 @@ def check(
     extrapolates; convergence; and which parameters the data do not determine. Exit code 1 if the
     verdict is "refuse" (or "caution", with --fail-on caution), to stop a pipeline.
     """
-    from bayeslaw.checks.part import LEVELS
+    from bayeslaw.checks.findings import LEVELS
     from bayeslaw.cli import render
 
     saved = is_posterior(source)

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from bayeslaw.checks.checkup import check
-from bayeslaw.checks.part import Check
+from bayeslaw.checks._check import check
+from bayeslaw.checks.findings import Check
 from bayeslaw.common.errors import FitWarning
 from bayeslaw.derive.recipes import Recipes
 from bayeslaw.evaluate.backtesting import Backtest

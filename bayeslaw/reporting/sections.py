@@ -7,7 +7,7 @@ import pandas as pd
 from scipy.stats import binom
 
 from bayeslaw import plots
-from bayeslaw.checks.part import Check
+from bayeslaw.checks.findings import Check
 from bayeslaw.common.formatting import count, digits
 from bayeslaw.derive.recipes import REGRET, Recipes, cells
 from bayeslaw.evaluate.forecast import Forecast

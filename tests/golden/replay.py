@@ -28,7 +28,7 @@ from pathlib import Path
 import numpy as np
 
 import bayeslaw as bl
-from bayeslaw.checks.checkup import member_parts
+from bayeslaw.checks._check import judge_alone
 
 HERE = Path(__file__).parent
 
@@ -223,7 +223,7 @@ def own_results(posterior, rows, table):
     density = log_likelihood(posterior)
     loo = bl.loo(posterior)
     parts = {}
-    for part in member_parts(posterior, bl.LossTable(rows, rows.iloc[:0], "rows"), 3):
+    for part in judge_alone(posterior, bl.LossTable(rows, rows.iloc[:0], "rows"), 3):
         own = part.frame.select_dtypes("number")
         parts[part.name] = {
             "level": part.level,

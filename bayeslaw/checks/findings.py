@@ -1,4 +1,4 @@
-"""The result of a check, which has parts and a verdict, and the rows to forecast."""
+"""What a check found: findings with a level each, and the verdict; the rows to forecast."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,25 +17,25 @@ VERDICT = {
     "refuse": "REFUSE: do not forecast from this fit; read the findings under",
 }
 RARE = 0.01
-"""Significance level of each part: the false alarm rate for a fit of the true law."""
+"""Significance level of each test: the false alarm rate for a fit of the true law."""
 NAMES = {"params": "params", "tokens": "tokens", "replay": "replay", "ptpp": "PTPP"}
 """Names of the covariates in findings."""
 
 
 @dataclass(frozen=True)
-class Part:
-    """Result of one part of a check.
+class Finding:
+    """What one of the checks found.
 
     Parameters
     ----------
     name : str
     level : {"ok", "caution", "no evidence", "refuse"}
     words : tuple of str
-        The findings, one or two sentences each.
+        One or two sentences each.
     frame : DataFrame
-        The numbers behind the findings.
+        The numbers behind the words.
     facts : mapping
-        Single numbers behind the findings.
+        Single numbers behind the words.
     """
 
     name: str
@@ -47,49 +47,50 @@ class Part:
 
 @dataclass(frozen=True)
 class Check:
-    """The parts of a check and its verdict; ``print`` shows the findings.
+    """The findings of a check and its verdict; ``print`` shows them.
 
     Parameters
     ----------
-    parts : tuple of Part
+    parts : tuple of Finding
     law, table : str
         Names of the fitted law and of its table.
     rows : int
         Number of rows to forecast; 0 if none were given.
     """
 
-    parts: tuple[Part, ...]
+    parts: tuple[Finding, ...]
     law: str
     table: str
     rows: int
 
     @property
     def level(self) -> str:
-        """The worst level of the parts, one of `LEVELS`."""
-        return max((part.level for part in self.parts), key=LEVELS.index)
+        """The worst level of the findings, one of `LEVELS`."""
+        return max((finding.level for finding in self.parts), key=LEVELS.index)
 
     @property
     def ok(self) -> bool:
-        """Whether no part says refuse."""
+        """Whether no finding says refuse."""
         return self.level != "refuse"
 
     @property
     def verdict(self) -> str:
         """The verdict in one sentence."""
         first = self.parts[0]
+        # Bands that failed on the user's own held-out losses say more than any other finding.
         if first.level == "refuse" and not first.facts["own"]:
             return f"REFUSE: {first.words[0]}"
-        names = [part.name for part in self.parts if part.level == self.level]
+        names = [finding.name for finding in self.parts if finding.level == self.level]
         return VERDICT[self.level] + ("." if self.level == "ok" else f" {', '.join(names)}.")
 
-    def __getitem__(self, name: str) -> Part:
-        """The part of that name."""
-        return {part.name: part for part in self.parts}[name]
+    def __getitem__(self, name: str) -> Finding:
+        """The finding of that name."""
+        return {finding.name: finding for finding in self.parts}[name]
 
     @property
     def frames(self) -> dict[str, pd.DataFrame]:
-        """The numbers behind each part."""
-        return {part.name: part.frame for part in self.parts}
+        """The numbers behind each finding."""
+        return {finding.name: finding.frame for finding in self.parts}
 
     def to_dict(self) -> dict[str, object]:
         """The check as a JSON document."""
@@ -101,20 +102,20 @@ class Check:
             "ok": self.ok,
             "verdict": self.verdict,
             "parts": {
-                part.name: {
-                    "level": part.level,
-                    "words": list(part.words),
-                    **part.facts,
-                    "table": part.frame.reset_index().to_dict("records"),
+                finding.name: {
+                    "level": finding.level,
+                    "words": list(finding.words),
+                    **finding.facts,
+                    "table": finding.frame.reset_index().to_dict("records"),
                 }
-                for part in self.parts
+                for finding in self.parts
             },
         }
 
     def __str__(self) -> str:
         lines = [self.verdict]
-        for part in self.parts:
-            lines += [f"{part.name} ({part.level})", *(f"  {words}" for words in part.words)]
+        for finding in self.parts:
+            lines += [f"{finding.name} ({finding.level})", *(f"  {each}" for each in finding.words)]
         return "\n".join(lines)
 
 
@@ -145,11 +146,5 @@ def target(fit: Posterior, frame: pd.DataFrame) -> Target:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Names as a list in a sentence.
-
-    Examples
-    --------
-    >>> listed(["alpha", "beta", "eta"])
-    'alpha, beta and eta'
-    """
+    """Names as a list in a sentence: ``alpha, beta and eta``."""
     return " and ".join([", ".join(names[:-1])] * (len(names) > 1) + [names[-1]])

@@ -1,0 +1,443 @@
+"""``check``: every finding about a fit, and those about its training rows and held-out rows.
+
+Errors of models of one size are correlated, so the coverage of bands is counted by groups of rows
+of one size, not by rows. Errors of different groups of one forecast are correlated too, through the
+parameters of the law: the mean error of the farther half of the groups is compared with its joint
+posterior predictive distribution.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+from scipy.special import betainc
+
+from bayeslaw.checks.extrapolation import judge_bounds, judge_extrapolation
+from bayeslaw.checks.findings import NAMES, RARE, Check, Finding, listed, target
+from bayeslaw.checks.identifiability import judge_curvature, judge_directions
+from bayeslaw.common.arrays import Bools, Ints
+from bayeslaw.common.errors import TableError
+from bayeslaw.common.formatting import count
+from bayeslaw.evaluate.crossval import leave_out
+from bayeslaw.evaluate.datatree import prior_draws
+from bayeslaw.evaluate.forecast import Forecast, ends
+from bayeslaw.evaluate.residuals import averaging, innovations, residual, residual_draws
+from bayeslaw.inference.fitting import refit
+from bayeslaw.inference.pools import Pool, with_draws
+from bayeslaw.inference.posterior import Posterior
+from bayeslaw.model import effects
+from bayeslaw.tables.hull import NEAR, axes, decades, displacement
+from bayeslaw.tables.table import LossTable, frame_of, subset
+from bayeslaw.tables.validation import COVARIATES, canonical, check_domain, check_units
+
+CELL = ("params", "ptpp", "replay")
+"""Covariates that define a cell, whose tokens differ, and the groups of held-out rows: as many of
+them as are needed for `FEWEST` groups."""
+FEWEST = 3
+"""Fewest groups from which coverage is judged."""
+ROWS = 8
+"""Fewest rows that are fitted when the others are held out."""
+FAILED, DOUBTFUL = 0.05, 0.2
+"""P-values below which coverage by groups is a failure, and doubtful.
+
+The mean error of the farther half is a second, two-sided test: a failure at a tenth of `FAILED`,
+doubtful at a quarter of `DOUBTFUL`.
+"""
+OUTLYING = 3.0
+"""Least distance of an outlier from the others, in scales."""
+MOST = 5
+"""Most outliers that are named and left out: those with the largest deviations."""
+UNRELIABLE = 1.1
+"""R-hat beyond which the numbers of a short refit are not shown."""
+
+
+def check(
+    fit: Posterior | Pool,
+    rows: LossTable | pd.DataFrame | None = None,
+    *,
+    seed: int = 0,
+    beyond_evidence: bool = False,
+) -> Check:
+    """Check a fit, and its forecasts of some rows.
+
+    Parameters
+    ----------
+    fit : Posterior or Pool
+        Converged or not. Of a pool, held-out rows and distances are judged as a whole, and the
+        other parts are those of its members, under their labels.
+    rows : LossTable or DataFrame, optional
+        Rows to forecast, with the law's covariates. If they have a loss, the forecast is compared
+        with it; otherwise the farthest part of the training rows is forecast from the rest, which
+        takes a short refit. Without rows, the other parts about forecasts are left out.
+    seed : int
+        Seed of the predictive noise.
+    beyond_evidence : bool
+        Do not refuse rows for their distance: twice as far from the training rows as bands were
+        ever compared with losses.
+
+    Returns
+    -------
+    Check
+        ``print(check)`` shows the findings; ``check["directions"].frame`` has the numbers of a
+        part. The parts are
+
+        - `held out`: whether the bands hold on rows that were not fitted;
+        - `extrapolation`: distance of the rows beyond the training rows;
+        - `convergence`: R-hat, effective sample sizes, divergences, E-BFMI;
+        - `directions`: combinations of parameters that the data do not determine;
+        - `curvature`: whether the discrepancy is consistent with its prior;
+        - `bounds`: bounds on the loss at a later stage that hold for every eta;
+        - `outliers`: runs, bases, sizes and rows far from the others, and the forecast without
+          them, by a short refit;
+        - `cells`: posterior predictive check by cell of one N, PTPP and r;
+        - `left out`: calibration of leave-one-out predictions.
+
+    Raises
+    ------
+    TableError
+        If `rows` lack a covariate of the law, or are of a domain that was not fitted.
+    """
+    with_draws(fit, "check")
+    table = None
+    if rows is not None:
+        name = rows.name if isinstance(rows, LossTable) else "rows"
+        frame = canonical(frame_of(rows), name, fit.columns)
+        check_units(frame, name, fit.table.frame)
+        check_domain(frame, name, fit.table.frame)
+        table = LossTable(frame, frame.iloc[:0], name)
+    findings = [judge_held_out(fit, table, seed)]
+    if table is not None:
+        findings.append(judge_extrapolation(fit, table.frame, beyond_evidence=beyond_evidence))
+    if isinstance(fit, Posterior):
+        findings += [*judge_alone(fit, table, seed), judge_outliers(fit, table, seed)]
+        law = fit.law.name
+    else:
+        for name, member in fit.members.items():
+            judged = [*judge_alone(member, table, seed), judge_outliers(member, table, seed)]
+            findings += [replace(each, name=f"{name}: {each.name}") for each in judged]
+        law = fit.name
+    return Check(tuple(findings), law, fit.table.name, 0 if table is None else len(table))
+
+
+# -- held-out rows --------------------------------------------------------------------------------
+
+
+def judge_held_out(fit: Posterior | Pool, table: LossTable | None, seed: int = 0) -> Finding:
+    """Bands against losses not fitted: those of `table`, else of the farthest training rows.
+
+    "Farthest" is in the direction in which the rows lie beyond the training rows, and as far beyond
+    the others as they lie beyond all. Without rows it is that of the FLOPs.
+    """
+    if table is not None and "loss" in table.frame:
+        columns = [*fit.columns, "loss"]
+        # Bands hold on rows that were fitted; a table may contain some of them.
+        fitted = set(fit.table.frame[columns].itertuples(index=False, name=None))
+        new = [row not in fitted for row in table.frame[columns].itertuples(index=False, name=None)]
+        if any(new):
+            test = subset(table, np.array(new))
+            frame = judged_rows(fit.forecast(test, seed=seed, allow_unconverged=True), test)
+            level, words, facts = verdict(frame)
+            if level == "refuse":
+                words = (f"the bands failed here: {words[0]}", *words[1:])
+            return Finding("held out", level, words, frame, facts | {"own": False})
+    for near in cuts(fit.table, fit.columns, None if table is None else table.frame):
+        train, test = subset(fit.table, near), subset(fit.table, ~near)
+        again: Posterior | Pool
+        try:
+            if isinstance(fit, Pool):
+                members = {n: refit(each.spec, train, seed) for n, each in fit.members.items()}
+                again = Pool(members, fit.weights, fit.name)
+            else:
+                again = refit(fit.spec, train, seed)
+        except TableError:  # a covariate that the law needs no longer varies
+            continue
+        frame = judged_rows(again.forecast(test, seed=seed, allow_unconverged=True), test)
+        level, words, facts = verdict(frame)
+        # Where bands failed here, they often held on the rows to forecast, which are forecast from
+        # all training rows (`benchmarks/verdicts.csv`).
+        level = "caution" if level == "refuse" else level
+        gate = "; ".join(again.convergence.failures) or "converged"
+        how = f"The farthest {len(test)} training rows, forecast from the {len(train)} others by a "
+        how += f"short refit ({gate})"
+        words = (f"{how}: {words[0]}", *words[1:])
+        return Finding("held out", level, words, frame, facts | {"own": True, "gate": gate})
+    few = "The training rows are too few to forecast some of them from the others."
+    return Finding("held out", "caution", (few,), facts={"own": True})
+
+
+def cuts(table: LossTable, columns: tuple[str, ...], rows: pd.DataFrame | None) -> Iterator[Bools]:
+    """Rows to fit when the others are held out, the best choice first."""
+    points = axes(table.frame, columns)
+    along, asked = np.isin(columns, ("params", "tokens")).astype(float), np.inf
+    if rows is not None:
+        away = displacement(points, axes(rows, columns))
+        mean = away.mean(axis=0)
+        if np.linalg.norm(mean) > NEAR:
+            along, asked = mean, float(np.median(np.linalg.norm(away, axis=1)))
+    place = np.round(points @ (along / np.linalg.norm(along)), 6)
+    sizes, choices = table.frame["params"], []
+    for level in np.unique(place)[:-1]:
+        near = place <= level
+        few = near.sum() < max(ROWS, len(table) // 2)
+        if few or sizes[near].nunique() < min(2, sizes.nunique()):
+            continue
+        far = decades(table.frame[near], table.frame[~near], columns)
+        groups = len(np.unique(grouped(table.frame[~near])))
+        # Without rows to forecast a quarter of the training rows is held out.
+        off = abs(np.median(far) - asked) if np.isfinite(asked) else abs(near.mean() - 0.75)
+        choices.append((groups < FEWEST, off, near))
+    choices.sort(key=lambda choice: choice[:2])
+    yield from (near for *_, near in choices)
+
+
+def grouped(frame: pd.DataFrame) -> Ints:
+    """Group of each row: its size, then size and PTPP, then replay too, until there are three."""
+    present, index = [c for c in CELL if c in frame], np.zeros(len(frame), int)
+    for number in range(1, len(present) + 1):
+        index = frame.groupby(present[:number]).ngroup().to_numpy()
+        if len(np.unique(index)) >= FEWEST:
+            break
+    return index
+
+
+def judged_rows(fc: Forecast, rows: LossTable) -> pd.DataFrame:
+    """One row per measured row: `group`, `decades`, `error`, `pit`, and whether inside the bands.
+
+    `far` marks the farther half of the groups, and `far_pit`, the same in all rows, is the
+    predictive probability that their mean log loss is below the measured one.
+    """
+    samples, measured = np.log(fc.samples), np.log(rows.loss)
+    frame = fc.positions[["decades"]].reset_index(drop=True)
+    frame = frame.assign(
+        group=grouped(rows.frame),
+        error=np.median(samples, axis=0) - measured,
+        pit=(samples < measured).mean(axis=0),
+    )
+    for level in (0.5, 0.9):
+        low, high = np.quantile(samples, ends(level), axis=0)
+        frame[f"inside_{100 * level:g}"] = (low <= measured) & (measured <= high)
+    distance = frame.groupby("group")["decades"].mean()
+    farther = distance.sort_values(kind="stable").index[len(distance) // 2 :]
+    frame["far"] = frame["group"].isin(farther)
+    # A mean over groups: rows of a group share their weight.
+    shares = frame["far"] / frame.groupby("group")["far"].transform("sum").clip(lower=1)
+    weights = shares.to_numpy() / shares.sum()
+    return frame.assign(far_pit=float((samples @ weights < measured @ weights).mean()))
+
+
+def verdict(frame: pd.DataFrame) -> tuple[str, tuple[str, ...], dict[str, object]]:
+    """Level, words and numbers of judged rows."""
+    inside = frame.groupby("group")[["inside_50", "inside_90"]].mean()
+    groups, held = len(inside), float(inside["inside_90"].sum())
+    p = at_most(held, groups, 0.9)
+    least, most = stats.binom.interval(0.9, groups, 0.9)
+    far_pit = float(frame["far_pit"].iloc[0])
+    tail = 2 * min(far_pit, 1 - far_pit)
+    failed = p < FAILED or (tail < FAILED / 10 and groups >= FEWEST)
+    doubtful = p < DOUBTFUL or tail < DOUBTFUL / 4
+    level = "refuse" if failed else "caution" if doubtful or groups < FEWEST else "ok"
+    words = [
+        f"the 90 % band holds {int(frame['inside_90'].sum())} of {len(frame)} losses, the 50 % "
+        f"band {int(frame['inside_50'].sum())}; by group, {held:.3g} of {groups} "
+        f"(expected {least:.0f} to {most:.0f})."
+    ]
+    if groups < FEWEST:
+        words.append(f"{groups} group{'s' * (groups > 1)} of rows cannot show that bands hold.")
+    error = frame.loc[frame["far"], "error"]
+    if tail < DOUBTFUL / 4:
+        words.append(
+            f"In the farther half the forecasts are too {'low' if far_pit > 0.5 else 'high'} by "
+            f"{100 * abs(error.mean()):.2g} % on average (PIT of that mean {far_pit:.3f})."
+        )
+    facts: dict[str, object] = {
+        "groups": groups,
+        "held": held,
+        "p": p,
+        "far_pit": far_pit,
+        "coverage_50": float(frame["inside_50"].mean()),
+        "coverage_90": float(frame["inside_90"].mean()),
+    }
+    return level, tuple(words), facts
+
+
+def at_most(held: float, groups: int, level: float) -> float:
+    """Probability that at most `held` of `groups` are inside, each with probability `level`.
+
+    The binomial distribution function, continued to fractions of groups.
+    """
+    return 1.0 if held >= groups else float(betainc(groups - held, held + 1, 1 - level))
+
+
+# -- one posterior --------------------------------------------------------------------------------
+
+
+def judge_alone(fit: Posterior, table: LossTable | None, seed: int) -> list[Finding]:
+    """The findings about one posterior that need no other fit."""
+    to = None if table is None else target(fit, table.frame)
+    findings = (
+        judge_convergence(fit),
+        judge_directions(fit, to),
+        judge_curvature(fit, to),
+        judge_bounds(fit, to),
+        judge_cells(fit, seed),
+        judge_left_out(fit, seed),
+    )
+    return [finding for finding in findings if finding]
+
+
+def judge_convergence(fit: Posterior) -> Finding:
+    """Rank-normalised R-hat and ESS of every coordinate, divergences, E-BFMI."""
+    gate = fit.convergence
+    frame = fit.summary()[["rhat", "ess_bulk", "ess_tail"]].rename_axis("name")
+    facts = {"divergences": gate.divergences, "bfmi": gate.bfmi, "failures": list(gate.failures)}
+    text = (
+        f"R-hat at most {gate.rhat:.3f}, ESS at least {min(gate.ess_bulk, gate.ess_tail):.0f}, "
+        f"no divergences, E-BFMI {gate.bfmi:.2f}."
+    )
+    if not gate.ok:
+        text = (
+            f"The sampler has not converged ({'; '.join(gate.failures)}), so the other findings "
+            "are not reliable: fit again with more tune and draws."
+        )
+    return Finding("convergence", "ok" if gate.ok else "refuse", (text,), frame, facts)
+
+
+def judge_cells(fit: Posterior, seed: int = 0) -> Finding:
+    """Posterior predictive check of the mean log loss of every cell of one N, PTPP and r.
+
+    Per cell of the training table: `rows`; `miss`, mean measured minus predicted log loss; and `p`,
+    the fraction of replicated cell means below the measured one. Replicates have new noise and the
+    posterior random effects of their bases and runs.
+    """
+    seen = fit.table.frame
+    columns = [c for c in CELL if c in fit.law.columns and seen[c].nunique() > 1] or ["params"]
+    groups = seen.groupby(columns)
+    average = averaging(np.asarray(groups.ngroup(), np.int64))
+    measured = residual(fit, fit.table) @ average.T
+    rng = np.random.default_rng(seed)
+    replicated = residual_draws(fit, seen, rng, training=True) @ average.T
+    frame = groups.size().rename("rows").reset_index()
+    p = (replicated < measured).mean(0).clip(0.5 / len(measured))
+    frame = frame.assign(miss=np.median(measured, 0), p=p)
+    outside = int((~frame["p"].between(0.05, 0.95)).sum())
+    rare = stats.binom.sf(outside - 1, len(frame), 0.1) < RARE
+    worst = frame.loc[(frame["p"] - 0.5).abs().sort_values().index[-1]]
+    where = ", ".join(f"{NAMES[c]} {worst[c]:.4g}" for c in CELL if c in frame)
+    text = (
+        f"Of {len(frame)} cell means {outside} lie outside their 90 % posterior predictive "
+        f"intervals ({'more than' if rare else 'no more than'} chance explains); the most extreme, "
+        f"at {where}, differs by {100 * worst['miss']:+.2f} % from its prediction."
+    )
+    return Finding("cells", "caution" if rare else "ok", (text,), frame, {"outside": outside})
+
+
+def judge_left_out(fit: Posterior, seed: int) -> Finding:
+    """PIT values and Pareto k of runs, or rows, left out by importance sampling."""
+    loo = leave_out(fit, seed)
+    p, bad = loo.uniformity(), loo.unreliable
+    uneven = p < RARE
+    words = [
+        f"The PIT values of {len(loo.frame)} {loo.unit}s, each predicted from the others, are "
+        f"{'not ' if uneven else ''}compatible with calibrated bands (p = {p:.2g})."
+    ]
+    if bad:
+        words.append(
+            f"For {bad} of them the estimate is unreliable (Pareto k above {loo.good_k:.2g}): "
+            "this test is without them."
+        )
+    elpd = float(loo.frame["elpd"].sum())
+    facts = {"unit": loo.unit, "p": p, "elpd": elpd, "unreliable": bad}
+    return Finding("left out", "caution" if uneven else "ok", tuple(words), loo.frame, facts)
+
+
+# -- outliers -------------------------------------------------------------------------------------
+
+
+def judge_outliers(fit: Posterior, rows: LossTable | None, seed: int = 0) -> Finding:
+    """Name outliers, and compare the forecast of `rows` with that of a refit without them.
+
+    One run far from the law widens the band of every new run: the spread of runs is estimated with
+    it.
+    """
+    outliers = pd.concat([outlying_groups(fit), outlying_rows(fit)], ignore_index=True)
+    if outliers.empty:
+        text = "No run, base, size or row stands out."
+        return Finding("outliers", "ok", (text,), outliers)
+    outliers = outliers.sort_values("deviation", key=abs, ascending=False, ignore_index=True)[:MOST]
+    names = [f"{row['name']} ({100 * row['deviation']:+.2g} %)" for _, row in outliers.iterrows()]
+    words = [f"Farthest from the others, in loss: {listed(names)}."]
+    if rows is None:
+        return Finding("outliers", "ok", tuple(words), outliers)
+    level, text, facts = _without(fit, rows, outliers, seed)
+    return Finding("outliers", level, (*words, text), outliers, facts)
+
+
+def outlying_groups(fit: Posterior) -> pd.DataFrame:
+    """Groups with a random effect beyond three times the scales of its prior and of all groups.
+
+    It is beyond them from the median effect, because the law itself moves towards an outlier. The
+    scale of the prior is the prior median of the standard deviation of the effects, and that of the
+    groups is 1.48 times the median absolute deviation of their effects.
+    """
+    prior, outliers = prior_draws(fit), []
+    for name in fit.spec.effects:
+        fitted = fit.draws[f"{name}_effect"].median(("chain", "draw"))
+        middle = float(fitted.median())
+        scale = max(
+            float(np.median(prior[f"tau_{name}"])),
+            float(stats.median_abs_deviation(fitted.values, scale="normal")),
+        )
+        for label, value in zip(fitted[name].values, fitted.values, strict=True):
+            if abs(value - middle) > OUTLYING * scale:
+                written = count(float(label)) if name == effects.SIZE.name else label
+                outliers.append((name, label, f"{name} {written}", float(value)))
+    return pd.DataFrame(outliers, columns=["level", "label", "name", "deviation"])
+
+
+def outlying_rows(fit: Posterior) -> pd.DataFrame:
+    """Rows whose error is beyond three scales of the noise, and beyond what chance gives."""
+    frame = fit.table.frame
+    residuals = residual(fit, fit.table, fit.spec.effects)
+    error, scale = innovations(fit, frame, residuals, fit.scale(frame))
+    z = np.median(error / scale, axis=0)
+    limit = max(OUTLYING, float(stats.norm.isf(RARE / (2 * len(z)))))
+    shown = [c for c in COVARIATES if c in fit.columns]
+    outliers = []
+    for i in np.flatnonzero(np.abs(z) > limit):
+        where = ", ".join(f"{c} {count(frame[c].iloc[i])}" for c in shown)
+        outliers.append(("row", i, f"the row at {where}", float(np.median(residuals[:, i]))))
+    return pd.DataFrame(outliers, columns=["level", "label", "name", "deviation"])
+
+
+def _without(
+    fit: Posterior, rows: LossTable, outliers: pd.DataFrame, seed: int
+) -> tuple[str, str, dict[str, object]]:
+    """Level, words and numbers of the forecast without the outliers."""
+    frame, kept = fit.table.frame, np.ones(len(fit.table), bool)
+    for name, label in outliers[["level", "label"]].itertuples(index=False):
+        labels = np.arange(len(frame)) if name == "row" else effects.labels(frame, name)
+        kept &= labels != label
+    try:
+        again = refit(fit.spec, subset(fit.table, kept), seed)
+    except TableError as error:
+        return "ok", f"The law cannot be fitted without them: {error}", {}
+    gate = "; ".join(again.convergence.failures) or "converged"
+    if again.convergence.rhat > UNRELIABLE:
+        return "ok", f"A short refit without them did not converge ({gate}).", {"gate": gate}
+    old, new = (
+        np.log(each.forecast(rows, seed=seed, allow_unconverged=True).quantile([0.05, 0.5, 0.95]))
+        for each in (fit, again)
+    )
+    move, half = new[1] - old[1], [100 * np.median(q[2] - q[0]) / 2 for q in (old, new)]
+    most = float(move[np.abs(move).argmax()])
+    text = (
+        f"Without them, by a short refit to {kept.sum()} rows ({gate}), the forecasts move by up "
+        f"to {100 * most:+.2g} %, and the 90 % band is ± {half[1]:.2g} % instead of "
+        f"± {half[0]:.2g} %."
+    )
+    # A move that the band allows for is no reason to distrust it.
+    large = bool((np.abs(move) > (old[2] - old[0]) / 4).any())
+    facts = {"move": most, "half_width": half[0], "half_width_without": half[1], "gate": gate}
+    return "caution" if large else "ok", text, facts
