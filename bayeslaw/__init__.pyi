@@ -27,29 +27,31 @@ from .evaluate.coefficients import (
     write_coefficients as write_coefficients,
 )
 from .evaluate.crossval import Elpd as Elpd, cross_validate as cross_validate, loo as loo
-from .evaluate.forecast import Forecast as Forecast
 from .evaluate.registration import (
     Verification as Verification,
     register as register,
     verify as verify,
 )
 from .evaluate.scores import compare as compare, score as score
-from .evaluate.stacking import Stack as Stack, StackedForecast as StackedForecast, stack as stack
+from .evaluate.stacking import Stack as Stack, stack as stack
 from .huber.point_fit import PointFit as PointFit, fit_huber as fit_huber
 from .inference.fitting import fit as fit
 from .inference.joint_fitting import fit_joint as fit_joint
-from .inference.pools import Pool as Pool
-from .inference.posterior import Posterior as Posterior
-from .inference.storage import load as load
+from .inference.pools import Pool as Pool, StackedForecast as StackedForecast, load as load
+from .inference.posterior import Forecast as Forecast, Posterior as Posterior
 from .laws.law import Law as Law
 from .laws.lawfiles import load_law as load_law
 from .laws.priors import Prior as Prior
 from .planning.choices import Choice as Choice
-from .planning.planner import plan as plan, plan_example as plan_example
+from .planning.planner import plan as plan
 from .planning.result import Plan as Plan
 from .reporting import Explorer as Explorer, Report as Report, explore as explore, report as report
 from .simulation.calibration import Calibration as Calibration, calibrate as calibrate
-from .simulation.worlds import paper_world as paper_world, simulate as simulate
+from .simulation.worlds import (
+    paper_world as paper_world,
+    plan_example as plan_example,
+    simulate as simulate,
+)
 from .studies.cases import Case as Case, pool_cases as pool_cases, world_cases as world_cases
 from .studies.study import study as study
 from .tables.hull import locate as locate

@@ -3,7 +3,7 @@
 For every four consecutive sizes of the OLMo ladder, Gadre's corpora and Delphi's training rows, the
 Chinchilla law is fitted to the three smaller ones and forecasts all rows of the fourth. Three sizes
 do not identify size effects, so they are "propagated": the forecast draws them from their prior
-(`bayeslaw.evaluate.residuals`). "none" is without them.
+(`bayeslaw.inference.residuals`). "none" is without them.
 
     python benchmarks/left_out.py [--only TEXT]
     python benchmarks/left_out.py --discrepancy curvature

@@ -18,6 +18,6 @@ from bayeslaw.checks.identifiability import judge_curvature as judge_curvature
 from bayeslaw.checks.identifiability import spread as spread
 from bayeslaw.checks.identifiability import swing as swing
 from bayeslaw.cli.terminal import dumps as dumps
-from bayeslaw.evaluate.datatree import prior_draws as prior_draws
-from bayeslaw.evaluate.residuals import covariance as covariance
+from bayeslaw.inference.datatree import prior_draws as prior_draws
 from bayeslaw.inference.fitting import refit as refit
+from bayeslaw.inference.residuals import covariance as covariance

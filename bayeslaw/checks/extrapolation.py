@@ -23,9 +23,9 @@ from scipy import stats
 from bayeslaw.checks.findings import LEVELS, NAMES, RARE, Finding, Target, listed
 from bayeslaw.common.arrays import Bools, Floats
 from bayeslaw.common.errors import argument
-from bayeslaw.evaluate.residuals import covariance
 from bayeslaw.inference.pools import Pool
 from bayeslaw.inference.posterior import Posterior
+from bayeslaw.inference.residuals import covariance
 from bayeslaw.model.effects import SIZE
 from bayeslaw.tables.hull import BEYOND, NEAR, in_words, locate
 from bayeslaw.tables.validation import COVARIATES

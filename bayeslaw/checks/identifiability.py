@@ -17,9 +17,9 @@ from scipy.linalg import cholesky, qr, solve_triangular
 
 from bayeslaw.checks.findings import NAMES, RARE, Finding, Target, listed
 from bayeslaw.common.arrays import Floats
-from bayeslaw.evaluate.datatree import prior_draws
-from bayeslaw.evaluate.residuals import covariance
+from bayeslaw.inference.datatree import prior_draws
 from bayeslaw.inference.posterior import Posterior
+from bayeslaw.inference.residuals import covariance
 from bayeslaw.laws.terms import STEP
 from bayeslaw.tables.hull import BEYOND, NEAR, locate
 from bayeslaw.tables.validation import COVARIATES

@@ -68,7 +68,7 @@ def derive(
     import pandas as pd
 
     from bayeslaw.cli import render_derived
-    from bayeslaw.inference.storage import load_posterior
+    from bayeslaw.inference.pools import load_posterior
 
     chosen, given = opt.band_levels(levels), {} if at is None else opt.covariates(at, "--at")
     budgets = [] if flops is None else opt.numbers(flops, "--flops")
@@ -128,7 +128,7 @@ def floor(
     if E explains at least half of its variance and a flat prior of E would move it.
     """
     from bayeslaw.cli import render_derived
-    from bayeslaw.inference.storage import load_posterior
+    from bayeslaw.inference.pools import load_posterior
 
     if sum(given is not None for given in (flops, loss, grid)) != 1:
         raise BayeslawError("give one of --flops, --loss and --grid.")
@@ -171,7 +171,7 @@ def recipes(
     recipe, and the budget at which the order of the two changes.
     """
     from bayeslaw.cli import render_derived
-    from bayeslaw.inference.storage import load_posterior
+    from bayeslaw.inference.pools import load_posterior
 
     if len({path.stem for path in posteriors}) < len(posteriors):
         raise BayeslawError("two posteriors have the same file name; rename one.")

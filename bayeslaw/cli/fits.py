@@ -205,7 +205,7 @@ def export(
     the training table and the versions. `bayeslaw.read_coefficients` forecasts from it.
     """
     from bayeslaw.cli import render
-    from bayeslaw.inference.storage import load_posterior
+    from bayeslaw.inference.pools import load_posterior
 
     fitted = load_posterior(posterior)
     bl.write_coefficients(fitted, out, draws=draws, allow_unconverged=allow_unconverged)

@@ -14,8 +14,8 @@ from bayeslaw.cli.options import Sampling
 from bayeslaw.cli.steps import Fitted
 from bayeslaw.cli.terminal import Block, Document, Rendered, labelled, tables
 from bayeslaw.common.formatting import count, digits
-from bayeslaw.evaluate.residuals import too_few_sizes
 from bayeslaw.inference.convergence import Convergence
+from bayeslaw.inference.residuals import too_few_sizes
 from bayeslaw.laws.priors import NOISE
 from bayeslaw.model.spec import make_spec
 from bayeslaw.tables.reading import is_synthetic

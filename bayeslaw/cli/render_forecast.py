@@ -17,8 +17,8 @@ from bayeslaw.cli.render import chosen, describe, heading
 from bayeslaw.cli.steps import Fitted
 from bayeslaw.cli.terminal import Block, Document, Rendered, labelled, tables
 from bayeslaw.common.formatting import count, digits
-from bayeslaw.evaluate.forecast import LEVELS
 from bayeslaw.evaluate.scores import BANDS, POINT, row_name
+from bayeslaw.inference.posterior import LEVELS
 from bayeslaw.tables.hull import in_words
 from bayeslaw.tables.reading import is_synthetic
 from bayeslaw.tables.validation import COVARIATES, row_numbers
@@ -353,7 +353,7 @@ def _score_table(scores: pd.Series) -> Table:
 
 
 def _covariates(fitted: Fitted, rows: bl.LossTable) -> list[str]:
-    laws = [m.law for m, *_ in fitted.parts()] if isinstance(fitted, bl.Pool) else [fitted.law]
+    laws = [m.law for m, *_ in fitted.by_member()] if isinstance(fitted, bl.Pool) else [fitted.law]
     used = [*fitted.columns, *(["unique_tokens"] if any(law.repetition for law in laws) else [])]
     return [c for c in (*COVARIATES, "unique_tokens") if c in used and c in rows.frame]
 

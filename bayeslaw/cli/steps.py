@@ -43,7 +43,7 @@ def fit_or_load(
         rows = _rows(choice, columns_of(choice.columns))
         if rows is None:
             raise TableError("say which rows to forecast, with --rows or --grid.")
-        for member, *_ in posterior.parts():
+        for member, *_ in posterior.by_member():
             _check(rows, member.law, posterior.table, measured, near)
         return posterior, _labelled(rows, posterior.table)
     name = required(choice.law)

@@ -13,12 +13,11 @@ from scipy.stats import rankdata
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import BayeslawError
 from bayeslaw.derive.result import Derived, checked, derived, interval, quantile
-from bayeslaw.evaluate.forecast import Forecast
-from bayeslaw.inference.posterior import Posterior
+from bayeslaw.inference.pools import draw_count
+from bayeslaw.inference.posterior import Forecast, Posterior
 from bayeslaw.laws.priors import floor_words
 from bayeslaw.laws.terms import COLUMN, SYMBOLS, Term, Values
 from bayeslaw.model.coordinates import log_prior_of_floor
-from bayeslaw.planning.fits import draw_count
 from bayeslaw.tables.table import LossTable
 from bayeslaw.tables.validation import COVARIATES, canonical, check_units
 

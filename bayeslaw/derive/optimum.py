@@ -21,9 +21,9 @@ from bayeslaw.derive.surface import (
     surface_at,
     surface_of,
 )
+from bayeslaw.inference.pools import pair_draws
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.planning.feasible_budgets import root_between
-from bayeslaw.planning.fits import pair_draws
 from bayeslaw.tables.validation import check_units
 
 TOKENS_STEP = 0.25

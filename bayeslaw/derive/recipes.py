@@ -26,8 +26,8 @@ from bayeslaw.derive.surface import (
     surface_at,
     training_flops,
 )
+from bayeslaw.inference.pools import pair_draws
 from bayeslaw.inference.posterior import Posterior
-from bayeslaw.planning.fits import pair_draws
 from bayeslaw.tables.table import LossTable, frame_of
 from bayeslaw.tables.validation import COVARIATES, canonical, check_units
 

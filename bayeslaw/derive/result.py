@@ -10,10 +10,8 @@ import xarray as xr
 
 from bayeslaw.common.arrays import Bools, Floats
 from bayeslaw.common.errors import BayeslawError
-from bayeslaw.evaluate.forecast import LEVELS, band_columns
-from bayeslaw.inference.pools import of_one_law
-from bayeslaw.inference.posterior import Posterior
-from bayeslaw.planning.fits import convergence_failures
+from bayeslaw.inference.pools import convergence_failures, of_one_law
+from bayeslaw.inference.posterior import LEVELS, Posterior, band_columns
 from bayeslaw.tables.reading import write_frame
 
 DETERMINED = 10.0

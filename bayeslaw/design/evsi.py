@@ -28,9 +28,9 @@ from bayeslaw.common.errors import BayeslawError
 from bayeslaw.common.parallel import results
 from bayeslaw.design.bayes_linear import JointGaussian
 from bayeslaw.design.set_search import costs
-from bayeslaw.evaluate.residuals import residual_draws
 from bayeslaw.inference.fitting import joined, refit
 from bayeslaw.inference.posterior import Posterior
+from bayeslaw.inference.residuals import residual_draws
 from bayeslaw.inference.settings import RefitSettings
 from bayeslaw.laws.adjustments import ABSENT, completed
 from bayeslaw.planning.planner import plan

@@ -12,15 +12,14 @@ from bayeslaw.common.arrays import Bools, Floats, Ints
 from bayeslaw.common.errors import TableError, TableWarning
 from bayeslaw.design.bayes_linear import JointGaussian, centred, measurements_by_run
 from bayeslaw.design.set_search import bases, run_of_each
-from bayeslaw.evaluate import residuals
-from bayeslaw.inference.pools import Pool
+from bayeslaw.inference import residuals
+from bayeslaw.inference.pools import Pool, pair_draws
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.adjustments import completed
 from bayeslaw.laws.law import Law
 from bayeslaw.model import effects
 from bayeslaw.model.noise import LENGTH
 from bayeslaw.planning.deviations import planned_size_effects
-from bayeslaw.planning.fits import pair_draws
 from bayeslaw.planning.intervals import intersection
 from bayeslaw.planning.result import Plan
 from bayeslaw.tables.table import LossTable, frame_of
@@ -50,7 +49,7 @@ def candidate_rows(
     columns = [c for c in COVARIATES if c in posterior.columns]
     frame = canonical(frame_of(candidates), "candidates", columns)
     check_units(frame, "candidates", posterior.table.frame)
-    for member, *_ in posterior.parts():
+    for member, *_ in posterior.by_member():
         member.law.covariates(frame, "candidates")  # raises for rows with tokens = 0
     rows = frame[columns].to_numpy(float)[:, None]
     trained = posterior.table.frame[columns].to_numpy(float)
@@ -99,7 +98,7 @@ def joint_gaussian(
     # Without a source there is one fit for two indices.
     for domain, (fit, paired) in enumerate(zip(fits, index, strict=False)):
         loss, fitted = np.empty((len(keep), len(both))), np.empty((len(keep), len(frame)))
-        for member, own, place in fit.parts(paired[keep]):
+        for member, own, place in fit.by_member(paired[keep]):
             law, values = member.extended(both)
             p = law.amounts({n: v[own] for n, v in values.items()}, member.at)
             new = new_size_effects(member, both, plan, domain)
@@ -170,7 +169,7 @@ def noise_variance(posterior: Posterior, frame: pd.DataFrame) -> Floats:
 
 def _weighted(fit: Posterior | Pool) -> list[tuple[Posterior, float]]:
     """Members of a pool and their shares of its draws; a posterior alone."""
-    return [(member, len(own) / fit.count) for member, own, _ in fit.parts()]
+    return [(member, len(own) / fit.count) for member, own, _ in fit.by_member()]
 
 
 def _errors(
@@ -204,7 +203,7 @@ def _pilots(fit: Posterior | Pool, frame: pd.DataFrame, plan: Plan | None) -> Bo
         return np.zeros(len(frame), bool)
     fitted = any(
         "base" in member.draws.coords and label in member.draws["base"].values.astype(str)
-        for member, *_ in fit.parts()
+        for member, *_ in fit.by_member()
     )
     own = (effects.labels(frame, "base").astype(str) == label) & (not fitted)
     return np.asarray(own)

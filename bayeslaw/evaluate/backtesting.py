@@ -16,10 +16,10 @@ import pandas as pd
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import BayeslawError, TableError, unknown
 from bayeslaw.common.parallel import results
-from bayeslaw.evaluate.forecast import LEVELS, ends
 from bayeslaw.evaluate.scores import crps
 from bayeslaw.inference.fitting import fit
 from bayeslaw.inference.pools import member_laws
+from bayeslaw.inference.posterior import LEVELS, ends
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.tables.reading import read_frame, write_frame

@@ -16,13 +16,11 @@ import xarray as xr
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import BayeslawError, FileError, LawError, argument
 from bayeslaw.common.files import read_json, write_json
-from bayeslaw.evaluate.datatree import with_units
-from bayeslaw.evaluate.forecast import Forecast
-from bayeslaw.evaluate.forecast import forecast as forecast_of
-from bayeslaw.evaluate.residuals import LAST_ERROR, last_errors, too_few_sizes
 from bayeslaw.inference.convergence import Convergence
+from bayeslaw.inference.datatree import with_units
 from bayeslaw.inference.pools import of_one_law
-from bayeslaw.inference.posterior import Posterior
+from bayeslaw.inference.posterior import Forecast, Posterior
+from bayeslaw.inference.residuals import LAST_ERROR, last_errors, too_few_sizes
 from bayeslaw.inference.storage import restored_spec, stored_spec
 from bayeslaw.laws.knots import Knots
 from bayeslaw.laws.law import Law
@@ -112,9 +110,7 @@ class Coefficients:
         BayeslawError
             If the file has no draws.
         """
-        fc = forecast_of(
-            self._drawn, rows, kind=kind, seed=seed, allow_unconverged=allow_unconverged
-        )
+        fc = self._drawn.forecast(rows, kind=kind, seed=seed, allow_unconverged=allow_unconverged)
         return dataclasses.replace(fc, fits={})
 
     @property

@@ -11,7 +11,9 @@ from scipy.special import logsumexp
 
 from bayeslaw.common.arrays import Bools, Floats, Ints, Strings
 from bayeslaw.common.errors import FitError, TableError, unknown
-from bayeslaw.evaluate.residuals import (
+from bayeslaw.inference.pools import of_one_law
+from bayeslaw.inference.posterior import Posterior
+from bayeslaw.inference.residuals import (
     averaging,
     density,
     group_effects,
@@ -19,8 +21,6 @@ from bayeslaw.evaluate.residuals import (
     residual_draws,
     unit_likelihood,
 )
-from bayeslaw.inference.pools import of_one_law
-from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.settings import RUN, Settings
 from bayeslaw.model import effects
 from bayeslaw.model.noise import OBSERVED

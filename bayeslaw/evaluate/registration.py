@@ -15,8 +15,8 @@ from bayeslaw.common.defaults import TOLERANCE
 from bayeslaw.common.errors import BayeslawError, FileError, TableError, argument
 from bayeslaw.common.files import digest, read_json, write_json
 from bayeslaw.common.formatting import jsonable
-from bayeslaw.evaluate.forecast import LEVELS, Forecast, band_columns
 from bayeslaw.evaluate.scores import BANDS, POINT, crps, interval_scores, point_scores
+from bayeslaw.inference.posterior import LEVELS, Forecast, band_columns
 from bayeslaw.laws.adjustments import ABSENT, ANNEALED, UNIQUE
 from bayeslaw.model import effects
 from bayeslaw.tables.reading import from_frame, is_synthetic

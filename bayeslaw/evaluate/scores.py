@@ -15,10 +15,9 @@ from scipy.special import huber
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.defaults import DELTA
 from bayeslaw.common.errors import FitError, FitWarning, TableError, unknown
-from bayeslaw.evaluate.forecast import LEVELS, Forecast, ends
 from bayeslaw.huber.point_fit import Bounds, PointFit, fit_huber
 from bayeslaw.inference.pools import Pool, with_draws
-from bayeslaw.inference.posterior import Posterior
+from bayeslaw.inference.posterior import LEVELS, Forecast, Posterior, ends
 from bayeslaw.inference.settings import PosteriorSettings
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law

@@ -11,13 +11,12 @@ from typing import Unpack
 
 import numpy as np
 import pandas as pd
-import xarray as xr
 from scipy.optimize import LinearConstraint, minimize
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import LawError, TableError, unknown
 from bayeslaw.evaluate.crossval import Elpd, LeaveOutSettings, cross_validate, loo, standard_error
-from bayeslaw.evaluate.forecast import LEVELS, Forecast
+from bayeslaw.inference.pools import StackedForecast, mixture
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.tables.table import LossTable
 
@@ -146,7 +145,7 @@ class Stack:
         kind: str = "predictive",
         seed: int = 0,
         allow_unconverged: bool = False,
-    ) -> "StackedForecast":
+    ) -> StackedForecast:
         """Forecast by the mixture of the laws.
 
         Each draw comes from one law, for all rows. The fraction of draws from a law is its weight.
@@ -179,82 +178,6 @@ class Stack:
             if name not in self.fits:
                 raise LawError(unknown("law in the stack", name, self.fits))
         return mixture(self.fits, given, table, kind=kind, seed=seed, allow=allow_unconverged)
-
-
-def mixture(
-    fits: Mapping[str, Posterior],
-    weights: Mapping[str, float],
-    table: LossTable | pd.DataFrame,
-    *,
-    kind: str,
-    seed: int,
-    allow: bool,
-) -> "StackedForecast":
-    """Forecast by a mixture of fits; see `Stack.forecast`."""
-    least = 0.5 / min(fit.draws.sizes["draw"] for fit in fits.values())
-    parts = {
-        name: fits[name].forecast(table, kind=kind, seed=seed, allow_unconverged=allow)
-        for name, weight in weights.items()
-        if weight > least
-    }
-    if not parts:
-        raise LawError("no law in the stack has weight; give weights that sum to 1.")
-    share = np.array([weights[name] for name in parts])
-    share = share / share.sum()
-    chains = min(part.draws.sizes["chain"] for part in parts.values())
-    count = min(part.draws.sizes["draw"] for part in parts.values())
-    edges = np.rint(np.cumsum(share) * count).astype(int)
-    taken = []
-    for (name, part), size in zip(parts.items(), np.diff(edges, prepend=0), strict=True):
-        spaced = np.linspace(0, part.draws.sizes["draw"] - 1, size).astype(int)
-        some = part.draws.isel(chain=slice(chains), draw=spaced)
-        taken.append(
-            some.drop_vars("draw", errors="ignore").assign_coords(law=("draw", [name] * size))
-        )
-    worst = [part for part in parts.values() if not part.convergence.ok]
-    first = (worst or list(parts.values()))[0]
-    return StackedForecast(
-        draws=xr.concat(taken, "draw", coords="minimal", compat="override", join="override"),
-        frame=first.frame,
-        law=" + ".join(f"{w:.2f} {n}" for n, w in zip(parts, share, strict=True)),
-        kind=kind,
-        convergence=first.convergence,
-        fits={name: fits[name] for name in parts},
-        seed=seed,
-        parts=parts,
-        weights=dict(zip(parts, map(float, share), strict=True)),
-    )
-
-
-@dataclass(frozen=True)
-class StackedForecast(Forecast):
-    """A mixture of the forecasts of several laws.
-
-    Parameters
-    ----------
-    draws : DataArray
-        As in `Forecast`; the coordinate `law` of dimension `draw` is the label of the law.
-    frame, law, kind, convergence, fits, seed
-        As in `Forecast`; `convergence` is that of the first law that failed its checks, if any.
-    parts : mapping of label to Forecast
-        Forecasts of the laws with weight.
-    weights : mapping of label to float
-    """
-
-    parts: Mapping[str, Forecast] = field(repr=False)
-    weights: Mapping[str, float]
-
-    @property
-    def between(self) -> Floats:
-        """Weighted standard deviation of the laws' medians per row, nats per token."""
-        medians = np.stack([self.parts[name].median for name in self.weights])
-        weights = np.array(list(self.weights.values()))[:, None]
-        mean = (weights * medians).sum(0)
-        return np.asarray(np.sqrt((weights * (medians - mean) ** 2).sum(0)))
-
-    def to_frame(self, levels: Sequence[float] = LEVELS) -> pd.DataFrame:
-        """Like `Forecast.to_frame`, with the column `between`."""
-        return super().to_frame(levels).assign(between=self.between)
 
 
 def stacking_weights(elpd: Floats, counts: Floats | None = None) -> Floats:

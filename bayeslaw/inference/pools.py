@@ -5,24 +5,99 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import xarray as xr
 
 from bayeslaw.common.arrays import Floats, Ints
-from bayeslaw.common.errors import FitError, LawError
+from bayeslaw.common.errors import FileError, FitError, LawError
+from bayeslaw.huber.point_fit import PointFit
+from bayeslaw.inference import storage
 from bayeslaw.inference.convergence import Convergence
-from bayeslaw.inference.posterior import Posterior
+from bayeslaw.inference.posterior import LEVELS, Forecast, Posterior
 from bayeslaw.laws.law import Law
 from bayeslaw.tables.table import LossTable
 
-if TYPE_CHECKING:
-    from bayeslaw.evaluate.stacking import StackedForecast
-
 POOLS = {"adaptation": ("form1n", "transfer")}
 """Names of pools and their laws."""
+
+
+@dataclass(frozen=True)
+class StackedForecast(Forecast):
+    """A mixture of the forecasts of several laws.
+
+    Parameters
+    ----------
+    draws : DataArray
+        As in `Forecast`; the coordinate `law` of dimension `draw` is the label of the law.
+    frame, law, kind, convergence, fits, seed
+        As in `Forecast`; `convergence` is that of the first law that failed its checks, if any.
+    parts : mapping of label to Forecast
+        Forecasts of the laws with weight.
+    weights : mapping of label to float
+    """
+
+    parts: Mapping[str, Forecast] = field(repr=False)
+    weights: Mapping[str, float]
+
+    @property
+    def between(self) -> Floats:
+        """Weighted standard deviation of the laws' medians per row, nats per token."""
+        medians = np.stack([self.parts[name].median for name in self.weights])
+        weights = np.array(list(self.weights.values()))[:, None]
+        mean = (weights * medians).sum(0)
+        return np.asarray(np.sqrt((weights * (medians - mean) ** 2).sum(0)))
+
+    def to_frame(self, levels: Sequence[float] = LEVELS) -> pd.DataFrame:
+        """Like `Forecast.to_frame`, with the column `between`."""
+        return super().to_frame(levels).assign(between=self.between)
+
+
+def mixture(
+    fits: Mapping[str, Posterior],
+    weights: Mapping[str, float],
+    table: LossTable | pd.DataFrame,
+    *,
+    kind: str,
+    seed: int,
+    allow: bool,
+) -> StackedForecast:
+    """Forecast by a mixture of fits; see `Stack.forecast`."""
+    least = 0.5 / min(fit.draws.sizes["draw"] for fit in fits.values())
+    parts = {
+        name: fits[name].forecast(table, kind=kind, seed=seed, allow_unconverged=allow)
+        for name, weight in weights.items()
+        if weight > least
+    }
+    if not parts:
+        raise LawError("no law in the stack has weight; give weights that sum to 1.")
+    share = np.array([weights[name] for name in parts])
+    share = share / share.sum()
+    chains = min(part.draws.sizes["chain"] for part in parts.values())
+    count = min(part.draws.sizes["draw"] for part in parts.values())
+    edges = np.rint(np.cumsum(share) * count).astype(int)
+    taken = []
+    for (name, part), size in zip(parts.items(), np.diff(edges, prepend=0), strict=True):
+        spaced = np.linspace(0, part.draws.sizes["draw"] - 1, size).astype(int)
+        some = part.draws.isel(chain=slice(chains), draw=spaced)
+        taken.append(
+            some.drop_vars("draw", errors="ignore").assign_coords(law=("draw", [name] * size))
+        )
+    worst = [part for part in parts.values() if not part.convergence.ok]
+    first = (worst or list(parts.values()))[0]
+    return StackedForecast(
+        draws=xr.concat(taken, "draw", coords="minimal", compat="override", join="override"),
+        frame=first.frame,
+        law=" + ".join(f"{w:.2f} {n}" for n, w in zip(parts, share, strict=True)),
+        kind=kind,
+        convergence=first.convergence,
+        fits={name: fits[name] for name in parts},
+        seed=seed,
+        parts=parts,
+        weights=dict(zip(parts, map(float, share), strict=True)),
+    )
 
 
 @dataclass(frozen=True)
@@ -117,7 +192,7 @@ class Pool:
         """Number of draws."""
         return len(self._layout[1])
 
-    def parts(self, draws: Ints | None = None) -> Iterator[tuple[Posterior, Ints, Ints]]:
+    def by_member(self, draws: Ints | None = None) -> Iterator[tuple[Posterior, Ints, Ints]]:
         """Members, with the draws of theirs that some draws of the pool are, and their places."""
         fits, owner, draw = self._layout
         wanted = np.arange(self.count) if draws is None else draws
@@ -128,7 +203,7 @@ class Pool:
     def gathered(self, values: Callable[[Posterior], Floats], draws: Ints | None = None) -> Floats:
         """Values of all members, each of shape (draws, ...), for draws of the pool."""
         gathered, places = [], []
-        for fit, some, place in self.parts(draws):
+        for fit, some, place in self.by_member(draws):
             if len(some):
                 gathered.append(values(fit)[some])
                 places.append(place)
@@ -152,7 +227,7 @@ class Pool:
         kind: str = "predictive",
         seed: int = 0,
         allow_unconverged: bool = False,
-    ) -> "StackedForecast":
+    ) -> StackedForecast:
         """Forecast the loss of each row by the mixture of the members.
 
         Raises
@@ -162,8 +237,6 @@ class Pool:
         TableError
             If a covariate is missing or invalid.
         """
-        from bayeslaw.evaluate.stacking import mixture
-
         return mixture(
             self.members, self.weights, table, kind=kind, seed=seed, allow=allow_unconverged
         )
@@ -181,9 +254,41 @@ class Pool:
 
     def save(self, path: str | Path) -> None:
         """Write the pool to one NetCDF file, which `bayeslaw.load` reads."""
-        from bayeslaw.inference.storage import save_pool
+        about = {"name": self.name, "weights": dict(self.weights)}
+        storage.write(storage.pool_tree(self.members, about), path)
 
-        save_pool(self, path)
+
+def load(path: str | Path) -> Posterior | Pool:
+    """Read a posterior or a pool that was saved; it forecasts bit for bit as the saved one.
+
+    Raises
+    ------
+    FileError
+        If the file is missing, damaged, edited, not a posterior, or written by a version with
+        another layout.
+    """
+    stored, about = storage.read(path)
+    fits = {label: Posterior(**arguments) for label, arguments in stored.items()}
+    return Pool(fits, **about) if about else fits[""]
+
+
+def load_posterior(path: str | Path) -> Posterior:
+    """`load` for what needs the fit of one law.
+
+    Raises
+    ------
+    FileError
+        As for `load`, and if the file holds a pool.
+    """
+    fit = load(path)
+    if isinstance(fit, Pool):
+        names = ", ".join(fit.members)
+        raise FileError(f"{path}: a pool; this needs the fit of one of its laws alone: {names}.")
+    return fit
+
+
+type Fit = Posterior | Pool | PointFit
+"""What a plan can be made from; a point fit has a single draw."""
 
 
 def of_one_law(fit: Posterior | Pool, what: str) -> Posterior:
@@ -200,7 +305,7 @@ def of_one_law(fit: Posterior | Pool, what: str) -> Posterior:
     return with_draws(fit, what)
 
 
-def with_draws[Fit](fit: Fit, what: str) -> Fit:
+def with_draws[T](fit: T, what: str) -> T:
     """The fit, if it is a posterior or a pool; see `of_one_law`."""
     if not isinstance(fit, Posterior | Pool):
         kind = type(fit).__name__
@@ -213,3 +318,50 @@ def member_laws(law: object) -> Sequence[str | Path | Law] | None:
     if isinstance(law, str):
         return POOLS.get(law)
     return law if isinstance(law, Sequence) else None
+
+
+def draw_count(fit: Fit) -> int:
+    """Number of draws; 1 for a point fit."""
+    return 1 if isinstance(fit, PointFit) else fit.count
+
+
+def pair_draws(fits: Sequence[Fit]) -> tuple[list[Ints], str]:
+    """Pair the draws of several fits.
+
+    Draws of a joint fit are paired as they were sampled. Separate fits are independent, so any
+    pairing of their draws is valid. The first result is the draw of each fit in each pair; there
+    are as many pairs as the posterior with the fewest draws has, and the others are thinned. The
+    second says how they were paired.
+    """
+    posteriors = [fit for fit in fits if not isinstance(fit, PointFit)]
+    if not posteriors:
+        return [np.zeros(1, int) for _ in fits], "no draws: all fits are point fits"
+    draws = min(draw_count(fit) for fit in posteriors)
+    names: list[object] = [fit.settings.get("joint") or id(fit) for fit in posteriors]
+    groups = list(dict.fromkeys(names))
+    index, left = [], iter(names)
+    for fit in fits:
+        if isinstance(fit, PointFit):
+            index.append(np.zeros(draws, int))
+            continue
+        # Chains sampled with the same seed can be correlated between fits, so the draws of each
+        # group are shifted against those of the others.
+        shift = groups.index(next(left)) * draws // len(groups)
+        index.append(np.roll(np.arange(draws) * draw_count(fit) // draws, shift))
+    if len(posteriors) == 1:
+        return index, "one posterior: the other fits are point fits"
+    if len(groups) == 1:
+        return index, "jointly: draw by draw of one fit"
+    if len(groups) == len(posteriors):
+        return index, f"independently: {len(groups)} fits, draws paired at random"
+    return index, f"jointly within each of {len(groups)} fits, at random between them"
+
+
+def convergence_failures(fits: Sequence[Fit], allowed: bool) -> tuple[str, ...]:
+    """Failures of the convergence check, as text; `NotConverged` if they are not allowed."""
+    found: list[str] = []
+    for fit in fits:
+        if not isinstance(fit, PointFit):
+            fit.require_converged(allowed)
+            found += [f"{fit.table.name}: {what}" for what in fit.convergence.failures]
+    return tuple(found)

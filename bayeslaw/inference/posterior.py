@@ -1,8 +1,8 @@
-"""A posterior: its draws, with the data, the specification and the convergence diagnostics."""
+"""A posterior and its forecasts: draws of the loss of any rows, with bands."""
 
-import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,23 +11,171 @@ import pandas as pd
 import xarray as xr
 
 from bayeslaw.common.arrays import Floats, Ints
-from bayeslaw.common.errors import NotConverged, argument
+from bayeslaw.common.errors import LawError, TableError, unknown
 from bayeslaw.common.formatting import digits
+from bayeslaw.inference import storage
 from bayeslaw.inference.convergence import Convergence
-from bayeslaw.laws.law import Law
-from bayeslaw.laws.terms import Array
-from bayeslaw.model import effects
-from bayeslaw.model.spec import Spec
+from bayeslaw.inference.datatree import to_datatree
+from bayeslaw.inference.fitted import FittedLaw
+from bayeslaw.inference.residuals import residual_draws
+from bayeslaw.tables.hull import locate
+from bayeslaw.tables.reading import write_frame
 from bayeslaw.tables.table import LossTable
-from bayeslaw.tables.validation import canonical
+from bayeslaw.tables.validation import COLUMNS, canonical, check_domain, check_units
 
 if TYPE_CHECKING:
-    from bayeslaw.evaluate.forecast import Forecast
     from bayeslaw.plots import Plots
+
+KINDS = ("predictive", "latent")
+LEVELS = (0.5, 0.8, 0.9)
+
+
+def ends(level: float) -> list[float]:
+    """Probabilities of the ends of a central band.
+
+    Raises
+    ------
+    TableError
+        If the level is not strictly between 0 and 1.
+    """
+    if not 0 < level < 1:
+        raise TableError(f"band level {level:g} is not between 0 and 1; 0.9 is a 90 % band.")
+    return [(1 - level) / 2, (1 + level) / 2]
+
+
+def band_columns(level: float) -> list[str]:
+    """Columns with the ends of a central band, such as ``lower_90`` and ``upper_90``."""
+    return [f"{side}_{100 * level:g}" for side in ("lower", "upper")]
 
 
 @dataclass(frozen=True)
-class Posterior:
+class Forecast:
+    """Draws of the loss for each row of a table or grid.
+
+    Parameters
+    ----------
+    draws : DataArray
+        Loss in nats per token, dims (chain, draw, row); the covariates are coordinates of `row`.
+    frame : DataFrame
+        The rows of the table or grid.
+    law : str
+        Name of the law.
+    kind : {"predictive", "latent"}
+        Posterior predictive draws of a measured loss, or draws of the latent loss.
+    convergence : Convergence
+        Convergence checks of the posterior. If they failed, every exported table has a column
+        `unconverged` with the reasons.
+    fits : mapping of label to Posterior
+        The posteriors that the forecast was made from: one, by the name of its law, or those of a
+        stack.
+    seed : int
+        Seed of the noise and of the random effects of new groups.
+    """
+
+    draws: xr.DataArray = field(repr=False)
+    frame: pd.DataFrame = field(repr=False)
+    law: str
+    kind: str
+    convergence: Convergence
+    fits: "Mapping[str, Posterior]" = field(default_factory=dict, repr=False, kw_only=True)
+    seed: int = field(default=0, kw_only=True)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "seed", int(self.seed))  # of NumPy, which files cannot hold
+
+    @cached_property
+    def positions(self) -> pd.DataFrame:
+        """Where each row lies with respect to the training rows; see `bayeslaw.locate`.
+
+        Columns `position` (interpolation, extrapolation or projection), `decades`, the same by
+        covariate, and `unvaried`. Without posteriors it has no columns.
+        """
+        if not self.fits:
+            return pd.DataFrame(index=self.frame.index)
+        table = next(iter(self.fits.values())).table
+        return locate(table, self.frame, self.columns).set_index(self.frame.index)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Covariates of the laws."""
+        return tuple(dict.fromkeys(c for fit in self.fits.values() for c in fit.law.columns))
+
+    @property
+    def samples(self) -> Floats:
+        """Draws as an array of shape (draws, rows), chain by chain."""
+        flat = self.draws.transpose("chain", "draw", "row").values.reshape(-1, len(self.frame))
+        return np.asarray(flat, float)
+
+    @property
+    def median(self) -> Floats:
+        """Median loss per row, nats per token."""
+        return np.median(self.samples, axis=0)
+
+    def quantile(self, q: float | Sequence[float]) -> Floats:
+        """Quantiles of the loss in nats per token, shape (quantiles, rows)."""
+        return np.asarray(np.quantile(self.samples, np.atleast_1d(q), axis=0))
+
+    def bands(self, levels: Sequence[float] = LEVELS) -> pd.DataFrame:
+        """Central posterior predictive intervals as a tidy data frame.
+
+        Parameters
+        ----------
+        levels : sequence of float
+            Probabilities of the intervals; 0.9 is a 90 % band.
+
+        Returns
+        -------
+        DataFrame
+            One row per row of the forecast and level: `row`, the covariates, `level`, `median`,
+            `lower`, `upper` in nats per token; and `position` and `decades` of `positions`.
+
+        Raises
+        ------
+        TableError
+            If a level is not strictly between 0 and 1.
+        """
+        if not levels:
+            raise TableError("bands needs at least one level, such as 0.9.")
+        rows = self.frame[[c for c in COLUMNS if c in self.frame]].rename_axis("row").reset_index()
+        marks, parts = self._marks(), []
+        for level in levels:
+            lower, upper = self.quantile(ends(level))
+            band = {"level": level, "median": self.median, "lower": lower, "upper": upper}
+            parts.append(rows.assign(**band, **marks))
+        return pd.concat(parts, ignore_index=True)
+
+    def to_frame(self, levels: Sequence[float] = LEVELS) -> pd.DataFrame:
+        """The rows of the forecast with their median, a lower and upper column per level, position.
+
+        Parameters
+        ----------
+        levels : sequence of float
+            Probabilities of the intervals.
+
+        Returns
+        -------
+        DataFrame
+            The columns of the table or grid; `median`, `lower_90`, `upper_90` and so on in nats per
+            token; `position` and `decades` of `positions`.
+        """
+        columns: dict[str, Floats] = {"median": self.median}
+        for level in levels:
+            columns |= dict(zip(band_columns(level), self.quantile(ends(level)), strict=True))
+        return self.frame.assign(**columns, **self._marks())
+
+    def write(self, path: str | Path, levels: Sequence[float] = LEVELS) -> None:
+        """Write `to_frame` as Parquet if the path ends in ``.parquet``, otherwise as CSV."""
+        write_frame(self.to_frame(levels), path)
+
+    def _marks(self) -> dict[str, Any]:
+        """Columns of every exported table: the rows' positions, and why the fit has failed."""
+        found, failures = self.positions, self.convergence.failures
+        marks = {c: found[c].to_numpy() for c in ("position", "decades") if c in found}
+        return marks | ({"unconverged": "; ".join(failures)} if failures else {})
+
+
+@dataclass(frozen=True)
+class Posterior(FittedLaw):
     """Draws of a law's parameters given a table.
 
     Parameters
@@ -48,14 +196,6 @@ class Posterior:
         Seed, settings of the sampler, and versions.
     """
 
-    spec: Spec
-    table: LossTable
-    at: Mapping[str, float]
-    draws: xr.Dataset = field(repr=False)
-    stats: xr.Dataset = field(repr=False)
-    convergence: Convergence
-    settings: Mapping[str, Any] = field(default_factory=dict)
-
     def __str__(self) -> str:
         """The law, its training rows, convergence, and median and 90 % interval of parameters."""
         names = [n for n in self.law.parameters if n not in self.law.discrepancy_parameters]
@@ -68,151 +208,10 @@ class Posterior:
             f"{usable}All parameters: fit.summary()."
         )
 
-    @property
-    def law(self) -> Law:
-        """The law that was fitted."""
-        return self.spec.law
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Covariates of the law, as columns of a table."""
-        return self.law.columns
-
-    @property
-    def count(self) -> int:
-        """Number of draws of all chains."""
-        return int(self.draws.sizes["chain"] * self.draws.sizes["draw"])
-
-    def parts(self, draws: Ints | None = None) -> "Iterator[tuple[Posterior, Ints, Ints]]":
+    def by_member(self, draws: Ints | None = None) -> "Iterator[tuple[Posterior, Ints, Ints]]":
         """The posterior, some draws and their places; the same of a pool has several members."""
         chosen = np.arange(self.count) if draws is None else draws
         yield self, chosen, np.arange(len(chosen))
-
-    def values(self) -> dict[str, Floats]:
-        """Draws of the coordinates and the noise, each (chains * draws, 1), chain by chain."""
-        return {str(n): v.values.reshape(-1, 1) for n, v in self._scalars.data_vars.items()}
-
-    @property
-    def _scalars(self) -> xr.Dataset:
-        vectors = set(self.draws.dims) - {"chain", "draw"}
-        return self.draws.drop_dims(vectors)
-
-    def steps(self) -> dict[str, Floats]:
-        """Steps of the law's random walks at the knots of the training rows.
-
-        Each of shape (chains * draws, 1, knots).
-        """
-        steps = {walk.steps: self.draws[walk.steps].values for walk in self.law.walks}
-        return {name: v.reshape(-1, 1, v.shape[-1]) for name, v in steps.items()}
-
-    @property
-    def paper(self) -> xr.Dataset:
-        """Draws of the paper's parameters (E, A, alpha, ...), dims (chain, draw)."""
-        q = {name: self.draws[name].values for name in self.law.coordinates}
-        p = self.law.to_paper(q, self.at)
-        return xr.Dataset({n: (("chain", "draw"), v) for n, v in p.items()}, self.draws.coords)
-
-    def latent(self, table: LossTable | pd.DataFrame) -> Floats:
-        """Noise-free loss per draw and row, nats per token, shape (draws, rows).
-
-        The law's loss, times the exponential of the random effect of the row's size, if fitted.
-        Unlike `forecast`, this works for a posterior that has not converged.
-        """
-        frame = table.frame if isinstance(table, LossTable) else canonical(table, "rows", ())
-        of_sizes = effects.latent_effects(self.draws, self.spec.effects, frame)
-        return self.law_loss(frame) * np.exp(of_sizes)
-
-    def law_loss(self, frame: pd.DataFrame) -> Floats:
-        """The law's loss per draw and row, without random effects, shape (draws, rows)."""
-        law, q = self.extended(frame)
-        loss: Floats = law.loss(law.amounts(q, self.at), self.covariates(frame), self.at)
-        return loss
-
-    def extended(self, frame: pd.DataFrame) -> tuple[Law, dict[str, Floats]]:
-        """The law and its `values`, with discrepancy parameters that only `frame` needs.
-
-        The same rows give the same draws; see `Discrepancy.extend`.
-        """
-        frame = canonical(frame, "rows", ())
-        q = self.values() | self.steps()
-        return self.spec.discrepancy.extend(
-            self.law_with_knots, q, self.at, frame, self.extension_seed
-        )
-
-    def medians(self, law: Law, q: Mapping[str, Floats]) -> dict[str, Floats]:
-        """Medians of draws such as those of `extended`, with steps of walks that go with them.
-
-        Steps depend on the law's parameters, so the law is no good fit at the medians of both. Log
-        losses are linear in the steps, which are moved from their medians by least squares until
-        the log losses of the training rows are near their medians.
-        """
-        middle = {name: np.median(v, axis=0, keepdims=True) for name, v in q.items()}
-        x = self.law.covariates(self.table)
-        lengths = [(walk.steps, q[walk.steps].shape[-1]) for walk in law.walks]
-        if not lengths:
-            return middle
-        drawn = np.log(self.law_loss(self.table.frame))
-
-        def log_loss(steps: Mapping[str, Floats]) -> Floats:
-            sizes = law.amounts({**middle, **steps}, self.at)
-            return np.asarray(np.log(law.loss(sizes, x, self.at))[0])
-
-        start, sd = log_loss({}), drawn.std(0)
-        units = [{name: middle[name] + unit} for name, length in lengths for unit in np.eye(length)]
-        columns = np.array([log_loss(unit) - start for unit in units]) / sd
-        missing = columns @ ((np.median(drawn, 0) - start) / sd)
-        moves = np.linalg.solve(columns @ columns.T + np.eye(len(units)), missing)
-        ends = np.cumsum([length for _, length in lengths])[:-1]
-        parts = zip(lengths, np.split(moves, ends), strict=True)
-        return middle | {name: middle[name] + move for (name, _), move in parts}
-
-    def covariates(self, frame: pd.DataFrame) -> dict[str, Array]:
-        """The law's covariates of some rows, shape (rows,) or (draws, rows).
-
-        Losses of bases that are not known are drawn from the laws of the bases; the same rows give
-        the same draws.
-        """
-        x, bases = self.law.covariates(frame), self.law.bases
-        if bases is None or not (unknown := bases.unknown(frame)).any():
-            return x
-        drawn = bases.draws(frame, self.count, [self.extension_seed])
-        x["start"], x["deviation"] = bases.logs(frame, np.where(unknown, drawn, 0.0))
-        return x
-
-    @property
-    def law_with_knots(self) -> Law:
-        """The law with knots of its random walks that cover the training rows."""
-        return self.law.over(self.law.covariates(self.table), self.at)
-
-    @property
-    def extension_seed(self) -> int:
-        """Seed of discrepancy parameters beyond the training rows.
-
-        Posteriors of other losses draw independently, also with equal seeds.
-        """
-        return zlib.crc32(self.table.loss.tobytes()) + int(self.settings.get("seed", 0))
-
-    def scale(self, frame: pd.DataFrame) -> Floats:
-        """Scale of the noise on log loss per draw and row, shape (draws, rows)."""
-        return np.broadcast_to(self.values()["sigma"], (self.count, len(frame)))
-
-    def require_converged(self, allow: bool = False, *, parameters: bool = False) -> None:
-        """Raise `NotConverged` unless the convergence check is passed or `allow` is true.
-
-        With `parameters`, all parameters must have converged, and not only what forecasts use.
-        """
-        if parameters and self.convergence.slow and not allow:
-            raise NotConverged(
-                f"{self.law.name} on {self.table.name}: {', '.join(self.convergence.slow)} did not "
-                "converge, though the losses did: forecast from it, or fit again with more draws, "
-                "a simpler law, or allow_unconverged=True (--allow-unconverged)."
-            )
-        if not (allow or self.convergence.ok):
-            raise NotConverged(
-                f"{self.law.name} on {self.table.name}: {'; '.join(self.convergence.failures)}. "
-                "Fit again with more tune and draws or a higher target_accept, simplify the law, "
-                f"or pass {argument('allow_unconverged', True)}."
-            )
 
     def forecast(
         self,
@@ -221,24 +220,54 @@ class Posterior:
         kind: str = "predictive",
         seed: int = 0,
         allow_unconverged: bool = False,
-    ) -> "Forecast":
-        """Forecast the loss of each row; see `bayeslaw.evaluate.forecast.forecast`."""
-        from bayeslaw.evaluate.forecast import forecast
+    ) -> Forecast:
+        """Forecast the loss of each row of a table or grid.
 
-        return forecast(self, table, kind=kind, seed=seed, allow_unconverged=allow_unconverged)
-
-    def predict(
-        self, table: LossTable | pd.DataFrame, *, allow_unconverged: bool = False
-    ) -> Floats:
-        """Central loss per row, nats per token: the posterior median of the latent loss.
+        Parameters
+        ----------
+        table : LossTable or DataFrame
+            Rows with the law's covariates; a loss is not needed.
+        kind : {"predictive", "latent"}
+            ``latent`` is the loss of the law. ``predictive`` adds noise and random effects: it is
+            the posterior predictive distribution of a new measured loss.
+        seed : int
+            Seed of the noise and of the random effects of new groups.
+        allow_unconverged : bool
+            Whether to forecast from a posterior that failed the convergence checks. The result is
+            marked as unconverged.
 
         Raises
         ------
         NotConverged
-            If the posterior failed the convergence check.
+            If the posterior failed the convergence checks and `allow_unconverged` is false.
+        TableError
+            If a covariate is missing, invalid or in another unit than that of the fitted rows, or
+            rows are of a domain that was not fitted.
         """
+        if kind not in KINDS:
+            raise LawError(unknown("kind of forecast", kind, KINDS))
         self.require_converged(allow_unconverged)
-        return np.median(self.latent(table), axis=0)
+        frame = table.frame if isinstance(table, LossTable) else canonical(table, "grid", ())
+        name = table.name if isinstance(table, LossTable) else "grid"
+        check_units(frame, name, self.table.frame)
+        check_domain(frame, name, self.table.frame)
+        loss = self.latent(frame)
+        if kind == "predictive":
+            residuals = residual_draws(self, frame, np.random.default_rng(seed))
+            with np.errstate(over="ignore"):  # infinite under a posterior that the data do not hold
+                loss = loss * np.exp(residuals)
+        coords = {c: ("row", frame[c].to_numpy()) for c in COLUMNS if c in frame and c != "loss"}
+        draws = xr.DataArray(
+            loss.reshape(self.draws.sizes["chain"], self.draws.sizes["draw"], -1),
+            dims=("chain", "draw", "row"),
+            coords={"row": np.arange(len(frame)), **coords},
+            name="loss",
+            attrs={"units": "nats per token", "kind": kind, "law": self.law.name},
+        )
+        return Forecast(
+            draws, frame, self.law.name, kind, self.convergence,
+            fits={self.law.name: self}, seed=seed,
+        )  # fmt: skip
 
     def summary(self) -> pd.DataFrame:
         """Median, 5 and 95 % quantiles, mean, sd, R-hat and ESS of every parameter.
@@ -248,17 +277,21 @@ class Posterior:
         """
         import arviz_stats as azs
 
-        merged = xr.merge([self._scalars, self.paper], compat="override")
+        merged = xr.merge([self.scalars, self.paper], compat="override")
+        columns = {
+            "median": merged.median(),
+            "q05": merged.quantile(0.05),
+            "q95": merged.quantile(0.95),
+            "mean": merged.mean(),
+            "sd": merged.std(),
+            "rhat": azs.rhat(merged),
+            "ess_bulk": azs.ess(merged, method="bulk"),
+            "ess_tail": azs.ess(merged, method="tail"),
+        }
         return pd.DataFrame(
             {
-                "median": {str(n): float(v.median()) for n, v in merged.data_vars.items()},
-                "q05": {str(n): float(v.quantile(0.05)) for n, v in merged.data_vars.items()},
-                "q95": {str(n): float(v.quantile(0.95)) for n, v in merged.data_vars.items()},
-                "mean": {str(n): float(v.mean()) for n, v in merged.data_vars.items()},
-                "sd": {str(n): float(v.std()) for n, v in merged.data_vars.items()},
-                "rhat": _column(azs.rhat(merged)),
-                "ess_bulk": _column(azs.ess(merged, method="bulk")),
-                "ess_tail": _column(azs.ess(merged, method="tail")),
+                name: {str(n): float(v) for n, v in column.data_vars.items()}
+                for name, column in columns.items()
             }
         )
 
@@ -270,17 +303,36 @@ class Posterior:
         return Plots(self)
 
     def to_datatree(self, *, seed: int = 0, prior: int = 1000) -> xr.DataTree:
-        """The posterior for ArviZ; see `bayeslaw.evaluate.datatree.to_datatree`."""
-        from bayeslaw.evaluate.datatree import to_datatree
+        """The posterior, its data and its predictions, for ArviZ.
 
+        Parameters
+        ----------
+        seed : int
+            Of the predictive draws and the prior's.
+        prior : int
+            Number of draws of the prior.
+
+        Returns
+        -------
+        DataTree
+            ``posterior`` (reference coordinates, the paper's parameters, noise, random effects),
+            ``sample_stats``, ``log_likelihood``, ``posterior_predictive`` and ``observed_data`` of
+            the training rows, ``constant_data`` (their covariates and groups), ``prior`` and
+            ``prior_predictive``; the last two are left out if a prior is flat and improper, which
+            ``attrs["prior"]`` states. The observed variable is ``log_loss``, dims (chain, draw,
+            row); ``attrs["units"]`` states the unit of most variables.
+        """
         return to_datatree(self, seed=seed, prior=prior)
 
     def save(self, path: str | Path) -> None:
-        """Write the posterior to one NetCDF file; see `bayeslaw.inference.storage.save`."""
-        from bayeslaw.inference.storage import save
+        """Write the posterior to one NetCDF file; an interrupted save leaves an earlier one.
 
-        save(self, path)
-
-
-def _column(values: xr.Dataset) -> dict[str, float]:
-    return {str(name): float(v) for name, v in values.data_vars.items()}
+        Raises
+        ------
+        FileError
+            If the file cannot be written.
+        LawError
+            If a term, the likelihood or the discrepancy is of a class that a file cannot name, or
+            a file cannot hold one of its fields.
+        """
+        storage.write(storage.tree_of(self), path)

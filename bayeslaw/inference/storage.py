@@ -15,8 +15,7 @@ from bayeslaw.common.errors import REMOVED, FileError, LawError
 from bayeslaw.common.files import atomic_write
 from bayeslaw.common.registry import content, restore, store
 from bayeslaw.inference.convergence import Convergence
-from bayeslaw.inference.pools import Pool
-from bayeslaw.inference.posterior import Posterior
+from bayeslaw.inference.fitted import FittedLaw
 from bayeslaw.laws.lawfiles import restored_law, stored_law
 from bayeslaw.laws.priors import Prior
 from bayeslaw.model import effects
@@ -30,36 +29,11 @@ SCHEMA = 8
 MARK, POOL_MARK = "bayeslaw posterior", "bayeslaw pool"
 
 
-def save(posterior: Posterior, path: str | Path) -> None:
-    """Write a posterior to `path`; an interrupted save leaves an earlier file untouched.
+def write(tree: xr.DataTree, path: str | Path) -> None:
+    """Write a tree with the digest of its content, by which `read` finds damage.
 
-    Raises
-    ------
-    FileError
-        If the file cannot be written.
-    LawError
-        If a term, the likelihood or the discrepancy is of a class that a file cannot name, or a
-        file cannot hold one of its fields.
+    An interrupted write leaves an earlier file untouched.
     """
-    _write(_tree(posterior), path)
-
-
-def save_pool(pool: Pool, path: str | Path) -> None:
-    """Write a pool to `path`, its members as groups; see `save`."""
-    tree = xr.DataTree(
-        children={f"member {i}": _tree(m) for i, m in enumerate(pool.members.values())}
-    )
-    about = {"name": pool.name, "weights": dict(pool.weights), "members": list(pool.members)}
-    tree.attrs = {
-        "format": POOL_MARK,
-        "schema": SCHEMA,
-        "meta": json.dumps(about, ensure_ascii=False),
-    }
-    _write(tree, path)
-
-
-def _write(tree: xr.DataTree, path: str | Path) -> None:
-    """Write a tree with the digest of its content, by which `load` finds damage."""
     tree.attrs["sha256"] = _digest(tree)
     with atomic_write(path) as beside:
         tree.to_netcdf(beside, engine="h5netcdf")
@@ -81,7 +55,8 @@ def _digest(tree: xr.DataTree) -> str:
     return found.hexdigest()
 
 
-def _tree(posterior: Posterior) -> xr.DataTree:
+def tree_of(posterior: FittedLaw) -> xr.DataTree:
+    """A posterior as it is written."""
     meta = stored_spec(posterior.spec) | {
         "at": dict(posterior.at),
         "convergence": dataclasses.asdict(posterior.convergence),
@@ -102,8 +77,19 @@ def _tree(posterior: Posterior) -> xr.DataTree:
     return tree
 
 
-def load(path: str | Path) -> Posterior | Pool:
-    """Read a posterior or a pool that was saved; it forecasts bit for bit as the saved one.
+def pool_tree(members: Mapping[str, FittedLaw], about: Mapping[str, Any]) -> xr.DataTree:
+    """A pool as it is written: its members as groups."""
+    tree = xr.DataTree(children={f"member {i}": tree_of(m) for i, m in enumerate(members.values())})
+    tree.attrs = {
+        "format": POOL_MARK,
+        "schema": SCHEMA,
+        "meta": json.dumps({**about, "members": list(members)}, ensure_ascii=False),
+    }
+    return tree
+
+
+def read(path: str | Path) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
+    """Arguments of the posteriors in a file, by label, and what it says of their pool, if any.
 
     Raises
     ------
@@ -117,15 +103,15 @@ def load(path: str | Path) -> Posterior | Pool:
         raise FileError(f"{path}: {what}.")
     try:
         with xr.open_datatree(path, engine="h5netcdf") as tree:
-            attrs, parts = dict(tree.attrs), _loaded(tree)
-            members = [(dict(each.attrs), _loaded(each)) for each in tree.children.values()]
-            whole = _digest(tree) == attrs.get("sha256")
+            tree.load()
+            whole = _digest(tree) == tree.attrs.get("sha256")
     except Exception as error:  # damage makes HDF5 and xarray raise nearly every type
         raise FileError(f"{path}: not a readable posterior (truncated or another file).") from error
-    if attrs.get("format") not in (MARK, POOL_MARK):
+    form = tree.attrs.get("format")
+    if form not in (MARK, POOL_MARK):
         raise FileError(f"{path}: a NetCDF file, but not a bayeslaw posterior.")
     try:
-        if (schema := int(attrs["schema"])) != SCHEMA:
+        if (schema := int(tree.attrs["schema"])) != SCHEMA:
             newer = schema > SCHEMA
             raise FileError(
                 f"{path}: schema {schema} is {'newer' if newer else 'older'} than this version "
@@ -136,63 +122,47 @@ def load(path: str | Path) -> Posterior | Pool:
                 f"{path}: damaged or edited: its content is not that of its SHA-256; restore the "
                 "file, or fit again."
             )
-        meta = json.loads(attrs["meta"])
-        if attrs["format"] == MARK:
-            return _posterior(parts, meta)
-        fits = [_posterior(own, json.loads(about["meta"])) for about, own in members]
-        return Pool(dict(zip(meta["members"], fits, strict=True)), meta["weights"], meta["name"])
+        if form == MARK:
+            return {"": _arguments(tree)}, {}
+        about = json.loads(tree.attrs["meta"])
+        fits = map(_arguments, tree.children.values())
+        return dict(zip(about.pop("members"), fits, strict=True)), about
     except LawError as error:
         raise FileError(f"{path}: {error}") from error
     except (KeyError, TypeError, ValueError) as error:
         raise FileError(f"{path}: the posterior is damaged ({error}).") from error
 
 
-def load_posterior(path: str | Path) -> Posterior:
-    """`load` for what needs the fit of one law.
-
-    Raises
-    ------
-    FileError
-        As for `load`, and if the file holds a pool.
-    """
-    fit = load(path)
-    if isinstance(fit, Pool):
-        names = ", ".join(fit.members)
-        raise FileError(f"{path}: a pool; this needs the fit of one of its laws alone: {names}.")
-    return fit
-
-
-def _loaded(tree: xr.DataTree) -> dict[str, xr.Dataset]:
-    return {name: group.to_dataset().load() for name, group in tree.children.items()}
-
-
-def _posterior(parts: dict[str, xr.Dataset], meta: Mapping[str, Any]) -> Posterior:
+def _arguments(tree: xr.DataTree) -> dict[str, Any]:
+    """Arguments of the posterior of `tree_of`."""
+    meta = json.loads(tree.attrs["meta"])
+    draws, stats, stored = (
+        tree[name].to_dataset() for name in ("posterior", "sample_stats", "table")
+    )
     spec = restored_spec(meta)
-    if other := set(spec.law.coordinates) - set(parts["posterior"].data_vars):
+    if other := set(spec.law.coordinates) - set(draws.data_vars):
         lacking = ", ".join(sorted(other))
         raise ValueError(f"saved with another discrepancy, without {lacking}; fit again")
-    rows, baselines = (stored_frame(parts["table"][n].item()) for n in ("rows", "baselines"))
+    rows, baselines = (stored_frame(stored[n].item()) for n in ("rows", "baselines"))
     if baselines.empty:  # whose columns have no type
         baselines = rows.iloc[:0]
     about = meta["table"]
     table = LossTable(rows, baselines, about["name"], about.get("selection", ""))
     if table.sha256 != about["sha256"]:
         raise ValueError("its table is not the one that was fitted")
-    fit = Posterior(
-        spec=spec,
-        table=table,
-        at=meta["at"],
-        draws=parts["posterior"],
-        stats=parts["sample_stats"],
-        convergence=Convergence(
-            **meta["convergence"] | {"slow": tuple(meta["convergence"]["slow"])}
-        ),
-        settings=meta["settings"],
-    )
-    for walk in fit.law_with_knots.walks:
-        if walk.knots and len(walk.knots.positions) != fit.draws[walk.steps].shape[-1]:
+    for walk in spec.law.over(spec.law.covariates(table), meta["at"]).walks:
+        if walk.knots and len(walk.knots.positions) != draws[walk.steps].shape[-1]:
             raise ValueError(f"saved with other knots of {walk.steps}; fit again")
-    return fit
+    checks = meta["convergence"]
+    return {
+        "spec": spec,
+        "table": table,
+        "at": meta["at"],
+        "draws": draws,
+        "stats": stats,
+        "convergence": Convergence(**checks | {"slow": tuple(checks["slow"])}),
+        "settings": meta["settings"],
+    }
 
 
 def stored_spec(spec: Spec) -> dict[str, Any]:

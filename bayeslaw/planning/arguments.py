@@ -11,13 +11,13 @@ import numpy as np
 from bayeslaw.common.arrays import Floats, Ints
 from bayeslaw.common.errors import REMOVED, BayeslawError, unknown
 from bayeslaw.huber.point_fit import PointFit
-from bayeslaw.inference.pools import Pool, with_draws
+from bayeslaw.inference.pools import Fit, Pool, draw_count, with_draws
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.bases import Bases
 from bayeslaw.laws.law import Law
 from bayeslaw.planning.chance_constraints import Problem, numbered
-from bayeslaw.planning.deviations import Fit, PlannedRun
-from bayeslaw.planning.fits import NEW, curve_of, draw_count, noise_kind, planned_base
+from bayeslaw.planning.deviations import PlannedRun
+from bayeslaw.planning.fits import NEW, curve_of, noise_kind, planned_base
 from bayeslaw.planning.limits import ForgettingLimit, LossLimit, no_noise
 from bayeslaw.planning.loss_curves import Curve
 from bayeslaw.tables.table import of_domains

@@ -11,16 +11,14 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw.common.arrays import Floats, Ints
-from bayeslaw.evaluate.residuals import error_draws, new_size_effects, too_few_sizes
 from bayeslaw.huber.point_fit import PointFit
-from bayeslaw.inference.pools import Pool
+from bayeslaw.inference.pools import Fit, Pool
 from bayeslaw.inference.posterior import Posterior
+from bayeslaw.inference.residuals import error_draws, new_size_effects, too_few_sizes
 from bayeslaw.model import effects
 from bayeslaw.model.effects import BASE
 from bayeslaw.planning.limits import Noise
 from bayeslaw.tables.table import grid
-
-type Fit = Posterior | Pool | PointFit
 
 PARTS = ("law", "parameters", "discrepancy", "size", "base", "run", "noise")
 """Sources of variance: which law of a pool is right, its parameters and discrepancy, the effects of
@@ -107,7 +105,7 @@ def deviations(fits: Sequence[Fit], run: PlannedRun) -> list[Deviation]:
             found.append(Deviation({"noise": np.zeros(1)}))
             continue
         own = _joint_normals(fit, run.seed)
-        members = [(_deviation(m, row, own, rng).take(i), at) for m, i, at in fit.parts()]
+        members = [(_deviation(m, row, own, rng).take(i), at) for m, i, at in fit.by_member()]
         joined: dict[str, Floats] = {}
         for each, at in members:
             for name, part in each.parts.items():
@@ -120,12 +118,12 @@ def moving_size_effect(fit: Fit, run: PlannedRun) -> bool:
     """Whether the effect of the planned size depends on tokens and replay.
 
     The law goes through sizes that are too few for random effects, so the forecast is shifted by
-    its response to theirs; see `bayeslaw.evaluate.residuals.response`.
+    its response to theirs; see `bayeslaw.inference.residuals.response`.
     """
     if isinstance(fit, PointFit):
         return False
     (size,) = effects.labels(run.row, "size")
-    members = (member for member, *_ in fit.parts())
+    members = (member for member, *_ in fit.by_member())
     return any(
         too_few_sizes(member) and size not in effects.labels(member.table.frame, "size")
         for member in members
@@ -194,7 +192,7 @@ def spread(
         if isinstance(fit, PointFit):
             continue
         parts = {part: np.zeros(fit.count) for part in PARTS}
-        for member, draws, at in fit.parts():
+        for member, draws, at in fit.by_member():
             with np.errstate(invalid="ignore", divide="ignore"):
                 own_parts = _latent_parts(member, row, [run.seed, stream])
             for part, values in own_parts.items():

@@ -8,15 +8,14 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw.checks.extrapolation import evidence
-from bayeslaw.common.arrays import Ints
 from bayeslaw.common.errors import BayeslawError, argument, unknown
 from bayeslaw.huber.point_fit import PointFit
-from bayeslaw.inference.pools import Pool
+from bayeslaw.inference.pools import Fit, Pool, draw_count
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.terms import ORIGIN
 from bayeslaw.model import effects
-from bayeslaw.planning.deviations import Fit, PlannedRun, planned_size_effects
+from bayeslaw.planning.deviations import PlannedRun, planned_size_effects
 from bayeslaw.planning.loss_curves import Curve, LossCurve, PooledCurve
 from bayeslaw.tables.hull import farthest, locate
 from bayeslaw.tables.validation import other_units
@@ -72,43 +71,6 @@ def planned_base(fits: Sequence[Fit], run: PlannedRun) -> tuple[str | None, str]
     return base, f"base {base}, {what}"
 
 
-def draw_count(fit: Fit) -> int:
-    """Number of draws; 1 for a point fit."""
-    return 1 if isinstance(fit, PointFit) else fit.count
-
-
-def pair_draws(fits: Sequence[Fit]) -> tuple[list[Ints], str]:
-    """Pair the draws of several fits.
-
-    Draws of a joint fit are paired as they were sampled. Separate fits are independent, so any
-    pairing of their draws is valid. The first result is the draw of each fit in each pair; there
-    are as many pairs as the posterior with the fewest draws has, and the others are thinned. The
-    second says how they were paired.
-    """
-    posteriors = [fit for fit in fits if not isinstance(fit, PointFit)]
-    if not posteriors:
-        return [np.zeros(1, int) for _ in fits], "no draws: all fits are point fits"
-    draws = min(draw_count(fit) for fit in posteriors)
-    names: list[object] = [fit.settings.get("joint") or id(fit) for fit in posteriors]
-    groups = list(dict.fromkeys(names))
-    index, left = [], iter(names)
-    for fit in fits:
-        if isinstance(fit, PointFit):
-            index.append(np.zeros(draws, int))
-            continue
-        # Chains sampled with the same seed can be correlated between fits, so the draws of each
-        # group are shifted against those of the others.
-        shift = groups.index(next(left)) * draws // len(groups)
-        index.append(np.roll(np.arange(draws) * draw_count(fit) // draws, shift))
-    if len(posteriors) == 1:
-        return index, "one posterior: the other fits are point fits"
-    if len(groups) == 1:
-        return index, "jointly: draw by draw of one fit"
-    if len(groups) == len(posteriors):
-        return index, f"independently: {len(groups)} fits, draws paired at random"
-    return index, f"jointly within each of {len(groups)} fits, at random between them"
-
-
 def point_description(fits: Sequence[Fit]) -> str:
     """Describe the parameters of the deterministic plan: those that `curve_of` takes of `fits`."""
     points = sum(isinstance(fit, PointFit) for fit in fits)
@@ -116,16 +78,6 @@ def point_description(fits: Sequence[Fit]) -> str:
     if points == len(fits):
         return "point fits as given"
     return f"{medians}, and point fits as given" if points else medians
-
-
-def convergence_failures(fits: Sequence[Fit], allowed: bool) -> tuple[str, ...]:
-    """Failures of the convergence check, as text; `NotConverged` if they are not allowed."""
-    found: list[str] = []
-    for fit in fits:
-        if not isinstance(fit, PointFit):
-            fit.require_converged(allowed)
-            found += [f"{fit.table.name}: {what}" for what in fit.convergence.failures]
-    return tuple(found)
 
 
 def autocorrelation_length(fits: Sequence[Fit]) -> int:
@@ -152,8 +104,8 @@ def curve_of(
         rows is drawn with this seed, and is zero without it. The first number is that of the plan.
     """
     if isinstance(fit, Pool) and not median:
-        parts = [_curve(member, run, median, seed).take(own) for member, own, _ in fit.parts()]
-        return PooledCurve(tuple(parts), tuple(at for *_, at in fit.parts()))
+        parts = [_curve(member, run, median, seed).take(own) for member, own, _ in fit.by_member()]
+        return PooledCurve(tuple(parts), tuple(at for *_, at in fit.by_member()))
     return _curve(fit.first if isinstance(fit, Pool) else fit, run, median, seed)
 
 

@@ -13,8 +13,8 @@ from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import TableError
 from bayeslaw.common.formatting import count
 from bayeslaw.evaluate.backtesting import Backtest
-from bayeslaw.evaluate.forecast import Forecast
 from bayeslaw.evaluate.scores import row_name
+from bayeslaw.inference.posterior import Forecast
 from bayeslaw.plots.style import (
     COLOURS,
     CROSS,

@@ -148,7 +148,7 @@ def _curves(
     kinds = _values(frame, line)
 
     # Of a law that starts from the base, a curve is that of the first base of its N and P.
-    starting = not isinstance(fit, PointFit) and any(m.law.departure for m, *_ in fit.parts())
+    starting = not isinstance(fit, PointFit) and any(m.law.departure for m, *_ in fit.by_member())
     based = ["base"] if "base" in frame and starting else []
     adjusted = [c for c in ADJUSTED if c in frame and _uses(fit, c)]
     kept = [*columns, *adjusted]
@@ -196,7 +196,7 @@ def _curves(
 
 def _uses(fit: Fit, column: str) -> bool:
     """Whether a law depends on a column beside its covariates."""
-    laws = [m.law for m, *_ in fit.parts()] if isinstance(fit, Pool) else [fit.law]
+    laws = [m.law for m, *_ in fit.by_member()] if isinstance(fit, Pool) else [fit.law]
     return any(law.repetition if column == UNIQUE else law.offset for law in laws)
 
 

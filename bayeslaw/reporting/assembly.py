@@ -12,11 +12,10 @@ from bayeslaw.checks.findings import Check
 from bayeslaw.common.errors import FitWarning
 from bayeslaw.derive.recipes import Recipes
 from bayeslaw.evaluate.backtesting import Backtest
-from bayeslaw.evaluate.forecast import Forecast
 from bayeslaw.evaluate.scores import score
 from bayeslaw.huber.point_fit import PointFit, fit_huber
 from bayeslaw.inference.pools import Pool
-from bayeslaw.inference.posterior import Posterior
+from bayeslaw.inference.posterior import Forecast, Posterior
 from bayeslaw.planning.result import Plan
 from bayeslaw.plots.style import SHORT
 from bayeslaw.reporting import provenance, sections
@@ -88,7 +87,7 @@ def report(
     fc = fit.forecast(table, seed=seed, allow_unconverged=allow_unconverged)
     fitted = fit.forecast(fit.table, seed=seed, allow_unconverged=allow_unconverged)
     first = fit.first if isinstance(fit, Pool) else fit
-    members = [member for member, *_ in fit.parts()]
+    members = [member for member, *_ in fit.by_member()]
     point, measured, scores = _huber(first, seed), "loss" in table.frame, None
     if measured:
         found = {"posterior": score(fc, table), "Huber point fit": score(point, table)}

@@ -10,9 +10,9 @@ from pathlib import Path
 import pandas as pd
 
 from bayeslaw.common.formatting import count
-from bayeslaw.evaluate.residuals import too_few_sizes
 from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.posterior import Posterior
+from bayeslaw.inference.residuals import too_few_sizes
 from bayeslaw.laws.law import Law
 from bayeslaw.model.effects import labels
 from bayeslaw.model.noise import Huber

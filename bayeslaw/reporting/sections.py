@@ -10,11 +10,10 @@ from bayeslaw import plots
 from bayeslaw.checks.findings import Check
 from bayeslaw.common.formatting import count, digits
 from bayeslaw.derive.recipes import REGRET, Recipes, cells
-from bayeslaw.evaluate.forecast import Forecast
 from bayeslaw.evaluate.scores import BANDS, POINT, row_name
 from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.pools import Pool
-from bayeslaw.inference.posterior import Posterior
+from bayeslaw.inference.posterior import Forecast, Posterior
 from bayeslaw.laws.priors import floor_words
 from bayeslaw.model import effects
 from bayeslaw.planning import texts

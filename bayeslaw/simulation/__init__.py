@@ -1,4 +1,0 @@
-"""Synthetic loss tables and simulation-based calibration.
-
-May import ``evaluate`` and below.
-"""

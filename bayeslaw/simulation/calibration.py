@@ -20,11 +20,10 @@ import xarray as xr
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.defaults import DELTA
-from bayeslaw.evaluate.forecast import forecast
-from bayeslaw.evaluate.residuals import log_likelihood
 from bayeslaw.inference.convergence import Convergence
 from bayeslaw.inference.fitting import fit_spec, labelled_draws, specify
 from bayeslaw.inference.posterior import Posterior
+from bayeslaw.inference.residuals import log_likelihood
 from bayeslaw.inference.settings import PosteriorSettings, make_settings
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
@@ -172,7 +171,7 @@ def calibrate(
         every = fit.draws.sizes["chain"] * fit.draws.sizes["draw"]
         apart = slice(None, None, int(np.ceil(every / max(gate.ess_bulk, 1))))
         drawn, true = _quantities(fit), _quantities(replace(fit, draws=truth.isel(draw=[i])))
-        new = forecast(fit, ahead, seed=seed + i, allow_unconverged=True).draws.values
+        new = fit.forecast(ahead, seed=seed + i, allow_unconverged=True).draws.values
         for k, measured in enumerate(loss[len(design) :]):
             drawn[f"loss {k}"], true[f"loss {k}"] = new[..., k].ravel(), np.array([measured])
         drawn["change"] = np.log(drawn["loss 3"] / drawn["loss 2"])

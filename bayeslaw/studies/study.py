@@ -27,9 +27,9 @@ from bayeslaw.design.compared_designs import DESIGNS, Purchase, predicted_sd
 from bayeslaw.design.set_search import costs
 from bayeslaw.evaluate import scores
 from bayeslaw.inference.fitting import joined, refit
+from bayeslaw.inference.pools import load
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.settings import RefitSettings
-from bayeslaw.inference.storage import load
 from bayeslaw.planning.planner import plan
 from bayeslaw.planning.result import Plan
 from bayeslaw.studies.cases import Case

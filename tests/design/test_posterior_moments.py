@@ -8,8 +8,8 @@ import pytest
 from bayeslaw import Prior, grid, load, paper_world, plan
 from bayeslaw.design.bayes_linear import centred
 from bayeslaw.design.posterior_moments import _new_groups, joint_gaussian
+from bayeslaw.inference.pools import pair_draws
 from bayeslaw.model import effects
-from bayeslaw.planning.fits import pair_draws
 from bayeslaw.planning.intervals import intersection
 from tests.design.problems import LIMITS, around
 

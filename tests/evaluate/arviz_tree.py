@@ -2,7 +2,7 @@
 
 import arviz as az
 
-from bayeslaw.evaluate.residuals import log_likelihood
+from bayeslaw.inference.residuals import log_likelihood
 
 
 def tree(fitted):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import bayeslaw as bl
-from bayeslaw.evaluate.datatree import prior_draws
+from bayeslaw.inference.datatree import prior_draws
 from bayeslaw.laws.priors import NOISE, override
 from tests.support import object_mode
 

@@ -24,8 +24,10 @@ from bayeslaw import (
     simulate,
 )
 from bayeslaw.evaluate.crossval import leave_out, new_likelihood
-from bayeslaw.evaluate.datatree import log_prior, prior_draws
-from bayeslaw.evaluate.residuals import (
+from bayeslaw.inference import fitting
+from bayeslaw.inference.datatree import log_prior, prior_draws
+from bayeslaw.inference.fitting import labelled_draws, refit
+from bayeslaw.inference.residuals import (
     covariance,
     log_likelihood,
     new_size_effects,
@@ -34,8 +36,6 @@ from bayeslaw.evaluate.residuals import (
     too_few_sizes,
     unit_likelihood,
 )
-from bayeslaw.inference import fitting
-from bayeslaw.inference.fitting import labelled_draws, refit
 from bayeslaw.laws.terms import ORIGIN
 from bayeslaw.model.building import build
 from bayeslaw.model.discrepancy import NoDiscrepancy

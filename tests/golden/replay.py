@@ -62,7 +62,7 @@ def model_of(law, table, likelihood):
 
 
 def log_likelihood(posterior):
-    from bayeslaw.evaluate.residuals import log_likelihood
+    from bayeslaw.inference.residuals import log_likelihood
 
     return log_likelihood(posterior)
 

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 from bayeslaw import FitError, LossTable, fit_joint, from_frame, grid, load, plan
-from bayeslaw.evaluate.residuals import log_likelihood
 from bayeslaw.inference import joint_fitting
+from bayeslaw.inference.residuals import log_likelihood
 from tests.support import grouped
 
 LAWS = {"french": "chinchilla", "english": "chinchilla"}

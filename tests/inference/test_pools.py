@@ -27,11 +27,11 @@ def source() -> bl.Posterior:
 
 
 def test_draws_are_those_of_members_in_proportion(pool):
-    counts = [len(own) for _, own, _ in pool.parts()]
+    counts = [len(own) for _, own, _ in pool.by_member()]
     assert counts[0] == pytest.approx(3 * counts[1], abs=2)
     assert sum(counts) == pool.count
     latent = pool.latent(AHEAD)
-    first, own, place = next(iter(pool.parts()))
+    first, own, place = next(iter(pool.by_member()))
     np.testing.assert_array_equal(latent[place], first.latent(AHEAD)[own])
     some = np.array([pool.count - 1, 0, 5])
     np.testing.assert_array_equal(pool.gathered(lambda fit: fit.latent(AHEAD), some), latent[some])
@@ -69,7 +69,7 @@ def test_a_saved_pool_forecasts_the_same(pool, tmp_path):
 
 
 def test_what_needs_one_law_says_so(pool, tmp_path):
-    from bayeslaw.inference.storage import load_posterior
+    from bayeslaw.inference.pools import load_posterior
 
     pool.save(tmp_path / "pool.nc")
     with pytest.raises(bl.FileError, match="fit of one of its laws alone: form1, form1n"):

@@ -12,9 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bayeslaw import FileError, LossTable, load
-from bayeslaw.evaluate.forecast import forecast
 from bayeslaw.inference import storage
-from bayeslaw.inference.storage import save
 
 CHILD = """
 import sys
@@ -74,7 +72,7 @@ def test_everything_comes_back(posterior, saved):
 def test_unicode_rows_and_baselines_come_back(posterior, tmp_path):
     frame = posterior.table.frame.assign(domain='français 中, "x"', run="NA")
     table = LossTable(frame, frame.iloc[:2].assign(tokens=0.0), "naïve Ω")
-    save(replace(posterior, table=table), tmp_path / "x.nc")
+    replace(posterior, table=table).save(tmp_path / "x.nc")
     back = load(tmp_path / "x.nc").table
     assert back.name == "naïve Ω"
     pd.testing.assert_frame_equal(back.frame, table.frame, check_dtype=False)
@@ -93,7 +91,7 @@ def test_labels_come_back(posterior, tmp_path):
     labels = ["", "007", "NA", "nan", "1e3", None]
     frame = posterior.table.frame.iloc[: len(labels)].assign(run=labels)
     table = replace(posterior.table, frame=frame)
-    save(replace(posterior, table=table), tmp_path / "x.nc")
+    replace(posterior, table=table).save(tmp_path / "x.nc")
     back = load(tmp_path / "x.nc").table.frame["run"]
     assert back.iloc[:-1].tolist() == labels[:-1]
     assert back.isna().tolist() == [False] * 5 + [True]
@@ -102,7 +100,7 @@ def test_labels_come_back(posterior, tmp_path):
 def test_a_changed_token_unit_comes_back(posterior, tmp_path, small):
     law = replace(posterior.law, token_unit=1e9, epsilon=1e-3)
     changed = replace(posterior, spec=replace(posterior.spec, law=law))
-    save(changed, tmp_path / "x.nc")
+    changed.save(tmp_path / "x.nc")
     back = load(tmp_path / "x.nc")
     assert (back.law.token_unit, back.law.epsilon) == (1e9, 1e-3)
     np.testing.assert_array_equal(back.latent(small), changed.latent(small))
@@ -193,4 +191,4 @@ def test_saving_over_a_file_replaces_it(posterior, unconverged, saved, small):
     back = load(saved)
     assert not back.convergence.ok
     assert back.convergence == unconverged.convergence
-    assert forecast(back, small, allow_unconverged=True).convergence.failures
+    assert back.forecast(small, allow_unconverged=True).convergence.failures

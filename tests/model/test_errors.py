@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from bayeslaw import FitError, LossTable, TableError, calibrate, fit, from_frame, load
-from bayeslaw.evaluate.residuals import covariance, error_draws, log_likelihood, unit_likelihood
+from bayeslaw.inference.residuals import covariance, error_draws, log_likelihood, unit_likelihood
 from bayeslaw.model import noise
 from bayeslaw.model.building import build
 from bayeslaw.model.spec import make_data, make_spec
@@ -209,7 +209,7 @@ def test_calibration_finds_a_forecast_of_independent_errors(monkeypatch):
         sigma = fit.scale(frame)
         return fit.spec.likelihood.sample(rng, sigma.shape, sigma, fit.values())
 
-    monkeypatch.setattr("bayeslaw.evaluate.residuals.error_draws", independent)
+    monkeypatch.setattr("bayeslaw.inference.residuals.error_draws", independent)
     table = calibrate("chinchilla", simulations=60, **CALIBRATION).envelope(level=0.999)
     assert not table.loc["change", "inside"]
 

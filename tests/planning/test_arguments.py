@@ -11,7 +11,7 @@ from bayeslaw.model.discrepancy import Curvature
 from bayeslaw.planning.arguments import baseline_of
 from bayeslaw.planning.deviations import PlannedRun
 from bayeslaw.planning.fits import extrapolations, planned_base
-from bayeslaw.planning.planner import true_fits
+from bayeslaw.simulation.worlds import true_fits
 from tests.planning.posteriors import (
     BASE,
     GOOD,

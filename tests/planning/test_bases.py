@@ -8,7 +8,7 @@ import pytest
 from bayeslaw import BayeslawError, PointFit, Pool, grid, plan
 from bayeslaw.laws.terms import ORIGIN
 from bayeslaw.planning.deviations import PlannedRun, deviations
-from bayeslaw.planning.planner import true_fits
+from bayeslaw.simulation.worlds import true_fits
 from tests.planning.posteriors import BASE, WORLD, adapted, posterior
 from tests.support import TRANSFER
 

@@ -7,7 +7,7 @@ import pytest
 
 from bayeslaw import plan
 from bayeslaw.planning import chance_constraints
-from bayeslaw.planning.planner import true_fits
+from bayeslaw.simulation.worlds import true_fits
 from tests.planning.posteriors import (
     BASE,
     LIMITS,

@@ -12,7 +12,7 @@ from bayeslaw.planning.deviations import PlannedRun
 from bayeslaw.planning.feasible_budgets import by_roots
 from bayeslaw.planning.fits import curve_of
 from bayeslaw.planning.loss_curves import LossCurve
-from bayeslaw.planning.planner import true_fits
+from bayeslaw.simulation.worlds import true_fits
 from tests.planning.random_curves import (
     AT,
     RISING,

@@ -8,7 +8,7 @@ from bayeslaw.laws.terms import ORIGIN
 from bayeslaw.planning.deviations import PlannedRun
 from bayeslaw.planning.fits import curve_of
 from bayeslaw.planning.loss_curves import LossCurve
-from bayeslaw.planning.planner import true_fits
+from bayeslaw.simulation.worlds import true_fits
 from tests.planning.posteriors import (
     WORLD,
 )

@@ -12,7 +12,7 @@ from bayeslaw.laws.terms import ORIGIN
 from bayeslaw.model.discrepancy import Curvature
 from bayeslaw.planning.feasible_budgets import Bound
 from bayeslaw.planning.loss_curves import LossCurve
-from bayeslaw.planning.planner import true_fits
+from bayeslaw.simulation.worlds import true_fits
 from tests.planning.posteriors import (
     BASE,
     LIMITS,

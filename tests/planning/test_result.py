@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bayeslaw import BayeslawError, plan
-from bayeslaw.planning.planner import true_fits
+from bayeslaw.simulation.worlds import true_fits
 from tests.planning.posteriors import (
     BASE,
     LIMITS,

@@ -4,9 +4,9 @@ import pandas as pd
 import pytest
 
 from bayeslaw import Report, fit, paper_world, plan
-from bayeslaw.planning.planner import true_fits
 from bayeslaw.reporting import sections
 from bayeslaw.reporting.pages import Picture
+from bayeslaw.simulation.worlds import true_fits
 from tests.reporting.reading import cells
 
 

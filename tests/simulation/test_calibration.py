@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bayeslaw import Prior, calibrate
-from bayeslaw.evaluate import residuals
+from bayeslaw.inference import residuals
 from bayeslaw.inference.convergence import Convergence
 from bayeslaw.simulation import calibration
 from tests.support import object_mode, slow

@@ -14,7 +14,7 @@ from scipy import stats
 from scipy.special import logsumexp
 
 from bayeslaw.common.arrays import Bools, Floats, Ints
-from bayeslaw.inference.posterior import Posterior
+from bayeslaw.inference.fitted import FittedLaw
 from bayeslaw.model import effects, noise
 from bayeslaw.tables.table import LossTable, frame_of
 
@@ -26,7 +26,7 @@ STEP = 1e-6
 """Step in log loss of the central difference that gives the derivative of the log likelihood."""
 
 
-def residual(fit: Posterior, table: LossTable, levels: tuple[str, ...] = ()) -> Floats:
+def residual(fit: FittedLaw, table: LossTable, levels: tuple[str, ...] = ()) -> Floats:
     """Measured log loss minus latent log loss and random effects, shape (draws, rows).
 
     If `levels` are named, the table is the training table, and their fitted effects are subtracted.
@@ -35,12 +35,12 @@ def residual(fit: Posterior, table: LossTable, levels: tuple[str, ...] = ()) -> 
     return np.asarray(np.log(table.loss) - np.log(fit.latent(table)) - given)
 
 
-def log_likelihood(fit: Posterior) -> Floats:
+def log_likelihood(fit: FittedLaw) -> Floats:
     """Log likelihood of each training log loss given the random effects, shape (draws, rows)."""
     return density(fit, fit.table.frame, residual(fit, fit.table, fit.spec.effects))
 
 
-def unit_likelihood(fit: Posterior, unit: Ints) -> tuple[Floats, dict[str, Bools]]:
+def unit_likelihood(fit: FittedLaw, unit: Ints) -> tuple[Floats, dict[str, Bools]]:
     """Log density of the losses of each unit of training rows, given the other parameters.
 
     Random effects whose group is the unit, such as those of runs if the units are runs, are
@@ -102,7 +102,7 @@ def _same_group(group: Ints, unit: Ints) -> Bools:
     return np.asarray((counts[0] == counts[2]) & (counts[1] == counts[2]))
 
 
-def covariance(fit: Posterior) -> Floats:
+def covariance(fit: FittedLaw) -> Floats:
     """Covariance of the measured log losses of the training rows, shape (rows, rows).
 
     It is that of the noise and of the random effects of the model, at the posterior medians of
@@ -127,7 +127,7 @@ def averaging(index: Ints) -> Floats:
     return np.asarray(weights / weights.sum(1, keepdims=True))
 
 
-def density(fit: Posterior, frame: pd.DataFrame, residual: Floats) -> Floats:
+def density(fit: FittedLaw, frame: pd.DataFrame, residual: Floats) -> Floats:
     """Log density of residuals of log loss under the noise of the fit, shape (draws, rows).
 
     Where errors are correlated within a run, that of each row given the earlier ones of its run.
@@ -137,7 +137,7 @@ def density(fit: Posterior, frame: pd.DataFrame, residual: Floats) -> Floats:
 
 
 def innovations(
-    fit: Posterior, frame: pd.DataFrame, residual: Floats, sigma: Floats
+    fit: FittedLaw, frame: pd.DataFrame, residual: Floats, sigma: Floats
 ) -> tuple[Floats, Floats]:
     """Residuals given the earlier ones of their run, and their scale; as they are if independent.
 
@@ -149,7 +149,7 @@ def innovations(
     return noise.innovations(residual, sigma, ell, rows, np)
 
 
-def error_draws(fit: Posterior, frame: pd.DataFrame, rng: np.random.Generator) -> Floats:
+def error_draws(fit: FittedLaw, frame: pd.DataFrame, rng: np.random.Generator) -> Floats:
     """Draws of the errors of log loss of new measurements, shape (draws, rows).
 
     Where errors are correlated within a run, rows of one run are draws of one path. Rows of a
@@ -178,7 +178,7 @@ def error_draws(fit: Posterior, frame: pd.DataFrame, rng: np.random.Generator) -
     return noise.draw_paths(fit.spec.likelihood, rng, sigma, q, rows, known)[:, :count]
 
 
-def last_errors(fit: Posterior) -> xr.DataArray:
+def last_errors(fit: FittedLaw) -> xr.DataArray:
     """Residuals of the last row of each labelled training run, dims (chain, draw, last_run).
 
     The coordinate `last_tokens` has the tokens of these rows.
@@ -194,7 +194,7 @@ def last_errors(fit: Posterior) -> xr.DataArray:
     )
 
 
-def too_few_sizes(fit: Posterior) -> bool:
+def too_few_sizes(fit: FittedLaw) -> bool:
     """Whether sizes should have random effects, but are too few to fit them."""
     spec = fit.spec
     if not (spec.new_sizes and spec.discrepancy.size_effects) or "size" in spec.effects:
@@ -205,7 +205,7 @@ def too_few_sizes(fit: Posterior) -> bool:
 
 
 def group_effects(
-    fit: Posterior, frame: pd.DataFrame, rng: np.random.Generator, *, training: bool = False
+    fit: FittedLaw, frame: pd.DataFrame, rng: np.random.Generator, *, training: bool = False
 ) -> Floats:
     """Sum of the random effects on log loss that the latent loss does not include, (draws, rows).
 
@@ -217,7 +217,7 @@ def group_effects(
     return new + effects.draw(fit.draws, others, frame, rng, training=training)
 
 
-def new_size_effects(fit: Posterior, frame: pd.DataFrame, rng: np.random.Generator) -> Floats:
+def new_size_effects(fit: FittedLaw, frame: pd.DataFrame, rng: np.random.Generator) -> Floats:
     """Random effects on log loss of sizes without training rows, shape (draws, rows).
 
     One effect per draw and new size; zero for rows of the training sizes. Those of the training
@@ -240,7 +240,7 @@ def new_size_effects(fit: Posterior, frame: pd.DataFrame, rng: np.random.Generat
     return np.where(new[index], own[:, index] - moved, 0.0)
 
 
-def response(fit: Posterior, frame: pd.DataFrame) -> Floats:
+def response(fit: FittedLaw, frame: pd.DataFrame) -> Floats:
     """Derivative of forecasts by the training losses of each size.
 
     If the training losses of a size are multiplied by a factor near 1, the posterior mean of the
@@ -260,13 +260,13 @@ def response(fit: Posterior, frame: pd.DataFrame) -> Floats:
 
 
 def residual_draws(
-    fit: Posterior,
+    fit: FittedLaw,
     table: LossTable | pd.DataFrame,
     rng: np.random.Generator,
     *,
     training: bool = False,
 ) -> Floats:
-    """Posterior predictive draws of measured log loss minus latent log loss, shape (draws, rows).
+    """FittedLaw predictive draws of measured log loss minus latent log loss, shape (draws, rows).
 
     The sum of noise and random effects. Groups in the training table have their posterior effects,
     and new groups draw theirs from their distribution. The effect of a training size is not

@@ -7,8 +7,8 @@ import xarray as xr
 
 from bayeslaw.common.arrays import Floats, Ints, Tensor
 from bayeslaw.common.errors import FitError
-from bayeslaw.evaluate.residuals import log_likelihood, residual_draws
-from bayeslaw.inference.posterior import Posterior
+from bayeslaw.inference.fitted import FittedLaw
+from bayeslaw.inference.residuals import log_likelihood, residual_draws
 from bayeslaw.laws.priors import FLOOR
 from bayeslaw.model import effects, noise
 from bayeslaw.model.noise import OBSERVED
@@ -18,27 +18,8 @@ NATS = "nats per token"
 UNITS = {"params": "parameters", "tokens": "tokens", "replay": "fraction", "ptpp": "tokens/param"}
 
 
-def to_datatree(fit: Posterior, *, seed: int = 0, prior: int = 1000) -> xr.DataTree:
-    """The posterior, its data and its predictions, for ArviZ.
-
-    Parameters
-    ----------
-    fit : Posterior
-    seed : int
-        Of the predictive draws and the prior's.
-    prior : int
-        Number of draws of the prior.
-
-    Returns
-    -------
-    DataTree
-        ``posterior`` (reference coordinates, the paper's parameters, noise, random effects),
-        ``sample_stats``, ``log_likelihood``, ``posterior_predictive`` and ``observed_data`` of the
-        training rows, ``constant_data`` (their covariates and groups), ``prior`` and
-        ``prior_predictive``; the last two are left out if a prior is flat and improper, which
-        ``attrs["prior"]`` states. The observed variable is ``log_loss``, dims (chain, draw, row);
-        ``attrs["units"]`` states the unit of most variables.
-    """
+def to_datatree(fit: FittedLaw, *, seed: int = 0, prior: int = 1000) -> xr.DataTree:
+    """See `Posterior.to_datatree`."""
     frame, rng = fit.table.frame, np.random.default_rng(seed)
     shape = fit.draws.sizes["chain"], fit.draws.sizes["draw"]
     rows: dict[str, Ints] = {"row": np.arange(len(frame))}
@@ -74,7 +55,7 @@ def _drawn(values: Floats, shape: tuple[int, int], rows: Mapping[str, Ints]) -> 
     return xr.Dataset({OBSERVED: (dims, values.reshape(*shape, -1))}, rows)
 
 
-def _prior_predictive(fit: Posterior, q: dict[str, Floats], rng: np.random.Generator) -> Floats:
+def _prior_predictive(fit: FittedLaw, q: dict[str, Floats], rng: np.random.Generator) -> Floats:
     """Log losses of the training rows under draws of the prior, shape (draws, rows)."""
     frame, law = fit.table.frame, fit.law
     x = law.covariates(frame)
@@ -93,7 +74,7 @@ def _prior_predictive(fit: Posterior, q: dict[str, Floats], rng: np.random.Gener
     return np.asarray(log_loss + fit.spec.likelihood.sample(rng, log_loss.shape, sigma, q))
 
 
-def with_units(group: xr.Dataset, fit: Posterior) -> xr.Dataset:
+def with_units(group: xr.Dataset, fit: FittedLaw) -> xr.Dataset:
     """The variables of a fit with their unit in ``attrs["units"]``."""
     slopes = {term.slope for term in fit.law.terms}
     units = (
@@ -111,7 +92,7 @@ def with_units(group: xr.Dataset, fit: Posterior) -> xr.Dataset:
     return group
 
 
-def log_prior(fit: Posterior) -> xr.DataArray:
+def log_prior(fit: FittedLaw) -> xr.DataArray:
     """Log prior density of each draw, dims (chain, draw).
 
     The prior of the floor is that of E in nats, and of ``L_ref`` as well, which is E plus the sizes
@@ -133,12 +114,12 @@ def log_prior(fit: Posterior) -> xr.DataArray:
     return xr.DataArray(total.eval(mode="FAST_COMPILE"), draws["E"].coords, ("chain", "draw"))
 
 
-def improper_priors(fit: Posterior) -> tuple[str, ...]:
+def improper_priors(fit: FittedLaw) -> tuple[str, ...]:
     """Names of the priors that integrate to infinity."""
     return tuple(name for name, prior in fit.spec.priors.items() if not prior.proper)
 
 
-def prior_draws(fit: Posterior, draws: int = 4000, seed: int = 0) -> dict[str, Floats]:
+def prior_draws(fit: FittedLaw, draws: int = 4000, seed: int = 0) -> dict[str, Floats]:
     """Draws from the prior of every sampled coordinate and of ``E``, each of shape (draws, 1).
 
     Raises

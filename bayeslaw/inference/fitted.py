@@ -1,0 +1,187 @@
+"""Draws of a law's parameters given a table, and the law's loss on any rows under each draw."""
+
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+
+from bayeslaw.common.arrays import Floats
+from bayeslaw.common.errors import NotConverged, argument
+from bayeslaw.inference.convergence import Convergence
+from bayeslaw.laws.law import Law
+from bayeslaw.laws.terms import Array
+from bayeslaw.model import effects
+from bayeslaw.model.spec import Spec
+from bayeslaw.tables.table import LossTable
+from bayeslaw.tables.validation import canonical
+
+
+@dataclass(frozen=True)
+class FittedLaw:
+    """What is known of a law after a fit; `Posterior` adds what is made from it."""
+
+    spec: Spec
+    table: LossTable
+    at: Mapping[str, float]
+    draws: xr.Dataset = field(repr=False)
+    stats: xr.Dataset = field(repr=False)
+    convergence: Convergence
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def law(self) -> Law:
+        """The law that was fitted."""
+        return self.spec.law
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Covariates of the law, as columns of a table."""
+        return self.law.columns
+
+    @property
+    def count(self) -> int:
+        """Number of draws of all chains."""
+        return int(self.draws.sizes["chain"] * self.draws.sizes["draw"])
+
+    @property
+    def scalars(self) -> xr.Dataset:
+        """The draws without vectors, such as random effects."""
+        return self.draws.drop_dims(set(self.draws.dims) - {"chain", "draw"})
+
+    def values(self) -> dict[str, Floats]:
+        """Draws of the coordinates and the noise, each (chains * draws, 1), chain by chain."""
+        return {str(n): v.values.reshape(-1, 1) for n, v in self.scalars.data_vars.items()}
+
+    def steps(self) -> dict[str, Floats]:
+        """Steps of the law's random walks at the knots of the training rows.
+
+        Each of shape (chains * draws, 1, knots).
+        """
+        steps = {walk.steps: self.draws[walk.steps].values for walk in self.law.walks}
+        return {name: v.reshape(-1, 1, v.shape[-1]) for name, v in steps.items()}
+
+    @property
+    def paper(self) -> xr.Dataset:
+        """Draws of the paper's parameters (E, A, alpha, ...), dims (chain, draw)."""
+        q = {name: self.draws[name].values for name in self.law.coordinates}
+        p = self.law.to_paper(q, self.at)
+        return xr.Dataset({n: (("chain", "draw"), v) for n, v in p.items()}, self.draws.coords)
+
+    def latent(self, table: LossTable | pd.DataFrame) -> Floats:
+        """Noise-free loss per draw and row, nats per token, shape (draws, rows).
+
+        The law's loss, times the exponential of the random effect of the row's size, if fitted.
+        Unlike `forecast`, this works for a posterior that has not converged.
+        """
+        frame = table.frame if isinstance(table, LossTable) else canonical(table, "rows", ())
+        of_sizes = effects.latent_effects(self.draws, self.spec.effects, frame)
+        return self.law_loss(frame) * np.exp(of_sizes)
+
+    def law_loss(self, frame: pd.DataFrame) -> Floats:
+        """The law's loss per draw and row, without random effects, shape (draws, rows)."""
+        law, q = self.extended(frame)
+        loss: Floats = law.loss(law.amounts(q, self.at), self.covariates(frame), self.at)
+        return loss
+
+    def predict(
+        self, table: LossTable | pd.DataFrame, *, allow_unconverged: bool = False
+    ) -> Floats:
+        """Central loss per row, nats per token: the posterior median of the latent loss.
+
+        Raises
+        ------
+        NotConverged
+            If the posterior failed the convergence check.
+        """
+        self.require_converged(allow_unconverged)
+        return np.median(self.latent(table), axis=0)
+
+    def extended(self, frame: pd.DataFrame) -> tuple[Law, dict[str, Floats]]:
+        """The law and its `values`, with discrepancy parameters that only `frame` needs.
+
+        The same rows give the same draws; see `Discrepancy.extend`.
+        """
+        frame = canonical(frame, "rows", ())
+        q = self.values() | self.steps()
+        return self.spec.discrepancy.extend(
+            self.law_with_knots, q, self.at, frame, self.extension_seed
+        )
+
+    def medians(self, law: Law, q: Mapping[str, Floats]) -> dict[str, Floats]:
+        """Medians of draws such as those of `extended`, with steps of walks that go with them.
+
+        Steps depend on the law's parameters, so the law is no good fit at the medians of both. Log
+        losses are linear in the steps, which are moved from their medians by least squares until
+        the log losses of the training rows are near their medians.
+        """
+        middle = {name: np.median(v, axis=0, keepdims=True) for name, v in q.items()}
+        x = self.law.covariates(self.table)
+        lengths = [(walk.steps, q[walk.steps].shape[-1]) for walk in law.walks]
+        if not lengths:
+            return middle
+        drawn = np.log(self.law_loss(self.table.frame))
+
+        def log_loss(steps: Mapping[str, Floats]) -> Floats:
+            sizes = law.amounts({**middle, **steps}, self.at)
+            return np.asarray(np.log(law.loss(sizes, x, self.at))[0])
+
+        start, sd = log_loss({}), drawn.std(0)
+        units = [{name: middle[name] + unit} for name, length in lengths for unit in np.eye(length)]
+        columns = np.array([log_loss(unit) - start for unit in units]) / sd
+        missing = columns @ ((np.median(drawn, 0) - start) / sd)
+        moves = np.linalg.solve(columns @ columns.T + np.eye(len(units)), missing)
+        ends = np.cumsum([length for _, length in lengths])[:-1]
+        parts = zip(lengths, np.split(moves, ends), strict=True)
+        return middle | {name: middle[name] + move for (name, _), move in parts}
+
+    def covariates(self, frame: pd.DataFrame) -> dict[str, Array]:
+        """The law's covariates of some rows, shape (rows,) or (draws, rows).
+
+        Losses of bases that are not known are drawn from the laws of the bases; the same rows give
+        the same draws.
+        """
+        x, bases = self.law.covariates(frame), self.law.bases
+        if bases is None or not (unknown := bases.unknown(frame)).any():
+            return x
+        drawn = bases.draws(frame, self.count, [self.extension_seed])
+        x["start"], x["deviation"] = bases.logs(frame, np.where(unknown, drawn, 0.0))
+        return x
+
+    @property
+    def law_with_knots(self) -> Law:
+        """The law with knots of its random walks that cover the training rows."""
+        return self.law.over(self.law.covariates(self.table), self.at)
+
+    @property
+    def extension_seed(self) -> int:
+        """Seed of discrepancy parameters beyond the training rows.
+
+        Posteriors of other losses draw independently, also with equal seeds.
+        """
+        return zlib.crc32(self.table.loss.tobytes()) + int(self.settings.get("seed", 0))
+
+    def scale(self, frame: pd.DataFrame) -> Floats:
+        """Scale of the noise on log loss per draw and row, shape (draws, rows)."""
+        return np.broadcast_to(self.values()["sigma"], (self.count, len(frame)))
+
+    def require_converged(self, allow: bool = False, *, parameters: bool = False) -> None:
+        """Raise `NotConverged` unless the convergence check is passed or `allow` is true.
+
+        With `parameters`, all parameters must have converged, and not only what forecasts use.
+        """
+        if parameters and self.convergence.slow and not allow:
+            raise NotConverged(
+                f"{self.law.name} on {self.table.name}: {', '.join(self.convergence.slow)} did not "
+                "converge, though the losses did: forecast from it, or fit again with more draws, "
+                "a simpler law, or allow_unconverged=True (--allow-unconverged)."
+            )
+        if not (allow or self.convergence.ok):
+            raise NotConverged(
+                f"{self.law.name} on {self.table.name}: {'; '.join(self.convergence.failures)}. "
+                "Fit again with more tune and draws or a higher target_accept, simplify the law, "
+                f"or pass {argument('allow_unconverged', True)}."
+            )

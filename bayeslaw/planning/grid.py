@@ -1,0 +1,431 @@
+"""Losses of every draw on a grid of budgets and replay ratios, and searches on such grids.
+
+Plans, derived numbers, the expected value of anchors and the explorer page ask the same thing: what
+each draw of a posterior says about the loss over a range of budgets, and where a number made of
+these losses is smallest, or first reaches a value. This module answers it with arrays alone; the
+axis of draws is always the last one.
+
+Losses
+    `law_draws` takes a posterior to a `LawDraws`, whose `loss` takes arrays of N, D, replay ratio
+    and PTPP in the units of a table that broadcast, and gives losses of shape (..., draws). A
+    `Curve` is the loss at one model and stage, of one law or of the laws of a pool, on a grid of
+    budgets ``log(D / N)`` and replay ratios.
+
+Searches
+    `search` minimises one function of one or several axes over a grid, and over finer grids around
+    the best point. `minima` and `first` treat many elements at once, such as draws: the least value
+    of each along one axis, and the first point at which something holds.
+
+Each search looks at a grid first, so that of several minima the lowest at its nodes is refined. A
+search ends with a spacing, not with a root of an equation: no law needs to be monotone or smooth.
+
+Examples
+--------
+Fifty draws of a law in N and D, and the D / N of each with the least loss for 1e21 FLOPs:
+
+>>> from bayeslaw.laws.lawfiles import load_law
+>>> from bayeslaw.laws.terms import ORIGIN
+>>> p = {"E": 1.7, "A": 400.0, "alpha": 0.34, "B": 410.0, "beta": np.linspace(0.27, 0.29, 50)}
+>>> p = {name: np.broadcast_to(value, 50) for name, value in p.items()}
+>>> draws = LawDraws(load_law("chinchilla"), p, ORIGIN)
+>>> def loss(log_ratio):
+...     params = np.sqrt(1e21 / 6 / np.exp(log_ratio))
+...     return draws.loss(params, params * np.exp(log_ratio))
+>>> place, least = minima(loss, np.linspace(-5, 10, 61)[:, None])
+>>> place.shape, np.exp(place[[0, -1]]).round(1).tolist()
+((50,), [106.5, 26.3])
+
+The first D at which each of these draws has a loss of 2.5 at N = 1e9:
+
+>>> log_tokens = first(
+...     lambda u: draws.loss(1e9, np.exp(u)) <= 2.5, np.linspace(15.0, 40.0, 26)[:, None]
+... )
+>>> np.exp(log_tokens[[0, -1]]).round(-8).tolist()
+[16700000000.0, 7200000000.0]
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from bayeslaw.common.arrays import Floats, Ints
+from bayeslaw.inference.posterior import Posterior
+from bayeslaw.laws.adjustments import until_repeated
+from bayeslaw.laws.law import Law
+from bayeslaw.tables.table import grid
+
+NODES = np.linspace(np.log(1e-7), np.log(1e9), 49)
+"""Budgets, log ATPP, of the first grid. Below the first one the loss is that of the first one."""
+FAR = np.array([25.0, 32.0, 45.0, 65.0, 100.0, 160.0, 260.0, 400.0, 600.0])
+"""Budgets beyond `NODES`, for limits that are met only near the floor of a law."""
+NEAR_ZERO = -1e300
+"""Log of a D at which every power of D with a negative exponent has overflowed."""
+BLOCK = 1 << 18
+"""Losses that are evaluated at once. It bounds the memory; smaller arrays stay in the cache."""
+
+
+# -- losses ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LawDraws:
+    """Draws of a law's parameters.
+
+    Parameters
+    ----------
+    law : Law
+    p : mapping of str to array, shape (draws,) or, of steps of walks, (draws, knots)
+        Arguments of `Law.loss`, stated at the point `at`.
+    at : mapping of str to float
+    base : mapping of str to array, shape (draws,)
+        Covariates of the base, `start` and `deviation`, of a law that starts from it.
+    unique : float, optional
+        Distinct tokens of the new data, for a law with repetition.
+    """
+
+    law: Law
+    p: Mapping[str, Floats]
+    at: Mapping[str, float]
+    base: Mapping[str, Floats] = field(default_factory=dict)
+    unique: float | None = None
+
+    @property
+    def count(self) -> int:
+        """Number of draws."""
+        return len(self.p["E"])
+
+    def take(self, draws: Ints | slice) -> "LawDraws":
+        """Some of the draws."""
+        p, base = ({n: v[draws] for n, v in values.items()} for values in (self.p, self.base))
+        return replace(self, p=p, base=base)
+
+    def loss(
+        self,
+        params: float | Floats,
+        tokens: float | Floats,
+        replay: float | Floats | None = None,
+        ptpp: float | Floats | None = None,
+    ) -> Floats:
+        """Loss in nats per token, shape (..., draws).
+
+        Arguments are in the units of a table, and broadcast with (..., draws): an axis of length 1
+        at their end stands for the draws. A law without replay or PTPP needs none. Where a law has
+        no value, as at D = 0, the loss is infinite or NaN.
+        """
+        with np.errstate(all="ignore"):
+            x = {"params": np.log(params), "tokens": np.log(tokens) - np.log(self.law.token_unit)}
+            return self._at(x, replay, ptpp)
+
+    def _at(
+        self,
+        x: dict[str, Floats],
+        replay: float | Floats | None,
+        ptpp: float | Floats | None,
+    ) -> Floats:
+        if ptpp is not None:
+            x["ptpp"] = np.log(ptpp)
+        if replay is not None:
+            x |= self.law.shares(np.asarray(replay, float))
+        if self.unique is not None:
+            share = 0.0 if replay is None else replay
+            x["unique"] = until_repeated(self.unique / self.law.token_unit, share)
+        shape = np.broadcast_shapes(*map(np.shape, x.values()), (self.count,))
+        # With fewer than two axes, columns of knots would be taken for those of rows of a table.
+        x = {name: np.reshape(v, (1,) * (2 - np.ndim(v)) + np.shape(v)) for name, v in x.items()}
+        loss = self.law.loss(self.p, x | dict(self.base), self.at)
+        return np.asarray(np.broadcast_to(loss, (1,) * (2 - len(shape)) + shape)).reshape(shape)
+
+    def knots(self, along: str, over: str = "") -> Floats:
+        """Log N ("params"), log D ("tokens") or log(D/N) where exponents change, shape (knots,).
+
+        The last is that of ``along="tokens", over="params"``. There a loss may have a minimum that
+        is no smooth one.
+        """
+        places = [
+            walk.knots.positions + self.at[along] - (self.at[over] if over else 0.0)
+            for walk in self.law.walks
+            if (walk.along, walk.over) == (along, over) and walk.knots is not None
+        ]
+        unit = np.log(self.law.token_unit) if along == "tokens" else 0.0
+        return np.asarray(np.unique(np.concatenate([*places, []])) + unit)
+
+
+def law_draws(
+    fit: Posterior,
+    params: Sequence[float],
+    tokens: Sequence[float],
+    replay: float | None = None,
+    ptpp: float | None = None,
+) -> LawDraws:
+    """Draws of a posterior's law, with its discrepancy extended to ranges of N and D."""
+    others = {"replay": replay, "ptpp": ptpp}
+    given = {name: value for name, value in others.items() if value is not None}
+    law, q = fit.extended(grid(params=params, tokens=tokens, **given))
+    return LawDraws(law, {n: v[:, 0] for n, v in law.amounts(q, fit.at).items()}, fit.at)
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Loss as a function of log ATPP and replay ratio, at one model and stage, for many draws.
+
+    In most laws a term diverges at D = 0. Deviations may outweigh it there: the loss then has a
+    maximum, falls as D becomes smaller, and vanishes at D = 0. This is an artefact of
+    extrapolation, and would make any limit on the loss feasible without tokens. Below the D of this
+    maximum, the loss is therefore replaced by the maximum.
+
+    Parameters
+    ----------
+    members : tuple of LawDraws
+        One, or those of a pool.
+    places : tuple of int array
+        Places of each member's draws among the draws of the curve.
+    params, ptpp : float
+        Parameters N of the model, and its pre-training tokens per parameter.
+
+    Examples
+    --------
+    The law ``1.7 + 400 / N^0.34 + 410 / D^0.28`` at N = 1e9 and 20 tokens per parameter:
+
+    >>> from bayeslaw.laws.lawfiles import load_law
+    >>> from bayeslaw.laws.terms import ORIGIN
+    >>> p = {"E": 1.7, "A": 400.0, "alpha": 0.34, "B": 410.0, "beta": 0.28}
+    >>> draws = LawDraws(load_law("chinchilla"), {n: np.array([v]) for n, v in p.items()}, ORIGIN)
+    >>> Curve((draws,), (np.arange(1),), 1e9, 20.0).loss([np.log(20)], [0.5]).round(3).tolist()
+    [[[2.584]]]
+    """
+
+    members: tuple[LawDraws, ...]
+    places: tuple[Ints, ...]
+    params: float
+    ptpp: float
+
+    @property
+    def draws(self) -> int:
+        """Number of draws."""
+        return sum(map(len, self.places))
+
+    def take(self, draws: Ints) -> "Curve":
+        """The curve for some of the draws."""
+        owner, rank = np.empty(self.draws, int), np.empty(self.draws, int)
+        for k, place in enumerate(self.places):
+            owner[place], rank[place] = k, np.arange(len(place))
+        places = [np.flatnonzero(owner[draws] == k) for k in range(len(self.members))]
+        kept = [k for k, place in enumerate(places) if len(place)]
+        members = tuple(self.members[k].take(rank[draws[places[k]]]) for k in kept)
+        return replace(self, members=members, places=tuple(places[k] for k in kept))
+
+    def loss(self, budgets: Sequence[float] | Floats, replay: Sequence[float] | Floats) -> Floats:
+        """Loss in nats per token, shape (budgets, replays, draws).
+
+        Budgets are log ATPP, shape (budgets,), or (budgets, replays) where each ratio has its own.
+        """
+        u, ratios = np.asarray(budgets, float), np.asarray(replay, float)[:, None]
+        u = np.maximum(u[..., None] if u.ndim > 1 else u[:, None, None], NODES[0])
+        return self._joined([self._above_peak(member, u, ratios) for member in self.members])
+
+    def loss_at_zero(self) -> Floats:
+        """Loss at D = 0 in nats per token, (draws,); not finite where a term diverges there."""
+        return self._joined([m.loss(self.params, 0.0, 1.0, self.ptpp) for m in self.members])
+
+    def minimum(self, replay: float) -> Floats:
+        """Smallest loss over all budgets, (draws,): the asymptote where the loss falls with D."""
+        nodes = np.concatenate([NODES, FAR])[:, None]
+        return minima(lambda u: self._each(u, replay), nodes)[1]
+
+    def _each(self, budgets: Floats, replay: float) -> Floats:
+        """Loss at budgets of shape (points, 1 or draws), shape (points, draws)."""
+        budgets = np.broadcast_to(budgets, (len(budgets), self.draws))
+        ratio = np.array([[replay]])
+        parts = [
+            self._above_peak(member, budgets[:, None, place], ratio)[:, 0]
+            for member, place in zip(self.members, self.places, strict=True)
+        ]
+        return self._joined(parts)
+
+    def _joined(self, parts: Sequence[Floats]) -> Floats:
+        """Values of the members, whose last axis is that of draws, in the order of the draws."""
+        if len(parts) == 1:
+            return parts[0]
+        return np.concatenate(parts, axis=-1)[..., np.argsort(np.concatenate(self.places))]
+
+    def _above_peak(self, member: LawDraws, u: Floats, ratios: Floats) -> Floats:
+        loss = self._raw(member, u, ratios)
+        if not member.law.deviations:
+            return loss
+        row, draw, budget, top = self._peaks(member, ratios)
+        if len(row):
+            u = np.broadcast_to(u, (len(loss), *np.broadcast_shapes(u.shape[1:], ratios.shape)))
+            below = u[:, row, draw if u.shape[-1] > 1 else 0] < budget
+            loss = loss.copy()
+            loss[:, row, draw] = np.where(below, top, loss[:, row, draw])
+        return loss
+
+    def _raw(self, member: LawDraws, u: Floats, ratios: Floats) -> Floats:
+        return member.loss(self.params, self.params * np.exp(u), ratios, self.ptpp)
+
+    def _peaks(self, member: LawDraws, ratios: Floats) -> tuple[Ints, Ints, Floats, Floats]:
+        """Ratio and draw of the losses that vanish at D = 0, and budget and loss of their maxima.
+
+        They rise with D at the first of `NODES`, although the law without deviations diverges.
+        """
+        low, high = self._raw(member, NODES[:2, None, None], ratios)
+        row, draw = np.nonzero(low < high)
+        if len(row):
+            zero = {"params": np.log(self.params), "tokens": np.array([[NEAR_ZERO]])}
+            plain = replace(member, law=replace(member.law, deviations=()))
+            with np.errstate(all="ignore"):
+                diverges = ~np.isfinite(plain._at(zero, ratios, self.ptpp))
+            kept = np.broadcast_to(diverges, low.shape)[row, draw]
+            row, draw = row[kept], draw[kept]
+        if not len(row):
+            return row, draw, np.empty(0), np.empty(0)
+        some, ratio = member.take(draw), ratios[row, 0]
+
+        def negative(u: Floats) -> Floats:
+            return -self._raw(some, u, ratio)
+
+        values = negative(NODES[:, None])
+        falls = np.vstack([values[1:] > values[:-1], np.ones((1, len(row)), bool)])
+        node = falls.argmax(0)
+        last = len(NODES) - 1
+        # The loss is flat at its maximum, so that it needs no accurate budget.
+        place, least = zoom(
+            negative, NODES[np.maximum(node - 1, 0)], NODES[np.minimum(node + 1, last)], 1e-6
+        )
+        return row, draw, place, -least
+
+
+# -- searches -------------------------------------------------------------------------------------
+
+
+def search(
+    worth: Callable[..., tuple[Floats, Floats]],
+    axes: Sequence[Floats],
+    bounds: Sequence[tuple[float, float]],
+    tolerance: Sequence[float],
+    rounds: int = 200,
+) -> tuple[float, tuple[float, ...]]:
+    """Least value of a function, and where it is, on grids that are refined around the best point.
+
+    Parameters
+    ----------
+    worth : callable
+        Takes one array for each axis, and gives what is minimised and what decides between equal
+        values, each of the shape of the grid.
+    axes : sequence of array
+        Nodes of the first grid, ascending. An axis of one node stays there.
+    bounds : sequence of (float, float)
+        Ends of each axis.
+    tolerance : sequence of float
+        Spacing of each axis at which the search ends.
+    rounds : int
+        Most grids.
+
+    Examples
+    --------
+    >>> def bowl(a, b):
+    ...     value = (a[:, None] - 0.3) ** 2 + (b - 1.7) ** 2
+    ...     return value, value
+    >>> value, place = search(bowl, [np.linspace(0, 5, 6)] * 2, [(0, 5)] * 2, [1e-6] * 2)
+    >>> np.round(place, 5).tolist()
+    [0.3, 1.7]
+    """
+    steps: list[float] = []
+    least, place = (math.inf, math.inf), tuple(float(axis[0]) for axis in axes)
+    for _ in range(rounds):
+        value, tie = worth(*axes)
+        index = np.unravel_index(np.lexsort((tie.ravel(), value.ravel()))[0], value.shape)
+        found = float(value[index]), float(tie[index])
+        if found < least:
+            least, place = found, tuple(float(a[i]) for a, i in zip(axes, index, strict=True))
+        if not steps:
+            gaps = [np.diff(axis) for axis in axes]
+            steps = [
+                g[max(i - 1, 0) : i + 1].max(initial=0.0) for g, i in zip(gaps, index, strict=True)
+            ]
+        if all(step <= most for step, most in zip(steps, tolerance, strict=True)):
+            break
+        for k, axis in enumerate(axes):
+            # At an end of its grid the best point may lie beyond, so that the grid only moves.
+            inner = place[k] not in (axis[0], axis[-1]) or place[k] in bounds[k]
+            steps[k] *= 0.5 if inner else 1.0
+        axes = [
+            np.unique(np.clip(centre + step * np.arange(-2, 3), *ends)) if step else axis
+            for axis, centre, step, ends in zip(axes, place, steps, bounds, strict=True)
+        ]
+    return least[0], place
+
+
+def minima(
+    function: Callable[[Floats], Floats], nodes: Floats, tolerance: float = 1e-9
+) -> tuple[Floats, Floats]:
+    """Where each element of a function of one axis is least, and its value there; (elements,).
+
+    Parameters
+    ----------
+    function : callable
+        Takes points of shape (points, elements), gives values of that shape.
+    nodes : array, shape (nodes, 1 or elements)
+        Ascending. The lowest of them is refined between its neighbours, so that they must be near
+        enough to tell which of several minima is the least.
+    tolerance : float
+        Of the place.
+    """
+    values = function(nodes)
+    nodes = np.broadcast_to(nodes, values.shape)
+    node, element = values.argmin(0), np.arange(values.shape[1])
+    low, high = (np.clip(node + step, 0, len(nodes) - 1) for step in (-1, 1))
+    place, least = zoom(function, nodes[low, element], nodes[high, element], tolerance)
+    better = values[node, element] <= least
+    return (
+        np.where(better, nodes[node, element], place),
+        np.where(better, values[node, element], least),
+    )
+
+
+def zoom(
+    function: Callable[[Floats], Floats], low: Floats, high: Floats, tolerance: float = 1e-9
+) -> tuple[Floats, Floats]:
+    """The minimum of each element between two points, and its value, each of shape (elements,)."""
+    fractions = np.linspace(0, 1, 9)[:, None]
+    while True:
+        points = low + (high - low) * fractions
+        values = function(points)
+        node, element = values.argmin(0), np.arange(values.shape[1])
+        if (high - low).max(initial=0.0) <= tolerance:
+            return points[node, element], values[node, element]
+        low, high = (
+            points[np.maximum(node - 1, 0), element],
+            points[np.minimum(node + 1, 8), element],
+        )
+
+
+def first(holds: Callable[[Floats], Floats], nodes: Floats, tolerance: float = 1e-12) -> Floats:
+    """First point of each element at which something holds, shape (elements,).
+
+    Parameters
+    ----------
+    holds : callable
+        Takes points of shape (points, elements), gives booleans of that shape.
+    nodes : array, shape (nodes, 1 or elements)
+        In the order in which they are tried, so that descending ones give the last point. The first
+        at which it holds is refined towards the one before.
+    tolerance : float
+        Of the point, relative where it is beyond 1. It holds at the point that is returned, which
+        is the first node if it holds there, and infinite if it holds at none.
+    """
+    held = holds(nodes)
+    nodes = np.broadcast_to(nodes, held.shape)
+    node, element = held.argmax(0), np.arange(held.shape[1])
+    after, before = nodes[node, element], nodes[np.maximum(node - 1, 0), element]
+    never = ~held.any(0)
+    before = np.where(never, after, before)
+    fractions = np.array([[0.25], [0.5], [0.75], [1.0]])
+    while (np.abs(after - before) > tolerance * np.maximum(np.abs(after), 1.0)).any():
+        points = before + (after - before) * fractions
+        node = np.vstack([holds(points[:3]), np.ones((1, len(element)), bool)]).argmax(0)
+        before = np.where(node > 0, points[node - 1, element], before)
+        after = np.where(node < 3, points[node, element], after)
+    return np.where(never, np.inf, after)
