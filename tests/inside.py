@@ -21,3 +21,10 @@ from bayeslaw.cli.terminal import dumps as dumps
 from bayeslaw.inference.datatree import prior_draws as prior_draws
 from bayeslaw.inference.fitting import refit as refit
 from bayeslaw.inference.residuals import covariance as covariance
+from bayeslaw.laws.priors import flat as flat
+from bayeslaw.plots.style import COLOURS as COLOURS
+from bayeslaw.plots.style import INK as INK
+from bayeslaw.plots.style import LINES as LINES
+from bayeslaw.plots.style import MARKERS as MARKERS
+from bayeslaw.plots.style import axes as axes
+from bayeslaw.plots.style import log_axis as log_axis
