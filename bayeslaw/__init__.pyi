@@ -16,24 +16,27 @@ from .common.errors import (
 from .derive.recipes import Recipes as Recipes, compare_recipes as compare_recipes
 from .design.anchors import Anchors as Anchors, choose_anchors as choose_anchors
 from .design.evsi import anchor_value as anchor_value
-from .evaluate.backtesting import (
+from .evaluate._backtest import (
     Backtest as Backtest,
     backtest as backtest,
     read_backtest as read_backtest,
 )
-from .evaluate.coefficients import (
-    Coefficients as Coefficients,
-    read_coefficients as read_coefficients,
-    write_coefficients as write_coefficients,
+from .evaluate.cross_validation import (
+    Elpd as Elpd,
+    Stack as Stack,
+    cross_validate as cross_validate,
+    loo as loo,
+    stack as stack,
 )
-from .evaluate.crossval import Elpd as Elpd, cross_validate as cross_validate, loo as loo
-from .evaluate.registration import (
+from .evaluate.records import (
+    Coefficients as Coefficients,
     Verification as Verification,
+    read_coefficients as read_coefficients,
     register as register,
     verify as verify,
+    write_coefficients as write_coefficients,
 )
 from .evaluate.scores import compare as compare, score as score
-from .evaluate.stacking import Stack as Stack, stack as stack
 from .huber.point_fit import PointFit as PointFit, fit_huber as fit_huber
 from .inference.fitting import fit as fit
 from .inference.joint_fitting import fit_joint as fit_joint

@@ -20,7 +20,7 @@ from bayeslaw.checks.identifiability import judge_curvature, judge_directions
 from bayeslaw.common.arrays import Bools, Ints
 from bayeslaw.common.errors import TableError
 from bayeslaw.common.formatting import count
-from bayeslaw.evaluate.crossval import leave_out
+from bayeslaw.evaluate.cross_validation import leave_out
 from bayeslaw.inference.datatree import prior_draws
 from bayeslaw.inference.fitting import refit
 from bayeslaw.inference.pools import Pool, with_draws

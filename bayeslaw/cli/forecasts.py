@@ -77,11 +77,11 @@ def forecast(
     is shown.
     """
     from bayeslaw.cli import render, render_forecast
-    from bayeslaw.evaluate import registration
+    from bayeslaw.evaluate import records
 
     bands = opt.band_levels(levels)
     if register is not None:
-        registration.check_new(register, register_draws)
+        records.check_new(register, register_draws)
         if method != "nuts":
             raise BayeslawError(f"--register needs bands, which --method {method} does not have.")
         if kind != "predictive":
@@ -107,7 +107,7 @@ def forecast(
         quoted = tested.looking(fitted.table, rows.frame)
     sha256 = None
     if register is not None:
-        sha256 = registration.register(predicted, register, draws=register_draws)
+        sha256 = records.register(predicted, register, draws=register_draws)
     rendered = render_forecast.forecast(
         fitted, predicted, rows, bands, choice.train, choice.test, quoted
     )

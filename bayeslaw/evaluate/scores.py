@@ -16,6 +16,7 @@ from bayeslaw.common.arrays import Floats
 from bayeslaw.common.defaults import DELTA
 from bayeslaw.common.errors import FitError, FitWarning, TableError, unknown
 from bayeslaw.huber.point_fit import Bounds, PointFit, fit_huber
+from bayeslaw.inference.fitting import fit
 from bayeslaw.inference.pools import Pool, with_draws
 from bayeslaw.inference.posterior import LEVELS, Forecast, Posterior, ends
 from bayeslaw.inference.settings import PosteriorSettings
@@ -88,8 +89,8 @@ def score(
         point, samples = prediction.predict(table), None
     else:
         if not isinstance(prediction, Forecast):
-            fit = with_draws(prediction, "score")
-            prediction = fit.forecast(table, seed=seed, allow_unconverged=allow_unconverged)
+            posterior = with_draws(prediction, "score")
+            prediction = posterior.forecast(table, seed=seed, allow_unconverged=allow_unconverged)
         check_same_rows(prediction.frame, table.frame, ("the forecast", table.name))
         point, samples = prediction.median, np.log(prediction.samples)
     scores = point_scores(point, table.loss)
@@ -109,15 +110,17 @@ def point_scores(predicted: Floats, loss: Floats) -> dict[str, float]:
     >>> round(scores["rmse_log"], 4), round(scores["mae_rel"], 4)
     (0.0674, 0.0455)
     """
-    r = np.log(predicted) - np.log(loss)
-    error = np.abs(predicted - loss)
-    intercept, slope = _line(np.log(predicted), np.log(loss))
+    x, y = np.log(predicted), np.log(loss)
+    r, error = x - y, np.abs(predicted - loss)
+    spread = x - x.mean()
+    square = float(spread @ spread)
+    slope = float(spread @ y / square) if square > 0 else np.nan  # of one prediction there is none
     return {
         "huber_log": float(huber(DELTA, r).mean()),
         "rmse_log": float(np.sqrt(np.mean(r**2))),
         "mae_rel": float(np.mean(error / loss)),
         "mape_clip": float(np.mean(error / np.maximum(loss, CLIP))),
-        "intercept": intercept,
+        "intercept": float(y.mean() - slope * x.mean()),
         "slope": slope,
     }
 
@@ -175,15 +178,6 @@ def crps(samples: Floats, truth: Floats) -> Floats:
     rank = (2 * np.arange(1, n + 1) - n - 1)[:, None]
     spread = (rank * np.sort(samples, axis=0)).sum(0) / n**2
     return np.asarray(np.abs(samples - truth).mean(0) - spread)
-
-
-def _line(x: Floats, y: Floats) -> tuple[float, float]:
-    """Intercept and slope of the regression of y on x; NaN if x does not vary."""
-    spread = x - x.mean()
-    if not spread @ spread > 0:
-        return np.nan, np.nan
-    slope = float(spread @ y / (spread @ spread))
-    return float(y.mean() - slope * x.mean()), slope
 
 
 def compare(
@@ -254,12 +248,19 @@ def compare(
     >>> found.loc["chinchilla", ["rows", "scored"]].tolist()
     [35, 10]
     """
+    if method not in ("huber", "nuts"):
+        raise FitError(f"method is 'huber' or 'nuts', not {method!r}.")
+    known = ("likelihood", "priors", *PosteriorSettings.__annotations__)
+    for name in settings if method == "huber" else ():
+        if name not in known:
+            raise FitError(unknown("setting", name, known))
+        raise FitError(f"method='huber' does not use {name}; drop it or use method='nuts'.")
     parts = [*_domains(table, "target"), *(_domains(source, "source") if source else ())]
     names = [name for name, _ in parts]
     if len(set(names)) < len(names):
         raise TableError(f"{table.name} and the source have a domain in common: {names[-1]}.")
     chosen = [load_law(law) for law in laws]
-    known, rows = [law.name for law in chosen], []
+    rows = []
     for domain, each in parts:
         fitted, held_out = each.split(train, test, anchors)
         no_anchors, evaluated = each.split(train, test)
@@ -269,13 +270,19 @@ def compare(
             else (law, fitted, held_out, law.name)
             for law in chosen
         ]
-        if oracle and ORACLE in known:
+        if oracle and any(law.name == ORACLE for law in chosen):
             jobs.append((load_law(ORACLE), evaluated, evaluated, f"{ORACLE} (oracle)"))
         for law, used, rest, label in jobs:
-            fit = _fitted(law, used, method, delta, bounds, seed, settings)
-            scores = score(fit, rest, seed=seed, allow_unconverged=allow_unconverged)
+            prediction: PointFit | Posterior
+            if method == "nuts":
+                prediction = fit(law, used, method="nuts", delta=delta, seed=seed, **settings)
+            else:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", FitWarning)  # reported in the column `note`
+                    prediction = fit_huber(law, used, delta=delta, bounds=bounds, seed=seed)
+            scores = score(prediction, rest, seed=seed, allow_unconverged=allow_unconverged)
             row = scores.to_dict() | {"domain": domain, "law": label, "rows": len(used)}
-            rows.append(row | {"scored": len(rest), "note": note(fit, rest)})
+            rows.append(row | {"scored": len(rest), "note": note(prediction, rest)})
     found = pd.DataFrame(rows)
     if len(parts) > 1:
         return found.set_index(["domain", "law"])
@@ -309,28 +316,3 @@ def _domains(table: LossTable, otherwise: str) -> Iterator[tuple[str, LossTable]
     domains = label_texts(table.frame["domain"]).fillna(otherwise)
     for domain in domains.unique():
         yield domain, subset(table, (domains == domain).to_numpy())
-
-
-def _fitted(
-    law: Law,
-    table: LossTable,
-    method: str,
-    delta: float,
-    bounds: Bounds,
-    seed: int,
-    settings: PosteriorSettings,
-) -> PointFit | Posterior:
-    if method == "huber":
-        known = ("likelihood", "priors", *PosteriorSettings.__annotations__)
-        for name in settings:
-            if name not in known:
-                raise FitError(unknown("setting", name, known))
-            raise FitError(f"method='huber' does not use {name}; drop it or use method='nuts'.")
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FitWarning)  # reported in the column `note`
-            return fit_huber(law, table, delta=delta, bounds=bounds, seed=seed)
-    if method != "nuts":
-        raise FitError(f"method is 'huber' or 'nuts', not {method!r}.")
-    from bayeslaw.inference.fitting import fit
-
-    return fit(law, table, method="nuts", delta=delta, seed=seed, **settings)

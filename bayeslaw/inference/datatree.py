@@ -1,11 +1,9 @@
 """A posterior as an ArviZ ``DataTree``: its groups, among them draws of the prior."""
 
-from collections.abc import Mapping
-
 import numpy as np
 import xarray as xr
 
-from bayeslaw.common.arrays import Floats, Ints, Tensor
+from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import FitError
 from bayeslaw.inference.fitted import FittedLaw
 from bayeslaw.inference.residuals import log_likelihood, residual_draws
@@ -22,9 +20,13 @@ def to_datatree(fit: FittedLaw, *, seed: int = 0, prior: int = 1000) -> xr.DataT
     """See `Posterior.to_datatree`."""
     frame, rng = fit.table.frame, np.random.default_rng(seed)
     shape = fit.draws.sizes["chain"], fit.draws.sizes["draw"]
-    rows: dict[str, Ints] = {"row": np.arange(len(frame))}
+    rows = {"row": np.arange(len(frame))}
+
+    def drawn(values: Floats, shape: tuple[int, int] = shape) -> xr.Dataset:
+        return xr.Dataset({OBSERVED: (("chain", "draw", "row"), values.reshape(*shape, -1))}, rows)
+
     latent = np.log(fit.latent(frame))
-    improper = improper_priors(fit)
+    improper = [name for name, p in fit.spec.priors.items() if not p.proper]
     groups_of = [effects.level(name).column for name in fit.spec.effects]
     known = [c for c in (*COVARIATES, *groups_of) if c in frame]
     observed = xr.DataArray(np.log(fit.table.loss), rows, ("row",))
@@ -32,8 +34,8 @@ def to_datatree(fit: FittedLaw, *, seed: int = 0, prior: int = 1000) -> xr.DataT
     groups = {
         "posterior": xr.merge([fit.draws, fit.paper], compat="override"),
         "sample_stats": fit.stats,
-        "log_likelihood": _drawn(log_likelihood(fit), shape, rows),
-        "posterior_predictive": _drawn(replicated, shape, rows),
+        "log_likelihood": drawn(log_likelihood(fit)),
+        "posterior_predictive": drawn(replicated),
         "observed_data": xr.Dataset({OBSERVED: observed}),
         "constant_data": xr.Dataset({c: ("row", frame[c].to_numpy()) for c in known}, rows),
     }
@@ -42,17 +44,12 @@ def to_datatree(fit: FittedLaw, *, seed: int = 0, prior: int = 1000) -> xr.DataT
         by_draw = {n: (("chain", "draw"), v.reshape(1, -1)) for n, v in before.items()}
         predictive = _prior_predictive(fit, before, rng)
         groups["prior"] = xr.Dataset(by_draw)
-        groups["prior_predictive"] = _drawn(predictive, (1, prior), rows)
+        groups["prior_predictive"] = drawn(predictive, (1, prior))
     tree = xr.DataTree.from_dict({name: with_units(group, fit) for name, group in groups.items()})
     tree.attrs = {"law": fit.law.name, "table": fit.table.name}
     if improper:
         tree.attrs["prior"] = f"not drawn: improper for {', '.join(improper)}"
     return tree
-
-
-def _drawn(values: Floats, shape: tuple[int, int], rows: Mapping[str, Ints]) -> xr.Dataset:
-    dims = ("chain", "draw", "row")
-    return xr.Dataset({OBSERVED: (dims, values.reshape(*shape, -1))}, rows)
 
 
 def _prior_predictive(fit: FittedLaw, q: dict[str, Floats], rng: np.random.Generator) -> Floats:
@@ -92,33 +89,6 @@ def with_units(group: xr.Dataset, fit: FittedLaw) -> xr.Dataset:
     return group
 
 
-def log_prior(fit: FittedLaw) -> xr.DataArray:
-    """Log prior density of each draw, dims (chain, draw).
-
-    The prior of the floor is that of E in nats, and of ``L_ref`` as well, which is E plus the sizes
-    of the terms. The standard deviations of the random effects are included, the random effects
-    themselves are not.
-    """
-    import pymc as pm
-    import pytensor.tensor as pt
-
-    draws = {str(name): v for name, v in fit.draws.data_vars.items()} | {"E": fit.paper["E"]}
-    total: Tensor = 0.0
-    if FLOOR in fit.spec.priors:
-        floor, loss = draws["E"].values, draws["L_ref"].values
-        total = pm.logp(fit.spec.priors[FLOOR].dist(), pt.as_tensor(floor / loss))
-        total = total + np.log((1 - floor / loss) / loss)
-    for name, value in draws.items():
-        if prior := fit.spec.priors.get(fit.spec.likelihood.parameters.get(name, name)):
-            total = total + pm.logp(prior.dist(), pt.as_tensor(value.values))
-    return xr.DataArray(total.eval(mode="FAST_COMPILE"), draws["E"].coords, ("chain", "draw"))
-
-
-def improper_priors(fit: FittedLaw) -> tuple[str, ...]:
-    """Names of the priors that integrate to infinity."""
-    return tuple(name for name, prior in fit.spec.priors.items() if not prior.proper)
-
-
 def prior_draws(fit: FittedLaw, draws: int = 4000, seed: int = 0) -> dict[str, Floats]:
     """Draws from the prior of every sampled coordinate and of ``E``, each of shape (draws, 1).
 
@@ -130,7 +100,7 @@ def prior_draws(fit: FittedLaw, draws: int = 4000, seed: int = 0) -> dict[str, F
     import pymc as pm
 
     priors = fit.spec.priors
-    if improper := improper_priors(fit):
+    if improper := [name for name, p in priors.items() if not p.proper]:
         raise FitError(
             f"{fit.law.name} on {fit.table.name}: the priors of {', '.join(improper)} are flat and "
             "improper, so nothing can be drawn from them; fit with proper priors."

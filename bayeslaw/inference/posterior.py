@@ -4,13 +4,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 import xarray as xr
 
-from bayeslaw.common.accessor import Accessor
 from bayeslaw.common.arrays import Floats, Ints
 from bayeslaw.common.errors import LawError, TableError, unknown
 from bayeslaw.common.formatting import digits
@@ -23,6 +22,9 @@ from bayeslaw.tables.hull import locate
 from bayeslaw.tables.reading import write_frame
 from bayeslaw.tables.table import LossTable
 from bayeslaw.tables.validation import COLUMNS, canonical, check_domain, check_units
+
+if TYPE_CHECKING:
+    from bayeslaw.plots import Plots
 
 KINDS = ("predictive", "latent")
 LEVELS = (0.5, 0.8, 0.9)
@@ -293,7 +295,12 @@ class Posterior(FittedLaw):
             }
         )
 
-    plot = Accessor("Figures of this posterior; see `bayeslaw.plots.Plots`.")
+    @property
+    def plot(self) -> "Plots":
+        """Figures of this posterior; see `bayeslaw.plots.Plots`."""
+        from bayeslaw.plots import Plots
+
+        return Plots(self)
 
     def to_datatree(self, *, seed: int = 0, prior: int = 1000) -> xr.DataTree:
         """The posterior, its data and its predictions, for ArviZ.

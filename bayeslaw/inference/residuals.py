@@ -36,7 +36,7 @@ def residual(fit: FittedLaw, table: LossTable, levels: tuple[str, ...] = ()) -> 
 
 
 def log_likelihood(fit: FittedLaw) -> Floats:
-    """Log likelihood of each training log loss given the random effects, shape (draws, rows)."""
+    """Log likelihood of each training row given the random effects, shape (draws, rows)."""
     return density(fit, fit.table.frame, residual(fit, fit.table, fit.spec.effects))
 
 
@@ -45,30 +45,18 @@ def unit_likelihood(fit: FittedLaw, unit: Ints) -> tuple[Floats, dict[str, Bools
 
     Random effects whose group is the unit, such as those of runs if the units are runs, are
     integrated out: their posterior depends on the unit so much that importance weights without it
-    would be heavy-tailed. The integral, given each posterior draw of the other parameters, is a
-    Gauss-Hermite rule, centred at the posterior mean of the sum of these effects under normal
-    noise.
-
-    Parameters
-    ----------
-    fit : Posterior
-    unit : array of int, shape (rows,)
-        Unit 0, 1, ... of each training row.
-
-    Returns
-    -------
-    density : array, shape (draws, units)
-    own : mapping of level to array of bool, shape (rows,)
-        Rows whose group is their unit, so that its effect was integrated out.
+    would be heavy-tailed. `unit` is the unit 0, 1, ... of each training row. Gives the densities,
+    shape (draws, units), and by level the rows whose group is their unit, shape (rows,).
     """
     frame, q = fit.table.frame, fit.values()
-    own = {
-        level: _same_group(np.unique(effects.labels(frame, level), return_inverse=True)[1], unit)
-        for level in fit.spec.effects
-        if not effects.level(level).latent
-    }
+    own: dict[str, Bools] = {}
     given = residual(fit, fit.table)
     for level in fit.spec.effects:
+        if not effects.level(level).latent:
+            group = np.unique(effects.labels(frame, level), return_inverse=True)[1]
+            both = np.unique(np.stack([group, unit]), axis=1, return_inverse=True)[1]
+            counts = [np.bincount(each)[each] for each in (group, unit, both)]
+            own[level] = (counts[0] == counts[2]) & (counts[1] == counts[2])
         fitted = effects.draw(fit.draws, (level,), frame, None, training=True)
         given = given - np.where(own.get(level, False), 0.0, fitted)
     sigma = fit.scale(frame)
@@ -84,7 +72,9 @@ def unit_likelihood(fit: FittedLaw, unit: Ints) -> tuple[Floats, dict[str, Bools
         innovation = innovations(fit, frame[rows], given[:, rows], sigma[:, rows])[0]
         precision = (moved**2 / scale**2).sum(1, keepdims=True) + 1 / tau**2
         centre = (moved * innovation / scale**2).sum(1, keepdims=True) / precision
-        width = 1.5 / np.sqrt(precision)  # wider than under normal noise, for its heavier tails
+        # Gauss-Hermite nodes about the posterior mean of the sum of the effects under normal noise;
+        # wider than that posterior, since Student-t noise has heavier tails.
+        width = 1.5 / np.sqrt(precision)
         effect = centre + width * nodes
         terms = np.log(weights) + 0.5 * nodes**2 + np.log(width) + stats.norm.logpdf(effect / tau)
         terms -= np.log(tau)
@@ -95,19 +85,8 @@ def unit_likelihood(fit: FittedLaw, unit: Ints) -> tuple[Floats, dict[str, Bools
     return total, own
 
 
-def _same_group(group: Ints, unit: Ints) -> Bools:
-    """Whether the group of each row has the same rows as its unit, shape (rows,)."""
-    both = np.unique(np.stack([group, unit]), axis=1, return_inverse=True)[1]
-    counts = [np.bincount(each)[each] for each in (group, unit, both)]
-    return np.asarray((counts[0] == counts[2]) & (counts[1] == counts[2]))
-
-
 def covariance(fit: FittedLaw) -> Floats:
-    """Covariance of the measured log losses of the training rows, shape (rows, rows).
-
-    It is that of the noise and of the random effects of the model, at the posterior medians of
-    their scales.
-    """
+    """Covariance of the noise and random effects of the training rows, at median scales."""
     frame = fit.table.frame
     sigma = np.median(fit.scale(frame), 0)
     total = np.diag(sigma**2)
@@ -207,11 +186,7 @@ def too_few_sizes(fit: FittedLaw) -> bool:
 def group_effects(
     fit: FittedLaw, frame: pd.DataFrame, rng: np.random.Generator, *, training: bool = False
 ) -> Floats:
-    """Sum of the random effects on log loss that the latent loss does not include, (draws, rows).
-
-    These are the effects of bases and runs, and of sizes without training rows. New groups draw
-    theirs; see `effects.draw`.
-    """
+    """Sum of the effects that the latent loss does not include: bases, runs, and new sizes."""
     others = tuple(level for level in fit.spec.effects if level != "size")
     new = new_size_effects(fit, frame, rng)
     return new + effects.draw(fit.draws, others, frame, rng, training=training)

@@ -13,14 +13,15 @@ import xarray as xr
 
 from bayeslaw.common.errors import REMOVED, FileError, LawError
 from bayeslaw.common.files import atomic_write
-from bayeslaw.common.registry import content, restore, store
+from bayeslaw.common.kinds import made, stated
+from bayeslaw.common.registry import content
 from bayeslaw.inference.convergence import Convergence
 from bayeslaw.inference.fitted import FittedLaw
 from bayeslaw.laws.lawfiles import restored_law, stored_law
 from bayeslaw.laws.priors import Prior
 from bayeslaw.model import effects
-from bayeslaw.model.discrepancy import DISCREPANCIES
-from bayeslaw.model.noise import LIKELIHOODS
+from bayeslaw.model.discrepancy import DISCREPANCIES, Discrepancy
+from bayeslaw.model.noise import LIKELIHOODS, Likelihood
 from bayeslaw.model.spec import Spec
 from bayeslaw.tables.table import LossTable
 
@@ -177,8 +178,8 @@ def stored_spec(spec: Spec) -> dict[str, Any]:
     return {
         "law": stored_law(spec.law),
         "priors": {name: [prior.name, prior.arguments] for name, prior in spec.priors.items()},
-        "likelihood": store(LIKELIHOODS, spec.likelihood),
-        "discrepancy": store(DISCREPANCIES, spec.discrepancy),
+        "likelihood": stated(Likelihood, LIKELIHOODS, spec.likelihood),
+        "discrepancy": stated(Discrepancy, DISCREPANCIES, spec.discrepancy),
         "effects": spec.effects,
         "new_sizes": spec.new_sizes,
         "errors": spec.errors,
@@ -204,11 +205,11 @@ def restored_spec(meta: Mapping[str, Any]) -> Spec:
             )
     if (noise := meta.get("noise", "constant")) != "constant":
         raise LawError(f"fitted with noise={noise!r}, which {REMOVED['noise']}")
-    discrepancy = restore(DISCREPANCIES, meta["discrepancy"])
+    discrepancy = made(Discrepancy, DISCREPANCIES, meta["discrepancy"])
     return Spec(
         law=discrepancy.apply(restored_law(meta["law"])),
         priors={n: Prior(*p) for n, p in meta["priors"].items() if n != "noise_slope"},
-        likelihood=restore(LIKELIHOODS, meta["likelihood"]),
+        likelihood=made(Likelihood, LIKELIHOODS, meta["likelihood"]),
         discrepancy=discrepancy,
         effects=tuple(meta["effects"]),
         new_sizes=meta["new_sizes"],

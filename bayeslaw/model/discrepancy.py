@@ -17,7 +17,7 @@ import pandas as pd
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.defaults import AUTO
 from bayeslaw.common.errors import LawError, argument
-from bayeslaw.common.registry import Registry
+from bayeslaw.common.kinds import kind_of
 from bayeslaw.laws.deviations import START, WHOLE, Deviation, Polynomial, Walk
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.parts import KAPPA
@@ -90,9 +90,6 @@ def _longer(steps: Floats, count: int, name: str, seed: int) -> Floats:
     return np.concatenate([steps, *new], axis=-1)
 
 
-DISCREPANCIES: Registry[Discrepancy] = Registry("discrepancy", Discrepancy)
-
-
 def deviating(
     law: Law, deviations: Sequence[Deviation], priors: Mapping[str, Prior], **changes: Any
 ) -> Law:
@@ -106,7 +103,6 @@ def deviating(
     )
 
 
-@DISCREPANCIES.register
 @dataclass(frozen=True)
 class NoDiscrepancy(Discrepancy):
     """No deviation: the law is taken as exact."""
@@ -129,7 +125,6 @@ CROSSED = {"tokens": ("params", "ptpp"), "ptpp": ("params",)}
 """Covariates that may change a term's local exponent, by the term's leading covariate."""
 
 
-@DISCREPANCIES.register
 @dataclass(frozen=True)
 class Curvature(Discrepancy):
     """Uncertain curvature in the log of every power, along and across its covariates.
@@ -202,7 +197,6 @@ COUPLING_PRIOR = Prior("LogNormal", median=1, sigma=0.5)
 """Prior of kappa."""
 
 
-@DISCREPANCIES.register
 @dataclass(frozen=True)
 class WalkingExponents(Discrepancy):
     """Exponents that follow random walks along N and D, and coupled terms; for laws in N and D.
@@ -269,7 +263,6 @@ ADAPTATION_WALK = Prior("LogNormal", median=1, sigma=0.3)
 """Prior of the scale of the walk of adaptation."""
 
 
-@DISCREPANCIES.register
 @dataclass(frozen=True)
 class Adaptation(Discrepancy):
     """A polynomial added to the log of the whole loss, and a walk in the terms led by D.
@@ -335,6 +328,11 @@ def _led_by_tokens(law: Law) -> list[str]:
     return [t.coefficient for t in law.terms if t.curvable and t.covariates[0] == "tokens"]
 
 
+DISCREPANCIES: dict[str, type[Discrepancy]] = {
+    each.kind: each for each in (NoDiscrepancy, WalkingExponents, Adaptation, Curvature)
+}
+
+
 def make_discrepancy(discrepancy: str | Discrepancy, law: Law) -> Discrepancy:
     """A discrepancy by its kind, or the one given.
 
@@ -349,4 +347,6 @@ def make_discrepancy(discrepancy: str | Discrepancy, law: Law) -> Discrepancy:
     if discrepancy == AUTO:
         suited = (each for each in (WalkingExponents(), Adaptation()) if each.suits(law))
         return next(suited, Curvature())
-    return DISCREPANCIES[discrepancy]() if isinstance(discrepancy, str) else discrepancy
+    if isinstance(discrepancy, str):
+        return kind_of(Discrepancy, DISCREPANCIES, discrepancy)()
+    return discrepancy

@@ -22,7 +22,7 @@ from scipy.special import ndtr, ndtri
 from bayeslaw.common.arrays import Floats, Ints, Namespace, Strings, Tensor
 from bayeslaw.common.defaults import AUTO, DELTA
 from bayeslaw.common.errors import FitError, TableError, argument, unknown
-from bayeslaw.common.registry import Registry
+from bayeslaw.common.kinds import kind_of
 from bayeslaw.laws.adjustments import unannealed
 from bayeslaw.laws.priors import Prior
 from bayeslaw.model.effects import labels
@@ -106,10 +106,6 @@ class Likelihood(ABC):
         pm.CustomDist(OBSERVED, *arguments, logp=logp, random=random, observed=observed)
 
 
-LIKELIHOODS: Registry[Likelihood] = Registry("likelihood", Likelihood)
-
-
-@LIKELIHOODS.register
 @dataclass(frozen=True)
 class StudentT(Likelihood):
     """Student-t noise with estimated degrees of freedom above `DOF_FLOOR`."""
@@ -153,7 +149,6 @@ class StudentT(Likelihood):
         return sigma**2 * (dof + 3) / (dof + 1)
 
 
-@LIKELIHOODS.register
 @dataclass(frozen=True)
 class Normal(Likelihood):
     """Normal noise."""
@@ -182,7 +177,6 @@ class Normal(Likelihood):
         return np.asarray(sigma * rng.standard_normal(shape))
 
 
-@LIKELIHOODS.register
 @dataclass(frozen=True)
 class Huber(Likelihood):
     r"""The density ``exp(-Huber_delta(r) / s^2) / (s Z(delta/s))`` of a residual r.
@@ -252,6 +246,9 @@ class Huber(Likelihood):
         return sigma**2 * (1 + 2 / k * FUNCTIONS.exp(-0.5 * k**2) / inside)
 
 
+LIKELIHOODS: dict[str, type[Likelihood]] = {each.kind: each for each in (StudentT, Normal, Huber)}
+
+
 def make_likelihood(likelihood: str | Likelihood, delta: float = DELTA) -> Likelihood:
     """A likelihood by its kind, or the one given; `delta` is the threshold of ``huber``.
 
@@ -266,7 +263,9 @@ def make_likelihood(likelihood: str | Likelihood, delta: float = DELTA) -> Likel
         raise FitError(f"delta must be positive, not {delta!r}.")
     if likelihood == Huber.kind:
         return Huber(delta)
-    return LIKELIHOODS[likelihood]() if isinstance(likelihood, str) else likelihood
+    if isinstance(likelihood, str):
+        return kind_of(Likelihood, LIKELIHOODS, likelihood)()
+    return likelihood
 
 
 ERRORS = ("run", "independent")

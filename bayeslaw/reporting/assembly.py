@@ -11,7 +11,7 @@ from bayeslaw.checks._check import check
 from bayeslaw.checks.findings import Check
 from bayeslaw.common.errors import FitWarning
 from bayeslaw.derive.recipes import Recipes
-from bayeslaw.evaluate.backtesting import Backtest
+from bayeslaw.evaluate._backtest import Backtest
 from bayeslaw.evaluate.scores import score
 from bayeslaw.huber.point_fit import PointFit, fit_huber
 from bayeslaw.inference.pools import Pool

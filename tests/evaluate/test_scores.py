@@ -24,9 +24,17 @@ from bayeslaw import (
     paper_world,
     score,
 )
-from bayeslaw.evaluate import scores
-from bayeslaw.evaluate.scores import BANDS, POINT, band_scores, crps, note, point_scores, row_name
-from bayeslaw.inference.convergence import Convergence
+from tests.inside import (
+    BANDS,
+    POINT,
+    Convergence,
+    band_scores,
+    crps,
+    note,
+    point_scores,
+    row_name,
+    scores,
+)
 from tests.support import on_bound
 
 KEYS = [
@@ -73,19 +81,13 @@ def test_point_metrics_row_by_row(pairs):
         assert got[key] == pytest.approx(value, rel=1e-9, abs=1e-15)
 
 
-def test_a_perfect_prediction():
+def test_point_metrics_at_their_edges():
     loss = np.array([2.0, 3.0, 5.0])
-    got = point_scores(loss, loss)
-    assert got == pytest.approx(dict(zip(KEYS, (0, 0, 0, 0, 0, 1), strict=False)), abs=1e-12)
-
-
-def test_a_line_needs_two_predictions():
+    perfect = point_scores(loss, loss)
+    assert perfect == pytest.approx(dict(zip(KEYS, (0, 0, 0, 0, 0, 1), strict=False)), abs=1e-12)
     got = point_scores(np.array([2.0, 2.0]), np.array([2.0, 2.1]))
-    assert np.isnan([got["intercept"], got["slope"]]).all()
-
-
-def test_tiny_losses_are_clipped():
-    got = point_scores(np.array([2e-9]), np.array([1e-9]))
+    assert np.isnan([got["intercept"], got["slope"]]).all()  # a line needs two predictions
+    got = point_scores(np.array([2e-9]), np.array([1e-9]))  # tiny losses are clipped
     assert got["mae_rel"] == pytest.approx(1)
     assert got["mape_clip"] == pytest.approx(0.1)
 
@@ -155,12 +157,9 @@ def test_forecasts_are_scored_on_log_loss():
     assert got["mae_rel"] == pytest.approx((1 - np.exp(-0.12)) / 2)
 
 
-def test_lengths_must_agree(posterior, small):
+def test_a_forecast_is_scored_on_its_own_rows(posterior, small):
     with pytest.raises(TableError, match=r"forecast has 4 rows, .* has 20"):
         score(posterior.forecast(grid(params=[1e9, 2e9], tokens=[1e9, 2e9])), small)
-
-
-def test_a_forecast_is_scored_on_its_own_rows(posterior, small):
     made = posterior.forecast(small)
     backwards = from_frame(small.frame.iloc[::-1])
     with pytest.raises(TableError, match=r"row 0: params is 1.*in the forecast and 3"):
@@ -282,14 +281,9 @@ def test_each_domain_is_compared_by_itself(world):
 def test_bounds_of_the_huber_fits(world):
     source = paper_world().table("english_arabic", seed=0)
     settings = {**SPLIT, "laws": ["form2"]}
+    assert list(compare(world, **SPLIT, laws=["dcpt"], oracle=False).index) == ["dcpt (transfer)"]
     assert "lambda_ = 1" in compare(source, **settings, bounds="prior").loc["form2", "note"]
     assert "lambda_" not in compare(source, **settings).loc["form2", "note"]
-
-
-def test_laws_and_oracle_are_chosen(world):
-    got = compare(world, **SPLIT, laws=["dcpt"], oracle=False)
-    assert list(got.index) == ["dcpt (transfer)"]
-    assert list(compare(world, **SPLIT, laws=["form1"]).index) == ["form1"]
 
 
 def test_notes_name_parameters_on_a_bound(delphi):
@@ -327,18 +321,13 @@ def test_unconverged_posteriors(small):
         ({"train": "ptpp <= 31", "method": "hubr"}, FitError, "'huber' or 'nuts', not 'hubr'"),
         ({"train": "ptpp <= 31", "delta": -1}, FitError, "delta must be positive"),
         ({}, TableError, "needs a train or a test query"),
+        ({**SPLIT, "drws": 5}, FitError, "unknown setting 'drws'; did you mean 'draws'"),
+        ({**SPLIT, "draws": 5}, FitError, "method='huber' does not use draws"),
     ],
 )
 def test_bad_requests(world, settings, error, says):
     with pytest.raises(error, match=says):
         compare(world, **settings)
-
-
-def test_settings_without_effect_are_refused(world):
-    with pytest.raises(FitError, match="unknown setting 'drws'; did you mean 'draws'"):
-        compare(world, **SPLIT, drws=5)
-    with pytest.raises(FitError, match="method='huber' does not use draws"):
-        compare(world, **SPLIT, draws=5)
 
 
 def test_posteriors_have_the_threshold_that_is_given(small, monkeypatch):

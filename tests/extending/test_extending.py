@@ -155,14 +155,12 @@ class Rounded(Normal):
 
     kind = "rounded"
     knots: tuple[float | tuple[str, int], ...] = ()
-    prior: Prior | None = None
     spread: object = None
     most: float = np.inf
 
 
 def test_fields_of_every_sort_come_back_from_a_file(posterior, tmp_path):
-    by_name = {"a": Prior("Normal", mu=0, sigma=2), "b": (1, -np.inf)}
-    given = Rounded((1.5, ("a", 2)), Prior("Beta", alpha=2, beta=3), by_name)
+    given = Rounded((1.5, ("a", 2)), {"b": (1, -np.inf), "c": None})
     fit = replace(posterior, spec=replace(posterior.spec, likelihood=given))
     fit.save(tmp_path / "fit.nc")
     assert bl.load(tmp_path / "fit.nc").spec.likelihood == given

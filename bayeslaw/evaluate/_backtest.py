@@ -5,7 +5,7 @@ their measured losses. The distance of a row is how far it lies beyond the cut, 
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,17 +26,26 @@ from bayeslaw.tables.reading import read_frame, write_frame
 from bayeslaw.tables.table import LossTable, subset
 from bayeslaw.tables.validation import COVARIATES
 
-ALONG: Mapping[str, Callable[[pd.DataFrame], pd.Series]] = {
-    "flops": lambda rows: 6 * rows["params"] * rows["tokens"],
-    "params": lambda rows: rows["params"],
-    "tokens": lambda rows: rows["tokens"],
-    "ptpp": lambda rows: rows["ptpp"],
-}
+ALONG = ("flops", "params", "tokens", "ptpp")
 """Quantities that a table may be cut along."""
 CUTS, FEWEST = 5, 8
 """Most cuts, and fewest rows to fit at one."""
+SCORES = {
+    "rows": ("loss", "size"),
+    "error": ("error", lambda error: error.abs().median()),
+    "bias": ("error", "mean"),
+    **{f"coverage_{100 * level:g}": (f"inside_{100 * level:g}", "mean") for level in LEVELS},
+    "width_90": ("width_90", "mean"),
+    "crps": ("crps", "mean"),
+}
+"""Scores of a group of rows: the column, and how it is summarised."""
 BINS = (0.0, 0.25, 0.5, 1.0, 2.0, np.inf)
 """Edges of the distances of `Backtest.by_distance`, in decades."""
+
+
+def amount(rows: pd.DataFrame, along: str) -> pd.Series:
+    """A quantity of `ALONG` for each row."""
+    return 6 * rows["params"] * rows["tokens"] if along == "flops" else rows[along]
 
 
 @dataclass(frozen=True)
@@ -75,14 +84,14 @@ class Backtest:
 
     def summary(self) -> pd.DataFrame:
         """Scores by model: rows, median absolute error, coverage, mean width and CRPS."""
-        return _scores(self.rows.groupby("model", sort=False)).loc[[*self.models]]
+        return self.rows.groupby("model", sort=False).agg(**SCORES).loc[[*self.models]]
 
     def by_distance(self) -> pd.DataFrame:
         """The same by model and decades beyond the cut: `least` and `most`, as in `BINS`."""
         edges = np.asarray(BINS)
         place = np.clip(np.searchsorted(edges, self.rows["decades"]) - 1, 0, len(edges) - 2)
         rows = self.rows.assign(least=edges[place], most=edges[place + 1])
-        return _scores(rows.groupby(["model", "least", "most"])).loc[[*self.models]]
+        return rows.groupby(["model", "least", "most"]).agg(**SCORES).loc[[*self.models]]
 
     def sentence(self, model: str | None = None) -> str:
         """What the backtest says of a model, by default the one tested, in one sentence."""
@@ -106,8 +115,8 @@ class Backtest:
         rows : DataFrame
             Rows that were forecast.
         """
-        last = float(ALONG[self.along](train.frame).max())
-        ahead = math.log10(float(ALONG[self.along](rows).max()) / last)
+        last = float(amount(train.frame, self.along).max())
+        ahead = math.log10(float(amount(rows, self.along).max()) / last)
         tested = float(self.rows["decades"].max())
         if ahead <= 0:
             words = f"This forecast is not ahead of its training rows in {self.along}."
@@ -205,7 +214,7 @@ def backtest(
         raise BayeslawError(unknown("quantity", along, ALONG))
     if along != "flops" and along not in table.frame:
         raise TableError(f"{table.name}: no column {along!r} to cut along.")
-    value = ALONG[along](table.frame)
+    value = amount(table.frame, along)
     at = choose_cuts(table, value) if cuts is None else [float(cut) for cut in cuts]
     name = law if isinstance(law, str) else law.name
     models: dict[str, dict[str, Any]] = {name: {}} | {k: dict(v) for k, v in (rivals or {}).items()}
@@ -279,18 +288,3 @@ def _at_cut(
         if level == 0.9:
             rows = rows.assign(lower_90=np.exp(low), upper_90=np.exp(high), width_90=high - low)
     return rows
-
-
-def _scores(groups: Any) -> pd.DataFrame:
-    """Scores of groups of rows."""
-    found = groups.agg(
-        rows=("loss", "size"),
-        error=("error", lambda e: e.abs().median()),
-        bias=("error", "mean"),
-        coverage_50=("inside_50", "mean"),
-        coverage_80=("inside_80", "mean"),
-        coverage_90=("inside_90", "mean"),
-        width_90=("width_90", "mean"),
-        crps=("crps", "mean"),
-    )
-    return pd.DataFrame(found)

@@ -6,8 +6,8 @@ import pytest
 
 import bayeslaw as bl
 from bayeslaw import Backtest, BayeslawError, TableError
-from bayeslaw.evaluate.backtesting import choose_cuts
 from bayeslaw.plots import backtest as draw
+from tests.inside import choose_cuts
 from tests.support import CHINCHILLA
 
 SHORT = {"chains": 2, "draws": 300, "tune": 300, "discrepancy": "none"}

@@ -1,0 +1,86 @@
+"""Kinds of likelihood and discrepancy by name, and objects of theirs as plain data for a file."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import fields
+from pkgutil import resolve_name
+from typing import Any, cast
+
+from bayeslaw.common.errors import LawError, unknown
+
+
+def kind_of[T](base: type, known: Mapping[str, type[T]], name: str) -> type[T]:
+    """The class that is `known` by a name, or the user's own ``"package.module:Class"``.
+
+    Raises
+    ------
+    LawError
+        If there is none, or it does not derive from `base`.
+    """
+    if name in known:
+        return known[name]
+    what = base.__name__.lower()
+    try:
+        found = resolve_name(name) if ":" in name else None
+    except (ImportError, AttributeError, ValueError) as error:
+        raise LawError(f"{what} {name!r}: cannot import it: {error}.") from error
+    if isinstance(found, type) and issubclass(found, base):
+        return cast("type[T]", found)
+    raise LawError(
+        unknown(what, name, known)
+        + f" A class of your own, derived from {base.__name__}, is named 'package.module:Class'."
+    )
+
+
+def stated[T](base: type, known: Mapping[str, type[T]], value: T) -> dict[str, Any]:
+    """The kind and the fields of a dataclass, from which `made` makes an equal object.
+
+    Raises
+    ------
+    LawError
+        If the class cannot be imported by its name, or a field would come back as another value.
+    """
+    cls, what = type(value), base.__name__.lower()
+    full_name = f"{cls.__module__}:{cls.__qualname__}"
+    name = next((kind for kind, each in known.items() if each is cls), full_name)
+    if "<locals>" in name or kind_of(base, known, name) is not cls:
+        raise LawError(
+            f"{what} {cls.__qualname__}: a file cannot name it; define the class at the top level "
+            "of a module."
+        )
+    plain: dict[str, Any] = {"kind": name}
+    for field in fields(value):  # type: ignore[arg-type]  # kinds are dataclasses
+        content = getattr(value, field.name)
+        try:
+            plain[field.name] = json.loads(json.dumps(content))
+            same = _tuples(plain[field.name]) == content
+        except (TypeError, ValueError):
+            same = False
+        if not same:
+            raise LawError(
+                f"{what} {name!r}: a file cannot hold its field {field.name!r}, {content!r}; use "
+                "numbers, text, tuples, and dicts with text keys."
+            )
+    return plain
+
+
+def made[T](base: type, known: Mapping[str, type[T]], plain: Mapping[str, Any]) -> T:
+    """The object that was `stated`.
+
+    Raises
+    ------
+    LawError
+        If there is no such class, or the fields are not those of the class.
+    """
+    values = {name: _tuples(value) for name, value in plain.items() if name != "kind"}
+    try:
+        return kind_of(base, known, plain["kind"])(**values)
+    except TypeError as error:
+        raise LawError(f"{base.__name__.lower()} {plain['kind']!r}: {error}.") from None
+
+
+def _tuples(value: Any) -> Any:
+    """JSON's lists as tuples, which a frozen dataclass can hold."""
+    if isinstance(value, list):
+        return tuple(map(_tuples, value))
+    return {k: _tuples(v) for k, v in value.items()} if isinstance(value, dict) else value
