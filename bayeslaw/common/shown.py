@@ -82,7 +82,7 @@ class Table:
             if isinstance(label, tuple):
                 if label[0] != above:
                     rows.append([str(above := label[0])])
-                label = label[-1]
+                label = f"  {label[-1]}"
             texts = (
                 written(value, self.formats.get(str(column)))
                 for column, value in zip(shown.columns, values, strict=True)

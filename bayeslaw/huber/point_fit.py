@@ -13,13 +13,15 @@ from bayeslaw.common.arrays import Floats
 from bayeslaw.common.defaults import DELTA
 from bayeslaw.common.errors import FitError, FitWarning, TableError, unknown
 from bayeslaw.common.files import models_dir
+from bayeslaw.common.formatting import count, digits
+from bayeslaw.common.shown import SYNTHETIC, Block, Note, Showing, Shown, Table
 from bayeslaw.huber.descent import agree, polish_best, solutions
 from bayeslaw.huber.objective import Objective, screened_starts
 from bayeslaw.laws.adjustments import UNIQUE, annealing, repeating, unannealed
 from bayeslaw.laws.bases import Bases, base_table, log_slopes, total_tokens
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
-from bayeslaw.tables.reading import from_frame
+from bayeslaw.tables.reading import from_frame, is_synthetic
 from bayeslaw.tables.table import LossTable, frame_of
 from bayeslaw.tables.validation import (
     BASE_LOSSES,
@@ -43,12 +45,36 @@ BASES_DELTA, BASES_STARTS, BASES_POLISH = 0.01, 64, 6
 Losses of bases of one kind differ by less than a per cent.
 """
 
+WIDE = 0.01
+"""Relative width from which the range of a parameter is shown."""
+
 type Bounds = Literal["paper", "prior"]
 """Bounds of the parameters in a Huber fit."""
 
 
+def described(law: Law, table: LossTable | None, at: Mapping[str, float]) -> Shown:
+    """A fit's law and rows, and last its units."""
+    unit = "1 token" if law.token_unit == 1 else f"{law.token_unit:g} tokens"
+    point = ", ".join(f"{n} {count(v)}" for n, v in law.point(at).items())
+    synthetic = is_synthetic(table)
+    blocks: list[Block] = [Note(SYNTHETIC, "synthetic")] if synthetic else []
+    blocks += [] if table is None else [f"fitted to {table}"]
+    document = {
+        "law": law.name,
+        "title": law.title,
+        "table": table.name if table else None,
+        "train": table.selection or None if table else None,
+        "rows_train": len(table) if table else None,
+        "synthetic": synthetic,
+        "token_unit": law.token_unit,
+        "reference_point": law.point(at),
+    }
+    units = f"D in units of {unit}; reference point {point}"
+    return Shown(f"{law.name}: {law.title}", [*blocks, units], document)
+
+
 @dataclass(frozen=True)
-class PointFit:
+class PointFit(Showing):
     """A deterministic fit.
 
     Parameters
@@ -173,6 +199,47 @@ class PointFit:
         """The parameters in reference coordinates."""
         q = self.law.to_reference(self.parameters, self.at)
         return {name: float(value) for name, value in q.items()}
+
+    def heading(self) -> Shown:
+        """The law, its training rows and the optimum, without the parameters."""
+        shown = described(self.law, self.table, self.at)
+        agreeing = round(self.agreeing * self.polished)
+        words = f"mean Huber loss {self.objective:.6g} (delta {self.delta:g}); "
+        words += f"{agreeing} of {self.polished} starts agree"
+        if self.law.paper_bounds:
+            words += f"; bounds of the {'priors' if self.bounds == 'prior' else self.bounds}"
+        blocks: list[Block] = [*shown.blocks[:-1], words, shown.blocks[-1]]
+        if self.at_bounds:
+            hit = ", ".join(f"{n} = {v:g}" for n, v in self.at_bounds.items())
+            blocks.append(Note(f"On a bound: {hit}; the optimum is not interior.", "refuse"))
+        optimum = ("objective", "delta", "bounds", "starts", "polished", "agreeing", "interior")
+        document = {name: getattr(self, name) for name in (*optimum, "at_bounds")}
+        return replace(shown, blocks=blocks).adding(**document)
+
+    def shown(self) -> Shown:
+        """The heading, and the parameters in both coordinates."""
+        summary, names = self.summary(), self.law.parameters
+        sides = ["formula" if name in names else "reference point" for name in summary.index]
+        values = summary[["value"]].set_index([sides, summary.index])
+        values.index.names = ["", ""]
+        blocks: list[Block] = [Table(values)]
+        ranges = [
+            f"{name} {digits(low)} to {digits(high)}"
+            for name, (_, low, high) in summary.iterrows()
+            if high - low > WIDE * max(abs(low), abs(high))
+        ]
+        if ranges:
+            words = f"Not unique: starts that agree have {', '.join(ranges)}."
+            blocks.append(Note(words, "refuse"))
+        return self.heading() + Shown(
+            blocks=blocks,
+            document={
+                "parameters": dict(self.parameters),
+                "reference": self.reference(),
+                "lowest": summary["lowest"].to_dict(),
+                "highest": summary["highest"].to_dict(),
+            },
+        )
 
     @property
     def _known(self) -> tuple[Mapping[str, float], ...]:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import xarray as xr
 
 from bayeslaw.common.arrays import Floats, Ints
 from bayeslaw.common.errors import FileError, FitError, LawError
+from bayeslaw.common.shown import Block, Note, Showing, Shown
 from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference import storage
 from bayeslaw.inference.convergence import Convergence
@@ -101,7 +102,7 @@ def mixture(
 
 
 @dataclass(frozen=True)
-class Pool:
+class Pool(Showing):
     """Posteriors of several laws given one table, as a mixture with fixed weights.
 
     A draw of the pool is a draw of one of its members, in proportion to their weights. Those of
@@ -135,10 +136,40 @@ class Pool:
             self, "weights", {n: float(weight / total) for n, weight in weights.items()}
         )
 
-    def __str__(self) -> str:
-        """The weights, then each member."""
-        shares = ", ".join(f"{100 * weight:.0f} % {n}" for n, weight in self.weights.items())
-        return "\n\n".join([f"Pool {self.name}: {shares}", *map(str, self.members.values())])
+    def heading(self) -> Shown:
+        """The weights, and each member's model and convergence, without the parameters."""
+        shares = " and ".join(f"{100 * weight:.0f} % {n}" for n, weight in self.weights.items())
+        heads = {name: member.heading() for name, member in self.members.items()}
+        first = heads[max(self.weights, key=lambda name: self.weights[name])]
+        blocks: list[Block] = list(first.blocks[:-4])
+        for name, head in heads.items():
+            model, sampler, _, state = head.blocks[-4:]
+            assert isinstance(state, Note)
+            blocks.append(Note(f"{name}: {model}; {sampler}; {state.text}", state.level))
+        failures = [
+            f"{name}: {failure}"
+            for name, member in self.members.items()
+            for failure in member.convergence.failures
+        ]
+        kept = ("table", "train", "rows_train", "synthetic", "seed")
+        document = {
+            "law": self.name,
+            "title": f"Pool of {shares}",
+            **{key: first.document[key] for key in kept if key in first.document},
+            "weights": dict(self.weights),
+            "members": {name: head.document for name, head in heads.items()},
+            "converged": not failures,
+            "failures": failures,
+        }
+        return Shown(f"{self.name}: Pool of {shares}", blocks, document)
+
+    def shown(self) -> Shown:
+        """The heading, and the parameters of each member."""
+        members = {name: member.shown() for name, member in self.members.items()}
+        whole = self.heading()
+        for each in members.values():
+            whole += replace(each, document={})
+        return whole.adding(members={name: each.document for name, each in members.items()})
 
     @property
     def first(self) -> Posterior:

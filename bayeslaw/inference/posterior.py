@@ -1,7 +1,7 @@
 """A posterior and its forecasts: draws of the loss of any rows, with bands."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,12 +12,15 @@ import xarray as xr
 
 from bayeslaw.common.arrays import Floats, Ints
 from bayeslaw.common.errors import LawError, TableError, unknown
-from bayeslaw.common.formatting import digits
+from bayeslaw.common.shown import Block, Note, Showing, Shown, Table
+from bayeslaw.huber.point_fit import described
 from bayeslaw.inference import storage
 from bayeslaw.inference.convergence import Convergence
 from bayeslaw.inference.datatree import to_datatree
 from bayeslaw.inference.fitted import FittedLaw
-from bayeslaw.inference.residuals import residual_draws
+from bayeslaw.inference.residuals import residual_draws, too_few_sizes
+from bayeslaw.laws.priors import NOISE
+from bayeslaw.model.spec import make_spec
 from bayeslaw.tables.hull import locate
 from bayeslaw.tables.reading import write_frame
 from bayeslaw.tables.table import LossTable
@@ -175,7 +178,7 @@ class Forecast:
 
 
 @dataclass(frozen=True)
-class Posterior(FittedLaw):
+class Posterior(Showing, FittedLaw):
     """Draws of a law's parameters given a table.
 
     Parameters
@@ -195,18 +198,6 @@ class Posterior(FittedLaw):
     settings : mapping
         Seed, settings of the sampler, and versions.
     """
-
-    def __str__(self) -> str:
-        """The law, its training rows, convergence, and median and 90 % interval of parameters."""
-        names = [n for n in self.law.parameters if n not in self.law.discrepancy_parameters]
-        shown = self.summary().loc[names, ["median", "q05", "q95"]]
-        shown.columns = pd.Index(["median", "5 %", "95 %"])
-        usable = "Next: bayeslaw.check(fit), fit.forecast(rows). " if self.convergence.ok else ""
-        return (
-            f"{self.law.name}: {self.law.title}\nfitted to {self.table}\n{self.convergence}\n\n"
-            f"{shown.to_string(float_format=lambda number: digits(number, 4))}\n\n"
-            f"{usable}All parameters: fit.summary()."
-        )
 
     def by_member(self, draws: Ints | None = None) -> "Iterator[tuple[Posterior, Ints, Ints]]":
         """The posterior, some draws and their places; the same of a pool has several members."""
@@ -294,6 +285,85 @@ class Posterior(FittedLaw):
                 for name, column in columns.items()
             }
         )
+
+    def heading(self) -> Shown:
+        """The law, its training rows, the model and convergence, without the parameters."""
+        spec, run, state = self.spec, self.settings, self.convergence
+        shown = described(self.law, self.table, self.at)
+        discrepancy = spec.discrepancy.words if self.law.discrepancy_parameters else "no"
+        model = {
+            f"{spec.likelihood.kind} likelihood": True,
+            f"{self._prior} priors": True,
+            f"{discrepancy} discrepancy": True,
+            f"random effects of {' and '.join(spec.effects)}": spec.effects,
+            "size effects propagated to new sizes": too_few_sizes(self),
+            "worth of repeated tokens": self.law.repetition,
+            "offset of un-annealed checkpoints": self.law.offset,
+            "errors correlated within runs": spec.errors == "run",
+        }
+        sampler = f"{run.get('chains')} chains of {run.get('draws')} draws (nutpie, seed "
+        blocks: list[Block] = [
+            *shown.blocks[:-1],
+            ", ".join(words for words, applies in model.items() if applies),
+            f"{sampler}{run.get('seed')})",
+            shown.blocks[-1],
+            Note(str(state), "ok" if state.ok else "refuse"),
+        ]
+        return replace(shown, blocks=blocks).adding(
+            likelihood=spec.likelihood.kind,
+            discrepancy=spec.discrepancy.kind,
+            effects=list(spec.effects),
+            errors=spec.errors,
+            prior=self._prior,
+            **{name: value for name, value in run.items() if name != "versions"},
+            converged=state.ok,
+            failures=list(state.failures),
+            convergence=asdict(state),
+        )
+
+    def shown(self) -> Shown:
+        """The heading, and median and 90 % interval of every parameter."""
+        summary, law, spec = self.summary(), self.law, self.spec
+        added = law.discrepancy_parameters
+        known = {*law.parameters, *law.coordinates}
+        groups = {
+            "parameters of the formula": [n for n in law.parameters if n not in added],
+            "discrepancy": [n for n in law.parameters if n in added],
+            "at the reference point": [n for n in law.coordinates if n not in law.parameters],
+            "noise and random effects" if spec.effects else "noise on log loss": [
+                n for n in summary.index if n not in known
+            ],
+        }
+        pairs = [(group, name) for group, names in groups.items() for name in names]
+        rows = summary.loc[[name for _, name in pairs]]
+        ess = rows[["ess_bulk", "ess_tail"]].min(axis=1)
+        columns = {"median": "median", "q05": "5 %", "q95": "95 %", "rhat": "R-hat"}
+        frame = rows[list(columns)].rename(columns=columns).assign(ESS=ess)
+        frame.index = pd.MultiIndex.from_tuples(pairs, names=["", ""])
+        given = {n: p for n, p in spec.priors.items() if p != law.priors.get(n, p)}
+        words = "".join(f"{n} ~ {p}, " for n, p in given.items())
+        document = {
+            "parameters": summary.rename_axis("name").reset_index().to_dict("records"),
+            "priors": {name: str(prior) for name, prior in spec.priors.items()},
+        }
+        priors = f"Priors: {words}others by default." if given else "Default priors."
+        table = Table(frame, formats={"R-hat": ".3f", "ESS": ".0f"})
+        return self.heading() + Shown("", [table, priors], document, ("prior_posterior", "ranks"))
+
+    @property
+    def _prior(self) -> str:
+        spec = self.spec
+        defaults = make_spec(
+            spec.law,
+            likelihood=spec.likelihood,
+            discrepancy=spec.discrepancy,
+            effects=spec.effects,
+            errors=spec.errors,
+        ).priors
+        if spec.priors == defaults:
+            return "default"
+        shapes = {spec.priors[n].name for n in spec.law.priors if n not in NOISE}
+        return "flat" if shapes <= {"Flat", "HalfFlat", "Uniform"} else "own"
 
     @property
     def plot(self) -> "Plots":

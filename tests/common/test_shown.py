@@ -29,7 +29,7 @@ def test_sections_and_rows_beyond_the_first():
     index = pd.MultiIndex.from_product([["french", "english"], range(40)], names=["domain", "law"])
     shown = Shown(blocks=[Table(pd.DataFrame({"x": np.arange(80.0)}, index))])
     lines = shown.text().splitlines()
-    assert lines[2:4] == ["french", "0    0.000"]
+    assert lines[2:4] == ["french", "  0   0.000"]
     assert lines[-1] == "... and 20 more rows"
     assert "20 more rows" in shown.html()
     assert "more rows" not in shown.html(most=None)

@@ -113,8 +113,8 @@ def test_trees_are_by_member(pool):
     tree = pool.to_datatree(prior=50)
     assert set(tree.children) == {"form1", "form1n"}
     shown = str(pool)
-    assert shown.startswith("Pool ours: 25 % form1n, 75 % form1\n\nform1: ")
-    assert (shown.count("NOT CONVERGED"), shown.count("Next: ")) == (1, 1)
+    assert shown.startswith("ours: Pool of 25 % form1n and 75 % form1\n")
+    assert (shown.count("NOT CONVERGED"), shown.count("Default priors.")) == (2, 2)
     assert set(pool.summary().index.get_level_values(0)) == {"form1", "form1n"}
 
 
