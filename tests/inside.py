@@ -48,9 +48,16 @@ from bayeslaw.inference.residuals import unit_likelihood as unit_likelihood
 from bayeslaw.laws.adjustments import annealing as annealing
 from bayeslaw.laws.adjustments import repeating as repeating
 from bayeslaw.laws.priors import NOISE as NOISE
+from bayeslaw.laws.priors import flat as flat
 from bayeslaw.laws.priors import override as override
 from bayeslaw.laws.terms import ORIGIN as ORIGIN
 from bayeslaw.model.building import build as build
 from bayeslaw.model.discrepancy import NoDiscrepancy as NoDiscrepancy
 from bayeslaw.model.effects import labels as labels
 from bayeslaw.model.spec import make_data as make_data
+from bayeslaw.plots.style import COLOURS as COLOURS
+from bayeslaw.plots.style import INK as INK
+from bayeslaw.plots.style import LINES as LINES
+from bayeslaw.plots.style import MARKERS as MARKERS
+from bayeslaw.plots.style import axes as axes
+from bayeslaw.plots.style import log_axis as log_axis

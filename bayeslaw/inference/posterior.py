@@ -4,12 +4,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import xarray as xr
 
+from bayeslaw.common.accessor import Accessor
 from bayeslaw.common.arrays import Floats, Ints
 from bayeslaw.common.errors import LawError, TableError, unknown
 from bayeslaw.common.shown import Block, Note, Showing, Shown, Table
@@ -25,9 +26,6 @@ from bayeslaw.tables.hull import locate
 from bayeslaw.tables.reading import write_frame
 from bayeslaw.tables.table import LossTable
 from bayeslaw.tables.validation import COLUMNS, canonical, check_domain, check_units
-
-if TYPE_CHECKING:
-    from bayeslaw.plots import Plots
 
 KINDS = ("predictive", "latent")
 LEVELS = (0.5, 0.8, 0.9)
@@ -286,6 +284,8 @@ class Posterior(Showing, FittedLaw):
             }
         )
 
+    plot = Accessor("Figures of this posterior; see `bayeslaw.plots.Plots`.")
+
     def heading(self) -> Shown:
         """The law, its training rows, the model and convergence, without the parameters."""
         spec, run, state = self.spec, self.settings, self.convergence
@@ -364,13 +364,6 @@ class Posterior(Showing, FittedLaw):
             return "default"
         shapes = {spec.priors[n].name for n in spec.law.priors if n not in NOISE}
         return "flat" if shapes <= {"Flat", "HalfFlat", "Uniform"} else "own"
-
-    @property
-    def plot(self) -> "Plots":
-        """Figures of this posterior; see `bayeslaw.plots.Plots`."""
-        from bayeslaw.plots import Plots
-
-        return Plots(self)
 
     def to_datatree(self, *, seed: int = 0, prior: int = 1000) -> xr.DataTree:
         """The posterior, its data and its predictions, for ArviZ.

@@ -11,10 +11,21 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from bayeslaw.inference.posterior import Posterior
-from bayeslaw.plots.checks import backtest, compare, coverage, observed, pit, pit_values, residuals
 from bayeslaw.plots.curves import forecast, in_sample
-from bayeslaw.plots.parameters import floor_sensitivity, prior_posterior, ranks
-from bayeslaw.plots.plans import plan_frontier, plan_landscape
+from bayeslaw.plots.figures import (
+    backtest,
+    compare,
+    coverage,
+    floor_sensitivity,
+    observed,
+    pit,
+    pit_values,
+    plan_frontier,
+    plan_landscape,
+    prior_posterior,
+    ranks,
+    residuals,
+)
 from bayeslaw.tables.table import LossTable
 
 

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -18,10 +18,8 @@ from matplotlib.typing import LineStyleType, RcKeyType
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.formatting import count
 
-if TYPE_CHECKING:
-    from arviz_plots import PlotCollection
-
-# Okabe and Ito (2008): distinct for people with any colour vision.
+# Okabe and Ito (2008): distinct for people with any colour vision. Lines and markers are distinct
+# without colour.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _DASHES = (0, (6, 1, 1, 1, 1, 1)), (0, (1, 2)), (0, (8, 3))
 LINES: tuple[LineStyleType, ...] = ("-", "--", "-.", ":", *_DASHES)
@@ -57,22 +55,16 @@ RC: dict[RcKeyType, object] = {
     "svg.hashsalt": "bayeslaw",  # same figure, same bytes
 }
 
-
 type Look = dict[str, Any]
 """Properties of an artist, under the short names of `matplotlib.lines.Line2D`."""
 
-CROSS: Look = {"ls": "", "marker": "x", "ms": 9, "mew": 1, "color": INK}
-"""Look of a measured loss outside its 90 % band."""
-
 
 def look(i: int, **more: Any) -> Look:
-    """Colour, line style and marker of the i-th kind of line, and `more` properties."""
     n = i % len(COLOURS)
     return {"color": COLOURS[n], "ls": LINES[n], "marker": MARKERS[n], **more}
 
 
 def key(label: str, **properties: Any) -> Line2D:
-    """Return the entry of a line or marker in a legend."""
     return Line2D([], [], label=label, **properties)
 
 
@@ -97,7 +89,7 @@ def log_axis(ax: Axes, values: npt.ArrayLike, name: str) -> None:
 
 
 def _ticks(distinct: Floats) -> list[float]:
-    """Return the first of several choices of ticks in which no two labels overlap."""
+    """The first of several choices of ticks in which no two labels overlap."""
     low, high = distinct[0], distinct[-1]
     if high <= 1.001 * low:
         return [float(low)]
@@ -109,6 +101,7 @@ def _ticks(distinct: Floats) -> list[float]:
         ticks = choice[(choice >= low) & (choice <= high)]
         gaps = np.diff(np.log(ticks)) / np.log(high / low)
         letters = max((len(count(tick)) for tick in ticks), default=0)
+        # A letter takes .055 of the narrowest panel; a test measures the labels.
         if len(ticks) > 1 and gaps.min() > 0.055 * letters:
             return [float(tick) for tick in ticks]
     return [float(low), float(high)]
@@ -123,20 +116,19 @@ def axes(
     sharex: bool = False,
     sharey: bool = False,
 ) -> tuple[Figure, list[Axes]]:
-    """Return a figure with `panels` axes in reading order, at most `columns` of them in a row."""
+    """A figure with `panels` axes in reading order, at most `columns` of them in a row."""
     wide = min(panels, columns)
     rows = math.ceil(panels / wide)
     size = (max(width * wide, 4.0), height * rows + 0.5)
+    # Not from pyplot, which would show the figure a second time in a notebook.
     figure = Figure(figsize=size, layout="constrained")
-    grid = figure.subplots(rows, wide, squeeze=False, sharex=sharex, sharey=sharey)
-    shown = list(grid.flat)
-    for spare in shown[panels:]:
+    grid = list(figure.subplots(rows, wide, squeeze=False, sharex=sharex, sharey=sharey).flat)
+    for spare in grid[panels:]:
         spare.remove()
-    return figure, shown[:panels]
+    return figure, grid[:panels]
 
 
 def first_column(ax: Axes) -> bool:
-    """Whether an axes is the first in its row of panels."""
     place = ax.get_subplotspec()
     return place is not None and place.is_first_col()
 
@@ -145,13 +137,11 @@ def legend(figure: Figure, handles: Sequence[Artist], columns: int = 6) -> None:
     """Add one legend under the whole figure, with entries in at most `columns` columns."""
     most = max(1, min(columns, int(figure.get_figwidth() // 1.55)))
     wide = math.ceil(len(handles) / math.ceil(len(handles) / most))
-    figure.legend(
-        handles=handles, ncols=wide, frameon=False, fontsize=9, loc="outside lower center"
-    )
+    figure.legend(handles=handles, ncols=wide, fontsize=9, loc="outside lower center")
 
 
-def from_arviz(draw: "Callable[[], PlotCollection]") -> Figure:
-    """Return the figure of an ArviZ plot, closed in pyplot so that it is shown only once."""
+def from_arviz(draw: Callable[[], Any]) -> Figure:
+    """The figure of an ArviZ `PlotCollection`, closed in pyplot so that it is shown only once."""
     import matplotlib.pyplot as plt
 
     with style():

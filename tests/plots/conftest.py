@@ -19,8 +19,3 @@ def new_rows():
 @pytest.fixture(scope="session")
 def predicted(posterior, new_rows):
     return posterior.forecast(new_rows, seed=0)
-
-
-def titled(figure):
-    """Axes in use: ArviZ leaves the last of its grid blank."""
-    return [ax for ax in figure.axes if ax.get_title()]

@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bayeslaw import TableError, fit_huber, from_frame, grid, paper_world, plots
-from bayeslaw.plots.style import INK
+from bayeslaw import TableError, fit, fit_huber, from_frame, grid, paper_world, plots
+from tests.inside import INK
 
 
 def test_a_panel_per_size_and_crosses_outside_the_band(posterior, new_rows, predicted):
@@ -74,8 +74,6 @@ def test_projections_are_hatched(posterior):
 
 @pytest.mark.slow
 def test_rows_of_panels_where_stages_and_replays_differ(paper_rows):
-    from bayeslaw.inference.fitting import fit
-
     few = paper_rows.query("params < 1e9 and replay < 0.4")
     fitted = fit("form1", few, seed=0, discrepancy="none", chains=2, draws=25, tune=50)
     figure = plots.in_sample(fitted, allow_unconverged=True)

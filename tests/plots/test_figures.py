@@ -1,28 +1,90 @@
-"""Figures: they show the forecast, and their text is legible."""
+"""Figures: their data are those recorded, they show the forecast, and their text is legible."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from itertools import pairwise
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
 import pytest
 from matplotlib.figure import Figure
+from scipy.stats import kstest
 
-from bayeslaw import NotConverged, TableError, plots
-from tests.plots.conftest import titled
+from bayeslaw import (
+    LawError,
+    NotConverged,
+    TableError,
+    compare,
+    plots,
+    score,
+)
+from tests.inside import COLOURS, LINES, MARKERS, axes, flat, log_axis
+from tests.plots import recorded
+
+
+def titled(figure):
+    """Axes in use: ArviZ leaves the last of its grid blank."""
+    return [ax for ax in figure.axes if ax.get_title()]
+
+
+def same(now, before):
+    """Texts are equal, and numbers to three digits."""
+    if isinstance(before, dict):
+        return now.keys() == before.keys() and all(same(now[k], before[k]) for k in before)
+    if isinstance(before, list):
+        return len(now) == len(before) and all(map(same, now, before))
+    try:
+        return float(now) == pytest.approx(float(before), rel=2e-3, abs=1e-6, nan_ok=True)
+    except ValueError:
+        return now == before
+
+
+@pytest.mark.filterwarnings("ignore")  # recorded fits are short
+@pytest.mark.parametrize("name", recorded.FIGURES)
+def test_data_of_every_figure(name):
+    before = json.loads(recorded.FILE.read_text())[name]
+    now = recorded.data_of(recorded.FIGURES[name]())
+    if name == "plan_frontier":  # to the Monte Carlo error of the planner
+        before["panels"], now["panels"] = [
+            [panel["texts"] for panel in f["panels"]] for f in (before, now)
+        ]
+    assert same(now, before)
+
+
+def test_every_public_figure_is_recorded():
+    drawn = {name.split(",")[0] for name in recorded.FIGURES}
+    assert drawn == {*plots.__all__} - {"Plots", "pit_values"}
 
 
 def test_every_figure_from_the_posterior(posterior, new_rows):
-    before, drawn = dict(mpl.rcParams), plots.Plots(posterior)
+    before, drawn = dict(mpl.rcParams), posterior.plot
     others = plt.get_fignums()  # of benchmarks in this process
     figures = [
         drawn.forecast(new_rows), drawn.in_sample(), drawn.observed(new_rows), drawn.pit(new_rows),
         drawn.coverage(new_rows), drawn.residuals(new_rows), drawn.prior_posterior(), drawn.ranks(),
     ]  # fmt: skip
     assert all(isinstance(figure, Figure) for figure in figures)
-    named = [a for figure in figures[:6] for a in figure.axes]
-    assert all(ax.get_xlabel() for ax in named)
+    assert all(ax.get_xlabel() for figure in figures[:6] for ax in figure.axes)
     assert plt.get_fignums() == others  # none is left to be shown twice
     assert dict(mpl.rcParams) == before
     sampled = sum(v.ndim == 2 for v in posterior.draws.data_vars.values())
     assert len(titled(figures[-1])) == sampled
+
+
+def test_figures_of_a_posterior_need_no_import():
+    code = (
+        "import sys, bayeslaw as bl\n"
+        "assert 'matplotlib' not in sys.modules\n"
+        "fit = bl.load('tests/golden/delphi_chinchilla.nc')\n"
+        "assert 'bayeslaw.plots' not in sys.modules\n"
+        "print(type(fit.plot).__name__, 'plots.Plots' in type(fit).plot.__doc__)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["Plots", "True"]
 
 
 def test_what_cannot_be_drawn_raises(posterior, unconverged, new_rows, small):
@@ -31,8 +93,125 @@ def test_what_cannot_be_drawn_raises(posterior, unconverged, new_rows, small):
         with pytest.raises(TableError, match="'loss'"):
             draw(bare)
     assert len(plots.forecast(posterior, new_rows.frame.drop(columns="loss")).axes) == 3
+    with pytest.raises(TableError, match="column 'tokens'"):
+        plots.forecast(posterior, new_rows.frame.drop(columns="tokens"))
     with pytest.raises(TableError, match="too few"):
         plots.pit(posterior.forecast(new_rows.query("tokens == 1e9")))
     with pytest.raises(NotConverged):
         plots.forecast(unconverged, small)
     assert plots.forecast(unconverged, small, allow_unconverged=True).axes
+
+
+# -- style ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("span", [1.0, 1.3, 2.0, 3.5, 8.0, 40.0, 250.0, 3e3, 1e6])
+@pytest.mark.parametrize("number", [1, 2, 5, 30])
+def test_tick_labels_do_not_overlap(span, number):
+    figure, panels = axes(4)
+    for ax, start in zip(panels, (2.3e4, 1.7e8, 9.9e8, 3.3e10), strict=True):
+        log_axis(ax, np.geomspace(start, start * span, number), "tokens")
+    figure.draw_without_rendering()
+    for ax in panels:
+        low, high = ax.get_xlim()
+        ticks = zip(ax.get_xticks(), ax.get_xticklabels(), strict=True)
+        boxes = [label.get_window_extent() for at, label in ticks if low <= at <= high]
+        assert boxes
+        boxes.sort(key=lambda box: box.x0)
+        assert all(a.x1 < b.x0 for a, b in pairwise(boxes))
+
+
+def test_lines_are_distinct_without_colour():
+    assert len(set(LINES)) == len(set(MARKERS)) == len(set(COLOURS)) == 7
+
+
+# -- forecasts against measured losses ------------------------------------------------------------
+
+
+def test_pit_is_the_share_of_draws_below(predicted):
+    loss = predicted.frame["loss"].to_numpy()
+    share = np.array([np.mean(d < y) for d, y in zip(predicted.samples.T, loss, strict=True)])
+    assert plots.pit_values(predicted) == pytest.approx(share, abs=1e-3)
+
+
+def test_pit_of_the_forecasts_own_draws_is_uniform(posterior):
+    rows = pd.DataFrame({"params": np.full(400, 1e9), "tokens": np.geomspace(1e9, 1e11, 400)})
+    fc, new = posterior.forecast(rows, seed=1), posterior.forecast(rows, seed=2)
+    rng = np.random.default_rng(0)
+    own = new.samples[rng.integers(len(new.samples), size=400), np.arange(400)]
+    values = plots.pit_values(replace(fc, frame=rows.assign(loss=own)))
+    assert kstest(values, "uniform").pvalue > 0.01
+
+
+def test_coverage_is_that_of_the_scores(predicted, new_rows):
+    (ax,) = plots.coverage(predicted).axes
+    levels, shares = next(
+        (x.get_xdata(), x.get_ydata()) for x in ax.lines if len(x.get_xdata()) > 2
+    )
+    at = dict(zip(np.round(levels), shares, strict=True))
+    scores = score(predicted, new_rows)
+    for level in (50, 80, 90):
+        assert at[level] == pytest.approx(100 * scores[f"coverage_{level}"])
+
+
+def test_residuals_are_in_per_cent(posterior, predicted):
+    figure = plots.residuals(predicted, posterior.forecast(posterior.table))
+    drawn = figure.axes[0].lines[-1].get_ydata()
+    assert drawn == pytest.approx(100 * (predicted.frame["loss"] / predicted.median - 1))
+    assert len(figure.axes) == 2  # N and D; neither r nor PTPP is there
+
+
+def test_laws_side_by_side(small):
+    scores = compare(small, test="params > 2e9", laws=["chinchilla"])
+    figure = plots.compare(scores)
+    assert figure.axes[0].lines[-1].get_xdata() == pytest.approx(scores["rmse_log"])
+    with pytest.raises(TableError, match="no score"):
+        plots.compare(scores, ["crps"])
+    domains = pd.concat({"one": scores, "two": scores}, names=["domain"])
+    labels = [text.get_text() for text in plots.compare(domains).axes[0].get_yticklabels()]
+    assert labels == ["one, chinchilla", "two, chinchilla"]
+
+
+# -- parameters -----------------------------------------------------------------------------------
+
+
+def test_priors_that_are_flat_are_not_drawn(posterior):
+    spec = posterior.spec
+    one = {**spec.priors, "alpha": flat((0, np.inf))}
+    some = plots.prior_posterior(replace(posterior, spec=replace(spec, priors=one)))
+    every = plots.prior_posterior(posterior)
+    assert len(titled(some)) == len(titled(every)) - 1
+    none = {name: flat((0, np.inf)) for name in spec.priors}
+    with pytest.raises(LawError, match="every prior is flat"):
+        plots.prior_posterior(replace(posterior, spec=replace(spec, priors=none)))
+
+
+def test_rank_plots_of_two_chains_have_p_values(posterior):
+    draws, stats = (d.isel(chain=[0, 1]) for d in (posterior.draws, posterior.stats))
+    moved = draws.assign(alpha=draws["alpha"] + draws["chain"])
+    figure = plots.ranks(replace(posterior, draws=moved, stats=stats))
+    found = {ax.get_title(): ax.texts[0].get_text() for ax in titled(figure)}
+    assert found["$\\alpha$"] == "p < 0.001"
+    assert all(text.startswith("p ") for text in found.values())
+    assert sum(text != "p < 0.001" for text in found.values()) >= len(found) - 2
+
+
+# -- plans ----------------------------------------------------------------------------------------
+
+
+def test_pictures_show_the_plan():
+    found = recorded.plan()
+    figure = plots.plan_landscape(found, points=15)
+    titles = [ax.get_title() for ax in figure.axes if ax.get_title()]
+    assert titles == ["forgetting of the source (%)", "target loss (nats per token)"]
+    stars = [line for line in figure.axes[0].lines if line.get_marker() == "*"]
+    assert stars[0].get_xydata()[0] == pytest.approx([100 * found.replay, found.atpp])
+    curve = plots.plan_frontier(found, points=5).axes[0].lines[0]
+    assert np.all(np.diff(curve.get_ydata()) > 0)
+
+
+def test_pictures_of_what_is_infeasible():
+    never = recorded.plan(max_loss=1.4)
+    assert "infeasible at 90 %" in plots.plan_landscape(never, points=11).get_suptitle()
+    texts = plots.plan_frontier(never, points=4).axes[0].texts
+    assert texts[-1].get_text().strip() == "infeasible"

@@ -1,0 +1,726 @@
+"""Figures of forecasts against measured losses, of parameters, and of plans."""
+
+import math
+import warnings
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+from scipy.stats import anderson_ksamp, binom
+
+from bayeslaw.common.arrays import Floats
+from bayeslaw.common.errors import LawError, TableError
+from bayeslaw.common.formatting import count, digits
+from bayeslaw.derive.exponents import FloorSensitivity
+from bayeslaw.evaluate._backtest import Backtest
+from bayeslaw.evaluate.scores import row_name
+from bayeslaw.inference.posterior import Forecast, Posterior
+from bayeslaw.laws.priors import FLOOR
+from bayeslaw.laws.terms import tex
+from bayeslaw.planning.choices import Choice
+from bayeslaw.planning.result import Plan
+from bayeslaw.plots.curves import CROSS
+from bayeslaw.plots.style import (
+    COLOURS,
+    INK,
+    LABELS,
+    LINES,
+    QUIET,
+    SHORT,
+    Look,
+    axes,
+    first_column,
+    from_arviz,
+    key,
+    legend,
+    log_axis,
+    look,
+    style,
+)
+from bayeslaw.tables.validation import COVARIATES
+
+# -- forecasts against measured losses ------------------------------------------------------------
+
+NOMINAL = np.linspace(0.05, 0.95, 19)
+SCORES = {
+    "rmse_log": ("RMSE of log loss", 0.0),
+    "mae_rel": ("mean relative error", 0.0),
+    "slope": ("calibration slope", 1.0),
+    "coverage_90": ("coverage of the 90 % band", 0.9),
+    "crps": ("CRPS of log loss", 0.0),
+    "winkler_90": ("Winkler score, 90 %", 0.0),
+}
+"""Scores drawn, with the value of a perfect forecast."""
+DIAGONAL: Look = {"color": QUIET, "lw": 1, "ls": "--"}
+ENVELOPE: Look = {"color": QUIET, "alpha": 0.18, "lw": 0}
+
+
+def _measured(predicted: Forecast) -> Floats:
+    if "loss" not in predicted.frame:
+        raise TableError("these rows have no column 'loss'; the figure needs measured losses.")
+    return predicted.frame["loss"].to_numpy(float)
+
+
+def pit_values(predicted: Forecast) -> Floats:
+    """Return the probability integral transform (PIT) of measured losses.
+
+    That is the forecast probability of a loss below the measured one. PIT values are uniform if
+    the forecast is calibrated.
+
+    Parameters
+    ----------
+    predicted : Forecast
+        Of rows with a measured loss.
+
+    Returns
+    -------
+    array, shape (rows,)
+
+    Raises
+    ------
+    TableError
+        If the rows have no measured loss.
+    """
+    loss, draws = _measured(predicted), predicted.samples
+    below = (draws < loss).sum(0) + 0.5 * (draws == loss).sum(0)
+    return np.asarray((below + 0.5) / (len(draws) + 1))
+
+
+@style()
+def observed(predicted: Forecast) -> Figure:
+    """Measured loss against posterior predictive median, with 90 % bands and a colour per size.
+
+    Parameters
+    ----------
+    predicted : Forecast
+        Of rows with a measured loss.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Raises
+    ------
+    TableError
+        If the rows have no measured loss.
+    """
+    loss, frame = _measured(predicted), predicted.to_frame((0.9,))
+    out = frame[~frame["loss"].between(frame["lower_90"], frame["upper_90"])]
+    figure, (ax,) = axes(1, width=4.6, height=4.2)
+    ends = [min(frame["lower_90"].min(), loss.min()), max(frame["upper_90"].max(), loss.max())]
+    ax.plot(ends, ends, **DIAGONAL)
+    handles: list[Artist] = [key("measured = median", **DIAGONAL)]
+    for i, (size, rows) in enumerate(frame.groupby("params")):
+        median, dots = rows["median"], look(i, ls="", ms=4.5)
+        band = [median - rows["lower_90"], rows["upper_90"] - median]
+        ax.errorbar(median, rows["loss"], xerr=band, elinewidth=1, mec="white", mew=0.4, **dots)
+        handles.append(key(f"N {count(float(str(size)))}", **dots))
+    if not out.empty:
+        ax.plot(out["median"], out["loss"], **CROSS)
+        handles.append(key("outside the 90 % band", **CROSS))
+    ax.set_xlabel("forecast: median and 90 % band (nats per token)")
+    ax.set_ylabel("measured loss (nats per token)")
+    legend(figure, handles, columns=4)
+    return figure
+
+
+def pit(predicted: Forecast, *, seed: int = 0) -> Figure:
+    """PIT of measured losses: difference between its ECDF and the uniform one.
+
+    Drawn by ArviZ's ``plot_ecdf_pit``, whose p-value is from a test for dependent PIT values. The
+    envelope contains 94 % of the curves of as many independent uniform values.
+
+    Parameters
+    ----------
+    predicted : Forecast
+        Of four or more rows with a measured loss.
+    seed : int
+        Of the simulation of the envelope.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Raises
+    ------
+    TableError
+        If the rows have no measured loss, or are fewer than four.
+    """
+    import arviz as az
+    from arviz_stats.ecdf_utils import ecdf_pit
+
+    values = pit_values(predicted)
+    if len(values) < 4:
+        raise TableError(f"{len(values)} measured rows are too few for a PIT plot; give 4 or more.")
+    visuals = {
+        "title": False,
+        "xlabel": False,
+        "ecdf_lines": {"color": COLOURS[0]},
+        "suspicious_points": False,
+        "p_value_text": {"text": lambda p: f"p = {p:.2g}" if p >= 0.001 else "p < 0.001"},
+    }
+    figure = from_arviz(
+        lambda: az.plot_ecdf_pit(
+            az.from_dict({"pit": {"loss": values}}, sample_dims=["row"]),
+            group="pit",
+            sample_dims=["row"],
+            visuals=visuals,
+            figure_kwargs={"figsize": (4.6, 3.4), "layout": "constrained"},
+        )
+    )
+    rng = np.random.default_rng(seed)
+    uniform = np.linspace(0, 1, len(values))
+    at, _, low, high = ecdf_pit(uniform, 0.94, n_simulations=2000, rng=rng)
+    (ax,) = figure.axes
+    ax.fill_between(at, low - at, high - at, step="mid", zorder=0, **ENVELOPE)
+    heights = [line.get_ydata() for line in ax.lines] + [high - at, low - at]
+    reach = 1.25 * max(float(np.max(np.abs(np.asarray(y, float)))) for y in heights)
+    for text in list(ax.texts):  # ArviZ puts the text where it may cover the curve
+        words = f"test of uniformity: {text.get_text()}; grey: 94 % envelope"
+        ax.set_title(words, loc="left", fontsize=9)
+        text.remove()
+    ax.set_xlabel("probability integral transform (PIT) of the measured loss")
+    ax.set(ylabel="ECDF − uniform", ylim=(-reach, reach))
+    return figure
+
+
+@style()
+def coverage(predicted: Forecast) -> Figure:
+    """Coverage: fraction of measured losses inside central bands, against their nominal level.
+
+    The grey region has 90 % of the coverage of as many independent rows if the bands are exact.
+
+    Parameters
+    ----------
+    predicted : Forecast
+        Of rows with a measured loss.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Raises
+    ------
+    TableError
+        If the rows have no measured loss.
+    """
+    distance = 2 * np.abs(pit_values(predicted) - 0.5)
+    covered = np.array([(distance <= level).mean() for level in NOMINAL])
+    low, high = np.asarray(binom.interval(0.9, len(distance), NOMINAL)) / len(distance)
+    figure, (ax,) = axes(1, width=4.6, height=3.2)
+    ax.fill_between(100 * NOMINAL, 100 * low, 100 * high, **ENVELOPE)
+    ax.plot([0, 100], [0, 100], **DIAGONAL)
+    ax.plot(100 * NOMINAL, 100 * covered, color=COLOURS[0], marker="o", ms=4)
+    ax.set(xlabel="nominal level of the band (%)", ylabel=f"coverage (% of {len(distance)} losses)")
+    ax.set(xlim=(0, 100), ylim=(-3, 103))
+    expected = Patch(label="90 % of independent samples", **ENVELOPE)
+    legend(figure, [key("exact bands", **DIAGONAL), expected])
+    return figure
+
+
+@style()
+def residuals(predicted: Forecast, fitted: Forecast | None = None) -> Figure:
+    """Residuals in percent of the median, against each of N, D, PTPP and r that varies.
+
+    Parameters
+    ----------
+    predicted : Forecast
+        Of held-out rows with a measured loss.
+    fitted : Forecast, optional
+        Of the training rows; drawn behind the held-out ones.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Raises
+    ------
+    TableError
+        If the rows have no measured loss, or if no covariate varies.
+    """
+    dots: list[Look] = [
+        {"label": "training", "color": QUIET, "marker": "o", "alpha": 0.45},
+        {"label": "held out", "color": COLOURS[1], "marker": "D", "alpha": 0.9},
+    ]
+    parts = [predicted] if fitted is None else [fitted, predicted]
+    frames = [f.frame.assign(residual=100 * (_measured(f) / f.median - 1)) for f in parts]
+    both = pd.concat(frames)
+    across = [c for c in COVARIATES if c in both and both[c].nunique() > 1]
+    if not across:
+        raise TableError("no covariate varies in these rows; give rows of several sizes or tokens.")
+    figure, panels = axes(len(across), columns=2, width=3.6, height=2.3, sharey=True)
+    for ax, column in zip(panels, across, strict=True):
+        ax.axhline(0, color=INK, lw=0.8)
+        for frame, marks in zip(frames, dots[-len(frames) :], strict=True):
+            ax.plot(frame[column], frame["residual"], ls="", ms=4, **marks)
+        if column == "replay":  # may be 0
+            ax.set_xlabel(LABELS[column])
+        else:
+            log_axis(ax, both[column], column)
+        if first_column(ax):
+            ax.set_ylabel("residual (% of the median)")
+    legend(figure, panels[0].get_legend_handles_labels()[0])
+    return figure
+
+
+@style()
+def compare(scores: pd.DataFrame, metrics: Sequence[str] | None = None) -> Figure:
+    """Scores of several laws; a dashed line marks the score of a perfect forecast.
+
+    Parameters
+    ----------
+    scores : DataFrame
+        From `bayeslaw.compare`: one row per law, or per domain and law.
+    metrics : sequence of str, optional
+        Columns to draw; by default those of `SCORES` that have values.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Raises
+    ------
+    TableError
+        If none of the metrics has a value.
+    """
+    wanted = SCORES if metrics is None else metrics
+    drawn = [m for m in wanted if m in scores and scores[m].notna().any()]
+    if not drawn:
+        raise TableError(f"no score to draw among {', '.join(wanted)}.")
+    laws, places = [row_name(row) for row in scores.index], np.arange(len(scores))[::-1]
+    figure, panels = axes(len(drawn), columns=3, width=2.9, height=0.7 + 0.32 * len(laws))
+    for ax, metric in zip(panels, drawn, strict=True):
+        label, ideal = SCORES.get(metric, (metric, 0.0))
+        ax.axvline(ideal, color=INK, lw=0.8, ls=LINES[1])
+        ax.plot(scores[metric], places, ls="", marker="o", ms=6, color=COLOURS[0])
+        ax.set_yticks(places, laws if first_column(ax) else [])
+        ax.set_ylim(-0.6, len(laws) - 0.4)
+        ax.margins(x=0.12)
+        ax.set_xlabel(label)
+        ax.locator_params(axis="x", nbins=4)
+    return figure
+
+
+@style()
+def backtest(found: Backtest) -> Figure:
+    """Errors of later rows against how far they lay beyond the cut, one panel per model.
+
+    The error is that of the median forecast in percent. Lines are the 90 % bands of the rows, and
+    measured losses outside them are crossed.
+
+    Parameters
+    ----------
+    found : Backtest
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+    """
+    figure, panels = axes(len(found.models), columns=3, width=3.4, height=2.6, sharey=True)
+    for ax, model in zip(panels, found.models, strict=True):
+        rows = found.rows[found.rows["model"] == model]
+        inside = rows["inside_90"].to_numpy(bool)
+        far, error = rows["decades"].to_numpy(), -100 * rows["error"].to_numpy()
+        low, high = (100 * np.log(rows[c] / rows["median"]) for c in ("lower_90", "upper_90"))
+        ax.vlines(far, low, high, color=COLOURS[0], alpha=0.25, lw=2)
+        ax.plot(far[inside], error[inside], "o", color=INK, ms=3)
+        ax.plot(far[~inside], error[~inside], "x", color=COLOURS[1], ms=5)
+        ax.axhline(0, color=INK, lw=0.8)
+        held = f"{inside.sum()} of {len(inside)} in the 90 % band"
+        ax.set(title=f"{model}: {held}", xlabel=f"decades of {found.along} beyond the cut")
+        ax.set_xlim(0, 1.05 * np.max(far))
+    panels[0].set_ylabel("measured over forecast (%)")
+    return figure
+
+
+# -- parameters -----------------------------------------------------------------------------------
+
+DRAWS = 4000  # of each prior
+COLUMNS = 4  # of panels of the figures of ArviZ
+NUMBERS = 12  # panels against the floor; of more numbers the first are drawn
+
+
+def prior_posterior(posterior: Posterior, *, seed: int = 0) -> Figure:
+    """Prior and posterior density of each parameter that has a prior (ArviZ).
+
+    Parameters are in the coordinates of their priors: the floor E, or its share of the loss at the
+    reference point, and slopes and exponents there. A flat prior has no density and is not drawn.
+
+    Parameters
+    ----------
+    posterior : Posterior
+    seed : int
+        Of the prior draws.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Raises
+    ------
+    LawError
+        If every prior is flat.
+    """
+    import arviz as az
+    import pymc as pm
+
+    floor = posterior.paper["E"]
+    known = {"E": floor, FLOOR: floor / posterior.draws["L_ref"], **_scalars(posterior)}
+    known |= {"dof": known["dof_above_floor"]} if "dof_above_floor" in known else {}
+    priors = posterior.spec.priors
+    flat = ("Flat", "HalfFlat")
+    proper = {n: priors[n] for n in known if n in priors and priors[n].name not in flat}
+    if not proper:
+        raise LawError(f"{posterior.law.name}: every prior is flat; give a prior with a density.")
+    before = {
+        n: pm.draw(p.dist(), draws=DRAWS, random_seed=seed + i)[None]
+        for i, (n, p) in enumerate(proper.items())
+    }
+    after = {n: known[n].values for n in proper}
+    colours, dashes = [COLOURS[1], COLOURS[0]], [LINES[1], LINES[0]]
+    figure = from_arviz(
+        lambda: az.plot_prior_posterior(
+            az.from_dict({"prior": before, "posterior": after}),
+            color=colours,
+            linestyle=dashes,
+            aes={"color": ["group"], "linestyle": ["group"]},
+            **_layout(proper, 0.5),
+        )
+    )
+    for drawn in figure.legends:  # ArviZ draws it over the last panel
+        drawn.remove()
+    names = ("prior", "posterior")
+    legend(figure, [key(n, color=c, ls=d) for n, c, d in zip(names, colours, dashes, strict=True)])
+    for ax, name in zip(figure.axes, proper, strict=False):
+        # A prior with a long right tail would hide the posterior, so its tail is cut.
+        wide, narrow = np.quantile(before[name], [0.005, 0.975]), np.ravel(after[name])
+        ax.set_xlim(min(wide[0], narrow.min()), max(wide[1], narrow.max()))
+        ax.locator_params(axis="x", nbins=4)
+    return figure
+
+
+def ranks(posterior: Posterior) -> Figure:
+    """Rank plots of the chains: ECDF of the ranks of each chain's draws, less the uniform one.
+
+    Drawn by ArviZ's ``plot_rank``. Chains that sample the same distribution stay near zero; p is
+    from a k-sample Anderson-Darling test of that. The test assumes independent draws, so the draws
+    are thinned to about the effective sample size.
+
+    Parameters
+    ----------
+    posterior : Posterior
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+    """
+    import arviz as az
+
+    diagnostics, sizes = posterior.convergence, posterior.draws.sizes
+    ess = max(1.0, min(diagnostics.ess_bulk, diagnostics.ess_tail))
+    step = max(1, min(round(posterior.stats["diverging"].size / ess), sizes["draw"] // 20))
+    sampled = {n: v.isel(draw=slice(None, None, step)) for n, v in _scalars(posterior).items()}
+    figure = from_arviz(
+        lambda: az.plot_rank(
+            xr.DataTree.from_dict({"posterior": xr.Dataset(sampled)}),
+            color=list(COLOURS),
+            visuals={"xlabel": False},
+            **_layout(sampled, 0.3),
+        )
+    )
+    for ax, draws in zip(figure.axes, sampled.values(), strict=False):
+        # ArviZ's test has p = 1 for two chains whose ECDFs cross, so its marks are replaced.
+        for mark in [*ax.texts, *ax.collections]:
+            mark.remove()
+        p = _p_value(draws.values)
+        ax.text(0.04, 0.97, p, transform=ax.transAxes, va="top", fontsize=9)
+    for ax in figure.axes[max(0, len(sampled) - COLUMNS) : len(sampled)]:
+        ax.set_xlabel("fractional rank", fontsize=9)
+    legend(figure, [key(f"chain {i}", color=COLOURS[i % 7]) for i in range(sizes["chain"])])
+    return figure
+
+
+def _p_value(draws: Floats) -> str:
+    """p-value of the k-sample Anderson-Darling test of independent draws (chains, draws)."""
+    with warnings.catch_warnings():
+        # SciPy warns outside .001 to .25, where the text says so, and of a change of its arguments.
+        warnings.simplefilter("ignore", UserWarning)
+        p = float(anderson_ksamp(list(draws)).pvalue)
+    if not 0.001 < p < 0.25:
+        return "p < 0.001" if p < 0.25 else "p > 0.25"
+    return f"p = {p:.2g}"
+
+
+def _scalars(posterior: Posterior) -> dict[str, xr.DataArray]:
+    """Draws of scalar variables, in the law's order: no random effects."""
+    draws = posterior.draws
+    names = dict.fromkeys([*posterior.law.coordinates, *map(str, draws.data_vars)])
+    return {n: draws[n] for n in names if set(draws[n].dims) == {"chain", "draw"}}
+
+
+def _layout(names: Collection[str], below: float) -> dict[str, Any]:
+    """Panels and labels of an ArviZ figure with `below` inches for a legend.
+
+    Labels are symbols where a name is one letter or a Greek one.
+    """
+    from arviz_base.labels import MapLabeller
+
+    symbols = {n: bare for n in names if (bare := tex(n))[0] == "\\" or len(bare) == 1}
+    size = (10, 1.75 * math.ceil(len(names) / COLUMNS) + below)
+    return {
+        "labeller": MapLabeller(var_name_map={n: f"${bare}$" for n, bare in symbols.items()}),
+        "col_wrap": COLUMNS,
+        "figure_kwargs": {"figsize": size, "layout": "constrained"},
+    }
+
+
+@style()
+def floor_sensitivity(found: FloorSensitivity) -> Figure:
+    """Median and 80 % interval of each number, with the floor E in a slice of its posterior.
+
+    The dashed line is the median over all draws. The title states the fraction of the number's
+    variance that E explains. Slices where the median is infinite are not drawn, and an infinite end
+    of an interval is drawn at the greatest median.
+
+    Parameters
+    ----------
+    found : FloorSensitivity
+        From `bayeslaw.derive.floor_sensitivity`.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+    """
+    shown = found.summary.head(NUMBERS)
+    slices = len(found.profile) // len(found.summary)
+    asked = [c for c in shown.columns[1:] if c in found.profile and c != "median"]
+    differ = [c for c in asked if shown[c].nunique() > 1]
+    figure, panels = axes(len(shown), columns=3, width=2.8)
+    for i, (ax, (_, row)) in enumerate(zip(panels, shown.iterrows(), strict=True)):
+        profile = found.profile.iloc[i * slices : (i + 1) * slices]
+        finite = profile[np.isfinite(profile["median"])]
+        upper = finite["upper_80"].replace(np.inf, finite["median"].max())
+        ax.fill_between(finite["E"], finite["lower_80"], upper, color=COLOURS[0], alpha=0.25)
+        ax.plot(finite["E"], finite["median"], color=COLOURS[0], marker="o", ms=3)
+        if np.isfinite(row["median"]):
+            ax.axhline(row["median"], color=COLOURS[1], ls="--", lw=1)
+        if row["median"] > 1e4 and (finite["lower_80"] > 0).all():
+            ax.set_yscale("log")
+        where = ", ".join(f"{SHORT.get(c, c)} {count(row[c])}" for c in differ or asked)
+        share = f"E explains {digits(100 * row['explained'], 2)} %"
+        ax.set_title("\n".join(filter(None, [str(row["quantity"]), where, share])))
+        ax.set_xlabel("floor E (nats per token)")
+    return figure
+
+
+# -- plans ----------------------------------------------------------------------------------------
+
+LEVELS = (0.5, 0.8, 0.9, 0.95)
+"""P(both) of the contours, besides that of the confidence asked for."""
+LIMIT, CONTOUR = COLOURS[1], INK
+DIAMOND: Look = {"marker": "D", "ms": 7, "mfc": COLOURS[5], "mec": "black", "ls": ""}
+HATCHED: Look = {"fc": "none", "ec": (1.0, 1.0, 1.0, 0.5), "hatch": "///", "lw": 0}
+"""Hatching over the surfaces, outside the data."""
+MOST = 1000
+"""Largest number of draws for the medians of the coloured surfaces; P(both) uses all draws."""
+
+
+@style()
+def plan_landscape(plan: Plan, *, points: int = 81) -> Figure:
+    """Forgetting and target loss over replay ratio and budget.
+
+    Colours are posterior medians. The thick line is the limit applied to the median; thin lines are
+    contours of P(both), the probability that all limits are met. The star is the plan, and the
+    diamond is the plan of the point fits. Hatching marks extrapolation, outside the training rows.
+
+    Parameters
+    ----------
+    plan : Plan
+    points : int
+        Number of replay ratios, and of budgets, at which the surfaces are evaluated.
+
+    Returns
+    -------
+    Figure
+        One panel for the source domain and one for each target.
+    """
+    ratios, budgets = np.linspace(0.005, 0.995, points), np.geomspace(*_reach(plan), points)
+    chance = plan.surface(budgets, ratios).to_numpy()
+    problem = plan.problem
+    thin = np.linspace(0, problem.draws - 1, min(problem.draws, MOST)).astype(int)
+    few = problem.take(thin)
+
+    def median(limit: Any) -> Floats:
+        return np.array([np.median(limit.value(ratios, u), -1) for u in np.log(budgets)])
+
+    scale, unit = (100, "%") if problem.source.relative else (1, "nats")
+    rise, most = scale * median(few.source), scale * problem.source.most
+    drawn = [(f"forgetting of the source ({unit})", rise, most)]
+    for name, target in zip(problem.names, few.targets, strict=False):
+        drawn.append((f"{name} loss (nats per token)", median(target), target.most))
+    figure, panels = axes(len(drawn), columns=3, width=4.0, height=3.5, sharey=True)
+    for ax, (title, surface, limit) in zip(panels, drawn, strict=True):
+        steps = MaxNLocator(12).tick_values(*np.quantile(surface, (0.02, 0.9)))
+        look: Look = {"cmap": "cividis_r", "extend": "both"}
+        filled = ax.contourf(100 * ratios, budgets, surface, steps, **look)
+        figure.colorbar(filled, ax=ax, format="%.4g", pad=0.02)
+        if surface.min() < limit < surface.max():
+            ax.contour(100 * ratios, budgets, surface, [limit], colors=LIMIT, linewidths=2.5)
+        ax.grid(visible=False)
+        _contours(ax, 100 * ratios, budgets, chance, plan.confidence)
+        ax.set_yscale("log")
+        ax.set(title=title, xlabel="replay ratio (%)", xlim=(0, 100), ylim=budgets[[0, -1]])
+        _hatch(ax, plan)
+        if math.isfinite(plan.deterministic.atpp):
+            point = plan.deterministic
+            ax.plot(100 * point.replay, point.atpp, **DIAMOND, zorder=5)
+        chosen: Choice | None = plan if plan.status == "feasible" else plan.best
+        if chosen is not None and math.isfinite(chosen.atpp):
+            ax.plot(100 * chosen.replay, chosen.atpp, **_star(plan))
+        _budget_ticks(ax)
+    panels[0].set_ylabel("budget (adaptation tokens per parameter)")
+    figure.suptitle(_headline(plan), fontsize=9)
+    handles: list[Artist] = [
+        key("plan" if plan.status == "feasible" else "largest P(both); no plan", **_star(plan)),
+        key("plan of the point fits", **DIAMOND),
+        key("limit on the median", color=LIMIT, lw=2.5),
+        key(f"P(both) = {100 * plan.confidence:g} %", color=CONTOUR, lw=1.1),
+        key("P(both), other levels", color=CONTOUR, lw=1.1, ls="--"),
+    ]
+    if plan.data:
+        handles.append(Patch(fc="#8d8a78", ec="white", hatch="///", label="outside the data"))
+    legend(figure, handles, columns=3)
+    return figure
+
+
+@style()
+def plan_frontier(plan: Plan, *, points: int = 25) -> Figure:
+    """Smallest budget and its replay ratio, against the confidence from 50 to 99 %.
+
+    The star is the plan, with its Monte Carlo error (90 %) as a bar. The dashed line is the budget
+    of the point fits' plan, with the probability that it meets the limits. Hatching marks
+    confidences that no budget reaches.
+
+    Parameters
+    ----------
+    plan : Plan
+    points : int
+        Number of confidences.
+
+    Returns
+    -------
+    Figure
+    """
+    rows = plan.frontier(np.linspace(0.5, 0.99, points).tolist())
+    found = rows[np.isfinite(rows["atpp"])]
+    figure, (ax, below) = axes(2, columns=1, width=4.8, height=2.1, sharex=True)
+    ax.plot(100 * found["confidence"], found["atpp"], color=COLOURS[0])
+    below.plot(100 * found["confidence"], 100 * found["replay"], color=COLOURS[0])
+    if plan.status == "feasible":
+        low, high = plan.error.get("atpp_90", (plan.atpp, plan.atpp))
+        error = [[max(plan.atpp - low, 0)], [max(high - plan.atpp, 0)]]
+        ax.errorbar(100 * plan.confidence, plan.atpp, error, **_star(plan), ecolor=INK)
+        below.plot(100 * plan.confidence, 100 * plan.replay, **_star(plan))
+    certain = plan.deterministic
+    if math.isfinite(certain.atpp):
+        words = f"plan of the point fits: {certain.atpp:.3g} ATPP, P(both) {certain.p_both:.2f}"
+        _level(ax, certain.atpp, words, LIMIT, "--")
+    elif found.empty:
+        ax.set_ylim(*_reach(plan))
+    for name, end in zip(("least", "largest"), plan.data.get("replay", ()), strict=False):
+        _level(below, 100 * end, f"{name} replay in training", QUIET, ":")
+    ax.set(ylabel="ATPP", title=_headline(plan).replace(": ", ":\n", 1), yscale="log")
+    _budget_ticks(ax)
+    below.set(ylabel="replay (%)", xlabel="confidence (%)", xlim=(49, 100), ylim=(0, 100))
+    never = rows.loc[~np.isfinite(rows["atpp"]), "confidence"]
+    if not never.empty:
+        first = 100 * float(never.min())
+        for panel in (ax, below):
+            panel.axvspan(first, 100, fc="none", ec=QUIET, hatch="///", alpha=0.4)
+        # Beside a strip that is too narrow for the word.
+        side, gap = ("right", -3) if first > 90 else ("left", 3)
+        inside: Look = {"xytext": (gap, 4), "textcoords": "offset points", "ha": side}
+        at: Look = {"xycoords": ("data", "axes fraction"), "fontsize": 8}
+        ax.annotate("infeasible", (first, 0), **inside, **at)
+    return figure
+
+
+def _reach(plan: Plan) -> tuple[float, float]:
+    """The range of budgets to show: around those found, if near the training rows."""
+    low, high = plan.data.get("atpp", (1.0, 100.0))
+    choices = (plan, plan.best or plan, plan.deterministic)
+    known = [c.atpp for c in choices if low / 100 < c.atpp < 100 * high] or [low, high]
+    return min(known) / 6, max(known) * 6
+
+
+def _contours(ax: Axes, ratios: Floats, budgets: Floats, chance: Floats, confidence: float) -> None:
+    """Draw contours of P(both), each labelled at a different budget unless labels would overlap."""
+    levels = [v for v in sorted({*LEVELS, confidence}) if chance.min() < v < chance.max()]
+    if not levels:
+        return
+    styles = ["solid" if level == confidence else "dashed" for level in levels]
+    look: Look = {"colors": CONTOUR, "linewidths": 1.1, "linestyles": styles}
+    lines = ax.contour(ratios, budgets, chance, levels, **look)
+    heights = np.linspace(0.55, 0.95, len(levels)) * (len(budgets) - 1)
+    middle = chance[int(0.75 * (len(budgets) - 1))]
+    reached = [ratios[(middle >= level).argmax()] for level in levels if middle.max() >= level]
+    if not reached or np.ptp(reached) < 5 * (len(levels) - 1):
+        return  # labels would overlap; the legend names the solid line
+    spots = [
+        (ratios[(chance[row] >= level).argmax()], budgets[row])
+        for level, row in zip(levels, heights.astype(int), strict=True)
+        if chance[row].max() >= level
+    ]
+    ax.clabel(lines, fmt=lambda level: f"{100 * level:g} %", fontsize=7, manual=spots)
+
+
+def _hatch(ax: Axes, plan: Plan) -> None:
+    """Hatch replay ratios and budgets outside the training rows."""
+    low, high = (100 * end for end in plan.data.get("replay", (0.0, 1.0)))
+    ax.axvspan(0, low, **HATCHED)
+    ax.axvspan(high, 100, **HATCHED)
+    bottom, top = ax.get_ylim()
+    least, most = plan.data.get("atpp", (bottom, top))
+    for start, end in ((bottom, min(least, top)), (max(most, bottom), top)):
+        if start < end:
+            ax.axhspan(start, end, low / 100, high / 100, **HATCHED)
+
+
+def _level(ax: Axes, value: float, words: str, colour: str, line: str) -> None:
+    """Draw a horizontal line with a label."""
+    ax.axhline(value, color=colour, linestyle=line, linewidth=1)
+    above: Look = {"xytext": (0, 3), "textcoords": "offset points", "color": colour, "fontsize": 8}
+    ax.annotate(words, (0.02, value), xycoords=("axes fraction", "data"), **above)
+
+
+def _headline(plan: Plan) -> str:
+    where = f"N {count(plan.limits['params'])}, PTPP {plan.limits['ptpp']:g}"
+    beyond = {text.split()[0] for text in plan.outside} & {"params", "ptpp"}
+    if beyond:
+        where += f" ({' and '.join(sorted(beyond))} outside the data)"
+    if plan.status == "infeasible":
+        best = plan.best.p_both if plan.best else 0.0
+        return f"{where}: infeasible at {100 * plan.confidence:g} %, at most {100 * best:.1f} %"
+    found = f"{plan.atpp:.3g} ATPP at {100 * plan.replay:.0f} % replay"
+    return f"{where}: {found}, P(both) {100 * plan.p_both:.1f} %"
+
+
+def _budget_ticks(ax: Axes) -> None:
+    low, high = ax.get_ylim()
+    subs = (1.0,) if high > 1e3 * low else (1.0, 3.0) if high > 30 * low else (1.0, 1.5, 2, 3, 5, 7)
+    ax.yaxis.set_major_locator(LogLocator(subs=subs, numticks=20))
+    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    ax.yaxis.set_minor_formatter(NullFormatter())
+
+
+def _star(plan: Plan) -> Look:
+    """The look of the plan, or of the likeliest choice if no plan is feasible."""
+    face = "#F0E442" if plan.status == "feasible" else "white"
+    return {"marker": "*", "ms": 15, "mfc": face, "mec": "black", "ls": "", "zorder": 5}
