@@ -58,11 +58,12 @@ from .simulation.worlds import (
 from .studies.cases import Case as Case, pool_cases as pool_cases, world_cases as world_cases
 from .studies.study import study as study
 from .tables.hull import locate as locate
-from .tables.reading import (
+from .tables.table import (
+    LossTable as LossTable,
     example_table as example_table,
     from_frame as from_frame,
+    grid as grid,
     read_table as read_table,
 )
-from .tables.table import LossTable as LossTable, grid as grid
 
 __version__: str

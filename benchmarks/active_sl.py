@@ -18,8 +18,7 @@ import pymc as pm
 from scipy.optimize import approx_fprime, least_squares
 
 from bayeslaw import Law, Prior
-from bayeslaw.design.compared_designs import with_checkpoints
-from bayeslaw.design.set_search import Costs
+from bayeslaw.design.search import Costs
 from bayeslaw.laws.priors import FLOOR
 
 POWER = 0.4
@@ -132,7 +131,7 @@ def choose(
         open_ = np.flatnonzero((further > 0) & (_spent(costs, picks) + further <= budget))
         if not len(open_):
             return picks
-        rows = pd.concat([train, pool.loc[with_checkpoints(picks, costs)]])
+        rows = pd.concat([train, pool.loc[costs.measured(picks)]])
         modes = model.modes(law.covariates(rows), rows["loss"].to_numpy(), far, starts)
         score = scores(model, modes, law.covariates(pool.loc[open_]), far)
         picks.append(int(open_[np.argmax(score / further[open_] ** POWER)]))

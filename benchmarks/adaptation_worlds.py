@@ -35,7 +35,7 @@ from bayeslaw.laws.bases import Bases, total_tokens
 from bayeslaw.laws.parts import KAPPA
 from bayeslaw.laws.powers import Power
 from bayeslaw.laws.terms import ORIGIN
-from bayeslaw.tables.reading import starting
+from bayeslaw.tables.table import starting
 
 PAPER = bl.paper_world()
 N, P = PAPER.limits["params"], PAPER.limits["ptpp"]

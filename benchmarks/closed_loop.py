@@ -30,7 +30,7 @@ from tables import DATA, SMOKE, arguments
 
 import bayeslaw as bl
 from bayeslaw import Posterior
-from bayeslaw.tables.reading import starting
+from bayeslaw.tables.table import starting
 
 FOLDER = Path(__file__).parent
 PLANS, BASES, RUNS = (FOLDER / f"closed_loop_{name}.csv" for name in ("plans", "bases", "runs"))

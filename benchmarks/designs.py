@@ -34,10 +34,9 @@ from tables import DATA, SMOKE, arguments
 
 import bayeslaw as bl
 from bayeslaw import LossTable
-from bayeslaw.design import compared_designs
-from bayeslaw.design.compared_designs import Purchase, with_checkpoints
-from bayeslaw.design.set_search import costs
+from bayeslaw.design.search import costs
 from bayeslaw.inference.fitting import joined
+from bayeslaw.studies.study import buy
 
 DOMAINS = {"tinycpt": ("french", "english"), "tinycode": ("python", "english")}
 STAGES = (124, 31, 62)
@@ -79,16 +78,15 @@ class Trial:
 
     def buy(self, design: str, number: int, first: bl.Posterior) -> list[int]:
         """Rows that a design buys."""
-        sale, law, rng = self.sale, first.law.without_discrepancy, np.random.default_rng(number)
+        sale, law = self.sale, first.law.without_discrepancy
         price = costs(sale.frame, law.columns, cost="adaptation", fitted=self.train)
         if design == "active-sl":
             train, aim = self.train.frame, self.aim.frame
+            rng = np.random.default_rng(number)
             picks = active_sl.choose(law, train, sale.frame, aim, price, WORTH, rng)
-            return with_checkpoints(picks, price)
-        purchase = Purchase(
-            pool=sale, costs=price, budget=WORTH, rng=rng, posterior=first, targets=self.aim
-        )
-        return compared_designs.DESIGNS[NAMES.get(design, design)](purchase)
+            return price.measured(picks)
+        case = bl.Case(name="", seed=0, law=law, train=self.train, pool=sale, targets=self.aim)
+        return buy(NAMES.get(design, design), case, price, WORTH, [first], seed=number)
 
     def row(self, design: str, number: int, fit: bl.Posterior, rows: list[int]) -> dict[str, Any]:
         """Scores of the forecast."""

@@ -234,11 +234,7 @@ def study(
         bool, option("Simulated world: plan the paper's use case as well.", "--planning")
     ] = False,
     confidence: Annotated[float, option("For --planning: confidence of the plans.")] = 0.9,
-    backend: Annotated[
-        Literal["loky", "dask", "threading", "sequential"], option("Backend of joblib.")
-    ] = "loky",
     jobs: opt.Jobs = 2,
-    scheduler: Annotated[str | None, option("Address of a Dask scheduler.")] = None,
     refits: Refits,
 ) -> Rendered:
     """Compare ways to buy anchors at equal FLOPs.
@@ -249,8 +245,6 @@ def study(
     from bayeslaw.cli import render_derived
     from bayeslaw.studies.study import summary
 
-    if scheduler is not None and backend != "dask":
-        raise BayeslawError("--scheduler needs --backend dask.")
     chosen = opt.some_names(designs, "--designs", "design")
     given = {"train": train, "pool": pool, "targets": targets}
     queries: dict[str, Any] = {name: text for name, text in given.items() if text is not None}
@@ -275,9 +269,7 @@ def study(
         cost=cost,
         planning=planning,
         confidence=confidence,
-        backend=backend,
         jobs=jobs,
-        scheduler=scheduler,
         progress=progress(),
         **vars(refits),
     )

@@ -41,7 +41,7 @@ def init(*, folder: Annotated[Path, argument("Folder; made if it is not there.")
     The files are losses.csv, analysis.py and analysis.ipynb; both analyses run as they are. None is
     overwritten.
     """
-    from bayeslaw.tables.reading import example_file
+    from bayeslaw.common.files import shipped
 
     if there := [name for name in NAMES if (folder / name).exists()]:
         raise FileError(f"{folder / there[0]} exists; name another folder, or move it.")
@@ -52,7 +52,7 @@ def init(*, folder: Annotated[Path, argument("Folder; made if it is not there.")
     text = TEMPLATE.read_text(encoding="utf-8")
     notebook = json.dumps(as_notebook(text), indent=1) + "\n"
     with atomic_write(folder / NAMES[0]) as temporary:
-        shutil.copyfile(example_file(), temporary)
+        shutil.copyfile(shipped("data/delphi/isotoken.csv"), temporary)
     for name, content in zip(NAMES[1:], (text, notebook), strict=True):
         with atomic_write(folder / name) as temporary:
             temporary.write_text(content, encoding="utf-8")

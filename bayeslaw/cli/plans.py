@@ -119,7 +119,7 @@ def plan(
     """
     from bayeslaw.cli import render_plan
     from bayeslaw.reporting.explorer import check_plotly
-    from bayeslaw.tables.reading import is_synthetic
+    from bayeslaw.tables.table import is_synthetic
 
     yours = None if at is None else _pair(at, "--at", "8,.3", most=1)
     enough = None if stop is None else _pair(stop, "--stop", ".002,1e9")

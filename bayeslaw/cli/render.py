@@ -18,7 +18,7 @@ from bayeslaw.inference.convergence import Convergence
 from bayeslaw.inference.residuals import too_few_sizes
 from bayeslaw.laws.priors import NOISE
 from bayeslaw.model.spec import make_spec
-from bayeslaw.tables.reading import is_synthetic
+from bayeslaw.tables.table import is_synthetic
 
 if TYPE_CHECKING:
     from bayeslaw.simulation.worlds import World

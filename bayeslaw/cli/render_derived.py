@@ -13,7 +13,7 @@ from bayeslaw.cli.terminal import Block, Document, Rendered, labelled, tables
 from bayeslaw.common.formatting import count, digits
 from bayeslaw.derive import Derived, FloorSensitivity
 from bayeslaw.derive.recipes import REGRET, cells
-from bayeslaw.tables.reading import is_synthetic
+from bayeslaw.tables.table import is_synthetic
 from bayeslaw.tables.validation import COVARIATES
 
 TITLES = {

@@ -20,7 +20,7 @@ from bayeslaw.common.formatting import count, digits
 from bayeslaw.evaluate.scores import BANDS, POINT, row_name
 from bayeslaw.inference.posterior import LEVELS
 from bayeslaw.tables.hull import in_words
-from bayeslaw.tables.reading import is_synthetic
+from bayeslaw.tables.table import is_synthetic
 from bayeslaw.tables.validation import COVARIATES, row_numbers
 
 BACKTEST = ("rows", "error", "bias", "in 50 %", "in 80 %", "in 90 %", "width")

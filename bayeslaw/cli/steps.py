@@ -156,7 +156,7 @@ def compared(
 
 def _rows(choice: Selection, columns: Mapping[str, str]) -> "bl.LossTable | None":
     """Return the rows of --rows or --grid, with or without losses; a file may have `columns`."""
-    from bayeslaw.tables.reading import in_nats, read_frame, renamed
+    from bayeslaw.tables.table import in_nats, read_frame, renamed
     from bayeslaw.tables.validation import canonical
 
     if choice.grid is not None:
@@ -181,7 +181,7 @@ def _rows(choice: Selection, columns: Mapping[str, str]) -> "bl.LossTable | None
 
 def grid_or_file(name: str, grid: str | None = None) -> "bl.LossTable":
     """Return rows of the file `name`, or of a grid such as ``"params=1e9 tokens=1e9,1e10"``."""
-    from bayeslaw.tables.reading import read_frame
+    from bayeslaw.tables.table import read_frame
     from bayeslaw.tables.validation import canonical
 
     given = read_frame(name) if grid is None else bl.grid(**covariates(grid, name))
@@ -191,7 +191,7 @@ def grid_or_file(name: str, grid: str | None = None) -> "bl.LossTable":
 
 def _labelled(rows: "bl.LossTable", table: "bl.LossTable") -> "bl.LossTable":
     """Mark rows as synthetic if the training table is; refuse rows of another domain."""
-    from bayeslaw.tables.reading import is_synthetic
+    from bayeslaw.tables.table import is_synthetic
     from bayeslaw.tables.validation import check_domain
 
     check_domain(rows.frame, rows.name, table.frame)
@@ -207,7 +207,7 @@ def is_posterior(path: Path) -> bool:
 
 def save_frame(path: Path | None, frame: "pd.DataFrame") -> None:
     """Write a table, if there is a path."""
-    from bayeslaw.tables.reading import write_frame
+    from bayeslaw.tables.table import write_frame
 
     if path is not None:
         write_frame(frame, path)

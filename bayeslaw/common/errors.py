@@ -50,6 +50,8 @@ REMOVED = {
     "matched": "was removed: give the measured loss of the un-adapted model, or asymptote.",
     "max_cvar": "was removed: lower the limit of forgetting, or raise the confidence.",
     "price": "was removed: compare the budgets by confidence that the plan prints.",
+    "backend": "was removed: start a study within joblib.parallel_config(backend=...).",
+    "scheduler": "was removed: start a study within joblib.parallel_config(backend='dask').",
 }
 """Options, and their values, that no longer exist, and what to do instead."""
 

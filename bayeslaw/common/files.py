@@ -1,25 +1,23 @@
-"""Files: atomic writing, so that none is found half-written; JSON; the folder of shipped laws."""
+"""Files: atomic writing, so that none is found half-written; JSON; what is shipped; processes."""
 
 import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from bayeslaw.common.errors import BayeslawError, FileError
 
-HDF5 = b"\x89HDF\r\n\x1a\n"
+type Call[T] = tuple[Callable[..., T], tuple[object, ...]]
+"""A function and its arguments."""
 
 
 @contextmanager
 def atomic_write(path: str | Path, error: type[BayeslawError] = FileError) -> Iterator[Path]:
-    """Context manager for writing a file atomically.
-
-    The block writes to a temporary file in the same folder, which is yielded. When the block ends
-    without an error, the temporary file is renamed to `path`.
+    """Yield a temporary file beside `path`, which it becomes when the block ends without an error.
 
     Raises
     ------
@@ -84,14 +82,14 @@ def digest(value: object) -> str:
     >>> digest({"a": 1, "b": 0.5}) == digest({"b": 0.5, "a": 1.0})
     True
     """
-    numbers = json.loads(json.dumps(value), parse_int=_number)
+
+    def number(text: str) -> float:
+        # Other programs write 1e9 for 1000000000; integers beyond 2^53 must stay apart.
+        return float(text) if int(text) == float(text) else int(text)
+
+    numbers = json.loads(json.dumps(value), parse_int=number)
     text = json.dumps(numbers, sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _number(text: str) -> float:
-    """An integer as a float where that is exact: other programs write 1e9 for 1000000000."""
-    return float(text) if int(text) == float(text) else int(text)
 
 
 def is_hdf5(path: Path) -> bool:
@@ -99,7 +97,7 @@ def is_hdf5(path: Path) -> bool:
     if not path.is_file():
         return False
     with path.open("rb") as file:
-        return file.read(len(HDF5)) == HDF5
+        return file.read(8) == b"\x89HDF\r\n\x1a\n"
 
 
 def installing(extra: str) -> str:
@@ -130,7 +128,39 @@ def named_file(name: str | Path) -> Path | None:
     return None
 
 
+def shipped(name: str) -> Path:
+    """A file or folder that comes with the package: inside an installed wheel, or beside a clone's.
+
+    Examples
+    --------
+    >>> shipped("models/chinchilla.toml").is_file()
+    True
+    """
+    package = Path(__file__).parents[1]
+    return package / name if (package / name).exists() else package.parent / name
+
+
 def models_dir() -> Path:
-    """Folder of the shipped laws: inside an installed wheel, or beside the package in a clone."""
-    here = Path(__file__).parent.parent
-    return here / "models" if (here / "models").is_dir() else here.parent / "models"
+    """Folder of the shipped laws."""
+    return shipped("models")
+
+
+def results[T](
+    calls: Sequence[Call[T]], jobs: int, what: str, show: bool, *, ordered: bool = True
+) -> Iterator[T]:
+    """Results of calls, each as soon as it is there; `show` a progress bar on stderr.
+
+    The calls run in `jobs` processes of joblib, or on the backend of `joblib.parallel_config`.
+    """
+    from joblib import Parallel, delayed
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+
+    columns = "{task.description}", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=Console(stderr=True), disable=not show) as bar:
+        task = bar.add_task(what, total=len(calls))
+        tasks = (delayed(function)(*arguments) for function, arguments in calls)
+        how = "generator" if ordered else "generator_unordered"
+        for result in Parallel(n_jobs=jobs, return_as=how)(tasks):
+            bar.advance(task)
+            yield result

@@ -12,7 +12,7 @@ from bayeslaw.common.arrays import Bools, Floats
 from bayeslaw.common.errors import BayeslawError
 from bayeslaw.inference.pools import convergence_failures, of_one_law
 from bayeslaw.inference.posterior import LEVELS, Posterior, band_columns
-from bayeslaw.tables.reading import write_frame
+from bayeslaw.tables.table import write_frame
 
 DETERMINED = 10.0
 """Factor between the ends of a 90 % interval from which the number is not determined."""

@@ -1,23 +1,15 @@
-"""Plans once runs are measured: expected value of sample information (EVSI), and predictions.
+"""Expected value of sample information (EVSI): what a plan saves once runs are measured.
 
-`anchor_value` simulates measured losses, refits both laws with them and plans again [1]_. The value
-is the FLOPs saved on the target run, to be compared with the FLOPs spent on the anchors.
-
-`plan_after` predicts the plan without a refit. Each simulation takes a posterior draw as the truth
-and draws the losses that the runs would have. Every other draw is moved by its regression on the
-measured losses (Matheron's rule [2]_), which gives draws of the Gaussian posterior after the
-purchase, and the plan is made of them on a grid of budgets and replay ratios.
+Measured losses are simulated, both laws refitted with them, and planned again [1]_. The value is
+the FLOPs saved on the target run, to be compared with the FLOPs spent on the anchors.
 
 References
 ----------
 .. [1] H. Raiffa and R. Schlaifer (1961). Applied Statistical Decision Theory. Harvard University.
-.. [2] J. T. Wilson, V. Borovitskiy, A. Terenin, P. Mostowsky and M. P. Deisenroth (2021). Pathwise
-   conditioning of Gaussian processes. Journal of Machine Learning Research, 22(105), 1-47.
 """
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,9 +17,8 @@ import pandas as pd
 
 from bayeslaw.common.arrays import Floats, Ints
 from bayeslaw.common.errors import BayeslawError
-from bayeslaw.common.parallel import results
-from bayeslaw.design.bayes_linear import JointGaussian
-from bayeslaw.design.set_search import costs
+from bayeslaw.common.files import results
+from bayeslaw.design.search import costs
 from bayeslaw.inference.fitting import joined, refit
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.residuals import residual_draws
@@ -37,13 +28,6 @@ from bayeslaw.planning.planner import plan
 from bayeslaw.planning.result import Plan
 from bayeslaw.tables.table import LossTable
 from bayeslaw.tables.validation import COVARIATES, canonical
-
-BUDGETS = np.linspace(-3.0, 3.0, 61)
-"""Budgets around the plan's, e-folds."""
-NEAR, EVERY = np.linspace(-0.1, 0.1, 5), np.linspace(0.04, 0.96, 9)
-"""Replay ratios next to the plan's, and others."""
-TRUTHS, DRAWS = 100, 400
-"""Simulations, and draws in each."""
 
 
 def anchor_value(
@@ -123,8 +107,8 @@ def anchor_value(
     if not math.isfinite(now.atpp):
         raise BayeslawError(f"no plan now, so no budget that could fall: {now.binds}")
     frames = [canonical(rows, f"anchors {name!r}", target.columns) for name, rows in sets.items()]
-    rows, code = _distinct_rows(frames)
-    losses = _simulated_losses(fits, rows, simulations, seed)
+    rows, code = distinct_rows(frames)
+    losses = simulated_losses(fits, rows, simulations, seed)
     spent, calls = [], []
     for frame, own in zip(frames, code, strict=True):
         price = costs(frame, target.columns, cost=cost, fitted=target.table)
@@ -134,15 +118,15 @@ def anchor_value(
         for i in range(simulations):
             measured = [bare.assign(loss=domain[i, own]) for domain in losses]
             calls.append((_refitted_plan, (fits, measured, i, run, planned)))
-    found = results(calls, jobs, "refits and plans", progress)
+    found = list(results(calls, jobs, "refits and plans", progress))
     parts = np.array(found).reshape(len(sets), simulations, 3)
     return pd.DataFrame(
-        {"set": name, "flops": flops} | _summary(now, flops, *part.T)
+        {"set": name, "flops": flops} | summary_of_set(now, flops, *part.T)
         for name, flops, part in zip(sets, spent, parts, strict=True)
     )
 
 
-def _distinct_rows(frames: Sequence[pd.DataFrame]) -> tuple[pd.DataFrame, list[Ints]]:
+def distinct_rows(frames: Sequence[pd.DataFrame]) -> tuple[pd.DataFrame, list[Ints]]:
     """Distinct rows of all frames, and the positions of each frame's rows among them."""
     rows = pd.concat(completed(frames), ignore_index=True)
     same = [name for name in ("run", *ABSENT, *COVARIATES) if name in rows]
@@ -151,7 +135,7 @@ def _distinct_rows(frames: Sequence[pd.DataFrame]) -> tuple[pd.DataFrame, list[I
     return rows[~rows.duplicated(same)].reset_index(drop=True), np.split(code, ends[:-1])
 
 
-def _simulated_losses(
+def simulated_losses(
     fits: tuple[Posterior, Posterior], rows: pd.DataFrame, count: int, seed: int
 ) -> list[Floats]:
     """Losses measured in each domain, (simulations, rows), where the truth is a posterior draw."""
@@ -179,7 +163,7 @@ def _refitted_plan(
     return new.atpp, new.flops, max(target.convergence.rhat, source.convergence.rhat)
 
 
-def _summary(
+def summary_of_set(
     now: Plan, spent: float, atpp: Floats, flops: Floats, rhat: Floats
 ) -> dict[str, object]:
     """Columns of `anchor_value` for one set; arrays are over simulations."""
@@ -198,63 +182,3 @@ def _summary(
         "saved_error": feasible.sem(),
         "rhat": np.median(rhat),
     }
-
-
-@dataclass(frozen=True)
-class PlanAfter:
-    """Fraction of simulations with a plan, and the median of its ATPP, infinite without one."""
-
-    feasible: float
-    atpp: float
-
-
-def plan_after(
-    plan: Plan, joint: JointGaussian, keep: Ints, picks: Sequence[int], seed: int = 0
-) -> PlanAfter:
-    """Plan after the candidates `picks` are measured; without any, the plan on the grid as it is.
-
-    `joint` has the candidates at the plan's paired draws `keep`. Limits and baselines are the
-    plan's, and replay ratios are in the range of its own. The truths are a random sample of the
-    draws.
-    """
-    assert plan.chosen is not None
-    rng = np.random.default_rng(seed)
-    atpp = plan.chosen.atpp * np.exp(BUDGETS)
-    least, most = plan.replay_grid[[0, -1]]
-    ratios = np.unique(np.clip(np.r_[plan.chosen.replay + NEAR, EVERY], least, most))
-    some = rng.permutation(len(keep))[:DRAWS]
-    problem = plan.problem.take(keep[some])
-    bounds = np.array([np.broadcast_to(b.limit, problem.draws) for b in problem.bounds])
-    with np.errstate(invalid="ignore", divide="ignore"):
-        margin = np.log(bounds)[:, None, None] - np.log(
-            [[b.curve.loss(ratios, u) for u in np.log(atpp)] for b in problem.bounds]
-        )
-    margin = np.nan_to_num(margin, nan=-1.0, posinf=1.0, neginf=-1.0)  # limits, ATPP, r, draws
-    have = joint.measurements_of(picks)
-    if not len(have):
-        found = _smallest(margin, atpp, problem.rank)
-        return PlanAfter(float(np.isfinite(found)), found)
-    x = joint.measured[some][:, have] * math.sqrt(len(joint.measured) - 1)
-    noise = joint.noise_covariance(have)
-    shape, flat = margin.shape, margin.reshape(-1, margin.shape[-1])
-    moved = x - x.mean(0)
-    total = moved.T @ moved / (len(x) - 1) + noise
-    gain = (flat - flat.mean(1, keepdims=True)) @ moved / (len(x) - 1) @ np.linalg.inv(total)
-    root = np.linalg.cholesky(noise)
-    budgets = []
-    for t in range(TRUTHS):
-        # Errors of the other draws are drawn anew, so that their chance averages out over truths.
-        seen = x + rng.standard_normal(x.shape) @ root.T
-        truth = x[t % len(x)] + rng.standard_normal(x.shape[1]) @ root.T
-        after = (flat + gain @ (truth - seen).T).reshape(shape)
-        budgets.append(_smallest(after, atpp, problem.rank))
-    return PlanAfter(
-        float(np.isfinite(budgets).mean()),
-        float(np.quantile(budgets, 0.5, method="higher")),
-    )
-
-
-def _smallest(margin: Floats, atpp: Floats, rank: int) -> float:
-    """Smallest ATPP of the grid with at least `rank` draws within all limits at some ratio."""
-    enough = ((margin >= 0).all(0).sum(-1) >= rank).any(-1)
-    return float(atpp[enough.argmax()]) if enough.any() else math.inf

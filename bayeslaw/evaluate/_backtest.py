@@ -15,15 +15,14 @@ import pandas as pd
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import BayeslawError, TableError, unknown
-from bayeslaw.common.parallel import results
+from bayeslaw.common.files import results
 from bayeslaw.evaluate.scores import crps
 from bayeslaw.inference.fitting import fit
 from bayeslaw.inference.pools import member_laws
 from bayeslaw.inference.posterior import LEVELS, ends
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
-from bayeslaw.tables.reading import read_frame, write_frame
-from bayeslaw.tables.table import LossTable, subset
+from bayeslaw.tables.table import LossTable, read_frame, subset, write_frame
 from bayeslaw.tables.validation import COVARIATES
 
 ALONG = ("flops", "params", "tokens", "ptpp")
@@ -229,8 +228,8 @@ def backtest(
         for cut in at
         for label, own in models.items()
     ]
-    found = results(calls, jobs, "fits and forecasts", progress)
-    return Backtest(pd.concat(found, ignore_index=True), along, tuple(models), table.name)
+    rows = results(calls, jobs, "fits and forecasts", progress)
+    return Backtest(pd.concat(rows, ignore_index=True), along, tuple(models), table.name)
 
 
 def choose_cuts(table: LossTable, value: pd.Series) -> list[float]:

@@ -34,8 +34,7 @@ from bayeslaw.laws.adjustments import ABSENT, ANNEALED, UNIQUE
 from bayeslaw.laws.knots import Knots
 from bayeslaw.laws.law import Law
 from bayeslaw.model import effects
-from bayeslaw.tables.reading import from_frame, is_synthetic
-from bayeslaw.tables.table import LossTable
+from bayeslaw.tables.table import LossTable, from_frame, is_synthetic
 from bayeslaw.tables.validation import BASE_LOSSES, COVARIATES, label_texts, row_numbers
 
 FORECAST = ("forecast", "bayeslaw registered forecast", 1)

@@ -21,8 +21,7 @@ from bayeslaw.laws.adjustments import UNIQUE, annealing, repeating, unannealed
 from bayeslaw.laws.bases import Bases, base_table, log_slopes, total_tokens
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
-from bayeslaw.tables.reading import from_frame, is_synthetic
-from bayeslaw.tables.table import LossTable, frame_of
+from bayeslaw.tables.table import LossTable, frame_of, from_frame, is_synthetic
 from bayeslaw.tables.validation import (
     BASE_LOSSES,
     check_domain,

@@ -23,8 +23,7 @@ from bayeslaw.inference.residuals import residual_draws, too_few_sizes
 from bayeslaw.laws.priors import NOISE
 from bayeslaw.model.spec import make_spec
 from bayeslaw.tables.hull import locate
-from bayeslaw.tables.reading import write_frame
-from bayeslaw.tables.table import LossTable
+from bayeslaw.tables.table import LossTable, write_frame
 from bayeslaw.tables.validation import COLUMNS, canonical, check_domain, check_units
 
 KINDS = ("predictive", "latent")

@@ -21,8 +21,7 @@ from bayeslaw.plots.style import SHORT
 from bayeslaw.reporting import provenance, sections
 from bayeslaw.reporting.pages import Report, Section
 from bayeslaw.tables.hull import in_words
-from bayeslaw.tables.reading import is_synthetic
-from bayeslaw.tables.table import LossTable
+from bayeslaw.tables.table import LossTable, is_synthetic
 from bayeslaw.tables.validation import canonical
 
 

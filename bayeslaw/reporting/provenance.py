@@ -18,8 +18,7 @@ from bayeslaw.model.effects import labels
 from bayeslaw.model.noise import Huber
 from bayeslaw.reporting.pages import Section, Table
 from bayeslaw.tables.hull import in_words, locate
-from bayeslaw.tables.reading import is_synthetic
-from bayeslaw.tables.table import LossTable
+from bayeslaw.tables.table import LossTable, is_synthetic
 from bayeslaw.tables.validation import COVARIATES
 
 UNKNOWN = "unknown"

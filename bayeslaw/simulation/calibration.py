@@ -51,8 +51,6 @@ NEW: Mapping[str, float | list[float]] = {
 FURTHER = 1.3
 """Tokens of a later row of a fitted run, as a multiple of those before it."""
 ENVELOPE = 0.95
-INDEPENDENT = Convergence(rhat=1.0, ess_bulk=math.inf, ess_tail=math.inf, divergences=0, bfmi=1.0)
-"""Convergence of draws from the prior."""
 MIXED = 1.05
 """R-hat above which a posterior is left out, as is one without R-hat: a chain did not move."""
 
@@ -151,8 +149,11 @@ def calibrate(
     chosen = make_settings(settings, priors=priors, likelihood=likelihood, delta=delta, seed=seed)
     chosen = replace(chosen, progress=False)
     design, ahead = _labelled(law, DESIGN, "fitted"), _labelled(law, NEW, "new")
-    ahead = pd.concat([ahead, _continued(design)], ignore_index=True)
-    blank = _table(design, np.ones(len(design)))
+    # Later rows of the first run: once and twice beyond its last tokens.
+    last = design[design["run"] == design["run"].iloc[0]].nlargest(1, "tokens")
+    later = [last.assign(tokens=FURTHER**k * last["tokens"]) for k in (1, 2)]
+    ahead = pd.concat([ahead, *later], ignore_index=True)
+    blank = _table(design, 1.0)
     spec = specify(law, blank, chosen)
     truth, losses = _prior(spec, blank, ahead, simulations, seed)
     rng = np.random.default_rng([seed, 1])
@@ -161,25 +162,30 @@ def calibrate(
         if not (np.isfinite(loss).all() and (loss > 0).all()):
             failed += 1
             continue
-        table = _table(design, loss[: len(design)])
-        fit = fit_spec(spec, table, replace(chosen, seed=chosen.seed + i))
-        gate = fit.convergence
-        if not gate.rhat <= MIXED:
+        fit = fit_spec(
+            spec, _table(design, loss[: len(design)]), replace(chosen, seed=chosen.seed + i)
+        )
+        if not fit.convergence.rhat <= MIXED:
             failed += 1
             continue
-        # Ranks assume independent draws: take about as many as the effective sample size.
-        every = fit.draws.sizes["chain"] * fit.draws.sizes["draw"]
-        apart = slice(None, None, int(np.ceil(every / max(gate.ess_bulk, 1))))
-        drawn, true = _quantities(fit), _quantities(replace(fit, draws=truth.isel(draw=[i])))
         new = fit.forecast(ahead, seed=seed + i, allow_unconverged=True).draws.values
-        for k, measured in enumerate(loss[len(design) :]):
-            drawn[f"loss {k}"], true[f"loss {k}"] = new[..., k].ravel(), np.array([measured])
-        drawn["change"] = np.log(drawn["loss 3"] / drawn["loss 2"])
-        true["change"] = np.log(true["loss 3"] / true["loss 2"])
+        pair = []
+        for posterior, measured in (
+            (fit, new.reshape(-1, len(ahead))),
+            (replace(fit, draws=truth.isel(draw=[i])), loss[None, len(design) :]),
+        ):
+            values = {name: value[:, 0] for name, value in posterior.values().items()}
+            values["log likelihood"] = log_likelihood(posterior).sum(axis=1)
+            values |= {f"loss {k}": measured[:, k] for k in range(len(ahead))}
+            values["change"] = np.log(values["loss 3"] / values["loss 2"])
+            pair.append(values)
+        drawn, true = pair
+        # Ranks assume independent draws: take about as many as the effective sample size.
+        apart = slice(None, None, math.ceil(fit.count / max(fit.convergence.ess_bulk, 1)))
         ranks = {}
         for name, draws in drawn.items():
-            some = draws[apart] * (fault or {}).get(name, 1.0)
-            ranks[name] = float((np.sum(some < true[name]) + rng.random()) / (len(some) + 1))
+            kept = draws[apart] * (fault or {}).get(name, 1.0)
+            ranks[name] = float((np.sum(kept < true[name]) + rng.random()) / (len(kept) + 1))
         rows.append(ranks)
     return Calibration(pd.DataFrame(rows), failed)
 
@@ -200,16 +206,8 @@ def _labelled(law: Law, values: Mapping[str, float | list[float]], label: str) -
     return rows
 
 
-def _continued(design: pd.DataFrame) -> pd.DataFrame:
-    """The first run of the design, at `FURTHER` times its last tokens, and as far again."""
-    own: pd.DataFrame = design[design["run"] == design["run"].iloc[0]]
-    last = own.nlargest(1, "tokens")
-    further = [last.assign(tokens=FURTHER**k * own["tokens"].max()) for k in (1, 2)]
-    return pd.concat(further)
-
-
-def _table(design: pd.DataFrame, loss: Floats) -> LossTable:
-    return LossTable(design.assign(loss=loss, synthetic=True), design.iloc[:0], "synthetic")
+def _table(rows: pd.DataFrame, loss: Floats | float) -> LossTable:
+    return LossTable(rows.assign(loss=loss, synthetic=True), rows.iloc[:0], "synthetic")
 
 
 def _prior(
@@ -225,9 +223,8 @@ def _prior(
     whole, data = replace(table, frame=rows), make_data(spec, table)
     fitted = spec.law.over(spec.law.covariates(table), data.at)
     law = fitted.over(spec.law.covariates(whole), data.at)
-    further = replace(spec, law=law)
-    every = make_data(further, whole, at=data.at)
-    model = build(further, every.arrays)
+    every = make_data(replace(spec, law=law), whole, at=data.at)
+    model = build(replace(spec, law=law), every.arrays)
     names = [variable.name for variable in model.free_RVs]
     loss = model["location" if spec.errors == "run" else "log_loss"]
     drawn = pm.draw([*model.free_RVs, loss], draws=count, random_seed=seed)
@@ -246,14 +243,9 @@ def _prior(
     labels = replace(data, groups=every.groups)
     draws = labelled_draws(spec, labels, xr.Dataset(one_chain))
     if spec.errors == "run":
-        truth = Posterior(spec, whole, data.at, draws, xr.Dataset(), INDEPENDENT)
+        converged = Convergence(math.inf, math.inf, math.inf, 0, 1.0)
+        truth = Posterior(spec, whole, data.at, draws, xr.Dataset(), converged)
         rng, order = np.random.default_rng([seed, 2]), noise.order(rows)
         scale, q = truth.scale(rows), truth.values()
         log_loss = log_loss + noise.draw_paths(spec.likelihood, rng, scale, q, order)
     return draws, np.exp(log_loss)
-
-
-def _quantities(fit: Posterior) -> dict[str, Floats]:
-    """Parameters and joint log likelihood, each of shape (draws,)."""
-    found = {name: value[:, 0] for name, value in fit.values().items()}
-    return found | {"log likelihood": log_likelihood(fit).sum(axis=1)}

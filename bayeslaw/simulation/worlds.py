@@ -19,8 +19,7 @@ from bayeslaw.huber.point_fit import PointFit, for_table
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.laws.terms import ORIGIN
-from bayeslaw.tables.reading import from_frame
-from bayeslaw.tables.table import LossTable, grid
+from bayeslaw.tables.table import LossTable, from_frame, grid
 
 if TYPE_CHECKING:
     from bayeslaw.planning.result import Plan

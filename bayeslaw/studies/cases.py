@@ -179,10 +179,12 @@ def varied(world: World, by: float, seed: int) -> World:
         rng = np.random.default_rng([seed, i])
         at = law.reference_point(world.design())
         q = dict(law.to_reference(world.truth[domain], at))
-        floor = q["L_ref"] - _above(law, q, at)
+        terms = law.amounts(q, at)
+        floor = q["L_ref"] - sum(float(terms[name]) for name in law.coefficients)
         for name in law.coordinates[1:]:
             q[name] = q[name] * np.exp(by * rng.standard_normal())
-        q["L_ref"] = floor + _above(law, q, at)
+        terms = law.amounts(q, at)
+        q["L_ref"] = floor + sum(float(terms[name]) for name in law.coefficients)
         truth[domain] = {n: float(v) for n, v in law.to_paper(q, at).items()}
     new = replace(world, truth=truth)
     most, after = new.adapted(OPTIMUM["replay"], OPTIMUM["atpp"] * world.limits["params"])
@@ -192,9 +194,3 @@ def varied(world: World, by: float, seed: int) -> World:
         "max_forgetting": after / new.baseline() - 1,
     }
     return replace(new, limits=limits)
-
-
-def _above(law: Law, q: dict[str, float], at: dict[str, float]) -> float:
-    """Sum of the terms at the reference point, nats per token."""
-    p = law.amounts(q, at)
-    return sum(float(p[name]) for name in law.coefficients)

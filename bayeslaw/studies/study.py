@@ -2,8 +2,7 @@
 
 A study is a set of *cells*, one per case, seed and design. The record of each finished cell is
 written at once to a JSON file, so an interrupted study resumes with the cells that are missing. The
-results are one Parquet or CSV file. Cells run through joblib, on the cores of this machine or on a
-Dask cluster.
+results are one Parquet or CSV file. Cells run through joblib.
 """
 
 import hashlib
@@ -19,22 +18,22 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw import __version__
-from bayeslaw.common import parallel
 from bayeslaw.common.errors import BayeslawError, FileError, unknown
-from bayeslaw.common.files import atomic_write
-from bayeslaw.common.parallel import BACKENDS, Call, bar, finished
-from bayeslaw.design.compared_designs import DESIGNS, Purchase, predicted_sd
-from bayeslaw.design.set_search import costs
+from bayeslaw.common.files import Call, atomic_write, results
+from bayeslaw.design.anchors import choose_anchors, predicted_sd
+from bayeslaw.design.search import GAINS, SLACK, Costs, costs
 from bayeslaw.evaluate import scores
 from bayeslaw.inference.fitting import joined, refit
-from bayeslaw.inference.pools import load
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.settings import RefitSettings
 from bayeslaw.planning.planner import plan
 from bayeslaw.planning.result import Plan
 from bayeslaw.studies.cases import Case
-from bayeslaw.tables.reading import write_frame
+from bayeslaw.tables.table import write_frame
 
+DESIGNS = ("none", "random", "cheapest", "grid", *GAINS)
+MOST = 40
+"""Most runs of a design by gain; the others are limited by the budget alone."""
 VERSION = 1
 """Version of the records of cells. Raise it when they change, so that old files are not reused."""
 
@@ -61,9 +60,7 @@ def study(
     cost: str = "adaptation",
     planning: bool = False,
     confidence: float = 0.9,
-    backend: str = "loky",
     jobs: int = 2,
-    scheduler: str | None = None,
     progress: bool = False,
     **settings: Unpack[RefitSettings],
 ) -> pd.DataFrame:
@@ -87,12 +84,9 @@ def study(
         ``plan`` needs it.
     confidence : float
         Probability with which the plans meet the limits.
-    backend : {"loky", "dask", "threading", "sequential"}
-        Backend of joblib; ``dask`` needs the extra ``bayeslaw[dask]``.
     jobs : int
-        Number of processes on this machine.
-    scheduler : str, optional
-        Address of a Dask scheduler; without it `jobs` processes on this machine form a cluster.
+        Number of processes on this machine; within ``joblib.parallel_config(backend="dask")`` the
+        cells run on the Dask cluster that a client of yours is connected to.
     progress : bool
         Whether to show a progress bar on stderr.
     **settings
@@ -111,11 +105,17 @@ def study(
     Raises
     ------
     BayeslawError
-        If a design or the backend is unknown, or a case has no source domain to plan with.
+        If a design is unknown, or a case has no source domain to plan with.
     FileError
         If the folder of the cells cannot be written.
     """
-    _check(cases, designs, backend, planning)
+    for design in designs:
+        if design not in DESIGNS:
+            raise BayeslawError(unknown("design", design, DESIGNS))
+    if "plan" in designs and not planning:
+        raise BayeslawError("the design 'plan' needs planning=True (--planning).")
+    if planning and any(case.source is None or case.world is None for case in cases):
+        raise BayeslawError("planning needs cases with a source domain, such as those of a world.")
     if budget is not None and not 0 < budget < math.inf:
         raise BayeslawError(f"budget={budget:g}: give positive FLOPs.")
     if not 0 < confidence < 1:
@@ -134,32 +134,21 @@ def study(
         for design in designs
     }
     missing = {path: cell for path, cell in cells.items() if not path.is_file()}
-    fits: dict[Path, Call[Posterior]] = {}
-    for case, _ in missing.values():
-        for each in _domains(case, planning):
-            path = folder / f"{_key(each, settings)}.nc"
-            fits |= {} if path.is_file() else {path: (_fit, (each, settings))}
-    with (
-        parallel.backend(backend, jobs, scheduler),
-        bar(progress, "fits and cells", len(cells) + len(fits), len(cells) - len(missing)) as tick,
-    ):
-        for path, fitted in finished(fits):
-            fitted.save(path)
-            tick()
-        first = {path: load(path) for path in folder.glob("*.nc")}
-        work: dict[Path, Call[Record]] = {}
-        for path, (case, design) in missing.items():
-            own = [first[folder / f"{_key(e, settings)}.nc"] for e in _domains(case, planning)]
-            work[path] = _cell, (case, design, own, options, settings)
-        for path, record in finished(work):
-            with atomic_write(path) as temporary:
-                temporary.write_text(json.dumps(record), encoding="utf-8")
-            tick()
-    for path in folder.glob("*.nc"):
-        path.unlink()
-    results = pd.DataFrame([json.loads(path.read_text()) for path in cells])
-    write_frame(results, out)
-    return results
+    # Designs of one case share its first fits.
+    domains = [each for case, _ in missing.values() for each in _domains(case, planning)]
+    fitted = {_key(each, settings): each for each in domains}
+    calls: list[Call[Posterior]] = [(_fit, (each, settings)) for each in fitted.values()]
+    first = dict(zip(fitted, results(calls, jobs, "first fits", progress), strict=True))
+    work: list[Call[tuple[Path, Record]]] = []
+    for path, (case, design) in missing.items():
+        fits = [first[_key(each, settings)] for each in _domains(case, planning)]
+        work.append((_cell, (path, case, design, fits, options, settings)))
+    for path, record in results(work, jobs, "cells", progress, ordered=False):
+        with atomic_write(path) as temporary:
+            temporary.write_text(json.dumps(record), encoding="utf-8")
+    found = pd.DataFrame([json.loads(path.read_text()) for path in cells])
+    write_frame(found, out)
+    return found
 
 
 def summary(results: pd.DataFrame, against: str = "random") -> pd.DataFrame:
@@ -206,16 +195,52 @@ def summary(results: pd.DataFrame, against: str = "random") -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _check(cases: Sequence[Case], designs: Sequence[str], backend: str, planning: bool) -> None:
-    for design in designs:
-        if design not in DESIGNS:
-            raise BayeslawError(unknown("design", design, DESIGNS))
-    if backend not in BACKENDS:
-        raise BayeslawError(unknown("backend", backend, BACKENDS))
-    if "plan" in designs and not planning:
-        raise BayeslawError("the design 'plan' needs planning=True (--planning).")
-    if planning and any(case.source is None or case.world is None for case in cases):
-        raise BayeslawError("planning needs cases with a source domain, such as those of a world.")
+def buy(
+    design: str,
+    case: Case,
+    price: Costs,
+    budget: float,
+    fits: Sequence[Posterior],
+    *,
+    cost: str = "adaptation",
+    planned: Plan | None = None,
+    seed: int = 0,
+) -> list[int]:
+    """Positions in a case's pool of the rows that a design measures, free checkpoints included.
+
+    `price` has the costs of the pool's rows, and `fits` the posteriors of the case and, for the
+    design of a plan, of its source. `seed` is that of the design ``"random"``.
+    """
+    frame = case.pool.frame.drop(columns="loss")
+    if design == "none":
+        return []
+    if design in GAINS:
+        anchors = choose_anchors(
+            fits[0],
+            frame.assign(row=frame.index),
+            case.targets.frame,
+            k=MOST,
+            budget=budget,
+            cost=cost,
+            gain=design,
+            plan=planned,
+            source=None if planned is None else fits[1],
+            allow_unconverged=True,
+        )
+        return sorted(anchors.frame["row"])
+    if design == "random":  # whole runs in random order
+        whole = pd.Series(price.own).groupby(price.run).idxmax().to_numpy()
+        order = np.random.default_rng([case.seed, seed]).permutation(whole)
+    elif design == "cheapest":
+        order = np.argsort(price.further([]), kind="stable")
+    else:  # the paper's points, or the smallest N
+        rows = frame.query(case.grid or "params == params.min()").index.to_numpy()
+        order = rows[np.argsort(price.own[rows], kind="stable")]
+    picks: list[int] = []
+    for row in map(int, order):
+        if price.total([*picks, row]) <= budget * SLACK:
+            picks.append(row)
+    return price.measured(picks)
 
 
 def _fit(case: Case, settings: RefitSettings) -> Posterior:
@@ -223,58 +248,54 @@ def _fit(case: Case, settings: RefitSettings) -> Posterior:
 
 
 def _cell(
-    case: Case, design: str, fits: Sequence[Posterior], options: Options, settings: RefitSettings
-) -> Record:
+    path: Path,
+    case: Case,
+    design: str,
+    fits: Sequence[Posterior],
+    options: Options,
+    settings: RefitSettings,
+) -> tuple[Path, Record]:
     """Buy, refit, forecast, plan and score."""
-    start, (posterior, *source) = time.perf_counter(), fits
+    start = time.perf_counter()
     price = costs(case.pool.frame, case.law.columns, cost=options.cost, fitted=case.train)
-    purchase = Purchase(
-        pool=case.pool,
-        costs=price,
-        budget=np.inf if options.budget is None else options.budget,
-        rng=np.random.default_rng([case.seed, 0]),
-        grid=case.grid,
-        posterior=posterior,
-        targets=case.targets,
-        source=source[0] if source else None,
-        plan=_plan(case, fits, options) if design == "plan" else None,
-        cost=options.cost,
-    )
-    if options.budget is None:
-        purchase = replace(purchase, budget=price.total(DESIGNS["grid"](purchase)))
-    rows = DESIGNS[design](purchase)
-    bought = case.pool.frame.loc[rows]
-    after = list(fits)
+    budget = options.budget
+    if budget is None:
+        budget = price.total(buy("grid", case, price, math.inf, fits))
+    planned = _plan(case, fits, options) if design == "plan" else None
+    rows = buy(design, case, price, budget, fits, cost=options.cost, planned=planned)
+    bought, after = case.pool.frame.loc[rows], list(fits)
     if rows:
         for i, each in enumerate(_domains(case, options.planning)):
             new = replace(each.pool, frame=each.pool.frame.loc[rows])
             after[i] = refit(each.law, joined(each.train, new), case.seed, **settings)
-    forecast = after[0].forecast(
-        case.targets,
-        kind="latent" if case.exact else "predictive",
-        seed=case.seed,
-        allow_unconverged=True,
-    )
-    gate = after[0].convergence
-    realised = predicted_sd(after[0], case.pool.frame.iloc[:0], case.targets)
+    kind = "latent" if case.exact else "predictive"
+    forecast = after[0].forecast(case.targets, kind=kind, seed=case.seed, allow_unconverged=True)
+    checked = after[0].convergence
+    nothing = case.pool.frame.iloc[:0]
     record: Record = {
         "case": case.name,
         "seed": case.seed,
         "design": design,
-        "budget": purchase.budget,
+        "budget": budget,
         "flops": price.total(rows),
         "runs": len(np.unique(price.run[rows])),
         "rows": len(rows),
         **{str(n): v for n, v in scores.score(forecast, case.targets).items()},
-        "sd": float(np.median(realised)),
-        "sd_predicted": float(np.median(predicted_sd(posterior, bought, case.targets))),
-        "rhat": gate.rhat,
-        "ess": min(gate.ess_bulk, gate.ess_tail),
-        "divergences": gate.divergences,
+        "sd": float(np.median(predicted_sd(after[0], nothing, case.targets))),
+        "sd_predicted": float(np.median(predicted_sd(fits[0], bought, case.targets))),
+        "rhat": checked.rhat,
+        "ess": min(checked.ess_bulk, checked.ess_tail),
+        "divergences": checked.divergences,
     }
-    if options.planning:
-        record |= _plan_record(case, _plan(case, after, options))
-    return record | {"seconds": time.perf_counter() - start}
+    if options.planning and case.world is not None:
+        chosen, limits = _plan(case, after, options), case.world.limits
+        record |= {"atpp": chosen.atpp, "replay": chosen.replay, "p_both": chosen.p_both}
+        record["held"] = None
+        if math.isfinite(chosen.atpp):
+            loss, later = case.world.adapted(chosen.replay, chosen.tokens)
+            most = (1 + limits["max_forgetting"]) * case.world.baseline()
+            record["held"] = loss <= limits["max_loss"] and later <= most
+    return path, record | {"seconds": time.perf_counter() - start}
 
 
 def _plan(case: Case, fits: Sequence[Posterior], options: Options) -> Plan:
@@ -289,17 +310,6 @@ def _plan(case: Case, fits: Sequence[Posterior], options: Options) -> Plan:
         seed=case.seed,
         allow_unconverged=True,
     )
-
-
-def _plan_record(case: Case, chosen: Plan) -> Record:
-    """The plan, and whether the true losses meet both limits there."""
-    found: Record = {"atpp": chosen.atpp, "replay": chosen.replay, "p_both": chosen.p_both}
-    world = case.world
-    if world is None or not np.isfinite(chosen.atpp):
-        return found | {"held": None}
-    loss, after = world.adapted(chosen.replay, chosen.tokens)
-    most = (1 + world.limits["max_forgetting"]) * world.baseline()
-    return found | {"held": loss <= world.limits["max_loss"] and after <= most}
 
 
 def _domains(case: Case, planning: bool) -> list[Case]:

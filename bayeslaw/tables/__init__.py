@@ -1,4 +1,0 @@
-"""Loss tables: reading, validation, queries and splits.
-
-May import ``common``.
-"""

@@ -17,7 +17,6 @@ from bayeslaw.tables.table import LossTable
 from bayeslaw.tables.validation import COVARIATES, canonical, check_positive
 
 INTERPOLATION, EXTRAPOLATION, PROJECTION = "interpolation", "extrapolation", "projection"
-POSITIONS = (INTERPOLATION, EXTRAPOLATION, PROJECTION)
 EDGE = 0.0022
 """Distance that counts as inside: half a percent of N, D or PTPP, since D is whole batches."""
 NEAR = 0.05
@@ -74,7 +73,12 @@ def locate(
     0  interpolation     0.00            0.0            0.0
     1  extrapolation     0.71            0.0            0.0
     """
-    seen, new = _frame(train, "training rows"), _frame(rows, "rows")
+    frames = []
+    for table, name in ((train, "training rows"), (rows, "rows")):
+        frames.append(table.frame if isinstance(table, LossTable) else canonical(table, name, ()))
+        if "tokens" in frames[-1]:
+            check_positive(frames[-1], "tokens", name, "log D needs tokens > 0")
+    seen, new = frames
     shared = [c for c in COVARIATES if c in seen and c in new]
     used = shared if columns is None else list(columns)
     for name in used:
@@ -84,9 +88,12 @@ def locate(
             raise TableError(f"column {name!r} is missing; the training rows and the rows need it.")
     if not used:
         raise TableError("the training rows and the rows have no covariate in common.")
-    x, at = ({c: coordinate(frame, c) for c in shared} for frame in (seen, new))
-    beyond = {c: outside(x[c], at[c]) for c in shared}
-    unvaried = {c: beyond[c] > EDGE for c in shared if np.ptp(x[c]) <= EDGE}
+    beyond, unvaried = {}, {}
+    for c in shared:
+        x, at = axes(seen, [c])[:, 0], axes(new, [c])[:, 0]
+        beyond[c] = np.maximum(np.maximum(x.min() - at, at - x.max()), 0)
+        if np.ptp(x) <= EDGE:
+            unvaried[c] = beyond[c] > EDGE
     away = decades(seen, new, used)
     others = np.linalg.norm([beyond[c] for c in shared if c not in used] or [0 * away], axis=0)
     away = np.where(away > EDGE, away, np.where(others > EDGE, others, 0))
@@ -119,7 +126,7 @@ def in_words(found: pd.DataFrame) -> str:
     '2 projections (up to 0.3 decades: ptpp 0.3; the training rows have one value of ptpp)'
     """
     far, parts = farthest(found), []
-    for name in POSITIONS:
+    for name in (INTERPOLATION, EXTRAPOLATION, PROJECTION):
         rows = found[found["position"] == name]
         if rows.empty:
             continue
@@ -207,25 +214,8 @@ def displacement(points: Floats, rows: Floats) -> Floats:
     return np.asarray(found[inverse])
 
 
-def outside(values: Floats, others: Floats) -> Floats:
-    """How far each of `others` lies outside the range of `values`."""
-    return np.maximum(np.maximum(values.min() - others, others - values.max()), 0)
-
-
-def coordinate(frame: pd.DataFrame, column: str) -> Floats:
-    """A covariate on the axis of the hull: r as it is, log10 of any other."""
-    values = frame[column].to_numpy(float)
-    return values if column == "replay" else np.log10(values)
-
-
 def axes(frame: pd.DataFrame, columns: Sequence[str]) -> Floats:
-    """Several covariates on the axes of the hull, shape (rows, covariates)."""
-    return np.stack([coordinate(frame, c) for c in columns], 1)
-
-
-def _frame(rows: LossTable | pd.DataFrame, name: str) -> pd.DataFrame:
-    """Validated rows, which logarithms can be taken of."""
-    frame = rows.frame if isinstance(rows, LossTable) else canonical(rows, name, ())
-    if "tokens" in frame:
-        check_positive(frame, "tokens", name, "log D needs tokens > 0")
-    return frame
+    """Covariates on the axes of the hull, shape (rows, covariates): r as it is, log10 of others."""
+    values = frame[list(columns)].to_numpy(float)
+    ratio = np.isin(columns, "replay")
+    return np.where(ratio, values, np.log10(np.where(ratio, 1.0, values)))

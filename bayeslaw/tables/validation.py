@@ -81,9 +81,9 @@ def validated(
         raise TableError(f"{name}: no rows.")
     if lacking:
         raise TableError(f"{name}: {lacking}")
-    for label in frame.columns:
-        read = _numeric if label in COLUMNS else _as_in_csv
-        frame[label] = read(frame[label], name)
+    for column in frame.columns:
+        read = _numeric if column in COLUMNS else _as_in_csv
+        frame[column] = read(frame[column], name)
     if "params" in frame:
         frame["params"] = whole(frame["params"].to_numpy())
     for column in frame.columns.intersection(list(POSITIVE)):
@@ -94,18 +94,16 @@ def validated(
             known |= frame[column].isna() & (frame["tokens"] == 0)
         _refuse(~known, frame[column], name, "is neither 0 or 1 nor True or False")
     if "tokens" in frame:
-        tokens = frame["tokens"]
-        _refuse(tokens < 0, tokens, name, "is negative; give D in tokens, 0 = baseline")
+        what = "is negative; give D in tokens, 0 = baseline"
+        _refuse(frame["tokens"] < 0, frame["tokens"], name, what)
     if "replay" in frame:
-        outside, what = ~frame["replay"].between(0, 1), "lies outside [0, 1]"
-        _refuse(outside, frame["replay"], name, f"{what}; give a fraction, not a percentage")
+        what = "lies outside [0, 1]; give a fraction, not a percentage"
+        _refuse(~frame["replay"].between(0, 1), frame["replay"], name, what)
     return frame
 
 
 def missing_columns(frame: pd.DataFrame, required: Iterable[str] | Mapping[str, str]) -> str:
     """Text that names the required columns that are missing, and likely names of them in the frame.
-
-    It is empty if none is missing.
 
     Examples
     --------
@@ -119,22 +117,20 @@ def missing_columns(frame: pd.DataFrame, required: Iterable[str] | Mapping[str, 
     lacking = [column for column in needs if column not in here]
     if not lacking:
         return ""
+    alias_of = {column: f"or {alias}" for alias, column in ALIASES.items()}
+    unused = {c.lower(): c for c in columns if ALIASES.get(c, c) not in COLUMNS}
     names, meant = [], {}
-    others = [column for column in columns if ALIASES.get(column, column) not in COLUMNS]
     for column in lacking:
-        alias = next((f"or {a}" for a, c in ALIASES.items() if c == column), "")
-        about = "; ".join(filter(None, [alias, needs[column]]))
+        about = "; ".join(filter(None, [alias_of.get(column), needs[column]]))
         names.append(f"{column!r}" + (f" ({about})" if about else ""))
-        lower = {other.lower(): other for other in others}
-        near = [other for other in lower if column in other]
-        if near := near or get_close_matches(column, lower, n=1):
-            meant[column] = lower[near[0]]
-            others.remove(meant[column])
+        near = [c for c in unused if column in c] or get_close_matches(column, unused, n=1)
+        if near:
+            likely = unused.pop(near[0])
+            meant[column] = likely if likely.isidentifier() else f"`{likely}`"
     several = len(lacking) > 1
     text = f"column{'s' * several} {', '.join(names)} {'are' if several else 'is'} missing"
     text += f"; found: {', '.join(columns)}."
-    words = {c: other if other.isidentifier() else f"`{other}`" for c, other in meant.items()}
-    return text + (f" Perhaps {argument('columns', words)}." if meant else "")
+    return text + (f" Perhaps {argument('columns', meant)}." if meant else "")
 
 
 def count(text: str) -> float:
@@ -157,11 +153,9 @@ def _numeric(column: pd.Series, name: str) -> pd.Series:
     text = column.where(values.isna()).astype("string").str.strip()
     short = text.str.fullmatch(SHORT).fillna(False).to_numpy(bool)
     if short.any():
-        scale = text[short].str[-1].map(SUFFIXES).astype(float)
-        values[short] = text[short].str[:-1].astype(float) * scale
-        first = text[short].iloc[0]
+        values[short] = text[short].map(count)
         warnings.warn(
-            f"{name}: column {str(column.name)!r} has suffixes; {first} is read as "
+            f"{name}: column {str(column.name)!r} has suffixes; {text[short].iloc[0]} is read as "
             f"{values[short].iloc[0]:g}.",
             TableWarning,
             stacklevel=5,
@@ -174,7 +168,7 @@ def _numeric(column: pd.Series, name: str) -> pd.Series:
 
 
 def _as_in_csv(column: pd.Series, name: str) -> pd.Series:
-    """The column with the type of the same column read from CSV, which a saved table keeps."""
+    # A saved table is CSV, so a fit must see the types that its own file will have when loaded.
     if isinstance(column.dtype, np.dtype) and column.dtype.kind in "iufb":
         return column
     values, missing = column.astype(object), column.isna()
@@ -202,16 +196,16 @@ def label_texts(labels: pd.Series) -> pd.Series:
     ['2026-01-02', '2026-01-02T12:00:00']
     """
     codes, names = pd.factorize(labels)
-    texts = np.array([*map(_text, names), None], object)
-    return pd.Series(texts[codes], index=labels.index, dtype=object)
-
-
-def _text(label: object) -> str:
-    if isinstance(label, float | np.floating) and float(label).is_integer():
-        return str(int(label))
-    if isinstance(label, datetime):
-        return label.isoformat().removesuffix("T00:00:00")
-    return str(label)
+    texts: list[str | None] = []
+    for label in names:
+        if isinstance(label, float | np.floating) and float(label).is_integer():
+            texts.append(str(int(label)))
+        elif isinstance(label, datetime):
+            texts.append(label.isoformat().removesuffix("T00:00:00"))
+        else:
+            texts.append(str(label))
+    # The code of a missing label is -1: the last text.
+    return pd.Series(np.array([*texts, None], object)[codes], index=labels.index, dtype=object)
 
 
 def whole(params: Floats) -> Floats:
@@ -279,11 +273,17 @@ def other_units(rows: pd.DataFrame, fitted: pd.DataFrame) -> Iterator[tuple[str,
         least, most = float(values.min()), float(values.max())
         low, high = float(fitted[column].min()), float(fitted[column].max())
         power = 2 if column == "flops" else 1
-        few = UNITS[column] == COUNTS and least < FEWEST <= low
-        if few or least * OTHER_UNIT**power <= low:
-            yield _other_unit(column, least, low, high), True
-        elif most >= high * OTHER_UNIT**power:
-            yield _other_unit(column, most, low, high), most >= high * NO_OTHER**power
+        below = least * OTHER_UNIT**power <= low
+        below |= UNITS[column] == COUNTS and least < FEWEST <= low
+        if not (below or most >= high * OTHER_UNIT**power):
+            continue
+        value = least if below else most
+        far = f"{low / value:.2g} times below" if below else f"{value / high:.2g} times above"
+        powers = [f**sign for f in (1e9, 1e6, 1e3, 1e12, 1e15, 1e18) for sign in (1, -1)]
+        meant = [value * f for f in powers if low / 10 <= value * f <= high * 10]
+        ask = f": {column} = {meant[0]:g}?" if meant else "."
+        text = f"{column} = {value:g} is {far} the fitted rows; {UNITS[column]}{ask}"
+        yield text, below or most >= high * NO_OTHER**power
 
 
 def check_domain(rows: pd.DataFrame, name: str, fitted: pd.DataFrame) -> None:
@@ -325,17 +325,7 @@ def check_same_rows(one: pd.DataFrame, two: pd.DataFrame, names: tuple[str, str]
             )
 
 
-def _other_unit(column: str, value: float, low: float, high: float) -> str:
-    """What is wrong with a value far outside a range, and the value that may be meant."""
-    far = f"{low / value:.2g} times below" if value < low else f"{value / high:.2g} times above"
-    powers = [f**sign for f in (1e9, 1e6, 1e3, 1e12, 1e15, 1e18) for sign in (1, -1)]
-    meant = [value * f for f in powers if low / 10 <= value * f <= high * 10]
-    ask = f": {column} = {meant[0]:g}?" if meant else "."
-    return f"{column} = {value:g} is {far} the fitted rows; {UNITS[column]}{ask}"
-
-
 def _refuse(bad: pd.Series, column: pd.Series, name: str, what: str) -> None:
-    """Raise `TableError` with the rows where `bad` is true, and their values."""
     if bad.any():
         values = column[bad].iloc[:5]
         seen = "" if values.isna().all() else f": {', '.join(map(str, values))}"

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import bayeslaw as bl
-from bayeslaw.tables.reading import write_frame
+from bayeslaw.tables.table import write_frame
 from tests.cli.commands import DELPHI, GRID, SPLIT, both, document, fails, process, run
 from tests.support import CHINCHILLA
 

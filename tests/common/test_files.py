@@ -1,9 +1,11 @@
 import json
+import os
 
+import joblib
 import pytest
 
 from bayeslaw import FileError
-from bayeslaw.common.files import write_json
+from tests.inside import results, write_json
 
 
 def test_text_with_brackets_and_line_breaks_comes_back(tmp_path):
@@ -23,3 +25,14 @@ def test_innermost_brackets_are_one_line(tmp_path):
 def test_a_file_that_cannot_be_written_is_one_error(tmp_path):
     with pytest.raises(FileError, match="cannot write"):
         write_json({}, tmp_path / "absent" / "x.json")
+
+
+def test_results_come_in_order_and_progress_is_told(capsys):
+    calls = [(pow, (2, n)) for n in range(4)]
+    assert list(results(calls, 1, "powers", True)) == [1, 2, 4, 8]
+    assert list(results(calls, 1, "silent", False)) == [1, 2, 4, 8]
+    out, err = capsys.readouterr()
+    assert (out, "4/4" in err, "silent" in err) == ("", True, False)
+    with joblib.parallel_config(backend="threading"):
+        assert list(results([(os.getpid, ())] * 2, 2, "here", False)) == [os.getpid()] * 2
+        assert sorted(results(calls, 2, "powers", False, ordered=False)) == [1, 2, 4, 8]

@@ -1,4 +1,6 @@
-"""Anchor choice: against explicit Gaussian conditioning, brute force, and refits."""
+"""The choice of anchors: predictions against refits, and the losses behind a choice for a plan."""
+
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -7,18 +9,22 @@ import pytest
 from bayeslaw import (
     BayeslawError,
     NotConverged,
+    Prior,
     TableError,
     TableWarning,
     choose_anchors,
     grid,
+    load,
     paper_world,
     plan,
     simulate,
 )
-from bayeslaw.design.compared_designs import predicted_sd
-from bayeslaw.design.posterior_moments import noise_variance
 from bayeslaw.inference.fitting import joined, refit
-from tests.design.problems import GOALS, LIMITS, POOL
+from bayeslaw.inference.pools import pair_draws
+from bayeslaw.model.effects import labels
+from bayeslaw.planning.intervals import intersection
+from tests.design.conftest import GOALS, LIMITS, POOL, around
+from tests.inside import centred, joint_gaussian, predicted_sd
 from tests.support import CHINCHILLA
 
 
@@ -93,8 +99,10 @@ def test_targets_may_be_measured_rows(posterior):
 
 
 def test_a_measured_target_has_at_most_the_variance_of_its_noise(posterior):
-    sd = predicted_sd(posterior, GOALS, GOALS)
-    assert (sd**2 < noise_variance(posterior, GOALS)).all()
+    joint, _ = joint_gaussian([posterior], GOALS, GOALS)
+    variance, _ = joint.variances([0, 1])
+    np.testing.assert_allclose(predicted_sd(posterior, GOALS, GOALS), np.sqrt(variance))
+    assert (variance < np.diag(joint.noise)).all()
 
 
 @pytest.mark.parametrize(
@@ -141,3 +149,109 @@ def test_the_gain_of_a_plan_lowers_its_predicted_budget(fits):
     assert found.picks["p_plan"].between(0.5, 1).all()
     one_sided = choose_anchors(target, pool, gain="plan", plan=planned, k=4)
     assert one_sided.picks["gain"].sum() < found.picks["gain"].sum()
+
+
+def test_joint_gaussian_of_a_plan_has_the_losses_of_its_posteriors(curved):
+    """Also with curvature of the whole loss, which a plan's curves have in their term sizes."""
+    loose = LIMITS | {"baseline": "asymptote", "max_loss": 2.2, "max_forgetting": 0.3}
+    planned, pool = (
+        plan(**curved, **loose),
+        paper_world().design().query("ptpp == 31 and params < 1e9"),
+    )
+    fits = list(curved.values())
+    found, _ = joint_gaussian(fits, pool, pool.head(1), planned)
+    losses = [
+        np.log(fit.latent(pool))[limit.index]
+        for fit, limit in zip(fits, planned.problem.limits, strict=True)
+    ]
+    np.testing.assert_allclose(found.measured, centred(np.hstack(losses)), atol=1e-12)
+
+
+def test_fits_of_different_numbers_of_draws_are_paired_without_a_plan(fits):
+    few = replace(fits["source"], draws=fits["source"].draws.isel(draw=slice(0, 40)))
+    pair, pool = [fits["target"], few], paper_world().design().head(6)
+    found, keep = joint_gaussian(pair, pool, pool.head(1))
+    index, _ = pair_draws(pair)
+    losses = [np.log(fit.latent(pool))[i] for fit, i in zip(pair, index, strict=True)]
+    np.testing.assert_array_equal(keep, np.arange(160))
+    np.testing.assert_allclose(found.measured, centred(np.hstack(losses)), atol=1e-12)
+
+
+def test_the_budget_that_a_plan_needs_is_a_standard_normal_target(fits):
+    """Normal scores: in the order of the budgets, symmetric, with variance 1."""
+    planned = plan(**fits, **LIMITS, noise="latent")
+    pool = paper_world().design().head(2)
+    joint, keep = joint_gaussian(list(fits.values()), pool, pool, planned)
+    needed = intersection(planned.problem.feasible_sets([planned.replay])).lower[0, 0]
+    np.testing.assert_array_equal(keep, np.arange(planned.draws))
+    assert np.isfinite(needed).all()
+    score = joint.targets[:, -1][np.argsort(needed)] * np.sqrt(planned.draws - 1)
+    assert (np.diff(score) > 0).all()
+    np.testing.assert_allclose(score, -score[::-1], atol=1e-12)
+    assert joint.variances([])[0][-1] == pytest.approx(1)
+    assert np.mean(abs(score) < 1) == pytest.approx(0.683, abs=0.01)
+
+
+@pytest.mark.parametrize("fitted", [True, False], ids=["effects of four", "three sizes"])
+def test_a_candidate_of_the_plans_new_size_has_the_plans_effect(fitted):
+    world, new = paper_world(), 3e10
+    curved = {name: around(world, getattr(world, name), 0.002) for name in ("target", "source")}
+    for name, fit in curved.items():
+        if fitted:
+            rng = np.random.default_rng(7)
+            draws = fit.draws.assign(
+                tau_size=(["chain", "draw"], np.full((4, 100), 0.01)),
+                size_effect=(["chain", "draw", "size"], 0.01 * rng.standard_normal((4, 100, 4))),
+                size=labels(fit.table.frame.drop_duplicates("params"), "size"),
+            )
+            curved[name] = replace(fit, draws=draws, spec=replace(fit.spec, effects=("size",)))
+        else:
+            # These draws are not a posterior, so only the equality of the effects is tested.
+            tau = {"tau_size": Prior.parse("LogNormal(median=1e-5, sigma=0.1)")}
+            spec = replace(fit.spec, priors=fit.spec.priors | tau)
+            curved[name] = replace(fit, spec=spec, table=fit.table.query("params < 8e9"))
+    loose = LIMITS | {"params": new, "baseline": "asymptote", "max_loss": 2.2}
+    planned = plan(**curved, **loose | {"max_forgetting": 0.3}, seed=5)
+    pool = grid(params=[1e10, new], tokens=20 * new, replay=[0.2, 0.4], ptpp=279)
+    found, _ = joint_gaussian(list(curved.values()), pool, pool.tail(1), planned)
+    curves = [limit.curve for limit in planned.problem.limits]
+    losses = [np.log(curve.loss([0.2, 0.4], np.log(20))).T for curve in curves]
+    here = np.tile(pool["params"] == new, 2)
+    np.testing.assert_allclose(found.measured[:, here], centred(np.hstack(losses)), atol=1e-12)
+    np.testing.assert_allclose(found.targets[:, 0], found.measured[:, 3], atol=1e-12)
+    if fitted:  # another new size has an effect of its own
+        assert np.corrcoef(found.measured[:, 0], found.measured[:, 2])[0, 1] < 0.9
+
+
+def test_new_runs_vary_as_those_of_their_own_domain():
+    world, tau = paper_world(), {"target": 0.01, "source": 0.03}
+    fits = []
+    for name, scale in tau.items():
+        fit = around(world, getattr(world, name))
+        runs = {"run": ["a", "b"], "run_effect": (["chain", "draw", "run"], np.zeros((4, 100, 2)))}
+        draws = fit.draws.assign(tau_run=(["chain", "draw"], np.full((4, 100), scale)))
+        draws = draws.assign_coords(run=runs["run"]).assign(run_effect=runs["run_effect"])
+        fits.append(replace(fit, draws=draws, spec=replace(fit.spec, effects=("run",))))
+    pool = grid(params=[1e9, 2e9], tokens=[1e10, 3e10], replay=0.2, ptpp=31)
+    pool["run"] = ["x", "x", "y", "y"]
+    found, _ = joint_gaussian(fits, pool, pool.head(1))
+    pairs = np.kron(np.eye(2), np.ones((2, 2)))
+    shared = np.kron(np.diag([tau["target"] ** 2, tau["source"] ** 2]), pairs)
+    apart = ~np.eye(8, dtype=bool)
+    np.testing.assert_allclose(found.noise[apart], shared[apart], rtol=1e-12)
+
+
+def test_a_row_without_a_label_is_a_new_run_though_a_training_row_had_none_either():
+    fit = load("tests/golden/tinycpt_form1.nc")
+    names = fit.draws["run"].values.astype(object)
+    names[:2] = "(row 0)", "(row 1)"  # as rows without a label are named
+    fit = replace(fit, draws=fit.draws.assign_coords(run=names))
+    variance = float(np.median(fit.draws["tau_run"] ** 2))
+
+    def variances(rows):
+        found, _ = joint_gaussian([fit], rows, rows)
+        return np.diag(found.noise)
+
+    rows = fit.table.frame.tail(3).reset_index(drop=True)
+    new = variances(rows.drop(columns="run")) - variances(rows)
+    np.testing.assert_allclose(new, variance, rtol=1e-9)

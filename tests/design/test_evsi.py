@@ -17,29 +17,33 @@ from bayeslaw import (
     paper_world,
     plan,
 )
-from bayeslaw.design import evsi
-from bayeslaw.design.evsi import _distinct_rows, _simulated_losses, _summary, plan_after
-from bayeslaw.design.posterior_moments import joint_gaussian, noise_variance
 from bayeslaw.inference.fitting import joined
 from bayeslaw.laws.adjustments import annealing, repeating
 from bayeslaw.planning.intervals import intersection
-from tests.design.problems import LIMITS, POOL, around
+from tests.design.conftest import LIMITS, POOL
+from tests.inside import (
+    distinct_rows,
+    joint_gaussian,
+    plan_after,
+    simulated_losses,
+    summary_of_set,
+)
 from tests.support import CHINCHILLA
 
 
 def test_equal_rows_of_several_sets_are_one_row():
     one = POOL.assign(run=["a", "b", None] * 3)
-    rows, code = _distinct_rows([one, one.iloc[[4, 2]], POOL.iloc[:1]])
+    rows, code = distinct_rows([one, one.iloc[[4, 2]], POOL.iloc[:1]])
     assert len(rows) == 10
     assert [places.tolist() for places in code] == [[*range(9)], [4, 2], [9]]
-    rows, code = _distinct_rows([POOL, POOL.assign(annealed=0)[:1], POOL.assign(annealed=1)[:1]])
+    rows, code = distinct_rows([POOL, POOL.assign(annealed=0)[:1], POOL.assign(annealed=1)[:1]])
     assert [places.tolist() for places in code] == [[*range(9)], [9], [0]]
     assert rows["annealed"].tolist() == [1.0] * 9 + [0.0]
 
 
 def test_simulated_truths_are_posterior_draws_and_noise_is_independent_by_domain(fits):
     rows = paper_world().design().iloc[:200]
-    losses = _simulated_losses(tuple(fits.values()), rows, 3, 0)
+    losses = simulated_losses(tuple(fits.values()), rows, 3, 0)
     noise = []
     for fit, loss in zip(fits.values(), losses, strict=True):
         residuals = np.log(loss)[:, None] - np.log(fit.latent(rows))  # truth, draw, row
@@ -82,7 +86,7 @@ def test_outcomes_by_hand():
     """Four simulations from a plan of 80 FLOPs: two cheaper, one dearer, one without a plan."""
     now = SimpleNamespace(atpp=8.0, flops=80.0)
     flops, rhat = np.array([50.0, 60.0, 100.0, np.inf]), np.array([1.0, 1.1, 1.2, 1.3])
-    found = _summary(now, 7.0, flops / 10, flops, rhat)
+    found = summary_of_set(now, 7.0, flops / 10, flops, rhat)
     assert found == {
         "atpp_now": 8.0,
         "atpp": 10.0,  # of an even number the worse of the two in the middle
@@ -101,16 +105,11 @@ WORLD = paper_world()
 GOAL = WORLD.design().tail(1)
 
 
-@pytest.fixture(scope="module")
-def curved():
-    return {name: around(WORLD, getattr(WORLD, name), 0.002) for name in ("target", "source")}
-
-
 def bought(fits, planned, rows):
-    """Fraction of feasible plans, and median budget, once the rows are measured; two seeds."""
+    """Median budget, and fraction of feasible plans, once the rows are measured; two seeds."""
     joint, keep = joint_gaussian(list(fits.values()), rows, rows.head(1), planned)
     after = [plan_after(planned, joint, keep, range(len(rows)), seed) for seed in range(2)]
-    return np.mean([(each.feasible, each.atpp) for each in after], axis=0)
+    return np.mean(after, axis=0)
 
 
 def sorted_by(draws, order):
@@ -123,18 +122,17 @@ def test_the_plan_asked_again_has_its_own_replay_ratios(curved, ratios):
     loose = LIMITS | {"max_loss": 1.95, "max_forgetting": 0.1}
     planned = plan(**curved, **loose, noise="latent", replay_grid=ratios)
     joint, keep = joint_gaussian(list(curved.values()), WORLD.design()[:1], GOAL, planned)
-    after = plan_after(planned, joint, keep, [])
-    assert after.feasible == (planned.status == "feasible")
+    atpp, feasible = plan_after(planned, joint, keep, [])
+    assert feasible == (planned.status == "feasible")
     # Budgets after a purchase are on a grid of tenths of an e-fold.
-    assert after.atpp == pytest.approx(planned.atpp, rel=0.11)
+    assert atpp == pytest.approx(planned.atpp, rel=0.11)
 
 
-def test_the_planned_runs_own_losses_make_the_plan_certain(curved, monkeypatch):
+def test_the_planned_runs_own_losses_make_the_plan_certain(curved):
     """With almost no noise, the plan after measuring next to it is that of the true draw.
 
     The draws are in the order of their losses, so that the truths must be a sample of all.
     """
-    monkeypatch.setattr(evsi, "DRAWS", 400)
     rows = WORLD.design().query("ptpp == 279 and params == 8.1e9")
     order = curved["target"].latent(rows.tail(1))[:, 0].argsort()
     curved = {
@@ -143,7 +141,7 @@ def test_the_planned_runs_own_losses_make_the_plan_certain(curved, monkeypatch):
     }
     loose = LIMITS | {"max_loss": 1.95, "max_forgetting": 0.1}
     planned = plan(**curved, **loose, noise="latent")
-    feasible, atpp = bought(curved, planned, rows)
+    atpp, feasible = bought(curved, planned, rows)
     ratios = np.linspace(0.05, 0.95, 19)
     needed = intersection(planned.problem.feasible_sets(ratios)).lower.min((0, 1))
     assert feasible == pytest.approx(np.isfinite(needed).mean(), abs=0.1)
@@ -173,7 +171,8 @@ def test_a_noisy_run_makes_a_plan_feasible_as_often_as_reweighted_draws_say(fits
     aim = row.assign(replay=planned.best.replay, tokens=planned.best.tokens)
     meets = target.latent(aim)[:, 0] <= 1.716
     assert 0.8 < meets.mean() < 0.9
-    log_loss, sd = np.log(target.latent(row))[:, 0], noise_variance(target, row)[0] ** 0.5
+    joint, _ = joint_gaussian([target], row, row)
+    log_loss, sd = np.log(target.latent(row))[:, 0], joint.noise[0, 0] ** 0.5
     rng = np.random.default_rng(0)
     seen = rng.choice(log_loss, 2000) + sd * rng.standard_normal(2000)
     weights = np.exp(-0.5 * ((log_loss - seen[:, None]) / sd) ** 2)

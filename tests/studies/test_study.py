@@ -1,4 +1,4 @@
-"""Studies: the same numbers on every backend, and after a kill."""
+"""Studies: cases, the same numbers on every backend, and after a kill."""
 
 import json
 import math
@@ -8,20 +8,35 @@ import subprocess
 import sys
 import time
 
+import joblib
 import numpy as np
 import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from bayeslaw import BayeslawError, anchor_value, pool_cases, study, world_cases
+from bayeslaw import (
+    BayeslawError,
+    FitError,
+    anchor_value,
+    example_table,
+    grid,
+    paper_world,
+    pool_cases,
+    study,
+    world_cases,
+)
 from bayeslaw.cli import app
-from bayeslaw.design.compared_designs import DESIGNS
-from bayeslaw.inference.fitting import refit
-from bayeslaw.studies.study import summary
-from tests.studies.conftest import QUERIES
+from tests.inside import DESIGNS, buy, costs, refit, summary, varied
 
+QUERIES = {"train": "tokens < 2e10", "pool": "tokens > 2e10 and params < 2e9"}
+QUERIES |= {"targets": "tokens > 2e10 and params > 2e9"}
 SHORT = {"draws": 60, "tune": 60}
 FIXED = ["case", "seed", "design", "flops", "crps", "sd", "sd_predicted", "rhat"]
+
+
+@pytest.fixture(scope="module")
+def cases(small):
+    return pool_cases(small, "chinchilla", **QUERIES, seeds=range(2), name="small")
 
 
 @pytest.fixture(scope="module")
@@ -29,26 +44,68 @@ def whole(cases, tmp_path_factory):
     """Every design that needs no plan, on two seeds, in this process."""
     out = tmp_path_factory.mktemp("study") / "whole.parquet"
     designs = [design for design in DESIGNS if design != "plan"]
-    results = study(cases, designs, out=out, backend="sequential", budget=1e21, **SHORT)
-    return results, out
+    return study(cases, designs, out=out, jobs=1, budget=1e21, **SHORT), out
+
+
+def test_a_pool_is_looked_up_and_a_world_is_exact(cases):
+    assert cases[0].pool.loss.tolist() == cases[1].pool.loss.tolist()
+    one, two = world_cases(range(2))
+    assert one.exact
+    np.testing.assert_array_equal(one.targets.loss, two.targets.loss)
+    assert (one.train.loss != two.train.loss).all()
+    assert one.source.pool.frame["domain"].unique().tolist() == ["english_arabic"]
+    columns = ["params", "tokens", "replay", "ptpp"]
+    pd.testing.assert_frame_equal(one.pool.frame[columns], one.source.pool.frame[columns])
+
+
+def test_varied_worlds_keep_the_floor_and_the_plan():
+    world = paper_world()
+    one, same, two = (varied(world, 0.2, seed) for seed in (1, 1, 2))
+    assert one.truth == same.truth != two.truth
+    point = grid(params=8.1e9, ptpp=279, replay=0.34, tokens=8.9 * 8.1e9)
+    for new in (one, two):
+        for domain, truth in new.truth.items():
+            assert truth["E"] == pytest.approx(world.truth[domain]["E"])
+            assert truth["alpha"] != world.truth[domain]["alpha"]
+        assert new.loss("french", point)[0] == pytest.approx(new.limits["max_loss"])
+        most = new.baseline() * (1 + new.limits["max_forgetting"])
+        assert new.loss("english_arabic", point)[0] == pytest.approx(most)
+    same = varied(world, 0.0, 1)
+    np.testing.assert_allclose(same.loss("french", point), world.loss("french", point))
+
+
+def test_designs_without_a_posterior():
+    """The paper's grid is its twenty points; others spend most of the same budget."""
+    (case,) = world_cases([0])
+    price = costs(case.pool.frame, case.law.columns, cost="adaptation")
+    rows = buy("grid", case, price, math.inf, [])
+    frame = case.pool.frame.loc[rows]
+    assert (len(frame), frame["params"].unique().tolist()) == (20, [241e6])
+    budget = price.total(rows)
+    for design in ("random", "cheapest"):
+        assert 0.5 * budget < price.total(buy(design, case, price, budget, [])) <= budget
+    few = pool_cases(
+        example_table(), "chinchilla", train="scale < 3e19", pool="scale == 1e20",
+        targets="scale >= 1e21", seeds=[0],
+    )[0]  # fmt: skip
+    price = costs(few.pool.frame, few.law.columns, cost="adaptation")
+    order = np.argsort(price.own)
+    budget = price.own[order[:2]].sum()
+    assert buy("cheapest", few, price, budget, []) == sorted(order[:2])
+    assert buy("none", few, price, budget, []) == []
 
 
 def test_every_design_keeps_the_budget_and_is_scored(whole):
     results, out = whole
     assert len(results) == 2 * 7
     assert (results["flops"] <= 1e21).all()
-    assert (results.query("design == 'none'")["flops"] == 0).all()
-    assert (results.query("design != 'none'")["flops"] > 0).all()
     none = results.query("design == 'none'")
+    assert (none["flops"] == 0).all()
+    assert (results.query("design != 'none'")["flops"] > 0).all()
     np.testing.assert_allclose(none["sd"], none["sd_predicted"])
     scored = ["crps", "rmse_log", "coverage_90", "winkler_90", "sd", "sd_predicted", "rhat"]
     assert np.isfinite(results[scored]).all(axis=None)
     pd.testing.assert_frame_equal(pd.read_parquet(out), results)
-    assert not list(out.parent.glob("**/*.nc"))
-
-
-def test_summary_pairs_seeds(whole):
-    results, _ = whole
     table = summary(results, "random").set_index("design")
     crps = results.pivot_table(index="seed", columns="design", values="crps")
     ratio = crps["variance"] / crps["random"]
@@ -57,7 +114,7 @@ def test_summary_pairs_seeds(whole):
     assert math.isnan(table.loc["random", "better"])
 
 
-def test_finished_cells_are_not_computed_again(whole, cases, tmp_path):
+def test_finished_cells_are_not_computed_again(whole, cases):
     results, out = whole
     folder = out.with_name("whole.parquet.cells")
     cells = sorted(folder.glob("*.json"))
@@ -65,10 +122,10 @@ def test_finished_cells_are_not_computed_again(whole, cases, tmp_path):
     lost.unlink()
     before = {path: path.stat().st_mtime_ns for path in rest}
     designs = list(dict.fromkeys(results["design"]))
-    again = study(cases, designs, out=out, backend="sequential", budget=1e21, **SHORT)
+    again = study(cases, designs, out=out, jobs=1, budget=1e21, **SHORT)
     assert {path: path.stat().st_mtime_ns for path in rest} == before
     pd.testing.assert_frame_equal(again[FIXED], results[FIXED])
-    other = study(cases[:1], ["none"], out=out, backend="sequential", budget=2e21, **SHORT)
+    other = study(cases[:1], ["none"], out=out, jobs=1, budget=2e21, **SHORT)
     assert other["budget"].tolist() == [2e21]
     assert len(list(folder.glob("*.json"))) == len(cells) + 1
 
@@ -77,40 +134,34 @@ def test_mistakes_are_told(cases, small, tmp_path):
     out = tmp_path / "x.parquet"
     for wrong, message in (
         ({"designs": ["randm"]}, "did you mean 'random'"),
-        ({"backend": "lokey"}, "did you mean 'loky'"),
         ({"designs": ["plan"]}, "needs planning=True"),
         ({"planning": True}, "source domain"),
     ):
         with pytest.raises(BayeslawError, match=message):
             study(cases, **{"designs": ["none"], "out": out} | wrong)
     assert not list(tmp_path.iterdir())
+    with pytest.raises(FitError, match=r"backend='dask': was removed: .*parallel_config"):
+        study(cases, ["none"], out=out, jobs=1, backend="dask")
     with pytest.raises(BayeslawError, match="have rows in common"):
         pool_cases(small, "chinchilla", **QUERIES | {"pool": "tokens > 1e9"})
 
 
+@pytest.mark.parametrize("backend", ["loky", "dask"])
 @pytest.mark.slow
-def test_processes_give_the_same_numbers(whole, cases, tmp_path):
+def test_processes_and_a_cluster_give_the_same_numbers(whole, cases, tmp_path, backend):
     results, _ = whole
-    designs = ["none", "variance"]
-    out = tmp_path / "loky.csv"
-    found = study(cases, designs, out=out, backend="loky", jobs=2, budget=1e21, **SHORT)
-    expected = results[results["design"].isin(designs)].reset_index(drop=True)
-    pd.testing.assert_frame_equal(found[FIXED], expected[FIXED])
-
-
-@pytest.mark.slow
-def test_a_dask_cluster_of_processes_gives_the_same_numbers(whole, cases, tmp_path):
-    distributed = pytest.importorskip("dask.distributed")
-    results, _ = whole
-    designs = ["none", "variance"]
-    settings = {"backend": "dask", "budget": 1e21, **SHORT}
-    cluster = distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
-    )
-    with cluster:
-        address = cluster.scheduler_address
-        out = tmp_path / "dask.parquet"
-        found = study(cases, designs, out=out, scheduler=address, **settings)
+    designs, out = ["none", "variance"], tmp_path / "found.csv"
+    if backend == "loky":
+        found = study(cases, designs, out=out, jobs=2, budget=1e21, **SHORT)
+    else:
+        distributed = pytest.importorskip("dask.distributed")
+        two = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}
+        with (
+            distributed.LocalCluster(**two) as cluster,
+            distributed.Client(cluster),
+            joblib.parallel_config(backend="dask"),
+        ):
+            found = study(cases, designs, out=out, budget=1e21, **SHORT)
     expected = results[results["design"].isin(designs)].reset_index(drop=True)
     pd.testing.assert_frame_equal(found[FIXED], expected[FIXED])
 
@@ -120,8 +171,8 @@ def test_a_killed_study_goes_on_where_it_was(whole, small, tmp_path):
     table, out = tmp_path / "small.csv", tmp_path / "killed.parquet"
     small.frame.to_csv(table, index=False)
     options = {**QUERIES, "law": "chinchilla", "designs": "none,random,variance"}
-    options |= {"seeds": 2, "budget": 1e21, "out": out, **SHORT}
-    command = [sys.executable, "-m", "bayeslaw", "study", str(table), "--backend", "sequential"]
+    options |= {"seeds": 2, "budget": 1e21, "out": out, "jobs": 1, **SHORT}
+    command = [sys.executable, "-m", "bayeslaw", "study", str(table)]
     command += [str(part) for n, v in options.items() for part in (f"--{n}", v)]
     folder = out.with_name("killed.parquet.cells")
     with subprocess.Popen(command, start_new_session=True, stderr=subprocess.PIPE) as process:
@@ -140,20 +191,18 @@ def test_a_killed_study_goes_on_where_it_was(whole, small, tmp_path):
     found = pd.read_parquet(out)
     wanted = results[results["design"].isin(options["designs"].split(","))]
     fixed = [c for c in FIXED if c not in ("case", "sd_predicted")]
-    pd.testing.assert_frame_equal(
-        found[fixed].set_index(["seed", "design"]).sort_index(),
-        wanted[fixed].set_index(["seed", "design"]).sort_index(),
-        rtol=1e-9,
+    found, wanted = (
+        frame[fixed].set_index(["seed", "design"]).sort_index() for frame in (found, wanted)
     )
+    pd.testing.assert_frame_equal(found, wanted, rtol=1e-9)
 
 
 @pytest.mark.slow
 def test_a_planning_study_and_the_worth_of_anchors(tmp_path):
     (case,) = world_cases([0])
-    out = tmp_path / "plan.parquet"
     results = study(
-        [case], ["none", "plan"], out=out, backend="sequential", planning=True, confidence=0.6,
-        draws=100, tune=300,
+        [case], ["none", "plan"], out=tmp_path / "plan.parquet", jobs=1, planning=True,
+        confidence=0.6, draws=100, tune=300,
     )  # fmt: skip
     assert {"atpp", "replay", "held"} <= {*results}
     fits = [refit(c.law, c.train, 0) for c in (case, case.source)]
@@ -172,6 +221,5 @@ def test_a_planning_study_and_the_worth_of_anchors(tmp_path):
     # The budget falls in three truths of four (27 of 36), so of 15 in most.
     assert worth.loc["grid", "atpp"] < worth.loc["grid", "atpp_now"]
     assert (worth["atpp"] <= worth["atpp_90"]).all()
-    per_atpp = 6 * 8.1e9**2
-    saved = (worth["atpp_now"] - worth["atpp"]) * per_atpp
+    saved = (worth["atpp_now"] - worth["atpp"]) * 6 * 8.1e9**2
     np.testing.assert_allclose(worth["saved"], saved, rtol=1e-6)

@@ -15,8 +15,6 @@ def test_grid():
     assert cells["ptpp"].eq(279).all()
     assert not cells.duplicated().any()
 
-
-def test_grid_takes_numpy_scalars():
     assert grid(ptpp=np.int64(279), params=np.float32(1e8), tokens=[1e9]).shape == (1, 3)
 
 

@@ -1,0 +1,427 @@
+"""Sets of runs to buy: their cost, how far they reduce the variance of targets, and the best set.
+
+The posterior draws give the joint covariance of log losses at candidates and targets. Conditioning
+a Gaussian with these covariances on measurements of known noise variance reduces the targets'
+variances by an amount that does not depend on the measured values [1]_: the Bayes-linear update.
+The information gain is the mutual information of the measurements and the law's losses [2]_.
+
+A set is built greedily, by gain per cost [3]_, and improved by exchanging single runs as in optimal
+experimental design [4]_.
+
+References
+----------
+.. [1] M. Goldstein and D. Wooff (2007). Bayes Linear Statistics: Theory and Methods. Wiley.
+.. [2] K. Chaloner and I. Verdinelli (1995). Bayesian experimental design: a review. Statistical
+   Science, 10(3), 273-304.
+.. [3] A. Krause, A. Singh and C. Guestrin (2008). Near-optimal sensor placements in Gaussian
+   processes. Journal of Machine Learning Research, 9, 235-284.
+.. [4] V. V. Fedorov (1972). Theory of Optimal Experiments. Academic Press.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pandas as pd
+
+from bayeslaw.common.arrays import Bools, Floats, Ints
+from bayeslaw.common.errors import BayeslawError, unknown
+from bayeslaw.model.effects import labels
+from bayeslaw.tables.table import LossTable
+
+KINDS = ("flops", "adaptation")
+"""Costs that are computed from N, D and PTPP."""
+GAINS = ("variance", "entropy", "plan", "doptimal")
+"""Gains of `bayeslaw.choose_anchors`; for that of a plan all weight is on the plan's budget."""
+STARTS = 24
+"""First runs that sets are built from, over the number of runs."""
+PASSES = 5
+"""Most passes of exchanges."""
+SLACK = 1 + 1e-9
+"""Factor by which rounding may exceed the budget."""
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Costs of candidate rows.
+
+    A row stands for its run trained up to that row. Rows of one run are its checkpoints: together
+    they cost what the most expensive of them costs.
+
+    Parameters
+    ----------
+    own : array, shape (rows,)
+        Cost of the run up to the row.
+    run, base : array of int, shape (rows,)
+        Run and pre-trained model of each row.
+    setup : array, shape (bases,)
+        Cost of each base, paid with the first run from it; 0 if the base exists.
+
+    Examples
+    --------
+    Two checkpoints of one run, and a run from another base:
+
+    >>> price = Costs(np.array([1.0, 3.0, 2.0]), np.array([0, 0, 1]), np.array([0, 0, 1]),
+    ...               np.array([10.0, 20.0]))
+    >>> price.further([0]).tolist()
+    [0.0, 2.0, 22.0]
+    >>> price.total([0, 1])
+    13.0
+    """
+
+    own: Floats
+    run: Ints
+    base: Ints
+    setup: Floats
+
+    def further(self, bought: Sequence[int]) -> Floats:
+        """Further cost of each row once the rows `bought` are paid, shape (rows,)."""
+        left = self.setup.copy()
+        left[self.base[list(bought)]] = 0
+        return np.maximum(self.own - self._paid(bought)[self.run], 0) + left[self.base]
+
+    def total(self, bought: Sequence[int]) -> float:
+        """Cost of the rows `bought` together."""
+        bases = np.unique(self.base[list(bought)])
+        return float(self._paid(bought).sum() + self.setup[bases].sum())
+
+    def measured(self, bought: Sequence[int]) -> list[int]:
+        """The rows `bought`, and the cheaper rows of their runs, which come for free."""
+        return np.flatnonzero(self.own <= self._paid(bought)[self.run]).tolist()
+
+    def longest(self, bought: Sequence[int]) -> list[int]:
+        """The rows `bought` but for checkpoints of a run of which a later one is bought too."""
+        return [row for row in bought if self.own[row] >= self._paid(bought)[self.run[row]]]
+
+    def _paid(self, bought: Sequence[int]) -> Floats:
+        """Cost of each run, without its base, for the rows `bought`, shape (runs,)."""
+        paid = np.zeros(self.run.max() + 1)
+        np.maximum.at(paid, self.run[list(bought)], self.own[list(bought)])
+        return paid
+
+
+def costs(
+    frame: pd.DataFrame,
+    columns: Sequence[str],
+    *,
+    cost: str = "flops",
+    fitted: LossTable | None = None,
+) -> Costs:
+    """Costs of the rows of a table or grid.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Covariates, and `run` where rows are checkpoints of one run.
+    columns : sequence of str
+        Covariates of the law. Bases have a cost only if `ptpp` is one of them.
+    cost : "flops", "adaptation", or a column of `frame`
+        As for `bayeslaw.choose_anchors`.
+    fitted : LossTable, optional
+        Training table. The bases of its rows exist, also those that are known only by a row with
+        ``tokens = 0``.
+
+    Raises
+    ------
+    BayeslawError
+        If `cost` is unknown, or a cost is not positive and finite.
+
+    References
+    ----------
+    6 N D is the approximation of J. Kaplan et al. (2020), Scaling laws for neural language models,
+    arXiv:2001.08361.
+    """
+    if cost in KINDS:
+        own = 6 * frame["params"].to_numpy(float) * frame["tokens"].to_numpy(float)
+    elif cost in frame:
+        own = pd.to_numeric(frame[cost], errors="coerce").to_numpy(float)
+    else:
+        raise BayeslawError(unknown("cost", cost, [*KINDS, *map(str, frame.columns)]))
+    if not ((own > 0) & np.isfinite(own)).all():
+        raise BayeslawError(f"cost {cost!r}: not a positive number in every candidate row.")
+    run = run_of_each(frame)
+    if "ptpp" not in columns:
+        return Costs(own, run, np.zeros(len(frame), int), np.zeros(1))
+    base, unique = bases(frame)
+    setup = 6 * unique[:, 0] ** 2 * unique[:, 1]
+    if cost != "flops":
+        setup[:] = 0
+    elif fitted is not None:
+        known = pd.concat([fitted.frame, fitted.baselines])
+        existing = known[["params", "ptpp"]].to_numpy(float)
+        setup[np.isclose(unique[:, None], existing, rtol=1e-6).all(-1).any(1)] = 0
+    return Costs(own, run, base, setup)
+
+
+def run_of_each(frame: pd.DataFrame) -> Ints:
+    """Run of each row as a code, shape (rows,); a row without a label is a run of its own."""
+    return np.unique(labels(frame, "run"), return_inverse=True)[1]
+
+
+def bases(frame: pd.DataFrame) -> tuple[Ints, Floats]:
+    """Base of each row, (rows,), and N and PTPP of each base, (bases, 2): their distinct pairs."""
+    pairs = frame[["params", "ptpp"]].to_numpy(float)
+    unique, index = np.unique(pairs, axis=0, return_inverse=True)
+    return index.ravel(), unique
+
+
+@dataclass(frozen=True)
+class JointGaussian:
+    """Joint Gaussian of measured log losses and targets, from posterior draws.
+
+    A *candidate* is a row that could be bought: its run trained up to that row and measured there
+    and at all rows of the run with fewer tokens. A row may be measured in several domains, so a
+    candidate has one or more measurements of its own.
+
+    Parameters
+    ----------
+    measured : array, shape (draws, measurements)
+        Draws of the log losses that would be measured, without noise, as from `centred`.
+    targets : array, shape (draws, targets)
+        Draws of the target quantities, as from `centred`.
+    noise : array, shape (measurements, measurements)
+        Covariance of noise, and of random effects that the draws do not contain.
+    run, candidate : array of int, shape (measurements,)
+        Run and candidate that each measurement belongs to.
+    tokens : array, shape (measurements,)
+
+    Examples
+    --------
+    One candidate that measures the target itself; signal and noise variance are both 1, so the
+    measurement halves the target's variance.
+
+    >>> draws, zero = centred(np.array([[-1.0], [0.0], [1.0]])), np.array([0])
+    >>> joint = JointGaussian(draws, draws, np.array([[1.0]]), zero, zero, np.array([1e9]))
+    >>> now, then = joint.variances([])
+    >>> now.round(6).tolist(), then.round(6).tolist()
+    ([1.0], [[0.5]])
+    """
+
+    measured: Floats
+    targets: Floats
+    noise: Floats
+    run: Ints
+    candidate: Ints
+    tokens: Floats
+
+    @cached_property
+    def _steps(self) -> Ints:
+        """Measurements of each run in order of tokens, shape (runs, longest), padded with -1."""
+        order = np.lexsort([self.candidate, self.tokens, self.run])
+        ordered = self.run[order]
+        place = np.arange(len(order)) - np.searchsorted(ordered, ordered)
+        steps = np.full((ordered[-1] + 1, place.max() + 1), -1)
+        steps[ordered, place] = order
+        return steps
+
+    @cached_property
+    def _last(self) -> Ints:
+        """Position of each candidate's last measurement in the flattened `_steps`."""
+        last = np.empty(self.candidate.max() + 1, int)
+        positions = np.flatnonzero(self._steps.ravel() >= 0)
+        # Positions ascend within a run, so the last assignment is the one that remains.
+        last[self.candidate[self._steps.ravel()[positions]]] = positions
+        return last
+
+    @cached_property
+    def _covariance(self) -> Floats:
+        return self.measured.T @ self.measured + self.noise
+
+    @cached_property
+    def _cross(self) -> Floats:
+        return self.targets.T @ self.measured
+
+    def measurements_of(self, candidates: Sequence[int]) -> Ints:
+        """Measurements made when candidates are bought: each run up to its longest candidate."""
+        steps = self._steps
+        chosen = np.isin(self.candidate[steps], candidates) & (steps >= 0)
+        upto = np.flip(np.logical_or.accumulate(np.flip(chosen, 1), 1), 1)
+        return steps[upto & (steps >= 0)]
+
+    def variances(self, bought: Sequence[int]) -> tuple[Floats, Floats]:
+        """Variance of each target once candidates are bought, and with each further candidate.
+
+        The shapes are (targets,) and (candidates, targets).
+        """
+        have, free, root, explained, roots = self._conditioned(self._covariance, bought)
+        known = np.linalg.solve(root, self._cross[:, have].T)
+        left = (self._cross - known.T @ explained).T[self._steps] * free[..., None]
+        # Covariances of the targets with each measurement's deviation from its prediction by those
+        # before it, scaled to variance 1: their squares add up along a run.
+        reduction = (np.linalg.solve(roots, left) ** 2).cumsum(1)
+        now = (self.targets**2).sum(0) - (known**2).sum(0)
+        return now, now - reduction.reshape(-1, len(now))[self._last]
+
+    def information(self, bought: Sequence[int]) -> tuple[float, Floats]:
+        """Mutual information, in nats, of the measurements and the law's losses.
+
+        For the candidates bought, and with each further one, shape (candidates,).
+        """
+        # Half the log ratio of the determinants of the whole covariance and that of the noise; the
+        # log diagonal of a Cholesky root sums to half a log determinant.
+        now, then = 0.0, np.zeros(self._steps.shape)
+        for matrix, sign in ((self._covariance, 1), (self.noise, -1)):
+            _, _, root, _, roots = self._conditioned(matrix, bought)
+            now += sign * float(np.log(np.diagonal(root)).sum())
+            then += sign * np.log(np.diagonal(roots, axis1=1, axis2=2))
+        return now, now + then.cumsum(1).ravel()[self._last]
+
+    def _conditioned(
+        self, matrix: Floats, bought: Sequence[int]
+    ) -> tuple[Ints, Bools, Floats, Floats, Floats]:
+        """Condition the measurements of each run, with this covariance, on those made.
+
+        Returns the measurements made; which of `_steps` are not; the Cholesky root of the
+        covariance of those made; ``root^-1 matrix[made]``; and the Cholesky root of each run's
+        conditional covariance, shape (runs, longest, longest). The root of a run's first
+        measurements is its leading block, so one serves all candidates of the run.
+        """
+        steps, have = self._steps, self.measurements_of(bought)
+        free = (steps >= 0) & ~np.isin(steps, have)
+        root = np.linalg.cholesky(matrix[np.ix_(have, have)])
+        explained = np.linalg.solve(root, matrix[have])
+        seen = explained[:, steps].transpose(1, 0, 2)
+        left = matrix[steps[:, :, None], steps[:, None, :]] - seen.swapaxes(1, 2) @ seen
+        both = free[:, :, None] & free[:, None, :]
+        roots = np.linalg.cholesky(np.where(both, left, np.eye(steps.shape[1])))
+        return have, free, root, explained, roots
+
+
+def centred(values: Floats) -> Floats:
+    """Deviations of draws from their mean over ``sqrt(draws - 1)``, shape (draws, columns).
+
+    The covariance matrix of the columns is then ``centred.T @ centred``.
+    """
+    return np.asarray((values - values.mean(0)) / np.sqrt(len(values) - 1))
+
+
+@dataclass(frozen=True)
+class Search:
+    """Search for a set of candidates of largest gain under limits on number and cost.
+
+    Parameters
+    ----------
+    joint : JointGaussian
+    costs : Costs
+    size : array of int, shape (candidates,)
+        Code of each candidate's N.
+    gain : str
+        One of `GAINS`.
+    weights : array, shape (targets,)
+    k : int
+        Most candidates bought.
+    budget : float
+        Most FLOPs together; infinite for none.
+    power : float
+        Greedy steps take the candidate of largest gain over its cost to this power. Without a
+        budget, whole sets are compared in the same way.
+    second_size : bool
+        Whether two or more candidates must not all have the same N.
+    """
+
+    joint: JointGaussian
+    costs: Costs
+    size: Ints
+    gain: str
+    weights: Floats
+    k: int
+    budget: float
+    power: float
+    second_size: bool
+
+    def best(self) -> list[int]:
+        """The best set that was found, in the order to buy it."""
+        # Gain per cost alone can fill the budget with cheap runs, and gain alone with one dear run.
+        powers = {self.power, 0.0} if math.isfinite(self.budget) else {self.power}
+        sets: list[list[int]] = [[]]
+        for power in sorted(powers, reverse=True):
+            # Exchanges of single runs cannot leave every set of two or three, so small sets are
+            # built from several first runs.
+            allowed = self._allowed([], last=self.k == 1)
+            rates = np.where(allowed, self._rates([], power), -math.inf)
+            firsts = np.argsort(-rates, kind="stable")[: max(STARTS // self.k, 1)]
+            sets += [
+                self._exchanged(self.greedy([i], power)) for i in firsts.tolist() if rates[i] > 0
+            ]
+        ordered: list[int] = []
+        left = max(sets, key=self._objective)
+        while left:
+            rates = self._rates(ordered, self.power)
+            ordered.append(max(left, key=lambda pick: rates[pick]))
+            left = [pick for pick in left if pick != ordered[-1]]
+        return ordered
+
+    def worths(self, picks: Sequence[int]) -> tuple[float, Floats]:
+        """Worth of a set in the unit of the gain, and with each candidate added to it."""
+        if self.gain == "doptimal":
+            return self.joint.information(picks)
+        now, then = self.joint.variances(picks)
+        if self.gain == "entropy":
+            now, then = np.log(now) / 2, np.log(then) / 2
+        return -float(now @ self.weights), -then @ self.weights
+
+    def _rates(self, picks: Sequence[int], power: float) -> Floats:
+        """Gain of each candidate over its further cost to a power."""
+        now, then = self.worths(picks)
+        return (then - now) / np.maximum(self.costs.further(picks), np.finfo(float).tiny) ** power
+
+    def _objective(self, picks: Sequence[int]) -> float:
+        gain = self.worths(picks)[0] - self.worths([])[0]
+        if math.isfinite(self.budget) or not picks:
+            return gain
+        return float(gain / self.costs.total(picks) ** self.power)
+
+    def greedy(self, picks: list[int], power: float) -> list[int]:
+        """Add candidates of largest rate until `k` or the budget is reached."""
+        while len(picks) < self.k:
+            allowed = self._allowed(picks, last=len(picks) + 1 == self.k)
+            rates = np.where(allowed, self._rates(picks, power), -math.inf)
+            best = int(rates.argmax())
+            if not rates[best] > 0:
+                break
+            picks = self.costs.longest([*picks, best])
+        return picks
+
+    def _exchanged(self, picks: list[int]) -> list[int]:
+        """Replace single picks by better ones, and add more, until nothing improves."""
+        nothing, _ = self.worths([])
+        for _ in range(PASSES):
+            before = list(picks)
+            for pick in before:
+                if pick not in picks:
+                    continue
+                others = [other for other in picks if other != pick]
+                gains = self.worths(others)[1] - nothing
+                if math.isinf(self.budget):
+                    gains /= (self.costs.total(others) + self.costs.further(others)) ** self.power
+                gains = np.where(self._allowed(others, last=True), gains, -math.inf)
+                best = int(gains.argmax())
+                if gains[best] > gains[pick] + 1e-12 * abs(gains[best]):
+                    picks = self.costs.longest([*others, best])
+            picks = self.greedy(picks, self.power) if math.isfinite(self.budget) else picks
+            if picks == before:
+                break
+        return picks
+
+    def _allowed(self, picks: list[int], last: bool) -> Bools:
+        """Candidates that the rest of the budget allows.
+
+        While all picks have one N and a second is required, only those that have another N or leave
+        enough for a candidate with another N, if there are any.
+        """
+        extra = self.costs.further(picks)
+        left = self.budget * SLACK - self.costs.total(picks)
+        allowed = extra <= left
+        if last and math.isinf(self.budget):
+            # A run picked already costs nothing more, but the number of runs is `k`.
+            allowed &= np.isin(self.costs.run, self.costs.run[picks], invert=True)
+        if not self.second_size or self.k < 2 or len({*self.size[picks]}) > 1:
+            return allowed
+        second = np.isin(self.size, self.size[picks], invert=True) & bool(picks)
+        if not last:
+            for size in np.unique(self.size):
+                here = self.size == size
+                second |= here & (extra + extra[~here].min(initial=math.inf) <= left)
+        return allowed & second if (allowed & second).any() else allowed
