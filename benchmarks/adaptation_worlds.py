@@ -32,9 +32,8 @@ import pandas as pd
 import bayeslaw as bl
 from bayeslaw import Law, Prior, from_frame, load_law
 from bayeslaw.laws.bases import Bases, total_tokens
-from bayeslaw.laws.parts import KAPPA
-from bayeslaw.laws.powers import Power
-from bayeslaw.laws.terms import ORIGIN
+from bayeslaw.laws.law import KAPPA
+from bayeslaw.laws.terms import ORIGIN, Term
 from bayeslaw.tables.table import starting
 
 PAPER = bl.paper_world()
@@ -315,7 +314,7 @@ def form(name: str, family: str, about: dict[str, float], rng: np.random.Generat
     plain = Domain(law, law.amounts(q | {"L_ref": 0.0}, at) | {"E": q["E"]}, at, q["sigma"])
     if family == "stage":
         about[f"phi {name}"] = q["phi"] = rng.uniform(0.1, 0.4)
-        stage = Power("F", "slope_F", {"ptpp": "eta", "params": "phi"})
+        stage = Term("F", "slope_F", "-eta*log(P) - phi*log(N)")
         law = replace(law, terms=(*(t for t in law.terms if t.coefficient != "F"), stage))
     if family == "coupled":
         about[f"kappa {name}"] = q[KAPPA] = math.exp(rng.choice([-1, 1]) * rng.uniform(0.2, 0.5))
@@ -411,7 +410,11 @@ def from_bases(
         else:  # Adaptation goes on where pre-training ended, but a floor's share stays forgotten.
             about["forgotten"] = rng.uniform(0.01, 0.03)
             assert law.departure
-            p = law.departure.from_local(q, at) | {"rho": q["rho"], "phi": 0.0}
+            departure = law.departure
+            p = {
+                n: q[local] for n, local in zip(departure.parameters, departure.local, strict=True)
+            }
+            p |= {"z": q["z_ref"] - departure.shift(q, at), "rho": q["rho"], "phi": 0.0}
             p |= {"A": own["A"], "alpha": own["alpha"], "F": own["B"], "eta": own["beta"]}
             p |= {"E": own["E"] * (1 + about["forgotten"])}
         sigma = near(PAPER.sigma[name], SPREAD["sigma"])

@@ -61,7 +61,7 @@ from tables import POOL, arguments, splits, synthetic
 import bayeslaw as bl
 from bayeslaw.common.defaults import DELTA
 from bayeslaw.huber import descent
-from bayeslaw.huber.objective import Objective, screened_starts
+from bayeslaw.huber.descent import Objective, screened_starts
 
 FOUND = 1e-3
 SPLITS = "stage from two", "stage from four", "size"
@@ -112,7 +112,7 @@ def without(part: str, law: bl.Law, table: bl.LossTable, delta: float) -> Ends:
 
     parts = {
         "no refit": ("refit_linear", residuals_only),
-        "no extrapolation": ("extrapolate", lambda *_: None),
+        "no extrapolation": ("extrapolated", lambda *given: given[2:]),
         "no second derivatives": ("polish", gauss_newton),
     }
     with patch.object(descent, *parts[part]):
@@ -126,7 +126,7 @@ def scipy_least_squares(objective: Objective, method: str, ranked: bool, seed: i
         return objective.residuals(vector[None])[0]
 
     def jacobian(vector: np.ndarray) -> np.ndarray:
-        return objective.jacobian(vector[None])[0].T
+        return objective.jacobian(vector[None], objective.residuals(vector[None]))[0].T
 
     bounds, exponents = (objective.low, objective.high), len(objective.law.exponents)
     points, objectives, capped = [], [], []
@@ -189,7 +189,7 @@ def lbfgsb(objective: Objective, count: int, seed: int = 2) -> Ends:
         p = dict(zip(objective.names, vector, strict=True))
         p |= {name: np.exp(p[name]) for name in law.coefficients}
         with np.errstate(all="ignore"):
-            r = np.log(law.loss(p, objective.x)) - objective.log_loss - objective.log_scale
+            r = np.log(law.loss(p, objective.x)) - objective.observed - objective.log_scale
         total = float(objective.value(r[None])[0])
         return total if np.isfinite(total) else 1e10
 

@@ -138,7 +138,7 @@ def judge_bounds(fit: Posterior, to: Target | None) -> Finding | None:
             f"{last['upper']:.4g} (sd {last['upper_sd']:.2g}) nats. The median of the forecast is "
             f"{loss:.4g}{', outside these bounds' * outside}."
         )
-        others = [t for t in fit.law.terms if "ptpp" in t.covariates and not t.convex_in_ptpp]
+        others = [t for t in fit.law.terms if "ptpp" in t.covariates and not t.power_of("ptpp")]
         if others or fit.law.discrepancy_parameters:
             text += " Not all terms of this law need satisfy these bounds."
         words.append(text)

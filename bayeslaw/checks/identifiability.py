@@ -20,7 +20,7 @@ from bayeslaw.common.arrays import Floats
 from bayeslaw.inference.datatree import prior_draws
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.residuals import covariance
-from bayeslaw.laws.terms import STEP
+from bayeslaw.laws.law import STEP
 from bayeslaw.tables.hull import BEYOND, NEAR, locate
 from bayeslaw.tables.validation import COVARIATES
 

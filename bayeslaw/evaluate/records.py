@@ -31,7 +31,7 @@ from bayeslaw.inference.posterior import LEVELS, Forecast, Posterior, band_colum
 from bayeslaw.inference.residuals import LAST_ERROR, last_errors, too_few_sizes
 from bayeslaw.inference.storage import restored_spec, stored_spec
 from bayeslaw.laws.adjustments import ABSENT, ANNEALED, UNIQUE
-from bayeslaw.laws.knots import Knots
+from bayeslaw.laws.deviations import Knots
 from bayeslaw.laws.law import Law
 from bayeslaw.model import effects
 from bayeslaw.tables.table import LossTable, from_frame, is_synthetic
@@ -490,7 +490,7 @@ def _forecast_content(forecast: Forecast, draws: int) -> dict[str, Any]:
     laws = [fit.law for fit in fits.values()]
     levels = [level for fit in fits.values() for level in fit.spec.effects]
     match = [c for c in COVARIATES if c in frame]
-    match += [UNIQUE] * any(law.repetition is not None for law in laws)
+    match += [UNIQUE] * any(law.repetition for law in laws)
     match += [ANNEALED] * any(law.offset is not None for law in laws)
     match += [c for c in BASE_LOSSES if c in frame and any(law.bases is not None for law in laws)]
     frame = frame.assign(**{column: _numbers(frame, column) for column in match})

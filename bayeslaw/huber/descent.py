@@ -1,69 +1,226 @@
-"""Minimise the Huber objective from many starts at once, and drop those that cannot be best.
+"""The Huber objective of one law on one table, minimised from many starts at once.
 
-Each iteration of a descent (`polish`) takes a Levenberg-Marquardt step [1]_ [2]_ of all parameters
-within their bounds, then solves for the linear parameters again with the exponents fixed
-(`refit_linear`), as in variable projection [3]_. Near the optimum, steps may use second derivatives
-of the objective instead of the Gauss-Newton matrix, which converges slowly where residuals are
-large. `polish_best` descends from all starts:
-
-1. All take a few steps, and the best of them are continued.
-2. Those near the best value, but not yet at it, continue in rounds with second derivatives.
-3. After each round they extrapolate its direction (`extrapolate`): where an exponent has no finite
-   optimum, the objective flattens, and descents alone approach the bound more and more slowly.
+Each iteration of a descent (`polish`) takes a Levenberg-Marquardt step of all parameters within
+their bounds, then solves for the linear parameters again with the exponents fixed (`refit_linear`),
+as in variable projection [1]_: along the narrow curved valleys of these laws the optimal amounts
+are exponential functions of the exponents, so a straight step leaves the valley. Without the refit
+a descent takes up to ten times as many steps.
 
 References
 ----------
-.. [1] K. Levenberg (1944), A method for the solution of certain non-linear problems in least
-   squares, Quarterly of Applied Mathematics 2, 164-168.
-.. [2] D. W. Marquardt (1963), An algorithm for least-squares estimation of nonlinear parameters,
-   Journal of the Society for Industrial and Applied Mathematics 11, 431-441.
-.. [3] G. H. Golub and V. Pereyra (1973), The differentiation of pseudo-inverses and nonlinear least
+.. [1] G. H. Golub and V. Pereyra (1973), The differentiation of pseudo-inverses and nonlinear least
    squares problems whose variables separate, SIAM Journal on Numerical Analysis 10, 413-432.
 """
 
 import math
+from collections.abc import Mapping
 
 import numpy as np
+from scipy.special import huber
+from scipy.stats import qmc
 
-from bayeslaw.common.arrays import Bools, Floats, Ints
-from bayeslaw.huber.objective import Objective
+from bayeslaw.common.arrays import Bools, Floats
+from bayeslaw.laws.law import Law
+from bayeslaw.tables.table import LossTable
 
+CAP = 20.0
+"""Exponents without finite bounds are searched up to this; no published one is above 2."""
+LEAST_COUPLED = 1e-9
+"""Least amount of a coupled term, in mean losses: at 0 the loss has no derivative by it."""
+EXPONENTS = 0.02, 2.0
+"""Range of the starts of an exponent that is positive without an upper bound."""
 DIFFERENCE = 1e-6
 """Step of the finite differences of the gradient that give second derivatives."""
 PATIENCE, TOLERANCE = 12, 1e-13
 """A descent ends after this many steps in a row that gain less than this, relatively."""
-FIXINGS = 4
-"""Most solutions for a step within bounds, each with more coordinates fixed at a bound."""
 AGREE = 1e-5
 """Two optima agree if their values differ by less than this, relatively."""
 RANKING_STEPS, FIRST_STEPS, ROUND_STEPS, END_STEPS = 30, 40, 25, 10
 """Steps before the starts are ranked, of those that are chosen, of each later round, and of those
 that agree at the end."""
-NEAR = 0.02
-"""Starts whose value exceeds the best by more than this, relatively, are dropped."""
-ROUNDS = 18
-"""Most rounds. A start is dropped if `ROUNDS` times its last gain cannot reach the best."""
-GAIN = 1e-7
-"""The best start continues while a round lowers its value by more than this, relatively."""
-LENGTHS = 2.0 ** np.arange(1, 9)
-"""Lengths of the extrapolations of a round's movement, as multiples of it."""
-REFITS = 8
-"""Refits of the linear parameters after an extrapolation. Each leaves about 5 % of the error."""
+NEAR, ROUNDS, GAIN = 0.02, 18, 1e-7
+"""Starts whose value exceeds the best by more than NEAR, or by more than ROUNDS, the most rounds,
+could gain, are dropped. The best one continues while a round gains GAIN; all relatively."""
+LENGTHS, REFITS = 2.0 ** np.arange(1, 9), 8
+"""Lengths of the extrapolations of a round's movement, as multiples of it, and refits of the linear
+parameters after one. Each leaves about 5 % of the error."""
 
 
-# -- many starts ----------------------------------------------------------------------------------
+class Objective:
+    """The Huber loss of the log residuals of a law on a table, to be minimised within bounds.
+
+    A point is a vector of the floor E, the amount of each term at the reference point, and the
+    paper's exponents. Floor and amounts are in units of the mean loss; given the exponents, the
+    loss is linear in them, unless the law couples its terms. Methods take many points at once,
+    stacked on the first axis.
+
+    Parameters
+    ----------
+    law : Law
+    table : LossTable
+    delta : float
+        Threshold of the Huber loss, in log loss.
+
+    Attributes
+    ----------
+    names : tuple of str
+        Names of the parameters in the order of a point; the first `linear` are linear.
+    low, high : array, shape (parameters,)
+        Bounds.
+    at : dict
+        Logarithms of the covariates at the reference point.
+    observed : array, shape (rows,)
+        Logarithms of the losses, less their mean `log_scale`.
+    """
+
+    def __init__(self, law: Law, table: LossTable, delta: float) -> None:
+        self.law, self.delta = law, delta
+        self.x = law.covariates(table, table.name)
+        self.at = law.reference_point(table)
+        self.log_scale = float(np.log(table.loss).mean())
+        self.observed: Floats = np.log(table.loss) - self.log_scale
+        if "start" in self.x:
+            self.x["start"] = self.x["start"] - self.log_scale
+        self.names = ("E", *law.coefficients, *law.exponents)
+        self.linear = 1 + len(law.coefficients)
+        self.typical = np.array([law.typical.get(name, 1.0) for name in law.exponents])
+        low, high = np.array([law.bounds[name] for name in self.names]).T
+        stated = (np.isfinite(low) & np.isfinite(high))[self.linear :]
+        cap = np.r_[np.full(self.linear, np.inf), np.where(stated, np.inf, CAP * self.typical)]
+        self.low: Floats = np.maximum(low, -cap)
+        self.high: Floats = np.minimum(high, cap)
+        coupled = np.isin(self.names, law.coupled)
+        self.low[coupled] = np.maximum(self.low[coupled], LEAST_COUPLED)
+
+    def residuals(self, points: Floats) -> Floats:
+        """``log L_hat - log L``, shape (points, rows)."""
+        with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+            loss = self.law.loss(self._named(points), self.x, self.at)
+            residuals: Floats = np.log(loss) - self.observed
+        return residuals
+
+    def value(self, residuals: Floats) -> Floats:
+        """Sum of the Huber losses, shape (points,); infinite where it is not finite."""
+        total: Floats = huber(self.delta, residuals).sum(-1)
+        return np.where(np.isfinite(total), total, np.inf)
+
+    def weights(self, residuals: Floats) -> Floats:
+        """Weights that make weighted least squares of the Huber loss, shape (points, rows).
+
+        They are 1 up to the threshold and fall as ``delta / |residual|`` beyond it.
+        """
+        return np.minimum(1, self.delta / np.maximum(np.abs(residuals), 1e-300))
+
+    def design(self, points: Floats, names: tuple[str, ...]) -> Floats:
+        """Derivatives of the loss by some parameters, shape (points, names, rows)."""
+        with np.errstate(all="ignore"):
+            by = self.law.gradient(self._named(points), self.x, self.at, names)
+        shape = len(points), len(self.observed)
+        return np.stack([np.broadcast_to(by[name], shape) for name in names], axis=1)
+
+    def jacobian(self, points: Floats, residuals: Floats) -> Floats:
+        """Derivatives of the residuals, shape (points, parameters, rows)."""
+        loss = np.exp(residuals + self.observed)[:, None]
+        return self.design(points, self.names) / loss
+
+    def gradient(self, points: Floats, residuals: Floats) -> tuple[Floats, Floats, Floats]:
+        """Gradient of the objective, with the Jacobian and the weights that it is made of."""
+        jacobian, weights = self.jacobian(points, residuals), self.weights(residuals)
+        return (jacobian @ (weights * residuals)[..., None])[..., 0], jacobian, weights
+
+    def _named(self, points: Floats) -> dict[str, Floats]:
+        return {name: points[:, i, None] for i, name in enumerate(self.names)}
+
+    def on_bound(self, point: Floats, rtol: float = 1e-9) -> dict[str, float]:
+        """Parameters on (or within `rtol` of) a bound, and that bound."""
+        near = rtol * np.maximum(1, np.abs(point))
+        at_low, at_high = point - self.low <= near, self.high - point <= near
+        bound = np.where(at_low, self.low, self.high)
+        return {self.names[i]: float(bound[i]) for i in np.flatnonzero(at_low | at_high)}
+
+    def paper(self, point: Floats) -> dict[str, float]:
+        """A point in paper coordinates."""
+        p = self.law.rescale(self.amounts(point), self.at)
+        return {name: float(value) for name, value in p.items()}
+
+    def amounts(self, point: Floats) -> dict[str, float]:
+        """Floor and terms at the reference point in nats per token, and the paper's exponents."""
+        p = dict(zip(self.names, map(float, point), strict=True))
+        scale = math.exp(self.log_scale)
+        return p | {name: scale * p[name] for name in self.names[: self.linear]}
+
+    def point(self, amounts: Mapping[str, float | Floats]) -> Floats:
+        """Inverse of `amounts`."""
+        point = np.array([float(amounts[name]) for name in self.names])
+        point[: self.linear] /= math.exp(self.log_scale)
+        return point
+
+
+def screened_starts(objective: Objective, count: int, seed: int) -> Floats:
+    """Starts of a descent in the order of their values, best first.
+
+    Exponents are a scrambled Sobol sequence: log-uniform for positive exponents without an upper
+    bound; uniform over their bounds for others, from -2 or to 2 where there is none. The linear
+    parameters are then solved for.
+
+    Returns
+    -------
+    array, shape (count, parameters)
+    """
+    linear, law, typical = objective.linear, objective.law, objective.typical
+    low, high = objective.low[linear:], objective.high[linear:]
+    sobol = qmc.Sobol(len(low), rng=np.random.default_rng(seed))
+    unit = sobol.random_base2(math.ceil(math.log2(max(count, 2))))[:count]
+    bounds = np.array([law.bounds[name] for name in law.exponents]).T
+    positive = np.isinf(bounds[1]) & (low >= 0)
+    ends = np.clip([low, high], -2 * typical, 2 * typical)
+    ends = np.where(np.isinf(bounds), ends, [low, high])
+    smallest, largest = EXPONENTS
+    exponents = np.where(
+        positive,
+        typical * smallest * (largest / smallest) ** unit,
+        ends[0] + unit * np.ptp(ends, axis=0),
+    )
+    points = np.hstack([np.ones((count, linear)), exponents])
+    points[:, :linear] = linear_fit(objective, points)
+    return points[np.argsort(objective.value(objective.residuals(points)), kind="stable")]
+
+
+def linear_fit(objective: Objective, points: Floats) -> Floats:
+    """Linear parameters that fit the relative losses at the exponents of `points`.
+
+    Iteratively reweighted least squares. A parameter that comes out negative is set to zero and
+    left out of the next iterations: for starts, this is close enough to non-negative least squares.
+    """
+    linear, loss = objective.linear, np.exp(objective.observed)
+    design = objective.design(points, objective.names[:linear])
+    amounts = points[:, None, :linear]
+    # What is left when the linear parameters are taken away: nothing, or the start loss.
+    rest = (np.exp(objective.residuals(points)) * loss)[:, None] - amounts @ design
+    design, wanted = design / loss, 1 - rest / loss
+    weights = np.ones_like(wanted)
+    positive = (design > 0).any(axis=-1)
+    for _ in range(2 + linear):
+        weighted = design * weights
+        matrix = weighted @ design.mT * (positive[:, :, None] & positive[:, None, :])
+        scale = np.diagonal(matrix, axis1=-2, axis2=-1) + ~positive
+        matrix += np.eye(linear) * (1e-12 * scale + ~positive)[:, None, :]
+        towards = (weighted * wanted).sum(-1)
+        fitted = np.linalg.solve(matrix, (positive * towards)[..., None])[..., 0]
+        positive &= fitted > 0
+        fitted = np.maximum(fitted, 0)
+        weights = objective.weights(fitted[:, None] @ design - wanted)
+    return fitted
 
 
 def polish_best(objective: Objective, points: Floats, keep: int) -> tuple[Floats, Floats, Floats]:
     """Polish the best `keep` of some starts.
 
-    Parameters
-    ----------
-    objective : Objective
-    points : array, shape (starts, parameters)
-    keep : int
-        If there are more starts, all take a few steps and the best are continued: where a law has
-        many exponents, the value at the start does not predict where a descent ends.
+    If there are more, all take a few steps first: where a law has many exponents, the value at the
+    start does not predict where a descent ends. Those near the best value, but not yet at it,
+    continue in rounds with second derivatives. After each they extrapolate its direction: where an
+    exponent has no finite optimum, the objective flattens, and descents alone approach the bound
+    more and more slowly.
 
     Returns
     -------
@@ -82,8 +239,8 @@ def polish_best(objective: Objective, points: Floats, keep: int) -> tuple[Floats
     for _ in range(ROUNDS):
         best = int(np.argmin(values))
         excess = values / values[best] - 1
-        agree = excess <= AGREE
-        active = np.flatnonzero(moving & ~agree & (excess <= np.minimum(NEAR, ROUNDS * gain)))
+        same = excess <= AGREE
+        active = np.flatnonzero(moving & ~same & (excess <= np.minimum(NEAR, ROUNDS * gain)))
         if moving[best] and gain[best] > GAIN:
             active = np.append(active, best)
         if not len(active):
@@ -92,46 +249,44 @@ def polish_best(objective: Objective, points: Floats, keep: int) -> tuple[Floats
         points[active], values[active], moving[active] = polish(
             objective, points[active], second_derivatives=True, max_steps=ROUND_STEPS
         )
-        extrapolate(objective, start, points, values, active)
+        for row, origin in zip(active, start, strict=True):
+            points[row], values[row] = extrapolated(objective, origin, points[row], values[row])
         gain[active] = before / values[active] - 1
         ends[~agreed] = points[~agreed]
-        agreed |= agree
+        agreed |= same
         # Starts that agree would all end at the same value, so only the best continues.
-        points[agree], values[agree], moving[agree] = points[best], values[best], moving[best]
+        points[same], values[same], moving[same] = points[best], values[best], moving[best]
     return points, values, ends
 
 
-def extrapolate(
-    objective: Objective, start: Floats, points: Floats, values: Floats, active: Ints
-) -> None:
-    """Move the `active` rows of `points` further in the direction of their last round if better.
+def extrapolated(
+    objective: Objective, origin: Floats, point: Floats, value: float
+) -> tuple[Floats, float]:
+    """The point, or one further in its direction from `origin` if it is better, and its value.
 
-    Candidates are the same movement from `start` several times over, and movements that multiply
-    the distance to the nearer bound by the same factor several times. Then each exponent in turn is
-    tried at the bound it moves to. Points and values are changed in place.
+    Candidates are the same movement several times over, and movements that multiply the distance to
+    the nearer bound by the same factor several times. Then each exponent in turn is tried at the
+    bound it moves to.
     """
-    low, high = objective.low, objective.high
-
-    def accept_best(row: int, candidates: Floats) -> None:
-        candidates = np.clip(candidates, low, high)
+    low, high, linear = objective.low, objective.high, objective.linear
+    direction = point - origin
+    bound = np.where(point - low <= high - point, low, high)
+    before, now = origin - bound, point - bound
+    factor = np.divide(now, before, out=np.ones_like(before), where=before * now > 0)
+    factor[:linear] = 1.0  # these are refitted
+    with np.errstate(over="ignore"):
+        geometric = bound + now * factor ** LENGTHS[:, None]
+    straight = point + LENGTHS[:, None] * direction
+    to_bound = np.diag(np.where(direction > 0, high, low) - point)[linear:]
+    for candidates in (np.concatenate([straight, geometric]), None):
+        trial = np.clip(point + to_bound if candidates is None else candidates, low, high)
         for _ in range(REFITS):
-            candidates, residuals = refit_linear(objective, candidates)
+            trial, residuals = refit_linear(objective, trial)
         reached = objective.value(residuals)
         best = int(np.argmin(reached))
-        if reached[best] < values[row]:
-            points[row], values[row] = candidates[best], reached[best]
-
-    for row, origin in zip(active, start, strict=True):
-        direction = points[row] - origin
-        bound = np.where(points[row] - low <= high - points[row], low, high)
-        before, now = origin - bound, points[row] - bound
-        factor = np.divide(now, before, out=np.ones_like(before), where=before * now > 0)
-        factor[: objective.linear] = 1.0  # these are refitted
-        with np.errstate(over="ignore"):
-            geometric = bound + now * factor ** LENGTHS[:, None]
-        accept_best(row, np.concatenate([points[row] + LENGTHS[:, None] * direction, geometric]))
-        to_bound = np.diag(np.where(direction > 0, high, low) - points[row])
-        accept_best(row, points[row] + to_bound[objective.linear :])
+        if reached[best] < value:
+            point, value = trial[best], float(reached[best])
+    return point, value
 
 
 def agree(values: Floats, rows: int) -> Bools:
@@ -146,18 +301,11 @@ def solutions(objective: Objective, best: Floats, ends: Floats) -> Floats:
     Where the table does not determine all parameters these points differ. Elsewhere they differ by
     what the tolerance of the value allows. `ends` are those of `polish_best`, of the starts that
     agree.
-
-    Returns
-    -------
-    array, shape (solutions, parameters)
     """
     ends, reached, _ = polish(objective, ends, second_derivatives=True, max_steps=END_STEPS)
     least = objective.value(objective.residuals(best[None]))
-    same = agree(np.concatenate([least, reached]), len(objective.log_loss))[1:]
+    same = agree(np.concatenate([least, reached]), len(objective.observed))[1:]
     return np.concatenate([best[None], ends[same]])
-
-
-# -- one descent ----------------------------------------------------------------------------------
 
 
 def polish(
@@ -171,14 +319,6 @@ def polish(
 
     A descent has converged when `PATIENCE` steps in a row, or one step with little damping, gain
     less than `TOLERANCE` of the value.
-
-    Parameters
-    ----------
-    objective : Objective
-    points : array, shape (points, parameters)
-    second_derivatives : bool
-        Use the Hessian of the objective instead of the Gauss-Newton matrix.
-    max_steps : int
 
     Returns
     -------
@@ -217,42 +357,36 @@ def polish(
 def refit_linear(objective: Objective, points: Floats) -> tuple[Floats, Floats]:
     """Solve for the linear parameters again, exponents fixed; one reweighted Gauss-Newton step.
 
-    Along the narrow curved valleys of these laws the optimal sizes are exponential functions of the
-    exponents, so a straight step leaves the valley. This step leads back into it. Without it a
-    descent takes up to ten times as many steps.
-
     Returns
     -------
     points : array, shape (points, parameters)
     residuals : array, shape (points, rows)
     """
-    linear = objective.linear
-    design, given, unit = objective.design(points), objective.given(points), np.eye(linear)
-    sizes = points[:, :linear]
-    loss = sizes[:, None] @ design + given
+    linear, unit = objective.linear, np.eye(objective.linear)
+    here = objective.residuals(points)
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
-        residuals = np.log(loss) - objective.log_loss
-        weights = objective.weights(residuals)
+        loss = np.exp(here + objective.observed)[:, None]
+        design = objective.design(points, objective.names[:linear])
+        weights = objective.weights(here)[:, None]
         jacobian = design / loss
         matrix = (jacobian * weights) @ jacobian.mT
-        gradient = (jacobian @ (weights * residuals).mT)[..., 0]
+        gradient = (jacobian @ (weights * here[:, None]).mT)[..., 0]
     finite = np.isfinite(matrix).all((1, 2)) & np.isfinite(gradient).all(1)
-    finite &= matrix.any((1, 2))  # where nothing has departed from the start, sizes do not matter
+    finite &= matrix.any((1, 2))  # where nothing has departed from the start, amounts are free
     gradient[~finite], matrix[~finite] = 0, unit
     scale = np.diagonal(matrix, axis1=-2, axis2=-1)
     scale = np.maximum(scale, 1e-12 * scale.max(-1, keepdims=True))
     matrix = matrix + unit * (1e-10 * scale)[:, None]
-    low, high = objective.low[:linear], objective.high[:linear]
-    sizes = sizes + bounded_steps(matrix, gradient, low - sizes, high - sizes)
-    sizes = np.clip(sizes, low, high)
-    refitted = np.concatenate([sizes, points[:, linear:]], axis=1)
-    if objective.law.coupled:  # the loss is not linear in the sizes: the step may lead too far
-        there, here = objective.residuals(refitted), residuals[:, 0]
+    low, high, amounts = objective.low[:linear], objective.high[:linear], points[:, :linear]
+    amounts = amounts + bounded_steps(matrix, gradient, low - amounts, high - amounts)
+    refitted = np.concatenate([np.clip(amounts, low, high), points[:, linear:]], axis=1)
+    if objective.law.coupled:  # the loss is not linear in the amounts: the step may lead too far
+        there = objective.residuals(refitted)
         better = (objective.value(there) < objective.value(here))[:, None]
         return np.where(better, refitted, points), np.where(better, there, here)
+    moved = ((refitted - points)[:, None, :linear] @ design)[:, 0]
     with np.errstate(divide="ignore", invalid="ignore"):
-        residuals = np.log((sizes[:, None] @ design + given)[:, 0]) - objective.log_loss
-    return refitted, residuals
+        return refitted, np.log(loss[:, 0] + moved) - objective.observed
 
 
 def _step(
@@ -282,15 +416,15 @@ def _hessian(objective: Objective, points: Floats, scale: Floats, fixed: Bools) 
     """Second derivatives of the objective with their eigenvalues made positive.
 
     Differences and eigenvalues are taken in units of ``1 / sqrt(scale)``, because parameters differ
-    in scale by many orders of magnitude: the size of a term with an exponent of 20 may be 1e-9.
+    in scale by many orders of magnitude: the amount of a term with an exponent of 20 may be 1e-9.
     Rows and columns of parameters that are `fixed` at a bound are set to zero first: curvature
     along them may be negative, and must not change the curvature along the others.
     """
-    unit = np.sqrt(scale)
-    step = DIFFERENCE * np.minimum(1, math.sqrt(len(objective.log_loss)) / unit)
+    unit, size = np.sqrt(scale), len(objective.names)
+    step = DIFFERENCE * np.minimum(1, math.sqrt(len(objective.observed)) / unit)
     step = np.where(points + step > objective.high, -step, step)
-    ends = points[:, None] + step[..., None] * np.eye(len(objective.names))
-    ends = np.concatenate([points, ends.reshape(-1, len(objective.names))])
+    ends = points[:, None] + step[..., None] * np.eye(size)
+    ends = np.concatenate([points, ends.reshape(-1, size)])
     gradients = objective.gradient(ends, objective.residuals(ends))[0]
     here, there = gradients[: len(points), None], gradients[len(points) :]
     matrix = (there.reshape(*step.shape, -1) - here) / step[..., None]
@@ -305,15 +439,7 @@ def bounded_steps(matrix: Floats, gradient: Floats, low: Floats, high: Floats) -
     """Newton steps of many quadratic functions at once that leave no bound.
 
     An active-set method: a coordinate that would leave its bounds is fixed at the bound, and the
-    others are solved for again, at most `FIXINGS` times. Then the step is clipped to the bounds.
-
-    Parameters
-    ----------
-    matrix : array, shape (points, dims, dims)
-        Positive definite, or singular where a coordinate has no effect.
-    gradient : array, shape (points, dims)
-    low, high : array, shape (points, dims)
-        Bounds of the step, ``low <= 0 <= high``.
+    others are solved for again. Then the step is clipped to the bounds ``low <= 0 <= high``.
 
     Examples
     --------
@@ -326,12 +452,15 @@ def bounded_steps(matrix: Floats, gradient: Floats, low: Floats, high: Floats) -
     """
     free = ~((low == 0) & (gradient > 0) | (high == 0) & (gradient < 0))
     unit, step = np.eye(gradient.shape[1]), np.zeros_like(gradient)
-    for _ in range(FIXINGS):
-        slope, block = gradient, matrix
-        if not free.all():
-            slope = free * (gradient + (matrix @ np.where(free, 0, step)[..., None])[..., 0])
-            block = matrix * (free[:, :, None] & free[:, None, :]) + unit * ~free[:, None]
-        step = np.where(free, _solve(block, -slope), step)
+    for _ in range(4):
+        slope = free * (gradient + (matrix @ np.where(free, 0, step)[..., None])[..., 0])
+        block = matrix * (free[:, :, None] & free[:, None, :]) + unit * ~free[:, None]
+        try:
+            solved = np.linalg.solve(block, -slope[..., None])[..., 0]
+        except np.linalg.LinAlgError:  # a coordinate without effect
+            size = np.trace(block, axis1=1, axis2=2)[:, None, None] + np.finfo(float).tiny
+            solved = np.linalg.solve(block + 1e-12 * size * unit, -slope[..., None])[..., 0]
+        step = np.where(free, solved, step)
         inside = np.clip(step, low, high)
         outside = free & (inside != step)
         step = inside
@@ -339,13 +468,3 @@ def bounded_steps(matrix: Floats, gradient: Floats, low: Floats, high: Floats) -
             break
         free &= ~outside
     return step
-
-
-def _solve(matrix: Floats, right: Floats) -> Floats:
-    """Solutions of many linear systems; of singular ones with a ridge of relative size 1e-12."""
-    try:
-        return np.linalg.solve(matrix, right[..., None])[..., 0]
-    except np.linalg.LinAlgError:
-        size = np.trace(matrix, axis1=1, axis2=2)[:, None, None] + np.finfo(float).tiny
-        ridge = 1e-12 * size * np.eye(matrix.shape[-1])
-        return np.linalg.solve(matrix + ridge, right[..., None])[..., 0]

@@ -15,9 +15,8 @@ from bayeslaw.common.errors import FitError, FitWarning, TableError, unknown
 from bayeslaw.common.files import models_dir
 from bayeslaw.common.formatting import count, digits
 from bayeslaw.common.shown import SYNTHETIC, Block, Note, Showing, Shown, Table
-from bayeslaw.huber.descent import agree, polish_best, solutions
-from bayeslaw.huber.objective import Objective, screened_starts
-from bayeslaw.laws.adjustments import UNIQUE, annealing, repeating, unannealed
+from bayeslaw.huber.descent import Objective, agree, polish_best, screened_starts, solutions
+from bayeslaw.laws.adjustments import UNIQUE, unannealed
 from bayeslaw.laws.bases import Bases, base_table, log_slopes, total_tokens
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
@@ -399,8 +398,8 @@ def for_table(law: Law, table: LossTable) -> Law:
             f"{table.name}: {lacking} Laws that need only columns that are there: "
             f"{', '.join(able) or 'none'}."
         )
-    law = repeating(law) if UNIQUE in table.frame else law
-    law = annealing(law) if np.unique(unannealed(table.frame)).size == 2 else law
+    law = law.repeating() if UNIQUE in table.frame else law
+    law = law.annealing() if np.unique(unannealed(table.frame)).size == 2 else law
     if law.departure is None or law.bases is not None:
         return law
     bases, chinchilla = base_table(table.frame, table.baselines, table.name), load_law("chinchilla")

@@ -9,8 +9,7 @@ from scipy.special import expit, logit
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.defaults import DELTA
 from bayeslaw.common.errors import FitWarning
-from bayeslaw.huber.descent import AGREE
-from bayeslaw.huber.objective import Objective, screened_starts
+from bayeslaw.huber.descent import AGREE, Objective, screened_starts
 from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.laws.priors import Prior
 from bayeslaw.model.building import build
@@ -104,7 +103,7 @@ def _starts(
     for row in screened_starts(objective, 512, seed)[:keep]:
         row = np.clip(row, objective.low, objective.high)
         row[: objective.linear] = np.maximum(row[: objective.linear], 1e-2)
-        p = objective.sizes(row)
+        p = objective.amounts(row)
         q = law.to_reference(law.rescale(p, objective.at), objective.at)
         q["sigma"] = max(float(np.std(objective.residuals(row[None]))), 1e-6)
         q |= {n: _start_of(spec.priors[prior]) for n, prior in spec.likelihood.parameters.items()}

@@ -1,4 +1,0 @@
-"""Scaling laws: terms, priors as data, laws, TOML files.
-
-May import ``tables`` and ``common``.
-"""

@@ -12,9 +12,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bayeslaw.common.arrays import Namespace
+from bayeslaw.common.arrays import Floats, Namespace
 from bayeslaw.common.registry import storable
-from bayeslaw.laws.knots import Knots
 from bayeslaw.laws.terms import Array, Values
 
 WHOLE, START = "", "start"
@@ -42,11 +41,6 @@ class Deviation(ABC):
     def covariates_of(self) -> dict[str, tuple[str, ...]]:
         """Covariates that each parameter acts along."""
 
-    @property
-    def covariates(self) -> tuple[str, ...]:
-        """Covariates it depends on."""
-        return tuple(dict.fromkeys(c for along in self.covariates_of.values() for c in along))
-
     @abstractmethod
     def value(self, p: Values, x: Values, at: Values, xp: Namespace) -> Array:
         """Columns times weights; arguments are those of `Term.log_ratio`."""
@@ -63,7 +57,6 @@ class Linear(Deviation):
         """What a coefficient multiplies; the other arguments are those of `Term.log_ratio`."""
 
     def value(self, p: Values, x: Values, at: Values, xp: Namespace) -> Array:
-        """Sum of the columns times their coefficients."""
         return sum(p[name] * self.column(name, x, at, xp) for name in self.parameters)
 
 
@@ -85,21 +78,55 @@ class Polynomial(Linear):
 
     @property
     def parameters(self) -> tuple[str, ...]:
-        """Names of the coefficients."""
         return tuple(self.coefficients)
 
     @property
     def covariates_of(self) -> dict[str, tuple[str, ...]]:
-        """Covariates that each coefficient multiplies."""
         return {name: tuple(dict.fromkeys(along)) for name, along in self.coefficients.items()}
 
     def column(self, name: str, x: Values, at: Values, xp: Namespace = np) -> Array:
-        """The product of covariates that a coefficient multiplies."""
         along = self.coefficients[name]
         value: Array = 1.0 / math.prod(math.factorial(along.count(c)) for c in set(along))
         for covariate in along:
             value = value * (x[covariate] - at[covariate])
         return value
+
+
+@dataclass(frozen=True)
+class Knots:
+    """Equally spaced knots on both sides of the reference point, which has one for each side.
+
+    Parameters
+    ----------
+    spacing : float
+        Distance, in e-folds.
+    above, below : int
+        Number of knots at 0, spacing, 2 spacing, ... and at 0, -spacing, -2 spacing, ...
+    """
+
+    spacing: float
+    above: int = 1
+    below: int = 1
+
+    @property
+    def positions(self) -> Floats:
+        """Positions of the knots above, then of those below, shape (knots,).
+
+        The two at the reference point are 0.0 and -0.0, so that the sign tells the side.
+        """
+        return self.spacing * np.concatenate([np.arange(self.above), -1.0 * np.arange(self.below)])
+
+    def reaching(self, low: float, high: float) -> "Knots":
+        """Knots of the same spacing that cover `low` to `high` too; none is removed."""
+        above, below = (max(1, math.ceil(far / self.spacing)) for far in (high, -low))
+        return Knots(self.spacing, max(above, self.above), max(below, self.below))
+
+    def hinges(self, u: Array, xp: Namespace) -> Array:
+        """Hinge functions ``sqrt(spacing) max(±(u - u_j), 0)``, shape (knots, ...)."""
+        knots, size = self.positions, math.sqrt(self.spacing)
+        axes = (-1, *[1] * u.ndim)
+        slope, offset = np.copysign(size, knots).reshape(axes), (size * abs(knots)).reshape(axes)
+        return xp.maximum(slope * u - offset, 0.0)
 
 
 @dataclass(frozen=True)
@@ -146,16 +173,13 @@ class Walk(Deviation):
 
     @property
     def parameters(self) -> tuple[str, ...]:
-        """Name of the scale."""
         return (self.scale,)
 
     @property
     def covariates_of(self) -> dict[str, tuple[str, ...]]:
-        """Covariates of the walk."""
         return {self.scale: tuple(c for c in (self.along, self.over, self.times) if c)}
 
     def value(self, p: Values, x: Values, at: Values, xp: Namespace) -> Array:
-        """Value at `x`; zero if `p` does not contain the steps."""
         if self.steps not in p:
             return 0.0
         steps, columns = p[self.steps], self.columns(x, at, xp)
@@ -182,7 +206,6 @@ class Walk(Deviation):
         return (self.knots or Knots(spacing)).reaching(low, high)
 
     def _position(self, x: Values, at: Values) -> Array:
-        """u: the log of the covariate of the knots, from the reference point."""
         u = x[self.along] - at[self.along]
         return u - (x[self.over] - at[self.over]) if self.over else u
 

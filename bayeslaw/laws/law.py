@@ -5,13 +5,16 @@ A law is written in two coordinate systems that convert exactly both ways.
 - *Paper coordinates*: ``E, A, alpha, B, ...`` as published.
 - *Reference coordinates*, in which priors are stated and the sampler works: ``L_ref``, the loss at
   a reference point (the training data's geometric mean), and for each term its local slope there,
-  in nats per e-fold, with its exponent. ``L = L_ref + sum_j s_j/k_j [exp(log_ratio_j) - 1]``.
+  in nats per e-fold, with its exponent.
+
+Between them are the *amounts*: the floor and each term at the reference point, in nats, with the
+paper's exponents. The formula takes these, or the paper's coefficients.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Literal
 
 import numpy as np
@@ -20,19 +23,36 @@ import pandas as pd
 from bayeslaw.common.arrays import Namespace
 from bayeslaw.common.errors import TableError, argument
 from bayeslaw.common.registry import identity
-from bayeslaw.laws.adjustments import Offset, Repetition
+from bayeslaw.laws.adjustments import (
+    LETTERS,
+    MIXED,
+    OFFSET,
+    OFFSET_PRIORS,
+    REPEATS,
+    REPEATS_PRIOR,
+    TYPICAL_REPEATS,
+    UNIQUE,
+    WORTH_LATEX,
+    Departure,
+    Offset,
+    offset_along,
+    unannealed,
+    until_repeated,
+    worth,
+)
 from bayeslaw.laws.bases import Bases
-from bayeslaw.laws.departure import MIXED, Departure
-from bayeslaw.laws.deviations import START, WHOLE, Deviation, Walk
-from bayeslaw.laws.knots import Knots
-from bayeslaw.laws.parts import KAPPA, Coupling, Part, couple
+from bayeslaw.laws.deviations import START, WHOLE, Deviation, Knots, Walk
 from bayeslaw.laws.priors import FLOOR, NOISE, Prior
-from bayeslaw.laws.terms import COLUMN, ORIGIN, STEP, Array, Term, Values
+from bayeslaw.laws.terms import COLUMN, ORIGIN, Array, Term, Values
 from bayeslaw.tables.table import LossTable
 from bayeslaw.tables.validation import COVARIATES, canonical
 
 CLIP = 1e-9
 """The paper clips r to [CLIP, 1 - CLIP]."""
+KAPPA = "kappa"
+"""Parameter of a coupling of terms."""
+STEP = 1e-30
+"""Imaginary step of complex-step derivatives: too small to change the real part."""
 
 
 @dataclass(frozen=True)
@@ -54,24 +74,24 @@ class Law:
         Tokens per unit of D. It matters where an exponent of D varies from row to row.
     ratio : {"replay", "own"}
         Whether r is the replayed share or the modelled domain's own share.
-    epsilon : float
-        The paper's epsilon in ``C / (r + epsilon)^gamma``.
-    deviations : tuple of Deviation
-        Of the log loss, by a discrepancy.
     coupled : tuple of str
         Coefficients of terms T that enter as ``(sum of T^(1 / kappa))^kappa`` and not as their sum;
         the law then has the parameter kappa, whose value 1 is the sum.
-    coupling_added : bool
-        Whether the coupling is a discrepancy's and not the law's own.
     paper_bounds : mapping
         Ranges as published, of the parameters for which they differ from `bounds`.
+    typical : mapping
+        Typical sizes of the parameters for which 1 is far from it.
     departure : Departure, optional
         How the loss departs from that of the pre-trained model; without it, floor and terms are
         the loss.
     bases : Bases, optional
         Losses of the pre-trained models of the table that the law is fitted to.
-    repetition : Repetition, optional
-        What repeated tokens are worth; without it, as much as new ones.
+    deviations : tuple of Deviation
+        Of the log loss, by a discrepancy.
+    coupling_added : bool
+        Whether the coupling is a discrepancy's and not the law's own.
+    repetition : bool
+        Whether repeated tokens are worth less than new ones.
     offset : Offset, optional
         Factor of the loss for checkpoints that are not annealed.
     """
@@ -84,22 +104,17 @@ class Law:
     bounds: Mapping[str, tuple[float, float]]
     token_unit: float = 1.0
     ratio: Literal["replay", "own"] = "replay"
-    epsilon: float = 1e-5
-    deviations: tuple[Deviation, ...] = ()
     coupled: tuple[str, ...] = ()
-    coupling_added: bool = False
     paper_bounds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    typical: Mapping[str, float] = field(default_factory=dict)
     departure: Departure | None = None
     bases: Bases | None = field(default=None, repr=False)
-    repetition: Repetition | None = None
+    deviations: tuple[Deviation, ...] = ()
+    coupling_added: bool = False
+    repetition: bool = False
     offset: Offset | None = None
 
-    @cached_property
-    def exponents(self) -> tuple[str, ...]:
-        """Paper symbols of every parameter that enters non-linearly."""
-        own = [e for term in self.terms for e in term.exponents]
-        added = [n for part in self._added for n in part.parameters]
-        return tuple(dict.fromkeys([*own, *added]))
+    # -- names --------------------------------------------------------------------------------
 
     @cached_property
     def coefficients(self) -> tuple[str, ...]:
@@ -107,62 +122,73 @@ class Law:
         return tuple(term.coefficient for term in self.terms)
 
     @cached_property
+    def _added(self) -> dict[str, str]:
+        """Parameters beside those of the terms, with their names in reference coordinates."""
+        departure, offset = self.departure, self.offset
+        names = dict(zip(departure.parameters, departure.local, strict=True)) if departure else {}
+        names |= {KAPPA: KAPPA} if self.coupled else {}
+        names |= dict(zip(offset.parameters, offset.local, strict=True)) if offset else {}
+        names |= {REPEATS: REPEATS} if self.repetition else {}
+        return names | {n: n for deviation in self.deviations for n in deviation.parameters}
+
+    @cached_property
+    def exponents(self) -> tuple[str, ...]:
+        """Paper symbols of every parameter that enters non-linearly."""
+        names = [name for term in self.terms for name in term.exponents]
+        return tuple(dict.fromkeys([*names, *self._added]))
+
+    @cached_property
     def parameters(self) -> tuple[str, ...]:
         """Paper symbols in the order of the formula."""
-        own = [n for term in self.terms for n in (term.coefficient, *term.exponents)]
-        added = [n for part in self._added for n in part.parameters]
-        return ("E", *dict.fromkeys([*own, *added]))
+        names = [name for term in self.terms for name in (term.coefficient, *term.exponents)]
+        return ("E", *dict.fromkeys([*names, *self._added]))
 
     @cached_property
     def coordinates(self) -> tuple[str, ...]:
         """Names of the reference coordinates."""
-        at, none = ORIGIN, dict.fromkeys(self.exponents, 0.0)
-        own = [n for term in self.terms for n in (term.slope, *term.to_local(none, at, np))]
-        added = [n for part in self.parts for n in part.local]
-        added += [n for deviation in self.deviations for n in deviation.parameters]
-        return ("L_ref", *dict.fromkeys([*own, *added]))
+        names = [n for t in self.terms for n in (t.slope, t.local, *t.exponents[1:])]
+        return ("L_ref", *dict.fromkeys([*names, *self._added.values()]))
 
     @cached_property
-    def parts(self) -> tuple[Part, ...]:
-        """What the law has beside floor and terms, in the order in which it acts on the loss."""
-        every = (self.departure, self.coupling, self.offset, self.repetition)
-        return tuple(part for part in every if part)
-
-    @property
-    def _added(self) -> tuple[Part | Deviation, ...]:
-        """What has parameters beside those of the terms."""
-        return (*self.parts, *self.deviations)
+    def discrepancy_parameters(self) -> tuple[str, ...]:
+        """Names of the parameters that the discrepancy adds to the law."""
+        stated = self.without_discrepancy.exponents
+        return tuple(name for name in self.exponents if name not in stated)
 
     @cached_property
-    def coupling(self) -> Coupling | None:
-        """The coupling of terms, if there is one."""
-        terms = tuple(term for term in self.terms if term.coefficient in self.coupled)
-        return Coupling(terms) if terms else None
+    def _along(self) -> dict[str, tuple[str, ...]]:
+        """Covariates that each parameter or reference coordinate acts along."""
+        along: dict[str, tuple[str, ...]] = {}
+        for term in self.terms:
+            along |= term.covariates_of
+            along |= dict.fromkeys((term.local, term.slope), term.covariates[:1])
+        coupled = [t.covariates for t in self.terms if t.coefficient in self.coupled]
+        parts = [self.departure.covariates_of if self.departure else {}]
+        parts += [{KAPPA: tuple(dict.fromkeys(sum(coupled, ())))}] if coupled else []
+        parts += [self.offset.covariates_of] if self.offset else []
+        parts += [{REPEATS: ("tokens", "unique")}] if self.repetition else []
+        parts += [deviation.covariates_of for deviation in self.deviations]
+        for part in parts:
+            for name, covariates in part.items():
+                along[name] = tuple(dict.fromkeys([*along.get(name, ()), *covariates]))
+        return along
 
     @cached_property
-    def walks(self) -> tuple[Walk, ...]:
-        """Random walks among the deviations.
+    def covariates_of(self) -> dict[str, tuple[str, ...]]:
+        """Columns of a table along which each reference coordinate acts."""
+        columns = {
+            name: tuple(dict.fromkeys(COLUMN[c] for c in along if COLUMN[c] in COVARIATES))
+            for name, along in self._along.items()
+        }
+        return {name: columns[name] for name in self.coordinates if columns.get(name)}
 
-        The steps of each are a vector parameter of the law, named `Walk.steps`. A walk whose steps
-        are not given is zero.
-        """
-        return tuple(each for each in self.deviations if isinstance(each, Walk))
-
-    def over(self, x: Values, at: Values) -> "Law":
-        """The law with knots of its random walks that cover some rows."""
-        return self.with_knots(self.knots(x, at))
-
-    def knots(self, x: Values, at: Values) -> dict[str, Knots]:
-        """Knots of the random walks that cover some rows, by the names of their steps."""
-        x = self.of_deviations(x)
-        return {walk.steps: walk.reach(x, at) for walk in self.walks}
-
-    def with_knots(self, knots: Mapping[str, Knots]) -> "Law":
-        """The law with knots of its random walks, by the names of their steps."""
-        if not knots:
-            return self
-        deviations = [d.with_knots(knots) if isinstance(d, Walk) else d for d in self.deviations]
-        return replace(self, deviations=tuple(deviations))
+    @cached_property
+    def covariate_names(self) -> tuple[str, ...]:
+        """Covariates that the formula uses."""
+        used = {c for term in self.terms for c in term.covariates}
+        used |= {c for name, along in self._along.items() if name in self._added for c in along}
+        used |= {"start"} if self.departure else set()
+        return tuple(c for c in COLUMN if c in used)
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
@@ -182,50 +208,102 @@ class Law:
             for c, terms in used.items()
         }
 
-    @cached_property
-    def covariate_names(self) -> tuple[str, ...]:
-        """Covariates that the terms and the other parts use."""
-        used = {c for term in self.terms for c in term.covariates}
-        used |= {c for part in self._added for c in part.covariates}
-        return tuple(c for c in COLUMN if c in used)
-
-    @cached_property
-    def discrepancy_parameters(self) -> tuple[str, ...]:
-        """Names of the parameters that the discrepancy adds to the law."""
-        own = self.without_discrepancy.exponents
-        return tuple(name for name in self.exponents if name not in own)
-
-    @cached_property
-    def covariates_of(self) -> dict[str, tuple[str, ...]]:
-        """Columns of a table along which each reference coordinate acts."""
-        found: dict[str, tuple[str, ...]] = {}
-        for term in self.terms:
-            found |= term.covariates_of
-            found |= dict.fromkeys((term.local, term.slope), term.covariates[:1])
-        for part in self._added:
-            for name, along in part.covariates_of.items():
-                found[name] = tuple(dict.fromkeys([*found.get(name, ()), *along]))
-        known = {c: column for c, column in COLUMN.items() if column in COVARIATES}
-        columns = {
-            n: tuple(dict.fromkeys(known[c] for c in along if c in known))
-            for n, along in found.items()
-        }
-        return {name: columns[name] for name in self.coordinates if columns.get(name)}
-
     @property
     def additive(self) -> bool:
         """Whether the loss is the floor plus the terms, which may be coupled."""
-        return not self.deviations and all(part.additive for part in self.parts)
+        return not (self.deviations or self.departure or self.offset or self.repetition)
 
     @cached_property
     def identity(self) -> str:
         """Hash of what the loss and its priors depend on, which name and title are not part of."""
-        other = ("name", "title", "reference", "paper_bounds", "bases")
-        names = [f.name for f in fields(self) if f.name not in other]
-        names = [n for n in names if n not in ("repetition", "offset") or getattr(self, n)]
-        parts = {name: getattr(self, name) for name in names}
+        other = ("name", "title", "reference", "paper_bounds", "bases", "typical")
+        parts = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in other}
         unordered = {name: dict(sorted(parts[name].items())) for name in ("priors", "bounds")}
         return identity(parts | unordered)
+
+    @property
+    def epsilon(self) -> float:
+        """The number in ``log(r + epsilon)``."""
+        return next((t.epsilon for t in self.terms if t.epsilon is not None), 1e-5)
+
+    @cached_property
+    def prior_bounds(self) -> dict[str, tuple[float, float]]:
+        """Range of each quantity that has a prior."""
+        bounds = {"E": self.bounds["E"], FLOOR: (0.0, 1.0)}
+        bounds |= dict.fromkeys((*self.coordinates[1:], *NOISE), (0.0, math.inf))
+        bounds |= {term.local: self.bounds[term.leading] for term in self.terms}
+        bounds |= {name: self.bounds[name] for name in self.exponents if name in self.coordinates}
+        moved = {local for name, local in self._added.items() if local != name}
+        return bounds | dict.fromkeys(moved, (-math.inf, math.inf))
+
+    # -- other forms of the law ---------------------------------------------------------------
+
+    @cached_property
+    def walks(self) -> tuple[Walk, ...]:
+        """Random walks among the deviations.
+
+        The steps of each are a vector parameter of the law, named `Walk.steps`. A walk whose steps
+        are not given is zero.
+        """
+        return tuple(each for each in self.deviations if isinstance(each, Walk))
+
+    def knots(self, x: Values, at: Values) -> dict[str, Knots]:
+        """Knots of the random walks that cover some rows, by the names of their steps."""
+        x = self.of_deviations(x)
+        return {walk.steps: walk.reach(x, at) for walk in self.walks}
+
+    def with_knots(self, knots: Mapping[str, Knots]) -> "Law":
+        """The law with knots of its random walks, by the names of their steps."""
+        if not knots:
+            return self
+        deviations = [d.with_knots(knots) if isinstance(d, Walk) else d for d in self.deviations]
+        return replace(self, deviations=tuple(deviations))
+
+    def over(self, x: Values, at: Values) -> "Law":
+        """The law with knots of its random walks that cover some rows."""
+        return self.with_knots(self.knots(x, at))
+
+    @property
+    def without_discrepancy(self) -> "Law":
+        """The law as it is stated in its file, with what the columns of a table call for."""
+        coupled = () if self.coupling_added else self.coupled
+        law = replace(self, deviations=(), coupled=coupled, coupling_added=False)
+        added = {*self.exponents} - {*law.exponents}
+        priors = {name: prior for name, prior in self.priors.items() if name not in added}
+        bounds = {name: bound for name, bound in self.bounds.items() if name not in added}
+        return replace(law, priors=priors, bounds=bounds)
+
+    @property
+    def published(self) -> "Law":
+        """The law with `bounds` as published."""
+        return replace(self, bounds={**self.bounds, **self.paper_bounds})
+
+    def repeating(self) -> "Law":
+        """The law with a worth of repeated tokens."""
+        if self.repetition:
+            return self
+        return replace(
+            self,
+            repetition=True,
+            priors={**self.priors, REPEATS: REPEATS_PRIOR},
+            bounds={**self.bounds, REPEATS: (0.0, math.inf)},
+            typical={**self.typical, REPEATS: TYPICAL_REPEATS},
+        )
+
+    def annealing(self) -> "Law":
+        """The law with an offset for checkpoints that are not annealed."""
+        if self.offset:
+            return self
+        columns = {COLUMN[c] for c in self.covariate_names}
+        offset = offset_along([c for c in LETTERS if COLUMN[c] in columns])
+        free = dict.fromkeys(offset.parameters, (-math.inf, math.inf))
+        return replace(
+            self,
+            offset=offset,
+            priors={**self.priors, **{name: OFFSET_PRIORS[name] for name in offset.local}},
+            bounds={**self.bounds, **free},
+            typical={**self.typical, **dict.fromkeys(offset.parameters, 0.02)},
+        )
 
     # -- covariates ---------------------------------------------------------------------------
 
@@ -245,8 +323,18 @@ class Law:
         x["tokens"] = np.log(frame["tokens"].to_numpy() / self.token_unit)
         if "replay" in self.columns:
             x |= self.shares(frame["replay"].to_numpy())
-        for part in self.parts:
-            x |= part.read(frame, self, name)
+        if self.departure:
+            if self.bases is None:
+                raise TableError(f"{name}: {self.name} knows no bases; fit it to a table first.")
+            x["start"], x["deviation"] = self.bases.logs(frame)
+        if self.offset:
+            x[OFFSET] = unannealed(frame)
+        if self.repetition and UNIQUE in frame:
+            replay = frame["replay"].to_numpy(float) if "replay" in frame else np.zeros(len(frame))
+            unique = frame[UNIQUE].to_numpy(float) / self.token_unit
+            x["unique"] = until_repeated(unique, replay)
+        elif self.repetition:
+            x["unique"] = np.full(len(frame), math.inf)
         return x
 
     def reference_point(self, rows: LossTable | pd.DataFrame) -> dict[str, float]:
@@ -256,9 +344,11 @@ class Law:
         it is annealed.
         """
         frame, x = self._valid(rows), self.covariates(rows)
-        for part in self.parts:
-            x = dict(part.neutral(x))
+        if self.repetition:
+            x = self.of_deviations(x)
+            x["unique"] = x["tokens"]
         at = {name: float(values.mean()) for name, values in x.items()}
+        at |= {OFFSET: 0.0} if self.offset else {}
         if "replay" in self.columns:
             mean = np.array([frame["replay"].mean()])
             at |= {name: float(values[0]) for name, values in self.shares(mean).items()}
@@ -312,6 +402,17 @@ class Law:
             "fresh": np.log1p(-share),
         }
 
+    def effective(self, p: Values, x: Values, xp: Namespace = np) -> Values:
+        """The covariates, with tokens of one epoch that are worth the tokens of each row."""
+        return worth(p[REPEATS], x, xp) if self.repetition and "unique" in x else x
+
+    def of_deviations(self, x: Values, xp: Namespace = np) -> dict[str, Array]:
+        """The covariates of deviations, whose columns no parameter changes.
+
+        Tokens are those of one epoch that are worth the tokens of each row at a typical R.
+        """
+        return {**self.effective({REPEATS: TYPICAL_REPEATS}, x, xp)}
+
     # -- the formula --------------------------------------------------------------------------
 
     def loss(self, p: Values, x: Values, at: Values = ORIGIN, xp: Namespace = np) -> Array:
@@ -320,25 +421,21 @@ class Law:
         Parameters
         ----------
         p : mapping
-            Floor, exponents, and under each coefficient's name the size of its term at `at`, in
-            nats. With the default `at`, where all covariates are 1, it is the published
-            coefficient. Arrays of draws carry a trailing axis of length 1.
+            Floor, exponents, and under each coefficient's name the amount of its term at `at`, in
+            nats. With the default `at`, it is the published coefficient. Arrays of draws carry a
+            trailing axis of length 1.
         x : mapping
             Logarithms of the covariates, from `covariates`.
         at : mapping
-            Point where the sizes are stated.
-        xp : module
-            NumPy or ``pytensor.tensor``.
+            Point where the amounts are stated.
+        xp : namespace
+            NumPy, ``pytensor.tensor``, or the functions of a tape.
 
         Returns
         -------
         array, shape (..., rows)
         """
-        base, shares = self._base(p, x, at, xp)
-        if not self.deviations:
-            return base
-        x = self.of_deviations(x, xp)
-        return base * xp.exp(sum(shares(d.of) * d.value(p, x, at, xp) for d in self.deviations))
+        return self._deviating(p, self._ratios(p, x, at, xp), x, at, xp)
 
     def log(
         self, p: Values, x: Values, at: Values, xp: Namespace
@@ -347,195 +444,168 @@ class Law:
 
         Arguments are those of `loss`. The share of the whole loss is 1.
         """
-        base, shares = self._base(p, x, at, xp)
-        return xp.log(base), {d.of: shares(d.of) for d in self.deviations}
+        loss, share = self._stated(p, self._ratios(p, x, at, xp), x, at, xp)
+        return xp.log(loss), {d.of: share(d.of) for d in self.deviations}
 
-    def _base(
-        self, p: Values, x: Values, at: Values, xp: Namespace
+    def _ratios(self, p: Values, x: Values, at: Values, xp: Namespace) -> dict[str, Array]:
+        """Each term over its amount at `at`, by its coefficient."""
+        x = self.effective(p, x, xp)
+        return {t.coefficient: xp.exp(t.log_ratio(p, x, at, xp)) for t in self.terms}
+
+    def _deviating(self, p: Values, ratios: Values, x: Values, at: Values, xp: Namespace) -> Array:
+        loss, share = self._stated(p, ratios, x, at, xp)
+        if not self.deviations:
+            return loss
+        x = self.of_deviations(x, xp)
+        return loss * xp.exp(sum(share(d.of) * d.value(p, x, at, xp) for d in self.deviations))
+
+    def _stated(
+        self, p: Values, ratios: Values, x: Values, at: Values, xp: Namespace
     ) -> tuple[Array, Callable[[str], Array]]:
         """The loss without deviations, and the derivative of its log by that of each part."""
         x = self.effective(p, x, xp)
-        each = {name: p[name] * ratio for name, ratio in self.ratios(p, x, at, xp).items()}
-        core = p["E"] + sum(term for name, term in each.items() if name not in self.coupled)
+        terms = {name: p[name] * ratio for name, ratio in ratios.items()}
+        core = p["E"] + sum(term for name, term in terms.items() if name not in self.coupled)
         joined: Array = 0.0
+        roots: Mapping[str, Array] = {}
         if self.coupled:
-            joined = couple([each[name] for name in self.coupled], p[KAPPA], xp)
+            joined, roots = couple({name: terms[name] for name in self.coupled}, p[KAPPA], xp)
             core = core + joined
-        factor, added = (1.0, 0.0) if self._alone else self.outer(p, x, at, xp)
-        base = core if self._alone else core * factor + added
+        loss, factor, gap = core, 1.0, 0.0
+        if self.departure:
+            left, factor = self.departure.remaining(p, x, xp), self.departure.factor(p, x, xp)
+            start = xp.exp(x["start"])
+            gap = left * (start - factor * core)
+            factor = factor * (1 - left)
+            loss = core * factor + start * left
+        if self.offset:
+            later = self._offset(p, x, at, xp)
+            loss, factor, gap = loss * later, factor * later, gap * later
 
         def share(of: str) -> Array:
             if of == WHOLE:
                 return 1.0
             if of == START and self.departure:
-                later = self.offset.outer(p, x, at, xp)[0] if self.offset else 1.0
-                return self.departure.change(p, x, core, xp) * later / base
-            if self.coupling and of in self.coupled:
-                return joined * self.coupling.shares(each, p[KAPPA], xp)[of] * factor / base
-            return each[of] * factor / base
+                return gap / loss
+            return (joined * roots[of] if of in roots else terms[of]) * factor / loss
 
-        return base, share
+        return loss, share
 
-    @property
-    def _alone(self) -> bool:
-        """Whether floor and terms are the loss before deviations."""
-        return all(part.additive for part in self.parts)
-
-    def effective(self, p: Values, x: Values, xp: Namespace = np) -> Values:
-        """The covariates, with tokens of one epoch that are worth the tokens of each row."""
-        for part in self.parts:
-            x = part.effective(p, x, xp)
-        return x
-
-    def of_deviations(self, x: Values, xp: Namespace = np) -> Values:
-        """The covariates of deviations, whose columns no parameter changes.
-
-        Tokens are those of one epoch that are worth the tokens of each row at a typical R.
-        """
-        return self.effective(self.repetition.typical, x, xp) if self.repetition else x
-
-    def given(self, p: Values, x: Values, at: Values = ORIGIN) -> Array:
-        """The part of `loss` that neither the floor nor a term is part of; arguments as for it."""
-        return self.outer(p, self.effective(p, x), at, np)[1]
+    def _offset(self, p: Values, x: Values, at: Values, xp: Namespace) -> Array:
+        assert self.offset
+        return xp.exp(self.offset.value(p, {**x, "tokens": x.get("seen", x["tokens"])}, at, xp))
 
     def floor(self, p: Values, x: Values, at: Values = ORIGIN) -> Array:
         """Limit of `loss` as all terms vanish and adaptation never ends."""
-        x = self.effective(p, x)
-        return p["E"] * math.prod(part.limit(p, x, at) for part in self.parts)
+        x, floor = self.effective(p, x), p["E"]
+        floor = floor * self.departure.factor(p, x, np) if self.departure else floor
+        return floor * self._offset(p, x, at, np) if self.offset else floor
 
-    def sensitivities(self, p: Values, x: Values, at: Values = ORIGIN) -> dict[str, Array]:
-        """Derivative of `loss` by the floor and by each term's size; arguments as for `loss`.
+    def gradient(
+        self, p: Values, x: Values, at: Values = ORIGIN, names: Collection[str] | None = None
+    ) -> dict[str, Array]:
+        """Derivative of `loss` by each parameter, or by those of some names.
 
-        The loss is the sum of sizes times these, plus `given`, since it is linear in the sizes, and
-        where terms are coupled homogeneous of degree 1 in them.
+        By complex steps, and by each exponent of a term through the term's amount: the loss depends
+        on both through their product alone.
         """
-        x = self.effective(p, x)
-        ratios = self.ratios(p, x, at, np)
-        by = {"E": 1.0, **ratios}
-        by |= self.coupling.sensitivities(p, ratios) if self.coupling else {}
-        if self._alone:
+        ratios = self._ratios(p, x, at, np)
+        names = self.parameters if names is None else names
+
+        def by_step(name: str) -> Array:
+            moved = {**p, name: p[name] + 1j * STEP}
+            if name == REPEATS:
+                return self.loss(moved, x, at).imag / STEP
+            return self._deviating(moved, ratios, x, at, np).imag / STEP
+
+        if self.additive and not self.coupled:
+            by = {"E": 1.0, **ratios}
+        else:
+            nonlinear = [name for name in self._added if name in names]
+            by = {name: by_step(name) for name in ("E", *self.coefficients, *nonlinear)}
+        if not {*names} & {*self.exponents}:
             return by
-        factor, _ = self.outer(p, x, at, np)
-        return {name: each * factor for name, each in by.items()}
-
-    def ratios(self, p: Values, x: Values, at: Values, xp: Namespace) -> dict[str, Array]:
-        """Each term over its size at `at`, by its coefficient."""
-        return {t.coefficient: xp.exp(t.log_ratio(p, x, at, xp)) for t in self.terms}
-
-    def outer(self, p: Values, x: Values, at: Values, xp: Namespace) -> tuple[Array, Array]:
-        """Factor of floor and terms, and what is added to them, by all parts."""
-        factor, added = 1.0, 0.0
-        for part in self.parts:
-            own, further = part.outer(p, x, at, xp)
-            factor, added = factor * own, added * own + further
-        return factor, added
-
-    def gradient(self, p: Values, x: Values, at: Values = ORIGIN) -> dict[str, Array]:
-        """Derivative of `loss` by each parameter."""
-        if self.deviations:
-
-            def loss(name: str) -> Array:
-                return self.loss({**p, name: p[name] + 1j * STEP}, x, at).imag / STEP
-
-            return {name: loss(name) for name in self.parameters}
-        by = self.sensitivities(p, x, at)
-        sizes = {name: p[name] * by[name] for name in self.coefficients}
+        seen = self.effective(p, x)
         for term in self.terms:
-            for name, slope in term.slopes(p, self.effective(p, x), at).items():
-                by[name] = by.get(name, 0.0) + sizes[term.coefficient] * slope
-        for part in self.parts:
-            by |= part.gradient(self, p, x, at)
+            nats = p[term.coefficient] * by[term.coefficient]
+            for name, slope in term.slopes(p, seen, at).items():
+                by[name] = by.get(name, 0.0) + nats * slope
         return by
 
     # -- coordinates --------------------------------------------------------------------------
 
     def amounts(self, q: Values, at: Values, xp: Namespace = np) -> dict[str, Array]:
-        """Floor, term sizes at the reference point `at`, and the paper's exponents."""
+        """Floor and terms at the reference point `at` in nats, and the paper's exponents."""
         p: dict[str, Array] = {walk.steps: q[walk.steps] for walk in self.walks if walk.steps in q}
         for term in self.terms:
             p |= term.from_local(q, at, xp)
-            p[term.coefficient] = q[term.slope] / term.exponent(p, at, xp)
-        for part in self.parts:
-            p |= part.from_local(q, at)
-        p |= {n: q[n] for deviation in self.deviations for n in deviation.parameters}
+            p[term.coefficient] = q[term.slope] / term.local_exponent(p, at, xp)
+        # Coefficients of deviations may be missing: the sampler has them as weights.
+        p |= {name: q[local] for name, local in self._added.items() if local in q}
+        if self.departure:
+            p[self.departure.onset] = p[self.departure.onset] - self.departure.shift(q, at)
         floor = q["L_ref"] - sum(p[c] for c in self.coefficients)
-        if self.coupling:
+        if self.coupled:
             # This keeps the sum at the reference point and the local slopes there unchanged.
-            p |= self.coupling.joined(p, p[KAPPA])
+            total = sum(p[name] for name in self.coupled)
+            p |= {name: total * (p[name] / total) ** p[KAPPA] for name in self.coupled}
         return {"E": floor, **p}
+
+    def rescale(self, p: Values, at: Values, xp: Namespace = np) -> dict[str, Array]:
+        """Paper coordinates from amounts at `at`."""
+        p = dict(p)
+        for term in self.terms:
+            p[term.coefficient] = p[term.coefficient] * xp.exp(-term.log_ratio(p, at, ORIGIN, xp))
+        if self.offset:
+            p[OFFSET] = p[OFFSET] - self.offset.shift(p, at)
+        return {name: p[name] for name in self.parameters}
 
     def to_paper(self, q: Values, at: Values, xp: Namespace = np) -> dict[str, Array]:
         """Paper coordinates from reference coordinates at `at`."""
         return self.rescale(self.amounts(q, at, xp), at, xp)
 
-    def rescale(self, p: Values, at: Values, xp: Namespace = np) -> dict[str, Array]:
-        """Paper coordinates from term sizes at `at`."""
-        p = dict(p)
-        for term in self.terms:
-            p[term.coefficient] = p[term.coefficient] * xp.exp(-term.log_ratio(p, at, ORIGIN, xp))
-        for part in self.parts:
-            p |= part.to_paper(p, at)
-        return {name: p[name] for name in self.parameters}
-
     def to_reference(self, p: Values, at: Values, xp: Namespace = np) -> dict[str, Array]:
         """Reference coordinates at `at` from paper coordinates."""
-        q: dict[str, Array] = {"L_ref": p["E"]}
-        sizes = {
+        q: dict[str, Array] = {local: p[name] for name, local in self._added.items()}
+        if self.departure:
+            onset = self.departure.onset
+            q[self._added[onset]] = p[onset] + self.departure.shift(p, at)
+        if self.offset:
+            q[self._added[OFFSET]] = p[OFFSET] + self.offset.shift(p, at)
+        nats = {
             t.coefficient: p[t.coefficient] * xp.exp(t.log_ratio(p, at, ORIGIN, xp))
             for t in self.terms
         }
-        sizes |= self.coupling.summed(sizes, p[KAPPA]) if self.coupling else {}
+        if self.coupled:
+            roots = {name: nats[name] ** (1 / p[KAPPA]) for name in self.coupled}
+            total = sum(roots.values())
+            nats |= {name: total ** (p[KAPPA] - 1) * root for name, root in roots.items()}
+        q["L_ref"] = p["E"] + sum(nats.values())
         for term in self.terms:
-            size = sizes[term.coefficient]
-            q["L_ref"] = q["L_ref"] + size
-            q[term.slope] = size * term.exponent(p, at, xp)
+            q[term.slope] = nats[term.coefficient] * term.local_exponent(p, at, xp)
             q |= term.to_local(p, at, xp)
-        for part in self.parts:
-            q |= part.to_local(p, at)
-        q |= {n: p[n] for deviation in self.deviations for n in deviation.parameters}
         return {name: q[name] for name in self.coordinates}
-
-    @property
-    def without_discrepancy(self) -> "Law":
-        """The law without discrepancy."""
-        law = replace(
-            self,
-            deviations=(),
-            coupled=() if self.coupling_added else self.coupled,
-            coupling_added=False,
-        )
-        added = {*self.exponents} - {*law.exponents}
-        return replace(
-            law,
-            priors={name: prior for name, prior in self.priors.items() if name not in added},
-            bounds={name: bound for name, bound in self.bounds.items() if name not in added},
-        )
-
-    @property
-    def published(self) -> "Law":
-        """The law with `bounds` as published."""
-        return replace(self, bounds={**self.bounds, **self.paper_bounds})
 
     def latex(self) -> str:
         """The law as LaTeX."""
-        alone = [term.latex() for term in self.terms if term.coefficient not in self.coupled]
-        alone = [self.coupling.latex(), *alone] if self.coupling else alone
-        core = "E + " + " + ".join(alone)
+        texts = {term.coefficient: term.latex() for term in self.terms}
+        roots = [rf"\left({texts.pop(name)}\right)^{{1/\kappa}}" for name in self.coupled]
+        joined = [rf"\left[{' + '.join(roots)}\right]^{{\kappa}}"] if roots else []
+        core = " + ".join(["E", *joined, *texts.values()])
         loss = r"\hat L = " + (self.departure.latex(core) if self.departure else core)
-        return rf"{loss},\quad {self.repetition.latex()}" if self.repetition else loss
+        return rf"{loss},\quad {WORTH_LATEX}" if self.repetition else loss
 
-    @property
-    def typical(self) -> dict[str, float]:
-        """Typical sizes of parameters for which 1 is far from it."""
-        own = {name: size for term in self.terms for name, size in term.typical.items()}
-        return own | {n: size for part in self.parts for n, size in part.typical.items()}
 
-    @cached_property
-    def prior_bounds(self) -> dict[str, tuple[float, float]]:
-        """Range of each quantity that has a prior."""
-        local = {term.local: self.bounds[term.leading] for term in self.terms}
-        free = dict.fromkeys((*self.coordinates[1:], *NOISE), (0.0, math.inf))
-        own = {name: self.bounds[name] for name in self.exponents if name in self.coordinates}
-        moved = {n for part in self.parts for n in part.local} - {*self.exponents}
-        own |= dict.fromkeys(moved, (-math.inf, math.inf))
-        return {"E": self.bounds["E"], FLOOR: (0.0, 1.0)} | free | local | own
+def couple(
+    terms: Mapping[str, Array], kappa: Array, xp: Namespace
+) -> tuple[Array, dict[str, Array]]:
+    """The terms joined as ``(sum of T^(1 / kappa))^kappa``, and the derivative of its log by each.
+
+    Derivatives are by the log of each term.
+    """
+    logs = {name: xp.log(term) / kappa for name, term in terms.items()}
+    top = reduce(xp.maximum, logs.values())
+    roots = {name: xp.exp(log - top) for name, log in logs.items()}
+    total = sum(roots.values())
+    joined = xp.exp(kappa * (top + xp.log(total)))
+    return joined, {name: root / total for name, root in roots.items()}

@@ -1,5 +1,6 @@
 """Laws read from TOML files: the shipped ones by name, a user's own by path."""
 
+import json
 import math
 import tomllib
 from collections.abc import Mapping
@@ -9,34 +10,25 @@ from typing import Any, get_type_hints
 
 from bayeslaw.common.errors import LawError, unknown
 from bayeslaw.common.files import models_dir, named_file
-from bayeslaw.common.registry import Plain, content, field_value, restore, store
-from bayeslaw.laws import forgetting_terms, powers  # noqa: F401  # register their terms
+from bayeslaw.laws.adjustments import OFFSET_PRIORS, REPEATS, Departure
 from bayeslaw.laws.bases import Bases
-from bayeslaw.laws.departure import Departure
-from bayeslaw.laws.law import Law
-from bayeslaw.laws.parts import KAPPA
+from bayeslaw.laws.law import KAPPA, Law
 from bayeslaw.laws.priors import (
     FLOOR,
     FLOORS,
     NOISE,
-    Prior,
     check_supports,
     one_floor,
     parse_priors,
 )
-from bayeslaw.laws.terms import COLUMN, TERMS, Term
+from bayeslaw.laws.terms import LETTERS, Term
 
-_SETTINGS = ("title", "reference", "token_unit", "ratio", "epsilon", "coupled")
-_BOUNDS = ("bounds", "paper_bounds")
-_KEYS = (*_SETTINGS, "term", "departure", "priors", *_BOUNDS)
-COVARIATES = ("params", "tokens", "ptpp", "replay", "barrier")
-"""Covariates that a law file may name."""
-_ALONG = ("down", "up", "along")
-"""Keys that map covariates to exponents."""
+_SETTINGS = ("title", "reference", "token_unit", "ratio", "coupled")
+_NUMBERS = ("bounds", "paper_bounds", "typical")
+_KEYS = (*_SETTINGS, "term", "departure", "priors", *_NUMBERS)
 _WORDS = {
     str: "text",
     float: "a number",
-    bool: "true or false",
     tuple[str, ...]: "a list of names",
     Mapping[str, str]: 'a table such as { params = "alpha" }',
 }
@@ -95,38 +87,37 @@ def parse_law(text: str, name: str, where: str = "") -> Law:
     for key in ("title", "reference"):
         if key not in spec:
             raise LawError(f"{where}: has no {key!r}.")
-    terms = tuple(_term(fields, f"{where}, term {i}") for i, fields in enumerate(written, 1))
-    settings: dict[str, Any] = {key: field_value(spec[key]) for key in _SETTINGS if key in spec}
+    settings = {key: _plain(spec[key]) for key in _SETTINGS if key in spec}
     _check_values(Law, settings, where)
-    if "departure" in spec:
-        settings["departure"] = _built(Departure, spec["departure"], f"{where}, [departure]", "it")
-    priors = parse_priors(_table(spec, "priors", where), where)
-    given, published = (_ranges(_table(spec, key, where), where) for key in _BOUNDS)
     if settings.get("ratio", "replay") not in ("replay", "own"):
         raise LawError(f"{where}: ratio is 'replay' or 'own', not {settings['ratio']!r}.")
-    if not (settings.get("token_unit", 1.0) > 0 and settings.get("epsilon", 1.0) >= 0):
-        raise LawError(f"{where}: token_unit must be positive, epsilon not negative.")
-    law = Law(name=name, terms=terms, priors=priors, bounds={}, **settings)
+    if not settings.get("token_unit", 1.0) > 0:
+        raise LawError(f"{where}: token_unit must be positive.")
+    priors = parse_priors(_table(spec, "priors", where), where)
+    terms = []
+    for i, keys in enumerate(written, 1):
+        term = _built(Term, keys, f"{where}, term {i}")
+        stated = f"{term.leading}_ref" in priors  # the prior says what it is of
+        terms.append(replace(term, stated=stated))
+    if len({term.epsilon for term in terms} - {None}) > 1:
+        raise LawError(f"{where}: log(r + ...) with several numbers; a law has one.")
+    if "departure" in spec:
+        settings["departure"] = _built(Departure, spec["departure"], f"{where}, [departure]")
+    given, published = (_ranges(_table(spec, key, where), where) for key in _NUMBERS[:2])
+    typical = _table(spec, "typical", where)
+    _check_values(dict.fromkeys(typical, float), typical, f"{where}, [typical]")
+    law = Law(name=name, terms=tuple(terms), priors=priors, bounds={}, **settings)
     for coupled in law.coupled:
         if coupled not in law.coefficients:
             raise LawError(f"{where}: {unknown('coefficient', coupled, law.coefficients)}")
     if len(set(law.coupled)) == 1:
         raise LawError(f"{where}: coupled needs two coefficients or more.")
-    own = [symbol for term in terms for symbol in (term.coefficient, term.slope)]
-    taken = ["E", "L_ref", *NOISE, *([KAPPA] if law.coupled else []), *own]
-    others = {exponent for term in terms for exponent in term.exponents}
-    others |= {*(law.departure.parameters if law.departure else ())}
-    for symbol in [*own, *others]:
-        if taken.count(symbol) + (symbol in others) > 1:
-            raise LawError(
-                f"{where}: {symbol!r} has two meanings; give each coefficient, slope and "
-                "exponent a symbol of its own."
-            )
-    for bounded in (*given, *published):
+    _check_symbols(law, where)
+    for bounded in (*given, *published, *typical):
         if bounded not in law.parameters:
             raise LawError(f"{where}: {unknown('parameter', bounded, law.parameters)}")
     bounds = dict.fromkeys(law.parameters, (0.0, math.inf)) | given
-    law = replace(law, bounds=bounds, paper_bounds=published)
+    law = replace(law, bounds=bounds, paper_bounds=published, typical=typical)
     others = {*law.coordinates[1:], *NOISE}
     for extra in priors.keys() - others - {*FLOORS}:
         raise LawError(f"{where}: {unknown('prior', extra, {*others, *FLOORS})}")
@@ -136,6 +127,24 @@ def parse_law(text: str, name: str, where: str = "") -> Law:
         raise LawError(f"{where}: no prior for 'E', or for '{FLOOR}', its share of the loss.")
     check_supports(priors, law.prior_bounds, where)
     return law
+
+
+def _plain(value: object) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _check_symbols(law: Law, where: str) -> None:
+    """Raise unless each symbol has one meaning; terms may have an exponent in common."""
+    linear = [symbol for term in law.terms for symbol in (term.coefficient, term.slope)]
+    taken = ["E", "L_ref", *LETTERS, *NOISE, *([KAPPA] if law.coupled else []), *linear]
+    others = {exponent for term in law.terms for exponent in term.exponents}
+    others |= {*(law.departure.parameters if law.departure else ())}
+    for symbol in [*linear, *others]:
+        if taken.count(symbol) + (symbol in others) > 1:
+            raise LawError(
+                f"{where}: {symbol!r} has two meanings; give each coefficient, slope and "
+                "exponent a symbol of its own."
+            )
 
 
 def _table(spec: Mapping[str, Any], key: str, where: str) -> dict[str, Any]:
@@ -151,48 +160,33 @@ def _ranges(given: Mapping[str, Any], where: str) -> dict[str, tuple[float, floa
         numbers = isinstance(pair, list) and all(_is(each, float) for each in pair)
         if not (numbers and len(pair) == 2 and pair[0] < pair[1]):
             raise LawError(f"{where}: bounds of {name!r} are not [lower, upper]: {pair!r}.")
-    return _intervals(given)
+    return {name: (float(low), float(high)) for name, (low, high) in given.items()}
 
 
-def _term(given: Mapping[str, Plain], where: str) -> Term:
-    values = {key: field_value(value) for key, value in given.items()}
-    kind = values.pop("kind", "power")
-    if not isinstance(kind, str):
-        raise LawError(f"{where}: kind = {kind!r} is not text.")
-    try:
-        cls = TERMS[kind]
-    except LawError as error:
-        raise LawError(f"{where}: {error}") from error
-    term = _built(cls, values, f'{where} (kind "{kind}")', kind)
-    for covariate in term.covariates:
-        if covariate not in COLUMN:
-            raise LawError(f"{where}: {unknown('covariate', covariate, COLUMN)}")
-    return term
-
-
-def _built[T](cls: type[T], given: Any, where: str, kind: str) -> T:
+def _built[T](cls: type[T], given: Any, where: str) -> T:
     """An object of a dataclass from the keys of a table."""
     if not isinstance(given, dict):
         raise LawError(f"{where}: {given!r} is not a table of keys.")
-    keys = {f.name: f for f in fields(cls) if f.name != "modifier"}  # type: ignore[arg-type]
+    keys = {f.name: f for f in fields(cls) if f.name != "stated"}  # type: ignore[arg-type]
     for key in given:
         if key not in keys:
             raise LawError(f"{where}: {unknown('key', key, keys)}")
     for key, of in keys.items():
-        if key not in given and of.default is MISSING and of.default_factory is MISSING:
-            every = ", ".join(keys)
-            raise LawError(f'{where}: key "{key}" is missing; keys of {kind}: {every}.')
+        if key not in given and of.default is MISSING:
+            raise LawError(f'{where}: key "{key}" is missing; keys: {", ".join(keys)}.')
     _check_values(cls, given, where)
-    for key in _ALONG & given.keys():
-        for covariate in given[key]:
-            if covariate not in COVARIATES:
-                raise LawError(f"{where}, {key}: {unknown('covariate', covariate, COVARIATES)}")
-    return cls(**given)
+    for covariate in given.get("along", ()) if cls is Departure else ():
+        if covariate not in LETTERS.values():
+            raise LawError(f"{where}, along: {unknown('covariate', covariate, LETTERS.values())}")
+    try:
+        return cls(**given)
+    except LawError as error:
+        raise LawError(f"{where}: {error}") from error
 
 
-def _check_values(cls: type, given: Mapping[str, Any], where: str) -> None:
-    """Raise unless the values are of the types of a dataclass's fields."""
-    hints = get_type_hints(cls)
+def _check_values(of: Any, given: Mapping[str, Any], where: str) -> None:
+    """Raise unless the values are of the types of a dataclass's fields, or of a mapping's."""
+    hints = of if isinstance(of, dict) else get_type_hints(of)
     for key, value in given.items():
         if not _is(value, hints[key]):
             raise LawError(f"{where}: {key} = {value!r} is not {_WORDS[hints[key]]}.")
@@ -209,53 +203,63 @@ def _is(value: object, hint: Any) -> bool:
     return hint not in _WORDS or isinstance(value, hint)
 
 
-def stored_law(law: Law) -> dict[str, Plain]:
-    """The law as written, without discrepancy, as plain data for a file; see `restored_law`.
+def law_text(law: Law) -> str:
+    """The TOML file of a law, without its discrepancy and what the columns of a table add."""
+    law = law.without_discrepancy
+    added = {*OFFSET_PRIORS, REPEATS, *(law.offset.parameters if law.offset else ())}
+    lines = [f"{key} = {_toml(getattr(law, key))}" for key in _SETTINGS]
+    for term in law.terms:
+        lines += ["[[term]]", *(f"{k} = {_toml(v)}" for k, v in vars(term).items() if k in _TERM)]
+    tables = {name: getattr(law, name) for name in _NUMBERS}
+    tables["priors"] = {name: str(prior) for name, prior in law.priors.items()}
+    if law.departure:
+        tables["departure"] = vars(law.departure)
+    for name, table in tables.items():
+        lines += [f"[{name}]", *(f"{k} = {_toml(v)}" for k, v in table.items() if k not in added)]
+    return "\n".join(lines) + "\n"
 
-    Raises
-    ------
-    LawError
-        If a file cannot name a term's class, or hold one of its fields.
-    """
-    plain = law.without_discrepancy
-    settings = {key: content(getattr(plain, key)) for key in ("name", *_SETTINGS)}
-    parts: dict[str, Plain] = {"terms": [store(TERMS, term) for term in plain.terms]}
-    parts |= {key: content(getattr(plain, key)) for key in _BOUNDS}
-    parts["departure"] = content(plain.departure)
-    parts |= {"repetition": content(plain.repetition), "offset": content(plain.offset)}
-    if plain.bases:
-        bases = {f.name: getattr(plain.bases, f.name) for f in fields(plain.bases)}
-        parts["bases"] = content(bases | {"law": plain.bases.law.name})
-    priors = {name: [prior.name, content(prior.arguments)] for name, prior in plain.priors.items()}
-    return {**settings, **parts, "priors": dict(priors)}
+
+_TERM = ("coefficient", "slope", "log", "along", "exponent")
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_toml, value))}]"
+    if isinstance(value, Mapping):
+        return f"{{ {', '.join(f'{key} = {_toml(each)}' for key, each in value.items())} }}"
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
+
+
+def stored_law(law: Law) -> dict[str, Any]:
+    """The law as written, without discrepancy, as plain data for a file; see `restored_law`."""
+    bases = law.bases and {f.name: getattr(law.bases, f.name) for f in fields(law.bases)}
+    return {
+        "name": law.name,
+        "text": law_text(law),
+        "repetition": law.repetition,
+        "offset": law.offset is not None,
+        "bases": bases and bases | {"law": law.bases.law.name},  # type: ignore[union-attr]
+    }
 
 
 def restored_law(stored: Mapping[str, Any]) -> Law:
-    """The law of `stored_law`.
+    """The law of `stored_law`, also once it was JSON.
 
     Raises
     ------
     LawError
-        If a term's class cannot be imported.
+        If the text is not a valid law.
     """
-    priors = {name: Prior(*prior) for name, prior in stored["priors"].items()}
-    if priors.pop("noise_slope", None):  # of an earlier version, which wrote unstated priors too
-        priors = {name: prior for name, prior in priors.items() if prior != NOISE.get(name)}
-    kept: dict[str, Any] = {
-        key: field_value(stored[key]) for key in ("name", *_SETTINGS) if key in stored
-    }
-    if stored.get("bases"):
-        bases: dict[str, Any] = {k: field_value(value) for k, value in stored["bases"].items()}
-        kept["bases"] = Bases(**bases | {"law": load_law(bases["law"])})
-    kept |= {key: field_value(stored.get(key)) for key in ("departure", "repetition", "offset")}
-    return Law(
-        **kept,
-        terms=tuple(restore(TERMS, term) for term in stored["terms"]),
-        bounds=_intervals(stored["bounds"]),
-        paper_bounds=_intervals(stored.get("paper_bounds", {})),
-        priors=priors,
-    )
+    law = parse_law(stored["text"], stored["name"])
+    law = law.repeating() if stored["repetition"] else law
+    law = law.annealing() if stored["offset"] else law
+    if not stored["bases"]:
+        return law
+    bases = {key: _tuples(value) for key, value in stored["bases"].items()}
+    return replace(law, bases=Bases(**bases | {"law": load_law(bases["law"])}))
 
 
-def _intervals(given: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
-    return {name: (float(low), float(high)) for name, (low, high) in given.items()}
+def _tuples(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _tuples(each) for key, each in value.items()}
+    return tuple(map(_tuples, value)) if isinstance(value, list | tuple) else value

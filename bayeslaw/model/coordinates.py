@@ -20,9 +20,7 @@ import math
 from collections.abc import Collection, Mapping
 
 from bayeslaw.common.arrays import Tensor
-from bayeslaw.laws.law import Law
-from bayeslaw.laws.parts import KAPPA
-from bayeslaw.laws.powers import GatedPower
+from bayeslaw.laws.law import KAPPA, Law
 from bayeslaw.laws.priors import FLOOR, Prior
 from bayeslaw.laws.terms import Term, Values
 from bayeslaw.model.tape import FUNCTIONS as F
@@ -70,7 +68,7 @@ def coordinates(
     left, size = q["L_ref"], {}
     for term in [t for t in law.terms if t not in fractions] + fractions:
         name = term.local
-        unit = term.exponent(term.from_local({**q, name: 1.0}, at, F), at, F)
+        unit = term.local_exponent(term.from_local({**q, name: 1.0}, at, F), at, F)
         slope = q[term.slope] / unit
         if term in fractions:
             q[name] = slope / left * (1 + F.exp(-z[name]))
@@ -100,10 +98,11 @@ def log_prior_of_floor(priors: Mapping[str, Prior], floor: Tensor, loss: Tensor)
 
 def _gate(term: Term, priors: Mapping[str, Prior]) -> tuple[str, ...]:
     """Depth and rate of a gate whose priors have the whole support of their coordinates."""
-    if not isinstance(term, GatedPower):
+    if not (term.stated and term.gate):
         return ()
-    whole = priors[term.depth].support == (0, 1) and math.isinf(priors[term.rate].support[0])
-    return (term.depth, term.rate) if whole else ()
+    depth, rate = term.gate
+    whole = priors[depth].support == (0, 1) and math.isinf(priors[rate].support[0])
+    return (depth, rate) if whole else ()
 
 
 def _add_gate(
@@ -114,16 +113,17 @@ def _add_gate(
     At the reference point the factor ``1 - depth s`` of the exponent, s the gate there, falls by
     ``rate s u`` per e-fold of P, with u = ``depth (1 - s) / (1 - depth s)`` between 0 and 1.
     """
-    assert isinstance(term, GatedPower)
-    y, up = z[term.rate], F.exp(z[term.rate])
-    rate = q[term.rate] = 0.5 * SMALL * (up - 1 / up)
+    assert term.gate
+    of_depth, of_rate = term.gate
+    up = F.exp(z[of_rate])
+    rate = q[of_rate] = 0.5 * SMALL * (up - 1 / up)
     log = F.log(0.5 * SMALL * (up + 1 / up))
     gate, rest = F.sigmoid(rate * at["ptpp"]), F.sigmoid(-rate * at["ptpp"])
-    y = z[term.depth] - (0.5 * F.log(rate * rate + SMALL**2) - F.softplus(-rate * at["ptpp"]))
+    y = z[of_depth] - (0.5 * F.log(rate * rate + SMALL**2) - F.softplus(-rate * at["ptpp"]))
     u = F.sigmoid(y)
-    depth = q[term.depth] = u / (rest + gate * u)
+    depth = q[of_depth] = u / (rest + gate * u)
     log = log - F.softplus(y) - F.softplus(-y) + F.log(rest) - 2 * F.log(rest + gate * u)
-    return log + log_prior(priors[term.rate], rate) + log_prior(priors[term.depth], depth)
+    return log + log_prior(priors[of_rate], rate) + log_prior(priors[of_depth], depth)
 
 
 def on_the_line(support: tuple[float, float], z: Tensor) -> Pair:

@@ -426,7 +426,7 @@ class _Builder:
                 log_loss = log_loss + share * each.value(q, seen, at, FUNCTIONS)
         if law.offset:
             own = law.offset
-            log_loss = log_loss + self.linear(d, own.polynomial, own.local, q, values, one, -1)
+            log_loss = log_loss + self.linear(d, own, own.local, q, values, one, -1)
         return log_loss
 
     def linear(

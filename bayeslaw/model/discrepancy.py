@@ -19,11 +19,9 @@ from bayeslaw.common.defaults import AUTO
 from bayeslaw.common.errors import LawError, argument
 from bayeslaw.common.kinds import kind_of
 from bayeslaw.laws.deviations import START, WHOLE, Deviation, Polynomial, Walk
-from bayeslaw.laws.law import Law
-from bayeslaw.laws.parts import KAPPA
-from bayeslaw.laws.powers import Power
+from bayeslaw.laws.law import KAPPA, Law
 from bayeslaw.laws.priors import Prior
-from bayeslaw.laws.terms import SYMBOLS, Term, Values
+from bayeslaw.laws.terms import SYMBOLS, Values
 
 
 class Discrepancy(ABC):
@@ -161,9 +159,10 @@ class Curvature(Discrepancy):
         deviations: list[Deviation] = []
         scales: dict[str, float] = {}
         for term in law.terms:
-            if not term.curvable:
-                continue
             lead, name = term.covariates[0], term.coefficient
+            # Few replay ratios distinguish the curvature of an exponential in r from its rate.
+            if lead == "replay" and not term.power_of(lead):
+                continue
             along: dict[str, tuple[str, ...]] = {}
             # A square of log (r + epsilon) would be huge where there is no replay.
             if lead != "barrier":
@@ -173,7 +172,7 @@ class Curvature(Discrepancy):
                 if other in law.columns:
                     along[f"cross_{name}{SYMBOLS[other]}"] = other, lead
                     scales[f"cross_{name}{SYMBOLS[other]}"] = self.crossed
-            if lead == "barrier" or rise_in_replay(term):
+            if lead == "barrier" or term.rising_exponent("replay"):
                 along[f"tilt_{name}r"] = ("share",)
                 scales[f"tilt_{name}r"] = self.tilt
             deviations.append(Polynomial(name, along))
@@ -182,11 +181,6 @@ class Curvature(Discrepancy):
             scales |= dict.fromkeys(DRIFTS, self.drift)
         priors = {name: Prior("Normal", mu=0, sigma=sd) for name, sd in scales.items()}
         return deviating(law, deviations, priors)
-
-
-def rise_in_replay(term: Term) -> str:
-    """Exponent of r in a term that rises with it, or ''."""
-    return term.up.get("replay", "") if isinstance(term, Power) else ""
 
 
 CURVATURE = Prior("Normal", mu=0, sigma=0.1)
@@ -254,7 +248,9 @@ class WalkingExponents(Discrepancy):
     def suits(self, law: Law) -> bool:
         """Whether the law is a power of N and one of D."""
         along = sorted(term.covariates for term in law.terms)
-        return along == [("params",), ("tokens",)] and all(type(t) is Power for t in law.terms)
+        return along == [("params",), ("tokens",)] and all(
+            term.power_of(term.covariates[0]) for term in law.terms
+        )
 
 
 ALONG = {"params": "N", "ptpp": "P", "tokens": "D", "mixed": "r"}
@@ -325,7 +321,7 @@ class Adaptation(Discrepancy):
 
 
 def _led_by_tokens(law: Law) -> list[str]:
-    return [t.coefficient for t in law.terms if t.curvable and t.covariates[0] == "tokens"]
+    return [t.coefficient for t in law.terms if t.covariates[0] == "tokens"]
 
 
 DISCREPANCIES: dict[str, type[Discrepancy]] = {

@@ -228,6 +228,9 @@ class Node:
     def __neg__(self) -> "Node":
         return self * -1.0
 
+    def __gt__(self, other: "Node | float") -> "Node":
+        return self._with(ABOVE, other)
+
     def __pow__(self, power: "Node | float") -> "Node":
         return self * self if power == 2 else _exp(power * _log(self))
 
@@ -238,6 +241,7 @@ _FOLD: dict[int, Callable[[float, float], float]] = {
     MULTIPLY: lambda a, b: a * b,
     DIVIDE: lambda a, b: a / b,
     MAXIMUM: max,
+    ABOVE: lambda a, b: float(a > b),
 }
 
 type Value = Node | float | Floats

@@ -130,7 +130,7 @@ class Request:
                 f"unique_tokens={unique_tokens:g}: give a positive number of tokens."
             )
         for law in laws_of(*self.targets):
-            if law.repetition is None:
+            if not law.repetition:
                 raise BayeslawError(
                     f"unique_tokens: {law.name} was fitted to a table without the column "
                     "unique_tokens, so it does not know what repeated tokens are worth; add "

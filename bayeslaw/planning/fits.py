@@ -141,7 +141,7 @@ def _curve(
 
 def _planned(law: Law, unique: float | None) -> Law:
     """The law of a run that ends annealed, and repeats its tokens only if `unique` is given."""
-    return replace(law, repetition=law.repetition if unique else None, offset=None)
+    return replace(law, repetition=law.repetition and bool(unique), offset=None)
 
 
 def noise_kind(noise: str | None, fits: Sequence[Fit]) -> str:

@@ -15,8 +15,7 @@ from scipy.optimize.elementwise import find_minimum
 
 from bayeslaw.common.arrays import Floats, Ints
 from bayeslaw.laws.adjustments import until_repeated
-from bayeslaw.laws.law import Law
-from bayeslaw.laws.parts import KAPPA, couple
+from bayeslaw.laws.law import KAPPA, Law, couple
 from bayeslaw.laws.terms import Term
 
 NODES = np.linspace(np.log(1e-7), np.log(1e9), 41)
@@ -248,17 +247,17 @@ class ReplaySlice:
                 loss: Floats = self.law.loss(self.p, x, self.at)
             return np.where(budget < self.peak[0], self.peak[1], loss) if self.peak else loss
         total = np.zeros((1, 1))
-        coupled: list[Floats] = []
+        coupled: dict[str, Floats] = {}
         for term in self.data:
             line = self.lines.get(term.coefficient)
             log = self.log_term(term, budget) if line is None else line[0] + line[1] * budget
             with np.errstate(over="ignore"):
                 value = self.p[term.coefficient] * np.exp(log)
             if term.coefficient in self.law.coupled:
-                coupled.append(value)
+                coupled[term.coefficient] = value
             else:
                 total = total + value
-        return total + couple(coupled, self.p[KAPPA], np) if coupled else total
+        return total + couple(coupled, self.p[KAPPA], np)[0] if coupled else total
 
     def line(self, term: Term) -> Line:
         """Line of a data term whose log has one."""

@@ -5,7 +5,6 @@ import pytest
 import xarray as xr
 
 from bayeslaw import Posterior, fit, load_law
-from bayeslaw.laws.adjustments import repeating
 from bayeslaw.model.spec import make_spec
 
 
@@ -21,7 +20,7 @@ def known(posterior):
 
     def make(**parameters) -> Posterior:
         law = load_law("chinchilla")
-        law = repeating(law) if "R_D" in parameters else law
+        law = law.repeating() if "R_D" in parameters else law
         values = {name: np.atleast_1d(np.asarray(v, float)) for name, v in parameters.items()}
         shape = np.broadcast_shapes(*(v.shape for v in values.values()))
         q = law.to_reference(values, posterior.at)

@@ -18,7 +18,6 @@ from bayeslaw import (
     plan,
 )
 from bayeslaw.inference.fitting import joined
-from bayeslaw.laws.adjustments import annealing, repeating
 from bayeslaw.planning.intervals import intersection
 from tests.design.conftest import LIMITS, POOL
 from tests.inside import (
@@ -67,7 +66,7 @@ def test_anchor_value_refuses_bad_arguments(fits, unconverged):
 
 def test_anchors_are_annealed_and_repeat_no_tokens_where_they_do_not_say(small):
     plain = load_law("chinchilla")
-    law = annealing(repeating(plain))
+    law = plain.repeating().annealing()
     p = CHINCHILLA | {"R_D": 5.0, "unannealed": 0.1, "unannealed_D": 0.0, "unannealed_N": 0.0}
     table = from_frame(small.frame.assign(annealed=[0, 1] * 10, unique_tokens=2e9))
     anchors = from_frame(grid(params=5e8, tokens=[1e9, 2e10]).assign(loss=3.0))

@@ -1,4 +1,4 @@
-"""A term, a likelihood and a discrepancy, as a package outside bayeslaw would define them."""
+"""A likelihood and a discrepancy, as a package outside bayeslaw would define them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -9,33 +9,9 @@ from scipy.special import expit
 
 from bayeslaw import Prior
 from bayeslaw.laws.deviations import Linear
-from bayeslaw.laws.terms import Term, tex
 from bayeslaw.model.discrepancy import Discrepancy
 from bayeslaw.model.noise import Likelihood
 from bayeslaw.model.tape import FUNCTIONS
-
-
-@dataclass(frozen=True)
-class Exponential(Term):
-    """``S exp(-rate r)``: a term that decays exponentially with the replay ratio."""
-
-    coefficient: str
-    slope: str
-    rate: str
-
-    @property
-    def covariates(self):
-        return ("share",)
-
-    @property
-    def exponents(self):
-        return (self.rate,)
-
-    def log_ratio(self, p, x, at, xp):
-        return -p[self.rate] * (x["share"] - at["share"])
-
-    def latex(self):
-        return rf"{tex(self.coefficient)} e^{{-{tex(self.rate)} r}}"
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bayeslaw import from_frame, load_law
-from bayeslaw.huber.objective import Objective, _linear_fit
+from bayeslaw.huber.descent import Objective, linear_fit
 from tests.support import DESIGN, TRUTH, made, truth_of
 
 
@@ -15,7 +15,7 @@ def test_sizes_of_a_start_do_not_follow_outliers(name):
     frame.loc[[11, 140], "loss"] *= [1.6, 0.7]
     objective = Objective(law, from_frame(frame), 0.02)
     point = np.array([[TRUTH[n] if n in law.exponents else 1.0 for n in objective.names]])
-    sizes = _linear_fit(objective, point)
+    sizes = linear_fit(objective, point)
     point[:, : objective.linear] = sizes
     found = law.loss(objective.paper(point[0]), law.covariates(DESIGN))
     truth = law.loss(truth_of(law.parameters), law.covariates(DESIGN))

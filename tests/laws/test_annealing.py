@@ -5,7 +5,6 @@ import pytest
 
 import bayeslaw as bl
 from bayeslaw import TableError, grid, load_law, simulate
-from bayeslaw.laws.adjustments import annealing
 from tests.support import CHINCHILLA, DESIGN, LAWS, truth_of
 
 HOT = {"unannealed": 0.02, "unannealed_D": 0.006, "unannealed_N": -0.004}
@@ -16,8 +15,8 @@ MORE = HOT | {"unannealed_P": -0.003, "unannealed_r": -0.02}
 @pytest.mark.parametrize("name", LAWS)
 def test_offset_and_derivatives(name):
     plain = load_law(name)
-    law = annealing(plain)
-    assert annealing(law) is law
+    law = plain.annealing()
+    assert law.annealing() is law
     assert law.without_discrepancy.parameters == law.parameters
     frame = DESIGN.sample(40, random_state=3)
     frame["annealed"] = np.arange(40) % 2
@@ -47,7 +46,7 @@ def test_offset_and_derivatives(name):
 @pytest.fixture(scope="module")
 def table():
     design = grid(params=[1e8, 4e8, 1.6e9], annealed=[0, 1], tokens=np.geomspace(1e9, 1e11, 8))
-    law = annealing(load_law("chinchilla"))
+    law = load_law("chinchilla").annealing()
     at = law.reference_point(design)
     middle = HOT["unannealed"] - sum(HOT[f"unannealed_{c}"] * at[x] for c, x in ALONG.items())
     truth = CHINCHILLA | HOT | {"unannealed": middle}

@@ -14,8 +14,7 @@ from matplotlib.mathtext import MathTextParser
 from bayeslaw import Posterior, fit, fit_huber, grid, load_law, plan, read_table, score, simulate
 from bayeslaw.inference.convergence import Convergence
 from bayeslaw.laws.lawfiles import models_dir, parse_law
-from bayeslaw.laws.powers import Power
-from bayeslaw.laws.terms import ORIGIN
+from bayeslaw.laws.terms import ORIGIN, Term
 from bayeslaw.model.discrepancy import Curvature
 from bayeslaw.model.spec import make_spec
 from tests.support import DATA, on_bound
@@ -101,14 +100,14 @@ def test_the_power_of_tokens_seen_is_convex_in_log_ptpp_where_few_tokens_are_new
     ptpp = np.geomspace(1, 1000, 1001)
     x = {"params": 0.0, "tokens": math.log(new / 1.4), "ptpp": np.log(ptpp)}
     p = {"eta": eta, "phi": 0.3, "rho": 1.4}
-    seen, power = LAW.terms[1], Power("F", "slope_F", {"ptpp": "eta", "params": "phi"})
+    seen, power = LAW.terms[1], Term("F", "slope_F", "-eta*log(P) - phi*log(N)")
     near = np.abs(np.log(eta * ptpp / new))[1:-1] < 0.01  # the sign changes within a step
     for term, convex in ((seen, eta * ptpp[1:-1] > new), (power, True)):
         value = np.exp(term.log_ratio(p, x, ORIGIN, np))
         assert (np.diff(value) < 0).all()
         assert ((np.diff(value, 2) > 0) == convex)[~near].all()
-    assert power.convex_in_ptpp
-    assert not seen.convex_in_ptpp
+    assert power.power_of("ptpp")
+    assert not seen.power_of("ptpp")
 
 
 @given(p=parameters, x=covariates)

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 import bayeslaw as bl
 from bayeslaw import BayeslawError, TableError, grid, load_law, plan, simulate
-from bayeslaw.laws.adjustments import Repetition, repeating
 from bayeslaw.model.building import build
 from bayeslaw.model.spec import make_data, make_spec
 from bayeslaw.planning.deviations import PlannedRun
@@ -38,8 +37,9 @@ def worth(tokens, unique, rate):
 )
 def test_worth_of_tokens(tokens, unique, replay, rate):
     frame = pd.DataFrame({"tokens": [tokens], "replay": [replay], "unique_tokens": [unique]})
-    x = {"tokens": np.log([tokens])} | Repetition().read(frame, load_law("dcpt"), "table")
-    found = np.exp(Repetition().effective({"R_D": rate}, x, np)["tokens"])[0]
+    law = load_law("dcpt").repeating()
+    x = law.covariates(frame.assign(params=1e8))
+    found = np.exp(law.effective({"R_D": rate}, x)["tokens"])[0]
     assert found == pytest.approx(worth(tokens, unique / (1 - replay), rate), rel=1e-6)
     assert found <= tokens * (1 + 1e-9)
     assert found <= max(unique / (1 - replay), 1) * (1 + rate) * (1 + 1e-6)
@@ -48,8 +48,8 @@ def test_worth_of_tokens(tokens, unique, replay, rate):
 @pytest.mark.parametrize("name", LAWS)
 def test_loss_is_the_laws_at_fewer_tokens_and_derivatives(name):
     plain = load_law(name)
-    law = repeating(plain)
-    assert repeating(law) is law
+    law = plain.repeating()
+    assert law.repeating() is law
     assert law.without_discrepancy.parameters == law.parameters
     p = truth_of(plain.parameters) | {"R_D": R}
     frame = SCARCE.sample(40, random_state=1)
@@ -76,7 +76,7 @@ def test_loss_is_the_laws_at_fewer_tokens_and_derivatives(name):
 
 
 def test_a_model_has_the_stated_prior():
-    spec = make_spec(repeating(load_law("chinchilla")))
+    spec = make_spec(load_law("chinchilla").repeating())
     table = simulate(spec.law, CHINCHILLA | {"R_D": R}, SCARCE, sigma=0.01)
     model = build(spec, make_data(spec, table).arrays)
     assert "R_D" in {rv.name for rv in model.free_RVs}
@@ -115,8 +115,8 @@ def test_candidates_repeat_their_tokens_also_if_targets_state_none(fitted):
 
 def test_other_laws_do_not_change():
     law = load_law("form3")
-    assert law.identity != repeating(law).identity
-    assert replace(repeating(law), repetition=None).repetition is None
+    assert law.identity != law.repeating().identity
+    assert replace(law.repeating(), repetition=False) != law.repeating()
 
 
 def test_a_table_says_what_is_wrong():
@@ -128,7 +128,7 @@ def test_a_table_says_what_is_wrong():
 def scarce(domain, discrepancy="none", spread=0.1):
     """A posterior whose law has repetition."""
     found, rng = posterior(domain, 200), np.random.default_rng(5)
-    spec = make_spec(repeating(found.law), discrepancy=discrepancy)
+    spec = make_spec(found.law.repeating(), discrepancy=discrepancy)
     at = spec.law.reference_point(found.table)
     added = {n: 0.01 * rng.standard_normal((4, 50)) for n in spec.law.discrepancy_parameters}
     added |= {"walk_scale": np.ones((4, 50))} if "walk_scale" in added else {}
@@ -153,7 +153,7 @@ def test_a_forecast_does_not_depend_on_the_other_rows():
 
 
 def test_at_its_bound_of_zero_only_the_first_epoch_counts():
-    law = repeating(load_law("chinchilla"))
+    law = load_law("chinchilla").repeating()
     rows = grid(params=1e9, tokens=[1e9, 4e9]).assign(unique_tokens=2e9)
     p = CHINCHILLA | {"R_D": 0.0}
     first = load_law("chinchilla").covariates(rows.assign(tokens=[1e9, 2e9]))

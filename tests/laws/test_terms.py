@@ -32,7 +32,7 @@ def test_slopes_are_local_derivatives(name):
     at, p = law.reference_point(DESIGN), truth_of(law.parameters)
     q, step = law.to_reference(p, at), 1e-5
     for term in law.terms:
-        lead = next(iter(term.down))
+        lead = term.covariates[0]
         low, high = ({**at, lead: at[lead] + h} for h in (-step, step))
         one = {**p, "E": 0.0} | {c: 0.0 for c in law.coefficients if c != term.coefficient}
         slope = (law.loss(one, low) - law.loss(one, high)) / (2 * step)

@@ -11,7 +11,6 @@ import pytest
 import bayeslaw as bl
 from bayeslaw import LossTable
 from bayeslaw.huber.point_fit import for_table
-from bayeslaw.laws.adjustments import annealing
 from bayeslaw.laws.bases import base_table
 from bayeslaw.laws.deviations import START
 from bayeslaw.model.discrepancy import Adaptation
@@ -48,7 +47,7 @@ def test_loss_is_the_formula_by_hand(law, table):
 
 
 def test_the_share_of_the_start_is_the_derivative_by_its_log(law, table):
-    law = Adaptation().apply(annealing(law))
+    law = Adaptation().apply(law.annealing())
     rows = table.frame.assign(annealed=np.arange(len(table)) % 2)
     x, at = law.covariates(rows), law.reference_point(rows)
     p = TRUTH | dict.fromkeys(law.offset.parameters, 0.01)
@@ -113,8 +112,9 @@ def test_derivatives_are_those_of_the_loss(law, table):
         step = 1e-6 * abs(value)
         ends = [law.loss({**TRUTH, name: value + s}, x) for s in (step, -step)]
         np.testing.assert_allclose(by[name], (ends[0] - ends[1]) / (2 * step), rtol=1e-4, atol=1e-9)
-    parts = law.sensitivities(TRUTH, x)
-    total = sum(TRUTH[name] * parts[name] for name in ("E", "A", "F")) + law.given(TRUTH, x)
+    by = law.gradient(TRUTH, x)
+    left = law.departure.remaining(TRUTH, x, np)
+    total = sum(TRUTH[name] * by[name] for name in ("E", "A", "F")) + np.exp(x["start"]) * left
     np.testing.assert_allclose(total, law.loss(TRUTH, x))
 
 

@@ -52,8 +52,8 @@ def test_tilts_by_hand():
     p = law.amounts(law.to_reference(curved(law, 0.0), at), at)
     tilts = {"tilt_Br": 0.4, "tilt_Cr": -0.3}
     loss, r = law.loss(p, x, at), DESIGN["replay"] - DESIGN["replay"].mean()
-    size = {n: p[n] * by for n, by in law.without_discrepancy.sensitivities(p, x, at).items()}
-    expected = loss * np.exp((0.4 * size["B"] - 0.3 * size["C"]) / loss * r)
+    amount = {n: p[n] * by for n, by in law.without_discrepancy.gradient(p, x, at).items()}
+    expected = loss * np.exp((0.4 * amount["B"] - 0.3 * amount["C"]) / loss * r)
     np.testing.assert_allclose(law.loss(p | tilts, x, at), expected)
     assert [n for n in law.discrepancy_parameters if n.startswith("tilt")] == list(tilts)
     assert "curve_C" not in law.discrepancy_parameters  # log r is far away where there is no replay

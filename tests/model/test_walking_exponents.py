@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import bayeslaw as bl
 from bayeslaw import LawError, load_law
-from bayeslaw.laws.parts import couple
+from bayeslaw.laws.law import couple
 from bayeslaw.laws.terms import ORIGIN
 from bayeslaw.model.discrepancy import WalkingExponents
 from bayeslaw.model.spec import make_spec
@@ -85,8 +85,10 @@ def test_the_loss_of_a_coupled_law_is_the_same_in_papers_coordinates(seed):
 
 
 def test_kappa_of_one_is_a_sum():
-    assert couple([np.array(2.0), np.array(3.0)], 1.0, np) == pytest.approx(5.0)
-    assert couple([np.array(2.0), np.array(3.0)], 0.5, np) == pytest.approx(np.sqrt(13))
+    assert couple({"A": np.array(2.0), "B": np.array(3.0)}, 1.0, np)[0] == pytest.approx(5.0)
+    assert couple({"A": np.array(2.0), "B": np.array(3.0)}, 0.5, np)[0] == pytest.approx(
+        np.sqrt(13)
+    )
 
 
 def test_local_slopes_do_not_depend_on_kappa():
@@ -102,7 +104,7 @@ def test_shares_of_coupled_terms_are_derivatives_by_their_logs():
     x, q = LAW.covariates(ROWS), dict.fromkeys(LAW.coordinates, 0.4) | {"L_ref": 6.0}
     p = LAW.amounts(q, AT)
     _, shares = LAW.log(p, x, AT, np)
-    by = LAW.sensitivities(p, x, AT)
+    by = LAW.without_discrepancy.gradient(p, x, AT)
     base = p["E"] + sum(p[name] * by[name] for name in ("A", "B"))
     for name in ("A", "B"):
         np.testing.assert_allclose(shares[name], p[name] * by[name] / base, rtol=1e-12)

@@ -1,13 +1,13 @@
 """Random draws of every law as curves in D, and their losses by brute force."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from bayeslaw import load_law
-from bayeslaw.laws.powers import Power
+from bayeslaw.laws.terms import Term
 from bayeslaw.model.discrepancy import Curvature
 from bayeslaw.planning.feasible_budgets import Bound
 from bayeslaw.planning.loss_curves import NODES, LossCurve
@@ -24,18 +24,11 @@ AT = {
 }
 
 
-@dataclass(frozen=True)
-class Skewed(Power):
-    """A power of D whose exponent depends on r: its logs at r and at 1 differ in slope."""
-
-    def log_ratio(self, p, x, at, xp):
-        drift = 0.1 * x["replay"] * (x["tokens"] - at["tokens"])
-        return super().log_ratio(p, x, at, xp) + 0.2 * p["beta"] * drift
-
-
-DATA = Power("B", "slope_D", {"tokens": "beta"}, {"replay": "nu"})
-TWICE = (DATA, Power("G", "slope_G", {"tokens": "phi"}))
-RISING = (DATA, Power("G", "slope_G", {"params": "alpha"}, {"tokens": "phi"}))
+DATA = Term("B", "slope_D", "-beta*log(D) + nu*log(r)")
+TWICE = (DATA, Term("G", "slope_G", "-phi*log(D)"))
+RISING = (DATA, Term("G", "slope_G", "-alpha*log(N) + phi*log(D)"))
+# A power of D whose exponent depends on r: its logs at r and at 1 differ in slope.
+SKEWED = Term("B", "slope_D", "-beta*log(D) + 0.02*beta*log(r)*log(D) + nu*log(r)")
 
 
 def laws():

@@ -16,8 +16,8 @@ from bayeslaw.simulation.worlds import true_fits
 from tests.planning.random_curves import (
     AT,
     RISING,
+    SKEWED,
     TWICE,
-    Skewed,
     brute,
     by_law,
     every_law,
@@ -59,7 +59,7 @@ def test_thresholds_agree_with_brute_force(law):
     [
         TWICE,
         RISING,
-        (Skewed("B", "slope_D", {"tokens": "beta"}, {"replay": "nu"}),),
+        (SKEWED,),
     ],
 )
 def test_laws_without_a_closed_form(terms):
