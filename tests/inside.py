@@ -57,12 +57,12 @@ from bayeslaw.inference.residuals import residual_draws as residual_draws
 from bayeslaw.inference.residuals import response as response
 from bayeslaw.inference.residuals import too_few_sizes as too_few_sizes
 from bayeslaw.inference.residuals import unit_likelihood as unit_likelihood
-from bayeslaw.laws.adjustments import annealing as annealing
-from bayeslaw.laws.adjustments import repeating as repeating
+from bayeslaw.laws.lawfiles import parse_law as parse_law
 from bayeslaw.laws.priors import NOISE as NOISE
 from bayeslaw.laws.priors import flat as flat
 from bayeslaw.laws.priors import override as override
 from bayeslaw.laws.terms import ORIGIN as ORIGIN
+from bayeslaw.laws.terms import Term as Term
 from bayeslaw.model.building import build as build
 from bayeslaw.model.discrepancy import NoDiscrepancy as NoDiscrepancy
 from bayeslaw.model.effects import labels as labels

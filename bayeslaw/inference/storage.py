@@ -25,7 +25,7 @@ from bayeslaw.model.noise import LIKELIHOODS, Likelihood
 from bayeslaw.model.spec import Spec
 from bayeslaw.tables.table import LossTable
 
-SCHEMA = 8
+SCHEMA = 9
 """Version of the file's layout; a file with another one is refused. Files have a digest from 7."""
 MARK, POOL_MARK = "bayeslaw posterior", "bayeslaw pool"
 

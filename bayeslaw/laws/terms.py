@@ -125,8 +125,9 @@ class Term:
     stated: bool = False
 
     def __post_init__(self) -> None:
+        used = {LOGS[name] for name in _names(_parsed(self.log)) if name in LOGS}
         for symbol, valid, what in (
-            (self.along, [name for name, c in _SYMBOLS.items() if c in self.covariates], "along"),
+            (self.along, [name for name, c in _SYMBOLS.items() if c in used], "along"),
             (self.exponent, _parameters(self.log), "exponent"),
         ):
             if not valid:

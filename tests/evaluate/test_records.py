@@ -29,7 +29,7 @@ from bayeslaw import (
     verify,
     write_coefficients,
 )
-from tests.inside import annealing, digest, repeating
+from tests.inside import digest
 from tests.support import with_effects
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -329,7 +329,7 @@ def test_tolerance_is_relative_and_stated(file, losses):
 
 def test_repeated_tokens_and_annealing_are_matched(posterior, tmp_path):
     """Where the forecast depends on them; tables may lack the columns."""
-    law = annealing(repeating(posterior.law))
+    law = posterior.law.repeating().annealing()
     one, more = 1 + 0 * posterior.draws["L_ref"], set(law.coordinates) - set(posterior.draws)
     fitted = replace(
         posterior,

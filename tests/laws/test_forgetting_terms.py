@@ -198,18 +198,11 @@ def test_pretraining_amplifies_forgetting():
     assert (np.diff(after - before) > 0).all()
 
 
-def test_without_a_weight_all_tokens_count_alike():
-    text = "\n".join(line for line in TEXT.splitlines() if not line.startswith(("weight", "rho")))
-    equal = parse_law(text, "equal")
-    assert set(LAW.parameters) - set(equal.parameters) == {"rho"}
-    x = LAW.covariates(DESIGN)
-    np.testing.assert_allclose(equal.loss(TRUTH, x), LAW.loss({**TRUTH, "rho": 1.0}, x), rtol=1e-15)
-    assert r"\left(P +  D/N\right)" in equal.latex()
-
-
 def test_a_rise_may_grow_with_pretraining():
     law = parse_law(
-        TEXT.replace('pace = "omega"', 'pace = "omega"\nup = { ptpp = "mu" }')
+        TEXT.replace("-xi*r +", "mu*log(P) - xi*r +").replace(
+            "D/(N*P)))", 'D/(N*P)))"\nalong = "r"\nexponent = "xi', 1
+        )
         + '\nmu = "HalfNormal(sigma=0.2)"\n',
         "amplified",
     )
@@ -217,7 +210,7 @@ def test_a_rise_may_grow_with_pretraining():
     gain = law.loss(p, x) - LAW.loss(TRUTH, x)
     bare = LAW.loss(TRUTH, x) - LAW.loss({**TRUTH, "G": 0.0}, x)
     np.testing.assert_allclose(gain, bare * (DESIGN["ptpp"] ** 0.1 - 1), rtol=1e-9)
-    assert r"G P^{\mu} e^{-\xi r}" in law.latex()
+    assert r"G e^{-\xi r} P^{\mu}" in law.latex()
 
 
 def test_latex_parses_and_names_every_parameter():
