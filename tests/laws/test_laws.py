@@ -54,6 +54,7 @@ log = "-alpha*log(N)"
 coefficient = "B"
 slope = "slope_D"
 log = "-max(beta*tanh(1 + mu*log(P)/10), 1e-6)*log(D + 3*N) + nu*r"
+along = "D"
 [priors]
 E = "LogNormal(median=1.3, sigma=0.4)"
 slope_N = "LogNormal(median=0.11, sigma=0.4)"
