@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 import numpy as np
 import pandas as pd
 
 from bayeslaw.common.arrays import Floats, Ints
+from bayeslaw.common.shown import Block, Level, Note, Showing, Shown
 from bayeslaw.inference.posterior import Posterior
 
 LEVELS = ("ok", "caution", "no evidence", "refuse")
@@ -46,7 +48,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Check:
+class Check(Showing):
     """The findings of a check and its verdict; ``print`` shows them.
 
     Parameters
@@ -112,11 +114,13 @@ class Check:
             },
         }
 
-    def __str__(self) -> str:
-        lines = [self.verdict]
+    def shown(self) -> Shown:
+        """The verdict, and each finding with its level."""
+        blocks: list[Block] = [Note(self.verdict, cast("Level", self.level))]
         for finding in self.parts:
-            lines += [f"{finding.name} ({finding.level})", *(f"  {each}" for each in finding.words)]
-        return "\n".join(lines)
+            level = cast("Level", finding.level)
+            blocks += ["", Note(f"{finding.name} ({level})", level), list(finding.words)]
+        return Shown("", blocks, self.to_dict())
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ MOST = 60
 
 @dataclass(frozen=True)
 class Note:
-    """A sentence; the words before its first colon are coloured by its level."""
+    """A sentence; its words before the first colon, or all of it, are coloured by its level."""
 
     text: str
     level: Level = "title"
@@ -77,17 +77,17 @@ class Table:
         shown = self.frame.drop(columns=list(without))
         index, numbered = shown.index, shown.index.name is None and shown.index.dtype.kind == "i"
         heads = [] if numbered else [str(index.names[-1] or "")]
-        rows, above = [], None
-        for label, values in zip(index[:most], shown.head(most or len(shown)).values, strict=False):
+        rows: list[list[str]] = []
+        above, texts = None, []
+        for name, column in shown.items():
+            form = self.formats.get(str(name))
+            texts.append([written(value, form) for value in column[:most]])
+        for i, label in enumerate(index[:most]):
             if isinstance(label, tuple):
                 if label[0] != above:
                     rows.append([str(above := label[0])])
                 label = f"  {label[-1]}"
-            texts = (
-                written(value, self.formats.get(str(column)))
-                for column, value in zip(shown.columns, values, strict=True)
-            )
-            rows.append([*([] if numbered else [str(label)]), *texts])
+            rows.append([*([] if numbered else [str(label)]), *(column[i] for column in texts)])
         return [*heads, *map(str, shown.columns)], rows
 
     @property
@@ -148,7 +148,7 @@ class Shown:
         lines: list[str] = []
 
         def paragraph(text: str, level: Level | None, indent: str = "") -> None:
-            head, colon, _ = text.partition(":")
+            head, _, _ = text.partition(":")
             wrapped = textwrap.fill(
                 text,
                 width,
@@ -159,7 +159,7 @@ class Shown:
             )
             if color and level == "quiet":
                 wrapped = f"\033[2m{wrapped}\033[0m"
-            elif color and level is not None and (colon or level == "title"):
+            elif color and level is not None:
                 end = len(wrapped) - len(wrapped.lstrip()) + len(head)
                 wrapped = f"\033[{ANSI[level]}m{wrapped[:end]}\033[0m{wrapped[end:]}"
             lines.extend(wrapped.splitlines() or [""])
@@ -264,7 +264,10 @@ def table_html(table: Table, most: int | None = MOST) -> str:
     """A table as HTML, below its title."""
     heads, rows = table.cells(most=most)
     labels = len(heads) > len(table.frame.columns)
-    names = "".join(f"<th>{escape(head)}</th>" for head in heads).replace("\n", "<br>")
+    names = "".join(
+        f"<th{' class=left' * (head in table.left or (i == 0 and labels))}>{escape(head)}</th>"
+        for i, head in enumerate(heads)
+    ).replace("\n", "<br>")
     lines = []
     for row in rows:
         if len(row) == 1 < len(heads):

@@ -16,6 +16,7 @@ import pandas as pd
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import BayeslawError, TableError, unknown
 from bayeslaw.common.files import results
+from bayeslaw.common.shown import Block, Format, Note, Showing, Shown, Table
 from bayeslaw.evaluate.scores import crps
 from bayeslaw.inference.fitting import fit
 from bayeslaw.inference.pools import member_laws
@@ -47,8 +48,13 @@ def amount(rows: pd.DataFrame, along: str) -> pd.Series:
     return 6 * rows["params"] * rows["tokens"] if along == "flops" else rows[along]
 
 
+def percent(value: float) -> str:
+    """A fraction as per cent."""
+    return f"{100 * value:.2g} %"
+
+
 @dataclass(frozen=True)
-class Backtest:
+class Backtest(Showing):
     """Forecasts at several cuts, and what was measured.
 
     Parameters
@@ -133,6 +139,41 @@ class Backtest:
                 "cut of the table could show."
             )
         return f"Backtest: {self.sentence()} {words}"
+
+    def shown(self) -> Shown:
+        """One sentence, and scores by model and by distance."""
+        whole = self.summary().rename_axis("model").reset_index()
+        by_distance = self.by_distance().reset_index()
+        least, most = (by_distance[name].map("{:g}".format) for name in ("least", "most"))
+        far = np.where(most == "inf", "over " + least, least + " to " + most)
+        ahead = by_distance.assign(ahead=far)
+        names = {"ahead": "decades ahead", "rows": "rows", "error": "error", "bias": "bias"}
+        names |= {f"coverage_{level}": f"in {level} %" for level in (50, 80, 90)}
+        names |= {"width_90": "width"}
+
+        def table(frame: pd.DataFrame) -> Table:
+            own = frame.set_index("model").rename_axis(None).rename(columns=names)
+            percents: dict[str, Format] = dict.fromkeys(("error", "bias", "width"), percent)
+            inside = dict.fromkeys((f"in {level} %" for level in (50, 80, 90)), ".2f")
+            columns = [name for name in names.values() if name in own]
+            return Table(own[columns], "", {**percents, **inside, "rows": ".0f"}, ("bias",))
+
+        legend = "error: median absolute error; bias: mean error, positive where the forecast is "
+        legend += "too high; width: of the 90 % band; all of log loss."
+        blocks: list[Block] = [self.sentence(), table(whole), table(ahead), Note(legend, "quiet")]
+        failed = self.rows[self.rows["gate"] != "passed"]
+        for (model, cut), rows in failed.groupby(["model", "cut"], sort=False):
+            words = f"NOT CONVERGED: {model} at {cut:.4g}: {rows['gate'].iloc[0]}."
+            blocks.append(Note(words, "refuse"))
+        document = {
+            "table": self.name,
+            "along": self.along,
+            "sentence": self.sentence(),
+            "models": whole.to_dict("records"),
+            "by_distance": by_distance.to_dict("records"),
+            "rows": self.rows.to_dict("records"),
+        }
+        return Shown(f"Backtest along {self.along}", blocks, document, ("backtest",))
 
     def write(self, path: str | Path) -> None:
         """Write the rows as CSV or Parquet, for `read_backtest`."""

@@ -18,6 +18,7 @@ from scipy.special import logsumexp
 
 from bayeslaw.common.arrays import Bools, Floats, Ints, Strings
 from bayeslaw.common.errors import FitError, LawError, TableError, unknown
+from bayeslaw.common.shown import Block, Note, Showing, Shown, Table
 from bayeslaw.inference.fitting import fit_spec
 from bayeslaw.inference.pools import StackedForecast, mixture, of_one_law
 from bayeslaw.inference.posterior import Posterior
@@ -62,7 +63,7 @@ class CrossValidationSettings(LeaveOutSettings, total=False):
 
 
 @dataclass(frozen=True)
-class Elpd:
+class Elpd(Showing):
     """Expected log predictive density (elpd) of left-out rows, nats; higher is better.
 
     Parameters
@@ -88,6 +89,13 @@ class Elpd:
     def se(self) -> float:
         """Standard error of the total, from the variance between groups."""
         return standard_error(self.frame["elpd"], self.frame["group"])
+
+    def shown(self) -> Shown:
+        """The total with its standard error, and the notes."""
+        title = (
+            f"elpd {self.total:.1f} ± {self.se:.1f} nats: {len(self.frame)} left out by {self.by}"
+        )
+        return Shown(title, [Note(f"Note: {note}.", "caution") for note in self.notes])
 
 
 def standard_error(values: pd.Series, groups: pd.Series) -> float:
@@ -300,7 +308,7 @@ def leave_out(fit: Posterior, seed: int = 0) -> LeftOut:
 
 
 @dataclass(frozen=True)
-class Stack:
+class Stack(Showing):
     """Fits of several laws, with their cross-validation scores and stacking weights.
 
     Parameters
@@ -354,12 +362,15 @@ class Stack:
             index=pd.Index(self.fits, name="law"),
         ).sort_values("elpd", ascending=False)
 
-    def __str__(self) -> str:
+    def shown(self) -> Shown:
+        """The comparison of the laws, and the notes on their scores."""
         by = next(iter(self.scores.values())).by
         notes = [f"{name}: {note}" for name, s in self.scores.items() for note in s.notes]
-        return "\n".join(
-            [f"left out by {by}", self.to_frame().round(3).to_string(), *notes, CAVEAT]
+        table = Table(
+            self.to_frame().rename_axis(None), formats={"weight": ".3f", "weight_sd": ".3f"}
         )
+        blocks: list[Block] = [table, *(Note(note, "caution") for note in notes)]
+        return Shown(f"Stack of laws: left out by {by}", [*blocks, Note(CAVEAT, "quiet")])
 
     def forecast(
         self,

@@ -23,11 +23,26 @@ from bayeslaw.common.defaults import TOLERANCE
 from bayeslaw.common.errors import BayeslawError, FileError, LawError, TableError, argument
 from bayeslaw.common.files import digest, read_json, write_json
 from bayeslaw.common.formatting import jsonable
-from bayeslaw.evaluate.scores import BANDS, POINT, crps, interval_scores, point_scores
+from bayeslaw.common.shown import SYNTHETIC, Block, Note, Showing, Shown, Table
+from bayeslaw.evaluate.scores import (
+    BANDS,
+    POINT,
+    crps,
+    interval_scores,
+    point_scores,
+    shown_scores,
+)
 from bayeslaw.inference.convergence import Convergence
 from bayeslaw.inference.datatree import with_units
 from bayeslaw.inference.pools import of_one_law
-from bayeslaw.inference.posterior import LEVELS, Forecast, Posterior, band_columns
+from bayeslaw.inference.posterior import (
+    LEVELS,
+    Forecast,
+    Posterior,
+    band_columns,
+    band_table,
+    inside_words,
+)
 from bayeslaw.inference.residuals import LAST_ERROR, last_errors, too_few_sizes
 from bayeslaw.inference.storage import restored_spec, stored_spec
 from bayeslaw.laws.adjustments import ABSENT, ANNEALED, UNIQUE
@@ -113,7 +128,7 @@ def register(forecast: Forecast, path: str | Path, *, draws: int = 0) -> str:
 
 
 @dataclass(frozen=True)
-class Verification:
+class Verification(Showing):
     """A registered forecast beside the losses measured so far.
 
     Parameters
@@ -145,6 +160,53 @@ class Verification:
     def missing(self) -> tuple[int, ...]:
         """Rows of the forecast without a measured loss, counted from 0."""
         return tuple(int(row) for row in self.frame.loc[self.frame["loss"].isna(), "row"])
+
+    def shown(self) -> Shown:
+        """The registered rows that are measured beside their losses, and their scores."""
+        known, frame = self.forecast, self.frame
+        done, measured = frame[frame["loss"].notna()], len(self.frame) - len(self.missing)
+        synthetic = bool(known["synthetic"])
+        blocks: list[Block] = [Note(SYNTHETIC, "synthetic")] * synthetic
+        blocks += [f"SHA-256 {self.sha256}", Note("unchanged: since it was registered", "ok")]
+        for label, fit in known["fits"].items():
+            about = fit["training"]
+            words = f"{label}: fitted to {about['rows']} rows of {about['name']}, SHA-256 "
+            blocks.append(f"{words}{about['sha256'][:12]}...")
+        if known["failures"]:
+            words = f"NOT CONVERGED: when it was registered, {'; '.join(known['failures'])}."
+            blocks.append(Note(words, "refuse"))
+        if before := known["losses_known"]:
+            words = f"{before} of {len(frame)} rows already had a measured loss when the forecast "
+            blocks.append(Note(f"Not blind: {words}was registered.", "caution"))
+        document = {
+            "sha256": self.sha256,
+            "registered": known["date"],
+            "law": known["law"],
+            "synthetic": synthetic,
+            "losses_known": known["losses_known"],
+            "failures": known["failures"],
+            "missing": list(self.missing),
+            "extra": list(self.extra),
+            "rows": frame.to_dict("records"),
+            "scores": self.scores.to_dict() if measured else None,
+            "results": list(self.results),
+        }
+        title = f"{known['law']}: {len(frame)} rows registered {known['date']}"
+        if not measured:
+            past = len(self.results)
+            blocks.append(f"{past} result{'s' * (past != 1)} in the file; no losses to score.")
+            return Shown(title, blocks, document)
+        words = f"{measured} of {len(frame)} rows are measured"
+        missing = pd.Series(frame["loss"].isna().to_numpy())
+        blocks.append(f"{words}; missing: {row_numbers(missing)}." if self.missing else f"{words}.")
+        used = {name for fit in known["fits"].values() for name in fit["covariates"]}
+        columns = ["row", *(name for name in COVARIATES if name in used)]
+        blocks.append(band_table(done, columns, LEVELS[::2]))
+        blocks += [inside_words(done, LEVELS[::2]), *shown_scores(self.scores).blocks]
+        if "draws" not in known:
+            note = "No CRPS: the forecast was registered without draws."
+            blocks.append(Note(note, "quiet"))
+        return Shown(title, blocks, document)
 
 
 def verify(
@@ -230,7 +292,7 @@ def verify(
 
 
 @dataclass(frozen=True)
-class Coefficients:
+class Coefficients(Showing):
     """Coefficients of a fit, read from a file; they forecast without the training losses.
 
     Parameters
@@ -303,6 +365,22 @@ class Coefficients:
         source = self._with_draws()
         fc = source.forecast(rows, kind=kind, seed=seed, allow_unconverged=allow_unconverged)
         return replace(fc, fits={})
+
+    def shown(self) -> Shown:
+        """Medians and intervals of the parameters."""
+        frame, draws = self.parameters, self.draws
+        names = {"point": "point", "median": "median", "q05": "5 %", "q25": "25 %", "q75": "75 %"}
+        names |= {"q95": "95 %"}
+        table = Table(frame[list(names)].rename(columns=names).rename_axis(None))
+        words = f"{draws} draws." if draws else "no draws: point forecasts only."
+        state = self.convergence
+        note = Note(str(state), "ok" if state.ok else "refuse")
+        document = {
+            "draws_exported": draws,
+            "sha256": self.document["training"]["sha256"],
+            "parameters": frame.rename_axis("name").reset_index().to_dict("records"),
+        }
+        return Shown(f"Coefficients of {self.law.name}", [note, table, words], document)
 
     def _with_draws(self) -> "_Exported":
         if self._drawn is None:

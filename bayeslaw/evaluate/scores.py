@@ -15,6 +15,8 @@ from scipy.special import huber
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.defaults import DELTA
 from bayeslaw.common.errors import FitError, FitWarning, TableError, unknown
+from bayeslaw.common.formatting import digits
+from bayeslaw.common.shown import Block, Format, Note, Shown, Table
 from bayeslaw.huber.point_fit import Bounds, PointFit, fit_huber
 from bayeslaw.inference.fitting import fit
 from bayeslaw.inference.pools import Pool, with_draws
@@ -287,6 +289,32 @@ def compare(
     if len(parts) > 1:
         return found.set_index(["domain", "law"])
     return found.drop(columns="domain").set_index("law")
+
+
+def shown_scores(scores: pd.Series) -> Shown:
+    """Show the scores of `score`: of the point prediction and, beside them, of the bands."""
+    frame = pd.DataFrame({"score": POINT, "value": scores[list(POINT)].to_numpy(float)})
+    if scores[list(BANDS)].notna().any():
+        frame = frame.assign(band=BANDS, of_band=scores[list(BANDS)].to_numpy(float))
+    frame = frame.rename(columns={"band": "of bands", "of_band": " "})
+    formats: dict[str, Format] = dict.fromkeys(("value", " "), digits)
+    table = Table(frame, "", formats, left=("score", "of bands"))
+    return Shown("Scores", [table], {"scores": scores.to_dict()})
+
+
+def shown_comparison(scores: pd.DataFrame) -> Shown:
+    """Show the scores of `compare`, one row per law, or per domain and law."""
+    blocks: list[Block] = []
+    for columns, counts in ((POINT, ("rows", "scored")), (BANDS, ())):
+        if scores[list(columns)].notna().any(axis=None):
+            names = {c: c.replace("_", "\n") for c in (*columns, *counts)}
+            formats: dict[str, Format] = {names[c]: digits for c in columns}
+            frame = scores[list(names)].rename(columns=names).rename_axis(index={"domain": ""})
+            blocks.append(Table(frame, "", formats, ("mape\nclip",)))
+    notes = [f"{row_name(law)}: {row['note']}" for law, row in scores.iterrows() if row["note"]]
+    blocks += [Note(f"Note: {text}", "caution") for text in notes]
+    document = {"laws": scores.reset_index().to_dict("records")}
+    return Shown("Laws compared", blocks, document, ("compare",))
 
 
 def row_name(row: Hashable) -> str:

@@ -1,5 +1,6 @@
 """A posterior and its forecasts: draws of the loss of any rows, with bands."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -13,7 +14,8 @@ import xarray as xr
 from bayeslaw.common.accessor import Accessor
 from bayeslaw.common.arrays import Floats, Ints
 from bayeslaw.common.errors import LawError, TableError, unknown
-from bayeslaw.common.shown import Block, Note, Showing, Shown, Table
+from bayeslaw.common.formatting import count
+from bayeslaw.common.shown import SYNTHETIC, Block, Format, Note, Showing, Shown, Table
 from bayeslaw.huber.point_fit import described
 from bayeslaw.inference import storage
 from bayeslaw.inference.convergence import Convergence
@@ -22,9 +24,9 @@ from bayeslaw.inference.fitted import FittedLaw
 from bayeslaw.inference.residuals import residual_draws, too_few_sizes
 from bayeslaw.laws.priors import NOISE
 from bayeslaw.model.spec import make_spec
-from bayeslaw.tables.hull import locate
-from bayeslaw.tables.table import LossTable, write_frame
-from bayeslaw.tables.validation import COLUMNS, canonical, check_domain, check_units
+from bayeslaw.tables.hull import in_words, locate
+from bayeslaw.tables.table import LossTable, is_synthetic, write_frame
+from bayeslaw.tables.validation import COLUMNS, COVARIATES, canonical, check_domain, check_units
 
 KINDS = ("predictive", "latent")
 LEVELS = (0.5, 0.8, 0.9)
@@ -48,8 +50,44 @@ def band_columns(level: float) -> list[str]:
     return [f"{side}_{100 * level:g}" for side in ("lower", "upper")]
 
 
+def band_table(frame: pd.DataFrame, covariates: Sequence[str], levels: Sequence[float]) -> Table:
+    """Medians and bands of rows; beside measured losses the error, and whether they lie inside."""
+    ends = [band_columns(level) for level in levels]
+    narrow = min((float((frame[high] - frame[low]).min()) for low, high in ends), default=0.0)
+    places = min(max(3, 1 - math.floor(math.log10(narrow))), 6) if narrow > 0 else 4
+    loss = f".{places}f"
+    columns = {c: frame[c] for c in covariates}
+    if measured := "loss" in frame:
+        columns["loss"] = frame["loss"]
+    columns["median"] = frame["median"]
+    if measured:
+        columns["error"] = 100 * (frame["median"] / frame["loss"] - 1)
+    for level, (low, high) in zip(levels, ends, strict=True):
+        name = f"{100 * level:g}"
+        band = frame[low].map(f"{{:{loss}}}".format) + "–" + frame[high].map(f"{{:{loss}}}".format)
+        if measured:
+            band += np.where(frame[f"inside_{name}"].astype(bool), "  in", " out")
+        columns[f"{name} % band"] = band
+    if "position" in frame and frame["position"].nunique() > 1:
+        columns["position"] = frame["position"]
+    if "decades" in frame and frame["decades"].any():
+        columns["decades"] = frame["decades"]
+    formats: dict[str, Format] = {c: count for c in covariates if c != "row"}
+    formats |= {"loss": loss, "median": loss, "error": "{:+.1f} %".format, "decades": ".2f"}
+    shown = pd.DataFrame(columns).reset_index(drop=True)
+    return Table(shown, "", formats, ("decades", "error", "position"), ("position",))
+
+
+def inside_words(frame: pd.DataFrame, levels: Sequence[float]) -> str:
+    """How many measured losses lie inside each band."""
+    names = [f"{100 * level:g}" for level in levels]
+    counts = [f"{int(frame[f'inside_{n}'].sum())} in the {n} % band" for n in names]
+    some = f"{', '.join(counts[:-1])} and " * (len(counts) > 1)
+    return f"Of {len(frame)} measured losses, {some}{counts[-1]}."
+
+
 @dataclass(frozen=True)
-class Forecast:
+class Forecast(Showing):
     """Draws of the loss for each row of a table or grid.
 
     Parameters
@@ -162,6 +200,43 @@ class Forecast:
         for level in levels:
             columns |= dict(zip(band_columns(level), self.quantile(ends(level)), strict=True))
         return self.frame.assign(**columns, **self._marks())
+
+    def shown(self, levels: Sequence[float] = (0.5, 0.9)) -> Shown:
+        """Median and bands of each row beside its loss, and where the rows lie.
+
+        Parameters
+        ----------
+        levels : sequence of float
+            Probabilities of the bands.
+        """
+        frame, count_ = self.to_frame(levels), len(self.frame)
+        measured = "loss" in frame
+        for n in (f"{100 * level:g}" for level in levels) if measured else ():
+            frame[f"inside_{n}"] = frame["loss"].between(frame[f"lower_{n}"], frame[f"upper_{n}"])
+        repeated = any(fit.law.repetition for fit in self.fits.values())
+        used = [*(self.columns or COVARIATES), *["unique_tokens"] * repeated]
+        used = [c for c in (*COVARIATES, "unique_tokens") if c in used and c in frame]
+        constant = [c for c in used if count_ > 1 and frame[c].nunique() == 1]
+        kind = "posterior predictive" if self.kind == "predictive" else "latent loss"
+        words = in_words(self.positions) if self.fits else ""
+        blocks: list[Block] = [Note(SYNTHETIC, "synthetic")] * is_synthetic(self.frame)
+        if not self.convergence.ok:
+            blocks.append(Note(str(self.convergence), "refuse"))
+        if constant:
+            same = ", ".join(f"{c} {count(frame[c].iloc[0])}" for c in constant)
+            blocks.append(f"all at {same}")
+        blocks += [f"{words}."] if words else []
+        blocks.append(band_table(frame, [c for c in used if c not in constant], levels))
+        blocks += [inside_words(frame, levels)] if measured else []
+        document = {
+            "kind": self.kind,
+            "levels": list(levels),
+            "positions": words,
+            "rows": frame.to_dict("records"),
+        }
+        figures = ("observed", "coverage", "pit") if measured else ()
+        title = f"Forecast of {count_} row{'s' * (count_ != 1)}: {kind}, nats per token"
+        return Shown(title, blocks, document, figures)
 
     def write(self, path: str | Path, levels: Sequence[float] = LEVELS) -> None:
         """Write `to_frame` as Parquet if the path ends in ``.parquet``, otherwise as CSV."""
