@@ -14,8 +14,11 @@ from .common.errors import (
     TableWarning as TableWarning,
 )
 from .derive.recipes import Recipes as Recipes, compare_recipes as compare_recipes
-from .design.anchors import Anchors as Anchors, choose_anchors as choose_anchors
-from .design.evsi import anchor_value as anchor_value
+from .design.anchors import (
+    Anchors as Anchors,
+    anchor_value as anchor_value,
+    choose_anchors as choose_anchors,
+)
 from .evaluate._backtest import (
     Backtest as Backtest,
     backtest as backtest,
@@ -55,8 +58,12 @@ from .simulation.worlds import (
     plan_example as plan_example,
     simulate as simulate,
 )
-from .studies.cases import Case as Case, pool_cases as pool_cases, world_cases as world_cases
-from .studies.study import study as study
+from .studies.study import (
+    Case as Case,
+    pool_cases as pool_cases,
+    study as study,
+    world_cases as world_cases,
+)
 from .tables.hull import locate as locate
 from .tables.table import (
     LossTable as LossTable,

@@ -1,47 +1,53 @@
-"""Choice of anchors: the runs to buy next for a small posterior variance at targets per FLOP.
+"""Runs to buy next: their choice, and what a plan saves once they are measured.
 
-The posterior after the purchase is predicted by a Bayes-linear update (`bayeslaw.design.search`),
-which needs neither the measured losses nor a refit.
+The posterior after a purchase is predicted by a Bayes-linear update (`bayeslaw.design.search`),
+which needs neither the measured losses nor a refit. The expected value of sample information (EVSI)
+needs both: measured losses are simulated, laws refitted with them, and planned again [1]_.
+
+References
+----------
+.. [1] H. Raiffa and R. Schlaifer (1961). Applied Statistical Decision Theory. Harvard University.
 """
 
 import math
-import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.linalg import block_diag
-from scipy.special import ndtri
-from scipy.stats import rankdata
 
-from bayeslaw.common.arrays import Bools, Floats, Ints
-from bayeslaw.common.errors import BayeslawError, TableError, TableWarning, unknown
-from bayeslaw.design.search import GAINS, JointGaussian, Search, bases, centred, costs, run_of_each
-from bayeslaw.inference import residuals
-from bayeslaw.inference.pools import Pool, pair_draws, with_draws
+from bayeslaw.common.arrays import Floats, Ints
+from bayeslaw.common.errors import BayeslawError, unknown
+from bayeslaw.common.files import results
+from bayeslaw.design.search import (
+    DRAWS,
+    GAINS,
+    JointGaussian,
+    Search,
+    candidate_rows,
+    costs,
+    joint_gaussian,
+)
+from bayeslaw.inference.fitting import joined, refit
+from bayeslaw.inference.pools import Pool, with_draws
 from bayeslaw.inference.posterior import Posterior
-from bayeslaw.laws.adjustments import completed
-from bayeslaw.model import effects
-from bayeslaw.model.noise import LENGTH, correlation
-from bayeslaw.planning.deviations import planned_size_effects
-from bayeslaw.planning.intervals import intersection
+from bayeslaw.inference.residuals import residual_draws
+from bayeslaw.inference.settings import RefitSettings
+from bayeslaw.laws.adjustments import ABSENT, completed
+from bayeslaw.planning.planner import plan
 from bayeslaw.planning.result import Plan
 from bayeslaw.tables.table import LossTable, frame_of
 from bayeslaw.tables.validation import COVARIATES, canonical, check_units
 
 MOST = 20
 """Most runs under a budget if `k` is not given."""
-DRAWS = 4000
-"""Most posterior draws used."""
 BUDGETS = np.linspace(-3.0, 3.0, 61)
 """Budgets around the plan's, e-folds."""
 NEAR, EVERY = np.linspace(-0.1, 0.1, 5), np.linspace(0.04, 0.96, 9)
 """Replay ratios next to the plan's, and others."""
 TRUTHS, PLANNED = 100, 400
 """Simulations, and draws in each."""
-SAME = 1e-6
-"""Relative difference of covariates below which a candidate equals a training row."""
 
 
 @dataclass(frozen=True)
@@ -258,42 +264,6 @@ def choose_anchors(
     )
 
 
-def candidate_rows(
-    posterior: Posterior | Pool, candidates: LossTable | pd.DataFrame
-) -> pd.DataFrame:
-    """Valid candidate rows that are not training rows of the posterior.
-
-    Raises
-    ------
-    TableError
-        If no candidate is left, a covariate is missing, or a run's rows differ in more than tokens.
-
-    Warns
-    -----
-    TableWarning
-        If training rows were removed.
-    """
-    columns = [c for c in COVARIATES if c in posterior.columns]
-    frame = canonical(frame_of(candidates), "candidates", columns)
-    check_units(frame, "candidates", posterior.table.frame)
-    for member, *_ in posterior.by_member():
-        member.law.covariates(frame, "candidates")  # raises for rows with tokens = 0
-    rows = frame[columns].to_numpy(float)[:, None]
-    trained = posterior.table.frame[columns].to_numpy(float)
-    measured = np.isclose(rows, trained, rtol=SAME, atol=0).all(-1).any(1)
-    if measured.all():
-        raise TableError("candidates: all of them are rows that were fitted; nothing to buy.")
-    if measured.any():
-        warnings.warn(
-            f"candidates: {measured.sum()} of {len(frame)} are rows that were fitted; left out.",
-            TableWarning,
-            stacklevel=3,
-        )
-        frame = frame[~measured].reset_index(drop=True)
-    effects.check_runs(frame, "candidates", columns)
-    return frame
-
-
 def predicted_sd(
     posterior: Posterior, rows: LossTable | pd.DataFrame, targets: LossTable | pd.DataFrame
 ) -> Floats:
@@ -306,118 +276,6 @@ def predicted_sd(
     frame = candidate_rows(posterior, rows) if len(rows) else aims
     joint, _ = joint_gaussian([posterior], frame, aims)
     return np.sqrt(joint.variances(range(len(frame)) if len(rows) else [])[0])
-
-
-def joint_gaussian(
-    fits: Sequence[Posterior | Pool],
-    frame: pd.DataFrame,
-    targets: pd.DataFrame,
-    plan: Plan | None = None,
-    most: int = DRAWS,
-) -> tuple[JointGaussian, Ints]:
-    """Joint Gaussian of candidate measurements and targets under one or two posteriors.
-
-    Parameters
-    ----------
-    fits : sequence of Posterior or Pool
-        Of the target domain, and of the source domain if each run is measured in both.
-    frame, targets : DataFrame
-        Candidate rows, and rows whose log losses are the target quantities.
-    plan : Plan, optional
-        Adds a target quantity: the smallest feasible budget at the replay ratio of the plan, or of
-        its most likely choice, in normal scores, so that infinite budgets have finite values.
-    most : int
-        Most posterior draws used. They are the second result: of the plan's paired draws, or of
-        the pairs of the fits.
-    """
-    limits = [] if plan is None else [plan.problem.targets[0], plan.problem.source]
-    index = [each.index for each in limits if each.index is not None] or pair_draws(fits)[0]
-    count = len(index[0])
-    keep = np.unique(np.linspace(0, count - 1, min(most, count)).astype(int))
-    both = pd.concat(completed([frame, targets]), join="inner")
-    measured, aims, noise = [], [], []
-    # Without a source there is one fit for two indices.
-    for domain, (fit, paired) in enumerate(zip(fits, index, strict=False)):
-        log_loss, share = np.empty((len(keep), len(both))), 1 / fit.count
-        covariance = np.zeros((len(frame), len(frame)))
-        for member, own, place in fit.by_member(paired[keep]):
-            losses = np.log(member.latent(both)) + new_size_effects(member, both, plan, domain)
-            losses[:, : len(frame)] += effects.draw(member.draws, member.spec.effects, frame, None)
-            log_loss[place] = losses[own]
-        for member, own, _ in fit.by_member():
-            covariance += len(own) * share * _noise(member, frame, plan)
-        if plan is not None and plan.noise == "predictive":
-            # The effect of the planned base, if it is new, is the one that the plan's draws have.
-            pilots = np.flatnonzero(_of_planned_base(fit, frame, plan))
-            log_loss[:, pilots] += limits[domain].noise.base[keep, None]
-        measured.append(log_loss[:, : len(frame)])
-        aims.append(log_loss[:, len(frame) :])
-        noise.append(covariance)
-    quantities = [aims[0]]
-    if plan is not None and plan.chosen is not None:
-        feasible = intersection(plan.problem.feasible_sets([plan.chosen.replay]))
-        smallest = feasible.lower.min(0)[0]
-        scores = ndtri((rankdata(smallest)[keep] - 0.5) / count)
-        quantities.append((scores / scores.std(ddof=1))[:, None])
-    return JointGaussian(
-        measured=centred(np.hstack(measured)),
-        targets=centred(np.hstack(quantities)),
-        noise=block_diag(*noise),
-        run=np.tile(run_of_each(frame), len(fits)),
-        candidate=np.tile(np.arange(len(frame)), len(fits)),
-        tokens=np.tile(frame["tokens"], len(fits)),
-    ), keep
-
-
-def new_size_effects(fit: Posterior, frame: pd.DataFrame, plan: Plan | None, domain: int) -> Floats:
-    """Random effects of sizes without training rows, shape (draws, rows).
-
-    Candidates and targets of one size have the same effect. For the plan's size it is the one that
-    the plan's loss curves have, so the seeds here are those of `bayeslaw.plan`.
-    """
-    if plan is None:
-        return residuals.new_size_effects(fit, frame, np.random.default_rng([0, domain]))
-    last = len(plan.problem.limits) - 1
-    seed = [plan.seed, last if domain else 0]
-    drawn = residuals.new_size_effects(fit, frame, np.random.default_rng(seed))
-    own = planned_size_effects(fit, plan.run.row, seed)
-    return np.where((frame["params"] == plan.run.params).to_numpy(), own, drawn)
-
-
-def _noise(fit: Posterior, frame: pd.DataFrame, plan: Plan | None) -> Floats:
-    """Covariance of the noise of measured log losses, and of the effects of new groups."""
-    # The inverse of the Fisher information about the location: a normal measurement of that
-    # variance is as informative as one with this likelihood.
-    variances = fit.spec.likelihood.information_variance(fit.scale(frame), fit.values())
-    sd = np.sqrt(np.median(variances, axis=0))
-    among = np.eye(len(frame))
-    if fit.spec.errors == "run":
-        ell = float(np.median(fit.values()[LENGTH]))
-        among = correlation(run_of_each(frame), frame["tokens"].to_numpy(float), ell)
-    total = sd[:, None] * sd * among
-    for name in fit.spec.effects:
-        if effects.level(name).latent:
-            continue  # these effects are part of the draws
-        group, new = effects.labels(frame, name), ~effects.is_fitted(fit.draws, name, frame)
-        if name == "base" and "base" not in frame and {"params", "ptpp"} <= {*frame}:
-            group, new = bases(frame)[0].astype(str), np.ones(len(frame), bool)
-        elif name == "base" and plan is not None and plan.noise == "predictive":
-            new &= ~_of_planned_base(fit, frame, plan)
-        variance = float(np.median(fit.values()[f"tau_{name}"] ** 2))
-        total += variance * ((group[:, None] == group) & new & new[:, None])
-    return total
-
-
-def _of_planned_base(fit: Posterior | Pool, frame: pd.DataFrame, plan: Plan) -> Bools:
-    """Rows of the plan's base, if its effect was not fitted, shape (rows,)."""
-    label = plan.limits["base"]
-    fitted = any(
-        "base" in member.draws.coords and label in member.draws["base"].values.astype(str)
-        for member, *_ in fit.by_member()
-    )
-    if label is None or fitted or "base" not in frame:
-        return np.zeros(len(frame), bool)
-    return np.asarray(effects.labels(frame, "base").astype(str) == label)
 
 
 def plan_after(
@@ -474,3 +332,156 @@ def _smallest(margin: Floats, atpp: Floats, rank: int) -> float:
     """Smallest ATPP of the grid with at least `rank` draws within all limits at some ratio."""
     enough = ((margin >= 0).all(0).sum(-1) >= rank).any(-1)
     return float(atpp[enough.argmax()]) if enough.any() else math.inf
+
+
+def anchor_value(
+    sets: Mapping[str, pd.DataFrame],
+    *,
+    target: Posterior,
+    source: Posterior,
+    simulations: int = 20,
+    cost: str = "flops",
+    seed: int = 0,
+    jobs: int = 1,
+    progress: bool = False,
+    allow_unconverged: bool = False,
+    sampling: RefitSettings | None = None,
+    **planned: Any,
+) -> pd.DataFrame:
+    """Expected value of sample information of sets of anchors for a plan.
+
+    Parameters
+    ----------
+    sets : mapping of name to DataFrame
+        Rows to measure in both domains, such as ``choose_anchors(...).frame``. They are annealed
+        and repeat no tokens, unless their columns `annealed` and `unique_tokens` say so.
+    target, source : Posterior
+        Posteriors of the domain adapted to and of the one that may be forgotten. Each is refitted
+        alone.
+    simulations : int
+        Number of parameter draws taken as the truth. They are the same for all sets, and a row has
+        the same simulated loss in all sets. Each requires two refits per set.
+    cost : "flops", "adaptation", or a column
+        See `bayeslaw.choose_anchors`; a column must be in FLOPs.
+    seed : int
+    jobs : int
+        Number of processes.
+    progress : bool
+        Show a progress bar on stderr.
+    allow_unconverged : bool
+        Start although a posterior failed the convergence check. The refits are short and are used
+        whether they pass the check or not; the column `rhat` shows their convergence.
+    sampling : mapping, optional
+        Sampler settings of the refits; see `bayeslaw.inference.fitting.refit`.
+    **planned
+        For `bayeslaw.plan`: ``params``, ``ptpp``, ``max_loss``, ``max_forgetting``, ``baseline``,
+        ``confidence`` and so on.
+
+    Returns
+    -------
+    DataFrame
+        One row per set:
+
+        - `flops`, its cost;
+        - `atpp_now`, the planned budget before it;
+        - `atpp`, `atpp_90`: median and 90 % quantile over simulations of the budget planned after
+          it, where a simulation without a feasible plan counts as infinite;
+        - `less`, `infeasible`: fraction of simulations in which the budget falls, and in which
+          there is no feasible plan;
+        - `saved`, `net`: median FLOPs saved on the target run, and the same minus `flops`;
+        - `saved_mean`, `saved_error`: mean FLOPs saved over the simulations with a plan, which
+          estimates the expected value of sample information, and its Monte Carlo standard error. A
+          few simulations with very large budgets can dominate the mean;
+        - `rhat`: median over simulations of the larger R-hat of the two refits.
+
+    Raises
+    ------
+    NotConverged
+        If a posterior failed the convergence check and `allow_unconverged` is false.
+    BayeslawError
+        If there is no set, no simulation, or no feasible plan before the anchors.
+    """
+    if not sets or simulations < 1:
+        raise BayeslawError("give at least one set of anchors, and one simulation.")
+    planned |= {"seed": seed, "allow_unconverged": True}
+    run, fits = dict(sampling or {}), (target, source)
+    for fit in fits:
+        fit.require_converged(allow_unconverged)
+    now = plan(target=target, source=source, **planned)
+    if not math.isfinite(now.atpp):
+        raise BayeslawError(f"no plan now, so no budget that could fall: {now.binds}")
+    frames = [canonical(rows, f"anchors {name!r}", target.columns) for name, rows in sets.items()]
+    rows, code = distinct_rows(frames)
+    losses = simulated_losses(fits, rows, simulations, seed)
+    spent, calls = [], []
+    for frame, own in zip(frames, code, strict=True):
+        price = costs(frame, target.columns, cost=cost, fitted=target.table)
+        spent.append(price.total(range(len(frame))))
+        # The rows are measured in both domains; their tables have the column.
+        bare = frame.drop(columns="domain", errors="ignore")
+        for i in range(simulations):
+            measured = [bare.assign(loss=domain[i, own]) for domain in losses]
+            calls.append((_refitted_plan, (fits, measured, i, run, planned)))
+    found = list(results(calls, jobs, "refits and plans", progress))
+    parts = np.array(found).reshape(len(sets), simulations, 3)
+    return pd.DataFrame(
+        {"set": name, "flops": flops} | summary_of_set(now, flops, *part.T)
+        for name, flops, part in zip(sets, spent, parts, strict=True)
+    )
+
+
+def distinct_rows(frames: Sequence[pd.DataFrame]) -> tuple[pd.DataFrame, list[Ints]]:
+    """Distinct rows of all frames, and the positions of each frame's rows among them."""
+    rows = pd.concat(completed(frames), ignore_index=True)
+    same = [name for name in ("run", *ABSENT, *COVARIATES) if name in rows]
+    code = rows.groupby(same, sort=False, dropna=False).ngroup().to_numpy()
+    ends = np.cumsum([len(frame) for frame in frames])
+    return rows[~rows.duplicated(same)].reset_index(drop=True), np.split(code, ends[:-1])
+
+
+def simulated_losses(
+    fits: tuple[Posterior, Posterior], rows: pd.DataFrame, count: int, seed: int
+) -> list[Floats]:
+    """Losses measured in each domain, (simulations, rows), where the truth is a draw."""
+    measured = []
+    for i, fit in enumerate(fits):
+        rng = np.random.default_rng([seed, i])
+        truth = rng.integers(len(fit.values()["sigma"]), size=count)
+        measured.append((fit.latent(rows) * np.exp(residual_draws(fit, rows, rng)))[truth])
+    return measured
+
+
+def _refitted_plan(
+    fits: tuple[Posterior, Posterior],
+    measured: list[pd.DataFrame],
+    seed: int,
+    sampling: RefitSettings,
+    planned: Mapping[str, Any],
+) -> tuple[float, float, float]:
+    """ATPP and FLOPs of the plan after refits with measured losses, and the larger R-hat."""
+    target, source = (
+        refit(fit.spec, joined(fit.table, LossTable(rows, rows.iloc[:0])), seed, **sampling)
+        for fit, rows in zip(fits, measured, strict=True)
+    )
+    new: Plan = plan(target=target, source=source, **planned)
+    return new.atpp, new.flops, max(target.convergence.rhat, source.convergence.rhat)
+
+
+def summary_of_set(
+    now: Plan, spent: float, atpp: Floats, flops: Floats, rhat: Floats
+) -> dict[str, object]:
+    saved = now.flops - flops
+    median = np.quantile(saved, 0.5, method="lower")
+    feasible = pd.Series(saved[np.isfinite(flops)])
+    return {
+        "atpp_now": now.atpp,
+        "atpp": np.quantile(atpp, 0.5, method="higher"),
+        "atpp_90": np.quantile(atpp, 0.9, method="higher"),
+        "less": (atpp < now.atpp).mean(),
+        "infeasible": 1 - len(feasible) / len(saved),
+        "saved": median,
+        "net": median - spent,
+        "saved_mean": feasible.mean(),
+        "saved_error": feasible.sem(),
+        "rhat": np.median(rhat),
+    }

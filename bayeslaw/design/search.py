@@ -19,17 +19,30 @@ References
 """
 
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import pandas as pd
+from scipy.linalg import block_diag
+from scipy.special import ndtri
+from scipy.stats import rankdata
 
 from bayeslaw.common.arrays import Bools, Floats, Ints
-from bayeslaw.common.errors import BayeslawError, unknown
-from bayeslaw.model.effects import labels
-from bayeslaw.tables.table import LossTable
+from bayeslaw.common.errors import BayeslawError, TableError, TableWarning, unknown
+from bayeslaw.inference import residuals
+from bayeslaw.inference.pools import Pool, pair_draws
+from bayeslaw.inference.posterior import Posterior
+from bayeslaw.laws.adjustments import completed
+from bayeslaw.model import effects
+from bayeslaw.model.noise import LENGTH, correlation
+from bayeslaw.planning.deviations import planned_size_effects
+from bayeslaw.planning.intervals import intersection
+from bayeslaw.planning.result import Plan
+from bayeslaw.tables.table import LossTable, frame_of
+from bayeslaw.tables.validation import COVARIATES, canonical, check_units
 
 KINDS = ("flops", "adaptation")
 """Costs that are computed from N, D and PTPP."""
@@ -39,6 +52,10 @@ STARTS = 24
 """First runs that sets are built from, over the number of runs."""
 PASSES = 5
 """Most passes of exchanges."""
+DRAWS = 4000
+"""Most posterior draws used."""
+SAME = 1e-6
+"""Relative difference of covariates below which a candidate equals a training row."""
 SLACK = 1 + 1e-9
 """Factor by which rounding may exceed the budget."""
 
@@ -48,27 +65,8 @@ class Costs:
     """Costs of candidate rows.
 
     A row stands for its run trained up to that row. Rows of one run are its checkpoints: together
-    they cost what the most expensive of them costs.
-
-    Parameters
-    ----------
-    own : array, shape (rows,)
-        Cost of the run up to the row.
-    run, base : array of int, shape (rows,)
-        Run and pre-trained model of each row.
-    setup : array, shape (bases,)
-        Cost of each base, paid with the first run from it; 0 if the base exists.
-
-    Examples
-    --------
-    Two checkpoints of one run, and a run from another base:
-
-    >>> price = Costs(np.array([1.0, 3.0, 2.0]), np.array([0, 0, 1]), np.array([0, 0, 1]),
-    ...               np.array([10.0, 20.0]))
-    >>> price.further([0]).tolist()
-    [0.0, 2.0, 22.0]
-    >>> price.total([0, 1])
-    13.0
+    they cost what the most expensive of them costs. `own` is the cost of the run up to each row,
+    `setup` that of each base, paid with the first run from it; 0 if the base exists.
     """
 
     own: Floats
@@ -83,7 +81,6 @@ class Costs:
         return np.maximum(self.own - self._paid(bought)[self.run], 0) + left[self.base]
 
     def total(self, bought: Sequence[int]) -> float:
-        """Cost of the rows `bought` together."""
         bases = np.unique(self.base[list(bought)])
         return float(self._paid(bought).sum() + self.setup[bases].sum())
 
@@ -109,28 +106,11 @@ def costs(
     cost: str = "flops",
     fitted: LossTable | None = None,
 ) -> Costs:
-    """Costs of the rows of a table or grid.
+    """Costs of the rows of a table or grid; `cost` is that of `bayeslaw.choose_anchors`.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        Covariates, and `run` where rows are checkpoints of one run.
-    columns : sequence of str
-        Covariates of the law. Bases have a cost only if `ptpp` is one of them.
-    cost : "flops", "adaptation", or a column of `frame`
-        As for `bayeslaw.choose_anchors`.
-    fitted : LossTable, optional
-        Training table. The bases of its rows exist, also those that are known only by a row with
-        ``tokens = 0``.
-
-    Raises
-    ------
-    BayeslawError
-        If `cost` is unknown, or a cost is not positive and finite.
-
-    References
-    ----------
-    6 N D is the approximation of J. Kaplan et al. (2020), Scaling laws for neural language models,
+    Bases have a cost only if `ptpp` is one of the law's `columns`. Those of the training table
+    `fitted` exist, also those that are known only by a row with ``tokens = 0``. 6 N D is the
+    approximation of J. Kaplan et al. (2020), Scaling laws for neural language models,
     arXiv:2001.08361.
     """
     if cost in KINDS:
@@ -157,7 +137,7 @@ def costs(
 
 def run_of_each(frame: pd.DataFrame) -> Ints:
     """Run of each row as a code, shape (rows,); a row without a label is a run of its own."""
-    return np.unique(labels(frame, "run"), return_inverse=True)[1]
+    return np.unique(effects.labels(frame, "run"), return_inverse=True)[1]
 
 
 def bases(frame: pd.DataFrame) -> tuple[Ints, Floats]:
@@ -175,28 +155,9 @@ class JointGaussian:
     and at all rows of the run with fewer tokens. A row may be measured in several domains, so a
     candidate has one or more measurements of its own.
 
-    Parameters
-    ----------
-    measured : array, shape (draws, measurements)
-        Draws of the log losses that would be measured, without noise, as from `centred`.
-    targets : array, shape (draws, targets)
-        Draws of the target quantities, as from `centred`.
-    noise : array, shape (measurements, measurements)
-        Covariance of noise, and of random effects that the draws do not contain.
-    run, candidate : array of int, shape (measurements,)
-        Run and candidate that each measurement belongs to.
-    tokens : array, shape (measurements,)
-
-    Examples
-    --------
-    One candidate that measures the target itself; signal and noise variance are both 1, so the
-    measurement halves the target's variance.
-
-    >>> draws, zero = centred(np.array([[-1.0], [0.0], [1.0]])), np.array([0])
-    >>> joint = JointGaussian(draws, draws, np.array([[1.0]]), zero, zero, np.array([1e9]))
-    >>> now, then = joint.variances([])
-    >>> now.round(6).tolist(), then.round(6).tolist()
-    ([1.0], [[0.5]])
+    `measured` and `targets`, shape (draws, ...), are as from `centred` and without noise; `noise`
+    is the covariance of what the draws do not contain: measurement noise, and effects of new
+    groups.
     """
 
     measured: Floats
@@ -275,8 +236,8 @@ class JointGaussian:
 
         Returns the measurements made; which of `_steps` are not; the Cholesky root of the
         covariance of those made; ``root^-1 matrix[made]``; and the Cholesky root of each run's
-        conditional covariance, shape (runs, longest, longest). The root of a run's first
-        measurements is its leading block, so one serves all candidates of the run.
+        conditional covariance. That of a run's first measurements is its leading block: one serves
+        all candidates of the run.
         """
         steps, have = self._steps, self.measurements_of(bought)
         free = (steps >= 0) & ~np.isin(steps, have)
@@ -290,35 +251,147 @@ class JointGaussian:
 
 
 def centred(values: Floats) -> Floats:
-    """Deviations of draws from their mean over ``sqrt(draws - 1)``, shape (draws, columns).
-
-    The covariance matrix of the columns is then ``centred.T @ centred``.
-    """
+    """Deviations of draws from their mean, scaled so that ``z.T @ z`` is the covariance matrix."""
     return np.asarray((values - values.mean(0)) / np.sqrt(len(values) - 1))
+
+
+def candidate_rows(
+    posterior: Posterior | Pool, candidates: LossTable | pd.DataFrame
+) -> pd.DataFrame:
+    """Valid candidate rows that are not training rows of the posterior."""
+    columns = [c for c in COVARIATES if c in posterior.columns]
+    frame = canonical(frame_of(candidates), "candidates", columns)
+    check_units(frame, "candidates", posterior.table.frame)
+    for member, *_ in posterior.by_member():
+        member.law.covariates(frame, "candidates")  # raises for rows with tokens = 0
+    rows = frame[columns].to_numpy(float)[:, None]
+    trained = posterior.table.frame[columns].to_numpy(float)
+    measured = np.isclose(rows, trained, rtol=SAME, atol=0).all(-1).any(1)
+    if measured.all():
+        raise TableError("candidates: all of them are rows that were fitted; nothing to buy.")
+    if measured.any():
+        warnings.warn(
+            f"candidates: {measured.sum()} of {len(frame)} are rows that were fitted; left out.",
+            TableWarning,
+            stacklevel=3,
+        )
+        frame = frame[~measured].reset_index(drop=True)
+    effects.check_runs(frame, "candidates", columns)
+    return frame
+
+
+def joint_gaussian(
+    fits: Sequence[Posterior | Pool],
+    frame: pd.DataFrame,
+    targets: pd.DataFrame,
+    plan: Plan | None = None,
+    most: int = DRAWS,
+) -> tuple[JointGaussian, Ints]:
+    """Joint Gaussian of candidate measurements and targets, and the draws that it is made of.
+
+    `fits` are posteriors of the target domain and, if each run is measured in both, of the source
+    domain. `targets` are rows whose log losses are the target quantities. A plan adds one: the
+    smallest feasible budget at its replay ratio, or that of its most likely choice, in normal
+    scores, so that infinite budgets have finite values. The draws, at most `most`, are of the
+    plan's paired draws, or of the pairs of the fits.
+    """
+    limits = [] if plan is None else [plan.problem.targets[0], plan.problem.source]
+    index = [each.index for each in limits if each.index is not None] or pair_draws(fits)[0]
+    count = len(index[0])
+    keep = np.unique(np.linspace(0, count - 1, min(most, count)).astype(int))
+    both = pd.concat(completed([frame, targets]), join="inner")
+    measured, aims, noise = [], [], []
+    # Without a source there is one fit for two indices.
+    for domain, (fit, paired) in enumerate(zip(fits, index, strict=False)):
+        log_loss, share = np.empty((len(keep), len(both))), 1 / fit.count
+        covariance = np.zeros((len(frame), len(frame)))
+        for member, own, place in fit.by_member(paired[keep]):
+            losses = np.log(member.latent(both)) + new_size_effects(member, both, plan, domain)
+            losses[:, : len(frame)] += effects.draw(member.draws, member.spec.effects, frame, None)
+            log_loss[place] = losses[own]
+        for member, own, _ in fit.by_member():
+            covariance += len(own) * share * _noise(member, frame, plan)
+        if plan is not None and plan.noise == "predictive":
+            # The effect of the planned base, if it is new, is the one that the plan's draws have.
+            pilots = np.flatnonzero(_of_planned_base(fit, frame, plan))
+            log_loss[:, pilots] += limits[domain].noise.base[keep, None]
+        measured.append(log_loss[:, : len(frame)])
+        aims.append(log_loss[:, len(frame) :])
+        noise.append(covariance)
+    quantities = [aims[0]]
+    if plan is not None and plan.chosen is not None:
+        feasible = intersection(plan.problem.feasible_sets([plan.chosen.replay]))
+        smallest = feasible.lower.min(0)[0]
+        scores = ndtri((rankdata(smallest)[keep] - 0.5) / count)
+        quantities.append((scores / scores.std(ddof=1))[:, None])
+    return JointGaussian(
+        measured=centred(np.hstack(measured)),
+        targets=centred(np.hstack(quantities)),
+        noise=block_diag(*noise),
+        run=np.tile(run_of_each(frame), len(fits)),
+        candidate=np.tile(np.arange(len(frame)), len(fits)),
+        tokens=np.tile(frame["tokens"], len(fits)),
+    ), keep
+
+
+def new_size_effects(fit: Posterior, frame: pd.DataFrame, plan: Plan | None, domain: int) -> Floats:
+    """Random effects of sizes without training rows, shape (draws, rows).
+
+    Candidates and targets of one size have the same effect. For the plan's size it is the one that
+    the plan's loss curves have, so the seeds here are those of `bayeslaw.plan`.
+    """
+    if plan is None:
+        return residuals.new_size_effects(fit, frame, np.random.default_rng([0, domain]))
+    last = len(plan.problem.limits) - 1
+    seed = [plan.seed, last if domain else 0]
+    drawn = residuals.new_size_effects(fit, frame, np.random.default_rng(seed))
+    own = planned_size_effects(fit, plan.run.row, seed)
+    return np.where((frame["params"] == plan.run.params).to_numpy(), own, drawn)
+
+
+def _noise(fit: Posterior, frame: pd.DataFrame, plan: Plan | None) -> Floats:
+    """Covariance of the noise of measured log losses, and of the effects of new groups."""
+    # The inverse of the Fisher information about the location: a normal measurement of that
+    # variance is as informative as one with this likelihood.
+    variances = fit.spec.likelihood.information_variance(fit.scale(frame), fit.values())
+    sd = np.sqrt(np.median(variances, axis=0))
+    among = np.eye(len(frame))
+    if fit.spec.errors == "run":
+        ell = float(np.median(fit.values()[LENGTH]))
+        among = correlation(run_of_each(frame), frame["tokens"].to_numpy(float), ell)
+    total = sd[:, None] * sd * among
+    for name in fit.spec.effects:
+        if effects.level(name).latent:
+            continue  # these effects are part of the draws
+        group, new = effects.labels(frame, name), ~effects.is_fitted(fit.draws, name, frame)
+        if name == "base" and "base" not in frame and {"params", "ptpp"} <= {*frame}:
+            group, new = bases(frame)[0].astype(str), np.ones(len(frame), bool)
+        elif name == "base" and plan is not None and plan.noise == "predictive":
+            new &= ~_of_planned_base(fit, frame, plan)
+        variance = float(np.median(fit.values()[f"tau_{name}"] ** 2))
+        total += variance * ((group[:, None] == group) & new & new[:, None])
+    return total
+
+
+def _of_planned_base(fit: Posterior | Pool, frame: pd.DataFrame, plan: Plan) -> Bools:
+    """Rows of the plan's base, if its effect was not fitted, shape (rows,)."""
+    label = plan.limits["base"]
+    fitted = any(
+        "base" in member.draws.coords and label in member.draws["base"].values.astype(str)
+        for member, *_ in fit.by_member()
+    )
+    if label is None or fitted or "base" not in frame:
+        return np.zeros(len(frame), bool)
+    return np.asarray(effects.labels(frame, "base").astype(str) == label)
 
 
 @dataclass(frozen=True)
 class Search:
     """Search for a set of candidates of largest gain under limits on number and cost.
 
-    Parameters
-    ----------
-    joint : JointGaussian
-    costs : Costs
-    size : array of int, shape (candidates,)
-        Code of each candidate's N.
-    gain : str
-        One of `GAINS`.
-    weights : array, shape (targets,)
-    k : int
-        Most candidates bought.
-    budget : float
-        Most FLOPs together; infinite for none.
-    power : float
-        Greedy steps take the candidate of largest gain over its cost to this power. Without a
-        budget, whole sets are compared in the same way.
-    second_size : bool
-        Whether two or more candidates must not all have the same N.
+    Greedy steps take the candidate of largest gain over its cost to the `power`; without a budget
+    whole sets are compared in the same way. `size` is the code of each candidate's N; with
+    `second_size` two or more candidates must not all have the same.
     """
 
     joint: JointGaussian
@@ -363,7 +436,6 @@ class Search:
         return -float(now @ self.weights), -then @ self.weights
 
     def _rates(self, picks: Sequence[int], power: float) -> Floats:
-        """Gain of each candidate over its further cost to a power."""
         now, then = self.worths(picks)
         return (then - now) / np.maximum(self.costs.further(picks), np.finfo(float).tiny) ** power
 

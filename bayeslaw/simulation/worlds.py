@@ -142,19 +142,13 @@ class World:
         return cells
 
     def loss(self, domain: str, frame: pd.DataFrame) -> Floats:
-        """Return the true loss of a domain per row of `frame`, nats per token.
-
-        Raises
-        ------
-        BayeslawError
-            If the domain is unknown.
-        """
+        """True loss of a domain per row of `frame`, nats per token."""
         law = self.laws[self._known(domain)]
         loss: Floats = law.loss(self.truth[domain], law.covariates(frame))
         return loss
 
     def baseline(self, params: float | None = None, ptpp: float | None = None) -> float:
-        """Return the source loss of the pre-trained model before adaptation, nats per token.
+        """Source loss of the pre-trained model before adaptation, nats per token.
 
         The law diverges at D = 0, so the baseline is defined otherwise. The pre-trained model was
         trained on PTPP x N source tokens, and its loss is that of the law for as many tokens of
@@ -310,14 +304,7 @@ def plan_example(
 
 
 def true_fits(world: World) -> tuple[PointFit, PointFit]:
-    """The true laws of a world's target and source domain, as point fits.
-
-    Examples
-    --------
-    >>> target, source = true_fits(paper_world())
-    >>> target.law.name, target.parameters["E"] > 0
-    ('form3', True)
-    """
+    """The true laws of a world's target and source domain, as point fits."""
 
     def true(domain: str) -> PointFit:
         return PointFit(world.laws[domain], world.truth[domain], ORIGIN, 0.0, 0.02, 0, 0, 1.0)

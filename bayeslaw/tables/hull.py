@@ -112,19 +112,7 @@ def locate(
 
 
 def in_words(found: pd.DataFrame) -> str:
-    """How many rows are interpolations, extrapolations and projections, and how far the farthest.
-
-    `found` is from `locate`.
-
-    Examples
-    --------
-    >>> import bayeslaw as bl
-    >>> train = bl.grid(params=[1e8, 1e9], tokens=[1e9, 1e10], ptpp=20)
-    >>> in_words(bl.locate(train, bl.grid(params=[1e8, 2e9], tokens=1e10, ptpp=20)))
-    '1 interpolation; 1 extrapolation (0.3 decades: params 0.3)'
-    >>> in_words(bl.locate(train, bl.grid(params=[1e8, 1e9], tokens=1e10, ptpp=40)))
-    '2 projections (up to 0.3 decades: ptpp 0.3; the training rows have one value of ptpp)'
-    """
+    """How many rows from `locate` are of each position, and how far the farthest lies."""
     far, parts = farthest(found), []
     for name in (INTERPOLATION, EXTRAPOLATION, PROJECTION):
         rows = found[found["position"] == name]
@@ -140,17 +128,7 @@ def in_words(found: pd.DataFrame) -> str:
 
 
 def farthest(found: pd.DataFrame) -> dict[str, str]:
-    """Largest distance of the extrapolations, and of the projections, if there are any.
-
-    `found` is from `locate`.
-
-    Examples
-    --------
-    >>> import bayeslaw as bl
-    >>> train = bl.grid(params=[1e8, 1e9], tokens=[1e9, 1e10])
-    >>> farthest(bl.locate(train, bl.grid(params=[1e9, 2e9], tokens=[1e10, 2e10])))
-    {'extrapolation': '0.43 decades: params 0.3, tokens 0.3'}
-    """
+    """Largest distance of the extrapolations and of the projections from `locate`, as text."""
     columns = [c for c in found if c == "decades" or str(c).startswith(BEYOND)]
     return {
         str(name): distance(rows[columns].max().to_dict())
@@ -159,20 +137,7 @@ def farthest(found: pd.DataFrame) -> dict[str, str]:
 
 
 def distance(row: Mapping[Hashable, float]) -> str:
-    """Write the distance of a row, from `locate`, in decades: the whole, and by covariate.
-
-    Examples
-    --------
-    >>> distance({"decades": 0.59, "beyond_params": 0.59, "beyond_tokens": 0.0})
-    '0.59 decades: params 0.59'
-    >>> distance({"decades": 0.3, "beyond_params": 0.0, "beyond_tokens": 0.0})
-    '0.3 decades, each covariate within its range'
-
-    A covariate that the rows do not have is no part of it:
-
-    >>> distance({"decades": 0.59, "beyond_params": 0.59, "beyond_replay": float("nan")})
-    '0.59 decades: params 0.59'
-    """
+    """The distance of a row from `locate` as text: the whole, and by covariate."""
     along = {str(name).removeprefix(BEYOND): far for name, far in row.items() if far > 0}
     total = along.pop("decades")
     each = ", ".join(f"{name} {far:.2g}" for name, far in along.items())
@@ -188,21 +153,10 @@ def decades(train: pd.DataFrame, rows: pd.DataFrame, columns: Sequence[str]) -> 
 def displacement(points: Floats, rows: Floats) -> Floats:
     """Rows less their nearest points of the convex hull of some points, (rows, dimensions).
 
-    The points, shape (points, dimensions), may lie in a subspace, or be one.
-
-    Notes
-    -----
-    Let the columns of A be the points less the row. Over weights w >= 0 of sum 1, ``|A w|`` is the
-    distance from the row. Non-negative least squares minimises ``|A u|^2 + (sum(u) - 1)^2``. For
-    ``u = s w`` of any sum s > 0 that is ``s^2 |A w|^2 + (s - 1)^2``: ``u / sum(u)`` is the best w.
-
-    Examples
-    --------
-    The nearest point of the segment from (0, 0) to (2, 0) is (1, 0), and (2, 0):
-
-    >>> found = displacement(np.array([[0.0, 0], [2, 0]]), np.array([[1.0, 3], [5, 0]]))
-    >>> found.round(9).tolist()
-    [[0.0, 3.0], [3.0, 0.0]]
+    The points, shape (points, dimensions), may lie in a subspace, or be one. Let the columns of A
+    be the points less the row. Over weights w >= 0 of sum 1, ``|A w|`` is the distance from the
+    row. Non-negative least squares minimises ``|A u|^2 + (sum(u) - 1)^2``. For ``u = s w`` of a sum
+    s > 0 that is ``s^2 |A w|^2 + (s - 1)^2``: ``u / sum(u)`` is the best w.
     """
     corners = np.unique(points, axis=0)
     asked, inverse = np.unique(rows, axis=0, return_inverse=True)

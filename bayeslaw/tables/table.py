@@ -26,25 +26,19 @@ from bayeslaw.tables.validation import (
     ALIASES,
     BASE_LOSSES,
     LINE,
+    canonical,
     check_positive,
     check_units,
     label_texts,
     row_numbers,
-    validated,
 )
 
 LEAST_LOSS = 0.02
 """Median loss of a table, nats per token, that is not doubted."""
-MOST_LOSS = 12.5
-"""No loss in nats per token is higher: a uniform guess of one of 262,144 tokens costs 12.48."""
+MOST_LOSS = 12.5  # nats per token: a uniform guess of one of 262,144 tokens costs 12.48
 LOSS_UNITS = ("nats", "bits", "perplexity", "bits-per-byte")
-UNIT_WORDS = {
-    "bpb": "bits-per-byte",
-    "byte": "bits-per-byte",
-    "bits": "bits",
-    "ppl": "perplexity",
-    "perplexity": "perplexity",
-}
+UNIT_WORDS = {"bpb": "bits-per-byte", "byte": "bits-per-byte", "bits": "bits"}
+UNIT_WORDS |= dict.fromkeys(("ppl", "perplexity"), "perplexity")
 """Words in the name of a column, and the unit of its losses; the first that is there counts."""
 
 
@@ -197,7 +191,6 @@ class LossTable:
 
 
 def frame_of(table: LossTable | pd.DataFrame) -> pd.DataFrame:
-    """Rows of a table or grid."""
     return table.frame if isinstance(table, LossTable) else table
 
 
@@ -322,46 +315,25 @@ def read_table(
     35
     """
     named = (columns or {}).get("loss", "")
-
-    def read(file: str | Path) -> LossTable:
+    tables = []
+    for file in [path] if source is None else [path, source]:
         frame = read_frame(file)
-        if loss_unit is None and named in frame:
-            _check_unit_of_name(named, str(file))
-        frame = renamed(frame, columns or {}, str(file))
-        return from_frame(
-            frame, name=str(file), loss_unit=loss_unit, bytes_per_token=bytes_per_token
-        )
-
-    table = read(path) if source is None else starting(read(path), read(source))
-    return table.query(where)
-
-
-def _check_unit_of_name(column: str, name: str) -> None:
-    words = re.split("[^a-z]+", column.lower())
-    for word, unit in UNIT_WORDS.items():
-        if word in words:
+        words = re.split("[^a-z]+", named.lower()) if loss_unit is None and named in frame else []
+        for word in (word for word in UNIT_WORDS if word in words):
             raise TableError(
-                f"{name}: the column {column!r} is of {word} by its name; give "
-                f"{argument('loss_unit', unit)}, or {argument('loss_unit', 'nats')} if it is not."
+                f"{file}: the column {named!r} is of {word} by its name; give "
+                f"{argument('loss_unit', UNIT_WORDS[word])}, or {argument('loss_unit', 'nats')} if "
+                "it is not."
             )
+        frame = renamed(frame, columns or {}, str(file))
+        tables.append(
+            from_frame(frame, str(file), loss_unit=loss_unit, bytes_per_token=bytes_per_token)
+        )
+    return (tables[0] if source is None else starting(*tables)).query(where)
 
 
 def renamed(frame: pd.DataFrame, columns: Mapping[str, str], name: str = "table") -> pd.DataFrame:
-    """The frame with columns under the names used here, each renamed or computed.
-
-    `columns` are those of `read_table`, and `name` is that of the table in messages.
-
-    Raises
-    ------
-    TableError
-        If a value is neither a column nor an expression of columns.
-
-    Examples
-    --------
-    >>> frame = pd.DataFrame({"size": [0.1], "train tokens": [2e9]})
-    >>> renamed(frame, {"params": "size * 1e9", "tokens": "train tokens"}).iloc[0].to_dict()
-    {'size': 0.1, 'params': 100000000.0, 'tokens': 2000000000.0}
-    """
+    """The frame with columns under the names used here; `columns` are those of `read_table`."""
     made: dict[str, Any] = {}
     here = {ALIASES[c]: frame[c] for c in frame if c in ALIASES and ALIASES[c] not in frame}
     for column, given in columns.items():
@@ -382,11 +354,6 @@ def starting(table: LossTable, source: LossTable) -> LossTable:
 
     The table has a column `base`, and rows of tokens = 0: the bases' own losses on its domain.
     `source` is the same on the domain that the bases were pre-trained on.
-
-    Raises
-    ------
-    TableError
-        If a table has no column `base`, or the losses of a base are missing or differ.
     """
     losses = {}
     for part, column in zip((source, table), reversed(BASE_LOSSES), strict=True):
@@ -416,15 +383,7 @@ def starting(table: LossTable, source: LossTable) -> LossTable:
 
 
 def read_frame(path: str | Path) -> pd.DataFrame:
-    """Read a CSV (UTF-8) or ``*.parquet`` file without validation.
-
-    The index of a frame from CSV has the lines of the file.
-
-    Raises
-    ------
-    TableError
-        If the file is missing or cannot be read.
-    """
+    """Read CSV, with the lines of the file as index, or ``*.parquet``, without validation."""
     path = Path(path)
     if not path.is_file():
         what = "a folder, not a table" if path.is_dir() else "no such file"
@@ -450,13 +409,7 @@ def read_frame(path: str | Path) -> pd.DataFrame:
 
 
 def write_frame(frame: pd.DataFrame, path: str | Path) -> None:
-    """Write a frame as Parquet if the path ends in ``.parquet``, otherwise as CSV.
-
-    Raises
-    ------
-    TableError
-        If the file cannot be written. An existing file is left unchanged.
-    """
+    """Write a frame as Parquet if the path ends in ``.parquet``, otherwise as CSV."""
     with atomic_write(path, TableError) as temporary:
         if Path(path).suffix == ".parquet":
             frame.to_parquet(temporary, index=False)
@@ -465,10 +418,8 @@ def write_frame(frame: pd.DataFrame, path: str | Path) -> None:
 
 
 def is_synthetic(table: LossTable | pd.DataFrame | None) -> bool:
-    """Whether a table holds simulated losses, that is, a column `synthetic` with a True value."""
-    if table is None:
-        return False
-    frame = frame_of(table)
+    """Whether a table holds simulated losses: a column `synthetic` with a True value."""
+    frame = pd.DataFrame() if table is None else frame_of(table)
     return "synthetic" in frame and bool(frame["synthetic"].eq(True).any())
 
 
@@ -534,7 +485,7 @@ def from_frame(
     >>> table.frame["params"].tolist()
     [100000000.0, 1000000000.0]
     """
-    frame = validated(frame, name, ("params", "tokens", "loss"))
+    frame = canonical(frame, name, ("params", "tokens", "loss"), lines=True)
     frame = in_nats(frame, name, loss_unit, bytes_per_token)
     check_positive(frame, "loss", name, "losses are nats per token; drop failed runs")
     if (copies := frame.duplicated()).any():

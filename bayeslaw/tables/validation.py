@@ -27,18 +27,12 @@ BASE_LOSSES = ("start_loss", "base_loss")
 """Losses of a row's base: on the row's domain, and on the domain it was pre-trained on."""
 SUFFIXES = {"K": 1e3, "k": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 SHORT = r"[0-9]*\.?[0-9]+[KkMBT]"
-"""Counts as people write them, such as 1.3B."""
-ROUNDING = 1e-12
-"""Relative distance of a number of parameters from a whole one that is a rounding error."""
 ALIASES = {"N": "params", "D": "tokens", "r": "replay", "PTPP": "ptpp"}
 FEWEST = 1e4
 """Fewest parameters of a language model, and tokens it is trained on; less is in another unit."""
+# Factors above the fitted range from which a value may be, and surely is, in another unit. Below
+# it the first is enough: nobody forecasts runs a thousand times smaller than the fitted ones.
 OTHER_UNIT, NO_OTHER = 1e3, 1e6
-"""Factors above the fitted range from which a value may be, and surely is, in another unit.
-
-Below the range the first factor is enough: forecasts of runs a thousand times smaller than the
-fitted ones are not asked for.
-"""
 LINE = "line"
 """Name of an index that holds the lines of a file."""
 COUNTS = "counts are expected, not millions or billions"
@@ -52,27 +46,19 @@ UNITS = {
 
 
 def canonical(
-    frame: pd.DataFrame, name: str, required: Iterable[str] | Mapping[str, str]
+    frame: pd.DataFrame,
+    name: str,
+    required: Iterable[str] | Mapping[str, str],
+    *,
+    lines: bool = False,
 ) -> pd.DataFrame:
     """Copy of a frame with canonical column names and validated covariates.
 
     `N`, `D`, `r` and `PTPP` are accepted as aliases. The columns `required` must exist; if it is a
     mapping, its values say in the error what needs each column. Covariates and losses become
-    floats, other columns have the type that they would have from CSV, and the index is 0, 1, ...
-    Messages call the table `name`.
-
-    Raises
-    ------
-    TableError
-        If a required column is missing or a covariate is not a finite number in its range.
+    floats, other columns have the type that they would have from CSV. Messages call the table
+    `name`. The index is 0, 1, ..., or with `lines` that of the frame, by which messages name rows.
     """
-    return validated(frame, name, required).reset_index(drop=True)
-
-
-def validated(
-    frame: pd.DataFrame, name: str, required: Iterable[str] | Mapping[str, str]
-) -> pd.DataFrame:
-    """`canonical` with the index of the frame, by which messages name its rows."""
     lacking = missing_columns(frame, required)
     frame = frame.rename(columns=lambda column: ALIASES.get(str(column), str(column)))
     if repeated := sorted(set(frame.columns[frame.columns.duplicated()])):
@@ -99,18 +85,11 @@ def validated(
     if "replay" in frame:
         what = "lies outside [0, 1]; give a fraction, not a percentage"
         _refuse(~frame["replay"].between(0, 1), frame["replay"], name, what)
-    return frame
+    return frame if lines else frame.reset_index(drop=True)
 
 
 def missing_columns(frame: pd.DataFrame, required: Iterable[str] | Mapping[str, str]) -> str:
-    """Text that names the required columns that are missing, and likely names of them in the frame.
-
-    Examples
-    --------
-    >>> frame = pd.DataFrame(columns=["N", "D_tokens"])
-    >>> missing_columns(frame, ["params", "tokens"])
-    "column 'tokens' (or D) is missing; found: N, D_tokens. Perhaps columns={'tokens': 'D_tokens'}."
-    """
+    """Name the required columns that are missing, and likely names of them; empty if none is."""
     needs = required if isinstance(required, Mapping) else dict.fromkeys(required, "")
     columns = [str(column) for column in frame.columns]
     here = {ALIASES.get(column, column) for column in columns}
@@ -134,13 +113,7 @@ def missing_columns(frame: pd.DataFrame, required: Iterable[str] | Mapping[str, 
 
 
 def count(text: str) -> float:
-    """A number as people write it, such as 1e9 or 1.3B.
-
-    Raises
-    ------
-    ValueError
-        If the text is no number.
-    """
+    """A number as people write it, such as 1e9 or 1.3B; `ValueError` if it is none."""
     if re.fullmatch(SHORT, text.strip()):
         return float(text.strip()[:-1]) * SUFFIXES[text.strip()[-1]]
     return float(text)
@@ -186,14 +159,6 @@ def label_texts(labels: pd.Series) -> pd.Series:
 
     A whole number is written without decimals, whatever the type of its column, since one missing
     label turns a column of integers into floats. Dates are in ISO 8601, without a time at midnight.
-
-    Examples
-    --------
-    >>> label_texts(pd.Series([3, None, 0.5])).tolist()
-    ['3', None, '0.5']
-    >>> days = pd.Series([datetime(2026, 1, 2), datetime(2026, 1, 2, 12)])
-    >>> label_texts(days).tolist()
-    ['2026-01-02', '2026-01-02T12:00:00']
     """
     codes, names = pd.factorize(labels)
     texts: list[str | None] = []
@@ -214,40 +179,19 @@ def whole(params: Floats) -> Floats:
     Sizes are compared exactly after this.
     """
     rounded = np.round(params)
-    return np.where(np.abs(params - rounded) <= ROUNDING * params, rounded, params)
+    return np.where(np.abs(params - rounded) <= 1e-12 * params, rounded, params)
 
 
 def check_positive(frame: pd.DataFrame, column: str, name: str, advice: str) -> None:
-    """Raise `TableError` with advice unless all values of a column are positive."""
     _refuse(frame[column] <= 0, frame[column], name, f"is not positive; {advice}")
 
 
 def check_units(rows: pd.DataFrame, name: str, fitted: pd.DataFrame | None = None) -> None:
-    """Raise `TableError` for numbers in another unit, such as tokens in billions.
+    """Refuse numbers in another unit than those of fitted rows, such as tokens in billions.
 
-    Parameters
-    ----------
-    rows : DataFrame
-        Valid covariates, or FLOPs in a column `flops`.
-    name : str
-        What the rows are called in messages.
-    fitted : DataFrame, optional
-        Rows that a law was fitted to. Values a thousand times below their range are refused, and
-        values a million times above it. FLOPs are a product of two counts: there the factors are
-        the squares of these. Without fitted rows, `rows` are those of a table of losses.
-
-    Warns
-    -----
-    TableWarning
-        If a value is a thousand times above the range of the fitted rows.
-
-    Examples
-    --------
-    >>> fitted = pd.DataFrame({"params": [1e8, 1e9], "tokens": [1e9, 1e11]})
-    >>> check_units(pd.DataFrame({"tokens": [20.0]}), "grid", fitted)
-    Traceback (most recent call last):
-    bayeslaw.common.errors.TableError: grid: tokens = 20 is 5e+07 times below the fitted rows; \
-counts are expected, not millions or billions: tokens = 2e+10?
+    Values a thousand times below the fitted rows are refused, and those a million times above;
+    those a thousand times above give a warning. FLOPs are a product of two counts: there the
+    factors are the squares of these. Without fitted rows, `rows` are those of a table of losses.
     """
     if fitted is None:
         for column in rows.columns.intersection([c for c, unit in UNITS.items() if unit == COUNTS]):
@@ -264,10 +208,7 @@ counts are expected, not millions or billions: tokens = 2e+10?
 
 
 def other_units(rows: pd.DataFrame, fitted: pd.DataFrame) -> Iterator[tuple[str, bool]]:
-    """Numbers that may be in another unit than those of fitted rows, and whether they surely are.
-
-    See `check_units`.
-    """
+    """Numbers that may be in another unit than those of fitted rows; whether they surely are."""
     for column in rows.columns.intersection(list(UNITS)).intersection(fitted.columns):
         values = rows.loc[rows[column] > 0, column]
         least, most = float(values.min()), float(values.max())
@@ -287,10 +228,7 @@ def other_units(rows: pd.DataFrame, fitted: pd.DataFrame) -> Iterator[tuple[str,
 
 
 def check_domain(rows: pd.DataFrame, name: str, fitted: pd.DataFrame) -> None:
-    """Raise `TableError` for rows of a domain that a law was not fitted to.
-
-    Rows without the column, or without a label, are of the fitted domain.
-    """
+    """Refuse rows labelled with a domain that a law was not fitted to."""
     if "domain" in rows and "domain" in fitted:
         known = set(label_texts(fitted["domain"]).dropna())
         if known and (others := sorted(set(label_texts(rows["domain"]).dropna()) - known)):
@@ -302,10 +240,7 @@ def check_domain(rows: pd.DataFrame, name: str, fitted: pd.DataFrame) -> None:
 
 
 def check_same_rows(one: pd.DataFrame, two: pd.DataFrame, names: tuple[str, str]) -> None:
-    """Raise `TableError` unless two frames have the same rows in the same order.
-
-    Covariates and labels that both have are compared.
-    """
+    """Refuse two frames unless covariates and labels that both have agree, row by row."""
     if len(one) != len(two):
         raise TableError(f"{names[0]} has {len(one)} rows, {names[1]} has {len(two)}.")
     for column in (*COLUMNS[:-1], "domain", "base", "run"):
@@ -333,18 +268,7 @@ def _refuse(bad: pd.Series, column: pd.Series, name: str, what: str) -> None:
 
 
 def row_numbers(mask: pd.Series) -> str:
-    """Text that lists the rows where `mask` is true, at most five.
-
-    They are named by the index: by their lines in the file if it is called `LINE`, else by their
-    labels, or from 0 if labels are used twice.
-
-    Examples
-    --------
-    >>> row_numbers(pd.Series([False, True, True]))
-    'rows 1, 2'
-    >>> row_numbers(pd.Series([False, True], index=pd.Index([2, 3], name=LINE)))
-    'line 3'
-    """
+    """Rows where `mask` is true, at most five: lines of the file if known, else their labels."""
     names = mask.index if mask.index.is_unique else pd.RangeIndex(len(mask))
     rows = [str(row) for row in names[mask.to_numpy(bool)][:5]]
     more = int(mask.sum()) - len(rows)
