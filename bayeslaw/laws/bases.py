@@ -13,6 +13,8 @@ from bayeslaw.common.errors import TableError
 from bayeslaw.laws.terms import Array, Values
 from bayeslaw.tables.validation import BASE_LOSSES, label_texts, row_numbers
 
+COLUMNS = ["params", "ptpp", *BASE_LOSSES]
+
 
 class LossLaw(Protocol):
     """What is used of the bases' law, a law of N and D alone."""
@@ -57,7 +59,7 @@ class Bases:
 
     def unknown(self, frame: pd.DataFrame) -> Bools:
         """Which rows start from a base whose losses are not known, shape (rows,)."""
-        return np.asarray(np.isnan(self._given(frame)).any(axis=0))
+        return np.asarray(np.isnan(self._losses(frame)).any(axis=0))
 
     def logs(self, frame: pd.DataFrame, noise: Floats | None = None) -> tuple[Floats, Floats]:
         """Logs of the start loss, and of the base's loss over the expected one.
@@ -75,10 +77,11 @@ class Bases:
         -------
         start, deviation : array, shape (..., rows)
         """
-        given, expected = np.log(self._given(frame)), self._expected(frame)
+        measured, x = np.log(self._losses(frame)), self.law.covariates(total_tokens(frame))
+        expected = np.log([self.law.loss(self.parameters[column], x) for column in BASE_LOSSES])
         drawn = expected if noise is None else expected + np.moveaxis(noise, 0, -2)
-        found = np.where(np.isnan(given), drawn, given)
-        return found[..., 0, :], found[..., 1, :] - expected[1]
+        logs = np.where(np.isnan(measured), drawn, measured)
+        return logs[..., 0, :], logs[..., 1, :] - expected[1]
 
     def draws(self, frame: pd.DataFrame, count: int, seed: Sequence[int]) -> Floats:
         """Deviations of the logs of both losses from their laws, shape (2, count, rows).
@@ -87,53 +90,40 @@ class Bases:
         base do not depend on the other bases in the frame.
         """
         names = frame["params"].astype(str) + "/" + frame["ptpp"].astype(str)
-        if (base := _labels(frame)) is not None:
+        if "base" in frame:
+            base = label_texts(frame["base"])
             names = base.where(base.notna(), names)
         group, labels = pd.factorize(names)
-        own = [
+        effects = [
             np.random.default_rng([*seed, zlib.crc32(label.encode())]).multivariate_normal(
                 np.zeros(2), self.spread, count
             )
             for label in labels
         ]
-        found = np.transpose(own, (2, 1, 0))[..., group]
+        drawn = np.transpose(effects, (2, 1, 0))[..., group]
         rng = np.random.default_rng(seed)
         for i, column in enumerate(BASE_LOSSES):
             moved = rng.multivariate_normal(
                 np.zeros(len(self.law.parameters)), self.errors[column], count, method="eigh"
             )
-            found[i] += moved @ self._slopes(frame, column)
-        return found
+            drawn[i] += moved @ log_slopes(self.law, self.parameters[column], total_tokens(frame))
+        return drawn
 
-    def _slopes(self, frame: pd.DataFrame, column: str) -> Floats:
-        """Derivatives of the log of an expected loss by its law's parameters."""
-        return log_slopes(self.law, self.parameters[column], total_tokens(frame))
-
-    def _expected(self, frame: pd.DataFrame) -> Floats:
-        """Logs of the losses that bases of given N and P are expected to have, shape (2, rows)."""
-        x = self.law.covariates(total_tokens(frame))
-        return np.log([self.law.loss(self.parameters[column], x) for column in BASE_LOSSES])
-
-    def _given(self, frame: pd.DataFrame) -> Floats:
+    def _losses(self, frame: pd.DataFrame) -> Floats:
         """Both losses of each row's base, NaN where they are not known, shape (2, rows)."""
-        columns = ["params", "ptpp", *BASE_LOSSES]
-        known = pd.DataFrame.from_dict(dict(self.known), orient="index", columns=columns)
+        known = pd.DataFrame.from_dict(dict(self.known), orient="index", columns=COLUMNS)
         alone = known.drop_duplicates(["params", "ptpp"], keep=False)
-        alone = alone.set_index(["params", "ptpp"])
         at = pd.MultiIndex.from_frame(frame[["params", "ptpp"]].astype(float))
-        own = alone.reindex(at).to_numpy(float, copy=True)
-        if (base := _labels(frame)) is not None:
+        losses = alone.set_index(["params", "ptpp"]).reindex(at).to_numpy(float, copy=True)
+        if "base" in frame:
+            base = label_texts(frame["base"])
             of_labels = known.reindex(base)[list(BASE_LOSSES)].to_numpy(float)
-            own = np.where(base.isna().to_numpy()[:, None], own, of_labels)
+            losses = np.where(base.isna().to_numpy()[:, None], losses, of_labels)
         for i, column in enumerate(BASE_LOSSES):
             if column in frame:
-                given = frame[column].to_numpy(float)
-                own[:, i] = np.where(np.isnan(given), own[:, i], given)
-        return np.asarray(own.T)
-
-
-def _labels(frame: pd.DataFrame) -> pd.Series | None:
-    return label_texts(frame["base"]) if "base" in frame else None
+                measured = frame[column].to_numpy(float)
+                losses[:, i] = np.where(np.isnan(measured), losses[:, i], measured)
+        return np.asarray(losses.T)
 
 
 def total_tokens(frame: pd.DataFrame) -> pd.DataFrame:
@@ -170,7 +160,6 @@ def base_table(frame: pd.DataFrame, baselines: pd.DataFrame, name: str) -> pd.Da
             f"{name}: {row_numbers(lacking)} have no start_loss or base_loss; add the losses of "
             "their bases as rows with tokens = 0, on both domains."
         )
-    columns = ["params", "ptpp", *BASE_LOSSES]
-    parts = [part[[c for c in ("base", *columns) if c in part]] for part in (baselines, frame)]
-    every = pd.concat([p for p in parts if set(columns) <= set(p)], ignore_index=True)
-    return every.dropna(subset=list(BASE_LOSSES)).drop_duplicates(columns).reset_index(drop=True)
+    frames = [f[[c for c in ("base", *COLUMNS) if c in f]] for f in (baselines, frame)]
+    rows = pd.concat([f for f in frames if {*COLUMNS} <= {*f}], ignore_index=True)
+    return rows.dropna(subset=list(BASE_LOSSES)).drop_duplicates(COLUMNS).reset_index(drop=True)

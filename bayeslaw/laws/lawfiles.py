@@ -93,7 +93,7 @@ def parse_law(text: str, name: str, where: str = "") -> Law:
         raise LawError(f"{where}: ratio is 'replay' or 'own', not {settings['ratio']!r}.")
     if not settings.get("token_unit", 1.0) > 0:
         raise LawError(f"{where}: token_unit must be positive.")
-    priors = parse_priors(_table(spec, "priors", where), where)
+    priors = parse_priors(_table(spec, "priors", where), f"{where}: ")
     terms = []
     for i, keys in enumerate(written, 1):
         term = _built(Term, keys, f"{where}, term {i}")
@@ -123,9 +123,9 @@ def parse_law(text: str, name: str, where: str = "") -> Law:
         raise LawError(f"{where}: {unknown('prior', extra, {*others, *FLOORS})}")
     for lacking in sorted(others - NOISE.keys() - law.priors.keys()):
         raise LawError(f"{where}: no prior for {lacking!r}.")
-    if not one_floor(priors, where):
+    if not one_floor(priors, f"{where}: "):
         raise LawError(f"{where}: no prior for 'E', or for '{FLOOR}', its share of the loss.")
-    check_supports(priors, law.prior_bounds, where)
+    check_supports(priors, law.prior_bounds, f"{where}: ")
     return law
 
 

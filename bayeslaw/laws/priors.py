@@ -85,17 +85,17 @@ class Prior:
     def _validate(self) -> None:
         if self.name not in DISTRIBUTIONS:
             raise LawError(unknown("distribution", self.name, DISTRIBUTIONS))
-        for argument, _ in self.arguments:
+        names = [argument for argument, _ in self.arguments]
+        for argument in names:
             if argument not in DISTRIBUTIONS[self.name]:
                 raise LawError(unknown(f"{self.name} argument", argument, DISTRIBUTIONS[self.name]))
-        names = [argument for argument, _ in self.arguments]
-        if repeated := next((name for name in names if names.count(name) > 1), None):
-            raise LawError(f"prior {self}: {repeated} is there twice; keep one.")
-        ways, given = _WAYS.get(self.name, ()), set(names)
-        if ways and not any(way <= given for way in ways):
+            if names.count(argument) > 1:
+                raise LawError(f"prior {self}: {argument} is there twice; keep one.")
+        ways = _WAYS.get(self.name, ())
+        if ways and not any(way <= {*names} for way in ways):
             words = " or ".join(" and ".join(sorted(way)) for way in ways)
             raise LawError(f"prior {self}: {self.name} needs {words}.")
-        if len(used := [way & given for way in ways if way & given]) > 1:
+        if len(used := [way & {*names} for way in ways if way & {*names}]) > 1:
             words = " or ".join(" and ".join(sorted(way)) for way in used)
             raise LawError(f"prior {self}: give {words}, not both.")
         if self.name == "Uniform" and not self.support[0] < self.support[1]:
@@ -239,31 +239,25 @@ def override(
         return dict(defaults)
     if isinstance(given, str) and given == "flat":
         fixed = {name: prior for name, prior in defaults.items() if name in proper}
-        others = [{FLOOR: "E"}.get(name, name) for name in defaults if name not in proper]
+        others = ["E" if name == FLOOR else name for name in defaults if name not in proper]
         return {name: flat(bounds[name]) for name in others} | fixed
-    where = str(given) if isinstance(given, str | Path) else ""
+    where = f"{given}: " if isinstance(given, str | Path) else ""
     chosen = parse_priors(read_priors(given) if isinstance(given, str | Path) else given, where)
     stated = one_floor(chosen, where)
     known = {*defaults, *FLOORS}
     for name in chosen:
         if name not in known:
-            raise LawError(_at(where) + unknown("prior", name, known))
+            raise LawError(where + unknown("prior", name, known))
     check_supports(chosen, bounds, where)
     kept = {n: prior for n, prior in defaults.items() if not (stated and n in FLOORS)}
     return {**kept, **chosen}
 
 
 def one_floor(priors: Collection[str], where: str = "") -> str | None:
-    """Which of `FLOORS` has a prior, if one of them has.
-
-    Raises
-    ------
-    LawError
-        If both have one.
-    """
+    """Which of `FLOORS` has a prior, if one of them has; `where` begins the message if both do."""
     if {*FLOORS} <= {*priors}:
         raise LawError(
-            f"{_at(where)}priors of both E, the floor in nats, and {FLOOR}, its share of the loss "
+            f"{where}priors of both E, the floor in nats, and {FLOOR}, its share of the loss "
             "at the reference point; keep one."
         )
     return next((name for name in FLOORS if name in priors), None)
@@ -275,20 +269,14 @@ def floor_words(priors: Mapping[str, Prior]) -> str:
 
 
 def parse_priors(given: Mapping[str, PriorLike], where: str = "") -> dict[str, Prior]:
-    """Priors from their texts; `where` is the file, for errors.
-
-    Raises
-    ------
-    LawError
-        If one cannot be read.
-    """
-    found = {}
+    """Priors from their texts; `where` begins the message if one cannot be read."""
+    priors = {}
     for name, text in given.items():
         try:
-            found[name] = Prior.parse(text)
+            priors[name] = Prior.parse(text)
         except LawError as error:
-            raise LawError(f"{_at(where)}{name}: {error}") from error
-    return found
+            raise LawError(f"{where}{name}: {error}") from error
+    return priors
 
 
 def check_supports(
@@ -298,25 +286,12 @@ def check_supports(
     for name, prior in priors.items():
         low, high = bounds[name]
         if prior.support[0] < low or prior.support[1] > high:
-            raise LawError(
-                f"{_at(where)}prior of {name!r}: {prior} reaches outside [{low:g}, {high:g}]."
-            )
-
-
-def _at(where: str) -> str:
-    return f"{where}: " if where else ""
+            reach = f"{prior} reaches outside [{low:g}, {high:g}]."
+            raise LawError(f"{where}prior of {name!r}: {reach}")
 
 
 def read_priors(path: str | Path) -> dict[str, PriorLike]:
-    """Priors from a TOML file, under ``[priors]`` or at top level.
-
-    Raises
-    ------
-    FileError
-        If there is no such file.
-    LawError
-        If the name is that of no file, or the file is not TOML.
-    """
+    """Priors from a TOML file, under ``[priors]`` or at top level."""
     file = named_file(path)
     if file is None:
         names = ("default", "flat")

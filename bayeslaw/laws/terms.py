@@ -1,4 +1,4 @@
-"""Terms of a scaling law: a coefficient times the exponential of a formula, as people write it.
+r"""Terms of a scaling law: a coefficient times the exponential of a formula, as people write it.
 
 The formula, such as ``nu*log(r) - beta*log(D)``, is the log of the term over its coefficient. It is
 read through `ast` into nodes: numbers, names, and tuples of an operation and its arguments. Nodes
@@ -16,7 +16,7 @@ that are not annealed and else 0.
 
 import ast
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
@@ -29,22 +29,14 @@ from bayeslaw.common.errors import LawError, unknown
 type Array = Tensor
 """NumPy array, PyTensor variable, or number."""
 type Values = Mapping[str, Array]
-type Node = float | str | tuple[Any, ...]
+type Node = Any
+"""A number, a name, or a tuple of an operation and its arguments, which are nodes."""
 
 SYMBOLS = {
-    "params": "N",
-    "tokens": "D",
-    "replay": "r",
-    "barrier": r"(r+\varepsilon)",
-    "share": "r",
-    "mixed": "r",
-    "ptpp": "P",
-    "fresh": "(1-r)",
-    "start": r"L_{\mathrm{start}}",
-    "deviation": r"(b/\hat b)",
-    "unique": "U",
-    "unannealed": "h",
-}
+    "params": "N", "tokens": "D", "replay": "r", "barrier": r"(r+\varepsilon)", "share": "r",
+    "mixed": "r", "ptpp": "P", "fresh": "(1-r)", "start": r"L_{\mathrm{start}}",
+    "deviation": r"(b/\hat b)", "unique": "U", "unannealed": "h",
+}  # fmt: skip
 COLUMN = {
     **{name: name for name in ("params", "tokens", "replay", "ptpp")},
     **dict.fromkeys(("barrier", "share", "mixed", "fresh"), "replay"),
@@ -63,6 +55,7 @@ BARRIER = "log(r + epsilon)"
 """Name of ``log(r + 1e-5)``. It is a covariate, so that it is not computed again for every draw."""
 LOGS = {f"log({letter})": covariate for letter, covariate in LETTERS.items()} | {BARRIER: "barrier"}
 """Names of the covariates' logs among the nodes."""
+_NAMES = {covariate: name for name, covariate in LOGS.items()}
 FUNCTIONS = {
     "exp": 1, "log": 1, "log1p": 1, "expm1": 1, "sqrt": 1, "tanh": 1, "sigmoid": 1,
     "max": 2, "min": 2,
@@ -125,17 +118,16 @@ class Term:
     stated: bool = False
 
     def __post_init__(self) -> None:
-        used = {LOGS[name] for name in _names(_parsed(self.log)) if name in LOGS}
-        for symbol, valid, what in (
-            (self.along, [name for name, c in _SYMBOLS.items() if c in used], "along"),
-            (self.exponent, _parameters(self.log), "exponent"),
+        used = [letter for letter in LETTERS if letter in _names_of(self.log)]
+        for what, given, valid in (
+            ("covariate (N, D, P or r)", self.along, used),
+            ("parameter", self.exponent, _parameters(self.log)),
         ):
             if not valid:
-                needs = "covariate (N, D, P or r)" if what == "along" else "parameter"
-                raise LawError(f"log = {self.log!r}: has no {needs}; a term has one.")
-            if symbol and symbol not in valid:
-                raise LawError(unknown(f"{what} of log = {self.log!r}:", symbol, valid))
-        if self.exponents[0] not in _names(self._slope):
+                raise LawError(f"log = {self.log!r}: has no {what}; a term has one.")
+            if given and given not in valid:
+                raise LawError(f"log = {self.log!r}: {unknown(what.split()[0], given, valid)}")
+        if self.leading not in _names(self._slope):
             raise LawError(
                 f"log = {self.log!r}: its slope along {SYMBOLS[self.covariates[0]]} does not "
                 f"depend on {self.leading}; name the leading covariate and exponent with 'along' "
@@ -143,22 +135,17 @@ class Term:
             )
 
     @cached_property
-    def epsilon(self) -> float | None:
-        """The number in ``log(r + epsilon)``, if the formula has one."""
-        walked = ast.walk(ast.parse(self.log.strip(), mode="eval"))
-        return next((e for node in walked if (e := _epsilon(node)) is not None), None)
-
-    @cached_property
     def covariates(self) -> tuple[str, ...]:
         """Covariates that the term depends on, the leading one first."""
         names = [LOGS[name] for name in _names(_parsed(self.log)) if name in LOGS]
-        return tuple(dict.fromkeys([_SYMBOLS[self.along], *names] if self.along else names))
+        first = [c for c in names if self.along and SYMBOLS[c].strip("(")[0] == self.along]
+        return tuple(dict.fromkeys([*first[:1], *names]))
 
     @cached_property
     def exponents(self) -> tuple[str, ...]:
         """Symbols of every parameter but the coefficient, the leading exponent first."""
-        names = _parameters(self.log)
-        return tuple(dict.fromkeys([self.exponent, *names] if self.exponent else names))
+        first = [self.exponent] if self.exponent else []
+        return tuple(dict.fromkeys([*first, *_parameters(self.log)]))
 
     @property
     def leading(self) -> str:
@@ -171,42 +158,44 @@ class Term:
         return f"{self.leading}_ref" if self.stated else self.leading
 
     @cached_property
+    def epsilon(self) -> float | None:
+        """The number in ``log(r + epsilon)``, if the formula has one."""
+        return next((e for n in ast.walk(_tree(self.log)) if (e := _epsilon(n)) is not None), None)
+
+    @cached_property
     def covariates_of(self) -> dict[str, tuple[str, ...]]:
         """Covariates that each exponent acts along: those that it is multiplied by."""
         along: dict[str, tuple[str, ...]] = {}
-        for name, names in _partners(ast.parse(self.log.strip(), mode="eval").body):
-            along[name] = tuple(dict.fromkeys(along.get(name, ()) + names))
+        for name, covariates in _partners(_tree(self.log)):
+            along[name] = tuple(dict.fromkeys(along.get(name, ()) + covariates))
         along[self.leading] = self.covariates[:1]
         return {name: along[name] or self.covariates for name in self.exponents}
-
-    @cached_property
-    def _slope(self) -> Node:
-        """Minus the derivative of the log along the leading covariate."""
-        return _negative(_derivative(_parsed(self.log), _name(self.covariates[0])))
-
-    @cached_property
-    def _affine(self) -> tuple[Node, Node]:
-        """Offset and factor of the local exponent as a linear function of the leading one.
-
-        A guard, ``max(x, 1e-6)``, counts as x: the local exponent of a prior has none.
-        """
-        slope = _unguarded(self._slope)
-        return _replaced(slope, self.leading, 0.0), _derivative(slope, self.leading)
-
-    def power_of(self, covariate: str) -> bool:
-        """Whether it is a power of a covariate, with an exponent that is the same in all rows."""
-        slope = _derivative(_parsed(self.log), _name(covariate))
-        return slope != 0 and not {*LOGS} & {*_names(slope)}
-
-    def rising_exponent(self, covariate: str) -> str:
-        """The parameter that is the exponent of a covariate, or ''."""
-        slope = _derivative(_parsed(self.log), _name(covariate))
-        return slope if isinstance(slope, str) and slope not in LOGS else ""
 
     @property
     def gate(self) -> tuple[str, str] | None:
         """Depth and rate of ``1 - depth*sigmoid(rate*log(P))`` in the formula, if it is there."""
         return _gate(_parsed(self.log))
+
+    @cached_property
+    def _slope(self) -> Node:
+        """Minus the derivative of the log along the leading covariate."""
+        return _negative(_derivative(_parsed(self.log), _NAMES[self.covariates[0]]))
+
+    @cached_property
+    def _affine(self) -> tuple[Node, Node]:
+        """Offset and factor of the local exponent as a linear function of the leading one."""
+        slope = _unguarded(self._slope)
+        return _replaced(slope, self.leading, 0.0), _derivative(slope, self.leading)
+
+    def power_of(self, covariate: str) -> bool:
+        """Whether it is a power of a covariate, with an exponent that is the same in all rows."""
+        slope = _derivative(_parsed(self.log), _NAMES[covariate])
+        return slope != 0 and not {*LOGS} & {*_names(slope)}
+
+    def rising_exponent(self, covariate: str) -> str:
+        """The parameter that is the exponent of a covariate, or ''."""
+        slope = _derivative(_parsed(self.log), _NAMES[covariate])
+        return slope if isinstance(slope, str) and slope not in LOGS else ""
 
     def log_ratio(self, p: Values, x: Values, at: Values, xp: Namespace) -> Array:
         """Log of the term at `x` over its value at `at`; at `ORIGIN`, over its coefficient.
@@ -227,14 +216,12 @@ class Term:
 
     def slopes(self, p: Values, x: Values, at: Values) -> dict[str, Array]:
         """Derivative of `log_ratio` by each exponent."""
-        log = _parsed(self.log)
-        there: dict[int, Array] = {}
-        here: dict[int, Array] = {}
-        by = {name: _derivative(log, name) for name in self.exponents}
-        values = {n: _evaluate(node, p, x, np, there) for n, node in by.items()}
+        by = {name: _derivative(_parsed(self.log), name) for name in self.exponents}
+        known: dict[int, Array] = {}
+        slopes = {name: _evaluate(node, p, x, np, known) for name, node in by.items()}
         if at is ORIGIN:
-            return values
-        return {n: values[n] - _evaluate(node, p, at, np, here) for n, node in by.items()}
+            return slopes
+        return {name: slopes[name] - _evaluate(node, p, at, np) for name, node in by.items()}
 
     def local_exponent(self, p: Values, at: Values, xp: Namespace) -> Array:
         """Minus the derivative of the log along the leading covariate, at `at`."""
@@ -250,73 +237,67 @@ class Term:
 
     def from_local(self, q: Values, at: Values, xp: Namespace) -> dict[str, Array]:
         """The paper's exponents from those in reference coordinates."""
-        p = {name: q[name] for name in self.exponents if name != self.leading}
-        if not self.stated:
-            return {self.leading: q[self.leading]} | p
-        offset, factor = (_evaluate(node, p, at, xp) for node in self._affine)
-        return {self.leading: (q[self.local] - offset) / factor} | p
+        p = {name: q[name] for name in self.exponents[1:]}
+        leading = q[self.local]
+        if self.stated:
+            offset, factor = (_evaluate(node, p, at, xp) for node in self._affine)
+            leading = (leading - offset) / factor
+        return {self.leading: leading} | p
 
     def latex(self) -> str:
         """The term as LaTeX."""
-        over, under, above = [], [], []
-        for sign, node in _summands(ast.parse(self.log.strip(), mode="eval").body):
+        over: list[str] = []
+        under: list[str] = []
+        above: list[str] = []
+        for sign, node in _summands(_tree(self.log)):
             power = _power(node)
             if power is None:
-                above.append(f"{'-' * (sign < 0)}{_tex(node)}")
-            elif sign < 0:
-                under.append(power)
+                above.append(f"e^{{{'-' * (sign < 0)}{_tex(node)}}}")
             else:
-                over.append(power)
-        times = " ".join([tex(self.coefficient), *over, *(f"e^{{{each}}}" for each in above)])
-        if above:  # an exponential comes first, as people write it
-            times = " ".join([tex(self.coefficient), *(f"e^{{{each}}}" for each in above), *over])
+                (over if sign > 0 else under).append(power)
+        times = " ".join([tex(self.coefficient), *above, *over])
         return rf"\frac{{{times}}}{{{' '.join(under)}}}" if under else times
-
-
-_SYMBOLS = LETTERS | {"r + epsilon": "barrier"}
-
-
-def _name(covariate: str) -> str:
-    return next(name for name, c in LOGS.items() if c == covariate)
 
 
 # -- reading --------------------------------------------------------------------------------------
 
 
+def _tree(text: str) -> ast.expr:
+    return ast.parse(text.strip(), mode="eval").body
+
+
 @lru_cache(maxsize=256)
 def _parsed(text: str) -> Node:
-    """The nodes of a formula."""
     try:
-        return _read(ast.parse(text.strip(), mode="eval").body, text)
-    except (SyntaxError, ValueError) as error:
-        raise LawError(f"cannot read log = {text!r}: {error}.") from error
+        return _read(_tree(text))
+    except SyntaxError as error:
+        raise LawError(f"cannot read log = {text!r}: {error.msg}.") from error
+    except ValueError as error:
+        raise LawError(f"log = {text!r}: {error}") from error
 
 
-def _read(node: ast.expr, text: str) -> Node:
+def _read(node: ast.expr) -> Node:
     match node:
         case ast.Constant(value=int() | float() as value) if not isinstance(value, bool):
             return float(value)
         case ast.Name(id=name):
             return ("exp", f"log({name})") if name in LETTERS else name
         case ast.UnaryOp(op=ast.USub(), operand=operand):
-            return _negative(_read(operand, text))
+            return _negative(_read(operand))
         case ast.Call(func=ast.Name(id="log"), args=[argument]) if _epsilon(argument) is not None:
             return BARRIER
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
-            return _OPERATIONS[_OPERATORS[type(op)]](_read(left, text), _read(right, text))
+            return _apply(_OPERATORS[type(op)], _read(left), _read(right))
         case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]):
             if name not in FUNCTIONS:
-                raise LawError(f"log = {text!r}: {unknown('function', name, FUNCTIONS)}")
-            if len(arguments) != FUNCTIONS[name]:
-                count = FUNCTIONS[name]
-                raise LawError(
-                    f"log = {text!r}: {name} takes {count} argument{'s' * (count > 1)}, not "
-                    f"{len(arguments)}."
-                )
-            return _call(name, *(_read(argument, text) for argument in arguments))
-    raise LawError(
-        f"log = {text!r}: cannot read {ast.unparse(node)!r}; a formula has numbers, names, "
-        f"+ - * / **, and {', '.join(FUNCTIONS)}."
+                raise ValueError(unknown("function", name, FUNCTIONS))
+            if len(arguments) != (count := FUNCTIONS[name]):
+                many = f"{count} argument{'s' * (count > 1)}"
+                raise ValueError(f"{name} takes {many}, not {len(arguments)}.")
+            return _apply(name, *map(_read, arguments))
+    raise ValueError(
+        f"cannot read {ast.unparse(node)!r}; a formula has numbers, names, + - * / **, and "
+        f"{', '.join(FUNCTIONS)}."
     )
 
 
@@ -329,136 +310,117 @@ def _epsilon(node: ast.AST) -> float | None:
 
 
 def _names(node: Node) -> list[str]:
-    """Names in a formula, each once, in their order."""
-    if isinstance(node, str):
-        return [node]
+    """Names in nodes, each once, in their order."""
     if not isinstance(node, tuple):
-        return []
+        return [node] if isinstance(node, str) else []
     return list(dict.fromkeys(name for argument in node[1:] for name in _names(argument)))
 
 
-def _parameters(text: str) -> list[str]:
+def _names_of(text: str) -> list[str]:
+    """Names in a formula, in the order in which they are written."""
     _parsed(text)
-    walked = ast.walk(ast.parse(text.strip(), mode="eval"))
-    known = {*LETTERS, *FUNCTIONS}
-    names = [n for n in walked if isinstance(n, ast.Name) and n.id not in known]
+    names = [node for node in ast.walk(_tree(text)) if isinstance(node, ast.Name)]
     return list(dict.fromkeys(n.id for n in sorted(names, key=lambda n: (n.lineno, n.col_offset))))
 
 
-def _partners(node: ast.expr) -> list[tuple[str, tuple[str, ...]]]:
+def _parameters(text: str) -> list[str]:
+    return [name for name in _names_of(text) if name not in {*LETTERS, *FUNCTIONS}]
+
+
+def _partners(node: ast.AST) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Each name of a formula, with the covariates of the product that it stands in."""
-    if isinstance(node, ast.Call) or (
-        isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub)
-    ):
-        return [pair for child in ast.iter_child_nodes(node) for pair in _partners(child)]  # type: ignore[arg-type]
-    inside = ast.unparse(node)
-    found: list[tuple[str, tuple[str, ...]]] = []
-    names = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+    product = node
+    while isinstance(node, ast.UnaryOp):
+        node = node.operand
+    if isinstance(node, ast.Call) or _sum(node):
+        for child in ast.iter_child_nodes(node):
+            yield from _partners(child)
+        return
+    names = {n.id for n in ast.walk(product) if isinstance(n, ast.Name)}
     along = tuple(c for letter, c in LETTERS.items() if letter in names)
-
-    def factors(part: ast.expr) -> None:
-        match part:
+    factors = [node]
+    while factors:
+        match factors.pop():
             case ast.Name(id=name):
-                found.append((name, along))
-            case ast.BinOp(left=left, op=ast.Mult() | ast.Div() | ast.Pow(), right=right):
-                factors(left)
-                factors(right)
+                yield name, along
             case ast.UnaryOp(operand=operand):
-                factors(operand)
-            case _ if ast.unparse(part) != inside:
-                found.extend(_partners(part))
+                factors.append(operand)
+            case ast.BinOp(left=left, right=right) as each if not _sum(each):
+                factors += [left, right]
+            case other:
+                yield from _partners(other) if other is not node else ()
 
-    factors(node)
-    return found
+
+def _sum(node: ast.AST) -> bool:
+    return isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub)
 
 
 # -- nodes ----------------------------------------------------------------------------------------
-#
-# Each constructor simplifies, so that a derivative is as short as one made by hand, and a power of
-# covariates is one exponential: D/(N*P) is exp(log D - (log N + log P)), which cannot overflow.
 
 
-def _add(a: Node, b: Node) -> Node:
-    if a == 0 or b == 0:
-        return b if a == 0 else a
-    return a + b if isinstance(a, float) and isinstance(b, float) else ("+", a, b)
+def _apply(kind: str, *arguments: Node) -> Node:
+    """An operation on nodes, simplified.
 
-
-def _subtract(a: Node, b: Node) -> Node:
-    if b == 0:
-        return a
-    if a == 0:
-        return _negative(b)
-    if a == 1 and isinstance(b, tuple) and b[0] == "exp":
-        return _negative(("expm1", b[1]))  # 1 - exp(-u) keeps its digits where u is small
-    return a - b if isinstance(a, float) and isinstance(b, float) else ("-", a, b)
-
-
-def _negative(a: Node) -> Node:
-    match a:
-        case float():
-            return -a
-        case ("neg", b):
-            return b  # type: ignore[no-any-return]
-        case ("-", b, c):
-            return _subtract(c, b)
-        case ("*" | "/" as kind, b, c):
-            return kind, _negative(b), c
-    return ("neg", a)
-
-
-def _multiply(a: Node, b: Node) -> Node:
-    if a == 0 or b == 0:
-        return 0.0
-    if a == 1 or b == 1:
-        return b if a == 1 else a
-    match a, b:
-        case float(), float():
+    So a derivative is as short as one made by hand, and a power of covariates is one exponential:
+    D/(N*P) is exp(log D - (log N + log P)), which cannot overflow.
+    """
+    match kind, *arguments:
+        case "+", a, b if a == 0 or b == 0:
+            return b if a == 0 else a
+        case "-", a, b if b == 0:
+            return a
+        case "-", a, b if a == 0:
+            return _negative(b)
+        case "-", 1.0, ("exp", u):
+            return _negative(("expm1", u))  # 1 - exp(-u) keeps its digits where u is small
+        case ("*", a, b) if a == 0 or b == 0:
+            return 0.0
+        case ("*", a, b) if a == 1 or b == 1:
+            return b if a == 1 else a
+        case "/", a, b if a == 0 or b == 1:
+            return a
+        case "+", float(a), float(b):
+            return a + b
+        case "-", float(a), float(b):
+            return a - b
+        case "*", float(a), float(b):
             return a * b
-        case ("exp", u), ("exp", v):
-            return ("exp", _add(u, v))
-        case ("neg", ("exp", _) as u), ("exp", _):
-            return _negative(_multiply(u, b))
-        case ("*", u, ("exp", _) as v), ("exp", _):
-            return ("*", u, _multiply(v, b))
-    return ("*", a, b)
-
-
-def _divide(a: Node, b: Node) -> Node:
-    if a == 0 or b == 1:
-        return a
-    match a, b:
-        case float(), float():
+        case "/", float(a), float(b):
             return a / b
-        case ("exp", u), ("exp", v):
-            return ("exp", _subtract(u, v))
-        case ("neg", ("exp", _) as u), ("exp", _):
-            return _negative(_divide(u, b))
-        case ("*", u, ("exp", _) as v), ("exp", _):
-            return ("*", u, _divide(v, b))
-    return ("/", a, b)
+        case (("*" | "/"), ("exp", u), ("exp", v)):
+            return ("exp", _apply("+" if kind == "*" else "-", u, v))
+        case (("*" | "/"), ("neg", ("exp", _) as a), ("exp", _) as b):
+            return _negative(_apply(kind, a, b))
+        case (("*" | "/"), ("*", a, ("exp", _) as u), ("exp", _) as v):
+            return ("*", a, _apply(kind, u, v))
+        case "**", a, 2.0:
+            return _apply("*", a, a)
+        case "**", a, b:
+            return ("exp", _apply("*", b, _apply("log", a)))
+        case "log", float(a):
+            return math.log(a)
+        case "log", ("exp", u):
+            return u
+        case "sqrt", a:
+            return _apply("**", a, 0.5)
+        case "min", a, b:
+            return _negative(("max", _negative(a), _negative(b)))
+        case "neg", a:
+            return _negative(a)
+    return (kind, *arguments)
 
 
-def _raise(a: Node, b: Node) -> Node:
-    return _multiply(a, a) if b == 2 else ("exp", _multiply(b, _call("log", a)))
-
-
-def _call(name: str, *arguments: Node) -> Node:
-    match name, arguments:
-        case "log", (float() as number,):
-            return math.log(number)
-        case "log", (("exp", u),):
-            return u  # type: ignore[no-any-return]
-        case "sqrt", (u,):
-            return _raise(u, 0.5)
-        case "min", (u, v):
-            return _negative(("max", _negative(u), _negative(v)))
-    return (name, *arguments)
-
-
-_OPERATIONS: dict[str, Callable[[Node, Node], Node]] = {
-    "+": _add, "-": _subtract, "*": _multiply, "/": _divide, "**": _raise,
-}  # fmt: skip
+def _negative(node: Node) -> Node:
+    match node:
+        case float():
+            return -node
+        case ("neg", a):
+            return a
+        case ("-", a, b):
+            return _apply("-", b, a)
+        case ("*" | "/" as kind, a, b):
+            return (kind, _negative(a), b)
+    return ("neg", node)
 
 
 @lru_cache(maxsize=1024)
@@ -466,48 +428,56 @@ def _derivative(node: Node, by: str) -> Node:
     """Derivative by a name."""
     if not isinstance(node, tuple):
         return float(node == by)
-    kind, *arguments = node
-    slopes = [_derivative(argument, by) for argument in arguments]
-    if not any(slope != 0 for slope in slopes):
+    kind, a, *others = node
+    slope = _derivative(a, by)
+    if not others:
+        return _apply("*", slope, _outer(kind, a, node)) if slope != 0 else 0.0
+    b, other = others[0], _derivative(others[0], by)
+    if slope == 0 == other or kind == "above":
         return 0.0
-    a, da = arguments[0], slopes[0]
-    b, db = (arguments[1], slopes[1]) if len(arguments) > 1 else (0.0, 0.0)
+    if kind == "*":
+        return _apply("+", _apply("*", slope, b), _apply("*", a, other))
+    if kind == "/":
+        return _apply("/", _apply("-", slope, _apply("*", node, other)), b)
+    if kind == "max":
+        first, second = _apply("*", ("above", a, b), slope), _apply("*", ("above", b, a), other)
+        return _apply("+", first, second)
+    return _apply(kind, slope, other)
+
+
+def _outer(kind: str, a: Node, value: Node) -> Node:
+    """Derivative of a function by its argument `a`."""
     match kind:
-        case "+" | "-":
-            return _OPERATIONS[kind](da, db)
-        case "*":
-            return _add(_multiply(da, b), _multiply(a, db))
-        case "/":
-            return _divide(_subtract(da, _multiply(node, db)), b)
         case "neg":
-            return _negative(da)
-        case "max":
-            return _add(_multiply(("above", a, b), da), _multiply(("above", b, a), db))
-        case "above":
-            return 0.0
+            return -1.0
         case "log":
-            return _divide(da, a)
+            return _apply("/", 1.0, a)
         case "log1p":
-            return _divide(da, _add(1.0, a))
+            return _apply("/", 1.0, _apply("+", 1.0, a))
         case "exp":
-            return _multiply(da, node)
+            return value
         case "expm1":
-            return _multiply(da, ("exp", a))
+            return ("exp", a)
         case "tanh":
-            return _multiply(da, _subtract(1.0, _multiply(node, node)))
+            return _apply("-", 1.0, _apply("*", value, value))
     assert kind == "sigmoid"
-    return _multiply(_multiply(node, _subtract(1.0, node)), da)
+    return _apply("*", value, _apply("-", 1.0, value))
 
 
 def _replaced(node: Node, name: str, number: float) -> Node:
-    """The node with a number in the place of a name."""
     if not isinstance(node, tuple):
         return number if node == name else node
-    kind, *arguments = node
-    new = [_replaced(argument, name, number) for argument in arguments]
-    if kind == "neg":
-        return _negative(new[0])
-    return _OPERATIONS[kind](*new) if kind in _OPERATIONS else _call(kind, *new)
+    return _apply(node[0], *(_replaced(argument, name, number) for argument in node[1:]))
+
+
+def _unguarded(node: Node) -> Node:
+    """Nodes with x for ``max(x, 1e-6)``: a prior of the local exponent has no such guard."""
+    match node:
+        case ("max", u, float()):
+            return _unguarded(u)
+        case (kind, *arguments):
+            return (kind, *map(_unguarded, arguments))
+    return node
 
 
 def _gate(node: Node) -> tuple[str, str] | None:
@@ -517,15 +487,6 @@ def _gate(node: Node) -> tuple[str, str] | None:
         case (_, *arguments):
             return next(filter(None, map(_gate, arguments)), None)
     return None
-
-
-def _unguarded(node: Node) -> Node:
-    match node:
-        case ("max", u, float()):
-            return _unguarded(u)
-        case (kind, *arguments):
-            return (kind, *map(_unguarded, arguments))
-    return node
 
 
 def _evaluate(
@@ -583,20 +544,19 @@ def _power(node: ast.expr) -> str | None:
     match node:
         case ast.Call(func=ast.Name(id="log"), args=[base]):
             return _base(base)
-        case ast.BinOp(
-            left=exponent, op=ast.Mult(), right=ast.Call(func=ast.Name(id="log"), args=[base])
-        ):
+        case ast.BinOp(exponent, ast.Mult(), ast.Call(func=ast.Name(id="log"), args=[base])):
             return f"{_base(base)}^{{{_tex(exponent)}}}"
     return None
 
 
 def _base(node: ast.expr) -> str:
-    if isinstance(node, ast.Name):
-        return _tex(node)
     if _epsilon(node) is not None:
         return SYMBOLS["barrier"]
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
-        return f"({_tex(node)})"
+    match node:
+        case ast.Name() | ast.Constant():
+            return _tex(node)
+        case ast.BinOp(op=ast.Mult()):
+            return f"({_tex(node)})"
     return rf"\left({_tex(node)}\right)"
 
 
@@ -609,16 +569,14 @@ def _tex(node: ast.expr, inner: bool = False) -> str:
             return tex(name)
         case ast.UnaryOp(operand=operand):
             return f"-{_tex(operand, inner=True)}"
-        case ast.BinOp(left=left, op=ast.Add() | ast.Sub() as op, right=right):
+        case ast.BinOp(left, ast.Add() | ast.Sub() as op, right):
             text = f"{_tex(left)} {_OPERATORS[type(op)]} {_tex(right, isinstance(op, ast.Sub))}"
             return rf"\left({text}\right)" if inner else text
-        case ast.BinOp(left=left, op=ast.Mult(), right=right):
+        case ast.BinOp(left, ast.Mult(), right):
             return f"{_tex(left, inner=True)} {_tex(right, inner=True)}"
-        case ast.BinOp(left=left, op=ast.Div(), right=right):
-            below = _tex(right, inner=True)
-            product = isinstance(right, ast.BinOp) and isinstance(right.op, ast.Mult)
-            return f"{_tex(left, inner=True)}/{f'({below})' if product else below}"
-        case ast.BinOp(left=left, op=ast.Pow(), right=right):
+        case ast.BinOp(left, ast.Div(), right):
+            return f"{_tex(left, inner=True)}/{_base(right)}"
+        case ast.BinOp(left, _, right):
             return f"{_tex(left, inner=True)}^{{{_tex(right)}}}"
         case ast.Call(func=ast.Name(id="exp"), args=[u]):
             return f"e^{{{_tex(u)}}}"
@@ -626,11 +584,8 @@ def _tex(node: ast.expr, inner: bool = False) -> str:
             return rf"\log {_base(u)}"
         case ast.Call(func=ast.Name(id="max"), args=[u, ast.Constant()]):
             return _tex(u, inner)  # a guard, where the exponent could become negative
-        case ast.Call(func=ast.Name(id="sigmoid"), args=[u]):
-            power = _power(u)
-            return rf"\frac{{{power}}}{{1+{power}}}" if power else rf"\sigma\left({_tex(u)}\right)"
+        case ast.Call(func=ast.Name(id="sigmoid"), args=[u]) if power := _power(u):
+            return rf"\frac{{{power}}}{{1+{power}}}"
         case ast.Call(func=ast.Name(id=name), args=arguments):
-            text = ", ".join(map(_tex, arguments))
-            shown = rf"\{name}" if name in ("tanh", "max", "min") else rf"\mathrm{{{name}}}"
-            return rf"{shown}\left({text}\right)"
+            return rf"\mathrm{{{name}}}\left({', '.join(map(_tex, arguments))}\right)"
     raise AssertionError(ast.dump(node))

@@ -113,7 +113,7 @@ def test_a_file_that_does_not_exist(name):
         (
             'alpha*log(N)"',
             'alpha*log(N)"\nalong = "D"',
-            "along of log = .*: 'D'.* Valid: N",
+            "unknown covariate 'D'.* Valid: N",
         ),
         ('alpha*log(N)"', 'alpha*log(N)"\nexponent = "alhpa"', "did you mean 'alpha'"),
         ("alpha*log(N)", "alpha*log(N) + mu*log(D)", "no prior for 'mu'"),
