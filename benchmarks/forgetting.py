@@ -20,7 +20,6 @@ from tables import SMOKE, arguments
 
 import bayeslaw as bl
 from bayeslaw import Law
-from bayeslaw.checks.findings import target
 from bayeslaw.checks.identifiability import judge_curvature
 from bayeslaw.laws.lawfiles import models_dir, parse_law
 
@@ -112,7 +111,7 @@ def posteriors(only: str, effects: str, settings: dict[str, Any]) -> None:
 
 def farthest(fit: bl.Posterior, test: bl.LossTable) -> str:
     """The curvature farthest from its prior, and the level of the check's part `curvature`."""
-    part = judge_curvature(fit, target(fit, test.frame))
+    part = judge_curvature(fit, test.frame)
     if part is None:
         return "none"
     name = part.frame["off"].abs().idxmax()

@@ -9,7 +9,6 @@ from bayeslaw.checks.extrapolation import MEASURED as MEASURED
 from bayeslaw.checks.extrapolation import evidence as evidence
 from bayeslaw.checks.extrapolation import stage_bounds as stage_bounds
 from bayeslaw.checks.extrapolation import stage_shape as stage_shape
-from bayeslaw.checks.findings import target as target
 from bayeslaw.checks.identifiability import QUANTILES as QUANTILES
 from bayeslaw.checks.identifiability import Directions as Directions
 from bayeslaw.checks.identifiability import directions as directions
@@ -21,6 +20,7 @@ from bayeslaw.cli.terminal import dumps as dumps
 from bayeslaw.common.files import digest as digest
 from bayeslaw.common.files import results as results
 from bayeslaw.common.files import write_json as write_json
+from bayeslaw.derive.derived import derived as derived
 from bayeslaw.design.anchors import distinct_rows as distinct_rows
 from bayeslaw.design.anchors import plan_after as plan_after
 from bayeslaw.design.anchors import predicted_sd as predicted_sd
@@ -67,6 +67,7 @@ from bayeslaw.model.building import build as build
 from bayeslaw.model.discrepancy import NoDiscrepancy as NoDiscrepancy
 from bayeslaw.model.effects import labels as labels
 from bayeslaw.model.spec import make_data as make_data
+from bayeslaw.model.spec import make_spec as make_spec
 from bayeslaw.plots.style import COLOURS as COLOURS
 from bayeslaw.plots.style import INK as INK
 from bayeslaw.plots.style import LINES as LINES

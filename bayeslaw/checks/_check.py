@@ -15,7 +15,7 @@ from scipy import stats
 from scipy.special import betainc
 
 from bayeslaw.checks.extrapolation import judge_bounds, judge_extrapolation
-from bayeslaw.checks.findings import NAMES, RARE, Check, Finding, listed, target
+from bayeslaw.checks.findings import NAMES, RARE, Check, Finding, listed
 from bayeslaw.checks.identifiability import judge_curvature, judge_directions
 from bayeslaw.common.arrays import Bools, Ints
 from bayeslaw.common.errors import TableError
@@ -274,12 +274,12 @@ def at_most(held: float, groups: int, level: float) -> float:
 
 def judge_alone(fit: Posterior, table: LossTable | None, seed: int) -> list[Finding]:
     """The findings about one posterior that need no other fit."""
-    to = None if table is None else target(fit, table.frame)
+    rows = None if table is None else table.frame
     findings = (
         judge_convergence(fit),
-        judge_directions(fit, to),
-        judge_curvature(fit, to),
-        judge_bounds(fit, to),
+        judge_directions(fit, rows),
+        judge_curvature(fit, rows),
+        judge_bounds(fit, rows),
         judge_cells(fit, seed),
         judge_left_out(fit, seed),
     )

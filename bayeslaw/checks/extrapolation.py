@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from bayeslaw.checks.findings import LEVELS, NAMES, RARE, Finding, Target, listed
+from bayeslaw.checks.findings import LEVELS, NAMES, RARE, Finding, listed
 from bayeslaw.common.arrays import Bools, Floats
 from bayeslaw.common.errors import argument
 from bayeslaw.inference.pools import Pool
@@ -116,7 +116,7 @@ def evidence(
     )
 
 
-def judge_bounds(fit: Posterior, to: Target | None) -> Finding | None:
+def judge_bounds(fit: Posterior, rows: pd.DataFrame | None) -> Finding | None:
     """Bounds that hold for every eta, the forecast against them, and the training rows.
 
     None if the law has no PTPP, or if no cell was measured at the stages that are needed.
@@ -125,10 +125,10 @@ def judge_bounds(fit: Posterior, to: Target | None) -> Finding | None:
         return None
     words: list[str] = []
     facts: dict[str, object] = {}
-    frame = pd.DataFrame(columns=["rows"]) if to is None else stage_bounds(fit, to.frame)
-    if to is not None and len(frame):
+    frame = pd.DataFrame(columns=["rows"]) if rows is None else stage_bounds(fit, rows)
+    if rows is not None and len(frame):
         stage, last = frame.index[-1], frame.iloc[-1]
-        loss = float(np.median(fit.latent(to.frame.iloc[last["rows"]]), 0).mean())
+        loss = float(np.median(fit.latent(rows.iloc[last["rows"]]), 0).mean())
         low, high = last["lower"] - 2 * last["lower_sd"], last["upper"] + 2 * last["upper_sd"]
         outside = not low <= loss <= high
         text = (

@@ -1,15 +1,12 @@
-"""What a check found: findings with a level each, and the verdict; the rows to forecast."""
+"""What a check found: findings with a level each, and the verdict."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
-import numpy as np
 import pandas as pd
 
-from bayeslaw.common.arrays import Floats, Ints
 from bayeslaw.common.shown import Block, Level, Note, Showing, Shown
-from bayeslaw.inference.posterior import Posterior
 
 LEVELS = ("ok", "caution", "no evidence", "refuse")
 VERDICT = {
@@ -121,32 +118,6 @@ class Check(Showing):
             level = cast("Level", finding.level)
             blocks += ["", Note(f"{finding.name} ({level})", level), list(finding.words)]
         return Shown("", blocks, self.to_dict())
-
-
-@dataclass(frozen=True)
-class Target:
-    """The rows to forecast, in groups by PTPP, or by model size if the law has no PTPP.
-
-    Parameters
-    ----------
-    frame : DataFrame
-    groups : mapping of label to row numbers
-    log_loss : array, shape (draws, groups)
-        Mean latent log loss of each group.
-    """
-
-    frame: pd.DataFrame
-    groups: Mapping[str, Ints]
-    log_loss: Floats
-
-
-def target(fit: Posterior, frame: pd.DataFrame) -> Target:
-    """Rows to forecast, with the posterior of their latent losses."""
-    by = "ptpp" if "ptpp" in fit.law.columns else "params"
-    log_loss = np.log(fit.latent(frame))
-    groups = {f"{NAMES[by]} {v:.3g}": np.array(i) for v, i in frame.groupby(by).indices.items()}
-    means = np.stack([log_loss[:, index].mean(1) for index in groups.values()], 1)
-    return Target(frame, groups, means)
 
 
 def listed(names: Sequence[str]) -> str:

@@ -15,7 +15,7 @@ import pandas as pd
 from scipy import stats
 from scipy.linalg import cholesky, qr, solve_triangular
 
-from bayeslaw.checks.findings import NAMES, RARE, Finding, Target, listed
+from bayeslaw.checks.findings import NAMES, RARE, Finding, listed
 from bayeslaw.common.arrays import Floats
 from bayeslaw.inference.datatree import prior_draws
 from bayeslaw.inference.posterior import Posterior
@@ -159,13 +159,23 @@ def explained(fit: Posterior, names: Sequence[str], log_loss: Floats) -> Floats:
     return np.asarray(np.clip(1 - left, 0, 1))
 
 
-def judge_directions(fit: Posterior, to: Target | None) -> Finding:
+def grouped_forecast(fit: Posterior, rows: pd.DataFrame) -> dict[str, Floats]:
+    """Mean latent log loss of the rows of each PTPP, or size if the law has no PTPP; (draws,)."""
+    by = "ptpp" if "ptpp" in fit.law.columns else "params"
+    log_loss = np.log(fit.latent(rows))
+    groups = rows.groupby(by).indices.items()
+    return {f"{NAMES[by]} {value:.3g}": log_loss[:, places].mean(1) for value, places in groups}
+
+
+def judge_directions(fit: Posterior, rows: pd.DataFrame | None) -> Finding:
     """Directions that the data determine weakly or not at all, and their effect on the forecast.
 
     An *undetermined* direction is one along which the training losses do not change within their
     noise. A *weak* one is determined less by the data than by the prior.
     """
     prior = prior_draws(fit)
+    groups = {} if rows is None else grouped_forecast(fit, rows)
+    log_loss = np.stack(list(groups.values()), 1) if groups else np.empty((0, 0))
     jacobian = directions(fit, prior)
     undetermined, weak = jacobian.basis(0.0, NONE), jacobian.basis(NONE, WEAK)
     count, rank = len(jacobian.names), jacobian.rank
@@ -178,11 +188,11 @@ def judge_directions(fit: Posterior, to: Target | None) -> Finding:
         for direction in basis:
             leader, *others = direction
             record: dict[str, Any] = {"kind": kind, "leader": leader, "with": ", ".join(others)}
-            if to is not None:
-                values, loss = swing(fit, leader, prior[leader], to.log_loss)
+            if groups:
+                values, loss = swing(fit, leader, prior[leader], log_loss)
                 most = int(np.ptp(np.log(loss), axis=0).argmax())
                 ends = sorted((loss[:, most].argmin(), loss[:, most].argmax()))
-                record["rows"] = list(to.groups)[most]
+                record["rows"] = list(groups)[most]
                 record["values"] = [float(values[i]) for i in ends]
                 record["losses"] = [float(loss[i, most]) for i in ends]
             records.append(record)
@@ -197,8 +207,8 @@ def judge_directions(fit: Posterior, to: Target | None) -> Finding:
         "rank": rank,
         "coordinates": list(jacobian.names),
     }
-    if to is not None and records:
-        level, text, shares = _effect_on_forecast(fit, records, to)
+    if groups and records:
+        level, text, shares = _effect_on_forecast(fit, records, groups)
         words.append(text)
         facts |= shares
     return Finding("directions", level, tuple(words), pd.DataFrame(records), facts)
@@ -222,16 +232,16 @@ def _undetermined(
 
 
 def _effect_on_forecast(
-    fit: Posterior, records: Sequence[Mapping[str, Any]], to: Target
+    fit: Posterior, records: Sequence[Mapping[str, Any]], groups: Mapping[str, Floats]
 ) -> tuple[str, str, dict[str, float]]:
     """Level, words and fractions of the forecast's variance from undetermined coordinates."""
-    curvatures = set(fit.law.discrepancy_parameters)
+    log_loss, curvatures = np.stack(list(groups.values()), 1), {*fit.law.discrepancy_parameters}
     names = [record["leader"] for record in records]
     of_law = [name for name in names if name not in curvatures]
-    fractions = explained(fit, names, to.log_loss)
-    most = int((to.log_loss.std(0) * np.sqrt(fractions)).argmax())
-    sd, share = float(to.log_loss[:, most].std()), float(fractions[most])
-    share_own = float(explained(fit, of_law, to.log_loss)[most])
+    fractions = explained(fit, names, log_loss)
+    most = int((log_loss.std(0) * np.sqrt(fractions)).argmax())
+    sd, share = float(log_loss[:, most].std()), float(fractions[most])
+    share_own = float(explained(fit, of_law, log_loss)[most])
     shares = {"share": share, "share_own": share_own, "sd": sd}
     noise = float(np.median(fit.scale(fit.table.frame)))
     # What is small beside the noise, or beside the band, does not matter to a forecast.
@@ -240,7 +250,7 @@ def _effect_on_forecast(
     only_weak = all(record["kind"] == "weak" for record in records)
     how = "determine weakly" if only_weak else "do not determine"
     text = (
-        f"{100 * share:.0f} % of the variance of the forecast at {list(to.groups)[most]} comes "
+        f"{100 * share:.0f} % of the variance of the forecast at {list(groups)[most]} comes "
         f"from {listed(names)}, which the data {how}"
     )
     # A discrepancy is there to widen bands; a law's own parameter that does so is not known.
@@ -248,12 +258,12 @@ def _effect_on_forecast(
         advice = "the forecast is mostly prior. Add rows at more stages or sizes."
         return "refuse", f"{text}: {advice}", shares
     level = "ok" if only_weak else "caution"
-    if set(names) & curvatures and share > MOST_PRIOR:
+    if {*names} & curvatures and share > MOST_PRIOR:
         return level, f"{text}: the prior of the curvature sets the width of the band.", shares
     return level, f"{text}.", shares
 
 
-def judge_curvature(fit: Posterior, to: Target | None) -> Finding | None:
+def judge_curvature(fit: Posterior, rows: pd.DataFrame | None) -> Finding | None:
     """Whether the data imply more curvature than the prior of the discrepancy expects.
 
     The distance of the posterior median from the prior median, in prior standard deviations, of
@@ -283,8 +293,8 @@ def judge_curvature(fit: Posterior, to: Target | None) -> Finding | None:
         "The data imply more curvature than the prior of the discrepancy expects, in prior sds: "
         f"{listed(distances)}."
     ]
-    if to is not None:
-        located, along = locate(fit.table, to.frame, fit.columns), fit.law.covariates_of
+    if rows is not None:
+        located, along = locate(fit.table, rows, fit.columns), fit.law.covariates_of
         followed = {c for name in strained.index for c in along[str(name)]}
         away = {c: float(located[BEYOND + c].max()) for c in COVARIATES if c in followed}
         if beyond := [NAMES[c] for c, distance in away.items() if distance > NEAR]:

@@ -4,9 +4,14 @@ All are of the latent loss: the law with its discrepancy, without measurement no
 random effects.
 """
 
-from bayeslaw.derive.exponents import FloorSensitivity, floor, floor_sensitivity, local_exponents
+from bayeslaw.derive.derived import (
+    Derived,
+    FloorSensitivity,
+    floor,
+    floor_sensitivity,
+    local_exponents,
+)
 from bayeslaw.derive.optimum import compute_multiplier, compute_optimal, crossover, flops_to_reach
-from bayeslaw.derive.result import Derived
 
 __all__ = [
     "Derived",

@@ -1,33 +1,212 @@
-"""Compute-optimal splits of budgets, budgets that losses need, their ratios, and crossovers."""
+"""Compute-optimal splits of budgets, budgets that losses need, their ratios, and crossovers.
+
+A budget of C FLOPs trains N parameters on D tokens with C = 6 N D [1]_; at a given C the loss
+depends on D / N alone. Each number is read from the losses of every draw on a grid that is refined
+where it is looked for (`planning.grid`).
+
+References
+----------
+.. [1] J. Hoffmann et al. (2022). Training compute-optimal large language models. arXiv:2203.15556.
+"""
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 
 from bayeslaw.common.arrays import Bools, Floats, Ints
-from bayeslaw.common.errors import BayeslawError
-from bayeslaw.derive.result import Derived, checked, derived
-from bayeslaw.derive.surface import (
-    FLOPS,
-    SEARCH,
-    Range,
-    check_budgets,
-    flops_ratios,
-    flops_to,
-    optimum,
-    reach_of,
-    surface_at,
-    surface_of,
-)
+from bayeslaw.common.errors import BayeslawError, LawError, unknown
+from bayeslaw.derive.derived import Derived, checked, derived
 from bayeslaw.inference.pools import pair_draws
 from bayeslaw.inference.posterior import Posterior
-from bayeslaw.planning.feasible_budgets import root_between
+from bayeslaw.planning.grid import LawDraws, first, law_draws, minima
 from bayeslaw.tables.validation import check_units
 
-TOKENS_STEP = 0.25
-"""Distance of grid points in log D."""
+FLOPS = 6.0
+"""FLOPs per parameter and token."""
+SEARCH = (1e-3, 1e6)
+"""Tokens per parameter among which the best is searched."""
+FLOPS_REACH = (1e-2, 1e9)
+"""Budgets searched for a loss, over the least and the greatest budget of the training rows."""
+RATIO_STEP, FLOPS_STEP, TOKENS_STEP = 0.15, 1.0, 0.25
+"""Distance of grid points in log(D / N), log C and log D."""
+NEAR = 41
+"""Grid points of log(D / N) about the best of two budgets, between which another is looked for."""
+EDGE = 1e-4
+"""Distance of a grid point beside each bound, so that a minimum near a bound is refined."""
+SECANTS, SETTLED = 20, 1e-7
+"""Most secant steps to the budget that reaches a loss, and the change of log C that ends them."""
+
+type Range = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Budgets:
+    """Losses of some draws over budgets C and tokens per parameter, `search`."""
+
+    draws: LawDraws
+    search: Range
+    replay: float | None = None
+    ptpp: float | None = None
+
+    def loss(self, log_flops: float | Floats, log_ratio: Floats) -> Floats:
+        """Losses, (points, draws); arguments have that shape, or (points, 1)."""
+        log_nd = np.asarray(log_flops) - math.log(FLOPS)
+        params, tokens = np.exp(0.5 * (log_nd - log_ratio)), np.exp(0.5 * (log_nd + log_ratio))
+        loss = self.draws.loss(params, tokens, self.replay, self.ptpp)
+        return np.where(np.isnan(loss), np.inf, loss)  # a draw overflows far from its rows
+
+    def ratios(self, log_flops: float | None = None) -> Floats:
+        """Nodes of log(D / N), (points, 1): a grid and, at a budget, the kinks of the loss."""
+        low, high = np.log(self.search)
+        nodes = np.linspace(low, high, max(3, math.ceil((high - low) / RATIO_STEP) + 1))
+        nodes = np.concatenate([nodes, [low + EDGE, high - EDGE]])
+        if log_flops is not None:
+            # Walking exponents change at knots of N, D and D / N, where the loss may be least.
+            log_nd, knots = log_flops - math.log(FLOPS), self.draws.knots
+            kinks = [log_nd - 2 * knots("params"), 2 * knots("tokens") - log_nd]
+            nodes = np.concatenate([nodes, *kinks, knots("tokens", "params")])
+        return np.unique(np.clip(nodes, low, high))[:, None]
+
+    def best(self, log_flops: float) -> tuple[Floats, Floats]:
+        """Best log(D / N) of each draw at a budget, and the loss there."""
+        return minima(lambda ratio: self.loss(log_flops, ratio), self.ratios(log_flops))
+
+    def along(self, nodes: Floats, until: float = -math.inf) -> tuple[Floats, Floats]:
+        """Least loss at each log budget on the grid of D / N, and where it is; (nodes, draws).
+
+        Infinite at budgets after the first at which all draws reach the loss `until`.
+        """
+        ratios = self.ratios()
+        least = np.full((len(nodes), self.draws.count), np.inf)
+        place = np.full(least.shape, ratios[0])
+        for i, node in enumerate(nodes):
+            losses = self.loss(node, ratios)
+            least[i], place[i] = losses.min(0), ratios[losses.argmin(0), 0]
+            if (least[i] <= until).all():
+                break
+        return least, place
+
+    def flops_to(self, targets: Sequence[float], reach: Range) -> tuple[Floats, Bools]:
+        """Least budget that reaches each loss, and whether it is the least searched.
+
+        Both of shape (draws, targets). Infinity where no budget searched reaches the loss.
+        """
+        low, high = np.log(reach)
+        nodes = np.linspace(low, high, math.ceil((high - low) / FLOPS_STEP) + 1)
+        least, place = self.along(nodes, until=min(targets))
+        found = np.full((self.draws.count, len(targets)), np.inf)
+        for k, target in enumerate(targets):
+            reached, node = (least <= target).any(0), (least <= target).argmax(0)
+            ends = np.stack([np.maximum(node - 1, 0), node]), np.arange(len(node))
+            before, after = nodes[ends[0]]
+            draws, places, excess = np.flatnonzero(reached), place[ends], least[ends] - target
+            # The least loss is a smooth function of the budget even where the best split is at a
+            # kink, so that secants converge; budgets for a split held fixed would not.
+            for _ in range(SECANTS):
+                with np.errstate(all="ignore"):
+                    step = excess[1] * (after - before) / (excess[1] - excess[0])
+                step = np.where(np.isfinite(step), step, 0.0)
+                before, after = after, np.clip(after - step, low, high)
+                draws = draws[np.abs(after - before)[draws] > SETTLED]
+                if not len(draws):
+                    break
+                some = replace(self, draws=self.draws.take(draws))
+                excess[0] = excess[1]
+                excess[1, draws] = some.near(after[draws], places[:, draws]) - target
+            found[reached, k] = after[reached]
+        return np.exp(found), found == low
+
+    def near(self, log_flops: Floats, places: Floats) -> Floats:
+        """Least loss of each draw at a budget of its own, about two log(D / N), (2, draws)."""
+        low, high = np.log(self.search)
+        start = np.maximum(places.min(0) - FLOPS_STEP, low)
+        nodes = np.linspace(start, np.minimum(places.max(0) + FLOPS_STEP, high), NEAR)
+        return minima(lambda ratio: self.loss(log_flops, ratio), nodes)[1]
+
+
+def law_of(
+    posterior: Posterior,
+    params: Range,
+    tokens: Range,
+    replay: float | None = None,
+    ptpp: float | None = None,
+) -> LawDraws:
+    """Draws of a law that needs N, D and what is given, over a range of N and D."""
+    law, others = posterior.law, {"replay": replay, "ptpp": ptpp}
+    if law.departure:
+        raise LawError(
+            f"law {law.name} starts from the loss of a base, of one N and P; derive "
+            "from the fit of a law without one, such as form1n."
+        )
+    for name, value in others.items():
+        if name in law.columns and value is None:
+            raise LawError(f"law {law.name} depends on {name}; give it, as {name}=...")
+        if value is not None and name not in law.columns:
+            raise LawError(f"law {law.name} does not depend on {name}; leave it out.")
+    given = {name: value for name, value in others.items() if value is not None}
+    check_units(pd.DataFrame([given]), "derive", posterior.table.frame)
+    return law_draws(posterior, params, tokens, replay, ptpp)
+
+
+def budgets_of(
+    posterior: Posterior,
+    flops: Range,
+    search: Range,
+    replay: float | None = None,
+    ptpp: float | None = None,
+    draws: Ints | slice = slice(None),
+) -> Budgets:
+    """Losses over the budgets and tokens per parameter searched."""
+    if lacking := {"params", "tokens"} - set(posterior.law.columns):
+        raise LawError(
+            f"law {posterior.law.name} does not depend on {', '.join(sorted(lacking))}; "
+            "a compute-optimal split needs a law of both params and tokens."
+        )
+    low, high = search
+    if not 0 < low < high < math.inf:
+        raise BayeslawError(
+            f"search {low:g} to {high:g} is not a range of tokens per parameter; "
+            "write the least first, such as (0.1, 1e4)."
+        )
+    least, most = flops[0] / FLOPS, flops[1] / FLOPS
+    params = (math.sqrt(least / high), math.sqrt(most / low))
+    tokens = (math.sqrt(least * low), math.sqrt(most * high))
+    law = law_of(posterior, params, tokens, replay, ptpp)
+    return Budgets(law.take(draws), search, replay, ptpp)
+
+
+def training_flops(fit: Posterior) -> Floats:
+    """FLOPs of the training rows, 6 N D."""
+    rows = fit.table.frame
+    return (FLOPS * rows["params"] * rows["tokens"]).to_numpy(float)
+
+
+def check_budgets(fits: Sequence[Posterior], flops: Sequence[float]) -> None:
+    """Raise `TableError` for budgets in another unit than FLOPs."""
+    for fit in fits:
+        fitted = pd.DataFrame({"flops": training_flops(fit)})
+        check_units(pd.DataFrame({"flops": flops}), "derive", fitted)
+
+
+def reach_of(fits: Sequence[Posterior]) -> Range:
+    """Range of budgets that is searched for a loss."""
+    flops = np.concatenate([training_flops(fit) for fit in fits])
+    return FLOPS_REACH[0] * float(flops.min()), FLOPS_REACH[1] * float(flops.max())
+
+
+def flops_ratios(
+    budgets: Sequence[Budgets], targets: Sequence[float], reach: Range
+) -> list[tuple[Floats, Bools]]:
+    """For each recipe but the first: FLOPs of the first over its FLOPs, draw by draw.
+
+    NaN where neither reaches the loss. The second array says where one of both is at the bound.
+    """
+    (reference, bound), *others = (each.flops_to(targets, reach) for each in budgets)
+    with np.errstate(invalid="ignore"):  # infinity over infinity is not defined
+        return [(reference / flops, bound | at_bound) for flops, at_bound in others]
 
 
 def compute_optimal(
@@ -86,29 +265,25 @@ def compute_optimal(
     >>> best = bl.derive.compute_optimal(fit, [1e21, 1e24])  # doctest: +SKIP
     >>> best.to_frame()[["quantity", "flops", "median"]]  # doctest: +SKIP
     """
-    budgets = _positive("flops", flops)
+    asked = _positive("flops", flops)
     if not span > 1:
         raise BayeslawError(f"span {span:g} is not above 1; it is a factor of budget.")
     failures = checked([posterior], allow_unconverged)
-    check_budgets([posterior], budgets)
-    ends = (min(budgets) / math.sqrt(span), max(budgets) * math.sqrt(span))
-    surface = surface_at(posterior, ends, search, replay, ptpp)
-    half = 0.5 * math.log(span)
-    found = [
-        [optimum(surface, math.log(c) + shift, search) for shift in (-half, 0.0, half)]
-        for c in budgets
-    ]
-    log_ratio, loss, slope = (
-        np.stack(each, axis=-1)
-        for each in (
-            [mid.log_ratio for _, mid, _ in found],
-            [mid.loss for _, mid, _ in found],
-            [(high.log_ratio - low.log_ratio) / (2 * half) for low, _, high in found],
-        )
+    check_budgets([posterior], asked)
+    ends = (min(asked) / math.sqrt(span), max(asked) * math.sqrt(span))
+    budgets = budgets_of(posterior, ends, search, replay, ptpp)
+    # At the lower end of the span, in the middle, and at the upper end.
+    shifts = np.log(span) * np.array([-0.5, 0.0, 0.5])
+    found = np.array([[budgets.best(np.log(c) + shift) for shift in shifts] for c in asked])
+    low, log_ratio, high = (found[:, k, 0].T for k in range(3))
+    loss = found[:, 1, 1].T
+    slope = (high - low) / math.log(span)
+    bounds = np.log(search)
+    at_low, at_bound, at_high = (
+        np.isclose(place[..., None], bounds, rtol=0, atol=1e-9).any(-1)
+        for place in (low, log_ratio, high)
     )
-    log_nd = np.log(np.array(budgets) / FLOPS)
-    at_bound = np.stack([mid.at_bound for _, mid, _ in found], axis=-1)
-    somewhere = np.stack([low.at_bound | high.at_bound for low, _, high in found], axis=-1)
+    log_nd = np.log(np.array(asked) / FLOPS)
     numbers = {
         "params": (np.exp(0.5 * (log_nd - log_ratio)), "parameters"),
         "tokens": (np.exp(0.5 * (log_nd + log_ratio)), "tokens"),
@@ -117,9 +292,9 @@ def compute_optimal(
         "tokens_exponent": (0.5 * (1 + slope), "1"),
         "loss": (loss, "nats per token"),
     }
-    bounded = {name: somewhere if "exponent" in name else at_bound for name in numbers}
+    bounded = {name: at_low | at_high if "exponent" in name else at_bound for name in numbers}
     notes = [_searched(search), f"exponents: mean slopes over a factor {span:g} of budget"]
-    cases = pd.DataFrame({"flops": budgets})
+    cases = pd.DataFrame({"flops": asked})
     return derived(numbers, cases, at_bound=bounded, notes=notes, failures=failures)
 
 
@@ -168,8 +343,7 @@ def flops_to_reach(
     targets = _positive("loss", loss)
     failures = checked([posterior], allow_unconverged)
     reach = reach_of([posterior])
-    surface = surface_at(posterior, reach, search, replay, ptpp)
-    flops, at_bound = flops_to(surface, targets, reach, search)
+    flops, at_bound = budgets_of(posterior, reach, search, replay, ptpp).flops_to(targets, reach)
     return derived(
         {"flops": (flops, "FLOPs")},
         pd.DataFrame({"loss": targets}),
@@ -181,30 +355,33 @@ def flops_to_reach(
 
 def compute_multiplier(
     posterior: Posterior,
-    base: Posterior,
-    loss: float | Sequence[float],
+    reference: Posterior | None = None,
+    loss: float | Sequence[float] = (),
     *,
     search: Range = SEARCH,
     allow_unconverged: bool = False,
+    **others: object,
 ) -> Derived:
     """Compute multiplier of one recipe over another: ratio of their FLOPs to reach a loss.
 
     Parameters
     ----------
-    posterior, base : Posterior
+    posterior, reference : Posterior
         Of the recipe, and of the recipe it is compared with; both of losses on the same data.
     loss : float or sequence of float
         Losses to reach, nats per token.
     search, allow_unconverged
         As for `compute_optimal`.
+    **others
+        Refused: a misspelt argument, or one that was renamed.
 
     Returns
     -------
     Derived
-        `multiplier`: FLOPs of `base` over FLOPs of `posterior`; 2 means half the FLOPs. Infinity
-        where only `base` does not reach the loss, 0 where only `posterior` does not, NaN where
-        neither does. `notes` says how draws were paired: those of separate fits are independent,
-        those of a joint fit are paired draw by draw.
+        `multiplier`: FLOPs of `reference` over FLOPs of `posterior`; 2 means half the FLOPs.
+        Infinity where only `reference` does not reach the loss, 0 where only `posterior` does not,
+        NaN where neither does. `notes` says how draws were paired: those of separate fits are
+        independent, those of a joint fit are paired draw by draw.
 
     Raises
     ------
@@ -217,14 +394,23 @@ def compute_multiplier(
 
     Examples
     --------
-    >>> bl.derive.compute_multiplier(fit, base, 2.2).to_frame()  # doctest: +SKIP
+    >>> bl.derive.compute_multiplier(fit, reference, 2.2).to_frame()  # doctest: +SKIP
     """
-    targets, fits = _positive("loss", loss), [posterior, base]
+    for name in others:
+        valid = ("posterior", "reference", "loss", "search", "allow_unconverged")
+        renamed = "base= was renamed: give the other recipe as reference=."
+        raise BayeslawError(renamed if name == "base" else unknown("argument", name, valid))
+    if reference is None:
+        raise BayeslawError("give reference=, the posterior of the recipe it is compared with.")
+    targets, fits = _positive("loss", loss), [posterior, reference]
     failures = checked(fits, allow_unconverged)
-    pairs, how = pair_draws(fits)
+    (ours, theirs), how = pair_draws(fits)
     reach = reach_of(fits)
-    own = [surface_at(fit, reach, search).take(i) for fit, i in zip(fits, pairs, strict=True)]
-    ((ratio, at_bound),) = flops_ratios(own[::-1], targets, reach, search)
+    budgets = (
+        budgets_of(reference, reach, search, draws=theirs),
+        budgets_of(posterior, reach, search, draws=ours),
+    )
+    ((ratio, at_bound),) = flops_ratios(budgets, targets, reach)
     return derived(
         {"multiplier": (ratio, "1")},
         pd.DataFrame({"loss": targets}),
@@ -312,34 +498,20 @@ def crossover(
     failures = checked(fits, allow_unconverged)
     for fit in fits:
         check_units(pd.DataFrame({"params": [params]}), "crossover", fit.table.frame)
-    (mine, theirs), how = pair_draws(fits)
+    (ours, theirs), how = pair_draws(fits)
     model, tokens = (params, params), (low * params, high * params)
-    cpt = surface_of(posterior, model, tokens, replay=replay, ptpp=ptpp).take(mine)
-    new = surface_of(scratch, model, tokens).take(theirs)
-    log_params = np.array([math.log(params)])
+    continued = law_of(posterior, model, tokens, replay, ptpp).take(ours)
+    fresh = law_of(scratch, model, tokens).take(theirs)
     least, most = np.log(tokens)
-    nodes = np.linspace(least, most, max(2, math.ceil((most - least) / TOKENS_STEP) + 1))
-    ahead = cpt.loss(log_params, nodes) <= new.loss(log_params, nodes)
+    nodes = np.linspace(least, most, max(2, math.ceil((most - least) / TOKENS_STEP) + 1))[:, None]
 
-    def excess(log_tokens: Floats, draw: Ints, sign: Floats) -> Floats:
-        pair = (each.take(draw).loss(log_params, log_tokens[:, None]) for each in (cpt, new))
-        own, other = pair
-        return np.asarray(sign * (own - other)[:, 0])
+    def ahead(log_tokens: Floats) -> Bools:
+        d = np.exp(log_tokens)
+        return continued.loss(params, d, replay, ptpp) <= fresh.loss(params, d)
 
-    def change(found: Bools, first: Ints, sign: float) -> Floats:
-        """Log D of the first node where something holds, from its change before that node."""
-        place = np.full(cpt.draws, np.inf)
-        place[found & (first == 0)] = least
-        rows = np.flatnonzero(found & (first > 0))
-        ends = nodes[first[rows] - 1], nodes[first[rows]]
-        place[rows] = root_between(excess, *ends, rows, np.full(len(rows), sign))
-        return place
-
-    any_ahead, start = ahead.any(1), ahead.argmax(1)
-    behind_again = ~ahead & (np.arange(len(nodes)) > start[:, None])
-    log_from = change(any_ahead, start, 1.0)
-    log_until = change(any_ahead & behind_again.any(1), behind_again.argmax(1), -1.0)
-    log_until[~any_ahead] = np.nan
+    log_from = first(ahead, nodes)
+    log_until = first(lambda log_tokens: ~ahead(log_tokens) & (log_tokens > log_from), nodes)
+    log_until[np.isinf(log_from)] = np.nan
     numbers = {
         "tokens_from": (np.exp(log_from)[:, None], "tokens"),
         "tokens_until": (np.exp(log_until)[:, None], "tokens"),

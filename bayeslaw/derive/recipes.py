@@ -6,24 +6,22 @@ on the same evaluation data.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
 import xarray as xr
 
-from bayeslaw.common.arrays import Floats, Ints
+from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import BayeslawError, LawError
-from bayeslaw.derive.result import Derived, checked, derived, interval, marked, quantile
-from bayeslaw.derive.surface import (
+from bayeslaw.derive.derived import Derived, checked, derived, interval, marked, quantile
+from bayeslaw.derive.optimum import (
     SEARCH,
     Range,
-    best_losses,
+    budgets_of,
     check_budgets,
     flops_ratios,
-    optimum,
     reach_of,
-    surface_at,
     training_flops,
 )
 from bayeslaw.inference.pools import pair_draws
@@ -94,11 +92,13 @@ class Recipes:
         rows = []
         for i, target in enumerate(self.targets.to_dict("records")):
             losses = self.losses.values[:, :, i]
+            won = losses == losses.min(0)
+            p_best = (won / won.sum(0)).mean(1)  # ties are shared
             for k, name in enumerate(self.names):
                 behind = losses[k] - np.delete(losses, k, axis=0).min(0)
                 row = {**target, "recipe": name, "loss": quantile(losses[k], 0.5)}
                 row["lower"], row["upper"] = interval(losses[k], level)
-                row["p_best"] = float(_won(losses)[k])
+                row["p_best"] = float(p_best[k])
                 row["regret"] = float((losses[k] - losses.min(0)).mean())
                 row["behind"] = quantile(behind, 0.5)
                 row["behind_lower"], row["behind_upper"] = interval(behind, level)
@@ -183,106 +183,72 @@ def compare_recipes(
         raise BayeslawError(
             "say where to compare: at rows (targets=, --at) or at budgets (flops=, --flops)."
         )
-    every = list(fits.values())
-    failures = checked(every, allow_unconverged)
-    index, how = pair_draws(every)
-    if flops is not None:
-        found = _at_budgets(fits, index, flops, search)
+    posteriors = list(fits.values())
+    failures = checked(posteriors, allow_unconverged)
+    index, how = pair_draws(posteriors)
+    notes: tuple[str, ...] = (f"draws paired {how}",)
+    multipliers = crossings = None
+    if targets is not None:
+        columns = [c for c in COVARIATES if any(c in fit.columns for fit in posteriors)]
+        rows = canonical(frame_of(targets), "targets", columns).reset_index(drop=True)
+        for fit in posteriors:
+            check_units(rows, "targets", fit.table.frame)
+        losses = np.stack([f.law_loss(rows)[i] for f, i in zip(posteriors, index, strict=True)])
+        frame = rows[columns]
     else:
-        assert targets is not None
-        columns = [c for c in COVARIATES if any(c in fit.columns for fit in every)]
-        frame = canonical(frame_of(targets), "targets", columns).reset_index(drop=True)
-        for fit in every:
-            check_units(frame, "targets", fit.table.frame)
-        losses = np.stack([fit.law_loss(frame)[i] for fit, i in zip(every, index, strict=True)])
-        found = Recipes(_array(fits, losses), frame[columns])
-    return replace(found, notes=(f"draws paired {how}", *found.notes), failures=failures)
-
-
-# -- budgets --------------------------------------------------------------------------------------
-
-
-def _at_budgets(
-    fits: Mapping[str, Posterior],
-    index: Sequence[Ints],
-    flops: float | Sequence[float],
-    search: Range,
-) -> Recipes:
-    """Compare recipes at budgets, and along them, for paired draws."""
-    budgets = [float(c) for c in np.atleast_1d(np.asarray(flops, float))]
-    if not all(0 < c < math.inf for c in budgets):
-        raise BayeslawError("flops: give positive budgets, such as 1e21.")
-    for name, fit in fits.items():
-        if set(fit.columns) != {"params", "tokens"}:
-            raise LawError(
-                f"{name}: a budget is split between N and D, and law {fit.law.name} depends on "
-                f"{', '.join(fit.columns)}; give rows instead (targets=, --at)."
-            )
-    every = list(fits.values())
-    check_budgets(every, budgets)
-    most = [training_flops(fit).max() for fit in every]
-    start, end = min(most), FARTHER * max(most)
-    reach = reach_of(every)
-    surfaces = [surface_at(f, reach, search).take(i) for f, i in zip(every, index, strict=True)]
-    losses = [
-        np.stack([optimum(each, math.log(c), search).loss for c in budgets], axis=-1)
-        for each in surfaces
-    ]
-    steps = math.ceil(math.log(end / start) / CROSSING_STEP) + 1
-    nodes = np.linspace(math.log(start), math.log(end), steps)
-    along = [best_losses(each, nodes, search) for each in surfaces]
-    at = np.median(losses[0], axis=0)
-    first, *others = fits
-    saved, changed = {}, {}
-    ratios = flops_ratios(surfaces, list(at), reach, search)
-    for name, (ratio, _), least in zip(others, ratios, along[1:], strict=True):
-        saved[f"{name} over {first}"] = ratio, "1"
-        changed[f"{first} and {name}"] = _crossing(along[0] - least, nodes)[:, None], "FLOPs"
-    cases = pd.DataFrame({"flops": budgets})
-    return Recipes(
-        _array(fits, np.stack(losses)),
-        cases,
-        derived(saved, cases.assign(loss=at)),
-        derived(changed, pd.DataFrame(index=[0])),
-        (f"changes of order searched from {start:.3g} to {end:.3g} FLOPs",),
-    )
-
-
-def _crossing(difference: Floats, nodes: Floats) -> Floats:
-    """Budget of each draw at which a difference first changes its sign, by linear interpolation.
-
-    `difference` has shape (draws, nodes); `nodes` are log budgets.
-
-    Examples
-    --------
-    >>> _crossing(np.array([[1.0, 1.0, -1.0], [1.0, 2.0, 3.0]]), np.array([0.0, 2.0, 4.0])).round(1)
-    array([20.1,  inf])
-    """
-    other = np.sign(difference) != np.sign(difference[:, :1])
-    rows = np.flatnonzero(other.any(1))
-    found, end = np.full(len(difference), np.inf), other.argmax(1)[rows]
-    left, right = difference[rows, end - 1], difference[rows, end]
-    share = left / (left - right)
-    found[rows] = np.exp(nodes[end - 1] + share * (nodes[end] - nodes[end - 1]))
-    return found
-
-
-def _array(fits: Mapping[str, Posterior], losses: Floats) -> xr.DataArray:
-    return xr.DataArray(
+        asked = [float(c) for c in np.atleast_1d(np.asarray(flops, float))]
+        if not all(0 < c < math.inf for c in asked):
+            raise BayeslawError("flops: give positive budgets, such as 1e21.")
+        for name, fit in fits.items():
+            if set(fit.columns) != {"params", "tokens"}:
+                raise LawError(
+                    f"{name}: a budget is split between N and D, and law {fit.law.name} depends on "
+                    f"{', '.join(fit.columns)}; give rows instead (targets=, --at)."
+                )
+        check_budgets(posteriors, asked)
+        reach = reach_of(posteriors)
+        budgets = [
+            budgets_of(fit, reach, search, draws=draws)
+            for fit, draws in zip(posteriors, index, strict=True)
+        ]
+        best = np.array([[each.best(math.log(c))[1] for c in asked] for each in budgets])
+        losses, frame = np.moveaxis(best, 1, 2), pd.DataFrame({"flops": asked})
+        first, *others = fits
+        at = np.median(losses[0], axis=0)
+        ratios = zip(others, flops_ratios(budgets, list(at), reach), strict=True)
+        saved = {f"{name} over {first}": (ratio, "1") for name, (ratio, _) in ratios}
+        multipliers = derived(saved, frame.assign(loss=at))
+        # The order is known where all fits have rows; from there on we look for a change.
+        most = [training_flops(fit).max() for fit in posteriors]
+        start, end = min(most), FARTHER * max(most)
+        steps = math.ceil(math.log(end / start) / CROSSING_STEP) + 1
+        nodes = np.linspace(math.log(start), math.log(end), steps)
+        least, *along = (each.along(nodes)[0] for each in budgets)
+        changed = {
+            f"{first} and {name}": (_crossing(least - other, nodes)[:, None], "FLOPs")
+            for name, other in zip(others, along, strict=True)
+        }
+        crossings = derived(changed, pd.DataFrame(index=[0]))
+        notes += (f"changes of order searched from {start:.3g} to {end:.3g} FLOPs",)
+    array = xr.DataArray(
         losses,
         dims=("recipe", "draw", "target"),
         coords={"recipe": list(fits)},
         attrs={"units": "nats per token"},
     )
+    return Recipes(array, frame, multipliers, crossings, notes, failures)
 
 
-def _won(losses: Floats) -> Floats:
-    """Probability that each recipe has the lowest loss; ties are shared. Shape (recipes,).
+def _crossing(difference: Floats, nodes: Floats) -> Floats:
+    """Budget of each draw at which a difference first changes its sign, by linear interpolation.
 
-    Examples
-    --------
-    >>> _won(np.array([[1.0, 2.0], [1.0, 1.5]])).tolist()
-    [0.25, 0.75]
+    `difference` has shape (nodes, draws); `nodes` are log budgets.
     """
-    best = losses == losses.min(0)
-    return np.asarray((best / best.sum(0)).mean(1))
+    other = np.sign(difference) != np.sign(difference[0])
+    draws = np.flatnonzero(other.any(0))
+    end = other.argmax(0)[draws]
+    left, right = difference[end - 1, draws], difference[end, draws]
+    budgets = np.full(difference.shape[1], np.inf)
+    share = left / (left - right)
+    budgets[draws] = np.exp(nodes[end - 1] + share * (nodes[end] - nodes[end - 1]))
+    return budgets

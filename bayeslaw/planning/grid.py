@@ -50,7 +50,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from bayeslaw.common.arrays import Floats, Ints
+from bayeslaw.common.arrays import Bools, Floats, Ints
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.adjustments import until_repeated
 from bayeslaw.laws.law import Law
@@ -98,7 +98,10 @@ class LawDraws:
 
     def take(self, draws: Ints | slice) -> "LawDraws":
         """Some of the draws."""
-        p, base = ({n: v[draws] for n, v in values.items()} for values in (self.p, self.base))
+        p, base = (
+            {n: np.asfortranarray(v[draws]) for n, v in values.items()}
+            for values in (self.p, self.base)
+        )
         return replace(self, p=p, base=base)
 
     def loss(
@@ -159,11 +162,16 @@ def law_draws(
     replay: float | None = None,
     ptpp: float | None = None,
 ) -> LawDraws:
-    """Draws of a posterior's law, with its discrepancy extended to ranges of N and D."""
+    """Draws of a posterior's law, with its discrepancy extended to ranges of N and D.
+
+    Rows are of annealed checkpoints, and no data repeat.
+    """
     others = {"replay": replay, "ptpp": ptpp}
     given = {name: value for name, value in others.items() if value is not None}
     law, q = fit.extended(grid(params=params, tokens=tokens, **given))
-    return LawDraws(law, {n: v[:, 0] for n, v in law.amounts(q, fit.at).items()}, fit.at)
+    # Steps of one knot are read for all draws at once: in this order they are side by side.
+    p = {name: np.asfortranarray(v[:, 0]) for name, v in law.amounts(q, fit.at).items()}
+    return LawDraws(replace(law, offset=None), p, fit.at)
 
 
 @dataclass(frozen=True)
@@ -402,7 +410,7 @@ def zoom(
         )
 
 
-def first(holds: Callable[[Floats], Floats], nodes: Floats, tolerance: float = 1e-12) -> Floats:
+def first(holds: Callable[[Floats], Bools], nodes: Floats, tolerance: float = 1e-12) -> Floats:
     """First point of each element at which something holds, shape (elements,).
 
     Parameters

@@ -18,7 +18,7 @@ from scipy.stats import anderson_ksamp, binom
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import LawError, TableError
 from bayeslaw.common.formatting import count, digits
-from bayeslaw.derive.exponents import FloorSensitivity
+from bayeslaw.derive.derived import FloorSensitivity
 from bayeslaw.evaluate._backtest import Backtest
 from bayeslaw.evaluate.scores import row_name
 from bayeslaw.inference.posterior import Forecast, Posterior

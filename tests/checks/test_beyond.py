@@ -172,9 +172,7 @@ def test_more_curvature_than_the_prior_expects():
         loss = plain * np.exp(noise - term / plain * curvature * x**2 / 2)
         table = bl.from_frame(frame.assign(loss=loss))
         fit = bl.fit("chinchilla", table, discrepancy="curvature", effects="none")
-        near, beyond = (
-            inside.judge_curvature(fit, inside.target(fit, rows)) for rows in (frame, further)
-        )
+        near, beyond = (inside.judge_curvature(fit, rows) for rows in (frame, further))
         assert (near.level, beyond.level) == (("caution", "refuse") if strained else ("ok", "ok"))
         assert ("curve_B by" in near.words[0]) == strained
         assert ("beyond the tokens of the training rows" in " ".join(beyond.words)) == strained

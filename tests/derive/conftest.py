@@ -1,11 +1,13 @@
 """A posterior of walking exponents, and small ones with parameters that are known."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import xarray as xr
 
 from bayeslaw import Posterior, fit, load_law
-from bayeslaw.model.spec import make_spec
+from tests.inside import make_spec
 
 
 @pytest.fixture(scope="session")
@@ -16,27 +18,21 @@ def walking(small) -> Posterior:
 
 @pytest.fixture(scope="session")
 def known(posterior):
-    """Make a posterior whose draws of paper parameters are given; with R_D tokens may repeat."""
+    """Make a posterior whose draws of paper parameters are given.
+
+    With R_D tokens may repeat, and with `unannealed` checkpoints may be.
+    """
 
     def make(**parameters) -> Posterior:
         law = load_law("chinchilla")
         law = law.repeating() if "R_D" in parameters else law
+        law = law.annealing() if "unannealed" in parameters else law
         values = {name: np.atleast_1d(np.asarray(v, float)) for name, v in parameters.items()}
         shape = np.broadcast_shapes(*(v.shape for v in values.values()))
-        q = law.to_reference(values, posterior.at)
-        draws = xr.Dataset(
-            {
-                name: (("chain", "draw"), np.broadcast_to(value, shape)[None])
-                for name, value in q.items()
-            }
-        ).assign(sigma=(("chain", "draw"), np.full((1, *shape), 0.003)))
-        return Posterior(
-            make_spec(law, discrepancy="none"),
-            posterior.table,
-            posterior.at,
-            draws,
-            xr.Dataset(),
-            posterior.convergence,
-        )
+        at = law.reference_point(posterior.table)
+        q = law.to_reference(values, at) | {"sigma": np.float64(0.003)}
+        draws = {n: (("chain", "draw"), np.broadcast_to(v, shape)[None]) for n, v in q.items()}
+        spec = make_spec(law, discrepancy="none")
+        return replace(posterior, spec=spec, at=at, draws=xr.Dataset(draws), stats=xr.Dataset())
 
     return make

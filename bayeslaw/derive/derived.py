@@ -1,34 +1,157 @@
-"""Local exponents of a law, its floor E, and how numbers depend on E and on its prior.
+"""Derived numbers with their draws; local exponents and the floor E, and what depends on it.
 
 The posterior with E fixed at a value is the posterior conditional on that value. Slices of the
-draws by E therefore give the profile without refits, over the range of E that has draws.
+draws by E therefore give a profile without refits, over the range of E that has draws.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import xarray as xr
 from scipy.stats import rankdata
 
-from bayeslaw.common.arrays import Floats
+from bayeslaw.common.arrays import Bools, Floats, Ints
 from bayeslaw.common.errors import BayeslawError
-from bayeslaw.derive.result import Derived, checked, derived, interval, quantile
-from bayeslaw.inference.pools import draw_count
-from bayeslaw.inference.posterior import Forecast, Posterior
+from bayeslaw.inference.pools import convergence_failures, of_one_law
+from bayeslaw.inference.posterior import LEVELS, Forecast, Posterior, band_columns
 from bayeslaw.laws.priors import floor_words
-from bayeslaw.laws.terms import COLUMN, SYMBOLS, Term, Values
+from bayeslaw.laws.terms import COLUMN, SYMBOLS, Values
 from bayeslaw.model.coordinates import log_prior_of_floor
-from bayeslaw.tables.table import LossTable
+from bayeslaw.tables.table import LossTable, write_frame
 from bayeslaw.tables.validation import COVARIATES, canonical, check_units
 
+DETERMINED = 10.0
+"""Factor between the ends of a 90 % interval from which the number is not determined."""
 DIFFERENCE = 1e-4
 """Step of the central differences, in log N or log D."""
 EXPLAINED = 0.5
 """Fraction of a number's variance from which the verdict is that the floor determines it."""
 SHIFT = 0.15
 """Change of probability from which the prior of E determines a median; .4 sd of a normal."""
-LEVEL = 0.8
-"""Level of the intervals of a profile."""
+
+
+def checked(fits: Sequence[Posterior], allowed: bool) -> tuple[str, ...]:
+    """`convergence_failures` of fits, each the posterior of one law."""
+    return convergence_failures([of_one_law(fit, "derive") for fit in fits], allowed)
+
+
+@dataclass(frozen=True)
+class Derived:
+    """Draws of derived numbers, and their intervals.
+
+    Parameters
+    ----------
+    draws : Dataset
+        A variable per number, dims (draw, case), with its unit in ``attrs["units"]``. Infinity
+        where a number has no finite solution, NaN where it is not defined.
+    cases : DataFrame
+        What each case was asked for, such as its budget in `flops`.
+    at_bound : mapping of str to array, shape (draws, cases)
+        Whether a number lies on the bound of the range that was searched.
+    notes : tuple of str
+        The range searched, how draws of several fits were paired, and other remarks.
+    failures : tuple of str
+        Convergence checks that failed, if these were allowed.
+    """
+
+    draws: xr.Dataset = field(repr=False)
+    cases: pd.DataFrame = field(repr=False)
+    at_bound: Mapping[str, Bools] = field(default_factory=dict, repr=False)
+    notes: tuple[str, ...] = ()
+    failures: tuple[str, ...] = ()
+
+    def to_frame(self, levels: Sequence[float] = LEVELS) -> pd.DataFrame:
+        """Median and central credible intervals of each number and case.
+
+        Parameters
+        ----------
+        levels : sequence of float
+            Probabilities of the intervals.
+
+        Returns
+        -------
+        DataFrame
+            One row per number and case: `quantity`, the columns of `cases`, `median`, a lower and
+            an upper column per level, `unit`, `determined`, and fractions of the draws:
+            `infinite`, `undefined` and `at_bound`. Quantiles are over the draws where the number is
+            defined, infinite ones included. A number is not determined if the ends of its 90 %
+            interval differ in sign or by a factor of 10 or more.
+
+        Raises
+        ------
+        BayeslawError
+            If a level is not strictly between 0 and 1.
+        """
+        if wrong := [level for level in levels if not 0 < level < 1]:
+            raise BayeslawError(
+                f"level {wrong[0]:g} is not between 0 and 1; 0.9 is a 90 % interval."
+            )
+        rows = []
+        for name, each in self.draws.data_vars.items():
+            on_bound = self.at_bound.get(str(name), np.zeros(each.shape, bool))
+            for case, asked in enumerate(self.cases.to_dict("records")):
+                values = each.values[:, case]
+                low, high = interval(values, 0.9)
+                near, far = sorted((abs(low), abs(high)))
+                row = {"quantity": name, **asked, "median": quantile(values, 0.5)}
+                for level in levels:
+                    row |= dict(zip(band_columns(level), interval(values, level), strict=True))
+                row |= {
+                    "unit": each.attrs["units"],
+                    "determined": low == high or (low * high > 0 and far < DETERMINED * near),
+                    "infinite": float(np.isinf(values).mean()),
+                    "undefined": float(np.isnan(values).mean()),
+                    "at_bound": float(on_bound[:, case].mean()),
+                }
+                rows.append(row)
+        return marked(pd.DataFrame(rows), self.failures)
+
+    def write(self, path: str | Path, levels: Sequence[float] = LEVELS) -> None:
+        """Write `to_frame` as Parquet if the path ends in ``.parquet``, otherwise as CSV."""
+        write_frame(self.to_frame(levels), path)
+
+
+def quantile(values: Floats, q: float) -> float:
+    """Quantile of the defined values, some of which may be infinite; NaN if none is defined.
+
+    Between a finite value and an infinite one it is infinite.
+    """
+    defined = values[~np.isnan(values)]
+    if not len(defined):
+        return np.nan
+    with np.errstate(invalid="ignore"):
+        found = float(np.quantile(defined, q))
+    # Interpolation beside an infinite value gives NaN, also where its weight is 0.
+    return float(np.quantile(defined, q, method="higher")) if np.isnan(found) else found
+
+
+def interval(values: Floats, level: float) -> tuple[float, float]:
+    """Ends of the central interval of the defined values."""
+    return quantile(values, (1 - level) / 2), quantile(values, (1 + level) / 2)
+
+
+def marked(frame: pd.DataFrame, failures: Sequence[str]) -> pd.DataFrame:
+    """The frame, with the convergence checks that failed in a column."""
+    return frame.assign(unconverged="; ".join(failures)) if failures else frame
+
+
+def derived(
+    numbers: Mapping[str, tuple[Floats, str]],
+    cases: pd.DataFrame,
+    *,
+    at_bound: Mapping[str, Bools] | None = None,
+    notes: Sequence[str] = (),
+    failures: Sequence[str] = (),
+) -> Derived:
+    """Make the result from arrays of shape (draws, cases) and their units."""
+    variables = {
+        name: (("draw", "case"), values, {"units": unit})
+        for name, (values, unit) in numbers.items()
+    }
+    return Derived(xr.Dataset(variables), cases, at_bound or {}, tuple(notes), tuple(failures))
 
 
 def local_exponents(
@@ -79,16 +202,16 @@ def local_exponents(
     x, at = law.covariates(frame), posterior.at
     p = law.amounts(q, at)
 
-    def log_term(term: Term, x: Values) -> Floats:
-        own = [d for d in law.deviations if d.of == term.coefficient]
-        deviations = (d.value(p, law.of_deviations(x), at, np) for d in own)
-        return np.asarray(term.log_ratio(p, x, at, np) + sum(deviations))
-
     def logs(x: Values) -> dict[str, Floats]:
         loss = law.loss(p, x, at)
         with np.errstate(invalid="ignore", divide="ignore"):
-            found = {"reducible": np.log(loss - law.floor(p, x, at)), "loss": np.log(loss)}
-        return found | {term.leading: log_term(term, x) for term in law.terms}
+            logs = {"reducible": np.log(loss - law.floor(p, x, at)), "loss": np.log(loss)}
+        for term in law.terms:
+            # To first order the deviations of a term are additions to its log.
+            added = [d for d in law.deviations if d.of == term.coefficient]
+            deviations = sum(d.value(p, law.of_deviations(x), at, np) for d in added)
+            logs[term.leading] = np.asarray(term.log_ratio(p, x, at, np) + deviations)
+        return logs
 
     exponents: dict[str, tuple[Floats, str]] = {}
     totals: dict[str, tuple[Floats, str]] = {}
@@ -96,9 +219,9 @@ def local_exponents(
         low, high = (logs({**x, along: x[along] + step}) for step in (-DIFFERENCE, DIFFERENCE))
         slopes = {name: (low[name] - high[name]) / (2 * DIFFERENCE) for name in low}
         for term in law.terms:
-            name = term.leading
             if term.covariates[0] == along:
-                exponents[name] = np.broadcast_to(slopes[name], slopes["loss"].shape), "1"
+                slope = np.broadcast_to(slopes[term.leading], slopes["loss"].shape)
+                exponents[term.leading] = slope, "1"
         for name in ("reducible", "loss"):
             totals[f"{name}_{SYMBOLS[along]}"] = slopes[name], "1"
     cases = frame[[c for c in dict.fromkeys(COLUMN.values()) if c in law.columns]]
@@ -199,8 +322,13 @@ def floor_sensitivity(
     >>> bl.derive.floor_sensitivity(fit, best).summary  # doctest: +SKIP
     """
     failures = checked([posterior], allow_unconverged)
-    columns, cases = _columns(numbers)
-    count = draw_count(posterior)
+    if isinstance(numbers, Forecast):
+        columns = {"loss": numbers.samples}
+        cases = numbers.frame[[c for c in COVARIATES if c in numbers.frame]]
+    else:
+        columns = {str(name): each.values for name, each in numbers.draws.data_vars.items()}
+        cases = numbers.cases
+    count = posterior.count
     if any(len(values) != count for values in columns.values()):
         raise BayeslawError(
             f"the numbers do not have the {count} draws of the posterior; derive them from it."
@@ -210,26 +338,26 @@ def floor_sensitivity(
             f"slices {slices} is not between 2 and {count // 20}; each needs 20 draws."
         )
     floors = posterior.paper["E"].values.ravel()
-    parts = np.array_split(np.argsort(floors), slices)
-    weights = _flat_weights(posterior)
+    groups = np.array_split(np.argsort(floors), slices)
+    # These weights turn the prior of E into a flat one.
+    loss = posterior.draws["L_ref"].values.ravel()
+    log_prior = np.asarray(log_prior_of_floor(posterior.spec.priors, floors, loss) + 0 * loss)
+    weights = np.exp(log_prior.min() - log_prior)
+    weights = weights / weights.sum()
     profile, summary = [], []
     for name, values in columns.items():
         for case, asked in enumerate(cases.to_dict("records")):
             column, label = values[:, case], {"quantity": name, **asked}
-            for part in parts:
-                lower, upper = interval(column[part], LEVEL)
-                profile.append(
-                    label
-                    | {
-                        "E": float(np.median(floors[part])),
-                        "E_lower": float(floors[part[0]]),
-                        "E_upper": float(floors[part[-1]]),
-                        "median": quantile(column[part], 0.5),
-                        "lower_80": lower,
-                        "upper_80": upper,
-                    }
-                )
-            summary.append(label | _summary(column, parts, weights))
+            for group in groups:
+                row = label | {
+                    "E": float(np.median(floors[group])),
+                    "E_lower": float(floors[group[0]]),
+                    "E_upper": float(floors[group[-1]]),
+                    "median": quantile(column[group], 0.5),
+                }
+                row["lower_80"], row["upper_80"] = interval(column[group], 0.8)
+                profile.append(row)
+            summary.append(label | _summary(column, groups, weights))
     low, high = np.quantile(floors, (0.05, 0.95))
     notes = (
         f"E: {np.median(floors):.4g}, 90 % interval {low:.4g} to {high:.4g}; prior "
@@ -239,30 +367,23 @@ def floor_sensitivity(
     return FloorSensitivity(pd.DataFrame(profile), pd.DataFrame(summary), notes, failures)
 
 
-def _columns(numbers: Derived | Forecast) -> tuple[dict[str, Floats], pd.DataFrame]:
-    """Return draws of each number, shape (draws, cases), and the cases."""
-    if isinstance(numbers, Forecast):
-        rows = numbers.frame[[c for c in COVARIATES if c in numbers.frame]]
-        return {"loss": numbers.samples}, rows
-    return {str(name): each.values for name, each in numbers.draws.data_vars.items()}, numbers.cases
-
-
-def _summary(values: Floats, parts: list[Floats], weights: Floats) -> dict[str, float | str]:
+def _summary(values: Floats, groups: Sequence[Ints], weights: Floats) -> dict[str, float | str]:
     defined = ~np.isnan(values)
     if not defined.any():
         none = dict.fromkeys(("median", "explained", "flat_median", "shift"), np.nan)
         return none | {"verdict": "undefined"}
     ranks = np.full(len(values), np.nan)
     ranks[defined] = rankdata(values[defined])
-    groups = [part[defined[part]] for part in parts]
-    between = sum(len(g) * (ranks[g].mean() - np.nanmean(ranks)) ** 2 for g in groups if len(g))
-    total = float(np.nansum((ranks - np.nanmean(ranks)) ** 2))
+    deviation = ranks - np.nanmean(ranks)
+    within = [deviation[group[defined[group]]] for group in groups]
+    between = sum(len(rows) * rows.mean() ** 2 for rows in within if len(rows))
+    total = float(np.nansum(deviation**2))
     explained = float(between / total) if total else 0.0
     order = np.argsort(values)[: defined.sum()]  # NaN is sorted last
     heavier = np.cumsum(weights[order])
     flat = float(values[order][np.searchsorted(heavier, 0.5 * heavier[-1])])
-    own = values[defined]
-    shift = abs(float(np.mean(own < flat) + 0.5 * np.mean(own == flat)) - 0.5)
+    below = np.mean(values[defined] < flat) + 0.5 * np.mean(values[defined] == flat)
+    shift = abs(float(below) - 0.5)
     verdict = "other parameters"
     if explained >= EXPLAINED:
         verdict = "floor's prior" if shift >= SHIFT else "floor"
@@ -273,12 +394,3 @@ def _summary(values: Floats, parts: list[Floats], weights: Floats) -> dict[str, 
         "shift": shift,
         "verdict": verdict,
     }
-
-
-def _flat_weights(posterior: Posterior) -> Floats:
-    """Weights that turn the prior of E into a flat one, with sum 1."""
-    loss = posterior.draws["L_ref"].values.ravel()
-    floors = posterior.paper["E"].values.ravel()
-    log_prior = np.asarray(log_prior_of_floor(posterior.spec.priors, floors, loss) + 0 * loss)
-    weights = np.exp(log_prior.min() - log_prior)
-    return np.asarray(weights / weights.sum())
