@@ -21,11 +21,11 @@ def kind_of[T](base: type, known: Mapping[str, type[T]], name: str) -> type[T]:
         return known[name]
     what = base.__name__.lower()
     try:
-        found = resolve_name(name) if ":" in name else None
+        cls = resolve_name(name) if ":" in name else None
     except (ImportError, AttributeError, ValueError) as error:
         raise LawError(f"{what} {name!r}: cannot import it: {error}.") from error
-    if isinstance(found, type) and issubclass(found, base):
-        return cast("type[T]", found)
+    if isinstance(cls, type) and issubclass(cls, base):
+        return cast("type[T]", cls)
     raise LawError(
         unknown(what, name, known)
         + f" A class of your own, derived from {base.__name__}, is named 'package.module:Class'."

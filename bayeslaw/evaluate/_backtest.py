@@ -126,8 +126,8 @@ class Backtest(Showing):
         if ahead <= 0:
             words = f"This forecast is not ahead of its training rows in {self.along}."
         elif ahead <= tested:
-            own = self.rows[self.rows["model"] == self.models[0]]
-            near = own[own["decades"] >= min(ahead, own["decades"].quantile(0.9))]
+            first = self.rows[self.rows["model"] == self.models[0]]
+            near = first[first["decades"] >= min(ahead, first["decades"].quantile(0.9))]
             held = int(near["inside_90"].sum())
             words = (
                 f"This forecast looks {ahead:.2g} ahead; of {len(near)} rows as far or farther "
@@ -246,9 +246,8 @@ def backtest(
     Raises
     ------
     TableError
-        If the quantity is missing, or no cut leaves enough rows.
-    BayeslawError
-        If `along` is unknown.
+        If the quantity is missing, or no cut leaves enough rows; `BayeslawError` if `along` is
+        unknown.
     """
     if along not in ALONG:
         raise BayeslawError(unknown("quantity", along, ALONG))
@@ -261,26 +260,20 @@ def backtest(
     for cut in at:
         if not value.min() <= cut < value.max():
             raise TableError(f"{table.name}: the cut {cut:g} leaves no row to fit or to forecast.")
-    for asked in (own.get("law", law) for own in models.values()):
-        for each in member_laws(asked) or [asked]:
-            load_law(each)
+    for asked in (rival.get("law", law) for rival in models.values()):
+        for member in member_laws(asked) or [asked]:
+            load_law(member)
     calls = [
-        (_at_cut, (table, value.to_numpy(), cut, label, law, settings | own, seed))
+        (_at_cut, (table, value.to_numpy(), cut, label, law, settings | rival, seed))
         for cut in at
-        for label, own in models.items()
+        for label, rival in models.items()
     ]
     rows = results(calls, jobs, "fits and forecasts", progress)
     return Backtest(pd.concat(rows, ignore_index=True), along, tuple(models), table.name)
 
 
 def choose_cuts(table: LossTable, value: pd.Series) -> list[float]:
-    """At most `CUTS` values of a quantity with enough rows before and after them.
-
-    Raises
-    ------
-    TableError
-        If there are none.
-    """
+    """At most `CUTS` values of a quantity with enough rows before and after them."""
     levels = np.unique(value)[:-1]
     before = {cut: table.frame.loc[value <= cut, "params"] for cut in levels}
     sizes = min(2, max((params.nunique() for params in before.values()), default=0))
@@ -305,14 +298,16 @@ def _at_cut(
     seed: int,
 ) -> pd.DataFrame:
     """Rows of a `Backtest` for one cut and model."""
-    own = dict(settings)
+    arguments = dict(settings)
     fitted, later = value <= cut, value > cut
     train, test = subset(table, fitted), subset(table, later)
-    posterior = fit(own.pop("law", law), train, seed=seed, **own)
+    posterior = fit(arguments.pop("law", law), train, seed=seed, **arguments)
     columns = [c for c in COVARIATES if c in table.frame]
     samples = np.log(posterior.forecast(test, seed=seed, allow_unconverged=True).samples)
     measured, middle = np.log(test.loss), np.median(samples, axis=0)
-    rows = test.frame[columns].assign(
+    bands = {level: np.quantile(samples, ends(level), axis=0) for level in LEVELS}
+    low, high = bands[0.9]
+    return test.frame[columns].assign(
         cut=cut,
         model=label,
         decades=np.log10(value[later] / cut),
@@ -321,10 +316,11 @@ def _at_cut(
         error=middle - measured,
         crps=crps(samples, measured),
         gate="; ".join(posterior.convergence.failures) or "passed",
+        **{
+            f"inside_{100 * level:g}": (lower <= measured) & (measured <= upper)
+            for level, (lower, upper) in bands.items()
+        },
+        lower_90=np.exp(low),
+        upper_90=np.exp(high),
+        width_90=high - low,
     )
-    for level in LEVELS:
-        low, high = np.quantile(samples, ends(level), axis=0)
-        rows[f"inside_{100 * level:g}"] = (low <= measured) & (measured <= high)
-        if level == 0.9:
-            rows = rows.assign(lower_90=np.exp(low), upper_90=np.exp(high), width_90=high - low)
-    return rows

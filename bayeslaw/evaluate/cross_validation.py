@@ -111,10 +111,6 @@ def loo(fit: Posterior) -> Elpd:
     effects whose group is the left-out run or row are integrated out. The estimate is unreliable
     where Pareto k is large, which `notes` report; use `cross_validate` then.
 
-    Parameters
-    ----------
-    fit : Posterior
-
     Returns
     -------
     Elpd
@@ -125,10 +121,11 @@ def loo(fit: Posterior) -> Elpd:
     .. [1] Vehtari, Gelman and Gabry, Practical Bayesian model evaluation using leave-one-out
        cross-validation and WAIC. Statistics and Computing 27 (2017).
     """
-    found = leave_out(of_one_law(fit, "loo"))
-    frame = found.frame[["elpd", "pareto_k"]].assign(group=found.frame.index.to_numpy())
-    bad = f"Pareto k above {found.good_k:.2g} for {found.unreliable} of {len(frame)} {found.unit}s"
-    return Elpd(frame, found.unit, (bad,) if found.unreliable else ())
+    left_out = leave_out(of_one_law(fit, "loo"))
+    frame = left_out.frame[["elpd", "pareto_k"]].assign(group=left_out.frame.index.to_numpy())
+    unit, bad = left_out.unit, left_out.unreliable
+    note = f"Pareto k above {left_out.good_k:.2g} for {bad} of {len(frame)} {unit}s"
+    return Elpd(frame, unit, (note,) if bad else ())
 
 
 def cross_validate(
@@ -154,11 +151,6 @@ def cross_validate(
         Seed of the assignment to folds and of the random effects of left-out groups.
     **settings
         Sampler settings that differ from those of `fit`, such as ``draws=500``, and ``retry``.
-
-    Returns
-    -------
-    Elpd
-        One unit per row.
 
     Raises
     ------
@@ -264,10 +256,8 @@ class LeftOut:
 def leave_out(fit: Posterior, seed: int = 0) -> LeftOut:
     """Leave out each run, or each row if runs do not repeat, by importance sampling.
 
-    Random effects whose group is the left-out run or row are integrated out. The random effect of a
-    base has its posterior from the other runs of that base.
-
-    `seed` is that of the predictive noise, which the PIT values need. See `loo` for the method.
+    Random effects whose group is the left-out run or row are integrated out; that of a base has its
+    posterior from the other runs of the base. `seed` is of the predictive noise of the PIT values.
     """
     import arviz_stats as azs
 
@@ -276,10 +266,10 @@ def leave_out(fit: Posterior, seed: int = 0) -> LeftOut:
     labels, index = np.arange(len(frame)).astype(str), np.arange(len(frame))
     if unit == "run":
         labels, index = np.unique(effects.labels(frame, "run"), return_inverse=True)
-    density, own = unit_likelihood(fit, index)
+    density, integrated = unit_likelihood(fit, index)
     if unit == "run":
-        own["run"] = np.ones(len(frame), bool)
-    for level, rows in own.items():  # a left-out group is a new one
+        integrated["run"] = np.ones(len(frame), bool)
+    for level, rows in integrated.items():  # a left-out group is a new one
         of_rows = effects.labels(frame, level).astype(str)
         column = effects.level(level).column
         frame[column] = np.where(rows, np.char.add("new ", of_rows), of_rows)
@@ -297,14 +287,14 @@ def leave_out(fit: Posterior, seed: int = 0) -> LeftOut:
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of Pareto k, which the result reports
-        found = azs.loo(tree, pointwise=True)
-    weights, k = (v.to_dataset(name=OBSERVED) for v in (found.log_weights, found.pareto_k))
+        psis = azs.loo(tree, pointwise=True)
+    weights, k = (v.to_dataset(name=OBSERVED) for v in (psis.log_weights, psis.pareto_k))
     pit = azs.loo_pit(tree, log_weights=weights, pareto_k=k)[OBSERVED]
-    columns = {"elpd": found.elpd_i, "pit": pit, "pareto_k": found.pareto_k}
+    columns = {"elpd": psis.elpd_i, "pit": pit, "pareto_k": psis.pareto_k}
     by_unit = pd.DataFrame(
         {name: each.values for name, each in columns.items()}, index=pd.Index(labels, name=unit)
     )
-    return LeftOut(unit, by_unit, found.good_k)
+    return LeftOut(unit, by_unit, psis.good_k)
 
 
 @dataclass(frozen=True)
@@ -329,19 +319,11 @@ class Stack(Showing):
         return np.stack([score.frame["elpd"].to_numpy() for score in self.scores.values()], 1)
 
     def to_frame(self, seed: int = 0) -> pd.DataFrame:
-        """Comparison of the laws.
+        """Comparison of the laws, the best first.
 
-        Parameters
-        ----------
-        seed : int
-            Seed of the bootstrap.
-
-        Returns
-        -------
-        DataFrame
-            One row per law, the best first: `elpd` and its standard error `se`; `difference` to the
-            best law and `difference_se`; `weight`, and `weight_sd` by a Bayesian bootstrap over the
-            groups that were left out.
+        `elpd` and its standard error `se`; `difference` to the best law and `difference_se`;
+        `weight`, and `weight_sd` by a Bayesian bootstrap, of that seed, over the groups that were
+        left out.
         """
         elpd = self._elpd()
         best = int(elpd.sum(0).argmax())
@@ -397,10 +379,6 @@ class Stack(Showing):
         allow_unconverged : bool
             Whether to use posteriors that failed the convergence checks.
 
-        Returns
-        -------
-        StackedForecast
-
         Raises
         ------
         LawError
@@ -429,10 +407,6 @@ def stack(
         ``"loo"`` for `loo`, otherwise the argument `by` of `cross_validate`.
     **settings
         Other arguments of `cross_validate`.
-
-    Returns
-    -------
-    Stack
 
     Raises
     ------

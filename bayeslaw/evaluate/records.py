@@ -4,7 +4,6 @@ Both are JSON of one layout: the content under its name, its SHA-256, and short 
 by which a reader is told which of them was edited.
 """
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -44,11 +43,11 @@ from bayeslaw.inference.posterior import (
     inside_words,
 )
 from bayeslaw.inference.residuals import LAST_ERROR, last_errors, too_few_sizes
-from bayeslaw.inference.storage import restored_spec, stored_spec
 from bayeslaw.laws.adjustments import ABSENT, ANNEALED, UNIQUE
 from bayeslaw.laws.deviations import Knots
 from bayeslaw.laws.law import Law
 from bayeslaw.model import effects
+from bayeslaw.model.spec import spec_of
 from bayeslaw.tables.table import LossTable, from_frame, is_synthetic
 from bayeslaw.tables.validation import BASE_LOSSES, COVARIATES, label_texts, row_numbers
 
@@ -67,11 +66,10 @@ QUANTILES = {"median": 0.5, "q05": 0.05, "q25": 0.25, "q75": 0.75, "q95": 0.95}
 def register(forecast: Forecast, path: str | Path, *, draws: int = 0) -> str:
     """Write a forecast to a file before the losses are measured; `verify` scores it afterwards.
 
-    The file is JSON that can be read without this package: date, hashes of the specification and
-    of the training table, versions, seeds, and for each row its covariates, labels, median and 50,
-    80 and 90 % bands. The hash in the file shows that the forecast was edited, not when it was
-    made, and who edits the file can replace the hash too. Put the file, or the hash, where others
-    can see the date.
+    The file is JSON: date, hashes of the specification and of the training table, versions, seeds,
+    and for each row its covariates, labels, median and 50, 80 and 90 % bands. Its hash shows that
+    the forecast was edited, not when it was made, and who edits the file can replace the hash too:
+    put the file, or the hash, where others can see the date.
 
     Parameters
     ----------
@@ -91,11 +89,9 @@ def register(forecast: Forecast, path: str | Path, *, draws: int = 0) -> str:
     Raises
     ------
     BayeslawError
-        If the forecast is latent, does not know its fit or is not finite, or `draws` is too small.
-    TableError
-        If two rows have the same covariates and labels.
-    FileError
-        If the file exists, or cannot be written.
+        If the forecast is latent, does not know its fit or is not finite, or `draws` is too small;
+        `TableError` if two rows have the same covariates and labels; `FileError` if the file
+        exists, or cannot be written.
 
     Examples
     --------
@@ -235,10 +231,6 @@ def verify(
     tolerance : float
         Largest relative difference between a planned and a measured covariate.
 
-    Returns
-    -------
-    Verification
-
     Raises
     ------
     FileError
@@ -325,24 +317,14 @@ class Coefficients(Showing):
         return self._drawn.count if self._drawn else 0
 
     def latent(self, rows: LossTable | pd.DataFrame) -> Floats:
-        """Noise-free loss per draw and row, nats per token; see `Posterior.latent`.
-
-        Raises
-        ------
-        BayeslawError
-            If the file has no draws.
-        """
+        """Noise-free loss per draw and row, nats per token; `BayeslawError` without draws."""
         return self._with_draws().latent(rows)
 
     def predict(self, rows: LossTable | pd.DataFrame, *, allow_unconverged: bool = False) -> Floats:
         """Central loss per row, nats per token: of the draws, or without draws of the medians.
 
-        Beyond the training rows walks keep their last exponent.
-
-        Raises
-        ------
-        NotConverged
-            If the fit failed its convergence checks and `allow_unconverged` is false.
+        The medians keep the last exponent of walks beyond the training rows. `NotConverged` if the
+        fit failed its convergence checks and `allow_unconverged` is false.
         """
         source = self._drawn or self._medians
         return source.predict(rows, allow_unconverged=allow_unconverged)
@@ -355,13 +337,7 @@ class Coefficients(Showing):
         seed: int = 0,
         allow_unconverged: bool = False,
     ) -> Forecast:
-        """Forecast the loss of each row; see `Posterior.forecast`.
-
-        Raises
-        ------
-        BayeslawError
-            If the file has no draws.
-        """
+        """Forecast the loss of each row as the fit does; `BayeslawError` without draws."""
         source = self._with_draws()
         fc = source.forecast(rows, kind=kind, seed=seed, allow_unconverged=allow_unconverged)
         return replace(fc, fits={})
@@ -396,13 +372,11 @@ def write_coefficients(
 ) -> None:
     """Write the coefficients of a fit to a JSON file, without the training losses.
 
-    With draws of a fit with errors correlated within runs it also has the residuals of the last row
-    of each run, from which forecasts of these runs go on.
-
     The file states for each parameter, by its symbol in the paper, a point, the median, the 50 and
     90 % intervals and the unit, with the law, the reference point, the hash of the training table,
     the sampler and the versions. `read_coefficients` forecasts from it: a point from the medians of
-    the reference coordinates, and bands from draws.
+    the reference coordinates, and bands from draws. With draws of a fit with errors correlated
+    within runs it also has the residuals of the last row of each run, from which these go on.
 
     Parameters
     ----------
@@ -422,13 +396,9 @@ def write_coefficients(
         If `draws` is negative, or draws alone cannot give the fit's forecasts: with a discrepancy
         and two or three model sizes these depend on the training losses.
     LawError
-        If a file cannot name the class of a term, the likelihood or the discrepancy.
+        If a file cannot name the class of the likelihood or the discrepancy.
     FileError
         If the file cannot be written.
-
-    Examples
-    --------
-    See `read_coefficients`.
     """
     one = of_one_law(fit, "write_coefficients")
     one.require_converged(allow_unconverged, parameters=True)
@@ -446,19 +416,11 @@ def write_coefficients(
 def read_coefficients(path: str | Path) -> Coefficients:
     """Read coefficients written by `write_coefficients` or ``bayeslaw export``.
 
-    Parameters
-    ----------
-    path : str or Path
-
-    Returns
-    -------
-    Coefficients
-
     Raises
     ------
     FileError
-        If the file is missing, damaged, edited, of another version, or needs a term, likelihood,
-        discrepancy or level of random effects that is not registered as it was.
+        If the file is missing, damaged, edited, of another version, or needs a likelihood or
+        discrepancy that cannot be imported.
 
     Examples
     --------
@@ -496,14 +458,7 @@ def _write(
 
 
 def _read(path: str | Path, kind: tuple[str, str, int]) -> dict[str, Any]:
-    """The document of a file whose content has the hash it was written with.
-
-    Raises
-    ------
-    FileError
-        If the file is missing, not of this kind, or of another version, or if the content was
-        edited; the message names the parts that changed.
-    """
+    """The document of a file; `FileError` names the parts of it that were edited."""
     name, form, schema = kind
     what = "a registered forecast" if kind == FORECAST else "coefficients"
     try:
@@ -516,15 +471,14 @@ def _read(path: str | Path, kind: tuple[str, str, int]) -> dict[str, Any]:
         now, then = digest(document[name]), document["sha256"]
         if now != then:
             changed = _changed(_parts(document[name]), document["parts"])
-            if kind == FORECAST:
-                raise FileError(
-                    f"{path}: the forecast was edited after it was registered: {changed}. Its "
-                    f"SHA-256 is {now}, registered was {then}. Nothing was scored; restore the "
-                    "file."
-                )
+            how, remedy = (
+                ("the forecast was edited after it was registered", "Nothing was scored; restore")
+                if kind == FORECAST
+                else ("the coefficients were edited after they were exported", "Restore")
+            )
             raise FileError(
-                f"{path}: the coefficients were edited after they were exported: {changed}. "
-                "Restore the file, or export the fit again."
+                f"{path}: {how}: {changed}. Its SHA-256 is {now}, written was {then}. {remedy} the "
+                "file."
             )
         if kind == FORECAST and not isinstance(document["results"], list):
             raise TypeError("its results are not a list")  # noqa: TRY301
@@ -731,7 +685,7 @@ def _coefficients_content(fit: Posterior, draws: int) -> dict[str, Any]:
         "settings": dict(fit.settings),
         "convergence": jsonable(checks),
         "rebuild": {
-            "specification": json.dumps(stored_spec(fit.spec), ensure_ascii=False),
+            "specification": fit.spec.arguments,
             "at": dict(fit.at),
             "knots": {
                 walk.steps: asdict(walk.knots) for walk in fit.law_with_knots.walks if walk.knots
@@ -745,7 +699,7 @@ def _coefficients_content(fit: Posterior, draws: int) -> dict[str, Any]:
 
 def _coefficients(content: dict[str, Any]) -> Coefficients:
     stored, checks = content["rebuild"], content["convergence"]
-    spec = restored_spec(json.loads(stored["specification"]))
+    spec = spec_of(stored["specification"])
     no_rows = pd.DataFrame(columns=[*spec.law.columns, "loss"], dtype=float)
     # A check that could not be made is NaN, for which JSON has null.
     checks = {name: math.nan if value is None else value for name, value in checks.items()}

@@ -105,12 +105,6 @@ def point_scores(predicted: Floats, loss: Floats) -> dict[str, float]:
     """Metrics of point predictions in nats per token, as in the paper's Appendix A.
 
     `intercept` and `slope` are of the regression of log loss on predicted log loss.
-
-    Examples
-    --------
-    >>> scores = point_scores(np.array([2.0, 3.0]), np.array([2.0, 3.3]))
-    >>> round(scores["rmse_log"], 4), round(scores["mae_rel"], 4)
-    (0.0674, 0.0455)
     """
     x, y = np.log(predicted), np.log(loss)
     r, error = x - y, np.abs(predicted - loss)
@@ -141,12 +135,6 @@ def interval_scores(bands: Mapping[float, Floats], truth: Floats) -> dict[str, f
 
     `bands` are lower and upper bounds of log loss by level, each of shape (2, rows); level 0.9 must
     be among them. `truth` is the measured log loss.
-
-    Examples
-    --------
-    >>> bands = {0.9: np.array([[0.0, 0.0], [1.0, 1.0]])}
-    >>> interval_scores(bands, np.array([0.5, 1.25]))
-    {'coverage_90': 0.5, 'width_90': 1.0, 'winkler_90': 3.5}
     """
     scores = {
         f"coverage_{100 * level:g}": float(((lower <= truth) & (truth <= upper)).mean())
@@ -166,15 +154,8 @@ def crps(samples: Floats, truth: Floats) -> Floats:
     ``E|X - y| - E|X - X'| / 2`` for draws X and X' and the truth y. The second mean, over all pairs
     of draws, is computed from the sorted draws.
 
-    References
-    ----------
-    .. [1] Gneiting and Raftery, Strictly proper scoring rules, prediction, and estimation. Journal
-       of the American Statistical Association 102 (2007), equation 21.
-
-    Examples
-    --------
-    >>> crps(np.array([[0.0], [1.0]]), np.array([0.5])).tolist()
-    [0.25]
+    Gneiting and Raftery, Strictly proper scoring rules, prediction, and estimation. Journal of the
+    American Statistical Association 102 (2007), equation 21.
     """
     n = len(samples)
     rank = (2 * np.arange(1, n + 1) - n - 1)[:, None]
@@ -263,9 +244,9 @@ def compare(
         raise TableError(f"{table.name} and the source have a domain in common: {names[-1]}.")
     chosen = [load_law(law) for law in laws]
     rows = []
-    for domain, each in parts:
-        fitted, held_out = each.split(train, test, anchors)
-        no_anchors, evaluated = each.split(train, test)
+    for domain, rows_of in parts:
+        fitted, held_out = rows_of.split(train, test, anchors)
+        no_anchors, evaluated = rows_of.split(train, test)
         jobs = [
             (law, no_anchors, held_out, f"{ORACLE} (transfer)")
             if law.name == ORACLE
@@ -285,10 +266,10 @@ def compare(
             scores = score(prediction, rest, seed=seed, allow_unconverged=allow_unconverged)
             row = scores.to_dict() | {"domain": domain, "law": label, "rows": len(used)}
             rows.append(row | {"scored": len(rest), "note": note(prediction, rest)})
-    found = pd.DataFrame(rows)
+    scored = pd.DataFrame(rows)
     if len(parts) > 1:
-        return found.set_index(["domain", "law"])
-    return found.drop(columns="domain").set_index("law")
+        return scored.set_index(["domain", "law"])
+    return scored.drop(columns="domain").set_index("law")
 
 
 def shown_scores(scores: pd.Series) -> Shown:

@@ -106,9 +106,9 @@ def prior_draws(fit: FittedLaw, draws: int = 4000, seed: int = 0) -> dict[str, F
             "improper, so nothing can be drawn from them; fit with proper priors."
         )
     shapes = [getattr(pm, p.name).dist(**p.kwargs, size=(draws, 1)) for p in priors.values()]
-    found = pm.draw(shapes, random_seed=seed, mode="FAST_COMPILE")
-    named = {prior: own for own, prior in fit.spec.likelihood.parameters.items()}
-    q = {named.get(n, n): np.asarray(v, float) for n, v in zip(priors, found, strict=True)}
+    drawn = pm.draw(shapes, random_seed=seed, mode="FAST_COMPILE")
+    variables = {prior: variable for variable, prior in fit.spec.likelihood.parameters.items()}
+    q = {variables.get(n, n): np.asarray(v, float) for n, v in zip(priors, drawn, strict=True)}
     sizes = -fit.law.amounts({**q, "L_ref": 0.0}, fit.at)["E"]
     q["L_ref"] = sizes / (1 - q[FLOOR]) if FLOOR in q else q["E"] + sizes
     q["E"] = q["L_ref"] - sizes

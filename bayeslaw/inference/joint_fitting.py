@@ -67,8 +67,8 @@ def fit_joint(
             f"laws name {', '.join(laws)}, tables {', '.join(tables)}: give the same two or more."
         )
     chosen = make_settings(settings, likelihood=likelihood, seed=seed)
-    alone = [specify(law, tables[name], chosen) for name, law in laws.items()]
-    levels = [level for level in alone[0].effects if all(level in each.effects for each in alone)]
+    single = [specify(law, tables[name], chosen) for name, law in laws.items()]
+    levels = [level for level in single[0].effects if all(level in s.effects for s in single)]
     common = replace(chosen, effects=levels)
     specs = {
         name: replace(specify(law, tables[name], common), new_sizes=chosen.effects == "auto")
@@ -95,12 +95,12 @@ def fit_joint(
     posteriors = {}
     for k, (name, table) in enumerate(tables.items()):
         prefix = f"{name}::"
-        every = {str(n): v for n, v in sampled.draws.data_vars.items()}
+        sampled_draws = {str(n): v for n, v in sampled.draws.data_vars.items()}
         draws = xr.Dataset(
-            {n.removeprefix(prefix): v for n, v in every.items() if n.startswith(prefix)}
+            {n.removeprefix(prefix): v for n, v in sampled_draws.items() if n.startswith(prefix)}
         )
         for level, factor in factors.items():
-            z = np.einsum("cdgk,cdk->cdg", every[f"{level}_z"].values, factor[..., k, :])
+            z = np.einsum("cdgk,cdk->cdg", sampled_draws[f"{level}_z"].values, factor[..., k, :])
             draws[f"{level}_z"] = ("chain", "draw", f"{level}_z_dim"), z
         draws = labelled_draws(specs[name], data[name], draws)
         for level in levels:  # rows without a label are groups of the domain's own table again

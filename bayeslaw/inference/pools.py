@@ -82,12 +82,9 @@ def mixture(
     taken = []
     for (name, part), size in zip(parts.items(), np.diff(edges, prepend=0), strict=True):
         spaced = np.linspace(0, part.draws.sizes["draw"] - 1, size).astype(int)
-        some = part.draws.isel(chain=slice(chains), draw=spaced)
-        taken.append(
-            some.drop_vars("draw", errors="ignore").assign_coords(law=("draw", [name] * size))
-        )
-    worst = [part for part in parts.values() if not part.convergence.ok]
-    first = (worst or list(parts.values()))[0]
+        draws = part.draws.isel(chain=slice(chains), draw=spaced).drop_vars("draw", errors="ignore")
+        taken.append(draws.assign_coords(law=("draw", [name] * size)))
+    first = min(parts.values(), key=lambda part: part.convergence.ok)  # one that failed, if any
     return StackedForecast(
         draws=xr.concat(taken, "draw", coords="minimal", compat="override", join="override"),
         frame=first.frame,
@@ -123,18 +120,12 @@ class Pool(Showing):
 
     def __post_init__(self) -> None:
         weights = dict(self.weights) or dict.fromkeys(self.members, 1.0)
-        total = sum(weights.values())
-        if (
-            weights.keys() != self.members.keys()
-            or not 0 < total < math.inf
-            or min(weights.values()) < 0
-        ):
+        total, least = sum(weights.values()), min(weights.values(), default=-1)
+        if weights.keys() != self.members.keys() or least < 0 or not 0 < total < math.inf:
             raise LawError(f"pool {self.name}: give each member a weight of 0 or more, not all 0.")
         if len({fit.table.sha256 for fit in self.members.values()}) > 1:
             raise LawError(f"pool {self.name}: its members are fits of different tables.")
-        object.__setattr__(
-            self, "weights", {n: float(weight / total) for n, weight in weights.items()}
-        )
+        object.__setattr__(self, "weights", {n: float(w / total) for n, w in weights.items()})
 
     def heading(self) -> Shown:
         """The weights, and each member's model and convergence, without the parameters."""
@@ -234,9 +225,9 @@ class Pool(Showing):
     def gathered(self, values: Callable[[Posterior], Floats], draws: Ints | None = None) -> Floats:
         """Values of all members, each of shape (draws, ...), for draws of the pool."""
         gathered, places = [], []
-        for fit, some, place in self.by_member(draws):
-            if len(some):
-                gathered.append(values(fit)[some])
+        for fit, draws_of, place in self.by_member(draws):
+            if len(draws_of):
+                gathered.append(values(fit)[draws_of])
                 places.append(place)
         return np.concatenate(gathered)[np.argsort(np.concatenate(places))]
 
@@ -259,15 +250,7 @@ class Pool(Showing):
         seed: int = 0,
         allow_unconverged: bool = False,
     ) -> StackedForecast:
-        """Forecast the loss of each row by the mixture of the members.
-
-        Raises
-        ------
-        NotConverged
-            If a member failed its convergence check and `allow_unconverged` is false.
-        TableError
-            If a covariate is missing or invalid.
-        """
+        """Forecast the loss of each row by the mixture of the members; see `Posterior.forecast`."""
         return mixture(
             self.members, self.weights, table, kind=kind, seed=seed, allow=allow_unconverged
         )
@@ -278,10 +261,8 @@ class Pool(Showing):
 
     def to_datatree(self, *, seed: int = 0, prior: int = 1000) -> xr.DataTree:
         """The members' trees for ArviZ, by their labels."""
-        trees = {
-            name: fit.to_datatree(seed=seed, prior=prior) for name, fit in self.members.items()
-        }
-        return xr.DataTree(children=trees)
+        fits = self.members.items()
+        return xr.DataTree(children={n: f.to_datatree(seed=seed, prior=prior) for n, f in fits})
 
     def save(self, path: str | Path) -> None:
         """Write the pool to one NetCDF file, which `bayeslaw.load` reads."""

@@ -49,22 +49,22 @@ def unit_likelihood(fit: FittedLaw, unit: Ints) -> tuple[Floats, dict[str, Bools
     shape (draws, units), and by level the rows whose group is their unit, shape (rows,).
     """
     frame, q = fit.table.frame, fit.values()
-    own: dict[str, Bools] = {}
+    integrated: dict[str, Bools] = {}
     given = residual(fit, fit.table)
     for level in fit.spec.effects:
         if not effects.level(level).latent:
             group = np.unique(effects.labels(frame, level), return_inverse=True)[1]
             both = np.unique(np.stack([group, unit]), axis=1, return_inverse=True)[1]
             counts = [np.bincount(each)[each] for each in (group, unit, both)]
-            own[level] = (counts[0] == counts[2]) & (counts[1] == counts[2])
+            integrated[level] = (counts[0] == counts[2]) & (counts[1] == counts[2])
         fitted = effects.draw(fit.draws, (level,), frame, None, training=True)
-        given = given - np.where(own.get(level, False), 0.0, fitted)
+        given = given - np.where(integrated.get(level, False), 0.0, fitted)
     sigma = fit.scale(frame)
     nodes, weights = np.polynomial.hermite_e.hermegauss(NODES)
     total = density(fit, frame, given) @ (unit[:, None] == np.arange(unit.max() + 1))
     for i in range(total.shape[1]):
         rows = unit == i
-        levels = [level for level, of_unit in own.items() if of_unit[rows].all()]
+        levels = [level for level, of_unit in integrated.items() if of_unit[rows].all()]
         if not levels:
             continue
         tau = np.sqrt(sum(q[f"tau_{level}"] ** 2 for level in levels))
@@ -82,7 +82,7 @@ def unit_likelihood(fit: FittedLaw, unit: Ints) -> tuple[Floats, dict[str, Bools
             moved_by = innovation - moved * effect[:, [k]]
             terms[:, k] += fit.spec.likelihood.log_density(moved_by, scale, q).sum(1)
         total[:, i] = logsumexp(terms, 1)
-    return total, own
+    return total, integrated
 
 
 def covariance(fit: FittedLaw) -> Floats:
@@ -111,8 +111,8 @@ def density(fit: FittedLaw, frame: pd.DataFrame, residual: Floats) -> Floats:
 
     Where errors are correlated within a run, that of each row given the earlier ones of its run.
     """
-    own, scale = innovations(fit, frame, residual, fit.scale(frame))
-    return np.asarray(fit.spec.likelihood.log_density(own, scale, fit.values()))
+    innovation, scale = innovations(fit, frame, residual, fit.scale(frame))
+    return np.asarray(fit.spec.likelihood.log_density(innovation, scale, fit.values()))
 
 
 def innovations(
@@ -144,13 +144,13 @@ def error_draws(fit: FittedLaw, frame: pd.DataFrame, rng: np.random.Generator) -
     ends = ends.isel(last_run=np.isin(last.index, run[beyond]))
     # Rows within the range of a fitted run are of another run of the same settings.
     path = np.where(beyond, run, np.char.add(run, " again"))
-    every = pd.DataFrame(
+    paths = pd.DataFrame(
         {
             "run": np.concatenate([path, ends["last_run"].values.astype(str)]),
             "tokens": np.concatenate([tokens, ends["last_tokens"].values]),
         }
     )
-    rows = noise.order(every)
+    rows = noise.order(paths)
     given = ends.values.reshape(len(sigma), -1)
     sigma = np.hstack([sigma, np.ones(given.shape)])
     known = np.arange(count, count + given.shape[1]), given
@@ -211,8 +211,8 @@ def new_size_effects(fit: FittedLaw, frame: pd.DataFrame, rng: np.random.Generat
     prior = fit.spec.priors["tau_size"].dist(size=(count, 1))
     tau = pm.draw(prior, random_seed=int(rng.integers(2**31)), mode="FAST_COMPILE")
     moved = tau * rng.standard_normal((count, len(fitted))) @ response(fit, frame).T
-    own = tau * rng.standard_normal((count, len(groups)))
-    return np.where(new[index], own[:, index] - moved, 0.0)
+    effect = tau * rng.standard_normal((count, len(groups)))
+    return np.where(new[index], effect[:, index] - moved, 0.0)
 
 
 def response(fit: FittedLaw, frame: pd.DataFrame) -> Floats:

@@ -11,22 +11,15 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from bayeslaw.common.errors import REMOVED, FileError, LawError
+from bayeslaw.common.errors import FileError, LawError
 from bayeslaw.common.files import atomic_write
-from bayeslaw.common.kinds import made, stated
-from bayeslaw.common.registry import content
 from bayeslaw.inference.convergence import Convergence
 from bayeslaw.inference.fitted import FittedLaw
-from bayeslaw.laws.lawfiles import restored_law, stored_law
-from bayeslaw.laws.priors import Prior
-from bayeslaw.model import effects
-from bayeslaw.model.discrepancy import DISCREPANCIES, Discrepancy
-from bayeslaw.model.noise import LIKELIHOODS, Likelihood
-from bayeslaw.model.spec import Spec
+from bayeslaw.model.spec import spec_of
 from bayeslaw.tables.table import LossTable
 
 SCHEMA = 9
-"""Version of the file's layout; a file with another one is refused. Files have a digest from 7."""
+"""Version of the file's layout; a file with another one is refused."""
 MARK, POOL_MARK = "bayeslaw posterior", "bayeslaw pool"
 
 
@@ -42,23 +35,23 @@ def write(tree: xr.DataTree, path: str | Path) -> None:
 
 def _digest(tree: xr.DataTree) -> str:
     """SHA-256 of what `load` uses: texts of the groups, and the bits of all values."""
-    found = hashlib.sha256()
+    sha256 = hashlib.sha256()
     for group in tree.subtree:
         texts = [group.path, *(str(group.attrs.get(name)) for name in ("format", "schema", "meta"))]
-        found.update(json.dumps(texts).encode())
+        sha256.update(json.dumps(texts).encode())
         for name in sorted(map(str, group.variables)):
             values = group.variables[name]
-            found.update(json.dumps([name, values.dims, values.shape]).encode())
+            sha256.update(json.dumps([name, values.dims, values.shape]).encode())
             if values.dtype.kind in "fiub":
-                found.update(np.ascontiguousarray(values.values).tobytes())
+                sha256.update(np.ascontiguousarray(values.values).tobytes())
             else:  # texts are objects when they are read
-                found.update(json.dumps(values.values.astype(str).tolist()).encode())
-    return found.hexdigest()
+                sha256.update(json.dumps(values.values.astype(str).tolist()).encode())
+    return sha256.hexdigest()
 
 
 def tree_of(posterior: FittedLaw) -> xr.DataTree:
     """A posterior as it is written."""
-    meta = stored_spec(posterior.spec) | {
+    meta = posterior.spec.arguments | {
         "at": dict(posterior.at),
         "convergence": dataclasses.asdict(posterior.convergence),
         "settings": dict(posterior.settings),
@@ -69,7 +62,12 @@ def tree_of(posterior: FittedLaw) -> xr.DataTree:
         },
     }
     frames = {"rows": posterior.table.frame, "baselines": posterior.table.baselines}
-    table = xr.Dataset({name: frame_text(frame) for name, frame in frames.items()})
+    # Columns as JSON, which keeps every bit of a float, and labels such as 007 or "".
+    texts = {
+        name: json.dumps(frame.to_dict("list"), ensure_ascii=False, default=str)
+        for name, frame in frames.items()
+    }
+    table = xr.Dataset(texts)
     numeric = {n: v for n, v in posterior.stats.data_vars.items() if v.dtype.kind in "fiub"}
     tree = xr.DataTree.from_dict(
         {"posterior": posterior.draws, "sample_stats": xr.Dataset(numeric), "table": table}
@@ -140,11 +138,13 @@ def _arguments(tree: xr.DataTree) -> dict[str, Any]:
     draws, stats, stored = (
         tree[name].to_dataset() for name in ("posterior", "sample_stats", "table")
     )
-    spec = restored_spec(meta)
+    spec = spec_of(meta)
     if other := set(spec.law.coordinates) - set(draws.data_vars):
         lacking = ", ".join(sorted(other))
         raise ValueError(f"saved with another discrepancy, without {lacking}; fit again")
-    rows, baselines = (stored_frame(stored[n].item()) for n in ("rows", "baselines"))
+    rows, baselines = (
+        pd.DataFrame(json.loads(stored[name].item())) for name in ("rows", "baselines")
+    )
     if baselines.empty:  # whose columns have no type
         baselines = rows.iloc[:0]
     about = meta["table"]
@@ -164,64 +164,3 @@ def _arguments(tree: xr.DataTree) -> dict[str, Any]:
         "convergence": Convergence(**checks | {"slow": tuple(checks["slow"])}),
         "settings": meta["settings"],
     }
-
-
-def stored_spec(spec: Spec) -> dict[str, Any]:
-    """The specification as plain data for a file; see `restored_spec`.
-
-    Raises
-    ------
-    LawError
-        If a term, the likelihood or the discrepancy is of a class that a file cannot name, or a
-        file cannot hold one of its fields.
-    """
-    return {
-        "law": stored_law(spec.law),
-        "priors": {name: [prior.name, prior.arguments] for name, prior in spec.priors.items()},
-        "likelihood": stated(Likelihood, LIKELIHOODS, spec.likelihood),
-        "discrepancy": stated(Discrepancy, DISCREPANCIES, spec.discrepancy),
-        "effects": spec.effects,
-        "new_sizes": spec.new_sizes,
-        "errors": spec.errors,
-        "levels": {name: content(effects.level(name)) for name in spec.effects},
-    }
-
-
-def restored_spec(meta: Mapping[str, Any]) -> Spec:
-    """The specification of `stored_spec`.
-
-    Raises
-    ------
-    LawError
-        If a class cannot be imported, a level of random effects is not registered as it was, or a
-        part of the model was removed from the package.
-    """
-    for name, stored in meta["levels"].items():
-        known = content(effects.level(name))
-        assert isinstance(known, dict)  # of a dataclass
-        if known | {"kind": stored["kind"]} != stored:  # the class was in another module
-            raise LawError(
-                f"the fit has effects of {name!r} as {stored}; register the level so first."
-            )
-    if (noise := meta.get("noise", "constant")) != "constant":
-        raise LawError(f"fitted with noise={noise!r}, which {REMOVED['noise']}")
-    discrepancy = made(Discrepancy, DISCREPANCIES, meta["discrepancy"])
-    return Spec(
-        law=discrepancy.apply(restored_law(meta["law"])),
-        priors={n: Prior(*p) for n, p in meta["priors"].items() if n != "noise_slope"},
-        likelihood=made(Likelihood, LIKELIHOODS, meta["likelihood"]),
-        discrepancy=discrepancy,
-        effects=tuple(meta["effects"]),
-        new_sizes=meta["new_sizes"],
-        errors=meta.get("errors", "independent"),
-    )
-
-
-def frame_text(frame: pd.DataFrame) -> str:
-    """Columns as JSON, which keeps every bit of a float, and labels such as 007 or ""."""
-    return json.dumps(frame.to_dict("list"), ensure_ascii=False, default=str)
-
-
-def stored_frame(text: str) -> pd.DataFrame:
-    """The frame of `frame_text`."""
-    return pd.DataFrame(json.loads(text))

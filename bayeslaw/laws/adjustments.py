@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw.common.arrays import Floats, Namespace
-from bayeslaw.common.registry import storable
 from bayeslaw.laws.deviations import WHOLE, Polynomial
 from bayeslaw.laws.priors import Prior
 from bayeslaw.laws.terms import SYMBOLS, Array, Values, tex
@@ -48,7 +47,6 @@ LEAST = 1e-12
 """Epochs added to R, by which is divided: at its bound 0 repeated tokens are worth nothing."""
 
 
-@storable
 @dataclass(frozen=True)
 class Departure:
     r"""Loss that moves from the start loss to the law's core as adaptation goes on.
@@ -121,7 +119,6 @@ class Departure:
         return rf"{loss},\quad g = \left(1 + {reach}\right)^{{-{tex(self.exponent)}}}"
 
 
-@storable
 @dataclass(frozen=True)
 class Offset(Polynomial):
     """Log of the factor of the loss of checkpoints that are not annealed.

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bayeslaw.common.arrays import Floats, Namespace
-from bayeslaw.common.registry import storable
 from bayeslaw.laws.terms import Array, Values
 
 WHOLE, START = "", "start"
@@ -60,7 +59,6 @@ class Linear(Deviation):
         return sum(p[name] * self.column(name, x, at, xp) for name in self.parameters)
 
 
-@storable
 @dataclass(frozen=True)
 class Polynomial(Linear):
     """Taylor terms ``c x``, ``c x y``, ``c x^2 / 2``, ... of covariates from the reference point.

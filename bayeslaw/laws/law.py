@@ -13,7 +13,7 @@ paper's exponents. The formula takes these, or the paper's coefficients.
 
 import math
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, reduce
 from typing import Literal
 
@@ -22,7 +22,7 @@ import pandas as pd
 
 from bayeslaw.common.arrays import Namespace
 from bayeslaw.common.errors import TableError, argument
-from bayeslaw.common.registry import identity
+from bayeslaw.common.files import digest
 from bayeslaw.laws.adjustments import (
     LETTERS,
     MIXED,
@@ -217,9 +217,7 @@ class Law:
     def identity(self) -> str:
         """Hash of what the loss and its priors depend on, which name and title are not part of."""
         other = ("name", "title", "reference", "paper_bounds", "bases", "typical")
-        parts = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in other}
-        unordered = {name: dict(sorted(parts[name].items())) for name in ("priors", "bounds")}
-        return identity(parts | unordered)
+        return digest({name: part for name, part in asdict(self).items() if name not in other})
 
     @property
     def epsilon(self) -> float:

@@ -11,7 +11,6 @@ from typing import Protocol, runtime_checkable
 from bayeslaw.common.arrays import Tensor
 from bayeslaw.common.errors import LawError, unknown
 from bayeslaw.common.files import named_file
-from bayeslaw.common.registry import storable
 
 # PyMC's names and arguments; `median` of a LogNormal is our one convenience.
 POSITIVE = {
@@ -41,7 +40,6 @@ _WAYS = dict.fromkeys(("Beta", "Gamma", "InverseGamma"), _PAIRS) | {
 DISTRIBUTIONS = POSITIVE | UNIT | REAL | {"Uniform": ("lower", "upper")}
 
 
-@storable
 @dataclass(frozen=True, init=False, repr=False)
 class Prior:
     """A prior distribution: PyMC's name and arguments.

@@ -1,7 +1,7 @@
 """What is fitted: law, priors, noise, discrepancy, random effects, and the arrays of the data."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -11,13 +11,22 @@ import numpy.typing as npt
 
 from bayeslaw.common.arrays import Strings
 from bayeslaw.common.defaults import DELTA
-from bayeslaw.common.registry import identity
+from bayeslaw.common.files import digest
+from bayeslaw.common.kinds import made, stated
 from bayeslaw.laws.law import Law
-from bayeslaw.laws.lawfiles import load_law
-from bayeslaw.laws.priors import NOISE, Prior, PriorLike, override
-from bayeslaw.model.discrepancy import Discrepancy, make_discrepancy
+from bayeslaw.laws.lawfiles import load_law, restored_law, stored_law
+from bayeslaw.laws.priors import NOISE, Prior, PriorLike, override, parse_priors
+from bayeslaw.model.discrepancy import DISCREPANCIES, Discrepancy, make_discrepancy
 from bayeslaw.model.effects import labels, level
-from bayeslaw.model.noise import LENGTH, LENGTH_PRIOR, Huber, Likelihood, make_likelihood, order
+from bayeslaw.model.noise import (
+    LENGTH,
+    LENGTH_PRIOR,
+    LIKELIHOODS,
+    Huber,
+    Likelihood,
+    make_likelihood,
+    order,
+)
 from bayeslaw.tables.table import LossTable
 
 type Arrays = Mapping[str, npt.NDArray[Any]]
@@ -55,12 +64,28 @@ class Spec:
     errors: str = "independent"
 
     @cached_property
+    def arguments(self) -> dict[str, Any]:
+        """What was asked for, as plain data of which `spec_of` makes an equal spec.
+
+        Raises
+        ------
+        LawError
+            If a file cannot name the class of the likelihood or the discrepancy, or hold a field.
+        """
+        return {
+            "law": stored_law(self.law),
+            "priors": {name: str(prior) for name, prior in sorted(self.priors.items())},
+            "likelihood": stated(Likelihood, LIKELIHOODS, self.likelihood),
+            "discrepancy": stated(Discrepancy, DISCREPANCIES, self.discrepancy),
+            "effects": list(self.effects),
+            "new_sizes": self.new_sizes,
+            "errors": self.errors,
+        }
+
+    @cached_property
     def identity(self) -> str:
         """Hash of everything that the model depends on, the same in every process."""
-        parts = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "law"}
-        priors = dict(sorted(self.priors.items()))
-        levels = [level(name) for name in self.effects]
-        return identity({**parts, "law": self.law.identity, "priors": priors, "levels": levels})
+        return digest(self.arguments | {"law": self.law.identity})
 
     @cached_property
     def sampled(self) -> tuple[str, ...]:
@@ -95,6 +120,26 @@ class JointSpec:
     def effects(self) -> tuple[str, ...]:
         """Levels that have effects."""
         return next(iter(self.domains.values())).effects
+
+
+def spec_of(arguments: Mapping[str, Any]) -> Spec:
+    """The spec with these `Spec.arguments`.
+
+    Raises
+    ------
+    LawError
+        If a class cannot be imported, or the law or a prior is not valid.
+    """
+    discrepancy = made(Discrepancy, DISCREPANCIES, arguments["discrepancy"])
+    return Spec(
+        law=discrepancy.apply(restored_law(arguments["law"])),
+        priors=parse_priors(arguments["priors"]),
+        likelihood=made(Likelihood, LIKELIHOODS, arguments["likelihood"]),
+        discrepancy=discrepancy,
+        effects=tuple(arguments["effects"]),
+        new_sizes=arguments["new_sizes"],
+        errors=arguments["errors"],
+    )
 
 
 def make_spec(

@@ -68,12 +68,12 @@ def test_folds_that_do_not_converge_are_noted(posterior):
     assert "ESS" in found.notes[0]
 
 
-@pytest.mark.parametrize(
-    ("by", "says"), [("run", "unknown column 'run'"), ("parms", "did you mean 'params'")]
-)
-def test_unknown_columns(posterior, by, says):
-    with pytest.raises(TableError, match=says):
-        cross_validate(posterior, by)
+def test_unknown_columns_and_settings(posterior):
+    for by, says in (("run", "unknown column 'run'"), ("parms", "did you mean 'params'")):
+        with pytest.raises(TableError, match=says):
+            cross_validate(posterior, by)
+    with pytest.raises(FitError, match="unknown setting 'drws'; did you mean 'draws'"):
+        cross_validate(posterior, "params", drws=5)
 
 
 def test_a_stage_of_two_cannot_be_left_out(paper_rows):
@@ -99,11 +99,8 @@ def test_a_column_with_missing_labels(posterior):
     holed = replace(posterior, table=replace(posterior.table, frame=frame))
     with pytest.raises(TableError, match="column 'shard' is missing in rows 0, 2, 4, 6, 8 and 5"):
         cross_validate(holed, "shard")
-
-
-def test_rows_without_labels_are_no_run(posterior):
     table = replace(posterior.table, frame=posterior.table.frame.assign(run=None))
-    assert loo(replace(posterior, table=table)).by == "row"
+    assert loo(replace(posterior, table=table)).by == "row"  # rows without labels are no run
 
 
 def test_pit_values_of_a_wrong_scale(posterior):
@@ -125,11 +122,6 @@ def test_units_with_a_large_pareto_k_are_counted_and_set_apart():
     assert mixed.unreliable == 30
     assert mixed.uniformity() == even.uniformity() > 0.1
     assert replace(mixed, good_k=0.72).uniformity() < 1e-6
-
-
-def test_a_misspelt_setting_is_an_error(posterior):
-    with pytest.raises(FitError, match="unknown setting 'drws'; did you mean 'draws'"):
-        cross_validate(posterior, "params", drws=5)
 
 
 def test_the_largest_good_pareto_k_is_that_of_so_many_draws(posterior):
@@ -179,13 +171,10 @@ def test_weights_of_two_laws_in_closed_form():
     elpd = np.log(np.array([[0.9, 0.1]] * 30 + [[0.1, 0.9]] * 10))
     share = (0.75 - 0.1) / 0.8  # where the derivative of the log score is zero
     np.testing.assert_allclose(stacking_weights(elpd), [share, 1 - share], atol=1e-4)
+    dominated = np.add(np.random.default_rng(0).normal(size=(40, 1)), [0.0, -5.0])
+    np.testing.assert_allclose(stacking_weights(dominated - 1e4), [1, 0], atol=1e-6)
     counts = np.array([1.0] * 30 + [3.0] * 10)
     np.testing.assert_allclose(stacking_weights(elpd, counts), [0.5, 0.5], atol=1e-4)
-
-
-def test_a_dominated_law_has_no_weight():
-    elpd = np.add(np.random.default_rng(0).normal(size=(40, 1)), [0.0, -5.0])
-    np.testing.assert_allclose(stacking_weights(elpd - 1e4), [1, 0], atol=1e-6)
 
 
 def test_report(stacked):

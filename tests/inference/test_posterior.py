@@ -32,6 +32,7 @@ def test_dims_coordinates_and_units(posterior):
 def test_latent_is_the_law_and_predictive_adds_its_noise(posterior, small):
     latent, noisy = (posterior.forecast(small, kind=kind) for kind in ("latent", "predictive"))
     np.testing.assert_array_equal(latent.samples, posterior.latent(small))
+    np.testing.assert_array_equal(latent.quantile(0.1), [np.quantile(latent.samples, 0.1, axis=0)])
     noise = np.log(noisy.samples / latent.samples)
     q = posterior.values()
     scaled = noise / q["sigma"]
@@ -43,16 +44,13 @@ def test_latent_is_the_law_and_predictive_adds_its_noise(posterior, small):
     np.testing.assert_allclose(noisy.median, latent.median, rtol=1e-3)
 
 
-def test_noise_is_independent_from_row_to_row(posterior):
+def test_noise_is_independent_from_row_to_row_and_of_its_seed(posterior):
     twice = pd.concat([ROWS.iloc[:1], ROWS.iloc[:1]])
     latent, noisy = (posterior.forecast(twice, kind=kind) for kind in ("latent", "predictive"))
     np.testing.assert_array_equal(latent.samples[:, 0], latent.samples[:, 1])
     noise = np.log(noisy.samples / latent.samples)
     rank = np.argsort(np.argsort(noise, axis=0), axis=0)
     assert abs(np.corrcoef(rank.T)[0, 1]) < 0.08
-
-
-def test_seeds(posterior):
     one, again, other = (posterior.forecast(ROWS, seed=seed).samples for seed in (3, 3, 4))
     np.testing.assert_array_equal(one, again)
     assert not np.array_equal(one, other)
@@ -85,14 +83,6 @@ def test_levels_are_checked(posterior, level):
             method((0.5, level))
 
 
-def test_quantiles(posterior):
-    forecast = posterior.forecast(ROWS, kind="latent")
-    np.testing.assert_array_equal(
-        forecast.quantile([0.1, 0.9]), np.quantile(posterior.latent(ROWS), [0.1, 0.9], axis=0)
-    )
-    assert forecast.quantile(0.5).shape == (1, 4)
-
-
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
 def test_export(posterior, tmp_path, ending):
     forecast = posterior.forecast(ROWS)
@@ -103,13 +93,9 @@ def test_export(posterior, tmp_path, ending):
         *("params", "tokens", "median", "lower_50", "upper_50", "lower_90", "upper_90"), *PLACE
     ]  # fmt: skip
     pd.testing.assert_frame_equal(back, forecast.to_frame((0.5, 0.9)), check_exact=True)
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_export_to_nowhere(posterior, tmp_path):
     with pytest.raises(TableError, match=r"cannot write: .*directory"):
-        posterior.forecast(ROWS).write(tmp_path / "absent" / "x.csv")
-    assert not list(tmp_path.iterdir())
+        forecast.write(tmp_path / "absent" / "x.csv")
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_aliases_tables_and_other_columns(posterior, small):
@@ -135,9 +121,6 @@ def test_aliases_tables_and_other_columns(posterior, small):
 def test_bad_rows(posterior, rows, says):
     with pytest.raises(TableError, match=says):
         posterior.forecast(rows)
-
-
-def test_unknown_kind(posterior):
     with pytest.raises(LawError, match="unknown kind of forecast 'latnt'; did you mean 'latent'"):
         posterior.forecast(ROWS, kind="latnt")
 
@@ -146,12 +129,7 @@ def test_far_extrapolation_stays_finite(posterior):
     loss = posterior.latent(grid(params=[1e4, 1e15], tokens=[1e3, 1e20]))
     assert np.isfinite(loss).all()
     assert (loss > 0).all()
-
-
-def test_a_single_row(posterior):
     assert posterior.forecast(ROWS.iloc[[2]]).to_frame().shape[0] == 1
-    table = from_frame(ROWS.iloc[[0]].assign(loss=2.0))
-    assert posterior.predict(table).shape == (1,)
 
 
 def test_every_row_has_a_position(posterior, small):
@@ -174,16 +152,14 @@ def test_a_stage_that_was_never_varied_is_a_projection(posterior):
     assert predicted.positions["unvaried"].tolist() == ["", "ptpp"]
     assert predicted.to_frame()["position"].tolist() == ["interpolation", "projection"]
     assert predicted.to_frame()["decades"].tolist() == pytest.approx([0, np.log10(9)])
-
-
-def test_without_training_rows_there_is_no_position(posterior):
-    predicted = replace(posterior.forecast(ROWS), fits={})
-    assert not set(PLACE) & {*predicted.to_frame(), *predicted.bands()}
+    unknown = replace(predicted, fits={})  # without training rows there is no position
+    assert not set(PLACE) & {*unknown.to_frame(), *unknown.bands()}
 
 
 def test_a_good_posterior_passes(posterior, small):
     assert posterior.convergence.ok
     assert posterior.settings["seed"] == 0
+    assert "unconverged" not in posterior.forecast(small).to_frame()
     assert posterior.predict(small).shape == (len(small),)
     np.testing.assert_allclose(
         posterior.predict(small), fit_huber("chinchilla", small).predict(small), rtol=0.005
@@ -204,10 +180,6 @@ def test_an_unconverged_posterior_is_refused(unconverged, small):
         assert (frame["unconverged"] == "; ".join(failures)).all()
     assert np.isfinite(score(unconverged, small, allow_unconverged=True)).all()
     assert np.isfinite(unconverged.predict(small, allow_unconverged=True)).all()
-
-
-def test_a_good_posterior_is_not_marked(posterior, small):
-    assert "unconverged" not in posterior.forecast(small).to_frame()
 
 
 def test_rows_may_have_aliases_for_columns():
