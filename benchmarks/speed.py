@@ -54,7 +54,7 @@ def simulated(rows: int = 500) -> bl.LossTable:
 def gradient(law: str, table: bl.LossTable) -> float:
     """Least of ten mean times of a gradient of the default model, in microseconds."""
     spec = specify(law, table, Settings())
-    density = make_density(spec, make_data(spec, table).arrays)
+    density = make_density({"": make_data(spec, table)})
     point = np.concatenate([density.start, np.zeros(density.size - len(density.start))])
     means = []
     for _ in range(10):
@@ -69,11 +69,11 @@ def peer(fit: bl.Posterior, seed: int) -> tuple[bl.Posterior, float]:
     """Stock nutpie's draws of the stated model of a fit; seconds of compiling."""
     data = make_data(fit.spec, fit.table)
     start = time.perf_counter()
-    model = nutpie.compile_pymc_model(build(fit.spec, data.arrays))
+    model = nutpie.compile_pymc_model(build({"": data}))
     seconds = time.perf_counter() - start
     chains, draws = (fit.draws.sizes[dim] for dim in ("chain", "draw"))
     tree = nutpie.sample(model, chains=chains, draws=draws, seed=seed, progress_bar=False)
-    found = labelled_draws(fit.spec, data, tree["posterior"].to_dataset())
+    found = labelled_draws(data, tree["posterior"].to_dataset())
     return replace(fit, draws=found, stats=tree["sample_stats"].to_dataset()), seconds
 
 

@@ -19,7 +19,7 @@ from bayeslaw.inference.pools import convergence_failures, of_one_law
 from bayeslaw.inference.posterior import LEVELS, Forecast, Posterior, band_columns
 from bayeslaw.laws.priors import floor_words
 from bayeslaw.laws.terms import COLUMN, SYMBOLS, Values
-from bayeslaw.model.coordinates import log_prior_of_floor
+from bayeslaw.model.density import log_prior_of_floor
 from bayeslaw.tables.table import LossTable, write_frame
 from bayeslaw.tables.validation import COVARIATES, canonical, check_units
 

@@ -36,29 +36,28 @@ class Convergence:
 
     def __str__(self) -> str:
         """Whether the check passed, with its numbers, or what failed."""
-        if self.ok:
-            ess = min(self.ess_bulk, self.ess_tail)
-            line = f"converged: R-hat {self.rhat:.3f}, ESS {ess:.0f}, no divergences"
-            slow = ", ".join(self.slow)
+        if not self.ok:
             return (
-                f"{line}. Not converged by themselves, so not to be read: {slow}" if slow else line
+                f"NOT CONVERGED: {'; '.join(self.failures)}. Do not trust these numbers: fit again "
+                "with more tuning and draws."
             )
-        return (
-            f"NOT CONVERGED: {'; '.join(self.failures)}. Do not trust these numbers: fit again "
-            "with more tuning and draws."
-        )
+        ess = min(self.ess_bulk, self.ess_tail)
+        line = f"converged: R-hat {self.rhat:.3f}, ESS {ess:.0f}, no divergences"
+        slow = ", ".join(self.slow)
+        return f"{line}. Not converged by themselves, so not to be read: {slow}" if slow else line
 
     @property
     def failures(self) -> tuple[str, ...]:
         """What fails the convergence check, in words; empty if the posterior can be used."""
-        tests = {
-            f"R-hat {self.rhat:.3f} > {MAX_RHAT}": not self.rhat <= MAX_RHAT,
-            f"bulk ESS {self.ess_bulk:.0f} < {MIN_ESS}": not self.ess_bulk >= MIN_ESS,
-            f"tail ESS {self.ess_tail:.0f} < {MIN_ESS}": not self.ess_tail >= MIN_ESS,
-            f"{self.divergences} divergences": self.divergences > 0,
-            f"E-BFMI {self.bfmi:.2f} < {MIN_BFMI}": not self.bfmi >= MIN_BFMI,
+        # NaN is within no limit, so a chain that does not move fails.
+        passed = {
+            f"R-hat {self.rhat:.3f} > {MAX_RHAT}": self.rhat <= MAX_RHAT,
+            f"bulk ESS {self.ess_bulk:.0f} < {MIN_ESS}": self.ess_bulk >= MIN_ESS,
+            f"tail ESS {self.ess_tail:.0f} < {MIN_ESS}": self.ess_tail >= MIN_ESS,
+            f"{self.divergences} divergences": self.divergences == 0,
+            f"E-BFMI {self.bfmi:.2f} < {MIN_BFMI}": self.bfmi >= MIN_BFMI,
         }
-        return tuple(words for words, failed in tests.items() if failed)
+        return tuple(words for words, ok in passed.items() if not ok)
 
     @property
     def ok(self) -> bool:
@@ -66,9 +65,7 @@ class Convergence:
         return not self.failures
 
 
-def diagnose(
-    used: xr.Dataset, stats: xr.Dataset, parameters: xr.Dataset | None = None
-) -> Convergence:
+def diagnose(used: xr.Dataset, stats: xr.Dataset, others: xr.Dataset | None = None) -> Convergence:
     """Convergence of draws with dims (chain, draw).
 
     Parameters
@@ -77,30 +74,36 @@ def diagnose(
         What must have converged.
     stats : Dataset
         Statistics of the sampler.
-    parameters : Dataset, optional
+    others : Dataset, optional
         Other parameters, of which those that have not converged are named.
     """
     divergences = int(stats["diverging"].sum())
     stuck = any(bool((v.max("draw") == v.min("draw")).any()) for v in used.data_vars.values())
     if stuck or used.sizes["chain"] < 2 or used.sizes["draw"] < 4:
         return Convergence(math.nan, 0.0, 0.0, divergences, math.nan)
-    rhat, bulk, tail = _measures(used)
+    measures = np.array(list(_measures(used).values()))
     energy = stats["energy"].values
     bfmi = (np.diff(energy, axis=1) ** 2).mean(1) / energy.var(1)
-    slow = []
-    for name, draws in parameters.data_vars.items() if parameters else ():
-        own = _measures(draws.to_dataset(name=name))
-        if not (own[0] <= MAX_RHAT and min(own[1:]) >= MIN_ESS):
-            slow.append(str(name))
-    return Convergence(rhat, bulk, tail, divergences, float(bfmi.min()), tuple(slow))
+    slow = tuple(
+        name
+        for name, (worst, *ess) in (_measures(others).items() if others else ())
+        if not (worst <= MAX_RHAT and min(ess) >= MIN_ESS)
+    )
+    bulk, tail = measures[:, 1:].min(0).tolist()
+    rhat = float(measures[:, 0].max())
+    return Convergence(rhat, bulk, tail, divergences, float(bfmi.min()), slow)
 
 
-def _measures(draws: xr.Dataset) -> tuple[float, float, float]:
-    """Largest R-hat, and smallest bulk and tail effective sample sizes."""
+def _measures(draws: xr.Dataset) -> dict[str, tuple[float, float, float]]:
+    """Of each variable the largest R-hat, and the smallest bulk and tail effective sample size."""
     import arviz_stats as azs
 
-    def numbers(values: xr.Dataset) -> list[float]:
-        return [float(v) for name in values.data_vars for v in np.ravel(values[name].values)]
-
-    bulk, tail = (azs.ess(draws, method=method) for method in ("bulk", "tail"))
-    return max(numbers(azs.rhat(draws))), min(numbers(bulk)), min(numbers(tail))
+    rhat, bulk, tail = azs.rhat(draws), *(azs.ess(draws, method=m) for m in ("bulk", "tail"))
+    return {
+        str(name): (
+            float(rhat[name].values.max()),
+            float(bulk[name].values.min()),
+            float(tail[name].values.min()),
+        )
+        for name in draws.data_vars
+    }

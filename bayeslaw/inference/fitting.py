@@ -207,17 +207,15 @@ def _fit_pool(
 
 def specify(law: str | Path | Law, table: LossTable, settings: Settings) -> Spec:
     """The spec that `fit` fits to a table, with the random effects that its columns allow."""
-    law = for_table(load_law(law), table)
+    law, frame = for_table(load_law(law), table), table.frame
     discrepancy = make_discrepancy(settings.discrepancy, law.without_discrepancy)
-    levels = effects.choose(
-        settings.effects, table.frame, table.name, discrepancy=discrepancy.size_effects
-    )
-    flagged = table.frame.get("undertuned")
-    if flagged is not None and (flagged == 1).any():
-        raise TableError(f"{table.name}: column 'undertuned' {REMOVED['undertuned']}")
-    errors = noise.choose_errors(settings.errors, table.frame, table.name, law.columns)
+    with_sizes = discrepancy.size_effects
+    levels = effects.choose(settings.effects, frame, table.name, discrepancy=with_sizes)
+    errors = noise.choose_errors(settings.errors, frame, table.name, law.columns)
     if "run" in (*levels, errors):
-        effects.check_runs(table.frame, table.name, law.columns)
+        effects.check_runs(frame, table.name, law.columns)
+    if "undertuned" in frame and (frame["undertuned"] == 1).any():
+        raise TableError(f"{table.name}: column 'undertuned' {REMOVED['undertuned']}")
     return make_spec(
         law,
         priors=settings.priors,
@@ -233,12 +231,12 @@ def specify(law: str | Path | Law, table: LossTable, settings: Settings) -> Spec
 def fit_spec(spec: Spec, table: LossTable, settings: Settings) -> Posterior:
     """Posterior of a spec; of the settings, those of the sampler are used."""
     data = make_data(spec, table)
-    sampled = sample(spec, data.arrays, settings)
+    sampled = sample({"": data}, settings)
     return Posterior(
         spec=spec,
         table=table,
         at=data.at,
-        draws=labelled_draws(spec, data, sampled.draws),
+        draws=labelled_draws(data, sampled.draws),
         stats=sampled.stats,
         convergence=sampled.convergence,
         settings=record(sampled),
@@ -281,20 +279,17 @@ def record(sampled: Sampled) -> dict[str, Any]:
     return {**sampled.settings, "versions": {name: version(name) for name in PACKAGES}}
 
 
-def labelled_draws(spec: Spec, data: Data, draws: xr.Dataset) -> xr.Dataset:
+def labelled_draws(data: Data, draws: xr.Dataset) -> xr.Dataset:
     """The draws with labels of groups and knots, and effects in place of standardised effects."""
-
-    def own_dim(name: str) -> str:
-        (dim,) = set(draws[name].dims) - {"chain", "draw"}
-        return str(dim)
-
-    for walk in spec.law.walks:
+    for walk in data.law.walks:
+        assert walk.knots
+        (dim,) = set(draws[walk.steps].dims) - {"chain", "draw"}
         knot = f"{walk.steps}_knot"
-        draws = draws.rename({own_dim(walk.steps): knot})
-        draws = draws.assign_coords({knot: data.arrays[f"{walk.steps}_knots"]})
-    for level in spec.effects:
-        z, dim, names = draws[f"{level}_z"], own_dim(f"{level}_z"), data.groups[level]
+        draws = draws.rename({dim: knot}).assign_coords({knot: walk.knots.positions})
+    for level, labels in data.groups.items():
+        z = draws[f"{level}_z"]
+        (dim,) = set(z.dims) - {"chain", "draw"}
         effect = (draws[f"tau_{level}"] * z).rename({dim: level})
-        draws = draws.drop_dims(dim).assign({f"{level}_effect": effect})
-        draws = draws.assign_coords({level: names})
+        draws = draws.drop_dims(str(dim)).assign({f"{level}_effect": effect})
+        draws = draws.assign_coords({level: labels})
     return draws

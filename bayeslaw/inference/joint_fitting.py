@@ -19,7 +19,7 @@ from bayeslaw.laws.law import Law
 from bayeslaw.model.building import cholesky_rows
 from bayeslaw.model.effects import labelled, labels, unlabelled
 from bayeslaw.model.noise import Likelihood
-from bayeslaw.model.spec import JointSpec, joint_arrays, make_data
+from bayeslaw.model.spec import make_data
 from bayeslaw.tables.table import LossTable
 
 
@@ -74,7 +74,6 @@ def fit_joint(
         name: replace(specify(law, tables[name], common), new_sizes=chosen.effects == "auto")
         for name, law in laws.items()
     }
-    spec = JointSpec({f"{name}::": each for name, each in specs.items()})
     grouped = {
         name: replace(t, frame=labelled(t.frame, levels, name)) for name, t in tables.items()
     }
@@ -83,11 +82,11 @@ def fit_joint(
         for level in levels
     }
     data = {name: make_data(specs[name], grouped[name], groups=groups) for name in tables}
-    sampled = sample(spec, joint_arrays(data), chosen)
+    sampled = sample({f"{name}::": each for name, each in data.items()}, chosen)
     run = record(sampled)
     fitted = [f"{name}{specs[name].identity}{table.sha256}" for name, table in tables.items()]
     run |= {"joint": hashlib.sha256("".join([str(run), *fitted]).encode()).hexdigest()[:16]}
-    factors = {level: _factors(sampled.draws, level, len(tables)) for level in spec.effects}
+    factors = {level: _factors(sampled.draws, level, len(tables)) for level in levels}
     run["correlation"] = {
         level: np.median(factor @ factor.swapaxes(-1, -2), axis=(0, 1)).round(3).tolist()
         for level, factor in factors.items()
@@ -102,7 +101,7 @@ def fit_joint(
         for level, factor in factors.items():
             z = np.einsum("cdgk,cdk->cdg", sampled_draws[f"{level}_z"].values, factor[..., k, :])
             draws[f"{level}_z"] = ("chain", "draw", f"{level}_z_dim"), z
-        draws = labelled_draws(specs[name], data[name], draws)
+        draws = labelled_draws(data[name], draws)
         for level in levels:  # rows without a label are groups of the domain's own table again
             names, suffix = draws[level].values.astype(str), f" of {name}"
             of_rows = unlabelled(names) & np.char.endswith(names, suffix)

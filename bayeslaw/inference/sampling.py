@@ -6,10 +6,9 @@ not depend on the speed of the machine.
 
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import nutpie
@@ -22,7 +21,7 @@ from bayeslaw.common.arrays import Floats
 from bayeslaw.inference.convergence import MAX_RHAT, MIN_ESS, Convergence, diagnose
 from bayeslaw.inference.settings import Settings
 from bayeslaw.model.density import Density, make_density
-from bayeslaw.model.spec import Arrays, JointSpec, Spec
+from bayeslaw.model.spec import Data
 
 FIRST, LAST, TRIES = 500, 8000, 4
 """Draws per chain at first and at most, and most runs, of which the later follow the check."""
@@ -59,7 +58,7 @@ class Sampled:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
-def sample(spec: Spec | JointSpec, arrays: Arrays, settings: Settings) -> Sampled:
+def sample(domains: Mapping[str, Data], settings: Settings) -> Sampled:
     """Draws of the reference coordinates.
 
     The same seed gives the same draws, whatever was fitted before, however fast the machine is, and
@@ -67,30 +66,22 @@ def sample(spec: Spec | JointSpec, arrays: Arrays, settings: Settings) -> Sample
 
     Parameters
     ----------
-    spec : Spec or JointSpec
-    arrays : mapping of str to array
-        Of `bayeslaw.model.spec.Data`, or `joint_arrays`.
+    domains : mapping of str to Data
+        As for `bayeslaw.model.building.build`.
     settings : Settings
         Without a number of draws, a run of `FIRST` says how many the check needs. With `retry`,
         runs after divergent transitions have smaller steps.
     """
     # Several threads sum in another order: the metric would differ in its last bits.
-    with threadpool_limits(1, user_api="blas"), _bar(settings) as report:
-        density, mode = to_mode(make_density(spec, arrays), settings.seed)
-        factor = _factor(density, mode)
+    with threadpool_limits(1, user_api="blas"):
+        density, mode = to_mode(make_density(domains), settings.seed)
+        size, factor = len(density.names), _factor(density, mode)
         draws, accept = settings.draws or FIRST, settings.target_accept
         for left in reversed(range(1 + settings.retry if settings.draws else TRIES)):
-            points, stats = _run(density, mode, factor, settings, draws, accept, report)
+            points, stats = _run(density, mode[:size], factor, settings, draws, accept)
             values = density.variables(points)
-            sampled = xr.Dataset(
-                {
-                    name: (("chain", "draw", *(f"{name}_{i}" for i in range(v.ndim - 2))), v)
-                    for name, v in values.items()
-                },
-                {"chain": np.arange(points.shape[0]), "draw": np.arange(points.shape[1])},
-            )
-            used = _used(density, arrays, sampled)
-            convergence = diagnose(used, stats, _parameters(density, sampled))
+            used, others = _checked(density, values)
+            convergence = diagnose(used, stats, others)
             if convergence.ok or not left:
                 break
             # With the same steps, more draws would only have more divergences.
@@ -99,10 +90,15 @@ def sample(spec: Spec | JointSpec, arrays: Arrays, settings: Settings) -> Sample
             if not settings.draws:
                 draws = _needed(convergence, draws)
             # The draws know the scales better than the curvature at one point.
-            size = len(density.names)
             flat = points[..., :size].reshape(-1, size)
             mode = np.concatenate([flat.mean(0), mode[size:]])
             factor = np.linalg.cholesky(np.cov(flat.T) + 1e-8 * np.eye(size))
+    dims = {
+        name: ("chain", "draw", *(f"{name}_{i}" for i in range(value.ndim - 2)))
+        for name, value in values.items()
+    }
+    chains = {"chain": np.arange(points.shape[0]), "draw": np.arange(points.shape[1])}
+    sampled = xr.Dataset({name: (dims[name], value) for name, value in values.items()}, chains)
     ran = settings.recorded | {"draws": draws, "target_accept": accept}
     return Sampled(sampled, stats, convergence, ran)
 
@@ -117,37 +113,31 @@ def _needed(convergence: Convergence, draws: int) -> int:
     return min(LAST, FIRST * math.ceil(longer * draws / FIRST))
 
 
-def _used(density: Density, arrays: Arrays, draws: xr.Dataset) -> xr.Dataset:
-    """What forecasts use: log losses at some fitted rows, scales of noise and deviations."""
-    found: dict[str, Any] = {}
-    for prefix, (spec, at) in density.domains.items():
-        own = {n.removeprefix(prefix): v for n, v in arrays.items() if n.startswith(prefix)}
-        rows = np.unique(np.linspace(0, len(own["observed"]) - 1, ROWS).astype(int))
-        names = spec.law.covariate_names
-        x = dict(zip(names, own["x"].astype(float), strict=True))
-        law = spec.law.over(x, at)
-        q = {n: draws[f"{prefix}{n}"].values[..., None] for n in law.coordinates}
-        q |= {w.steps: draws[f"{prefix}{w.steps}"].values[..., None, :] for w in law.walks}
-        flat = {n: v.reshape(-1, *v.shape[2:]) for n, v in q.items()}
-        loss = law.loss(law.amounts(flat, at), {name: v[rows] for name, v in x.items()}, at)
-        log_loss = np.log(loss).reshape(draws.sizes["chain"], draws.sizes["draw"], len(rows))
-        found[f"{prefix}log_loss"] = ("chain", "draw", f"{prefix}row"), log_loss
-        scales = {"sigma", *(f"tau_{level}" for level in spec.effects)}
+def _checked(density: Density, values: Mapping[str, Floats]) -> tuple[xr.Dataset, xr.Dataset]:
+    """What forecasts use, and the laws' parameters in paper coordinates.
+
+    The former are log losses at some fitted rows, and scales of noise, effects and deviations.
+    """
+    used: dict[str, Any] = {}
+    others: dict[str, Any] = {}
+    by_draw = "chain", "draw"
+    for prefix, data in density.domains.items():
+        law, at, shape = data.spec.law, data.at, values[f"{prefix}sigma"].shape
+        q: dict[str, Any] = {n: values[f"{prefix}{n}"].reshape(-1, 1) for n in law.coordinates}
+        for walk in law.walks:
+            steps = values[f"{prefix}{walk.steps}"]
+            q[walk.steps] = steps.reshape(-1, 1, steps.shape[-1])
+        rows = np.unique(np.linspace(0, len(data) - 1, ROWS).astype(int))
+        amounts = law.amounts(q, at)
+        loss = data.law.loss(amounts, {name: v[rows] for name, v in data.x.items()}, at)
+        used[f"{prefix}log_loss"] = (*by_draw, f"{prefix}row"), np.log(loss).reshape(*shape, -1)
+        scales = {"sigma", *(f"tau_{level}" for level in data.groups)}
         for name in sorted({*scales, *(walk.scale for walk in law.walks)}):
-            found[f"{prefix}{name}"] = ("chain", "draw"), draws[f"{prefix}{name}"].values
-    return xr.Dataset(found)
-
-
-def _parameters(density: Density, draws: xr.Dataset) -> xr.Dataset:
-    """Draws of the laws' parameters, in paper coordinates."""
-    found: dict[str, Any] = {}
-    for prefix, (spec, at) in density.domains.items():
-        law = spec.law
-        q = {name: draws[f"{prefix}{name}"].values for name in law.coordinates}
-        paper = law.to_paper(q, at)
-        plain = [name for name in law.without_discrepancy.parameters if name in paper]
-        found |= {f"{prefix}{name}": (("chain", "draw"), paper[name]) for name in plain}
-    return xr.Dataset(found)
+            used[f"{prefix}{name}"] = by_draw, values[f"{prefix}{name}"]
+        paper = law.rescale(amounts, at)
+        for name in law.without_discrepancy.parameters:
+            others[f"{prefix}{name}"] = by_draw, np.reshape(paper[name], shape)
+    return xr.Dataset(used), xr.Dataset(others)
 
 
 def to_mode(density: Density, seed: int) -> tuple[Density, Floats]:
@@ -168,9 +158,10 @@ def to_mode(density: Density, seed: int) -> tuple[Density, Floats]:
     first = np.concatenate([density.start, np.zeros(len(density.effects))])
     jitter = np.zeros((STARTS, len(first)))
     jitter[1:, :size] = rng.uniform(-1, 1, (STARTS - 1, size))
-    jitter[:, density.levels_of_loss] = 0.0
-    ends = [climb(density, first + each) for each in jitter]
-    best = min(ends, key=lambda end: end.fun)
+    # The data determine the losses at the reference points.
+    jitter[:, [i for i, n in enumerate(density.names) if n.endswith("L_ref")]] = 0.0
+    best = min((climb(density, first + each) for each in jitter), key=lambda end: end.fun)
+    # The mode moves a little with the matrix that whitens.
     for _ in range(2):
         density = density.whitened_at(best.x[:size])
         best = climb(density, best.x)
@@ -194,17 +185,10 @@ def _factor(density: Density, mode: Floats) -> Floats:
 
 
 def _run(
-    density: Density,
-    mode: Floats,
-    factor: Floats,
-    settings: Settings,
-    draws: int,
-    accept: float,
-    report: "Report",
+    density: Density, mode: Floats, factor: Floats, settings: Settings, draws: int, accept: float
 ) -> tuple[Floats, xr.Dataset]:
     """Points of `Density.unwhitened`, shape (chains, draws, coordinates), and statistics."""
-    size = len(density.names)
-    centre, factor = mode[:size].copy(), np.ascontiguousarray(factor)
+    centre, factor = mode.copy(), np.ascontiguousarray(factor)
 
     def log_density() -> Callable[[Floats], tuple[float, Floats]]:
         return lambda point: density.scaled(point, centre, factor)[:2]
@@ -213,76 +197,26 @@ def _run(
         return lambda point: {"point": density.scaled(point, centre, factor)[2]}
 
     def start(seed: int) -> Floats:
-        found = np.random.default_rng(seed).normal(size=density.size)
-        found[:size] *= 0.5
-        return found
+        point = np.random.default_rng(seed).normal(size=density.size)
+        point[: len(mode)] *= 0.5
+        return point
 
     names, shapes, types = ["point"], [(density.size,)], [np.dtype("float64")]
     model = from_pyfunc(
         density.size, log_density, expand, types, shapes, names, make_initial_point_fn=start
     )
+    # Threads would wait for each other where a gradient is short.
+    work = len(density.arguments[0]) * len(density.weights)
+    cores = (os.process_cpu_count() or 1) if work > SHORT else 1
     tree = nutpie.sample(
         model,
         draws=draws,
         tune=settings.tune,
         chains=settings.chains,
-        cores=min(settings.cores or _cores(density), settings.chains),
+        cores=min(settings.cores or cores, settings.chains),
         seed=settings.seed,
         target_accept=accept,
         save_warmup=False,
-        progress_bar=False,
-        progress_callback=report,
-        progress_rate=100,
+        progress_bar=settings.progress,
     )
     return tree["posterior"]["point"].values, tree["sample_stats"].dataset
-
-
-def _cores(density: Density) -> int:
-    """All cores, but one where a gradient is so short that threads wait for each other."""
-    work = len(density.arguments[0]) * len(density.weights)
-    return (os.process_cpu_count() or 1) if work > SHORT else 1
-
-
-class ChainProgress(Protocol):
-    """Progress of one chain, as nutpie reports it."""
-
-    finished_draws: int
-    total_draws: int
-    divergences: int
-    step_size: float
-
-
-type Report = Callable[[Sequence[ChainProgress]], None]
-
-
-@contextmanager
-def _bar(settings: Settings) -> Iterator[Report]:
-    """Progress on stderr: draws, divergences and step of each chain."""
-    if not settings.progress:
-        yield lambda states: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (
-        TextColumn("chain {task.fields[chain]}"),
-        BarColumn(),
-        TextColumn("{task.completed}/{task.total} draws"),
-        TextColumn("{task.fields[divergences]} divergences, step {task.fields[step]:.3f}"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True)) as bar:
-        chains = range(settings.chains)
-        tasks = [bar.add_task("", total=None, chain=c, divergences=0, step=0.0) for c in chains]
-
-        def update(states: Sequence[ChainProgress]) -> None:
-            for task, state in zip(tasks, states, strict=True):
-                bar.update(
-                    task,
-                    completed=state.finished_draws,
-                    total=state.total_draws,
-                    divergences=state.divergences,
-                    step=state.step_size,
-                )
-
-        yield update

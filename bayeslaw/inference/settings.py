@@ -66,7 +66,13 @@ class Settings:
         """Numbers of NumPy become Python's, which files can hold."""
         for name in ("seed", "chains", "draws", "tune", "cores"):
             if (value := getattr(self, name)) is not None:
-                object.__setattr__(self, name, _whole(name, value))
+                try:
+                    whole = int(value)
+                except (TypeError, ValueError):
+                    whole = None
+                if whole is None or whole != value:
+                    raise FitError(f"{name}={value!r}: give a whole number.")
+                object.__setattr__(self, name, whole)
         for name in ("delta", "target_accept"):
             object.__setattr__(self, name, float(getattr(self, name)))
 
@@ -85,19 +91,9 @@ def make_settings(keywords: PosteriorSettings, *, seed: int, **others: Any) -> S
         If a keyword is not one of a setting, or one that was removed.
     """
     known = PosteriorSettings.__annotations__
-    for name in keywords:
+    for name, value in keywords.items():
         if name in REMOVED:
-            raise FitError(f"{name}={keywords[name]!r}: {REMOVED[name]}")  # type: ignore[literal-required]
+            raise FitError(f"{name}={value!r}: {REMOVED[name]}")
         if name not in known:
             raise FitError(unknown("setting", name, known))
     return Settings(**keywords, **others, seed=seed)
-
-
-def _whole(name: str, value: Any) -> int:
-    """A setting that is a whole number, as an int."""
-    try:
-        if (number := int(value)) == value:
-            return number
-    except (TypeError, ValueError):
-        pass
-    raise FitError(f"{name}={value!r}: give a whole number.")

@@ -1,51 +1,50 @@
 """The PyMC model of a specification."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from bayeslaw.common.arrays import Floats, Model, Namespace, Tensor
-from bayeslaw.laws.law import Law
 from bayeslaw.laws.priors import FLOOR, Prior
-from bayeslaw.laws.terms import Array, Values
-from bayeslaw.model.noise import LENGTH, Order, innovations
-from bayeslaw.model.spec import Arrays, JointSpec, Spec
+from bayeslaw.laws.terms import Array
+from bayeslaw.model.noise import LENGTH, innovations
+from bayeslaw.model.spec import Data
 
 AGREE = 2.0
 """LKJ concentration of the correlation between domains: 1 is flat, above 1 favours none."""
 
 
-def build(spec: Spec | JointSpec, arrays: Arrays) -> Model:
-    """The ``pm.Model`` of a specification on the arrays of a `Data`, or on `joint_arrays`.
+def build(domains: Mapping[str, Data]) -> Model:
+    """The ``pm.Model`` of a specification and its data.
 
     Free variables are the reference coordinates, steps of random walks and standardised random
-    effects; the paper's parameters are deterministics. The variables of a domain have its name as a
-    prefix. `bayeslaw.model.density` is the same density in the sampler's coordinates.
+    effects; the paper's parameters are deterministics. `bayeslaw.model.density` is the same density
+    in the sampler's coordinates.
 
     Parameters
     ----------
-    spec : Spec or JointSpec
-    arrays : mapping of str to array
+    domains : mapping of str to Data
+        ``{"": data}``, or for a joint fit the data of each domain by the prefix of its variables,
+        ``"<domain>::"``. Effects of a level are then correlated between the domains.
     """
     import pymc as pm
 
     with pm.Model() as model:
-        if isinstance(spec, Spec):
-            _add(spec, arrays)
+        first = next(iter(domains.values()))
+        if len(domains) == 1:
+            _add(first, {})
             return model
-        shared = {}
-        for level in spec.effects:
-            size = next(len(v) for n, v in arrays.items() if n.endswith(f"::{level}_groups"))
-            shared[level] = correlated_effects(level, size, len(spec.domains))
-        for k, (prefix, part) in enumerate(spec.domains.items()):
-            own = {n.removeprefix(prefix): v for n, v in arrays.items() if n.startswith(prefix)}
-            effects = {level: effect[k] for level, effect in shared.items()}
+        shared = {
+            level: correlated_effects(level, len(labels), len(domains))
+            for level, labels in first.groups.items()
+        }
+        for k, (prefix, data) in enumerate(domains.items()):
             with pm.Model(name=prefix.removesuffix("::")):
-                _add(part, own, effects)
+                _add(data, {level: effects[k] for level, effects in shared.items()})
     return model
 
 
-def _add(spec: Spec, arrays: Arrays, shared: Mapping[str, Tensor] | None = None) -> None:
+def _add(data: Data, shared: Mapping[str, Tensor]) -> None:
     """Add the variables of a spec to the PyMC model in context.
 
     `shared` are standardised random effects by level, if they are correlated between domains.
@@ -53,58 +52,45 @@ def _add(spec: Spec, arrays: Arrays, shared: Mapping[str, Tensor] | None = None)
     import pymc as pm
     import pytensor.tensor as pt
 
-    law, priors = _at_rows(spec.law, arrays), spec.priors
-    data = {n: pm.Data(n, value) for n, value in arrays.items()}
-    x = {name: data["x"][i] for i, name in enumerate(law.covariate_names)}
-    at = {name: data["at"][i] for i, name in enumerate(law.covariate_names)}
-    q = _forward(law, priors, at)
+    spec, law, priors, at = data.spec, data.law, data.spec.priors, data.at
+    q = {name: priors[name].rv(name) for name in law.coordinates if name != "L_ref"}
+    terms = law.amounts({**q, "L_ref": 0.0}, at, pt)
+    q["L_ref"] = pm.CustomDist("L_ref", -terms["E"], dist=_loss_of(priors))
     for walk in law.walks:
-        q[walk.steps] = pm.Normal(walk.steps, shape=data[f"{walk.steps}_knots"].shape)
-    sizes = law.amounts(q, at, pt)
-    for symbol, value in law.rescale(sizes, at, pt).items():
+        assert walk.knots
+        q[walk.steps] = pm.Normal(walk.steps, shape=len(walk.knots.positions))
+    amounts = law.amounts(q, at, pt)
+    for symbol, value in law.rescale(amounts, at, pt).items():
         if symbol not in q:
             pm.Deterministic(symbol, value)
     sigma = priors["sigma"].rv("sigma")
-    mu = pt.log(law.loss(sizes, x, at, pt))
-    for level in spec.effects:
+    x = {name: pt.as_tensor(values) for name, values in data.x.items()}
+    mu = pt.log(law.loss(amounts, x, at, pt))
+    for level, labels in data.groups.items():
         tau = priors[f"tau_{level}"].rv(f"tau_{level}")
-        z = (shared or {}).get(level)
-        z = pm.Normal(f"{level}_z", shape=data[f"{level}_groups"].shape) if z is None else z
-        mu = mu + (tau * z)[data[f"{level}_index"]]
+        z = shared[level] if shared else pm.Normal(f"{level}_z", shape=len(labels))
+        mu = mu + (tau * z)[data.index[level]]
     of_likelihood = {n: priors[prior].rv(n) for n, prior in spec.likelihood.parameters.items()}
-    observed = data["observed"]
-    if spec.errors == "run":
+    observed = pm.Data("observed", data.observed)
+    if data.order:
         # The density is that of each row given the row before it, so a draw of the rows is no
         # draw of the prior predictive distribution: that is made from the location.
         pm.Deterministic("location", mu)
-        ell, before = priors[LENGTH].rv(LENGTH), Order(data["before"], data["gap"])
-        innovation, sigma = innovations(observed - mu, sigma, ell, before, pt)
+        ell = priors[LENGTH].rv(LENGTH)
+        innovation, sigma = innovations(observed - mu, sigma, ell, data.order, pt)
         mu = observed - innovation
     spec.likelihood.observe(mu, sigma, of_likelihood, observed)
 
 
-def _at_rows(law: Law, arrays: Arrays) -> Law:
-    """The law with knots for the rows in `arrays`."""
-    x, at = (np.asarray(arrays[name], float) for name in ("x", "at"))
-    names = law.covariate_names
-    return law.over(dict(zip(names, x, strict=True)), dict(zip(names, at, strict=True)))
+def _loss_of(priors: Mapping[str, Prior]) -> Callable[[Tensor, Tensor], Tensor]:
+    """The loss at the reference point, given the sum of the terms, by the prior of the floor."""
 
+    def loss(terms: Tensor, size: Tensor) -> Tensor:
+        if FLOOR in priors:
+            return terms / (1.0 - priors[FLOOR].dist())
+        return terms + priors["E"].dist()
 
-def _forward(law: Law, priors: Mapping[str, Prior], at: Values) -> dict[str, Tensor]:
-    """Reference coordinates as random variables of their priors, in the PyMC model in context."""
-    import pymc as pm
-    import pytensor.tensor as pt
-
-    def from_floor(sizes: Tensor, size: Tensor) -> Tensor:
-        return sizes + priors["E"].dist()
-
-    def from_share(sizes: Tensor, size: Tensor) -> Tensor:
-        return sizes / (1.0 - priors[FLOOR].dist())
-
-    q = {name: priors[name].rv(name) for name in law.coordinates if name != "L_ref"}
-    terms = law.amounts({**q, "L_ref": 0.0}, at, pt)
-    stated = from_share if FLOOR in priors else from_floor
-    return q | {"L_ref": pm.CustomDist("L_ref", -terms["E"], dist=stated)}
+    return loss
 
 
 def correlated_effects(level: str, size: int, count: int) -> list[Tensor]:
@@ -124,12 +110,7 @@ def correlated_effects(level: str, size: int, count: int) -> list[Tensor]:
 
 def partial_exponents(count: int) -> Floats:
     """Parameters b of the Beta(b, b) priors of the partial correlations between domains."""
-    return AGREE + np.array([(count - 2 - j) / 2 for _, j in _below(count)])
-
-
-def _below(count: int) -> list[tuple[int, int]]:
-    """Row and column of each element below the diagonal."""
-    return [(i, j) for i in range(count) for j in range(i)]
+    return AGREE + np.array([(count - 2 - j) / 2 for i in range(count) for j in range(i)])
 
 
 def cholesky_rows(partial: Sequence[Array], count: int, xp: Namespace) -> list[list[Array]]:

@@ -1,27 +1,41 @@
 """The log density of a specification on a table, in the sampler's coordinates.
 
-Parameters of the law, scales and noise are on the real line (`bayeslaw.model.coordinates`).
+Positive parameters are sampled as logarithms, those between bounds as logits. Others depend on each
+other, and have coordinates in which a posterior is closer to a normal distribution:
+
+- The floor and the term sizes at the reference point add up to a loss that the data determine well,
+  and none may be negative. The coordinate of a term's leading exponent is the logit of the fraction
+  that its size takes of the loss that earlier terms leave.
+- A few pre-training stages determine little more than the slope of a gated exponent in log P. The
+  rate of the gate is sampled on a logarithmic scale on both sides of zero, and its depth as the
+  logit of that slope over its largest value at the rate, plus the log of that value.
+- Of a coupling the data determine the mixed derivative of the loss along two terms, which is
+  ``1 - 1 / kappa`` over their sum, better than kappa: the coordinate is log kappa over the coupled
+  terms' share of the loss.
+
 Weights of deviations and random effects are whitened (`bayeslaw.model.whitening`). Effects of a
 second level with many groups, or of many groups in several domains, are sampled as standard normals
 as they are. The same density as a PyMC model is `bayeslaw.model.building.build`.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from bayeslaw.common.arrays import Floats, Ints
+from bayeslaw.common.arrays import Floats, Ints, Tensor
 from bayeslaw.laws.deviations import WHOLE, Linear, Walk
-from bayeslaw.laws.priors import Prior
-from bayeslaw.laws.terms import Values
+from bayeslaw.laws.law import KAPPA
+from bayeslaw.laws.priors import FLOOR, Prior
+from bayeslaw.laws.terms import Term, Values
 from bayeslaw.model import whitening
 from bayeslaw.model.building import cholesky_rows, partial_exponents
-from bayeslaw.model.coordinates import coordinates, log_prior, on_the_line
-from bayeslaw.model.noise import LENGTH, NUGGET, decay
-from bayeslaw.model.spec import Arrays, JointSpec, Spec
-from bayeslaw.model.tape import FUNCTIONS, SPREAD, Node, Tape
+from bayeslaw.model.noise import LENGTH, decay, innovation_scale
+from bayeslaw.model.spec import Data, Spec
+from bayeslaw.model.tape import FUNCTIONS as F
+from bayeslaw.model.tape import SPREAD, Node, Tape
 
 MOST = 40
 """Most groups, of all levels but the one with most, whose effects are whitened.
@@ -29,10 +43,15 @@ MOST = 40
 The whitening takes the cube of the number of these and other weights."""
 MOST_CORRELATED = 120
 """Most effects of a level of several domains, groups times domains, that are whitened."""
+FLAT = Prior("Flat")
+SMALL = 0.1
+"""Rate below which a gate hardly changes with P, and its coordinate is linear."""
+
+type Pair = tuple[Tensor, Tensor]
+"""A value, and the log of its derivative by the coordinate or of a density."""
 
 
-@dataclass(frozen=True)
-class Weight:
+class Weight(NamedTuple):
     """A standard normal: of which variable, its place in it, and the variable's mean and sd."""
 
     name: str
@@ -55,8 +74,7 @@ class Density:
     weights, effects : sequence of Weight
         What is whitened, the effects of the level with most groups last; and what is sampled as it
         is.
-    domains : mapping of prefix to (Spec, mapping)
-        Spec and reference point of each domain.
+    domains : mapping of prefix to Data
     arguments : tuple
         Of `bayeslaw.model.whitening.density`, after the point.
     """
@@ -65,18 +83,13 @@ class Density:
     start: Floats
     weights: Sequence[Weight]
     effects: Sequence[Weight]
-    domains: Mapping[str, tuple[Spec, Values]]
+    domains: Mapping[str, Data]
     arguments: tuple[Any, ...] = field(repr=False)
 
     @property
     def size(self) -> int:
         """Number of coordinates."""
         return len(self.names) + len(self.weights) + len(self.effects)
-
-    @property
-    def levels_of_loss(self) -> list[int]:
-        """Places of the losses at the reference points, which the data determine."""
-        return [i for i, name in enumerate(self.names) if name.split("::")[-1] == "L_ref"]
 
     def __call__(self, point: Floats) -> tuple[float, Floats]:
         """Log density up to a constant, and its gradient."""
@@ -113,7 +126,7 @@ class Density:
         fixed = seen = every
         if len(before):
             rho = v[places[2]]
-            scale = np.sqrt(1 - rho**2 + NUGGET)
+            scale = innovation_scale(1.0, rho)
             seen = (every - rho * every[:, before]) / scale
             fixed = seen / scale
             np.subtract.at(fixed.T, before, (seen / scale * rho).T.copy())
@@ -130,34 +143,37 @@ class Density:
     def variables(self, points: Floats) -> dict[str, Floats]:
         """Draws by name, of points of `unwhitened`, shape (chains, draws, coordinates)."""
         z = {name: points[..., i] for i, name in enumerate(self.names)}
-        found: dict[str, Floats] = {}
-        for prefix, (spec, at) in self.domains.items():
-            own = {n.removeprefix(prefix): v for n, v in z.items() if n.startswith(prefix)}
-            q, _ = parameters(spec, at, own)
-            found |= {f"{prefix}{name}": np.asarray(value) for name, value in q.items()}
+        drawn: dict[str, Floats] = {}
+        for prefix, data in self.domains.items():
+            q, _ = parameters(data.spec, data.at, _within(z, prefix))
+            drawn |= {f"{prefix}{name}": np.asarray(value) for name, value in q.items()}
         vectors: dict[str, dict[int, Floats]] = {}
         for name in self.names:
-            base, _, place = name.partition("[")
+            vector, _, place = name.partition("[")
             if place:
-                value = z[name] if base.endswith("_z") else FUNCTIONS.sigmoid(z[name])
-                vectors.setdefault(base, {})[int(place[:-1])] = value
+                vectors.setdefault(vector, {})[int(place[:-1])] = F.sigmoid(z[name])
         for k, weight in enumerate((*self.weights, *self.effects), len(self.names)):
             value = weight.mean + weight.sd * points[..., k]
             if weight.place >= 0:
                 vectors.setdefault(weight.name, {})[weight.place] = value
             elif weight.name:
-                found[weight.name] = value
-        none = np.zeros(points.shape[:-1])
+                drawn[weight.name] = value
         for name, by_place in vectors.items():
-            count = max(by_place) + 1
-            found[name] = np.stack([by_place.get(j, none) for j in range(count)], axis=-1)
-            if len(self.domains) > 1 and name.endswith("_z") and "::" not in name:
-                shape = *none.shape, -1, len(self.domains)  # effects that are correlated
-                found[name] = found[name].reshape(shape)
-        return found
+            drawn[name] = np.stack([by_place[j] for j in sorted(by_place)], axis=-1)
+            if len(self.domains) > 1 and name.endswith("_z"):  # effects that are correlated
+                drawn[name] = drawn[name].reshape(*points.shape[:-1], -1, len(self.domains))
+        return drawn
 
 
-def parameters(spec: Spec, at: Values, z: Values) -> tuple[dict[str, Any], Any]:
+def _within[T](values: Mapping[str, T], prefix: str) -> dict[str, T]:
+    """The values of a domain, under their names in it."""
+    return {n.removeprefix(prefix): v for n, v in values.items() if n.startswith(prefix)}
+
+
+# -- parameters from the real line --------------------------------------------------------------
+
+
+def parameters(spec: Spec, at: Values, z: Values) -> tuple[dict[str, Any], Tensor]:
     """Parameters of a spec that are no weights, and the log density of their priors.
 
     Parameters
@@ -167,10 +183,43 @@ def parameters(spec: Spec, at: Values, z: Values) -> tuple[dict[str, Any], Any]:
         The reference point.
     z : mapping of str to value
         Coordinates on the real line: nodes of a tape, or arrays.
+
+    Returns
+    -------
+    q : dict of str to value
+    log : value
+        Log density in z, up to a constant; weights are not part of it.
     """
-    q, log = coordinates(spec.law, spec.priors, at, z, normal_coefficients(spec))
+    law, priors = spec.law, spec.priors
+    fractions = [t for t in law.terms if priors[t.local].support == (0, math.inf)]
+    gated = {n: t for t in law.terms for n in _gate(t, priors)}
+    dependent = {"L_ref", KAPPA if law.coupled else "L_ref", *normal_coefficients(spec), *gated}
+    dependent |= {term.local for term in fractions}
+    q: dict[str, Tensor] = {"L_ref": F.exp(z["L_ref"])}
+    log: Tensor = z["L_ref"]
+    for name in (name for name in law.coordinates if name not in dependent):
+        q[name], part = on_the_line(priors[name].support, z[name])
+        log = log + part + log_prior(priors[name], q[name])
+    for term in {t.coefficient: t for t in gated.values()}.values():
+        log = log + _add_gate(q, term, priors, at, z)
+    left, size = q["L_ref"], {}
+    for term in [t for t in law.terms if t not in fractions] + fractions:
+        name = term.local
+        unit = term.local_exponent(term.from_local({**q, name: 1.0}, at, F), at, F)
+        slope = q[term.slope] / unit
+        if term in fractions:
+            q[name] = slope / left * (1 + F.exp(-z[name]))
+            log = log + F.log(slope / left) - z[name] + log_prior(priors[name], q[name])
+        size[term.coefficient] = slope / q[name]
+        left = left - size[term.coefficient]
+    if law.coupled:
+        share = sum(size[name] for name in law.coupled) / q["L_ref"]
+        q[KAPPA] = F.exp(z[KAPPA] * share)
+        log = log + z[KAPPA] * share + F.log(share) + log_prior(priors[KAPPA], q[KAPPA])
+    log = log + log_prior_of_floor(priors, left, q["L_ref"])
+    q = {name: q[name] for name in law.coordinates if name in q}
     for name in _other_parameters(spec):
-        prior = spec.priors[spec.likelihood.parameters.get(name, name)]
+        prior = priors[spec.likelihood.parameters.get(name, name)]
         q[name], part = on_the_line(prior.support, z[name])
         log = log + part + log_prior(prior, q[name])
     return q, log
@@ -190,28 +239,116 @@ def _other_parameters(spec: Spec) -> list[str]:
     return names + [f"tau_{level}" for level in spec.effects]
 
 
-def make_density(spec: Spec | JointSpec, arrays: Arrays) -> Density:
-    """The density of a spec on the arrays of a `Data`, or of several on `joint_arrays`."""
-    return _Builder(spec, arrays).build()
+def log_prior_of_floor(priors: Mapping[str, Prior], floor: Tensor, loss: Tensor) -> Tensor:
+    """Log prior density of the floor in nats, given the term sizes, up to a constant.
+
+    `loss` is the loss at the reference point.
+    """
+    if FLOOR not in priors:
+        return log_prior(priors["E"], floor)
+    # The floor is its share over what is left of it times the term sizes, so its density is that
+    # of the share times ``(1 - share) / loss``.
+    share = floor / loss
+    return log_prior(priors[FLOOR], share) + F.log(1.0 - share) - F.log(loss)
+
+
+def _gate(term: Term, priors: Mapping[str, Prior]) -> tuple[str, ...]:
+    """Depth and rate of a gate whose priors have the whole support of their coordinates."""
+    if not (term.stated and term.gate):
+        return ()
+    depth, rate = term.gate
+    whole = priors[depth].support == (0, 1) and math.isinf(priors[rate].support[0])
+    return (depth, rate) if whole else ()
+
+
+def _add_gate(
+    q: dict[str, Tensor], term: Term, priors: Mapping[str, Prior], at: Values, z: Values
+) -> Tensor:
+    """Add depth and rate of a gate; the log density of their priors.
+
+    At the reference point the factor ``1 - depth s`` of the exponent, s the gate there, falls by
+    ``rate s u`` per e-fold of P, with u = ``depth (1 - s) / (1 - depth s)`` between 0 and 1.
+    """
+    assert term.gate
+    of_depth, of_rate = term.gate
+    up = F.exp(z[of_rate])
+    rate = q[of_rate] = 0.5 * SMALL * (up - 1 / up)
+    log = F.log(0.5 * SMALL * (up + 1 / up))
+    gate, rest = F.sigmoid(rate * at["ptpp"]), F.sigmoid(-rate * at["ptpp"])
+    y = z[of_depth] - (0.5 * F.log(rate * rate + SMALL**2) - F.softplus(-rate * at["ptpp"]))
+    u = F.sigmoid(y)
+    depth = q[of_depth] = u / (rest + gate * u)
+    log = log - F.softplus(y) - F.softplus(-y) + F.log(rest) - 2 * F.log(rest + gate * u)
+    return log + log_prior(priors[of_rate], rate) + log_prior(priors[of_depth], depth)
+
+
+def on_the_line(support: tuple[float, float], z: Tensor) -> Pair:
+    """A value within a support, and the log of its derivative by its coordinate."""
+    low, high = support
+    if math.isinf(high):
+        return (z, 0.0) if math.isinf(low) else (F.exp(z), z)
+    share = F.sigmoid(z)
+    return low + (high - low) * share, F.log(share) + F.log(1.0 - share)
+
+
+def log_prior(prior: Prior, x: Tensor) -> Tensor:
+    """Log density of a prior, up to a constant."""
+    given = prior.kwargs
+    mu, sigma = given.get("mu", 0.0), given.get("sigma", 1.0)
+    match prior.name:
+        case "Flat" | "HalfFlat" | "Uniform":
+            return 0.0
+        case "Normal" | "HalfNormal":
+            u = (x - mu) / sigma
+            return -0.5 * u * u
+        case "LogNormal":
+            log = F.log(x)
+            u = (log - mu) / sigma
+            return -0.5 * u * u - log
+        case "StudentT" | "HalfStudentT":
+            u = (x - mu) / sigma
+            return -0.5 * (given["nu"] + 1) * F.log1p(u * u / given["nu"])
+        case "Exponential":
+            return -x / given["scale"] if "scale" in given else -given["lam"] * x
+    if "alpha" in given:
+        alpha, beta = given["alpha"], given["beta"]
+    elif prior.name == "Gamma":
+        alpha, beta = (mu / sigma) ** 2, mu / sigma**2
+    elif prior.name == "InverseGamma":
+        alpha = (2 * sigma**2 + mu**2) / sigma**2
+        beta = mu * (mu**2 + sigma**2) / sigma**2
+    else:
+        total = mu * (1 - mu) / sigma**2 - 1
+        alpha, beta = mu * total, (1 - mu) * total
+    if prior.name == "Gamma":
+        return (alpha - 1) * F.log(x) - beta * x
+    if prior.name == "InverseGamma":
+        return -(alpha + 1) * F.log(x) - beta / x
+    assert prior.name == "Beta", prior.name
+    return (alpha - 1) * F.log(x) + (beta - 1) * F.log(1.0 - x)
+
+
+# -- the tape and the weights -------------------------------------------------------------------
+
+
+def make_density(domains: Mapping[str, Data]) -> Density:
+    """The density of one fit, ``{"": data}``, or of several domains by prefix; see `build`."""
+    return _Builder(domains).build()
 
 
 class _Builder:
     """A tape, the weights, and the effects, to which each part of a spec adds its own."""
 
-    def __init__(self, spec: Spec | JointSpec, arrays: Arrays) -> None:
-        self.spec, self.tape = spec, Tape()
-        self.specs = list(spec.domains.items())
-        self.arrays = [
-            {n.removeprefix(prefix): v for n, v in arrays.items() if n.startswith(prefix)}
-            for prefix, _ in self.specs
-        ]
-        self.counts = [len(own["observed"]) for own in self.arrays]
+    def __init__(self, domains: Mapping[str, Data]) -> None:
+        self.domains, self.tape = domains, Tape()
+        self.firsts = dict(zip(domains, np.cumsum([0, *map(len, domains.values())]), strict=False))
+        self.count = sum(map(len, domains.values()))
         self.inputs: dict[str, Floats] = {}
         self.columns: list[Floats] = []
         self.of_share: list[int] = []
         self.of_scale: list[int] = []
         self.weights: list[Weight] = []
-        self.level: tuple[Ints, int, list[Weight]] = (np.full(sum(self.counts), -1), 0, [])
+        self.level: tuple[Ints, int, list[Weight]] = (np.full(self.count, -1), 0, [])
         self.effects: list[Weight] = []
         self.shares: list[Node] = []
         self.scales: list[Node] = []
@@ -220,93 +357,98 @@ class _Builder:
 
     def build(self) -> Density:
         """The density, whitened at its start."""
-        names = self.names()
-        z = {name: self.tape.input(name) for name in names}
-        q: list[dict[str, Any]] = []
+        start = self.start()
+        z = {name: self.tape.input(name) for name in start}
+        q: dict[str, dict[str, Any]] = {}
         log_loss: Any = 0.0
         scale: Any = 0.0
         information: Any = 0.0
         rho: Any = 0.0
         log: Any = 0.0
-        for d, (prefix, spec) in enumerate(self.specs):
-            own = {n.removeprefix(prefix): v for n, v in z.items() if n.startswith(prefix)}
-            found, prior = parameters(spec, self.reference(d), own)
-            q.append(found)
-            inside, sigma = self.inside(d), found["sigma"]
-            log_loss = log_loss + inside * self.law(d, found)
-            information = information + 1.0 / spec.likelihood.information_variance(sigma, found)
-            if spec.errors == "run":
-                gap = self.row(f"{prefix}gap", self.spread(d, self.arrays[d]["gap"]))
-                each = inside * decay(gap, found[LENGTH], FUNCTIONS)
-                rho = rho + each
-                sigma = sigma * FUNCTIONS.sqrt(1 - each * each + NUGGET)
+        for prefix, data in self.domains.items():
+            spec = data.spec
+            q[prefix], prior = parameters(spec, data.at, _within(z, prefix))
+            inside, sigma = self.inside(prefix), q[prefix]["sigma"]
+            log_loss = log_loss + inside * self.law(prefix, q[prefix])
+            variance = spec.likelihood.information_variance(sigma, q[prefix])
+            information = information + 1.0 / variance
+            if data.order:
+                gap = self.row(f"{prefix}gap", self.spread(prefix, data.order.gap))
+                correlation = inside * decay(gap, q[prefix][LENGTH], F)
+                rho = rho + correlation
+                sigma = innovation_scale(sigma, correlation, F)
             scale = scale + inside * sigma
             log = log + prior
         log = log + self.add_effects(q, z)
+        information = information / len(q)
         if not self.weights:  # one without effect, so that the block is not empty
-            self.add(np.zeros(self.one_size), -1, self.tape.constant(1.0), Weight(""))
-        return self.compile(names, q, log_loss, rho, information / len(q), scale, log)
-
-    @property
-    def one_size(self) -> int:
-        """Number of rows."""
-        return sum(self.counts)
-
-    def compile(
-        self,
-        names: list[str],
-        q: list[dict[str, Any]],
-        log_loss: Any,
-        rho: Any,
-        information: Node,
-        scale: Any,
-        log: Any,
-    ) -> Density:
-        """The density of what was added."""
+            self.add(np.zeros(self.count), -1, self.tape.constant(1.0), Weight(""))
+        # What the weights need, then the likelihood, then derivatives by what the weights needed.
         tape = self.tape
         shares, factors = map(self.rows, (self.shares, self.factors))
         log_loss, rho, scale = self.rows([log_loss, rho, scale])
         seen = [log_loss, rho, *shares, *factors, information, *self.scales]
         errors = tape.input("errors", row=True)
         total = log
-        for d, (_, spec) in enumerate(self.specs):
-            each = spec.likelihood.log_density(errors, scale, q[d])
-            total = total + FUNCTIONS.sum(self.inside(d) * each)
+        for prefix, data in self.domains.items():
+            density = data.spec.likelihood.log_density(errors, scale, q[prefix])
+            total = total + F.sum(self.inside(prefix) * density)
         (by_error,) = self.rows(tape.gradient(total, [errors]))
         weighted, cotangents = total, []
         for k, node in enumerate(seen):
             cotangents.append(f"cotangent {k}")
             product = node * tape.input(cotangents[-1], row=node.row)
-            weighted = weighted + (FUNCTIONS.sum(product) if product.row else product)
-        derivatives = tape.gradient(weighted, [tape.inputs[name] for name in names])
-        order = [*names, *self.inputs, "errors", *cotangents]
-        stages = [seen, [total, by_error], derivatives]
-        program = tape.compile([node for stage in stages for node in stage], order)
-        of_seen, of_likelihood, of_theta = np.split(
-            program.outputs, [len(seen), len(seen) + len(stages[1])]
-        )
-        ends = np.array([len(order), of_seen.max() + 1, of_likelihood.max() + 1])
+            weighted = weighted + (F.sum(product) if product.row else product)
+        derivatives = tape.gradient(weighted, [z[name] for name in start])
+        order = [*start, *self.inputs, "errors", *cotangents]
+        program = tape.compile([*seen, total, by_error, *derivatives], order)
+        stages = np.split(program.outputs, [len(seen), len(seen) + 2])
+        ends = np.array([len(order), stages[0].max() + 1, stages[1].max() + 1])
+        of_seen, of_likelihood, of_theta = map(program.places, stages)
         first, last = 2 + len(shares), 2 + len(shares) + len(factors)
-        of_seen, of_likelihood, of_theta = map(program.places, (of_seen, of_likelihood, of_theta))
         places = (
             *(of_seen[0], of_seen[last], of_seen[1], of_seen[2:first], of_seen[last + 1 :]),
             *(of_seen[first:last], *of_likelihood, len(self.inputs), len(self.inputs) + 1),
         )
-        group, of_tau, own = self.level
-        columns = np.ascontiguousarray(self.columns)
-        block = columns, np.array(self.of_share), np.array(self.of_scale)
-        groups = np.array(self.groups, np.int64).reshape(len(self.groups), self.one_size)
-        observed = np.concatenate([own["observed"] for own in self.arrays]).astype(float)
-        data = np.stack(list(self.inputs.values()))
+        group, of_tau, of_level = self.level
+        block = np.ascontiguousarray(self.columns), np.array(self.of_share), np.array(self.of_scale)
+        groups = np.array(self.groups, np.int64).reshape(len(self.groups), self.count)
+        observed = np.concatenate([data.observed for data in self.domains.values()])
+        inputs = np.stack(list(self.inputs.values()))
         arguments = (
             *(observed, program.code, program.constants, program.sizes, ends, places, of_theta),
-            *(data, block, (group, of_tau), groups, self.before()),
+            *(inputs, block, (group, of_tau), groups, self.before()),
         )
-        domains = {prefix: (spec, self.reference(d)) for d, (prefix, spec) in enumerate(self.specs)}
-        start = self.start(names)
-        weights = [*self.weights, *own]
-        density = Density(tuple(names), start, weights, self.effects, domains, arguments)
-        return density.whitened_at(start)
+        point, weights = np.array(list(start.values())), [*self.weights, *of_level]
+        density = Density(tuple(start), point, weights, self.effects, self.domains, arguments)
+        return density.whitened_at(point)
+
+    def start(self) -> dict[str, float]:
+        """Plausible parameters on the real line; the loss at the reference point is the data's."""
+        values: dict[str, float] = {}
+        for prefix, data in self.domains.items():
+            spec, weights = data.spec, normal_coefficients(data.spec)
+            leading = {term.local for term in spec.law.terms}
+            names = [name for name in spec.law.coordinates if name not in weights]
+            for name in (*names, *_other_parameters(spec)):
+                prior = spec.priors.get(spec.likelihood.parameters.get(name, name), FLAT)
+                if name == "L_ref":
+                    value = float(np.mean(data.observed))
+                elif name in leading and prior.support == (0.0, math.inf):
+                    value = -0.7  # a third of the loss that is left
+                elif prior.name == "LogNormal" or math.isinf(prior.support[0]):
+                    value = prior.kwargs.get("mu", 0.0)
+                else:
+                    value = -0.5 if math.isinf(prior.support[1]) else 0.0
+                values[f"{prefix}{name}"] = value
+        count = len(self.domains)
+        pairs = range(count * (count - 1) // 2)
+        return values | {f"{v}_partial[{k}]": 0.0 for v in self.correlated for k in pairs}
+
+    @property
+    def correlated(self) -> tuple[str, ...]:
+        """Levels whose effects are correlated between domains."""
+        return next(iter(self.domains.values())).spec.effects if len(self.domains) > 1 else ()
 
     # -- rows of the domains --------------------------------------------------------------------
 
@@ -315,135 +457,87 @@ class _Builder:
         self.inputs[name] = np.asarray(values, float)
         return self.tape.input(name, row=True)
 
-    def rows(self, nodes: Sequence[Any]) -> list[Node]:
+    def rows(self, values: Sequence[Any]) -> list[Node]:
         """The values as rows."""
-        found = [x if isinstance(x, Node) else self.tape.constant(x) for x in nodes]
-        return [x if x.row else self.tape.apply(SPREAD, x) for x in found]
+        nodes = [x if isinstance(x, Node) else self.tape.constant(x) for x in values]
+        return [x if x.row else self.tape.apply(SPREAD, x) for x in nodes]
 
-    def spread(self, d: int, values: Any, fill: float = 0.0) -> Floats:
+    def spread(self, prefix: str, values: Any, fill: float = 0.0) -> Floats:
         """Values of a domain's rows, shape (..., its rows), over the rows of all domains."""
-        first = sum(self.counts[:d])
-        found = np.full((*np.shape(values)[:-1], self.one_size), fill)
-        found[..., first : first + self.counts[d]] = values
-        return found
+        first = self.firsts[prefix]
+        spread = np.full((*np.shape(values)[:-1], self.count), fill)
+        spread[..., first : first + len(self.domains[prefix])] = values
+        return spread
 
-    def inside(self, d: int) -> Any:
+    def inside(self, prefix: str) -> Any:
         """1 in the rows of a domain, and 0 in others."""
-        if len(self.specs) == 1:
+        if len(self.domains) == 1:
             return 1.0
-        name = f"inside {d}"
+        name = f"inside {prefix}"
         if name not in self.inputs:
-            return self.row(name, self.spread(d, np.ones(self.counts[d])))
+            return self.row(name, self.spread(prefix, np.ones(len(self.domains[prefix]))))
         return self.tape.inputs[name]
 
     def before(self) -> Ints:
-        """The row before each row in its run, if errors are correlated."""
-        if not any(spec.errors == "run" for _, spec in self.specs):
+        """The row before each row in its run; empty if no errors are correlated."""
+        if not any(data.order for data in self.domains.values()):
             return np.zeros(0, np.int64)
-        firsts = np.cumsum([0, *self.counts])
-        found = []
-        for own, count, first in zip(self.arrays, self.counts, firsts, strict=False):
-            found.append(first + own.get("before", np.arange(count)))
-        return np.concatenate(found).astype(np.int64)
-
-    def reference(self, d: int) -> dict[str, float]:
-        """Reference point of a domain."""
-        law = self.specs[d][1].law
-        return {n: float(v) for n, v in zip(law.covariate_names, self.arrays[d]["at"], strict=True)}
+        rows = [
+            self.firsts[prefix] + (data.order.before if data.order else np.arange(len(data)))
+            for prefix, data in self.domains.items()
+        ]
+        return np.concatenate(rows).astype(np.int64)
 
     # -- parts ----------------------------------------------------------------------------------
 
-    def names(self) -> list[str]:
-        """Parameters on the real line."""
-        names = []
-        for prefix, spec in self.specs:
-            weights = normal_coefficients(spec)
-            own = [name for name in spec.law.coordinates if name not in weights]
-            names += [f"{prefix}{name}" for name in (*own, *_other_parameters(spec))]
-        count = len(self.specs)
-        for level in self.correlated:
-            names += [f"{level}_partial[{k}]" for k in range(count * (count - 1) // 2)]
-        return names
-
-    @property
-    def correlated(self) -> tuple[str, ...]:
-        """Levels whose effects are correlated between domains."""
-        return self.spec.effects if isinstance(self.spec, JointSpec) else ()
-
-    def start(self, names: list[str]) -> Floats:
-        """A point of plausible parameters, with the loss at the reference point from the data."""
-        found = np.zeros(len(names))
-        for d, (prefix, spec) in enumerate(self.specs):
-            typical = {"L_ref": float(np.mean(self.arrays[d]["observed"]))}
-            locals_ = {term.local for term in spec.law.terms}
-            for name in names:
-                own = name.removeprefix(prefix)
-                if not name.startswith(prefix) or "[" in name:
-                    continue
-                prior = spec.priors.get(spec.likelihood.parameters.get(own, own))
-                if own in typical:
-                    value = typical[own]
-                elif (
-                    own in locals_
-                    and prior
-                    and prior.support[0] == 0
-                    and np.isinf(prior.support[1])
-                ):
-                    value = -0.7  # a third of the loss that is left
-                else:
-                    value = _typical(prior) if prior else 0.0
-                found[names.index(name)] = value
-        return found
-
-    def law(self, d: int, q: dict[str, Any]) -> Any:
+    def law(self, prefix: str, q: dict[str, Any]) -> Any:
         """Log loss of the law, to which coefficients that are no weights are added."""
-        (prefix, spec), at = self.specs[d], self.reference(d)
-        law = spec.law
-        values = dict(zip(law.covariate_names, self.arrays[d]["x"].astype(float), strict=True))
+        data, at = self.domains[prefix], self.domains[prefix].at
+        law, known = data.law, data.law.of_deviations(data.x)
         x = {
-            name: self.row(f"{prefix}{name}", self.spread(d, value, at[name]))
-            for name, value in values.items()
+            name: self.row(f"{prefix}{name}", self.spread(prefix, data.x[name], at[name]))
+            for name in law.covariate_names
         }
-        law, normal = law.over(values, at), normal_coefficients(spec)
-        p = law.amounts({**q, **dict.fromkeys(normal, 0.0)}, at, FUNCTIONS)
-        log_loss, shares = replace(law, offset=None).log(p, x, at, FUNCTIONS)
+        p = law.amounts({**q, **dict.fromkeys(normal_coefficients(data.spec), 0.0)}, at, F)
+        log_loss, shares = replace(law, offset=None).log(p, x, at, F)
         places = {WHOLE: -1}
         for of, share in shares.items():
             if of != WHOLE:
                 places[of] = len(self.shares)
                 self.shares.append(share)
-        one = self.tape.constant(1.0)
-        known, seen = law.of_deviations(values), law.of_deviations(x, FUNCTIONS)
+        seen = law.of_deviations(x, F)
         for each in law.deviations:
             share, place = shares[each.of], places[each.of]
             if isinstance(each, Walk):
-                for j, column in enumerate(each.sd * self.spread(d, each.columns(known, at))):
-                    weight = Weight(f"{prefix}{each.steps}", j)
-                    self.add(column, place, q[each.scale], weight)
+                columns = each.sd * self.spread(prefix, each.columns(known, at))
+                for j, column in enumerate(columns):
+                    self.add(column, place, q[each.scale], Weight(f"{prefix}{each.steps}", j))
             elif isinstance(each, Linear):
-                log_loss = log_loss + self.linear(d, each, each.parameters, q, known, share, place)
+                names = each.parameters
+                log_loss = log_loss + self.linear(prefix, each, names, q, known, share, place)
             else:
-                log_loss = log_loss + share * each.value(q, seen, at, FUNCTIONS)
+                log_loss = log_loss + share * each.value(q, seen, at, F)
         if law.offset:
-            own = law.offset
-            log_loss = log_loss + self.linear(d, own, own.local, q, values, one, -1)
+            own, one = law.offset, self.tape.constant(1.0)
+            log_loss = log_loss + self.linear(prefix, own, own.local, q, data.x, one, -1)
         return log_loss
 
     def linear(
         self,
-        d: int,
+        prefix: str,
         deviation: Linear,
-        coordinates: Sequence[str],
+        names: Sequence[str],
         q: dict[str, Any],
         x: Values,
         share: Any,
         place: int,
     ) -> Any:
         """Add the coefficients with normal priors as weights; what the rest, and means, add."""
-        (prefix, spec), at = self.specs[d], self.reference(d)
-        normal, total = normal_coefficients(spec), 0.0
-        for parameter, name in zip(deviation.parameters, coordinates, strict=True):
-            column = self.spread(d, deviation.column(parameter, x, at) * np.ones(self.counts[d]))
+        data, total = self.domains[prefix], 0.0
+        normal = normal_coefficients(data.spec)
+        for parameter, name in zip(deviation.parameters, names, strict=True):
+            column = deviation.column(parameter, x, data.at) * np.ones(len(data))
+            column = self.spread(prefix, column)
             mean = q.get(name, 0.0)
             if name in normal:
                 mean, sd = normal[name].kwargs.get("mu", 0.0), normal[name].kwargs.get("sigma", 1.0)
@@ -466,21 +560,22 @@ class _Builder:
             self.scales.append(scale)
         return [node.place for node in self.scales].index(scale.place)
 
-    def add_effects(self, q: list[dict[str, Any]], z: Mapping[str, Node]) -> Any:
+    def add_effects(self, q: Mapping[str, dict[str, Any]], z: Mapping[str, Node]) -> Any:
         """Add random effects; the log prior of their correlations."""
         log: Any = 0.0
         for level in self.correlated:
             log = log + self.add_correlated(level, q, z)
-        alone = [level for level in self.spec.effects if level not in self.correlated]
-        counts = {level: len(self.arrays[0][f"{level}_groups"]) for level in alone}
-        whitened = 0
-        for level, count in counts.items():
-            index, tau = self.arrays[0][f"{level}_index"], q[0][f"tau_{level}"]
-            weights = [Weight(f"{level}_z", g) for g in range(count)]
-            if not self.level[2] and count == max(counts.values()):
+        if self.correlated:
+            return log
+        (data,), (values,) = self.domains.values(), q.values()
+        most, whitened = max(map(len, data.groups.values()), default=0), 0
+        for level, labels in data.groups.items():
+            index, tau = data.index[level], values[f"tau_{level}"]
+            weights = [Weight(f"{level}_z", g) for g in range(len(labels))]
+            if not self.level[2] and len(labels) == most:
                 self.level = np.asarray(index, np.int64), self.place(tau), weights
-            elif whitened + count <= MOST:
-                whitened += count
+            elif whitened + len(labels) <= MOST:
+                whitened += len(labels)
                 for g, weight in enumerate(weights):
                     self.add(np.asarray(index == g, float), -1, tau, weight)
             else:
@@ -489,21 +584,23 @@ class _Builder:
                 self.effects += weights
         return log
 
-    def add_correlated(self, level: str, q: list[dict[str, Any]], z: Mapping[str, Node]) -> Any:
+    def add_correlated(
+        self, level: str, q: Mapping[str, dict[str, Any]], z: Mapping[str, Node]
+    ) -> Any:
         """Add effects that are correlated between domains; the log prior of the correlations."""
-        count, log = len(self.specs), 0.0
+        count, log = len(self.domains), 0.0
         partial = []
         for k, b in enumerate(partial_exponents(count)):
-            half = FUNCTIONS.sigmoid(z[f"{level}_partial[{k}]"])
-            log = log + b * (FUNCTIONS.log(half) + FUNCTIONS.log(1.0 - half))
+            half = F.sigmoid(z[f"{level}_partial[{k}]"])
+            log = log + b * (F.log(half) + F.log(1.0 - half))
             partial.append(2.0 * half - 1.0)
-        rows = cholesky_rows(partial, count, FUNCTIONS)
-        size = len(self.arrays[0][f"{level}_groups"])
-        index = np.concatenate([own[f"{level}_index"] for own in self.arrays])
+        rows = dict(zip(self.domains, cholesky_rows(partial, count, F), strict=True))
+        size = len(next(iter(self.domains.values())).groups[level])
+        index = np.concatenate([data.index[level] for data in self.domains.values()])
         for j in range(count):
             factor = sum(
-                self.inside(d) * q[d][f"tau_{level}"] * row[j]
-                for d, row in enumerate(rows)
+                self.inside(prefix) * q[prefix][f"tau_{level}"] * row[j]
+                for prefix, row in rows.items()
                 if j < len(row)
             )
             weights = [Weight(f"{level}_z", g * count + j) for g in range(size)]
@@ -517,13 +614,3 @@ class _Builder:
                 self.groups.append(index + len(self.effects))
                 self.effects += weights
         return log
-
-
-def _typical(prior: Prior) -> float:
-    """A plausible value of a parameter on the real line."""
-    low, high = prior.support
-    if np.isinf(low):
-        return float(prior.kwargs.get("mu", 0.0))
-    if not np.isinf(high):
-        return 0.0
-    return float(prior.kwargs.get("mu", 0.0)) if prior.name == "LogNormal" else -0.5

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from bayeslaw.common.arrays import Strings
+from bayeslaw.common.arrays import Floats, Ints, Strings
 from bayeslaw.common.defaults import DELTA
 from bayeslaw.common.files import digest
 from bayeslaw.common.kinds import made, stated
@@ -24,13 +23,11 @@ from bayeslaw.model.noise import (
     LIKELIHOODS,
     Huber,
     Likelihood,
+    Order,
     make_likelihood,
     order,
 )
 from bayeslaw.tables.table import LossTable
-
-type Arrays = Mapping[str, npt.NDArray[Any]]
-"""Arrays that a model is given, by name."""
 
 
 @dataclass(frozen=True)
@@ -98,29 +95,6 @@ class Spec:
         """Threshold of the Huber loss, in log loss: of a Huber likelihood, or the paper's."""
         return self.likelihood.delta if isinstance(self.likelihood, Huber) else DELTA
 
-    @property
-    def domains(self) -> Mapping[str, "Spec"]:
-        """Specs by the prefix of their variables' names: this spec alone, without a prefix."""
-        return {"": self}
-
-
-@dataclass(frozen=True)
-class JointSpec:
-    """Specs of several domains whose random effects are correlated.
-
-    Parameters
-    ----------
-    domains : mapping of str to Spec
-        By the prefix of a domain's variables, ``"<domain>::"``; all of the same levels of effects.
-    """
-
-    domains: Mapping[str, Spec]
-
-    @property
-    def effects(self) -> tuple[str, ...]:
-        """Levels that have effects."""
-        return next(iter(self.domains.values())).effects
-
 
 def spec_of(arguments: Mapping[str, Any]) -> Spec:
     """The spec with these `Spec.arguments`.
@@ -177,23 +151,36 @@ def make_spec(
 
 @dataclass(frozen=True)
 class Data:
-    """A table as a model's data.
+    """A spec with the data that it is fitted to.
 
     Parameters
     ----------
-    arrays : mapping of str to array
-        ``x`` has shape (covariates, rows) and ``at`` (covariates,), in the order of
-        `Law.covariate_names`. ``observed`` are log losses. The rest are groups of rows, the row
-        before each row in its run, and the knots of random walks.
-    at : mapping of str to float
-        Logarithms of the covariates at the reference point.
-    groups : mapping of str to array
+    spec : Spec
+    law : Law
+        That of the spec, with knots of its random walks that cover the rows.
+    x, at : mapping of str to array, and to float
+        Logarithms of the covariates of the rows, and at the reference point.
+    observed : array, shape (rows,)
+        Log losses.
+    groups : mapping of level to array
         Sorted labels of the groups of each level that has effects.
+    index : mapping of level to array of int, shape (rows,)
+        Place of each row's group among these.
+    order : Order, optional
+        The row before each row in its run, if errors are correlated.
     """
 
-    arrays: Arrays
+    spec: Spec
+    law: Law
+    x: Mapping[str, Floats]
     at: Mapping[str, float]
+    observed: Floats
     groups: Mapping[str, Strings]
+    index: Mapping[str, Ints]
+    order: Order | None
+
+    def __len__(self) -> int:
+        return len(self.observed)
 
 
 def make_data(
@@ -219,32 +206,18 @@ def make_data(
     TableError
         If the table lacks a column the law needs, holds several domains, or does not vary.
     """
-    law, known = spec.law, dict(groups or {})
+    of_rows = {name: labels(table.frame, name) for name in spec.effects}
+    known = groups or {name: np.unique(names) for name, names in of_rows.items()}
+    law = spec.law
     law.check_fits(table, table.name)
-    x = law.covariates(table, table.name)
-    at = at or law.reference_point(table)
-    arrays: dict[str, npt.NDArray[Any]] = {
-        "x": np.stack([x[name] for name in law.covariate_names]),
-        "at": np.stack([at[name] for name in law.covariate_names]),
-        "observed": np.log(table.loss),
-    }
-    for name in spec.effects:
-        of_rows = labels(table.frame, name)
-        known.setdefault(name, np.unique(of_rows))
-        arrays[f"{name}_index"] = np.searchsorted(known[name], of_rows)
-        arrays[f"{name}_groups"] = np.arange(len(known[name]))
-    if spec.errors == "run":
-        arrays["before"], arrays["gap"] = order(table.frame)
-    for walk in law.over(x, at).walks:
-        assert walk.knots
-        arrays[f"{walk.steps}_knots"] = walk.knots.positions
-    return Data(arrays, at, known)
-
-
-def joint_arrays(data: Mapping[str, Data]) -> Arrays:
-    """Arrays of several domains, by the domain and their name; see `JointSpec`."""
-    return {
-        f"{domain}::{name}": array
-        for domain, each in data.items()
-        for name, array in each.arrays.items()
-    }
+    x, at = law.covariates(table, table.name), at or law.reference_point(table)
+    return Data(
+        spec=spec,
+        law=law.over(x, at),
+        x=x,
+        at=at,
+        observed=np.log(table.loss),
+        groups=known,
+        index={name: np.searchsorted(known[name], names) for name, names in of_rows.items()},
+        order=order(table.frame) if spec.errors == "run" else None,
+    )

@@ -221,16 +221,15 @@ def _prior(
 
     rows = pd.concat([table.frame, ahead.assign(loss=1.0)], ignore_index=True)
     whole, data = replace(table, frame=rows), make_data(spec, table)
-    fitted = spec.law.over(spec.law.covariates(table), data.at)
-    law = fitted.over(spec.law.covariates(whole), data.at)
-    every = make_data(replace(spec, law=law), whole, at=data.at)
-    model = build(replace(spec, law=law), every.arrays)
+    # The knots of the fitted rows, and others as far as the rows ahead reach.
+    every = make_data(replace(spec, law=data.law), whole, at=data.at)
+    model = build({"": every})
     names = [variable.name for variable in model.free_RVs]
     loss = model["location" if spec.errors == "run" else "log_loss"]
     drawn = pm.draw([*model.free_RVs, loss], draws=count, random_seed=seed)
     *free, log_loss = map(np.asarray, drawn)
     found = dict(zip(names, free, strict=True))
-    for mine, longer in zip(fitted.walks, law.walks, strict=True):
+    for mine, longer in zip(data.law.walks, every.law.walks, strict=True):
         assert mine.knots
         assert longer.knots
         among = np.isin(longer.knots.positions, mine.knots.positions)
@@ -241,7 +240,7 @@ def _prior(
     }
     # Knots of the fitted rows, and groups of all rows.
     labels = replace(data, groups=every.groups)
-    draws = labelled_draws(spec, labels, xr.Dataset(one_chain))
+    draws = labelled_draws(labels, xr.Dataset(one_chain))
     if spec.errors == "run":
         converged = Convergence(math.inf, math.inf, math.inf, 0, 1.0)
         truth = Posterior(spec, whole, data.at, draws, xr.Dataset(), converged)

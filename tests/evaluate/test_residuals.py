@@ -72,7 +72,7 @@ def in_pymc(fitted: Posterior, draws: xr.Dataset) -> np.ndarray:
     """Log likelihood (draws, rows) by the PyMC model itself."""
     from pymc.stats import compute_log_likelihood
 
-    model = build(fitted.spec, make_data(fitted.spec, fitted.table).arrays)
+    model = build({"": make_data(fitted.spec, fitted.table)})
     tree = xr.DataTree.from_dict({"posterior": draws})
     quiet = {"model": model, "progressbar": False, "extend_inferencedata": False}
     rows = compute_log_likelihood(tree, **quiet)["log_loss"].values
@@ -92,7 +92,7 @@ def test_the_likelihood_is_the_models(runs, settings):
     fitted = grouped(runs, **settings)
     draws = raw(fitted)
     data = make_data(fitted.spec, runs)
-    fitted = replace(fitted, draws=labelled_draws(fitted.spec, data, draws))
+    fitted = replace(fitted, draws=labelled_draws(data, draws))
     rows = in_pymc(fitted, draws)
     np.testing.assert_allclose(log_likelihood(fitted), rows, rtol=1e-8, atol=1e-8)
 
@@ -185,7 +185,7 @@ def test_scale_is_that_of_the_drawn_noise(small):
 def test_prior_draws_are_the_models(posterior):
     import pymc as pm
 
-    model = build(posterior.spec, make_data(posterior.spec, posterior.table).arrays)
+    model = build({"": make_data(posterior.spec, posterior.table)})
     names = [rv.name for rv in model.free_RVs]
     want = dict(zip(names, pm.draw(model.free_RVs, draws=2000, random_seed=1), strict=True))
     got = prior_draws(posterior, 4000, seed=2)

@@ -58,7 +58,7 @@ def model_of(law, table, likelihood):
 
     priors = {"E": FLOORS.get(law, "LogNormal(median=1.2, sigma=0.6)")}
     spec = make_spec(law, likelihood=likelihood, priors=priors)
-    return build(spec, make_data(spec, table).arrays)
+    return build({"": make_data(spec, table)})
 
 
 def log_likelihood(posterior):

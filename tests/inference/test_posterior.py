@@ -280,7 +280,7 @@ def test_prior_predictive_is_that_of_the_model():
 
     fit = bl.load("tests/golden/delphi_chinchilla.nc")
     own = fit.to_datatree(prior=2000)["prior_predictive"]["log_loss"].values[0]
-    model = build(fit.spec, make_data(fit.spec, fit.table).arrays)
+    model = build({"": make_data(fit.spec, fit.table)})
     tree = pm.sample_prior_predictive(2000, model=model, random_seed=1)
     pymc = tree["prior_predictive"]["log_loss"].values[0]
     quantiles = (0.1, 0.5, 0.9)

@@ -78,7 +78,7 @@ def test_loss_is_the_laws_at_fewer_tokens_and_derivatives(name):
 def test_a_model_has_the_stated_prior():
     spec = make_spec(load_law("chinchilla").repeating())
     table = simulate(spec.law, CHINCHILLA | {"R_D": R}, SCARCE, sigma=0.01)
-    model = build(spec, make_data(spec, table).arrays)
+    model = build({"": make_data(spec, table)})
     assert "R_D" in {rv.name for rv in model.free_RVs}
 
 

@@ -15,7 +15,7 @@ from tests.support import LAWS, object_mode, slow
 )
 def test_prior_predictive_sees_every_prior(name, paper_rows):
     spec = make_spec(name)
-    model = build(spec, make_data(spec, paper_rows).arrays)
+    model = build({"": make_data(spec, paper_rows)})
     quick = {"mode": "FAST_COMPILE"}
     tree = pm.sample_prior_predictive(4000, model=model, random_seed=1, compile_kwargs=quick)
     draws = tree["prior"].dataset
@@ -37,7 +37,7 @@ def test_prior_predictive_sees_every_prior(name, paper_rows):
 @pytest.mark.parametrize("likelihood", ["studentt", "normal", "huber"])
 def test_log_likelihood_is_there_row_by_row(likelihood, small):
     spec = make_spec("chinchilla", likelihood=likelihood)
-    model = build(spec, make_data(spec, small).arrays)
+    model = build({"": make_data(spec, small)})
     prior = pm.sample_prior_predictive(20, model=model, random_seed=1)
     assert prior["prior_predictive"]["log_loss"].shape == (1, 20, len(small))
     prior["posterior"] = prior["prior"]

@@ -88,39 +88,39 @@ def measured(rows="tokens <= 8 * params and replay in [0, .1, .5]", **columns):
 
 
 def one(law, table=simulated, columns=None, **settings):
-    """Spec and arrays of a fit of a law."""
+    """Data of a fit of a law."""
 
     def make():
         others = {n: settings.pop(n) for n in ("likelihood", "delta", "priors") if n in settings}
         rows = table(**(columns or {})) if table is measured else table(law, **(columns or {}))
         spec = specify(law, rows, make_settings(settings, seed=0, **others))
-        return spec, make_data(spec, rows).arrays
+        return {"": make_data(spec, rows)}
 
     return make
 
 
 def several(count, **columns):
-    """Spec and arrays of a joint fit of domains."""
+    """Data of a joint fit of domains."""
 
     def make():
         class Given(Exception):
             pass
 
         def stop(*given):
-            raise Given(*given[:2])
+            raise Given(given[0])
 
         tables = {f"domain {k}": simulated("dcpt", seed=k, **columns) for k in range(count)}
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(joint_fitting, "sample", stop)
             with pytest.raises(Given) as caught:
                 bl.fit_joint(dict.fromkeys(tables, "dcpt"), tables)
-        return caught.value.args
+        return caught.value.args[0]
 
     return make
 
 
 def of_module(module, law):
-    """Spec and arrays of a law on the design of its tests."""
+    """Data of a law on the design of its tests."""
     rows = module.DESIGN.iloc[::5]
     return one(
         law, lambda name: simulated(name, rows.assign(replay=rows.get("replay", 0.1)), module.TRUTH)
@@ -159,11 +159,11 @@ CASES = {
 
 @pytest.fixture(params=CASES, scope="module")
 def both(request):
-    spec, arrays = CASES[request.param]()
-    density = make_density(spec, arrays)
+    domains = CASES[request.param]()
+    density = make_density(domains)
     rng = np.random.default_rng(0)
     point = np.concatenate([density.start, np.zeros(density.size - len(density.start))])
-    return spec, arrays, density, point + 0.05 * rng.normal(size=density.size)
+    return domains, density, point + 0.05 * rng.normal(size=density.size)
 
 
 def test_the_gradient_is_exact(both):
@@ -177,8 +177,8 @@ def test_the_gradient_is_exact(both):
 
 
 def test_it_is_the_density_of_the_pymc_model(both):
-    spec, arrays, density, point = both
-    model = build(spec, arrays)
+    domains, density, point = both
+    model = build(domains)
     variables = [model.rvs_to_values[rv] for rv in model.free_RVs]
     mode = Mode(linker="py", optimizer=None)
     evaluate = pytensor.function(

@@ -71,7 +71,7 @@ def test_the_density_is_that_of_the_covariance(places, ell, sigma):
 def test_the_model_has_the_density(likelihood):
     table = correlated(1)
     spec = make_spec("chinchilla", likelihood=likelihood, errors="run")
-    model = build(spec, make_data(spec, table).arrays)
+    model = build({"": make_data(spec, table)})
     point = model.initial_point()
     location, ell, sigma = model.compile_fn(
         model.replace_rvs_by_values([model["location"], model["ell"], model["sigma"]]),

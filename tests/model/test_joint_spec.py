@@ -8,7 +8,7 @@ from scipy import stats
 
 from bayeslaw.inference.joint_fitting import _factors
 from bayeslaw.model.building import AGREE, build
-from bayeslaw.model.spec import JointSpec, joint_arrays, make_data, make_spec
+from bayeslaw.model.spec import make_data, make_spec
 from tests.support import grouped
 
 
@@ -17,8 +17,8 @@ def test_correlations_are_lkj(count):
     """Under LKJ(eta) of K domains each (rho + 1) / 2 is Beta(b, b), b = eta + (K - 2) / 2."""
     table, domains = grouped(0), [f"domain {k}" for k in range(count)]
     spec = make_spec("chinchilla", discrepancy="none", effects=["run"])
-    joint = JointSpec({f"{domain}::": spec for domain in domains})
-    model = build(joint, joint_arrays(dict.fromkeys(domains, make_data(spec, table))))
+    data = make_data(spec, table)
+    model = build({f"{domain}::": data for domain in domains})
     drawn = pm.draw(model["run_partial"], draws=4000, random_seed=1, mode="FAST_COMPILE")
     draws = xr.Dataset({"run_partial": (("chain", "draw", "pair"), drawn[None])})
     factor = _factors(draws, "run", count)[0]
