@@ -51,7 +51,8 @@ from .laws.priors import Prior as Prior
 from .planning.choices import Choice as Choice
 from .planning.planner import plan as plan
 from .planning.result import Plan as Plan
-from .reporting import Explorer as Explorer, Report as Report, explore as explore, report as report
+from .reporting._report import Report as Report, report as report
+from .reporting.explorer import Explorer as Explorer, explore as explore
 from .simulation.calibration import Calibration as Calibration, calibrate as calibrate
 from .simulation.worlds import (
     paper_world as paper_world,

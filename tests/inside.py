@@ -74,6 +74,9 @@ from bayeslaw.plots.style import LINES as LINES
 from bayeslaw.plots.style import MARKERS as MARKERS
 from bayeslaw.plots.style import axes as axes
 from bayeslaw.plots.style import log_axis as log_axis
+from bayeslaw.reporting._report import beyond as beyond
+from bayeslaw.reporting._report import cost as cost
+from bayeslaw.reporting._report import licence as licence
 from bayeslaw.studies.study import DESIGNS as DESIGNS
 from bayeslaw.studies.study import buy as buy
 from bayeslaw.studies.study import summary as summary

@@ -174,13 +174,18 @@ def report(
     page: "bl.Report", fitted: bl.Posterior | bl.Pool, train: str | None, plan: "bl.Plan | None"
 ) -> Rendered:
     """Render the warnings and the summary of a page, which is written to a file."""
-    summary = [item for part in page.sections[0].parts if isinstance(part, list) for item in part]
+    summary = [
+        item
+        for block in page.sections["summary"].blocks
+        if isinstance(block, list)
+        for item in block
+    ]
     document: Document = describe(fitted, train) | {
         "title": page.title,
         "question": page.lead,
         "warnings": list(page.warnings),
         "summary": summary,
-        "sections": [section.name for section in page.sections],
+        "sections": [*page.sections],
         "plan": None if plan is None else plan.to_dict(),
     }
     blocks: list[Block] = [*heading(fitted, train), ""]

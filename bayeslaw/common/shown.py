@@ -212,6 +212,9 @@ class Showing:
     def __str__(self) -> str:
         return self.shown().text()
 
+    def _repr_pretty_(self, printer: Any, _cycle: bool) -> None:
+        printer.text(str(self))  # in IPython, where the representation of a posterior is pages long
+
     def _repr_html_(self) -> str:
         return self.shown().html()
 

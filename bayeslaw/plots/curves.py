@@ -73,10 +73,6 @@ def forecast(
     allow_unconverged : bool
         Draw a posterior that has not converged.
 
-    Returns
-    -------
-    matplotlib.figure.Figure
-
     Raises
     ------
     NotConverged
@@ -102,10 +98,6 @@ def in_sample(fit: Fit, *, seed: int = 0, allow_unconverged: bool = False) -> Fi
         Of the predictive noise of a posterior.
     allow_unconverged : bool
         Draw a posterior that has not converged.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
 
     Raises
     ------

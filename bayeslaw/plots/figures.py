@@ -1,4 +1,7 @@
-"""Figures of forecasts against measured losses, of parameters, and of plans."""
+"""Figures of forecasts against measured losses, of parameters, and of plans.
+
+Each public function returns a Matplotlib figure, unless it says otherwise.
+"""
 
 import math
 import warnings
@@ -102,10 +105,6 @@ def observed(predicted: Forecast) -> Figure:
     predicted : Forecast
         Of rows with a measured loss.
 
-    Returns
-    -------
-    matplotlib.figure.Figure
-
     Raises
     ------
     TableError
@@ -143,10 +142,6 @@ def pit(predicted: Forecast, *, seed: int = 0) -> Figure:
         Of four or more rows with a measured loss.
     seed : int
         Of the simulation of the envelope.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
 
     Raises
     ------
@@ -202,10 +197,6 @@ def coverage(predicted: Forecast) -> Figure:
     predicted : Forecast
         Of rows with a measured loss.
 
-    Returns
-    -------
-    matplotlib.figure.Figure
-
     Raises
     ------
     TableError
@@ -235,10 +226,6 @@ def residuals(predicted: Forecast, fitted: Forecast | None = None) -> Figure:
         Of held-out rows with a measured loss.
     fitted : Forecast, optional
         Of the training rows; drawn behind the held-out ones.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
 
     Raises
     ------
@@ -281,10 +268,6 @@ def compare(scores: pd.DataFrame, metrics: Sequence[str] | None = None) -> Figur
     metrics : sequence of str, optional
         Columns to draw; by default those of `SCORES` that have values.
 
-    Returns
-    -------
-    matplotlib.figure.Figure
-
     Raises
     ------
     TableError
@@ -318,10 +301,6 @@ def backtest(found: Backtest) -> Figure:
     Parameters
     ----------
     found : Backtest
-
-    Returns
-    -------
-    matplotlib.figure.Figure
     """
     figure, panels = axes(len(found.models), columns=3, width=3.4, height=2.6, sharey=True)
     for ax, model in zip(panels, found.models, strict=True):
@@ -358,10 +337,6 @@ def prior_posterior(posterior: Posterior, *, seed: int = 0) -> Figure:
     posterior : Posterior
     seed : int
         Of the prior draws.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
 
     Raises
     ------
@@ -416,10 +391,6 @@ def ranks(posterior: Posterior) -> Figure:
     Parameters
     ----------
     posterior : Posterior
-
-    Returns
-    -------
-    matplotlib.figure.Figure
     """
     import arviz as az
 
@@ -493,10 +464,6 @@ def floor_sensitivity(found: FloorSensitivity) -> Figure:
     ----------
     found : FloorSensitivity
         From `bayeslaw.derive.floor_sensitivity`.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
     """
     shown = found.summary.head(NUMBERS)
     slices = len(found.profile) // len(found.summary)
@@ -613,10 +580,6 @@ def plan_frontier(plan: Plan, *, points: int = 25) -> Figure:
     plan : Plan
     points : int
         Number of confidences.
-
-    Returns
-    -------
-    Figure
     """
     rows = plan.frontier(np.linspace(0.5, 0.99, points).tolist())
     found = rows[np.isfinite(rows["atpp"])]

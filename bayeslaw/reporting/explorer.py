@@ -15,13 +15,12 @@ from bayeslaw.common.errors import BayeslawError
 from bayeslaw.common.files import installing
 from bayeslaw.common.formatting import jsonable
 from bayeslaw.planning.arguments import replay_ratios
+from bayeslaw.planning.limits import Limit
 from bayeslaw.planning.result import Plan
 from bayeslaw.reporting.pages import Page, rendered
 
-DRAWS, BUDGETS, RATIOS = 256, 33, 25
-"""Draws, budgets and replay ratios on a page."""
-WIDER = 16.0
-"""Budgets reach this factor below and above the plan's."""
+DRAWS, BUDGETS, RATIOS = 256, 33, 25  # of a page, which takes 2 MB
+WIDER = 16.0  # budgets reach this factor below and above the plan's
 
 
 @dataclass(frozen=True)
@@ -101,7 +100,6 @@ def explore(
 def _page(
     name: str, plan: Plan, draws: int, atpp: Floats | None, replay: Floats | None
 ) -> dict[str, Any]:
-    """What the page holds of one plan."""
     problem, middle = plan.problem, plan.chosen
     for what, count in (("target", len(problem.targets)), ("source", len(problem.sources))):
         if count != 1:
@@ -117,10 +115,14 @@ def _page(
     if any(axis.ndim != 1 or not len(axis) or not (np.diff(axis) > 0).all() for axis in axes):
         raise BayeslawError("atpp and replay: give numbers in ascending order.")
     replay_ratios(axes[1])
-    some = problem.take(np.linspace(0, problem.draws - 1, min(draws, problem.draws)).astype(int))
+    few = problem.take(np.linspace(0, problem.draws - 1, min(draws, problem.draws)).astype(int))
     budgets, ratios = axes
-    loss = np.stack([some.targets[0].value(ratios, math.log(a)) for a in budgets])
-    rise = np.stack([some.source.value(ratios, math.log(a)) for a in budgets])
+
+    def packed(limit: Limit) -> str:
+        """Values of shape (budgets, ratios, draws) as base64, little-endian single precision."""
+        values = np.stack([limit.value(ratios, math.log(a)) for a in budgets])
+        return base64.b64encode(np.ascontiguousarray(values, "<f4").tobytes()).decode("ascii")
+
     return {
         "params": problem.params,
         "limits": jsonable(plan.limits),
@@ -135,13 +137,7 @@ def _page(
         "max_forgetting": problem.source.most,
         "atpp": budgets.tolist(),
         "replay": ratios.tolist(),
-        "draws": some.draws,
-        # Of shape (budgets, ratios, draws).
-        "loss": _packed(loss),
-        "rise": _packed(rise),
+        "draws": few.draws,
+        "loss": packed(few.targets[0]),
+        "rise": packed(few.source),
     }
-
-
-def _packed(values: Floats) -> str:
-    """Little-endian single-precision numbers as base64."""
-    return base64.b64encode(np.ascontiguousarray(values, "<f4").tobytes()).decode("ascii")

@@ -1,0 +1,655 @@
+"""A report of a fit: what its forecast, checks and plan show, with figures, as one page."""
+
+import re
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from scipy.stats import binom
+
+from bayeslaw import plots
+from bayeslaw.checks._check import check
+from bayeslaw.checks.findings import Check
+from bayeslaw.common.errors import FitWarning
+from bayeslaw.common.formatting import count
+from bayeslaw.common.shown import Block, Note, Shown, Table
+from bayeslaw.derive.recipes import REGRET, Recipes, cells
+from bayeslaw.evaluate._backtest import Backtest
+from bayeslaw.evaluate.scores import row_name, score, shown_comparison
+from bayeslaw.huber.point_fit import PointFit, fit_huber
+from bayeslaw.inference.pools import Pool
+from bayeslaw.inference.posterior import Forecast, Posterior
+from bayeslaw.model import effects
+from bayeslaw.planning import texts
+from bayeslaw.planning.result import Plan
+from bayeslaw.plots.style import SHORT
+from bayeslaw.reporting.pages import Page, Picture, formula, picture, rendered
+from bayeslaw.tables.hull import in_words, locate
+from bayeslaw.tables.table import LossTable, is_synthetic
+from bayeslaw.tables.validation import COVARIATES, canonical, label_texts
+
+LEVELS = (0.5, 0.8, 0.9)
+MEANINGS = {
+    "huber_log": "mean Huber loss of log residuals, threshold .02",
+    "rmse_log": "root mean square of log residuals; .01 is about 1 %",
+    "mae_rel": "mean of |forecast − measured| / measured",
+    "mape_clip": "the same with small losses clipped; equal here unless a loss is below 1e-8",
+    "intercept, slope": "of log measured on log forecast; 0 and 1 are ideal",
+    "coverage_50, _80, _90": "fraction of measured losses inside the band; the ideal is its level",
+    "width_90": "mean width of the 90 % band, in log loss",
+    "crps, winkler_90": "proper scores of the whole forecast and of the 90 % band; lower is better",
+}
+POSITION = (
+    "An interpolation lies in the convex hull of the training rows, in the logarithms of the law's "
+    "covariates; an extrapolation lies outside; a projection has another value of a covariate that "
+    "was never varied. decades: distance from the hull, in log10 of N, D and PTPP and in r."
+)
+CAPTIONS = {
+    "forecast": "Posterior predictive median with 50 and 90 % bands of a new run, by model size. "
+    "Filled markers are measured losses; a cross marks a loss outside its 90 % band. Panels are "
+    "grey where the forecast is an extrapolation, and hatched where it is a projection. Each panel "
+    "has its own loss axis.",
+    "in_sample": "The same for the training rows.",
+    "observed": "On the dashed line the measured loss equals the posterior predictive median.",
+    "coverage": "Above the dashed line bands are too wide, below it too narrow. The grey region is "
+    "the 90 % interval of as many independent rows.",
+    "pit": "Above zero, measured losses are lower than forecast; below zero, higher.",
+    "residuals": "A trend indicates a systematic error of the law.",
+    "prior_posterior": "Where the two densities agree, the data say little, and the forecast "
+    "depends on the prior.",
+    "ranks": "Chains that sampled the same distribution stay near zero; p is from a test of that.",
+    "compare": "The dashed line is the score of a perfect forecast.",
+    "plan_landscape": "Forgetting and target loss over budget and replay. Contours are P(both), "
+    "the probability that all limits are met.",
+    "plan_frontier": "Smallest budget and its replay ratio by confidence.",
+}
+UNKNOWN = "unknown"
+NAMES = {
+    "params": "N, parameters",
+    "tokens": "D, tokens",
+    "replay": "r, replay ratio",
+    "ptpp": "PTPP, pre-training tokens per parameter",
+    "loss": "loss, nats per token",
+}
+
+
+@dataclass(frozen=True)
+class Report(Page):
+    """A report of a fit, as a self-contained page.
+
+    Parameters
+    ----------
+    title : str
+    lead : str
+        The question that the report answers.
+    warnings : sequence of str
+        Shown at the top, such as that a posterior has not converged.
+    sections : mapping of str to Shown
+        Title, text and tables of each section, by its anchor, and the names of its figures.
+    pictures : mapping of str to Picture
+        Figures by name.
+    """
+
+    title: str
+    lead: str
+    warnings: Sequence[str]
+    sections: Mapping[str, Shown] = field(repr=False)
+    pictures: Mapping[str, Picture] = field(repr=False)
+
+    @property
+    def html(self) -> str:
+        """The page as one HTML document."""
+        return rendered("report.html", page=self)
+
+
+def report(
+    fit: Posterior | Pool,
+    rows: LossTable | pd.DataFrame,
+    *,
+    train: str | None = None,
+    test: str | None = None,
+    question: str | None = None,
+    comparison: pd.DataFrame | None = None,
+    plan: Plan | None = None,
+    recipes: Recipes | None = None,
+    backtest: Backtest | None = None,
+    command: str | None = None,
+    seed: int = 0,
+    allow_unconverged: bool = False,
+) -> Report:
+    """Report a fit and its forecast of some rows as one self-contained page.
+
+    Parameters
+    ----------
+    fit : Posterior or Pool
+        Of a pool, parameters are those of each member.
+    rows : LossTable or DataFrame
+        Rows to forecast, with the law's covariates; if they have a `loss` (nats per token), the
+        forecast is scored on it.
+    train, test : str, optional
+        Queries that selected the training rows and the rows to forecast, shown on the page; by
+        default those that the tables remember.
+    question : str, optional
+        Question that the report answers; by default it is built from the queries.
+    comparison : DataFrame, optional
+        From `bayeslaw.compare`.
+    plan : Plan, optional
+        From `bayeslaw.plan`.
+    recipes : Recipes, optional
+        From `bayeslaw.compare_recipes`.
+    backtest : Backtest, optional
+        From `bayeslaw.backtest`, of the same law on these or like runs; quoted in the summary.
+    command : str, optional
+        Command that reproduces the report; shown on the page.
+    seed : int
+        Seed of the predictive noise.
+    allow_unconverged : bool
+        Report a posterior that has not converged; the page starts with a warning.
+
+    Returns
+    -------
+    Report
+        ``report.write("report.html")`` writes it.
+
+    Raises
+    ------
+    NotConverged
+        If the posterior has not converged and `allow_unconverged` is false.
+    TableError
+        If `rows` lack a covariate of the law.
+    """
+    if isinstance(rows, LossTable):
+        table = rows
+    else:
+        frame = canonical(rows, "rows", ())
+        table = LossTable(frame, frame.iloc[:0], "rows")
+    frame, training = table.frame, fit.table
+    train, test = train or training.selection, test or table.selection
+    fc = fit.forecast(table, seed=seed, allow_unconverged=allow_unconverged)
+    fitted = fit.forecast(training, seed=seed, allow_unconverged=allow_unconverged)
+    first = fit.first if isinstance(fit, Pool) else fit
+    members = [member for member, *_ in fit.by_member()]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FitWarning)  # the page reports it
+        law = first.law.without_discrepancy
+        point = fit_huber(law, training, delta=first.spec.delta, seed=seed)
+    checked = check(fit, table, seed=seed)
+    pictures: dict[str, Picture] = {}
+
+    def draw(name: str, figure: Figure, alt: str) -> str:
+        pictures[name] = picture(figure, alt, CAPTIONS[name.split(" ")[0]])
+        return name
+
+    # -- forecast and calibration ------------------------------------------------------------------
+    median, bands = fc.median, fc.to_frame(LEVELS)
+    alt = f"Posterior predictive loss against tokens, {_axes(fit, frame)}. The median runs from "
+    alt += f"{median.max():.3f} to {median.min():.3f} nats per token."
+    inside: dict[float, int] = {}
+    if measured := "loss" in frame:
+        for level in LEVELS:
+            low, high = bands[f"lower_{100 * level:g}"], bands[f"upper_{100 * level:g}"]
+            inside[level] = int(frame["loss"].between(low, high).sum())
+        alt += f" {inside[0.9]} of {len(frame)} held-out losses lie in the 90 % band."
+    rms = np.sqrt(np.mean(np.log(training.loss / np.median(fit.latent(training), 0)) ** 2))
+    words = f"Fitted curves through {len(training)} training losses, {_axes(fit, training.frame)}. "
+    words += f"Root mean square residual {100 * rms:.2g} %."
+    settings: plots.Settings = {"seed": seed, "allow_unconverged": allow_unconverged}
+    curves = [
+        draw("forecast", plots.forecast(fit, frame, **settings), alt),
+        draw("in_sample", plots.in_sample(fit, **settings), words),
+    ]
+    # Without its notes, which are among the warnings at the top.
+    shown = [block for block in fc.shown().blocks if not isinstance(block, Note)]
+    label = next((c for c in ("run", "base") if c in frame), None)
+    if label and frame.duplicated([c for c in COVARIATES if c in frame]).any():
+        # Rows that differ in no covariate are told apart by their run or base.
+        shown = [_labelled(b, label, frame[label]) if isinstance(b, Table) else b for b in shown]
+    sections = {
+        "data": _data(first, frame, train, test),
+        "checks": replace(checked.shown(), title="Checks"),
+        "forecast": Shown("Forecast", [*shown, POSITION], figures=curves),
+    }
+    scores = None
+    if measured:
+        found = {"posterior": score(fc, table), "Huber point fit": score(point, table)}
+        scores = pd.DataFrame(found).T
+        bounds = ", ".join(f"{n} = {v:g}" for n, v in point.at_bounds.items())
+        words = (
+            "The posterior is scored by its median and its bands, the paper's Huber fit of the "
+            f"same law by its prediction; {100 * point.agreeing:.0f} % of its starts agree."
+        )
+        words += f" On a bound: {bounds}." if bounds else ""
+        counted = scores.assign(rows=len(training), scored=len(frame), note="")
+        meanings = [f"{name}: {meaning}." for name, meaning in MEANINGS.items()]
+        blocks = [words, *shown_comparison(counted).blocks, meanings]
+        sections["scores"] = Shown("Scores on the held-out rows", blocks)
+        residual = 100 * (frame["loss"].to_numpy() / median - 1)
+        pit = plots.pit_values(fc)
+        spread = f"from {residual.min():+.2f} to {residual.max():+.2f} %"
+        held = [f"{inside[level]} in the {100 * level:g} % band" for level in LEVELS]
+        alts = {
+            "observed": f"Measured against forecast loss for {len(frame)} rows; measured less "
+            f"forecast runs {spread}.",
+            "coverage": f"Coverage by nominal level, of {len(frame)} losses: {', '.join(held)}.",
+            "pit": f"PIT values of {len(frame)} rows: {(pit < 0.5).sum()} below one half, mean "
+            f"{pit.mean():.2f}.",
+            "residuals": f"Residuals of held-out rows: mean {residual.mean():+.2f} %, {spread}, "
+            "against the covariates that vary; training rows behind them.",
+        }
+        drawn = {"observed": plots.observed(fc), "coverage": plots.coverage(fc)}
+        drawn |= {"pit": plots.pit(fc, seed=seed)} if len(frame) >= 4 else {}
+        drawn |= {"residuals": plots.residuals(fc, fitted)}
+        counts = _coverage(inside, len(frame))
+        figures = [draw(name, figure, alts[name]) for name, figure in drawn.items()]
+        sections["calibration"] = Shown("Calibration", counts, figures=figures)
+
+    # -- parameters, laws, plan -------------------------------------------------------------------
+    for member in members:
+        name = "" if member is fit else f" {member.law.name}"
+        title = f"Parameters of{name}" if name else "Parameters"
+        pictures[f"formula{name}"] = formula(member.law.latex())
+        figures = [f"formula{name}"]
+        flat = ("Flat", "HalfFlat")
+        priors = member.spec.priors
+        proper = [n for n in member.spec.sampled if n in priors and priors[n].name not in flat]
+        if proper:
+            alt = f"Prior and posterior density of {len(proper)} parameters; the table above has "
+            alt += "the posterior's numbers."
+            figure = plots.prior_posterior(member, seed=seed)
+            figures.append(draw(f"prior_posterior{name}", figure, alt))
+        state = member.convergence
+        alt = f"Rank plots of the chains; largest R-hat {state.rhat:.3f}, smallest bulk ESS "
+        alt += f"{state.ess_bulk:.0f}."
+        figures.append(draw(f"ranks{name}", plots.ranks(member), alt))
+        section = replace(member.shown(), title=title, figures=figures)
+        sections[f"parameters{name}".replace(" ", "-")] = section
+    if comparison is not None:
+        best = row_name(comparison["rmse_log"].idxmin())
+        alt = f"Scores of {len(comparison)} laws on the held-out rows; smallest RMSE of log loss: "
+        alt += f"{best}, {comparison['rmse_log'].min():.4f}."
+        figures = [draw("compare", plots.compare(comparison), alt)]
+        sections["laws"] = replace(shown_comparison(comparison), figures=figures)
+    if recipes is not None:
+        sections["recipes"] = _recipes(recipes)
+    if plan is not None:
+        alt = answer(plan)
+        figures = [
+            draw("plan_landscape", plots.plan_landscape(plan), alt),
+            draw("plan_frontier", plots.plan_frontier(plan), alt),
+        ]
+        sections["plan"] = replace(_plan(plan), figures=figures)
+
+    # -- top and end ------------------------------------------------------------------------------
+    summary = _summary(fit, fc, scores, inside, plan, backtest)
+    sections = {"summary": summary, **sections}
+    sections["provenance"] = _provenance(fit, frame, seed, command)
+    sections["checklist"] = _checklist(first, frame, point, train, test)
+    if question is None:
+        given = f"{len(training)} losses" + (f" with {train}" if train else "")
+        asked = f"the {len(table)} rows" + (f" with {test}" if test else " to forecast")
+        question = f"Given {given}, what loss will {asked} have, and how certain is the forecast?"
+    name = f"Pool {fit.name}" if isinstance(fit, Pool) else fit.law.title
+    title = f"{name}, on {Path(training.name).name}"
+    return Report(title, question, _warnings(fit, table, checked, plan), sections, pictures)
+
+
+# -- top ------------------------------------------------------------------------------------------
+
+
+def _warnings(
+    fit: Posterior | Pool, rows: LossTable, checked: Check, plan: Plan | None
+) -> list[str]:
+    found, failures = [], fit.convergence.failures
+    if not fit.convergence.ok:
+        found.append(
+            f"NOT CONVERGED: {'; '.join(failures)}. Do not trust the numbers on this page: fit "
+            "again with more tuning and draws."
+        )
+    known = {f"{fit.table.name}: {failure}" for failure in failures}
+    if plan is not None and set(plan.unconverged) - known:
+        found.append("NOT CONVERGED: the plan uses a source posterior that has not converged.")
+    if is_synthetic(fit.table) or is_synthetic(rows):
+        found.append("Synthetic data: losses simulated from a stated law, not measured.")
+    bad = {part.name for part in checked.parts if part.level in ("no evidence", "refuse")}
+    if bad - {"convergence"}:  # which has a warning of its own
+        found.append(f"{checked.verdict} See the section on checks.")
+    return found
+
+
+def _summary(
+    fit: Posterior | Pool,
+    fc: Forecast,
+    scores: pd.DataFrame | None,
+    inside: Mapping[float, int],
+    plan: Plan | None,
+    backtest: Backtest | None,
+) -> Shown:
+    diagnostics, frame, median = fit.convergence, fc.frame, fc.median
+    low, high = fc.quantile([0.05, 0.95])
+    half = 50 * np.median((high - low) / median)
+    sentences = [
+        f"Median forecasts run from {median.min():.4g} to {median.max():.4g} nats per token; the "
+        f"90 % band is ± {half:.2g} % of the median (median over rows)."
+    ]
+    if scores is None:
+        sentences.append(
+            "These rows have no loss: the checks compare bands with training rows instead."
+        )
+    else:
+        error = 100 * float(scores["mae_rel"]["posterior"])
+        sentences.append(
+            f"Of {len(frame)} held-out losses, {inside[0.5]} lie in the 50 % band and "
+            f"{inside[0.9]} in the 90 % band; the mean absolute error of the median is "
+            f"{error:.2g} %."
+        )
+    sentences.append(f"Position of the rows: {in_words(fc.positions)}.")
+    farther = [
+        f"{SHORT[c]} {reach}"
+        for c in fit.columns
+        if (reach := beyond(fit.table.frame[c], frame[c])) != "inside"
+    ]
+    sentences.append(
+        f"Beyond the range of the training rows: {', '.join(farther)}."
+        if farther
+        else "Each covariate is within the range of the training rows."
+    )
+    sentences += [] if backtest is None else [backtest.looking(fit.table, frame)]
+    sentences += [] if plan is None else [answer(plan)]
+    ess = min(diagnostics.ess_bulk, diagnostics.ess_tail)
+    state = "Converged" if diagnostics.ok else "Not converged"
+    sentences.append(
+        f"{state}: largest R-hat {diagnostics.rhat:.3f}, smallest effective sample size {ess:.0f}, "
+        f"{diagnostics.divergences} divergences."
+    )
+    first = fit.first if isinstance(fit, Pool) else fit
+    words = f"its {first.spec.discrepancy.words}" if first.law.discrepancy_parameters else "no"
+    sentences.append(
+        f"A 90 % band contains a new measured loss with 90 % probability if the law (with {words} "
+        "discrepancy), the priors and the likelihood are right. Calibration on held-out rows tests "
+        "whether they are."
+    )
+    return Shown("Summary", [sentences])
+
+
+def answer(plan: Plan) -> str:
+    """Summarise a plan in one sentence."""
+    if plan.status == "infeasible":
+        best = plan.best.p_both if plan.best else 0.0
+        return (
+            f"Infeasible: no budget meets the limits with probability {100 * plan.confidence:g} "
+            f"%, at most {100 * best:.3g} %; binding limit: {plan.binds}."
+        )
+    repeated = "" if plan.epochs is None else f", {plan.epochs:.3g} epochs of the new data"
+    return (
+        f"Plan: {plan.atpp:.3g} adaptation tokens per parameter at {100 * plan.replay:.3g} % "
+        f"replay ({count(plan.tokens)} tokens, {plan.flops:.3g} FLOPs{repeated}) meet the limits "
+        f"with probability {100 * plan.p_both:.3g} %."
+    )
+
+
+# -- sections -------------------------------------------------------------------------------------
+
+
+def _data(fit: Posterior, rows: pd.DataFrame, train: str | None, test: str | None) -> Shown:
+    """The training rows, and how far the forecast extrapolates."""
+    frame, law = fit.table.frame, fit.law
+    kinds = {"run": "training run", "base": "pre-trained base", "domain": "domain"}
+    counts = {name: label_texts(frame[c]).nunique() for c, name in kinds.items() if c in frame}
+    named = [f"{n} {name}" + "s" * (n > 1) for name, n in counts.items()]
+    text = f"The law is fitted to {len(frame)} losses" + (f" ({train})" if train else "")
+    text += f", from {', '.join(named)}. " if named else ". "
+    text += f"The forecast is of {len(rows)} rows" + (f" ({test}). " if test else ". ")
+    text += f"The training runs cost {cost(frame)}. "
+    text += " ".join(_groups(fit, rows, level) for level in fit.spec.effects)
+    ranges = {}
+    for column in (*COVARIATES, "loss"):
+        if column in frame:
+            spans = [_range(frame[column]), _range(rows[column]) if column in rows else UNKNOWN]
+            reach = "" if column == "loss" else "not in the law"
+            reach = beyond(frame[column], rows[column]) if column in law.columns else reach
+            ranges[NAMES[column]] = [*spans, reach]
+    costs = [6 * f["params"] * f["tokens"] for f in (frame, rows)]
+    spans = [f"{c.min():.2g} – {c.max():.2g}" for c in costs]
+    ranges["compute of a row, 6 N D, FLOPs"] = [*spans, beyond(*costs)]
+    heads = ["training rows", "rows to forecast", "beyond the range"]
+    table = pd.DataFrame.from_dict(ranges, orient="index", columns=heads)
+    title = "Range, and number of distinct values in brackets"
+    return Shown("Data", [text, Table(table, title)])
+
+
+def _groups(fit: Posterior, rows: pd.DataFrame, level: str) -> str:
+    """Which runs, bases or sizes of the rows to forecast are among the training rows."""
+    groups = effects.labels(rows, level)
+    labels = {*groups[~effects.unlabelled(groups)]}
+    if not labels:
+        return f"The rows to forecast name no {level}; each has the random effect of a new one."
+    known = len({*groups[effects.is_fitted(fit.draws, level, rows)]})
+    some = {0: "None", len(labels): "All"}.get(known, str(known))
+    new = f"; the effect of a new {level} is drawn from its distribution"
+    new = "" if known == len(labels) else new
+    return f"{some} of the {len(labels)} {level}s to forecast are in the training rows{new}."
+
+
+def _axes(fit: Posterior | Pool, frame: pd.DataFrame) -> str:
+    """The panels and lines of a figure, in words."""
+    words = []
+    for column in ("params", "replay", "ptpp"):
+        if column in fit.columns:
+            values = [count(v) for v in sorted(frame[column].unique())]
+            listed = f"{values[0]} to {values[-1]}" if len(values) > 6 else ", ".join(values)
+            words.append(f"{SHORT[column]} {listed}")
+    return "; ".join(words) or "one panel"
+
+
+def _labelled(table: Table, name: str, labels: pd.Series) -> Table:
+    rows = table.frame.copy()
+    rows.insert(0, name, [*labels.map(str)])
+    return replace(table, frame=rows, left=[name, *table.left])
+
+
+def _coverage(inside: Mapping[float, int], n: int) -> list[Block]:
+    expected = [binom.interval(0.9, n, level) for level in inside]
+    counts = pd.DataFrame(
+        {
+            "inside": [f"{held} of {n}" for held in inside.values()],
+            "expected": [f"{low:.0f} to {high:.0f}" for low, high in expected],
+        },
+        pd.Index([f"{100 * level:g} %" for level in inside], name="band"),
+    )
+    title = f"Measured losses inside each band, and 90 % interval for {n} independent rows"
+    words = "Forecast errors are correlated between rows, so the counts vary more than expected of "
+    return [Table(counts, title), words + "independent rows."]
+
+
+# -- provenance -----------------------------------------------------------------------------------
+
+NAMED = ("params", "tokens", "replay", "ptpp", "loss", "run", "base", "domain", "synthetic")
+_LICENCE = re.compile(r"\*\*Licen[cs]e\*\*:?\s*(.+?)(?=\n\s*\n|\n\s*[-*#|]|\Z)", re.I | re.S)
+_HEADING = re.compile(r"^#+\s*Licen[cs]e\s*\n+(.+?)(?=\n\s*\n|\n#|\Z)", re.I | re.S | re.M)
+
+
+def licence(table: LossTable) -> str:
+    """The licence of a table, as stated in the README beside it, or ``"unknown"``."""
+    readme = Path(table.name).parent / "README.md"
+    if is_synthetic(table):
+        return "none: the losses are simulated by this package"
+    if not Path(table.name).is_file() or not readme.is_file():
+        return UNKNOWN
+    text = readme.read_text(encoding="utf-8", errors="replace")
+    found = _LICENCE.search(text) or _HEADING.search(text)
+    text = " ".join(found[1].split()) if found else UNKNOWN
+    return re.sub(r"\[([^]]+)\]\([^)]*\)|[`*]", r"\1", text)
+
+
+def cost(frame: pd.DataFrame) -> str:
+    """The sum of 6 N D over runs; checkpoints of one run cost its longest D."""
+    flops = 6 * frame["params"] * frame["tokens"]
+    if "run" not in frame:
+        return f"{flops.sum():.2g} FLOPs (6 N D, every row counted as one run)"
+    return f"{flops.groupby(effects.labels(frame, 'run')).max().sum():.2g} FLOPs (6 N D)"
+
+
+def beyond(training: pd.Series, new: pd.Series) -> str:
+    """How far `new` extends beyond `training`, as a factor; half a per cent is rounding."""
+    parts = []
+    if new.max() > 1.005 * training.max():
+        parts.append(f"{new.max() / training.max():.3g} × the largest")
+    if new.min() < 0.995 * training.min():
+        least = f"{new.min() / training.min():.2g} × the smallest"
+        parts.append(least if new.min() else "down to 0")
+    return "; ".join(parts) or "inside"
+
+
+def _range(values: pd.Series) -> str:
+    low, high = float(values.min()), float(values.max())
+    show = (lambda v: f"{v:.4g}") if values.name == "loss" else count
+    return show(low) if low == high else f"{show(low)} – {show(high)} ({values.nunique()})"
+
+
+def _provenance(fit: Posterior | Pool, rows: pd.DataFrame, seed: int, command: str | None) -> Shown:
+    """What is needed to reproduce a report, beside what the section on parameters says."""
+    table, members = fit.table, [member for member, *_ in fit.by_member()]
+    laws = [f"{m.law.name}: {m.law.title}. {m.law.reference}" for m in members]
+    seeds = ", ".join(dict.fromkeys(str(m.settings.get("seed", UNKNOWN)) for m in members))
+    versions = members[0].settings.get("versions", {})
+    facts = {
+        "command": command or "bayeslaw.report, from Python",
+        "data": table.name,
+        "licence of the data": licence(table),
+        "training rows": f"{len(table)}; SHA-256 {table.sha256}",
+        "rows to forecast": f"{len(rows)}; SHA-256 {LossTable(rows, rows.iloc[:0]).sha256}",
+        "law": " ".join(laws),
+        "compute": "6 N D FLOPs per run, D the tokens of this table; checkpoints counted once",
+        "seed": f"{seeds} of the fit, {seed} of the forecast",
+        "versions": ", ".join(f"{n} {v}" for n, v in versions.items()) or UNKNOWN,
+    }
+    frame = pd.DataFrame({"": facts})
+    lead = "What reproduces this page, with the settings of the fit under parameters."
+    return Shown("Provenance", [Table(frame, lead, left=[""])])
+
+
+def _checklist(
+    fit: Posterior, rows: pd.DataFrame, point: PointFit, train: str | None, test: str | None
+) -> Shown:
+    """The reporting checklist for scaling laws, answered from the fit.
+
+    References
+    ----------
+    Li, Kudugunta and Zettlemoyer (2025), "(Mis)Fitting: a survey of scaling laws".
+    """
+    law, frame, state = fit.law, fit.table.frame, fit.convergence
+
+    def distinct(column: str) -> str:
+        known = column in frame
+        return (
+            str(len({*effects.labels(frame, column)}))
+            if known
+            else f"{UNKNOWN} (no column {column})"
+        )
+
+    checkpoints = f"{UNKNOWN} (no column run)"
+    if "run" in frame:
+        repeated = bool(frame["run"].dropna().duplicated().any())
+        checkpoints = "several rows of one run" if repeated else "one row per run"
+    domains = frame["domain"].dropna().unique() if "domain" in frame else ()
+    domain = ", ".join(map(str, domains)) or UNKNOWN
+    others = ", ".join(map(str, [c for c in frame.columns if c not in NAMED]))
+    known = f"not in the fit; further columns of the table: {others}" if others else UNKNOWN
+    bounds = ", ".join(f"{n} = {v:g}" for n, v in point.at_bounds.items()) or "nothing"
+    added = len(law.discrepancy_parameters)
+    size = f"{len(law.terms)} terms, {len(law.parameters) - added} parameters"
+    size += f" and {added} of the discrepancy" if added else ""
+    sizes = sorted(frame["params"].unique())
+    repeats = int(frame.duplicated([c for c in (*COVARIATES, "domain") if c in frame]).sum())
+    reach = [f"{c} {far}" for c in law.columns if (far := beyond(frame[c], rows[c])) != "inside"]
+    validation = "none: the rows forecast have no measured loss"
+    validation = f"{len(rows)} held-out rows" if "loss" in rows else validation
+    answers = {
+        "The law": {
+            "formula": f"{law.title}; {size}",
+            "response": f"validation loss, nats per token, domain {domain}",
+            "variables": "; ".join(NAMES[c] for c in law.columns),
+            "how N is counted": f"{UNKNOWN}: the table does not say whether embeddings count",
+            "compute": "6 N D; attention and embeddings not counted separately",
+        },
+        "The training runs": {
+            "runs": distinct("run"),
+            "pre-trained bases": distinct("base"),
+            "model sizes": f"{len(sizes)}, {count(sizes[0])} to {count(sizes[-1])}",
+            "tokens": _range(frame["tokens"]),
+            "compute of the training runs": cost(frame),
+            "architecture, optimiser, schedule": known,
+            "tokenizer and training text": UNKNOWN,
+            "seeds of the runs": known if "seed" in frame else UNKNOWN,
+        },
+        "The data": {
+            "training rows": f"{len(frame)}" + (f" ({train})" if train else ""),
+            "rows to forecast": f"{len(rows)}" + (f" ({test})" if test else ""),
+            "checkpoints": checkpoints,
+            "repeated settings": str(repeats),
+            "outliers removed": "none by this package",
+        },
+        "The fit": {
+            "objective, priors, optimiser": "a posterior; see parameters and provenance",
+            "converged": "yes" if state.ok else f"NO: {'; '.join(state.failures)}",
+            "on a bound": f"in the Huber fit: {bounds}; posterior draws are never on a bound",
+            "uncertainty": "central bands of the posterior predictive",
+            "validation": validation,
+            "extrapolation": "; ".join([*reach, in_words(locate(frame, rows, law.columns))]),
+        },
+    }
+    pairs = {(group, item): a for group, items in answers.items() for item, a in items.items()}
+    index = pd.MultiIndex.from_tuples(pairs, names=["", ""])
+    lead = "What scaling-law papers are asked to report (Li, Kudugunta and Zettlemoyer, 2025)."
+    facts = pd.DataFrame({"": [*pairs.values()]}, index)
+    return Shown("Reporting checklist", [Table(facts, lead, left=[""])])
+
+
+# -- results --------------------------------------------------------------------------------------
+
+
+def _recipes(found: Recipes) -> Shown:
+    heads = [*found.targets.columns, "recipe", "loss", "90 %", "P(best)", "regret"]
+    frame = pd.DataFrame(cells(found, 0.9, " to "), columns=heads)
+    table = Table(frame, f"Latent losses; {REGRET}", left=["recipe"])
+    return Shown("Recipes", [found.sentence(), table, [*found.notes]])
+
+
+def _plan(found: Plan) -> Shown:
+    limits, problem = found.limits, found.problem
+    level = "".join(f"{loss}, " for loss in texts.baseline_losses(found))
+    unique = limits["unique_tokens"]
+    scarce = "" if unique is None else f" There are {count(unique)} distinct new tokens."
+    question = (
+        f"For N {count(limits['params'])} at PTPP {limits['ptpp']:g}: the smallest budget that "
+        f"keeps the target loss within {texts.stated(problem.targets)} and forgetting within "
+        f"{texts.stated(problem.sources)} over {level}the {found.baseline}, with probability "
+        f"{100 * found.confidence:g} %. From {found.draws} draws, {found.pairing}; {found.noise} "
+        f"losses.{scarce}"
+    )
+    notes = texts.monte_carlo(found)
+    notes += [f"Outside the data: {text}." for text in found.outside]
+    notes += [f"Not converged: {text}." for text in found.unconverged]
+    notes += [found.note] if found.note else []
+    plan = found if found.status == "feasible" else None
+    choices = {"plan": plan, "likeliest": found.best, "deterministic": found.deterministic}
+    written = texts.Cells(percent=".3g", probability="#.3g")
+
+    def table(title: str, heads: Sequence[str], rows: list[list[str]]) -> Table:
+        index = pd.Index([row[0] for row in rows], name=heads[0])
+        return Table(pd.DataFrame([row[1:] for row in rows], index, [*heads[1:]]), title)
+
+    title = f"Budgets and probabilities to meet the limits; deterministic: {found.point}"
+    steps = written.frontier(found.frontier())
+    blocks: list[Block] = [
+        question,
+        answer(found),
+        notes,
+        table(title, texts.CHOICE, written.choices(choices)),
+        table("Smallest budget by confidence", ["confidence", *texts.BUDGET], steps),
+    ]
+    return Shown("Plan", blocks)
