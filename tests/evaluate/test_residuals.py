@@ -61,22 +61,16 @@ def grouped(table, **settings) -> Posterior:
     return fit("chinchilla", table, seed=0, effects=["run"], **(SHORT | settings))
 
 
+@pytest.fixture(scope="module")
+def of_runs(runs) -> Posterior:
+    return grouped(runs)
+
+
 def raw(fitted: Posterior) -> xr.Dataset:
     """Draws as the sampler returns them, with arbitrary random effects."""
     draws, rng = fitted.draws.drop_dims("run"), np.random.default_rng(0)
     shape = draws.sizes["chain"], draws.sizes["draw"], fitted.draws.sizes["run"]
     return draws.assign(run_z=(("chain", "draw", "run_z_dim"), 0.02 * rng.standard_normal(shape)))
-
-
-def in_pymc(fitted: Posterior, draws: xr.Dataset) -> np.ndarray:
-    """Log likelihood (draws, rows) by the PyMC model itself."""
-    from pymc.stats import compute_log_likelihood
-
-    model = build({"": make_data(fitted.spec, fitted.table)})
-    tree = xr.DataTree.from_dict({"posterior": draws})
-    quiet = {"model": model, "progressbar": False, "extend_inferencedata": False}
-    rows = compute_log_likelihood(tree, **quiet)["log_loss"].values
-    return rows.reshape(-1, len(fitted.table))
 
 
 @pytest.mark.parametrize(
@@ -89,11 +83,17 @@ def in_pymc(fitted: Posterior, draws: xr.Dataset) -> np.ndarray:
     ids=str,
 )
 def test_the_likelihood_is_the_models(runs, settings):
+    from pymc.stats import compute_log_likelihood
+
     fitted = grouped(runs, **settings)
     draws = raw(fitted)
     data = make_data(fitted.spec, runs)
     fitted = replace(fitted, draws=labelled_draws(data, draws))
-    rows = in_pymc(fitted, draws)
+    tree = xr.DataTree.from_dict({"posterior": draws})
+    quiet = {"progressbar": False, "extend_inferencedata": False}
+    model = build(fitted.spec, data)
+    rows = compute_log_likelihood(tree, model=model, **quiet)["log_loss"].values
+    rows = rows.reshape(-1, len(fitted.table))
     np.testing.assert_allclose(log_likelihood(fitted), rows, rtol=1e-8, atol=1e-8)
 
 
@@ -158,21 +158,16 @@ def test_training_rows_without_a_label_have_the_effect_fitted_for_them(posterior
     np.testing.assert_allclose(left_out, -np.log((1 / density).mean(0)), atol=0.02)
 
 
-def test_new_runs_are_more_uncertain_than_training_runs(runs):
-    fitted = grouped(runs)
+def test_new_runs_are_more_uncertain_than_training_runs(of_runs, runs):
     rng = np.random.default_rng(0)
-    again = new_likelihood(fitted, runs, rng)
-    np.testing.assert_allclose(again, log_likelihood(fitted))  # all are training runs
+    again = new_likelihood(of_runs, runs, rng)
+    np.testing.assert_allclose(again, log_likelihood(of_runs))  # all are training runs
     new = from_frame(runs.frame.assign(run="new " + runs.frame["run"]))
-    assert new_likelihood(fitted, new, rng).mean() < again.mean() - 1
-
-
-def test_covariance_includes_noise_and_runs(runs):
-    fitted = grouped(runs)
-    square = covariance(fitted)
-    tau, sigma = (float(fitted.draws[n].median()) for n in ("tau_run", "sigma"))
+    assert new_likelihood(of_runs, new, rng).mean() < again.mean() - 1
+    tau, sigma = (float(of_runs.draws[n].median()) for n in ("tau_run", "sigma"))
     same = runs.frame["run"].to_numpy()[:, None] == runs.frame["run"].to_numpy()
-    np.testing.assert_allclose(square, sigma**2 * np.eye(len(runs)) + tau**2 * same)
+    square = sigma**2 * np.eye(len(runs)) + tau**2 * same
+    np.testing.assert_allclose(covariance(of_runs), square)
 
 
 def test_scale_is_that_of_the_drawn_noise(small):
@@ -243,33 +238,25 @@ def test_effects_of_new_sizes_and_the_response_to_training_sizes(fitted):
     np.testing.assert_array_equal(drawn, new_size_effects(wide, NEW, np.random.default_rng(3)))
 
 
-def test_no_effects_without_a_discrepancy_or_from_four_sizes(fitted, small, posterior):
-    assert not too_few_sizes(posterior)
+def test_when_new_sizes_have_no_effects(fitted, small, posterior, tmp_path, monkeypatch):
+    assert not too_few_sizes(posterior)  # without a discrepancy
     assert not new_size_effects(posterior, NEW, np.random.default_rng(0)).any()
     plain = replace(fitted, spec=replace(fitted.spec, discrepancy=NoDiscrepancy()))
     assert not too_few_sizes(plain)
     assert not too_few_sizes(replace(fitted, table=small))  # of four sizes
-
-
-def test_no_effects_of_new_sizes_where_the_user_names_the_effects(fitted, tmp_path, monkeypatch):
     monkeypatch.setattr(fitting, "fit_spec", lambda spec, *rest, **settings: spec)
-    for call in (fit, partial(refit, seed=0)):
-        settings = {"discrepancy": "curvature"}
-        specs = {
-            each: call("chinchilla", three(0), effects=each, **settings)
-            for each in ("auto", "none")
-        }
-        assert specs["auto"].identity == fitted.spec.identity
-        named = replace(fitted, spec=specs["none"])
+    for call in (fit, partial(refit, seed=0)):  # where the user names the effects
+        auto, none = (
+            call("chinchilla", three(0), effects=effects, discrepancy="curvature")
+            for effects in ("auto", "none")
+        )
+        assert auto.identity == fitted.spec.identity
+        named = replace(fitted, spec=none)
         assert not too_few_sizes(named)
         assert not new_size_effects(named, NEW, np.random.default_rng(0)).any()
     named.save(tmp_path / "named.nc")
     assert load(tmp_path / "named.nc").spec == named.spec
-
-
-def test_a_refit_has_the_levels_of_a_fit(small, monkeypatch):
-    monkeypatch.setattr(fitting, "fit_spec", lambda spec, *rest, **settings: spec)
-    settings = {"discrepancy": "curvature", "effects": "auto"}
+    settings = {"discrepancy": "curvature", "effects": "auto"}  # a refit has the levels of a fit
     assert refit("chinchilla", small, 0, **settings).effects == ("size",)
     assert refit("chinchilla", small, 0, **settings) == fit("chinchilla", small, **settings)
 
