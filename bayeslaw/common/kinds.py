@@ -10,13 +10,7 @@ from bayeslaw.common.errors import LawError, unknown
 
 
 def kind_of[T](base: type, known: Mapping[str, type[T]], name: str) -> type[T]:
-    """The class that is `known` by a name, or the user's own ``"package.module:Class"``.
-
-    Raises
-    ------
-    LawError
-        If there is none, or it does not derive from `base`.
-    """
+    """The class that is `known` by a name, or the user's own ``"package.module:Class"``."""
     if name in known:
         return known[name]
     what = base.__name__.lower()
@@ -33,7 +27,7 @@ def kind_of[T](base: type, known: Mapping[str, type[T]], name: str) -> type[T]:
 
 
 def stated[T](base: type, known: Mapping[str, type[T]], value: T) -> dict[str, Any]:
-    """The kind and the fields of a dataclass, from which `made` makes an equal object.
+    """The kind and the fields of a dataclass as JSON has them; `made` makes an equal object.
 
     Raises
     ------
@@ -48,39 +42,31 @@ def stated[T](base: type, known: Mapping[str, type[T]], value: T) -> dict[str, A
             f"{what} {cls.__qualname__}: a file cannot name it; define the class at the top level "
             "of a module."
         )
-    plain: dict[str, Any] = {"kind": name}
-    for field in fields(value):  # type: ignore[arg-type]  # kinds are dataclasses
-        content = getattr(value, field.name)
+    contents = {field.name: getattr(value, field.name) for field in fields(value)}  # type: ignore[arg-type]  # kinds are dataclasses
+    for field, content in contents.items():
         try:
-            plain[field.name] = json.loads(json.dumps(content))
-            same = _tuples(plain[field.name]) == content
+            same = _tuples(json.loads(json.dumps(content))) == content
         except (TypeError, ValueError):
             same = False
         if not same:
             raise LawError(
-                f"{what} {name!r}: a file cannot hold its field {field.name!r}, {content!r}; use "
+                f"{what} {name!r}: a file cannot hold its field {field!r}, {content!r}; use "
                 "numbers, text, tuples, and dicts with text keys."
             )
-    return plain
+    return {"kind": name, **contents}
 
 
-def made[T](base: type, known: Mapping[str, type[T]], plain: Mapping[str, Any]) -> T:
-    """The object that was `stated`.
-
-    Raises
-    ------
-    LawError
-        If there is no such class, or the fields are not those of the class.
-    """
-    values = {name: _tuples(value) for name, value in plain.items() if name != "kind"}
+def made[T](base: type, known: Mapping[str, type[T]], stated: Mapping[str, Any]) -> T:
+    """The object that was `stated`; `LawError` if there is no such class, or no such field."""
+    values = {name: _tuples(value) for name, value in stated.items() if name != "kind"}
     try:
-        return kind_of(base, known, plain["kind"])(**values)
+        return kind_of(base, known, stated["kind"])(**values)
     except TypeError as error:
-        raise LawError(f"{base.__name__.lower()} {plain['kind']!r}: {error}.") from None
+        raise LawError(f"{base.__name__.lower()} {stated['kind']!r}: {error}.") from None
 
 
 def _tuples(value: Any) -> Any:
     """JSON's lists as tuples, which a frozen dataclass can hold."""
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return tuple(map(_tuples, value))
     return {k: _tuples(v) for k, v in value.items()} if isinstance(value, dict) else value

@@ -438,12 +438,33 @@ def read_coefficients(path: str | Path) -> Coefficients:
     True
     """
     content = _read(path, COEFFICIENTS)["coefficients"]
+    stored, checks = content["rebuild"], content["convergence"]
     try:
-        return _coefficients(content)
-    except LawError as error:
+        spec = spec_of(stored["specification"])
+    except LawError as error:  # of a class that is not there
         raise FileError(f"{path}: {error}") from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise FileError(f"{path}: not coefficients of bayeslaw, or damaged ({error}).") from error
+    no_rows = pd.DataFrame(columns=[*spec.law.columns, "loss"], dtype=float)
+    # A check that could not be made is NaN, for which JSON has null.
+    checks = {name: math.nan if value is None else value for name, value in checks.items()}
+    common: dict[str, Any] = {
+        "spec": replace(spec, new_sizes=False),  # where needed, it is not exported
+        "table": LossTable(no_rows, no_rows, content["training"]["name"]),
+        "at": stored["at"],
+        "stats": xr.Dataset(),
+        "convergence": Convergence(**checks | {"slow": tuple(checks["slow"])}),
+        "settings": content["settings"],
+        "knots": {name: Knots(**knots) for name, knots in stored["knots"].items()},
+        "seed": stored["extension_seed"],
+    }
+    medians = xr.Dataset.from_dict(stored["medians"])
+    drawn = stored["draws"] and xr.Dataset.from_dict(stored["draws"])
+    return Coefficients(
+        law=spec.law,
+        parameters=pd.DataFrame(content["parameters"]).T.infer_objects(),
+        document=content,
+        _medians=_Exported(draws=medians, **common, extends=False),
+        _drawn=None if drawn is None else _Exported(draws=drawn, **common),
+    )
 
 
 def _write(
@@ -695,33 +716,6 @@ def _coefficients_content(fit: Posterior, draws: int) -> dict[str, Any]:
             "draws": drawn.isel(draw=spaced).to_dict() if draws else None,
         },
     }
-
-
-def _coefficients(content: dict[str, Any]) -> Coefficients:
-    stored, checks = content["rebuild"], content["convergence"]
-    spec = spec_of(stored["specification"])
-    no_rows = pd.DataFrame(columns=[*spec.law.columns, "loss"], dtype=float)
-    # A check that could not be made is NaN, for which JSON has null.
-    checks = {name: math.nan if value is None else value for name, value in checks.items()}
-    common: dict[str, Any] = {
-        "spec": replace(spec, new_sizes=False),  # where needed, it is not exported
-        "table": LossTable(no_rows, no_rows, content["training"]["name"]),
-        "at": stored["at"],
-        "stats": xr.Dataset(),
-        "convergence": Convergence(**checks | {"slow": tuple(checks["slow"])}),
-        "settings": content["settings"],
-        "knots": {name: Knots(**each) for name, each in stored["knots"].items()},
-        "seed": stored["extension_seed"],
-    }
-    medians = xr.Dataset.from_dict(stored["medians"])
-    drawn = stored["draws"] and xr.Dataset.from_dict(stored["draws"])
-    return Coefficients(
-        law=spec.law,
-        parameters=pd.DataFrame(content["parameters"]).T.infer_objects(),
-        document=content,
-        _medians=_Exported(draws=medians, **common, extends=False),
-        _drawn=None if drawn is None else _Exported(draws=drawn, **common),
-    )
 
 
 def _flat(draws: xr.Dataset) -> xr.Dataset:

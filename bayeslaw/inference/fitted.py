@@ -90,13 +90,7 @@ class FittedLaw:
     def predict(
         self, table: LossTable | pd.DataFrame, *, allow_unconverged: bool = False
     ) -> Floats:
-        """Central loss per row, nats per token: the posterior median of the latent loss.
-
-        Raises
-        ------
-        NotConverged
-            If the posterior failed the convergence check.
-        """
+        """Central loss per row, nats per token: the posterior median of the latent loss."""
         self.require_converged(allow_unconverged)
         return np.median(self.latent(table), axis=0)
 
@@ -139,14 +133,11 @@ class FittedLaw:
         return middle | {name: middle[name] + move for (name, _), move in parts}
 
     def covariates(self, frame: pd.DataFrame) -> dict[str, Array]:
-        """The law's covariates of some rows, shape (rows,) or (draws, rows).
-
-        Losses of bases that are not known are drawn from the laws of the bases; the same rows give
-        the same draws.
-        """
+        """The law's covariates of some rows, shape (rows,) or (draws, rows)."""
         x, bases = self.law.covariates(frame), self.law.bases
         if bases is None or not (unknown := bases.unknown(frame)).any():
             return x
+        # Losses of bases that are not known are drawn from the laws of bases, the same every time.
         drawn = bases.draws(frame, self.count, [self.extension_seed])
         x["start"], x["deviation"] = bases.logs(frame, np.where(unknown, drawn, 0.0))
         return x
@@ -169,10 +160,7 @@ class FittedLaw:
         return np.broadcast_to(self.values()["sigma"], (self.count, len(frame)))
 
     def require_converged(self, allow: bool = False, *, parameters: bool = False) -> None:
-        """Raise `NotConverged` unless the convergence check is passed or `allow` is true.
-
-        With `parameters`, all parameters must have converged, and not only what forecasts use.
-        """
+        """Raise `NotConverged` if the check failed; with `parameters` also if one is slow."""
         if parameters and self.convergence.slow and not allow:
             raise NotConverged(
                 f"{self.law.name} on {self.table.name}: {', '.join(self.convergence.slow)} did not "

@@ -285,13 +285,7 @@ def load(path: str | Path) -> Posterior | Pool:
 
 
 def load_posterior(path: str | Path) -> Posterior:
-    """`load` for what needs the fit of one law.
-
-    Raises
-    ------
-    FileError
-        As for `load`, and if the file holds a pool.
-    """
+    """`load` for what needs the fit of one law; `FileError` if the file holds a pool."""
     fit = load(path)
     if isinstance(fit, Pool):
         names = ", ".join(fit.members)
@@ -304,13 +298,7 @@ type Fit = Posterior | Pool | PointFit
 
 
 def of_one_law(fit: Posterior | Pool, what: str) -> Posterior:
-    """The fit, if it is the posterior of one law.
-
-    Raises
-    ------
-    FitError
-        If it is a pool, or has no draws; `what` in the message names what needs them.
-    """
+    """The fit, if it is the posterior of one law; `what` in the error names what needs one."""
     if isinstance(fit, Pool):
         names = ", ".join(fit.members)
         raise FitError(f"{what} needs the fit of one law, not a pool; take a member: {names}.")

@@ -33,13 +33,7 @@ LEVELS = (0.5, 0.8, 0.9)
 
 
 def ends(level: float) -> list[float]:
-    """Probabilities of the ends of a central band.
-
-    Raises
-    ------
-    TableError
-        If the level is not strictly between 0 and 1.
-    """
+    """Probabilities of the ends of a central band, whose level is strictly between 0 and 1."""
     if not 0 < level < 1:
         raise TableError(f"band level {level:g} is not between 0 and 1; 0.9 is a 90 % band.")
     return [(1 - level) / 2, (1 + level) / 2]
@@ -156,21 +150,9 @@ class Forecast(Showing):
     def bands(self, levels: Sequence[float] = LEVELS) -> pd.DataFrame:
         """Central posterior predictive intervals as a tidy data frame.
 
-        Parameters
-        ----------
-        levels : sequence of float
-            Probabilities of the intervals; 0.9 is a 90 % band.
-
-        Returns
-        -------
-        DataFrame
-            One row per row of the forecast and level: `row`, the covariates, `level`, `median`,
-            `lower`, `upper` in nats per token; and `position` and `decades` of `positions`.
-
-        Raises
-        ------
-        TableError
-            If a level is not strictly between 0 and 1.
+        One row per row of the forecast and level, such as 0.9 for a 90 % band: `row`, the
+        covariates, `level`, `median`, `lower`, `upper` in nats per token; and `position` and
+        `decades` of `positions`. `TableError` if a level is not strictly between 0 and 1.
         """
         if not levels:
             raise TableError("bands needs at least one level, such as 0.9.")
@@ -183,18 +165,10 @@ class Forecast(Showing):
         return pd.concat(parts, ignore_index=True)
 
     def to_frame(self, levels: Sequence[float] = LEVELS) -> pd.DataFrame:
-        """The rows of the forecast with their median, a lower and upper column per level, position.
+        """The rows of the forecast with their bands.
 
-        Parameters
-        ----------
-        levels : sequence of float
-            Probabilities of the intervals.
-
-        Returns
-        -------
-        DataFrame
-            The columns of the table or grid; `median`, `lower_90`, `upper_90` and so on in nats per
-            token; `position` and `decades` of `positions`.
+        The columns of the table or grid; `median`, and `lower_90`, `upper_90` and so on of each
+        level, in nats per token; `position` and `decades` of `positions`.
         """
         columns: dict[str, Floats] = {"median": self.median}
         for level in levels:
@@ -351,12 +325,8 @@ class Posterior(Showing, FittedLaw):
             "ess_bulk": azs.ess(merged, method="bulk"),
             "ess_tail": azs.ess(merged, method="tail"),
         }
-        return pd.DataFrame(
-            {
-                name: {str(n): float(v) for n, v in column.data_vars.items()}
-                for name, column in columns.items()
-            }
-        )
+        numbers = {n: {str(v): float(x) for v, x in c.items()} for n, c in columns.items()}
+        return pd.DataFrame(numbers)
 
     plot = Accessor("Figures of this posterior; see `bayeslaw.plots.Plots`.")
 
@@ -467,9 +437,7 @@ class Posterior(Showing, FittedLaw):
         Raises
         ------
         FileError
-            If the file cannot be written.
-        LawError
-            If a term, the likelihood or the discrepancy is of a class that a file cannot name, or
-            a file cannot hold one of its fields.
+            If the file cannot be written; `LawError` if it cannot name the class of the likelihood
+            or the discrepancy, or hold one of its fields.
         """
         storage.write(storage.tree_of(self), path)
