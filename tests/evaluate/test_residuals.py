@@ -91,7 +91,7 @@ def test_the_likelihood_is_the_models(runs, settings):
     fitted = replace(fitted, draws=labelled_draws(data, draws))
     tree = xr.DataTree.from_dict({"posterior": draws})
     quiet = {"progressbar": False, "extend_inferencedata": False}
-    model = build(fitted.spec, data)
+    model = build({"": data})
     rows = compute_log_likelihood(tree, model=model, **quiet)["log_loss"].values
     rows = rows.reshape(-1, len(fitted.table))
     np.testing.assert_allclose(log_likelihood(fitted), rows, rtol=1e-8, atol=1e-8)
