@@ -85,10 +85,7 @@ def test_batches_and_rounding_do_not_count():
     train = grid(**GRID, ptpp=[31, 31.00001])
     found = locate(train, grid(params=1.004e9, tokens=1e10, ptpp=[30.95, 40]))
     assert found["position"].tolist() == ["interpolation", "projection"]
-
-
-def test_without_n():
-    found = locate(grid(tokens=[1e9, 1e10]), grid(tokens=[1e9, 1e11]))
+    found = locate(grid(tokens=[1e9, 1e10]), grid(tokens=[1e9, 1e11]))  # without N
     assert found["decades"].tolist() == pytest.approx([0, 1])
     assert in_words(found) == "1 interpolation; 1 extrapolation (1 decades: tokens 1)"
 

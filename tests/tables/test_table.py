@@ -34,36 +34,28 @@ def test_grid():
         "__import__('os').getcwd() == ''",
         "index in @np.flatnonzero(loss)",
         "loss > @nowhere",
+        "@Path('x').touch() == 0",
+        "@pd.io.common.os.system('touch x') == 0",
     ],
 )
-def test_queries_that_cannot_be_evaluated(query):
+def test_queries_that_cannot_be_evaluated(query, tmp_path, monkeypatch):
+    """Also those that would reach the file system."""
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(TableError, match="table: ") as error:
         from_frame(GOOD).query(query)
     assert "\n" not in str(error.value).replace(query, "")
+    assert not list(tmp_path.iterdir())
 
 
 def test_queries_are_corrected_in_plain_words():
     table = from_frame(GOOD)
     with pytest.raises(TableError, match="unknown column 'parms'; did you mean 'params'"):
         table.query("parms > 1")
+    with pytest.raises(TableError, match=r"no row satisfies 'ptpp > 1000' .4 rows."):
+        table.query("ptpp > 1000")
     for query in ("ptpp <= 31 and", "ptpp = 31", "if ptpp", "(ptpp > 3", "loss"):
         with pytest.raises(TableError, match=": write comparisons, such as ptpp <= 31 and domain"):
             table.query(query)
-
-
-@pytest.mark.parametrize(
-    "query", ["@Path('x').touch() == 0", "@pd.io.common.os.system('touch x') == 0"]
-)
-def test_queries_do_not_reach_the_file_system(tmp_path, monkeypatch, query):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(TableError, match="cannot evaluate"):
-        from_frame(GOOD).query(query)
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_query_without_rows():
-    with pytest.raises(TableError, match=r"no row satisfies 'ptpp > 1000' .4 rows."):
-        from_frame(GOOD).query("ptpp > 1000")
 
 
 def test_split_parts():
