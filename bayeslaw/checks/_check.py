@@ -106,6 +106,7 @@ def check(
         check_units(frame, name, fit.table.frame)
         check_domain(frame, name, fit.table.frame)
         table = LossTable(frame, frame.iloc[:0], name)
+    # First, since the verdict cites it where bands failed on measured rows.
     findings = [judge_held_out(fit, table, seed)]
     if table is not None:
         findings.append(judge_extrapolation(fit, table.frame, beyond_evidence=beyond_evidence))
@@ -175,10 +176,12 @@ def cuts(table: LossTable, columns: tuple[str, ...], rows: pd.DataFrame | None) 
         mean = away.mean(axis=0)
         if np.linalg.norm(mean) > NEAR:
             along, asked = mean, float(np.median(np.linalg.norm(away, axis=1)))
+    # Rounded, since D is whole batches: rows of one budget are held out together.
     place = np.round(points @ (along / np.linalg.norm(along)), 6)
     sizes, choices = table.frame["params"], []
     for level in np.unique(place)[:-1]:
         near = place <= level
+        # A refit of few rows, or of one size where there were more, is another problem.
         few = near.sum() < max(ROWS, len(table) // 2)
         if few or sizes[near].nunique() < min(2, sizes.nunique()):
             continue
@@ -230,6 +233,7 @@ def verdict(frame: pd.DataFrame) -> tuple[str, tuple[str, ...], dict[str, object
     """Level, words and numbers of judged rows."""
     inside = frame.groupby("group")[["inside_50", "inside_90"]].mean()
     groups, held = len(inside), float(inside["inside_90"].sum())
+    # One-sided: bands that are too wide cost money, but mislead nobody.
     p = at_most(held, groups, 0.9)
     least, most = stats.binom.interval(0.9, groups, 0.9)
     far_pit = float(frame["far_pit"].iloc[0])
@@ -318,6 +322,7 @@ def judge_cells(fit: Posterior, seed: int = 0) -> Finding:
     rng = np.random.default_rng(seed)
     replicated = residual_draws(fit, seen, rng, training=True) @ average.T
     frame = groups.size().rename("rows").reset_index()
+    # No p-value is below what so many draws can tell.
     p = (replicated < measured).mean(0).clip(0.5 / len(measured))
     frame = frame.assign(miss=np.median(measured, 0), p=p)
     outside = int((~frame["p"].between(0.05, 0.95)).sum())
@@ -401,6 +406,7 @@ def outlying_rows(fit: Posterior) -> pd.DataFrame:
     residuals = residual(fit, fit.table, fit.spec.effects)
     error, scale = innovations(fit, frame, residuals, fit.scale(frame))
     z = np.median(error / scale, axis=0)
+    # The farthest of many rows is farther than 3 scales by chance.
     limit = max(OUTLYING, float(stats.norm.isf(RARE / (2 * len(z)))))
     shown = [c for c in COVARIATES if c in fit.columns]
     outliers = []

@@ -48,6 +48,7 @@ def judge_extrapolation(
     fit: Posterior | Pool, rows: pd.DataFrame, *, beyond_evidence: bool = False
 ) -> Finding:
     """Distance of the rows beyond the training rows, and whether the data support it."""
+    # Of a pool the member with the most weight says whether its laws are taken as exact.
     seen, first = fit.table.frame, fit.first if isinstance(fit, Pool) else fit
     located = locate(fit.table, rows, fit.columns)
     values = {name: int(seen[name].nunique()) for name in COVARIATES if name in seen}
@@ -105,6 +106,7 @@ def evidence(
     distances = [
         f"{far[n]:.2g} decades{f' of {NAMES[n]}' if n in NAMES else ''} (bands were tested to "
         f"{measured[n]:.2g})"
+        # The distance from the hull is told only where no covariate alone explains it.
         for n in ([n for n in beyond if n in NAMES] or beyond)
     ]
     text = f"No evidence: rows lie up to {listed(distances)} beyond the training rows"
@@ -129,6 +131,7 @@ def judge_bounds(fit: Posterior, rows: pd.DataFrame | None) -> Finding | None:
     if rows is not None and len(frame):
         stage, last = frame.index[-1], frame.iloc[-1]
         loss = float(np.median(fit.latent(rows.iloc[last["rows"]]), 0).mean())
+        # Two standard errors: cells have noise, and the bound extrapolates it.
         low, high = last["lower"] - 2 * last["lower_sd"], last["upper"] + 2 * last["upper_sd"]
         outside = not low <= loss <= high
         text = (

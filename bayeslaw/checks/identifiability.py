@@ -134,6 +134,7 @@ def swing(fit: Posterior, name: str, prior: Floats, log_loss: Floats) -> tuple[F
     median loss near each, shape (5, columns), in nats per token.
     """
     drawn, count = fit.values()[name][:, 0], max(1, int(0.05 * len(log_loss)))
+    # As many draws at each: a window of fixed width would be empty where the posterior is not.
     values = np.quantile(prior, QUANTILES)
     near = [np.argsort(np.abs(drawn - value), kind="stable")[:count] for value in values]
     return values, np.stack([np.exp(np.median(log_loss[rows], 0)) for rows in near])
@@ -280,7 +281,7 @@ def judge_curvature(fit: Posterior, rows: pd.DataFrame | None) -> Finding | None
     }
     frame = pd.DataFrame({"off": off}).rename_axis("name")
     far = frame["off"].abs().sort_values(ascending=False)
-    strained = far[far > stats.norm.isf(RARE / (2 * len(far)))]
+    strained = far[far > stats.norm.isf(RARE / (2 * len(far)))]  # two sides, all parameters
     if strained.empty:
         text = (
             "The curvature of the discrepancy is consistent with its prior (posterior medians at "

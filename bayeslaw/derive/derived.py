@@ -195,6 +195,7 @@ def local_exponents(
     >>> bl.derive.local_exponents(fit, rows).to_frame()  # doctest: +SKIP
     """
     failures = checked([posterior], allow_unconverged)
+    # Exponents trade off against each other where losses have long converged.
     posterior.require_converged(allow_unconverged, parameters=True)
     frame = rows.frame if isinstance(rows, LossTable) else canonical(rows, "rows", ())
     check_units(frame, "rows", posterior.table.frame)
@@ -339,7 +340,8 @@ def floor_sensitivity(
         )
     floors = posterior.paper["E"].values.ravel()
     groups = np.array_split(np.argsort(floors), slices)
-    # These weights turn the prior of E into a flat one.
+    # These weights turn the prior of E into a flat one. It may be of the share E / L_ref, so that
+    # it depends on the draw of L_ref.
     loss = posterior.draws["L_ref"].values.ravel()
     log_prior = np.asarray(log_prior_of_floor(posterior.spec.priors, floors, loss) + 0 * loss)
     weights = np.exp(log_prior.min() - log_prior)
@@ -372,6 +374,7 @@ def _summary(values: Floats, groups: Sequence[Ints], weights: Floats) -> dict[st
     if not defined.any():
         none = dict.fromkeys(("median", "explained", "flat_median", "shift"), np.nan)
         return none | {"verdict": "undefined"}
+    # Ranks, since numbers such as FLOPs have long tails, and may be infinite.
     ranks = np.full(len(values), np.nan)
     ranks[defined] = rankdata(values[defined])
     deviation = ranks - np.nanmean(ranks)

@@ -79,6 +79,7 @@ class Budgets:
 
         Infinite at budgets after the first at which all draws reach the loss `until`.
         """
+        # Without kinks: they move with the budget, and what is found here is refined.
         ratios = self.ratios()
         least = np.full((len(nodes), self.draws.count), np.inf)
         place = np.full(least.shape, ratios[0])
@@ -103,8 +104,9 @@ class Budgets:
             ends = np.stack([np.maximum(node - 1, 0), node]), np.arange(len(node))
             before, after = nodes[ends[0]]
             draws, places, excess = np.flatnonzero(reached), place[ends], least[ends] - target
-            # The least loss is a smooth function of the budget even where the best split is at a
-            # kink, so that secants converge; budgets for a split held fixed would not.
+            # Losses of the grid start the secants. The least loss is a smooth function of the
+            # budget even where the best split is at a kink, so that they converge; budgets for a
+            # split held fixed would not.
             for _ in range(SECANTS):
                 with np.errstate(all="ignore"):
                     step = excess[1] * (after - before) / (excess[1] - excess[0])
@@ -272,7 +274,8 @@ def compute_optimal(
     check_budgets([posterior], asked)
     ends = (min(asked) / math.sqrt(span), max(asked) * math.sqrt(span))
     budgets = budgets_of(posterior, ends, search, replay, ptpp)
-    # At the lower end of the span, in the middle, and at the upper end.
+    # At the ends of the span and in the middle: with kinks, a mean slope over the span is
+    # determined where a derivative jumps.
     shifts = np.log(span) * np.array([-0.5, 0.0, 0.5])
     found = np.array([[budgets.best(np.log(c) + shift) for shift in shifts] for c in asked])
     low, log_ratio, high = (found[:, k, 0].T for k in range(3))
@@ -505,6 +508,7 @@ def crossover(
     least, most = np.log(tokens)
     nodes = np.linspace(least, most, max(2, math.ceil((most - least) / TOKENS_STEP) + 1))[:, None]
 
+    # Equal losses count as ahead: a law is ahead of itself from the start.
     def ahead(log_tokens: Floats) -> Bools:
         d = np.exp(log_tokens)
         return continued.loss(params, d, replay, ptpp) <= fresh.loss(params, d)

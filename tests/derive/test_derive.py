@@ -16,7 +16,6 @@ from bayeslaw import (
     derive,
     fit,
     grid,
-    plots,
 )
 from tests.inside import derived
 from tests.support import CHINCHILLA
@@ -298,15 +297,6 @@ def test_a_number_of_the_floors_prior_says_so(posterior):
     row = derive.floor_sensitivity(unsure, derive.floor(unsure)).summary.iloc[0]
     assert row["verdict"] == "floor's prior"
     assert row["flat_median"] > 1.3 * row["median"]
-
-
-def test_figure_of_the_floor(posterior):
-    best = derive.compute_optimal(posterior, [1e21, 1e24])
-    found = derive.floor_sensitivity(posterior, best, slices=5)
-    figure = plots.floor_sensitivity(found)
-    assert len(found.profile) == 5 * len(figure.axes) == 60
-    drawn = figure.axes[-1].lines[0].get_ydata()
-    assert drawn == pytest.approx(found.profile["median"].to_numpy()[-5:])
 
 
 # -- the result -----------------------------------------------------------------------------------

@@ -24,26 +24,27 @@ def best_loss(p, flops) -> float:
 
 def test_probabilities_and_regret_by_hand(known):
     floors = np.array([1.69, 1.71, 1.72, 1.73])
-    fits = {"sure": known(**CHINCHILLA), "unsure": known(**CHINCHILLA | {"E": floors})}
-    found = bl.compare_recipes(fits, ROWS)
-    # One draw of `sure` is paired with each of four? The fit with the fewest draws sets the number.
-    assert found.losses.sizes == {"recipe": 2, "draw": 1, "target": 2}
-    fits["sure"] = known(**CHINCHILLA | {"E": np.full(4, 1.7)})
-    frame = bl.compare_recipes(fits, ROWS).to_frame()
+    sure, unsure = known(**CHINCHILLA | {"E": np.full(4, 1.7)}), known(**CHINCHILLA | {"E": floors})
+    frame = bl.compare_recipes({"sure": sure, "unsure": unsure}, ROWS).to_frame()
     assert list(frame["params"]) == [1e9, 1e9, 1e10, 1e10]
     rows = frame.set_index("recipe").groupby("recipe").first()
-    assert rows.loc["sure", "p_best"] == 0.75
-    assert rows.loc["unsure", "p_best"] == 0.25
+    assert rows["p_best"].to_dict() == {"sure": 0.75, "unsure": 0.25}
     assert rows.loc["sure", "regret"] == pytest.approx(0.01 / 4)
     assert rows.loc["unsure", "regret"] == pytest.approx((0.01 + 0.02 + 0.03) / 4)
     assert rows.loc["unsure", "behind"] == pytest.approx(0.015)
     assert frame["loss"].between(frame["lower"], frame["upper"]).all()
+    # The fit with the fewest draws sets their number.
+    fewer = {"few": known(**CHINCHILLA), "many": unsure}
+    assert bl.compare_recipes(fewer, ROWS).losses.sizes == {"recipe": 2, "draw": 1, "target": 2}
+    found = bl.compare_recipes(fewer, flops=FLOPS)
+    for draws in (found.losses, found.multipliers.draws, found.crossings.draws):
+        assert draws.sizes["draw"] == 1
 
 
 def test_of_three_the_best(known):
     fits = {str(e): known(**CHINCHILLA | {"E": np.full(3, e)}) for e in (1.8, 1.7, 1.75)}
     found = bl.compare_recipes(fits, ROWS)
-    frame = found.to_frame().set_index("recipe").iloc[:3]
+    frame = found.to_frame().iloc[:3]
     assert list(frame["p_best"]) == [0, 1, 0]
     assert frame["behind"].to_numpy() == pytest.approx([0.1, -0.05, 0.05])
     assert found.sentence().startswith("At params 1e+10, tokens 3e+10, 1.7 has the lowest loss")
@@ -77,13 +78,6 @@ def test_budgets_multipliers_and_crossing(known):
     need = (k[1] / (np.array(expected[0]) - other["E"])) ** (1 / a)
     ratio = found.multipliers.draws["other over one"].values[0]
     assert ratio == pytest.approx(np.array(FLOPS) / need, rel=1e-5)
-
-
-def test_fits_of_different_numbers_of_draws(known):
-    fits = {"few": known(**CHINCHILLA), "many": known(**CHINCHILLA | {"E": np.full(3, 1.8)})}
-    found = bl.compare_recipes(fits, flops=FLOPS)
-    assert found.losses.sizes["draw"] == found.multipliers.draws.sizes["draw"] == 1
-    assert found.crossings.draws.sizes["draw"] == 1
 
 
 def test_equal_recipes_share_and_never_cross(known):
