@@ -10,10 +10,11 @@ from bayeslaw.checks.extrapolation import evidence as evidence
 from bayeslaw.checks.extrapolation import stage_bounds as stage_bounds
 from bayeslaw.checks.extrapolation import stage_shape as stage_shape
 from bayeslaw.checks.identifiability import QUANTILES as QUANTILES
-from bayeslaw.checks.identifiability import Directions as Directions
+from bayeslaw.checks.identifiability import basis as basis
 from bayeslaw.checks.identifiability import directions as directions
 from bayeslaw.checks.identifiability import explained as explained
 from bayeslaw.checks.identifiability import judge_curvature as judge_curvature
+from bayeslaw.checks.identifiability import singular_values as singular_values
 from bayeslaw.checks.identifiability import spread as spread
 from bayeslaw.checks.identifiability import swing as swing
 from bayeslaw.cli.terminal import dumps as dumps

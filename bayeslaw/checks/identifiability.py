@@ -6,8 +6,6 @@ the log losses. Its singular value measures the information of the data against 
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -35,59 +33,43 @@ SOME_PRIOR = 0.1
 """Fraction from which it is reported: the band is then 5 % wider."""
 
 
-@dataclass(frozen=True)
-class Directions:
-    """Jacobian of the log losses by the coordinates, its singular values and directions.
+def singular_values(matrix: Floats) -> Floats:
+    """Singular values, the largest first, one per column."""
+    values = np.linalg.svd(matrix, compute_uv=False)
+    # With fewer rows than coordinates, directions beyond the rows have no information at all.
+    return np.asarray(np.append(values, np.zeros(matrix.shape[1] - len(values))))
 
-    Parameters
-    ----------
-    names : tuple of str
-        Reference coordinates of the law.
-    matrix : array, shape (rows, coordinates)
-        Derivative of each log loss by each coordinate at the posterior median, per prior standard
-        deviation of the coordinate and in units of the standard deviation of noise and random
-        effects.
+
+def basis(names: Sequence[str], matrix: Floats, low: float, high: float) -> list[dict[str, float]]:
+    """Basis of the directions with singular values from `low` to below `high`.
+
+    Weights of coordinates are in prior standard deviations. The first coordinate of a direction,
+    its leader, has weight 1 and occurs in no other direction. The others follow by the size of
+    their weight; weights up to .2 are left out.
     """
-
-    names: tuple[str, ...]
-    matrix: Floats
-
-    @cached_property
-    def values(self) -> Floats:
-        """Singular values of the matrix, the largest first, one per coordinate."""
-        values = np.linalg.svd(self.matrix, compute_uv=False)
-        # With fewer rows than coordinates, directions beyond the rows have no information at all.
-        return np.asarray(np.append(values, np.zeros(len(self.names) - len(values))))
-
-    @property
-    def rank(self) -> int:
-        """Number of directions that the data determine."""
-        return int((self.values >= NONE).sum())
-
-    def basis(self, low: float, high: float) -> list[dict[str, float]]:
-        """Basis of the directions with singular values from `low` to below `high`.
-
-        Weights of coordinates are in prior standard deviations. The first coordinate of a
-        direction, its leader, has weight 1 and occurs in no other direction. The others follow by
-        the size of their weight; weights up to .2 are left out.
-        """
-        chosen = (self.values >= low) & (self.values < high)
-        if not chosen.any():
-            return []
-        # Singular vectors of like values are any rotation of each other. Pivoted QR picks the
-        # coordinates that stand best for their span, and solving makes each the leader of one.
-        vectors = np.linalg.svd(self.matrix)[2][chosen]
-        leaders = qr(vectors, mode="r", pivoting=True)[-1][: len(vectors)]
-        basis = []
-        for leader, row in zip(leaders, np.linalg.solve(vectors[:, leaders], vectors), strict=True):
-            order = [leader, *(i for i in np.argsort(-np.abs(row)) if i != leader)]
-            basis.append({self.names[i]: float(row[i]) for i in order if abs(row[i]) > 0.2})
-        return basis
+    values = singular_values(matrix)
+    chosen = (values >= low) & (values < high)
+    if not chosen.any():
+        return []
+    # Singular vectors of like values are any rotation of each other. Pivoted QR picks the
+    # coordinates that stand best for their span, and solving makes each the leader of one.
+    vectors = np.linalg.svd(matrix)[2][chosen]
+    leaders = qr(vectors, mode="r", pivoting=True)[-1][: len(vectors)]
+    weights = np.linalg.solve(vectors[:, leaders], vectors)
+    found = []
+    for leader, row in zip(leaders, weights, strict=True):
+        order = [leader, *(i for i in np.argsort(-np.abs(row)) if i != leader)]
+        found.append({names[i]: float(row[i]) for i in order if abs(row[i]) > 0.2})
+    return found
 
 
-def directions(fit: Posterior, prior: dict[str, Floats] | None = None) -> Directions:
-    """Jacobian of the training log losses by the reference coordinates of the law.
+def directions(
+    fit: Posterior, prior: dict[str, Floats] | None = None
+) -> tuple[tuple[str, ...], Floats]:
+    """Reference coordinates, and the Jacobian of the training log losses by them at the median.
 
+    It is per prior standard deviation of the coordinate, and in units of the standard deviation of
+    noise and random effects; shape (rows, coordinates).
     Derivatives are complex steps through the formula of the law, exact to rounding. Steps of random
     walks are integrated out like random effects: they are part of the covariance of the rows. The
     scale of the steps is left out, since the rows determine it by the spread of the steps, not by a
@@ -114,7 +96,7 @@ def directions(fit: Posterior, prior: dict[str, Floats] | None = None) -> Direct
         total += by_steps @ by_steps.T  # steps have standard normal priors
     slopes = np.hstack([derivatives(name) for name in names])
     whitened = solve_triangular(cholesky(total, lower=True), slopes, lower=True)
-    return Directions(names, whitened * [spread(prior[name]) for name in names])
+    return names, whitened * [spread(prior[name]) for name in names]
 
 
 def spread(values: Floats) -> float:
@@ -177,36 +159,37 @@ def judge_directions(fit: Posterior, rows: pd.DataFrame | None) -> Finding:
     prior = prior_draws(fit)
     groups = {} if rows is None else grouped_forecast(fit, rows)
     log_loss = np.stack(list(groups.values()), 1) if groups else np.empty((0, 0))
-    jacobian = directions(fit, prior)
-    undetermined, weak = jacobian.basis(0.0, NONE), jacobian.basis(NONE, WEAK)
-    count, rank = len(jacobian.names), jacobian.rank
+    names, matrix = directions(fit, prior)
+    undetermined, weak = (basis(names, matrix, *ends) for ends in ((0.0, NONE), (NONE, WEAK)))
+    values = singular_values(matrix)
+    count, rank = len(names), int((values >= NONE).sum())
     words = [
         f"The law has {count} coordinates; these {len(fit.table)} rows determine "
         + (f"{rank} combinations of them." if rank < count else "all of them.")
     ]
     records: list[dict[str, Any]] = []
-    for kind, basis in (("undetermined", undetermined), ("weak", weak)):
-        for direction in basis:
+    for kind, kinds in (("undetermined", undetermined), ("weak", weak)):
+        for direction in kinds:
             leader, *others = direction
             record: dict[str, Any] = {"kind": kind, "leader": leader, "with": ", ".join(others)}
             if groups:
-                values, loss = swing(fit, leader, prior[leader], log_loss)
+                places, loss = swing(fit, leader, prior[leader], log_loss)
                 most = int(np.ptp(np.log(loss), axis=0).argmax())
                 ends = sorted((loss[:, most].argmin(), loss[:, most].argmax()))
                 record["rows"] = list(groups)[most]
-                record["values"] = [float(values[i]) for i in ends]
+                record["values"] = [float(places[i]) for i in ends]
                 record["losses"] = [float(loss[i, most]) for i in ends]
             records.append(record)
             if kind == "undetermined":
                 words.append(_undetermined(fit, leader, others, record))
     if weak:
-        names = listed([" with ".join(list(direction)[:2]) for direction in weak])
-        words.append(f"The rows are less informative than the prior about {names}.")
+        about = listed([" with ".join(list(direction)[:2]) for direction in weak])
+        words.append(f"The rows are less informative than the prior about {about}.")
     level = "caution" if undetermined else "ok"
     facts: dict[str, object] = {
-        "singular_values": jacobian.values.tolist(),
+        "singular_values": values.tolist(),
         "rank": rank,
-        "coordinates": list(jacobian.names),
+        "coordinates": list(names),
     }
     if groups and records:
         level, text, shares = _effect_on_forecast(fit, records, groups)
