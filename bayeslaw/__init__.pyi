@@ -59,7 +59,7 @@ from .simulation.worlds import (
     plan_example as plan_example,
     simulate as simulate,
 )
-from .studies.study import (
+from .design.study import (
     Case as Case,
     pool_cases as pool_cases,
     study as study,

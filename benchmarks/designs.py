@@ -35,8 +35,8 @@ from tables import DATA, SMOKE, arguments
 import bayeslaw as bl
 from bayeslaw import LossTable
 from bayeslaw.design.search import costs
+from bayeslaw.design.study import buy
 from bayeslaw.inference.fitting import joined
-from bayeslaw.studies.study import buy
 
 DOMAINS = {"tinycpt": ("french", "english"), "tinycode": ("python", "english")}
 STAGES = (124, 31, 62)

@@ -19,7 +19,7 @@ from tables import DATA, arguments
 
 import bayeslaw as bl
 from bayeslaw import Case, pool_cases, study, world_cases
-from bayeslaw.studies.study import summary
+from bayeslaw.design.study import summary
 
 DESIGNS = ("none", "random", "cheapest", "grid", "doptimal", "variance", "entropy")
 SHORT = {"draws": 400, "tune": 400}

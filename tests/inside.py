@@ -32,6 +32,10 @@ from bayeslaw.design.search import Search as Search
 from bayeslaw.design.search import centred as centred
 from bayeslaw.design.search import costs as costs
 from bayeslaw.design.search import joint_gaussian as joint_gaussian
+from bayeslaw.design.study import DESIGNS as DESIGNS
+from bayeslaw.design.study import buy as buy
+from bayeslaw.design.study import summary as summary
+from bayeslaw.design.study import varied as varied
 from bayeslaw.evaluate import scores as scores
 from bayeslaw.evaluate._backtest import choose_cuts as choose_cuts
 from bayeslaw.evaluate.cross_validation import LeftOut as LeftOut
@@ -78,10 +82,6 @@ from bayeslaw.plots.style import log_axis as log_axis
 from bayeslaw.reporting._report import beyond as beyond
 from bayeslaw.reporting._report import cost as cost
 from bayeslaw.reporting._report import licence as licence
-from bayeslaw.studies.study import DESIGNS as DESIGNS
-from bayeslaw.studies.study import buy as buy
-from bayeslaw.studies.study import summary as summary
-from bayeslaw.studies.study import varied as varied
 from bayeslaw.tables.hull import displacement as displacement
 from bayeslaw.tables.hull import in_words as in_words
 from bayeslaw.tables.validation import check_units as check_units

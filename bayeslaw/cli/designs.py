@@ -243,7 +243,7 @@ def study(
     scored. A study that was stopped continues when the same command is given again.
     """
     from bayeslaw.cli import render_derived
-    from bayeslaw.studies.study import summary
+    from bayeslaw.design.study import summary
 
     chosen = opt.some_names(designs, "--designs", "design")
     given = {"train": train, "pool": pool, "targets": targets}

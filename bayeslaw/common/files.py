@@ -17,13 +17,7 @@ type Call[T] = tuple[Callable[..., T], tuple[object, ...]]
 
 @contextmanager
 def atomic_write(path: str | Path, error: type[BayeslawError] = FileError) -> Iterator[Path]:
-    """Yield a temporary file beside `path`, which it becomes when the block ends without an error.
-
-    Raises
-    ------
-    BayeslawError
-        Of class `error`, if the file cannot be written. An existing file is left unchanged.
-    """
+    """Yield a temporary file, which replaces `path` when the block ends without an error."""
     path = Path(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -36,13 +30,7 @@ def atomic_write(path: str | Path, error: type[BayeslawError] = FileError) -> It
 
 
 def write_json(document: Mapping[str, object], path: str | Path) -> None:
-    """Write JSON that is easy to read: each innermost list or mapping on one line.
-
-    Raises
-    ------
-    FileError
-        If the file cannot be written. An existing file is left unchanged.
-    """
+    """Write JSON that is easy to read: each innermost list or mapping on one line."""
     text = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False)
     # Join the lines of the innermost brackets. A line break is never inside a JSON string.
     text = re.sub(r"[\[{]\n[^\[\]{}]*[\]}]", lambda part: re.sub(r"\n\s*", " ", part[0]), text)
@@ -75,13 +63,7 @@ def read_json(path: str | Path, form: str, schema: int, what: str) -> dict[str, 
 
 
 def digest(value: object) -> str:
-    """SHA-256 of plain data: equal for equal data, however the file is laid out.
-
-    Examples
-    --------
-    >>> digest({"a": 1, "b": 0.5}) == digest({"b": 0.5, "a": 1.0})
-    True
-    """
+    """SHA-256 of plain data: equal for equal data, however the file is laid out."""
 
     def number(text: str) -> float:
         # Other programs write 1e9 for 1000000000; integers beyond 2^53 must stay apart.
@@ -113,13 +95,7 @@ def installing(extra: str) -> str:
 
 
 def named_file(name: str | Path) -> Path | None:
-    """The TOML file of that path; none if the text is a name and not a path.
-
-    Raises
-    ------
-    FileError
-        If it is a path, by its suffix or a folder in it, and there is no such file.
-    """
+    """The file of that path; none if the text is a name and not a path."""
     path = Path(name)
     if path.is_file():
         return path
@@ -129,13 +105,7 @@ def named_file(name: str | Path) -> Path | None:
 
 
 def shipped(name: str) -> Path:
-    """A file or folder that comes with the package: inside an installed wheel, or beside a clone's.
-
-    Examples
-    --------
-    >>> shipped("models/chinchilla.toml").is_file()
-    True
-    """
+    """A file or folder that comes with the package, in an installed wheel or in a clone."""
     package = Path(__file__).parents[1]
     return package / name if (package / name).exists() else package.parent / name
 
