@@ -38,8 +38,6 @@ from bayeslaw.design.study import summary as summary
 from bayeslaw.design.study import varied as varied
 from bayeslaw.evaluate import scores as scores
 from bayeslaw.evaluate._backtest import choose_cuts as choose_cuts
-from bayeslaw.evaluate.cross_validation import LeftOut as LeftOut
-from bayeslaw.evaluate.cross_validation import leave_out as leave_out
 from bayeslaw.evaluate.cross_validation import new_likelihood as new_likelihood
 from bayeslaw.evaluate.cross_validation import stacking_weights as stacking_weights
 from bayeslaw.evaluate.scores import BANDS as BANDS

@@ -20,7 +20,7 @@ from bayeslaw.checks.identifiability import judge_curvature, judge_directions
 from bayeslaw.common.arrays import Bools, Ints
 from bayeslaw.common.errors import TableError
 from bayeslaw.common.formatting import count
-from bayeslaw.evaluate.cross_validation import leave_out
+from bayeslaw.evaluate.cross_validation import loo
 from bayeslaw.inference.datatree import prior_draws
 from bayeslaw.inference.fitting import refit
 from bayeslaw.inference.pools import Pool, with_draws
@@ -339,21 +339,20 @@ def judge_cells(fit: Posterior, seed: int = 0) -> Finding:
 
 def judge_left_out(fit: Posterior, seed: int) -> Finding:
     """PIT values and Pareto k of runs, or rows, left out by importance sampling."""
-    loo = leave_out(fit, seed)
-    p, bad = loo.uniformity(), loo.unreliable
-    uneven = p < RARE
+    left_out = loo(fit, seed)
+    p, bad = left_out.uniformity(), left_out.unreliable
+    frame, uneven = left_out.frame.drop(columns="group"), p < RARE
     words = [
-        f"The PIT values of {len(loo.frame)} {loo.unit}s, each predicted from the others, are "
+        f"The PIT values of {len(frame)} {left_out.by}s, each predicted from the others, are "
         f"{'not ' if uneven else ''}compatible with calibrated bands (p = {p:.2g})."
     ]
     if bad:
         words.append(
-            f"For {bad} of them the estimate is unreliable (Pareto k above {loo.good_k:.2g}): "
+            f"For {bad} of them the estimate is unreliable (Pareto k above {left_out.good_k:.2g}): "
             "this test is without them."
         )
-    elpd = float(loo.frame["elpd"].sum())
-    facts = {"unit": loo.unit, "p": p, "elpd": elpd, "unreliable": bad}
-    return Finding("left out", "caution" if uneven else "ok", tuple(words), loo.frame, facts)
+    facts = {"unit": left_out.by, "p": p, "elpd": left_out.total, "unreliable": bad}
+    return Finding("left out", "caution" if uneven else "ok", tuple(words), frame, facts)
 
 
 # -- outliers -------------------------------------------------------------------------------------

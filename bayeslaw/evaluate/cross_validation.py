@@ -7,7 +7,7 @@ error. The weights do not account for that. A stacked forecast shows the spread 
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypedDict, Unpack
 
 import numpy as np
@@ -74,11 +74,14 @@ class Elpd(Showing):
         Unit that is left out: ``"row"``, ``"run"`` or a column.
     notes : tuple of str
         Warnings about the estimate: folds that did not converge, large Pareto k.
+    good_k : float
+        Largest Pareto k at which `loo` is reliable with this number of draws.
     """
 
     frame: pd.DataFrame = field(repr=False)
     by: str
     notes: tuple[str, ...] = ()
+    good_k: float = np.nan
 
     @property
     def total(self) -> float:
@@ -89,6 +92,23 @@ class Elpd(Showing):
     def se(self) -> float:
         """Standard error of the total, from the variance between groups."""
         return standard_error(self.frame["elpd"], self.frame["group"])
+
+    @property
+    def reliable(self) -> Bools:
+        """Units whose Pareto k is small enough; the others need a refit without the unit."""
+        return (self.frame["pareto_k"] <= self.good_k).to_numpy()
+
+    @property
+    def unreliable(self) -> int:
+        """Number of units whose Pareto k is too large."""
+        return int((~self.reliable).sum())
+
+    def uniformity(self) -> float:
+        """P-value of the hypothesis that the PIT values of the reliable units are uniform."""
+        from arviz_stats.base import array_stats
+
+        pit = self.frame["pit"].to_numpy()[self.reliable]
+        return float(array_stats.uniformity_test(pit)[0]) if len(pit) > 1 else np.nan
 
     def shown(self) -> Shown:
         """The total with its standard error, and the notes."""
@@ -104,28 +124,68 @@ def standard_error(values: pd.Series, groups: pd.Series) -> float:
     return float(np.sqrt(len(sums)) * sums.std())
 
 
-def loo(fit: Posterior) -> Elpd:
+def loo(fit: Posterior, seed: int = 0) -> Elpd:
     """Leave-one-out cross-validation by Pareto-smoothed importance sampling (PSIS-LOO).
 
     Leaves out each run with all its rows, or each row if runs do not repeat in the table. Random
-    effects whose group is the left-out run or row are integrated out. The estimate is unreliable
-    where Pareto k is large, which `notes` report; use `cross_validate` then.
+    effects whose group is the left-out run or row are integrated out; that of a base has its
+    posterior from the other runs of the base. The estimate is unreliable where Pareto k is large,
+    which `notes` report; use `cross_validate` then.
+
+    Parameters
+    ----------
+    fit : Posterior
+    seed : int
+        Of the predictive noise of the PIT values.
 
     Returns
     -------
     Elpd
-        One unit per run or row, with the column `pareto_k`.
+        One unit per run or row, with the columns `pit`, the predictive probability that its mean
+        log loss is below the measured one, and `pareto_k`.
 
     References
     ----------
     .. [1] Vehtari, Gelman and Gabry, Practical Bayesian model evaluation using leave-one-out
        cross-validation and WAIC. Statistics and Computing 27 (2017).
     """
-    left_out = leave_out(of_one_law(fit, "loo"))
-    frame = left_out.frame[["elpd", "pareto_k"]].assign(group=left_out.frame.index.to_numpy())
-    unit, bad = left_out.unit, left_out.unreliable
-    note = f"Pareto k above {left_out.good_k:.2g} for {bad} of {len(frame)} {unit}s"
-    return Elpd(frame, unit, (note,) if bad else ())
+    import arviz_stats as azs
+
+    fit = of_one_law(fit, "loo")
+    frame = fit.table.frame.copy()
+    unit = "run" if "run" in frame and frame["run"].dropna().duplicated().any() else "row"
+    labels, index = np.arange(len(frame)).astype(str), np.arange(len(frame))
+    if unit == "run":
+        labels, index = np.unique(effects.labels(frame, "run"), return_inverse=True)
+    density, integrated = unit_likelihood(fit, index)
+    if unit == "run":
+        integrated["run"] = np.ones(len(frame), bool)
+    for level, rows in integrated.items():  # a left-out group is a new one
+        of_rows = effects.labels(frame, level).astype(str)
+        column = effects.level(level).column
+        frame[column] = np.where(rows, np.char.add("new ", of_rows), of_rows)
+    drawn = residual_draws(fit, frame, np.random.default_rng(seed), training=True)
+    excess = (drawn - residual(fit, fit.table)) @ averaging(index).T
+    shape, dims = (fit.draws.sizes["chain"], -1, len(labels)), ("chain", "draw", "unit")
+    tree = xr.DataTree.from_dict(
+        {
+            "posterior": fit.draws,
+            "log_likelihood": xr.Dataset({OBSERVED: (dims, density.reshape(shape))}),
+            # The measured unit mean is subtracted from the predicted one, draw by draw.
+            "posterior_predictive": xr.Dataset({OBSERVED: (dims, excess.reshape(shape))}),
+            "observed_data": xr.Dataset({OBSERVED: ("unit", np.zeros(len(labels)))}),
+        }
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of Pareto k, which the result reports
+        psis = azs.loo(tree, pointwise=True)
+    weights, k = (v.to_dataset(name=OBSERVED) for v in (psis.log_weights, psis.pareto_k))
+    pit = azs.loo_pit(tree, log_weights=weights, pareto_k=k)[OBSERVED]
+    columns = {"elpd": psis.elpd_i.values, "pit": pit.values, "pareto_k": psis.pareto_k.values}
+    by_unit = pd.DataFrame(columns | {"group": labels}, index=pd.Index(labels, name=unit))
+    found = Elpd(by_unit, unit, good_k=psis.good_k)
+    bad = f"Pareto k above {psis.good_k:.2g} for {found.unreliable} of {len(by_unit)} {unit}s"
+    return replace(found, notes=(bad,)) if found.unreliable else found
 
 
 def cross_validate(
@@ -213,88 +273,6 @@ def _groups(table: LossTable, by: str) -> tuple[Ints | Floats | Strings, Ints]:
             "leave out by='row'."
         )
     return np.unique(values.to_numpy(), return_inverse=True)
-
-
-@dataclass(frozen=True)
-class LeftOut:
-    """Each unit of the training table against its prediction from the other units.
-
-    Parameters
-    ----------
-    unit : {"run", "row"}
-        Unit that is left out: whole runs if `run` repeats in the table, otherwise single rows.
-    frame : DataFrame
-        One row per unit, under its label: `elpd`, log predictive density of its log losses in nats;
-        `pit`, probability integral transform, the predictive probability that its mean log loss is
-        below the measured one; and `pareto_k`, shape of the tail of the importance weights.
-    good_k : float
-        Largest Pareto k at which the estimate is reliable with this number of draws.
-    """
-
-    unit: str
-    frame: pd.DataFrame
-    good_k: float
-
-    @property
-    def reliable(self) -> Bools:
-        """Units whose Pareto k is small enough; the others need a refit without the unit."""
-        return (self.frame["pareto_k"] <= self.good_k).to_numpy()
-
-    @property
-    def unreliable(self) -> int:
-        """Number of units whose Pareto k is too large."""
-        return int((~self.reliable).sum())
-
-    def uniformity(self) -> float:
-        """P-value of the hypothesis that the PIT values of the reliable units are uniform."""
-        from arviz_stats.base import array_stats
-
-        pit = self.frame["pit"].to_numpy()[self.reliable]
-        return float(array_stats.uniformity_test(pit)[0]) if len(pit) > 1 else np.nan
-
-
-def leave_out(fit: Posterior, seed: int = 0) -> LeftOut:
-    """Leave out each run, or each row if runs do not repeat, by importance sampling.
-
-    Random effects whose group is the left-out run or row are integrated out; that of a base has its
-    posterior from the other runs of the base. `seed` is of the predictive noise of the PIT values.
-    """
-    import arviz_stats as azs
-
-    frame = fit.table.frame.copy()
-    unit = "run" if "run" in frame and frame["run"].dropna().duplicated().any() else "row"
-    labels, index = np.arange(len(frame)).astype(str), np.arange(len(frame))
-    if unit == "run":
-        labels, index = np.unique(effects.labels(frame, "run"), return_inverse=True)
-    density, integrated = unit_likelihood(fit, index)
-    if unit == "run":
-        integrated["run"] = np.ones(len(frame), bool)
-    for level, rows in integrated.items():  # a left-out group is a new one
-        of_rows = effects.labels(frame, level).astype(str)
-        column = effects.level(level).column
-        frame[column] = np.where(rows, np.char.add("new ", of_rows), of_rows)
-    drawn = residual_draws(fit, frame, np.random.default_rng(seed), training=True)
-    excess = (drawn - residual(fit, fit.table)) @ averaging(index).T
-    shape, dims = (fit.draws.sizes["chain"], -1, len(labels)), ("chain", "draw", "unit")
-    tree = xr.DataTree.from_dict(
-        {
-            "posterior": fit.draws,
-            "log_likelihood": xr.Dataset({OBSERVED: (dims, density.reshape(shape))}),
-            # The measured unit mean is subtracted from the predicted one, draw by draw.
-            "posterior_predictive": xr.Dataset({OBSERVED: (dims, excess.reshape(shape))}),
-            "observed_data": xr.Dataset({OBSERVED: ("unit", np.zeros(len(labels)))}),
-        }
-    )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # of Pareto k, which the result reports
-        psis = azs.loo(tree, pointwise=True)
-    weights, k = (v.to_dataset(name=OBSERVED) for v in (psis.log_weights, psis.pareto_k))
-    pit = azs.loo_pit(tree, log_weights=weights, pareto_k=k)[OBSERVED]
-    columns = {"elpd": psis.elpd_i, "pit": pit, "pareto_k": psis.pareto_k}
-    by_unit = pd.DataFrame(
-        {name: each.values for name, each in columns.items()}, index=pd.Index(labels, name=unit)
-    )
-    return LeftOut(unit, by_unit, psis.good_k)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from bayeslaw import (
+    Elpd,
     FitError,
     Forecast,
     LawError,
@@ -23,7 +24,7 @@ from bayeslaw import (
     score,
     stack,
 )
-from tests.inside import LeftOut, leave_out, log_likelihood, stacking_weights
+from tests.inside import log_likelihood, stacking_weights
 
 ROWS = grid(params=[1e9, 1e10], tokens=[1e10, 1e12])
 
@@ -105,17 +106,17 @@ def test_a_column_with_missing_labels(posterior):
 
 def test_pit_values_of_a_wrong_scale(posterior):
     """Left-out losses are uniform under the fit, and not if its noise is ten times too wide."""
-    sound = leave_out(posterior)
-    assert sound.unit == "row"
+    sound = loo(posterior)
+    assert sound.by == "row"
     assert sound.uniformity() > 0.01
     wide = replace(posterior, draws=posterior.draws.assign(sigma=10 * posterior.draws["sigma"]))
-    assert leave_out(wide).uniformity() < 0.01
+    assert loo(wide).uniformity() < 0.01
 
 
 def test_units_with_a_large_pareto_k_are_counted_and_set_apart():
     count = 40
     pit = (np.arange(count) + 0.5) / count
-    even = LeftOut("row", pd.DataFrame({"pit": pit, "pareto_k": 0.2}), 0.7)
+    even = Elpd(pd.DataFrame({"pit": pit, "pareto_k": 0.2}), "row", good_k=0.7)
     assert even.unreliable == 0
     bad = pd.DataFrame({"pit": 1e-3, "pareto_k": np.r_[np.full(29, 0.71), np.nan]})
     mixed = replace(even, frame=pd.concat([even.frame, bad], ignore_index=True))
@@ -127,10 +128,10 @@ def test_units_with_a_large_pareto_k_are_counted_and_set_apart():
 def test_the_largest_good_pareto_k_is_that_of_so_many_draws(posterior):
     """Of S draws, 1 - 1 / log10(S) and at most .7 (Vehtari and others 2024)."""
     few = replace(posterior, draws=posterior.draws.isel(draw=slice(50)))
-    assert leave_out(few).good_k == pytest.approx(0.56541, abs=1e-5)  # of 200 draws
+    assert loo(few).good_k == pytest.approx(0.56541, abs=1e-5)  # of 200 draws
     many = posterior.draws.sizes["chain"] * posterior.draws.sizes["draw"]
     assert many > 2154
-    assert leave_out(posterior).good_k == 0.7
+    assert loo(posterior).good_k == 0.7
 
 
 @pytest.fixture(scope="module")

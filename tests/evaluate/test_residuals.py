@@ -30,7 +30,6 @@ from tests.inside import (
     covariance,
     fitting,
     labelled_draws,
-    leave_out,
     log_likelihood,
     make_data,
     new_likelihood,
@@ -113,7 +112,7 @@ def test_run_density_of_normal_noise_is_closed_form(runs):
             want = stats.multivariate_normal.logpdf(residual[draw, rows], cov=square)
             assert found[draw, i] == pytest.approx(want, abs=1e-3)
     # A run that is left out is a new one: its effect is normal, and so is its noise.
-    pit = leave_out(fitted).frame["pit"]
+    pit = loo(fitted).frame["pit"]
     for i, name in enumerate(names):
         rows = (runs.frame["run"] == name).to_numpy()
         sd = np.sqrt(q["tau_run"] ** 2 + q["sigma"] ** 2 / rows.sum())[:, 0]
