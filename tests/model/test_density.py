@@ -9,7 +9,7 @@ from pytensor.compile.mode import Mode
 
 import bayeslaw as bl
 from bayeslaw import Prior
-from bayeslaw.inference import joint_fitting
+from bayeslaw.inference import _fit_joint
 from bayeslaw.inference.fitting import specify
 from bayeslaw.inference.settings import make_settings
 from bayeslaw.laws.deviations import WHOLE, Deviation
@@ -111,7 +111,7 @@ def several(count, **columns):
 
         tables = {f"domain {k}": simulated("dcpt", seed=k, **columns) for k in range(count)}
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(joint_fitting, "sample", stop)
+            patched.setattr(_fit_joint, "sample", stop)
             with pytest.raises(Given) as caught:
                 bl.fit_joint(dict.fromkeys(tables, "dcpt"), tables)
         return caught.value.args[0]

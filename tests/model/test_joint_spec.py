@@ -6,7 +6,7 @@ import pytest
 import xarray as xr
 from scipy import stats
 
-from bayeslaw.inference.joint_fitting import _factors
+from bayeslaw.inference._fit_joint import _factors
 from bayeslaw.model.building import AGREE, build
 from bayeslaw.model.spec import make_data, make_spec
 from tests.support import grouped
