@@ -143,7 +143,9 @@ class World:
 
     def loss(self, domain: str, frame: pd.DataFrame) -> Floats:
         """True loss of a domain per row of `frame`, nats per token."""
-        law = self.laws[self._known(domain)]
+        if domain not in self.laws:
+            raise BayeslawError(unknown("domain", domain, self.laws))
+        law = self.laws[domain]
         loss: Floats = law.loss(self.truth[domain], law.covariates(frame))
         return loss
 
@@ -196,28 +198,24 @@ class World:
         >>> len(table), table.frame["ptpp"].unique().tolist()
         (252, [15.0, 31.0, 279.0])
         """
-        domains, frames = list(self.laws), []
-        for each in domains if domain is None else [self._known(domain)]:
-            law, truth, rows = self.laws[each], self.truth[each], self.design()
-            sigma = self.sigma[each] if noise is True else float(noise)
-            own = [seed, domains.index(each)]
-            table = simulate(law, truth, rows.assign(domain=each), sigma=sigma, seed=own)
-            frames.append(table.frame)
+        frames = []
+        for i, (each, law) in enumerate(self.laws.items()):
+            if domain not in (None, each):
+                continue
+            rows, sigma = self.design().assign(domain=each), self.sigma[each]
+            sigma = sigma if noise is True else float(noise)
+            losses = simulate(law, self.truth[each], rows, sigma=sigma, seed=[seed, i])
+            frames.append(losses.frame)
             if each == self.source:
-                frames.append(self._baselines())
-        name = f"synthetic {domain or ' and '.join(domains)}, {self.title} (seed {seed})"
+                # Without noise, since forgetting is relative to the measured value.
+                bases = grid(params=self.cells["params"], ptpp=self.cells["ptpp"], tokens=0.0)
+                pairs = zip(bases["params"], bases["ptpp"], strict=True)
+                bases = bases.assign(replay=1.0, loss=[self.baseline(n, p) for n, p in pairs])
+                frames.append(bases.assign(domain=each, synthetic=True))
+        if not frames:
+            raise BayeslawError(unknown("domain", str(domain), self.laws))
+        name = f"synthetic {domain or ' and '.join(self.laws)}, {self.title} (seed {seed})"
         return from_frame(pd.concat(frames, ignore_index=True), name)
-
-    def _baselines(self) -> pd.DataFrame:
-        """List the baselines; without noise, since forgetting is relative to the measured value."""
-        rows = grid(params=self.cells["params"], ptpp=self.cells["ptpp"], replay=1.0, tokens=0.0)
-        loss = [self.baseline(n, p) for n, p in zip(rows["params"], rows["ptpp"], strict=True)]
-        return rows.assign(domain=self.source, loss=loss, synthetic=True)
-
-    def _known(self, domain: str) -> str:
-        if domain not in self.laws:
-            raise BayeslawError(unknown("domain", domain, self.laws))
-        return domain
 
 
 def paper_world() -> World:

@@ -10,7 +10,6 @@ from bayeslaw import (
     Prior,
     TableError,
     fit_huber,
-    from_frame,
     grid,
     paper_world,
     simulate,
@@ -110,15 +109,6 @@ def central(prior: Prior) -> tuple[float, float]:
     return frozen.interval(0.95)
 
 
-def test_losses_are_plausible(world):
-    french = world.table("french").loss
-    source = world.table("english_arabic").loss
-    assert french.min() > 1.7
-    assert french.max() < 2.75
-    assert source.min() > 1.9
-    assert source.max() < 2.9
-
-
 def test_same_seed_same_numbers(world):
     first, again, other = (world.table("french", seed=seed) for seed in (3, 3, 4))
     pd.testing.assert_frame_equal(first.frame, again.frame)
@@ -159,15 +149,6 @@ def test_only_the_source_has_baselines(world):
     assert world.baseline(241e6, 15) > world.baseline(241e6, 31) > world.baseline(517e6, 31)
 
 
-def test_table_survives_a_round_trip_as_csv(world, tmp_path):
-    table = world.table("english_arabic")
-    path = tmp_path / "synthetic.csv"
-    pd.concat([table.frame, table.baselines]).to_csv(path, index=False)
-    back = from_frame(pd.read_csv(path))
-    pd.testing.assert_frame_equal(back.frame, table.frame, check_dtype=False)
-    assert len(back.baselines) == len(table.baselines)
-
-
 def rows() -> pd.DataFrame:
     return grid(params=[1e8, 1e9], tokens=[1e9, 1e10])
 
@@ -180,14 +161,12 @@ def test_simulate_keeps_columns_and_takes_aliases():
     assert table.loss == pytest.approx(1.7 + 400 / design["N"] ** 0.34 + 410 / design["D"] ** 0.28)
 
 
-def test_simulate_takes_a_generator():
+def test_a_generator_gives_other_noise_each_time():
     rng = np.random.default_rng(1)
-    first, second = (
-        simulate("chinchilla", CHINCHILLA, rows(), sigma=0.1, seed=rng).loss for _ in range(2)
-    )
-    assert not np.allclose(first, second)
+    one, two = (simulate("chinchilla", CHINCHILLA, rows(), sigma=0.1, seed=rng) for _ in range(2))
+    assert not np.allclose(one.loss, two.loss)
     again = simulate("chinchilla", CHINCHILLA, rows(), sigma=0.1, seed=1).loss
-    assert again == pytest.approx(first, rel=1e-15)
+    assert again == pytest.approx(one.loss, rel=1e-15)
 
 
 @pytest.mark.parametrize(
@@ -204,22 +183,14 @@ def test_impossible_truth_is_refused(change, says):
         simulate("chinchilla", CHINCHILLA | change, rows())
 
 
-def test_missing_parameter_is_named():
+def test_what_cannot_be_simulated_is_told(world):
     with pytest.raises(LawError, match="no value for A, beta"):
         simulate("chinchilla", {"E": 1.7, "alpha": 0.34, "B": 410.0}, rows())
-
-
-@pytest.mark.parametrize("sigma", [-0.1, np.nan, np.inf])
-def test_impossible_noise_is_refused(sigma):
-    with pytest.raises(BayeslawError, match="sigma"):
-        simulate("chinchilla", CHINCHILLA, rows(), sigma=sigma)
-
-
-def test_design_without_a_covariate_is_refused():
+    for sigma in (-0.1, np.nan, np.inf):
+        with pytest.raises(BayeslawError, match="sigma"):
+            simulate("chinchilla", CHINCHILLA, rows(), sigma=sigma)
     with pytest.raises(TableError, match="tokens"):
         simulate("chinchilla", CHINCHILLA, rows().drop(columns="tokens"))
-
-
-def test_unknown_domain_names_the_valid_ones(world):
-    with pytest.raises(BayeslawError, match=r"did you mean 'french'\? Valid: english_arabic"):
-        world.table("frensh")
+    for ask in (world.table, lambda domain: world.loss(domain, world.design())):
+        with pytest.raises(BayeslawError, match=r"did you mean 'french'\? Valid: english_arabic"):
+            ask("frensh")
