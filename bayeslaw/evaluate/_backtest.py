@@ -276,6 +276,7 @@ def choose_cuts(table: LossTable, value: pd.Series) -> list[float]:
     """At most `CUTS` values of a quantity with enough rows before and after them."""
     levels = np.unique(value)[:-1]
     before = {cut: table.frame.loc[value <= cut, "params"] for cut in levels}
+    # One size cannot tell N from D; a table that never has two is cut all the same.
     sizes = min(2, max((params.nunique() for params in before.values()), default=0))
     enough = [
         cut for cut, params in before.items() if len(params) >= FEWEST and params.nunique() >= sizes

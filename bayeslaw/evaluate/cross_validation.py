@@ -223,6 +223,7 @@ def cross_validate(
     fit = of_one_law(fit, "cross_validate")
     table, spec, rng = fit.table, fit.spec, np.random.default_rng(seed)
     names, index = _groups(table, by)
+    # Folds of equal numbers of groups, whose rows stay together.
     fold = rng.permutation(np.arange(len(names)) % min(folds, len(names)))[index]
     known = LeaveOutSettings.__annotations__
     for name in settings:
@@ -426,6 +427,7 @@ def stacking_weights(elpd: Floats, counts: Floats | None = None) -> Floats:
     >>> stacking_weights(np.array([[0.0, -1.0], [0.0, -2.0]])).round(6).tolist()
     [1.0, 0.0]
     """
+    # Of each unit only ratios between the laws matter; densities themselves would underflow.
     density = np.exp(elpd - elpd.max(1, keepdims=True))
     share = np.full(len(elpd), 1 / len(elpd)) if counts is None else counts / counts.sum()
     laws = elpd.shape[1]

@@ -603,7 +603,7 @@ def _places(registered: Mapping[str, Any], table: LossTable, tolerance: float) -
             )
         if column in (*COVARIATES, *OTHERS, *BASE_LOSSES):
             a, b = _numbers(table.frame, column)[:, None], _numbers(planned, column)
-            # A base whose loss is not known on either side may be the same.
+            # Not "close": a base whose loss is not known on either side, NaN, may be the same.
             fits &= ~(np.abs(a - b) > tolerance * np.maximum(np.abs(a), np.abs(b)))
         else:  # a planned row without a label takes any
             labels, other = (

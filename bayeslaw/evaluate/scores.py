@@ -158,6 +158,7 @@ def crps(samples: Floats, truth: Floats) -> Floats:
     American Statistical Association 102 (2007), equation 21.
     """
     n = len(samples)
+    # Over all pairs, a sorted draw is added as often as it is the larger, less the smaller one.
     rank = (2 * np.arange(1, n + 1) - n - 1)[:, None]
     spread = (rank * np.sort(samples, axis=0)).sum(0) / n**2
     return np.asarray(np.abs(samples - truth).mean(0) - spread)

@@ -66,6 +66,7 @@ def mixture(
     allow: bool,
 ) -> StackedForecast:
     """Forecast by a mixture of fits; see `Stack.forecast`."""
+    # Less than half a draw: a law that gets none need not converge, nor be forecast.
     least = 0.5 / min(fit.draws.sizes["draw"] for fit in fits.values())
     parts = {
         name: fits[name].forecast(table, kind=kind, seed=seed, allow_unconverged=allow)
@@ -205,6 +206,8 @@ class Pool(Showing):
             count = round(total * self.weights[name])
             owner.append(np.full(count, k))
             draw.append(np.linspace(0, fit.count - 1, count).round().astype(int))
+            # One draw in each of `count` equal parts of the pool, so that any thinning of the pool
+            # keeps the weights.
             key.append(np.sort((np.arange(count) + rng.random(count)) / count))
         order = np.argsort(np.concatenate(key), kind="stable")
         return list(used.values()), np.concatenate(owner)[order], np.concatenate(draw)[order]

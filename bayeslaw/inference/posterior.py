@@ -124,7 +124,7 @@ class Forecast(Showing):
         """
         if not self.fits:
             return pd.DataFrame(index=self.frame.index)
-        table = next(iter(self.fits.values())).table
+        table = next(iter(self.fits.values())).table  # all fits of a stack are of one table
         return locate(table, self.frame, self.columns).set_index(self.frame.index)
 
     @property

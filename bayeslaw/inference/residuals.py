@@ -210,6 +210,8 @@ def new_size_effects(fit: FittedLaw, frame: pd.DataFrame, rng: np.random.Generat
 
     prior = fit.spec.priors["tau_size"].dist(size=(count, 1))
     tau = pm.draw(prior, random_seed=int(rng.integers(2**31)), mode="FAST_COMPILE")
+    # The latent loss follows the training sizes, each with an effect that the law absorbed: take
+    # out the prior's draw of these, and add that of the new size.
     moved = tau * rng.standard_normal((count, len(fitted))) @ response(fit, frame).T
     effect = tau * rng.standard_normal((count, len(groups)))
     return np.where(new[index], effect[:, index] - moved, 0.0)
@@ -228,6 +230,7 @@ def response(fit: FittedLaw, frame: pd.DataFrame) -> Floats:
     sizes, index = np.unique(rows["params"], return_inverse=True)
     residuals = residual(fit, fit.table, fit.spec.effects)
     up, down = (density(fit, rows, residuals + sign * STEP) for sign in (1, -1))
+    # Differences, since a likelihood of one's own gives no derivative.
     score = (up - down) / (2 * STEP) @ (index[:, None] == np.arange(len(sizes)))
     log_loss = np.log(fit.latent(frame))
     moves = (log_loss - log_loss.mean(0)).T @ (score - score.mean(0)) / len(score)
