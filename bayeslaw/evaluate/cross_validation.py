@@ -248,11 +248,7 @@ def cross_validate(
 
 
 def new_likelihood(fit: Posterior, table: LossTable, rng: np.random.Generator) -> Floats:
-    """Log density of new log losses given each posterior draw, shape (draws, rows).
-
-    The random effects of sizes, bases and runs without training rows are drawn from their
-    distribution, one per draw and group.
-    """
+    """Log density of new log losses; new groups draw their effects; shape (draws, rows)."""
     return density(fit, table.frame, residual(fit, table) - group_effects(fit, table.frame, rng))
 
 
@@ -415,18 +411,7 @@ def stack(
 
 
 def stacking_weights(elpd: Floats, counts: Floats | None = None) -> Floats:
-    """Weights of the mixture with the highest log predictive density, shape (laws,).
-
-    `elpd` are log predictive densities, shape (units, laws), and `counts` relative weights of the
-    units, which are equal by default.
-
-    Examples
-    --------
-    A law that is better in every unit has all the weight:
-
-    >>> stacking_weights(np.array([[0.0, -1.0], [0.0, -2.0]])).round(6).tolist()
-    [1.0, 0.0]
-    """
+    """Weights of the mixture of laws with the highest log density; elpd (units, laws)."""
     # Of each unit only ratios between the laws matter; densities themselves would underflow.
     density = np.exp(elpd - elpd.max(1, keepdims=True))
     share = np.full(len(elpd), 1 / len(elpd)) if counts is None else counts / counts.sum()

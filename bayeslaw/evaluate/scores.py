@@ -102,10 +102,7 @@ def score(
 
 
 def point_scores(predicted: Floats, loss: Floats) -> dict[str, float]:
-    """Metrics of point predictions in nats per token, as in the paper's Appendix A.
-
-    `intercept` and `slope` are of the regression of log loss on predicted log loss.
-    """
+    """Metrics of point predictions in nats per token, as in the paper's Appendix A."""
     x, y = np.log(predicted), np.log(loss)
     r, error = x - y, np.abs(predicted - loss)
     spread = x - x.mean()
@@ -122,20 +119,13 @@ def point_scores(predicted: Floats, loss: Floats) -> dict[str, float]:
 
 
 def band_scores(samples: Floats, truth: Floats) -> dict[str, float]:
-    """Coverage, width, CRPS and Winkler score of central bands: means over rows.
-
-    `samples`, shape (draws, rows), are draws of log loss, and `truth` is the measured one.
-    """
+    """Coverage, width, CRPS and Winkler score of draws of log loss, (draws, rows): means."""
     bands = {level: np.quantile(samples, ends(level), axis=0) for level in LEVELS}
     return interval_scores(bands, truth) | {"crps": float(crps(samples, truth).mean())}
 
 
 def interval_scores(bands: Mapping[float, Floats], truth: Floats) -> dict[str, float]:
-    """Coverage of central bands, and width and Winkler score of the 90 % band: means over rows.
-
-    `bands` are lower and upper bounds of log loss by level, each of shape (2, rows); level 0.9 must
-    be among them. `truth` is the measured log loss.
-    """
+    """Coverage of bands (lower, upper) of log loss by level, width and Winkler score at 0.9."""
     scores = {
         f"coverage_{100 * level:g}": float(((lower <= truth) & (truth <= upper)).mean())
         for level, (lower, upper) in bands.items()

@@ -90,13 +90,7 @@ def with_units(group: xr.Dataset, fit: FittedLaw) -> xr.Dataset:
 
 
 def prior_draws(fit: FittedLaw, draws: int = 4000, seed: int = 0) -> dict[str, Floats]:
-    """Draws from the prior of every sampled coordinate and of ``E``, each of shape (draws, 1).
-
-    Raises
-    ------
-    FitError
-        If a prior is improper.
-    """
+    """Prior draws of every sampled coordinate and of ``E``, each of shape (draws, 1)."""
     import pymc as pm
 
     priors = fit.spec.priors

@@ -57,10 +57,7 @@ class FittedLaw:
         return {str(n): v.values.reshape(-1, 1) for n, v in self.scalars.data_vars.items()}
 
     def steps(self) -> dict[str, Floats]:
-        """Steps of the law's random walks at the knots of the training rows.
-
-        Each of shape (chains * draws, 1, knots).
-        """
+        """Steps of the walks at the knots of the training rows, each (draws, 1, knots)."""
         steps = {walk.steps: self.draws[walk.steps].values for walk in self.law.walks}
         return {name: v.reshape(-1, 1, v.shape[-1]) for name, v in steps.items()}
 
@@ -95,10 +92,7 @@ class FittedLaw:
         return np.median(self.latent(table), axis=0)
 
     def extended(self, frame: pd.DataFrame) -> tuple[Law, dict[str, Floats]]:
-        """The law and its `values`, with discrepancy parameters that only `frame` needs.
-
-        The same rows give the same draws; see `Discrepancy.extend`.
-        """
+        """The law and its `values`, with discrepancy parameters that only `frame` needs."""
         frame = canonical(frame, "rows", ())
         q = self.values() | self.steps()
         return self.spec.discrepancy.extend(

@@ -329,12 +329,10 @@ def draw_count(fit: Fit) -> int:
 
 
 def pair_draws(fits: Sequence[Fit]) -> tuple[list[Ints], str]:
-    """Pair the draws of several fits.
+    """The draw of each fit in each pair, and how they were paired.
 
     Draws of a joint fit are paired as they were sampled. Separate fits are independent, so any
-    pairing of their draws is valid. The first result is the draw of each fit in each pair; there
-    are as many pairs as the posterior with the fewest draws has, and the others are thinned. The
-    second says how they were paired.
+    pairing of their draws is valid; longer posteriors are thinned.
     """
     posteriors = [fit for fit in fits if not isinstance(fit, PointFit)]
     if not posteriors:

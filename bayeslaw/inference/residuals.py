@@ -27,10 +27,7 @@ STEP = 1e-6
 
 
 def residual(fit: FittedLaw, table: LossTable, levels: tuple[str, ...] = ()) -> Floats:
-    """Measured log loss minus latent log loss and random effects, shape (draws, rows).
-
-    If `levels` are named, the table is the training table, and their fitted effects are subtracted.
-    """
+    """Measured minus latent log loss, and minus fitted effects of training rows, (draws, rows)."""
     given = effects.draw(fit.draws, levels, table.frame, None, training=True)
     return np.asarray(np.log(table.loss) - np.log(fit.latent(table)) - given)
 
@@ -41,12 +38,10 @@ def log_likelihood(fit: FittedLaw) -> Floats:
 
 
 def unit_likelihood(fit: FittedLaw, unit: Ints) -> tuple[Floats, dict[str, Bools]]:
-    """Log density of the losses of each unit of training rows, given the other parameters.
+    """Log density of each unit 0, 1, ... of training rows, (draws, units), without its effects.
 
-    Random effects whose group is the unit, such as those of runs if the units are runs, are
-    integrated out: their posterior depends on the unit so much that importance weights without it
-    would be heavy-tailed. `unit` is the unit 0, 1, ... of each training row. Gives the densities,
-    shape (draws, units), and by level the rows whose group is their unit, shape (rows,).
+    Random effects whose group is the unit are integrated out, and named with their rows: their
+    posterior depends on the unit so much that importance weights would be heavy-tailed.
     """
     frame, q = fit.table.frame, fit.values()
     integrated: dict[str, Bools] = {}
@@ -107,10 +102,7 @@ def averaging(index: Ints) -> Floats:
 
 
 def density(fit: FittedLaw, frame: pd.DataFrame, residual: Floats) -> Floats:
-    """Log density of residuals of log loss under the noise of the fit, shape (draws, rows).
-
-    Where errors are correlated within a run, that of each row given the earlier ones of its run.
-    """
+    """Log density of residuals given the earlier ones of their run, shape (draws, rows)."""
     innovation, scale = innovations(fit, frame, residual, fit.scale(frame))
     return np.asarray(fit.spec.likelihood.log_density(innovation, scale, fit.values()))
 
@@ -118,10 +110,7 @@ def density(fit: FittedLaw, frame: pd.DataFrame, residual: Floats) -> Floats:
 def innovations(
     fit: FittedLaw, frame: pd.DataFrame, residual: Floats, sigma: Floats
 ) -> tuple[Floats, Floats]:
-    """Residuals given the earlier ones of their run, and their scale; as they are if independent.
-
-    Both are linear in the residuals and in `sigma`, shape (draws, rows).
-    """
+    """Residuals given the earlier ones of their run, and their scale; linear in both."""
     if fit.spec.errors == "independent":
         return residual, sigma
     rows, ell = noise.order(frame), fit.values()[noise.LENGTH]
@@ -131,8 +120,7 @@ def innovations(
 def error_draws(fit: FittedLaw, frame: pd.DataFrame, rng: np.random.Generator) -> Floats:
     """Draws of the errors of log loss of new measurements, shape (draws, rows).
 
-    Where errors are correlated within a run, rows of one run are draws of one path. Rows of a
-    fitted run beyond its last tokens go on from its last residual.
+    Of correlated errors, a run is one path, and a fitted run goes on from its last residual.
     """
     sigma, q = fit.scale(frame), fit.values()
     if fit.spec.errors == "independent":
@@ -158,10 +146,7 @@ def error_draws(fit: FittedLaw, frame: pd.DataFrame, rng: np.random.Generator) -
 
 
 def last_errors(fit: FittedLaw) -> xr.DataArray:
-    """Residuals of the last row of each labelled training run, dims (chain, draw, last_run).
-
-    The coordinate `last_tokens` has the tokens of these rows.
-    """
+    """Residuals of the last row of each labelled training run, dims (chain, draw, last_run)."""
     run, tokens = noise.runs(fit.table.frame), fit.table.frame["tokens"].to_numpy(float)
     last = pd.Series(tokens).groupby(run).max().reindex(run).to_numpy()
     ends = (tokens == last) & ~effects.unlabelled(run)
@@ -193,11 +178,7 @@ def group_effects(
 
 
 def new_size_effects(fit: FittedLaw, frame: pd.DataFrame, rng: np.random.Generator) -> Floats:
-    """Random effects on log loss of sizes without training rows, shape (draws, rows).
-
-    One effect per draw and new size; zero for rows of the training sizes. Those of the training
-    sizes are drawn first, so generators in the same state draw the same ones for every `frame`.
-    """
+    """Random effects on log loss of sizes without training rows, shape (draws, rows)."""
     if "size" in fit.spec.effects:
         return effects.draw(fit.draws, ("size",), frame, rng)
     count = len(fit.values()["sigma"])
@@ -211,20 +192,17 @@ def new_size_effects(fit: FittedLaw, frame: pd.DataFrame, rng: np.random.Generat
     prior = fit.spec.priors["tau_size"].dist(size=(count, 1))
     tau = pm.draw(prior, random_seed=int(rng.integers(2**31)), mode="FAST_COMPILE")
     # The latent loss follows the training sizes, each with an effect that the law absorbed: take
-    # out the prior's draw of these, and add that of the new size.
+    # out the prior's draw of these, and add that of the new size. Those of training sizes are drawn
+    # first, so that generators in the same state draw the same ones for every frame.
     moved = tau * rng.standard_normal((count, len(fitted))) @ response(fit, frame).T
     effect = tau * rng.standard_normal((count, len(groups)))
     return np.where(new[index], effect[:, index] - moved, 0.0)
 
 
 def response(fit: FittedLaw, frame: pd.DataFrame) -> Floats:
-    """Derivative of forecasts by the training losses of each size.
+    """Derivative of forecasts by the log of the training losses of each size, (rows, sizes).
 
-    If the training losses of a size are multiplied by a factor near 1, the posterior mean of the
-    log loss of a row changes, per unit of the log factor, by the posterior covariance
-    ``Cov(log loss, d log likelihood / d log factor)``. This holds for every likelihood.
-
-    Shape (rows, sizes): for a row of a training size about 1 at that size and about 0 at others.
+    It is the posterior covariance ``Cov(log loss, d log likelihood / d log losses)``.
     """
     rows = fit.table.frame
     sizes, index = np.unique(rows["params"], return_inverse=True)
@@ -244,12 +222,6 @@ def residual_draws(
     *,
     training: bool = False,
 ) -> Floats:
-    """FittedLaw predictive draws of measured log loss minus latent log loss, shape (draws, rows).
-
-    The sum of noise and random effects. Groups in the training table have their posterior effects,
-    and new groups draw theirs from their distribution. The effect of a training size is not
-    included, since it is part of `Posterior.latent`. A row without a label is a new group, unless
-    these are the `training` rows.
-    """
+    """Predictive draws of measured minus latent log loss: noise and effects, (draws, rows)."""
     frame = frame_of(table)
     return error_draws(fit, frame, rng) + group_effects(fit, frame, rng, training=training)

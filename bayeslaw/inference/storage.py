@@ -24,10 +24,7 @@ MARK, POOL_MARK = "bayeslaw posterior", "bayeslaw pool"
 
 
 def write(tree: xr.DataTree, path: str | Path) -> None:
-    """Write a tree with the digest of its content, by which `read` finds damage.
-
-    An interrupted write leaves an earlier file untouched.
-    """
+    """Write a tree with the digest of its content, by which `read` finds damage."""
     tree.attrs["sha256"] = _digest(tree)
     with atomic_write(path) as beside:
         tree.to_netcdf(beside, engine="h5netcdf")
@@ -88,14 +85,7 @@ def pool_tree(members: Mapping[str, FittedLaw], about: Mapping[str, Any]) -> xr.
 
 
 def read(path: str | Path) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
-    """Arguments of the posteriors in a file, by label, and what it says of their pool, if any.
-
-    Raises
-    ------
-    FileError
-        If the file is missing, damaged, edited, not a posterior, or written by a version with
-        another layout.
-    """
+    """Arguments of the posteriors in a file, by label, and what it says of their pool, if any."""
     path = Path(path)
     if not path.is_file():
         what = "a folder, not a saved posterior" if path.is_dir() else "no such file"

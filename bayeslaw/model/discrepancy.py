@@ -17,7 +17,7 @@ import pandas as pd
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.defaults import AUTO
 from bayeslaw.common.errors import LawError, argument
-from bayeslaw.common.kinds import kind_of
+from bayeslaw.common.formatting import kind_of
 from bayeslaw.laws.deviations import START, WHOLE, Deviation, Polynomial, Walk
 from bayeslaw.laws.law import KAPPA, Law
 from bayeslaw.laws.priors import Prior

@@ -22,7 +22,7 @@ from scipy.special import ndtr, ndtri
 from bayeslaw.common.arrays import Floats, Ints, Namespace, Strings, Tensor
 from bayeslaw.common.defaults import AUTO, DELTA
 from bayeslaw.common.errors import FitError, TableError, argument, unknown
-from bayeslaw.common.kinds import kind_of
+from bayeslaw.common.formatting import kind_of
 from bayeslaw.laws.adjustments import unannealed
 from bayeslaw.laws.priors import Prior
 from bayeslaw.model.effects import labels

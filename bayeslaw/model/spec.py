@@ -11,7 +11,7 @@ import numpy as np
 from bayeslaw.common.arrays import Floats, Ints, Strings
 from bayeslaw.common.defaults import DELTA
 from bayeslaw.common.files import digest
-from bayeslaw.common.kinds import made, stated
+from bayeslaw.common.formatting import made, stated
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law, restored_law, stored_law
 from bayeslaw.laws.priors import NOISE, Prior, PriorLike, override, parse_priors
