@@ -176,7 +176,7 @@ def cuts(table: LossTable, columns: tuple[str, ...], rows: pd.DataFrame | None) 
         mean = away.mean(axis=0)
         if np.linalg.norm(mean) > NEAR:
             along, asked = mean, float(np.median(np.linalg.norm(away, axis=1)))
-    # Rounded, since D is whole batches: rows of one budget are held out together.
+    # Rounded, so that rows of one budget are held out together.
     place = np.round(points @ (along / np.linalg.norm(along)), 6)
     sizes, choices = table.frame["params"], []
     for level in np.unique(place)[:-1]:
@@ -233,7 +233,7 @@ def verdict(frame: pd.DataFrame) -> tuple[str, tuple[str, ...], dict[str, object
     """Level, words and numbers of judged rows."""
     inside = frame.groupby("group")[["inside_50", "inside_90"]].mean()
     groups, held = len(inside), float(inside["inside_90"].sum())
-    # One-sided: bands that are too wide cost money, but mislead nobody.
+    # One-sided: this looks for bands that are too narrow.
     p = at_most(held, groups, 0.9)
     least, most = stats.binom.interval(0.9, groups, 0.9)
     far_pit = float(frame["far_pit"].iloc[0])

@@ -116,7 +116,7 @@ def swing(fit: Posterior, name: str, prior: Floats, log_loss: Floats) -> tuple[F
     median loss near each, shape (5, columns), in nats per token.
     """
     drawn, count = fit.values()[name][:, 0], max(1, int(0.05 * len(log_loss)))
-    # As many draws at each: a window of fixed width would be empty where the posterior is not.
+    # As many draws at each: a window of fixed width would be empty far from the posterior.
     values = np.quantile(prior, QUANTILES)
     near = [np.argsort(np.abs(drawn - value), kind="stable")[:count] for value in values]
     return values, np.stack([np.exp(np.median(log_loss[rows], 0)) for rows in near])
