@@ -125,11 +125,7 @@ def check(
 
 
 def judge_held_out(fit: Posterior | Pool, table: LossTable | None, seed: int = 0) -> Finding:
-    """Bands against losses not fitted: those of `table`, else of the farthest training rows.
-
-    "Farthest" is in the direction in which the rows lie beyond the training rows, and as far beyond
-    the others as they lie beyond all. Without rows it is that of the FLOPs.
-    """
+    """Bands against losses not fitted: those of `table`, else of the farthest training rows."""
     if table is not None and "loss" in table.frame:
         columns = [*fit.columns, "loss"]
         # Bands hold on rows that were fitted; a table may contain some of them.
@@ -142,6 +138,8 @@ def judge_held_out(fit: Posterior | Pool, table: LossTable | None, seed: int = 0
             if level == "refuse":
                 words = (f"the bands failed here: {words[0]}", *words[1:])
             return Finding("held out", level, words, frame, facts | {"own": False})
+    # Farthest in the direction in which the rows to forecast lie beyond the training rows, and as
+    # far beyond the others as they lie beyond all; without rows, in the direction of FLOPs.
     for near in cuts(fit.table, fit.columns, None if table is None else table.frame):
         train, test = subset(fit.table, near), subset(fit.table, ~near)
         again: Posterior | Pool
@@ -205,11 +203,8 @@ def grouped(frame: pd.DataFrame) -> Ints:
 
 
 def judged_rows(fc: Forecast, rows: LossTable) -> pd.DataFrame:
-    """One row per measured row: `group`, `decades`, `error`, `pit`, and whether inside the bands.
-
-    `far` marks the farther half of the groups, and `far_pit`, the same in all rows, is the
-    predictive probability that their mean log loss is below the measured one.
-    """
+    """Each measured row against its bands; `far` marks the farther half of the groups."""
+    # `far_pit`, the same in all rows: predictive P(their mean log loss < the measured one).
     samples, measured = np.log(fc.samples), np.log(rows.loss)
     frame = fc.positions[["decades"]].reset_index(drop=True)
     frame = frame.assign(
@@ -266,10 +261,7 @@ def verdict(frame: pd.DataFrame) -> tuple[str, tuple[str, ...], dict[str, object
 
 
 def at_most(held: float, groups: int, level: float) -> float:
-    """Probability that at most `held` of `groups` are inside, each with probability `level`.
-
-    The binomial distribution function, continued to fractions of groups.
-    """
+    """P(at most `held` of `groups` inside, each with P = `level`), also for parts of groups."""
     return 1.0 if held >= groups else float(betainc(groups - held, held + 1, 1 - level))
 
 
@@ -308,12 +300,8 @@ def judge_convergence(fit: Posterior) -> Finding:
 
 
 def judge_cells(fit: Posterior, seed: int = 0) -> Finding:
-    """Posterior predictive check of the mean log loss of every cell of one N, PTPP and r.
-
-    Per cell of the training table: `rows`; `miss`, mean measured minus predicted log loss; and `p`,
-    the fraction of replicated cell means below the measured one. Replicates have new noise and the
-    posterior random effects of their bases and runs.
-    """
+    """Posterior predictive check of the mean log loss of every cell of one N, PTPP and r."""
+    # Replicates have new noise, and the posterior random effects of their bases and runs.
     seen = fit.table.frame
     columns = [c for c in CELL if c in fit.law.columns and seen[c].nunique() > 1] or ["params"]
     groups = seen.groupby(columns)
@@ -359,11 +347,8 @@ def judge_left_out(fit: Posterior, seed: int) -> Finding:
 
 
 def judge_outliers(fit: Posterior, rows: LossTable | None, seed: int = 0) -> Finding:
-    """Name outliers, and compare the forecast of `rows` with that of a refit without them.
-
-    One run far from the law widens the band of every new run: the spread of runs is estimated with
-    it.
-    """
+    """Name outliers, and compare the forecast of `rows` with that of a refit without them."""
+    # One run far from the law widens the band of every new run, by the estimated spread of runs.
     outliers = pd.concat([outlying_groups(fit), outlying_rows(fit)], ignore_index=True)
     if outliers.empty:
         text = "No run, base, size or row stands out."
@@ -378,12 +363,9 @@ def judge_outliers(fit: Posterior, rows: LossTable | None, seed: int = 0) -> Fin
 
 
 def outlying_groups(fit: Posterior) -> pd.DataFrame:
-    """Groups with a random effect beyond three times the scales of its prior and of all groups.
-
-    It is beyond them from the median effect, because the law itself moves towards an outlier. The
-    scale of the prior is the prior median of the standard deviation of the effects, and that of the
-    groups is 1.48 times the median absolute deviation of their effects.
-    """
+    """Groups whose random effect is far from the median one."""
+    # From the median, because the law itself moves towards an outlier; beyond three times both the
+    # prior median of the effects' sd and their scaled median absolute deviation.
     prior, outliers = prior_draws(fit), []
     for name in fit.spec.effects:
         fitted = fit.draws[f"{name}_effect"].median(("chain", "draw"))

@@ -93,11 +93,7 @@ def judge_extrapolation(
 def evidence(
     located: pd.DataFrame, columns: Sequence[str], *, beyond_evidence: bool = False
 ) -> tuple[str, str]:
-    """Whether bands were ever measured as far out as some rows lie: a level, and words.
-
-    `located` is from `locate`, and `columns` are the law's covariates. With `beyond_evidence` no
-    distance is refused.
-    """
+    """Whether bands were measured as far out as rows of `locate` lie: a level, and words."""
     measured = {name: MEASURED[name] for name in (*columns, "decades")}
     far = {n: float(located[n if n == "decades" else BEYOND + n].max()) for n in measured}
     beyond = [n for n in measured if far[n] > measured[n]]
@@ -119,10 +115,7 @@ def evidence(
 
 
 def judge_bounds(fit: Posterior, rows: pd.DataFrame | None) -> Finding | None:
-    """Bounds that hold for every eta, the forecast against them, and the training rows.
-
-    None if the law has no PTPP, or if no cell was measured at the stages that are needed.
-    """
+    """Bounds that hold for every eta, the forecast against them, and the training rows."""
     if "ptpp" not in fit.law.columns:
         return None
     words: list[str] = []
@@ -172,14 +165,7 @@ def reach(first: float, second: float, later: float) -> float:
 
 
 def stage_bounds(fit: Posterior, rows: pd.DataFrame) -> pd.DataFrame:
-    """Bounds on the mean loss of the rows at each stage beyond the training table.
-
-    They follow from the measured losses of the same N, D and r at the last two training stages.
-    Rows without such measurements are left out.
-
-    Per stage: `rows`, the positions of its rows in `rows`; `lower` and `upper` in nats per token;
-    `lower_sd` and `upper_sd`, their standard errors from noise and random effects.
-    """
+    """Bounds on the mean loss of `rows` at later stages, from the last two training stages."""
     seen, bounds = fit.table.frame, []
     first, second = np.sort(seen["ptpp"].unique())[-2:]
     for stage in np.sort(rows.loc[rows["ptpp"] > second, "ptpp"].unique()):
@@ -194,12 +180,7 @@ def stage_bounds(fit: Posterior, rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def stage_shape(fit: Posterior) -> pd.DataFrame:
-    """Whether the training losses at each third stage satisfy the bounds from the two before it.
-
-    Per stage with two before it: `cells`, the number of cells (N, D, r) measured at all three;
-    `below` and `above`, mean distance below the lower and above the upper bound in nats per token,
-    positive outside; `z_below` and `z_above`, the same in standard errors.
-    """
+    """How far training losses at each third stage are outside their bounds, in nats and in sd."""
     seen = fit.table.frame
     cells = seen.drop_duplicates([c for c in CELL if c in seen])
     stages, shapes = np.sort(seen["ptpp"].unique()), []
@@ -218,10 +199,7 @@ def stage_shape(fit: Posterior) -> pd.DataFrame:
 def _cells_at(
     rows: pd.DataFrame, seen: pd.DataFrame, stages: Sequence[float]
 ) -> tuple[Bools, list[Floats]]:
-    """Whether the cell of each row was measured at all stages, and weights at each stage.
-
-    They are those of the training rows in the mean, over such rows, of the mean loss of the cell.
-    """
+    """Rows whose cell was measured at all stages, and weights of the training rows at each."""
     columns = [c for c in CELL if c in seen and c in rows]
     asked, fitted = (frame[columns].to_numpy(float) for frame in (rows, seen))
     same = (asked[:, None] == fitted).all(-1)

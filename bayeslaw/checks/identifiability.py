@@ -41,12 +41,9 @@ def singular_values(matrix: Floats) -> Floats:
 
 
 def basis(names: Sequence[str], matrix: Floats, low: float, high: float) -> list[dict[str, float]]:
-    """Basis of the directions with singular values from `low` to below `high`.
-
-    Weights of coordinates are in prior standard deviations. The first coordinate of a direction,
-    its leader, has weight 1 and occurs in no other direction. The others follow by the size of
-    their weight; weights up to .2 are left out.
-    """
+    """Basis of the directions with singular values from `low` to below `high`, leaders first."""
+    # Weights are in prior sds. A leader has weight 1 and occurs in no other direction; the others
+    # follow by size, down to .2.
     values = singular_values(matrix)
     chosen = (values >= low) & (values < high)
     if not chosen.any():
@@ -66,15 +63,10 @@ def basis(names: Sequence[str], matrix: Floats, low: float, high: float) -> list
 def directions(
     fit: Posterior, prior: dict[str, Floats] | None = None
 ) -> tuple[tuple[str, ...], Floats]:
-    """Reference coordinates, and the Jacobian of the training log losses by them at the median.
-
-    It is per prior standard deviation of the coordinate, and in units of the standard deviation of
-    noise and random effects; shape (rows, coordinates).
-    Derivatives are complex steps through the formula of the law, exact to rounding. Steps of random
-    walks are integrated out like random effects: they are part of the covariance of the rows. The
-    scale of the steps is left out, since the rows determine it by the spread of the steps, not by a
-    derivative of the loss. `prior` is the result of `prior_draws`.
-    """
+    """Coordinates, and the Jacobian of the training log losses by them, (rows, coordinates)."""
+    # Per prior sd of a coordinate, in units of noise and random effects, at the posterior median,
+    # by complex steps: exact to rounding. Steps of walks are integrated out like random effects.
+    # Their scale is left out: rows know it by the spread of the steps, not by a slope of the loss.
     prior = prior or prior_draws(fit)
     law, x = fit.law_with_knots, fit.law.covariates(fit.table.frame)
     scales = {walk.scale for walk in law.walks}
@@ -106,15 +98,8 @@ def spread(values: Floats) -> float:
 
 
 def swing(fit: Posterior, name: str, prior: Floats, log_loss: Floats) -> tuple[Floats, Floats]:
-    """Forecasts conditional on values of a coordinate across its prior.
-
-    The posterior is conditioned without a refit: at each of five quantiles of the prior we take the
-    5 % of the posterior draws whose value of the coordinate is nearest to it.
-
-    `prior` are draws of the coordinate's prior, and `log_loss` posterior draws of the forecast, of
-    shape (draws, columns). Returns the 5, 25, 50, 75 and 95 % quantiles of the prior, and the
-    median loss near each, shape (5, columns), in nats per token.
-    """
+    """Quantiles of a coordinate's prior, and the median loss near each, (5, columns)."""
+    # The posterior is conditioned without a refit, by the 5 % of draws nearest to each value.
     drawn, count = fit.values()[name][:, 0], max(1, int(0.05 * len(log_loss)))
     # As many draws at each: a window of fixed width would be empty far from the posterior.
     values = np.quantile(prior, QUANTILES)
@@ -123,11 +108,8 @@ def swing(fit: Posterior, name: str, prior: Floats, log_loss: Floats) -> tuple[F
 
 
 def explained(fit: Posterior, names: Sequence[str], log_loss: Floats) -> Floats:
-    """Fraction of a forecast's variance that some coordinates explain, shape (columns,).
-
-    It is the adjusted R-squared of a quadratic regression of the forecast, draws of shape (draws,
-    columns), on the ranks of the coordinates: 0 on average if they have nothing to do with it.
-    """
+    """Fraction of the variance of (draws, columns) that some coordinates explain, (columns,)."""
+    # The adjusted R-squared of a quadratic regression: 0 on average if they do not matter.
     if not names:
         return np.zeros(log_loss.shape[1])
     q = np.column_stack([fit.values()[name][:, 0] for name in names])
@@ -151,11 +133,7 @@ def grouped_forecast(fit: Posterior, rows: pd.DataFrame) -> dict[str, Floats]:
 
 
 def judge_directions(fit: Posterior, rows: pd.DataFrame | None) -> Finding:
-    """Directions that the data determine weakly or not at all, and their effect on the forecast.
-
-    An *undetermined* direction is one along which the training losses do not change within their
-    noise. A *weak* one is determined less by the data than by the prior.
-    """
+    """Directions that the data determine less than the prior, and the forecast along them."""
     prior = prior_draws(fit)
     groups = {} if rows is None else grouped_forecast(fit, rows)
     log_loss = np.stack(list(groups.values()), 1) if groups else np.empty((0, 0))
@@ -248,13 +226,7 @@ def _effect_on_forecast(
 
 
 def judge_curvature(fit: Posterior, rows: pd.DataFrame | None) -> Finding | None:
-    """Whether the data imply more curvature than the prior of the discrepancy expects.
-
-    The distance of the posterior median from the prior median, in prior standard deviations, of
-    each parameter of the discrepancy. The threshold is exceeded by one fit in a hundred if the law
-    and the prior are right. A forecast that extrapolates such a curvature is refused. None if the
-    law has no discrepancy.
-    """
+    """Whether the data imply more curvature than the prior of the discrepancy expects."""
     if not fit.law.discrepancy_parameters:
         return None
     prior, drawn = prior_draws(fit), fit.values()
