@@ -28,6 +28,8 @@ FLOPS = 6.0
 """FLOPs per parameter and token."""
 SEARCH = (1e-3, 1e6)
 """Tokens per parameter among which the best is searched."""
+SEARCHED = "searched {:g} to {:g} tokens per parameter"
+REACHED = "searched {:.3g} to {:.3g} FLOPs"
 FLOPS_REACH = (1e-2, 1e9)
 """Budgets searched for a loss, over the least and the greatest budget of the training rows."""
 RATIO_STEP, FLOPS_STEP, TOKENS_STEP = 0.15, 1.0, 0.25
@@ -296,7 +298,7 @@ def compute_optimal(
         "loss": (loss, "nats per token"),
     }
     bounded = {name: at_low | at_high if "exponent" in name else at_bound for name in numbers}
-    notes = [_searched(search), f"exponents: mean slopes over a factor {span:g} of budget"]
+    notes = [SEARCHED.format(*search), f"exponents: mean slopes over a factor {span:g} of budget"]
     cases = pd.DataFrame({"flops": asked})
     return derived(numbers, cases, at_bound=bounded, notes=notes, failures=failures)
 
@@ -351,7 +353,7 @@ def flops_to_reach(
         {"flops": (flops, "FLOPs")},
         pd.DataFrame({"loss": targets}),
         at_bound={"flops": at_bound},
-        notes=[_searched(search), _budgets(reach)],
+        notes=[SEARCHED.format(*search), REACHED.format(*reach)],
         failures=failures,
     )
 
@@ -418,7 +420,7 @@ def compute_multiplier(
         {"multiplier": (ratio, "1")},
         pd.DataFrame({"loss": targets}),
         at_bound={"multiplier": at_bound},
-        notes=[f"draws paired {how}", _searched(search), _budgets(reach)],
+        notes=[f"draws paired {how}", SEARCHED.format(*search), REACHED.format(*reach)],
         failures=failures,
     )
 
@@ -428,14 +430,6 @@ def _positive(name: str, values: float | Sequence[float]) -> list[float]:
     if not given or not all(0 < value < math.inf for value in given):
         raise BayeslawError(f"{name} must be positive numbers; got {values!r}.")
     return given
-
-
-def _searched(search: Range) -> str:
-    return f"searched {search[0]:g} to {search[1]:g} tokens per parameter"
-
-
-def _budgets(reach: Range) -> str:
-    return f"searched {reach[0]:.3g} to {reach[1]:.3g} FLOPs"
 
 
 def crossover(

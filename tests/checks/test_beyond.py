@@ -5,8 +5,6 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy import stats
 
 import bayeslaw as bl
@@ -179,20 +177,6 @@ def test_more_curvature_than_the_prior_expects():
 
 
 # -- bounds at a later stage ----------------------------------------------------------------------
-
-
-@settings(deadline=None)
-@given(
-    st.floats(1e-3, 3),
-    st.floats(1e-3, 3),
-    st.floats(0, 1),
-    st.lists(st.floats(1.01, 30), min_size=3, max_size=3),
-)
-def test_bounds_hold_for_sums_of_powers(eta, other, share, steps):
-    p1, p2, p3 = np.cumprod(steps) * 5
-    l1, l2, l3 = (1.5 + 0.16 * (share * p**-eta + (1 - share) * p**-other) for p in (p1, p2, p3))
-    lower = l2 - (np.log(p3 / p1) / np.log(p2 / p1) - 1) * (l1 - l2)
-    assert lower - 1e-9 <= l3 <= l2 + 1e-12
 
 
 def test_stage_bounds_are_those_of_the_formula(two_stages, world):
