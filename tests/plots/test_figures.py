@@ -19,10 +19,13 @@ from bayeslaw import (
     NotConverged,
     TableError,
     compare,
+    fit_huber,
+    from_frame,
+    grid,
+    paper_world,
     plots,
-    score,
 )
-from tests.inside import COLOURS, LINES, MARKERS, axes, flat, log_axis
+from tests.inside import COLOURS, INK, LINES, MARKERS, axes, flat, log_axis
 from tests.plots import recorded
 
 
@@ -125,6 +128,93 @@ def test_lines_are_distinct_without_colour():
     assert len(set(LINES)) == len(set(MARKERS)) == len(set(COLOURS)) == 7
 
 
+# -- curves ---------------------------------------------------------------------------------------
+
+
+def test_a_panel_per_size_and_crosses_outside_the_band(posterior, new_rows, predicted):
+    figure = plots.forecast(posterior, new_rows)
+    assert [ax.get_title(loc="left").split(" (")[0] for ax in figure.axes] == [
+        "N 6B", "N 12B", "N 24B",
+    ]  # fmt: skip
+    frame = predicted.to_frame((0.9,))
+    outside = ~frame["loss"].between(frame["lower_90"], frame["upper_90"])
+    crosses = [
+        point
+        for ax in figure.axes
+        for line in ax.lines
+        if line.get_marker() == "x" and line.get_color() == INK
+        for point in line.get_ydata()
+    ]
+    assert sorted(crosses) == pytest.approx(sorted(frame["loss"][outside]))
+    assert outside.sum() >= 2
+
+
+def shades(ax):
+    """Backgrounds of a panel: from, to, hatched or not."""
+    return [
+        (*(float(x) for x in patch.get_extents().transformed(ax.transData.inverted()).intervalx),
+         bool(patch.get_hatch()))
+        for patch in ax.patches
+    ]  # fmt: skip
+
+
+def test_extrapolations_are_grey(posterior):
+    """The training rows have N from 1e8 to 3e9 and D from 1e9 to 1e11, at every combination."""
+    figure = plots.forecast(posterior, grid(params=[1e9, 6e9], tokens=[1e10, 1e12]))
+    inside, outside = figure.axes
+    right = inside.get_xlim()[1]
+    spans = shades(inside)
+    assert min(start for start, *_ in spans) == pytest.approx(1e11, rel=0.2)
+    assert max(end for _, end, _ in spans) == pytest.approx(right)
+    assert {hatched for *_, hatched in spans} == {False}
+    assert min(start for start, *_ in shades(outside)) == pytest.approx(outside.get_xlim()[0])
+    assert figure.get_suptitle() == "extrapolation up to 1 decades: params 0.3, tokens 1"
+    assert figure.legends[0].get_texts()[-1].get_text() == "extrapolation"
+    assert not any(ax.patches for ax in plots.in_sample(posterior).axes)
+
+
+def test_projections_are_hatched(posterior):
+    staged = replace(posterior, table=from_frame(posterior.table.frame.assign(ptpp=31.0)))
+    figure = plots.forecast(staged, grid(params=1e9, tokens=[1e9, 1e11], ptpp=279))
+    assert [hatched for *_, hatched in shades(figure.axes[0])] == [True, True]
+    assert figure.get_suptitle() == "projection up to 0.95 decades: ptpp 0.95"
+    assert figure.legends[0].get_texts()[-1].get_text() == "projection"
+    same = plots.forecast(staged, grid(params=1e9, tokens=[1e9, 1e11], ptpp=31))
+    assert not same.axes[0].patches
+
+
+def bars(ax):
+    """Ends of the error bars of a panel, as (tokens, lowest, highest)."""
+    segments = [part for each in ax.collections for part in each.get_segments()]
+    return sorted((x[0], *sorted((x[1], y[1]))) for x, y in segments)
+
+
+def test_bars_are_the_range_of_a_point_fit_that_is_not_unique(paper_rows):
+    fit = fit_huber("form2", paper_rows)
+    late = paper_world().table("french", seed=0).query("ptpp == 279")
+    figure = plots.forecast(fit, late)
+    assert len(figure.axes) == 4
+    wanted = fit.forecast(late)
+    assert not wanted["unique"].any()
+    drawn = [bar for ax in figure.axes for bar in bars(ax)]
+    columns = wanted[["tokens", "lowest", "highest"]]
+    assert np.array(sorted(drawn)) == pytest.approx(columns.sort_values([*columns]).to_numpy())
+    labels = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert labels == ["r 0.1", "r 0.25", "r 0.5", "range of fits that agree", "extrapolation"]
+    grid = plots.in_sample(fit)
+    assert len(grid.axes) == 12
+    assert not any(ax.collections for ax in grid.axes)
+    unmeasured = plots.forecast(fit, late.frame.drop(columns="loss"))
+    assert [bar for ax in unmeasured.axes for bar in bars(ax)] == drawn
+
+
+def test_a_point_fit_without_a_table_has_no_in_sample_figure(small, new_rows):
+    fit = replace(fit_huber("chinchilla", small), table=None)
+    with pytest.raises(TableError, match="no training table"):
+        plots.in_sample(fit)
+    assert len(plots.forecast(fit, new_rows).axes) == 3
+
+
 # -- forecasts against measured losses ------------------------------------------------------------
 
 
@@ -141,24 +231,6 @@ def test_pit_of_the_forecasts_own_draws_is_uniform(posterior):
     own = new.samples[rng.integers(len(new.samples), size=400), np.arange(400)]
     values = plots.pit_values(replace(fc, frame=rows.assign(loss=own)))
     assert kstest(values, "uniform").pvalue > 0.01
-
-
-def test_coverage_is_that_of_the_scores(predicted, new_rows):
-    (ax,) = plots.coverage(predicted).axes
-    levels, shares = next(
-        (x.get_xdata(), x.get_ydata()) for x in ax.lines if len(x.get_xdata()) > 2
-    )
-    at = dict(zip(np.round(levels), shares, strict=True))
-    scores = score(predicted, new_rows)
-    for level in (50, 80, 90):
-        assert at[level] == pytest.approx(100 * scores[f"coverage_{level}"])
-
-
-def test_residuals_are_in_per_cent(posterior, predicted):
-    figure = plots.residuals(predicted, posterior.forecast(posterior.table))
-    drawn = figure.axes[0].lines[-1].get_ydata()
-    assert drawn == pytest.approx(100 * (predicted.frame["loss"] / predicted.median - 1))
-    assert len(figure.axes) == 2  # N and D; neither r nor PTPP is there
 
 
 def test_laws_side_by_side(small):
@@ -197,17 +269,6 @@ def test_rank_plots_of_two_chains_have_p_values(posterior):
 
 
 # -- plans ----------------------------------------------------------------------------------------
-
-
-def test_pictures_show_the_plan():
-    found = recorded.plan()
-    figure = plots.plan_landscape(found, points=15)
-    titles = [ax.get_title() for ax in figure.axes if ax.get_title()]
-    assert titles == ["forgetting of the source (%)", "target loss (nats per token)"]
-    stars = [line for line in figure.axes[0].lines if line.get_marker() == "*"]
-    assert stars[0].get_xydata()[0] == pytest.approx([100 * found.replay, found.atpp])
-    curve = plots.plan_frontier(found, points=5).axes[0].lines[0]
-    assert np.all(np.diff(curve.get_ydata()) > 0)
 
 
 def test_pictures_of_what_is_infeasible():
