@@ -10,10 +10,7 @@ import pytest
 
 import bayeslaw as bl
 from bayeslaw import LossTable
-from bayeslaw.huber.point_fit import for_table
-from bayeslaw.laws.bases import base_table
-from bayeslaw.laws.deviations import START
-from bayeslaw.model.discrepancy import Adaptation
+from tests.inside import START, Adaptation, base_table, for_table
 from tests.support import TRANSFER as TRUTH
 from tests.support import transfer_design as design
 

@@ -3,24 +3,19 @@
 import math
 
 import numpy as np
-import pytensor
-import pytensor.tensor as pt
 import pytest
 import xarray as xr
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from matplotlib.mathtext import MathTextParser
 
 from bayeslaw import Posterior, fit, fit_huber, grid, load_law, plan, read_table, score, simulate
-from bayeslaw.inference.convergence import Convergence
-from bayeslaw.laws.lawfiles import models_dir, parse_law
-from bayeslaw.laws.terms import ORIGIN, Term
-from bayeslaw.model.discrepancy import Curvature
-from bayeslaw.model.spec import make_spec
+from tests.inside import ORIGIN, Convergence, Term, make_spec, models_dir, parse_law
 from tests.support import DATA, on_bound
 
 LAW = load_law("forgetting")
+
 TEXT = (models_dir() / "forgetting.toml").read_text(encoding="utf-8")
+
 TRUTH = {
     "E": 0.6,
     "A": 14.0,
@@ -33,20 +28,24 @@ TRUTH = {
     "xi": 3.0,
     "omega": 3.2,
 }
+
 DESIGN = grid(
     params=[2e4, 4e4, 8e4, 1.5e5],
     ptpp=[15, 31, 62, 124, 279],
     replay=[0.1, 0.25, 0.5],
     tokens=[0.5, 1, 2, 4, 8, 20],
 )
+
 DESIGN["tokens"] *= DESIGN["params"]
 
 positive = st.floats(0.05, 5)
+
 parameters = st.fixed_dictionaries(
     dict.fromkeys(("E", "A", "F", "G", "rho", "xi"), positive)
     | dict.fromkeys(("alpha", "eta", "phi"), st.floats(0.02, 1.5))
     | {"omega": st.floats(-1, 5)}
 )
+
 covariates = st.fixed_dictionaries(
     {
         "params": st.floats(1e4, 1e12),
@@ -57,40 +56,8 @@ covariates = st.fixed_dictionaries(
 )
 
 
-def by_hand(p, params, tokens, replay, ptpp):
-    N, D, P, r = params, tokens, ptpp, min(max(replay, 1e-9), 1 - 1e-9)
-    base = p["E"] + p["A"] / N ** p["alpha"]
-    base += p["F"] / (N ** p["phi"] * (P + p["rho"] * D / N) ** p["eta"])
-    full = -math.expm1(-(10 ** p["omega"]) * D / (N * P))
-    return base + p["G"] * math.exp(-p["xi"] * r) * full
-
-
 def losses(p, **rows):
     return LAW.loss(p, LAW.covariates(grid(**rows)))
-
-
-@given(p=parameters, x=covariates)
-@settings(max_examples=100, deadline=None)
-def test_the_formula(p, x):
-    assert losses(p, **x)[0] == pytest.approx(by_hand(p, **x), rel=1e-12)
-
-
-def test_golden_number():
-    """Worked out by hand: N = 10^4, P = 10, D = N, rho = 6, so 16 tokens are seen."""
-    p = {
-        "E": 1.0,
-        "A": 5.0,
-        "alpha": 0.25,
-        "F": 40.0,
-        "phi": 0.5,
-        "eta": 0.5,
-        "rho": 6.0,
-        "G": 0.5,
-        "xi": 4.0,
-    }
-    x = {"params": 1e4, "tokens": 1e4, "replay": 0.25, "ptpp": 10}
-    want = 1 + 0.5 + 40 / (100 * 4) + 0.5 * math.exp(-1) * (1 - math.exp(-1))
-    assert losses({**p, "omega": 1.0}, **x)[0] == pytest.approx(want, rel=1e-14)
 
 
 @pytest.mark.parametrize("eta", [0.1, 0.4, 1.5])
@@ -108,58 +75,6 @@ def test_the_power_of_tokens_seen_is_convex_in_log_ptpp_where_few_tokens_are_new
         assert ((np.diff(value, 2) > 0) == convex)[~near].all()
     assert power.power_of("ptpp")
     assert not seen.power_of("ptpp")
-
-
-@given(p=parameters, x=covariates)
-@settings(max_examples=100, deadline=None)
-def test_coordinates_round_trip(p, x):
-    at = LAW.reference_point(grid(**x))
-    q = LAW.to_reference(p, at)
-    assert tuple(q) == LAW.coordinates
-    back = LAW.to_paper(q, at)
-    assert tuple(back) == LAW.parameters
-    assert q["L_ref"] == pytest.approx(LAW.loss(p, at), rel=1e-12)
-    for name in LAW.parameters:  # E is a difference of losses at the reference point
-        slack = 1e-9 * q["L_ref"] if name == "E" else 0
-        assert back[name] == pytest.approx(p[name], rel=1e-9, abs=slack)
-
-
-def test_slopes_are_local_derivatives():
-    at = LAW.reference_point(DESIGN)
-    q, step = LAW.to_reference(TRUTH, at), 1e-5
-    for term in LAW.terms:
-        one = {**TRUTH, "E": 0.0} | {c: 0.0 for c in LAW.coefficients if c != term.coefficient}
-        lead = term.covariates[0]
-        low, high = (LAW.loss(one, {**at, lead: at[lead] + h}) for h in (-step, step))
-        assert q[term.slope] == pytest.approx((low - high) / (2 * step), rel=1e-7)
-
-
-def test_gradients_agree_with_pytensor_and_differences():
-    x = LAW.covariates(DESIGN)
-    free = {name: pt.dscalar(name) for name in LAW.parameters}
-    ordered = [TRUTH[name] for name in LAW.parameters]
-    loss = LAW.loss(free, x, xp=pt)
-    jacobian = pytensor.gradient.jacobian(loss, list(free.values()), vectorize=True)
-    both = pytensor.function(list(free.values()), [loss, *jacobian], mode="FAST_COMPILE")
-    value, *graph = both(*ordered)
-    np.testing.assert_allclose(value, LAW.loss(TRUTH, x), rtol=1e-13)
-    own = LAW.gradient(TRUTH, x)
-    for name, column in zip(LAW.parameters, graph, strict=True):
-        np.testing.assert_allclose(own[name] * np.ones(len(DESIGN)), column, rtol=1e-10, atol=1e-14)
-        h = 1e-5 * TRUTH[name]
-        low, high = (LAW.loss({**TRUTH, name: TRUTH[name] + s}, x) for s in (-h, h))
-        np.testing.assert_allclose(own[name], (high - low) / (2 * h), rtol=1e-5, atol=1e-8)
-
-
-@pytest.mark.parametrize("law", [LAW, Curvature().apply(LAW)], ids=["plain", "curved"])
-def test_reference_coordinates_are_the_same_in_pytensor(law):
-    x, at = law.covariates(DESIGN), law.reference_point(DESIGN)
-    p = dict.fromkeys(law.parameters, 0.07) | TRUTH
-    q = law.to_reference(p, at)
-    symbolic = law.loss(law.amounts(q, at, pt), x, at, pt).eval()
-    np.testing.assert_allclose(symbolic, law.loss(law.amounts(q, at), x, at), rtol=1e-12)
-    if law is LAW:
-        np.testing.assert_allclose(symbolic, law.loss(TRUTH, x), rtol=1e-12)
 
 
 @given(p=parameters, x=covariates)
@@ -211,12 +126,6 @@ def test_a_rise_may_grow_with_pretraining():
     bare = LAW.loss(TRUTH, x) - LAW.loss({**TRUTH, "G": 0.0}, x)
     np.testing.assert_allclose(gain, bare * (DESIGN["ptpp"] ** 0.1 - 1), rtol=1e-9)
     assert r"G e^{-\xi r} P^{\mu}" in law.latex()
-
-
-def test_latex_parses_and_names_every_parameter():
-    MathTextParser("agg").parse(f"${LAW.latex()}$")
-    for name in LAW.parameters:
-        assert name in LAW.latex()
 
 
 def test_noiseless_losses_are_recovered():

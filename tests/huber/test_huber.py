@@ -1,3 +1,5 @@
+"""Huber fits: optima, bounds, forecasts that are not unique, and steps within bounds."""
+
 import time
 import warnings
 from dataclasses import replace
@@ -5,12 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy.optimize import least_squares
 from scipy.special import huber
 
 from bayeslaw import FitError, FitWarning, TableError, fit_huber, from_frame, load_law, read_table
-from bayeslaw.huber.descent import Objective
-from tests.support import DATA, DESIGN, LAWS, made, miss, on_bound, slow, truth_of
+from tests.inside import Objective, bounded_steps, linear_fit
+from tests.support import DATA, DESIGN, LAWS, TRUTH, made, miss, on_bound, slow, truth_of
 
 
 @pytest.fixture(scope="module")
@@ -229,9 +233,6 @@ def test_unknown_bounds(small):
         fit_huber("chinchilla", small, bounds="papers")
 
 
-# -- forecasts that are not unique ------------------------------------------------------------
-
-
 def test_two_stages_leave_one_direction_of_the_gate_free():
     """Two effective exponents are fitted with three parameters: every solution has the same two."""
     table = made("form2", sigma=0.003).query("ptpp <= 31")
@@ -315,3 +316,42 @@ def test_few_starts(small):
     assert (point.starts, point.polished) == (2, 2)
     with pytest.raises(FitError, match="starts and polish must be 1 or more"):
         fit_huber("chinchilla", small, starts=0)
+
+
+@pytest.mark.parametrize("name", ["form1", "dcpt"])
+def test_sizes_of_a_start_do_not_follow_outliers(name):
+    """At the true exponents the reweighted sizes give the losses, whatever two rows say."""
+    law, frame = load_law(name), made(name).frame.copy()
+    frame.loc[[11, 140], "loss"] *= [1.6, 0.7]
+    objective = Objective(law, from_frame(frame), 0.02)
+    point = np.array([[TRUTH[n] if n in law.exponents else 1.0 for n in objective.names]])
+    sizes = linear_fit(objective, point)
+    point[:, : objective.linear] = sizes
+    found = law.loss(objective.paper(point[0]), law.covariates(DESIGN))
+    truth = law.loss(truth_of(law.parameters), law.covariates(DESIGN))
+    assert np.abs(np.log(found / truth)).max() < 2e-3
+
+
+@given(seed=st.integers(0, 10_000), near=st.floats(0.01, 1.0))
+def test_bounded_steps_are_newton_steps_where_no_bound_is_active(seed, near):
+    rng = np.random.default_rng(seed)
+    root = rng.normal(size=(5, 4, 6))
+    matrix, gradient = root @ root.swapaxes(-1, -2), rng.normal(size=(5, 4))
+    newton = -np.linalg.solve(matrix, gradient[..., None])[..., 0]
+    wide = 2 * np.abs(newton)
+    np.testing.assert_allclose(bounded_steps(matrix, gradient, -wide, wide), newton, rtol=1e-8)
+    tight = near * np.abs(newton)
+    tight[:, 0] = 0
+    step = bounded_steps(matrix, gradient, -tight, tight)
+    assert np.all(np.abs(step) <= tight)
+    # Coordinates off their bounds minimise the quadratic function given the others.
+    slope = gradient + (matrix @ step[..., None])[..., 0]
+    done = np.sum(np.abs(step) == tight, axis=1) < 4
+    off = (np.abs(step) < tight) & done[:, None]
+    np.testing.assert_allclose(slope[off], 0, atol=1e-7 * np.abs(gradient).max())
+
+
+def test_a_coordinate_without_effect_stays():
+    matrix, gradient = np.diag([2.0, 0.0])[None], np.array([[-1.0, 0.0]])
+    step = bounded_steps(matrix, gradient, np.full((1, 2), -9.0), np.full((1, 2), 9.0))
+    np.testing.assert_allclose(step, [[0.5, 0.0]])
