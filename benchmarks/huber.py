@@ -105,15 +105,9 @@ def without(part: str, law: bl.Law, table: bl.LossTable, delta: float) -> Ends:
     def residuals_only(objective: Objective, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return points, objective.residuals(points)
 
-    polish = descent.polish
-
-    def gauss_newton(*args, second_derivatives: bool = False, **settings):
-        return polish(*args, **settings)
-
     parts = {
         "no refit": ("refit_linear", residuals_only),
-        "no extrapolation": ("extrapolated", lambda *given: given[2:]),
-        "no second derivatives": ("polish", gauss_newton),
+        "no bounds": ("at_bounds", lambda _, point, value: (point, value)),
     }
     with patch.object(descent, *parts[part]):
         return package_fit(law, table, delta)
@@ -173,7 +167,7 @@ def random_starts(objective: Objective, count: int, seed: int = 1) -> Ends:
         best.append(ends[np.argsort(value)[: max(1, len(part) // 10)]])
     ends, value, _ = descent.polish(objective, np.concatenate(best))
     order = np.argsort(value)
-    ends, last, _ = descent.polish(objective, ends[order[:40]], second_derivatives=True)
+    ends, last, _ = descent.polish(objective, ends[order[:40]])
     value[order[:40]] = np.minimum(value[order[:40]], last)
     bounds = tuple(objective.on_bound(ends[int(last.argmin())]))
     return Ends(value, time.process_time() - start, bounds)
@@ -223,7 +217,7 @@ def optimizers(
 ) -> dict[str, Callable[[], Ends]]:
     """Optimisers by name."""
     objective = Objective(law, table, delta)
-    parts = "no refit", "no extrapolation", "no second derivatives"
+    parts = "no refit", "no bounds"
     return (
         {"fit_huber": lambda: package_fit(law, table, delta)}
         | {

@@ -29,21 +29,17 @@ LEAST_COUPLED = 1e-9
 """Least amount of a coupled term, in mean losses: at 0 the loss has no derivative by it."""
 EXPONENTS = 0.02, 2.0
 """Range of the starts of an exponent that is positive without an upper bound."""
-DIFFERENCE = 1e-6
-"""Step of the finite differences of the gradient that give second derivatives."""
 PATIENCE, TOLERANCE = 12, 1e-13
 """A descent ends after this many steps in a row that gain less than this, relatively."""
 AGREE = 1e-5
 """Two optima agree if their values differ by less than this, relatively."""
-RANKING_STEPS, FIRST_STEPS, ROUND_STEPS, END_STEPS = 30, 40, 25, 10
-"""Steps before the starts are ranked, of those that are chosen, of each later round, and of those
-that agree at the end."""
-NEAR, ROUNDS, GAIN = 0.02, 18, 1e-7
-"""Starts whose value exceeds the best by more than NEAR, or by more than ROUNDS, the most rounds,
-could gain, are dropped. The best one continues while a round gains GAIN; all relatively."""
-LENGTHS, REFITS = 2.0 ** np.arange(1, 9), 8
-"""Lengths of the extrapolations of a round's movement, as multiples of it, and refits of the linear
-parameters after one. Each leaves about 5 % of the error."""
+RANKING_STEPS, STEPS, END_STEPS = 30, 40, 10
+"""Steps before the starts are ranked, of those that are chosen in each round, and of those that
+agree at the end."""
+NEAR, ROUNDS = 0.02, 6
+"""Starts whose value exceeds the best by more than NEAR, relatively, are dropped after a round."""
+REFITS = 8
+"""Refits of the linear parameters at a bound of an exponent. Each leaves about 5 % of the error."""
 
 
 class Objective:
@@ -122,11 +118,6 @@ class Objective:
         """Derivatives of the residuals, shape (points, parameters, rows)."""
         loss = np.exp(residuals + self.observed)[:, None]
         return self.design(points, self.names) / loss
-
-    def gradient(self, points: Floats, residuals: Floats) -> tuple[Floats, Floats, Floats]:
-        """Gradient of the objective, with the Jacobian and the weights that it is made of."""
-        jacobian, weights = self.jacobian(points, residuals), self.weights(residuals)
-        return (jacobian @ (weights * residuals)[..., None])[..., 0], jacobian, weights
 
     def _named(self, points: Floats) -> dict[str, Floats]:
         return {name: points[:, i, None] for i, name in enumerate(self.names)}
@@ -213,80 +204,41 @@ def linear_fit(objective: Objective, points: Floats) -> Floats:
     return fitted
 
 
-def polish_best(objective: Objective, points: Floats, keep: int) -> tuple[Floats, Floats, Floats]:
-    """Polish the best `keep` of some starts.
+def polish_best(objective: Objective, points: Floats, keep: int) -> tuple[Floats, Floats]:
+    """Polish the best `keep` of some starts; points, and sums of their Huber losses.
 
     If there are more, all take a few steps first: where a law has many exponents, the value at the
-    start does not predict where a descent ends. Those near the best value, but not yet at it,
-    continue in rounds with second derivatives. After each they extrapolate its direction: where an
-    exponent has no finite optimum, the objective flattens, and descents alone approach the bound
-    more and more slowly.
-
-    Returns
-    -------
-    points : array, shape (keep, parameters)
-    values : array, shape (keep,)
-        Sums of the Huber losses.
-    ends : array, shape (keep, parameters)
-        Where each start was when it first agreed with the best, or ended; `points` have the best
-        instead of those that agreed.
+    start does not predict where a descent ends. Those near the best value continue in rounds. After
+    each, the exponents are tried at their bounds: where one has no finite optimum the objective
+    flattens, and a descent approaches the bound more and more slowly.
     """
     if len(points) > keep:
-        points, values, _ = polish(objective, points, max_steps=RANKING_STEPS)
+        points, values, _ = polish(objective, points, RANKING_STEPS)
         points = points[np.argsort(values, kind="stable")[:keep]]
-    points, values, moving = polish(objective, points, max_steps=FIRST_STEPS)
-    gain, agreed, ends = np.full(len(points), np.inf), np.zeros(len(points), bool), points.copy()
+    points, values, moving = polish(objective, points, STEPS)
     for _ in range(ROUNDS):
-        best = int(np.argmin(values))
-        excess = values / values[best] - 1
-        same = excess <= AGREE
-        active = np.flatnonzero(moving & ~same & (excess <= np.minimum(NEAR, ROUNDS * gain)))
-        if moving[best] and gain[best] > GAIN:
-            active = np.append(active, best)
-        if not len(active):
+        near = np.flatnonzero(values <= (1 + NEAR) * values.min())
+        before = values[near]
+        for row in near:
+            points[row], values[row] = at_bounds(objective, points[row], values[row])
+        going = near[moving[near] | (values[near] < before)]
+        if not len(going):
             break
-        start, before = points[active], values[active]
-        points[active], values[active], moving[active] = polish(
-            objective, points[active], second_derivatives=True, max_steps=ROUND_STEPS
-        )
-        for row, origin in zip(active, start, strict=True):
-            points[row], values[row] = extrapolated(objective, origin, points[row], values[row])
-        gain[active] = before / values[active] - 1
-        ends[~agreed] = points[~agreed]
-        agreed |= same
-        # Starts that agree would all end at the same value, so only the best continues.
-        points[same], values[same], moving[same] = points[best], values[best], moving[best]
-    return points, values, ends
+        points[going], values[going], moving[going] = polish(objective, points[going], STEPS)
+    return points, values
 
 
-def extrapolated(
-    objective: Objective, origin: Floats, point: Floats, value: float
-) -> tuple[Floats, float]:
-    """The point, or one further in its direction from `origin` if it is better, and its value.
-
-    Candidates are the same movement several times over, and movements that multiply the distance to
-    the nearer bound by the same factor several times. Then each exponent in turn is tried at the
-    bound it moves to.
-    """
-    low, high, linear = objective.low, objective.high, objective.linear
-    direction = point - origin
-    bound = np.where(point - low <= high - point, low, high)
-    before, now = origin - bound, point - bound
-    factor = np.divide(now, before, out=np.ones_like(before), where=before * now > 0)
-    factor[:linear] = 1.0  # these are refitted
-    with np.errstate(over="ignore"):
-        geometric = bound + now * factor ** LENGTHS[:, None]
-    straight = point + LENGTHS[:, None] * direction
-    to_bound = np.diag(np.where(direction > 0, high, low) - point)[linear:]
-    for candidates in (np.concatenate([straight, geometric]), None):
-        trial = np.clip(point + to_bound if candidates is None else candidates, low, high)
-        for _ in range(REFITS):
-            trial, residuals = refit_linear(objective, trial)
-        reached = objective.value(residuals)
-        best = int(np.argmin(reached))
-        if reached[best] < value:
-            point, value = trial[best], float(reached[best])
-    return point, value
+def at_bounds(objective: Objective, point: Floats, value: float) -> tuple[Floats, float]:
+    """The point, or the best with one exponent at a bound if that is better, and its value."""
+    linear, exponents = objective.linear, len(point) - objective.linear
+    trial = np.tile(point, (2 * exponents, 1))
+    for k in range(exponents):
+        trial[2 * k : 2 * k + 2, linear + k] = objective.low[linear + k], objective.high[linear + k]
+    for _ in range(REFITS):
+        trial, residuals = refit_linear(objective, trial)
+    reached = objective.value(residuals)
+    best = int(np.argmin(reached))
+    return (trial[best], float(reached[best])) if reached[best] < value else (point, value)
 
 
 def agree(values: Floats, rows: int) -> Bools:
@@ -299,21 +251,16 @@ def solutions(objective: Objective, best: Floats, ends: Floats) -> Floats:
     """Points of the same value as the best: itself first, and those where other starts end.
 
     Where the table does not determine all parameters these points differ. Elsewhere they differ by
-    what the tolerance of the value allows. `ends` are those of `polish_best`, of the starts that
-    agree.
+    what the tolerance of the value allows. `ends` are those of the starts that agree.
     """
-    ends, reached, _ = polish(objective, ends, second_derivatives=True, max_steps=END_STEPS)
+    ends, reached, _ = polish(objective, ends, END_STEPS)
     least = objective.value(objective.residuals(best[None]))
     same = agree(np.concatenate([least, reached]), len(objective.observed))[1:]
     return np.concatenate([best[None], ends[same]])
 
 
 def polish(
-    objective: Objective,
-    points: Floats,
-    *,
-    second_derivatives: bool = False,
-    max_steps: int = 150,
+    objective: Objective, points: Floats, max_steps: int = 150
 ) -> tuple[Floats, Floats, Bools]:
     """Descend from all points at once.
 
@@ -337,7 +284,7 @@ def polish(
         if not len(active):
             break
         trial, trial_residuals = _step(
-            objective, points[active], residuals[active], damping[active], second_derivatives
+            objective, points[active], residuals[active], damping[active]
         )
         reached = objective.value(trial_residuals)
         gain = values[active] - reached
@@ -390,49 +337,19 @@ def refit_linear(objective: Objective, points: Floats) -> tuple[Floats, Floats]:
 
 
 def _step(
-    objective: Objective,
-    points: Floats,
-    residuals: Floats,
-    damping: Floats,
-    second_derivatives: bool,
+    objective: Objective, points: Floats, residuals: Floats, damping: Floats
 ) -> tuple[Floats, Floats]:
     """Points and residuals after a step; `damping` scales the diagonal of ``J' W J``."""
     low, high = objective.low, objective.high
-    gradient, jacobian, weights = objective.gradient(points, residuals)
+    jacobian, weights = objective.jacobian(points, residuals), objective.weights(residuals)
+    gradient = (jacobian @ (weights * residuals)[..., None])[..., 0]
     scale = (jacobian**2 @ weights[..., None])[..., 0]
     scale = np.maximum(scale, 1e-12 * scale.max(-1, keepdims=True))
-    if second_derivatives:
-        fixed = (points == low) & (gradient > 0) | (points == high) & (gradient < 0)
-        matrix = _hessian(objective, points, scale, fixed)
-    else:
-        # Beyond the threshold the Huber loss is linear in the residual and has no curvature.
-        matrix = (jacobian * (weights == 1)[:, None]) @ jacobian.mT
+    # Beyond the threshold the Huber loss is linear in the residual and has no curvature.
+    matrix = (jacobian * (weights == 1)[:, None]) @ jacobian.mT
     matrix += np.eye(points.shape[1]) * ((damping[:, None] + 1e-15) * scale)[:, None]
     moved = points + bounded_steps(matrix, gradient, low - points, high - points)
     return refit_linear(objective, np.clip(moved, low, high))
-
-
-def _hessian(objective: Objective, points: Floats, scale: Floats, fixed: Bools) -> Floats:
-    """Second derivatives of the objective with their eigenvalues made positive.
-
-    Differences and eigenvalues are taken in units of ``1 / sqrt(scale)``, because parameters differ
-    in scale by many orders of magnitude: the amount of a term with an exponent of 20 may be 1e-9.
-    Rows and columns of parameters that are `fixed` at a bound are set to zero first: curvature
-    along them may be negative, and must not change the curvature along the others.
-    """
-    unit, size = np.sqrt(scale), len(objective.names)
-    step = DIFFERENCE * np.minimum(1, math.sqrt(len(objective.observed)) / unit)
-    step = np.where(points + step > objective.high, -step, step)
-    ends = points[:, None] + step[..., None] * np.eye(size)
-    ends = np.concatenate([points, ends.reshape(-1, size)])
-    gradients = objective.gradient(ends, objective.residuals(ends))[0]
-    here, there = gradients[: len(points), None], gradients[len(points) :]
-    matrix = (there.reshape(*step.shape, -1) - here) / step[..., None]
-    unit = unit[:, None] * unit[..., None]
-    matrix = np.nan_to_num(0.5 * (matrix + matrix.mT) / unit)
-    matrix *= ~(fixed[:, None] | fixed[..., None])
-    eigenvalues, vectors = np.linalg.eigh(matrix)
-    return unit * ((vectors * np.abs(eigenvalues)[:, None]) @ vectors.mT)
 
 
 def bounded_steps(matrix: Floats, gradient: Floats, low: Floats, high: Floats) -> Floats:

@@ -199,14 +199,11 @@ class Law:
     @property
     def needs(self) -> dict[str, str]:
         """What needs each of the `columns`, for messages."""
-        used = {
-            c: [t.coefficient for t in self.terms if c in {COLUMN[x] for x in t.covariates}]
-            for c in self.columns
-        }
-        return {
-            c: f"for {', '.join(terms)} of {self.name}" if terms else f"for {self.name}"
-            for c, terms in used.items()
-        }
+        needs = {}
+        for c in self.columns:
+            terms = [t.coefficient for t in self.terms if c in {COLUMN[x] for x in t.covariates}]
+            needs[c] = f"for {', '.join(terms)} of {self.name}" if terms else f"for {self.name}"
+        return needs
 
     @property
     def additive(self) -> bool:
@@ -379,12 +376,11 @@ class Law:
                 )
 
     def _valid(self, rows: LossTable | pd.DataFrame, name: str = "table") -> pd.DataFrame:
-        """The rows with the law's columns; a `LossTable` was validated when it was made."""
-        if isinstance(rows, LossTable):
-            if len(rows) and set(self.columns) <= set(rows.frame.columns):
-                return rows.frame
-            return canonical(rows.frame, rows.name, self.needs)
-        return canonical(rows, name, self.needs)
+        if not isinstance(rows, LossTable):
+            return canonical(rows, name, self.needs)
+        if len(rows) and set(self.columns) <= set(rows.frame.columns):
+            return rows.frame  # it was validated when it was made
+        return canonical(rows.frame, rows.name, self.needs)
 
     def shares(self, replay: Array) -> dict[str, Array]:
         """Covariates of replay ratios: the share that the law counts, its log, its barrier's log.
