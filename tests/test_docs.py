@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import bayeslaw as bl
+from bayeslaw.laws.terms import FUNCTIONS, LETTERS
 from bayeslaw.model.discrepancy import (
     ADAPTATION_WALK,
     COUPLING_PRIOR,
@@ -99,15 +100,12 @@ def test_the_glossary_has_every_parameter_of_a_fit():
         assert {f"tau_{level}" for level in spec.effects} < set(named)
 
 
-def test_the_page_on_laws_names_every_covariate_of_law_files():
+def test_the_page_on_laws_names_every_covariate_and_function():
     page = (DOCS / "howto" / "law.md").read_text()
     (sentence,) = re.findall(r"^A formula has the covariates (.*?);", page, re.M | re.S)
-    columns = {
-        name
-        for path in sorted((ROOT / "models").glob("*.toml"))
-        for name in bl.load_law(path).columns
-    }
-    assert set(re.findall(r"`(\w+)`", sentence)) == columns
+    assert dict(re.findall(r"(\w) \(`(\w+)`", sentence)) == LETTERS
+    functions = page[page.index("and `exp`") :].split(".", 1)[0]
+    assert re.findall(r"`(\w+)`", functions) == [*FUNCTIONS]
 
 
 def test_the_maths_page_states_the_priors_of_the_code():

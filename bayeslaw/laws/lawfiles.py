@@ -6,7 +6,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, replace
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 from bayeslaw.common.errors import LawError, unknown
 from bayeslaw.common.files import models_dir, named_file
@@ -26,13 +26,8 @@ from bayeslaw.laws.terms import LETTERS, Term
 _SETTINGS = ("title", "reference", "token_unit", "ratio", "coupled")
 _NUMBERS = ("bounds", "paper_bounds", "typical")
 _KEYS = (*_SETTINGS, "term", "departure", "priors", *_NUMBERS)
-_WORDS = {
-    str: "text",
-    float: "a number",
-    tuple[str, ...]: "a list of names",
-    Mapping[str, str]: 'a table such as { params = "alpha" }',
-}
-"""Types of the values in a law file, in words."""
+_SORTS = {"token_unit": "a number", "coupled": "a list of names"}
+"""What the value of a key is, in words, where it is not text."""
 
 
 def load_law(law: "str | Path | Law") -> Law:
@@ -87,8 +82,7 @@ def parse_law(text: str, name: str, where: str = "") -> Law:
     for key in ("title", "reference"):
         if key not in spec:
             raise LawError(f"{where}: has no {key!r}.")
-    settings = {key: _plain(spec[key]) for key in _SETTINGS if key in spec}
-    _check_values(Law, settings, where)
+    settings = {key: _checked(spec[key], key, where) for key in _SETTINGS if key in spec}
     if settings.get("ratio", "replay") not in ("replay", "own"):
         raise LawError(f"{where}: ratio is 'replay' or 'own', not {settings['ratio']!r}.")
     if not settings.get("token_unit", 1.0) > 0:
@@ -105,7 +99,8 @@ def parse_law(text: str, name: str, where: str = "") -> Law:
         settings["departure"] = _built(Departure, spec["departure"], f"{where}, [departure]")
     given, published = (_ranges(_table(spec, key, where), where) for key in _NUMBERS[:2])
     typical = _table(spec, "typical", where)
-    _check_values(dict.fromkeys(typical, float), typical, f"{where}, [typical]")
+    for name, number in typical.items():
+        _checked(number, name, f"{where}, [typical]", "a number")
     law = Law(name=name, terms=tuple(terms), priors=priors, bounds={}, **settings)
     for coupled in law.coupled:
         if coupled not in law.coefficients:
@@ -129,7 +124,20 @@ def parse_law(text: str, name: str, where: str = "") -> Law:
     return law
 
 
-def _plain(value: object) -> Any:
+def _checked(value: Any, key: str, where: str, sort: str = "") -> Any:
+    """A value of a law file, unless it is of another sort than its key has."""
+    sort = sort or _SORTS.get(key, "text")
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    names = isinstance(value, list) and all(isinstance(name, str) for name in value)
+    table = isinstance(value, dict) and all(isinstance(name, str) for name in value.values())
+    fits = {
+        "text": isinstance(value, str),
+        "a number": number,
+        "a list of names": names,
+        "a table such as { params = 'z_N' }": table and bool(value),
+    }
+    if not fits[sort]:
+        raise LawError(f"{where}: {key} = {value!r} is not {sort}.")
     return tuple(value) if isinstance(value, list) else value
 
 
@@ -157,50 +165,34 @@ def _table(spec: Mapping[str, Any], key: str, where: str) -> dict[str, Any]:
 
 def _ranges(given: Mapping[str, Any], where: str) -> dict[str, tuple[float, float]]:
     for name, pair in given.items():
-        numbers = isinstance(pair, list) and all(_is(each, float) for each in pair)
+        numbers = isinstance(pair, list) and all(type(each) in (int, float) for each in pair)
         if not (numbers and len(pair) == 2 and pair[0] < pair[1]):
             raise LawError(f"{where}: bounds of {name!r} are not [lower, upper]: {pair!r}.")
     return {name: (float(low), float(high)) for name, (low, high) in given.items()}
 
 
 def _built[T](cls: type[T], given: Any, where: str) -> T:
-    """An object of a dataclass from the keys of a table."""
+    """A term or a departure from the keys of a table."""
     if not isinstance(given, dict):
         raise LawError(f"{where}: {given!r} is not a table of keys.")
-    keys = {f.name: f for f in fields(cls) if f.name != "stated"}  # type: ignore[arg-type]
-    for key in given:
+    keys = {f.name: f.default is MISSING for f in fields(cls) if f.name != "stated"}  # type: ignore[arg-type]
+    for key, value in given.items():
         if key not in keys:
             raise LawError(f"{where}: {unknown('key', key, keys)}")
-    for key, of in keys.items():
-        if key not in given and of.default is MISSING:
+        mapping = cls is Departure and key == "along"
+        _checked(value, key, where, "a table such as { params = 'z_N' }" if mapping else "text")
+        for covariate in value if mapping else ():
+            if covariate not in LETTERS.values():
+                raise LawError(
+                    f"{where}, along: {unknown('covariate', covariate, LETTERS.values())}"
+                )
+    for key, needed in keys.items():
+        if needed and key not in given:
             raise LawError(f'{where}: key "{key}" is missing; keys: {", ".join(keys)}.')
-    _check_values(cls, given, where)
-    for covariate in given.get("along", ()) if cls is Departure else ():
-        if covariate not in LETTERS.values():
-            raise LawError(f"{where}, along: {unknown('covariate', covariate, LETTERS.values())}")
     try:
         return cls(**given)
     except LawError as error:
         raise LawError(f"{where}: {error}") from error
-
-
-def _check_values(of: Any, given: Mapping[str, Any], where: str) -> None:
-    """Raise unless the values are of the types of a dataclass's fields, or of a mapping's."""
-    hints = of if isinstance(of, dict) else get_type_hints(of)
-    for key, value in given.items():
-        if not _is(value, hints[key]):
-            raise LawError(f"{where}: {key} = {value!r} is not {_WORDS[hints[key]]}.")
-
-
-def _is(value: object, hint: Any) -> bool:
-    """Whether a value of a TOML file has a type; those that are not in `_WORDS` are not checked."""
-    if hint is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    if hint == tuple[str, ...]:
-        return isinstance(value, tuple) and all(isinstance(each, str) for each in value)
-    if hint == Mapping[str, str]:
-        return isinstance(value, dict) and bool(value) and all(_is(e, str) for e in value.values())
-    return hint not in _WORDS or isinstance(value, hint)
 
 
 def law_text(law: Law) -> str:

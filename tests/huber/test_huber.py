@@ -192,7 +192,7 @@ def test_an_exponent_without_a_finite_optimum_ends_at_its_cap(english):
     assert point.agreeing == 1
 
 
-def test_second_derivatives_exclude_parameters_at_a_bound(english):
+def test_lambda_ends_at_its_bound_where_its_curvature_is_negative(english):
     """At the optimum lambda = 1, where the second derivative by lambda is negative."""
     with pytest.warns(FitWarning, match="lambda_ = 1"):
         point = fit_huber("form2", english.query("ptpp <= 124"), bounds="prior")

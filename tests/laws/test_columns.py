@@ -44,7 +44,7 @@ def test_worth_of_tokens(tokens, unique, replay, rate):
 
 
 @pytest.mark.parametrize("name", LAWS)
-def test_loss_is_the_laws_at_fewer_tokens_and_derivatives(name):
+def test_loss_is_the_laws_at_fewer_tokens(name):
     plain = load_law(name)
     law = plain.repeating()
     assert law.repeating() is law
@@ -66,11 +66,6 @@ def test_loss_is_the_laws_at_fewer_tokens_and_derivatives(name):
     for back, value in law.to_paper(q, at).items():
         assert value == pytest.approx(p[back], rel=1e-10)
     np.testing.assert_allclose(law.loss(law.amounts(q, at), x, at), expected, rtol=1e-10)
-    by = law.gradient(p, x)
-    for each in law.parameters:
-        step = 1e-6 * max(abs(p[each]), 1e-3)
-        up, down = (law.loss(p | {each: p[each] + s}, x) for s in (step, -step))
-        np.testing.assert_allclose(by[each] + 0 * up, (up - down) / (2 * step), 2e-4, 1e-9)
 
 
 @pytest.fixture(scope="module")
@@ -185,7 +180,7 @@ MORE = HOT | {"unannealed_P": -0.003, "unannealed_r": -0.02}
 
 
 @pytest.mark.parametrize("name", LAWS)
-def test_offset_and_derivatives(name):
+def test_offset(name):
     plain = load_law(name)
     law = plain.annealing()
     assert law.annealing() is law
@@ -209,10 +204,6 @@ def test_offset_and_derivatives(name):
     np.testing.assert_allclose(
         law.loss(sizes, fresh, at), plain.loss(p, plain.covariates(frame)), rtol=1e-10
     )
-    by = law.gradient(sizes, x, at)
-    for each in law.offset.parameters:
-        up, down = (law.loss(sizes | {each: sizes[each] + s}, x, at) for s in (1e-6, -1e-6))
-        np.testing.assert_allclose(by[each], (up - down) / 2e-6, 1e-5, 1e-9)
 
 
 @pytest.fixture(scope="module")

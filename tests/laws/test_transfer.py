@@ -1,8 +1,6 @@
 """The transfer law: its formula, the bases it starts from, and the fits that know them."""
 
-import importlib.util
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -13,8 +11,6 @@ from bayeslaw import LossTable
 from tests.inside import START, Adaptation, base_table, for_table
 from tests.support import TRANSFER as TRUTH
 from tests.support import transfer_design as design
-
-ORACLE = Path(__file__).parents[3] / "shared" / "reference" / "adaptation_model.py"
 
 
 @pytest.fixture(scope="module")
@@ -67,52 +63,6 @@ def test_the_floor_is_what_remains_of_the_loss(law, table):
 def test_no_adaptation_leaves_the_start_loss(law, table):
     rows = table.frame.assign(tokens=1e-6)
     np.testing.assert_allclose(law.loss(TRUTH, law.covariates(rows)), rows["start_loss"], rtol=1e-9)
-
-
-@pytest.mark.skipif(not ORACLE.is_file(), reason="the reference implementation is not here")
-def test_loss_of_the_reference_implementation():
-    spec = importlib.util.spec_from_file_location("oracle", ORACLE)
-    oracle = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(oracle)
-    rng, count = np.random.default_rng(0), 50
-    q = {name: mean + 0.3 * rng.standard_normal() for name, (mean, _) in oracle.TRANSFER.items()}
-    q["steps"], q["gamma"] = np.zeros(len(oracle.KNOTS)), 0.0
-    x = {"N": 6e4 * np.exp(rng.normal(size=count)), "D": 3e5 * np.exp(rng.normal(size=count))}
-    x |= {"r": rng.uniform(0.05, 0.9, count), "P": rng.uniform(15, 279, count)}
-    x |= {"L0": rng.uniform(2, 3, count), "dev": 0.02 * rng.standard_normal(count)}
-    n0, d0, p0 = map(np.log, (oracle.N0, oracle.D0, oracle.P0))
-    p = {name: np.exp(q[f"log_{name}"]) for name in ("alpha", "eta", "beta", "E")}
-    p |= {"rho": np.exp(q["log_c"]), "phi": q["phi"], "v": q["v"], "gamma": 0.0, "k": q["k"]}
-    p["A"] = np.exp(q["log_A"] + p["alpha"] * n0)
-    p["F"] = np.exp(q["log_F"] + p["eta"] * (n0 + p0) + p["phi"] * n0)
-    p |= {"z_N": q["zN"], "z_P": q["zP"]}
-    p["z"] = q["z0"] + d0 - q["zN"] * n0 - q["zP"] * p0 - q["v"] * np.log(1 / 0.75)
-    law = bl.load_law("transfer")
-    rows = {"params": x["N"], "tokens": x["D"], "ptpp": x["P"]}
-    covariates = {name: np.log(value) for name, value in rows.items()} | law.shares(x["r"])
-    covariates |= {"start": np.log(x["L0"]), "deviation": x["dev"]}
-    found = np.log(law.loss(p, covariates))
-    np.testing.assert_allclose(found, oracle.log_transfer(q, x), atol=1e-9)
-
-
-def test_coordinates_convert_both_ways(law, table):
-    at = law.reference_point(table)
-    q = law.to_reference(TRUTH, at)
-    assert {"z_ref", "z"} & set(q) == {"z_ref"}
-    back = law.to_paper(q, at)
-    assert {name: pytest.approx(TRUTH[name]) for name in TRUTH} == back
-
-
-def test_derivatives_are_those_of_the_loss(law, table):
-    x, by = law.covariates(table), law.gradient(TRUTH, law.covariates(table))
-    for name, value in TRUTH.items():
-        step = 1e-6 * abs(value)
-        ends = [law.loss({**TRUTH, name: value + s}, x) for s in (step, -step)]
-        np.testing.assert_allclose(by[name], (ends[0] - ends[1]) / (2 * step), rtol=1e-4, atol=1e-9)
-    by = law.gradient(TRUTH, x)
-    left = law.departure.remaining(TRUTH, x, np)
-    total = sum(TRUTH[name] * by[name] for name in ("E", "A", "F")) + np.exp(x["start"]) * left
-    np.testing.assert_allclose(total, law.loss(TRUTH, x))
 
 
 def test_huber_fit_recovers_the_truth(table):
