@@ -18,7 +18,7 @@ from bayeslaw.model.density import make_density
 from bayeslaw.model.discrepancy import Discrepancy
 from bayeslaw.model.spec import make_data
 from tests.extending.plugin import DataWalk, SkewNormal
-from tests.laws import test_forgetting_terms, test_powers
+from tests.laws import test_forgetting, test_powers
 from tests.support import DATA, DESIGN, truth_of
 
 STEP = 1e-4
@@ -138,7 +138,7 @@ CASES = {
     "form2": one("form2"),
     "skaling": one("skaling"),
     "liew_kato": of_module(test_powers, "liew_kato"),
-    "forgetting": of_module(test_forgetting_terms, "forgetting"),
+    "forgetting": of_module(test_forgetting, "forgetting"),
     "form1n": one("form1n", measured),
     "transfer": one("transfer", measured),
     "repeats": one("chinchilla", columns=REPEATED),
