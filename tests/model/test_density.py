@@ -18,7 +18,7 @@ from bayeslaw.model.density import make_density
 from bayeslaw.model.discrepancy import Discrepancy
 from bayeslaw.model.spec import make_data
 from tests.extending.plugin import DataWalk, SkewNormal
-from tests.laws import test_forgetting, test_powers
+from tests.laws import test_forgetting, test_laws
 from tests.support import DATA, DESIGN, truth_of
 
 STEP = 1e-4
@@ -119,11 +119,11 @@ def several(count, **columns):
     return make
 
 
-def of_module(module, law):
+def on_design(law, design, truth):
     """Data of a law on the design of its tests."""
-    rows = module.DESIGN.iloc[::5]
+    rows = design.iloc[::5]
     return one(
-        law, lambda name: simulated(name, rows.assign(replay=rows.get("replay", 0.1)), module.TRUTH)
+        law, lambda name: simulated(name, rows.assign(replay=rows.get("replay", 0.1)), truth)
     )
 
 
@@ -137,8 +137,8 @@ CASES = {
     "gate": one("form3"),
     "form2": one("form2"),
     "skaling": one("skaling"),
-    "liew_kato": of_module(test_powers, "liew_kato"),
-    "forgetting": of_module(test_forgetting, "forgetting"),
+    "liew_kato": on_design("liew_kato", test_laws.GRID, test_laws.KATO),
+    "forgetting": on_design("forgetting", test_forgetting.DESIGN, test_forgetting.TRUTH),
     "form1n": one("form1n", measured),
     "transfer": one("transfer", measured),
     "repeats": one("chinchilla", columns=REPEATED),
