@@ -75,6 +75,8 @@ from bayeslaw.laws.priors import NOISE as NOISE
 from bayeslaw.laws.priors import flat as flat
 from bayeslaw.laws.priors import override as override
 from bayeslaw.laws.priors import read_priors as read_priors
+from bayeslaw.laws.terms import FUNCTIONS as FUNCTIONS
+from bayeslaw.laws.terms import LETTERS as LETTERS
 from bayeslaw.laws.terms import ORIGIN as ORIGIN
 from bayeslaw.laws.terms import Term as Term
 from bayeslaw.model.building import build as build

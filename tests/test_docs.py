@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import bayeslaw as bl
-from bayeslaw.laws.terms import FUNCTIONS, LETTERS
 from bayeslaw.model.discrepancy import (
     ADAPTATION_WALK,
     COUPLING_PRIOR,
@@ -23,6 +22,7 @@ from bayeslaw.model.discrepancy import (
 )
 from bayeslaw.model.effects import LEVELS
 from bayeslaw.model.spec import make_spec
+from tests.inside import FUNCTIONS, LETTERS
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
