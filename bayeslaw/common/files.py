@@ -19,6 +19,7 @@ type Call[T] = tuple[Callable[..., T], tuple[object, ...]]
 def atomic_write(path: str | Path, error: type[BayeslawError] = FileError) -> Iterator[Path]:
     """Yield a temporary file, which replaces `path` when the block ends without an error."""
     path = Path(path)
+    # In the same folder, since a rename is atomic only within a file system.
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         yield temporary

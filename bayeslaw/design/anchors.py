@@ -419,7 +419,7 @@ def anchor_value(
         spent.append(price.total(range(len(frame))))
         # The rows are measured in both domains; their tables have the column.
         bare = frame.drop(columns="domain", errors="ignore")
-        for i in range(simulations):
+        for i in range(simulations):  # the same truths for all sets, so that their values compare
             measured = [bare.assign(loss=domain[i, own]) for domain in losses]
             calls.append((_refitted_plan, (fits, measured, i, run, planned)))
     found = list(results(calls, jobs, "refits and plans", progress))

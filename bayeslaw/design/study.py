@@ -11,6 +11,7 @@ import math
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 from typing import Unpack
@@ -306,7 +307,7 @@ def study(
         raise BayeslawError(f"budget={budget:g}: give positive FLOPs.")
     if not 0 < confidence < 1:
         raise BayeslawError(f"confidence={confidence:g} is not between 0 and 1; 0.9 is 90 %.")
-    for case in cases:
+    for case in cases:  # raises for a cost that no row has, before anything is fitted
         costs(case.pool.frame, case.law.columns, cost=cost, fitted=case.train)
     out, options = Path(out), Options(budget, cost, planning, confidence)
     folder = out.with_name(out.name + ".cells")
@@ -323,12 +324,14 @@ def study(
     # Designs of one case share its first fits.
     domains = [each for case, _ in missing.values() for each in _domains(case, planning)]
     fitted = {_key(each, settings): each for each in domains}
-    calls: list[Call[Posterior]] = [(_fit, (each, settings)) for each in fitted.values()]
+    fit = partial(refit, **settings)
+    calls: list[Call[Posterior]] = [(fit, (c.law, c.train, c.seed)) for c in fitted.values()]
     first = dict(zip(fitted, results(calls, jobs, "first fits", progress), strict=True))
     work: list[Call[tuple[Path, Record]]] = []
     for path, (case, design) in missing.items():
         fits = [first[_key(each, settings)] for each in _domains(case, planning)]
         work.append((_cell, (path, case, design, fits, options, settings)))
+    # As they finish, whatever their order, so that a study that is killed keeps what it has.
     for path, record in results(work, jobs, "cells", progress, ordered=False):
         with atomic_write(path) as temporary:
             temporary.write_text(json.dumps(record), encoding="utf-8")
@@ -418,10 +421,6 @@ def buy(
     return price.measured(picks)
 
 
-def _fit(case: Case, settings: RefitSettings) -> Posterior:
-    return refit(case.law, case.train, case.seed, **settings)
-
-
 def _cell(
     path: Path,
     case: Case,
@@ -447,6 +446,8 @@ def _cell(
     forecast = after[0].forecast(case.targets, kind=kind, seed=case.seed, allow_unconverged=True)
     checked = after[0].convergence
     nothing = case.pool.frame.iloc[:0]
+    # Bands of refits that did not converge are scored as well: leaving them out would favour the
+    # designs whose posteriors are hard to sample.
     record: Record = {
         "case": case.name,
         "seed": case.seed,
@@ -465,7 +466,7 @@ def _cell(
     if options.planning and case.world is not None:
         chosen, limits = _plan(case, after, options), case.world.limits
         record |= {"atpp": chosen.atpp, "replay": chosen.replay, "p_both": chosen.p_both}
-        record["held"] = None
+        record["held"] = None  # of an infeasible plan
         if math.isfinite(chosen.atpp):
             loss, later = case.world.adapted(chosen.replay, chosen.tokens)
             most = (1 + limits["max_forgetting"]) * case.world.baseline()

@@ -85,6 +85,7 @@ def simulate(
         raise LawError(
             f"law {law.name}: these parameters give a loss that is not positive and finite."
         )
+    # The same draws for every sigma: tables of one seed differ in the size of the noise alone.
     noise = sigma * np.random.default_rng(seed).standard_normal(len(design))
     frame = design.assign(loss=loss * np.exp(noise), synthetic=True)
     return from_frame(frame, f"synthetic {name or law.name}", loss_unit="nats")

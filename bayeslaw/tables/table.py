@@ -82,6 +82,7 @@ class LossTable:
     @property
     def sha256(self) -> str:
         """SHA-256 of the rows with ``tokens > 0``, which identifies the data in a report."""
+        # The text of CSV, so that a table and its own file have one hash on every system.
         csv = self.frame.to_csv(index=False, lineterminator="\n")
         return hashlib.sha256(csv.encode()).hexdigest()
 
@@ -108,6 +109,7 @@ class LossTable:
         selected = _query(self.frame, query, self.name)
         if selected.empty:
             raise TableError(f"{self.name}: no row satisfies {query!r} ({len(self)} rows).")
+        # A query such as "tokens > 1e9" or "replay < 1" excludes the bases of the rows it selects.
         kept = self.baselines.index.isin(_query(self.baselines, query, self.name).index)
         if "base" in self.baselines:
             chosen = label_texts(selected["base"]).dropna()
@@ -393,6 +395,7 @@ def read_frame(path: str | Path) -> pd.DataFrame:
     try:
         if path.suffix == ".parquet":
             return pd.read_parquet(path)
+        # "NA", "None" and "nan" are labels of runs, not missing values.
         frame = pd.read_csv(path, encoding="utf-8", keep_default_na=False, na_values=[""])
         lines, line = [], 1
         with path.open(encoding="utf-8", newline="") as file:
@@ -488,6 +491,7 @@ def from_frame(
     frame = canonical(frame, name, ("params", "tokens", "loss"), lines=True)
     frame = in_nats(frame, name, loss_unit, bytes_per_token)
     check_positive(frame, "loss", name, "losses are nats per token; drop failed runs")
+    # Equal losses to every digit: a row written twice, which would count as two measurements.
     if (copies := frame.duplicated()).any():
         raise TableError(
             f"{name}: {row_numbers(copies)} {'is a copy' if copies.sum() == 1 else 'are copies'} "

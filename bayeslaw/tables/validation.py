@@ -63,7 +63,7 @@ def canonical(
     frame = frame.rename(columns=lambda column: ALIASES.get(str(column), str(column)))
     if repeated := sorted(set(frame.columns[frame.columns.duplicated()])):
         raise TableError(f"{name}: column {repeated[0]!r} is there twice; keep one.")
-    if frame.empty:
+    if frame.empty:  # said first: a file without rows lacks columns as well
         raise TableError(f"{name}: no rows.")
     if lacking:
         raise TableError(f"{name}: {lacking}")
@@ -71,12 +71,13 @@ def canonical(
         read = _numeric if column in COLUMNS else _as_in_csv
         frame[column] = read(frame[column], name)
     if "params" in frame:
+        # Sizes are groups of random effects, which are compared exactly.
         frame["params"] = whole(frame["params"].to_numpy())
     for column in frame.columns.intersection(list(POSITIVE)):
         check_positive(frame, column, name, f"give {POSITIVE[column]}")
     for column in frame.columns.intersection(["annealed"]):
         known = frame[column].isin([0, 1])
-        if "tokens" in frame:
+        if "tokens" in frame:  # a base has no run that could be annealed
             known |= frame[column].isna() & (frame["tokens"] == 0)
         _refuse(~known, frame[column], name, "is neither 0 or 1 nor True or False")
     if "tokens" in frame:
@@ -251,7 +252,7 @@ def check_same_rows(one: pd.DataFrame, two: pd.DataFrame, names: tuple[str, str]
             differ = ~np.isclose(a, b, rtol=1e-6, atol=0, equal_nan=True)
         else:
             a, b = (label_texts(frame[column]).to_numpy() for frame in (one, two))
-            differ = (a != b) & pd.notna(a) & pd.notna(b)
+            differ = (a != b) & pd.notna(a) & pd.notna(b)  # a row without a label fits any
         if differ.any():
             i = int(differ.argmax())
             raise TableError(
