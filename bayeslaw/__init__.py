@@ -2,7 +2,7 @@
 
 import lazy_loader
 
-from bayeslaw.common.accessor import Accessor
+from bayeslaw.common.shown import Accessor
 
 # The public names stand in __init__.pyi. Their modules are imported on first use, because PyMC and
 # ArviZ take seconds to import. No module may be named like a public function, which it would hide

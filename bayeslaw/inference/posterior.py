@@ -11,11 +11,10 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from bayeslaw.common.accessor import Accessor
 from bayeslaw.common.arrays import Floats, Ints
 from bayeslaw.common.errors import LawError, TableError, unknown
 from bayeslaw.common.formatting import count
-from bayeslaw.common.shown import SYNTHETIC, Block, Format, Note, Showing, Shown, Table
+from bayeslaw.common.shown import SYNTHETIC, Accessor, Block, Format, Note, Showing, Shown, Table
 from bayeslaw.huber.point_fit import described
 from bayeslaw.inference import storage
 from bayeslaw.inference.convergence import Convergence

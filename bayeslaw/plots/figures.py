@@ -645,7 +645,6 @@ def _contours(ax: Axes, ratios: Floats, budgets: Floats, chance: Floats, confide
 
 
 def _hatch(ax: Axes, plan: Plan) -> None:
-    """Hatch replay ratios and budgets outside the training rows."""
     low, high = (100 * end for end in plan.data.get("replay", (0.0, 1.0)))
     ax.axvspan(0, low, **HATCHED)
     ax.axvspan(high, 100, **HATCHED)
@@ -657,7 +656,6 @@ def _hatch(ax: Axes, plan: Plan) -> None:
 
 
 def _level(ax: Axes, value: float, words: str, colour: str, line: str) -> None:
-    """Draw a horizontal line with a label."""
     ax.axhline(value, color=colour, linestyle=line, linewidth=1)
     above: Look = {"xytext": (0, 3), "textcoords": "offset points", "color": colour, "fontsize": 8}
     ax.annotate(words, (0.02, value), xycoords=("axes fraction", "data"), **above)
