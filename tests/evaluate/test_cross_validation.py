@@ -186,7 +186,7 @@ def test_report(stacked):
     assert frame["difference"].iloc[0] == 0 >= frame["difference"].iloc[1]
     assert frame["weight"].sum() == pytest.approx(1)
     assert (frame["weight_sd"] > 0).any()
-    assert "cannot rank extrapolation" in str(stacked)
+    assert "cannot rank extrapolation" in " ".join(str(stacked).split())
 
 
 def test_stacked_forecast_is_a_mixture(stacked, small):
