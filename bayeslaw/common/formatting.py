@@ -40,6 +40,17 @@ def digits(value: float, places: int = 3) -> str:
     return "" if math.isnan(value) else f"{value:#.{places}g}".rstrip(".")
 
 
+def percent(value: float) -> str:
+    """Format a fraction as per cent; NaN gives an empty string.
+
+    Examples
+    --------
+    >>> percent(0.123)
+    '12 %'
+    """
+    return "" if math.isnan(value) else f"{100 * value:.0f} %"
+
+
 def jsonable(value: object) -> Any:
     """Convert a value to the types of JSON; numbers that are not finite, or missing, become None.
 

@@ -15,6 +15,8 @@ from scipy.stats import rankdata
 
 from bayeslaw.common.arrays import Bools, Floats, Ints
 from bayeslaw.common.errors import BayeslawError
+from bayeslaw.common.formatting import digits, percent
+from bayeslaw.common.shown import Block, Format, Note, Showing, Shown, Table
 from bayeslaw.inference.pools import convergence_failures, of_one_law
 from bayeslaw.inference.posterior import LEVELS, Forecast, Posterior, band_columns
 from bayeslaw.laws.priors import floor_words
@@ -38,8 +40,21 @@ def checked(fits: Sequence[Posterior], allowed: bool) -> tuple[str, ...]:
     return convergence_failures([of_one_law(fit, "derive") for fit in fits], allowed)
 
 
+TITLES = {
+    "E": "Floor",
+    "params": "Compute-optimal split of a budget, C = 6 N D",
+    "flops": "FLOPs to reach a loss, split compute-optimally",
+    "multiplier": "Compute multiplier over the other recipe",
+    "tokens_from": "Tokens at which continual pre-training beats training from scratch",
+    "alpha": "Local exponents",
+}
+"""Titles by the first of the numbers."""
+SHARE = 0.05
+"""Least fraction of infinite, undefined or bounded draws that is shown."""
+
+
 @dataclass(frozen=True)
-class Derived:
+class Derived(Showing):
     """Draws of derived numbers, and their intervals.
 
     Parameters
@@ -109,9 +124,49 @@ class Derived:
                 rows.append(row)
         return marked(pd.DataFrame(rows), self.failures)
 
+    def shown(self, levels: Sequence[float] = LEVELS) -> Shown:
+        """Medians and credible intervals, with the notes.
+
+        Parameters
+        ----------
+        levels : sequence of float
+            Probabilities of the intervals; the widest is shown in a narrow terminal, too.
+        """
+        frame = self.to_frame(levels)
+        names = {f"{100 * level:g}": f"{100 * level:g} % interval" for level in levels}
+        words = {"infinite": "infinite", "undefined": "undefined", "at_bound": "on bound"}
+
+        def remark(row: pd.Series) -> str:
+            shares = {word: row[c] for c, word in words.items() if row[c] >= SHARE}
+            return ", ".join(f"{100 * share:.3g} % {word}" for word, share in shares.items())
+
+        columns = {c: frame[c] for c in self.cases.columns}
+        median = frame["median"].map(number)
+        columns["median"] = median.where(frame["determined"], "not determined")
+        for n, head in names.items():
+            low, high = (frame[f"{end}_{n}"].map(number) for end in ("lower", "upper"))
+            columns[head] = low + " – " + high
+        columns[" "] = frame.apply(remark, axis=1)
+        if not columns[" "].any():
+            del columns[" "]
+        table = pd.DataFrame(columns).set_index(frame["quantity"].rename(None))
+        heads = [*names.values()][:-1]
+        formats = dict.fromkeys(map(str, self.cases.columns), number)
+        blocks: list[Block] = [Table(table, "", {**formats}, heads)]
+        blocks += [Note(note, "quiet") for note in self.notes]
+        blocks += [Note(f"NOT CONVERGED: {text}", "refuse") for text in self.failures]
+        document = {"numbers": frame.to_dict("records"), "notes": list(self.notes)}
+        title = TITLES.get(str(next(iter(self.draws.data_vars))), "")
+        return Shown(title, blocks, document)
+
     def write(self, path: str | Path, levels: Sequence[float] = LEVELS) -> None:
         """Write `to_frame` as Parquet if the path ends in ``.parquet``, otherwise as CSV."""
         write_frame(self.to_frame(levels), path)
+
+
+def number(value: float) -> str:
+    """A number with four digits."""
+    return f"{value:.4g}" if not 1e-3 < value < 1e4 else digits(value, 4)
 
 
 def quantile(values: Floats, q: float) -> float:
@@ -258,7 +313,7 @@ def floor(posterior: Posterior, *, allow_unconverged: bool = False) -> Derived:
 
 
 @dataclass(frozen=True)
-class FloorSensitivity:
+class FloorSensitivity(Showing):
     """Dependence of numbers on the floor.
 
     Parameters
@@ -282,6 +337,24 @@ class FloorSensitivity:
     summary: pd.DataFrame
     notes: tuple[str, ...] = ()
     failures: tuple[str, ...] = ()
+
+    def shown(self) -> Shown:
+        """How much of each number the floor explains."""
+        names = {"median": "median", "explained": "by E", "flat_median": "flat prior"}
+        names |= {"shift": "shift", "verdict": "follows"}
+        frame = self.summary.set_index("quantity").rename_axis(None)
+        asked = [c for c in frame.columns if c not in names]
+        formats: dict[str, Format] = dict.fromkeys((*asked, "median", "flat prior"), number)
+        formats |= {"by E": percent, "shift": ".2f"}
+        table = Table(frame[[*asked, *names]].rename(columns=names), "", formats, left=("follows",))
+        document = {
+            "numbers": self.summary.to_dict("records"),
+            "profile": self.profile.to_dict("records"),
+            "notes": list(self.notes),
+        }
+        notes = [Note(note, "quiet") for note in self.notes]
+        figures = ("floor_sensitivity",)
+        return Shown("Dependence on the floor E", [table, *notes], document, figures)
 
 
 def floor_sensitivity(

@@ -14,6 +14,7 @@ import xarray as xr
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import BayeslawError, LawError
+from bayeslaw.common.shown import Block, Format, Note, Showing, Shown, Table
 from bayeslaw.derive.derived import Derived, checked, derived, interval, marked, quantile
 from bayeslaw.derive.optimum import (
     SEARCH,
@@ -37,7 +38,7 @@ CROSSING_STEP = 0.25
 
 
 @dataclass(frozen=True)
-class Recipes:
+class Recipes(Showing):
     """Recipes compared at targets.
 
     Parameters
@@ -114,6 +115,47 @@ class Recipes:
             f"At {where}, {best['recipe']} has the lowest loss with probability "
             f"{best['p_best']:.2f}; choosing it now costs {best['regret']:.2g} nats in expectation."
         )
+
+    def shown(self, level: float = 0.9) -> Shown:
+        """The recipes at each target, and what only budgets have.
+
+        Parameters
+        ----------
+        level : float
+            Probability of the intervals.
+        """
+        frame, share = self.to_frame(level), f"{100 * level:g} %"
+        low, high = (frame[f"behind_{end}"].map("{:+.4f}".format) for end in ("lower", "upper"))
+        columns = {c: frame[c] for c in self.targets.columns}
+        columns |= {"recipe": frame["recipe"], "loss": frame["loss"]}
+        ends = (frame[end].map("{:.4f}".format) for end in ("lower", "upper"))
+        columns[share] = next(ends) + " – " + next(ends)
+        columns |= {"P(best)": frame["p_best"], "regret": frame["regret"]}
+        columns["behind"] = frame["behind"]
+        columns[f"{share} "] = low + " – " + high
+        formats: dict[str, Format] = dict.fromkeys(map(str, self.targets.columns), ".4g")
+        formats |= {"loss": ".4f", "P(best)": ".3f", "regret": ".2g", "behind": "+.4f"}
+        table = Table(pd.DataFrame(columns), "", formats, (f"{share} ", "behind"), ("recipe",))
+        blocks: list[Block] = [self.sentence(), table]
+        titles = (
+            "Compute multiplier, at the first recipe's median loss",
+            "FLOPs where the order changes",
+        )
+        document: dict[str, object] = {
+            "sentence": self.sentence(),
+            "level": level,
+            "recipes": frame.to_dict("records"),
+            "notes": list(self.notes),
+        }
+        parts = {"multipliers": self.multipliers, "crossings": self.crossings}
+        for title, (name, numbers) in zip(titles, parts.items(), strict=True):
+            document[name] = None
+            if numbers is not None:
+                shown = numbers.shown([level])
+                blocks += ["", Note(title), *shown.blocks]
+                document[name] = shown.document["numbers"]
+        notes = (f"{REGRET}; behind: loss less the lowest of the others", *self.notes)
+        return Shown("Recipes", [*blocks, "", *(Note(note, "quiet") for note in notes)], document)
 
 
 def cells(found: Recipes, level: float, between: str) -> list[list[str]]:

@@ -20,6 +20,8 @@ import pandas as pd
 from bayeslaw.common.arrays import Floats, Ints
 from bayeslaw.common.errors import BayeslawError, unknown
 from bayeslaw.common.files import results
+from bayeslaw.common.formatting import count, digits, percent
+from bayeslaw.common.shown import Block, Format, Note, Showing, Shown, Table
 from bayeslaw.design.search import (
     DRAWS,
     GAINS,
@@ -50,8 +52,22 @@ TRUTHS, PLANNED = 100, 400
 """Simulations, and draws in each."""
 
 
+CRITERIA = {
+    "variance": "minimises the mean variance of log loss at the targets",
+    "entropy": "minimises the mean log variance of log loss at the targets",
+    "plan": "minimises the variance of the budget of the plan",
+    "doptimal": "maximises the information about the law (Bayesian D-optimality)",
+}
+COSTS = {
+    "flops": "6 N D, and the pre-training of each new base once",
+    "adaptation": "6 N D of adaptation",
+}
+ENOUGH = 0.9
+"""Fraction of the total reduction of the sd up to which picks are counted."""
+
+
 @dataclass(frozen=True)
-class Anchors:
+class Anchors(Showing):
     """Runs to buy, in order, with the predicted effect of each.
 
     Parameters
@@ -98,6 +114,109 @@ class Anchors:
     def flops(self) -> float:
         """Cost of all runs."""
         return float(self.picks["flops"].sum())
+
+    def shown(self) -> Shown:
+        """The runs in the order to buy them, with what is predicted after each."""
+        picks, unit = self.picks, "FLOPs" if self.cost in COSTS else self.cost
+        drop, sizes = picks["sd_before"] - picks["sd"], picks["params"].nunique()
+        scale = 10.0 ** math.floor(math.log10(self.flops / len(picks)))
+        per = f"per {scale:.0e}".replace("+", "")
+
+        def all_rows(now: float | str, later: pd.Series) -> list[float | str]:
+            return [now, *later]
+
+        columns: dict[str, list[float | str]] = {}
+        for name in ("run", *COVARIATES):
+            if name in picks:
+                columns[name] = all_rows("", picks[name].map(str if name == "run" else count))
+        columns[unit] = all_rows("", picks["flops"].map("{:.2g}".format))
+        columns["total"] = all_rows("", picks["flops_total"].map("{:.2g}".format))
+        columns["sd"] = all_rows(picks["sd_before"].iloc[0], picks["sd"])
+        columns["max sd"] = list(self.sd.max(1))
+        columns["drop"] = all_rows(math.nan, drop)
+        columns[per] = all_rows(math.nan, drop / picks["flops"] * scale)
+        if planned := "atpp" in picks:
+            columns["ATPP"] = all_rows(self.atpp, picks["atpp"])
+            columns["P(plan)"] = all_rows(math.nan, picks["p_plan"])
+        index = pd.Index(["now", *range(1, len(picks) + 1)], dtype=object)
+        formats: dict[str, Format] = dict.fromkeys(("sd", "max sd", "drop", per), percent_sd)
+        formats |= {"ATPP": digits, "P(plan)": ".2f"}
+        targets = len(self.targets)
+        legend = (
+            "sd, max sd: predicted posterior standard deviation of log loss in percent, root mean "
+            f"square and largest over {targets} target{'s' * (targets != 1)}; drop: reduction of "
+            f"sd by the run; {per}: drop for {per.removeprefix('per ')} {unit}."
+        )
+        within = f" of {self.budget:.3g}" if math.isfinite(self.budget) else ""
+        table = Table(pd.DataFrame(columns, index), "", formats, ("total", "max sd"))
+        criterion = f"{CRITERIA[self.gain]}; {self.method}"
+        blocks: list[Block] = [criterion, table, Note(legend, "quiet")]
+        if planned:
+            words = (
+                "P(plan): predicted probability that a plan at the stated confidence exists once "
+                "the runs are measured; ATPP: the median of its budget over what they may show."
+            )
+            blocks.append(Note(words, "quiet"))
+        first = int((drop >= ENOUGH * drop.max()).to_numpy().argmax()) + 1
+        if first < len(picks):
+            fraction = picks["flops_total"].iloc[first - 1] / self.flops
+            blocks.append(
+                f"The first {first} give {percent(ENOUGH)} of the reduction of sd by all "
+                f"{len(picks)}, for {percent(fraction)} of the cost."
+            )
+        if sizes == 1 and len(picks) > 1:
+            words = "All of one size: these runs cannot show that the law is wrong about N."
+            blocks.append(Note(words, "caution"))
+        if more := len(self.frame) - len(picks):
+            words = f"{more} further rows are checkpoints of these runs, free (--out, --json)."
+            blocks.append(words)
+        document = {
+            "gain": self.gain,
+            "cost": self.cost,
+            "method": self.method,
+            "budget": self.budget,
+            "flops": self.flops,
+            "targets": targets,
+            "sd_now": picks["sd_before"].iloc[0],
+            "atpp_now": self.atpp,
+            "picks_for_90_percent": first,
+            "unconverged": list(self.unconverged),
+            "picks": picks.to_dict("records"),
+            "rows": self.frame.to_dict("records"),
+        }
+        cost = COSTS.get(self.cost, "cost by that column")
+        title = f"{len(picks)} runs of {sizes} sizes: {self.flops:.3g}{within} {unit} ({cost})"
+        return Shown(title, blocks, document)
+
+
+def percent_sd(value: float) -> str:
+    """A standard deviation of log loss in per cent; NaN gives an empty cell."""
+    return f"{100 * value:#.3g} %".replace(". %", " %")
+
+
+def shown_value(evsi: pd.DataFrame) -> Shown:
+    """Show the FLOPs saved on the target run against those spent, from `anchor_value`."""
+    names = {"flops": "FLOPs", "atpp": "ATPP", "atpp_90": "90 %", "less": "lower"}
+    names |= {"infeasible": "no\nplan", "saved": "saved", "net": "net", "mean": "mean saved"}
+    frame = evsi.set_index(evsi["set"].str.slice(0, 20)).rename_axis("runs")
+    means = frame["saved_mean"].map("{:.2g}".format) + frame["saved_error"].map(" ± {:.1g}".format)
+    frame = frame.assign(mean=means).rename(columns=names)[list(names.values())]
+    formats: dict[str, Format] = dict.fromkeys(("FLOPs", "saved", "net"), ".2g")
+    formats |= dict.fromkeys(("lower", "no\nplan"), percent)
+    formats |= dict.fromkeys(("ATPP", "90 %"), digits)
+    best = int(evsi["net"].argmax())
+    largest = f"largest net saving: {frame.index[best]}"
+    pays = largest if evsi["net"][best] > 0 else "no set pays off"
+    legend = (
+        "ATPP, 90 %: budget planned after the runs, median and 90 % quantile over simulations; "
+        "lower, no plan: fraction of simulations in which the budget falls, and in which no plan "
+        "is left; saved: FLOPs saved on the target run, median; net: saved less the cost of the "
+        "runs; mean saved: over simulations with a plan, with its Monte Carlo error."
+    )
+    now = f"Plan now {digits(evsi['atpp_now'].iloc[0])} ATPP; {pays}."
+    blocks: list[Block] = [now, Table(frame, "", formats, ("90 %", "lower")), Note(legend, "quiet")]
+    title = "Expected value of sample information"
+    return Shown(title, blocks, {"evsi": evsi.to_dict("records")})
 
 
 def choose_anchors(

@@ -22,6 +22,8 @@ import pandas as pd
 from bayeslaw import __version__
 from bayeslaw.common.errors import BayeslawError, FileError, unknown
 from bayeslaw.common.files import Call, atomic_write, results
+from bayeslaw.common.formatting import digits, percent
+from bayeslaw.common.shown import Block, Format, Shown, Table
 from bayeslaw.design.anchors import choose_anchors, predicted_sd
 from bayeslaw.design.search import GAINS, SLACK, Costs, costs
 from bayeslaw.evaluate import scores
@@ -371,6 +373,45 @@ def summary(results: pd.DataFrame, against: str = "random") -> pd.DataFrame:
             row |= {"atpp": budgets.median(), "held": held.astype(float).mean()}
         rows.append(row)
     return pd.DataFrame(rows)
+
+
+def shown_study(results: pd.DataFrame, against: str) -> Shown:
+    """Show the results of a study: a table per case, with a row per design."""
+    rows, rhat = summary(results, against), float(results["rhat"].median())
+    names = {"flops": "FLOPs", "runs": "runs", "rmse_log": "RMSE", "width_90": "width"}
+    names |= {"crps": "CRPS", "winkler_90": "Winkler", "coverage_90": "coverage"}
+    names |= {"better": "better", "ratio": "ratio"}
+    if planned := "atpp" in rows:
+        names |= {"atpp": "ATPP", "held": "met"}
+    formats: dict[str, Format] = dict.fromkeys(names.values(), digits)
+    formats |= {"FLOPs": ".2g", "runs": ".3g"} | dict.fromkeys(
+        ("coverage", "better", "met"), percent
+    )
+    blocks: list[Block] = []
+    for case, designs in rows.groupby("case", sort=False):
+        seeds = int(designs["cells"].max())
+        frame = designs.set_index("design").rename(columns=names)[list(names.values())]
+        title = f"{case}: {seeds} seed{'s' * (seeds != 1)} per design"
+        blocks.append(Table(frame, title, formats, ("Winkler", "width")))
+    blocks.append(
+        "Medians over seeds, on log loss; width, Winkler: of the 90 % band; coverage: of the 90 % "
+        f"band, mean; better, ratio: fraction of seeds with a smaller CRPS than {against}, and "
+        "median ratio of the two."
+    )
+    if planned:
+        blocks.append(
+            "ATPP: median budget planned; met: fraction of plans that meet both limits under the "
+            "true laws."
+        )
+    bad = float((results["rhat"] > 1.05).mean())
+    blocks.append(f"R-hat of the short refits: median {rhat:.3f}, {percent(bad)} above 1.05.")
+    document = {
+        "against": against,
+        "designs": rows.to_dict("records"),
+        "cells": len(results),
+        "rhat": rhat,
+    }
+    return Shown("Study of designs", blocks, document)
 
 
 def buy(

@@ -11,6 +11,8 @@ import pandas as pd
 
 from bayeslaw.common.arrays import Floats, Ints
 from bayeslaw.common.errors import BayeslawError, unknown
+from bayeslaw.common.formatting import count, digits
+from bayeslaw.common.shown import Format, Showing, Shown, Table
 from bayeslaw.planning.chance_constraints import Problem
 from bayeslaw.planning.intervals import MAX_LOG_ATPP, Intervals, intersection
 from bayeslaw.planning.limits import rank_of
@@ -27,8 +29,14 @@ NODE_REACH, NODE_STEP = 1.0, 0.4
 """Budgets around the plan's that a replicate may need, and the distance of brackets, e-folds."""
 
 
+SHOWN = {"atpp": "ATPP", "replay": "replay", "tokens": "tokens", "flops": "FLOPs"}
+SHOWN |= {"p_target": "P(target)", "p_forgetting": "P(forgetting)", "p_both": "P(both)"}
+SHOWN |= {"held": "P(both) of this plan"}
+"""Heads of the columns of a choice."""
+
+
 @dataclass(frozen=True, kw_only=True)
-class Choice:
+class Choice(Showing):
     """A budget and replay ratio, with the probabilities that they meet the limits.
 
     Probabilities and expectations are over the posterior draws.
@@ -81,6 +89,33 @@ class Choice:
     def p_failure(self) -> float:
         """Probability that at least one limit does not hold."""
         return 1 - self.p_both
+
+    def shown(self) -> Shown:
+        """The budget, and the probabilities that it meets the limits."""
+        return Shown("Choice", [choice_table({"choice": self})], fields(self))
+
+
+def choice_table(choices: "Mapping[str, Choice | None]", title: str = "") -> Table:
+    """A row for each choice that is not None: its budget, and the probabilities of the limits."""
+    named = {name: choice for name, choice in choices.items() if choice is not None}
+    rows = [
+        {name: getattr(choice, name) for name in SHOWN if name != "held"}
+        for choice in named.values()
+    ]
+    return budget_table(pd.DataFrame(rows, list(named)), title)
+
+
+def budget_table(frame: pd.DataFrame, title: str = "") -> Table:
+    """A table of budgets, with those of their columns that are in `SHOWN`."""
+    feasible = frame["atpp"].map(math.isfinite)
+    cells = {"atpp": digits, "replay": "{:.1f} %".format, "tokens": count, "flops": "{:.3g}".format}
+    found = frame[[name for name in SHOWN if name in frame]].astype(object)
+    for name, form in cells.items():
+        values = 100 * frame[name] if name == "replay" else frame[name]
+        found[name] = [form(v) if ok else "" for v, ok in zip(values, feasible, strict=True)]
+    found.loc[~feasible, "atpp"] = "infeasible"
+    formats: dict[str, Format] = {head: ".3f" for head in SHOWN.values() if head.startswith("P(")}
+    return Table(found.rename(columns=SHOWN), title, formats)
 
 
 INFEASIBLE = Choice(

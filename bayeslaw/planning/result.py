@@ -10,7 +10,8 @@ import pandas as pd
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import BayeslawError
-from bayeslaw.common.formatting import jsonable
+from bayeslaw.common.formatting import count, digits, jsonable, percent
+from bayeslaw.common.shown import Block, Note, Shown, Table
 from bayeslaw.laws.adjustments import epochs
 from bayeslaw.planning import replay_search as search
 from bayeslaw.planning.arguments import replay_ratios
@@ -18,8 +19,10 @@ from bayeslaw.planning.chance_constraints import Problem
 from bayeslaw.planning.choices import (
     INFEASIBLE,
     Choice,
+    budget_table,
     cheapest,
     choice_at,
+    choice_table,
     fields,
     probabilities,
     replanned,
@@ -307,3 +310,93 @@ class Plan(Choice):
         shown |= {} if self.epochs is None else {"epochs": self.epochs}
         document: dict[str, object] = jsonable(shown)
         return document
+
+    def shown(self) -> Shown:
+        """The limits, the plan beside others, its errors, and what it depends on."""
+        frontier, sensitivity = self.frontier(), self.sensitivity()
+        blocks: list[Block] = [*self._stated(), "", *self._answer(), self._compared()]
+        chosen, certain = self.chosen, self.deterministic
+        if chosen is not None and chosen.losses:
+            losses = " and ".join(f"{loss:.4g}" for loss in chosen.losses)
+            rises = " and ".join(map(self.problem.source.text, chosen.forgettings))
+            blocks.append(f"Expected target loss {losses}; expected forgetting {rises}.")
+            if len(chosen.p_sources) > 1:
+                held = ", ".join(f"{p:.3f}" for p in chosen.p_sources)
+                blocks.append(f"The limits of the sources hold with probability {held}.")
+        fails = f"fails with probability {certain.p_failure:.2f}"
+        words = fails if math.isfinite(certain.atpp) else "is infeasible"
+        blocks.append(f"The deterministic plan ({self.point}) {words}.")
+        blocks += [Note(f"Outside the data: {text}.", "caution") for text in self.outside]
+        blocks += [Note(f"NOT CONVERGED: {text}.", "refuse") for text in self.unconverged]
+        if len(self.spread):
+            shares = dict.fromkeys(map(str, self.spread.columns.drop("sd")), percent)
+            formats = {"sd": lambda sd: f"{100 * sd:.2g} %", **shares}
+            blocks.append(Table(self.spread, "Where its uncertainty comes from", formats))
+        if frontier["atpp"].map(math.isfinite).any():
+            index = frontier["confidence"].map(lambda p: f"{100 * p:g} %")
+            budgets = frontier[["atpp", "replay", "tokens", "flops"]].set_index(index)
+            blocks.append(budget_table(budgets, "Smallest budget by confidence"))
+        if sensitivity["atpp"].map(math.isfinite).any():
+            moved = sensitivity["moved"].map(lambda by: f" {100 * by:+.3g} %")
+            rows = sensitivity[["atpp", "replay", "tokens", "flops", "held"]]
+            rows = rows.set_index(sensitivity["quantity"] + moved).rename_axis(None)
+            blocks.append(budget_table(rows, "Sensitivity to the limits"))
+        document = self.to_dict() | {
+            "frontier": frontier.to_dict("records"),
+            "sensitivity": sensitivity.to_dict("records"),
+        }
+        figures = ("plan_landscape", "plan_frontier")
+        return Shown(f"Plan: {self.status}", blocks, document, figures)
+
+    def _stated(self) -> list[Block]:
+        limits, problem = self.limits, self.problem
+        given = limits["baseline"]
+        every = given if isinstance(given, list) else [given]
+        levels = [f"{np.ravel(level)[0]:.4g}" for level in every if not isinstance(level, str)]
+        level = f"{' and '.join(levels)}, the " if levels else "the "
+        losses = " and ".join(limit.number(limit.most) for limit in problem.targets)
+        rises = " and ".join(source.text(source.most) for source in problem.sources)
+        all_ = "both" if len(problem.limits) == 2 else "all"
+        kinds = {"predictive": "measured losses of a new run", "latent": "latent losses, no noise"}
+        lines = [
+            f"N {count(limits['params'])}, PTPP {limits['ptpp']:g}: target loss at most {losses} "
+            f"{problem.targets[0].unit}, forgetting at most {rises} over {level}{self.baseline}, "
+            f"{all_} with probability {100 * self.confidence:g} %.",
+            f"The limits are on {kinds[self.noise]}, with {self.base}.",
+            f"{self.draws} draws, {self.pairing}.",
+        ]
+        return [Note(lines[0]), *lines[1:], *([self.note] if self.note else [])]
+
+    def _answer(self) -> list[Block]:
+        if self.status != "feasible":
+            best = self.best.p_both if self.best else 0.0
+            words = (
+                f"Infeasible: no budget meets the limits with probability "
+                f"{100 * self.confidence:g} %; at most {100 * best:.1f} %."
+            )
+            return [Note(words, "refuse"), f"Binding limit: {self.binds}."]
+        words = (
+            f"Plan: {digits(self.atpp)} ATPP at {100 * self.replay:.1f} % replay, "
+            f"{count(self.tokens)} tokens, {self.flops:.3g} FLOPs."
+        )
+        blocks: list[Block] = [Note(words, "ok")]
+        unique = self.limits["unique_tokens"]
+        if self.epochs is not None and unique is not None:
+            blocks.append(f"{digits(self.epochs)} epochs of {count(unique)} new tokens.")
+        if self.error:
+            low, high = self.error["atpp_90"]
+            blocks.append(
+                f"Monte Carlo error: ATPP ± {digits(self.error['atpp'])} (90 %: {digits(low)} to "
+                f"{digits(high)}), replay ± {100 * self.error['replay']:.2g} points. "
+                f"On held-out draws P(both) is {self.held_out:.3f}."
+            )
+        return blocks
+
+    def _compared(self) -> Table:
+        first = "plan" if self.status == "feasible" else "likeliest"
+        rows = {first: self.chosen}
+        if self.noise == "predictive":
+            rows[f"{first}, latent losses"] = self.latent
+        elif self.measured != self.latent:
+            rows[f"{first}, measured losses"] = self.measured
+        return choice_table(rows | {"deterministic": self.deterministic})

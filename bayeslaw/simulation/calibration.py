@@ -20,6 +20,7 @@ import xarray as xr
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.defaults import DELTA
+from bayeslaw.common.shown import Format, Showing, Shown, Table
 from bayeslaw.inference.convergence import Convergence
 from bayeslaw.inference.fitting import fit_spec, labelled_draws, specify
 from bayeslaw.inference.posterior import Posterior
@@ -56,7 +57,7 @@ MIXED = 1.05
 
 
 @dataclass(frozen=True)
-class Calibration:
+class Calibration(Showing):
     """Ranks of truths among posterior draws.
 
     Parameters
@@ -112,6 +113,13 @@ class Calibration:
                 "spread": float(12 * ranks.var()),
             }
         return pd.DataFrame(rows).T.astype({"inside": bool})
+
+    def shown(self) -> Shown:
+        """The test of uniformity of each quantity."""
+        frame, formats = self.envelope(), dict[str, Format](mean=".3f", spread=".3f", excess=".3f")
+        frame["inside"] = np.where(frame["inside"], "inside", "outside")
+        title = f"Calibration: ranks of {len(self.ranks)} simulations, {self.failed} left out"
+        return Shown(title, [Table(frame, "", formats)])
 
 
 def calibrate(
