@@ -17,7 +17,7 @@ from bayeslaw.checks.identifiability import judge_curvature as judge_curvature
 from bayeslaw.checks.identifiability import singular_values as singular_values
 from bayeslaw.checks.identifiability import spread as spread
 from bayeslaw.checks.identifiability import swing as swing
-from bayeslaw.cli.terminal import dumps as dumps
+from bayeslaw.cli.app import dumps as dumps
 from bayeslaw.common.files import digest as digest
 from bayeslaw.common.files import results as results
 from bayeslaw.common.files import write_json as write_json

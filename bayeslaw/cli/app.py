@@ -5,11 +5,13 @@ runs, so that ``--help`` is fast.
 """
 
 import inspect
+import json as jsons
+import shutil
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import wraps
 from typing import Annotated, Any, NoReturn
 
@@ -18,7 +20,6 @@ from typer.core import TyperGroup
 
 from bayeslaw import __version__
 from bayeslaw.cli.options import option
-from bayeslaw.cli.terminal import Rendered, note, show
 from bayeslaw.common.errors import (
     REMOVED,
     BayeslawError,
@@ -26,6 +27,8 @@ from bayeslaw.common.errors import (
     TableWarning,
     command_line,
 )
+from bayeslaw.common.formatting import jsonable
+from bayeslaw.common.shown import Shown
 
 ORDER = ["init", "fit", "forecast", "verify", "backtest", "score", "compare", "check", "derive"]
 ORDER += ["floor", "recipes", "plan", "anchors", "study", "report", "export", "simulate"]
@@ -38,7 +41,17 @@ JSON = inspect.Parameter(
 )
 """Parameter of every command."""
 
-type Command = Callable[..., Rendered]
+
+@dataclass(frozen=True)
+class Result:
+    """What a command shows, lines on stderr after it (none with ``--json``), and the exit code."""
+
+    shown: Shown
+    notes: Sequence[str] = ()
+    code: int = 0
+
+
+type Command = Callable[..., Shown | Result]
 
 
 def main() -> NoReturn:
@@ -121,12 +134,13 @@ def _with_options(function: Command) -> Callable[..., int]:
         for name, group in groups.items():
             values[name] = group(**{f.name: values.pop(f.name) for f in fields(group)})
         with _one_line_warnings() as said:
-            rendered = function(**values)
-            of_result = rendered.document.get("warnings", [])  # such as those of a report
+            found = function(**values)
+            result = found if isinstance(found, Result) else Result(found)
+            of_result = result.shown.document.get("warnings", [])  # such as those of a report
             assert isinstance(of_result, list)
-            rendered = rendered.adding(warnings=[*of_result, *said])
-            show(function.__name__, rendered, json)
-        return rendered.code
+            shown = result.shown.adding(warnings=[*of_result, *said])
+            show(function.__name__, replace(result, shown=shown), json)
+        return result.code
 
     run.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
     run.__annotations__ = {p.name: p.annotation for p in options}
@@ -147,6 +161,29 @@ def bayeslaw(
         typer.echo(f"bayeslaw {__version__}")
     elif ctx.invoked_subcommand is None:
         typer.echo(ctx.get_help())
+
+
+def show(command: str, result: Result, as_json: bool) -> None:
+    """Print the result of a command: to stdout, and its notes to stderr."""
+    document = result.shown.document
+    if as_json:
+        typer.echo(dumps({"command": command, "version": __version__, **document}))
+        return
+    typer.echo(result.shown.text(shutil.get_terminal_size().columns, sys.stdout.isatty()))
+    out = document.get("out")
+    for text in (*([f"wrote {out}"] if out else []), *result.notes):
+        note(text)
+
+
+def dumps(document: Mapping[str, object]) -> str:
+    """Write JSON; numbers that are not finite become null."""
+    return jsons.dumps(jsonable(document), allow_nan=False)
+
+
+def note(text: str, label: str = "", color: str | None = None) -> None:
+    """Print one line on stderr."""
+    label = typer.style(f"{label}:", fg=color, bold=True) + " " if label else ""
+    typer.echo(label + " ".join(text.split()), err=True)
 
 
 def _fail(text: str) -> NoReturn:

@@ -7,10 +7,20 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import bayeslaw as bl
 from bayeslaw.cli import options as opt
 from bayeslaw.cli.app import command
-from bayeslaw.cli.options import argument, option, output, query
-from bayeslaw.cli.steps import grid_or_file, read_losses, required, save_frame
-from bayeslaw.cli.terminal import Rendered, progress
+from bayeslaw.cli.options import (
+    argument,
+    beside,
+    grid_or_file,
+    option,
+    output,
+    progress,
+    query,
+    read_losses,
+    required,
+    save_frame,
+)
 from bayeslaw.common.errors import BayeslawError
+from bayeslaw.common.shown import Shown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -89,7 +99,7 @@ def anchors(
     ] = None,
     allow_unconverged: opt.Unconverged = False,
     value: Evsi,
-) -> Rendered:
+) -> Shown:
     """Choose which runs to buy next.
 
     Selects the runs that reduce the uncertainty at the targets most for their cost, in the order to
@@ -97,7 +107,7 @@ def anchors(
     further run is too expensive. With --evsi the expected value of sample information for a plan is
     estimated by simulation.
     """
-    from bayeslaw.cli import render_derived
+    from bayeslaw.design.anchors import shown_value
 
     if k is None and budget is None:
         raise BayeslawError("say how many runs (--k) or what they may cost (--budget).")
@@ -147,7 +157,10 @@ def anchors(
             **allow,
             **limits,
         )
-    return render_derived.anchors(found, fitted, evsi).adding(out=out, seed=value.seed)
+    shown = beside(fitted, found.shown())
+    if evsi is not None:
+        shown += shown_value(evsi)
+    return shown.adding(out=out, seed=value.seed)
 
 
 def _check(planned: bool, source: Path | None, plan: str | None, value: Evsi) -> None:
@@ -236,14 +249,13 @@ def study(
     confidence: Annotated[float, option("For --planning: confidence of the plans.")] = 0.9,
     jobs: opt.Jobs = 2,
     refits: Refits,
-) -> Rendered:
+) -> Shown:
     """Compare ways to buy anchors at equal FLOPs.
 
     Each design buys from the same pool; then the law is refitted, and the targets are forecast and
     scored. A study that was stopped continues when the same command is given again.
     """
-    from bayeslaw.cli import render_derived
-    from bayeslaw.design.study import summary
+    from bayeslaw.design.study import shown_study
 
     chosen = opt.some_names(designs, "--designs", "design")
     given = {"train": train, "pool": pool, "targets": targets}
@@ -274,5 +286,4 @@ def study(
         **vars(refits),
     )
     against = "random" if "random" in chosen else chosen[0]
-    rendered = render_derived.study(results, summary(results, against), against)
-    return rendered.adding(out=out, seed=seed)
+    return shown_study(results, against).adding(out=out, seed=seed)

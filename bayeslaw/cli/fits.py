@@ -3,7 +3,6 @@
 import json
 import shlex
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -11,22 +10,26 @@ import typer
 
 import bayeslaw as bl
 from bayeslaw.cli import options as opt
-from bayeslaw.cli.app import command
-from bayeslaw.cli.options import argument, option, output
-from bayeslaw.cli.steps import (
+from bayeslaw.cli.app import Result, command
+from bayeslaw.cli.options import (
+    argument,
+    beside,
     compared,
     fit_or_load,
     fit_table,
+    how,
     is_posterior,
     load,
+    option,
+    output,
     read_losses,
     required,
     save_frame,
     table_of,
 )
-from bayeslaw.cli.terminal import Rendered
 from bayeslaw.common.errors import BayeslawError, FileError
 from bayeslaw.common.files import atomic_write
+from bayeslaw.common.shown import SYNTHETIC, Block, Note, Shown
 
 TEMPLATE = Path(__file__).parent.parent / "templates" / "analysis.txt"
 MARK, TEXT = "# %%", "# %% [markdown]"
@@ -35,7 +38,7 @@ NAMES = ("losses.csv", "analysis.py", "analysis.ipynb")
 
 
 @command("bayeslaw init first", "bayeslaw init .")
-def init(*, folder: Annotated[Path, argument("Folder; made if it is not there.")]) -> Rendered:
+def init(*, folder: Annotated[Path, argument("Folder; made if it is not there.")]) -> Shown:
     """Write a sample table, a commented script and the same as a notebook.
 
     The files are losses.csv, analysis.py and analysis.ipynb; both analyses run as they are. None is
@@ -58,7 +61,7 @@ def init(*, folder: Annotated[Path, argument("Folder; made if it is not there.")
             temporary.write_text(content, encoding="utf-8")
     files = [str(folder / name) for name in NAMES]
     lines = [f"wrote {', '.join(files)}", f"next: cd {folder} && python analysis.py"]
-    return Rendered({"files": files}, list(lines))
+    return Shown("", lines, {"files": files})
 
 
 def as_notebook(text: str) -> dict[str, object]:
@@ -93,19 +96,43 @@ def simulate(
     ] = "french",
     noise: Annotated[bool, option("Add noise to log loss, or not.")] = True,
     seed: opt.Seed = 0,
-) -> Rendered:
+) -> Shown:
     """Write a synthetic loss table.
 
     Losses on the paper's grid from known true laws, calibrated to the results in the paper.
     """
     import pandas as pd
 
-    from bayeslaw.cli import render
-
     world = bl.paper_world()
     table = world.table(None if domain == "both" else domain, seed=seed, noise=noise)
     save_frame(out, pd.concat([table.frame, table.baselines], ignore_index=True))
-    return render.simulate(world, table, noise, seed, out)
+    domains = {
+        name: {
+            "law": world.laws[name].name,
+            "truth": dict(world.truth[name]),
+            "sigma": world.sigma[name] if noise else 0.0,
+        }
+        for name in table.frame["domain"].unique()
+    }
+    blocks: list[Block] = [
+        Note(SYNTHETIC, "synthetic"),
+        f"{len(table)} losses and {len(table.baselines)} baselines (tokens = 0), seed {seed}; the "
+        "column `synthetic` is True in every row.",
+    ]
+    for name, about in domains.items():
+        truth = ", ".join(f"{n} {v:g}" for n, v in world.truth[name].items())
+        sigma = f"noise {about['sigma']:g} on log loss"
+        blocks += ["", Note(f"{name}: {about['law']}, {sigma}"), [truth]]
+    document = {
+        "out": out,
+        "rows": len(table) + len(table.baselines),
+        "baselines": len(table.baselines),
+        "synthetic": True,
+        "seed": seed,
+        "limits": dict(world.limits),
+        "domains": domains,
+    }
+    return Shown("", blocks, document)
 
 
 @command(
@@ -128,14 +155,12 @@ def fit(
     out: Annotated[Path | None, output("Save the posterior (NetCDF).", ".nc")] = None,
     seed: opt.Seed = 0,
     sampling: opt.Sampling,
-) -> Rendered:
+) -> Result:
     """Fit a law to a table of losses.
 
     Shows medians and 90 % intervals of the parameters of the formula and of those at the reference
     point, the convergence diagnostics of the sampler, and the commands that come next.
     """
-    from bayeslaw.cli import render
-
     if out is not None and method != "nuts":
         raise FileError(f"--out saves a posterior; --method {method} has none (use --json).")
     losses = read_losses(table, columns, where, loss_unit, bytes_per_token, source_table)
@@ -143,11 +168,23 @@ def fit(
     fitted = fit_table(required(law), rows, method, sampling, seed, bounds)
     if not isinstance(fitted, bl.PointFit) and out is not None:
         fitted.save(out)
-    how, fields = render.method(method, sampling)
-    rendered = render.fit(fitted, train, how).adding(**fields, seed=seed, out=out)
-    if isinstance(fitted, bl.PointFit):
-        return rendered
-    return replace(rendered, notes=render.next_commands(fitted, out))
+    shown = fitted.shown().adding(**how(method, sampling), seed=seed, out=out)
+    if train:
+        shown = shown.adding(train=train)
+    notes = [] if isinstance(fitted, bl.PointFit) else next_commands(fitted, out)
+    return Result(shown, notes)
+
+
+def next_commands(fitted: "bl.Posterior | bl.Pool", out: Path | None) -> list[str]:
+    """What to do with a fit that converged, as commands that run as they are, in lines."""
+    if not fitted.convergence.ok:
+        return []
+    frame = fitted.table.frame
+    ahead = {c: frame[c].max() * (2 if c in ("params", "tokens") else 1) for c in fitted.columns}
+    grid = " ".join(f"{column}={value:.3g}" for column, value in ahead.items())
+    saved = [] if out else ["save the fit with --out fit.nc to use it:"]
+    command = f'{shlex.quote(str(out or "fit.nc"))} --grid "{grid}"'
+    return [*saved, f"next: bayeslaw check {command}", f"then: bayeslaw forecast {command}"]
 
 
 @command(
@@ -166,7 +203,7 @@ def check(
     beyond_evidence: opt.BeyondEvidence = False,
     seed: opt.Seed = 0,
     sampling: opt.Sampling,
-) -> Rendered:
+) -> Result:
     """Check a fit before its forecasts are used.
 
     Checks whether the bands hold on measured rows that were not fitted or, without such rows, on
@@ -175,7 +212,6 @@ def check(
     verdict is "refuse" (or "caution", with --fail-on caution), to stop a pipeline.
     """
     from bayeslaw.checks.findings import LEVELS
-    from bayeslaw.cli import render
 
     saved = is_posterior(source)
     if choice.test or choice.rows or choice.grid or (choice.train and not saved):
@@ -187,8 +223,8 @@ def check(
         fitted, rows = fit_table(required(choice.law), table, "nuts", sampling, seed), None
     assert not isinstance(fitted, bl.PointFit)
     found = bl.check(fitted, rows, seed=seed, beyond_evidence=beyond_evidence)
-    rendered = render.check(fitted, rows, found, choice.train, choice.test)
-    return replace(rendered, code=int(LEVELS.index(found.level) >= LEVELS.index(fail_on)))
+    shown = beside(fitted, found.shown(), choice, rows)
+    return Result(shown, code=int(LEVELS.index(found.level) >= LEVELS.index(fail_on)))
 
 
 @command("bayeslaw export fit.nc coefficients.json --draws 1000")
@@ -198,18 +234,18 @@ def export(
     out: Annotated[Path, argument("File to write (JSON).", callback=opt.writable(".json"))],
     draws: Annotated[int, option("Draws to include; forecasts with bands need them.", min=0)] = 0,
     allow_unconverged: opt.Unconverged = False,
-) -> Rendered:
+) -> Shown:
     """Write the coefficients of a fit, in the paper's symbols, without the training losses.
 
     The file has medians, 50 and 90 % intervals and units, the law, the reference point, the hash of
     the training table and the versions. `bayeslaw.read_coefficients` forecasts from it.
     """
-    from bayeslaw.cli import render
     from bayeslaw.inference.pools import load_posterior
 
     fitted = load_posterior(posterior)
     bl.write_coefficients(fitted, out, draws=draws, allow_unconverged=allow_unconverged)
-    return render.coefficients(bl.read_coefficients(out), fitted).adding(out=out)
+    shown = beside(fitted, bl.read_coefficients(out).shown())
+    return shown.adding(out=out)
 
 
 @command(
@@ -245,15 +281,13 @@ def report(
     allow_unconverged: opt.Unconverged = False,
     seed: opt.Seed = 0,
     sampling: opt.Sampling,
-) -> Rendered:
+) -> Shown:
     """Write a report of a fit and its forecast, one HTML page that needs no network.
 
     From a table: fits the law to the --train rows and forecasts the --test rows. From a posterior:
     forecasts --rows or --grid. Where rows have a measured loss, the forecast is checked against it.
     With --plan the fit is that of the target domain, and the page has a section on the plan.
     """
-    from bayeslaw.cli import render
-
     laws = None if compare is None else opt.some_names(compare, "--compare", "law")
     if laws and (is_posterior(source) or choice.rows is not None or choice.grid is not None):
         raise BayeslawError("--compare needs a table with --train and --test rows.")
@@ -298,7 +332,20 @@ def report(
         allow_unconverged=allow_unconverged,
     )
     page.write(out)
-    return render.report(page, fitted, choice.train, planned).adding(out=out)
+    items = [b for b in page.sections["summary"].blocks if isinstance(b, list)]
+    summary = [item for block in items for item in block]
+    document = {
+        "title": page.title,
+        "question": page.lead,
+        "warnings": list(page.warnings),
+        "summary": summary,
+        "sections": [*page.sections],
+        "plan": None if planned is None else planned.to_dict(),
+        "out": out,
+    }
+    blocks: list[Block] = [*(Note(text, "refuse") for text in page.warnings), summary]
+    shown = fitted.heading() + Shown("", blocks, document)
+    return shown.adding(train=choice.train) if choice.train else shown
 
 
 def _command(ctx: typer.Context) -> str:

@@ -6,21 +6,28 @@ from typing import Annotated, Any, Literal
 
 import bayeslaw as bl
 from bayeslaw.cli import options as opt
-from bayeslaw.cli.app import command
-from bayeslaw.cli.options import argument, option, output, query
-from bayeslaw.cli.steps import (
+from bayeslaw.cli.app import Result, command
+from bayeslaw.cli.options import (
+    argument,
+    beside,
     compared,
     fit_or_load,
+    how,
     is_posterior,
+    option,
+    output,
+    progress,
+    query,
     read_losses,
     required,
     save_figure,
     save_frame,
 )
-from bayeslaw.cli.terminal import Rendered, progress
 from bayeslaw.common.defaults import TOLERANCE
 from bayeslaw.common.errors import BayeslawError
+from bayeslaw.common.shown import SYNTHETIC, Block, Note, Shown
 
+NO_SCORES = Shown(document={"scores": None})
 LEVELS = "0.5,0.9"
 """Levels of bands."""
 FitMethod = Annotated[opt.Method, option("How a table is fitted first.")]
@@ -65,7 +72,7 @@ def forecast(
     beyond_evidence: opt.BeyondEvidence = False,
     seed: opt.Seed = 0,
     sampling: opt.Sampling,
-) -> Rendered:
+) -> Result | Shown:
     """Forecast losses with bands.
 
     From a table: fits the law to the --train rows and forecasts the --test rows. From a posterior:
@@ -76,8 +83,10 @@ def forecast(
     map) has no bands; where starts with the same objective forecast different losses, their range
     is shown.
     """
-    from bayeslaw.cli import render, render_forecast
+    from bayeslaw.checks.extrapolation import evidence
     from bayeslaw.evaluate import records
+    from bayeslaw.evaluate.scores import shown_scores
+    from bayeslaw.huber.point_fit import shown_points
 
     bands = opt.band_levels(levels)
     if register is not None:
@@ -96,23 +105,32 @@ def forecast(
     )
     if isinstance(fitted, bl.PointFit):
         save_frame(out, fitted.forecast(rows))
-        how, fields = render.method(method, sampling)
-        points = render_forecast.point_forecast(fitted, rows, choice.train, choice.test, how)
-        return points.adding(out=out, **fields, seed=seed)
+        shown = shown_points(fitted.forecast(rows))
+        shown = replace(shown, title=f"Forecast of {rows}: point fit, nats per token")
+        scores = shown_scores(bl.score(fitted, rows)) if "loss" in rows.frame else NO_SCORES
+        whole = beside(fitted, shown + scores, choice, rows)
+        return whole.adding(out=out, **how(method, sampling), seed=seed)
     predicted = fitted.forecast(rows, kind=kind, seed=seed, allow_unconverged=allow_unconverged)
     if out is not None:
         predicted.write(out, bands)
-    quoted = None
-    if tested is not None:
-        quoted = tested.looking(fitted.table, rows.frame)
     sha256 = None
     if register is not None:
         sha256 = records.register(predicted, register, draws=register_draws)
-    rendered = render_forecast.forecast(
-        fitted, predicted, rows, bands, choice.train, choice.test, quoted
-    )
+    far = evidence(predicted.positions, predicted.columns, beyond_evidence=True)[1]
+    quoted = None if tested is None else tested.looking(fitted.table, rows.frame)
+    shown = predicted.shown(bands)
+    title = f"Forecast of {rows}:{shown.title.partition(':')[2]}"
+    blocks = [Note(far, "no evidence"), *shown.blocks] if far else shown.blocks
+    whole = replace(shown, title=title, blocks=blocks)
+    whole += shown_scores(bl.score(predicted, rows)) if "loss" in rows.frame else NO_SCORES
+    if quoted is not None:
+        whole += Shown(blocks=[quoted])
     notes = [] if register is None else [f"registered {register}, SHA-256 {sha256}"]
-    return replace(rendered.adding(out=out, register=register, sha256=sha256), notes=notes)
+    whole = beside(fitted, whole, choice, rows)
+    whole = whole.adding(
+        evidence=far or None, backtest=quoted, out=out, register=register, sha256=sha256
+    )
+    return Result(whole, notes)
 
 
 @command(
@@ -134,14 +152,17 @@ def verify(
     tolerance: Annotated[
         float, option("Largest relative difference of a planned and a measured covariate.")
     ] = TOLERANCE,
-) -> Rendered:
+) -> Shown:
     """Check a registered forecast, and score it on the losses measured so far.
 
     Stops if the forecast was edited. Measured rows are matched to the forecast's by covariates and
     labels; rows that are still missing, and rows that were not forecast, are named. The scores are
     appended to the file; without a table of losses nothing is scored or written.
     """
-    from bayeslaw.cli import render_forecast
+    import numpy as np
+    import pandas as pd
+
+    from bayeslaw.tables.validation import row_numbers
 
     given: dict[str, Any] = {"columns": columns, "where": where}
     given |= {"loss_unit": loss_unit, "bytes_per_token": bytes_per_token}
@@ -149,7 +170,13 @@ def verify(
         opt.refuse("without a table of losses", **given)
     losses = None if measured is None else read_losses(measured, **given)
     found = bl.verify(file, losses, sha256=sha256, tolerance=tolerance)
-    return render_forecast.verification(found, file, losses)
+    shown = found.shown()
+    if losses is None:
+        return shown.adding(file=str(file), measured=None)
+    if found.extra:
+        where = row_numbers(pd.Series(np.isin(np.arange(len(losses)), found.extra)))
+        shown += Shown(blocks=[f"Not forecast: {where} of {losses.name}."])
+    return shown.adding(file=str(file), measured=losses.name)
 
 
 @command(
@@ -186,14 +213,12 @@ def backtest(
     ] = None,
     seed: opt.Seed = 0,
     sampling: opt.Sampling,
-) -> Rendered:
+) -> Shown:
     """Forecast, at earlier cuts of a table, the rows that came later.
 
     At each cut only the rows up to it are fitted. The table shows what the bands held and how large
     the errors were, by how far ahead the rows lay.
     """
-    from bayeslaw.cli import render_forecast
-
     losses = read_losses(table, columns, where, loss_unit, bytes_per_token, source_table)
     others: dict[str, dict[str, Any]] = {
         name: {"discrepancy": name} if name in RIVALS else {"law": name}
@@ -213,7 +238,7 @@ def backtest(
     if out is not None:
         found.write(out)
     save_figure(figure, lambda: bl.plots.backtest(found))
-    return render_forecast.backtest(found).adding(seed=seed, out=out)
+    return found.shown().adding(seed=seed, out=out)
 
 
 @command(
@@ -230,15 +255,22 @@ def score(
     allow_unconverged: opt.Unconverged = False,
     seed: opt.Seed = 0,
     sampling: opt.Sampling,
-) -> Rendered:
+) -> Shown:
     """Score a fit on measured losses."""
-    from bayeslaw.cli import render, render_forecast
+    from bayeslaw.evaluate.scores import shown_scores
+    from bayeslaw.huber.point_fit import shown_points
 
     fitted, rows = fit_or_load(source, choice, method, sampling, seed, bounds, measured=True)
     scores = bl.score(fitted, rows, seed=seed, allow_unconverged=allow_unconverged)
-    how, fields = render.method(method, sampling)
-    rendered = render_forecast.score(fitted, rows, scores, choice.train, choice.test, how)
-    return rendered if is_posterior(source) else rendered.adding(**fields, seed=seed)
+    title = f"Scores on {rows}"
+    shown = replace(shown_scores(scores), title=title).adding(rows=len(rows))
+    if isinstance(fitted, bl.PointFit):
+        points = fitted.forecast(rows)
+        spread = float((points["highest"] / points["lowest"] - 1).max())
+        shown = replace(shown, blocks=[*shown.blocks, *shown_points(points).blocks[1:]])
+        shown = shown.adding(spread=spread)
+    shown = beside(fitted, shown, choice, rows)
+    return shown if is_posterior(source) else shown.adding(**how(method, sampling), seed=seed)
 
 
 @command(
@@ -266,7 +298,7 @@ def compare(
     allow_unconverged: opt.Unconverged = False,
     seed: opt.Seed = 0,
     sampling: opt.Sampling,
-) -> Rendered:
+) -> Shown:
     """Compare several laws on one split, in each domain.
 
     Each law is fitted to the --train rows and the --anchors and scored on the other --test rows.
@@ -274,7 +306,8 @@ def compare(
     rows without anchors (transfer), and to all --test rows, on which it is also scored (oracle).
     The table has the numbers of rows fitted and scored.
     """
-    from bayeslaw.cli import render_forecast
+    from bayeslaw.evaluate.scores import shown_comparison
+    from bayeslaw.tables.table import is_synthetic
 
     names = opt.some_names(laws, "--laws", "law")
     if method == "huber":
@@ -296,4 +329,22 @@ def compare(
         seed=seed,
         allow_unconverged=allow_unconverged,
     )
-    return render_forecast.compare(scores, splits, method, bounds, queries, seed)
+    used = " or ".join(query for query in (train, anchors) if query)
+    blocks: list[Block] = []
+    for fitted, held_out in splits:
+        rows = replace(fitted, selection=fitted.selection or used)
+        blocks += [f"fitted to {rows}", f"scored on {held_out}"]
+    document: dict[str, object] = {
+        **queries,
+        "table": splits[0][0].name,
+        "source": splits[1][0].name if len(splits) > 1 else None,
+        "method": method,
+        **({"bounds": bounds} if method == "huber" else {}),
+        "seed": seed,
+        "rows_train": sum(len(fitted) for fitted, _ in splits),
+        "rows_test": sum(len(held_out) for _, held_out in splits),
+        "synthetic": any(is_synthetic(rows) for pair in splits for rows in pair),
+    }
+    if document["synthetic"]:
+        blocks.insert(0, Note(SYNTHETIC, "synthetic"))
+    return Shown("Laws compared", blocks, document) + replace(shown_comparison(scores), title="")

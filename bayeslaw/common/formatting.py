@@ -48,7 +48,7 @@ def percent(value: float) -> str:
     >>> percent(0.123)
     '12 %'
     """
-    return "" if math.isnan(value) else f"{100 * value:.0f} %"
+    return "" if math.isnan(value) else f"{round(100 * value)} %"
 
 
 def jsonable(value: object) -> Any:

@@ -158,21 +158,6 @@ class Recipes(Showing):
         return Shown("Recipes", [*blocks, "", *(Note(note, "quiet") for note in notes)], document)
 
 
-def cells(found: Recipes, level: float, between: str) -> list[list[str]]:
-    """The rows of `Recipes.to_frame` as text, up to `regret`, with intervals in one cell."""
-    return [
-        [
-            *(f"{row[name]:.4g}" for name in found.targets.columns),
-            str(row["recipe"]),
-            f"{row['loss']:.4f}",
-            f"{row['lower']:.4f}{between}{row['upper']:.4f}",
-            f"{row['p_best']:.3f}",
-            f"{row['regret']:.2g}",
-        ]
-        for _, row in found.to_frame(level).iterrows()
-    ]
-
-
 def compare_recipes(
     fits: Mapping[str, Posterior],
     targets: LossTable | pd.DataFrame | None = None,

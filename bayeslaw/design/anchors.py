@@ -157,7 +157,8 @@ class Anchors(Showing):
                 "the runs are measured; ATPP: the median of its budget over what they may show."
             )
             blocks.append(Note(words, "quiet"))
-        first = int((drop >= ENOUGH * drop.max()).to_numpy().argmax()) + 1
+        so_far = picks["sd_before"].iloc[0] - picks["sd"]
+        first = int((so_far >= ENOUGH * so_far.max()).to_numpy().argmax()) + 1
         if first < len(picks):
             fraction = picks["flops_total"].iloc[first - 1] / self.flops
             blocks.append(

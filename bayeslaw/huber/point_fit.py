@@ -14,7 +14,7 @@ from bayeslaw.common.defaults import DELTA
 from bayeslaw.common.errors import FitError, FitWarning, TableError, unknown
 from bayeslaw.common.files import models_dir
 from bayeslaw.common.formatting import count, digits
-from bayeslaw.common.shown import SYNTHETIC, Block, Note, Showing, Shown, Table
+from bayeslaw.common.shown import SYNTHETIC, Block, Format, Note, Showing, Shown, Table
 from bayeslaw.huber.descent import Objective, agree, polish_best, screened_starts, solutions
 from bayeslaw.laws.adjustments import UNIQUE, unannealed
 from bayeslaw.laws.bases import Bases, base_table, log_slopes, total_tokens
@@ -23,6 +23,7 @@ from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.tables.table import LossTable, frame_of, from_frame, is_synthetic
 from bayeslaw.tables.validation import (
     BASE_LOSSES,
+    COVARIATES,
     check_domain,
     check_units,
     label_texts,
@@ -242,6 +243,30 @@ class PointFit(Showing):
     @property
     def _known(self) -> tuple[Mapping[str, float], ...]:
         return (self.parameters, *self.solutions)
+
+
+def shown_points(frame: pd.DataFrame) -> Shown:
+    """Show the predictions of `PointFit.forecast`, and their range where they are not unique."""
+    names = [c for c in (*COVARIATES, UNIQUE) if c in frame]
+    columns = {c: frame[c] for c in (*names, *["loss"] * ("loss" in frame), "prediction")}
+    if "loss" in frame:
+        columns["error"] = 100 * (frame["prediction"] / frame["loss"] - 1)
+    low, high = (frame[c].map("{:.4f}".format) for c in ("lowest", "highest"))
+    if not frame["unique"].all():
+        columns["range"] = (low + "–" + high).where(~frame["unique"], "")
+    formats: dict[str, Format] = dict.fromkeys(names, count)
+    formats |= {"loss": ".4f", "prediction": ".4f", "error": "{:+.1f} %".format}
+    blocks: list[Block] = [Table(pd.DataFrame(columns).reset_index(drop=True), "", formats)]
+    if not frame["unique"].all():
+        spread = 100 * (frame["highest"] / frame["lowest"] - 1)
+        words = (
+            "Not unique: starts that agree forecast losses that differ by "
+            f"{spread.mean():.2g} % on average over these rows, by {spread.max():.2g} % at most."
+        )
+        blocks.append(Note(words, "refuse"))
+    return Shown(
+        "Forecast of a point fit: nats per token", blocks, {"rows": frame.to_dict("records")}
+    )
 
 
 def fit_huber(

@@ -115,7 +115,7 @@ def budget_table(frame: pd.DataFrame, title: str = "") -> Table:
         found[name] = [form(v) if ok else "" for v, ok in zip(values, feasible, strict=True)]
     found.loc[~feasible, "atpp"] = "infeasible"
     formats: dict[str, Format] = {head: ".3f" for head in SHOWN.values() if head.startswith("P(")}
-    return Table(found.rename(columns=SHOWN), title, formats)
+    return Table(found.rename(columns=SHOWN), title, formats, ("tokens",))
 
 
 INFEASIBLE = Choice(

@@ -17,14 +17,13 @@ from bayeslaw.checks.findings import Check
 from bayeslaw.common.errors import FitWarning
 from bayeslaw.common.formatting import count
 from bayeslaw.common.shown import Block, Note, Shown, Table
-from bayeslaw.derive.recipes import REGRET, Recipes, cells
+from bayeslaw.derive.recipes import Recipes
 from bayeslaw.evaluate._backtest import Backtest
 from bayeslaw.evaluate.scores import row_name, score, shown_comparison
 from bayeslaw.huber.point_fit import PointFit, fit_huber
 from bayeslaw.inference.pools import Pool
 from bayeslaw.inference.posterior import Forecast, Posterior
 from bayeslaw.model import effects
-from bayeslaw.planning import texts
 from bayeslaw.planning.result import Plan
 from bayeslaw.plots.style import SHORT
 from bayeslaw.reporting.pages import Page, Picture, formula, picture, rendered
@@ -274,14 +273,14 @@ def report(
         figures = [draw("compare", plots.compare(comparison), alt)]
         sections["laws"] = replace(shown_comparison(comparison), figures=figures)
     if recipes is not None:
-        sections["recipes"] = _recipes(recipes)
+        sections["recipes"] = replace(recipes.shown(), title="Recipes", figures=())
     if plan is not None:
         alt = answer(plan)
         figures = [
             draw("plan_landscape", plots.plan_landscape(plan), alt),
             draw("plan_frontier", plots.plan_frontier(plan), alt),
         ]
-        sections["plan"] = replace(_plan(plan), figures=figures)
+        sections["plan"] = replace(plan.shown(), title="Plan", figures=figures)
 
     # -- top and end ------------------------------------------------------------------------------
     summary = _summary(fit, fc, scores, inside, plan, backtest)
@@ -607,49 +606,3 @@ def _checklist(
     lead = "What scaling-law papers are asked to report (Li, Kudugunta and Zettlemoyer, 2025)."
     facts = pd.DataFrame({"": [*pairs.values()]}, index)
     return Shown("Reporting checklist", [Table(facts, lead, left=[""])])
-
-
-# -- results --------------------------------------------------------------------------------------
-
-
-def _recipes(found: Recipes) -> Shown:
-    heads = [*found.targets.columns, "recipe", "loss", "90 %", "P(best)", "regret"]
-    frame = pd.DataFrame(cells(found, 0.9, " to "), columns=heads)
-    table = Table(frame, f"Latent losses; {REGRET}", left=["recipe"])
-    return Shown("Recipes", [found.sentence(), table, [*found.notes]])
-
-
-def _plan(found: Plan) -> Shown:
-    limits, problem = found.limits, found.problem
-    level = "".join(f"{loss}, " for loss in texts.baseline_losses(found))
-    unique = limits["unique_tokens"]
-    scarce = "" if unique is None else f" There are {count(unique)} distinct new tokens."
-    question = (
-        f"For N {count(limits['params'])} at PTPP {limits['ptpp']:g}: the smallest budget that "
-        f"keeps the target loss within {texts.stated(problem.targets)} and forgetting within "
-        f"{texts.stated(problem.sources)} over {level}the {found.baseline}, with probability "
-        f"{100 * found.confidence:g} %. From {found.draws} draws, {found.pairing}; {found.noise} "
-        f"losses.{scarce}"
-    )
-    notes = texts.monte_carlo(found)
-    notes += [f"Outside the data: {text}." for text in found.outside]
-    notes += [f"Not converged: {text}." for text in found.unconverged]
-    notes += [found.note] if found.note else []
-    plan = found if found.status == "feasible" else None
-    choices = {"plan": plan, "likeliest": found.best, "deterministic": found.deterministic}
-    written = texts.Cells(percent=".3g", probability="#.3g")
-
-    def table(title: str, heads: Sequence[str], rows: list[list[str]]) -> Table:
-        index = pd.Index([row[0] for row in rows], name=heads[0])
-        return Table(pd.DataFrame([row[1:] for row in rows], index, [*heads[1:]]), title)
-
-    title = f"Budgets and probabilities to meet the limits; deterministic: {found.point}"
-    steps = written.frontier(found.frontier())
-    blocks: list[Block] = [
-        question,
-        answer(found),
-        notes,
-        table(title, texts.CHOICE, written.choices(choices)),
-        table("Smallest budget by confidence", ["confidence", *texts.BUDGET], steps),
-    ]
-    return Shown("Plan", blocks)

@@ -9,7 +9,7 @@ from unittest.mock import patch
 from typer.testing import CliRunner
 
 from bayeslaw.cli import app
-from bayeslaw.cli.terminal import dumps, show
+from bayeslaw.cli.app import dumps, show
 from tests.support import DATA
 
 DELPHI = str(DATA / "delphi" / "isotoken.csv")
@@ -52,7 +52,7 @@ def both(*args) -> tuple[str, dict]:
     """Text that a command prints, and its document, from one run."""
     with patch("bayeslaw.cli.app.show", wraps=show) as shown:
         text = run(*args).stdout
-    return text, json.loads(dumps(shown.call_args.args[1].document))
+    return text, json.loads(dumps(shown.call_args.args[1].shown.document))
 
 
 def process(*args: str, **kwargs) -> subprocess.CompletedProcess[str]:

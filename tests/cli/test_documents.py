@@ -69,7 +69,7 @@ COMMANDS = {
     f" --cost adaptation --plan '{LIMITS}'",
     "study": "study delphi.csv --law chinchilla --train 'scale < 3e19'"
     " --pool '3e19 <= scale < 1e20' --targets 'scale >= 1e21' --designs random,cheapest --seeds 1"
-    " --draws 50 --tune 100 --backend sequential --out study.csv",
+    " --draws 50 --tune 100 --jobs 1 --out study.csv",
     "export": f"export delphi_chinchilla.nc c.json --draws 20 {OPEN}",
     "report": f"report delphi_chinchilla.nc {OPEN} --rows delphi.csv --test 'scale >= 1e21'"
     " --question 'How low?'",
@@ -78,7 +78,17 @@ COMMANDS = {
 CODES = {"check": 1, "check refused": 1}
 LOOSE = ("fit", "backtest", "study", "check", "check refused")
 """Commands that sample: the numbers depend on the processor."""
-GRID = ("plan", "plan infeasible", "anchors plan", "derive", "derive two", "floor", "recipes")
+GRID = (
+    "forecast huber",
+    "score huber",
+    "plan",
+    "plan infeasible",
+    "anchors plan",
+    "derive",
+    "derive two",
+    "floor",
+    "recipes",
+)
 """Commands whose numbers are searched: equal within their Monte Carlo error."""
 
 LONG = ("report", "recipes", "derive two")

@@ -205,7 +205,7 @@ def test_known_and_new_bases_are_counted_and_repeated_rows_are_labelled(delphi):
 def test_a_plan_with_its_pictures(posterior, new_rows):
     found = recorded.plan()
     page = report(posterior, new_rows.frame[["params", "tokens"]], plan=found)
-    assert "within 1.8 nats per token and forgetting within 2 %" in text(page, "plan")
+    assert "at most 1.8 nats per token, forgetting at most 2 %" in text(page, "plan")
     summary = page.sections["summary"].blocks[0]
     assert any(line.startswith(f"Plan: {found.atpp:.3g} adaptation tokens") for line in summary)
     assert page.sections["plan"].figures == ["plan_landscape", "plan_frontier"]
