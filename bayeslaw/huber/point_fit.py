@@ -16,7 +16,7 @@ from bayeslaw.common.files import models_dir
 from bayeslaw.common.formatting import count, digits
 from bayeslaw.common.shown import SYNTHETIC, Block, Format, Note, Showing, Shown, Table
 from bayeslaw.huber.descent import Objective, agree, polish_best, screened_starts, solutions
-from bayeslaw.laws.adjustments import UNIQUE, unannealed
+from bayeslaw.laws.adjustments import ANNEALED, UNIQUE
 from bayeslaw.laws.bases import Bases, base_table, log_slopes, total_tokens
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
@@ -416,7 +416,8 @@ def for_table(law: Law, table: LossTable) -> Law:
     TableError
         If the table lacks a column of the law, or does not say the losses of its bases.
     """
-    if lacking := missing_columns(table.frame, law.needs):
+    if not {*law.columns} <= {*table.frame.columns}:
+        lacking = missing_columns(table.frame, law.needs)
         names = sorted(path.stem for path in models_dir().glob("*.toml"))
         able = [n for n in names if not missing_columns(table.frame, load_law(n).columns)]
         raise TableError(
@@ -424,7 +425,8 @@ def for_table(law: Law, table: LossTable) -> Law:
             f"{', '.join(able) or 'none'}."
         )
     law = law.repeating() if UNIQUE in table.frame else law
-    law = law.annealing() if np.unique(unannealed(table.frame)).size == 2 else law
+    if ANNEALED in table.frame and table.frame[ANNEALED].nunique() == 2:
+        law = law.annealing()
     if law.departure is None or law.bases is not None:
         return law
     bases, chinchilla = base_table(table.frame, table.baselines, table.name), load_law("chinchilla")

@@ -66,17 +66,7 @@ class Convergence:
 
 
 def diagnose(used: xr.Dataset, stats: xr.Dataset, others: xr.Dataset | None = None) -> Convergence:
-    """Convergence of draws with dims (chain, draw).
-
-    Parameters
-    ----------
-    used : Dataset
-        What must have converged.
-    stats : Dataset
-        Statistics of the sampler.
-    others : Dataset, optional
-        Other parameters, of which those that have not converged are named.
-    """
+    """Convergence of draws with dims (chain, draw)."""
     divergences = int(stats["diverging"].sum())
     stuck = any(bool((v.max("draw") == v.min("draw")).any()) for v in used.data_vars.values())
     if stuck or used.sizes["chain"] < 2 or used.sizes["draw"] < 4:

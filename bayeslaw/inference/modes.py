@@ -32,15 +32,6 @@ def fit_map(spec: Spec, table: LossTable, *, delta: float = DELTA, seed: int = 0
     the ``huber`` likelihood the mode is the Huber minimiser within the bounds of the priors
     (``bounds="prior"`` of `fit_huber`). Starts are those of `fit_huber`, before any descent; each
     ascends on PyMC's own gradient.
-
-    Parameters
-    ----------
-    spec : Spec
-    table : LossTable
-    delta : float
-        Threshold of the Huber loss that screens the starts, in log loss.
-    seed : int
-        Of the starts.
     """
     import pymc as pm
     import pytensor.tensor as pt

@@ -41,16 +41,7 @@ WIDEST = 2.0
 
 @dataclass(frozen=True)
 class Sampled:
-    """Result of a run of the sampler.
-
-    Parameters
-    ----------
-    draws, stats : Dataset
-        Reference coordinates, and the sampler's statistics, dims (chain, draw).
-    convergence : Convergence
-    settings : mapping
-        Seed and settings of the run.
-    """
+    """Result of a run of the sampler."""
 
     draws: xr.Dataset
     stats: xr.Dataset
@@ -63,14 +54,6 @@ def sample(domains: Mapping[str, Data], settings: Settings) -> Sampled:
 
     The same seed gives the same draws, whatever was fitted before, however fast the machine is, and
     however many threads linear algebra may use.
-
-    Parameters
-    ----------
-    domains : mapping of str to Data
-        As for `bayeslaw.model.building.build`.
-    settings : Settings
-        Without a number of draws, a run of `FIRST` says how many the check needs. With `retry`,
-        runs after divergent transitions have smaller steps.
     """
     # Several threads sum in another order: the metric would differ in its last bits.
     with threadpool_limits(1, user_api="blas"):

@@ -83,13 +83,7 @@ class Settings:
 
 
 def make_settings(keywords: PosteriorSettings, *, seed: int, **others: Any) -> Settings:
-    """Settings from keyword arguments, and from other arguments of the same function.
-
-    Raises
-    ------
-    FitError
-        If a keyword is not one of a setting, or one that was removed.
-    """
+    """Settings from keyword arguments, and from other arguments of the same function."""
     known = PosteriorSettings.__annotations__
     for name, value in keywords.items():
         if name in REMOVED:

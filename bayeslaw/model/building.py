@@ -20,12 +20,6 @@ def build(domains: Mapping[str, Data]) -> Model:
     Free variables are the reference coordinates, steps of random walks and standardised random
     effects; the paper's parameters are deterministics. `bayeslaw.model.density` is the same density
     in the sampler's coordinates.
-
-    Parameters
-    ----------
-    domains : mapping of str to Data
-        ``{"": data}``, or for a joint fit the data of each domain by the prefix of its variables,
-        ``"<domain>::"``. Effects of a level are then correlated between the domains.
     """
     import pymc as pm
 

@@ -65,18 +65,6 @@ class Density:
     """Log density and gradient at points of the sampler's space.
 
     Its coordinates are the parameters on the real line, the whitened weights, and effects.
-
-    Parameters
-    ----------
-    names : tuple of str
-        Parameters on the real line.
-    start : array, shape (parameters,)
-    weights, effects : sequence of Weight
-        What is whitened, the effects of the level with most groups last; and what is sampled as it
-        is.
-    domains : mapping of prefix to Data
-    arguments : tuple
-        Of `bayeslaw.model.whitening.density`, after the point.
     """
 
     names: tuple[str, ...]
@@ -174,22 +162,7 @@ def _within[T](values: Mapping[str, T], prefix: str) -> dict[str, T]:
 
 
 def parameters(spec: Spec, at: Values, z: Values) -> tuple[dict[str, Any], Tensor]:
-    """Parameters of a spec that are no weights, and the log density of their priors.
-
-    Parameters
-    ----------
-    spec : Spec
-    at : mapping of str to float
-        The reference point.
-    z : mapping of str to value
-        Coordinates on the real line: nodes of a tape, or arrays.
-
-    Returns
-    -------
-    q : dict of str to value
-    log : value
-        Log density in z, up to a constant; weights are not part of it.
-    """
+    """Parameters of a spec that are no weights, and the log density of their priors."""
     law, priors = spec.law, spec.priors
     fractions = [t for t in law.terms if priors[t.local].support == (0, math.inf)]
     gated = {n: t for t in law.terms for n in _gate(t, priors)}

@@ -216,13 +216,7 @@ class WalkingExponents(Discrepancy):
     words: ClassVar[str] = "walking exponents"
 
     def apply(self, law: Law) -> Law:
-        """The law with walks, a cross curvature and a coupling.
-
-        Raises
-        ------
-        LawError
-            If the law depends on more than N and D, or a term is not a power of one of them.
-        """
+        """The law with walks, a cross curvature and a coupling."""
         if not self.suits(law):
             raise LawError(
                 f"law {law.name}: walking exponents are for a power of N and one of D; use "
@@ -334,11 +328,6 @@ def make_discrepancy(discrepancy: str | Discrepancy, law: Law) -> Discrepancy:
 
     ``"auto"`` is walking exponents for laws in N and D alone, a polynomial and a walk for others
     with a power led by D, and curvature for the rest.
-
-    Raises
-    ------
-    LawError
-        If there is none of that name.
     """
     if discrepancy == AUTO:
         suited = (each for each in (WalkingExponents(), Adaptation()) if each.suits(law))

@@ -95,28 +95,7 @@ def labelled(frame: pd.DataFrame, levels: Sequence[str], source: str) -> pd.Data
 def choose(
     effects: str | Sequence[str], frame: pd.DataFrame, name: str, *, discrepancy: bool = False
 ) -> tuple[str, ...]:
-    """Levels that get a random effect.
-
-    Parameters
-    ----------
-    effects : "auto", "none", or levels, such as ``"base,run"``
-        A level is ``size``, ``base``, ``run``, or any column of the table that labels groups.
-        ``"auto"`` takes every known level whose labels repeat in `frame`, if it has at least
-        `Level.fewest` groups, and no finer level has the same groups.
-    frame : DataFrame
-        Training rows.
-    name : str
-        Name of the table, for messages.
-    discrepancy : bool
-        Whether the law has a discrepancy: random effects of size are a part of it.
-
-    Raises
-    ------
-    LawError
-        If a level is neither known nor a column.
-    TableError
-        If the column of a known level is missing.
-    """
+    """Levels that get a random effect, the coarser first."""
     if effects == "none":
         return ()
     if effects == "auto":
@@ -125,6 +104,7 @@ def choose(
             n
             for place, (n, of_rows) in enumerate(groups.items())
             if (discrepancy or not LEVELS[n].with_discrepancy)
+            # One effect for a partition of the rows, and none where each row is a group.
             and LEVELS[n].fewest <= len(np.unique(of_rows)) < len(frame)
             and not any(_same(of_rows, finer) for finer in list(groups.values())[place + 1 :])
         )

@@ -13,20 +13,24 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pandas as pd
+from numpy.random import Generator
 from scipy.special import ndtr, ndtri
 
 from bayeslaw.common.arrays import Floats, Ints, Namespace, Strings, Tensor
 from bayeslaw.common.defaults import AUTO, DELTA
 from bayeslaw.common.errors import FitError, TableError, argument, unknown
 from bayeslaw.common.formatting import kind_of
-from bayeslaw.laws.adjustments import unannealed
+from bayeslaw.laws.adjustments import ANNEALED, unannealed
 from bayeslaw.laws.priors import Prior
+from bayeslaw.laws.terms import Values
 from bayeslaw.model.effects import labels
-from bayeslaw.model.tape import FUNCTIONS
+from bayeslaw.model.tape import FUNCTIONS as F
+
+type Shape = tuple[int, ...]
 
 DOF_FLOOR = 2.0
 """Least degrees of freedom: below about .4 a Student-t on few rows is unbounded as sigma -> 0."""
@@ -47,9 +51,7 @@ class Likelihood(ABC):
     """Default priors that no law file states."""
 
     @abstractmethod
-    def log_density(
-        self, residual: Tensor, sigma: Tensor, q: Mapping[str, Tensor], xp: Namespace = FUNCTIONS
-    ) -> Tensor:
+    def log_density(self, residual: Tensor, sigma: Tensor, q: Values, xp: Any = F) -> Tensor:
         """Log density of residuals of log loss; arguments broadcast, (draws, rows).
 
         `q` has the variables of `parameters`. They are arrays or nodes of a
@@ -57,16 +59,10 @@ class Likelihood(ABC):
         """
 
     @abstractmethod
-    def sample(
-        self,
-        rng: np.random.Generator,
-        shape: tuple[int, ...],
-        sigma: float | Floats,
-        q: Mapping[str, Floats],
-    ) -> Floats:
+    def sample(self, rng: Generator, shape: Shape, sigma: Tensor, q: Values) -> Floats:
         """Residuals of log loss, of the given shape; `sigma` and `q` broadcast to it."""
 
-    def information_variance(self, sigma: Tensor, q: Mapping[str, Tensor]) -> Tensor:
+    def information_variance(self, sigma: Tensor, q: Values) -> Tensor:
         """Inverse of the Fisher information of one measurement about its location.
 
         A normal measurement of that variance tells as much about the location. By default
@@ -74,17 +70,8 @@ class Likelihood(ABC):
         """
         return sigma**2
 
-    def observe(self, mu: Tensor, sigma: Tensor, q: Mapping[str, Tensor], observed: Tensor) -> None:
-        """Add the observed log losses to the PyMC model in context, as the variable `OBSERVED`.
-
-        Parameters
-        ----------
-        mu, sigma : PyTensor variable, shape (rows,)
-            Location and scale of log loss; `sigma` may be a scalar.
-        q : mapping
-            The variables of `parameters`.
-        observed : PyTensor variable, shape (rows,)
-        """
+    def observe(self, mu: Tensor, sigma: Tensor, q: Values, observed: Tensor) -> None:
+        """Add the observed log losses to the PyMC model in context, as the variable `OBSERVED`."""
         import pymc as pm
         import pytensor.tensor as pt
 
@@ -95,7 +82,7 @@ class Likelihood(ABC):
             mu: Floats,
             sigma: Floats,
             *others: Floats,
-            rng: np.random.Generator | None = None,
+            rng: Generator | None = None,
             size: tuple[int, ...] | None = None,
         ) -> Floats:
             shape = tuple(size) if size is not None else np.broadcast(mu, sigma).shape
@@ -114,30 +101,22 @@ class StudentT(Likelihood):
     words: ClassVar[str] = "Student-t"
     parameters: ClassVar[Mapping[str, str]] = {"dof_above_floor": "dof"}
 
-    def observe(self, mu: Tensor, sigma: Tensor, q: Mapping[str, Tensor], observed: Tensor) -> None:
+    def observe(self, mu: Tensor, sigma: Tensor, q: Values, observed: Tensor) -> None:
         import pymc as pm
 
         dof = pm.Deterministic("dof", DOF_FLOOR + q["dof_above_floor"])
         pm.StudentT(OBSERVED, nu=dof, mu=mu, sigma=sigma, observed=observed)
 
-    def log_density(
-        self, residual: Tensor, sigma: Tensor, q: Mapping[str, Tensor], xp: Namespace = FUNCTIONS
-    ) -> Tensor:
+    def log_density(self, residual: Tensor, sigma: Tensor, q: Values, xp: Any = F) -> Tensor:
         dof, u = q["dof_above_floor"] + DOF_FLOOR, residual / sigma
         one = xp.gammaln(0.5 * dof + 0.5) - xp.gammaln(0.5 * dof) - 0.5 * xp.log(dof * math.pi)
         return one - xp.log(sigma) - (0.5 * dof + 0.5) * xp.log1p(u * u / dof)
 
-    def sample(
-        self,
-        rng: np.random.Generator,
-        shape: tuple[int, ...],
-        sigma: float | Floats,
-        q: Mapping[str, Floats],
-    ) -> Floats:
+    def sample(self, rng: Generator, shape: Shape, sigma: Tensor, q: Values) -> Floats:
         dof = np.broadcast_to(q["dof_above_floor"] + DOF_FLOOR, shape)
         return np.asarray(sigma * rng.standard_t(dof))
 
-    def information_variance(self, sigma: Tensor, q: Mapping[str, Tensor]) -> Tensor:
+    def information_variance(self, sigma: Tensor, q: Values) -> Tensor:
         """``sigma^2 (dof + 3) / (dof + 1)`` [1]_; the variance is larger and may be infinite.
 
         References
@@ -156,24 +135,16 @@ class Normal(Likelihood):
     kind: ClassVar[str] = "normal"
     words: ClassVar[str] = "Normal"
 
-    def observe(self, mu: Tensor, sigma: Tensor, q: Mapping[str, Tensor], observed: Tensor) -> None:
+    def observe(self, mu: Tensor, sigma: Tensor, q: Values, observed: Tensor) -> None:
         import pymc as pm
 
         pm.Normal(OBSERVED, mu=mu, sigma=sigma, observed=observed)
 
-    def log_density(
-        self, residual: Tensor, sigma: Tensor, q: Mapping[str, Tensor], xp: Namespace = FUNCTIONS
-    ) -> Tensor:
+    def log_density(self, residual: Tensor, sigma: Tensor, q: Values, xp: Any = F) -> Tensor:
         u = residual / sigma
         return -0.5 * u * u - xp.log(sigma) - 0.5 * math.log(2 * math.pi)
 
-    def sample(
-        self,
-        rng: np.random.Generator,
-        shape: tuple[int, ...],
-        sigma: float | Floats,
-        q: Mapping[str, Floats],
-    ) -> Floats:
+    def sample(self, rng: Generator, shape: Shape, sigma: Tensor, q: Values) -> Floats:
         return np.asarray(sigma * rng.standard_normal(shape))
 
 
@@ -208,22 +179,14 @@ class Huber(Likelihood):
         if not self.delta > 0:
             raise FitError(f"delta must be positive, not {self.delta!r}.")
 
-    def log_density(
-        self, residual: Tensor, sigma: Tensor, q: Mapping[str, Tensor], xp: Namespace = FUNCTIONS
-    ) -> Tensor:
+    def log_density(self, residual: Tensor, sigma: Tensor, q: Values, xp: Any = F) -> Tensor:
         r, k = xp.maximum(residual, -residual), self.delta / sigma
         near = xp.minimum(r, self.delta)
         loss = 0.5 * near**2 + self.delta * (r - near)
         inside = math.sqrt(2 * math.pi) * xp.erf(k / math.sqrt(2))
         return -loss / sigma**2 - xp.log(sigma) - xp.log(inside + 2 / k * xp.exp(-0.5 * k**2))
 
-    def sample(
-        self,
-        rng: np.random.Generator,
-        shape: tuple[int, ...],
-        sigma: float | Floats,
-        q: Mapping[str, Floats],
-    ) -> Floats:
+    def sample(self, rng: Generator, shape: Shape, sigma: Tensor, q: Values) -> Floats:
         """Residuals of log loss: a truncated normal inside, exponential tails outside."""
         k = np.broadcast_to(self.delta / np.asarray(sigma, float), shape)
         inside = math.sqrt(2 * math.pi) * (2 * ndtr(k) - 1)
@@ -235,30 +198,22 @@ class Huber(Likelihood):
             sigma * sign * np.where(rng.random(shape) * (inside + tail) < inside, core, far)
         )
 
-    def information_variance(self, sigma: Tensor, q: Mapping[str, Tensor]) -> Tensor:
+    def information_variance(self, sigma: Tensor, q: Values) -> Tensor:
         """``sigma^2`` over the probability of a residual within the threshold.
 
         The score is ``r / sigma^2`` there and constant beyond, so its derivative, whose mean is
         the information, is that probability over ``sigma^2``.
         """
         k = self.delta / sigma
-        inside = math.sqrt(2 * math.pi) * FUNCTIONS.erf(k / math.sqrt(2))
-        return sigma**2 * (1 + 2 / k * FUNCTIONS.exp(-0.5 * k**2) / inside)
+        inside = math.sqrt(2 * math.pi) * F.erf(k / math.sqrt(2))
+        return sigma**2 * (1 + 2 / k * F.exp(-0.5 * k**2) / inside)
 
 
 LIKELIHOODS: dict[str, type[Likelihood]] = {each.kind: each for each in (StudentT, Normal, Huber)}
 
 
 def make_likelihood(likelihood: str | Likelihood, delta: float = DELTA) -> Likelihood:
-    """A likelihood by its kind, or the one given; `delta` is the threshold of ``huber``.
-
-    Raises
-    ------
-    LawError
-        If there is none of that name.
-    FitError
-        If `delta` is not positive.
-    """
+    """A likelihood by its kind, or the one given; `delta` is the threshold of ``huber``."""
     if not delta > 0:
         raise FitError(f"delta must be positive, not {delta!r}.")
     if likelihood == Huber.kind:
@@ -281,15 +236,7 @@ FAR = 1e4
 
 
 class Order(NamedTuple):
-    """The row before each row in its run.
-
-    Parameters
-    ----------
-    before : array of int, shape (rows,)
-        Index of the row of the same run with the next smaller tokens; a first row's own.
-    gap : array, shape (rows,)
-        Distance to it in log tokens; `FAR` for a first row.
-    """
+    """Index of the row before each in its run, or its own; and the distance in log tokens."""
 
     before: Ints
     gap: Floats
@@ -326,31 +273,13 @@ def order(frame: pd.DataFrame) -> Order:
 
 
 def choose_errors(errors: str, frame: pd.DataFrame, name: str, columns: Collection[str]) -> str:
-    """The kind of errors of a fit.
-
-    Parameters
-    ----------
-    errors : {"auto", "run", "independent"}
-        ``"auto"`` is ``"run"`` where runs have rows at several D, each D once, and the law depends
-        on replay or a pre-training budget, or some rows are not annealed.
-    frame : DataFrame
-        Training rows.
-    name : str
-        Name of the table, for messages.
-    columns : collection of str
-        Covariates of the law.
-
-    Raises
-    ------
-    FitError
-        If the kind is unknown.
-    TableError
-        If errors of runs are asked for and rows do not say their run, or a run has one D twice.
-    """
+    """The kind of errors of a fit."""
     if errors not in (AUTO, *ERRORS):
         raise FitError(unknown("errors", errors, (AUTO, *ERRORS)))
-    apt = not {"replay", "ptpp"}.isdisjoint(columns) or np.ptp(unannealed(frame)) > 0
-    if errors == "independent" or (errors == AUTO and not apt):
+    some_annealed = ANNEALED in frame and frame[ANNEALED].nunique() > 1
+    if errors == "independent" or (
+        errors == AUTO and {"replay", "ptpp"}.isdisjoint(columns) and not some_annealed
+    ):
         return "independent"
     repeated = "run" in frame and frame["run"].dropna().duplicated().any()
     gaps = order(frame).gap if repeated else np.ones(0)
@@ -371,45 +300,20 @@ def choose_errors(errors: str, frame: pd.DataFrame, name: str, columns: Collecti
 def innovations(
     error: Tensor, sigma: Tensor, ell: Tensor, rows: Order, xp: Namespace
 ) -> tuple[Tensor, Tensor]:
-    """Innovation of each row given the error before it, and its scale.
-
-    Parameters
-    ----------
-    error : array, shape (..., rows)
-        Errors of log loss.
-    sigma, ell : array
-        Scale of one error, and correlation length in e-folds; they broadcast to `error`.
-    rows : Order
-    xp : module
-        Array namespace.
-    """
+    """Innovation of each row given the error before it, and its scale."""
     rho = decay(rows.gap, ell, xp)
     return error - rho * xp.take(error, rows.before, axis=-1), innovation_scale(sigma, rho, xp)
 
 
 def draw_paths(
     likelihood: Likelihood,
-    rng: np.random.Generator,
+    rng: Generator,
     sigma: Floats,
     q: Mapping[str, Floats],
     rows: Order,
     known: tuple[Ints, Floats] | None = None,
 ) -> Floats:
-    """Draws of the errors of some rows, shape (draws, rows): the inverse of `innovations`.
-
-    Parameters
-    ----------
-    likelihood : Likelihood
-        Density of the innovations.
-    rng : Generator
-    sigma : array, broadcast to (draws, rows)
-        Scale of one error.
-    q : mapping
-        Draws of `LENGTH` and of the likelihood's parameters, each of shape (draws, 1).
-    rows : Order
-    known : (array of int, array of shape (draws, known)), optional
-        Rows whose errors are given, and the errors.
-    """
+    """Draws of the errors of some rows, shape (draws, rows): the inverse of `innovations`."""
     rho = decay(rows.gap, q[LENGTH])
     scale = innovation_scale(sigma, rho)
     error = likelihood.sample(rng, scale.shape, scale, q)

@@ -62,13 +62,7 @@ class Spec:
 
     @cached_property
     def arguments(self) -> dict[str, Any]:
-        """What was asked for, as plain data of which `spec_of` makes an equal spec.
-
-        Raises
-        ------
-        LawError
-            If a file cannot name the class of the likelihood or the discrepancy, or hold a field.
-        """
+        """What was asked for, as plain data of which `spec_of` makes an equal spec."""
         return {
             "law": stored_law(self.law),
             "priors": {name: str(prior) for name, prior in sorted(self.priors.items())},
@@ -97,13 +91,7 @@ class Spec:
 
 
 def spec_of(arguments: Mapping[str, Any]) -> Spec:
-    """The spec with these `Spec.arguments`.
-
-    Raises
-    ------
-    LawError
-        If a class cannot be imported, or the law or a prior is not valid.
-    """
+    """The spec with these `Spec.arguments`."""
     discrepancy = made(Discrepancy, DISCREPANCIES, arguments["discrepancy"])
     return Spec(
         law=discrepancy.apply(restored_law(arguments["law"])),
@@ -127,15 +115,7 @@ def make_spec(
     new_sizes: bool = True,
     errors: str = "independent",
 ) -> Spec:
-    """Specification of a fit; see `bayeslaw.fit` and `Spec` for the arguments.
-
-    Raises
-    ------
-    LawError
-        If the law, a prior, the likelihood or the discrepancy is unknown.
-    FitError
-        If `delta` is not positive.
-    """
+    """Specification of a fit; see `bayeslaw.fit` and `Spec` for the arguments."""
     plain = load_law(law).without_discrepancy
     deviation = make_discrepancy(discrepancy, plain)
     law = deviation.apply(plain)
@@ -153,21 +133,8 @@ def make_spec(
 class Data:
     """A spec with the data that it is fitted to.
 
-    Parameters
-    ----------
-    spec : Spec
-    law : Law
-        That of the spec, with knots of its random walks that cover the rows.
-    x, at : mapping of str to array, and to float
-        Logarithms of the covariates of the rows, and at the reference point.
-    observed : array, shape (rows,)
-        Log losses.
-    groups : mapping of level to array
-        Sorted labels of the groups of each level that has effects.
-    index : mapping of level to array of int, shape (rows,)
-        Place of each row's group among these.
-    order : Order, optional
-        The row before each row in its run, if errors are correlated.
+    The law has knots of its random walks that cover the rows. Covariates are logarithms, observed
+    are log losses. Groups are sorted labels by level, and `index` has each row's place in them.
     """
 
     spec: Spec
@@ -190,22 +157,7 @@ def make_data(
     groups: Mapping[str, Strings] | None = None,
     at: Mapping[str, float] | None = None,
 ) -> Data:
-    """The data of a table.
-
-    Parameters
-    ----------
-    spec : Spec
-    table : LossTable
-    groups : mapping of level to array, optional
-        Sorted groups of each level, if several tables have groups in common.
-    at : mapping of str to float, optional
-        Reference point, if not that of the table.
-
-    Raises
-    ------
-    TableError
-        If the table lacks a column the law needs, holds several domains, or does not vary.
-    """
+    """The data of a table."""
     of_rows = {name: labels(table.frame, name) for name in spec.effects}
     known = groups or {name: np.unique(names) for name, names in of_rows.items()}
     law = spec.law

@@ -7,6 +7,7 @@ compiles once for a machine, runs any tape, so a law is never compiled.
 """
 
 import math
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -73,46 +74,16 @@ class Tape:
         for place in range(total.place, -1, -1):
             if place not in found:
                 continue
-            for argument, part in self._partials(place, found[place]):
+            operation = self.operations[place]
+            x, y = Node(self, operation.first), Node(self, operation.second)
+            partials = _PARTIALS.get(operation.kind, lambda *_: ())
+            parts = partials(x, y, Node(self, place), found[place])
+            for argument, part in zip((x, y), parts, strict=False):
                 if part.row and not argument.row:
                     part = FUNCTIONS.sum(part)
                 known = found.get(argument.place)
                 found[argument.place] = part if known is None else known + part
         return [found.get(node.place, self.constant(0.0)) for node in by]
-
-    def _partials(self, place: int, out: "Node") -> list[tuple["Node", "Node"]]:
-        """Arguments of an operation, each with its part of the derivative `out`."""
-        operation, z = self.operations[place], Node(self, place)
-        x, y = Node(self, operation.first), Node(self, operation.second)
-        match operation.kind:
-            case k if k == ADD:
-                return [(x, out), (y, out)]
-            case k if k == SUBTRACT:
-                return [(x, out), (y, -out)]
-            case k if k == MULTIPLY:
-                return [(x, out * y), (y, out * x)]
-            case k if k == DIVIDE:
-                return [(x, out / y), (y, -out * z / y)]
-            case k if k == MAXIMUM:
-                above = self.apply(ABOVE, x, y)
-                return [(x, out * above), (y, out * (1.0 - above))]
-            case k if k == EXP:
-                return [(x, out * z)]
-            case k if k == LOG:
-                return [(x, out / x)]
-            case k if k == LOG1P:
-                return [(x, out / (1.0 + x))]
-            case k if k == TANH:
-                return [(x, out * (1.0 - z * z))]
-            case k if k == SUM:
-                return [(x, self.apply(SPREAD, out))]
-            case k if k == SPREAD:
-                return [(x, out)]
-            case k if k == ERF:
-                return [(x, out * (2 / math.sqrt(math.pi)) * FUNCTIONS.exp(-(x * x)))]
-            case k if k == LGAMMA:
-                return [(x, out * self.apply(DIGAMMA, x))]
-        return []
 
     def compile(self, outputs: Sequence["Node"], inputs: Sequence[str]) -> "Program":
         """The operations that some outputs need; the named inputs come first, in their order."""
@@ -144,19 +115,7 @@ class Tape:
 
 @dataclass(frozen=True)
 class Program:
-    """A compiled tape.
-
-    Parameters
-    ----------
-    code : array of int, shape (operations, 7)
-        Kind, places of two arguments and of the value, and whether value and arguments are rows.
-        Places are among rows, or among scalars.
-    constants : array, shape (operations,)
-    outputs : array of int, shape (outputs,)
-        Operations that are outputs.
-    sizes : tuple of int
-        Numbers of rows and of scalars.
-    """
+    """A compiled tape."""
 
     code: Ints
     constants: Floats
@@ -166,6 +125,14 @@ class Program:
     def places(self, positions: Ints) -> Ints:
         """Places of the values of operations."""
         return self.code[positions, 3].copy()
+
+
+def _operators(kind: int) -> tuple[Callable[..., "Node"], Callable[..., "Node"]]:
+    """The method of an operator, and the one for a node on its right."""
+    return (
+        lambda self, other: self._with(kind, other),
+        lambda self, other: self._with(kind, other, swapped=True),
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,49 +168,27 @@ class Node:
             return self.tape.constant(0.0)
         return self.tape.apply(kind, one, two)
 
-    def __add__(self, other: "Node | float") -> "Node":
-        return self._with(ADD, other)
-
-    def __radd__(self, other: "Node | float") -> "Node":
-        return self._with(ADD, other, swapped=True)
-
-    def __sub__(self, other: "Node | float") -> "Node":
-        return self._with(SUBTRACT, other)
-
-    def __rsub__(self, other: "Node | float") -> "Node":
-        return self._with(SUBTRACT, other, swapped=True)
-
-    def __mul__(self, other: "Node | float") -> "Node":
-        return self._with(MULTIPLY, other)
-
-    def __rmul__(self, other: "Node | float") -> "Node":
-        return self._with(MULTIPLY, other, swapped=True)
-
-    def __truediv__(self, other: "Node | float") -> "Node":
-        return self._with(DIVIDE, other)
-
-    def __rtruediv__(self, other: "Node | float") -> "Node":
-        return self._with(DIVIDE, other, swapped=True)
+    __add__, __radd__ = _operators(ADD)
+    __sub__, __rsub__ = _operators(SUBTRACT)
+    __mul__, __rmul__ = _operators(MULTIPLY)
+    __truediv__, __rtruediv__ = _operators(DIVIDE)
+    __gt__, _ = _operators(ABOVE)
 
     def __neg__(self) -> "Node":
         return self * -1.0
-
-    def __gt__(self, other: "Node | float") -> "Node":
-        return self._with(ABOVE, other)
 
     def __pow__(self, power: "Node | float") -> "Node":
         return self * self if power == 2 else _exp(power * _log(self))
 
 
 _FOLD: dict[int, Callable[[float, float], float]] = {
-    ADD: lambda a, b: a + b,
-    SUBTRACT: lambda a, b: a - b,
-    MULTIPLY: lambda a, b: a * b,
-    DIVIDE: lambda a, b: a / b,
+    ADD: operator.add,
+    SUBTRACT: operator.sub,
+    MULTIPLY: operator.mul,
+    DIVIDE: operator.truediv,
     MAXIMUM: max,
     ABOVE: lambda a, b: float(a > b),
 }
-
 type Value = Node | float | Floats
 
 
@@ -295,3 +240,20 @@ FUNCTIONS = SimpleNamespace(
     softplus=_softplus,
 )
 """Functions of nodes, numbers and arrays, under NumPy's names; ``sum`` is over rows."""
+
+_PARTIALS: dict[int, Callable[[Node, Node, Node, Node], tuple[Node, ...]]] = {
+    ADD: lambda x, y, z, out: (out, out),
+    SUBTRACT: lambda x, y, z, out: (out, -out),
+    MULTIPLY: lambda x, y, z, out: (out * y, out * x),
+    DIVIDE: lambda x, y, z, out: (out / y, -out * z / y),
+    MAXIMUM: lambda x, y, z, out: (out * (x > y), out * (1.0 - (x > y))),
+    EXP: lambda x, y, z, out: (out * z,),
+    LOG: lambda x, y, z, out: (out / x,),
+    LOG1P: lambda x, y, z, out: (out / (1.0 + x),),
+    TANH: lambda x, y, z, out: (out * (1.0 - z * z),),
+    SUM: lambda x, y, z, out: (x.tape.apply(SPREAD, out),),
+    SPREAD: lambda x, y, z, out: (out,),
+    ERF: lambda x, y, z, out: (out * (2 / math.sqrt(math.pi)) * FUNCTIONS.exp(-(x * x)),),
+    LGAMMA: lambda x, y, z, out: (out * x.tape.apply(DIGAMMA, x),),
+}
+"""Derivatives of a value z = f(x, y) by its arguments, each times the derivative `out` by z."""

@@ -17,6 +17,8 @@ import math
 
 import numpy as np
 from numba import njit
+from numba.extending import overload
+from numba.types import Array
 
 from bayeslaw.model.tape import (
     ADD,
@@ -73,11 +75,11 @@ def evaluate(code, constants, first, last, v, s):
         elif not row:
             s[out] = _operator(kind, s[x], s[y])
         elif not code[k, 5]:
-            _scalar_row(kind, s[x], v[y], v[out])
+            _operator_row(kind, s[x], v[y], v[out])
         elif not code[k, 6]:
-            _row_scalar(kind, v[x], s[y], v[out])
+            _operator_row(kind, v[x], s[y], v[out])
         else:
-            _row_row(kind, v[x], v[y], v[out])
+            _operator_row(kind, v[x], v[y], v[out])
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -123,70 +125,33 @@ def _operator(kind, x, y):
     return 1.0 if x > y else 0.0
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def _scalar_row(kind, a, y, out):
-    if kind == ADD:
-        for i in range(y.size):
-            out[i] = a + y[i]
-    elif kind == SUBTRACT:
-        for i in range(y.size):
-            out[i] = a - y[i]
-    elif kind == MULTIPLY:
-        for i in range(y.size):
-            out[i] = a * y[i]
-    elif kind == DIVIDE:
-        for i in range(y.size):
-            out[i] = a / y[i]
-    elif kind == MAXIMUM:
-        for i in range(y.size):
-            out[i] = max(a, y[i])
-    else:
-        for i in range(y.size):
-            out[i] = 1.0 if a > y[i] else 0.0
+def _item(x, i):
+    """Element of a row, or the scalar."""
+
+
+@overload(_item)
+def _item_of(x, i):
+    return (lambda x, i: x[i]) if isinstance(x, Array) else (lambda x, i: x)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _row_scalar(kind, x, b, out):
+def _operator_row(kind, x, y, out):
+    # One loop for each kind: a branch inside the loop would keep it from being vectorised.
     if kind == ADD:
-        for i in range(x.size):
-            out[i] = x[i] + b
+        for i in range(out.size):
+            out[i] = _item(x, i) + _item(y, i)
     elif kind == SUBTRACT:
-        for i in range(x.size):
-            out[i] = x[i] - b
+        for i in range(out.size):
+            out[i] = _item(x, i) - _item(y, i)
     elif kind == MULTIPLY:
-        for i in range(x.size):
-            out[i] = x[i] * b
+        for i in range(out.size):
+            out[i] = _item(x, i) * _item(y, i)
     elif kind == DIVIDE:
-        for i in range(x.size):
-            out[i] = x[i] / b
-    elif kind == MAXIMUM:
-        for i in range(x.size):
-            out[i] = max(x[i], b)
+        for i in range(out.size):
+            out[i] = _item(x, i) / _item(y, i)
     else:
-        for i in range(x.size):
-            out[i] = 1.0 if x[i] > b else 0.0
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _row_row(kind, x, y, out):
-    if kind == ADD:
-        for i in range(x.size):
-            out[i] = x[i] + y[i]
-    elif kind == SUBTRACT:
-        for i in range(x.size):
-            out[i] = x[i] - y[i]
-    elif kind == MULTIPLY:
-        for i in range(x.size):
-            out[i] = x[i] * y[i]
-    elif kind == DIVIDE:
-        for i in range(x.size):
-            out[i] = x[i] / y[i]
-    elif kind == MAXIMUM:
-        for i in range(x.size):
-            out[i] = max(x[i], y[i])
-    else:
-        for i in range(x.size):
-            out[i] = 1.0 if x[i] > y[i] else 0.0
+        for i in range(out.size):
+            out[i] = _operator(kind, _item(x, i), _item(y, i))
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

@@ -1,9 +1,34 @@
-"""Settings of a fit, and fits under other priors, likelihoods and samplers."""
+"""Fits: settings, seeds, the path of a table, the convergence check, modes, and recovery."""
 
+import itertools
+import os
+import subprocess
+import sys
+import tomllib
+import warnings
+
+import arviz_stats as azs
 import numpy as np
+import pandas as pd
 import pytest
+from scipy import stats
+from threadpoolctl import threadpool_limits
 
-from bayeslaw import FitError, LawError, TableError, fit, from_frame
+from bayeslaw import (
+    FitError,
+    FitWarning,
+    LawError,
+    LossTable,
+    TableError,
+    fit,
+    fit_huber,
+    from_frame,
+    load_law,
+    read_table,
+    simulate,
+)
+from tests.inside import Convergence, diagnose, sampling
+from tests.support import CHINCHILLA, DATA, DESIGN, LAWS, ROOT, made, miss, slow, truth_of
 
 
 def test_a_failed_gate_is_retried_once(unconverged):
@@ -50,6 +75,39 @@ def test_removed_settings_say_what_to_do(small, settings):
         fit("chinchilla", small, **settings)
 
 
+@pytest.mark.parametrize("delta", [0, -1, np.nan])
+def test_a_threshold_that_is_not_positive(small, delta):
+    with pytest.raises(FitError, match="delta must be positive"):
+        fit("chinchilla", small, likelihood="huber", delta=delta)
+
+
+def test_a_table_passes_through_few_modules_on_its_way_to_a_posterior(small):
+    """At most eight modules are given the table, and at most three above the one before."""
+    pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    layers = pyproject["tool"]["importlinter"]["contracts"][0]["layers"]
+    floor = {name: -i for i, layer in enumerate(layers) for name in layer.split(" | ")}
+    stays = []
+
+    def look(frame, event, _):
+        name, code = frame.f_globals.get("__name__", ""), frame.f_code
+        if event != "call" or not name.startswith("bayeslaw."):
+            return
+        given = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        values = [frame.f_locals.get(argument) for argument in given if argument != "self"]
+        if any(isinstance(v, LossTable | pd.DataFrame) for v in values) and stays[-1:] != [name]:
+            stays.append(name)
+
+    table = from_frame(small.frame.assign(run=small.frame["params"].astype(str)))
+    sys.setprofile(look)
+    try:
+        fit("chinchilla", table, draws=5, tune=5, chains=2, retry=False)
+    finally:
+        sys.setprofile(None)
+    floors = [floor[name.split(".")[1]] for name in stays]
+    assert len({*stays}) <= 8, stays
+    assert sum(two > one for one, two in itertools.pairwise(floors)) <= 3, stays
+
+
 def test_priors_matter_where_they_are_tight(small, posterior):
     tight = fit(
         "chinchilla", small, priors={"alpha": "LogNormal(median=0.6, sigma=0.01)"},
@@ -67,3 +125,213 @@ def test_other_likelihoods_agree_on_clean_noise(likelihood, small, posterior):
     assert "dof_above_floor" in posterior.draws
     assert "dof_above_floor" not in other.draws
     np.testing.assert_allclose(other.predict(small), posterior.predict(small), rtol=2e-3)
+
+
+def test_same_seed_same_draws_whatever_was_fitted_before(posterior, small):
+    other = from_frame(small.frame.iloc[:12].assign(loss=small.loss[:12] * 1.1))
+    settings = {"discrepancy": "none", "draws": 1000}
+    elsewhere = fit("chinchilla", other, seed=0, **settings)
+    again = fit("chinchilla", small, seed=0, **settings)
+    for name in posterior.draws.data_vars:
+        np.testing.assert_array_equal(again.draws[name], posterior.draws[name])
+    assert not np.array_equal(elsewhere.draws["alpha"], posterior.draws["alpha"])
+    different = fit("chinchilla", small, seed=1, **settings)
+    assert not np.array_equal(different.draws["alpha"], posterior.draws["alpha"])
+    np.testing.assert_allclose(different.predict(small), posterior.predict(small), rtol=1e-3)
+    losses = elsewhere.predict(other, allow_unconverged=True)
+    np.testing.assert_allclose(losses, other.loss, rtol=0.02)
+
+
+SIZES = [1e8, 3e8, 1e9]
+TOKENS = [1e9, 3e9, 1e10, 3e10, 1e11]
+
+
+COLD = """
+import sys, warnings
+import bayeslaw as bl
+warnings.simplefilter("ignore")
+frame = bl.simulate("chinchilla", %r, bl.grid(params=%r, tokens=%r), sigma=0.003, seed=0)
+posterior = bl.fit("chinchilla", frame, draws=50, tune=100, chains=2, seed=0, retry=False)
+print(posterior.draws["L_ref"].values.tobytes().hex())
+"""
+
+
+@pytest.mark.slow
+def test_the_same_seed_gives_the_same_draws_from_cold_and_warm_caches(tmp_path):
+    code = COLD % (CHINCHILLA, SIZES, TOKENS)
+    flags = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
+    drawn = [
+        subprocess.run(
+            [sys.executable, "-c", code], env=flags, capture_output=True, text=True, check=True
+        ).stdout
+        for _ in range(2)
+    ]
+    assert drawn[0] == drawn[1] != ""
+
+
+def test_more_draws_are_made_where_r_hat_is_missing(small, monkeypatch):
+    """A chain that does not move has no R-hat: NaN, which is not larger than any limit."""
+    stuck = Convergence(np.nan, 0.0, 0.0, 0, np.nan)
+    monkeypatch.setattr(sampling, "FIRST", 20)
+    monkeypatch.setattr(sampling, "LAST", 30)
+    monkeypatch.setattr(sampling, "diagnose", lambda *args: stuck)
+    found = fit("chinchilla", small, discrepancy="none", tune=50, retry=False)
+    assert found.draws.sizes["draw"] == found.settings["draws"] == 30
+    assert not found.convergence.ok
+
+
+@pytest.mark.slow
+def test_threads_of_linear_algebra_change_no_draw():
+    where = "annealed and replay < 1 and seed == 0 and atpp in [1, 4, 16] and ptpp < 279"
+    table = read_table(DATA / "tinycpt" / "french.csv", where=where)
+    found = []
+    for threads in (1, 2):
+        with threadpool_limits(threads, user_api="blas"):
+            fitted = fit("form1n", table, seed=0, draws=20, tune=50, retry=False)
+        found.append(fitted.draws["alpha"].values)
+    np.testing.assert_array_equal(*found)
+
+
+GOOD = {"rhat": 1.01, "ess_bulk": 400, "ess_tail": 400, "divergences": 0, "bfmi": 0.3}
+
+
+@pytest.mark.parametrize(
+    ("spoilt", "says"),
+    [
+        ({"rhat": 1.011}, "R-hat 1.011 > 1.01"),
+        ({"rhat": np.nan}, "R-hat nan > 1.01"),
+        ({"ess_bulk": 399}, "bulk ESS 399 < 400"),
+        ({"ess_tail": np.nan}, "tail ESS nan < 400"),
+        ({"divergences": 1}, "1 divergences"),
+        ({"bfmi": 0.29}, "E-BFMI 0.29 < 0.3"),
+    ],
+)
+def test_each_part_of_the_gate(spoilt, says):
+    assert Convergence(**GOOD).ok
+    assert Convergence(**GOOD | spoilt).failures == (says,)
+
+
+def test_diagnostics_are_those_of_arviz(posterior, small):
+    """Of the log losses at the fitted rows and of the scale of noise."""
+    draws, got = posterior.draws, posterior.convergence
+    log_loss = np.log(posterior.latent(small)).reshape(*draws["sigma"].shape, len(small))
+    used = draws[["sigma"]].assign(log_loss=(("chain", "draw", "row"), log_loss))
+    rhat = azs.rhat(used)
+    ess = azs.summary(used, kind="diagnostics", round_to="none")
+    assert got.rhat == pytest.approx(max(float(v.max()) for v in rhat.data_vars.values()))
+    assert got.ess_bulk == pytest.approx(ess["ess_bulk"].min())
+    assert got.ess_tail == pytest.approx(ess["ess_tail"].min())
+    assert got.divergences == int(posterior.stats["diverging"].sum())
+    bfmi = azs.bfmi(posterior.stats)
+    values = bfmi["energy"].values if hasattr(bfmi, "data_vars") else np.asarray(bfmi)
+    assert got.bfmi == pytest.approx(values.min(), rel=0.01)
+    summary = posterior.summary()
+    assert {"E", "A", "alpha", "B", "beta", "L_ref", "sigma"} <= set(summary.index)
+    assert summary.loc["L_ref", "mean"] == pytest.approx(float(draws["L_ref"].mean()))
+
+
+def test_stuck_chains_fail(posterior):
+    draws = posterior.draws.copy(deep=True)
+    draws["alpha"][:] = draws["alpha"].values[:, :1]
+    assert not diagnose(draws, posterior.stats).rhat <= 1.01
+    draws["alpha"][:] = 0.5
+    assert not diagnose(draws, posterior.stats).ok
+    assert not diagnose(posterior.draws.isel(chain=[0]), posterior.stats.isel(chain=[0])).ok
+
+
+@pytest.mark.parametrize("bounds", ["paper", "prior"])
+@pytest.mark.parametrize(
+    "name", ["chinchilla", "skaling", "dcpt", slow("form1"), slow("form2"), "form3"]
+)
+def test_map_reproduces_the_huber_fit(name, bounds):
+    """Where the optimum is interior to the priors' bounds, the paper's bounds give the same."""
+    table = made(name, sigma=0.003, seed=2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FitWarning)
+        point = fit_huber(name, table, bounds=bounds)
+    assert point.interior
+    mode = fit(name, table, method="map", likelihood="huber", priors="flat")
+    assert miss(point, mode, table) < 1e-6
+    assert mode.objective == pytest.approx(point.objective, rel=1e-8)
+    assert mode.interior
+
+
+def test_map_reproduces_the_huber_fit_on_olmo(olmo):
+    train, test = olmo.split(train="ptpp <= 40")
+    point = fit_huber("chinchilla", train)
+    mode = fit("chinchilla", train, method="map", likelihood="huber", priors="flat")
+    assert max(miss(point, mode, train), miss(point, mode, test)) < 1e-6
+
+
+@pytest.mark.slow
+def test_map_reports_an_optimum_on_a_bound(delphi):
+    with pytest.warns(FitWarning, match="bound.*E = 0"):
+        mode = fit("chinchilla", delphi, method="map", likelihood="huber", priors="flat")
+    assert not mode.interior
+
+
+def test_map_is_the_huber_fit_within_the_bounds_of_the_priors():
+    """Where the paper's bounds have a better optimum, with lambda above 1, the mode stays below."""
+    table = simulate("form2", {**truth_of(load_law("form2").parameters), "lambda_": 1.6}, DESIGN)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FitWarning)
+        paper, prior = (fit_huber("form2", table, bounds=b) for b in ("paper", "prior"))
+        mode = fit("form2", table, method="map", likelihood="huber", priors="flat")
+    assert paper.parameters["lambda_"] == pytest.approx(1.6, abs=0.01)
+    assert paper.objective < 1e-3 * prior.objective
+    assert mode.bounds == "prior"
+    assert mode.parameters["lambda_"] < 1
+    assert mode.objective == pytest.approx(prior.objective, rel=0.1)
+    assert mode.objective > prior.objective * (1 - 1e-9)
+    assert mode.solutions[0] == mode.parameters
+    assert len(mode.solutions) == round(mode.agreeing * mode.polished)
+
+
+NOISE_SD = 0.003
+
+
+def recovered(name, seed):
+    """Share of 90 % intervals that hold the truth: latent losses and local slopes."""
+    law = load_law(name)
+    rows = DESIGN.sample(120, random_state=seed)
+    truth = truth_of(law.parameters)
+    table = simulate(law, truth, rows, sigma=NOISE_SD, seed=seed)
+    posterior = fit(law, table, likelihood="normal", discrepancy="none", seed=seed)
+    assert posterior.convergence.ok, posterior.convergence
+    low, high = np.quantile(posterior.latent(table), [0.05, 0.95], axis=0)
+    latent = law.loss(truth, law.covariates(table.frame))
+    held = (low <= latent) & (latent <= high)
+    q = law.to_reference(truth, posterior.at) | {"sigma": NOISE_SD}
+    slopes = []
+    for coordinate in ("L_ref", "slope_N", "slope_D", "sigma"):
+        low, high = np.quantile(posterior.draws[coordinate].values, [0.05, 0.95])
+        slopes.append(bool(low <= q[coordinate] <= high))
+    return held.mean(), slopes
+
+
+def check(results):
+    # Rows of one fit share its errors, so their coverage scatters; the slopes are counted.
+    assert np.mean([rows for rows, _ in results]) > 0.7
+    held = np.ravel([slopes for _, slopes in results])
+    assert held.sum() >= stats.binom(len(held), 0.9).ppf(0.001)
+
+
+def test_chinchilla_is_recovered():
+    check([recovered("chinchilla", seed) for seed in range(3)])
+
+
+@pytest.mark.slow
+def test_all_laws_are_recovered():
+    check([recovered(name, seed) for seed, name in enumerate([*LAWS, "form3n"])])
+
+
+@pytest.mark.parametrize("seed", [0, slow(1)])
+def test_form3_passes_the_gate_on_the_papers_rows(paper_rows, seed):
+    posterior = fit("form3", paper_rows, discrepancy="none", seed=seed)
+    assert len(paper_rows) == 168
+    assert posterior.convergence.rhat <= 1.01
+    assert posterior.convergence.ess_bulk >= 400
+    assert posterior.convergence.divergences == 0
+    assert posterior.convergence.ok
+    residuals = np.log(posterior.predict(paper_rows) / paper_rows.loss)
+    assert np.sqrt(np.mean(residuals**2)) < 0.003

@@ -1,11 +1,11 @@
-"""Run and base effects, and noise that goes with the size of the model."""
+"""Random effects of sizes, bases and runs."""
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from bayeslaw import LawError, LossTable, TableError, fit, from_frame, grid, load, simulate
-from bayeslaw.model import effects
+from tests.inside import effects
 from tests.support import CHINCHILLA, EFFECTS, grouped, slow
 
 
