@@ -24,11 +24,11 @@ from tables import arguments
 from bayeslaw import Posterior, paper_world, plan
 from bayeslaw.inference.convergence import Convergence
 from bayeslaw.model.spec import make_spec
-from bayeslaw.planning.chance_constraints import Problem
 from bayeslaw.planning.choices import cheapest, choice_at
-from bayeslaw.planning.planner import REPLAY_GRID
+from bayeslaw.planning.problem import Problem
 from bayeslaw.simulation.worlds import World
 
+REPLAY = np.linspace(0.005, 0.995, 199)
 GOOD = Convergence(rhat=1.0, ess_bulk=1e6, ess_tail=1e6, divergences=0, bfmi=1.0)
 
 
@@ -53,18 +53,7 @@ def posterior(
 
 def by_grid(problem: Problem, atpp: np.ndarray, replay: np.ndarray) -> tuple[float, float]:
     """Smallest feasible budget of the grid, and its replay ratio."""
-    source = problem.source
-    limit = source.baseline * (1 + source.most)
-    target = problem.targets[0]
-    limits = (target.curve, target.most), (source.curve, limit)
-    asked = [(curve, curve.at_replay(replay).x, most) for curve, most in limits]
-    feasible = np.empty((len(atpp), len(replay)), bool)
-    for i, budget in enumerate(atpp):
-        meets = True
-        for curve, x, most in asked:
-            tokens = {"tokens": x["tokens"] + math.log(budget)}
-            meets = meets & (curve.law.loss(curve.p, x | tokens, curve.at) <= most)
-        feasible[i] = np.count_nonzero(meets, -1) >= problem.rank
+    feasible = problem.held(np.log(atpp), replay) >= problem.rank
     if not feasible.any():
         return math.inf, math.nan
     best = int(feasible.any(1).argmax())
@@ -104,20 +93,20 @@ def main() -> None:
         found = plan(**asked)
         whole.append(time.process_time() - start)
         start = time.process_time()
-        choice = cheapest(found.problem, found.replay_grid)
+        (choice,) = cheapest(found.problem, found.replay_grid)
         search.append(time.process_time() - start)
     atpp = np.geomspace(1, 100, 400)
     start = time.process_time()
-    coarse = by_grid(found.problem, atpp, REPLAY_GRID)
+    coarse = by_grid(found.problem, atpp, REPLAY)
     grid = time.process_time() - start
-    exact = cheapest(found.problem, np.linspace(0.005, 0.995, 1991)).atpp
+    exact = cheapest(found.problem, np.linspace(0.005, 0.995, 1991))[0].atpp
     print(
         f"draws {found.draws}, replay ratios {len(found.replay_grid)}, "
         f"confidence {found.confidence:g}"
     )
     print(f"plan(), everything reported   {min(whole):8.3f} s")
     print(f"its search alone              {min(search):8.3f} s")
-    print(f"grid of 400 x {len(REPLAY_GRID)}             {grid:8.3f} s")
+    print(f"grid of 400 x {len(REPLAY)}             {grid:8.3f} s")
     print(f"ratio, grid to plan()         {grid / min(whole):8.0f} x")
     print(f"ratio, grid to search         {grid / min(search):8.0f} x")
     held = choice_at(found.problem, math.log(coarse[0]), coarse[1]).p_both

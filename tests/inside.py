@@ -105,8 +105,8 @@ from bayeslaw.model.noise import Huber as Huber
 from bayeslaw.model.spec import make_data as make_data
 from bayeslaw.model.spec import make_likelihood as make_likelihood
 from bayeslaw.model.spec import make_spec as make_spec
-from bayeslaw.planning.deviations import PlannedRun as PlannedRun
-from bayeslaw.planning.fits import curve_of as curve_of
+from bayeslaw.planning.planned_run import PlannedRun as PlannedRun
+from bayeslaw.planning.planned_run import curve_of as curve_of
 from bayeslaw.plots.style import COLOURS as COLOURS
 from bayeslaw.plots.style import INK as INK
 from bayeslaw.plots.style import LINES as LINES

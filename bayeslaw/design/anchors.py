@@ -420,10 +420,12 @@ def plan_after(
     ratios = np.unique(np.clip(np.r_[plan.chosen.replay + NEAR, EVERY], least, most))
     some = rng.permutation(len(keep))[:PLANNED]
     problem = plan.problem.take(keep[some])
-    bounds = np.array([np.broadcast_to(b.limit, problem.draws) for b in problem.bounds])
     with np.errstate(invalid="ignore", divide="ignore"):
-        margin = np.log(bounds)[:, None, None] - np.log(
-            [[b.curve.loss(ratios, u) for u in np.log(atpp)] for b in problem.bounds]
+        margin = np.array(
+            [
+                np.log(limit.level) - np.log(limit.curve.loss(np.log(atpp), ratios))
+                for limit in problem.limits
+            ]
         )
     margin = np.nan_to_num(margin, nan=-1.0, posinf=1.0, neginf=-1.0)  # limits, ATPP, r, draws
     have = joint.measurements_of(picks)

@@ -38,8 +38,7 @@ from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.adjustments import completed
 from bayeslaw.model import effects
 from bayeslaw.model.noise import LENGTH, correlation
-from bayeslaw.planning.deviations import planned_size_effects
-from bayeslaw.planning.intervals import intersection
+from bayeslaw.planning.planned_run import planned_size_effects
 from bayeslaw.planning.result import Plan
 from bayeslaw.tables.table import LossTable, frame_of
 from bayeslaw.tables.validation import COVARIATES, canonical, check_units
@@ -320,8 +319,7 @@ def joint_gaussian(
         noise.append(covariance)
     quantities = [aims[0]]
     if plan is not None and plan.chosen is not None:
-        feasible = intersection(plan.problem.feasible_sets([plan.chosen.replay]))
-        smallest = feasible.lower.min(0)[0]
+        smallest = plan.problem.needed(plan.chosen.replay)
         scores = ndtri((rankdata(smallest)[keep] - 0.5) / count)
         quantities.append((scores / scores.std(ddof=1))[:, None])
     return JointGaussian(

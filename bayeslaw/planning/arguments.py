@@ -9,17 +9,15 @@ from typing import Any
 import numpy as np
 
 from bayeslaw.common.arrays import Floats, Ints
-from bayeslaw.common.errors import REMOVED, BayeslawError, unknown
+from bayeslaw.common.errors import REMOVED, BayeslawError, argument, unknown
 from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.pools import Fit, Pool, draw_count, with_draws
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.bases import Bases
 from bayeslaw.laws.law import Law
-from bayeslaw.planning.chance_constraints import Problem, numbered
-from bayeslaw.planning.deviations import PlannedRun
-from bayeslaw.planning.fits import NEW, curve_of, noise_kind, planned_base
-from bayeslaw.planning.limits import ForgettingLimit, LossLimit, no_noise
-from bayeslaw.planning.loss_curves import Curve
+from bayeslaw.planning.grid import Curve
+from bayeslaw.planning.planned_run import NEW, PlannedRun, curve_of, planned_base
+from bayeslaw.planning.problem import ForgettingLimit, LossLimit, Noise, Problem, numbered
 from bayeslaw.tables.table import of_domains
 from bayeslaw.tables.validation import check_units, label_texts
 
@@ -28,6 +26,8 @@ BASELINES = {
     "law": "source law's own loss at D = 0, draw by draw",
 }
 """Baselines that are computed from the source law, and their descriptions."""
+NOISE = ("latent", "predictive")
+"""Whether limits are on latent losses, or on measured losses of a new run."""
 type Baseline = float | tuple[float, float] | str | None
 """Argument of `bayeslaw.plan`: a loss, a loss and its standard deviation, a name, or none."""
 
@@ -190,7 +190,7 @@ class Request:
         index: Sequence[Ints] | None = None,
     ) -> Problem:
         """The limits on latent losses, for curves of all fits and baselines of the sources."""
-        count, silent = len(self.targets), no_noise(curves[0].draws)
+        count, silent = len(self.targets), Noise(*np.zeros((2, curves[0].draws)))
         own = [None] * len(curves) if index is None else index
         targets = map(LossLimit, curves, self.max_loss, repeat(silent), own)
         sources = [
@@ -351,3 +351,18 @@ def baseline_draws(
         return np.exp(known.logs(row, drawn)[0][:, 0])
 
     return source.gathered(starts) if isinstance(source, Pool) else starts(source)
+
+
+def noise_kind(noise: str | None, fits: Sequence[Fit]) -> str:
+    """Kind of losses that the limits are on: predictive or latent."""
+    points = [fit for fit in fits if isinstance(fit, PointFit)]
+    if noise is None:
+        noise = "latent" if len(points) == len(fits) else "predictive"
+    if noise not in NOISE:
+        raise BayeslawError(unknown("noise", noise, NOISE))
+    if noise == "predictive" and points:
+        raise BayeslawError(
+            f"a point fit of {points[0].law.name} has no noise; give a posterior or "
+            f"{argument('noise', 'latent')}."
+        )
+    return noise

@@ -1,32 +1,26 @@
 """Choices of a budget and a replay ratio: probabilities, expectations, and Monte Carlo error."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import compress
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from bayeslaw.common.arrays import Floats, Ints
+from bayeslaw.common.arrays import Bools, Floats
 from bayeslaw.common.errors import BayeslawError, unknown
 from bayeslaw.common.formatting import count, digits
 from bayeslaw.common.shown import Format, Showing, Shown, Table
-from bayeslaw.planning.chance_constraints import Problem
-from bayeslaw.planning.intervals import MAX_LOG_ATPP, Intervals, intersection
-from bayeslaw.planning.limits import rank_of
-from bayeslaw.planning.loss_curves import NODES
-from bayeslaw.planning.replay_search import possible_alone, smallest_budget
+from bayeslaw.planning.grid import first, search
+from bayeslaw.planning.problem import BUDGETS, Problem, likeliest, refined, smallest
 
 REPLICATES = 100
 """Number of bootstrap replicates."""
-MOST_RATIOS = 13
-"""Most replay ratios that a replicate searches where budgets have a closed form."""
-BESIDE = np.array([-0.5, -0.2, -0.1, 0.1, 0.2, 0.5])
-"""Ratios searched beside the plan's where they have none, in steps of the grid."""
-NODE_REACH, NODE_STEP = 1.0, 0.4
-"""Budgets around the plan's that a replicate may need, and the distance of brackets, e-folds."""
+NEAR = 40
+"""Budgets around a plan at which its replicates are sought, spread evenly and by draws."""
+SPAN = 5.0
+"""E-folds of ATPP below and above a choice in which `ranges_around` searches."""
 
 
 SHOWN = {"atpp": "ATPP", "replay": "replay", "tokens": "tokens", "flops": "FLOPs"}
@@ -118,21 +112,9 @@ def budget_table(frame: pd.DataFrame, title: str = "") -> Table:
     return Table(found.rename(columns=SHOWN), title, formats, ("tokens",))
 
 
-INFEASIBLE = Choice(
-    atpp=math.inf,
-    replay=math.nan,
-    tokens=math.inf,
-    flops=math.inf,
-    p_target=math.nan,
-    p_forgetting=math.nan,
-    p_both=math.nan,
-)
+_NONE: dict[str, Any] = dict.fromkeys(("replay", "p_target", "p_forgetting", "p_both"), math.nan)
+INFEASIBLE = Choice(atpp=math.inf, tokens=math.inf, flops=math.inf, **_NONE)
 """The choice where no budget is feasible."""
-
-
-def cheapest(problem: Problem, ratios: Floats) -> Choice:
-    """The smallest feasible budget, refined over a grid of replay ratios, or `INFEASIBLE`."""
-    return choice_at(problem, *smallest_budget(problem, ratios)[:2])
 
 
 def choice_at(problem: Problem, budget: float, ratio: float, most: float = math.inf) -> Choice:
@@ -140,54 +122,41 @@ def choice_at(problem: Problem, budget: float, ratio: float, most: float = math.
 
     Tokens are rounded up to whole ones, and are at most `most`.
     """
-    if budget > MAX_LOG_ATPP:
+    if budget > BUDGETS[-1]:
         return INFEASIBLE
-    params = problem.params
+    params, masks = problem.params, problem.masks
     tokens = min(float(math.ceil(params * math.exp(budget) * (1 + 1e-12))), most)
-    at = math.log(tokens / params) if tokens else -math.inf
-    if tokens:
-        holds = problem.meets([ratio], at)[:, 0]
-    else:  # most laws have no finite loss at D = 0
-        holds = np.stack([each.contains(at)[0] for each in problem.feasible_sets([ratio])])
+    at = [math.log(tokens / params) if tokens else -math.inf]
+    holds = np.array(problem.excesses(at, [ratio]))[:, 0, 0] <= 0
     choice = Choice(
         atpp=tokens / params,
         replay=ratio,
         tokens=tokens,
         flops=6 * params * tokens,
-        p_target=float(holds[problem.part["target"]].all(0).mean()),
-        p_forgetting=float(holds[problem.part["forgetting"]].all(0).mean()),
+        p_target=float(holds[masks["target"]].all(0).mean()),
+        p_forgetting=float(holds[masks["forgetting"]].all(0).mean()),
         p_both=float(holds.all(0).mean()),
-        p_targets=tuple(float(p) for p in holds[problem.part["target"]].mean(1)),
-        p_sources=tuple(float(p) for p in holds[problem.part["forgetting"]].mean(1)),
+        p_targets=tuple(holds[masks["target"]].mean(1).tolist()),
+        p_sources=tuple(holds[masks["forgetting"]].mean(1).tolist()),
     )
-    if not tokens:
+    if not tokens:  # most laws have no finite loss at D = 0
         return choice
-    return replace(
-        choice,
-        losses=tuple(float(each.value([ratio], at).mean()) for each in problem.targets),
-        forgetting=float(problem.source.value([ratio], at).mean()),
-        forgettings=tuple(float(each.value([ratio], at).mean()) for each in problem.sources),
-    )
+    means = [float(limit.value(at, [ratio]).mean()) for limit in problem.limits]
+    losses, rises = means[: len(problem.targets)], means[len(problem.targets) :]
+    return replace(choice, losses=(*losses,), forgetting=rises[0], forgettings=(*rises,))
+
+
+def cheapest(problem: Problem, ratios: Floats, confidences: Sequence[float] = ()) -> list[Choice]:
+    """The smallest feasible budget of each confidence, or `INFEASIBLE`; see `smallest`."""
+    return [choice_at(problem, *found) for found in smallest(problem, ratios, confidences)]
 
 
 def probabilities(problem: Problem, atpp: Floats, ratios: Floats, limit: str) -> Floats:
     """Probability that limits hold, shape (budgets, replays); see `Plan.surface`."""
-    if limit not in problem.part:
-        raise BayeslawError(unknown("limit", limit, problem.part))
-    part = problem.part[limit]
+    if limit not in problem.masks:
+        raise BayeslawError(unknown("limit", limit, problem.masks))
     with np.errstate(divide="ignore"):
-        budgets = np.log(atpp)
-    if problem.closed_form:
-        found = [
-            intersection(list(compress(sets, part))).fraction(budgets)
-            for _, sets in problem.chunks(ratios)
-        ]
-    else:
-        found = [
-            np.array([problem.meets(some, u)[part].all(0).mean(-1) for u in budgets])
-            for some in problem.portions(ratios)
-        ]
-    return np.concatenate(found, 1)
+        return problem.only(limit).held(np.log(atpp), ratios) / problem.draws
 
 
 def binding_limits(problem: Problem, ratios: Floats) -> str:
@@ -196,17 +165,11 @@ def binding_limits(problem: Problem, ratios: Floats) -> str:
     They are the limits that no budget meets with the confidence, or all of them together if each
     can be met alone.
     """
-    if problem.closed_form:
-        every = [[s.most_common()[0].max() for s in sets] for _, sets in problem.chunks(ratios)]
-        best: Ints = np.array(every, int).max(0)
-    else:
-        best = possible_alone(problem, ratios)
-    failing = [name for name, n in zip(problem.names, best, strict=True) if n < problem.rank]
-    alone = (
-        f"P({name}) up to {n / problem.draws:.3g}"
-        for name, n in zip(problem.names, best, strict=True)
-    )
-    return f"{' and '.join(failing) or 'the limits together'}; alone, {', '.join(alone)}"
+    alone = [replace(problem, limits=(limit,)) for limit in problem.limits]
+    most = {n: likeliest(p, ratios)[0] for n, p in zip(problem.names, alone, strict=True)}
+    failing = " and ".join(name for name, count in most.items() if count < problem.rank)
+    shares = ", ".join(f"P({n}) up to {count / problem.draws:.3g}" for n, count in most.items())
+    return f"{failing or 'the limits together'}; alone, {shares}"
 
 
 def fields(choice: Choice) -> dict[str, Any]:
@@ -223,84 +186,103 @@ def replanned(
         held = math.nan
         if old.atpp < math.inf:
             held = choice_at(problem, old.budget, old.replay, old.tokens).p_both
-        rows.append({**labels, "held": held} | vars(cheapest(problem, ratios)))
+        rows.append({**labels, "held": held} | vars(*cheapest(problem, ratios)))
     return pd.DataFrame(rows)
+
+
+def least_expected_loss(problem: Problem, budget: float, ratios: Floats) -> tuple[float, float]:
+    """Least expected target loss at a budget in log ATPP, and its replay ratio.
+
+    With several targets, the mean of their losses. Only replay ratios are considered at which the
+    forgetting limit holds with the problem's confidence; without any, the loss is infinite.
+    """
+    at, sources = np.array([budget]), problem.only("forgetting")
+
+    def worth(replay: Floats) -> tuple[Floats, Floats]:
+        losses = [target.value(at, replay)[0].mean(-1) for target in problem.targets]
+        allowed = sources.held(at, replay)[0] >= problem.rank
+        value = np.where(allowed, np.mean(losses, axis=0), np.inf)
+        return value, value
+
+    loss, (ratio,) = search(worth, [ratios], [(ratios[0], ratios[-1])], [2e-6])
+    return loss, ratio
+
+
+def ranges_around(
+    problem: Problem, budget: float, ratio: float, ratios: Floats
+) -> dict[str, tuple[float, float]]:
+    """Least and greatest ATPP at a ratio, and ratio at a budget, that meet all limits.
+
+    Budgets are searched within five e-folds of the given one. NaN where none meets them with the
+    confidence; a gap in between is not seen.
+    """
+
+    def ends(axis: int, nodes: Floats) -> Floats:
+        at = [np.array([budget]), np.array([ratio])]
+
+        def holds(points: Floats) -> Bools:
+            at[axis] = points[:, 0]
+            return np.asarray(problem.held(*at).reshape(-1, 1) >= problem.rank)
+
+        found = np.concatenate([first(holds, n[:, None], 1e-9) for n in (nodes, nodes[::-1])])
+        return np.where(found < np.inf, found, np.nan)
+
+    low, high = np.exp(ends(0, budget + np.linspace(-SPAN, SPAN, 8 * int(SPAN) + 1)))
+    least, most = ends(1, ratios)
+    return {"atpp": (float(low), float(high)), "replay": (float(least), float(most))}
+
+
+def stopping_budget(problem: Problem, ratio: float, nats: float, tokens: float) -> float:
+    """Log ATPP from which further tokens lower the targets' expected loss by less than `nats`.
+
+    Searched from 1e-3 to 1e6 ATPP; infinite if they lower it by more even there.
+    """
+
+    def worthwhile(budgets: Floats) -> Bools:
+        now = budgets[:, 0]
+        after = np.log(np.exp(now) + tokens / problem.params)
+        losses = [
+            np.mean([t.value(u, [ratio]).mean((1, 2)) for t in problem.targets], axis=0)
+            for u in (now, after)
+        ]
+        return np.asarray(losses[0] - losses[1] >= nats)[:, None]
+
+    nodes = np.linspace(math.log(1e6), math.log(1e-3), 84)
+    found = float(first(worthwhile, nodes[:, None])[0])
+    return {nodes[0]: math.inf, math.inf: float(nodes[-1])}.get(found, found)
 
 
 # -- Monte Carlo error ----------------------------------------------------------------------------
 
 
-def near_optimal(
-    problem: Problem, ratios: Floats, per_ratio: Floats, replay: float, block: int
-) -> tuple[Floats, Intervals]:
-    """Replay ratios that may become optimal when the draws are resampled, and their budgets.
+def monte_carlo(
+    problem: Problem, ratios: Floats, plan: Choice, block: int, rng: np.random.Generator
+) -> tuple[dict[str, Any], float]:
+    """`Plan.error`, by the circular block bootstrap over draws [1]_, and `Plan.held_out`.
 
-    They are the plan's ratio `replay` and some, evenly spread, of those on the grid `ratios` whose
-    smallest budget `per_ratio` exceeds the plan's by at most a margin: four standard errors of the
-    rank, where `block` draws count as one independent draw. Without closed-form budgets they are
-    some beside the plan's, and the budgets are only those within `NODE_REACH` of the margin's ends.
-    """
-    draws, rank = problem.draws, problem.rank
-    error = 4 * math.sqrt(rank * (1 - rank / draws) * block)
-    best = intersection(problem.feasible_sets([replay]))
-    least, most = (best.smallest(n)[0] for n in (rank, min(draws, math.ceil(rank + error))))
-    margin = most - least if most > least else 0.0
-    if problem.closed_form:
-        near = ratios[per_ratio <= per_ratio.min() + margin]
-        near = near[np.linspace(0, len(near) - 1, min(MOST_RATIOS, len(near))).astype(int)]
-    else:
-        near = replay + BESIDE * np.diff(ratios).max(initial=0.0)
-        near = np.clip(near, ratios[0], ratios[-1])
-    near, nodes = np.union1d(near, replay), NODES
-    if not problem.closed_form and abs(least) < math.inf and most < math.inf:
-        nodes = np.arange(least - margin - NODE_REACH, most + NODE_REACH + NODE_STEP, NODE_STEP)
-    return near, intersection(problem.feasible_sets(near, nodes))
-
-
-def split_half_probability(problem: Problem, feasible: Intervals) -> float:
-    """P(both) on half of the draws of a plan made on the other half; mean of both directions.
-
-    P(both) of a plan on the draws that it was made on is optimistic; this one is not. A half
-    without a plan does not count; NaN if neither has one.
-    """
-    half, held = problem.draws // 2, []
-    if not half:
-        return math.nan
-    index = np.arange(problem.draws)
-    for first, second in ((index[:half], index[half:]), (index[half:], index[:half])):
-        budgets = feasible.take(first).smallest(rank_of(problem.confidence, len(first)))
-        best = int(budgets.argmin())
-        if budgets[best] < math.inf:
-            held.append(feasible.take(second).contains(budgets[best])[best].mean())
-    return float(np.mean(held)) if held else math.nan
-
-
-def bootstrap(
-    problem: Problem, near: Floats, feasible: Intervals, rng: np.random.Generator, block: int
-) -> dict[str, Any]:
-    """`Plan.error`, by the circular block bootstrap over draws [1]_.
-
-    Each replicate searches the replay ratios `near`, at which the budgets `feasible` meet all
-    limits. Draws are autocorrelated over about the length of a block.
+    Draws are autocorrelated over about the length of a `block`. Replicates are plans on a grid
+    around the plan, at whose points the losses are evaluated once. It reaches as far as plans move
+    whose rank moves by four standard errors, of a half of the draws.
 
     References
     ----------
     .. [1] D. N. Politis and J. P. Romano (1992). A circular block-resampling procedure for
        stationary data. In Exploring the Limits of Bootstrap, 263-270. Wiley.
     """
-    draws = problem.draws
+    draws, rank = problem.draws, problem.rank
     if draws == 1:
-        return {}
-    budget, where = np.empty(REPLICATES), np.empty(REPLICATES)
-    for i in range(REPLICATES):
-        starts = rng.integers(draws, size=math.ceil(draws / block))
-        index = ((starts[:, None] + np.arange(block)) % draws).ravel()[:draws]
-        per_ratio = feasible.take(index).smallest(problem.rank)
-        budget[i], where[i] = per_ratio.min(), near[per_ratio.argmin()]
-    atpp, finite = np.exp(budget), budget < math.inf
+        return {}, math.nan
+    budgets, near, parts = _neighbourhood(problem, ratios, plan, block)
+    starts = rng.integers(draws, size=(REPLICATES, math.ceil(draws / block), 1))
+    index = ((starts + np.arange(block)) % draws).reshape(REPLICATES, -1)[:, :draws]
+    weights = np.stack([np.bincount(i, minlength=draws) for i in index], -1).astype(np.float32)
+    held = problem.reduced(lambda worst: (worst <= 0).astype(np.float32) @ weights, budgets, near)
+    per_ratio = _reached(held, rank, budgets, parts)
+    budget, where = per_ratio.min(0), near[per_ratio.argmin(0)]
+    atpp, finite = np.where(budget > BUDGETS[0], np.exp(budget), 0.0), budget < math.inf
     spread = [float(np.std(v[finite])) if finite.any() else math.nan for v in (atpp, where)]
     low, high = np.quantile(atpp, (0.05, 0.95), method="nearest")
-    return {
+    error = {
         "atpp": spread[0],
         "replay": spread[1],
         "atpp_90": (float(low), float(high)),
@@ -308,3 +290,60 @@ def bootstrap(
         "replicates": REPLICATES,
         "block": block,
     }
+    return error, split_half_probability(problem, budgets, near)
+
+
+def _neighbourhood(
+    problem: Problem, ratios: Floats, plan: Choice, block: int
+) -> tuple[Floats, Floats, float]:
+    """Budgets and ratios of `monte_carlo`, and how many draws need a budget between two of them."""
+    draws, rank = problem.draws, problem.rank
+    error = 4 * math.sqrt(2 * rank * (1 - rank / draws) * block)
+    needed = np.sort(problem.needed(plan.replay, 1e-6))
+    finite = int((needed < np.inf).sum())
+    low, high = max(0, math.floor(rank - 1 - error)), min(draws, math.ceil(rank + error)) - 1
+    ranks = np.unique(np.linspace(low, min(high, finite - 1), NEAR).round().astype(int))
+    least, most = needed[ranks[[0, -1]]]
+    # At other ratios a replicate may need less, or, where it is hardly feasible, far more.
+    below = np.linspace(least - (most - least) / 4 - 1e-3, least, 5)
+    beyond = BUDGETS[most < BUDGETS] if high >= finite else most + (below - least)[::-1] * -1
+    even = np.linspace(least, most, NEAR)
+    budgets = np.unique(np.concatenate([below, needed[ranks], even, beyond]))
+    parts = (ranks[-1] - ranks[0]) / max(len(ranks) - 1, 1)
+    if len(ratios) == 1:
+        return budgets, ratios, parts
+    also = ratios[problem.held(np.array([most]), ratios)[0] >= rank]
+    step = np.diff(ratios).max()
+    ends = min([plan.replay, *also]) - step, max([plan.replay, *also]) + step
+    near = np.clip(np.linspace(*ends, int(np.clip(40_000 / draws, 9, 33))), ratios[0], ratios[-1])
+    return budgets, np.union1d(near, plan.replay), parts
+
+
+def _reached(held: Floats, rank: int, budgets: Floats, parts: float) -> Floats:
+    """The budget at which counts of shape (budgets, ...) first reach a rank.
+
+    It is one of the budgets if each is that of a draw, otherwise it may lie between two of them.
+    """
+    node = (held >= rank).argmax(0)
+    after = np.take_along_axis(held, node[None], 0)[0]
+    before = np.take_along_axis(held, np.maximum(node - 1, 0)[None], 0)[0]
+    low = budgets[np.maximum(node - 1, 0)]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        share = (rank - before) / (after - before) if parts > 1 else np.ones(node.shape)
+    found = low + np.where(node > 0, share, 1.0) * (budgets[node] - low)
+    return np.where(after >= rank, found, np.inf)
+
+
+def split_half_probability(problem: Problem, budgets: Floats, near: Floats) -> float:
+    """P(both) on half of the draws of a plan made on the other half; mean of both directions.
+
+    P(both) of a plan on the draws that it was made on is optimistic; this one is not. A half
+    without a plan does not count; NaN if neither has one.
+    """
+    index, held = np.arange(problem.draws), []
+    halves = [problem.take(half) for half in np.split(index, [problem.draws // 2])]
+    for one, other in (halves, halves[::-1]):
+        budget, ratio = refined(one, [budgets[::5], near], near)
+        if budget < math.inf:
+            held.append(other.held(np.array([budget]), np.array([ratio]))[0, 0] / other.draws)
+    return float(np.mean(held)) if held else math.nan

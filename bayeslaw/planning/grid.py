@@ -230,7 +230,7 @@ class Curve:
         Budgets are log ATPP, shape (budgets,), or (budgets, replays) where each ratio has its own.
         """
         u, ratios = np.asarray(budgets, float), np.asarray(replay, float)[:, None]
-        u = np.maximum(u[..., None] if u.ndim > 1 else u[:, None, None], NODES[0])
+        u = u[..., None] if u.ndim > 1 else u[:, None, None]
         return self._joined([self._above_peak(member, u, ratios) for member in self.members])
 
     def loss_at_zero(self) -> Floats:
@@ -240,10 +240,10 @@ class Curve:
     def minimum(self, replay: float) -> Floats:
         """Smallest loss over all budgets, (draws,): the asymptote where the loss falls with D."""
         nodes = np.concatenate([NODES, FAR])[:, None]
-        return minima(lambda u: self._each(u, replay), nodes)[1]
+        return minima(lambda u: self.along(u, replay), nodes)[1]
 
-    def _each(self, budgets: Floats, replay: float) -> Floats:
-        """Loss at budgets of shape (points, 1 or draws), shape (points, draws)."""
+    def along(self, budgets: Floats, replay: float) -> Floats:
+        """Loss at one ratio and budgets of shape (points, 1 or draws), shape (points, draws)."""
         budgets = np.broadcast_to(budgets, (len(budgets), self.draws))
         ratio = np.array([[replay]])
         parts = [
@@ -259,6 +259,8 @@ class Curve:
         return np.concatenate(parts, axis=-1)[..., np.argsort(np.concatenate(self.places))]
 
     def _above_peak(self, member: LawDraws, u: Floats, ratios: Floats) -> Floats:
+        # Deviations are extrapolated no further than the nodes, where a quadratic says nothing.
+        u = np.clip(u, NODES[0], NODES[-1] if member.law.deviations else np.inf)
         loss = self._raw(member, u, ratios)
         if not member.law.deviations:
             return loss
@@ -349,10 +351,8 @@ def search(
         if found < least:
             least, place = found, tuple(float(a[i]) for a, i in zip(axes, index, strict=True))
         if not steps:
-            gaps = [np.diff(axis) for axis in axes]
-            steps = [
-                g[max(i - 1, 0) : i + 1].max(initial=0.0) for g, i in zip(gaps, index, strict=True)
-            ]
+            near = [a[max(i - 1, 0) : i + 2] for a, i in zip(axes, index, strict=True)]
+            steps = [float(np.diff(nodes).max(initial=0.0)) for nodes in near]
         if all(step <= most for step, most in zip(steps, tolerance, strict=True)):
             break
         for k, axis in enumerate(axes):

@@ -1,8 +1,8 @@
 """Plans: the smallest budget, with its replay ratio, that meets limits on loss and forgetting.
 
-A budget is D/N, adaptation tokens per parameter (ATPP). At each replay ratio, each posterior draw
-has a set of budgets that meet all limits (`bayeslaw.planning.feasible_budgets`). The plan is the
-smallest budget that lies in the sets of at least a fraction `confidence` of the draws.
+A budget is D/N, adaptation tokens per parameter (ATPP). The plan is the smallest budget at which
+the limits hold for at least a fraction `confidence` of the posterior draws, at any replay ratio. It
+is found on a grid that is refined (`bayeslaw.planning.grid`).
 """
 
 import math
@@ -18,42 +18,40 @@ from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import REMOVED, BayeslawError, unknown
 from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.pools import Fit, convergence_failures, pair_draws
-from bayeslaw.planning.arguments import Baseline, Request, baseline_draws, replay_ratios, requested
-from bayeslaw.planning.chance_constraints import Problem
+from bayeslaw.planning.arguments import (
+    NOISE,
+    Baseline,
+    Request,
+    baseline_draws,
+    replay_ratios,
+    requested,
+)
 from bayeslaw.planning.choices import (
     INFEASIBLE,
     Choice,
     binding_limits,
-    bootstrap,
+    cheapest,
     choice_at,
-    near_optimal,
-    split_half_probability,
+    monte_carlo,
 )
-from bayeslaw.planning.deviations import (
+from bayeslaw.planning.planned_run import (
     Deviation,
     PlannedRun,
+    common_ranges,
+    curve_of,
     deviations,
+    extrapolations,
     moving_size_effect,
     spread,
 )
-from bayeslaw.planning.fits import (
-    NOISE,
-    autocorrelation_length,
-    common_ranges,
-    curve_of,
-    extrapolations,
-    point_description,
-)
-from bayeslaw.planning.replay_search import most_probable, smallest_budget
+from bayeslaw.planning.problem import RATIOS, Problem, likeliest, refined, smallest
 from bayeslaw.planning.result import Plan
 
 MOST_DRAWS = 4000
-"""Most paired draws, evenly spread, of laws without closed-form budgets."""
+"""Most paired draws, evenly spread."""
 PASSES, CLOSE = 4, 0.05
 """Most repetitions of a plan with the effects of new sizes where it lies, and the distance in log
 tokens and replay at which they are near enough."""
-REPLAY_GRID, COARSE_GRID = np.linspace(0.005, 0.995, 199), np.linspace(0.005, 0.995, 34)
-"""Default grids of replay ratios, for laws with a closed form and for other laws."""
 
 
 def plan(
@@ -80,7 +78,7 @@ def plan(
     """Smallest budget that meets target and forgetting limits with stated probability.
 
     The chance-constrained problem is: minimise D/N over D and the replay ratio such that all limits
-    hold with probability `confidence`. It is solved exactly over D for the posterior draws.
+    hold with probability `confidence`, estimated by the fraction of the posterior draws.
 
     Parameters
     ----------
@@ -119,8 +117,7 @@ def plan(
         losses. The result has the probabilities of both. Plans of point fits alone are latent.
     replay_grid : sequence of float, optional
         Replay ratios searched; the best is then refined between its neighbours. A single value
-        fixes r; laws without replay need 1. By default 199 from .005 to .995, or 34 for laws
-        without closed-form budgets.
+        fixes r; laws without replay need 1. By default 34 from .005 to .995.
     point : sequence of PointFit, optional
         Fits of the deterministic plan: the targets', then the source's. By default it is made at
         the posterior medians of the reference coordinates.
@@ -146,7 +143,7 @@ def plan(
 
     Notes
     -----
-    See `bayeslaw.planning.chance_constraints` for the method and its references.
+    See `bayeslaw.planning.problem` for the method and its references.
 
     Examples
     --------
@@ -188,10 +185,7 @@ def plan(
     chosen, best, shown = solved.chosen, solved.best, solved.shown
     error, held_out = dict[str, Any](), math.nan
     if best is None:
-        # A plan made on half of the draws has twice the variance.
-        near, sets = near_optimal(problem, ratios, solved.per_ratio, chosen.replay, 2 * block)
-        error = bootstrap(problem, near, sets, np.random.default_rng(seed), block)
-        held_out = split_half_probability(problem, sets)
+        error, held_out = monte_carlo(problem, ratios, chosen, block, np.random.default_rng(seed))
     latent, measured = (
         choice_at(solved.problems[kind], shown.budget, shown.replay, shown.tokens) for kind in NOISE
     )
@@ -214,8 +208,8 @@ def plan(
         limits=request.limits,
         binds="" if best is None else binding_limits(problem, ratios),
         best=best,
-        deterministic=choice_at(problem, *smallest_budget(deterministic, ratios)[:2]),
-        point=point_description(point or fits),
+        deterministic=choice_at(problem, *smallest(deterministic, ratios)[0]),
+        point=_point_description(point or fits),
         held_out=held_out,
         error=error,
         outside=extrapolations(request.fits, params, ptpp, shown.replay, shown.atpp),
@@ -251,7 +245,7 @@ class _Solution:
     block : int
         Draws that count as one independent draw.
     ratios : array
-    chosen, best, per_ratio
+    chosen, best
         As of `_search`.
     """
 
@@ -264,7 +258,6 @@ class _Solution:
     ratios: Floats
     chosen: Choice
     best: Choice | None
-    per_ratio: Floats
 
     @property
     def shown(self) -> Choice:
@@ -275,10 +268,9 @@ class _Solution:
 def _solution(request: Request, starts: Sequence[float | Floats | str]) -> _Solution:
     """The plan with the effects of new sizes at the tokens and replay of the request's run."""
     problems, pairing, noisy = _paired_problems(request, starts)
-    problems, block = _thinned(problems, autocorrelation_length(list(request.fits.values())))
+    problems, block = _thinned(problems, _autocorrelation_length(list(request.fits.values())))
     problem, ratios = problems[request.noise], request.ratios
-    if ratios is None:
-        ratios = REPLAY_GRID if problem.closed_form else COARSE_GRID
+    ratios = RATIOS if ratios is None else ratios
     found = _search(problem, ratios)
     return _Solution(request.run, problems, problem, pairing, noisy, block, ratios, *found)
 
@@ -334,28 +326,39 @@ def _deterministic(
 
 
 def _thinned(problems: dict[str, Problem], block: int) -> tuple[dict[str, Problem], int]:
-    """At most `MOST_DRAWS` draws of a law without closed-form budgets, and their block length."""
-    problem = problems["latent"]
-    if problem.closed_form or problem.draws <= MOST_DRAWS:
+    """At most `MOST_DRAWS` draws, and the length of their blocks."""
+    draws = problems["latent"].draws
+    if draws <= MOST_DRAWS:
         return problems, block
-    some = np.linspace(0, problem.draws - 1, MOST_DRAWS).round().astype(int)
-    thinned = {name: each.take(some) for name, each in problems.items()}
-    return thinned, math.ceil(block * MOST_DRAWS / problem.draws)
+    thinned = {name: problem.thinned(MOST_DRAWS) for name, problem in problems.items()}
+    return thinned, math.ceil(block * MOST_DRAWS / draws)
 
 
-def _search(problem: Problem, ratios: Floats) -> tuple[Choice, Choice | None, Floats]:
-    """The smallest feasible choice, and the smallest budget at each replay ratio.
+def _search(problem: Problem, ratios: Floats) -> tuple[Choice, Choice | None]:
+    """The smallest feasible choice, and if there is none the one most likely to meet the limits."""
+    (chosen,) = cheapest(problem, ratios)
+    if chosen is not INFEASIBLE:
+        return chosen, None
+    count, budget, ratio = likeliest(problem, ratios)
+    if count >= problem.rank:  # feasible between the nodes
+        near = [np.array([budget - 0.5, budget]), np.array([ratio])]
+        return choice_at(problem, *refined(problem, near, ratios[[0, -1]])), None
+    best = choice_at(problem, budget, ratio) if count else replace(INFEASIBLE, p_both=0.0)
+    return INFEASIBLE, best
 
-    If no choice is feasible, the second result is the one most likely to meet all limits.
-    """
-    budget, replay, per_ratio = smallest_budget(problem, ratios)
-    best = None
-    if budget == math.inf:
-        count, likeliest, ratio = most_probable(problem, math.inf, ratios)
-        if count >= problem.rank:
-            # Feasible between two ratios of the grid.
-            budget, replay, _ = smallest_budget(problem, np.array([ratio]))
-        if budget == math.inf:
-            found = choice_at(problem, likeliest, ratio)
-            best = found if count else replace(INFEASIBLE, p_both=0.0)
-    return choice_at(problem, budget, replay), best, per_ratio
+
+def _point_description(fits: Sequence[Fit]) -> str:
+    """Describe the parameters of the deterministic plan: those that `curve_of` takes of `fits`."""
+    points = sum(isinstance(fit, PointFit) for fit in fits)
+    medians = "posterior medians of the reference coordinates"
+    if points == len(fits):
+        return "point fits as given"
+    return f"{medians}, and point fits as given" if points else medians
+
+
+def _autocorrelation_length(fits: Sequence[Fit]) -> int:
+    """Number of draws per effective draw, rounded up, of the fit with the most."""
+    posteriors = [fit for fit in fits if not isinstance(fit, PointFit)]
+    return max(
+        [1, *(math.ceil(fit.count / max(fit.convergence.ess_bulk, 1)) for fit in posteriors)]
+    )

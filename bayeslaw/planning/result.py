@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -13,9 +13,7 @@ from bayeslaw.common.errors import BayeslawError
 from bayeslaw.common.formatting import count, digits, jsonable, percent
 from bayeslaw.common.shown import Block, Note, Shown, Table
 from bayeslaw.laws.adjustments import epochs
-from bayeslaw.planning import replay_search as search
 from bayeslaw.planning.arguments import replay_ratios
-from bayeslaw.planning.chance_constraints import Problem
 from bayeslaw.planning.choices import (
     INFEASIBLE,
     Choice,
@@ -24,10 +22,14 @@ from bayeslaw.planning.choices import (
     choice_at,
     choice_table,
     fields,
+    least_expected_loss,
     probabilities,
+    ranges_around,
     replanned,
+    stopping_budget,
 )
-from bayeslaw.planning.deviations import PlannedRun
+from bayeslaw.planning.planned_run import PlannedRun
+from bayeslaw.planning.problem import Problem, likeliest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +52,7 @@ class Plan(Choice):
         latent losses, and for the measured losses of a new run.
     spread : DataFrame
         Shares of the variance of the measured log losses there; see
-        `bayeslaw.planning.deviations.spread`.
+        `bayeslaw.planning.planned_run.spread`.
     base : str
         The base that the plan starts from, and what is known of it.
     baseline : str
@@ -176,7 +178,7 @@ class Plan(Choice):
             with the plan's confidence at this replay ratio; and `replay`, those at this budget. NaN
             where there is none.
         """
-        return search.ranges_around(self.problem, *self._point(atpp, replay), self.replay_grid)
+        return ranges_around(self.problem, *self._point(atpp, replay), self.replay_grid)
 
     def stop(self, nats: float, tokens: float = 1e9, *, replay: float | None = None) -> Choice:
         """The budget from which further tokens buy too little.
@@ -204,7 +206,7 @@ class Plan(Choice):
                 raise BayeslawError("no draw meets the limits at any budget; give replay=.")
             replay = self.chosen.replay
         ratio = float(replay_ratios([replay])[0])
-        budget = search.stopping_budget(self.problem, ratio, nats, tokens)
+        budget = stopping_budget(self.problem, ratio, nats, tokens)
         return choice_at(self.problem, budget, ratio)
 
     def _point(self, atpp: float, replay: float) -> tuple[float, float]:
@@ -228,11 +230,8 @@ class Plan(Choice):
         DataFrame
             One row per confidence: `confidence`, and the fields of `Choice`.
         """
-        rows = []
-        for confidence in confidences:
-            found = cheapest(replace(self.problem, confidence=confidence), self.replay_grid)
-            rows.append({"confidence": confidence} | vars(found))
-        return pd.DataFrame(rows)
+        found = zip(confidences, cheapest(self.problem, self.replay_grid, confidences), strict=True)
+        return pd.DataFrame([{"confidence": each} | vars(choice) for each, choice in found])
 
     def sensitivity(
         self, *, max_loss: float = 0.0025, max_forgetting: float = 0.1, baseline: float = 0.0025
@@ -273,7 +272,7 @@ class Plan(Choice):
         """
         most = self._cap(tokens, flops)
         cap = math.log(most / self.problem.params)
-        count, budget, ratio = search.most_probable(self.problem, cap, self.replay_grid)
+        count, budget, ratio = likeliest(self.problem, self.replay_grid, cap)
         return choice_at(self.problem, budget, ratio, most) if count else INFEASIBLE
 
     def least_loss(self, *, tokens: float = math.inf, flops: float = math.inf) -> Choice:
@@ -292,7 +291,7 @@ class Plan(Choice):
         if most == math.inf:
             raise BayeslawError("least_loss needs a fixed budget; give tokens= or flops=.")
         budget = math.log(most / self.problem.params)
-        value, ratio = search.least_expected_loss(self.problem, budget, self.replay_grid)
+        value, ratio = least_expected_loss(self.problem, budget, self.replay_grid)
         return choice_at(self.problem, budget, ratio, most) if value < math.inf else INFEASIBLE
 
     def _cap(self, tokens: float, flops: float) -> float:

@@ -525,7 +525,7 @@ def plan_landscape(plan: Plan, *, points: int = 81) -> Figure:
     few = problem.take(thin)
 
     def median(limit: Any) -> Floats:
-        return np.array([np.median(limit.value(ratios, u), -1) for u in np.log(budgets)])
+        return np.asarray(np.median(limit.value(np.log(budgets), ratios), axis=-1))
 
     scale, unit = (100, "%") if problem.source.relative else (1, "nats")
     rise, most = scale * median(few.source), scale * problem.source.most

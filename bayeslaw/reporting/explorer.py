@@ -15,7 +15,7 @@ from bayeslaw.common.errors import BayeslawError
 from bayeslaw.common.files import installing
 from bayeslaw.common.formatting import jsonable
 from bayeslaw.planning.arguments import replay_ratios
-from bayeslaw.planning.limits import Limit
+from bayeslaw.planning.problem import Limit
 from bayeslaw.planning.result import Plan
 from bayeslaw.reporting.pages import Page, rendered
 
@@ -120,7 +120,7 @@ def _page(
 
     def packed(limit: Limit) -> str:
         """Values of shape (budgets, ratios, draws) as base64, little-endian single precision."""
-        values = np.stack([limit.value(ratios, math.log(a)) for a in budgets])
+        values = limit.value(np.log(budgets), ratios)
         return base64.b64encode(np.ascontiguousarray(values, "<f4").tobytes()).decode("ascii")
 
     return {

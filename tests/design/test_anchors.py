@@ -22,7 +22,6 @@ from bayeslaw import (
 from bayeslaw.inference.fitting import joined, refit
 from bayeslaw.inference.pools import pair_draws
 from bayeslaw.model.effects import labels
-from bayeslaw.planning.intervals import intersection
 from tests.design.conftest import GOALS, LIMITS, POOL, around
 from tests.inside import centred, joint_gaussian, predicted_sd
 from tests.support import CHINCHILLA
@@ -182,7 +181,7 @@ def test_the_budget_that_a_plan_needs_is_a_standard_normal_target(fits):
     planned = plan(**fits, **LIMITS, noise="latent")
     pool = paper_world().design().head(2)
     joint, keep = joint_gaussian(list(fits.values()), pool, pool, planned)
-    needed = intersection(planned.problem.feasible_sets([planned.replay])).lower[0, 0]
+    needed = planned.problem.needed(planned.replay)
     np.testing.assert_array_equal(keep, np.arange(planned.draws))
     assert np.isfinite(needed).all()
     score = joint.targets[:, -1][np.argsort(needed)] * np.sqrt(planned.draws - 1)

@@ -18,7 +18,6 @@ from bayeslaw import (
     plan,
 )
 from bayeslaw.inference.fitting import joined
-from bayeslaw.planning.intervals import intersection
 from tests.design.conftest import LIMITS, POOL
 from tests.inside import (
     distinct_rows,
@@ -142,7 +141,7 @@ def test_the_planned_runs_own_losses_make_the_plan_certain(curved):
     planned = plan(**curved, **loose, noise="latent")
     atpp, feasible = bought(curved, planned, rows)
     ratios = np.linspace(0.05, 0.95, 19)
-    needed = intersection(planned.problem.feasible_sets(ratios)).lower.min((0, 1))
+    needed = np.min([planned.problem.needed(ratio) for ratio in ratios], axis=0)
     assert feasible == pytest.approx(np.isfinite(needed).mean(), abs=0.1)
     middle = np.exp(np.quantile(needed, 0.5, method="higher"))
     assert atpp == pytest.approx(middle, rel=0.25)

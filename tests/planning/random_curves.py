@@ -9,8 +9,7 @@ import pytest
 from bayeslaw import load_law
 from bayeslaw.laws.terms import Term
 from bayeslaw.model.discrepancy import Curvature
-from bayeslaw.planning.feasible_budgets import Bound
-from bayeslaw.planning.loss_curves import NODES, LossCurve
+from bayeslaw.planning.grid import NODES, Curve, LawDraws
 
 LOG_ATPP = np.linspace(-14, 18, 257)
 AT = {
@@ -67,11 +66,12 @@ def random_curve(rng, law, draws):
             size = rng.normal(0, 0.7, draws)
         p[name] = size
     params, ptpp = np.exp(rng.uniform(np.log(1e8), np.log(2e10))), rng.uniform(5, 300)
-    return LossCurve(law, p, AT, params, ptpp)
+    return at_one_stage(law, p, params, ptpp)
 
 
-def feasible(curve, replay, limit):
-    return Bound(curve, limit).budgets(replay)
+def at_one_stage(law, p, params, ptpp, at=AT):
+    draws = LawDraws(law, p, at)
+    return Curve((draws,), (np.arange(draws.count),), params, ptpp)
 
 
 def brute(curve, replay, budgets):
@@ -79,10 +79,10 @@ def brute(curve, replay, budgets):
 
     It is found on the planner's nodes, and again on fine grids between them.
     """
-    loss = by_law(curve, replay, budgets)
-    if curve.law.deviations:
+    loss, member = by_law(curve, replay, budgets), curve.members[0]
+    if member.law.deviations:
         nodes = by_law(curve, replay, NODES)
-        diverges = (curve.p["B"] > 0) & ((curve.p["beta"] > 0) | ("lambda_" in curve.p))
+        diverges = (member.p["B"] > 0) & ((member.p["beta"] > 0) | ("lambda_" in member.p))
         held = np.flatnonzero((nodes[0] < nodes[1]) & diverges)
         top = np.argmax(np.diff(nodes[:, held], append=-np.inf, axis=0) < 0, 0)
         ends = NODES[top - 1], NODES[np.minimum(top + 1, len(NODES) - 1)]
@@ -95,26 +95,18 @@ def brute(curve, replay, budgets):
 
 def by_law(curve, replay, budgets):
     """Loss of shape (budgets, draws) from the formula of the law; budgets may differ by draw."""
+    member = curve.members[0]
     row = {"params": curve.params, "ptpp": curve.ptpp, "replay": replay, "tokens": curve.params}
-    x = curve.law.covariates(pd.DataFrame([row]))
+    x = member.law.covariates(pd.DataFrame([row]))
     x["tokens"] = x["tokens"] + budgets
-    p = {name: value[:, None] for name, value in curve.p.items()}
+    p = {name: value[:, None] for name, value in member.p.items()}
     with np.errstate(over="ignore"):
-        loss = curve.law.loss(p, x, curve.at)
+        loss = member.law.loss(p, x, member.at)
     return np.broadcast_to(loss, (curve.draws, np.shape(budgets)[-1])).T.copy()
-
-
-def mismatches(curve, replay, limit):
-    """Budgets of the grid where a set and the sign of the brute-force loss disagree."""
-    sets = feasible(curve, [replay], limit)
-    excess = brute(curve, replay, LOG_ATPP) - limit
-    inside = np.stack([sets.contains(u)[0] for u in LOG_ATPP])
-    clear = np.abs(excess) > 1e-9
-    return ((inside != (excess <= 0)) & clear).sum(), sets
 
 
 def random_limit(rng, curve, replay):
     """A limit near the losses, so that every answer occurs: none, all, and some budgets."""
-    loss = curve.loss([replay], rng.uniform(-3, 5))[0]
+    loss = curve.loss([rng.uniform(-3, 5)], [replay])[0, 0]
     loss = np.where(np.isfinite(loss), loss, 2.0)  # the maximum may overflow
     return loss * np.exp(rng.normal(0, 0.2, curve.draws))

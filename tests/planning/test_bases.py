@@ -7,7 +7,7 @@ import pytest
 
 from bayeslaw import BayeslawError, PointFit, Pool, grid, plan
 from bayeslaw.laws.terms import ORIGIN
-from bayeslaw.planning.deviations import PlannedRun, deviations
+from bayeslaw.planning.planned_run import PlannedRun, deviations
 from bayeslaw.simulation.worlds import true_fits
 from tests.planning.posteriors import BASE, WORLD, adapted, posterior
 from tests.support import TRANSFER
@@ -79,9 +79,9 @@ def test_the_effect_of_the_base_cancels_against_a_computed_baseline():
     for tau in (1e-6, 0.05):
         source = labelled("english_arabic", tau)
         found = plan(target=target, source=source, **limits, baseline="asymptote")
-        shares[tau, "asymptote"] = found.problem.meets([0.4], np.log(12.0))[-1].mean()
+        shares[tau, "asymptote"] = (found.problem.excesses([np.log(12.0)], [0.4])[-1] <= 0).mean()
         found = plan(target=target, source=source, **limits, baseline=BASE)
-        shares[tau, "number"] = found.problem.meets([0.4], np.log(9.0))[-1].mean()
+        shares[tau, "number"] = (found.problem.excesses([np.log(9.0)], [0.4])[-1] <= 0).mean()
     assert shares[1e-6, "asymptote"] == shares[0.05, "asymptote"]
     assert shares[1e-6, "number"] != shares[0.05, "number"]
 
@@ -133,7 +133,7 @@ def test_shares_of_the_variance(alike):
     shares = found.spread.drop(columns="sd")
     np.testing.assert_allclose(shares.sum(axis=1), 1)
     noise = found.problem.targets[0].noise.total
-    latent = np.log(found.problem.targets[0].curve.loss([found.replay], found.budget)[0])
+    latent = np.log(found.problem.targets[0].curve.loss([found.budget], [found.replay])[0, 0])
     total = found.spread.loc["target", "sd"]
     assert total == pytest.approx((latent + noise).std(), rel=0.1)
     assert shares.loc["target", "base"] == pytest.approx(0.004**2 / total**2, rel=0.3)
@@ -177,7 +177,7 @@ def test_new_sizes_of_joint_fits_have_correlated_effects():
     curves = [limit.curve for limit in found.problem.limits]
     row = grid(params=4e9, ptpp=279, replay=0.4, tokens=4e10)
     effects = [
-        np.log(curve.loss([0.4], np.log(10.0))[0] / fit.latent(row)[:, 0])
+        np.log(curve.loss([np.log(10.0)], [0.4])[0, 0] / fit.latent(row)[:, 0])
         for curve, fit in zip(curves, joint, strict=True)
     ]
     assert np.std(effects, axis=1) == pytest.approx([TAU, TAU], rel=0.15)
@@ -245,7 +245,7 @@ def test_point_fits_of_a_law_that_starts_from_the_base(adaptation):
         first = plan(target=points[0], source=source, **asked)
         curve = first.problem.targets[0].curve
         wanted = points[0].predict(row.assign(base=base))
-        np.testing.assert_allclose(curve.loss([0.3], np.log(5.0))[0, 0], wanted, rtol=1e-12)
+        np.testing.assert_allclose(curve.loss([np.log(5.0)], [0.3])[0, 0, 0], wanted, rtol=1e-12)
     both = plan(target=target, source=source, point=points, **asked)
     assert both.deterministic.atpp == plan(target=points[0], source=points[1], **asked).atpp
     with pytest.raises(BayeslawError, match="0 rows with tokens = 0"):

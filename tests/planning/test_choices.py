@@ -7,15 +7,8 @@ import numpy as np
 import pytest
 
 from bayeslaw import grid, plan
-from bayeslaw.planning.choices import (
-    INFEASIBLE,
-    bootstrap,
-    choice_at,
-    near_optimal,
-    split_half_probability,
-)
-from bayeslaw.planning.intervals import intersection
-from bayeslaw.planning.replay_search import most_probable
+from bayeslaw.planning.choices import INFEASIBLE, choice_at, monte_carlo
+from bayeslaw.planning.problem import likeliest
 from tests.planning.posteriors import (
     BASE,
     GOOD,
@@ -77,30 +70,29 @@ def test_monte_carlo_error_covers_fresh_draws():
 
 
 def test_replicates_search_the_ratios_that_are_optimal_for_resampled_draws():
-    """The best ratio of resampled draws, by a search of the whole grid, lies among those kept."""
+    """Against plans of resampled draws by a fine grid of all ratios."""
     fits = {d: posterior(n, 100) for d, n in zip(("target", "source"), WORLD.laws, strict=True)}
     found = plan(**fits, **LIMITS, baseline=BASE)
     problem, ratios = found.problem, found.replay_grid
-    feasible = intersection(problem.feasible_sets(ratios))
-    per_ratio = feasible.smallest(problem.rank)
-    near, sets = near_optimal(problem, ratios, per_ratio, found.replay, 1)
-    rng, best = np.random.default_rng(0), []
+    needed = np.array([problem.needed(ratio, 1e-3) for ratio in ratios])
+    rng, best, budgets = np.random.default_rng(0), [], []
     for _ in range(400):
         index = rng.integers(problem.draws, size=problem.draws)
-        best.append(ratios[feasible.take(index).smallest(problem.rank).argmin()])
-    assert np.mean((near.min() <= best) & (best <= near.max())) >= 0.99
-    error = bootstrap(problem, near, sets, np.random.default_rng(1), 1)
-    assert error["replay"] == pytest.approx(np.std(best), rel=0.2)
+        per_ratio = np.sort(needed[:, index])[:, problem.rank - 1]
+        best.append(ratios[per_ratio.argmin()])
+        budgets.append(per_ratio.min())
+    assert found.error["replay"] == pytest.approx(np.std(best), rel=0.3)
+    assert found.error["atpp"] == pytest.approx(np.std(np.exp(budgets)), rel=0.3)
 
 
 def test_of_equally_probable_choices_the_smallest_budget_is_taken(fits):
     loose = LIMITS | {"max_loss": 2.2, "max_forgetting": 0.3}
     problem, ratios = plan(**fits, **loose, baseline=BASE).problem, np.linspace(0.2, 0.8, 13)
-    counts, budgets = intersection(problem.feasible_sets(ratios)).most_common()
-    assert np.sum(counts == problem.draws) > 3
-    count, budget, _ = most_probable(problem, np.inf, ratios)
+    needed = np.array([problem.needed(ratio).max() for ratio in ratios])
+    assert np.sum(needed < np.inf) > 3
+    count, budget, _ = likeliest(problem, ratios)
     assert count == problem.draws
-    assert budget <= budgets[counts == problem.draws].min()
+    assert budget <= needed.min() + 1e-6
 
 
 @pytest.mark.parametrize(("ess", "block"), [(400, 1), (60, 7), (50, 8)])
@@ -110,15 +102,21 @@ def test_a_block_is_the_draws_per_effective_draw_rounded_up(fits, ess, block):
     assert plan(**fits, **LIMITS, baseline=BASE, allow_unconverged=True).error["block"] == block
 
 
+def at_a_ratio():
+    """A problem of 100 draws, and its plan at one replay ratio."""
+    fits = {d: posterior(n, 100) for d, n in zip(("target", "source"), WORLD.laws, strict=True)}
+    found = plan(**fits, **LIMITS, baseline=BASE, replay_grid=[0.4])
+    return found.problem, found
+
+
 def test_blocks_matter_for_dependent_draws_and_not_for_independent_ones():
     """Each draw eight times in a row carries as much information as the draw once."""
-    fits = {d: posterior(n, 100) for d, n in zip(("target", "source"), WORLD.laws, strict=True)}
-    problem, ratio = plan(**fits, **LIMITS, baseline=BASE).problem, np.array([0.4])
+    problem, found = at_a_ratio()
 
     def error(problem, block):
-        seeds, sets = range(5), intersection(problem.feasible_sets(ratio))
-        found = [bootstrap(problem, ratio, sets, np.random.default_rng(s), block) for s in seeds]
-        return np.mean([each["atpp"] for each in found])
+        rngs = map(np.random.default_rng, range(5))
+        errors = [monte_carlo(problem, np.array([0.4]), found, block, rng)[0] for rng in rngs]
+        return np.mean([each["atpp"] for each in errors])
 
     once, slow = error(problem, 1), problem.take(np.repeat(np.arange(100), 8))
     assert error(problem, 8) == pytest.approx(once, rel=0.3)
@@ -128,25 +126,37 @@ def test_blocks_matter_for_dependent_draws_and_not_for_independent_ones():
 
 def test_quantiles_of_the_monte_carlo_error_at_a_fixed_ratio():
     """There a plan of resampled draws is an order statistic of the budgets that they need."""
-    fits = {d: posterior(n, 100) for d, n in zip(("target", "source"), WORLD.laws, strict=True)}
-    problem, ratio = plan(**fits, **LIMITS, baseline=BASE).problem, np.array([0.4])
-    sets = intersection(problem.feasible_sets(ratio))
-    needed = np.exp(sets.lower[0, 0])
+    problem, found = at_a_ratio()
+    needed = np.exp(problem.needed(0.4))
     index = np.random.default_rng(0).integers(100, size=(20_000, 100))
     low, high = np.quantile(np.sort(needed[index])[:, 89], (0.05, 0.95))
     rngs = map(np.random.default_rng, range(40))
-    found = [bootstrap(problem, ratio, sets, rng, 1)["atpp_90"] for rng in rngs]
-    assert np.mean(found, axis=0) == pytest.approx([low, high], rel=0.01)
+    errors = [monte_carlo(problem, np.array([0.4]), found, 1, rng)[0]["atpp_90"] for rng in rngs]
+    assert np.mean(errors, axis=0) == pytest.approx([low, high], rel=0.01)
 
 
 def test_the_probability_on_held_out_draws():
     """At a fixed ratio the plan of one half is an order statistic of its draws' budgets."""
-    fits = {d: posterior(n, 100) for d, n in zip(("target", "source"), WORLD.laws, strict=True)}
-    problem, ratio = plan(**fits, **LIMITS, baseline=BASE).problem, np.array([0.4])
-    sets = intersection(problem.feasible_sets(ratio))
-    needed = sets.lower[0, 0]
+    problem, found = at_a_ratio()
+    needed = problem.needed(0.4, 1e-12)
     halves = needed[:50], needed[50:]
     planned = [np.sort(half)[44] for half in halves]  # 45 of 50 draws
     wanted = [np.mean(halves[1] <= planned[0]), np.mean(halves[0] <= planned[1])]
     assert wanted != [0.9, 0.9]
-    assert split_half_probability(problem, sets) == pytest.approx(np.mean(wanted), abs=1e-12)
+    assert found.held_out == pytest.approx(np.mean(wanted), abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("confidence", "draws", "rank"),
+    [(0.9, 10, 9), (0.9, 4000, 3600), (0.95, 20, 19), (0.91, 10, 10), (0.5, 3, 2), (0.01, 10, 1)],
+)
+def test_rank(fits, confidence, draws, rank):
+    problem = plan(**fits, **LIMITS, baseline=BASE, replay_grid=[0.4]).problem
+    problem = replace(problem, confidence=confidence).take(np.zeros(draws, int))
+    assert problem.rank == rank
+
+
+def test_plan_does_not_depend_on_the_size_of_blocks(fits, monkeypatch):
+    one = plan(**fits, **LIMITS, baseline=BASE)
+    monkeypatch.setattr("bayeslaw.planning.problem.BLOCK", 3000)
+    assert plan(**fits, **LIMITS, baseline=BASE).to_dict() == one.to_dict()

@@ -10,8 +10,7 @@ from bayeslaw import BayeslawError, grid, load_law, plan, simulate
 from bayeslaw.laws.law import CLIP
 from bayeslaw.laws.terms import ORIGIN
 from bayeslaw.model.discrepancy import Curvature
-from bayeslaw.planning.feasible_budgets import Bound
-from bayeslaw.planning.loss_curves import LossCurve
+from bayeslaw.planning.grid import Curve, LawDraws
 from bayeslaw.simulation.worlds import true_fits
 from tests.planning.posteriors import (
     BASE,
@@ -136,10 +135,11 @@ def test_laws_without_replay_or_tokens():
     tokens = (410 / (2.2 - 1.7 - 400 / 8.1e9**0.34)) ** (1 / 0.28)
     assert found.tokens == pytest.approx(tokens, rel=1e-9)
     flat = replace(law, terms=law.terms[:1])
-    curve = LossCurve(flat, {n: np.array([v]) for n, v in CHINCHILLA.items()}, ORIGIN, 1e9, 1)
-    sets = Bound(curve, 3.0).budgets([0.5])
-    assert sets.lower.tolist() == [[[-np.inf]]]
-    assert sets.upper is None
+    draws = LawDraws(flat, {n: np.array([v]) for n, v in CHINCHILLA.items()}, ORIGIN)
+    curve = Curve((draws,), (np.arange(1),), 1e9, 1)
+    assert len(np.unique(curve.loss([-20.0, 0.0, 20.0], [0.5]))) == 1
+    never = replace(fit, law=flat)
+    assert plan(**asked | {"target": never, "source": never}, replay_grid=[1.0]).tokens == 0
 
 
 def second(name, seed):
