@@ -94,14 +94,14 @@ def test_each_domain_forecasts_and_saves_on_its_own(fitted, tmp_path):
 def test_rows_without_a_label_are_groups_of_their_domain_alone(monkeypatch):
     tables, given = with_gaps(pair(0.5)), {}
 
-    def stop(spec, values, *rest, **settings):
-        given.update(values)
+    def stop(domains, settings):
+        given.update(domains)
         raise InterruptedError
 
     monkeypatch.setattr(_fit_joint, "sample", stop)
     with pytest.raises(InterruptedError):
         fit_joint(LAWS, tables, discrepancy="none")
-    one, two = (given[f"{name}::run_index"] for name in LAWS)
+    one, two = (given[f"{name}::"].index["run"] for name in LAWS)
     assert not set(one[-2:]) & set(two)
     assert set(one[:-2]) == set(two[:-2])
 
