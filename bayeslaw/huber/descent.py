@@ -29,15 +29,18 @@ LEAST_COUPLED = 1e-9
 """Least amount of a coupled term, in mean losses: at 0 the loss has no derivative by it."""
 EXPONENTS = 0.02, 2.0
 """Range of the starts of an exponent that is positive without an upper bound."""
+DIFFERENCE = 1e-6
+"""Step of the finite differences of the gradient that give second derivatives."""
 PATIENCE, TOLERANCE = 12, 1e-13
 """A descent ends after this many steps in a row that gain less than this, relatively."""
 AGREE = 1e-5
 """Two optima agree if their values differ by less than this, relatively."""
-RANKING_STEPS, STEPS, END_STEPS = 30, 40, 10
-"""Steps before the starts are ranked, of those that are chosen in each round, and of those that
-agree at the end."""
-NEAR, ROUNDS = 0.02, 6
-"""Starts whose value exceeds the best by more than NEAR, relatively, are dropped after a round."""
+RANKING_STEPS, FIRST_STEPS, ROUND_STEPS, END_STEPS = 30, 40, 25, 10
+"""Steps before the starts are ranked, of those that are chosen, of each later round, and of those
+that agree at the end."""
+NEAR, ROUNDS, GAIN = 0.02, 18, 1e-7
+"""Starts whose value exceeds the best by more than NEAR, or by more than ROUNDS, the most rounds,
+could gain, are dropped. The best one continues while a round gains GAIN; all relatively."""
 REFITS = 8
 """Refits of the linear parameters at a bound of an exponent. Each leaves about 5 % of the error."""
 
@@ -118,6 +121,11 @@ class Objective:
         """Derivatives of the residuals, shape (points, parameters, rows)."""
         loss = np.exp(residuals + self.observed)[:, None]
         return self.design(points, self.names) / loss
+
+    def gradient(self, points: Floats, residuals: Floats) -> tuple[Floats, Floats, Floats]:
+        """Gradient of the objective, with the Jacobian and the weights that it is made of."""
+        jacobian, weights = self.jacobian(points, residuals), self.weights(residuals)
+        return (jacobian @ (weights * residuals)[..., None])[..., 0], jacobian, weights
 
     def _named(self, points: Floats) -> dict[str, Floats]:
         return {name: points[:, i, None] for i, name in enumerate(self.names)}
@@ -204,28 +212,41 @@ def linear_fit(objective: Objective, points: Floats) -> Floats:
     return fitted
 
 
-def polish_best(objective: Objective, points: Floats, keep: int) -> tuple[Floats, Floats]:
-    """Polish the best `keep` of some starts; points, and sums of their Huber losses.
+def polish_best(objective: Objective, points: Floats, keep: int) -> tuple[Floats, Floats, Floats]:
+    """Polish the best `keep` of some starts; points, values, and where each start ended.
 
     If there are more, all take a few steps first: where a law has many exponents, the value at the
-    start does not predict where a descent ends. Those near the best value continue in rounds. After
+    start does not predict where a descent ends. Those near the best value continue in rounds, by
+    second derivatives: the Gauss-Newton matrix converges slowly where residuals are large. After
     each, the exponents are tried at their bounds: where one has no finite optimum the objective
     flattens, and a descent approaches the bound more and more slowly.
     """
     if len(points) > keep:
         points, values, _ = polish(objective, points, RANKING_STEPS)
         points = points[np.argsort(values, kind="stable")[:keep]]
-    points, values, moving = polish(objective, points, STEPS)
+    points, values, moving = polish(objective, points, FIRST_STEPS)
+    gain, agreed, ends = np.full(len(points), np.inf), np.zeros(len(points), bool), points.copy()
     for _ in range(ROUNDS):
-        near = np.flatnonzero(values <= (1 + NEAR) * values.min())
-        before = values[near]
-        for row in near:
-            points[row], values[row] = at_bounds(objective, points[row], values[row])
-        going = near[moving[near] | (values[near] < before)]
-        if not len(going):
+        best = int(np.argmin(values))
+        excess = values / values[best] - 1
+        same = excess <= AGREE
+        active = np.flatnonzero(moving & ~same & (excess <= np.minimum(NEAR, ROUNDS * gain)))
+        if moving[best] and gain[best] > GAIN:
+            active = np.append(active, best)
+        if not len(active):
             break
-        points[going], values[going], moving[going] = polish(objective, points[going], STEPS)
-    return points, values
+        before = values[active]
+        points[active], values[active], moving[active] = polish(
+            objective, points[active], ROUND_STEPS, second_derivatives=True
+        )
+        for row in active:
+            points[row], values[row] = at_bounds(objective, points[row], values[row])
+        gain[active] = before / values[active] - 1
+        ends[~agreed] = points[~agreed]
+        agreed |= same
+        # Starts that agree would all end at the same value, so only the best continues.
+        points[same], values[same], moving[same] = points[best], values[best], moving[best]
+    return points, values, ends
 
 
 def at_bounds(objective: Objective, point: Floats, value: float) -> tuple[Floats, float]:
@@ -253,14 +274,14 @@ def solutions(objective: Objective, best: Floats, ends: Floats) -> Floats:
     Where the table does not determine all parameters these points differ. Elsewhere they differ by
     what the tolerance of the value allows. `ends` are those of the starts that agree.
     """
-    ends, reached, _ = polish(objective, ends, END_STEPS)
+    ends, reached, _ = polish(objective, ends, END_STEPS, second_derivatives=True)
     least = objective.value(objective.residuals(best[None]))
     same = agree(np.concatenate([least, reached]), len(objective.observed))[1:]
     return np.concatenate([best[None], ends[same]])
 
 
 def polish(
-    objective: Objective, points: Floats, max_steps: int = 150
+    objective: Objective, points: Floats, max_steps: int = 150, *, second_derivatives: bool = False
 ) -> tuple[Floats, Floats, Bools]:
     """Descend from all points at once.
 
@@ -284,7 +305,7 @@ def polish(
         if not len(active):
             break
         trial, trial_residuals = _step(
-            objective, points[active], residuals[active], damping[active]
+            objective, points[active], residuals[active], damping[active], second_derivatives
         )
         reached = objective.value(trial_residuals)
         gain = values[active] - reached
@@ -337,19 +358,48 @@ def refit_linear(objective: Objective, points: Floats) -> tuple[Floats, Floats]:
 
 
 def _step(
-    objective: Objective, points: Floats, residuals: Floats, damping: Floats
+    objective: Objective,
+    points: Floats,
+    residuals: Floats,
+    damping: Floats,
+    second_derivatives: bool,
 ) -> tuple[Floats, Floats]:
     """Points and residuals after a step; `damping` scales the diagonal of ``J' W J``."""
     low, high = objective.low, objective.high
-    jacobian, weights = objective.jacobian(points, residuals), objective.weights(residuals)
-    gradient = (jacobian @ (weights * residuals)[..., None])[..., 0]
+    gradient, jacobian, weights = objective.gradient(points, residuals)
     scale = (jacobian**2 @ weights[..., None])[..., 0]
     scale = np.maximum(scale, 1e-12 * scale.max(-1, keepdims=True))
-    # Beyond the threshold the Huber loss is linear in the residual and has no curvature.
-    matrix = (jacobian * (weights == 1)[:, None]) @ jacobian.mT
+    if second_derivatives:
+        fixed = (points == low) & (gradient > 0) | (points == high) & (gradient < 0)
+        matrix = _hessian(objective, points, scale, fixed)
+    else:
+        # Beyond the threshold the Huber loss is linear in the residual and has no curvature.
+        matrix = (jacobian * (weights == 1)[:, None]) @ jacobian.mT
     matrix += np.eye(points.shape[1]) * ((damping[:, None] + 1e-15) * scale)[:, None]
     moved = points + bounded_steps(matrix, gradient, low - points, high - points)
     return refit_linear(objective, np.clip(moved, low, high))
+
+
+def _hessian(objective: Objective, points: Floats, scale: Floats, fixed: Bools) -> Floats:
+    """Second derivatives of the objective with their eigenvalues made positive.
+
+    They are in units of ``1 / sqrt(scale)``, because parameters differ by many orders of magnitude:
+    the amount of a term with an exponent of 20 may be 1e-9. Curvature along parameters that are
+    `fixed` at a bound may be negative, and must not change that along the others.
+    """
+    unit, size = np.sqrt(scale), len(objective.names)
+    step = DIFFERENCE * np.minimum(1, math.sqrt(len(objective.observed)) / unit)
+    step = np.where(points + step > objective.high, -step, step)
+    ends = points[:, None] + step[..., None] * np.eye(size)
+    ends = np.concatenate([points, ends.reshape(-1, size)])
+    gradients = objective.gradient(ends, objective.residuals(ends))[0]
+    here, there = gradients[: len(points), None], gradients[len(points) :]
+    matrix = (there.reshape(*step.shape, -1) - here) / step[..., None]
+    unit = unit[:, None] * unit[..., None]
+    matrix = np.nan_to_num(0.5 * (matrix + matrix.mT) / unit)
+    matrix *= ~(fixed[:, None] | fixed[..., None])
+    eigenvalues, vectors = np.linalg.eigh(matrix)
+    return unit * ((vectors * np.abs(eigenvalues)[:, None]) @ vectors.mT)
 
 
 def bounded_steps(matrix: Floats, gradient: Floats, low: Floats, high: Floats) -> Floats:

@@ -358,11 +358,11 @@ def fit_huber(
     points = screened_starts(objective, starts, seed)[: polish * max(1, exponents - 2)]
     few = min(polish, max(FEWEST, polish // 3))
     first, rest = np.split(points, [few * len(points) // polish])
-    found = points, values = polish_best(objective, first, few)
+    found = points, values, ends = polish_best(objective, first, few)
     best, agreed = int(np.argmin(values)), agree(values, len(table)).all()
-    if len(rest) and not (agreed and _unique(objective, points[best], points)):
+    if len(rest) and not (agreed and _unique(objective, points[best], ends)):
         more = polish_best(objective, rest, polish - few)
-        points, values = map(np.concatenate, zip(found, more, strict=True))
+        points, values, ends = map(np.concatenate, zip(found, more, strict=True))
         # Starts of the rest that only agree are other solutions, not better ones.
         if not (agreed and agree(values, len(table))[best]):
             best = int(np.argmin(values))
@@ -377,7 +377,7 @@ def fit_huber(
             stacklevel=2,
         )
     agreeing = agree(values, len(table))
-    same = solutions(objective, points[best], points[agreeing])
+    same = solutions(objective, points[best], ends[agreeing])
     return PointFit(
         law=law,
         parameters=objective.paper(points[best]),
@@ -437,7 +437,7 @@ def for_table(law: Law, table: LossTable) -> Law:
         rows = from_frame(frame, f"bases of {table.name}", loss_unit="nats")
         objective = Objective(chinchilla, rows, BASES_DELTA)
         starts = screened_starts(objective, BASES_STARTS, 0)
-        points, values = polish_best(objective, starts, BASES_POLISH)
+        points, values, _ = polish_best(objective, starts, BASES_POLISH)
         best = points[int(np.argmin(values))]
         parameters[column] = objective.paper(best)
         residuals.append(-objective.residuals(best[None])[0])
