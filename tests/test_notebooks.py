@@ -21,11 +21,18 @@ def code(notebook):
     return [cell for cell in notebook.cells if cell.cell_type == "code"]
 
 
+def text(output):
+    data = output.get("data", {})
+    if 'class="bayeslaw"' in (html := data.get("text/html", "")):
+        return re.sub(r"<style>.*?</style>|<[^>]*>", " ", html, flags=re.S)
+    return output.get("text") or data.get("text/plain", "")
+
+
 def shown(cell):
     """Text that a cell shows; of a figure, its size."""
-    parts = [out.get("text") or out.get("data", {}).get("text/plain", "") for out in cell.outputs]
+    found = "\n".join(map(text, cell.outputs))
     # The table of the package is named by its path.
-    return re.sub(r"\S*/(data/[\w/]+\.csv)", r"\1", "\n".join(parts))
+    return re.sub(r"\S*/(data/[\w/]+\.csv)", r"\1", found).strip()
 
 
 def test_these_are_all():

@@ -232,8 +232,9 @@ class Showing:
     def __str__(self) -> str:
         return self.shown().text()
 
-    def _repr_pretty_(self, printer: Any, _cycle: bool) -> None:
-        printer.text(str(self))  # in IPython, where the representation of a posterior is pages long
+    def __init_subclass__(cls) -> None:
+        # In each class, as IPython takes the first of a class: that of a dataclass is pages long.
+        setattr(cls, "_repr_pretty_", lambda self, printer, _: printer.text(str(self)))  # noqa: B010
 
     def _repr_html_(self) -> str:
         return self.shown().html()

@@ -90,6 +90,11 @@ def test_figures_of_a_posterior_need_no_import():
     assert done.stdout.split() == ["Plots", "True"]
 
 
+def test_ipython_prints_what_is_shown(posterior):
+    pretty = pytest.importorskip("IPython.lib.pretty").pretty
+    assert pretty(posterior) == str(posterior)
+
+
 def test_what_cannot_be_drawn_raises(posterior, unconverged, new_rows, small):
     bare = posterior.forecast(new_rows.frame.drop(columns="loss"))
     for draw in (plots.observed, plots.pit, plots.coverage, plots.residuals):

@@ -75,8 +75,10 @@ def tables(page, name):
 
 
 def text(page, name):
+    """The sentences of a section, with those that have a level."""
     blocks = page.sections[name].blocks
-    return " ".join(block for block in blocks if isinstance(block, str))
+    sentences = (getattr(block, "text", block) for block in blocks if not hasattr(block, "frame"))
+    return " ".join(sentence for sentence in sentences if isinstance(sentence, str))
 
 
 @pytest.fixture(scope="session")
