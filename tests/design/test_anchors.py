@@ -214,7 +214,7 @@ def test_a_candidate_of_the_plans_new_size_has_the_plans_effect(fitted):
     pool = grid(params=[1e10, new], tokens=20 * new, replay=[0.2, 0.4], ptpp=279)
     found, _ = joint_gaussian(list(curved.values()), pool, pool.tail(1), planned)
     curves = [limit.curve for limit in planned.problem.limits]
-    losses = [np.log(curve.loss([0.2, 0.4], np.log(20))).T for curve in curves]
+    losses = [np.log(curve.loss([np.log(20)], [0.2, 0.4])[0]).T for curve in curves]
     here = np.tile(pool["params"] == new, 2)
     np.testing.assert_allclose(found.measured[:, here], centred(np.hstack(losses)), atol=1e-12)
     np.testing.assert_allclose(found.targets[:, 0], found.measured[:, 3], atol=1e-12)
