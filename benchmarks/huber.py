@@ -10,7 +10,7 @@ of the output is one optimiser on one table and law. Optimisers:
   many starts as `fit_huber` polishes when they disagree;
 - ``trf ranked``, ``dogbox ranked``: the same from all the starts among which `fit_huber` chooses
   after a few steps, ``exponents - 2`` times as many;
-- ``no refit``, ``no bounds``, ``no second derivatives``: `fit_huber` without that part;
+- ``no refit``, ``no extrapolation``, ``no second derivatives``: `fit_huber` without that part;
 - ``random``: random exponents and sizes that are not screened (``--random``, 4000), each descended
   40 steps by the package's own descent, the best tenth until they converge;
 - ``L-BFGS-B``: as it is commonly used for scaling laws, with finite differences in E, log A, alpha,
@@ -37,7 +37,7 @@ The comparison with SciPy, that with more starts, and that of the parts of `fit_
             --out benchmarks/huber_ranked.csv --optimizers fit_huber "trf ranked" "dogbox ranked"
     done
     OMP_NUM_THREADS=1 python benchmarks/huber.py --out benchmarks/huber_parts.csv \
-        --optimizers fit_huber "no refit" "no bounds" "no second derivatives"
+        --optimizers fit_huber "no refit" "no extrapolation" "no second derivatives"
 
 One process, one thread. Rows already in ``--out`` are not run again.
 """
@@ -113,7 +113,7 @@ def without(part: str, law: bl.Law, table: bl.LossTable, delta: float) -> Ends:
     parts = {
         "no second derivatives": ("polish", gauss_newton),
         "no refit": ("refit_linear", residuals_only),
-        "no bounds": ("at_bounds", lambda _, point, value: (point, value)),
+        "no extrapolation": ("extrapolated", lambda *given: given[2:]),
     }
     with patch.object(descent, *parts[part]):
         return package_fit(law, table, delta)
@@ -225,7 +225,7 @@ def optimizers(
 ) -> dict[str, Callable[[], Ends]]:
     """Optimisers by name."""
     objective = Objective(law, table, delta)
-    parts = "no refit", "no bounds", "no second derivatives"
+    parts = "no refit", "no extrapolation", "no second derivatives"
     return (
         {"fit_huber": lambda: package_fit(law, table, delta)}
         | {

@@ -41,8 +41,9 @@ that agree at the end."""
 NEAR, ROUNDS, GAIN = 0.02, 18, 1e-7
 """Starts whose value exceeds the best by more than NEAR, or by more than ROUNDS, the most rounds,
 could gain, are dropped. The best one continues while a round gains GAIN; all relatively."""
-REFITS = 8
-"""Refits of the linear parameters at a bound of an exponent. Each leaves about 5 % of the error."""
+LENGTHS, REFITS = 2.0 ** np.arange(1, 9), 8
+"""Lengths of the extrapolations of a round's movement, as multiples of it, and refits of the linear
+parameters after one. Each leaves about 5 % of the error."""
 
 
 class Objective:
@@ -213,18 +214,27 @@ def linear_fit(objective: Objective, points: Floats) -> Floats:
 
 
 def polish_best(objective: Objective, points: Floats, keep: int) -> tuple[Floats, Floats, Floats]:
-    """Polish the best `keep` of some starts; points, values, and where each start ended.
+    """Polish the best `keep` of some starts.
 
     If there are more, all take a few steps first: where a law has many exponents, the value at the
-    start does not predict where a descent ends. Those near the best value continue in rounds, by
-    second derivatives: the Gauss-Newton matrix converges slowly where residuals are large. After
-    each, the exponents are tried at their bounds: where one has no finite optimum the objective
-    flattens, and a descent approaches the bound more and more slowly.
+    start does not predict where a descent ends. Those near the best value, but not yet at it,
+    continue in rounds with second derivatives. After each they extrapolate its direction: where an
+    exponent has no finite optimum, the objective flattens, and descents alone approach the bound
+    more and more slowly.
+
+    Returns
+    -------
+    points : array, shape (keep, parameters)
+    values : array, shape (keep,)
+        Sums of the Huber losses.
+    ends : array, shape (keep, parameters)
+        Where each start was when it first agreed with the best, or ended; `points` have the best
+        instead of those that agreed.
     """
     if len(points) > keep:
-        points, values, _ = polish(objective, points, RANKING_STEPS)
+        points, values, _ = polish(objective, points, max_steps=RANKING_STEPS)
         points = points[np.argsort(values, kind="stable")[:keep]]
-    points, values, moving = polish(objective, points, FIRST_STEPS)
+    points, values, moving = polish(objective, points, max_steps=FIRST_STEPS)
     gain, agreed, ends = np.full(len(points), np.inf), np.zeros(len(points), bool), points.copy()
     for _ in range(ROUNDS):
         best = int(np.argmin(values))
@@ -235,12 +245,12 @@ def polish_best(objective: Objective, points: Floats, keep: int) -> tuple[Floats
             active = np.append(active, best)
         if not len(active):
             break
-        before = values[active]
+        start, before = points[active], values[active]
         points[active], values[active], moving[active] = polish(
-            objective, points[active], ROUND_STEPS, second_derivatives=True
+            objective, points[active], second_derivatives=True, max_steps=ROUND_STEPS
         )
-        for row in active:
-            points[row], values[row] = at_bounds(objective, points[row], values[row])
+        for row, origin in zip(active, start, strict=True):
+            points[row], values[row] = extrapolated(objective, origin, points[row], values[row])
         gain[active] = before / values[active] - 1
         ends[~agreed] = points[~agreed]
         agreed |= same
@@ -249,17 +259,34 @@ def polish_best(objective: Objective, points: Floats, keep: int) -> tuple[Floats
     return points, values, ends
 
 
-def at_bounds(objective: Objective, point: Floats, value: float) -> tuple[Floats, float]:
-    """The point, or the best with one exponent at a bound if that is better, and its value."""
-    linear, exponents = objective.linear, len(point) - objective.linear
-    trial = np.tile(point, (2 * exponents, 1))
-    for k in range(exponents):
-        trial[2 * k : 2 * k + 2, linear + k] = objective.low[linear + k], objective.high[linear + k]
-    for _ in range(REFITS):
-        trial, residuals = refit_linear(objective, trial)
-    reached = objective.value(residuals)
-    best = int(np.argmin(reached))
-    return (trial[best], float(reached[best])) if reached[best] < value else (point, value)
+def extrapolated(
+    objective: Objective, origin: Floats, point: Floats, value: float
+) -> tuple[Floats, float]:
+    """The point, or one further in its direction from `origin` if it is better, and its value.
+
+    Candidates are the same movement several times over, and movements that multiply the distance to
+    the nearer bound by the same factor several times. Then each exponent in turn is tried at the
+    bound it moves to.
+    """
+    low, high, linear = objective.low, objective.high, objective.linear
+    direction = point - origin
+    bound = np.where(point - low <= high - point, low, high)
+    before, now = origin - bound, point - bound
+    factor = np.divide(now, before, out=np.ones_like(before), where=before * now > 0)
+    factor[:linear] = 1.0  # these are refitted
+    with np.errstate(over="ignore"):
+        geometric = bound + now * factor ** LENGTHS[:, None]
+    straight = point + LENGTHS[:, None] * direction
+    to_bound = np.diag(np.where(direction > 0, high, low) - point)[linear:]
+    for candidates in (np.concatenate([straight, geometric]), None):
+        trial = np.clip(point + to_bound if candidates is None else candidates, low, high)
+        for _ in range(REFITS):
+            trial, residuals = refit_linear(objective, trial)
+        reached = objective.value(residuals)
+        best = int(np.argmin(reached))
+        if reached[best] < value:
+            point, value = trial[best], float(reached[best])
+    return point, value
 
 
 def agree(values: Floats, rows: int) -> Bools:
@@ -272,16 +299,21 @@ def solutions(objective: Objective, best: Floats, ends: Floats) -> Floats:
     """Points of the same value as the best: itself first, and those where other starts end.
 
     Where the table does not determine all parameters these points differ. Elsewhere they differ by
-    what the tolerance of the value allows. `ends` are those of the starts that agree.
+    what the tolerance of the value allows. `ends` are those of `polish_best`, of the starts that
+    agree.
     """
-    ends, reached, _ = polish(objective, ends, END_STEPS, second_derivatives=True)
+    ends, reached, _ = polish(objective, ends, second_derivatives=True, max_steps=END_STEPS)
     least = objective.value(objective.residuals(best[None]))
     same = agree(np.concatenate([least, reached]), len(objective.observed))[1:]
     return np.concatenate([best[None], ends[same]])
 
 
 def polish(
-    objective: Objective, points: Floats, max_steps: int = 150, *, second_derivatives: bool = False
+    objective: Objective,
+    points: Floats,
+    *,
+    second_derivatives: bool = False,
+    max_steps: int = 150,
 ) -> tuple[Floats, Floats, Bools]:
     """Descend from all points at once.
 
@@ -383,9 +415,10 @@ def _step(
 def _hessian(objective: Objective, points: Floats, scale: Floats, fixed: Bools) -> Floats:
     """Second derivatives of the objective with their eigenvalues made positive.
 
-    They are in units of ``1 / sqrt(scale)``, because parameters differ by many orders of magnitude:
-    the amount of a term with an exponent of 20 may be 1e-9. Curvature along parameters that are
-    `fixed` at a bound may be negative, and must not change that along the others.
+    Differences and eigenvalues are taken in units of ``1 / sqrt(scale)``, because parameters differ
+    in scale by many orders of magnitude: the amount of a term with an exponent of 20 may be 1e-9.
+    Rows and columns of parameters that are `fixed` at a bound are set to zero first: curvature
+    along them may be negative, and must not change the curvature along the others.
     """
     unit, size = np.sqrt(scale), len(objective.names)
     step = DIFFERENCE * np.minimum(1, math.sqrt(len(objective.observed)) / unit)
