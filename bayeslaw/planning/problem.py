@@ -46,20 +46,15 @@ NEVER = 1e6
 
 @dataclass(frozen=True)
 class Noise:
-    """Deviation of the measured log loss of a new run from the latent one; arrays (draws,).
+    """Deviation of the measured log loss of a new run from the latent one, and the base's part.
 
-    Parameters
-    ----------
-    total : array
-    base : array
-        The part that the un-adapted model has as well: the effect of the base.
+    The un-adapted model has the effect of the base as well. Arrays of shape (draws,).
     """
 
     total: Floats
     base: Floats
 
     def take(self, draws: Ints) -> "Noise":
-        """The noise of some of the draws."""
         return Noise(self.total[draws], self.base[draws])
 
 
@@ -68,18 +63,7 @@ class Noise:
 
 @dataclass(frozen=True)
 class Limit(ABC):
-    """An upper limit on a loss of one domain, for paired draws.
-
-    Parameters
-    ----------
-    curve : Curve
-    most : float
-        The limit.
-    noise : Noise
-        Added to log losses.
-    index : int array, shape (draws,), optional
-        For each paired draw, which draw of the fit it consists of.
-    """
+    """An upper limit on a loss of one domain, for paired draws; `index` are those of the fit."""
 
     kind: ClassVar[str]
     """Which of the probabilities the limit counts in, as in ``p_target``."""
@@ -110,7 +94,6 @@ class Limit(ABC):
         """The limit as one on the latent loss, nats per token, a number or of shape (draws,)."""
 
     def take(self, draws: Ints) -> Self:
-        """The limit for some of the draws."""
         index = None if self.index is None else self.index[draws]
         return replace(
             self, curve=self.curve.take(draws), noise=self.noise.take(draws), index=index
@@ -140,15 +123,7 @@ class LossLimit(Limit):
 
 @dataclass(frozen=True, kw_only=True)
 class ForgettingLimit(Limit):
-    """A limit on forgetting: on the rise of the loss of a source domain over its baseline.
-
-    Parameters
-    ----------
-    baseline : float, array of shape (draws,), "asymptote" or "law"
-        Loss of the un-adapted model, or how to compute it; see `bayeslaw.plan`.
-    relative : bool
-        Whether the limit is a fraction of the baseline, otherwise nats per token.
-    """
+    """A limit on the rise of the loss of a source domain over its baseline, in nats or relative."""
 
     kind, argument = "forgetting", "max_forgetting"
 
@@ -163,7 +138,6 @@ class ForgettingLimit(Limit):
         return f"{100 * value if self.relative else value:.3g}"
 
     def text(self, value: float) -> str:
-        """The rise as text, with a short unit."""
         return f"{self.number(value)} {'%' if self.relative else 'nats'}"
 
     @cached_property
@@ -201,43 +175,29 @@ class ForgettingLimit(Limit):
 
 @dataclass(frozen=True)
 class Problem:
-    """Limits on the losses of target domains and of source domains, for paired draws.
-
-    Parameters
-    ----------
-    limits : tuple of Limit
-        Those of the targets, then those of the sources, each in the user's order. All curves have
-        the same number of draws; draw i of one is paired with draw i of the others.
-    confidence : float
-        Probability with which all limits must hold.
-    """
+    """Limits on the losses of the targets, then of the sources; draw i of all curves is a pair."""
 
     limits: tuple[Limit, ...]
     confidence: float
 
     @cached_property
     def targets(self) -> tuple[LossLimit, ...]:
-        """Limits of the losses of the targets."""
         return tuple(limit for limit in self.limits if isinstance(limit, LossLimit))
 
     @cached_property
     def sources(self) -> tuple[ForgettingLimit, ...]:
-        """Limits of the forgetting of the sources."""
         return tuple(limit for limit in self.limits if isinstance(limit, ForgettingLimit))
 
     @property
     def source(self) -> ForgettingLimit:
-        """The limit of the first source."""
         return self.sources[0]
 
     @property
     def draws(self) -> int:
-        """Number of paired draws."""
         return self.limits[0].curve.draws
 
     @property
     def params(self) -> float:
-        """Parameters N of the model."""
         return self.limits[0].curve.params
 
     @property
@@ -248,7 +208,6 @@ class Problem:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the limits."""
         kinds = Counter(limit.kind for limit in self.limits)
         return tuple(name for kind, count in kinds.items() for name in numbered(kind, count))
 
@@ -264,7 +223,6 @@ class Problem:
         return replace(self, limits=tuple(replace(limit, noise=each) for limit, each in pairs))
 
     def take(self, draws: Ints) -> "Problem":
-        """The problem for some of the draws."""
         return replace(self, limits=tuple(limit.take(draws) for limit in self.limits))
 
     def thinned(self, most: int) -> "Problem":
