@@ -4,7 +4,7 @@ Plans the synthetic world's use case from `--draws` draws of both laws (the true
 by noise), and evaluates both laws on a 400 x 199 grid of (ATPP, replay) for the same draws:
 P(both) at each cell, smallest budget where it reaches the confidence. Prints CPU seconds (warm,
 best of `--repeat`; the grid once), both answers, and the error of each against the planner's on
-1,991 ratios. One thread.
+397 ratios. One thread.
 
     OMP_NUM_THREADS=1 python benchmarks/plan.py [--draws 4000] [--repeat 5] [--memory 40000]
     OMP_NUM_THREADS=1 python benchmarks/plan.py --curved --confidence .6
@@ -99,7 +99,7 @@ def main() -> None:
     start = time.process_time()
     coarse = by_grid(found.problem, atpp, REPLAY)
     grid = time.process_time() - start
-    exact = cheapest(found.problem, np.linspace(0.005, 0.995, 1991))[0].atpp
+    exact = cheapest(found.problem, np.linspace(0.005, 0.995, 397))[0].atpp
     print(
         f"draws {found.draws}, replay ratios {len(found.replay_grid)}, "
         f"confidence {found.confidence:g}"
