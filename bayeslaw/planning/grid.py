@@ -41,7 +41,7 @@ The first D at which each of these draws has a loss of 2.5 at N = 1e9:
 ...     lambda u: draws.loss(1e9, np.exp(u)) <= 2.5, np.linspace(15.0, 40.0, 26)[:, None]
 ... )
 >>> np.exp(log_tokens[[0, -1]]).round(-8).tolist()
-[16700000000.0, 7200000000.0]
+[90300000000.0, 15900000000.0]
 """
 
 import math
