@@ -119,7 +119,7 @@ def test_probabilities_and_the_smallest_budget(opened, made):
     read = partial(page.evaluate, "window.bayeslaw")
     np.testing.assert_allclose(read()["p"], p_both(problem), atol=1e-6)
     best, ratios = read()["best"], np.array(GRID["replay"])
-    exact = [cheapest(problem, np.array([ratio])).atpp for ratio in ratios]
+    exact = [cheapest(problem, np.array([ratio]))[0].atpp for ratio in ratios]
     # Between budgets a factor of 1.8 apart, losses are interpolated.
     assert best["atpp"] == pytest.approx(min(exact), rel=0.05)
     assert best["p_both"] >= made.confidence - 1e-9
