@@ -249,8 +249,10 @@ def _lines(table: Table, width: int, color: bool) -> list[str]:
         widths = [
             max([*map(len, names), *(len(row[i]) for row in whole)]) for i, names in enumerate(head)
         ]
+        gap = "  "
         if sum(widths) + 2 * len(widths) - 2 <= width:
             break
+        gap = " "  # the last resort of a narrow terminal
     left = [
         name in table.left or (i == 0 and len(heads) > len(table.frame.columns) - count)
         for i, name in enumerate(heads)
@@ -259,14 +261,14 @@ def _lines(table: Table, width: int, color: bool) -> list[str]:
     def line(row: Sequence[str]) -> str:
         cells = zip(row, widths, left, strict=True)
         padded = [cell.ljust(n) if is_left else cell.rjust(n) for cell, n, is_left in cells]
-        return "  ".join(padded).rstrip()
+        return gap.join(padded).rstrip()
 
     depth = max(map(len, head))
     names = [[""] * (depth - len(name)) + name for name in head]
     lines = [line([name[i] for name in names]) for i in range(depth)]
     if color:
         lines = [f"\033[1m{text}\033[0m" for text in lines]
-    lines.append("─" * (sum(widths) + 2 * len(widths) - 2))
+    lines.append("─" * (sum(widths) + len(gap) * (len(widths) - 1)))
     for row in rows:
         text = line(row) if len(row) > 1 or len(heads) == 1 else row[0]
         if color:

@@ -163,13 +163,13 @@ class Verification(Showing):
         done, measured = frame[frame["loss"].notna()], len(self.frame) - len(self.missing)
         synthetic = bool(known["synthetic"])
         blocks: list[Block] = [Note(SYNTHETIC, "synthetic")] * synthetic
-        blocks += [f"SHA-256 {self.sha256}", Note("unchanged: since it was registered", "ok")]
+        blocks += [f"SHA-256 {self.sha256}", Note("unchanged since it was registered", "ok")]
         for label, fit in known["fits"].items():
             about = fit["training"]
             words = f"{label}: fitted to {about['rows']} rows of {about['name']}, SHA-256 "
             blocks.append(f"{words}{about['sha256'][:12]}...")
         if known["failures"]:
-            words = f"NOT CONVERGED: when it was registered, {'; '.join(known['failures'])}."
+            words = f"NOT CONVERGED when it was registered: {'; '.join(known['failures'])}."
             blocks.append(Note(words, "refuse"))
         if before := known["losses_known"]:
             words = f"{before} of {len(frame)} rows already had a measured loss when the forecast "
