@@ -42,12 +42,12 @@ COMMANDS = {
     f" {OPEN} --register planned.json --register-draws 100 --out bands.csv",
     "forecast grid": "forecast delphi_chinchilla.nc --kind latent --levels .8 --beyond-evidence"
     f" {OPEN} --grid 'params=1e9,1e12 tokens=1e10,1e11' --backtest backtest.csv",
-    "forecast huber": "forecast french.csv --law form2 --train 'ptpp <= 31' --method huber"
+    "forecast huber": "forecast french.csv --law chinchilla --train 'ptpp <= 31' --method huber"
     " --test 'ptpp == 279 and params > 3e9 and replay < .2'",
     "verify": "verify planned.json",
     "verify measured": "verify planned.json delphi.csv --where 'scale > 1e21'",
     "score": f"score delphi_chinchilla.nc {OPEN} --rows delphi.csv --test 'scale >= 1e21'",
-    "score huber": "score french.csv --law form2 --method huber --bounds prior"
+    "score huber": "score french.csv --law chinchilla --method huber --bounds prior"
     " --train 'ptpp <= 31' --test 'ptpp == 279'",
     "compare": "compare french.csv --train 'ptpp <= 31' --test 'ptpp == 279' --laws form2,dcpt"
     " --source english.csv --anchors 'ptpp == 279 and params < 3e8'",
@@ -79,8 +79,6 @@ CODES = {"check": 1, "check refused": 1}
 LOOSE = ("fit", "backtest", "study", "check", "check refused")
 """Commands that sample: the numbers depend on the processor."""
 GRID = (
-    "forecast huber",
-    "score huber",
     "plan",
     "plan infeasible",
     "anchors plan",
