@@ -93,7 +93,8 @@ def prior_draws(fit: FittedLaw, draws: int = 4000, seed: int = 0) -> dict[str, F
     """Prior draws of every sampled coordinate and of ``E``, each of shape (draws, 1)."""
     import pymc as pm
 
-    priors = fit.spec.priors
+    # In an order that is that of a loaded fit, too: each prior has its own stream of numbers.
+    priors = dict(sorted(fit.spec.priors.items()))
     if improper := [name for name, p in priors.items() if not p.proper]:
         raise FitError(
             f"{fit.law.name} on {fit.table.name}: the priors of {', '.join(improper)} are flat and "

@@ -284,7 +284,7 @@ def test_summary_has_the_range_of_every_parameter():
     assert summary.loc["slope_D", "value"] == pytest.approx(fit.reference()["slope_D"])
     lambdas = [p["lambda_"] for p in fit.solutions]
     assert summary.loc["lambda_", ["lowest", "highest"]].tolist() == [min(lambdas), max(lambdas)]
-    assert summary.loc["beta_ref", "highest"] / summary.loc["beta_ref", "lowest"] < 1.003
+    assert summary.loc["beta_ref", "highest"] / summary.loc["beta_ref", "lowest"] < 1.01
 
 
 def test_a_fit_given_by_its_parameters_has_no_range(small):
