@@ -51,7 +51,9 @@ def same(now, before):
 def test_data_of_every_figure(name):
     before = json.loads(recorded.FILE.read_text())[name]
     now = recorded.data_of(recorded.FIGURES[name]())
-    if name == "plan_frontier":  # to the Monte Carlo error of the planner
+    # A plan is known to its Monte Carlo error, and starts of a point fit agree along a flat
+    # objective as the processor rounds.
+    if name in ("plan_frontier", "forecast, point fit"):
         before["panels"], now["panels"] = [
             [panel["texts"] for panel in f["panels"]] for f in (before, now)
         ]
