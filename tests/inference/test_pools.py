@@ -104,7 +104,7 @@ def test_parts_of_a_check_are_those_of_members(pool):
 
 def test_a_report_has_the_parameters_of_every_member(pool):
     page = bl.report(pool, AHEAD, allow_unconverged=True)
-    names = [section.name for section in page.sections]
+    names = list(page.sections)
     assert {"parameters-form1", "parameters-form1n"} <= set(names)
     assert len(names) == len(set(names))
 

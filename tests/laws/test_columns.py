@@ -129,7 +129,7 @@ def test_a_forecast_does_not_depend_on_the_other_rows():
     alone, together = fit.latent(row), fit.latent(pd.concat([row, far], ignore_index=True))
     np.testing.assert_allclose(alone[:, 0], together[:, 0], rtol=1e-14)
     curve = curve_of(fit, PlannedRun(1.3e9, 31.0, unique_tokens=1e8))
-    np.testing.assert_allclose(curve.loss([0.2], np.log(3000))[0], alone[:, 0], rtol=1e-10)
+    np.testing.assert_allclose(curve.loss([np.log(3000)], [0.2])[0, 0], alone[:, 0], rtol=1e-10)
 
 
 def test_at_its_bound_of_zero_only_the_first_epoch_counts():

@@ -339,10 +339,10 @@ def test_a_loss_curve_is_the_forecast(which, request):
     fit = request.getfixturevalue(which)
     rows = bl.grid(params=1.4e9, tokens=[1e9, 2e10, 1e12], replay=0.25, ptpp=80)
     curve = curve_of(fit, PlannedRun(1.4e9, 80.0))
-    losses = [curve.loss([0.25], np.log(d / 1.4e9))[0] for d in rows["tokens"]]
+    losses = [curve.loss([np.log(d / 1.4e9)], [0.25])[0, 0] for d in rows["tokens"]]
     np.testing.assert_allclose(np.transpose(losses), fit.latent(rows), rtol=1e-10)
-    some = curve.take(np.array([3, 5])).loss([0.25], 1.0)
-    np.testing.assert_array_equal(some, curve.loss([0.25], 1.0)[:, [3, 5]])
+    some = curve.take(np.array([3, 5])).loss([1.0], [0.25])[0]
+    np.testing.assert_array_equal(some, curve.loss([1.0], [0.25])[0][:, [3, 5]])
 
 
 @pytest.mark.parametrize("which", ["adapted", "walked"])
