@@ -20,6 +20,7 @@ from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.laws.terms import ORIGIN
 from bayeslaw.tables.table import LossTable, from_frame, grid
+from bayeslaw.tables.validation import canonical
 
 if TYPE_CHECKING:
     from bayeslaw.planning.result import Plan
@@ -71,7 +72,8 @@ def simulate(
     >>> simulate("chinchilla", truth, design).loss.round(3).tolist()
     [3.7, 3.112, 3.287, 2.698]
     """
-    law = for_table(load_law(law), LossTable(design, design.iloc[:0], "design"))
+    named = canonical(design, "design", ())
+    law = for_table(load_law(law), LossTable(named, named.iloc[:0], "design"))
     if not 0 <= sigma < np.inf:
         raise BayeslawError(f"sigma={sigma:g}: give a standard deviation of log loss, 0 or more.")
     for given in truth:
