@@ -47,6 +47,7 @@ The first D at which each of these draws has a loss of 2.5 at N = 1e9:
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -60,6 +61,8 @@ NODES = np.linspace(np.log(1e-7), np.log(1e9), 49)
 """Budgets, log ATPP, of the first grid. Below the first one the loss is that of the first one."""
 FAR = np.array([25.0, 32.0, 45.0, 65.0, 100.0, 160.0, 260.0, 400.0, 600.0])
 """Budgets beyond `NODES`, for limits that are met only near the floor of a law."""
+RATIOS = np.linspace(0.0, 1.0, 11)[1:]
+"""Replay ratios at which the maximum of a loss that vanishes at D = 0 is looked for."""
 NEAR_ZERO = -1e300
 """Log of a D at which every power of D with a negative exponent has overflowed."""
 BLOCK = 1 << 18
@@ -231,7 +234,7 @@ class Curve:
         """
         u, ratios = np.asarray(budgets, float), np.asarray(replay, float)[:, None]
         u = u[..., None] if u.ndim > 1 else u[:, None, None]
-        return self._joined([self._above_peak(member, u, ratios) for member in self.members])
+        return self._joined([self._above_peak(k, u, ratios) for k in range(len(self.members))])
 
     def loss_at_zero(self) -> Floats:
         """Loss at D = 0 in nats per token, (draws,); not finite where a term diverges there."""
@@ -247,8 +250,8 @@ class Curve:
         budgets = np.broadcast_to(budgets, (len(budgets), self.draws))
         ratio = np.array([[replay]])
         parts = [
-            self._above_peak(member, budgets[:, None, place], ratio)[:, 0]
-            for member, place in zip(self.members, self.places, strict=True)
+            self._above_peak(k, budgets[:, None, place], ratio)[:, 0]
+            for k, place in enumerate(self.places)
         ]
         return self._joined(parts)
 
@@ -258,53 +261,50 @@ class Curve:
             return parts[0]
         return np.concatenate(parts, axis=-1)[..., np.argsort(np.concatenate(self.places))]
 
-    def _above_peak(self, member: LawDraws, u: Floats, ratios: Floats) -> Floats:
-        # Deviations are extrapolated no further than the nodes, where a quadratic says nothing.
-        u = np.clip(u, NODES[0], NODES[-1] if member.law.deviations else np.inf)
-        loss = self._raw(member, u, ratios)
-        if not member.law.deviations:
-            return loss
-        row, draw, budget, top = self._peaks(member, ratios)
-        if len(row):
-            u = np.broadcast_to(u, (len(loss), *np.broadcast_shapes(u.shape[1:], ratios.shape)))
-            below = u[:, row, draw if u.shape[-1] > 1 else 0] < budget
-            loss = loss.copy()
-            loss[:, row, draw] = np.where(below, top, loss[:, row, draw])
-        return loss
+    def _above_peak(self, k: int, u: Floats, ratios: Floats) -> Floats:
+        member = self.members[k]
+        if member.law.deviations:
+            # Between the ratios at which maxima were looked for, their budgets are interpolated:
+            # the loss is flat there. No deviation is extrapolated beyond the last node.
+            place = np.clip(np.interp(ratios[:, 0], RATIOS, np.arange(len(RATIOS))), 0, None)
+            row = np.minimum(place.astype(int), len(RATIOS) - 2)
+            weight, peaks = (place - row)[:, None], self._peaks[k]
+            lowest = (1 - weight) * peaks[row] + weight * peaks[row + 1]
+            u = np.clip(u, lowest, NODES[-1])
+        else:
+            u = np.maximum(u, NODES[0])
+        return self._raw(member, u, ratios)
 
     def _raw(self, member: LawDraws, u: Floats, ratios: Floats) -> Floats:
         return member.loss(self.params, self.params * np.exp(u), ratios, self.ptpp)
 
-    def _peaks(self, member: LawDraws, ratios: Floats) -> tuple[Ints, Ints, Floats, Floats]:
-        """Ratio and draw of the losses that vanish at D = 0, and budget and loss of their maxima.
+    @cached_property
+    def _peaks(self) -> list[Floats]:
+        """Budgets of the maxima of losses that vanish at D = 0, of each member (RATIOS, draws).
 
-        They rise with D at the first of `NODES`, although the law without deviations diverges.
+        Such a loss rises with D at the first of `NODES`, although the law without deviations
+        diverges. Of others it is the first node.
         """
+        return [self._peaks_of(m) if m.law.deviations else np.empty(0) for m in self.members]
+
+    def _peaks_of(self, member: LawDraws) -> Floats:
+        ratios = RATIOS[:, None]
         low, high = self._raw(member, NODES[:2, None, None], ratios)
-        row, draw = np.nonzero(low < high)
+        zero = {"params": np.log(self.params), "tokens": np.array([[NEAR_ZERO]])}
+        plain = replace(member, law=replace(member.law, deviations=()))
+        with np.errstate(all="ignore"):
+            row, draw = np.nonzero((low < high) & ~np.isfinite(plain._at(zero, ratios, self.ptpp)))
+        peaks = np.full(np.shape(low), NODES[0])
         if len(row):
-            zero = {"params": np.log(self.params), "tokens": np.array([[NEAR_ZERO]])}
-            plain = replace(member, law=replace(member.law, deviations=()))
-            with np.errstate(all="ignore"):
-                diverges = ~np.isfinite(plain._at(zero, ratios, self.ptpp))
-            kept = np.broadcast_to(diverges, low.shape)[row, draw]
-            row, draw = row[kept], draw[kept]
-        if not len(row):
-            return row, draw, np.empty(0), np.empty(0)
-        some, ratio = member.take(draw), ratios[row, 0]
-
-        def negative(u: Floats) -> Floats:
-            return -self._raw(some, u, ratio)
-
-        values = negative(NODES[:, None])
-        falls = np.vstack([values[1:] > values[:-1], np.ones((1, len(row)), bool)])
-        node = falls.argmax(0)
-        last = len(NODES) - 1
-        # The loss is flat at its maximum, so that it needs no accurate budget.
-        place, least = zoom(
-            negative, NODES[np.maximum(node - 1, 0)], NODES[np.minimum(node + 1, last)], 1e-6
-        )
-        return row, draw, place, -least
+            some, ratio = member.take(draw), RATIOS[row]
+            values = some.loss(self.params, self.params * np.exp(NODES[:, None]), ratio, self.ptpp)
+            falls = np.vstack([values[1:] < values[:-1], np.ones((1, len(row)), bool)])
+            node = np.clip(falls.argmax(0), 1, len(NODES) - 2)
+            before, top, after = (values[node + step, np.arange(len(row))] for step in (-1, 0, 1))
+            # The vertex of the parabola through the highest node and its neighbours.
+            shift = 0.5 * (before - after) / (before - 2 * top + after)
+            peaks[row, draw] = NODES[node] + np.clip(shift, -1, 1) * (NODES[1] - NODES[0])
+        return peaks
 
 
 # -- searches -------------------------------------------------------------------------------------
