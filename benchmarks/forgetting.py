@@ -35,8 +35,8 @@ SCORES = ("rmse_log", "coverage_50", "coverage_90", "width_90", "crps", "winkler
 def laws() -> list[str | Law]:
     """The laws compared."""
     text = (models_dir() / "forgetting.toml").read_text(encoding="utf-8")
-    lines = [line for line in text.splitlines() if not line.startswith(("weight", "rho"))]
-    equal = parse_law("\n".join(lines), "rho = 1")
+    lines = [line for line in text.splitlines() if not line.startswith("rho")]
+    equal = parse_law("\n".join(lines).replace("rho*", ""), "rho = 1")
     return ["forgetting", equal, "form1", "form2", "form3", "dcpt"]
 
 

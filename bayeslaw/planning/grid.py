@@ -263,48 +263,59 @@ class Curve:
 
     def _above_peak(self, k: int, u: Floats, ratios: Floats) -> Floats:
         member = self.members[k]
-        if member.law.deviations:
+        if not member.law.deviations:
+            return self._raw(member, np.maximum(u, NODES[0]), ratios)
+        # Deviations are extrapolated no further than the nodes, where a quadratic says nothing.
+        loss = self._raw(member, np.clip(u, NODES[0], NODES[-1]), ratios)
+        draws, some, peaks = self._peaks[k]
+        if len(draws):
             # Between the ratios at which maxima were looked for, their budgets are interpolated:
-            # the loss is flat there. No deviation is extrapolated beyond the last node.
+            # the loss is flat there.
             place = np.clip(np.interp(ratios[:, 0], RATIOS, np.arange(len(RATIOS))), 0, None)
             row = np.minimum(place.astype(int), len(RATIOS) - 2)
-            weight, peaks = (place - row)[:, None], self._peaks[k]
+            weight = (place - row)[:, None]
             lowest = (1 - weight) * peaks[row] + weight * peaks[row + 1]
-            u = np.clip(u, lowest, NODES[-1])
-        else:
-            u = np.maximum(u, NODES[0])
-        return self._raw(member, u, ratios)
+            u = u[..., draws] if u.shape[-1] > 1 else u
+            if (u < lowest).any():
+                loss = loss.copy()
+                loss[..., draws] = self._raw(some, np.clip(u, lowest, NODES[-1]), ratios)
+        return loss
 
     def _raw(self, member: LawDraws, u: Floats, ratios: Floats) -> Floats:
         return member.loss(self.params, self.params * np.exp(u), ratios, self.ptpp)
 
     @cached_property
-    def _peaks(self) -> list[Floats]:
-        """Budgets of the maxima of losses that vanish at D = 0, of each member (RATIOS, draws).
+    def _peaks(self) -> list[tuple[Ints, LawDraws, Floats]]:
+        """Draws of each member whose loss vanishes at D = 0, and the budgets of its maxima.
 
         Such a loss rises with D at the first of `NODES`, although the law without deviations
-        diverges. Of others it is the first node.
+        diverges. The budgets have shape (RATIOS, draws), and at ratios without a maximum they are
+        the first node.
         """
-        return [self._peaks_of(m) if m.law.deviations else np.empty(0) for m in self.members]
+        return [self._peaks_of(member) for member in self.members]
 
-    def _peaks_of(self, member: LawDraws) -> Floats:
+    def _peaks_of(self, member: LawDraws) -> tuple[Ints, LawDraws, Floats]:
         ratios = RATIOS[:, None]
         low, high = self._raw(member, NODES[:2, None, None], ratios)
         zero = {"params": np.log(self.params), "tokens": np.array([[NEAR_ZERO]])}
         plain = replace(member, law=replace(member.law, deviations=()))
         with np.errstate(all="ignore"):
-            row, draw = np.nonzero((low < high) & ~np.isfinite(plain._at(zero, ratios, self.ptpp)))
-        peaks = np.full(np.shape(low), NODES[0])
-        if len(row):
-            some, ratio = member.take(draw), RATIOS[row]
-            values = some.loss(self.params, self.params * np.exp(NODES[:, None]), ratio, self.ptpp)
-            falls = np.vstack([values[1:] < values[:-1], np.ones((1, len(row)), bool)])
-            node = np.clip(falls.argmax(0), 1, len(NODES) - 2)
-            before, top, after = (values[node + step, np.arange(len(row))] for step in (-1, 0, 1))
-            # The vertex of the parabola through the highest node and its neighbours.
-            shift = 0.5 * (before - after) / (before - 2 * top + after)
-            peaks[row, draw] = NODES[node] + np.clip(shift, -1, 1) * (NODES[1] - NODES[0])
-        return peaks
+            vanishes = (low < high) & ~np.isfinite(plain._at(zero, ratios, self.ptpp))
+        draws = np.flatnonzero(vanishes.any(0))
+        some = member.take(draws)
+        if not len(draws):
+            return draws, some, np.empty((len(RATIOS), 0))
+        values = self._raw(some, NODES[:, None, None], ratios)
+        falls = np.concatenate([values[1:] < values[:-1], np.ones((1, *values.shape[1:]), bool)])
+        node = np.clip(falls.argmax(0), 1, len(NODES) - 2)
+        before, top, after = (
+            np.take_along_axis(values, node[None] + step, 0)[0] for step in (-1, 0, 1)
+        )
+        # The vertex of the parabola through the highest node and its neighbours.
+        with np.errstate(all="ignore"):
+            shift = np.clip(0.5 * (before - after) / (before - 2 * top + after), -1, 1)
+        peaks = NODES[node] + shift * (NODES[1] - NODES[0])
+        return draws, some, np.where(vanishes[:, draws], peaks, NODES[0])
 
 
 # -- searches -------------------------------------------------------------------------------------
