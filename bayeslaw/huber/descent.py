@@ -50,27 +50,9 @@ class Objective:
     """The Huber loss of the log residuals of a law on a table, to be minimised within bounds.
 
     A point is a vector of the floor E, the amount of each term at the reference point, and the
-    paper's exponents. Floor and amounts are in units of the mean loss; given the exponents, the
-    loss is linear in them, unless the law couples its terms. Methods take many points at once,
-    stacked on the first axis.
-
-    Parameters
-    ----------
-    law : Law
-    table : LossTable
-    delta : float
-        Threshold of the Huber loss, in log loss.
-
-    Attributes
-    ----------
-    names : tuple of str
-        Names of the parameters in the order of a point; the first `linear` are linear.
-    low, high : array, shape (parameters,)
-        Bounds.
-    at : dict
-        Logarithms of the covariates at the reference point.
-    observed : array, shape (rows,)
-        Logarithms of the losses, less their mean `log_scale`.
+    paper's exponents (`names`; the first `linear` are linear, unless the law couples its terms).
+    Floor and amounts are in units of the mean loss. Methods take many points, on the first axis.
+    `delta` is the threshold, `observed` the log losses less their mean `log_scale`.
     """
 
     def __init__(self, law: Law, table: LossTable, delta: float) -> None:
@@ -105,10 +87,7 @@ class Objective:
         return np.where(np.isfinite(total), total, np.inf)
 
     def weights(self, residuals: Floats) -> Floats:
-        """Weights that make weighted least squares of the Huber loss, shape (points, rows).
-
-        They are 1 up to the threshold and fall as ``delta / |residual|`` beyond it.
-        """
+        """Weights that make weighted least squares of the Huber loss, shape (points, rows)."""
         return np.minimum(1, self.delta / np.maximum(np.abs(residuals), 1e-300))
 
     def design(self, points: Floats, names: tuple[str, ...]) -> Floats:
@@ -157,15 +136,10 @@ class Objective:
 
 
 def screened_starts(objective: Objective, count: int, seed: int) -> Floats:
-    """Starts of a descent in the order of their values, best first.
+    """Starts of a descent in the order of their values, best first, shape (count, parameters).
 
     Exponents are a scrambled Sobol sequence: log-uniform for positive exponents without an upper
-    bound; uniform over their bounds for others, from -2 or to 2 where there is none. The linear
-    parameters are then solved for.
-
-    Returns
-    -------
-    array, shape (count, parameters)
+    bound; uniform over their bounds for others, from -2 or to 2 where there is none.
     """
     linear, law, typical = objective.linear, objective.law, objective.typical
     low, high = objective.low[linear:], objective.high[linear:]
@@ -214,23 +188,12 @@ def linear_fit(objective: Objective, points: Floats) -> Floats:
 
 
 def polish_best(objective: Objective, points: Floats, keep: int) -> tuple[Floats, Floats, Floats]:
-    """Polish the best `keep` of some starts.
+    """Polish the best `keep` of some starts: points, their values, and `ends`.
 
-    If there are more, all take a few steps first: where a law has many exponents, the value at the
-    start does not predict where a descent ends. Those near the best value, but not yet at it,
-    continue in rounds with second derivatives. After each they extrapolate its direction: where an
-    exponent has no finite optimum, the objective flattens, and descents alone approach the bound
-    more and more slowly.
-
-    Returns
-    -------
-    points : array, shape (keep, parameters)
-    values : array, shape (keep,)
-        Sums of the Huber losses.
-    ends : array, shape (keep, parameters)
-        Where each start was when it first agreed with the best, or ended; `points` have the best
-        instead of those that agreed.
+    `ends` are where each start was when it first agreed with the best, or ended; `points` have the
+    best instead of those that agreed.
     """
+    # Where a law has many exponents, the value at the start does not predict where a descent ends.
     if len(points) > keep:
         points, values, _ = polish(objective, points, max_steps=RANKING_STEPS)
         points = points[np.argsort(values, kind="stable")[:keep]]
@@ -264,9 +227,8 @@ def extrapolated(
 ) -> tuple[Floats, float]:
     """The point, or one further in its direction from `origin` if it is better, and its value.
 
-    Candidates are the same movement several times over, and movements that multiply the distance to
-    the nearer bound by the same factor several times. Then each exponent in turn is tried at the
-    bound it moves to.
+    Where an exponent has no finite optimum, the objective flattens, and descents alone approach the
+    bound more and more slowly.
     """
     low, high, linear = objective.low, objective.high, objective.linear
     direction = point - origin
@@ -276,6 +238,8 @@ def extrapolated(
     factor[:linear] = 1.0  # these are refitted
     with np.errstate(over="ignore"):
         geometric = bound + now * factor ** LENGTHS[:, None]
+    # The same movement several times over; movements that multiply the distance to the nearer bound
+    # by the same factor several times; then each exponent in turn at the bound that it moves to.
     straight = point + LENGTHS[:, None] * direction
     to_bound = np.diag(np.where(direction > 0, high, low) - point)[linear:]
     for candidates in (np.concatenate([straight, geometric]), None):
@@ -298,9 +262,8 @@ def agree(values: Floats, rows: int) -> Bools:
 def solutions(objective: Objective, best: Floats, ends: Floats) -> Floats:
     """Points of the same value as the best: itself first, and those where other starts end.
 
-    Where the table does not determine all parameters these points differ. Elsewhere they differ by
-    what the tolerance of the value allows. `ends` are those of `polish_best`, of the starts that
-    agree.
+    Where the table does not determine all parameters these differ; elsewhere by what the tolerance
+    of the value allows. `ends` are those of `polish_best`, of the starts that agree.
     """
     ends, reached, _ = polish(objective, ends, second_derivatives=True, max_steps=END_STEPS)
     least = objective.value(objective.residuals(best[None]))
@@ -315,18 +278,7 @@ def polish(
     second_derivatives: bool = False,
     max_steps: int = 150,
 ) -> tuple[Floats, Floats, Bools]:
-    """Descend from all points at once.
-
-    A descent has converged when `PATIENCE` steps in a row, or one step with little damping, gain
-    less than `TOLERANCE` of the value.
-
-    Returns
-    -------
-    points : array, shape (points, parameters)
-    values : array, shape (points,)
-    moving : array of bool, shape (points,)
-        Which have not converged.
-    """
+    """Descend from all points at once: points, values, and which have not converged."""
     points = np.clip(points, objective.low, objective.high)
     residuals = objective.residuals(points)
     values = objective.value(residuals)
@@ -355,12 +307,9 @@ def polish(
 
 
 def refit_linear(objective: Objective, points: Floats) -> tuple[Floats, Floats]:
-    """Solve for the linear parameters again, exponents fixed; one reweighted Gauss-Newton step.
+    """Points and residuals with the linear parameters solved for again, exponents fixed.
 
-    Returns
-    -------
-    points : array, shape (points, parameters)
-    residuals : array, shape (points, rows)
+    One reweighted Gauss-Newton step.
     """
     linear, unit = objective.linear, np.eye(objective.linear)
     here = objective.residuals(points)
@@ -415,10 +364,8 @@ def _step(
 def _hessian(objective: Objective, points: Floats, scale: Floats, fixed: Bools) -> Floats:
     """Second derivatives of the objective with their eigenvalues made positive.
 
-    Differences and eigenvalues are taken in units of ``1 / sqrt(scale)``, because parameters differ
-    in scale by many orders of magnitude: the amount of a term with an exponent of 20 may be 1e-9.
-    Rows and columns of parameters that are `fixed` at a bound are set to zero first: curvature
-    along them may be negative, and must not change the curvature along the others.
+    In units of ``1 / sqrt(scale)``, because parameters differ in scale by many orders of magnitude:
+    the amount of a term with an exponent of 20 may be 1e-9.
     """
     unit, size = np.sqrt(scale), len(objective.names)
     step = DIFFERENCE * np.minimum(1, math.sqrt(len(objective.observed)) / unit)
@@ -430,25 +377,17 @@ def _hessian(objective: Objective, points: Floats, scale: Floats, fixed: Bools) 
     matrix = (there.reshape(*step.shape, -1) - here) / step[..., None]
     unit = unit[:, None] * unit[..., None]
     matrix = np.nan_to_num(0.5 * (matrix + matrix.mT) / unit)
+    # Curvature along a parameter that is fixed at a bound may be negative.
     matrix *= ~(fixed[:, None] | fixed[..., None])
     eigenvalues, vectors = np.linalg.eigh(matrix)
     return unit * ((vectors * np.abs(eigenvalues)[:, None]) @ vectors.mT)
 
 
 def bounded_steps(matrix: Floats, gradient: Floats, low: Floats, high: Floats) -> Floats:
-    """Newton steps of many quadratic functions at once that leave no bound.
+    """Newton steps of many quadratic functions at once that leave no bound ``low <= 0 <= high``.
 
     An active-set method: a coordinate that would leave its bounds is fixed at the bound, and the
-    others are solved for again. Then the step is clipped to the bounds ``low <= 0 <= high``.
-
-    Examples
-    --------
-    The second coordinate stops at its bound, and the first is solved for given that.
-
-    >>> import numpy as np
-    >>> matrix, gradient = np.array([[[2.0, 1.0], [1.0, 2.0]]]), np.array([[0.0, 3.0]])
-    >>> bounded_steps(matrix, gradient, np.full((1, 2), -1.0), np.full((1, 2), 1.0))
-    array([[ 0.5, -1. ]])
+    others are solved for again.
     """
     free = ~((low == 0) & (gradient > 0) | (high == 0) & (gradient < 0))
     unit, step = np.eye(gradient.shape[1]), np.zeros_like(gradient)

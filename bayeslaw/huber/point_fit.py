@@ -41,9 +41,7 @@ SAME = 1e-4
 BASES_DELTA, BASES_STARTS, BASES_POLISH = 0.01, 64, 6
 """Huber threshold, starts screened and starts polished in fits to the losses of bases.
 
-Losses of bases of one kind differ by less than a per cent.
-"""
-
+Losses of bases of one kind differ by less than a per cent."""
 WIDE = 0.01
 """Relative width from which the range of a parameter is shown."""
 
@@ -408,13 +406,8 @@ def for_table(law: Law, table: LossTable) -> Law:
     """The law with what the columns of a table call for.
 
     With `unique_tokens` it has a term of repetition, and with rows that are `annealed` and others
-    that are not, an offset of the latter. One that starts from the base has what the
-    table says of bases: both losses of the bases are fitted by Chinchilla's law of N and D = P N.
-
-    Raises
-    ------
-    TableError
-        If the table lacks a column of the law, or does not say the losses of its bases.
+    that are not, an offset of the latter. One that starts from the base has what the table says of
+    bases: both losses of the bases are fitted by Chinchilla's law of N and D = P N.
     """
     if not {*law.columns} <= {*table.frame.columns}:
         lacking = missing_columns(table.frame, law.needs)

@@ -49,7 +49,7 @@ LEAST = 1e-12
 
 @dataclass(frozen=True)
 class Departure:
-    r"""Loss that moves from the start loss to the law's core as adaptation goes on.
+    """Loss that moves from the start loss to the law's core as adaptation goes on.
 
     ``L = core (1 - g) + L_start g`` with ``g = (1 + (1 - r)^v D / D_s)^-beta``, the share of the
     way that is still to go, and ``log D_s = z + z_N log N + z_P log P``. The core is the floor and
@@ -57,19 +57,9 @@ class Departure:
     own loss on the domain, b its loss on the domain it was pre-trained on, and b_hat the loss there
     that models of its size and budget have. In reference coordinates z is ``z_ref``, the log of
     D_s over D at the reference point.
-
-    Parameters
-    ----------
-    exponent, fresh : str
-        Symbols of beta and of v, the exponent of the share of new tokens.
-    onset : str
-        Symbol of z.
-    along : mapping of covariate to str
-        Symbols of the exponents of D_s.
-    replay, base : str
-        Symbols of gamma and k.
     """
 
+    # Symbols of beta, v, z, the exponents of D_s by covariate, gamma and k.
     exponent: str
     fresh: str
     onset: str
@@ -84,7 +74,6 @@ class Departure:
 
     @property
     def local(self) -> tuple[str, ...]:
-        """Names of the parameters in reference coordinates."""
         return tuple(f"{name}_ref" if name == self.onset else name for name in self.parameters)
 
     @property
@@ -99,13 +88,11 @@ class Departure:
         return sum(p[name] * at[covariate] for covariate, name in self.along.items()) - at["tokens"]
 
     def remaining(self, p: Values, x: Values, xp: Namespace) -> Array:
-        """g, the share of the way from the start loss to the core that is still to go."""
         onset = p[self.onset] + sum(p[name] * x[c] for c, name in self.along.items())
         u = x["tokens"] - onset + p[self.fresh] * x["fresh"]
         return xp.exp(-p[self.exponent] * xp.log1p(xp.exp(u)))
 
     def factor(self, p: Values, x: Values, xp: Namespace) -> Array:
-        """Factor of the core by what the base is like, and by replay."""
         share = x["mixed"] - math.log(REPLAY + MIXED)
         return xp.exp(p[self.base] * x["deviation"] - p[self.replay] * share)
 
@@ -128,48 +115,36 @@ class Offset(Polynomial):
 
     @property
     def local(self) -> tuple[str, ...]:
-        """Names of the coefficients in reference coordinates."""
         return tuple(LOCAL if name == OFFSET else name for name in self.parameters)
 
     def shift(self, p: Values, at: Values) -> Array:
-        """The offset at `at` less that where all covariates are 1."""
         along = {c: f"{OFFSET}_{letter}" for c, letter in LETTERS.items()}
         return sum(p[name] * at[c] for c, name in along.items() if name in self.parameters)
 
 
 def offset_along(covariates: Sequence[str]) -> Offset:
-    """The offset that is linear in some covariates."""
     along = {f"{OFFSET}_{LETTERS[c]}": (OFFSET, c) for c in covariates}
     return Offset(WHOLE, {OFFSET: (OFFSET,), **along})
 
 
 def worth(repeats: Array, x: Values, xp: Namespace) -> dict[str, Array]:
-    r"""The covariates, with tokens of one epoch that are worth the tokens of a run.
+    """The covariates, with tokens of one epoch that are worth the tokens of a run.
 
-    A law takes ``D' = U + U R (1 - exp(-(D/U - 1) / R))`` for D, where U is the tokens until the
-    new data repeat: distinct tokens, over 1 - r where a share r is replayed. Data up to U are all
-    worth D, and however often they repeat, at most (1 + R) U [1]_. D itself becomes `seen`.
-
-    References
-    ----------
-    .. [1] Muennighoff et al., Scaling Data-Constrained Language Models. NeurIPS 2023, equation (5);
-       their estimate of R is 15.4.
-
-    Examples
-    --------
-    Eight epochs of 1e9 tokens:
+    ``D' = U + U R (1 - exp(-(D/U - 1) / R))`` stands for D, where U is the tokens until the new
+    data repeat: distinct tokens, over 1 - r where a share r is replayed. However often they repeat,
+    data are worth at most (1 + R) U (Muennighoff et al. 2023, equation (5), with R = 15.4). D
+    itself becomes `seen`.
 
     >>> x = {"tokens": np.log([8e9]), "unique": np.log([1e9])}
     >>> np.exp(worth(15.4, x, np)["tokens"]).round(-7).tolist()
     [6630000000.0]
     """
-    found = dict(x)
-    unique = xp.minimum(found.pop("unique"), x["tokens"])
+    unique = xp.minimum(x["unique"], x["tokens"])
     again = xp.exp(x["tokens"] - unique) - 1
     rate = repeats + LEAST
-    found["seen"] = x["tokens"]
-    found["tokens"] = unique + xp.log1p(rate * (1 - xp.exp(-again / rate)))
-    return found
+    tokens = unique + xp.log1p(rate * (1 - xp.exp(-again / rate)))
+    others = {name: values for name, values in x.items() if name != "unique"}
+    return {**others, "seen": x["tokens"], "tokens": tokens}
 
 
 WORTH_LATEX = r"D = U + U R_D^{*} \left(1 - e^{-(D_{\mathrm{seen}}/U - 1)/R_D^{*}}\right)"
@@ -188,13 +163,6 @@ def until_repeated(unique: float | Floats, replay: float | Floats) -> Floats:
 
 
 def epochs(tokens: float, replay: float, unique: float) -> float:
-    """Epochs of the new data.
-
-    Examples
-    --------
-    >>> epochs(1e10, 0.2, 1e9)
-    8.0
-    """
     return tokens * (1 - replay) / unique if tokens < math.inf else math.inf
 
 

@@ -3,54 +3,29 @@
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from bayeslaw.common.arrays import Bools, Floats
 from bayeslaw.common.errors import TableError
-from bayeslaw.laws.terms import Array, Values
 from bayeslaw.tables.validation import BASE_LOSSES, label_texts, row_numbers
 
 COLUMNS = ["params", "ptpp", *BASE_LOSSES]
 
 
-class LossLaw(Protocol):
-    """What is used of the bases' law, a law of N and D alone."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def parameters(self) -> tuple[str, ...]: ...
-
-    def covariates(self, rows: pd.DataFrame, name: str = ...) -> dict[str, Array]: ...
-
-    def loss(self, p: Values, x: Values) -> Array: ...
-
-    def gradient(self, p: Values, x: Values) -> dict[str, Array]: ...
+type LossLaw = Any
+"""The bases' law, of N and D alone: a `Law`, whose module imports this one."""
 
 
 @dataclass(frozen=True)
 class Bases:
-    """Losses of the pre-trained models of a table, and of others like them.
+    """Losses of the pre-trained models of a table, and of others like them; nats per token."""
 
-    Parameters
-    ----------
-    known : mapping of label to (params, ptpp, start_loss, base_loss)
-        N and P of each base, and its losses on the table's domain and on the domain it was
-        pre-trained on, nats per token.
-    law : Law
-        Law in N and D of both losses, with D = P N.
-    parameters : mapping of column to mapping
-        Its parameters for ``start_loss`` and ``base_loss``.
-    spread : tuple of tuple of float
-        Covariance of the logs of both losses around their laws.
-    errors : mapping of column to tuple of tuple of float
-        Covariance of the estimates of the laws' parameters.
-    """
-
+    # N, P and both losses of each base by its label; the law of both losses, with D = P N, and its
+    # parameters for each column; the covariance of the logs of both losses around their laws; for
+    # each column, that of the estimates of the law's parameters.
     known: Mapping[str, tuple[float, float, float, float]]
     law: LossLaw
     parameters: Mapping[str, Mapping[str, float]]
@@ -62,20 +37,11 @@ class Bases:
         return np.asarray(np.isnan(self._losses(frame)).any(axis=0))
 
     def logs(self, frame: pd.DataFrame, noise: Floats | None = None) -> tuple[Floats, Floats]:
-        """Logs of the start loss, and of the base's loss over the expected one.
+        """Logs of the start loss, and of the base's loss over the expected one, shape (..., rows).
 
         Losses in the table's columns count first, then those of known bases, then expected ones.
-        Without labels, a row's base is the known one of its N and P, if there is only one.
-
-        Parameters
-        ----------
-        frame : DataFrame
-        noise : array, shape (2, ..., rows), optional
-            Deviations of the logs of both losses from their laws, where they are not known.
-
-        Returns
-        -------
-        start, deviation : array, shape (..., rows)
+        Without labels, a row's base is the known one of its N and P, if there is only one. `noise`,
+        of shape (2, ..., rows), are deviations from the laws where losses are not known.
         """
         measured, x = np.log(self._losses(frame)), self.law.covariates(total_tokens(frame))
         expected = np.log([self.law.loss(self.parameters[column], x) for column in BASE_LOSSES])
@@ -140,13 +106,7 @@ def log_slopes(law: LossLaw, p: Mapping[str, float], rows: pd.DataFrame) -> Floa
 
 
 def base_table(frame: pd.DataFrame, baselines: pd.DataFrame, name: str) -> pd.DataFrame:
-    """The distinct bases of a table: `base`, `params`, `ptpp`, `start_loss` and `base_loss`.
-
-    Raises
-    ------
-    TableError
-        If rows do not say the losses of their base.
-    """
+    """The distinct bases of a table: `base`, `params`, `ptpp`, `start_loss` and `base_loss`."""
     for column in (*BASE_LOSSES, "ptpp"):
         if column not in frame:
             raise TableError(

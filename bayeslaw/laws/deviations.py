@@ -22,10 +22,7 @@ WHOLE, START = "", "start"
 class Deviation(ABC):
     """Columns times weights; zero at the reference point. Subclasses are frozen dataclasses.
 
-    Attributes
-    ----------
-    of : str
-        Coefficient of the term that deviates, `WHOLE`, or `START`.
+    `of` is the coefficient of the term that deviates, `WHOLE`, or `START`.
     """
 
     of: str
@@ -63,12 +60,7 @@ class Linear(Deviation):
 class Polynomial(Linear):
     """Taylor terms ``c x``, ``c x y``, ``c x^2 / 2``, ... of covariates from the reference point.
 
-    Parameters
-    ----------
-    of : str
-        What deviates; see `Deviation`.
-    coefficients : mapping of parameter name to covariates
-        ``{"curve_A": ("params", "params")}`` adds ``curve_A (log N - log N0)^2 / 2``.
+    ``{"curve_A": ("params", "params")}`` adds ``curve_A (log N - log N0)^2 / 2``.
     """
 
     of: str
@@ -94,12 +86,8 @@ class Polynomial(Linear):
 class Knots:
     """Equally spaced knots on both sides of the reference point, which has one for each side.
 
-    Parameters
-    ----------
-    spacing : float
-        Distance, in e-folds.
-    above, below : int
-        Number of knots at 0, spacing, 2 spacing, ... and at 0, -spacing, -2 spacing, ...
+    `above` are the number of those at 0, spacing, 2 spacing, ..., `below` of those at 0, -spacing,
+    ...; `spacing` is in e-folds.
     """
 
     spacing: float
@@ -136,38 +124,17 @@ class Walk(Deviation):
     reference point, and knots at distance H, it adds ``scale sd sqrt(H) sum_j steps_j h_j(u) v``,
     where v is 1, or another covariate from its reference point. Beyond the last
     knot the exponent is constant.
-
-    Parameters
-    ----------
-    of : str
-        What deviates; see `Deviation`.
-    steps : str
-        Name of the vector of standardised steps; draws of it have the knots as a further axis.
-    scale : str
-        Name of the scale that several walks have in common.
-    along : str
-        Covariate u of the knots.
-    times : str
-        Covariate v, or "".
-    sd : float
-        Standard deviation of the change over an e-fold at scale 1.
-    spacing : float
-        Least distance of the knots, in e-folds.
-    knots : Knots, optional
-        By default they are chosen from the rows; see `reach`.
-    over : str
-        Covariate by which that of the knots is divided, as in D / N, or "".
     """
 
     of: str
-    steps: str
-    scale: str
-    along: str
-    times: str
-    sd: float
-    spacing: float
-    knots: Knots | None = None
-    over: str = ""
+    steps: str  # name of the vector of steps; draws of it have the knots as a further axis
+    scale: str  # name of the scale that several walks have in common
+    along: str  # covariate u of the knots
+    times: str  # covariate v, or ""
+    sd: float  # of the change over an e-fold at scale 1
+    spacing: float  # least distance of the knots, in e-folds
+    knots: Knots | None = None  # by default chosen from the rows; see `reach`
+    over: str = ""  # covariate by which that of the knots is divided, as in D / N
 
     @property
     def parameters(self) -> tuple[str, ...]:
@@ -189,7 +156,6 @@ class Walk(Deviation):
         return p[self.scale] * self.sd * total
 
     def with_knots(self, knots: Mapping[str, Knots]) -> "Walk":
-        """The walk with the knots given for its steps, if there are any."""
         return replace(self, knots=knots.get(self.steps, self.knots))
 
     def reach(self, x: Values, at: Values) -> Knots:

@@ -53,21 +53,7 @@ def load_law(law: "str | Path | Law") -> Law:
 
 
 def parse_law(text: str, name: str, where: str = "") -> Law:
-    """A law from the text of its TOML file.
-
-    Parameters
-    ----------
-    text : str
-    name : str
-        Of the law.
-    where : str, optional
-        The file, for errors.
-
-    Raises
-    ------
-    LawError
-        If the text is not a valid law; the message names the term, the key and the valid ones.
-    """
+    """A law from the text of its TOML file; errors name the file, `where`, the term and the key."""
     where = where or f"law {name}"
     try:
         spec = tomllib.loads(text)
@@ -125,7 +111,6 @@ def parse_law(text: str, name: str, where: str = "") -> Law:
 
 
 def _checked(value: Any, key: str, where: str, sort: str = "") -> Any:
-    """A value of a law file, unless it is of another sort than its key has."""
     sort = sort or _SORTS.get(key, "text")
     number = isinstance(value, int | float) and not isinstance(value, bool)
     names = isinstance(value, list) and all(isinstance(name, str) for name in value)
@@ -235,13 +220,7 @@ def stored_law(law: Law) -> dict[str, Any]:
 
 
 def restored_law(stored: Mapping[str, Any]) -> Law:
-    """The law of `stored_law`, also once it was JSON.
-
-    Raises
-    ------
-    LawError
-        If the text is not a valid law.
-    """
+    """The law of `stored_law`, also once it was JSON."""
     law = parse_law(stored["text"], stored["name"])
     law = law.repeating() if stored["repetition"] else law
     law = law.annealing() if stored["offset"] else law

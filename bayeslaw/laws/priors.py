@@ -217,21 +217,8 @@ def override(
 ) -> dict[str, Prior]:
     """Priors to use: `defaults` with those of `given` put in their place.
 
-    Parameters
-    ----------
-    defaults : mapping of name to Prior
-    given : "default", "flat", a mapping, or the path of a TOML file (``[priors]`` or top level)
-    bounds : mapping of name to (lower, upper)
-        Range of each parameter; a prior must not reach outside it.
-    proper : collection of str
-        Parameters of noise and random effects, which keep their defaults under ``"flat"``.
-
-    Raises
-    ------
-    LawError
-        If a name is misspelt, a prior cannot be read, or its support leaves the bounds.
-    FileError
-        If there is no such file.
+    `given` is "default", "flat", a mapping, or the path of a TOML file; no prior must reach outside
+    the range of its parameter in `bounds`. Those of `proper` keep their defaults under "flat".
     """
     if isinstance(given, str) and given == "default":
         return dict(defaults)
@@ -267,7 +254,6 @@ def floor_words(priors: Mapping[str, Prior]) -> str:
 
 
 def parse_priors(given: Mapping[str, PriorLike], where: str = "") -> dict[str, Prior]:
-    """Priors from their texts; `where` begins the message if one cannot be read."""
     priors = {}
     for name, text in given.items():
         try:
@@ -280,7 +266,6 @@ def parse_priors(given: Mapping[str, PriorLike], where: str = "") -> dict[str, P
 def check_supports(
     priors: Mapping[str, Prior], bounds: Mapping[str, tuple[float, float]], where: str = ""
 ) -> None:
-    """Raise `LawError` unless the support of each prior lies in the range of its parameter."""
     for name, prior in priors.items():
         low, high = bounds[name]
         if prior.support[0] < low or prior.support[1] > high:

@@ -78,30 +78,6 @@ def tex(symbol: str) -> str:
 class Term:
     r"""A coefficient times ``exp(log)``.
 
-    Parameters
-    ----------
-    coefficient : str
-        The paper's symbol of the coefficient.
-    slope : str
-        Name of the local slope: nats per e-fold of the leading covariate at the reference point.
-    log : str
-        Formula of the log of the term over its coefficient: numbers, the covariates N, D, P and r,
-        parameters, + - * / **, and `FUNCTIONS`.
-    along : str, optional
-        Symbol of the leading covariate; by default the first in the formula.
-    exponent : str, optional
-        The leading exponent, a parameter of the formula; by default the first.
-    stated : bool
-        Whether the prior is of the exponent at the reference point, ``<exponent>_ref``, and not of
-        the parameter.
-
-    Raises
-    ------
-    LawError
-        If the formula cannot be read.
-
-    Examples
-    --------
     >>> term = Term("B", "slope_D", "nu*log(r) - beta*log(D)", along="D", exponent="beta")
     >>> term.latex()
     '\\frac{B r^{\\nu}}{D^{\\beta}}'
@@ -111,11 +87,11 @@ class Term:
     """
 
     coefficient: str
-    slope: str
-    log: str
-    along: str = ""
-    exponent: str = ""
-    stated: bool = False
+    slope: str  # nats per e-fold of the leading covariate at the reference point
+    log: str  # of the term over its coefficient: covariates N, D, P, r, parameters, `FUNCTIONS`
+    along: str = ""  # symbol of the leading covariate; by default the first in the formula
+    exponent: str = ""  # the leading exponent; by default the first parameter
+    stated: bool = False  # whether the prior is of the exponent there, ``<exponent>_ref``
 
     def __post_init__(self) -> None:
         used = [letter for letter in LETTERS if letter in _names_of(self.log)]
@@ -149,7 +125,6 @@ class Term:
 
     @property
     def leading(self) -> str:
-        """The paper's symbol of the leading exponent."""
         return self.exponents[0]
 
     @property
@@ -200,15 +175,8 @@ class Term:
     def log_ratio(self, p: Values, x: Values, at: Values, xp: Namespace) -> Array:
         """Log of the term at `x` over its value at `at`; at `ORIGIN`, over its coefficient.
 
-        Parameters
-        ----------
-        p : mapping
-            Parameters by name: numbers, arrays of draws, PyTensor variables, nodes of a tape;
-            complex numbers too, for derivatives.
-        x, at : mapping
-            Covariates of the rows, and of the reference point.
-        xp : namespace
-            NumPy, ``pytensor.tensor``, or the functions of a tape.
+        Parameters are numbers, arrays of draws, PyTensor variables, nodes of a tape; complex
+        numbers too, for derivatives. `xp` has the functions of these.
         """
         log = _parsed(self.log)
         here = _evaluate(log, p, x, xp)
@@ -245,7 +213,6 @@ class Term:
         return {self.leading: leading} | p
 
     def latex(self) -> str:
-        """The term as LaTeX."""
         over: list[str] = []
         under: list[str] = []
         above: list[str] = []
@@ -359,10 +326,10 @@ def _sum(node: ast.AST) -> bool:
 
 
 def _apply(kind: str, *arguments: Node) -> Node:
-    """An operation on nodes, simplified.
+    """An operation on nodes, simplified: a derivative is as short as one made by hand.
 
-    So a derivative is as short as one made by hand, and a power of covariates is one exponential:
-    D/(N*P) is exp(log D - (log N + log P)), which cannot overflow.
+    A power of covariates is one exponential: D/(N*P) is exp(log D - (log N + log P)), which cannot
+    overflow.
     """
     match kind, *arguments:
         case "+", a, b if a == 0 or b == 0:

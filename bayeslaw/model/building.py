@@ -88,10 +88,7 @@ def _loss_of(priors: Mapping[str, Prior]) -> Callable[[Tensor, Tensor], Tensor]:
 
 
 def correlated_effects(level: str, size: int, count: int) -> list[Tensor]:
-    """Standardised random effects of `size` groups in each of `count` domains.
-
-    The correlation between the domains is LKJ(`AGREE`).
-    """
+    """Standardised effects of `size` groups in each of `count` domains, LKJ(`AGREE`)."""
     import pymc as pm
     import pytensor.tensor as pt
 
@@ -111,8 +108,7 @@ def cholesky_rows(partial: Sequence[Array], count: int, xp: Namespace) -> list[l
     """Cholesky factor of a correlation matrix, by rows, from its partial correlations.
 
     With ``(partial + 1) / 2`` of column j, of K, Beta(b, b), b = eta + (K - 2 - j) / 2, the matrix
-    is LKJ(eta): Lewandowski, Kurowicka and Joe (2009). It is written over an array
-    namespace because the sampler's density has the same factor.
+    is LKJ(eta): Lewandowski, Kurowicka and Joe (2009).
     """
     rows: list[list[Array]] = []
     left = iter(partial)

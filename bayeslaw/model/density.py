@@ -76,7 +76,6 @@ class Density:
 
     @property
     def size(self) -> int:
-        """Number of coordinates."""
         return len(self.names) + len(self.weights) + len(self.effects)
 
     def __call__(self, point: Floats) -> tuple[float, Floats]:
@@ -154,7 +153,6 @@ class Density:
 
 
 def _within[T](values: Mapping[str, T], prefix: str) -> dict[str, T]:
-    """The values of a domain, under their names in it."""
     return {n.removeprefix(prefix): v for n, v in values.items() if n.startswith(prefix)}
 
 
@@ -426,12 +424,10 @@ class _Builder:
     # -- rows of the domains --------------------------------------------------------------------
 
     def row(self, name: str, values: Floats) -> Node:
-        """An input that is a row of data."""
         self.inputs[name] = np.asarray(values, float)
         return self.tape.input(name, row=True)
 
     def rows(self, values: Sequence[Any]) -> list[Node]:
-        """The values as rows."""
         nodes = [x if isinstance(x, Node) else self.tape.constant(x) for x in values]
         return [x if x.row else self.tape.apply(SPREAD, x) for x in nodes]
 
@@ -521,14 +517,12 @@ class _Builder:
         return total
 
     def add(self, column: Floats, share: int, scale: Node, weight: Weight) -> None:
-        """Add a weight."""
         self.columns.append(column)
         self.of_share.append(share)
         self.of_scale.append(self.place(scale))
         self.weights.append(weight)
 
     def place(self, scale: Node) -> int:
-        """Place of a scale among those of the weights."""
         if scale.place not in [node.place for node in self.scales]:
             self.scales.append(scale)
         return [node.place for node in self.scales].index(scale.place)

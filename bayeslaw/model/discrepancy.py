@@ -48,18 +48,7 @@ class Discrepancy(ABC):
         By default these are steps of random walks: the law gets knots as far as the rows reach,
         with steps from their prior. A knot has the same steps for all rows to which it matters. A
         discrepancy with other such parameters draws them here, in the same way for the same `seed`.
-
-        Parameters
-        ----------
-        law : Law
-            From `apply`.
-        q : mapping of str to array, shape (draws, 1)
-            Draws of the reference coordinates; steps have shape (draws, 1, knots).
-        at : mapping
-            The reference point.
-        frame : DataFrame
-            Rows to be forecast.
-        seed : int
+        Draws `q` have shape (draws, 1), steps (draws, 1, knots); `at` is the reference point.
         """
         drawn, knots = dict(q), law.knots(law.covariates(frame), at)
         for walk in law.walks:
@@ -136,18 +125,11 @@ class Curvature(Discrepancy):
     Powers of r and of r + epsilon have a tilt instead, a factor ``exp(c r)``. The paper's first
     such power can only fall towards r = 0 and its second only rise, and neither falls like
     ``1 - r``, the fraction of target text.
-
-    Parameters
-    ----------
-    own, crossed : float
-        Standard deviation of a curvature along the covariate of a term's leading exponent, and of
-        the change of that exponent along another covariate, per squared e-fold.
-    tilt : float
-        Standard deviation of the change of the log of a term from r = 0 to r = 1.
-    drift : float
-        Standard deviation of each coefficient of the whole loss's polynomial.
     """
 
+    # Standard deviations: of a curvature along the covariate of a term's leading exponent, and of
+    # the change of that exponent along another covariate, per squared e-fold; of the change of the
+    # log of a term from r = 0 to r = 1; of each coefficient of the whole loss's polynomial.
     own: float = 0.1
     crossed: float = 0.1
     tilt: float = 0.5
@@ -198,17 +180,10 @@ class WalkingExponents(Discrepancy):
     Each exponent changes with log N and log D by integrated random walks. At the reference point it
     has the law's value. The walks continue beyond the rows, so bands widen there. The scale of the
     walks is a parameter. The terms enter as ``(A-term^(1/kappa) + B-term^(1/kappa))^kappa``.
-
-    Parameters
-    ----------
-    spread, crossed : float
-        Standard deviation of an exponent's change over an e-fold at scale 1: along the term's own
-        covariate, and along the other.
-    spacing : float
-        Least distance of the knots, in e-folds. It is larger where a walk would otherwise have more
-        knots than a quarter of the rows.
     """
 
+    # Standard deviation of an exponent's change over an e-fold at scale 1, along the term's own
+    # covariate and along the other; least distance of the knots, in e-folds.
     spread: float = 0.1
     crossed: float = 0.05
     spacing: float = 0.7
@@ -216,7 +191,6 @@ class WalkingExponents(Discrepancy):
     words: ClassVar[str] = "walking exponents"
 
     def apply(self, law: Law) -> Law:
-        """The law with walks, a cross curvature and a coupling."""
         if not self.suits(law):
             raise LawError(
                 f"law {law.name}: walking exponents are for a power of N and one of D; use "
@@ -262,24 +236,15 @@ class Adaptation(Discrepancy):
     The polynomial is of degree 2 in log N, log P, log D and log(r + .01), without the square of
     log D. The exponent of D changes along log(D/N) by a random walk, because adaptation goes
     through phases at the same tokens per parameter for all sizes.
-
-    Parameters
-    ----------
-    scale : float
-        Standard deviation of the coefficient of a product x y, per squared e-fold.
-    square, replay : float
-        The same of x^2 / 2, and of the square of the log of replay.
-    walk : float
-        Standard deviation of the change of the exponent of D over an e-fold of D / N.
-    spacing : float
-        Least distance of the knots, in e-folds.
     """
 
+    # Standard deviations: of the coefficient of a product x y, of x^2 / 2, and of the square of the
+    # log of replay, per squared e-fold; of the change of the exponent of D over an e-fold of D / N.
     scale: float = 0.02
     square: float = 0.02
     replay: float = 0.04
     walk: float = 0.1
-    spacing: float = 0.7
+    spacing: float = 0.7  # least distance of the knots, in e-folds
     kind: ClassVar[str] = "adaptation"
     words: ClassVar[str] = "polynomial and walk along D/N"
     effect_priors: ClassVar[Mapping[str, Prior]] = {

@@ -23,32 +23,17 @@ UNLABELLED = "(row"
 
 @dataclass(frozen=True)
 class Level:
-    """A level of grouping whose groups each have a random effect on log loss, ``tau z``.
+    """A level of grouping whose groups each have a random effect on log loss, ``tau z``."""
 
-    Parameters
-    ----------
-    name : str
-        Its standard deviation is the parameter ``tau_<name>``, its effects ``<name>_effect``.
-    column : str
-        Column of a table that labels the groups.
-    fewest : int
-        Number of groups below which ``effects="auto"`` leaves the level out, because the spread
-        between them is not identified beside the law.
-    latent : bool
-        Whether the effect of a fitted group belongs to the latent loss, as that of a model size
-        does, and not to the deviation of a measurement from it.
-    with_discrepancy : bool
-        Whether ``effects="auto"`` uses the level only beside a discrepancy.
-    prior : Prior
-        Of the standard deviation, where the law file states none.
-    """
-
-    name: str
-    column: str
+    name: str  # its standard deviation is the parameter ``tau_<name>``
+    column: str  # of a table that labels the groups
+    # With fewer groups ``effects="auto"`` leaves the level out: their spread is not identified.
     fewest: int = 3
+    # Whether a fitted group's effect belongs to the latent loss, as that of a size does, and not to
+    # the deviation of a measurement from it.
     latent: bool = False
-    with_discrepancy: bool = False
-    prior: Prior = GROUP_SD
+    with_discrepancy: bool = False  # whether ``effects="auto"`` uses it only beside a discrepancy
+    prior: Prior = GROUP_SD  # of the standard deviation, where the law file states none
 
 
 SIZE = Level("size", "params", 4, latent=True, with_discrepancy=True, prior=NOISE["tau_size"])
@@ -76,7 +61,7 @@ def labels(frame: pd.DataFrame, name: str) -> Strings:
 
 
 def unlabelled(names: Strings) -> Bools:
-    """Which names of `labels` stand for rows without a label: groups of their own, always new."""
+    """Which names of `labels` stand for rows without a label, each always a new group."""
     return np.char.startswith(np.asarray(names, str), UNLABELLED)
 
 
@@ -124,7 +109,6 @@ def choose(
 
 
 def _same(one: Strings, two: Strings) -> bool:
-    """Whether two labelings of rows are the same partition of them."""
     pairs = len(set(zip(one, two, strict=True)))
     return len(np.unique(one)) == pairs == len(np.unique(two))
 
@@ -133,8 +117,7 @@ def check_runs(frame: pd.DataFrame, name: str, columns: Sequence[str]) -> None:
     """Raise `TableError` unless the rows of a run are equal in the law's `columns` but tokens.
 
     A label that names runs of several models, such as a seed, would give these one random effect
-    and one path of errors. A law of N and D also fits checkpoints of a pre-training run, which
-    differ in tokens per parameter.
+    and one path of errors.
     """
     run = labels(frame, "run")
     for column in [c for c in ("params", "ptpp", "replay") if c in frame and c in columns]:
@@ -161,8 +144,8 @@ def draw(
 
     Fitted groups have their posterior effects, but those of latent levels are zero here: they are
     in the latent loss, see `latent_effects`. New groups draw theirs from the level's distribution,
-    one per group, or are zero without `rng`. A row without a label is a new group, but if `frame`
-    has the `training` rows it is the group that was fitted for it.
+    one per group, or are zero without `rng`. A row without a label is a new group, unless `frame`
+    has the `training` rows.
     """
     total = np.zeros((draws.sizes["chain"] * draws.sizes["draw"], len(frame)))
     for name in levels:

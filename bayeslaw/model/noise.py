@@ -65,8 +65,7 @@ class Likelihood(ABC):
     def information_variance(self, sigma: Tensor, q: Values) -> Tensor:
         """Inverse of the Fisher information of one measurement about its location.
 
-        A normal measurement of that variance tells as much about the location. By default
-        ``sigma^2``, which is exact for normal noise.
+        By default ``sigma^2``, which is exact for normal noise.
         """
         return sigma**2
 
@@ -117,12 +116,9 @@ class StudentT(Likelihood):
         return np.asarray(sigma * rng.standard_t(dof))
 
     def information_variance(self, sigma: Tensor, q: Values) -> Tensor:
-        """``sigma^2 (dof + 3) / (dof + 1)`` [1]_; the variance is larger and may be infinite.
+        """``sigma^2 (dof + 3) / (dof + 1)``; the variance is larger and may be infinite.
 
-        References
-        ----------
-        .. [1] Lange, Little and Taylor, Robust statistical modeling using the t distribution.
-           Journal of the American Statistical Association 84 (1989).
+        Lange, Little and Taylor, Journal of the American Statistical Association 84 (1989).
         """
         dof = q["dof_above_floor"] + DOF_FLOOR
         return sigma**2 * (dof + 3) / (dof + 1)
@@ -150,25 +146,10 @@ class Normal(Likelihood):
 
 @dataclass(frozen=True)
 class Huber(Likelihood):
-    r"""The density ``exp(-Huber_delta(r) / s^2) / (s Z(delta/s))`` of a residual r.
+    """The density ``exp(-Huber_delta(r) / s^2) / (s Z(delta/s))`` of a residual r.
 
-    ``Z(k) = sqrt(2 pi) (2 Phi(k) - 1) + (2/k) exp(-k^2/2)``. The threshold is fixed in the units of
-    the residual, so for every s the mode over the location is the Huber minimiser [1]_.
-
-    Parameters
-    ----------
-    delta : float
-        Threshold, in log loss.
-
-    Raises
-    ------
-    FitError
-        If `delta` is not positive.
-
-    References
-    ----------
-    .. [1] Huber, Robust estimation of a location parameter. Annals of Mathematical Statistics 35
-       (1964).
+    ``Z(k) = sqrt(2 pi) (2 Phi(k) - 1) + (2/k) exp(-k^2/2)``. The threshold `delta` is fixed in log
+    loss, so for every s the mode over the location is the Huber minimiser.
     """
 
     delta: float = DELTA
@@ -243,26 +224,13 @@ class Order(NamedTuple):
 
 
 def runs(frame: pd.DataFrame) -> Strings:
-    """Run of each row, shape (rows,); a run's rows that are not annealed count as another run.
-
-    Examples
-    --------
-    >>> runs(pd.DataFrame({"run": ["a", "a"], "annealed": [1, 0]})).tolist()
-    ['a', 'a unannealed']
-    """
+    """Run of each row, shape (rows,); a run's rows that are not annealed count as another run."""
     run = labels(frame, "run").astype(str)
     return np.where(unannealed(frame) == 1, np.char.add(run, " unannealed"), run)
 
 
 def order(frame: pd.DataFrame) -> Order:
-    """The row before each row in its run; rows without a label are runs of their own.
-
-    Examples
-    --------
-    >>> rows = pd.DataFrame({"run": ["a", "b", "a"], "tokens": [4e9, 1e9, 1e9]})
-    >>> order(rows).before.tolist(), order(rows).gap.round(3).tolist()
-    ([2, 1, 2], [1.386, 10000.0, 10000.0])
-    """
+    """The row before each row in its run; rows without a label are runs of their own."""
     run, log = runs(frame), np.log(frame["tokens"].to_numpy(float))
     sequence = np.lexsort([log, run])
     before, gap = np.arange(len(frame)), np.full(len(frame), FAR)
@@ -273,7 +241,6 @@ def order(frame: pd.DataFrame) -> Order:
 
 
 def choose_errors(errors: str, frame: pd.DataFrame, name: str, columns: Collection[str]) -> str:
-    """The kind of errors of a fit."""
     if errors not in (AUTO, *ERRORS):
         raise FitError(unknown("errors", errors, (AUTO, *ERRORS)))
     some_annealed = ANNEALED in frame and frame[ANNEALED].nunique() > 1

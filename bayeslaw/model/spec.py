@@ -32,33 +32,17 @@ from bayeslaw.tables.table import LossTable
 
 @dataclass(frozen=True)
 class Spec:
-    """What is fitted, apart from the data.
+    """What is fitted, apart from the data."""
 
-    Parameters
-    ----------
-    law : Law
-        With its discrepancy, if any.
-    priors : mapping of str to Prior
-        For ``E``, the slopes and exponents in reference coordinates, and the noise.
-    likelihood : Likelihood
-    discrepancy : Discrepancy
-        The one that `law` has.
-    effects : tuple of str
-        Levels of grouping that have a random effect on log loss.
-    new_sizes : bool
-        Whether a size without training rows has a random effect from its prior in forecasts, where
-        the table has too few sizes to fit such effects; needs a discrepancy.
-    errors : {"independent", "run"}
-        Whether errors of rows are independent, or correlated within a run.
-    """
-
-    law: Law
-    priors: Mapping[str, Prior]
+    law: Law  # with its discrepancy
+    priors: Mapping[str, Prior]  # for ``E``, slopes and exponents in reference coordinates, noise
     likelihood: Likelihood
     discrepancy: Discrepancy
-    effects: tuple[str, ...] = ()
+    effects: tuple[str, ...] = ()  # levels of grouping that have a random effect on log loss
+    # Whether sizes without training rows have an effect from its prior in forecasts, where the
+    # table has too few sizes to fit such effects; needs a discrepancy.
     new_sizes: bool = True
-    errors: str = "independent"
+    errors: str = "independent"  # or "run": correlated within a run
 
     @cached_property
     def arguments(self) -> dict[str, Any]:

@@ -174,34 +174,21 @@ def density(
 ):
     """Log density at z = (parameters, eps, eps of groups, effects), its gradient, and the weights.
 
-    Parameters
-    ----------
-    z : array, shape (coordinates,)
-    y : array, shape (rows,)
-        Measured log losses.
-    code, constants, sizes
-        Of a `Program`, whose operations end before `ends`: the inputs, what the block needs, the
-        likelihood, the gradient.
-    places : tuple
-        Places of the log loss, the information of a row, the correlation with the row before, the
-        shares, the scales, and the effects' factors; of the likelihood's value and its derivatives
-        by the errors; of the inputs: the errors and the first cotangent that is a row. Those of
-        scalars come after the parameters.
-    derivatives : array of int
-        Places of the derivatives by the parameters.
-    inputs : array, shape (columns, rows)
-        The inputs that are rows of data.
-    block : tuple
-        Columns (weights, rows), the share and the scale of each weight; ``S^-1 C`` at the fixed
-        point with correlated errors taken out, and its Gram matrix; and what makes of a share its
-        mean over a column, relative to the fixed point.
-    level : tuple
-        Random effects that are whitened: the group of each row, or -1, and the place of their
-        scale; and of their columns at the fixed point the values, norms, and products with others.
-    effects : array of int, shape (levels, rows)
-        Place of each row's effect; -1 where it has none.
-    before : array of int, shape (rows,) or (0,)
-        The row before each row in its run; empty if errors are independent.
+    `y` are measured log losses. `code`, `constants` and `sizes` are those of a `Program`, whose
+    operations end before `ends`: the inputs, what the block needs, the likelihood, the gradient.
+    `places` are those of the log loss, the information of a row, the correlation with the row
+    before, the shares, the scales, and the effects' factors; of the likelihood's value and its
+    derivatives by the errors; of the inputs: the errors and the first cotangent that is a row.
+    Those of scalars come after the parameters. `derivatives` are places of the derivatives by the
+    parameters, `inputs` those that are rows of data.
+
+    `block` has columns (weights, rows), the share and the scale of each weight; ``S^-1 C`` at the
+    fixed point with correlated errors taken out, and its Gram matrix; and what makes of a share its
+    mean over a column, relative to the fixed point. `level` has the group of each row, or -1, and
+    the place of the scale of effects that are whitened; and of their columns at the fixed point the
+    values, norms, and products with others. `effects` (levels, rows) are places of each row's
+    effect, or -1, `before` the row before each row in its run; it is empty if errors are
+    independent.
     """
     (
         log_loss,
