@@ -22,7 +22,7 @@ import numpy as np
 from tables import arguments
 
 from bayeslaw import Posterior, paper_world, plan
-from bayeslaw.inference.convergence import Convergence
+from bayeslaw.inference.fitted import Convergence
 from bayeslaw.model.spec import make_spec
 from bayeslaw.planning.choices import cheapest, choice_at
 from bayeslaw.planning.problem import Problem

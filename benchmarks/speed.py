@@ -22,9 +22,9 @@ import pandas as pd
 from tables import SMOKE, arguments, splits
 
 import bayeslaw as bl
-from bayeslaw.inference.convergence import diagnose
+from bayeslaw.inference.fitted import diagnose
 from bayeslaw.inference.fitting import labelled_draws, refit, specify
-from bayeslaw.inference.settings import Settings
+from bayeslaw.inference.sampling import Settings
 from bayeslaw.model.building import build
 from bayeslaw.model.density import make_density
 from bayeslaw.model.spec import make_data

@@ -51,13 +51,11 @@ from bayeslaw.huber.descent import Objective as Objective
 from bayeslaw.huber.descent import bounded_steps as bounded_steps
 from bayeslaw.huber.descent import linear_fit as linear_fit
 from bayeslaw.huber.point_fit import for_table as for_table
-from bayeslaw.inference import _fit_joint as _fit_joint
 from bayeslaw.inference import fitting as fitting
 from bayeslaw.inference import sampling as sampling
-from bayeslaw.inference._fit_joint import _factors as _factors
-from bayeslaw.inference.convergence import Convergence as Convergence
-from bayeslaw.inference.convergence import diagnose as diagnose
-from bayeslaw.inference.datatree import prior_draws as prior_draws
+from bayeslaw.inference.fitted import Convergence as Convergence
+from bayeslaw.inference.fitted import diagnose as diagnose
+from bayeslaw.inference.fitting import _factors as _factors
 from bayeslaw.inference.fitting import labelled_draws as labelled_draws
 from bayeslaw.inference.fitting import refit as refit
 from bayeslaw.inference.fitting import specify as specify
@@ -70,7 +68,8 @@ from bayeslaw.inference.residuals import residual_draws as residual_draws
 from bayeslaw.inference.residuals import response as response
 from bayeslaw.inference.residuals import too_few_sizes as too_few_sizes
 from bayeslaw.inference.residuals import unit_likelihood as unit_likelihood
-from bayeslaw.inference.settings import make_settings as make_settings
+from bayeslaw.inference.sampling import make_settings as make_settings
+from bayeslaw.inference.storage import prior_draws as prior_draws
 from bayeslaw.laws.bases import base_table as base_table
 from bayeslaw.laws.deviations import START as START
 from bayeslaw.laws.deviations import WHOLE as WHOLE

@@ -21,11 +21,11 @@ from bayeslaw.common.arrays import Bools, Ints
 from bayeslaw.common.errors import TableError
 from bayeslaw.common.formatting import count
 from bayeslaw.evaluate.cross_validation import loo
-from bayeslaw.inference.datatree import prior_draws
 from bayeslaw.inference.fitting import refit
 from bayeslaw.inference.pools import Pool, with_draws
 from bayeslaw.inference.posterior import Forecast, Posterior, ends
 from bayeslaw.inference.residuals import averaging, innovations, residual, residual_draws
+from bayeslaw.inference.storage import prior_draws
 from bayeslaw.model import effects
 from bayeslaw.tables.hull import NEAR, axes, decades, displacement
 from bayeslaw.tables.table import LossTable, frame_of, subset

@@ -15,9 +15,9 @@ from scipy.linalg import cholesky, qr, solve_triangular
 
 from bayeslaw.checks.findings import NAMES, RARE, Finding, listed
 from bayeslaw.common.arrays import Floats
-from bayeslaw.inference.datatree import prior_draws
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.residuals import covariance
+from bayeslaw.inference.storage import prior_draws
 from bayeslaw.laws.law import STEP
 from bayeslaw.tables.hull import BEYOND, NEAR, locate
 from bayeslaw.tables.validation import COVARIATES

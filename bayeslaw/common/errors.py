@@ -46,7 +46,6 @@ REMOVED = {
     "noise": "was removed: all rows have one noise scale, and the Student-t likelihood gives rows "
     "far off less weight; drop it.",
     "sampler": "was removed: nutpie samples every fit; drop it.",
-    "undertuned": "was removed: drop the rows that it flags, or the column.",
     "matched": "was removed: give the measured loss of the un-adapted model, or asymptote.",
     "max_cvar": "was removed: lower the limit of forgetting, or raise the confidence.",
     "price": "was removed: compare the budgets by confidence that the plan prints.",

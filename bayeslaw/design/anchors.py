@@ -35,7 +35,7 @@ from bayeslaw.inference.fitting import joined, refit
 from bayeslaw.inference.pools import Pool, with_draws
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.residuals import residual_draws
-from bayeslaw.inference.settings import RefitSettings
+from bayeslaw.inference.sampling import RefitSettings
 from bayeslaw.laws.adjustments import ABSENT, completed
 from bayeslaw.planning.planner import plan
 from bayeslaw.planning.result import Plan

@@ -29,7 +29,7 @@ from bayeslaw.design.search import GAINS, SLACK, Costs, costs
 from bayeslaw.evaluate import scores
 from bayeslaw.inference.fitting import joined, refit
 from bayeslaw.inference.posterior import Posterior
-from bayeslaw.inference.settings import RefitSettings
+from bayeslaw.inference.sampling import RefitSettings
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.planning.planner import plan

@@ -23,7 +23,7 @@ from bayeslaw.inference.pools import member_laws
 from bayeslaw.inference.posterior import LEVELS, ends
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
-from bayeslaw.tables.table import LossTable, read_frame, subset, write_frame
+from bayeslaw.tables.table import LossTable, read_frame, require_table, subset, write_frame
 from bayeslaw.tables.validation import COVARIATES
 
 ALONG = ("flops", "params", "tokens", "ptpp")
@@ -249,6 +249,7 @@ def backtest(
         If the quantity is missing, or no cut leaves enough rows; `BayeslawError` if `along` is
         unknown.
     """
+    require_table(table)
     if along not in ALONG:
         raise BayeslawError(unknown("quantity", along, ALONG))
     if along != "flops" and along not in table.frame:

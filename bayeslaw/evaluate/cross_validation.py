@@ -30,7 +30,7 @@ from bayeslaw.inference.residuals import (
     residual_draws,
     unit_likelihood,
 )
-from bayeslaw.inference.settings import RUN, Settings
+from bayeslaw.inference.sampling import RUN, Settings
 from bayeslaw.model import effects
 from bayeslaw.model.noise import OBSERVED
 from bayeslaw.tables.table import LossTable, subset

@@ -31,8 +31,7 @@ from bayeslaw.evaluate.scores import (
     point_scores,
     shown_scores,
 )
-from bayeslaw.inference.convergence import Convergence
-from bayeslaw.inference.datatree import with_units
+from bayeslaw.inference.fitted import Convergence
 from bayeslaw.inference.pools import of_one_law
 from bayeslaw.inference.posterior import (
     LEVELS,
@@ -43,6 +42,7 @@ from bayeslaw.inference.posterior import (
     inside_words,
 )
 from bayeslaw.inference.residuals import LAST_ERROR, last_errors, too_few_sizes
+from bayeslaw.inference.storage import with_units
 from bayeslaw.laws.adjustments import ABSENT, ANNEALED, UNIQUE
 from bayeslaw.laws.deviations import Knots
 from bayeslaw.laws.law import Law

@@ -21,10 +21,10 @@ from bayeslaw.huber.point_fit import Bounds, PointFit, fit_huber
 from bayeslaw.inference.fitting import fit
 from bayeslaw.inference.pools import Pool, with_draws
 from bayeslaw.inference.posterior import LEVELS, Forecast, Posterior, ends
-from bayeslaw.inference.settings import PosteriorSettings
+from bayeslaw.inference.sampling import PosteriorSettings
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
-from bayeslaw.tables.table import LossTable, subset
+from bayeslaw.tables.table import LossTable, require_table, subset
 from bayeslaw.tables.validation import check_domain, check_same_rows, label_texts
 
 POINT = ("huber_log", "rmse_log", "mae_rel", "mape_clip", "intercept", "slope")
@@ -85,6 +85,7 @@ def score(
     >>> bool(scores["rmse_log"] < 1e-4), bool(scores.isna()["crps"])
     (True, True)
     """
+    require_table(table)
     if isinstance(prediction, PointFit):
         if prediction.table is not None:
             check_domain(table.frame, table.name, prediction.table.frame)
@@ -222,6 +223,7 @@ def compare(
     >>> found.loc["chinchilla", ["rows", "scored"]].tolist()
     [35, 10]
     """
+    require_table(table)
     if method not in ("huber", "nuts"):
         raise FitError(f"method is 'huber' or 'nuts', not {method!r}.")
     known = ("likelihood", "priors", *PosteriorSettings.__annotations__)

@@ -20,7 +20,7 @@ from bayeslaw.laws.adjustments import ANNEALED, UNIQUE
 from bayeslaw.laws.bases import Bases, base_table, log_slopes, total_tokens
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
-from bayeslaw.tables.table import LossTable, frame_of, from_frame, is_synthetic
+from bayeslaw.tables.table import LossTable, frame_of, from_frame, is_synthetic, require_table
 from bayeslaw.tables.validation import (
     BASE_LOSSES,
     COVARIATES,
@@ -409,6 +409,7 @@ def for_table(law: Law, table: LossTable) -> Law:
     that are not, an offset of the latter. One that starts from the base has what the table says of
     bases: both losses of the bases are fitted by Chinchilla's law of N and D = P N.
     """
+    require_table(table)
     if not {*law.columns} <= {*table.frame.columns}:
         lacking = missing_columns(table.frame, law.needs)
         names = sorted(path.stem for path in models_dir().glob("*.toml"))

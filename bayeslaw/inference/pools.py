@@ -16,7 +16,7 @@ from bayeslaw.common.errors import FileError, FitError, LawError
 from bayeslaw.common.shown import Block, Note, Showing, Shown
 from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference import storage
-from bayeslaw.inference.convergence import Convergence
+from bayeslaw.inference.fitted import Convergence
 from bayeslaw.inference.posterior import LEVELS, Forecast, Posterior
 from bayeslaw.laws.law import Law
 from bayeslaw.tables.table import LossTable

@@ -17,10 +17,9 @@ from bayeslaw.common.formatting import count
 from bayeslaw.common.shown import SYNTHETIC, Accessor, Block, Format, Note, Showing, Shown, Table
 from bayeslaw.huber.point_fit import described
 from bayeslaw.inference import storage
-from bayeslaw.inference.convergence import Convergence
-from bayeslaw.inference.datatree import to_datatree
-from bayeslaw.inference.fitted import FittedLaw
+from bayeslaw.inference.fitted import Convergence, FittedLaw
 from bayeslaw.inference.residuals import residual_draws, too_few_sizes
+from bayeslaw.inference.storage import to_datatree
 from bayeslaw.laws.priors import NOISE
 from bayeslaw.model.spec import make_spec
 from bayeslaw.tables.hull import in_words, locate

@@ -6,9 +6,11 @@ not depend on the speed of the machine.
 
 import math
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, TypedDict
 
 import numpy as np
 import nutpie
@@ -18,9 +20,13 @@ from scipy.optimize import minimize
 from threadpoolctl import threadpool_limits
 
 from bayeslaw.common.arrays import Floats
-from bayeslaw.inference.convergence import MAX_RHAT, MIN_ESS, Convergence, diagnose
-from bayeslaw.inference.settings import Settings
+from bayeslaw.common.defaults import AUTO, CHAINS, DELTA, TARGET_ACCEPT, TUNE
+from bayeslaw.common.errors import REMOVED, FitError, unknown
+from bayeslaw.inference.fitted import MAX_RHAT, MIN_ESS, Convergence, diagnose
+from bayeslaw.laws.priors import PriorLike
 from bayeslaw.model.density import Density, make_density
+from bayeslaw.model.discrepancy import Discrepancy
+from bayeslaw.model.noise import Likelihood
 from bayeslaw.model.spec import Data
 
 FIRST, LAST, TRIES = 500, 8000, 4
@@ -39,14 +45,90 @@ WIDEST = 2.0
 """Largest standard deviation by the curvature: priors are not wider on the real line."""
 
 
+RUN = ("seed", "chains", "draws", "tune", "target_accept")
+PACKAGES = ("bayeslaw", "pymc", "pytensor", "nutpie", "numpy", "xarray")
+"""Settings that a posterior records, and packages whose versions it records."""
+
+
+class ModelSettings(TypedDict, total=False):
+    """Keyword arguments for a posterior's model and the sampler."""
+
+    discrepancy: str | Discrepancy
+    effects: str | Sequence[str]
+    errors: str
+    chains: int
+    draws: int | None
+    tune: int
+    target_accept: float
+
+
+class PosteriorSettings(ModelSettings, total=False):
+    """Keyword arguments of `bayeslaw.fit` that only a posterior has."""
+
+    cores: int | None
+    progress: bool
+    retry: bool
+
+
+class RefitSettings(ModelSettings, total=False):
+    """Keyword arguments of `bayeslaw.inference.fitting.refit`."""
+
+    priors: str | Path | Mapping[str, PriorLike]
+    likelihood: str | Likelihood
+    delta: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Settings of a posterior fit, with the defaults of `bayeslaw.fit`."""
+
+    priors: str | Path | Mapping[str, PriorLike] = "default"
+    likelihood: str | Likelihood = "studentt"
+    delta: float = DELTA
+    discrepancy: str | Discrepancy = AUTO
+    effects: str | Sequence[str] = "auto"
+    errors: str = AUTO
+    seed: int = 0
+    chains: int = CHAINS
+    draws: int | None = None
+    tune: int = TUNE
+    target_accept: float = TARGET_ACCEPT
+    cores: int | None = None
+    progress: bool = False
+    retry: bool = True
+
+    def __post_init__(self) -> None:
+        """Numbers of NumPy become Python's, which files can hold."""
+        for name in ("seed", "chains", "draws", "tune", "cores"):
+            if (value := getattr(self, name)) is not None:
+                try:
+                    whole = int(value)
+                except (TypeError, ValueError):
+                    whole = None
+                if whole is None or whole != value:
+                    raise FitError(f"{name}={value!r}: give a whole number.")
+                object.__setattr__(self, name, whole)
+        for name in ("delta", "target_accept"):
+            object.__setattr__(self, name, float(getattr(self, name)))
+
+
+def make_settings(keywords: PosteriorSettings, *, seed: int, **others: Any) -> Settings:
+    """Settings from keyword arguments, whose names are checked, and other arguments."""
+    known = PosteriorSettings.__annotations__
+    for name, value in keywords.items():
+        if name in REMOVED:
+            raise FitError(f"{name}={value!r}: {REMOVED[name]}")
+        if name not in known:
+            raise FitError(unknown("setting", name, known))
+    return Settings(**keywords, **others, seed=seed)
+
+
 @dataclass(frozen=True)
 class Sampled:
-    """Result of a run of the sampler."""
-
     draws: xr.Dataset
     stats: xr.Dataset
     convergence: Convergence
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any]  # those in `RUN` as they were at last, and versions
 
 
 def sample(domains: Mapping[str, Data], settings: Settings) -> Sampled:
@@ -82,7 +164,9 @@ def sample(domains: Mapping[str, Data], settings: Settings) -> Sampled:
     }
     chains = {"chain": np.arange(points.shape[0]), "draw": np.arange(points.shape[1])}
     sampled = xr.Dataset({name: (dims[name], value) for name, value in values.items()}, chains)
-    ran = settings.recorded | {"draws": draws, "target_accept": accept}
+    ran = {name: getattr(settings, name) for name in RUN}
+    ran |= {"draws": draws, "target_accept": accept}
+    ran["versions"] = {name: version(name) for name in PACKAGES}
     return Sampled(sampled, stats, convergence, ran)
 
 

@@ -21,11 +21,11 @@ import xarray as xr
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.defaults import DELTA
 from bayeslaw.common.shown import Format, Showing, Shown, Table
-from bayeslaw.inference.convergence import Convergence
+from bayeslaw.inference.fitted import Convergence
 from bayeslaw.inference.fitting import fit_spec, labelled_draws, specify
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.residuals import log_likelihood
-from bayeslaw.inference.settings import PosteriorSettings, make_settings
+from bayeslaw.inference.sampling import PosteriorSettings, make_settings
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.laws.priors import PriorLike

@@ -192,6 +192,14 @@ class LossTable:
         return parts[0], parts[1]
 
 
+def require_table(table: object) -> None:
+    """Refuse what no fit takes, such as a data frame that nobody validated."""
+    if not isinstance(table, LossTable):
+        kind, path = type(table).__name__, isinstance(table, str | Path)
+        how = "bl.read_table(path)" if path else "bl.from_frame(frame)"
+        raise TableError(f"the losses are a {kind}, not a LossTable; make one by {how}.")
+
+
 def frame_of(table: LossTable | pd.DataFrame) -> pd.DataFrame:
     return table.frame if isinstance(table, LossTable) else table
 

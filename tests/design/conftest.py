@@ -5,7 +5,7 @@ import pytest
 import xarray as xr
 
 from bayeslaw import Posterior, grid, paper_world
-from bayeslaw.inference.convergence import Convergence
+from bayeslaw.inference.fitted import Convergence
 from bayeslaw.model.spec import make_spec
 
 POOL = grid(params=[2e8, 2e9, 6e9], tokens=[2e9, 2e10, 2e11])

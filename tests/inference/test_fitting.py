@@ -59,14 +59,24 @@ def test_misspelt_settings(small, settings, says):
         fit("chinchilla", small, **settings)
 
 
-def test_rows_that_are_flagged_as_undertuned_are_refused(small):
-    for flag in (0, 1):
-        table = from_frame(small.frame.assign(undertuned=0).replace({"undertuned": {0: flag}}))
-        if flag:
-            with pytest.raises(TableError, match=r"column 'undertuned' was removed: drop the rows"):
-                fit("chinchilla", table)
-        else:
-            fit("chinchilla", table, chains=1, draws=5, tune=5, retry=False)
+def test_a_data_frame_is_no_table(small, posterior):
+    calls = (
+        lambda table: fit("chinchilla", table),
+        lambda table: fit("chinchilla", table, method="map"),
+        lambda table: fit(["chinchilla", "skaling"], table),
+        lambda table: bl.fit_huber("chinchilla", table),
+        lambda table: bl.fit_joint(
+            {"a": "chinchilla", "b": "chinchilla"}, {"a": table, "b": table}
+        ),
+        lambda table: bl.compare(table, train="params < 1e9"),
+        lambda table: bl.backtest(table, "chinchilla"),
+        lambda table: bl.score(posterior, table),
+    )
+    for call in calls:
+        with pytest.raises(TableError, match=r"a DataFrame, not a LossTable; .* bl\.from_frame\("):
+            call(small.frame)
+    with pytest.raises(TableError, match=r"a str, not a LossTable; make one by bl\.read_table\("):
+        fit("chinchilla", "losses.csv")
 
 
 @pytest.mark.parametrize("settings", [{"noise": "size"}, {"sampler": "pymc"}])

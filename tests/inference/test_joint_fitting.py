@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from bayeslaw import FitError, LossTable, fit_joint, from_frame, grid, load, plan
-from bayeslaw.inference import _fit_joint
+from bayeslaw.inference import fitting
 from bayeslaw.inference.residuals import log_likelihood
 from tests.support import grouped
 
@@ -98,7 +98,7 @@ def test_rows_without_a_label_are_groups_of_their_domain_alone(monkeypatch):
         given.update(domains)
         raise InterruptedError
 
-    monkeypatch.setattr(_fit_joint, "sample", stop)
+    monkeypatch.setattr(fitting, "sample", stop)
     with pytest.raises(InterruptedError):
         fit_joint(LAWS, tables, discrepancy="none")
     one, two = (given[f"{name}::"].index["run"] for name in LAWS)

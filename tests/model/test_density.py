@@ -19,8 +19,8 @@ from tests.inside import (
     Deviation,
     Discrepancy,
     _factors,
-    _fit_joint,
     build,
+    fitting,
     make_data,
     make_density,
     make_settings,
@@ -120,7 +120,7 @@ def several(count, **columns):
 
         tables = {f"domain {k}": simulated("dcpt", seed=k, **columns) for k in range(count)}
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(_fit_joint, "sample", stop)
+            patched.setattr(fitting, "sample", stop)
             with pytest.raises(Given) as caught:
                 bl.fit_joint(dict.fromkeys(tables, "dcpt"), tables)
         return caught.value.args[0]

@@ -4,7 +4,7 @@ import numpy as np
 import xarray as xr
 
 from bayeslaw import Posterior, grid, paper_world
-from bayeslaw.inference.convergence import Convergence
+from bayeslaw.inference.fitted import Convergence
 from bayeslaw.model.spec import make_spec
 from tests.support import TRANSFER
 

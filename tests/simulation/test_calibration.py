@@ -7,7 +7,7 @@ import pytest
 
 from bayeslaw import Prior, calibrate
 from bayeslaw.inference import residuals
-from bayeslaw.inference.convergence import Convergence
+from bayeslaw.inference.fitted import Convergence
 from bayeslaw.simulation import calibration
 from tests.support import object_mode, slow
 
