@@ -66,16 +66,7 @@ def command_line() -> Iterator[None]:
 
 
 def argument(name: str, value: object) -> str:
-    """An argument in a message, as its reader would write it.
-
-    Examples
-    --------
-    >>> argument("columns", {"loss": "final_loss"})
-    "columns={'loss': 'final_loss'}"
-    >>> with command_line():
-    ...     argument("columns", {"loss": "final_loss", "tokens": "billions * 1e9"})
-    '--columns "loss=final_loss; tokens=billions * 1e9"'
-    """
+    """An argument in a message, as its reader would write it: in Python or as an option."""
     if not _SHELL.get():
         return f"{name}={value!r}"
     option = f"--{name.replace('_', '-')}"
@@ -90,13 +81,7 @@ def argument(name: str, value: object) -> str:
 
 
 def unknown(what: str, name: str, valid: Iterable[str]) -> str:
-    """Message for a name of `what` that is not valid, with the nearest valid name and all of them.
-
-    Examples
-    --------
-    >>> unknown("law", "from1", ["form1", "dcpt"])
-    "unknown law 'from1'; did you mean 'form1'? Valid: dcpt, form1."
-    """
+    """Message for a name of `what` that is not valid, with the nearest and all that are."""
     names = sorted(set(valid))
     near = get_close_matches(name, names, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else "."

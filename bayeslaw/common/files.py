@@ -40,14 +40,9 @@ def write_json(document: Mapping[str, object], path: str | Path) -> None:
 
 
 def read_json(path: str | Path, form: str, schema: int, what: str) -> dict[str, Any]:
-    """Read a JSON document whose ``format`` is `form`, and whose ``schema`` is `schema` or less.
+    """Read a JSON document of a ``format`` with that ``schema`` or an older one.
 
-    Raises
-    ------
-    FileError
-        If the file is missing, of another format, or of a newer schema.
-    ValueError, KeyError, TypeError, AttributeError
-        If the file is damaged.
+    A file that is damaged raises ValueError, KeyError, TypeError or AttributeError.
     """
     path = Path(path)
     if not path.is_file():
@@ -84,13 +79,7 @@ def is_hdf5(path: Path) -> bool:
 
 
 def installing(extra: str) -> str:
-    """Command that installs an extra of the package: uv's in a clone, else pip's.
-
-    Examples
-    --------
-    >>> installing("explore")
-    'uv sync --extra explore'
-    """
+    """Command that installs an extra of the package: uv's in a clone, else pip's."""
     clone = (Path(__file__).parents[2] / "pyproject.toml").is_file()
     return f"uv sync --extra {extra}" if clone else f"pip install 'bayeslaw[{extra}]'"
 

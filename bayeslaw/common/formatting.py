@@ -11,54 +11,25 @@ from bayeslaw.common.errors import LawError, unknown
 
 
 def count(value: float) -> str:
-    """Format a count with three significant digits and a unit: k, M, B or T.
-
-    Examples
-    --------
-    >>> count(8.1e9), count(2.16e4), count(279), count(999.6)
-    ('8.1B', '21.6k', '279', '1000')
-    """
-    for scale, unit, suffix in (
-        (1e12, 1e12, "T"),
-        (1e9, 1e9, "B"),
-        (1e6, 1e6, "M"),
-        (1e4, 1e3, "k"),
-    ):
-        if abs(value) >= 0.9995 * scale:
+    """Format a count with three significant digits and a unit: k (from 10k), M, B or T."""
+    for unit, least, suffix in ((1e12, 1, "T"), (1e9, 1, "B"), (1e6, 1, "M"), (1e3, 10, "k")):
+        if abs(value) >= 0.9995 * least * unit:
             return f"{value / unit:.3g}{suffix}"
     return f"{value:.3g}" if abs(value) < 999.5 else f"{value:.0f}"
 
 
 def digits(value: float, places: int = 3) -> str:
-    """Format a number with `places` significant digits; NaN gives an empty string.
-
-    Examples
-    --------
-    >>> digits(0.12), digits(2), digits(float("nan"))
-    ('0.120', '2.00', '')
-    """
+    """Format a number with `places` significant digits; NaN gives an empty string."""
     return "" if math.isnan(value) else f"{value:#.{places}g}".rstrip(".")
 
 
 def percent(value: float) -> str:
-    """Format a fraction as per cent; NaN gives an empty string.
-
-    Examples
-    --------
-    >>> percent(0.123)
-    '12 %'
-    """
+    """Format a fraction as per cent; NaN gives an empty string."""
     return "" if math.isnan(value) else f"{round(100 * value)} %"
 
 
 def jsonable(value: object) -> Any:
-    """Convert a value to the types of JSON; numbers that are not finite, or missing, become None.
-
-    Examples
-    --------
-    >>> jsonable({"atpp": math.inf, "losses": (1.8, 2.0)})
-    {'atpp': None, 'losses': [1.8, 2.0]}
-    """
+    """A value in the types of JSON; numbers that are not finite, or missing, become None."""
     import numpy as np  # inside, so that `bayeslaw --help` stays fast
     import pandas as pd
 

@@ -50,31 +50,23 @@ class Note:
 class Table:
     """A table with a title.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        Its index is the first column, unless it only counts rows; of an index of two levels, the
-        first gives headings within the table.
-    title : str
-        Words before the first colon are bold.
-    formats : mapping of column to Format
-        Text is shown as it is; other numbers have four digits, and missing values are empty.
-    optional : sequence of str
-        Columns that are left out, in this order, where a terminal is too narrow.
-    left : sequence of str
-        Columns that are aligned on the left; the index is.
+    The index of the frame is the first column, unless it only counts rows; of an index of two
+    levels, the first gives headings within the table.
     """
 
     frame: "pd.DataFrame"
-    title: str = ""
-    formats: Mapping[str, Format] = field(default_factory=dict)
-    optional: Sequence[str] = ()
-    left: Sequence[str] = ()
+    title: str = ""  # words before the first colon are bold
+    formats: Mapping[str, Format] = field(default_factory=dict)  # others have four digits
+    optional: Sequence[str] = ()  # columns left out, in this order, where a terminal is too narrow
+    left: Sequence[str] = ()  # columns aligned on the left, as the index is
 
     def cells(
         self, without: Sequence[str] = (), most: int | None = MOST
-    ) -> tuple[list[str], list[list[str]]]:
-        """Heads, and rows of text; a row of one cell is a heading within the table."""
+    ) -> tuple[list[str], list[list[str]], str]:
+        """Heads, rows of text, and how many rows there are beyond `most`, in words.
+
+        A row of one cell is a heading within the table.
+        """
         shown = self.frame.drop(columns=list(without))
         index, numbered = shown.index, shown.index.name is None and shown.index.dtype.kind == "i"
         heads = [] if numbered else [str(index.names[-1] or "")]
@@ -82,23 +74,18 @@ class Table:
         above, texts = None, []
         for name, column in shown.items():
             form = self.formats.get(str(name))
-            texts.append([written(value, form) for value in column[:most]])
+            texts.append([_written(value, form) for value in column[:most]])
         for i, label in enumerate(index[:most]):
             if isinstance(label, tuple):
                 if label[0] != above:
                     rows.append([str(above := label[0])])
                 label = f"  {label[-1]}"
             rows.append([*([] if numbered else [str(label)]), *(column[i] for column in texts)])
-        return [*heads, *map(str, shown.columns)], rows
-
-    @property
-    def more(self) -> int:
-        """Number of rows beyond those shown."""
-        return max(len(self.frame) - MOST, 0)
+        more = f"... and {len(index) - most} more rows" if most and len(index) > most else ""
+        return [*heads, *map(str, shown.columns)], rows, more
 
 
-def written(value: Any, form: Format | None) -> str:
-    """A cell as text."""
+def _written(value: Any, form: Format | None) -> str:
     if value is None or value != value:
         return ""
     if callable(form):
@@ -112,22 +99,12 @@ def written(value: Any, form: Format | None) -> str:
 
 @dataclass(frozen=True)
 class Shown:
-    """What a result shows.
-
-    Parameters
-    ----------
-    title : str
-    blocks : sequence of Block
-    document : mapping
-        For JSON.
-    figures : sequence of str
-        Functions of `bayeslaw.plots` that draw the result.
-    """
+    """What a result shows."""
 
     title: str = ""
     blocks: "Sequence[Block]" = ()
-    document: Mapping[str, object] = field(default_factory=dict)
-    figures: Sequence[str] = ()
+    document: Mapping[str, object] = field(default_factory=dict)  # for JSON
+    figures: Sequence[str] = ()  # functions of `bayeslaw.plots` that draw the result
 
     def __add__(self, other: "Shown") -> "Shown":
         """Both, one below the other; the document has the fields of both."""
@@ -195,7 +172,7 @@ class Shown:
                 items = "".join(f"<li>{escape(item)}</li>" for item in block)
                 parts.append(f"<ul>{items}</ul>")
             else:
-                parts.append(table_html(block, most))
+                parts.append(_table_html(block, most))
         if self.figures:
             names = ", ".join(f"<code>bl.plots.{name}</code>" for name in self.figures)
             parts.append(f'<p class="quiet">Figures: {names}</p>')
@@ -243,7 +220,7 @@ class Showing:
 def _lines(table: Table, width: int, color: bool) -> list[str]:
     """The lines of a table; a table that is too wide without its optional columns is not cut."""
     for count in range(len(table.optional) + 1):
-        heads, rows = table.cells([c for c in table.optional[:count] if c in table.frame])
+        heads, rows, more = table.cells([c for c in table.optional[:count] if c in table.frame])
         head = [name.split("\n") for name in heads]
         whole = [row for row in rows if len(row) > 1]
         widths = [
@@ -275,7 +252,7 @@ def _lines(table: Table, width: int, color: bool) -> list[str]:
             # The only words that a table stresses: a measured loss outside of its band.
             text = text.replace(" out", " \033[31mout\033[0m")
         lines.append(text)
-    return [*lines, *([f"... and {table.more} more rows"] if table.more else [])]
+    return [*lines, more] if more else lines
 
 
 def _paragraph(note: Note) -> str:
@@ -286,9 +263,8 @@ def _paragraph(note: Note) -> str:
     return f'<p><b style="color: {color}">{escape(head)}</b>{colon}{escape(rest)}</p>'
 
 
-def table_html(table: Table, most: int | None = MOST) -> str:
-    """A table as HTML, below its title."""
-    heads, rows = table.cells(most=most)
+def _table_html(table: Table, most: int | None) -> str:
+    heads, rows, more = table.cells(most=most)
     labels = len(heads) > len(table.frame.columns)
     names = "".join(
         f"<th{' class=left' * (head in table.left or (i == 0 and labels))}>{escape(head)}</th>"
@@ -307,7 +283,6 @@ def table_html(table: Table, most: int | None = MOST) -> str:
         ]
         lines.append("".join(cells))
     body = "\n".join(f"<tr>{line}</tr>" for line in lines)
-    hidden = len(table.frame) - len(table.frame.head(most or len(table.frame)))
-    more = f"<p>... and {hidden} more rows</p>" if hidden else ""
+    more = f"<p>{more}</p>" if more else ""
     title = _paragraph(Note(table.title)) if table.title else ""
     return f"{title}<table><thead><tr>{names}</tr></thead><tbody>\n{body}\n</tbody></table>{more}"

@@ -5,7 +5,7 @@ weighted mean of training rows. An empty corner of a grid lies outside, although
 alone is within its range.
 """
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -128,20 +128,15 @@ def in_words(found: pd.DataFrame) -> str:
 
 
 def farthest(found: pd.DataFrame) -> dict[str, str]:
-    """Largest distance of the extrapolations and of the projections from `locate`, as text."""
-    columns = [c for c in found if c == "decades" or str(c).startswith(BEYOND)]
-    return {
-        str(name): distance(rows[columns].max().to_dict())
-        for name, rows in found[found["decades"] > 0].groupby("position")
-    }
-
-
-def distance(row: Mapping[Hashable, float]) -> str:
-    """The distance of a row from `locate` as text: the whole, and by covariate."""
-    along = {str(name).removeprefix(BEYOND): far for name, far in row.items() if far > 0}
-    total = along.pop("decades")
-    each = ", ".join(f"{name} {far:.2g}" for name, far in along.items())
-    return f"{total:.2g} decades" + (f": {each}" if each else ", each covariate within its range")
+    """Largest distance of the extrapolations and of the projections, and along covariates."""
+    columns = [c for c in found if str(c).startswith(BEYOND)]
+    words = {}
+    for position, rows in found[found["decades"] > 0].groupby("position"):
+        most = rows[columns].max()
+        along = [f"{c.removeprefix(BEYOND)} {most[c]:.2g}" for c in columns if most[c] > 0]
+        beyond = ": " + ", ".join(along) if along else ", each covariate within its range"
+        words[str(position)] = f"{rows['decades'].max():.2g} decades{beyond}"
+    return words
 
 
 def decades(train: pd.DataFrame, rows: pd.DataFrame, columns: Sequence[str]) -> Floats:
@@ -153,15 +148,15 @@ def decades(train: pd.DataFrame, rows: pd.DataFrame, columns: Sequence[str]) -> 
 def displacement(points: Floats, rows: Floats) -> Floats:
     """Rows less their nearest points of the convex hull of some points, (rows, dimensions).
 
-    The points, shape (points, dimensions), may lie in a subspace, or be one. Let the columns of A
-    be the points less the row. Over weights w >= 0 of sum 1, ``|A w|`` is the distance from the
-    row. Non-negative least squares minimises ``|A u|^2 + (sum(u) - 1)^2``. For ``u = s w`` of a sum
-    s > 0 that is ``s^2 |A w|^2 + (s - 1)^2``: ``u / sum(u)`` is the best w.
+    The points, shape (points, dimensions), may lie in a subspace, or be one.
     """
     corners = np.unique(points, axis=0)
     asked, inverse = np.unique(rows, axis=0, return_inverse=True)
     target = np.append(np.zeros(rows.shape[1]), 1.0)
     found = np.empty_like(asked, float)
+    # Let the columns of A be the points less the row. Over weights w >= 0 of sum 1, |A w| is the
+    # distance from the row. Non-negative least squares minimises |A u|^2 + (sum(u) - 1)^2, for
+    # u = s w of a sum s > 0 this is s^2 |A w|^2 + (s - 1)^2: u / sum(u) is the best w.
     for i, row in enumerate(asked):
         weights, _ = nnls(np.vstack([(corners - row).T, np.ones(len(corners))]), target)
         found[i] = (row - corners).T @ weights / weights.sum()

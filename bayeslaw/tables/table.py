@@ -95,10 +95,6 @@ class LossTable:
             Such as ``"ptpp <= 31"``; the aliases N, D, r and PTPP can be used. ``None`` selects
             all rows. The baseline of a selected row's `base` on its domain is kept, too.
 
-        Returns
-        -------
-        LossTable
-
         Raises
         ------
         TableError
@@ -121,21 +117,8 @@ class LossTable:
     def training(self, query: str | None) -> "LossTable":
         """Rows to fit that satisfy a pandas query, with all baselines on the domains of these rows.
 
-        The losses of a base are known before it is adapted, so forecasts may use them.
-
-        Parameters
-        ----------
-        query : str, optional
-            As for `query`.
-
-        Returns
-        -------
-        LossTable
-
-        Raises
-        ------
-        TableError
-            If the query cannot be evaluated or selects no row with ``tokens > 0``.
+        The losses of a base are known before it is adapted, so forecasts may use them. Queries and
+        errors are those of `query`.
         """
         selected = self.query(query)
         return replace(selected, baselines=of_domains(self.baselines, selected.frame))
@@ -229,12 +212,8 @@ def grid(**covariates: float | Iterable[float]) -> pd.DataFrame:
     Parameters
     ----------
     **covariates : float or iterable of float
-        Values of each column, such as `params`, `tokens`, `replay` and `ptpp`.
-
-    Returns
-    -------
-    DataFrame
-        One row per combination; the last column varies fastest.
+        Values of each column, such as `params`, `tokens`, `replay` and `ptpp`; the last varies
+        fastest.
 
     Examples
     --------
@@ -301,11 +280,6 @@ def read_table(
         the two domains. Laws that start from the base need them; see `bayeslaw.fit`.
     loss_unit, bytes_per_token
         As for `from_frame`, also for the table `source`.
-
-    Returns
-    -------
-    LossTable
-        Losses in nats per token; `params` and `tokens` are counts, not millions.
 
     Raises
     ------
@@ -441,10 +415,6 @@ def example_table() -> LossTable:
     typical use is to fit the rows with ``scale <= 3e20`` and to forecast those with
     ``scale >= 1e21``.
 
-    Returns
-    -------
-    LossTable
-
     Examples
     --------
     >>> table = example_table()
@@ -471,17 +441,13 @@ def from_frame(
         `domain`; `unique_tokens`, the distinct tokens of the new data; and `annealed`, 0
         or 1. `N`, `D`, `r` and `PTPP` are accepted as aliases. Other columns are preserved.
     name : str
-        Name of the table in messages and titles.
+        In messages and titles.
     loss_unit : {"nats", "bits", "perplexity", "bits-per-byte"}, optional
         Unit of the losses, which become nats per token: bits are per token, and perplexity is the
         exponential of the loss in nats. `start_loss` and `base_loss` are converted, too. Without
         it, losses are taken for nats, and those above 12.5 are refused.
     bytes_per_token : float, optional
         Mean number of bytes of a token of the validation set, which losses in bits per byte need.
-
-    Returns
-    -------
-    LossTable
 
     Raises
     ------

@@ -52,12 +52,10 @@ def canonical(
     *,
     lines: bool = False,
 ) -> pd.DataFrame:
-    """Copy of a frame with canonical column names and validated covariates.
+    """Copy of a frame with canonical column names, validated covariates, and types as from CSV.
 
-    `N`, `D`, `r` and `PTPP` are accepted as aliases. The columns `required` must exist; if it is a
-    mapping, its values say in the error what needs each column. Covariates and losses become
-    floats, other columns have the type that they would have from CSV. Messages call the table
-    `name`. The index is 0, 1, ..., or with `lines` that of the frame, by which messages name rows.
+    The values of `required`, if it is a mapping, say in the error what needs each column. With
+    `lines` the copy keeps the index of the frame, by which messages name rows.
     """
     lacking = missing_columns(frame, required)
     frame = frame.rename(columns=lambda column: ALIASES.get(str(column), str(column)))
@@ -158,8 +156,7 @@ def _as_in_csv(column: pd.Series, name: str) -> pd.Series:
 def label_texts(labels: pd.Series) -> pd.Series:
     """Labels as text, the form in which all labels are compared; None for a missing one.
 
-    A whole number is written without decimals, whatever the type of its column, since one missing
-    label turns a column of integers into floats. Dates are in ISO 8601, without a time at midnight.
+    Whole numbers have no decimals, since one missing label turns a column of integers into floats.
     """
     codes, names = pd.factorize(labels)
     texts: list[str | None] = []
@@ -175,10 +172,7 @@ def label_texts(labels: pd.Series) -> pd.Series:
 
 
 def whole(params: Floats) -> Floats:
-    """Numbers of parameters without rounding errors: ``1.07 * 1e9`` is 1070000000, a whole number.
-
-    Sizes are compared exactly after this.
-    """
+    """Sizes without rounding errors, such as that of ``1.07 * 1e9``; they are compared exactly."""
     rounded = np.round(params)
     return np.where(np.abs(params - rounded) <= 1e-12 * params, rounded, params)
 
@@ -190,9 +184,7 @@ def check_positive(frame: pd.DataFrame, column: str, name: str, advice: str) -> 
 def check_units(rows: pd.DataFrame, name: str, fitted: pd.DataFrame | None = None) -> None:
     """Refuse numbers in another unit than those of fitted rows, such as tokens in billions.
 
-    Values a thousand times below the fitted rows are refused, and those a million times above;
-    those a thousand times above give a warning. FLOPs are a product of two counts: there the
-    factors are the squares of these. Without fitted rows, `rows` are those of a table of losses.
+    Without fitted rows, `rows` are those of a table of losses.
     """
     if fitted is None:
         for column in rows.columns.intersection([c for c, unit in UNITS.items() if unit == COUNTS]):
@@ -209,12 +201,15 @@ def check_units(rows: pd.DataFrame, name: str, fitted: pd.DataFrame | None = Non
 
 
 def other_units(rows: pd.DataFrame, fitted: pd.DataFrame) -> Iterator[tuple[str, bool]]:
-    """Numbers that may be in another unit than those of fitted rows; whether they surely are."""
+    """Numbers that may be in another unit than those of fitted rows; whether they surely are.
+
+    They surely are `OTHER_UNIT` times below, or `NO_OTHER` times above the fitted rows.
+    """
     for column in rows.columns.intersection(list(UNITS)).intersection(fitted.columns):
         values = rows.loc[rows[column] > 0, column]
         least, most = float(values.min()), float(values.max())
         low, high = float(fitted[column].min()), float(fitted[column].max())
-        power = 2 if column == "flops" else 1
+        power = 2 if column == "flops" else 1  # a product of two counts
         below = least * OTHER_UNIT**power <= low
         below |= UNITS[column] == COUNTS and least < FEWEST <= low
         if not (below or most >= high * OTHER_UNIT**power):
