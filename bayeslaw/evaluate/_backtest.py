@@ -48,11 +48,6 @@ def amount(rows: pd.DataFrame, along: str) -> pd.Series:
     return 6 * rows["params"] * rows["tokens"] if along == "flops" else rows[along]
 
 
-def percent(value: float) -> str:
-    """A fraction as per cent."""
-    return f"{100 * value:.2g} %"
-
-
 @dataclass(frozen=True)
 class Backtest(Showing):
     """Forecasts at several cuts, and what was measured.
@@ -145,22 +140,29 @@ class Backtest(Showing):
         whole = self.summary().rename_axis("model").reset_index()
         by_distance = self.by_distance().reset_index()
         least, most = (by_distance[name].map("{:g}".format) for name in ("least", "most"))
-        far = np.where(most == "inf", "over " + least, least + " to " + most)
-        ahead = by_distance.assign(ahead=far)
+        ahead = np.where(most == "inf", "over " + least, least + " to " + most)
         names = {"ahead": "decades ahead", "rows": "rows", "error": "error", "bias": "bias"}
         names |= {f"coverage_{level}": f"in {level} %" for level in (50, 80, 90)}
         names |= {"width_90": "width"}
 
+        def percent(value: float) -> str:
+            return f"{100 * value:.2g} %"
+
         def table(frame: pd.DataFrame) -> Table:
-            own = frame.set_index("model").rename_axis(None).rename(columns=names)
-            percents: dict[str, Format] = dict.fromkeys(("error", "bias", "width"), percent)
-            inside = dict.fromkeys((f"in {level} %" for level in (50, 80, 90)), ".2f")
-            columns = [name for name in names.values() if name in own]
-            return Table(own[columns], "", {**percents, **inside, "rows": ".0f"}, ("bias",))
+            scores = frame.set_index("model").rename_axis(None).rename(columns=names)
+            formats: dict[str, Format] = dict.fromkeys(("error", "bias", "width"), percent)
+            formats |= {f"in {level} %": ".2f" for level in (50, 80, 90)} | {"rows": ".0f"}
+            columns = [name for name in names.values() if name in scores]
+            return Table(scores[columns], "", formats, ("bias",))
 
         legend = "error: median absolute error; bias: mean error, positive where the forecast is "
         legend += "too high; width: of the 90 % band; all of log loss."
-        blocks: list[Block] = [self.sentence(), table(whole), table(ahead), Note(legend, "quiet")]
+        blocks: list[Block] = [
+            self.sentence(),
+            table(whole),
+            table(by_distance.assign(ahead=ahead)),
+            Note(legend, "quiet"),
+        ]
         failed = self.rows[self.rows["gate"] != "passed"]
         for (model, cut), rows in failed.groupby(["model", "cut"], sort=False):
             words = f"NOT CONVERGED: {model} at {cut:.4g}: {rows['gate'].iloc[0]}."

@@ -46,8 +46,6 @@ CAVEAT = (
 
 
 class LeaveOutSettings(TypedDict, total=False):
-    """Settings of the refits of `cross_validate` that differ from those of the fit."""
-
     chains: int
     draws: int | None
     tune: int
@@ -56,8 +54,6 @@ class LeaveOutSettings(TypedDict, total=False):
 
 
 class CrossValidationSettings(LeaveOutSettings, total=False):
-    """Arguments of `cross_validate`."""
-
     folds: int
     seed: int
 
@@ -183,9 +179,11 @@ def loo(fit: Posterior, seed: int = 0) -> Elpd:
     pit = azs.loo_pit(tree, log_weights=weights, pareto_k=k)[OBSERVED]
     columns = {"elpd": psis.elpd_i.values, "pit": pit.values, "pareto_k": psis.pareto_k.values}
     by_unit = pd.DataFrame(columns | {"group": labels}, index=pd.Index(labels, name=unit))
-    found = Elpd(by_unit, unit, good_k=psis.good_k)
-    bad = f"Pareto k above {psis.good_k:.2g} for {found.unreliable} of {len(by_unit)} {unit}s"
-    return replace(found, notes=(bad,)) if found.unreliable else found
+    estimate = Elpd(by_unit, unit, good_k=psis.good_k)
+    if not estimate.unreliable:
+        return estimate
+    bad = f"Pareto k above {psis.good_k:.2g} for {estimate.unreliable} of {len(by_unit)} {unit}s"
+    return replace(estimate, notes=(bad,))
 
 
 def cross_validate(

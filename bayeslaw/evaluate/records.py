@@ -1,7 +1,7 @@
 """Files of results for later and for others: registered forecasts, and coefficients of a fit.
 
-Both are JSON of one layout: the content under its name, its SHA-256, and short hashes of its parts,
-by which a reader is told which of them was edited.
+Both are JSON: the content under its name, its SHA-256, and short hashes of its parts, by which a
+reader is told which of them was edited.
 """
 
 import math
@@ -76,7 +76,7 @@ def register(forecast: Forecast, path: str | Path, *, draws: int = 0) -> str:
     forecast : Forecast
         Of kind ``"predictive"``.
     path : str or Path
-        File that does not exist yet.
+        Of a file that does not exist yet.
     draws : int
         Draws per row that are stored, evenly spaced among the forecast's: none, or at least 100.
         Without draws the CRPS is not available afterwards.
@@ -192,9 +192,9 @@ class Verification(Showing):
             past = len(self.results)
             blocks.append(f"{past} result{'s' * (past != 1)} in the file; no losses to score.")
             return Shown(title, blocks, document)
-        words = f"{measured} of {len(frame)} rows are measured"
-        missing = pd.Series(frame["loss"].isna().to_numpy())
-        blocks.append(f"{words}; missing: {row_numbers(missing)}." if self.missing else f"{words}.")
+        missing = frame["loss"].isna().reset_index(drop=True)
+        words = f"; missing: {row_numbers(missing)}" if self.missing else ""
+        blocks.append(f"{measured} of {len(frame)} rows are measured{words}.")
         used = {name for fit in known["fits"].values() for name in fit["covariates"]}
         columns = ["row", *(name for name in COVARIATES if name in used)]
         blocks.append(band_table(done, columns, LEVELS[::2]))
@@ -471,10 +471,9 @@ def _write(
     kind: tuple[str, str, int], content: Mapping[str, Any], path: str | Path, **others: object
 ) -> str:
     """Write the content of a file with its hash, which is returned."""
-    name, form, schema = kind
-    sha256, parts = digest(content), _parts(content)
-    document = {"format": form, "schema": schema, "sha256": sha256, name: content, "parts": parts}
-    write_json(document | others, path)
+    (name, form, schema), sha256 = kind, digest(content)
+    document = {"format": form, "schema": schema, "sha256": sha256, name: content}
+    write_json(document | {"parts": _parts(content)} | others, path)
     return sha256
 
 
@@ -489,17 +488,21 @@ def _read(path: str | Path, kind: tuple[str, str, int]) -> dict[str, Any]:
                 f"{path}: schema {document['schema']} is older than this version reads "
                 f"({schema}); export the fit again."
             )
-        now, then = digest(document[name]), document["sha256"]
-        if now != then:
-            changed = _changed(_parts(document[name]), document["parts"])
+        sha256, written = digest(document[name]), document["sha256"]
+        if sha256 != written:
+            now, then = _parts(document[name]), document["parts"]
+            parts = [part for part in then if part in now and now[part] != then[part]]
+            parts += [f"{part} (removed)" for part in then if part not in now]
+            parts += [f"{part} (added)" for part in now if part not in then]
+            changed = ", ".join(parts) or "the hash itself, or the order of the rows"
             how, remedy = (
                 ("the forecast was edited after it was registered", "Nothing was scored; restore")
                 if kind == FORECAST
                 else ("the coefficients were edited after they were exported", "Restore")
             )
             raise FileError(
-                f"{path}: {how}: {changed}. Its SHA-256 is {now}, written was {then}. {remedy} the "
-                "file."
+                f"{path}: {how}: {changed}. Its SHA-256 is {sha256}, written was {written}. "
+                f"{remedy} the file."
             )
         if kind == FORECAST and not isinstance(document["results"], list):
             raise TypeError("its results are not a list")  # noqa: TRY301
@@ -516,13 +519,6 @@ def _parts(content: Mapping[str, Any]) -> dict[str, str]:
     parts |= {f"row {row.get('row')}": row for row in content.get("rows", ())}
     parts |= {f"draws of row {i}": drawn for i, drawn in enumerate(content.get("draws", ()))}
     return {name: digest(value)[:12] for name, value in parts.items()}
-
-
-def _changed(now: Mapping[str, str], then: Mapping[str, str]) -> str:
-    names = [name for name in then if name in now and now[name] != then[name]]
-    names += [f"{name} (removed)" for name in then if name not in now]
-    names += [f"{name} (added)" for name in now if name not in then]
-    return ", ".join(names) or "the hash itself, or the order of the rows"
 
 
 def check_new(path: str | Path, draws: int) -> None:
@@ -681,14 +677,13 @@ def _coefficients_content(fit: Posterior, draws: int) -> dict[str, Any]:
     flat = drawn = _flat(fit.draws)
     if fit.spec.errors == "run":  # runs go on from their last residuals
         drawn = _flat(fit.draws.assign({LAST_ERROR: last_errors(fit)}))
-    spaced = np.linspace(0, flat.sizes["draw"] - 1, min(draws, flat.sizes["draw"])).astype(int)
+    spaced = np.linspace(0, fit.count - 1, min(draws, fit.count)).astype(int)
     medians = flat.median("draw").expand_dims(draw=1, axis=1)
     centre = fit.medians(fit.law_with_knots, fit.values() | fit.steps())
     medians = medians.assign({n: medians[n].copy(data=centre[n]) for n in fit.steps()})
     point = law.to_paper({n: medians[n].item() for n in law.coordinates}, fit.at)
     paper = _summary(fit.paper, fit)
     others = [str(name) for name in fit.scalars.data_vars if name not in law.parameters]
-    checks = asdict(fit.convergence)
     return {
         "bayeslaw": version("bayeslaw"),
         "law": {
@@ -704,7 +699,7 @@ def _coefficients_content(fit: Posterior, draws: int) -> dict[str, Any]:
         "reference": _summary(fit.scalars[others], fit),
         "training": _about(table) | {"synthetic": is_synthetic(table)},
         "settings": dict(fit.settings),
-        "convergence": jsonable(checks),
+        "convergence": jsonable(asdict(fit.convergence)),
         "rebuild": {
             "specification": fit.spec.arguments,
             "at": dict(fit.at),

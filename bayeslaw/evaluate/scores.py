@@ -5,7 +5,7 @@ computed on log loss. A difference of .01 in log loss is a relative error of abo
 """
 
 import warnings
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Unpack
 
 import numpy as np
@@ -231,7 +231,7 @@ def compare(
         if name not in known:
             raise FitError(unknown("setting", name, known))
         raise FitError(f"method='huber' does not use {name}; drop it or use method='nuts'.")
-    parts = [*_domains(table, "target"), *(_domains(source, "source") if source else ())]
+    parts = _domains(table, "target") + (_domains(source, "source") if source else [])
     names = [name for name, _ in parts]
     if len(set(names)) < len(names):
         raise TableError(f"{table.name} and the source have a domain in common: {names[-1]}.")
@@ -310,11 +310,9 @@ def note(fit: PointFit | Posterior, rows: LossTable) -> str:
     return "; ".join(words)
 
 
-def _domains(table: LossTable, otherwise: str) -> Iterator[tuple[str, LossTable]]:
+def _domains(table: LossTable, otherwise: str) -> list[tuple[str, LossTable]]:
     """The rows of each domain, by name; `otherwise` names rows without one."""
     if "domain" not in table.frame:
-        yield otherwise, table
-        return
+        return [(otherwise, table)]
     domains = label_texts(table.frame["domain"]).fillna(otherwise)
-    for domain in domains.unique():
-        yield domain, subset(table, (domains == domain).to_numpy())
+    return [(name, subset(table, (domains == name).to_numpy())) for name in domains.unique()]

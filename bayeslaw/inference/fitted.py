@@ -24,31 +24,16 @@ MAX_RHAT, MIN_ESS, MIN_BFMI = 1.01, 400, 0.3
 
 @dataclass(frozen=True)
 class Convergence:
-    """Convergence diagnostics of sampled draws.
+    """Convergence diagnostics of log losses at fitted rows and of scales."""
 
-    Parameters
-    ----------
-    rhat : float
-        Largest rank-normalised R-hat of log losses at fitted rows and of scales.
-    ess_bulk, ess_tail : float
-        Smallest effective sample sizes.
-    divergences : int
-        Divergent transitions after tuning.
-    bfmi : float
-        Smallest energy Bayesian fraction of missing information over chains.
-    slow : tuple of str
-        Other parameters that fail the limits of R-hat and effective sample size.
-    """
-
-    rhat: float
+    rhat: float  # the largest, rank-normalised
     ess_bulk: float
     ess_tail: float
-    divergences: int
-    bfmi: float
-    slow: tuple[str, ...] = ()
+    divergences: int  # after tuning
+    bfmi: float  # smallest energy Bayesian fraction of missing information over chains
+    slow: tuple[str, ...] = ()  # other parameters that fail the limits
 
     def __str__(self) -> str:
-        """Whether the check passed, with its numbers, or what failed."""
         if not self.ok:
             return (
                 f"NOT CONVERGED: {'; '.join(self.failures)}. Do not trust these numbers: fit again "
@@ -74,7 +59,6 @@ class Convergence:
 
     @property
     def ok(self) -> bool:
-        """Whether the posterior passes the convergence check."""
         return not self.failures
 
 

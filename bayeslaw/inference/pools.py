@@ -31,13 +31,11 @@ class StackedForecast(Forecast):
 
     Parameters
     ----------
-    draws : DataArray
-        As in `Forecast`; the coordinate `law` of dimension `draw` is the label of the law.
-    frame, law, kind, convergence, fits, seed
-        As in `Forecast`; `convergence` is that of the first law that failed its checks, if any.
-    parts : mapping of label to Forecast
-        Forecasts of the laws with weight.
-    weights : mapping of label to float
+    draws, frame, law, kind, convergence, fits, seed
+        As in `Forecast`; the coordinate `law` of dimension `draw` is the label of a draw's law, and
+        `convergence` that of the first law that failed its checks, if any.
+    parts, weights : mapping of label to Forecast, and to float
+        Forecasts of the laws with weight, and their weights.
     """
 
     parts: Mapping[str, Forecast] = field(repr=False)
@@ -132,7 +130,7 @@ class Pool(Showing):
         """The weights, and each member's model and convergence, without the parameters."""
         shares = " and ".join(f"{100 * weight:.0f} % {n}" for n, weight in self.weights.items())
         heads = {name: member.heading() for name, member in self.members.items()}
-        first = heads[max(self.weights, key=lambda name: self.weights[name])]
+        first = heads[max(self.weights, key=self.weights.__getitem__)]
         blocks: list[Block] = list(first.blocks[:-4])
         for name, head in heads.items():
             model, sampler, _, state = head.blocks[-4:]
@@ -166,7 +164,7 @@ class Pool(Showing):
     @property
     def first(self) -> Posterior:
         """The member with the largest weight."""
-        return self.members[max(self.weights, key=lambda name: self.weights[name])]
+        return self.members[max(self.weights, key=self.weights.__getitem__)]
 
     @property
     def table(self) -> LossTable:
@@ -180,16 +178,14 @@ class Pool(Showing):
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """Seed, settings of the sampler, and versions, of the first member."""
+        """Seed, settings of the sampler, and versions, of the member with the largest weight."""
         return self.first.settings
 
     @property
     def convergence(self) -> Convergence:
         """Convergence of the member that mixed worst."""
-        return max(
-            (fit.convergence for fit in self.members.values()),
-            key=lambda gate: (not gate.ok, gate.rhat),
-        )
+        checks = [fit.convergence for fit in self.members.values()]
+        return max(checks, key=lambda check: (not check.ok, check.rhat))
 
     def require_converged(self, allow: bool = False) -> None:
         """Raise `NotConverged` unless every member passes its check or `allow` is true."""
@@ -227,12 +223,9 @@ class Pool(Showing):
 
     def gathered(self, values: Callable[[Posterior], Floats], draws: Ints | None = None) -> Floats:
         """Values of all members, each of shape (draws, ...), for draws of the pool."""
-        gathered, places = [], []
-        for fit, draws_of, place in self.by_member(draws):
-            if len(draws_of):
-                gathered.append(values(fit)[draws_of])
-                places.append(place)
-        return np.concatenate(gathered)[np.argsort(np.concatenate(places))]
+        used = [part for part in self.by_member(draws) if len(part[1])]
+        parts = np.concatenate([values(fit)[draws_of] for fit, draws_of, _ in used])
+        return parts[np.argsort(np.concatenate([place for *_, place in used]))]
 
     def latent(self, table: LossTable | pd.DataFrame) -> Floats:
         """Noise-free loss per draw and row, nats per token, shape (draws, rows)."""
@@ -360,9 +353,9 @@ def pair_draws(fits: Sequence[Fit]) -> tuple[list[Ints], str]:
 
 def convergence_failures(fits: Sequence[Fit], allowed: bool) -> tuple[str, ...]:
     """Failures of the convergence check, as text; `NotConverged` if they are not allowed."""
-    found: list[str] = []
+    failures: list[str] = []
     for fit in fits:
         if not isinstance(fit, PointFit):
             fit.require_converged(allowed)
-            found += [f"{fit.table.name}: {what}" for what in fit.convergence.failures]
-    return tuple(found)
+            failures += [f"{fit.table.name}: {what}" for what in fit.convergence.failures]
+    return tuple(failures)

@@ -129,10 +129,10 @@ def in_words(found: pd.DataFrame) -> str:
 
 def farthest(found: pd.DataFrame) -> dict[str, str]:
     """Largest distance of the extrapolations and of the projections, and along covariates."""
-    columns = [c for c in found if str(c).startswith(BEYOND)]
+    columns = [str(c) for c in found if str(c).startswith(BEYOND)]
     words = {}
     for position, rows in found[found["decades"] > 0].groupby("position"):
-        most = rows[columns].max()
+        most = rows.max(numeric_only=True)
         along = [f"{c.removeprefix(BEYOND)} {most[c]:.2g}" for c in columns if most[c] > 0]
         beyond = ": " + ", ".join(along) if along else ", each covariate within its range"
         words[str(position)] = f"{rows['decades'].max():.2g} decades{beyond}"
