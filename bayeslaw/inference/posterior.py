@@ -46,6 +46,7 @@ def band_table(frame: pd.DataFrame, covariates: Sequence[str], levels: Sequence[
     """Medians and bands of rows; beside measured losses the error, and whether they lie inside."""
     ends = [band_columns(level) for level in levels]
     narrow = min((float((frame[high] - frame[low]).min()) for low, high in ends), default=0.0)
+    # As many places as tell the ends of the narrowest band apart.
     places = min(max(3, 1 - math.floor(math.log10(narrow))), 6) if narrow > 0 else 4
     loss = f".{places}f"
     columns = {c: frame[c] for c in covariates}
@@ -73,9 +74,9 @@ def band_table(frame: pd.DataFrame, covariates: Sequence[str], levels: Sequence[
 def inside_words(frame: pd.DataFrame, levels: Sequence[float]) -> str:
     """How many measured losses lie inside each band."""
     names = [f"{100 * level:g}" for level in levels]
-    counts = [f"{int(frame[f'inside_{n}'].sum())} in the {n} % band" for n in names]
-    some = f"{', '.join(counts[:-1])} and " * (len(counts) > 1)
-    return f"Of {len(frame)} measured losses, {some}{counts[-1]}."
+    *some, last = [f"{int(frame[f'inside_{n}'].sum())} in the {n} % band" for n in names]
+    words = f"{', '.join(some)} and {last}" if some else last
+    return f"Of {len(frame)} measured losses, {words}."
 
 
 @dataclass(frozen=True)
@@ -168,10 +169,10 @@ class Forecast(Showing):
         The columns of the table or grid; `median`, and `lower_90`, `upper_90` and so on of each
         level, in nats per token; `position` and `decades` of `positions`.
         """
-        columns: dict[str, Floats] = {"median": self.median}
+        frame = self.frame.assign(median=self.median)
         for level in levels:
-            columns |= dict(zip(band_columns(level), self.quantile(ends(level)), strict=True))
-        return self.frame.assign(**columns, **self._marks())
+            frame[band_columns(level)] = self.quantile(ends(level)).T
+        return frame.assign(**self._marks())
 
     def shown(self, levels: Sequence[float] = (0.5, 0.9)) -> Shown:
         """Median and bands of each row beside its loss, and where the rows lie.
@@ -181,14 +182,14 @@ class Forecast(Showing):
         levels : sequence of float
             Probabilities of the bands.
         """
-        frame, count_ = self.to_frame(levels), len(self.frame)
+        frame, rows = self.to_frame(levels), len(self.frame)
         measured = "loss" in frame
         for n in (f"{100 * level:g}" for level in levels) if measured else ():
             frame[f"inside_{n}"] = frame["loss"].between(frame[f"lower_{n}"], frame[f"upper_{n}"])
         repeated = any(fit.law.repetition for fit in self.fits.values())
         used = [*(self.columns or COVARIATES), *["unique_tokens"] * repeated]
         used = [c for c in (*COVARIATES, "unique_tokens") if c in used and c in frame]
-        constant = [c for c in used if count_ > 1 and frame[c].nunique() == 1]
+        constant = [c for c in used if rows > 1 and frame[c].nunique() == 1]
         kind = "posterior predictive" if self.kind == "predictive" else "latent loss"
         words = in_words(self.positions) if self.fits else ""
         blocks: list[Block] = [Note(SYNTHETIC, "synthetic")] * is_synthetic(self.frame)
@@ -207,7 +208,7 @@ class Forecast(Showing):
             "rows": frame.to_dict("records"),
         }
         figures = ("observed", "coverage", "pit") if measured else ()
-        title = f"Forecast of {count_} row{'s' * (count_ != 1)}: {kind}, nats per token"
+        title = f"Forecast of {rows} row{'s' * (rows != 1)}: {kind}, nats per token"
         return Shown(title, blocks, document, figures)
 
     def write(self, path: str | Path, levels: Sequence[float] = LEVELS) -> None:
@@ -216,8 +217,8 @@ class Forecast(Showing):
 
     def _marks(self) -> dict[str, Any]:
         """Columns of every exported table: the rows' positions, and why the fit has failed."""
-        found, failures = self.positions, self.convergence.failures
-        marks = {c: found[c].to_numpy() for c in ("position", "decades") if c in found}
+        positions, failures = self.positions, self.convergence.failures
+        marks = {c: positions[c].to_numpy() for c in ("position", "decades") if c in positions}
         return marks | ({"unconverged": "; ".join(failures)} if failures else {})
 
 
@@ -382,13 +383,13 @@ class Posterior(Showing, FittedLaw):
         columns = {"median": "median", "q05": "5 %", "q95": "95 %", "rhat": "R-hat"}
         frame = rows[list(columns)].rename(columns=columns).assign(ESS=ess)
         frame.index = pd.MultiIndex.from_tuples(pairs, names=["", ""])
-        given = {n: p for n, p in spec.priors.items() if p != law.priors.get(n, p)}
-        words = "".join(f"{n} ~ {p}, " for n, p in given.items())
+        changed = {n: p for n, p in spec.priors.items() if p != law.priors.get(n, p)}
+        words = "".join(f"{n} ~ {p}, " for n, p in changed.items())
         document = {
             "parameters": summary.rename_axis("name").reset_index().to_dict("records"),
             "priors": {name: str(prior) for name, prior in spec.priors.items()},
         }
-        priors = f"Priors: {words}others by default." if given else "Default priors."
+        priors = f"Priors: {words}others by default." if changed else "Default priors."
         table = Table(frame, formats={"R-hat": ".3f", "ESS": ".0f"})
         return self.heading() + Shown("", [table, priors], document, ("prior_posterior", "ranks"))
 

@@ -1,10 +1,9 @@
 """Residuals of log loss: their density, covariance and predictive draws, with random effects.
 
-With at least `SIZE.fewest` model sizes in the training table the posterior has a random effect of
-each size, and a new size draws one. With fewer sizes the effects are not identified: the law can
-absorb them. Ignoring them would make forecasts for new sizes overconfident, so each training size
-draws an effect from the prior here, and the forecast is shifted by the posterior's response to it.
-This is part of ``effects="auto"``; a fit with ``"none"`` or named levels has only those named.
+From fewer than `SIZE.fewest` model sizes their random effects are not identified: the law can
+absorb them. Ignoring them would make forecasts for new sizes overconfident, so with
+``effects="auto"`` each training size draws an effect from the prior here, and the forecast is
+shifted by the posterior's response to it.
 """
 
 import numpy as np
@@ -161,11 +160,10 @@ def last_errors(fit: FittedLaw) -> xr.DataArray:
 def too_few_sizes(fit: FittedLaw) -> bool:
     """Whether sizes should have random effects, but are too few to fit them."""
     spec = fit.spec
-    if not (spec.new_sizes and spec.discrepancy.size_effects) or "size" in spec.effects:
+    of_sizes = spec.new_sizes and spec.discrepancy.size_effects and "size" not in spec.effects
+    if not of_sizes or "params" not in spec.law.columns:
         return False
-    return "params" in spec.law.columns and (
-        fit.table.frame["params"].nunique() < effects.SIZE.fewest
-    )
+    return bool(fit.table.frame["params"].nunique() < effects.SIZE.fewest)
 
 
 def group_effects(
@@ -211,8 +209,7 @@ def response(fit: FittedLaw, frame: pd.DataFrame) -> Floats:
     # Differences, since a likelihood of one's own gives no derivative.
     score = (up - down) / (2 * STEP) @ (index[:, None] == np.arange(len(sizes)))
     log_loss = np.log(fit.latent(frame))
-    moves = (log_loss - log_loss.mean(0)).T @ (score - score.mean(0)) / len(score)
-    return np.asarray(moves)
+    return np.asarray((log_loss - log_loss.mean(0)).T @ (score - score.mean(0)) / len(score))
 
 
 def residual_draws(

@@ -52,16 +52,12 @@ def _digest(tree: xr.DataTree) -> str:
 
 
 def tree_of(posterior: FittedLaw) -> xr.DataTree:
-    """A posterior as it is written."""
+    """A posterior as `write` stores it."""
     meta = posterior.spec.arguments | {
         "at": dict(posterior.at),
         "convergence": dataclasses.asdict(posterior.convergence),
         "settings": dict(posterior.settings),
-        "table": {
-            "name": posterior.table.name,
-            "selection": posterior.table.selection,
-            "sha256": posterior.table.sha256,
-        },
+        "table": {n: getattr(posterior.table, n) for n in ("name", "selection", "sha256")},
     }
     frames = {"rows": posterior.table.frame, "baselines": posterior.table.baselines}
     # Columns as JSON, which keeps every bit of a float, and labels such as 007 or "".
@@ -79,7 +75,7 @@ def tree_of(posterior: FittedLaw) -> xr.DataTree:
 
 
 def pool_tree(members: Mapping[str, FittedLaw], about: Mapping[str, Any]) -> xr.DataTree:
-    """A pool as it is written: its members as groups."""
+    """A pool as `write` stores it: its members as groups."""
     tree = xr.DataTree(children={f"member {i}": tree_of(m) for i, m in enumerate(members.values())})
     tree.attrs = {
         "format": POOL_MARK,
