@@ -160,7 +160,7 @@ class Shown:
         kept = [line for i, line in enumerate(lines) if line or (i and lines[i - 1])]
         return "\n".join(kept).strip("\n")
 
-    def html(self, *, style: bool = True, most: int | None = MOST) -> str:
+    def html(self) -> str:
         """The same as HTML, without a page around it."""
         parts = [f"<p><b>{escape(self.title)}</b></p>"] if self.title else []
         for block in self.blocks:
@@ -172,12 +172,12 @@ class Shown:
                 items = "".join(f"<li>{escape(item)}</li>" for item in block)
                 parts.append(f"<ul>{items}</ul>")
             else:
-                parts.append(_table_html(block, most))
+                parts.append(_table_html(block))
         if self.figures:
             names = ", ".join(f"<code>bl.plots.{name}</code>" for name in self.figures)
             parts.append(f'<p class="quiet">Figures: {names}</p>')
         whole = "\n".join(parts)
-        return f'{STYLE * style}<div class="bayeslaw">\n{whole}\n</div>'
+        return f'{STYLE}<div class="bayeslaw">\n{whole}\n</div>'
 
 
 class Accessor:
@@ -263,8 +263,8 @@ def _paragraph(note: Note) -> str:
     return f'<p><b style="color: {color}">{escape(head)}</b>{colon}{escape(rest)}</p>'
 
 
-def _table_html(table: Table, most: int | None) -> str:
-    heads, rows, more = table.cells(most=most)
+def _table_html(table: Table) -> str:
+    heads, rows, more = table.cells()
     labels = len(heads) > len(table.frame.columns)
     names = "".join(
         f"<th{' class=left' * (head in table.left or (i == 0 and labels))}>{escape(head)}</th>"
