@@ -31,25 +31,17 @@ from bayeslaw.tables.hull import NEAR, axes, decades, displacement
 from bayeslaw.tables.table import LossTable, frame_of, subset
 from bayeslaw.tables.validation import COVARIATES, canonical, check_domain, check_units
 
+# Covariates that define a cell, whose tokens differ, and the groups of held-out rows: as many of
+# them as are needed for `FEWEST` groups.
 CELL = ("params", "ptpp", "replay")
-"""Covariates that define a cell, whose tokens differ, and the groups of held-out rows: as many of
-them as are needed for `FEWEST` groups."""
-FEWEST = 3
-"""Fewest groups from which coverage is judged."""
-ROWS = 8
-"""Fewest rows that are fitted when the others are held out."""
+FEWEST = 3  # groups from which coverage is judged
+ROWS = 8  # fitted at least when the others are held out
+# P-values below which coverage by groups is a failure, and doubtful. The mean error of the farther
+# half is a second, two-sided test: a failure at a tenth, doubtful at a quarter of these.
 FAILED, DOUBTFUL = 0.05, 0.2
-"""P-values below which coverage by groups is a failure, and doubtful.
-
-The mean error of the farther half is a second, two-sided test: a failure at a tenth of `FAILED`,
-doubtful at a quarter of `DOUBTFUL`.
-"""
-OUTLYING = 3.0
-"""Least distance of an outlier from the others, in scales."""
-MOST = 5
-"""Most outliers that are named and left out: those with the largest deviations."""
-UNRELIABLE = 1.1
-"""R-hat beyond which the numbers of a short refit are not shown."""
+OUTLYING = 3.0  # least distance of an outlier from the others, in scales
+MOST = 5  # outliers that are named and left out: those with the largest deviations
+UNRELIABLE = 1.1  # R-hat beyond which the numbers of a short refit are not shown
 
 
 def check(
@@ -110,14 +102,11 @@ def check(
     findings = [judge_held_out(fit, table, seed)]
     if table is not None:
         findings.append(judge_extrapolation(fit, table.frame, beyond_evidence=beyond_evidence))
-    if isinstance(fit, Posterior):
-        findings += [*judge_alone(fit, table, seed), judge_outliers(fit, table, seed)]
-        law = fit.law.name
-    else:
-        for name, member in fit.members.items():
-            judged = [*judge_alone(member, table, seed), judge_outliers(member, table, seed)]
-            findings += [replace(each, name=f"{name}: {each.name}") for each in judged]
-        law = fit.name
+    for label, member in fit.members.items() if isinstance(fit, Pool) else [("", fit)]:
+        prefix = f"{label}: " if label else ""
+        alone = [*judge_alone(member, table, seed), judge_outliers(member, table, seed)]
+        findings += [replace(finding, name=prefix + finding.name) for finding in alone]
+    law = fit.name if isinstance(fit, Pool) else fit.law.name
     return Check(tuple(findings), law, fit.table.name, 0 if table is None else len(table))
 
 
@@ -146,7 +135,7 @@ def judge_held_out(fit: Posterior | Pool, table: LossTable | None, seed: int = 0
         try:
             if isinstance(fit, Pool):
                 members = {n: refit(each.spec, train, seed) for n, each in fit.members.items()}
-                again = Pool(members, fit.weights, fit.name)
+                again = replace(fit, members=members)
             else:
                 again = refit(fit.spec, train, seed)
         except TableError:  # a covariate that the law needs no longer varies
@@ -158,8 +147,7 @@ def judge_held_out(fit: Posterior | Pool, table: LossTable | None, seed: int = 0
         level = "caution" if level == "refuse" else level
         gate = "; ".join(again.convergence.failures) or "converged"
         how = f"The farthest {len(test)} training rows, forecast from the {len(train)} others by a "
-        how += f"short refit ({gate})"
-        words = (f"{how}: {words[0]}", *words[1:])
+        words = (f"{how}short refit ({gate}): {words[0]}", *words[1:])
         return Finding("held out", level, words, frame, facts | {"own": True, "gate": gate})
     few = "The training rows are too few to forecast some of them from the others."
     return Finding("held out", "caution", (few,), facts={"own": True})
@@ -249,14 +237,8 @@ def verdict(frame: pd.DataFrame) -> tuple[str, tuple[str, ...], dict[str, object
             f"In the farther half the forecasts are too {'low' if far_pit > 0.5 else 'high'} by "
             f"{100 * abs(error.mean()):.2g} % on average (PIT of that mean {far_pit:.3f})."
         )
-    facts: dict[str, object] = {
-        "groups": groups,
-        "held": held,
-        "p": p,
-        "far_pit": far_pit,
-        "coverage_50": float(frame["inside_50"].mean()),
-        "coverage_90": float(frame["inside_90"].mean()),
-    }
+    facts: dict[str, object] = {"groups": groups, "held": held, "p": p, "far_pit": far_pit}
+    facts |= {f"coverage_{n}": float(frame[f"inside_{n}"].mean()) for n in (50, 90)}
     return level, tuple(words), facts
 
 
@@ -283,19 +265,14 @@ def judge_alone(fit: Posterior, table: LossTable | None, seed: int) -> list[Find
 
 
 def judge_convergence(fit: Posterior) -> Finding:
-    """Rank-normalised R-hat and ESS of every coordinate, divergences, E-BFMI."""
     gate = fit.convergence
     frame = fit.summary()[["rhat", "ess_bulk", "ess_tail"]].rename_axis("name")
     facts = {"divergences": gate.divergences, "bfmi": gate.bfmi, "failures": list(gate.failures)}
-    text = (
-        f"R-hat at most {gate.rhat:.3f}, ESS at least {min(gate.ess_bulk, gate.ess_tail):.0f}, "
-        f"no divergences, E-BFMI {gate.bfmi:.2f}."
-    )
+    text = f"R-hat at most {gate.rhat:.3f}, ESS at least {min(gate.ess_bulk, gate.ess_tail):.0f}, "
+    text += f"no divergences, E-BFMI {gate.bfmi:.2f}."
     if not gate.ok:
-        text = (
-            f"The sampler has not converged ({'; '.join(gate.failures)}), so the other findings "
-            "are not reliable: fit again with more tune and draws."
-        )
+        text = f"The sampler has not converged ({'; '.join(gate.failures)}), so the other findings "
+        text += "are not reliable: fit again with more tune and draws."
     return Finding("convergence", "ok" if gate.ok else "refuse", (text,), frame, facts)
 
 
@@ -330,14 +307,15 @@ def judge_left_out(fit: Posterior, seed: int) -> Finding:
     left_out = loo(fit, seed)
     p, bad = left_out.uniformity(), left_out.unreliable
     frame, uneven = left_out.frame.drop(columns="group"), p < RARE
+    compatible = "not compatible" if uneven else "compatible"
     words = [
         f"The PIT values of {len(frame)} {left_out.by}s, each predicted from the others, are "
-        f"{'not ' if uneven else ''}compatible with calibrated bands (p = {p:.2g})."
+        f"{compatible} with calibrated bands (p = {p:.2g})."
     ]
     if bad:
+        k = f"Pareto k above {left_out.good_k:.2g}"
         words.append(
-            f"For {bad} of them the estimate is unreliable (Pareto k above {left_out.good_k:.2g}): "
-            "this test is without them."
+            f"For {bad} of them the estimate is unreliable ({k}): this test is without them."
         )
     facts = {"unit": left_out.by, "p": p, "elpd": left_out.total, "unreliable": bad}
     return Finding("left out", "caution" if uneven else "ok", tuple(words), frame, facts)
@@ -349,7 +327,8 @@ def judge_left_out(fit: Posterior, seed: int) -> Finding:
 def judge_outliers(fit: Posterior, rows: LossTable | None, seed: int = 0) -> Finding:
     """Name outliers, and compare the forecast of `rows` with that of a refit without them."""
     # One run far from the law widens the band of every new run, by the estimated spread of runs.
-    outliers = pd.concat([outlying_groups(fit), outlying_rows(fit)], ignore_index=True)
+    found = [*outlying_groups(fit), *outlying_rows(fit)]
+    outliers = pd.DataFrame(found, columns=["level", "label", "name", "deviation"])
     if outliers.empty:
         text = "No run, base, size or row stands out."
         return Finding("outliers", "ok", (text,), outliers)
@@ -362,11 +341,11 @@ def judge_outliers(fit: Posterior, rows: LossTable | None, seed: int = 0) -> Fin
     return Finding("outliers", level, (*words, text), outliers, facts)
 
 
-def outlying_groups(fit: Posterior) -> pd.DataFrame:
-    """Groups whose random effect is far from the median one."""
+def outlying_groups(fit: Posterior) -> Iterator[tuple[str, object, str, float]]:
+    """Level, label, name and deviation of groups whose random effect is far from the median one."""
     # From the median, because the law itself moves towards an outlier; beyond three times both the
     # prior median of the effects' sd and their scaled median absolute deviation.
-    prior, outliers = prior_draws(fit), []
+    prior = prior_draws(fit)
     for name in fit.spec.effects:
         fitted = fit.draws[f"{name}_effect"].median(("chain", "draw"))
         middle = float(fitted.median())
@@ -377,11 +356,10 @@ def outlying_groups(fit: Posterior) -> pd.DataFrame:
         for label, value in zip(fitted[name].values, fitted.values, strict=True):
             if abs(value - middle) > OUTLYING * scale:
                 written = count(float(label)) if name == effects.SIZE.name else label
-                outliers.append((name, label, f"{name} {written}", float(value)))
-    return pd.DataFrame(outliers, columns=["level", "label", "name", "deviation"])
+                yield name, label, f"{name} {written}", float(value)
 
 
-def outlying_rows(fit: Posterior) -> pd.DataFrame:
+def outlying_rows(fit: Posterior) -> Iterator[tuple[str, object, str, float]]:
     """Rows whose error is beyond three scales of the noise, and beyond what chance gives."""
     frame = fit.table.frame
     residuals = residual(fit, fit.table, fit.spec.effects)
@@ -390,11 +368,9 @@ def outlying_rows(fit: Posterior) -> pd.DataFrame:
     # The farthest of many rows is farther than 3 scales by chance.
     limit = max(OUTLYING, float(stats.norm.isf(RARE / (2 * len(z)))))
     shown = [c for c in COVARIATES if c in fit.columns]
-    outliers = []
     for i in np.flatnonzero(np.abs(z) > limit):
         where = ", ".join(f"{c} {count(frame[c].iloc[i])}" for c in shown)
-        outliers.append(("row", i, f"the row at {where}", float(np.median(residuals[:, i]))))
-    return pd.DataFrame(outliers, columns=["level", "label", "name", "deviation"])
+        yield "row", i, f"the row at {where}", float(np.median(residuals[:, i]))
 
 
 def _without(

@@ -1,8 +1,5 @@
 r"""Findings about rows beyond the training rows: their distance, and bounds on their losses.
 
-The coverage of bands was measured on held-out rows up to the distances `MEASURED` beyond the fitted
-ones. Farther out it is not known, and forecasts from twice these distances are refused.
-
 Let the loss at one N, D and r fall with PTPP, and let it be convex in log PTPP. Then beyond two
 stages P1 < P2 it lies above the straight line through them and below its value at the second:
 
@@ -30,18 +27,19 @@ from bayeslaw.model.effects import SIZE
 from bayeslaw.tables.hull import BEYOND, NEAR, in_words, locate
 from bayeslaw.tables.validation import COVARIATES
 
+# Farthest distance at which held-out losses were compared with bands, in decades: of each covariate
+# beyond its range, and of a row from the hull. From `benchmarks/distance.csv`, and for PTPP and
+# replay from the splits of `benchmarks/adaptation.csv`.
 MEASURED = {"params": 0.956, "tokens": 0.829, "ptpp": 0.955, "replay": 0.15, "decades": 1.385}
-"""Farthest distance at which held-out losses were compared with bands, in decades.
+TOO_FAR = 2.0  # multiple of these distances from which a forecast is refused
+FEWEST_VALUES = 3  # with fewer values of a covariate no curvature along it is identified
+CELL = ("params", "tokens", "replay")  # equal within a cell; the stages differ
 
-Of each covariate beyond its range, and of a row from the hull: `benchmarks/distance.csv`, and for
-PTPP and replay the splits of `benchmarks/adaptation.csv`.
-"""
-TOO_FAR = 2.0
-"""Multiple of these distances from which a forecast is refused."""
-FEWEST_VALUES = 3
-"""With fewer distinct values of a covariate no curvature along it is identified."""
-CELL = ("params", "tokens", "replay")
-"""Covariates that are equal within a cell; the stages differ."""
+EXACT = (
+    "The law is taken as exact (no discrepancy): beyond the training rows its bands ignore that "
+    "measured losses deviate from the law. On 40 of 47 splits of public tables such bands held "
+    "less than .8."
+)
 
 
 def judge_extrapolation(
@@ -80,11 +78,7 @@ def judge_extrapolation(
     words += [text] if text else []
     if located["decades"].max() > NEAR and not first.law.discrepancy_parameters:
         levels.append("caution")
-        words.append(
-            "The law is taken as exact (no discrepancy): beyond the training rows its bands ignore "
-            "that measured losses deviate from the law. On 40 of 47 splits of public tables such "
-            "bands held less than .8."
-        )
+        words.append(EXACT)
     words.append(f"Rows to forecast: {in_words(located)}.")
     worst = max(levels, key=LEVELS.index)
     return Finding("extrapolation", worst, tuple(words), located, {"levels": values})

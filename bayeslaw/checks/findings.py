@@ -15,31 +15,17 @@ VERDICT = {
     "no evidence": "NO EVIDENCE: bands were never tested so far out; read the findings under",
     "refuse": "REFUSE: do not forecast from this fit; read the findings under",
 }
-RARE = 0.01
-"""Significance level of each test: the false alarm rate for a fit of the true law."""
+RARE = 0.01  # significance level of each test: the false alarm rate for a fit of the true law
 NAMES = {"params": "params", "tokens": "tokens", "replay": "replay", "ptpp": "PTPP"}
-"""Names of the covariates in findings."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What one of the checks found.
-
-    Parameters
-    ----------
-    name : str
-    level : {"ok", "caution", "no evidence", "refuse"}
-    words : tuple of str
-        One or two sentences each.
-    frame : DataFrame
-        The numbers behind the words.
-    facts : mapping
-        Single numbers behind the words.
-    """
+    """What one of the checks found: a level of `LEVELS`, and the numbers behind its words."""
 
     name: str
     level: str
-    words: tuple[str, ...]
+    words: tuple[str, ...]  # one or two sentences each
     frame: pd.DataFrame = field(default_factory=pd.DataFrame, repr=False)
     facts: Mapping[str, object] = field(default_factory=dict, repr=False)
 

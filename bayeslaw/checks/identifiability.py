@@ -22,15 +22,13 @@ from bayeslaw.laws.law import STEP
 from bayeslaw.tables.hull import BEYOND, NEAR, locate
 from bayeslaw.tables.validation import COVARIATES
 
-WEAK = 1.0
-"""Singular value below which the data are less informative about a direction than the prior."""
-NONE = 0.1
-"""Below this the data have less than a hundredth of the prior's information (the square)."""
+# Singular values below which the data are less informative about a direction than the prior, and
+# below which they have less than a hundredth of its information (the square).
+WEAK, NONE = 1.0, 0.1
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
-MOST_PRIOR = 0.5
-"""Fraction of a forecast's variance from undetermined coordinates above which it is refused."""
-SOME_PRIOR = 0.1
-"""Fraction from which it is reported: the band is then 5 % wider."""
+# Fraction of a forecast's variance from undetermined coordinates above which it is refused, and
+# from which it is reported: the band is then 5 % wider.
+MOST_PRIOR, SOME_PRIOR = 0.5, 0.1
 
 
 def singular_values(matrix: Floats) -> Floats:
@@ -124,18 +122,15 @@ def explained(fit: Posterior, names: Sequence[str], log_loss: Floats) -> Floats:
     return np.asarray(np.clip(1 - left, 0, 1))
 
 
-def grouped_forecast(fit: Posterior, rows: pd.DataFrame) -> dict[str, Floats]:
-    """Mean latent log loss of the rows of each PTPP, or size if the law has no PTPP; (draws,)."""
-    by = "ptpp" if "ptpp" in fit.law.columns else "params"
-    log_loss = np.log(fit.latent(rows))
-    groups = rows.groupby(by).indices.items()
-    return {f"{NAMES[by]} {value:.3g}": log_loss[:, places].mean(1) for value, places in groups}
-
-
 def judge_directions(fit: Posterior, rows: pd.DataFrame | None) -> Finding:
     """Directions that the data determine less than the prior, and the forecast along them."""
     prior = prior_draws(fit)
-    groups = {} if rows is None else grouped_forecast(fit, rows)
+    groups: dict[str, Floats] = {}
+    if rows is not None:
+        # Mean latent log loss of the rows of each PTPP, or size if the law has no PTPP; (draws,).
+        by, latent = "ptpp" if "ptpp" in fit.law.columns else "params", np.log(fit.latent(rows))
+        for value, members in rows.groupby(by).indices.items():
+            groups[f"{NAMES[by]} {value:.3g}"] = latent[:, members].mean(1)
     log_loss = np.stack(list(groups.values()), 1) if groups else np.empty((0, 0))
     names, matrix = directions(fit, prior)
     undetermined, weak = (basis(names, matrix, *ends) for ends in ((0.0, NONE), (NONE, WEAK)))
@@ -164,11 +159,8 @@ def judge_directions(fit: Posterior, rows: pd.DataFrame | None) -> Finding:
         about = listed([" with ".join(list(direction)[:2]) for direction in weak])
         words.append(f"The rows are less informative than the prior about {about}.")
     level = "caution" if undetermined else "ok"
-    facts: dict[str, object] = {
-        "singular_values": values.tolist(),
-        "rank": rank,
-        "coordinates": list(names),
-    }
+    facts: dict[str, object] = {"singular_values": values.tolist(), "rank": rank}
+    facts["coordinates"] = list(names)
     if groups and records:
         level, text, shares = _effect_on_forecast(fit, records, groups)
         words.append(text)

@@ -37,7 +37,7 @@ JSON = inspect.Parameter(
     "json",
     inspect.Parameter.KEYWORD_ONLY,
     default=False,
-    annotation=Annotated[bool, option("Print one JSON document.", "--json")],
+    annotation=Annotated[bool, option("Print one JSON document.", "--json", default=...)],
 )
 """Parameter of every command."""
 
@@ -150,7 +150,7 @@ def _with_options(function: Command) -> Callable[..., int]:
 @app.callback(invoke_without_command=True)
 def bayeslaw(
     ctx: typer.Context,
-    version: Annotated[bool, option("Show the version.", "--version")] = False,
+    version: bool = option("Show the version.", "--version", default=False),
 ) -> None:
     """Bayesian scaling laws for continual pre-training: fits, forecasts with bands, plans.
 

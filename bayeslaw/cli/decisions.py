@@ -3,31 +3,30 @@
 import math
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import bayeslaw as bl
 from bayeslaw.cli import options as opt
 from bayeslaw.cli.app import Result, command
-from bayeslaw.cli.options import (
-    argument,
-    beside,
-    option,
-    output,
-    save_figure,
-    save_frame,
-)
+from bayeslaw.cli.options import argument, option, output
 from bayeslaw.common.errors import BayeslawError
 from bayeslaw.common.formatting import count
 from bayeslaw.common.shown import SYNTHETIC, Note, Shown
 
-Budgets = Annotated[
-    str | None, option("Budgets: compute-optimal N, D and loss.", metavar="FLOPS,...")
-]
-Losses = Annotated[
-    str | None, option("Losses: FLOPs to reach each, split optimally.", metavar="NATS,...")
-]
+
+@dataclass(frozen=True)
+class Asked:
+    """Budgets to split, and losses to reach."""
+
+    flops: str | None = option("Budgets: compute-optimal N, D and loss.", metavar="FLOPS,...")
+    loss: str | None = option("Losses: FLOPs to reach each, split optimally.", metavar="NATS,...")
+
+    def numbers(self) -> tuple[list[float], list[float]]:
+        """The budgets, and the losses."""
+        budgets = [] if self.flops is None else opt.numbers(self.flops, "--flops")
+        return budgets, [] if self.loss is None else opt.numbers(self.loss, "--loss")
 
 
 @command(
@@ -39,34 +38,23 @@ Losses = Annotated[
 def derive(
     *,
     posterior: opt.Saved,
-    flops: Budgets = None,
-    loss: Losses = None,
-    against: Annotated[
-        Path | None, option("Posterior of a recipe: multiplier over it, at each --loss.")
-    ] = None,
-    scratch: Annotated[
-        Path | None,
-        option("Posterior of training from scratch: tokens at which it is beaten, at --at."),
-    ] = None,
-    at: Annotated[
-        str | None,
-        option(
-            'Rows of local exponents: "params=1e9 tokens=1e10"; other covariates of --flops.',
-            metavar="SPEC",
-        ),
-    ] = None,
-    span: Annotated[
-        float, option("Factor of budget over which exponents of N and D are means.")
-    ] = 10.0,
-    search: Annotated[
-        str, option("Least and greatest tokens per parameter.", metavar="LOW,HIGH")
-    ] = "1e-3,1e6",
-    levels: Annotated[
-        str, option("Probabilities of the intervals.", metavar="P,...")
-    ] = "0.5,0.8,0.9",
-    out: Annotated[
-        Path | None, output("File for all intervals, .csv or .parquet.", *opt.TABLES)
-    ] = None,
+    asked: Asked,
+    against: Path | None = option("Posterior of a recipe: multiplier over it, at each --loss."),
+    scratch: Path | None = option(
+        "Posterior of training from scratch: tokens at which it is beaten, at --at."
+    ),
+    at: str | None = option(
+        'Rows of local exponents: "params=1e9 tokens=1e10"; other covariates of --flops.',
+        metavar="SPEC",
+    ),
+    span: float = option(
+        "Factor of budget over which exponents of N and D are means.", default=10.0
+    ),
+    search: str = option(
+        "Least and greatest tokens per parameter.", default="1e-3,1e6", metavar="LOW,HIGH"
+    ),
+    levels: str = option("Probabilities of the intervals.", default="0.5,0.8,0.9", metavar="P,..."),
+    out: Path | None = output("File for all intervals, .csv or .parquet.", *opt.TABLES),
     allow_unconverged: opt.Unconverged = False,
 ) -> Shown:
     """Derive numbers from a fit, each with its median and credible intervals.
@@ -81,8 +69,7 @@ def derive(
     from bayeslaw.inference.pools import load_posterior
 
     chosen, given = opt.band_levels(levels), {} if at is None else opt.covariates(at, "--at")
-    budgets = [] if flops is None else opt.numbers(flops, "--flops")
-    losses = [] if loss is None else opt.numbers(loss, "--loss")
+    budgets, losses = asked.numbers()
     ends = opt.numbers(search, "--search", "write it as 1e-3,1e6", size=2)
     if given and not (budgets or losses or scratch or given.keys() & {"params", "tokens"}):
         raise BayeslawError("--at needs params and tokens, or --flops, --loss or --scratch.")
@@ -92,32 +79,29 @@ def derive(
     allow: dict[str, Any] = {"allow_unconverged": allow_unconverged}
     within = allow | {"search": (ends[0], ends[1])}
     fixed: dict[str, Any] = {n: one(n, given) for n in ("replay", "ptpp") if n in given}
-    found = {"floor": derive.floor(fit, **allow)}
+    derived = {"floor": derive.floor(fit, **allow)}
     if budgets:
-        found["compute_optimal"] = derive.compute_optimal(
-            fit, budgets, span=span, **fixed, **within
-        )
+        split = derive.compute_optimal(fit, budgets, span=span, **fixed, **within)
+        derived["compute_optimal"] = split
     if losses and not against:
-        found["flops_to_reach"] = derive.flops_to_reach(fit, losses, **fixed, **within)
+        derived["flops_to_reach"] = derive.flops_to_reach(fit, losses, **fixed, **within)
     if against:
-        found["compute_multiplier"] = derive.compute_multiplier(
-            fit, load_posterior(against), losses, **within
-        )
+        other = load_posterior(against)
+        derived["compute_multiplier"] = derive.compute_multiplier(fit, other, losses, **within)
     if scratch:
-        other = load_posterior(scratch)
-        found["crossover"] = derive.crossover(fit, other, one("params", given), **fixed, **within)
+        other, params = load_posterior(scratch), one("params", given)
+        derived["crossover"] = derive.crossover(fit, other, params, **fixed, **within)
     elif given.keys() & {"params", "tokens"}:
-        found["local_exponents"] = derive.local_exponents(fit, bl.grid(**given), **allow)
-    frames = [each.to_frame(chosen).assign(derived=name) for name, each in found.items()]
-    save_frame(out, pd.concat(frames, ignore_index=True))
+        derived["local_exponents"] = derive.local_exponents(fit, bl.grid(**given), **allow)
+    frames = [numbers.to_frame(chosen).assign(derived=name) for name, numbers in derived.items()]
+    opt.save_frame(out, pd.concat(frames, ignore_index=True))
     whole, document = Shown(), {}
-    for name, numbers in found.items():
+    for name, numbers in derived.items():
         shown = numbers.shown(chosen)
         document[name] = dict(shown.document)
         blocks = [b for b in shown.blocks if not (isinstance(b, Note) and b.level == "refuse")]
         whole += Shown("", [Note(shown.title), *blocks])
-    whole = beside(fit, replace(whole, document={}))
-    return whole.adding(levels=chosen, derived=document, out=out)
+    return opt.beside(fit, whole).adding(levels=chosen, derived=document, out=out)
 
 
 @command(
@@ -127,15 +111,10 @@ def derive(
 def floor(
     *,
     posterior: opt.Saved,
-    flops: Budgets = None,
-    loss: Losses = None,
-    grid: Annotated[
-        str | None, option('Rows to forecast: "params=7e10 tokens=1.4e12".', metavar="SPEC")
-    ] = None,
-    slices: Annotated[int, option("Slices of the draws by the floor.", min=2)] = 9,
-    figure: Annotated[
-        Path | None, output("File for the figure, such as floor.png.", *opt.FIGURES)
-    ] = None,
+    asked: Asked,
+    grid: str | None = option('Rows to forecast: "params=7e10 tokens=1.4e12".', metavar="SPEC"),
+    slices: int = option("Slices of the draws by the floor.", default=9, min=2),
+    figure: Path | None = output("File for the figure, such as floor.png.", *opt.FIGURES),
     allow_unconverged: opt.Unconverged = False,
 ) -> Shown:
     """Show how a forecast or derived number depends on the floor E, and on its prior.
@@ -146,20 +125,20 @@ def floor(
     """
     from bayeslaw.inference.pools import load_posterior
 
-    if sum(given is not None for given in (flops, loss, grid)) != 1:
+    if [asked.flops, asked.loss, grid].count(None) != 2:
         raise BayeslawError("give one of --flops, --loss and --grid.")
-    fit, derive = load_posterior(posterior), bl.derive
+    fit, derive, (budgets, losses) = load_posterior(posterior), bl.derive, asked.numbers()
     allow: dict[str, Any] = {"allow_unconverged": allow_unconverged}
     of: bl.derive.Derived | bl.Forecast
-    if flops is not None:
-        of = derive.compute_optimal(fit, opt.numbers(flops, "--flops"), **allow)
-    elif loss is not None:
-        of = derive.flops_to_reach(fit, opt.numbers(loss, "--loss"), **allow)
+    if budgets:
+        of = derive.compute_optimal(fit, budgets, **allow)
+    elif losses:
+        of = derive.flops_to_reach(fit, losses, **allow)
     else:
         of = fit.forecast(bl.grid(**opt.covariates(grid or "")), kind="latent", **allow)
-    found = derive.floor_sensitivity(fit, of, slices=slices, **allow)
-    save_figure(figure, lambda: bl.plots.floor_sensitivity(found))
-    return beside(fit, found.shown()).adding(out=figure)
+    sensitivity = derive.floor_sensitivity(fit, of, slices=slices, **allow)
+    opt.save_figure(figure, lambda: bl.plots.floor_sensitivity(sensitivity))
+    return opt.beside(fit, sensitivity.shown()).adding(out=figure)
 
 
 @command(
@@ -168,17 +147,11 @@ def floor(
 )
 def recipes(
     *,
-    posteriors: Annotated[
-        list[Path], argument("A posterior for each recipe, of losses on the same data.")
-    ],
-    flops: Annotated[
-        str | None, option("Budgets, each split compute-optimally.", metavar="FLOPS,...")
-    ] = None,
-    at: Annotated[str | None, option('Rows: "params=6.9e9 tokens=1.4e11".', metavar="SPEC")] = None,
-    level: Annotated[float, option("Probability of the intervals.")] = 0.9,
-    out: Annotated[
-        Path | None, output("File for the table, .csv or .parquet.", *opt.TABLES)
-    ] = None,
+    posteriors: list[Path] = argument("A posterior for each recipe, of losses on the same data."),
+    flops: str | None = option("Budgets, each split compute-optimally.", metavar="FLOPS,..."),
+    at: str | None = option('Rows: "params=6.9e9 tokens=1.4e11".', metavar="SPEC"),
+    level: float = option("Probability of the intervals.", default=0.9),
+    out: Path | None = output("File for the table, .csv or .parquet.", *opt.TABLES),
     allow_unconverged: opt.Unconverged = False,
 ) -> Shown:
     """Compare recipes: which has the lowest loss, how surely, and what choosing now may cost.
@@ -192,17 +165,21 @@ def recipes(
     if len({path.stem for path in posteriors}) < len(posteriors):
         raise BayeslawError("two posteriors have the same file name; rename one.")
     fits = {path.stem: load_posterior(path) for path in posteriors}
-    found = bl.compare_recipes(
+    compared = bl.compare_recipes(
         fits,
         None if at is None else bl.grid(**opt.covariates(at, "--at")),
         flops=None if flops is None else opt.numbers(flops, "--flops"),
         allow_unconverged=allow_unconverged,
     )
-    save_frame(out, found.to_frame(level))
+    opt.save_frame(out, compared.to_frame(level))
     synthetic = any(is_synthetic(fit.table) for fit in fits.values())
-    shown = found.shown(level).adding(synthetic=synthetic, out=out)
-    labels = [Note(SYNTHETIC, "synthetic")] * synthetic
-    return replace(shown, blocks=[*labels, *shown.blocks])
+    return labelled(compared.shown(level), synthetic).adding(out=out)
+
+
+def labelled(shown: Shown, synthetic: bool) -> Shown:
+    """A result below a line that says whether it is of synthetic data."""
+    notes = [Note(SYNTHETIC, "synthetic")] * synthetic
+    return replace(shown, blocks=[*notes, *shown.blocks]).adding(synthetic=synthetic)
 
 
 def one(name: str, given: dict[str, list[float]]) -> float:
@@ -213,6 +190,56 @@ def one(name: str, given: dict[str, list[float]]) -> float:
     return values[0]
 
 
+@dataclass(frozen=True)
+class Limits:
+    """The model, its stage and the limits, as arguments of `bayeslaw.plan`."""
+
+    params: float | None = option("Number of parameters of the model.")
+    ptpp: float | None = option("Pre-training tokens per parameter.")
+    max_loss: list[float] | None = option(
+        "Limit of the target loss, nats per token; one per target.", metavar="LOSS"
+    )
+    max_forgetting: list[float] | None = option(
+        "Limit of the rise of the source loss over its baseline, as a fraction (.02 is 2 %) or "
+        "with --absolute in nats; one per source.",
+        metavar="RISE",
+    )
+    baseline: list[str] | None = option(
+        "Source loss of the un-adapted model, measured, with a standard deviation or not, or "
+        "asymptote or law; by default the base's row with tokens = 0. One per source.",
+        metavar="LOSS[,SD]|asymptote|law",
+    )
+    base: str | None = option(
+        "Base that the run starts from: its label in the tables' column base, or new. By "
+        "default the only one of that model and stage, or a new one.",
+        metavar="LABEL|new",
+    )
+    unique_tokens: float | None = option(
+        "Distinct tokens of the new data; further ones repeat. By default none do."
+    )
+    relative: bool = option(
+        "Forgetting relative to the baseline, or in nats.", "--relative/--absolute", default=True
+    )
+
+
+@dataclass(frozen=True)
+class Besides:
+    """What is shown beside a plan."""
+
+    max_tokens: float | None = option(
+        "Cap on tokens; shows the best choices under it as well.", callback=opt.positive
+    )
+    max_flops: float | None = option("Cap on FLOPs, 6 N D.", callback=opt.positive)
+    at: str | None = option(
+        "A budget and a replay ratio of your own, to judge as well.", metavar="ATPP,REPLAY"
+    )
+    stop: str | None = option(
+        "Least fall of the target loss that so many further tokens are worth; shows from "
+        "which budget they buy less.",
+        metavar="NATS,TOKENS",
+    )
+
+
 @command(
     """bayeslaw plan --target french.nc --source english.nc --params 8.1e9 --ptpp 279 \\
     --max-loss 1.8 --max-forgetting .02 --baseline 2.05 --confidence .9""",
@@ -220,91 +247,25 @@ def one(name: str, given: dict[str, list[float]]) -> float:
 )
 def plan(
     *,
-    target: Annotated[
-        list[Path] | None,
-        option("Posterior of the target domain; may be repeated.", metavar="POSTERIOR"),
-    ] = None,
-    source: Annotated[
-        list[Path] | None,
-        option("Posterior of the source domain; may be repeated.", metavar="POSTERIOR"),
-    ] = None,
-    params: Annotated[float | None, option("Number of parameters of the model.")] = None,
-    ptpp: Annotated[float | None, option("Pre-training tokens per parameter.")] = None,
-    max_loss: Annotated[
-        list[float] | None,
-        option("Limit of the target loss, nats per token; one per target.", metavar="LOSS"),
-    ] = None,
-    max_forgetting: Annotated[
-        list[float] | None,
-        option(
-            "Limit of the rise of the source loss over its baseline, as a fraction (.02 is 2 %) or "
-            "with --absolute in nats; one per source.",
-            metavar="RISE",
-        ),
-    ] = None,
-    baseline: Annotated[
-        list[str] | None,
-        option(
-            "Source loss of the un-adapted model, measured, with a standard deviation or not, or "
-            "asymptote or law; by default the base's row with tokens = 0. One per source.",
-            metavar="LOSS[,SD]|asymptote|law",
-        ),
-    ] = None,
-    base: Annotated[
-        str | None,
-        option(
-            "Base that the run starts from: its label in the tables' column base, or new. By "
-            "default the only one of that model and stage, or a new one.",
-            metavar="LABEL|new",
-        ),
-    ] = None,
-    unique_tokens: Annotated[
-        float | None,
-        option("Distinct tokens of the new data; further ones repeat. By default none do."),
-    ] = None,
-    confidence: Annotated[float, option("Probability to meet all limits.")] = opt.CONFIDENCE,
-    relative: Annotated[
-        bool, option("Forgetting relative to the baseline, or in nats.", "--relative/--absolute")
-    ] = True,
-    noise: Annotated[
-        Literal["predictive", "latent"] | None,
-        option("Limits on measured losses of a new run, the default, or on latent losses."),
-    ] = None,
-    replay: Annotated[
-        str | None,
-        option(
-            "Fixed replay ratio, or several to search: .3 or .1,.2,.3. Laws without replay need 1."
-        ),
-    ] = None,
-    max_tokens: Annotated[
-        float | None,
-        option("Cap on tokens; shows the best choices under it as well.", callback=opt.positive),
-    ] = None,
-    max_flops: Annotated[
-        float | None, option("Cap on FLOPs, 6 N D.", callback=opt.positive)
-    ] = None,
-    at: Annotated[
-        str | None,
-        option("A budget and a replay ratio of your own, to judge as well.", metavar="ATPP,REPLAY"),
-    ] = None,
-    stop: Annotated[
-        str | None,
-        option(
-            "Least fall of the target loss that so many further tokens are worth; shows from "
-            "which budget they buy less.",
-            metavar="NATS,TOKENS",
-        ),
-    ] = None,
+    target: list[Path] | None = option(
+        "Posterior of the target domain; may be repeated.", metavar="POSTERIOR"
+    ),
+    source: list[Path] | None = option(
+        "Posterior of the source domain; may be repeated.", metavar="POSTERIOR"
+    ),
+    limits: Limits,
+    confidence: float = option("Probability to meet all limits.", default=opt.CONFIDENCE),
+    noise: Literal["predictive", "latent"] | None = option(
+        "Limits on measured losses of a new run, the default, or on latent losses."
+    ),
+    replay: str | None = option(
+        "Fixed replay ratio, or several to search: .3 or .1,.2,.3. Laws without replay need 1."
+    ),
+    besides: Besides,
     backtest: opt.Quoted = None,
-    example: Annotated[
-        Literal["paper"] | None, option("Plan the paper's use case on its synthetic world.")
-    ] = None,
-    figure: Annotated[
-        Path | None, output("Draw the landscape (PNG, PDF or SVG).", *opt.FIGURES)
-    ] = None,
-    explore: Annotated[
-        Path | None, output("Write a page on which the limits can be moved (HTML).", ".html")
-    ] = None,
+    example: Literal["paper"] | None = option("Plan the paper's use case on its synthetic world."),
+    figure: Path | None = output("Draw the landscape (PNG, PDF or SVG).", *opt.FIGURES),
+    explore: Path | None = output("Write a page on which the limits can be moved (HTML).", ".html"),
     allow_unconverged: opt.Unconverged = False,
     seed: opt.Seed = 0,
 ) -> Result:
@@ -315,14 +276,14 @@ def plan(
     posteriors saved by `bayeslaw fit --out`. For comparison it shows the plan of the point fits,
     with its probability of failure.
     """
-    from bayeslaw.planning.choices import choice_table, fields
-    from bayeslaw.reporting.explorer import check_plotly
     from bayeslaw.tables.table import is_synthetic
 
-    yours = None if at is None else _pair(at, "--at", "8,.3", most=1)
-    enough = None if stop is None else _pair(stop, "--stop", ".002,1e9")
+    yours = None if besides.at is None else _pair(besides.at, "--at", "8,.3", most=1)
+    enough = None if besides.stop is None else _pair(besides.stop, "--stop", ".002,1e9")
     tested = None if backtest is None else bl.read_backtest(backtest)
     if explore is not None:
+        from bayeslaw.reporting.explorer import check_plotly
+
         check_plotly()
         if max(map(len, (target or [], source or []))) > 1:
             raise BayeslawError("--explore shows one target and one source; give no more.")
@@ -335,93 +296,88 @@ def plan(
         "allow_unconverged": allow_unconverged,
         "seed": seed,
     }
-    fits = {"target": target, "source": source}
-    limits: dict[str, Any] = {
-        "params": params,
-        "ptpp": ptpp,
-        "max_loss": max_loss,
-        "max_forgetting": max_forgetting,
-    }
+    fits, given = {"target": target, "source": source}, vars(limits)
+    needed = fits | {name: given[name] for name in opt.NEEDED}
     synthetic, quoted = True, None
     if example is not None:
-        more: dict[str, Any] = {"baseline": baseline, "base": base, "backtest": backtest}
-        more |= {"unique_tokens": unique_tokens, "absolute": not relative}
-        opt.refuse("on --example", **fits, **limits, **more)
-        found = bl.plan_example(**settings)
-    elif missing := [name for name, given in (fits | limits).items() if given in (None, [])]:
+        others = {name: value for name, value in given.items() if name != "relative"}
+        others |= {"backtest": backtest, "absolute": not limits.relative}
+        opt.refuse("on --example", **fits, **others)
+        planned = bl.plan_example(**settings)
+    elif missing := [name for name, value in needed.items() if value in (None, [])]:
         options = ", ".join(f"--{name.replace('_', '-')}" for name in missing)
         raise BayeslawError(f"a plan needs {options} (or --example paper).")
     else:
         loaded = {name: [bl.load(path) for path in paths or ()] for name, paths in fits.items()}
-        own = [_baseline(text) for text in baseline or []]
-        found = bl.plan(
-            target=loaded["target"],
-            source=loaded["source"],
-            **limits,
-            relative=relative,
-            baseline=own[0] if len(own) == 1 else own or None,
-            base=base,
-            unique_tokens=unique_tokens,
-            **settings,
-        )
+        baselines = [_baseline(text) for text in limits.baseline or []]
+        first = baselines[0] if len(baselines) == 1 else baselines or None
+        arguments = given | {"baseline": first} | settings
+        planned = bl.plan(target=loaded["target"], source=loaded["source"], **arguments)
         synthetic = any(is_synthetic(fit.table) for each in loaded.values() for fit in each)
-        if tested is not None:
-            quoted = _quoted(tested, loaded["target"][0].table, found)
-    save_figure(figure, lambda: bl.plots.plan_landscape(found))
-    notes = [] if explore is None else _explored(found, explore)
-    caps = {"tokens": max_tokens, "flops": max_flops}
-    cap = {name: math.inf if value is None else value for name, value in caps.items()}
-    capped = None if max_tokens is None and max_flops is None else cap
-    shown = found.shown()
-    if synthetic:
-        shown = replace(shown, blocks=[Note(SYNTHETIC, "synthetic"), *shown.blocks])
-    shown = shown.adding(synthetic=synthetic, backtest=quoted)
-    if yours is not None:
-        choice = found.at(atpp=yours[0], replay=yours[1])
-        around = found.around(atpp=yours[0], replay=yours[1])
-        shown += Shown(
-            blocks=[choice_table({"yours": choice}, "Your choice"), _around(found, around)]
-        )
-        shown = shown.adding(at=fields(choice) | {"around": around})
-    if capped is not None:
-        likeliest, cheapest = found.within(**capped), found.least_loss(**capped)
-        named = {"tokens": count(cap["tokens"]), "FLOPs": f"{cap['flops']:.3g}"}
-        words = " and ".join(f"{v} {n}" for n, v in named.items() if cap[n.lower()] < math.inf)
-        title = f"Under a cap of {words}: largest P(both), and least expected target loss with "
-        title += f"P(forgetting) at least {100 * found.confidence:g} %"
-        shown += Shown(
-            blocks=[choice_table({"likeliest": likeliest, "least loss": cheapest}, title)]
-        )
-        shown = shown.adding(cap=dict(cap), within=fields(likeliest), least_loss=fields(cheapest))
-    if enough is not None:
-        from_here = found.stop(*enough)
-        title = (
-            f"From here {enough[1]:.3g} more tokens lower the expected target loss by less than "
-        )
-        title += f"{enough[0]:g} nats"
-        shown += Shown(blocks=[choice_table({"enough": from_here}, title)])
-        shown = shown.adding(stop={"nats": enough[0], "tokens": enough[1]} | vars(from_here))
+        if tested is not None and 0 < (chosen := planned.chosen or planned).tokens < math.inf:
+            run = planned.run.row.assign(tokens=chosen.tokens, replay=chosen.replay)
+            quoted = tested.looking(loaded["target"][0].table, run)
+    opt.save_figure(figure, lambda: bl.plots.plan_landscape(planned))
+    notes = [] if explore is None else _explored(planned, explore)
+    shown = labelled(planned.shown(), synthetic).adding(backtest=quoted)
+    shown += _besides(planned, yours, besides.max_tokens, besides.max_flops, enough)
     if quoted is not None:
         shown += Shown(blocks=[quoted])
     shown = shown.adding(out=figure, page=None if notes else explore)
     return Result(shown, notes, 2 if notes else 0)
 
 
-def _around(found: "bl.Plan", around: Mapping[str, tuple[float, float]]) -> str:
-    """How far the user's own choice can be moved."""
+def _besides(
+    plan: "bl.Plan",
+    yours: tuple[float, float] | None,
+    tokens: float | None,
+    flops: float | None,
+    enough: tuple[float, float] | None,
+) -> Shown:
+    """The user's own choice, the best ones under caps, and where further tokens buy too little."""
+    from bayeslaw.planning.choices import choice_table, fields
+
+    shown = Shown()
+    if yours is not None:
+        atpp, replay = yours
+        choice, around = plan.at(atpp=atpp, replay=replay), plan.around(atpp=atpp, replay=replay)
+        table = choice_table({"yours": choice}, "Your choice")
+        document = {"at": fields(choice) | {"around": around}}
+        shown += Shown("", [table, _around(plan, around)], document)
+    if tokens is not None or flops is not None:
+        cap = {"tokens": tokens or math.inf, "flops": flops or math.inf}
+        likeliest, cheapest = plan.within(**cap), plan.least_loss(**cap)
+        named = {"tokens": count(cap["tokens"]), "FLOPs": f"{cap['flops']:.3g}"}
+        words = " and ".join(f"{v} {n}" for n, v in named.items() if cap[n.lower()] < math.inf)
+        title = f"Under a cap of {words}: largest P(both), and least expected target loss with "
+        title += f"P(forgetting) at least {100 * plan.confidence:g} %"
+        table = choice_table({"likeliest": likeliest, "least loss": cheapest}, title)
+        document = {"cap": cap, "within": fields(likeliest), "least_loss": fields(cheapest)}
+        shown += Shown("", [table], document)
+    if enough is not None:
+        nats, more = enough
+        from_here = plan.stop(nats, more)
+        title = f"From here {more:.3g} more tokens lower the expected target loss by less than "
+        table = choice_table({"enough": from_here}, f"{title}{nats:g} nats")
+        document = {"stop": {"nats": nats, "tokens": more} | vars(from_here)}
+        shown += Shown("", [table], document)
+    return shown
+
+
+def _around(plan: "bl.Plan", around: Mapping[str, tuple[float, float]]) -> str:
     (low, high), (least, most) = around["atpp"], around["replay"]
     budgets = "no ATPP" if math.isnan(low) else f"ATPP {low:.3g} to {high:.3g}"
     ratios = "no ratio" if math.isnan(least) else f"replay {100 * least:.1f} to {100 * most:.1f} %"
     return (
         f"At its replay {budgets}, at its budget {ratios} keeps all limits with "
-        f"{100 * found.confidence:g} %."
+        f"{100 * plan.confidence:g} %."
     )
 
 
-def _explored(found: "bl.Plan", page: Path) -> list[str]:
+def _explored(plan: "bl.Plan", page: Path) -> list[str]:
     """Write the page of a plan, or say why there is none."""
     try:
-        bl.explore(found).write(page)
+        bl.explore(plan).write(page)
     except BayeslawError as error:
         return [f"error: {page} is not written: {error}"]
     return []
@@ -436,15 +392,6 @@ def _baseline(baseline: str) -> float | tuple[float, float] | str:
     if len(sd) > 1:
         raise BayeslawError(f"--baseline {baseline}: give a loss, or a loss and its sd.")
     return (loss, sd[0]) if sd else loss
-
-
-def _quoted(tested: "bl.Backtest", train: "bl.LossTable", found: "bl.Plan") -> str | None:
-    """What a backtest of the target says of the planned run."""
-    chosen = found.chosen
-    if chosen is None or not 0 < chosen.tokens < math.inf:
-        return None
-    run = found.run.row.assign(tokens=chosen.tokens, replay=chosen.replay)
-    return tested.looking(train, run)
 
 
 def _pair(

@@ -2,23 +2,12 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import bayeslaw as bl
 from bayeslaw.cli import options as opt
 from bayeslaw.cli.app import command
-from bayeslaw.cli.options import (
-    argument,
-    beside,
-    grid_or_file,
-    option,
-    output,
-    progress,
-    query,
-    read_losses,
-    required,
-    save_frame,
-)
+from bayeslaw.cli.options import argument, option, output, query
 from bayeslaw.common.errors import BayeslawError
 from bayeslaw.common.shown import Shown
 
@@ -32,20 +21,17 @@ ROWS = "TABLE_OR_GRID"
 class Evsi:
     """The simulation of the expected value of sample information."""
 
-    evsi: Annotated[
-        int | None,
-        option(
-            "Expected value of sample information for --plan, from so many simulations with "
-            "refits: FLOPs saved on the target run by the first run, the first two, four and so "
-            "on, and all. Takes minutes.",
-            min=2,
-            metavar="SIMULATIONS",
-        ),
-    ] = None
-    against: Annotated[
-        list[str] | None, option("For --evsi: other sets of runs to compare with.", metavar=ROWS)
-    ] = None
-    jobs: Annotated[int, option("For --evsi: processes.", min=1)] = 2
+    evsi: int | None = option(
+        "Expected value of sample information for --plan, from so many simulations with "
+        "refits: FLOPs saved on the target run by the first run, the first two, four and so "
+        "on, and all. Takes minutes.",
+        min=2,
+        metavar="SIMULATIONS",
+    )
+    against: list[str] | None = option(
+        "For --evsi: other sets of runs to compare with.", metavar=ROWS
+    )
+    jobs: int = option("For --evsi: processes.", default=2, min=1)
     seed: opt.Seed = 0
 
 
@@ -61,42 +47,34 @@ class Evsi:
 def anchors(
     *,
     posterior: opt.Saved,
-    candidates: Annotated[
-        str,
-        option("Rows that can be measured; rows of one `run` are its checkpoints.", metavar=ROWS),
-    ],
-    targets: Annotated[
-        str | None, option("Target rows: those whose losses are to be forecast.", metavar=ROWS)
-    ] = None,
-    where: Annotated[str | None, query("Candidates to use; all others are ignored.")] = None,
-    aim: Annotated[str | None, query("Targets to use; all others are ignored.")] = None,
-    k: Annotated[int | None, option("Number of runs.", min=1)] = None,
-    budget: Annotated[float | None, option("Most FLOPs for all runs.")] = None,
-    cost: Annotated[
-        str,
-        option("flops (6 N D and each new base's pre-training), adaptation (6 N D), or a column."),
-    ] = "flops",
-    gain: Annotated[
-        Literal["variance", "entropy", "plan", "doptimal"],
-        option(
-            "Criterion: variance or entropy of log loss at the targets, variance of the "
-            "plan's budget, or D-optimality for the law."
-        ),
-    ] = "variance",
-    power: Annotated[
-        float | None,
-        option("Divide gains by the cost to this power (by default 1 under a budget, else 0)."),
-    ] = None,
-    second_size: Annotated[bool, option("Require runs of two sizes or more, or not.")] = True,
-    source: Annotated[
-        Path | None, option("For --gain plan and --evsi: posterior of the source domain.")
-    ] = None,
-    plan: Annotated[
-        str | None, option(f'For --gain plan and --evsi: "{opt.PLAN}".', metavar="LIMITS")
-    ] = None,
-    out: Annotated[
-        Path | None, output("Write the rows to measure (CSV or Parquet).", *opt.TABLES)
-    ] = None,
+    candidates: str = option(
+        "Rows that can be measured; rows of one `run` are its checkpoints.",
+        default=...,
+        metavar=ROWS,
+    ),
+    targets: str | None = option(
+        "Target rows: those whose losses are to be forecast.", metavar=ROWS
+    ),
+    where: str | None = query("Candidates to use; all others are ignored."),
+    aim: str | None = query("Targets to use; all others are ignored."),
+    k: int | None = option("Number of runs.", min=1),
+    budget: float | None = option("Most FLOPs for all runs."),
+    cost: str = option(
+        "flops (6 N D and each new base's pre-training), adaptation (6 N D), or a column.",
+        default="flops",
+    ),
+    gain: Literal["variance", "entropy", "plan", "doptimal"] = option(
+        "Criterion: variance or entropy of log loss at the targets, variance of the "
+        "plan's budget, or D-optimality for the law.",
+        default="variance",
+    ),
+    power: float | None = option(
+        "Divide gains by the cost to this power (by default 1 under a budget, else 0)."
+    ),
+    second_size: bool = option("Require runs of two sizes or more, or not.", default=True),
+    source: Path | None = option("For --gain plan and --evsi: posterior of the source domain."),
+    plan: str | None = option(f'For --gain plan and --evsi: "{opt.PLAN}".', metavar="LIMITS"),
+    out: Path | None = output("Write the rows to measure (CSV or Parquet).", *opt.TABLES),
     allow_unconverged: opt.Unconverged = False,
     value: Evsi,
 ) -> Shown:
@@ -141,7 +119,7 @@ def anchors(
         source=forgotten if gain == "plan" else None,
         **allow,
     )
-    save_frame(out, found.frame)
+    opt.save_frame(out, found.frame)
     if value.evsi is not None:
         assert isinstance(fitted, bl.Posterior)
         assert isinstance(forgotten, bl.Posterior)
@@ -153,11 +131,11 @@ def anchors(
             cost=cost,
             seed=value.seed,
             jobs=value.jobs,
-            progress=progress(),
+            progress=opt.progress(),
             **allow,
             **limits,
         )
-    shown = beside(fitted, found.shown())
+    shown = opt.beside(fitted, found.shown())
     if evsi is not None:
         shown += shown_value(evsi)
     return shown.adding(out=out, seed=value.seed)
@@ -179,18 +157,17 @@ def _check(planned: bool, source: Path | None, plan: str | None, value: Evsi) ->
 
 def _first(found: "bl.Anchors") -> "dict[str, pd.DataFrame]":
     """Rows of the first pick, of the first two, four and so on, and of all."""
-    count, sets = len(found.picks), {}
-    for first in (2**i for i in range(count.bit_length())):
-        if first < count:
-            sets[f"first {first}"] = found.frame[found.frame["pick"] <= first]
+    count, pick = len(found.picks), found.frame["pick"]
+    firsts = [2**i for i in range(count.bit_length()) if 2**i < count]
+    sets = {f"first {first}": found.frame[pick <= first] for first in firsts}
     return sets | {f"all {count}": found.frame}
 
 
 def _rows(text: str, option: str, where: str | None) -> "pd.DataFrame":
     """Rows of a table, or of a grid such as ``"params=1e9 tokens=1e9,1e10"``."""
     if "=" in text and not Path(text).is_file():
-        return grid_or_file(option, text).query(where).frame
-    rows = grid_or_file(text)
+        return opt.grid_or_file(option, text).query(where).frame
+    rows = opt.grid_or_file(text)
     frame = rows.frame[rows.frame["tokens"] > 0] if "tokens" in rows.frame else rows.frame
     return bl.LossTable(frame, rows.baselines, text).query(where).frame
 
@@ -199,16 +176,15 @@ def _rows(text: str, option: str, where: str | None) -> "pd.DataFrame":
 class Refits:
     """The model and the sampler of a study's refits."""
 
-    discrepancy: Annotated[
-        Literal["auto", "walk", "adaptation", "curvature", "none"],
-        option("Discrepancy of the law."),
-    ] = "none"
-    effects: Annotated[
-        Literal["auto", "none"], option("Random effects of runs and bases, or none.")
-    ] = "none"
-    chains: Annotated[int, option("Chains of each refit.", min=2)] = 2
-    draws: Annotated[int, option("Draws of each chain.", min=10)] = 300
-    tune: Annotated[int, option("Tuning steps of each chain.", min=10)] = 300
+    discrepancy: Literal["auto", "walk", "adaptation", "curvature", "none"] = option(
+        "Discrepancy of the law.", default="none"
+    )
+    effects: Literal["auto", "none"] = option(
+        "Random effects of runs and bases, or none.", default="none"
+    )
+    chains: int = option("Chains of each refit.", default=2, min=2)
+    draws: int = option("Draws of each chain.", default=300, min=10)
+    tune: int = option("Tuning steps of each chain.", default=300, min=10)
     target_accept: opt.TargetAccept = 0.9
 
 
@@ -219,34 +195,30 @@ class Refits:
 )
 def study(
     *,
-    table: Annotated[
-        Path | None, argument("Measured losses; without a table the paper's grid is simulated.")
-    ] = None,
-    out: Annotated[Path, output("Results (Parquet or CSV), and OUT.cells.", *opt.TABLES)],
+    table: Path | None = argument(
+        "Measured losses; without a table the paper's grid is simulated.", default=None
+    ),
+    out: Path = output("Results (Parquet or CSV), and OUT.cells.", *opt.TABLES, default=...),
     law: opt.LawOption = None,
-    columns: opt.Columns = None,
-    loss_unit: opt.LossUnit = None,
-    bytes_per_token: opt.BytesPerToken = None,
-    where: opt.Where = None,
-    train: Annotated[str | None, query("Training rows before any purchase.")] = None,
-    pool: Annotated[str | None, query("Rows that can be bought.")] = None,
-    targets: Annotated[str | None, query("Rows to forecast.")] = None,
-    designs: Annotated[
-        str, option("Some of none, random, cheapest, grid, doptimal, variance, entropy, plan.")
-    ] = "none,random,cheapest,grid,doptimal,variance",
-    seeds: Annotated[int, option("Number of seeds.", min=1)] = 10,
+    reading: opt.Reading,
+    train: str | None = query("Training rows before any purchase."),
+    pool: str | None = query("Rows that can be bought."),
+    targets: str | None = query("Rows to forecast."),
+    designs: str = option(
+        "Some of none, random, cheapest, grid, doptimal, variance, entropy, plan.",
+        default="none,random,cheapest,grid,doptimal,variance",
+    ),
+    seeds: int = option("Number of seeds.", default=10, min=1),
     seed: opt.Seed = 0,
-    budget: Annotated[
-        float | None, option("FLOPs of each design; by default the cost of the design grid.")
-    ] = None,
-    cost: Annotated[str, option("adaptation, flops, or a column.")] = "adaptation",
-    vary: Annotated[
-        float, option("Simulated world: sd of log true parameters over seeds.", min=0)
-    ] = 0.0,
-    planning: Annotated[
-        bool, option("Simulated world: plan the paper's use case as well.", "--planning")
-    ] = False,
-    confidence: Annotated[float, option("For --planning: confidence of the plans.")] = 0.9,
+    budget: float | None = option("FLOPs of each design; by default the cost of the design grid."),
+    cost: str = option("adaptation, flops, or a column.", default="adaptation"),
+    vary: float = option(
+        "Simulated world: sd of log true parameters over seeds.", default=0.0, min=0
+    ),
+    planning: bool = option(
+        "Simulated world: plan the paper's use case as well.", "--planning", default=False
+    ),
+    confidence: float = option("For --planning: confidence of the plans.", default=0.9),
     jobs: opt.Jobs = 2,
     refits: Refits,
 ) -> Shown:
@@ -257,7 +229,7 @@ def study(
     """
     from bayeslaw.design.study import shown_study
 
-    chosen = opt.some_names(designs, "--designs", "design")
+    chosen = opt.names(designs, "--designs", "design")
     given = {"train": train, "pool": pool, "targets": targets}
     queries: dict[str, Any] = {name: text for name, text in given.items() if text is not None}
     several = range(seed, seed + seeds)
@@ -265,9 +237,9 @@ def study(
         opt.refuse("on a measured pool", vary=vary > 0)
         if lacking := [name for name in given if name not in queries]:
             raise BayeslawError(f"a measured pool needs --{' and --'.join(lacking)}.")
-        rows = read_losses(table, columns, where, loss_unit, bytes_per_token)
-        cases = bl.pool_cases(rows, required(law), seeds=several, **queries)
-    elif any(text is not None for text in (law, columns, loss_unit, bytes_per_token, where)):
+        rows = reading.table(table)
+        cases = bl.pool_cases(rows, opt.required(law), seeds=several, **queries)
+    elif any(value is not None for value in (law, *vars(reading).values())):
         raise BayeslawError(
             "--law, --columns and --where need a TABLE; the simulated world has its own."
         )
@@ -282,7 +254,7 @@ def study(
         planning=planning,
         confidence=confidence,
         jobs=jobs,
-        progress=progress(),
+        progress=opt.progress(),
         **vars(refits),
     )
     against = "random" if "random" in chosen else chosen[0]

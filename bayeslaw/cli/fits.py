@@ -4,29 +4,14 @@ import json
 import shlex
 import shutil
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Any, Literal
 
 import typer
 
 import bayeslaw as bl
 from bayeslaw.cli import options as opt
 from bayeslaw.cli.app import Result, command
-from bayeslaw.cli.options import (
-    argument,
-    beside,
-    compared,
-    fit_or_load,
-    fit_table,
-    how,
-    is_posterior,
-    load,
-    option,
-    output,
-    read_losses,
-    required,
-    save_frame,
-    table_of,
-)
+from bayeslaw.cli.options import argument, option, output, writable
 from bayeslaw.common.errors import BayeslawError, FileError
 from bayeslaw.common.files import atomic_write
 from bayeslaw.common.shown import SYNTHETIC, Block, Note, Shown
@@ -38,7 +23,7 @@ NAMES = ("losses.csv", "analysis.py", "analysis.ipynb")
 
 
 @command("bayeslaw init first", "bayeslaw init .")
-def init(*, folder: Annotated[Path, argument("Folder; made if it is not there.")]) -> Shown:
+def init(*, folder: Path = argument("Folder; made if it is not there.")) -> Shown:
     """Write a sample table, a commented script and the same as a notebook.
 
     The files are losses.csv, analysis.py and analysis.ipynb; both analyses run as they are. None is
@@ -90,11 +75,11 @@ def as_notebook(text: str) -> dict[str, object]:
 @command("bayeslaw simulate --domain french --seed 1 --out french.csv")
 def simulate(
     *,
-    out: Annotated[Path, output("Table to write (CSV or Parquet).", *opt.TABLES)],
-    domain: Annotated[
-        Literal["french", "english_arabic", "both"], option("Domain of the losses.")
-    ] = "french",
-    noise: Annotated[bool, option("Add noise to log loss, or not.")] = True,
+    out: Path = output("Table to write (CSV or Parquet).", *opt.TABLES, default=...),
+    domain: Literal["french", "english_arabic", "both"] = option(
+        "Domain of the losses.", default="french"
+    ),
+    noise: bool = option("Add noise to log loss, or not.", default=True),
     seed: opt.Seed = 0,
 ) -> Shown:
     """Write a synthetic loss table.
@@ -105,24 +90,19 @@ def simulate(
 
     world = bl.paper_world()
     table = world.table(None if domain == "both" else domain, seed=seed, noise=noise)
-    save_frame(out, pd.concat([table.frame, table.baselines], ignore_index=True))
-    domains = {
-        name: {
-            "law": world.laws[name].name,
-            "truth": dict(world.truth[name]),
-            "sigma": world.sigma[name] if noise else 0.0,
-        }
-        for name in table.frame["domain"].unique()
-    }
+    opt.save_frame(out, pd.concat([table.frame, table.baselines], ignore_index=True))
     blocks: list[Block] = [
         Note(SYNTHETIC, "synthetic"),
         f"{len(table)} losses and {len(table.baselines)} baselines (tokens = 0), seed {seed}; the "
         "column `synthetic` is True in every row.",
     ]
-    for name, about in domains.items():
-        truth = ", ".join(f"{n} {v:g}" for n, v in world.truth[name].items())
-        sigma = f"noise {about['sigma']:g} on log loss"
-        blocks += ["", Note(f"{name}: {about['law']}, {sigma}"), [truth]]
+    domains = {}
+    for name in table.frame["domain"].unique():
+        law, truth = world.laws[name].name, dict(world.truth[name])
+        sigma = world.sigma[name] if noise else 0.0
+        domains[name] = {"law": law, "truth": truth, "sigma": sigma}
+        values = ", ".join(f"{n} {v:g}" for n, v in truth.items())
+        blocks += ["", Note(f"{name}: {law}, noise {sigma:g} on log loss"), [values]]
     document = {
         "out": out,
         "rows": len(table) + len(table.baselines),
@@ -145,14 +125,11 @@ def fit(
     table: opt.Table,
     law: opt.LawOption = None,
     source_table: opt.SourceTable = None,
-    columns: opt.Columns = None,
-    loss_unit: opt.LossUnit = None,
-    bytes_per_token: opt.BytesPerToken = None,
-    where: opt.Where = None,
+    reading: opt.Reading,
     train: opt.Train = None,
-    method: Annotated[opt.Method, option("Posterior, its mode, or a Huber fit.")] = "nuts",
+    method: opt.Method = option("Posterior, its mode, or a Huber fit.", default="nuts"),
     bounds: opt.Bounds = "paper",
-    out: Annotated[Path | None, output("Save the posterior (NetCDF).", ".nc")] = None,
+    out: Path | None = output("Save the posterior (NetCDF).", ".nc"),
     seed: opt.Seed = 0,
     sampling: opt.Sampling,
 ) -> Result:
@@ -163,12 +140,12 @@ def fit(
     """
     if out is not None and method != "nuts":
         raise FileError(f"--out saves a posterior; --method {method} has none (use --json).")
-    losses = read_losses(table, columns, where, loss_unit, bytes_per_token, source_table)
+    losses = reading.table(table, source_table)
     rows = losses.training(train)
-    fitted = fit_table(required(law), rows, method, sampling, seed, bounds)
+    fitted = opt.fit_table(opt.required(law), rows, method, sampling, seed, bounds)
     if not isinstance(fitted, bl.PointFit) and out is not None:
         fitted.save(out)
-    shown = fitted.shown().adding(**how(method, sampling), seed=seed, out=out)
+    shown = fitted.shown().adding(**opt.how(method, sampling), seed=seed, out=out)
     if train:
         shown = shown.adding(train=train)
     notes = [] if isinstance(fitted, bl.PointFit) else next_commands(fitted, out)
@@ -197,9 +174,9 @@ def check(
     *,
     source: opt.Source,
     choice: opt.Selection,
-    fail_on: Annotated[
-        Literal["caution", "refuse"], option("Least level that gives exit code 1.")
-    ] = "refuse",
+    fail_on: Literal["caution", "refuse"] = option(
+        "Least level that gives exit code 1.", default="refuse"
+    ),
     beyond_evidence: opt.BeyondEvidence = False,
     seed: opt.Seed = 0,
     sampling: opt.Sampling,
@@ -213,17 +190,17 @@ def check(
     """
     from bayeslaw.checks.findings import LEVELS
 
-    saved = is_posterior(source)
+    saved, rows = opt.is_posterior(source), None
     if choice.test or choice.rows or choice.grid or (choice.train and not saved):
-        fitted, rows = fit_or_load(source, choice, "nuts", sampling, seed)
+        fitted, rows = opt.fit_or_load(source, choice, "nuts", sampling, seed)
     elif saved:
-        fitted, rows = load(source, choice, sampling), None
+        fitted = opt.load(source, choice, sampling)
     else:
-        table = table_of(source, choice)
-        fitted, rows = fit_table(required(choice.law), table, "nuts", sampling, seed), None
+        table = choice.table(source, choice.source_table)
+        fitted = opt.fit_table(opt.required(choice.law), table, "nuts", sampling, seed)
     assert not isinstance(fitted, bl.PointFit)
     found = bl.check(fitted, rows, seed=seed, beyond_evidence=beyond_evidence)
-    shown = beside(fitted, found.shown(), choice, rows)
+    shown = opt.beside(fitted, found.shown(), choice, rows)
     return Result(shown, code=int(LEVELS.index(found.level) >= LEVELS.index(fail_on)))
 
 
@@ -231,8 +208,8 @@ def check(
 def export(
     *,
     posterior: opt.Saved,
-    out: Annotated[Path, argument("File to write (JSON).", callback=opt.writable(".json"))],
-    draws: Annotated[int, option("Draws to include; forecasts with bands need them.", min=0)] = 0,
+    out: Path = argument("File to write (JSON).", callback=writable(".json")),
+    draws: int = option("Draws to include; forecasts with bands need them.", default=0, min=0),
     allow_unconverged: opt.Unconverged = False,
 ) -> Shown:
     """Write the coefficients of a fit, in the paper's symbols, without the training losses.
@@ -244,7 +221,7 @@ def export(
 
     fitted = load_posterior(posterior)
     bl.write_coefficients(fitted, out, draws=draws, allow_unconverged=allow_unconverged)
-    shown = beside(fitted, bl.read_coefficients(out).shown())
+    shown = opt.beside(fitted, bl.read_coefficients(out).shown())
     return shown.adding(out=out)
 
 
@@ -261,23 +238,19 @@ def report(
     ctx: typer.Context,
     source: opt.Source,
     choice: opt.Selection,
-    compare: Annotated[
-        str | None,
-        option("Laws to compare on the same rows, such as form1,form2,dcpt.", metavar="LAWS"),
-    ] = None,
-    compare_method: Annotated[
-        Literal["huber", "nuts"], option("huber: point fits; nuts: posteriors, minutes each.")
-    ] = "huber",
-    plan: Annotated[
-        str | None,
-        option(f'Limits of a plan, the last two optional: "{opt.PLAN}".', metavar="LIMITS"),
-    ] = None,
-    plan_source: Annotated[
-        Path | None, option("For --plan: posterior of the source domain.")
-    ] = None,
+    compare: str | None = option(
+        "Laws to compare on the same rows, such as form1,form2,dcpt.", metavar="LAWS"
+    ),
+    compare_method: Literal["huber", "nuts"] = option(
+        "huber: point fits; nuts: posteriors, minutes each.", default="huber"
+    ),
+    plan: str | None = option(
+        f'Limits of a plan, the last two optional: "{opt.PLAN}".', metavar="LIMITS"
+    ),
+    plan_source: Path | None = option("For --plan: posterior of the source domain."),
     backtest: opt.Quoted = None,
-    question: Annotated[str | None, option("Question that the report answers.")] = None,
-    out: Annotated[Path, output("Page to write (HTML).", ".html")] = Path("report.html"),
+    question: str | None = option("Question that the report answers."),
+    out: Path = output("Page to write (HTML).", ".html", default=Path("report.html")),
     allow_unconverged: opt.Unconverged = False,
     seed: opt.Seed = 0,
     sampling: opt.Sampling,
@@ -288,52 +261,42 @@ def report(
     forecasts --rows or --grid. Where rows have a measured loss, the forecast is checked against it.
     With --plan the fit is that of the target domain, and the page has a section on the plan.
     """
-    laws = None if compare is None else opt.some_names(compare, "--compare", "law")
-    if laws and (is_posterior(source) or choice.rows is not None or choice.grid is not None):
+    laws = None if compare is None else opt.names(compare, "--compare", "law")
+    if laws and (opt.is_posterior(source) or choice.rows is not None or choice.grid is not None):
         raise BayeslawError("--compare needs a table with --train and --test rows.")
     if (plan is None) != (plan_source is None):
         raise BayeslawError("--plan and --plan-source go together.")
-    limits = None if plan is None else opt.limits_of(plan)
+    limits = {} if plan is None else opt.limits_of(plan)
     tested = None if backtest is None else bl.read_backtest(backtest)
     for name in laws or ():
         bl.load_law(name)
     other = None if plan_source is None else bl.load(plan_source)
     if other is not None:
         other.require_converged(allow_unconverged)
-    fitted, rows = fit_or_load(source, choice, "nuts", sampling, seed)
+    fitted, rows = opt.fit_or_load(source, choice, "nuts", sampling, seed)
     assert not isinstance(fitted, bl.PointFit)
+    split: dict[str, Any] = {"train": choice.train, "test": choice.test}
+    how: dict[str, Any] = {"seed": seed, "allow_unconverged": allow_unconverged}
     planned = comparison = None
-    if limits is not None and other is not None:
-        planned = bl.plan(
-            target=fitted, source=other, seed=seed, allow_unconverged=allow_unconverged, **limits
-        )
+    if other is not None:
+        planned = bl.plan(target=fitted, source=other, **how, **limits)
     if laws is not None:
-        comparison = compared(
-            table_of(source, choice),
-            laws,
-            compare_method,
-            sampling,
-            train=choice.train,
-            test=choice.test,
-            seed=seed,
-            allow_unconverged=allow_unconverged,
-        )
+        table = choice.table(source, choice.source_table)
+        comparison = opt.compared(table, laws, compare_method, sampling, **split, **how)
     page = bl.report(
         fitted,
         rows,
-        train=choice.train,
-        test=choice.test,
         question=question,
         comparison=comparison,
         plan=planned,
         backtest=tested,
         command=_command(ctx),
-        seed=seed,
-        allow_unconverged=allow_unconverged,
+        **split,
+        **how,
     )
     page.write(out)
-    items = [b for b in page.sections["summary"].blocks if isinstance(b, list)]
-    summary = [item for block in items for item in block]
+    blocks = page.sections["summary"].blocks
+    summary = [sentence for block in blocks if isinstance(block, list) for sentence in block]
     document = {
         "title": page.title,
         "question": page.lead,
@@ -343,8 +306,8 @@ def report(
         "plan": None if planned is None else planned.to_dict(),
         "out": out,
     }
-    blocks: list[Block] = [*(Note(text, "refuse") for text in page.warnings), summary]
-    shown = fitted.heading() + Shown("", blocks, document)
+    notes = [Note(text, "refuse") for text in page.warnings]
+    shown = fitted.heading() + Shown("", [*notes, summary], document)
     return shown.adding(train=choice.train) if choice.train else shown
 
 

@@ -7,22 +7,7 @@ from typing import Annotated, Any, Literal
 import bayeslaw as bl
 from bayeslaw.cli import options as opt
 from bayeslaw.cli.app import Result, command
-from bayeslaw.cli.options import (
-    argument,
-    beside,
-    compared,
-    fit_or_load,
-    how,
-    is_posterior,
-    option,
-    output,
-    progress,
-    query,
-    read_losses,
-    required,
-    save_figure,
-    save_frame,
-)
+from bayeslaw.cli.options import argument, option, output, query
 from bayeslaw.common.defaults import TOLERANCE
 from bayeslaw.common.errors import BayeslawError
 from bayeslaw.common.shown import SYNTHETIC, Block, Note, Shown
@@ -30,7 +15,7 @@ from bayeslaw.common.shown import SYNTHETIC, Block, Note, Shown
 NO_SCORES = Shown(document={"scores": None})
 LEVELS = "0.5,0.9"
 """Levels of bands."""
-FitMethod = Annotated[opt.Method, option("How a table is fitted first.")]
+FitMethod = Annotated[opt.Method, option("How a table is fitted first.", default=...)]
 RIVALS = ("none", "curvature", "walk", "adaptation")
 """Discrepancies; any other rival is a law."""
 
@@ -50,24 +35,20 @@ def forecast(
     choice: opt.Selection,
     method: FitMethod = "nuts",
     bounds: opt.Bounds = "paper",
-    levels: Annotated[str, option("Levels of the bands.")] = LEVELS,
-    kind: Annotated[
-        Literal["predictive", "latent"],
-        option("Posterior predictive, or latent loss without noise."),
-    ] = "predictive",
-    out: Annotated[Path | None, output("Write the bands (CSV or Parquet).", *opt.TABLES)] = None,
-    register: Annotated[
-        Path | None,
-        output(
-            "Register the forecast in a new file (JSON), for `bayeslaw verify`.",
-            ".json",
-            metavar="FILE",
-        ),
-    ] = None,
+    levels: str = option("Levels of the bands.", default=LEVELS),
+    kind: Literal["predictive", "latent"] = option(
+        "Posterior predictive, or latent loss without noise.", default="predictive"
+    ),
+    out: Path | None = output("Write the bands (CSV or Parquet).", *opt.TABLES),
+    register: Path | None = output(
+        "Register the forecast in a new file (JSON), for `bayeslaw verify`.",
+        ".json",
+        metavar="FILE",
+    ),
     backtest: opt.Quoted = None,
-    register_draws: Annotated[
-        int, option("For --register: draws per row to store; the CRPS needs them.", min=0)
-    ] = 0,
+    register_draws: int = option(
+        "For --register: draws per row to store; the CRPS needs them.", default=0, min=0
+    ),
     allow_unconverged: opt.Unconverged = False,
     beyond_evidence: opt.BeyondEvidence = False,
     seed: opt.Seed = 0,
@@ -100,16 +81,16 @@ def forecast(
     if method != "nuts" and (levels, kind) != (LEVELS, "predictive"):
         raise BayeslawError(f"--levels and --kind have no effect on --method {method}.")
     tested = None if backtest is None else bl.read_backtest(backtest)
-    fitted, rows = fit_or_load(
+    fitted, rows = opt.fit_or_load(
         source, choice, method, sampling, seed, bounds, near=not beyond_evidence
     )
     if isinstance(fitted, bl.PointFit):
-        save_frame(out, fitted.forecast(rows))
+        opt.save_frame(out, fitted.forecast(rows))
         shown = shown_points(fitted.forecast(rows))
         shown = replace(shown, title=f"Forecast of {rows}: point fit, nats per token")
         scores = shown_scores(bl.score(fitted, rows)) if "loss" in rows.frame else NO_SCORES
-        whole = beside(fitted, shown + scores, choice, rows)
-        return whole.adding(out=out, **how(method, sampling), seed=seed)
+        whole = opt.beside(fitted, shown + scores, choice, rows)
+        return whole.adding(out=out, **opt.how(method, sampling), seed=seed)
     predicted = fitted.forecast(rows, kind=kind, seed=seed, allow_unconverged=allow_unconverged)
     if out is not None:
         predicted.write(out, bands)
@@ -126,7 +107,7 @@ def forecast(
     if quoted is not None:
         whole += Shown(blocks=[quoted])
     notes = [] if register is None else [f"registered {register}, SHA-256 {sha256}"]
-    whole = beside(fitted, whole, choice, rows)
+    whole = opt.beside(fitted, whole, choice, rows)
     whole = whole.adding(
         evidence=far or None, backtest=quoted, out=out, register=register, sha256=sha256
     )
@@ -140,18 +121,13 @@ bayeslaw verify planned.json measured.csv""",
 )
 def verify(
     *,
-    file: Annotated[Path, argument("File written by `bayeslaw forecast --register`.")],
-    measured: Annotated[Path | None, argument("Losses measured so far, CSV or Parquet.")] = None,
-    columns: opt.Columns = None,
-    loss_unit: opt.LossUnit = None,
-    bytes_per_token: opt.BytesPerToken = None,
-    where: opt.Where = None,
-    sha256: Annotated[
-        str | None, option("Hash that was published when the forecast was registered.")
-    ] = None,
-    tolerance: Annotated[
-        float, option("Largest relative difference of a planned and a measured covariate.")
-    ] = TOLERANCE,
+    file: Path = argument("File written by `bayeslaw forecast --register`."),
+    measured: Path | None = argument("Losses measured so far, CSV or Parquet.", default=None),
+    reading: opt.Reading,
+    sha256: str | None = option("Hash that was published when the forecast was registered."),
+    tolerance: float = option(
+        "Largest relative difference of a planned and a measured covariate.", default=TOLERANCE
+    ),
 ) -> Shown:
     """Check a registered forecast, and score it on the losses measured so far.
 
@@ -164,11 +140,9 @@ def verify(
 
     from bayeslaw.tables.validation import row_numbers
 
-    given: dict[str, Any] = {"columns": columns, "where": where}
-    given |= {"loss_unit": loss_unit, "bytes_per_token": bytes_per_token}
     if measured is None:
-        opt.refuse("without a table of losses", **given)
-    losses = None if measured is None else read_losses(measured, **given)
+        opt.refuse("without a table of losses", **vars(reading))
+    losses = None if measured is None else reading.table(measured)
     found = bl.verify(file, losses, sha256=sha256, tolerance=tolerance)
     shown = found.shown()
     if losses is None:
@@ -188,29 +162,19 @@ def backtest(
     table: opt.Table,
     law: opt.LawOption = None,
     source_table: opt.SourceTable = None,
-    columns: opt.Columns = None,
-    loss_unit: opt.LossUnit = None,
-    bytes_per_token: opt.BytesPerToken = None,
-    where: opt.Where = None,
-    along: Annotated[
-        Literal["flops", "params", "tokens", "ptpp"],
-        option("Quantity that the table is cut along; FLOPs are 6 N D."),
-    ] = "flops",
-    cuts: Annotated[
-        str | None, option("Cuts; by default at most five of the table.", metavar="VALUE,...")
-    ] = None,
-    rivals: Annotated[
-        str | None,
-        option("Other models: discrepancies (none, curvature, walk) or laws.", metavar="NAME,..."),
-    ] = None,
+    reading: opt.Reading,
+    along: Literal["flops", "params", "tokens", "ptpp"] = option(
+        "Quantity that the table is cut along; FLOPs are 6 N D.", default="flops"
+    ),
+    cuts: str | None = option("Cuts; by default at most five of the table.", metavar="VALUE,..."),
+    rivals: str | None = option(
+        "Other models: discrepancies (none, curvature, walk) or laws.", metavar="NAME,..."
+    ),
     jobs: opt.Jobs = 1,
-    figure: Annotated[
-        Path | None, output("Draw errors by distance (PNG, PDF or SVG).", *opt.FIGURES)
-    ] = None,
-    out: Annotated[
-        Path | None,
-        output("Write the rows (CSV or Parquet); other commands quote them.", *opt.TABLES),
-    ] = None,
+    figure: Path | None = output("Draw errors by distance (PNG, PDF or SVG).", *opt.FIGURES),
+    out: Path | None = output(
+        "Write the rows (CSV or Parquet); other commands quote them.", *opt.TABLES
+    ),
     seed: opt.Seed = 0,
     sampling: opt.Sampling,
 ) -> Shown:
@@ -219,25 +183,25 @@ def backtest(
     At each cut only the rows up to it are fitted. The table shows what the bands held and how large
     the errors were, by how far ahead the rows lay.
     """
-    losses = read_losses(table, columns, where, loss_unit, bytes_per_token, source_table)
+    losses = reading.table(table, source_table)
     others: dict[str, dict[str, Any]] = {
         name: {"discrepancy": name} if name in RIVALS else {"law": name}
         for name in opt.names(rivals or "")
     }
     found = bl.backtest(
         losses,
-        required(law),
+        opt.required(law),
         along=along,
         cuts=None if cuts is None else opt.numbers(cuts, "--cuts"),
         rivals=others,
         seed=seed,
         jobs=jobs,
-        progress=progress(),
+        progress=opt.progress(),
         **asdict(sampling),
     )
     if out is not None:
         found.write(out)
-    save_figure(figure, lambda: bl.plots.backtest(found))
+    opt.save_figure(figure, lambda: bl.plots.backtest(found))
     return found.shown().adding(seed=seed, out=out)
 
 
@@ -260,7 +224,7 @@ def score(
     from bayeslaw.evaluate.scores import shown_scores
     from bayeslaw.huber.point_fit import shown_points
 
-    fitted, rows = fit_or_load(source, choice, method, sampling, seed, bounds, measured=True)
+    fitted, rows = opt.fit_or_load(source, choice, method, sampling, seed, bounds, measured=True)
     scores = bl.score(fitted, rows, seed=seed, allow_unconverged=allow_unconverged)
     title = f"Scores on {rows}"
     shown = replace(shown_scores(scores), title=title).adding(rows=len(rows))
@@ -269,8 +233,10 @@ def score(
         spread = float((points["highest"] / points["lowest"] - 1).max())
         shown = replace(shown, blocks=[*shown.blocks, *shown_points(points).blocks[1:]])
         shown = shown.adding(spread=spread)
-    shown = beside(fitted, shown, choice, rows)
-    return shown if is_posterior(source) else shown.adding(**how(method, sampling), seed=seed)
+    shown = opt.beside(fitted, shown, choice, rows)
+    return (
+        shown if opt.is_posterior(source) else shown.adding(**opt.how(method, sampling), seed=seed)
+    )
 
 
 @command(
@@ -280,20 +246,17 @@ def score(
 def compare(
     *,
     table: opt.Table,
-    source: Annotated[Path | None, option("Loss table of the source domain.")] = None,
-    columns: opt.Columns = None,
-    loss_unit: opt.LossUnit = None,
-    bytes_per_token: opt.BytesPerToken = None,
-    where: opt.Where = None,
+    source: Path | None = option("Loss table of the source domain."),
+    reading: opt.Reading,
     train: opt.Train = None,
     test: opt.Test = None,
-    anchors: Annotated[str | None, query("Test rows to add to the training rows.")] = None,
-    laws: Annotated[
-        str, option(f"Laws, separated by commas: {opt.LAWS}, or paths.")
-    ] = "form1,form2,form3,dcpt",
-    method: Annotated[
-        Literal["huber", "nuts"], option("Huber fits, or posteriors with bands.")
-    ] = "huber",
+    anchors: str | None = query("Test rows to add to the training rows."),
+    laws: str = option(
+        f"Laws, separated by commas: {opt.LAWS}, or paths.", default="form1,form2,form3,dcpt"
+    ),
+    method: Literal["huber", "nuts"] = option(
+        "Huber fits, or posteriors with bands.", default="huber"
+    ),
     bounds: opt.Bounds = "paper",
     allow_unconverged: opt.Unconverged = False,
     seed: opt.Seed = 0,
@@ -309,16 +272,15 @@ def compare(
     from bayeslaw.evaluate.scores import shown_comparison
     from bayeslaw.tables.table import is_synthetic
 
-    names = opt.some_names(laws, "--laws", "law")
+    names = opt.names(laws, "--laws", "law")
     if method == "huber":
         opt.refuse("on a Huber fit", **sampling.given("delta"))
     starts = source if any(bl.load_law(name).departure for name in names) else None
-    given = columns, where, loss_unit, bytes_per_token, starts
-    losses = read_losses(table, *given)
-    other = None if source is None else read_losses(source, *given)
+    losses = reading.table(table, starts)
+    other = None if source is None else reading.table(source, starts)
     queries = {"train": train, "test": test, "anchors": anchors}
     splits = [each.split(**queries) for each in (losses, other) if each is not None]
-    scores = compared(
+    scores = opt.compared(
         losses,
         names,
         method,

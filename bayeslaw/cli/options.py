@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
-from typer.models import ArgumentInfo, OptionInfo
 
 import bayeslaw as bl
 from bayeslaw.common.defaults import AUTO, CHAINS, DELTA, TARGET_ACCEPT, TUNE
@@ -35,59 +34,57 @@ TABLES, FIGURES = (".csv", ".parquet"), (".png", ".pdf", ".svg")
 """Endings of the files that are written."""
 
 # -- kinds of options -----------------------------------------------------------------------------
+# An option of one command is the default of its parameter; one of several is an alias, whose
+# default (`...` here, that is none) stands in the commands.
 
 
-def option(text: str, *names: str, **settings: Any) -> OptionInfo:
+def option(text: str, *names: str, default: Any = None, **settings: Any) -> Any:
     """Option with a help text; `names` if these are not that of the parameter."""
-    info: OptionInfo = typer.Option(*names, help=text, **settings)
-    return info
+    return typer.Option(default, *names, help=text, **settings)
 
 
-def argument(text: str, **settings: Any) -> ArgumentInfo:
+def argument(text: str, *, default: Any = ..., **settings: Any) -> Any:
     """Argument with a help text."""
-    info: ArgumentInfo = typer.Argument(help=text, show_default=False, **settings)
-    return info
+    return typer.Argument(default, help=text, show_default=False, **settings)
 
 
-def query(text: str) -> OptionInfo:
+def query(text: str, **settings: Any) -> Any:
     """Option that takes a pandas query."""
-    return option(text, metavar="QUERY")
+    return option(text, metavar="QUERY", **settings)
 
 
-def output(text: str, *endings: str, **settings: Any) -> OptionInfo:
+def output(text: str, *endings: str, **settings: Any) -> Any:
     """Option that names a file to write, whose name has one of some endings."""
     return option(text, callback=writable(*endings), **settings)
 
 
 def writable(*endings: str) -> Callable[[Path | None], Path | None]:
-    """Check, before the work, of a file to be written after it, whose name has some ending."""
+    """Check, before the work, of a file to be written after it."""
 
     def check(path: Path | None) -> Path | None:
         if path is None:
             return None
         path = Path(path)
-        if path.is_dir():
-            raise FileError(f"{path}: cannot write: it is a folder.")
-        if path.suffix not in endings:
-            raise FileError(f"{path}: cannot write: its name must end in {' or '.join(endings)}.")
-        if not path.parent.is_dir():
-            raise FileError(f"{path}: cannot write: no folder {path.parent}.")
-        if not os.access(path.parent, os.W_OK):
-            raise FileError(f"{path}: cannot write: no permission in {path.parent}.")
+        obstacles = {
+            "it is a folder": path.is_dir(),
+            f"its name must end in {' or '.join(endings)}": path.suffix not in endings,
+            f"no folder {path.parent}": not path.parent.is_dir(),
+            f"no permission in {path.parent}": not os.access(path.parent, os.W_OK),
+        }
+        for words in (words for words, true in obstacles.items() if true):
+            raise FileError(f"{path}: cannot write: {words}.")
         return path
 
     return check
 
 
 def positive(param: typer.CallbackParam, value: float | None) -> float | None:
-    """Raise `BayeslawError` if a number is not positive and finite."""
     if value is not None and not 0 < value < math.inf:
         raise BayeslawError(f"{param.opts[0]} {value:g}: give a positive number.")
     return value
 
 
 def fraction(target_accept: float) -> float:
-    """Raise `BayeslawError` if a target acceptance is not between 0 and 1."""
     if not 0 < target_accept < 1:
         raise BayeslawError(f"--target-accept {target_accept:g} is not between 0 and 1.")
     return target_accept
@@ -105,6 +102,8 @@ def refuse(where: str, /, **given: object) -> None:
 
 # -- options of several commands ------------------------------------------------------------------
 
+LAWS = ", ".join(sorted(path.stem for path in models_dir().glob("*.toml")))
+BENEATH = "Loss table of the domain of pre-training, for laws that start from the base's loss."
 Table = Annotated[Path, argument("Loss table, CSV or Parquet.")]
 Source = Annotated[
     Path,
@@ -114,113 +113,114 @@ Source = Annotated[
     ),
 ]
 Saved = Annotated[Path, argument("Posterior saved by `bayeslaw fit --out`.")]
-Seed = Annotated[int, option("Seed of all random numbers.", min=0, max=2**32 - 1)]
+Seed = Annotated[int, option("Seed of all random numbers.", default=..., min=0, max=2**32 - 1)]
 Unconverged = Annotated[
-    bool, option("Use a posterior that has not converged.", "--allow-unconverged")
+    bool, option("Use a posterior that has not converged.", "--allow-unconverged", default=...)
 ]
 BeyondEvidence = Annotated[
     bool,
     option(
         "Do not refuse rows twice as far from the fitted ones as bands were ever tested.",
         "--beyond-evidence",
+        default=...,
     ),
 ]
-LAWS = ", ".join(sorted(path.stem for path in models_dir().glob("*.toml")))
 LawOption = Annotated[
-    str | None, option(f"Law: {LAWS}, the path of a TOML file, or adaptation, a pool of laws.")
-]
-SourceTable = Annotated[
-    Path | None,
-    option("Loss table of the domain of pre-training, for laws that start from the base's loss."),
-]
-Where = Annotated[str | None, query("Rows of the table to use; all others are ignored.")]
-Columns = Annotated[
     str | None,
-    option(
-        'Where the file has other names: "params=size; tokens=billions * 1e9; loss=`eval/loss`".',
-        metavar="SPEC",
-    ),
+    option(f"Law: {LAWS}, the path of a TOML file, or adaptation, a pool of laws.", default=...),
 ]
-LossUnit = Annotated[
-    Literal["nats", "bits", "perplexity", "bits-per-byte"] | None,
-    option("Unit of the losses in the file; all that is printed is in nats per token."),
-]
-BytesPerToken = Annotated[
-    float | None, option("Mean bytes of a token, for losses in bits per byte.", metavar="NUMBER")
-]
+SourceTable = Annotated[Path | None, option(BENEATH, default=...)]
 Quoted = Annotated[
-    Path | None, option("Backtest to quote, written by `bayeslaw backtest --out`.", metavar="FILE")
+    Path | None,
+    option("Backtest to quote, written by `bayeslaw backtest --out`.", default=..., metavar="FILE"),
 ]
-Train = Annotated[str | None, query('Rows to fit, such as "ptpp <= 31".')]
-Test = Annotated[str | None, query('Rows to forecast and score, such as "ptpp == 279".')]
-
+Train = Annotated[str | None, query('Rows to fit, such as "ptpp <= 31".', default=...)]
+Test = Annotated[
+    str | None, query('Rows to forecast and score, such as "ptpp == 279".', default=...)
+]
 Bounds = Annotated[
     Literal["paper", "prior"],
-    option("Bounds of a Huber fit: as published, or those of the priors."),
+    option("Bounds of a Huber fit: as published, or those of the priors.", default=...),
 ]
 Method = Literal["nuts", "map", "huber"]
-Jobs = Annotated[int, option("Processes.", min=1)]
-TargetAccept = Annotated[float, option("Target acceptance, between 0 and 1.", callback=fraction)]
+Jobs = Annotated[int, option("Processes.", default=..., min=1)]
+TargetAccept = Annotated[
+    float, option("Target acceptance, between 0 and 1.", default=..., callback=fraction)
+]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a table of losses is read."""
+
+    columns: str | None = option(
+        'Where the file has other names: "params=size; tokens=billions * 1e9; loss=`eval/loss`".',
+        metavar="SPEC",
+    )
+    loss_unit: Literal["nats", "bits", "perplexity", "bits-per-byte"] | None = option(
+        "Unit of the losses in the file; all that is printed is in nats per token."
+    )
+    bytes_per_token: float | None = option(
+        "Mean bytes of a token, for losses in bits per byte.", metavar="NUMBER"
+    )
+    where: str | None = query("Rows of the table to use; all others are ignored.")
+
+    @property
+    def unit(self) -> dict[str, Any]:
+        """The unit of the losses, as arguments of `bayeslaw.read_table`."""
+        return {"loss_unit": self.loss_unit, "bytes_per_token": self.bytes_per_token}
+
+    def table(self, path: Path, source: Path | None = None) -> "bl.LossTable":
+        columns = columns_of(self.columns)
+        return bl.read_table(path, columns=columns, where=self.where, source=source, **self.unit)
+
+
+@dataclass(frozen=True)
+class Selection(Reading):
+    """The law to fit, the rows to fit it to, and the rows to forecast."""
+
+    law: LawOption = None
+    source_table: SourceTable = None
+    train: Train = None
+    test: Test = None
+    rows: Path | None = option("Table of rows to forecast, with losses or without; --test selects.")
+    grid: str | None = option(
+        'Grid of rows to forecast: "params=8.1e9 tokens=1e9,1e10 replay=.1,.3 ptpp=279".',
+        metavar="SPEC",
+    )
 
 
 @dataclass(frozen=True)
 class Sampling:
     """The likelihood, the priors, the discrepancy, the random effects and the sampler."""
 
-    likelihood: Annotated[
-        str, option("Likelihood of log loss: studentt, normal or huber.", metavar="KIND")
-    ] = "studentt"
-    priors: Annotated[str, option("Priors: default, flat, or the path of a TOML file.")] = "default"
-    delta: Annotated[float, option("Threshold of the Huber loss, in log loss.")] = DELTA
-    discrepancy: Annotated[
-        str,
-        option(
-            "Discrepancy of the law: auto, walk, adaptation, curvature or none.", metavar="KIND"
-        ),
-    ] = AUTO
-    effects: Annotated[
-        str,
-        option("Random effects: auto, none, or columns such as size,base,run.", metavar="LEVELS"),
-    ] = "auto"
-    errors: Annotated[
-        Literal["auto", "run", "independent"],
-        option("Errors of log loss: correlated within a run, or independent."),
-    ] = "auto"
-    chains: Annotated[int, option("Chains.", min=1)] = CHAINS
-    draws: Annotated[
-        int | None, option("Draws of each chain; by default as many as needed.", min=1)
-    ] = None
-    tune: Annotated[int, option("Tuning steps of each chain.", min=1)] = TUNE
+    likelihood: str = option(
+        "Likelihood of log loss: studentt, normal or huber.", default="studentt", metavar="KIND"
+    )
+    priors: str = option("Priors: default, flat, or the path of a TOML file.", default="default")
+    delta: float = option("Threshold of the Huber loss, in log loss.", default=DELTA)
+    discrepancy: str = option(
+        "Discrepancy of the law: auto, walk, adaptation, curvature or none.",
+        default=AUTO,
+        metavar="KIND",
+    )
+    effects: str = option(
+        "Random effects: auto, none, or columns such as size,base,run.",
+        default="auto",
+        metavar="LEVELS",
+    )
+    errors: Literal["auto", "run", "independent"] = option(
+        "Errors of log loss: correlated within a run, or independent.", default="auto"
+    )
+    chains: int = option("Chains.", default=CHAINS, min=1)
+    draws: int | None = option("Draws of each chain; by default as many as needed.", min=1)
+    tune: int = option("Tuning steps of each chain.", default=TUNE, min=1)
     target_accept: TargetAccept = TARGET_ACCEPT
 
     def given(self, *besides: str) -> dict[str, bool]:
         """Whether each option, other than `besides`, was given."""
-        rest = [f for f in fields(self) if f.name not in besides]
-        return {f.name: getattr(self, f.name) != f.default for f in rest}
-
-
-@dataclass(frozen=True)
-class Selection:
-    """The law to fit, the rows to fit it to, and the rows to forecast."""
-
-    law: LawOption = None
-    columns: Columns = None
-    loss_unit: LossUnit = None
-    bytes_per_token: BytesPerToken = None
-    source_table: SourceTable = None
-    where: Where = None
-    train: Train = None
-    test: Test = None
-    rows: Annotated[
-        Path | None, option("Table of rows to forecast, with losses or without; --test selects.")
-    ] = None
-    grid: Annotated[
-        str | None,
-        option(
-            'Grid of rows to forecast: "params=8.1e9 tokens=1e9,1e10 replay=.1,.3 ptpp=279".',
-            metavar="SPEC",
-        ),
-    ] = None
+        defaults = {f.name: getattr(f.default, "default", f.default) for f in fields(self)}
+        return {n: getattr(self, n) != d for n, d in defaults.items() if n not in besides}
 
 
 # -- values of options ----------------------------------------------------------------------------
@@ -231,36 +231,32 @@ def covariates(text: str, option: str = "--grid") -> dict[str, list[float]]:
     from bayeslaw.tables.validation import ALIASES, count
 
     values: dict[str, list[float]] = {}
+    how = "write it as 'params=8.1e9 tokens=1e9,1e10'."
     for part in text.split():
-        name, _, numbers = part.partition("=")
+        name, _, written = part.partition("=")
         column = ALIASES.get(name, name)
-        try:
-            parsed = [count(number) for number in numbers.split(",")]
-        except ValueError:
-            raise TableError(
-                f"{option}: cannot read {part!r}; write it as 'params=8.1e9 tokens=1e9,1e10'."
-            ) from None
         if column in values:
             raise TableError(f"{option}: {name!r} is there twice.")
-        values[column] = parsed
+        try:
+            values[column] = [count(number) for number in written.split(",")]
+        except ValueError:
+            raise TableError(f"{option}: cannot read {part!r}; {how}") from None
     if not values:
-        raise TableError(f"{option} is empty; write it as 'params=8.1e9 tokens=1e9,1e10'.")
+        raise TableError(f"{option} is empty; {how}")
     return values
 
 
 def columns_of(text: str | None) -> dict[str, str]:
     """Parse columns such as ``"params=size; loss=final_loss"``."""
-    found = {}
-    for part in (text or "").split(";"):
-        name, equals, given = (word.strip() for word in part.partition("="))
-        if part.strip() and not (name and equals and given):
+    columns = {}
+    for part in filter(None, map(str.strip, (text or "").split(";"))):
+        name, _, source = map(str.strip, part.partition("="))
+        if not (name and source):
             raise TableError(
-                f"--columns: cannot read {part.strip()!r}; write it as 'params=size; "
-                "loss=final_loss'."
+                f"--columns: cannot read {part!r}; write it as 'params=size; loss=final_loss'."
             )
-        if name:
-            found[name] = given
-    return found
+        columns[name] = source
+    return columns
 
 
 def numbers(
@@ -270,24 +266,20 @@ def numbers(
     from bayeslaw.tables.validation import count
 
     try:
-        found = [count(number) for number in text.split(",")]
+        values = [count(number) for number in text.split(",")]
     except ValueError:
-        found = []
-    if not found or size not in (0, len(found)):
+        values = []
+    if not values or size not in (0, len(values)):
         raise BayeslawError(f"{option}: cannot read {text!r}; {how}.")
-    return found
+    return values
 
 
-def names(text: str) -> list[str]:
-    """Parse names such as ``"form1,form3"``."""
-    return [name.strip() for name in text.split(",") if name.strip()]
-
-
-def some_names(text: str, option: str, what: str) -> list[str]:
-    """Parse names of `what`, at least one."""
-    if found := names(text):
-        return found
-    raise BayeslawError(f"{option} names no {what}.")
+def names(text: str, option: str = "", what: str = "") -> list[str]:
+    """Parse names such as ``"form1,form3"``: of `what`, at least one of them, if it is given."""
+    words = [name.strip() for name in text.split(",") if name.strip()]
+    if what and not words:
+        raise BayeslawError(f"{option} names no {what}.")
+    return words
 
 
 def band_levels(text: str) -> list[float]:
@@ -303,24 +295,24 @@ def limits_of(text: str) -> dict[str, Any]:
     """Parse limits of a plan that are written like `PLAN`, to arguments of `bayeslaw.plan`."""
     from bayeslaw.tables.validation import count
 
-    found: dict[str, Any] = {}
+    limits: dict[str, Any] = {"confidence": CONFIDENCE}
     for part in text.split():
         name, _, value = part.partition("=")
         if name not in LIMITS:
             raise BayeslawError(f"--plan: {unknown('limit', name, LIMITS)}")
         try:
-            found[name] = value if name == "base" and value else count(value)
+            limits[name] = value if name == "base" and value else count(value)
         except ValueError:
             if name != "baseline" or not value:
                 raise BayeslawError(
                     f"--plan: cannot read {part!r}; write it as {PLAN!r}."
                 ) from None
-            found[name] = value
-    if lacking := [name for name in NEEDED if name not in found]:
+            limits[name] = value
+    if lacking := [name for name in NEEDED if name not in limits]:
         raise BayeslawError(f"--plan lacks {', '.join(lacking)}; write it as {PLAN!r}.")
-    if "replay" in found:
-        found["replay_grid"] = [found.pop("replay")]
-    return {"confidence": CONFIDENCE} | found
+    if "replay" in limits:
+        limits["replay_grid"] = [limits.pop("replay")]
+    return limits
 
 
 # -- steps ----------------------------------------------------------------------------------------
@@ -357,7 +349,7 @@ def fit_or_load(
         return posterior, _labelled(rows, posterior.table)
     name = required(choice.law)
     laws = [bl.load_law(str(law)) for law in member_laws(name) or [name]]
-    table, rows = table_of(source, choice), _rows(choice, {})
+    table, rows = choice.table(source, choice.source_table), _rows(choice, {})
     if rows is None:
         table, rows = table.split(choice.train, choice.test)
     else:
@@ -375,7 +367,7 @@ def load(
     given = {"law": choice.law, "train": choice.train, "source_table": choice.source_table}
     refuse(f"on a saved posterior ({source})", **given, **others, **sampling.given())
     if choice.rows is None:
-        refuse("without --rows", columns=choice.columns, where=choice.where, **unit_of(choice))
+        refuse("without --rows", columns=choice.columns, where=choice.where, **choice.unit)
     return bl.load(source)
 
 
@@ -417,36 +409,6 @@ def fit_table(
     return bl.fit(law, table, method="nuts", seed=seed, progress=progress(), **settings)
 
 
-def table_of(path: Path, choice: Selection) -> "bl.LossTable":
-    """Read the table of losses of a `Selection`."""
-    units = choice.loss_unit, choice.bytes_per_token
-    return read_losses(path, choice.columns, choice.where, *units, choice.source_table)
-
-
-def read_losses(
-    path: Path,
-    columns: str | None,
-    where: str | None,
-    loss_unit: str | None,
-    bytes_per_token: float | None,
-    source: Path | None = None,
-) -> "bl.LossTable":
-    """Read a table of losses; all but the path are values of options."""
-    return bl.read_table(
-        path,
-        columns=columns_of(columns),
-        where=where,
-        source=source,
-        loss_unit=loss_unit,
-        bytes_per_token=bytes_per_token,
-    )
-
-
-def unit_of(choice: Selection) -> dict[str, Any]:
-    """Return the arguments of `bayeslaw.from_frame` for the unit of the losses."""
-    return {"loss_unit": choice.loss_unit, "bytes_per_token": choice.bytes_per_token}
-
-
 def compared(
     table: "bl.LossTable",
     laws: Sequence[str],
@@ -477,14 +439,13 @@ def _rows(choice: Selection, columns: Mapping[str, str]) -> "bl.LossTable | None
     name = str(choice.rows)
     frame = renamed(read_frame(name), columns, name)
     if "loss" not in frame:
-        frame = canonical(frame, name, ())
-        frame = in_nats(frame, name, choice.loss_unit, choice.bytes_per_token)
+        frame = in_nats(canonical(frame, name, ()), name, *choice.unit.values())
         rows = bl.LossTable(frame, frame.iloc[:0], name)
-        return rows.query(choice.where).query(choice.test)
-    rows = bl.from_frame(frame, name, **unit_of(choice))
-    if bases := len(rows.baselines):
-        text = f"{name}: {bases} rows with tokens = 0 are baselines, not forecast."
-        warnings.warn(text, TableWarning, stacklevel=2)
+    else:
+        rows = bl.from_frame(frame, name, **choice.unit)
+        if bases := len(rows.baselines):
+            text = f"{name}: {bases} rows with tokens = 0 are baselines, not forecast."
+            warnings.warn(text, TableWarning, stacklevel=2)
     return rows.query(choice.where).query(choice.test)
 
 

@@ -157,9 +157,11 @@ class Pool(Showing):
         """The heading, and the parameters of each member."""
         members = {name: member.shown() for name, member in self.members.items()}
         whole = self.heading()
-        for each in members.values():
-            whole += replace(each, document={})
-        return whole.adding(members={name: each.document for name, each in members.items()})
+        for name, shown in members.items():
+            # The pool's heading has said all that a member's says, but for its units.
+            said = self.members[name].heading().blocks
+            whole += replace(shown, blocks=[said[-2], *shown.blocks[len(said) :]], document={})
+        return whole.adding(members={name: shown.document for name, shown in members.items()})
 
     @property
     def first(self) -> Posterior:

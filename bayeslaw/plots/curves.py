@@ -33,8 +33,7 @@ from bayeslaw.tables.hull import BEYOND, EXTRAPOLATION, PROJECTION, farthest, lo
 from bayeslaw.tables.table import LossTable
 from bayeslaw.tables.validation import canonical
 
-CROSS: Look = {"ls": "", "marker": "x", "ms": 9, "mew": 1, "color": INK}
-"""Look of a measured loss outside its 90 % band."""
+CROSS: Look = {"ls": "", "marker": "x", "ms": 9, "mew": 1, "color": INK}  # outside its 90 % band
 POINTS = 25  # of a curve
 PANELS = 16  # at most; of more model sizes some are left out, and the title says so
 SHADES: dict[str, Look] = {
@@ -42,8 +41,7 @@ SHADES: dict[str, Look] = {
     for position, hatch in ((EXTRAPOLATION, None), (PROJECTION, "////"))
 }
 
-type Cell = Mapping[str, float]
-"""Values of covariates that select a panel or a line."""
+type Cell = Mapping[str, float]  # values of covariates that select a panel or a line
 type Fit = Posterior | Pool | PointFit
 
 
@@ -118,10 +116,7 @@ def in_sample(fit: Fit, *, seed: int = 0, allow_unconverged: bool = False) -> Fi
 def _curves(
     fit: Fit, frame: pd.DataFrame, across: tuple[str, str], seed: int, allow_unconverged: bool
 ) -> Figure:
-    """Draw a panel per size; of the columns `across` that vary, the last gives a line per value.
-
-    If both vary, the first gives a row of panels per value.
-    """
+    """Draw a panel per size; the columns `across`, if they vary, give rows of panels and lines."""
     train = frame if fit.table is None else fit.table.frame
 
     def predicted(rows: pd.DataFrame) -> pd.DataFrame:
@@ -215,7 +210,6 @@ def _at(frame: pd.DataFrame, cell: Cell) -> pd.DataFrame:
 
 
 def _line(ax: Axes, curve: pd.DataFrame, i: int, alone: bool) -> None:
-    """Draw the curves of one panel and line style, broken where another covariate changes."""
     colour, dashes = look(i)["color"], look(i)["ls"]
     for _, path in curve.groupby("path"):
         tokens, median, single = path["tokens"], path["median"].to_numpy(), len(path) == 1
@@ -237,7 +231,6 @@ def _line(ax: Axes, curve: pd.DataFrame, i: int, alone: bool) -> None:
 
 
 def _shade(ax: Axes, rows: pd.DataFrame, position: str) -> None:
-    """Shade the budgets of a panel at which rows have this position."""
     tokens = np.unique(rows["tokens"])
     left, right = ax.get_xlim()
     edges = [left, *np.sqrt(tokens[1:] * tokens[:-1]), right]
@@ -247,7 +240,6 @@ def _shade(ax: Axes, rows: pd.DataFrame, position: str) -> None:
 
 
 def _points(ax: Axes, points: pd.DataFrame, i: int) -> None:
-    """Draw the measured losses of one line, and the bars of a point fit that is not unique."""
     dots = look(i, ls="")
     if "unique" in points and not points["unique"].all():
         names = ("tokens", "median", "lowest", "highest")
@@ -268,10 +260,8 @@ def _handles(kinds: list[Cell], points: pd.DataFrame) -> list[Artist]:
     labels = lines or ["median" if banded else "point fit"]
     handles: list[Artist] = [key(label, **look(i) | marked) for i, label in enumerate(labels)]
     if banded:
-        handles += [
-            Patch(color=COLOURS[0], alpha=0.42, label="50 % band"),
-            Patch(color=COLOURS[0], alpha=0.16, label="90 % band"),
-        ]
+        bands = {"50 % band": 0.42, "90 % band": 0.16}
+        handles += [Patch(color=COLOURS[0], alpha=a, label=name) for name, a in bands.items()]
     elif not points["unique"].all():
         handles.append(key("range of fits that agree", ls="", color=INK, marker="|", ms=10))
     if measured and not lines:

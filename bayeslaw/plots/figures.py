@@ -1,11 +1,8 @@
-"""Figures of forecasts against measured losses, of parameters, and of plans.
-
-Each public function returns a Matplotlib figure, unless it says otherwise.
-"""
+"""Figures of forecasts against measured losses, of parameters, and of plans."""
 
 import math
 import warnings
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,9 +22,8 @@ from bayeslaw.derive.derived import FloorSensitivity
 from bayeslaw.evaluate._backtest import Backtest
 from bayeslaw.evaluate.scores import row_name
 from bayeslaw.inference.posterior import Forecast, Posterior
-from bayeslaw.laws.priors import FLOOR
+from bayeslaw.laws.priors import FLOOR, Prior
 from bayeslaw.laws.terms import tex
-from bayeslaw.planning.choices import Choice
 from bayeslaw.planning.result import Plan
 from bayeslaw.plots.curves import CROSS
 from bayeslaw.plots.style import (
@@ -52,6 +48,7 @@ from bayeslaw.tables.validation import COVARIATES
 # -- forecasts against measured losses ------------------------------------------------------------
 
 NOMINAL = np.linspace(0.05, 0.95, 19)
+# Scores drawn, with the value of a perfect forecast.
 SCORES = {
     "rmse_log": ("RMSE of log loss", 0.0),
     "mae_rel": ("mean relative error", 0.0),
@@ -60,7 +57,6 @@ SCORES = {
     "crps": ("CRPS of log loss", 0.0),
     "winkler_90": ("Winkler score, 90 %", 0.0),
 }
-"""Scores drawn, with the value of a perfect forecast."""
 DIAGONAL: Look = {"color": QUIET, "lw": 1, "ls": "--"}
 ENVELOPE: Look = {"color": QUIET, "alpha": 0.18, "lw": 0}
 
@@ -154,13 +150,9 @@ def pit(predicted: Forecast, *, seed: int = 0) -> Figure:
     values = pit_values(predicted)
     if len(values) < 4:
         raise TableError(f"{len(values)} measured rows are too few for a PIT plot; give 4 or more.")
-    visuals = {
-        "title": False,
-        "xlabel": False,
-        "ecdf_lines": {"color": COLOURS[0]},
-        "suspicious_points": False,
-        "p_value_text": {"text": lambda p: f"p = {p:.2g}" if p >= 0.001 else "p < 0.001"},
-    }
+    visuals: Look = {**dict.fromkeys(("title", "xlabel", "suspicious_points"), False)}
+    visuals["ecdf_lines"] = {"color": COLOURS[0]}
+    visuals["p_value_text"] = {"text": lambda p: f"p = {p:.2g}" if p >= 0.001 else "p < 0.001"}
     figure = from_arviz(
         lambda: az.plot_ecdf_pit(
             az.from_dict({"pit": {"loss": values}}, sample_dims=["row"]),
@@ -349,9 +341,7 @@ def prior_posterior(posterior: Posterior, *, seed: int = 0) -> Figure:
     floor = posterior.paper["E"]
     known = {"E": floor, FLOOR: floor / posterior.draws["L_ref"], **_scalars(posterior)}
     known |= {"dof": known["dof_above_floor"]} if "dof_above_floor" in known else {}
-    priors = posterior.spec.priors
-    flat = ("Flat", "HalfFlat")
-    proper = {n: priors[n] for n in known if n in priors and priors[n].name not in flat}
+    proper = proper_priors(posterior, known)
     if not proper:
         raise LawError(f"{posterior.law.name}: every prior is flat; give a prior with a density.")
     before = {
@@ -379,6 +369,13 @@ def prior_posterior(posterior: Posterior, *, seed: int = 0) -> Figure:
         ax.set_xlim(min(wide[0], narrow.min()), max(wide[1], narrow.max()))
         ax.locator_params(axis="x", nbins=4)
     return figure
+
+
+def proper_priors(posterior: Posterior, names: Iterable[str]) -> dict[str, Prior]:
+    """Priors that have a density."""
+    priors = posterior.spec.priors
+    flat = ("Flat", "HalfFlat")
+    return {n: priors[n] for n in names if n in priors and priors[n].name not in flat}
 
 
 def ranks(posterior: Posterior) -> Figure:
@@ -437,12 +434,10 @@ def _scalars(posterior: Posterior) -> dict[str, xr.DataArray]:
 
 
 def _layout(names: Collection[str], below: float) -> dict[str, Any]:
-    """Panels and labels of an ArviZ figure with `below` inches for a legend.
-
-    Labels are symbols where a name is one letter or a Greek one.
-    """
+    """Panels and labels of an ArviZ figure with `below` inches for a legend."""
     from arviz_base.labels import MapLabeller
 
+    # Labels are symbols where a name is one letter or a Greek one.
     symbols = {n: bare for n in names if (bare := tex(n))[0] == "\\" or len(bare) == 1}
     size = (10, 1.75 * math.ceil(len(names) / COLUMNS) + below)
     return {
@@ -489,14 +484,11 @@ def floor_sensitivity(found: FloorSensitivity) -> Figure:
 
 # -- plans ----------------------------------------------------------------------------------------
 
-LEVELS = (0.5, 0.8, 0.9, 0.95)
-"""P(both) of the contours, besides that of the confidence asked for."""
+LEVELS = (0.5, 0.8, 0.9, 0.95)  # P(both) of the contours, beside the confidence asked for
 LIMIT, CONTOUR = COLOURS[1], INK
 DIAMOND: Look = {"marker": "D", "ms": 7, "mfc": COLOURS[5], "mec": "black", "ls": ""}
 HATCHED: Look = {"fc": "none", "ec": (1.0, 1.0, 1.0, 0.5), "hatch": "///", "lw": 0}
-"""Hatching over the surfaces, outside the data."""
-MOST = 1000
-"""Largest number of draws for the medians of the coloured surfaces; P(both) uses all draws."""
+MOST = 1000  # draws for the medians of the coloured surfaces; P(both) uses all draws
 
 
 @style()
@@ -521,8 +513,7 @@ def plan_landscape(plan: Plan, *, points: int = 81) -> Figure:
     ratios, budgets = np.linspace(0.005, 0.995, points), np.geomspace(*_reach(plan), points)
     chance = plan.surface(budgets, ratios).to_numpy()
     problem = plan.problem
-    thin = np.linspace(0, problem.draws - 1, min(problem.draws, MOST)).astype(int)
-    few = problem.take(thin)
+    few = problem.take(np.linspace(0, problem.draws - 1, min(problem.draws, MOST)).astype(int))
 
     def median(limit: Any) -> Floats:
         return np.asarray(np.median(limit.value(np.log(budgets), ratios), axis=-1))
@@ -548,9 +539,8 @@ def plan_landscape(plan: Plan, *, points: int = 81) -> Figure:
         if math.isfinite(plan.deterministic.atpp):
             point = plan.deterministic
             ax.plot(100 * point.replay, point.atpp, **DIAMOND, zorder=5)
-        chosen: Choice | None = plan if plan.status == "feasible" else plan.best
-        if chosen is not None and math.isfinite(chosen.atpp):
-            ax.plot(100 * chosen.replay, chosen.atpp, **_star(plan))
+        if plan.chosen is not None and math.isfinite(plan.chosen.atpp):
+            ax.plot(100 * plan.chosen.replay, plan.chosen.atpp, **_star(plan))
         _budget_ticks(ax)
     panels[0].set_ylabel("budget (adaptation tokens per parameter)")
     figure.suptitle(_headline(plan), fontsize=9)
@@ -616,7 +606,6 @@ def plan_frontier(plan: Plan, *, points: int = 25) -> Figure:
 
 
 def _reach(plan: Plan) -> tuple[float, float]:
-    """The range of budgets to show: around those found, if near the training rows."""
     low, high = plan.data.get("atpp", (1.0, 100.0))
     choices = (plan, plan.best or plan, plan.deterministic)
     known = [c.atpp for c in choices if low / 100 < c.atpp < 100 * high] or [low, high]
@@ -682,6 +671,5 @@ def _budget_ticks(ax: Axes) -> None:
 
 
 def _star(plan: Plan) -> Look:
-    """The look of the plan, or of the likeliest choice if no plan is feasible."""
     face = "#F0E442" if plan.status == "feasible" else "white"
     return {"marker": "*", "ms": 15, "mfc": face, "mec": "black", "ls": "", "zorder": 5}

@@ -70,13 +70,13 @@ def key(label: str, **properties: Any) -> Line2D:
 
 @contextmanager
 def style() -> Iterator[None]:
-    """Context manager, or decorator ``@style()``: the common style, whatever the user's own is."""
+    """The common style, whatever the user's own is; also a decorator, ``@style()``."""
     with mpl.rc_context({**mpl.rcParamsDefault, **RC, "backend": mpl.rcParams["backend"]}):
         yield
 
 
 def log_axis(ax: Axes, values: npt.ArrayLike, name: str) -> None:
-    """Make the x axis logarithmic over `values`; ticks are at these if few, or round numbers."""
+    """Make the x axis logarithmic over `values`, with ticks at these if few, or round numbers."""
     distinct = np.unique(np.asarray(values, float))
     low, high = distinct[0], distinct[-1]
     pad = (high / low) ** 0.07 if high > 1.001 * low else 1.5

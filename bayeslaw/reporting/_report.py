@@ -25,6 +25,7 @@ from bayeslaw.inference.pools import Pool
 from bayeslaw.inference.posterior import Forecast, Posterior
 from bayeslaw.model import effects
 from bayeslaw.planning.result import Plan
+from bayeslaw.plots.figures import proper_priors
 from bayeslaw.plots.style import SHORT
 from bayeslaw.reporting.pages import Page, Picture, formula, picture, rendered
 from bayeslaw.tables.hull import in_words, locate
@@ -161,12 +162,10 @@ def report(
     TableError
         If `rows` lack a covariate of the law.
     """
-    if isinstance(rows, LossTable):
-        table = rows
-    else:
-        frame = canonical(rows, "rows", ())
-        table = LossTable(frame, frame.iloc[:0], "rows")
-    frame, training = table.frame, fit.table
+    if not isinstance(rows, LossTable):
+        rows = canonical(rows, "rows", ())
+        rows = LossTable(rows, rows.iloc[:0], "rows")
+    table, frame, training = rows, rows.frame, fit.table
     train, test = train or training.selection, test or table.selection
     fc = fit.forecast(table, seed=seed, allow_unconverged=allow_unconverged)
     fitted = fit.forecast(training, seed=seed, allow_unconverged=allow_unconverged)
@@ -217,10 +216,8 @@ def report(
         found = {"posterior": score(fc, table), "Huber point fit": score(point, table)}
         scores = pd.DataFrame(found).T
         bounds = ", ".join(f"{n} = {v:g}" for n, v in point.at_bounds.items())
-        words = (
-            "The posterior is scored by its median and its bands, the paper's Huber fit of the "
-            f"same law by its prediction; {100 * point.agreeing:.0f} % of its starts agree."
-        )
+        words = "The posterior is scored by its median and its bands, the paper's Huber fit of the "
+        words += f"same law by its prediction; {100 * point.agreeing:.0f} % of its starts agree."
         words += f" On a bound: {bounds}." if bounds else ""
         counted = scores.assign(rows=len(training), scored=len(frame), note="")
         meanings = [f"{name}: {meaning}." for name, meaning in MEANINGS.items()]
@@ -252,10 +249,7 @@ def report(
         title = f"Parameters of{name}" if name else "Parameters"
         pictures[f"formula{name}"] = formula(member.law.latex())
         figures = [f"formula{name}"]
-        flat = ("Flat", "HalfFlat")
-        priors = member.spec.priors
-        proper = [n for n in member.spec.sampled if n in priors and priors[n].name not in flat]
-        if proper:
+        if proper := proper_priors(member, member.spec.sampled):
             alt = f"Prior and posterior density of {len(proper)} parameters; the table above has "
             alt += "the posterior's numbers."
             figure = plots.prior_posterior(member, seed=seed)
@@ -330,52 +324,38 @@ def _summary(
     diagnostics, frame, median = fit.convergence, fc.frame, fc.median
     low, high = fc.quantile([0.05, 0.95])
     half = 50 * np.median((high - low) / median)
-    sentences = [
-        f"Median forecasts run from {median.min():.4g} to {median.max():.4g} nats per token; the "
-        f"90 % band is ± {half:.2g} % of the median (median over rows)."
-    ]
-    if scores is None:
-        sentences.append(
-            "These rows have no loss: the checks compare bands with training rows instead."
-        )
-    else:
+    tested = "These rows have no loss: the checks compare bands with training rows instead."
+    if scores is not None:
         error = 100 * float(scores["mae_rel"]["posterior"])
-        sentences.append(
-            f"Of {len(frame)} held-out losses, {inside[0.5]} lie in the 50 % band and "
-            f"{inside[0.9]} in the 90 % band; the mean absolute error of the median is "
-            f"{error:.2g} %."
-        )
-    sentences.append(f"Position of the rows: {in_words(fc.positions)}.")
-    farther = [
-        f"{SHORT[c]} {reach}"
-        for c in fit.columns
-        if (reach := beyond(fit.table.frame[c], frame[c])) != "inside"
-    ]
-    sentences.append(
-        f"Beyond the range of the training rows: {', '.join(farther)}."
-        if farther
-        else "Each covariate is within the range of the training rows."
-    )
-    sentences += [] if backtest is None else [backtest.looking(fit.table, frame)]
-    sentences += [] if plan is None else [answer(plan)]
+        tested = f"Of {len(frame)} held-out losses, {inside[0.5]} lie in the 50 % band and "
+        tested += f"{inside[0.9]} in the 90 % band; the mean absolute error of the median is "
+        tested += f"{error:.2g} %."
+    reaches = {c: beyond(fit.table.frame[c], frame[c]) for c in fit.columns}
+    farther = ", ".join(f"{SHORT[c]} {reach}" for c, reach in reaches.items() if reach != "inside")
+    ranges = "Each covariate is within the range of the training rows."
+    ranges = f"Beyond the range of the training rows: {farther}." if farther else ranges
     ess = min(diagnostics.ess_bulk, diagnostics.ess_tail)
     state = "Converged" if diagnostics.ok else "Not converged"
-    sentences.append(
-        f"{state}: largest R-hat {diagnostics.rhat:.3f}, smallest effective sample size {ess:.0f}, "
-        f"{diagnostics.divergences} divergences."
-    )
     first = fit.first if isinstance(fit, Pool) else fit
     words = f"its {first.spec.discrepancy.words}" if first.law.discrepancy_parameters else "no"
-    sentences.append(
+    sentences = [
+        f"Median forecasts run from {median.min():.4g} to {median.max():.4g} nats per token; the "
+        f"90 % band is ± {half:.2g} % of the median (median over rows).",
+        tested,
+        f"Position of the rows: {in_words(fc.positions)}.",
+        ranges,
+        *([] if backtest is None else [backtest.looking(fit.table, frame)]),
+        *([] if plan is None else [answer(plan)]),
+        f"{state}: largest R-hat {diagnostics.rhat:.3f}, smallest effective sample size {ess:.0f}, "
+        f"{diagnostics.divergences} divergences.",
         f"A 90 % band contains a new measured loss with 90 % probability if the law (with {words} "
         "discrepancy), the priors and the likelihood are right. Calibration on held-out rows tests "
-        "whether they are."
-    )
+        "whether they are.",
+    ]
     return Shown("Summary", [sentences])
 
 
 def answer(plan: Plan) -> str:
-    """Summarise a plan in one sentence."""
     if plan.status == "infeasible":
         best = plan.best.p_both if plan.best else 0.0
         return (
@@ -451,14 +431,11 @@ def _labelled(table: Table, name: str, labels: pd.Series) -> Table:
 
 
 def _coverage(inside: Mapping[float, int], n: int) -> list[Block]:
-    expected = [binom.interval(0.9, n, level) for level in inside]
-    counts = pd.DataFrame(
-        {
-            "inside": [f"{held} of {n}" for held in inside.values()],
-            "expected": [f"{low:.0f} to {high:.0f}" for low, high in expected],
-        },
-        pd.Index([f"{100 * level:g} %" for level in inside], name="band"),
-    )
+    rows = []
+    for level, held in inside.items():
+        low, high = binom.interval(0.9, n, level)
+        rows.append((f"{100 * level:g} %", f"{held} of {n}", f"{low:.0f} to {high:.0f}"))
+    counts = pd.DataFrame(rows, columns=["band", "inside", "expected"]).set_index("band")
     title = f"Measured losses inside each band, and 90 % interval for {n} independent rows"
     words = "Forecast errors are correlated between rows, so the counts vary more than expected of "
     return [Table(counts, title), words + "independent rows."]
@@ -534,21 +511,13 @@ def _provenance(fit: Posterior | Pool, rows: pd.DataFrame, seed: int, command: s
 def _checklist(
     fit: Posterior, rows: pd.DataFrame, point: PointFit, train: str | None, test: str | None
 ) -> Shown:
-    """The reporting checklist for scaling laws, answered from the fit.
-
-    References
-    ----------
-    Li, Kudugunta and Zettlemoyer (2025), "(Mis)Fitting: a survey of scaling laws".
-    """
+    """The checklist of Li, Kudugunta and Zettlemoyer (2025), "(Mis)Fitting", from the fit."""
     law, frame, state = fit.law, fit.table.frame, fit.convergence
 
     def distinct(column: str) -> str:
-        known = column in frame
-        return (
-            str(len({*effects.labels(frame, column)}))
-            if known
-            else f"{UNKNOWN} (no column {column})"
-        )
+        if column not in frame:
+            return f"{UNKNOWN} (no column {column})"
+        return str(len({*effects.labels(frame, column)}))
 
     checkpoints = f"{UNKNOWN} (no column run)"
     if "run" in frame:
@@ -565,8 +534,7 @@ def _checklist(
     sizes = sorted(frame["params"].unique())
     repeats = int(frame.duplicated([c for c in (*COVARIATES, "domain") if c in frame]).sum())
     reach = [f"{c} {far}" for c in law.columns if (far := beyond(frame[c], rows[c])) != "inside"]
-    validation = "none: the rows forecast have no measured loss"
-    validation = f"{len(rows)} held-out rows" if "loss" in rows else validation
+    none = "none: the rows forecast have no measured loss"
     answers = {
         "The law": {
             "formula": f"{law.title}; {size}",
@@ -597,7 +565,7 @@ def _checklist(
             "converged": "yes" if state.ok else f"NO: {'; '.join(state.failures)}",
             "on a bound": f"in the Huber fit: {bounds}; posterior draws are never on a bound",
             "uncertainty": "central bands of the posterior predictive",
-            "validation": validation,
+            "validation": f"{len(rows)} held-out rows" if "loss" in rows else none,
             "extrapolation": "; ".join([*reach, in_words(locate(frame, rows, law.columns))]),
         },
     }

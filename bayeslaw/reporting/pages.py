@@ -11,8 +11,7 @@ from matplotlib.figure import Figure
 from bayeslaw.common.files import atomic_write
 from bayeslaw.plots.style import style
 
-MAX_SVG = 600_000
-"""Largest size of an SVG in bytes; a larger picture becomes a PNG."""
+MAX_SVG = 600_000  # bytes; a larger picture becomes a PNG
 
 
 class Picture(NamedTuple):

@@ -35,25 +35,22 @@ from bayeslaw.model.noise import Likelihood
 from bayeslaw.model.spec import Spec, make_data
 from bayeslaw.tables.table import LossTable, grid
 
+# Rows to fit, one per combination of the law's covariates; labelled by base and run.
 DESIGN: Mapping[str, list[float]] = {
     "params": [1e8, 5e8, 2e9, 8e9],
     "tokens": [1e9, 1e10, 1e11],
     "replay": [0.1, 0.5],
     "ptpp": [15, 60],
 }
-"""Rows to fit, one per combination of the law's covariates; labelled by base and run."""
-NEW: Mapping[str, float | list[float]] = {
-    "params": 3e10,
+# Rows to forecast: of another size, base and run, and outside the design in every covariate.
+NEW: Mapping[str, list[float]] = {
+    "params": [3e10],
     "tokens": [1e10, 1e12],
-    "replay": 0.3,
-    "ptpp": 279,
+    "replay": [0.3],
+    "ptpp": [279],
 }
-"""Rows to forecast: of another size, base and run, and outside the design in every covariate."""
-FURTHER = 1.3
-"""Tokens of a later row of a fitted run, as a multiple of those before it."""
-ENVELOPE = 0.95
-MIXED = 1.05
-"""R-hat above which a posterior is left out, as is one without R-hat: a chain did not move."""
+FURTHER = 1.3  # tokens of a later row of a fitted run, as a multiple of those before it
+MIXED = 1.05  # a posterior with a larger R-hat, or none since a chain did not move, is left out
 
 
 @dataclass(frozen=True)
@@ -81,7 +78,7 @@ class Calibration(Showing):
     ranks: pd.DataFrame
     failed: int
 
-    def envelope(self, level: float = ENVELOPE, seed: int = 0) -> pd.DataFrame:
+    def envelope(self, level: float = 0.95, seed: int = 0) -> pd.DataFrame:
         """Test of uniformity: the ECDF of the ranks against its simultaneous envelope.
 
         Parameters
@@ -106,13 +103,10 @@ class Calibration(Showing):
             rng = np.random.default_rng(seed)
             _, ecdf, low, high = ecdf_pit(ranks.to_numpy(), level, 2000, rng=rng)
             excess = float(np.max(np.maximum(low - ecdf, ecdf - high)))
-            rows[str(name)] = {
-                "inside": excess <= 0,
-                "excess": max(excess, 0.0),
-                "mean": float(ranks.mean()),
-                "spread": float(12 * ranks.var()),
-            }
-        return pd.DataFrame(rows).T.astype({"inside": bool})
+            # The variance of uniform ranks is 1/12.
+            rows[name] = (excess <= 0, max(excess, 0.0), ranks.mean(), 12 * ranks.var())
+        columns = ["inside", "excess", "mean", "spread"]
+        return pd.DataFrame.from_dict(rows, orient="index", columns=columns)
 
     def shown(self) -> Shown:
         """The test of uniformity of each quantity."""
@@ -170,9 +164,8 @@ def calibrate(
         if not (np.isfinite(loss).all() and (loss > 0).all()):
             failed += 1
             continue
-        fit = fit_spec(
-            spec, _table(design, loss[: len(design)]), replace(chosen, seed=chosen.seed + i)
-        )
+        table = _table(design, loss[: len(design)])
+        fit = fit_spec(spec, table, replace(chosen, seed=chosen.seed + i))
         if not fit.convergence.rhat <= MIXED:
             failed += 1
             continue
@@ -198,7 +191,7 @@ def calibrate(
     return Calibration(pd.DataFrame(rows), failed)
 
 
-def _labelled(law: Law, values: Mapping[str, float | list[float]], label: str) -> pd.DataFrame:
+def _labelled(law: Law, values: Mapping[str, list[float]], label: str) -> pd.DataFrame:
     """A grid of the law's covariates; rows of one size and stage have one base."""
     rows = grid(**{name: values[name] for name in law.columns if name in values})
     base = [name for name in ("params", "ptpp") if name in rows]
@@ -221,10 +214,7 @@ def _table(rows: pd.DataFrame, loss: Floats | float) -> LossTable:
 def _prior(
     spec: Spec, table: LossTable, ahead: pd.DataFrame, count: int, seed: int
 ) -> tuple[xr.Dataset, Floats]:
-    """Draws from the prior, as one chain of a posterior, and losses, shape (count, rows).
-
-    The losses are those of the table's rows, then those of `ahead`.
-    """
+    """Draws from the prior, as one chain of a posterior, and losses of all rows, (count, rows)."""
     import pymc as pm
 
     rows = pd.concat([table.frame, ahead.assign(loss=1.0)], ignore_index=True)
@@ -232,23 +222,20 @@ def _prior(
     # The knots of the fitted rows, and others as far as the rows ahead reach.
     every = make_data(replace(spec, law=data.law), whole, at=data.at)
     model = build({"": every})
-    names = [variable.name for variable in model.free_RVs]
     loss = model["location" if spec.errors == "run" else "log_loss"]
-    drawn = pm.draw([*model.free_RVs, loss], draws=count, random_seed=seed)
-    *free, log_loss = map(np.asarray, drawn)
-    found = dict(zip(names, free, strict=True))
+    *free, log_loss = pm.draw([*model.free_RVs, loss], draws=count, random_seed=seed)
+    values = {v.name: np.asarray(value) for v, value in zip(model.free_RVs, free, strict=True)}
     for mine, longer in zip(data.law.walks, every.law.walks, strict=True):
         assert mine.knots
         assert longer.knots
         among = np.isin(longer.knots.positions, mine.knots.positions)
-        found[mine.steps] = found[mine.steps][:, among]
+        values[mine.steps] = values[mine.steps][:, among]
     one_chain = {
         name: (("chain", "draw", *(f"{name}_{k}" for k in range(value.ndim - 1))), value[None])
-        for name, value in found.items()
+        for name, value in values.items()
     }
     # Knots of the fitted rows, and groups of all rows.
-    labels = replace(data, groups=every.groups)
-    draws = labelled_draws(labels, xr.Dataset(one_chain))
+    draws = labelled_draws(replace(data, groups=every.groups), xr.Dataset(one_chain))
     if spec.errors == "run":
         converged = Convergence(math.inf, math.inf, math.inf, 0, 1.0)
         truth = Posterior(spec, whole, data.at, draws, xr.Dataset(), converged)

@@ -76,10 +76,10 @@ def simulate(
     law = for_table(load_law(law), LossTable(named, named.iloc[:0], "design"))
     if not 0 <= sigma < np.inf:
         raise BayeslawError(f"sigma={sigma:g}: give a standard deviation of log loss, 0 or more.")
-    for given in truth:
-        if given not in law.parameters:
-            raise LawError(unknown("parameter", given, law.parameters))
-    if missing := [given for given in law.parameters if given not in truth]:
+    for parameter in truth:
+        if parameter not in law.parameters:
+            raise LawError(unknown("parameter", parameter, law.parameters))
+    if missing := [parameter for parameter in law.parameters if parameter not in truth]:
         raise LawError(f"law {law.name}: no value for {', '.join(missing)}.")
     with np.errstate(all="ignore"):
         loss = law.loss(truth, law.covariates(design, "design"))
@@ -94,8 +94,6 @@ def simulate(
 
 
 class UseCase(TypedDict):
-    """A planning problem: model, stage, and limits of the losses."""
-
     params: float
     ptpp: float
     max_loss: float
@@ -104,39 +102,21 @@ class UseCase(TypedDict):
 
 @dataclass(frozen=True)
 class World:
-    """Domains with known true laws, and a planning problem for them.
-
-    Parameters
-    ----------
-    title, note : str
-        Description of the world and of how its parameters were chosen.
-    target, source : str
-        The domain adapted to, and the domain that may be forgotten.
-    laws : mapping of domain to Law
-    truth : mapping of domain to parameters
-        True values in paper coordinates, with D in the law's token unit.
-    sigma : mapping of domain to float
-        Standard deviation of the noise on log loss.
-    cells : mapping
-        Values of `params`, `ptpp`, `replay` and `atpp` (D/N, tokens per parameter); the tables
-        have one row per combination.
-    limits : mapping
-        The planning problem: `params` and `ptpp` of the model; `max_loss` of the target domain in
-        nats per token; and `max_forgetting` of the source domain, relative to its `baseline`.
-    anchors : str
-        Query for the paper's anchors: a few inexpensive rows at the evaluation stage.
-    """
+    """Domains with known true laws, and a planning problem for them."""
 
     title: str
-    note: str
+    note: str  # how the parameters were chosen
     target: str
-    source: str
-    laws: Mapping[str, Law]
-    truth: Mapping[str, Mapping[str, float]]
-    sigma: Mapping[str, float]
+    source: str  # the domain that may be forgotten
+    laws: Mapping[str, Law]  # by domain, as are truth and sigma
+    truth: Mapping[str, Mapping[str, float]]  # paper coordinates, D in the law's token unit
+    sigma: Mapping[str, float]  # standard deviation of the noise on log loss
+    # Values of params, ptpp, replay and atpp, D/N; the tables have one row per combination.
     cells: Mapping[str, Sequence[float]]
+    # The model, max_loss of the target in nats per token, and max_forgetting of the source,
+    # relative to its `baseline`.
     limits: UseCase
-    anchors: str
+    anchors: str  # query for the paper's: a few inexpensive rows at the evaluation stage
 
     def design(self) -> pd.DataFrame:
         """Covariates of every row of the grid, without losses."""
@@ -165,9 +145,8 @@ class World:
 
     def adapted(self, replay: float, tokens: float) -> tuple[float, float]:
         """True losses of the model of `limits` after adaptation: target domain, source domain."""
-        row = grid(
-            params=self.limits["params"], ptpp=self.limits["ptpp"], replay=replay, tokens=tokens
-        )
+        n, p = self.limits["params"], self.limits["ptpp"]
+        row = grid(params=n, ptpp=p, replay=replay, tokens=tokens)
         return float(self.loss(self.target, row)[0]), float(self.loss(self.source, row)[0])
 
     def table(
@@ -202,19 +181,19 @@ class World:
         (252, [15.0, 31.0, 279.0])
         """
         frames = []
-        for i, (each, law) in enumerate(self.laws.items()):
-            if domain not in (None, each):
+        for i, (name, law) in enumerate(self.laws.items()):
+            if domain not in (None, name):
                 continue
-            rows, sigma = self.design().assign(domain=each), self.sigma[each]
-            sigma = sigma if noise is True else float(noise)
-            losses = simulate(law, self.truth[each], rows, sigma=sigma, seed=[seed, i])
+            rows = self.design().assign(domain=name)
+            sigma = self.sigma[name] if noise is True else float(noise)
+            losses = simulate(law, self.truth[name], rows, sigma=sigma, seed=[seed, i])
             frames.append(losses.frame)
-            if each == self.source:
+            if name == self.source:
                 # Without noise, since forgetting is relative to the measured value.
                 bases = grid(params=self.cells["params"], ptpp=self.cells["ptpp"], tokens=0.0)
                 pairs = zip(bases["params"], bases["ptpp"], strict=True)
                 bases = bases.assign(replay=1.0, loss=[self.baseline(n, p) for n, p in pairs])
-                frames.append(bases.assign(domain=each, synthetic=True))
+                frames.append(bases.assign(domain=name, synthetic=True))
         if not frames:
             raise BayeslawError(unknown("domain", str(domain), self.laws))
         name = f"synthetic {domain or ' and '.join(self.laws)}, {self.title} (seed {seed})"
@@ -238,8 +217,7 @@ def paper_world() -> World:
     >>> world.limits["params"], world.limits["ptpp"], round(world.baseline(), 2)
     (8100000000.0, 279, 2.05)
     """
-    text = (models_dir() / "worlds" / "paper.toml").read_text(encoding="utf-8")
-    spec = tomllib.loads(text)
+    spec = tomllib.loads((models_dir() / "worlds" / "paper.toml").read_text(encoding="utf-8"))
     domains = spec.pop("domains")
     return World(
         laws={domain: load_law(each["law"]) for domain, each in domains.items()},
@@ -279,8 +257,8 @@ def plan_example(
     from bayeslaw.planning.planner import plan
 
     world, train = paper_world(), "ptpp <= 31"
-    for_plan = {"allow_unconverged", "noise", "replay_grid"}
-    own = {name: settings.pop(name) for name in for_plan & settings.keys()}
+    of_plan = {"allow_unconverged", "noise", "replay_grid"} & settings.keys()
+    for_plan = {name: settings.pop(name) for name in of_plan}
     # With the default target_accept, a few trajectories of the source law diverge.
     settings = {"target_accept": 0.995} | settings | {"discrepancy": discrepancy, "seed": seed}
     fits, rows = [], 0
@@ -300,14 +278,13 @@ def plan_example(
         note=f"Synthetic: {rows} rows of {world.title}: {train}, or {world.anchors}; "
         f"discrepancy {discrepancy}. "
         "The deterministic plan is that of the true parameters.",
-        **own,
+        **for_plan,
     )
 
 
-def true_fits(world: World) -> tuple[PointFit, PointFit]:
+def true_fits(world: World) -> list[PointFit]:
     """The true laws of a world's target and source domain, as point fits."""
-
-    def true(domain: str) -> PointFit:
-        return PointFit(world.laws[domain], world.truth[domain], ORIGIN, 0.0, 0.02, 0, 0, 1.0)
-
-    return true(world.target), true(world.source)
+    return [
+        PointFit(world.laws[domain], world.truth[domain], ORIGIN, 0.0, 0.02, 0, 0, 1.0)
+        for domain in (world.target, world.source)
+    ]

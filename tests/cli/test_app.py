@@ -29,6 +29,15 @@ def test_help_imports_nothing_heavy():
     assert process("-c", code).stdout == "[]\n"
 
 
+def test_a_plan_imports_nothing_that_draws_or_samples_before_it_must():
+    heavy = ("matplotlib", "nutpie", "pymc", "arviz")
+    code = "import sys\nfrom bayeslaw.cli import app\ntry: app(['plan', '--params', '1e9'])\n"
+    code += f"except SystemExit: print([m for m in {heavy} if m in sys.modules])"
+    done = process("-c", code)
+    assert done.stdout == "[]\n"
+    assert "a plan needs --target" in done.stderr
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_has_an_example(command):
     text = run(command, "--help").stdout
