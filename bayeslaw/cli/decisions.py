@@ -37,7 +37,7 @@ class Asked:
 )
 def derive(
     *,
-    posterior: opt.Saved,
+    posterior: Path = opt.SAVED,
     asked: Asked,
     against: Path | None = option("Posterior of a recipe: multiplier over it, at each --loss."),
     scratch: Path | None = option(
@@ -55,7 +55,7 @@ def derive(
     ),
     levels: str = option("Probabilities of the intervals.", default="0.5,0.8,0.9", metavar="P,..."),
     out: Path | None = output("File for all intervals, .csv or .parquet.", *opt.TABLES),
-    allow_unconverged: opt.Unconverged = False,
+    allow_unconverged: bool = opt.UNCONVERGED,
 ) -> Shown:
     """Derive numbers from a fit, each with its median and credible intervals.
 
@@ -110,12 +110,12 @@ def derive(
 )
 def floor(
     *,
-    posterior: opt.Saved,
+    posterior: Path = opt.SAVED,
     asked: Asked,
     grid: str | None = option('Rows to forecast: "params=7e10 tokens=1.4e12".', metavar="SPEC"),
     slices: int = option("Slices of the draws by the floor.", default=9, min=2),
     figure: Path | None = output("File for the figure, such as floor.png.", *opt.FIGURES),
-    allow_unconverged: opt.Unconverged = False,
+    allow_unconverged: bool = opt.UNCONVERGED,
 ) -> Shown:
     """Show how a forecast or derived number depends on the floor E, and on its prior.
 
@@ -152,7 +152,7 @@ def recipes(
     at: str | None = option('Rows: "params=6.9e9 tokens=1.4e11".', metavar="SPEC"),
     level: float = option("Probability of the intervals.", default=0.9),
     out: Path | None = output("File for the table, .csv or .parquet.", *opt.TABLES),
-    allow_unconverged: opt.Unconverged = False,
+    allow_unconverged: bool = opt.UNCONVERGED,
 ) -> Shown:
     """Compare recipes: which has the lowest loss, how surely, and what choosing now may cost.
 
@@ -262,12 +262,12 @@ def plan(
         "Fixed replay ratio, or several to search: .3 or .1,.2,.3. Laws without replay need 1."
     ),
     besides: Besides,
-    backtest: opt.Quoted = None,
+    backtest: Path | None = opt.QUOTED,
     example: Literal["paper"] | None = option("Plan the paper's use case on its synthetic world."),
     figure: Path | None = output("Draw the landscape (PNG, PDF or SVG).", *opt.FIGURES),
     explore: Path | None = output("Write a page on which the limits can be moved (HTML).", ".html"),
-    allow_unconverged: opt.Unconverged = False,
-    seed: opt.Seed = 0,
+    allow_unconverged: bool = opt.UNCONVERGED,
+    seed: int = opt.SEED,
 ) -> Result:
     """Plan the smallest adaptation budget and its replay ratio.
 

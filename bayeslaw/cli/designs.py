@@ -32,7 +32,7 @@ class Evsi:
         "For --evsi: other sets of runs to compare with.", metavar=ROWS
     )
     jobs: int = option("For --evsi: processes.", default=2, min=1)
-    seed: opt.Seed = 0
+    seed: int = opt.SEED
 
 
 @command(
@@ -46,7 +46,7 @@ class Evsi:
 )
 def anchors(
     *,
-    posterior: opt.Saved,
+    posterior: Path = opt.SAVED,
     candidates: str = option(
         "Rows that can be measured; rows of one `run` are its checkpoints.",
         default=...,
@@ -75,7 +75,7 @@ def anchors(
     source: Path | None = option("For --gain plan and --evsi: posterior of the source domain."),
     plan: str | None = option(f'For --gain plan and --evsi: "{opt.PLAN}".', metavar="LIMITS"),
     out: Path | None = output("Write the rows to measure (CSV or Parquet).", *opt.TABLES),
-    allow_unconverged: opt.Unconverged = False,
+    allow_unconverged: bool = opt.UNCONVERGED,
     value: Evsi,
 ) -> Shown:
     """Choose which runs to buy next.
@@ -185,7 +185,7 @@ class Refits:
     chains: int = option("Chains of each refit.", default=2, min=2)
     draws: int = option("Draws of each chain.", default=300, min=10)
     tune: int = option("Tuning steps of each chain.", default=300, min=10)
-    target_accept: opt.TargetAccept = 0.9
+    target_accept: float = option(opt.ACCEPT, default=0.9, callback=opt.fraction)
 
 
 @command(
@@ -199,7 +199,7 @@ def study(
         "Measured losses; without a table the paper's grid is simulated.", default=None
     ),
     out: Path = output("Results (Parquet or CSV), and OUT.cells.", *opt.TABLES, default=...),
-    law: opt.LawOption = None,
+    law: str | None = opt.LAW,
     reading: opt.Reading,
     train: str | None = query("Training rows before any purchase."),
     pool: str | None = query("Rows that can be bought."),
@@ -209,7 +209,7 @@ def study(
         default="none,random,cheapest,grid,doptimal,variance",
     ),
     seeds: int = option("Number of seeds.", default=10, min=1),
-    seed: opt.Seed = 0,
+    seed: int = opt.SEED,
     budget: float | None = option("FLOPs of each design; by default the cost of the design grid."),
     cost: str = option("adaptation, flops, or a column.", default="adaptation"),
     vary: float = option(
@@ -219,7 +219,7 @@ def study(
         "Simulated world: plan the paper's use case as well.", "--planning", default=False
     ),
     confidence: float = option("For --planning: confidence of the plans.", default=0.9),
-    jobs: opt.Jobs = 2,
+    jobs: int = option("Processes.", default=2, min=1),
     refits: Refits,
 ) -> Shown:
     """Compare ways to buy anchors at equal FLOPs.

@@ -80,7 +80,7 @@ def simulate(
         "Domain of the losses.", default="french"
     ),
     noise: bool = option("Add noise to log loss, or not.", default=True),
-    seed: opt.Seed = 0,
+    seed: int = opt.SEED,
 ) -> Shown:
     """Write a synthetic loss table.
 
@@ -122,15 +122,15 @@ def simulate(
 )
 def fit(
     *,
-    table: opt.Table,
-    law: opt.LawOption = None,
-    source_table: opt.SourceTable = None,
+    table: Path = opt.TABLE,
+    law: str | None = opt.LAW,
+    source_table: Path | None = opt.SOURCE_TABLE,
     reading: opt.Reading,
-    train: opt.Train = None,
+    train: str | None = opt.TRAIN,
     method: opt.Method = option("Posterior, its mode, or a Huber fit.", default="nuts"),
-    bounds: opt.Bounds = "paper",
+    bounds: opt.Bounds = opt.BOUNDS,
     out: Path | None = output("Save the posterior (NetCDF).", ".nc"),
-    seed: opt.Seed = 0,
+    seed: int = opt.SEED,
     sampling: opt.Sampling,
 ) -> Result:
     """Fit a law to a table of losses.
@@ -172,13 +172,13 @@ def next_commands(fitted: "bl.Posterior | bl.Pool", out: Path | None) -> list[st
 )
 def check(
     *,
-    source: opt.Source,
+    source: Path = opt.SOURCE,
     choice: opt.Selection,
     fail_on: Literal["caution", "refuse"] = option(
         "Least level that gives exit code 1.", default="refuse"
     ),
-    beyond_evidence: opt.BeyondEvidence = False,
-    seed: opt.Seed = 0,
+    beyond_evidence: bool = opt.BEYOND_EVIDENCE,
+    seed: int = opt.SEED,
     sampling: opt.Sampling,
 ) -> Result:
     """Check a fit before its forecasts are used.
@@ -207,10 +207,10 @@ def check(
 @command("bayeslaw export fit.nc coefficients.json --draws 1000")
 def export(
     *,
-    posterior: opt.Saved,
+    posterior: Path = opt.SAVED,
     out: Path = argument("File to write (JSON).", callback=writable(".json")),
     draws: int = option("Draws to include; forecasts with bands need them.", default=0, min=0),
-    allow_unconverged: opt.Unconverged = False,
+    allow_unconverged: bool = opt.UNCONVERGED,
 ) -> Shown:
     """Write the coefficients of a fit, in the paper's symbols, without the training losses.
 
@@ -236,7 +236,7 @@ def export(
 def report(
     *,
     ctx: typer.Context,
-    source: opt.Source,
+    source: Path = opt.SOURCE,
     choice: opt.Selection,
     compare: str | None = option(
         "Laws to compare on the same rows, such as form1,form2,dcpt.", metavar="LAWS"
@@ -248,11 +248,11 @@ def report(
         f'Limits of a plan, the last two optional: "{opt.PLAN}".', metavar="LIMITS"
     ),
     plan_source: Path | None = option("For --plan: posterior of the source domain."),
-    backtest: opt.Quoted = None,
+    backtest: Path | None = opt.QUOTED,
     question: str | None = option("Question that the report answers."),
     out: Path = output("Page to write (HTML).", ".html", default=Path("report.html")),
-    allow_unconverged: opt.Unconverged = False,
-    seed: opt.Seed = 0,
+    allow_unconverged: bool = opt.UNCONVERGED,
+    seed: int = opt.SEED,
     sampling: opt.Sampling,
 ) -> Shown:
     """Write a report of a fit and its forecast, one HTML page that needs no network.

@@ -2,7 +2,7 @@
 
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import bayeslaw as bl
 from bayeslaw.cli import options as opt
@@ -14,10 +14,8 @@ from bayeslaw.common.shown import SYNTHETIC, Block, Note, Shown
 
 NO_SCORES = Shown(document={"scores": None})
 LEVELS = "0.5,0.9"
-"""Levels of bands."""
-FitMethod = Annotated[opt.Method, option("How a table is fitted first.", default=...)]
-RIVALS = ("none", "curvature", "walk", "adaptation")
-"""Discrepancies; any other rival is a law."""
+METHOD = option("How a table is fitted first.", default="nuts")
+RIVALS = ("none", "curvature", "walk", "adaptation")  # any other rival is a law
 
 
 @command(
@@ -31,10 +29,10 @@ RIVALS = ("none", "curvature", "walk", "adaptation")
 )
 def forecast(
     *,
-    source: opt.Source,
+    source: Path = opt.SOURCE,
     choice: opt.Selection,
-    method: FitMethod = "nuts",
-    bounds: opt.Bounds = "paper",
+    method: opt.Method = METHOD,
+    bounds: opt.Bounds = opt.BOUNDS,
     levels: str = option("Levels of the bands.", default=LEVELS),
     kind: Literal["predictive", "latent"] = option(
         "Posterior predictive, or latent loss without noise.", default="predictive"
@@ -45,13 +43,13 @@ def forecast(
         ".json",
         metavar="FILE",
     ),
-    backtest: opt.Quoted = None,
+    backtest: Path | None = opt.QUOTED,
     register_draws: int = option(
         "For --register: draws per row to store; the CRPS needs them.", default=0, min=0
     ),
-    allow_unconverged: opt.Unconverged = False,
-    beyond_evidence: opt.BeyondEvidence = False,
-    seed: opt.Seed = 0,
+    allow_unconverged: bool = opt.UNCONVERGED,
+    beyond_evidence: bool = opt.BEYOND_EVIDENCE,
+    seed: int = opt.SEED,
     sampling: opt.Sampling,
 ) -> Result | Shown:
     """Forecast losses with bands.
@@ -159,9 +157,9 @@ def verify(
 )
 def backtest(
     *,
-    table: opt.Table,
-    law: opt.LawOption = None,
-    source_table: opt.SourceTable = None,
+    table: Path = opt.TABLE,
+    law: str | None = opt.LAW,
+    source_table: Path | None = opt.SOURCE_TABLE,
     reading: opt.Reading,
     along: Literal["flops", "params", "tokens", "ptpp"] = option(
         "Quantity that the table is cut along; FLOPs are 6 N D.", default="flops"
@@ -170,12 +168,12 @@ def backtest(
     rivals: str | None = option(
         "Other models: discrepancies (none, curvature, walk) or laws.", metavar="NAME,..."
     ),
-    jobs: opt.Jobs = 1,
+    jobs: int = option("Processes.", default=1, min=1),
     figure: Path | None = output("Draw errors by distance (PNG, PDF or SVG).", *opt.FIGURES),
     out: Path | None = output(
         "Write the rows (CSV or Parquet); other commands quote them.", *opt.TABLES
     ),
-    seed: opt.Seed = 0,
+    seed: int = opt.SEED,
     sampling: opt.Sampling,
 ) -> Shown:
     """Forecast, at earlier cuts of a table, the rows that came later.
@@ -212,12 +210,12 @@ def backtest(
 )
 def score(
     *,
-    source: opt.Source,
+    source: Path = opt.SOURCE,
     choice: opt.Selection,
-    method: FitMethod = "nuts",
-    bounds: opt.Bounds = "paper",
-    allow_unconverged: opt.Unconverged = False,
-    seed: opt.Seed = 0,
+    method: opt.Method = METHOD,
+    bounds: opt.Bounds = opt.BOUNDS,
+    allow_unconverged: bool = opt.UNCONVERGED,
+    seed: int = opt.SEED,
     sampling: opt.Sampling,
 ) -> Shown:
     """Score a fit on measured losses."""
@@ -245,11 +243,11 @@ def score(
 )
 def compare(
     *,
-    table: opt.Table,
+    table: Path = opt.TABLE,
     source: Path | None = option("Loss table of the source domain."),
     reading: opt.Reading,
-    train: opt.Train = None,
-    test: opt.Test = None,
+    train: str | None = opt.TRAIN,
+    test: str | None = opt.TEST,
     anchors: str | None = query("Test rows to add to the training rows."),
     laws: str = option(
         f"Laws, separated by commas: {opt.LAWS}, or paths.", default="form1,form2,form3,dcpt"
@@ -257,9 +255,9 @@ def compare(
     method: Literal["huber", "nuts"] = option(
         "Huber fits, or posteriors with bands.", default="huber"
     ),
-    bounds: opt.Bounds = "paper",
-    allow_unconverged: opt.Unconverged = False,
-    seed: opt.Seed = 0,
+    bounds: opt.Bounds = opt.BOUNDS,
+    allow_unconverged: bool = opt.UNCONVERGED,
+    seed: int = opt.SEED,
     sampling: opt.Sampling,
 ) -> Shown:
     """Compare several laws on one split, in each domain.

@@ -5,9 +5,9 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
@@ -34,8 +34,7 @@ TABLES, FIGURES = (".csv", ".parquet"), (".png", ".pdf", ".svg")
 """Endings of the files that are written."""
 
 # -- kinds of options -----------------------------------------------------------------------------
-# An option of one command is the default of its parameter; one of several is an alias, whose
-# default (`...` here, that is none) stands in the commands.
+# They are the defaults of a command's parameters, and of the fields of a group.
 
 
 def option(text: str, *names: str, default: Any = None, **settings: Any) -> Any:
@@ -103,50 +102,32 @@ def refuse(where: str, /, **given: object) -> None:
 # -- options of several commands ------------------------------------------------------------------
 
 LAWS = ", ".join(sorted(path.stem for path in models_dir().glob("*.toml")))
-BENEATH = "Loss table of the domain of pre-training, for laws that start from the base's loss."
-Table = Annotated[Path, argument("Loss table, CSV or Parquet.")]
-Source = Annotated[
-    Path,
-    argument(
-        "Loss table to fit first, or a posterior saved by `bayeslaw fit --out`.",
-        metavar="TABLE_OR_POSTERIOR",
-    ),
-]
-Saved = Annotated[Path, argument("Posterior saved by `bayeslaw fit --out`.")]
-Seed = Annotated[int, option("Seed of all random numbers.", default=..., min=0, max=2**32 - 1)]
-Unconverged = Annotated[
-    bool, option("Use a posterior that has not converged.", "--allow-unconverged", default=...)
-]
-BeyondEvidence = Annotated[
-    bool,
-    option(
-        "Do not refuse rows twice as far from the fitted ones as bands were ever tested.",
-        "--beyond-evidence",
-        default=...,
-    ),
-]
-LawOption = Annotated[
-    str | None,
-    option(f"Law: {LAWS}, the path of a TOML file, or adaptation, a pool of laws.", default=...),
-]
-SourceTable = Annotated[Path | None, option(BENEATH, default=...)]
-Quoted = Annotated[
-    Path | None,
-    option("Backtest to quote, written by `bayeslaw backtest --out`.", default=..., metavar="FILE"),
-]
-Train = Annotated[str | None, query('Rows to fit, such as "ptpp <= 31".', default=...)]
-Test = Annotated[
-    str | None, query('Rows to forecast and score, such as "ptpp == 279".', default=...)
-]
-Bounds = Annotated[
-    Literal["paper", "prior"],
-    option("Bounds of a Huber fit: as published, or those of the priors.", default=...),
-]
+LAW = option(f"Law: {LAWS}, the path of a TOML file, or adaptation, a pool of laws.")
+TABLE = argument("Loss table, CSV or Parquet.")
+SOURCE = argument(
+    "Loss table to fit first, or a posterior saved by `bayeslaw fit --out`.",
+    metavar="TABLE_OR_POSTERIOR",
+)
+SOURCE_TABLE = option(
+    "Loss table of the domain of pre-training, for laws that start from the base's loss."
+)
+SAVED = argument("Posterior saved by `bayeslaw fit --out`.")
+SEED = option("Seed of all random numbers.", default=0, min=0, max=2**32 - 1)
+UNCONVERGED = option(
+    "Use a posterior that has not converged.", "--allow-unconverged", default=False
+)
+BEYOND_EVIDENCE = option(
+    "Do not refuse rows twice as far from the fitted ones as bands were ever tested.",
+    "--beyond-evidence",
+    default=False,
+)
+QUOTED = option("Backtest to quote, written by `bayeslaw backtest --out`.", metavar="FILE")
+TRAIN = query('Rows to fit, such as "ptpp <= 31".')
+TEST = query('Rows to forecast and score, such as "ptpp == 279".')
+ACCEPT = "Target acceptance, between 0 and 1."
+BOUNDS = option("Bounds of a Huber fit: as published, or those of the priors.", default="paper")
+Bounds = Literal["paper", "prior"]
 Method = Literal["nuts", "map", "huber"]
-Jobs = Annotated[int, option("Processes.", default=..., min=1)]
-TargetAccept = Annotated[
-    float, option("Target acceptance, between 0 and 1.", default=..., callback=fraction)
-]
 
 
 @dataclass(frozen=True)
@@ -179,10 +160,10 @@ class Reading:
 class Selection(Reading):
     """The law to fit, the rows to fit it to, and the rows to forecast."""
 
-    law: LawOption = None
-    source_table: SourceTable = None
-    train: Train = None
-    test: Test = None
+    law: str | None = LAW
+    source_table: Path | None = SOURCE_TABLE
+    train: str | None = TRAIN
+    test: str | None = TEST
     rows: Path | None = option("Table of rows to forecast, with losses or without; --test selects.")
     grid: str | None = option(
         'Grid of rows to forecast: "params=8.1e9 tokens=1e9,1e10 replay=.1,.3 ptpp=279".',
@@ -215,12 +196,12 @@ class Sampling:
     chains: int = option("Chains.", default=CHAINS, min=1)
     draws: int | None = option("Draws of each chain; by default as many as needed.", min=1)
     tune: int = option("Tuning steps of each chain.", default=TUNE, min=1)
-    target_accept: TargetAccept = TARGET_ACCEPT
+    target_accept: float = option(ACCEPT, default=TARGET_ACCEPT, callback=fraction)
 
     def given(self, *besides: str) -> dict[str, bool]:
         """Whether each option, other than `besides`, was given."""
-        defaults = {f.name: getattr(f.default, "default", f.default) for f in fields(self)}
-        return {n: getattr(self, n) != d for n, d in defaults.items() if n not in besides}
+        declared = vars(Sampling)
+        return {n: v != declared[n].default for n, v in vars(self).items() if n not in besides}
 
 
 # -- values of options ----------------------------------------------------------------------------
