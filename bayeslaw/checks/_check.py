@@ -134,7 +134,7 @@ def judge_held_out(fit: Posterior | Pool, table: LossTable | None, seed: int = 0
         again: Posterior | Pool
         try:
             if isinstance(fit, Pool):
-                members = {n: refit(each.spec, train, seed) for n, each in fit.members.items()}
+                members = {n: refit(m.spec, train, seed) for n, m in fit.members.items()}
                 again = replace(fit, members=members)
             else:
                 again = refit(fit.spec, train, seed)
@@ -327,8 +327,8 @@ def judge_left_out(fit: Posterior, seed: int) -> Finding:
 def judge_outliers(fit: Posterior, rows: LossTable | None, seed: int = 0) -> Finding:
     """Name outliers, and compare the forecast of `rows` with that of a refit without them."""
     # One run far from the law widens the band of every new run, by the estimated spread of runs.
-    found = [*outlying_groups(fit), *outlying_rows(fit)]
-    outliers = pd.DataFrame(found, columns=["level", "label", "name", "deviation"])
+    far = [*outlying_groups(fit), *outlying_rows(fit)]
+    outliers = pd.DataFrame(far, columns=["level", "label", "name", "deviation"])
     if outliers.empty:
         text = "No run, base, size or row stands out."
         return Finding("outliers", "ok", (text,), outliers)
@@ -389,8 +389,8 @@ def _without(
     if again.convergence.rhat > UNRELIABLE:
         return "ok", f"A short refit without them did not converge ({gate}).", {"gate": gate}
     old, new = (
-        np.log(each.forecast(rows, seed=seed, allow_unconverged=True).quantile([0.05, 0.5, 0.95]))
-        for each in (fit, again)
+        np.log(f.forecast(rows, seed=seed, allow_unconverged=True).quantile([0.05, 0.5, 0.95]))
+        for f in (fit, again)
     )
     move, half = new[1] - old[1], [100 * np.median(q[2] - q[0]) / 2 for q in (old, new)]
     most = float(move[np.abs(move).argmax()])

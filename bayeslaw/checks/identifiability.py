@@ -51,11 +51,11 @@ def basis(names: Sequence[str], matrix: Floats, low: float, high: float) -> list
     vectors = np.linalg.svd(matrix)[2][chosen]
     leaders = qr(vectors, mode="r", pivoting=True)[-1][: len(vectors)]
     weights = np.linalg.solve(vectors[:, leaders], vectors)
-    found = []
+    bases = []
     for leader, row in zip(leaders, weights, strict=True):
         order = [leader, *(i for i in np.argsort(-np.abs(row)) if i != leader)]
-        found.append({names[i]: float(row[i]) for i in order if abs(row[i]) > 0.2})
-    return found
+        bases.append({names[i]: float(row[i]) for i in order if abs(row[i]) > 0.2})
+    return bases
 
 
 def directions(

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import wraps
-from typing import Annotated, Any, NoReturn
+from typing import Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
@@ -36,10 +36,9 @@ ORDER += ["floor", "recipes", "plan", "anchors", "study", "report", "export", "s
 JSON = inspect.Parameter(
     "json",
     inspect.Parameter.KEYWORD_ONLY,
-    default=False,
-    annotation=Annotated[bool, option("Print one JSON document.", "--json", default=...)],
+    default=option("Print one JSON document.", "--json", default=False),
+    annotation=bool,
 )
-"""Parameter of every command."""
 
 
 @dataclass(frozen=True)
@@ -116,11 +115,10 @@ def command(*examples: str) -> Callable[[Command], Command]:
 
 def _with_options(function: Command) -> Callable[..., int]:
     """Return a function of single options that prints the result, and returns the exit code."""
-    given = inspect.signature(function).parameters
+    *others, last = inspect.signature(function).parameters.values()
     groups: dict[str, Any] = {
-        n: p.annotation for n, p in given.items() if is_dataclass(p.annotation)
+        p.name: p.annotation for p in (*others, last) if is_dataclass(p.annotation)
     }
-    *others, last = given.values()
     options: list[inspect.Parameter] = []
     for p in (*others, JSON, last) if last.name in groups else (*others, last, JSON):
         if group := groups.get(p.name):
@@ -134,12 +132,12 @@ def _with_options(function: Command) -> Callable[..., int]:
         for name, group in groups.items():
             values[name] = group(**{f.name: values.pop(f.name) for f in fields(group)})
         with _one_line_warnings() as said:
-            found = function(**values)
-            result = found if isinstance(found, Result) else Result(found)
+            shown = function(**values)
+            result = shown if isinstance(shown, Result) else Result(shown)
             of_result = result.shown.document.get("warnings", [])  # such as those of a report
             assert isinstance(of_result, list)
-            shown = result.shown.adding(warnings=[*of_result, *said])
-            show(function.__name__, replace(result, shown=shown), json)
+            whole = result.shown.adding(warnings=[*of_result, *said])
+            show(function.__name__, replace(result, shown=whole), json)
         return result.code
 
     run.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]

@@ -68,17 +68,17 @@ def derive(
 
     from bayeslaw.inference.pools import load_posterior
 
-    chosen, given = opt.band_levels(levels), {} if at is None else opt.covariates(at, "--at")
+    chosen, place = opt.band_levels(levels), {} if at is None else opt.covariates(at, "--at")
     budgets, losses = asked.numbers()
     ends = opt.numbers(search, "--search", "write it as 1e-3,1e6", size=2)
-    if given and not (budgets or losses or scratch or given.keys() & {"params", "tokens"}):
+    if place and not (budgets or losses or scratch or place.keys() & {"params", "tokens"}):
         raise BayeslawError("--at needs params and tokens, or --flops, --loss or --scratch.")
     if against and not losses:
         raise BayeslawError("--against compares FLOPs to reach a loss; give --loss.")
     fit, derive = load_posterior(posterior), bl.derive
     allow: dict[str, Any] = {"allow_unconverged": allow_unconverged}
     within = allow | {"search": (ends[0], ends[1])}
-    fixed: dict[str, Any] = {n: one(n, given) for n in ("replay", "ptpp") if n in given}
+    fixed: dict[str, Any] = {n: one(n, place) for n in ("replay", "ptpp") if n in place}
     derived = {"floor": derive.floor(fit, **allow)}
     if budgets:
         split = derive.compute_optimal(fit, budgets, span=span, **fixed, **within)
@@ -89,10 +89,10 @@ def derive(
         other = load_posterior(against)
         derived["compute_multiplier"] = derive.compute_multiplier(fit, other, losses, **within)
     if scratch:
-        other, params = load_posterior(scratch), one("params", given)
+        other, params = load_posterior(scratch), one("params", place)
         derived["crossover"] = derive.crossover(fit, other, params, **fixed, **within)
-    elif given.keys() & {"params", "tokens"}:
-        derived["local_exponents"] = derive.local_exponents(fit, bl.grid(**given), **allow)
+    elif place.keys() & {"params", "tokens"}:
+        derived["local_exponents"] = derive.local_exponents(fit, bl.grid(**place), **allow)
     frames = [numbers.to_frame(chosen).assign(derived=name) for name, numbers in derived.items()]
     opt.save_frame(out, pd.concat(frames, ignore_index=True))
     whole, document = Shown(), {}
@@ -182,9 +182,9 @@ def labelled(shown: Shown, synthetic: bool) -> Shown:
     return replace(shown, blocks=[*notes, *shown.blocks]).adding(synthetic=synthetic)
 
 
-def one(name: str, given: dict[str, list[float]]) -> float:
+def one(name: str, place: dict[str, list[float]]) -> float:
     """Return the single value of a covariate of --at."""
-    values = given.get(name, [])
+    values = place.get(name, [])
     if len(values) != 1:
         raise BayeslawError(f"--at: give one value of {name}, such as {name}=1e9.")
     return values[0]
@@ -296,11 +296,11 @@ def plan(
         "allow_unconverged": allow_unconverged,
         "seed": seed,
     }
-    fits, given = {"target": target, "source": source}, vars(limits)
-    needed = fits | {name: given[name] for name in opt.NEEDED}
+    fits, limited = {"target": target, "source": source}, vars(limits)
+    needed = fits | {name: limited[name] for name in opt.NEEDED}
     synthetic, quoted = True, None
     if example is not None:
-        others = {name: value for name, value in given.items() if name != "relative"}
+        others = {name: value for name, value in limited.items() if name != "relative"}
         others |= {"backtest": backtest, "absolute": not limits.relative}
         opt.refuse("on --example", **fits, **others)
         planned = bl.plan_example(**settings)
@@ -311,9 +311,9 @@ def plan(
         loaded = {name: [bl.load(path) for path in paths or ()] for name, paths in fits.items()}
         baselines = [_baseline(text) for text in limits.baseline or []]
         first = baselines[0] if len(baselines) == 1 else baselines or None
-        arguments = given | {"baseline": first} | settings
+        arguments = limited | {"baseline": first} | settings
         planned = bl.plan(target=loaded["target"], source=loaded["source"], **arguments)
-        synthetic = any(is_synthetic(fit.table) for each in loaded.values() for fit in each)
+        synthetic = any(is_synthetic(fit.table) for several in loaded.values() for fit in several)
         if tested is not None and 0 < (chosen := planned.chosen or planned).tokens < math.inf:
             run = planned.run.row.assign(tokens=chosen.tokens, replay=chosen.replay)
             quoted = tested.looking(loaded["target"][0].table, run)

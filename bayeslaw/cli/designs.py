@@ -98,14 +98,14 @@ def anchors(
     fitted = bl.load(posterior)
     limits = {} if plan is None else opt.limits_of(plan)
     forgotten = None if source is None else bl.load(source)
-    if value.evsi is not None and any(isinstance(each, bl.Pool) for each in (fitted, forgotten)):
+    if value.evsi is not None and any(isinstance(fit, bl.Pool) for fit in (fitted, forgotten)):
         raise BayeslawError("--evsi needs fits of one law each, not pools: it refits them.")
     allow: dict[str, Any] = {"allow_unconverged": allow_unconverged}
     needed = evsi = None
     if gain == "plan":
         assert forgotten is not None
         needed = bl.plan(target=fitted, source=forgotten, seed=value.seed, **allow, **limits)
-    found = bl.choose_anchors(
+    chosen = bl.choose_anchors(
         fitted,
         pool,
         target_rows,
@@ -119,12 +119,12 @@ def anchors(
         source=forgotten if gain == "plan" else None,
         **allow,
     )
-    opt.save_frame(out, found.frame)
+    opt.save_frame(out, chosen.frame)
     if value.evsi is not None:
         assert isinstance(fitted, bl.Posterior)
         assert isinstance(forgotten, bl.Posterior)
         evsi = bl.anchor_value(
-            _first(found) | others,
+            _first(chosen) | others,
             target=fitted,
             source=forgotten,
             simulations=value.evsi,
@@ -135,7 +135,7 @@ def anchors(
             **allow,
             **limits,
         )
-    shown = opt.beside(fitted, found.shown())
+    shown = opt.beside(fitted, chosen.shown())
     if evsi is not None:
         shown += shown_value(evsi)
     return shown.adding(out=out, seed=value.seed)
@@ -155,12 +155,12 @@ def _check(planned: bool, source: Path | None, plan: str | None, value: Evsi) ->
         raise BayeslawError("--source and --plan have no effect without --gain plan or --evsi.")
 
 
-def _first(found: "bl.Anchors") -> "dict[str, pd.DataFrame]":
+def _first(chosen: "bl.Anchors") -> "dict[str, pd.DataFrame]":
     """Rows of the first pick, of the first two, four and so on, and of all."""
-    count, pick = len(found.picks), found.frame["pick"]
+    count, pick = len(chosen.picks), chosen.frame["pick"]
     firsts = [2**i for i in range(count.bit_length()) if 2**i < count]
-    sets = {f"first {first}": found.frame[pick <= first] for first in firsts}
-    return sets | {f"all {count}": found.frame}
+    sets = {f"first {first}": chosen.frame[pick <= first] for first in firsts}
+    return sets | {f"all {count}": chosen.frame}
 
 
 def _rows(text: str, option: str, where: str | None) -> "pd.DataFrame":
@@ -230,12 +230,12 @@ def study(
     from bayeslaw.design.study import shown_study
 
     chosen = opt.names(designs, "--designs", "design")
-    given = {"train": train, "pool": pool, "targets": targets}
-    queries: dict[str, Any] = {name: text for name, text in given.items() if text is not None}
+    asked = {"train": train, "pool": pool, "targets": targets}
+    queries: dict[str, Any] = {name: text for name, text in asked.items() if text is not None}
     several = range(seed, seed + seeds)
     if table is not None:
         opt.refuse("on a measured pool", vary=vary > 0)
-        if lacking := [name for name in given if name not in queries]:
+        if lacking := [name for name in asked if name not in queries]:
             raise BayeslawError(f"a measured pool needs --{' and --'.join(lacking)}.")
         rows = reading.table(table)
         cases = bl.pool_cases(rows, opt.required(law), seeds=several, **queries)

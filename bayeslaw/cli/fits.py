@@ -199,9 +199,9 @@ def check(
         table = choice.table(source, choice.source_table)
         fitted = opt.fit_table(opt.required(choice.law), table, "nuts", sampling, seed)
     assert not isinstance(fitted, bl.PointFit)
-    found = bl.check(fitted, rows, seed=seed, beyond_evidence=beyond_evidence)
-    shown = opt.beside(fitted, found.shown(), choice, rows)
-    return Result(shown, code=int(LEVELS.index(found.level) >= LEVELS.index(fail_on)))
+    checked = bl.check(fitted, rows, seed=seed, beyond_evidence=beyond_evidence)
+    shown = opt.beside(fitted, checked.shown(), choice, rows)
+    return Result(shown, code=int(LEVELS.index(checked.level) >= LEVELS.index(fail_on)))
 
 
 @command("bayeslaw export fit.nc coefficients.json --draws 1000")

@@ -141,12 +141,12 @@ def verify(
     if measured is None:
         opt.refuse("without a table of losses", **vars(reading))
     losses = None if measured is None else reading.table(measured)
-    found = bl.verify(file, losses, sha256=sha256, tolerance=tolerance)
-    shown = found.shown()
+    verified = bl.verify(file, losses, sha256=sha256, tolerance=tolerance)
+    shown = verified.shown()
     if losses is None:
         return shown.adding(file=str(file), measured=None)
-    if found.extra:
-        where = row_numbers(pd.Series(np.isin(np.arange(len(losses)), found.extra)))
+    if verified.extra:
+        where = row_numbers(pd.Series(np.isin(np.arange(len(losses)), verified.extra)))
         shown += Shown(blocks=[f"Not forecast: {where} of {losses.name}."])
     return shown.adding(file=str(file), measured=losses.name)
 
@@ -186,7 +186,7 @@ def backtest(
         name: {"discrepancy": name} if name in RIVALS else {"law": name}
         for name in opt.names(rivals or "")
     }
-    found = bl.backtest(
+    result = bl.backtest(
         losses,
         opt.required(law),
         along=along,
@@ -198,9 +198,9 @@ def backtest(
         **asdict(sampling),
     )
     if out is not None:
-        found.write(out)
-    opt.save_figure(figure, lambda: bl.plots.backtest(found))
-    return found.shown().adding(seed=seed, out=out)
+        result.write(out)
+    opt.save_figure(figure, lambda: bl.plots.backtest(result))
+    return result.shown().adding(seed=seed, out=out)
 
 
 @command(
@@ -277,7 +277,7 @@ def compare(
     losses = reading.table(table, starts)
     other = None if source is None else reading.table(source, starts)
     queries = {"train": train, "test": test, "anchors": anchors}
-    splits = [each.split(**queries) for each in (losses, other) if each is not None]
+    splits = [domain.split(**queries) for domain in (losses, other) if domain is not None]
     scores = opt.compared(
         losses,
         names,

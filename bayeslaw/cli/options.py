@@ -345,8 +345,8 @@ def load(
     source: Path, choice: Selection, sampling: Sampling, **others: bool
 ) -> "bl.Posterior | bl.Pool":
     """Load a posterior; refuse options of a fit, of which `others` say whether they were given."""
-    given = {"law": choice.law, "train": choice.train, "source_table": choice.source_table}
-    refuse(f"on a saved posterior ({source})", **given, **others, **sampling.given())
+    of_fit = {"law": choice.law, "train": choice.train, "source_table": choice.source_table}
+    refuse(f"on a saved posterior ({source})", **of_fit, **others, **sampling.given())
     if choice.rows is None:
         refuse("without --rows", columns=choice.columns, where=choice.where, **choice.unit)
     return bl.load(source)
@@ -435,8 +435,8 @@ def grid_or_file(name: str, grid: str | None = None) -> "bl.LossTable":
     from bayeslaw.tables.table import read_frame
     from bayeslaw.tables.validation import canonical
 
-    given = read_frame(name) if grid is None else bl.grid(**covariates(grid, name))
-    frame = canonical(given, name, ())
+    rows = read_frame(name) if grid is None else bl.grid(**covariates(grid, name))
+    frame = canonical(rows, name, ())
     return bl.LossTable(frame, frame.iloc[:0], name)
 
 
@@ -493,14 +493,12 @@ def beside(
 
     head = fitted.heading()
     # The heading says that a fit has not converged, so the result below it need not.
-    own = replace(shown, blocks=[block for block in shown.blocks if block not in head.blocks])
-    whole = head + own
+    below = replace(shown, blocks=[block for block in shown.blocks if block not in head.blocks])
     synthetic = any(part.document.get("synthetic") for part in (head, shown)) or is_synthetic(rows)
-    whole = whole.adding(synthetic=synthetic)
-    if choice is not None:
-        train = choice.train or head.document["train"]
-        whole = whole.adding(train=train, test=choice.test)
-    return whole
+    whole = (head + below).adding(synthetic=synthetic)
+    if choice is None:
+        return whole
+    return whole.adding(train=choice.train or head.document["train"], test=choice.test)
 
 
 def how(name: str, sampling: Sampling) -> dict[str, str]:

@@ -572,10 +572,10 @@ def plan_frontier(plan: Plan, *, points: int = 25) -> Figure:
         Number of confidences.
     """
     rows = plan.frontier(np.linspace(0.5, 0.99, points).tolist())
-    found = rows[np.isfinite(rows["atpp"])]
+    feasible = rows[np.isfinite(rows["atpp"])]
     figure, (ax, below) = axes(2, columns=1, width=4.8, height=2.1, sharex=True)
-    ax.plot(100 * found["confidence"], found["atpp"], color=COLOURS[0])
-    below.plot(100 * found["confidence"], 100 * found["replay"], color=COLOURS[0])
+    ax.plot(100 * feasible["confidence"], feasible["atpp"], color=COLOURS[0])
+    below.plot(100 * feasible["confidence"], 100 * feasible["replay"], color=COLOURS[0])
     if plan.status == "feasible":
         low, high = plan.error.get("atpp_90", (plan.atpp, plan.atpp))
         error = [[max(plan.atpp - low, 0)], [max(high - plan.atpp, 0)]]
@@ -585,7 +585,7 @@ def plan_frontier(plan: Plan, *, points: int = 25) -> Figure:
     if math.isfinite(certain.atpp):
         words = f"plan of the point fits: {certain.atpp:.3g} ATPP, P(both) {certain.p_both:.2f}"
         _level(ax, certain.atpp, words, LIMIT, "--")
-    elif found.empty:
+    elif feasible.empty:
         ax.set_ylim(*_reach(plan))
     for name, end in zip(("least", "largest"), plan.data.get("replay", ()), strict=False):
         _level(below, 100 * end, f"{name} replay in training", QUIET, ":")
@@ -658,8 +658,8 @@ def _headline(plan: Plan) -> str:
     if plan.status == "infeasible":
         best = plan.best.p_both if plan.best else 0.0
         return f"{where}: infeasible at {100 * plan.confidence:g} %, at most {100 * best:.1f} %"
-    found = f"{plan.atpp:.3g} ATPP at {100 * plan.replay:.0f} % replay"
-    return f"{where}: {found}, P(both) {100 * plan.p_both:.1f} %"
+    chosen = f"{plan.atpp:.3g} ATPP at {100 * plan.replay:.0f} % replay"
+    return f"{where}: {chosen}, P(both) {100 * plan.p_both:.1f} %"
 
 
 def _budget_ticks(ax: Axes) -> None:

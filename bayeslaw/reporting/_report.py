@@ -213,8 +213,8 @@ def report(
     }
     scores = None
     if measured:
-        found = {"posterior": score(fc, table), "Huber point fit": score(point, table)}
-        scores = pd.DataFrame(found).T
+        by_fit = {"posterior": score(fc, table), "Huber point fit": score(point, table)}
+        scores = pd.DataFrame(by_fit).T
         bounds = ", ".join(f"{n} = {v:g}" for n, v in point.at_bounds.items())
         words = "The posterior is scored by its median and its bands, the paper's Huber fit of the "
         words += f"same law by its prediction; {100 * point.agreeing:.0f} % of its starts agree."
@@ -282,9 +282,9 @@ def report(
     sections["provenance"] = _provenance(fit, frame, seed, command)
     sections["checklist"] = _checklist(first, frame, point, train, test)
     if question is None:
-        given = f"{len(training)} losses" + (f" with {train}" if train else "")
+        losses = f"{len(training)} losses" + (f" with {train}" if train else "")
         asked = f"the {len(table)} rows" + (f" with {test}" if test else " to forecast")
-        question = f"Given {given}, what loss will {asked} have, and how certain is the forecast?"
+        question = f"Given {losses}, what loss will {asked} have, and how certain is the forecast?"
     name = f"Pool {fit.name}" if isinstance(fit, Pool) else fit.law.title
     title = f"{name}, on {Path(training.name).name}"
     return Report(title, question, _warnings(fit, table, checked, plan), sections, pictures)
@@ -296,21 +296,21 @@ def report(
 def _warnings(
     fit: Posterior | Pool, rows: LossTable, checked: Check, plan: Plan | None
 ) -> list[str]:
-    found, failures = [], fit.convergence.failures
+    texts, failures = [], fit.convergence.failures
     if not fit.convergence.ok:
-        found.append(
+        texts.append(
             f"NOT CONVERGED: {'; '.join(failures)}. Do not trust the numbers on this page: fit "
             "again with more tuning and draws."
         )
     known = {f"{fit.table.name}: {failure}" for failure in failures}
     if plan is not None and set(plan.unconverged) - known:
-        found.append("NOT CONVERGED: the plan uses a source posterior that has not converged.")
+        texts.append("NOT CONVERGED: the plan uses a source posterior that has not converged.")
     if is_synthetic(fit.table) or is_synthetic(rows):
-        found.append("Synthetic data: losses simulated from a stated law, not measured.")
+        texts.append("Synthetic data: losses simulated from a stated law, not measured.")
     bad = {part.name for part in checked.parts if part.level in ("no evidence", "refuse")}
     if bad - {"convergence"}:  # which has a warning of its own
-        found.append(f"{checked.verdict} See the section on checks.")
-    return found
+        texts.append(f"{checked.verdict} See the section on checks.")
+    return texts
 
 
 def _summary(
@@ -407,10 +407,10 @@ def _groups(fit: Posterior, rows: pd.DataFrame, level: str) -> str:
     if not labels:
         return f"The rows to forecast name no {level}; each has the random effect of a new one."
     known = len({*groups[effects.is_fitted(fit.draws, level, rows)]})
-    some = {0: "None", len(labels): "All"}.get(known, str(known))
+    share = {0: "None", len(labels): "All"}.get(known, str(known))
     new = f"; the effect of a new {level} is drawn from its distribution"
     new = "" if known == len(labels) else new
-    return f"{some} of the {len(labels)} {level}s to forecast are in the training rows{new}."
+    return f"{share} of the {len(labels)} {level}s to forecast are in the training rows{new}."
 
 
 def _axes(fit: Posterior | Pool, frame: pd.DataFrame) -> str:

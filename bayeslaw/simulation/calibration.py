@@ -220,12 +220,12 @@ def _prior(
     rows = pd.concat([table.frame, ahead.assign(loss=1.0)], ignore_index=True)
     whole, data = replace(table, frame=rows), make_data(spec, table)
     # The knots of the fitted rows, and others as far as the rows ahead reach.
-    every = make_data(replace(spec, law=data.law), whole, at=data.at)
-    model = build({"": every})
+    extended = make_data(replace(spec, law=data.law), whole, at=data.at)
+    model = build({"": extended})
     loss = model["location" if spec.errors == "run" else "log_loss"]
     *free, log_loss = pm.draw([*model.free_RVs, loss], draws=count, random_seed=seed)
     values = {v.name: np.asarray(value) for v, value in zip(model.free_RVs, free, strict=True)}
-    for mine, longer in zip(data.law.walks, every.law.walks, strict=True):
+    for mine, longer in zip(data.law.walks, extended.law.walks, strict=True):
         assert mine.knots
         assert longer.knots
         among = np.isin(longer.knots.positions, mine.knots.positions)
@@ -235,7 +235,7 @@ def _prior(
         for name, value in values.items()
     }
     # Knots of the fitted rows, and groups of all rows.
-    draws = labelled_draws(replace(data, groups=every.groups), xr.Dataset(one_chain))
+    draws = labelled_draws(replace(data, groups=extended.groups), xr.Dataset(one_chain))
     if spec.errors == "run":
         converged = Convergence(math.inf, math.inf, math.inf, 0, 1.0)
         truth = Posterior(spec, whole, data.at, draws, xr.Dataset(), converged)

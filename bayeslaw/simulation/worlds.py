@@ -220,9 +220,9 @@ def paper_world() -> World:
     spec = tomllib.loads((models_dir() / "worlds" / "paper.toml").read_text(encoding="utf-8"))
     domains = spec.pop("domains")
     return World(
-        laws={domain: load_law(each["law"]) for domain, each in domains.items()},
-        truth={domain: each["truth"] for domain, each in domains.items()},
-        sigma={domain: each["sigma"] for domain, each in domains.items()},
+        laws={domain: load_law(about["law"]) for domain, about in domains.items()},
+        truth={domain: about["truth"] for domain, about in domains.items()},
+        sigma={domain: about["sigma"] for domain, about in domains.items()},
         cells=spec.pop("grid"),
         **spec,
     )
