@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
-from scipy import stats
+from scipy.special import ndtri
 
 from bayeslaw.checks.findings import LEVELS, NAMES, RARE, Finding, listed
 from bayeslaw.common.arrays import Bools, Floats
@@ -133,7 +133,7 @@ def judge_bounds(fit: Posterior, rows: pd.DataFrame | None) -> Finding | None:
             text += " Not all terms of this law need satisfy these bounds."
         words.append(text)
         facts = {"stage": float(stage), "median": loss, "outside": outside}
-    shape, limit = stage_shape(fit), stats.norm.isf(RARE)
+    shape, limit = stage_shape(fit), -ndtri(RARE)
     broken = False
     for stage, row in shape.iterrows():
         for side, bound in (("below", "lower"), ("above", "upper")):

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 from scipy.linalg import cholesky, qr, solve_triangular
+from scipy.special import ndtri
 
 from bayeslaw.checks.findings import NAMES, RARE, Finding, listed
 from bayeslaw.common.arrays import Floats
@@ -228,7 +228,7 @@ def judge_curvature(fit: Posterior, rows: pd.DataFrame | None) -> Finding | None
     }
     frame = pd.DataFrame({"off": off}).rename_axis("name")
     far = frame["off"].abs().sort_values(ascending=False)
-    strained = far[far > stats.norm.isf(RARE / (2 * len(far)))]  # two sides, all parameters
+    strained = far[far > -ndtri(RARE / (2 * len(far)))]  # two sides, all parameters
     if strained.empty:
         text = (
             "The curvature of the discrepancy is consistent with its prior (posterior medians at "

@@ -17,7 +17,6 @@ from collections.abc import Mapping
 
 import numpy as np
 from scipy.special import huber
-from scipy.stats import qmc
 
 from bayeslaw.common.arrays import Bools, Floats
 from bayeslaw.laws.law import Law
@@ -141,6 +140,8 @@ def screened_starts(objective: Objective, count: int, seed: int) -> Floats:
     Exponents are a scrambled Sobol sequence: log-uniform for positive exponents without an upper
     bound; uniform over their bounds for others, from -2 or to 2 where there is none.
     """
+    from scipy.stats import qmc  # takes a second, and saved fits are used without it
+
     linear, law, typical = objective.linear, objective.law, objective.typical
     low, high = objective.low[linear:], objective.high[linear:]
     sobol = qmc.Sobol(len(low), rng=np.random.default_rng(seed))

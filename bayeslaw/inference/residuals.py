@@ -9,7 +9,6 @@ shifted by the posterior's response to it.
 import numpy as np
 import pandas as pd
 import xarray as xr
-from scipy import stats
 from scipy.special import logsumexp
 
 from bayeslaw.common.arrays import Bools, Floats, Ints
@@ -42,6 +41,8 @@ def unit_likelihood(fit: FittedLaw, unit: Ints) -> tuple[Floats, dict[str, Bools
     Random effects whose group is the unit are integrated out, and named with their rows: their
     posterior depends on the unit so much that importance weights would be heavy-tailed.
     """
+    from scipy import stats  # takes a second, and forecasts need none of it
+
     frame, q = fit.table.frame, fit.values()
     integrated: dict[str, Bools] = {}
     given = residual(fit, fit.table)
