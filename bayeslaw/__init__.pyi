@@ -48,9 +48,8 @@ from .inference.posterior import Forecast as Forecast, Posterior as Posterior
 from .laws.law import Law as Law
 from .laws.lawfiles import load_law as load_law
 from .laws.priors import Prior as Prior
-from .planning.choices import Choice as Choice
 from .planning.planner import plan as plan
-from .planning.result import Plan as Plan
+from .planning.result import Choice as Choice, Plan as Plan
 from .reporting._report import Report as Report, report as report
 from .reporting.explorer import Explorer as Explorer, explore as explore
 from .simulation.calibration import Calibration as Calibration, calibrate as calibrate

@@ -24,8 +24,8 @@ from tables import arguments
 from bayeslaw import Posterior, paper_world, plan
 from bayeslaw.inference.fitted import Convergence
 from bayeslaw.model.spec import make_spec
-from bayeslaw.planning.choices import cheapest, choice_at
 from bayeslaw.planning.problem import Problem
+from bayeslaw.planning.result import cheapest, choice_at
 from bayeslaw.simulation.worlds import World
 
 REPLAY = np.linspace(0.005, 0.995, 199)

@@ -35,11 +35,6 @@ SHIFT = 0.15
 """Change of probability from which the prior of E determines a median; .4 sd of a normal."""
 
 
-def checked(fits: Sequence[Posterior], allowed: bool) -> tuple[str, ...]:
-    """`convergence_failures` of fits, each the posterior of one law."""
-    return convergence_failures([of_one_law(fit, "derive") for fit in fits], allowed)
-
-
 TITLES = {
     "E": "Floor",
     "params": "Compute-optimal split of a budget, C = 6 N D",
@@ -51,6 +46,18 @@ TITLES = {
 """Titles by the first of the numbers."""
 SHARE = 0.05
 """Least fraction of infinite, undefined or bounded draws that is shown."""
+WORDS = {"infinite": "infinite", "undefined": "undefined", "at_bound": "on bound"}
+
+
+def checked(fits: Sequence[Posterior], allowed: bool) -> tuple[str, ...]:
+    """`convergence_failures` of fits, each the posterior of one law."""
+    return convergence_failures([of_one_law(fit, "derive") for fit in fits], allowed)
+
+
+def check_level(level: float) -> None:
+    """Raise `BayeslawError` unless a level is a probability of an interval."""
+    if not 0 < level < 1:
+        raise BayeslawError(f"level {level:g} is not between 0 and 1; 0.9 is a 90 % interval.")
 
 
 @dataclass(frozen=True)
@@ -66,10 +73,8 @@ class Derived(Showing):
         What each case was asked for, such as its budget in `flops`.
     at_bound : mapping of str to array, shape (draws, cases)
         Whether a number lies on the bound of the range that was searched.
-    notes : tuple of str
-        The range searched, how draws of several fits were paired, and other remarks.
-    failures : tuple of str
-        Convergence checks that failed, if these were allowed.
+    notes, failures : tuple of str
+        Remarks, such as the range searched; and convergence checks that failed, if allowed.
     """
 
     draws: xr.Dataset = field(repr=False)
@@ -84,7 +89,7 @@ class Derived(Showing):
         Parameters
         ----------
         levels : sequence of float
-            Probabilities of the intervals.
+            Probabilities of the intervals, between 0 and 1.
 
         Returns
         -------
@@ -94,16 +99,9 @@ class Derived(Showing):
             `infinite`, `undefined` and `at_bound`. Quantiles are over the draws where the number is
             defined, infinite ones included. A number is not determined if the ends of its 90 %
             interval differ in sign or by a factor of 10 or more.
-
-        Raises
-        ------
-        BayeslawError
-            If a level is not strictly between 0 and 1.
         """
-        if wrong := [level for level in levels if not 0 < level < 1]:
-            raise BayeslawError(
-                f"level {wrong[0]:g} is not between 0 and 1; 0.9 is a 90 % interval."
-            )
+        for level in levels:
+            check_level(level)
         rows = []
         for name, each in self.draws.data_vars.items():
             on_bound = self.at_bound.get(str(name), np.zeros(each.shape, bool))
@@ -134,10 +132,9 @@ class Derived(Showing):
         """
         frame = self.to_frame(levels)
         names = {f"{100 * level:g}": f"{100 * level:g} % interval" for level in levels}
-        words = {"infinite": "infinite", "undefined": "undefined", "at_bound": "on bound"}
 
         def remark(row: pd.Series) -> str:
-            shares = {word: row[c] for c, word in words.items() if row[c] >= SHARE}
+            shares = {word: row[c] for c, word in WORDS.items() if row[c] >= SHARE}
             return ", ".join(f"{100 * share:.3g} % {word}" for word, share in shares.items())
 
         columns = {c: frame[c] for c in self.cases.columns}
@@ -150,9 +147,8 @@ class Derived(Showing):
         if not columns[" "].any():
             del columns[" "]
         table = pd.DataFrame(columns).set_index(frame["quantity"].rename(None))
-        heads = [*names.values()][:-1]
-        formats = dict.fromkeys(map(str, self.cases.columns), number)
-        blocks: list[Block] = [Table(table, "", {**formats}, heads)]
+        formats: dict[str, Format] = dict.fromkeys(map(str, self.cases.columns), number)
+        blocks: list[Block] = [Table(table, "", formats, [*names.values()][:-1])]
         blocks += [Note(note, "quiet") for note in self.notes]
         blocks += [Note(f"NOT CONVERGED: {text}", "refuse") for text in self.failures]
         document = {"numbers": frame.to_dict("records"), "notes": list(self.notes)}
@@ -165,15 +161,11 @@ class Derived(Showing):
 
 
 def number(value: float) -> str:
-    """A number with four digits."""
     return f"{value:.4g}" if not 1e-3 < value < 1e4 else digits(value, 4)
 
 
 def quantile(values: Floats, q: float) -> float:
-    """Quantile of the defined values, some of which may be infinite; NaN if none is defined.
-
-    Between a finite value and an infinite one it is infinite.
-    """
+    """Quantile of the defined values; between a finite and an infinite one it is infinite."""
     defined = values[~np.isnan(values)]
     if not len(defined):
         return np.nan
@@ -184,7 +176,6 @@ def quantile(values: Floats, q: float) -> float:
 
 
 def interval(values: Floats, level: float) -> tuple[float, float]:
-    """Ends of the central interval of the defined values."""
     return quantile(values, (1 - level) / 2), quantile(values, (1 + level) / 2)
 
 
@@ -202,10 +193,8 @@ def derived(
     failures: Sequence[str] = (),
 ) -> Derived:
     """Make the result from arrays of shape (draws, cases) and their units."""
-    variables = {
-        name: (("draw", "case"), values, {"units": unit})
-        for name, (values, unit) in numbers.items()
-    }
+    dims = ("draw", "case")
+    variables = {name: (dims, values, {"units": unit}) for name, (values, unit) in numbers.items()}
     return Derived(xr.Dataset(variables), cases, at_bound or {}, tuple(notes), tuple(failures))
 
 
@@ -327,10 +316,8 @@ class FloorSensitivity(Showing):
         `explained` is the fraction of the variance of the number's ranks that is between slices;
         `flat_median` the median if E had a flat prior, by reweighting the draws; `shift` how far
         that is from the median, as a probability of the number, at most .5.
-    notes : tuple of str
-        The range of E, and how many draws the weights are worth.
-    failures : tuple of str
-        Convergence checks that failed, if these were allowed.
+    notes, failures : tuple of str
+        The range of E, and how many draws the weights are worth; convergence checks that failed.
     """
 
     profile: pd.DataFrame = field(repr=False)
@@ -352,9 +339,8 @@ class FloorSensitivity(Showing):
             "profile": self.profile.to_dict("records"),
             "notes": list(self.notes),
         }
-        notes = [Note(note, "quiet") for note in self.notes]
-        figures = ("floor_sensitivity",)
-        return Shown("Dependence on the floor E", [table, *notes], document, figures)
+        blocks: list[Block] = [table, *(Note(note, "quiet") for note in self.notes)]
+        return Shown("Dependence on the floor E", blocks, document, ("floor_sensitivity",))
 
 
 def floor_sensitivity(
@@ -424,12 +410,9 @@ def floor_sensitivity(
         for case, asked in enumerate(cases.to_dict("records")):
             column, label = values[:, case], {"quantity": name, **asked}
             for group in groups:
-                row = label | {
-                    "E": float(np.median(floors[group])),
-                    "E_lower": float(floors[group[0]]),
-                    "E_upper": float(floors[group[-1]]),
-                    "median": quantile(column[group], 0.5),
-                }
+                row = label | {"E": float(np.median(floors[group]))}
+                row["E_lower"], row["E_upper"] = floors[group[[0, -1]]].tolist()
+                row["median"] = quantile(column[group], 0.5)
                 row["lower_80"], row["upper_80"] = interval(column[group], 0.8)
                 profile.append(row)
             summary.append(label | _summary(column, groups, weights))
@@ -445,8 +428,8 @@ def floor_sensitivity(
 def _summary(values: Floats, groups: Sequence[Ints], weights: Floats) -> dict[str, float | str]:
     defined = ~np.isnan(values)
     if not defined.any():
-        none = dict.fromkeys(("median", "explained", "flat_median", "shift"), np.nan)
-        return none | {"verdict": "undefined"}
+        names = ("median", "explained", "flat_median", "shift")
+        return dict.fromkeys(names, np.nan) | {"verdict": "undefined"}
     # Ranks, since numbers such as FLOPs have long tails, and may be infinite.
     ranks = np.full(len(values), np.nan)
     ranks[defined] = rankdata(values[defined])
@@ -460,13 +443,11 @@ def _summary(values: Floats, groups: Sequence[Ints], weights: Floats) -> dict[st
     flat = float(values[order][np.searchsorted(heavier, 0.5 * heavier[-1])])
     below = np.mean(values[defined] < flat) + 0.5 * np.mean(values[defined] == flat)
     shift = abs(float(below) - 0.5)
-    verdict = "other parameters"
-    if explained >= EXPLAINED:
-        verdict = "floor's prior" if shift >= SHIFT else "floor"
+    by_floor = "floor's prior" if shift >= SHIFT else "floor"
     return {
         "median": quantile(values, 0.5),
         "explained": explained,
         "flat_median": flat,
         "shift": shift,
-        "verdict": verdict,
+        "verdict": by_floor if explained >= EXPLAINED else "other parameters",
     }

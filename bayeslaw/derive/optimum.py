@@ -1,8 +1,7 @@
 """Compute-optimal splits of budgets, budgets that losses need, their ratios, and crossovers.
 
 A budget of C FLOPs trains N parameters on D tokens with C = 6 N D [1]_; at a given C the loss
-depends on D / N alone. Each number is read from the losses of every draw on a grid that is refined
-where it is looked for (`planning.grid`).
+depends on D / N alone. Numbers are read from the losses of every draw on a refined grid.
 
 References
 ----------
@@ -21,7 +20,8 @@ from bayeslaw.common.errors import BayeslawError, LawError, unknown
 from bayeslaw.derive.derived import Derived, checked, derived
 from bayeslaw.inference.pools import pair_draws
 from bayeslaw.inference.posterior import Posterior
-from bayeslaw.planning.grid import LawDraws, first, law_draws, minima
+from bayeslaw.planning.grid import LawDraws, first, minima
+from bayeslaw.tables.table import grid
 from bayeslaw.tables.validation import check_units
 
 FLOPS = 6.0
@@ -54,7 +54,7 @@ class Budgets:
     ptpp: float | None = None
 
     def loss(self, log_flops: float | Floats, log_ratio: Floats) -> Floats:
-        """Losses, (points, draws); arguments have that shape, or (points, 1)."""
+        """(points, draws); arguments have that shape, or (points, 1)."""
         log_nd = np.asarray(log_flops) - math.log(FLOPS)
         params, tokens = np.exp(0.5 * (log_nd - log_ratio)), np.exp(0.5 * (log_nd + log_ratio))
         loss = self.draws.loss(params, tokens, self.replay, self.ptpp)
@@ -138,7 +138,10 @@ def law_of(
     replay: float | None = None,
     ptpp: float | None = None,
 ) -> LawDraws:
-    """Draws of a law that needs N, D and what is given, over a range of N and D."""
+    """Draws of a law of N, D and what is given, its discrepancy extended to ranges of N and D.
+
+    Rows are of annealed checkpoints, and no data repeat.
+    """
     law, others = posterior.law, {"replay": replay, "ptpp": ptpp}
     if law.departure:
         raise LawError(
@@ -152,7 +155,20 @@ def law_of(
             raise LawError(f"law {law.name} does not depend on {name}; leave it out.")
     given = {name: value for name, value in others.items() if value is not None}
     check_units(pd.DataFrame([given]), "derive", posterior.table.frame)
-    return law_draws(posterior, params, tokens, replay, ptpp)
+    law, q = posterior.extended(grid(params=params, tokens=tokens, **given))
+    # Steps of one knot are read for all draws at once: in this order they are side by side.
+    p = {name: np.asfortranarray(v[:, 0]) for name, v in law.amounts(q, posterior.at).items()}
+    return LawDraws(replace(law, offset=None), p, posterior.at)
+
+
+def check_search(search: Range) -> None:
+    """Raise `BayeslawError` unless this is a range of tokens per parameter."""
+    low, high = search
+    if not 0 < low < high < math.inf:
+        raise BayeslawError(
+            f"search {low:g} to {high:g} is not a range of tokens per parameter; "
+            "write the least first, such as (0.1, 1e4)."
+        )
 
 
 def budgets_of(
@@ -163,18 +179,13 @@ def budgets_of(
     ptpp: float | None = None,
     draws: Ints | slice = slice(None),
 ) -> Budgets:
-    """Losses over the budgets and tokens per parameter searched."""
     if lacking := {"params", "tokens"} - set(posterior.law.columns):
         raise LawError(
             f"law {posterior.law.name} does not depend on {', '.join(sorted(lacking))}; "
             "a compute-optimal split needs a law of both params and tokens."
         )
+    check_search(search)
     low, high = search
-    if not 0 < low < high < math.inf:
-        raise BayeslawError(
-            f"search {low:g} to {high:g} is not a range of tokens per parameter; "
-            "write the least first, such as (0.1, 1e4)."
-        )
     least, most = flops[0] / FLOPS, flops[1] / FLOPS
     params = (math.sqrt(least / high), math.sqrt(most / low))
     tokens = (math.sqrt(least * low), math.sqrt(most * high))
@@ -183,7 +194,6 @@ def budgets_of(
 
 
 def training_flops(fit: Posterior) -> Floats:
-    """FLOPs of the training rows, 6 N D."""
     rows = fit.table.frame
     return (FLOPS * rows["params"] * rows["tokens"]).to_numpy(float)
 
@@ -196,7 +206,6 @@ def check_budgets(fits: Sequence[Posterior], flops: Sequence[float]) -> None:
 
 
 def reach_of(fits: Sequence[Posterior]) -> Range:
-    """Range of budgets that is searched for a loss."""
     flops = np.concatenate([training_flops(fit) for fit in fits])
     return FLOPS_REACH[0] * float(flops.min()), FLOPS_REACH[1] * float(flops.max())
 
@@ -334,10 +343,8 @@ def flops_to_reach(
 
     Raises
     ------
-    NotConverged
-        If the posterior failed the convergence checks and `allow_unconverged` is false.
-    LawError
-        If the law does not depend on N and D, or `replay` or `ptpp` is lacking.
+    NotConverged, LawError
+        As for `compute_optimal`.
     BayeslawError
         If a loss is not positive, or a range is empty.
 
@@ -411,10 +418,10 @@ def compute_multiplier(
     failures = checked(fits, allow_unconverged)
     (ours, theirs), how = pair_draws(fits)
     reach = reach_of(fits)
-    budgets = (
+    budgets = [
         budgets_of(reference, reach, search, draws=theirs),
         budgets_of(posterior, reach, search, draws=ours),
-    )
+    ]
     ((ratio, at_bound),) = flops_ratios(budgets, targets, reach)
     return derived(
         {"multiplier": (ratio, "1")},
@@ -486,11 +493,10 @@ def crossover(
     --------
     >>> bl.derive.crossover(cpt, scratch, 1e9, replay=0.3, ptpp=20)  # doctest: +SKIP
     """
-    low, high = search
     if not 0 < params < math.inf:
         raise BayeslawError(f"params must be a positive number; got {params!r}.")
-    if not 0 < low < high < math.inf:
-        raise BayeslawError(f"search {low:g} to {high:g} is not a range of tokens per parameter.")
+    check_search(search)
+    low, high = search
     fits = [posterior, scratch]
     failures = checked(fits, allow_unconverged)
     for fit in fits:

@@ -15,7 +15,15 @@ import xarray as xr
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import BayeslawError, LawError
 from bayeslaw.common.shown import Block, Format, Note, Showing, Shown, Table
-from bayeslaw.derive.derived import Derived, checked, derived, interval, marked, quantile
+from bayeslaw.derive.derived import (
+    Derived,
+    check_level,
+    checked,
+    derived,
+    interval,
+    marked,
+    quantile,
+)
 from bayeslaw.derive.optimum import (
     SEARCH,
     Range,
@@ -54,10 +62,8 @@ class Recipes(Showing):
         Of targets that are budgets, for each recipe but the first: the budget from which the order
         of the two is no longer that at the greatest budget of which all fits have rows; infinite
         where it stays. Searched up to 100 times the greatest budget of any fit.
-    notes : tuple of str
-        How draws of the fits were paired, and the range searched.
-    failures : tuple of str
-        Convergence checks that failed, if these were allowed.
+    notes, failures : tuple of str
+        How draws were paired, and the range searched; convergence checks that failed, if allowed.
     """
 
     losses: xr.DataArray = field(repr=False)
@@ -88,8 +94,7 @@ class Recipes(Showing):
             above the lowest if it is chosen now, in nats per token; `behind`, `behind_lower` and
             `behind_upper`: its loss less the lowest of the others.
         """
-        if not 0 < level < 1:
-            raise BayeslawError(f"level {level:g} is not between 0 and 1; 0.9 is a 90 % interval.")
+        check_level(level)
         rows = []
         for i, target in enumerate(self.targets.to_dict("records")):
             losses = self.losses.values[:, :, i]
@@ -126,29 +131,30 @@ class Recipes(Showing):
         """
         frame, share = self.to_frame(level), f"{100 * level:g} %"
         low, high = (frame[f"behind_{end}"].map("{:+.4f}".format) for end in ("lower", "upper"))
-        columns = {c: frame[c] for c in self.targets.columns}
-        columns |= {"recipe": frame["recipe"], "loss": frame["loss"]}
-        ends = (frame[end].map("{:.4f}".format) for end in ("lower", "upper"))
-        columns[share] = next(ends) + " – " + next(ends)
-        columns |= {"P(best)": frame["p_best"], "regret": frame["regret"]}
-        columns["behind"] = frame["behind"]
+        least, most = (frame[end].map("{:.4f}".format) for end in ("lower", "upper"))
+        columns = {c: frame[c] for c in (*self.targets.columns, "recipe", "loss")}
+        columns |= {share: least + " – " + most, "P(best)": frame["p_best"]}
+        columns |= {"regret": frame["regret"], "behind": frame["behind"]}
         columns[f"{share} "] = low + " – " + high
         formats: dict[str, Format] = dict.fromkeys(map(str, self.targets.columns), ".4g")
         formats |= {"loss": ".4f", "P(best)": ".3f", "regret": ".2g", "behind": "+.4f"}
         table = Table(pd.DataFrame(columns), "", formats, (f"{share} ", "behind"), ("recipe",))
         blocks: list[Block] = [self.sentence(), table]
-        titles = (
-            "Compute multiplier, at the first recipe's median loss",
-            "FLOPs where the order changes",
-        )
         document: dict[str, object] = {
             "sentence": self.sentence(),
             "level": level,
             "recipes": frame.to_dict("records"),
             "notes": list(self.notes),
         }
-        parts = {"multipliers": self.multipliers, "crossings": self.crossings}
-        for title, (name, numbers) in zip(titles, parts.items(), strict=True):
+        parts = (
+            (
+                "multipliers",
+                self.multipliers,
+                "Compute multiplier, at the first recipe's median loss",
+            ),
+            ("crossings", self.crossings, "FLOPs where the order changes"),
+        )
+        for name, numbers, title in parts:
             document[name] = None
             if numbers is not None:
                 shown = numbers.shown([level])
@@ -234,10 +240,8 @@ def compare_recipes(
                 )
         check_budgets(posteriors, asked)
         reach = reach_of(posteriors)
-        budgets = [
-            budgets_of(fit, reach, search, draws=draws)
-            for fit, draws in zip(posteriors, index, strict=True)
-        ]
+        pairs = zip(posteriors, index, strict=True)
+        budgets = [budgets_of(fit, reach, search, draws=draws) for fit, draws in pairs]
         best = np.array([[each.best(math.log(c))[1] for c in asked] for each in budgets])
         losses, frame = np.moveaxis(best, 1, 2), pd.DataFrame({"flops": asked})
         first, *others = fits
@@ -257,20 +261,13 @@ def compare_recipes(
         }
         crossings = derived(changed, pd.DataFrame(index=[0]))
         notes += (f"changes of order searched from {start:.3g} to {end:.3g} FLOPs",)
-    array = xr.DataArray(
-        losses,
-        dims=("recipe", "draw", "target"),
-        coords={"recipe": list(fits)},
-        attrs={"units": "nats per token"},
-    )
+    dims, units = ("recipe", "draw", "target"), {"units": "nats per token"}
+    array = xr.DataArray(losses, {"recipe": list(fits)}, dims, attrs=units)
     return Recipes(array, frame, multipliers, crossings, notes, failures)
 
 
 def _crossing(difference: Floats, nodes: Floats) -> Floats:
-    """Budget of each draw at which a difference first changes its sign, by linear interpolation.
-
-    `difference` has shape (nodes, draws); `nodes` are log budgets.
-    """
+    """Budget at which a difference, (nodes, draws), first changes its sign, by interpolation."""
     other = np.sign(difference) != np.sign(difference[0])
     draws = np.flatnonzero(other.any(0))
     end = other.argmax(0)[draws]

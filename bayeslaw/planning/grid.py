@@ -52,10 +52,8 @@ from functools import cached_property
 import numpy as np
 
 from bayeslaw.common.arrays import Bools, Floats, Ints
-from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.adjustments import until_repeated
 from bayeslaw.laws.law import Law
-from bayeslaw.tables.table import grid
 
 NODES = np.linspace(np.log(1e-7), np.log(1e9), 49)
 """Budgets, log ATPP, of the first grid. Below the first one the loss is that of the first one."""
@@ -156,25 +154,6 @@ class LawDraws:
         ]
         unit = np.log(self.law.token_unit) if along == "tokens" else 0.0
         return np.asarray(np.unique(np.concatenate([*places, []])) + unit)
-
-
-def law_draws(
-    fit: Posterior,
-    params: Sequence[float],
-    tokens: Sequence[float],
-    replay: float | None = None,
-    ptpp: float | None = None,
-) -> LawDraws:
-    """Draws of a posterior's law, with its discrepancy extended to ranges of N and D.
-
-    Rows are of annealed checkpoints, and no data repeat.
-    """
-    others = {"replay": replay, "ptpp": ptpp}
-    given = {name: value for name, value in others.items() if value is not None}
-    law, q = fit.extended(grid(params=params, tokens=tokens, **given))
-    # Steps of one knot are read for all draws at once: in this order they are side by side.
-    p = {name: np.asfortranarray(v[:, 0]) for name, v in law.amounts(q, fit.at).items()}
-    return LawDraws(replace(law, offset=None), p, fit.at)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw.checks.extrapolation import evidence
-from bayeslaw.common.arrays import Floats, Ints
+from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import BayeslawError, unknown
 from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.pools import Fit, Pool
@@ -41,28 +41,14 @@ MAX_ATPP = 1e4
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """The run that is planned, but for its budget and replay ratio.
-
-    Parameters
-    ----------
-    params, ptpp : float
-        Parameters N of the model, and its pre-training tokens per parameter.
-    base : str, optional
-        Label of the pre-trained model. Without it, a law that starts from one takes the only one of
-        that N and P, if there is one.
-    unique_tokens : float, optional
-        Distinct tokens of the new data; without it, none repeat.
-    seed : int
-        Of the noise and of random effects that are drawn.
-    tokens, replay : float, optional
-        Where the effect of a new size is taken; by default at one token per parameter.
-    """
+    """The run that is planned, but for its budget and replay ratio."""
 
     params: float
     ptpp: float
-    base: str | None = None
-    unique_tokens: float | None = None
-    seed: int = 0
+    base: str | None = None  # without a label, a law that starts from one takes that of N and P
+    unique_tokens: float | None = None  # without it, no tokens repeat
+    seed: int = 0  # of the noise, and of random effects that are drawn
+    # Where the effect of a new size is taken; by default at one token per parameter.
     tokens: float | None = None
     replay: float = 0.5
 
@@ -84,11 +70,6 @@ def planned_base(fits: Sequence[Fit], run: PlannedRun) -> tuple[str | None, str]
 
     By default it is the only base of that N and P in the tables, or a new one if there are none or
     several.
-
-    Raises
-    ------
-    BayeslawError
-        If no table has a base of that label, or if it has another N or P.
     """
     params, ptpp, base = run.params, run.ptpp, run.base
     known: dict[str, set[tuple[float, float]]] = {}
@@ -106,14 +87,14 @@ def planned_base(fits: Sequence[Fit], run: PlannedRun) -> tuple[str | None, str]
         if base not in (None, NEW):
             raise BayeslawError(f"base={base!r}: the tables have no column base; leave it out.")
         return None, "a base that the tables do not label"
-    here = [k for k, v in known.items() if any(np.allclose(x, (params, ptpp)) for x in v)]
+    same = [k for k, v in known.items() if any(np.allclose(x, (params, ptpp)) for x in v)]
     if base is None:
-        base = here[0] if len(here) == 1 else NEW
+        base = same[0] if len(same) == 1 else NEW
     if base == NEW:
         return NEW, "a new base: its effect and starting losses are drawn"
     if base not in known:
-        raise BayeslawError(unknown("base", base, (*here, NEW)))
-    if base not in here:
+        raise BayeslawError(unknown("base", base, (*same, NEW)))
+    if base not in same:
         n, p = next(iter(known[base]))
         raise BayeslawError(f"base {base!r} has params = {n:g}, ptpp = {p:g}, not those planned.")
     what = "with rows of its own" if base in pilot else "known by its own losses at tokens = 0"
@@ -125,15 +106,9 @@ def curve_of(
 ) -> Curve:
     """Loss of a fit's law at the model and stage of a planned run.
 
-    Parameters
-    ----------
-    fit, run
-    median : bool
-        Whether to give one curve, at the posterior medians of the reference coordinates, instead of
-        one for each draw.
-    seed : sequence of int, optional
-        The curve includes the random effect of the model's size. That of a size without training
-        rows is drawn with this seed, and is zero without it. The first number is that of the plan.
+    It is one curve for each draw or, if `median`, one at the posterior medians of the reference
+    coordinates. It includes the random effect of the model's size: that of a size without training
+    rows is drawn with `seed`, of which the first number is the plan's, and is zero without it.
     """
     if isinstance(fit, Pool) and not median:
         members = [(_draws(member, run, seed).take(i), at) for member, i, at in fit.by_member()]
@@ -175,53 +150,42 @@ def _draws(
     return LawDraws(law, p, fit.at, base, unique)
 
 
-@dataclass(frozen=True)
-class Deviation:
-    """Deviation on log loss of a new run from the latent loss.
-
-    Parameters
-    ----------
-    parts : mapping of str to array, shape (draws,)
-        Effects by level of grouping, and ``noise``.
-    """
-
-    parts: Mapping[str, Floats]
-
-    def part(self, *names: str) -> Floats:
-        """Sum of some parts; zero without any."""
-        return np.asarray(sum(self.parts.get(name, 0.0) for name in names))
-
-    @property
-    def noise(self) -> Noise:
-        """The deviation as noise of a limit."""
-        total = self.part(*self.parts)
-        return Noise(total, self.part(BASE.name) * np.ones(len(total)))
-
-    def take(self, draws: Ints) -> "Deviation":
-        """That of some of the draws."""
-        return Deviation({name: part[draws] for name, part in self.parts.items()})
-
-
-def deviations(fits: Sequence[Fit], run: PlannedRun) -> list[Deviation]:
-    """Deviation of a planned run in each domain.
+def deviations(fits: Sequence[Fit], run: PlannedRun) -> list[Noise]:
+    """Deviation of a planned run from its latent loss in each domain.
 
     Effects of new groups are correlated between domains that were fitted jointly; otherwise domains
     are independent.
     """
     row, rng = run.row, np.random.default_rng(run.seed)
-    found = []
+    domains = []
     for fit in fits:
         if isinstance(fit, PointFit):  # it has no noise
-            found.append(Deviation({"noise": np.zeros(1)}))
+            domains.append(Noise({"noise": np.zeros(1)}))
             continue
-        own = _joint_normals(fit, run.seed)
-        members = [(_deviation(m, row, own, rng).take(i), at) for m, i, at in fit.by_member()]
+        normals = _joint_normals(fit, run.seed)
+        members = [(_deviation(m, row, normals, rng), i, at) for m, i, at in fit.by_member()]
         joined: dict[str, Floats] = {}
-        for each, at in members:
-            for name, part in each.parts.items():
-                joined.setdefault(name, np.zeros(fit.count))[at] = part
-        found.append(Deviation(joined))
-    return found
+        for parts, index, at in members:
+            for name, part in parts.items():
+                joined.setdefault(name, np.zeros(fit.count))[at] = part[index]
+        domains.append(Noise(joined))
+    return domains
+
+
+def _deviation(
+    fit: Posterior, row: pd.DataFrame, normals: Mapping[str, Floats], rng: np.random.Generator
+) -> dict[str, Floats]:
+    """Parts of the deviation of one domain; `normals` are those of its new groups, by level."""
+    parts = {"noise": error_draws(fit, row, rng)[:, 0]}
+    for level in fit.spec.effects:
+        if effects.level(level).latent:
+            continue
+        if effects.is_fitted(fit.draws, level, row)[0]:
+            parts[level] = effects.draw(fit.draws, (level,), row, None)[:, 0]
+        else:
+            z = normals[level] if level in normals else rng.standard_normal(fit.count)
+            parts[level] = fit.values()[f"tau_{level}"][:, 0] * z
+    return parts
 
 
 def moving_size_effect(fit: Fit, run: PlannedRun) -> bool:
@@ -230,31 +194,24 @@ def moving_size_effect(fit: Fit, run: PlannedRun) -> bool:
     The law goes through sizes that are too few for random effects, so the forecast is shifted by
     its response to theirs; see `bayeslaw.inference.residuals.response`.
     """
-    if isinstance(fit, PointFit):
-        return False
     (size,) = effects.labels(run.row, "size")
-    members = (member for member, *_ in fit.by_member())
-    return any(
+    return not isinstance(fit, PointFit) and any(
         too_few_sizes(member) and size not in effects.labels(member.table.frame, "size")
-        for member in members
+        for member, *_ in fit.by_member()
     )
 
 
 def planned_size_effects(fit: Posterior, frame: pd.DataFrame, seed: Sequence[int]) -> Floats:
     """Effects of new sizes on log loss, shape (draws, rows); of joint fits they are correlated."""
     drawn = new_size_effects(fit, frame, np.random.default_rng(seed))
-    own = _joint_normals(fit, seed[0]).get(effects.SIZE.name)
-    if own is None or len(frame) != 1 or effects.is_fitted(fit.draws, "size", frame)[0]:
+    normals = _joint_normals(fit, seed[0]).get("size")
+    if normals is None or len(frame) != 1 or effects.is_fitted(fit.draws, "size", frame)[0]:
         return drawn
-    return fit.values()["tau_size"] * own[:, None]
+    return fit.values()["tau_size"] * normals[:, None]
 
 
 def _joint_normals(fit: Posterior | Pool, seed: int) -> dict[str, Floats]:
-    """Standard normals of a new group of each level, shape (draws,), for a joint fit.
-
-    Domains of one joint fit have normals with the posterior medians of its correlations. Other fits
-    have none.
-    """
+    """Standard normals of a new group of each level, (draws,), correlated as a joint fit says."""
     name, place = fit.settings.get("joint"), fit.settings.get("place")
     if name is None or place is None:
         return {}
@@ -265,25 +222,9 @@ def _joint_normals(fit: Posterior | Pool, seed: int) -> dict[str, Floats]:
     }
 
 
-def _deviation(
-    fit: Posterior, row: pd.DataFrame, given: Mapping[str, Floats], rng: np.random.Generator
-) -> Deviation:
-    """Deviation of one domain; `given` has standard normals of its new groups, by level."""
-    parts = {"noise": error_draws(fit, row, rng)[:, 0]}
-    for level in fit.spec.effects:
-        if effects.level(level).latent:
-            continue
-        if effects.is_fitted(fit.draws, level, row)[0]:
-            parts[level] = effects.draw(fit.draws, (level,), row, None)[:, 0]
-        else:
-            z = given[level] if level in given else rng.standard_normal(fit.count)
-            parts[level] = fit.values()[f"tau_{level}"][:, 0] * z
-    return Deviation(parts)
-
-
 def spread(
     fits: Mapping[str, Fit],
-    deviations: Sequence[Deviation],
+    deviations: Sequence[Noise],
     streams: Sequence[int],
     run: PlannedRun,
     tokens: float,
@@ -297,29 +238,29 @@ def spread(
     One row per domain, point fits left out: `sd`, the standard deviation of log loss, and the
     shares of `PARTS`. `deviations` and `streams` are those of `fits`; see `Request.streams`.
     """
-    row, found = run.row.assign(tokens=tokens, replay=replay), {}
-    for (name, fit), own, stream in zip(fits.items(), deviations, streams, strict=True):
+    row, domains = run.row.assign(tokens=tokens, replay=replay), {}
+    for (name, fit), noise, stream in zip(fits.items(), deviations, streams, strict=True):
         if isinstance(fit, PointFit):
             continue
         parts = {part: np.zeros(fit.count) for part in PARTS}
         for member, draws, at in fit.by_member():
             with np.errstate(invalid="ignore", divide="ignore"):
-                own_parts = _latent_parts(member, row, [run.seed, stream])
-            for part, values in own_parts.items():
+                latent = _latent_parts(member, row, [run.seed, stream])
+            for part, values in latent.items():
                 parts[part][at] = values[draws]
             centre = parts["parameters"][at].mean() + parts["discrepancy"][at].mean()
             parts["law"][at] = centre
             for part in ("parameters", "discrepancy"):
                 parts[part][at] -= parts[part][at].mean()
-        for part, values in own.parts.items():
+        for part, values in noise.parts.items():
             parts[part if part in PARTS else "run"] += values
         total = np.sum(list(parts.values()), axis=0)
         variance = total.var()
         if not np.isfinite(variance):  # far outside the rows, where a law's loss is not positive
             continue
         shares = {part: np.cov(v, total, ddof=0)[0, 1] / variance for part, v in parts.items()}
-        found[name] = {"sd": float(np.sqrt(variance))} | shares
-    return pd.DataFrame.from_dict(found, orient="index")
+        domains[name] = {"sd": float(np.sqrt(variance))} | shares
+    return pd.DataFrame.from_dict(domains, orient="index")
 
 
 def _latent_parts(fit: Posterior, row: pd.DataFrame, seed: Sequence[int]) -> dict[str, Floats]:
@@ -367,28 +308,23 @@ def extrapolations(
     convex hull of the training rows (see `bayeslaw.locate`), also if each quantity is in its range;
     whether bands were ever compared with losses that far out; and what may be in another unit.
     """
-    found: list[str] = []
+    texts: list[str] = []
     planned = {"params": params, "ptpp": ptpp, "replay": replay, "atpp": atpp}
     row = pd.DataFrame([{**planned, "tokens": params * atpp}])
     for name, fit in fits.items():
         if fit.table is None:
             continue
-        own = []
         for column, (low, high) in training_ranges(fit).items():
             value = planned[column]
             if math.isfinite(value) and not low * (1 - 1e-9) <= value <= high * (1 + 1e-9):
-                range_ = (
-                    f"{low:.4g} to {high:.4g}" if low < high else f"all {low:.4g} (a projection)"
-                )
-                own.append(f"{column} {value:.4g} is outside the {name}'s rows, {range_}")
+                ends = f"{low:.4g} to {high:.4g}" if low < high else f"all {low:.4g} (a projection)"
+                texts.append(f"{column} {value:.4g} is outside the {name}'s rows, {ends}")
         if 0 < atpp < math.inf:
             located = locate(fit.table, row, fit.columns)
-            for far in farthest(located).values():
-                own.append(f"the plan lies beyond the {name}'s rows by {far}")
+            distances = farthest(located).values()
+            texts += [f"the plan lies beyond the {name}'s rows by {far}" for far in distances]
             level, text = evidence(located, fit.columns, beyond_evidence=True)
-            own += [] if level == "ok" else [f"{name}: {text.removesuffix('.')}"]
-            own += [
-                f"{name}: {text.removesuffix('.')}" for text, _ in other_units(row, fit.table.frame)
-            ]
-        found += own
-    return tuple(found)
+            others = [text for text, _ in other_units(row, fit.table.frame)]
+            cautions = others if level == "ok" else [text, *others]
+            texts += [f"{name}: {text.removesuffix('.')}" for text in cautions]
+    return tuple(texts)

@@ -9,49 +9,68 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from inspect import signature
+from itertools import product
 from typing import Any, Never
 
 import numpy as np
 import pandas as pd
 
-from bayeslaw.common.arrays import Floats
-from bayeslaw.common.errors import REMOVED, BayeslawError, unknown
+from bayeslaw.common.arrays import Floats, Ints
+from bayeslaw.common.errors import REMOVED, BayeslawError, argument, unknown
 from bayeslaw.huber.point_fit import PointFit
-from bayeslaw.inference.pools import Fit, convergence_failures, pair_draws
-from bayeslaw.planning.arguments import (
-    NOISE,
-    Baseline,
-    Request,
-    baseline_draws,
-    replay_ratios,
-    requested,
+from bayeslaw.inference.pools import (
+    Fit,
+    Pool,
+    convergence_failures,
+    draw_count,
+    pair_draws,
+    with_draws,
 )
-from bayeslaw.planning.choices import (
-    INFEASIBLE,
-    Choice,
-    binding_limits,
-    cheapest,
-    choice_at,
-    monte_carlo,
-)
+from bayeslaw.inference.posterior import Posterior
+from bayeslaw.laws.bases import Bases
+from bayeslaw.laws.law import Law
+from bayeslaw.planning.grid import Curve
 from bayeslaw.planning.planned_run import (
-    Deviation,
+    NEW,
     PlannedRun,
     common_ranges,
     curve_of,
     deviations,
     extrapolations,
     moving_size_effect,
+    planned_base,
     spread,
 )
-from bayeslaw.planning.problem import RATIOS, Problem, likeliest, refined, smallest
-from bayeslaw.planning.result import Plan
+from bayeslaw.planning.problem import (
+    RATIOS,
+    Limit,
+    Noise,
+    Problem,
+    binding_limits,
+    likeliest,
+    monte_carlo,
+    numbered,
+    refined,
+    smallest,
+)
+from bayeslaw.planning.result import INFEASIBLE, Choice, Plan, cheapest, choice_at, replay_ratios
+from bayeslaw.tables.table import of_domains
+from bayeslaw.tables.validation import check_units, label_texts
 
 MOST_DRAWS = 4000
 """Most paired draws, evenly spread."""
 PASSES, CLOSE = 4, 0.05
 """Most repetitions of a plan with the effects of new sizes where it lies, and the distance in log
 tokens and replay at which they are near enough."""
+BASELINES = {
+    "asymptote": "least source loss that pure replay can reach, draw by draw",
+    "law": "source law's own loss at D = 0, draw by draw",
+}
+"""Baselines that are computed from the source law, and their descriptions."""
+NOISE = ("latent", "predictive")
+"""Whether limits are on latent losses, or on measured losses of a new run."""
+type Baseline = float | tuple[float, float] | str | None
+"""Argument of `bayeslaw.plan`: a loss, a loss and its standard deviation, a name, or none."""
 
 
 def plan(
@@ -170,29 +189,36 @@ def plan(
         PlannedRun(params, ptpp, base, unique_tokens, seed),
         confidence=confidence,
         relative=relative,
-        ratios=None if replay_grid is None else replay_ratios(replay_grid),
+        ratios=RATIOS if replay_grid is None else replay_ratios(replay_grid),
         noise=noise,
     )
-    run, fits = request.run, list(request.fits.values())
+    run, fits, ratios = request.run, list(request.fits.values()), request.ratios
     unconverged = convergence_failures(fits, allow_unconverged)
     starts = [
         baseline_draws(level, fit, run)
         for level, fit in zip(request.baselines, request.sources, strict=True)
     ]
-    deterministic = _deterministic(request, starts, point or fits)
+    # One curve per fit: that of a point fit, or at the posterior medians.
+    centres = [curve_of(fit, run, median=True) for fit in point or fits]
+    middle = [start if isinstance(start, str) else float(np.median(start)) for start in starts]
+    deterministic = request.problem(centres, middle)
+    points = sum(isinstance(fit, PointFit) for fit in point or fits)
+    described = "posterior medians of the reference coordinates"
+    described += ", and point fits as given" if points else ""
     solved = _solution_with_sizes(request, starts)
-    problem, ratios, block = solved.problem, solved.ratios, solved.block
+    problem = solved.problems[request.noise]
     chosen, best, shown = solved.chosen, solved.best, solved.shown
     error, held_out = dict[str, Any](), math.nan
     if best is None:
-        error, held_out = monte_carlo(problem, ratios, chosen, block, np.random.default_rng(seed))
+        rng = np.random.default_rng(seed)
+        error, held_out = monte_carlo(problem, ratios, chosen.replay, solved.block, rng)
     latent, measured = (
         choice_at(solved.problems[kind], shown.budget, shown.replay, shown.tokens) for kind in NOISE
     )
     shares = pd.DataFrame()
     if 0 < shown.tokens < math.inf:
-        noisy, streams = solved.noisy, request.streams
-        shares = spread(request.fits, noisy, streams, run, shown.tokens, shown.replay)
+        streams = request.streams
+        shares = spread(request.fits, solved.noise, streams, run, shown.tokens, shown.replay)
     return Plan(
         **vars(chosen),
         status="feasible" if best is None else "infeasible",
@@ -209,7 +235,7 @@ def plan(
         binds="" if best is None else binding_limits(problem, ratios),
         best=best,
         deterministic=choice_at(problem, *smallest(deterministic, ratios)[0]),
-        point=_point_description(point or fits),
+        point="point fits as given" if points == len(point or fits) else described,
         held_out=held_out,
         error=error,
         outside=extrapolations(request.fits, params, ptpp, shown.replay, shown.atpp),
@@ -224,114 +250,350 @@ def plan(
     )
 
 
+# -- arguments ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a plan is asked of: the arguments of `bayeslaw.plan`, checked and with their defaults.
+
+    `max_loss` has a limit for each target; `max_forgetting` and `baselines` one for each source.
+    """
+
+    targets: Sequence[Fit]
+    sources: Sequence[Fit]
+    max_loss: Sequence[float]
+    max_forgetting: Sequence[float]
+    baselines: Sequence[Any]
+    run: PlannedRun
+    ratios: Floats
+    confidence: float
+    relative: bool
+    # Found by `requested`: the kind of losses, and descriptions of the baselines and of the base.
+    noise: str = ""
+    baseline: str = ""
+    base: str = ""
+
+    def check(self) -> None:
+        """Raise `BayeslawError` unless each fit has a limit and all numbers are in range."""
+        targets, sources, run = len(self.targets), len(self.sources), self.run
+        for what, given in (("max_forgetting", self.max_forgetting), ("baseline", self.baselines)):
+            if len(given) != sources:
+                raise BayeslawError(
+                    f"{sources} sources and {len(given)} of {what}; give each source its own."
+                )
+        for name in self.baselines[1:]:
+            if isinstance(name, str):
+                raise BayeslawError(
+                    f"baseline={name!r}: only the first source may have a baseline by name; give "
+                    "the others' measured losses."
+                )
+        if not targets or targets != len(self.max_loss):
+            raise BayeslawError(
+                f"{targets} targets and {len(self.max_loss)} limits max_loss; give each target its "
+                "own."
+            )
+        positive = [("params", run.params), ("ptpp", run.ptpp)]
+        for name, value in (*positive, *(("max_loss", loss) for loss in self.max_loss)):
+            if not 0 < value < math.inf:
+                raise BayeslawError(f"{name}={value:g}: give a positive number.")
+        for rise in self.max_forgetting:
+            if not -1 < rise < math.inf:
+                raise BayeslawError(f"max_forgetting={rise:g}: 0.02 allows a rise of 2 %.")
+            if self.relative and rise > 1:
+                raise BayeslawError(
+                    f"max_forgetting={rise:g}: give a fraction, not a percentage; "
+                    f"{rise / 100:g} allows a rise of {rise:g} %. Limits in nats need "
+                    "relative=False (--absolute)."
+                )
+        if not 0 < self.confidence < 1:
+            raise BayeslawError(
+                f"confidence={self.confidence:g} is not between 0 and 1; 0.9 is 90 %."
+            )
+        if (unique := run.unique_tokens) is not None and not 0 < unique < math.inf:
+            raise BayeslawError(f"unique_tokens={unique:g}: give a positive number of tokens.")
+        for law in laws_of(*self.targets):
+            if run.unique_tokens is not None and not law.repetition:
+                raise BayeslawError(
+                    f"unique_tokens: {law.name} was fitted to a table without the column "
+                    "unique_tokens, so it does not know what repeated tokens are worth; add "
+                    "the column and fit again."
+                )
+        for target, source in product(self.targets, self.sources):
+            if _same(target, source):
+                raise BayeslawError(
+                    "target and source are one posterior; give that of the domain adapted to, and "
+                    "that of the domain that may be forgotten."
+                )
+        for law in laws_of(*self.targets, *self.sources):
+            if "replay" not in law.columns and (self.ratios != 1).any():
+                raise BayeslawError(
+                    f"the law {law.name} does not know replay, so no ratio can be planned: fit one "
+                    "that does, such as form1n, or fix replay_grid=[1] (--replay 1)."
+                )
+        asked = run.row.drop(columns=["tokens", "replay"])
+        for fit in (*self.targets, *self.sources):
+            if fit.table is not None:
+                check_units(asked, "plan", fit.table.frame)
+
+    @property
+    def fits(self) -> dict[str, Fit]:
+        """All fits by name, those of the targets first."""
+        targets, sources = len(self.targets), len(self.sources)
+        names = numbered("target", targets) + numbered("source", sources)
+        return dict(zip(names, (*self.targets, *self.sources), strict=True))
+
+    @property
+    def streams(self) -> list[int]:
+        """Place of each fit in the order of random numbers: those of the first source come last."""
+        first, count = len(self.targets), len(self.targets) + len(self.sources)
+        return [*range(first), count - 1, *range(first, count - 1)]
+
+    @property
+    def limits(self) -> dict[str, Any]:
+        """`Plan.limits`."""
+
+        def one_or_all(values: Sequence[object]) -> object:
+            return values[0] if len(values) == 1 else [*values]
+
+        return {
+            "params": self.run.params,
+            "ptpp": self.run.ptpp,
+            "base": self.run.base,
+            "unique_tokens": self.run.unique_tokens,
+            "max_loss": one_or_all(self.max_loss),
+            "max_forgetting": one_or_all(self.max_forgetting),
+            "relative": self.relative,
+            "baseline": one_or_all(self.baselines),
+        }
+
+    def problem(
+        self,
+        curves: Sequence[Curve],
+        baselines: Sequence[float | Floats | str],
+        index: Sequence[Ints] | None = None,
+    ) -> Problem:
+        """The limits on latent losses, for curves of all fits and baselines of the sources."""
+        silent = Noise({"noise": np.zeros(curves[0].draws)})
+        places: Sequence[Ints | None] = index or [None] * len(curves)
+        levels = [*(None for _ in self.targets), *baselines]
+        most = (*self.max_loss, *self.max_forgetting)
+        limits = [
+            Limit(curve, value, silent, draws, level, self.relative and level is not None)
+            for curve, value, draws, level in zip(curves, most, places, levels, strict=True)
+        ]
+        return Problem(tuple(limits), self.confidence)
+
+
+def requested(
+    target: Fit | Sequence[Fit],
+    source: Fit | Sequence[Fit],
+    max_loss: float | Sequence[float],
+    max_forgetting: float | Sequence[float],
+    baseline: Baseline | Sequence[Baseline],
+    run: PlannedRun,
+    *,
+    noise: str | None,
+    **how: Any,
+) -> Request:
+    """Check the arguments of `bayeslaw.plan`, and find the base and the baselines."""
+    targets, sources = (
+        list(fits) if isinstance(fits, Sequence) else [fits] for fits in (target, source)
+    )
+    points = [fit for fit in (*targets, *sources) if isinstance(fit, PointFit)]
+    for fit in (*targets, *sources):
+        if not isinstance(fit, PointFit):
+            with_draws(fit, "plan")
+    losses, rises = (
+        np.atleast_1d(np.asarray(x, float)).tolist() for x in (max_loss, max_forgetting)
+    )
+    levels: list[Any] = baseline if isinstance(baseline, list) else [baseline]
+    levels = levels * len(sources) if levels == [None] else levels
+    request = Request(targets, sources, losses, rises, levels, run, **how)
+    request.check()
+    label, base = planned_base([*targets, *sources], run)
+    run = replace(run, base=label)
+    pairs = zip(levels, sources, strict=True)
+    baselines, texts = zip(*(baseline_of(level, fit, run) for level, fit in pairs), strict=True)
+    if noise is None:
+        noise = "latent" if len(points) == len(targets) + len(sources) else "predictive"
+    if noise not in NOISE:
+        raise BayeslawError(unknown("noise", noise, NOISE))
+    if noise == "predictive" and points:
+        raise BayeslawError(
+            f"a point fit of {points[0].law.name} has no noise; give a posterior or "
+            f"{argument('noise', 'latent')}."
+        )
+    described = "; ".join(dict.fromkeys(texts))
+    return replace(
+        request, baselines=baselines, baseline=described, run=run, base=base, noise=noise
+    )
+
+
+def baseline_of(
+    baseline: Baseline, source: Fit, run: PlannedRun
+) -> tuple[float | tuple[float, float] | str, str]:
+    """Baseline of forgetting, and its description.
+
+    None stands for the row with ``tokens = 0`` of the base in the source's table, on its domain.
+    """
+    if isinstance(baseline, str) and baseline not in BASELINES:
+        removed = REMOVED.get(baseline)
+        why = f"baseline={baseline!r} {removed}"
+        raise BayeslawError(why if removed else unknown("baseline", baseline, BASELINES))
+    if baseline is not None and not isinstance(baseline, str):
+        loss, *sd = np.atleast_1d(np.asarray(baseline, float)).tolist()
+        if not 0 < loss < math.inf or any(not 0 <= each < math.inf for each in sd) or len(sd) > 1:
+            given = f"{loss:g}" if not sd else f"{baseline}"
+            raise BayeslawError(
+                f"baseline={given}: give a source loss in nats per token, or that and its "
+                "standard deviation."
+            )
+        text = "measured source loss of the un-adapted model, as given"
+        return ((loss, sd[0]), f"{text}, with sd {sd[0]:g}") if sd else (loss, text)
+    params, ptpp, base = run.params, run.ptpp, run.base
+    finite = np.isfinite(curve_of(source, replace(run, unique_tokens=None)).loss_at_zero()).all()
+    ways = ", ".join(repr(name) for name in BASELINES if finite or name != "law")
+    why = f"pass baseline= (--baseline) as the measured source loss of that model, or one of {ways}"
+    if not finite:
+        name = source.name if isinstance(source, Pool) else source.law.name
+        why = (
+            f"the law {name} has no value at D = 0, where its term in D diverges, so "
+            f"the un-adapted model's loss cannot come from the fit: {why}"
+        )
+    if baseline == "law" and not finite:
+        raise BayeslawError(f"baseline='law': {why}.")
+    if baseline is not None:
+        return baseline, BASELINES[baseline]
+    if base == NEW and law_of_bases(source) is not None:
+        return "drawn", "starting loss of a new base, drawn from the law of the bases"
+    if source.table is None:
+        raise BayeslawError(f"No baseline for the un-adapted model: {why}.")
+    rows, name = of_domains(source.table.baselines, source.table.frame), source.table.name
+    for column, value in (("params", params), ("ptpp", ptpp)):
+        if column in rows:
+            rows = rows[np.isclose(rows[column], value, rtol=1e-6, atol=0)]
+    if base is not None and "base" in rows:
+        rows = rows[label_texts(rows["base"]) == base]
+    if len(rows) != 1:
+        raise BayeslawError(
+            f"{name}: {len(rows)} rows with tokens = 0 for params = {params:g}, ptpp = {ptpp:g}"
+            f"{'' if base is None else f', base {base}'}, not one; {why}."
+        )
+    return float(rows["loss"].iloc[0]), f"row with tokens = 0 of {name}"
+
+
+def laws_of(*fits: Fit) -> list[Law]:
+    members = (fit.members.values() if isinstance(fit, Pool) else (fit,) for fit in fits)
+    return [member.law for each in members for member in each]
+
+
+def _same(one: Fit, other: Fit) -> bool:
+    """Whether two fits are one posterior, or pools of the same posteriors."""
+    if isinstance(one, Pool) and isinstance(other, Pool):
+        pairs = zip(one.members.values(), other.members.values(), strict=False)
+        return len(one.members) == len(other.members) and all(_same(*pair) for pair in pairs)
+    if isinstance(one, Posterior) and isinstance(other, Posterior):
+        return one is other or one.draws.equals(other.draws)
+    return False
+
+
+def law_of_bases(source: Fit) -> Bases | None:
+    """Losses of pre-trained models that a source's fit knows, and their laws, if it does."""
+    if isinstance(source, PointFit):
+        return None
+    return next((law.bases for law in laws_of(source) if law.bases is not None), None)
+
+
+def baseline_draws(
+    baseline: float | tuple[float, float] | str, source: Fit, run: PlannedRun
+) -> float | Floats | str:
+    """Baseline of a limit: a number, a name, or draws of shape (draws,).
+
+    Draws of a new base are those that the source's curve starts from, where its law starts from
+    the base.
+    """
+    row, rng = run.row, np.random.default_rng([run.seed, 11])
+    if isinstance(baseline, tuple):
+        return baseline[0] + baseline[1] * rng.standard_normal(draw_count(source))
+    known = law_of_bases(source)
+    if baseline != "drawn" or known is None or isinstance(source, PointFit):
+        return baseline
+
+    def starts(fit: Posterior) -> Floats:
+        if fit.law.departure:
+            return np.exp(np.broadcast_to(fit.covariates(row)["start"][..., 0], fit.count))
+        drawn = known.draws(row, fit.count, [int(rng.integers(2**32))])
+        return np.exp(known.logs(row, drawn)[0][:, 0])
+
+    return source.gathered(starts) if isinstance(source, Pool) else starts(source)
+
+
 # -- steps ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class _Solution:
-    """The plan of a problem, or the likeliest choice, with the problem that was solved.
+    """The limits for paired draws, and their plan, or `best`, the likeliest choice, without one."""
 
-    Parameters
-    ----------
-    run : PlannedRun
-        With the tokens and the replay ratio at which the effects of new sizes are taken.
-    problems : mapping of str to Problem
-        The limits for paired draws, on latent and on measured losses.
-    problem : Problem
-        The one of them that was solved.
-    pairing : str
-    noisy : list of Deviation
-        As of `_paired_problems`.
-    block : int
-        Draws that count as one independent draw.
-    ratios : array
-    chosen, best
-        As of `_search`.
-    """
-
-    run: PlannedRun
-    problems: Mapping[str, Problem]
-    problem: Problem
+    run: PlannedRun  # with the tokens and the replay ratio at which effects of new sizes are taken
+    problems: Mapping[str, Problem]  # on latent and on measured losses
     pairing: str
-    noisy: list[Deviation]
-    block: int
-    ratios: Floats
+    noise: list[Noise]  # of each fit, for all of its draws
+    block: int  # draws that count as one independent draw
     chosen: Choice
     best: Choice | None
 
     @property
     def shown(self) -> Choice:
-        """The plan, or the likeliest choice."""
         return self.best or self.chosen
 
 
 def _solution(request: Request, starts: Sequence[float | Floats | str]) -> _Solution:
-    """The plan with the effects of new sizes at the tokens and replay of the request's run."""
-    problems, pairing, noisy = _paired_problems(request, starts)
-    problems, block = _thinned(problems, _autocorrelation_length(list(request.fits.values())))
-    problem, ratios = problems[request.noise], request.ratios
-    ratios = RATIOS if ratios is None else ratios
-    found = _search(problem, ratios)
-    return _Solution(request.run, problems, problem, pairing, noisy, block, ratios, *found)
+    """The plan with the effects of new sizes at the tokens and replay of the request's run.
 
-
-def _solution_with_sizes(request: Request, starts: Sequence[float | Floats | str]) -> _Solution:
-    """The plan with the effects of new sizes at the plan itself."""
-    found = _solution(request, starts)
-    if not any(moving_size_effect(fit, request.run) for fit in request.fits.values()):
-        return found
-    for _ in range(PASSES):
-        there, taken = found.shown, found.run
-        if not 0 < there.tokens < math.inf:
-            break
-        moved = abs(math.log(there.tokens / (taken.tokens or taken.params)))
-        if max(moved, abs(there.replay - taken.replay)) < CLOSE:
-            break
-        run = replace(taken, tokens=there.tokens, replay=there.replay)
-        found = _solution(replace(request, run=run), starts)
-    return found
-
-
-def _paired_problems(
-    request: Request, starts: Sequence[float | Floats | str]
-) -> tuple[dict[str, Problem], str, list[Deviation]]:
-    """The limits for paired draws, on latent and on measured losses.
-
-    Besides, how the draws were paired, and the deviation of each fit for all of its draws. `starts`
-    are the baselines of the sources, unpaired.
+    `starts` are the baselines of the sources, unpaired.
     """
     run, fits, streams = request.run, list(request.fits.values()), request.streams
     in_turn = [fits[streams.index(k)] for k in range(len(fits))]
     drawn, pairing = pair_draws(in_turn)
-    noisy = deviations(in_turn, run)
-    index, noisy = [drawn[k] for k in streams], [noisy[k] for k in streams]
-    own = zip(fits, streams, index, strict=True)
-    curves = [curve_of(fit, run, seed=[run.seed, k]).take(i) for fit, k, i in own]
+    noise = deviations(in_turn, run)
+    index, noise = [drawn[k] for k in streams], [noise[k] for k in streams]
+    draws_of = zip(fits, streams, index, strict=True)
+    curves = [curve_of(fit, run, seed=[run.seed, k]).take(i) for fit, k, i in draws_of]
     paired = [
         start[i] if isinstance(start, np.ndarray) else start
         for start, i in zip(starts, index[len(request.targets) :], strict=True)
     ]
     latent = request.problem(curves, paired, index)
-    noise = (each.take(i).noise for each, i in zip(noisy, index, strict=True))
-    return {"latent": latent, "predictive": latent.with_noise(noise)}, pairing, noisy
+    measured = latent.with_noise(part.take(i) for part, i in zip(noise, index, strict=True))
+    posteriors = [fit for fit in fits if not isinstance(fit, PointFit)]
+    # Draws per effective draw of the fit with the most; thinning makes blocks shorter.
+    blocks = [math.ceil(fit.count / max(fit.convergence.ess_bulk, 1)) for fit in posteriors]
+    block = math.ceil(max([1, *blocks]) * min(1.0, MOST_DRAWS / latent.draws))
+    problems = {
+        kind: problem.thinned(MOST_DRAWS)
+        for kind, problem in zip(NOISE, (latent, measured), strict=True)
+    }
+    found = _search(problems[request.noise], request.ratios)
+    return _Solution(run, problems, pairing, noise, block, *found)
 
 
-def _deterministic(
-    request: Request, starts: Sequence[float | Floats | str], fits: Sequence[Fit]
-) -> Problem:
-    """The limits for one curve per fit: that of a point fit, or at the posterior medians."""
-    curves = [curve_of(fit, request.run, median=True) for fit in fits]
-    middle = [start if isinstance(start, str) else float(np.median(start)) for start in starts]
-    return request.problem(curves, middle)
-
-
-def _thinned(problems: dict[str, Problem], block: int) -> tuple[dict[str, Problem], int]:
-    """At most `MOST_DRAWS` draws, and the length of their blocks."""
-    draws = problems["latent"].draws
-    if draws <= MOST_DRAWS:
-        return problems, block
-    thinned = {name: problem.thinned(MOST_DRAWS) for name, problem in problems.items()}
-    return thinned, math.ceil(block * MOST_DRAWS / draws)
+def _solution_with_sizes(request: Request, starts: Sequence[float | Floats | str]) -> _Solution:
+    """The plan with the effects of new sizes at the plan itself."""
+    solved = _solution(request, starts)
+    if not any(moving_size_effect(fit, request.run) for fit in request.fits.values()):
+        return solved
+    for _ in range(PASSES):
+        there, run = solved.shown, solved.run
+        if not 0 < there.tokens < math.inf:
+            break
+        moved = abs(math.log(there.tokens / (run.tokens or run.params)))
+        if max(moved, abs(there.replay - run.replay)) < CLOSE:
+            break
+        run = replace(run, tokens=there.tokens, replay=there.replay)
+        solved = _solution(replace(request, run=run), starts)
+    return solved
 
 
 def _search(problem: Problem, ratios: Floats) -> tuple[Choice, Choice | None]:
@@ -345,20 +607,3 @@ def _search(problem: Problem, ratios: Floats) -> tuple[Choice, Choice | None]:
         return choice_at(problem, *refined(problem, near, ratios[[0, -1]])), None
     best = choice_at(problem, budget, ratio) if count else replace(INFEASIBLE, p_both=0.0)
     return INFEASIBLE, best
-
-
-def _point_description(fits: Sequence[Fit]) -> str:
-    """Describe the parameters of the deterministic plan: those that `curve_of` takes of `fits`."""
-    points = sum(isinstance(fit, PointFit) for fit in fits)
-    medians = "posterior medians of the reference coordinates"
-    if points == len(fits):
-        return "point fits as given"
-    return f"{medians}, and point fits as given" if points else medians
-
-
-def _autocorrelation_length(fits: Sequence[Fit]) -> int:
-    """Number of draws per effective draw, rounded up, of the fit with the most."""
-    posteriors = [fit for fit in fits if not isinstance(fit, PointFit)]
-    return max(
-        [1, *(math.ceil(fit.count / max(fit.convergence.ess_bulk, 1)) for fit in posteriors)]
-    )

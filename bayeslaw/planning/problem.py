@@ -16,12 +16,10 @@ References
 """
 
 import math
-from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any, ClassVar, Self
+from functools import cached_property, reduce
+from typing import Any
 
 import numpy as np
 from scipy.ndimage import maximum_filter, minimum_filter
@@ -42,135 +40,82 @@ STARTS, CLOSE = 3, 0.01
 islands of which each may be the best."""
 NEVER = 1e6
 """Added to the excess of infeasible points, so that any feasible budget is better."""
+REPLICATES = 100
+"""Number of bootstrap replicates."""
+NEAR = 40
+"""Budgets around a plan at which its replicates are sought, spread evenly and by draws."""
 
 
 @dataclass(frozen=True)
 class Noise:
-    """Deviation of the measured log loss of a new run from the latent one, and the base's part.
+    """Deviation of the measured log loss of a new run from the latent one, as a sum of parts.
 
-    The un-adapted model has the effect of the base as well. Arrays of shape (draws,).
+    They are effects by level of grouping, and ``noise``, each of shape (draws,). The un-adapted
+    model has the effect of the base as well.
     """
 
-    total: Floats
-    base: Floats
+    parts: Mapping[str, Floats]
+
+    @cached_property
+    def total(self) -> Floats:
+        return np.asarray(sum(self.parts.values()))
+
+    @property
+    def base(self) -> Floats:
+        return self.parts.get("base", np.zeros_like(self.total))
 
     def take(self, draws: Ints) -> "Noise":
-        return Noise(self.total[draws], self.base[draws])
-
-
-# -- limits ---------------------------------------------------------------------------------------
+        return Noise({name: part[draws] for name, part in self.parts.items()})
 
 
 @dataclass(frozen=True)
-class Limit(ABC):
-    """An upper limit on a loss of one domain, for paired draws; `index` are those of the fit."""
+class Limit:
+    """An upper limit on the loss of a target, or on the rise of a source's loss over its baseline.
 
-    kind: ClassVar[str]
-    """Which of the probabilities the limit counts in, as in ``p_target``."""
-    argument: ClassVar[str]
-    """Argument of `bayeslaw.plan` that states the limit."""
+    Draws are paired; `index` are those of the fit. A limit on the loss has no `baseline`. A rise is
+    in nats per token or, if `relative`, a fraction of the baseline.
+    """
 
     curve: Curve
     most: float
     noise: Noise
     index: Ints | None = None
-
-    @property
-    @abstractmethod
-    def unit(self) -> str:
-        """Unit of the limit in text."""
-
-    @abstractmethod
-    def number(self, value: float) -> str:
-        """A value of what is limited as text, without its unit."""
-
-    @abstractmethod
-    def value(self, budgets: Sequence[float] | Floats, replay: Sequence[float] | Floats) -> Floats:
-        """What is limited, (budgets, replays, draws), in the unit of `most`; see `Curve.loss`."""
-
-    @property
-    @abstractmethod
-    def level(self) -> float | Floats:
-        """The limit as one on the latent loss, nats per token, a number or of shape (draws,)."""
-
-    def take(self, draws: Ints) -> Self:
-        index = None if self.index is None else self.index[draws]
-        return replace(
-            self, curve=self.curve.take(draws), noise=self.noise.take(draws), index=index
-        )
-
-    def scaled(self, factors: Mapping[str, float]) -> Self:
-        """The limit multiplied by the factor of its `argument`, if there is one."""
-        return replace(self, most=factors.get(self.argument, 1.0) * self.most)
-
-
-@dataclass(frozen=True)
-class LossLimit(Limit):
-    """A limit on the loss of a target domain, nats per token."""
-
-    kind, argument, unit = "target", "max_loss", "nats per token"
-
-    def number(self, value: float) -> str:
-        return f"{value:g}"
-
-    def value(self, budgets: Sequence[float] | Floats, replay: Sequence[float] | Floats) -> Floats:
-        return self.curve.loss(budgets, replay) * np.exp(self.noise.total)
-
-    @cached_property
-    def level(self) -> Floats:
-        return self.most * np.exp(-self.noise.total)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ForgettingLimit(Limit):
-    """A limit on the rise of the loss of a source domain over its baseline, in nats or relative."""
-
-    kind, argument = "forgetting", "max_forgetting"
-
-    baseline: float | Floats | str
-    relative: bool
-
-    @property
-    def unit(self) -> str:
-        return "%" if self.relative else "nats per token"
-
-    def number(self, value: float) -> str:
-        return f"{100 * value if self.relative else value:.3g}"
+    baseline: float | Floats | str | None = None
+    relative: bool = False
 
     def text(self, value: float) -> str:
-        return f"{self.number(value)} {'%' if self.relative else 'nats'}"
+        """A value of what is limited; a loss goes without its unit."""
+        if self.baseline is None:
+            return f"{value:g}"
+        return f"{100 * value:.3g} %" if self.relative else f"{value:.3g} nats"
 
     @cached_property
     def baseline_loss(self) -> float | Floats:
-        """Loss of the un-adapted model, a number or of shape (draws,)."""
+        """Loss of the un-adapted model, a number or of shape (draws,); 0 without a baseline."""
         if not isinstance(self.baseline, str):
-            return self.baseline
+            return 0.0 if self.baseline is None else self.baseline
         curve, asymptote = self.curve, self.baseline == "asymptote"
         return (curve.minimum(1.0) if asymptote else curve.loss_at_zero()) * np.exp(self.noise.base)
 
     def value(self, budgets: Sequence[float] | Floats, replay: Sequence[float] | Floats) -> Floats:
+        """What is limited, (budgets, replays, draws), in the unit of `most`; see `Curve.loss`."""
         loss = self.curve.loss(budgets, replay) * np.exp(self.noise.total)
         return loss / self.baseline_loss - 1 if self.relative else loss - self.baseline_loss
 
     @cached_property
     def level(self) -> Floats:
+        """The limit as one on the latent loss, nats per token, shape (draws,)."""
         base = self.baseline_loss
         most = (1 + self.most) * base if self.relative else base + self.most
         return most * np.exp(-self.noise.total)
 
-    def take(self, draws: Ints) -> Self:
+    def take(self, draws: Ints) -> "Limit":
         base = self.baseline
-        some = base if isinstance(base, str) or np.ndim(base) == 0 else np.asarray(base)[draws]
-        return replace(super().take(draws), baseline=some)
-
-    def scaled(self, factors: Mapping[str, float]) -> Self:
-        """The limit and the baseline multiplied; a baseline by name stays."""
-        base = self.baseline
-        moved = base if isinstance(base, str) else factors.get("baseline", 1.0) * base
-        return replace(super().scaled(factors), baseline=moved)
-
-
-# -- their probability ----------------------------------------------------------------------------
+        if isinstance(base, np.ndarray) and base.ndim:
+            base = base[draws]
+        index = None if self.index is None else self.index[draws]
+        curve, noise = self.curve.take(draws), self.noise.take(draws)
+        return replace(self, curve=curve, noise=noise, index=index, baseline=base)
 
 
 @dataclass(frozen=True)
@@ -181,15 +126,15 @@ class Problem:
     confidence: float
 
     @cached_property
-    def targets(self) -> tuple[LossLimit, ...]:
-        return tuple(limit for limit in self.limits if isinstance(limit, LossLimit))
+    def targets(self) -> tuple[Limit, ...]:
+        return tuple(limit for limit in self.limits if limit.baseline is None)
 
     @cached_property
-    def sources(self) -> tuple[ForgettingLimit, ...]:
-        return tuple(limit for limit in self.limits if isinstance(limit, ForgettingLimit))
+    def sources(self) -> tuple[Limit, ...]:
+        return self.limits[len(self.targets) :]
 
     @property
-    def source(self) -> ForgettingLimit:
+    def source(self) -> Limit:
         return self.sources[0]
 
     @property
@@ -207,15 +152,9 @@ class Problem:
         return max(1, math.ceil((self.confidence - 1e-9) * self.draws))
 
     @property
-    def names(self) -> tuple[str, ...]:
-        kinds = Counter(limit.kind for limit in self.limits)
-        return tuple(name for kind, count in kinds.items() for name in numbered(kind, count))
-
-    @property
-    def masks(self) -> dict[str, Bools]:
-        """Which of the limits are of each kind, and which of any, shape (limits,)."""
-        kinds = np.array([limit.kind for limit in self.limits])
-        return {kind: kinds == kind for kind in kinds.tolist()} | {"both": kinds == kinds}
+    def names(self) -> list[str]:
+        kinds = ("target", self.targets), ("forgetting", self.sources)
+        return [name for kind, limits in kinds for name in numbered(kind, len(limits))]
 
     def with_noise(self, noise: Iterable[Noise]) -> "Problem":
         """The problem for losses with other noise, given in the order of the limits."""
@@ -231,14 +170,19 @@ class Problem:
             return self
         return self.take(np.linspace(0, self.draws - 1, most).round().astype(int))
 
-    def only(self, kind: str) -> "Problem":
-        """The problem with the limits of one kind; see `masks`."""
-        kept = zip(self.limits, self.masks[kind], strict=True)
-        return replace(self, limits=tuple(limit for limit, is_kept in kept if is_kept))
-
-    def scaled(self, **factors: float) -> "Problem":
-        """The problem with `max_loss`, `max_forgetting` or `baseline` multiplied by factors."""
-        return replace(self, limits=tuple(limit.scaled(factors) for limit in self.limits))
+    def scaled(
+        self, max_loss: float = 1.0, max_forgetting: float = 1.0, baseline: float = 1.0
+    ) -> "Problem":
+        """The problem with limits and baselines multiplied by factors; a name of one stays."""
+        targets = (replace(limit, most=max_loss * limit.most) for limit in self.targets)
+        sources = (replace(limit, most=max_forgetting * limit.most) for limit in self.sources)
+        moved = (
+            s
+            if isinstance(s.baseline, str)
+            else replace(s, baseline=baseline * (s.baseline or 0.0))
+            for s in sources
+        )
+        return replace(self, limits=(*targets, *moved))
 
     def excesses(
         self, budgets: Sequence[float] | Floats, replay: Sequence[float] | Floats
@@ -249,16 +193,15 @@ class Problem:
 
     def worst(self, budgets: Sequence[float] | Floats, replay: Sequence[float] | Floats) -> Floats:
         """Largest excess of a loss over its limit; not positive where all limits hold."""
-        found, *others = self.excesses(budgets, replay)
-        for excess in others:
-            found = np.maximum(found, excess)
-        return found
+        return reduce(np.maximum, self.excesses(budgets, replay))
 
-    def reduced(self, reduce: Callable[[Floats], Any], budgets: Floats, replay: Floats) -> Any:
+    def reduced(self, statistic: Callable[[Floats], Any], budgets: Floats, replay: Floats) -> Any:
         """A function of `worst` at (budgets, replays, ...), evaluated some budgets at a time."""
         step = max(1, BLOCK // (self.draws * len(replay)))
         starts = range(0, len(budgets), step)
-        return np.concatenate([reduce(self.worst(budgets[i : i + step], replay)) for i in starts])
+        return np.concatenate(
+            [statistic(self.worst(budgets[i : i + step], replay)) for i in starts]
+        )
 
     def held(self, budgets: Floats, replay: Floats) -> Ints:
         """Number of draws at which all limits hold, (budgets, replays)."""
@@ -269,8 +212,8 @@ class Problem:
         places = np.array(ranks) - 1
 
         def statistic(worst: Floats) -> Floats:
-            found = np.partition(worst, np.unique(places), axis=-1)[..., places]
-            return np.nan_to_num(found, nan=np.inf, posinf=np.inf)
+            excess = np.partition(worst, np.unique(places), axis=-1)[..., places]
+            return np.nan_to_num(excess, nan=np.inf, posinf=np.inf)
 
         order: Floats = self.reduced(statistic, budgets, replay)
         return order
@@ -286,13 +229,7 @@ class Problem:
 
 
 def numbered(name: str, count: int) -> list[str]:
-    """A name for each of some things: the name itself, or with numbers if there are several.
-
-    Examples
-    --------
-    >>> numbered("target", 1), numbered("source", 2)
-    (['target'], ['source 1', 'source 2'])
-    """
+    """A name for each of some things: the name itself, or with numbers if there are several."""
     return [name] if count == 1 else [f"{name} {i + 1}" for i in range(count)]
 
 
@@ -315,8 +252,8 @@ def smallest(
     for each, margin in zip(asked, np.moveaxis(margins, -1, 0), strict=True):
         starts = _islands(each, margin, ratios)
         starts += [_around(i, j, ratios) for i, j in _gaps(margin)]
-        found = [refined(each, axes, ratios[[0, -1]]) for axes in starts]
-        plans.append(min(found, key=lambda plan: plan[0], default=(math.inf, math.nan)))
+        local = [refined(each, axes, ratios[[0, -1]]) for axes in starts]
+        plans.append(min(local, key=lambda plan: plan[0], default=(math.inf, math.nan)))
     return plans
 
 
@@ -340,8 +277,8 @@ def lowest(problem: Problem, budget: float, ratio: float, count: int) -> float:
     nodes = np.maximum(
         budget - TOLERANCE[0] * np.array([16.0, 8.0, 4.0, 2.0, 1.0, 0.0]), BUDGETS[0]
     )
-    (found,) = first(lambda u: problem.held(u[:, 0], replay) >= count, nodes[:, None], 1e-13)
-    return -math.inf if found <= BUDGETS[0] else float(found)
+    (least,) = first(lambda u: problem.held(u[:, 0], replay) >= count, nodes[:, None], 1e-13)
+    return -math.inf if least <= BUDGETS[0] else float(least)
 
 
 def likeliest(problem: Problem, ratios: Floats, cap: float = math.inf) -> tuple[int, float, float]:
@@ -363,8 +300,8 @@ def likeliest(problem: Problem, ratios: Floats, cap: float = math.inf) -> tuple[
     peaks = np.argwhere((minimum_filter(value, 3) == value) & (value < np.inf))
     starts = sorted(peaks.tolist(), key=lambda at: (value[*at], at))[:STARTS]
     bounds = [(budgets[0], budgets[-1]), (ratios[0], ratios[-1])]
-    found = [search(worth, _around(i, j, ratios, budgets, 8), bounds, TOLERANCE) for i, j in starts]
-    least, (budget, ratio) = min(found, default=(math.inf, (math.inf, math.nan)))
+    local = [search(worth, _around(i, j, ratios, budgets, 8), bounds, TOLERANCE) for i, j in starts]
+    least, (budget, ratio) = min(local, default=(math.inf, (math.inf, math.nan)))
     if least >= 0:
         return 0, math.inf, math.nan
     return round(-least), lowest(problem, budget, ratio, round(-least)), ratio
@@ -388,8 +325,8 @@ def _islands(problem: Problem, margin: Floats, ratios: Floats) -> list[list[Floa
     They are local minima, over the ratios, of the smallest budget at each ratio: a feasible region
     may have several islands, and of a few draws it has a rugged shore.
     """
-    node, some = (margin <= 0).argmax(0), (margin <= 0).any(0)
-    near = np.flatnonzero(some & (node <= node[some].min(initial=len(BUDGETS)) + 1))
+    node, feasible = (margin <= 0).argmax(0), (margin <= 0).any(0)
+    near = np.flatnonzero(feasible & (node <= node[feasible].min(initial=len(BUDGETS)) + 1))
     if not len(near):
         return []
     cells = np.clip(node[near] + np.arange(-2, 2)[:, None], 0, len(BUDGETS) - 1)
@@ -419,3 +356,113 @@ def _gaps(margin: Floats) -> list[tuple[int, int]]:
     gaps &= lower[:, None] & ((margin <= change) | (not feasible.any()))
     places = np.argwhere(gaps)[np.argsort(margin[gaps], kind="stable")][:STARTS]
     return [(int(i), int(j)) for i, j in places]
+
+
+def binding_limits(problem: Problem, ratios: Floats) -> str:
+    """Which limits make a problem infeasible, as text.
+
+    They are the limits that no budget meets with the confidence, or all of them together if each
+    can be met alone.
+    """
+    alone = [replace(problem, limits=(limit,)) for limit in problem.limits]
+    most = {n: likeliest(p, ratios)[0] for n, p in zip(problem.names, alone, strict=True)}
+    failing = " and ".join(name for name, count in most.items() if count < problem.rank)
+    shares = ", ".join(f"P({n}) up to {count / problem.draws:.3g}" for n, count in most.items())
+    return f"{failing or 'the limits together'}; alone, {shares}"
+
+
+# -- Monte Carlo error ----------------------------------------------------------------------------
+
+
+def monte_carlo(
+    problem: Problem, ratios: Floats, ratio: float, block: int, rng: np.random.Generator
+) -> tuple[dict[str, Any], float]:
+    """`Plan.error` at its ratio, by the circular block bootstrap [1]_, and `Plan.held_out`.
+
+    Draws are autocorrelated over about the length of a `block`. Replicates are plans on a grid
+    around the plan, at whose points the losses are evaluated once. It reaches as far as plans move
+    whose rank moves by four standard errors, of a half of the draws.
+
+    References
+    ----------
+    .. [1] D. N. Politis and J. P. Romano (1992). A circular block-resampling procedure for
+       stationary data. In Exploring the Limits of Bootstrap, 263-270. Wiley.
+    """
+    draws, rank = problem.draws, problem.rank
+    if draws == 1:
+        return {}, math.nan
+    budgets, near, parts = _neighbourhood(problem, ratios, ratio, block)
+    starts = rng.integers(draws, size=(REPLICATES, math.ceil(draws / block), 1))
+    index = ((starts + np.arange(block)) % draws).reshape(REPLICATES, -1)[:, :draws]
+    weights = np.stack([np.bincount(i, minlength=draws) for i in index], -1).astype(np.float32)
+    held = problem.reduced(lambda worst: (worst <= 0).astype(np.float32) @ weights, budgets, near)
+    per_ratio = _reached(held, rank, budgets, parts)
+    budget, where = per_ratio.min(0), near[per_ratio.argmin(0)]
+    atpp, finite = np.where(budget > BUDGETS[0], np.exp(budget), 0.0), budget < math.inf
+    sd = [float(np.std(v[finite])) if finite.any() else math.nan for v in (atpp, where)]
+    low, high = np.quantile(atpp, (0.05, 0.95), method="nearest")
+    error = {
+        "atpp": sd[0],
+        "replay": sd[1],
+        "atpp_90": (float(low), float(high)),
+        "infeasible": float(1 - finite.mean()),
+        "replicates": REPLICATES,
+        "block": block,
+    }
+    return error, split_half_probability(problem, budgets, near)
+
+
+def _neighbourhood(
+    problem: Problem, ratios: Floats, ratio: float, block: int
+) -> tuple[Floats, Floats, float]:
+    """Budgets and ratios of `monte_carlo`, and how many draws need a budget between two of them."""
+    draws, rank = problem.draws, problem.rank
+    error = 4 * math.sqrt(2 * rank * (1 - rank / draws) * block)
+    needed = np.sort(problem.needed(ratio, 1e-6))
+    finite = int((needed < np.inf).sum())
+    low, high = max(0, math.floor(rank - 1 - error)), min(draws, math.ceil(rank + error)) - 1
+    ranks = np.unique(np.linspace(low, min(high, finite - 1), NEAR).round().astype(int))
+    least, most = needed[ranks[[0, -1]]]
+    # At other ratios a replicate may need less, or, where it is hardly feasible, far more.
+    below = np.linspace(least - (most - least) / 4 - 1e-3, least, 5)
+    beyond = BUDGETS[most < BUDGETS] if high >= finite else most + (below - least)[::-1] * -1
+    even = np.linspace(least, most, NEAR)
+    budgets = np.unique(np.concatenate([below, needed[ranks], even, beyond]))
+    parts = (ranks[-1] - ranks[0]) / max(len(ranks) - 1, 1)
+    if len(ratios) == 1:
+        return budgets, ratios, parts
+    also = ratios[problem.held(np.array([most]), ratios)[0] >= rank]
+    step = np.diff(ratios).max()
+    ends = min([ratio, *also]) - step, max([ratio, *also]) + step
+    near = np.clip(np.linspace(*ends, int(np.clip(40_000 / draws, 9, 33))), ratios[0], ratios[-1])
+    return budgets, np.union1d(near, ratio), parts
+
+
+def _reached(held: Floats, rank: int, budgets: Floats, parts: float) -> Floats:
+    """The budget at which counts of shape (budgets, ...) first reach a rank.
+
+    It is one of the budgets if each is that of a draw, otherwise it may lie between two of them.
+    """
+    node = (held >= rank).argmax(0)
+    after = np.take_along_axis(held, node[None], 0)[0]
+    before = np.take_along_axis(held, np.maximum(node - 1, 0)[None], 0)[0]
+    low = budgets[np.maximum(node - 1, 0)]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        share = (rank - before) / (after - before) if parts > 1 else np.ones(node.shape)
+    reached = low + np.where(node > 0, share, 1.0) * (budgets[node] - low)
+    return np.where(after >= rank, reached, np.inf)
+
+
+def split_half_probability(problem: Problem, budgets: Floats, near: Floats) -> float:
+    """P(both) on half of the draws of a plan made on the other half; mean of both directions.
+
+    P(both) of a plan on the draws that it was made on is optimistic; this one is not. A half
+    without a plan does not count; NaN if neither has one.
+    """
+    index, held = np.arange(problem.draws), []
+    halves = [problem.take(half) for half in np.split(index, [problem.draws // 2])]
+    for one, other in (halves, halves[::-1]):
+        budget, ratio = refined(one, [budgets[::5], near], near)
+        if budget < math.inf:
+            held.append(other.held(np.array([budget]), np.array([ratio]))[0, 0] / other.draws)
+    return float(np.mean(held)) if held else math.nan

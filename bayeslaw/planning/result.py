@@ -1,35 +1,160 @@
-"""The result of a plan, with methods for changed limits, confidences and caps."""
+"""Choices of a budget and a replay ratio, and plans, with methods for other limits and caps."""
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from bayeslaw.common.arrays import Floats
-from bayeslaw.common.errors import BayeslawError
+from bayeslaw.common.arrays import Bools, Floats
+from bayeslaw.common.errors import BayeslawError, unknown
 from bayeslaw.common.formatting import count, digits, jsonable, percent
-from bayeslaw.common.shown import Block, Note, Shown, Table
+from bayeslaw.common.shown import Block, Format, Note, Showing, Shown, Table
 from bayeslaw.laws.adjustments import epochs
-from bayeslaw.planning.arguments import replay_ratios
-from bayeslaw.planning.choices import (
-    INFEASIBLE,
-    Choice,
-    budget_table,
-    cheapest,
-    choice_at,
-    choice_table,
-    fields,
-    least_expected_loss,
-    probabilities,
-    ranges_around,
-    replanned,
-    stopping_budget,
-)
+from bayeslaw.planning.grid import first, search
 from bayeslaw.planning.planned_run import PlannedRun
-from bayeslaw.planning.problem import Problem, likeliest
+from bayeslaw.planning.problem import BUDGETS, Problem, likeliest, smallest
+
+SPAN = 5.0
+"""E-folds of ATPP below and above a choice in which `Plan.around` searches."""
+SHOWN = {"atpp": "ATPP", "replay": "replay", "tokens": "tokens", "flops": "FLOPs"}
+SHOWN |= {"p_target": "P(target)", "p_forgetting": "P(forgetting)", "p_both": "P(both)"}
+SHOWN |= {"held": "P(both) of this plan"}
+"""Heads of the columns of a choice."""
+
+
+def replay_ratios(replay: Sequence[float] | Floats) -> Floats:
+    """Distinct replay ratios in ascending order."""
+    ratios = np.unique(np.asarray(replay, float))
+    if not len(ratios) or not ((ratios >= 0) & (ratios <= 1)).all():
+        raise BayeslawError("replay ratios lie in [0, 1]; give at least one, as fractions.")
+    return ratios
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice(Showing):
+    """A budget and replay ratio, with the probabilities that they meet the limits.
+
+    Probabilities and expectations are over the posterior draws.
+
+    Parameters
+    ----------
+    atpp, tokens, flops : float
+        Adaptation tokens per parameter D/N, tokens D, and 6 N D; infinite if no budget is feasible.
+    replay : float
+        Replay ratio.
+    p_target, p_forgetting, p_both : float
+        Probability that all target limits hold, that all forgetting limits hold, and that all hold.
+    p_targets, p_sources : tuple of float
+        Probability that the limit of each target, and of each source, holds.
+    losses : tuple of float
+        Expected loss of each target, nats per token.
+    forgetting : float
+        Expected rise of the (first) source loss over its baseline: a fraction of the baseline or
+        nats per token, as its limit is.
+    forgettings : tuple of float
+        The same of each source.
+
+    Examples
+    --------
+    >>> choice = Choice(atpp=20.0, tokens=2e10, flops=1.2e20, replay=0.3,
+    ...                 p_target=0.95, p_forgetting=0.96, p_both=0.92)
+    >>> round(choice.p_failure, 2)
+    0.08
+    """
+
+    atpp: float
+    replay: float
+    tokens: float
+    flops: float
+    p_target: float
+    p_forgetting: float
+    p_both: float
+    p_targets: tuple[float, ...] = ()
+    p_sources: tuple[float, ...] = ()
+    losses: tuple[float, ...] = ()
+    forgetting: float = math.nan
+    forgettings: tuple[float, ...] = ()
+
+    @property
+    def budget(self) -> float:
+        """Log ATPP; minus infinity for a budget of zero tokens."""
+        return math.log(self.atpp) if self.atpp else -math.inf
+
+    @property
+    def p_failure(self) -> float:
+        """Probability that at least one limit does not hold."""
+        return 1 - self.p_both
+
+    def shown(self) -> Shown:
+        """The budget, and the probabilities that it meets the limits."""
+        return Shown("Choice", [choice_table({"choice": self})], fields(self))
+
+
+def choice_table(choices: Mapping[str, Choice | None], title: str = "") -> Table:
+    """A row for each choice that is not None: its budget, and the probabilities of the limits."""
+    named = {name: choice for name, choice in choices.items() if choice is not None}
+    columns = {n: [getattr(c, n) for c in named.values()] for n in SHOWN if n != "held"}
+    return budget_table(pd.DataFrame(columns, list(named)), title)
+
+
+def budget_table(frame: pd.DataFrame, title: str = "") -> Table:
+    """A table of budgets, with those of their columns that are in `SHOWN`."""
+    feasible = frame["atpp"].map(math.isfinite)
+    cells = {"atpp": digits, "replay": "{:.1f} %".format, "tokens": count, "flops": "{:.3g}".format}
+    texts = frame[[name for name in SHOWN if name in frame]].astype(object)
+    for name, form in cells.items():
+        values = 100 * frame[name] if name == "replay" else frame[name]
+        texts[name] = [form(v) if ok else "" for v, ok in zip(values, feasible, strict=True)]
+    texts.loc[~feasible, "atpp"] = "infeasible"
+    formats: dict[str, Format] = {head: ".3f" for head in SHOWN.values() if head.startswith("P(")}
+    return Table(texts.rename(columns=SHOWN), title, formats, ("tokens",))
+
+
+_NONE: dict[str, Any] = dict.fromkeys(("replay", "p_target", "p_forgetting", "p_both"), math.nan)
+INFEASIBLE = Choice(atpp=math.inf, tokens=math.inf, flops=math.inf, **_NONE)
+"""The choice where no budget is feasible."""
+
+
+def choice_at(problem: Problem, budget: float, ratio: float, most: float = math.inf) -> Choice:
+    """The choice of a budget in log ATPP and a replay ratio; `INFEASIBLE` if it is infinite.
+
+    Tokens are rounded up to whole ones, and are at most `most`.
+    """
+    if budget > BUDGETS[-1]:
+        return INFEASIBLE
+    params, targets = problem.params, len(problem.targets)
+    tokens = min(float(math.ceil(params * math.exp(budget) * (1 + 1e-12))), most)
+    at = [math.log(tokens / params) if tokens else -math.inf]
+    holds = np.array(problem.excesses(at, [ratio]))[:, 0, 0] <= 0
+    choice = Choice(
+        atpp=tokens / params,
+        replay=ratio,
+        tokens=tokens,
+        flops=6 * params * tokens,
+        p_target=float(holds[:targets].all(0).mean()),
+        p_forgetting=float(holds[targets:].all(0).mean()),
+        p_both=float(holds.all(0).mean()),
+        p_targets=tuple(holds[:targets].mean(1).tolist()),
+        p_sources=tuple(holds[targets:].mean(1).tolist()),
+    )
+    if not tokens:  # most laws have no finite loss at D = 0
+        return choice
+    means = [float(limit.value(at, [ratio]).mean()) for limit in problem.limits]
+    losses, rises = tuple(means[:targets]), tuple(means[targets:])
+    return replace(choice, losses=losses, forgetting=rises[0], forgettings=rises)
+
+
+def cheapest(problem: Problem, ratios: Floats, confidences: Sequence[float] = ()) -> list[Choice]:
+    """The smallest feasible budget of each confidence, or `INFEASIBLE`; see `smallest`."""
+    return [choice_at(problem, *place) for place in smallest(problem, ratios, confidences)]
+
+
+def fields(choice: Choice) -> dict[str, Any]:
+    """The fields of a choice by name, and `p_failure`."""
+    return vars(choice) | {"p_failure": choice.p_failure}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,9 +274,16 @@ class Plan(Choice):
         DataFrame
             Probabilities; the index is ATPP, the columns are replay ratios in ascending order.
         """
-        ratios = replay_ratios(replay)
-        found = probabilities(self.problem, np.asarray(atpp, float), ratios, limit)
-        return pd.DataFrame(found, pd.Index(atpp, name="atpp"), pd.Index(ratios, name="replay"))
+        ratios, problem = replay_ratios(replay), self.problem
+        kinds = {"target": problem.targets, "forgetting": problem.sources, "both": problem.limits}
+        if limit not in kinds:
+            raise BayeslawError(unknown("limit", limit, kinds))
+        with np.errstate(divide="ignore"):
+            held = replace(problem, limits=kinds[limit]).held(
+                np.log(np.asarray(atpp, float)), ratios
+            )
+        index, columns = pd.Index(atpp, name="atpp"), pd.Index(ratios, name="replay")
+        return pd.DataFrame(held / problem.draws, index, columns)
 
     def at(self, *, atpp: float, replay: float) -> Choice:
         """The probabilities and expectations of a budget and a replay ratio of your own.
@@ -176,9 +308,24 @@ class Plan(Choice):
         dict
             `atpp`, the least and the greatest within a factor of 148 with which all limits hold
             with the plan's confidence at this replay ratio; and `replay`, those at this budget. NaN
-            where there is none.
+            where there is none; a gap in between is not seen.
         """
-        return ranges_around(self.problem, *self._point(atpp, replay), self.replay_grid)
+        problem, (budget, ratio) = self.problem, self._point(atpp, replay)
+
+        def ends(axis: int, nodes: Floats) -> tuple[float, float]:
+            at = [np.array([budget]), np.array([ratio])]
+
+            def holds(points: Floats) -> Bools:
+                at[axis] = points[:, 0]
+                return np.asarray(problem.held(*at).reshape(-1, 1) >= problem.rank)
+
+            both = np.concatenate([first(holds, n[:, None], 1e-9) for n in (nodes, nodes[::-1])])
+            least, most = np.where(both < np.inf, both, np.nan).tolist()
+            return least, most
+
+        low, high = ends(0, budget + np.linspace(-SPAN, SPAN, 8 * int(SPAN) + 1))
+        budgets = float(np.exp(low)), float(np.exp(high))
+        return {"atpp": budgets, "replay": ends(1, self.replay_grid)}
 
     def stop(self, nats: float, tokens: float = 1e9, *, replay: float | None = None) -> Choice:
         """The budget from which further tokens buy too little.
@@ -205,9 +352,20 @@ class Plan(Choice):
             if self.chosen is None or math.isnan(self.chosen.replay):
                 raise BayeslawError("no draw meets the limits at any budget; give replay=.")
             replay = self.chosen.replay
-        ratio = float(replay_ratios([replay])[0])
-        budget = stopping_budget(self.problem, ratio, nats, tokens)
-        return choice_at(self.problem, budget, ratio)
+        problem, ratio = self.problem, float(replay_ratios([replay])[0])
+
+        def expected(budgets: Floats) -> Floats:
+            losses = [target.value(budgets, [ratio]).mean((1, 2)) for target in problem.targets]
+            return np.asarray(np.mean(losses, axis=0))
+
+        def worthwhile(budgets: Floats) -> Bools:
+            after = np.log(np.exp(budgets[:, 0]) + tokens / problem.params)
+            return np.asarray(expected(budgets[:, 0]) - expected(after) >= nats)[:, None]
+
+        nodes = np.linspace(math.log(1e6), math.log(1e-3), 84)
+        last = float(first(worthwhile, nodes[:, None])[0])
+        budget = {nodes[0]: math.inf, math.inf: float(nodes[-1])}.get(last, last)
+        return choice_at(problem, budget, ratio)
 
     def _point(self, atpp: float, replay: float) -> tuple[float, float]:
         """Log ATPP and replay ratio of a choice."""
@@ -230,8 +388,9 @@ class Plan(Choice):
         DataFrame
             One row per confidence: `confidence`, and the fields of `Choice`.
         """
-        found = zip(confidences, cheapest(self.problem, self.replay_grid, confidences), strict=True)
-        return pd.DataFrame([{"confidence": each} | vars(choice) for each, choice in found])
+        choices = cheapest(self.problem, self.replay_grid, confidences)
+        pairs = zip(confidences, choices, strict=True)
+        return pd.DataFrame([{"confidence": each} | vars(choice) for each, choice in pairs])
 
     def sensitivity(
         self, *, max_loss: float = 0.0025, max_forgetting: float = 0.1, baseline: float = 0.0025
@@ -253,12 +412,15 @@ class Plan(Choice):
         changes = {"max_loss": max_loss, "max_forgetting": max_forgetting, "baseline": baseline}
         if isinstance(self.problem.source.baseline, str):
             del changes["baseline"]
-        problems = (
-            ({"quantity": name, "moved": by - 1}, self.problem.scaled(**{name: by}))
-            for name, change in changes.items()
-            for by in (1 - change, 1 + change)
-        )
-        return replanned(self, problems, self.replay_grid)
+        rows = []
+        for name, change in changes.items():
+            for by in (1 - change, 1 + change):
+                problem, held = self.problem.scaled(**{name: by}), math.nan
+                if self.atpp < math.inf:
+                    held = choice_at(problem, self.budget, self.replay, self.tokens).p_both
+                (choice,) = cheapest(problem, self.replay_grid)
+                rows.append({"quantity": name, "moved": by - 1, "held": held} | vars(choice))
+        return pd.DataFrame(rows)
 
     def within(self, *, tokens: float = math.inf, flops: float = math.inf) -> Choice:
         """The choice most likely to meet all limits under a cap on tokens or FLOPs.
@@ -290,9 +452,18 @@ class Plan(Choice):
         most = self._cap(tokens, flops)
         if most == math.inf:
             raise BayeslawError("least_loss needs a fixed budget; give tokens= or flops=.")
-        budget = math.log(most / self.problem.params)
-        value, ratio = least_expected_loss(self.problem, budget, self.replay_grid)
-        return choice_at(self.problem, budget, ratio, most) if value < math.inf else INFEASIBLE
+        problem, ratios = self.problem, self.replay_grid
+        budget = math.log(most / problem.params)
+        at, sources = np.array([budget]), replace(problem, limits=problem.sources)
+
+        def worth(replay: Floats) -> tuple[Floats, Floats]:
+            losses = [target.value(at, replay)[0].mean(-1) for target in problem.targets]
+            allowed = sources.held(at, replay)[0] >= problem.rank
+            value = np.where(allowed, np.mean(losses, axis=0), np.inf)
+            return value, value
+
+        loss, (ratio,) = search(worth, [ratios], [(ratios[0], ratios[-1])], [2e-6])
+        return choice_at(problem, budget, ratio, most) if loss < math.inf else INFEASIBLE
 
     def _cap(self, tokens: float, flops: float) -> float:
         most = min(tokens, flops / (6 * self.problem.params))
@@ -349,17 +520,20 @@ class Plan(Choice):
 
     def _stated(self) -> list[Block]:
         limits, problem = self.limits, self.problem
-        given = limits["baseline"]
-        every = given if isinstance(given, list) else [given]
-        levels = [f"{np.ravel(level)[0]:.4g}" for level in every if not isinstance(level, str)]
+        baselines = (
+            limits["baseline"] if isinstance(limits["baseline"], list) else [limits["baseline"]]
+        )
+        levels = [f"{np.ravel(level)[0]:.4g}" for level in baselines if not isinstance(level, str)]
         level = f"{' and '.join(levels)}, the " if levels else "the "
-        losses = " and ".join(limit.number(limit.most) for limit in problem.targets)
-        rises = " and ".join(source.text(source.most) for source in problem.sources)
+        losses, rises = (
+            " and ".join(limit.text(limit.most) for limit in limits)
+            for limits in (problem.targets, problem.sources)
+        )
         all_ = "both" if len(problem.limits) == 2 else "all"
         kinds = {"predictive": "measured losses of a new run", "latent": "latent losses, no noise"}
         lines = [
             f"N {count(limits['params'])}, PTPP {limits['ptpp']:g}: target loss at most {losses} "
-            f"{problem.targets[0].unit}, forgetting at most {rises} over {level}{self.baseline}, "
+            f"nats per token, forgetting at most {rises} over {level}{self.baseline}, "
             f"{all_} with probability {100 * self.confidence:g} %.",
             f"The limits are on {kinds[self.noise]}, with {self.base}.",
             f"{self.draws} draws, {self.pairing}.",
@@ -392,10 +566,10 @@ class Plan(Choice):
         return blocks
 
     def _compared(self) -> Table:
-        first = "plan" if self.status == "feasible" else "likeliest"
-        rows = {first: self.chosen}
+        name = "plan" if self.status == "feasible" else "likeliest"
+        rows = {name: self.chosen}
         if self.noise == "predictive":
-            rows[f"{first}, latent losses"] = self.latent
+            rows[f"{name}, latent losses"] = self.latent
         elif self.measured != self.latent:
-            rows[f"{first}, measured losses"] = self.measured
+            rows[f"{name}, measured losses"] = self.measured
         return choice_table(rows | {"deterministic": self.deterministic})

@@ -14,9 +14,8 @@ from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import BayeslawError
 from bayeslaw.common.files import installing
 from bayeslaw.common.formatting import jsonable
-from bayeslaw.planning.arguments import replay_ratios
 from bayeslaw.planning.problem import Limit
-from bayeslaw.planning.result import Plan
+from bayeslaw.planning.result import Plan, replay_ratios
 from bayeslaw.reporting.pages import Page, rendered
 
 DRAWS, BUDGETS, RATIOS = 256, 33, 25  # of a page, which takes 2 MB

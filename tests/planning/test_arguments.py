@@ -8,8 +8,8 @@ import pytest
 
 from bayeslaw import BayeslawError, NotConverged, from_frame, grid, load_law, locate, plan
 from bayeslaw.model.discrepancy import Curvature
-from bayeslaw.planning.arguments import baseline_of
 from bayeslaw.planning.planned_run import PlannedRun, extrapolations, planned_base
+from bayeslaw.planning.planner import baseline_of
 from bayeslaw.simulation.worlds import true_fits
 from tests.planning.posteriors import (
     BASE,

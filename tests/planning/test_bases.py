@@ -48,7 +48,7 @@ def bases():
 
 def test_a_fitted_base_has_its_posterior_and_a_new_one_is_drawn(bases):
     known, new = (
-        deviations([bases["target"]], PlannedRun(8.1e9, 279, base))[0].part("base")
+        deviations([bases["target"]], PlannedRun(8.1e9, 279, base))[0].base
         for base in ("big", "new")
     )
     assert np.median(known) == pytest.approx(0.01, abs=3e-4)
@@ -115,10 +115,10 @@ def test_new_groups_of_joint_fits_are_correlated():
     fits = [
         labelled(domain, **joint, place=k) for k, domain in enumerate(("french", "english_arabic"))
     ]
-    one, two = (each.part("base") for each in deviations(fits, NEW))
+    one, two = (each.base for each in deviations(fits, NEW))
     assert np.corrcoef(one, two)[0, 1] == pytest.approx(0.9, abs=0.05)
     apart = [labelled("french"), labelled("english_arabic")]
-    one, two = (each.part("base") for each in deviations(apart, NEW))
+    one, two = (each.base for each in deviations(apart, NEW))
     assert abs(np.corrcoef(one, two)[0, 1]) < 0.15
 
 

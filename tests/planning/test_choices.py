@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from bayeslaw import grid, plan
-from bayeslaw.planning.choices import INFEASIBLE, choice_at, monte_carlo
-from bayeslaw.planning.problem import likeliest
+from bayeslaw.planning.problem import likeliest, monte_carlo
+from bayeslaw.planning.result import INFEASIBLE, choice_at
 from tests.planning.posteriors import (
     BASE,
     GOOD,
@@ -115,7 +115,9 @@ def test_blocks_matter_for_dependent_draws_and_not_for_independent_ones():
 
     def error(problem, block):
         rngs = map(np.random.default_rng, range(5))
-        errors = [monte_carlo(problem, np.array([0.4]), found, block, rng)[0] for rng in rngs]
+        errors = [
+            monte_carlo(problem, np.array([0.4]), found.replay, block, rng)[0] for rng in rngs
+        ]
         return np.mean([each["atpp"] for each in errors])
 
     once, slow = error(problem, 1), problem.take(np.repeat(np.arange(100), 8))
@@ -131,7 +133,8 @@ def test_quantiles_of_the_monte_carlo_error_at_a_fixed_ratio():
     index = np.random.default_rng(0).integers(100, size=(20_000, 100))
     low, high = np.quantile(np.sort(needed[index])[:, 89], (0.05, 0.95))
     rngs = map(np.random.default_rng, range(40))
-    errors = [monte_carlo(problem, np.array([0.4]), found, 1, rng)[0]["atpp_90"] for rng in rngs]
+    at = np.array([0.4]), found.replay
+    errors = [monte_carlo(problem, *at, 1, rng)[0]["atpp_90"] for rng in rngs]
     assert np.mean(errors, axis=0) == pytest.approx([low, high], rel=0.01)
 
 

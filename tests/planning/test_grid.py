@@ -11,14 +11,7 @@ from bayeslaw.laws.law import CLIP
 from bayeslaw.model.discrepancy import Curvature, WalkingExponents
 from bayeslaw.planning.grid import FAR, NODES, Curve, first, minima, search
 from bayeslaw.planning.planned_run import PlannedRun, curve_of
-from bayeslaw.planning.problem import (
-    ForgettingLimit,
-    LossLimit,
-    Noise,
-    Problem,
-    likeliest,
-    smallest,
-)
+from bayeslaw.planning.problem import Limit, Noise, Problem, likeliest, smallest
 from bayeslaw.simulation.worlds import true_fits
 from tests.planning.random_curves import (
     AT,
@@ -194,10 +187,10 @@ class Drawn:
 
 def drawn_problem(target, source, confidence=0.9, draws=500):
     rng = np.random.default_rng(3)
-    silent = Noise(*np.zeros((2, draws)))
+    silent = Noise({"noise": np.zeros(draws)})
     limits = (
-        LossLimit(Drawn(target, 0.01 * rng.standard_normal(draws)), 1.0, silent),
-        ForgettingLimit(
+        Limit(Drawn(target, 0.01 * rng.standard_normal(draws)), 1.0, silent),
+        Limit(
             Drawn(source, 0.01 * rng.standard_normal(draws)),
             0.0,
             silent,
@@ -255,11 +248,14 @@ def problems(law, baseline, count, draws=60):
         max_loss, rise = losses[0] * rng.uniform(1.0, 1.3), rng.uniform(0, 0.3)
         relative, confidence = bool(rng.integers(2)), rng.choice([0.1, 0.3, 0.6])
         totals, bases = rng.normal(0, 0.01, (2, 2, draws))
-        noise = [Noise(total, base) for total, base in zip(totals, bases, strict=True)]
+        noise = [
+            Noise({"noise": total - base, "base": base})
+            for total, base in zip(totals, bases, strict=True)
+        ]
         start = baseline or losses[1]
         limits = (
-            LossLimit(target, max_loss, noise[0]),
-            ForgettingLimit(source, rise, noise[1], baseline=start, relative=relative),
+            Limit(target, max_loss, noise[0]),
+            Limit(source, rise, noise[1], baseline=start, relative=relative),
         )
         yield Problem(limits, confidence)
 
@@ -308,7 +304,7 @@ def test_the_budget_that_each_draw_needs():
     for law in CASES[:3]:
         curve, r = random_curve(rng, law, 100), rng.random()
         limit = random_limit(rng, curve, r)
-        problem = Problem((LossLimit(curve, 1.0, Noise(-np.log(limit), 0 * limit)),), 0.5)
+        problem = Problem((Limit(curve, 1.0, Noise({"noise": -np.log(limit)})),), 0.5)
         needed = problem.needed(r)
         fine = np.linspace(-14, 18, 3201)
         holds = brute(curve, r, fine) <= limit

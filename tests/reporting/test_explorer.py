@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bayeslaw import BayeslawError, explore, plan
-from bayeslaw.planning.choices import cheapest, choice_at
+from bayeslaw.planning.result import cheapest, choice_at
 from tests.cli import commands
 from tests.planning.posteriors import BASE, LIMITS, both
 
