@@ -23,6 +23,7 @@ from bayeslaw.common.files import results
 from bayeslaw.common.formatting import count, digits, percent
 from bayeslaw.common.shown import Block, Format, Note, Showing, Shown, Table
 from bayeslaw.design.search import (
+    COSTS,
     DRAWS,
     GAINS,
     JointGaussian,
@@ -51,17 +52,6 @@ NEAR, EVERY = np.linspace(-0.1, 0.1, 5), np.linspace(0.04, 0.96, 9)
 TRUTHS, PLANNED = 100, 400
 """Simulations, and draws in each."""
 
-
-CRITERIA = {
-    "variance": "minimises the mean variance of log loss at the targets",
-    "entropy": "minimises the mean log variance of log loss at the targets",
-    "plan": "minimises the variance of the budget of the plan",
-    "doptimal": "maximises the information about the law (Bayesian D-optimality)",
-}
-COSTS = {
-    "flops": "6 N D, and the pre-training of each new base once",
-    "adaptation": "6 N D of adaptation",
-}
 ENOUGH = 0.9
 """Fraction of the total reduction of the sd up to which picks are counted."""
 
@@ -122,22 +112,19 @@ class Anchors(Showing):
         scale = 10.0 ** math.floor(math.log10(self.flops / len(picks)))
         per = f"per {scale:.0e}".replace("+", "")
 
-        def all_rows(now: float | str, later: pd.Series) -> list[float | str]:
-            return [now, *later]
-
         columns: dict[str, list[float | str]] = {}
         for name in ("run", *COVARIATES):
             if name in picks:
-                columns[name] = all_rows("", picks[name].map(str if name == "run" else count))
-        columns[unit] = all_rows("", picks["flops"].map("{:.2g}".format))
-        columns["total"] = all_rows("", picks["flops_total"].map("{:.2g}".format))
-        columns["sd"] = all_rows(picks["sd_before"].iloc[0], picks["sd"])
+                columns[name] = ["", *picks[name].map(str if name == "run" else count)]
+        columns[unit] = ["", *picks["flops"].map("{:.2g}".format)]
+        columns["total"] = ["", *picks["flops_total"].map("{:.2g}".format)]
+        columns["sd"] = [picks["sd_before"].iloc[0], *picks["sd"]]
         columns["max sd"] = list(self.sd.max(1))
-        columns["drop"] = all_rows(math.nan, drop)
-        columns[per] = all_rows(math.nan, drop / picks["flops"] * scale)
+        columns["drop"] = [math.nan, *drop]
+        columns[per] = [math.nan, *(drop / picks["flops"] * scale)]
         if planned := "atpp" in picks:
-            columns["ATPP"] = all_rows(self.atpp, picks["atpp"])
-            columns["P(plan)"] = all_rows(math.nan, picks["p_plan"])
+            columns["ATPP"] = [self.atpp, *picks["atpp"]]
+            columns["P(plan)"] = [math.nan, *picks["p_plan"]]
         index = pd.Index(["now", *range(1, len(picks) + 1)], dtype=object)
         formats: dict[str, Format] = dict.fromkeys(("sd", "max sd", "drop", per), percent_sd)
         formats |= {"ATPP": digits, "P(plan)": ".2f"}
@@ -149,7 +136,7 @@ class Anchors(Showing):
         )
         within = f" of {self.budget:.3g}" if math.isfinite(self.budget) else ""
         table = Table(pd.DataFrame(columns, index), "", formats, ("total", "max sd"))
-        criterion = f"{CRITERIA[self.gain]}; {self.method}"
+        criterion = f"{GAINS[self.gain]}; {self.method}"
         blocks: list[Block] = [criterion, table, Note(legend, "quiet")]
         if planned:
             words = (
@@ -157,6 +144,7 @@ class Anchors(Showing):
                 "the runs are measured; ATPP: the median of its budget over what they may show."
             )
             blocks.append(Note(words, "quiet"))
+        # Picks until ENOUGH of the whole reduction.
         so_far = picks["sd_before"].iloc[0] - picks["sd"]
         first = int((so_far >= ENOUGH * so_far.max()).to_numpy().argmax()) + 1
         if first < len(picks):
@@ -169,8 +157,9 @@ class Anchors(Showing):
             words = "All of one size: these runs cannot show that the law is wrong about N."
             blocks.append(Note(words, "caution"))
         if more := len(self.frame) - len(picks):
-            words = f"{more} further rows are checkpoints of these runs, free (--out, --json)."
-            blocks.append(words)
+            blocks.append(
+                f"{more} further rows are checkpoints of these runs, free (--out, --json)."
+            )
         document = {
             "gain": self.gain,
             "cost": self.cost,
@@ -191,12 +180,11 @@ class Anchors(Showing):
 
 
 def percent_sd(value: float) -> str:
-    """A standard deviation of log loss in per cent; NaN gives an empty cell."""
     return f"{100 * value:#.3g} %".replace(". %", " %")
 
 
 def shown_value(evsi: pd.DataFrame) -> Shown:
-    """Show the FLOPs saved on the target run against those spent, from `anchor_value`."""
+    """What `anchor_value` found: FLOPs saved on the target run against those spent."""
     names = {"flops": "FLOPs", "atpp": "ATPP", "atpp_90": "90 %", "less": "lower"}
     names |= {"infeasible": "no\nplan", "saved": "saved", "net": "net", "mean": "mean saved"}
     frame = evsi.set_index(evsi["set"].str.slice(0, 20)).rename_axis("runs")
@@ -387,10 +375,9 @@ def choose_anchors(
 def predicted_sd(
     posterior: Posterior, rows: LossTable | pd.DataFrame, targets: LossTable | pd.DataFrame
 ) -> Floats:
-    """Predicted standard deviation of log loss at each target once `rows` are measured.
+    """Predicted standard deviation of log loss at each target once `rows`, if any, are measured.
 
-    Without rows it is the posterior's own. The random effect of a target's size is included if the
-    size has no training rows.
+    The random effect of a target's size is included if the size has no training rows.
     """
     aims = frame_of(targets)
     frame = candidate_rows(posterior, rows) if len(rows) else aims
@@ -418,21 +405,18 @@ def plan_after(
     atpp = plan.chosen.atpp * np.exp(BUDGETS)
     least, most = plan.replay_grid[[0, -1]]
     ratios = np.unique(np.clip(np.r_[plan.chosen.replay + NEAR, EVERY], least, most))
-    some = rng.permutation(len(keep))[:PLANNED]
-    problem = plan.problem.take(keep[some])
+    chosen = rng.permutation(len(keep))[:PLANNED]
+    problem = plan.problem.take(keep[chosen])
     with np.errstate(invalid="ignore", divide="ignore"):
-        margin = np.array(
-            [
-                np.log(limit.level) - np.log(limit.curve.loss(np.log(atpp), ratios))
-                for limit in problem.limits
-            ]
-        )
+        losses = [np.log(limit.curve.loss(np.log(atpp), ratios)) for limit in problem.limits]
+        levels = [np.log(limit.level) for limit in problem.limits]
+        margin = np.array([level - loss for level, loss in zip(levels, losses, strict=True)])
     margin = np.nan_to_num(margin, nan=-1.0, posinf=1.0, neginf=-1.0)  # limits, ATPP, r, draws
     have = joint.measurements_of(picks)
     if not len(have):
-        found = _smallest(margin, atpp, problem.rank)
-        return found, float(np.isfinite(found))
-    x = joint.measured[some][:, have] * math.sqrt(len(joint.measured) - 1)
+        budget = _smallest(margin, atpp, problem.rank)
+        return budget, float(np.isfinite(budget))
+    x = joint.measured[chosen][:, have] * math.sqrt(len(joint.measured) - 1)
     noise = joint.noise[np.ix_(have, have)]
     shape, flat = margin.shape, margin.reshape(-1, margin.shape[-1])
     moved = x - x.mean(0)
@@ -536,16 +520,16 @@ def anchor_value(
     rows, code = distinct_rows(frames)
     losses = simulated_losses(fits, rows, simulations, seed)
     spent, calls = [], []
-    for frame, own in zip(frames, code, strict=True):
+    for frame, places in zip(frames, code, strict=True):
         price = costs(frame, target.columns, cost=cost, fitted=target.table)
         spent.append(price.total(range(len(frame))))
         # The rows are measured in both domains; their tables have the column.
         bare = frame.drop(columns="domain", errors="ignore")
         for i in range(simulations):  # the same truths for all sets, so that their values compare
-            measured = [bare.assign(loss=domain[i, own]) for domain in losses]
+            measured = [bare.assign(loss=domain[i, places]) for domain in losses]
             calls.append((_refitted_plan, (fits, measured, i, run, planned)))
-    found = list(results(calls, jobs, "refits and plans", progress))
-    parts = np.array(found).reshape(len(sets), simulations, 3)
+    plans = list(results(calls, jobs, "refits and plans", progress))
+    parts = np.array(plans).reshape(len(sets), simulations, 3)
     return pd.DataFrame(
         {"set": name, "flops": flops} | summary_of_set(now, flops, *part.T)
         for name, flops, part in zip(sets, spent, parts, strict=True)

@@ -43,9 +43,17 @@ from bayeslaw.planning.result import Plan
 from bayeslaw.tables.table import LossTable, frame_of
 from bayeslaw.tables.validation import COVARIATES, canonical, check_units
 
-KINDS = ("flops", "adaptation")
+COSTS = {
+    "flops": "6 N D, and the pre-training of each new base once",
+    "adaptation": "6 N D of adaptation",
+}
 """Costs that are computed from N, D and PTPP."""
-GAINS = ("variance", "entropy", "plan", "doptimal")
+GAINS = {
+    "variance": "minimises the mean variance of log loss at the targets",
+    "entropy": "minimises the mean log variance of log loss at the targets",
+    "plan": "minimises the variance of the budget of the plan",
+    "doptimal": "maximises the information about the law (Bayesian D-optimality)",
+}
 """Gains of `bayeslaw.choose_anchors`; for that of a plan all weight is on the plan's budget."""
 STARTS = 24
 """First runs that sets are built from, over the number of runs."""
@@ -61,11 +69,11 @@ SLACK = 1 + 1e-9
 
 @dataclass(frozen=True)
 class Costs:
-    """Costs of candidate rows.
+    """Costs of candidate rows, each of which stands for its run trained up to that row.
 
-    A row stands for its run trained up to that row. Rows of one run are its checkpoints: together
-    they cost what the most expensive of them costs. `own` is the cost of the run up to each row,
-    `setup` that of each base, paid with the first run from it; 0 if the base exists.
+    Rows of one run are its checkpoints: together they cost what the most expensive of them costs.
+    `own` is the cost of the run up to each row, `setup` that of each base, paid with the first run
+    from it; 0 if the base exists.
     """
 
     own: Floats
@@ -92,7 +100,7 @@ class Costs:
         return [row for row in bought if self.own[row] >= self._paid(bought)[self.run[row]]]
 
     def _paid(self, bought: Sequence[int]) -> Floats:
-        """Cost of each run, without its base, for the rows `bought`, shape (runs,)."""
+        """Cost of each run without its base, shape (runs,)."""
         paid = np.zeros(self.run.max() + 1)
         np.maximum.at(paid, self.run[list(bought)], self.own[list(bought)])
         return paid
@@ -112,12 +120,12 @@ def costs(
     approximation of J. Kaplan et al. (2020), Scaling laws for neural language models,
     arXiv:2001.08361.
     """
-    if cost in KINDS:
+    if cost in COSTS:
         own = 6 * frame["params"].to_numpy(float) * frame["tokens"].to_numpy(float)
     elif cost in frame:
         own = pd.to_numeric(frame[cost], errors="coerce").to_numpy(float)
     else:
-        raise BayeslawError(unknown("cost", cost, [*KINDS, *map(str, frame.columns)]))
+        raise BayeslawError(unknown("cost", cost, [*COSTS, *map(str, frame.columns)]))
     if not ((own > 0) & np.isfinite(own)).all():
         raise BayeslawError(f"cost {cost!r}: not a positive number in every candidate row.")
     run = run_of_each(frame)
@@ -151,12 +159,9 @@ class JointGaussian:
     """Joint Gaussian of measured log losses and targets, from posterior draws.
 
     A *candidate* is a row that could be bought: its run trained up to that row and measured there
-    and at all rows of the run with fewer tokens. A row may be measured in several domains, so a
-    candidate has one or more measurements of its own.
-
-    `measured` and `targets`, shape (draws, ...), are as from `centred` and without noise; `noise`
-    is the covariance of what the draws do not contain: measurement noise, and effects of new
-    groups.
+    and at all rows of the run with fewer tokens; if in several domains, with a measurement in each.
+    `measured` and `targets`, (draws, ...), are as from `centred` and without noise; `noise` is the
+    covariance of what the draws do not contain: measurement noise, and effects of new groups.
     """
 
     measured: Floats
@@ -206,8 +211,9 @@ class JointGaussian:
         The shapes are (targets,) and (candidates, targets).
         """
         have, free, root, explained, roots = self._conditioned(self._covariance, bought)
-        known = np.linalg.solve(root, self._cross[:, have].T)
-        left = (self._cross - known.T @ explained).T[self._steps] * free[..., None]
+        cross = self._cross
+        known = np.linalg.solve(root, cross[:, have].T)
+        left = (cross - known.T @ explained).T[self._steps] * free[..., None]
         # Covariances of the targets with each measurement's deviation from its prediction by those
         # before it, scaled to variance 1: their squares add up along a run.
         reduction = (np.linalg.solve(roots, left) ** 2).cumsum(1)
@@ -233,10 +239,9 @@ class JointGaussian:
     ) -> tuple[Ints, Bools, Floats, Floats, Floats]:
         """Condition the measurements of each run, with this covariance, on those made.
 
-        Returns the measurements made; which of `_steps` are not; the Cholesky root of the
-        covariance of those made; ``root^-1 matrix[made]``; and the Cholesky root of each run's
-        conditional covariance. That of a run's first measurements is its leading block: one serves
-        all candidates of the run.
+        Gives the measurements made; which of `_steps` are not; the Cholesky root of the covariance
+        of those made; ``root^-1 matrix[made]``; and the Cholesky root of each run's conditional
+        covariance. That of a run's first measurements is its leading block, for all candidates.
         """
         steps, have = self._steps, self.measurements_of(bought)
         free = (steps >= 0) & ~np.isin(steps, have)
@@ -304,12 +309,12 @@ def joint_gaussian(
     for domain, (fit, paired) in enumerate(zip(fits, index, strict=False)):
         log_loss, share = np.empty((len(keep), len(both))), 1 / fit.count
         covariance = np.zeros((len(frame), len(frame)))
-        for member, own, place in fit.by_member(paired[keep]):
+        for member, draws, place in fit.by_member(paired[keep]):
             losses = np.log(member.latent(both)) + new_size_effects(member, both, plan, domain)
             losses[:, : len(frame)] += effects.draw(member.draws, member.spec.effects, frame, None)
-            log_loss[place] = losses[own]
-        for member, own, _ in fit.by_member():
-            covariance += len(own) * share * _noise(member, frame, plan)
+            log_loss[place] = losses[draws]
+        for member, draws, _ in fit.by_member():
+            covariance += len(draws) * share * _noise(member, frame, plan)
         if plan is not None and plan.noise == "predictive":
             # The effect of the planned base, if it is new, is the one that the plan's draws have.
             pilots = np.flatnonzero(_of_planned_base(fit, frame, plan))
@@ -343,8 +348,8 @@ def new_size_effects(fit: Posterior, frame: pd.DataFrame, plan: Plan | None, dom
     last = len(plan.problem.limits) - 1
     seed = [plan.seed, last if domain else 0]
     drawn = residuals.new_size_effects(fit, frame, np.random.default_rng(seed))
-    own = planned_size_effects(fit, plan.run.row, seed)
-    return np.where((frame["params"] == plan.run.params).to_numpy(), own, drawn)
+    planned = planned_size_effects(fit, plan.run.row, seed)
+    return np.where((frame["params"] == plan.run.params).to_numpy(), planned, drawn)
 
 
 def _noise(fit: Posterior, frame: pd.DataFrame, plan: Plan | None) -> Floats:
@@ -444,7 +449,6 @@ class Search:
         return float(gain / self.costs.total(picks) ** self.power)
 
     def greedy(self, picks: list[int], power: float) -> list[int]:
-        """Add candidates of largest rate until `k` or the budget is reached."""
         while len(picks) < self.k:
             allowed = self._allowed(picks, last=len(picks) + 1 == self.k)
             rates = np.where(allowed, self._rates(picks, power), -math.inf)

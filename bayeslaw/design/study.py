@@ -200,16 +200,9 @@ def pool_cases(
         )
     law = load_law(law)
     law.check_fits(parts[0].frame, table.name)
-    one = Case(
-        name=name or table.name,
-        seed=0,
-        law=law,
-        train=parts[0],
-        pool=parts[1],
-        targets=parts[2],
-        grid=grid,
-    )
-    return [replace(one, seed=seed) for seed in seeds]
+    fixed = dict(zip(("train", "pool", "targets"), parts, strict=True))
+    name = name or table.name
+    return [Case(name=name, seed=seed, law=law, grid=grid, **fixed) for seed in seeds]
 
 
 def varied(world: World, by: float, seed: int) -> World:
@@ -337,9 +330,9 @@ def study(
     for path, record in results(work, jobs, "cells", progress, ordered=False):
         with atomic_write(path) as temporary:
             temporary.write_text(json.dumps(record), encoding="utf-8")
-    found = pd.DataFrame([json.loads(path.read_text()) for path in cells])
-    write_frame(found, out)
-    return found
+    records = pd.DataFrame([json.loads(path.read_text()) for path in cells])
+    write_frame(records, out)
+    return records
 
 
 def summary(results: pd.DataFrame, against: str = "random") -> pd.DataFrame:
@@ -353,23 +346,23 @@ def summary(results: pd.DataFrame, against: str = "random") -> pd.DataFrame:
     """
     rows = []
     for (case, design), part in results.groupby(["case", "design"], sort=False):
-        own = part.set_index("seed")
+        cells = part.set_index("seed")
         other = results[(results["case"] == case) & (results["design"] == against)]
-        ratio = (own["crps"] / other.set_index("seed")["crps"]).dropna()
+        ratio = (cells["crps"] / other.set_index("seed")["crps"]).dropna()
         medians = ("flops", "runs", "rmse_log", "width_90", "crps", "winkler_90")
         row = {
             "case": case,
             "design": design,
-            "cells": len(own),
-            **{name: own[name].median() for name in medians},
-            "coverage_90": own["coverage_90"].mean(),
+            "cells": len(cells),
+            **{name: cells[name].median() for name in medians},
+            "coverage_90": cells["coverage_90"].mean(),
             "better": (ratio < 1).mean() if design != against else np.nan,
             "ratio": ratio.median(),
-            "predicted": (own["sd_predicted"] / own["sd"]).median(),
+            "predicted": (cells["sd_predicted"] / cells["sd"]).median(),
         }
-        if "atpp" in own:
-            budgets = own["atpp"].astype(float).fillna(np.inf)
-            held = own["held"].dropna()
+        if "atpp" in cells:
+            budgets = cells["atpp"].astype(float).fillna(np.inf)
+            held = cells["held"].dropna()
             row |= {"atpp": budgets.median(), "held": held.astype(float).mean()}
         rows.append(row)
     return pd.DataFrame(rows)
@@ -384,9 +377,8 @@ def shown_study(results: pd.DataFrame, against: str) -> Shown:
     if planned := "atpp" in rows:
         names |= {"atpp": "ATPP", "held": "met"}
     formats: dict[str, Format] = dict.fromkeys(names.values(), digits)
-    formats |= {"FLOPs": ".2g", "runs": ".3g"} | dict.fromkeys(
-        ("coverage", "better", "met"), percent
-    )
+    formats |= dict.fromkeys(("coverage", "better", "met"), percent)
+    formats |= {"FLOPs": ".2g", "runs": ".3g"}
     blocks: list[Block] = []
     for case, designs in rows.groupby("case", sort=False):
         seeds = int(designs["cells"].max())
@@ -405,13 +397,8 @@ def shown_study(results: pd.DataFrame, against: str) -> Shown:
         )
     bad = float((results["rhat"] > 1.05).mean())
     blocks.append(f"R-hat of the short refits: median {rhat:.3f}, {percent(bad)} above 1.05.")
-    document = {
-        "against": against,
-        "designs": rows.to_dict("records"),
-        "cells": len(results),
-        "rhat": rhat,
-    }
-    return Shown("Study of designs", blocks, document)
+    document = {"against": against, "designs": rows.to_dict("records")}
+    return Shown("Study of designs", blocks, document | {"cells": len(results), "rhat": rhat})
 
 
 def buy(
@@ -470,7 +457,6 @@ def _cell(
     options: Options,
     settings: RefitSettings,
 ) -> tuple[Path, Record]:
-    """Buy, refit, forecast, plan and score."""
     start = time.perf_counter()
     price = costs(case.pool.frame, case.law.columns, cost=options.cost, fitted=case.train)
     budget = options.budget

@@ -174,15 +174,14 @@ class Problem:
         self, max_loss: float = 1.0, max_forgetting: float = 1.0, baseline: float = 1.0
     ) -> "Problem":
         """The problem with limits and baselines multiplied by factors; a name of one stays."""
-        targets = (replace(limit, most=max_loss * limit.most) for limit in self.targets)
-        sources = (replace(limit, most=max_forgetting * limit.most) for limit in self.sources)
-        moved = (
-            s
-            if isinstance(s.baseline, str)
-            else replace(s, baseline=baseline * (s.baseline or 0.0))
-            for s in sources
-        )
-        return replace(self, limits=(*targets, *moved))
+        limits = []
+        for limit in self.limits:
+            base = limit.baseline
+            most = limit.most * (max_loss if base is None else max_forgetting)
+            if base is not None and not isinstance(base, str):
+                base = baseline * base
+            limits.append(replace(limit, most=most, baseline=base))
+        return replace(self, limits=tuple(limits))
 
     def excesses(
         self, budgets: Sequence[float] | Floats, replay: Sequence[float] | Floats
