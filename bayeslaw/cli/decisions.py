@@ -335,7 +335,7 @@ def _besides(
     enough: tuple[float, float] | None,
 ) -> Shown:
     """The user's own choice, the best ones under caps, and where further tokens buy too little."""
-    from bayeslaw.planning.choices import choice_table, fields
+    from bayeslaw.planning.result import choice_table, fields
 
     shown = Shown()
     if yours is not None:

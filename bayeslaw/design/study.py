@@ -200,9 +200,17 @@ def pool_cases(
         )
     law = load_law(law)
     law.check_fits(parts[0].frame, table.name)
-    fixed = dict(zip(("train", "pool", "targets"), parts, strict=True))
-    name = name or table.name
-    return [Case(name=name, seed=seed, law=law, grid=grid, **fixed) for seed in seeds]
+    fitted, bought, aims = parts
+    one = Case(
+        name=name or table.name,
+        seed=0,
+        law=law,
+        train=fitted,
+        pool=bought,
+        targets=aims,
+        grid=grid,
+    )
+    return [replace(one, seed=seed) for seed in seeds]
 
 
 def varied(world: World, by: float, seed: int) -> World:

@@ -5,43 +5,9 @@ each draw of a posterior says about the loss over a range of budgets, and where 
 these losses is smallest, or first reaches a value. This module answers it with arrays alone; the
 axis of draws is always the last one.
 
-Losses
-    `law_draws` takes a posterior to a `LawDraws`, whose `loss` takes arrays of N, D, replay ratio
-    and PTPP in the units of a table that broadcast, and gives losses of shape (..., draws). A
-    `Curve` is the loss at one model and stage, of one law or of the laws of a pool, on a grid of
-    budgets ``log(D / N)`` and replay ratios.
-
-Searches
-    `search` minimises one function of one or several axes over a grid, and over finer grids around
-    the best point. `minima` and `first` treat many elements at once, such as draws: the least value
-    of each along one axis, and the first point at which something holds.
-
-Each search looks at a grid first, so that of several minima the lowest at its nodes is refined. A
-search ends with a spacing, not with a root of an equation: no law needs to be monotone or smooth.
-
-Examples
---------
-Fifty draws of a law in N and D, and the D / N of each with the least loss for 1e21 FLOPs:
-
->>> from bayeslaw.laws.lawfiles import load_law
->>> from bayeslaw.laws.terms import ORIGIN
->>> p = {"E": 1.7, "A": 400.0, "alpha": 0.34, "B": 410.0, "beta": np.linspace(0.27, 0.29, 50)}
->>> p = {name: np.broadcast_to(value, 50) for name, value in p.items()}
->>> draws = LawDraws(load_law("chinchilla"), p, ORIGIN)
->>> def loss(log_ratio):
-...     params = np.sqrt(1e21 / 6 / np.exp(log_ratio))
-...     return draws.loss(params, params * np.exp(log_ratio))
->>> place, least = minima(loss, np.linspace(-5, 10, 61)[:, None])
->>> place.shape, np.exp(place[[0, -1]]).round(1).tolist()
-((50,), [106.5, 26.3])
-
-The first D at which each of these draws has a loss of 2.5 at N = 1e9:
-
->>> log_tokens = first(
-...     lambda u: draws.loss(1e9, np.exp(u)) <= 2.5, np.linspace(15.0, 40.0, 26)[:, None]
-... )
->>> np.exp(log_tokens[[0, -1]]).round(-8).tolist()
-[90300000000.0, 15900000000.0]
+`LawDraws` and `Curve` are the losses; `search`, `minima` and `first` look at a grid first, so that
+of several minima the lowest at its nodes is refined. A search ends with a spacing, not with a root
+of an equation: no law needs to be monotone or smooth.
 """
 
 import math
