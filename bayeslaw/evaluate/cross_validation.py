@@ -17,7 +17,7 @@ from scipy.optimize import LinearConstraint, minimize
 from scipy.special import logsumexp
 
 from bayeslaw.common.arrays import Bools, Floats, Ints, Strings
-from bayeslaw.common.errors import FitError, LawError, TableError, unknown
+from bayeslaw.common.errors import LawError, TableError, unknown
 from bayeslaw.common.shown import Block, Note, Showing, Shown, Table
 from bayeslaw.inference.fitting import fit_spec
 from bayeslaw.inference.pools import StackedForecast, mixture, of_one_law
@@ -30,7 +30,7 @@ from bayeslaw.inference.residuals import (
     residual_draws,
     unit_likelihood,
 )
-from bayeslaw.inference.sampling import RUN, Settings
+from bayeslaw.inference.sampling import RUN, Settings, check_names
 from bayeslaw.model import effects
 from bayeslaw.model.noise import OBSERVED
 from bayeslaw.tables.table import LossTable, subset
@@ -223,10 +223,7 @@ def cross_validate(
     names, index = _groups(table, by)
     # Folds of equal numbers of groups, whose rows stay together.
     fold = rng.permutation(np.arange(len(names)) % min(folds, len(names)))[index]
-    known = LeaveOutSettings.__annotations__
-    for name in settings:
-        if name not in known:
-            raise FitError(unknown("setting", name, known))
+    check_names(settings, LeaveOutSettings.__annotations__)
     of_fit = {name: fit.settings[name] for name in RUN if name in fit.settings}
     chosen = Settings(**{**of_fit, **settings})
     elpd, notes = np.empty(len(table)), []
@@ -359,11 +356,11 @@ class Stack(Showing):
         NotConverged
             If a law with weight failed the convergence checks and `allow_unconverged` is false.
         """
-        given = self.weights if weights is None else weights
-        for name in given:
+        weights = self.weights if weights is None else weights
+        for name in weights:
             if name not in self.fits:
                 raise LawError(unknown("law in the stack", name, self.fits))
-        return mixture(self.fits, given, table, kind=kind, seed=seed, allow=allow_unconverged)
+        return mixture(self.fits, weights, table, kind=kind, seed=seed, allow=allow_unconverged)
 
 
 def stack(

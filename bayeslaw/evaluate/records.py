@@ -260,12 +260,12 @@ def verify(
         inside = frame["loss"].between(lower, upper).astype("boolean")
         frame[f"inside_{100 * level:g}"] = inside.where(frame["loss"].notna())
     extra = tuple(np.flatnonzero(place < 0).tolist())
-    found = Verification(
+    verified = Verification(
         document["sha256"], registered, frame, _scores(registered, frame), extra,
         document["results"],
     )  # fmt: skip
     if table is None:
-        return found
+        return verified
     losses = frame.loc[frame["loss"].notna(), ["row", "loss", "error"]].to_dict("records")
     result = {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -273,14 +273,14 @@ def verify(
         "measured": _about(table),
         "tolerance": tolerance,
         "scored": len(losses),
-        "missing": list(found.missing),
+        "missing": list(verified.missing),
         "extra": list(extra),
-        "scores": jsonable(found.scores.to_dict()),
+        "scores": jsonable(verified.scores.to_dict()),
         "losses": jsonable(losses),
     }
     results = [*document["results"], result]
     write_json({**document, "results": results}, path)
-    return replace(found, results=results)
+    return replace(verified, results=results)
 
 
 @dataclass(frozen=True)
@@ -303,18 +303,17 @@ class Coefficients(Showing):
     law: Law
     parameters: pd.DataFrame
     document: Mapping[str, Any] = field(repr=False)
-    _medians: "_Exported" = field(repr=False)
-    _drawn: "_Exported | None" = field(repr=False)
+    _fit: "_Exported" = field(repr=False)
 
     @property
     def convergence(self) -> Convergence:
         """Convergence checks of the fit."""
-        return self._medians.convergence
+        return self._fit.convergence
 
     @property
     def draws(self) -> int:
         """Number of draws in the file."""
-        return self._drawn.count if self._drawn else 0
+        return self._fit.count if self._fit.drawn else 0
 
     def latent(self, rows: LossTable | pd.DataFrame) -> Floats:
         """Noise-free loss per draw and row, nats per token; `BayeslawError` without draws."""
@@ -326,8 +325,7 @@ class Coefficients(Showing):
         The medians keep the last exponent of walks beyond the training rows. `NotConverged` if the
         fit failed its convergence checks and `allow_unconverged` is false.
         """
-        source = self._drawn or self._medians
-        return source.predict(rows, allow_unconverged=allow_unconverged)
+        return self._fit.predict(rows, allow_unconverged=allow_unconverged)
 
     def forecast(
         self,
@@ -338,8 +336,8 @@ class Coefficients(Showing):
         allow_unconverged: bool = False,
     ) -> Forecast:
         """Forecast the loss of each row as the fit does; `BayeslawError` without draws."""
-        source = self._with_draws()
-        fc = source.forecast(rows, kind=kind, seed=seed, allow_unconverged=allow_unconverged)
+        fit = self._with_draws()
+        fc = fit.forecast(rows, kind=kind, seed=seed, allow_unconverged=allow_unconverged)
         return replace(fc, fits={})
 
     def shown(self) -> Shown:
@@ -359,12 +357,12 @@ class Coefficients(Showing):
         return Shown(f"Coefficients of {self.law.name}", [note, table, words], document)
 
     def _with_draws(self) -> "_Exported":
-        if self._drawn is None:
+        if not self._fit.drawn:
             raise BayeslawError(
                 "these coefficients have no draws, so no bands: export them with draws, or use "
                 "predict for a point forecast."
             )
-        return self._drawn
+        return self._fit
 
 
 def write_coefficients(
@@ -446,24 +444,23 @@ def read_coefficients(path: str | Path) -> Coefficients:
     no_rows = pd.DataFrame(columns=[*spec.law.columns, "loss"], dtype=float)
     # A check that could not be made is NaN, for which JSON has null.
     checks = {name: math.nan if value is None else value for name, value in checks.items()}
-    common: dict[str, Any] = {
-        "spec": replace(spec, new_sizes=False),  # where needed, it is not exported
-        "table": LossTable(no_rows, no_rows, content["training"]["name"]),
-        "at": stored["at"],
-        "stats": xr.Dataset(),
-        "convergence": Convergence(**checks | {"slow": tuple(checks["slow"])}),
-        "settings": content["settings"],
-        "knots": {name: Knots(**knots) for name, knots in stored["knots"].items()},
-        "seed": stored["extension_seed"],
-    }
-    medians = xr.Dataset.from_dict(stored["medians"])
-    drawn = stored["draws"] and xr.Dataset.from_dict(stored["draws"])
+    fit = _Exported(
+        spec=replace(spec, new_sizes=False),  # where needed, it is not exported
+        table=LossTable(no_rows, no_rows, content["training"]["name"]),
+        at=stored["at"],
+        draws=xr.Dataset.from_dict(stored["draws"] or stored["medians"]),
+        stats=xr.Dataset(),
+        convergence=Convergence(**checks | {"slow": tuple(checks["slow"])}),
+        settings=content["settings"],
+        knots={name: Knots(**knots) for name, knots in stored["knots"].items()},
+        seed=stored["extension_seed"],
+        drawn=stored["draws"] is not None,
+    )
     return Coefficients(
         law=spec.law,
         parameters=pd.DataFrame(content["parameters"]).T.infer_objects(),
         document=content,
-        _medians=_Exported(draws=medians, **common, extends=False),
-        _drawn=None if drawn is None else _Exported(draws=drawn, **common),
+        _fit=fit,
     )
 
 
@@ -655,7 +652,7 @@ class _Exported(Posterior):
 
     knots: Mapping[str, Knots] = field(default_factory=dict)
     seed: int = 0
-    extends: bool = True
+    drawn: bool = True  # whether its draws are the fit's, or one draw of their medians
 
     @cached_property
     def law_with_knots(self) -> Law:
@@ -666,7 +663,7 @@ class _Exported(Posterior):
         return self.seed
 
     def extended(self, frame: pd.DataFrame) -> tuple[Law, dict[str, Floats]]:
-        if self.extends:
+        if self.drawn:
             return super().extended(frame)
         # Medians keep the last exponent of walks: steps drawn beyond the rows would be no median.
         return self.law_with_knots, self.values() | self.steps()

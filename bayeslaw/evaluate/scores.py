@@ -14,14 +14,14 @@ from scipy.special import huber
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.defaults import DELTA
-from bayeslaw.common.errors import FitError, FitWarning, TableError, unknown
+from bayeslaw.common.errors import FitError, FitWarning, TableError
 from bayeslaw.common.formatting import digits
 from bayeslaw.common.shown import Block, Format, Note, Shown, Table
 from bayeslaw.huber.point_fit import Bounds, PointFit, fit_huber
 from bayeslaw.inference.fitting import fit
 from bayeslaw.inference.pools import Pool, with_draws
 from bayeslaw.inference.posterior import LEVELS, Forecast, Posterior, ends
-from bayeslaw.inference.sampling import PosteriorSettings
+from bayeslaw.inference.sampling import PosteriorSettings, check_names
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.tables.table import LossTable, require_table, subset
@@ -226,10 +226,9 @@ def compare(
     require_table(table)
     if method not in ("huber", "nuts"):
         raise FitError(f"method is 'huber' or 'nuts', not {method!r}.")
-    known = ("likelihood", "priors", *PosteriorSettings.__annotations__)
-    for name in settings if method == "huber" else ():
-        if name not in known:
-            raise FitError(unknown("setting", name, known))
+    if method == "huber" and settings:
+        check_names(settings, ("likelihood", "priors", *PosteriorSettings.__annotations__))
+        name = next(iter(settings))
         raise FitError(f"method='huber' does not use {name}; drop it or use method='nuts'.")
     parts = _domains(table, "target") + (_domains(source, "source") if source else [])
     names = [name for name, _ in parts]

@@ -26,8 +26,8 @@ STEP = 1e-6
 
 def residual(fit: FittedLaw, table: LossTable, levels: tuple[str, ...] = ()) -> Floats:
     """Measured minus latent log loss, and minus fitted effects of training rows, (draws, rows)."""
-    given = effects.draw(fit.draws, levels, table.frame, None, training=True)
-    return np.asarray(np.log(table.loss) - np.log(fit.latent(table)) - given)
+    fitted = effects.draw(fit.draws, levels, table.frame, None, training=True)
+    return np.asarray(np.log(table.loss) - np.log(fit.latent(table)) - fitted)
 
 
 def log_likelihood(fit: FittedLaw) -> Floats:
@@ -45,7 +45,7 @@ def unit_likelihood(fit: FittedLaw, unit: Ints) -> tuple[Floats, dict[str, Bools
 
     frame, q = fit.table.frame, fit.values()
     integrated: dict[str, Bools] = {}
-    given = residual(fit, fit.table)
+    residuals = residual(fit, fit.table)
     for level in fit.spec.effects:
         if not effects.level(level).latent:
             group = np.unique(effects.labels(frame, level), return_inverse=True)[1]
@@ -53,10 +53,10 @@ def unit_likelihood(fit: FittedLaw, unit: Ints) -> tuple[Floats, dict[str, Bools
             counts = [np.bincount(each)[each] for each in (group, unit, both)]
             integrated[level] = (counts[0] == counts[2]) & (counts[1] == counts[2])
         fitted = effects.draw(fit.draws, (level,), frame, None, training=True)
-        given = given - np.where(integrated.get(level, False), 0.0, fitted)
+        residuals = residuals - np.where(integrated.get(level, False), 0.0, fitted)
     sigma = fit.scale(frame)
     nodes, weights = np.polynomial.hermite_e.hermegauss(NODES)
-    total = density(fit, frame, given) @ (unit[:, None] == np.arange(unit.max() + 1))
+    total = density(fit, frame, residuals) @ (unit[:, None] == np.arange(unit.max() + 1))
     for i in range(total.shape[1]):
         rows = unit == i
         levels = [level for level, of_unit in integrated.items() if of_unit[rows].all()]
@@ -64,7 +64,7 @@ def unit_likelihood(fit: FittedLaw, unit: Ints) -> tuple[Floats, dict[str, Bools
             continue
         tau = np.sqrt(sum(q[f"tau_{level}"] ** 2 for level in levels))
         moved, scale = innovations(fit, frame[rows], np.ones((1, rows.sum())), sigma[:, rows])
-        innovation = innovations(fit, frame[rows], given[:, rows], sigma[:, rows])[0]
+        innovation = innovations(fit, frame[rows], residuals[:, rows], sigma[:, rows])[0]
         precision = (moved**2 / scale**2).sum(1, keepdims=True) + 1 / tau**2
         centre = (moved * innovation / scale**2).sum(1, keepdims=True) / precision
         # Gauss-Hermite nodes about the posterior mean of the sum of the effects under normal noise;
@@ -139,9 +139,9 @@ def error_draws(fit: FittedLaw, frame: pd.DataFrame, rng: np.random.Generator) -
         }
     )
     rows = noise.order(paths)
-    given = ends.values.reshape(len(sigma), -1)
-    sigma = np.hstack([sigma, np.ones(given.shape)])
-    known = np.arange(count, count + given.shape[1]), given
+    last_residuals = ends.values.reshape(len(sigma), -1)
+    sigma = np.hstack([sigma, np.ones(last_residuals.shape)])
+    known = np.arange(count, paths.shape[0]), last_residuals
     return noise.draw_paths(fit.spec.likelihood, rng, sigma, q, rows, known)[:, :count]
 
 

@@ -6,7 +6,7 @@ not depend on the speed of the machine.
 
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -114,13 +114,17 @@ class Settings:
 
 def make_settings(keywords: PosteriorSettings, *, seed: int, **others: Any) -> Settings:
     """Settings from keyword arguments, whose names are checked, and other arguments."""
-    known = PosteriorSettings.__annotations__
-    for name, value in keywords.items():
+    check_names(keywords, PosteriorSettings.__annotations__)
+    return Settings(**keywords, **others, seed=seed)
+
+
+def check_names(settings: Mapping[str, Any], known: Collection[str]) -> None:
+    """Refuse settings that are not known, or no longer."""
+    for name, value in settings.items():
         if name in REMOVED:
             raise FitError(f"{name}={value!r}: {REMOVED[name]}")
         if name not in known:
             raise FitError(unknown("setting", name, known))
-    return Settings(**keywords, **others, seed=seed)
 
 
 @dataclass(frozen=True)

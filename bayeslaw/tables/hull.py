@@ -111,11 +111,11 @@ def locate(
     )
 
 
-def in_words(found: pd.DataFrame) -> str:
+def in_words(positions: pd.DataFrame) -> str:
     """How many rows from `locate` are of each position, and how far the farthest lies."""
-    far, parts = farthest(found), []
+    far, parts = farthest(positions), []
     for name in (INTERPOLATION, EXTRAPOLATION, PROJECTION):
-        rows = found[found["position"] == name]
+        rows = positions[positions["position"] == name]
         if rows.empty:
             continue
         notes = ["up to " * (len(rows) > 1) + far[name]] if name in far else []
@@ -127,11 +127,11 @@ def in_words(found: pd.DataFrame) -> str:
     return "; ".join(parts)
 
 
-def farthest(found: pd.DataFrame) -> dict[str, str]:
+def farthest(positions: pd.DataFrame) -> dict[str, str]:
     """Largest distance of the extrapolations and of the projections, and along covariates."""
-    columns = [str(c) for c in found if str(c).startswith(BEYOND)]
+    columns = [str(c) for c in positions if str(c).startswith(BEYOND)]
     words = {}
-    for position, rows in found[found["decades"] > 0].groupby("position"):
+    for position, rows in positions[positions["decades"] > 0].groupby("position"):
         most = rows.max(numeric_only=True)
         along = [f"{c.removeprefix(BEYOND)} {most[c]:.2g}" for c in columns if most[c] > 0]
         beyond = ": " + ", ".join(along) if along else ", each covariate within its range"
@@ -153,14 +153,14 @@ def displacement(points: Floats, rows: Floats) -> Floats:
     corners = np.unique(points, axis=0)
     asked, inverse = np.unique(rows, axis=0, return_inverse=True)
     target = np.append(np.zeros(rows.shape[1]), 1.0)
-    found = np.empty_like(asked, float)
+    away = np.empty_like(asked, float)
     # Let the columns of A be the points less the row. Over weights w >= 0 of sum 1, |A w| is the
     # distance from the row. Non-negative least squares minimises |A u|^2 + (sum(u) - 1)^2, for
     # u = s w of a sum s > 0 this is s^2 |A w|^2 + (s - 1)^2: u / sum(u) is the best w.
     for i, row in enumerate(asked):
         weights, _ = nnls(np.vstack([(corners - row).T, np.ones(len(corners))]), target)
-        found[i] = (row - corners).T @ weights / weights.sum()
-    return np.asarray(found[inverse])
+        away[i] = (row - corners).T @ weights / weights.sum()
+    return np.asarray(away[inverse])
 
 
 def axes(frame: pd.DataFrame, columns: Sequence[str]) -> Floats:
