@@ -223,14 +223,14 @@ def compare(
     >>> found.loc["chinchilla", ["rows", "scored"]].tolist()
     [35, 10]
     """
-    require_table(table)
     if method not in ("huber", "nuts"):
         raise FitError(f"method is 'huber' or 'nuts', not {method!r}.")
     if method == "huber" and settings:
         check_names(settings, ("likelihood", "priors", *PosteriorSettings.__annotations__))
         name = next(iter(settings))
         raise FitError(f"method='huber' does not use {name}; drop it or use method='nuts'.")
-    parts = _domains(table, "target") + (_domains(source, "source") if source else [])
+    parts = _domains(table, "target")
+    parts += [] if source is None else _domains(source, "source")
     names = [name for name, _ in parts]
     if len(set(names)) < len(names):
         raise TableError(f"{table.name} and the source have a domain in common: {names[-1]}.")
@@ -268,8 +268,7 @@ def shown_scores(scores: pd.Series) -> Shown:
     """Show the scores of `score`: of the point prediction and, beside them, of the bands."""
     frame = pd.DataFrame({"score": POINT, "value": scores[list(POINT)].to_numpy(float)})
     if scores[list(BANDS)].notna().any():
-        frame = frame.assign(band=BANDS, of_band=scores[list(BANDS)].to_numpy(float))
-    frame = frame.rename(columns={"band": "of bands", "of_band": " "})
+        frame = frame.assign(**{"of bands": BANDS, " ": scores[list(BANDS)].to_numpy(float)})
     formats: dict[str, Format] = dict.fromkeys(("value", " "), digits)
     table = Table(frame, "", formats, left=("score", "of bands"))
     return Shown("Scores", [table], {"scores": scores.to_dict()})
@@ -311,6 +310,7 @@ def note(fit: PointFit | Posterior, rows: LossTable) -> str:
 
 def _domains(table: LossTable, otherwise: str) -> list[tuple[str, LossTable]]:
     """The rows of each domain, by name; `otherwise` names rows without one."""
+    require_table(table)
     if "domain" not in table.frame:
         return [(otherwise, table)]
     domains = label_texts(table.frame["domain"]).fillna(otherwise)

@@ -68,6 +68,7 @@ def test_a_data_frame_is_no_table(small, posterior):
         lambda table: bl.fit_huber("chinchilla", table),
         lambda table: bl.fit_joint(dict.fromkeys("ab", "chinchilla"), dict.fromkeys("ab", table)),
         lambda table: bl.compare(table, train="params < 1e9"),
+        lambda table: bl.compare(small, source=table, train="params < 1e9"),
         lambda table: bl.backtest(table, "chinchilla"),
         lambda table: bl.score(posterior, table),
     )
