@@ -268,7 +268,7 @@ def shown_scores(scores: pd.Series) -> Shown:
     """Show the scores of `score`: of the point prediction and, beside them, of the bands."""
     frame = pd.DataFrame({"score": POINT, "value": scores[list(POINT)].to_numpy(float)})
     if scores[list(BANDS)].notna().any():
-        frame = frame.assign(**{"of bands": BANDS, " ": scores[list(BANDS)].to_numpy(float)})
+        frame["of bands"], frame[" "] = BANDS, scores[list(BANDS)].to_numpy(float)
     formats: dict[str, Format] = dict.fromkeys(("value", " "), digits)
     table = Table(frame, "", formats, left=("score", "of bands"))
     return Shown("Scores", [table], {"scores": scores.to_dict()})
