@@ -3,7 +3,7 @@
 import math
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,7 +13,7 @@ from bayeslaw.cli.app import Result, command
 from bayeslaw.cli.options import argument, option, output
 from bayeslaw.common.errors import BayeslawError
 from bayeslaw.common.formatting import count
-from bayeslaw.common.shown import SYNTHETIC, Note, Shown
+from bayeslaw.common.shown import Note, Shown
 
 
 @dataclass(frozen=True)
@@ -173,13 +173,7 @@ def recipes(
     )
     opt.save_frame(out, compared.to_frame(level))
     synthetic = any(is_synthetic(fit.table) for fit in fits.values())
-    return labelled(compared.shown(level), synthetic).adding(out=out)
-
-
-def labelled(shown: Shown, synthetic: bool) -> Shown:
-    """A result below a line that says whether it is of synthetic data."""
-    notes = [Note(SYNTHETIC, "synthetic")] * synthetic
-    return replace(shown, blocks=[*notes, *shown.blocks]).adding(synthetic=synthetic)
+    return opt.labelled(compared.shown(level), synthetic).adding(out=out)
 
 
 def one(name: str, place: dict[str, list[float]]) -> float:
@@ -319,7 +313,7 @@ def plan(
             quoted = tested.looking(loaded["target"][0].table, run)
     opt.save_figure(figure, lambda: bl.plots.plan_landscape(planned))
     notes = [] if explore is None else _explored(planned, explore)
-    shown = labelled(planned.shown(), synthetic).adding(backtest=quoted)
+    shown = opt.labelled(planned.shown(), synthetic).adding(backtest=quoted)
     shown += _besides(planned, yours, besides.max_tokens, besides.max_flops, enough)
     if quoted is not None:
         shown += Shown(blocks=[quoted])

@@ -14,7 +14,7 @@ from bayeslaw.cli.app import Result, command
 from bayeslaw.cli.options import argument, option, output, writable
 from bayeslaw.common.errors import BayeslawError, FileError
 from bayeslaw.common.files import atomic_write
-from bayeslaw.common.shown import SYNTHETIC, Block, Note, Shown
+from bayeslaw.common.shown import Block, Note, Shown
 
 TEMPLATE = Path(__file__).parent.parent / "templates" / "analysis.txt"
 MARK, TEXT = "# %%", "# %% [markdown]"
@@ -92,7 +92,6 @@ def simulate(
     table = world.table(None if domain == "both" else domain, seed=seed, noise=noise)
     opt.save_frame(out, pd.concat([table.frame, table.baselines], ignore_index=True))
     blocks: list[Block] = [
-        Note(SYNTHETIC, "synthetic"),
         f"{len(table)} losses and {len(table.baselines)} baselines (tokens = 0), seed {seed}; the "
         "column `synthetic` is True in every row.",
     ]
@@ -107,12 +106,11 @@ def simulate(
         "out": out,
         "rows": len(table) + len(table.baselines),
         "baselines": len(table.baselines),
-        "synthetic": True,
         "seed": seed,
         "limits": dict(world.limits),
         "domains": domains,
     }
-    return Shown("", blocks, document)
+    return opt.labelled(Shown("", blocks, document), synthetic=True)
 
 
 @command(

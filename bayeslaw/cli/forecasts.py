@@ -10,7 +10,7 @@ from bayeslaw.cli.app import Result, command
 from bayeslaw.cli.options import argument, option, output, query
 from bayeslaw.common.defaults import TOLERANCE
 from bayeslaw.common.errors import BayeslawError
-from bayeslaw.common.shown import SYNTHETIC, Block, Note, Shown
+from bayeslaw.common.shown import Block, Note, Shown
 
 NO_SCORES = Shown(document={"scores": None})
 LEVELS = "0.5,0.9"
@@ -57,10 +57,9 @@ def forecast(
     From a table: fits the law to the --train rows and forecasts the --test rows. From a posterior:
     forecasts --rows or --grid. Measured losses, if there are any, are shown beside the bands. Each
     row is an interpolation, extrapolation or projection of the training rows; rows twice as far out
-    as bands were ever tested are refused. --register writes the
-    forecast to a file with its hash, before the losses are measured. A point fit (--method huber or
-    map) has no bands; where starts with the same objective forecast different losses, their range
-    is shown.
+    as bands were ever tested are refused. --register writes the forecast to a file with its hash,
+    before the losses are measured. A point fit (--method huber or map) has no bands; where starts
+    with the same objective forecast different losses, their range is shown.
     """
     from bayeslaw.checks.extrapolation import evidence
     from bayeslaw.evaluate import records
@@ -83,18 +82,20 @@ def forecast(
         source, choice, method, sampling, seed, bounds, near=not beyond_evidence
     )
     if isinstance(fitted, bl.PointFit):
-        opt.save_frame(out, fitted.forecast(rows))
-        shown = shown_points(fitted.forecast(rows))
-        shown = replace(shown, title=f"Forecast of {rows}: point fit, nats per token")
+        points = fitted.forecast(rows)
+        opt.save_frame(out, points)
+        title = f"Forecast of {rows}: point fit, nats per token"
+        shown = replace(shown_points(points), title=title)
         scores = shown_scores(bl.score(fitted, rows)) if "loss" in rows.frame else NO_SCORES
         whole = opt.beside(fitted, shown + scores, choice, rows)
         return whole.adding(out=out, **opt.how(method, sampling), seed=seed)
     predicted = fitted.forecast(rows, kind=kind, seed=seed, allow_unconverged=allow_unconverged)
     if out is not None:
         predicted.write(out, bands)
-    sha256 = None
+    sha256, notes = None, []
     if register is not None:
         sha256 = records.register(predicted, register, draws=register_draws)
+        notes = [f"registered {register}, SHA-256 {sha256}"]
     far = evidence(predicted.positions, predicted.columns, beyond_evidence=True)[1]
     quoted = None if tested is None else tested.looking(fitted.table, rows.frame)
     shown = predicted.shown(bands)
@@ -104,12 +105,8 @@ def forecast(
     whole += shown_scores(bl.score(predicted, rows)) if "loss" in rows.frame else NO_SCORES
     if quoted is not None:
         whole += Shown(blocks=[quoted])
-    notes = [] if register is None else [f"registered {register}, SHA-256 {sha256}"]
-    whole = opt.beside(fitted, whole, choice, rows)
-    whole = whole.adding(
-        evidence=far or None, backtest=quoted, out=out, register=register, sha256=sha256
-    )
-    return Result(whole, notes)
+    document = {"evidence": far or None, "backtest": quoted, "register": register, "sha256": sha256}
+    return Result(opt.beside(fitted, whole, choice, rows).adding(out=out, **document), notes)
 
 
 @command(
@@ -224,17 +221,16 @@ def score(
 
     fitted, rows = opt.fit_or_load(source, choice, method, sampling, seed, bounds, measured=True)
     scores = bl.score(fitted, rows, seed=seed, allow_unconverged=allow_unconverged)
-    title = f"Scores on {rows}"
-    shown = replace(shown_scores(scores), title=title).adding(rows=len(rows))
+    shown = replace(shown_scores(scores), title=f"Scores on {rows}").adding(rows=len(rows))
     if isinstance(fitted, bl.PointFit):
         points = fitted.forecast(rows)
         spread = float((points["highest"] / points["lowest"] - 1).max())
         shown = replace(shown, blocks=[*shown.blocks, *shown_points(points).blocks[1:]])
         shown = shown.adding(spread=spread)
     shown = opt.beside(fitted, shown, choice, rows)
-    return (
-        shown if opt.is_posterior(source) else shown.adding(**opt.how(method, sampling), seed=seed)
-    )
+    if not opt.is_posterior(source):
+        shown = shown.adding(**opt.how(method, sampling), seed=seed)
+    return shown
 
 
 @command(
@@ -303,8 +299,7 @@ def compare(
         "seed": seed,
         "rows_train": sum(len(fitted) for fitted, _ in splits),
         "rows_test": sum(len(held_out) for _, held_out in splits),
-        "synthetic": any(is_synthetic(rows) for pair in splits for rows in pair),
     }
-    if document["synthetic"]:
-        blocks.insert(0, Note(SYNTHETIC, "synthetic"))
-    return Shown("Laws compared", blocks, document) + replace(shown_comparison(scores), title="")
+    synthetic = any(is_synthetic(rows) for pair in splits for rows in pair)
+    whole = Shown("Laws compared", blocks, document) + replace(shown_comparison(scores), title="")
+    return opt.labelled(whole, synthetic)

@@ -15,7 +15,7 @@ import bayeslaw as bl
 from bayeslaw.common.defaults import AUTO, CHAINS, DELTA, TARGET_ACCEPT, TUNE
 from bayeslaw.common.errors import BayeslawError, FileError, TableError, TableWarning, unknown
 from bayeslaw.common.files import is_hdf5, models_dir
-from bayeslaw.common.shown import Shown
+from bayeslaw.common.shown import SYNTHETIC, Note, Shown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -499,6 +499,12 @@ def beside(
     if choice is None:
         return whole
     return whole.adding(train=choice.train or head.document["train"], test=choice.test)
+
+
+def labelled(shown: Shown, synthetic: bool) -> Shown:
+    """A result below a line that says whether it is of synthetic data."""
+    notes = [Note(SYNTHETIC, "synthetic")] * synthetic
+    return replace(shown, blocks=[*notes, *shown.blocks]).adding(synthetic=synthetic)
 
 
 def how(name: str, sampling: Sampling) -> dict[str, str]:
