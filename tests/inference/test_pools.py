@@ -114,7 +114,7 @@ def test_trees_are_by_member(pool):
     assert set(tree.children) == {"form1", "form1n"}
     shown = str(pool)
     assert shown.startswith("ours: Pool of 25 % form1n and 75 % form1\n")
-    assert (shown.count("NOT CONVERGED"), shown.count("Default priors.")) == (2, 2)
+    assert (shown.count("NOT CONVERGED"), shown.count("Default priors.")) == (1, 2)
     assert set(pool.summary().index.get_level_values(0)) == {"form1", "form1n"}
 
 
