@@ -199,7 +199,6 @@ def training_flops(fit: Posterior) -> Floats:
 
 
 def check_budgets(fits: Sequence[Posterior], flops: Sequence[float]) -> None:
-    """Raise `TableError` for budgets in another unit than FLOPs."""
     for fit in fits:
         fitted = pd.DataFrame({"flops": training_flops(fit)})
         check_units(pd.DataFrame({"flops": flops}), "derive", fitted)

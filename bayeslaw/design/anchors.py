@@ -238,15 +238,14 @@ def choose_anchors(
     targets : LossTable or DataFrame, optional
         Rows whose losses are to be forecast. Required unless the gain is that of a plan.
     k : int, optional
-        Number of runs; all if the candidates have fewer. With a `budget`, the most runs (20 if not
-        given).
+        Number of runs; all if the candidates have fewer. With a `budget`, the most runs, by default
+        20.
     budget : float, optional
         Most FLOPs for all runs together.
     cost : "flops", "adaptation", or a column of the candidates
         ``"flops"`` is 6 N D for each run and, for laws with `ptpp`, the pre-training of each base
         (6 N times N PTPP tokens), unless it is in the posterior's table, if only by a row with
-        ``tokens = 0``.
-        ``"adaptation"`` is 6 N D alone. A column has the costs in any unit.
+        ``tokens = 0``. ``"adaptation"`` is 6 N D alone. A column has the costs in any unit.
     gain : {"variance", "entropy", "plan", "doptimal"}
         ``"variance"`` is the reduction of the mean variance of log loss at the targets;
         ``"entropy"`` that of half its mean logarithm, which weighs relative reductions equally;
@@ -393,7 +392,8 @@ def plan_after(
     Each simulation takes a draw as the truth and draws the losses that the runs would have. Every
     other draw is moved by its regression on the measured losses (Matheron's rule [1]_), which gives
     draws of the Gaussian posterior after the purchase. `joint` has the candidates at the plan's
-    paired draws `keep`.
+    paired draws `keep`. The margins move on a fixed grid: a search would need the losses, moved
+    likewise, at other nodes for each of the `TRUTHS`.
 
     References
     ----------
@@ -435,7 +435,6 @@ def plan_after(
 
 
 def _smallest(margin: Floats, atpp: Floats, rank: int) -> float:
-    """Smallest ATPP of the grid with at least `rank` draws within all limits at some ratio."""
     enough = ((margin >= 0).all(0).sum(-1) >= rank).any(-1)
     return float(atpp[enough.argmax()]) if enough.any() else math.inf
 

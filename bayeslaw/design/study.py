@@ -1,8 +1,7 @@
 """Studies: buy anchors by several designs at equal FLOPs, refit, forecast, plan, and score.
 
 A study is a set of *cells*, one per case, seed and design. The record of each finished cell is
-written at once to a JSON file, so an interrupted study resumes with the cells that are missing. The
-results are one Parquet or CSV file. Cells run through joblib.
+written at once to a JSON file, so that an interrupted study resumes with the missing cells.
 """
 
 import hashlib
@@ -377,7 +376,7 @@ def summary(results: pd.DataFrame, against: str = "random") -> pd.DataFrame:
 
 
 def shown_study(results: pd.DataFrame, against: str) -> Shown:
-    """Show the results of a study: a table per case, with a row per design."""
+    """A table per case, with a row per design."""
     rows, rhat = summary(results, against), float(results["rhat"].median())
     names = {"flops": "FLOPs", "runs": "runs", "rmse_log": "RMSE", "width_90": "width"}
     names |= {"crps": "CRPS", "winkler_90": "Winkler", "coverage_90": "coverage"}

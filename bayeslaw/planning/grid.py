@@ -38,18 +38,11 @@ BLOCK = 1 << 18
 
 @dataclass(frozen=True)
 class LawDraws:
-    """Draws of a law's parameters.
+    """Draws of a law's parameters, the arguments `p` of `Law.loss`, stated at the point `at`.
 
-    Parameters
-    ----------
-    law : Law
-    p : mapping of str to array, shape (draws,) or, of steps of walks, (draws, knots)
-        Arguments of `Law.loss`, stated at the point `at`.
-    at : mapping of str to float
-    base : mapping of str to array, shape (draws,)
-        Covariates of the base, `start` and `deviation`, of a law that starts from it.
-    unique : float, optional
-        Distinct tokens of the new data, for a law with repetition.
+    Shapes are (draws,) or, of steps of walks, (draws, knots). `base` are covariates of the base,
+    `start` and `deviation`, (draws,), of a law that starts from it; `unique` the distinct tokens of
+    the new data, for a law with repetition.
     """
 
     law: Law
@@ -60,11 +53,9 @@ class LawDraws:
 
     @property
     def count(self) -> int:
-        """Number of draws."""
         return len(self.p["E"])
 
     def take(self, draws: Ints | slice) -> "LawDraws":
-        """Some of the draws."""
         p, base = (
             {n: np.asfortranarray(v[draws]) for n, v in values.items()}
             for values in (self.p, self.base)
@@ -131,25 +122,8 @@ class Curve:
     extrapolation, and would make any limit on the loss feasible without tokens. Below the D of this
     maximum, the loss is therefore replaced by the maximum.
 
-    Parameters
-    ----------
-    members : tuple of LawDraws
-        One, or those of a pool.
-    places : tuple of int array
-        Places of each member's draws among the draws of the curve.
-    params, ptpp : float
-        Parameters N of the model, and its pre-training tokens per parameter.
-
-    Examples
-    --------
-    The law ``1.7 + 400 / N^0.34 + 410 / D^0.28`` at N = 1e9 and 20 tokens per parameter:
-
-    >>> from bayeslaw.laws.lawfiles import load_law
-    >>> from bayeslaw.laws.terms import ORIGIN
-    >>> p = {"E": 1.7, "A": 400.0, "alpha": 0.34, "B": 410.0, "beta": 0.28}
-    >>> draws = LawDraws(load_law("chinchilla"), {n: np.array([v]) for n, v in p.items()}, ORIGIN)
-    >>> Curve((draws,), (np.arange(1),), 1e9, 20.0).loss([np.log(20)], [0.5]).round(3).tolist()
-    [[[2.584]]]
+    `members` are one `LawDraws`, or those of a pool; `places` are those of each member's draws
+    among the draws of the curve.
     """
 
     members: tuple[LawDraws, ...]
@@ -159,11 +133,9 @@ class Curve:
 
     @property
     def draws(self) -> int:
-        """Number of draws."""
         return sum(map(len, self.places))
 
     def take(self, draws: Ints) -> "Curve":
-        """The curve for some of the draws."""
         owner, rank = np.empty(self.draws, int), np.empty(self.draws, int)
         for k, place in enumerate(self.places):
             owner[place], rank[place] = k, np.arange(len(place))
@@ -275,28 +247,10 @@ def search(
 ) -> tuple[float, tuple[float, ...]]:
     """Least value of a function, and where it is, on grids that are refined around the best point.
 
-    Parameters
-    ----------
-    worth : callable
-        Takes one array for each axis, and gives what is minimised and what decides between equal
-        values, each of the shape of the grid.
-    axes : sequence of array
-        Nodes of the first grid, ascending. An axis of one node stays there.
-    bounds : sequence of (float, float)
-        Ends of each axis.
-    tolerance : sequence of float
-        Spacing of each axis at which the search ends.
-    rounds : int
-        Most grids.
-
-    Examples
-    --------
-    >>> def bowl(a, b):
-    ...     value = (a[:, None] - 0.3) ** 2 + (b - 1.7) ** 2
-    ...     return value, value
-    >>> value, place = search(bowl, [np.linspace(0, 5, 6)] * 2, [(0, 5)] * 2, [1e-6] * 2)
-    >>> np.round(place, 5).tolist()
-    [0.3, 1.7]
+    `worth` takes one array for each axis, and gives what is minimised and what decides between
+    equal values, each of the shape of the grid. `axes` are the nodes of the first grid, ascending;
+    an axis of one node stays there. `bounds` are the ends of each axis, `tolerance` the spacing at
+    which the search ends.
     """
     steps: list[float] = []
     least, place = (math.inf, math.inf), tuple(float(axis[0]) for axis in axes)
@@ -327,15 +281,9 @@ def minima(
 ) -> tuple[Floats, Floats]:
     """Where each element of a function of one axis is least, and its value there; (elements,).
 
-    Parameters
-    ----------
-    function : callable
-        Takes points of shape (points, elements), gives values of that shape.
-    nodes : array, shape (nodes, 1 or elements)
-        Ascending. The lowest of them is refined between its neighbours, so that they must be near
-        enough to tell which of several minima is the least.
-    tolerance : float
-        Of the place.
+    The function takes points of shape (points, elements), and gives values of that shape. `nodes`,
+    (nodes, 1 or elements), ascend; the lowest is refined between its neighbours, so that they must
+    be near enough to tell which of several minima is the least.
     """
     values = function(nodes)
     nodes = np.broadcast_to(nodes, values.shape)
@@ -369,16 +317,11 @@ def zoom(
 def first(holds: Callable[[Floats], Bools], nodes: Floats, tolerance: float = 1e-12) -> Floats:
     """First point of each element at which something holds, shape (elements,).
 
-    Parameters
-    ----------
-    holds : callable
-        Takes points of shape (points, elements), gives booleans of that shape.
-    nodes : array, shape (nodes, 1 or elements)
-        In the order in which they are tried, so that descending ones give the last point. The first
-        at which it holds is refined towards the one before.
-    tolerance : float
-        Of the point, relative where it is beyond 1. It holds at the point that is returned, which
-        is the first node if it holds there, and infinite if it holds at none.
+    `holds` takes points of shape (points, elements), and gives booleans of that shape. `nodes`,
+    (nodes, 1 or elements), are in the order in which they are tried, so that descending ones give
+    the last point. The first at which it holds is refined towards the one before, to a tolerance
+    that is relative beyond 1. It holds at the point that is returned, which is infinite if it
+    holds at none.
     """
     held = holds(nodes)
     nodes = np.broadcast_to(nodes, held.shape)

@@ -101,10 +101,9 @@ def plan(
 
     Parameters
     ----------
-    target : Posterior, Pool or PointFit, or a sequence of them
-        Fits of the domains adapted to. A PointFit has no uncertainty.
-    source : Posterior, Pool or PointFit, or a sequence of them
-        Fits of the domains that may be forgotten.
+    target, source : Posterior, Pool or PointFit, or a sequence of them
+        Fits of the domains adapted to, and of those that may be forgotten. A PointFit has no
+        uncertainty.
     params, ptpp : float
         Parameters N of the model, and its pre-training tokens per parameter.
     max_loss : float, or a sequence of them

@@ -26,7 +26,6 @@ SHOWN |= {"held": "P(both) of this plan"}
 
 
 def replay_ratios(replay: Sequence[float] | Floats) -> Floats:
-    """Distinct replay ratios in ascending order."""
     ratios = np.unique(np.asarray(replay, float))
     if not len(ratios) or not ((ratios >= 0) & (ratios <= 1)).all():
         raise BayeslawError("replay ratios lie in [0, 1]; give at least one, as fractions.")
@@ -153,7 +152,6 @@ def cheapest(problem: Problem, ratios: Floats, confidences: Sequence[float] = ()
 
 
 def fields(choice: Choice) -> dict[str, Any]:
-    """The fields of a choice by name, and `p_failure`."""
     return vars(choice) | {"p_failure": choice.p_failure}
 
 
@@ -166,10 +164,8 @@ class Plan(Choice):
     status : {"feasible", "infeasible"}
     confidence : float
         Probability with which all limits must hold.
-    draws : int
-        Number of paired draws.
-    pairing : str
-        How the draws of the fits were paired.
+    draws, pairing : int, str
+        Number of paired draws, and how the draws of the fits were paired.
     noise : {"latent", "predictive"}
         Whether the limits are on latent losses or on measured losses of a new run.
     latent, measured : Choice or None
@@ -178,10 +174,8 @@ class Plan(Choice):
     spread : DataFrame
         Shares of the variance of the measured log losses there; see
         `bayeslaw.planning.planned_run.spread`.
-    base : str
-        The base that the plan starts from, and what is known of it.
-    baseline : str
-        Description of the baseline of forgetting.
+    base, baseline : str
+        The base that the plan starts from, and what is known of it; the baseline of forgetting.
     limits : mapping
         Arguments that the plan was made for, by their names in `bayeslaw.plan`: `params`, `ptpp`,
         `base`, `unique_tokens`, `max_loss`, `max_forgetting`, `relative`, `baseline`.
@@ -190,10 +184,9 @@ class Plan(Choice):
         If infeasible, the limits that cannot be met.
     best : Choice or None
         If infeasible, the choice most likely to meet all limits, without a bound on its budget.
-    deterministic : Choice
-        The plan made from the point fits alone, with its probabilities under the posterior.
-    point : str
-        Description of the point fits.
+    deterministic, point : Choice, str
+        The plan made from the point fits alone, with its probabilities under the posterior; and a
+        description of the point fits.
     held_out : float
         P(both) on half of the draws of a plan made on the other half, mean of both directions.
     error : mapping
@@ -208,8 +201,7 @@ class Plan(Choice):
         Ranges of params, ptpp, replay and ATPP that the training rows of every fit cover.
     unconverged : tuple of str
         Failures of the convergence check.
-    note : str
-    seed : int
+    note, seed : str, int
     problem, deterministic_problem : Problem
         The limits with the paired draws, and with the point fits.
     replay_grid : array
@@ -368,7 +360,6 @@ class Plan(Choice):
         return choice_at(problem, budget, ratio)
 
     def _point(self, atpp: float, replay: float) -> tuple[float, float]:
-        """Log ATPP and replay ratio of a choice."""
         (ratio,) = replay_ratios([replay])
         if not 0 < atpp < math.inf:
             raise BayeslawError(f"atpp={atpp:g}: give a positive number of tokens per parameter.")
