@@ -599,10 +599,9 @@ def _places(registered: Mapping[str, Any], table: LossTable, tolerance: float) -
             # Not "close": a base whose loss is not known on either side, NaN, may be the same.
             fits &= ~(np.abs(a - b) > tolerance * np.maximum(np.abs(a), np.abs(b)))
         else:  # a planned row without a label takes any
-            labels, other = (
-                label_texts(each[column]).to_numpy() for each in (table.frame, planned)
-            )
-            fits &= (labels[:, None] == other) | pd.isna(other)
+            labels = label_texts(table.frame[column]).to_numpy()
+            wanted = label_texts(planned[column]).to_numpy()
+            fits &= (labels[:, None] == wanted) | pd.isna(wanted)
     if (several := pd.Series(fits.sum(1) > 1)).any():
         raise TableError(
             f"{table.name}: {row_numbers(several)} lie within {tolerance:g} of several rows of the "

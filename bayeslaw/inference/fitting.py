@@ -343,7 +343,7 @@ def fit_joint(
         for level in levels
     }
     data = {name: make_data(specs[name], grouped[name], groups=groups) for name in tables}
-    sampled = sample({f"{name}::": each for name, each in data.items()}, chosen)
+    sampled = sample({f"{name}::": rows for name, rows in data.items()}, chosen)
     run = dict(sampled.settings)
     fitted = [f"{name}{specs[name].identity}{table.sha256}" for name, table in tables.items()]
     run |= {"joint": hashlib.sha256("".join([str(run), *fitted]).encode()).hexdigest()[:16]}

@@ -74,8 +74,8 @@ def band_table(frame: pd.DataFrame, covariates: Sequence[str], levels: Sequence[
 def inside_words(frame: pd.DataFrame, levels: Sequence[float]) -> str:
     """How many measured losses lie inside each band."""
     names = [f"{100 * level:g}" for level in levels]
-    *some, last = [f"{int(frame[f'inside_{n}'].sum())} in the {n} % band" for n in names]
-    words = f"{', '.join(some)} and {last}" if some else last
+    *counts, last = [f"{int(frame[f'inside_{n}'].sum())} in the {n} % band" for n in names]
+    words = f"{', '.join(counts)} and {last}" if counts else last
     return f"Of {len(frame)} measured losses, {words}."
 
 

@@ -50,7 +50,7 @@ def unit_likelihood(fit: FittedLaw, unit: Ints) -> tuple[Floats, dict[str, Bools
         if not effects.level(level).latent:
             group = np.unique(effects.labels(frame, level), return_inverse=True)[1]
             both = np.unique(np.stack([group, unit]), axis=1, return_inverse=True)[1]
-            counts = [np.bincount(each)[each] for each in (group, unit, both)]
+            counts = [np.bincount(index)[index] for index in (group, unit, both)]
             integrated[level] = (counts[0] == counts[2]) & (counts[1] == counts[2])
         fitted = effects.draw(fit.draws, (level,), frame, None, training=True)
         residuals = residuals - np.where(integrated.get(level, False), 0.0, fitted)

@@ -202,7 +202,7 @@ def _prior_predictive(fit: FittedLaw, q: dict[str, Floats], rng: np.random.Gener
     frame, law = fit.table.frame, fit.law
     x = law.covariates(frame)
     law = law.over(x, fit.at)
-    counts = {name: len(each.positions) for name, each in law.knots(x, fit.at).items()}
+    counts = {name: len(knots.positions) for name, knots in law.knots(x, fit.at).items()}
     steps = {n: rng.standard_normal((len(q["E"]), 1, count)) for n, count in counts.items()}
     log_loss = np.log(law.loss(law.amounts(q | steps, fit.at), x, fit.at))
     for level in fit.spec.effects:

@@ -320,13 +320,13 @@ def renamed(frame: pd.DataFrame, columns: Mapping[str, str], name: str = "table"
     """The frame with columns under the names used here; `columns` are those of `read_table`."""
     made: dict[str, Any] = {}
     here = {ALIASES[c]: frame[c] for c in frame if c in ALIASES and ALIASES[c] not in frame}
-    for column, given in columns.items():
+    for column, text in columns.items():
         try:
-            made[column] = frame[given] if given in frame else frame.eval(given, resolvers=[here])
+            made[column] = frame[text] if text in frame else frame.eval(text, resolvers=[here])
         except Exception as error:  # pandas raises many types, of its parser and of operations
             raise TableError(
                 f"{name}: columns: {column!r} is neither a column nor an expression of columns: "
-                f"{given!r}; found: {', '.join(map(str, frame.columns))}. Write a name that is no "
+                f"{text!r}; found: {', '.join(map(str, frame.columns))}. Write a name that is no "
                 "word in backticks."
             ) from error
     used = [c for c in frame if c in columns.values() or ALIASES.get(str(c)) in made]
