@@ -51,7 +51,7 @@ from .laws.priors import Prior as Prior
 from .planning.planner import plan as plan
 from .planning.result import Choice as Choice, Plan as Plan
 from .reporting._report import Report as Report, report as report
-from .reporting.explorer import Explorer as Explorer, explore as explore
+from .reporting.pages import Explorer as Explorer, explore as explore
 from .simulation.calibration import Calibration as Calibration, calibrate as calibrate
 from .simulation.worlds import (
     paper_world as paper_world,

@@ -20,7 +20,7 @@ from tables import SMOKE, arguments
 
 import bayeslaw as bl
 from bayeslaw import Law
-from bayeslaw.checks.identifiability import judge_curvature
+from bayeslaw.checks.findings import judge_curvature
 from bayeslaw.laws.lawfiles import models_dir, parse_law
 
 ENGLISH = Path(__file__).parent.parent / "data/tinycpt/english.csv"

@@ -14,9 +14,17 @@ import pandas as pd
 from scipy import stats
 from scipy.special import betainc
 
-from bayeslaw.checks.extrapolation import judge_bounds, judge_extrapolation
-from bayeslaw.checks.findings import NAMES, RARE, Check, Finding, listed
-from bayeslaw.checks.identifiability import judge_curvature, judge_directions
+from bayeslaw.checks.findings import (
+    NAMES,
+    RARE,
+    Check,
+    Finding,
+    judge_bounds,
+    judge_curvature,
+    judge_directions,
+    judge_extrapolation,
+    listed,
+)
 from bayeslaw.common.arrays import Bools, Ints
 from bayeslaw.common.errors import TableError
 from bayeslaw.common.formatting import count

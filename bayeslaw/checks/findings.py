@@ -1,12 +1,30 @@
-"""What a check found: findings with a level each, and the verdict."""
+"""Findings: the numbers behind them, their levels, and the verdict.
 
+A direction is a linear combination of the law's coordinates: a singular vector of the Jacobian of
+the log losses. Its singular value measures the information of the data against that of the prior.
+"""
+
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import cast
+from typing import Any, cast
 
+import numpy as np
 import pandas as pd
+from scipy.linalg import cholesky, qr, solve_triangular
+from scipy.special import ndtri
 
+from bayeslaw.common.arrays import Bools, Floats
+from bayeslaw.common.errors import argument
 from bayeslaw.common.shown import Block, Level, Note, Showing, Shown
+from bayeslaw.inference.pools import Pool
+from bayeslaw.inference.posterior import Posterior
+from bayeslaw.inference.residuals import covariance
+from bayeslaw.inference.storage import prior_draws
+from bayeslaw.laws.law import STEP
+from bayeslaw.model.effects import SIZE
+from bayeslaw.tables.hull import BEYOND, NEAR, in_words, locate
+from bayeslaw.tables.validation import COVARIATES
 
 LEVELS = ("ok", "caution", "no evidence", "refuse")
 VERDICT = {
@@ -109,3 +127,435 @@ class Check(Showing):
 def listed(names: Sequence[str]) -> str:
     """Names as a list in a sentence: ``alpha, beta and eta``."""
     return " and ".join([", ".join(names[:-1])] * (len(names) > 1) + [names[-1]])
+
+
+# -- distance from the training rows, and bounds on losses there -----------------------------------
+
+# Farthest distance at which held-out losses were compared with bands, in decades: of each covariate
+# beyond its range, and of a row from the hull. From `benchmarks/distance.csv`, and for PTPP and
+# replay from the splits of `benchmarks/adaptation.csv`.
+MEASURED = {"params": 0.956, "tokens": 0.829, "ptpp": 0.955, "replay": 0.15, "decades": 1.385}
+TOO_FAR = 2.0  # multiple of these distances from which a forecast is refused
+FEWEST_VALUES = 3  # with fewer values of a covariate no curvature along it is identified
+CELL = ("params", "tokens", "replay")  # equal within a cell; the stages differ
+
+EXACT = (
+    "The law is taken as exact (no discrepancy): beyond the training rows its bands ignore that "
+    "measured losses deviate from the law. On 40 of 47 splits of public tables such bands held "
+    "less than .8."
+)
+
+
+def judge_extrapolation(
+    fit: Posterior | Pool, rows: pd.DataFrame, *, beyond_evidence: bool = False
+) -> Finding:
+    """Distance of the rows beyond the training rows, and whether the data support it."""
+    # Of a pool the member with the most weight says whether its laws are taken as exact.
+    seen, first = fit.table.frame, fit.first if isinstance(fit, Pool) else fit
+    located = locate(fit.table, rows, fit.columns)
+    values = {name: int(seen[name].nunique()) for name in COVARIATES if name in seen}
+    words, levels = [], ["ok"]
+    for name, count in values.items():
+        far = float(located[BEYOND + name].max()) if BEYOND + name in located else 0.0
+        if not far > NEAR:
+            continue
+        text = f"{NAMES[name]} lies up to {far:.2g} decades beyond the training rows"
+        level = "caution"
+        if name not in fit.columns:
+            if count > 1:  # it varies in the training rows, and the law does without it
+                continue
+            text = f"{NAMES[name]} differs from its only value in the training rows, and the law "
+            text += "has no term in it."
+        elif count == 1:
+            level, text = "refuse", f"{text}, and one value says nothing on others: too far to "
+            text += "forecast."
+        elif name == "params" and count < SIZE.fewest:
+            text += f", and {count} sizes are too few to estimate the effect of a size."
+        elif count < FEWEST_VALUES:
+            text += f", and {count} values cannot identify a curvature."
+        else:
+            continue
+        words.append(text)
+        levels.append(level)
+    level, text = evidence(located, fit.columns, beyond_evidence=beyond_evidence)
+    levels.append(level)
+    words += [text] if text else []
+    if located["decades"].max() > NEAR and not first.law.discrepancy_parameters:
+        levels.append("caution")
+        words.append(EXACT)
+    words.append(f"Rows to forecast: {in_words(located)}.")
+    worst = max(levels, key=LEVELS.index)
+    return Finding("extrapolation", worst, tuple(words), located, {"levels": values})
+
+
+def evidence(
+    located: pd.DataFrame, columns: Sequence[str], *, beyond_evidence: bool = False
+) -> tuple[str, str]:
+    """Whether bands were measured as far out as rows of `locate` lie: a level, and words."""
+    measured = {name: MEASURED[name] for name in (*columns, "decades")}
+    far = {n: float(located[n if n == "decades" else BEYOND + n].max()) for n in measured}
+    beyond = [n for n in measured if far[n] > measured[n]]
+    if not beyond:
+        return "ok", ""
+    distances = [
+        f"{far[n]:.2g} decades{f' of {NAMES[n]}' if n in NAMES else ''} (bands were tested to "
+        f"{measured[n]:.2g})"
+        # The distance from the hull is told only where no covariate alone explains it.
+        for n in ([n for n in beyond if n in NAMES] or beyond)
+    ]
+    text = f"No evidence: rows lie up to {listed(distances)} beyond the training rows"
+    if beyond_evidence or all(far[n] < TOO_FAR * measured[n] for n in beyond):
+        return "no evidence", f"{text}."
+    return "refuse", (
+        f"{text}; from twice that on forecasts are refused: ask for nearer rows, or add "
+        f"{argument('beyond_evidence', True)}."
+    )
+
+
+# Let the loss at one N, D and r fall with PTPP, and let it be convex in log PTPP. Then beyond two
+# stages P1 < P2 it lies above the straight line through them and below its value at the second:
+#
+#     L(P2) - (R - 1) Delta  <=  L(P3)  <=  L(P2),
+#     Delta = L(P1) - L(P2),  R = log(P3/P1) / log(P2/P1).
+#
+# F / P^eta is such a term for every eta > 0: eta -> 0 attains the line, eta -> inf the last value.
+# So is every sum of such terms. A data term with an exponent that depends on PTPP, a term of the
+# law of forgetting, or a curved term need not satisfy the bounds.
+
+
+def judge_bounds(fit: Posterior, rows: pd.DataFrame | None) -> Finding | None:
+    """Bounds that hold for every eta, the forecast against them, and the training rows."""
+    if "ptpp" not in fit.law.columns:
+        return None
+    words: list[str] = []
+    facts: dict[str, object] = {}
+    frame = pd.DataFrame(columns=["rows"]) if rows is None else stage_bounds(fit, rows)
+    if rows is not None and len(frame):
+        stage, last = frame.index[-1], frame.iloc[-1]
+        loss = float(np.median(fit.latent(rows.iloc[last["rows"]]), 0).mean())
+        # Two standard errors: cells have noise, and the bound extrapolates it.
+        low, high = last["lower"] - 2 * last["lower_sd"], last["upper"] + 2 * last["upper_sd"]
+        outside = not low <= loss <= high
+        text = (
+            "If the loss falls with log PTPP at a decreasing rate, as F/P^eta does for every eta, "
+            "then the losses measured at the last two stages bound the mean loss at PTPP "
+            f"{stage:g} between {last['lower']:.4g} (sd {last['lower_sd']:.2g}) and "
+            f"{last['upper']:.4g} (sd {last['upper_sd']:.2g}) nats. The median of the forecast is "
+            f"{loss:.4g}{', outside these bounds' * outside}."
+        )
+        others = [t for t in fit.law.terms if "ptpp" in t.covariates and not t.power_of("ptpp")]
+        if others or fit.law.discrepancy_parameters:
+            text += " Not all terms of this law need satisfy these bounds."
+        words.append(text)
+        facts = {"stage": float(stage), "median": loss, "outside": outside}
+    shape, limit = stage_shape(fit), -ndtri(RARE)
+    broken = False
+    for stage, row in shape.iterrows():
+        for side, bound in (("below", "lower"), ("above", "upper")):
+            if row[f"z_{side}"] > limit:
+                broken = True
+                words.append(
+                    f"The mean loss of the {row['cells']:.0f} cells measured at PTPP {stage:g} is "
+                    f"{row[side]:.3g} nats {side} the {bound} bound from the two stages before it "
+                    f"({row[f'z_{side}']:.1f} sd): no term F/P^eta can produce this."
+                )
+    if len(shape) and not broken:
+        words.append("The losses at the measured stages satisfy these bounds.")
+    if not words:
+        return None
+    level = "caution" if broken or facts.get("outside") else "ok"
+    facts |= {"shape": shape.reset_index().to_dict("records")}
+    return Finding("bounds", level, tuple(words), frame.drop(columns="rows"), facts)
+
+
+def reach(first: float, second: float, later: float) -> float:
+    """R of the formula above: distance of a later stage in steps between the first two."""
+    return float(np.log(later / first) / np.log(second / first))
+
+
+def stage_bounds(fit: Posterior, rows: pd.DataFrame) -> pd.DataFrame:
+    """Bounds on the mean loss of `rows` at later stages, from the last two training stages."""
+    seen, bounds = fit.table.frame, []
+    first, second = np.sort(seen["ptpp"].unique())[-2:]
+    for stage in np.sort(rows.loc[rows["ptpp"] > second, "ptpp"].unique()):
+        places = np.flatnonzero(rows["ptpp"] == stage)
+        measured, weights = _cells_at(rows.iloc[places], seen, (first, second))
+        if measured.any():
+            (one, two), r = weights, reach(first, second, stage)
+            lower, upper = _estimate(fit, (1 - r) * one + r * two), _estimate(fit, two)
+            bounds.append((stage, places[measured], *lower, *upper))
+    columns = pd.Index(["ptpp", "rows", "lower", "lower_sd", "upper", "upper_sd"])
+    return pd.DataFrame(bounds, columns=columns).set_index("ptpp")
+
+
+def stage_shape(fit: Posterior) -> pd.DataFrame:
+    """How far training losses at each third stage are outside their bounds, in nats and in sd."""
+    seen = fit.table.frame
+    cells = seen.drop_duplicates([c for c in CELL if c in seen])
+    stages, shapes = np.sort(seen["ptpp"].unique()), []
+    for first, second, third in zip(stages, stages[1:], stages[2:], strict=False):
+        measured, weights = _cells_at(cells, seen, (first, second, third))
+        if measured.any():
+            (one, two, three), r = weights, reach(first, second, third)
+            below = _estimate(fit, (1 - r) * one + r * two - three)
+            above = _estimate(fit, three - two)
+            z = below[0] / below[1], above[0] / above[1]
+            shapes.append((third, int(measured.sum()), below[0], above[0], *z))
+    columns = pd.Index(["ptpp", "cells", "below", "above", "z_below", "z_above"])
+    return pd.DataFrame(shapes, columns=columns).set_index("ptpp")
+
+
+def _cells_at(
+    rows: pd.DataFrame, seen: pd.DataFrame, stages: Sequence[float]
+) -> tuple[Bools, list[Floats]]:
+    """Rows whose cell was measured at all stages, and weights of the training rows at each."""
+    columns = [c for c in CELL if c in seen and c in rows]
+    asked, fitted = (frame[columns].to_numpy(float) for frame in (rows, seen))
+    same = (asked[:, None] == fitted).all(-1)
+    at_stages = [same & (seen["ptpp"] == stage).to_numpy() for stage in stages]
+    measured = np.logical_and.reduce([at.any(1) for at in at_stages])
+    if not measured.any():
+        return measured, []
+    counts = [at[measured] for at in at_stages]
+    return measured, [(at / at.sum(1, keepdims=True)).mean(0) for at in counts]
+
+
+def _estimate(fit: Posterior, weights: Floats) -> tuple[float, float]:
+    """A weighted sum of the training losses and its standard error."""
+    # The covariance is of log losses: losses times weights are its first-order factors.
+    loss = weights * fit.table.loss
+    return float(weights @ fit.table.loss), float(np.sqrt(loss @ covariance(fit) @ loss))
+
+
+# -- what the data determine -----------------------------------------------------------------------
+
+# Singular values below which the data are less informative about a direction than the prior, and
+# below which they have less than a hundredth of its information (the square).
+WEAK, NONE = 1.0, 0.1
+QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+# Fraction of a forecast's variance from undetermined coordinates above which it is refused, and
+# from which it is reported: the band is then 5 % wider.
+MOST_PRIOR, SOME_PRIOR = 0.5, 0.1
+
+
+def singular_values(matrix: Floats) -> Floats:
+    """Singular values, the largest first, one per column."""
+    values = np.linalg.svd(matrix, compute_uv=False)
+    # With fewer rows than coordinates, directions beyond the rows have no information at all.
+    return np.asarray(np.append(values, np.zeros(matrix.shape[1] - len(values))))
+
+
+def basis(names: Sequence[str], matrix: Floats, low: float, high: float) -> list[dict[str, float]]:
+    """Basis of the directions with singular values from `low` to below `high`, leaders first."""
+    # Weights are in prior sds. A leader has weight 1 and occurs in no other direction; the others
+    # follow by size, down to .2.
+    values = singular_values(matrix)
+    chosen = (values >= low) & (values < high)
+    if not chosen.any():
+        return []
+    # Singular vectors of like values are any rotation of each other. Pivoted QR picks the
+    # coordinates that stand best for their span, and solving makes each the leader of one.
+    vectors = np.linalg.svd(matrix)[2][chosen]
+    leaders = qr(vectors, mode="r", pivoting=True)[-1][: len(vectors)]
+    weights = np.linalg.solve(vectors[:, leaders], vectors)
+    bases = []
+    for leader, row in zip(leaders, weights, strict=True):
+        order = [leader, *(i for i in np.argsort(-np.abs(row)) if i != leader)]
+        bases.append({names[i]: float(row[i]) for i in order if abs(row[i]) > 0.2})
+    return bases
+
+
+def directions(
+    fit: Posterior, prior: dict[str, Floats] | None = None
+) -> tuple[tuple[str, ...], Floats]:
+    """Coordinates, and the Jacobian of the training log losses by them, (rows, coordinates)."""
+    # Per prior sd of a coordinate, in units of noise and random effects, at the posterior median,
+    # by complex steps: exact to rounding. Steps of walks are integrated out like random effects.
+    # Their scale is left out: rows know it by the spread of the steps, not by a slope of the loss.
+    prior = prior or prior_draws(fit)
+    law, x = fit.law_with_knots, fit.law.covariates(fit.table.frame)
+    scales = {walk.scale for walk in law.walks}
+    names = tuple(name for name in law.coordinates if name not in scales)
+    q = {n: np.median(v).astype(complex) for n, v in fit.values().items() if n in law.coordinates}
+    q |= {name: np.median(v, axis=(0, 1)).astype(complex) for name, v in fit.steps().items()}
+
+    def derivatives(name: str) -> Floats:
+        columns = []
+        for unit in np.eye(q[name].size):
+            moved = q | {name: q[name] + 1j * STEP * unit.reshape(q[name].shape)}
+            log_loss = np.log(law.loss(law.amounts(moved, fit.at), x, fit.at))
+            columns.append(log_loss.imag / STEP)
+        return np.stack(columns, 1)
+
+    total = covariance(fit)
+    for walk in law.walks:
+        by_steps = derivatives(walk.steps)
+        total += by_steps @ by_steps.T  # steps have standard normal priors
+    slopes = np.hstack([derivatives(name) for name in names])
+    whitened = solve_triangular(cholesky(total, lower=True), slopes, lower=True)
+    return names, whitened * [spread(prior[name]) for name in names]
+
+
+def spread(values: Floats) -> float:
+    """Half the width of the central 68 % interval: the sd of a normal, finite for heavy tails."""
+    low, high = np.quantile(values, (0.16, 0.84))
+    return float(high - low) / 2
+
+
+def swing(fit: Posterior, name: str, prior: Floats, log_loss: Floats) -> tuple[Floats, Floats]:
+    """Quantiles of a coordinate's prior, and the median loss near each, (5, columns)."""
+    # The posterior is conditioned without a refit, by the 5 % of draws nearest to each value.
+    drawn, count = fit.values()[name][:, 0], max(1, int(0.05 * len(log_loss)))
+    # As many draws at each: a window of fixed width would be empty far from the posterior.
+    values = np.quantile(prior, QUANTILES)
+    near = [np.argsort(np.abs(drawn - value), kind="stable")[:count] for value in values]
+    return values, np.stack([np.exp(np.median(log_loss[rows], 0)) for rows in near])
+
+
+def explained(fit: Posterior, names: Sequence[str], log_loss: Floats) -> Floats:
+    """Fraction of the variance of (draws, columns) that some coordinates explain, (columns,)."""
+    # The adjusted R-squared of a quadratic regression: 0 on average if they do not matter.
+    if not names:
+        return np.zeros(log_loss.shape[1])
+    q = np.column_stack([fit.values()[name][:, 0] for name in names])
+    # Ranks are robust to heavy tails.
+    rank = (q.argsort(0, kind="stable").argsort(0) + 0.5) / len(q) - 0.5
+    crossed = (rank[:, [i]] * rank[:, i + 1 :] for i in range(rank.shape[1]))
+    design = np.column_stack([np.ones(len(q)), rank, rank**2, *crossed])
+    rest = (log_loss - design @ np.linalg.lstsq(design, log_loss)[0]).var(0)
+    rest *= (len(q) - 1) / max(len(q) - design.shape[1], 1)
+    total = log_loss.var(0)
+    left = np.divide(rest, total, out=np.ones_like(total), where=total > 0)
+    return np.asarray(np.clip(1 - left, 0, 1))
+
+
+def judge_directions(fit: Posterior, rows: pd.DataFrame | None) -> Finding:
+    """Directions that the data determine less than the prior, and the forecast along them."""
+    prior = prior_draws(fit)
+    groups: dict[str, Floats] = {}
+    if rows is not None:
+        # Mean latent log loss of the rows of each PTPP, or size if the law has no PTPP; (draws,).
+        by, latent = "ptpp" if "ptpp" in fit.law.columns else "params", np.log(fit.latent(rows))
+        for value, members in rows.groupby(by).indices.items():
+            groups[f"{NAMES[by]} {value:.3g}"] = latent[:, members].mean(1)
+    log_loss = np.stack(list(groups.values()), 1) if groups else np.empty((0, 0))
+    names, matrix = directions(fit, prior)
+    undetermined, weak = (basis(names, matrix, *ends) for ends in ((0.0, NONE), (NONE, WEAK)))
+    values = singular_values(matrix)
+    count, rank = len(names), int((values >= NONE).sum())
+    words = [
+        f"The law has {count} coordinates; these {len(fit.table)} rows determine "
+        + (f"{rank} combinations of them." if rank < count else "all of them.")
+    ]
+    records: list[dict[str, Any]] = []
+    for kind, kinds in (("undetermined", undetermined), ("weak", weak)):
+        for direction in kinds:
+            leader, *others = direction
+            record: dict[str, Any] = {"kind": kind, "leader": leader, "with": ", ".join(others)}
+            if groups:
+                places, loss = swing(fit, leader, prior[leader], log_loss)
+                most = int(np.ptp(np.log(loss), axis=0).argmax())
+                ends = sorted((loss[:, most].argmin(), loss[:, most].argmax()))
+                record["rows"] = list(groups)[most]
+                record["values"] = [float(places[i]) for i in ends]
+                record["losses"] = [float(loss[i, most]) for i in ends]
+            records.append(record)
+            if kind == "undetermined":
+                words.append(_undetermined(fit, leader, others, record))
+    if weak:
+        about = listed([" with ".join(list(direction)[:2]) for direction in weak])
+        words.append(f"The rows are less informative than the prior about {about}.")
+    level = "caution" if undetermined else "ok"
+    facts: dict[str, object] = {"singular_values": values.tolist(), "rank": rank}
+    facts["coordinates"] = list(names)
+    if groups and records:
+        level, text, shares = _effect_on_forecast(fit, records, groups)
+        words.append(text)
+        facts |= shares
+    return Finding("directions", level, tuple(words), pd.DataFrame(records), facts)
+
+
+def _undetermined(
+    fit: Posterior, leader: str, others: Sequence[str], record: Mapping[str, Any]
+) -> str:
+    seen, where = fit.table.frame, fit.law.covariates_of.get(leader, ())
+    values = [f"{NAMES[c]} takes {seen[c].nunique()} values" for c in where]
+    lead = f"{' and '.join(values)}; " if values else ""
+    along = f" separately from {listed(others)}" if others else ""
+    text = f"{lead}{leader} is not determined by these data{along}"
+    if "losses" not in record:
+        return text + ": its posterior is close to its prior."
+    (x, y), (low, high) = record["losses"], record["values"]
+    return (
+        f"{text}: the forecast at {record['rows']} moves from {x:.4g} nats ({leader} {low:.2g}) to "
+        f"{y:.4g} ({leader} {high:.2g}) across its prior."
+    )
+
+
+def _effect_on_forecast(
+    fit: Posterior, records: Sequence[Mapping[str, Any]], groups: Mapping[str, Floats]
+) -> tuple[str, str, dict[str, float]]:
+    """Level, words and fractions of the forecast's variance from undetermined coordinates."""
+    log_loss, curvatures = np.stack(list(groups.values()), 1), {*fit.law.discrepancy_parameters}
+    names = [record["leader"] for record in records]
+    of_law = [name for name in names if name not in curvatures]
+    fractions = explained(fit, names, log_loss)
+    most = int((log_loss.std(0) * np.sqrt(fractions)).argmax())
+    sd, share = float(log_loss[:, most].std()), float(fractions[most])
+    share_own = float(explained(fit, of_law, log_loss)[most])
+    shares = {"share": share, "share_own": share_own, "sd": sd}
+    noise = float(np.median(fit.scale(fit.table.frame)))
+    # What is small beside the noise, or beside the band, does not matter to a forecast.
+    if sd * math.sqrt(share) < noise / 2 or share < SOME_PRIOR:
+        return "ok", f"The forecasts of these rows depend little on {listed(names)}.", shares
+    only_weak = all(record["kind"] == "weak" for record in records)
+    how = "determine weakly" if only_weak else "do not determine"
+    text = (
+        f"{100 * share:.0f} % of the variance of the forecast at {list(groups)[most]} comes "
+        f"from {listed(names)}, which the data {how}"
+    )
+    # A discrepancy is there to widen bands; a law's own parameter that does so is not known.
+    if share_own > MOST_PRIOR and not only_weak:
+        advice = "the forecast is mostly prior. Add rows at more stages or sizes."
+        return "refuse", f"{text}: {advice}", shares
+    level = "ok" if only_weak else "caution"
+    if {*names} & curvatures and share > MOST_PRIOR:
+        return level, f"{text}: the prior of the curvature sets the width of the band.", shares
+    return level, f"{text}.", shares
+
+
+def judge_curvature(fit: Posterior, rows: pd.DataFrame | None) -> Finding | None:
+    """Whether the data imply more curvature than the prior of the discrepancy expects."""
+    if not fit.law.discrepancy_parameters:
+        return None
+    prior, drawn = prior_draws(fit), fit.values()
+    off = {
+        name: float(np.median(drawn[name]) - np.median(prior[name])) / spread(prior[name])
+        for name in fit.law.discrepancy_parameters
+    }
+    frame = pd.DataFrame({"off": off}).rename_axis("name")
+    far = frame["off"].abs().sort_values(ascending=False)
+    strained = far[far > -ndtri(RARE / (2 * len(far)))]  # two sides, all parameters
+    if strained.empty:
+        text = (
+            "The curvature of the discrepancy is consistent with its prior (posterior medians at "
+            f"most {far.iloc[0]:.1f} prior sds from the prior median: {far.index[0]})."
+        )
+        return Finding("curvature", "ok", (text,), frame)
+    distances = [f"{name} by {value:.1f}" for name, value in strained.items()]
+    level = "caution"
+    words = [
+        "The data imply more curvature than the prior of the discrepancy expects, in prior sds: "
+        f"{listed(distances)}."
+    ]
+    if rows is not None:
+        located, along = locate(fit.table, rows, fit.columns), fit.law.covariates_of
+        followed = {c for name in strained.index for c in along[str(name)]}
+        away = {c: float(located[BEYOND + c].max()) for c in COVARIATES if c in followed}
+        if beyond := [NAMES[c] for c, distance in away.items() if distance > NEAR]:
+            level = "refuse"
+            words.append(
+                f"A forecast beyond the {listed(beyond)} of the training rows extrapolates this "
+                "curvature: choose another law."
+            )
+    return Finding("curvature", level, tuple(words), frame)

@@ -276,7 +276,7 @@ def plan(
     enough = None if besides.stop is None else _pair(besides.stop, "--stop", ".002,1e9")
     tested = None if backtest is None else bl.read_backtest(backtest)
     if explore is not None:
-        from bayeslaw.reporting.explorer import check_plotly
+        from bayeslaw.reporting.pages import check_plotly
 
         check_plotly()
         if max(map(len, (target or [], source or []))) > 1:

@@ -61,7 +61,7 @@ def forecast(
     before the losses are measured. A point fit (--method huber or map) has no bands; where starts
     with the same objective forecast different losses, their range is shown.
     """
-    from bayeslaw.checks.extrapolation import evidence
+    from bayeslaw.checks.findings import evidence
     from bayeslaw.evaluate import records
     from bayeslaw.evaluate.scores import shown_scores
     from bayeslaw.huber.point_fit import shown_points

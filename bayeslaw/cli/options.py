@@ -356,7 +356,7 @@ def _check(
     rows: "bl.LossTable", law: "bl.Law", table: "bl.LossTable", measured: bool, near: bool
 ) -> None:
     """Raise `TableError` if a law fitted to a table cannot forecast or score some rows."""
-    from bayeslaw.checks.extrapolation import evidence
+    from bayeslaw.checks.findings import evidence
     from bayeslaw.tables.validation import check_units
 
     law.covariates(rows.frame, rows.name)

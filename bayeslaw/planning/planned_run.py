@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from bayeslaw.checks.extrapolation import evidence
+from bayeslaw.checks.findings import evidence
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import BayeslawError, unknown
 from bayeslaw.huber.point_fit import PointFit

@@ -135,7 +135,7 @@ def test_mistakes_in_one_line(options, tmp_path):
 
 
 def test_without_plotly_it_stops_before_the_work(monkeypatch):
-    monkeypatch.setattr("bayeslaw.reporting.explorer.find_spec", lambda _name: None)
+    monkeypatch.setattr("bayeslaw.reporting.pages.find_spec", lambda _name: None)
     asked = ("--target", "nowhere.nc", "--source", "nowhere.nc", *LIMITS, *MOST)
     assert "needs Plotly: uv sync --extra explore" in fails(*asked, "--explore", "a.html")
 
