@@ -1,10 +1,9 @@
 r"""Terms of a scaling law: a coefficient times the exponential of a formula, as people write it.
 
 The formula, such as ``nu*log(r) - beta*log(D)``, is the log of the term over its coefficient. It is
-read through `ast` into nodes: numbers, names, and tuples of an operation and its arguments. Nodes
-are evaluated over an array namespace (NumPy, ``pytensor.tensor``, or the functions of
-`bayeslaw.model.tape`) and differentiated by rules, so prediction, the PyTensor model, the sampler,
-point fits and LaTeX all come from the one formula.
+read through `ast` onto a tape (`bayeslaw.laws.tape`), evaluated there over an array namespace
+(NumPy, ``pytensor.tensor``, or the functions of the sampler's tape) and differentiated, so
+prediction, the PyTensor model, the sampler, point fits and LaTeX all come from the one formula.
 
 Covariates are logarithms: ``params``, ``tokens`` (in the law's token unit), ``ptpp``, ``replay``
 (r clipped to [1e-9, 1 - 1e-9]), ``barrier`` (r + epsilon) and ``mixed`` (r + .01, whose log stays
@@ -15,22 +14,20 @@ that are not annealed and else 0.
 """
 
 import ast
-import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any
 
 import numpy as np
 
 from bayeslaw.common.arrays import Namespace, Tensor
 from bayeslaw.common.errors import LawError, unknown
+from bayeslaw.laws.tape import EXP, MULTIPLY, Node, Tape, evaluate
+from bayeslaw.laws.tape import FUNCTIONS as F
 
 type Array = Tensor
 """NumPy array, PyTensor variable, or number."""
 type Values = Mapping[str, Array]
-type Node = Any
-"""A number, a name, or a tuple of an operation and its arguments, which are nodes."""
 
 SYMBOLS = {
     "params": "N", "tokens": "D", "replay": "r", "barrier": r"(r+\varepsilon)", "share": "r",
@@ -103,7 +100,7 @@ class Term:
                 raise LawError(f"log = {self.log!r}: has no {what}; a term has one.")
             if given and given not in valid:
                 raise LawError(f"log = {self.log!r}: {unknown(what.split()[0], given, valid)}")
-        if self.leading not in _names(self._slope):
+        if self.leading not in self._slope.names:
             raise LawError(
                 f"log = {self.log!r}: its slope along {SYMBOLS[self.covariates[0]]} does not "
                 f"depend on {self.leading}; name the leading covariate and exponent with 'along' "
@@ -113,7 +110,7 @@ class Term:
     @cached_property
     def covariates(self) -> tuple[str, ...]:
         """Covariates that the term depends on, the leading one first."""
-        names = [LOGS[name] for name in _names(_parsed(self.log)) if name in LOGS]
+        names = [LOGS[name] for name in _parsed(self.log).tape.inputs if name in LOGS]
         first = [c for c in names if self.along and SYMBOLS[c].strip("(")[0] == self.along]
         return tuple(dict.fromkeys([*first[:1], *names]))
 
@@ -149,28 +146,43 @@ class Term:
     @property
     def gate(self) -> tuple[str, str] | None:
         """Depth and rate of ``1 - depth*sigmoid(rate*log(P))`` in the formula, if it is there."""
-        return _gate(_parsed(self.log))
+        for node in ast.walk(_tree(self.log)):
+            match node:
+                case ast.BinOp(ast.Constant(1), ast.Sub(), ast.BinOp(ast.Name(depth), _, gate)):
+                    if isinstance(gate, ast.Call) and ast.unparse(gate.func) == "sigmoid":
+                        match gate.args:
+                            case [ast.BinOp(ast.Name(rate), ast.Mult(), log)]:
+                                return (depth, rate) if ast.unparse(log) == "log(P)" else None
+        return None
+
+    def _by(self, name: str) -> Node:
+        """Derivative of the log by a parameter, or by a covariate's log."""
+        return _derivative(_parsed(self.log), name)
 
     @cached_property
     def _slope(self) -> Node:
         """Minus the derivative of the log along the leading covariate."""
-        return _negative(_derivative(_parsed(self.log), _NAMES[self.covariates[0]]))
+        return _derivative(-_parsed(self.log), _NAMES[self.covariates[0]])
 
     @cached_property
     def _affine(self) -> tuple[Node, Node]:
-        """Offset and factor of the local exponent as a linear function of the leading one."""
-        slope = _unguarded(self._slope)
-        return _replaced(slope, self.leading, 0.0), _derivative(slope, self.leading)
+        """The local exponent as a function of the leading one, which is linear, and its slope.
+
+        Guards are left out: the prior of a local exponent has none.
+        """
+        slope = _derivative(-_parsed(self.log, guarded=False), _NAMES[self.covariates[0]])
+        return slope, _derivative(slope, self.leading)
 
     def power_of(self, covariate: str) -> bool:
         """Whether it is a power of a covariate, with an exponent that is the same in all rows."""
-        slope = _derivative(_parsed(self.log), _NAMES[covariate])
-        return slope != 0 and not {*LOGS} & {*_names(slope)}
+        slope = self._by(_NAMES[covariate])
+        return slope.number != 0 and not {*LOGS} & slope.names
 
     def rising_exponent(self, covariate: str) -> str:
         """The parameter that is the exponent of a covariate, or ''."""
-        slope = _derivative(_parsed(self.log), _NAMES[covariate])
-        return slope if isinstance(slope, str) and slope not in LOGS else ""
+        place = self._by(_NAMES[covariate]).place
+        inputs = _parsed(self.log).tape.inputs
+        return next((n for n in self.exponents if inputs[n].place == place), "")
 
     def log_ratio(self, p: Values, x: Values, at: Values, xp: Namespace) -> Array:
         """Log of the term at `x` over its value at `at`; at `ORIGIN`, over its coefficient.
@@ -178,28 +190,28 @@ class Term:
         Parameters are numbers, arrays of draws, PyTensor variables, nodes of a tape; complex
         numbers too, for derivatives. `xp` has the functions of these.
         """
-        log = _parsed(self.log)
-        here = _evaluate(log, p, x, xp)
-        return here if at is ORIGIN else here - _evaluate(log, p, at, xp)
+        log = [_parsed(self.log)]
+        (here,) = _values(log, p, x, xp)
+        return here if at is ORIGIN else here - _values(log, p, at, xp)[0]
 
     def slopes(self, p: Values, x: Values, at: Values) -> dict[str, Array]:
         """Derivative of `log_ratio` by each exponent."""
-        by = {name: _derivative(_parsed(self.log), name) for name in self.exponents}
-        known: dict[int, Array] = {}
-        slopes = {name: _evaluate(node, p, x, np, known) for name, node in by.items()}
-        if at is ORIGIN:
-            return slopes
-        return {name: slopes[name] - _evaluate(node, p, at, np) for name, node in by.items()}
+        nodes = [self._by(name) for name in self.exponents]
+        slopes = _values(nodes, p, x, np)
+        if at is not ORIGIN:
+            there = _values(nodes, p, at, np)
+            slopes = [value - other for value, other in zip(slopes, there, strict=True)]
+        return dict(zip(self.exponents, slopes, strict=True))
 
     def local_exponent(self, p: Values, at: Values, xp: Namespace) -> Array:
         """Minus the derivative of the log along the leading covariate, at `at`."""
-        return _evaluate(self._slope, p, at, xp)
+        return _values([self._slope], p, at, xp)[0]
 
     def to_local(self, p: Values, at: Values, xp: Namespace) -> dict[str, Array]:
         """Exponents in reference coordinates from the paper's."""
         q = {name: p[name] for name in self.exponents}
         if self.stated:
-            offset, factor = (_evaluate(node, p, at, xp) for node in self._affine)
+            offset, factor = _values(self._affine, {**p, self.leading: 0.0}, at, xp)
             q = {self.local: offset + factor * q.pop(self.leading)} | q
         return q
 
@@ -208,7 +220,7 @@ class Term:
         p = {name: q[name] for name in self.exponents[1:]}
         leading = q[self.local]
         if self.stated:
-            offset, factor = (_evaluate(node, p, at, xp) for node in self._affine)
+            offset, factor = _values(self._affine, {**p, self.leading: 0.0}, at, xp)
             leading = (leading - offset) / factor
         return {self.leading: leading} | p
 
@@ -234,38 +246,90 @@ def _tree(text: str) -> ast.expr:
 
 
 @lru_cache(maxsize=256)
-def _parsed(text: str) -> Node:
+def _parsed(text: str, guarded: bool = True) -> Node:
+    """The formula on a tape of its own; without guards, x is read for ``max(x, 1e-6)``."""
     try:
-        return _read(_tree(text))
+        return _read(_tree(text), Tape(), guarded)
     except SyntaxError as error:
         raise LawError(f"cannot read log = {text!r}: {error.msg}.") from error
     except ValueError as error:
         raise LawError(f"log = {text!r}: {error}") from error
 
 
-def _read(node: ast.expr) -> Node:
+def _read(node: ast.expr, tape: Tape, guarded: bool) -> Node:
+    def named(name: str) -> Node:
+        return tape.inputs.get(name) or tape.input(name)
+
     match node:
         case ast.Constant(value=int() | float() as value) if not isinstance(value, bool):
-            return float(value)
+            return tape.constant(value)
         case ast.Name(id=name):
-            return ("exp", f"log({name})") if name in LETTERS else name
+            node_of = named(f"log({name})") if name in LETTERS else named(name)
+            return F.exp(node_of) if name in LETTERS else node_of
         case ast.UnaryOp(op=ast.USub(), operand=operand):
-            return _negative(_read(operand))
+            return -_read(operand, tape, guarded)
         case ast.Call(func=ast.Name(id="log"), args=[argument]) if _epsilon(argument) is not None:
-            return BARRIER
+            return named(BARRIER)
+        case ast.Call(func=ast.Name(id="max"), args=[u, ast.Constant()]) if not guarded:
+            return _read(u, tape, guarded)
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
-            return _apply(_OPERATORS[type(op)], _read(left), _read(right))
+            one, two = (_read(side, tape, guarded) for side in (left, right))
+            return _applied(_OPERATORS[type(op)], one, two)
         case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]):
             if name not in FUNCTIONS:
                 raise ValueError(unknown("function", name, FUNCTIONS))
             if len(arguments) != (count := FUNCTIONS[name]):
                 many = f"{count} argument{'s' * (count > 1)}"
                 raise ValueError(f"{name} takes {many}, not {len(arguments)}.")
-            return _apply(name, *map(_read, arguments))
+            return _applied(name, *(_read(argument, tape, guarded) for argument in arguments))
     raise ValueError(
         f"cannot read {ast.unparse(node)!r}; a formula has numbers, names, + - * / **, and "
         f"{', '.join(FUNCTIONS)}."
     )
+
+
+def _applied(kind: str, a: Node, b: Node | None = None) -> Node:
+    """An operator or a function of nodes.
+
+    A power of covariates is one exponential: D/(N*P) is exp(log D - (log N + log P)), which cannot
+    overflow.
+    """
+    match kind:
+        case "log":
+            return a.first if a.kind == EXP else F.log(a)
+        case "sqrt":
+            return _applied("**", a, a.tape.constant(0.5))
+        case "max" | "min":
+            return F.maximum(a, b) if kind == "max" else F.minimum(a, b)
+    if b is None:
+        return getattr(F, kind)(a)
+    match kind:
+        case "+":
+            return a + b
+        case "-" if a.number == 1 and b.kind == EXP:
+            return -F.expm1(b.first)  # 1 - exp(-u) keeps its digits where u is small
+        case "-":
+            return a - b
+        case "**" if b.number == 2:
+            return _applied("*", a, a)
+        case "**":
+            return F.exp(b * _applied("log", a))
+    if b.kind == EXP and a.kind == EXP:
+        return F.exp(a.first + b.first if kind == "*" else a.first - b.first)
+    if b.kind == EXP and a.kind == MULTIPLY and EXP in (a.first.kind, a.second.kind):
+        other, power = (a.first, a.second) if a.second.kind == EXP else (a.second, a.first)
+        return other * _applied(kind, power, b)
+    return a * b if kind == "*" else a / b
+
+
+@lru_cache(maxsize=1024)
+def _derivative(node: Node, name: str) -> Node:
+    inputs = node.tape.inputs
+    return node.tape.gradient(node, [inputs[name]])[0] if name in inputs else node * 0.0
+
+
+def _values(nodes: Sequence[Node], p: Values, x: Values, xp: Namespace) -> list[Array]:
+    return evaluate(nodes, lambda name: x[LOGS[name]] if name in LOGS else p[name], xp)
 
 
 def _epsilon(node: ast.AST) -> float | None:
@@ -274,13 +338,6 @@ def _epsilon(node: ast.AST) -> float | None:
         case ast.BinOp(ast.Name("r"), ast.Add(), ast.Constant(value=float() | int() as epsilon)):
             return float(epsilon)
     return None
-
-
-def _names(node: Node) -> list[str]:
-    """Names in nodes, each once, in their order."""
-    if not isinstance(node, tuple):
-        return [node] if isinstance(node, str) else []
-    return list(dict.fromkeys(name for argument in node[1:] for name in _names(argument)))
 
 
 def _names_of(text: str) -> list[str]:
@@ -320,175 +377,6 @@ def _partners(node: ast.AST) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 def _sum(node: ast.AST) -> bool:
     return isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub)
-
-
-# -- nodes ----------------------------------------------------------------------------------------
-
-
-def _apply(kind: str, *arguments: Node) -> Node:
-    """An operation on nodes, simplified: a derivative is as short as one made by hand.
-
-    A power of covariates is one exponential: D/(N*P) is exp(log D - (log N + log P)), which cannot
-    overflow.
-    """
-    match kind, *arguments:
-        case "+", a, b if a == 0 or b == 0:
-            return b if a == 0 else a
-        case "-", a, b if b == 0:
-            return a
-        case "-", a, b if a == 0:
-            return _negative(b)
-        case "-", 1.0, ("exp", u):
-            return _negative(("expm1", u))  # 1 - exp(-u) keeps its digits where u is small
-        case ("*", a, b) if a == 0 or b == 0:
-            return 0.0
-        case ("*", a, b) if a == 1 or b == 1:
-            return b if a == 1 else a
-        case "/", a, b if a == 0 or b == 1:
-            return a
-        case "+", float(a), float(b):
-            return a + b
-        case "-", float(a), float(b):
-            return a - b
-        case "*", float(a), float(b):
-            return a * b
-        case "/", float(a), float(b):
-            return a / b
-        case (("*" | "/"), ("exp", u), ("exp", v)):
-            return ("exp", _apply("+" if kind == "*" else "-", u, v))
-        case (("*" | "/"), ("neg", ("exp", _) as a), ("exp", _) as b):
-            return _negative(_apply(kind, a, b))
-        case (("*" | "/"), ("*", a, ("exp", _) as u), ("exp", _) as v):
-            return ("*", a, _apply(kind, u, v))
-        case "**", a, 2.0:
-            return _apply("*", a, a)
-        case "**", a, b:
-            return ("exp", _apply("*", b, _apply("log", a)))
-        case "log", float(a):
-            return math.log(a)
-        case "log", ("exp", u):
-            return u
-        case "sqrt", a:
-            return _apply("**", a, 0.5)
-        case "min", a, b:
-            return _negative(("max", _negative(a), _negative(b)))
-        case "neg", a:
-            return _negative(a)
-    return (kind, *arguments)
-
-
-def _negative(node: Node) -> Node:
-    match node:
-        case float():
-            return -node
-        case ("neg", a):
-            return a
-        case ("-", a, b):
-            return _apply("-", b, a)
-        case ("*" | "/" as kind, a, b):
-            return (kind, _negative(a), b)
-    return ("neg", node)
-
-
-@lru_cache(maxsize=1024)
-def _derivative(node: Node, by: str) -> Node:
-    """Derivative by a name."""
-    if not isinstance(node, tuple):
-        return float(node == by)
-    kind, a, *others = node
-    slope = _derivative(a, by)
-    if not others:
-        return _apply("*", slope, _outer(kind, a, node)) if slope != 0 else 0.0
-    b, other = others[0], _derivative(others[0], by)
-    if slope == 0 == other or kind == "above":
-        return 0.0
-    if kind == "*":
-        return _apply("+", _apply("*", slope, b), _apply("*", a, other))
-    if kind == "/":
-        return _apply("/", _apply("-", slope, _apply("*", node, other)), b)
-    if kind == "max":
-        first, second = _apply("*", ("above", a, b), slope), _apply("*", ("above", b, a), other)
-        return _apply("+", first, second)
-    return _apply(kind, slope, other)
-
-
-def _outer(kind: str, a: Node, value: Node) -> Node:
-    """Derivative of a function by its argument `a`."""
-    match kind:
-        case "neg":
-            return -1.0
-        case "log":
-            return _apply("/", 1.0, a)
-        case "log1p":
-            return _apply("/", 1.0, _apply("+", 1.0, a))
-        case "exp":
-            return value
-        case "expm1":
-            return ("exp", a)
-        case "tanh":
-            return _apply("-", 1.0, _apply("*", value, value))
-    assert kind == "sigmoid"
-    return _apply("*", value, _apply("-", 1.0, value))
-
-
-def _replaced(node: Node, name: str, number: float) -> Node:
-    if not isinstance(node, tuple):
-        return number if node == name else node
-    return _apply(node[0], *(_replaced(argument, name, number) for argument in node[1:]))
-
-
-def _unguarded(node: Node) -> Node:
-    """Nodes with x for ``max(x, 1e-6)``: a prior of the local exponent has no such guard."""
-    match node:
-        case ("max", u, float()):
-            return _unguarded(u)
-        case (kind, *arguments):
-            return (kind, *map(_unguarded, arguments))
-    return node
-
-
-def _gate(node: Node) -> tuple[str, str] | None:
-    match node:
-        case ("-", 1.0, ("*", str(depth), ("sigmoid", ("*", str(rate), "log(P)")))):
-            return depth, rate
-        case (_, *arguments):
-            return next(filter(None, map(_gate, arguments)), None)
-    return None
-
-
-def _evaluate(
-    node: Node, p: Values, x: Values, xp: Namespace, known: dict[int, Array] | None = None
-) -> Array:
-    """Value of a node; `known` are those of nodes that several formulas have in common."""
-    if isinstance(node, float):
-        return node
-    if isinstance(node, str):
-        return x[LOGS[node]] if node in LOGS else p[node]
-    if known is not None and id(node) in known:
-        return known[id(node)]
-    a, *others = (_evaluate(argument, p, x, xp, known) for argument in node[1:])
-    match node[0]:
-        case "+":
-            value = a + others[0]
-        case "-":
-            value = a - others[0]
-        case "*":
-            value = a * others[0]
-        case "/":
-            value = a / others[0]
-        case "neg":
-            value = -a
-        case "above":
-            value = (a > others[0]) * 1.0
-        case "max":
-            value = xp.maximum(a, *others)
-        case "sigmoid":
-            value = 0.5 * (1 + xp.tanh(0.5 * a))
-        case kind:
-            value = getattr(xp, kind)(a)
-    if known is not None:
-        known[id(node)] = value
-    return value
 
 
 # -- LaTeX ----------------------------------------------------------------------------------------

@@ -29,13 +29,13 @@ from bayeslaw.common.arrays import Floats, Ints, Tensor
 from bayeslaw.laws.deviations import WHOLE, Linear, Walk
 from bayeslaw.laws.law import KAPPA
 from bayeslaw.laws.priors import FLOOR, Prior
+from bayeslaw.laws.tape import FUNCTIONS as F
+from bayeslaw.laws.tape import SPREAD, Node, Tape
 from bayeslaw.laws.terms import Term, Values
 from bayeslaw.model import whitening
 from bayeslaw.model.building import cholesky_rows, partial_exponents
 from bayeslaw.model.noise import LENGTH, decay, innovation_scale
 from bayeslaw.model.spec import Data, Spec
-from bayeslaw.model.tape import FUNCTIONS as F
-from bayeslaw.model.tape import SPREAD, Node, Tape
 
 MOST = 40
 """Most groups, of all levels but the one with most, whose effects are whitened.

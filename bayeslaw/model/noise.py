@@ -26,9 +26,9 @@ from bayeslaw.common.errors import FitError, TableError, argument, unknown
 from bayeslaw.common.formatting import kind_of
 from bayeslaw.laws.adjustments import ANNEALED, unannealed
 from bayeslaw.laws.priors import Prior
+from bayeslaw.laws.tape import FUNCTIONS as F
 from bayeslaw.laws.terms import Values
 from bayeslaw.model.effects import labels
-from bayeslaw.model.tape import FUNCTIONS as F
 
 type Shape = tuple[int, ...]
 
@@ -55,7 +55,7 @@ class Likelihood(ABC):
         """Log density of residuals of log loss; arguments broadcast, (draws, rows).
 
         `q` has the variables of `parameters`. They are arrays or nodes of a
-        `bayeslaw.model.tape.Tape`, with `FUNCTIONS` as `xp`, or PyTensor's.
+        `bayeslaw.laws.tape.Tape`, with `FUNCTIONS` as `xp`, or PyTensor's.
         """
 
     @abstractmethod

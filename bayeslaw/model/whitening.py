@@ -20,12 +20,13 @@ from numba import njit
 from numba.extending import overload
 from numba.types import Array
 
-from bayeslaw.model.tape import (
+from bayeslaw.laws.tape import (
     ADD,
     CONSTANT,
     DIVIDE,
     ERF,
     EXP,
+    EXPM1,
     LGAMMA,
     LOG,
     LOG1P,
@@ -92,6 +93,8 @@ def _function(kind, x):
         return math.log1p(x)
     if kind == TANH:
         return math.tanh(x)
+    if kind == EXPM1:
+        return math.expm1(x)
     if kind == ERF:
         return math.erf(x)
     return math.lgamma(x) if kind == LGAMMA else digamma(x)

@@ -11,7 +11,7 @@ from bayeslaw import Prior
 from bayeslaw.laws.deviations import Linear
 from bayeslaw.model.discrepancy import Discrepancy
 from bayeslaw.model.noise import Likelihood
-from bayeslaw.model.tape import FUNCTIONS
+from bayeslaw.laws.tape import FUNCTIONS
 
 
 @dataclass(frozen=True)

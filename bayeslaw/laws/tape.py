@@ -1,4 +1,4 @@
-"""Formulas as tapes: traced once in Python, differentiated there, and evaluated by one loop.
+"""Formulas as tapes: traced once in Python, and differentiated and evaluated there.
 
 A formula is written with Python's operators and the functions of `FUNCTIONS`, as with NumPy. Its
 inputs are scalars, and rows: vectors with one value for each row of a table. `Tape.gradient` adds
@@ -10,18 +10,19 @@ import math
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 from scipy import special
 
-from bayeslaw.common.arrays import Floats, Ints
+from bayeslaw.common.arrays import Floats, Ints, Namespace
 
 INPUT, CONSTANT, ADD, SUBTRACT, MULTIPLY, DIVIDE, MAXIMUM, ABOVE, EXP, LOG, LOG1P, TANH, SUM = (
     range(13)
 )
-ERF, LGAMMA, DIGAMMA, SPREAD = range(13, 17)
+ERF, LGAMMA, DIGAMMA, SPREAD, EXPM1 = range(13, 18)
 """Kinds of operations. `ABOVE` is 1 where its first argument is above the second, and else 0;
 `SPREAD` is a scalar as a row."""
 
@@ -37,7 +38,7 @@ class Operation:
     row: bool = False
 
 
-@dataclass
+@dataclass(eq=False)
 class Tape:
     """Operations in the order of evaluation, each once."""
 
@@ -85,15 +86,19 @@ class Tape:
                 found[argument.place] = part if known is None else known + part
         return [found.get(node.place, self.constant(0.0)) for node in by]
 
-    def compile(self, outputs: Sequence["Node"], inputs: Sequence[str]) -> "Program":
-        """The operations that some outputs need; the named inputs come first, in their order."""
+    def needed(self, outputs: Sequence["Node"]) -> list[int]:
+        """Places of the operations that some outputs need, in the order of evaluation."""
         needed = {node.place for node in outputs}
-        for place in range(len(self.operations) - 1, -1, -1):
+        for place in range(max(needed), -1, -1):
             if place in needed:
                 operation = self.operations[place]
                 needed |= {p for p in (operation.first, operation.second) if p >= 0}
+        return sorted(needed)
+
+    def compile(self, outputs: Sequence["Node"], inputs: Sequence[str]) -> "Program":
+        """The operations that some outputs need; the named inputs come first, in their order."""
         order = [self.inputs[name].place for name in inputs]
-        order += [p for p in sorted(needed) if self.operations[p].kind != INPUT]
+        order += [p for p in self.needed(outputs) if self.operations[p].kind != INPUT]
         position = {place: k for k, place in enumerate(order)}
         kept = [self.operations[place] for place in order]
         rows = np.array([o.row for o in kept])
@@ -144,15 +149,40 @@ class Node:
     __array_ufunc__ = None
 
     @property
+    def operation(self) -> Operation:
+        """What makes it."""
+        return self.tape.operations[self.place]
+
+    @property
     def row(self) -> bool:
         """Whether it is a vector over the rows, and no scalar."""
-        return self.tape.operations[self.place].row
+        return self.operation.row
+
+    @property
+    def kind(self) -> int:
+        """Kind of its operation."""
+        return self.operation.kind
+
+    @property
+    def first(self) -> "Node":
+        """First argument of its operation."""
+        return Node(self.tape, self.operation.first)
+
+    @property
+    def second(self) -> "Node":
+        """Second argument of its operation."""
+        return Node(self.tape, self.operation.second)
 
     @property
     def number(self) -> float | None:
         """Its value, if it is a constant."""
-        operation = self.tape.operations[self.place]
-        return operation.value if operation.kind == CONSTANT else None
+        return self.operation.value if self.kind == CONSTANT else None
+
+    @property
+    def names(self) -> set[str]:
+        """Names of the inputs that it depends on."""
+        needed = self.tape.needed([self])
+        return {name for name, node in self.tape.inputs.items() if node.place in needed}
 
     def _with(self, kind: int, other: "Node | float", *, swapped: bool = False) -> "Node":
         node = other if isinstance(other, Node) else self.tape.constant(other)
@@ -166,6 +196,8 @@ class Node:
             return one
         if kind == MULTIPLY and 0 in (a, b):
             return self.tape.constant(0.0)
+        if kind == MULTIPLY and b == -1 and one.kind == MULTIPLY and one.second.number == -1:
+            return one.first
         return self.tape.apply(kind, one, two)
 
     __add__, __radd__ = _operators(ADD)
@@ -219,16 +251,11 @@ def _sum(x: Value) -> Any:
     return x.tape.apply(SUM, x) if isinstance(x, Node) else np.sum(x, axis=-1, keepdims=True)
 
 
-def _expm1(x: Value) -> Any:
-    half = _tanh(0.5 * x)
-    return 2.0 * half / (1.0 - half)
-
-
 FUNCTIONS = SimpleNamespace(
     exp=_exp,
     log=_log,
     log1p=_log1p,
-    expm1=_expm1,
+    expm1=_one(EXPM1, np.expm1),
     tanh=_tanh,
     erf=_one(ERF, special.erf),
     gammaln=_one(LGAMMA, special.gammaln),
@@ -250,6 +277,7 @@ _PARTIALS: dict[int, Callable[[Node, Node, Node, Node], tuple[Node, ...]]] = {
     EXP: lambda x, y, z, out: (out * z,),
     LOG: lambda x, y, z, out: (out / x,),
     LOG1P: lambda x, y, z, out: (out / (1.0 + x),),
+    EXPM1: lambda x, y, z, out: (out * _exp(x),),
     TANH: lambda x, y, z, out: (out * (1.0 - z * z),),
     SUM: lambda x, y, z, out: (x.tape.apply(SPREAD, out),),
     SPREAD: lambda x, y, z, out: (out,),
@@ -257,3 +285,42 @@ _PARTIALS: dict[int, Callable[[Node, Node, Node, Node], tuple[Node, ...]]] = {
     LGAMMA: lambda x, y, z, out: (out * x.tape.apply(DIGAMMA, x),),
 }
 """Derivatives of a value z = f(x, y) by its arguments, each times the derivative `out` by z."""
+
+
+# -- formulas over other namespaces ----------------------------------------------------------------
+
+_VALUES: dict[int, Callable[[Any, Any, Namespace], Any]] = {
+    ADD: lambda a, b, xp: a + b,
+    SUBTRACT: lambda a, b, xp: a - b,
+    MULTIPLY: lambda a, b, xp: a * b,
+    DIVIDE: lambda a, b, xp: a / b,
+    MAXIMUM: lambda a, b, xp: xp.maximum(a, b),
+    ABOVE: lambda a, b, xp: (a > b) * 1.0,
+    EXP: lambda a, b, xp: xp.exp(a),
+    LOG: lambda a, b, xp: xp.log(a),
+    LOG1P: lambda a, b, xp: xp.log1p(a),
+    EXPM1: lambda a, b, xp: xp.expm1(a),
+    TANH: lambda a, b, xp: xp.tanh(a),
+}
+
+
+@lru_cache(maxsize=1024)
+def _order(nodes: tuple[Node, ...]) -> list[tuple[int, Operation, str]]:
+    """Operations that nodes of one tape need, with their places, and the names of inputs."""
+    tape = nodes[0].tape
+    names = {node.place: name for name, node in tape.inputs.items()}
+    return [(p, tape.operations[p], names.get(p, "")) for p in tape.needed(nodes)]
+
+
+def evaluate(nodes: Sequence[Node], value_of: Callable[[str], Any], xp: Namespace) -> list[Any]:
+    """Values of nodes of one tape over an array namespace, given those of inputs by name."""
+    values: dict[int, Any] = {}
+    for place, operation, name in _order(tuple(nodes)):
+        if operation.kind == INPUT:
+            values[place] = value_of(name)
+        elif operation.kind == CONSTANT:
+            values[place] = operation.value
+        else:
+            a, b = values[operation.first], values.get(operation.second)
+            values[place] = _VALUES[operation.kind](a, b, xp)
+    return [values[node.place] for node in nodes]
