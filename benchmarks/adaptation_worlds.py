@@ -31,7 +31,7 @@ import pandas as pd
 
 import bayeslaw as bl
 from bayeslaw import Law, Prior, from_frame, load_law
-from bayeslaw.laws.bases import Bases, total_tokens
+from bayeslaw.laws.adjustments import Bases, total_tokens
 from bayeslaw.laws.law import KAPPA
 from bayeslaw.laws.terms import ORIGIN, Term
 from bayeslaw.tables.table import starting

@@ -70,7 +70,7 @@ from bayeslaw.inference.residuals import too_few_sizes as too_few_sizes
 from bayeslaw.inference.residuals import unit_likelihood as unit_likelihood
 from bayeslaw.inference.sampling import make_settings as make_settings
 from bayeslaw.inference.storage import prior_draws as prior_draws
-from bayeslaw.laws.bases import base_table as base_table
+from bayeslaw.laws.adjustments import base_table as base_table
 from bayeslaw.laws.deviations import START as START
 from bayeslaw.laws.deviations import WHOLE as WHOLE
 from bayeslaw.laws.deviations import Deviation as Deviation

@@ -16,8 +16,14 @@ from bayeslaw.common.files import models_dir
 from bayeslaw.common.formatting import count, digits
 from bayeslaw.common.shown import SYNTHETIC, Block, Format, Note, Showing, Shown, Table
 from bayeslaw.huber.descent import Objective, agree, polish_best, screened_starts, solutions
-from bayeslaw.laws.adjustments import ANNEALED, UNIQUE
-from bayeslaw.laws.bases import Bases, base_table, log_slopes, total_tokens
+from bayeslaw.laws.adjustments import (
+    ANNEALED,
+    UNIQUE,
+    Bases,
+    base_table,
+    log_slopes,
+    total_tokens,
+)
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.tables.table import LossTable, frame_of, from_frame, is_synthetic, require_table

@@ -33,6 +33,7 @@ from bayeslaw.laws.adjustments import (
     TYPICAL_REPEATS,
     UNIQUE,
     WORTH_LATEX,
+    Bases,
     Departure,
     Offset,
     offset_along,
@@ -40,7 +41,6 @@ from bayeslaw.laws.adjustments import (
     until_repeated,
     worth,
 )
-from bayeslaw.laws.bases import Bases
 from bayeslaw.laws.deviations import START, WHOLE, Deviation, Knots, Walk
 from bayeslaw.laws.priors import FLOOR, NOISE, Prior
 from bayeslaw.laws.terms import COLUMN, ORIGIN, Array, Term, Values

@@ -10,8 +10,7 @@ from typing import Any
 
 from bayeslaw.common.errors import LawError, unknown
 from bayeslaw.common.files import models_dir, named_file
-from bayeslaw.laws.adjustments import OFFSET_PRIORS, REPEATS, Departure
-from bayeslaw.laws.bases import Bases
+from bayeslaw.laws.adjustments import OFFSET_PRIORS, REPEATS, Bases, Departure
 from bayeslaw.laws.law import KAPPA, Law
 from bayeslaw.laws.priors import (
     FLOOR,

@@ -196,8 +196,9 @@ class Node:
             return one
         if kind == MULTIPLY and 0 in (a, b):
             return self.tape.constant(0.0)
-        if kind == MULTIPLY and b == -1 and one.kind == MULTIPLY and one.second.number == -1:
-            return one.first
+        for sign, node in ((a, two), (b, one)):
+            if kind == MULTIPLY == node.kind and sign == -1 == node.second.number:
+                return node.first
         return self.tape.apply(kind, one, two)
 
     __add__, __radd__ = _operators(ADD)

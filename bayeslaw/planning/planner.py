@@ -27,7 +27,7 @@ from bayeslaw.inference.pools import (
     with_draws,
 )
 from bayeslaw.inference.posterior import Posterior
-from bayeslaw.laws.bases import Bases
+from bayeslaw.laws.adjustments import Bases
 from bayeslaw.laws.law import Law
 from bayeslaw.planning.grid import Curve
 from bayeslaw.planning.planned_run import (

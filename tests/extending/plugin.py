@@ -9,9 +9,9 @@ from scipy.special import expit
 
 from bayeslaw import Prior
 from bayeslaw.laws.deviations import Linear
+from bayeslaw.laws.tape import FUNCTIONS
 from bayeslaw.model.discrepancy import Discrepancy
 from bayeslaw.model.noise import Likelihood
-from bayeslaw.laws.tape import FUNCTIONS
 
 
 @dataclass(frozen=True)
