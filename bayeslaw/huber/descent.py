@@ -255,7 +255,6 @@ def extrapolated(
 
 
 def agree(values: Floats, rows: int) -> Bools:
-    """Which starts ended at the best of their values."""
     best: Bools = values <= (1 + AGREE) * values.min() + 1e-20 * rows
     return best
 

@@ -50,7 +50,7 @@ class Linear(Deviation):
 
     @abstractmethod
     def column(self, name: str, x: Values, at: Values, xp: Namespace = np) -> Array:
-        """What a coefficient multiplies; the other arguments are those of `Term.log_ratio`."""
+        """What a coefficient multiplies."""
 
     def value(self, p: Values, x: Values, at: Values, xp: Namespace) -> Array:
         return sum(p[name] * self.column(name, x, at, xp) for name in self.parameters)

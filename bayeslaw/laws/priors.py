@@ -202,7 +202,6 @@ random effects of 2 % would explain variation that the law explains."""
 
 
 def flat(bounds: tuple[float, float]) -> Prior:
-    """The prior that is constant on `bounds`."""
     if math.isinf(bounds[1]):
         return Prior("HalfFlat") if bounds[0] == 0 else Prior("Flat")
     return Prior("Uniform", (("lower", bounds[0]), ("upper", bounds[1])))
@@ -274,7 +273,6 @@ def check_supports(
 
 
 def read_priors(path: str | Path) -> dict[str, PriorLike]:
-    """Priors from a TOML file, under ``[priors]`` or at top level."""
     file = named_file(path)
     if file is None:
         names = ("default", "flat")

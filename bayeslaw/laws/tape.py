@@ -47,17 +47,14 @@ class Tape:
     inputs: dict[str, "Node"] = field(default_factory=dict)
 
     def input(self, name: str, *, row: bool = False) -> "Node":
-        """A new input."""
         self.operations.append(Operation(INPUT, row=row))
         self.inputs[name] = Node(self, len(self.operations) - 1)
         return self.inputs[name]
 
     def constant(self, value: float) -> "Node":
-        """A number."""
         return self._add(Operation(CONSTANT, value=float(value)))
 
     def apply(self, kind: int, first: "Node", second: "Node | None" = None) -> "Node":
-        """An operation on nodes of this tape."""
         last = first if second is None else second
         row = kind == SPREAD or (kind != SUM and (first.row or last.row))
         place = -1 if second is None else second.place
@@ -75,11 +72,10 @@ class Tape:
         for place in range(total.place, -1, -1):
             if place not in found:
                 continue
-            operation = self.operations[place]
-            x, y = Node(self, operation.first), Node(self, operation.second)
-            partials = _PARTIALS.get(operation.kind, lambda *_: ())
-            parts = partials(x, y, Node(self, place), found[place])
-            for argument, part in zip((x, y), parts, strict=False):
+            node = Node(self, place)
+            partials = _PARTIALS.get(node.kind, lambda *_: ())
+            parts = partials(node.first, node.second, node, found[place])
+            for argument, part in zip((node.first, node.second), parts, strict=False):
                 if part.row and not argument.row:
                     part = FUNCTIONS.sum(part)
                 known = found.get(argument.place)
@@ -127,10 +123,6 @@ class Program:
     outputs: Ints
     sizes: tuple[int, int]
 
-    def places(self, positions: Ints) -> Ints:
-        """Places of the values of operations."""
-        return self.code[positions, 3].copy()
-
 
 def _operators(kind: int) -> tuple[Callable[..., "Node"], Callable[..., "Node"]]:
     """The method of an operator, and the one for a node on its right."""
@@ -150,7 +142,6 @@ class Node:
 
     @property
     def operation(self) -> Operation:
-        """What makes it."""
         return self.tape.operations[self.place]
 
     @property
@@ -160,17 +151,14 @@ class Node:
 
     @property
     def kind(self) -> int:
-        """Kind of its operation."""
         return self.operation.kind
 
     @property
     def first(self) -> "Node":
-        """First argument of its operation."""
         return Node(self.tape, self.operation.first)
 
     @property
     def second(self) -> "Node":
-        """Second argument of its operation."""
         return Node(self.tape, self.operation.second)
 
     @property

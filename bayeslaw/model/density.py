@@ -375,7 +375,7 @@ class _Builder:
         program = tape.compile([*seen, total, by_error, *derivatives], order)
         stages = np.split(program.outputs, [len(seen), len(seen) + 2])
         ends = np.array([len(order), stages[0].max() + 1, stages[1].max() + 1])
-        of_seen, of_likelihood, of_theta = map(program.places, stages)
+        of_seen, of_likelihood, of_theta = (program.code[stage, 3].copy() for stage in stages)
         first, last = 2 + len(shares), 2 + len(shares) + len(factors)
         places = (
             *(of_seen[0], of_seen[last], of_seen[1], of_seen[2:first], of_seen[last + 1 :]),

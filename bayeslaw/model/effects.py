@@ -44,7 +44,6 @@ LEVELS: dict[str, Level] = {level.name: level for level in (SIZE, BASE, RUN)}
 
 
 def level(name: str) -> Level:
-    """The known level of that name, or the level of the column of that name."""
     return LEVELS.get(name) or Level(name, name)
 
 
