@@ -17,6 +17,7 @@ import ast
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -249,14 +250,15 @@ def _tree(text: str) -> ast.expr:
 def _parsed(text: str, guarded: bool = True) -> Node:
     """The formula on a tape of its own; without guards, x is read for ``max(x, 1e-6)``."""
     try:
-        return _read(_tree(text), Tape(), guarded)
+        log: Node = _read(_tree(text), Tape(), guarded)
     except SyntaxError as error:
         raise LawError(f"cannot read log = {text!r}: {error.msg}.") from error
     except ValueError as error:
         raise LawError(f"log = {text!r}: {error}") from error
+    return log
 
 
-def _read(node: ast.expr, tape: Tape, guarded: bool) -> Node:
+def _read(node: ast.expr, tape: Tape, guarded: bool) -> Any:
     def named(name: str) -> Node:
         return tape.inputs.get(name) or tape.input(name)
 
@@ -288,7 +290,7 @@ def _read(node: ast.expr, tape: Tape, guarded: bool) -> Node:
     )
 
 
-def _applied(kind: str, a: Node, b: Node | None = None) -> Node:
+def _applied(kind: str, a: Node, b: Node | None = None) -> Any:
     """An operator or a function of nodes.
 
     A power of covariates is one exponential: D/(N*P) is exp(log D - (log N + log P)), which cannot
