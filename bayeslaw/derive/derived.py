@@ -103,17 +103,17 @@ class Derived(Showing):
         for level in levels:
             check_level(level)
         rows = []
-        for name, each in self.draws.data_vars.items():
-            on_bound = self.at_bound.get(str(name), np.zeros(each.shape, bool))
+        for name, numbers in self.draws.data_vars.items():
+            on_bound = self.at_bound.get(str(name), np.zeros(numbers.shape, bool))
             for case, asked in enumerate(self.cases.to_dict("records")):
-                values = each.values[:, case]
+                values = numbers.values[:, case]
                 low, high = interval(values, 0.9)
                 near, far = sorted((abs(low), abs(high)))
                 row = {"quantity": name, **asked, "median": quantile(values, 0.5)}
                 for level in levels:
                     row |= dict(zip(band_columns(level), interval(values, level), strict=True))
                 row |= {
-                    "unit": each.attrs["units"],
+                    "unit": numbers.attrs["units"],
                     "determined": low == high or (low * high > 0 and far < DETERMINED * near),
                     "infinite": float(np.isinf(values).mean()),
                     "undefined": float(np.isnan(values).mean()),
@@ -170,9 +170,9 @@ def quantile(values: Floats, q: float) -> float:
     if not len(defined):
         return np.nan
     with np.errstate(invalid="ignore"):
-        found = float(np.quantile(defined, q))
+        between = float(np.quantile(defined, q))
     # Interpolation beside an infinite value gives NaN, also where its weight is 0.
-    return float(np.quantile(defined, q, method="higher")) if np.isnan(found) else found
+    return float(np.quantile(defined, q, method="higher")) if np.isnan(between) else between
 
 
 def interval(values: Floats, level: float) -> tuple[float, float]:

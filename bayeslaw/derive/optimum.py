@@ -100,7 +100,7 @@ class Budgets:
         low, high = np.log(reach)
         nodes = np.linspace(low, high, math.ceil((high - low) / FLOPS_STEP) + 1)
         least, place = self.along(nodes, until=min(targets))
-        found = np.full((self.draws.count, len(targets)), np.inf)
+        log_flops = np.full((self.draws.count, len(targets)), np.inf)
         for k, target in enumerate(targets):
             reached, node = (least <= target).any(0), (least <= target).argmax(0)
             ends = np.stack([np.maximum(node - 1, 0), node]), np.arange(len(node))
@@ -117,11 +117,11 @@ class Budgets:
                 draws = draws[np.abs(after - before)[draws] > SETTLED]
                 if not len(draws):
                     break
-                some = replace(self, draws=self.draws.take(draws))
+                unsettled = replace(self, draws=self.draws.take(draws))
                 excess[0] = excess[1]
-                excess[1, draws] = some.near(after[draws], places[:, draws]) - target
-            found[reached, k] = after[reached]
-        return np.exp(found), found == low
+                excess[1, draws] = unsettled.near(after[draws], places[:, draws]) - target
+            log_flops[reached, k] = after[reached]
+        return np.exp(log_flops), log_flops == low
 
     def near(self, log_flops: Floats, places: Floats) -> Floats:
         """Least loss of each draw at a budget of its own, about two log(D / N), (2, draws)."""
@@ -287,9 +287,9 @@ def compute_optimal(
     # At the ends of the span and in the middle: with kinks, a mean slope over the span is
     # determined where a derivative jumps.
     shifts = np.log(span) * np.array([-0.5, 0.0, 0.5])
-    found = np.array([[budgets.best(np.log(c) + shift) for shift in shifts] for c in asked])
-    low, log_ratio, high = (found[:, k, 0].T for k in range(3))
-    loss = found[:, 1, 1].T
+    best = np.array([[budgets.best(np.log(c) + shift) for shift in shifts] for c in asked])
+    low, log_ratio, high = (best[:, k, 0].T for k in range(3))
+    loss = best[:, 1, 1].T
     slope = (high - low) / math.log(span)
     bounds = np.log(search)
     at_low, at_bound, at_high = (
@@ -432,10 +432,10 @@ def compute_multiplier(
 
 
 def _positive(name: str, values: float | Sequence[float]) -> list[float]:
-    given = [float(value) for value in np.atleast_1d(np.asarray(values, float))]
-    if not given or not all(0 < value < math.inf for value in given):
+    numbers = [float(value) for value in np.atleast_1d(np.asarray(values, float))]
+    if not numbers or not all(0 < value < math.inf for value in numbers):
         raise BayeslawError(f"{name} must be positive numbers; got {values!r}.")
-    return given
+    return numbers
 
 
 def crossover(

@@ -132,12 +132,12 @@ def world_cases(
     base, cases = world or paper_world(), []
     for seed in seeds:
         here = varied(base, vary, seed) if vary else base
-        each: Case | None = None
+        case: Case | None = None
         for domain in (here.source, here.target):
             table, law = here.table(domain, seed=seed), here.laws[domain]
             design = here.design()
             aim = LossTable(design, design.iloc[:0], "targets").query(targets).frame
-            each = Case(
+            case = Case(
                 name="world" if not vary else f"world varied by {vary:g}",
                 seed=seed,
                 law=law,
@@ -146,11 +146,11 @@ def world_cases(
                 targets=simulate(law, here.truth[domain], aim.assign(domain=domain)),
                 exact=True,
                 grid=here.anchors,
-                source=each,
+                source=case,
                 world=here,
             )
-        assert each is not None
-        cases.append(each)
+        assert case is not None
+        cases.append(case)
     return cases
 
 

@@ -29,6 +29,8 @@ RATIOS = np.linspace(0.0, 1.0, 11)[1:]
 """Replay ratios at which the maximum of a loss that vanishes at D = 0 is looked for."""
 NEAR_ZERO = -1e300
 """Log of a D at which every power of D with a negative exponent has overflowed."""
+GRIDS = 200
+"""Most grids of a search; one that moves at every step is not refined."""
 BLOCK = 1 << 18
 """Losses that are evaluated at once. It bounds the memory; smaller arrays stay in the cache."""
 
@@ -243,7 +245,6 @@ def search(
     axes: Sequence[Floats],
     bounds: Sequence[tuple[float, float]],
     tolerance: Sequence[float],
-    rounds: int = 200,
 ) -> tuple[float, tuple[float, ...]]:
     """Least value of a function, and where it is, on grids that are refined around the best point.
 
@@ -254,12 +255,12 @@ def search(
     """
     steps: list[float] = []
     least, place = (math.inf, math.inf), tuple(float(axis[0]) for axis in axes)
-    for _ in range(rounds):
+    for _ in range(GRIDS):
         value, tie = worth(*axes)
         index = np.unravel_index(np.lexsort((tie.ravel(), value.ravel()))[0], value.shape)
-        found = float(value[index]), float(tie[index])
-        if found < least:
-            least, place = found, tuple(float(a[i]) for a, i in zip(axes, index, strict=True))
+        lowest = float(value[index]), float(tie[index])
+        if lowest < least:
+            least, place = lowest, tuple(float(a[i]) for a, i in zip(axes, index, strict=True))
         if not steps:
             near = [a[max(i - 1, 0) : i + 2] for a, i in zip(axes, index, strict=True)]
             steps = [float(np.diff(nodes).max(initial=0.0)) for nodes in near]

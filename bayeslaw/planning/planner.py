@@ -276,10 +276,10 @@ class Request:
     def check(self) -> None:
         """Raise `BayeslawError` unless each fit has a limit and all numbers are in range."""
         targets, sources, run = len(self.targets), len(self.sources), self.run
-        for what, given in (("max_forgetting", self.max_forgetting), ("baseline", self.baselines)):
-            if len(given) != sources:
+        for what, values in (("max_forgetting", self.max_forgetting), ("baseline", self.baselines)):
+            if len(values) != sources:
                 raise BayeslawError(
-                    f"{sources} sources and {len(given)} of {what}; give each source its own."
+                    f"{sources} sources and {len(values)} of {what}; give each source its own."
                 )
         for name in self.baselines[1:]:
             if isinstance(name, str):
@@ -443,9 +443,9 @@ def baseline_of(
     if baseline is not None and not isinstance(baseline, str):
         loss, *sd = np.atleast_1d(np.asarray(baseline, float)).tolist()
         if not 0 < loss < math.inf or any(not 0 <= each < math.inf for each in sd) or len(sd) > 1:
-            given = f"{loss:g}" if not sd else f"{baseline}"
+            stated = f"{loss:g}" if not sd else f"{baseline}"
             raise BayeslawError(
-                f"baseline={given}: give a source loss in nats per token, or that and its "
+                f"baseline={stated}: give a source loss in nats per token, or that and its "
                 "standard deviation."
             )
         text = "measured source loss of the un-adapted model, as given"
@@ -484,7 +484,7 @@ def baseline_of(
 
 def laws_of(*fits: Fit) -> list[Law]:
     members = (fit.members.values() if isinstance(fit, Pool) else (fit,) for fit in fits)
-    return [member.law for each in members for member in each]
+    return [member.law for of_fit in members for member in of_fit]
 
 
 def _same(one: Fit, other: Fit) -> bool:
@@ -574,8 +574,8 @@ def _solution(request: Request, starts: Sequence[float | Floats | str]) -> _Solu
         kind: problem.thinned(MOST_DRAWS)
         for kind, problem in zip(NOISE, (latent, measured), strict=True)
     }
-    found = _search(problems[request.noise], request.ratios)
-    return _Solution(run, problems, pairing, noise, block, *found)
+    choices = _search(problems[request.noise], request.ratios)
+    return _Solution(run, problems, pairing, noise, block, *choices)
 
 
 def _solution_with_sizes(request: Request, starts: Sequence[float | Floats | str]) -> _Solution:

@@ -159,7 +159,7 @@ class Problem:
     def with_noise(self, noise: Iterable[Noise]) -> "Problem":
         """The problem for losses with other noise, given in the order of the limits."""
         pairs = zip(self.limits, noise, strict=True)
-        return replace(self, limits=tuple(replace(limit, noise=each) for limit, each in pairs))
+        return replace(self, limits=tuple(replace(limit, noise=own) for limit, own in pairs))
 
     def take(self, draws: Ints) -> "Problem":
         return replace(self, limits=tuple(limit.take(draws) for limit in self.limits))
@@ -244,14 +244,14 @@ def smallest(
     problem's own confidence.
     """
     thinned = problem.thinned(COARSE)
-    asked = [replace(problem, confidence=c) for c in confidences] or [problem]
-    ranks = [replace(thinned, confidence=each.confidence).rank for each in asked]
+    problems = [replace(problem, confidence=c) for c in confidences] or [problem]
+    ranks = [replace(thinned, confidence=at.confidence).rank for at in problems]
     margins = thinned.order(BUDGETS, ratios, ranks)
     plans = []
-    for each, margin in zip(asked, np.moveaxis(margins, -1, 0), strict=True):
-        starts = _islands(each, margin, ratios)
+    for at, margin in zip(problems, np.moveaxis(margins, -1, 0), strict=True):
+        starts = _islands(at, margin, ratios)
         starts += [_around(i, j, ratios) for i, j in _gaps(margin)]
-        local = [refined(each, axes, ratios[[0, -1]]) for axes in starts]
+        local = [refined(at, axes, ratios[[0, -1]]) for axes in starts]
         plans.append(min(local, key=lambda plan: plan[0], default=(math.inf, math.nan)))
     return plans
 
