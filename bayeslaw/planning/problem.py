@@ -152,9 +152,9 @@ class Problem:
         return max(1, math.ceil((self.confidence - 1e-9) * self.draws))
 
     @property
-    def names(self) -> list[str]:
+    def names(self) -> tuple[str, ...]:
         kinds = ("target", self.targets), ("forgetting", self.sources)
-        return [name for kind, limits in kinds for name in numbered(kind, len(limits))]
+        return tuple(name for kind, limits in kinds for name in numbered(kind, len(limits)))
 
     def with_noise(self, noise: Iterable[Noise]) -> "Problem":
         """The problem for losses with other noise, given in the order of the limits."""
