@@ -26,6 +26,7 @@ from bayeslaw.plots.figures import (
     ranks,
     residuals,
 )
+from bayeslaw.plots.overview import overview
 from bayeslaw.tables.table import LossTable
 
 
@@ -53,6 +54,10 @@ class Plots:
     def in_sample(self, **settings: Unpack[Settings]) -> Figure:
         """Fitted curves on the training rows; see `bayeslaw.plots.in_sample`."""
         return in_sample(self.posterior, **settings)
+
+    def overview(self, rows: LossTable | pd.DataFrame, **settings: Unpack[Settings]) -> Figure:
+        """Fitted runs, law and forecasts by compute and tokens; see `bayeslaw.plots.overview`."""
+        return overview(self.posterior, rows, **settings)
 
     def observed(self, rows: LossTable, **settings: Unpack[Settings]) -> Figure:
         """Measured loss against its forecast; see `bayeslaw.plots.observed`."""
@@ -89,6 +94,7 @@ __all__ = [
     "forecast",
     "in_sample",
     "observed",
+    "overview",
     "pit",
     "pit_values",
     "plan_frontier",

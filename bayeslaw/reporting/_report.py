@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pandas as pd
@@ -13,10 +14,9 @@ from scipy.stats import binom
 
 from bayeslaw import plots
 from bayeslaw.checks._check import check
-from bayeslaw.checks.findings import Check
 from bayeslaw.common.errors import FitWarning
 from bayeslaw.common.formatting import count
-from bayeslaw.common.shown import Block, Note, Shown, Table
+from bayeslaw.common.shown import Block, Level, Note, Shown, Table
 from bayeslaw.derive.recipes import Recipes
 from bayeslaw.evaluate._backtest import Backtest
 from bayeslaw.evaluate.scores import row_name, score, shown_comparison
@@ -49,6 +49,9 @@ POSITION = (
     "was never varied. decades: distance from the hull, in log10 of N, D and PTPP and in r."
 )
 CAPTIONS = {
+    "overview": "Dots are fitted runs, lines the law's median through them. Of the rows to "
+    "forecast: the median, 50 and 90 % bands of a new run, and a diamond where the loss was "
+    "measured, crossed if it lies outside its 90 % band.",
     "forecast": "Posterior predictive median with 50 and 90 % bands of a new run, by model size. "
     "Filled markers are measured losses; a cross marks a loss outside its 90 % band. Panels are "
     "grey where the forecast is an extrapolation, and hatched where it is a projection. Each panel "
@@ -84,6 +87,8 @@ class Report(Page):
     Parameters
     ----------
     title : str
+    verdict : Note
+        Of the checks; bands that failed on held-out rows come before anything else.
     lead : str
         The question that the report answers.
     warnings : sequence of str
@@ -95,6 +100,7 @@ class Report(Page):
     """
 
     title: str
+    verdict: Note
     lead: str
     warnings: Sequence[str]
     sections: Mapping[str, Shown] = field(repr=False)
@@ -196,10 +202,12 @@ def report(
     words = f"Fitted curves through {len(training)} training losses, {_axes(fit, training.frame)}. "
     words += f"Root mean square residual {100 * rms:.2g} %."
     settings: plots.Settings = {"seed": seed, "allow_unconverged": allow_unconverged}
-    curves = [
-        draw("forecast", plots.forecast(fit, frame, **settings), alt),
-        draw("in_sample", plots.in_sample(fit, **settings), words),
-    ]
+    first_figure = draw("overview", plots.overview(fit, frame, **settings), alt)
+    # In N and D alone, the overview has all that the panels by size would show.
+    curves = []
+    if set(fit.columns) - {"params", "tokens"}:
+        curves.append(draw("forecast", plots.forecast(fit, frame, **settings), alt))
+        curves.append(draw("in_sample", plots.in_sample(fit, **settings), words))
     # Without its notes, which are among the warnings at the top.
     shown = [block for block in fc.shown().blocks if not isinstance(block, Note)]
     label = next((c for c in ("run", "base") if c in frame), None)
@@ -216,8 +224,10 @@ def report(
         by_fit = {"posterior": score(fc, table), "Huber point fit": score(point, table)}
         scores = pd.DataFrame(by_fit).T
         bounds = ", ".join(f"{n} = {v:g}" for n, v in point.at_bounds.items())
-        words = "The posterior is scored by its median and its bands, the paper's Huber fit of the "
-        words += f"same law by its prediction; {100 * point.agreeing:.0f} % of its starts agree."
+        words = (
+            "The posterior is scored by its median and its bands, a Huber fit of the same law by "
+        )
+        words += f"its prediction; {100 * point.agreeing:.0f} % of its starts agree."
         words += f" On a bound: {bounds}." if bounds else ""
         counted = scores.assign(rows=len(training), scored=len(frame), note="")
         meanings = [f"{name}: {meaning}." for name, meaning in MEANINGS.items()]
@@ -278,6 +288,7 @@ def report(
 
     # -- top and end ------------------------------------------------------------------------------
     summary = _summary(fit, fc, scores, inside, plan, backtest)
+    summary = replace(summary, figures=[first_figure])
     sections = {"summary": summary, **sections}
     sections["provenance"] = _provenance(fit, frame, seed, command)
     sections["checklist"] = _checklist(first, frame, point, train, test)
@@ -287,15 +298,14 @@ def report(
         question = f"Given {losses}, what loss will {asked} have, and how certain is the forecast?"
     name = f"Pool {fit.name}" if isinstance(fit, Pool) else fit.law.title
     title = f"{name}, on {Path(training.name).name}"
-    return Report(title, question, _warnings(fit, table, checked, plan), sections, pictures)
+    verdict = Note(checked.verdict, cast("Level", checked.level))
+    return Report(title, verdict, question, _warnings(fit, table, plan), sections, pictures)
 
 
 # -- top ------------------------------------------------------------------------------------------
 
 
-def _warnings(
-    fit: Posterior | Pool, rows: LossTable, checked: Check, plan: Plan | None
-) -> list[str]:
+def _warnings(fit: Posterior | Pool, rows: LossTable, plan: Plan | None) -> list[str]:
     texts, failures = [], fit.convergence.failures
     if not fit.convergence.ok:
         texts.append(
@@ -307,9 +317,6 @@ def _warnings(
         texts.append("NOT CONVERGED: the plan uses a source posterior that has not converged.")
     if is_synthetic(fit.table) or is_synthetic(rows):
         texts.append("Synthetic data: losses simulated from a stated law, not measured.")
-    bad = {part.name for part in checked.parts if part.level in ("no evidence", "refuse")}
-    if bad - {"convergence"}:  # which has a warning of its own
-        texts.append(f"{checked.verdict} See the section on checks.")
     return texts
 
 

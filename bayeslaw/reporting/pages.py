@@ -21,7 +21,7 @@ from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import BayeslawError
 from bayeslaw.common.files import atomic_write, installing
 from bayeslaw.common.formatting import jsonable
-from bayeslaw.planning.problem import Limit
+from bayeslaw.planning.problem import Noise
 from bayeslaw.planning.result import Plan, replay_ratios
 from bayeslaw.plots.style import style
 
@@ -158,10 +158,10 @@ def explore(
 ) -> Explorer:
     """Make a page on which the limits and the confidence of a plan can be moved.
 
-    The page holds the losses of some draws on a grid of budgets and replay ratios, with the noise
-    that the plan's limits apply to. It counts in the browser the draws that meet the limits, so
-    P(both) at a point of the grid is that of `Plan.at` for these draws; between budgets log losses
-    are interpolated in log ATPP. The page needs no network.
+    The page holds the losses of some draws on a grid of budgets and replay ratios, latent and, if
+    the plan's limits are on them, measured. It counts in the browser the draws that meet the
+    limits, so P(both) at a point of the grid is that of `Plan.at` for these draws; between budgets
+    log losses are interpolated in log ATPP. The page needs no network.
 
     Parameters
     ----------
@@ -199,9 +199,8 @@ def _page(
     name: str, plan: Plan, draws: int, atpp: Floats | None, replay: Floats | None
 ) -> dict[str, Any]:
     problem, middle = plan.problem, plan.chosen
-    for what, count in (("target", len(problem.targets)), ("source", len(problem.sources))):
-        if count != 1:
-            raise BayeslawError(f"{name}: a page has one {what}, and this plan has several.")
+    if len(problem.targets) != 1:
+        raise BayeslawError(f"{name}: a page has one target, and this plan has several.")
     if atpp is None:
         if middle is None or not 0 < middle.atpp < math.inf:
             raise BayeslawError(f"{name}: no draw meets the limits; relax one.")
@@ -209,33 +208,46 @@ def _page(
     if replay is None:
         grid = plan.replay_grid
         replay = grid if len(grid) <= RATIOS else np.linspace(grid[0], grid[-1], RATIOS)
-    axes = [np.asarray(axis, float) for axis in (atpp, replay)]
-    if any(axis.ndim != 1 or not len(axis) or not (np.diff(axis) > 0).all() for axis in axes):
-        raise BayeslawError("atpp and replay: give numbers in ascending order.")
-    replay_ratios(axes[1])
-    few = problem.take(np.linspace(0, problem.draws - 1, min(draws, problem.draws)).astype(int))
-    budgets, ratios = axes
-
-    def packed(limit: Limit) -> str:
-        """Values of shape (budgets, ratios, draws) as base64, little-endian single precision."""
-        values = limit.value(np.log(budgets), ratios)
-        return base64.b64encode(np.ascontiguousarray(values, "<f4").tobytes()).decode("ascii")
-
+    budgets, ratios = (np.asarray(axis, float) for axis in (atpp, replay))
+    for axis in (budgets, ratios):
+        if axis.ndim != 1 or not len(axis) or not (np.diff(axis) > 0).all():
+            raise BayeslawError("atpp and replay: give numbers in ascending order.")
+    replay_ratios(ratios)
+    few = problem.thinned(draws)
+    silent = Noise(*np.zeros((2, few.draws)))
+    latent = few.with_noise([silent] * len(few.limits))
+    kinds = {"measured": few, "latent": latent} if plan.noise == "predictive" else {"latent": few}
     return {
+        "note": plan.note,
         "params": problem.params,
         "limits": jsonable(plan.limits),
-        "warnings": [
-            *(f"Outside the data: {text}." for text in plan.outside),
-            *(f"Not converged: {text}." for text in plan.unconverged),
-        ],
+        "outside": [*plan.outside],
+        "unconverged": [*plan.unconverged],
+        "data": jsonable(plan.data),
         "relative": problem.source.relative,
-        "noise": plan.noise,
         "confidence": problem.confidence,
         "max_loss": problem.targets[0].most,
-        "max_forgetting": problem.source.most,
+        "max_forgetting": [source.most for source in problem.sources],
         "atpp": budgets.tolist(),
         "replay": ratios.tolist(),
         "draws": few.draws,
-        "loss": packed(few.targets[0]),
-        "rise": packed(few.source),
+        # Latent losses of each fit on the grid, (budgets, ratios, draws).
+        "losses": [_packed(limit.curve.loss(np.log(budgets), ratios)) for limit in few.limits],
+        # For each kind of losses and each fit, what a draw's latent loss is multiplied by, and
+        # for a source the baseline above which it has risen.
+        "kinds": {
+            kind: {
+                "factor": [_packed(np.exp(limit.noise.total)) for limit in each.limits],
+                "baseline": [
+                    _packed(np.broadcast_to(source.baseline_loss, few.draws))
+                    for source in each.sources
+                ],
+            }
+            for kind, each in kinds.items()
+        },
     }
+
+
+def _packed(values: Floats) -> str:
+    """Base64 of an array in little-endian single precision."""
+    return base64.b64encode(np.ascontiguousarray(values, "<f4").tobytes()).decode("ascii")

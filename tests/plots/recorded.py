@@ -122,6 +122,9 @@ FIGURES = {
     ),
     "forecast, point fit": lambda: bl.plots.forecast(*point_fit()),
     "in_sample": lambda: bl.plots.in_sample(saved("world_form3"), allow_unconverged=True),
+    "overview": lambda: bl.plots.overview(
+        saved("delphi_chinchilla"), tested()[1], allow_unconverged=True
+    ),
     "observed": lambda: bl.plots.observed(tested()[2]),
     "pit": lambda: bl.plots.pit(tested()[2]),
     "coverage": lambda: bl.plots.coverage(tested()[2]),

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from bayeslaw import BayeslawError, explore, plan
-from bayeslaw.planning.result import cheapest, choice_at
+from bayeslaw.planning.choices import cheapest, choice_at
 from tests.cli import commands
-from tests.planning.posteriors import BASE, LIMITS, both
+from tests.planning.posteriors import BASE, LIMITS, both, posterior
 
 CHROMIUM = shutil.which("chromium")
 READY = CHROMIUM is not None and find_spec("playwright") and find_spec("plotly")
@@ -27,10 +27,22 @@ def made():
     return plan(**both(), **measured, baseline=BASE, confidence=0.8)
 
 
+@pytest.fixture(scope="module")
+def two_sources():
+    fits, measured = both(), LIMITS | {"noise": "predictive", "max_forgetting": [0.02, 0.04]}
+    sources = [fits["source"], posterior("english_arabic", seed=1)]
+    return plan(
+        target=fits["target"],
+        source=sources,
+        **measured,
+        baseline=[BASE, BASE],
+        confidence=0.5,
+    )
+
+
 def few(made, draws=64):
     """The problem of the draws that are on the page."""
-    problem = made.problem
-    return problem.take(np.linspace(0, problem.draws - 1, draws).astype(int))
+    return made.problem.thinned(draws)
 
 
 def p_both(problem) -> np.ndarray:
@@ -42,19 +54,34 @@ def p_both(problem) -> np.ndarray:
     )
 
 
-def test_losses_on_the_page_give_the_probabilities_of_the_planner(made):
-    page = explore(made, draws=64, **GRID).plans["plan"]
+@pytest.mark.parametrize("sources", [1, 2])
+@pytest.mark.parametrize("kind", ["measured", "latent"])
+def test_losses_on_the_page_give_the_probabilities_of_the_planner(made, two_sources, kind, sources):
+    found = made if sources == 1 else two_sources
+    page = explore(found, draws=64, **GRID).plans["plan"]
     shape = (len(page["atpp"]), len(page["replay"]), page["draws"])
-    loss, rise = (
-        np.frombuffer(base64.b64decode(page[name]), "<f4").reshape(shape)
-        for name in ("loss", "rise")
-    )
-    assert page["warnings"] == [f"Outside the data: {text}." for text in made.outside]
-    assert made.outside
-    held = (loss <= page["max_loss"]) & (rise <= page["max_forgetting"])
+
+    def unpacked(text):
+        return np.frombuffer(base64.b64decode(text), "<f4")
+
+    own = page["kinds"][kind]
+    losses = [
+        unpacked(latent).reshape(shape) * unpacked(factor)
+        for latent, factor in zip(page["losses"], own["factor"], strict=True)
+    ]
+    held = losses[0] <= page["max_loss"]
+    limits = zip(losses[1:], own["baseline"], page["max_forgetting"], strict=True)
+    for loss, baseline, most in limits:
+        held &= loss / unpacked(baseline) - 1 <= most
+    problem = few(found)
+    if kind == "latent":
+        silent = [type(limit.noise)(*np.zeros((2, 64))) for limit in problem.limits]
+        problem = problem.with_noise(silent)
     assert held.any()
     assert not held.all()
-    np.testing.assert_allclose(held.mean(-1), p_both(few(made)), atol=1e-6)
+    np.testing.assert_allclose(held.mean(-1), p_both(problem), atol=1e-6)
+    assert page["outside"] == [*found.outside]
+    assert found.outside
 
 
 def test_mistakes(made):
@@ -142,11 +169,17 @@ def test_sliders_move_by_keyboard(opened, made):
     page.fill("#max_loss", str(page.evaluate("document.getElementById('max_loss').min")))
     assert "P(both) is at most" in page.inner_text("#plan")
     page.select_option("#name", "other")
+    start = page.evaluate("window.bayeslaw")
+    assert abs(math.log(start["own"]["atpp"] / start["best"]["atpp"])) < 0.6  # of neighbours
+    page.select_option("#kind", "latent")
+    silent = [type(limit.noise)(*np.zeros((2, 64))) for limit in few(made).limits]
+    latent = p_both(few(made).with_noise(silent))
+    np.testing.assert_allclose(page.evaluate("window.bayeslaw.p"), latent, atol=1e-6)
     assert page.evaluate("document.getElementById('max_loss').valueAsNumber") == LIMITS["max_loss"]
 
 
 @in_a_browser
-@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("width", [400, 1400])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_it_fits_the_screen(opened, width, scheme):
     page = opened(viewport={"width": width, "height": 800}, color_scheme=scheme)

@@ -115,7 +115,7 @@ def test_the_page_needs_nothing_from_anywhere(page):
 
 def test_every_figure_has_an_alternative_text_with_numbers(page):
     alts = Html(page.html).alts
-    assert len(alts) == 10
+    assert len(alts) == 9
     assert all(re.search(r"\d", alt) for alt in alts if not alt.startswith(r"\hat L"))
 
 
@@ -149,6 +149,9 @@ def test_warnings_are_at_the_top(page, posterior, unconverged, new_rows):
     assert failed.warnings[0].startswith("NOT CONVERGED")
     top = failed.html.index("NOT CONVERGED")
     assert top < failed.html.index("<nav")
+    verdict = page.html.index('class="verdict ')
+    assert page.html.index("<h1") < verdict < page.html.index('class="lead"')
+    assert page.verdict.text in text(page, "checks")
 
 
 def test_same_seed_same_page(asked, page):
