@@ -25,8 +25,8 @@ NODES = np.linspace(np.log(1e-7), np.log(1e9), 49)
 """Budgets, log ATPP, of the first grid. Below the first one the loss is that of the first one."""
 FAR = np.array([25.0, 32.0, 45.0, 65.0, 100.0, 160.0, 260.0, 400.0, 600.0])
 """Budgets beyond `NODES`, for limits that are met only near the floor of a law."""
-RATIOS = np.linspace(0.0, 1.0, 11)[1:]
-"""Replay ratios at which the maximum of a loss that vanishes at D = 0 is looked for."""
+RATIOS = np.linspace(0.0, 1.0, 11)
+"""Replay ratios at which draws whose loss vanishes at D = 0 are looked for."""
 NEAR_ZERO = -1e300
 """Log of a D at which every power of D with a negative exponent has overflowed."""
 GRIDS = 200
@@ -185,56 +185,79 @@ class Curve:
         if not member.law.deviations:
             return self._raw(member, np.maximum(u, NODES[0]), ratios)
         # Deviations are extrapolated no further than the nodes, where a quadratic says nothing.
-        loss = self._raw(member, np.clip(u, NODES[0], NODES[-1]), ratios)
-        draws, some, peaks = self._peaks[k]
-        if len(draws):
-            # Between the ratios at which maxima were looked for, their budgets are interpolated:
-            # the loss is flat there.
-            place = np.clip(np.interp(ratios[:, 0], RATIOS, np.arange(len(RATIOS))), 0, None)
-            row = np.minimum(place.astype(int), len(RATIOS) - 2)
-            weight = (place - row)[:, None]
-            lowest = (1 - weight) * peaks[row] + weight * peaks[row + 1]
-            u = u[..., draws] if u.shape[-1] > 1 else u
-            if (u < lowest).any():
+        u = np.clip(u, NODES[0], NODES[-1])
+        loss = self._raw(member, u, ratios)
+        draws, some, highest = self._vanishing[k]
+        if len(draws) and u.min() < highest:
+            key = k, ratios.tobytes()  # a grid is evaluated some budgets at a time
+            if key not in self._known_peaks:
+                self._known_peaks[key] = self._peaks(some, ratios)
+            lowest, top = self._known_peaks[key]
+            below = (u[..., draws] if u.shape[-1] > 1 else u) < lowest
+            if below.any():
                 loss = loss.copy()
-                loss[..., draws] = self._raw(some, np.clip(u, lowest, NODES[-1]), ratios)
+                loss[..., draws] = np.where(below, top, loss[..., draws])
         return loss
 
     def _raw(self, member: LawDraws, u: Floats, ratios: Floats) -> Floats:
         return member.loss(self.params, self.params * np.exp(u), ratios, self.ptpp)
 
     @cached_property
-    def _peaks(self) -> list[tuple[Ints, LawDraws, Floats]]:
-        """Draws of each member whose loss vanishes at D = 0, and the budgets of its maxima.
+    def _known_peaks(self) -> dict[tuple[int, bytes], tuple[Floats, Floats]]:
+        return {}
 
-        Such a loss rises with D at the first of `NODES`, although the law without deviations
-        diverges. The budgets have shape (RATIOS, draws), and at ratios without a maximum they are
-        the first node.
+    @cached_property
+    def _vanishing(self) -> list[tuple[Ints, LawDraws, float]]:
+        """Draws of each member whose loss vanishes at D = 0 at some replay ratio.
+
+        Besides, a budget above the maxima of these losses.
         """
-        return [self._peaks_of(member) for member in self.members]
+        found = []
+        for member in self.members:
+            draws = np.empty(0, int)
+            if member.law.deviations:
+                draws = np.flatnonzero(self._rises(member, RATIOS[:, None]).any(0))
+            some = member.take(draws)
+            highest = self._peaks(some, RATIOS[:, None])[0].max(initial=-np.inf)
+            found.append((draws, some, float(highest) + NODES[1] - NODES[0]))
+        return found
 
-    def _peaks_of(self, member: LawDraws) -> tuple[Ints, LawDraws, Floats]:
-        ratios = RATIOS[:, None]
+    def _rises(self, member: LawDraws, ratios: Floats) -> Bools:
+        """Where the loss rises with D at the first of `NODES`, (ratios, draws).
+
+        Without deviations it would diverge there.
+        """
         low, high = self._raw(member, NODES[:2, None, None], ratios)
         zero = {"params": np.log(self.params), "tokens": np.array([[NEAR_ZERO]])}
         plain = replace(member, law=replace(member.law, deviations=()))
         with np.errstate(all="ignore"):
-            vanishes = (low < high) & ~np.isfinite(plain._at(zero, ratios, self.ptpp))
-        draws = np.flatnonzero(vanishes.any(0))
-        some = member.take(draws)
-        if not len(draws):
-            return draws, some, np.empty((len(RATIOS), 0))
-        values = self._raw(some, NODES[:, None, None], ratios)
-        falls = np.concatenate([values[1:] < values[:-1], np.ones((1, *values.shape[1:]), bool)])
-        node = np.clip(falls.argmax(0), 1, len(NODES) - 2)
-        before, top, after = (
-            np.take_along_axis(values, node[None] + step, 0)[0] for step in (-1, 0, 1)
+            return np.asarray((low < high) & ~np.isfinite(plain._at(zero, ratios, self.ptpp)))
+
+    def _peaks(self, some: LawDraws, ratios: Floats) -> tuple[Floats, Floats]:
+        """Budgets of the maxima of losses that vanish at D = 0, and the losses there.
+
+        Both have shape (ratios, draws); where a loss does not vanish, the budget is infinitely low.
+        """
+        row, draw = np.nonzero(self._rises(some, ratios))
+        lowest, top = (
+            np.full((len(ratios), some.count), -np.inf),
+            np.zeros((len(ratios), some.count)),
         )
-        # The vertex of the parabola through the highest node and its neighbours.
-        with np.errstate(all="ignore"):
-            shift = np.clip(0.5 * (before - after) / (before - 2 * top + after), -1, 1)
-        peaks = NODES[node] + shift * (NODES[1] - NODES[0])
-        return draws, some, np.where(vanishes[:, draws], peaks, NODES[0])
+        if len(row):
+            member, ratio = some.take(draw), ratios[row, 0]
+
+            def negative(u: Floats) -> Floats:
+                return -self._raw(member, u, ratio)
+
+            values = negative(NODES[:, None])
+            falls = np.vstack([values[1:] > values[:-1], np.ones((1, len(row)), bool)])
+            node, last = falls.argmax(0), len(NODES) - 1
+            # The loss is flat at its maximum, so that it needs no accurate budget.
+            place, least = zoom(
+                negative, NODES[np.maximum(node - 1, 0)], NODES[np.minimum(node + 1, last)], 1e-6
+            )
+            lowest[row, draw], top[row, draw] = place, -least
+        return lowest, top
 
 
 # -- searches -------------------------------------------------------------------------------------

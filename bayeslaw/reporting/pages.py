@@ -214,7 +214,7 @@ def _page(
             raise BayeslawError("atpp and replay: give numbers in ascending order.")
     replay_ratios(ratios)
     few = problem.thinned(draws)
-    silent = Noise(*np.zeros((2, few.draws)))
+    silent = Noise({"noise": np.zeros(few.draws)})
     latent = few.with_noise([silent] * len(few.limits))
     kinds = {"measured": few, "latent": latent} if plan.noise == "predictive" else {"latent": few}
     return {

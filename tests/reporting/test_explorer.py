@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bayeslaw import BayeslawError, explore, plan
-from bayeslaw.planning.choices import cheapest, choice_at
+from bayeslaw.planning.result import cheapest, choice_at
 from tests.cli import commands
 from tests.planning.posteriors import BASE, LIMITS, both, posterior
 
@@ -75,7 +75,7 @@ def test_losses_on_the_page_give_the_probabilities_of_the_planner(made, two_sour
         held &= loss / unpacked(baseline) - 1 <= most
     problem = few(found)
     if kind == "latent":
-        silent = [type(limit.noise)(*np.zeros((2, 64))) for limit in problem.limits]
+        silent = [type(limit.noise)({"noise": np.zeros(64)}) for limit in problem.limits]
         problem = problem.with_noise(silent)
     assert held.any()
     assert not held.all()
@@ -172,7 +172,7 @@ def test_sliders_move_by_keyboard(opened, made):
     start = page.evaluate("window.bayeslaw")
     assert abs(math.log(start["own"]["atpp"] / start["best"]["atpp"])) < 0.6  # of neighbours
     page.select_option("#kind", "latent")
-    silent = [type(limit.noise)(*np.zeros((2, 64))) for limit in few(made).limits]
+    silent = [type(limit.noise)({"noise": np.zeros(64)}) for limit in few(made).limits]
     latent = p_both(few(made).with_noise(silent))
     np.testing.assert_allclose(page.evaluate("window.bayeslaw.p"), latent, atol=1e-6)
     assert page.evaluate("document.getElementById('max_loss').valueAsNumber") == LIMITS["max_loss"]
