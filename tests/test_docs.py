@@ -118,6 +118,17 @@ def test_the_architecture_page_names_every_module_and_only_modules(generator):
         assert f'modules("{package}")' in page
 
 
+def test_what_the_architecture_page_names_exists(generator):
+    packages = "|".join(package for layer in generator.package_layers() for package in layer)
+    page = re.sub(r"\]\]\] -->.*?\[\[\[end", "", (DOCS / "architecture.md").read_text(), flags=re.S)
+    for name in re.findall(rf"`((?:{packages})\.[\w.]+)`", page):
+        part, _, last = name.rpartition(".")
+        try:
+            importlib.import_module(f"bayeslaw.{name}")
+        except ModuleNotFoundError:
+            assert hasattr(importlib.import_module(f"bayeslaw.{part}"), last), name
+
+
 def test_every_public_name_is_on_the_page_of_the_api(generator):
     listed = [name for names in generator.API.values() for name in names.split()]
     assert sorted(name for name in listed if "." not in name) == PUBLIC
@@ -193,15 +204,13 @@ def test_the_maths_page_states_the_priors_of_the_code():
         f"every {own.spacing:g} e-folds, and an exponent that changes with standard deviation "
         f"{own.walk:g} over an e-fold, times a scale "
         + lognormal(ADAPTATION_WALK, "LogNormal(median {median:g}, sigma {sigma:g})"),
-        f"s = {walk.spread:g} along a term's own covariate and {walk.crossed:g} along the other",
+        f"| s | {walk.spread:g} along a term's own covariate and {walk.crossed:g} along the other",
         lognormal(WALK_SCALE, "LogNormal with median {median:g} and sigma {sigma:g}"),
-        f"H is {walk.spacing:g} e-folds",
-        lognormal(
-            COUPLING_PRIOR, "(`kappa`) is LogNormal with median {median:g} and sigma {sigma:g}"
-        ),
-        f"Priors are {normal(curve.own)}: a local exponent",
-        f"with $c$ {normal(curve.tilt)}, the parameter",
-        f"each $d_{{ij}}$ {normal(curve.drift)};",
+        f"| H | {walk.spacing:g} e-folds",
+        lognormal(COUPLING_PRIOR, "`kappa`: LogNormal with median {median:g} and sigma {sigma:g}"),
+        f"Priors are {normal(curve.own)}.",
+        f"with $c$ {normal(curve.tilt)} (`tilt_*`)",
+        f"each $d_{{ij}}$ {normal(curve.drift)} (`drift_*`)",
         f"a cross term $c n d$, $c$ {normal(CURVATURE.kwargs['sigma'])} (`cross_BN`)",
     ):
         assert words in page
