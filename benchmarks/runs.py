@@ -1,7 +1,7 @@
 """Width and coverage of bands by the number of runs: splits of `truth.py` with fewer rows to fit.
 
-The Chinchilla law with its default, on Delphi, three domains of the OLMo ladder and three corpora
-of Gadre. Of the training rows a few model sizes are kept, and of each a few runs; the held-out rows
+The Chinchilla law with its default, on Delphi, three domains of the OLMo ladder and two corpora of
+Gadre. Of the training rows a few model sizes are kept, and of each a few runs; the held-out rows
 stay. The smallest and the largest size are always among those kept, and of each size the shortest
 and the longest run, so that fewer runs are not farther from the forecast. The others are drawn, for
 each seed in one random order: the fewer are among the more.
@@ -30,9 +30,8 @@ from bayeslaw.inference.fitting import refit
 LAW = "chinchilla"
 SPLITS = (
     "delphi", "olmo c4_en", "olmo dolma_books", "olmo dolma_wiki", "gadre c4_original", "gadre rpj",
-    "gadre rw_original",
 )  # fmt: skip
-SIZES = (2, 3, 4, 5, 7)
+SIZES = (2, 3, 4, 7)
 """Sizes kept. Where a table has fewer, all of them."""
 PER_SIZE = (2, 3, 5)
 """Runs kept of each size. Where a size has fewer, all of them."""
