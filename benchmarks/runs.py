@@ -110,16 +110,17 @@ def by_number(rows: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
 
 
 def summary(rows: pd.DataFrame) -> pd.DataFrame:
-    """Percent: width of each source, and coverage and error of all, for a few numbers and all."""
+    """Percent, a number for each source: width, coverage and error, for a few runs and for all."""
     labelled = {}
     for column, few in (("sizes", (2, 3, 4)), ("per_size", (2, 3))):
         most = rows[column] == rows.groupby("table")[column].transform("max")
         labels = rows[column].where(rows[column].isin(few)).astype("Int64").astype("string")
         labelled[column] = labels.where(~most, "all")
     rows = rows.assign(**labelled).dropna(subset=[*labelled])
-    widths = by_number(rows, [*labelled, "source"])["width"].unstack()
-    found = by_number(rows, [*labelled])[["in 90 %", "9 of 10 errors below"]]
-    return (100 * widths.add_prefix("width, ").join(found)).round(1)
+    found = 100 * by_number(rows, [*labelled, "source"])[["width", "in 90 %", "median error"]]
+    digits = {"width": 1, "in 90 %": 0, "median error": 1}
+    texts = pd.DataFrame({c: found[c].map(f"{{:.{n}f}}".format) for c, n in digits.items()})
+    return texts.groupby(level=[*labelled], sort=False).agg(", ".join)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -152,7 +153,8 @@ def main() -> None:
                 rows.to_csv(args.out, index=False, float_format="%.5g")
     found = by_number(rows, ["source", "sizes", "per_size"])
     print(f"\n{found.reset_index().to_markdown(index=False, floatfmt='.4g')}")
-    print(f"\nin percent\n{summary(rows).reset_index().to_markdown(index=False)}")
+    sources = ", ".join(sorted(set(rows["source"])))
+    print(f"\nin percent: {sources}\n{summary(rows).reset_index().to_markdown(index=False)}")
 
 
 if __name__ == "__main__":
