@@ -42,6 +42,8 @@ ASKED = ((0.8, 4, 0.25), (0.9, 4, 0.4))
 FITTED = "annealed and replay < 1 and seed == 0 and ptpp > 15 and atpp in (1, 4, 8, 16)"
 """Runs that are fitted, besides their base's cost: a part of the tables, since fits take long."""
 RATIOS = np.linspace(0.1, 0.5, 17)
+SHARES = (85, 70, 50)
+"""Smaller budgets that were run too, in percent of a plan's."""
 HEADER = "| target | base | P | limits | ATPP | least | replay | P(both) | loss | rise | held |"
 
 
@@ -140,6 +142,14 @@ def make_plans(targets: list[str], folder: Path | None) -> None:
                     pd.DataFrame(plans).round(5).to_csv(PLANS, index=False)
 
 
+def held(runs: pd.DataFrame, plan: Any, share: float) -> int:
+    """Runs at a share of a plan's budget, at its replay ratio, that met both limits."""
+    at = np.isclose(runs["replay"], plan.replay)
+    at &= np.isclose(runs["atpp"], share * plan.atpp, rtol=1e-3)
+    met = (runs["loss"] <= plan.max_loss) & (runs["rise"] <= plan.max_forgetting)
+    return int((at & met).sum())
+
+
 def outcomes(plans: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     """Plans with what was measured: at the plan, and the least budget that met both limits."""
     found = []
@@ -155,6 +165,7 @@ def outcomes(plans: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
             {"runs": len(at), "target_met": target.sum(), "forgetting_met": forgetting.sum()}
             | {"both_met": (target & forgetting).sum(), "least_atpp": good["atpp"].min()}
             | {"measured_loss": at["loss"].mean(), "measured_rise": at["rise"].mean()}
+            | {f"held_{share}": held(own, plan, share / 100) for share in SHARES}
         )
     return pd.concat([plans, pd.DataFrame(found)], axis=1)
 
@@ -175,6 +186,8 @@ def score() -> None:
     for name in ("both", "target", "forgetting"):
         stated = (found[f"p_{name}"] * found["runs"]).sum() / runs
         print(f"{name}: held in {found[f'{name}_met'].sum()} of {runs} runs, stated {stated:.2f}")
+    for share in SHARES:
+        print(f"both with {share}% of the budget: {found[f'held_{share}'].sum()} of {runs}")
     errors = {
         "loss": found["measured_loss"] / found["loss"] - 1,
         "rise": found["measured_rise"] - found["rise"],

@@ -140,7 +140,8 @@ def table(rows: pd.DataFrame) -> pd.DataFrame:
             ratio = (own[name] - random[name]).dropna()
             half = student.ppf(0.975, max(len(ratio) - 1, 1)) * ratio.sem()
             row[f"log {name}"] = "0" if design == "random" else f"{ratio.mean():+.2f} ± {half:.2f}"
-        found.append(row | {"90 % band holds": own["coverage_90"].mean()})
+        below = int((own["coverage_90"] < 0.9).sum())
+        found.append(row | {"90 % band holds": own["coverage_90"].mean(), "trials below": below})
     return (
         pd.DataFrame(found)
         .set_index("design")
@@ -170,7 +171,8 @@ def main() -> None:
         for stage, (name, domains) in product(STAGES, DOMAINS.items()):
             for domain in domains:
                 measure(Trial(args.sale, name, domain, stage), DESIGNS, args.out, FIT)
-    for sale, rows in pd.read_csv(args.out).groupby("sale"):
+    every = pd.read_csv(args.out)
+    for sale, rows in (*every.groupby("sale"), ("all of these", every)):
         print(f"\nfor sale: {sale}\n\n{table(rows).round(2).to_markdown()}")
 
 

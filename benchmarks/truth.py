@@ -101,7 +101,10 @@ def main() -> None:
                     print(" | ".join(cells), flush=True)
                 done.to_csv(args.out, index=False, float_format="%.6g")
     rows = pd.read_csv(args.out)
-    for title, pooled in ({"by source, over rows": totals(rows)} | pool(rows)).items():
+    tables = {"by source, over rows": totals(rows)} | pool(rows)
+    if rows["source"].isin(("tinycpt", "tinycode")).any():
+        tables["by what was held out"] = by_part(rows)
+    for title, pooled in tables.items():
         print(f"\n{title}\n{pooled.reset_index().to_markdown(index=False, floatfmt='.4g')}")
 
 
@@ -229,6 +232,15 @@ def totals(rows: pd.DataFrame) -> pd.DataFrame:
     found = sums.groupby(GROUPS).sum()
     found[scores] = found[scores].div(found["test"], axis=0)
     return found
+
+
+def by_part(rows: pd.DataFrame) -> pd.DataFrame:
+    """Coverage, its least, and CRPS over tables and domains, by what was held out of them."""
+    own = rows[rows["source"].isin(("tinycpt", "tinycode"))]
+    part = own["table"].str.split(n=2).str[2].rename("held out")
+    groups = own.assign(log_crps=np.log(own["crps"])).groupby([part, "law", "way"])
+    found = groups["coverage_90"].agg(["size", "mean", "min"])
+    return found.assign(crps=np.exp(groups["log_crps"].mean())).round(4)
 
 
 def pool(rows: pd.DataFrame) -> dict[str, pd.DataFrame]:

@@ -187,6 +187,12 @@ def show(rows: pd.DataFrame) -> None:
     for confidence in CONFIDENCES:
         print(f"\nplanned at {confidence:.0%}\n")
         print(table(rows, confidence).fillna("").to_markdown(index=False, stralign="right"))
+        own = rows[np.isclose(rows["confidence"], confidence) & (rows["bought"] == "anchors")]
+        pool = own[(own["method"] == "default") & np.isfinite(own["atpp"])]
+        same = own.merge(pool[KEYS[:2]])
+        print(f"\nafter the purchase, the {len(pool)} worlds in which the default has a plan\n")
+        found = [{"method": method, **summary(part)} for method, part in same.groupby("method")]
+        print(pd.DataFrame(found).to_markdown(index=False, stralign="right"))
     once = rows.drop_duplicates(KEYS)
     seconds = once.groupby(["bought", "method"])[["fit_s", "plan_s"]].mean().round(1)
     print(f"\nCPU seconds\n\n{seconds.reset_index().to_markdown(index=False)}")

@@ -1,30 +1,38 @@
-"""Sphinx: ``sphinx-build -W -b html docs docs/_build/html``. Needs no network."""
+"""Sphinx: ``sphinx-build -W -b html docs docs/_build/html``. Needs no network.
 
+The pages are plain Markdown that also renders on GitHub. What only Sphinx needs is made here: the
+table of contents, copies of what lies outside ``docs/``, and the reference of the public names.
+"""
+
+import inspect
+import os
+import re
 import shutil
 import sys
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
+
+import latex2mathml.converter
+from docutils import nodes
 
 import bayeslaw
 
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE / "_ext"))
-
-# Notebooks and the tables' READMEs live beside the code; Sphinx reads only below its own folder.
-for folder in ("notebooks", "data"):
-    skip = shutil.ignore_patterns("*.csv", "*.parquet", "*.py", "__pycache__", ".ipynb_checkpoints")
-    shutil.copytree(HERE.parent / folder, HERE / folder, ignore=skip, dirs_exist_ok=True)
+DOCS = Path(__file__).parent
+ROOT = DOCS.parent
+sys.path.insert(0, str(DOCS / "_ext"))
+import pages  # noqa: E402
 
 project = "bayeslaw"
 author = "bayeslaw contributors"
 copyright = f"2026, {author}"
 release = version = bayeslaw.__version__
 
-extensions = ["myst_nb", "numpydoc", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "from_code"]
+extensions = ["myst_nb", "numpydoc", "sphinx.ext.autodoc", "sphinx.ext.autosummary"]
 exclude_patterns = ["_build"]
-# Headings get anchors, so that pages can link to each other's sections.
-myst_enable_extensions = ["dollarmath", "colon_fence", "deflist"]
-myst_heading_anchors = 3
+# Headings get GitHub's anchors, so that pages can link to each other's sections.
+myst_enable_extensions = ["dollarmath"]
+myst_heading_anchors = 4
 # Notebooks keep the outputs they were executed with; tests/test_notebooks.py runs them.
 nb_execution_mode = "off"
 html_math_renderer = "mathml"
@@ -42,3 +50,125 @@ FONT = files("ziamath") / "fonts" / "STIXTwoMath-Regular.ttf"
 html_static_path = ["_static", str(FONT)]
 html_css_files = ["site.css"]
 html_copy_source = False
+
+# -- contents -------------------------------------------------------------------------------------
+
+CONTENTS = {
+    "Start": "from-csv-to-decision",
+    "Notebooks": " ".join(
+        f"notebooks/{path.stem}" for path in sorted((ROOT / "notebooks").glob("*.ipynb"))
+    ),
+    "How to": "howto/runs howto/table howto/law howto/forecast howto/effects howto/joint"
+    " howto/scarce howto/checkpoints checking planning anchors howto/recipes howto/derive"
+    " howto/backtest howto/register howto/export report transfer forgetting howto/extend",
+    "Understand": "bands results tried glossary maths priors huber performance data/README",
+    "Reference": "commands api architecture reference/changelog reference/contributing",
+}
+"""Pages in the sidebar."""
+TOPICS = {topic: re.sub(r"\W+", "-", topic.lower()) for topic in pages.API}
+"""File of each topic of the reference."""
+
+
+def toctree(names: str, caption: str = "") -> str:
+    """Make a hidden table of contents."""
+    option = f":caption: {caption}\n" if caption else ""
+    return f"\n```{{toctree}}\n:hidden:\n{option}\n{'\n'.join(names.split())}\n```\n"
+
+
+def listed() -> set[str]:
+    """Pages in the sidebar."""
+    return {name for names in CONTENTS.values() for name in names.split()}
+
+
+missing = {str(path.relative_to(DOCS))[:-3] for path in pages.PAGES if DOCS in path.parents}
+CONTENTS["How to"] += "".join(f" {name}" for name in sorted(missing - listed() - {"index"}))
+APPENDED = {
+    "index": "".join(toctree(names, caption) for caption, names in CONTENTS.items()),
+    "api": toctree(" ".join(f"reference/{name}" for name in TOPICS.values())),
+    "data/README": toctree(
+        " ".join(f"{path.parent.name}/README" for path in sorted(ROOT.glob("data/*/README.md")))
+    ),
+}
+"""What Sphinx reads at the end of a page."""
+
+# -- copies, and links to them --------------------------------------------------------------------
+
+COPIES = {"CHANGELOG.md": "reference/changelog.md", "CONTRIBUTING.md": "reference/contributing.md"}
+
+for folder in ("notebooks", "data"):
+    skip = shutil.ignore_patterns("*.csv", "*.parquet", "*.py", "__pycache__", ".ipynb_checkpoints")
+    shutil.copytree(ROOT / folder, DOCS / folder, ignore=skip, dirs_exist_ok=True)
+(DOCS / "reference").mkdir(exist_ok=True)
+for name, copy in COPIES.items():
+    shutil.copy(ROOT / name, DOCS / copy)
+
+
+def source_of(page: str) -> str:
+    """Path of a page in the repository, of which Sphinx may read a copy."""
+    originals = {copy.removesuffix(".md"): name for name, copy in COPIES.items()}
+    copied = page.startswith(("data/", "notebooks/"))
+    return originals.get(page, page if copied else f"docs/{page}")
+
+
+def read_by_sphinx(path: str) -> str:
+    """Path below ``docs/`` of a file of the repository, of its copy if there is one."""
+    if path.startswith(("data/", "notebooks/")) and path.endswith((".md", ".ipynb")):
+        return path
+    return COPIES.get(path) or os.path.relpath(path, "docs")
+
+
+def on_source_read(app: Any, page: str, source: list[str]) -> None:
+    """Point links to copies, and append the contents."""
+    folder, here = os.path.dirname(source_of(page)), os.path.dirname(page)
+
+    def moved(link: re.Match[str]) -> str:
+        path = os.path.normpath(os.path.join(folder, link[1]))
+        if not (ROOT / path).is_file():
+            return link[0]
+        return f"]({os.path.relpath(read_by_sphinx(path), here or '.')}{link[2] or ''})"
+
+    source[0] = re.sub(r"\]\(([\w./-]+)(#[^)]*)?\)", moved, source[0].replace("\r\n", "\n"))
+    if page == "api":
+        linked = r"| {py:obj}`\1.\2 <bayeslaw.\2>`"
+        source[0] = re.sub(r"^\| `(bl|bayeslaw)\.([\w.]+)`", linked, source[0], flags=re.M)
+    source[0] += APPENDED.get(page, "")
+
+
+# -- reference ------------------------------------------------------------------------------------
+
+OPTIONS = {"Check": "special-members: __getitem__", "Explorer": "inherited-members:"}
+OPTIONS["Report"] = "inherited-members:"
+"""Options of classes beside ``members``."""
+
+
+def reference(name: str) -> str:
+    """Directive that shows the docstring of a public name."""
+    if not inspect.isclass(pages.public(name)):
+        return f".. autofunction:: bayeslaw.{name}\n"
+    lines = [f".. autoclass:: bayeslaw.{name}", "   :members:"]
+    return "\n".join([*lines, *(f"   :{o}" for o in [OPTIONS.get(name)] if o)]) + "\n"
+
+
+for topic, names in pages.API.items():
+    parts = [f"{topic}\n{'=' * len(topic)}\n", *map(reference, names.split())]
+    (DOCS / "reference" / f"{TOPICS[topic]}.rst").write_text("\n".join(parts), encoding="utf-8")
+
+# -- formulas -------------------------------------------------------------------------------------
+
+
+def mathml(display: str) -> Any:
+    """Visitor of formulas that writes MathML, which browsers show without a script."""
+
+    def visit(translator: Any, node: Any) -> None:
+        formula = latex2mathml.converter.convert(node.astext(), display=display)
+        tag = "div" if display == "block" else "span"
+        translator.body.append(f'<{tag} class="math">{formula}</{tag}>')
+        raise nodes.SkipNode
+
+    return visit
+
+
+def setup(app: Any) -> None:
+    """Register with Sphinx."""
+    app.add_html_math_renderer("mathml", (mathml("inline"), None), (mathml("block"), None))
+    app.connect("source-read", on_source_read)

@@ -47,7 +47,11 @@ def matches(line):
 
 def texts():
     """Name and text of every page, and docstring of every benchmark."""
-    pages = [*ROOT.glob("docs/**/*.md"), *ROOT.glob("data/**/README.md")]
+    pages = [
+        *ROOT.glob("docs/*.md"),
+        *ROOT.glob("docs/howto/*.md"),
+        *ROOT.glob("data/**/README.md"),
+    ]
     for path in sorted([*pages, ROOT / "README.md", ROOT / "CONTRIBUTING.md"]):
         yield str(path.relative_to(ROOT)), path.read_text()
     for path in BENCHMARKS:

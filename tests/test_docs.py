@@ -1,4 +1,4 @@
-"""The documentation against the code: modules, public names, code blocks, laws."""
+"""The documentation against the code, and as GitHub shows it."""
 
 import ast
 import importlib
@@ -22,47 +22,123 @@ from bayeslaw.model.discrepancy import (
 )
 from bayeslaw.model.effects import LEVELS
 from bayeslaw.model.spec import make_spec
+from tests.github import faults
 from tests.inside import FUNCTIONS, LETTERS
+from tests.transcripts import agree
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PUBLIC = sorted(set(bl.__all__) - {"derive", "plots"})
 PAGES = [*sorted(DOCS.glob("*.md")), *sorted(DOCS.glob("howto/*.md"))]
 PAGES += [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
-API = "\n".join(path.read_text() for path in (DOCS / "api").glob("*.rst"))
+READMES = sorted((ROOT / "data").glob("**/README.md"))
+RUN = re.compile(r"^run\((.*?)^\]\]\] -->\n```bash\n(.*?)\n```\n\n```text\n(.*?)\n```", re.M | re.S)
+"""A call of ``run`` on a page, its command, and the output shown."""
 
 
 @pytest.fixture(scope="module")
-def from_code():
-    pytest.importorskip("sphinx")
-    pytest.importorskip("latex2mathml")
+def generator():
+    """The module that makes parts of pages."""
     sys.path.insert(0, str(DOCS / "_ext"))
-    yield importlib.import_module("from_code")
+    yield importlib.import_module("pages")
     sys.path.pop(0)
 
 
-def test_the_architecture_page_names_every_module_and_only_modules(from_code):
+@pytest.mark.parametrize("page", [*PAGES, *READMES], ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_page_is_whole_on_github(page):
+    assert not list(faults(page.read_text(), page))
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("```{law} form1\n```", "directive {law} form1"),
+        (":::{note}\nThis.\n:::", "markup of MyST: :::{note}"),
+        ("See {doc}`other`.", "markup of MyST: {doc}X"),
+        ("Term\n: What it is.", "markup of MyST: : What it is."),
+        ("# A\n\n## B\n\n<!-- nothing -->\n\n## C\n\nText.", "empty section B"),
+        ("A [link](none.md).", "no file none.md"),
+        ("A [link](notebooks/plan.ipynb).", "no file notebooks/plan.ipynb"),
+        ("A [link](bands.md#none).", "no heading bands.md#none"),
+        ("![A picture](pictures/none.png)", "no file pictures/none.png"),
+        (r"So $a\,b$ is.", r"Markdown changes the formula $a\,b$"),
+        ("So $T_{a}_{b}_$ is $_x_$.", "Markdown changes the formula $_x_$"),
+        ("$$\na\n+ b\n$$", "half a formula: $$\na"),
+    ],
+)
+def test_a_fault_of_a_page_is_found(text, fault):
+    assert fault in [*faults(text, DOCS / "index.md")]
+
+
+def test_what_github_shows_is_no_fault():
+    text = (
+        "# A `b_c`, d\n\n## A\n\nSee [it](#a-b_c-d), [that](#a), $x_i$ {s} and `{law}`: $\\beta$.\n"
+    )
+    assert not list(faults(text, DOCS / "index.md"))
+
+
+def test_generated_parts_are_what_the_code_says(generator, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["pages.py", "--check"])
+    with pytest.raises(SystemExit) as done:
+        generator.main()
+    assert not done.value.code, capsys.readouterr().out
+
+
+def test_a_stale_part_is_found(generator, monkeypatch, capsys, tmp_path):
+    page = tmp_path / "page.md"
+    block = '<!-- [[[cog\nfrom pages import law; law("{}")\n]]] -->\n<!-- [[[end]]] -->\n'
+    page.write_text(block.format("form1"))
+    monkeypatch.setattr(sys, "argv", ["pages.py", "--check", str(page)])
+    with pytest.raises(SystemExit) as done:
+        generator.main()
+    assert done.value.code
+    assert r"\frac{A}{N^{\alpha}}" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [page for page in PAGES if RUN.search(page.read_text())], ids=str)
+def test_commands_print_what_the_page_shows(page, generator):
+    """Their outputs are not made again by the check of generated parts."""
+    for call, command, shown in RUN.findall(page.read_text()):
+        assert agree(generator.output(command, "refused=True" in call), shown), command
+
+
+def test_the_architecture_page_names_every_module_and_only_modules(generator):
     tree = {
         ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
         for path in (ROOT / "bayeslaw").rglob("*.py")
     } - {"bayeslaw.__main__"}
-    listed = from_code.modules()
+    listed = generator.module_files()
     assert set(listed) == tree
     for name, path in listed.items():
         if path.name != "__init__.py":
-            assert from_code.summary(path), f"{name} has no docstring"
+            assert generator.summary(path), f"{name} has no docstring"
     page = (DOCS / "architecture.md").read_text()
-    for package in (package for layer in from_code.layers() for package in layer):
-        assert f"{{modules}} {package}\n" in page
+    for package in (package for layer in generator.package_layers() for package in layer):
+        assert f'modules("{package}")' in page
 
 
-def test_every_public_name_is_in_the_api_reference():
-    named = re.findall(r"^\.\. auto(?:function|class):: bayeslaw\.(\w+)$", API, re.M)
-    assert sorted(named) == PUBLIC
-    figures = re.findall(r"^\.\. auto(?:function|class):: bayeslaw\.plots\.(\w+)$", API, re.M)
-    assert sorted(figures) == sorted(bl.plots.__all__)
-    numbers = re.findall(r"^\.\. auto(?:function|class):: bayeslaw\.derive\.(\w+)$", API, re.M)
-    assert sorted(numbers) == sorted(bl.derive.__all__)
+def test_what_the_architecture_page_names_exists(generator):
+    packages = "|".join(package for layer in generator.package_layers() for package in layer)
+    page = re.sub(r"\]\]\] -->.*?\[\[\[end", "", (DOCS / "architecture.md").read_text(), flags=re.S)
+    for name in re.findall(rf"`((?:{packages})\.[\w.]+)`", page):
+        part, _, last = name.rpartition(".")
+        try:
+            importlib.import_module(f"bayeslaw.{name}")
+        except ModuleNotFoundError:
+            assert hasattr(importlib.import_module(f"bayeslaw.{part}"), last), name
+
+
+def test_every_public_name_is_on_the_page_of_the_api(generator):
+    listed = [name for names in generator.API.values() for name in names.split()]
+    assert sorted(name for name in listed if "." not in name) == PUBLIC
+    for part in (bl.plots, bl.derive):
+        inner = part.__name__.removeprefix("bayeslaw.") + "."
+        named = [name.removeprefix(inner) for name in listed if name.startswith(inner)]
+        assert sorted(named) == sorted(part.__all__)
+    page = (DOCS / "api.md").read_text()
+    for name in listed:
+        assert re.search(rf"^\| `(?:bl|bayeslaw)\.{name}` \| \w", page, re.M), name
 
 
 @pytest.mark.parametrize("name", PUBLIC)
@@ -80,9 +156,10 @@ def test_python_on_the_page_is_python_and_its_names_exist(page):
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "models").glob("*.toml")), ids=lambda p: p.stem)
-def test_the_maths_page_shows_every_law_and_its_formula_becomes_mathml(path, from_code):
-    assert f"{{law}} {path.stem}\n" in (DOCS / "maths.md").read_text()
-    written = from_code.latex2mathml.converter.convert(bl.load_law(path.stem).latex())
+def test_the_maths_page_shows_every_law_and_its_formula_becomes_mathml(path):
+    converter = pytest.importorskip("latex2mathml.converter")
+    assert f'law("{path.stem}")' in (DOCS / "maths.md").read_text()
+    written = converter.convert(bl.load_law(path.stem).latex())
     assert "<mfrac>" in written
     assert "\\" not in written
 
@@ -127,16 +204,14 @@ def test_the_maths_page_states_the_priors_of_the_code():
         f"every {own.spacing:g} e-folds, and an exponent that changes with standard deviation "
         f"{own.walk:g} over an e-fold, times a scale "
         + lognormal(ADAPTATION_WALK, "LogNormal(median {median:g}, sigma {sigma:g})"),
-        f"s = {walk.spread:g} along a term's own covariate and {walk.crossed:g} along the other",
+        f"| s | {walk.spread:g} along a term's own covariate and {walk.crossed:g} along the other",
         lognormal(WALK_SCALE, "LogNormal with median {median:g} and sigma {sigma:g}"),
-        f"H is {walk.spacing:g} e-folds",
-        lognormal(
-            COUPLING_PRIOR, "(`kappa`) is LogNormal with median {median:g} and sigma {sigma:g}"
-        ),
-        f"Priors are {normal(curve.own)}: a local exponent",
-        f"with $c$ {normal(curve.tilt)}, the parameter",
-        f"each $d_{{ij}}$ {normal(curve.drift)};",
-        f"a cross term $c\\,n d$, $c$ {normal(CURVATURE.kwargs['sigma'])} (`cross_BN`)",
+        f"| H | {walk.spacing:g} e-folds",
+        lognormal(COUPLING_PRIOR, "`kappa`: LogNormal with median {median:g} and sigma {sigma:g}"),
+        f"Priors are {normal(curve.own)}.",
+        f"with $c$ {normal(curve.tilt)} (`tilt_*`)",
+        f"each $d_{{ij}}$ {normal(curve.drift)} (`drift_*`)",
+        f"a cross term $c n d$, $c$ {normal(CURVATURE.kwargs['sigma'])} (`cross_BN`)",
     ):
         assert words in page
     assert own.scale == own.square
