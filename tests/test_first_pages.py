@@ -21,7 +21,7 @@ def words(page: Path) -> int:
 
 
 def test_they_are_short():
-    assert words(README) <= 900
+    assert words(README) <= 600
     assert words(PATH) <= 1500
 
 
