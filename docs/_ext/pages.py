@@ -137,7 +137,7 @@ def law(name: str, discrepancy: bool = False) -> None:
     default = make_discrepancy("auto", found)
     shown = default.apply(found) if discrepancy else found
     if not discrepancy:
-        show(f"### `{found.name}`", "", f"{found.title} ({found.reference}).")
+        show(f"### `{name}`", "", f"{found.title} ({found.reference}).")
         show(f"Its default discrepancy is `{default.kind}`.")
         for formula in re.sub(r"alpha(\d)", r"\\alpha_\1", found.latex()).split(r",\quad "):
             show("", "$$", formula, "$$")
