@@ -84,8 +84,8 @@ def parse_law(text: str, name: str, where: str = "") -> Law:
         settings["departure"] = _built(Departure, spec["departure"], f"{where}, [departure]")
     given, published = (_ranges(_table(spec, key, where), where) for key in _NUMBERS[:2])
     typical = _table(spec, "typical", where)
-    for name, number in typical.items():
-        _checked(number, name, f"{where}, [typical]", "a number")
+    for parameter, number in typical.items():
+        _checked(number, parameter, f"{where}, [typical]", "a number")
     law = Law(name=name, terms=tuple(terms), priors=priors, bounds={}, **settings)
     for coupled in law.coupled:
         if coupled not in law.coefficients:

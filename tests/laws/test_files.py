@@ -362,3 +362,8 @@ def test_two_priors_of_the_floor_or_none_are_errors(tmp_path):
     path.write_text(text.replace("[priors]", f'[priors]\nE = "{E_PRIOR}"'))
     with pytest.raises(LawError, match="keep one"):
         load_law(path)
+
+
+@pytest.mark.parametrize("path", sorted(models_dir().glob("*.toml")), ids=lambda path: path.stem)
+def test_a_law_is_named_as_its_file(path):
+    assert load_law(path.stem).name == path.stem
