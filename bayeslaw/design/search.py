@@ -451,6 +451,8 @@ class Search:
     def greedy(self, picks: list[int], power: float) -> list[int]:
         while len(picks) < self.k:
             allowed = self._allowed(picks, last=len(picks) + 1 == self.k)
+            # Rounding may give rows that are measured already a gain, at no cost.
+            allowed[self.costs.measured(picks) if picks else []] = False
             rates = np.where(allowed, self._rates(picks, power), -math.inf)
             best = int(rates.argmax())
             if not rates[best] > 0:
