@@ -184,7 +184,8 @@ def test_compare_of_target_and_source(french, tmp_path):
     assert [line for line in lines if line.startswith(("french", "english_arabic"))]
     (oracle, _) = [line for line in lines if "dcpt (oracle)" in line]
     assert oracle.split()[-2:] == ["84", "84"]
-    assert max(map(len, lines)) <= 80
+    # A path is not broken, and may itself be longer than a line.
+    assert max(len(line) for line in lines if str(tmp_path.parent) not in line) <= 80
 
 
 def test_a_point_forecast_that_is_not_unique_is_a_range(french, tmp_path):
