@@ -79,8 +79,8 @@ class Term:
     >>> term = Term("B", "slope_D", "nu*log(r) - beta*log(D)", along="D", exponent="beta")
     >>> term.latex()
     '\\frac{B r^{\\nu}}{D^{\\beta}}'
-    >>> x = {"tokens": math.log(4.0), "replay": 0.0}
-    >>> round(math.exp(term.log_ratio({"beta": 0.5, "nu": 0.1}, x, ORIGIN, np)), 12)
+    >>> x = {"tokens": np.log(4.0), "replay": 0.0}
+    >>> round(float(np.exp(term.log_ratio({"beta": 0.5, "nu": 0.1}, x, ORIGIN, np))), 12)
     0.5
     """
 
