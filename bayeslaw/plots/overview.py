@@ -101,7 +101,9 @@ def overview(
     bar.ax.yaxis.set_major_locator(FixedLocator(ticks.tolist()))
     bar.ax.yaxis.set_major_formatter(FuncFormatter(lambda size, _: count(size)))
     bar.ax.yaxis.set_minor_locator(NullLocator())
-    legend(figure, _handles(forecast, bool(curves)))
+    beyond = any(forecast[x].max() > 1.001 * train[x].max() for x in ("compute", "tokens"))
+    shade = [Patch(label="beyond the fitted runs", **BEYOND)] if beyond else []
+    legend(figure, [*_handles(forecast, bool(curves)), *shade])
     return figure
 
 
@@ -158,4 +160,4 @@ def _handles(forecast: pd.DataFrame, curves: bool) -> list[Artist]:
         handles.append(key("measured afterwards", mfc=colour, **MEASURED))
         inside = forecast["loss"].between(forecast["lower_90"], forecast["upper_90"])
         handles += [] if inside.all() else [key("outside the 90 % band", **MISSED)]
-    return [*handles, Patch(label="beyond the fitted runs", **BEYOND)]
+    return handles
