@@ -1,9 +1,10 @@
 """Convert the public loss tables to the project's columns.
 
 Usage: ``python data/convert.py SHARED_DIR``, where SHARED_DIR holds the source tables
-``delphi_cpt_p33m67.csv``, ``delphi_cpt_replay_k020.csv``, ``olmo_ladder.csv``,
-``gadre_overtraining.csv`` and ``data_constrained.csv``. Each result is checked, then written beside
-this file.
+``delphi_cpt_p33m67.csv``, ``delphi_cpt_replay_k020.csv``, ``delphi_replay_large.csv``,
+``delphi_clean_isotoken.csv``, ``olmo_ladder.csv``, ``gadre_overtraining.csv``,
+``data_constrained.csv``, ``finetuning_rectified.csv``, ``multipowerlaw_curves.csv`` and
+``starcoder_two_phase.csv``. Each result is checked, then written beside this file.
 """
 
 import sys
@@ -13,7 +14,13 @@ import pandas as pd
 
 HERE = Path(__file__).parent
 LAW = {"N": "params", "D": "tokens", "r": "replay"}
-FIRST = ["params", "tokens", "replay", "ptpp", "loss", "run", "base", "domain"]
+FIRST = [
+    "params", "tokens", "samples", "replay", "ptpp", "loss", "code_bpb", "run", "base", "domain",
+]  # fmt: skip
+LOSSES = ["run", "domain"]
+"""Columns that identify a row, where a run has one loss on each domain."""
+EARLY, EVERY = 8192, 4
+"""Steps up to which every row of a loss curve is kept; beyond, one in so many."""
 BUDGETS = {int(5e8): "500m", int(1e9): "1b", int(2e9): "2b", int(4e9): "4b", int(8e9): "8b"}
 MIXES = {0.33: "p33m67", 0.5: "p50m50", 0.67: "p67m33"}
 
@@ -61,7 +68,33 @@ def datablations(source):
     return source
 
 
-def write(table, name, rows):
+def rectified(source):
+    """The fine-tuned decoder-only models; samples are not tokens, and keep their name."""
+    table = source[source["decoder_only"]].drop(columns="decoder_only")
+    table["pretrain_tokens"] = table["pretrain_tokens"].astype("Int64")
+    return table
+
+
+def curves(source):
+    """Loss curves with fewer late rows; the first and last of each run are kept."""
+    place = source.groupby("run").cumcount()
+    last = ~source.duplicated("run", keep="last")
+    return source[(source["step"] <= EARLY) | (place % EVERY == 0) | last]
+
+
+def starcoder(source):
+    """The second phase as adaptation of the model of the first."""
+    names = {
+        "params_nominal": "params",
+        "phase1_tokens": "tokens",
+        "phase0_tokens": "pretrain_tokens",
+        "phase0_code_share": "pretrain_code_share",
+    }
+    table = source.rename(columns=names).drop(columns="phase1_code_share")
+    return table.assign(ptpp=(table["pretrain_tokens"] / table["params"]).round(4))
+
+
+def write(table, name, rows, key=LOSSES):
     """Check a table and write it.
 
     Parameters
@@ -72,6 +105,8 @@ def write(table, name, rows):
         Path below this folder.
     rows : int
         Number of rows expected.
+    key : list of str
+        Columns that identify a row.
     """
     for column in table.columns.intersection(["params", "tokens"]):
         assert (table[column] == table[column].round()).all(), column
@@ -79,12 +114,15 @@ def write(table, name, rows):
     first = [column for column in FIRST if column in table]
     table = table[first + [column for column in table if column not in first]]
     assert len(table) == rows, (name, len(table))
-    assert table.notna().all(axis=None), name
-    assert (table[["params", "tokens", "ptpp", "loss"]] > 0).all(axis=None), name
-    assert not table.duplicated(["run", "domain"]).any(), name
-    one = table.groupby("run")[["params", "tokens", "ptpp"]].nunique()
-    assert (one == 1).all(axis=None), name
-    order = [c for c in ("train_set", "params", "tokens", "run", "domain") if c in table]
+    complete = table.drop(columns="pretrain_tokens", errors="ignore")
+    assert complete.notna().all(axis=None), name
+    counts = ["params", "tokens", "step", "ptpp", "loss", "code_bpb"]
+    assert (table[table.columns.intersection(counts)] > 0).all(axis=None), name
+    assert not table.duplicated(key).any(), name
+    if key == LOSSES:
+        one = table.groupby("run")[["params", "tokens", "ptpp"]].nunique()
+        assert (one == 1).all(axis=None), name
+    order = [c for c in ("train_set", "params", "tokens", *key) if c in table]
     path = HERE / name
     path.parent.mkdir(exist_ok=True)
     table.sort_values(order).to_csv(path, index=False, lineterminator="\n")
@@ -96,11 +134,20 @@ def main(shared):
     ladders = delphi(pd.read_csv(shared / "delphi_cpt_p33m67.csv"))
     write(ladders[ladders["ladder"] == "isotoken"], "delphi/isotoken.csv", 45)
     write(ladders[ladders["ladder"] == "k020"], "delphi/k020.csv", 144)
-    write(delphi(pd.read_csv(shared / "delphi_cpt_replay_k020.csv")), "delphi/replay.csv", 72)
+    mixes = delphi(pd.read_csv(shared / "delphi_cpt_replay_k020.csv"))
+    mixes = pd.concat([mixes, pd.read_csv(shared / "delphi_replay_large.csv")])
+    write(mixes, "delphi/replay.csv", 95)
+    write(pd.read_csv(shared / "delphi_clean_isotoken.csv"), "delphi/clean.csv", 90)
     write(olmo(pd.read_csv(shared / "olmo_ladder.csv")), "olmo/ladder.csv", 330)
     write(gadre(pd.read_csv(shared / "gadre_overtraining.csv")), "gadre/overtraining.csv", 832)
     repeated = datablations(pd.read_csv(shared / "data_constrained.csv"))
     write(repeated, "datablations/c4.csv", 182)
+    tuned = rectified(pd.read_csv(shared / "finetuning_rectified.csv"))
+    write(tuned, "rectified/finetuning.csv", 810, ["base", "domain", "samples"])
+    thinned = curves(pd.read_csv(shared / "multipowerlaw_curves.csv"))
+    write(thinned, "multipowerlaw/curves.csv", 2571, ["run", "step"])
+    phases = starcoder(pd.read_csv(shared / "starcoder_two_phase.csv"))
+    write(phases, "starcoder/phases.csv", 143, ["run"])
 
 
 if __name__ == "__main__":
