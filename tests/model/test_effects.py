@@ -6,7 +6,7 @@ import pytest
 
 from bayeslaw import LawError, LossTable, TableError, fit, from_frame, grid, load, simulate
 from tests.inside import effects
-from tests.support import CHINCHILLA, EFFECTS, grouped, slow
+from tests.support import CHINCHILLA, EFFECTS, grouped
 
 
 @pytest.fixture(scope="module")
@@ -149,25 +149,26 @@ def test_grouped_posteriors_load_as_they_were_saved(fitted, table, tmp_path):
     np.testing.assert_array_equal(one, two)
 
 
-@pytest.mark.parametrize("seed", [slow(1), slow(2), slow(3)])
-def test_bands_of_new_bases_hold_where_rows_alone_do_not(seed):
+@pytest.mark.slow
+def test_bands_of_new_bases_hold_where_rows_alone_do_not():
     """A band for runs from new bases must carry what runs of one base share."""
     shared = {"base": 0.004, "run": 0.002}  # what the priors of effects hold to be likely
-    train, test = grouped(seed, shared), grouped(seed + 100, shared)
-    test = from_frame(test.frame.assign(base="new " + test.frame.base, run="new " + test.frame.run))
-    settings = {"discrepancy": "none"}
-    held, means = {}, {}
-    base = np.unique(test.frame["base"], return_inverse=True)[1]
-    weights = (base[:, None] == np.arange(8)) / np.bincount(base)
-    for given in ("auto", "none"):
-        posterior = fit("chinchilla", train, effects=given, **settings)
-        samples = np.log(posterior.forecast(test, allow_unconverged=True).samples)
-        for found, draws, truth in (
-            (held, samples, np.log(test.loss)),
-            (means, samples @ weights, np.log(test.loss) @ weights),
-        ):
-            low, high = np.quantile(draws, [0.05, 0.95], axis=0)
-            found[given] = np.mean((truth >= low) & (truth <= high))
-    assert 0.7 <= held["auto"] <= 1.0  # 8 bases: about 8 independent trials
+    rows, means = {"auto": [], "none": []}, {"auto": [], "none": []}
+    for seed in (1, 2, 3):
+        train, test = grouped(seed, shared), grouped(seed + 100, shared)
+        new = test.frame.assign(base="new " + test.frame.base, run="new " + test.frame.run)
+        base = np.unique(new["base"], return_inverse=True)[1]
+        weights = (base[:, None] == np.arange(8)) / np.bincount(base)
+        for given in ("auto", "none"):
+            posterior = fit("chinchilla", train, effects=given, discrepancy="none")
+            samples = np.log(posterior.forecast(from_frame(new), allow_unconverged=True).samples)
+            for found, draws, truth in (
+                (rows, samples, np.log(test.loss)),
+                (means, samples @ weights, np.log(test.loss) @ weights),
+            ):
+                low, high = np.quantile(draws, [0.05, 0.95], axis=0)
+                found[given].append(np.mean((truth >= low) & (truth <= high)))
+    # 24 bases are about 24 independent trials: at .9 their share has a standard deviation of .06.
+    assert np.mean(rows["auto"]) >= 0.78
     # Without effects the noise absorbs them row by row: bands of a base's mean are too narrow.
-    assert means["none"] < 0.7 <= means["auto"]
+    assert np.mean(means["none"]) < 0.5 < 0.78 <= np.mean(means["auto"])

@@ -306,5 +306,5 @@ def test_in_a_browser_nothing_overflows_and_nothing_fails(page, tmp_path):
         assert found["client"] == int(width) or found["client"] == int(width) - 15  # scroll bar
         assert found["scroll"] == found["client"]
         assert found["wide"] == []
-        assert found["images"] == 10
+        assert found["images"] == 9
         assert found["broken"] == 0

@@ -22,7 +22,6 @@ SHORT = PLAIN | {"draws": 500}
         ("chinchilla", 60, SHORT),
         slow("chinchilla", 30, {"discrepancy": "curvature", "draws": 1000}),
         slow("chinchilla", 60, SHORT | {"likelihood": "normal", "effects": ("base",)}),
-        slow("form3", 30, SHORT),
     ],
 )
 def test_truths_are_ranked_uniformly(law, simulations, settings):
