@@ -5,9 +5,11 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 import bayeslaw as bl
+from bayeslaw.tables.table import starting
 
 DATA = Path(__file__).parent.parent / "data"
 CHINCHILLA = ("chinchilla",)
@@ -71,6 +73,88 @@ def splits() -> Iterator[Split]:
             }
             for name, (train, test) in parts.items():
                 yield f"{source} {domain} {name}", source, *table.split(train, test), CPT
+
+
+def real() -> Iterator[Split]:
+    """Splits of tables of real models that are adapted, as the READMEs in data/ list them."""
+    parts = {
+        "scale": (
+            "ladder == 'isotoken' and scale <= 3e20",
+            "ladder == 'isotoken' and scale > 3e20",
+        ),
+        "base": ("ladder == 'isotoken' and scale <= 9e19", "ladder == 'isotoken' and scale > 9e19"),
+        "tokens": ("ladder == 'isotoken' and D <= 2e9", "ladder == 'isotoken' and D > 2e9"),
+        "k020": ("ladder == 'isotoken'", "ladder == 'k020'"),
+    }
+    sets = {"clean": "math_clean_seen_1e22", "contaminated": "math_4plus"}
+    for which, domain in sets.items():
+        table = bl.read_table(DATA / "delphi/clean.csv", where=f"domain == '{domain}'")
+        for name, queries in parts.items():
+            yield f"{which} {name}", f"delphi {which}", *table.split(*queries), CHINCHILLA
+    parts = {
+        "size": ("scale <= 2e20", "scale == 1e21"),
+        "1e22": ("scale <= 2e20", "scale == 1e22"),
+        "more": ("scale <= 1e21 and replay < .6", "scale <= 1e21 and replay > .6"),
+        "less": ("scale <= 1e21 and replay > .4", "scale <= 1e21 and replay < .4"),
+    }
+    for rate in (0.67, 0.5, 0.83, 0.33):
+        table = bl.read_table(DATA / "delphi/replay.csv", where=f"lr_factor == {rate}")
+        for name, queries in parts.items():
+            source = "delphi replay 1e22" if name == "1e22" else "delphi replay"
+            yield f"replay {name} lr{rate:g}", source, *table.split(*queries), ("dcpt",)
+    yield from _tuned()
+    yield from _curves()
+    path, units = (
+        DATA / "starcoder/phases.csv",
+        {"loss_unit": "bits-per-byte", "bytes_per_token": 1},
+    )
+    code = "(1 - replay) * tokens + pretrain_code_share * pretrain_tokens"
+    share = "pretrain_code_share"
+    for name, tokens, train, test in (
+        ("less replay", "tokens", f"{share} == 0 and r >= .6", f"{share} == 0 and r < .6"),
+        ("more replay", "tokens", f"{share} == 0 and r <= .75", f"{share} == 0 and r > .75"),
+        ("phase", code, f"{share} <= .25", f"{share} > .25"),
+    ):
+        columns = {"loss": "code_bpb", "tokens": tokens, "replay": "replay"}
+        frame = bl.read_table(path, columns=columns, where="replay < 1", **units)
+        yield f"starcoder {name}", "starcoder", *frame.split(train, test), ("dcpt",)
+
+
+def _tuned() -> Iterator[Split]:
+    """Splits of fine-tuned released models; D is in samples."""
+    frame = pd.read_csv(DATA / "rectified/finetuning.csv").rename(columns={"samples": "tokens"})
+    frame = frame[~frame["base"].str.contains("mGPT")]
+    few = "tokens <= 102400", "tokens > 102400"
+    for domain, own in frame.groupby("domain"):
+        for family in ("Cerebras", "OPT", "GPT2"):
+            rows = own[own["family"] == family].drop(columns="pretrain_tokens")
+            table = bl.from_frame(rows, "finetuning")
+            largest = int(rows["params"].max())
+            sizes = f"params < {largest}", f"params == {largest}"
+            for name, queries in {"samples": few, "size": sizes}.items():
+                label = f"rectified {domain} {family} {name}"
+                yield label, f"rectified {name}", *table.split(*queries), CHINCHILLA
+        rows = own[own["family"].isin(("Cerebras", "OPT"))]
+        rows = rows.assign(ptpp=rows["pretrain_tokens"] / rows["params"], replay=0.0)
+        table = bl.from_frame(rows, "finetuning")
+        for name, queries in {"samples": few, "size": ("params < 2e9", "params > 2e9")}.items():
+            label = f"rectified {domain} both {name}"
+            split = starting(table, table).split(*queries)
+            yield label, f"rectified both {name}", *split, (*CHINCHILLA, "transfer")
+
+
+def _curves() -> Iterator[Split]:
+    """Annealed ends of loss curves from un-annealed rows; D is in steps."""
+    frame = pd.read_csv(DATA / "multipowerlaw/curves.csv").rename(columns={"step": "tokens"})
+    kept = frame["annealed"] == 1
+    for _, run in frame[frame["schedule"].str.startswith("constant")].groupby("run"):
+        steps = np.geomspace(3000, run["tokens"].max(), 8)
+        kept[[(run["tokens"] - step).abs().idxmin() for step in steps]] = True
+    table = bl.from_frame(frame[kept], "curves")
+    for name, held in {"size": "params == 400e6", "length": "tokens > 30000"}.items():
+        test = f"annealed == 1 and {held}"
+        split = table.split(f"not ({test})", test)
+        yield f"multipowerlaw {name}", "multipowerlaw", *split, CHINCHILLA
 
 
 def synthetic(seed: int = 0) -> Iterator[Split]:

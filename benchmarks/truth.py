@@ -1,20 +1,22 @@
 """Error, coverage and scores of several methods to make bands, on held-out rows of real tables.
 
-Methods ("ways"): the posterior without discrepancy ("plain"), with one ("curvature", "walk"), with
-errors correlated within runs ("curvature run", "adaptation run"); bootstraps of the Huber fit with
-residual noise, of rows ("pairs"), of model sizes ("sizes"), and of rows with the law "skaling"
-("kappa pairs"); a Gaussian process of log N and log D around the Huber fit ("gp"); and the package
-simple-scaling-laws with its separable and its coupled law ("peer", "peer kappa"; `uv run --with
-simple-scaling-laws`).
+Methods ("ways"): the posterior with every default ("default"), without discrepancy ("plain"), with
+one ("curvature", "walk"), with errors correlated within runs ("curvature run", "adaptation run");
+bootstraps of the Huber fit with residual noise, of rows ("pairs"), of model sizes ("sizes"), and of
+rows with the law "skaling" ("kappa pairs"); a Gaussian process of log N and log D around the Huber
+fit ("gp"); and the package simple-scaling-laws with its separable and its coupled law ("peer",
+"peer kappa"; `uv run --with simple-scaling-laws`).
 Bands are for a new measured loss; widths, CRPS and Winkler scores are on log loss. A posterior that
 fails its convergence check is scored nevertheless, and marked.
 
     python benchmarks/truth.py [--bench FOLDER] [--only TEXT] [--laws form1] [--ways walk]
-                               [--out FILE]
+                               [--real] [--out FILE]
 
-FOLDER holds tables that may not be shipped, and their splits in splits.json. Rows already in --out
-are not run again. The tables at the end pool all rows in it: measured losses inside the bands of
-each source; scores relative to curvature, by source; and their means over sources.
+FOLDER holds tables that may not be shipped, and their splits in splits.json. With --real the splits
+are of real models that were adapted. For "default" the column `check` has what `bl.check` said
+before it saw the losses: each part that is not ok. Rows already in --out are not run again. The
+tables at the end pool all rows in it: measured losses inside the bands of each source; scores
+relative to curvature, by source; and their means over sources.
 """
 
 import argparse
@@ -28,13 +30,14 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import minimize
 from scipy.stats import multivariate_normal
-from tables import arguments, benched, splits
+from tables import arguments, benched, real, splits
 
 import bayeslaw as bl
 from bayeslaw.evaluate.scores import band_scores, point_scores
 from bayeslaw.inference.pools import POOLS
 
-POSTERIORS = {
+POSTERIORS: dict[str, dict[str, str]] = {
+    "default": {},
     "plain": {"discrepancy": "none", "errors": "independent"},
     "curvature": {"discrepancy": "curvature", "errors": "independent"},
     "walk": {"discrepancy": "walk", "errors": "independent"},
@@ -45,7 +48,7 @@ POSTERIORS = {
 """Settings of each way that is a posterior."""
 PEERS = {"peer": "separable-power", "peer kappa": "skaling-joint-power"}
 """Laws of simple-scaling-laws."""
-WAYS = (*POSTERIORS, "pairs", "sizes", "kappa pairs", "gp")
+WAYS = (*list(POSTERIORS)[1:], "pairs", "sizes", "kappa pairs", "gp")
 ADAPTED = ("form1", "form1n", "form3", "dcpt", "transfer", "adaptation")
 UNSUITED = {
     "walk": ADAPTED, "curvature run": ("chinchilla",), "adaptation run": ("chinchilla",),
@@ -58,6 +61,7 @@ COLUMNS = [
     "winkler_90",
 ]  # fmt: skip
 GROUPS = ["source", "law", "way"]
+FITS: dict[tuple[str, str, str], bl.Posterior] = {}
 
 
 def parser() -> argparse.ArgumentParser:
@@ -68,6 +72,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--ways", default=",".join(WAYS))
     found.add_argument("--out", default="truth.csv", type=Path)
     found.add_argument("--bench", type=Path, help="folder of splits.json")
+    found.add_argument("--real", action="store_true", help="splits of adapted real models only")
     found.add_argument("--resamples", type=int, default=1000, help="of a bootstrap")
     found.add_argument("--draws", type=int, help="of each chain; by default until the gate")
     return found
@@ -80,7 +85,7 @@ def main() -> None:
     if args.smoke:
         args.draws = 20
     warnings.simplefilter("ignore", bl.FitWarning)
-    every = chain(splits(), benched(args.bench) if args.bench else ())
+    every = chain(real() if args.real else splits(), benched(args.bench) if args.bench else ())
     for name, source, train, test, laws in islice(every, 1 if args.smoke else None):
         for law in (law for law in args.laws.split(",") if law in laws):
             for way in args.ways.split(","):
@@ -125,11 +130,18 @@ def measure(
     found, fits = {}, {}
     for own in POOLS.get(law, (law,)):
         start = time.perf_counter()
-        fits[own] = bl.fit(own, train, **POSTERIORS[way], draws=draws, retry=draws is None)
+        key = own, way, train.sha256  # splits that differ in their test rows share a fit
+        if key not in FITS:
+            FITS[key] = bl.fit(own, train, **POSTERIORS[way], draws=draws, retry=draws is None)
+        fits[own] = FITS[key]
         seconds = time.perf_counter() - start
         drawn = fits[own].forecast(test, allow_unconverged=True).samples
         gate = "; ".join(fits[own].convergence.failures) or "passed"
         found[own] = scored(drawn, test) | {"gate": gate, "seconds": seconds}
+        if way == "default":
+            said = bl.check(fits[own], test.frame.drop(columns="loss")).parts
+            levels = [f"{part.name}: {part.level}" for part in said if part.level != "ok"]
+            found[own]["check"] = "; ".join(levels) or "ok"
     if law in POOLS:
         drawn = bl.Pool(fits).forecast(test, allow_unconverged=True).samples
         gate = "passed" if all(fit.convergence.ok for fit in fits.values()) else "a member fails"
