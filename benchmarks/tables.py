@@ -140,7 +140,7 @@ def _tuned() -> Iterator[Split]:
         for name, queries in {"samples": few, "size": ("params < 2e9", "params > 2e9")}.items():
             label = f"rectified {domain} both {name}"
             split = starting(table, table).split(*queries)
-            yield label, f"rectified both {name}", *split, (*CHINCHILLA, "transfer")
+            yield label, f"rectified both {name}", *split, ("transfer",)
 
 
 def _curves() -> Iterator[Split]:
