@@ -4,7 +4,7 @@ import math
 import os
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -322,7 +322,7 @@ def fit_or_load(
     if is_posterior(source):
         others = {"method": method != "nuts", "bounds": bounds != "paper"}
         posterior = load(source, choice, sampling, **others)
-        rows = _rows(choice, columns_of(choice.columns))
+        rows = _rows(choice)
         if rows is None:
             raise TableError("say which rows to forecast, with --rows or --grid.")
         for member, *_ in posterior.by_member():
@@ -330,7 +330,7 @@ def fit_or_load(
         return posterior, _labelled(rows, posterior.table)
     name = required(choice.law)
     laws = [bl.load_law(str(law)) for law in member_laws(name) or [name]]
-    table, rows = choice.table(source, choice.source_table), _rows(choice, {})
+    table, rows = choice.table(source, choice.source_table), _rows(choice, shared=True)
     if rows is None:
         table, rows = table.split(choice.train, choice.test)
     else:
@@ -406,10 +406,13 @@ def compared(
     return bl.compare(table, laws=laws, method=method, bounds=bounds, **options, **settings)
 
 
-def _rows(choice: Selection, columns: Mapping[str, str]) -> "bl.LossTable | None":
-    """Return the rows of --rows or --grid, with or without losses; a file may have `columns`."""
+def _rows(choice: Selection, shared: bool = False) -> "bl.LossTable | None":
+    """Return the rows of --rows or --grid, with or without losses.
+
+    Where --columns are `shared` with a table that is fitted, the rows may have the project's names.
+    """
     from bayeslaw.tables.table import in_nats, read_frame, renamed
-    from bayeslaw.tables.validation import canonical
+    from bayeslaw.tables.validation import ALIASES, canonical
 
     if choice.grid is not None:
         if choice.rows is not None or choice.test is not None:
@@ -417,8 +420,13 @@ def _rows(choice: Selection, columns: Mapping[str, str]) -> "bl.LossTable | None
         return grid_or_file("--grid", grid=choice.grid)
     if choice.rows is None:
         return None
-    name = str(choice.rows)
-    frame = renamed(read_frame(name), columns, name)
+    name, columns = str(choice.rows), columns_of(choice.columns)
+    frame = read_frame(name)
+    if shared:
+        known = {ALIASES.get(str(column), column) for column in frame}
+        known |= {"loss"} if columns.get("loss") not in frame else set()
+        columns = {column: text for column, text in columns.items() if column not in known}
+    frame = renamed(frame, columns, name)
     if "loss" not in frame:
         frame = in_nats(canonical(frame, name, ()), name, *choice.unit.values())
         rows = bl.LossTable(frame, frame.iloc[:0], name)

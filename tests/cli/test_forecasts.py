@@ -46,6 +46,21 @@ def test_forecast_and_score_from_a_table(measured):
     assert content["scores"] == document("score", measured, *split)["scores"]
 
 
+def test_columns_of_a_table_are_those_of_the_rows_too(measured, tmp_path):
+    """Rows to forecast may have the names of the fitted table, or the project's."""
+    theirs, ours = tmp_path / "theirs.csv", tmp_path / "ours.csv"
+    frame = bl.read_table(measured).frame.rename(columns={"params": "size", "loss": "eval loss"})
+    frame.to_csv(theirs, index=False)
+    frame.rename(columns={"size": "N"}).drop(columns="eval loss").to_csv(ours, index=False)
+    split = ("--law", "chinchilla", "--method", "huber")
+    columns = ("--columns", "params=size; loss=eval loss")
+    same, own = (
+        document("forecast", theirs, *split, *columns, "--rows", rows) for rows in (theirs, ours)
+    )
+    assert [row["loss"] for row in same["rows"]] == frame["eval loss"].tolist()
+    assert [row["prediction"] for row in own["rows"]] == [row["prediction"] for row in same["rows"]]
+
+
 def test_forecast_of_a_grid_from_a_saved_posterior(saved, posterior):
     content = document("forecast", saved, "--grid", GRID, "--levels", "0.5,0.9", "--seed", "2")
     rows = pd.DataFrame(content["rows"])
