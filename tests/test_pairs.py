@@ -91,6 +91,15 @@ def walk() -> Case:
 
 
 @option
+def skewed() -> Case:
+    """Losses that are too high where runs are badly tuned."""
+    frame = plain_rows()
+    extra = np.random.default_rng(2).exponential(0.01, len(frame))
+    rows = frame.assign(loss=frame["loss"] * np.exp(extra))
+    return Case(*both("chinchilla", rows, likelihood="skewed"), AHEAD)
+
+
+@option
 def floor_in_nats() -> Case:
     """A prior of E in place of that of the floor's share of the loss."""
     priors = {"E": "LogNormal(median=1.2, sigma=0.6)"}

@@ -372,7 +372,7 @@ def outlying_rows(fit: Posterior) -> Iterator[tuple[str, object, str, float]]:
     frame = fit.table.frame
     residuals = residual(fit, fit.table, fit.spec.effects)
     error, scale = innovations(fit, frame, residuals, fit.scale(frame))
-    z = np.median(error / scale, axis=0)
+    z = np.median(fit.spec.likelihood.even(error, fit.values(), np) / scale, axis=0)
     # The farthest of many rows is farther than 3 scales by chance.
     limit = max(OUTLYING, float(stats.norm.isf(RARE / (2 * len(z)))))
     shown = [c for c in COVARIATES if c in fit.columns]

@@ -176,7 +176,9 @@ class Sampling:
     """The likelihood, the priors, the discrepancy, the random effects and the sampler."""
 
     likelihood: str = option(
-        "Likelihood of log loss: studentt, normal or huber.", default="studentt", metavar="KIND"
+        "Likelihood of log loss: studentt, skewed, normal or huber.",
+        default="studentt",
+        metavar="KIND",
     )
     priors: str = option("Priors: default, flat, or the path of a TOML file.", default="default")
     delta: float = option("Threshold of the Huber loss, in log loss.", default=DELTA)

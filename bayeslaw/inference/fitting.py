@@ -105,10 +105,11 @@ def fit(
     method : {"nuts", "map"}
         Posterior draws, or the mode over the law's parameters. The mode is of the law without
         discrepancy and random effects.
-    likelihood : {"studentt", "normal", "huber"} or Likelihood
-        Noise on log loss. With ``method="map", likelihood="huber", priors="flat"`` the mode is that
-        of ``fit_huber(..., bounds="prior")``, and so the paper's Huber fit wherever that lies
-        within the bounds of the priors.
+    likelihood : {"studentt", "skewed", "normal", "huber"} or Likelihood
+        Noise on log loss. ``"skewed"`` is for tables of which some runs are badly tuned: the law
+        is that of well-tuned runs. With ``method="map", likelihood="huber", priors="flat"`` the
+        mode is that of ``fit_huber(..., bounds="prior")``, and so the paper's Huber fit wherever
+        that lies within the bounds of the priors.
     priors : "default", "flat", mapping of name to prior, or path of a TOML file
         Names are those of the reference coordinates, and ``floor``, the floor's share of the loss
         at the reference point, or ``E``, the floor in nats; ``sigma``, ``dof``. ``"flat"`` is flat

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import pandas as pd
 from numpy.random import Generator
-from scipy.special import ndtr, ndtri
+from scipy.special import expit, ndtr, ndtri
 
 from bayeslaw.common.arrays import Floats, Ints, Namespace, Strings, Tensor
 from bayeslaw.common.defaults import AUTO, DELTA
@@ -68,6 +68,10 @@ class Likelihood(ABC):
         By default ``sigma^2``, which is exact for normal noise.
         """
         return sigma**2
+
+    def even(self, residual: Tensor, q: Values, xp: Any = F) -> Tensor:
+        """Residuals over what skews their scale: far ones are equally likely on both sides."""
+        return residual
 
     def observe(self, mu: Tensor, sigma: Tensor, q: Values, observed: Tensor) -> None:
         """Add the observed log losses to the PyMC model in context, as the variable `OBSERVED`."""
@@ -190,7 +194,42 @@ class Huber(Likelihood):
         return sigma**2 * (1 + 2 / k * F.exp(-0.5 * k**2) / inside)
 
 
-LIKELIHOODS: dict[str, type[Likelihood]] = {each.kind: each for each in (StudentT, Normal, Huber)}
+@dataclass(frozen=True)
+class Skewed(StudentT):
+    """A two-piece Student-t for runs of which some are badly tuned, so worse than they need be.
+
+    Its scale is ``sigma exp(skew)`` above the location and ``sigma exp(-skew)`` below, with
+    ``skew > 0``. The location is the mode, so the law is that of well-tuned runs. Its information
+    about the location is that of the Student-t, whatever the skew.
+
+    Fernandez and Steel, Journal of the American Statistical Association 93 (1998).
+    """
+
+    kind: ClassVar[str] = "skewed"
+    words: ClassVar[str] = "Student-t skewed to higher losses"
+    parameters: ClassVar[Mapping[str, str]] = {"dof_above_floor": "dof", "skew": "skew"}
+    priors: ClassVar[Mapping[str, Prior]] = {"skew": Prior("HalfNormal", sigma=0.5)}
+
+    def observe(self, mu: Tensor, sigma: Tensor, q: Values, observed: Tensor) -> None:
+        Likelihood.observe(self, mu, sigma, q, observed)
+
+    def log_density(self, residual: Tensor, sigma: Tensor, q: Values, xp: Any = F) -> Tensor:
+        both = xp.exp(q["skew"]) + xp.exp(-q["skew"])
+        return super().log_density(self.even(residual, q, xp), sigma, q, xp) - xp.log(0.5 * both)
+
+    def even(self, residual: Tensor, q: Values, xp: Any = F) -> Tensor:
+        above, below = xp.maximum(residual, 0.0), xp.minimum(residual, 0.0)
+        return above * xp.exp(-q["skew"]) + below * xp.exp(q["skew"])
+
+    def sample(self, rng: Generator, shape: Shape, sigma: Tensor, q: Values) -> Floats:
+        size = np.abs(super().sample(rng, shape, sigma, q))
+        above = rng.random(shape) < expit(2 * q["skew"])
+        return np.asarray(size * np.where(above, np.exp(q["skew"]), -np.exp(-q["skew"])))
+
+
+LIKELIHOODS: dict[str, type[Likelihood]] = {
+    each.kind: each for each in (StudentT, Normal, Huber, Skewed)
+}
 
 
 def make_likelihood(likelihood: str | Likelihood, delta: float = DELTA) -> Likelihood:

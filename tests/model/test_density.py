@@ -141,6 +141,7 @@ CASES = {
     "no discrepancy": one("chinchilla", discrepancy="none"),
     "normal": one("chinchilla", likelihood="normal"),
     "huber": one("chinchilla", likelihood="huber", delta=0.01),
+    "skewed": one("chinchilla", likelihood="skewed"),
     "errors": one("chinchilla", errors="run"),
     "curvature": one("form1", discrepancy="curvature"),
     "gate": one("form3"),

@@ -111,6 +111,34 @@ def test_student_t_information_is_the_mean_square_of_the_score(dof):
     np.testing.assert_allclose(found, 1 / information, rtol=1e-5)
 
 
+@pytest.mark.parametrize("skew", [1e-3, 0.4, 1.2])
+def test_skewed_draws_follow_its_density(skew):
+    """And its information is the Student-t's, its mode the location, its mass above as stated."""
+    likelihood, sigma = make_likelihood("skewed"), 0.02
+    q = {"dof_above_floor": np.array(4 - DOF_FLOOR), "skew": np.array(skew)}
+
+    def pdf(x):
+        return float(np.exp(likelihood.log_density(np.array(x), np.array(sigma), q)))
+
+    below, above = (integrate.quad(pdf, *ends)[0] for ends in ((-np.inf, 0), (0, np.inf)))
+    assert above / below == pytest.approx(np.exp(2 * skew), rel=1e-6)
+    assert above + below == pytest.approx(1, abs=1e-7)
+    assert pdf(0) > max(pdf(1e-5), pdf(-1e-5))
+    draws = likelihood.sample(np.random.default_rng(1), (20_000,), sigma, q)
+    edges = np.quantile(draws, np.linspace(0.02, 0.98, 25))
+    mass = [integrate.quad(pdf, *ends)[0] for ends in itertools.pairwise(edges)]
+    np.testing.assert_allclose(mass, 0.04, atol=0.006)
+
+    def squared(z):
+        ends = np.array([sigma * z - 1e-6, sigma * z + 1e-6])
+        low, high = likelihood.log_density(ends, np.array(sigma), q)
+        return ((high - low) / 2e-6) ** 2 * pdf(sigma * z) * sigma
+
+    found = sum(integrate.quad(squared, *ends)[0] for ends in ((-np.inf, 0), (0, np.inf)))
+    variance = likelihood.information_variance(np.array(sigma), q)
+    np.testing.assert_allclose(variance, 1 / found, rtol=1e-4)
+
+
 @object_mode
 def test_huber_draws_in_a_model_match_those_outside():
     with pm.Model() as model:
@@ -207,7 +235,7 @@ def test_the_density_is_that_of_the_covariance(places, ell, sigma):
     np.testing.assert_allclose(back, error, rtol=1e-10, atol=1e-15)
 
 
-@pytest.mark.parametrize("likelihood", ["studentt", "normal", "huber"])
+@pytest.mark.parametrize("likelihood", ["studentt", "normal", "huber", "skewed"])
 def test_the_model_has_the_density(likelihood):
     table = correlated(1)
     spec = make_spec("chinchilla", likelihood=likelihood, errors="run")
@@ -219,7 +247,10 @@ def test_the_model_has_the_density(likelihood):
         on_unused_input="ignore",
         mode="FAST_COMPILE",
     )(point)
-    q = {"dof_above_floor": np.array([[np.exp(point.get("dof_above_floor_log__", 0.0))]])}
+    q = {
+        name: np.array([[np.exp(point.get(f"{name}_log__", 0.0))]])
+        for name in ("dof_above_floor", "skew")
+    }
     error = (np.log(table.loss) - location)[None]
     own, scale = noise.innovations(error, sigma, ell, noise.order(table.frame), np)
     want = spec.likelihood.log_density(own, scale, q).sum()
