@@ -66,9 +66,8 @@ def refits(settings: dict[str, int] = LONG, seeds: int = 4) -> None:
         for case in world_cases(range(seeds)):
             fit = refit(case.law, case.train, case.seed, **settings)
             pool = case.pool.frame.assign(row=range(len(case.pool)))
-            found = choose_anchors(
-                fit, pool.drop(columns="loss"), case.targets.frame, k=k, allow_unconverged=True
-            )
+            rows, aims = pool.drop(columns="loss"), case.targets.frame
+            found = choose_anchors(fit, rows, aims, k=k, gain="variance", allow_unconverged=True)
             rows = case.pool.frame.loc[found.frame["row"]].reset_index(drop=True)
             bought = bl.LossTable(rows, rows.iloc[:0])
             new = refit(case.law, joined(case.train, bought), case.seed, **settings)
@@ -85,7 +84,7 @@ def evsi(settings: dict[str, int] = LONG, simulations: int = 8, jobs: int = 2) -
     pool, limits = case.pool.frame.drop(columns="loss"), case.world.limits
     grid = pool.query(case.grid)
     budget = float((6 * grid["params"] * grid["tokens"]).sum())
-    asked = {"budget": budget, "cost": "adaptation", "allow_unconverged": True}
+    asked = {"budget": budget, "cost": "adaptation", "gain": "variance", "allow_unconverged": True}
     sets = {
         "the paper's 20": grid,
         "variance, same FLOPs": choose_anchors(target, pool, case.targets.frame, **asked).frame,

@@ -379,10 +379,9 @@ def anchors(case: Case, fit: Any, rows: pd.DataFrame, folder: Path) -> Any:
         rows.assign(tokens=rows["tokens"] / 3).drop(columns="run", errors="ignore"),
     )
     pool = pool.reset_index(drop=True)
-    found = bl.choose_anchors(fit, pool, goals, k=2, second_size=False, **ALLOW)
-    turned = bl.choose_anchors(
-        fit, pool[::-1].reset_index(drop=True), goals, k=2, second_size=False, **ALLOW
-    )
+    how = {"k": 2, "second_size": False, "gain": "variance", **ALLOW}
+    found = bl.choose_anchors(fit, pool, goals, **how)
+    turned = bl.choose_anchors(fit, pool[::-1].reset_index(drop=True), goals, **how)
     np.testing.assert_allclose(turned.picks["sd"], found.picks["sd"], rtol=1e-6)
     assert (np.diff(found.sd[:, 0]) <= 0).all()
     return found.picks[["params", "tokens", "sd"]].to_numpy(float)

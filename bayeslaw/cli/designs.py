@@ -63,10 +63,10 @@ def anchors(
         "flops (6 N D and each new base's pre-training), adaptation (6 N D), or a column.",
         default="flops",
     ),
-    gain: Literal["variance", "entropy", "plan", "doptimal"] = option(
-        "Criterion: variance or entropy of log loss at the targets, variance of the "
+    gain: Literal["random", "variance", "entropy", "plan", "doptimal"] = option(
+        "Criterion: none (random), variance or entropy of log loss at the targets, variance of the "
         "plan's budget, or D-optimality for the law.",
-        default="variance",
+        default="random",
     ),
     power: float | None = option(
         "Divide gains by the cost to this power (by default 1 under a budget, else 0)."
@@ -80,10 +80,10 @@ def anchors(
 ) -> Shown:
     """Choose which runs to buy next.
 
-    Selects the runs that reduce the uncertainty at the targets most for their cost, in the order to
-    buy them, and predicts the posterior standard deviation after each, so that you can stop where a
-    further run is too expensive. With --evsi the expected value of sample information for a plan is
-    estimated by simulation.
+    Draws runs at random, or with --gain selects those that reduce the uncertainty at the targets
+    most for their cost, in the order to buy them. Predicts the posterior standard deviation after
+    each, so that you can stop where a further run is too expensive. With --evsi the expected value
+    of sample information for a plan is estimated by simulation.
     """
     from bayeslaw.design.anchors import shown_value
 
@@ -117,6 +117,7 @@ def anchors(
         second_size=second_size,
         plan=needed,
         source=forgotten if gain == "plan" else None,
+        seed=value.seed,
         **allow,
     )
     opt.save_frame(out, chosen.frame)

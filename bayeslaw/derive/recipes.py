@@ -25,11 +25,11 @@ from bayeslaw.derive.derived import (
     quantile,
 )
 from bayeslaw.derive.optimum import (
+    REACHED,
     SEARCH,
     Range,
     budgets_of,
     check_budgets,
-    flops_ratios,
     reach_of,
     training_flops,
 )
@@ -56,8 +56,9 @@ class Recipes(Showing):
     targets : DataFrame
         One row per target: its covariates, or its budget in `flops`.
     multipliers : Derived or None
-        Of targets that are budgets, for each recipe but the first: FLOPs of the first over FLOPs
-        of the recipe, to reach the loss that the first has there (its posterior median).
+        Of targets that are budgets, for each recipe but the first: the m of each draw for which
+        the recipe has, with C / m FLOPs, the loss that the first has with C. 2 means half the
+        FLOPs; 0 where the recipe does not reach that loss.
     crossings : Derived or None
         Of targets that are budgets, for each recipe but the first: the budget from which the order
         of the two is no longer that at the greatest budget of which all fits have rows; infinite
@@ -150,7 +151,7 @@ class Recipes(Showing):
             (
                 "multipliers",
                 self.multipliers,
-                "Compute multiplier, at the first recipe's median loss",
+                "Compute multiplier: FLOPs over those that the recipe needs for the same loss",
             ),
             ("crossings", self.crossings, "FLOPs where the order changes"),
         )
@@ -245,10 +246,15 @@ def compare_recipes(
         best = np.array([[each.best(math.log(c))[1] for c in asked] for each in budgets])
         losses, frame = np.moveaxis(best, 1, 2), pd.DataFrame({"flops": asked})
         first, *others = fits
-        at = np.median(losses[0], axis=0)
-        ratios = zip(others, flops_ratios(budgets, list(at), reach), strict=True)
-        saved = {f"{name} over {first}": (ratio, "1") for name, (ratio, _) in ratios}
-        multipliers = derived(saved, frame.assign(loss=at))
+        saved, at_bound = {}, {}
+        for name, each in zip(others, budgets[1:], strict=True):
+            # At the first recipe's loss in the draw, not at its median: that would add what is
+            # uncertain about the first's own FLOPs, which are given here.
+            needed, bound = each.flops_to(losses[0], reach)
+            saved[f"{name} over {first}"] = (np.asarray(asked) / needed, "1")
+            at_bound[f"{name} over {first}"] = bound
+        searched = [REACHED.format(*reach)]
+        multipliers = derived(saved, frame, at_bound=at_bound, notes=searched)
         # The order is known where all fits have rows; from there on we look for a change.
         most = [training_flops(fit).max() for fit in posteriors]
         start, end = min(most), FARTHER * max(most)

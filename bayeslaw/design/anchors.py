@@ -80,7 +80,7 @@ class Anchors(Showing):
         Predicted posterior standard deviation of log loss before any run and after each.
     targets : DataFrame
     gain, cost, method : str
-        Gain that was maximised, cost of runs, and method of the search.
+        Gain that was maximised, or ``"random"``; cost of runs; method of the search.
     budget : float
         Most FLOPs; infinite without a budget.
     unconverged : tuple of str
@@ -216,16 +216,20 @@ def choose_anchors(
     k: int | None = None,
     budget: float | None = None,
     cost: str = "flops",
-    gain: str = "variance",
+    gain: str = "random",
     power: float | None = None,
     weights: Sequence[float] | Floats | None = None,
     second_size: bool = True,
     plan: Plan | None = None,
     source: Posterior | Pool | None = None,
     draws: int = DRAWS,
+    seed: int = 0,
     allow_unconverged: bool = False,
 ) -> Anchors:
-    """Choose the runs of largest expected information gain about the targets for their cost.
+    """Choose the runs to buy next, at random or by their expected information gain for their cost.
+
+    By default at random: on measured tables, forecasts with runs chosen by a gain were no better
+    (docs/anchors.md).
 
     Parameters
     ----------
@@ -246,14 +250,15 @@ def choose_anchors(
         ``"flops"`` is 6 N D for each run and, for laws with `ptpp`, the pre-training of each base
         (6 N times N PTPP tokens), unless it is in the posterior's table, if only by a row with
         ``tokens = 0``. ``"adaptation"`` is 6 N D alone. A column has the costs in any unit.
-    gain : {"variance", "entropy", "plan", "doptimal"}
+    gain : {"random", "variance", "entropy", "plan", "doptimal"}
+        ``"random"`` takes whole runs in random order while `k` and `budget` allow one;
         ``"variance"`` is the reduction of the mean variance of log loss at the targets;
         ``"entropy"`` that of half its mean logarithm, which weighs relative reductions equally;
         ``"plan"`` that of the variance of the budget that `plan` needs; ``"doptimal"`` the
         information about the law's losses, whatever the targets (Bayesian D-optimality).
     power : float, optional
         Gains are divided by the cost to this power; by default 1 with a budget, 0 without. With a
-        budget, a search with power 0 is made as well.
+        budget, a search with power 0 is made as well. Not for random runs.
     weights : sequence of float, optional
         Weights of the targets.
     second_size : bool
@@ -266,6 +271,8 @@ def choose_anchors(
         Posterior of the plan's source domain; each run is then measured in both domains.
     draws : int
         Most posterior draws used, evenly spread.
+    seed : int
+        Of random runs.
     allow_unconverged : bool
         Choose although a posterior failed the convergence check; the result lists the failures.
 
@@ -301,6 +308,8 @@ def choose_anchors(
         raise BayeslawError("k and budget must be positive.")
     if power is not None and not 0 <= power < math.inf:
         raise BayeslawError(f"power={power:g}: give 0 or more; 1 divides gains by the cost.")
+    if power is not None and gain == "random":
+        raise BayeslawError("power weighs a gain against its cost; give gain= too.")
     if (gain == "plan") != (plan is not None):
         raise BayeslawError("gain='plan' needs plan=, a Plan; other gains do not take one.")
     if plan is not None and (plan.chosen is None or not 0 < plan.chosen.tokens < math.inf):
@@ -337,7 +346,7 @@ def choose_anchors(
         power=(0.0 if budget is None else 1.0) if power is None else power,
         second_size=second_size,
     )
-    picks = search.best()
+    picks = search.random(seed) if gain == "random" else search.best()
     if not picks:
         least = price.further([]).min()
         raise BayeslawError(f"nothing to buy for {budget:.3g} FLOPs: the least costs {least:.3g}.")
@@ -364,7 +373,7 @@ def choose_anchors(
         targets=aims,
         gain=gain,
         cost=cost,
-        method="greedy, then exchanges",
+        method=f"seed {seed}" if gain == "random" else "greedy, then exchanges",
         budget=search.budget,
         unconverged=tuple(failure for fit in fits for failure in fit.convergence.failures),
         atpp=plan.atpp if plan is not None else math.nan,

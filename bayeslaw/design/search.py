@@ -49,6 +49,7 @@ COSTS = {
 }
 """Costs that are computed from N, D and PTPP."""
 GAINS = {
+    "random": "drawn at random: no gain gave better forecasts of measured losses",
     "variance": "minimises the mean variance of log loss at the targets",
     "entropy": "minimises the mean log variance of log loss at the targets",
     "plan": "minimises the variance of the budget of the plan",
@@ -94,6 +95,12 @@ class Costs:
     def measured(self, bought: Sequence[int]) -> list[int]:
         """The rows `bought`, and the cheaper rows of their runs, which come for free."""
         return np.flatnonzero(self.own <= self._paid(bought)[self.run]).tolist()
+
+    def shuffled(self, seed: int | Sequence[int]) -> list[int]:
+        """The longest row of each run, in random order."""
+        whole = pd.Series(self.own).groupby(self.run).idxmax().to_numpy()
+        order: list[int] = np.random.default_rng(seed).permutation(whole).tolist()
+        return order
 
     def longest(self, bought: Sequence[int]) -> list[int]:
         """The rows `bought` but for checkpoints of a run of which a later one is bought too."""
@@ -406,6 +413,18 @@ class Search:
     budget: float
     power: float
     second_size: bool
+
+    def random(self, seed: int) -> list[int]:
+        """Whole runs in random order, as long as the limits allow one."""
+        picks: list[int] = []
+        order = self.costs.shuffled(seed)
+        while len(picks) < self.k:
+            allowed = self._allowed(picks, last=len(picks) + 1 == self.k)
+            left = (row for row in order if allowed[row] and row not in picks)
+            if (pick := next(left, None)) is None:
+                break
+            picks.append(pick)
+        return picks
 
     def best(self) -> list[int]:
         """The best set that was found, in the order to buy it."""

@@ -36,7 +36,7 @@ from bayeslaw.planning.result import Plan
 from bayeslaw.simulation.worlds import UseCase, World, paper_world, simulate
 from bayeslaw.tables.table import LossTable, write_frame
 
-DESIGNS = ("none", "random", "cheapest", "grid", *GAINS)
+DESIGNS = ("none", "cheapest", "grid", *GAINS)
 MOST = 40
 """Most runs of a design by gain; the others are limited by the budget alone."""
 VERSION = 1
@@ -427,7 +427,7 @@ def buy(
     frame = case.pool.frame.drop(columns="loss")
     if design == "none":
         return []
-    if design in GAINS:
+    if design in GAINS and design != "random":
         anchors = choose_anchors(
             fits[0],
             frame.assign(row=frame.index),
@@ -441,9 +441,8 @@ def buy(
             allow_unconverged=True,
         )
         return sorted(anchors.frame["row"])
-    if design == "random":  # whole runs in random order
-        whole = pd.Series(price.own).groupby(price.run).idxmax().to_numpy()
-        order = np.random.default_rng([case.seed, seed]).permutation(whole)
+    if design == "random":
+        order = np.array(price.shuffled([case.seed, seed]))
     elif design == "cheapest":
         order = np.argsort(price.further([]), kind="stable")
     else:  # the paper's points, or the smallest N

@@ -34,7 +34,9 @@ def test_document_equals_the_python_result(saved, posterior, tmp_path):
 
 
 def test_text_shows_each_pick_and_where_to_stop(saved):
-    text = run("anchors", saved, *ROWS, "--k", "3").stdout
+    drawn = run("anchors", saved, *ROWS, "--k", "3", "--seed", "4").stdout
+    assert "drawn at random: no gain gave better forecasts of measured losses; seed 4" in drawn
+    text = run("anchors", saved, *ROWS, "--k", "3", "--gain", "variance").stdout
     assert "3 runs of 2 sizes" in text or "3 runs of 3 sizes" in text
     assert "greedy, then exchanges" in text
     _, table = text.split("greedy, then exchanges")
@@ -131,7 +133,9 @@ def test_evsi_compares_flops_saved_with_flops_spent(planned, tmp_path):
 
 def test_evsi_of_a_choice_by_variance(planned):
     goals = "params=8.1e9 tokens=1e11 replay=.3 ptpp=279"
-    text = run(*planned, "--targets", goals, "--evsi", "2", "--jobs", "1").stdout
+    text = run(
+        *planned, "--targets", goals, "--gain", "variance", "--evsi", "2", "--jobs", "1"
+    ).stdout
     head, table = text.split("Expected value of sample information")
     assert "minimises the mean variance" in head
     rows = [line.split()[:2] for line in table.splitlines() if " ± " in line]

@@ -63,7 +63,7 @@ COMMANDS = {
     "plan": f"{PLAN} --at 30,.6 --stop .002,1e9 --max-tokens 5e10",
     "plan infeasible": PLAN.replace("1.85", "1.2"),
     "anchors": f"anchors delphi_chinchilla.nc {OPEN} --candidates 'params=2e8,2e9 tokens=2e9,2e10'"
-    " --targets 'params=3e10 tokens=1e11,1e12' --k 2",
+    " --targets 'params=3e10 tokens=1e11,1e12' --k 2 --gain variance",
     "anchors plan": f"anchors world_form3.nc {OPEN} --source world_source_form1.nc --gain plan"
     " --candidates 'params=241e6,1.4e9 tokens=1e9,1e10 replay=.3 ptpp=279' --budget 1e20"
     f" --cost adaptation --plan '{LIMITS}'",

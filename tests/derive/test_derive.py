@@ -138,7 +138,7 @@ def test_a_loss_reached_at_once_is_on_the_bound(posterior):
     easy = derive.flops_to_reach(posterior, 50.0)
     assert easy.at_bound["flops"].all()
     flops = 6 * posterior.table.frame["params"] * posterior.table.frame["tokens"]
-    assert easy.draws.flops.values == pytest.approx(1e-2 * flops.min())
+    assert easy.draws.flops.values == pytest.approx(flops.min())
 
 
 def test_multiplier_of_a_recipe_with_a_smaller_coefficient(known):

@@ -6,6 +6,7 @@ from scipy.optimize import minimize_scalar
 
 import bayeslaw as bl
 from bayeslaw import BayeslawError, LawError
+from bayeslaw.inference.pools import pair_draws
 from tests.support import CHINCHILLA
 
 ROWS = bl.grid(params=[1e9, 1e10], tokens=3e10)
@@ -78,6 +79,47 @@ def test_budgets_multipliers_and_crossing(known):
     need = (k[1] / (np.array(expected[0]) - other["E"])) ** (1 / a)
     ratio = found.multipliers.draws["other over one"].values[0]
     assert ratio == pytest.approx(np.array(FLOPS) / need, rel=1e-5)
+
+
+def test_multiplier_of_each_draw_has_the_losses_equal(known):
+    """L_A(C) = L_B(C / m), also where floors and exponents differ from draw to draw."""
+    rng = np.random.default_rng(0)
+    spread = {
+        name: value * np.exp(0.05 * rng.standard_normal((2, 40)))
+        for name, value in CHINCHILLA.items()
+    }
+    one, other = (known(**{name: v[i] for name, v in spread.items()}) for i in range(2))
+    fits, asked = {"one": one, "other": other}, [1e20, 1e22]
+    found = bl.compare_recipes(fits, flops=asked)
+    saved = found.multipliers.draws["other over one"].values
+    index, _ = pair_draws(list(fits.values()))
+    reached = np.isfinite(1 / saved)
+    assert reached.mean() > 0.8
+    for draw, target in np.argwhere(reached)[::7]:
+        p = {name: v[1, index[1][draw]] for name, v in spread.items()}
+        loss = best_loss(p, asked[target] / saved[draw, target])
+        assert loss == pytest.approx(found.losses.values[0, draw, target], rel=1e-6)
+
+
+@pytest.mark.slow
+def test_interval_holds_a_planted_multiplier():
+    """The second recipe reaches at every N and D the loss of the first at 2 N and 2 D: C / 4."""
+    factor, exponent = 4.0, {"A": "alpha", "B": "beta"}
+    better = CHINCHILLA | {
+        name: CHINCHILLA[name] * factor ** (-CHINCHILLA[of] / 2) for name, of in exponent.items()
+    }
+    rows = bl.grid(params=[5e7, 1.5e8, 5e8, 1.5e9], tokens=[1e9, 3e9, 1e10, 3e10, 1e11])
+    tables = (
+        bl.simulate("chinchilla", p, rows, sigma=0.003, seed=i)
+        for i, p in enumerate((CHINCHILLA, better))
+    )
+    fits = {
+        name: bl.fit("chinchilla", table, discrepancy="none", seed=0)
+        for name, table in zip(("one", "other"), tables, strict=True)
+    }
+    frame = bl.compare_recipes(fits, flops=[1e19, 1e20, 1e21]).multipliers.to_frame()
+    assert ((frame["lower_90"] < factor) & (factor < frame["upper_90"])).all()
+    assert (frame["upper_90"] < 2 * frame["lower_90"]).all()
 
 
 def test_equal_recipes_share_and_never_cross(known):

@@ -1,18 +1,19 @@
 """The choice of anchors: predictions against refits, and the losses behind a choice for a plan."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pandas as pd
 import pytest
 
+import bayeslaw as bl
 from bayeslaw import (
     BayeslawError,
     NotConverged,
     Prior,
     TableError,
     TableWarning,
-    choose_anchors,
     grid,
     load,
     paper_world,
@@ -25,6 +26,8 @@ from bayeslaw.model.effects import labels
 from tests.design.conftest import GOALS, LIMITS, POOL, around
 from tests.inside import centred, joint_gaussian, predicted_sd
 from tests.support import CHINCHILLA
+
+choose_anchors = partial(bl.choose_anchors, gain="variance")
 
 
 def test_costs_and_predictions_of_the_picks(posterior):
@@ -66,6 +69,29 @@ def test_checkpoints_of_a_bought_run_come_free(posterior):
     assert len(found.frame) == 6
     alone = choose_anchors(posterior, POOL, GOALS, k=2, second_size=False)
     assert found.picks["sd"].iloc[-1] < alone.picks["sd"].iloc[-1]
+
+
+def test_random_runs_are_whole_seeded_and_within_the_limits(posterior):
+    pool = POOL.assign(run=POOL["params"].map("n{:g}".format))
+    for seed in range(5):
+        found = bl.choose_anchors(posterior, POOL, GOALS, budget=5e21, seed=seed)
+        again = bl.choose_anchors(posterior, POOL, GOALS, budget=5e21, seed=seed)
+        pd.testing.assert_frame_equal(found.picks, again.picks)
+        assert found.flops <= 5e21
+        left = 5e21 - found.flops  # nothing else could be bought
+        flops = POOL.merge(found.picks[["params", "tokens"]], how="left", indicator="bought")
+        flops = flops.query("bought == 'left_only'").eval("6 * params * tokens")
+        assert flops.min() > left
+        assert found.picks["sd"].iloc[-1] < found.picks["sd_before"].iloc[0]
+        two = bl.choose_anchors(posterior, POOL, GOALS, k=2, seed=seed)
+        assert two.picks["params"].nunique() == 2
+        whole = bl.choose_anchors(posterior, pool, GOALS, k=2, seed=seed)
+        assert (whole.picks["tokens"] == 2e11).all()
+        assert len(whole.frame) == 6
+    firsts = {bl.choose_anchors(posterior, POOL, GOALS, k=1, seed=s).flops for s in range(20)}
+    assert len(firsts) > 3
+    with pytest.raises(BayeslawError, match="power weighs a gain"):
+        bl.choose_anchors(posterior, POOL, GOALS, k=1, power=1.0)
 
 
 def test_weights_move_the_choice_to_their_target(posterior):

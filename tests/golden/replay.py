@@ -272,7 +272,7 @@ def planned(posteriors, case):
 
 def anchored(posteriors, case, tables, plans):
     """Anchors picked: their rows, sd columns and gains."""
-    settings = dict(case["settings"])
+    settings = {"gain": "variance"} | case["settings"]
     if settings.get("gain") == "plan":
         settings["plan"] = plans[case["plan"]]
     candidates = table_of(case["candidates"]).frame.drop(columns="loss")
