@@ -22,6 +22,7 @@ from bayeslaw.common.files import digest as digest
 from bayeslaw.common.files import results as results
 from bayeslaw.common.files import write_json as write_json
 from bayeslaw.derive.derived import derived as derived
+from bayeslaw.derive.downstream import curves as curves
 from bayeslaw.design.anchors import distinct_rows as distinct_rows
 from bayeslaw.design.anchors import plan_after as plan_after
 from bayeslaw.design.anchors import predicted_sd as predicted_sd

@@ -361,6 +361,20 @@ def derive(case: Case, fit: Any, rows: pd.DataFrame, folder: Path) -> Any:
 
 
 @consumer
+def accuracy(case: Case, fit: Any, rows: pd.DataFrame, folder: Path) -> Any:
+    """Between the accuracies of the pairs, the higher the lower the loss."""
+    made = fit.forecast(rows) if isinstance(fit, bl.PointFit) else fit.forecast(rows, **ALLOW)
+    losses = np.linspace(0.5, 1.5, 20)[:, None] * middle(fit, rows)
+    frame = pd.DataFrame({"loss": losses.ravel()}).assign(
+        accuracy=lambda f: 1 / (1 + np.exp(2 * (f["loss"] - f["loss"].mean())))
+    )
+    values = bl.derive.accuracy(made, frame).draws["accuracy"].values
+    order = np.argsort(made.median)
+    assert (np.diff(np.median(values, axis=0)[order]) <= 0.01).all()
+    return values
+
+
+@consumer
 def recipes(case: Case, fit: Any, rows: pd.DataFrame, folder: Path) -> Any:
     fits = {"a": fit, "b": case.source}
     found = bl.compare_recipes(fits, rows, **ALLOW)
@@ -435,6 +449,7 @@ SAYS = {
     },
     **{("exported", use): "not a Coefficients" for use in ("score", "plan")},
     ("point", "verify"): "a point fit has no bands",
+    ("point", "accuracy"): "a point fit has no draws",
     ("exported", "verify"): "does not know its fit",
 }
 """Of combinations that are not supported, what the error says."""

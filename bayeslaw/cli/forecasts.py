@@ -26,6 +26,8 @@ RIVALS = ("none", "curvature", "walk", "adaptation")  # any other rival is a law
     """bayeslaw forecast fit.nc \\
     --grid "params=8.1e9 tokens=1e9,1e10 replay=.1,.3 ptpp=279\"""",
     "bayeslaw forecast fit.nc --rows planned.csv --register planned.json",
+    """bayeslaw forecast fit.nc --rows planned.csv --accuracy pairs.csv \\
+    --pairs "task == 'hellaswag'\"""",
 )
 def forecast(
     *,
@@ -44,6 +46,12 @@ def forecast(
         metavar="FILE",
     ),
     backtest: Path | None = opt.QUOTED,
+    accuracy: Path | None = option(
+        "Pairs of loss and accuracy of measured models (CSV or Parquet), by task if there is a "
+        "column task: forecasts accuracy too.",
+        metavar="FILE",
+    ),
+    pairs: str | None = query("Pairs of --accuracy to use."),
     register_draws: int = option(
         "For --register: draws per row to store; the CRPS needs them.", default=0, min=0
     ),
@@ -62,6 +70,7 @@ def forecast(
     with the same objective forecast different losses, their range is shown.
     """
     from bayeslaw.checks.findings import evidence
+    from bayeslaw.derive.downstream import read_pairs
     from bayeslaw.evaluate import records
     from bayeslaw.evaluate.scores import shown_scores
     from bayeslaw.huber.point_fit import shown_points
@@ -77,6 +86,12 @@ def forecast(
         opt.refuse("without --register", register_draws=register_draws > 0)
     if method != "nuts" and (levels, kind) != (LEVELS, "predictive"):
         raise BayeslawError(f"--levels and --kind have no effect on --method {method}.")
+    if accuracy is None:
+        opt.refuse("without --accuracy", pairs=pairs)
+    elif method != "nuts" or kind != "predictive":
+        how = f"--method {method}" if method != "nuts" else f"--kind {kind}"
+        raise BayeslawError(f"--accuracy has no effect on {how}.")
+    measured = None if accuracy is None else read_pairs(accuracy, pairs)
     tested = None if backtest is None else bl.read_backtest(backtest)
     fitted, rows = opt.fit_or_load(
         source, choice, method, sampling, seed, bounds, near=not beyond_evidence
@@ -103,6 +118,9 @@ def forecast(
     blocks = [Note(far, "no evidence"), *shown.blocks] if far else shown.blocks
     whole = replace(shown, title=title, blocks=blocks)
     whole += shown_scores(bl.score(predicted, rows)) if "loss" in rows.frame else NO_SCORES
+    if measured is not None:
+        found = bl.derive.accuracy(predicted, measured, seed=seed).shown(bands)
+        whole += replace(found, title="Accuracy", document={"accuracy": found.document})
     if quoted is not None:
         whole += Shown(blocks=[quoted])
     document = {"evidence": far or None, "backtest": quoted, "register": register, "sha256": sha256}

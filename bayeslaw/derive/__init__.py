@@ -1,7 +1,7 @@
 """Numbers computed from the draws of a law: each with its median and credible intervals.
 
-All are of the latent loss: the law with its discrepancy, without measurement noise and without
-random effects.
+All but `accuracy` are of the latent loss: the law with its discrepancy, without measurement noise
+and without random effects.
 """
 
 from bayeslaw.derive.derived import (
@@ -11,11 +11,13 @@ from bayeslaw.derive.derived import (
     floor_sensitivity,
     local_exponents,
 )
+from bayeslaw.derive.downstream import accuracy
 from bayeslaw.derive.optimum import compute_multiplier, compute_optimal, crossover, flops_to_reach
 
 __all__ = [
     "Derived",
     "FloorSensitivity",
+    "accuracy",
     "compute_multiplier",
     "compute_optimal",
     "crossover",

@@ -36,6 +36,7 @@ SHIFT = 0.15
 
 
 TITLES = {
+    "accuracy": "Accuracy",
     "E": "Floor",
     "params": "Compute-optimal split of a budget, C = 6 N D",
     "flops": "FLOPs to reach a loss, split compute-optimally",

@@ -102,11 +102,11 @@ class LossTable:
         """
         if query is None:
             return self
-        selected = _query(self.frame, query, self.name)
+        selected = queried(self.frame, query, self.name)
         if selected.empty:
             raise TableError(f"{self.name}: no row satisfies {query!r} ({len(self)} rows).")
         # A query such as "tokens > 1e9" or "replay < 1" excludes the bases of the rows it selects.
-        kept = self.baselines.index.isin(_query(self.baselines, query, self.name).index)
+        kept = self.baselines.index.isin(queried(self.baselines, query, self.name).index)
         if "base" in self.baselines:
             chosen = label_texts(selected["base"]).dropna()
             kept |= label_texts(self.baselines["base"]).isin(chosen).to_numpy()
@@ -151,7 +151,7 @@ class LossTable:
         queries = {"train": train, "test": test, "anchors": anchors}
         inside = {}
         for part, query in queries.items():
-            chosen = self.frame[:0] if query is None else _query(self.frame, query, self.name)
+            chosen = self.frame[:0] if query is None else queried(self.frame, query, self.name)
             inside[part] = self.frame.index.isin(chosen.index)
         training = inside["train"] if train is not None else ~inside["test"]
         testing = inside["test"] if test is not None else ~inside["train"]
@@ -227,7 +227,8 @@ def grid(**covariates: float | Iterable[float]) -> pd.DataFrame:
     return pd.DataFrame(product(*values.values()), columns=pd.Index(values)).astype(float)
 
 
-def _query(frame: pd.DataFrame, query: str, name: str) -> pd.DataFrame:
+def queried(frame: pd.DataFrame, query: str, name: str) -> pd.DataFrame:
+    """Rows of a frame that a pandas query selects."""
     symbols: Mapping[str, pd.Series] = {
         alias: frame[column]
         for alias, column in ALIASES.items()

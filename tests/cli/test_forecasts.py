@@ -5,6 +5,7 @@ import math
 import os
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -69,6 +70,24 @@ def test_forecast_of_a_grid_from_a_saved_posterior(saved, posterior):
     assert rows["upper_90"].tolist() == wanted.quantile(0.95)[0].tolist()
     assert content["scores"] is None
     assert content["converged"] is True
+
+
+def test_accuracy_of_pairs_beside_the_forecast(saved, posterior, tmp_path):
+    path = tmp_path / "pairs.csv"
+    loss = np.linspace(1.5, 6, 20)
+    pairs = pd.DataFrame({"loss": loss, "accuracy": 1 / (1 + np.exp(loss - 3)), "task": "one"})
+    pd.concat([pairs, pairs.assign(task="two")]).to_csv(path, index=False)
+    args = ("forecast", saved, "--grid", GRID)
+    text, content = both(*args, "--accuracy", path, "--pairs", "task == 'two'")
+    found = pd.DataFrame(content["accuracy"]["numbers"])
+    forecast = posterior.forecast(bl.grid(params=[1e9, 1e10], tokens=[1e9, 1e10, 1e11]))
+    wanted = bl.derive.accuracy(forecast, pairs.assign(task="two")).to_frame()
+    assert found["median"].tolist() == wanted["median"].tolist()
+    assert "two" in text
+    assert "one" not in found["quantity"].to_list()
+    assert "--pairs has no effect" in fails(*args, "--pairs", "task == 'two'")
+    assert "no effect on --kind" in fails(*args, "--accuracy", path, "--kind", "latent")
+    assert "no pairs satisfy" in fails(*args, "--accuracy", path, "--pairs", "loss > 9")
 
 
 def test_rows_of_a_forecast_have_a_position(saved):
