@@ -30,7 +30,7 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import minimize
 from scipy.stats import multivariate_normal
-from tables import arguments, benched, real, splits
+from tables import LAW_FILES, arguments, benched, real, splits
 
 import bayeslaw as bl
 from bayeslaw.evaluate.scores import band_scores, point_scores
@@ -124,7 +124,7 @@ def measure(
         elif way == "gp":
             drawn = gaussian_process(law, train, test, resamples)
         else:
-            own = "skaling" if way == "kappa pairs" else law
+            own = "skaling" if way == "kappa pairs" else LAW_FILES.get(law, law)
             drawn = bootstrap(own, train, test, way.removeprefix("kappa "), resamples)
         return {law: scored(drawn, test) | {"gate": "", "seconds": time.perf_counter() - start}}
     found, fits = {}, {}
@@ -132,7 +132,9 @@ def measure(
         start = time.perf_counter()
         key = own, way, train.sha256  # splits that differ in their test rows share a fit
         if key not in FITS:
-            FITS[key] = bl.fit(own, train, **POSTERIORS[way], draws=draws, retry=draws is None)
+            FITS[key] = bl.fit(
+                LAW_FILES.get(own, own), train, **POSTERIORS[way], draws=draws, retry=draws is None
+            )
         fits[own] = FITS[key]
         seconds = time.perf_counter() - start
         drawn = fits[own].forecast(test, allow_unconverged=True).samples
@@ -159,7 +161,7 @@ def scored(drawn: np.ndarray, test: bl.LossTable) -> dict[str, object]:
 
 
 def bootstrap(
-    law: str, train: bl.LossTable, test: bl.LossTable, way: str, resamples: int
+    law: str | Path, train: bl.LossTable, test: bl.LossTable, way: str, resamples: int
 ) -> np.ndarray:
     """Forecast from refits of resampled rows or sizes, with residuals of the fit as noise."""
     rng, frame = np.random.default_rng(0), train.frame
