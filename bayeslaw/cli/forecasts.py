@@ -28,11 +28,16 @@ RIVALS = ("none", "curvature", "walk", "adaptation")  # any other rival is a law
     "bayeslaw forecast fit.nc --rows planned.csv --register planned.json",
     """bayeslaw forecast fit.nc --rows planned.csv --accuracy pairs.csv \\
     --pairs "task == 'hellaswag'\"""",
+    """bayeslaw forecast finished.csv --law chinchilla --running run.csv \\
+    --grid tokens=1e11""",
 )
 def forecast(
     *,
     source: Path = opt.SOURCE,
     choice: opt.Selection,
+    running: Path | None = option(
+        "Rows so far of a run that goes on, fitted with the table; its end is --rows or --grid."
+    ),
     method: opt.Method = METHOD,
     bounds: opt.Bounds = opt.BOUNDS,
     levels: str = option("Levels of the bands.", default=LEVELS),
@@ -94,7 +99,14 @@ def forecast(
     measured = None if accuracy is None else read_pairs(accuracy, pairs)
     tested = None if backtest is None else bl.read_backtest(backtest)
     fitted, rows = opt.fit_or_load(
-        source, choice, method, sampling, seed, bounds, near=not beyond_evidence
+        source,
+        choice,
+        method,
+        sampling,
+        seed,
+        bounds,
+        near=not beyond_evidence,
+        running=running,
     )
     if isinstance(fitted, bl.PointFit):
         points = fitted.forecast(rows)

@@ -312,17 +312,18 @@ def fit_or_load(
     bounds: Bounds = "paper",
     measured: bool = False,
     near: bool = False,
+    running: Path | None = None,
 ) -> "tuple[Fitted, bl.LossTable]":
     """Return a fit, made or loaded, and the rows to forecast, checked before the fit.
 
     They are `measured` if they must have losses, and `near` if rows too far from the fitted ones
-    are refused.
+    are refused. The rows of a `running` run are fitted, too.
     """
     from bayeslaw.huber.point_fit import for_table
     from bayeslaw.inference.pools import member_laws
 
     if is_posterior(source):
-        others = {"method": method != "nuts", "bounds": bounds != "paper"}
+        others = {"method": method != "nuts", "bounds": bounds != "paper", "running": running}
         posterior = load(source, choice, sampling, **others)
         rows = _rows(choice)
         if rows is None:
@@ -333,7 +334,10 @@ def fit_or_load(
     name = required(choice.law)
     laws = [bl.load_law(str(law)) for law in member_laws(name) or [name]]
     table, rows = choice.table(source, choice.source_table), _rows(choice, shared=True)
-    if rows is None:
+    if running is not None:
+        curve = choice.table(running, choice.source_table)
+        table, rows = going_on(table.training(choice.train), curve, rows)
+    elif rows is None:
         table, rows = table.split(choice.train, choice.test)
     else:
         table = table.training(choice.train)
@@ -343,8 +347,44 @@ def fit_or_load(
     return fit_table(asked, table, method, sampling, seed, bounds), _labelled(rows, table)
 
 
+def going_on(
+    table: "bl.LossTable", run: "bl.LossTable", ends: "bl.LossTable | None"
+) -> "tuple[bl.LossTable, bl.LossTable]":
+    """Training rows with those of a run that goes on, and later rows of it to forecast.
+
+    Rows of the run are not annealed and `ends` are, unless a column says so. Columns that are
+    constant in the run, such as its size, need not be given for `ends`.
+    """
+    from bayeslaw.inference.fitting import joined
+
+    if ends is None:
+        raise TableError('--running: say where the run ends, such as --grid "tokens=1e11".')
+    defaults: dict[str, Any] = {"run": run.name, "annealed": 0}
+    frame = run.frame.assign(**{c: v for c, v in defaults.items() if c not in run.frame})
+    common = {str(c): v for c, v in frame.iloc[0].items() if frame[c].nunique() == 1}
+    of_run = [c for c in ("run", "params", "ptpp", "replay", "base") if c in frame]
+    for column in of_run:
+        if column not in common:
+            raise TableError(f"{run.name}: rows differ in {column!r}; give rows of one run.")
+    if "run" in table.frame and (table.frame["run"] == common["run"]).any():
+        raise TableError(
+            f"{table.name} has rows of {common['run']!r}, the run of {run.name}, too: leave them "
+            "out with --train."
+        )
+    given = {c: v for c, v in common.items() if c not in ("loss", "tokens")} | {"annealed": 1}
+    rows = ends.frame.assign(**{c: v for c, v in given.items() if c not in ends.frame})
+    for column in of_run:
+        if (rows[column] != common[column]).any():
+            raise TableError(f"{ends.name}: {column!r} is {common[column]} in {run.name}.")
+    last = frame["tokens"].max()
+    if "tokens" in rows and (rows["tokens"] <= last).any():
+        raise TableError(f"{ends.name}: give tokens beyond {last:.4g}, the last of {run.name}.")
+    fitted = replace(joined(table, replace(run, frame=frame)), name=f"{table.name} and {run.name}")
+    return fitted, replace(ends, frame=rows)
+
+
 def load(
-    source: Path, choice: Selection, sampling: Sampling, **others: bool
+    source: Path, choice: Selection, sampling: Sampling, **others: object
 ) -> "bl.Posterior | bl.Pool":
     """Load a posterior; refuse options of a fit, of which `others` say whether they were given."""
     of_fit = {"law": choice.law, "train": choice.train, "source_table": choice.source_table}

@@ -62,6 +62,55 @@ def test_columns_of_a_table_are_those_of_the_rows_too(measured, tmp_path):
     assert [row["prediction"] for row in own["rows"]] == [row["prediction"] for row in same["rows"]]
 
 
+@pytest.fixture
+def going_on(tmp_path):
+    """Ends and checkpoints of finished runs, and the checkpoints of one of 3e9 parameters."""
+    rows = bl.grid(params=[1e8, 3e8, 1e9, 3e9], tokens=[1e9, 3e9, 1e10, 3e10])
+    frames = [
+        bl.simulate("chinchilla", CHINCHILLA, rows, sigma=0.003, seed=i).frame.assign(annealed=i)
+        for i in (0, 1)
+    ]
+    frame = pd.concat(frames)
+    frame.loc[frame["annealed"] == 0, "loss"] *= 1.03
+    frame["run"] = frame["params"].map("{:.0e}".format)
+    goes_on = frame["params"] == 3e9
+    parts = {
+        "finished": frame[~goes_on],
+        "run": frame[goes_on & (frame["annealed"] == 0) & (frame["tokens"] < 3e10)],
+        "end": pd.DataFrame({"params": [3e9], "tokens": 1e11, "run": "3e+09", "annealed": 1}),
+    }
+    parts["all"] = pd.concat([parts["finished"], parts["run"]])
+    parts = {name: part.drop(columns="synthetic", errors="ignore") for name, part in parts.items()}
+    for name, part in parts.items():
+        part.to_csv(tmp_path / f"{name}.csv", index=False)
+    return tmp_path
+
+
+def test_a_run_that_goes_on_is_fitted_with_the_table(going_on):
+    """Its end has the size and the label of the run, and is annealed."""
+    table, run, end = (str(going_on / f"{name}.csv") for name in ("finished", "run", "end"))
+    how = ("--law", "chinchilla", "--method", "huber", "--beyond-evidence")
+    found = document("forecast", table, *how, "--running", run, "--grid", "tokens=1e11")
+    whole = document("forecast", str(going_on / "all.csv"), *how, "--rows", end)
+    assert found["rows"] == whole["rows"]
+    alone = document("forecast", table, *how, "--grid", "params=3e9 tokens=1e11")
+    assert found["rows"][0]["prediction"] != alone["rows"][0]["prediction"]
+    assert found["rows"][0]["params"] == 3e9
+
+
+def test_mistakes_about_a_run_that_goes_on(going_on):
+    table, run, end = (str(going_on / f"{name}.csv") for name in ("finished", "run", "end"))
+    law = ("--law", "chinchilla", "--running")
+    for args, words in (
+        ((table, *law, run), "say where the run ends"),
+        ((table, *law, run, "--grid", "tokens=1e9"), "tokens beyond 1e+10"),
+        ((table, *law, run, "--grid", "params=1e9 tokens=1e11"), "'params' is 3000000000"),
+        ((table, *law, table, "--grid", "tokens=1e11"), "rows differ in 'run'"),
+        ((str(going_on / "all.csv"), *law, run, "--rows", end), "leave them out with --train"),
+    ):
+        assert words in fails("forecast", *args)
+
+
 def test_forecast_of_a_grid_from_a_saved_posterior(saved, posterior):
     content = document("forecast", saved, "--grid", GRID, "--levels", "0.5,0.9", "--seed", "2")
     rows = pd.DataFrame(content["rows"])
