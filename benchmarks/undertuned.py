@@ -91,6 +91,10 @@ def best(rows: pd.DataFrame) -> pd.DataFrame:
 
 def jobs(bench: Path | None) -> Iterator[tuple[str, str, str, str, bl.LossTable, pd.DataFrame]]:
     """Table, rows fitted, method, law, training table, and test rows."""
+    for name, _, train, test, laws in splits():
+        if name in TUNED:
+            for method in ("studentt", "skewed", "huber 10"):
+                yield name, "tuned", method, laws[0], train, test.frame.reset_index(drop=True)
     for name, law, rows, train, test in cases(bench):
         rows = rows.reset_index(drop=True).drop(columns=["run", "base"], errors="ignore")
         inside, outside = rows.query(train), best(rows.query(test))
@@ -107,10 +111,6 @@ def jobs(bench: Path | None) -> Iterator[tuple[str, str, str, str, bl.LossTable,
             made = bl.from_frame(table.reset_index(drop=True), name)
             for method in methods:
                 yield name, kind, method, law, made, outside.reset_index(drop=True)
-    for name, _, train, test, laws in splits():
-        if name in TUNED:
-            for method in ("studentt", "skewed", "huber 10"):
-                yield name, "tuned", method, laws[0], train, test.frame.reset_index(drop=True)
 
 
 def scored(law: str, method: str, train: bl.LossTable, test: pd.DataFrame, **settings: Any) -> dict:
