@@ -124,6 +124,9 @@ def test_skewed_draws_follow_its_density(skew):
     assert above / below == pytest.approx(np.exp(2 * skew), rel=1e-6)
     assert above + below == pytest.approx(1, abs=1e-7)
     assert pdf(0) > max(pdf(1e-5), pdf(-1e-5))
+    far = 3 * sigma * np.exp([skew, -skew]) * [1, -1]
+    np.testing.assert_allclose(likelihood.even(far, q, np), [3 * sigma, -3 * sigma])
+    assert pdf(far[0]) == pytest.approx(pdf(far[1]))
     draws = likelihood.sample(np.random.default_rng(1), (20_000,), sigma, q)
     edges = np.quantile(draws, np.linspace(0.02, 0.98, 25))
     mass = [integrate.quad(pdf, *ends)[0] for ends in itertools.pairwise(edges)]
