@@ -150,6 +150,19 @@ def columns() -> Case:
     return Case(*both("chinchilla", frame), AHEAD, twin, neutral)
 
 
+@option
+def rates() -> Case:
+    """Three rates, and rows at their best one; the rows ahead of the twin say that they are."""
+    frame = plain_rows().loc[np.repeat(range(20), 3)].reset_index(drop=True)
+    rate = np.tile([1e-4, 3e-4, 1e-3], 20)
+    off = np.log(rate / 4e-4) + 0.2 * np.log(frame["params"] / 6e8)
+    frame = frame.assign(loss=frame["loss"] * np.exp(0.03 * off**2), rate=rate)
+    frame = pd.concat([frame, plain_rows()[::3]], ignore_index=True)
+    twin = frame.assign(rate=frame["rate"].astype(object))
+    twin = bl.fit("chinchilla", measured(twin), seed=0, **SHORT)
+    return Case(*both("chinchilla", frame), AHEAD, twin, AHEAD.assign(rate=np.nan))
+
+
 @cache
 def stages() -> pd.DataFrame:
     """Runs of eight bases, with numeric labels, at two ratios and three budgets."""

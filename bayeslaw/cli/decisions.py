@@ -61,8 +61,8 @@ def derive(
 
     The floor E, and as asked: the compute-optimal split of a budget C = 6 N D, the FLOPs that reach
     a loss, the compute multiplier over another recipe, the tokens at which continual pre-training
-    beats training from scratch, and local exponents. All are of the latent loss, without noise and
-    random effects.
+    beats training from scratch, local exponents, and the rate of least loss where several were
+    fitted. All are of the latent loss, without noise and random effects.
     """
     import pandas as pd
 
@@ -92,7 +92,10 @@ def derive(
         other, params = load_posterior(scratch), one("params", place)
         derived["crossover"] = derive.crossover(fit, other, params, **fixed, **within)
     elif place.keys() & {"params", "tokens"}:
-        derived["local_exponents"] = derive.local_exponents(fit, bl.grid(**place), **allow)
+        rows = bl.grid(**place)
+        derived["local_exponents"] = derive.local_exponents(fit, rows, **allow)
+        if fit.law.tuning:
+            derived["best_rate"] = derive.best_rate(fit, rows, **allow)
     frames = [numbers.to_frame(chosen).assign(derived=name) for name, numbers in derived.items()]
     opt.save_frame(out, pd.concat(frames, ignore_index=True))
     whole, document = Shown(), {}

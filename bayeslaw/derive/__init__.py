@@ -7,6 +7,7 @@ and without random effects.
 from bayeslaw.derive.derived import (
     Derived,
     FloorSensitivity,
+    best_rate,
     floor,
     floor_sensitivity,
     local_exponents,
@@ -18,6 +19,7 @@ __all__ = [
     "Derived",
     "FloorSensitivity",
     "accuracy",
+    "best_rate",
     "compute_multiplier",
     "compute_optimal",
     "crossover",

@@ -14,11 +14,12 @@ import xarray as xr
 from scipy.stats import rankdata
 
 from bayeslaw.common.arrays import Bools, Floats, Ints
-from bayeslaw.common.errors import BayeslawError
+from bayeslaw.common.errors import BayeslawError, LawError
 from bayeslaw.common.formatting import digits, percent
 from bayeslaw.common.shown import Block, Format, Note, Showing, Shown, Table
 from bayeslaw.inference.pools import convergence_failures, of_one_law
 from bayeslaw.inference.posterior import LEVELS, Forecast, Posterior, band_columns
+from bayeslaw.laws.law import Law
 from bayeslaw.laws.priors import floor_words
 from bayeslaw.laws.terms import COLUMN, SYMBOLS, Values
 from bayeslaw.model.density import log_prior_of_floor
@@ -43,6 +44,7 @@ TITLES = {
     "multiplier": "Compute multiplier over the other recipe",
     "tokens_from": "Tokens at which continual pre-training beats training from scratch",
     "alpha": "Local exponents",
+    "rate": "Rate of least loss",
 }
 """Titles by the first of the numbers."""
 SHARE = 0.05
@@ -270,8 +272,66 @@ def local_exponents(
                 exponents[term.leading] = slope, "1"
         for name in ("reducible", "loss"):
             totals[f"{name}_{SYMBOLS[along]}"] = slopes[name], "1"
-    cases = frame[[c for c in dict.fromkeys(COLUMN.values()) if c in law.columns]]
-    return derived({**exponents, **totals}, cases.reset_index(drop=True), failures=failures)
+    return derived({**exponents, **totals}, _places(law, frame), failures=failures)
+
+
+def _places(law: Law, frame: pd.DataFrame) -> pd.DataFrame:
+    """The law's covariates of some rows."""
+    columns = [c for c in dict.fromkeys(COLUMN.values()) if c in law.columns]
+    return frame[columns].reset_index(drop=True)
+
+
+def best_rate(
+    posterior: Posterior, rows: LossTable | pd.DataFrame, *, allow_unconverged: bool = False
+) -> Derived:
+    """Rate at which the loss is least, of a fit to a table with several values of `rate`.
+
+    Parameters
+    ----------
+    posterior : Posterior
+    rows : LossTable or DataFrame
+        The law's covariates, such as ``grid(params=1e9, tokens=2e10)``.
+    allow_unconverged : bool
+        Whether to use a posterior that failed the convergence checks.
+
+    Returns
+    -------
+    Derived
+        `rate`, in the unit of the fitted rates. A note says which rows have it outside of these.
+
+    Raises
+    ------
+    NotConverged
+        If the posterior failed the convergence checks and `allow_unconverged` is false.
+    LawError
+        If the posterior was not fitted to several rates.
+    TableError
+        If a covariate is missing or invalid.
+
+    Examples
+    --------
+    >>> bl.derive.best_rate(fit, bl.grid(params=1e9, tokens=2e10)).to_frame()  # doctest: +SKIP
+    """
+    failures = checked([posterior], allow_unconverged)
+    law, at = posterior.law, posterior.at
+    if law.tuning is None:
+        raise LawError(
+            f"{law.name} was fitted to a table without several values in a column 'rate', so it "
+            "has no best one."
+        )
+    posterior.require_converged(allow_unconverged, parameters=True)
+    frame = rows.frame if isinstance(rows, LossTable) else canonical(rows, "rows", ())
+    check_units(frame, "rows", posterior.table.frame)
+    values = np.exp(law.tuning.best(law.amounts(posterior.values(), at), law.covariates(frame), at))
+    fitted = posterior.table.frame["rate"]
+    low, high = float(fitted.min()), float(fitted.max())
+    middle = np.median(values, axis=0)
+    outside = int(((middle < low) | (middle > high)).sum())
+    notes = [f"Fitted rates: {number(low)} to {number(high)}."]
+    if outside:
+        notes += [f"{outside} of {len(frame)} medians lie outside, where no row shows the cost."]
+    cases = _places(law, frame)
+    return derived({"rate": (values, "as fitted")}, cases, notes=notes, failures=failures)
 
 
 def floor(posterior: Posterior, *, allow_unconverged: bool = False) -> Derived:

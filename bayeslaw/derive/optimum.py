@@ -146,7 +146,7 @@ def law_of(
 ) -> LawDraws:
     """Draws of a law of N, D and what is given, its discrepancy extended to ranges of N and D.
 
-    Rows are of annealed checkpoints, and no data repeat.
+    Rows are of annealed checkpoints of runs at their best rate, and no data repeat.
     """
     law, others = posterior.law, {"replay": replay, "ptpp": ptpp}
     if law.departure:
@@ -164,7 +164,7 @@ def law_of(
     law, q = posterior.extended(grid(params=params, tokens=tokens, **given))
     # Steps of one knot are read for all draws at once: in this order they are side by side.
     p = {name: np.asfortranarray(v[:, 0]) for name, v in law.amounts(q, posterior.at).items()}
-    return LawDraws(replace(law, offset=None), p, posterior.at)
+    return LawDraws(law.settled, p, posterior.at)
 
 
 def check_search(search: Range) -> None:

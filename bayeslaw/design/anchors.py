@@ -467,8 +467,8 @@ def anchor_value(
     Parameters
     ----------
     sets : mapping of name to DataFrame
-        Rows to measure in both domains, such as ``choose_anchors(...).frame``. They are annealed
-        and repeat no tokens, unless their columns `annealed` and `unique_tokens` say so.
+        Rows to measure in both domains, such as ``choose_anchors(...).frame``. They are annealed,
+        at their best rate, and repeat no tokens, unless their columns say so.
     target, source : Posterior
         Posteriors of the domain adapted to and of the one that may be forgotten. Each is refitted
         alone.

@@ -43,7 +43,7 @@ from bayeslaw.inference.posterior import (
 )
 from bayeslaw.inference.residuals import LAST_ERROR, last_errors, too_few_sizes
 from bayeslaw.inference.storage import with_units
-from bayeslaw.laws.adjustments import ABSENT, ANNEALED, UNIQUE
+from bayeslaw.laws.adjustments import ABSENT, ANNEALED, RATE, UNIQUE
 from bayeslaw.laws.deviations import Knots
 from bayeslaw.laws.law import Law
 from bayeslaw.model import effects
@@ -56,7 +56,7 @@ COEFFICIENTS = ("coefficients", "bayeslaw coefficients", 2)
 """Name of the content, format and schema of a file."""
 FEWEST_DRAWS = 100
 """Least number of draws stored: from n draws, a calibrated forecast's CRPS is too large by 1/n."""
-OTHERS = (UNIQUE, ANNEALED)
+OTHERS = (UNIQUE, ANNEALED, RATE)
 """Columns by which rows are matched, though a table may lack them."""
 LABELS = ("domain", "base", "run")
 """Columns that identify a row beside its covariates, with those of the fit's random effects."""
@@ -215,9 +215,9 @@ def verify(
     """Check that a registered forecast is unchanged, and score it on what has been measured.
 
     A measured row belongs to the row of the forecast with its labels and, up to `tolerance`, its
-    covariates. Where the forecast depends on them, so must `unique_tokens` and `annealed` agree,
-    which stand for no repeated tokens and 1 where a table lacks them. The result is appended to the
-    file; the forecast in it is not touched.
+    covariates. Where the forecast depends on them, so must `unique_tokens`, `annealed` and `rate`
+    agree, which stand for no repeated tokens, 1 and any rate where a table lacks them. The result
+    is appended to the file; the forecast in it is not touched.
 
     Parameters
     ----------
@@ -538,6 +538,7 @@ def _forecast_content(forecast: Forecast, draws: int) -> dict[str, Any]:
     match = [c for c in COVARIATES if c in frame]
     match += [UNIQUE] * any(law.repetition for law in laws)
     match += [ANNEALED] * any(law.offset is not None for law in laws)
+    match += [RATE] * any(law.tuning is not None for law in laws)
     match += [c for c in BASE_LOSSES if c in frame and any(law.bases is not None for law in laws)]
     frame = frame.assign(**{column: _numbers(frame, column) for column in match})
     labels = [*LABELS, *(effects.level(level).column for level in levels)]

@@ -18,6 +18,7 @@ from bayeslaw.common.shown import SYNTHETIC, Block, Format, Note, Showing, Shown
 from bayeslaw.huber.descent import Objective, agree, polish_best, screened_starts, solutions
 from bayeslaw.laws.adjustments import (
     ANNEALED,
+    RATE,
     UNIQUE,
     Bases,
     base_table,
@@ -251,7 +252,7 @@ class PointFit(Showing):
 
 def shown_points(frame: pd.DataFrame) -> Shown:
     """Show the predictions of `PointFit.forecast`, and their range where they are not unique."""
-    names = [c for c in (*COVARIATES, UNIQUE) if c in frame]
+    names = [c for c in (*COVARIATES, UNIQUE, RATE) if c in frame]
     columns = {c: frame[c] for c in (*names, *["loss"] * ("loss" in frame), "prediction")}
     if "loss" in frame:
         columns["error"] = 100 * (frame["prediction"] / frame["loss"] - 1)
@@ -411,9 +412,10 @@ def _unique(objective: Objective, best: Floats, ends: Floats) -> bool:
 def for_table(law: Law, table: LossTable) -> Law:
     """The law with what the columns of a table call for.
 
-    With `unique_tokens` it has a term of repetition, and with rows that are `annealed` and others
-    that are not, an offset of the latter. One that starts from the base has what the table says of
-    bases: both losses of the bases are fitted by Chinchilla's law of N and D = P N.
+    With `unique_tokens` it has a term of repetition, with rows that are `annealed` and others that
+    are not, an offset of the latter, and with several values of `rate` a best one. One that starts
+    from the base has what the table says of bases: both losses of these are
+    fitted by Chinchilla's law of N and D = P N.
     """
     require_table(table)
     if not {*law.columns} <= {*table.frame.columns}:
@@ -427,6 +429,8 @@ def for_table(law: Law, table: LossTable) -> Law:
     law = law.repeating() if UNIQUE in table.frame else law
     if ANNEALED in table.frame and table.frame[ANNEALED].nunique() == 2:
         law = law.annealing()
+    if RATE in table.frame and table.frame[RATE].nunique() > 1:
+        law = law.tuned()
     if law.departure is None or law.bases is not None:
         return law
     bases, chinchilla = base_table(table.frame, table.baselines, table.name), load_law("chinchilla")

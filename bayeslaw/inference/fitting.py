@@ -260,7 +260,7 @@ def refit(
 
 
 def joined(table: LossTable, rows: LossTable | None) -> LossTable:
-    """A table with further measured rows; by default annealed, and without repeated tokens."""
+    """A table with further measured rows; by default annealed, tuned, and without repeats."""
     if rows is None or not len(rows):
         return table
     frame = pd.concat(completed([table.frame, rows.frame]), ignore_index=True)

@@ -20,6 +20,7 @@ from bayeslaw.inference import storage
 from bayeslaw.inference.fitted import Convergence, FittedLaw
 from bayeslaw.inference.residuals import residual_draws, too_few_sizes
 from bayeslaw.inference.storage import to_datatree
+from bayeslaw.laws.adjustments import RATE, UNIQUE
 from bayeslaw.laws.priors import NOISE
 from bayeslaw.model.spec import make_spec
 from bayeslaw.tables.hull import in_words, locate
@@ -186,9 +187,11 @@ class Forecast(Showing):
         measured = "loss" in frame
         for n in (f"{100 * level:g}" for level in levels) if measured else ():
             frame[f"inside_{n}"] = frame["loss"].between(frame[f"lower_{n}"], frame[f"upper_{n}"])
-        repeated = any(fit.law.repetition for fit in self.fits.values())
-        used = [*(self.columns or COVARIATES), *["unique_tokens"] * repeated]
-        used = [c for c in (*COVARIATES, "unique_tokens") if c in used and c in frame]
+        laws = [fit.law for fit in self.fits.values()]
+        used = [*(self.columns or COVARIATES)]
+        used += [UNIQUE] * any(law.repetition for law in laws)
+        used += [RATE] * any(law.tuning is not None for law in laws)
+        used = [c for c in (*COVARIATES, UNIQUE, RATE) if c in used and c in frame]
         constant = [c for c in used if rows > 1 and frame[c].nunique() == 1]
         kind = "posterior predictive" if self.kind == "predictive" else "latent loss"
         words = in_words(self.positions) if self.fits else ""

@@ -1,4 +1,4 @@
-"""What acts on the loss beside floor and terms: a base, an offset, repeated data.
+"""What acts on the loss beside floor and terms: a base, an offset, a rate, repeated data.
 
 A law whose loss departs from that of pre-trained models knows the losses of these, its `Bases`, and
 the laws that they follow.
@@ -15,7 +15,7 @@ import pandas as pd
 
 from bayeslaw.common.arrays import Bools, Floats, Namespace
 from bayeslaw.common.errors import TableError
-from bayeslaw.laws.deviations import WHOLE, Polynomial
+from bayeslaw.laws.deviations import WHOLE, Deviation, Polynomial
 from bayeslaw.laws.priors import Prior
 from bayeslaw.laws.terms import SYMBOLS, Array, Values, tex
 from bayeslaw.tables.validation import BASE_LOSSES, label_texts, row_numbers
@@ -30,9 +30,12 @@ UNIQUE = "unique_tokens"
 """Column of a table: distinct tokens of the new data."""
 ANNEALED = "annealed"
 """Column of a table: whether the learning rate had fallen to its end when the loss was measured."""
+RATE, RATED = "rate", "rated"
+"""Column of a table: the learning rate, or what else has a best value; whether a row has one."""
 ABSENT: dict[str, Any] = {
     UNIQUE: lambda frame: frame["tokens"],
     ANNEALED: 1,
+    RATE: np.nan,
     "base": None,
     **dict.fromkeys(BASE_LOSSES, np.nan),
 }
@@ -47,6 +50,14 @@ OFFSET_PRIORS = {
     f"{OFFSET}_r": Prior("Normal", mu=0, sigma=0.05),
 }
 """Priors, on log loss; of slopes per e-fold, of that in r over all of its range."""
+COST, BEST = "rate_cost", "rate_best"
+"""Log loss per squared e-fold from the best rate; the log of the best rate where N = D = 1."""
+RATE_PRIORS = {
+    COST: Prior("LogNormal", median=0.02, sigma=1),
+    f"{BEST}_ref": Prior("Normal", mu=0, sigma=1),
+    **{f"{BEST}_{c}": Prior("Normal", mu=0, sigma=0.3) for c in "DN"},
+}
+"""Priors; of the log of the best rate over the mean one at the reference point, per e-fold."""
 REPEATS, REPEATS_PRIOR = "R_D", Prior("LogNormal", median=10, sigma=1)
 """Epochs beyond the first after which a further one is worth 1/e of the first."""
 TYPICAL_REPEATS = 10.0
@@ -121,11 +132,14 @@ class Offset(Polynomial):
     It is linear in log N, log D, log P and r. D counts repeated tokens as it counts new ones.
     """
 
+    leading = OFFSET
+
     @property
     def local(self) -> tuple[str, ...]:
         return tuple(LOCAL if name == OFFSET else name for name in self.parameters)
 
     def shift(self, p: Values, at: Values) -> Array:
+        """The offset at the reference point less that where all covariates are 1."""
         along = {c: f"{OFFSET}_{letter}" for c, letter in LETTERS.items()}
         return sum(p[name] * at[c] for c, name in along.items() if name in self.parameters)
 
@@ -153,6 +167,63 @@ def worth(repeats: Array, x: Values, xp: Namespace) -> dict[str, Array]:
     tokens = unique + xp.log1p(rate * (1 - xp.exp(-again / rate)))
     others = {name: values for name, values in x.items() if name != "unique"}
     return {**others, "seen": x["tokens"], "tokens": tokens}
+
+
+@dataclass(frozen=True)
+class Tuning(Deviation):
+    """Log of the factor of the loss of runs at another rate than the best one.
+
+    It is ``cost (log(rate / best))^2``, and log best is linear in log N and log D, which counts
+    repeated tokens as it counts new ones. So the law is that of runs at their best rate, which rows
+    without a rate are. In reference coordinates the best rate is that at the reference point, over
+    the geometric mean of the fitted rates.
+    """
+
+    slopes: Mapping[str, str]  # of log best, by covariate
+    of: str = WHOLE
+    leading = BEST
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        return (COST, BEST, *self.slopes.values())
+
+    @property
+    def local(self) -> tuple[str, ...]:
+        return (COST, f"{BEST}_ref", *self.slopes.values())
+
+    @property
+    def covariates_of(self) -> dict[str, tuple[str, ...]]:
+        along = {name: (covariate, RATE) for covariate, name in self.slopes.items()}
+        return {COST: (RATE, RATED), BEST: (RATE,), f"{BEST}_ref": (RATE,), **along}
+
+    def shift(self, p: Values, at: Values) -> Array:
+        """Log of the best rate at the reference point less that where N = D = 1."""
+        return sum(p[name] * at[c] for c, name in self.slopes.items()) - at[RATE]
+
+    def best(self, p: Values, x: Values, at: Values) -> Array:
+        """Log of the best rate."""
+        drift = sum(p[name] * (x[c] - at[c]) for c, name in self.slopes.items())
+        return at[RATE] + p[BEST] + drift
+
+    def value(self, p: Values, x: Values, at: Values, xp: Namespace) -> Array:
+        return p[COST] * x[RATED] * (x[RATE] - self.best(p, x, at)) ** 2
+
+
+def tuning_along(covariates: Sequence[str]) -> Tuning:
+    return Tuning({c: f"{BEST}_{LETTERS[c]}" for c in covariates})
+
+
+def rates(frame: pd.DataFrame) -> dict[str, Floats]:
+    """Log of the rate of each row, and 1 if it has one and else 0.
+
+    In place of a missing one is the mean of the others, which thus is that of all.
+    """
+    if RATE not in frame:
+        return dict.fromkeys((RATE, RATED), np.zeros(len(frame)))
+    log = np.log(frame[RATE].to_numpy(float))
+    rated = ~np.isnan(log)
+    middle = log[rated].mean() if rated.any() else 0.0
+    return {RATE: np.where(rated, log, middle), RATED: rated.astype(float)}
 
 
 WORTH_LATEX = r"D = U + U R_D^{*} \left(1 - e^{-(D_{\mathrm{seen}}/U - 1)/R_D^{*}}\right)"

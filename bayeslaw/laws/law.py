@@ -24,10 +24,12 @@ from bayeslaw.common.arrays import Namespace
 from bayeslaw.common.errors import TableError, argument
 from bayeslaw.common.files import digest
 from bayeslaw.laws.adjustments import (
+    COST,
     LETTERS,
     MIXED,
     OFFSET,
     OFFSET_PRIORS,
+    RATE_PRIORS,
     REPEATS,
     REPEATS_PRIOR,
     TYPICAL_REPEATS,
@@ -36,7 +38,10 @@ from bayeslaw.laws.adjustments import (
     Bases,
     Departure,
     Offset,
+    Tuning,
     offset_along,
+    rates,
+    tuning_along,
     unannealed,
     until_repeated,
     worth,
@@ -94,6 +99,8 @@ class Law:
         Whether repeated tokens are worth less than new ones.
     offset : Offset, optional
         Factor of the loss for checkpoints that are not annealed.
+    tuning : Tuning, optional
+        Factor of the loss for runs that are not at their best rate.
     """
 
     name: str
@@ -113,6 +120,7 @@ class Law:
     coupling_added: bool = False
     repetition: bool = False
     offset: Offset | None = None
+    tuning: Tuning | None = None
 
     # -- names --------------------------------------------------------------------------------
 
@@ -124,10 +132,11 @@ class Law:
     @cached_property
     def _added(self) -> dict[str, str]:
         """Parameters beside those of the terms, with their names in reference coordinates."""
-        departure, offset = self.departure, self.offset
+        departure = self.departure
         names = dict(zip(departure.parameters, departure.local, strict=True)) if departure else {}
         names |= {KAPPA: KAPPA} if self.coupled else {}
-        names |= dict(zip(offset.parameters, offset.local, strict=True)) if offset else {}
+        for factor in self.factors:
+            names |= dict(zip(factor.parameters, factor.local, strict=True))
         names |= {REPEATS: REPEATS} if self.repetition else {}
         return names | {n: n for deviation in self.deviations for n in deviation.parameters}
 
@@ -165,7 +174,7 @@ class Law:
         coupled = [t.covariates for t in self.terms if t.coefficient in self.coupled]
         parts = [self.departure.covariates_of if self.departure else {}]
         parts += [{KAPPA: tuple(dict.fromkeys(sum(coupled, ())))}] if coupled else []
-        parts += [self.offset.covariates_of] if self.offset else []
+        parts += [factor.covariates_of for factor in self.factors]
         parts += [{REPEATS: ("tokens", "unique")}] if self.repetition else []
         parts += [deviation.covariates_of for deviation in self.deviations]
         for part in parts:
@@ -208,7 +217,7 @@ class Law:
     @property
     def additive(self) -> bool:
         """Whether the loss is the floor plus the terms, which may be coupled."""
-        return not (self.deviations or self.departure or self.offset or self.repetition)
+        return not (self.deviations or self.departure or self.factors or self.repetition)
 
     @cached_property
     def identity(self) -> str:
@@ -230,6 +239,11 @@ class Law:
         bounds |= {name: self.bounds[name] for name in self.exponents if name in self.coordinates}
         moved = {local for name, local in self._added.items() if local != name}
         return bounds | dict.fromkeys(moved, (-math.inf, math.inf))
+
+    @cached_property
+    def factors(self) -> tuple[Offset | Tuning, ...]:
+        """Factors of the loss of rows that are not as the law's: annealed, at their best rate."""
+        return tuple(factor for factor in (self.offset, self.tuning) if factor)
 
     # -- other forms of the law ---------------------------------------------------------------
 
@@ -300,6 +314,26 @@ class Law:
             typical={**self.typical, **dict.fromkeys(offset.parameters, 0.02)},
         )
 
+    def tuned(self) -> "Law":
+        """The law with a factor for runs that are not at their best rate."""
+        if self.tuning:
+            return self
+        columns = {COLUMN[c] for c in self.covariate_names}
+        tuning = tuning_along([c for c in ("params", "tokens") if c in columns])
+        free = dict.fromkeys(tuning.parameters, (-math.inf, math.inf))
+        return replace(
+            self,
+            tuning=tuning,
+            priors={**self.priors, **{name: RATE_PRIORS[name] for name in tuning.local}},
+            bounds={**self.bounds, **free, COST: (0.0, math.inf)},
+            typical={**self.typical, COST: 0.02},
+        )
+
+    @property
+    def settled(self) -> "Law":
+        """The law of annealed checkpoints of runs at their best rate."""
+        return replace(self, offset=None, tuning=None)
+
     # -- covariates ---------------------------------------------------------------------------
 
     def covariates(self, rows: LossTable | pd.DataFrame, name: str = "table") -> dict[str, Array]:
@@ -324,6 +358,8 @@ class Law:
             x["start"], x["deviation"] = self.bases.logs(frame)
         if self.offset:
             x[OFFSET] = unannealed(frame)
+        if self.tuning:
+            x |= rates(frame)
         if self.repetition and UNIQUE in frame:
             replay = frame["replay"].to_numpy(float) if "replay" in frame else np.zeros(len(frame))
             unique = frame[UNIQUE].to_numpy(float) / self.token_unit
@@ -472,8 +508,8 @@ class Law:
             gap = left * (start - factor * core)
             factor = factor * (1 - left)
             loss = core * factor + start * left
-        if self.offset:
-            later = self._offset(p, x, at, xp)
+        if self.factors:
+            later = self._factor(p, x, at, xp)
             loss, factor, gap = loss * later, factor * later, gap * later
 
         def share(of: str) -> Array:
@@ -485,15 +521,15 @@ class Law:
 
         return loss, share
 
-    def _offset(self, p: Values, x: Values, at: Values, xp: Namespace) -> Array:
-        assert self.offset
-        return xp.exp(self.offset.value(p, {**x, "tokens": x.get("seen", x["tokens"])}, at, xp))
+    def _factor(self, p: Values, x: Values, at: Values, xp: Namespace) -> Array:
+        x = {**x, "tokens": x.get("seen", x["tokens"])}
+        return xp.exp(sum(factor.value(p, x, at, xp) for factor in self.factors))
 
     def floor(self, p: Values, x: Values, at: Values = ORIGIN) -> Array:
         """Limit of `loss` as all terms vanish and adaptation never ends."""
         x, floor = self.effective(p, x), p["E"]
         floor = floor * self.departure.factor(p, x, np) if self.departure else floor
-        return floor * self._offset(p, x, at, np) if self.offset else floor
+        return floor * self._factor(p, x, at, np) if self.factors else floor
 
     def gradient(
         self, p: Values, x: Values, at: Values = ORIGIN, names: Collection[str] | None = None
@@ -550,8 +586,8 @@ class Law:
         p = dict(p)
         for term in self.terms:
             p[term.coefficient] = p[term.coefficient] * xp.exp(-term.log_ratio(p, at, ORIGIN, xp))
-        if self.offset:
-            p[OFFSET] = p[OFFSET] - self.offset.shift(p, at)
+        for factor in self.factors:
+            p[factor.leading] = p[factor.leading] - factor.shift(p, at)
         return {name: p[name] for name in self.parameters}
 
     def to_paper(self, q: Values, at: Values, xp: Namespace = np) -> dict[str, Array]:
@@ -564,8 +600,8 @@ class Law:
         if self.departure:
             onset = self.departure.onset
             q[self._added[onset]] = p[onset] + self.departure.shift(p, at)
-        if self.offset:
-            q[self._added[OFFSET]] = p[OFFSET] + self.offset.shift(p, at)
+        for factor in self.factors:
+            q[self._added[factor.leading]] = p[factor.leading] + factor.shift(p, at)
         nats = {
             t.coefficient: p[t.coefficient] * xp.exp(t.log_ratio(p, at, ORIGIN, xp))
             for t in self.terms

@@ -10,7 +10,7 @@ from typing import Any
 
 from bayeslaw.common.errors import LawError, unknown
 from bayeslaw.common.files import models_dir, named_file
-from bayeslaw.laws.adjustments import OFFSET_PRIORS, REPEATS, Bases, Departure
+from bayeslaw.laws.adjustments import OFFSET_PRIORS, RATE_PRIORS, REPEATS, Bases, Departure
 from bayeslaw.laws.law import KAPPA, Law
 from bayeslaw.laws.priors import (
     FLOOR,
@@ -182,7 +182,7 @@ def _built[T](cls: type[T], given: Any, where: str) -> T:
 def law_text(law: Law) -> str:
     """The TOML file of a law, without its discrepancy and what the columns of a table add."""
     law = law.without_discrepancy
-    added = {*OFFSET_PRIORS, REPEATS, *(law.offset.parameters if law.offset else ())}
+    added = {*OFFSET_PRIORS, *RATE_PRIORS, REPEATS, *sum((f.parameters for f in law.factors), ())}
     lines = [f"{key} = {_toml(getattr(law, key))}" for key in _SETTINGS]
     for term in law.terms:
         lines += ["[[term]]", *(f"{k} = {_toml(v)}" for k, v in vars(term).items() if k in _TERM)]
@@ -214,6 +214,7 @@ def stored_law(law: Law) -> dict[str, Any]:
         "text": law_text(law),
         "repetition": law.repetition,
         "offset": law.offset is not None,
+        "tuning": law.tuning is not None,
         "bases": bases and bases | {"law": law.bases.law.name},  # type: ignore[union-attr]
     }
 
@@ -223,6 +224,7 @@ def restored_law(stored: Mapping[str, Any]) -> Law:
     law = parse_law(stored["text"], stored["name"])
     law = law.repeating() if stored["repetition"] else law
     law = law.annealing() if stored["offset"] else law
+    law = law.tuned() if stored.get("tuning") else law
     if not stored["bases"]:
         return law
     bases = {key: _tuples(value) for key, value in stored["bases"].items()}

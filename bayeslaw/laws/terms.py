@@ -9,8 +9,8 @@ Covariates are logarithms: ``params``, ``tokens`` (in the law's token unit), ``p
 (r clipped to [1e-9, 1 - 1e-9]), ``barrier`` (r + epsilon) and ``mixed`` (r + .01, whose log stays
 bounded at r = 0), ``fresh`` (1 - r), ``start`` (the base's loss on the domain) and ``deviation``
 (the base's loss on the domain of pre-training, over that expected of its size and budget),
-``unique`` (tokens until new data repeat). ``share`` is r itself, ``unannealed`` 1 for checkpoints
-that are not annealed and else 0.
+``unique`` (tokens until new data repeat), ``rate`` (the learning rate). ``share`` is r itself,
+``unannealed`` 1 for checkpoints that are not annealed and else 0, ``rated`` 1 for rows with a rate.
 """
 
 import ast
@@ -34,6 +34,7 @@ SYMBOLS = {
     "params": "N", "tokens": "D", "replay": "r", "barrier": r"(r+\varepsilon)", "share": "r",
     "mixed": "r", "ptpp": "P", "fresh": "(1-r)", "start": r"L_{\mathrm{start}}",
     "deviation": r"(b/\hat b)", "unique": "U", "unannealed": "h",
+    "rate": r"\eta", "rated": "1",
 }  # fmt: skip
 COLUMN = {
     **{name: name for name in ("params", "tokens", "replay", "ptpp")},
@@ -42,6 +43,7 @@ COLUMN = {
     "deviation": "base_loss",
     "unique": "unique_tokens",
     "unannealed": "annealed",
+    **dict.fromkeys(("rate", "rated"), "rate"),
 }
 """Column of a loss table behind each covariate."""
 ORIGIN: Mapping[str, float] = dict.fromkeys(SYMBOLS, 0.0)

@@ -129,7 +129,7 @@ def _draws(
         p = {name: np.array([float(value)]) for name, value in fit.parameters.items()}
         x = law.covariates(row) if law.departure else {}
         base = {name: x[name] for name in BASE_COVARIATES if name in x}
-        law = replace(law, repetition=repetition, offset=None)
+        law = replace(law.settled, repetition=repetition)
         return LawDraws(law, p, ORIGIN, base, unique)
     law, values = fit.extended(row.assign(tokens=MAX_ATPP * run.params, replay=0.0))
     effect = effects.latent_effects(fit.draws, fit.spec.effects, row)[:, 0]
@@ -143,8 +143,9 @@ def _draws(
         effect = np.median(effect, keepdims=True)
     if "start" in base:
         base["start"] = base["start"] + effect
-    # The planned run ends annealed, and repeats tokens only if their number is given.
-    law = replace(law, repetition=repetition, offset=None)
+    # The planned run ends annealed and is at its best rate. It repeats tokens only if their number
+    # is given.
+    law = replace(law.settled, repetition=repetition)
     p = law.amounts({name: value[:, 0] for name, value in values.items()}, fit.at)
     p |= {name: p[name] * np.exp(effect) for name in ("E", *law.coefficients)}
     return LawDraws(law, p, fit.at, base, unique)

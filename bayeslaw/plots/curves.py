@@ -14,7 +14,7 @@ from bayeslaw.common.formatting import count
 from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.pools import Pool
 from bayeslaw.inference.posterior import Posterior
-from bayeslaw.laws.adjustments import ANNEALED, UNIQUE
+from bayeslaw.laws.adjustments import ANNEALED, RATE, UNIQUE
 from bayeslaw.plots.style import (
     COLOURS,
     INK,
@@ -107,7 +107,7 @@ def in_sample(fit: Fit, *, seed: int = 0, allow_unconverged: bool = False) -> Fi
     if fit.table is None:
         raise TableError("this point fit has no training table; use forecast.")
     # Without the runs, so that the bands are those of a new run.
-    known = [c for c in ("base", *fit.columns, UNIQUE, ANNEALED) if c in fit.table.frame]
+    known = [c for c in ("base", *fit.columns, UNIQUE, ANNEALED, RATE) if c in fit.table.frame]
     rows = fit.table.frame[[*known, "loss"]].reset_index(drop=True)
     return _curves(fit, rows, ("replay", "ptpp"), seed, allow_unconverged)
 

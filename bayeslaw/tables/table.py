@@ -50,7 +50,7 @@ class LossTable:
     ----------
     frame : DataFrame
         Rows with ``tokens > 0``: `params`, `tokens`, `loss`, and where the experiment has them
-        `replay`, `ptpp`, `run`, `base`, `domain`, `unique_tokens`, `annealed`; other
+        `replay`, `ptpp`, `run`, `base`, `domain`, `unique_tokens`, `annealed`, `rate`; other
         columns are preserved.
     baselines : DataFrame
         Rows with ``tokens == 0``: losses of the pre-trained models before adaptation. The planner
@@ -439,8 +439,9 @@ def from_frame(
     ----------
     frame : DataFrame
         Columns `params`, `tokens` and `loss`, optionally `replay`, `ptpp`, `run`, `base`,
-        `domain`; `unique_tokens`, the distinct tokens of the new data; and `annealed`, 0
-        or 1. `N`, `D`, `r` and `PTPP` are accepted as aliases. Other columns are preserved.
+        `domain`; `unique_tokens`, the distinct tokens of the new data; `annealed`, 0 or 1;
+        and `rate`, the learning rate. `N`, `D`, `r` and `PTPP` are accepted as aliases. Other
+        columns are preserved.
     name : str
         In messages and titles.
     loss_unit : {"nats", "bits", "perplexity", "bits-per-byte"}, optional

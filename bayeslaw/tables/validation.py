@@ -73,6 +73,12 @@ def canonical(
         frame["params"] = whole(frame["params"].to_numpy())
     for column in frame.columns.intersection(list(POSITIVE)):
         check_positive(frame, column, name, f"give {POSITIVE[column]}")
+    for column in frame.columns.intersection(["rate"]):
+        rate = pd.to_numeric(frame[column], errors="coerce")
+        known = rate.between(0, np.inf, "neither") | frame[column].isna()
+        what = "is not a positive number; leave it empty where a run is at its best rate"
+        _refuse(~known, frame[column], name, what)
+        frame[column] = rate.astype(float)
     for column in frame.columns.intersection(["annealed"]):
         known = frame[column].isin([0, 1])
         if "tokens" in frame:  # a base has no run that could be annealed
@@ -224,7 +230,17 @@ def other_units(rows: pd.DataFrame, fitted: pd.DataFrame) -> Iterator[tuple[str,
 
 
 def check_domain(rows: pd.DataFrame, name: str, fitted: pd.DataFrame) -> None:
-    """Refuse rows labelled with a domain that a law was not fitted to."""
+    """Refuse rows labelled with a domain that a law was not fitted to, or at another rate.
+
+    Fitted rows of one rate do not say what another one does.
+    """
+    if "rate" in rows and "rate" in fitted and fitted["rate"].nunique() == 1:
+        rate, asked = float(fitted["rate"].max()), rows["rate"].dropna()
+        if not np.isclose(asked, rate, rtol=1e-6, atol=0).all():
+            raise TableError(
+                f"{name}: rows at several rates, but the law was fitted to rate {rate:g} alone; "
+                "choose rows of that rate, or fit a table with several."
+            )
     if "domain" in rows and "domain" in fitted:
         known = set(label_texts(fitted["domain"]).dropna())
         if known and (others := sorted(set(label_texts(rows["domain"]).dropna()) - known)):

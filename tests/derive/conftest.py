@@ -20,13 +20,15 @@ def walking(small) -> Posterior:
 def known(posterior):
     """Make a posterior whose draws of paper parameters are given.
 
-    With R_D tokens may repeat, and with `unannealed` checkpoints may be.
+    With R_D tokens may repeat, with `unannealed` checkpoints may be, and with `rate_best` there is
+    a best rate.
     """
 
     def make(**parameters) -> Posterior:
         law = load_law("chinchilla")
         law = law.repeating() if "R_D" in parameters else law
         law = law.annealing() if "unannealed" in parameters else law
+        law = law.tuned() if "rate_best" in parameters else law
         values = {name: np.atleast_1d(np.asarray(v, float)) for name, v in parameters.items()}
         shape = np.broadcast_shapes(*(v.shape for v in values.values()))
         at = law.reference_point(posterior.table)

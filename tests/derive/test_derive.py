@@ -326,12 +326,13 @@ def test_quantiles_and_what_is_determined():
     assert (row["upper_95"], row["infinite"]) == (np.inf, 50 / 1001)
 
 
-def test_what_is_derived_is_annealed_and_no_data_repeat(known):
-    """A law with R_D and an offset for checkpoints has the optima of the law without."""
+def test_what_is_derived_is_annealed_and_tuned_and_no_data_repeat(known):
+    """A law with R_D, an offset for checkpoints and a best rate has the optima of that without."""
     rng = np.random.default_rng(0)
     draws = CHINCHILLA | {"E": rng.normal(1.7, 0.02, 40)}
     rates = {"R_D": rng.uniform(0.01, 20, 40)}
     rates |= {"unannealed": 0.1, "unannealed_D": 0.01, "unannealed_N": -0.02}
+    rates |= {"rate_cost": 0.03, "rate_best": 2.0, "rate_best_N": -0.3, "rate_best_D": 0.1}
     fit, plain = known(**draws | rates), known(**draws)
     better, other = {**draws, "B": 300.0}, known(**draws)
     rows = grid(params=[1e9, 1e10], tokens=2e10)

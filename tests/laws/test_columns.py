@@ -1,4 +1,4 @@
-"""Columns beside covariates: repeated tokens, and checkpoints that are not annealed."""
+"""Columns beside covariates: repeated tokens, checkpoints that are not annealed, and rates."""
 
 import math
 from dataclasses import replace
@@ -241,3 +241,82 @@ def test_only_tables_with_both_have_an_offset(hot_table):
     assert one.law.offset is None
     with pytest.raises(TableError, match="'annealed' is neither 0 or 1"):
         bl.from_frame(hot_table.frame.assign(annealed=0.5))
+
+
+TUNED = {"rate_cost": 0.03, "rate_best_N": -0.3, "rate_best_D": -0.1}
+
+
+def tuned(design, best):
+    """The planted parameters, with the log of the best rate at the reference point of a design."""
+    law = load_law("chinchilla").tuned()
+    p = CHINCHILLA | TUNED | {"rate_best": 0.0}
+    middle = law.tuning.best(
+        p, law.reference_point(design), dict.fromkeys(law.covariates(design), 0.0)
+    )
+    return p | {"rate_best": best - middle}
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_the_law_is_that_of_the_best_rate(name):
+    plain = load_law(name)
+    law = plain.tuned()
+    assert law.tuned() is law
+    assert law.without_discrepancy.parameters == law.parameters
+    frame = DESIGN.sample(40, random_state=3)
+    frame["rate"] = np.where(np.arange(40) % 4, 1e-3 * 1.5 ** (np.arange(40) % 4), np.nan)
+    x, at = law.covariates(frame), law.reference_point(frame)
+    p = {n: v for n, v in TUNED.items() if n in law.tuning.parameters}
+    p |= truth_of(plain.parameters) | {"rate_best": -1.0}
+    q = law.to_reference(p, at)
+    for back, value in law.to_paper(q, at).items():
+        assert value == pytest.approx(p[back], rel=1e-9, abs=1e-9)
+    best = p["rate_best"] + p["rate_best_D"] * x["tokens"]
+    best += p.get("rate_best_N", 0) * x.get("params", 0)
+    off = np.where(frame["rate"].isna(), 0.0, np.log(frame["rate"]) - best)
+    expected = plain.loss(p, plain.covariates(frame)) * np.exp(p["rate_cost"] * off**2)
+    np.testing.assert_allclose(law.loss(p, x), expected, rtol=1e-10)
+    np.testing.assert_allclose(law.loss(law.amounts(q, at), x, at), expected, rtol=1e-10)
+
+
+RATED = grid(
+    params=[1e8, 4e8, 1.6e9], tokens=np.geomspace(1e9, 1e11, 5), rate=[1e-4, 2e-4, 4e-4, 8e-4]
+)
+
+
+@pytest.fixture(scope="module")
+def rated_table():
+    return simulate("chinchilla", tuned(RATED, np.log(3e-4)), RATED, sigma=0.002, seed=1)
+
+
+def test_fits_recover_the_best_rate(rated_table, tmp_path):
+    fit = bl.fit("chinchilla", rated_table, discrepancy="none", chains=2)
+    for name, value in TUNED.items():
+        low, high = fit.draws[name].quantile([0.01, 0.99])
+        assert low < value < high
+    rows = grid(params=[4e8, 6.4e9], tokens=1e10)
+    truth = tuned(RATED, np.log(3e-4))
+    law = load_law("chinchilla").tuned()
+    x = law.covariates(rows)
+    best = np.exp(law.tuning.best(truth, x, dict.fromkeys(x, 0.0)))
+    found = bl.derive.best_rate(fit, rows).to_frame([0.98])
+    assert ((found["lower_98"] < best) & (best < found["upper_98"])).all()
+    assert found["median"].to_numpy() == pytest.approx(best, rel=0.15)
+    # Without a rate, rows are at their best one: no other rate has a lower loss.
+    least = fit.latent(rows)
+    for rate in (1e-4, *best):
+        assert (fit.latent(rows.assign(rate=rate)) >= least * (1 - 1e-12)).all()
+    point = bl.fit_huber("chinchilla", rated_table)
+    np.testing.assert_allclose(point.predict(rows), np.median(least, 0), rtol=0.01)
+    fit.save(tmp_path / "fit.nc")
+    np.testing.assert_array_equal(bl.load(tmp_path / "fit.nc").latent(rows), least)
+
+
+def test_one_rate_does_not_say_what_another_does(rated_table):
+    one = bl.fit("chinchilla", rated_table.query("rate == 2e-4"), method="map")
+    assert one.law.tuning is None
+    rows = grid(params=4e8, tokens=1e10, rate=[2e-4, 4e-4])
+    with pytest.raises(TableError, match="several rates, but the law was fitted to rate"):
+        one.forecast(rows)
+    one.forecast(rows[:1])
+    with pytest.raises(TableError, match="'rate' is not a positive number"):
+        bl.from_frame(rated_table.frame.assign(rate=0))

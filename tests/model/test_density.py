@@ -32,6 +32,7 @@ from tests.support import DATA, DESIGN, LAWS, grouped, object_mode, slow, truth_
 
 STEP = 1e-4
 ROWS = DESIGN.query("ptpp in [15, 279] and replay != 0.25")
+RATES = {"rate": 2.0 ** (np.arange(len(ROWS)) % 3)}
 REPEATED = {"unique_tokens": 2e9}
 HOT = {"annealed": np.arange(len(ROWS)) % 3 > 0}
 PRIORS = {
@@ -154,6 +155,8 @@ CASES = {
     "repeats": one("chinchilla", columns=REPEATED),
     "repeats, no columns": one("chinchilla", columns=REPEATED, discrepancy=Stepped("tokens")),
     "annealing": one("dcpt", columns=HOT),
+    "rates": one("dcpt", columns=RATES),
+    "rates, repeats and annealing": one("chinchilla", columns=RATES | HOT | REPEATED),
     "repeats and annealing": one("transfer", measured, REPEATED, errors="run"),
     "priors": one("chinchilla", priors=PRIORS),
     "flat priors": one("dcpt", priors="flat"),
