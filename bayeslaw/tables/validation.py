@@ -236,10 +236,11 @@ def check_domain(rows: pd.DataFrame, name: str, fitted: pd.DataFrame) -> None:
     """
     if "rate" in rows and "rate" in fitted and fitted["rate"].nunique() == 1:
         rate, asked = float(fitted["rate"].max()), rows["rate"].dropna()
-        if not np.isclose(asked, rate, rtol=1e-6, atol=0).all():
+        other = asked[~np.isclose(asked, rate, rtol=1e-6, atol=0)]
+        if len(other):
             raise TableError(
-                f"{name}: rows at several rates, but the law was fitted to rate {rate:g} alone; "
-                "choose rows of that rate, or fit a table with several."
+                f"{name}: rows of rate {other.iloc[0]:g}, but the law was fitted to rate {rate:g} "
+                "alone; choose rows of that rate, or fit a table with several."
             )
     if "domain" in rows and "domain" in fitted:
         known = set(label_texts(fitted["domain"]).dropna())
