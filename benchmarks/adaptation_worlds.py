@@ -43,6 +43,8 @@ SIZES, STAGES = PAPER.cells["params"], PAPER.cells["ptpp"]
 FAMILIES = ("written", "stage", "coupled", "drift", "undertuned", "heavy", "correlated", "base")
 ATPP = (0.5, 2.0, 8.0, 32.0)
 """Tokens per parameter at which a run is measured: four of the paper's seven."""
+PILOTS = {"short": (0.06, 0.12, 0.24), "long": (0.06, 0.12, 0.24, 0.48, 0.96)}
+"""Tokens per parameter at which the pilot of the planned base is measured."""
 SHARES = {"base": 0.2, "run": 0.2, "path": 0.6}
 """Shares of the noise's variance: effect of the base, effect of the run, autoregression."""
 LENGTH = 1.0
@@ -80,16 +82,17 @@ TRAIN = GRID.query("ptpp <= 31").reset_index(drop=True)
 BASES = labelled(bl.grid(params=SIZES, ptpp=STAGES, replay=1.0, tokens=0.0))
 
 
-def purchase() -> pd.DataFrame:
+def purchase(pilot: tuple[float, ...]) -> pd.DataFrame:
     """Rows that are bought at the planned stage before the plan is made.
 
-    Twenty anchors of the two smallest sizes, and a short pilot of the planned base. They cost as
-    much as a run of the planned base of ATPP .4: 8 % of the least plan in `FEASIBLE`.
+    Twenty anchors of the two smallest sizes, and a run of the planned base with these ATPP. With
+    the short pilot they cost as much as a run of the planned base of ATPP .4: 8 % of the least plan
+    in `FEASIBLE`.
     """
     smallest = cells(SIZES[:1], [P], PAPER.cells["replay"], ATPP)[:-1]
     second = cells(SIZES[1:2], [P], PAPER.cells["replay"], ATPP[:-1])
-    pilot = labelled(cells([N], [P], [0.25], (0.06, 0.12, 0.24)), "-pilot")
-    return pd.concat([smallest, second, pilot], ignore_index=True)
+    run = labelled(cells([N], [P], [0.25], pilot), "-pilot")
+    return pd.concat([smallest, second, run], ignore_index=True)
 
 
 def flops(rows: pd.DataFrame) -> float:

@@ -2,209 +2,146 @@
 
 The worlds are of eight families (`adaptation_worlds.py`): laws as written, and seven ways in which
 the world may differ from them. In each, 24 runs of PTPP 15 and 31 are measured on two domains, with
-the bases' own losses, and a run of the 8.1B base of PTPP 279 is planned. Limits are set from losses
-that were measured. A plan is judged by the measured losses of a new run of that base: `risk` is the
-share of 20,000 simulated runs that violate a limit, `violated` says it of one of them.
+the bases' own losses. So are 20 anchors of small sizes at the planned stage, and a pilot, a short
+run of the planned base. Then a run of the 8.1B base of PTPP 279 is planned with the pool of
+``bl.fit("adaptation", table)``, two chains of 500 draws of each law, without a second attempt.
+Limits are set from losses that were measured. A plan is judged by the measured losses of a new run
+of that base: `risk` is the share of 20,000 simulated runs that violate a limit. `oracle` is the
+least budget of one who knows the world. A world takes about 75 CPU seconds.
 
-The methods are
-
-- ``plain``: Form 3 and Form 1 as written, independent errors;
-- ``curvature``: the same with curvature, the default of an earlier version;
-- ``default``: ``bl.fit("adaptation", table)``.
-
-Each is fitted without and with a purchase at the planned stage: 20 anchors of small sizes and a
-short pilot of the planned base. Two chains, target acceptance .98, no second attempt; plans are
-made from fits that fail their convergence check too, and the column `gate` says so.
-
-    OMP_NUM_THREADS=1 python benchmarks/violations.py [--worlds 20] [--jobs 1]
-    python benchmarks/violations.py --methods plain default --bought anchors
+    OMP_NUM_THREADS=1 python benchmarks/violations.py [--worlds 40]
     python benchmarks/violations.py --show
 
+Two remedies are measured beside it: plans for `latent` losses, from the same fits, and with
+``--pilot long`` a pilot of four times the tokens.
+
 Rows are kept in violations.csv beside this file, in the order of worlds: number 0 of every family
-first. An interrupted run continues when it is started again. A world costs about 7 CPU minutes
-with all methods, 2.5 with the second command.
+first. An interrupted run continues when it is started again. Plans are also made from fits that
+fail their convergence check; the column `gate` says so.
 """
 
 import argparse
 import math
 import time
 import warnings
-from collections.abc import Callable, Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from adaptation_worlds import FAMILIES, TRAIN, N, P, Truth, flops, purchase, world
-from joblib import Parallel, delayed
-from scipy.stats import binomtest
+from adaptation_worlds import FAMILIES, PILOTS, TRAIN, N, P, flops, purchase, world
 from tables import SMOKE, arguments
 
 import bayeslaw as bl
 
-FORMS = ("form3", "form1")
-METHODS: dict[str, tuple[tuple[str, str], dict[str, Any]]] = {
-    "plain": (FORMS, {"discrepancy": "none", "errors": "independent"}),
-    "curvature": (FORMS, {"discrepancy": "curvature", "errors": "independent"}),
-    "default": (("adaptation", "adaptation"), {}),
-}
-"""Laws of target and source, and settings of the fits."""
-FIT = {"chains": 2, "target_accept": 0.98, "cores": 1, "retry": False}
-PURCHASES: dict[str, Callable[[Sequence[bl.LossTable]], pd.DataFrame] | None] = {
-    "none": None,
-    "anchors": lambda tables: purchase(),
-}
-"""Rows to buy, from the measured tables of target and source."""
+FIT: dict[str, Any] = {"chains": 2, "draws": 500, "cores": 1, "retry": False}
 CONFIDENCES = (0.8, 0.9)
+NOISE = ("predictive", "latent")
+"""Losses that the limits are on when the plan is made; they are always judged on measured ones."""
 RATIOS = np.linspace(0.02, 0.98, 25)
 """Replay ratios that are searched."""
-KEYS = ["family", "number", "bought", "method"]
+KEYS = ["family", "number", "pilot"]
 
 
-def planned(fits: Sequence[Any], limits: dict[str, float]) -> tuple[pd.DataFrame, float]:
-    """Plans at each confidence, and without one at the last, the largest P(both) of any budget."""
-    found = bl.plan(
-        target=fits[0],
-        source=fits[1],
-        params=N,
-        ptpp=P,
-        max_loss=limits["max_loss"],
-        max_forgetting=limits["max_forgetting"],
-        baseline=limits["baseline"],
-        base=f"{N:.3g}-{P:g}",
-        confidence=CONFIDENCES[-1],
-        replay_grid=RATIOS,
-        allow_unconverged=True,
-    )
-    return found.frontier(CONFIDENCES), found.best.p_both if found.best else math.nan
-
-
-@lru_cache(1)
-def measured(family: str, number: int) -> tuple[Truth, dict[str, float], dict[float, float]]:
-    """A world, its limits from measured losses, and the budgets of plans that know the world."""
-    truth = world(family, number)
-    tables = truth.tables([TRAIN], seeds(family, number))
-    limits = truth.limits(TRAIN, np.stack([table.loss for table in tables]))
-    return truth, limits, {each: truth.oracle(limits, each) for each in CONFIDENCES}
-
-
-def seeds(family: str, number: int) -> list[int]:
-    """Seed of the errors of measured runs."""
-    return [13, FAMILIES.index(family), number]
-
-
-def measure(
-    family: str, number: int, bought: str, method: str, settings: dict[str, Any]
-) -> list[dict[str, Any]]:
-    """Rows of one method in one world."""
+def measure(family: str, number: int, pilot: str, settings: dict[str, Any]) -> list[dict[str, Any]]:
+    """Rows of one world: each confidence, planned for measured and for latent losses."""
     warnings.simplefilter("ignore")
-    truth, limits, oracles = measured(family, number)
-    rows, spent, buy = [TRAIN], 0.0, PURCHASES[bought]
-    tables = truth.tables(rows, seeds(family, number))
-    if buy:
-        rows.append(buy(tables))
-        spent, tables = flops(rows[1]), truth.tables(rows, seeds(family, number))
-    start, (laws, own) = time.process_time(), METHODS[method]
+    truth, seeds = world(family, number), [13, FAMILIES.index(family), number]
+    before = np.stack([table.loss for table in truth.tables([TRAIN], seeds)])
+    limits, bought = truth.limits(TRAIN, before), purchase(PILOTS[pilot])
+    tables, start = truth.tables([TRAIN, bought], seeds), time.process_time()
     fits = [
-        bl.fit(law, table, seed=2 * number + i, **own, **settings)
-        for i, (law, table) in enumerate(zip(laws, tables, strict=True))
+        bl.fit("adaptation", table, seed=2 * number + i, **settings)
+        for i, table in enumerate(tables)
     ]
     fitted = time.process_time()
     failed = [
         f"{member.law.name} {domain}: {', '.join(member.convergence.failures)}"
         for domain, fit in zip(("target", "source"), fits, strict=True)
-        for member in (fit.members.values() if isinstance(fit, bl.Pool) else (fit,))
+        for member in fit.members.values()
         if member.convergence.failures
     ]
-    about = {
-        **dict(zip(KEYS, (family, number, bought, method), strict=True)),
-        "gate": "; ".join(failed) or "passed",
-        "rhat": max(fit.convergence.rhat for fit in fits),
-    }
-    plans, best = planned(fits, limits)
-    found = []
-    for each in plans.to_dict("records"):
-        row = about | {"confidence": each["confidence"], "oracle": oracles[each["confidence"]]}
-        row |= {"atpp": each["atpp"], "replay": each["replay"], "stated": each["p_both"]}
-        if math.isfinite(each["atpp"]):
-            row |= truth.outcome(limits, each["atpp"], each["replay"])
-            row |= {"spent": spent / each["flops"]}
-        found.append(row | {"best": best})
+    about = dict(zip(KEYS, (family, number, pilot), strict=True))
+    about |= {"gate": "; ".join(failed) or "passed"}
+    rows = []
+    for noise in NOISE:
+        found = bl.plan(
+            target=fits[0],
+            source=fits[1],
+            params=N,
+            ptpp=P,
+            **limits,
+            base=f"{N:.3g}-{P:g}",
+            confidence=CONFIDENCES[-1],
+            noise=noise,
+            replay_grid=RATIOS,
+            allow_unconverged=True,
+        )
+        for each in found.frontier(CONFIDENCES).to_dict("records"):
+            row = about | {"noise": noise, "confidence": each["confidence"]}
+            row |= {"oracle": truth.oracle(limits, each["confidence"]), "stated": each["p_both"]}
+            row |= {"atpp": each["atpp"], "replay": each["replay"]}
+            row |= {"best": found.best.p_both if found.best else math.nan}
+            if math.isfinite(each["atpp"]):
+                row |= truth.outcome(limits, each["atpp"], each["replay"])
+                row |= {"spent": flops(bought) / each["flops"]}
+            for name, part in zip(("target", "source"), found.spread.itertuples(), strict=False):
+                shares = {part: value for part, value in part._asdict().items() if part[0] != "I"}
+                row |= {f"{name}_{part}": value for part, value in shares.items()}
+            rows.append(row)
     seconds = {"fit_s": fitted - start, "plan_s": time.process_time() - fitted}
     world_is = " ".join(f"{k}={v:.4g}" for k, v in truth.about.items() if k != "number")
-    return [row | seconds | limits | {"world": world_is} for row in found]
-
-
-def wanted(
-    worlds: int, purchases: Sequence[str], methods: Sequence[str], done: pd.DataFrame
-) -> list[tuple[str, int, str, str]]:
-    """Families, numbers, purchases and methods not done yet, number 0 of all families first."""
-    had = set(done[KEYS].itertuples(index=False, name=None)) if len(done) else set()
-    every = (
-        (family, number, bought, method)
-        for number in range(worlds)
-        for family in FAMILIES
-        for bought in purchases
-        for method in methods
-    )
-    return [each for each in every if each not in had]
+    return [row | seconds | limits | {"world": world_is} for row in rows]
 
 
 def table(rows: pd.DataFrame, confidence: float) -> pd.DataFrame:
-    """Plans of one confidence by family, purchase and method, and over all families."""
+    """Plans of one confidence by pilot, kind of losses and family, and over all families."""
     rows, found = rows[np.isclose(rows["confidence"], confidence)], []
-    for family in (*FAMILIES, "all"):
-        own = rows if family == "all" else rows[rows["family"] == family]
-        for bought in PURCHASES:
-            for method in METHODS:
-                part = own[(own["bought"] == bought) & (own["method"] == method)]
-                if len(part):
-                    about = {"family": family, "bought": bought, "method": method}
-                    found.append(about | summary(part))
+    for (pilot, noise), own in rows.groupby(["pilot", "noise"], sort=False):
+        for family in (*FAMILIES, "all"):
+            part = own if family == "all" else own[own["family"] == family]
+            if len(part):
+                about = {"pilot": pilot, "losses": noise, "family": family}
+                found.append(about | summary(part))
     return pd.DataFrame(found)
 
 
 def summary(rows: pd.DataFrame) -> dict[str, str]:
-    """Feasible plans, violations of them, and ATPP over the oracle's, as text."""
+    """Feasible plans, how often they fail, ATPP over the least, and what their bands are made of.
+
+    Bands: the largest part of the variance of log loss, and its share, median over worlds.
+    """
     made = rows[np.isfinite(rows["atpp"])]
-    found = {"worlds": f"{len(rows)}", "plans": f"{len(made) / len(rows):.0%}"}
+    found = {"worlds": f"{len(rows)}", "plans": f"{len(made)}"}
     if len(made):
-        count = int(made["violated"].sum())
-        low, high = binomtest(count, len(made)).proportion_ci(method="wilson")
-        found["violated"] = f"{count / len(made):.0%} ({low:.0%} to {high:.0%})"
-        found["risk"] = f"{made['risk'].mean():.0%}"
-        found["stated"] = f"{1 - made['stated'].mean():.0%}"
-    both = made[np.isfinite(made["oracle"])]
-    if len(both):
-        low, middle, high = (both["atpp"] / both["oracle"]).quantile([0.1, 0.5, 0.9])
-        found["ATPP over oracle"] = f"{middle:.2f} ({low:.2f} to {high:.2f})"
+        found["fail"] = f"{made['risk'].mean():.2f}"
+        found["target"] = f"{made['risk_target'].mean():.2f}"
+        found["forgetting"] = f"{made['risk_forgetting'].mean():.2f}"
+        both = made[np.isfinite(made["oracle"])]
+        low, middle, high = (both["atpp"] / both["oracle"]).quantile([0, 0.5, 1])
+        found["over the least"] = f"{middle:.2f} ({low:.2f} to {high:.2f})"
+    for domain in ("target", "source"):
+        shares = rows.filter(regex=f"^{domain}_(?!sd)").median()
+        sd = rows[f"{domain}_sd"].median()
+        found[f"{domain} sd"] = f"{100 * sd:.1f} %, {shares.max():.2f}"
+        found[f"{domain} sd"] += f" {shares.idxmax().partition('_')[2]}"
     return found | {"failed fits": f"{(rows['gate'] != 'passed').mean():.0%}"}
 
 
 def show(rows: pd.DataFrame) -> None:
-    """Print a table per confidence, and the seconds of each method."""
+    """Print a table per confidence, and the seconds of a world."""
     for confidence in CONFIDENCES:
         print(f"\nplanned at {confidence:.0%}\n")
         print(table(rows, confidence).fillna("").to_markdown(index=False, stralign="right"))
-        own = rows[np.isclose(rows["confidence"], confidence) & (rows["bought"] == "anchors")]
-        pool = own[(own["method"] == "default") & np.isfinite(own["atpp"])]
-        same = own.merge(pool[KEYS[:2]])
-        print(f"\nafter the purchase, the {len(pool)} worlds in which the default has a plan\n")
-        found = [{"method": method, **summary(part)} for method, part in same.groupby("method")]
-        print(pd.DataFrame(found).to_markdown(index=False, stralign="right"))
-    once = rows.drop_duplicates(KEYS)
-    seconds = once.groupby(["bought", "method"])[["fit_s", "plan_s"]].mean().round(1)
-    print(f"\nCPU seconds\n\n{seconds.reset_index().to_markdown(index=False)}")
+    seconds = rows.drop_duplicates(KEYS)[["fit_s", "plan_s"]].mean()
+    print(f"\nCPU seconds a world: {seconds['fit_s']:.0f} fits, {seconds['plan_s']:.0f} plans")
 
 
 def parser() -> argparse.ArgumentParser:
     """Options."""
     found = arguments(__doc__)
-    found.add_argument("--worlds", type=int, default=20, help="of each family")
-    found.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
-    found.add_argument("--bought", nargs="+", choices=PURCHASES, default=list(PURCHASES))
-    found.add_argument("--jobs", type=int, default=1, help="processes")
+    found.add_argument("--worlds", type=int, default=40, help="of each family")
+    found.add_argument("--pilot", choices=PILOTS, default="short")
     found.add_argument("--out", type=Path, default=Path(__file__).with_suffix(".csv"))
     found.add_argument("--show", action="store_true", help="print the tables of --out")
     return found
@@ -214,17 +151,18 @@ def main() -> None:
     """Run what is missing, then print the tables."""
     args = parser().parse_args()
     if args.smoke:
-        show(pd.DataFrame(measure("base", 0, "anchors", "default", FIT | SMOKE)))
+        show(pd.DataFrame(measure("base", 0, "short", FIT | SMOKE)))
         return
-    rows = pd.read_csv(args.out) if args.out.is_file() else pd.DataFrame()
-    if not args.show:
-        todo = wanted(args.worlds, args.bought, args.methods, rows)
-        calls = (delayed(measure)(*each, FIT) for each in todo)
-        for new in Parallel(n_jobs=args.jobs, return_as="generator")(calls):
-            rows = pd.concat([rows, pd.DataFrame(new)], ignore_index=True)
-            rows.to_csv(args.out, index=False, float_format="%.6g")
-            cells = (str(new[-1][key]) for key in (*KEYS, "gate", "atpp", "fit_s"))
-            print(" | ".join(cells), flush=True)
+    rows = pd.read_csv(args.out) if args.out.is_file() else pd.DataFrame(columns=KEYS)
+    done = set(rows[KEYS].itertuples(index=False, name=None))
+    asked = ((family, number, args.pilot) for number in range(args.worlds) for family in FAMILIES)
+    for each in asked:
+        if args.show or each in done:
+            continue
+        new = pd.DataFrame(measure(*each, FIT))
+        rows = pd.concat([rows, new], ignore_index=True) if len(rows) else new
+        rows.to_csv(args.out, index=False, float_format="%.5g")
+        print(*new[[*KEYS, "noise", "confidence", "oracle", "atpp", "gate"]].iloc[1], flush=True)
     show(rows)
 
 
