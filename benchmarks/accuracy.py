@@ -82,6 +82,24 @@ def rows_of(corpus, split, settings):
             yield pd.DataFrame({**about, "way": way, "accuracy": truth, **values})
 
 
+def curve_alone():
+    """Share in the 90 % band at measured losses, without a law, by split and whether refused."""
+    rows = []
+    everything = pd.read_csv(DATA / "gadre" / "accuracy.csv")
+    for (corpus, task), own in everything.groupby(["train_set", "task"]):
+        other = everything.query(f"train_set != '{corpus}' and task == '{task}'")
+        for split, (train, test) in SPLITS.items():
+            pairs, held_out = other if split == "corpus" else own.query(train), own.query(test)
+            x, y = pairs["loss"].to_numpy(), pairs["accuracy"].to_numpy()
+            loss = np.tile(held_out["loss"], (4000, 1))
+            draws = accuracies(loss, x, y, np.random.default_rng(0))
+            low, high = np.quantile(draws, [0.05, 0.95], axis=0)
+            new = held_out.assign(split=split, in90=held_out["accuracy"].between(low, high))
+            rows.append(new.assign(refused=~held_out["loss"].between(x.min(), x.max())))
+    groups = pd.concat(rows).groupby(["split", "refused"])["in90"]
+    print(groups.agg(["mean", "size"]).round(3).to_string(), "\n")
+
+
 def shown(rows):
     """Coverage, width, CRPS and error by split and way."""
     for level in (50, 90):
@@ -103,6 +121,7 @@ def main():
     found.add_argument("--out", type=Path, default=Path(__file__).with_suffix(".csv"))
     args = found.parse_args()
     warnings.simplefilter("ignore")
+    curve_alone()
     rows = pd.read_csv(args.out) if args.out.is_file() and not args.smoke else pd.DataFrame()
     for split in SPLITS:
         for corpus in CORPORA:
