@@ -14,6 +14,7 @@ Rows are kept in accuracy.csv beside this file; an interrupted run continues whe
 again.
 """
 
+import argparse
 import warnings
 from pathlib import Path
 
@@ -115,11 +116,16 @@ def shown(rows):
         print(groups[scores].mean().round(4).assign(rows=groups.size()).to_string(), "\n")
 
 
-def main():
-    """Run what is missing and print the scores."""
+def parser() -> argparse.ArgumentParser:
+    """Options."""
     found = arguments(__doc__)
     found.add_argument("--out", type=Path, default=Path(__file__).with_suffix(".csv"))
-    args = found.parse_args()
+    return found
+
+
+def main():
+    """Run what is missing and print the scores."""
+    args = parser().parse_args()
     warnings.simplefilter("ignore")
     curve_alone()
     rows = pd.read_csv(args.out) if args.out.is_file() and not args.smoke else pd.DataFrame()

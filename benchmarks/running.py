@@ -16,6 +16,7 @@ Fits are one run of 500 draws a chain, scored converged or not. Rows are kept in
 this file; an interrupted run continues when it is started again. --show prints the table from it.
 """
 
+import argparse
 import warnings
 from collections.abc import Iterator
 from itertools import product
@@ -122,11 +123,16 @@ def fits(frame: pd.DataFrame, finished: str, rows: str, done: set, how: dict) ->
                 yield case | {"own": len(own), "error": error, **score, "gate": gate or "passed"}
 
 
+def parser() -> argparse.ArgumentParser:
+    """Options."""
+    found = arguments(__doc__)
+    found.add_argument("--show", action="store_true", help="only print the table")
+    return found
+
+
 def main() -> None:
     """Run what is missing, then print the table."""
-    parser = arguments(__doc__)
-    parser.add_argument("--show", action="store_true", help="only print the table")
-    args = parser.parse_args()
+    args = parser().parse_args()
     warnings.simplefilter("ignore")
     settings = SMOKE if args.smoke else {"draws": 500, "retry": False}
     frame, rows = curves(), pd.read_csv(OUT) if OUT.is_file() and not args.smoke else pd.DataFrame()

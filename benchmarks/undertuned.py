@@ -16,6 +16,7 @@ loss.
 A row of undertuned.csv is a fit; an interrupted run continues when it is started again.
 """
 
+import argparse
 import warnings
 from collections.abc import Iterator
 from itertools import islice
@@ -138,12 +139,17 @@ def scored(law: str, method: str, train: bl.LossTable, test: pd.DataFrame, **set
     return found
 
 
+def parser() -> argparse.ArgumentParser:
+    """Options."""
+    found = arguments(__doc__)
+    found.add_argument("--bench", type=Path, help="folder of the tables of Porian et al.")
+    found.add_argument("--out", type=Path, default=Path(__file__).with_suffix(".csv"))
+    return found
+
+
 def main() -> None:
     """Run what is missing, then print the means by table, rows and method."""
-    parser = arguments(__doc__)
-    parser.add_argument("--bench", type=Path, help="folder of the tables of Porian et al.")
-    parser.add_argument("--out", type=Path, default=Path(__file__).with_suffix(".csv"))
-    args = parser.parse_args()
+    args = parser().parse_args()
     warnings.simplefilter("ignore")
     done = pd.read_csv(args.out) if args.out.exists() and not args.smoke else pd.DataFrame()
     rows = done.to_dict("records")
