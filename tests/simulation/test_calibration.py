@@ -21,7 +21,7 @@ SHORT = PLAIN | {"draws": 500}
     [
         ("chinchilla", 60, SHORT),
         slow("chinchilla", 30, {"discrepancy": "curvature", "draws": 1000}),
-        slow("chinchilla", 30, SHORT | {"likelihood": "skewed"}),
+        slow("chinchilla", 10, SHORT | {"likelihood": "skewed"}),
         slow("chinchilla", 60, SHORT | {"likelihood": "normal", "effects": ("base",)}),
     ],
 )
