@@ -13,14 +13,14 @@ from tests.support import object_mode, slow
 
 pytestmark = [object_mode, pytest.mark.filterwarnings("ignore:.*NUTS.*")]
 PLAIN = {"discrepancy": "none", "effects": "none", "errors": "independent"}
-SHORT = PLAIN | {"draws": 500}
+SHORT = PLAIN | {"draws": 500, "chains": 2}
 
 
 @pytest.mark.parametrize(
     ("law", "simulations", "settings"),
     [
         ("chinchilla", 60, SHORT),
-        slow("chinchilla", 30, {"discrepancy": "curvature", "draws": 1000}),
+        slow("chinchilla", 30, {"discrepancy": "curvature", "draws": 500, "chains": 2}),
         slow("chinchilla", 10, SHORT | {"likelihood": "skewed"}),
         slow("chinchilla", 60, SHORT | {"likelihood": "normal", "effects": ("base",)}),
     ],
@@ -45,14 +45,14 @@ def test_a_forecast_that_forgets_the_effects_of_bases_is_found(monkeypatch):
         "group_effects",
         lambda fit, frame, rng, training=False: np.zeros((fit.count, len(frame))),
     )
-    settings = PLAIN | {"draws": 400, "effects": ("base",)}
+    settings = PLAIN | {"draws": 400, "chains": 2, "effects": ("base",)}
     priors = {"tau_base": Prior("LogNormal", median=0.1, sigma=0.3)}
     table = calibrate("form1", simulations=20, priors=priors, **settings).envelope(level=0.999)
     assert not table.loc[["loss 2", "loss 3"], "inside"].any(), table  # of a fitted base
 
 
 def test_same_seed_same_ranks():
-    few = PLAIN | {"simulations": 3, "draws": 250, "tune": 200}
+    few = PLAIN | {"simulations": 3, "draws": 250, "tune": 200, "chains": 2}
     one, two, other = (calibrate("chinchilla", **few, seed=seed).ranks for seed in (0, 0, 1))
     assert one.equals(two)
     assert len(one) > 1
