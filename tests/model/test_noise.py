@@ -370,7 +370,7 @@ def test_errors_are_chosen_by_the_table():
         noise.choose_errors("runs", alone, "x", ("tokens", "ptpp"))
 
 
-CALIBRATION = {"discrepancy": "none", "effects": "none", "errors": "run", "draws": 500}
+CALIBRATION = {"discrepancy": "none", "effects": "none", "errors": "run", "draws": 500, "chains": 2}
 
 
 @pytest.mark.slow
