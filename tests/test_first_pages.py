@@ -25,6 +25,16 @@ def test_they_are_short():
     assert words(PATH) <= 1500
 
 
+def test_all_pages_together_are_short():
+    """Words, with those of tables, but without code, comments and what is generated."""
+    found = 0
+    for page in [*(ROOT / "docs").glob("*.md"), *(ROOT / "docs/howto").glob("*.md")]:
+        text = re.sub(r"<!-- \[\[\[cog.*?\[\[\[end\]\]\] -->", "", page.read_text(), flags=re.S)
+        text = re.sub(r"^ *```.*?^ *```$|^    .*?$", "", text, flags=re.M | re.S)
+        found += len(text.split())
+    assert found <= 18_000
+
+
 def test_outputs_agree_up_to_small_differences():
     line = "converged: R-hat 1.004, ESS 460, no divergences"
     assert agree("converged: R-hat 1.006, ESS 900, no\n  divergences\n", line)
