@@ -18,6 +18,10 @@ GITHUB = MarkdownIt("commonmark").enable(["table", "strikethrough"])
 MATH = re.compile(r"\$\$.+?\$\$|(?<![\w$])\$(?=\S)[^$]+?(?<=\S)\$(?![\w$])", re.S)
 MYST = re.compile(r"^:{3,}.*|\{[\w:.-]+\}X|^\(\S+\)=$|^:\s.*|^\{[#.].*|^\+\+\+$", re.M)
 """Directives, roles, labels, definitions, attributes and breaks; X stands for code."""
+COMMAND = re.compile(
+    r"^(?:\w+=\S+ )*(?:python|uv run|bayeslaw \w+) [\w./]+\.(?:py|csv|nc)\b.*", re.M
+)
+"""A command, which becomes text where it is indented below a list."""
 
 
 def faults(text: str, path: Path) -> Iterator[str]:
@@ -72,6 +76,7 @@ def _raw(token: Token) -> Iterator[str]:
             yield f"Markdown changes the formula {formula}"
     rest = MATH.sub("", _seen(token, "X"))
     yield from (f"markup of MyST: {match[0]}" for match in MYST.finditer(rest))
+    yield from (f"command as text: {match[0]}" for match in COMMAND.finditer(_seen(token, "X")))
     if "$$" in rest:
         yield f"half a formula: {rest}"
 

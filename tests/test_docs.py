@@ -64,6 +64,7 @@ def test_the_page_is_whole_on_github(page):
         (r"So $a\,b$ is.", r"Markdown changes the formula $a\,b$"),
         ("So $T_{a}_{b}_$ is $_x_$.", "Markdown changes the formula $_x_$"),
         ("$$\na\n+ b\n$$", "half a formula: $$\na"),
+        ("- A list.\n\n    python x.py --show", "command as text: python x.py --show"),
     ],
 )
 def test_a_fault_of_a_page_is_found(text, fault):
