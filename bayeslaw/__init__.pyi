@@ -26,10 +26,8 @@ from .evaluate._backtest import (
 )
 from .evaluate.cross_validation import (
     Elpd as Elpd,
-    Stack as Stack,
     cross_validate as cross_validate,
     loo as loo,
-    stack as stack,
 )
 from .evaluate.records import (
     Coefficients as Coefficients,

@@ -16,11 +16,10 @@ again.
 
 import argparse
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from tables import DATA, SMOKE, arguments
+from tables import DATA, SMOKE, arguments, earlier
 
 import bayeslaw as bl
 from bayeslaw.derive.downstream import accuracies, curves
@@ -118,9 +117,7 @@ def shown(rows):
 
 def parser() -> argparse.ArgumentParser:
     """Options."""
-    found = arguments(__doc__)
-    found.add_argument("--out", type=Path, default=Path(__file__).with_suffix(".csv"))
-    return found
+    return arguments(__doc__, __file__)
 
 
 def main():
@@ -128,7 +125,7 @@ def main():
     args = parser().parse_args()
     warnings.simplefilter("ignore")
     curve_alone()
-    rows = pd.read_csv(args.out) if args.out.is_file() and not args.smoke else pd.DataFrame()
+    rows = earlier(args)
     for split in SPLITS:
         for corpus in CORPORA:
             if len(rows) and ((rows["corpus"] == corpus) & (rows["split"] == split)).any():

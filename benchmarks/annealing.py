@@ -16,9 +16,8 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
-from tables import DATA, SMOKE, arguments
+from tables import DATA, SMOKE, arguments, earlier, scored
 
 import bayeslaw as bl
 
@@ -42,9 +41,8 @@ def tables(bench: Path | None) -> Iterator[tuple[str, str, bl.LossTable, float]]
 
 def parser() -> argparse.ArgumentParser:
     """Options."""
-    found = arguments(__doc__)
+    found = arguments(__doc__, __file__)
     found.add_argument("--bench", type=Path, help="folder of the Gemstones tables")
-    found.add_argument("--out", type=Path, default=Path(__file__).with_suffix(".csv"))
     return found
 
 
@@ -53,7 +51,7 @@ def main() -> None:
     args = parser().parse_args()
     warnings.simplefilter("ignore")
     settings = SMOKE if args.smoke else {}
-    rows = pd.read_csv(args.out) if args.out.is_file() and not args.smoke else pd.DataFrame()
+    rows = earlier(args)
     for name, law, table, size in tables(args.bench):
         test = table.query(f"annealed == 1 and params >= {size}")
         few = table.query(f"annealed == 1 and params < {size}")
@@ -68,13 +66,8 @@ def main() -> None:
             run = law != "chinchilla" or way == "offset run"
             own = {"errors": "auto" if run else "independent"}
             fit = bl.fit(law, train, **settings, **own)
-            forecast = fit.forecast(test, allow_unconverged=True)
-            found = bl.score(forecast, test)
-            error = np.log(np.median(forecast.samples, axis=0) / test.loss)
             new = {"table": name, "law": law, "way": way, "train": len(train), "test": len(test)}
-            new |= {"bias_log": error.mean(), **{score: found[score] for score in SCORES}}
-            new |= {"gate": "; ".join(fit.convergence.failures) or "passed"}
-            new |= {"seconds": time.perf_counter() - start}
+            new |= scored(fit, test, SCORES) | {"seconds": time.perf_counter() - start}
             rows = pd.concat([rows, pd.DataFrame([new])], ignore_index=True)
             print(new, flush=True)
             if args.smoke:

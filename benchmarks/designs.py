@@ -151,8 +151,7 @@ def table(rows: pd.DataFrame) -> pd.DataFrame:
 
 def parser() -> argparse.ArgumentParser:
     """Options."""
-    found = arguments(__doc__)
-    found.add_argument("--out", type=Path, default=Path(__file__).with_suffix(".csv"))
+    found = arguments(__doc__, __file__)
     found.add_argument("--sale", choices=SALES, default="smaller", help="what can be bought")
     found.add_argument("--show", action="store_true", help="print the table of --out")
     return found

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from tables import SMOKE, arguments, benched, splits
+from tables import SMOKE, arguments, benched, earlier, splits
 
 import bayeslaw as bl
 from bayeslaw.evaluate.scores import crps
@@ -104,9 +104,8 @@ def draw(rows: pd.DataFrame, path: Path) -> None:
 
 def parser() -> argparse.ArgumentParser:
     """Options."""
-    found = arguments(__doc__)
+    found = arguments(__doc__, __file__)
     found.add_argument("--bench", type=Path, help="folder of splits.json")
-    found.add_argument("--out", type=Path, default=Path(__file__).with_suffix(".csv"))
     found.add_argument("--positions", action="store_true", help="only write the distances again")
     found.add_argument("--show", type=Path, metavar="PICTURE", help="draw the rows of --out")
     return found
@@ -118,7 +117,7 @@ def main() -> None:
     warnings.simplefilter("ignore")
     every = chain(splits(), benched(args.bench) if args.bench else ())
     todo = islice(every, 0 if args.show else 1 if args.smoke else None)
-    rows = pd.read_csv(args.out) if args.out.is_file() and not args.smoke else pd.DataFrame()
+    rows = earlier(args)
     if args.positions:
         for name, _, train, test, laws in todo:
             if LAW in laws and name in set(rows["table"]):

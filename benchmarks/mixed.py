@@ -106,11 +106,10 @@ def chosen(scores: pd.DataFrame) -> pd.DataFrame:
 
 def parser() -> argparse.ArgumentParser:
     """Options."""
-    found = arguments(__doc__)
+    found = arguments(__doc__, __file__)
     found.add_argument("--bench", type=Path, help="folder of splits.json")
     found.add_argument("--draws", type=Path, metavar="FOLDER", help="fit, and keep draws here")
     found.add_argument("--splits", type=int, default=4, help="most splits of a source")
-    found.add_argument("--out", type=Path, default=Path(__file__).with_suffix(".csv"))
     return found
 
 

@@ -18,12 +18,11 @@ Rows are kept in rate.csv beside this file; an interrupted run continues when it
 import argparse
 import warnings
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from tables import DATA, SMOKE, arguments
+from tables import DATA, SMOKE, arguments, earlier, scored
 
 import bayeslaw as bl
 
@@ -70,9 +69,7 @@ def best_rate(fit: bl.Posterior, cell: pd.DataFrame) -> dict[str, Any]:
 
 def parser() -> argparse.ArgumentParser:
     """Options."""
-    found = arguments(__doc__)
-    found.add_argument("--out", type=Path, default=Path(__file__).with_suffix(".csv"))
-    return found
+    return arguments(__doc__, __file__)
 
 
 def main() -> None:
@@ -80,7 +77,7 @@ def main() -> None:
     args = parser().parse_args()
     warnings.simplefilter("ignore")
     settings = SMOKE if args.smoke else {}
-    rows = pd.read_csv(args.out) if args.out.is_file() and not args.smoke else pd.DataFrame()
+    rows = earlier(args)
     for name, small, large in tables():
         half = small[small["rate"] == 0.5].drop(columns="rate")
         ways = {"rate": small, "alike": small.drop(columns="rate"), ".5": half}
@@ -89,21 +86,16 @@ def main() -> None:
             if len(rows) and ((rows["table"] == name) & (rows["way"] == way)).any():
                 continue
             fit = bl.fit("chinchilla", bl.from_frame(train.reset_index(drop=True)), **settings)
-            gate = "; ".join(fit.convergence.failures) or "passed"
             own = large if way == "rate" else large.drop(columns="rate")
             for held, test in {"all": own, "best": best_rows(large)}.items():
                 for scale, part in test.groupby("scale"):
                     table = bl.from_frame(part.reset_index(drop=True))
-                    forecast = fit.forecast(table, allow_unconverged=True)
-                    found = bl.score(forecast, table)
-                    error = np.log(np.median(forecast.samples, axis=0) / table.loss)
                     new = {"table": name, "way": way, "fitted": len(train), "held": held}
-                    new |= {"scale": scale, "rows": len(part), "bias_log": error.mean()}
-                    new |= {**{score: found[score] for score in SCORES}, "gate": gate}
+                    new |= {"scale": scale, "rows": len(part), **scored(fit, table, SCORES)}
                     if (way, held) == ("rate", "best"):
                         new |= best_rate(fit, large[large["scale"] == scale])
                     rows = pd.concat([rows, pd.DataFrame([new])], ignore_index=True)
-            print(name, way, gate, flush=True)
+            print(name, way, new["gate"], flush=True)
             if args.smoke:
                 return
             rows.to_csv(args.out, index=False, float_format="%.5g")

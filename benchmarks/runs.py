@@ -17,11 +17,10 @@ it is started again. --show prints the tables from it.
 import argparse
 import warnings
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from tables import SMOKE, Split, arguments, splits
+from tables import SMOKE, Split, arguments, earlier, splits
 
 import bayeslaw as bl
 from bayeslaw.evaluate.scores import crps
@@ -125,8 +124,7 @@ def summary(rows: pd.DataFrame) -> pd.DataFrame:
 
 def parser() -> argparse.ArgumentParser:
     """Options."""
-    found = arguments(__doc__)
-    found.add_argument("--out", type=Path, default=Path(__file__).with_suffix(".csv"))
+    found = arguments(__doc__, __file__)
     found.add_argument("--show", action="store_true", help="only print the tables from --out")
     return found
 
@@ -135,7 +133,7 @@ def main() -> None:
     """Run what is missing, a seed of every table before the next seed, then print the tables."""
     args = parser().parse_args()
     warnings.simplefilter("ignore")
-    rows = pd.read_csv(args.out) if args.out.is_file() and not args.smoke else pd.DataFrame()
+    rows = earlier(args)
     done = set(rows[KEY].itertuples(index=False, name=None)) if len(rows) else set()
     chosen = [] if args.show else [split for split in splits() if split[0] in SPLITS]
     todo = [(split, case) for split in chosen for case in cases(split[2])]

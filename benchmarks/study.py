@@ -21,7 +21,7 @@ import bayeslaw as bl
 from bayeslaw import Case, pool_cases, study, world_cases
 from bayeslaw.design.study import summary
 
-DESIGNS = ("none", "random", "cheapest", "grid", "doptimal", "variance", "entropy")
+DESIGNS = ("none", "random", "cheapest", "grid", "doptimal", "variance")
 SHORT = {"draws": 400, "tune": 400}
 CURVED = SHORT | {"discrepancy": "curvature", "target_accept": 0.97}
 SMALLER, LARGEST = "params < params.max()", "params == params.max()"

@@ -4,6 +4,7 @@ import argparse
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -26,13 +27,31 @@ type Split = tuple[str, str, bl.LossTable, bl.LossTable, tuple[str, ...]]
 """Name, source, training rows, test rows, and laws."""
 
 
-def arguments(doc: str | None) -> argparse.ArgumentParser:
-    """Parser of a benchmark: its docstring's first line, and the option ``--smoke``."""
+def arguments(doc: str | None, file: str = "") -> argparse.ArgumentParser:
+    """Parser of a benchmark: its docstring's first line, and the option ``--smoke``.
+
+    With the benchmark's `file` also ``--out``, by default the CSV file beside it.
+    """
     parser = argparse.ArgumentParser(description=(doc or "").partition("\n")[0])
     parser.add_argument(
         "--smoke", action="store_true", help="run in seconds; the numbers mean nothing"
     )
+    if file:
+        parser.add_argument("--out", type=Path, default=Path(file).with_suffix(".csv"))
     return parser
+
+
+def earlier(args: argparse.Namespace) -> pd.DataFrame:
+    """Rows that an interrupted run left in ``--out``; none under ``--smoke``."""
+    return pd.read_csv(args.out) if args.out.is_file() and not args.smoke else pd.DataFrame()
+
+
+def scored(fit: bl.Posterior, test: bl.LossTable, scores: list[str]) -> dict[str, Any]:
+    """Mean error of log loss, some scores, and what failed in the convergence check."""
+    forecast = fit.forecast(test, allow_unconverged=True)
+    error, found = np.log(forecast.median / test.loss), bl.score(forecast, test)
+    gate = "; ".join(fit.convergence.failures) or "passed"
+    return {"bias_log": error.mean(), **{name: found[name] for name in scores}, "gate": gate}
 
 
 def benched(folder: Path) -> Iterator[Split]:

@@ -141,9 +141,8 @@ def scored(law: str, method: str, train: bl.LossTable, test: pd.DataFrame, **set
 
 def parser() -> argparse.ArgumentParser:
     """Options."""
-    found = arguments(__doc__)
+    found = arguments(__doc__, __file__)
     found.add_argument("--bench", type=Path, help="folder of the tables of Porian et al.")
-    found.add_argument("--out", type=Path, default=Path(__file__).with_suffix(".csv"))
     return found
 
 

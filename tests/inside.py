@@ -40,7 +40,6 @@ from bayeslaw.design.study import varied as varied
 from bayeslaw.evaluate import scores as scores
 from bayeslaw.evaluate._backtest import choose_cuts as choose_cuts
 from bayeslaw.evaluate.cross_validation import new_likelihood as new_likelihood
-from bayeslaw.evaluate.cross_validation import stacking_weights as stacking_weights
 from bayeslaw.evaluate.scores import BANDS as BANDS
 from bayeslaw.evaluate.scores import POINT as POINT
 from bayeslaw.evaluate.scores import band_scores as band_scores

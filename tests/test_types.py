@@ -18,6 +18,7 @@ reveal_type(bl.fit("chinchilla", table).forecast(table))
 reveal_type(bl.fit_joint({}, {})["a"])
 reveal_type(bl.load("fit.nc").table)
 reveal_type(bl.fit(["chinchilla", "skaling"], table))
+reveal_type(bl.fit("chinchilla", table).plot)
 bl.fit("chinchilla", table, method="map", draws=100)
 bl.fit("chinchilla", table, drwas=100)
 """
@@ -40,10 +41,10 @@ def test_a_users_checker_sees_results_and_mistakes(tmp_path):
     revealed = re.findall(r'user\.py:\d+: note: Revealed type is "bayeslaw\.[\w.]*?(\w+)"', found)
     assert revealed == [
         "Posterior", "Posterior", "PointFit", "PointFit", "Forecast", "Posterior", "LossTable",
-        "Pool",
+        "Pool", "Plots",
     ]  # fmt: skip
     errors = re.findall(r"user\.py:(\d+): error: (.*)", found)
-    assert {line for line, _ in errors} == {"13", "14"}
+    assert {line for line, _ in errors} == {"14", "15"}
 
 
 def test_the_types_ship():

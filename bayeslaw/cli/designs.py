@@ -63,9 +63,9 @@ def anchors(
         "flops (6 N D and each new base's pre-training), adaptation (6 N D), or a column.",
         default="flops",
     ),
-    gain: Literal["random", "variance", "entropy", "plan", "doptimal"] = option(
-        "Criterion: none (random), variance or entropy of log loss at the targets, variance of the "
-        "plan's budget, or D-optimality for the law.",
+    gain: Literal["random", "variance", "plan", "doptimal"] = option(
+        "Criterion: none (random), variance of log loss at the targets or of the plan's budget, or "
+        "D-optimality for the law.",
         default="random",
     ),
     power: float | None = option(
@@ -206,7 +206,7 @@ def study(
     pool: str | None = query("Rows that can be bought."),
     targets: str | None = query("Rows to forecast."),
     designs: str = option(
-        "Some of none, random, cheapest, grid, doptimal, variance, entropy, plan.",
+        "Some of none, random, cheapest, grid, doptimal, variance, plan.",
         default="none,random,cheapest,grid,doptimal,variance",
     ),
     seeds: int = option("Number of seeds.", default=10, min=1),

@@ -4,8 +4,7 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
-from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from bayeslaw.common.formatting import digits
 
@@ -178,25 +177,6 @@ class Shown:
             parts.append(f'<p class="quiet">Figures: {names}</p>')
         whole = "\n".join(parts)
         return f'{STYLE}<div class="bayeslaw">\n{whole}\n</div>'
-
-
-class Accessor:
-    """A member that a package above the class defines, such as ``fit.plot``.
-
-    As xarray's accessors. `bayeslaw/__init__.py` names what makes it of an instance, in `sources`,
-    and it is imported on first use, so that ``import bayeslaw`` stays fast.
-    """
-
-    sources: ClassVar[dict[str, str]] = {}
-
-    def __init__(self, doc: str) -> None:
-        self.__doc__ = doc
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.name = f"{owner.__name__}.{name}"
-
-    def __get__(self, instance: object, owner: type) -> Any:
-        return self if instance is None else resolve_name(self.sources[self.name])(instance)
 
 
 class Showing:

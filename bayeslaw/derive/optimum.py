@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw.common.arrays import Bools, Floats, Ints
-from bayeslaw.common.errors import BayeslawError, LawError, unknown
+from bayeslaw.common.errors import BayeslawError, LawError
 from bayeslaw.derive.derived import Derived, checked, derived
 from bayeslaw.inference.pools import pair_draws
 from bayeslaw.inference.posterior import Posterior
@@ -360,12 +360,11 @@ def flops_to_reach(
 
 def compute_multiplier(
     posterior: Posterior,
-    reference: Posterior | None = None,
-    loss: float | Sequence[float] = (),
+    reference: Posterior,
+    loss: float | Sequence[float],
     *,
     search: Range = SEARCH,
     allow_unconverged: bool = False,
-    **others: object,
 ) -> Derived:
     """Compute multiplier of one recipe over another: ratio of their FLOPs to reach a loss.
 
@@ -377,8 +376,6 @@ def compute_multiplier(
         Losses to reach, nats per token.
     search, allow_unconverged
         As for `compute_optimal`.
-    **others
-        Refused: a misspelt argument, or one that was renamed.
 
     Returns
     -------
@@ -401,12 +398,6 @@ def compute_multiplier(
     --------
     >>> bl.derive.compute_multiplier(fit, reference, 2.2).to_frame()  # doctest: +SKIP
     """
-    for name in others:
-        valid = ("posterior", "reference", "loss", "search", "allow_unconverged")
-        renamed = "base= was renamed: give the other recipe as reference=."
-        raise BayeslawError(renamed if name == "base" else unknown("argument", name, valid))
-    if reference is None:
-        raise BayeslawError("give reference=, the posterior of the recipe it is compared with.")
     targets, fits = _positive("loss", loss), [posterior, reference]
     failures = checked(fits, allow_unconverged)
     (ours, theirs), how = pair_draws(fits)

@@ -24,7 +24,6 @@ from bayeslaw.common.formatting import count, digits, percent
 from bayeslaw.common.shown import Block, Format, Note, Showing, Shown, Table
 from bayeslaw.design.search import (
     COSTS,
-    DRAWS,
     GAINS,
     JointGaussian,
     Search,
@@ -36,7 +35,6 @@ from bayeslaw.inference.fitting import joined, refit
 from bayeslaw.inference.pools import Pool, with_draws
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.residuals import residual_draws
-from bayeslaw.inference.sampling import RefitSettings
 from bayeslaw.laws.adjustments import ABSENT, completed
 from bayeslaw.planning.planner import plan
 from bayeslaw.planning.result import Plan
@@ -69,7 +67,7 @@ class Anchors(Showing):
           `rows`, the number of rows measured;
         - `flops`, its further cost, and `flops_total`, the cost up to and including it;
         - `sd_before`, `sd`, `sd_max`: predicted posterior standard deviation of log loss at the
-          targets before and after it (root weighted mean square over the targets), and the largest
+          targets before and after it (root mean square over the targets), and the largest
           over the targets after it;
         - `gain`, in the unit of the gain, and `gain_per_flop`;
         - for the gain of a plan, `p_plan` and `atpp`: predicted probability that there is a plan
@@ -218,11 +216,9 @@ def choose_anchors(
     cost: str = "flops",
     gain: str = "random",
     power: float | None = None,
-    weights: Sequence[float] | Floats | None = None,
     second_size: bool = True,
     plan: Plan | None = None,
     source: Posterior | Pool | None = None,
-    draws: int = DRAWS,
     seed: int = 0,
     allow_unconverged: bool = False,
 ) -> Anchors:
@@ -250,17 +246,14 @@ def choose_anchors(
         ``"flops"`` is 6 N D for each run and, for laws with `ptpp`, the pre-training of each base
         (6 N times N PTPP tokens), unless it is in the posterior's table, if only by a row with
         ``tokens = 0``. ``"adaptation"`` is 6 N D alone. A column has the costs in any unit.
-    gain : {"random", "variance", "entropy", "plan", "doptimal"}
+    gain : {"random", "variance", "plan", "doptimal"}
         ``"random"`` takes whole runs in random order while `k` and `budget` allow one;
         ``"variance"`` is the reduction of the mean variance of log loss at the targets;
-        ``"entropy"`` that of half its mean logarithm, which weighs relative reductions equally;
         ``"plan"`` that of the variance of the budget that `plan` needs; ``"doptimal"`` the
         information about the law's losses, whatever the targets (Bayesian D-optimality).
     power : float, optional
         Gains are divided by the cost to this power; by default 1 with a budget, 0 without. With a
         budget, a search with power 0 is made as well. Not for random runs.
-    weights : sequence of float, optional
-        Weights of the targets.
     second_size : bool
         Whether two or more runs must not all have the same N. Anchors of a single size cannot
         reveal that a law is wrong about N.
@@ -269,8 +262,6 @@ def choose_anchors(
         infeasible; then the runs are chosen for its most likely choice.
     source : Posterior or Pool, optional
         Posterior of the plan's source domain; each run is then measured in both domains.
-    draws : int
-        Most posterior draws used, evenly spread.
     seed : int
         Of random runs.
     allow_unconverged : bool
@@ -330,11 +321,8 @@ def choose_anchors(
     else:
         planned = plan.run.row.assign(tokens=plan.chosen.tokens, replay=plan.chosen.replay)
         aims = canonical(planned, "targets", columns)
-    weight = np.ones(len(aims)) if weights is None else np.asarray(weights, float)
-    if weight.shape != (len(aims),) or not (weight >= 0).all() or not weight.sum() > 0:
-        raise BayeslawError(f"weights: give {len(aims)} numbers, one per target, none negative.")
-    weight = weight / weight.sum()
-    joint, keep = joint_gaussian(fits, frame, aims, plan, draws)
+    joint, keep = joint_gaussian(fits, frame, aims, plan)
+    weight = np.full(len(aims), 1 / len(aims))
     search = Search(
         joint=joint,
         costs=price,
@@ -459,7 +447,6 @@ def anchor_value(
     jobs: int = 1,
     progress: bool = False,
     allow_unconverged: bool = False,
-    sampling: RefitSettings | None = None,
     **planned: Any,
 ) -> pd.DataFrame:
     """Expected value of sample information of sets of anchors for a plan.
@@ -485,8 +472,6 @@ def anchor_value(
     allow_unconverged : bool
         Start although a posterior failed the convergence check. The refits are short and are used
         whether they pass the check or not; the column `rhat` shows their convergence.
-    sampling : mapping, optional
-        Sampler settings of the refits; see `bayeslaw.inference.fitting.refit`.
     **planned
         For `bayeslaw.plan`: ``params``, ``ptpp``, ``max_loss``, ``max_forgetting``, ``baseline``,
         ``confidence`` and so on.
@@ -518,7 +503,7 @@ def anchor_value(
     if not sets or simulations < 1:
         raise BayeslawError("give at least one set of anchors, and one simulation.")
     planned |= {"seed": seed, "allow_unconverged": True}
-    run, fits = dict(sampling or {}), (target, source)
+    fits = target, source
     for fit in fits:
         fit.require_converged(allow_unconverged)
     now = plan(target=target, source=source, **planned)
@@ -535,7 +520,7 @@ def anchor_value(
         bare = frame.drop(columns="domain", errors="ignore")
         for i in range(simulations):  # the same truths for all sets, so that their values compare
             measured = [bare.assign(loss=domain[i, places]) for domain in losses]
-            calls.append((_refitted_plan, (fits, measured, i, run, planned)))
+            calls.append((_refitted_plan, (fits, measured, i, planned)))
     plans = list(results(calls, jobs, "refits and plans", progress))
     parts = np.array(plans).reshape(len(sets), simulations, 3)
     return pd.DataFrame(
@@ -569,12 +554,11 @@ def _refitted_plan(
     fits: tuple[Posterior, Posterior],
     measured: list[pd.DataFrame],
     seed: int,
-    sampling: RefitSettings,
     planned: Mapping[str, Any],
 ) -> tuple[float, float, float]:
     """ATPP and FLOPs of the plan after refits with measured losses, and the larger R-hat."""
     target, source = (
-        refit(fit.spec, joined(fit.table, LossTable(rows, rows.iloc[:0])), seed, **sampling)
+        refit(fit.spec, joined(fit.table, LossTable(rows, rows.iloc[:0])), seed)
         for fit, rows in zip(fits, measured, strict=True)
     )
     new: Plan = plan(target=target, source=source, **planned)

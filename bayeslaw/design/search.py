@@ -51,7 +51,6 @@ COSTS = {
 GAINS = {
     "random": "drawn at random: no gain gave better forecasts of measured losses",
     "variance": "minimises the mean variance of log loss at the targets",
-    "entropy": "minimises the mean log variance of log loss at the targets",
     "plan": "minimises the variance of the budget of the plan",
     "doptimal": "maximises the information about the law (Bayesian D-optimality)",
 }
@@ -296,20 +295,19 @@ def joint_gaussian(
     frame: pd.DataFrame,
     targets: pd.DataFrame,
     plan: Plan | None = None,
-    most: int = DRAWS,
 ) -> tuple[JointGaussian, Ints]:
     """Joint Gaussian of candidate measurements and targets, and the draws that it is made of.
 
     `fits` are posteriors of the target domain and, if each run is measured in both, of the source
     domain. `targets` are rows whose log losses are the target quantities. A plan adds one: the
     smallest feasible budget at its replay ratio, or that of its most likely choice, in normal
-    scores, so that infinite budgets have finite values. The draws, at most `most`, are of the
+    scores, so that infinite budgets have finite values. The draws, at most `DRAWS`, are of the
     plan's paired draws, or of the pairs of the fits.
     """
     limits = [] if plan is None else [plan.problem.targets[0], plan.problem.source]
     index = [each.index for each in limits if each.index is not None] or pair_draws(fits)[0]
     count = len(index[0])
-    keep = np.unique(np.linspace(0, count - 1, min(most, count)).astype(int))
+    keep = np.unique(np.linspace(0, count - 1, min(DRAWS, count)).astype(int))
     both = pd.concat(completed([frame, targets]), join="inner")
     measured, aims, noise = [], [], []
     # Without a source there is one fit for two indices.
@@ -453,8 +451,6 @@ class Search:
         if self.gain == "doptimal":
             return self.joint.information(picks)
         now, then = self.joint.variances(picks)
-        if self.gain == "entropy":
-            now, then = np.log(now) / 2, np.log(then) / 2
         return -float(now @ self.weights), -then @ self.weights
 
     def _rates(self, picks: Sequence[int], power: float) -> Floats:

@@ -260,7 +260,7 @@ def study(
     cases : sequence of Case
         From `world_cases` and `pool_cases`.
     designs : sequence of str
-        Names among ``none, random, cheapest, grid, doptimal, variance, entropy, plan``.
+        Names among ``none, random, cheapest, grid, doptimal, variance, plan``.
     out : str or Path
         File of the results (``.parquet`` or ``.csv``). Records of finished cells are stored in the
         folder ``OUT.cells``. A second run with the same arguments computes only missing cells.

@@ -93,9 +93,9 @@ class Backtest(Showing):
         rows = self.rows.assign(least=edges[place], most=edges[place + 1])
         return rows.groupby(["model", "least", "most"]).agg(**SCORES).loc[[*self.models]]
 
-    def sentence(self, model: str | None = None) -> str:
-        """What the backtest says of a model, by default the one tested, in one sentence."""
-        rows = self.rows[self.rows["model"] == (model or self.models[0])]
+    def sentence(self) -> str:
+        """What the backtest says of the model tested, in one sentence."""
+        rows = self.rows[self.rows["model"] == self.models[0]]
         held, count = int(rows["inside_90"].sum()), len(rows)
         error = 100 * float(rows["error"].abs().median())
         far, cuts = float(rows["decades"].median()), rows["cut"].nunique()

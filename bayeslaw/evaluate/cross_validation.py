@@ -1,26 +1,23 @@
-"""Cross-validation: log predictive density of left-out rows, and laws weighted by it (stacking).
+"""Cross-validation: log predictive density of left-out rows.
 
-Cross-validation scores laws within the range of the table. In an extrapolation, laws with similar
-scores can differ by far more than their bands, and the law with the best score can have the largest
-error. The weights do not account for that. A stacked forecast shows the spread between the laws.
+It scores laws within the range of the table. In an extrapolation, laws with similar scores can
+differ by far more than their bands, and the law with the best score can have the largest error.
 """
 
 import warnings
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypedDict, Unpack
 
 import numpy as np
 import pandas as pd
 import xarray as xr
-from scipy.optimize import LinearConstraint, minimize
 from scipy.special import logsumexp
 
 from bayeslaw.common.arrays import Bools, Floats, Ints, Strings
-from bayeslaw.common.errors import LawError, TableError, unknown
-from bayeslaw.common.shown import Block, Note, Showing, Shown, Table
+from bayeslaw.common.errors import TableError, unknown
+from bayeslaw.common.shown import Note, Showing, Shown
 from bayeslaw.inference.fitting import fit_spec
-from bayeslaw.inference.pools import StackedForecast, mixture, of_one_law
+from bayeslaw.inference.pools import of_one_law
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.residuals import (
     averaging,
@@ -37,12 +34,6 @@ from bayeslaw.tables.table import LossTable, subset
 from bayeslaw.tables.validation import row_numbers
 
 FOLDS = 10
-REPLICATES = 100
-"""Number of replicates of the Bayesian bootstrap of the weights."""
-CAVEAT = (
-    "These scores rank the laws within the range of the table. They cannot rank extrapolation: "
-    "beyond the table, use the spread between the laws, not the weights."
-)
 
 
 class LeaveOutSettings(TypedDict, total=False):
@@ -51,11 +42,6 @@ class LeaveOutSettings(TypedDict, total=False):
     tune: int
     target_accept: float
     retry: bool
-
-
-class CrossValidationSettings(LeaveOutSettings, total=False):
-    folds: int
-    seed: int
 
 
 @dataclass(frozen=True)
@@ -87,7 +73,8 @@ class Elpd(Showing):
     @property
     def se(self) -> float:
         """Standard error of the total, from the variance between groups."""
-        return standard_error(self.frame["elpd"], self.frame["group"])
+        sums = self.frame["elpd"].groupby(self.frame["group"].to_numpy()).sum()
+        return float(np.sqrt(len(sums)) * sums.std())
 
     @property
     def reliable(self) -> Bools:
@@ -112,12 +99,6 @@ class Elpd(Showing):
             f"elpd {self.total:.1f} ± {self.se:.1f} nats: {len(self.frame)} left out by {self.by}"
         )
         return Shown(title, [Note(f"Note: {note}.", "caution") for note in self.notes])
-
-
-def standard_error(values: pd.Series, groups: pd.Series) -> float:
-    """Standard error of the sum of values, from the variance between groups."""
-    sums = values.groupby(groups.to_numpy()).sum()
-    return float(np.sqrt(len(sums)) * sums.std())
 
 
 def loo(fit: Posterior, seed: int = 0) -> Elpd:
@@ -202,7 +183,7 @@ def cross_validate(
         The refits have its law, priors, likelihood and sampler settings.
     by : str
         Column whose rows of one value are left out together: ``"run"``, ``"base"``, ``"params"``,
-        or ``"stage"`` for ``"ptpp"``; or ``"row"``.
+        ``"ptpp"``; or ``"row"``.
     folds : int
         Largest number of refits. If there are more groups, several are left out at a time.
     seed : int
@@ -249,177 +230,16 @@ def new_likelihood(fit: Posterior, table: LossTable, rng: np.random.Generator) -
 
 def _groups(table: LossTable, by: str) -> tuple[Ints | Floats | Strings, Ints]:
     """Labels of the groups by a column, and the group of each row."""
-    column = "ptpp" if by == "stage" and "stage" not in table.frame else by
     if by == "row":
         return np.arange(len(table)), np.arange(len(table))
-    if column not in table.frame:
-        raise TableError(
-            f"{table.name}: {unknown('column', column, [*table.frame, 'row', 'stage'])}"
-        )
-    if column in effects.LEVELS:
-        return np.unique(effects.labels(table.frame, column), return_inverse=True)
-    values = table.frame[column]
+    if by not in table.frame:
+        raise TableError(f"{table.name}: {unknown('column', by, [*table.frame, 'row'])}")
+    if by in effects.LEVELS:
+        return np.unique(effects.labels(table.frame, by), return_inverse=True)
+    values = table.frame[by]
     if (missing := values.isna()).any():
         raise TableError(
-            f"{table.name}: column {column!r} is missing in {row_numbers(missing)}; fill it or "
+            f"{table.name}: column {by!r} is missing in {row_numbers(missing)}; fill it or "
             "leave out by='row'."
         )
     return np.unique(values.to_numpy(), return_inverse=True)
-
-
-@dataclass(frozen=True)
-class Stack(Showing):
-    """Fits of several laws, with their cross-validation scores and stacking weights.
-
-    Parameters
-    ----------
-    fits : mapping of label to Posterior
-    scores : mapping of label to Elpd
-    """
-
-    fits: Mapping[str, Posterior] = field(repr=False)
-    scores: Mapping[str, Elpd]
-
-    @property
-    def weights(self) -> dict[str, float]:
-        """Stacking weight of each law; their sum is 1."""
-        return dict(zip(self.fits, map(float, stacking_weights(self._elpd())), strict=True))
-
-    def _elpd(self) -> Floats:
-        return np.stack([score.frame["elpd"].to_numpy() for score in self.scores.values()], 1)
-
-    def to_frame(self, seed: int = 0) -> pd.DataFrame:
-        """Comparison of the laws, the best first.
-
-        `elpd` and its standard error `se`; `difference` to the best law and `difference_se`;
-        `weight`, and `weight_sd` by a Bayesian bootstrap, of that seed, over the groups that were
-        left out.
-        """
-        elpd = self._elpd()
-        best = int(elpd.sum(0).argmax())
-        groups = next(iter(self.scores.values())).frame["group"]
-        names, index = np.unique(groups.astype(str), return_inverse=True)
-        counts = np.random.default_rng(seed).dirichlet(np.ones(len(names)), REPLICATES)
-        drawn = [stacking_weights(elpd, count[index]) for count in counts]
-        difference = pd.DataFrame(elpd - elpd[:, [best]])
-        return pd.DataFrame(
-            {
-                "elpd": [score.total for score in self.scores.values()],
-                "se": [score.se for score in self.scores.values()],
-                "difference": difference.sum().to_numpy(),
-                "difference_se": [standard_error(difference[i], groups) for i in difference],
-                "weight": list(self.weights.values()),
-                "weight_sd": np.std(drawn, axis=0),
-            },
-            index=pd.Index(self.fits, name="law"),
-        ).sort_values("elpd", ascending=False)
-
-    def shown(self) -> Shown:
-        """The comparison of the laws, and the notes on their scores."""
-        by = next(iter(self.scores.values())).by
-        notes = [f"{name}: {note}" for name, s in self.scores.items() for note in s.notes]
-        table = Table(
-            self.to_frame().rename_axis(None), formats={"weight": ".3f", "weight_sd": ".3f"}
-        )
-        blocks: list[Block] = [table, *(Note(note, "caution") for note in notes)]
-        return Shown(f"Stack of laws: left out by {by}", [*blocks, Note(CAVEAT, "quiet")])
-
-    def forecast(
-        self,
-        table: LossTable | pd.DataFrame,
-        *,
-        weights: Mapping[str, float] | None = None,
-        kind: str = "predictive",
-        seed: int = 0,
-        allow_unconverged: bool = False,
-    ) -> StackedForecast:
-        """Forecast by the mixture of the laws.
-
-        Each draw comes from one law, for all rows. The fraction of draws from a law is its weight.
-
-        Parameters
-        ----------
-        table : LossTable or DataFrame
-            Rows with the covariates of all laws; a loss is not needed.
-        weights : mapping of label to float, optional
-            Weights in place of the stacking weights, such as equal ones.
-        kind : {"predictive", "latent"}
-        seed : int
-            Seed of the predictive noise.
-        allow_unconverged : bool
-            Whether to use posteriors that failed the convergence checks.
-
-        Raises
-        ------
-        LawError
-            If a label or the kind is unknown, or no law has weight.
-        NotConverged
-            If a law with weight failed the convergence checks and `allow_unconverged` is false.
-        """
-        weights = self.weights if weights is None else weights
-        for name in weights:
-            if name not in self.fits:
-                raise LawError(unknown("law in the stack", name, self.fits))
-        return mixture(self.fits, weights, table, kind=kind, seed=seed, allow=allow_unconverged)
-
-
-def stack(
-    fits: Sequence[Posterior] | Mapping[str, Posterior],
-    by: str = "loo",
-    **settings: Unpack[CrossValidationSettings],
-) -> Stack:
-    """Stack several fits to one table by their log predictive density of left-out rows.
-
-    Parameters
-    ----------
-    fits : sequence of Posterior, or mapping of label to Posterior
-    by : str
-        ``"loo"`` for `loo`, otherwise the argument `by` of `cross_validate`.
-    **settings
-        Other arguments of `cross_validate`.
-
-    Raises
-    ------
-    TableError
-        If the fits are of different tables.
-
-    References
-    ----------
-    .. [1] Yao, Vehtari, Simpson and Gelman, Using stacking to average Bayesian predictive
-       distributions. Bayesian Analysis 13 (2018).
-    """
-    named: dict[str, Posterior] = {}
-    if isinstance(fits, Mapping):
-        named |= fits
-    else:
-        laws = [fit.law.name for fit in fits]
-        for fit, law in zip(fits, laws, strict=True):
-            name = f"{law} ({fit.spec.discrepancy.kind})" if laws.count(law) > 1 else law
-            named[name if name not in named else f"{name} #{len(named) + 1}"] = fit
-    if len({fit.table.sha256 for fit in named.values()}) > 1:
-        raise TableError("stack: the fits are of different tables; fit all laws to the same rows.")
-    scores = {
-        name: loo(fit) if by == "loo" else cross_validate(fit, by, **settings)
-        for name, fit in named.items()
-    }
-    return Stack(named, scores)
-
-
-def stacking_weights(elpd: Floats, counts: Floats | None = None) -> Floats:
-    """Weights of the mixture of laws with the highest log density; elpd (units, laws)."""
-    # Of each unit only ratios between the laws matter; densities themselves would underflow.
-    density = np.exp(elpd - elpd.max(1, keepdims=True))
-    share = np.full(len(elpd), 1 / len(elpd)) if counts is None else counts / counts.sum()
-    laws = elpd.shape[1]
-
-    def negative_log_score(weights: Floats) -> tuple[float, Floats]:
-        mixed = np.maximum(density @ weights, 1e-300)
-        return float(-share @ np.log(mixed)), -(share / mixed) @ density
-
-    best = minimize(
-        negative_log_score, np.full(laws, 1 / laws), jac=True, method="SLSQP",
-        bounds=[(0, 1)] * laws, constraints=LinearConstraint(np.ones(laws), 1, 1),
-        options={"ftol": 1e-12, "maxiter": 1000},
-    )  # fmt: skip
-    weights = np.clip(best.x, 0, 1)
-    return np.asarray(weights / weights.sum())

@@ -164,7 +164,6 @@ def compare(
     anchors: str | None = None,
     laws: Sequence[str | Law] = PAPER,
     method: str = "huber",
-    oracle: bool = True,
     delta: float = DELTA,
     bounds: Bounds = "paper",
     seed: int = 0,
@@ -185,12 +184,11 @@ def compare(
         Pandas queries; see `LossTable.split`. Anchors are added to the training rows and not
         scored.
     laws : sequence of laws
-        ``dcpt`` has no PTPP: it is the paper's transfer baseline, fitted without anchors.
+        ``dcpt`` has no PTPP: it is the paper's transfer baseline, fitted without anchors, and
+        once more, as an upper bound on accuracy, to all rows of the `test` query on which it is
+        scored.
     method : {"huber", "nuts"}
         Deterministic fits, or posteriors, whose bands are scored as well.
-    oracle : bool
-        Whether to add ``dcpt`` fitted to, and scored on, all rows of the `test` query, anchors
-        among them, if it is among the laws. The paper uses it as an upper bound on accuracy.
     delta : float
         Threshold of the Huber loss, in log loss.
     bounds : {"paper", "prior"}
@@ -245,7 +243,7 @@ def compare(
             else (law, fitted, held_out, law.name)
             for law in chosen
         ]
-        if oracle and any(law.name == ORACLE for law in chosen):
+        if any(law.name == ORACLE for law in chosen):
             jobs.append((load_law(ORACLE), evaluated, evaluated, f"{ORACLE} (oracle)"))
         for law, used, rest, label in jobs:
             prediction: PointFit | Posterior

@@ -57,9 +57,7 @@ type Bounds = Literal["paper", "prior"]
 
 
 def described(law: Law, table: LossTable | None, at: Mapping[str, float]) -> Shown:
-    """A fit's law and rows, and last its units."""
-    unit = "1 token" if law.token_unit == 1 else f"{law.token_unit:g} tokens"
-    point = ", ".join(f"{n} {count(v)}" for n, v in law.point(at).items())
+    """A fit's law and rows."""
     synthetic = is_synthetic(table)
     blocks: list[Block] = [Note(SYNTHETIC, "synthetic")] if synthetic else []
     blocks += [] if table is None else [f"fitted to {table}"]
@@ -73,8 +71,14 @@ def described(law: Law, table: LossTable | None, at: Mapping[str, float]) -> Sho
         "token_unit": law.token_unit,
         "reference_point": law.point(at),
     }
-    units = f"D in units of {unit}; reference point {point}"
-    return Shown(f"{law.name}: {law.title}", [*blocks, units], document)
+    return Shown(f"{law.name}: {law.title}", blocks, document)
+
+
+def units(law: Law, at: Mapping[str, float]) -> str:
+    """The unit of tokens and the reference point of a fit, in words."""
+    unit = "1 token" if law.token_unit == 1 else f"{law.token_unit:g} tokens"
+    point = ", ".join(f"{n} {count(v)}" for n, v in law.point(at).items())
+    return f"D in units of {unit}; reference point {point}"
 
 
 @dataclass(frozen=True)
@@ -212,7 +216,7 @@ class PointFit(Showing):
         words += f"{agreeing} of {self.polished} starts agree"
         if self.law.paper_bounds:
             words += f"; bounds of the {'priors' if self.bounds == 'prior' else self.bounds}"
-        blocks: list[Block] = [*shown.blocks[:-1], words, shown.blocks[-1]]
+        blocks: list[Block] = [*shown.blocks, words, units(self.law, self.at)]
         if self.at_bounds:
             hit = ", ".join(f"{n} = {v:g}" for n, v in self.at_bounds.items())
             blocks.append(Note(f"On a bound: {hit}; the optimum is not interior.", "refuse"))

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,8 @@ import xarray as xr
 
 from bayeslaw.common.arrays import Floats, Ints
 from bayeslaw.common.errors import FileError, FitError, LawError
-from bayeslaw.common.shown import Block, Note, Showing, Shown
-from bayeslaw.huber.point_fit import PointFit
+from bayeslaw.common.shown import Note, Showing, Shown
+from bayeslaw.huber.point_fit import PointFit, described, units
 from bayeslaw.inference import storage
 from bayeslaw.inference.fitted import Convergence
 from bayeslaw.inference.posterior import LEVELS, Forecast, Posterior
@@ -54,49 +54,6 @@ class StackedForecast(Forecast):
         return super().to_frame(levels).assign(between=self.between)
 
 
-def mixture(
-    fits: Mapping[str, Posterior],
-    weights: Mapping[str, float],
-    table: LossTable | pd.DataFrame,
-    *,
-    kind: str,
-    seed: int,
-    allow: bool,
-) -> StackedForecast:
-    """Forecast by a mixture of fits; see `Stack.forecast`."""
-    # Less than half a draw: a law that gets none need not converge, nor be forecast.
-    least = 0.5 / min(fit.draws.sizes["draw"] for fit in fits.values())
-    parts = {
-        name: fits[name].forecast(table, kind=kind, seed=seed, allow_unconverged=allow)
-        for name, weight in weights.items()
-        if weight > least
-    }
-    if not parts:
-        raise LawError("no law in the stack has weight; give weights that sum to 1.")
-    share = np.array([weights[name] for name in parts])
-    share = share / share.sum()
-    chains = min(part.draws.sizes["chain"] for part in parts.values())
-    count = min(part.draws.sizes["draw"] for part in parts.values())
-    edges = np.rint(np.cumsum(share) * count).astype(int)
-    taken = []
-    for (name, part), size in zip(parts.items(), np.diff(edges, prepend=0), strict=True):
-        spaced = np.linspace(0, part.draws.sizes["draw"] - 1, size).astype(int)
-        draws = part.draws.isel(chain=slice(chains), draw=spaced).drop_vars("draw", errors="ignore")
-        taken.append(draws.assign_coords(law=("draw", [name] * size)))
-    first = min(parts.values(), key=lambda part: part.convergence.ok)  # one that failed, if any
-    return StackedForecast(
-        draws=xr.concat(taken, "draw", coords="minimal", compat="override", join="override"),
-        frame=first.frame,
-        law=" + ".join(f"{w:.2f} {n}" for n, w in zip(parts, share, strict=True)),
-        kind=kind,
-        convergence=first.convergence,
-        fits={name: fits[name] for name in parts},
-        seed=seed,
-        parts=parts,
-        weights=dict(zip(parts, map(float, share), strict=True)),
-    )
-
-
 @dataclass(frozen=True)
 class Pool(Showing):
     """Posteriors of several laws given one table, as a mixture with fixed weights.
@@ -130,12 +87,13 @@ class Pool(Showing):
         """The weights, and each member's model and convergence, without the parameters."""
         shares = " and ".join(f"{100 * weight:.0f} % {n}" for n, weight in self.weights.items())
         heads = {name: member.heading() for name, member in self.members.items()}
-        first = heads[max(self.weights, key=self.weights.__getitem__)]
-        blocks: list[Block] = list(first.blocks[:-4])
-        for name, head in heads.items():
-            model, sampler, _, state = head.blocks[-4:]
-            assert isinstance(state, Note)
-            blocks.append(Note(f"{name}: {model}; {sampler}; {state.text}", state.level))
+        first = self.first
+        said = first.heading().document
+        blocks = list(described(first.law, first.table, first.at).blocks)
+        for name, member in self.members.items():
+            state = member.convergence
+            words = "; ".join([*member.how(), str(state)])
+            blocks.append(Note(f"{name}: {words}", "ok" if state.ok else "refuse"))
         failures = [
             f"{name}: {failure}"
             for name, member in self.members.items()
@@ -145,7 +103,7 @@ class Pool(Showing):
         document = {
             "law": self.name,
             "title": f"Pool of {shares}",
-            **{key: first.document[key] for key in kept if key in first.document},
+            **{key: said[key] for key in kept if key in said},
             "weights": dict(self.weights),
             "members": {name: head.document for name, head in heads.items()},
             "converged": not failures,
@@ -155,13 +113,14 @@ class Pool(Showing):
 
     def shown(self) -> Shown:
         """The heading, and the parameters of each member."""
-        members = {name: member.shown() for name, member in self.members.items()}
-        whole = self.heading()
-        for name, shown in members.items():
+        whole, documents = self.heading(), {}
+        for name, member in self.members.items():
             # The pool's heading has said all that a member's says, but for its units.
-            said = self.members[name].heading().blocks
-            whole += replace(shown, blocks=[said[-2], *shown.blocks[len(said) :]], document={})
-        return whole.adding(members={name: shown.document for name, shown in members.items()})
+            head, parameters = member.heading(), member.parameters()
+            blocks = [units(member.law, member.at), "", *parameters.blocks]
+            whole += Shown(head.title, blocks, figures=parameters.figures)
+            documents[name] = {**head.document, **parameters.document}
+        return whole.adding(members=documents)
 
     @property
     def first(self) -> Posterior:
@@ -249,8 +208,38 @@ class Pool(Showing):
         allow_unconverged: bool = False,
     ) -> StackedForecast:
         """Forecast the loss of each row by the mixture of the members; see `Posterior.forecast`."""
-        return mixture(
-            self.members, self.weights, table, kind=kind, seed=seed, allow=allow_unconverged
+        fits = self.members
+        # Less than half a draw: a law that gets none need not converge, nor be forecast.
+        least = 0.5 / min(fit.draws.sizes["draw"] for fit in fits.values())
+        parts = {
+            name: fits[name].forecast(
+                table, kind=kind, seed=seed, allow_unconverged=allow_unconverged
+            )
+            for name, weight in self.weights.items()
+            if weight > least
+        }
+        share = np.array([self.weights[name] for name in parts])
+        share = share / share.sum()
+        chains = min(part.draws.sizes["chain"] for part in parts.values())
+        count = min(part.draws.sizes["draw"] for part in parts.values())
+        edges = np.rint(np.cumsum(share) * count).astype(int)
+        taken = []
+        for (name, part), size in zip(parts.items(), np.diff(edges, prepend=0), strict=True):
+            spaced = np.linspace(0, part.draws.sizes["draw"] - 1, size).astype(int)
+            draws = part.draws.isel(chain=slice(chains), draw=spaced)
+            draws = draws.drop_vars("draw", errors="ignore")
+            taken.append(draws.assign_coords(law=("draw", [name] * size)))
+        first = min(parts.values(), key=lambda part: part.convergence.ok)  # one that failed, if any
+        return StackedForecast(
+            draws=xr.concat(taken, "draw", coords="minimal", compat="override", join="override"),
+            frame=first.frame,
+            law=" + ".join(f"{w:.2f} {n}" for n, w in zip(parts, share, strict=True)),
+            kind=kind,
+            convergence=first.convergence,
+            fits={name: fits[name] for name in parts},
+            seed=seed,
+            parts=parts,
+            weights=dict(zip(parts, map(float, share), strict=True)),
         )
 
     def summary(self) -> pd.DataFrame:

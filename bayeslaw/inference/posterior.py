@@ -5,7 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import numpy as np
 import pandas as pd
@@ -14,8 +15,8 @@ import xarray as xr
 from bayeslaw.common.arrays import Floats, Ints
 from bayeslaw.common.errors import LawError, TableError, unknown
 from bayeslaw.common.formatting import count
-from bayeslaw.common.shown import SYNTHETIC, Accessor, Block, Format, Note, Showing, Shown, Table
-from bayeslaw.huber.point_fit import described
+from bayeslaw.common.shown import SYNTHETIC, Block, Format, Note, Showing, Shown, Table
+from bayeslaw.huber.point_fit import described, units
 from bayeslaw.inference import storage
 from bayeslaw.inference.fitted import Convergence, FittedLaw
 from bayeslaw.inference.residuals import residual_draws, too_few_sizes
@@ -26,6 +27,9 @@ from bayeslaw.model.spec import make_spec
 from bayeslaw.tables.hull import in_words, locate
 from bayeslaw.tables.table import LossTable, is_synthetic, write_frame
 from bayeslaw.tables.validation import COLUMNS, COVARIATES, canonical, check_domain, check_units
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 KINDS = ("predictive", "latent")
 LEVELS = (0.5, 0.8, 0.9)
@@ -99,7 +103,7 @@ class Forecast(Showing):
         `unconverged` with the reasons.
     fits : mapping of label to Posterior
         The posteriors that the forecast was made from: one, by the name of its law, or those of a
-        stack.
+        pool.
     seed : int
         Seed of the noise and of the random effects of new groups.
     """
@@ -124,7 +128,7 @@ class Forecast(Showing):
         """
         if not self.fits:
             return pd.DataFrame(index=self.frame.index)
-        table = next(iter(self.fits.values())).table  # all fits of a stack are of one table
+        table = next(iter(self.fits.values())).table  # all fits of a pool are of one table
         return locate(table, self.frame, self.columns).set_index(self.frame.index)
 
     @property
@@ -330,12 +334,14 @@ class Posterior(Showing, FittedLaw):
         numbers = {n: {str(v): float(x) for v, x in c.items()} for n, c in columns.items()}
         return pd.DataFrame(numbers)
 
-    plot = Accessor("Figures of this posterior; see `bayeslaw.plots.Plots`.")
+    @property
+    def plot(self) -> "Plots":
+        """Figures of this posterior; see `bayeslaw.plots.Plots`."""
+        return Plots(self)
 
-    def heading(self) -> Shown:
-        """The law, its training rows, the model and convergence, without the parameters."""
-        spec, run, state = self.spec, self.settings, self.convergence
-        shown = described(self.law, self.table, self.at)
+    def how(self) -> tuple[str, str]:
+        """The model and the sampler, in words."""
+        spec, run = self.spec, self.settings
         discrepancy = spec.discrepancy.words if self.law.discrepancy_parameters else "no"
         model = {
             f"{spec.likelihood.kind} likelihood": True,
@@ -348,20 +354,22 @@ class Posterior(Showing, FittedLaw):
             "errors correlated within runs": spec.errors == "run",
         }
         sampler = f"{run.get('chains')} chains of {run.get('draws')} draws (nutpie, seed "
-        blocks: list[Block] = [
-            *shown.blocks[:-1],
-            ", ".join(words for words, applies in model.items() if applies),
-            f"{sampler}{run.get('seed')})",
-            shown.blocks[-1],
-            Note(str(state), "ok" if state.ok else "refuse"),
-        ]
+        words = ", ".join(words for words, applies in model.items() if applies)
+        return words, f"{sampler}{run.get('seed')})"
+
+    def heading(self) -> Shown:
+        """The law, its training rows, the model and convergence, without the parameters."""
+        spec, state = self.spec, self.convergence
+        shown = described(self.law, self.table, self.at)
+        gate = Note(str(state), "ok" if state.ok else "refuse")
+        blocks: list[Block] = [*shown.blocks, *self.how(), units(self.law, self.at), gate]
         return replace(shown, blocks=blocks).adding(
             likelihood=spec.likelihood.kind,
             discrepancy=spec.discrepancy.kind,
             effects=list(spec.effects),
             errors=spec.errors,
             prior=self._prior,
-            **{name: value for name, value in run.items() if name != "versions"},
+            **{name: value for name, value in self.settings.items() if name != "versions"},
             converged=state.ok,
             failures=list(state.failures),
             convergence=asdict(state),
@@ -369,6 +377,10 @@ class Posterior(Showing, FittedLaw):
 
     def shown(self) -> Shown:
         """The heading, and median and 90 % interval of every parameter."""
+        return self.heading() + self.parameters()
+
+    def parameters(self) -> Shown:
+        """Median and 90 % interval of every parameter, and the priors."""
         summary, law, spec = self.summary(), self.law, self.spec
         added = law.discrepancy_parameters
         known = {*law.parameters, *law.coordinates}
@@ -394,7 +406,7 @@ class Posterior(Showing, FittedLaw):
         }
         priors = f"Priors: {words}others by default." if changed else "Default priors."
         table = Table(frame, formats={"R-hat": ".3f", "ESS": ".0f"})
-        return self.heading() + Shown("", [table, priors], document, ("prior_posterior", "ranks"))
+        return Shown("", [table, priors], document, ("prior_posterior", "ranks"))
 
     @property
     def _prior(self) -> str:
@@ -443,3 +455,68 @@ class Posterior(Showing, FittedLaw):
             or the discrepancy, or hold one of its fields.
         """
         storage.write(storage.tree_of(self), path)
+
+
+class DrawSettings(TypedDict, total=False):
+    """Settings of a forecast that is drawn; see `Posterior.forecast`."""
+
+    seed: int
+    allow_unconverged: bool
+
+
+def _drawn(name: str, *results: object, **settings: Unpack[DrawSettings]) -> "Figure":
+    # By name and on first use: plots stand above posteriors, and Matplotlib takes long to import.
+    figure: Figure = resolve_name(f"bayeslaw.plots:{name}")(*results, **settings)
+    return figure
+
+
+@dataclass(frozen=True)
+class Plots:
+    """Figures of one posterior, such as ``fit.plot.forecast(test)``.
+
+    Settings are those of `Posterior.forecast`: `seed` and `allow_unconverged`. Each method returns
+    a `matplotlib.figure.Figure`; the function of the same name in `bayeslaw.plots` describes it.
+    """
+
+    posterior: Posterior
+
+    def forecast(
+        self, rows: LossTable | pd.DataFrame, **settings: Unpack[DrawSettings]
+    ) -> "Figure":
+        """Forecast against tokens, with bands."""
+        return _drawn("forecast", self.posterior, rows, **settings)
+
+    def in_sample(self, **settings: Unpack[DrawSettings]) -> "Figure":
+        """Fitted curves on the training rows."""
+        return _drawn("in_sample", self.posterior, **settings)
+
+    def overview(
+        self, rows: LossTable | pd.DataFrame, **settings: Unpack[DrawSettings]
+    ) -> "Figure":
+        """Fitted runs, law and forecasts by compute and tokens."""
+        return _drawn("overview", self.posterior, rows, **settings)
+
+    def observed(self, rows: LossTable, **settings: Unpack[DrawSettings]) -> "Figure":
+        """Measured loss against its forecast."""
+        return _drawn("observed", self.posterior.forecast(rows, **settings))
+
+    def pit(self, rows: LossTable, **settings: Unpack[DrawSettings]) -> "Figure":
+        """Probability integral transform of measured losses."""
+        return _drawn("pit", self.posterior.forecast(rows, **settings))
+
+    def coverage(self, rows: LossTable, **settings: Unpack[DrawSettings]) -> "Figure":
+        """Coverage of bands by nominal level."""
+        return _drawn("coverage", self.posterior.forecast(rows, **settings))
+
+    def residuals(self, rows: LossTable, **settings: Unpack[DrawSettings]) -> "Figure":
+        """Residuals of held-out and training rows."""
+        fits = (self.posterior.forecast(t, **settings) for t in (rows, self.posterior.table))
+        return _drawn("residuals", *fits)
+
+    def prior_posterior(self, *, seed: int = 0) -> "Figure":
+        """Prior against posterior."""
+        return _drawn("prior_posterior", self.posterior, seed=seed)
+
+    def ranks(self) -> "Figure":
+        """Agreement of the chains."""
+        return _drawn("ranks", self.posterior)

@@ -58,7 +58,7 @@ RATE_PRIORS = {
     **{f"{BEST}_{c}": Prior("Normal", mu=0, sigma=0.3) for c in "DN"},
 }
 """Priors; of the log of the best rate over the mean one at the reference point, per e-fold."""
-REPEATS, REPEATS_PRIOR = "R_D", Prior("LogNormal", median=10, sigma=1)
+REPEATS, REPEATS_PRIORS = "R_D", {"R_D": Prior("LogNormal", median=10, sigma=1)}
 """Epochs beyond the first after which a further one is worth 1/e of the first."""
 TYPICAL_REPEATS = 10.0
 """Their number for the reference point, and where deviations count tokens."""
@@ -144,11 +144,6 @@ class Offset(Polynomial):
         return sum(p[name] * at[c] for c, name in along.items() if name in self.parameters)
 
 
-def offset_along(covariates: Sequence[str]) -> Offset:
-    along = {f"{OFFSET}_{LETTERS[c]}": (OFFSET, c) for c in covariates}
-    return Offset(WHOLE, {OFFSET: (OFFSET,), **along})
-
-
 def worth(repeats: Array, x: Values, xp: Namespace) -> dict[str, Array]:
     """The covariates, with tokens of one epoch that are worth the tokens of a run.
 
@@ -207,10 +202,6 @@ class Tuning(Deviation):
 
     def value(self, p: Values, x: Values, at: Values, xp: Namespace) -> Array:
         return p[COST] * x[RATED] * (x[RATE] - self.best(p, x, at)) ** 2
-
-
-def tuning_along(covariates: Sequence[str]) -> Tuning:
-    return Tuning({c: f"{BEST}_{LETTERS[c]}" for c in covariates})
 
 
 def rates(frame: pd.DataFrame) -> dict[str, Floats]:

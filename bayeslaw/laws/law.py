@@ -24,6 +24,7 @@ from bayeslaw.common.arrays import Namespace
 from bayeslaw.common.errors import TableError, argument
 from bayeslaw.common.files import digest
 from bayeslaw.laws.adjustments import (
+    BEST,
     COST,
     LETTERS,
     MIXED,
@@ -31,7 +32,7 @@ from bayeslaw.laws.adjustments import (
     OFFSET_PRIORS,
     RATE_PRIORS,
     REPEATS,
-    REPEATS_PRIOR,
+    REPEATS_PRIORS,
     TYPICAL_REPEATS,
     UNIQUE,
     WORTH_LATEX,
@@ -39,9 +40,7 @@ from bayeslaw.laws.adjustments import (
     Departure,
     Offset,
     Tuning,
-    offset_along,
     rates,
-    tuning_along,
     unannealed,
     until_repeated,
     worth,
@@ -291,42 +290,43 @@ class Law:
         """The law with a worth of repeated tokens."""
         if self.repetition:
             return self
-        return replace(
-            self,
-            repetition=True,
-            priors={**self.priors, REPEATS: REPEATS_PRIOR},
-            bounds={**self.bounds, REPEATS: (0.0, math.inf)},
-            typical={**self.typical, REPEATS: TYPICAL_REPEATS},
-        )
+        law, bounds = replace(self, repetition=True), {REPEATS: (0.0, math.inf)}
+        return law._stating(REPEATS_PRIORS, bounds, {REPEATS: TYPICAL_REPEATS})
 
     def annealing(self) -> "Law":
         """The law with an offset for checkpoints that are not annealed."""
         if self.offset:
             return self
         columns = {COLUMN[c] for c in self.covariate_names}
-        offset = offset_along([c for c in LETTERS if COLUMN[c] in columns])
+        along = {f"{OFFSET}_{s}": (OFFSET, c) for c, s in LETTERS.items() if COLUMN[c] in columns}
+        offset = Offset(WHOLE, {OFFSET: (OFFSET,), **along})
         free = dict.fromkeys(offset.parameters, (-math.inf, math.inf))
-        return replace(
-            self,
-            offset=offset,
-            priors={**self.priors, **{name: OFFSET_PRIORS[name] for name in offset.local}},
-            bounds={**self.bounds, **free},
-            typical={**self.typical, **dict.fromkeys(offset.parameters, 0.02)},
-        )
+        priors = {name: OFFSET_PRIORS[name] for name in offset.local}
+        typical = dict.fromkeys(offset.parameters, 0.02)
+        return replace(self, offset=offset)._stating(priors, free, typical)
 
     def tuned(self) -> "Law":
         """The law with a factor for runs that are not at their best rate."""
         if self.tuning:
             return self
         columns = {COLUMN[c] for c in self.covariate_names}
-        tuning = tuning_along([c for c in ("params", "tokens") if c in columns])
-        free = dict.fromkeys(tuning.parameters, (-math.inf, math.inf))
+        tuning = Tuning({c: f"{BEST}_{LETTERS[c]}" for c in ("params", "tokens") if c in columns})
+        free = dict.fromkeys(tuning.parameters, (-math.inf, math.inf)) | {COST: (0.0, math.inf)}
+        priors = {name: RATE_PRIORS[name] for name in tuning.local}
+        return replace(self, tuning=tuning)._stating(priors, free, {COST: 0.02})
+
+    def _stating(
+        self,
+        priors: Mapping[str, Prior],
+        bounds: Mapping[str, tuple[float, float]],
+        typical: Mapping[str, float],
+    ) -> "Law":
+        """The law with priors, bounds and typical sizes of further parameters."""
         return replace(
             self,
-            tuning=tuning,
-            priors={**self.priors, **{name: RATE_PRIORS[name] for name in tuning.local}},
-            bounds={**self.bounds, **free, COST: (0.0, math.inf)},
-            typical={**self.typical, COST: 0.02},
+            priors={**self.priors, **priors},
+            bounds={**self.bounds, **bounds},
+            typical={**self.typical, **typical},
         )
 
     @property

@@ -319,7 +319,7 @@ class Plan(Choice):
         budgets = float(np.exp(low)), float(np.exp(high))
         return {"atpp": budgets, "replay": ends(1, self.replay_grid)}
 
-    def stop(self, nats: float, tokens: float = 1e9, *, replay: float | None = None) -> Choice:
+    def stop(self, nats: float, tokens: float = 1e9) -> Choice:
         """The budget from which further tokens buy too little.
 
         Parameters
@@ -328,23 +328,20 @@ class Plan(Choice):
             Least fall of the expected target loss that is worth the tokens.
         tokens : float
             Further tokens.
-        replay : float, optional
-            Replay ratio; by default that of the plan, or of its likeliest choice.
 
         Returns
         -------
         Choice
             The smallest budget from which `tokens` more lower the expected target loss (of several
-            targets, their mean) by less than `nats`, with its probabilities. Limits are not
-            imposed. Infinite if they lower it by more at 1e6 tokens per parameter.
+            targets, their mean) by less than `nats`, at the replay ratio of the plan or of its
+            likeliest choice, with its probabilities. Limits are not imposed. Infinite if they
+            lower it by more at 1e6 tokens per parameter.
         """
         if not (0 < nats < math.inf and 0 < tokens < math.inf):
             raise BayeslawError("stop: give positive nats and tokens, such as .002 and 1e9.")
-        if replay is None:
-            if self.chosen is None or math.isnan(self.chosen.replay):
-                raise BayeslawError("no draw meets the limits at any budget; give replay=.")
-            replay = self.chosen.replay
-        problem, ratio = self.problem, float(replay_ratios([replay])[0])
+        if self.chosen is None or math.isnan(self.chosen.replay):
+            raise BayeslawError("no draw meets the limits at any budget, so at no replay ratio.")
+        problem, ratio = self.problem, self.chosen.replay
 
         def expected(budgets: Floats) -> Floats:
             losses = [target.value(budgets, [ratio]).mean((1, 2)) for target in problem.targets]
@@ -383,16 +380,11 @@ class Plan(Choice):
         pairs = zip(confidences, choices, strict=True)
         return pd.DataFrame([{"confidence": each} | vars(choice) for each, choice in pairs])
 
-    def sensitivity(
-        self, *, max_loss: float = 0.0025, max_forgetting: float = 0.1, baseline: float = 0.0025
-    ) -> pd.DataFrame:
+    def sensitivity(self) -> pd.DataFrame:
         """Plans under changed limits and a changed baseline.
 
-        Parameters
-        ----------
-        max_loss, max_forgetting, baseline : float
-            Relative change of each, applied down and up. Several target limits are changed
-            together. A baseline that is not a number is not changed.
+        `max_loss` and `baseline` move by .25 %, `max_forgetting` by a tenth, each down and up.
+        Several target limits are changed together; a baseline that is not a number is not changed.
 
         Returns
         -------
@@ -400,7 +392,7 @@ class Plan(Choice):
             One row per change: `quantity` and `moved`, the relative change; `held`, P(both) of
             this plan under the changed limit; and the fields of `Choice` for the new plan.
         """
-        changes = {"max_loss": max_loss, "max_forgetting": max_forgetting, "baseline": baseline}
+        changes = {"max_loss": 0.0025, "max_forgetting": 0.1, "baseline": 0.0025}
         if isinstance(self.problem.source.baseline, str):
             del changes["baseline"]
         rows = []

@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import numpy as np
@@ -250,29 +250,26 @@ def residuals(predicted: Forecast, fitted: Forecast | None = None) -> Figure:
 
 
 @style()
-def compare(scores: pd.DataFrame, metrics: Sequence[str] | None = None) -> Figure:
+def compare(scores: pd.DataFrame) -> Figure:
     """Scores of several laws; a dashed line marks the score of a perfect forecast.
 
     Parameters
     ----------
     scores : DataFrame
         From `bayeslaw.compare`: one row per law, or per domain and law.
-    metrics : sequence of str, optional
-        Columns to draw; by default those of `SCORES` that have values.
 
     Raises
     ------
     TableError
-        If none of the metrics has a value.
+        If none of `SCORES` has a value.
     """
-    wanted = SCORES if metrics is None else metrics
-    drawn = [m for m in wanted if m in scores and scores[m].notna().any()]
+    drawn = [m for m in SCORES if m in scores and scores[m].notna().any()]
     if not drawn:
-        raise TableError(f"no score to draw among {', '.join(wanted)}.")
+        raise TableError(f"no score to draw among {', '.join(SCORES)}.")
     laws, places = [row_name(row) for row in scores.index], np.arange(len(scores))[::-1]
     figure, panels = axes(len(drawn), columns=3, width=2.9, height=0.7 + 0.32 * len(laws))
     for ax, metric in zip(panels, drawn, strict=True):
-        label, ideal = SCORES.get(metric, (metric, 0.0))
+        label, ideal = SCORES[metric]
         ax.axvline(ideal, color=INK, lw=0.8, ls=LINES[1])
         ax.plot(scores[metric], places, ls="", marker="o", ms=6, color=COLOURS[0])
         ax.set_yticks(places, laws if first_column(ax) else [])

@@ -17,12 +17,11 @@ from bayeslaw.checks._check import check
 from bayeslaw.common.errors import FitWarning
 from bayeslaw.common.formatting import count
 from bayeslaw.common.shown import Block, Level, Note, Shown, Table
-from bayeslaw.derive.recipes import Recipes
 from bayeslaw.evaluate._backtest import Backtest
 from bayeslaw.evaluate.scores import row_name, score, shown_comparison
 from bayeslaw.huber.point_fit import PointFit, fit_huber
 from bayeslaw.inference.pools import Pool
-from bayeslaw.inference.posterior import Forecast, Posterior
+from bayeslaw.inference.posterior import DrawSettings, Forecast, Posterior
 from bayeslaw.model import effects
 from bayeslaw.planning.result import Plan
 from bayeslaw.plots.figures import proper_priors
@@ -121,7 +120,6 @@ def report(
     question: str | None = None,
     comparison: pd.DataFrame | None = None,
     plan: Plan | None = None,
-    recipes: Recipes | None = None,
     backtest: Backtest | None = None,
     command: str | None = None,
     seed: int = 0,
@@ -145,8 +143,6 @@ def report(
         From `bayeslaw.compare`.
     plan : Plan, optional
         From `bayeslaw.plan`.
-    recipes : Recipes, optional
-        From `bayeslaw.compare_recipes`.
     backtest : Backtest, optional
         From `bayeslaw.backtest`, of the same law on these or like runs; quoted in the summary.
     command : str, optional
@@ -201,7 +197,7 @@ def report(
     rms = np.sqrt(np.mean(np.log(training.loss / np.median(fit.latent(training), 0)) ** 2))
     words = f"Fitted curves through {len(training)} training losses, {_axes(fit, training.frame)}. "
     words += f"Root mean square residual {100 * rms:.2g} %."
-    settings: plots.Settings = {"seed": seed, "allow_unconverged": allow_unconverged}
+    settings: DrawSettings = {"seed": seed, "allow_unconverged": allow_unconverged}
     first_figure = draw("overview", plots.overview(fit, frame, **settings), alt)
     # In N and D alone, the overview has all that the panels by size would show.
     curves = []
@@ -276,8 +272,6 @@ def report(
         alt += f"{best}, {comparison['rmse_log'].min():.4f}."
         figures = [draw("compare", plots.compare(comparison), alt)]
         sections["laws"] = replace(shown_comparison(comparison), figures=figures)
-    if recipes is not None:
-        sections["recipes"] = replace(recipes.shown(), title="Recipes", figures=())
     if plan is not None:
         alt = answer(plan)
         figures = [

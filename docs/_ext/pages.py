@@ -35,8 +35,8 @@ API = {
     "Fits": "fit fit_joint Posterior Pool load fit_huber PointFit write_coefficients"
     " read_coefficients Coefficients",
     "Forecasts and scores": "Forecast score compare register verify Verification",
-    "Checks, cross-validation, stacking": "check Check calibrate Calibration backtest"
-    " read_backtest Backtest loo cross_validate Elpd stack Stack StackedForecast",
+    "Checks and cross-validation": "check Check calibrate Calibration backtest"
+    " read_backtest Backtest loo cross_validate Elpd StackedForecast",
     "Derived numbers": "derive.compute_optimal derive.flops_to_reach derive.compute_multiplier"
     " derive.crossover derive.local_exponents derive.best_rate derive.floor derive.accuracy"
     " derive.Derived derive.floor_sensitivity derive.FloorSensitivity compare_recipes Recipes",

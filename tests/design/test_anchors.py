@@ -94,17 +94,6 @@ def test_random_runs_are_whole_seeded_and_within_the_limits(posterior):
         bl.choose_anchors(posterior, POOL, GOALS, k=1, power=1.0)
 
 
-def test_weights_move_the_choice_to_their_target(posterior):
-    goals = pd.concat([GOALS, grid(params=[1e8], tokens=[1e9])], ignore_index=True)
-    far = choose_anchors(posterior, POOL, goals, k=1, weights=[0, 1, 0])
-    near = choose_anchors(posterior, POOL, goals, k=1, weights=[0, 0, 1])
-    assert far.sd[-1][1] < near.sd[-1][1]
-    assert near.sd[-1][2] < far.sd[-1][2]
-    size = ["params", "tokens"]
-    assert far.picks[size].to_numpy().tolist() == [[6e9, 2e11]]
-    assert near.picks["tokens"].tolist() == [2e9]  # the smallest and the largest size gain as much
-
-
 def test_training_rows_are_left_out_with_a_warning(posterior):
     mixed = pd.concat([POOL, posterior.table.frame[["params", "tokens"]]], ignore_index=True)
     with pytest.warns(TableWarning, match="20 of 29 are rows that were fitted"):
@@ -137,7 +126,6 @@ def test_a_measured_target_has_at_most_the_variance_of_its_noise(posterior):
         ({"k": 0}, "must be positive"),
         ({"k": 2, "gain": "varience"}, "did you mean 'variance'"),
         ({"k": 2, "gain": "plan"}, "needs plan="),
-        ({"k": 2, "weights": [1.0]}, "give 2 numbers"),
         ({"budget": 1.0}, "nothing to buy for 1 FLOPs"),
         ({"k": 2, "cost": "hours"}, "unknown cost 'hours'"),
     ],

@@ -265,7 +265,6 @@ def test_each_domain_is_compared_by_itself(world):
 def test_bounds_of_the_huber_fits(world):
     source = paper_world().table("english_arabic", seed=0)
     settings = {**SPLIT, "laws": ["form2"]}
-    assert list(compare(world, **SPLIT, laws=["dcpt"], oracle=False).index) == ["dcpt (transfer)"]
     assert "lambda_ = 1" in compare(source, **settings, bounds="prior").loc["form2", "note"]
     assert "lambda_" not in compare(source, **settings).loc["form2", "note"]
 
