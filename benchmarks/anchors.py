@@ -80,8 +80,10 @@ def refits(settings: dict[str, int] = LONG, seeds: int = 4) -> None:
 def evsi(settings: dict[str, int] = LONG, simulations: int = 8, jobs: int = 2) -> None:
     """Print the EVSI of three sets of anchors for the paper's use case, planned at 90 %."""
     (case,) = world_cases([0])
-    target, source = (refit(c.law, c.train, 0, **settings) for c in (case, case.source))
-    pool, limits = case.pool.frame.drop(columns="loss"), case.world.limits
+    world, pool = bl.paper_world(), case.pool.frame.drop(columns="loss")
+    before = world.table(world.source).training("ptpp <= 31")
+    target = refit(case.law, case.train, 0, **settings)
+    source = refit(world.laws[world.source], before, 0, **settings)
     grid = pool.query(case.grid)
     budget = float((6 * grid["params"] * grid["tokens"]).sum())
     asked = {"budget": budget, "cost": "adaptation", "gain": "variance", "allow_unconverged": True}
@@ -100,8 +102,8 @@ def evsi(settings: dict[str, int] = LONG, simulations: int = 8, jobs: int = 2) -
         cost="adaptation",
         jobs=jobs,
         allow_unconverged=True,
-        **limits,
-        baseline=case.world.baseline(),
+        **world.limits,
+        baseline=world.baseline(),
         confidence=0.9,
     )
     print(found.to_string(index=False, float_format="%.4g"))

@@ -86,7 +86,7 @@ class Trial:
             picks = active_sl.choose(law, train, sale.frame, aim, price, WORTH, rng)
             return price.measured(picks)
         case = bl.Case(name="", seed=0, law=law, train=self.train, pool=sale, targets=self.aim)
-        return buy(NAMES.get(design, design), case, price, WORTH, [first], seed=number)
+        return buy(NAMES.get(design, design), case, price, WORTH, first, seed=number)
 
     def row(self, design: str, number: int, fit: bl.Posterior, rows: list[int]) -> dict[str, Any]:
         """Scores of the forecast."""

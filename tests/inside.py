@@ -36,7 +36,6 @@ from bayeslaw.design.search import joint_gaussian as joint_gaussian
 from bayeslaw.design.study import DESIGNS as DESIGNS
 from bayeslaw.design.study import buy as buy
 from bayeslaw.design.study import summary as summary
-from bayeslaw.design.study import varied as varied
 from bayeslaw.evaluate import scores as scores
 from bayeslaw.evaluate._backtest import choose_cuts as choose_cuts
 from bayeslaw.evaluate.cross_validation import new_likelihood as new_likelihood

@@ -206,20 +206,13 @@ def study(
     pool: str | None = query("Rows that can be bought."),
     targets: str | None = query("Rows to forecast."),
     designs: str = option(
-        "Some of none, random, cheapest, grid, doptimal, variance, plan.",
+        "Some of none, random, cheapest, grid, doptimal, variance.",
         default="none,random,cheapest,grid,doptimal,variance",
     ),
     seeds: int = option("Number of seeds.", default=10, min=1),
     seed: int = opt.SEED,
     budget: float | None = option("FLOPs of each design; by default the cost of the design grid."),
     cost: str = option("adaptation, flops, or a column.", default="adaptation"),
-    vary: float = option(
-        "Simulated world: sd of log true parameters over seeds.", default=0.0, min=0
-    ),
-    planning: bool = option(
-        "Simulated world: plan the paper's use case as well.", "--planning", default=False
-    ),
-    confidence: float = option("For --planning: confidence of the plans.", default=0.9),
     jobs: int = option("Processes.", default=2, min=1),
     refits: Refits,
 ) -> Shown:
@@ -235,7 +228,6 @@ def study(
     queries: dict[str, Any] = {name: text for name, text in asked.items() if text is not None}
     several = range(seed, seed + seeds)
     if table is not None:
-        opt.refuse("on a measured pool", vary=vary > 0)
         if lacking := [name for name in asked if name not in queries]:
             raise BayeslawError(f"a measured pool needs --{' and --'.join(lacking)}.")
         rows = reading.table(table)
@@ -245,15 +237,13 @@ def study(
             "--law, --columns and --where need a TABLE; the simulated world has its own."
         )
     else:
-        cases = bl.world_cases(several, vary=vary, **queries)
+        cases = bl.world_cases(several, **queries)
     results = bl.study(
         cases,
         chosen,
         out=out,
         budget=budget,
         cost=cost,
-        planning=planning,
-        confidence=confidence,
         jobs=jobs,
         progress=opt.progress(),
         **vars(refits),

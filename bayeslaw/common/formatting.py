@@ -74,7 +74,7 @@ def stated[T](base: type, known: Mapping[str, type[T]], value: T) -> dict[str, A
     contents = {field.name: getattr(value, field.name) for field in fields(value)}  # type: ignore[arg-type]  # kinds are dataclasses
     for field, content in contents.items():
         try:
-            same = _tuples(json.loads(json.dumps(content))) == content
+            same = as_tuples(json.loads(json.dumps(content))) == content
         except (TypeError, ValueError):
             same = False
         if not same:
@@ -87,15 +87,15 @@ def stated[T](base: type, known: Mapping[str, type[T]], value: T) -> dict[str, A
 
 def made[T](base: type, known: Mapping[str, type[T]], stated: Mapping[str, Any]) -> T:
     """The object that was `stated`; `LawError` if there is no such class, or no such field."""
-    values = {name: _tuples(value) for name, value in stated.items() if name != "kind"}
+    values = {name: as_tuples(value) for name, value in stated.items() if name != "kind"}
     try:
         return kind_of(base, known, stated["kind"])(**values)
     except TypeError as error:
         raise LawError(f"{base.__name__.lower()} {stated['kind']!r}: {error}.") from None
 
 
-def _tuples(value: Any) -> Any:
+def as_tuples(value: Any) -> Any:
     """JSON's lists as tuples, which a frozen dataclass can hold."""
     if isinstance(value, list | tuple):
-        return tuple(map(_tuples, value))
-    return {k: _tuples(v) for k, v in value.items()} if isinstance(value, dict) else value
+        return tuple(map(as_tuples, value))
+    return {k: as_tuples(v) for k, v in value.items()} if isinstance(value, dict) else value

@@ -1,4 +1,4 @@
-"""Studies: buy anchors by several designs at equal FLOPs, refit, forecast, plan, and score.
+"""Studies: buy anchors by several designs at equal FLOPs, refit, forecast and score.
 
 A study is a set of *cells*, one per case, seed and design. The record of each finished cell is
 written at once to a JSON file, so that an interrupted study resumes with the missing cells.
@@ -31,15 +31,13 @@ from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.sampling import RefitSettings
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
-from bayeslaw.planning.planner import plan
-from bayeslaw.planning.result import Plan
-from bayeslaw.simulation.worlds import UseCase, World, paper_world, simulate
+from bayeslaw.simulation.worlds import World, paper_world, simulate
 from bayeslaw.tables.table import LossTable, write_frame
 
-DESIGNS = ("none", "cheapest", "grid", *GAINS)
+DESIGNS = ("none", "cheapest", "grid", *(gain for gain in GAINS if gain != "plan"))
 MOST = 40
 """Most runs of a design by gain; the others are limited by the budget alone."""
-VERSION = 1
+VERSION = 2
 """Version of the records of cells. Raise it when they change, so that old files are not reused."""
 
 type Record = dict[str, str | float | bool | None]
@@ -52,17 +50,11 @@ class Options:
 
     budget: float | None
     cost: str
-    planning: bool
-    confidence: float
-
-
-OPTIMUM = {"atpp": 8.9, "replay": 0.34}
-"""The paper's plan. The limits of a varied world are the true losses there."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One planning problem of a study, for one seed.
+    """One problem of a study, for one seed.
 
     Parameters
     ----------
@@ -77,10 +69,6 @@ class Case:
     grid : str
         Query for the rows of the pool that the design ``"grid"`` buys; by default those of the
         smallest N.
-    source : Case, optional
-        The same runs in the domain that may be forgotten; needed to plan.
-    world : World, optional
-        The simulated world, in which plans are evaluated.
     """
 
     name: str
@@ -91,8 +79,6 @@ class Case:
     targets: LossTable
     exact: bool = False
     grid: str = ""
-    source: "Case | None" = None
-    world: World | None = None
 
 
 def world_cases(
@@ -102,9 +88,8 @@ def world_cases(
     train: str = "ptpp <= 31",
     pool: str = "ptpp == 279 and params < 8e9",
     targets: str = "ptpp == 279 and params > 8e9",
-    vary: float = 0.0,
 ) -> list[Case]:
-    """Simulated cases, one per seed.
+    """Simulated cases of a world's target domain, one per seed.
 
     Parameters
     ----------
@@ -113,9 +98,6 @@ def world_cases(
         By default `paper_world`.
     train, pool, targets : str
         Queries on the grid of the world.
-    vary : float
-        Standard deviation, in logs, of each slope and exponent about its value in the world, drawn
-        anew for each seed; with 0 all seeds have the same true laws.
 
     Returns
     -------
@@ -127,29 +109,22 @@ def world_cases(
     >>> len(case.train), len(case.pool), len(case.targets)
     (168, 63, 21)
     """
-    if not 0 <= vary < math.inf:
-        raise BayeslawError(f"vary={vary:g}: give a standard deviation, 0 or more.")
-    base, cases = world or paper_world(), []
+    here = world or paper_world()
+    domain, design, cases = here.target, here.design(), []
+    aims = LossTable(design, design.iloc[:0], "targets").query(targets).frame
+    exact = simulate(here.laws[domain], here.truth[domain], aims.assign(domain=domain))
     for seed in seeds:
-        here = varied(base, vary, seed) if vary else base
-        case: Case | None = None
-        for domain in (here.source, here.target):
-            table, law = here.table(domain, seed=seed), here.laws[domain]
-            design = here.design()
-            aim = LossTable(design, design.iloc[:0], "targets").query(targets).frame
-            case = Case(
-                name="world" if not vary else f"world varied by {vary:g}",
-                seed=seed,
-                law=law,
-                train=table.training(train),
-                pool=table.query(pool),
-                targets=simulate(law, here.truth[domain], aim.assign(domain=domain)),
-                exact=True,
-                grid=here.anchors,
-                source=case,
-                world=here,
-            )
-        assert case is not None
+        table = here.table(domain, seed=seed)
+        case = Case(
+            name="world",
+            seed=seed,
+            law=here.laws[domain],
+            train=table.training(train),
+            pool=table.query(pool),
+            targets=exact,
+            exact=True,
+            grid=here.anchors,
+        )
         cases.append(case)
     return cases
 
@@ -212,34 +187,6 @@ def pool_cases(
     return [replace(one, seed=seed) for seed in seeds]
 
 
-def varied(world: World, by: float, seed: int) -> World:
-    """Variant of a world with other true slopes and exponents, each by a factor of about 1 +- `by`.
-
-    The floors are unchanged. The limits of the use case become the true losses at the paper's plan,
-    8.9 ATPP at 34 % replay.
-    """
-    truth = {}
-    for i, (domain, law) in enumerate(world.laws.items()):
-        rng = np.random.default_rng([seed, i])
-        at = law.reference_point(world.design())
-        q = dict(law.to_reference(world.truth[domain], at))
-        terms = law.amounts(q, at)
-        floor = q["L_ref"] - sum(float(terms[name]) for name in law.coefficients)
-        for name in law.coordinates[1:]:
-            q[name] = q[name] * np.exp(by * rng.standard_normal())
-        terms = law.amounts(q, at)
-        q["L_ref"] = floor + sum(float(terms[name]) for name in law.coefficients)
-        truth[domain] = {n: float(v) for n, v in law.to_paper(q, at).items()}
-    new = replace(world, truth=truth)
-    most, after = new.adapted(OPTIMUM["replay"], OPTIMUM["atpp"] * world.limits["params"])
-    limits: UseCase = {
-        **world.limits,
-        "max_loss": most,
-        "max_forgetting": after / new.baseline() - 1,
-    }
-    return replace(new, limits=limits)
-
-
 def study(
     cases: Sequence[Case],
     designs: Sequence[str] = ("none", "random", "cheapest", "grid", "doptimal", "variance"),
@@ -247,8 +194,6 @@ def study(
     out: str | Path,
     budget: float | None = None,
     cost: str = "adaptation",
-    planning: bool = False,
-    confidence: float = 0.9,
     jobs: int = 2,
     progress: bool = False,
     **settings: Unpack[RefitSettings],
@@ -260,7 +205,7 @@ def study(
     cases : sequence of Case
         From `world_cases` and `pool_cases`.
     designs : sequence of str
-        Names among ``none, random, cheapest, grid, doptimal, variance, plan``.
+        Names among ``none, random, cheapest, grid, doptimal, variance``.
     out : str or Path
         File of the results (``.parquet`` or ``.csv``). Records of finished cells are stored in the
         folder ``OUT.cells``. A second run with the same arguments computes only missing cells.
@@ -268,11 +213,6 @@ def study(
         FLOPs of every design; by default the cost of the design ``grid`` in each case.
     cost : "flops", "adaptation", or a column of the pool
         See `bayeslaw.choose_anchors`.
-    planning : bool
-        Whether to fit the source domain as well and plan the use case of the world. The design
-        ``plan`` needs it.
-    confidence : float
-        Probability with which the plans meet the limits.
     jobs : int
         Number of processes on this machine; within ``joblib.parallel_config(backend="dask")`` the
         cells run on the Dask cluster that a client of yours is connected to.
@@ -288,30 +228,23 @@ def study(
         One row per cell: `case`, `seed`, `design`; `budget`, `flops`, `runs`, `rows`; the scores of
         `bayeslaw.score` at the targets; `sd`, the posterior standard deviation of log loss at the
         targets after the refit (median), and `sd_predicted`, its Bayes-linear prediction; `rhat`,
-        `ess`, `divergences`; `seconds`. With plans: `atpp`, `replay`, `p_both`, and in a world
-        `held`, whether the true losses meet both limits there.
+        `ess`, `divergences`; `seconds`.
 
     Raises
     ------
     BayeslawError
-        If a design is unknown, or a case has no source domain to plan with.
+        If a design or the cost is unknown.
     FileError
         If the folder of the cells cannot be written.
     """
     for design in designs:
         if design not in DESIGNS:
             raise BayeslawError(unknown("design", design, DESIGNS))
-    if "plan" in designs and not planning:
-        raise BayeslawError("the design 'plan' needs planning=True (--planning).")
-    if planning and any(case.source is None or case.world is None for case in cases):
-        raise BayeslawError("planning needs cases with a source domain, such as those of a world.")
     if budget is not None and not 0 < budget < math.inf:
         raise BayeslawError(f"budget={budget:g}: give positive FLOPs.")
-    if not 0 < confidence < 1:
-        raise BayeslawError(f"confidence={confidence:g} is not between 0 and 1; 0.9 is 90 %.")
     for case in cases:  # raises for a cost that no row has, before anything is fitted
         costs(case.pool.frame, case.law.columns, cost=cost, fitted=case.train)
-    out, options = Path(out), Options(budget, cost, planning, confidence)
+    out, options = Path(out), Options(budget, cost)
     folder = out.with_name(out.name + ".cells")
     try:
         folder.mkdir(exist_ok=True)
@@ -324,15 +257,14 @@ def study(
     }
     missing = {path: cell for path, cell in cells.items() if not path.is_file()}
     # Designs of one case share its first fits.
-    domains = [each for case, _ in missing.values() for each in _domains(case, planning)]
-    fitted = {_key(each, settings): each for each in domains}
+    fitted = {_key(case, settings): case for case, _ in missing.values()}
     fit = partial(refit, **settings)
     calls: list[Call[Posterior]] = [(fit, (c.law, c.train, c.seed)) for c in fitted.values()]
     first = dict(zip(fitted, results(calls, jobs, "first fits", progress), strict=True))
     work: list[Call[tuple[Path, Record]]] = []
     for path, (case, design) in missing.items():
-        fits = [first[_key(each, settings)] for each in _domains(case, planning)]
-        work.append((_cell, (path, case, design, fits, options, settings)))
+        arguments = path, case, design, first[_key(case, settings)], options, settings
+        work.append((_cell, arguments))
     # As they finish, whatever their order, so that a study that is killed keeps what it has.
     for path, record in results(work, jobs, "cells", progress, ordered=False):
         with atomic_write(path) as temporary:
@@ -348,8 +280,6 @@ def summary(results: pd.DataFrame, against: str = "random") -> pd.DataFrame:
     One row per case and design: `cells`, their number; medians over seeds; mean `coverage_90`;
     `better`, fraction of seeds with a smaller CRPS than `against`; `ratio`, median of the CRPS over
     that of `against`; `predicted`, median of predicted over realised posterior standard deviation.
-    With plans: `atpp`, the median (infinite if infeasible), and `held`, the fraction of feasible
-    plans for which the true losses meet both limits.
     """
     rows = []
     for (case, design), part in results.groupby(["case", "design"], sort=False):
@@ -367,10 +297,6 @@ def summary(results: pd.DataFrame, against: str = "random") -> pd.DataFrame:
             "ratio": ratio.median(),
             "predicted": (cells["sd_predicted"] / cells["sd"]).median(),
         }
-        if "atpp" in cells:
-            budgets = cells["atpp"].astype(float).fillna(np.inf)
-            held = cells["held"].dropna()
-            row |= {"atpp": budgets.median(), "held": held.astype(float).mean()}
         rows.append(row)
     return pd.DataFrame(rows)
 
@@ -381,10 +307,8 @@ def shown_study(results: pd.DataFrame, against: str) -> Shown:
     names = {"flops": "FLOPs", "runs": "runs", "rmse_log": "RMSE", "width_90": "width"}
     names |= {"crps": "CRPS", "winkler_90": "Winkler", "coverage_90": "coverage"}
     names |= {"better": "better", "ratio": "ratio"}
-    if planned := "atpp" in rows:
-        names |= {"atpp": "ATPP", "held": "met"}
     formats: dict[str, Format] = dict.fromkeys(names.values(), digits)
-    formats |= dict.fromkeys(("coverage", "better", "met"), percent)
+    formats |= dict.fromkeys(("coverage", "better"), percent)
     formats |= {"FLOPs": ".2g", "runs": ".3g"}
     blocks: list[Block] = []
     for case, designs in rows.groupby("case", sort=False):
@@ -397,11 +321,6 @@ def shown_study(results: pd.DataFrame, against: str) -> Shown:
         f"band, mean; better, ratio: fraction of seeds with a smaller CRPS than {against}, and "
         "median ratio of the two."
     )
-    if planned:
-        blocks.append(
-            "ATPP: median budget planned; met: fraction of plans that meet both limits under the "
-            "true laws."
-        )
     bad = float((results["rhat"] > 1.05).mean())
     blocks.append(f"R-hat of the short refits: median {rhat:.3f}, {percent(bad)} above 1.05.")
     document = {"against": against, "designs": rows.to_dict("records")}
@@ -413,31 +332,29 @@ def buy(
     case: Case,
     price: Costs,
     budget: float,
-    fits: Sequence[Posterior],
+    fit: Posterior | None,
     *,
     cost: str = "adaptation",
-    planned: Plan | None = None,
     seed: int = 0,
 ) -> list[int]:
     """Positions in a case's pool of the rows that a design measures, free checkpoints included.
 
-    `price` has the costs of the pool's rows, and `fits` the posteriors of the case and, for the
-    design of a plan, of its source. `seed` is that of the design ``"random"``.
+    `price` has the costs of the pool's rows; `fit`, the case's posterior, is for designs by gain,
+    and `seed` for the design ``"random"``.
     """
     frame = case.pool.frame.drop(columns="loss")
     if design == "none":
         return []
     if design in GAINS and design != "random":
+        assert fit is not None
         anchors = choose_anchors(
-            fits[0],
+            fit,
             frame.assign(row=frame.index),
             case.targets.frame,
             k=MOST,
             budget=budget,
             cost=cost,
             gain=design,
-            plan=planned,
-            source=None if planned is None else fits[1],
             allow_unconverged=True,
         )
         return sorted(anchors.frame["row"])
@@ -459,7 +376,7 @@ def _cell(
     path: Path,
     case: Case,
     design: str,
-    fits: Sequence[Posterior],
+    fit: Posterior,
     options: Options,
     settings: RefitSettings,
 ) -> tuple[Path, Record]:
@@ -467,17 +384,15 @@ def _cell(
     price = costs(case.pool.frame, case.law.columns, cost=options.cost, fitted=case.train)
     budget = options.budget
     if budget is None:
-        budget = price.total(buy("grid", case, price, math.inf, fits))
-    planned = _plan(case, fits, options) if design == "plan" else None
-    rows = buy(design, case, price, budget, fits, cost=options.cost, planned=planned)
-    bought, after = case.pool.frame.loc[rows], list(fits)
+        budget = price.total(buy("grid", case, price, math.inf, None))
+    rows = buy(design, case, price, budget, fit, cost=options.cost)
+    bought, after = case.pool.frame.loc[rows], fit
     if rows:
-        for i, each in enumerate(_domains(case, options.planning)):
-            new = replace(each.pool, frame=each.pool.frame.loc[rows])
-            after[i] = refit(each.law, joined(each.train, new), case.seed, **settings)
+        table = joined(case.train, replace(case.pool, frame=bought))
+        after = refit(case.law, table, case.seed, **settings)
     kind = "latent" if case.exact else "predictive"
-    forecast = after[0].forecast(case.targets, kind=kind, seed=case.seed, allow_unconverged=True)
-    checked = after[0].convergence
+    forecast = after.forecast(case.targets, kind=kind, seed=case.seed, allow_unconverged=True)
+    checked = after.convergence
     nothing = case.pool.frame.iloc[:0]
     # Bands of refits that did not converge are scored as well: leaving them out would favour the
     # designs whose posteriors are hard to sample.
@@ -490,39 +405,13 @@ def _cell(
         "runs": len(np.unique(price.run[rows])),
         "rows": len(rows),
         **{str(n): v for n, v in scores.score(forecast, case.targets).items()},
-        "sd": float(np.median(predicted_sd(after[0], nothing, case.targets))),
-        "sd_predicted": float(np.median(predicted_sd(fits[0], bought, case.targets))),
+        "sd": float(np.median(predicted_sd(after, nothing, case.targets))),
+        "sd_predicted": float(np.median(predicted_sd(fit, bought, case.targets))),
         "rhat": checked.rhat,
         "ess": min(checked.ess_bulk, checked.ess_tail),
         "divergences": checked.divergences,
     }
-    if options.planning and case.world is not None:
-        chosen, limits = _plan(case, after, options), case.world.limits
-        record |= {"atpp": chosen.atpp, "replay": chosen.replay, "p_both": chosen.p_both}
-        record["held"] = None  # of an infeasible plan
-        if math.isfinite(chosen.atpp):
-            loss, later = case.world.adapted(chosen.replay, chosen.tokens)
-            most = (1 + limits["max_forgetting"]) * case.world.baseline()
-            record["held"] = loss <= limits["max_loss"] and later <= most
     return path, record | {"seconds": time.perf_counter() - start}
-
-
-def _plan(case: Case, fits: Sequence[Posterior], options: Options) -> Plan:
-    assert case.world is not None
-    target, source = fits
-    return plan(
-        target=target,
-        source=source,
-        **case.world.limits,
-        baseline=case.world.baseline(),
-        confidence=options.confidence,
-        seed=case.seed,
-        allow_unconverged=True,
-    )
-
-
-def _domains(case: Case, planning: bool) -> list[Case]:
-    return [case, case.source] if planning and case.source is not None else [case]
 
 
 def _key(
@@ -531,8 +420,7 @@ def _key(
     """Name of a cell, or of the first fit of a case: a hash of all inputs of its numbers."""
     what: list[object] = [VERSION, __version__, design, sorted(settings.items())]
     what.append(vars(options) if options else None)
-    for each in _domains(case, options is not None and options.planning):
-        tables = [each.train, *([each.pool, each.targets] if options else [])]
-        what += [each.seed, each.law.identity, [table.sha256 for table in tables]]
+    tables = [case.train, *([case.pool, case.targets] if options else [])]
+    what += [case.seed, case.law.identity, [table.sha256 for table in tables]]
     what += [case.name, case.exact, case.grid] if options else []
     return hashlib.sha256(json.dumps(what, default=str).encode()).hexdigest()[:16]

@@ -10,6 +10,7 @@ from typing import Any
 
 from bayeslaw.common.errors import LawError, unknown
 from bayeslaw.common.files import models_dir, named_file
+from bayeslaw.common.formatting import as_tuples
 from bayeslaw.laws.adjustments import OFFSET_PRIORS, RATE_PRIORS, REPEATS, Bases, Departure
 from bayeslaw.laws.law import KAPPA, Law
 from bayeslaw.laws.priors import (
@@ -227,11 +228,5 @@ def restored_law(stored: Mapping[str, Any]) -> Law:
     law = law.tuned() if stored.get("tuning") else law
     if not stored["bases"]:
         return law
-    bases = {key: _tuples(value) for key, value in stored["bases"].items()}
+    bases = as_tuples(stored["bases"])
     return replace(law, bases=Bases(**bases | {"law": load_law(bases["law"])}))
-
-
-def _tuples(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _tuples(each) for key, each in value.items()}
-    return tuple(map(_tuples, value)) if isinstance(value, list | tuple) else value

@@ -152,27 +152,11 @@ class World:
     def table(
         self, domain: str | None = None, *, seed: int = 0, noise: bool | float = True
     ) -> LossTable:
-        """Simulate losses on the whole grid.
+        """Simulate losses on the whole grid, of both domains or of one.
 
-        Parameters
-        ----------
-        domain : str, optional
-            By default both domains, distinguished by the column `domain`. A domain has the same
-            losses alone and in the table of both.
-        seed : int
-            The same seed gives the same losses.
-        noise : bool or float
-            True for the world's noise, False for none, or a standard deviation of log loss.
-
-        Returns
-        -------
-        LossTable
-            The losses of the source domain before adaptation are its `baselines`.
-
-        Raises
-        ------
-        BayeslawError
-            If the domain is unknown.
+        The column `domain` tells them apart; a domain has the same losses alone and in the table
+        of both. Those of the source domain before adaptation are the table's `baselines`. `noise`
+        is True for the world's, False for none, or a standard deviation of log loss.
 
         Examples
         --------

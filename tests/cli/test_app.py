@@ -98,10 +98,6 @@ HUBER = ("--law", "chinchilla", "--method", "huber")
         (("verify", DELPHI), "not a registered forecast"),
         (("verify", GOLDEN), "not a registered forecast"),
         (("study", "--seeds", "1", "--out", "s.csv", "--budget", "0"), "budget=0"),
-        (
-            ("study", "--seeds", "1", "--out", "s.csv", "--planning", "--confidence", "90"),
-            "confidence=90",
-        ),
         (("study", "--seeds", "1", "--out", "s.csv", "--cost", "hours"), "unknown cost"),
         (("fit", DELPHI, *HUBER, "--seed", "-1"), "--seed"),
         (("fit", DELPHI, *HUBER, "--seed", "one"), "--seed"),
