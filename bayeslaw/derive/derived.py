@@ -241,11 +241,7 @@ def local_exponents(
     >>> rows = bl.grid(params=1e9, tokens=2e10)
     >>> bl.derive.local_exponents(fit, rows).to_frame()  # doctest: +SKIP
     """
-    failures = checked([posterior], allow_unconverged)
-    # Exponents trade off against each other where losses have long converged.
-    posterior.require_converged(allow_unconverged, parameters=True)
-    frame = rows.frame if isinstance(rows, LossTable) else canonical(rows, "rows", ())
-    check_units(frame, "rows", posterior.table.frame)
+    frame, failures = _asked(posterior, rows, allow_unconverged)
     law, q = posterior.extended(frame)
     x, at = law.covariates(frame), posterior.at
     p = law.amounts(q, at)
@@ -275,6 +271,18 @@ def local_exponents(
     return derived({**exponents, **totals}, _places(law, frame), failures=failures)
 
 
+def _asked(
+    posterior: Posterior, rows: LossTable | pd.DataFrame, allowed: bool
+) -> tuple[pd.DataFrame, tuple[str, ...]]:
+    """Rows to derive parameters at, checked, and failures of the convergence check."""
+    failures = checked([posterior], allowed)
+    # Exponents trade off against each other where losses have long converged.
+    posterior.require_converged(allowed, parameters=True)
+    frame = rows.frame if isinstance(rows, LossTable) else canonical(rows, "rows", ())
+    check_units(frame, "rows", posterior.table.frame)
+    return frame, failures
+
+
 def _places(law: Law, frame: pd.DataFrame) -> pd.DataFrame:
     """The law's covariates of some rows."""
     columns = [c for c in dict.fromkeys(COLUMN.values()) if c in law.columns]
@@ -288,11 +296,8 @@ def best_rate(
 
     Parameters
     ----------
-    posterior : Posterior
-    rows : LossTable or DataFrame
-        The law's covariates, such as ``grid(params=1e9, tokens=2e10)``.
-    allow_unconverged : bool
-        Whether to use a posterior that failed the convergence checks.
+    posterior, rows, allow_unconverged
+        As for `local_exponents`.
 
     Returns
     -------
@@ -301,27 +306,22 @@ def best_rate(
 
     Raises
     ------
-    NotConverged
-        If the posterior failed the convergence checks and `allow_unconverged` is false.
+    NotConverged, TableError
+        As for `local_exponents`.
     LawError
         If the posterior was not fitted to several rates.
-    TableError
-        If a covariate is missing or invalid.
 
     Examples
     --------
     >>> bl.derive.best_rate(fit, bl.grid(params=1e9, tokens=2e10)).to_frame()  # doctest: +SKIP
     """
-    failures = checked([posterior], allow_unconverged)
+    frame, failures = _asked(posterior, rows, allow_unconverged)
     law, at = posterior.law, posterior.at
     if law.tuning is None:
         raise LawError(
             f"{law.name} was fitted to a table without several values in a column 'rate', so it "
             "has no best one."
         )
-    posterior.require_converged(allow_unconverged, parameters=True)
-    frame = rows.frame if isinstance(rows, LossTable) else canonical(rows, "rows", ())
-    check_units(frame, "rows", posterior.table.frame)
     values = np.exp(law.tuning.best(law.amounts(posterior.values(), at), law.covariates(frame), at))
     fitted = posterior.table.frame["rate"]
     low, high = float(fitted.min()), float(fitted.max())
@@ -339,9 +339,8 @@ def floor(posterior: Posterior, *, allow_unconverged: bool = False) -> Derived:
 
     Parameters
     ----------
-    posterior : Posterior
-    allow_unconverged : bool
-        Whether to use a posterior that failed the convergence checks.
+    posterior, allow_unconverged
+        As for `local_exponents`.
 
     Returns
     -------
@@ -351,7 +350,7 @@ def floor(posterior: Posterior, *, allow_unconverged: bool = False) -> Derived:
     Raises
     ------
     NotConverged
-        If the posterior failed the convergence checks and `allow_unconverged` is false.
+        As for `local_exponents`.
 
     Examples
     --------
@@ -420,8 +419,8 @@ def floor_sensitivity(
         Of this posterior alone, such as `compute_optimal` or ``fit.forecast(rows, kind="latent")``.
     slices : int
         Number of slices of the draws by E, each of as many draws; at least 2.
-    allow_unconverged : bool
-        Whether to use a posterior that failed the convergence checks.
+    allow_unconverged
+        As for `local_exponents`.
 
     Returns
     -------

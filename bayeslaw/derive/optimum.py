@@ -387,12 +387,10 @@ def compute_multiplier(
 
     Raises
     ------
-    NotConverged
-        If a posterior failed the convergence checks and `allow_unconverged` is false.
+    NotConverged, BayeslawError
+        As for `flops_to_reach`.
     LawError
         If a law does not depend on N and D alone.
-    BayeslawError
-        If a loss is not positive, or a range is empty.
 
     Examples
     --------
@@ -454,8 +452,8 @@ def crossover(
         needed if its law depends on them.
     search : tuple of float
         Least and greatest tokens per parameter, D / N, that are searched.
-    allow_unconverged : bool
-        Whether to use posteriors that failed the convergence checks.
+    allow_unconverged
+        As for `compute_optimal`.
 
     Returns
     -------
@@ -468,12 +466,8 @@ def crossover(
 
     Raises
     ------
-    NotConverged
-        If a posterior failed the convergence checks and `allow_unconverged` is false.
-    LawError
-        If `replay` or `ptpp` is lacking, or a law depends on other things.
-    BayeslawError
-        If `params` is not positive, or the range is empty.
+    NotConverged, LawError, BayeslawError
+        As for `compute_optimal`.
 
     Examples
     --------

@@ -258,7 +258,7 @@ def _factor(density: Density, mode: Floats) -> Floats:
 def _run(
     density: Density, mode: Floats, factor: Floats, settings: Settings, draws: int, accept: float
 ) -> tuple[Floats, xr.Dataset]:
-    """Points of `Density.unwhitened`, shape (chains, draws, coordinates), and statistics."""
+    """Points of `Density.scaled`, shape (chains, draws, coordinates), and statistics."""
     centre, factor = mode.copy(), np.ascontiguousarray(factor)
 
     def log_density() -> Callable[[Floats], tuple[float, Floats]]:

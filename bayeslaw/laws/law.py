@@ -213,11 +213,6 @@ class Law:
             needs[c] = f"for {', '.join(terms)} of {self.name}" if terms else f"for {self.name}"
         return needs
 
-    @property
-    def additive(self) -> bool:
-        """Whether the loss is the floor plus the terms, which may be coupled."""
-        return not (self.deviations or self.departure or self.factors or self.repetition)
-
     @cached_property
     def identity(self) -> str:
         """Hash of what the loss and its priors depend on, which name and title are not part of."""
@@ -548,7 +543,8 @@ class Law:
                 return self.loss(moved, x, at).imag / STEP
             return self._deviating(moved, ratios, x, at, np).imag / STEP
 
-        if self.additive and not self.coupled:
+        beside = (self.coupled, self.deviations, self.departure, self.factors, self.repetition)
+        if not any(beside):  # the loss is the floor plus the terms
             by = {"E": 1.0, **ratios}
         else:
             nonlinear = [name for name in self._added if name in names]

@@ -93,12 +93,6 @@ class Density:
         value, gradient, moved = whitening.scaled(point, centre, factor, self.arguments)
         return value, gradient, moved
 
-    def unwhitened(self, point: Floats) -> Floats:
-        """The point with weights in place of whitened ones."""
-        _, _, weights = whitening.density(point, *self.arguments)
-        first = len(self.names)
-        return np.concatenate([point[:first], weights, point[first + len(weights) :]])
-
     def whitened_at(self, parameters: Floats) -> "Density":
         """The density whitened by the matrix at a point on the real line."""
         y, code, constants, sizes, ends, places, _, inputs, block, level, _, before = self.arguments
@@ -128,7 +122,7 @@ class Density:
         return replace(self, arguments=tuple(moved))
 
     def variables(self, points: Floats) -> dict[str, Floats]:
-        """Draws by name, of points of `unwhitened`, shape (chains, draws, coordinates)."""
+        """Draws by name, of points of `scaled`, shape (chains, draws, coordinates)."""
         z = {name: points[..., i] for i, name in enumerate(self.names)}
         drawn: dict[str, Floats] = {}
         for prefix, data in self.domains.items():
