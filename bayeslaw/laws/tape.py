@@ -7,7 +7,6 @@ compiles once for a machine, runs any tape, so a law is never compiled.
 """
 
 import math
-import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -177,7 +176,7 @@ class Node:
         one, two = (node, self) if swapped else (self, node)
         a, b = one.number, two.number
         if a is not None and b is not None:
-            return self.tape.constant(_FOLD[kind](a, b))
+            return self.tape.constant(_VALUES[kind](a, b, np))
         if (kind == ADD and a == 0) or (kind == MULTIPLY and a == 1):
             return two
         if (kind in (ADD, SUBTRACT) and b == 0) or (kind in (MULTIPLY, DIVIDE) and b == 1):
@@ -202,14 +201,6 @@ class Node:
         return self * self if power == 2 else _exp(power * _log(self))
 
 
-_FOLD: dict[int, Callable[[float, float], float]] = {
-    ADD: operator.add,
-    SUBTRACT: operator.sub,
-    MULTIPLY: operator.mul,
-    DIVIDE: operator.truediv,
-    MAXIMUM: max,
-    ABOVE: lambda a, b: float(a > b),
-}
 type Value = Node | float | Floats
 
 
