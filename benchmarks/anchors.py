@@ -43,7 +43,7 @@ def speed(settings: dict[str, int] = LONG, repeats: int = 5, every: int = 1) -> 
     candidates, targets = candidates[::every], targets[::every]
     asked = [
         (candidates, {"gain": gain, **limit})
-        for gain in ("variance", "doptimal")
+        for gain in ("variance", "entropy", "doptimal")
         for limit in ({"k": 20}, {"budget": 1e21})
     ]
     for rows, how in [*asked, (candidates[::13], {"k": 3})]:

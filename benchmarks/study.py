@@ -22,7 +22,7 @@ from bayeslaw import Case, pool_cases, study, world_cases
 from bayeslaw.design.study import summary
 from bayeslaw.simulation.worlds import UseCase, World
 
-DESIGNS = ("none", "random", "cheapest", "grid", "doptimal", "variance")
+DESIGNS = ("none", "random", "cheapest", "grid", "doptimal", "variance", "entropy")
 SHORT = {"draws": 400, "tune": 400}
 CURVED = SHORT | {"discrepancy": "curvature", "target_accept": 0.97}
 SMALLER, LARGEST = "params < params.max()", "params == params.max()"

@@ -20,13 +20,7 @@ from typer.core import TyperGroup
 
 from bayeslaw import __version__
 from bayeslaw.cli.options import option
-from bayeslaw.common.errors import (
-    REMOVED,
-    BayeslawError,
-    FitWarning,
-    TableWarning,
-    command_line,
-)
+from bayeslaw.common.errors import REMOVED, BayeslawError, FitWarning, TableWarning, command_line
 from bayeslaw.common.formatting import jsonable
 from bayeslaw.common.shown import Shown
 
@@ -68,7 +62,6 @@ class _Group(TyperGroup):
     """Commands that report a user's mistake in one line."""
 
     def list_commands(self, ctx: object) -> list[str]:
-        """Names in the order of a typical analysis."""
         return sorted(self.commands, key=ORDER.index)
 
     def main(self, *args: Any, **settings: Any) -> Any:
@@ -179,7 +172,6 @@ def dumps(document: Mapping[str, object]) -> str:
 
 
 def note(text: str, label: str = "", color: str | None = None) -> None:
-    """Print one line on stderr."""
     label = typer.style(f"{label}:", fg=color, bold=True) + " " if label else ""
     typer.echo(label + " ".join(text.split()), err=True)
 

@@ -180,7 +180,6 @@ def recipes(
 
 
 def one(name: str, place: dict[str, list[float]]) -> float:
-    """Return the single value of a covariate of --at."""
     values = place.get(name, [])
     if len(values) != 1:
         raise BayeslawError(f"--at: give one value of {name}, such as {name}=1e9.")

@@ -63,13 +63,10 @@ def anchors(
         "flops (6 N D and each new base's pre-training), adaptation (6 N D), or a column.",
         default="flops",
     ),
-    gain: Literal["random", "variance", "plan", "doptimal"] = option(
-        "Criterion: none (random), variance of log loss at the targets or of the plan's budget, or "
-        "D-optimality for the law.",
+    gain: Literal["random", "variance", "entropy", "plan", "doptimal"] = option(
+        "Criterion: none (random), variance or entropy of log loss at the targets, variance of the "
+        "plan's budget, or D-optimality for the law.",
         default="random",
-    ),
-    power: float | None = option(
-        "Divide gains by the cost to this power (by default 1 under a budget, else 0)."
     ),
     second_size: bool = option("Require runs of two sizes or more, or not.", default=True),
     source: Path | None = option("For --gain plan and --evsi: posterior of the source domain."),
@@ -113,7 +110,6 @@ def anchors(
         budget=budget,
         cost=cost,
         gain=gain,
-        power=power,
         second_size=second_size,
         plan=needed,
         source=forgotten if gain == "plan" else None,
@@ -206,7 +202,7 @@ def study(
     pool: str | None = query("Rows that can be bought."),
     targets: str | None = query("Rows to forecast."),
     designs: str = option(
-        "Some of none, random, cheapest, grid, doptimal, variance.",
+        "Some of none, random, cheapest, grid, doptimal, variance, entropy.",
         default="none,random,cheapest,grid,doptimal,variance",
     ),
     seeds: int = option("Number of seeds.", default=10, min=1),

@@ -43,12 +43,10 @@ def option(text: str, *names: str, default: Any = None, **settings: Any) -> Any:
 
 
 def argument(text: str, *, default: Any = ..., **settings: Any) -> Any:
-    """Argument with a help text."""
     return typer.Argument(default, help=text, show_default=False, **settings)
 
 
 def query(text: str, **settings: Any) -> Any:
-    """Option that takes a pandas query."""
     return option(text, metavar="QUERY", **settings)
 
 
@@ -148,7 +146,6 @@ class Reading:
 
     @property
     def unit(self) -> dict[str, Any]:
-        """The unit of the losses, as arguments of `bayeslaw.read_table`."""
         return {"loss_unit": self.loss_unit, "bytes_per_token": self.bytes_per_token}
 
     def table(self, path: Path, source: Path | None = None) -> "bl.LossTable":
@@ -419,7 +416,6 @@ def fit_table(
     seed: int,
     bounds: Bounds = "paper",
 ) -> Fitted:
-    """Fit a law by the named method."""
     settings = asdict(sampling)
     if method == "huber":
         refuse("on a Huber fit", **sampling.given("delta"))
@@ -507,7 +503,6 @@ def is_posterior(path: Path) -> bool:
 
 
 def save_frame(path: Path | None, frame: "pd.DataFrame") -> None:
-    """Write a table, if there is a path."""
     from bayeslaw.tables.table import write_frame
 
     if path is not None:
@@ -515,7 +510,6 @@ def save_frame(path: Path | None, frame: "pd.DataFrame") -> None:
 
 
 def save_figure(path: Path | None, draw: "Callable[[], Figure]") -> None:
-    """Draw a figure and save it, if there is a path."""
     if path is not None:
         draw().savefig(path, dpi=200)
 

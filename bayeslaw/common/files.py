@@ -101,7 +101,6 @@ def shipped(name: str) -> Path:
 
 
 def models_dir() -> Path:
-    """Folder of the shipped laws."""
     return shipped("models")
 
 

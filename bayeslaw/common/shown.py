@@ -117,7 +117,6 @@ class Shown:
         )
 
     def adding(self, **fields: object) -> "Shown":
-        """With more fields in the document."""
         return replace(self, document={**self.document, **fields})
 
     def text(self, width: int = 80, color: bool = False) -> str:

@@ -58,7 +58,6 @@ def checked(fits: Sequence[Posterior], allowed: bool) -> tuple[str, ...]:
 
 
 def check_level(level: float) -> None:
-    """Raise `BayeslawError` unless a level is a probability of an interval."""
     if not 0 < level < 1:
         raise BayeslawError(f"level {level:g} is not between 0 and 1; 0.9 is a 90 % interval.")
 
@@ -284,7 +283,6 @@ def _asked(
 
 
 def _places(law: Law, frame: pd.DataFrame) -> pd.DataFrame:
-    """The law's covariates of some rows."""
     columns = [c for c in dict.fromkeys(COLUMN.values()) if c in law.columns]
     return frame[columns].reset_index(drop=True)
 

@@ -168,7 +168,6 @@ def law_of(
 
 
 def check_search(search: Range) -> None:
-    """Raise `BayeslawError` unless this is a range of tokens per parameter."""
     low, high = search
     if not 0 < low < high < math.inf:
         raise BayeslawError(

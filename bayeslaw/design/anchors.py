@@ -215,7 +215,6 @@ def choose_anchors(
     budget: float | None = None,
     cost: str = "flops",
     gain: str = "random",
-    power: float | None = None,
     second_size: bool = True,
     plan: Plan | None = None,
     source: Posterior | Pool | None = None,
@@ -246,14 +245,13 @@ def choose_anchors(
         ``"flops"`` is 6 N D for each run and, for laws with `ptpp`, the pre-training of each base
         (6 N times N PTPP tokens), unless it is in the posterior's table, if only by a row with
         ``tokens = 0``. ``"adaptation"`` is 6 N D alone. A column has the costs in any unit.
-    gain : {"random", "variance", "plan", "doptimal"}
+    gain : {"random", "variance", "entropy", "plan", "doptimal"}
         ``"random"`` takes whole runs in random order while `k` and `budget` allow one;
         ``"variance"`` is the reduction of the mean variance of log loss at the targets;
+        ``"entropy"`` that of half its mean logarithm, which weighs relative reductions equally;
         ``"plan"`` that of the variance of the budget that `plan` needs; ``"doptimal"`` the
-        information about the law's losses, whatever the targets (Bayesian D-optimality).
-    power : float, optional
-        Gains are divided by the cost to this power; by default 1 with a budget, 0 without. With a
-        budget, a search with power 0 is made as well. Not for random runs.
+        information about the law's losses, whatever the targets (Bayesian D-optimality). With a
+        budget, sets are built by gain per cost and by gain alone, and the better one is taken.
     second_size : bool
         Whether two or more runs must not all have the same N. Anchors of a single size cannot
         reveal that a law is wrong about N.
@@ -297,10 +295,6 @@ def choose_anchors(
         raise BayeslawError("say how many runs to choose (k=) or what they may cost (budget=).")
     if (k is not None and k < 1) or (budget is not None and not budget > 0):
         raise BayeslawError("k and budget must be positive.")
-    if power is not None and not 0 <= power < math.inf:
-        raise BayeslawError(f"power={power:g}: give 0 or more; 1 divides gains by the cost.")
-    if power is not None and gain == "random":
-        raise BayeslawError("power weighs a gain against its cost; give gain= too.")
     if (gain == "plan") != (plan is not None):
         raise BayeslawError("gain='plan' needs plan=, a Plan; other gains do not take one.")
     if plan is not None and (plan.chosen is None or not 0 < plan.chosen.tokens < math.inf):
@@ -331,7 +325,7 @@ def choose_anchors(
         weights=weight if plan is None else np.r_[0 * weight, 1.0],
         k=k or MOST,
         budget=math.inf if budget is None else budget,
-        power=(0.0 if budget is None else 1.0) if power is None else power,
+        power=0.0 if budget is None else 1.0,
         second_size=second_size,
     )
     picks = search.random(seed) if gain == "random" else search.best()

@@ -51,6 +51,7 @@ COSTS = {
 GAINS = {
     "random": "drawn at random: no gain gave better forecasts of measured losses",
     "variance": "minimises the mean variance of log loss at the targets",
+    "entropy": "minimises the mean log variance of log loss at the targets",
     "plan": "minimises the variance of the budget of the plan",
     "doptimal": "maximises the information about the law (Bayesian D-optimality)",
 }
@@ -451,6 +452,8 @@ class Search:
         if self.gain == "doptimal":
             return self.joint.information(picks)
         now, then = self.joint.variances(picks)
+        if self.gain == "entropy":
+            now, then = np.log(now) / 2, np.log(then) / 2
         return -float(now @ self.weights), -then @ self.weights
 
     def _rates(self, picks: Sequence[int], power: float) -> Floats:

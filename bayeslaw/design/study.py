@@ -205,7 +205,7 @@ def study(
     cases : sequence of Case
         From `world_cases` and `pool_cases`.
     designs : sequence of str
-        Names among ``none, random, cheapest, grid, doptimal, variance``.
+        Names among ``none, random, cheapest, grid, doptimal, variance, entropy``.
     out : str or Path
         File of the results (``.parquet`` or ``.csv``). Records of finished cells are stored in the
         folder ``OUT.cells``. A second run with the same arguments computes only missing cells.
@@ -302,7 +302,6 @@ def summary(results: pd.DataFrame, against: str = "random") -> pd.DataFrame:
 
 
 def shown_study(results: pd.DataFrame, against: str) -> Shown:
-    """A table per case, with a row per design."""
     rows, rhat = summary(results, against), float(results["rhat"].median())
     names = {"flops": "FLOPs", "runs": "runs", "rmse_log": "RMSE", "width_90": "width"}
     names |= {"crps": "CRPS", "winkler_90": "Winkler", "coverage_90": "coverage"}

@@ -44,7 +44,6 @@ BINS = (0.0, 0.25, 0.5, 1.0, 2.0, np.inf)
 
 
 def amount(rows: pd.DataFrame, along: str) -> pd.Series:
-    """A quantity of `ALONG` for each row."""
     return 6 * rows["params"] * rows["tokens"] if along == "flops" else rows[along]
 
 
@@ -301,7 +300,6 @@ def _at_cut(
     settings: Mapping[str, Any],
     seed: int,
 ) -> pd.DataFrame:
-    """Rows of a `Backtest` for one cut and model."""
     arguments = dict(settings)
     fitted, later = value <= cut, value > cut
     train, test = subset(table, fitted), subset(table, later)

@@ -23,14 +23,7 @@ from bayeslaw.common.errors import BayeslawError, FileError, LawError, TableErro
 from bayeslaw.common.files import digest, read_json, write_json
 from bayeslaw.common.formatting import jsonable
 from bayeslaw.common.shown import SYNTHETIC, Block, Note, Showing, Shown, Table
-from bayeslaw.evaluate.scores import (
-    BANDS,
-    POINT,
-    crps,
-    interval_scores,
-    point_scores,
-    shown_scores,
-)
+from bayeslaw.evaluate.scores import BANDS, POINT, crps, interval_scores, point_scores, shown_scores
 from bayeslaw.inference.fitted import Convergence
 from bayeslaw.inference.pools import of_one_law
 from bayeslaw.inference.posterior import (
@@ -467,7 +460,6 @@ def read_coefficients(path: str | Path) -> Coefficients:
 def _write(
     kind: tuple[str, str, int], content: Mapping[str, Any], path: str | Path, **others: object
 ) -> str:
-    """Write the content of a file with its hash, which is returned."""
     (name, form, schema), sha256 = kind, digest(content)
     document = {"format": form, "schema": schema, "sha256": sha256, name: content}
     write_json(document | {"parts": _parts(content)} | others, path)
@@ -718,7 +710,6 @@ def _flat(draws: xr.Dataset) -> xr.Dataset:
 
 
 def _summary(draws: xr.Dataset, fit: Posterior) -> dict[str, dict[str, float | str]]:
-    """Quantiles and unit of each variable."""
     return {
         str(name): {key: float(values.quantile(q)) for key, q in QUANTILES.items()}
         | {"unit": str(values.attrs.get("units", "dimensionless"))}

@@ -117,7 +117,6 @@ class Objective:
         return {self.names[i]: float(bound[i]) for i in np.flatnonzero(at_low | at_high)}
 
     def paper(self, point: Floats) -> dict[str, float]:
-        """A point in paper coordinates."""
         p = self.law.rescale(self.amounts(point), self.at)
         return {name: float(value) for name, value in p.items()}
 

@@ -57,7 +57,6 @@ type Bounds = Literal["paper", "prior"]
 
 
 def described(law: Law, table: LossTable | None, at: Mapping[str, float]) -> Shown:
-    """A fit's law and rows."""
     synthetic = is_synthetic(table)
     blocks: list[Block] = [Note(SYNTHETIC, "synthetic")] if synthetic else []
     blocks += [] if table is None else [f"fitted to {table}"]

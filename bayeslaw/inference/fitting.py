@@ -196,7 +196,6 @@ def fit(
 def _fit_pool(
     name: str, laws: Sequence[str | Path | Law], table: LossTable, settings: Settings
 ) -> Pool:
-    """Posteriors of several laws on one table, with equal weights."""
     name = name or " + ".join(Path(str(law)).stem for law in laws)
     loaded = [load_law(law) for law in laws]
     names = [law.name for law in loaded]

@@ -308,7 +308,6 @@ def member_laws(law: object) -> Sequence[str | Path | Law] | None:
 
 
 def draw_count(fit: Fit) -> int:
-    """Number of draws; 1 for a point fit."""
     return 1 if isinstance(fit, PointFit) else fit.count
 
 

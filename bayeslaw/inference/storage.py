@@ -162,7 +162,6 @@ UNITS = {"params": "parameters", "tokens": "tokens", "replay": "fraction", "ptpp
 
 
 def to_datatree(fit: FittedLaw, *, seed: int = 0, prior: int = 1000) -> xr.DataTree:
-    """See `Posterior.to_datatree`."""
     frame, rng = fit.table.frame, np.random.default_rng(seed)
     shape = fit.draws.sizes["chain"], fit.draws.sizes["draw"]
     rows = {"row": np.arange(len(frame))}

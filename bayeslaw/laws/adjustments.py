@@ -196,7 +196,6 @@ class Tuning(Deviation):
         return sum(p[name] * at[c] for c, name in self.slopes.items()) - at[RATE]
 
     def best(self, p: Values, x: Values, at: Values) -> Array:
-        """Log of the best rate."""
         drift = sum(p[name] * (x[c] - at[c]) for c, name in self.slopes.items())
         return at[RATE] + p[BEST] + drift
 

@@ -13,14 +13,7 @@ from bayeslaw.common.files import models_dir, named_file
 from bayeslaw.common.formatting import as_tuples
 from bayeslaw.laws.adjustments import OFFSET_PRIORS, RATE_PRIORS, REPEATS, Bases, Departure
 from bayeslaw.laws.law import KAPPA, Law
-from bayeslaw.laws.priors import (
-    FLOOR,
-    FLOORS,
-    NOISE,
-    check_supports,
-    one_floor,
-    parse_priors,
-)
+from bayeslaw.laws.priors import FLOOR, FLOORS, NOISE, check_supports, one_floor, parse_priors
 from bayeslaw.laws.terms import LETTERS, Term
 
 _SETTINGS = ("title", "reference", "token_unit", "ratio", "coupled")

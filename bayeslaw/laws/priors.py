@@ -248,7 +248,6 @@ def one_floor(priors: Collection[str], where: str = "") -> str | None:
 
 
 def floor_words(priors: Mapping[str, Prior]) -> str:
-    """The prior of the floor in words."""
     return f"{priors[FLOOR]} of its share of the loss" if FLOOR in priors else str(priors["E"])
 
 

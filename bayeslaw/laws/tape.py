@@ -66,7 +66,6 @@ class Tape:
         return Node(self, self.places[operation])
 
     def gradient(self, total: "Node", by: Sequence["Node"]) -> list["Node"]:
-        """Derivatives of a scalar by other nodes."""
         found = {total.place: self.constant(1.0)}
         for place in range(total.place, -1, -1):
             if place not in found:
@@ -145,7 +144,6 @@ class Node:
 
     @property
     def row(self) -> bool:
-        """Whether it is a vector over the rows, and no scalar."""
         return self.operation.row
 
     @property
@@ -162,12 +160,10 @@ class Node:
 
     @property
     def number(self) -> float | None:
-        """Its value, if it is a constant."""
         return self.operation.value if self.kind == CONSTANT else None
 
     @property
     def names(self) -> set[str]:
-        """Names of the inputs that it depends on."""
         needed = self.tape.needed([self])
         return {name for name, node in self.tape.inputs.items() if node.place in needed}
 

@@ -69,7 +69,6 @@ _GREEK = (
 
 
 def tex(symbol: str) -> str:
-    """LaTeX of a parameter's symbol."""
     bare = symbol.removesuffix("_")
     return f"\\{bare}" if bare in _GREEK else bare
 

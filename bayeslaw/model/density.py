@@ -199,7 +199,6 @@ def normal_coefficients(spec: Spec) -> dict[str, Prior]:
 
 
 def _other_parameters(spec: Spec) -> list[str]:
-    """Parameters on the real line that are not the law's."""
     names = ["sigma", *spec.likelihood.parameters, *[LENGTH] * (spec.errors == "run")]
     return names + [f"tau_{level}" for level in spec.effects]
 

@@ -141,7 +141,6 @@ def make_data(
     groups: Mapping[str, Strings] | None = None,
     at: Mapping[str, float] | None = None,
 ) -> Data:
-    """The data of a table."""
     of_rows = {name: labels(table.frame, name) for name in spec.effects}
     known = groups or {name: np.unique(names) for name, names in of_rows.items()}
     law = spec.law

@@ -159,7 +159,6 @@ def _operator_row(kind, x, y, out):
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def inverse(lower):
-    """Inverse of a lower triangular matrix."""
     k = lower.shape[0]
     found = np.zeros((k, k))
     for i in range(k):

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw.common.arrays import Bools, Floats
-from bayeslaw.common.errors import BayeslawError, unknown
+from bayeslaw.common.errors import BayeslawError
 from bayeslaw.common.formatting import count, digits, jsonable, percent
 from bayeslaw.common.shown import Block, Format, Note, Showing, Shown, Table
 from bayeslaw.laws.adjustments import epochs
@@ -251,31 +251,25 @@ class Plan(Choice):
         return self if self.status == "feasible" else self.best
 
     def surface(
-        self, atpp: Sequence[float] | Floats, replay: Sequence[float] | Floats, limit: str = "both"
+        self, atpp: Sequence[float] | Floats, replay: Sequence[float] | Floats
     ) -> pd.DataFrame:
-        """Probability that limits hold, over budgets and replay ratios.
+        """Probability that all limits hold, over budgets and replay ratios.
 
         Parameters
         ----------
         atpp, replay : sequence of float
             Adaptation tokens per parameter, and replay ratios.
-        limit : {"both", "target", "forgetting"}
 
         Returns
         -------
         DataFrame
             Probabilities; the index is ATPP, the columns are replay ratios in ascending order.
         """
-        ratios, problem = replay_ratios(replay), self.problem
-        kinds = {"target": problem.targets, "forgetting": problem.sources, "both": problem.limits}
-        if limit not in kinds:
-            raise BayeslawError(unknown("limit", limit, kinds))
+        ratios = replay_ratios(replay)
         with np.errstate(divide="ignore"):
-            held = replace(problem, limits=kinds[limit]).held(
-                np.log(np.asarray(atpp, float)), ratios
-            )
+            held = self.problem.held(np.log(np.asarray(atpp, float)), ratios)
         index, columns = pd.Index(atpp, name="atpp"), pd.Index(ratios, name="replay")
-        return pd.DataFrame(held / problem.draws, index, columns)
+        return pd.DataFrame(held / self.problem.draws, index, columns)
 
     def at(self, *, atpp: float, replay: float) -> Choice:
         """The probabilities and expectations of a budget and a replay ratio of your own.

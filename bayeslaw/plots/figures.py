@@ -369,7 +369,6 @@ def prior_posterior(posterior: Posterior, *, seed: int = 0) -> Figure:
 
 
 def proper_priors(posterior: Posterior, names: Iterable[str]) -> dict[str, Prior]:
-    """Priors that have a density."""
     priors = posterior.spec.priors
     flat = ("Flat", "HalfFlat")
     return {n: priors[n] for n in names if n in priors and priors[n].name not in flat}

@@ -107,7 +107,6 @@ class Report(Page):
 
     @property
     def html(self) -> str:
-        """The page as one HTML document."""
         return rendered("report.html", page=self)
 
 

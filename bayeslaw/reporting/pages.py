@@ -101,7 +101,6 @@ def unbroken(text: str) -> str:
 
 
 def rendered(template: str, **values: object) -> str:
-    """A template of the package, filled in."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(

@@ -66,7 +66,6 @@ def test_candidates_may_be_a_table_of_runs(saved, tmp_path):
         ((*ROWS, "--k", "1", "--plan", LIMITS, "--source", "x.nc"), "have no effect"),
         ((*ROWS, "--budget", "5"), "nothing to buy"),
         ((*ROWS, "--k", "1", "--cost", "hours"), "unknown cost"),
-        ((*ROWS, "--k", "1", "--power", "nan"), "power=nan"),
         ((*ROWS, "--k", "1", "--where", "params == 1"), "no row satisfies"),
         (("--candidates", "nowhere.csv", "--targets", TARGETS, "--k", "1"), "no such file"),
         (("--candidates", "params=x", "--targets", TARGETS, "--k", "1"), "--candidates: cannot"),

@@ -90,8 +90,6 @@ def test_random_runs_are_whole_seeded_and_within_the_limits(posterior):
         assert len(whole.frame) == 6
     firsts = {bl.choose_anchors(posterior, POOL, GOALS, k=1, seed=s).flops for s in range(20)}
     assert len(firsts) > 3
-    with pytest.raises(BayeslawError, match="power weighs a gain"):
-        bl.choose_anchors(posterior, POOL, GOALS, k=1, power=1.0)
 
 
 def test_training_rows_are_left_out_with_a_warning(posterior):

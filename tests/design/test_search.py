@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from bayeslaw import BayeslawError, LossTable
 from tests.inside import JointGaussian, Search, centred, costs
 
-GAINS = ["variance", "doptimal"]
+GAINS = ["variance", "entropy", "doptimal"]
 
 
 def problem(seed, runs=4, rows=9, targets=3, correlated=False):

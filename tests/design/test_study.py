@@ -72,7 +72,7 @@ def test_designs_without_a_posterior(cases):
 
 def test_every_design_keeps_the_budget_and_is_scored(whole):
     results, out = whole
-    assert len(results) == 2 * 6
+    assert len(results) == 2 * 7
     assert (results["flops"] <= 1e21).all()
     none = results.query("design == 'none'")
     assert (none["flops"] == 0).all()

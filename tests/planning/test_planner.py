@@ -191,8 +191,6 @@ def test_several_sources_each_with_a_limit_of_its_own(fits):
     assert found.atpp >= one.atpp
     assert found.to_dict()["limits"]["max_forgetting"] == [0.02, 0.016]
     assert list(found.spread.index) == ["target", "source 1", "source 2"]
-    surface = found.surface([found.atpp], [found.replay], "forgetting")
-    assert surface.iloc[0, 0] == pytest.approx(found.p_forgetting, abs=1 / 400)
     moved = found.sensitivity()
     assert set(moved["quantity"]) == {"max_loss", "max_forgetting", "baseline"}
 

@@ -40,11 +40,6 @@ def test_frontier_increases_and_surface_agrees(fits):
     surface = found.surface([0.0, found.atpp], [0.1, found.replay])
     assert surface.loc[found.atpp, found.replay] == found.p_both
     assert surface.loc[0.0, 0.1] == 0
-    for limit in ("target", "forgetting"):
-        one = found.surface([found.atpp], [found.replay], limit).iloc[0, 0]
-        assert one == getattr(found, f"p_{limit}")
-    with pytest.raises(BayeslawError, match="unknown limit"):
-        found.surface([1], [0.1], "loss")
 
 
 def test_sensitivity_has_the_right_sign(fits):
