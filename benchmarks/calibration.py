@@ -34,6 +34,8 @@ SETTINGS = [
     {"law": "chinchilla", "discrepancy": "curvature"},
     {"law": "form1", "discrepancy": "adaptation"},
     {"law": "chinchilla", **PLAIN, "effects": ("base",)},
+    {"law": "chinchilla", **PLAIN, "errors": "run"},
+    {"law": "chinchilla", **PLAIN, "likelihood": "skewed"},
     *({"law": law, "likelihood": likelihood} for likelihood in ("normal", "huber") for law in LAWS),
     *(
         {"law": law, "likelihood": likelihood, **PLAIN}

@@ -64,7 +64,7 @@ def measured(fits: bool, smoke: bool) -> Iterator[dict[str, object]]:
             }
         yield row
     for groups in GROUPS[:2] if smoke else GROUPS:
-        found = gradient("form1", table(4000, groups))
+        found = gradient("form1", table(400 if smoke else 4000, groups))
         yield {"against": "groups", "size": groups, "gradient_us": found}
     for law, terms in list(LAWS.items())[-1:] if smoke else LAWS.items():
         yield {"against": "terms", "size": terms, "gradient_us": gradient(law, table(576, 10, law))}

@@ -12,6 +12,7 @@ from bayeslaw import (
     simulate,
 )
 from bayeslaw.huber.point_fit import for_table
+from bayeslaw.reporting.pages import Picture
 from tests.support import CHINCHILLA, DATA, TRANSFER, transfer_design
 
 
@@ -66,9 +67,19 @@ def transfer_law(transfer_table) -> Law:
     return for_table(load_law("transfer"), transfer_table)
 
 
-LONGEST = ("test_calibration.py", "test_benchmarks.py", "test_first_pages.py", "test_golden.py")
-"""Files that take minutes: workers start with them, so that none is left with one at the end."""
+@pytest.fixture
+def undrawn(monkeypatch):
+    """Figures are made, and not rendered: tests of text."""
+    dot = Picture("data:image/png;base64,", "", "", 1)
+    monkeypatch.setattr("bayeslaw.reporting._report.picture", lambda *_: dot)
+    monkeypatch.setattr("bayeslaw.reporting._report.formula", lambda _: dot)
+
+
+LONGEST = ("pairs", "notebooks", "calibration", "benchmarks", "fitting", "first_pages", "density")
+LONGEST += ("beyond", "report", "docs", "residuals", "designs", "fits", "plans", "golden", "types")
+"""Files that take a minute or more: workers start with them, so that they end at one time."""
 
 
 def pytest_collection_modifyitems(items):
-    items.sort(key=lambda item: item.path.name not in LONGEST)
+    places = {f"test_{name}.py": place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path.name, len(LONGEST)))

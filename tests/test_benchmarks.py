@@ -6,10 +6,12 @@ import re
 import runpy
 import sys
 import warnings
+from functools import partial
 from unittest.mock import patch
 
 import pytest
 
+from tests.inside import refit
 from tests.support import BENCHMARKS
 
 
@@ -20,7 +22,8 @@ def test_the_benchmark_runs(path, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", [str(path), "--smoke"])
     monkeypatch.syspath_prepend(path.parent)
-    with patch.dict(os.environ), warnings.catch_warnings():
+    brief = patch("bayeslaw.design.anchors.refit", partial(refit, draws=20, tune=20))
+    with patch.dict(os.environ), warnings.catch_warnings(), brief:
         warnings.simplefilter("default")
         runpy.run_path(str(path), run_name="__main__")
     assert capsys.readouterr().out.strip()

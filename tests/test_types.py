@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import bayeslaw as bl
+from tests.support import ROOT
 
 USER = """
 import bayeslaw as bl
@@ -26,18 +27,10 @@ bl.fit("chinchilla", table, drwas=100)
 
 def test_a_users_checker_sees_results_and_mistakes(tmp_path):
     (tmp_path / "user.py").write_text(USER)
-    config = tmp_path / "mypy.ini"
-    config.write_text(
-        "[mypy]\n[mypy-pymc.*,pytensor.*,arviz.*,arviz_stats.*,arviz_plots.*,nutpie.*,joblib.*]\n"
-        "ignore_missing_imports = True\nfollow_imports = skip\n"
-    )
-    found = subprocess.run(  # this interpreter
-        [sys.executable, "-m", "mypy", "--config-file", str(config), "user.py"],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=tmp_path,
-    ).stdout
+    # With the settings, and so the cache, of the check of the package.
+    command = [sys.executable, "-m", "mypy", str(tmp_path / "user.py")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    found = done.stdout
     revealed = re.findall(r'user\.py:\d+: note: Revealed type is "bayeslaw\.[\w.]*?(\w+)"', found)
     assert revealed == [
         "Posterior", "Posterior", "PointFit", "PointFit", "Forecast", "Posterior", "LossTable",

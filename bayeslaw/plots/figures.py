@@ -342,7 +342,7 @@ def prior_posterior(posterior: Posterior, *, seed: int = 0) -> Figure:
     if not proper:
         raise LawError(f"{posterior.law.name}: every prior is flat; give a prior with a density.")
     before = {
-        n: pm.draw(p.dist(), draws=DRAWS, random_seed=seed + i)[None]
+        n: pm.draw(p.dist(), draws=DRAWS, random_seed=seed + i, mode="FAST_COMPILE")[None]
         for i, (n, p) in enumerate(proper.items())
     }
     after = {n: known[n].values for n in proper}

@@ -12,6 +12,7 @@ from tests import inside
 from tests.support import DATA, ROOT
 
 SHORT = {"discrepancy": "none"}
+QUICK = {**SHORT, "chains": 2, "draws": 500, "retry": False}
 NONE, WEAK = (0.0, 0.1), (0.1, 1.0)
 
 
@@ -125,7 +126,7 @@ def test_swing_agrees_with_a_fit_that_pins_eta(two_stages, late):
     quantiles = 0.33 * np.exp(width * stats.norm.ppf(inside.QUANTILES))
     assert values == pytest.approx(quantiles, rel=0.05)
     priors = {"eta": f"LogNormal(median={values[0]}, sigma=0.01)"}
-    pinned = bl.fit("form1", two_stages.table, seed=1, priors=priors, **SHORT)
+    pinned = bl.fit("form1", two_stages.table, seed=1, priors=priors, **QUICK)
     want = np.exp(np.median(np.log(pinned.latent(late)).mean(1)))
     assert loss[0, 0] == pytest.approx(want, abs=0.15 * np.ptp(loss))
 
@@ -144,7 +145,7 @@ def test_share_of_variance(two_stages, late):
 
 @pytest.mark.slow
 def test_form3_at_two_stages(paper_rows, world, late):
-    three = bl.fit("form3", paper_rows, seed=0, **SHORT)
+    three = bl.fit("form3", paper_rows, seed=0, **QUICK)
     values = inside.singular_values(inside.directions(three)[1])
     assert (values >= NONE[1]).sum() == 10
     assert (values[-2:] < 1e-8 * values[0]).all()
@@ -154,7 +155,7 @@ def test_form3_at_two_stages(paper_rows, world, late):
     assert "eta is not determined" in words
     assert "zeta is not determined" in words or "lambda_ is not determined" in words
     rows = world.query("ptpp <= 31 or (ptpp == 279 and params < 3e8)")
-    found = bl.check(bl.fit("form3", rows, seed=0, **SHORT), late)["directions"]
+    found = bl.check(bl.fit("form3", rows, seed=0, **QUICK), late)["directions"]
     assert "not determined" not in " ".join(found.words)
 
 
@@ -169,7 +170,7 @@ def test_more_curvature_than_the_prior_expects():
         plain = 1.7 + 250 / frame["params"] ** 0.34 + term
         loss = plain * np.exp(noise - term / plain * curvature * x**2 / 2)
         table = bl.from_frame(frame.assign(loss=loss))
-        fit = bl.fit("chinchilla", table, discrepancy="curvature", effects="none")
+        fit = bl.fit("chinchilla", table, **QUICK | {"discrepancy": "curvature"}, effects="none")
         near, beyond = (inside.judge_curvature(fit, rows) for rows in (frame, further))
         assert (near.level, beyond.level) == (("caution", "refuse") if strained else ("ok", "ok"))
         assert ("curve_B by" in near.words[0]) == strained
@@ -202,7 +203,7 @@ def test_stages_that_violate_the_bounds(anchored):
     assert inside.stage_shape(anchored)[["z_below", "z_above"]].max(axis=None) < 2.3
     frame = anchored.table.frame.copy()
     frame.loc[frame["ptpp"] == 279, "loss"] *= 0.9
-    wrong = bl.fit("form1", bl.from_frame(frame), seed=0, **SHORT)
+    wrong = bl.fit("form1", bl.from_frame(frame), seed=0, **QUICK)
     assert inside.stage_shape(wrong)["z_below"].max() > 2.3
     part = bl.check(wrong)["bounds"]
     assert part.level == "caution"

@@ -96,14 +96,15 @@ def test_rows_must_have_the_covariates_and_may_have_the_papers_symbols(posterior
 def test_false_alarms():
     """Sound fits inside their range: the parts that test at 1 % seldom say caution."""
     design = bl.grid(params=[1e8, 3e8, 1e9, 3e9], tokens=[1e9, 3e9, 1e10, 3e10, 1e11])
-    settings = {"draws": 500, "tune": 500, "discrepancy": "none"}
+    settings = {"draws": 300, "tune": 300, "chains": 2, "retry": False, "discrepancy": "none"}
     alarms = []
-    for seed in range(30):
+    for seed in range(12):
         table = bl.simulate("chinchilla", CHINCHILLA, design, sigma=0.003, seed=seed)
         found = bl.check(bl.fit("chinchilla", table, seed=seed, **settings))
         alarms += [found[name].level != "ok" for name in ("cells", "left out")]
         assert found["directions"].level == "ok"
-    assert sum(alarms) <= 5  # 60 tests at 1 %, left-out units are not independent
+    # 24 tests at 1 %: more than 2 in 1 run of 500, and in 19 of 20 if a quarter were alarms.
+    assert sum(alarms) <= 2
 
 
 # -- held-out rows --------------------------------------------------------------------------------

@@ -1,5 +1,7 @@
 """Commands that choose runs: ``anchors``, ``study``."""
 
+from functools import partial
+
 import pandas as pd
 import pytest
 
@@ -112,11 +114,18 @@ def test_gain_of_the_plan_equals_the_python_result(planned, fits):
     assert "P(plan): predicted probability" in text
 
 
+@pytest.fixture
+def brief(monkeypatch):
+    """Refits of few draws."""
+    monkeypatch.setattr("bayeslaw.design.anchors.refit", partial(refit, draws=100, tune=150))
+
+
+@pytest.mark.usefixtures("brief")
 def test_evsi_compares_flops_saved_with_flops_spent(planned, tmp_path):
     same = str(tmp_path / "same.csv")
     run(*planned, "--gain", "plan", "--out", same, "--seed", "1")
     content = document(
-        *planned, "--gain", "plan", "--evsi", "4", "--jobs", "1", "--against", same, "--seed", "1"
+        *planned, "--gain", "plan", "--evsi", "3", "--jobs", "1", "--against", same, "--seed", "1"
     )
     evsi = pd.DataFrame(content["evsi"]).set_index("set")
     assert evsi.index.tolist() == ["first 1", "all 2", same]
@@ -130,6 +139,7 @@ def test_evsi_compares_flops_saved_with_flops_spent(planned, tmp_path):
     assert evsi.loc["all 2", "less"] > 0
 
 
+@pytest.mark.usefixtures("brief")
 def test_evsi_of_a_choice_by_variance(planned):
     goals = "params=8.1e9 tokens=1e11 replay=.3 ptpp=279"
     text = run(

@@ -167,6 +167,7 @@ def recorded():
     return json.loads(RECORD.read_text())
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("name", [slow(n) if n in LONG else n for n in COMMANDS])
 def test_the_document_is_the_one_recorded(name, folder, recorded):
     relative = 0.1 if name in GRID else 1e-6

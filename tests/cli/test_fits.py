@@ -248,6 +248,7 @@ def test_a_table_is_fitted_compared_and_reported(files):
     assert "--json" in html
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_posterior_is_reported_on_rows_or_a_grid(files):
     out = files / "grid.html"
     shown = run("report", files / "fit.nc", *ROWS, "--out", out)
@@ -256,6 +257,7 @@ def test_a_posterior_is_reported_on_rows_or_a_grid(files):
     assert "the checks compare bands with training rows instead" in out.read_text("utf-8")
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_plan_is_reported_with_the_fit(files):
     """The source posterior has not converged, which is allowed and marked."""
     out = files / "plan.html"
@@ -296,6 +298,7 @@ def test_a_source_that_has_not_converged_is_refused_before_the_fit(files):
     assert "--allow-unconverged" in fails("report", files / "losses.csv", *plan, limits)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_mistakes_in_a_report_are_reported_in_one_line(files, tmp_path):
     assert "--compare names no law" in fails("report", files / "losses.csv", "--compare", ",")
     assert "--compare needs a table" in fails(

@@ -50,12 +50,13 @@ def test_loo_agrees_with_arviz(posterior):
 
 
 def test_folds_leave_out_whole_groups(posterior):
-    found = cross_validate(posterior, "params", folds=2, draws=250, tune=300, retry=False)
+    short = {"folds": 2, "chains": 2, "draws": 250, "tune": 300, "retry": False}
+    found = cross_validate(posterior, "params", **short)
     assert found.by == "params"
     assert found.frame["group"].tolist() == posterior.table.frame["params"].tolist()
     assert np.isfinite(found.frame["elpd"]).all()
     assert found.total < loo(posterior).total  # a size predicted from others is harder
-    again = cross_validate(posterior, "params", folds=2, draws=250, tune=300, retry=False)
+    again = cross_validate(posterior, "params", **short)
     assert again.frame.equals(found.frame)
 
 
@@ -82,7 +83,8 @@ def test_a_stage_of_two_cannot_be_left_out(paper_rows):
 @pytest.mark.slow
 def test_loo_agrees_with_refits(posterior):
     """PSIS against twenty refits, each without one row."""
-    exact = cross_validate(posterior, "row", folds=20, draws=1000, tune=1000)
+    short = {"chains": 2, "draws": 500, "tune": 300, "retry": False}
+    exact = cross_validate(posterior, "row", folds=20, **short)
     quick = loo(posterior)
     good = quick.frame["pareto_k"].to_numpy() < 0.7
     assert good.mean() > 0.8
@@ -132,7 +134,7 @@ def test_the_largest_good_pareto_k_is_that_of_so_many_draws(posterior):
 
 @pytest.fixture(scope="module")
 def curved(small):
-    return fit("chinchilla", small, seed=0, discrepancy="curvature", draws=1000, tune=1000)
+    return fit("chinchilla", small, seed=0, discrepancy="curvature", draws=500, tune=500)
 
 
 def pooled(posterior, curved, share=0.5):

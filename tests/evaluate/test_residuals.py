@@ -289,13 +289,13 @@ def test_a_plan_has_the_effect_of_a_new_size_where_it_lies(fitted):
 @pytest.mark.slow
 def test_bands_of_a_fourth_size_are_calibrated():
     # Effects of .3 %, typical of the prior: without them the 90 % band covers about a third.
-    four, settings = 2e9, {"chains": 2, "draws": 500, "tune": 700, "target_accept": 0.95}
+    four, settings = 2e9, {"chains": 2, "draws": 250, "tune": 300}
     model = fit("chinchilla", three(0), draws=20, tune=20, retry=False).spec
     bare = replace(
         model, priors={**model.priors, "tau_size": Prior.parse("LogNormal(median=1e-9, sigma=0.1)")}
     )
     covered = {"with effects": [], "without": []}
-    for seed in range(24):
+    for seed in range(16):
         every = three(seed, scale=0.003, sizes=(four,))
         train, test = every.split("params < 1.5e9", "params > 1.5e9")
         posterior = refit(model, train, seed=seed, **settings)
@@ -303,5 +303,5 @@ def test_bands_of_a_fourth_size_are_calibrated():
             forecast = replace(posterior, spec=spec).forecast(test, allow_unconverged=True)
             lower, upper = forecast.quantile([0.05, 0.95])
             covered[name].append(np.mean((test.loss > lower) & (test.loss < upper)))
-    assert np.mean(covered["with effects"]) >= 0.78  # 24 tables: two sd below .9
+    assert np.mean(covered["with effects"]) >= 0.75  # 16 tables: two sd below .9
     assert np.mean(covered["without"]) < 0.7

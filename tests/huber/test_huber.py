@@ -169,15 +169,13 @@ def best_of_random(law, table, starts, seed=0):
     [
         ("olmo", "chinchilla", 20),
         ("delphi", "chinchilla", 20),
-        slow("made", "form1", 50),
         ("made", "dcpt", 15),
-        slow("made", "form2", 50),
-        slow("made", "form3", 50),
-        slow("olmo", "chinchilla", 200),
-        slow("delphi", "chinchilla", 200),
+        slow("made", "form2", 20),
+        slow("made", "form3", 20),
     ],
 )
 def test_least_squares_from_random_starts_finds_no_lower_objective(request, data, name, starts):
+    """``benchmarks/huber.py`` has thousands of starts, of every law."""
     table = made(name, sigma=0.003) if data == "made" else request.getfixturevalue(data)
     point = fit_huber(name, table)
     assert point.objective <= best_of_random(name, table, starts) * (1 + 1e-9)

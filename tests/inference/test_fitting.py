@@ -1,8 +1,6 @@
 """Fits: settings, seeds, the path of a table, the convergence check, modes, and recovery."""
 
 import itertools
-import os
-import subprocess
 import sys
 import tomllib
 import warnings
@@ -29,7 +27,7 @@ from bayeslaw import (
     simulate,
 )
 from tests.inside import Convergence, diagnose, sampling
-from tests.support import CHINCHILLA, DATA, DESIGN, LAWS, ROOT, made, miss, slow, truth_of
+from tests.support import DATA, DESIGN, LAWS, ROOT, made, miss, slow, truth_of
 
 
 def test_a_failed_gate_is_retried_once(unconverged):
@@ -152,33 +150,6 @@ def test_same_seed_same_draws_whatever_was_fitted_before(posterior, small):
     np.testing.assert_allclose(losses, other.loss, rtol=0.02)
 
 
-SIZES = [1e8, 3e8, 1e9]
-TOKENS = [1e9, 3e9, 1e10, 3e10, 1e11]
-
-
-COLD = """
-import sys, warnings
-import bayeslaw as bl
-warnings.simplefilter("ignore")
-frame = bl.simulate("chinchilla", %r, bl.grid(params=%r, tokens=%r), sigma=0.003, seed=0)
-posterior = bl.fit("chinchilla", frame, draws=50, tune=100, chains=2, seed=0, retry=False)
-print(posterior.draws["L_ref"].values.tobytes().hex())
-"""
-
-
-@pytest.mark.slow
-def test_the_same_seed_gives_the_same_draws_from_cold_and_warm_caches(tmp_path):
-    code = COLD % (CHINCHILLA, SIZES, TOKENS)
-    flags = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
-    drawn = [
-        subprocess.run(
-            [sys.executable, "-c", code], env=flags, capture_output=True, text=True, check=True
-        ).stdout
-        for _ in range(2)
-    ]
-    assert drawn[0] == drawn[1] != ""
-
-
 def test_more_draws_are_made_where_r_hat_is_missing(small, monkeypatch):
     """A chain that does not move has no R-hat: NaN, which is not larger than any limit."""
     stuck = Convergence(np.nan, 0.0, 0.0, 0, np.nan)
@@ -282,7 +253,8 @@ def test_map_reports_an_optimum_on_a_bound(delphi):
 
 def test_map_is_the_huber_fit_within_the_bounds_of_the_priors():
     """Where the paper's bounds have a better optimum, with lambda above 1, the mode stays below."""
-    table = simulate("form2", {**truth_of(load_law("form2").parameters), "lambda_": 1.6}, DESIGN)
+    truth = truth_of(load_law("form2").parameters) | {"lambda_": 1.6}
+    table = simulate("form2", truth, DESIGN)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FitWarning)
         paper, prior = (fit_huber("form2", table, bounds=b) for b in ("paper", "prior"))
@@ -335,9 +307,8 @@ def test_all_laws_are_recovered():
     check([recovered(name, seed) for seed, name in enumerate([*LAWS, "form3n"])])
 
 
-@pytest.mark.parametrize("seed", [0, slow(1)])
-def test_form3_passes_the_gate_on_the_papers_rows(paper_rows, seed):
-    posterior = fit("form3", paper_rows, discrepancy="none", seed=seed)
+def test_form3_passes_the_gate_on_the_papers_rows(paper_rows):
+    posterior = fit("form3", paper_rows, discrepancy="none", seed=0)
     assert len(paper_rows) == 168
     assert posterior.convergence.rhat <= 1.01
     assert posterior.convergence.ess_bulk >= 400

@@ -37,7 +37,7 @@ def with_gaps(tables: dict[str, LossTable]) -> dict[str, LossTable]:
 
 @pytest.fixture(scope="module")
 def fitted():
-    settings = {"discrepancy": "none", "draws": 400, "tune": 600, "retry": False}
+    settings = {"discrepancy": "none", "draws": 400, "chains": 2, "retry": False}
     return fit_joint(LAWS, with_gaps(pair(0.9)), seed=1, **settings)
 
 

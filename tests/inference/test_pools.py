@@ -102,6 +102,7 @@ def test_parts_of_a_check_are_those_of_members(pool):
     assert {name.split(":")[0] for name in found.frames} == {"held out", "extrapolation", *members}
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_report_has_the_parameters_of_every_member(pool):
     page = bl.report(pool, AHEAD, allow_unconverged=True)
     names = list(page.sections)

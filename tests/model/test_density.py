@@ -28,7 +28,7 @@ from tests.inside import (
     specify,
 )
 from tests.laws import test_forgetting, test_laws
-from tests.support import DATA, DESIGN, LAWS, grouped, object_mode, slow, truth_of
+from tests.support import DATA, DESIGN, grouped, object_mode, truth_of
 
 STEP = 1e-4
 ROWS = DESIGN.query("ptpp in [15, 279] and replay != 0.25")
@@ -230,9 +230,7 @@ def test_it_is_the_density_of_the_pymc_model(both):
     )
 
 
-@pytest.mark.parametrize(
-    "name", ["form3", "chinchilla", *(slow(n) for n in LAWS[:2]), slow("dcpt")]
-)
+@pytest.mark.parametrize("name", ["form3", "chinchilla"])  # the density of others is compared above
 def test_prior_predictive_sees_every_prior(name, paper_rows):
     spec = make_spec(name)
     model = build({"": make_data(spec, paper_rows)})

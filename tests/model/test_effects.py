@@ -8,6 +8,9 @@ from bayeslaw import LawError, LossTable, TableError, fit, from_frame, grid, loa
 from tests.inside import effects
 from tests.support import CHINCHILLA, EFFECTS, grouped
 
+SHORT = {"discrepancy": "none", "errors": "independent"}
+SHORT |= {"draws": 500, "tune": 400, "chains": 2, "retry": False}
+
 
 @pytest.fixture(scope="module")
 def table() -> LossTable:
@@ -16,8 +19,7 @@ def table() -> LossTable:
 
 @pytest.fixture(scope="module")
 def fitted(table):
-    settings = {"discrepancy": "none", "errors": "independent"}
-    return fit("chinchilla", table, seed=0, draws=500, tune=700, retry=False, **settings)
+    return fit("chinchilla", table, seed=0, **SHORT | {"chains": 4})
 
 
 def test_levels_are_chosen_from_the_columns(table):
@@ -160,7 +162,7 @@ def test_bands_of_new_bases_hold_where_rows_alone_do_not():
         base = np.unique(new["base"], return_inverse=True)[1]
         weights = (base[:, None] == np.arange(8)) / np.bincount(base)
         for given in ("auto", "none"):
-            posterior = fit("chinchilla", train, effects=given, discrepancy="none")
+            posterior = fit("chinchilla", train, effects=given, **SHORT)
             samples = np.log(posterior.forecast(from_frame(new), allow_unconverged=True).samples)
             for found, draws, truth in (
                 (rows, samples, np.log(test.loss)),

@@ -17,7 +17,6 @@ from bayeslaw import (
     FitError,
     LossTable,
     TableError,
-    calibrate,
     fit,
     from_frame,
     grid,
@@ -368,24 +367,6 @@ def test_errors_are_chosen_by_the_table():
         noise.choose_errors("run", twice, "x", ("tokens", "ptpp"))
     with pytest.raises(FitError, match="unknown errors 'runs'; did you mean 'run'"):
         noise.choose_errors("runs", alone, "x", ("tokens", "ptpp"))
-
-
-CALIBRATION = {"discrepancy": "none", "effects": "none", "errors": "run", "draws": 500, "chains": 2}
-
-
-@pytest.mark.slow
-def test_calibration_finds_a_forecast_of_independent_errors(monkeypatch):
-    found = calibrate("chinchilla", simulations=60, **CALIBRATION)
-    table = found.envelope(level=0.999)
-    assert table["inside"].all(), table
-
-    def independent(fit, frame, rng):
-        sigma = fit.scale(frame)
-        return fit.spec.likelihood.sample(rng, sigma.shape, sigma, fit.values())
-
-    monkeypatch.setattr("bayeslaw.inference.residuals.error_draws", independent)
-    table = calibrate("chinchilla", simulations=60, **CALIBRATION).envelope(level=0.999)
-    assert not table.loc["change", "inside"]
 
 
 def test_rows_that_are_not_annealed_are_a_path_of_their_own():

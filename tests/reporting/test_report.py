@@ -136,6 +136,7 @@ def test_the_numbers_are_those_of_the_fit(page, posterior, new_rows):
     assert float(parameters["alpha"][0]) == pytest.approx(median, rel=1e-3)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_warnings_are_at_the_top(page, posterior, unconverged, new_rows):
     assert any("Synthetic data" in warning for warning in page.warnings)
     real = replace(posterior, table=from_frame(posterior.table.frame.drop(columns="synthetic")))
@@ -162,6 +163,7 @@ def test_same_seed_same_page(asked, page):
     )
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_law_of_coupled_terms(small, new_rows):
     fitted = fit("skaling", small, seed=0, discrepancy="none", draws=300, retry=False)
     scores = report(fitted, new_rows, allow_unconverged=True).html
@@ -185,6 +187,7 @@ def test_a_page_that_cannot_be_written(page, tmp_path):
 # -- data and plan --------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_known_and_new_bases_are_counted_and_repeated_rows_are_labelled(delphi):
     """A short fit with random effects of bases, and rows of two new bases."""
     train, test = delphi.split(train="scale <= 3e20", test="scale >= 1e21")
@@ -207,6 +210,7 @@ def test_known_and_new_bases_are_counted_and_repeated_rows_are_labelled(delphi):
     assert "lr_factor" in asked["architecture, optimiser, schedule"][0]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_plan_with_its_pictures(posterior, new_rows):
     found = recorded.plan()
     page = report(posterior, new_rows.frame[["params", "tokens"]], plan=found)
@@ -275,6 +279,7 @@ def test_what_reproduces_the_page_and_what_is_unknown(page, posterior):
     assert ranges["N, parameters"][-1] == "4 × the largest"
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_covariate_that_the_law_lacks_is_no_extrapolation(posterior):
     table = from_frame(posterior.table.frame.assign(ptpp=20.0))
     rows = posterior.table.frame[["params", "tokens"]].assign(ptpp=80.0)
