@@ -1,12 +1,14 @@
 """Priors, discrepancies and mixtures of them for laws in N and D, chosen on other sources.
 
-Posteriors of each split: today's default ("walk") and curvature. Draws of the first are weighted to
-other priors of the walks' scale and of kappa, given or learned from the training rows of the
-shipped tables of other sources. Mixtures have equal weights; with "fold" they are halfway from
-these to those of mixed.csv, which has 19 splits, by CRPS of earlier posteriors on rows left out.
+Posteriors of each split: today's default ("walk"), curvature, and walks whose steps are correlated
+("trend"). Draws of the first are weighted to other priors of the walks' scale and of kappa, given
+or learned from the training rows of the shipped tables of other sources. Mixtures have equal
+weights; with "fold" they are halfway from these to those of mixed.csv, which has 19 splits, by CRPS
+of earlier posteriors on rows left out.
 
-For each source a variant is chosen on the other sources: of those that hold at least 85 % in the
-90 % bands of each, that with the least geometric mean of CRPS. Fits have 500 draws in each chain;
+For each of six sources a variant is chosen on the five others: of those that hold at least 85 % in
+the 90 % bands of each, that with the least geometric mean of CRPS. For sources of adapted models,
+which came later (`tables.real`), it is chosen on all six. Fits have 500 draws in each chain;
 "failures" counts what fails of the convergence check, "effective" the draws of 1,000 that weights
 leave.
 
@@ -26,12 +28,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from scipy.stats import norm
-from tables import CHINCHILLA, SMOKE, Split, arguments, benched, splits
+from tables import CHINCHILLA, SMOKE, Split, arguments, benched, real, splits
 from truth import scored
 
 import bayeslaw as bl
 
-FITS = "walk", "curvature"
+FITS = "walk", "curvature", "trend"
 SETTINGS = {"errors": "independent", "draws": 500, "retry": False, "cores": 1}
 DRAWS = 1000
 OLD = {"walk_scale": (np.log(0.7), 0.8), "kappa": (0.0, 0.5)}
@@ -49,6 +51,8 @@ MIXED = {
 }
 SHIPPED = {"delphi": "compute", "gadre": "ptpp", "olmo": "ptpp"}
 """Sources whose tables are shipped, and what was held out of them."""
+LATER = "delphi clean", "delphi contaminated", "multipowerlaw"
+"""Sources of `tables.real` on which nothing is chosen."""
 FOLDS = Path(__file__).with_name("mixed.csv")
 SCORES = ["coverage_50", "coverage_90", "width_90", "bias_log", "crps"]
 
@@ -118,7 +122,8 @@ def measured(folder: Path, every: list[Split], settings: dict) -> pd.DataFrame:
     folds = pd.read_csv(FOLDS).query("rule == 'fold^2'").set_index("table")["weight"]
     for name, source, _, test, _ in every:
         others = [saved[n]["walk"] for n, s, *_ in every if s in SHIPPED and s != source]
-        row = {"table": name, "source": source, "kind": SHIPPED.get(source) or name.split("-")[1]}
+        kind = SHIPPED.get(source) or name.split(" " if source in LATER else "-")[1]
+        row = {"table": name, "source": source, "kind": kind}
         draws, effective = variants(saved[name], others, folds.get(name, 0.5))
         for variant, logs in draws.items():
             row |= {"variant": variant, "rows": len(test), "effective": effective.get(variant)}
@@ -138,10 +143,10 @@ def summarised(scores: pd.DataFrame, by: str) -> pd.DataFrame:
 
 
 def chosen(means: pd.DataFrame) -> pd.DataFrame:
-    """Scores on each source of the variant that is best on the other sources."""
+    """Scores on each source of the variant that is best on the other sources, without `LATER`."""
     wide, found = means.unstack(), {}
     for source in wide["crps"]:
-        others = wide.drop(columns=source, level=1)
+        others = wide.drop(columns=[*{source, *LATER}], level=1)
         held = others["coverage_90"].min(axis=1) >= 0.85
         best = np.log(others["crps"][held]).mean(axis=1).idxmin()
         found[source] = {"chosen": best} | means.loc[(best, source)].to_dict()
@@ -165,7 +170,9 @@ def main() -> None:
     if args.draws:
         args.draws.mkdir(exist_ok=True)
         every = [each for each in splits() if each[1] in SHIPPED and each[-1] == CHINCHILLA]
-        every = every[:2] if args.smoke else every + list(benched(args.bench) if args.bench else ())
+        every += list(benched(args.bench) if args.bench else ())
+        every += [each for each in real() if each[1] in LATER]
+        every = every[:2] if args.smoke else every
         scores = measured(args.draws, every, SMOKE if args.smoke else {})
         scores.to_csv(out, index=False, float_format="%.5g")
     scores = pd.read_csv(out)

@@ -96,6 +96,7 @@ from bayeslaw.model.discrepancy import Adaptation as Adaptation
 from bayeslaw.model.discrepancy import Curvature as Curvature
 from bayeslaw.model.discrepancy import Discrepancy as Discrepancy
 from bayeslaw.model.discrepancy import NoDiscrepancy as NoDiscrepancy
+from bayeslaw.model.discrepancy import Trend as Trend
 from bayeslaw.model.discrepancy import WalkingExponents as WalkingExponents
 from bayeslaw.model.effects import labels as labels
 from bayeslaw.model.noise import DOF_FLOOR as DOF_FLOOR

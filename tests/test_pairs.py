@@ -89,8 +89,8 @@ def plain() -> Case:
 
 
 @option
-def walk() -> Case:
-    return Case(*both("chinchilla", plain_rows(), discrepancy="walk"), AHEAD)
+def trend() -> Case:
+    return Case(*both("chinchilla", plain_rows(), discrepancy="trend"), AHEAD)
 
 
 @option

@@ -173,7 +173,7 @@ def _rows(text: str, option: str, where: str | None) -> "pd.DataFrame":
 class Refits:
     """The model and the sampler of a study's refits."""
 
-    discrepancy: Literal["auto", "walk", "adaptation", "curvature", "none"] = option(
+    discrepancy: Literal["auto", "walk", "trend", "adaptation", "curvature", "none"] = option(
         "Discrepancy of the law.", default="none"
     )
     effects: Literal["auto", "none"] = option(

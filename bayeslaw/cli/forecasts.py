@@ -15,7 +15,7 @@ from bayeslaw.common.shown import Block, Note, Shown
 NO_SCORES = Shown(document={"scores": None})
 LEVELS = "0.5,0.9"
 METHOD = option("How a table is fitted first.", default="nuts")
-RIVALS = ("none", "curvature", "walk", "adaptation")  # any other rival is a law
+RIVALS = ("none", "curvature", "walk", "trend", "adaptation")  # any other rival is a law
 
 
 @command(
@@ -193,7 +193,7 @@ def backtest(
     ),
     cuts: str | None = option("Cuts; by default at most five of the table.", metavar="VALUE,..."),
     rivals: str | None = option(
-        "Other models: discrepancies (none, curvature, walk) or laws.", metavar="NAME,..."
+        "Other models: discrepancies (none, curvature, walk, trend) or laws.", metavar="NAME,..."
     ),
     jobs: int = option("Processes.", default=1, min=1),
     figure: Path | None = output("Draw errors by distance (PNG, PDF or SVG).", *opt.FIGURES),

@@ -118,7 +118,7 @@ def fit(
         Threshold of the ``huber`` likelihood, in log loss.
     seed : int
         Same seed, same numbers.
-    discrepancy : {"auto", "walk", "adaptation", "curvature", "none"} or Discrepancy
+    discrepancy : {"auto", "walk", "trend", "adaptation", "curvature", "none"} or Discrepancy
         How the true loss may deviate from the law; for posteriors only, as are all below.
         ``"auto"`` is walking exponents for laws in N and D alone, ``"adaptation"`` for others with
         a power led by D, and curvature for the rest.

@@ -114,6 +114,20 @@ class Knots:
         slope, offset = np.copysign(size, knots).reshape(axes), (size * abs(knots)).reshape(axes)
         return xp.maximum(slope * u - offset, 0.0)
 
+    def correlated(self, length: float) -> Floats:
+        """Factor of the steps: on each side a stationary autoregression, shape (knots, knots).
+
+        Steps at distance u have correlation ``exp(-u / length)``. Further knots leave the rows of
+        those before them as they are.
+        """
+        factor, rho = np.zeros((self.above + self.below,) * 2), math.exp(-self.spacing / length)
+        for first, count in ((0, self.above), (self.above, self.below)):
+            side = np.arange(count)
+            own = np.tril(rho ** abs(side[:, None] - side))
+            own[:, 1:] *= math.sqrt(1 - rho**2)
+            factor[first : first + count, first : first + count] = own
+        return factor
+
 
 @dataclass(frozen=True)
 class Walk(Deviation):
@@ -123,7 +137,7 @@ class Walk(Deviation):
     scale. With h_j(u) = max(u - u_j, 0) for u_j >= 0, max(u_j - u, 0) for u_j <= 0, u from the
     reference point, and knots at distance H, it adds ``scale sd sqrt(H) sum_j steps_j h_j(u) v``,
     where v is 1, or another covariate from its reference point. Beyond the last
-    knot the exponent is constant.
+    knot the exponent is constant. With a `correlation` the steps are those of `Knots.correlated`.
     """
 
     of: str
@@ -135,6 +149,7 @@ class Walk(Deviation):
     spacing: float  # least distance of the knots, in e-folds
     knots: Knots | None = None  # by default chosen from the rows; see `reach`
     over: str = ""  # covariate by which that of the knots is divided, as in D / N
+    correlation: float = 0.0  # length over which steps are correlated, in e-folds; 0: independent
 
     @property
     def parameters(self) -> tuple[str, ...]:
@@ -174,10 +189,13 @@ class Walk(Deviation):
         return u - (x[self.over] - at[self.over]) if self.over else u
 
     def columns(self, x: Values, at: Values, xp: Namespace = np) -> Array:
-        """Design matrix ``sqrt(spacing) h_j(u) v``, shape (knots, rows)."""
+        """Design matrix ``sqrt(spacing) h_j(u) v`` of independent steps, shape (knots, rows)."""
         u, v = self._position(x, at), 1.0
         if self.times:
             v = x[self.times] - at[self.times]
             u = u + 0 * v  # both of one shape
         knots = self.knots or self.reach(x, at)
-        return knots.hinges(u, xp) * v
+        hinges = knots.hinges(u, xp) * v
+        if not self.correlation:
+            return hinges
+        return xp.tensordot(knots.correlated(self.correlation).T, hinges, 1)

@@ -221,6 +221,31 @@ class WalkingExponents(Discrepancy):
         )
 
 
+TREND_SCALE = Prior("LogNormal", median=0.3, sigma=0.8)
+"""Prior of the scale of walks whose steps are correlated."""
+
+
+@dataclass(frozen=True)
+class Trend(WalkingExponents):
+    """Walking exponents with correlated steps: a drift in the rows goes on beyond them.
+
+    For forecasts far beyond the rows, where losses mostly fall faster than bands of independent
+    steps are centred on.
+    """
+
+    correlation: float = 2.0  # length over which steps are correlated, in e-folds
+    kind: ClassVar[str] = "trend"
+    words: ClassVar[str] = "walking exponents with a trend"
+
+    def apply(self, law: Law) -> Law:
+        law = super().apply(law)
+        trending = [
+            replace(d, correlation=self.correlation) if isinstance(d, Walk) else d
+            for d in law.deviations
+        ]
+        return deviating(law, trending, {"walk_scale": TREND_SCALE})
+
+
 ALONG = {"params": "N", "ptpp": "P", "tokens": "D", "mixed": "r"}
 """Covariates of the polynomial of adaptation, and their symbols in names of its coefficients."""
 ADAPTATION_WALK = Prior("LogNormal", median=1, sigma=0.3)
@@ -284,7 +309,7 @@ def _led_by_tokens(law: Law) -> list[str]:
 
 
 DISCREPANCIES: dict[str, type[Discrepancy]] = {
-    each.kind: each for each in (NoDiscrepancy, WalkingExponents, Adaptation, Curvature)
+    each.kind: each for each in (NoDiscrepancy, WalkingExponents, Trend, Adaptation, Curvature)
 }
 
 

@@ -140,6 +140,7 @@ def on_design(law, design, truth):
 CASES = {
     "chinchilla": one("chinchilla"),
     "no discrepancy": one("chinchilla", discrepancy="none"),
+    "trend": one("chinchilla", discrepancy="trend"),
     "normal": one("chinchilla", likelihood="normal"),
     "huber": one("chinchilla", likelihood="huber", delta=0.01),
     "skewed": one("chinchilla", likelihood="skewed"),

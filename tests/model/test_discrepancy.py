@@ -17,6 +17,7 @@ from tests.inside import (
     Adaptation,
     Curvature,
     PlannedRun,
+    Trend,
     WalkingExponents,
     couple,
     curve_of,
@@ -246,6 +247,27 @@ def test_walks_by_hand(seed):
     share = total * ratio**kappa / loss
     loss *= np.exp(share * (of_a * walk_a + of_b * walk_b) / ratio)
     np.testing.assert_allclose(law.loss(law.amounts(q, AT), x, AT)[0], loss, rtol=1e-12)
+
+
+@pytest.mark.parametrize("correlation", [0.5, 2.0])
+def test_steps_of_a_trend_are_an_autoregression(correlation):
+    """On each side of the reference point, with the losses of a walk with such steps."""
+    x = WALKING.covariates(ROWS)
+    law = Trend(correlation=correlation).apply(load_law("chinchilla")).over(x, AT)
+    q = drawn(law, 0)
+    recursive = dict(q)
+    for walk in law.walks:
+        rho = np.exp(-walk.knots.spacing / correlation)
+        steps = q[walk.steps].copy()
+        for first, count in ((0, walk.knots.above), (walk.knots.above, walk.knots.below)):
+            for j in range(first + 1, first + count):
+                steps[..., j] = rho * steps[..., j - 1] + np.sqrt(1 - rho**2) * steps[..., j]
+        recursive[walk.steps] = steps
+    plain = WALKING.over(x, AT)
+    np.testing.assert_allclose(
+        law.loss(law.amounts(q, AT), x, AT), plain.loss(plain.amounts(recursive, AT), x, AT),
+        rtol=1e-12,
+    )  # fmt: skip
 
 
 @settings(deadline=None)
