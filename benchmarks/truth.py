@@ -1,13 +1,13 @@
 """Error, coverage and scores of several methods to make bands, on held-out rows of real tables.
 
 Methods ("ways"): the posterior with every default ("default"), without discrepancy ("plain"), with
-one ("curvature", "walk"), with errors correlated within runs ("curvature run", "adaptation run");
-bootstraps of the Huber fit with residual noise, of rows ("pairs"), of model sizes ("sizes"), and of
-rows with the law "skaling" ("kappa pairs"); a Gaussian process of log N and log D around the Huber
-fit ("gp"); and the package simple-scaling-laws with its separable and its coupled law ("peer",
-"peer kappa"; `uv run --with simple-scaling-laws`).
-Bands are for a new measured loss; widths, CRPS and Winkler scores are on log loss. A posterior that
-fails its convergence check is scored nevertheless, and marked.
+one ("curvature", "walk", "trend"), with errors correlated within runs ("curvature run", "adaptation
+run"); bootstraps of the Huber fit with residual noise, of rows ("pairs"), of model sizes ("sizes"),
+and of rows with the law "skaling" ("kappa pairs"); a Gaussian process of log N and log D around the
+Huber fit ("gp"); and the package simple-scaling-laws with its separable and its coupled law
+("peer", "peer kappa"; `uv run --with simple-scaling-laws`). Bands are for a new measured loss;
+widths, CRPS and Winkler scores are on log loss. A posterior that fails its convergence check is
+scored nevertheless, and marked.
 
     python benchmarks/truth.py [--bench FOLDER] [--only TEXT] [--laws form1] [--ways walk]
                                [--real] [--out FILE]
@@ -41,6 +41,7 @@ POSTERIORS: dict[str, dict[str, str]] = {
     "plain": {"discrepancy": "none", "errors": "independent"},
     "curvature": {"discrepancy": "curvature", "errors": "independent"},
     "walk": {"discrepancy": "walk", "errors": "independent"},
+    "trend": {"discrepancy": "trend", "errors": "independent"},
     "curvature run": {"discrepancy": "curvature", "errors": "run"},
     "walk run": {"discrepancy": "walk", "errors": "run"},
     "adaptation run": {"discrepancy": "adaptation", "errors": "run"},
@@ -51,8 +52,9 @@ PEERS = {"peer": "separable-power", "peer kappa": "skaling-joint-power"}
 WAYS = (*list(POSTERIORS)[1:], "pairs", "sizes", "kappa pairs", "gp")
 ADAPTED = ("form1", "form1n", "form3", "dcpt", "transfer", "adaptation")
 UNSUITED = {
-    "walk": ADAPTED, "curvature run": ("chinchilla",), "adaptation run": ("chinchilla",),
-    "walk run": ADAPTED, "pairs": ("adaptation",), "sizes": ("adaptation",),
+    **dict.fromkeys(("walk", "trend", "walk run"), ADAPTED),
+    **dict.fromkeys(("curvature run", "adaptation run"), ("chinchilla",)),
+    "pairs": ("adaptation",), "sizes": ("adaptation",),
     **dict.fromkeys(("kappa pairs", "gp", *PEERS), ADAPTED),
 }  # fmt: skip
 """Laws, or tables without runs, that a way is not for."""
