@@ -146,7 +146,7 @@ def chosen(means: pd.DataFrame) -> pd.DataFrame:
     """Scores on each source of the variant that is best on the other sources, without `LATER`."""
     wide, found = means.unstack(), {}
     for source in wide["crps"]:
-        others = wide.drop(columns=[*{source, *LATER}], level=1)
+        others = wide.drop(columns=[*{source, *LATER}], level=1, errors="ignore")
         held = others["coverage_90"].min(axis=1) >= 0.85
         best = np.log(others["crps"][held]).mean(axis=1).idxmin()
         found[source] = {"chosen": best} | means.loc[(best, source)].to_dict()
