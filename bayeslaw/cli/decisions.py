@@ -269,7 +269,7 @@ def plan(
 
     Finds the fewest adaptation tokens per parameter (ATPP) with which the target loss and the
     forgetting of the source domain stay within their limits with the stated probability, under
-    posteriors saved by `bayeslaw fit --out`. For comparison it shows the plan of the point fits,
+    posteriors saved by `bayeslaw fit --out`. For comparison it shows the plan of the medians,
     with its probability of failure.
     """
     from bayeslaw.tables.table import is_synthetic
