@@ -46,7 +46,7 @@ def test_outputs_agree_up_to_small_differences():
     assert not agree("0  1.0718  3.1e-07", "0  1.0218  3.1e-07")
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_every_command_prints_what_the_page_shows(tmp_path):
     ran = list(transcript(PATH, tmp_path))
     assert sum(block[1] == "bash" for block, _, _ in ran) == 10
