@@ -294,8 +294,11 @@ def best_rate(
 
     Parameters
     ----------
-    posterior, rows, allow_unconverged
-        As for `local_exponents`.
+    posterior : Posterior
+    rows : LossTable or DataFrame
+        The law's covariates, such as ``grid(params=1e9, tokens=2e10)``.
+    allow_unconverged : bool
+        Whether to use a posterior that failed the convergence checks.
 
     Returns
     -------
@@ -304,10 +307,12 @@ def best_rate(
 
     Raises
     ------
-    NotConverged, TableError
-        As for `local_exponents`.
+    NotConverged
+        If the posterior failed the convergence checks and `allow_unconverged` is false.
     LawError
         If the posterior was not fitted to several rates.
+    TableError
+        If a covariate is missing or invalid.
 
     Examples
     --------
@@ -337,8 +342,9 @@ def floor(posterior: Posterior, *, allow_unconverged: bool = False) -> Derived:
 
     Parameters
     ----------
-    posterior, allow_unconverged
-        As for `local_exponents`.
+    posterior : Posterior
+    allow_unconverged : bool
+        Whether to use a posterior that failed the convergence checks.
 
     Returns
     -------
@@ -348,7 +354,7 @@ def floor(posterior: Posterior, *, allow_unconverged: bool = False) -> Derived:
     Raises
     ------
     NotConverged
-        As for `local_exponents`.
+        If the posterior failed the convergence checks and `allow_unconverged` is false.
 
     Examples
     --------
@@ -417,8 +423,8 @@ def floor_sensitivity(
         Of this posterior alone, such as `compute_optimal` or ``fit.forecast(rows, kind="latent")``.
     slices : int
         Number of slices of the draws by E, each of as many draws; at least 2.
-    allow_unconverged
-        As for `local_exponents`.
+    allow_unconverged : bool
+        Whether to use a posterior that failed the convergence checks.
 
     Returns
     -------

@@ -386,8 +386,10 @@ def compute_multiplier(
 
     Raises
     ------
-    NotConverged, BayeslawError
-        As for `flops_to_reach`.
+    NotConverged
+        If a posterior failed the convergence checks and `allow_unconverged` is false.
+    BayeslawError
+        If a loss is not positive, or a range is empty.
     LawError
         If a law does not depend on N and D alone.
 
@@ -451,8 +453,8 @@ def crossover(
         needed if its law depends on them.
     search : tuple of float
         Least and greatest tokens per parameter, D / N, that are searched.
-    allow_unconverged
-        As for `compute_optimal`.
+    allow_unconverged : bool
+        Whether to use posteriors that failed the convergence checks.
 
     Returns
     -------
@@ -465,8 +467,12 @@ def crossover(
 
     Raises
     ------
-    NotConverged, LawError, BayeslawError
-        As for `compute_optimal`.
+    NotConverged
+        If a posterior failed the convergence checks and `allow_unconverged` is false.
+    LawError
+        If `replay` or `ptpp` is lacking, or a law depends on other things.
+    BayeslawError
+        If `params` is not positive, or the range is empty.
 
     Examples
     --------

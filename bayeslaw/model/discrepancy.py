@@ -235,7 +235,7 @@ class Trend(WalkingExponents):
 
     correlation: float = 2.0  # length over which steps are correlated, in e-folds
     kind: ClassVar[str] = "trend"
-    words: ClassVar[str] = "walking exponents with a trend"
+    words: ClassVar[str] = "exponent trend"
 
     def apply(self, law: Law) -> Law:
         law = super().apply(law)
