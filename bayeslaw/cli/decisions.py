@@ -277,13 +277,8 @@ def plan(
     yours = None if besides.at is None else _pair(besides.at, "--at", "8,.3", most=1)
     enough = None if besides.stop is None else _pair(besides.stop, "--stop", ".002,1e9")
     tested = None if backtest is None else bl.read_backtest(backtest)
-    if explore is not None:
-        from bayeslaw.reporting.pages import check_plotly
-
-        check_plotly()
-        if max(map(len, (target or [], source or []))) > 1:
-            raise BayeslawError("--explore shows one target and one source; give no more.")
-
+    if explore is not None and max(map(len, (target or [], source or []))) > 1:
+        raise BayeslawError("--explore shows one target and one source; give no more.")
     how = "write it as 0.3 or 0.1,0.2"
     settings: dict[str, Any] = {
         "confidence": confidence,
@@ -299,10 +294,15 @@ def plan(
         others = {name: value for name, value in limited.items() if name != "relative"}
         others |= {"backtest": backtest, "absolute": not limits.relative}
         opt.refuse("on --example", **fits, **others)
-        planned = bl.plan_example(**settings)
     elif missing := [name for name, value in needed.items() if value in (None, [])]:
         options = ", ".join(f"--{name.replace('_', '-')}" for name in missing)
         raise BayeslawError(f"a plan needs {options} (or --example paper).")
+    if explore is not None:  # after the complaints about options, which no extra changes
+        from bayeslaw.reporting.pages import check_plotly
+
+        check_plotly()
+    if example is not None:
+        planned = bl.plan_example(**settings)
     else:
         loaded = {name: [bl.load(path) for path in paths or ()] for name, paths in fits.items()}
         baselines = [_baseline(text) for text in limits.baseline or []]

@@ -78,12 +78,6 @@ def is_hdf5(path: Path) -> bool:
         return file.read(8) == b"\x89HDF\r\n\x1a\n"
 
 
-def installing(extra: str) -> str:
-    """Command that installs an extra of the package: uv's in a clone, else pip's."""
-    clone = (Path(__file__).parents[2] / "pyproject.toml").is_file()
-    return f"uv sync --extra {extra}" if clone else f"pip install 'bayeslaw[{extra}]'"
-
-
 def named_file(name: str | Path) -> Path | None:
     """The file of that path; none if the text is a name and not a path."""
     path = Path(name)

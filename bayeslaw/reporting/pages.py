@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import BayeslawError
-from bayeslaw.common.files import atomic_write, installing
+from bayeslaw.common.files import atomic_write
 from bayeslaw.common.formatting import jsonable
 from bayeslaw.planning.problem import Noise
 from bayeslaw.planning.result import Plan, replay_ratios
@@ -145,7 +145,7 @@ class Explorer(Page):
 def check_plotly() -> None:
     """Raise `BayeslawError` if Plotly, which pages to explore contain, is not installed."""
     if find_spec("plotly") is None:
-        raise BayeslawError(f"a page to explore needs Plotly: {installing('explore')}.")
+        raise BayeslawError('a page to explore needs Plotly: pip install "plotly>=6".')
 
 
 def explore(

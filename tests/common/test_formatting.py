@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bayeslaw.common.errors import argument, command_line, unknown
-from bayeslaw.common.files import installing
 from bayeslaw.common.formatting import count, digits, jsonable, percent
 
 
@@ -44,7 +43,6 @@ def test_arguments_as_their_reader_writes_them():
     assert text == '--columns "loss=final_loss; tokens=billions * 1e9"'
 
 
-def test_a_name_that_is_not_known_and_an_extra_that_is_not_installed():
+def test_a_name_that_is_not_known():
     says = "unknown law 'from1'; did you mean 'form1'? Valid: dcpt, form1."
     assert unknown("law", "from1", ["form1", "dcpt"]) == says
-    assert installing("explore") == "uv sync --extra explore"
