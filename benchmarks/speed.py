@@ -1,25 +1,12 @@
-"""Seconds, gradients and effective sample size of default fits, beside stock nutpie.
-
-    OMP_NUM_THREADS=1 python benchmarks/speed.py [--only TEXT] [--seeds 3] [--peer]
-
-Each case is a law on the training rows of a split, or on 500 simulated rows. `default` is
-`bayeslaw.fit`, `refit` the short fit of simulations and studies, and `peer`, with `--peer`, the
-stated PyMC model of the default fit (`bayeslaw.model.building.build`), compiled and sampled by
-nutpie with its own defaults and as many draws. `compile` are the seconds to a model that can be
-sampled; a fit of the package has loaded its compiled function before. `us` are microseconds of a
-gradient, `steps` gradients a draw, and `ess` the least effective sample size, bulk and tail, of log
-losses at the fitted rows and of the scales of noise and deviations. Rows are printed as CSV.
-"""
+"""Times of gradients and fits, beside stock nutpie, and against the size of tables."""
 
 import time
-from argparse import ArgumentParser
-from collections.abc import Iterator
+from argparse import Namespace
 from dataclasses import replace
+from functools import cache, partial
 
 import numpy as np
-import nutpie
 import pandas as pd
-from tables import SMOKE, arguments, splits
 
 import bayeslaw as bl
 from bayeslaw.inference.fitted import diagnose
@@ -28,27 +15,18 @@ from bayeslaw.inference.sampling import Settings
 from bayeslaw.model.building import build
 from bayeslaw.model.density import make_density
 from bayeslaw.model.spec import make_data
+from benchmarks.runner import SMOKE, Jobs, experiment
+from benchmarks.splits import shipped
 
-SIMULATED = "simulated"
 CASES = [
     ("delphi", "chinchilla"),
     ("olmo c4_en", "chinchilla"),
     ("gadre rpj", "chinchilla"),
-    (SIMULATED, "chinchilla"),
+    ("simulated", "chinchilla"),
     ("tinycpt french stage from four", "form1n"),
     ("tinycpt french stage from four", "transfer"),
 ]
 """Split, and law."""
-
-
-def simulated(rows: int = 500) -> bl.LossTable:
-    """Losses of runs of six sizes at random numbers of tokens."""
-    rng = np.random.default_rng(0)
-    params = rng.choice(np.geomspace(1e8, 3e9, 6).round(), rows)
-    tokens = np.exp(rng.uniform(np.log(1e9), np.log(3e10), rows)).round()
-    truth = {"E": 1.7, "A": 400, "alpha": 0.34, "B": 410, "beta": 0.28}
-    design = pd.DataFrame({"params": params, "tokens": tokens})
-    return bl.simulate("chinchilla", truth, design, sigma=0.003)
 
 
 def gradient(law: str, table: bl.LossTable) -> float:
@@ -56,6 +34,7 @@ def gradient(law: str, table: bl.LossTable) -> float:
     spec = specify(law, table, Settings())
     density = make_density({"": make_data(spec, table)})
     point = np.concatenate([density.start, np.zeros(density.size - len(density.start))])
+    density(point)  # compiles
     means = []
     for _ in range(10):
         start = time.perf_counter()
@@ -65,10 +44,11 @@ def gradient(law: str, table: bl.LossTable) -> float:
     return 1e6 * min(means)
 
 
-def peer(fit: bl.Posterior, seed: int) -> tuple[bl.Posterior, float]:
+def stock(fit: bl.Posterior, seed: int) -> tuple[bl.Posterior, float]:
     """Stock nutpie's draws of the stated model of a fit; seconds of compiling."""
-    data = make_data(fit.spec, fit.table)
-    start = time.perf_counter()
+    import nutpie
+
+    data, start = make_data(fit.spec, fit.table), time.perf_counter()
     model = nutpie.compile_pymc_model(build({"": data}))
     seconds = time.perf_counter() - start
     chains, draws = (fit.draws.sizes[dim] for dim in ("chain", "draw"))
@@ -87,60 +67,78 @@ def effective(fit: bl.Posterior) -> float:
     return min(found.ess_bulk, found.ess_tail)
 
 
-def measured(
-    law: str, table: bl.LossTable, seed: int, *, smoke: bool, beside: bool
-) -> Iterator[dict[str, object]]:
-    """A row of results for each way to fit."""
-    settings = SMOKE if smoke else {}
-    for way in ("default", "refit", *["peer"] * beside):
-        wall, cpu, compiling = time.perf_counter(), time.process_time(), 0.0
-        if way == "default":
-            default = fit = bl.fit(law, table, seed=seed, **settings)
-        elif way == "refit":
-            fit = refit(law, table, seed)
-        else:
-            fit, compiling = peer(default, seed)
-        wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-        yield {
-            "way": way,
-            "seed": seed,
-            "seconds": wall - compiling,
-            "cpu": cpu,
-            "compile": compiling,
-            "steps": float(fit.stats["n_steps"].mean()),
-            "draws": fit.draws.sizes["chain"] * fit.draws.sizes["draw"],
-            "ess": effective(fit),
-            "divergences": int(fit.stats["diverging"].sum()),
+def timed(law: str, table: bl.LossTable, seed: int, way: str, settings: dict) -> dict[str, object]:
+    """Seconds and gradients of one fit."""
+    us = gradient(law, table)
+    default = (
+        bl.fit(law, table, **SMOKE) if way != "stock" else bl.fit(law, table, seed=seed, **settings)
+    )
+    wall, cpu, compiling = time.perf_counter(), time.process_time(), 0.0
+    if way == "default":
+        fit = bl.fit(law, table, seed=seed, **settings)
+    elif way == "refit":
+        fit = refit(law, table, seed)
+    else:
+        fit, compiling = stock(default, seed)
+    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    draws = fit.draws.sizes["chain"] * fit.draws.sizes["draw"]
+    steps, divergences = float(fit.stats["n_steps"].mean()), int(fit.stats["diverging"].sum())
+    found = {"rows": len(table), "us": us, "seconds": wall - compiling, "cpu": cpu}
+    found |= {"compile": compiling, "steps": steps, "draws": draws}
+    return found | {"ess": effective(fit), "divergences": divergences}
+
+
+@experiment(keep=False, seeds=3, ways="default,refit")
+def speed(options: Namespace) -> Jobs:
+    """Seconds, gradients and effective sample size of fits; ``--ways stock``: of stock nutpie."""
+    rng = np.random.default_rng(0)
+    params = rng.choice(np.geomspace(1e8, 3e9, 6).round(), 500)
+    tokens = np.exp(rng.uniform(np.log(1e9), np.log(3e10), 500)).round()
+    truth = {"E": 1.7, "A": 400, "alpha": 0.34, "B": 410, "beta": 0.28}
+    design = pd.DataFrame({"params": params, "tokens": tokens})
+    tables = {"simulated": bl.simulate("chinchilla", truth, design, sigma=0.003)}
+    tables |= {name: train for name, _, train, _, _ in shipped()}
+    for name, law in CASES:
+        for seed in range(options.seeds):
+            for way in options.ways.split(","):
+                key = {"case": name, "law": law, "way": way, "seed": seed}
+                yield key, partial(timed, law, tables[name], seed, way, options.settings)
+
+
+TRUTH = {
+    "E": 1.2, "A": 180.0, "alpha": 0.3, "B": 60.0, "beta": 0.27, "nu": 0.15, "C": 0.02,
+    "gamma": 0.3, "F": 0.8, "eta": 0.35,
+}  # fmt: skip
+
+
+@cache
+def random_runs(rows: int, groups: int, law: str) -> bl.LossTable:
+    """Losses of `rows` random runs of `groups` bases."""
+    rng = np.random.default_rng(rows)
+    design = pd.DataFrame(
+        {
+            "params": rng.choice(np.geomspace(1e8, 3e9, 6).round(), rows),
+            "tokens": np.exp(rng.uniform(np.log(1e9), np.log(3e10), rows)).round(),
+            "replay": rng.choice([0.05, 0.1, 0.25, 0.5], rows),
+            "ptpp": rng.choice([15, 31, 62, 124, 279], rows),
+            "base": np.arange(rows) % groups,
         }
+    )
+    names = {"E", *(n for t in bl.load_law(law).terms for n in (t.coefficient, *t.exponents))}
+    truth = {name: value for name, value in TRUTH.items() if name in names}
+    return bl.simulate(law, truth, design, sigma=0.003, seed=0)
 
 
-def parser() -> ArgumentParser:
-    """Options."""
-    found = arguments(__doc__)
-    found.add_argument("--only", default="", help="part of the name of a case and law")
-    found.add_argument("--seeds", type=int, default=3)
-    found.add_argument("--peer", action="store_true", help="stock nutpie too; compiling is slow")
-    return found
+@experiment(keep=False)
+def growth(options: Namespace) -> Jobs:
+    """Microseconds of a gradient of default models against rows, groups and terms."""
+    sizes = [(rows, 10, "form1") for rows in (50, 100, 200, 500, 1000, 2000, 5000, 10_000)]
+    sizes += [(4000, groups, "form1") for groups in (10, 30, 100, 300, 1000)]
+    sizes += [(576, 10, law) for law in ("chinchilla", "dcpt", "form1", "form1n")]
+    for rows, groups, law in sizes:
 
+        def job(rows: int = rows, groups: int = groups, law: str = law) -> dict[str, float]:
+            name = "form1" if law == "form1n" else law
+            return {"us": gradient(law, random_runs(rows, groups, name))}
 
-def main() -> None:
-    """Print a row per case, seed and way."""
-    args = parser().parse_args()
-    known = {SIMULATED: simulated()} | {name: train for name, _, train, _, _ in splits()}
-    first = True
-    for name, law in CASES[: 1 if args.smoke else None]:
-        table = known[name]
-        if args.only not in f"{name} {law}":
-            continue
-        bl.fit(law, table, **SMOKE)  # loads the compiled function, and imports
-        us = gradient(law, table)
-        for seed in range(1 if args.smoke else args.seeds):
-            for row in measured(law, table, seed, smoke=args.smoke, beside=args.peer):
-                case = {"case": name, "law": law, "rows": len(table), "us": us}
-                line = pd.DataFrame([case | row])
-                print(line.to_csv(index=False, header=first, float_format="%.4g"), end="")
-                first = False
-
-
-if __name__ == "__main__":
-    main()
+        yield {"rows": rows, "groups": groups, "law": law}, job

@@ -13,7 +13,6 @@ from bayeslaw.model.spec import make_spec
 
 ROOT = Path(__file__).parents[1]
 DATA = ROOT / "data"
-BENCHMARKS = sorted(p for p in (ROOT / "benchmarks").glob("*.py") if "def main(" in p.read_text())
 LAWS = ("form1", "form2", "form3", "dcpt", "chinchilla", "form1n", "skaling")
 CHINCHILLA = {"E": 1.7, "A": 400.0, "alpha": 0.34, "B": 410.0, "beta": 0.28}
 TRUTH = {

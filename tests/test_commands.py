@@ -1,19 +1,18 @@
-"""Commands in the documentation and in the benchmarks' docstrings exist and take their options."""
+"""Commands in the documentation exist and take their options."""
 
-import ast
-import importlib.util
 import re
 import shlex
-import sys
-from pathlib import Path
 
 import pytest
 import typer
 
 from bayeslaw.cli.app import app
-from tests.support import BENCHMARKS, ROOT
+from benchmarks import EXPERIMENTS
+from tests.support import ROOT
 
-COMMAND = re.compile(r"(?:\w+=\S+ |nice -n \d+ |uv run )*(python benchmarks/.*|bayeslaw [a-z].*)")
+COMMAND = re.compile(
+    r"(?:\w+=\S+ |uv run (?:--with \S+ )?)*(python -m benchmarks .*|bayeslaw [a-z].*)"
+)
 ELSEWHERE = {"--no-sync"}
 """Options of other programs that a page names alone."""
 
@@ -46,7 +45,7 @@ def matches(line):
 
 
 def texts():
-    """Name and text of every page, and docstring of every benchmark."""
+    """Name and text of every page."""
     pages = [
         *ROOT.glob("docs/*.md"),
         *ROOT.glob("docs/howto/*.md"),
@@ -54,25 +53,6 @@ def texts():
     ]
     for path in sorted([*pages, ROOT / "README.md", ROOT / "CONTRIBUTING.md"]):
         yield str(path.relative_to(ROOT)), path.read_text()
-    for path in BENCHMARKS:
-        yield f"benchmarks/{path.name}", ast.get_docstring(ast.parse(path.read_text()))
-
-
-def parser_of(name):
-    """Parser of a benchmark."""
-    path = ROOT / "benchmarks" / f"{name}.py"
-    spec = importlib.util.spec_from_file_location(f"benchmark_{name}", path)
-    module = importlib.util.module_from_spec(spec)
-    known = set(sys.modules)
-    sys.path.insert(0, str(path.parent))
-    try:
-        spec.loader.exec_module(module)
-    finally:
-        sys.path.remove(str(path.parent))
-        for other in set(sys.modules) - known:  # names such as "plan" are only for a script
-            if path.parent in Path(getattr(sys.modules[other], "__file__", None) or "/").parents:
-                del sys.modules[other]
-    return module.parser()
 
 
 def options_of(command):
@@ -84,16 +64,15 @@ def options_of(command):
 @pytest.fixture(scope="module")
 def parse():
     """Function that parses a command and runs nothing."""
-    parsers, group = {}, typer.main.get_command(app).commands
+    group = typer.main.get_command(app).commands
 
     def found(command):
-        program, name, *words = shlex.split(re.sub(r"[\[\]]", " ", command))
+        program, *words = shlex.split(re.sub(r"[\[\]]", " ", command))
         if program == "bayeslaw":
-            assert {word for word in words if word.startswith("-")} <= options_of(group[name])
-            return
-        if name not in parsers:
-            parsers[name] = parser_of(Path(name).stem)
-        parsers[name].parse_args(words)
+            options = {word for word in words if word.startswith("-")}
+            assert options <= options_of(group[words[0]])
+        else:
+            EXPERIMENTS[words[2]].parser().parse_args(words[3:])
 
     return found
 
@@ -110,7 +89,9 @@ def test_the_command_exists_and_takes_these_options(page, command, parse):
 @pytest.mark.parametrize("page", TEXTS)
 def test_an_option_that_a_page_names_alone_is_one_of_a_command(page):
     options = set().union(*map(options_of, typer.main.get_command(app).commands.values()))
-    for path in (*BENCHMARKS, *ROOT.glob("data/**/*.py")):
+    for experiment in EXPERIMENTS.values():
+        options |= set(experiment.parser()._option_string_actions)
+    for path in ROOT.glob("data/**/*.py"):
         options |= set(re.findall(r'"(--[\w-]+)"', path.read_text()))
     for code in code_of(TEXTS[page]):
         if code.startswith("--"):
@@ -120,7 +101,7 @@ def test_an_option_that_a_page_names_alone_is_one_of_a_command(page):
 
 def test_commands_are_found_in_blocks_and_in_sentences():
     page = """
-    OMP_NUM_THREADS=1 python benchmarks/truth.py --only tinycpt \\
+    OMP_NUM_THREADS=1 python -m benchmarks truth --only tinycpt \\
         --out rows.csv
 
     ```sh
@@ -131,7 +112,7 @@ Here `uv run bayeslaw check
 t.csv` and bayeslaw plans; `bayeslaw` alone.
 """
     assert list(commands(page)) == [
-        "python benchmarks/truth.py --only tinycpt --out rows.csv",
+        "python -m benchmarks truth --only tinycpt --out rows.csv",
         "bayeslaw fit t.csv",
         "bayeslaw plan --json",
         "bayeslaw check t.csv",
@@ -141,9 +122,9 @@ t.csv` and bayeslaw plans; `bayeslaw` alone.
 @pytest.mark.parametrize(
     ("command", "error"),
     [
-        ("python benchmarks/truth.py --short", SystemExit),
-        ("python benchmarks/truth.py --draws few", SystemExit),
-        ("python benchmarks/splits.py", FileNotFoundError),
+        ("python -m benchmarks truth --short", SystemExit),
+        ("python -m benchmarks truth --draws few", SystemExit),
+        ("python -m benchmarks splits", KeyError),
         ("bayeslaw forecast t.csv --worth 3", AssertionError),
         ("bayeslaw guess t.csv", KeyError),
     ],

@@ -188,8 +188,8 @@ def paper_world() -> World:
     """Read the synthetic world of the paper's grid and use case.
 
     Its parameters are calibrated to the results that the paper reports
-    (``benchmarks/calibrate_world.py``): the smallest budget that meets both limits is 8.9
-    adaptation tokens per parameter at 34 % replay.
+    (``benchmarks/calibrate_world.py`` of commit b042428): the smallest budget that meets both
+    limits is 8.9 adaptation tokens per parameter at 34 % replay.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Train what benchmarks/closed_loop.py plans: new bases, and adaptation runs from them.
+"""Train new bases, and what `python -m benchmarks closed_loop_plans` plans for them.
 
     python data/tinycpt/loop.py --work DIR bases     # writes benchmarks/closed_loop_bases.csv
     python data/tinycpt/loop.py --work DIR runs      # adds to benchmarks/closed_loop_runs.csv

@@ -175,7 +175,7 @@ def best_of_random(law, table, starts, seed=0):
     ],
 )
 def test_least_squares_from_random_starts_finds_no_lower_objective(request, data, name, starts):
-    """``benchmarks/huber.py`` has thousands of starts, of every law."""
+    """``python -m benchmarks huber`` has every law."""
     table = made(name, sigma=0.003) if data == "made" else request.getfixturevalue(data)
     point = fit_huber(name, table)
     assert point.objective <= best_of_random(name, table, starts) * (1 + 1e-9)
@@ -185,7 +185,7 @@ def test_an_exponent_without_a_finite_optimum_ends_at_its_cap(english):
     """The objective falls with eta without end, ever more slowly: two stages differ by a step."""
     with pytest.warns(FitWarning, match="eta = 20"):
         point = fit_huber("form1", english.query("ptpp <= 31"))
-    # The least objective of 4,000 random starts in benchmarks/huber.py.
+    # The least objective of 4,000 random starts in benchmarks/huber.py of commit b042428.
     assert point.objective == pytest.approx(9.9237e-05, rel=5e-6)
     assert point.agreeing == 1
 

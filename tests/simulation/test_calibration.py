@@ -1,6 +1,6 @@
 """Simulation-based calibration: it passes, and it finds deliberate errors.
 
-Every law, likelihood and discrepancy is calibrated by ``benchmarks/calibration.py``.
+Every law, likelihood and discrepancy is calibrated by ``python -m benchmarks calibration``.
 """
 
 from dataclasses import replace

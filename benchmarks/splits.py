@@ -1,10 +1,8 @@
-"""The shipped tables and their splits, as the benchmarks and docs use them; their common option."""
+"""The shipped tables and their splits, as the experiments and docs use them."""
 
-import argparse
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,49 +17,21 @@ LAW_FILES = {"two_phases": Path(__file__).with_name("two_phases.toml")}
 """A law without N, for a table of one size."""
 POOL = CPT[-1]
 """A pool of laws, which has no mode and no Huber fit."""
-SMOKE = {"chains": 2, "draws": 20, "tune": 20, "retry": False}
-"""Settings of a fit under ``--smoke``."""
-
 
 type Split = tuple[str, str, bl.LossTable, bl.LossTable, tuple[str, ...]]
 """Name, source, training rows, test rows, and laws."""
 
 
-def arguments(doc: str | None, file: str = "") -> argparse.ArgumentParser:
-    """Parser of a benchmark: its docstring's first line, and the option ``--smoke``.
-
-    With the benchmark's `file` also ``--out``, by default the CSV file beside it.
-    """
-    parser = argparse.ArgumentParser(description=(doc or "").partition("\n")[0])
-    parser.add_argument(
-        "--smoke", action="store_true", help="run in seconds; the numbers mean nothing"
-    )
-    if file:
-        parser.add_argument("--out", type=Path, default=Path(file).with_suffix(".csv"))
-    return parser
-
-
-def earlier(args: argparse.Namespace) -> pd.DataFrame:
-    """Rows that an interrupted run left in ``--out``; none under ``--smoke``."""
-    return pd.read_csv(args.out) if args.out.is_file() and not args.smoke else pd.DataFrame()
-
-
-def scored(fit: bl.Posterior, test: bl.LossTable, scores: list[str]) -> dict[str, Any]:
-    """Mean error of log loss, some scores, and what failed in the convergence check."""
-    forecast = fit.forecast(test, allow_unconverged=True)
-    error, found = np.log(forecast.median / test.loss), bl.score(forecast, test)
-    gate = "; ".join(fit.convergence.failures) or "passed"
-    return {"bias_log": error.mean(), **{name: found[name] for name in scores}, "gate": gate}
-
-
-def benched(folder: Path) -> Iterator[Split]:
+def benched(folder: Path | None) -> Iterator[Split]:
     """Splits of tables outside the project, as a file splits.json in a folder lists them."""
+    if folder is None:
+        return
     for each in json.loads((folder / "splits.json").read_text()):
         table = bl.read_table(folder.parent / each["file"])
         yield each["name"], each["source"], *table.split(each["train"], each["test"]), CHINCHILLA
 
 
-def splits() -> Iterator[Split]:
+def shipped() -> Iterator[Split]:
     """Every split of a measured table that the project ships."""
     delphi = bl.read_table(DATA / "delphi/isotoken.csv")
     yield "delphi", "delphi", *delphi.split("scale <= 3e20", "scale >= 1e21"), CHINCHILLA
@@ -96,7 +66,7 @@ def splits() -> Iterator[Split]:
                 yield f"{source} {domain} {name}", source, *table.split(train, test), CPT
 
 
-def real() -> Iterator[Split]:
+def adapted() -> Iterator[Split]:
     """Splits of tables of real models that are adapted, as the READMEs in data/ list them."""
     parts = {
         "scale": (
