@@ -175,6 +175,20 @@ class Term:
         slope = _derivative(-_parsed(self.log, guarded=False), _NAMES[self.covariates[0]])
         return slope, _derivative(slope, self.leading)
 
+    @property
+    def linear(self) -> bool:
+        """Whether the local exponent is linear in the leading one."""
+        return self.leading not in self._affine[1].names
+
+    @cached_property
+    def proportional(self) -> bool:
+        """Whether the local exponent is proportional to the exponent that has a prior."""
+        tape = Tape()
+        (zero,) = evaluate(
+            self._affine[:1], lambda name: 0.0 if name == self.leading else tape.input(name), F
+        )
+        return self.stated or (self.linear and getattr(zero, "number", zero) == 0)
+
     def power_of(self, covariate: str) -> bool:
         """Whether it is a power of a covariate, with an exponent that is the same in all rows."""
         slope = self._by(_NAMES[covariate])
