@@ -183,11 +183,12 @@ class Term:
     @cached_property
     def proportional(self) -> bool:
         """Whether the local exponent is proportional to the exponent that has a prior."""
+        if self.stated or not self.linear:
+            return self.stated
         tape = Tape()
-        (zero,) = evaluate(
-            self._affine[:1], lambda name: 0.0 if name == self.leading else tape.input(name), F
-        )
-        return self.stated or (self.linear and getattr(zero, "number", zero) == 0)
+        offset = self._affine[:1]
+        (zero,) = evaluate(offset, lambda n: 0.0 if n == self.leading else tape.input(n), F)
+        return bool(getattr(zero, "number", zero) == 0)
 
     def power_of(self, covariate: str) -> bool:
         """Whether it is a power of a covariate, with an exponent that is the same in all rows."""
