@@ -215,9 +215,10 @@ def _add_sizes(q: dict[str, Tensor], log: Tensor, spec: Spec, at: Values, z: Val
     def loss_of(floor: float, terms: Tensor) -> Tensor:
         return terms / (1.0 - floor) if relative else terms + floor
 
-    terms, all_widths = sum(least.values(), 0.0), _total(widths.values())
+    terms = sum([*least.values(), *size.values()], 0.0)
+    all_widths = _total(widths.values())
     q["L_ref"] = loss = loss_of(low, terms) + F.exp(z["L_ref"])
-    if all_widths is not None and math.isfinite(most) and not size:
+    if all_widths is not None and math.isfinite(most):
         span = loss_of(most, terms + all_widths) - loss_of(low, terms)
         share, part = on_the_line((0.0, 1.0), z["L_ref"])
         q["L_ref"] = loss = loss_of(low, terms) + span * share
@@ -225,7 +226,7 @@ def _add_sizes(q: dict[str, Tensor], log: Tensor, spec: Spec, at: Values, z: Val
     unit = loss if relative else 1.0
     least_floor = low * unit
     later = [*widths.values(), (most - low) * unit if math.isfinite(most) else None]
-    left = loss - least_floor - sum(size.values(), terms)
+    left = loss - least_floor - terms
     for term in divided:
         name, own = term.coefficient, later.pop(0)
         rest = _total(later)
@@ -238,9 +239,6 @@ def _add_sizes(q: dict[str, Tensor], log: Tensor, spec: Spec, at: Values, z: Val
         log = log + log_prior(priors[term.local], q[term.local])
         size[name] = slope[name] / q[term.local]
         left = left - (size[name] - least[name])
-    if not divided:
-        log = log + _where_positive(left)
-        log = log + (0.0 if later[0] is None else _where_positive(later[0] - left))
     if law.coupled:
         share = sum(size[name] for name in law.coupled) / loss
         q[KAPPA], part = on_the_line(priors[KAPPA].support, z[KAPPA] * share)

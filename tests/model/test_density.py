@@ -235,7 +235,9 @@ def stated(law, rows=FEW, **priors):
         own = parse_law(law, "own") if "[[term]]" in law else bl.load_law(law)
         table = simulated("form1" if own.name == "own" else law, rows)
         discrepancy = "walk" if "walk_scale" in priors else "none"
-        chosen = make_settings({"discrepancy": discrepancy, "effects": "none"}, seed=0, priors=priors)
+        chosen = make_settings(
+            {"discrepancy": discrepancy, "effects": "none"}, seed=0, priors=priors
+        )
         return {"": make_data(specify(own, table, chosen), table)}
 
     return make
