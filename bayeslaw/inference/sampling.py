@@ -232,6 +232,13 @@ def to_mode(density: Density, seed: int) -> tuple[Density, Floats]:
     # The data determine the losses at the reference points.
     jitter[:, [i for i, n in enumerate(density.names) if n.endswith("L_ref")]] = 0.0
     best = min((climb(density, first + each) for each in jitter), key=lambda end: end.fun)
+    if best.fun >= LARGE:
+        laws = ", ".join(data.spec.law.name for data in density.domains.values())
+        raise FitError(
+            f"{laws}: the density of the losses is finite for no parameters that were tried; check "
+            "that the law has a value in every row and falls along each leading covariate, and that "
+            "no loss is far from the others."
+        )
     # The mode moves a little with the matrix that whitens.
     for _ in range(2):
         density = density.whitened_at(best.x[:size])

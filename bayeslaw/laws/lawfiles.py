@@ -71,6 +71,11 @@ def parse_law(text: str, name: str, where: str = "") -> Law:
     for i, keys in enumerate(written, 1):
         term = _built(Term, keys, f"{where}, term {i}")
         stated = f"{term.leading}_ref" in priors  # the prior says what it is of
+        if stated and not term.linear:
+            raise LawError(
+                f"{where}, term {i}: the local exponent is not linear in {term.leading}, so "
+                f"{term.leading}_ref has no prior; give {term.leading} one."
+            )
         terms.append(replace(term, stated=stated))
     if len({term.epsilon for term in terms} - {None}) > 1:
         raise LawError(f"{where}: log(r + ...) with several numbers; a law has one.")

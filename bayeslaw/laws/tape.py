@@ -177,7 +177,7 @@ class Node:
             return two
         if (kind in (ADD, SUBTRACT) and b == 0) or (kind in (MULTIPLY, DIVIDE) and b == 1):
             return one
-        if kind == MULTIPLY and 0 in (a, b):
+        if (kind == MULTIPLY and 0 in (a, b)) or (kind == DIVIDE and a == 0):
             return self.tape.constant(0.0)
         for sign, node in ((a, two), (b, one)):
             if kind == MULTIPLY == node.kind and sign == -1 == node.second.number:

@@ -14,6 +14,7 @@ bounded at r = 0), ``fresh`` (1 - r), ``start`` (the base's loss on the domain) 
 """
 
 import ast
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -175,6 +176,21 @@ class Term:
         slope = _derivative(-_parsed(self.log, guarded=False), _NAMES[self.covariates[0]])
         return slope, _derivative(slope, self.leading)
 
+    @property
+    def linear(self) -> bool:
+        """Whether the local exponent is linear in the leading one."""
+        return self.leading not in self._affine[1].names
+
+    @cached_property
+    def proportional(self) -> bool:
+        """Whether the local exponent is proportional to the exponent that has a prior."""
+        if self.stated or not self.linear:
+            return self.stated
+        tape = Tape()
+        offset = self._affine[:1]
+        (zero,) = evaluate(offset, lambda n: 0.0 if n == self.leading else tape.input(n), F)
+        return bool(getattr(zero, "number", zero) == 0)
+
     def power_of(self, covariate: str) -> bool:
         """Whether it is a power of a covariate, with an exponent that is the same in all rows."""
         slope = self._by(_NAMES[covariate])
@@ -250,12 +266,20 @@ def _tree(text: str) -> ast.expr:
 @lru_cache(maxsize=256)
 def _parsed(text: str, guarded: bool = True) -> Node:
     """The formula on a tape of its own; without guards, x is read for ``max(x, 1e-6)``."""
+    tape = Tape()
     try:
-        log: Node = _read(_tree(text), Tape(), guarded)
+        with np.errstate(all="ignore"):
+            log: Node = _read(_tree(text), tape, guarded)
+        if not all(math.isfinite(operation.value) for operation in tape.operations):
+            raise ArithmeticError
     except SyntaxError as error:
         raise LawError(f"cannot read log = {text!r}: {error.msg}.") from error
     except ValueError as error:
         raise LawError(f"log = {text!r}: {error}") from error
+    except ArithmeticError as error:
+        raise LawError(f"log = {text!r}: a number in it is not finite.") from error
+    except RecursionError as error:
+        raise LawError(f"log = {text[:40]!r}...: too many operations; write fewer.") from error
     return log
 
 
@@ -322,6 +346,8 @@ def _applied(kind: str, a: Node, b: Node | None = None) -> Any:
     if b.kind == EXP and a.kind == MULTIPLY and EXP in (a.first.kind, a.second.kind):
         other, power = (a.first, a.second) if a.second.kind == EXP else (a.second, a.first)
         return other * _applied(kind, power, b)
+    if kind == "/" and b.number == 0:
+        raise ZeroDivisionError
     return a * b if kind == "*" else a / b
 
 

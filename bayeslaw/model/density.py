@@ -19,7 +19,7 @@ as they are. The same density as a PyMC model is `bayeslaw.model.building.build`
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -27,7 +27,7 @@ import numpy as np
 
 from bayeslaw.common.arrays import Floats, Ints, Tensor
 from bayeslaw.laws.deviations import WHOLE, Linear, Walk
-from bayeslaw.laws.law import KAPPA
+from bayeslaw.laws.law import KAPPA, Law
 from bayeslaw.laws.priors import FLOOR, Prior
 from bayeslaw.laws.tape import FUNCTIONS as F
 from bayeslaw.laws.tape import SPREAD, Node, Tape
@@ -156,38 +156,105 @@ def _within[T](values: Mapping[str, T], prefix: str) -> dict[str, T]:
 def parameters(spec: Spec, at: Values, z: Values) -> tuple[dict[str, Any], Tensor]:
     """Parameters of a spec that are no weights, and the log density of their priors."""
     law, priors = spec.law, spec.priors
-    fractions = [t for t in law.terms if priors[t.local].support == (0, math.inf)]
     gated = {n: t for t in law.terms for n in _gate(t, priors)}
     dependent = {"L_ref", KAPPA if law.coupled else "L_ref", *normal_coefficients(spec), *gated}
-    dependent |= {term.local for term in fractions}
-    q: dict[str, Tensor] = {"L_ref": F.exp(z["L_ref"])}
+    dependent |= {term.local for term in _divided(law)}
+    q: dict[str, Tensor] = {}
     log: Tensor = z["L_ref"]
     for name in (name for name in law.coordinates if name not in dependent):
         q[name], part = on_the_line(priors[name].support, z[name])
         log = log + part + log_prior(priors[name], q[name])
     for term in {t.coefficient: t for t in gated.values()}.values():
         log = log + _add_gate(q, term, priors, at, z)
-    left, size = q["L_ref"], {}
-    for term in [t for t in law.terms if t not in fractions] + fractions:
-        name = term.local
-        unit = term.local_exponent(term.from_local({**q, name: 1.0}, at, F), at, F)
-        slope = q[term.slope] / unit
-        if term in fractions:
-            q[name] = slope / left * (1 + F.exp(-z[name]))
-            log = log + F.log(slope / left) - z[name] + log_prior(priors[name], q[name])
-        size[term.coefficient] = slope / q[name]
-        left = left - size[term.coefficient]
-    if law.coupled:
-        share = sum(size[name] for name in law.coupled) / q["L_ref"]
-        q[KAPPA] = F.exp(z[KAPPA] * share)
-        log = log + z[KAPPA] * share + F.log(share) + log_prior(priors[KAPPA], q[KAPPA])
-    log = log + log_prior_of_floor(priors, left, q["L_ref"])
+    log = _add_sizes(q, log, spec, at, z)
     q = {name: q[name] for name in law.coordinates if name in q}
     for name in _other_parameters(spec):
         prior = priors[spec.likelihood.parameters.get(name, name)]
         q[name], part = on_the_line(prior.support, z[name])
         log = log + part + log_prior(prior, q[name])
     return q, log
+
+
+def _divided(law: Law) -> list[Term]:
+    """Terms whose sizes are sampled in place of their leading exponents.
+
+    Those of others, whose local exponent is not proportional to the leading one, or which have it
+    in common with another term, follow from exponents that are sampled as they are.
+    """
+    names = [name for term in law.terms for name in term.exponents]
+    return [t for t in law.terms if t.proportional and names.count(t.leading) == 1]
+
+
+def _add_sizes(q: dict[str, Tensor], log: Tensor, spec: Spec, at: Values, z: Values) -> Tensor:
+    """Add the loss at the reference point, leading exponents, and kappa; their part of `log`.
+
+    The prior of a leading exponent bounds its term's size, that of the floor bounds the floor. What
+    the loss is above the least sizes is divided among the terms, in their order, and the floor.
+    Each takes a fraction of what it may have, but leaves no more than the later ones may have.
+    """
+    law, priors, divided = spec.law, spec.priors, _divided(spec.law)
+    relative = FLOOR in priors
+    low, high = priors[FLOOR if relative else "E"].support
+    low, most = max(low, 0.0), math.inf if relative and high == 1 else high
+    slope: dict[str, Tensor] = {}
+    size: dict[str, Tensor] = {}
+    least: dict[str, Tensor] = {}
+    widths: dict[str, Tensor] = {}  # most size less the least, or None
+    for term in law.terms:
+        name = term.coefficient
+        if term not in divided:
+            size[name] = q[term.slope] / term.local_exponent(term.from_local(q, at, F), at, F)
+            log = log + _where_positive(size[name])
+            continue
+        unit = term.local_exponent(term.from_local({**q, term.local: 1.0}, at, F), at, F)
+        slope[name] = q[term.slope] / unit
+        bottom, top = priors[term.local].support
+        least[name] = 0.0 if math.isinf(top) else slope[name] / top
+        widths[name] = slope[name] / bottom - least[name] if bottom > 0 else None
+
+    def loss_of(floor: float, terms: Tensor) -> Tensor:
+        return terms / (1.0 - floor) if relative else terms + floor
+
+    terms = sum([*least.values(), *size.values()], 0.0)
+    all_widths = _total(widths.values())
+    q["L_ref"] = loss = loss_of(low, terms) + F.exp(z["L_ref"])
+    if all_widths is not None and math.isfinite(most):
+        span = loss_of(most, terms + all_widths) - loss_of(low, terms)
+        share, part = on_the_line((0.0, 1.0), z["L_ref"])
+        q["L_ref"] = loss = loss_of(low, terms) + span * share
+        log = log + part + F.log(span) - z["L_ref"]
+    unit = loss if relative else 1.0
+    least_floor = low * unit
+    later = [*widths.values(), (most - low) * unit if math.isfinite(most) else None]
+    left = loss - least_floor - terms
+    for term in divided:
+        name, own = term.coefficient, later.pop(0)
+        rest = _total(later)
+        more = 0.0 if rest is None else F.maximum(left - rest, 0.0)
+        free = (left if own is None else F.minimum(own, left)) - more
+        inverse = slope[name] / free * (1 + F.exp(-z[term.local]))
+        beside = inverse / slope[name] * (least[name] + more)
+        q[term.local] = inverse / (1 + beside)
+        log = log + F.log(slope[name] / free) - z[term.local] - 2 * F.log1p(beside)
+        log = log + log_prior(priors[term.local], q[term.local])
+        size[name] = slope[name] / q[term.local]
+        left = left - (size[name] - least[name])
+    if law.coupled:
+        share = sum(size[name] for name in law.coupled) / loss
+        q[KAPPA], part = on_the_line(priors[KAPPA].support, z[KAPPA] * share)
+        log = log + part + F.log(share) + log_prior(priors[KAPPA], q[KAPPA])
+    return log + log_prior_of_floor(priors, least_floor + left, loss)
+
+
+def _total(parts: Iterable[Tensor]) -> Tensor:
+    """Their sum, or None if one is None, which stands for no bound."""
+    known = list(parts)
+    return None if any(part is None for part in known) else sum(known, 0.0)
+
+
+def _where_positive(x: Tensor) -> Tensor:
+    """0 where x is positive, and elsewhere minus infinity."""
+    return F.log((x > 0.0) * 1.0)
 
 
 def normal_coefficients(spec: Spec) -> dict[str, Prior]:
@@ -392,13 +459,13 @@ class _Builder:
         values: dict[str, float] = {}
         for prefix, data in self.domains.items():
             spec, weights = data.spec, normal_coefficients(data.spec)
-            leading = {term.local for term in spec.law.terms}
+            divided = {term.local for term in _divided(spec.law)}
             names = [name for name in spec.law.coordinates if name not in weights]
             for name in (*names, *_other_parameters(spec)):
                 prior = spec.priors.get(spec.likelihood.parameters.get(name, name), FLAT)
                 if name == "L_ref":
                     value = float(np.mean(data.observed))
-                elif name in leading and prior.support == (0.0, math.inf):
+                elif name in divided:
                     value = -0.7  # a third of the loss that is left
                 elif prior.name == "LogNormal" or math.isinf(prior.support[0]):
                     value = prior.kwargs.get("mu", 0.0)
@@ -525,7 +592,7 @@ class _Builder:
         log: Any = 0.0
         for level in self.correlated:
             log = log + self.add_correlated(level, q, z)
-        if self.correlated:
+        if len(self.domains) > 1:
             return log
         (data,), (values,) = self.domains.values(), q.values()
         most, whitened = max(map(len, data.groups.values()), default=0), 0

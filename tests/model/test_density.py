@@ -25,6 +25,7 @@ from tests.inside import (
     make_density,
     make_settings,
     make_spec,
+    parse_law,
     specify,
 )
 from tests.laws import test_forgetting, test_laws
@@ -171,6 +172,105 @@ CASES = {
 }
 
 
+POSITIVE = (
+    "LogNormal(median=.3, sigma=.5)",
+    "HalfNormal(sigma=.5)",
+    "HalfStudentT(nu=3, sigma=.5)",
+    "Gamma(mu=.3, sigma=.1)",
+    "InverseGamma(alpha=3, beta=.6)",
+    "Exponential(scale=.5)",
+    "HalfFlat()",
+    "Beta(alpha=2, beta=5)",
+    "Uniform(lower=.2, upper=.5)",
+    "Uniform(lower=0, upper=.7)",
+)
+QUANTITIES = ("E", "alpha", "beta", "slope_N", "sigma", "dof", "kappa", "walk_scale")
+FEW = DESIGN.query("ptpp == 15 and replay == .1 and tokens < 1e11")
+LEAST, MOST = "Uniform(lower=.1, upper=.4)", "Uniform(lower=0, upper=.3)"
+GATED = {"beta_ref": LEAST, "lambda_": "Uniform(lower=.1, upper=.6)", "nu": "Beta(mu=.3, sigma=.1)"}
+OWN = """
+title = "A curved exponent, a root of one, and exponents in common"
+reference = "none"
+[[term]]
+coefficient = "A"
+slope = "slope_A"
+log = "-alpha*log(N) - c*log(N)**2/100"
+[[term]]
+coefficient = "B"
+slope = "slope_B"
+log = "-sqrt(beta)*log(D)"
+[[term]]
+coefficient = "C"
+slope = "slope_C"
+log = "-gamma*log(P)"
+[[term]]
+coefficient = "F"
+slope = "slope_F"
+log = "-gamma*log(r + .1)"
+[[term]]
+coefficient = "G"
+slope = "slope_G"
+log = "-eta*log(N*D)"
+[bounds]
+c = [-inf, inf]
+[priors]
+floor = "Beta(alpha=2, beta=2)"
+alpha = "LogNormal(median=.3, sigma=.3)"
+beta = "LogNormal(median=.1, sigma=.3)"
+gamma = "LogNormal(median=.4, sigma=.3)"
+eta = "LogNormal(median=.3, sigma=.3)"
+c = "Normal(mu=0, sigma=.2)"
+slope_A = "LogNormal(median=.1, sigma=.3)"
+slope_B = "LogNormal(median=.1, sigma=.3)"
+slope_C = "LogNormal(median=.05, sigma=.3)"
+slope_F = "LogNormal(median=.05, sigma=.3)"
+slope_G = "LogNormal(median=.05, sigma=.3)"
+"""
+
+
+def stated(law, rows=FEW, **priors):
+    """Data of a fit with some priors; the law may be a text."""
+
+    def make():
+        own = parse_law(law, "own") if "[[term]]" in law else bl.load_law(law)
+        table = simulated("form1" if own.name == "own" else law, rows)
+        discrepancy = "walk" if "walk_scale" in priors else "none"
+        chosen = make_settings(
+            {"discrepancy": discrepancy, "effects": "none"}, seed=0, priors=priors
+        )
+        return {"": make_data(specify(own, table, chosen), table)}
+
+    return make
+
+
+# Each quantity has each distribution in one of these.
+BOUNDED = {
+    f"E {POSITIVE[k]}": stated(
+        "chinchilla",
+        **{name: POSITIVE[(k + j) % len(POSITIVE)] for j, name in enumerate(QUANTITIES)},
+    )
+    for k in range(len(POSITIVE))
+}
+BOUNDED |= {
+    "E above the losses": stated("chinchilla", E="Uniform(lower=5, upper=6)"),
+    "all bounded": stated("chinchilla", E="Uniform(lower=1, upper=2)", alpha=LEAST, beta=LEAST),
+    "share": stated("chinchilla", floor=LEAST, alpha=MOST),
+    "share, all bounded": stated("chinchilla", floor=LEAST, alpha=LEAST, beta=LEAST),
+    "share, from 0": stated("chinchilla", floor=MOST, alpha=MOST, beta=LEAST),
+    "gate": stated("form3", ROWS, **GATED, zeta="Uniform(lower=-1, upper=.5)"),
+    "gate, any rate": stated("form3", ROWS, lambda_=MOST, zeta="StudentT(nu=4, sigma=.3)"),
+    "own": stated(OWN, ROWS),
+    "own, bounded": stated(OWN, ROWS, floor=MOST, alpha=LEAST, gamma=LEAST, eta=LEAST),
+    "own, E bounded": stated(OWN, ROWS, E="Uniform(lower=.5, upper=2)", eta=MOST),
+    "own, nothing divided": stated(
+        OWN.replace("-eta*log(N*D)", "-eta*log(N) - c*log(N)**2/100"),
+        ROWS,
+        E="Uniform(lower=.5, upper=2)",
+    ),
+}
+CASES |= BOUNDED
+
+
 @pytest.fixture(params=CASES, scope="module")
 def both(request):
     domains = CASES[request.param]()
@@ -229,6 +329,27 @@ def test_it_is_the_density_of_the_pymc_model(both):
     assert density(other)[0] - density(point)[0] == pytest.approx(
         of_model(other) - of_model(point), rel=1e-5, abs=5e-3
     )
+
+
+@pytest.mark.parametrize("name", BOUNDED)
+def test_no_draw_lies_outside_its_prior(name):
+    domains = BOUNDED[name]()
+    density, (data,) = make_density(domains), domains.values()
+    rng, size = np.random.default_rng(0), len(density.names)
+    points = np.concatenate([density.start, np.zeros(density.size - size)])
+    points = points + rng.normal(size=(400, density.size)) * np.geomspace(0.05, 5, 400)[:, None]
+    points = points[[density(point)[0] > -np.inf for point in points]]
+    assert len(points) > 100
+    found = {n: np.squeeze(v, 0) for n, v in density.variables(points[None]).items()}
+    found |= data.law.amounts({n: v[:, None] for n, v in found.items() if v.ndim == 1}, data.at)
+    found = {n: np.reshape(v, (len(points), -1))[:, 0] for n, v in found.items()}
+    found |= {"floor": found["E"] / found["L_ref"], "dof": found["dof_above_floor"]}
+    assert min(found["E"].min(), *(found[c].min() for c in data.law.coefficients)) > -1e-9
+    for quantity, prior in data.spec.priors.items():
+        low, high = prior.support
+        if quantity in found:
+            assert found[quantity].min() >= low - 1e-9, quantity
+            assert found[quantity].max() <= high + 1e-9, quantity
 
 
 @pytest.mark.parametrize("name", ["form3", "chinchilla"])  # the density of others is compared above
