@@ -221,7 +221,6 @@ def backtest(
         rivals=others,
         seed=seed,
         jobs=jobs,
-        progress=opt.progress(),
         **asdict(sampling),
     )
     if out is not None:

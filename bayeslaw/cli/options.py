@@ -2,7 +2,6 @@
 
 import math
 import os
-import sys
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -425,7 +424,7 @@ def fit_table(
         kept = ("likelihood", "priors", "delta")
         refuse("on a posterior mode", **sampling.given(*kept))
         return bl.fit(law, table, method="map", seed=seed, **{n: settings[n] for n in kept})
-    return bl.fit(law, table, method="nuts", seed=seed, progress=progress(), **settings)
+    return bl.fit(law, table, method="nuts", seed=seed, **settings)
 
 
 def compared(
@@ -440,7 +439,7 @@ def compared(
     settings: dict[str, Any] = {"delta": sampling.delta}
     if method == "nuts":
         refuse(f"on --method {method}", bounds=bounds != "paper")
-        settings = asdict(sampling) | {"progress": progress()}
+        settings = asdict(sampling)
     return bl.compare(table, laws=laws, method=method, bounds=bounds, **options, **settings)
 
 
@@ -519,11 +518,6 @@ def required(law: str | None) -> str:
     if law is None:
         raise BayeslawError("say which law to fit, such as --law form3.")
     return law
-
-
-def progress() -> bool:
-    """Whether stderr is a terminal: then a fit shows its progress."""
-    return sys.stderr.isatty()
 
 
 def beside(

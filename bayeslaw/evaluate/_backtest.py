@@ -210,7 +210,7 @@ def backtest(
     rivals: Mapping[str, Mapping[str, Any]] | None = None,
     seed: int = 0,
     jobs: int = 1,
-    progress: bool = False,
+    progress: bool | None = None,
     **settings: Any,
 ) -> Backtest:
     """Forecast, at earlier cuts of a table, the rows that came later.
@@ -234,8 +234,8 @@ def backtest(
         Of the fits and the forecasts.
     jobs : int
         Number of processes.
-    progress : bool
-        Show a progress bar on stderr.
+    progress : bool, optional
+        As for `bayeslaw.fit`.
     **settings
         Of `bayeslaw.fit`, for the law and its rivals.
 

@@ -140,8 +140,9 @@ def fit(
         Of NUTS; .95 by default.
     cores : int, optional
         Processes or threads; by default all, but at most one per chain.
-    progress : bool
-        Show a progress bar on stderr; off by default.
+    progress : bool, optional
+        Say what is done: on one bar on a terminal or in a notebook, and in lines on stderr
+        elsewhere. By default only on a terminal or in a notebook.
     retry : bool
         Whether to sample with a target acceptance of .99 after divergent transitions, and once more
         if the convergence check fails; on by default.

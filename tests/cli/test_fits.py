@@ -79,7 +79,7 @@ def test_fit_saves_a_posterior_and_describes_it(tmp_path):
     assert load(path).settings["seed"] == 3
     # The file remembers its rows, and the commands that `fit` names run as they are.
     result = run("fit", DELPHI, *SPLIT[:4], *SHORT, "--seed", "3", "--out", str(path))
-    _, check, forecast = result.stderr.splitlines()
+    *_, check, forecast = result.stderr.splitlines()
     assert check.startswith(f"next: bayeslaw check {path} --grid ")
     said = run(*shlex.split(forecast.removeprefix("then: bayeslaw "))).stdout
     for text in (result.stdout, said):
