@@ -28,6 +28,7 @@ from bayeslaw.checks.findings import (
 from bayeslaw.common.arrays import Bools, Ints
 from bayeslaw.common.errors import TableError
 from bayeslaw.common.formatting import count
+from bayeslaw.common.progress import step
 from bayeslaw.evaluate.cross_validation import loo
 from bayeslaw.inference.fitting import refit
 from bayeslaw.inference.pools import Pool, with_draws
@@ -121,6 +122,7 @@ def check(
 # -- held-out rows --------------------------------------------------------------------------------
 
 
+@step("checking the bands on rows that were not fitted")
 def judge_held_out(fit: Posterior | Pool, table: LossTable | None, seed: int = 0) -> Finding:
     """Bands against losses not fitted: those of `table`, else of the farthest training rows."""
     if table is not None and "loss" in table.frame:
@@ -258,6 +260,7 @@ def at_most(held: float, groups: int, level: float) -> float:
 # -- one posterior --------------------------------------------------------------------------------
 
 
+@step("checking parameters, cells and predictions of left-out rows")
 def judge_alone(fit: Posterior, table: LossTable | None, seed: int) -> list[Finding]:
     """The findings about one posterior that need no other fit."""
     rows = None if table is None else table.frame
@@ -332,6 +335,7 @@ def judge_left_out(fit: Posterior, seed: int) -> Finding:
 # -- outliers -------------------------------------------------------------------------------------
 
 
+@step("checking the forecast without outliers")
 def judge_outliers(fit: Posterior, rows: LossTable | None, seed: int = 0) -> Finding:
     """Name outliers, and compare the forecast of `rows` with that of a refit without them."""
     # One run far from the law widens the band of every new run, by the estimated spread of runs.

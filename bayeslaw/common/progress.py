@@ -30,12 +30,14 @@ class _Silent:
     def __init__(self) -> None:
         self.steps: list[_Step] = []
 
+    def turns(self, steps: Sequence[_Step]) -> str:
+        """Which turns of loops it is that some steps are in."""
+        return "".join(f"{step.done + 1} of {step.total}: " for step in steps if step.total)
+
     @property
     def text(self) -> str:
-        """The words of the innermost step, after counts of those around it."""
-        *around, last = self.steps
-        counts = [f"{each.done + 1} of {each.total}: " for each in around if each.total]
-        return "".join([*counts, last.words])
+        """The words of the innermost step, after the turns of those around it."""
+        return self.turns(self.steps[:-1]) + self.steps[-1].words
 
     @property
     def share(self) -> str:
@@ -57,9 +59,12 @@ class _Silent:
 
 
 class _Lines(_Silent):
+    at = 0.0
+
     def begin(self) -> None:
-        self.say(self.text)
-        self.at = time.monotonic()
+        if not self.turns(self.steps[:-1]):  # a loop has a line now and then, not one each turn
+            self.say(self.text)
+            self.at = time.monotonic()
 
     def move(self) -> None:
         if self.steps and self.share and time.monotonic() > self.at + SECONDS:
@@ -129,10 +134,11 @@ class _Notebook(_Silent):
     def show(self, *text: str) -> None:
         from IPython.display import display
 
+        shown: Any = display
         self.at = time.monotonic()
         data = {"text/plain": "\n".join([*self.said, *text])}
         if self.handle is None:
-            self.handle = display(data, raw=True, display_id=True)
+            self.handle = shown(data, raw=True, display_id=True)
         else:
             self.handle.update(data, raw=True)
 
@@ -187,9 +193,9 @@ def step(words: str, total: int | None = None) -> Iterator[Callable[[int], None]
             display.move()
 
 
-def each[T](items: Sequence[T], words: str) -> Iterator[T]:
-    """The items of a loop, whose turns are a step."""
-    with step(words, len(items)) as move:
+def each[T](items: Sequence[T], words: str, progress: bool | None = None) -> Iterator[T]:
+    """The items of a loop, whose turns are counted by a step."""
+    with showing(progress), step(words, len(items)) as move:
         for done, item in enumerate(items):
             move(done)
             yield item
@@ -198,4 +204,4 @@ def each[T](items: Sequence[T], words: str) -> Iterator[T]:
 def say(words: str) -> None:
     """Say what happened, in words that stay."""
     with showing() as display:
-        display.say(words)
+        display.say(display.turns(display.steps) + words)

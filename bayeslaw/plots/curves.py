@@ -22,6 +22,7 @@ from matplotlib.ticker import (
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import TableError
 from bayeslaw.common.formatting import count
+from bayeslaw.common.progress import step
 from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.pools import Pool
 from bayeslaw.inference.posterior import Posterior
@@ -97,6 +98,7 @@ def forecast(
     return _curves(fit, _frame(fit, rows), ("ptpp", "replay"), seed, allow_unconverged)
 
 
+@step("forecasting the fitted rows")
 def in_sample(fit: Fit, *, seed: int = 0, allow_unconverged: bool = False) -> Figure:
     """Fitted curves and training losses, with 50 and 90 % bands, or those of a point fit.
 

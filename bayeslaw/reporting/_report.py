@@ -16,6 +16,7 @@ from bayeslaw import plots
 from bayeslaw.checks._check import check
 from bayeslaw.common.errors import FitWarning
 from bayeslaw.common.formatting import count
+from bayeslaw.common.progress import step
 from bayeslaw.common.shown import Block, Level, Note, Shown, Table
 from bayeslaw.evaluate._backtest import Backtest
 from bayeslaw.evaluate.scores import row_name, score, shown_comparison
@@ -110,6 +111,7 @@ class Report(Page):
         return rendered("report.html", page=self)
 
 
+@step("report: forecasts and figures")
 def report(
     fit: Posterior | Pool,
     rows: LossTable | pd.DataFrame,
