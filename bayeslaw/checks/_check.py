@@ -15,7 +15,6 @@ from scipy import stats
 from scipy.special import betainc
 
 from bayeslaw.checks.findings import (
-    NAMES,
     RARE,
     Check,
     Finding,
@@ -23,11 +22,10 @@ from bayeslaw.checks.findings import (
     judge_curvature,
     judge_directions,
     judge_extrapolation,
-    listed,
 )
 from bayeslaw.common.arrays import Bools, Ints
 from bayeslaw.common.errors import TableError
-from bayeslaw.common.formatting import count
+from bayeslaw.common.formatting import count, listed
 from bayeslaw.common.progress import step
 from bayeslaw.evaluate.cross_validation import loo
 from bayeslaw.inference.fitting import refit
@@ -36,7 +34,7 @@ from bayeslaw.inference.posterior import Forecast, Posterior, ends
 from bayeslaw.inference.residuals import averaging, innovations, residual, residual_draws
 from bayeslaw.inference.storage import prior_draws
 from bayeslaw.model import effects
-from bayeslaw.tables.hull import NEAR, axes, decades, displacement
+from bayeslaw.tables.hull import NAMES, NEAR, axes, decades, displacement
 from bayeslaw.tables.table import LossTable, frame_of, subset
 from bayeslaw.tables.validation import COVARIATES, canonical, check_domain, check_units
 
@@ -132,7 +130,7 @@ def judge_held_out(fit: Posterior | Pool, table: LossTable | None, seed: int = 0
         new = [row not in fitted for row in table.frame[columns].itertuples(index=False, name=None)]
         if any(new):
             test = subset(table, np.array(new))
-            frame = judged_rows(fit.forecast(test, seed=seed, allow_unconverged=True), test)
+            frame = judged_rows(_forecast(fit, test, seed), test)
             level, words, facts = verdict(frame)
             if level == "refuse":
                 words = (f"the bands failed here: {words[0]}", *words[1:])
@@ -150,7 +148,7 @@ def judge_held_out(fit: Posterior | Pool, table: LossTable | None, seed: int = 0
                 again = refit(fit.spec, train, seed)
         except TableError:  # a covariate that the law needs no longer varies
             continue
-        frame = judged_rows(again.forecast(test, seed=seed, allow_unconverged=True), test)
+        frame = judged_rows(_forecast(again, test, seed), test)
         level, words, facts = verdict(frame)
         # Where bands failed here, they often held on the rows to forecast, which are forecast from
         # all training rows (`benchmarks/verdicts.csv`).
@@ -198,6 +196,11 @@ def grouped(frame: pd.DataFrame) -> Ints:
         if len(np.unique(index)) >= FEWEST:
             break
     return index
+
+
+def _forecast(fit: Posterior | Pool, rows: LossTable, seed: int) -> Forecast:
+    """The forecast of any rows by any fit: other findings judge distance and convergence."""
+    return fit.forecast(rows, seed=seed, allow_unconverged=True, beyond_evidence=True)
 
 
 def judged_rows(fc: Forecast, rows: LossTable) -> pd.DataFrame:
@@ -400,10 +403,7 @@ def _without(
     gate = "; ".join(again.convergence.failures) or "converged"
     if again.convergence.rhat > UNRELIABLE:
         return "ok", f"A short refit without them did not converge ({gate}).", {"gate": gate}
-    old, new = (
-        np.log(f.forecast(rows, seed=seed, allow_unconverged=True).quantile([0.05, 0.5, 0.95]))
-        for f in (fit, again)
-    )
+    old, new = (np.log(_forecast(f, rows, seed).quantile([0.05, 0.5, 0.95])) for f in (fit, again))
     move, half = new[1] - old[1], [100 * np.median(q[2] - q[0]) / 2 for q in (old, new)]
     most = float(move[np.abs(move).argmax()])
     text = (

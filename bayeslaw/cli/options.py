@@ -394,7 +394,7 @@ def _check(
     rows: "bl.LossTable", law: "bl.Law", table: "bl.LossTable", measured: bool, near: bool
 ) -> None:
     """Raise `TableError` if a law fitted to a table cannot forecast or score some rows."""
-    from bayeslaw.checks.findings import evidence
+    from bayeslaw.tables.hull import evidence
     from bayeslaw.tables.validation import check_units
 
     law.covariates(rows.frame, rows.name)
@@ -415,9 +415,14 @@ def fit_table(
     seed: int,
     bounds: Bounds = "paper",
 ) -> Fitted:
+    from bayeslaw.inference.pools import member_laws
+
     settings = asdict(sampling)
     if method == "huber":
         refuse("on a Huber fit", **sampling.given("delta"))
+        if members := member_laws(law):
+            names = ", ".join(map(str, members))
+            raise BayeslawError(f"--law {law}: pools have no Huber fit; fit one of {names}.")
         return bl.fit_huber(law, table, delta=sampling.delta, bounds=bounds, seed=seed)
     refuse(f"on --method {method}", bounds=bounds != "paper")
     if method == "map":

@@ -62,7 +62,9 @@ class _Lines(_Silent):
     at = 0.0
 
     def begin(self) -> None:
-        if not self.turns(self.steps[:-1]):  # a loop has a line now and then, not one each turn
+        # Rounds of draws and loops: a mistake that is found later is still one line. A loop has a
+        # line now and then, not one each turn.
+        if self.steps[-1].total and not self.turns(self.steps[:-1]):
             self.say(self.text)
             self.at = time.monotonic()
 

@@ -390,7 +390,9 @@ def _cell(
         table = joined(case.train, replace(case.pool, frame=bought))
         after = refit(case.law, table, case.seed, **settings)
     kind = "latent" if case.exact else "predictive"
-    forecast = after.forecast(case.targets, kind=kind, seed=case.seed, allow_unconverged=True)
+    forecast = after.forecast(
+        case.targets, kind=kind, seed=case.seed, allow_unconverged=True, beyond_evidence=True
+    )
     checked = after.convergence
     nothing = case.pool.frame.iloc[:0]
     # Bands of refits that did not converge are scored as well: leaving them out would favour the

@@ -305,7 +305,8 @@ def _at_cut(
     train, test = subset(table, fitted), subset(table, later)
     posterior = fit(arguments.pop("law", law), train, seed=seed, **arguments)
     columns = [c for c in COVARIATES if c in table.frame]
-    samples = np.log(posterior.forecast(test, seed=seed, allow_unconverged=True).samples)
+    fc = posterior.forecast(test, seed=seed, allow_unconverged=True, beyond_evidence=True)
+    samples = np.log(fc.samples)
     measured, middle = np.log(test.loss), np.median(samples, axis=0)
     bands = {level: np.quantile(samples, ends(level), axis=0) for level in LEVELS}
     low, high = bands[0.9]

@@ -94,7 +94,9 @@ def score(
     else:
         if not isinstance(prediction, Forecast):
             posterior = with_draws(prediction, "score")
-            prediction = posterior.forecast(table, seed=seed, allow_unconverged=allow_unconverged)
+            prediction = posterior.forecast(
+                table, seed=seed, allow_unconverged=allow_unconverged, beyond_evidence=True
+            )
         check_same_rows(prediction.frame, table.frame, ("the forecast", table.name))
         point, samples = prediction.median, np.log(prediction.samples)
     scores = point_scores(point, table.loss)

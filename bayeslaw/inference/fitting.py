@@ -170,9 +170,13 @@ def fit(
     >>> round(mode.parameters["alpha"], 3)
     0.34
     """
+    if method == "huber":
+        raise LawError("method='huber': the paper's Huber fit is bayeslaw.fit_huber(law, table).")
     if method not in ("nuts", "map"):
         raise LawError(unknown("method", method, ("nuts", "map")))
     laws = member_laws(law)
+    if not isinstance(law, Sequence):
+        law = load_law(law)
     if method == "map" and laws is None and isinstance(law, str | Path | Law):
         if settings:
             raise FitError(

@@ -144,7 +144,9 @@ def _curves(
             places = locate(train, rows, fit.columns).set_index(rows.index)
             bars = fit.forecast(rows).set_index(rows.index).rename(columns={"prediction": "median"})
             return bars.join(places).assign(inside=True)
-        fc = fit.forecast(rows, seed=seed, allow_unconverged=allow_unconverged)
+        fc = fit.forecast(
+            rows, seed=seed, allow_unconverged=allow_unconverged, beyond_evidence=True
+        )
         bands = fc.to_frame((0.5, 0.9)).join(fc.positions.filter(like=BEYOND))
         loss = bands.get("loss", bands["median"])
         return bands.assign(inside=loss.between(bands["lower_90"], bands["upper_90"]))
@@ -319,7 +321,9 @@ def overview(
         As for `forecast`.
     """
     frame = _frame(fit, rows)
-    predicted = fit.forecast(frame, seed=seed, allow_unconverged=allow_unconverged)
+    predicted = fit.forecast(
+        frame, seed=seed, allow_unconverged=allow_unconverged, beyond_evidence=True
+    )
     forecast = _with_compute(predicted.to_frame((0.5, 0.9)))
     train = _with_compute(fit.table.frame)
     same = [c for c in fit.columns if c != "tokens"]
@@ -370,7 +374,7 @@ def _law_curve(fit: Posterior | Pool, path: pd.DataFrame, seed: int) -> pd.DataF
     known = [c for c in (*fit.columns, "base", UNIQUE, ANNEALED) if c in path and c != "tokens"]
     fixed = {name: path[name].iloc[0] for name in known}
     rows = canonical(pd.DataFrame(fixed | {"tokens": tokens}), "grid", fit.columns)
-    forecast = fit.forecast(rows, seed=seed, allow_unconverged=True)
+    forecast = fit.forecast(rows, seed=seed, allow_unconverged=True, beyond_evidence=True)
     return _with_compute(rows.assign(median=forecast.median))
 
 

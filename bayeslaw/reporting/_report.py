@@ -170,7 +170,8 @@ def report(
         rows = LossTable(rows, rows.iloc[:0], "rows")
     table, frame, training = rows, rows.frame, fit.table
     train, test = train or training.selection, test or table.selection
-    fc = fit.forecast(table, seed=seed, allow_unconverged=allow_unconverged)
+    # The verdict of the check, at the top, says how far the rows lie.
+    fc = fit.forecast(table, seed=seed, allow_unconverged=allow_unconverged, beyond_evidence=True)
     fitted = fit.forecast(training, seed=seed, allow_unconverged=allow_unconverged)
     first = fit.first if isinstance(fit, Pool) else fit
     members = [member for member, *_ in fit.by_member()]

@@ -170,7 +170,8 @@ def calibrate(
         if not fit.convergence.rhat <= MIXED:
             failed += 1
             continue
-        new = fit.forecast(ahead, seed=seed + i, allow_unconverged=True).draws.values
+        fc = fit.forecast(ahead, seed=seed + i, allow_unconverged=True, beyond_evidence=True)
+        new = fc.draws.values
         pair = []
         for posterior, measured in (
             (fit, new.reshape(-1, len(ahead))),
