@@ -296,6 +296,11 @@ class Posterior(Showing, FittedLaw):
         TableError
             If a covariate is missing, invalid or in another unit than that of the fitted rows, or
             rows are of a domain that was not fitted.
+
+        Warns
+        -----
+        TableWarning
+            If rows lie so far out that the command line refuses them.
         """
         if kind not in KINDS:
             raise LawError(unknown("kind of forecast", kind, KINDS))
