@@ -5,11 +5,9 @@ from bayeslaw.checks._check import cuts as cuts
 from bayeslaw.checks._check import grouped as grouped
 from bayeslaw.checks._check import judge_cells as judge_cells
 from bayeslaw.checks._check import judge_outliers as judge_outliers
-from bayeslaw.checks.findings import MEASURED as MEASURED
 from bayeslaw.checks.findings import QUANTILES as QUANTILES
 from bayeslaw.checks.findings import basis as basis
 from bayeslaw.checks.findings import directions as directions
-from bayeslaw.checks.findings import evidence as evidence
 from bayeslaw.checks.findings import explained as explained
 from bayeslaw.checks.findings import judge_curvature as judge_curvature
 from bayeslaw.checks.findings import singular_values as singular_values
@@ -115,7 +113,9 @@ from bayeslaw.plots.style import log_axis as log_axis
 from bayeslaw.reporting._report import beyond as beyond
 from bayeslaw.reporting._report import cost as cost
 from bayeslaw.reporting._report import licence as licence
+from bayeslaw.tables.hull import MEASURED as MEASURED
 from bayeslaw.tables.hull import displacement as displacement
+from bayeslaw.tables.hull import evidence as evidence
 from bayeslaw.tables.hull import in_words as in_words
 from bayeslaw.tables.validation import check_units as check_units
 from bayeslaw.tables.validation import label_texts as label_texts

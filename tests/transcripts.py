@@ -19,6 +19,10 @@ ANY = re.compile(r"(?:ESS (?:at least )?|E-BFMI |p = |hash )$")
 """Text before a number that depends on the draws more than on the posterior."""
 
 
+WAITING = re.compile(
+    r"^[\w, ]+: [\d,]+ draws(?: of each|: .*; again).*\n|^fits and forecasts\b.*\n", re.M
+)
+"""Lines of a log, in whose place a terminal has a bar."""
 HASH, TIME = r"\b[0-9a-f]{12,64}\b", r"\d{4}-\d\d-\d\dT\S+"
 
 
@@ -57,7 +61,7 @@ def transcript(page: Path, folder: Path) -> Iterator[tuple[re.Match[str], str, i
         kind, text, _ = block.groups()
         command = [sys.executable, "-c", text] if kind == "python" else ["bash", "-ec", text]
         done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)
-        yield block, done.stdout + done.stderr, done.returncode
+        yield block, done.stdout + WAITING.sub("", done.stderr), done.returncode
 
 
 def main() -> None:

@@ -15,7 +15,6 @@ from scipy import stats
 from scipy.special import betainc
 
 from bayeslaw.checks.findings import (
-    NAMES,
     RARE,
     Check,
     Finding,
@@ -23,11 +22,11 @@ from bayeslaw.checks.findings import (
     judge_curvature,
     judge_directions,
     judge_extrapolation,
-    listed,
 )
 from bayeslaw.common.arrays import Bools, Ints
 from bayeslaw.common.errors import TableError
-from bayeslaw.common.formatting import count
+from bayeslaw.common.formatting import count, listed
+from bayeslaw.common.progress import step
 from bayeslaw.evaluate.cross_validation import loo
 from bayeslaw.inference.fitting import refit
 from bayeslaw.inference.pools import Pool, with_draws
@@ -35,7 +34,7 @@ from bayeslaw.inference.posterior import Forecast, Posterior, ends
 from bayeslaw.inference.residuals import averaging, innovations, residual, residual_draws
 from bayeslaw.inference.storage import prior_draws
 from bayeslaw.model import effects
-from bayeslaw.tables.hull import NEAR, axes, decades, displacement
+from bayeslaw.tables.hull import NAMES, NEAR, axes, decades, displacement
 from bayeslaw.tables.table import LossTable, frame_of, subset
 from bayeslaw.tables.validation import COVARIATES, canonical, check_domain, check_units
 
@@ -121,6 +120,7 @@ def check(
 # -- held-out rows --------------------------------------------------------------------------------
 
 
+@step("checking the bands on rows that were not fitted")
 def judge_held_out(fit: Posterior | Pool, table: LossTable | None, seed: int = 0) -> Finding:
     """Bands against losses not fitted: those of `table`, else of the farthest training rows."""
     if table is not None and "loss" in table.frame:
@@ -130,7 +130,7 @@ def judge_held_out(fit: Posterior | Pool, table: LossTable | None, seed: int = 0
         new = [row not in fitted for row in table.frame[columns].itertuples(index=False, name=None)]
         if any(new):
             test = subset(table, np.array(new))
-            frame = judged_rows(fit.forecast(test, seed=seed, allow_unconverged=True), test)
+            frame = judged_rows(_forecast(fit, test, seed), test)
             level, words, facts = verdict(frame)
             if level == "refuse":
                 words = (f"the bands failed here: {words[0]}", *words[1:])
@@ -148,7 +148,7 @@ def judge_held_out(fit: Posterior | Pool, table: LossTable | None, seed: int = 0
                 again = refit(fit.spec, train, seed)
         except TableError:  # a covariate that the law needs no longer varies
             continue
-        frame = judged_rows(again.forecast(test, seed=seed, allow_unconverged=True), test)
+        frame = judged_rows(_forecast(again, test, seed), test)
         level, words, facts = verdict(frame)
         # Where bands failed here, they often held on the rows to forecast, which are forecast from
         # all training rows (`benchmarks/verdicts.csv`).
@@ -196,6 +196,11 @@ def grouped(frame: pd.DataFrame) -> Ints:
         if len(np.unique(index)) >= FEWEST:
             break
     return index
+
+
+def _forecast(fit: Posterior | Pool, rows: LossTable, seed: int) -> Forecast:
+    """The forecast of any rows by any fit: other findings judge distance and convergence."""
+    return fit.forecast(rows, seed=seed, allow_unconverged=True, beyond_evidence=True)
 
 
 def judged_rows(fc: Forecast, rows: LossTable) -> pd.DataFrame:
@@ -258,6 +263,7 @@ def at_most(held: float, groups: int, level: float) -> float:
 # -- one posterior --------------------------------------------------------------------------------
 
 
+@step("checking parameters, cells and predictions of left-out rows")
 def judge_alone(fit: Posterior, table: LossTable | None, seed: int) -> list[Finding]:
     """The findings about one posterior that need no other fit."""
     rows = None if table is None else table.frame
@@ -332,6 +338,7 @@ def judge_left_out(fit: Posterior, seed: int) -> Finding:
 # -- outliers -------------------------------------------------------------------------------------
 
 
+@step("checking the forecast without outliers")
 def judge_outliers(fit: Posterior, rows: LossTable | None, seed: int = 0) -> Finding:
     """Name outliers, and compare the forecast of `rows` with that of a refit without them."""
     # One run far from the law widens the band of every new run, by the estimated spread of runs.
@@ -396,10 +403,7 @@ def _without(
     gate = "; ".join(again.convergence.failures) or "converged"
     if again.convergence.rhat > UNRELIABLE:
         return "ok", f"A short refit without them did not converge ({gate}).", {"gate": gate}
-    old, new = (
-        np.log(f.forecast(rows, seed=seed, allow_unconverged=True).quantile([0.05, 0.5, 0.95]))
-        for f in (fit, again)
-    )
+    old, new = (np.log(_forecast(f, rows, seed).quantile([0.05, 0.5, 0.95])) for f in (fit, again))
     move, half = new[1] - old[1], [100 * np.median(q[2] - q[0]) / 2 for q in (old, new)]
     most = float(move[np.abs(move).argmax()])
     text = (

@@ -15,7 +15,7 @@ from scipy.linalg import cholesky, qr, solve_triangular
 from scipy.special import ndtri
 
 from bayeslaw.common.arrays import Bools, Floats
-from bayeslaw.common.errors import argument
+from bayeslaw.common.formatting import listed
 from bayeslaw.common.shown import Block, Level, Note, Showing, Shown
 from bayeslaw.inference.pools import Pool
 from bayeslaw.inference.posterior import Posterior
@@ -23,7 +23,7 @@ from bayeslaw.inference.residuals import covariance
 from bayeslaw.inference.storage import prior_draws
 from bayeslaw.laws.law import STEP
 from bayeslaw.model.effects import SIZE
-from bayeslaw.tables.hull import BEYOND, NEAR, in_words, locate
+from bayeslaw.tables.hull import BEYOND, NAMES, NEAR, evidence, in_words, locate
 from bayeslaw.tables.validation import COVARIATES
 
 LEVELS = ("ok", "caution", "no evidence", "refuse")
@@ -34,7 +34,6 @@ VERDICT = {
     "refuse": "REFUSE: do not forecast from this fit; read the findings under",
 }
 RARE = 0.01  # significance level of each test: the false alarm rate for a fit of the true law
-NAMES = {"params": "params", "tokens": "tokens", "replay": "replay", "ptpp": "PTPP"}
 
 
 @dataclass(frozen=True)
@@ -124,18 +123,8 @@ class Check(Showing):
         return Shown("", blocks, self.to_dict())
 
 
-def listed(names: Sequence[str]) -> str:
-    """Names as a list in a sentence: ``alpha, beta and eta``."""
-    return " and ".join([", ".join(names[:-1])] * (len(names) > 1) + [names[-1]])
-
-
 # -- distance from the training rows, and bounds on losses there -----------------------------------
 
-# Farthest distance at which held-out losses were compared with bands, in decades: of each covariate
-# beyond its range, and of a row from the hull. From `benchmarks/distance.csv`, and for PTPP and
-# replay from the splits of `benchmarks/adaptation.csv`.
-MEASURED = {"params": 0.956, "tokens": 0.829, "ptpp": 0.955, "replay": 0.15, "decades": 1.385}
-TOO_FAR = 2.0  # multiple of these distances from which a forecast is refused
 FEWEST_VALUES = 3  # with fewer values of a covariate no curvature along it is identified
 CELL = ("params", "tokens", "replay")  # equal within a cell; the stages differ
 
@@ -186,30 +175,6 @@ def judge_extrapolation(
     words.append(f"Rows to forecast: {in_words(located)}.")
     worst = max(levels, key=LEVELS.index)
     return Finding("extrapolation", worst, tuple(words), located, {"levels": values})
-
-
-def evidence(
-    located: pd.DataFrame, columns: Sequence[str], *, beyond_evidence: bool = False
-) -> tuple[str, str]:
-    """Whether bands were measured as far out as rows of `locate` lie: a level, and words."""
-    measured = {name: MEASURED[name] for name in (*columns, "decades")}
-    far = {n: float(located[n if n == "decades" else BEYOND + n].max()) for n in measured}
-    beyond = [n for n in measured if far[n] > measured[n]]
-    if not beyond:
-        return "ok", ""
-    distances = [
-        f"{far[n]:.2g} decades{f' of {NAMES[n]}' if n in NAMES else ''} (bands were tested to "
-        f"{measured[n]:.2g})"
-        # The distance from the hull is told only where no covariate alone explains it.
-        for n in ([n for n in beyond if n in NAMES] or beyond)
-    ]
-    text = f"No evidence: rows lie up to {listed(distances)} beyond the training rows"
-    if beyond_evidence or all(far[n] < TOO_FAR * measured[n] for n in beyond):
-        return "no evidence", f"{text}."
-    return "refuse", (
-        f"{text}; from twice that on forecasts are refused: ask for nearer rows, or add "
-        f"{argument('beyond_evidence', True)}."
-    )
 
 
 # Let the loss at one N, D and r fall with PTPP, and let it be convex in log PTPP. Then beyond two

@@ -22,6 +22,7 @@ from bayeslaw import __version__
 from bayeslaw.cli.options import option
 from bayeslaw.common.errors import REMOVED, BayeslawError, FitWarning, TableWarning, command_line
 from bayeslaw.common.formatting import jsonable
+from bayeslaw.common.progress import showing
 from bayeslaw.common.shown import Shown
 
 ORDER = ["init", "fit", "forecast", "verify", "backtest", "score", "compare", "check", "derive"]
@@ -125,7 +126,8 @@ def _with_options(function: Command) -> Callable[..., int]:
         for name, group in groups.items():
             values[name] = group(**{f.name: values.pop(f.name) for f in fields(group)})
         with _one_line_warnings() as said:
-            shown = function(**values)
+            with showing(True):
+                shown = function(**values)
             result = shown if isinstance(shown, Result) else Result(shown)
             of_result = result.shown.document.get("warnings", [])  # such as those of a report
             assert isinstance(of_result, list)

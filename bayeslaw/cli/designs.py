@@ -128,7 +128,6 @@ def anchors(
             cost=cost,
             seed=value.seed,
             jobs=value.jobs,
-            progress=opt.progress(),
             **allow,
             **limits,
         )
@@ -241,7 +240,6 @@ def study(
         budget=budget,
         cost=cost,
         jobs=jobs,
-        progress=opt.progress(),
         **vars(refits),
     )
     against = "random" if "random" in chosen else chosen[0]

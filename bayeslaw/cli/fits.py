@@ -134,7 +134,8 @@ def fit(
     """Fit a law to a table of losses.
 
     Shows medians and 90 % intervals of the parameters of the formula and of those at the reference
-    point, the convergence diagnostics of the sampler, and the commands that come next.
+    point, the convergence diagnostics of the sampler, and the commands that come next. Exit code 1
+    if the fit has not converged; it is saved all the same.
     """
     if out is not None and method != "nuts":
         raise FileError(f"--out saves a posterior; --method {method} has none (use --json).")
@@ -146,8 +147,9 @@ def fit(
     shown = fitted.shown().adding(**opt.how(method, sampling), seed=seed, out=out)
     if train:
         shown = shown.adding(train=train)
-    notes = [] if isinstance(fitted, bl.PointFit) else next_commands(fitted, out)
-    return Result(shown, notes)
+    if isinstance(fitted, bl.PointFit):
+        return Result(shown)
+    return Result(shown, next_commands(fitted, out), code=int(not fitted.convergence.ok))
 
 
 def next_commands(fitted: "bl.Posterior | bl.Pool", out: Path | None) -> list[str]:

@@ -10,7 +10,7 @@ from bayeslaw.cli.app import Result, command
 from bayeslaw.cli.options import argument, option, output, query
 from bayeslaw.common.defaults import TOLERANCE
 from bayeslaw.common.errors import BayeslawError
-from bayeslaw.common.shown import Block, Note, Shown
+from bayeslaw.common.shown import Block, Shown
 
 NO_SCORES = Shown(document={"scores": None})
 LEVELS = "0.5,0.9"
@@ -74,7 +74,6 @@ def forecast(
     before the losses are measured. A point fit (--method huber or map) has no bands; where starts
     with the same objective forecast different losses, their range is shown.
     """
-    from bayeslaw.checks.findings import evidence
     from bayeslaw.derive.downstream import read_pairs
     from bayeslaw.evaluate import records
     from bayeslaw.evaluate.scores import shown_scores
@@ -116,26 +115,30 @@ def forecast(
         scores = shown_scores(bl.score(fitted, rows)) if "loss" in rows.frame else NO_SCORES
         whole = opt.beside(fitted, shown + scores, choice, rows)
         return whole.adding(out=out, **opt.how(method, sampling), seed=seed)
-    predicted = fitted.forecast(rows, kind=kind, seed=seed, allow_unconverged=allow_unconverged)
+    predicted = fitted.forecast(
+        rows,
+        kind=kind,
+        seed=seed,
+        allow_unconverged=allow_unconverged,
+        beyond_evidence=True,  # rows too far out were refused above
+    )
     if out is not None:
         predicted.write(out, bands)
     sha256, notes = None, []
     if register is not None:
         sha256 = records.register(predicted, register, draws=register_draws)
         notes = [f"registered {register}, SHA-256 {sha256}"]
-    far = evidence(predicted.positions, predicted.columns, beyond_evidence=True)[1]
     quoted = None if tested is None else tested.looking(fitted.table, rows.frame)
     shown = predicted.shown(bands)
     title = f"Forecast of {rows}:{shown.title.partition(':')[2]}"
-    blocks = [Note(far, "no evidence"), *shown.blocks] if far else shown.blocks
-    whole = replace(shown, title=title, blocks=blocks)
+    whole = replace(shown, title=title)
     whole += shown_scores(bl.score(predicted, rows)) if "loss" in rows.frame else NO_SCORES
     if measured is not None:
         found = bl.derive.accuracy(predicted, measured, seed=seed).shown(bands)
         whole += replace(found, title="Accuracy", document={"accuracy": found.document})
     if quoted is not None:
         whole += Shown(blocks=[quoted])
-    document = {"evidence": far or None, "backtest": quoted, "register": register, "sha256": sha256}
+    document = {"backtest": quoted, "register": register, "sha256": sha256}
     return Result(opt.beside(fitted, whole, choice, rows).adding(out=out, **document), notes)
 
 
@@ -221,7 +224,6 @@ def backtest(
         rivals=others,
         seed=seed,
         jobs=jobs,
-        progress=opt.progress(),
         **asdict(sampling),
     )
     if out is not None:

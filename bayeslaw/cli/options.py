@@ -2,7 +2,6 @@
 
 import math
 import os
-import sys
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -395,7 +394,7 @@ def _check(
     rows: "bl.LossTable", law: "bl.Law", table: "bl.LossTable", measured: bool, near: bool
 ) -> None:
     """Raise `TableError` if a law fitted to a table cannot forecast or score some rows."""
-    from bayeslaw.checks.findings import evidence
+    from bayeslaw.tables.hull import evidence
     from bayeslaw.tables.validation import check_units
 
     law.covariates(rows.frame, rows.name)
@@ -416,16 +415,21 @@ def fit_table(
     seed: int,
     bounds: Bounds = "paper",
 ) -> Fitted:
+    from bayeslaw.inference.pools import member_laws
+
     settings = asdict(sampling)
     if method == "huber":
         refuse("on a Huber fit", **sampling.given("delta"))
+        if members := member_laws(law):
+            names = ", ".join(map(str, members))
+            raise BayeslawError(f"--law {law}: pools have no Huber fit; fit one of {names}.")
         return bl.fit_huber(law, table, delta=sampling.delta, bounds=bounds, seed=seed)
     refuse(f"on --method {method}", bounds=bounds != "paper")
     if method == "map":
         kept = ("likelihood", "priors", "delta")
         refuse("on a posterior mode", **sampling.given(*kept))
         return bl.fit(law, table, method="map", seed=seed, **{n: settings[n] for n in kept})
-    return bl.fit(law, table, method="nuts", seed=seed, progress=progress(), **settings)
+    return bl.fit(law, table, method="nuts", seed=seed, **settings)
 
 
 def compared(
@@ -440,7 +444,7 @@ def compared(
     settings: dict[str, Any] = {"delta": sampling.delta}
     if method == "nuts":
         refuse(f"on --method {method}", bounds=bounds != "paper")
-        settings = asdict(sampling) | {"progress": progress()}
+        settings = asdict(sampling)
     return bl.compare(table, laws=laws, method=method, bounds=bounds, **options, **settings)
 
 
@@ -519,11 +523,6 @@ def required(law: str | None) -> str:
     if law is None:
         raise BayeslawError("say which law to fit, such as --law form3.")
     return law
-
-
-def progress() -> bool:
-    """Whether stderr is a terminal: then a fit shows its progress."""
-    return sys.stderr.isatty()
 
 
 def beside(

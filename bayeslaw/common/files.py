@@ -7,9 +7,11 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from threading import get_ident
 from typing import Any
 
 from bayeslaw.common.errors import BayeslawError, FileError
+from bayeslaw.common.progress import showing, step
 
 type Call[T] = tuple[Callable[..., T], tuple[object, ...]]
 """A function and its arguments."""
@@ -99,21 +101,24 @@ def models_dir() -> Path:
 
 
 def results[T](
-    calls: Sequence[Call[T]], jobs: int, what: str, show: bool, *, ordered: bool = True
+    calls: Sequence[Call[T]], jobs: int, what: str, show: bool | None, *, ordered: bool = True
 ) -> Iterator[T]:
-    """Results of calls, each as soon as it is there; `show` a progress bar on stderr.
+    """Results of calls, each as soon as it is there; `show` says whether progress is shown.
 
     The calls run in `jobs` processes of joblib, or on the backend of `joblib.parallel_config`.
     """
     from joblib import Parallel, delayed
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
-    columns = "{task.description}", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=Console(stderr=True), disable=not show) as bar:
-        task = bar.add_task(what, total=len(calls))
-        tasks = (delayed(function)(*arguments) for function, arguments in calls)
+    with showing(show), step(what, len(calls)) as move:
+        here = os.getpid(), get_ident()
+        tasks = (delayed(_call)(here, *call) for call in calls)
         how = "generator" if ordered else "generator_unordered"
-        for result in Parallel(n_jobs=jobs, return_as=how)(tasks):
-            bar.advance(task)
+        for done, result in enumerate(Parallel(n_jobs=jobs, return_as=how)(tasks), 1):
+            move(done)
             yield result
+
+
+def _call[T](caller: object, function: Callable[..., T], arguments: tuple[object, ...]) -> T:
+    # Several processes or threads at once cannot say on one line what they do.
+    with showing(None if caller == (os.getpid(), get_ident()) else False):
+        return function(*arguments)

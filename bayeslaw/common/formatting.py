@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pkgutil import resolve_name
 from typing import Any, cast
@@ -99,3 +99,8 @@ def as_tuples(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return tuple(map(as_tuples, value))
     return {k: as_tuples(v) for k, v in value.items()} if isinstance(value, dict) else value
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names as a list in a sentence: ``alpha, beta and eta``."""
+    return " and ".join([", ".join(names[:-1])] * (len(names) > 1) + [names[-1]])

@@ -17,6 +17,7 @@ import pandas as pd
 
 from bayeslaw.common.arrays import Bools, Floats, Ints
 from bayeslaw.common.errors import BayeslawError, LawError
+from bayeslaw.common.progress import step
 from bayeslaw.derive.derived import Derived, checked, derived
 from bayeslaw.inference.pools import pair_draws
 from bayeslaw.inference.posterior import Posterior
@@ -214,6 +215,7 @@ def reach_of(fits: Sequence[Posterior]) -> Range:
     return FLOPS_REACH[0] * float(flops.min()), FLOPS_REACH[1] * float(flops.max())
 
 
+@step("compute-optimal N and D")
 def compute_optimal(
     posterior: Posterior,
     flops: float | Sequence[float],
@@ -304,6 +306,7 @@ def compute_optimal(
     return derived(numbers, cases, at_bound=bounded, notes=notes, failures=failures)
 
 
+@step("FLOPs to reach a loss")
 def flops_to_reach(
     posterior: Posterior,
     loss: float | Sequence[float],
@@ -357,6 +360,7 @@ def flops_to_reach(
     )
 
 
+@step("compute multipliers")
 def compute_multiplier(
     posterior: Posterior,
     reference: Posterior,

@@ -14,6 +14,7 @@ import xarray as xr
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import BayeslawError, LawError
+from bayeslaw.common.progress import step
 from bayeslaw.common.shown import Block, Format, Note, Showing, Shown, Table
 from bayeslaw.derive.derived import (
     Derived,
@@ -165,6 +166,7 @@ class Recipes(Showing):
         return Shown("Recipes", [*blocks, "", *(Note(note, "quiet") for note in notes)], document)
 
 
+@step("comparing recipes")
 def compare_recipes(
     fits: Mapping[str, Posterior],
     targets: LossTable | pd.DataFrame | None = None,

@@ -439,7 +439,7 @@ def anchor_value(
     cost: str = "flops",
     seed: int = 0,
     jobs: int = 1,
-    progress: bool = False,
+    progress: bool | None = None,
     allow_unconverged: bool = False,
     **planned: Any,
 ) -> pd.DataFrame:
@@ -461,8 +461,8 @@ def anchor_value(
     seed : int
     jobs : int
         Number of processes.
-    progress : bool
-        Show a progress bar on stderr.
+    progress : bool, optional
+        As for `bayeslaw.fit`.
     allow_unconverged : bool
         Start although a posterior failed the convergence check. The refits are short and are used
         whether they pass the check or not; the column `rhat` shows their convergence.

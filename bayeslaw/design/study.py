@@ -195,7 +195,7 @@ def study(
     budget: float | None = None,
     cost: str = "adaptation",
     jobs: int = 2,
-    progress: bool = False,
+    progress: bool | None = None,
     **settings: Unpack[RefitSettings],
 ) -> pd.DataFrame:
     """Compare designs for the same cases, seeds and FLOPs.
@@ -216,8 +216,8 @@ def study(
     jobs : int
         Number of processes on this machine; within ``joblib.parallel_config(backend="dask")`` the
         cells run on the Dask cluster that a client of yours is connected to.
-    progress : bool
-        Whether to show a progress bar on stderr.
+    progress : bool, optional
+        As for `bayeslaw.fit`.
     **settings
         Arguments of `bayeslaw.inference.fitting.refit`. By default sampler runs are short and the
         model has no discrepancy.
@@ -390,7 +390,9 @@ def _cell(
         table = joined(case.train, replace(case.pool, frame=bought))
         after = refit(case.law, table, case.seed, **settings)
     kind = "latent" if case.exact else "predictive"
-    forecast = after.forecast(case.targets, kind=kind, seed=case.seed, allow_unconverged=True)
+    forecast = after.forecast(
+        case.targets, kind=kind, seed=case.seed, allow_unconverged=True, beyond_evidence=True
+    )
     checked = after.convergence
     nothing = case.pool.frame.iloc[:0]
     # Bands of refits that did not converge are scored as well: leaving them out would favour the

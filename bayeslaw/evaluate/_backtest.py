@@ -210,7 +210,7 @@ def backtest(
     rivals: Mapping[str, Mapping[str, Any]] | None = None,
     seed: int = 0,
     jobs: int = 1,
-    progress: bool = False,
+    progress: bool | None = None,
     **settings: Any,
 ) -> Backtest:
     """Forecast, at earlier cuts of a table, the rows that came later.
@@ -234,8 +234,8 @@ def backtest(
         Of the fits and the forecasts.
     jobs : int
         Number of processes.
-    progress : bool
-        Show a progress bar on stderr.
+    progress : bool, optional
+        As for `bayeslaw.fit`.
     **settings
         Of `bayeslaw.fit`, for the law and its rivals.
 
@@ -305,7 +305,8 @@ def _at_cut(
     train, test = subset(table, fitted), subset(table, later)
     posterior = fit(arguments.pop("law", law), train, seed=seed, **arguments)
     columns = [c for c in COVARIATES if c in table.frame]
-    samples = np.log(posterior.forecast(test, seed=seed, allow_unconverged=True).samples)
+    fc = posterior.forecast(test, seed=seed, allow_unconverged=True, beyond_evidence=True)
+    samples = np.log(fc.samples)
     measured, middle = np.log(test.loss), np.median(samples, axis=0)
     bands = {level: np.quantile(samples, ends(level), axis=0) for level in LEVELS}
     low, high = bands[0.9]

@@ -15,6 +15,7 @@ from scipy.special import logsumexp
 
 from bayeslaw.common.arrays import Bools, Floats, Ints, Strings
 from bayeslaw.common.errors import TableError, unknown
+from bayeslaw.common.progress import each
 from bayeslaw.common.shown import Note, Showing, Shown
 from bayeslaw.inference.fitting import fit_spec
 from bayeslaw.inference.pools import of_one_law
@@ -208,7 +209,7 @@ def cross_validate(
     of_fit = {name: fit.settings[name] for name in RUN if name in fit.settings}
     chosen = Settings(**{**of_fit, **settings})
     elpd, notes = np.empty(len(table)), []
-    for i in range(fold.max() + 1):
+    for i in each(range(fold.max() + 1), "folds"):
         out = fold == i
         train, test = subset(table, ~out), subset(table, out)
         what = ", ".join(sorted({str(names[j]) for j in index[out]}))

@@ -330,7 +330,9 @@ class Coefficients(Showing):
     ) -> Forecast:
         """Forecast the loss of each row as the fit does; `BayeslawError` without draws."""
         fit = self._with_draws()
-        fc = fit.forecast(rows, kind=kind, seed=seed, allow_unconverged=allow_unconverged)
+        fc = fit.forecast(
+            rows, kind=kind, seed=seed, allow_unconverged=allow_unconverged, beyond_evidence=True
+        )
         return replace(fc, fits={})
 
     def shown(self) -> Shown:

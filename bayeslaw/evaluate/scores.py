@@ -16,6 +16,7 @@ from bayeslaw.common.arrays import Floats
 from bayeslaw.common.defaults import DELTA
 from bayeslaw.common.errors import FitError, FitWarning, TableError
 from bayeslaw.common.formatting import digits
+from bayeslaw.common.progress import each
 from bayeslaw.common.shown import Block, Format, Note, Shown, Table
 from bayeslaw.huber.point_fit import Bounds, PointFit, fit_huber
 from bayeslaw.inference.fitting import fit
@@ -93,7 +94,9 @@ def score(
     else:
         if not isinstance(prediction, Forecast):
             posterior = with_draws(prediction, "score")
-            prediction = posterior.forecast(table, seed=seed, allow_unconverged=allow_unconverged)
+            prediction = posterior.forecast(
+                table, seed=seed, allow_unconverged=allow_unconverged, beyond_evidence=True
+            )
         check_same_rows(prediction.frame, table.frame, ("the forecast", table.name))
         point, samples = prediction.median, np.log(prediction.samples)
     scores = point_scores(point, table.loss)
@@ -245,7 +248,7 @@ def compare(
         ]
         if any(law.name == ORACLE for law in chosen):
             jobs.append((load_law(ORACLE), evaluated, evaluated, f"{ORACLE} (oracle)"))
-        for law, used, rest, label in jobs:
+        for law, used, rest, label in each(jobs, "laws", settings.get("progress")):
             prediction: PointFit | Posterior
             if method == "nuts":
                 prediction = fit(law, used, method="nuts", delta=delta, seed=seed, **settings)

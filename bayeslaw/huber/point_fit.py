@@ -14,6 +14,7 @@ from bayeslaw.common.defaults import DELTA
 from bayeslaw.common.errors import FitError, FitWarning, TableError, unknown
 from bayeslaw.common.files import models_dir
 from bayeslaw.common.formatting import count, digits
+from bayeslaw.common.progress import step
 from bayeslaw.common.shown import SYNTHETIC, Block, Format, Note, Showing, Shown, Table
 from bayeslaw.huber.descent import Objective, agree, polish_best, screened_starts, solutions
 from bayeslaw.laws.adjustments import (
@@ -277,6 +278,7 @@ def shown_points(frame: pd.DataFrame) -> Shown:
     )
 
 
+@step("Huber fit")
 def fit_huber(
     law: str | Law,
     table: LossTable,

@@ -71,14 +71,21 @@ def diagnose(used: xr.Dataset, stats: xr.Dataset, others: xr.Dataset | None = No
     measures = np.array(list(_measures(used).values()))
     energy = stats["energy"].values
     bfmi = (np.diff(energy, axis=1) ** 2).mean(1) / energy.var(1)
-    slow = tuple(
-        name
-        for name, (worst, *ess) in (_measures(others).items() if others else ())
-        if not (worst <= MAX_RHAT and min(ess) >= MIN_ESS)
-    )
+    slow = failing(others) if others else ()
     bulk, tail = measures[:, 1:].min(0).tolist()
     rhat = float(measures[:, 0].max())
     return Convergence(rhat, bulk, tail, divergences, float(bfmi.min()), slow)
+
+
+def failing(draws: xr.Dataset) -> tuple[str, ...]:
+    """Variables that fail the limits by themselves."""
+    if draws.sizes["chain"] < 2 or draws.sizes["draw"] < 4:
+        return ()
+    return tuple(
+        name
+        for name, (worst, *ess) in _measures(draws).items()
+        if not (worst <= MAX_RHAT and min(ess) >= MIN_ESS)
+    )
 
 
 def _measures(draws: xr.Dataset) -> dict[str, tuple[float, float, float]]:

@@ -140,8 +140,9 @@ def fit(
         Of NUTS; .95 by default.
     cores : int, optional
         Processes or threads; by default all, but at most one per chain.
-    progress : bool
-        Show a progress bar on stderr; off by default.
+    progress : bool, optional
+        Say what is done: on one bar on a terminal or in a notebook, and in lines on stderr
+        elsewhere. By default only on a terminal or in a notebook.
     retry : bool
         Whether to sample with a target acceptance of .99 after divergent transitions, and once more
         if the convergence check fails; on by default.
@@ -169,9 +170,13 @@ def fit(
     >>> round(mode.parameters["alpha"], 3)
     0.34
     """
+    if method == "huber":
+        raise LawError("method='huber': the paper's Huber fit is bayeslaw.fit_huber(law, table).")
     if method not in ("nuts", "map"):
         raise LawError(unknown("method", method, ("nuts", "map")))
     laws = member_laws(law)
+    if not isinstance(law, Sequence):
+        law = load_law(law)
     if method == "map" and laws is None and isinstance(law, str | Path | Law):
         if settings:
             raise FitError(

@@ -19,6 +19,7 @@ from bayeslaw.inference import storage
 from bayeslaw.inference.fitted import Convergence
 from bayeslaw.inference.posterior import LEVELS, Forecast, Posterior
 from bayeslaw.laws.law import Law
+from bayeslaw.tables.hull import warn_beyond
 from bayeslaw.tables.table import LossTable
 
 POOLS = {"adaptation": ("form1n", "transfer")}
@@ -206,6 +207,7 @@ class Pool(Showing):
         kind: str = "predictive",
         seed: int = 0,
         allow_unconverged: bool = False,
+        beyond_evidence: bool = False,
     ) -> StackedForecast:
         """Forecast the loss of each row by the mixture of the members; see `Posterior.forecast`."""
         fits = self.members
@@ -213,7 +215,11 @@ class Pool(Showing):
         least = 0.5 / min(fit.draws.sizes["draw"] for fit in fits.values())
         parts = {
             name: fits[name].forecast(
-                table, kind=kind, seed=seed, allow_unconverged=allow_unconverged
+                table,
+                kind=kind,
+                seed=seed,
+                allow_unconverged=allow_unconverged,
+                beyond_evidence=True,
             )
             for name, weight in self.weights.items()
             if weight > least
@@ -230,6 +236,9 @@ class Pool(Showing):
             draws = draws.drop_vars("draw", errors="ignore")
             taken.append(draws.assign_coords(law=("draw", [name] * size)))
         first = min(parts.values(), key=lambda part: part.convergence.ok)  # one that failed, if any
+        if not beyond_evidence:
+            name = table.name if isinstance(table, LossTable) else "grid"
+            warn_beyond(self.table, first.frame, self.columns, name)
         return StackedForecast(
             draws=xr.concat(taken, "draw", coords="minimal", compat="override", join="override"),
             frame=first.frame,

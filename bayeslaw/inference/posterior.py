@@ -24,7 +24,7 @@ from bayeslaw.inference.storage import to_datatree
 from bayeslaw.laws.adjustments import RATE, UNIQUE
 from bayeslaw.laws.priors import NOISE
 from bayeslaw.model.spec import make_spec
-from bayeslaw.tables.hull import in_words, locate
+from bayeslaw.tables.hull import evidence, in_words, locate, warn_beyond
 from bayeslaw.tables.table import LossTable, is_synthetic, write_frame
 from bayeslaw.tables.validation import COLUMNS, COVARIATES, canonical, check_domain, check_units
 
@@ -199,7 +199,11 @@ class Forecast(Showing):
         constant = [c for c in used if rows > 1 and frame[c].nunique() == 1]
         kind = "posterior predictive" if self.kind == "predictive" else "latent loss"
         words = in_words(self.positions) if self.fits else ""
-        blocks: list[Block] = [Note(SYNTHETIC, "synthetic")] * is_synthetic(self.frame)
+        far = ""
+        if self.fits:
+            far = evidence(self.positions, self.columns, beyond_evidence=True)[1]
+        blocks: list[Block] = [Note(far, "no evidence")] * bool(far)
+        blocks += [Note(SYNTHETIC, "synthetic")] * is_synthetic(self.frame)
         if not self.convergence.ok:
             blocks.append(Note(str(self.convergence), "refuse"))
         if constant:
@@ -212,6 +216,7 @@ class Forecast(Showing):
             "kind": self.kind,
             "levels": list(levels),
             "positions": words,
+            "evidence": far or None,
             "rows": frame.to_dict("records"),
         }
         figures = ("observed", "coverage", "pit") if measured else ()
@@ -243,7 +248,8 @@ class Posterior(Showing, FittedLaw):
         Logarithms of the covariates at the reference point.
     draws : Dataset
         Reference coordinates and noise parameters as sampled, dims (chain, draw), and random
-        effects on log loss, such as ``run_effect``, dims (chain, draw, level).
+        effects on log loss, such as ``run_effect``, dims (chain, draw, level). The parameters of
+        the formula, such as E, are in `paper`.
     stats : Dataset
         Sampler statistics, dims (chain, draw).
     convergence : Convergence
@@ -263,6 +269,7 @@ class Posterior(Showing, FittedLaw):
         kind: str = "predictive",
         seed: int = 0,
         allow_unconverged: bool = False,
+        beyond_evidence: bool = False,
     ) -> Forecast:
         """Forecast the loss of each row of a table or grid.
 
@@ -278,6 +285,9 @@ class Posterior(Showing, FittedLaw):
         allow_unconverged : bool
             Whether to forecast from a posterior that failed the convergence checks. The result is
             marked as unconverged.
+        beyond_evidence : bool
+            Do not warn of rows twice as far from the training rows as bands were ever compared
+            with losses.
 
         Raises
         ------
@@ -286,6 +296,11 @@ class Posterior(Showing, FittedLaw):
         TableError
             If a covariate is missing, invalid or in another unit than that of the fitted rows, or
             rows are of a domain that was not fitted.
+
+        Warns
+        -----
+        TableWarning
+            If rows lie so far out that the command line refuses them.
         """
         if kind not in KINDS:
             raise LawError(unknown("kind of forecast", kind, KINDS))
@@ -307,6 +322,8 @@ class Posterior(Showing, FittedLaw):
             name="loss",
             attrs={"units": "nats per token", "kind": kind, "law": self.law.name},
         )
+        if not beyond_evidence:
+            warn_beyond(self.table, frame, self.columns, name)
         return Forecast(
             draws, frame, self.law.name, kind, self.convergence,
             fits={self.law.name: self}, seed=seed,

@@ -22,7 +22,8 @@ from threadpoolctl import threadpool_limits
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.defaults import AUTO, CHAINS, DELTA, TARGET_ACCEPT, TUNE
 from bayeslaw.common.errors import REMOVED, FitError, unknown
-from bayeslaw.inference.fitted import MAX_RHAT, MIN_ESS, Convergence, diagnose
+from bayeslaw.common.progress import say, showing, step
+from bayeslaw.inference.fitted import MAX_RHAT, MIN_ESS, Convergence, diagnose, failing
 from bayeslaw.laws.priors import PriorLike
 from bayeslaw.model.density import Density, make_density
 from bayeslaw.model.discrepancy import Discrepancy
@@ -43,7 +44,8 @@ ROWS = 40
 """Fitted rows at which the convergence of log losses is checked."""
 WIDEST = 2.0
 """Largest standard deviation by the curvature: priors are not wider on the real line."""
-
+RATE = 200
+"""Milliseconds between two reports of how many draws there are."""
 
 RUN = ("seed", "chains", "draws", "tune", "target_accept")
 PACKAGES = ("bayeslaw", "pymc", "pytensor", "nutpie", "numpy", "xarray")
@@ -66,7 +68,7 @@ class PosteriorSettings(ModelSettings, total=False):
     """Keyword arguments of `bayeslaw.fit` that only a posterior has."""
 
     cores: int | None
-    progress: bool
+    progress: bool | None
     retry: bool
 
 
@@ -94,7 +96,7 @@ class Settings:
     tune: int = TUNE
     target_accept: float = TARGET_ACCEPT
     cores: int | None = None
-    progress: bool = False
+    progress: bool | None = None
     retry: bool = True
 
     def __post_init__(self) -> None:
@@ -142,12 +144,16 @@ def sample(domains: Mapping[str, Data], settings: Settings) -> Sampled:
     however many threads linear algebra may use.
     """
     # Several threads sum in another order: the metric would differ in its last bits.
-    with threadpool_limits(1, user_api="blas"):
-        density, mode = to_mode(make_density(domains), settings.seed)
-        size, factor = len(density.names), _factor(density, mode)
+    laws = ", ".join(dict.fromkeys(data.spec.law.name for data in domains.values()))
+    with showing(settings.progress), threadpool_limits(1, user_api="blas"):
+        with step(f"{laws}: finding the mode"):
+            density, mode = to_mode(make_density(domains), settings.seed)
+            size, factor = len(density.names), _factor(density, mode)
         draws, accept = settings.draws or FIRST, settings.target_accept
         for left in reversed(range(1 + settings.retry if settings.draws else TRIES)):
-            points, stats = _run(density, mode[:size], factor, settings, draws, accept)
+            words, total = f"{laws}: {draws:,} draws", settings.chains * (settings.tune + draws)
+            with step(f"{words} of each of {settings.chains} chains", total) as move:
+                points, stats = _run(density, mode[:size], factor, settings, draws, accept, move)
             values = density.variables(points)
             used, others = _checked(density, values)
             convergence = diagnose(used, stats, others)
@@ -158,6 +164,8 @@ def sample(domains: Mapping[str, Data], settings: Settings) -> Sampled:
                 accept = max(accept, SMALL_STEPS)
             if not settings.draws:
                 draws = _needed(convergence, draws)
+            why = f"{'; '.join(convergence.failures)} ({', '.join(failing(used))})"
+            say(f"{words}: {why}; again with {draws:,} draws, target acceptance {accept:g}")
             # The draws know the scales better than the curvature at one point.
             flat = points[..., :size].reshape(-1, size)
             mode = np.concatenate([flat.mean(0), mode[size:]])
@@ -263,9 +271,18 @@ def _factor(density: Density, mode: Floats) -> Floats:
 
 
 def _run(
-    density: Density, mode: Floats, factor: Floats, settings: Settings, draws: int, accept: float
+    density: Density,
+    mode: Floats,
+    factor: Floats,
+    settings: Settings,
+    draws: int,
+    accept: float,
+    move: Callable[[int], None],
 ) -> tuple[Floats, xr.Dataset]:
-    """Points of `Density.scaled`, shape (chains, draws, coordinates), and statistics."""
+    """Points of `Density.scaled`, shape (chains, draws, coordinates), and statistics.
+
+    `move` is told how many points there are so far.
+    """
     centre, factor = mode.copy(), np.ascontiguousarray(factor)
 
     def log_density() -> Callable[[Floats], tuple[float, Floats]]:
@@ -286,7 +303,7 @@ def _run(
     # Threads would wait for each other where a gradient is short.
     work = len(density.arguments[0]) * len(density.weights)
     cores = (os.process_cpu_count() or 1) if work > SHORT else 1
-    tree = nutpie.sample(
+    sampler = nutpie.sample(
         model,
         draws=draws,
         tune=settings.tune,
@@ -295,6 +312,14 @@ def _run(
         seed=settings.seed,
         target_accept=accept,
         save_warmup=False,
-        progress_bar=settings.progress,
+        progress_bar=False,
+        progress_callback=lambda chains: move(sum(chain.finished_draws for chain in chains)),
+        progress_rate=RATE,
+        blocking=False,
     )
+    try:
+        tree = sampler.wait()
+    except BaseException:  # by itself nutpie returns what it has when it is interrupted
+        sampler.cancel()
+        raise
     return tree["posterior"]["point"].values, tree["sample_stats"].dataset

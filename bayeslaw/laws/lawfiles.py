@@ -35,6 +35,11 @@ def load_law(law: "str | Path | Law") -> Law:
     """
     if isinstance(law, Law):
         return law
+    if not isinstance(law, str | Path):
+        raise LawError(
+            f"a {type(law).__name__} is no law: give a name, a path or a Law; it comes before the "
+            "table, such as bl.fit('chinchilla', table)."
+        )
     shipped = {path.stem: path for path in models_dir().glob("*.toml")}
     path = shipped.get(str(law)) or named_file(law)
     if path is None:

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from bayeslaw.checks.findings import evidence
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import BayeslawError, unknown
 from bayeslaw.huber.point_fit import PointFit
@@ -24,7 +23,7 @@ from bayeslaw.model import effects
 from bayeslaw.model.effects import BASE
 from bayeslaw.planning.grid import Curve, LawDraws
 from bayeslaw.planning.problem import Noise
-from bayeslaw.tables.hull import farthest, locate
+from bayeslaw.tables.hull import evidence, farthest, locate
 from bayeslaw.tables.table import grid
 from bayeslaw.tables.validation import other_units
 

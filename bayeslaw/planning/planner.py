@@ -17,6 +17,7 @@ import pandas as pd
 
 from bayeslaw.common.arrays import Floats, Ints
 from bayeslaw.common.errors import REMOVED, BayeslawError, argument, unknown
+from bayeslaw.common.progress import step
 from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.pools import (
     Fit,
@@ -73,6 +74,7 @@ type Baseline = float | tuple[float, float] | str | None
 """Argument of `bayeslaw.plan`: a loss, a loss and its standard deviation, a name, or none."""
 
 
+@step("planning")
 def plan(
     *,
     target: Fit | Sequence[Fit],
@@ -548,6 +550,7 @@ class _Solution:
         return self.best or self.chosen
 
 
+@step("planning: losses by tokens and replay, and the least budget")
 def _solution(request: Request, starts: Sequence[float | Floats | str]) -> _Solution:
     """The plan with the effects of new sizes at the tokens and replay of the request's run.
 

@@ -22,6 +22,7 @@ from matplotlib.ticker import (
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import TableError
 from bayeslaw.common.formatting import count
+from bayeslaw.common.progress import step
 from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.pools import Pool
 from bayeslaw.inference.posterior import Posterior
@@ -97,6 +98,7 @@ def forecast(
     return _curves(fit, _frame(fit, rows), ("ptpp", "replay"), seed, allow_unconverged)
 
 
+@step("forecasting the fitted rows")
 def in_sample(fit: Fit, *, seed: int = 0, allow_unconverged: bool = False) -> Figure:
     """Fitted curves and training losses, with 50 and 90 % bands, or those of a point fit.
 
@@ -142,7 +144,9 @@ def _curves(
             places = locate(train, rows, fit.columns).set_index(rows.index)
             bars = fit.forecast(rows).set_index(rows.index).rename(columns={"prediction": "median"})
             return bars.join(places).assign(inside=True)
-        fc = fit.forecast(rows, seed=seed, allow_unconverged=allow_unconverged)
+        fc = fit.forecast(
+            rows, seed=seed, allow_unconverged=allow_unconverged, beyond_evidence=True
+        )
         bands = fc.to_frame((0.5, 0.9)).join(fc.positions.filter(like=BEYOND))
         loss = bands.get("loss", bands["median"])
         return bands.assign(inside=loss.between(bands["lower_90"], bands["upper_90"]))
@@ -317,7 +321,9 @@ def overview(
         As for `forecast`.
     """
     frame = _frame(fit, rows)
-    predicted = fit.forecast(frame, seed=seed, allow_unconverged=allow_unconverged)
+    predicted = fit.forecast(
+        frame, seed=seed, allow_unconverged=allow_unconverged, beyond_evidence=True
+    )
     forecast = _with_compute(predicted.to_frame((0.5, 0.9)))
     train = _with_compute(fit.table.frame)
     same = [c for c in fit.columns if c != "tokens"]
@@ -368,7 +374,7 @@ def _law_curve(fit: Posterior | Pool, path: pd.DataFrame, seed: int) -> pd.DataF
     known = [c for c in (*fit.columns, "base", UNIQUE, ANNEALED) if c in path and c != "tokens"]
     fixed = {name: path[name].iloc[0] for name in known}
     rows = canonical(pd.DataFrame(fixed | {"tokens": tokens}), "grid", fit.columns)
-    forecast = fit.forecast(rows, seed=seed, allow_unconverged=True)
+    forecast = fit.forecast(rows, seed=seed, allow_unconverged=True, beyond_evidence=True)
     return _with_compute(rows.assign(median=forecast.median))
 
 

@@ -16,6 +16,7 @@ from bayeslaw import plots
 from bayeslaw.checks._check import check
 from bayeslaw.common.errors import FitWarning
 from bayeslaw.common.formatting import count
+from bayeslaw.common.progress import step
 from bayeslaw.common.shown import Block, Level, Note, Shown, Table
 from bayeslaw.evaluate._backtest import Backtest
 from bayeslaw.evaluate.scores import row_name, score, shown_comparison
@@ -110,6 +111,7 @@ class Report(Page):
         return rendered("report.html", page=self)
 
 
+@step("report: forecasts and figures")
 def report(
     fit: Posterior | Pool,
     rows: LossTable | pd.DataFrame,
@@ -168,7 +170,8 @@ def report(
         rows = LossTable(rows, rows.iloc[:0], "rows")
     table, frame, training = rows, rows.frame, fit.table
     train, test = train or training.selection, test or table.selection
-    fc = fit.forecast(table, seed=seed, allow_unconverged=allow_unconverged)
+    # The verdict of the check, at the top, says how far the rows lie.
+    fc = fit.forecast(table, seed=seed, allow_unconverged=allow_unconverged, beyond_evidence=True)
     fitted = fit.forecast(training, seed=seed, allow_unconverged=allow_unconverged)
     first = fit.first if isinstance(fit, Pool) else fit
     members = [member for member, *_ in fit.by_member()]

@@ -20,6 +20,7 @@ import xarray as xr
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.defaults import DELTA
+from bayeslaw.common.progress import each
 from bayeslaw.common.shown import Format, Showing, Shown, Table
 from bayeslaw.inference.fitted import Convergence
 from bayeslaw.inference.fitting import fit_spec, labelled_draws, specify
@@ -149,7 +150,6 @@ def calibrate(
     """
     law = load_law(law)
     chosen = make_settings(settings, priors=priors, likelihood=likelihood, delta=delta, seed=seed)
-    chosen = replace(chosen, progress=False)
     design, ahead = _labelled(law, DESIGN, "fitted"), _labelled(law, NEW, "new")
     # Later rows of the first run: once and twice beyond its last tokens.
     last = design[design["run"] == design["run"].iloc[0]].nlargest(1, "tokens")
@@ -160,7 +160,8 @@ def calibrate(
     truth, losses = _prior(spec, blank, ahead, simulations, seed)
     rng = np.random.default_rng([seed, 1])
     rows, failed = [], 0
-    for i, loss in enumerate(losses):
+    for i in each(range(len(losses)), "simulations", chosen.progress):
+        loss = losses[i]
         if not (np.isfinite(loss).all() and (loss > 0).all()):
             failed += 1
             continue
@@ -169,7 +170,8 @@ def calibrate(
         if not fit.convergence.rhat <= MIXED:
             failed += 1
             continue
-        new = fit.forecast(ahead, seed=seed + i, allow_unconverged=True).draws.values
+        fc = fit.forecast(ahead, seed=seed + i, allow_unconverged=True, beyond_evidence=True)
+        new = fc.draws.values
         pair = []
         for posterior, measured in (
             (fit, new.reshape(-1, len(ahead))),

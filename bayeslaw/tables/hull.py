@@ -5,6 +5,7 @@ weighted mean of training rows. An empty corner of a grid lies outside, although
 alone is within its range.
 """
 
+import warnings
 from collections.abc import Sequence
 
 import numpy as np
@@ -12,7 +13,8 @@ import pandas as pd
 from scipy.optimize import nnls
 
 from bayeslaw.common.arrays import Floats
-from bayeslaw.common.errors import TableError, unknown
+from bayeslaw.common.errors import TableError, TableWarning, argument, unknown
+from bayeslaw.common.formatting import listed
 from bayeslaw.tables.table import LossTable
 from bayeslaw.tables.validation import COVARIATES, canonical, check_positive
 
@@ -23,6 +25,15 @@ NEAR = 0.05
 """Distance that is next to the fitted rows, in decades: 12 % of N, D or PTPP."""
 BEYOND = "beyond_"
 """Prefix of the columns with the distance along one covariate."""
+NAMES = {"params": "params", "tokens": "tokens", "replay": "replay", "ptpp": "PTPP"}
+"""Covariates as messages name them."""
+# From `benchmarks/distance.csv`, and for PTPP and replay from the splits of
+# `benchmarks/adaptation.csv`.
+MEASURED = {"params": 0.956, "tokens": 0.829, "ptpp": 0.955, "replay": 0.15, "decades": 1.385}
+"""Farthest distance at which held-out losses were compared with bands, in decades: of each
+covariate beyond its range, and of a row from the hull."""
+TOO_FAR = 2.0
+"""Multiple of these distances from which a forecast is refused."""
 
 
 def locate(
@@ -168,3 +179,47 @@ def axes(frame: pd.DataFrame, columns: Sequence[str]) -> Floats:
     values = frame[list(columns)].to_numpy(float)
     ratio = np.isin(columns, "replay")
     return np.where(ratio, values, np.log10(np.where(ratio, 1.0, values)))
+
+
+def evidence(
+    located: pd.DataFrame, columns: Sequence[str], *, beyond_evidence: bool = False
+) -> tuple[str, str]:
+    """Whether bands were measured as far out as rows of `locate` lie: a level, and words."""
+    far = of_measured(located, columns).max()
+    beyond = [str(n) for n in far.index if far[n] > 1]
+    if not beyond:
+        return "ok", ""
+    units = {n: f" decades of {NAMES[n]}" for n in NAMES} | {"replay": " of replay"}
+    distances = [
+        f"{far[n] * MEASURED[n]:.2g}{units.get(n, ' decades')} (bands were tested to "
+        f"{MEASURED[n]:.2g})"
+        # The distance from the hull is told only where no covariate alone explains it.
+        for n in ([n for n in beyond if n in NAMES] or beyond)
+    ]
+    text = f"No evidence: rows lie up to {listed(distances)} beyond the training rows"
+    if beyond_evidence or (far < TOO_FAR).all():
+        return "no evidence", f"{text}."
+    return "refuse", (
+        f"{text}; from twice that on forecasts are refused: ask for nearer rows, or add "
+        f"{argument('beyond_evidence', True)}."
+    )
+
+
+def of_measured(located: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
+    """Distances of rows of `locate`, over the farthest at which bands were measured."""
+    return pd.DataFrame(
+        {
+            n: located[n if n == "decades" else BEYOND + n] / MEASURED[n]
+            for n in (*columns, "decades")
+        }
+    )
+
+
+def warn_beyond(train: LossTable, rows: pd.DataFrame, columns: Sequence[str], name: str) -> None:
+    """Warn of rows that the command line refuses to forecast."""
+    if "tokens" in rows:
+        rows = rows[rows["tokens"] > 0]
+    if len(rows):
+        level, words = evidence(locate(train, rows, columns), columns)
+        if level == "refuse":
+            warnings.warn(f"{name}: {words}", TableWarning, stacklevel=3)

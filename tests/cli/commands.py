@@ -48,10 +48,10 @@ def document(*args):
     return json.loads(run(*args, "--json").stdout, parse_constant=refuse)
 
 
-def both(*args) -> tuple[str, dict]:
+def both(*args, code=0) -> tuple[str, dict]:
     """Text that a command prints, and its document, from one run."""
     with patch("bayeslaw.cli.app.show", wraps=show) as shown:
-        text = run(*args).stdout
+        text = run(*args, code=code).stdout
     return text, json.loads(dumps(shown.call_args.args[1].shown.document))
 
 

@@ -16,6 +16,7 @@ from bayeslaw import load, read_coefficients, read_table
 from bayeslaw.cli.options import limits_of
 from tests.cli.commands import DELPHI, SPLIT, both, document, fails, run
 
+ONE_CHAIN = ("--chains", "1", "--draws", "10", "--tune", "20")
 SHORT = ("--discrepancy", "none", "--effects", "none", "--draws", "1000")
 
 
@@ -79,7 +80,7 @@ def test_fit_saves_a_posterior_and_describes_it(tmp_path):
     assert load(path).settings["seed"] == 3
     # The file remembers its rows, and the commands that `fit` names run as they are.
     result = run("fit", DELPHI, *SPLIT[:4], *SHORT, "--seed", "3", "--out", str(path))
-    _, check, forecast = result.stderr.splitlines()
+    *_, check, forecast = result.stderr.splitlines()
     assert check.startswith(f"next: bayeslaw check {path} --grid ")
     said = run(*shlex.split(forecast.removeprefix("then: bayeslaw "))).stdout
     for text in (result.stdout, said):
@@ -109,10 +110,22 @@ def test_text_of_a_fit(saved, measured):
 
 def test_fit_that_has_not_converged_is_marked(measured, tmp_path):
     args = ("fit", measured, "--law", "chinchilla", *SHORT[:4], "--draws", "20", "--tune", "5")
-    text, content = both(*args, "--out", str(tmp_path / "fit.nc"))
+    text, content = both(*args, "--out", str(tmp_path / "fit.nc"), code=1)
     assert "NOT CONVERGED" in text
+    assert not load(tmp_path / "fit.nc").convergence.ok
     assert content["converged"] is False
     assert content["failures"]
+
+
+def test_one_chain_has_not_converged(measured):
+    text, content = both("fit", measured, "--law", "chinchilla", *SHORT[:4], *ONE_CHAIN, code=1)
+    assert "NOT CONVERGED: R-hat nan" in text
+    assert content["converged"] is False
+
+
+def test_pools_have_no_huber_fit(measured):
+    said = fails("fit", measured, "--law", "adaptation", "--method", "huber")
+    assert "pools have no Huber fit; fit one of form1n, transfer" in said
 
 
 def test_point_fit(measured):
@@ -253,7 +266,7 @@ def test_a_posterior_is_reported_on_rows_or_a_grid(files):
     out = files / "grid.html"
     shown = run("report", files / "fit.nc", *ROWS, "--out", out)
     assert "Median forecasts run from" in shown.stdout
-    assert shown.stderr.strip() == f"wrote {out}"
+    assert shown.stderr.splitlines()[-1] == f"wrote {out}"
     assert "the checks compare bands with training rows instead" in out.read_text("utf-8")
 
 

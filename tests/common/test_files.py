@@ -32,7 +32,7 @@ def test_results_come_in_order_and_progress_is_told(capsys):
     assert list(results(calls, 1, "powers", True)) == [1, 2, 4, 8]
     assert list(results(calls, 1, "silent", False)) == [1, 2, 4, 8]
     out, err = capsys.readouterr()
-    assert (out, "4/4" in err, "silent" in err) == ("", True, False)
+    assert (out, err) == ("", "powers\n")
     with joblib.parallel_config(backend="threading"):
         assert list(results([(os.getpid, ())] * 2, 2, "here", False)) == [os.getpid()] * 2
         assert sorted(results(calls, 2, "powers", False, ordered=False)) == [1, 2, 4, 8]

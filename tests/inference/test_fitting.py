@@ -49,6 +49,7 @@ def test_several_domains_are_refused(olmo, labels, says):
     ("settings", "says"),
     [
         ({"method": "nutz"}, "unknown method 'nutz'; did you mean 'nuts'.*map"),
+        ({"method": "huber"}, r"bayeslaw\.fit_huber\(law, table\)"),
         ({"likelihood": "huberr"}, "unknown likelihood 'huberr'; did you mean 'huber'"),
         ({"priors": {"alhpa": "Flat()"}}, "unknown prior 'alhpa'; did you mean 'alpha'"),
     ],
@@ -56,6 +57,14 @@ def test_several_domains_are_refused(olmo, labels, says):
 def test_misspelt_settings(small, settings, says):
     with pytest.raises(LawError, match=says):
         fit("chinchilla", small, **settings)
+
+
+@pytest.mark.parametrize("method", ["nuts", "map", None])
+def test_the_law_comes_before_the_table(small, method):
+    with pytest.raises(LawError, match="a LossTable is no law.* before the table"):
+        fit_huber(small, "chinchilla") if method is None else fit(
+            small, "chinchilla", method=method
+        )
 
 
 def test_a_data_frame_is_no_table(small, posterior):

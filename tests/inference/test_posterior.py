@@ -10,7 +10,17 @@ import pytest
 from scipy import stats
 
 import bayeslaw as bl
-from bayeslaw import LawError, NotConverged, TableError, fit_huber, from_frame, grid, load, score
+from bayeslaw import (
+    LawError,
+    NotConverged,
+    TableError,
+    TableWarning,
+    fit_huber,
+    from_frame,
+    grid,
+    load,
+    score,
+)
 from tests.inside import NOISE, build, labels, make_data, override, prior_draws
 from tests.support import object_mode
 
@@ -130,6 +140,21 @@ def test_far_extrapolation_stays_finite(posterior):
     assert np.isfinite(loss).all()
     assert (loss > 0).all()
     assert posterior.forecast(ROWS.iloc[[2]]).to_frame().shape[0] == 1
+
+
+@pytest.mark.parametrize("pooled", [False, True])
+def test_rows_that_the_command_refuses_are_warned_of(posterior, pooled):
+    fit = bl.Pool({"one": posterior, "two": posterior}) if pooled else posterior
+    far, near = grid(params=70e9, tokens=1.4e13), grid(params=1e10, tokens=1e11)
+    says = (
+        r"grid: No evidence: rows lie up to 1\.4 decades of params \(bands were tested to 0\.96\)"
+    )
+    with pytest.warns(TableWarning, match=says) as found:
+        fc = fit.forecast(far)
+    assert len(found) == 1
+    assert "No evidence" in str(fc)
+    assert "No evidence" not in str(fit.forecast(near))
+    fit.forecast(far, beyond_evidence=True)
 
 
 def test_every_row_has_a_position(posterior, small):
