@@ -387,6 +387,8 @@ def explained(fit: Posterior, names: Sequence[str], log_loss: Floats) -> Floats:
     rank = (q.argsort(0, kind="stable").argsort(0) + 0.5) / len(q) - 0.5
     crossed = (rank[:, [i]] * rank[:, i + 1 :] for i in range(rank.shape[1]))
     design = np.column_stack([np.ones(len(q)), rank, rank**2, *crossed])
+    # As many columns as draws would explain anything: the last of them are left out.
+    design = design[:, : len(q) // 2]
     rest = (log_loss - design @ np.linalg.lstsq(design, log_loss)[0]).var(0)
     rest *= (len(q) - 1) / max(len(q) - design.shape[1], 1)
     total = log_loss.var(0)

@@ -205,11 +205,11 @@ class Sampling:
 # -- values of options ----------------------------------------------------------------------------
 
 
-def covariates(text: str, option: str = "--grid") -> dict[str, list[float]]:
-    """Parse covariates such as ``"params=8.1B tokens=1e9,1e10"``."""
-    from bayeslaw.tables.validation import ALIASES, count
+def covariates(text: str, option: str = "--grid") -> dict[str, Any]:
+    """Parse covariates such as ``"params=8.1B tokens=1e9,1e10"``; labels are text."""
+    from bayeslaw.tables.validation import ALIASES, LABELS, count
 
-    values: dict[str, list[float]] = {}
+    values: dict[str, Any] = {}
     how = "write it as 'params=8.1e9 tokens=1e9,1e10'."
     for part in text.split():
         name, _, written = part.partition("=")
@@ -217,7 +217,8 @@ def covariates(text: str, option: str = "--grid") -> dict[str, list[float]]:
         if column in values:
             raise TableError(f"{option}: {name!r} is there twice.")
         try:
-            values[column] = [count(number) for number in written.split(",")]
+            read = str if column in LABELS else count
+            values[column] = [read(value) for value in written.split(",")]
         except ValueError:
             raise TableError(f"{option}: cannot read {part!r}; {how}") from None
     if not values:
@@ -352,6 +353,7 @@ def going_on(
     constant in the run, such as its size, need not be given for `ends`.
     """
     from bayeslaw.inference.fitting import joined
+    from bayeslaw.tables.validation import agree
 
     if ends is None:
         raise TableError('--running: say where the run ends, such as --grid "tokens=1e11".')
@@ -362,7 +364,7 @@ def going_on(
     for column in of_run:
         if column not in common:
             raise TableError(f"{run.name}: rows differ in {column!r}; give rows of one run.")
-    if "run" in table.frame and (table.frame["run"] == common["run"]).any():
+    if "run" in table.frame and agree(frame[:1], table.frame, "run").any():
         raise TableError(
             f"{table.name} has rows of {common['run']!r}, the run of {run.name}, too: leave them "
             "out with --train."
@@ -370,7 +372,7 @@ def going_on(
     given = {c: v for c, v in common.items() if c not in ("loss", "tokens")} | {"annealed": 1}
     rows = ends.frame.assign(**{c: v for c, v in given.items() if c not in ends.frame})
     for column in of_run:
-        if (rows[column] != common[column]).any():
+        if not agree(frame[:1], rows, column).all():
             raise TableError(f"{ends.name}: {column!r} is {common[column]} in {run.name}.")
     last = frame["tokens"].max()
     if "tokens" in rows and (rows["tokens"] <= last).any():
@@ -395,10 +397,10 @@ def _check(
 ) -> None:
     """Raise `TableError` if a law fitted to a table cannot forecast or score some rows."""
     from bayeslaw.tables.hull import evidence
-    from bayeslaw.tables.validation import check_units
+    from bayeslaw.tables.validation import check_rows
 
     law.covariates(rows.frame, rows.name)
-    check_units(rows.frame, rows.name, table.frame)
+    check_rows(rows.frame, rows.name, table.frame)
     if measured and "loss" not in rows.frame:
         raise TableError(f"{rows.name}: no column 'loss'; scores need measured losses.")
     if near:
@@ -491,11 +493,9 @@ def grid_or_file(name: str, grid: str | None = None) -> "bl.LossTable":
 
 
 def _labelled(rows: "bl.LossTable", table: "bl.LossTable") -> "bl.LossTable":
-    """Mark rows as synthetic if the training table is; refuse rows of another domain."""
+    """Mark rows as synthetic if the training table is."""
     from bayeslaw.tables.table import is_synthetic
-    from bayeslaw.tables.validation import check_domain
 
-    check_domain(rows.frame, rows.name, table.frame)
     if is_synthetic(table) and "synthetic" not in rows.frame:
         return replace(rows, frame=rows.frame.assign(synthetic=True))
     return rows

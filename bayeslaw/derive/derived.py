@@ -24,7 +24,7 @@ from bayeslaw.laws.priors import floor_words
 from bayeslaw.laws.terms import COLUMN, SYMBOLS, Values
 from bayeslaw.model.density import log_prior_of_floor
 from bayeslaw.tables.table import LossTable, write_frame
-from bayeslaw.tables.validation import COVARIATES, canonical, check_units
+from bayeslaw.tables.validation import COVARIATES, canonical, check_rows
 
 DETERMINED = 10.0
 """Factor between the ends of a 90 % interval from which the number is not determined."""
@@ -278,7 +278,7 @@ def _asked(
     # Exponents trade off against each other where losses have long converged.
     posterior.require_converged(allowed, parameters=True)
     frame = rows.frame if isinstance(rows, LossTable) else canonical(rows, "rows", ())
-    check_units(frame, "rows", posterior.table.frame)
+    check_rows(frame, "rows", posterior.table.frame)
     return frame, failures
 
 

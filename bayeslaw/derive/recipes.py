@@ -37,7 +37,7 @@ from bayeslaw.derive.optimum import (
 from bayeslaw.inference.pools import pair_draws
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.tables.table import LossTable, frame_of
-from bayeslaw.tables.validation import COVARIATES, canonical, check_units
+from bayeslaw.tables.validation import COVARIATES, canonical, check_rows
 
 REGRET = "regret: expected nats above the best if chosen now"
 FARTHER = 100.0
@@ -228,7 +228,7 @@ def compare_recipes(
         columns = [c for c in COVARIATES if any(c in fit.columns for fit in posteriors)]
         rows = canonical(frame_of(targets), "targets", columns).reset_index(drop=True)
         for fit in posteriors:
-            check_units(rows, "targets", fit.table.frame)
+            check_rows(rows, "targets", fit.table.frame)
         losses = np.stack([f.law_loss(rows)[i] for f, i in zip(posteriors, index, strict=True)])
         frame = rows[columns]
     else:

@@ -35,11 +35,11 @@ from bayeslaw.inference.fitting import joined, refit
 from bayeslaw.inference.pools import Pool, with_draws
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.residuals import residual_draws
-from bayeslaw.laws.adjustments import ABSENT, completed
+from bayeslaw.laws.adjustments import completed
 from bayeslaw.planning.planner import plan
 from bayeslaw.planning.result import Plan
 from bayeslaw.tables.table import LossTable, frame_of
-from bayeslaw.tables.validation import COVARIATES, canonical, check_units
+from bayeslaw.tables.validation import ABSENT, COVARIATES, canonical, check_rows
 
 MOST = 20
 """Most runs under a budget if `k` is not given."""
@@ -309,7 +309,7 @@ def choose_anchors(
     price = costs(frame, posterior.columns, cost=cost, fitted=posterior.table)
     if targets is not None:
         aims = canonical(frame_of(targets), "targets", columns)
-        check_units(aims, "targets", posterior.table.frame)
+        check_rows(aims, "targets", posterior.table.frame)
     elif plan is None or plan.chosen is None:
         raise BayeslawError("say where the loss matters (targets=): a table or a grid.")
     else:

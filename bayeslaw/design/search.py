@@ -41,7 +41,7 @@ from bayeslaw.model.noise import LENGTH, correlation
 from bayeslaw.planning.planned_run import planned_size_effects
 from bayeslaw.planning.result import Plan
 from bayeslaw.tables.table import LossTable, frame_of
-from bayeslaw.tables.validation import COVARIATES, canonical, check_units
+from bayeslaw.tables.validation import COVARIATES, IDENTITY, canonical, check_rows, same_rows
 
 COSTS = {
     "flops": "6 N D, and the pre-training of each new base once",
@@ -62,8 +62,6 @@ PASSES = 5
 """Most passes of exchanges."""
 DRAWS = 4000
 """Most posterior draws used."""
-SAME = 1e-6
-"""Relative difference of covariates below which a candidate equals a training row."""
 SLACK = 1 + 1e-9
 """Factor by which rounding may exceed the budget."""
 
@@ -272,12 +270,12 @@ def candidate_rows(
     """Valid candidate rows that are not training rows of the posterior."""
     columns = [c for c in COVARIATES if c in posterior.columns]
     frame = canonical(frame_of(candidates), "candidates", columns)
-    check_units(frame, "candidates", posterior.table.frame)
+    check_rows(frame, "candidates", posterior.table.frame)
     for member, *_ in posterior.by_member():
         member.law.covariates(frame, "candidates")  # raises for rows with tokens = 0
-    rows = frame[columns].to_numpy(float)[:, None]
-    trained = posterior.table.frame[columns].to_numpy(float)
-    measured = np.isclose(rows, trained, rtol=SAME, atol=0).all(-1).any(1)
+    levels = [level for member, *_ in posterior.by_member() for level in member.spec.effects]
+    known = [*IDENTITY, *(effects.level(level).column for level in levels)]
+    measured = same_rows(frame, posterior.table.frame, known).any(axis=1)
     if measured.all():
         raise TableError("candidates: all of them are rows that were fitted; nothing to buy.")
     if measured.any():

@@ -139,9 +139,11 @@ def loo(fit: Posterior, seed: int = 0) -> Elpd:
     if unit == "run":
         integrated["run"] = np.ones(len(frame), bool)
     for level, rows in integrated.items():  # a left-out group is a new one
-        of_rows = effects.labels(frame, level).astype(str)
-        column = effects.level(level).column
-        frame[column] = np.where(rows, np.char.add("new ", of_rows), of_rows)
+        of_rows = effects.labels(frame, level)
+        fitted = fit.draws[level].values if level in fit.spec.effects else of_rows
+        frame[effects.level(level).column] = np.where(
+            rows, effects.renamed(of_rows, fitted.astype(str)), of_rows
+        )
     drawn = residual_draws(fit, frame, np.random.default_rng(seed), training=True)
     excess = (drawn - residual(fit, fit.table)) @ averaging(index).T
     shape, dims = (fit.draws.sizes["chain"], -1, len(labels)), ("chain", "draw", "unit")

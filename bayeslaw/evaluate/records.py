@@ -36,23 +36,20 @@ from bayeslaw.inference.posterior import (
 )
 from bayeslaw.inference.residuals import LAST_ERROR, last_errors, too_few_sizes
 from bayeslaw.inference.storage import with_units
-from bayeslaw.laws.adjustments import ABSENT, ANNEALED, RATE, UNIQUE
+from bayeslaw.laws.adjustments import ANNEALED, RATE, UNIQUE
 from bayeslaw.laws.deviations import Knots
 from bayeslaw.laws.law import Law
-from bayeslaw.model import effects
 from bayeslaw.model.spec import spec_of
 from bayeslaw.tables.table import LossTable, from_frame, is_synthetic
-from bayeslaw.tables.validation import BASE_LOSSES, COVARIATES, label_texts, row_numbers
+from bayeslaw.tables.validation import BASE_LOSSES, COVARIATES, row_numbers, same_rows
 
 FORECAST = ("forecast", "bayeslaw registered forecast", 1)
 COEFFICIENTS = ("coefficients", "bayeslaw coefficients", 2)
 """Name of the content, format and schema of a file."""
 FEWEST_DRAWS = 100
 """Least number of draws stored: from n draws, a calibrated forecast's CRPS is too large by 1/n."""
-OTHERS = (UNIQUE, ANNEALED, RATE)
-"""Columns by which rows are matched, though a table may lack them."""
-LABELS = ("domain", "base", "run")
-"""Columns that identify a row beside its covariates, with those of the fit's random effects."""
+OTHERS = (UNIQUE, ANNEALED, RATE, "domain")
+"""Columns by which rows are matched, though tables may lack them."""
 QUANTILES = {"median": 0.5, "q05": 0.05, "q25": 0.25, "q75": 0.75, "q95": 0.95}
 
 
@@ -208,9 +205,10 @@ def verify(
     """Check that a registered forecast is unchanged, and score it on what has been measured.
 
     A measured row belongs to the row of the forecast with its labels and, up to `tolerance`, its
-    covariates. Where the forecast depends on them, so must `unique_tokens`, `annealed` and `rate`
-    agree, which stand for no repeated tokens, 1 and any rate where a table lacks them. The result
-    is appended to the file; the forecast in it is not touched.
+    covariates, `unique_tokens`, `annealed` and `rate`, which stand for no repeated tokens, 1 and
+    any rate where a table lacks them. A forecast that does not state them is of the rate, the kind
+    and the domain of its fitted rows, if these have only one. The result is appended to the file;
+    the forecast in it is not touched.
 
     Parameters
     ----------
@@ -436,7 +434,10 @@ def read_coefficients(path: str | Path) -> Coefficients:
         spec = spec_of(stored["specification"])
     except LawError as error:  # of a class that is not there
         raise FileError(f"{path}: {error}") from error
-    no_rows = pd.DataFrame(columns=[*spec.law.columns, "loss"], dtype=float)
+    law = spec.law
+    known = {UNIQUE: law.repetition, ANNEALED: law.offset, RATE: law.tuning}
+    columns = [*law.columns, "loss", *(column for column in known if known[column])]
+    no_rows = pd.DataFrame(columns=columns, dtype=float)
     # A check that could not be made is NaN, for which JSON has null.
     checks = {name: math.nan if value is None else value for name, value in checks.items()}
     fit = _Exported(
@@ -526,18 +527,14 @@ def _about(table: LossTable) -> dict[str, Any]:
 
 def _forecast_content(forecast: Forecast, draws: int) -> dict[str, Any]:
     """The registered part of the document, which the hash is of and which never changes."""
-    frame, fits = forecast.frame, forecast.fits
-    laws = [fit.law for fit in fits.values()]
-    levels = [level for fit in fits.values() for level in fit.spec.effects]
-    match = [c for c in COVARIATES if c in frame]
-    match += [UNIQUE] * any(law.repetition for law in laws)
-    match += [ANNEALED] * any(law.offset is not None for law in laws)
-    match += [RATE] * any(law.tuning is not None for law in laws)
-    match += [c for c in BASE_LOSSES if c in frame and any(law.bases is not None for law in laws)]
-    frame = frame.assign(**{column: _numbers(frame, column) for column in match})
-    labels = [*LABELS, *(effects.level(level).column for level in levels)]
-    match += [c for c in dict.fromkeys(labels) if c in frame and c not in match]
-    if (same := frame.duplicated(match, keep=False)).any():
+    frame, fits = forecast.stated, forecast.fits
+    match = [c for c in (*COVARIATES, UNIQUE, ANNEALED, RATE) if c in frame]
+    if any(fit.law.bases is not None for fit in fits.values()):
+        match += [c for c in BASE_LOSSES if c in frame]
+    match += [c for c in forecast.labels if c in frame and c not in match]
+    same = same_rows(frame, frame, match)
+    same = pd.Series((same & same.T).sum(axis=1) > 1, frame.index)
+    if same.any():
         raise TableError(
             f"{row_numbers(same)} of the forecast have the same {', '.join(match)}, so a measured "
             "loss could be of either; drop all but one, or add a column 'run'."
@@ -580,23 +577,15 @@ def _forecast_content(forecast: Forecast, draws: int) -> dict[str, Any]:
 def _places(registered: Mapping[str, Any], table: LossTable, tolerance: float) -> Ints:
     """Row of the forecast that each measured row belongs to, -1 for none; shape (measured,)."""
     planned = pd.DataFrame(registered["rows"])
-    fits = np.ones((len(table), len(planned)), bool)
+    known = [c for c in OTHERS if c in table.frame or c in planned]
+    match = list(dict.fromkeys([*registered["match"], *known]))
     for column in registered["match"]:
-        if column not in table.frame and column in BASE_LOSSES:
-            continue
-        if column not in table.frame and column not in OTHERS:
+        if column not in (*table.frame, *OTHERS, *BASE_LOSSES):
             raise TableError(
                 f"{table.name}: no column {column!r}, by which measured rows are matched to the "
                 f"forecast's ({', '.join(registered['match'])}); add it."
             )
-        if column in (*COVARIATES, *OTHERS, *BASE_LOSSES):
-            a, b = _numbers(table.frame, column)[:, None], _numbers(planned, column)
-            # Not "close": a base whose loss is not known on either side, NaN, may be the same.
-            fits &= ~(np.abs(a - b) > tolerance * np.maximum(np.abs(a), np.abs(b)))
-        else:  # a planned row without a label takes any
-            labels = label_texts(table.frame[column]).to_numpy()
-            wanted = label_texts(planned[column]).to_numpy()
-            fits &= (labels[:, None] == wanted) | pd.isna(wanted)
+    fits = same_rows(planned, table.frame, match, tolerance).T
     if (several := pd.Series(fits.sum(1) > 1)).any():
         raise TableError(
             f"{table.name}: {row_numbers(several)} lie within {tolerance:g} of several rows of the "
@@ -611,18 +600,9 @@ def _places(registered: Mapping[str, Any], table: LossTable, tolerance: float) -
     if not fits.any():
         raise TableError(
             f"{table.name}: none of its {len(table)} rows was forecast; rows are matched by "
-            f"{', '.join(registered['match'])}, covariates up to a relative {tolerance:g}."
+            f"{', '.join(match)}, covariates up to a relative {tolerance:g}."
         )
     return np.asarray(np.where(fits.any(1), fits.argmax(1), -1))
-
-
-def _numbers(frame: pd.DataFrame, column: str) -> Floats:
-    """A column as numbers, also if it is `ABSENT`, shape (rows,)."""
-    known = frame if column in frame else frame.assign(**{column: ABSENT[column]})
-    numbers = known[column].to_numpy(float)
-    # Beyond the tokens of a row its distinct tokens make no difference.
-    most = frame["tokens"].to_numpy(float) if column == UNIQUE else np.inf
-    return np.asarray(np.minimum(numbers, most))
 
 
 def _scores(registered: Mapping[str, Any], frame: pd.DataFrame) -> pd.Series:

@@ -26,7 +26,7 @@ from bayeslaw.inference.sampling import PosteriorSettings, check_names
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.tables.table import LossTable, require_table, subset
-from bayeslaw.tables.validation import check_domain, check_same_rows, label_texts
+from bayeslaw.tables.validation import check_rows, check_same_rows, label_texts
 
 POINT = ("huber_log", "rmse_log", "mae_rel", "mape_clip", "intercept", "slope")
 BANDS = ("coverage_50", "coverage_80", "coverage_90", "width_90", "crps", "winkler_90")
@@ -89,7 +89,7 @@ def score(
     require_table(table)
     if isinstance(prediction, PointFit):
         if prediction.table is not None:
-            check_domain(table.frame, table.name, prediction.table.frame)
+            check_rows(table.frame, table.name, prediction.table.frame)
         point, samples = prediction.predict(table), None
     else:
         if not isinstance(prediction, Forecast):
@@ -97,7 +97,9 @@ def score(
             prediction = posterior.forecast(
                 table, seed=seed, allow_unconverged=allow_unconverged, beyond_evidence=True
             )
-        check_same_rows(prediction.frame, table.frame, ("the forecast", table.name))
+        check_same_rows(
+            prediction.stated, table.frame, ("the forecast", table.name), prediction.labels
+        )
         point, samples = prediction.median, np.log(prediction.samples)
     scores = point_scores(point, table.loss)
     if samples is not None:

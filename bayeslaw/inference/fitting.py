@@ -208,8 +208,8 @@ def _fit_pool(
         raise LawError(f"pool {name}: a law is in it twice: {', '.join(names)}.")
     for law in loaded:  # before the first fit, so that nobody waits for the error of the last
         for_table(law, table).check_fits(table, table.name)
-    fits = {law.name: fit_spec(specify(law, table, settings), table, settings) for law in loaded}
-    return Pool(fits, name=name)
+    specs = {law.name: specify(law, table, settings) for law in loaded}
+    return Pool({of: fit_spec(spec, table, settings) for of, spec in specs.items()}, name=name)
 
 
 def specify(law: str | Path | Law, table: LossTable, settings: Settings) -> Spec:

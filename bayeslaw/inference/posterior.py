@@ -21,12 +21,13 @@ from bayeslaw.inference import storage
 from bayeslaw.inference.fitted import Convergence, FittedLaw
 from bayeslaw.inference.residuals import residual_draws, too_few_sizes
 from bayeslaw.inference.storage import to_datatree
-from bayeslaw.laws.adjustments import RATE, UNIQUE
+from bayeslaw.laws.adjustments import ANNEALED, RATE, UNIQUE
 from bayeslaw.laws.priors import NOISE
+from bayeslaw.model import effects
 from bayeslaw.model.spec import make_spec
 from bayeslaw.tables.hull import evidence, in_words, locate, warn_beyond
 from bayeslaw.tables.table import LossTable, is_synthetic, write_frame
-from bayeslaw.tables.validation import COLUMNS, COVARIATES, canonical, check_domain, check_units
+from bayeslaw.tables.validation import COLUMNS, COVARIATES, LABELS, canonical, check_rows
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -137,6 +138,23 @@ class Forecast(Showing):
         return tuple(dict.fromkeys(c for fit in self.fits.values() for c in fit.law.columns))
 
     @property
+    def stated(self) -> pd.DataFrame:
+        """The rows, with the domain, rate and kind of all fitted rows where they state none."""
+        rows = self.frame
+        for fitted in (fit.table.frame for fit in self.fits.values()):
+            for column in ("domain", RATE, ANNEALED):
+                known = fitted[column].dropna().unique() if column in fitted else []
+                if column not in rows and len(known) == 1:
+                    rows = rows.assign(**{column: known[0]})
+        return rows
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Columns of labels by which rows are told apart."""
+        levels = [level for fit in self.fits.values() for level in fit.spec.effects]
+        return tuple(dict.fromkeys([*LABELS, *(effects.level(name).column for name in levels)]))
+
+    @property
     def samples(self) -> Floats:
         """Draws as an array of shape (draws, rows), chain by chain."""
         flat = self.draws.transpose("chain", "draw", "row").values.reshape(-1, len(self.frame))
@@ -195,7 +213,8 @@ class Forecast(Showing):
         used = [*(self.columns or COVARIATES)]
         used += [UNIQUE] * any(law.repetition for law in laws)
         used += [RATE] * any(law.tuning is not None for law in laws)
-        used = [c for c in (*COVARIATES, UNIQUE, RATE) if c in used and c in frame]
+        used += [ANNEALED] * (ANNEALED in frame and not frame[ANNEALED].all())
+        used = [c for c in (*COVARIATES, UNIQUE, RATE, ANNEALED) if c in used and c in frame]
         constant = [c for c in used if rows > 1 and frame[c].nunique() == 1]
         kind = "posterior predictive" if self.kind == "predictive" else "latent loss"
         words = in_words(self.positions) if self.fits else ""
@@ -295,7 +314,7 @@ class Posterior(Showing, FittedLaw):
             If the posterior failed the convergence checks and `allow_unconverged` is false.
         TableError
             If a covariate is missing, invalid or in another unit than that of the fitted rows, or
-            rows are of a domain that was not fitted.
+            rows are of a domain, a rate or a kind that the fit does not know.
 
         Warns
         -----
@@ -307,8 +326,7 @@ class Posterior(Showing, FittedLaw):
         self.require_converged(allow_unconverged)
         frame = table.frame if isinstance(table, LossTable) else canonical(table, "grid", ())
         name = table.name if isinstance(table, LossTable) else "grid"
-        check_units(frame, name, self.table.frame)
-        check_domain(frame, name, self.table.frame)
+        check_rows(frame, name, self.table.frame)
         loss = self.latent(frame)
         if kind == "predictive":
             residuals = residual_draws(self, frame, np.random.default_rng(seed))

@@ -131,7 +131,7 @@ def error_draws(fit: FittedLaw, frame: pd.DataFrame, rng: np.random.Generator) -
     beyond = tokens > last.reindex(run).to_numpy()
     ends = ends.isel(last_run=np.isin(last.index, run[beyond]))
     # Rows within the range of a fitted run are of another run of the same settings.
-    path = np.where(beyond, run, np.char.add(run, " again"))
+    path = np.where(beyond, run, effects.renamed(run, ends["last_run"].values.astype(str)))
     paths = pd.DataFrame(
         {
             "run": np.concatenate([path, ends["last_run"].values.astype(str)]),

@@ -18,7 +18,7 @@ from bayeslaw.common.errors import TableError
 from bayeslaw.laws.deviations import WHOLE, Deviation, Polynomial
 from bayeslaw.laws.priors import Prior
 from bayeslaw.laws.terms import SYMBOLS, Array, Values, tex
-from bayeslaw.tables.validation import BASE_LOSSES, label_texts, row_numbers
+from bayeslaw.tables.validation import ABSENT, BASE_LOSSES, label_texts, row_numbers
 
 BASE_COLUMNS = ["params", "ptpp", *BASE_LOSSES]
 """Columns of a table of bases."""
@@ -32,14 +32,6 @@ ANNEALED = "annealed"
 """Column of a table: whether the learning rate had fallen to its end when the loss was measured."""
 RATE, RATED = "rate", "rated"
 """Column of a table: the learning rate, or what else has a best value; whether a row has one."""
-ABSENT: dict[str, Any] = {
-    UNIQUE: lambda frame: frame["tokens"],
-    ANNEALED: 1,
-    RATE: np.nan,
-    "base": None,
-    **dict.fromkeys(BASE_LOSSES, np.nan),
-}
-"""Columns that a table may lack, and what their absence stands for."""
 OFFSET, LOCAL = "unannealed", "unannealed_ref"
 """The offset where all covariates are 1, and at the reference point."""
 LETTERS = {"tokens": "D", "params": "N", "ptpp": "P", "share": "r"}

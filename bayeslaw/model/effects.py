@@ -17,6 +17,8 @@ from bayeslaw.common.errors import LawError, TableError, unknown
 from bayeslaw.laws.priors import GROUP_SD, NOISE, Prior
 from bayeslaw.tables.validation import label_texts, whole
 
+DIMENSIONS = ("chain", "draw", "row", "sample", "last_run", "last_tokens", "last_error")
+"""Names beside those of parameters that draws have in memory and in files."""
 UNLABELLED = "(row"
 """Prefix of the label that a row without one gets: a group of its own, always a new one."""
 
@@ -64,6 +66,12 @@ def unlabelled(names: Strings) -> Bools:
     return np.char.startswith(np.asarray(names, str), UNLABELLED)
 
 
+def renamed(names: Strings, known: Strings) -> Strings:
+    """Labels of further groups: none is among the names, nor among those `known`."""
+    longest = max(int(np.char.str_len(each).max(initial=0)) for each in (names, known))
+    return np.char.add("new ".ljust(longest), names)
+
+
 def labelled(frame: pd.DataFrame, levels: Sequence[str], source: str) -> pd.DataFrame:
     """The rows, with labels where these are missing; no other `source` has these labels."""
     frame = frame.copy()
@@ -95,8 +103,8 @@ def choose(
     names = effects.split(",") if isinstance(effects, str) else effects
     asked = tuple(each.strip() for each in names)
     for each in asked:
-        if each in ("chain", "draw"):
-            raise LawError(f"{name}: a column {each!r} cannot be an effect; rename the column.")
+        if each in ("loss", "tokens"):
+            raise LawError(f"{name}: {each!r} is no label, so no effect; name another column.")
         if each in LEVELS and LEVELS[each].column not in frame:
             raise TableError(
                 f"{name}: no column {LEVELS[each].column!r} for the effect; add it or drop it."

@@ -10,13 +10,14 @@ import numpy as np
 
 from bayeslaw.common.arrays import Floats, Ints, Strings
 from bayeslaw.common.defaults import DELTA
+from bayeslaw.common.errors import LawError
 from bayeslaw.common.files import digest
 from bayeslaw.common.formatting import made, stated
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law, restored_law, stored_law
 from bayeslaw.laws.priors import NOISE, Prior, PriorLike, override, parse_priors
 from bayeslaw.model.discrepancy import DISCREPANCIES, Discrepancy, make_discrepancy
-from bayeslaw.model.effects import labels, level
+from bayeslaw.model.effects import DIMENSIONS, labels, level
 from bayeslaw.model.noise import (
     LENGTH,
     LENGTH_PRIOR,
@@ -109,6 +110,13 @@ def make_spec(
     added |= {LENGTH: LENGTH_PRIOR} if errors == "run" else {}
     defaults = NOISE | dict(law.priors) | {n: p for n, p in added.items() if n not in law.priors}
     bounds = {name: prior.support for name, prior in added.items()} | law.prior_bounds
+    steps = [name for walk in law.walks for name in (walk.steps, f"{walk.steps}_knot")]
+    taken = {*DIMENSIONS, *law.parameters, *law.coordinates, *defaults, *density.parameters, *steps}
+    if other := taken.union(f"{name}_effect" for name in effects).intersection(effects):
+        raise LawError(
+            f"a column {min(other)!r} cannot be an effect: draws of {law.name} have something else "
+            "of that name; rename the column."
+        )
     chosen = override(defaults, priors, bounds, proper={*NOISE, *added})
     return Spec(law, chosen, density, deviation, tuple(effects), new_sizes, errors)
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from pandas.api.types import is_bool_dtype
+from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
 from bayeslaw.common.arrays import Bools, Floats
 from bayeslaw.common.errors import TableError, TableWarning, argument, unknown
@@ -206,14 +206,14 @@ def _both(first: str, second: str) -> str:
     return "; ".join(query for query in (first, second) if query)
 
 
-def grid(**covariates: float | Iterable[float]) -> pd.DataFrame:
+def grid(**covariates: float | str | Iterable[float | str]) -> pd.DataFrame:
     """Every combination of the given covariate values.
 
     Parameters
     ----------
-    **covariates : float or iterable of float
+    **covariates : float or iterable of float, or text
         Values of each column, such as `params`, `tokens`, `replay` and `ptpp`; the last varies
-        fastest.
+        fastest. Labels, such as that of a `run`, are text.
 
     Examples
     --------
@@ -221,10 +221,11 @@ def grid(**covariates: float | Iterable[float]) -> pd.DataFrame:
     8
     """
     values = {
-        name: list(value) if isinstance(value, Iterable) else [value]
+        name: [value] if isinstance(value, str) or not isinstance(value, Iterable) else [*value]
         for name, value in covariates.items()
     }
-    return pd.DataFrame(product(*values.values()), columns=pd.Index(values)).astype(float)
+    frame = pd.DataFrame(product(*values.values()), columns=pd.Index(values))
+    return frame.astype(dict.fromkeys(frame.select_dtypes(["number", "bool"]), float))
 
 
 def queried(frame: pd.DataFrame, query: str, name: str) -> pd.DataFrame:
@@ -323,7 +324,7 @@ def renamed(frame: pd.DataFrame, columns: Mapping[str, str], name: str = "table"
     here = {ALIASES[c]: frame[c] for c in frame if c in ALIASES and ALIASES[c] not in frame}
     for column, text in columns.items():
         try:
-            made[column] = frame[text] if text in frame else frame.eval(text, resolvers=[here])
+            made[column] = frame[text] if text in frame else _evaluated(frame, text, here)
         except Exception as error:  # pandas raises many types, of its parser and of operations
             raise TableError(
                 f"{name}: columns: {column!r} is neither a column nor an expression of columns: "
@@ -332,6 +333,14 @@ def renamed(frame: pd.DataFrame, columns: Mapping[str, str], name: str = "table"
             ) from error
     used = [c for c in frame if c in columns.values() or ALIASES.get(str(c)) in made]
     return frame.drop(columns=used).assign(**made)
+
+
+def _evaluated(frame: pd.DataFrame, text: str, others: Mapping[str, pd.Series]) -> Any:
+    try:
+        return frame.eval(text, resolvers=[others])
+    except TypeError:  # of numbers with leading zeros, which are text
+        digits = [c for c in frame if frame[c].astype("string").str.fullmatch(r"\d+").all()]
+        return frame.astype(dict.fromkeys(digits, float)).eval(text, resolvers=[others])
 
 
 def starting(table: LossTable, source: LossTable) -> LossTable:
@@ -379,13 +388,20 @@ def read_frame(path: str | Path) -> pd.DataFrame:
         if path.suffix == ".parquet":
             return pd.read_parquet(path)
         # "NA", "None" and "nan" are labels of runs, not missing values.
-        frame = pd.read_csv(path, encoding="utf-8", keep_default_na=False, na_values=[""])
-        lines, line = [], 1
+        how: dict[str, Any] = {"encoding": "utf-8", "keep_default_na": False, "na_values": [""]}
+        frame, padded = pd.read_csv(path, **how), set()
+        lines, line, header = [], 1, []
         with path.open(encoding="utf-8", newline="") as file:
             records = csv.reader(file)
             for record in records:
+                header = header or record
+                cells = zip(header, record, strict=False)
+                padded |= {name for name, cell in cells if cell[:1] == "0" and cell[1:].isdigit()}
                 lines += [line] if record else []  # a blank line is no record
                 line = records.line_num + 1
+        # Whole numbers with leading zeros are labels: 001 is not 1.
+        if texts := [c for c in padded.intersection(frame) if is_numeric_dtype(frame[c])]:
+            frame = pd.read_csv(path, **how, dtype=dict.fromkeys(texts, str))
     except (ValueError, OSError, csv.Error) as error:  # those of pandas' parser are ValueErrors
         first = str(error).strip().splitlines()[0]
         raise TableError(f"{path}: not a readable table: {first}") from error

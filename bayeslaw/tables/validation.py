@@ -9,11 +9,13 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from difflib import get_close_matches
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from pandas.api.types import is_numeric_dtype
 
-from bayeslaw.common.arrays import Floats
+from bayeslaw.common.arrays import Bools, Floats
 from bayeslaw.common.errors import TableError, TableWarning, argument
 
 COVARIATES = ("params", "tokens", "replay", "ptpp")
@@ -25,6 +27,26 @@ POSITIVE = {
 }
 BASE_LOSSES = ("start_loss", "base_loss")
 """Losses of a row's base: on the row's domain, and on the domain it was pre-trained on."""
+ABSENT: dict[str, Any] = {
+    "unique_tokens": lambda frame: frame["tokens"],
+    "annealed": 1,
+    "rate": np.nan,
+    "base": None,
+    **dict.fromkeys(BASE_LOSSES, np.nan),
+}
+"""Columns that a table may lack, and what their absence stands for."""
+LABELS = ("domain", "base", "run")
+IDENTITY = (*COVARIATES, "unique_tokens", "annealed", "rate", *BASE_LOSSES, *LABELS)
+"""Columns by which rows are told apart, with those of a fit's random effects."""
+NUMBERS = (*COLUMNS, "annealed", "rate", *BASE_LOSSES)
+SAME = 1e-6
+"""Relative difference below which two numbers of a column are equal."""
+UNKNOWN = {
+    "unique_tokens": "what repeated tokens are worth",
+    "annealed": "how annealed checkpoints differ from others",
+    "rate": "what another rate does",
+}
+"""What a fit does not know without several values of a column, or without the column."""
 SUFFIXES = {"K": 1e3, "k": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 SHORT = r"[0-9]*\.?[0-9]+[KkMBT]"
 ALIASES = {"N": "params", "D": "tokens", "r": "replay", "PTPP": "ptpp"}
@@ -65,9 +87,15 @@ def canonical(
         raise TableError(f"{name}: no rows.")
     if lacking:
         raise TableError(f"{name}: {lacking}")
+    # A base has no run, so nothing of its new data, replay or annealing need be known.
+    tokens = frame["tokens"] if "tokens" in frame else pd.Series(np.nan, frame.index)
+    base = pd.to_numeric(tokens, errors="coerce") == 0
     for column in frame.columns:
-        read = _numeric if column in COLUMNS else _as_in_csv
-        frame[column] = read(frame[column], name)
+        if column in COLUMNS:
+            may_lack = base & (column in ("replay", "unique_tokens"))
+            frame[column] = _numeric(frame[column], name, may_lack)
+        else:
+            frame[column] = _as_in_csv(frame[column], name)
     if "params" in frame:
         # Sizes are groups of random effects, which are compared exactly.
         frame["params"] = whole(frame["params"].to_numpy())
@@ -80,16 +108,15 @@ def canonical(
         _refuse(~known, frame[column], name, what)
         frame[column] = rate.astype(float)
     for column in frame.columns.intersection(["annealed"]):
-        known = frame[column].isin([0, 1])
-        if "tokens" in frame:  # a base has no run that could be annealed
-            known |= frame[column].isna() & (frame["tokens"] == 0)
+        known = frame[column].isin([0, 1]) | (frame[column].isna() & base)
         _refuse(~known, frame[column], name, "is neither 0 or 1 nor True or False")
     if "tokens" in frame:
         what = "is negative; give D in tokens, 0 = baseline"
         _refuse(frame["tokens"] < 0, frame["tokens"], name, what)
     if "replay" in frame:
         what = "lies outside [0, 1]; give a fraction, not a percentage"
-        _refuse(~frame["replay"].between(0, 1), frame["replay"], name, what)
+        known = frame["replay"].between(0, 1) | (frame["replay"].isna() & base)
+        _refuse(~known, frame["replay"], name, what)
     return frame if lines else frame.reset_index(drop=True)
 
 
@@ -124,7 +151,7 @@ def count(text: str) -> float:
     return float(text)
 
 
-def _numeric(column: pd.Series, name: str) -> pd.Series:
+def _numeric(column: pd.Series, name: str, may_lack: pd.Series) -> pd.Series:
     values = pd.to_numeric(column, errors="coerce").astype(float)
     if np.isfinite(values).all():
         return values
@@ -138,9 +165,10 @@ def _numeric(column: pd.Series, name: str) -> pd.Series:
             TableWarning,
             stacklevel=5,
         )
-    missing = values.isna() & column.isna()
-    _refuse(missing, column, name, "is missing (NaN); fill it or drop the row")
-    _refuse(values.isna(), column, name, "is not a number")
+    lacking = column.isna()
+    what = "is missing (NaN); fill it or drop the row"
+    _refuse(values.isna() & lacking & ~may_lack, column, name, what)
+    _refuse(values.isna() & ~lacking, column, name, "is not a number")
     _refuse(values.abs() == np.inf, column, name, "is infinite")
     return values
 
@@ -229,19 +257,37 @@ def other_units(rows: pd.DataFrame, fitted: pd.DataFrame) -> Iterator[tuple[str,
         yield text, below or most >= high * NO_OTHER**power
 
 
-def check_domain(rows: pd.DataFrame, name: str, fitted: pd.DataFrame) -> None:
-    """Refuse rows labelled with a domain that a law was not fitted to, or at another rate.
+def check_rows(rows: pd.DataFrame, name: str, fitted: pd.DataFrame) -> None:
+    """Refuse rows on which a fit says nothing: in another unit, or unlike all fitted rows."""
+    check_units(rows, name, fitted)
+    check_known(rows, name, fitted)
+    check_domain(rows, name, fitted)
 
-    Fitted rows of one rate do not say what another one does.
+
+def check_known(rows: pd.DataFrame, name: str, fitted: pd.DataFrame) -> None:
+    """Refuse values of a column that the fit does not know.
+
+    Fitted rows of one rate do not say what another one does, nor annealed rows what others lose.
+    Without the column, rows that state what its absence stands for pass, see `ABSENT`.
     """
-    if "rate" in rows and "rate" in fitted and fitted["rate"].nunique() == 1:
-        rate, asked = float(fitted["rate"].max()), rows["rate"].dropna()
-        other = asked[~np.isclose(asked, rate, rtol=1e-6, atol=0)]
+    rows = rows if "tokens" in rows else rows.assign(tokens=np.finfo(float).max)
+    for column in rows.columns.intersection(list(UNKNOWN)):
+        known = fitted[column].dropna().unique() if column in fitted else []
+        if len(known) > 1 or (column == "unique_tokens" and column in fitted):
+            continue
+        one = rows.assign(**{column: known[0] if len(known) else ABSENT[column]})
+        other = rows.loc[~agree(rows, one, column, paired=True), column]
         if len(other):
+            to = f"{column} {float(known[0]):g} alone" if len(known) else f"rows without {column}"
             raise TableError(
-                f"{name}: rows of rate {other.iloc[0]:g}, but the law was fitted to rate {rate:g} "
-                "alone; choose rows of that rate, or fit a table with several."
+                f"{name}: rows of {column} {float(other.iloc[0]):g}, but the law was fitted to "
+                f"{to}, so it does not know {UNKNOWN[column]}; drop the column to take them for "
+                "such, or fit a table in which it varies."
             )
+
+
+def check_domain(rows: pd.DataFrame, name: str, fitted: pd.DataFrame) -> None:
+    """Refuse rows labelled with a domain that a law was not fitted to."""
     if "domain" in rows and "domain" in fitted:
         known = set(label_texts(fitted["domain"]).dropna())
         if known and (others := sorted(set(label_texts(rows["domain"]).dropna()) - known)):
@@ -252,23 +298,79 @@ def check_domain(rows: pd.DataFrame, name: str, fitted: pd.DataFrame) -> None:
             )
 
 
-def check_same_rows(one: pd.DataFrame, two: pd.DataFrame, names: tuple[str, str]) -> None:
-    """Refuse two frames unless covariates and labels that both have agree, row by row."""
-    if len(one) != len(two):
-        raise TableError(f"{names[0]} has {len(one)} rows, {names[1]} has {len(two)}.")
-    for column in (*COLUMNS[:-1], "domain", "base", "run"):
-        if column not in one or column not in two:
-            continue
-        if column in COLUMNS:
-            a, b = (frame[column].to_numpy(float) for frame in (one, two))
-            differ = ~np.isclose(a, b, rtol=1e-6, atol=0, equal_nan=True)
-        else:
-            a, b = (label_texts(frame[column]).to_numpy() for frame in (one, two))
-            differ = (a != b) & pd.notna(a) & pd.notna(b)  # a row without a label fits any
+def agree(
+    asked: pd.DataFrame,
+    measured: pd.DataFrame,
+    column: str,
+    tolerance: float = SAME,
+    *,
+    paired: bool = False,
+) -> Bools:
+    """Whether rows agree in a column, shape (asked, measured), or (rows,) if they are paired.
+
+    What an asked row leaves open, and a column that a table lacks, agree with anything, unless
+    absence has a value: no tokens repeat, and rows are annealed. Nor does the loss of a base
+    differ from one that is not measured. Labels are compared as text, numbers up to a relative
+    `tolerance`.
+    """
+    shape = (len(asked),) if paired else (len(asked), len(measured))
+    one, two = (_compared(frame, column) for frame in (asked, measured))
+    if one is None or two is None:
+        return np.ones(shape, bool)
+    if one.dtype == two.dtype == float:
+        a, b = one.to_numpy(), two.to_numpy()
+    else:
+        codes = pd.factorize(pd.concat([label_texts(one), label_texts(two)]))[0].astype(float)
+        a, b = np.split(np.where(codes < 0, np.nan, codes), [len(one)])
+        tolerance = 0.0
+    a = a if paired else a[:, None]
+    same = np.abs(a - b) <= tolerance * np.maximum(np.abs(a), np.abs(b))
+    same |= np.isnan(a) | (np.isnan(b) & (column in BASE_LOSSES))
+    return np.asarray(np.broadcast_to(same, shape))
+
+
+def _compared(frame: pd.DataFrame, column: str) -> pd.Series | None:
+    """Values of a column as floats or labels, also if absence has a value; None without any."""
+    if column == "unique_tokens" and "tokens" in frame:
+        # Beyond the new tokens of a row its distinct ones make no difference.
+        new = frame["tokens"] * (1 - frame["replay"] if "replay" in frame else 1.0)
+        return new if column not in frame else np.minimum(frame[column].astype(float), new)
+    if column not in frame:
+        return pd.Series(1.0, frame.index) if column == "annealed" else None
+    if column in NUMBERS or (column not in LABELS and is_numeric_dtype(frame[column])):
+        return frame[column].astype(float)
+    return label_texts(frame[column])
+
+
+def same_rows(
+    asked: pd.DataFrame,
+    measured: pd.DataFrame,
+    columns: Iterable[str],
+    tolerance: float = SAME,
+) -> Bools:
+    """Which rows are the same: those that `agree` in all columns; shape (asked, measured)."""
+    same = np.ones((len(asked), len(measured)), bool)
+    for column in dict.fromkeys(columns):
+        same &= agree(asked, measured, column, tolerance)
+    return same
+
+
+def check_same_rows(
+    asked: pd.DataFrame,
+    measured: pd.DataFrame,
+    names: tuple[str, str],
+    others: Iterable[str] = (),
+) -> None:
+    """Refuse two frames unless they are the same, row by row; `others` are columns of labels."""
+    if len(asked) != len(measured):
+        raise TableError(f"{names[0]} has {len(asked)} rows, {names[1]} has {len(measured)}.")
+    for column in dict.fromkeys([*IDENTITY, *others]):
+        differ = ~agree(asked, measured, column, paired=True)
         if differ.any():
             i = int(differ.argmax())
+            a, b = (f[column].iloc[i] if column in f else "absent" for f in (asked, measured))
             raise TableError(
-                f"row {i}: {column} is {a[i]} in {names[0]} and {b[i]} in {names[1]}; "
+                f"row {i}: {column} is {a} in {names[0]} and {b} in {names[1]}; "
                 "give the rows that were forecast, in that order."
             )
 

@@ -331,10 +331,12 @@ def test_what_verify_refuses(file, losses):
 def test_repeated_tokens_and_annealing_are_matched(posterior, tmp_path):
     """Where the forecast depends on them; tables may lack the columns."""
     law = posterior.law.repeating().annealing()
+    frame = posterior.table.frame.assign(unique_tokens=1e11, annealed=np.arange(20) % 2)
     one, more = 1 + 0 * posterior.draws["L_ref"], set(law.coordinates) - set(posterior.draws)
     fitted = replace(
         posterior,
         spec=replace(posterior.spec, law=law),
+        table=replace(posterior.table, frame=frame),
         draws=posterior.draws.assign(dict.fromkeys(more, 0.01 * one)),
         at={**posterior.at, "unannealed": 0.0},
     )

@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 
 import bayeslaw as bl
 from bayeslaw import BayeslawError, TableError, grid, load_law, plan, simulate
+from tests.cli.commands import fails, run
 from tests.inside import PlannedRun, curve_of, make_spec
-from tests.planning.posteriors import BASE, LIMITS, posterior
+from tests.planning.posteriors import BASE, LIMITS
+from tests.planning.posteriors import posterior as planned_posterior
 from tests.support import CHINCHILLA, DESIGN, LAWS, truth_of
 
 SCARCE = DESIGN.assign(unique_tokens=3e9)
@@ -107,7 +109,7 @@ def test_a_table_says_what_is_wrong():
 
 def scarce(domain, discrepancy="none", spread=0.1):
     """A posterior whose law has repetition."""
-    found, rng = posterior(domain, 200), np.random.default_rng(5)
+    found, rng = planned_posterior(domain, 200), np.random.default_rng(5)
     spec = make_spec(found.law.repeating(), discrepancy=discrepancy)
     at = spec.law.reference_point(found.table)
     added = {n: 0.01 * rng.standard_normal((4, 50)) for n in spec.law.discrepancy_parameters}
@@ -145,7 +147,7 @@ def test_at_its_bound_of_zero_only_the_first_epoch_counts():
 
 
 def test_plans_with_scarce_data():
-    fits = {"target": scarce("french"), "source": posterior("english_arabic", 200)}
+    fits = {"target": scarce("french"), "source": planned_posterior("english_arabic", 200)}
     grid_ = [0.3, 0.4, 0.5]
     plenty = plan(**fits, **LIMITS, baseline=BASE, replay_grid=grid_)
     same = plan(**fits, **LIMITS, baseline=BASE, replay_grid=grid_, unique_tokens=1e13)
@@ -320,3 +322,157 @@ def test_one_rate_does_not_say_what_another_does(rated_table):
     one.forecast(rows[:1])
     with pytest.raises(TableError, match="'rate' is not a positive number"):
         bl.from_frame(rated_table.frame.assign(rate=0))
+
+
+# -- columns that a fit knows, and rows that differ in one ------------------------------------------
+
+ROW = grid(params=1e9, tokens=5e10)
+# Of each column a value that is what its absence stands for, and two others.
+VALUES = {"unique_tokens": (1e13, 1e9, 3e9), "annealed": (1, 0, 0), "rate": (np.nan, 8e-3, 1e-3)}
+
+
+def forecast(fit, rows, folder):
+    return fit.forecast(rows).median
+
+
+def point(fit, rows, folder):
+    return bl.fit_huber("chinchilla", fit.table).forecast(rows)["prediction"]
+
+
+def score(fit, rows, folder):
+    return bl.score(fit, bl.from_frame(rows.assign(loss=2.5)))
+
+
+def score_of_a_point(fit, rows, folder):
+    return bl.score(bl.fit_huber("chinchilla", fit.table), bl.from_frame(rows.assign(loss=2.5)))
+
+
+def check(fit, rows, folder):
+    return bl.check(fit, rows.assign(loss=2.5))
+
+
+def candidates(fit, rows, folder):
+    return bl.choose_anchors(fit, rows, ROW * 2, k=1)
+
+
+def targets(fit, rows, folder):
+    return bl.choose_anchors(fit, ROW * 2, rows, k=1)
+
+
+def exponents(fit, rows, folder):
+    return bl.derive.local_exponents(fit, rows)
+
+
+def recipes(fit, rows, folder):
+    return bl.compare_recipes({"a": fit, "b": fit}, rows)
+
+
+def coefficients(fit, rows, folder):
+    bl.write_coefficients(fit, folder / "c.json", draws=100)
+    return bl.read_coefficients(folder / "c.json").forecast(rows)
+
+
+def command(fit, rows, folder):
+    fit.save(folder / "fit.nc")
+    rows.to_csv(folder / "rows.csv", index=False)
+    args = ("forecast", folder / "fit.nc", "--rows", folder / "rows.csv", "--beyond-evidence")
+    if rows.equals(neutral(rows)):
+        return run(*args)
+    raise TableError(fails(*args))
+
+
+def neutral(rows):
+    return ROW.assign(**{c: VALUES[c][0] for c in VALUES if c in rows})
+
+
+USES = (forecast, point, score, score_of_a_point, check, candidates, targets)
+USES += (exponents, recipes, coefficients, command)
+
+
+@pytest.mark.parametrize("use", USES, ids=lambda use: use.__name__)
+@pytest.mark.parametrize("column", VALUES)
+def test_a_column_that_the_fit_does_not_know(posterior, column, use, tmp_path):
+    """What its absence stands for passes, anything else is refused."""
+    absent, other, _ = VALUES[column]
+    with pytest.raises(TableError, match=rf"rows of {column} .*rows without {column}"):
+        use(posterior, ROW.assign(**{column: other}), tmp_path)
+    use(posterior, ROW.assign(**{column: absent}), tmp_path)
+
+
+@pytest.mark.parametrize("column", ["annealed", "rate"])
+def test_fitted_rows_of_one_kind(posterior, column, tmp_path):
+    """Rows that state no kind are of theirs: also when they are measured."""
+    _, own, other = VALUES[column]
+    other = 1 if column == "annealed" else other
+    frame = posterior.table.frame.assign(**{column: own})
+    fit = replace(posterior, table=replace(posterior.table, frame=frame))
+    for use in (forecast, score, check):
+        with pytest.raises(TableError, match=f"rows of {column} .*{column} {own:g} alone"):
+            use(fit, ROW.assign(**{column: other}), tmp_path)
+        use(fit, ROW.assign(**{column: own}), tmp_path)
+    made = fit.forecast(ROW)
+    bl.register(made, path := tmp_path / "x.json")
+    for value, same in ((own, True), (other, False)):
+        measured = bl.from_frame(ROW.assign(loss=2.5, **{column: value}))
+        if same:
+            assert bl.verify(path, measured).missing == ()
+            bl.score(made, measured)
+            continue
+        with pytest.raises(TableError, match=f"none of its 1 rows .*{column}"):
+            bl.verify(path, measured)
+        with pytest.raises(TableError, match=f"row 0: {column} is"):
+            bl.score(made, measured)
+    if column == "rate":  # rows without the column are annealed, and of any rate
+        assert bl.verify(path, bl.from_frame(ROW.assign(loss=2.5))).missing == ()
+
+
+def test_a_forecast_of_fitted_rows_of_one_domain_is_of_that_domain(posterior, tmp_path):
+    frame = posterior.table.frame.assign(domain="french")
+    fit = replace(posterior, table=replace(posterior.table, frame=frame))
+    bl.register(fit.forecast(ROW), path := tmp_path / "x.json")
+    assert bl.verify(path, bl.from_frame(ROW.assign(loss=2.5, domain="french"))).missing == ()
+    for use in (bl.verify, bl.score):
+        with pytest.raises(TableError, match="domain"):
+            use(path if use is bl.verify else fit.forecast(ROW), from_english())
+
+
+def from_english():
+    return bl.from_frame(ROW.assign(loss=2.5, domain="english"))
+
+
+DIFFER = {
+    "params": (1e9, 2e9), "tokens": (1e10, 5e10), "replay": (0.1, 0.2), "ptpp": (20.0, 40.0),
+    "unique_tokens": (1e9, 2e9), "annealed": (0, 1), "rate": (1e-3, 2e-3), "seed": (0, 1),
+    "start_loss": (3.0, 3.1), "base_loss": (3.0, 3.1), "domain": ("a", "b"), "base": ("a", "b"),
+    "run": ("001", "1"),
+}  # fmt: skip
+"""Values of each column in which two rows differ."""
+
+
+@pytest.mark.parametrize("column", DIFFER)
+def test_rows_that_differ_in_one_column_are_two(posterior, column, tmp_path, monkeypatch):
+    """In scores, in registered forecasts, in held-out rows and among candidates."""
+    rows = pd.concat([ROW, ROW], ignore_index=True).assign(**{column: DIFFER[column]})
+    loss = posterior.predict(ROW)[0]
+    measured = rows.assign(loss=[loss, 1.1 * loss])
+    seen = posterior.table.frame.query("params != 1e9")
+    seen = seen.assign(**{column: np.resize(DIFFER[column], len(seen))})
+    seen = pd.concat([seen, measured[:1]], ignore_index=True)
+    fit = replace(posterior, table=replace(posterior.table, frame=seen))
+    spec = replace(posterior.spec, effects=("seed",) * (column == "seed"))
+    made = replace(fit.forecast(rows), fits={"": replace(fit, spec=spec)})
+    turned = bl.from_frame(measured[::-1].reset_index(drop=True))
+    bl.score(made, bl.from_frame(measured))
+    with pytest.raises(TableError, match=f"row 0: {column} is"):
+        bl.score(made, turned)
+    if column not in ("start_loss", "base_loss"):  # only laws that start from a base know them
+        bl.register(made, path := tmp_path / "x.json")
+        found = bl.verify(path, turned)
+        assert found.frame["loss"].tolist() == [loss, 1.1 * loss]
+    monkeypatch.setattr("bayeslaw.checks._check.judge_alone", lambda *_: [])
+    part = bl.check(fit, rows.assign(loss=loss))["held out"]
+    assert "of 1 losses" in part.words[0]
+    assert part.words[-1].endswith("a fitted row is equal in every column: row 0.")
+    if column != "seed":  # which is a column of candidates only as an effect
+        with pytest.warns(bl.TableWarning, match="1 of 2 are rows that were fitted"):
+            bl.choose_anchors(fit, rows, ROW * 2, k=1, second_size=False)
