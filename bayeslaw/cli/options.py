@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-NEEDED = ("params", "ptpp", "max_loss", "max_forgetting")
+NEEDED = ("params", "max_loss", "max_forgetting")
 """Limits that a plan needs."""
-LIMITS = (*NEEDED, "baseline", "base", "unique_tokens", "replay", "confidence")
+LIMITS = (*NEEDED, "ptpp", "baseline", "base", "unique_tokens", "replay", "confidence")
 """Limits that a plan may have."""
 CONFIDENCE = 0.9
 """Probability with which a plan meets its limits, unless one is given."""

@@ -91,6 +91,8 @@ class Pool(Showing):
         said = first.heading().document
         blocks = list(described(first.law, first.table, first.at).blocks)
         for name, member in self.members.items():
+            if member.law.note not in (first.law.note, ""):
+                blocks.append(Note(f"{name}: {member.law.note}", "caution"))
             state = member.convergence
             words = "; ".join([*member.how(), str(state)])
             blocks.append(Note(f"{name}: {words}", "ok" if state.ok else "refuse"))

@@ -294,6 +294,7 @@ class Posterior(Showing, FittedLaw):
         name = table.name if isinstance(table, LossTable) else "grid"
         check_units(frame, name, self.table.frame)
         check_domain(frame, name, self.table.frame)
+        frame = self.law.at_held(frame, name)
         loss = self.latent(frame)
         if kind == "predictive":
             residuals = residual_draws(self, frame, np.random.default_rng(seed))

@@ -185,6 +185,8 @@ type PriorLike = str | Prior | Distribution
 
 FLOOR = "floor"
 """Name of the prior of the floor's share of the loss at the reference point."""
+FLOOR_PRIOR = Prior.parse("Beta(alpha=2, beta=2)")
+"""Prior of a floor that terms became a part of."""
 FLOORS = ("E", FLOOR)
 """Names of priors of which a law states one."""
 GROUP_SD = Prior.parse("LogNormal(median=0.002, sigma=0.6)")
