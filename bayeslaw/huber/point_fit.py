@@ -414,9 +414,10 @@ def _unique(objective: Objective, best: Floats, ends: Floats) -> bool:
     return float(np.ptp(logs, axis=1).max()) < SAME
 
 
-def for_table(law: Law, table: LossTable) -> Law:
+def for_table(law: Law, table: LossTable, *, whole: bool = False) -> Law:
     """The law with what the columns of a table call for.
 
+    Unless it is to be `whole`, it is without what rows that agree in a column do not determine.
     With `unique_tokens` it has a term of repetition, with rows that are `annealed` and others that
     are not, an offset of the latter, and with several values of `rate` a best one. One that starts
     from the base has what the table says of bases: both losses of these are
@@ -431,7 +432,7 @@ def for_table(law: Law, table: LossTable) -> Law:
             f"{table.name}: {lacking} Laws that need only columns that are there: "
             f"{', '.join(able) or 'none'}."
         )
-    law = law.for_rows(table.frame, table.name)
+    law = law if whole else law.for_rows(table.frame, table.name)
     law = law.repeating() if UNIQUE in table.frame else law
     if ANNEALED in table.frame and table.frame[ANNEALED].nunique() == 2:
         law = law.annealing()
@@ -467,7 +468,7 @@ def for_table(law: Law, table: LossTable) -> Law:
             )
         known = {base: tuple(own) for base, *own in numbers.itertuples()}
     law = replace(law, bases=Bases(known, chinchilla, parameters, spread, errors))
-    return law.for_bases(table)
+    return law if whole else law.for_bases(table)
 
 
 def _rows(matrix: Floats) -> tuple[tuple[float, ...], ...]:

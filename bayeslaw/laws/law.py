@@ -47,7 +47,7 @@ from bayeslaw.laws.adjustments import (
     worth,
 )
 from bayeslaw.laws.deviations import START, WHOLE, Deviation, Knots, Walk
-from bayeslaw.laws.priors import FLOOR, FLOOR_PRIOR, NOISE, Prior
+from bayeslaw.laws.priors import FLOOR, NOISE, Prior, floor_with
 from bayeslaw.laws.terms import COLUMN, ORIGIN, Array, Term, Values
 from bayeslaw.tables.table import LossTable
 from bayeslaw.tables.validation import COVARIATES, canonical
@@ -194,7 +194,7 @@ class Law:
     def covariates_of(self) -> dict[str, tuple[str, ...]]:
         """Columns of a table along which each reference coordinate acts."""
         columns = {
-            name: tuple(dict.fromkeys(COLUMN[c] for c in along if COLUMN[c] in COVARIATES))
+            name: tuple(dict.fromkeys(COLUMN[c] for c in along if COLUMN[c] in self.columns))
             for name, along in self._along.items()
         }
         return {name: columns[name] for name in self.coordinates if columns.get(name)}
@@ -339,7 +339,7 @@ class Law:
 
         Parameters that change nothing in such rows are left out: what they add is part of the floor
         or of a coefficient. So is a term all of whose covariates are led by others, where its own
-        leading exponent changes nothing. A prior of E becomes one of the floor's share.
+        leading exponent changes nothing. A prior of E becomes that of E and these terms.
         """
         same = [c for c in self.columns if c in frame and (frame[c] == frame[c].iloc[0]).all()]
         if not same:
@@ -392,8 +392,10 @@ class Law:
         law = replace(self, terms=tuple(terms), departure=departure, coupled=coupled)
         fewer = {*self.coordinates} - {*law.coordinates}
         priors = {name: prior for name, prior in self.priors.items() if name not in fewer}
-        if len(terms) < len(self.terms) and "E" in priors:
-            priors = {**{n: p for n, p in priors.items() if n != "E"}, FLOOR: FLOOR_PRIOR}
+        gone = [t for t in self.terms if t.coefficient not in law.coefficients]
+        if gone and "E" in priors:
+            sizes = [(self.priors[t.slope], self.priors[t.local]) for t in gone]
+            priors |= floor_with(priors.pop("E"), sizes)
         return replace(
             law,
             priors=priors,

@@ -99,7 +99,7 @@ def parse_law(text: str, name: str, where: str = "") -> Law:
         raise LawError(f"{where}: no prior for {lacking!r}.")
     if not one_floor(priors, f"{where}: "):
         raise LawError(f"{where}: no prior for 'E', or for '{FLOOR}', its share of the loss.")
-    check_supports(priors, law.prior_bounds, f"{where}: ")
+    check_supports(priors, law.prior_bounds, f"{where}: ", law.bounds)
     return law
 
 
