@@ -103,6 +103,8 @@ def check(
     if rows is not None:
         name = rows.name if isinstance(rows, LossTable) else "rows"
         frame = canonical(frame_of(rows), name, fit.columns)
+        for member, *_ in fit.by_member():
+            frame = member.law.at_held(frame, name)
         check_rows(frame, name, fit.table.frame)
         table = LossTable(frame, frame.iloc[:0], name)
     # First, since the verdict cites it where bands failed on measured rows.
@@ -168,6 +170,7 @@ def cuts(table: LossTable, columns: tuple[str, ...], rows: pd.DataFrame | None) 
     """Rows to fit when the others are held out, the best choice first."""
     points = axes(table.frame, columns)
     along, asked = np.isin(columns, ("params", "tokens")).astype(float), np.inf
+    along = along if along.any() else np.ones(len(columns))
     if rows is not None:
         away = displacement(points, axes(rows, columns))
         mean = away.mean(axis=0)

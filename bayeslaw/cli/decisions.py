@@ -191,7 +191,9 @@ class Limits:
     """The model, its stage and the limits, as arguments of `bayeslaw.plan`."""
 
     params: float | None = option("Number of parameters of the model.")
-    ptpp: float | None = option("Pre-training tokens per parameter.")
+    ptpp: float | None = option(
+        "Pre-training tokens per parameter; by default the only value in the tables."
+    )
     max_loss: list[float] | None = option(
         "Limit of the target loss, nats per token; one per target.", metavar="LOSS"
     )

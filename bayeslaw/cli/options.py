@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-NEEDED = ("params", "ptpp", "max_loss", "max_forgetting")
+NEEDED = ("params", "max_loss", "max_forgetting")
 """Limits that a plan needs."""
-LIMITS = (*NEEDED, "baseline", "base", "unique_tokens", "replay", "confidence")
+LIMITS = (*NEEDED, "ptpp", "baseline", "base", "unique_tokens", "replay", "confidence")
 """Limits that a plan may have."""
 CONFIDENCE = 0.9
 """Probability with which a plan meets its limits, unless one is given."""
@@ -326,7 +326,7 @@ def fit_or_load(
         if rows is None:
             raise TableError("say which rows to forecast, with --rows or --grid.")
         for member, *_ in posterior.by_member():
-            _check(rows, member.law, posterior.table, measured, near)
+            rows = _checked(rows, member.law, posterior.table, measured, near)
         return posterior, _labelled(rows, posterior.table)
     name = required(choice.law)
     laws = [bl.load_law(str(law)) for law in member_laws(name) or [name]]
@@ -339,7 +339,7 @@ def fit_or_load(
     else:
         table = table.training(choice.train)
     for law in laws:
-        _check(rows, for_table(law, table), table, measured, near)
+        rows = _checked(rows, for_table(law, table), table, measured, near)
     asked = laws[0] if len(laws) == 1 else name
     return fit_table(asked, table, method, sampling, seed, bounds), _labelled(rows, table)
 
@@ -392,10 +392,10 @@ def load(
     return bl.load(source)
 
 
-def _check(
+def _checked(
     rows: "bl.LossTable", law: "bl.Law", table: "bl.LossTable", measured: bool, near: bool
-) -> None:
-    """Raise `TableError` if a law fitted to a table cannot forecast or score some rows."""
+) -> "bl.LossTable":
+    """The rows, with what the law holds; `TableError` if it cannot forecast or score them."""
     from bayeslaw.tables.hull import evidence
     from bayeslaw.tables.validation import check_rows
 
@@ -407,6 +407,7 @@ def _check(
         level, words = evidence(bl.locate(table, rows, law.columns), law.columns)
         if level == "refuse":
             raise TableError(f"{rows.name}: {words}")
+    return replace(rows, frame=law.at_held(rows.frame, rows.name))
 
 
 def fit_table(

@@ -6,6 +6,7 @@ their measured losses. The distance of a row is how far it lies beyond the cut, 
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -256,15 +257,15 @@ def backtest(
     if along != "flops" and along not in table.frame:
         raise TableError(f"{table.name}: no column {along!r} to cut along.")
     value = amount(table.frame, along)
-    at = choose_cuts(table, value) if cuts is None else [float(cut) for cut in cuts]
     name = law if isinstance(law, str) else law.name
     models: dict[str, dict[str, Any]] = {name: {}} | {k: dict(v) for k, v in (rivals or {}).items()}
+    asked = [rival.get("law", law) for rival in models.values()]
+    laws = [load_law(member) for each in asked for member in member_laws(each) or [each]]
+    at = choose_cuts(table, value, laws) if cuts is None else [float(cut) for cut in cuts]
     for cut in at:
         if not value.min() <= cut < value.max():
             raise TableError(f"{table.name}: the cut {cut:g} leaves no row to fit or to forecast.")
-    for asked in (rival.get("law", law) for rival in models.values()):
-        for member in member_laws(asked) or [asked]:
-            load_law(member)
+        check_cut(table, value <= cut, laws)
     calls = [
         (_at_cut, (table, value.to_numpy(), cut, label, law, settings | rival, seed))
         for cut in at
@@ -274,8 +275,17 @@ def backtest(
     return Backtest(pd.concat(rows, ignore_index=True), along, tuple(models), table.name)
 
 
-def choose_cuts(table: LossTable, value: pd.Series) -> list[float]:
-    """At most `CUTS` values of a quantity with enough rows before and after them."""
+def check_cut(table: LossTable, before: pd.Series, laws: Sequence[Law]) -> None:
+    """Raise `TableError` if a law fitted to the rows before a cut holds what varies later."""
+    for law in laws:
+        law.for_rows(table.frame[before], table.name).at_held(table.frame[~before], table.name)
+
+
+def choose_cuts(table: LossTable, value: pd.Series, laws: Sequence[Law] = ()) -> list[float]:
+    """At most `CUTS` values of a quantity with enough rows before and after them.
+
+    The rows before one vary in all that the laws need.
+    """
     levels = np.unique(value)[:-1]
     before = {cut: table.frame.loc[value <= cut, "params"] for cut in levels}
     # One size cannot tell N from D; a table that never has two is cut all the same.
@@ -287,6 +297,12 @@ def choose_cuts(table: LossTable, value: pd.Series) -> list[float]:
         raise TableError(
             f"{table.name}: no cut has {FEWEST} rows before it and one after; give cuts= (--cuts)."
         )
+    able = []
+    for cut in enough:
+        with suppress(TableError):
+            check_cut(table, value <= cut, laws)
+            able.append(cut)
+    enough = able or enough  # with the error of the first
     spread = np.linspace(0, len(enough) - 1, min(CUTS, len(enough))).round().astype(int)
     return [float(enough[i]) for i in spread]
 

@@ -250,6 +250,8 @@ def compare(
         ]
         if any(law.name == ORACLE for law in chosen):
             jobs.append((load_law(ORACLE), evaluated, evaluated, f"{ORACLE} (oracle)"))
+        for law, used, rest, _ in jobs:  # before the first fit
+            law.for_rows(used.frame, used.name).at_held(rest.frame, rest.name)
         for law, used, rest, label in each(jobs, "laws", settings.get("progress")):
             prediction: PointFit | Posterior
             if method == "nuts":

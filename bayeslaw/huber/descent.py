@@ -32,6 +32,8 @@ DIFFERENCE = 1e-6
 """Step of the finite differences of the gradient that give second derivatives."""
 PATIENCE, TOLERANCE = 12, 1e-13
 """A descent ends after this many steps in a row that gain less than this, relatively."""
+EXACT = 1e-30
+"""Least value that is told from 0, which few rows can have."""
 AGREE = 1e-5
 """Two optima agree if their values differ by less than this, relatively."""
 RANKING_STEPS, FIRST_STEPS, ROUND_STEPS, END_STEPS = 30, 40, 25, 10
@@ -201,7 +203,7 @@ def polish_best(objective: Objective, points: Floats, keep: int) -> tuple[Floats
     gain, agreed, ends = np.full(len(points), np.inf), np.zeros(len(points), bool), points.copy()
     for _ in range(ROUNDS):
         best = int(np.argmin(values))
-        excess = values / values[best] - 1
+        excess = values / max(values[best], EXACT) - 1
         same = excess <= AGREE
         active = np.flatnonzero(moving & ~same & (excess <= np.minimum(NEAR, ROUNDS * gain)))
         if moving[best] and gain[best] > GAIN:
@@ -214,7 +216,7 @@ def polish_best(objective: Objective, points: Floats, keep: int) -> tuple[Floats
         )
         for row, origin in zip(active, start, strict=True):
             points[row], values[row] = extrapolated(objective, origin, points[row], values[row])
-        gain[active] = before / values[active] - 1
+        gain[active] = before / np.maximum(values[active], EXACT) - 1
         ends[~agreed] = points[~agreed]
         agreed |= same
         # Starts that agree would all end at the same value, so only the best continues.

@@ -60,6 +60,7 @@ def described(law: Law, table: LossTable | None, at: Mapping[str, float]) -> Sho
     synthetic = is_synthetic(table)
     blocks: list[Block] = [Note(SYNTHETIC, "synthetic")] if synthetic else []
     blocks += [] if table is None else [f"fitted to {table}"]
+    blocks += [Note(law.note, "caution")] if law.note else []
     document = {
         "law": law.name,
         "title": law.title,
@@ -70,7 +71,8 @@ def described(law: Law, table: LossTable | None, at: Mapping[str, float]) -> Sho
         "token_unit": law.token_unit,
         "reference_point": law.point(at),
     }
-    return Shown(f"{law.name}: {law.title}", blocks, document)
+    shown = Shown(f"{law.name}: {law.title}", blocks, document)
+    return shown.adding(held=dict(law.held), left_out=list(law.left_out)) if law.held else shown
 
 
 def units(law: Law, at: Mapping[str, float]) -> str:
@@ -406,15 +408,16 @@ def _unique(objective: Objective, best: Floats, ends: Floats) -> bool:
     """Whether starts that agree also forecast the same, with a covariate `BEYOND` times larger."""
     points, x = solutions(objective, best, ends), objective.x
     named = {name: points[:, i, None] for i, name in enumerate(objective.names)}
-    columns = [c for c in ("params", "tokens", "ptpp") if c in x]
+    columns = [c for c in ("params", "tokens", "ptpp") if c in objective.law.columns]
     far = [{**x, c: x[c] + math.log(BEYOND)} for c in columns]
     logs = [np.log(objective.law.loss(named, rows, objective.at)) for rows in far]
     return float(np.ptp(logs, axis=1).max()) < SAME
 
 
-def for_table(law: Law, table: LossTable) -> Law:
+def for_table(law: Law, table: LossTable, *, whole: bool = False) -> Law:
     """The law with what the columns of a table call for.
 
+    Unless it is to be `whole`, it is without what rows that agree in a column do not determine.
     With `unique_tokens` it has a term of repetition, with rows that are `annealed` and others that
     are not, an offset of the latter, and with several values of `rate` a best one. One that starts
     from the base has what the table says of bases: both losses of these are
@@ -429,6 +432,7 @@ def for_table(law: Law, table: LossTable) -> Law:
             f"{table.name}: {lacking} Laws that need only columns that are there: "
             f"{', '.join(able) or 'none'}."
         )
+    law = law if whole else law.for_rows(table.frame, table.name)
     law = law.repeating() if UNIQUE in table.frame else law
     if ANNEALED in table.frame and table.frame[ANNEALED].nunique() == 2:
         law = law.annealing()
@@ -463,7 +467,8 @@ def for_table(law: Law, table: LossTable) -> Law:
                 "start_loss or base_loss; give each pre-trained model a label of its own."
             )
         known = {base: tuple(own) for base, *own in numbers.itertuples()}
-    return replace(law, bases=Bases(known, chinchilla, parameters, spread, errors))
+    law = replace(law, bases=Bases(known, chinchilla, parameters, spread, errors))
+    return law if whole else law.for_bases(table)
 
 
 def _rows(matrix: Floats) -> tuple[tuple[float, ...], ...]:

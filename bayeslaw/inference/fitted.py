@@ -158,6 +158,7 @@ class FittedLaw:
         Unlike `forecast`, this works for a posterior that has not converged.
         """
         frame = table.frame if isinstance(table, LossTable) else canonical(table, "rows", ())
+        frame = self.law.at_held(frame)
         of_sizes = effects.latent_effects(self.draws, self.spec.effects, frame)
         return self.law_loss(frame) * np.exp(of_sizes)
 
@@ -211,6 +212,7 @@ class FittedLaw:
 
     def covariates(self, frame: pd.DataFrame) -> dict[str, Array]:
         """The law's covariates of some rows, shape (rows,) or (draws, rows)."""
+        frame = self.law.at_held(frame)
         x, bases = self.law.covariates(frame), self.law.bases
         if bases is None or not (unknown := bases.unknown(frame)).any():
             return x

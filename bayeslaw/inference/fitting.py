@@ -218,9 +218,10 @@ def specify(law: str | Path | Law, table: LossTable, settings: Settings) -> Spec
     discrepancy = make_discrepancy(settings.discrepancy, law.without_discrepancy)
     with_sizes = discrepancy.size_effects
     levels = effects.choose(settings.effects, frame, table.name, discrepancy=with_sizes)
-    errors = noise.choose_errors(settings.errors, frame, table.name, law.columns)
+    columns = (*law.columns, *law.held)
+    errors = noise.choose_errors(settings.errors, frame, table.name, columns)
     if "run" in (*levels, errors):
-        effects.check_runs(frame, table.name, law.columns)
+        effects.check_runs(frame, table.name, columns)
     return make_spec(
         law,
         priors=settings.priors,

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -90,8 +90,10 @@ class Pool(Showing):
         heads = {name: member.heading() for name, member in self.members.items()}
         first = self.first
         said = first.heading().document
-        blocks = list(described(first.law, first.table, first.at).blocks)
+        blocks = list(described(replace(first.law, held={}), first.table, first.at).blocks)
         for name, member in self.members.items():
+            note = member.law.note
+            blocks += [Note(f"{name}: {note}", "caution")] if note else []
             state = member.convergence
             words = "; ".join([*member.how(), str(state)])
             blocks.append(Note(f"{name}: {words}", "ok" if state.ok else "refuse"))

@@ -327,6 +327,7 @@ class Posterior(Showing, FittedLaw):
         frame = table.frame if isinstance(table, LossTable) else canonical(table, "grid", ())
         name = table.name if isinstance(table, LossTable) else "grid"
         check_rows(frame, name, self.table.frame)
+        frame = self.law.at_held(frame, name)
         loss = self.latent(frame)
         if kind == "predictive":
             residuals = residual_draws(self, frame, np.random.default_rng(seed))

@@ -6,8 +6,8 @@ the laws that they follow.
 
 import math
 import zlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -70,7 +70,8 @@ class Departure:
     D_s over D at the reference point.
     """
 
-    # Symbols of beta, v, z, the exponents of D_s by covariate, gamma and k.
+    # Symbols of beta, v, z, the exponents of D_s by covariate, gamma and k; v, gamma and k may be
+    # "", for a factor that is the same in all rows.
     exponent: str
     fresh: str
     onset: str
@@ -81,7 +82,8 @@ class Departure:
     @property
     def parameters(self) -> tuple[str, ...]:
         along = self.along.values()
-        return (self.exponent, self.fresh, self.onset, *along, self.replay, self.base)
+        names = (self.exponent, self.fresh, self.onset, *along, self.replay, self.base)
+        return tuple(name for name in names if name)
 
     @property
     def local(self) -> tuple[str, ...]:
@@ -92,7 +94,15 @@ class Departure:
         """Covariates that each parameter, or its reference coordinate, acts along."""
         along: dict[str, tuple[str, ...]] = {n: (covariate,) for covariate, n in self.along.items()}
         along |= dict.fromkeys((self.exponent, self.onset, f"{self.onset}_ref"), ("tokens",))
-        return along | {self.fresh: ("fresh",), self.replay: ("mixed",), self.base: ("deviation",)}
+        others = {self.fresh: ("fresh",), self.replay: ("mixed",), self.base: ("deviation",)}
+        return along | {name: covariates for name, covariates in others.items() if name}
+
+    def without(self, columns: Collection[str]) -> "Departure":
+        """The departure of rows in which some columns of a table do not vary."""
+        along = {c: name for c, name in self.along.items() if c not in columns}
+        same = {"fresh": "replay", "replay": "replay", "base": "base_loss"}
+        none = {part: "" for part, column in same.items() if column in columns}
+        return replace(self, along=along, **none)
 
     def shift(self, p: Values, at: Values) -> Array:
         """The onset in reference coordinates less that of the paper's."""
@@ -100,20 +110,25 @@ class Departure:
 
     def remaining(self, p: Values, x: Values, xp: Namespace) -> Array:
         onset = p[self.onset] + sum(p[name] * x[c] for c, name in self.along.items())
-        u = x["tokens"] - onset + p[self.fresh] * x["fresh"]
+        u = x["tokens"] - onset
+        u = u + p[self.fresh] * x["fresh"] if self.fresh else u
         return xp.exp(-p[self.exponent] * xp.log1p(xp.exp(u)))
 
     def factor(self, p: Values, x: Values, xp: Namespace) -> Array:
-        share = x["mixed"] - math.log(REPLAY + MIXED)
-        return xp.exp(p[self.base] * x["deviation"] - p[self.replay] * share)
+        power: Array = p[self.base] * x["deviation"] if self.base else 0.0
+        if self.replay:
+            power = power - p[self.replay] * (x["mixed"] - math.log(REPLAY + MIXED))
+        return xp.exp(power) if self.base or self.replay else 1.0
 
     def latex(self, core: str) -> str:
         """The loss as LaTeX, from the core, and after a comma g."""
-        power = rf"\left(\frac{{b}}{{\hat b}}\right)^{{{tex(self.base)}}}"
+        power = rf"\left(\frac{{b}}{{\hat b}}\right)^{{{tex(self.base)}}}" if self.base else ""
         tilt = rf"\left(\frac{{r+{MIXED}}}{{{REPLAY + MIXED}}}\right)^{{-{tex(self.replay)}}}"
+        tilt = tilt if self.replay else ""
         loss = rf"\left({core}\right) {power} {tilt} (1 - g) + L_{{\mathrm{{start}}}} g"
         along = "".join(rf" {SYMBOLS[c]}^{{{name}}}" for c, name in self.along.items())
-        reach = rf"\frac{{(1-r)^{{{tex(self.fresh)}}} D}}{{e^{{{self.onset}}}{along}}}"
+        fresh = rf"(1-r)^{{{tex(self.fresh)}}} " if self.fresh else ""
+        reach = rf"\frac{{{fresh}D}}{{e^{{{self.onset}}}{along}}}"
         return rf"{loss},\quad g = \left(1 + {reach}\right)^{{-{tex(self.exponent)}}}"
 
 

@@ -12,7 +12,8 @@ paper's exponents. The formula takes these, or the paper's coefficients.
 """
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, reduce
 from typing import Literal
@@ -21,7 +22,7 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw.common.arrays import Namespace
-from bayeslaw.common.errors import TableError, argument
+from bayeslaw.common.errors import LawError, TableError, argument
 from bayeslaw.common.files import digest
 from bayeslaw.laws.adjustments import (
     BEST,
@@ -46,7 +47,7 @@ from bayeslaw.laws.adjustments import (
     worth,
 )
 from bayeslaw.laws.deviations import START, WHOLE, Deviation, Knots, Walk
-from bayeslaw.laws.priors import FLOOR, NOISE, Prior
+from bayeslaw.laws.priors import FLOOR, NOISE, Prior, floor_with
 from bayeslaw.laws.terms import COLUMN, ORIGIN, Array, Term, Values
 from bayeslaw.tables.table import LossTable
 from bayeslaw.tables.validation import COVARIATES, canonical
@@ -55,6 +56,8 @@ CLIP = 1e-9
 """The paper clips r to [CLIP, 1 - CLIP]."""
 KAPPA = "kappa"
 """Parameter of a coupling of terms."""
+SAME_BASE = 1e-9
+"""Largest difference, in log loss, of bases' deviations that are the same."""
 STEP = 1e-30
 """Imaginary step of complex-step derivatives: too small to change the real part."""
 
@@ -100,6 +103,10 @@ class Law:
         Factor of the loss for checkpoints that are not annealed.
     tuning : Tuning, optional
         Factor of the loss for runs that are not at their best rate.
+    held : mapping of str to float
+        Columns that were the same in all fitted rows, and their values: the law is for these alone.
+    left_out : tuple of str
+        Paper symbols of the parameters that the law has where `held` columns vary.
     """
 
     name: str
@@ -120,6 +127,8 @@ class Law:
     repetition: bool = False
     offset: Offset | None = None
     tuning: Tuning | None = None
+    held: Mapping[str, float] = field(default_factory=dict)
+    left_out: tuple[str, ...] = ()
 
     # -- names --------------------------------------------------------------------------------
 
@@ -185,7 +194,7 @@ class Law:
     def covariates_of(self) -> dict[str, tuple[str, ...]]:
         """Columns of a table along which each reference coordinate acts."""
         columns = {
-            name: tuple(dict.fromkeys(COLUMN[c] for c in along if COLUMN[c] in COVARIATES))
+            name: tuple(dict.fromkeys(COLUMN[c] for c in along if COLUMN[c] in self.columns))
             for name, along in self._along.items()
         }
         return {name: columns[name] for name in self.coordinates if columns.get(name)}
@@ -201,7 +210,7 @@ class Law:
     @cached_property
     def columns(self) -> tuple[str, ...]:
         """Covariates of a table that this law needs; losses of bases are known from `bases`."""
-        used = {COLUMN[c] for c in self.covariate_names}
+        used = {COLUMN[c] for c in self.covariate_names} - self.held.keys()
         return tuple(c for c in COVARIATES if c in used)
 
     @property
@@ -216,7 +225,8 @@ class Law:
     @cached_property
     def identity(self) -> str:
         """Hash of what the loss and its priors depend on, which name and title are not part of."""
-        other = ("name", "title", "reference", "paper_bounds", "bases", "typical")
+        other = ["name", "title", "reference", "paper_bounds", "bases", "typical", "left_out"]
+        other += [] if self.held else ["held"]
         return digest({name: part for name, part in asdict(self).items() if name not in other})
 
     @property
@@ -292,7 +302,7 @@ class Law:
         """The law with an offset for checkpoints that are not annealed."""
         if self.offset:
             return self
-        columns = {COLUMN[c] for c in self.covariate_names}
+        columns = self.columns
         along = {f"{OFFSET}_{s}": (OFFSET, c) for c, s in LETTERS.items() if COLUMN[c] in columns}
         offset = Offset(WHOLE, {OFFSET: (OFFSET,), **along})
         free = dict.fromkeys(offset.parameters, (-math.inf, math.inf))
@@ -304,8 +314,8 @@ class Law:
         """The law with a factor for runs that are not at their best rate."""
         if self.tuning:
             return self
-        columns = {COLUMN[c] for c in self.covariate_names}
-        tuning = Tuning({c: f"{BEST}_{LETTERS[c]}" for c in ("params", "tokens") if c in columns})
+        along = [c for c in ("params", "tokens") if c in self.columns]
+        tuning = Tuning({c: f"{BEST}_{LETTERS[c]}" for c in along})
         free = dict.fromkeys(tuning.parameters, (-math.inf, math.inf)) | {COST: (0.0, math.inf)}
         priors = {name: RATE_PRIORS[name] for name in tuning.local}
         return replace(self, tuning=tuning)._stating(priors, free, {COST: 0.02})
@@ -324,6 +334,88 @@ class Law:
             typical={**self.typical, **typical},
         )
 
+    def for_rows(self, frame: pd.DataFrame, name: str = "table") -> "Law":
+        """The law for rows in which some of its columns do not vary: these are `held`.
+
+        Parameters that change nothing in such rows are left out: what they add is part of the floor
+        or of a coefficient. So is a term all of whose covariates are led by others, where its own
+        leading exponent changes nothing. A prior of E becomes that of E and these terms.
+        """
+        same = [c for c in self.columns if c in frame and (frame[c] == frame[c].iloc[0]).all()]
+        if not same:
+            return self
+        held = {**self.held, **{c: float(frame[c].iloc[0]) for c in same}}
+        kept = [t for t in self.terms if any(COLUMN[c] not in held for c in t.covariates)]
+        x = self._logs(frame)
+        at = {covariate: values[:1] for covariate, values in x.items()}
+        rng, names = np.random.default_rng(0), [n for t in kept for n in (t.local, *t.exponents)]
+        q = {name: rng.uniform(0.1, 0.9, (8, 1)) for name in names}
+
+        def acts(term: Term, name: str) -> bool:
+            points = q, {**q, name: 1.1 * q[name]}
+            with np.errstate(all="ignore"):
+                logs = [term.log_ratio(term.from_local(p, at, np), x, at, np) for p in points]
+            return not np.allclose(logs[0], logs[1], rtol=0, atol=1e-9)
+
+        def led(term: Term) -> bool:
+            return {COLUMN[c] for c in term.covariates} - held.keys() <= leads
+
+        def reduced(term: Term, names: Collection[str]) -> Term:
+            with suppress(ArithmeticError, LawError), np.errstate(all="ignore"):
+                fewer = term.without(names)
+                if np.isfinite(fewer.log_ratio(fewer.from_local(q, at, np), x, ORIGIN, np)).all():
+                    return fewer
+            return term  # its formula has no value at zero of these
+
+        leads = {COLUMN[t.covariates[0]] for t in kept} - held.keys()
+        kept = [t for t in kept if acts(t, t.local) or not led(t)]
+        if not kept:
+            raise TableError(
+                f"{name}: the {len(frame)} rows are the same in {', '.join(same)}, so no term of "
+                f"the law {self.name} varies; add rows that differ, or choose another law."
+            )
+        acting = {n for t in kept for n in t.exponents if n == t.leading or acts(t, n)}
+        terms = [reduced(t, {*t.exponents} - acting) for t in kept]
+        departure = self.departure and self.departure.without(held)
+        return replace(self, held=held)._with_parts(terms, departure)
+
+    def for_bases(self, rows: LossTable) -> "Law":
+        """The law without the base's deviation, where that is the same in all rows."""
+        if self.departure is None or np.ptp(self.covariates(rows)["deviation"]) > SAME_BASE:
+            return self
+        return self._with_parts(self.terms, self.departure.without(["base_loss"]))
+
+    def _with_parts(self, terms: Sequence[Term], departure: Departure | None) -> "Law":
+        """The law with some of its terms and of its departure, without priors of the others."""
+        coupled = tuple(t.coefficient for t in terms if t.coefficient in self.coupled)
+        coupled = coupled if len(coupled) > 1 else ()
+        law = replace(self, terms=tuple(terms), departure=departure, coupled=coupled)
+        fewer = {*self.coordinates} - {*law.coordinates}
+        priors = {name: prior for name, prior in self.priors.items() if name not in fewer}
+        gone = [t for t in self.terms if t.coefficient not in law.coefficients]
+        if gone and "E" in priors:
+            sizes = [(self.priors[t.slope], self.priors[t.local]) for t in gone]
+            priors |= floor_with(priors.pop("E"), sizes)
+        return replace(
+            law,
+            priors=priors,
+            bounds={n: ends for n, ends in self.bounds.items() if n in law.parameters},
+            paper_bounds={n: e for n, e in self.paper_bounds.items() if n in law.parameters},
+            typical={n: size for n, size in self.typical.items() if n in law.parameters},
+            left_out=(*self.left_out, *(n for n in self.parameters if n not in law.parameters)),
+        )
+
+    @property
+    def note(self) -> str:
+        """What is held, and what was left out for it, in words; empty if nothing is."""
+        if not self.held:
+            return ""
+        values = ", ".join(f"{c} {v:g}" for c, v in self.held.items())
+        words = f"all rows at {values}: other values are refused"
+        if self.left_out:
+            words += f"; without {', '.join(self.left_out)}, part of the floor or of coefficients"
+        return f"{words}."
+
     @property
     def settled(self) -> "Law":
         """The law of annealed checkpoints of runs at their best rate."""
@@ -339,14 +431,10 @@ class Law:
         TableError
             If a column the law needs is missing, or a row has tokens = 0.
         """
-        frame = self._valid(rows, name)
+        frame = self.at_held(self._valid(rows, name), name)
         if (frame["tokens"] == 0).any():
             raise TableError(f"{name}: the law {self.name} has no value at tokens = 0.")
-        logged = [c for c in ("params", "ptpp") if c in self.columns]
-        x: dict[str, Array] = {c: np.log(frame[c].to_numpy()) for c in logged}
-        x["tokens"] = np.log(frame["tokens"].to_numpy() / self.token_unit)
-        if "replay" in self.columns:
-            x |= self.shares(frame["replay"].to_numpy())
+        x = self._logs(frame)
         if self.departure:
             if self.bases is None:
                 raise TableError(f"{name}: {self.name} knows no bases; fit it to a table first.")
@@ -362,6 +450,33 @@ class Law:
         elif self.repetition:
             x["unique"] = np.full(len(frame), math.inf)
         return x
+
+    def _logs(self, frame: pd.DataFrame) -> dict[str, Array]:
+        """Covariates that are functions of the columns of `COVARIATES`."""
+        logged = [c for c in ("params", "ptpp") if c in self.columns or c in self.held]
+        x: dict[str, Array] = {c: np.log(frame[c].to_numpy()) for c in logged}
+        x["tokens"] = np.log(frame["tokens"].to_numpy() / self.token_unit)
+        if "replay" in self.columns or "replay" in self.held:
+            x |= self.shares(frame["replay"].to_numpy())
+        return x
+
+    def at_held(self, frame: pd.DataFrame, name: str = "rows") -> pd.DataFrame:
+        """The rows, with the `held` columns where they lack them.
+
+        Raises
+        ------
+        TableError
+            If a row has another value of a held column.
+        """
+        for column, value in self.held.items():
+            given = frame[column] if column in frame else pd.Series([value])
+            other = given[~np.isclose(given, value, rtol=1e-6, atol=0)]
+            if len(other):
+                raise TableError(
+                    f"{name}: {column} {other.iloc[0]:g}, but {self.name} was fitted to rows of "
+                    f"{column} {value:g} alone; choose such rows, or fit a table with several."
+                )
+        return frame.assign(**{c: v for c, v in self.held.items() if c not in frame})
 
     def reference_point(self, rows: LossTable | pd.DataFrame) -> dict[str, float]:
         """Logarithms of the covariates at the reference point of a training table.
@@ -383,10 +498,12 @@ class Law:
     def point(self, at: Mapping[str, float]) -> dict[str, float]:
         """Covariates at the reference point `at`, in the units of a table."""
         point = {c: math.exp(at[c]) for c in self.columns if c in at}
-        point["tokens"] *= self.token_unit
+        if "tokens" in point:
+            point["tokens"] *= self.token_unit
         if "replay" in point and self.ratio == "own":
             point["replay"] = 1 - point["replay"]
-        return point
+        point = {**point, **self.held}
+        return {c: point[c] for c in COVARIATES if c in point}
 
     def check_fits(self, rows: LossTable | pd.DataFrame, name: str = "table") -> None:
         """Raise `TableError` unless the rows are one domain in which every covariate varies."""

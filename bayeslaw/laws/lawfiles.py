@@ -109,7 +109,7 @@ def parse_law(text: str, name: str, where: str = "") -> Law:
         raise LawError(f"{where}: no prior for {lacking!r}.")
     if not one_floor(priors, f"{where}: "):
         raise LawError(f"{where}: no prior for 'E', or for '{FLOOR}', its share of the loss.")
-    check_supports(priors, law.prior_bounds, f"{where}: ")
+    check_supports(priors, law.prior_bounds, f"{where}: ", law.bounds)
     return law
 
 
@@ -122,7 +122,7 @@ def _checked(value: Any, key: str, where: str, sort: str = "") -> Any:
         "text": isinstance(value, str),
         "a number": number,
         "a list of names": names,
-        "a table such as { params = 'z_N' }": table and bool(value),
+        "a table such as { params = 'z_N' }": table,
     }
     if not fits[sort]:
         raise LawError(f"{where}: {key} = {value!r} is not {sort}.")
@@ -219,6 +219,8 @@ def stored_law(law: Law) -> dict[str, Any]:
         "repetition": law.repetition,
         "offset": law.offset is not None,
         "tuning": law.tuning is not None,
+        "held": dict(law.held),
+        "left_out": list(law.left_out),
         "bases": bases and bases | {"law": law.bases.law.name},  # type: ignore[union-attr]
     }
 
@@ -226,6 +228,8 @@ def stored_law(law: Law) -> dict[str, Any]:
 def restored_law(stored: Mapping[str, Any]) -> Law:
     """The law of `stored_law`, also once it was JSON."""
     law = parse_law(stored["text"], stored["name"])
+    held = dict(stored.get("held", {}))
+    law = replace(law, held=held, left_out=tuple(stored.get("left_out", ())))
     law = law.repeating() if stored["repetition"] else law
     law = law.annealing() if stored["offset"] else law
     law = law.tuned() if stored.get("tuning") else law

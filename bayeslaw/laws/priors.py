@@ -247,6 +247,21 @@ def one_floor(priors: Collection[str], where: str = "") -> str | None:
     return next((name for name in FLOORS if name in priors), None)
 
 
+def floor_with(floor: Prior, sizes: Sequence[tuple[Prior, Prior]]) -> dict[str, Prior]:
+    """Prior of a floor that terms became a part of, from theirs of slope and exponent.
+
+    Its median is the sum of theirs where all are log-normal; else it is of the floor's share.
+    """
+    if {each.name for each in (floor, *sum(sizes, ()))} != {"LogNormal"}:
+        return {FLOOR: Prior.parse("Beta(alpha=2, beta=2)")}
+
+    def centre(prior: Prior) -> float:
+        return math.exp(prior.kwargs.get("mu", 0.0))
+
+    median = centre(floor) + sum(centre(slope) / centre(exponent) for slope, exponent in sizes)
+    return {"E": Prior("LogNormal", median=median, sigma=floor.kwargs.get("sigma", 1.0))}
+
+
 def floor_words(priors: Mapping[str, Prior]) -> str:
     return f"{priors[FLOOR]} of its share of the loss" if FLOOR in priors else str(priors["E"])
 
@@ -262,12 +277,20 @@ def parse_priors(given: Mapping[str, PriorLike], where: str = "") -> dict[str, P
 
 
 def check_supports(
-    priors: Mapping[str, Prior], bounds: Mapping[str, tuple[float, float]], where: str = ""
+    priors: Mapping[str, Prior],
+    bounds: Mapping[str, tuple[float, float]],
+    where: str = "",
+    stated: Collection[str] = (),
 ) -> None:
+    """Refuse priors beyond the bounds of their parameters; those `stated` have them in a file."""
     for name, prior in priors.items():
-        low, high = bounds[name]
-        if prior.support[0] < low or prior.support[1] > high:
-            reach = f"{prior} reaches outside [{low:g}, {high:g}]."
+        (low, high), (least, most) = bounds[name], prior.support
+        if least < low or most > high:
+            parameter, way = name.removesuffix("_ref"), "give one within"
+            if parameter in stated:
+                ends = f"[{min(low, least):g}, {max(high, most):g}]"
+                way += f", or write {parameter} = {ends} below [bounds]"
+            reach = f"{prior} reaches outside [{low:g}, {high:g}]; {way}."
             raise LawError(f"{where}prior of {name!r}: {reach}")
 
 

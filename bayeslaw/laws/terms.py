@@ -15,8 +15,8 @@ bounded at r = 0), ``fresh`` (1 - r), ``start`` (the base's loss on the domain) 
 
 import ast
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -242,6 +242,15 @@ class Term:
             leading = (leading - offset) / factor
         return {self.leading: leading} | p
 
+    def without(self, names: Collection[str]) -> "Term":
+        """The term with some parameters, other than the leading exponent, at zero.
+
+        >>> Term("F", "slope_F", "-eta*log(P) - phi*log(N)").without(["phi"]).log
+        '-eta * log(P)'
+        """
+        tree = _Zeros(names).visit(_tree(self.log)) if names else _tree(self.log)
+        return replace(self, log=ast.unparse(tree)) if names else self
+
     def latex(self) -> str:
         over: list[str] = []
         under: list[str] = []
@@ -406,6 +415,40 @@ def _partners(node: ast.AST) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 def _sum(node: ast.AST) -> bool:
     return isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub)
+
+
+class _Zeros(ast.NodeTransformer):
+    """Puts zero for some names of a formula, and drops what vanishes."""
+
+    def __init__(self, names: Collection[str]) -> None:
+        self.names = names
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return ast.Constant(0) if node.id in self.names else node
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
+        operand: ast.expr = self.visit(node.operand)
+        return operand if _is(operand, 0) else ast.UnaryOp(node.op, operand)
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
+        left: ast.expr = self.visit(node.left)
+        right: ast.expr = self.visit(node.right)
+        match node.op:
+            case ast.Mult() if _is(left, 0) or _is(right, 1):
+                return left
+            case ast.Mult() if _is(right, 0) or _is(left, 1):
+                return right
+            case ast.Add() if _is(left, 0):
+                return right
+            case ast.Sub() if _is(left, 0):
+                return ast.UnaryOp(ast.USub(), right)
+            case ast.Add() | ast.Sub() if _is(right, 0):
+                return left
+        return ast.BinOp(left, node.op, right)
+
+
+def _is(node: ast.expr, number: float) -> bool:
+    return isinstance(node, ast.Constant) and node.value == number
 
 
 # -- LaTeX ----------------------------------------------------------------------------------------

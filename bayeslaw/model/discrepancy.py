@@ -21,7 +21,7 @@ from bayeslaw.common.formatting import kind_of
 from bayeslaw.laws.deviations import START, WHOLE, Deviation, Polynomial, Walk
 from bayeslaw.laws.law import KAPPA, Law
 from bayeslaw.laws.priors import Prior
-from bayeslaw.laws.terms import SYMBOLS, Values
+from bayeslaw.laws.terms import COLUMN, SYMBOLS, Values
 
 
 class Discrepancy(ABC):
@@ -80,14 +80,31 @@ def _longer(steps: Floats, count: int, name: str, seed: int) -> Floats:
 def deviating(
     law: Law, deviations: Sequence[Deviation], priors: Mapping[str, Prior], **changes: Any
 ) -> Law:
-    """The law with deviations, and with the priors of their parameters."""
+    """The law with deviations along what varies, and with the priors of their parameters."""
+    kept = [each for each in (_varying(d, law) for d in deviations) if each]
+    names = {name for each in kept for name in each.parameters} | {KAPPA}
+    priors = {name: prior for name, prior in priors.items() if name in names}
     return replace(
         law,
-        deviations=tuple(deviations),
+        deviations=tuple(kept),
         priors={**law.priors, **priors},
         bounds={**law.bounds, **{name: prior.support for name, prior in priors.items()}},
         **changes,
     )
+
+
+def _varying(deviation: Deviation, law: Law) -> Deviation | None:
+    """The part of a deviation along columns that the law does not hold."""
+
+    def varies(along: Sequence[str]) -> bool:
+        return not {COLUMN[c] for c in along if c} & law.held.keys()
+
+    if isinstance(deviation, Polynomial):
+        along = {name: c for name, c in deviation.coefficients.items() if varies(c)}
+        return replace(deviation, coefficients=along) if along else None
+    if isinstance(deviation, Walk) and not varies((deviation.along, deviation.times)):
+        return None
+    return deviation
 
 
 @dataclass(frozen=True)
@@ -208,17 +225,16 @@ class WalkingExponents(Discrepancy):
             if lead == "tokens":
                 deviations.append(Polynomial(name, {f"cross_{name}N": ("params", "tokens")}))
                 priors[f"cross_{name}N"] = CURVATURE
-        if law.coupled:
+        if law.coupled or len(leads) < 2:
             return deviating(law, deviations, priors)
         priors[KAPPA] = COUPLING_PRIOR
         return deviating(law, deviations, priors, coupled=tuple(leads), coupling_added=True)
 
     def suits(self, law: Law) -> bool:
-        """Whether the law is a power of N and one of D."""
+        """Whether the law is a power of N and one of D, or one of them where the other is held."""
         along = sorted(term.covariates for term in law.terms)
-        return along == [("params",), ("tokens",)] and all(
-            term.power_of(term.covariates[0]) for term in law.terms
-        )
+        varying = [(c,) for c in ("params", "tokens") if c not in law.held]
+        return along == varying and all(term.power_of(*term.covariates) for term in law.terms)
 
 
 TREND_SCALE = Prior("LogNormal", median=0.3, sigma=0.8)

@@ -87,6 +87,10 @@ class LawDraws:
         replay: float | Floats | None,
         ptpp: float | Floats | None,
     ) -> Floats:
+        ptpp, replay = (
+            self.law.held.get(name) if value is None else value
+            for name, value in (("ptpp", ptpp), ("replay", replay))
+        )
         if ptpp is not None:
             x["ptpp"] = np.log(ptpp)
         if replay is not None:
@@ -131,7 +135,7 @@ class Curve:
     members: tuple[LawDraws, ...]
     places: tuple[Ints, ...]
     params: float
-    ptpp: float
+    ptpp: float | None
 
     @property
     def draws(self) -> int:

@@ -43,7 +43,7 @@ class PlannedRun:
     """The run that is planned, but for its budget and replay ratio."""
 
     params: float
-    ptpp: float
+    ptpp: float | None = None  # not needed where no law knows it
     base: str | None = None  # without a label, a law that starts from one takes that of N and P
     unique_tokens: float | None = None  # without it, no tokens repeat
     seed: int = 0  # of the noise, and of random effects that are drawn
@@ -59,8 +59,8 @@ class PlannedRun:
         too few for random effects; see `moving_size_effect`.
         """
         tokens = self.tokens or self.params
-        row = grid(params=self.params, ptpp=self.ptpp, tokens=tokens, replay=self.replay)
-        others = {"base": self.base, "unique_tokens": self.unique_tokens}
+        row = grid(params=self.params, tokens=tokens, replay=self.replay)
+        others = {"ptpp": self.ptpp, "base": self.base, "unique_tokens": self.unique_tokens}
         return row.assign(**{name: value for name, value in others.items() if value is not None})
 
 
@@ -86,7 +86,11 @@ def planned_base(fits: Sequence[Fit], run: PlannedRun) -> tuple[str | None, str]
         if base not in (None, NEW):
             raise BayeslawError(f"base={base!r}: the tables have no column base; leave it out.")
         return None, "a base that the tables do not label"
-    same = [k for k, v in known.items() if any(np.allclose(x, (params, ptpp)) for x in v)]
+
+    def planned(n: float, p: float) -> bool:
+        return bool(np.isclose(n, params) and (ptpp is None or np.isclose(p, ptpp)))
+
+    same = [k for k, v in known.items() if any(planned(*x) for x in v)]
     if base is None:
         base = same[0] if len(same) == 1 else NEW
     if base == NEW:
@@ -130,7 +134,8 @@ def _draws(
         base = {name: x[name] for name in BASE_COVARIATES if name in x}
         law = replace(law.settled, repetition=repetition)
         return LawDraws(law, p, ORIGIN, base, unique)
-    law, values = fit.extended(row.assign(tokens=MAX_ATPP * run.params, replay=0.0))
+    replay = law.held.get("replay", 0.0)
+    law, values = fit.extended(row.assign(tokens=MAX_ATPP * run.params, replay=replay))
     effect = effects.latent_effects(fit.draws, fit.spec.effects, row)[:, 0]
     if seed is not None:
         effect = effect + planned_size_effects(fit, row, seed)[:, 0]
@@ -300,7 +305,7 @@ def common_ranges(fits: Sequence[Fit]) -> dict[str, tuple[float, float]]:
 
 
 def extrapolations(
-    fits: Mapping[str, Fit], params: float, ptpp: float, replay: float, atpp: float
+    fits: Mapping[str, Fit], params: float, ptpp: float | None, replay: float, atpp: float
 ) -> tuple[str, ...]:
     """How a planned run lies outside the training rows of each fit, as text.
 
@@ -309,13 +314,14 @@ def extrapolations(
     whether bands were ever compared with losses that far out; and what may be in another unit.
     """
     texts: list[str] = []
-    planned = {"params": params, "ptpp": ptpp, "replay": replay, "atpp": atpp}
+    planned = {"params": params, "replay": replay, "atpp": atpp}
+    planned |= {} if ptpp is None else {"ptpp": ptpp}
     row = pd.DataFrame([{**planned, "tokens": params * atpp}])
     for name, fit in fits.items():
         if fit.table is None:
             continue
         for column, (low, high) in training_ranges(fit).items():
-            value = planned[column]
+            value = planned.get(column, math.nan)
             if math.isfinite(value) and not low * (1 - 1e-9) <= value <= high * (1 + 1e-9):
                 ends = f"{low:.4g} to {high:.4g}" if low < high else f"all {low:.4g} (a projection)"
                 texts.append(f"{column} {value:.4g} is outside the {name}'s rows, {ends}")

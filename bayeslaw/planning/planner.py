@@ -80,7 +80,7 @@ def plan(
     target: Fit | Sequence[Fit],
     source: Fit | Sequence[Fit],
     params: float,
-    ptpp: float,
+    ptpp: float | None = None,
     max_loss: float | Sequence[float],
     max_forgetting: float | Sequence[float],
     baseline: Baseline | Sequence[Baseline] = None,
@@ -106,8 +106,11 @@ def plan(
     target, source : Posterior, Pool or PointFit, or a sequence of them
         Fits of the domains adapted to, and of those that may be forgotten. A PointFit has no
         uncertainty.
-    params, ptpp : float
-        Parameters N of the model, and its pre-training tokens per parameter.
+    params : float
+        Parameters N of the model.
+    ptpp : float, optional
+        Its pre-training tokens per parameter. By default the only value in the tables, if there is
+        one; not needed where no law knows it.
     max_loss : float, or a sequence of them
         Limit of the loss of each target, nats per token.
     max_forgetting : float, or a sequence of them
@@ -239,7 +242,7 @@ def plan(
         point="point fits as given" if points == len(point or fits) else described,
         held_out=held_out,
         error=error,
-        outside=extrapolations(request.fits, params, ptpp, shown.replay, shown.atpp),
+        outside=extrapolations(request.fits, params, run.ptpp, shown.replay, shown.atpp),
         data=common_ranges(fits),
         unconverged=unconverged,
         note=note,
@@ -294,7 +297,8 @@ class Request:
                 f"{targets} targets and {len(self.max_loss)} limits max_loss; give each target its "
                 "own."
             )
-        positive = [("params", run.params), ("ptpp", run.ptpp)]
+        positive = [("params", run.params)]
+        positive += [] if run.ptpp is None else [("ptpp", run.ptpp)]
         for name, value in (*positive, *(("max_loss", loss) for loss in self.max_loss)):
             if not 0 < value < math.inf:
                 raise BayeslawError(f"{name}={value:g}: give a positive number.")
@@ -327,12 +331,16 @@ class Request:
                     "that of the domain that may be forgotten."
                 )
         for law in laws_of(*self.targets, *self.sources):
-            if "replay" not in law.columns and (self.ratios != 1).any():
+            only = law.held.get("replay", 1.0)
+            if "replay" not in law.columns and (self.ratios != only).any():
+                why = "does not know replay, so no ratio can be planned: fit one that does, such as"
+                why = f"{why} form1n" if only == 1 else f"was fitted to replay {only:g} alone"
                 raise BayeslawError(
-                    f"the law {law.name} does not know replay, so no ratio can be planned: fit one "
-                    "that does, such as form1n, or fix replay_grid=[1] (--replay 1)."
+                    f"the law {law.name} {why}, or fix replay_grid=[{only:g}] (--replay {only:g})."
                 )
         asked = run.row.drop(columns=["tokens", "replay"])
+        for law in laws_of(*self.targets, *self.sources):
+            law.at_held(asked, "plan")
         for fit in (*self.targets, *self.sources):
             if fit.table is not None:
                 check_units(asked, "plan", fit.table.frame)
@@ -410,8 +418,11 @@ def requested(
     )
     levels: list[Any] = baseline if isinstance(baseline, list) else [baseline]
     levels = levels * len(sources) if levels == [None] else levels
+    run = replace(run, ptpp=stage_of([*targets, *sources], run.ptpp))
     request = Request(targets, sources, losses, rises, levels, run, **how)
     request.check()
+    fixed = {law.held["replay"] for law in laws_of(*targets, *sources) if "replay" in law.held}
+    run = replace(run, replay=fixed.pop()) if fixed else run
     label, base = planned_base([*targets, *sources], run)
     run = replace(run, base=label)
     pairs = zip(levels, sources, strict=True)
@@ -429,6 +440,17 @@ def requested(
     return replace(
         request, baselines=baselines, baseline=described, run=run, base=base, noise=noise
     )
+
+
+def stage_of(fits: Sequence[Fit], ptpp: float | None) -> float | None:
+    """Pre-training tokens per parameter: as given, or the only value in the fits' tables."""
+    tables = [fit.table.frame for fit in fits if fit.table is not None]
+    known = {float(value) for rows in tables if "ptpp" in rows for value in rows["ptpp"]}
+    if ptpp is None and len(known) == 1:
+        return known.pop()
+    if ptpp is None and any("ptpp" in fit.columns for fit in fits):
+        raise BayeslawError("a plan needs ptpp= (--ptpp): the laws know pre-training budgets.")
+    return ptpp
 
 
 def baseline_of(
@@ -472,13 +494,14 @@ def baseline_of(
         raise BayeslawError(f"No baseline for the un-adapted model: {why}.")
     rows, name = of_domains(source.table.baselines, source.table.frame), source.table.name
     for column, value in (("params", params), ("ptpp", ptpp)):
-        if column in rows:
+        if column in rows and value is not None:
             rows = rows[np.isclose(rows[column], value, rtol=1e-6, atol=0)]
     if base is not None and "base" in rows:
         rows = rows[label_texts(rows["base"]) == base]
     if len(rows) != 1:
         raise BayeslawError(
-            f"{name}: {len(rows)} rows with tokens = 0 for params = {params:g}, ptpp = {ptpp:g}"
+            f"{name}: {len(rows)} rows with tokens = 0 for params = {params:g}"
+            f"{'' if ptpp is None else f', ptpp = {ptpp:g}'}"
             f"{'' if base is None else f', base {base}'}, not one; {why}."
         )
     return float(rows["loss"].iloc[0]), f"row with tokens = 0 of {name}"

@@ -495,6 +495,12 @@ class Plan(Choice):
         figures = ("plan_landscape", "plan_frontier")
         return Shown(f"Plan: {self.status}", blocks, document, figures)
 
+    @property
+    def model(self) -> str:
+        """The model that is planned for, in words: its size, and its stage if that is known."""
+        ptpp = self.limits["ptpp"]
+        return f"N {count(self.limits['params'])}{'' if ptpp is None else f', PTPP {ptpp:g}'}"
+
     def _stated(self) -> list[Block]:
         limits, problem = self.limits, self.problem
         baselines = (
@@ -509,7 +515,7 @@ class Plan(Choice):
         all_ = "both" if len(problem.limits) == 2 else "all"
         kinds = {"predictive": "measured losses of a new run", "latent": "latent losses, no noise"}
         lines = [
-            f"N {count(limits['params'])}, PTPP {limits['ptpp']:g}: target loss at most {losses} "
+            f"{self.model}: target loss at most {losses} "
             f"nats per token, forgetting at most {rises} over {level}{self.baseline}, "
             f"{all_} with probability {100 * self.confidence:g} %.",
             f"The limits are on {kinds[self.noise]}, with {self.base}.",

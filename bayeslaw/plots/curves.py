@@ -326,7 +326,7 @@ def overview(
     )
     forecast = _with_compute(predicted.to_frame((0.5, 0.9)))
     train = _with_compute(fit.table.frame)
-    same = [c for c in fit.columns if c != "tokens"]
+    same = [*dict.fromkeys(["params", *(c for c in fit.columns if c != "tokens")])]
     paths = [path for _, path in train.groupby(same) if path["tokens"].nunique() > 1]
     curves = [] if len(paths) > MOST_CURVES else [_law_curve(fit, path, seed) for path in paths]
 
@@ -375,7 +375,7 @@ def _law_curve(fit: Posterior | Pool, path: pd.DataFrame, seed: int) -> pd.DataF
     fixed = {name: path[name].iloc[0] for name in known}
     rows = canonical(pd.DataFrame(fixed | {"tokens": tokens}), "grid", fit.columns)
     forecast = fit.forecast(rows, seed=seed, allow_unconverged=True, beyond_evidence=True)
-    return _with_compute(rows.assign(median=forecast.median))
+    return _with_compute(forecast.frame.assign(median=forecast.median))
 
 
 def _draw_forecast(ax: Axes, path: pd.DataFrame, x: str, colour: Any) -> None:

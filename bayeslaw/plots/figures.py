@@ -648,7 +648,7 @@ def _level(ax: Axes, value: float, words: str, colour: str, line: str) -> None:
 
 def _headline(plan: Plan) -> str:
     synthetic = "Synthetic data. " if plan.note.startswith("Synthetic") else ""
-    where = f"{synthetic}N {count(plan.limits['params'])}, PTPP {plan.limits['ptpp']:g}"
+    where = f"{synthetic}{plan.model}"
     beyond = {text.split()[0] for text in plan.outside} & {"params", "ptpp"}
     if beyond:
         where += f" ({' and '.join(sorted(beyond))} outside the data)"

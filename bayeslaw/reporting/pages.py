@@ -138,7 +138,7 @@ class Explorer(Page):
         check_plotly()
         from plotly.offline import get_plotlyjs
 
-        data = json.dumps(self.plans, allow_nan=False).replace("</", "<\\/")
+        data = json.dumps(self.plans, allow_nan=False).replace("<", "\\u003c")
         return rendered("explore.html", data=data, plotly=get_plotlyjs())
 
 

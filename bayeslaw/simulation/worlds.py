@@ -73,7 +73,7 @@ def simulate(
     [3.7, 3.112, 3.287, 2.698]
     """
     named = canonical(design, "design", ())
-    law = for_table(load_law(law), LossTable(named, named.iloc[:0], "design"))
+    law = for_table(load_law(law), LossTable(named, named.iloc[:0], "design"), whole=True)
     if not 0 <= sigma < np.inf:
         raise BayeslawError(f"sigma={sigma:g}: give a standard deviation of log loss, 0 or more.")
     for parameter in truth:

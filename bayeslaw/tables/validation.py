@@ -245,7 +245,6 @@ def other_units(rows: pd.DataFrame, fitted: pd.DataFrame) -> Iterator[tuple[str,
         low, high = float(fitted[column].min()), float(fitted[column].max())
         power = 2 if column == "flops" else 1  # a product of two counts
         below = least * OTHER_UNIT**power <= low
-        below |= UNITS[column] == COUNTS and least < FEWEST <= low
         if not (below or most >= high * OTHER_UNIT**power):
             continue
         value = least if below else most

@@ -123,7 +123,10 @@ HUBER = ("--law", "chinchilla", "--method", "huber")
         (("fit", DELPHI, "--law", "chinchilla", "--target-accept", "1"), "--target-accept"),
         (("fit", DELPHI, "--law", "chinchilla", "--priors", "no.toml"), "no.toml: no such file"),
         (("fit", DELPHI, "--law", "my_law.toml"), "my_law.toml: no such file"),
-        (("fit", DELPHI, "--law", "form3"), "'replay' is 0.33 in all 45 rows"),
+        (
+            ("forecast", DELPHI, "--law", "dcpt", *SPLIT[2:4], "--grid", "N=1e9 D=1e10 r=.1"),
+            "replay 0.1, but dcpt was fitted to rows of replay 0.33 alone",
+        ),
         (("fit", OLMO, "--law", "chinchilla"), "several domains"),
         (("forecast", DELPHI, "--law", "chinchilla"), 'such as --train "ptpp <= 31"'),
         (("forecast", DELPHI, *SPLIT[:5], "scale > 0"), 'satisfy both --train "scale <= 3e20"'),

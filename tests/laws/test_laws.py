@@ -206,14 +206,7 @@ def test_latex_parses_and_names_every_parameter(name):
 def test_single_row_reads_but_cannot_be_fitted():
     table = from_frame(GOOD.iloc[:1])
     assert len(table) == 1
-    with pytest.raises(TableError, match=r"'params' is 1e[+]08 in all 1 rows"):
-        fit_huber("form3", table)
-
-
-@pytest.mark.parametrize("column", ["params", "tokens", "replay", "ptpp"])
-def test_a_law_needs_its_covariates_to_vary(column):
-    table = from_frame(GOOD.assign(**{column: GOOD[column].iloc[0]}))
-    with pytest.raises(TableError, match=f"column '{column}' is .* in all 4 rows.*form3"):
+    with pytest.raises(TableError, match=r"the 1 rows are the same in params, tokens, replay"):
         fit_huber("form3", table)
 
 

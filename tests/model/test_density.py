@@ -35,6 +35,7 @@ STEP = 1e-4
 ROWS = DESIGN.query("ptpp in [15, 279] and replay != 0.25")
 RATES = {"rate": np.array([1, 2, 4, np.nan])[np.arange(len(ROWS)) % 4]}
 REPEATED = {"unique_tokens": 2e9}
+BASE, STAGE = "params == 147816 and ptpp == 62", "ptpp == 62 and replay < .5"
 HOT = {"annealed": np.arange(len(ROWS)) % 3 > 0}
 PRIORS = {
     "E": "LogNormal(median=1.2, sigma=0.6)",
@@ -154,6 +155,10 @@ CASES = {
     "forgetting": on_design("forgetting", test_forgetting.DESIGN, test_forgetting.TRUTH),
     "form1n": one("form1n", measured),
     "transfer": one("transfer", measured),
+    "form3 of one base": one("form3", measured, {"rows": BASE}),
+    "transfer of one base": one("transfer", measured, {"rows": BASE}),
+    "transfer of one ratio": one("transfer", measured, {"rows": f"{BASE} and replay == .1"}),
+    "curvature at one stage": one("forgetting", measured, {"rows": STAGE}, discrepancy="curvature"),
     "repeats": one("chinchilla", columns=REPEATED),
     "repeats, no columns": one("chinchilla", columns=REPEATED, discrepancy=Stepped("tokens")),
     "annealing": one("dcpt", columns=HOT),
