@@ -13,10 +13,10 @@ of an equation: no law needs to be monotone or smooth.
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 
 import numpy as np
 
+from bayeslaw.checks.findings import MEASURED, TOO_FAR
 from bayeslaw.common.arrays import Bools, Floats, Ints
 from bayeslaw.laws.adjustments import until_repeated
 from bayeslaw.laws.law import Law
@@ -25,10 +25,8 @@ NODES = np.linspace(np.log(1e-7), np.log(1e9), 49)
 """Budgets, log ATPP, of the first grid. Below the first one the loss is that of the first one."""
 FAR = np.array([25.0, 32.0, 45.0, 65.0, 100.0, 160.0, 260.0, 400.0, 600.0])
 """Budgets beyond `NODES`, for limits that are met only near the floor of a law."""
-RATIOS = np.linspace(0.0, 1.0, 11)
-"""Replay ratios at which draws whose loss vanishes at D = 0 are looked for."""
-NEAR_ZERO = -1e300
-"""Log of a D at which every power of D with a negative exponent has overflowed."""
+BELOW = TOO_FAR * MEASURED["tokens"] * math.log(10)
+"""E-folds below the fitted budgets from which forecasts are refused."""
 GRIDS = 200
 """Most grids of a search; one that moves at every step is not refined."""
 BLOCK = 1 << 18
@@ -123,19 +121,24 @@ class LawDraws:
 class Curve:
     """Loss as a function of log ATPP and replay ratio, at one model and stage, for many draws.
 
-    In most laws a term diverges at D = 0. Deviations may outweigh it there: the loss then has a
-    maximum, falls as D becomes smaller, and vanishes at D = 0. This is an artefact of
-    extrapolation, and would make any limit on the loss feasible without tokens. Below the D of this
-    maximum, the loss is therefore replaced by the maximum.
+    It is that of `FittedLaw.latent`, also beyond the fitted rows, and may rise or fall with D. Only
+    beyond `extent`, where forecasts are refused, losses with deviations stay as they are: near
+    D = 0 a deviation outweighs every term, so that the loss vanishes or diverges.
 
     `members` are one `LawDraws`, or those of a pool; `places` are those of each member's draws
-    among the draws of the curve.
+    among the draws of the curve. `lowest` is the smallest log ATPP of a fitted row.
     """
 
     members: tuple[LawDraws, ...]
     places: tuple[Ints, ...]
     params: float
     ptpp: float | None
+    lowest: float = -math.inf
+
+    @property
+    def extent(self) -> tuple[float, float]:
+        """Log ATPP between which deviations are extrapolated."""
+        return max(NODES[0], self.lowest - BELOW), NODES[-1]
 
     @property
     def draws(self) -> int:
@@ -157,23 +160,23 @@ class Curve:
         """
         u, ratios = np.asarray(budgets, float), np.asarray(replay, float)[:, None]
         u = u[..., None] if u.ndim > 1 else u[:, None, None]
-        return self._joined([self._above_peak(k, u, ratios) for k in range(len(self.members))])
+        return self._joined([self._of_member(k, u, ratios) for k in range(len(self.members))])
 
     def loss_at_zero(self) -> Floats:
         """Loss at D = 0 in nats per token, (draws,); not finite where a term diverges there."""
         return self._joined([m.loss(self.params, 0.0, 1.0, self.ptpp) for m in self.members])
 
     def minimum(self, replay: float) -> Floats:
-        """Smallest loss over all budgets, (draws,): the asymptote where the loss falls with D."""
-        nodes = np.concatenate([NODES, FAR])[:, None]
-        return minima(lambda u: self.along(u, replay), nodes)[1]
+        """Smallest loss from the fitted budgets on, (draws,): the asymptote if it falls with D."""
+        nodes = np.unique(np.maximum([*NODES, *FAR], self.lowest))
+        return minima(lambda u: self.along(u, replay), nodes[:, None])[1]
 
     def along(self, budgets: Floats, replay: float) -> Floats:
         """Loss at one ratio and budgets of shape (points, 1 or draws), shape (points, draws)."""
         budgets = np.broadcast_to(budgets, (len(budgets), self.draws))
         ratio = np.array([[replay]])
         parts = [
-            self._above_peak(k, budgets[:, None, place], ratio)[:, 0]
+            self._of_member(k, budgets[:, None, place], ratio)[:, 0]
             for k, place in enumerate(self.places)
         ]
         return self._joined(parts)
@@ -184,84 +187,11 @@ class Curve:
             return parts[0]
         return np.concatenate(parts, axis=-1)[..., np.argsort(np.concatenate(self.places))]
 
-    def _above_peak(self, k: int, u: Floats, ratios: Floats) -> Floats:
+    def _of_member(self, k: int, u: Floats, ratios: Floats) -> Floats:
         member = self.members[k]
-        if not member.law.deviations:
-            return self._raw(member, np.maximum(u, NODES[0]), ratios)
-        # Deviations are extrapolated no further than the nodes, where a quadratic says nothing.
-        u = np.clip(u, NODES[0], NODES[-1])
-        loss = self._raw(member, u, ratios)
-        draws, some, highest = self._vanishing[k]
-        if len(draws) and u.min() < highest:
-            key = k, ratios.tobytes()  # a grid is evaluated some budgets at a time
-            if key not in self._known_peaks:
-                self._known_peaks[key] = self._peaks(some, ratios)
-            lowest, top = self._known_peaks[key]
-            below = (u[..., draws] if u.shape[-1] > 1 else u) < lowest
-            if below.any():
-                loss = loss.copy()
-                loss[..., draws] = np.where(below, top, loss[..., draws])
-        return loss
-
-    def _raw(self, member: LawDraws, u: Floats, ratios: Floats) -> Floats:
-        return member.loss(self.params, self.params * np.exp(u), ratios, self.ptpp)
-
-    @cached_property
-    def _known_peaks(self) -> dict[tuple[int, bytes], tuple[Floats, Floats]]:
-        return {}
-
-    @cached_property
-    def _vanishing(self) -> list[tuple[Ints, LawDraws, float]]:
-        """Draws of each member whose loss vanishes at D = 0 at some replay ratio.
-
-        Besides, a budget above the maxima of these losses.
-        """
-        found = []
-        for member in self.members:
-            draws = np.empty(0, int)
-            if member.law.deviations:
-                draws = np.flatnonzero(self._rises(member, RATIOS[:, None]).any(0))
-            some = member.take(draws)
-            highest = self._peaks(some, RATIOS[:, None])[0].max(initial=-np.inf)
-            found.append((draws, some, float(highest) + NODES[1] - NODES[0]))
-        return found
-
-    def _rises(self, member: LawDraws, ratios: Floats) -> Bools:
-        """Where the loss rises with D at the first of `NODES`, (ratios, draws).
-
-        Without deviations it would diverge there.
-        """
-        low, high = self._raw(member, NODES[:2, None, None], ratios)
-        zero = {"params": np.log(self.params), "tokens": np.array([[NEAR_ZERO]])}
-        plain = replace(member, law=replace(member.law, deviations=()))
-        with np.errstate(all="ignore"):
-            return np.asarray((low < high) & ~np.isfinite(plain._at(zero, ratios, self.ptpp)))
-
-    def _peaks(self, some: LawDraws, ratios: Floats) -> tuple[Floats, Floats]:
-        """Budgets of the maxima of losses that vanish at D = 0, and the losses there.
-
-        Both have shape (ratios, draws); where a loss does not vanish, the budget is infinitely low.
-        """
-        row, draw = np.nonzero(self._rises(some, ratios))
-        lowest, top = (
-            np.full((len(ratios), some.count), -np.inf),
-            np.zeros((len(ratios), some.count)),
-        )
-        if len(row):
-            member, ratio = some.take(draw), ratios[row, 0]
-
-            def negative(u: Floats) -> Floats:
-                return -self._raw(member, u, ratio)
-
-            values = negative(NODES[:, None])
-            falls = np.vstack([values[1:] > values[:-1], np.ones((1, len(row)), bool)])
-            node, last = falls.argmax(0), len(NODES) - 1
-            # The loss is flat at its maximum, so that it needs no accurate budget.
-            place, least = zoom(
-                negative, NODES[np.maximum(node - 1, 0)], NODES[np.minimum(node + 1, last)], 1e-6
-            )
-            lowest[row, draw], top[row, draw] = place, -least
-        return lowest, top
+        ends = self.extent if member.law.deviations else (NODES[0], math.inf)
+        tokens = self.params * np.exp(np.clip(u, *ends))
+        return member.loss(self.params, tokens, ratios, self.ptpp)
 
 
 # -- searches -------------------------------------------------------------------------------------

@@ -34,8 +34,6 @@ NEW = "new"
 """In place of the label of a base: one without rows."""
 BASE_COVARIATES = ("start", "deviation")
 """Covariates of the base, of a law that starts from it."""
-MAX_ATPP = 1e4
-"""ATPP up to which a discrepancy is extended; beyond, and below the fitted rows, exponents stay."""
 
 
 @dataclass(frozen=True)
@@ -113,17 +111,33 @@ def curve_of(
     coordinates. It includes the random effect of the model's size: that of a size without training
     rows is drawn with `seed`, of which the first number is the plan's, and is zero without it.
     """
+    curve = Curve((), (), run.params, run.ptpp, _lowest_budget(fit, run.params))
     if isinstance(fit, Pool) and not median:
-        members = [(_draws(member, run, seed).take(i), at) for member, i, at in fit.by_member()]
+        members = [
+            (_draws(member, run, curve.extent, seed).take(i), at)
+            for member, i, at in fit.by_member()
+        ]
         parts, places = zip(*members, strict=True)
-        return Curve(parts, places, run.params, run.ptpp)
+        return replace(curve, members=parts, places=places)
     one = fit.first if isinstance(fit, Pool) else fit
-    draws = _draws(one, run, seed, median)
-    return Curve((draws,), (np.arange(draws.count),), run.params, run.ptpp)
+    draws = _draws(one, run, curve.extent, seed, median)
+    return replace(curve, members=(draws,), places=(np.arange(draws.count),))
+
+
+def _lowest_budget(fit: Fit, params: float) -> float:
+    """Smallest log ATPP of the fitted rows, also of a model of so many parameters."""
+    if fit.table is None:
+        return -math.inf
+    rows = fit.table.frame
+    return float(np.log(rows["tokens"] / np.maximum(rows["params"], params)).min())
 
 
 def _draws(
-    fit: Posterior | PointFit, run: PlannedRun, seed: Sequence[int] | None, median: bool = False
+    fit: Posterior | PointFit,
+    run: PlannedRun,
+    extent: tuple[float, float],
+    seed: Sequence[int] | None,
+    median: bool = False,
 ) -> LawDraws:
     law, row = fit.law, run.row
     unique = run.unique_tokens if law.repetition else None
@@ -134,8 +148,11 @@ def _draws(
         base = {name: x[name] for name in BASE_COVARIATES if name in x}
         law = replace(law.settled, repetition=repetition)
         return LawDraws(law, p, ORIGIN, base, unique)
-    replay = law.held.get("replay", 0.0)
-    law, values = fit.extended(row.assign(tokens=MAX_ATPP * run.params, replay=replay))
+    # Where data repeat, the most tokens that they are worth depend on replay.
+    tokens = run.params * np.exp(np.repeat(extent, 2))
+    held = law.held.get("replay")
+    ratios = [0.0, 1.0] * 2 if held is None else [held] * 4
+    law, values = fit.extended(row.loc[[0] * 4].assign(tokens=tokens, replay=ratios))
     effect = effects.latent_effects(fit.draws, fit.spec.effects, row)[:, 0]
     if seed is not None:
         effect = effect + planned_size_effects(fit, row, seed)[:, 0]

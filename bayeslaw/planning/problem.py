@@ -271,11 +271,13 @@ def refined(problem: Problem, axes: Sequence[Floats], ends: Floats) -> tuple[flo
 
 
 def lowest(problem: Problem, budget: float, ratio: float, count: int) -> float:
-    """The smallest budget near one at which so many draws meet all limits, to rounding errors."""
+    """The smallest budget at which so many draws meet all limits, to rounding errors.
+
+    It is sought up to an e-fold below one, since limits may hold for a short range of budgets.
+    """
     replay = np.array([ratio])
-    nodes = np.maximum(
-        budget - TOLERANCE[0] * np.array([16.0, 8.0, 4.0, 2.0, 1.0, 0.0]), BUDGETS[0]
-    )
+    below = np.r_[np.arange(1, 0, -1 / 16), TOLERANCE[0] * np.array([16, 8, 4, 2, 1, 0])]
+    nodes = np.maximum(budget - below, BUDGETS[0])
     (least,) = first(lambda u: problem.held(u[:, 0], replay) >= count, nodes[:, None], 1e-13)
     return -math.inf if least <= BUDGETS[0] else float(least)
 

@@ -37,18 +37,37 @@ def posterior(domain, draws=400, spread=0.004, seed=0, law=None, likelihood="stu
     return Posterior(spec, table, at, data, xr.Dataset(), more.pop("convergence", GOOD), more)
 
 
-def adapted(law, table, seed, draws=100):
-    """A posterior of the law `transfer`: the true parameters plus independent noise."""
-    rng, spec = np.random.default_rng(seed), make_spec(law)
+def drawn(law, table, truth, discrepancy="none", seed=0, draws=100, rising=0.0, **moved):
+    """A posterior of any law: true parameters plus independent noise, deviations as of a prior.
+
+    With `rising` the log of the term in D rises by so much per e-fold of D, by its random walk. The
+    other named parameters are moved to a value.
+    """
+    rng, spec = np.random.default_rng(seed), make_spec(law, discrepancy=discrepancy)
     at = spec.law.reference_point(table.frame)
     size = (4, draws // 4)
     values = {
         name: value + 0.004 * max(abs(value), 0.1) * rng.standard_normal(size)
-        for name, value in spec.law.to_reference(TRANSFER, at).items()
+        for name, value in spec.law.without_discrepancy.to_reference(truth, at).items()
     }
     values |= {"sigma": np.full(size, 0.002), "dof_above_floor": np.full(size, 8.0)}
-    data = xr.Dataset({name: (("chain", "draw"), value) for name, value in values.items()})
-    return Posterior(spec, table, at, data, xr.Dataset(), GOOD, {"seed": seed})
+    for name in spec.law.discrepancy_parameters:
+        scale = name in ("walk_scale", "kappa")
+        values[name] = moved.get(name, 0.0) + scale + 0.01 * rng.standard_normal(size)
+    variables = {name: (("chain", "draw"), value) for name, value in values.items()}
+    for walk in spec.law.over(spec.law.covariates(table), at).walks:
+        knots = walk.knots
+        steps = rng.standard_normal((*size, len(knots.positions)))
+        if walk.along == "tokens" and not walk.times:
+            steps[..., 0] += rising / (walk.sd * knots.spacing**0.5)
+            steps[..., knots.above] -= rising / (walk.sd * knots.spacing**0.5)
+        variables[walk.steps] = (("chain", "draw", f"{walk.steps}_knot"), steps)
+    return Posterior(spec, table, at, xr.Dataset(variables), xr.Dataset(), GOOD, {"seed": seed})
+
+
+def adapted(law, table, seed, draws=100):
+    """A posterior of the law `transfer`: the true parameters plus independent noise."""
+    return drawn(law, table, TRANSFER, seed=seed, draws=draws)
 
 
 def both():

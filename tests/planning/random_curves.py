@@ -9,7 +9,7 @@ import pytest
 from bayeslaw import load_law
 from bayeslaw.laws.terms import Term
 from bayeslaw.model.discrepancy import Curvature
-from bayeslaw.planning.grid import NODES, Curve, LawDraws
+from bayeslaw.planning.grid import Curve, LawDraws
 
 LOG_ATPP = np.linspace(-14, 18, 257)
 AT = {
@@ -74,25 +74,6 @@ def at_one_stage(law, p, params, ptpp, at=AT):
     return Curve((draws,), (np.arange(draws.count),), params, ptpp)
 
 
-def brute(curve, replay, budgets):
-    """Loss of shape (budgets, draws) by the law; where it would vanish at D = 0, its first maximum.
-
-    It is found on the planner's nodes, and again on fine grids between them.
-    """
-    loss, member = by_law(curve, replay, budgets), curve.members[0]
-    if member.law.deviations:
-        nodes = by_law(curve, replay, NODES)
-        diverges = (member.p["B"] > 0) & ((member.p["beta"] > 0) | ("lambda_" in member.p))
-        held = np.flatnonzero((nodes[0] < nodes[1]) & diverges)
-        top = np.argmax(np.diff(nodes[:, held], append=-np.inf, axis=0) < 0, 0)
-        ends = NODES[top - 1], NODES[np.minimum(top + 1, len(NODES) - 1)]
-        near = np.linspace(*ends, 2001)
-        around = by_law(curve.take(held), replay, near.T)
-        below = budgets[:, None] < near[around.argmax(0), range(len(held))]
-        loss[:, held] = np.where(below, around.max(0), loss[:, held])
-    return loss
-
-
 def by_law(curve, replay, budgets):
     """Loss of shape (budgets, draws) from the formula of the law; budgets may differ by draw."""
     member = curve.members[0]
@@ -102,7 +83,7 @@ def by_law(curve, replay, budgets):
     p = {name: value[:, None] for name, value in member.p.items()}
     with np.errstate(over="ignore"):
         loss = member.law.loss(p, x, member.at)
-    return np.broadcast_to(loss, (curve.draws, np.shape(budgets)[-1])).T.copy()
+    return np.broadcast_to(loss, (curve.draws, np.shape(budgets)[-1])).T
 
 
 def random_limit(rng, curve, replay):
