@@ -17,7 +17,7 @@ from scipy.special import ndtri
 from bayeslaw.common.arrays import Bools, Floats
 from bayeslaw.common.errors import argument
 from bayeslaw.common.shown import Block, Level, Note, Showing, Shown
-from bayeslaw.inference.pools import Pool
+from bayeslaw.inference.pools import Fit, Pool
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.residuals import covariance
 from bayeslaw.inference.storage import prior_draws
@@ -146,10 +146,9 @@ EXACT = (
 )
 
 
-def judge_extrapolation(
-    fit: Posterior | Pool, rows: pd.DataFrame, *, beyond_evidence: bool = False
-) -> Finding:
+def judge_extrapolation(fit: Fit, rows: pd.DataFrame, *, beyond_evidence: bool = False) -> Finding:
     """Distance of the rows beyond the training rows, and whether the data support it."""
+    assert fit.table is not None
     # Of a pool the member with the most weight says whether its laws are taken as exact.
     seen, first = fit.table.frame, fit.first if isinstance(fit, Pool) else fit
     located = locate(fit.table, rows, fit.columns)
@@ -192,23 +191,33 @@ def evidence(
     located: pd.DataFrame, columns: Sequence[str], *, beyond_evidence: bool = False
 ) -> tuple[str, str]:
     """Whether bands were measured as far out as rows of `locate` lie: a level, and words."""
-    measured = {name: MEASURED[name] for name in (*columns, "decades")}
-    far = {n: float(located[n if n == "decades" else BEYOND + n].max()) for n in measured}
-    beyond = [n for n in measured if far[n] > measured[n]]
+    far = of_measured(located, columns).max()
+    beyond = [str(n) for n in far.index if far[n] > 1]
     if not beyond:
         return "ok", ""
+    units = {n: f" decades of {NAMES[n]}" for n in NAMES} | {"replay": " of replay"}
     distances = [
-        f"{far[n]:.2g} decades{f' of {NAMES[n]}' if n in NAMES else ''} (bands were tested to "
-        f"{measured[n]:.2g})"
+        f"{far[n] * MEASURED[n]:.2g}{units.get(n, ' decades')} (bands were tested to "
+        f"{MEASURED[n]:.2g})"
         # The distance from the hull is told only where no covariate alone explains it.
         for n in ([n for n in beyond if n in NAMES] or beyond)
     ]
     text = f"No evidence: rows lie up to {listed(distances)} beyond the training rows"
-    if beyond_evidence or all(far[n] < TOO_FAR * measured[n] for n in beyond):
+    if beyond_evidence or (far < TOO_FAR).all():
         return "no evidence", f"{text}."
     return "refuse", (
         f"{text}; from twice that on forecasts are refused: ask for nearer rows, or add "
         f"{argument('beyond_evidence', True)}."
+    )
+
+
+def of_measured(located: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
+    """Distances of rows of `locate`, over the farthest at which bands were measured."""
+    return pd.DataFrame(
+        {
+            n: located[n if n == "decades" else BEYOND + n] / MEASURED[n]
+            for n in (*columns, "decades")
+        }
     )
 
 

@@ -14,9 +14,12 @@ from typing import Any, Never
 
 import numpy as np
 import pandas as pd
+from scipy.interpolate import RegularGridInterpolator
 
+from bayeslaw.checks.findings import TOO_FAR
 from bayeslaw.common.arrays import Floats, Ints
-from bayeslaw.common.errors import REMOVED, BayeslawError, argument, unknown
+from bayeslaw.common.errors import REMOVED, BayeslawError, TableError, argument, unknown
+from bayeslaw.common.formatting import digits
 from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.pools import (
     Fit,
@@ -37,6 +40,7 @@ from bayeslaw.planning.planned_run import (
     curve_of,
     deviations,
     extrapolations,
+    farness,
     moving_size_effect,
     planned_base,
     spread,
@@ -91,13 +95,16 @@ def plan(
     point: Sequence[PointFit] | None = None,
     seed: int = 0,
     allow_unconverged: bool = False,
+    beyond_evidence: bool = False,
     note: str = "",
     **others: Never,
 ) -> Plan:
     """Smallest budget that meets target and forgetting limits with stated probability.
 
     The chance-constrained problem is: minimise D/N over D and the replay ratio such that all limits
-    hold with probability `confidence`, estimated by the fraction of the posterior draws.
+    hold with probability `confidence`, estimated by the fraction of the posterior draws. Of the
+    runs that meet the limits, those as near to the fitted rows as bands were ever measured come
+    first.
 
     Parameters
     ----------
@@ -143,6 +150,8 @@ def plan(
         Of the noise, the bootstrap, and random effects of a size without training rows.
     allow_unconverged : bool
         Plan although a posterior failed the convergence check; the result lists the failures.
+    beyond_evidence : bool
+        Do not refuse a plan twice as far from the fitted rows as bands were ever measured.
     note : str
         Text copied to the result.
     **others
@@ -156,6 +165,8 @@ def plan(
     ------
     NotConverged
         If a posterior failed the convergence check and `allow_unconverged` is false.
+    TableError
+        If the limits are met only where forecasts are refused, and `beyond_evidence` is false.
     BayeslawError
         If an argument is not valid, or there is no baseline.
 
@@ -204,9 +215,28 @@ def plan(
     points = sum(isinstance(fit, PointFit) for fit in point or fits)
     described = "posterior medians of the reference coordinates"
     described += ", and point fits as given" if points else ""
-    solved = _solution_with_sizes(request, starts)
+    far = farness(request.fits, run)
+    if far is not None and not beyond_evidence:
+        i, j = np.unravel_index(far.values.argmin(), far.values.shape)
+        if far.values[i, j] >= TOO_FAR - 1:  # in params or PTPP, wherever the plan may lie
+            tokens = params * math.exp(far.grid[0][i])
+            nearest = run.row.assign(tokens=tokens, replay=far.grid[1][j])
+            words = extrapolations(request.fits, nearest, beyond_evidence=False)[1]
+            raise TableError(f"plan: {words}")
+    solved = _solution_with_sizes(request, starts, far)
     problem = solved.problems[request.noise]
     chosen, best, shown = solved.chosen, solved.best, solved.shown
+    level, evidence, outside = _judged(request, shown, beyond_evidence or best is not None)
+    if level == "refuse":
+        near = solved.likeliest
+        within = f"P(both) is at most {near.p_both:.3f}" if near else "there is no run"
+        raise TableError(
+            f"no plan within the evidence: {within} there. Beyond it, at {digits(chosen.atpp)} "
+            f"ATPP and {100 * chosen.replay:.1f} % replay: {evidence}"
+        )
+    status = "feasible" if level == "ok" else "feasible, beyond the evidence"
+    if solved.cheaper is not None:
+        evidence = _judged(request, solved.cheaper, True)[1]
     error, held_out = dict[str, Any](), math.nan
     if best is None:
         rng = np.random.default_rng(seed)
@@ -220,7 +250,10 @@ def plan(
         shares = spread(request.fits, solved.noise, streams, run, shown.tokens, shown.replay)
     return Plan(
         **vars(chosen),
-        status="feasible" if best is None else "infeasible",
+        status="infeasible" if best is not None else status,
+        evidence=evidence,
+        cheaper=solved.cheaper,
+        likeliest=solved.likeliest,
         confidence=confidence,
         draws=problem.draws,
         pairing=solved.pairing,
@@ -237,7 +270,7 @@ def plan(
         point="point fits as given" if points == len(point or fits) else described,
         held_out=held_out,
         error=error,
-        outside=extrapolations(request.fits, params, ptpp, shown.replay, shown.atpp),
+        outside=outside,
         data=common_ranges(fits),
         unconverged=unconverged,
         note=note,
@@ -542,16 +575,33 @@ class _Solution:
     block: int  # draws that count as one independent draw
     chosen: Choice
     best: Choice | None
+    cheaper: Choice | None = None  # than one within the evidence
+    likeliest: Choice | None = None  # within the evidence, beside one beyond
 
     @property
     def shown(self) -> Choice:
         return self.best or self.chosen
 
 
-def _solution(request: Request, starts: Sequence[float | Floats | str]) -> _Solution:
+def _judged(
+    request: Request, at: Choice, beyond_evidence: bool
+) -> tuple[str, str, tuple[str, ...]]:
+    """`extrapolations` of a choice; one of no tokens, or of none at all, is not judged."""
+    if not 0 < at.tokens < math.inf:
+        return "ok", "", ()
+    row = request.run.row.assign(tokens=at.tokens, replay=at.replay)
+    return extrapolations(request.fits, row, beyond_evidence=beyond_evidence)
+
+
+def _solution(
+    request: Request,
+    starts: Sequence[float | Floats | str],
+    far: RegularGridInterpolator | None,
+) -> _Solution:
     """The plan with the effects of new sizes at the tokens and replay of the request's run.
 
-    `starts` are the baselines of the sources, unpaired.
+    `starts` are the baselines of the sources, unpaired; `far` is from `farness`. A plan within the
+    evidence is searched first, unless the smallest budget of all lies there.
     """
     run, fits, streams = request.run, list(request.fits.values()), request.streams
     in_turn = [fits[streams.index(k)] for k in range(len(fits))]
@@ -574,13 +624,29 @@ def _solution(request: Request, starts: Sequence[float | Floats | str]) -> _Solu
         kind: problem.thinned(MOST_DRAWS)
         for kind, problem in zip(NOISE, (latent, measured), strict=True)
     }
-    choices = _search(problems[request.noise], request.ratios)
-    return _Solution(run, problems, pairing, noise, block, *choices)
+    chosen, best = _search(problems[request.noise], request.ratios)
+    solved = _Solution(run, problems, pairing, noise, block, chosen, best)
+    if far is None or not chosen.tokens or (far.values > 0).all():
+        return solved
+    within = {kind: replace(problem, beyond=far) for kind, problem in problems.items()}
+    if best is None and far((chosen.budget, chosen.replay)) <= 0:
+        return replace(solved, problems=within)
+    nearer, likeliest = _search(within[request.noise], request.ratios)
+    if likeliest is None:
+        cheaper = chosen if best is None else None
+        return replace(solved, problems=within, chosen=nearer, best=None, cheaper=cheaper)
+    if best is None:
+        return replace(solved, likeliest=likeliest)
+    return replace(solved, problems=within, best=likeliest)
 
 
-def _solution_with_sizes(request: Request, starts: Sequence[float | Floats | str]) -> _Solution:
+def _solution_with_sizes(
+    request: Request,
+    starts: Sequence[float | Floats | str],
+    far: RegularGridInterpolator | None,
+) -> _Solution:
     """The plan with the effects of new sizes at the plan itself."""
-    solved = _solution(request, starts)
+    solved = _solution(request, starts, far)
     if not any(moving_size_effect(fit, request.run) for fit in request.fits.values()):
         return solved
     for _ in range(PASSES):
@@ -591,7 +657,7 @@ def _solution_with_sizes(request: Request, starts: Sequence[float | Floats | str
         if max(moved, abs(there.replay - run.replay)) < CLOSE:
             break
         run = replace(run, tokens=there.tokens, replay=there.replay)
-        solved = _solution(replace(request, run=run), starts)
+        solved = _solution(replace(request, run=run), starts, far)
     return solved
 
 

@@ -356,18 +356,11 @@ def _summary(
 
 
 def answer(plan: Plan) -> str:
-    if plan.status == "infeasible":
-        best = plan.best.p_both if plan.best else 0.0
-        return (
-            f"Infeasible: no budget meets the limits with probability {100 * plan.confidence:g} "
-            f"%, at most {100 * best:.3g} %; binding limit: {plan.binds}."
-        )
+    if plan.best is not None:
+        return f"Plan: {plan.verdict}; binding limit: {plan.binds}."
     repeated = "" if plan.epochs is None else f", {plan.epochs:.3g} epochs of the new data"
-    return (
-        f"Plan: {plan.atpp:.3g} adaptation tokens per parameter at {100 * plan.replay:.3g} % "
-        f"replay ({count(plan.tokens)} tokens, {plan.flops:.3g} FLOPs{repeated}) meet the limits "
-        f"with probability {100 * plan.p_both:.3g} %."
-    )
+    held = f"meets the limits with probability {100 * plan.p_both:.3g} %{repeated}"
+    return f"Plan: {plan.verdict}. It {held}. {'' if plan.cheaper else plan.evidence}".strip()
 
 
 # -- sections -------------------------------------------------------------------------------------

@@ -230,7 +230,7 @@ def plan_example(
         Of the tables, the fits and the plan.
     **settings
         For `bayeslaw.fit` (by default ``target_accept=0.995``), and ``allow_unconverged``,
-        ``noise`` and ``replay_grid`` for `bayeslaw.plan`.
+        ``beyond_evidence``, ``noise`` and ``replay_grid`` for `bayeslaw.plan`.
 
     Returns
     -------
@@ -241,7 +241,7 @@ def plan_example(
     from bayeslaw.planning.planner import plan
 
     world, train = paper_world(), "ptpp <= 31"
-    of_plan = {"allow_unconverged", "noise", "replay_grid"} & settings.keys()
+    of_plan = {"allow_unconverged", "beyond_evidence", "noise", "replay_grid"} & settings.keys()
     for_plan = {name: settings.pop(name) for name in of_plan}
     # With the default target_accept, a few trajectories of the source law diverge.
     settings = {"target_accept": 0.995} | settings | {"discrepancy": discrepancy, "seed": seed}
