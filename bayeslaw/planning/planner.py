@@ -59,7 +59,7 @@ from bayeslaw.planning.problem import (
 )
 from bayeslaw.planning.result import INFEASIBLE, Choice, Plan, cheapest, choice_at, replay_ratios
 from bayeslaw.tables.table import of_domains
-from bayeslaw.tables.validation import check_units, label_texts
+from bayeslaw.tables.validation import BASE_LOSSES, check_units, label_texts
 
 MOST_DRAWS = 4000
 """Most paired draws, evenly spread."""
@@ -351,6 +351,12 @@ class Request:
                     "unique_tokens, so it does not know what repeated tokens are worth; add "
                     "the column and fit again."
                 )
+        own = [starts_from_itself(fit) for fit in (*self.targets, *self.sources)]
+        if True in own[: len(self.targets)] and False in own[len(self.targets) :]:
+            raise BayeslawError(
+                "target and source are swapped: the target's table is of the domain that its bases "
+                "were pre-trained on, which may be forgotten; give its fit as the source."
+            )
         for target, source in product(self.targets, self.sources):
             if _same(target, source):
                 raise BayeslawError(
@@ -528,6 +534,14 @@ def _same(one: Fit, other: Fit) -> bool:
     if isinstance(one, Posterior) and isinstance(other, Posterior):
         return one is other or one.draws.equals(other.draws)
     return False
+
+
+def starts_from_itself(fit: Fit) -> bool | None:
+    """Whether a fit's table is its own source table, see `read_table`; None if it has none."""
+    if fit.table is None or not {*BASE_LOSSES} <= {*fit.table.frame}:
+        return None
+    base, start = (fit.table.frame[name] for name in BASE_LOSSES)
+    return bool((base == start).all())
 
 
 def law_of_bases(source: Fit) -> Bases | None:

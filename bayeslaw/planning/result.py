@@ -520,12 +520,12 @@ class Plan(Choice):
         if self.best is not None:
             within = " within the evidence" if self.problem.beyond else ""
             return (
-                f"infeasible: no budget meets the limits with probability "
+                f"{self.status}: no budget meets the limits with probability "
                 f"{100 * self.confidence:g} %; at most {100 * self.best.p_both:.1f} %{within}"
             )
         return (
-            f"{digits(self.atpp)} ATPP at {100 * self.replay:.1f} % replay, {count(self.tokens)} "
-            f"tokens, {self.flops:.3g} FLOPs: {self.status}"
+            f"{self.status}: {digits(self.atpp)} ATPP at {100 * self.replay:.1f} % replay, "
+            f"{count(self.tokens)} tokens, {self.flops:.3g} FLOPs"
         )
 
     def _reservations(self) -> list[Block]:
