@@ -348,15 +348,12 @@ def farness(fits: Mapping[str, Fit], run: PlannedRun) -> RegularGridInterpolator
             tables[rows.to_numpy().tobytes(), fit.columns] = rows, fit.columns
     if not tables:
         return None
-    seen, reach = (
-        pd.concat([rows["tokens"] for rows, _ in tables.values()]),
-        10 ** MEASURED["tokens"],
-    )
-    tokens = np.geomspace(seen.min() / (2 * reach), seen.max() * 2 * reach, 31)
-    ratios = np.linspace(0, 1, 31)
+    seen = pd.concat([rows["tokens"] for rows, _ in tables.values()])
+    reach = 2 * 10 ** MEASURED["tokens"]  # beyond it all runs lie beyond the evidence
+    tokens, ratios = np.geomspace(seen.min() / reach, seen.max() * reach, 31), np.linspace(0, 1, 31)
     asked = grid(params=run.params, ptpp=run.ptpp, tokens=tokens, replay=ratios)
     far = [of_measured(locate(rows, asked, c), c).max(axis=1) for rows, c in tables.values()]
     # A plan at the very edge is still inside after its tokens are rounded.
-    excess = np.max(far, axis=0).reshape(41, 31) - 1 + 1e-6
+    excess = np.max(far, axis=0).reshape(31, 31) - 1 + 1e-6
     places = np.log(tokens / run.params), ratios
     return RegularGridInterpolator(places, excess, bounds_error=False, fill_value=None)

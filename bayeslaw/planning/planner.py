@@ -278,6 +278,7 @@ def plan(
         problem=problem,
         deterministic_problem=deterministic,
         replay_grid=ratios,
+        far=far,
         run=solved.run,
     )
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.interpolate import RegularGridInterpolator
 
 from bayeslaw.common.arrays import Bools, Floats
 from bayeslaw.common.errors import BayeslawError
@@ -218,6 +219,8 @@ class Plan(Choice):
         The limits with the paired draws, and with the point fits.
     replay_grid : array
         Replay ratios that were searched.
+    far : callable or None
+        Of (log ATPP, replay ratio): positive beyond the evidence.
     run : PlannedRun
         The run, with the tokens and the replay ratio at which the effect of a new size is taken.
     """
@@ -250,6 +253,7 @@ class Plan(Choice):
     problem: Problem = field(repr=False)
     deterministic_problem: Problem = field(repr=False)
     replay_grid: Floats = field(repr=False)
+    far: RegularGridInterpolator | None = field(default=None, repr=False)
     run: PlannedRun = field(repr=False)
 
     @property
@@ -466,7 +470,7 @@ class Plan(Choice):
 
     def to_dict(self) -> dict[str, object]:
         """The plan as plain numbers and text for JSON; values that are not finite become None."""
-        hidden = ("problem", "deterministic_problem", "replay_grid", "run")
+        hidden = ("problem", "deterministic_problem", "replay_grid", "run", "far")
         shown = {name: value for name, value in vars(self).items() if name not in hidden}
         shown |= {name: fields(v) for name, v in shown.items() if isinstance(v, Choice)}
         shown |= {"spread": self.spread.to_dict("index")}
@@ -477,7 +481,8 @@ class Plan(Choice):
     def shown(self) -> Shown:
         """The verdict and its reservations, the plan beside others, and what it depends on."""
         frontier, sensitivity = self.frontier(), self.sensitivity()
-        blocks = [*self._reservations(), *self._stated(), "", *self._answer(), self._compared()]
+        notes: list[Block] = [*self.reservations, ""] if self.reservations else []
+        blocks = [*notes, *self._stated(), "", *self._answer(), self._compared()]
         chosen, certain = self.chosen, self.deterministic
         if chosen is not None and chosen.losses:
             losses = " and ".join(f"{loss:.4g}" for loss in chosen.losses)
@@ -528,8 +533,9 @@ class Plan(Choice):
             f"{count(self.tokens)} tokens, {self.flops:.3g} FLOPs"
         )
 
-    def _reservations(self) -> list[Block]:
-        """How the plan lies outside the fitted rows, and failures of convergence."""
+    @property
+    def reservations(self) -> list[Note]:
+        """How the plan lies outside the fitted rows, and failures of convergence, once each."""
         notes = [Note(self.evidence, "no evidence")] if self.evidence and not self.cheaper else []
         if (near := self.likeliest) is not None:
             text = f"Within the evidence: P(both) is at most {near.p_both:.3f}"
@@ -542,7 +548,7 @@ class Plan(Choice):
             notes.append(Note(f"{text} replay would do. {self.evidence}", "caution"))
         notes += [Note(text[:1].upper() + text[1:], "caution") for text in self.outside]
         notes += [Note(f"NOT CONVERGED: {text}.", "refuse") for text in self.unconverged]
-        return [*notes, *([""] if notes else [])]
+        return notes
 
     def _to_check(self) -> list[Block]:
         """The command that checks each fit at the plan."""

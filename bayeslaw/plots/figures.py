@@ -483,7 +483,7 @@ def floor_sensitivity(found: FloorSensitivity) -> Figure:
 LEVELS = (0.5, 0.8, 0.9, 0.95)  # P(both) of the contours, beside the confidence asked for
 LIMIT, CONTOUR = COLOURS[1], INK
 DIAMOND: Look = {"marker": "D", "ms": 7, "mfc": COLOURS[5], "mec": "black", "ls": ""}
-HATCHED: Look = {"fc": "none", "ec": (1.0, 1.0, 1.0, 0.5), "hatch": "///", "lw": 0}
+HATCHED: Look = {"fc": (1, 1, 1, 0.45), "ec": (0, 0, 0, 0.4), "hatch": "//", "lw": 0}
 MOST = 1000  # draws for the medians of the coloured surfaces; P(both) uses all draws
 
 
@@ -540,15 +540,16 @@ def plan_landscape(plan: Plan, *, points: int = 81) -> Figure:
         _budget_ticks(ax)
     panels[0].set_ylabel("budget (adaptation tokens per parameter)")
     figure.suptitle(_headline(plan), fontsize=9)
+    others = ", ".join(f"{100 * level:g}" for level in LEVELS if level != plan.confidence)
     handles: list[Artist] = [
         key("plan" if plan.best is None else "largest P(both); no plan", **_star(plan)),
         key("plan of the point fits", **DIAMOND),
         key("limit on the median", color=LIMIT, lw=2.5),
         key(f"P(both) = {100 * plan.confidence:g} %", color=CONTOUR, lw=1.1),
-        key("P(both), other levels", color=CONTOUR, lw=1.1, ls="--"),
+        key(f"P(both) = {others} %", color=CONTOUR, lw=1.1, ls="--"),
     ]
     if plan.data:
-        handles.append(Patch(fc="#8d8a78", ec="white", hatch="///", label="outside the data"))
+        handles.append(Patch(fc="#d9d7cb", ec="#777777", hatch="///", label="outside the data"))
     legend(figure, handles, columns=3)
     return figure
 

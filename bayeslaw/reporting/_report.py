@@ -14,6 +14,7 @@ from scipy.stats import binom
 
 from bayeslaw import plots
 from bayeslaw.checks._check import check
+from bayeslaw.checks.findings import listed
 from bayeslaw.common.errors import FitWarning
 from bayeslaw.common.formatting import count
 from bayeslaw.common.shown import Block, Level, Note, Shown, Table
@@ -282,7 +283,8 @@ def report(
     # -- top and end ------------------------------------------------------------------------------
     summary = _summary(fit, fc, scores, inside, plan, backtest)
     summary = replace(summary, figures=[first_figure])
-    sections = {"summary": summary, **sections}
+    first = {"summary": summary} | {n: s for n, s in sections.items() if n == "plan"}
+    sections = first | sections
     sections["provenance"] = _provenance(fit, frame, seed, command)
     sections["checklist"] = _checklist(first, frame, point, train, test)
     if question is None:
@@ -329,7 +331,7 @@ def _summary(
         error = 100 * float(scores["mae_rel"]["posterior"])
         tested = f"Of {len(frame)} held-out losses, {inside[0.5]} lie in the 50 % band and "
         tested += f"{inside[0.9]} in the 90 % band; the mean absolute error of the median is "
-        tested += f"{error:.2g} %."
+        tested += f"{error:.2g} %.{_unexpected(inside, len(frame))}"
     reaches = {c: beyond(fit.table.frame[c], frame[c]) for c in fit.columns}
     farther = ", ".join(f"{SHORT[c]} {reach}" for c, reach in reaches.items() if reach != "inside")
     ranges = "Each covariate is within the range of the training rows."
@@ -423,10 +425,26 @@ def _labelled(table: Table, name: str, labels: pd.Series) -> Table:
     return replace(table, frame=rows, left=[name, *table.left])
 
 
+def _expected(level: float, n: int) -> tuple[float, float]:
+    """The 90 % interval of how many of n independent losses lie in a band."""
+    low, high = binom.interval(0.9, n, level)
+    return float(low), float(high)
+
+
+def _unexpected(inside: Mapping[float, int], n: int) -> str:
+    """Which bands hold fewer or more losses than expected, as a sentence."""
+    parts = []
+    for words, sign in (("more", -1), ("fewer", 1)):
+        ends = {level: _expected(level, n)[sign > 0] for level in inside}
+        levels = [f"{100 * v:g} %" for v, held in inside.items() if sign * (held - ends[v]) > 0]
+        parts += [f"{words} in the {listed(levels)} band"] if levels else []
+    return f" Of independent rows we would expect {' and '.join(parts)}." if parts else ""
+
+
 def _coverage(inside: Mapping[float, int], n: int) -> list[Block]:
     rows = []
     for level, held in inside.items():
-        low, high = binom.interval(0.9, n, level)
+        low, high = _expected(level, n)
         rows.append((f"{100 * level:g} %", f"{held} of {n}", f"{low:.0f} to {high:.0f}"))
     counts = pd.DataFrame(rows, columns=["band", "inside", "expected"]).set_index("band")
     title = f"Measured losses inside each band, and 90 % interval for {n} independent rows"

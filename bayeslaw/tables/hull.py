@@ -157,7 +157,7 @@ def displacement(points: Floats, rows: Floats) -> Floats:
     # Let the columns of A be the points less the row. Over weights w >= 0 of sum 1, |A w| is the
     # distance from the row. Non-negative least squares minimises |A u|^2 + (sum(u) - 1)^2, for
     # u = s w of a sum s > 0 this is s^2 |A w|^2 + (s - 1)^2: u / sum(u) is the best w.
-    jitter = 1e-8 * np.random.default_rng(0).standard_normal(corners.shape)
+    jitter = 1e-10 * np.random.default_rng(0).standard_normal(corners.shape)
     for i, row in enumerate(asked):
         for near in corners, corners + jitter, corners - jitter:
             a = np.vstack([(near - row).T, np.ones(len(near))])
