@@ -217,11 +217,12 @@ def plan(
     described += ", and point fits as given" if points else ""
     far = farness(request.fits, run)
     if far is not None and not beyond_evidence:
-        i, j = np.unravel_index(far.values.argmin(), far.values.shape)
+        nearest = np.argwhere(far.values <= far.values.min() + 1e-9)
+        i, j = nearest[len(nearest) // 2]
         if far.values[i, j] >= TOO_FAR - 1:  # in params or PTPP, wherever the plan may lie
             tokens = params * math.exp(far.grid[0][i])
-            nearest = run.row.assign(tokens=tokens, replay=far.grid[1][j])
-            words = extrapolations(request.fits, nearest, beyond_evidence=False)[1]
+            row = run.row.assign(tokens=tokens, replay=far.grid[1][j])
+            words = extrapolations(request.fits, row, beyond_evidence=False)[1]
             raise TableError(f"plan: {words}")
     solved = _solution_with_sizes(request, starts, far)
     problem = solved.problems[request.noise]

@@ -118,7 +118,7 @@ def test_how_far_a_choice_can_be_moved(fits):
     assert least < found.replay < most
     for ratio, step in ((least, -1), (most, 1)):
         assert at(atpp=1.5 * found.atpp, replay=ratio).p_both >= 0.8
-        if 0.005 < ratio < 0.995:
+        if 0.005 < ratio < 0.649:  # beyond .65 bands were never measured
             assert at(atpp=1.5 * found.atpp, replay=ratio + step * 1e-4).p_both < 0.8
     assert np.isnan(found.around(atpp=1e-3, replay=0.9)["replay"]).all()
 
