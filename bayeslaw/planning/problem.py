@@ -230,7 +230,8 @@ class Problem:
 
         def holds(budgets: Floats) -> Bools:
             excesses = [limit.curve.along(budgets, ratio) - limit.level for limit in self.limits]
-            return np.asarray(np.max(excesses, axis=0) <= 0)
+            far = -np.inf if self.beyond is None else self.beyond((budgets, np.array(ratio)))
+            return np.asarray(np.maximum(np.max(excesses, axis=0), far) <= 0)
 
         return first(holds, BUDGETS[:, None], tolerance)
 

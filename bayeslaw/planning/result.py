@@ -496,7 +496,8 @@ class Plan(Choice):
             words = f"fails with probability {certain.p_failure:.2f}"
             if self.best is None and certain.atpp > 0:
                 words += f"; this plan has {self.atpp / certain.atpp:.2g} times its budget"
-        blocks.append(f"The deterministic plan ({self.point}) {words}. {PRICE}")
+        price = f" {PRICE}" if self.best is None else ""
+        blocks.append(f"The deterministic plan ({self.point}) {words}.{price}")
         blocks += self._to_check()
         if len(self.spread):
             shares = dict.fromkeys(map(str, self.spread.columns.drop("sd")), percent)
