@@ -17,7 +17,7 @@ from scipy.special import ndtri
 from bayeslaw.common.arrays import Bools, Floats
 from bayeslaw.common.formatting import listed
 from bayeslaw.common.shown import Block, Level, Note, Showing, Shown
-from bayeslaw.inference.pools import Pool
+from bayeslaw.inference.pools import Fit, Pool
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.residuals import covariance
 from bayeslaw.inference.storage import prior_draws
@@ -135,10 +135,9 @@ EXACT = (
 )
 
 
-def judge_extrapolation(
-    fit: Posterior | Pool, rows: pd.DataFrame, *, beyond_evidence: bool = False
-) -> Finding:
+def judge_extrapolation(fit: Fit, rows: pd.DataFrame, *, beyond_evidence: bool = False) -> Finding:
     """Distance of the rows beyond the training rows, and whether the data support it."""
+    assert fit.table is not None
     # Of a pool the member with the most weight says whether its laws are taken as exact.
     seen, first = fit.table.frame, fit.first if isinstance(fit, Pool) else fit
     located = locate(fit.table, rows, fit.columns)

@@ -265,6 +265,7 @@ def plan(
     figure: Path | None = output("Draw the landscape (PNG, PDF or SVG).", *opt.FIGURES),
     explore: Path | None = output("Write a page on which the limits can be moved (HTML).", ".html"),
     allow_unconverged: bool = opt.UNCONVERGED,
+    beyond_evidence: bool = opt.BEYOND_EVIDENCE,
     seed: int = opt.SEED,
 ) -> Result:
     """Plan the smallest adaptation budget and its replay ratio.
@@ -273,6 +274,9 @@ def plan(
     forgetting of the source domain stay within their limits with the stated probability, under
     posteriors saved by `bayeslaw fit --out`. For comparison it shows the plan of the medians,
     with its probability of failure.
+
+    Exits with 1 if the limits are met only farther from the fitted rows than bands were ever
+    tested, and refuses a plan twice as far; --beyond-evidence accepts both.
     """
     from bayeslaw.tables.table import is_synthetic
 
@@ -287,6 +291,7 @@ def plan(
         "noise": noise,
         "replay_grid": None if replay is None else opt.numbers(replay, "--replay", how),
         "allow_unconverged": allow_unconverged,
+        "beyond_evidence": beyond_evidence,
         "seed": seed,
     }
     fits, limited = {"target": target, "source": source}, vars(limits)
@@ -322,7 +327,8 @@ def plan(
     if quoted is not None:
         shown += Shown(blocks=[quoted])
     shown = shown.adding(out=figure, page=None if notes else explore)
-    return Result(shown, notes, 2 if notes else 0)
+    accepted = beyond_evidence or planned.status != "feasible, beyond the evidence"
+    return Result(shown, notes, 2 if notes else 0 if accepted else 1)
 
 
 def _besides(

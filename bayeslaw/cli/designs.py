@@ -101,7 +101,8 @@ def anchors(
     needed = evsi = None
     if gain == "plan":
         assert forgotten is not None
-        needed = bl.plan(target=fitted, source=forgotten, seed=value.seed, **allow, **limits)
+        how = allow | {"seed": value.seed, "beyond_evidence": True}
+        needed = bl.plan(target=fitted, source=forgotten, **how, **limits)
     chosen = bl.choose_anchors(
         fitted,
         pool,

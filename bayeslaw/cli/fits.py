@@ -279,7 +279,7 @@ def report(
     how: dict[str, Any] = {"seed": seed, "allow_unconverged": allow_unconverged}
     planned = comparison = None
     if other is not None:
-        planned = bl.plan(target=fitted, source=other, **how, **limits)
+        planned = bl.plan(target=fitted, source=other, beyond_evidence=True, **how, **limits)
     if laws is not None:
         table = choice.table(source, choice.source_table)
         comparison = opt.compared(table, laws, compare_method, sampling, **split, **how)

@@ -496,7 +496,7 @@ def anchor_value(
     """
     if not sets or simulations < 1:
         raise BayeslawError("give at least one set of anchors, and one simulation.")
-    planned |= {"seed": seed, "allow_unconverged": True}
+    planned |= {"seed": seed, "allow_unconverged": True, "beyond_evidence": True}
     fits = target, source
     for fit in fits:
         fit.require_converged(allow_unconverged)

@@ -21,7 +21,7 @@ References
 import math
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -328,7 +328,7 @@ def joint_gaussian(
         noise.append(covariance)
     quantities = [aims[0]]
     if plan is not None and plan.chosen is not None:
-        smallest = plan.problem.needed(plan.chosen.replay)
+        smallest = replace(plan.problem, beyond=None).needed(plan.chosen.replay)
         scores = ndtri((rankdata(smallest)[keep] - 0.5) / count)
         quantities.append((scores / scores.std(ddof=1))[:, None])
     return JointGaussian(

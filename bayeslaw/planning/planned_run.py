@@ -11,9 +11,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
+from scipy.interpolate import RegularGridInterpolator
 
+from bayeslaw.checks.findings import LEVELS, judge_extrapolation
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import BayeslawError, unknown
+from bayeslaw.common.formatting import listed
 from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.pools import Fit, Pool
 from bayeslaw.inference.posterior import Posterior
@@ -23,9 +26,9 @@ from bayeslaw.model import effects
 from bayeslaw.model.effects import BASE
 from bayeslaw.planning.grid import Curve, LawDraws
 from bayeslaw.planning.problem import Noise
-from bayeslaw.tables.hull import evidence, farthest, locate
+from bayeslaw.tables.hull import MEASURED, evidence, farthest, locate, of_measured
 from bayeslaw.tables.table import grid
-from bayeslaw.tables.validation import other_units
+from bayeslaw.tables.validation import COVARIATES
 
 PARTS = ("law", "parameters", "discrepancy", "size", "base", "run", "noise")
 """Sources of variance: which law of a pool is right, its parameters and discrepancy, the effects of
@@ -322,32 +325,52 @@ def common_ranges(fits: Sequence[Fit]) -> dict[str, tuple[float, float]]:
 
 
 def extrapolations(
-    fits: Mapping[str, Fit], params: float, ptpp: float | None, replay: float, atpp: float
-) -> tuple[str, ...]:
-    """How a planned run lies outside the training rows of each fit, as text.
+    fits: Mapping[str, Fit], row: pd.DataFrame, *, beyond_evidence: bool = True
+) -> tuple[str, str, tuple[str, ...]]:
+    """How a planned run lies outside the training rows of the fits, as `bayeslaw.check` says it.
 
-    Quantities outside their range are named first. Then comes the distance of the plan from the
-    convex hull of the training rows (see `bayeslaw.locate`), also if each quantity is in its range;
-    whether bands were ever compared with losses that far out; and what may be in another unit.
+    Returns the worst level and the words of `bayeslaw.checks.findings.evidence`; and all else that
+    the check says of the distance, each text once, with the names of its fits.
     """
-    texts: list[str] = []
-    planned = {"params": params, "replay": replay, "atpp": atpp}
-    planned |= {} if ptpp is None else {"ptpp": ptpp}
-    row = pd.DataFrame([{**planned, "tokens": params * atpp}])
+    said: dict[str, list[str]] = {}
+    judged = [("ok", "")]
     for name, fit in fits.items():
         if fit.table is None:
             continue
-        for column, (low, high) in training_ranges(fit).items():
-            value = planned.get(column, math.nan)
-            if math.isfinite(value) and not low * (1 - 1e-9) <= value <= high * (1 + 1e-9):
-                ends = f"{low:.4g} to {high:.4g}" if low < high else f"all {low:.4g} (a projection)"
-                texts.append(f"{column} {value:.4g} is outside the {name}'s rows, {ends}")
-        if 0 < atpp < math.inf:
-            located = locate(fit.table, row, fit.columns)
-            distances = farthest(located).values()
-            texts += [f"the plan lies beyond the {name}'s rows by {far}" for far in distances]
-            level, text = evidence(located, fit.columns, beyond_evidence=True)
-            others = [text for text, _ in other_units(row, fit.table.frame)]
-            cautions = others if level == "ok" else [text, *others]
-            texts += [f"{name}: {text.removesuffix('.')}" for text in cautions]
-    return tuple(texts)
+        finding = judge_extrapolation(fit, row, beyond_evidence=beyond_evidence)
+        located = finding.frame
+        judged.append(evidence(located, fit.columns, beyond_evidence=beyond_evidence))
+        far = [f"{position} by {distance}." for position, distance in farthest(located).items()]
+        # The last words of the finding are the position.
+        for text in (*far, *finding.words[:-1]):
+            if text != judged[-1][1]:
+                said.setdefault(text, []).append(name)
+    level, words = max(judged, key=lambda each: LEVELS.index(each[0]))
+    return level, words, tuple(f"{listed(names)}: {text}" for text, names in said.items())
+
+
+def farness(fits: Mapping[str, Fit], run: PlannedRun) -> RegularGridInterpolator | None:
+    """Whether runs lie farther from the rows of a fit than bands were measured, if so positive.
+
+    A function of log ATPP and replay ratio. The distance over the measured one is convex in both,
+    so that between the nodes, where it is interpolated, it is at least the exact one. None if no
+    fit has a table.
+    """
+    tables: dict[object, tuple[pd.DataFrame, Sequence[str]]] = {}
+    for fit in fits.values():
+        if fit.table is not None:
+            rows = fit.table.frame[[c for c in COVARIATES if c in fit.table.frame]]
+            rows = rows.drop_duplicates()  # those of target and source are often the same
+            tables[rows.to_numpy().tobytes(), fit.columns] = rows, fit.columns
+    if not tables:
+        return None
+    seen = pd.concat([rows["tokens"] for rows, _ in tables.values()])
+    reach = 2 * 10 ** MEASURED["tokens"]  # beyond it all runs lie beyond the evidence
+    tokens, ratios = np.geomspace(seen.min() / reach, seen.max() * reach, 31), np.linspace(0, 1, 31)
+    stage = {} if run.ptpp is None else {"ptpp": run.ptpp}
+    asked = grid(params=run.params, **stage, tokens=tokens, replay=ratios)
+    far = [of_measured(locate(rows, asked, c), c).max(axis=1) for rows, c in tables.values()]
+    # A plan at the very edge is still inside after its tokens are rounded.
+    excess = np.max(far, axis=0).reshape(31, 31) - 1 + 1e-6
+    places = np.log(tokens / run.params), ratios
+    return RegularGridInterpolator(places, excess, bounds_error=False, fill_value=None)

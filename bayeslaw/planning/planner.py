@@ -14,9 +14,11 @@ from typing import Any, Never
 
 import numpy as np
 import pandas as pd
+from scipy.interpolate import RegularGridInterpolator
 
 from bayeslaw.common.arrays import Floats, Ints
-from bayeslaw.common.errors import REMOVED, BayeslawError, argument, unknown
+from bayeslaw.common.errors import REMOVED, BayeslawError, TableError, argument, unknown
+from bayeslaw.common.formatting import digits
 from bayeslaw.common.progress import step
 from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.pools import (
@@ -38,6 +40,7 @@ from bayeslaw.planning.planned_run import (
     curve_of,
     deviations,
     extrapolations,
+    farness,
     moving_size_effect,
     planned_base,
     spread,
@@ -55,8 +58,9 @@ from bayeslaw.planning.problem import (
     smallest,
 )
 from bayeslaw.planning.result import INFEASIBLE, Choice, Plan, cheapest, choice_at, replay_ratios
+from bayeslaw.tables.hull import TOO_FAR
 from bayeslaw.tables.table import of_domains
-from bayeslaw.tables.validation import check_units, label_texts
+from bayeslaw.tables.validation import BASE_LOSSES, check_units, label_texts
 
 MOST_DRAWS = 4000
 """Most paired draws, evenly spread."""
@@ -93,13 +97,16 @@ def plan(
     point: Sequence[PointFit] | None = None,
     seed: int = 0,
     allow_unconverged: bool = False,
+    beyond_evidence: bool = False,
     note: str = "",
     **others: Never,
 ) -> Plan:
     """Smallest budget that meets target and forgetting limits with stated probability.
 
     The chance-constrained problem is: minimise D/N over D and the replay ratio such that all limits
-    hold with probability `confidence`, estimated by the fraction of the posterior draws.
+    hold with probability `confidence`, estimated by the fraction of the posterior draws. Of the
+    runs that meet the limits, those as near to the fitted rows as bands were ever measured come
+    first.
 
     Parameters
     ----------
@@ -148,6 +155,8 @@ def plan(
         Of the noise, the bootstrap, and random effects of a size without training rows.
     allow_unconverged : bool
         Plan although a posterior failed the convergence check; the result lists the failures.
+    beyond_evidence : bool
+        Do not refuse a plan twice as far from the fitted rows as bands were ever measured.
     note : str
         Text copied to the result.
     **others
@@ -161,6 +170,8 @@ def plan(
     ------
     NotConverged
         If a posterior failed the convergence check and `allow_unconverged` is false.
+    TableError
+        If the limits are met only where forecasts are refused, and `beyond_evidence` is false.
     BayeslawError
         If an argument is not valid, or there is no baseline.
 
@@ -209,9 +220,29 @@ def plan(
     points = sum(isinstance(fit, PointFit) for fit in point or fits)
     described = "posterior medians of the reference coordinates"
     described += ", and point fits as given" if points else ""
-    solved = _solution_with_sizes(request, starts)
+    far = farness(request.fits, run)
+    if far is not None and not beyond_evidence:
+        nearest = np.argwhere(far.values <= far.values.min() + 1e-9)
+        i, j = nearest[len(nearest) // 2]
+        if far.values[i, j] >= TOO_FAR - 1:  # in params or PTPP, wherever the plan may lie
+            tokens = params * math.exp(far.grid[0][i])
+            row = run.row.assign(tokens=tokens, replay=far.grid[1][j])
+            words = extrapolations(request.fits, row, beyond_evidence=False)[1]
+            raise TableError(f"plan: {words}")
+    solved = _solution_with_sizes(request, starts, far)
     problem = solved.problems[request.noise]
     chosen, best, shown = solved.chosen, solved.best, solved.shown
+    level, evidence, outside = _judged(request, shown, beyond_evidence or best is not None)
+    if level == "refuse":
+        near = solved.likeliest
+        within = f"P(both) is at most {near.p_both:.3f}" if near else "there is no run"
+        raise TableError(
+            f"no plan within the evidence: {within} there. Beyond it, at {digits(chosen.atpp)} "
+            f"ATPP and {100 * chosen.replay:.1f} % replay: {evidence}"
+        )
+    status = "feasible" if level == "ok" else "feasible, beyond the evidence"
+    if solved.cheaper is not None:
+        evidence = _judged(request, solved.cheaper, True)[1]
     error, held_out = dict[str, Any](), math.nan
     if best is None:
         rng = np.random.default_rng(seed)
@@ -225,7 +256,10 @@ def plan(
         shares = spread(request.fits, solved.noise, streams, run, shown.tokens, shown.replay)
     return Plan(
         **vars(chosen),
-        status="feasible" if best is None else "infeasible",
+        status="infeasible" if best is not None else status,
+        evidence=evidence,
+        cheaper=solved.cheaper,
+        likeliest=solved.likeliest,
         confidence=confidence,
         draws=problem.draws,
         pairing=solved.pairing,
@@ -242,7 +276,7 @@ def plan(
         point="point fits as given" if points == len(point or fits) else described,
         held_out=held_out,
         error=error,
-        outside=extrapolations(request.fits, params, run.ptpp, shown.replay, shown.atpp),
+        outside=outside,
         data=common_ranges(fits),
         unconverged=unconverged,
         note=note,
@@ -250,6 +284,7 @@ def plan(
         problem=problem,
         deterministic_problem=deterministic,
         replay_grid=ratios,
+        far=far,
         run=solved.run,
     )
 
@@ -324,6 +359,12 @@ class Request:
                     "unique_tokens, so it does not know what repeated tokens are worth; add "
                     "the column and fit again."
                 )
+        own = [starts_from_itself(fit) for fit in (*self.targets, *self.sources)]
+        if True in own[: len(self.targets)] and False in own[len(self.targets) :]:
+            raise BayeslawError(
+                "target and source are swapped: the target's table is of the domain that its bases "
+                "were pre-trained on, which may be forgotten; give its fit as the source."
+            )
         for target, source in product(self.targets, self.sources):
             if _same(target, source):
                 raise BayeslawError(
@@ -522,6 +563,14 @@ def _same(one: Fit, other: Fit) -> bool:
     return False
 
 
+def starts_from_itself(fit: Fit) -> bool | None:
+    """Whether a fit's table is its own source table, see `read_table`; None if it has none."""
+    if fit.table is None or not {*BASE_LOSSES} <= {*fit.table.frame}:
+        return None
+    base, start = (fit.table.frame[name] for name in BASE_LOSSES)
+    return bool((base == start).all())
+
+
 def law_of_bases(source: Fit) -> Bases | None:
     """Losses of pre-trained models that a source's fit knows, and their laws, if it does."""
     if isinstance(source, PointFit):
@@ -567,17 +616,34 @@ class _Solution:
     block: int  # draws that count as one independent draw
     chosen: Choice
     best: Choice | None
+    cheaper: Choice | None = None  # than one within the evidence
+    likeliest: Choice | None = None  # within the evidence, beside one beyond
 
     @property
     def shown(self) -> Choice:
         return self.best or self.chosen
 
 
+def _judged(
+    request: Request, at: Choice, beyond_evidence: bool
+) -> tuple[str, str, tuple[str, ...]]:
+    """`extrapolations` of a choice; one of no tokens, or of none at all, is not judged."""
+    if not 0 < at.tokens < math.inf:
+        return "ok", "", ()
+    row = request.run.row.assign(tokens=at.tokens, replay=at.replay)
+    return extrapolations(request.fits, row, beyond_evidence=beyond_evidence)
+
+
 @step("planning: losses by tokens and replay, and the least budget")
-def _solution(request: Request, starts: Sequence[float | Floats | str]) -> _Solution:
+def _solution(
+    request: Request,
+    starts: Sequence[float | Floats | str],
+    far: RegularGridInterpolator | None,
+) -> _Solution:
     """The plan with the effects of new sizes at the tokens and replay of the request's run.
 
-    `starts` are the baselines of the sources, unpaired.
+    `starts` are the baselines of the sources, unpaired; `far` is from `farness`. A plan within the
+    evidence is searched first, unless the smallest budget of all lies there.
     """
     run, fits, streams = request.run, list(request.fits.values()), request.streams
     in_turn = [fits[streams.index(k)] for k in range(len(fits))]
@@ -600,13 +666,29 @@ def _solution(request: Request, starts: Sequence[float | Floats | str]) -> _Solu
         kind: problem.thinned(MOST_DRAWS)
         for kind, problem in zip(NOISE, (latent, measured), strict=True)
     }
-    choices = _search(problems[request.noise], request.ratios)
-    return _Solution(run, problems, pairing, noise, block, *choices)
+    chosen, best = _search(problems[request.noise], request.ratios)
+    solved = _Solution(run, problems, pairing, noise, block, chosen, best)
+    if far is None or not chosen.tokens or (far.values > 0).all():
+        return solved
+    within = {kind: replace(problem, beyond=far) for kind, problem in problems.items()}
+    if best is None and far((chosen.budget, chosen.replay)) <= 0:
+        return replace(solved, problems=within)
+    nearer, likeliest = _search(within[request.noise], request.ratios)
+    if likeliest is None:
+        cheaper = chosen if best is None else None
+        return replace(solved, problems=within, chosen=nearer, best=None, cheaper=cheaper)
+    if best is None:
+        return replace(solved, likeliest=likeliest)
+    return replace(solved, problems=within, best=likeliest)
 
 
-def _solution_with_sizes(request: Request, starts: Sequence[float | Floats | str]) -> _Solution:
+def _solution_with_sizes(
+    request: Request,
+    starts: Sequence[float | Floats | str],
+    far: RegularGridInterpolator | None,
+) -> _Solution:
     """The plan with the effects of new sizes at the plan itself."""
-    solved = _solution(request, starts)
+    solved = _solution(request, starts, far)
     if not any(moving_size_effect(fit, request.run) for fit in request.fits.values()):
         return solved
     for _ in range(PASSES):
@@ -617,7 +699,7 @@ def _solution_with_sizes(request: Request, starts: Sequence[float | Floats | str
         if max(moved, abs(there.replay - run.replay)) < CLOSE:
             break
         run = replace(run, tokens=there.tokens, replay=there.replay)
-        solved = _solution(replace(request, run=run), starts)
+        solved = _solution(replace(request, run=run), starts, far)
     return solved
 
 

@@ -124,6 +124,9 @@ class Problem:
 
     limits: tuple[Limit, ...]
     confidence: float
+    # Of log ATPP and replay ratio: positive where a run lies beyond the evidence; then no limit
+    # counts as met. See `bayeslaw.planning.planned_run.farness`.
+    beyond: Callable[[tuple[Floats, Floats]], Floats] | None = None
 
     @cached_property
     def targets(self) -> tuple[Limit, ...]:
@@ -192,7 +195,12 @@ class Problem:
 
     def worst(self, budgets: Sequence[float] | Floats, replay: Sequence[float] | Floats) -> Floats:
         """Largest excess of a loss over its limit; not positive where all limits hold."""
-        return reduce(np.maximum, self.excesses(budgets, replay))
+        worst = reduce(np.maximum, self.excesses(budgets, replay))
+        if self.beyond is None:
+            return worst
+        u = np.asarray(budgets, float)
+        beyond = self.beyond((u if u.ndim > 1 else u[:, None], np.asarray(replay, float)))
+        return np.maximum(worst, beyond[..., None])
 
     def reduced(self, statistic: Callable[[Floats], Any], budgets: Floats, replay: Floats) -> Any:
         """A function of `worst` at (budgets, replays, ...), evaluated some budgets at a time."""
@@ -222,7 +230,8 @@ class Problem:
 
         def holds(budgets: Floats) -> Bools:
             excesses = [limit.curve.along(budgets, ratio) - limit.level for limit in self.limits]
-            return np.asarray(np.max(excesses, axis=0) <= 0)
+            far = -np.inf if self.beyond is None else self.beyond((budgets, np.array(ratio)))
+            return np.asarray(np.maximum(np.max(excesses, axis=0), far) <= 0)
 
         return first(holds, BUDGETS[:, None], tolerance)
 

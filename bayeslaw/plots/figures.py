@@ -483,7 +483,7 @@ def floor_sensitivity(found: FloorSensitivity) -> Figure:
 LEVELS = (0.5, 0.8, 0.9, 0.95)  # P(both) of the contours, beside the confidence asked for
 LIMIT, CONTOUR = COLOURS[1], INK
 DIAMOND: Look = {"marker": "D", "ms": 7, "mfc": COLOURS[5], "mec": "black", "ls": ""}
-HATCHED: Look = {"fc": "none", "ec": (1.0, 1.0, 1.0, 0.5), "hatch": "///", "lw": 0}
+HATCHED: Look = {"fc": (1, 1, 1, 0.45), "ec": (0, 0, 0, 0.4), "hatch": "//", "lw": 0}
 MOST = 1000  # draws for the medians of the coloured surfaces; P(both) uses all draws
 
 
@@ -540,15 +540,16 @@ def plan_landscape(plan: Plan, *, points: int = 81) -> Figure:
         _budget_ticks(ax)
     panels[0].set_ylabel("budget (adaptation tokens per parameter)")
     figure.suptitle(_headline(plan), fontsize=9)
+    others = ", ".join(f"{100 * level:g}" for level in LEVELS if level != plan.confidence)
     handles: list[Artist] = [
-        key("plan" if plan.status == "feasible" else "largest P(both); no plan", **_star(plan)),
+        key("plan" if plan.best is None else "largest P(both); no plan", **_star(plan)),
         key("plan of the point fits", **DIAMOND),
         key("limit on the median", color=LIMIT, lw=2.5),
         key(f"P(both) = {100 * plan.confidence:g} %", color=CONTOUR, lw=1.1),
-        key("P(both), other levels", color=CONTOUR, lw=1.1, ls="--"),
+        key(f"P(both) = {others} %", color=CONTOUR, lw=1.1, ls="--"),
     ]
     if plan.data:
-        handles.append(Patch(fc="#8d8a78", ec="white", hatch="///", label="outside the data"))
+        handles.append(Patch(fc="#d9d7cb", ec="#777777", hatch="///", label="outside the data"))
     legend(figure, handles, columns=3)
     return figure
 
@@ -572,7 +573,7 @@ def plan_frontier(plan: Plan, *, points: int = 25) -> Figure:
     figure, (ax, below) = axes(2, columns=1, width=4.8, height=2.1, sharex=True)
     ax.plot(100 * feasible["confidence"], feasible["atpp"], color=COLOURS[0])
     below.plot(100 * feasible["confidence"], 100 * feasible["replay"], color=COLOURS[0])
-    if plan.status == "feasible":
+    if plan.best is None:
         low, high = plan.error.get("atpp_90", (plan.atpp, plan.atpp))
         error = [[max(plan.atpp - low, 0)], [max(high - plan.atpp, 0)]]
         ax.errorbar(100 * plan.confidence, plan.atpp, error, **_star(plan), ecolor=INK)
@@ -649,14 +650,17 @@ def _level(ax: Axes, value: float, words: str, colour: str, line: str) -> None:
 def _headline(plan: Plan) -> str:
     synthetic = "Synthetic data. " if plan.note.startswith("Synthetic") else ""
     where = f"{synthetic}{plan.model}"
-    beyond = {text.split()[0] for text in plan.outside} & {"params", "ptpp"}
+    ends = {name: plan.data[name] for name in ("params", "ptpp") if name in plan.data}
+    asked = {name: plan.limits[name] for name in ends if plan.limits[name] is not None}
+    beyond = [n for n, value in asked.items() if not ends[n][0] <= value <= ends[n][1]]
     if beyond:
-        where += f" ({' and '.join(sorted(beyond))} outside the data)"
-    if plan.status == "infeasible":
-        best = plan.best.p_both if plan.best else 0.0
-        return f"{where}: infeasible at {100 * plan.confidence:g} %, at most {100 * best:.1f} %"
+        where += f" ({' and '.join(beyond)} outside the data)"
+    if plan.best is not None:
+        best = f"at most {100 * plan.best.p_both:.1f} %"
+        return f"{where}: infeasible at {100 * plan.confidence:g} %, {best}"
     chosen = f"{plan.atpp:.3g} ATPP at {100 * plan.replay:.0f} % replay"
-    return f"{where}: {chosen}, P(both) {100 * plan.p_both:.1f} %"
+    beyond_evidence = " (beyond the evidence)" if plan.status != "feasible" else ""
+    return f"{where}: {chosen}{beyond_evidence}, P(both) {100 * plan.p_both:.1f} %"
 
 
 def _budget_ticks(ax: Axes) -> None:
@@ -668,5 +672,5 @@ def _budget_ticks(ax: Axes) -> None:
 
 
 def _star(plan: Plan) -> Look:
-    face = "#F0E442" if plan.status == "feasible" else "white"
+    face = "#F0E442" if plan.best is None else "white"
     return {"marker": "*", "ms": 15, "mfc": face, "mec": "black", "ls": "", "zorder": 5}

@@ -14,6 +14,7 @@ from scipy.stats import binom
 
 from bayeslaw import plots
 from bayeslaw.checks._check import check
+from bayeslaw.checks.findings import listed
 from bayeslaw.common.errors import FitWarning
 from bayeslaw.common.formatting import count
 from bayeslaw.common.progress import step
@@ -285,7 +286,8 @@ def report(
     # -- top and end ------------------------------------------------------------------------------
     summary = _summary(fit, fc, scores, inside, plan, backtest)
     summary = replace(summary, figures=[first_figure])
-    sections = {"summary": summary, **sections}
+    first = {"summary": summary} | {n: s for n, s in sections.items() if n == "plan"}
+    sections = first | sections
     sections["provenance"] = _provenance(fit, frame, seed, command)
     sections["checklist"] = _checklist(first, frame, point, train, test)
     if question is None:
@@ -332,7 +334,7 @@ def _summary(
         error = 100 * float(scores["mae_rel"]["posterior"])
         tested = f"Of {len(frame)} held-out losses, {inside[0.5]} lie in the 50 % band and "
         tested += f"{inside[0.9]} in the 90 % band; the mean absolute error of the median is "
-        tested += f"{error:.2g} %."
+        tested += f"{error:.2g} %.{_unexpected(inside, len(frame))}"
     reaches = {c: beyond(fit.table.frame[c], frame[c]) for c in fit.columns}
     farther = ", ".join(f"{SHORT[c]} {reach}" for c, reach in reaches.items() if reach != "inside")
     ranges = "Each covariate is within the range of the training rows."
@@ -359,18 +361,11 @@ def _summary(
 
 
 def answer(plan: Plan) -> str:
-    if plan.status == "infeasible":
-        best = plan.best.p_both if plan.best else 0.0
-        return (
-            f"Infeasible: no budget meets the limits with probability {100 * plan.confidence:g} "
-            f"%, at most {100 * best:.3g} %; binding limit: {plan.binds}."
-        )
+    if plan.best is not None:
+        return f"Plan: {plan.verdict}; binding limit: {plan.binds}."
     repeated = "" if plan.epochs is None else f", {plan.epochs:.3g} epochs of the new data"
-    return (
-        f"Plan: {plan.atpp:.3g} adaptation tokens per parameter at {100 * plan.replay:.3g} % "
-        f"replay ({count(plan.tokens)} tokens, {plan.flops:.3g} FLOPs{repeated}) meet the limits "
-        f"with probability {100 * plan.p_both:.3g} %."
-    )
+    held = f"meets the limits with probability {100 * plan.p_both:.3g} %{repeated}"
+    return f"Plan: {plan.verdict}. It {held}. {'' if plan.cheaper else plan.evidence}".strip()
 
 
 # -- sections -------------------------------------------------------------------------------------
@@ -433,10 +428,26 @@ def _labelled(table: Table, name: str, labels: pd.Series) -> Table:
     return replace(table, frame=rows, left=[name, *table.left])
 
 
+def _expected(level: float, n: int) -> tuple[float, float]:
+    """The 90 % interval of how many of n independent losses lie in a band."""
+    low, high = binom.interval(0.9, n, level)
+    return float(low), float(high)
+
+
+def _unexpected(inside: Mapping[float, int], n: int) -> str:
+    """Which bands hold fewer or more losses than expected, as a sentence."""
+    parts = []
+    for words, sign in (("more", -1), ("fewer", 1)):
+        ends = {level: _expected(level, n)[sign > 0] for level in inside}
+        levels = [f"{100 * v:g} %" for v, held in inside.items() if sign * (held - ends[v]) > 0]
+        parts += [f"{words} in the {listed(levels)} band"] if levels else []
+    return f" Of independent rows we would expect {' and '.join(parts)}." if parts else ""
+
+
 def _coverage(inside: Mapping[float, int], n: int) -> list[Block]:
     rows = []
     for level, held in inside.items():
-        low, high = binom.interval(0.9, n, level)
+        low, high = _expected(level, n)
         rows.append((f"{100 * level:g} %", f"{held} of {n}", f"{low:.0f} to {high:.0f}"))
     counts = pd.DataFrame(rows, columns=["band", "inside", "expected"]).set_index("band")
     title = f"Measured losses inside each band, and 90 % interval for {n} independent rows"

@@ -117,7 +117,7 @@ def rendered(template: str, **values: object) -> str:
 # -- the page to explore a plan --------------------------------------------------------------------
 
 DRAWS, BUDGETS, RATIOS = 256, 33, 25  # of a page, which takes 2 MB
-WIDER = 16.0  # budgets reach this factor below and above the plan's
+WIDER = 4.0  # budgets reach this factor below and above the plan's, and half of it beyond the rows
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ def explore(
     draws : int
         Most draws, evenly spread over those of the plan.
     atpp : array, optional
-        Budgets in ascending order; by default 33 from a sixteenth to 16 times the plan's.
+        Budgets in ascending order; by default 33 around the plan's and the fitted ones.
     replay : array, optional
         Replay ratios in ascending order; by default 25 between those that the plan searched.
 
@@ -203,7 +203,9 @@ def _page(
     if atpp is None:
         if middle is None or not 0 < middle.atpp < math.inf:
             raise BayeslawError(f"{name}: no draw meets the limits; relax one.")
-        atpp = np.geomspace(middle.atpp / WIDER, middle.atpp * WIDER, BUDGETS)
+        low, high = plan.data.get("atpp", (middle.atpp, middle.atpp))
+        ends = min(low * 2, middle.atpp), max(high / 2, middle.atpp)
+        atpp = np.geomspace(ends[0] / WIDER, ends[1] * WIDER, BUDGETS)
     if replay is None:
         grid = plan.replay_grid
         replay = grid if len(grid) <= RATIOS else np.linspace(grid[0], grid[-1], RATIOS)
@@ -212,6 +214,9 @@ def _page(
         if axis.ndim != 1 or not len(axis) or not (np.diff(axis) > 0).all():
             raise BayeslawError("atpp and replay: give numbers in ascending order.")
     replay_ratios(ratios)
+    within = np.ones((len(budgets), len(ratios)), bool)
+    if plan.far is not None:
+        within = plan.far((np.log(budgets)[:, None], ratios)) <= 0
     few = problem.thinned(draws)
     silent = Noise({"noise": np.zeros(few.draws)})
     latent = few.with_noise([silent] * len(few.limits))
@@ -220,7 +225,7 @@ def _page(
         "note": plan.note,
         "params": problem.params,
         "limits": jsonable(plan.limits),
-        "outside": [*plan.outside],
+        "outside": [note.text for note in plan.reservations if note.level != "refuse"],
         "unconverged": [*plan.unconverged],
         "data": jsonable(plan.data),
         "relative": problem.source.relative,
@@ -229,6 +234,7 @@ def _page(
         "max_forgetting": [source.most for source in problem.sources],
         "atpp": budgets.tolist(),
         "replay": ratios.tolist(),
+        "within": within.tolist(),
         "draws": few.draws,
         # Latent losses of each fit on the grid, (budgets, ratios, draws).
         "losses": [_packed(limit.curve.loss(np.log(budgets), ratios)) for limit in few.limits],

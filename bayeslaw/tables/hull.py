@@ -168,9 +168,16 @@ def displacement(points: Floats, rows: Floats) -> Floats:
     # Let the columns of A be the points less the row. Over weights w >= 0 of sum 1, |A w| is the
     # distance from the row. Non-negative least squares minimises |A u|^2 + (sum(u) - 1)^2, for
     # u = s w of a sum s > 0 this is s^2 |A w|^2 + (s - 1)^2: u / sum(u) is the best w.
+    jitter = 1e-10 * np.random.default_rng(0).standard_normal(corners.shape)
     for i, row in enumerate(asked):
-        weights, _ = nnls(np.vstack([(corners - row).T, np.ones(len(corners))]), target)
-        away[i] = (row - corners).T @ weights / weights.sum()
+        for near in corners, corners + jitter, corners - jitter:
+            a = np.vstack([(near - row).T, np.ones(len(near))])
+            weights, _ = nnls(a, target)
+            # Points in one plane are dependent, and nnls then sometimes stops before the minimum,
+            # where the slope along the weights in use is zero.
+            if abs(weights @ (a.T @ (a @ weights - target))) < 1e-9:
+                break
+        away[i] = (row - near).T @ weights / weights.sum()
     return np.asarray(away[inverse])
 
 

@@ -52,7 +52,8 @@ def test_json_is_the_plan(options, found):
     content = document(*options, *MOST, "--seed", "3")
     assert content["command"] == "plan"
     assert content["synthetic"] is True
-    assert content["status"] == "feasible"
+    assert content["status"] == found.status == "feasible"
+    assert content["evidence"] == found.evidence
     for name in ("atpp", "replay", "p_target", "p_forgetting", "p_both", "held_out", "flops"):
         assert content[name] == getattr(found, name)
     assert content["deterministic"]["p_failure"] == found.deterministic.p_failure
@@ -71,13 +72,16 @@ def test_text_says_what_a_buyer_must_know(options, found):
     for words in (
         "Synthetic data",
         "P(forgetting)",
-        f"{found.flops:.3g} FLOPs. Monte Carlo error: ATPP ± ",
+        "Monte Carlo error: ATPP ± ",
+        "In 57 synthetic worlds",
+        "bayeslaw check FIT --grid",
         "On held-out draws",
         "fails with probability",
         "Under a cap of 50B tokens",
         "Smallest budget by confidence",
         "Sensitivity to the limits",
-        f"Plan: {found.atpp:.3g}",
+        f"Plan: feasible: {found.atpp:.3g}",
+        f"{found.flops:.3g} FLOPs",
     ):
         assert words in text
 
@@ -104,8 +108,26 @@ def test_two_targets(options, fits):
 def test_infeasible_is_a_result_not_an_error(options):
     text, content = both(*options, "--max-loss", "1.4")
     assert (content["status"], content["atpp"]) == ("infeasible", None)
-    assert "Infeasible" in text
+    assert "Plan: infeasible: no budget meets" in text
     assert "Binding limit: target" in text
+
+
+@pytest.mark.parametrize(
+    ("asked", "code", "words"),
+    [
+        (".3,.4,.5", 0, "Plan: feasible: "),
+        (".7", 1, "Plan: feasible, beyond the evidence: "),
+        (".7 --beyond-evidence", 0, "Plan: feasible, beyond the evidence: "),
+        (".9 --beyond-evidence", 0, "Plan: feasible, beyond the evidence: "),
+    ],
+)
+def test_the_exit_code_and_the_first_line_have_the_verdict(options, asked, code, words):
+    out = run(*options, *MOST, "--confidence", ".8", "--replay", *asked.split(), code=code)
+    lines = [line for line in out.stdout.splitlines() if not line.startswith("Synthetic")]
+    assert lines[0].startswith(words)
+    assert out.stdout.count("No evidence") == ("beyond" in words)
+    assert "No evidence" not in out.stdout[out.stdout.index("N 8.1B") :]
+    assert out.stderr == ""
 
 
 @pytest.fixture
@@ -127,6 +149,10 @@ def test_mistakes_in_one_line(options, tmp_path):
     assert "baseline='matched' was removed: give" in fails(*options, *MOST, "--baseline", "matched")
     assert "--max-cvar was removed: lower" in fails(*options, *MOST, "--max-cvar", "0")
     assert "--price was removed: compare" in fails(*options, *MOST, "--price", "1e23")
+    beyond = fails(*options, *MOST, "--replay", ".9")
+    assert "no plan within the evidence" in beyond
+    assert "0.4 of replay (bands were tested to 0.15)" in beyond
+    assert beyond.rstrip().endswith("ask for nearer rows, or add --beyond-evidence.")
     assert "--replay: cannot read 'a'" in fails(*options, *MOST, "--replay", "a")
     assert "fractions" in fails(*options, *MOST, "--replay", "30")
     assert "--max-tokens 0: give a positive number" in fails(*options, *MOST, "--max-tokens", "0")
@@ -152,7 +178,7 @@ def test_the_plan_is_printed_if_there_is_no_page(options, tmp_path, monkeypatch)
     monkeypatch.setattr("bayeslaw.reporting.pages.find_spec", lambda _name: True)
     page = tmp_path / "a.html"
     result = run(*options, "--max-loss", ".1", "--explore", page, code=2)
-    assert "Infeasible" in result.stdout
+    assert "Plan: infeasible" in result.stdout
     assert result.stderr.startswith(f"error: {page} is not written: plan: no draw meets")
 
 

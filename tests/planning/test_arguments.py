@@ -43,10 +43,9 @@ def test_baseline_of_a_law_that_has_a_value_at_zero(fits):
     p |= {"G": 0.2, "xi": 2.0, "omega": 2.0}
     source = replace(true_fits(WORLD)[1], law=load_law("forgetting"), parameters=p)
     start = 1.5 + 100 / 8.1e9**0.3 + 0.5 / (8.1e9**0.01 * 279**0.3)
-    own, given = (
-        plan(**LIMITS, target=fits["target"], source=source, baseline=b) for b in ("law", start)
-    )
-    assert own.status == "feasible"
+    asked = LIMITS | {"target": fits["target"], "source": source, "beyond_evidence": True}
+    own, given = (plan(**asked, baseline=b) for b in ("law", start))
+    assert own.best is None
     assert own.atpp == pytest.approx(given.atpp, rel=1e-9)
     assert own.forgetting == pytest.approx(given.forgetting, rel=1e-9)
     assert own.baseline.startswith("source law's own loss at D = 0")
@@ -166,38 +165,28 @@ def test_unconverged_posteriors_are_refused_unless_allowed(fits):
     assert "3 divergences" in failures[0]
 
 
-def test_extrapolation_is_reported(fits):
-    found = plan(**fits, **LIMITS, baseline=BASE, replay_grid=[0.7])
-    assert any(
-        text.startswith("replay 0.7 is outside the target's rows, 0.1") for text in found.outside
+def test_what_lies_outside_the_rows_is_said_once_in_the_words_of_the_check(fits):
+    """Anchors at PTPP 279 are of the smallest size only, so that a corner is empty."""
+
+    def said(params, ptpp, replay, atpp):
+        return extrapolations(
+            fits, grid(params=params, ptpp=ptpp, replay=replay, tokens=params * atpp)
+        )
+
+    assert said(241e6, 31, 0.3, 5.0) == said(241e6, 279, 0.4, 16.0) == ("ok", "", ())
+    level, words, (far, exact) = said(8.1e9, 279, 0.4, 16.0)
+    assert (level, words) == ("ok", "")
+    row = grid(params=8.1e9, ptpp=279, replay=0.4, tokens=16 * 8.1e9)
+    away = locate(fits["target"].table, row)["decades"].item()
+    assert away > 0.5
+    assert far == (
+        f"target and source: extrapolation by {away:.2g} decades, each covariate within its range."
     )
-    assert not any(text.startswith("ptpp") for text in found.outside)  # there are anchors
-    assert any(
-        "ptpp 1000" in t for t in plan(**fits, **LIMITS | {"ptpp": 1000}, baseline=2).outside
-    )
-
-
-def test_a_plan_that_may_be_in_another_unit_says_so(fits):
-    """Tokens a thousand times those of the rows; farther out than bands were ever measured."""
-    found = extrapolations({"target": fits["target"]}, 8.1e9, 279, 0.3, 1e6)
-    assert any(text.startswith("target: No evidence: ") for text in found)
-    far = 1e6 * 8.1e9 / fits["target"].table.frame["tokens"].max()
-    assert f"target: tokens = 8.1e+15 is {far:.2g} times above the fitted rows; counts" in found[-1]
-    near = extrapolations({"target": fits["target"]}, 241e6, 31, 0.3, 5.0)
-    assert near == ()
-
-
-def test_a_plan_in_an_empty_corner_is_reported(fits):
-    """Anchors at PTPP 279 are of the smallest size only."""
-    table, own = fits["target"].table, {"target": fits["target"]}
-    where = locate(table, grid(params=8.1e9, ptpp=279, replay=0.4, tokens=16 * 8.1e9)).iloc[0]
-    far = where["decades"]
-    assert far > 0.5
-    assert extrapolations(own, 8.1e9, 279, 0.4, 16.0) == (
-        f"the plan lies beyond the target's rows by {far:.2g} decades, each covariate within its "
-        "range",
-    )
-    assert extrapolations(own, 241e6, 279, 0.4, 16.0) == ()
+    assert exact.startswith("target and source: The law is taken as exact")
+    level, words, texts = said(8.1e9, 279, 0.7, 1e6)
+    assert level == "no evidence"
+    assert "decades of tokens (bands were tested to 0.83) and 0.2 of replay (bands" in words
+    assert not any("No evidence" in text or "millions" in text for text in texts)
 
 
 def test_pairing_is_reported(fits):

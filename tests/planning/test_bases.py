@@ -231,6 +231,18 @@ def test_a_new_base_starts_from_losses_that_are_drawn(adaptation):
     assert np.std(np.log(limit.baseline)) > 0.005
 
 
+def test_target_and_source_swapped_are_refused(adaptation):
+    """The source table of the source domain is itself."""
+    target, source = adaptation
+    frame = source.table.frame
+    itself = replace(source.table, frame=frame.assign(start_loss=frame["base_loss"]))
+    source = replace(source, table=itself)
+    asked = MODEL | {"max_loss": 2.4, "max_forgetting": 0.2, "replay_grid": [0.3]}
+    assert plan(target=target, source=source, **asked, baseline=2.3).limits["max_loss"] == 2.4
+    with pytest.raises(BayeslawError, match="target and source are swapped"):
+        plan(target=source, source=target, **asked)
+
+
 def test_point_fits_of_a_law_that_starts_from_the_base(adaptation):
     """Target, source and deterministic plan; the curve is the fit's prediction."""
     target, source = adaptation

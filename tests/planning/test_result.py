@@ -5,13 +5,15 @@ import json
 import numpy as np
 import pytest
 
-from bayeslaw import BayeslawError, plan
+from bayeslaw import BayeslawError, Pool, TableError, grid, locate, plan
 from bayeslaw.simulation.worlds import true_fits
+from tests.inside import evidence
 from tests.planning.posteriors import (
     BASE,
     LIMITS,
     WORLD,
     losses,
+    posterior,
 )
 
 
@@ -29,6 +31,47 @@ def test_deterministic_plan_has_its_failure_probability(fits):
     medians = plan(**fits, **LIMITS, baseline=BASE)
     assert medians.deterministic.atpp == pytest.approx(8.9, rel=0.2)
     assert medians.point == "posterior medians of the reference coordinates"
+
+
+BEYOND = "feasible, beyond the evidence"
+VERDICTS = {
+    "inside": ({}, "feasible", ""),
+    "ratios beyond": ({"replay_grid": [0.7]}, BEYOND, "0.2 of replay (bands were tested to 0.15)"),
+    "asked for": ({"replay_grid": [0.9], "beyond_evidence": True}, BEYOND, "0.4 of replay (bands"),
+    "cheaper beyond": ({"max_loss": 3.0, "max_forgetting": 0.9}, "feasible", "decades of tokens"),
+}
+REFUSED = {
+    "ratios": ({"replay_grid": [0.9]}, r"no plan within the evidence.* 0\.4 of replay .*: ask for"),
+    "stage": ({"ptpp": 279e2}, r"plan: No evidence: rows lie up to 2 decades of PTPP .*: ask for"),
+}
+
+
+@pytest.mark.parametrize("pooled", [False, True])
+@pytest.mark.parametrize(("asked", "status", "words"), VERDICTS.values(), ids=VERDICTS)
+def test_a_plan_has_the_verdict_of_the_check_there(fits, asked, status, words, pooled):
+    """A plan within the evidence comes first, and a cheaper one beyond stands beside it."""
+    target = Pool({"one": fits["target"], "other": posterior("french", seed=1)})
+    both = fits | ({"target": target} if pooled else {})
+    found = plan(**both, **LIMITS | {"baseline": BASE} | asked)
+    assert found.status == status
+    assert str(found).startswith(f"Plan: {status}: {found.atpp:.3g} ATPP at ")
+    assert words in found.evidence
+    assert bool(found.evidence) == bool(words)
+    row = grid(params=8.1e9, ptpp=279, replay=found.replay, tokens=found.tokens)
+    located = locate(fits["target"].table, row, fits["target"].columns)
+    assert (evidence(located, fits["target"].columns)[0] == "ok") == (status == "feasible")
+    if cheaper := found.cheaper:
+        assert cheaper.atpp < found.atpp
+        assert cheaper.p_both >= 0.9
+        assert "beyond the evidence" in str(found)
+    assert (found.cheaper is None) == ("max_loss" not in asked)
+    assert str(found).count("No evidence") == bool(words)
+
+
+@pytest.mark.parametrize(("asked", "says"), REFUSED.values(), ids=REFUSED)
+def test_a_plan_twice_as_far_as_bands_were_measured_is_refused(fits, asked, says):
+    with pytest.raises(TableError, match=says):
+        plan(**fits, **LIMITS | {"baseline": BASE} | asked)
 
 
 def test_frontier_increases_and_surface_agrees(fits):
@@ -75,7 +118,7 @@ def test_how_far_a_choice_can_be_moved(fits):
     assert least < found.replay < most
     for ratio, step in ((least, -1), (most, 1)):
         assert at(atpp=1.5 * found.atpp, replay=ratio).p_both >= 0.8
-        if 0.005 < ratio < 0.995:
+        if 0.005 < ratio < 0.649:  # beyond .65 bands were never measured
             assert at(atpp=1.5 * found.atpp, replay=ratio + step * 1e-4).p_both < 0.8
     assert np.isnan(found.around(atpp=1e-3, replay=0.9)["replay"]).all()
 

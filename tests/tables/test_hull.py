@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bayeslaw import TableError, grid, locate
+from bayeslaw import TableError, grid, locate, read_table
 from tests.inside import displacement, in_words
+from tests.support import DATA
 
 GRID = {"params": [1e8, 1e9], "tokens": [1e9, 1e11]}
 
@@ -29,6 +30,15 @@ def test_nearest_points_are_those_of_the_projection(seed, dims, count, rounded, 
         assert ((points - (x - gap)) @ gap).max() <= 1e-9 * (1 + gap @ gap)
     weights = rng.dirichlet(np.ones(count), 5)
     assert np.abs(displacement(points, weights @ points)).max() < 1e-7
+
+
+def test_the_distance_between_two_rows_is_no_larger_than_at_them():
+    """Along one covariate; many training rows lie in one plane."""
+    train = read_table(DATA / "tinycpt" / "french.csv", where="annealed and 0 < tokens")
+    tokens = np.geomspace(10752, 432640, 25)
+    rows = grid(params=21624, tokens=tokens, replay=0.1, ptpp=279)
+    far = locate(train.query("ptpp <= 124 and replay < 1"), rows)["decades"]
+    assert far.to_numpy() == pytest.approx(np.log10(279 / 124), abs=1e-6)
 
 
 def test_positions_and_distances():
