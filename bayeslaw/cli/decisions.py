@@ -33,16 +33,12 @@ class Asked:
     "bayeslaw derive fit.nc --flops 1e21,1e24 --loss 2.2",
     "bayeslaw derive fit.nc --loss 2.2 --against other.nc --json",
     'bayeslaw derive fit.nc --at "params=1e9 tokens=2e10"',
-    'bayeslaw derive cpt.nc --scratch scratch.nc --at "params=1e9 replay=.3 ptpp=20"',
 )
 def derive(
     *,
     posterior: Path = opt.SAVED,
     asked: Asked,
     against: Path | None = option("Posterior of a recipe: multiplier over it, at each --loss."),
-    scratch: Path | None = option(
-        "Posterior of training from scratch: tokens at which it is beaten, at --at."
-    ),
     at: str | None = option(
         'Rows of local exponents: "params=1e9 tokens=1e10"; other covariates of --flops.',
         metavar="SPEC",
@@ -60,9 +56,8 @@ def derive(
     """Derive numbers from a fit, each with its median and credible intervals.
 
     The floor E, and as asked: the compute-optimal split of a budget C = 6 N D, the FLOPs that reach
-    a loss, the compute multiplier over another recipe, the tokens at which continual pre-training
-    beats training from scratch, local exponents, and the rate of least loss where several were
-    fitted. All are of the latent loss, without noise and random effects.
+    a loss, the compute multiplier over another recipe, local exponents, and the rate of least loss
+    where several were fitted. All are of the latent loss, without noise and random effects.
     """
     import pandas as pd
 
@@ -71,8 +66,8 @@ def derive(
     chosen, place = opt.band_levels(levels), {} if at is None else opt.covariates(at, "--at")
     budgets, losses = asked.numbers()
     ends = opt.numbers(search, "--search", "write it as 1e-3,1e6", size=2)
-    if place and not (budgets or losses or scratch or place.keys() & {"params", "tokens"}):
-        raise BayeslawError("--at needs params and tokens, or --flops, --loss or --scratch.")
+    if place and not (budgets or losses or place.keys() & {"params", "tokens"}):
+        raise BayeslawError("--at needs params and tokens, or --flops or --loss.")
     if against and not losses:
         raise BayeslawError("--against compares FLOPs to reach a loss; give --loss.")
     fit, derive = load_posterior(posterior), bl.derive
@@ -88,10 +83,7 @@ def derive(
     if against:
         other = load_posterior(against)
         derived["compute_multiplier"] = derive.compute_multiplier(fit, other, losses, **within)
-    if scratch:
-        other, params = load_posterior(scratch), one("params", place)
-        derived["crossover"] = derive.crossover(fit, other, params, **fixed, **within)
-    elif place.keys() & {"params", "tokens"}:
+    if place.keys() & {"params", "tokens"}:
         rows = bl.grid(**place)
         derived["local_exponents"] = derive.local_exponents(fit, rows, **allow)
         if fit.law.tuning:

@@ -49,6 +49,7 @@ REMOVED = {
     "matched": "was removed: give the measured loss of the un-adapted model, or asymptote.",
     "max_cvar": "was removed: lower the limit of forgetting, or raise the confidence.",
     "price": "was removed: compare the budgets by confidence that the plan prints.",
+    "scratch": "was removed: forecast both fits at the same rows and compare.",
     "backend": "was removed: start a study within joblib.parallel_config(backend=...).",
     "scheduler": "was removed: start a study within joblib.parallel_config(backend='dask').",
 }

@@ -42,7 +42,6 @@ TITLES = {
     "params": "Compute-optimal split of a budget, C = 6 N D",
     "flops": "FLOPs to reach a loss, split compute-optimally",
     "multiplier": "Compute multiplier over the other recipe",
-    "tokens_from": "Tokens at which continual pre-training beats training from scratch",
     "alpha": "Local exponents",
     "rate": "Rate of least loss",
 }

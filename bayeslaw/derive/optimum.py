@@ -1,4 +1,4 @@
-"""Compute-optimal splits of budgets, budgets that losses need, their ratios, and crossovers.
+"""Compute-optimal splits of budgets, budgets that losses need, and their ratios.
 
 A budget of C FLOPs trains N parameters on D tokens with C = 6 N D [1]_; at a given C the loss
 depends on D / N alone. Numbers are read from the losses of every draw on a refined grid.
@@ -20,7 +20,7 @@ from bayeslaw.common.errors import BayeslawError, LawError
 from bayeslaw.derive.derived import Derived, checked, derived
 from bayeslaw.inference.pools import pair_draws
 from bayeslaw.inference.posterior import Posterior
-from bayeslaw.planning.grid import LawDraws, first, minima
+from bayeslaw.planning.grid import LawDraws, minima
 from bayeslaw.tables.table import grid
 from bayeslaw.tables.validation import check_units
 
@@ -34,8 +34,8 @@ REACHED = "searched {:.3g} to {:.3g} FLOPs"
 # draws of Gadre's RefinedWeb a quarter did at a hundredth of the least budget.
 FLOPS_REACH = (1.0, 1e9)
 """Budgets searched for a loss, over the least and the greatest budget of the training rows."""
-RATIO_STEP, FLOPS_STEP, TOKENS_STEP = 0.15, 1.0, 0.25
-"""Distance of grid points in log(D / N), log C and log D."""
+RATIO_STEP, FLOPS_STEP = 0.15, 1.0
+"""Distance of grid points in log(D / N) and log C."""
 NEAR = 41
 """Grid points of log(D / N) about the best of two budgets, between which another is looked for."""
 EDGE = 1e-4
@@ -422,91 +422,3 @@ def _positive(name: str, values: float | Sequence[float]) -> list[float]:
     if not numbers or not all(0 < value < math.inf for value in numbers):
         raise BayeslawError(f"{name} must be positive numbers; got {values!r}.")
     return numbers
-
-
-def crossover(
-    posterior: Posterior,
-    scratch: Posterior,
-    params: float,
-    *,
-    replay: float | None = None,
-    ptpp: float | None = None,
-    search: tuple[float, float] = SEARCH,
-    allow_unconverged: bool = False,
-) -> Derived:
-    """Tokens at which continual pre-training from a base beats training from scratch.
-
-    Both models have N parameters and train on the same number of tokens D, thus on the same FLOPs;
-    the pre-training of the base is not counted. Crossings are found on a grid of quarter e-folds
-    in D, then refined.
-
-    Parameters
-    ----------
-    posterior : Posterior
-        Of losses on the target data after continual pre-training.
-    scratch : Posterior
-        Of losses on the same data after training from scratch; its law depends on N and D at most.
-    params : float
-        Parameters N of both models.
-    replay, ptpp : float, optional
-        Replay ratio of continual pre-training, and pre-training tokens per parameter of its base;
-        needed if its law depends on them.
-    search : tuple of float
-        Least and greatest tokens per parameter, D / N, that are searched.
-    allow_unconverged : bool
-        Whether to use posteriors that failed the convergence checks.
-
-    Returns
-    -------
-    Derived
-        `tokens_from`: the fewest tokens with which continual pre-training has the lower loss or
-        the same; the least of the range, marked in `at_bound`, where it has from the start, and
-        infinity where it never has. `tokens_until`: the tokens from which training from scratch
-        has the lower loss again; infinity where it never has again, NaN where `tokens_from` is
-        infinite. `notes` says how draws were paired: those of separate fits are independent.
-
-    Raises
-    ------
-    NotConverged
-        If a posterior failed the convergence checks and `allow_unconverged` is false.
-    LawError
-        If `replay` or `ptpp` is lacking, or a law depends on other things.
-    BayeslawError
-        If `params` is not positive, or the range is empty.
-
-    Examples
-    --------
-    >>> bl.derive.crossover(cpt, scratch, 1e9, replay=0.3, ptpp=20)  # doctest: +SKIP
-    """
-    if not 0 < params < math.inf:
-        raise BayeslawError(f"params must be a positive number; got {params!r}.")
-    check_search(search)
-    low, high = search
-    fits = [posterior, scratch]
-    failures = checked(fits, allow_unconverged)
-    for fit in fits:
-        check_units(pd.DataFrame({"params": [params]}), "crossover", fit.table.frame)
-    (ours, theirs), how = pair_draws(fits)
-    model, tokens = (params, params), (low * params, high * params)
-    continued = law_of(posterior, model, tokens, replay, ptpp).take(ours)
-    fresh = law_of(scratch, model, tokens).take(theirs)
-    least, most = np.log(tokens)
-    nodes = np.linspace(least, most, max(2, math.ceil((most - least) / TOKENS_STEP) + 1))[:, None]
-
-    # Equal losses count as ahead: a law is ahead of itself from the start.
-    def ahead(log_tokens: Floats) -> Bools:
-        d = np.exp(log_tokens)
-        return continued.loss(params, d, replay, ptpp) <= fresh.loss(params, d)
-
-    log_from = first(ahead, nodes)
-    log_until = first(lambda log_tokens: ~ahead(log_tokens) & (log_tokens > log_from), nodes)
-    log_until[np.isinf(log_from)] = np.nan
-    numbers = {
-        "tokens_from": (np.exp(log_from)[:, None], "tokens"),
-        "tokens_until": (np.exp(log_until)[:, None], "tokens"),
-    }
-    asked = {"params": params, "replay": replay, "ptpp": ptpp}
-    cases = pd.DataFrame([{name: value for name, value in asked.items() if value is not None}])
-    notes = [f"draws paired {how}", f"searched {tokens[0]:.3g} to {tokens[1]:.3g} tokens"]
-    at_bound = {"tokens_from": (log_from == least)[:, None]}
-    return derived(numbers, cases, at_bound=at_bound, notes=notes, failures=failures)

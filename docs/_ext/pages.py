@@ -38,7 +38,7 @@ API = {
     "Checks and cross-validation": "check Check calibrate Calibration backtest"
     " read_backtest Backtest loo cross_validate Elpd StackedForecast",
     "Derived numbers": "derive.compute_optimal derive.flops_to_reach derive.compute_multiplier"
-    " derive.crossover derive.local_exponents derive.best_rate derive.floor derive.accuracy"
+    " derive.local_exponents derive.best_rate derive.floor derive.accuracy"
     " derive.Derived derive.floor_sensitivity derive.FloorSensitivity compare_recipes Recipes",
     "Plans, anchors, studies": "plan Plan Choice plan_example choose_anchors Anchors anchor_value"
     " study Case world_cases pool_cases explore Explorer",

@@ -23,7 +23,6 @@ from tests.support import CHINCHILLA
 FLOPS = (1e20, 1e24)
 ROWS = grid(params=[2e8, 3e9], tokens=[2e9, 5e11])
 FAR = grid(params=1e11, tokens=1e13)
-N = 1e9
 
 
 def closed_form(posterior, flops):
@@ -168,43 +167,6 @@ def test_multiplier_of_a_recipe_that_needs_a_fraction(known):
     assert found.draws.multiplier.values == pytest.approx(k, rel=1e-6)
 
 
-# -- crossovers -----------------------------------------------------------------------------------
-
-
-def test_crossing_from_above_from_below_never_and_always(known):
-    # Draw by draw: ahead until D, ahead from D, never ahead, always ahead.
-    b = np.array([200.0, 800.0, 500.0, 300.0])
-    e = np.array([1.75, 1.65, 1.71, 1.69])
-    cpt = known(**CHINCHILLA | {"B": b, "E": e})
-    # All draws of it are the same: pairs need no alignment.
-    scratch = known(**CHINCHILLA | {"E": np.full(4, 1.7)})
-    found = derive.crossover(cpt, scratch, N)
-    at = ((b[:2] - CHINCHILLA["B"]) / (1.7 - e[:2])) ** (1 / CHINCHILLA["beta"])
-    begin, end = N * 1e-3, np.inf
-    order = np.argsort(found.draws.tokens_from.values[:, 0])
-    starts = found.draws.tokens_from.values[order, 0]
-    assert starts == pytest.approx([begin, begin, at[1], np.inf], rel=1e-9)
-    until = found.draws.tokens_until.values[order, 0]
-    assert sorted(until[:2]) == pytest.approx([at[0], end], rel=1e-9)
-    assert until[2] == np.inf
-    assert np.isnan(until[3])
-    assert found.at_bound["tokens_from"].sum() == 2
-    assert "independently" in found.notes[0]
-    assert found.to_frame().loc[1, "undefined"] == 0.25
-
-
-def test_crossover_of_fits_of_other_laws(two_stages, posterior):
-    found = derive.crossover(two_stages, posterior, N, replay=0.2, ptpp=31)
-    assert list(found.cases.iloc[0]) == [N, 0.2, 31]
-    for pair in ((two_stages, posterior), (posterior, two_stages)):
-        with pytest.raises(LawError, match="depends on replay"):
-            derive.crossover(*pair, N)
-    with pytest.raises(BayeslawError, match="params must be"):
-        derive.crossover(posterior, posterior, 0)
-    with pytest.raises(BayeslawError, match="range of tokens"):
-        derive.crossover(posterior, posterior, N, search=(10, 1))
-
-
 # -- local exponents and the floor ----------------------------------------------------------------
 
 
@@ -338,7 +300,6 @@ def test_what_is_derived_is_annealed_and_tuned_and_no_data_repeat(known):
             best.to_frame(),
             derive.flops_to_reach(fit, [2.5, 2.2]).to_frame(),
             derive.compute_multiplier(better, other, 2.4).to_frame(),
-            derive.crossover(better, other, 1e9).to_frame(),
             derive.local_exponents(fit, rows).to_frame(),
             derive.floor_sensitivity(fit, best, slices=2).profile,
             *(each.to_frame() for each in (recipes, recipes.multipliers, recipes.crossings)),
