@@ -75,6 +75,8 @@ def argument(name: str, value: object) -> str:
         return option
     pairs = isinstance(value, Mapping) and [f"{key}={text}" for key, text in value.items()]
     text = "; ".join(pairs) if pairs else str(value)
+    if isinstance(value, tuple):
+        text = ",".join(f"{number:g}" for number in value)
     quoted = shlex.quote(text)
     if quoted != text and not set(text) & set('"`$\\!'):
         quoted = f'"{text}"'

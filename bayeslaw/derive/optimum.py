@@ -15,9 +15,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
+from bayeslaw.checks.findings import MEASURED
 from bayeslaw.common.arrays import Bools, Floats, Ints
-from bayeslaw.common.errors import BayeslawError, LawError
-from bayeslaw.derive.derived import Derived, checked, derived
+from bayeslaw.common.errors import BayeslawError, LawError, argument
+from bayeslaw.common.formatting import percent
+from bayeslaw.derive.derived import SHARE, Derived, checked, derived, placed, quantile, warn_beyond
 from bayeslaw.inference.pools import pair_draws
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.planning.grid import LawDraws, minima
@@ -26,9 +28,12 @@ from bayeslaw.tables.validation import check_units
 
 FLOPS = 6.0
 """FLOPs per parameter and token."""
-SEARCH = (1e-3, 1e6)
-"""Tokens per parameter among which the best is searched."""
-SEARCHED = "searched {:g} to {:g} tokens per parameter"
+WIDER = 10 ** MEASURED["tokens"]
+"""Factor by which the range of tokens per parameter that is searched exceeds that of the rows.
+
+Bands were compared with measured losses as far out along D.
+"""
+SEARCHED = "searched {:.4g} to {:.4g} tokens per parameter"
 REACHED = "searched {:.3g} to {:.3g} FLOPs"
 # Far below the rows a walking law may bend down again, and reach a low loss a second time: of 2000
 # draws of Gadre's RefinedWeb a quarter did at a hundredth of the least budget.
@@ -54,6 +59,11 @@ class Budgets:
     search: Range
     replay: float | None = None
     ptpp: float | None = None
+
+    @property
+    def searched(self) -> str:
+        """The range, in words."""
+        return SEARCHED.format(*self.search)
 
     def loss(self, log_flops: float | Floats, log_ratio: Floats) -> Floats:
         """(points, draws); arguments have that shape, or (points, 1)."""
@@ -167,19 +177,24 @@ def law_of(
     return LawDraws(law.settled, p, posterior.at)
 
 
-def check_search(search: Range) -> None:
+def searched(fit: Posterior, search: Range | None) -> Range:
+    """Tokens per parameter to search: those asked for, or those of the rows and somewhat beyond."""
+    if search is None:
+        ratios = fit.table.frame["tokens"] / fit.table.frame["params"]
+        return float(ratios.min()) / WIDER, float(ratios.max()) * WIDER
     low, high = search
     if not 0 < low < high < math.inf:
         raise BayeslawError(
             f"search {low:g} to {high:g} is not a range of tokens per parameter; "
             "write the least first, such as (0.1, 1e4)."
         )
+    return low, high
 
 
 def budgets_of(
     posterior: Posterior,
     flops: Range,
-    search: Range,
+    search: Range | None,
     replay: float | None = None,
     ptpp: float | None = None,
     draws: Ints | slice = slice(None),
@@ -189,8 +204,7 @@ def budgets_of(
             f"law {posterior.law.name} does not depend on {', '.join(sorted(lacking))}; "
             "a compute-optimal split needs a law of both params and tokens."
         )
-    check_search(search)
-    low, high = search
+    low, high = search = searched(posterior, search)
     least, most = flops[0] / FLOPS, flops[1] / FLOPS
     params = (math.sqrt(least / high), math.sqrt(most / low))
     tokens = (math.sqrt(least * low), math.sqrt(most * high))
@@ -219,7 +233,7 @@ def compute_optimal(
     flops: float | Sequence[float],
     *,
     span: float = 10.0,
-    search: Range = SEARCH,
+    search: Range | None = None,
     replay: float | None = None,
     ptpp: float | None = None,
     allow_unconverged: bool = False,
@@ -234,8 +248,9 @@ def compute_optimal(
         Budgets C, in FLOPs; C = 6 N D.
     span : float
         Factor of budget, around C, over which the exponents of N and D are mean slopes.
-    search : tuple of float
-        Least and greatest tokens per parameter among which the best is searched.
+    search : tuple of float, optional
+        Least and greatest tokens per parameter among which the best is searched; by default those
+        of the fitted rows, and .83 decades beyond: as far as bands were tested along D.
     replay, ptpp : float, optional
         Replay ratio, and pre-training tokens per parameter, of a law that depends on them.
     allow_unconverged : bool
@@ -247,7 +262,13 @@ def compute_optimal(
         `params`, `tokens`, `tokens_per_param`, `loss` (nats per token), and the exponents
         `params_exponent` and `tokens_exponent`: the mean of d log N / d log C and of
         d log D / d log C over `span`. They add up to 1. An optimum on a bound of `search` is the
-        bound, and `at_bound` says so.
+        bound, and `at_bound` says so. `places` says how far the split of each budget lies beyond
+        the fitted rows, with the median N and D.
+
+    Warns
+    -----
+    TableWarning
+        If a split lies so far out that `bayeslaw forecast` would refuse it.
 
     Raises
     ------
@@ -284,7 +305,7 @@ def compute_optimal(
     low, log_ratio, high = (best[:, k, 0].T for k in range(3))
     loss = best[:, 1, 1].T
     slope = (high - low) / math.log(span)
-    bounds = np.log(search)
+    bounds = np.log(budgets.search)
     at_low, at_bound, at_high = (
         np.isclose(place[..., None], bounds, rtol=0, atol=1e-9).any(-1)
         for place in (low, log_ratio, high)
@@ -299,16 +320,54 @@ def compute_optimal(
         "loss": (loss, "nats per token"),
     }
     bounded = {name: at_low | at_high if "exponent" in name else at_bound for name in numbers}
-    notes = [SEARCHED.format(*search), f"exponents: mean slopes over a factor {span:g} of budget"]
-    cases = pd.DataFrame({"flops": asked})
-    return derived(numbers, cases, at_bound=bounded, notes=notes, failures=failures)
+    notes = [budgets.searched, *on_bound(budgets, asked, log_ratio)]
+    notes.append(f"exponents: mean slopes over a factor {span:g} of budget")
+    cases, places = (
+        pd.DataFrame({"flops": asked}),
+        {"": splits(posterior, budgets, asked, log_ratio)},
+    )
+    warn_beyond(places)
+    return derived(numbers, cases, at_bound=bounded, notes=notes, failures=failures, places=places)
+
+
+def splits(
+    fit: Posterior, budgets: Budgets, flops: Sequence[float], log_ratio: Floats
+) -> pd.DataFrame:
+    """Where the split of each budget lies, at the median of the best log(D / N), (draws, flops).
+
+    Budgets that are infinite have no split.
+    """
+    ratio = np.exp(np.median(log_ratio, 0))
+    finite = np.isfinite(flops)
+    nd = np.where(finite, flops, 1.0) / FLOPS
+    rows = pd.DataFrame({"params": np.sqrt(nd / ratio), "tokens": np.sqrt(nd * ratio)})
+    return placed(fit, rows.assign(replay=budgets.replay, ptpp=budgets.ptpp)[finite])
+
+
+def on_bound(budgets: Budgets, flops: Sequence[float], log_ratio: Floats) -> list[str]:
+    """A note if an end of the range searched binds in some draws, (draws, flops)."""
+    ends = np.log(budgets.search)
+    bound = np.isclose(log_ratio[..., None], ends, rtol=0, atol=1e-9)
+    shares = bound.any(-1).mean(0)
+    if (share := float(shares.max())) < SHARE:
+        return []
+    at_low, at_high = bound.any((0, 1))
+    low, high = budgets.search
+    wider = (
+        float(f"{low / 10:.2g}") if at_low else low,
+        float(f"{10 * high:.2g}") if at_high else high,
+    )
+    return [
+        f"the best split of {flops[int(shares.argmax())]:.3g} FLOPs lies at an end of this range "
+        f"in {percent(share)} of the draws; to search further: {argument('search', wider)}"
+    ]
 
 
 def flops_to_reach(
     posterior: Posterior,
     loss: float | Sequence[float],
     *,
-    search: Range = SEARCH,
+    search: Range | None = None,
     replay: float | None = None,
     ptpp: float | None = None,
     allow_unconverged: bool = False,
@@ -332,6 +391,7 @@ def flops_to_reach(
     Derived
         `flops`. Infinity where the loss is at or below the floor, or is not reached by the
         budgets searched; the least budget, marked in `at_bound`, where that reaches it already.
+        `places` is of the split of the median budget.
 
     Raises
     ------
@@ -340,6 +400,11 @@ def flops_to_reach(
     BayeslawError
         If a loss is not positive, or a range is empty.
 
+    Warns
+    -----
+    TableWarning
+        As `compute_optimal`.
+
     Examples
     --------
     >>> bl.derive.flops_to_reach(fit, [2.2, 2.0]).to_frame()  # doctest: +SKIP
@@ -347,14 +412,27 @@ def flops_to_reach(
     targets = _positive("loss", loss)
     failures = checked([posterior], allow_unconverged)
     reach = reach_of([posterior])
-    flops, at_bound = budgets_of(posterior, reach, search, replay, ptpp).flops_to(targets, reach)
+    budgets = budgets_of(posterior, reach, search, replay, ptpp)
+    flops, at_bound = budgets.flops_to(targets, reach)
+    place, bound = at_median(posterior, budgets, flops)
+    warn_beyond({"": place})
     return derived(
         {"flops": (flops, "FLOPs")},
         pd.DataFrame({"loss": targets}),
         at_bound={"flops": at_bound},
-        notes=[SEARCHED.format(*search), REACHED.format(*reach)],
+        notes=[budgets.searched, *bound, REACHED.format(*reach)],
         failures=failures,
+        places={"": place},
     )
+
+
+def at_median(fit: Posterior, budgets: Budgets, flops: Floats) -> tuple[pd.DataFrame, list[str]]:
+    """`splits` and `on_bound` at the medians of some budgets, (draws, targets)."""
+    middle = [quantile(column, 0.5) for column in flops.T]
+    never = np.full(budgets.draws.count, np.nan)
+    best = [budgets.best(math.log(c))[0] if math.isfinite(c) else never for c in middle]
+    log_ratio = np.stack(best, 1)
+    return splits(fit, budgets, middle, log_ratio), on_bound(budgets, middle, log_ratio)
 
 
 def compute_multiplier(
@@ -362,7 +440,7 @@ def compute_multiplier(
     reference: Posterior,
     loss: float | Sequence[float],
     *,
-    search: Range = SEARCH,
+    search: Range | None = None,
     allow_unconverged: bool = False,
 ) -> Derived:
     """Compute multiplier of one recipe over another: ratio of their FLOPs to reach a loss.
@@ -399,21 +477,25 @@ def compute_multiplier(
     """
     targets, fits = _positive("loss", loss), [posterior, reference]
     failures = checked(fits, allow_unconverged)
-    (ours, theirs), how = pair_draws(fits)
-    reach = reach_of(fits)
-    reached = [
-        budgets_of(fit, reach, search, draws=draws).flops_to(targets, reach)
-        for fit, draws in ((reference, theirs), (posterior, ours))
-    ]
-    (reference_flops, reference_bound), (flops, bound) = reached
+    index, how = pair_draws(fits)
+    reach, places = reach_of(fits), {}
+    reached, notes = [], [f"draws paired {how}"]
+    for name, fit, draws in zip(("recipe", "reference"), fits, index, strict=True):
+        budgets = budgets_of(fit, reach, search, draws=draws)
+        reached.append(budgets.flops_to(targets, reach))
+        places[name], of_bound = at_median(fit, budgets, reached[-1][0])
+        notes += [f"{name}: {note}" for note in (budgets.searched, *of_bound)]
+    warn_beyond(places)
+    (flops, bound), (reference_flops, reference_bound) = reached
     with np.errstate(invalid="ignore"):  # infinity over infinity is not defined
         ratio = reference_flops / flops
     return derived(
         {"multiplier": (ratio, "1")},
         pd.DataFrame({"loss": targets}),
         at_bound={"multiplier": reference_bound | bound},
-        notes=[f"draws paired {how}", SEARCHED.format(*search), REACHED.format(*reach)],
+        notes=[*notes, REACHED.format(*reach)],
         failures=failures,
+        places=places,
     )
 
 

@@ -12,12 +12,14 @@ from bayeslaw import (
     BayeslawError,
     LawError,
     NotConverged,
+    TableWarning,
     compare_recipes,
     derive,
     fit,
     grid,
+    locate,
 )
-from tests.inside import derived
+from tests.inside import MEASURED, derived
 from tests.support import CHINCHILLA
 
 FLOPS = (1e20, 1e24)
@@ -86,7 +88,57 @@ def test_an_optimum_on_the_bound_says_so(posterior):
     above = derive.compute_optimal(posterior, 1e22, search=(500, 1e4))
     assert above.draws.tokens_per_param.values == pytest.approx(500)
     assert (above.to_frame()["at_bound"] == 1).all()
-    assert above.notes[0] == "searched 500 to 10000 tokens per parameter"
+    assert above.notes[0] == "searched 500 to 1e+04 tokens per parameter"
+    assert "in 100 % of the draws; to search further: search=(50.0, 10000.0)" in above.notes[1]
+
+
+def test_the_search_is_that_of_the_rows_and_as_far_beyond_as_bands_were_tested(known):
+    fit = known(**CHINCHILLA)
+    ratios = fit.table.frame["tokens"] / fit.table.frame["params"]
+    wider = 10 ** MEASURED["tokens"]
+    found = derive.compute_optimal(fit, 1e21)
+    low, high = ratios.min() / wider, ratios.max() * wider
+    assert found.notes[0] == f"searched {low:.4g} to {high:.4g} tokens per parameter"
+    same = derive.compute_optimal(fit, 1e21, search=(low, high))
+    assert same.to_frame().equals(found.to_frame())
+    for other in (
+        derive.flops_to_reach(fit, 2.3).notes,
+        derive.compute_multiplier(fit, fit, 2.3).notes,
+        compare_recipes({"a": fit, "b": fit}, flops=1e21).notes,
+    ):
+        assert any(found.notes[0] in note for note in other)
+
+
+def test_how_far_a_budget_lies_beyond_the_rows(known):
+    """In the words of `bayeslaw check`, at the median split, whatever the law finds there."""
+    fit = known(**CHINCHILLA)
+    near, far = 1e20, 1e23
+    found = derive.compute_optimal(fit, [near, far])
+    split = found.draws.isel(draw=0, case=1)
+    where = locate(fit.table, grid(params=split.params.item(), tokens=split.tokens.item())).iloc[0]
+    frame = found.to_frame().set_index("quantity").loc["params"]
+    assert list(frame["position"]) == ["interpolation", "extrapolation"]
+    assert frame["decades"].to_numpy() == pytest.approx([0, where["decades"]], rel=1e-3)
+    text = " ".join(str(found).split())
+    assert "flops 1e+20 interpolation; flops 1e+23 extrapolation (1.2" in text
+    assert "No evidence: rows lie up to" in text
+    assert "No evidence" not in str(derive.compute_optimal(fit, near))
+    loss = float(found.draws["loss"].median("draw")[1])
+    reached = derive.flops_to_reach(fit, [loss, 1.0]).to_frame()
+    assert reached["decades"][0] == pytest.approx(where["decades"], rel=1e-3)
+    assert np.isnan(reached["decades"][1])  # never reached
+    further = grid(params=[1e9, 1e13], tokens=1e10)
+    both = {"a": fit, "b": fit}
+    for beyond in (
+        lambda: derive.compute_optimal(fit, 1e27),
+        lambda: derive.flops_to_reach(fit, 1.71),
+        lambda: derive.compute_multiplier(fit, fit, 1.71),
+        lambda: derive.local_exponents(fit, further),
+        lambda: compare_recipes(both, flops=1e27),
+        lambda: compare_recipes(both, further),
+    ):
+        with pytest.warns(TableWarning, match="No evidence: rows lie up to"):
+            beyond()
 
 
 def test_walking_exponents_have_the_best_of_all_forecasts(walking):
