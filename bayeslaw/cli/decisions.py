@@ -55,6 +55,9 @@ def derive(
     ),
     levels: str = option("Probabilities of the intervals.", default="0.5,0.8,0.9", metavar="P,..."),
     out: Path | None = output("File for all intervals, .csv or .parquet.", *opt.TABLES),
+    figure: Path | None = output(
+        "Draw isoFLOP curves of --flops and the compute-optimal frontier.", *opt.FIGURES
+    ),
     allow_unconverged: bool = opt.UNCONVERGED,
     beyond_evidence: bool = opt.BEYOND_EVIDENCE,
 ) -> Shown:
@@ -77,6 +80,8 @@ def derive(
         raise BayeslawError("--at needs params and tokens, or --flops or --loss.")
     if against and not losses:
         raise BayeslawError("--against compares FLOPs to reach a loss; give --loss.")
+    if figure is not None and not budgets:
+        raise BayeslawError("--figure draws the split of budgets; give --flops.")
     fit, derive = load_posterior(posterior), bl.derive
     allow: dict[str, Any] = {"allow_unconverged": allow_unconverged}
     within = allow | {"search": ends}
@@ -96,6 +101,8 @@ def derive(
             derived["local_exponents"] = derive.local_exponents(fit, rows, **allow)
             if fit.law.tuning:
                 derived["best_rate"] = derive.best_rate(fit, rows, **allow)
+    drawn = fixed | within
+    opt.save_figure(figure, lambda: bl.plots.compute_optimal(fit, budgets, **drawn))
     frames = [numbers.to_frame(chosen).assign(derived=name) for name, numbers in derived.items()]
     opt.save_frame(out, pd.concat(frames, ignore_index=True))
     whole, document = Shown(), {}

@@ -301,7 +301,7 @@ def local_exponents(
     """
     frame, failures = _asked(posterior, rows, allow_unconverged)
     law, q = posterior.extended(frame)
-    x, at = law.covariates(frame), posterior.at
+    x, at = posterior.covariates(frame), posterior.at  # losses of new bases are drawn
     p = law.amounts(q, at)
 
     def logs(x: Values) -> dict[str, Floats]:

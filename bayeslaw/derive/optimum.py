@@ -67,9 +67,8 @@ class Budgets:
 
     def loss(self, log_flops: float | Floats, log_ratio: Floats) -> Floats:
         """(points, draws); arguments have that shape, or (points, 1)."""
-        log_nd = np.asarray(log_flops) - math.log(FLOPS)
-        params, tokens = np.exp(0.5 * (log_nd - log_ratio)), np.exp(0.5 * (log_nd + log_ratio))
-        loss = self.draws.loss(params, tokens, self.replay, self.ptpp)
+        split = split_of(log_flops, log_ratio)
+        loss = self.draws.loss(**split, replay=self.replay, ptpp=self.ptpp)
         return np.where(np.isnan(loss), np.inf, loss)  # a draw overflows far from its rows
 
     def ratios(self, log_flops: float | None = None) -> Floats:
@@ -175,6 +174,15 @@ def law_of(
     # Steps of one knot are read for all draws at once: in this order they are side by side.
     p = {name: np.asfortranarray(v[:, 0]) for name, v in law.amounts(q, posterior.at).items()}
     return LawDraws(law.settled, p, posterior.at)
+
+
+def split_of(log_flops: float | Floats, log_ratio: Floats) -> dict[str, Floats]:
+    """N and D of budgets C = 6 N D at some log(D / N)."""
+    log_nd = np.asarray(log_flops) - math.log(FLOPS)
+    return {
+        "params": np.exp(0.5 * (log_nd - log_ratio)),
+        "tokens": np.exp(0.5 * (log_nd + log_ratio)),
+    }
 
 
 def searched(fit: Posterior, search: Range | None) -> Range:
@@ -291,7 +299,7 @@ def compute_optimal(
     >>> best = bl.derive.compute_optimal(fit, [1e21, 1e24])  # doctest: +SKIP
     >>> best.to_frame()[["quantity", "flops", "median"]]  # doctest: +SKIP
     """
-    asked = _positive("flops", flops)
+    asked = positive("flops", flops)
     if not span > 1:
         raise BayeslawError(f"span {span:g} is not above 1; it is a factor of budget.")
     failures = checked([posterior], allow_unconverged)
@@ -310,10 +318,10 @@ def compute_optimal(
         np.isclose(place[..., None], bounds, rtol=0, atol=1e-9).any(-1)
         for place in (low, log_ratio, high)
     )
-    log_nd = np.log(np.array(asked) / FLOPS)
+    params, tokens = split_of(np.log(asked), log_ratio).values()
     numbers = {
-        "params": (np.exp(0.5 * (log_nd - log_ratio)), "parameters"),
-        "tokens": (np.exp(0.5 * (log_nd + log_ratio)), "tokens"),
+        "params": (params, "parameters"),
+        "tokens": (tokens, "tokens"),
         "tokens_per_param": (np.exp(log_ratio), "tokens per parameter"),
         "params_exponent": (0.5 * (1 - slope), "1"),
         "tokens_exponent": (0.5 * (1 + slope), "1"),
@@ -337,11 +345,9 @@ def splits(
 
     Budgets that are infinite have no split.
     """
-    ratio = np.exp(np.median(log_ratio, 0))
-    finite = np.isfinite(flops)
-    nd = np.where(finite, flops, 1.0) / FLOPS
-    rows = pd.DataFrame({"params": np.sqrt(nd / ratio), "tokens": np.sqrt(nd * ratio)})
-    return placed(fit, rows.assign(replay=budgets.replay, ptpp=budgets.ptpp)[finite])
+    rows = pd.DataFrame(split_of(np.log(flops), np.median(log_ratio, 0)))
+    rows = rows.assign(replay=budgets.replay, ptpp=budgets.ptpp)
+    return placed(fit, rows[np.isfinite(flops)])
 
 
 def on_bound(budgets: Budgets, flops: Sequence[float], log_ratio: Floats) -> list[str]:
@@ -409,7 +415,7 @@ def flops_to_reach(
     --------
     >>> bl.derive.flops_to_reach(fit, [2.2, 2.0]).to_frame()  # doctest: +SKIP
     """
-    targets = _positive("loss", loss)
+    targets = positive("loss", loss)
     failures = checked([posterior], allow_unconverged)
     reach = reach_of([posterior])
     budgets = budgets_of(posterior, reach, search, replay, ptpp)
@@ -475,7 +481,7 @@ def compute_multiplier(
     --------
     >>> bl.derive.compute_multiplier(fit, reference, 2.2).to_frame()  # doctest: +SKIP
     """
-    targets, fits = _positive("loss", loss), [posterior, reference]
+    targets, fits = positive("loss", loss), [posterior, reference]
     failures = checked(fits, allow_unconverged)
     index, how = pair_draws(fits)
     reach, places = reach_of(fits), {}
@@ -499,7 +505,7 @@ def compute_multiplier(
     )
 
 
-def _positive(name: str, values: float | Sequence[float]) -> list[float]:
+def positive(name: str, values: float | Sequence[float]) -> list[float]:
     numbers = [float(value) for value in np.atleast_1d(np.asarray(values, float))]
     if not numbers or not all(0 < value < math.inf for value in numbers):
         raise BayeslawError(f"{name} must be positive numbers; got {values!r}.")
