@@ -2,7 +2,9 @@
 
 import math
 import sys
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -11,7 +13,7 @@ import bayeslaw as bl
 from bayeslaw.cli import options as opt
 from bayeslaw.cli.app import Result, command
 from bayeslaw.cli.options import argument, option, output
-from bayeslaw.common.errors import BayeslawError
+from bayeslaw.common.errors import BayeslawError, TableError, TableWarning
 from bayeslaw.common.formatting import count
 from bayeslaw.common.shown import Note, Shown
 
@@ -33,16 +35,12 @@ class Asked:
     "bayeslaw derive fit.nc --flops 1e21,1e24 --loss 2.2",
     "bayeslaw derive fit.nc --loss 2.2 --against other.nc --json",
     'bayeslaw derive fit.nc --at "params=1e9 tokens=2e10"',
-    'bayeslaw derive cpt.nc --scratch scratch.nc --at "params=1e9 replay=.3 ptpp=20"',
 )
 def derive(
     *,
     posterior: Path = opt.SAVED,
     asked: Asked,
     against: Path | None = option("Posterior of a recipe: multiplier over it, at each --loss."),
-    scratch: Path | None = option(
-        "Posterior of training from scratch: tokens at which it is beaten, at --at."
-    ),
     at: str | None = option(
         'Rows of local exponents: "params=1e9 tokens=1e10"; other covariates of --flops.',
         metavar="SPEC",
@@ -50,19 +48,25 @@ def derive(
     span: float = option(
         "Factor of budget over which exponents of N and D are means.", default=10.0
     ),
-    search: str = option(
-        "Least and greatest tokens per parameter.", default="1e-3,1e6", metavar="LOW,HIGH"
+    search: str | None = option(
+        "Least and greatest tokens per parameter; by default those of the rows, and as far beyond "
+        "as bands were tested.",
+        metavar="LOW,HIGH",
     ),
     levels: str = option("Probabilities of the intervals.", default="0.5,0.8,0.9", metavar="P,..."),
     out: Path | None = output("File for all intervals, .csv or .parquet.", *opt.TABLES),
+    figure: Path | None = output(
+        "Draw isoFLOP curves of --flops and the compute-optimal frontier.", *opt.FIGURES
+    ),
     allow_unconverged: bool = opt.UNCONVERGED,
+    beyond_evidence: bool = opt.BEYOND_EVIDENCE,
 ) -> Shown:
     """Derive numbers from a fit, each with its median and credible intervals.
 
     The floor E, and as asked: the compute-optimal split of a budget C = 6 N D, the FLOPs that reach
-    a loss, the compute multiplier over another recipe, the tokens at which continual pre-training
-    beats training from scratch, local exponents, and the rate of least loss where several were
-    fitted. All are of the latent loss, without noise and random effects.
+    a loss, the compute multiplier over another recipe, local exponents, and the rate of least loss
+    where several were fitted. All are of the latent loss, without noise and random effects. What
+    lies twice as far from the fitted rows as bands were ever tested is refused.
     """
     import pandas as pd
 
@@ -70,32 +74,35 @@ def derive(
 
     chosen, place = opt.band_levels(levels), {} if at is None else opt.covariates(at, "--at")
     budgets, losses = asked.numbers()
-    ends = opt.numbers(search, "--search", "write it as 1e-3,1e6", size=2)
-    if place and not (budgets or losses or scratch or place.keys() & {"params", "tokens"}):
-        raise BayeslawError("--at needs params and tokens, or --flops, --loss or --scratch.")
+    how = "write it as 1,1000"
+    ends = None if search is None else tuple(opt.numbers(search, "--search", how, size=2))
+    if place and not (budgets or losses or place.keys() & {"params", "tokens"}):
+        raise BayeslawError("--at needs params and tokens, or --flops or --loss.")
     if against and not losses:
         raise BayeslawError("--against compares FLOPs to reach a loss; give --loss.")
+    if figure is not None and not budgets:
+        raise BayeslawError("--figure draws the split of budgets; give --flops.")
     fit, derive = load_posterior(posterior), bl.derive
     allow: dict[str, Any] = {"allow_unconverged": allow_unconverged}
-    within = allow | {"search": (ends[0], ends[1])}
+    within = allow | {"search": ends}
     fixed: dict[str, Any] = {n: one(n, place) for n in ("replay", "ptpp") if n in place}
     derived = {"floor": derive.floor(fit, **allow)}
-    if budgets:
-        split = derive.compute_optimal(fit, budgets, span=span, **fixed, **within)
-        derived["compute_optimal"] = split
-    if losses and not against:
-        derived["flops_to_reach"] = derive.flops_to_reach(fit, losses, **fixed, **within)
-    if against:
-        other = load_posterior(against)
-        derived["compute_multiplier"] = derive.compute_multiplier(fit, other, losses, **within)
-    if scratch:
-        other, params = load_posterior(scratch), one("params", place)
-        derived["crossover"] = derive.crossover(fit, other, params, **fixed, **within)
-    elif place.keys() & {"params", "tokens"}:
-        rows = bl.grid(**place)
-        derived["local_exponents"] = derive.local_exponents(fit, rows, **allow)
-        if fit.law.tuning:
-            derived["best_rate"] = derive.best_rate(fit, rows, **allow)
+    with _evident(derived, beyond_evidence):
+        if budgets:
+            split = derive.compute_optimal(fit, budgets, span=span, **fixed, **within)
+            derived["compute_optimal"] = split
+        if losses and not against:
+            derived["flops_to_reach"] = derive.flops_to_reach(fit, losses, **fixed, **within)
+        if against:
+            other = load_posterior(against)
+            derived["compute_multiplier"] = derive.compute_multiplier(fit, other, losses, **within)
+        if place.keys() & {"params", "tokens"}:
+            rows = bl.grid(**place)
+            derived["local_exponents"] = derive.local_exponents(fit, rows, **allow)
+            if fit.law.tuning:
+                derived["best_rate"] = derive.best_rate(fit, rows, **allow)
+    drawn = fixed | within
+    opt.save_figure(figure, lambda: bl.plots.compute_optimal(fit, budgets, **drawn))
     frames = [numbers.to_frame(chosen).assign(derived=name) for name, numbers in derived.items()]
     opt.save_frame(out, pd.concat(frames, ignore_index=True))
     whole, document = Shown(), {}
@@ -156,6 +163,7 @@ def recipes(
     level: float = option("Probability of the intervals.", default=0.9),
     out: Path | None = output("File for the table, .csv or .parquet.", *opt.TABLES),
     allow_unconverged: bool = opt.UNCONVERGED,
+    beyond_evidence: bool = opt.BEYOND_EVIDENCE,
 ) -> Shown:
     """Compare recipes: which has the lowest loss, how surely, and what choosing now may cost.
 
@@ -168,15 +176,30 @@ def recipes(
     if len({path.stem for path in posteriors}) < len(posteriors):
         raise BayeslawError("two posteriors have the same file name; rename one.")
     fits = {path.stem: load_posterior(path) for path in posteriors}
-    compared = bl.compare_recipes(
-        fits,
-        None if at is None else bl.grid(**opt.covariates(at, "--at")),
-        flops=None if flops is None else opt.numbers(flops, "--flops"),
-        allow_unconverged=allow_unconverged,
-    )
+    rows = None if at is None else bl.grid(**opt.covariates(at, "--at"))
+    budgets = None if flops is None else opt.numbers(flops, "--flops")
+    with _evident(found := {}, beyond_evidence):
+        compared = found["recipes"] = bl.compare_recipes(
+            fits, rows, flops=budgets, allow_unconverged=allow_unconverged
+        )
     opt.save_frame(out, compared.to_frame(level))
     synthetic = any(is_synthetic(fit.table) for fit in fits.values())
     return opt.labelled(compared.shown(level), synthetic).adding(out=out)
+
+
+@contextmanager
+def _evident(
+    found: "Mapping[str, bl.derive.Derived | bl.Recipes]", beyond_evidence: bool
+) -> Iterator[None]:
+    """Refuse what was `found` too far from the fitted rows, as `forecast` does, not warn of it."""
+    from bayeslaw.derive.derived import judged
+
+    with warnings.catch_warnings(action="ignore", category=TableWarning):
+        yield
+    for numbers in found.values():
+        level, words = judged(numbers.places, beyond_evidence=beyond_evidence)
+        if level == "refuse":
+            raise TableError(words)
 
 
 def one(name: str, place: dict[str, list[float]]) -> float:

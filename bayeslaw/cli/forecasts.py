@@ -51,6 +51,7 @@ def forecast(
         metavar="FILE",
     ),
     backtest: Path | None = opt.QUOTED,
+    figure: Path | None = output("Draw the forecast (PNG, PDF or SVG).", *opt.FIGURES),
     accuracy: Path | None = option(
         "Pairs of loss and accuracy of measured models (CSV or Parquet), by task if there is a "
         "column task: forecasts accuracy too.",
@@ -95,7 +96,9 @@ def forecast(
     elif method != "nuts" or kind != "predictive":
         how = f"--method {method}" if method != "nuts" else f"--kind {kind}"
         raise BayeslawError(f"--accuracy has no effect on {how}.")
-    measured = None if accuracy is None else read_pairs(accuracy, pairs)
+    measured = None if accuracy is None else read_pairs(accuracy, pairs, **choice.unit)
+    if measured is not None and choice.rows is None and opt.is_posterior(source):
+        choice = replace(choice, loss_unit=None, bytes_per_token=None)  # they are of the pairs
     tested = None if backtest is None else bl.read_backtest(backtest)
     fitted, rows = opt.fit_or_load(
         source,
@@ -110,6 +113,7 @@ def forecast(
     if isinstance(fitted, bl.PointFit):
         points = fitted.forecast(rows)
         opt.save_frame(out, points)
+        opt.save_figure(figure, lambda: bl.plots.forecast(fitted, rows))
         title = f"Forecast of {rows}: point fit, nats per token"
         shown = replace(shown_points(points), title=title)
         scores = shown_scores(bl.score(fitted, rows)) if "loss" in rows.frame else NO_SCORES
@@ -128,6 +132,8 @@ def forecast(
     if register is not None:
         sha256 = records.register(predicted, register, draws=register_draws)
         notes = [f"registered {register}, SHA-256 {sha256}"]
+    drawn: dict[str, Any] = {"seed": seed, "allow_unconverged": allow_unconverged}
+    opt.save_figure(figure, lambda: bl.plots.forecast(fitted, rows, **drawn))
     quoted = None if tested is None else tested.looking(fitted.table, rows.frame)
     shown = predicted.shown(bands)
     title = f"Forecast of {rows}:{shown.title.partition(':')[2]}"

@@ -136,7 +136,7 @@ class Reading:
         metavar="SPEC",
     )
     loss_unit: Literal["nats", "bits", "perplexity", "bits-per-byte"] | None = option(
-        "Unit of the losses in the file; all that is printed is in nats per token."
+        "Unit of the losses in all files; all that is printed is in nats per token."
     )
     bytes_per_token: float | None = option(
         "Mean bytes of a token, for losses in bits per byte.", metavar="NUMBER"

@@ -49,6 +49,7 @@ REMOVED = {
     "matched": "was removed: give the measured loss of the un-adapted model, or asymptote.",
     "max_cvar": "was removed: lower the limit of forgetting, or raise the confidence.",
     "price": "was removed: compare the budgets by confidence that the plan prints.",
+    "scratch": "was removed: forecast both fits at the same rows and compare.",
     "backend": "was removed: start a study within joblib.parallel_config(backend=...).",
     "scheduler": "was removed: start a study within joblib.parallel_config(backend='dask').",
 }
@@ -74,6 +75,8 @@ def argument(name: str, value: object) -> str:
         return option
     pairs = isinstance(value, Mapping) and [f"{key}={text}" for key, text in value.items()]
     text = "; ".join(pairs) if pairs else str(value)
+    if isinstance(value, tuple):
+        text = ",".join(f"{number:g}" for number in value)
     quoted = shlex.quote(text)
     if quoted != text and not set(text) & set('"`$\\!'):
         quoted = f'"{text}"'

@@ -13,7 +13,7 @@ from bayeslaw.derive.derived import (
     local_exponents,
 )
 from bayeslaw.derive.downstream import accuracy
-from bayeslaw.derive.optimum import compute_multiplier, compute_optimal, crossover, flops_to_reach
+from bayeslaw.derive.optimum import compute_multiplier, compute_optimal, flops_to_reach
 
 __all__ = [
     "Derived",
@@ -22,7 +22,6 @@ __all__ = [
     "best_rate",
     "compute_multiplier",
     "compute_optimal",
-    "crossover",
     "floor",
     "floor_sensitivity",
     "flops_to_reach",

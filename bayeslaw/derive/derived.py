@@ -4,6 +4,7 @@ The posterior with E fixed at a value is the posterior conditional on that value
 draws by E therefore give a profile without refits, over the range of E that has draws.
 """
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,8 +14,9 @@ import pandas as pd
 import xarray as xr
 from scipy.stats import rankdata
 
+from bayeslaw.checks import findings
 from bayeslaw.common.arrays import Bools, Floats, Ints
-from bayeslaw.common.errors import BayeslawError, LawError
+from bayeslaw.common.errors import BayeslawError, LawError, TableWarning
 from bayeslaw.common.formatting import digits, percent
 from bayeslaw.common.shown import Block, Format, Note, Showing, Shown, Table
 from bayeslaw.inference.pools import convergence_failures, of_one_law
@@ -23,6 +25,7 @@ from bayeslaw.laws.law import Law
 from bayeslaw.laws.priors import floor_words
 from bayeslaw.laws.terms import COLUMN, SYMBOLS, Values
 from bayeslaw.model.density import log_prior_of_floor
+from bayeslaw.tables.hull import BEYOND, in_words, locate
 from bayeslaw.tables.table import LossTable, write_frame
 from bayeslaw.tables.validation import COVARIATES, canonical, check_rows
 
@@ -42,7 +45,6 @@ TITLES = {
     "params": "Compute-optimal split of a budget, C = 6 N D",
     "flops": "FLOPs to reach a loss, split compute-optimally",
     "multiplier": "Compute multiplier over the other recipe",
-    "tokens_from": "Tokens at which continual pre-training beats training from scratch",
     "alpha": "Local exponents",
     "rate": "Rate of least loss",
 }
@@ -55,6 +57,49 @@ WORDS = {"infinite": "infinite", "undefined": "undefined", "at_bound": "on bound
 def checked(fits: Sequence[Posterior], allowed: bool) -> tuple[str, ...]:
     """`convergence_failures` of fits, each the posterior of one law."""
     return convergence_failures([of_one_law(fit, "derive") for fit in fits], allowed)
+
+
+type Places = Mapping[str, pd.DataFrame]
+"""Where cases lie beside the rows of each fit, by its name: rows of `bayeslaw.locate`."""
+
+
+def placed(fit: Posterior, rows: pd.DataFrame) -> pd.DataFrame:
+    """Where some cases lie beside the rows of a fit, in the covariates of its law."""
+    asked = rows[list(fit.columns)]
+    return locate(fit.table, asked, fit.columns).set_index(rows.index) if len(rows) else asked
+
+
+def judged(places: Places, *, beyond_evidence: bool = False) -> tuple[str, str]:
+    """Level and words of the case that lies farthest beyond the evidence; see `bayeslaw.check`."""
+    found = [("ok", "")]
+    for name, rows in places.items():
+        columns = [c.removeprefix(BEYOND) for c in map(str, rows) if c.startswith(BEYOND)]
+        if len(rows):
+            level, text = findings.evidence(rows, columns, beyond_evidence=beyond_evidence)
+            found.append((level, f"{name}: {text}" if name and text else text))
+    return max(found, key=lambda each: findings.LEVELS.index(each[0]))
+
+
+def warn_beyond(places: Places) -> None:
+    """Warn of cases that `bayeslaw forecast` would refuse as rows."""
+    if judged(places)[0] == "refuse":
+        text = judged(places, beyond_evidence=True)[1]
+        warnings.warn(text, TableWarning, stacklevel=3)
+
+
+def place_blocks(places: Places, cases: pd.DataFrame) -> list[Block]:
+    """The evidence, and where each case lies."""
+    level, text = judged(places, beyond_evidence=True)
+    blocks: list[Block] = [Note(text, "no evidence")] if level != "ok" else []
+    asked = [
+        ", ".join(f"{c} {number(v)}" for c, v in row.items()) for row in cases.to_dict("records")
+    ]
+    for name, rows in places.items():
+        words = [f"{asked[i]} {in_words(rows.loc[[i]]).partition(' ')[2]}" for i in rows.index]
+        if words:
+            whose = f" of {name}" * bool(name)
+            blocks.append(f"Beside the fitted rows{whose}: {'; '.join(words)}.")
+    return blocks
 
 
 def check_level(level: float) -> None:
@@ -77,6 +122,10 @@ class Derived(Showing):
         Whether a number lies on the bound of the range that was searched.
     notes, failures : tuple of str
         Remarks, such as the range searched; and convergence checks that failed, if allowed.
+    places : mapping of str to DataFrame
+        Where the cases lie beside the rows of each fit, as `bayeslaw.locate` gives it: rows that
+        were asked for, or the split of a budget at the median of the draws. Of a single fit the
+        name is empty.
     """
 
     draws: xr.Dataset = field(repr=False)
@@ -84,6 +133,7 @@ class Derived(Showing):
     at_bound: Mapping[str, Bools] = field(default_factory=dict, repr=False)
     notes: tuple[str, ...] = ()
     failures: tuple[str, ...] = ()
+    places: Places = field(default_factory=dict, repr=False)
 
     def to_frame(self, levels: Sequence[float] = LEVELS) -> pd.DataFrame:
         """Median and central credible intervals of each number and case.
@@ -98,13 +148,16 @@ class Derived(Showing):
         DataFrame
             One row per number and case: `quantity`, the columns of `cases`, `median`, a lower and
             an upper column per level, `unit`, `determined`, and fractions of the draws:
-            `infinite`, `undefined` and `at_bound`. Quantiles are over the draws where the number is
+            `infinite`, `undefined` and `at_bound`; of a single fit `position` and `decades` of
+            `places`. Quantiles are over the draws where the number is
             defined, infinite ones included. A number is not determined if the ends of its 90 %
             interval differ in sign or by a factor of 10 or more.
         """
         for level in levels:
             check_level(level)
         rows = []
+        places = self.places.get("", pd.DataFrame()).reindex(self.cases.index)
+        marks = places[places.columns.intersection(["position", "decades"])].to_dict("records")
         for name, numbers in self.draws.data_vars.items():
             on_bound = self.at_bound.get(str(name), np.zeros(numbers.shape, bool))
             for case, asked in enumerate(self.cases.to_dict("records")):
@@ -120,6 +173,7 @@ class Derived(Showing):
                     "infinite": float(np.isinf(values).mean()),
                     "undefined": float(np.isnan(values).mean()),
                     "at_bound": float(on_bound[:, case].mean()),
+                    **marks[case],
                 }
                 rows.append(row)
         return marked(pd.DataFrame(rows), self.failures)
@@ -150,10 +204,13 @@ class Derived(Showing):
             del columns[" "]
         table = pd.DataFrame(columns).set_index(frame["quantity"].rename(None))
         formats: dict[str, Format] = dict.fromkeys(map(str, self.cases.columns), number)
-        blocks: list[Block] = [Table(table, "", formats, [*names.values()][:-1])]
+        blocks = place_blocks(self.places, self.cases)
+        blocks.append(Table(table, "", formats, [*names.values()][:-1]))
         blocks += [Note(note, "quiet") for note in self.notes]
         blocks += [Note(f"NOT CONVERGED: {text}", "refuse") for text in self.failures]
+        evidence = judged(self.places, beyond_evidence=True)[1] or None
         document = {"numbers": frame.to_dict("records"), "notes": list(self.notes)}
+        document |= {"evidence": evidence}
         title = TITLES.get(str(next(iter(self.draws.data_vars))), "")
         return Shown(title, blocks, document)
 
@@ -193,11 +250,13 @@ def derived(
     at_bound: Mapping[str, Bools] | None = None,
     notes: Sequence[str] = (),
     failures: Sequence[str] = (),
+    places: Places | None = None,
 ) -> Derived:
     """Make the result from arrays of shape (draws, cases) and their units."""
     dims = ("draw", "case")
     variables = {name: (dims, values, {"units": unit}) for name, (values, unit) in numbers.items()}
-    return Derived(xr.Dataset(variables), cases, at_bound or {}, tuple(notes), tuple(failures))
+    remarks = tuple(notes), tuple(failures)
+    return Derived(xr.Dataset(variables), cases, at_bound or {}, *remarks, places or {})
 
 
 def local_exponents(
@@ -242,7 +301,7 @@ def local_exponents(
     """
     frame, failures = _asked(posterior, rows, allow_unconverged)
     law, q = posterior.extended(frame)
-    x, at = law.covariates(frame), posterior.at
+    x, at = posterior.covariates(frame), posterior.at  # losses of new bases are drawn
     p = law.amounts(q, at)
 
     def logs(x: Values) -> dict[str, Floats]:
@@ -267,7 +326,9 @@ def local_exponents(
                 exponents[term.leading] = slope, "1"
         for name in ("reducible", "loss"):
             totals[f"{name}_{SYMBOLS[along]}"] = slopes[name], "1"
-    return derived({**exponents, **totals}, _places(law, frame), failures=failures)
+    places = {"": placed(posterior, frame)}
+    warn_beyond(places)
+    return derived({**exponents, **totals}, _places(law, frame), failures=failures, places=places)
 
 
 def _asked(

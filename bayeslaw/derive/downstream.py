@@ -14,12 +14,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from scipy.special import expit, stdtr, stdtrit
+from scipy.stats import spearmanr
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import BayeslawError, TableError
 from bayeslaw.derive.derived import Derived, derived
 from bayeslaw.inference.posterior import Forecast
-from bayeslaw.tables.table import queried, read_frame
+from bayeslaw.tables.table import in_nats, queried, read_frame
 from bayeslaw.tables.validation import COVARIATES, check_domain, label_texts, row_numbers
 
 FEWEST = 8
@@ -30,11 +31,20 @@ ZOOMS, NEGLIGIBLE = 3, 1e-5
 """How often the grid closes in on the posterior, and the density, over its mode, beyond it."""
 EXACT = 1e-5
 """Least root mean square of the deviations, so that pairs exactly on a curve have a posterior."""
+OPPOSITE = 0.01
+"""p-value of a rank correlation from which a note says that accuracy falls as the loss falls."""
 SHARE = 0.05
 """Fraction of the draws of a loss outside the pairs' losses from which a note says so."""
 
 
-def accuracy(forecast: Forecast, pairs: pd.DataFrame | str | Path, *, seed: int = 0) -> Derived:
+def accuracy(
+    forecast: Forecast,
+    pairs: pd.DataFrame | str | Path,
+    *,
+    seed: int = 0,
+    loss_unit: str | None = None,
+    bytes_per_token: float | None = None,
+) -> Derived:
     """Accuracy on tasks at the forecast losses, by curves fitted to pairs of loss and accuracy.
 
     The band is of a measured accuracy of a new model: it has the uncertainty of the loss, that of
@@ -46,11 +56,14 @@ def accuracy(forecast: Forecast, pairs: pd.DataFrame | str | Path, *, seed: int 
     forecast : Forecast
         Posterior predictive, of the validation set that the losses of the pairs are of.
     pairs : DataFrame or path of a CSV or Parquet file
-        Measured models, at least 8: `loss`, in nats per token; `accuracy`, between 0 and 1; and, if
-        there are several tasks, `task`, each of which has a curve of its own. They should be
-        trained on the data of the models that are forecast: data shift the curve.
+        Measured models, at least 8: `loss`, in nats per token unless `loss_unit` says otherwise;
+        `accuracy`, between 0 and 1, which rises as the loss falls; and, if there are several tasks,
+        `task`, each of which has a curve of its own. They should be trained on the data of the
+        models that are forecast: data shift the curve.
     seed : int
         Of the draws of the curve and of the deviations.
+    loss_unit, bytes_per_token
+        Unit of the losses of the pairs, as for `bayeslaw.from_frame`.
 
     Returns
     -------
@@ -76,10 +89,14 @@ def accuracy(forecast: Forecast, pairs: pd.DataFrame | str | Path, *, seed: int 
             f"a {forecast.kind} forecast has no noise, but pairs have measured losses; "
             "leave out kind."
         )
-    frame = read_pairs(pairs)
+    frame = read_pairs(pairs, loss_unit=loss_unit, bytes_per_token=bytes_per_token)
     name = "pairs" if isinstance(pairs, pd.DataFrame) else str(pairs)
     check_domain(frame, name, forecast.frame)
     tasks = label_texts(frame["task"]) if "task" in frame else pd.Series("accuracy", frame.index)
+    if tasks.isna().any():
+        raise TableError(f"{name}: {row_numbers(tasks.isna())}: task is empty; give each pair one.")
+    if taken := sorted({"draw", "case"} & set(tasks)):
+        raise TableError(f"{name}: a task cannot be called {taken[0]!r}; choose another name.")
     loss, median = forecast.samples, forecast.median
     rng = np.random.default_rng(seed)
     numbers, notes = {}, []
@@ -88,6 +105,12 @@ def accuracy(forecast: Forecast, pairs: pd.DataFrame | str | Path, *, seed: int 
         if len(x) < FEWEST or x.min() == x.max():
             raise TableError(
                 f"{name}: {len(x)} pairs of {task}; give at least {FEWEST}, of different losses."
+            )
+        rank, p = spearmanr(x, y)  # NaN, of no warning, if all accuracies are equal
+        if rank > 0 and p < OPPOSITE:
+            notes.append(
+                f"the accuracy of {task} falls as the loss falls (rank correlation {rank:.2f}), "
+                "which the curve cannot: of an error rate give 1 - rate"
             )
         refused = (median < x.min()) | (median > x.max())
         span = f"the losses of the {len(x)} pairs of {task}, {x.min():.4g} to {x.max():.4g}"
@@ -114,8 +137,14 @@ def accuracy(forecast: Forecast, pairs: pd.DataFrame | str | Path, *, seed: int 
     return derived(numbers, cases.assign(loss=median), notes=notes, failures=failures)
 
 
-def read_pairs(pairs: pd.DataFrame | str | Path, query: str | None = None) -> pd.DataFrame:
-    """Pairs of loss and accuracy, those that a query selects, checked."""
+def read_pairs(
+    pairs: pd.DataFrame | str | Path,
+    query: str | None = None,
+    *,
+    loss_unit: str | None = None,
+    bytes_per_token: float | None = None,
+) -> pd.DataFrame:
+    """Pairs of loss in nats and accuracy, those that a query selects, checked."""
     name = "pairs" if isinstance(pairs, pd.DataFrame) else str(pairs)
     frame = pairs if isinstance(pairs, pd.DataFrame) else read_frame(pairs)
     frame = frame if query is None else queried(frame, query, name)
@@ -123,16 +152,19 @@ def read_pairs(pairs: pd.DataFrame | str | Path, query: str | None = None) -> pd
         ("loss", np.inf, "is not a positive number"),
         ("accuracy", 1.0, "is not between 0 and 1; divide per cent by 100"),
     ):
+        if (frame.columns == column).sum() > 1:
+            raise TableError(f"{name}: column {column!r} is there twice; keep one.")
         if column not in frame:
             raise TableError(f"{name}: no column {column!r}; pairs have 'loss' and 'accuracy'.")
         values = pd.to_numeric(frame[column], errors="coerce")
         wrong = ~((values >= 0) & (values <= high) & (values < np.inf))
+        wrong |= (values == 0) & (column == "loss")
         if wrong.any():
             value = frame[column][wrong].iloc[0]
             raise TableError(f"{name}: {row_numbers(wrong)}: {column} {value!s} {words}.")
     if frame.empty:
         raise TableError(f"{name}: no pairs{f' satisfy {query!r}' if query else ''}.")
-    return frame
+    return in_nats(frame, name, loss_unit, bytes_per_token)
 
 
 def accuracies(loss: Floats, x: Floats, y: Floats, rng: np.random.Generator) -> Floats:

@@ -1,4 +1,4 @@
-"""Compute-optimal splits of budgets, budgets that losses need, their ratios, and crossovers.
+"""Compute-optimal splits of budgets, budgets that losses need, and their ratios.
 
 A budget of C FLOPs trains N parameters on D tokens with C = 6 N D [1]_; at a given C the loss
 depends on D / N alone. Numbers are read from the losses of every draw on a refined grid.
@@ -16,27 +16,32 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw.common.arrays import Bools, Floats, Ints
-from bayeslaw.common.errors import BayeslawError, LawError
+from bayeslaw.common.errors import BayeslawError, LawError, argument
+from bayeslaw.common.formatting import percent
 from bayeslaw.common.progress import step
-from bayeslaw.derive.derived import Derived, checked, derived
+from bayeslaw.derive.derived import SHARE, Derived, checked, derived, placed, quantile, warn_beyond
 from bayeslaw.inference.pools import pair_draws
 from bayeslaw.inference.posterior import Posterior
-from bayeslaw.planning.grid import LawDraws, first, minima
+from bayeslaw.planning.grid import LawDraws, minima
+from bayeslaw.tables.hull import MEASURED
 from bayeslaw.tables.table import grid
 from bayeslaw.tables.validation import check_units
 
 FLOPS = 6.0
 """FLOPs per parameter and token."""
-SEARCH = (1e-3, 1e6)
-"""Tokens per parameter among which the best is searched."""
-SEARCHED = "searched {:g} to {:g} tokens per parameter"
+WIDER = 10 ** MEASURED["tokens"]
+"""Factor by which the range of tokens per parameter that is searched exceeds that of the rows.
+
+Bands were compared with measured losses as far out along D.
+"""
+SEARCHED = "searched {:.4g} to {:.4g} tokens per parameter"
 REACHED = "searched {:.3g} to {:.3g} FLOPs"
 # Far below the rows a walking law may bend down again, and reach a low loss a second time: of 2000
 # draws of Gadre's RefinedWeb a quarter did at a hundredth of the least budget.
 FLOPS_REACH = (1.0, 1e9)
 """Budgets searched for a loss, over the least and the greatest budget of the training rows."""
-RATIO_STEP, FLOPS_STEP, TOKENS_STEP = 0.15, 1.0, 0.25
-"""Distance of grid points in log(D / N), log C and log D."""
+RATIO_STEP, FLOPS_STEP = 0.15, 1.0
+"""Distance of grid points in log(D / N) and log C."""
 NEAR = 41
 """Grid points of log(D / N) about the best of two budgets, between which another is looked for."""
 EDGE = 1e-4
@@ -56,11 +61,15 @@ class Budgets:
     replay: float | None = None
     ptpp: float | None = None
 
+    @property
+    def searched(self) -> str:
+        """The range, in words."""
+        return SEARCHED.format(*self.search)
+
     def loss(self, log_flops: float | Floats, log_ratio: Floats) -> Floats:
         """(points, draws); arguments have that shape, or (points, 1)."""
-        log_nd = np.asarray(log_flops) - math.log(FLOPS)
-        params, tokens = np.exp(0.5 * (log_nd - log_ratio)), np.exp(0.5 * (log_nd + log_ratio))
-        loss = self.draws.loss(params, tokens, self.replay, self.ptpp)
+        split = split_of(log_flops, log_ratio)
+        loss = self.draws.loss(**split, replay=self.replay, ptpp=self.ptpp)
         return np.where(np.isnan(loss), np.inf, loss)  # a draw overflows far from its rows
 
     def ratios(self, log_flops: float | None = None) -> Floats:
@@ -168,19 +177,33 @@ def law_of(
     return LawDraws(law.settled, p, posterior.at)
 
 
-def check_search(search: Range) -> None:
+def split_of(log_flops: float | Floats, log_ratio: Floats) -> dict[str, Floats]:
+    """N and D of budgets C = 6 N D at some log(D / N)."""
+    log_nd = np.asarray(log_flops) - math.log(FLOPS)
+    return {
+        "params": np.exp(0.5 * (log_nd - log_ratio)),
+        "tokens": np.exp(0.5 * (log_nd + log_ratio)),
+    }
+
+
+def searched(fit: Posterior, search: Range | None) -> Range:
+    """Tokens per parameter to search: those asked for, or those of the rows and somewhat beyond."""
+    if search is None:
+        ratios = fit.table.frame["tokens"] / fit.table.frame["params"]
+        return float(ratios.min()) / WIDER, float(ratios.max()) * WIDER
     low, high = search
     if not 0 < low < high < math.inf:
         raise BayeslawError(
             f"search {low:g} to {high:g} is not a range of tokens per parameter; "
             "write the least first, such as (0.1, 1e4)."
         )
+    return low, high
 
 
 def budgets_of(
     posterior: Posterior,
     flops: Range,
-    search: Range,
+    search: Range | None,
     replay: float | None = None,
     ptpp: float | None = None,
     draws: Ints | slice = slice(None),
@@ -190,8 +213,7 @@ def budgets_of(
             f"law {posterior.law.name} does not depend on {', '.join(sorted(lacking))}; "
             "a compute-optimal split needs a law of both params and tokens."
         )
-    check_search(search)
-    low, high = search
+    low, high = search = searched(posterior, search)
     least, most = flops[0] / FLOPS, flops[1] / FLOPS
     params = (math.sqrt(least / high), math.sqrt(most / low))
     tokens = (math.sqrt(least * low), math.sqrt(most * high))
@@ -221,7 +243,7 @@ def compute_optimal(
     flops: float | Sequence[float],
     *,
     span: float = 10.0,
-    search: Range = SEARCH,
+    search: Range | None = None,
     replay: float | None = None,
     ptpp: float | None = None,
     allow_unconverged: bool = False,
@@ -236,8 +258,9 @@ def compute_optimal(
         Budgets C, in FLOPs; C = 6 N D.
     span : float
         Factor of budget, around C, over which the exponents of N and D are mean slopes.
-    search : tuple of float
-        Least and greatest tokens per parameter among which the best is searched.
+    search : tuple of float, optional
+        Least and greatest tokens per parameter among which the best is searched; by default those
+        of the fitted rows, and .83 decades beyond: as far as bands were tested along D.
     replay, ptpp : float, optional
         Replay ratio, and pre-training tokens per parameter, of a law that depends on them.
     allow_unconverged : bool
@@ -249,7 +272,13 @@ def compute_optimal(
         `params`, `tokens`, `tokens_per_param`, `loss` (nats per token), and the exponents
         `params_exponent` and `tokens_exponent`: the mean of d log N / d log C and of
         d log D / d log C over `span`. They add up to 1. An optimum on a bound of `search` is the
-        bound, and `at_bound` says so.
+        bound, and `at_bound` says so. `places` says how far the split of each budget lies beyond
+        the fitted rows, with the median N and D.
+
+    Warns
+    -----
+    TableWarning
+        If a split lies so far out that `bayeslaw forecast` would refuse it.
 
     Raises
     ------
@@ -272,7 +301,7 @@ def compute_optimal(
     >>> best = bl.derive.compute_optimal(fit, [1e21, 1e24])  # doctest: +SKIP
     >>> best.to_frame()[["quantity", "flops", "median"]]  # doctest: +SKIP
     """
-    asked = _positive("flops", flops)
+    asked = positive("flops", flops)
     if not span > 1:
         raise BayeslawError(f"span {span:g} is not above 1; it is a factor of budget.")
     failures = checked([posterior], allow_unconverged)
@@ -286,24 +315,60 @@ def compute_optimal(
     low, log_ratio, high = (best[:, k, 0].T for k in range(3))
     loss = best[:, 1, 1].T
     slope = (high - low) / math.log(span)
-    bounds = np.log(search)
+    bounds = np.log(budgets.search)
     at_low, at_bound, at_high = (
         np.isclose(place[..., None], bounds, rtol=0, atol=1e-9).any(-1)
         for place in (low, log_ratio, high)
     )
-    log_nd = np.log(np.array(asked) / FLOPS)
+    params, tokens = split_of(np.log(asked), log_ratio).values()
     numbers = {
-        "params": (np.exp(0.5 * (log_nd - log_ratio)), "parameters"),
-        "tokens": (np.exp(0.5 * (log_nd + log_ratio)), "tokens"),
+        "params": (params, "parameters"),
+        "tokens": (tokens, "tokens"),
         "tokens_per_param": (np.exp(log_ratio), "tokens per parameter"),
         "params_exponent": (0.5 * (1 - slope), "1"),
         "tokens_exponent": (0.5 * (1 + slope), "1"),
         "loss": (loss, "nats per token"),
     }
     bounded = {name: at_low | at_high if "exponent" in name else at_bound for name in numbers}
-    notes = [SEARCHED.format(*search), f"exponents: mean slopes over a factor {span:g} of budget"]
-    cases = pd.DataFrame({"flops": asked})
-    return derived(numbers, cases, at_bound=bounded, notes=notes, failures=failures)
+    notes = [budgets.searched, *on_bound(budgets, asked, log_ratio)]
+    notes.append(f"exponents: mean slopes over a factor {span:g} of budget")
+    cases, places = (
+        pd.DataFrame({"flops": asked}),
+        {"": splits(posterior, budgets, asked, log_ratio)},
+    )
+    warn_beyond(places)
+    return derived(numbers, cases, at_bound=bounded, notes=notes, failures=failures, places=places)
+
+
+def splits(
+    fit: Posterior, budgets: Budgets, flops: Sequence[float], log_ratio: Floats
+) -> pd.DataFrame:
+    """Where the split of each budget lies, at the median of the best log(D / N), (draws, flops).
+
+    Budgets that are infinite have no split.
+    """
+    rows = pd.DataFrame(split_of(np.log(flops), np.median(log_ratio, 0)))
+    rows = rows.assign(replay=budgets.replay, ptpp=budgets.ptpp)
+    return placed(fit, rows[np.isfinite(flops)])
+
+
+def on_bound(budgets: Budgets, flops: Sequence[float], log_ratio: Floats) -> list[str]:
+    """A note if an end of the range searched binds in some draws, (draws, flops)."""
+    ends = np.log(budgets.search)
+    bound = np.isclose(log_ratio[..., None], ends, rtol=0, atol=1e-9)
+    shares = bound.any(-1).mean(0)
+    if (share := float(shares.max())) < SHARE:
+        return []
+    at_low, at_high = bound.any((0, 1))
+    low, high = budgets.search
+    wider = (
+        float(f"{low / 10:.2g}") if at_low else low,
+        float(f"{10 * high:.2g}") if at_high else high,
+    )
+    return [
+        f"the best split of {flops[int(shares.argmax())]:.3g} FLOPs lies at an end of this range "
+        f"in {percent(share)} of the draws; to search further: {argument('search', wider)}"
+    ]
 
 
 @step("FLOPs to reach a loss")
@@ -311,7 +376,7 @@ def flops_to_reach(
     posterior: Posterior,
     loss: float | Sequence[float],
     *,
-    search: Range = SEARCH,
+    search: Range | None = None,
     replay: float | None = None,
     ptpp: float | None = None,
     allow_unconverged: bool = False,
@@ -335,6 +400,7 @@ def flops_to_reach(
     Derived
         `flops`. Infinity where the loss is at or below the floor, or is not reached by the
         budgets searched; the least budget, marked in `at_bound`, where that reaches it already.
+        `places` is of the split of the median budget.
 
     Raises
     ------
@@ -343,21 +409,39 @@ def flops_to_reach(
     BayeslawError
         If a loss is not positive, or a range is empty.
 
+    Warns
+    -----
+    TableWarning
+        As `compute_optimal`.
+
     Examples
     --------
     >>> bl.derive.flops_to_reach(fit, [2.2, 2.0]).to_frame()  # doctest: +SKIP
     """
-    targets = _positive("loss", loss)
+    targets = positive("loss", loss)
     failures = checked([posterior], allow_unconverged)
     reach = reach_of([posterior])
-    flops, at_bound = budgets_of(posterior, reach, search, replay, ptpp).flops_to(targets, reach)
+    budgets = budgets_of(posterior, reach, search, replay, ptpp)
+    flops, at_bound = budgets.flops_to(targets, reach)
+    place, bound = at_median(posterior, budgets, flops)
+    warn_beyond({"": place})
     return derived(
         {"flops": (flops, "FLOPs")},
         pd.DataFrame({"loss": targets}),
         at_bound={"flops": at_bound},
-        notes=[SEARCHED.format(*search), REACHED.format(*reach)],
+        notes=[budgets.searched, *bound, REACHED.format(*reach)],
         failures=failures,
+        places={"": place},
     )
+
+
+def at_median(fit: Posterior, budgets: Budgets, flops: Floats) -> tuple[pd.DataFrame, list[str]]:
+    """`splits` and `on_bound` at the medians of some budgets, (draws, targets)."""
+    middle = [quantile(column, 0.5) for column in flops.T]
+    never = np.full(budgets.draws.count, np.nan)
+    best = [budgets.best(math.log(c))[0] if math.isfinite(c) else never for c in middle]
+    log_ratio = np.stack(best, 1)
+    return splits(fit, budgets, middle, log_ratio), on_bound(budgets, middle, log_ratio)
 
 
 @step("compute multipliers")
@@ -366,7 +450,7 @@ def compute_multiplier(
     reference: Posterior,
     loss: float | Sequence[float],
     *,
-    search: Range = SEARCH,
+    search: Range | None = None,
     allow_unconverged: bool = False,
 ) -> Derived:
     """Compute multiplier of one recipe over another: ratio of their FLOPs to reach a loss.
@@ -401,116 +485,32 @@ def compute_multiplier(
     --------
     >>> bl.derive.compute_multiplier(fit, reference, 2.2).to_frame()  # doctest: +SKIP
     """
-    targets, fits = _positive("loss", loss), [posterior, reference]
+    targets, fits = positive("loss", loss), [posterior, reference]
     failures = checked(fits, allow_unconverged)
-    (ours, theirs), how = pair_draws(fits)
-    reach = reach_of(fits)
-    reached = [
-        budgets_of(fit, reach, search, draws=draws).flops_to(targets, reach)
-        for fit, draws in ((reference, theirs), (posterior, ours))
-    ]
-    (reference_flops, reference_bound), (flops, bound) = reached
+    index, how = pair_draws(fits)
+    reach, places = reach_of(fits), {}
+    reached, notes = [], [f"draws paired {how}"]
+    for name, fit, draws in zip(("recipe", "reference"), fits, index, strict=True):
+        budgets = budgets_of(fit, reach, search, draws=draws)
+        reached.append(budgets.flops_to(targets, reach))
+        places[name], of_bound = at_median(fit, budgets, reached[-1][0])
+        notes += [f"{name}: {note}" for note in (budgets.searched, *of_bound)]
+    warn_beyond(places)
+    (flops, bound), (reference_flops, reference_bound) = reached
     with np.errstate(invalid="ignore"):  # infinity over infinity is not defined
         ratio = reference_flops / flops
     return derived(
         {"multiplier": (ratio, "1")},
         pd.DataFrame({"loss": targets}),
         at_bound={"multiplier": reference_bound | bound},
-        notes=[f"draws paired {how}", SEARCHED.format(*search), REACHED.format(*reach)],
+        notes=[*notes, REACHED.format(*reach)],
         failures=failures,
+        places=places,
     )
 
 
-def _positive(name: str, values: float | Sequence[float]) -> list[float]:
+def positive(name: str, values: float | Sequence[float]) -> list[float]:
     numbers = [float(value) for value in np.atleast_1d(np.asarray(values, float))]
     if not numbers or not all(0 < value < math.inf for value in numbers):
         raise BayeslawError(f"{name} must be positive numbers; got {values!r}.")
     return numbers
-
-
-def crossover(
-    posterior: Posterior,
-    scratch: Posterior,
-    params: float,
-    *,
-    replay: float | None = None,
-    ptpp: float | None = None,
-    search: tuple[float, float] = SEARCH,
-    allow_unconverged: bool = False,
-) -> Derived:
-    """Tokens at which continual pre-training from a base beats training from scratch.
-
-    Both models have N parameters and train on the same number of tokens D, thus on the same FLOPs;
-    the pre-training of the base is not counted. Crossings are found on a grid of quarter e-folds
-    in D, then refined.
-
-    Parameters
-    ----------
-    posterior : Posterior
-        Of losses on the target data after continual pre-training.
-    scratch : Posterior
-        Of losses on the same data after training from scratch; its law depends on N and D at most.
-    params : float
-        Parameters N of both models.
-    replay, ptpp : float, optional
-        Replay ratio of continual pre-training, and pre-training tokens per parameter of its base;
-        needed if its law depends on them.
-    search : tuple of float
-        Least and greatest tokens per parameter, D / N, that are searched.
-    allow_unconverged : bool
-        Whether to use posteriors that failed the convergence checks.
-
-    Returns
-    -------
-    Derived
-        `tokens_from`: the fewest tokens with which continual pre-training has the lower loss or
-        the same; the least of the range, marked in `at_bound`, where it has from the start, and
-        infinity where it never has. `tokens_until`: the tokens from which training from scratch
-        has the lower loss again; infinity where it never has again, NaN where `tokens_from` is
-        infinite. `notes` says how draws were paired: those of separate fits are independent.
-
-    Raises
-    ------
-    NotConverged
-        If a posterior failed the convergence checks and `allow_unconverged` is false.
-    LawError
-        If `replay` or `ptpp` is lacking, or a law depends on other things.
-    BayeslawError
-        If `params` is not positive, or the range is empty.
-
-    Examples
-    --------
-    >>> bl.derive.crossover(cpt, scratch, 1e9, replay=0.3, ptpp=20)  # doctest: +SKIP
-    """
-    if not 0 < params < math.inf:
-        raise BayeslawError(f"params must be a positive number; got {params!r}.")
-    check_search(search)
-    low, high = search
-    fits = [posterior, scratch]
-    failures = checked(fits, allow_unconverged)
-    for fit in fits:
-        check_units(pd.DataFrame({"params": [params]}), "crossover", fit.table.frame)
-    (ours, theirs), how = pair_draws(fits)
-    model, tokens = (params, params), (low * params, high * params)
-    continued = law_of(posterior, model, tokens, replay, ptpp).take(ours)
-    fresh = law_of(scratch, model, tokens).take(theirs)
-    least, most = np.log(tokens)
-    nodes = np.linspace(least, most, max(2, math.ceil((most - least) / TOKENS_STEP) + 1))[:, None]
-
-    # Equal losses count as ahead: a law is ahead of itself from the start.
-    def ahead(log_tokens: Floats) -> Bools:
-        d = np.exp(log_tokens)
-        return continued.loss(params, d, replay, ptpp) <= fresh.loss(params, d)
-
-    log_from = first(ahead, nodes)
-    log_until = first(lambda log_tokens: ~ahead(log_tokens) & (log_tokens > log_from), nodes)
-    log_until[np.isinf(log_from)] = np.nan
-    numbers = {
-        "tokens_from": (np.exp(log_from)[:, None], "tokens"),
-        "tokens_until": (np.exp(log_until)[:, None], "tokens"),
-    }
-    asked = {"params": params, "replay": replay, "ptpp": ptpp}
-    cases = pd.DataFrame([{name: value for name, value in asked.items() if value is not None}])
-    notes = [f"draws paired {how}", f"searched {tokens[0]:.3g} to {tokens[1]:.3g} tokens"]
-    at_bound = {"tokens_from": (log_from == least)[:, None]}
-    return derived(numbers, cases, at_bound=at_bound, notes=notes, failures=failures)

@@ -18,20 +18,26 @@ from bayeslaw.common.progress import step
 from bayeslaw.common.shown import Block, Format, Note, Showing, Shown, Table
 from bayeslaw.derive.derived import (
     Derived,
+    Places,
     check_level,
     checked,
     derived,
     interval,
+    judged,
     marked,
+    place_blocks,
+    placed,
     quantile,
+    warn_beyond,
 )
 from bayeslaw.derive.optimum import (
     REACHED,
-    SEARCH,
     Range,
     budgets_of,
     check_budgets,
+    on_bound,
     reach_of,
+    splits,
     training_flops,
 )
 from bayeslaw.inference.pools import pair_draws
@@ -66,6 +72,8 @@ class Recipes(Showing):
         where it stays. Searched up to 100 times the greatest budget of any fit.
     notes, failures : tuple of str
         How draws were paired, and the range searched; convergence checks that failed, if allowed.
+    places : mapping of str to DataFrame
+        Where the targets lie beside the rows of each recipe; see `Derived`.
     """
 
     losses: xr.DataArray = field(repr=False)
@@ -74,6 +82,7 @@ class Recipes(Showing):
     crossings: Derived | None = field(default=None, repr=False)
     notes: tuple[str, ...] = ()
     failures: tuple[str, ...] = ()
+    places: Places = field(default_factory=dict, repr=False)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -141,12 +150,13 @@ class Recipes(Showing):
         formats: dict[str, Format] = dict.fromkeys(map(str, self.targets.columns), ".4g")
         formats |= {"loss": ".4f", "P(best)": ".3f", "regret": ".2g", "behind": "+.4f"}
         table = Table(pd.DataFrame(columns), "", formats, (f"{share} ", "behind"), ("recipe",))
-        blocks: list[Block] = [self.sentence(), table]
+        blocks: list[Block] = [self.sentence(), *place_blocks(self.places, self.targets), table]
         document: dict[str, object] = {
             "sentence": self.sentence(),
             "level": level,
             "recipes": frame.to_dict("records"),
             "notes": list(self.notes),
+            "evidence": judged(self.places, beyond_evidence=True)[1] or None,
         }
         parts = (
             (
@@ -172,7 +182,7 @@ def compare_recipes(
     targets: LossTable | pd.DataFrame | None = None,
     *,
     flops: float | Sequence[float] | None = None,
-    search: Range = SEARCH,
+    search: Range | None = None,
     allow_unconverged: bool = False,
 ) -> Recipes:
     """Compare recipes at targets: which has the lowest loss, how surely, and at what cost.
@@ -189,8 +199,9 @@ def compare_recipes(
         Rows with the covariates of all laws, such as N and D.
     flops : float or sequence of float, optional
         Budgets C = 6 N D, each split compute-optimally by every recipe and draw.
-    search : tuple of float
-        Least and greatest tokens per parameter among which the best is searched.
+    search : tuple of float, optional
+        Least and greatest tokens per parameter among which the best is searched; by default those
+        of the rows of each recipe, as for `derive.compute_optimal`.
     allow_unconverged : bool
         Whether to use posteriors that failed the convergence checks.
 
@@ -206,6 +217,12 @@ def compare_recipes(
         If `flops` is given and a law depends on more than N and D.
     BayeslawError
         If there are fewer than two fits, or not one of `targets` and `flops`.
+
+    Warns
+    -----
+    TableWarning
+        If a target lies so far beyond the rows of a recipe that `bayeslaw forecast` would refuse
+        it.
 
     Examples
     --------
@@ -231,6 +248,7 @@ def compare_recipes(
             check_rows(rows, "targets", fit.table.frame)
         losses = np.stack([f.law_loss(rows)[i] for f, i in zip(posteriors, index, strict=True)])
         frame = rows[columns]
+        places = {name: placed(fit, rows) for name, fit in fits.items()}
     else:
         asked = [float(c) for c in np.atleast_1d(np.asarray(flops, float))]
         if not all(0 < c < math.inf for c in asked):
@@ -245,8 +263,13 @@ def compare_recipes(
         reach = reach_of(posteriors)
         pairs = zip(posteriors, index, strict=True)
         budgets = [budgets_of(fit, reach, search, draws=draws) for fit, draws in pairs]
-        best = np.array([[each.best(math.log(c))[1] for c in asked] for each in budgets])
-        losses, frame = np.moveaxis(best, 1, 2), pd.DataFrame({"flops": asked})
+        best = np.array([[each.best(math.log(c)) for c in asked] for each in budgets])
+        ratios, losses = np.moveaxis(best, (2, 1), (0, 3))
+        frame, places = pd.DataFrame({"flops": asked}), {}
+        for (name, fit), each, log_ratio in zip(fits.items(), budgets, ratios, strict=True):
+            places[name] = splits(fit, each, asked, log_ratio)
+            found = each.searched, *on_bound(each, asked, log_ratio)
+            notes += tuple(f"{name}: {note}" for note in found)
         first, *others = fits
         saved, at_bound = {}, {}
         for name, each in zip(others, budgets[1:], strict=True):
@@ -271,7 +294,8 @@ def compare_recipes(
         notes += (f"changes of order searched from {start:.3g} to {end:.3g} FLOPs",)
     dims, units = ("recipe", "draw", "target"), {"units": "nats per token"}
     array = xr.DataArray(losses, {"recipe": list(fits)}, dims, attrs=units)
-    return Recipes(array, frame, multipliers, crossings, notes, failures)
+    warn_beyond(places)
+    return Recipes(array, frame, multipliers, crossings, notes, failures, places)
 
 
 def _crossing(difference: Floats, nodes: Floats) -> Floats:

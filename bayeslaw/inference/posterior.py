@@ -500,7 +500,7 @@ class DrawSettings(TypedDict, total=False):
     allow_unconverged: bool
 
 
-def _drawn(name: str, *results: object, **settings: Unpack[DrawSettings]) -> "Figure":
+def _drawn(name: str, *results: object, **settings: Any) -> "Figure":
     # By name and on first use: plots stand above posteriors, and Matplotlib takes long to import.
     figure: Figure = resolve_name(f"bayeslaw.plots:{name}")(*results, **settings)
     return figure
@@ -531,6 +531,10 @@ class Plots:
     ) -> "Figure":
         """Fitted runs, law and forecasts by compute and tokens."""
         return _drawn("overview", self.posterior, rows, **settings)
+
+    def compute_optimal(self, flops: float | Sequence[float], **settings: Any) -> "Figure":
+        """IsoFLOP curves and the compute-optimal frontier; settings of `derive.compute_optimal`."""
+        return _drawn("compute_optimal", self.posterior, flops, **settings)
 
     def observed(self, rows: LossTable, **settings: Unpack[DrawSettings]) -> "Figure":
         """Measured loss against its forecast."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from bayeslaw.checks.findings import MEASURED, TOO_FAR
+from bayeslaw.tables.hull import MEASURED, TOO_FAR
 from bayeslaw.common.arrays import Bools, Floats, Ints
 from bayeslaw.laws.adjustments import until_repeated
 from bayeslaw.laws.law import Law

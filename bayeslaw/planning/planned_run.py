@@ -329,7 +329,7 @@ def extrapolations(
 ) -> tuple[str, str, tuple[str, ...]]:
     """How a planned run lies outside the training rows of the fits, as `bayeslaw.check` says it.
 
-    Returns the worst level and the words of `bayeslaw.checks.findings.evidence`; and all else that
+    Returns the worst level and the words of `bayeslaw.tables.hull.evidence`; and all else that
     the check says of the distance, each text once, with the names of its fits.
     """
     said: dict[str, list[str]] = {}

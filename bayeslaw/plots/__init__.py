@@ -5,7 +5,7 @@ without colour. `Plots` makes the same figures from a posterior, as ``fit.plot``
 """
 
 from bayeslaw.inference.posterior import Plots
-from bayeslaw.plots.curves import forecast, in_sample, overview
+from bayeslaw.plots.curves import compute_optimal, forecast, in_sample, overview
 from bayeslaw.plots.figures import (
     backtest,
     compare,
@@ -25,6 +25,7 @@ __all__ = [
     "Plots",
     "backtest",
     "compare",
+    "compute_optimal",
     "coverage",
     "floor_sensitivity",
     "forecast",

@@ -1,6 +1,6 @@
 """Loss against tokens or compute: curves of posteriors and point fits, bands, measured losses."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,8 @@ from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import TableError
 from bayeslaw.common.formatting import count
 from bayeslaw.common.progress import step
+from bayeslaw.derive.derived import checked
+from bayeslaw.derive.optimum import Range, budgets_of, positive, split_of, splits, training_flops
 from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.pools import Pool
 from bayeslaw.inference.posterior import Posterior
@@ -31,7 +33,9 @@ from bayeslaw.plots.style import (
     COLOURS,
     INK,
     LABELS,
+    QUIET,
     SHORT,
+    SIZES,
     Look,
     axes,
     first_column,
@@ -47,16 +51,22 @@ from bayeslaw.tables.validation import canonical
 
 CROSS: Look = {"ls": "", "marker": "x", "ms": 9, "mew": 1, "color": INK}  # outside its 90 % band
 POINTS = 25  # of a curve
+NEAR_SIZES = 1.05  # ratio of sizes up to which they share a panel
 PANELS = 16  # at most; of more model sizes some are left out, and the title says so
 SHADES: dict[str, Look] = {
     position: {"fc": "#eeeeea", "ec": "#c4c4bd", "hatch": hatch, "zorder": 0, "lw": 0}
     for position, hatch in ((EXTRAPOLATION, None), (PROJECTION, "////"))
 }
 OVERVIEW_POINTS = 15  # of a curve of the overview
-MOST_CURVES = 24  # of fitted runs in the overview; of more, none are drawn
+MOST_CURVES = 24  # of fitted runs in the overview; of more, some are left out
 AHEAD: Look = {"fc": "#eeeeea", "lw": 0, "zorder": 0}
 MEASURED: Look = {"ls": "", "marker": "D", "ms": 5, "mec": INK, "mew": 0.8}
 MISSED: Look = {"ls": "", "marker": "x", "ms": 10, "mew": 1.2, "color": INK}
+
+DRAWS, NODES = 1000, 25  # of a posterior, and budgets, for the frontier
+BANDS = (0.05, 0.25, 0.5, 0.75, 0.95)
+BEST: Look = {"marker": "D", "ms": 5, "mec": INK, "mew": 0.8, "ls": ""}
+SAME = 0.1  # difference of log FLOPs up to which a row is drawn beside an isoFLOP curve
 
 type Cell = Mapping[str, float]  # values of covariates that select a panel or a line
 type Fit = Posterior | Pool | PointFit
@@ -153,15 +163,17 @@ def _curves(
 
     def titled(column: str, value: float) -> str:
         """A covariate's value, and its ratio to the largest training value if that is less."""
+        column = "params" if column == "panel" else column
         text, most = f"{SHORT[column]} {count(value)}", train[column].max()
         beyond = column != "replay" and value > 1.005 * most
         return f"{text} ({value / most:.2g} × largest fitted)" if beyond else text
 
     columns = fit.columns
+    frame = frame.assign(panel=_near_sizes(frame["params"]) if "params" in columns else 0.0)
     vary = [c for c in across if c in columns and frame[c].nunique() > 1]
     line = vary[-1] if vary else None
     kinds: list[Cell] = [{line: v} for v in sorted(frame[line].unique())] if line else [{}]
-    by = [*vary[:-1], *(c for c in ("params",) if c in columns)]
+    by = [*vary[:-1], *(["panel"] if "params" in columns else [])]
     cells: list[Cell] = [{}]
     if by:
         distinct = frame[by].drop_duplicates().sort_values(by)
@@ -186,7 +198,7 @@ def _curves(
     for _, rows in groups:
         low, high = rows["tokens"].min(), rows["tokens"].max()
         tokens = np.geomspace(low, high, POINTS if high > low else 1)
-        first = {c: rows[c].iloc[0] for c in (*kept, *based)}
+        first = {c: rows[c].iloc[0] for c in (*kept, *based, "panel")}
         paths.append(pd.DataFrame(first | {"tokens": tokens}))
     curves = predicted(pd.concat(paths, ignore_index=True))
     # A curve ends where the tokens fall or their distinct ones change.
@@ -222,6 +234,15 @@ def _curves(
     shades = [Patch(label=name, **SHADES[name]) for name in reach]
     legend(figure, [*_handles(kinds, points), *shades])
     return figure
+
+
+def _near_sizes(sizes: pd.Series) -> pd.Series:
+    """The least of the sizes that share a panel, `NEAR_SIZES` apart at most, for each size."""
+    least, panels = 0.0, {}
+    for size in np.unique(sizes):
+        least = size if size > NEAR_SIZES * least else least
+        panels[size] = least
+    return sizes.map(panels)
 
 
 def _at(frame: pd.DataFrame, cell: Cell) -> pd.DataFrame:
@@ -328,10 +349,11 @@ def overview(
     train = _with_compute(fit.table.frame)
     same = [*dict.fromkeys(["params", *(c for c in fit.columns if c != "tokens")])]
     paths = [path for _, path in train.groupby(same) if path["tokens"].nunique() > 1]
-    curves = [] if len(paths) > MOST_CURVES else [_law_curve(fit, path, seed) for path in paths]
+    some = paths[:: -(-len(paths) // MOST_CURVES) or 1]
+    curves = [_law_curve(fit, path, seed) for path in some]
 
     sizes = np.concatenate([train["params"], forecast["params"]])
-    colours = ScalarMappable(LogNorm(sizes.min(), max(sizes.max(), 1.01 * sizes.min())), "viridis")
+    colours = ScalarMappable(LogNorm(sizes.min(), max(sizes.max(), 1.01 * sizes.min())), SIZES)
     figure, panels = axes(2, width=4.1, height=3.6, sharey=True)
     for ax, x in zip(panels, ("compute", "tokens"), strict=True):
         for curve in curves:
@@ -349,9 +371,7 @@ def overview(
             ax.axvspan(train[x].max(), right, **AHEAD)
             ax.set_xlim(left, right)
     _loss_axis(panels[0], np.concatenate([train["loss"], forecast.get("loss", forecast["median"])]))
-    panels[0].xaxis.set_major_locator(LogLocator())
-    panels[0].xaxis.set_major_formatter(LogFormatterSciNotation())
-    panels[0].set_xlabel("compute 6 N D (FLOPs)")
+    _flops_axis(panels[0])
     panels[0].set_ylabel("loss (nats per token)")
     bar = figure.colorbar(colours, ax=panels[1], pad=0.02, label="model size N")
     ticks = np.unique(sizes)[:: max(1, len(np.unique(sizes)) // 6)]
@@ -393,6 +413,12 @@ def _draw_forecast(ax: Axes, path: pd.DataFrame, x: str, colour: Any) -> None:
         ax.plot(path[x][~inside], path["loss"][~inside], **MISSED)
 
 
+def _flops_axis(ax: Axes) -> None:
+    ax.xaxis.set_major_locator(LogLocator())
+    ax.xaxis.set_major_formatter(LogFormatterSciNotation())
+    ax.set_xlabel("compute 6 N D (FLOPs)")
+
+
 def _loss_axis(ax: Axes, losses: Floats) -> None:
     """A logarithmic axis of losses with plain numbers, some four to eight of them."""
     low, high = float(np.min(losses)), float(np.max(losses))
@@ -418,3 +444,104 @@ def _overview_handles(forecast: pd.DataFrame, curves: bool) -> list[Artist]:
         inside = forecast["loss"].between(forecast["lower_90"], forecast["upper_90"])
         handles += [] if inside.all() else [key("outside the 90 % band", **MISSED)]
     return handles
+
+
+# -- compute-optimal splits -----------------------------------------------------------------------
+
+
+@style()
+def compute_optimal(
+    posterior: Posterior,
+    flops: float | Sequence[float],
+    *,
+    search: Range | None = None,
+    replay: float | None = None,
+    ptpp: float | None = None,
+    allow_unconverged: bool = False,
+) -> Figure:
+    """IsoFLOP curves of some budgets, and the compute-optimal model and tokens of all budgets.
+
+    On the left is the loss against N where C = 6 N D is constant: median and 90 % band, the best
+    N with its 90 % interval, and fitted rows of about that budget. The others are the frontier:
+    best N and best tokens per parameter against C, with 50 and 90 % bands, and the fitted rows.
+    Losses are latent. Grey is beyond the budgets of the fitted rows.
+
+    Parameters
+    ----------
+    posterior : Posterior
+        Of a law that depends on N and D; at most 1000 of its draws are used.
+    flops, search, replay, ptpp, allow_unconverged
+        As for `bayeslaw.derive.compute_optimal`.
+
+    Raises
+    ------
+    NotConverged, LawError, BayeslawError
+        As for `bayeslaw.derive.compute_optimal`.
+    """
+    asked = sorted(positive("flops", flops))
+    checked([posterior], allow_unconverged)
+    rows = posterior.table.frame.assign(compute=training_flops(posterior))
+    ends = min(asked[0], rows["compute"].min()), max(asked[-1], rows["compute"].max())
+    few = np.linspace(0, posterior.count - 1, min(posterior.count, DRAWS)).astype(int)
+    budgets = budgets_of(posterior, ends, search, replay, ptpp, draws=few)
+    colours = ScalarMappable(LogNorm(asked[0], max(asked[-1], 1.01 * asked[0])), SIZES)
+    figure, (curves, *others) = axes(3, width=3.4, height=3.3)
+    place, least = np.moveaxis(np.array([budgets.best(np.log(c)) for c in asked]), 1, 0)
+    for c, ratio, loss in zip(asked, place, least, strict=True):
+        colour = colours.to_rgba(np.array(c))
+        sizes = split_of(np.log(c), (ratios := budgets.ratios())[:, 0])["params"]
+        low, _, middle, _, high = np.quantile(budgets.loss(np.log(c), ratios), BANDS, axis=1)
+        curves.fill_between(sizes, low, high, color=colour, alpha=0.25, lw=0)
+        curves.plot(sizes, middle, color=colour)
+        first, _, best, _, last = np.quantile(split_of(np.log(c), ratio)["params"], BANDS)
+        reach: Look = {
+            "xerr": [[best - first], [last - best]],
+            "capsize": 3,
+            "zorder": 4,
+            "ecolor": INK,
+        }
+        curves.errorbar(best, np.median(loss), **reach, mfc=colour, **BEST)
+        near = rows[np.abs(np.log(rows["compute"] / c)) < SAME]
+        curves.plot(near["params"], near["loss"], "o", color=colour, ms=3, mec="white", mew=0.3)
+    middles = np.median(least, 1)
+    best_sizes = split_of(np.log(asked), np.median(place, 1))["params"]
+    log_axis(curves, np.geomspace(best_sizes.min() / 5, best_sizes.max() * 5, 9), "params")
+    curves.set_ylim(0.97 * middles.min(), 1.12 * middles.max())
+    curves.set_ylabel("latent " + LABELS["loss"])
+
+    nodes = np.geomspace(*ends, NODES)
+    frontier = np.array([budgets.best(np.log(c))[0] for c in nodes])
+    sizes = split_of(np.log(nodes)[:, None], frontier)["params"]
+    drawn = (
+        (sizes, rows["params"], LABELS["params"]),
+        (np.exp(frontier), rows["tokens"] / rows["params"], "tokens per parameter D / N"),
+    )
+    for ax, (values, fitted, label) in zip(others, drawn, strict=True):
+        ax.plot(rows["compute"], fitted, "o", ms=2.5, color=QUIET, alpha=0.5, mew=0)
+        low, lower, middle, upper, high = np.quantile(values, BANDS, axis=1)
+        ax.fill_between(nodes, low, high, color=COLOURS[0], alpha=0.16, lw=0)
+        ax.fill_between(nodes, lower, upper, color=COLOURS[0], alpha=0.26, lw=0)
+        ax.plot(nodes, middle, color=COLOURS[0])
+        log_axis(ax, nodes, "flops")
+        _flops_axis(ax)
+        ax.set(yscale="log", ylabel=label)
+        if ends[1] > 1.001 * rows["compute"].max():
+            right = ax.get_xlim()[1]
+            ax.axvspan(rows["compute"].max(), right, **AHEAD)
+            ax.set_xlim(right=right)
+    others[0].yaxis.set_major_formatter(FuncFormatter(lambda value, _: count(value)))
+    others[1].yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    handles: list[Artist] = [
+        *(key(f"C {c:.3g} FLOPs", color=colours.to_rgba(np.array(c))) for c in asked),
+        key("best N, 90 %", color=INK, **BEST),
+        key("fitted rows", color=QUIET, marker="o", ls="", ms=3),
+        Patch(color=COLOURS[0], alpha=0.42, label="50 % band"),
+        Patch(color=COLOURS[0], alpha=0.16, label="90 % band"),
+    ]
+    if ends[1] > 1.001 * rows["compute"].max():
+        handles.append(Patch(label="beyond the fitted rows", **AHEAD))
+    legend(figure, handles)
+    far = farthest(splits(posterior, budgets, asked, place.T))
+    title = "; ".join(f"best splits: {name} up to {words}" for name, words in far.items())
+    figure.suptitle(title, x=0.01, ha="left", fontsize=9)
+    return figure

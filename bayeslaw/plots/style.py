@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
@@ -25,6 +26,8 @@ _DASHES = (0, (6, 1, 1, 1, 1, 1)), (0, (1, 2)), (0, (8, 3))
 LINES: tuple[LineStyleType, ...] = ("-", "--", "-.", ":", *_DASHES)
 MARKERS = ("o", "s", "^", "D", "v", "P", "h")
 INK, QUIET = "#1a1a1a", "#6b6b6b"
+SIZES = ListedColormap(mpl.colormaps["viridis"](np.linspace(0, 0.85, 256)))
+"""Colours of model sizes and budgets. The end of viridis is left out: yellow on white is faint."""
 
 LABELS = {
     "params": "model size N (parameters)",

@@ -14,7 +14,7 @@ from scipy.stats import binom
 
 from bayeslaw import plots
 from bayeslaw.checks._check import check
-from bayeslaw.checks.findings import listed
+from bayeslaw.common.formatting import listed
 from bayeslaw.common.errors import FitWarning
 from bayeslaw.common.formatting import count
 from bayeslaw.common.progress import step

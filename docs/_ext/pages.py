@@ -38,14 +38,15 @@ API = {
     "Checks and cross-validation": "check Check calibrate Calibration backtest"
     " read_backtest Backtest loo cross_validate Elpd StackedForecast",
     "Derived numbers": "derive.compute_optimal derive.flops_to_reach derive.compute_multiplier"
-    " derive.crossover derive.local_exponents derive.best_rate derive.floor derive.accuracy"
+    " derive.local_exponents derive.best_rate derive.floor derive.accuracy"
     " derive.Derived derive.floor_sensitivity derive.FloorSensitivity compare_recipes Recipes",
     "Plans, anchors, studies": "plan Plan Choice plan_example choose_anchors Anchors anchor_value"
     " study Case world_cases pool_cases explore Explorer",
     "Reports": "report Report",
-    "Figures": "plots.Plots plots.compare plots.coverage plots.floor_sensitivity plots.forecast"
-    " plots.in_sample plots.overview plots.observed plots.pit plots.pit_values plots.backtest"
-    " plots.plan_frontier plots.plan_landscape plots.prior_posterior plots.ranks plots.residuals",
+    "Figures": "plots.Plots plots.compare plots.coverage plots.floor_sensitivity"
+    " plots.compute_optimal plots.forecast plots.in_sample plots.overview plots.observed plots.pit"
+    " plots.pit_values plots.backtest plots.plan_frontier plots.plan_landscape"
+    " plots.prior_posterior plots.ranks plots.residuals",
     "Synthetic tables": "simulate paper_world",
     "Errors and warnings": "BayeslawError TableError LawError FitError NotConverged FileError"
     " TableWarning FitWarning",

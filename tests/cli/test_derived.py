@@ -31,19 +31,19 @@ def test_text(saved):
     assert "Compute-optimal split" in text
     assert "Local exponents" in text
     assert "reducible_N" in text
-    assert "searched 0.001 to 1e+06 tokens per parameter" in text
+    assert "searched 0.04942 to 6745 tokens per parameter" in text
     assert "not determined" not in text
-    assert "100 % on bound" in run("derive", saved, "--flops", "1e22", "--search", "500,1e4").stdout
-    assert "not determined" in run("derive", saved, "--loss", "1.75").stdout  # near the floor
+    bound = run("derive", saved, "--flops", "1e22", "--search", "500,1e4").stdout
+    assert "100 % on bound" in bound
+    assert "to search further: --search 50,10000" in " ".join(bound.split())
+    near_the_floor = run("derive", saved, "--loss", "1.75", "--beyond-evidence").stdout
+    assert "not determined" in near_the_floor
 
 
-def test_two_fits(saved, staged):
+def test_two_fits(saved):
     found = document("derive", saved, "--loss", "2.2", "--against", saved)["derived"]
     assert found["compute_multiplier"]["numbers"][0]["median"] == pytest.approx(1, abs=0.1)
-    at = "params=1e9 replay=.2 ptpp=31"
-    found = document("derive", staged, "--scratch", saved, "--at", at)["derived"]["crossover"]
-    assert [row["quantity"] for row in found["numbers"]] == ["tokens_from", "tokens_until"]
-    assert "independently" in found["notes"][0]
+    assert "independently" in found["compute_multiplier"]["notes"][0]
 
 
 @pytest.mark.parametrize(
@@ -52,8 +52,7 @@ def test_two_fits(saved, staged):
         (["--flops", "many"], "--flops: cannot read 'many'"),
         (["--flops", "-1"], "flops must be positive"),
         (["--against", "other.nc"], "give --loss"),
-        (["--scratch", "SAVED"], "--at: give one value of params"),
-        (["--search", "1"], "write it as 1e-3,1e6"),
+        (["--search", "1"], "write it as 1,1000"),
         (["--search", "9,1", "--flops", "1e20"], "least first"),
         (["--flops", "1e20", "--at", "replay=.3"], "does not depend on replay"),
         (["--levels", "90"], "not between 0 and 1"),
@@ -61,12 +60,14 @@ def test_two_fits(saved, staged):
         (["--at", ""], "--at is empty"),
         (["--at", "replay=.3"], "--at needs params and tokens"),
         (["--flops", "21"], "FLOPs are expected"),
+        (["--flops", "1e27"], "from twice that on forecasts are refused"),
+        (["--loss", "1.75"], "add --beyond-evidence"),
+        (["--at", "params=1e13 tokens=2e10"], "No evidence: rows lie up to 3.5 decades of params"),
         (["--at", "params=1 tokens=2e10"], "params = 1e+09?"),
-        (["--scratch", "SAVED", "--at", "params=1"], "params = 1e+09?"),
     ],
 )
 def test_mistakes(saved, options, says):
-    assert says in fails("derive", saved, *(saved if o == "SAVED" else o for o in options))
+    assert says in fails("derive", saved, *options)
 
 
 def test_a_posterior_that_failed_is_refused_unless_allowed(failed):
@@ -90,6 +91,9 @@ def test_recipes(posterior, saved, tmp_path):
     assert "same file name" in fails("recipes", saved, saved, *at)
     assert "targets=" in fails("recipes", saved, other)
     assert "params = 1e+09?" in fails("recipes", saved, other, "--at", "params=1 tokens=2e10")
+    far = ("--at", "params=1e13 tokens=2e10")
+    assert "No evidence: rows lie up to 3.5" in fails("recipes", saved, other, *far)
+    assert "No evidence" in run("recipes", saved, other, *far, "--beyond-evidence").stdout
 
 
 def test_floor_of_a_forecast_and_its_figure(saved, tmp_path):

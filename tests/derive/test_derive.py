@@ -12,18 +12,20 @@ from bayeslaw import (
     BayeslawError,
     LawError,
     NotConverged,
+    TableWarning,
     compare_recipes,
     derive,
     fit,
     grid,
+    locate,
 )
-from tests.inside import derived
+from tests.inside import MEASURED, derived
 from tests.support import CHINCHILLA
 
 FLOPS = (1e20, 1e24)
+beyond = pytest.mark.filterwarnings("ignore:No evidence:bayeslaw.TableWarning")
 ROWS = grid(params=[2e8, 3e9], tokens=[2e9, 5e11])
 FAR = grid(params=1e11, tokens=1e13)
-N = 1e9
 
 
 def closed_form(posterior, flops):
@@ -87,9 +89,61 @@ def test_an_optimum_on_the_bound_says_so(posterior):
     above = derive.compute_optimal(posterior, 1e22, search=(500, 1e4))
     assert above.draws.tokens_per_param.values == pytest.approx(500)
     assert (above.to_frame()["at_bound"] == 1).all()
-    assert above.notes[0] == "searched 500 to 10000 tokens per parameter"
+    assert above.notes[0] == "searched 500 to 1e+04 tokens per parameter"
+    assert "in 100 % of the draws; to search further: search=(50.0, 10000.0)" in above.notes[1]
 
 
+def test_the_search_is_that_of_the_rows_and_as_far_beyond_as_bands_were_tested(known):
+    fit = known(**CHINCHILLA)
+    ratios = fit.table.frame["tokens"] / fit.table.frame["params"]
+    wider = 10 ** MEASURED["tokens"]
+    found = derive.compute_optimal(fit, 1e21)
+    low, high = ratios.min() / wider, ratios.max() * wider
+    assert found.notes[0] == f"searched {low:.4g} to {high:.4g} tokens per parameter"
+    same = derive.compute_optimal(fit, 1e21, search=(low, high))
+    assert same.to_frame().equals(found.to_frame())
+    for other in (
+        derive.flops_to_reach(fit, 2.3).notes,
+        derive.compute_multiplier(fit, fit, 2.3).notes,
+        compare_recipes({"a": fit, "b": fit}, flops=1e21).notes,
+    ):
+        assert any(found.notes[0] in note for note in other)
+
+
+def test_how_far_a_budget_lies_beyond_the_rows(known):
+    """In the words of `bayeslaw check`, at the median split, whatever the law finds there."""
+    fit = known(**CHINCHILLA)
+    near, far = 1e20, 1e23
+    found = derive.compute_optimal(fit, [near, far])
+    split = found.draws.isel(draw=0, case=1)
+    where = locate(fit.table, grid(params=split.params.item(), tokens=split.tokens.item())).iloc[0]
+    frame = found.to_frame().set_index("quantity").loc["params"]
+    assert list(frame["position"]) == ["interpolation", "extrapolation"]
+    assert frame["decades"].to_numpy() == pytest.approx([0, where["decades"]], rel=1e-3)
+    text = " ".join(str(found).split())
+    distance = f"{where['decades']:.2g} decades"
+    assert f"flops 1e+20 interpolation; flops 1e+23 extrapolation ({distance}" in text
+    assert "No evidence: rows lie up to" in text
+    assert "No evidence" not in str(derive.compute_optimal(fit, near))
+    loss = float(found.draws["loss"].median("draw")[1])
+    reached = derive.flops_to_reach(fit, [loss, 1.0]).to_frame()
+    assert reached["decades"][0] == pytest.approx(where["decades"], rel=1e-3)
+    assert np.isnan(reached["decades"][1])  # never reached
+    further = grid(params=[1e9, 1e13], tokens=1e10)
+    both = {"a": fit, "b": fit}
+    for derived_far in (
+        lambda: derive.compute_optimal(fit, 1e27),
+        lambda: derive.flops_to_reach(fit, 1.71),
+        lambda: derive.compute_multiplier(fit, fit, 1.71),
+        lambda: derive.local_exponents(fit, further),
+        lambda: compare_recipes(both, flops=1e27),
+        lambda: compare_recipes(both, further),
+    ):
+        with pytest.warns(TableWarning, match="No evidence: rows lie up to"):
+            derived_far()
+
+
+@beyond
 def test_walking_exponents_have_the_best_of_all_forecasts(walking):
     """At budgets far apart, whose walks reach far beyond the rows on both sides."""
     budgets, ratio = [1e18, 1e25], np.geomspace(0.1, 1e4, 4000)
@@ -106,6 +160,7 @@ def test_walking_exponents_have_the_best_of_all_forecasts(walking):
 # -- budgets that reach a loss --------------------------------------------------------------------
 
 
+@beyond
 def test_flops_are_the_closed_form(posterior):
     _, exponent, loss = closed_form(posterior, 1e22)
     floor, beta = (posterior.paper[name].values.ravel() for name in ("E", "beta"))
@@ -166,43 +221,6 @@ def test_multiplier_of_a_recipe_that_needs_a_fraction(known):
     better, other = known(**CHINCHILLA | shrunk), known(**CHINCHILLA)
     found = derive.compute_multiplier(better, reference=other, loss=[2.5, 2.0])
     assert found.draws.multiplier.values == pytest.approx(k, rel=1e-6)
-
-
-# -- crossovers -----------------------------------------------------------------------------------
-
-
-def test_crossing_from_above_from_below_never_and_always(known):
-    # Draw by draw: ahead until D, ahead from D, never ahead, always ahead.
-    b = np.array([200.0, 800.0, 500.0, 300.0])
-    e = np.array([1.75, 1.65, 1.71, 1.69])
-    cpt = known(**CHINCHILLA | {"B": b, "E": e})
-    # All draws of it are the same: pairs need no alignment.
-    scratch = known(**CHINCHILLA | {"E": np.full(4, 1.7)})
-    found = derive.crossover(cpt, scratch, N)
-    at = ((b[:2] - CHINCHILLA["B"]) / (1.7 - e[:2])) ** (1 / CHINCHILLA["beta"])
-    begin, end = N * 1e-3, np.inf
-    order = np.argsort(found.draws.tokens_from.values[:, 0])
-    starts = found.draws.tokens_from.values[order, 0]
-    assert starts == pytest.approx([begin, begin, at[1], np.inf], rel=1e-9)
-    until = found.draws.tokens_until.values[order, 0]
-    assert sorted(until[:2]) == pytest.approx([at[0], end], rel=1e-9)
-    assert until[2] == np.inf
-    assert np.isnan(until[3])
-    assert found.at_bound["tokens_from"].sum() == 2
-    assert "independently" in found.notes[0]
-    assert found.to_frame().loc[1, "undefined"] == 0.25
-
-
-def test_crossover_of_fits_of_other_laws(two_stages, posterior):
-    found = derive.crossover(two_stages, posterior, N, replay=0.2, ptpp=31)
-    assert list(found.cases.iloc[0]) == [N, 0.2, 31]
-    for pair in ((two_stages, posterior), (posterior, two_stages)):
-        with pytest.raises(LawError, match="depends on replay"):
-            derive.crossover(*pair, N)
-    with pytest.raises(BayeslawError, match="params must be"):
-        derive.crossover(posterior, posterior, 0)
-    with pytest.raises(BayeslawError, match="range of tokens"):
-        derive.crossover(posterior, posterior, N, search=(10, 1))
 
 
 # -- local exponents and the floor ----------------------------------------------------------------
@@ -338,7 +356,6 @@ def test_what_is_derived_is_annealed_and_tuned_and_no_data_repeat(known):
             best.to_frame(),
             derive.flops_to_reach(fit, [2.5, 2.2]).to_frame(),
             derive.compute_multiplier(better, other, 2.4).to_frame(),
-            derive.crossover(better, other, 1e9).to_frame(),
             derive.local_exponents(fit, rows).to_frame(),
             derive.floor_sensitivity(fit, best, slices=2).profile,
             *(each.to_frame() for each in (recipes, recipes.multipliers, recipes.crossings)),

@@ -125,6 +125,9 @@ FIGURES = {
     "overview": lambda: bl.plots.overview(
         saved("delphi_chinchilla"), tested()[1], allow_unconverged=True
     ),
+    "compute_optimal": lambda: bl.plots.compute_optimal(
+        saved("delphi_chinchilla"), [1e20, 1e21], allow_unconverged=True
+    ),
     "observed": lambda: bl.plots.observed(tested()[2]),
     "pit": lambda: bl.plots.pit(tested()[2]),
     "coverage": lambda: bl.plots.coverage(tested()[2]),
