@@ -58,9 +58,7 @@ class Page:
         FileError
             If the file cannot be written; an earlier file is not changed.
         """
-        text = self.html
-        with atomic_write(path) as beside:
-            beside.write_text(text, encoding="utf-8")
+        atomic_write(path, self.html)
 
 
 def picture(figure: Figure, alt: str, caption: str = "") -> Picture:
@@ -138,7 +136,7 @@ class Explorer(Page):
         check_plotly()
         from plotly.offline import get_plotlyjs
 
-        data = json.dumps(self.plans, allow_nan=False).replace("</", "<\\/")
+        data = json.dumps(self.plans, allow_nan=False).replace("<", "\\u003c")
         return rendered("explore.html", data=data, plotly=get_plotlyjs())
 
 
