@@ -1,5 +1,6 @@
 """Options that several commands have in common, their values, and steps of several commands."""
 
+import io
 import math
 import os
 import sys
@@ -14,7 +15,7 @@ import typer
 import bayeslaw as bl
 from bayeslaw.common.defaults import AUTO, CHAINS, DELTA, TARGET_ACCEPT, TUNE
 from bayeslaw.common.errors import BayeslawError, FileError, TableError, TableWarning, unknown
-from bayeslaw.common.files import is_hdf5, models_dir
+from bayeslaw.common.files import atomic_write, is_hdf5, models_dir
 from bayeslaw.common.shown import SYNTHETIC, Note, Shown
 
 if TYPE_CHECKING:
@@ -449,8 +450,8 @@ def _rows(choice: Selection, shared: bool = False) -> "bl.LossTable | None":
 
     Where --columns are `shared` with a table that is fitted, the rows may have the project's names.
     """
-    from bayeslaw.tables.table import in_nats, read_frame, renamed
-    from bayeslaw.tables.validation import ALIASES, canonical
+    from bayeslaw.tables.table import asked, in_nats, read_frame, renamed
+    from bayeslaw.tables.validation import canonical, named
 
     if choice.grid is not None:
         if choice.rows is not None or choice.test is not None:
@@ -461,10 +462,10 @@ def _rows(choice: Selection, shared: bool = False) -> "bl.LossTable | None":
     name, columns = str(choice.rows), columns_of(choice.columns)
     frame = read_frame(name)
     if shared:
-        known = {ALIASES.get(str(column), column) for column in frame}
+        known = {*named(frame).values()}
         known |= {"loss"} if columns.get("loss") not in frame else set()
         columns = {column: text for column, text in columns.items() if column not in known}
-    frame = renamed(frame, columns, name)
+    frame = asked(renamed(frame, columns, name), choice.where, choice.loss_unit)
     if "loss" not in frame:
         frame = in_nats(canonical(frame, name, ()), name, *choice.unit.values())
         rows = bl.LossTable(frame, frame.iloc[:0], name)
@@ -511,7 +512,9 @@ def save_frame(path: Path | None, frame: "pd.DataFrame") -> None:
 
 def save_figure(path: Path | None, draw: "Callable[[], Figure]") -> None:
     if path is not None:
-        draw().savefig(path, dpi=200)
+        drawn = io.BytesIO()
+        draw().savefig(drawn, format=path.suffix[1:], dpi=200)
+        atomic_write(path, drawn.getvalue())
 
 
 def required(law: str | None) -> str:
