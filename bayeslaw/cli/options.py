@@ -14,7 +14,7 @@ import typer
 
 import bayeslaw as bl
 from bayeslaw.common.defaults import AUTO, CHAINS, DELTA, TARGET_ACCEPT, TUNE
-from bayeslaw.common.errors import BayeslawError, FileError, TableError, TableWarning, unknown
+from bayeslaw.common.errors import BayeslawError, FileError, FitWarning, TableError, TableWarning, unknown
 from bayeslaw.common.files import atomic_write, is_hdf5, models_dir
 from bayeslaw.common.shown import SYNTHETIC, Note, Shown
 
@@ -418,14 +418,16 @@ def fit_table(
     bounds: Bounds = "paper",
 ) -> Fitted:
     settings = asdict(sampling)
-    if method == "huber":
-        refuse("on a Huber fit", **sampling.given("delta"))
-        return bl.fit_huber(law, table, delta=sampling.delta, bounds=bounds, seed=seed)
-    refuse(f"on --method {method}", bounds=bounds != "paper")
-    if method == "map":
-        kept = ("likelihood", "priors", "delta")
-        refuse("on a posterior mode", **sampling.given(*kept))
-        return bl.fit(law, table, method="map", seed=seed, **{n: settings[n] for n in kept})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FitWarning)  # the heading of a fit says it
+        if method == "huber":
+            refuse("on a Huber fit", **sampling.given("delta"))
+            return bl.fit_huber(law, table, delta=sampling.delta, bounds=bounds, seed=seed)
+        refuse(f"on --method {method}", bounds=bounds != "paper")
+        if method == "map":
+            kept = ("likelihood", "priors", "delta")
+            refuse("on a posterior mode", **sampling.given(*kept))
+            return bl.fit(law, table, method="map", seed=seed, **{n: settings[n] for n in kept})
     return bl.fit(law, table, method="nuts", seed=seed, progress=progress(), **settings)
 
 

@@ -640,7 +640,7 @@ def _scores(registered: Mapping[str, Any], frame: pd.DataFrame) -> pd.Series:
     return pd.Series(scores, index=[*POINT, *BANDS], dtype=float)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class _Exported(Posterior):
     """A posterior without training rows: what these determine comes from the file."""
 

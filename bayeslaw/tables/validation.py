@@ -64,7 +64,7 @@ def canonical(
     The values of `required`, if it is a mapping, say in the error what needs each column. With
     `lines` the copy keeps the index of the frame, by which messages name rows.
     """
-    lacking = missing_columns(frame, required)
+    lacking = missing_columns(frame, required, name)
     frame = frame.rename(columns=named(frame))
     if repeated := sorted(set(frame.columns[frame.columns.duplicated()])):
         raise TableError(f"{name}: column {repeated[0]!r} is there twice; keep one.")
@@ -100,8 +100,13 @@ def canonical(
     return frame if lines else frame.reset_index(drop=True)
 
 
-def missing_columns(frame: pd.DataFrame, required: Iterable[str] | Mapping[str, str]) -> str:
-    """Name the required columns that are missing, and likely names of them; empty if none is."""
+def missing_columns(
+    frame: pd.DataFrame, required: Iterable[str] | Mapping[str, str], name: str = ""
+) -> str:
+    """Name the required columns that are missing, and likely names of them; empty if none is.
+
+    `name` is that of the table, or of the option in which the columns are.
+    """
     needs = required if isinstance(required, Mapping) else dict.fromkeys(required, "")
     columns, here = [str(column) for column in frame.columns], named(frame)
     lacking = [column for column in needs if column not in here.values()]
@@ -122,7 +127,11 @@ def missing_columns(frame: pd.DataFrame, required: Iterable[str] | Mapping[str, 
     several = len(lacking) > 1
     text = f"column{'s' * several} {', '.join(names)} {'are' if several else 'is'} missing"
     text += f"; found: {', '.join(columns)}."
-    return text + (f" Perhaps {argument('columns', meant)}." if meant else "")
+    if not meant:
+        return text
+    if name.startswith("--"):
+        return text + f" Write {', '.join(f'{c} for {likely}' for c, likely in meant.items())}."
+    return text + f" Perhaps {argument('columns', meant)}."
 
 
 def named(frame: pd.DataFrame) -> dict[Hashable, str]:
