@@ -2,7 +2,6 @@
 
 import json
 import shlex
-import shutil
 from pathlib import Path
 from typing import Any, Literal
 
@@ -39,11 +38,9 @@ def init(*, folder: Path = argument("Folder; made if it is not there.")) -> Show
         raise FileError(f"{folder}: cannot write: {error.strerror or error}.") from error
     text = TEMPLATE.read_text(encoding="utf-8")
     notebook = json.dumps(as_notebook(text), indent=1) + "\n"
-    with atomic_write(folder / NAMES[0]) as temporary:
-        shutil.copyfile(shipped("data/delphi/isotoken.csv"), temporary)
+    atomic_write(folder / NAMES[0], shipped("data/delphi/isotoken.csv").read_bytes())
     for name, content in zip(NAMES[1:], (text, notebook), strict=True):
-        with atomic_write(folder / name) as temporary:
-            temporary.write_text(content, encoding="utf-8")
+        atomic_write(folder / name, content)
     files = [str(folder / name) for name in NAMES]
     lines = [f"wrote {', '.join(files)}", f"next: cd {folder} && python analysis.py"]
     return Shown("", lines, {"files": files})

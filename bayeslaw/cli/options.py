@@ -1,5 +1,6 @@
 """Options that several commands have in common, their values, and steps of several commands."""
 
+import io
 import math
 import os
 import warnings
@@ -12,8 +13,8 @@ import typer
 
 import bayeslaw as bl
 from bayeslaw.common.defaults import AUTO, CHAINS, DELTA, TARGET_ACCEPT, TUNE
-from bayeslaw.common.errors import BayeslawError, FileError, TableError, TableWarning, unknown
-from bayeslaw.common.files import is_hdf5, models_dir
+from bayeslaw.common.errors import BayeslawError, FileError, FitWarning, TableError, TableWarning, unknown
+from bayeslaw.common.files import atomic_write, is_hdf5, models_dir
 from bayeslaw.common.shown import SYNTHETIC, Note, Shown
 
 if TYPE_CHECKING:
@@ -421,17 +422,19 @@ def fit_table(
     from bayeslaw.inference.pools import member_laws
 
     settings = asdict(sampling)
-    if method == "huber":
-        refuse("on a Huber fit", **sampling.given("delta"))
-        if members := member_laws(law):
-            names = ", ".join(map(str, members))
-            raise BayeslawError(f"--law {law}: pools have no Huber fit; fit one of {names}.")
-        return bl.fit_huber(law, table, delta=sampling.delta, bounds=bounds, seed=seed)
-    refuse(f"on --method {method}", bounds=bounds != "paper")
-    if method == "map":
-        kept = ("likelihood", "priors", "delta")
-        refuse("on a posterior mode", **sampling.given(*kept))
-        return bl.fit(law, table, method="map", seed=seed, **{n: settings[n] for n in kept})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FitWarning)  # the heading of a fit says it
+        if method == "huber":
+            refuse("on a Huber fit", **sampling.given("delta"))
+            if members := member_laws(law):
+                names = ", ".join(map(str, members))
+                raise BayeslawError(f"--law {law}: pools have no Huber fit; fit one of {names}.")
+            return bl.fit_huber(law, table, delta=sampling.delta, bounds=bounds, seed=seed)
+        refuse(f"on --method {method}", bounds=bounds != "paper")
+        if method == "map":
+            kept = ("likelihood", "priors", "delta")
+            refuse("on a posterior mode", **sampling.given(*kept))
+            return bl.fit(law, table, method="map", seed=seed, **{n: settings[n] for n in kept})
     return bl.fit(law, table, method="nuts", seed=seed, **settings)
 
 
@@ -456,8 +459,8 @@ def _rows(choice: Selection, shared: bool = False) -> "bl.LossTable | None":
 
     Where --columns are `shared` with a table that is fitted, the rows may have the project's names.
     """
-    from bayeslaw.tables.table import in_nats, read_frame, renamed
-    from bayeslaw.tables.validation import ALIASES, canonical
+    from bayeslaw.tables.table import asked, in_nats, read_frame, renamed
+    from bayeslaw.tables.validation import canonical, named
 
     if choice.grid is not None:
         if choice.rows is not None or choice.test is not None:
@@ -468,10 +471,10 @@ def _rows(choice: Selection, shared: bool = False) -> "bl.LossTable | None":
     name, columns = str(choice.rows), columns_of(choice.columns)
     frame = read_frame(name)
     if shared:
-        known = {ALIASES.get(str(column), column) for column in frame}
+        known = {*named(frame).values()}
         known |= {"loss"} if columns.get("loss") not in frame else set()
         columns = {column: text for column, text in columns.items() if column not in known}
-    frame = renamed(frame, columns, name)
+    frame = asked(renamed(frame, columns, name), choice.where, choice.loss_unit)
     if "loss" not in frame:
         frame = in_nats(canonical(frame, name, ()), name, *choice.unit.values())
         rows = bl.LossTable(frame, frame.iloc[:0], name)
@@ -516,7 +519,9 @@ def save_frame(path: Path | None, frame: "pd.DataFrame") -> None:
 
 def save_figure(path: Path | None, draw: "Callable[[], Figure]") -> None:
     if path is not None:
-        draw().savefig(path, dpi=200)
+        drawn = io.BytesIO()
+        draw().savefig(drawn, format=path.suffix[1:], dpi=200)
+        atomic_write(path, drawn.getvalue())
 
 
 def required(law: str | None) -> str:

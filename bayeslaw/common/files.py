@@ -4,32 +4,71 @@ import hashlib
 import json
 import os
 import re
+import shutil
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import get_ident
 from typing import Any
+from uuid import uuid4
 
 from bayeslaw.common.errors import BayeslawError, FileError
 from bayeslaw.common.progress import showing, step
+
+if sys.platform != "win32":
+    import fcntl
 
 type Call[T] = tuple[Callable[..., T], tuple[object, ...]]
 """A function and its arguments."""
 
 
-@contextmanager
-def atomic_write(path: str | Path, error: type[BayeslawError] = FileError) -> Iterator[Path]:
-    """Yield a temporary file, which replaces `path` when the block ends without an error."""
-    path = Path(path)
-    # In the same folder, since a rename is atomic only within a file system.
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+def atomic_write(
+    path: str | Path, content: bytes | memoryview | str, error: type[BayeslawError] = FileError
+) -> None:
+    """Write a file at once: an earlier one stays whole if an error or an interrupt comes.
+
+    A symbolic link stays one, and an earlier file's permissions are kept. What is no file, such as
+    ``/dev/stdout``, is written to.
+    """
+    data = content.encode() if isinstance(content, str) else content
     try:
-        yield temporary
-        temporary.replace(path)
+        target = Path(os.path.realpath(path))
+        if os.path.exists(target) and not os.path.isfile(target):
+            target.write_bytes(data)
+            return
+        # In the same folder, since a rename is atomic only within a file system. Its name is short,
+        # for the longest names that there may be, and no other thread or process has it.
+        temporary = target.with_name(f".{uuid4().hex}")
+        try:
+            with temporary.open("xb") as file:
+                with suppress(FileNotFoundError):
+                    shutil.copymode(target, temporary)
+                file.write(data)
+            temporary.replace(target)
+        finally:
+            temporary.unlink(missing_ok=True)
     except OSError as cause:
         raise error(f"{path}: cannot write: {cause.strerror or cause}.") from cause
-    finally:
-        temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def locked(path: str | Path) -> Iterator[None]:
+    """Hold a file, so that what is read and written inside is not lost to another process.
+
+    Others who want to hold it wait, except on Windows and file systems without such locks.
+    """
+    if sys.platform == "win32":
+        yield
+        return
+    while True:
+        with Path(path).open("rb") as file:
+            with suppress(OSError):  # of a file system without locks
+                fcntl.flock(file, fcntl.LOCK_EX)
+            # A file that was replaced while this one waited is held by somebody else.
+            if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
+                yield
+                return
 
 
 def write_json(document: Mapping[str, object], path: str | Path) -> None:
@@ -37,8 +76,7 @@ def write_json(document: Mapping[str, object], path: str | Path) -> None:
     text = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False)
     # Join the lines of the innermost brackets. A line break is never inside a JSON string.
     text = re.sub(r"[\[{]\n[^\[\]{}]*[\]}]", lambda part: re.sub(r"\n\s*", " ", part[0]), text)
-    with atomic_write(path) as temporary:
-        temporary.write_text(text + "\n", encoding="utf-8")
+    atomic_write(path, text + "\n")
 
 
 def read_json(path: str | Path, form: str, schema: int, what: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import json
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pkgutil import resolve_name
@@ -86,12 +87,21 @@ def stated[T](base: type, known: Mapping[str, type[T]], value: T) -> dict[str, A
 
 
 def made[T](base: type, known: Mapping[str, type[T]], stated: Mapping[str, Any]) -> T:
-    """The object that was `stated`; `LawError` if there is no such class, or no such field."""
+    """The object that was `stated`; `LawError` if there is no such class, or no such field.
+
+    A file states it, which must not choose what is imported.
+    """
     values = {name: as_tuples(value) for name, value in stated.items() if name != "kind"}
+    kind, what = str(stated["kind"]), base.__name__.lower()
+    module, named, _ = kind.partition(":")
+    if named and module not in sys.modules:
+        raise LawError(
+            f"{what} {kind!r} is not of this package: import {module} first, if you trust it."
+        )
     try:
-        return kind_of(base, known, stated["kind"])(**values)
+        return kind_of(base, known, kind)(**values)
     except TypeError as error:
-        raise LawError(f"{base.__name__.lower()} {stated['kind']!r}: {error}.") from None
+        raise LawError(f"{what} {kind!r}: {error}.") from None
 
 
 def as_tuples(value: Any) -> Any:

@@ -188,6 +188,9 @@ class Showing:
     def __str__(self) -> str:
         return self.shown().text()
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.shown().title!r}>"
+
     def __init_subclass__(cls) -> None:
         # In each class, as IPython takes the first of a class: that of a dataclass is pages long.
         setattr(cls, "_repr_pretty_", lambda self, printer, _: printer.text(str(self)))  # noqa: B010

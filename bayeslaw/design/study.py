@@ -267,8 +267,7 @@ def study(
         work.append((_cell, arguments))
     # As they finish, whatever their order, so that a study that is killed keeps what it has.
     for path, record in results(work, jobs, "cells", progress, ordered=False):
-        with atomic_write(path) as temporary:
-            temporary.write_text(json.dumps(record), encoding="utf-8")
+        atomic_write(path, json.dumps(record))
     records = pd.DataFrame([json.loads(path.read_text()) for path in cells])
     write_frame(records, out)
     return records

@@ -20,7 +20,7 @@ import xarray as xr
 from bayeslaw.common.arrays import Floats, Ints
 from bayeslaw.common.defaults import TOLERANCE
 from bayeslaw.common.errors import BayeslawError, FileError, LawError, TableError, argument
-from bayeslaw.common.files import digest, read_json, write_json
+from bayeslaw.common.files import digest, locked, read_json, write_json
 from bayeslaw.common.formatting import jsonable
 from bayeslaw.common.shown import SYNTHETIC, Block, Note, Showing, Shown, Table
 from bayeslaw.evaluate.scores import BANDS, POINT, crps, interval_scores, point_scores, shown_scores
@@ -269,8 +269,10 @@ def verify(
         "scores": jsonable(verified.scores.to_dict()),
         "losses": jsonable(losses),
     }
-    results = [*document["results"], result]
-    write_json({**document, "results": results}, path)
+    with locked(path):
+        document = _read(path, FORECAST)
+        results = [*document["results"], result]
+        write_json({**document, "results": results}, path)
     return replace(verified, results=results)
 
 
@@ -620,7 +622,7 @@ def _scores(registered: Mapping[str, Any], frame: pd.DataFrame) -> pd.Series:
     return pd.Series(scores, index=[*POINT, *BANDS], dtype=float)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class _Exported(Posterior):
     """A posterior without training rows: what these determine comes from the file."""
 

@@ -82,7 +82,7 @@ def units(law: Law, at: Mapping[str, float]) -> str:
     return f"D in units of {unit}; reference point {point}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class PointFit(Showing):
     """A deterministic fit.
 
@@ -121,9 +121,9 @@ class PointFit(Showing):
     polished: int
     agreeing: float
     at_bounds: Mapping[str, float] = field(default_factory=dict)
-    table: LossTable | None = field(default=None, repr=False)
+    table: LossTable | None = None
     bounds: str = "paper"
-    solutions: Sequence[Mapping[str, float]] = field(default=(), repr=False)
+    solutions: Sequence[Mapping[str, float]] = ()
 
     @property
     def interior(self) -> bool:

@@ -117,7 +117,7 @@ def fit(
     delta : float
         Threshold of the ``huber`` likelihood, in log loss.
     seed : int
-        Same seed, same numbers.
+        Same seed, same numbers on one machine, not on any.
     discrepancy : {"auto", "walk", "trend", "adaptation", "curvature", "none"} or Discrepancy
         How the true loss may deviate from the law; for posteriors only, as are all below.
         ``"auto"`` is walking exponents for laws in N and D alone, ``"adaptation"`` for others with

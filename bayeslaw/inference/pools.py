@@ -55,7 +55,7 @@ class StackedForecast(Forecast):
         return super().to_frame(levels).assign(between=self.between)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Pool(Showing):
     """Posteriors of several laws given one table, as a mixture with fixed weights.
 

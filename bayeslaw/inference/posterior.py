@@ -253,7 +253,7 @@ class Forecast(Showing):
         return marks | ({"unconverged": "; ".join(failures)} if failures else {})
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Posterior(Showing, FittedLaw):
     """Draws of a law's parameters given a table.
 

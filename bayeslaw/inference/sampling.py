@@ -140,8 +140,8 @@ class Sampled:
 def sample(domains: Mapping[str, Data], settings: Settings) -> Sampled:
     """Draws of the reference coordinates.
 
-    The same seed gives the same draws, whatever was fitted before, however fast the machine is, and
-    however many threads linear algebra may use.
+    On one machine the same seed gives the same draws, whatever was fitted before, however busy the
+    machine is, and however many threads linear algebra may use.
     """
     # Several threads sum in another order: the metric would differ in its last bits.
     laws = ", ".join(dict.fromkeys(data.spec.law.name for data in domains.values()))

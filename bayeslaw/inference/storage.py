@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import h5py  # type: ignore[import-untyped]
 import numpy as np
 import pandas as pd
 import xarray as xr
@@ -31,8 +32,7 @@ MARK, POOL_MARK = "bayeslaw posterior", "bayeslaw pool"
 def write(tree: xr.DataTree, path: str | Path) -> None:
     """Write a tree with the digest of its content, by which `read` finds damage."""
     tree.attrs["sha256"] = _digest(tree)
-    with atomic_write(path) as beside:
-        tree.to_netcdf(beside, engine="h5netcdf")
+    atomic_write(path, tree.to_netcdf(engine="h5netcdf"))
 
 
 def _digest(tree: xr.DataTree) -> str:
@@ -92,6 +92,8 @@ def read(path: str | Path) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
         what = "a folder, not a saved posterior" if path.is_dir() else "no such file"
         raise FileError(f"{path}: {what}.")
     try:
+        with h5py.File(path) as file:
+            dict(file.attrs)  # h5netcdf prints an error when it meets damage of these
         with xr.open_datatree(path, engine="h5netcdf") as tree:
             tree.load()
             whole = _digest(tree) == tree.attrs.get("sha256")

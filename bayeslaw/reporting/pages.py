@@ -58,9 +58,7 @@ class Page:
         FileError
             If the file cannot be written; an earlier file is not changed.
         """
-        text = self.html
-        with atomic_write(path) as beside:
-            beside.write_text(text, encoding="utf-8")
+        atomic_write(path, self.html)
 
 
 def picture(figure: Figure, alt: str, caption: str = "") -> Picture:

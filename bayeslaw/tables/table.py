@@ -4,8 +4,12 @@ One row is one measured loss in nats per token. Model sizes and amounts of data 
 parameters and tokens, not millions.
 """
 
+import ast
+import codecs
 import csv
+import gzip
 import hashlib
+import io
 import math
 import re
 import warnings
@@ -25,12 +29,15 @@ from bayeslaw.common.files import atomic_write, is_hdf5, shipped
 from bayeslaw.tables.validation import (
     ALIASES,
     BASE_LOSSES,
+    COLUMNS,
     LINE,
     canonical,
     check_positive,
     check_units,
     label_texts,
+    named,
     row_numbers,
+    typed,
 )
 
 LEAST_LOSS = 0.02
@@ -82,9 +89,7 @@ class LossTable:
     @property
     def sha256(self) -> str:
         """SHA-256 of the rows with ``tokens > 0``, which identifies the data in a report."""
-        # The text of CSV, so that a table and its own file have one hash on every system.
-        csv = self.frame.to_csv(index=False, lineterminator="\n")
-        return hashlib.sha256(csv.encode()).hexdigest()
+        return hashlib.sha256(csv_text(self.frame).encode()).hexdigest()
 
     def query(self, query: str | None) -> "LossTable":
         """Select rows by a pandas query.
@@ -92,8 +97,9 @@ class LossTable:
         Parameters
         ----------
         query : str or None
-            Such as ``"ptpp <= 31"``; the aliases N, D, r and PTPP can be used. ``None`` selects
-            all rows. The baseline of a selected row's `base` on its domain is kept, too.
+            Such as ``"ptpp <= 31"``: columns, numbers, text, comparisons, and, or, not, in, and
+            arithmetic. The aliases N, D, r and PTPP can be used, and C = 6 N D, the FLOPs. ``None``
+            selects all rows. The baseline of a selected row's `base` on its domain is kept, too.
 
         Raises
         ------
@@ -228,20 +234,83 @@ def grid(**covariates: float | str | Iterable[float | str]) -> pd.DataFrame:
     return frame.astype(dict.fromkeys(frame.select_dtypes(["number", "bool"]), float))
 
 
+ROW = "row of the file"
+"""Name of a column that no file has."""
+SYMBOLS: dict[str, tuple[str, ...]] = {alias: (column,) for alias, column in ALIASES.items()}
+SYMBOLS |= dict.fromkeys(("C", "flops"), ("params", "tokens"))
+"""Names in expressions beside those of columns, and the columns that they need."""
+QUOTES = re.compile(r"""('(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*")|`([^`]*)`""")
+"""Text, which stays, or the name of a column in backticks."""
+FUNCTIONS = ("log", "log10", "exp", "sqrt", "abs")
+SYNTAX = (
+    *(ast.Expression, ast.Name, ast.Load, ast.Constant, ast.List, ast.Tuple, ast.Call),
+    *(ast.Compare, ast.cmpop, ast.BoolOp, ast.boolop, ast.UnaryOp, ast.unaryop, ast.BinOp),
+    *(ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow, ast.BitAnd, ast.BitOr),
+)
+"""What an expression may have: an attribute or another call could write files."""
+
+
+def words(text: str) -> tuple[str, dict[str, str]]:
+    """An expression with words in place of columns in backticks, and the column of each word.
+
+    `SyntaxError` if it has more than columns, numbers, text, comparisons, and, or, not, in,
+    arithmetic and `FUNCTIONS`.
+    """
+    columns: dict[str, str] = {}
+    free = "quoted"  # starts no name in the text
+    while free in text:
+        free += "_"
+
+    def word(match: re.Match[str]) -> str:
+        if match[1]:
+            return match[1]
+        name = f"{free}{len(columns)}"
+        columns[name] = match[2]
+        return name
+
+    text = QUOTES.sub(word, text).strip()
+    for node in ast.walk(ast.parse(text, mode="eval")):
+        called = node.func if isinstance(node, ast.Call) else None
+        if not isinstance(node, SYNTAX) or (
+            called and not (isinstance(called, ast.Name) and called.id in FUNCTIONS)
+        ):
+            raise SyntaxError(f"{type(node).__name__} in {text!r}")
+        if isinstance(node, ast.Name):
+            columns.setdefault(node.id, node.id)
+    return text, columns
+
+
+def evaluated(frame: pd.DataFrame, text: str) -> Any:
+    """Value of an expression of a frame's columns, under their names or those used here.
+
+    Errors are of many types, of the parser and of operations.
+    """
+    text, columns = words(text)
+    here = {name: column for column, name in named(frame).items()}
+    values = {}
+    for word, column in columns.items():
+        if column in frame:
+            values[word] = frame[column]
+        elif column in here:
+            values[word] = frame[here[column]]
+        elif column in SYMBOLS and {*SYMBOLS[column]} <= {*here}:
+            first, *others = (frame[here[of]] for of in SYMBOLS[column])
+            values[word] = 6 * first * others[0] if others else first
+        elif word != column:
+            raise NameError(f"name {column!r} is not defined")
+    # Empty scopes, so that a query cannot reach this module's imports.
+    return frame.eval(text, resolvers=[values], local_dict={}, global_dict={})
+
+
 def queried(frame: pd.DataFrame, query: str, name: str) -> pd.DataFrame:
     """Rows of a frame that a pandas query selects."""
-    symbols: Mapping[str, pd.Series] = {
-        alias: frame[column]
-        for alias, column in ALIASES.items()
-        if column in frame and alias not in frame
-    }
     try:
-        # Empty scopes, so that `@name` in a query cannot reach this module's imports.
-        chosen = frame.eval(query, resolvers=[symbols], local_dict={}, global_dict={})
+        chosen = evaluated(frame, query)
     except Exception as error:  # pandas raises many types, of its parser and of the operations
         absent = re.fullmatch("name '(.*)' is not defined", str(error))
         if absent:
-            reason = unknown("column", absent[1], [*map(str, frame.columns), *symbols])
+            also = [name for name, of in SYMBOLS.items() if {*of} <= {*frame.columns}]
+            reason = unknown("column", absent[1], [*map(str, frame.columns), *also])
         elif isinstance(error, TypeError):
             reason = f"{str(error).splitlines()[0]}."
         else:  # what pandas says of its parser is of no use
@@ -269,13 +338,15 @@ def read_table(
     Parameters
     ----------
     path : str or Path
-        ``*.parquet`` is read as Parquet, anything else as CSV in UTF-8.
+        ``*.parquet`` is read as Parquet, anything else as CSV in UTF-8 or UTF-16, compressed by
+        gzip or not; its separator is a comma, a semicolon or a tab.
     columns : mapping of str to str, optional
         For a file with other names: for each column here, the file's column, or an expression of
         its columns as `pandas.DataFrame.eval` takes it, such as ``{"params": "size", "tokens":
         "billions * 1e9", "loss": "`eval/loss`"}``.
     where : str, optional
-        Pandas query that selects the rows to keep, such as ``"domain == 'french'"``.
+        Pandas query that selects the rows to keep, such as ``"domain == 'french'"``; the others
+        need no valid numbers.
     source : str or Path, optional
         Table of the domain that the bases were pre-trained on. Its rows with tokens = 0, and those
         of the table itself, give each row `base_loss` and `start_loss`, the losses of its `base` on
@@ -301,7 +372,7 @@ def read_table(
     35
     """
     named = (columns or {}).get("loss", "")
-    tables = []
+    tables: list[LossTable] = []
     for file in [path] if source is None else [path, source]:
         frame = read_frame(file)
         words = re.split("[^a-z]+", named.lower()) if loss_unit is None and named in frame else []
@@ -312,6 +383,8 @@ def read_table(
                 "it is not."
             )
         frame = renamed(frame, columns or {}, str(file))
+        if not tables:
+            frame = asked(frame, where, loss_unit)
         tables.append(
             from_frame(frame, str(file), loss_unit=loss_unit, bytes_per_token=bytes_per_token)
         )
@@ -321,26 +394,52 @@ def read_table(
 def renamed(frame: pd.DataFrame, columns: Mapping[str, str], name: str = "table") -> pd.DataFrame:
     """The frame with columns under the names used here; `columns` are those of `read_table`."""
     made: dict[str, Any] = {}
-    here = {ALIASES[c]: frame[c] for c in frame if c in ALIASES and ALIASES[c] not in frame}
     for column, text in columns.items():
         try:
-            made[column] = frame[text] if text in frame else _evaluated(frame, text, here)
+            made[column] = frame[text] if text in frame else _evaluated(frame, text)
         except Exception as error:  # pandas raises many types, of its parser and of operations
             raise TableError(
                 f"{name}: columns: {column!r} is neither a column nor an expression of columns: "
                 f"{text!r}; found: {', '.join(map(str, frame.columns))}. Write a name that is no "
                 "word in backticks."
             ) from error
-    used = [c for c in frame if c in columns.values() or ALIASES.get(str(c)) in made]
+    used = [c for c in frame if c in columns.values()]
+    used += [c for c, name in named(frame).items() if name in made and c != name]
     return frame.drop(columns=used).assign(**made)
 
 
-def _evaluated(frame: pd.DataFrame, text: str, others: Mapping[str, pd.Series]) -> Any:
+def _evaluated(frame: pd.DataFrame, text: str) -> Any:
     try:
-        return frame.eval(text, resolvers=[others])
+        return evaluated(frame, text)
     except TypeError:  # of numbers with leading zeros, which are text
         digits = [c for c in frame if frame[c].astype("string").str.fullmatch(r"\d+").all()]
-        return frame.astype(dict.fromkeys(digits, float)).eval(text, resolvers=[others])
+        return evaluated(frame.astype(dict.fromkeys(digits, float)), text)
+
+
+def asked(frame: pd.DataFrame, query: str | None, loss_unit: str | None) -> pd.DataFrame:
+    """The rows of a frame that a query may select, with their bases; only these must be valid.
+
+    A row stays if the query is about a number that it does not have.
+    """
+    if query is None:
+        return frame
+    rows = frame.rename(columns=named(frame)).reset_index(drop=True)
+    if rows.columns.has_duplicates or "tokens" not in rows:
+        return frame
+    try:
+        for column in rows:
+            rows[column] = typed(rows[column])
+        base = rows["tokens"] == 0
+        rows[ROW] = np.arange(len(rows))
+        found = LossTable(rows[~base], rows[base]).query(query)
+    except TableError:  # of the whole table, when it is validated
+        return frame
+    about = {c for word in words(query)[1].values() for c in SYMBOLS.get(word, (word,))}
+    if loss_unit not in (None, "nats") and about & {"loss", *BASE_LOSSES}:
+        return frame
+    kept = rows[ROW].isin([*found.frame[ROW], *found.baselines[ROW]])
+    kept |= rows[[c for c in COLUMNS if c in about]].isna().any(axis=1)
+    return frame[kept.to_numpy()]
 
 
 def starting(table: LossTable, source: LossTable) -> LossTable:
@@ -387,36 +486,67 @@ def read_frame(path: str | Path) -> pd.DataFrame:
     try:
         if path.suffix == ".parquet":
             return pd.read_parquet(path)
+        text = _text(path)
+        separator = max(",;\t", key=text.lstrip().partition("\n")[0].count)
+        lines = _lines(text, separator)
         # "NA", "None" and "nan" are labels of runs, not missing values.
-        how: dict[str, Any] = {"encoding": "utf-8", "keep_default_na": False, "na_values": [""]}
-        frame, padded = pd.read_csv(path, **how), set()
-        lines, line, header = [], 1, []
-        with path.open(encoding="utf-8", newline="") as file:
-            records = csv.reader(file)
-            for record in records:
-                header = header or record
-                cells = zip(header, record, strict=False)
-                padded |= {name for name, cell in cells if cell[:1] == "0" and cell[1:].isdigit()}
-                lines += [line] if record else []  # a blank line is no record
-                line = records.line_num + 1
+        lines, padded = _lines(text, separator)
+        # "NA", "None" and "nan" are labels of runs, not missing values.
+        how: dict[str, Any] = {"sep": separator, "keep_default_na": False, "na_values": [""]}
+        frame = pd.read_csv(io.StringIO(text), **how)
         # Whole numbers with leading zeros are labels: 001 is not 1.
         if texts := [c for c in padded.intersection(frame) if is_numeric_dtype(frame[c])]:
-            frame = pd.read_csv(path, **how, dtype=dict.fromkeys(texts, str))
-    except (ValueError, OSError, csv.Error) as error:  # those of pandas' parser are ValueErrors
-        first = str(error).strip().splitlines()[0]
-        raise TableError(f"{path}: not a readable table: {first}") from error
+            frame = pd.read_csv(io.StringIO(text), **how, dtype=dict.fromkeys(texts, str))
+    except Exception as error:  # pandas, csv and gzip raise many types
+        said = (str(error).strip() or repr(error)).splitlines()[0]
+        raise TableError(f"{path}: not a readable table: {said}") from error
     # pandas and csv disagree about the records of some broken files; then rows count from 0.
     index = pd.Index(lines[1:], name=LINE, dtype=int)
     return frame.set_axis(index, axis=0) if len(index) == len(frame) else frame
 
 
+def _text(path: Path) -> str:
+    """Text of a file in UTF-8 or UTF-16, compressed by gzip or not; `ValueError` if it is none."""
+    content = path.read_bytes()
+    content = gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content
+    wide = content[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+    return content.decode("utf-16" if wide else "utf-8-sig")
+
+
+def _lines(text: str, separator: str) -> tuple[list[int], set[str]]:
+    """The line on which each record of a CSV text starts, and columns with leading zeros.
+
+    `ValueError` if a record is too long.
+    """
+    if text.lstrip()[:1] in ("{", "["):
+        raise ValueError("JSON, not CSV or Parquet; write it as one of these.")
+    records, lines, line = csv.reader(io.StringIO(text, newline=""), delimiter=separator), [], 1
+    header: list[str] = []
+    padded: set[str] = set()
+    for record in records:
+        header = header or record
+        if len(record) > len(header):
+            raise ValueError(
+                f"line {line} has {len(record)} fields, the header {len(header)}; write numbers "
+                "without commas, and text with commas in quotes."
+            )
+        cells = zip(header, record, strict=False)
+        padded |= {name for name, cell in cells if cell[:1] == "0" and cell[1:].isdigit()}
+        lines += [line] if record else []  # a blank line is no record
+        line = records.line_num + 1
+    return lines, padded
+
+
+def csv_text(frame: pd.DataFrame) -> str:
+    """A frame as CSV: so a table and its own file have one hash on every system."""
+    return frame.to_csv(index=False, lineterminator="\n")
+
+
 def write_frame(frame: pd.DataFrame, path: str | Path) -> None:
     """Write a frame as Parquet if the path ends in ``.parquet``, otherwise as CSV."""
-    with atomic_write(path, TableError) as temporary:
-        if Path(path).suffix == ".parquet":
-            frame.to_parquet(temporary, index=False)
-        else:
-            frame.to_csv(temporary, index=False)
+    parquet = Path(path).suffix == ".parquet"
+    content = frame.to_parquet(index=False) if parquet else csv_text(frame)
+    atomic_write(path, content, TableError)
 
 
 def is_synthetic(table: LossTable | pd.DataFrame | None) -> bool:

@@ -6,14 +6,15 @@ the text of `label_texts`. A row without a label is a group of its own.
 
 import re
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from datetime import datetime
 from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from pandas.api.types import is_numeric_dtype
+from pandas.api.types import is_list_like, is_numeric_dtype
 
 from bayeslaw.common.arrays import Bools, Floats
 from bayeslaw.common.errors import TableError, TableWarning, argument
@@ -39,6 +40,8 @@ LABELS = ("domain", "base", "run")
 IDENTITY = (*COVARIATES, "unique_tokens", "annealed", "rate", *BASE_LOSSES, *LABELS)
 """Columns by which rows are told apart, with those of a fit's random effects."""
 NUMBERS = (*COLUMNS, "annealed", "rate", *BASE_LOSSES)
+KNOWN = (*NUMBERS, *LABELS)
+"""Columns with a meaning."""
 SAME = 1e-6
 """Relative difference below which two numbers of a column are equal."""
 UNKNOWN = {
@@ -52,6 +55,9 @@ SHORT = r"[0-9]*\.?[0-9]+[KkMBT]"
 ALIASES = {"N": "params", "D": "tokens", "r": "replay", "PTPP": "ptpp"}
 FEWEST = 1e4
 """Fewest parameters of a language model, and tokens it is trained on; less is in another unit."""
+MOST = 1e16  # more parameters, or tokens, than any run has
+THEIRS = {"params": "param|model.?size|^size$", "tokens": "token", "loss": "loss"}
+"""Patterns of names that others have for columns."""
 # Factors above the fitted range from which a value may be, and surely is, in another unit. Below
 # it the first is enough: nobody forecasts runs a thousand times smaller than the fitted ones.
 OTHER_UNIT, NO_OTHER = 1e3, 1e6
@@ -79,8 +85,8 @@ def canonical(
     The values of `required`, if it is a mapping, say in the error what needs each column. With
     `lines` the copy keeps the index of the frame, by which messages name rows.
     """
-    lacking = missing_columns(frame, required)
-    frame = frame.rename(columns=lambda column: ALIASES.get(str(column), str(column)))
+    lacking = missing_columns(frame, required, name)
+    frame = frame.rename(columns=named(frame))
     if repeated := sorted(set(frame.columns[frame.columns.duplicated()])):
         raise TableError(f"{name}: column {repeated[0]!r} is there twice; keep one.")
     if frame.empty:  # said first: a file without rows lacks columns as well
@@ -95,7 +101,7 @@ def canonical(
             may_lack = base & (column in ("replay", "unique_tokens"))
             frame[column] = _numeric(frame[column], name, may_lack)
         else:
-            frame[column] = _as_in_csv(frame[column], name)
+            frame[column] = typed(frame[column], name)
     if "params" in frame:
         # Sizes are groups of random effects, which are compared exactly.
         frame["params"] = whole(frame["params"].to_numpy())
@@ -120,28 +126,55 @@ def canonical(
     return frame if lines else frame.reset_index(drop=True)
 
 
-def missing_columns(frame: pd.DataFrame, required: Iterable[str] | Mapping[str, str]) -> str:
-    """Name the required columns that are missing, and likely names of them; empty if none is."""
+def missing_columns(
+    frame: pd.DataFrame, required: Iterable[str] | Mapping[str, str], name: str = ""
+) -> str:
+    """Name the required columns that are missing, and likely names of them; empty if none is.
+
+    `name` is that of the table, or of the option in which the columns are.
+    """
     needs = required if isinstance(required, Mapping) else dict.fromkeys(required, "")
-    columns = [str(column) for column in frame.columns]
-    here = {ALIASES.get(column, column) for column in columns}
-    lacking = [column for column in needs if column not in here]
+    columns, here = [str(column) for column in frame.columns], named(frame)
+    lacking = [column for column in needs if column not in here.values()]
     if not lacking:
         return ""
     alias_of = {column: f"or {alias}" for alias, column in ALIASES.items()}
-    unused = {c.lower(): c for c in columns if ALIASES.get(c, c) not in COLUMNS}
+    unused = {str(c).lower(): str(c) for c, name in here.items() if name not in KNOWN}
     names, meant = [], {}
     for column in lacking:
         about = "; ".join(filter(None, [alias_of.get(column), needs[column]]))
         names.append(f"{column!r}" + (f" ({about})" if about else ""))
-        near = [c for c in unused if column in c] or get_close_matches(column, unused, n=1)
-        if near:
-            likely = unused.pop(near[0])
-            meant[column] = likely if likely.isidentifier() else f"`{likely}`"
+        near = [c for c in unused if re.search(THEIRS.get(column, column), c)]
+        if near := near or get_close_matches(column, unused, n=1):
+            meant[column] = quoted(unused.pop(near[0]))
+    flops = [quoted(column) for c, column in unused.items() if "flop" in c or "compute" in c]
+    if flops and "tokens" in set(lacking) - set(meant):
+        meant["tokens"] = f"{flops[0]} / 6 / {meant.get('params', 'params')}"
     several = len(lacking) > 1
     text = f"column{'s' * several} {', '.join(names)} {'are' if several else 'is'} missing"
     text += f"; found: {', '.join(columns)}."
-    return text + (f" Perhaps {argument('columns', meant)}." if meant else "")
+    if not meant:
+        return text
+    if name.startswith("--"):
+        return text + f" Write {', '.join(f'{c} for {likely}' for c, likely in meant.items())}."
+    return text + f" Perhaps {argument('columns', meant)}."
+
+
+def named(frame: pd.DataFrame) -> dict[Hashable, str]:
+    """Name here of each column: of an alias, or of a column with a meaning in any case."""
+    here = {*frame.columns}
+    names: dict[Hashable, str] = {}
+    for column in frame.columns:
+        text = str(column)
+        plain = text.strip().lower()
+        known = plain if plain in KNOWN and plain not in here else text
+        names[column] = ALIASES.get(text.strip(), known)
+    return names
+
+
+def quoted(column: str) -> str:
+    """A column in an expression: in backticks if it is no word."""
+    return column if column.isidentifier() else f"`{column}`"
 
 
 def count(text: str) -> float:
@@ -151,24 +184,36 @@ def count(text: str) -> float:
     return float(text)
 
 
-def _numeric(column: pd.Series, name: str, may_lack: pd.Series) -> pd.Series:
+def typed(column: pd.Series, name: str = "") -> pd.Series:
+    """A column in the type that it is used in; NaN where a number is none.
+
+    Warns of suffixes in the table of this `name`.
+    """
+    if column.name not in COLUMNS:
+        return _as_in_csv(column, name)
     values = pd.to_numeric(column, errors="coerce").astype(float)
     if np.isfinite(values).all():
         return values
     text = column.where(values.isna()).astype("string").str.strip()
     short = text.str.fullmatch(SHORT).fillna(False).to_numpy(bool)
-    if short.any():
-        values[short] = text[short].map(count)
+    values[short] = text[short].map(count)
+    if short.any() and name:
         warnings.warn(
             f"{name}: column {str(column.name)!r} has suffixes; {text[short].iloc[0]} is read as "
             f"{values[short].iloc[0]:g}.",
             TableWarning,
             stacklevel=5,
         )
-    lacking = column.isna()
+    return values
+
+
+def _numeric(column: pd.Series, name: str, may_lack: pd.Series) -> pd.Series:
+    values, lacking = typed(column, name), column.isna()
     what = "is missing (NaN); fill it or drop the row"
     _refuse(values.isna() & lacking & ~may_lack, column, name, what)
-    _refuse(values.isna() & ~lacking, column, name, "is not a number")
+    commas = column[values.isna()].astype(str).str.contains(",").any()
+    advice = "; write 3.05 or 1000 without a comma" * bool(commas)
+    _refuse(values.isna() & ~lacking, column, name, f"is not a number{advice}")
     _refuse(values.abs() == np.inf, column, name, "is infinite")
     return values
 
@@ -176,15 +221,21 @@ def _numeric(column: pd.Series, name: str, may_lack: pd.Series) -> pd.Series:
 def _as_in_csv(column: pd.Series, name: str) -> pd.Series:
     # A saved table is CSV, so a fit must see the types that its own file will have when loaded.
     if isinstance(column.dtype, np.dtype) and column.dtype.kind in "iufb":
-        return column
+        return column.astype(float) if column.dtype.kind == "f" else column
     values, missing = column.astype(object), column.isna()
     kind = pd.api.types.infer_dtype(values, skipna=True)
     if kind in ("integer", "floating", "mixed-integer-float", "decimal"):
         whole_numbers = kind == "integer" and not missing.any()
-        return values.where(~missing, np.nan).astype(np.int64 if whole_numbers else float)
-    if kind in ("string", "boolean", "empty"):
-        return values.where(~missing, None)
-    return label_texts(column)
+        with suppress(OverflowError):  # of integers beyond 64 bits, which become text
+            return values.where(~missing, np.nan).astype(np.int64 if whole_numbers else float)
+    if kind == "mixed":  # such as lists, of which CSV has the text
+        values = values.map(lambda value: str(value) if is_list_like(value) else value)
+    if kind not in ("string", "boolean", "empty"):
+        values = label_texts(values)
+    if kind != "boolean":
+        surrogates = values.str.contains("[\ud800-\udfff]", na=False)
+        _refuse(surrogates, values, name, "is not valid Unicode")
+    return values.where(~missing, None)
 
 
 def label_texts(labels: pd.Series) -> pd.Series:
@@ -222,11 +273,13 @@ def check_units(rows: pd.DataFrame, name: str, fitted: pd.DataFrame | None = Non
     """
     if fitted is None:
         for column in rows.columns.intersection([c for c, unit in UNITS.items() if unit == COUNTS]):
-            if (most := float(rows.loc[rows[column] > 0, column].max())) < FEWEST:
-                raise TableError(
-                    f"{name}: the largest of column {column!r} is {most:g}; {COUNTS}: "
-                    f"{argument('columns', {column: f'{column} * 1e9'})}."
-                )
+            most = float(rows.loc[rows[column] > 0, column].max())
+            is_most = f"{name}: the largest of column {column!r} is {most:g}"
+            if most < FEWEST:
+                how = argument("columns", {column: f"{column} * 1e9"})
+                raise TableError(f"{is_most}; {COUNTS}: {how}.")
+            if most > MOST and column in COVARIATES:
+                raise TableError(f"{is_most}, more than any run has; check its unit.")
         return
     for text, sure in other_units(rows, fitted):
         if sure:

@@ -136,9 +136,12 @@ def test_point_fit(measured):
     assert "6 of 6 starts agree" in text
 
 
-def test_a_warning_is_one_line_on_stderr():
-    result = run("fit", DELPHI, *SPLIT[:4], "--method", "huber")
+def test_a_warning_is_one_line_on_stderr_and_a_bound_is_said_once(tmp_path):
+    frame = bl.example_table().frame.astype({"params": object})
+    frame.assign(params=[f"{n / 1e6:.9f}M" for n in frame["params"]]).to_csv(tmp_path / "t.csv")
+    result = run("fit", tmp_path / "t.csv", *SPLIT[:4], "--method", "huber")
     assert result.stderr.startswith("warning: ")
+    assert "has suffixes" in result.stderr
     assert result.stderr.count("\n") == 1
     assert "On a bound: E = 0" in result.stdout
     assert document("fit", DELPHI, *SPLIT[:4], "--method", "huber")["at_bounds"] == {"E": 0.0}

@@ -4,6 +4,7 @@ import copy
 import hashlib
 import json
 import re
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -267,6 +268,12 @@ def test_scores_are_those_of_the_forecast(wider, file, losses):
     scores = verify(bare, losses).scores
     assert scores.isna().tolist() == [name == "crps" for name in scores.index]
     assert content(bare, "results")[0]["scores"]["crps"] is None
+
+
+def test_verifications_at_one_time_all_leave_a_result(file, losses):
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(lambda _: verify(file, losses), range(12)))
+    assert len(content(file, "results")) == 12
 
 
 def test_results_are_appended_and_the_forecast_stays(file, losses, small):

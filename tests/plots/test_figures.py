@@ -95,6 +95,7 @@ def test_figures_of_a_posterior_need_no_import():
 def test_ipython_prints_what_is_shown(posterior):
     pretty = pytest.importorskip("IPython.lib.pretty").pretty
     assert pretty(posterior) == str(posterior)
+    assert repr(posterior) == "<Posterior 'chinchilla: Chinchilla: model size and tokens'>"
 
 
 def test_what_cannot_be_drawn_raises(posterior, unconverged, new_rows, small):

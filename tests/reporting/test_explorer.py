@@ -1,6 +1,7 @@
 """The page of a plan: its numbers against the planner, in Python and in a browser."""
 
 import base64
+import json
 import math
 import shutil
 from functools import partial
@@ -110,6 +111,14 @@ def test_the_command_writes_the_page(tmp_path):
     text = out.read_text()
     assert "plotly" in text
     assert "http://" not in text.split('<script id="data"')[1]
+
+
+def test_a_name_with_markup_is_text_on_the_page(made):
+    pytest.importorskip("plotly")
+    html = explore({"<!--<script>": made, "b</script>": made}, draws=8, **GRID).html
+    data = html.split('<script id="data"')[1].split(">", 1)[1].split("</script>")[0]
+    assert "<" not in data
+    assert list(json.loads(data)) == ["<!--<script>", "b</script>"]
 
 
 @pytest.fixture(scope="module")

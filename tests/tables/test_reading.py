@@ -1,3 +1,4 @@
+import gzip
 import time
 
 import numpy as np
@@ -9,10 +10,10 @@ from hypothesis import strategies as st
 from bayeslaw import TableError, TableWarning, from_frame, load_law, read_table
 from tests.support import GOOD
 
-counts = st.floats(1e4, 1e300)
+counts = st.floats(1e4, 1e16)
 rows = st.fixed_dictionaries(
     {
-        "params": st.integers(10**4, 10**300).map(float),
+        "params": st.integers(10**4, 10**16).map(float),
         "tokens": counts,
         "replay": st.floats(0, 1),
         "ptpp": st.floats(1e-300, 1e300),
@@ -95,6 +96,92 @@ def test_unreadable_files(tmp_path, name, content):
     for name, says in missing.items():
         with pytest.raises(TableError, match=says):
             read_table(tmp_path / name)
+
+
+CSV = (
+    GOOD.drop(columns=["replay", "ptpp"])
+    .assign(note=["a;b", "c\td", "e", None])
+    .to_csv(index=False)
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.csv", CSV.replace(",", ";").replace("a;b", '"a;b"').encode()),
+        ("a.tsv", CSV.replace("c\td", '"c\td"').replace(",", "\t").encode()),
+        ("a.csv.gz", gzip.compress(CSV.encode())),
+        ("a.csv", CSV.encode("utf-16")),
+        ("a.csv", ("\n" + CSV.replace("\n", "\r\n")).encode("utf-8-sig")),
+    ],
+)
+def test_tables_as_other_programs_write_them(tmp_path, name, content):
+    (tmp_path / name).write_bytes(content)
+    table = read_table(tmp_path / name, where="params > 1e8 or note == 'c\td' or note == 'a;b'")
+    assert table.loss.tolist() == GOOD["loss"].tolist()
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ('[{"params": 1e8, "tokens": 1e9, "loss": 3.0}]', "JSON, not CSV or Parquet"),
+        ("params,tokens,loss\n1e8,1e9,3.0\n1e8,1e9,3,05\n", "line 3 has 4 fields, the header 3;"),
+        ("params;tokens;loss\n1e8;1e9;3,05\n", r"'loss' is not a number; write 3.05 .*line 2: 3,"),
+        ("Model Size,Training FLOP,loss\n1e8,1e18,3.0\n",
+         "Perhaps .*'params': '`Model Size`', 'tokens': '`Training FLOP` / 6 / `Model Size`'}"),
+        ("n_params,compute,batch_size,final_loss\n1e8,1e18,1,3.0\n",
+         "{'params': 'n_params', 'loss': 'final_loss', 'tokens': 'compute / 6 / n_params'}"),
+        ("params,C_flop,loss\n1e8,1e18,3.0\n", "{'tokens': 'C_flop / 6 / params'}"),
+    ],
+)  # fmt: skip
+def test_what_a_wrong_table_is(tmp_path, content, says):
+    (tmp_path / "t.csv").write_text(content)
+    with pytest.raises(TableError, match=says) as error:
+        read_table(tmp_path / "t.csv")
+    assert "\n" not in str(error.value)
+
+
+WITH_GAPS = """params,tokens,loss,ptpp,domain
+1e8,1e9,3.0,20,a
+1e8,2e9,2.9,,b
+1e8,3e9,twice,20,b
+"""
+
+
+@pytest.mark.parametrize("where", ["domain == 'a'", "C < 1e18", "tokens < 2e9 and loss > 1"])
+def test_rows_that_a_filter_drops_need_no_numbers(tmp_path, where):
+    path = tmp_path / "t.csv"
+    path.write_text(WITH_GAPS.replace("twice", "2.8") if "loss" in where else WITH_GAPS)
+    assert len(read_table(path, where=where)) == 1
+
+
+@pytest.mark.parametrize(
+    ("where", "says"),
+    [
+        (None, r"'loss' is not a number .line 4: twice"),
+        ("domain == 'b'", r"'loss' is not a number .line 4: twice"),
+        ("tokens < 3e9", r"'ptpp' is missing .*line 3"),
+        ("ptpp < 25 and tokens < 3e9", r"'ptpp' is missing .*line 3"),
+        ("domain == 'c'", r"'loss' is not a number .line 4: twice"),
+        ("domian == 'a'", r"'loss' is not a number .line 4: twice"),
+    ],
+)
+def test_rows_that_a_filter_keeps_or_cannot_judge_need_them(tmp_path, where, says):
+    (tmp_path / "t.csv").write_text(WITH_GAPS)
+    with pytest.raises(TableError, match=says):
+        read_table(tmp_path / "t.csv", where=where)
+
+
+def test_a_filter_keeps_the_bases_of_its_rows_and_knows_the_unit(tmp_path):
+    rows = pd.concat([GOOD, GOOD.assign(tokens=0)]).assign(base=["a", "b", "c", "d"] * 2)
+    rows.astype({"loss": object}).assign(loss=[4.0, 3, 2, 1, 6, "x", "y", "z"]).to_csv(
+        tmp_path / "t.csv", index=False
+    )
+    table = read_table(tmp_path / "t.csv", where="base == 'a' and tokens > 0")
+    assert [len(table), len(table.baselines)] == [1, 1]
+    GOOD.to_csv(tmp_path / "t.csv", index=False)
+    bits = read_table(tmp_path / "t.csv", where="loss < 2", loss_unit="bits")
+    assert bits.loss.tolist() == (GOOD["loss"] * np.log(2)).tolist()[1:]
 
 
 def test_columns_are_renamed_or_computed(tmp_path):

@@ -36,6 +36,14 @@ def test_grid():
         "loss > @nowhere",
         "@Path('x').touch() == 0",
         "@pd.io.common.os.system('touch x') == 0",
+        "params.values.tofile('x') or True",
+        "(params > 1) & `params`.values.tofile('x')",
+        "params[0] > 1",
+        "[p for p in params]",
+        "log(params, out=loss) > 1",
+        "sin(params) > 1",
+        "loss > (lambda: 1)",
+        "'quoted`' + params.values.tofile('x') + '`'",
     ],
 )
 def test_queries_that_cannot_be_evaluated(query, tmp_path, monkeypatch):
@@ -56,6 +64,27 @@ def test_queries_are_corrected_in_plain_words():
     for query in ("ptpp <= 31 and", "ptpp = 31", "if ptpp", "(ptpp > 3", "loss"):
         with pytest.raises(TableError, match=": write comparisons, such as ptpp <= 31 and domain"):
             table.query(query)
+
+
+@pytest.mark.parametrize(
+    ("query", "count"),
+    [
+        ("C < 7e18", 3),
+        ("flops / 6 >= 1e19", 1),
+        ("log(C) > 45 or `in nats` < 1", 1),
+        ("`in nats` == 2 and note in ['a`b', \"it's\"]", 1),
+        ("not (r > .1) & (1e8 <= N <= 1e9)", 2),
+        ("quoted0 == 1 and `in nats` == 1", 1),
+    ],
+)
+def test_what_a_query_may_have(query, count):
+    others = {"in nats": [1, 2, 3, 4], "note": ["a`b", "it's", "b", "c"], "quoted0": 1}
+    assert len(from_frame(GOOD.assign(**others)).query(query)) == count
+
+
+def test_a_column_of_the_table_comes_before_an_alias():
+    table = from_frame(GOOD.assign(C=[1, 2, 3, 4], flops=5))
+    assert len(table.query("C > 3 and flops == 5")) == 1
 
 
 def test_split_parts():

@@ -1,12 +1,14 @@
 """What a table must hold: columns, numbers, ranges."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
 
-from bayeslaw import TableError, TableWarning, from_frame, load_law, read_table
+from bayeslaw import TableError, TableWarning, from_frame, load, load_law, read_table
 from tests.inside import check_units, label_texts
-from tests.support import GOOD
+from tests.support import GOOD, ROOT
 
 COLUMNS = ("params", "tokens", "replay", "ptpp", "unique_tokens", "loss")
 
@@ -34,6 +36,21 @@ def test_counts_in_millions_or_billions_are_refused(column, factor):
         from_frame(GOOD.assign(**{column: GOOD[column] / factor}))
 
 
+@pytest.mark.parametrize("column", ["params", "tokens"])
+def test_counts_beyond_any_run_are_refused(column):
+    says = rf"'{column}' is 1e\+\d+, more than any run has; check its unit"
+    with pytest.raises(TableError, match=says):
+        from_frame(GOOD.assign(**{column: GOOD[column] * 1e30}))
+
+
+def test_known_columns_in_any_case():
+    names = {"params": "Params", "tokens": " tokens ", "loss": "LOSS", "ptpp": " PTPP"}
+    table = from_frame(GOOD.rename(columns=names).assign(Run="a", Loss_2=1))
+    assert [*table.frame] == [*GOOD, "run", "Loss_2"]
+    both = from_frame(GOOD.assign(Params="a label"))
+    assert [*both.frame] == [*GOOD, "Params"]
+
+
 @pytest.mark.parametrize(
     ("asked", "says"),
     [
@@ -59,7 +76,7 @@ def test_values_far_above_the_fitted_rows_are_suspect_and_within_three_decades_p
 
 
 def test_extreme_magnitudes_survive():
-    extreme = GOOD.assign(loss=[1e-300, 1e300, 1.0, 5e-324], params=[1e300, 1e4, 1, 1e-300])
+    extreme = GOOD.assign(loss=[1e-300, 1e300, 1.0, 5e-324], params=[1e16, 1e4, 1, 1e-300])
     table = from_frame(extreme, loss_unit="nats")
     assert np.isfinite(np.log(table.loss)).all()
     x = load_law("form3").covariates(table.frame)
@@ -75,7 +92,7 @@ def test_extreme_magnitudes_survive():
         (np.inf, "is infinite"),
         (-np.inf, "is infinite"),
         ("two", "is not a number"),
-        ("1,000", "is not a number"),
+        ("1,000", "is not a number; write 3.05 or 1000 without a comma"),
         ("1e9999", "is infinite"),
     ],
 )
@@ -150,6 +167,38 @@ def test_a_table_has_the_types_of_its_csv_file(tmp_path):
     table.frame.to_csv(tmp_path / "t.csv", index=False)
     assert read_table(tmp_path / "t.csv").sha256 == table.sha256 == from_frame(table.frame).sha256
     assert label_texts(table.frame["started"]).tolist()[:2] == ["2026-01-02", None]
+
+
+@pytest.mark.parametrize(
+    ("values", "texts"),
+    [
+        (np.array([0.1, 0.2, 0.3, 0.4], "float32"), None),
+        (np.array([0.1, 0.2, 0.3, 0.4], "float16"), None),
+        (np.array([0.1, 0.2, 0.3, 0.4], np.longdouble), None),
+        ([[1, 2], [3], [], [4]], ["[1, 2]", "[3]", "[]", "[4]"]),
+        ([{"a": 1}, {}, None, {}], ["{'a': 1}", "{}", None, "{}"]),
+        ([10**30, 3, 2, 1], [str(10**30), "3", "2", "1"]),
+        ([2**60 + 1, 3, 2, 1], None),
+        ([1, "a", None, 2.5], ["1", "a", None, "2.5"]),
+    ],
+)
+def test_columns_of_every_type_come_back_from_a_saved_fit(values, texts, tmp_path):
+    fit = load(ROOT / "tests" / "golden" / "delphi_chinchilla.nc")
+    dtype = values.dtype if isinstance(values, np.ndarray) else object
+    notes = pd.Series([values[i % 4] for i in range(len(fit.table))], dtype=dtype)
+    table = from_frame(fit.table.frame.assign(note=notes))
+    if texts:
+        assert table.frame["note"].tolist()[:4] == texts
+    replace(fit, table=table).save(tmp_path / "fit.nc")
+    assert load(tmp_path / "fit.nc").table.sha256 == table.sha256
+    table.frame.to_csv(tmp_path / "t.csv", index=False)
+    assert read_table(tmp_path / "t.csv").sha256 == table.sha256
+
+
+def test_text_that_no_file_can_hold_is_refused():
+    note = pd.Series(["\ud800x", "y", "z", None], dtype=object)
+    with pytest.raises(TableError, match=r"'note' is not valid Unicode .row 0"):
+        from_frame(GOOD.assign(note=note))
 
 
 def test_sizes_are_whole_where_only_rounding_says_otherwise():
