@@ -96,7 +96,7 @@ def test_a_stale_part_is_found(generator, monkeypatch, capsys, tmp_path):
     assert r"\frac{A}{N^{\alpha}}" in capsys.readouterr().out
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.parametrize("page", [page for page in PAGES if RUN.search(page.read_text())], ids=str)
 def test_commands_print_what_the_page_shows(page, generator):
     """Their outputs are not made again by the check of generated parts."""

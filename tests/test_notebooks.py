@@ -66,7 +66,7 @@ def test_its_prose_quotes_no_number_that_a_cell_does_not_show(name):
                 assert values & there, (number, cell.source)
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.filterwarnings("default")  # Jupyter's own
 @pytest.mark.parametrize("name", NAMES)
 def test_it_prints_what_it_shows(name):

@@ -22,7 +22,7 @@ print(fit.draws["L_ref"].values.tobytes().hex())
 """
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.release,
     pytest.mark.skipif(shutil.which("uv") is None, reason="needs uv to build the wheel"),
 ]
 
