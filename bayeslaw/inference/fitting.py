@@ -171,6 +171,7 @@ def fit(
     """
     if method not in ("nuts", "map"):
         raise LawError(unknown("method", method, ("nuts", "map")))
+    chosen = make_settings(settings, priors=priors, likelihood=likelihood, delta=delta, seed=seed)
     laws = member_laws(law)
     if method == "map" and laws is None and isinstance(law, str | Path | Law):
         if settings:
@@ -182,7 +183,6 @@ def fit(
         spec = make_spec(law, priors=priors, likelihood=likelihood, delta=delta)
         threshold = spec.delta if isinstance(spec.likelihood, Huber) else delta
         return fit_map(spec, table, delta=threshold, seed=seed)
-    chosen = make_settings(settings, priors=priors, likelihood=likelihood, delta=delta, seed=seed)
     if laws is None and isinstance(law, str | Path | Law):
         return fit_spec(specify(law, table, chosen), table, chosen)
     if method == "map" or priors != "default":

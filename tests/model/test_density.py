@@ -35,6 +35,7 @@ STEP = 1e-4
 ROWS = DESIGN.query("ptpp in [15, 279] and replay != 0.25")
 RATES = {"rate": np.array([1, 2, 4, np.nan])[np.arange(len(ROWS)) % 4]}
 REPEATED = {"unique_tokens": 2e9}
+LEVELS = {"cluster": 50, "node": 45, "day": 42}
 HOT = {"annealed": np.arange(len(ROWS)) % 3 > 0}
 PRIORS = {
     "E": "LogNormal(median=1.2, sigma=0.6)",
@@ -110,7 +111,7 @@ def one(law, table=simulated, columns=None, **settings):
     return make
 
 
-def several(count, **columns):
+def several(count, effects="auto"):
     """Data of a joint fit of domains."""
 
     def make():
@@ -120,11 +121,11 @@ def several(count, **columns):
         def stop(*given):
             raise Given(given[0])
 
-        tables = {f"domain {k}": simulated("dcpt", seed=k, **columns) for k in range(count)}
+        tables = {f"domain {k}": simulated("dcpt", seed=k) for k in range(count)}
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(fitting, "sample", stop)
             with pytest.raises(Given) as caught:
-                bl.fit_joint(dict.fromkeys(tables, "dcpt"), tables)
+                bl.fit_joint(dict.fromkeys(tables, "dcpt"), tables, effects=effects)
         return caught.value.args[0]
 
     return make
@@ -164,10 +165,17 @@ CASES = {
     "flat priors": one("dcpt", priors="flat"),
     "several": several(3),
     "two": several(2),
+    "two, no effects": several(2, effects="none"),
     "likelihood and columns of one's own": one(
         "dcpt", likelihood=SkewNormal(), discrepancy=DataWalk()
     ),
     "effects": one("chinchilla", columns={"cluster": np.arange(len(ROWS)) % 4}, effects="cluster"),
+    "effects that are not whitened": one(  # of all levels but the first
+        "chinchilla",
+        columns={name: np.arange(len(ROWS)) % count for name, count in LEVELS.items()},
+        effects=",".join(LEVELS),
+        discrepancy="none",
+    ),
     "no columns": one("chinchilla", discrepancy=Stepped("params")),
 }
 
