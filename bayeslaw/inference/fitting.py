@@ -174,6 +174,7 @@ def fit(
         raise LawError("method='huber': the paper's Huber fit is bayeslaw.fit_huber(law, table).")
     if method not in ("nuts", "map"):
         raise LawError(unknown("method", method, ("nuts", "map")))
+    chosen = make_settings(settings, priors=priors, likelihood=likelihood, delta=delta, seed=seed)
     laws = member_laws(law)
     if not isinstance(law, Sequence):
         law = load_law(law)
@@ -187,7 +188,6 @@ def fit(
         spec = make_spec(law, priors=priors, likelihood=likelihood, delta=delta)
         threshold = spec.delta if isinstance(spec.likelihood, Huber) else delta
         return fit_map(spec, table, delta=threshold, seed=seed)
-    chosen = make_settings(settings, priors=priors, likelihood=likelihood, delta=delta, seed=seed)
     if laws is None and isinstance(law, str | Path | Law):
         return fit_spec(specify(law, table, chosen), table, chosen)
     if method == "map" or priors != "default":

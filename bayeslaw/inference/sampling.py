@@ -6,7 +6,7 @@ not depend on the speed of the machine.
 
 import math
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -21,7 +21,7 @@ from threadpoolctl import threadpool_limits
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.defaults import AUTO, CHAINS, DELTA, TARGET_ACCEPT, TUNE
-from bayeslaw.common.errors import REMOVED, FitError, unknown
+from bayeslaw.common.errors import REMOVED, FitError, argument, unknown
 from bayeslaw.common.progress import say, showing, step
 from bayeslaw.inference.fitted import MAX_RHAT, MIN_ESS, Convergence, diagnose, failing
 from bayeslaw.laws.priors import PriorLike
@@ -80,6 +80,18 @@ class RefitSettings(ModelSettings, total=False):
     delta: float
 
 
+GIVEN: dict[str, tuple[tuple[type, ...], str]] = {
+    "priors": ((str, Path, Mapping), "'default', 'flat', a mapping of priors, or a file's path"),
+    "likelihood": ((str, Likelihood), "a name, such as 'studentt', or a Likelihood"),
+    "discrepancy": ((str, Discrepancy), "a name, such as 'none', or a Discrepancy"),
+    "effects": ((str, Iterable), "'auto', 'none', or names of columns"),
+    "errors": ((str,), "'auto', 'run' or 'independent'"),
+}
+"""Types of settings, and in words what can be given."""
+LEAST = {"seed": 0, "chains": 1, "draws": 1, "tune": 1, "cores": 1}
+"""Least values of whole numbers."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """Settings of a posterior fit, with the defaults of `bayeslaw.fit`."""
@@ -100,18 +112,33 @@ class Settings:
     retry: bool = True
 
     def __post_init__(self) -> None:
-        """Numbers of NumPy become Python's, which files can hold."""
-        for name in ("seed", "chains", "draws", "tune", "cores"):
-            if (value := getattr(self, name)) is not None:
-                try:
-                    whole = int(value)
-                except (TypeError, ValueError):
-                    whole = None
-                if whole is None or whole != value:
-                    raise FitError(f"{name}={value!r}: give a whole number.")
-                object.__setattr__(self, name, whole)
+        """Refuse values of other kinds; numbers of NumPy become Python's, which files can hold."""
+        for name, (types, words) in GIVEN.items():
+            value = getattr(self, name)
+            names = value if name == "effects" and isinstance(value, Iterable) else ()
+            if not (isinstance(value, types) and all(isinstance(each, str) for each in names)):
+                raise FitError(f"{argument(name, value)}: give {words}.")
+        for name, least in LEAST.items():
+            value = getattr(self, name)
+            if value is None and name in ("draws", "cores"):
+                continue
+            try:
+                whole = int(value)
+            except (TypeError, ValueError, OverflowError):
+                whole = -1
+            if whole != value or not least <= whole < 2**64:
+                words = f"a whole number, {least} or more and below 2^64"
+                raise FitError(f"{argument(name, value)}: give {words}.")
+            object.__setattr__(self, name, whole)
         for name in ("delta", "target_accept"):
-            object.__setattr__(self, name, float(getattr(self, name)))
+            value = getattr(self, name)
+            try:
+                number = float(value)
+            except (TypeError, ValueError):
+                raise FitError(f"{argument(name, value)}: give a number.") from None
+            if name == "target_accept" and not 0 < number < 1:
+                raise FitError(f"{argument(name, value)}: give a number between 0 and 1.")
+            object.__setattr__(self, name, number)
 
 
 def make_settings(keywords: PosteriorSettings, *, seed: int, **others: Any) -> Settings:
@@ -168,8 +195,9 @@ def sample(domains: Mapping[str, Data], settings: Settings) -> Sampled:
             say(f"{words}: {why}; again with {draws:,} draws, target acceptance {accept:g}")
             # The draws know the scales better than the curvature at one point.
             flat = points[..., :size].reshape(-1, size)
-            mode = np.concatenate([flat.mean(0), mode[size:]])
-            factor = np.linalg.cholesky(np.cov(flat.T) + 1e-8 * np.eye(size))
+            if len(flat) > size:
+                mode = np.concatenate([flat.mean(0), mode[size:]])
+                factor = np.linalg.cholesky(np.cov(flat.T) + 1e-8 * np.eye(size))
     dims = {
         name: ("chain", "draw", *(f"{name}_{i}" for i in range(value.ndim - 2)))
         for name, value in values.items()
@@ -243,9 +271,9 @@ def to_mode(density: Density, seed: int) -> tuple[Density, Floats]:
     if best.fun >= LARGE:
         laws = ", ".join(data.spec.law.name for data in density.domains.values())
         raise FitError(
-            f"{laws}: the density of the losses is finite for no parameters that were tried; check "
-            "that the law has a value in every row and falls along each leading covariate, and that "
-            "no loss is far from the others."
+            f"{laws}: the density is finite for no parameters that were tried; check that the law "
+            "has a value in every row and falls along each leading covariate, and that no loss is "
+            "far from the others."
         )
     # The mode moves a little with the matrix that whitens.
     for _ in range(2):

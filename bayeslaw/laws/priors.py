@@ -102,6 +102,9 @@ class Prior:
             signed = argument in ("lower", "upper") or (argument == "mu" and self.name in _SIGNED)
             if not (math.isfinite(value) and (signed or value > 0)):
                 raise LawError(f"prior {self}: {argument} must be finite, and a scale positive.")
+        mu, sigma = self.kwargs.get("mu", 0.5), self.kwargs.get("sigma", 0.0)
+        if self.name == "Beta" and not sigma**2 < mu * (1 - mu):
+            raise LawError(f"prior {self}: mu must lie below 1, and sigma^2 below mu (1 - mu).")
 
     @classmethod
     def parse(cls, given: "PriorLike") -> "Prior":

@@ -279,16 +279,16 @@ def _parsed(text: str, guarded: bool = True) -> Node:
     try:
         with np.errstate(all="ignore"):
             log: Node = _read(_tree(text), tape, guarded)
-        if not all(math.isfinite(operation.value) for operation in tape.operations):
-            raise ArithmeticError
     except SyntaxError as error:
         raise LawError(f"cannot read log = {text!r}: {error.msg}.") from error
     except ValueError as error:
         raise LawError(f"log = {text!r}: {error}") from error
     except ArithmeticError as error:
         raise LawError(f"log = {text!r}: a number in it is not finite.") from error
-    except RecursionError as error:
+    except (RecursionError, MemoryError) as error:
         raise LawError(f"log = {text[:40]!r}...: too many operations; write fewer.") from error
+    if not all(math.isfinite(operation.value) for operation in tape.operations):
+        raise LawError(f"log = {text!r}: a number in it is not finite.")
     return log
 
 

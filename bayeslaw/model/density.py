@@ -5,7 +5,7 @@ other, and have coordinates in which a posterior is closer to a normal distribut
 
 - The floor and the term sizes at the reference point add up to a loss that the data determine well,
   and none may be negative. The coordinate of a term's leading exponent is the logit of the fraction
-  that its size takes of the loss that earlier terms leave.
+  that its size takes of the loss that earlier terms leave, within the bounds of their priors.
 - A few pre-training stages determine little more than the slope of a gated exponent in log P. The
   rate of the gate is sampled on a logarithmic scale on both sides of zero, and its depth as the
   logit of that slope over its largest value at the rate, plus the log of that value.
@@ -223,9 +223,9 @@ def _add_sizes(q: dict[str, Tensor], log: Tensor, spec: Spec, at: Values, z: Val
         share, part = on_the_line((0.0, 1.0), z["L_ref"])
         q["L_ref"] = loss = loss_of(low, terms) + span * share
         log = log + part + F.log(span) - z["L_ref"]
-    unit = loss if relative else 1.0
-    least_floor = low * unit
-    later = [*widths.values(), (most - low) * unit if math.isfinite(most) else None]
+    nats = loss if relative else 1.0  # of a unit of the floor's prior
+    least_floor = low * nats
+    later = [*widths.values(), (most - low) * nats if math.isfinite(most) else None]
     left = loss - least_floor - terms
     for term in divided:
         name, own = term.coefficient, later.pop(0)

@@ -1,6 +1,7 @@
 """Fits: settings, seeds, the path of a table, the convergence check, modes, and recovery."""
 
 import itertools
+import re
 import sys
 import tomllib
 import warnings
@@ -26,7 +27,7 @@ from bayeslaw import (
     read_table,
     simulate,
 )
-from tests.inside import Convergence, diagnose, sampling
+from tests.inside import Convergence, diagnose, models_dir, sampling
 from tests.support import DATA, DESIGN, ROOT, made, miss, slow, truth_of
 
 
@@ -90,6 +91,65 @@ def test_a_data_frame_is_no_table(small, posterior):
 def test_removed_settings_say_what_to_do(small, settings):
     with pytest.raises(FitError, match=r"was removed: .*; drop it\.$"):
         fit("chinchilla", small, **settings)
+
+
+WRONG = {
+    "seed": (-1, 2**64, 0.5, "a", None),
+    "chains": (0, -1, None),
+    "draws": (0, -5, np.inf),
+    "tune": (0, -1, None),
+    "cores": (0, 1.5),
+    "target_accept": (0, 1, 1.5, np.nan, "a", None),
+    "delta": ("a", None),
+    "priors": (None, 3),
+    "likelihood": (None, 3),
+    "discrepancy": (None, 3),
+    "effects": (None, 3, [3]),
+    "errors": (None, 3),
+}
+
+
+@pytest.mark.parametrize(("name", "value"), [(n, v) for n, given in WRONG.items() for v in given])
+def test_settings_that_no_fit_has(small, name, value):
+    with pytest.raises(FitError, match=rf"^{name}={re.escape(repr(value))}: give .*\.$"):
+        fit("chinchilla", small, **{name: value})
+    if name in ("seed", "delta", "priors", "likelihood"):
+        with pytest.raises(FitError, match=rf"^{name}={re.escape(repr(value))}: give "):
+            fit("chinchilla", small, method="map", **{name: value})
+
+
+def test_one_draw_is_enough_to_go_on(small):
+    fitted = fit("chinchilla", small, draws=1, tune=5, chains=1, discrepancy="none")
+    assert fitted.draws.sizes["draw"] == 1
+
+
+def test_a_density_that_is_nowhere_finite(small, tmp_path):
+    one_tiny = small.frame.assign(loss=[1e-300, *small.frame["loss"][1:]])
+    rising = tmp_path / "rising.toml"
+    text = (models_dir() / "chinchilla.toml").read_text()
+    rising.write_text(text.replace("-alpha*log(N)", "alpha*log(N)"), encoding="utf-8")
+    for law, table in (("chinchilla", from_frame(one_tiny)), (rising, small)):
+        with pytest.raises(FitError, match="is finite for no parameters that were tried; check"):
+            fit(law, table, discrepancy="none")
+
+
+@pytest.mark.parametrize(
+    "priors",
+    [
+        {"E": "Uniform(lower=1.2, upper=1.5)"},
+        {"E": "Uniform(lower=0, upper=3)", "alpha": "Uniform(lower=.01, upper=1)"},
+        {"floor": "Uniform(lower=.1, upper=.5)", "alpha": "Beta(alpha=2, beta=4)"},
+    ],
+)
+def test_bounds_of_priors_hold_and_cost_no_divergences(small, priors):
+    settings = {"discrepancy": "none", "retry": False, "chains": 2, "draws": 200, "tune": 200}
+    fitted = fit("chinchilla", small, priors=priors, **settings)
+    found = {"floor": fitted.paper["E"] / fitted.draws["L_ref"], **fitted.paper.data_vars}
+    for name in priors:
+        low, high = fitted.spec.priors[name].support
+        assert low <= found[name].min() < found[name].max() <= high + 1e-9
+    assert fitted.convergence.divergences == 0
+    assert fitted.convergence.rhat < 1.05
 
 
 @pytest.mark.parametrize("delta", [0, -1, np.nan])

@@ -130,6 +130,11 @@ def test_a_file_that_does_not_exist(name):
         ("alpha*log(N)", "alpha*log(N) + mu*log(D)", "no prior for 'mu'"),
         ("alpha*log(N)", "mu*log(D) - alpha*log(N)", "no prior for 'mu'"),
         ('alpha*log(N)"', 'alpha*log(N) + beta"\nexponent = "beta"', "slope along N does not"),
+        *(
+            ("log(N)", f"log(N){bad}", "a number in it is not finite")
+            for bad in ("/0", "+1/0", "*1e400", "*10**400", "**9**9**9", "+log(0-1)", "+exp(1000)")
+        ),
+        ("log(N)", "log(N)" + "+0*N" * 30_000, "too many operations; write fewer"),
         ('coefficient = "B"', 'coefficient = "A"', "'A' has two meanings"),
         ('"-alpha*log(N)"', "3", "log = 3 is not text"),
         ("[priors]", "[typical]\nalpha = 'x'\n[priors]", "typical.: alpha = 'x' is not a number"),
@@ -162,6 +167,14 @@ def test_bad_law_files(tmp_path, old, new, says):
         load_law(path)
     assert str(error.value).startswith(str(path))
     assert "\n" not in str(error.value)
+
+
+def test_a_prior_of_a_local_exponent_that_is_not_linear(tmp_path):
+    path = tmp_path / "root.toml"
+    text = CHINCHILLA.replace("-alpha*log(N)", "-sqrt(alpha)*log(N)")
+    path.write_text(text.replace("\nalpha = ", "\nalpha_ref = "), encoding="utf-8")
+    with pytest.raises(LawError, match="term 1: the local exponent is not linear in alpha"):
+        load_law(path)
 
 
 @pytest.mark.parametrize(
@@ -255,6 +268,8 @@ def test_priors_are_the_distributions_they_name(text, same):
         ("Normal(mu=0, sigma=-1)", "sigma must be finite, and a scale positive"),
         ("LogNormal(median=-1, sigma=1)", "median must be finite"),
         ("LogNormal(median=1e999, sigma=1)", "median must be finite"),
+        ("Beta(mu=0.5, sigma=0.6)", r"mu must lie below 1, and sigma\^2 below mu \(1 - mu\)"),
+        ("Beta(mu=1.5, sigma=0.1)", "mu must lie below 1"),
         ("Gamma(alpha=1)", "Gamma needs alpha and beta or mu and sigma"),
         ("Uniform(lower=3, upper=1)", "lower must be below upper"),
         ("LogNormal(mu=-1, median=0.4, sigma=1)", "sigma=1.: give mu or median, not both"),

@@ -36,6 +36,7 @@ ROWS = DESIGN.query("ptpp in [15, 279] and replay != 0.25")
 RATES = {"rate": np.array([1, 2, 4, np.nan])[np.arange(len(ROWS)) % 4]}
 REPEATED = {"unique_tokens": 2e9}
 BASE, STAGE = "params == 147816 and ptpp == 62", "ptpp == 62 and replay < .5"
+LEVELS = {"cluster": 50, "node": 45, "day": 42}
 HOT = {"annealed": np.arange(len(ROWS)) % 3 > 0}
 PRIORS = {
     "E": "LogNormal(median=1.2, sigma=0.6)",
@@ -111,7 +112,7 @@ def one(law, table=simulated, columns=None, **settings):
     return make
 
 
-def several(count, **columns):
+def several(count, effects="auto"):
     """Data of a joint fit of domains."""
 
     def make():
@@ -121,11 +122,11 @@ def several(count, **columns):
         def stop(*given):
             raise Given(given[0])
 
-        tables = {f"domain {k}": simulated("dcpt", seed=k, **columns) for k in range(count)}
+        tables = {f"domain {k}": simulated("dcpt", seed=k) for k in range(count)}
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(fitting, "sample", stop)
             with pytest.raises(Given) as caught:
-                bl.fit_joint(dict.fromkeys(tables, "dcpt"), tables)
+                bl.fit_joint(dict.fromkeys(tables, "dcpt"), tables, effects=effects)
         return caught.value.args[0]
 
     return make
@@ -169,10 +170,17 @@ CASES = {
     "flat priors": one("dcpt", priors="flat"),
     "several": several(3),
     "two": several(2),
+    "two, no effects": several(2, effects="none"),
     "likelihood and columns of one's own": one(
         "dcpt", likelihood=SkewNormal(), discrepancy=DataWalk()
     ),
     "effects": one("chinchilla", columns={"cluster": np.arange(len(ROWS)) % 4}, effects="cluster"),
+    "effects that are not whitened": one(  # of all levels but the first
+        "chinchilla",
+        columns={name: np.arange(len(ROWS)) % count for name, count in LEVELS.items()},
+        effects=",".join(LEVELS),
+        discrepancy="none",
+    ),
     "no columns": one("chinchilla", discrepancy=Stepped("params")),
 }
 
