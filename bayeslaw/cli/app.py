@@ -174,8 +174,12 @@ def dumps(document: Mapping[str, object]) -> str:
 
 
 def note(text: str, label: str = "", color: str | None = None) -> None:
-    label = typer.style(f"{label}:", fg=color, bold=True) + " " if label else ""
-    typer.echo(label + " ".join(text.split()), err=True)
+    if label:
+        shown = f"{label}:"
+        label = typer.style(shown, fg=color, bold=True) if sys.stderr.isatty() else shown
+        label += " "
+    # `typer.echo` would write into the line of a bar.
+    print(label + " ".join(text.split()), file=sys.stderr, flush=True)
 
 
 def _fail(text: str) -> NoReturn:

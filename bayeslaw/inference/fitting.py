@@ -1,6 +1,7 @@
 """Fit laws to tables: posteriors, of several domains too, modes, and refits for simulations."""
 
 import hashlib
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ import xarray as xr
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.defaults import DELTA
-from bayeslaw.common.errors import FitError, LawError, unknown
+from bayeslaw.common.errors import FitError, LawError, TableWarning, argument, unknown
 from bayeslaw.huber.point_fit import PointFit, for_table
 from bayeslaw.inference.modes import fit_map
 from bayeslaw.inference.pools import Pool, member_laws
@@ -35,6 +36,7 @@ from bayeslaw.model.discrepancy import make_discrepancy
 from bayeslaw.model.noise import Huber, Likelihood
 from bayeslaw.model.spec import Data, Spec, make_data, make_spec
 from bayeslaw.tables.table import LossTable
+from bayeslaw.tables.validation import row_numbers
 
 SHORT: PosteriorSettings = {
     "chains": 2,
@@ -222,6 +224,8 @@ def specify(law: str | Path | Law, table: LossTable, settings: Settings) -> Spec
     errors = noise.choose_errors(settings.errors, frame, table.name, columns)
     if "run" in (*levels, errors):
         effects.check_runs(frame, table.name, columns)
+    if "replay" in law.columns:
+        _warn_of_controls(frame, table.name)
     return make_spec(
         law,
         priors=settings.priors,
@@ -232,6 +236,24 @@ def specify(law: str | Path | Law, table: LossTable, settings: Settings) -> Spec
         new_sizes=settings.effects == "auto",
         errors=errors,
     )
+
+
+def _warn_of_controls(frame: pd.DataFrame, name: str) -> None:
+    """Warn of runs of pure replay beside others.
+
+    `transfer` has their loss stay at the base's, so they drive v, and with it the effect of replay
+    on the speed of adaptation, to 0. With them either replay term of `form1n` can explain the
+    source's loss, and chains seldom move from one explanation to the other.
+    """
+    control = (frame["replay"] == 1) & (frame["tokens"] > 0)
+    if control.any() and not control.all():
+        warnings.warn(
+            f"{name}: {control.sum()} rows have replay 1 and tokens > 0 ({row_numbers(control)}): "
+            "runs without new text, which laws of adaptation describe badly; leave them out with "
+            f"{argument('where', 'replay < 1 or tokens == 0')}.",
+            TableWarning,
+            stacklevel=3,
+        )
 
 
 def fit_spec(spec: Spec, table: LossTable, settings: Settings) -> Posterior:

@@ -23,6 +23,13 @@ for _ in range(2):
     finally:
         print("left", flush=True)
 """
+WARNING = """
+import warnings
+from bayeslaw.cli.app import _one_line_warnings
+from bayeslaw.common.progress import showing, step
+with _one_line_warnings(), showing(True), step("waiting"):
+    warnings.warn("odd")
+"""
 
 
 def interrupted(line: str, *args: str) -> tuple[int, str, str]:
@@ -81,24 +88,34 @@ def test_python_says_nothing_where_nobody_looks(small, capfd):
     assert "again with 40 draws" in capfd.readouterr().err
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="has no pseudo-terminals")
-def test_a_terminal_of_80_columns_has_one_bar():
-    import pty
-
+def on_a_terminal(*args: str) -> tuple[int, list[str]]:
+    """Exit code of a process on a terminal of 80 columns, and the lines that it shows."""
+    pty = pytest.importorskip("pty")
     pid, terminal = pty.fork()
     if not pid:
         os.environ |= {"COLUMNS": "80", "TERM": "xterm"}
-        os.execv(sys.executable, [sys.executable, "-m", "bayeslaw", *FIT])
+        os.execv(sys.executable, [sys.executable, *args])
     shown = b""
     try:
         while part := os.read(terminal, 4096):
             shown += part
     except OSError:  # the end, on Linux
         pass
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 1
-    lines = re.split(r"[\r\n]+", re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", shown.decode()))
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    return code, re.split(r"[\r\n]+", re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", shown.decode()))
+
+
+def test_a_terminal_has_one_bar():
+    code, lines = on_a_terminal("-m", "bayeslaw", *FIT)
     bars = [line for line in lines if "━" in line]
+    assert code == 1
     assert max(map(len, lines)) <= 80
     assert any("40 draws of each of 2 chains" in line and "%" in line for line in bars)
     assert "again with 40 draws" in " ".join(" ".join(lines).split())
     assert any("NOT CONVERGED" in line for line in lines)
+
+
+def test_a_warning_has_a_line_above_the_bar():
+    code, lines = on_a_terminal("-c", WARNING)
+    assert code == 0
+    assert "warning: odd" in lines

@@ -5,6 +5,7 @@ import re
 import sys
 import tomllib
 import warnings
+from functools import partial
 
 import arviz_stats as azs
 import numpy as np
@@ -20,6 +21,7 @@ from bayeslaw import (
     LawError,
     LossTable,
     TableError,
+    TableWarning,
     fit,
     fit_huber,
     from_frame,
@@ -60,12 +62,21 @@ def test_misspelt_settings(small, settings, says):
         fit("chinchilla", small, **settings)
 
 
+def test_runs_of_pure_replay_are_warned_of():
+    rows = bl.grid(params=[1e8, 1e9], tokens=[1e9, 1e10], replay=[0.1, 0.5, 1.0], ptpp=[15, 31])
+    table = from_frame(rows.assign(loss=np.linspace(2, 3, len(rows))))
+    short = {"discrepancy": "none", "draws": 4, "tune": 4, "chains": 1, "retry": False}
+    says = r"8 rows have replay 1 and tokens > 0 \(rows 4, 5, .*where='replay < 1 or tokens == 0'"
+    with pytest.warns(TableWarning, match=says):
+        fit("dcpt", table, **short)
+    fit("dcpt", table.query("replay < 1"), **short)
+
+
 @pytest.mark.parametrize("method", ["nuts", "map", None])
 def test_the_law_comes_before_the_table(small, method):
-    with pytest.raises(LawError, match="a LossTable is no law.* before the table"):
-        fit_huber(small, "chinchilla") if method is None else fit(
-            small, "chinchilla", method=method
-        )
+    fitted = fit_huber if method is None else partial(fit, method=method)
+    with pytest.raises(LawError, match=r"a LossTable is no law.* before the table"):
+        fitted(small, "chinchilla")
 
 
 def test_a_data_frame_is_no_table(small, posterior):
