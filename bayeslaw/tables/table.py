@@ -389,8 +389,9 @@ def read_frame(path: str | Path) -> pd.DataFrame:
             return pd.read_parquet(path)
         # "NA", "None" and "nan" are labels of runs, not missing values.
         how: dict[str, Any] = {"encoding": "utf-8", "keep_default_na": False, "na_values": [""]}
-        frame, padded = pd.read_csv(path, **how), set()
-        lines, line, header = [], 1, []
+        frame: pd.DataFrame = pd.read_csv(path, **how)
+        padded: set[str] = set()
+        header, lines, line = list[str](), [], 1
         with path.open(encoding="utf-8", newline="") as file:
             records = csv.reader(file)
             for record in records:
