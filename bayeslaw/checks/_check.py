@@ -128,7 +128,7 @@ def judge_held_out(fit: Posterior | Pool, table: LossTable | None, seed: int = 0
     if table is not None and "loss" in table.frame:
         # Bands hold on rows that were fitted; a table may contain some of them. Equal losses alone
         # do not show it: of two seeds, those rounded to two digits are the ones that agree best.
-        new = ~same_rows(table.frame, fit.table.frame, table.frame).any(axis=1)
+        new = ~same_rows(table.frame, fit.table.frame, map(str, table.frame)).any(axis=1)
         if new.any():
             test = subset(table, new)
             frame = judged_rows(_forecast(fit, test, seed), test)

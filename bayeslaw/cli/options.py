@@ -367,14 +367,14 @@ def going_on(
         raise TableError('--running: say where the run ends, such as --grid "tokens=1e11".')
     defaults: dict[str, Any] = {"run": run.name, "annealed": 0}
     frame = run.frame.assign(**{c: v for c, v in defaults.items() if c not in run.frame})
-    common = {str(c): v for c, v in frame.iloc[0].items() if frame[c].nunique() == 1}
+    common = {str(c): frame[c].iloc[0] for c in frame if frame[c].nunique() == 1}
     of_run = [c for c in ("run", "params", "ptpp", "replay", "base") if c in frame]
     for column in of_run:
         if column not in common:
             raise TableError(f"{run.name}: rows differ in {column!r}; give rows of one run.")
     if "run" in table.frame and agree(frame[:1], table.frame, "run").any():
         raise TableError(
-            f"{table.name} has rows of {common['run']!r}, the run of {run.name}, too: leave them "
+            f"{table.name} has rows of {common['run']}, the run of {run.name}, too: leave them "
             "out with --train."
         )
     given = {c: v for c, v in common.items() if c not in ("loss", "tokens")} | {"annealed": 1}

@@ -534,9 +534,8 @@ def _forecast_content(forecast: Forecast, draws: int) -> dict[str, Any]:
     if any(fit.law.bases is not None for fit in fits.values()):
         match += [c for c in BASE_LOSSES if c in frame]
     match += [c for c in forecast.labels if c in frame and c not in match]
-    same = same_rows(frame, frame, match)
-    same = pd.Series((same & same.T).sum(axis=1) > 1, frame.index)
-    if same.any():
+    either = same_rows(frame, frame, match)
+    if (same := pd.Series((either & either.T).sum(axis=1) > 1, frame.index)).any():
         raise TableError(
             f"{row_numbers(same)} of the forecast have the same {', '.join(match)}, so a measured "
             "loss could be of either; drop all but one, or add a column 'run'."

@@ -27,7 +27,7 @@ from bayeslaw.model import effects
 from bayeslaw.model.spec import make_spec
 from bayeslaw.tables.hull import evidence, in_words, locate, warn_beyond
 from bayeslaw.tables.table import LossTable, is_synthetic, write_frame
-from bayeslaw.tables.validation import COLUMNS, COVARIATES, LABELS, canonical, check_rows
+from bayeslaw.tables.validation import COLUMNS, COVARIATES, LABELS, canonical, check_rows, distinct
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -143,7 +143,7 @@ class Forecast(Showing):
         rows = self.frame
         for fitted in (fit.table.frame for fit in self.fits.values()):
             for column in ("domain", RATE, ANNEALED):
-                known = fitted[column].dropna().unique() if column in fitted else []
+                known = distinct(fitted, column)
                 if column not in rows and len(known) == 1:
                     rows = rows.assign(**{column: known[0]})
         return rows

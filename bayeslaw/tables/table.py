@@ -488,12 +488,10 @@ def read_frame(path: str | Path) -> pd.DataFrame:
             return pd.read_parquet(path)
         text = _text(path)
         separator = max(",;\t", key=text.lstrip().partition("\n")[0].count)
-        lines = _lines(text, separator)
-        # "NA", "None" and "nan" are labels of runs, not missing values.
         lines, padded = _lines(text, separator)
         # "NA", "None" and "nan" are labels of runs, not missing values.
         how: dict[str, Any] = {"sep": separator, "keep_default_na": False, "na_values": [""]}
-        frame = pd.read_csv(io.StringIO(text), **how)
+        frame: pd.DataFrame = pd.read_csv(io.StringIO(text), **how)
         # Whole numbers with leading zeros are labels: 001 is not 1.
         if texts := [c for c in padded.intersection(frame) if is_numeric_dtype(frame[c])]:
             frame = pd.read_csv(io.StringIO(text), **how, dtype=dict.fromkeys(texts, str))

@@ -324,7 +324,7 @@ def check_known(rows: pd.DataFrame, name: str, fitted: pd.DataFrame) -> None:
     """
     rows = rows if "tokens" in rows else rows.assign(tokens=np.finfo(float).max)
     for column in rows.columns.intersection(list(UNKNOWN)):
-        known = fitted[column].dropna().unique() if column in fitted else []
+        known = distinct(fitted, column)
         if len(known) > 1 or (column == "unique_tokens" and column in fitted):
             continue
         one = rows.assign(**{column: known[0] if len(known) else ABSENT[column]})
@@ -336,6 +336,11 @@ def check_known(rows: pd.DataFrame, name: str, fitted: pd.DataFrame) -> None:
                 f"{to}, so it does not know {UNKNOWN[column]}; drop the column to take them for "
                 "such, or fit a table in which it varies."
             )
+
+
+def distinct(frame: pd.DataFrame, column: str) -> list[Any]:
+    """Values of a column, without missing ones; none if it is absent."""
+    return frame[column].dropna().unique().tolist() if column in frame else []
 
 
 def check_domain(rows: pd.DataFrame, name: str, fitted: pd.DataFrame) -> None:
@@ -386,7 +391,7 @@ def _compared(frame: pd.DataFrame, column: str) -> pd.Series | None:
     if column == "unique_tokens" and "tokens" in frame:
         # Beyond the new tokens of a row its distinct ones make no difference.
         new = frame["tokens"] * (1 - frame["replay"] if "replay" in frame else 1.0)
-        return new if column not in frame else np.minimum(frame[column].astype(float), new)
+        return new if column not in frame else frame[column].astype(float).clip(upper=new)
     if column not in frame:
         return pd.Series(1.0, frame.index) if column == "annealed" else None
     if column in NUMBERS or (column not in LABELS and is_numeric_dtype(frame[column])):

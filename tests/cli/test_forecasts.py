@@ -12,7 +12,7 @@ import pytest
 import bayeslaw as bl
 from bayeslaw.tables.table import write_frame
 from tests.cli.commands import DELPHI, GRID, SPLIT, both, document, fails, process, run
-from tests.support import CHINCHILLA
+from tests.support import CHINCHILLA, on_bound, with_effects
 
 SHORT = ("--discrepancy", "none", "--effects", "none", "--draws", "1000")
 
@@ -93,9 +93,53 @@ def test_a_run_that_goes_on_is_fitted_with_the_table(going_on):
     found = document("forecast", table, *how, "--running", run, "--grid", "tokens=1e11")
     whole = document("forecast", str(going_on / "all.csv"), *how, "--rows", end)
     assert found["rows"] == whole["rows"]
+    bl.read_table(run).frame.drop(columns="annealed").to_csv(run, index=False)
+    bare = document("forecast", table, *how, "--running", run, "--grid", "tokens=1e11")
+    assert bare["rows"] == whole["rows"]
     alone = document("forecast", table, *how, "--grid", "params=3e9 tokens=1e11")
     assert found["rows"][0]["prediction"] != alone["rows"][0]["prediction"]
     assert found["rows"][0]["params"] == 3e9
+
+
+@on_bound
+def test_what_is_constant_in_a_run_is_so_at_its_end(going_on):
+    table, run = (bl.read_table(going_on / f"{name}.csv").frame for name in ("finished", "run"))
+    values = {"replay": 0.25, "ptpp": 20.0, "unique_tokens": 1e13, "rate": 0.002, "base": "b"}
+    table.assign(**values | {"base": "a"}).to_csv(going_on / "finished.csv", index=False)
+    run.assign(**values).to_csv(going_on / "run.csv", index=False)
+    how = ("--law", "chinchilla", "--method", "huber", "--beyond-evidence")
+    files = (going_on / "finished.csv", "--running", going_on / "run.csv")
+    (end,) = document("forecast", *files, *how, "--grid", "tokens=1e11")["rows"]
+    assert end.items() >= {**values, "annealed": 1, "params": 3e9, "tokens": 1e11}.items()
+
+
+def test_a_number_is_the_label_of_a_run_as_its_text_is(going_on):
+    """In the finished table one label is no number, so that 7 is text there."""
+    table, run = (bl.read_table(going_on / f"{name}.csv").frame for name in ("finished", "run"))
+    table["run"] = np.where(table["params"] == 1e8, "7", "x")
+    table.to_csv(going_on / "finished.csv", index=False)
+    run.assign(run=7).to_csv(going_on / "run.csv", index=False)
+    args = ("--law", "chinchilla", "--running", going_on / "run.csv", "--grid", "tokens=1e11")
+    assert "has rows of 7, the run of" in fails("forecast", going_on / "finished.csv", *args)
+
+
+def test_labels_of_a_grid_are_text(posterior, tmp_path):
+    """Run 003, as its file has it, is the one that was fitted."""
+    labels = np.repeat(["001", "002", "003", "004"], 5)
+    fitted = with_effects(posterior, "run", labels, 0.05)
+    fitted.table.frame.to_csv(tmp_path / "t.csv", index=False)
+    again = bl.read_table(tmp_path / "t.csv")
+    assert again.frame["run"].tolist() == labels.tolist()
+    fitted.save(tmp_path / "fit.nc")
+    rows = bl.grid(params=1e9, tokens=1e10, run=["003", "009"])
+    found = document("forecast", tmp_path / "fit.nc", "--grid", "params=1e9 tokens=1e10 run=003,009")
+    assert [row["run"] for row in found["rows"]] == ["003", "009"]
+    wanted = fitted.forecast(rows)
+    assert [row["median"] for row in found["rows"]] == wanted.median.tolist()
+    effect = fitted.draws["run_effect"].sel(run="003").values.ravel()
+    shared = [np.corrcoef(np.log(drawn), effect)[0, 1] for drawn in wanted.samples.T]
+    assert shared[0] > 0.95
+    assert abs(shared[1]) < 0.1
 
 
 def test_mistakes_about_a_run_that_goes_on(going_on):
@@ -104,6 +148,7 @@ def test_mistakes_about_a_run_that_goes_on(going_on):
     for args, words in (
         ((table, *law, run), "say where the run ends"),
         ((table, *law, run, "--grid", "tokens=1e9"), "tokens beyond 1e+10"),
+        ((table, *law, run, "--grid", "tokens=1e10"), "tokens beyond 1e+10"),
         ((table, *law, run, "--grid", "params=1e9 tokens=1e11"), "'params' is 3000000000"),
         ((table, *law, table, "--grid", "tokens=1e11"), "rows differ in 'run'"),
         ((str(going_on / "all.csv"), *law, run, "--rows", end), "leave them out with --train"),

@@ -21,6 +21,7 @@ from bayeslaw import (
     score,
 )
 from tests.inside import log_likelihood
+from tests.support import with_effects
 
 ROWS = grid(params=[1e9, 1e10], tokens=[1e10, 1e12])
 
@@ -47,6 +48,19 @@ def test_loo_agrees_with_arviz(posterior):
     assert got.total == pytest.approx(want.elpd)
     assert got.se == pytest.approx(want.se, rel=0.05)
     assert got.by == "row"
+
+
+@pytest.mark.parametrize("errors", ["independent", "run"])
+def test_a_left_out_run_is_a_new_one_whatever_others_are_called(posterior, errors):
+    """Also where the label that it would get is another run's."""
+    found = []
+    for second in ("new a", "b"):
+        labels = np.repeat(["a", second, "c", "d"], 5)
+        fitted = with_effects(posterior, "run", labels, 0.01, errors=errors)
+        fitted = replace(fitted, draws=fitted.draws.assign(ell=0 * fitted.draws["sigma"] + 1.0))
+        found.append(loo(fitted).frame[["elpd", "pit"]].to_numpy())
+    order = [0, 3, 1, 2]  # of a, b, c, d among a, c, d, new a
+    np.testing.assert_allclose(found[0][order], found[1], atol=0.04)
 
 
 def test_folds_leave_out_whole_groups(posterior):

@@ -324,7 +324,7 @@ def test_one_rate_does_not_say_what_another_does(rated_table):
         bl.from_frame(rated_table.frame.assign(rate=0))
 
 
-# -- columns that a fit knows, and rows that differ in one ------------------------------------------
+# -- columns that a fit knows, and rows that differ in one -----------------------------------------
 
 ROW = grid(params=1e9, tokens=5e10)
 # Of each column a value that is what its absence stands for, and two others.

@@ -296,3 +296,35 @@ def test_an_alias_can_be_replaced_by_an_expression(tmp_path):
         read_table(path)
     for formula in ("params * 1e9", "N * 1e9"):
         assert read_table(path, columns={"params": formula}).frame["params"].max() == 1e9
+
+
+def test_labels_with_leading_zeros_stay_as_they_are(tmp_path):
+    """001 is not 1, in a file, in one of text labels too, in a saved one and in expressions."""
+    path = tmp_path / "t.csv"
+    frame = GOOD.assign(run=["001", "002", "010", ""], seed=[1, 2, 3, 4], step=["0010"] * 4)
+    frame.to_csv(path, index=False)
+    table = read_table(path)
+    assert table.frame["run"].tolist() == ["001", "002", "010", None]
+    assert table.query("seed == 2 and run == '002'").loss.tolist() == [2.8]
+    table.frame.to_csv(tmp_path / "again.csv", index=False)
+    assert read_table(tmp_path / "again.csv").sha256 == table.sha256
+    computed = read_table(path, columns={"tokens": "step * 1e9"})
+    assert computed.frame["tokens"].tolist() == [1e10] * 4
+    frame.assign(run=[1, 2, 3, 4], params="0100000000").to_csv(path, index=False)
+    table = read_table(path, where="run > 1")
+    assert table.frame["run"].tolist() == [2, 3, 4]
+    assert table.frame["params"].tolist() == [1e8] * 3
+
+
+@pytest.mark.parametrize("column", ["replay", "unique_tokens", "annealed"])
+def test_a_base_needs_nothing_of_its_run(tmp_path, column):
+    """Where tokens = 0 there is no replay, nothing new that could repeat, and nothing to anneal."""
+    frame = pd.concat([GOOD, GOOD[:1].assign(tokens=0, loss=3.5)], ignore_index=True)
+    frame = frame.assign(unique_tokens=1e9, annealed=1).astype({column: object})
+    frame.loc[4, column] = np.nan
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    table = read_table(tmp_path / "t.csv")
+    assert table.frame[column].notna().all()
+    assert table.baselines[column].isna().all()
+    with pytest.raises(TableError, match=f"'{column}' is"):
+        from_frame(frame.assign(tokens=1e9))
