@@ -1,8 +1,10 @@
 """The page of a plan: its numbers against the planner, in Python and in a browser."""
 
 import base64
+import json
 import math
 import shutil
+from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 
@@ -110,6 +112,15 @@ def test_the_command_writes_the_page(tmp_path):
     text = out.read_text()
     assert "plotly" in text
     assert "http://" not in text.split('<script id="data"')[1]
+
+
+def test_names_and_notes_cannot_end_the_data(made):
+    pytest.importorskip("plotly")
+    text = "<!--<script></script>"
+    html = explore({text: replace(made, note=text), "other": made}, draws=64, **GRID).html
+    data = html.split('<script id="data" type="application/json">')[1].split("</script>")[0]
+    assert "<" not in data
+    assert json.loads(data)[text]["note"] == text
 
 
 @pytest.fixture(scope="module")
