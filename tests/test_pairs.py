@@ -219,6 +219,15 @@ def pool() -> Case:
 
 
 @option
+def one_base() -> Case:
+    """A pool of laws without their terms in size and stage."""
+    frame = stages().query("base == 3").reset_index(drop=True)
+    how = {"discrepancy": "auto", "effects": "none", "errors": "independent"}
+    rows = bl.grid(params=3e8, ptpp=60, replay=[0.1, 0.4], tokens=2e10)
+    return Case(*both(["form1n", "transfer"], frame, **how), rows)
+
+
+@option
 def domains() -> Case:
     """One domain of a table of two, with losses of their bases at tokens = 0; alone in the twin."""
     rows = stages().assign(domain="french", base=stages()["base"].astype(str))
@@ -457,7 +466,8 @@ SAYS = {
     ("few_sizes", "coefficients"): "with so few model sizes",
     ("transfer", "derive"): "starts from the loss of a base",
     **{
-        ("pool", use): "not a pool; take a member"
+        (pool, use): "not a pool; take a member"
+        for pool in ("pool", "one_base")
         for use in ("loo", "derive", "recipes", "coefficients")
     },
     **{

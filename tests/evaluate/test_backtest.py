@@ -8,7 +8,7 @@ import bayeslaw as bl
 from bayeslaw import Backtest, BayeslawError, TableError
 from bayeslaw.plots import backtest as draw
 from tests.inside import choose_cuts
-from tests.support import CHINCHILLA
+from tests.support import CHINCHILLA, TRUTH
 
 SHORT = {"chains": 2, "draws": 300, "tune": 300, "discrepancy": "none"}
 
@@ -70,6 +70,21 @@ def test_cuts_leave_enough_rows(table):
     assert cuts == [1e9]  # 9 rows of three sizes; two sizes have 6
     with pytest.raises(TableError, match="no cut has 8 rows before it"):
         choose_cuts(table.query("params < 1e9"), table.query("params < 1e9").frame["tokens"])
+
+
+def test_rows_before_a_cut_vary_in_what_the_law_needs():
+    design = bl.grid(params=[1e8, 2e8, 4e8], tokens=[1e9, 1e10], replay=[0.1, 0.2, 0.4, 0.8])
+    truth = {n: TRUTH[n] for n in bl.load_law("dcpt").parameters}
+    table = bl.simulate("dcpt", truth, design)
+    flops = 6 * table.frame["params"] * table.frame["tokens"]
+    first = 6 * 2e8 * 1e9
+    assert choose_cuts(table, flops)[0] == first  # eight rows of two sizes, and of one D
+    cuts = choose_cuts(table, flops, [bl.load_law("dcpt")])
+    assert cuts
+    for cut in cuts:
+        assert table.frame.loc[flops <= cut, "tokens"].nunique() == 2
+    with pytest.raises(TableError, match=r"was fitted to rows of tokens 1e[+]09 alone"):
+        bl.backtest(table, "dcpt", cuts=[first], **SHORT)
 
 
 def test_mistakes(table):

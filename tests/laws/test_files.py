@@ -143,7 +143,11 @@ def test_a_file_that_does_not_exist(name):
         ('alpha = "LogNormal(median=0.28, sigma=0.45)"', "", "no prior for 'alpha'"),
         ("LogNormal(median=0.28", "LogNrmal(median=0.28", "did you mean 'LogNormal'.*HalfNormal"),
         ('"LogNormal(median=0.28, sigma=0.45)"', "3", "alpha: cannot read the prior 3"),
-        ("LogNormal(median=0.28, sigma=0.45)", "Normal(mu=0, sigma=1)", "reaches outside"),
+        (
+            "LogNormal(median=0.28, sigma=0.45)",
+            "Normal(mu=0, sigma=1)",
+            r"reaches outside \[0, inf\]; give one .* alpha = \[-inf, inf\] below \[bounds\]",
+        ),
         ("token_unit = 1.0", "token_unit = 0", "token_unit must be positive"),
         ("token_unit = 1.0", "token_unit = 'x'", "token_unit = 'x' is not a number"),
         ("token_unit", "coupled = 'A'\ntoken_unit", "coupled = 'A' is not a list of names"),

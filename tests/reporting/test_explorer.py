@@ -4,6 +4,7 @@ import base64
 import json
 import math
 import shutil
+from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 
@@ -113,12 +114,13 @@ def test_the_command_writes_the_page(tmp_path):
     assert "http://" not in text.split('<script id="data"')[1]
 
 
-def test_a_name_with_markup_is_text_on_the_page(made):
+def test_names_and_notes_cannot_end_the_data(made):
     pytest.importorskip("plotly")
-    html = explore({"<!--<script>": made, "b</script>": made}, draws=8, **GRID).html
-    data = html.split('<script id="data"')[1].split(">", 1)[1].split("</script>")[0]
+    text = "<!--<script></script>"
+    html = explore({text: replace(made, note=text), "other": made}, draws=64, **GRID).html
+    data = html.split('<script id="data" type="application/json">')[1].split("</script>")[0]
     assert "<" not in data
-    assert list(json.loads(data)) == ["<!--<script>", "b</script>"]
+    assert json.loads(data)[text]["note"] == text
 
 
 @pytest.fixture(scope="module")

@@ -68,6 +68,10 @@ def test_values_in_another_unit_than_the_fitted_rows_are_refused(asked, says):
         check_units(pd.DataFrame([asked]), "grid", fitted)
 
 
+def test_toy_models_below_ten_thousand_tokens_are_forecast_as_they_are_planned():
+    check_units(pd.DataFrame({"tokens": [8000.0]}), "grid", pd.DataFrame({"tokens": [2e4, 1e6]}))
+
+
 def test_values_far_above_the_fitted_rows_are_suspect_and_within_three_decades_pass():
     with pytest.warns(TableWarning, match="grid: params = 1e\\+13 is 1e\\+04 times above"):
         check_units(pd.DataFrame({"params": [1e9, 1e13]}), "grid", GOOD)
