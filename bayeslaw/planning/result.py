@@ -527,8 +527,9 @@ class Plan(Choice):
             return [Note(words, "refuse"), f"Binding limit: {self.binds}."]
         words = (
             f"Plan: {digits(self.atpp)} ATPP at {100 * self.replay:.1f} % replay, "
-            f"{count(self.tokens)} tokens, {self.flops:.3g} FLOPs."
+            f"{count(self.tokens)} tokens, {self.flops:.3g} FLOPs"
         )
+        words += f"; P(both) on held-out draws {self.held_out:.3f}." if self.error else "."
         blocks: list[Block] = [Note(words, "ok")]
         unique = self.limits["unique_tokens"]
         if self.epochs is not None and unique is not None:
@@ -537,8 +538,7 @@ class Plan(Choice):
             low, high = self.error["atpp_90"]
             blocks.append(
                 f"Monte Carlo error: ATPP ± {digits(self.error['atpp'])} (90 %: {digits(low)} to "
-                f"{digits(high)}), replay ± {100 * self.error['replay']:.2g} points. "
-                f"On held-out draws P(both) is {self.held_out:.3f}."
+                f"{digits(high)}), replay ± {100 * self.error['replay']:.2g} points."
             )
         return blocks
 
