@@ -69,7 +69,7 @@ def planned_base(fits: Sequence[Fit], run: PlannedRun) -> tuple[str | None, str]
     """Label of the base that a plan starts from, and its description.
 
     By default it is the only base of that N and P in the tables, or a new one if there are none or
-    several.
+    several. Where the tables have a base "new", the name is that base's.
     """
     params, ptpp, base = run.params, run.ptpp, run.base
     known: dict[str, set[tuple[float, float]]] = {}
@@ -94,7 +94,12 @@ def planned_base(fits: Sequence[Fit], run: PlannedRun) -> tuple[str | None, str]
     same = [k for k, v in known.items() if any(planned(*x) for x in v)]
     if base is None:
         base = same[0] if len(same) == 1 else NEW
-    if base == NEW:
+        if base == NEW and NEW in known and same != [NEW]:
+            raise BayeslawError(
+                f"a base is labelled {NEW!r}, so a new one cannot be planned for: give base=, one "
+                "of the tables' bases, or rename that one and fit again."
+            )
+    if base == NEW and NEW not in known:
         return NEW, "a new base: its effect and starting losses are drawn"
     if base not in known:
         raise BayeslawError(unknown("base", base, (*same, NEW)))

@@ -529,7 +529,8 @@ def baseline_of(
         raise BayeslawError(f"baseline='law': {why}.")
     if baseline is not None:
         return baseline, BASELINES[baseline]
-    if base == NEW and law_of_bases(source) is not None:
+    bases = law_of_bases(source)
+    if base == NEW and bases is not None and NEW not in bases.known:
         return "drawn", "starting loss of a new base, drawn from the law of the bases"
     if source.table is None:
         raise BayeslawError(f"No baseline for the un-adapted model: {why}.")

@@ -529,9 +529,10 @@ class Plan(Choice):
                 f"{self.status}: no budget meets the limits with probability "
                 f"{100 * self.confidence:g} %; at most {100 * self.best.p_both:.1f} %{within}"
             )
+        held = f"; P(both) on held-out draws {self.held_out:.3f}" if self.error else ""
         return (
             f"{self.status}: {digits(self.atpp)} ATPP at {100 * self.replay:.1f} % replay, "
-            f"{count(self.tokens)} tokens, {self.flops:.3g} FLOPs"
+            f"{count(self.tokens)} tokens, {self.flops:.3g} FLOPs{held}"
         )
 
     @property
@@ -557,7 +558,8 @@ class Plan(Choice):
         if chosen is None or not 0 < chosen.tokens < math.inf or not self.data:
             return []
         place = f"params={self.limits['params']:g} tokens={chosen.tokens:.4g}"
-        place += f" replay={chosen.replay:.3g} ptpp={self.limits['ptpp']:g}"
+        place += f" replay={chosen.replay:.3g}"
+        place += "" if self.limits["ptpp"] is None else f" ptpp={self.limits['ptpp']:g}"
         return [f'Check each fit there: bayeslaw check FIT --grid "{place}"']
 
     @property
@@ -599,8 +601,7 @@ class Plan(Choice):
             low, high = self.error["atpp_90"]
             blocks.append(
                 f"Monte Carlo error: ATPP ± {digits(self.error['atpp'])} (90 %: {digits(low)} to "
-                f"{digits(high)}), replay ± {100 * self.error['replay']:.2g} points. "
-                f"On held-out draws P(both) is {self.held_out:.3f}."
+                f"{digits(high)}), replay ± {100 * self.error['replay']:.2g} points."
             )
         return blocks
 

@@ -72,10 +72,10 @@ def test_text_says_what_a_buyer_must_know(options, found):
     for words in (
         "Synthetic data",
         "P(forgetting)",
+        f"{found.flops:.3g} FLOPs; P(both) on held-out draws {found.held_out:.3f}",
         "Monte Carlo error: ATPP ± ",
         "In 57 synthetic worlds",
         "bayeslaw check FIT --grid",
-        "On held-out draws",
         "fails with probability",
         "Under a cap of 50B tokens",
         "Smallest budget by confidence",

@@ -71,6 +71,22 @@ def test_the_base_is_the_only_one_of_its_model_and_stage(bases):
         plan(target=target, source=source, **LIMITS, base="big")
 
 
+def test_a_base_may_be_labelled_new(bases):
+    """The name is then that base's, and its effect the fitted one."""
+    fits = {}
+    for name, fit in bases.items():
+        frame = fit.table.frame.assign(base=fit.table.frame["base"].replace("big", "new"))
+        draws = fit.draws.assign_coords(base=[*fit.draws["base"].values[:-1], "new"])
+        fits[name] = replace(fit, table=replace(fit.table, frame=frame), draws=draws)
+    big = plan(**bases, **LIMITS)
+    for asked in ({}, {"base": "new"}):
+        found = plan(**fits, **LIMITS, **asked)
+        assert found.base == "base new, with rows of its own"
+        assert found.atpp == big.atpp
+    with pytest.raises(BayeslawError, match="a base is labelled 'new'"):
+        plan(**fits, **LIMITS | {"ptpp": 200})
+
+
 def test_the_effect_of_the_base_cancels_against_a_computed_baseline():
     """The un-adapted model has it as well; against a measured baseline it does not cancel."""
     limits = {**WORLD.limits, "max_forgetting": 0.1, "base": "new", "confidence": 0.6}

@@ -195,6 +195,33 @@ def test_several_sources_each_with_a_limit_of_its_own(fits):
     assert set(moved["quantity"]) == {"max_loss", "max_forgetting", "baseline"}
 
 
+def test_each_limit_has_the_noise_and_the_baseline_of_its_own_draws(fits):
+    """Of several targets and sources, also where the draws are thinned."""
+    scales = [0.001, 0.03, 0.002, 0.04]
+    names = ["french", "french", "english_arabic", "english_arabic"]
+    noisy = []
+    for k, (name, scale) in enumerate(zip(names, scales, strict=True)):
+        fit = posterior(name, 400, seed=k)
+        noisy.append(replace(fit, draws=fit.draws.assign(sigma=0 * fit.draws["sigma"] + scale)))
+    found = plan(
+        target=noisy[:2],
+        source=noisy[2:],
+        **{name: WORLD.limits[name] for name in ("params", "ptpp")},
+        max_loss=[1.8, 1.9],
+        max_forgetting=[0.05, 0.2],
+        baseline=[BASE, (BASE, 0.05)],
+        confidence=0.3,
+        replay_grid=[0.3, 0.4, 0.5],
+    )
+    limits = found.problem.limits
+    deviations = [np.median(np.abs(limit.noise.total)) for limit in limits]
+    np.testing.assert_allclose(deviations, 0.7 * np.array(scales), rtol=0.2)
+    some = np.array([399, 5, 250, 12])
+    at = [found.budget], [found.replay]
+    whole, part = (p.excesses(*at) for p in (found.problem, found.problem.take(some)))
+    np.testing.assert_array_equal(part, np.array(whole)[..., some])
+
+
 @pytest.mark.parametrize(
     ("more", "words"),
     [
