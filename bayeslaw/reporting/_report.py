@@ -281,13 +281,15 @@ def report(
             draw("plan_landscape", plots.plan_landscape(plan), alt),
             draw("plan_frontier", plots.plan_frontier(plan), alt),
         ]
-        sections["plan"] = replace(plan.shown(), title="Plan", figures=figures)
+        whole = plan.shown()
+        blocks = [Note(whole.title), *whole.blocks]
+        sections["plan"] = replace(whole, title="Plan", blocks=blocks, figures=figures)
 
     # -- top and end ------------------------------------------------------------------------------
     summary = _summary(fit, fc, scores, inside, plan, backtest)
     summary = replace(summary, figures=[first_figure])
-    first = {"summary": summary} | {n: s for n, s in sections.items() if n == "plan"}
-    sections = first | sections
+    top = {"summary": summary} | {n: s for n, s in sections.items() if n == "plan"}
+    sections = top | sections
     sections["provenance"] = _provenance(fit, frame, seed, command)
     sections["checklist"] = _checklist(first, frame, point, train, test)
     if question is None:

@@ -82,8 +82,14 @@ def test_losses_on_the_page_give_the_probabilities_of_the_planner(made, two_sour
     assert held.any()
     assert not held.all()
     np.testing.assert_allclose(held.mean(-1), p_both(problem), atol=1e-6)
-    assert page["outside"] == [*found.outside]
+    assert [text.lower() for text in page["outside"]] == [text.lower() for text in found.outside]
     assert found.outside
+    assert not np.array(page["within"])[-1].any()  # 1000 ATPP
+    assert page["within"] == explore(found, draws=8, **GRID).plans["plan"]["within"]
+    near = np.array(explore(found, draws=8).plans["plan"]["atpp"])
+    low, high = found.data["atpp"]
+    assert near[0] <= low / 2
+    assert near[-1] == pytest.approx(max(2 * high, 4 * found.atpp))
 
 
 def test_mistakes(made):
@@ -161,6 +167,20 @@ def test_probabilities_and_the_smallest_budget(opened, made):
     # Between budgets a factor of 1.8 apart, losses are interpolated.
     assert best["atpp"] == pytest.approx(min(exact), rel=0.05)
     assert best["p_both"] >= made.confidence - 1e-9
+
+
+@in_a_browser
+def test_the_title_names_the_stage_and_only_replay_and_budget_are_hatched(opened, made):
+    page = opened()
+    page.evaluate("plan.limits.ptpp = 1e4")
+    assert page.evaluate("unfitted()") == ["ptpp"]
+    corners = page.evaluate("outside()")
+    low, high = (100 * end for end in made.data["replay"])
+    assert max(GRID["replay"]) * 100 in corners["x"]
+    assert low in corners["x"]
+    assert high in corners["x"]
+    assert "e+" in page.inner_text("#plan")  # FLOPs as in Python
+    assert page.evaluate("document.getElementById('figure').data.at(-1).marker.symbol") == "star"
 
 
 @in_a_browser

@@ -216,14 +216,24 @@ def test_a_plan_with_its_pictures(posterior, new_rows):
     page = report(posterior, new_rows.frame[["params", "tokens"]], plan=found)
     assert "at most 1.8 nats per token, forgetting at most 2 %" in text(page, "plan")
     summary = page.sections["summary"].blocks[0]
-    assert any(line.startswith(f"Plan: {found.atpp:.3g} adaptation tokens") for line in summary)
+    assert any(line.startswith(f"Plan: {found.verdict}. It meets") for line in summary)
+    assert f"Plan: {found.verdict}" in text(page, "plan")
+    assert [*page.sections][:2] == ["summary", "plan"]
     assert page.sections["plan"].figures == ["plan_landscape", "plan_frontier"]
     never = report(
         posterior, new_rows.frame[["params", "tokens"]], plan=recorded.plan(max_loss=1.4)
     )
     summary = never.sections["summary"].blocks[0]
-    assert any(line.startswith("Infeasible: no budget") for line in summary)
+    assert any(line.startswith("Plan: infeasible: no budget") for line in summary)
     assert "inf " not in never.html
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_counts_that_are_not_expected_are_in_the_summary(posterior, new_rows):
+    frame = new_rows.frame.assign(loss=0.8 * new_rows.loss)
+    (sentences,) = report(posterior, replace(new_rows, frame=frame)).sections["summary"].blocks
+    words = "Of independent rows we would expect more in the 50 %, 80 % and 90 % band."
+    assert any(words in sentence for sentence in sentences)
 
 
 # -- provenance -----------------------------------------------------------------------------------
