@@ -34,6 +34,7 @@ from bayeslaw.derive.optimum import (
     Range,
     budgets_of,
     check_budgets,
+    check_same_data,
     on_bound,
     reach_of,
     splits,
@@ -220,7 +221,7 @@ def compare_recipes(
     -----
     TableWarning
         If a target lies so far beyond the rows of a recipe that `bayeslaw forecast` would refuse
-        it.
+        it, and if separate fits are of other domains.
 
     Examples
     --------
@@ -236,6 +237,7 @@ def compare_recipes(
         )
     posteriors = list(fits.values())
     failures = checked(posteriors, allow_unconverged)
+    check_same_data(posteriors)
     index, how = pair_draws(posteriors)
     notes: tuple[str, ...] = (f"draws paired {how}",)
     multipliers = crossings = None
