@@ -194,7 +194,8 @@ def _evident(
     """Refuse what was `found` too far from the fitted rows, as `forecast` does, not warn of it."""
     from bayeslaw.derive.derived import judged
 
-    with warnings.catch_warnings(action="ignore", category=TableWarning):
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "(.*: )?No evidence", TableWarning)
         yield
     for numbers in found.values():
         level, words = judged(numbers.places, beyond_evidence=beyond_evidence)

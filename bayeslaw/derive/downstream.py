@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from scipy.special import expit, stdtr, stdtrit
-from scipy.stats import spearmanr
+from scipy.stats import kendalltau
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import BayeslawError, TableError
@@ -106,7 +106,7 @@ def accuracy(
             raise TableError(
                 f"{name}: {len(x)} pairs of {task}; give at least {FEWEST}, of different losses."
             )
-        rank, p = spearmanr(x, y)  # NaN, of no warning, if all accuracies are equal
+        rank, p = kendalltau(x, y)  # NaN if all accuracies are equal
         if rank > 0 and p < OPPOSITE:
             notes.append(
                 f"the accuracy of {task} falls as the loss falls (rank correlation {rank:.2f}), "

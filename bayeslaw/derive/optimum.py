@@ -9,6 +9,7 @@ References
 """
 
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -16,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw.common.arrays import Bools, Floats, Ints
-from bayeslaw.common.errors import BayeslawError, LawError, argument
+from bayeslaw.common.errors import BayeslawError, LawError, TableWarning, argument
 from bayeslaw.common.formatting import percent
 from bayeslaw.common.progress import step
 from bayeslaw.derive.derived import SHARE, Derived, checked, derived, placed, quantile, warn_beyond
@@ -25,7 +26,7 @@ from bayeslaw.inference.posterior import Posterior
 from bayeslaw.planning.grid import LawDraws, minima
 from bayeslaw.tables.hull import MEASURED
 from bayeslaw.tables.table import grid
-from bayeslaw.tables.validation import check_units
+from bayeslaw.tables.validation import check_units, label_texts
 
 FLOPS = 6.0
 """FLOPs per parameter and token."""
@@ -412,7 +413,7 @@ def flops_to_reach(
     Warns
     -----
     TableWarning
-        As `compute_optimal`.
+        As for `compute_optimal`.
 
     Examples
     --------
@@ -481,12 +482,18 @@ def compute_multiplier(
     LawError
         If a law does not depend on N and D alone.
 
+    Warns
+    -----
+    TableWarning
+        As for `compute_optimal`, and if separate fits are of other domains.
+
     Examples
     --------
     >>> bl.derive.compute_multiplier(fit, reference, 2.2).to_frame()  # doctest: +SKIP
     """
     targets, fits = positive("loss", loss), [posterior, reference]
     failures = checked(fits, allow_unconverged)
+    check_same_data(fits)
     index, how = pair_draws(fits)
     reach, places = reach_of(fits), {}
     reached, notes = [], [f"draws paired {how}"]
@@ -507,6 +514,22 @@ def compute_multiplier(
         failures=failures,
         places=places,
     )
+
+
+def check_same_data(fits: Sequence[Posterior]) -> None:
+    """Warn of separate fits whose losses are of other domains; a joint one may have recipes."""
+    if len({fit.settings.get("joint") or id(fit) for fit in fits}) == 1:
+        return
+    frames = [fit.table.frame for fit in fits]
+    domains = [{*label_texts(f["domain"]).dropna()} if "domain" in f else set() for f in frames]
+    names = [", ".join(sorted(names)) for names in domains if names]
+    if len(set(names)) > 1:
+        warnings.warn(
+            f"the fits are of losses of other domains ({'; '.join(dict.fromkeys(names))}); recipes "
+            "are compared by losses on the same data.",
+            TableWarning,
+            stacklevel=3,
+        )
 
 
 def positive(name: str, values: float | Sequence[float]) -> list[float]:

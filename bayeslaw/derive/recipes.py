@@ -35,6 +35,7 @@ from bayeslaw.derive.optimum import (
     Range,
     budgets_of,
     check_budgets,
+    check_same_data,
     on_bound,
     reach_of,
     splits,
@@ -222,7 +223,7 @@ def compare_recipes(
     -----
     TableWarning
         If a target lies so far beyond the rows of a recipe that `bayeslaw forecast` would refuse
-        it.
+        it, and if separate fits are of other domains.
 
     Examples
     --------
@@ -238,6 +239,7 @@ def compare_recipes(
         )
     posteriors = list(fits.values())
     failures = checked(posteriors, allow_unconverged)
+    check_same_data(posteriors)
     index, how = pair_draws(posteriors)
     notes: tuple[str, ...] = (f"draws paired {how}",)
     multipliers = crossings = None

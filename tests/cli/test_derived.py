@@ -2,11 +2,13 @@
 
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from bayeslaw import derive
 from tests.cli.commands import document, fails, run
+from tests.support import DATA
 
 
 def test_numbers_are_those_of_the_library(saved, posterior, tmp_path):
@@ -40,6 +42,31 @@ def test_text(saved):
     assert "not determined" in near_the_floor
 
 
+def test_figures(saved, tmp_path):
+    paths = [tmp_path / f"{name}.png" for name in ("derive", "forecast", "point")]
+    run("derive", saved, "--flops", "1e20,1e21", "--figure", paths[0])
+    run("forecast", saved, "--grid", "params=1e9 tokens=1e10,1e11", "--figure", paths[1])
+    options = ("--law", "chinchilla", "--method", "huber", "--train", "scale <= 3e20")
+    run("forecast", DATA / "delphi" / "isotoken.csv", *options, "--figure", paths[2])
+    assert all(path.stat().st_size > 1000 for path in paths)
+    assert "give --flops" in fails("derive", saved, "--figure", paths[0])
+
+
+def test_pairs_of_accuracy_have_the_unit_of_the_losses(saved, tmp_path):
+    frame = pd.DataFrame({"loss": np.linspace(1.5, 4.5, 20)})
+    frame["accuracy"] = 0.25 + 0.5 / (1 + np.exp((frame["loss"] - 2.6) / 0.25))
+    rows = pd.DataFrame({"params": [1e9], "tokens": [1e10], "loss": [2.7]})
+    found = []
+    for unit, factor in (("nats", 1.0), ("bits", 1 / np.log(2))):
+        for name, table in (("pairs", frame), ("rows", rows)):
+            table.assign(loss=factor * table["loss"]).to_csv(tmp_path / f"{name}.csv", index=False)
+        for which in (("--rows", tmp_path / "rows.csv"), ("--grid", "params=1e9 tokens=1e10")):
+            options = ("--accuracy", tmp_path / "pairs.csv", "--loss-unit", unit)
+            numbers = document("forecast", saved, *which, *options)["accuracy"]["numbers"]
+            found.append(numbers[0]["median"])
+    assert found == pytest.approx([found[0]] * 4)
+
+
 def test_two_fits(saved):
     found = document("derive", saved, "--loss", "2.2", "--against", saved)["derived"]
     assert found["compute_multiplier"]["numbers"][0]["median"] == pytest.approx(1, abs=0.1)
@@ -62,7 +89,7 @@ def test_two_fits(saved):
         (["--flops", "21"], "FLOPs are expected"),
         (["--flops", "1e27"], "from twice that on forecasts are refused"),
         (["--loss", "1.75"], "add --beyond-evidence"),
-        (["--at", "params=1e13 tokens=2e10"], "No evidence: rows lie up to 3.5 decades of params"),
+        (["--at", "params=1e12 tokens=2e10"], "No evidence: rows lie up to 2.5 decades of params"),
         (["--at", "params=1 tokens=2e10"], "params = 1e+09?"),
     ],
 )
@@ -91,8 +118,8 @@ def test_recipes(posterior, saved, tmp_path):
     assert "same file name" in fails("recipes", saved, saved, *at)
     assert "targets=" in fails("recipes", saved, other)
     assert "params = 1e+09?" in fails("recipes", saved, other, "--at", "params=1 tokens=2e10")
-    far = ("--at", "params=1e13 tokens=2e10")
-    assert "No evidence: rows lie up to 3.5" in fails("recipes", saved, other, *far)
+    far = ("--at", "params=1e12 tokens=2e10")
+    assert "No evidence: rows lie up to 2.5" in fails("recipes", saved, other, *far)
     assert "No evidence" in run("recipes", saved, other, *far, "--beyond-evidence").stdout
 
 

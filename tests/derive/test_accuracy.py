@@ -94,6 +94,14 @@ def test_the_posterior_is_that_of_random_walks():
         np.testing.assert_allclose(np.quantile(found, q), ends, atol=0.06 * (ends[2] - ends[0]))
 
 
+def test_deviations_are_drawn_about_the_curve_that_is_drawn():
+    """Given a curve the sum of squares of n pairs, over the variance, is chi-squared of n."""
+    x, y = pairs(sd=0.02, count=8).to_numpy().T
+    mid, width, floor, ceiling, sigma = curves(x, y, 20_000, np.random.default_rng(0))[..., None]
+    squares = ((y - floor - (ceiling - floor) * expit((mid - x) / width)) ** 2).sum(1)
+    assert np.mean(squares / sigma[:, 0] ** 2) == pytest.approx(8, abs=0.2)
+
+
 def test_losses_outside_the_pairs_are_refused():
     found = bl.derive.accuracy(forecast([1.9, 2.2, 4.5]), pairs())
     assert found.to_frame()["undefined"].tolist() == [1, 0, 1]
@@ -125,13 +133,37 @@ def test_each_task_has_a_curve_of_its_own():
             "rows 0, 1, 2, 3, 4 and 15 more: accuracy 50.0 is not between 0 and 1",
         ),
         ({"loss": np.nan}, "loss nan is not a positive number"),
+        ({"loss": 0.0}, "loss 0.0 is not a positive number"),
         ({"domain": "books"}, "rows of domain books"),
+        ({"task": ["a"] * 12 + [None] * 8}, "rows 12, 13, 14, 15, 16 and 3 more: task is empty"),
+        ({"task": "draw"}, "a task cannot be called 'draw'"),
+        ({"task": "case"}, "a task cannot be called 'case'"),
         ({"loss": 3.0}, "20 pairs of accuracy; give at least 8, of different losses"),
     ],
 )
 def test_pairs_that_cannot_be_used(change, words):
     with pytest.raises(bl.TableError, match=words):
         bl.derive.accuracy(forecast([2.6]), pairs().assign(**change))
+
+
+def test_losses_of_pairs_may_be_in_another_unit():
+    nats = bl.derive.accuracy(forecast([2.6]), pairs())
+    given = pairs()
+    for unit, loss in (("bits", given["loss"] / np.log(2)), ("perplexity", np.exp(given["loss"]))):
+        found = bl.derive.accuracy(forecast([2.6]), given.assign(loss=loss), loss_unit=unit)
+        np.testing.assert_allclose(found.draws["accuracy"], nats.draws["accuracy"])
+    twice = pd.concat([given, given["loss"]], axis=1)
+    with pytest.raises(bl.TableError, match="column 'loss' is there twice"):
+        bl.derive.accuracy(forecast([2.6]), twice)
+
+
+def test_a_note_if_the_accuracy_falls_as_the_loss_falls():
+    rates = pairs().assign(accuracy=lambda f: 1 - f["accuracy"])
+    (note,) = bl.derive.accuracy(forecast([2.6]), rates).notes
+    assert "falls as the loss falls (rank correlation" in note
+    assert "1 - rate" in note
+    assert not bl.derive.accuracy(forecast([2.6]), pairs()).notes
+    assert not bl.derive.accuracy(forecast([2.6]), pairs().assign(accuracy=0.5)).notes
 
 
 def test_a_latent_forecast_or_few_pairs_are_refused():

@@ -19,8 +19,8 @@ from bayeslaw import (
     grid,
     locate,
 )
-from tests.inside import MEASURED, derived
-from tests.support import CHINCHILLA
+from tests.inside import MEASURED, derived, make_spec
+from tests.support import CHINCHILLA, TRANSFER
 
 FLOPS = (1e20, 1e24)
 beyond = pytest.mark.filterwarnings("ignore:No evidence:bayeslaw.TableWarning")
@@ -129,12 +129,12 @@ def test_how_far_a_budget_lies_beyond_the_rows(known):
     reached = derive.flops_to_reach(fit, [loss, 1.0]).to_frame()
     assert reached["decades"][0] == pytest.approx(where["decades"], rel=1e-3)
     assert np.isnan(reached["decades"][1])  # never reached
-    further = grid(params=[1e9, 1e13], tokens=1e10)
+    further = grid(params=[1e9, 1e12], tokens=1e10)
     both = {"a": fit, "b": fit}
     for derived_far in (
         lambda: derive.compute_optimal(fit, 1e27),
-        lambda: derive.flops_to_reach(fit, 1.71),
-        lambda: derive.compute_multiplier(fit, fit, 1.71),
+        lambda: derive.flops_to_reach(fit, 1.75),
+        lambda: derive.compute_multiplier(fit, fit, 1.75),
         lambda: derive.local_exponents(fit, further),
         lambda: compare_recipes(both, flops=1e27),
         lambda: compare_recipes(both, further),
@@ -254,6 +254,22 @@ def test_exponents_of_walking_terms_are_slopes_of_the_forecast(walking):
         )
         assert found.draws[name].values == pytest.approx(-np.log(high / low) / 2e-4, rel=1e-6)
     assert found.draws["alpha"].values.std(1).min() > 0  # it walks
+
+
+def test_exponents_of_a_new_base_are_those_of_the_losses_that_are_drawn(
+    transfer_law, transfer_table, posterior
+):
+    at = transfer_law.reference_point(transfer_table)
+    values = {n: np.full((1, 40), v) for n, v in TRANSFER.items()}
+    q = transfer_law.to_reference(values, at) | {"sigma": np.full((1, 40), 0.003)}
+    draws = xr.Dataset({n: (("chain", "draw"), np.broadcast_to(v, (1, 40))) for n, v in q.items()})
+    spec = make_spec(transfer_law, discrepancy="none", effects="none")
+    fit = replace(posterior, spec=spec, table=transfer_table, at=at, draws=draws)
+    rows = grid(params=8e8, tokens=4e9, replay=0.25, ptpp=62).assign(base="a new one")
+    found = derive.local_exponents(fit, rows).draws["loss_D"].values
+    low, high = (fit.law_loss(rows.assign(tokens=4e9 * np.exp(s))) for s in (-1e-4, 1e-4))
+    assert found == pytest.approx(-np.log(high / low) / 2e-4, rel=1e-5)
+    assert found.std() > 0
 
 
 def test_exponents_of_a_law_of_replay_and_stage(two_stages):

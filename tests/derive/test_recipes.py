@@ -1,5 +1,7 @@
 """Which recipe is best, by hand on known draws, and along budgets against closed forms."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar
@@ -120,6 +122,32 @@ def test_interval_holds_a_planted_multiplier():
     frame = bl.compare_recipes(fits, flops=[1e19, 1e20, 1e21]).multipliers.to_frame()
     assert ((frame["lower_90"] < factor) & (factor < frame["upper_90"])).all()
     assert (frame["upper_90"] < 2 * frame["lower_90"]).all()
+
+
+def test_draws_of_a_joint_fit_are_compared_one_by_one(known):
+    floors = [1.7, 1.8, 1.6, 1.75], [1.74, 1.7, 1.65, 1.6]
+    one, two = (
+        replace(known(**CHINCHILLA | {"E": np.array(e)}), settings={"joint": "same"})
+        for e in floors
+    )
+    found = bl.compare_recipes({"one": one, "two": two}, ROWS)
+    assert found.losses.values[1] - found.losses.values[0] == pytest.approx(
+        np.subtract(*floors[::-1])[:, None] + np.zeros((4, 2))
+    )
+    assert "jointly" in found.notes[0]
+
+
+def test_separate_fits_of_other_domains_are_warned_of(known):
+    fits = {
+        name: replace(fit, table=bl.from_frame(fit.table.frame.assign(domain=name)))
+        for name, fit in {"c4": known(**CHINCHILLA), "web": known(**CHINCHILLA)}.items()
+    }
+    with pytest.warns(bl.TableWarning, match=r"other domains \(c4; web\)"):
+        bl.compare_recipes(fits, ROWS)
+    with pytest.warns(bl.TableWarning, match="other domains"):
+        bl.derive.compute_multiplier(*fits.values(), 2.3)
+    joint = {name: replace(fit, settings={"joint": "same"}) for name, fit in fits.items()}
+    bl.compare_recipes(joint, ROWS)
 
 
 def test_equal_recipes_share_and_never_cross(known):

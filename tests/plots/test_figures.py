@@ -19,6 +19,7 @@ from bayeslaw import (
     NotConverged,
     TableError,
     compare,
+    derive,
     fit_huber,
     from_frame,
     grid,
@@ -155,6 +156,42 @@ def test_a_panel_per_size_and_crosses_outside_the_band(posterior, new_rows, pred
     ]
     assert sorted(crosses) == pytest.approx(sorted(frame["loss"][outside]))
     assert outside.sum() >= 2
+
+
+def test_sizes_that_are_nearly_equal_share_a_panel(posterior):
+    rows = grid(params=[1e9, 1.01e9, 1.04e9, 1.2e9], tokens=[1e9, 1e10])
+    titles = [ax.get_title(loc="left") for ax in plots.forecast(posterior, rows).axes]
+    assert titles == ["N 1B", "N 1.2B"]
+
+
+def test_the_law_is_drawn_through_some_of_many_runs(posterior):
+    many = grid(params=np.geomspace(1e8, 1e9, 30), tokens=[1e9, 1e10])
+    table = from_frame(posterior.table.frame.merge(many, how="outer").fillna({"loss": 3.0}))
+    figure = plots.overview(replace(posterior, table=table), grid(params=1e9, tokens=2e11))
+    assert "law (median)" in [text.get_text() for text in figure.legends[0].get_texts()]
+
+
+def test_no_size_is_faint_on_white(posterior):
+    figure = plots.overview(posterior, grid(params=6e9, tokens=2e11))
+    red, green, blue, _ = figure.axes[0].lines[-1].get_color()
+    assert 0.2126 * red + 0.7152 * green + 0.0722 * blue < 0.8
+
+
+def test_isoflops_have_their_minimum_at_the_best_size(posterior):
+    figure = plots.compute_optimal(posterior, [1e20, 1e22])
+    best = derive.compute_optimal(posterior, [1e20, 1e22]).to_frame([0.9])
+    curves, sizes, ratios = figure.axes
+    found = best.set_index("quantity").loc["params", "median"].to_numpy()
+    marks = [line.get_xdata()[0] for line in curves.lines if line.get_marker() == "D"]
+    assert marks == pytest.approx(found, rel=0.02)
+    lines = [each for each in curves.lines if len(each.get_xdata()) > 25]
+    for line, size in zip(lines, found, strict=True):
+        assert line.get_xdata()[np.argmin(line.get_ydata())] == pytest.approx(size, rel=0.1)
+    frontier = sizes.lines[-1]
+    at = np.interp(np.log(1e20), np.log(frontier.get_xdata()), np.log(frontier.get_ydata()))
+    assert np.exp(at) == pytest.approx(found[0], rel=0.02)
+    assert ratios.patches  # beyond the budgets of the rows
+    assert figure.get_suptitle().startswith("best splits: extrapolation up to")
 
 
 def shades(ax):
