@@ -138,13 +138,17 @@ def fit(
     losses = reading.table(table, source_table)
     rows = losses.training(train)
     fitted = opt.fit_table(opt.required(law), rows, method, sampling, seed, bounds)
+    failed = []
     if not isinstance(fitted, bl.PointFit) and out is not None:
-        fitted.save(out)
+        try:
+            fitted.save(out)
+        except FileError as error:  # such as a full disk, which must not cost the result
+            failed, out = [f"error: {error}"], None
     shown = fitted.shown().adding(**opt.how(method, sampling), seed=seed, out=out)
     if train:
         shown = shown.adding(train=train)
     notes = [] if isinstance(fitted, bl.PointFit) else next_commands(fitted, out)
-    return Result(shown, notes)
+    return Result(shown, failed or notes, 2 if failed else 0)
 
 
 def next_commands(fitted: "bl.Posterior | bl.Pool", out: Path | None) -> list[str]:

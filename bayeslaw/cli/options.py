@@ -14,7 +14,14 @@ import typer
 
 import bayeslaw as bl
 from bayeslaw.common.defaults import AUTO, CHAINS, DELTA, TARGET_ACCEPT, TUNE
-from bayeslaw.common.errors import BayeslawError, FileError, FitWarning, TableError, TableWarning, unknown
+from bayeslaw.common.errors import (
+    BayeslawError,
+    FileError,
+    FitWarning,
+    TableError,
+    TableWarning,
+    unknown,
+)
 from bayeslaw.common.files import atomic_write, is_hdf5, models_dir
 from bayeslaw.common.shown import SYNTHETIC, Note, Shown
 
