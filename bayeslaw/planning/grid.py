@@ -16,10 +16,10 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from bayeslaw.tables.hull import MEASURED, TOO_FAR
 from bayeslaw.common.arrays import Bools, Floats, Ints
 from bayeslaw.laws.adjustments import until_repeated
 from bayeslaw.laws.law import Law
+from bayeslaw.tables.hull import MEASURED, TOO_FAR
 
 NODES = np.linspace(np.log(1e-7), np.log(1e9), 49)
 """Budgets, log ATPP, of the first grid. Below the first one the loss is that of the first one."""

@@ -14,9 +14,8 @@ from scipy.stats import binom
 
 from bayeslaw import plots
 from bayeslaw.checks._check import check
-from bayeslaw.common.formatting import listed
 from bayeslaw.common.errors import FitWarning
-from bayeslaw.common.formatting import count
+from bayeslaw.common.formatting import count, listed
 from bayeslaw.common.progress import step
 from bayeslaw.common.shown import Block, Level, Note, Shown, Table
 from bayeslaw.evaluate._backtest import Backtest

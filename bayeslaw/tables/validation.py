@@ -55,7 +55,7 @@ SHORT = r"[0-9]*\.?[0-9]+[KkMBT]"
 ALIASES = {"N": "params", "D": "tokens", "r": "replay", "PTPP": "ptpp"}
 FEWEST = 1e4
 """Fewest parameters of a language model, and tokens it is trained on; less is in another unit."""
-MOST = 1e16  # more parameters, or tokens, than any run has
+MOST = 1e15  # more parameters, or tokens, than any run has
 THEIRS = {"params": "param|model.?size|^size$", "tokens": "token", "loss": "loss"}
 """Patterns of names that others have for columns."""
 # Factors above the fitted range from which a value may be, and surely is, in another unit. Below

@@ -1,6 +1,7 @@
 """Commands of one fit: ``init | simulate | fit | check | export | report``."""
 
 import json
+import resource
 import shlex
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import bayeslaw as bl
 from bayeslaw import load, read_coefficients, read_table
 from bayeslaw.cli.options import limits_of
 from tests.cli.commands import DELPHI, SPLIT, both, document, fails, run
+from tests.support import ROOT
 
 ONE_CHAIN = ("--chains", "1", "--draws", "10", "--tune", "20")
 SHORT = ("--discrepancy", "none", "--effects", "none", "--draws", "1000")
@@ -134,6 +136,20 @@ def test_point_fit(measured):
     assert set(content["reference"]) == {"L_ref", "slope_N", "alpha", "slope_D", "beta"}
     assert (content["method"], content["interior"], content["agreeing"]) == ("huber", True, 1.0)
     assert "6 of 6 starts agree" in text
+
+
+def test_a_fit_that_cannot_be_saved_is_printed(tmp_path, monkeypatch):
+    fitted, out = load(ROOT / "tests" / "golden" / "delphi_chinchilla.nc"), tmp_path / "fit.nc"
+    monkeypatch.setattr("bayeslaw.cli.options.fit_table", lambda *_: fitted)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
+    try:
+        result = run("fit", DELPHI, *SPLIT[:4], "--out", out, code=2)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert "R-hat" in result.stdout
+    assert result.stderr == f"error: {out}: cannot write: File too large.\n"
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_warning_is_one_line_on_stderr_and_a_bound_is_said_once(tmp_path):
