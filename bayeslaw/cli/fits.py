@@ -149,7 +149,7 @@ def fit(
     if train:
         shown = shown.adding(train=train)
     if isinstance(fitted, bl.PointFit):
-        return Result(shown, failed, 2 if failed else 0)
+        return Result(shown)
     code = 2 if failed else int(not fitted.convergence.ok)
     return Result(shown, failed or next_commands(fitted, out), code)
 
