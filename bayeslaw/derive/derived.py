@@ -25,7 +25,7 @@ from bayeslaw.laws.law import Law
 from bayeslaw.laws.priors import floor_words
 from bayeslaw.laws.terms import COLUMN, SYMBOLS, Values
 from bayeslaw.model.density import log_prior_of_floor
-from bayeslaw.tables.hull import BEYOND, in_words, locate
+from bayeslaw.tables.hull import BEYOND, evidence, in_words, locate
 from bayeslaw.tables.table import LossTable, write_frame
 from bayeslaw.tables.validation import COVARIATES, canonical, check_rows
 
@@ -75,7 +75,7 @@ def judged(places: Places, *, beyond_evidence: bool = False) -> tuple[str, str]:
     for name, rows in places.items():
         columns = [c.removeprefix(BEYOND) for c in map(str, rows) if c.startswith(BEYOND)]
         if len(rows):
-            level, text = findings.evidence(rows, columns, beyond_evidence=beyond_evidence)
+            level, text = evidence(rows, columns, beyond_evidence=beyond_evidence)
             found.append((level, f"{name}: {text}" if name and text else text))
     return max(found, key=lambda each: findings.LEVELS.index(each[0]))
 
