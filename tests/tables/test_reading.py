@@ -110,7 +110,7 @@ CSV = (
     [
         ("a.csv", CSV.replace(",", ";").replace("a;b", '"a;b"').encode()),
         ("a.tsv", CSV.replace("c\td", '"c\td"').replace(",", "\t").encode()),
-        ("a.csv.gz", gzip.compress(CSV.encode())),
+        ("a.csv.gz", gzip.compress(CSV.encode(), mtime=0)),
         ("a.csv", CSV.encode("utf-16")),
         ("a.csv", ("\n" + CSV.replace("\n", "\r\n")).encode("utf-8-sig")),
     ],
