@@ -132,7 +132,9 @@ def test_labels_of_a_grid_are_text(posterior, tmp_path):
     assert again.frame["run"].tolist() == labels.tolist()
     fitted.save(tmp_path / "fit.nc")
     rows = bl.grid(params=1e9, tokens=1e10, run=["003", "009"])
-    found = document("forecast", tmp_path / "fit.nc", "--grid", "params=1e9 tokens=1e10 run=003,009")
+    found = document(
+        "forecast", tmp_path / "fit.nc", "--grid", "params=1e9 tokens=1e10 run=003,009"
+    )
     assert [row["run"] for row in found["rows"]] == ["003", "009"]
     wanted = fitted.forecast(rows)
     assert [row["median"] for row in found["rows"]] == wanted.median.tolist()
