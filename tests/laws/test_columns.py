@@ -267,6 +267,7 @@ def test_the_law_is_that_of_the_best_rate(name):
     frame = DESIGN.sample(40, random_state=3)
     frame["rate"] = np.where(np.arange(40) % 4, 1e-3 * 1.5 ** (np.arange(40) % 4), np.nan)
     x, at = law.covariates(frame), law.reference_point(frame)
+    assert at["rate"] == pytest.approx(np.log(frame["rate"]).mean())  # of rows that have one
     p = {n: v for n, v in TUNED.items() if n in law.tuning.parameters}
     p |= truth_of(plain.parameters) | {"rate_best": -1.0}
     q = law.to_reference(p, at)

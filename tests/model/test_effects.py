@@ -53,6 +53,20 @@ def test_a_misspelt_effect_and_a_missing_column(table):
         effects.choose(("base",), table.frame.drop(columns="base"), "t")
 
 
+TAKEN = ("alpha", "E", "A", "L_ref", "sigma", "dof", "kappa", "walk_scale", "walk_AN", "tau_run")
+TAKEN += ("chain", "draw", "row", "sample", "run_effect")
+
+
+@pytest.mark.parametrize("column", [*TAKEN, "loss", "tokens"])
+def test_an_effect_that_has_the_name_of_something_else(table, column):
+    """It is refused before sampling: draws could not hold both."""
+    says = "is no label, so no effect" if column in table.frame else "cannot be an effect.*rename"
+    labels = table.frame.get(column, np.arange(len(table)) % 4)
+    rows = from_frame(table.frame.assign(**{column: labels}))
+    with pytest.raises(LawError, match=f"'{column}' {says}"):
+        fit("chinchilla", rows, effects=("run", column), draws=10, tune=10)
+
+
 def test_sizes_are_chosen_beside_a_discrepancy_and_from_four_on(table):
     frame = table.frame
     assert effects.choose("auto", frame, "t", discrepancy=True) == ("size", "base", "run")
