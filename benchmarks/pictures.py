@@ -18,6 +18,7 @@ from benchmarks.splits import DATA
 SIZE, STAGE, REPLAY = 147816, 279, 0.25
 """The run that is drawn of the law `transfer`: N, PTPP and r."""
 LAWS = ("dcpt", "form1", "form2", "form3", "form1n", "forgetting", "transfer", "adaptation")
+ALLOWED = {"allow_unconverged": True, "beyond_evidence": True}
 LIMITS = {"params": SIZE, "ptpp": STAGE, "max_loss": 1.6, "max_forgetting": 0.15}
 
 
@@ -99,7 +100,7 @@ def plans(settings: dict[str, Any]) -> Figure:
         for ax, law in zip(axes.flat, LAWS[4:5] if settings else LAWS, strict=False):
             laws = {"french": "form1n" if law == "forgetting" else law, "english": law}
             target, source = (bl.fit(laws[d], table, **settings) for d, table in tables.items())
-            plan = bl.plan(target=target, source=source, **LIMITS, allow_unconverged=True)
+            plan = bl.plan(target=target, source=source, **LIMITS, **ALLOWED)
             chance = plan.surface(atpp, replay).to_numpy()
             levels = np.linspace(0, 1, 11)
             filled = ax.contourf(100 * replay, atpp, chance, levels, cmap="Blues")

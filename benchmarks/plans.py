@@ -57,6 +57,7 @@ def planned(family: str, number: int, pilot: str, settings: dict[str, Any]) -> p
             noise=noise,
             replay_grid=np.linspace(0.02, 0.98, 25),
             allow_unconverged=True,
+            beyond_evidence=True,
         )
         for each in found.frontier(CONFIDENCES).to_dict("records"):
             row = {"gate": "; ".join(failed) or "passed", "noise": noise}
@@ -195,6 +196,7 @@ def plan_of(target: str, base: Any, asked: Any, folder: Path | None, smoke: bool
         noise="predictive",
         replay_grid=np.linspace(0.1, 0.5, 17),
         allow_unconverged=smoke,
+        beyond_evidence=True,
         **limits,
     )
     choice = plan.best or plan  # without a plan, the likeliest
