@@ -486,6 +486,7 @@ SAYS = {
 NO_METHOD = {("point", "datatree"), ("exported", "datatree")}
 
 
+@pytest.mark.filterwarnings("ignore:the fits are of losses of other domains")
 @pytest.mark.parametrize(
     ("name", "use"), [c for c in product(OPTIONS, CONSUMERS) if c not in NO_METHOD]
 )
