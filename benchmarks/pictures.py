@@ -105,7 +105,7 @@ def plans(settings: dict[str, Any]) -> Figure:
             levels = np.linspace(0, 1, 11)
             filled = ax.contourf(100 * replay, atpp, chance, levels, cmap="Blues")
             ax.contour(100 * replay, atpp, chance, [plan.confidence], colors=COLOURS[1])
-            best = "" if plan.status == "feasible" else f", at most {plan.chosen.p_both:.2f}"
+            best = "" if plan.best is None else f", at most {plan.chosen.p_both:.2f}"
             if (shown := plan.chosen) is not None:
                 ax.plot(100 * shown.replay, shown.atpp, "*", ms=11, mfc="#F0E442", mec="black")
             ax.set(yscale="log", title=f"{law}{best}", xlim=(5, 95), ylim=(1, 100))

@@ -168,6 +168,18 @@ def test_what_a_table_leaves_out(law, same, left_out, tmp_path):
         assert dict(point.law.priors["E"].arguments)["median"] == pytest.approx(1.5 + 1 / 3)
 
 
+@pytest.mark.filterwarnings("ignore::bayeslaw.common.errors.FitWarning")
+def test_laws_that_a_message_names_fit():
+    frame = one_base("french")[0].frame[["params", "tokens", "replay", "loss"]]
+    table = bl.from_frame(frame)
+    with pytest.raises(bl.TableError, match="'ptpp'.* is missing") as error:
+        bl.fit_huber("form3", table)
+    names = str(error.value).split("are there: ")[1].strip(".").split(", ")
+    assert "dcpt" in names
+    for name in names:
+        assert bl.fit_huber(name, table, starts=32, polish=3).law.held == {"params": 147816}
+
+
 def test_rows_that_are_all_the_same():
     frame = one_base("french")[0].frame
     table = bl.from_frame(frame.assign(tokens=1e6, replay=0.1, run=range(len(frame))))
