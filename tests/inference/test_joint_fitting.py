@@ -41,6 +41,13 @@ def fitted():
     return fit_joint(LAWS, with_gaps(pair(0.9)), seed=1, **settings)
 
 
+def test_domains_without_effects_are_fitted_together():
+    settings = {"discrepancy": "none", "effects": "none", "chains": 1, "draws": 20, "tune": 20}
+    both = fit_joint(LAWS, pair(0.9), retry=False, **settings)
+    assert [fit.spec.effects for fit in both.values()] == [(), ()]
+    assert both["french"].settings["correlation"] == {}
+
+
 def test_scales_and_correlation_are_recovered(fitted):
     for posterior, tau in zip(fitted.values(), TAU, strict=True):
         low, high = np.quantile(posterior.draws["tau_run"], [0.005, 0.995])

@@ -270,7 +270,7 @@ BOUNDED |= {
     "share": stated("chinchilla", floor=LEAST, alpha=MOST),
     "share, all bounded": stated("chinchilla", floor=LEAST, alpha=LEAST, beta=LEAST),
     "share, from 0": stated("chinchilla", floor=MOST, alpha=MOST, beta=LEAST),
-    "gate": stated("form3", ROWS, **GATED, zeta="Uniform(lower=-1, upper=.5)"),
+    "bounded gate": stated("form3", ROWS, **GATED, zeta="Uniform(lower=-1, upper=.5)"),
     "gate, any rate": stated("form3", ROWS, lambda_=MOST, zeta="StudentT(nu=4, sigma=.3)"),
     "own": stated(OWN, ROWS),
     "own, bounded": stated(OWN, ROWS, floor=MOST, alpha=LEAST, gamma=LEAST, eta=LEAST),
