@@ -29,6 +29,11 @@ def percent(value: float) -> str:
     return "" if math.isnan(value) else f"{round(100 * value)} %"
 
 
+def listed(names: Sequence[str]) -> str:
+    """Names as a list in a sentence: ``alpha, beta and eta``."""
+    return " and ".join([", ".join(names[:-1])] * (len(names) > 1) + [names[-1]])
+
+
 def jsonable(value: object) -> Any:
     """A value in the types of JSON; numbers that are not finite, or missing, become None."""
     import numpy as np  # inside, so that `bayeslaw --help` stays fast
@@ -109,8 +114,3 @@ def as_tuples(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return tuple(map(as_tuples, value))
     return {k: as_tuples(v) for k, v in value.items()} if isinstance(value, dict) else value
-
-
-def listed(names: Sequence[str]) -> str:
-    """Names as a list in a sentence: ``alpha, beta and eta``."""
-    return " and ".join([", ".join(names[:-1])] * (len(names) > 1) + [names[-1]])
