@@ -246,7 +246,8 @@ def plan(
     error, held_out = dict[str, Any](), math.nan
     if best is None:
         rng = np.random.default_rng(seed)
-        error, held_out = monte_carlo(problem, ratios, chosen.replay, solved.block, rng)
+        place = chosen.budget, chosen.replay
+        error, held_out = monte_carlo(problem, ratios, place, solved.block, rng)
     latent, measured = (
         choice_at(solved.problems[kind], shown.budget, shown.replay, shown.tokens) for kind in NOISE
     )

@@ -385,9 +385,15 @@ def binding_limits(problem: Problem, ratios: Floats) -> str:
 
 
 def monte_carlo(
-    problem: Problem, ratios: Floats, ratio: float, block: int, rng: np.random.Generator
+    problem: Problem,
+    ratios: Floats,
+    plan: tuple[float, float],
+    block: int,
+    rng: np.random.Generator,
 ) -> tuple[dict[str, Any], float]:
-    """`Plan.error` at its ratio, by the circular block bootstrap [1]_, and `Plan.held_out`.
+    """`Plan.error` by the circular block bootstrap [1]_, and `Plan.held_out`.
+
+    `plan` is the log ATPP and the ratio of the plan.
 
     Draws are autocorrelated over about the length of a `block`. Replicates are plans on a grid
     around the plan, at whose points the losses are evaluated once. It reaches as far as plans move
@@ -401,7 +407,7 @@ def monte_carlo(
     draws, rank = problem.draws, problem.rank
     if draws == 1:
         return {}, math.nan
-    budgets, near, parts = _neighbourhood(problem, ratios, ratio, block)
+    budgets, near, parts = _neighbourhood(problem, ratios, plan, block)
     starts = rng.integers(draws, size=(REPLICATES, math.ceil(draws / block), 1))
     index = ((starts + np.arange(block)) % draws).reshape(REPLICATES, -1)[:, :draws]
     weights = np.stack([np.bincount(i, minlength=draws) for i in index], -1).astype(np.float32)
@@ -423,14 +429,16 @@ def monte_carlo(
 
 
 def _neighbourhood(
-    problem: Problem, ratios: Floats, ratio: float, block: int
+    problem: Problem, ratios: Floats, plan: tuple[float, float], block: int
 ) -> tuple[Floats, Floats, float]:
     """Budgets and ratios of `monte_carlo`, and how many draws need a budget between two of them."""
-    draws, rank = problem.draws, problem.rank
+    draws, rank, (budget, ratio) = problem.draws, problem.rank, plan
     error = 4 * math.sqrt(2 * rank * (1 - rank / draws) * block)
     needed = np.sort(problem.needed(ratio, 1e-6))
     finite = int((needed < np.inf).sum())
-    low, high = max(0, math.floor(rank - 1 - error)), min(draws, math.ceil(rank + error)) - 1
+    # Where losses rise with D, some draws that need less than the plan no longer hold there.
+    place = max(rank, int(np.searchsorted(needed, budget)))
+    low, high = max(0, math.floor(place - 1 - error)), min(draws, math.ceil(place + error)) - 1
     ranks = np.unique(np.linspace(low, min(high, finite - 1), NEAR).round().astype(int))
     least, most = needed[ranks[[0, -1]]]
     # At other ratios a replicate may need less, or, where it is hardly feasible, far more.

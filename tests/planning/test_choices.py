@@ -122,7 +122,8 @@ def test_blocks_matter_for_dependent_draws_and_not_for_independent_ones():
     def error(problem, block):
         rngs = map(np.random.default_rng, range(5))
         errors = [
-            monte_carlo(problem, np.array([0.4]), found.replay, block, rng)[0] for rng in rngs
+            monte_carlo(problem, np.array([0.4]), (found.budget, 0.4), block, rng)[0]
+            for rng in rngs
         ]
         return np.mean([each["atpp"] for each in errors])
 
@@ -139,7 +140,7 @@ def test_quantiles_of_the_monte_carlo_error_at_a_fixed_ratio():
     index = np.random.default_rng(0).integers(100, size=(20_000, 100))
     low, high = np.quantile(np.sort(needed[index])[:, 89], (0.05, 0.95))
     rngs = map(np.random.default_rng, range(40))
-    at = np.array([0.4]), found.replay
+    at = np.array([0.4]), (found.budget, 0.4)
     errors = [monte_carlo(problem, *at, 1, rng)[0]["atpp_90"] for rng in rngs]
     assert np.mean(errors, axis=0) == pytest.approx([low, high], rel=0.01)
 

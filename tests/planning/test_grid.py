@@ -11,7 +11,14 @@ from bayeslaw.laws.law import CLIP
 from bayeslaw.model.discrepancy import Curvature, WalkingExponents
 from bayeslaw.planning.grid import FAR, NODES, Curve, first, minima, search
 from bayeslaw.planning.planned_run import PlannedRun, curve_of
-from bayeslaw.planning.problem import Limit, Noise, Problem, likeliest, smallest
+from bayeslaw.planning.problem import (
+    Limit,
+    Noise,
+    Problem,
+    likeliest,
+    monte_carlo,
+    smallest,
+)
 from bayeslaw.simulation.worlds import true_fits
 from tests.planning.random_curves import (
     AT,
@@ -188,6 +195,9 @@ class Drawn:
         u = u[..., None] if u.ndim > 1 else u[:, None, None]
         return self.formula(u, np.asarray(replay)[:, None]) + self.moves
 
+    def along(self, budgets, replay):
+        return self.formula(budgets, replay) + self.moves
+
     def take(self, draws):
         return replace(self, moves=self.moves[draws])
 
@@ -206,6 +216,26 @@ def drawn_problem(target, source, confidence=0.9, draws=500):
         ),
     )
     return Problem(limits, confidence)
+
+
+def test_the_monte_carlo_error_where_draws_hold_for_a_range_of_budgets():
+    """A source that forgets more, the more tokens: many draws that need less fail at the plan."""
+
+    def target(u, r):
+        return 1.0 + 0.005 * (2.0 - u) + 0 * r
+
+    def source(u, r):
+        return 1.0 + 0.005 * (u - 3.0) + 0 * r
+
+    problem, ratios = drawn_problem(target, source, 0.33, 4000), np.array([0.3])
+    (place,) = smallest(problem, ratios)
+    error, held_out = monte_carlo(problem, ratios, place, 1, np.random.default_rng(0))
+    low, high = np.log(error["atpp_90"])
+    assert (problem.needed(0.3) <= place[0]).mean() > 0.38
+    assert error["infeasible"] == 0
+    assert 0 < high - low < 0.5
+    assert low < place[0] < high
+    assert held_out == pytest.approx(0.33, abs=0.015)
 
 
 @pytest.mark.parametrize("deeper", [0.2, 0.8])
