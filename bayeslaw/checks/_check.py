@@ -96,7 +96,8 @@ def check(
     Raises
     ------
     TableError
-        If `rows` lack a covariate of the law, or are of a domain that was not fitted.
+        If `rows` lack a covariate of the law, or are of a domain, a rate or a kind that the fit
+        does not know.
     """
     with_draws(fit, "check")
     table = None

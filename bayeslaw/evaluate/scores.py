@@ -71,8 +71,8 @@ def score(
     Raises
     ------
     TableError
-        If rows of the table are of a domain that was not fitted, or are not the rows of the
-        forecast in their order.
+        If rows of the table are of a domain, a rate or a kind that the fit does not know, or are
+        not the rows of the forecast in their order.
     NotConverged
         If the posterior failed the convergence checks and `allow_unconverged` is false.
 

@@ -32,6 +32,7 @@ from bayeslaw.tables.table import LossTable, frame_of, from_frame, is_synthetic,
 from bayeslaw.tables.validation import (
     BASE_LOSSES,
     COVARIATES,
+    canonical,
     check_rows,
     label_texts,
     missing_columns,
@@ -179,7 +180,7 @@ class PointFit(Showing):
         True
         """
         if self.table is not None:
-            check_rows(frame_of(table), "rows", self.table.frame)
+            check_rows(canonical(frame_of(table), "rows", ()), "rows", self.table.frame)
         lowest, highest = self.span(table)
         return frame_of(table).assign(
             prediction=self.predict(table),

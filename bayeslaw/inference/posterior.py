@@ -229,6 +229,10 @@ class Forecast(Showing):
             same = ", ".join(f"{c} {count(frame[c].iloc[0])}" for c in constant)
             blocks.append(f"all at {same}")
         blocks += [f"{words}."] if words else []
+        known = {*used, *(c for fit in self.fits.values() for c in fit.table.frame)}
+        if other := [c for c in COVARIATES if c in frame and c not in known]:
+            text = f"The fit does not know {' and '.join(other)}: the forecast is the same at any."
+            blocks.append(Note(text, "caution"))
         blocks.append(band_table(frame, [c for c in used if c not in constant], levels))
         blocks += [inside_words(frame, levels)] if measured else []
         document = {

@@ -400,6 +400,16 @@ def test_a_column_that_the_fit_does_not_know(posterior, column, use, tmp_path):
     use(posterior, ROW.assign(**{column: absent}), tmp_path)
 
 
+def test_a_covariate_that_the_fit_does_not_know_is_named(posterior):
+    """A law in N and D alone does without replay; that its table had no such column is said."""
+    rows = ROW.assign(replay=0.3, ptpp=20.0)
+    says = "The fit does not know replay and ptpp: the forecast is the same at any."
+    assert says in " ".join(str(posterior.forecast(rows)).split())
+    table = replace(posterior.table, frame=posterior.table.frame.assign(replay=0.3))
+    assert "does not know ptpp" in str(replace(posterior, table=table).forecast(rows))
+    assert "does not know" not in str(posterior.forecast(ROW))
+
+
 @pytest.mark.parametrize("column", ["annealed", "rate"])
 def test_fitted_rows_of_one_kind(posterior, column, tmp_path):
     """Rows that state no kind are of theirs: also when they are measured."""
