@@ -172,7 +172,7 @@ def test_what_a_table_leaves_out(law, same, left_out, tmp_path):
 def test_laws_that_a_message_names_fit():
     frame = one_base("french")[0].frame[["params", "tokens", "replay", "loss"]]
     table = bl.from_frame(frame)
-    with pytest.raises(bl.TableError, match="'ptpp'.* is missing") as error:
+    with pytest.raises(bl.TableError, match=r"'ptpp'.* is missing") as error:
         bl.fit_huber("form3", table)
     names = str(error.value).split("are there: ")[1].strip(".").split(", ")
     assert "dcpt" in names
