@@ -109,6 +109,7 @@ def plan_of(pools: dict[str, bl.Pool], target: str, base: Any, asked: Any, **ext
         confidence=confidence,
         noise="predictive",
         replay_grid=RATIOS,
+        beyond_evidence=True,
         **limits,
         **extra,
     )

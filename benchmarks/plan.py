@@ -84,6 +84,7 @@ def main() -> None:
             "source": posterior(world, world.source, draws, 0.003, args.curved),
         }
         more = {"baseline": world.baseline(), "confidence": args.confidence}
+        more |= {"beyond_evidence": True}
         return fits | dict(world.limits) | more
 
     asked = problem(args.draws)

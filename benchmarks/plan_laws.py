@@ -57,7 +57,9 @@ def planned(law: str, folder: Path | None, smoke: bool) -> tuple[Plan, float]:
         fitted(each, d, folder, smoke) for each, d in zip(laws, ("french", "english"), strict=True)
     ]
     started = time.perf_counter()
-    plan = bl.plan(target=fits[0], source=fits[1], **LIMITS, allow_unconverged=True)
+    plan = bl.plan(
+        target=fits[0], source=fits[1], **LIMITS, allow_unconverged=True, beyond_evidence=True
+    )
     return plan, time.perf_counter() - started
 
 
@@ -93,7 +95,7 @@ def draw(plans: dict[str, Plan], path: Path) -> None:
             ax.contour(100 * replay, atpp, chance, [plan.confidence], colors=COLOURS[1])
             if (shown := plan.chosen) is not None:
                 ax.plot(100 * shown.replay, shown.atpp, "*", ms=11, mfc="#F0E442", mec="black")
-            best = "" if plan.status == "feasible" else f", at most {plan.chosen.p_both:.2f}"
+            best = "" if plan.best is None else f", at most {plan.chosen.p_both:.2f}"
             ax.set(yscale="log", title=f"{law}{best}", xlim=(5, 95), ylim=(1, 100))
         figure.supxlabel("replay (%)", fontsize=9)
         figure.supylabel("budget, ATPP", fontsize=9)

@@ -76,6 +76,7 @@ def measure(family: str, number: int, pilot: str, settings: dict[str, Any]) -> l
             noise=noise,
             replay_grid=RATIOS,
             allow_unconverged=True,
+            beyond_evidence=True,
         )
         for each in found.frontier(CONFIDENCES).to_dict("records"):
             row = about | {"noise": noise, "confidence": each["confidence"]}
