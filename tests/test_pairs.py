@@ -345,7 +345,7 @@ def plan(case: Case, fit: Any, rows: pd.DataFrame, folder: Path) -> Any:
         asked["base"] = str(row["base"].iloc[0]).removesuffix(".0")
     at = [float(middle(each, row)[0]) for each in (fit, case.source)]
     limits = {"max_loss": at[0], "max_forgetting": 0.02, "baseline": at[1]}
-    how = {"noise": "latent", "confidence": 0.6, **ALLOW}
+    how = {"noise": "latent", "confidence": 0.6, "beyond_evidence": True, **ALLOW}
     found = bl.plan(target=fit, source=case.source, **asked, **limits, **how)
     document = found.to_dict()
     shown = found if np.isfinite(found.tokens) else found.best

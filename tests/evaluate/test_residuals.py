@@ -265,6 +265,7 @@ def planned(fitted, params, max_loss):
     return plan(
         target=fitted, source=source, params=params, ptpp=20.0, max_loss=max_loss,
         max_forgetting=0.5, baseline=3.0, noise="latent", replay_grid=[1.0], allow_unconverged=True,
+        beyond_evidence=True,
     )  # fmt: skip
 
 

@@ -61,7 +61,7 @@ def test_a_plan_pairs_their_draws(fitted):
     at = {n: np.median(fitted[n].latent(rows)) for n in LAWS}
     limits = {"max_loss": at["french"], "max_forgetting": 0.05, "baseline": at["english"] / 1.05}
     asked = limits | {"params": 1e9, "ptpp": 20, "replay_grid": [1.0], "allow_unconverged": True}
-    asked |= {"noise": "latent"}
+    asked |= {"noise": "latent", "beyond_evidence": True}
 
     def planned(by, confidence):
         return plan(target=by["french"], source=by["english"], **asked, confidence=confidence)
