@@ -196,7 +196,8 @@ def test_the_planner_finds_both_sides_of_the_rise(ptpp, limit, wanted, windows):
         replay_grid=[r],
         noise="latent",
     )
-    assert found.atpp == pytest.approx(atpp[held.argmax()], rel=0.012)  # tokens come whole
+    smallest = found.cheaper or found  # one window lies beyond the evidence
+    assert smallest.atpp == pytest.approx(atpp[held.argmax()], rel=0.012)  # tokens come whole
 
 
 @pytest.mark.slow
