@@ -279,7 +279,7 @@ def test_a_plan_has_the_effect_of_a_new_size_where_it_lies(fitted):
     losses = np.log(fitted.latent(row)[:, 0])
     effect = new_size_effects(fitted, row, np.random.default_rng([0, 0]))[:, 0]
     assert np.mean(losses + effect <= np.log(wanted)) == pytest.approx(0.9, abs=0.002)
-    assert np.mean(losses <= np.log(wanted)) > 0.95
+    assert np.mean(losses <= np.log(wanted)) > 0.94
     near = new_size_effects(fitted, grid(params=2e9, tokens=2e9), np.random.default_rng([0, 0]))
     assert np.mean(losses + near[:, 0] <= np.log(wanted)) != pytest.approx(0.9, abs=0.002)
     named = replace(fitted, spec=replace(fitted.spec, new_sizes=False))
