@@ -222,11 +222,10 @@ def plan(
     described += ", and point fits as given" if points else ""
     far = farness(request.fits, run)
     if far is not None and not beyond_evidence:
-        nearest = np.argwhere(far.values <= far.values.min() + 1e-9)
-        i, j = nearest[len(nearest) // 2]
-        if far.values[i, j] >= TOO_FAR - 1:  # in params or PTPP, wherever the plan may lie
-            tokens = params * math.exp(far.grid[0][i])
-            row = run.row.assign(tokens=tokens, replay=far.grid[1][j])
+        if far.values.min() >= TOO_FAR - 1:  # in params or PTPP, wherever the plan may lie
+            seen = next(fit.table.frame for fit in fits if fit.table is not None)
+            middle = {c: seen[c].median() for c in ("tokens", "replay") if c in seen}
+            row = run.row.assign(**middle)
             words = extrapolations(request.fits, row, beyond_evidence=False)[1]
             raise TableError(f"plan: {words}")
     solved = _solution_with_sizes(request, starts, far)
@@ -670,10 +669,11 @@ def _solution(
     }
     chosen, best = _search(problems[request.noise], request.ratios)
     solved = _Solution(run, problems, pairing, noise, block, chosen, best)
-    if far is None or not chosen.tokens or (far.values > 0).all():
+    if far is None or (far.values > 0).all():
         return solved
     within = {kind: replace(problem, beyond=far) for kind, problem in problems.items()}
-    if best is None and far((chosen.budget, chosen.replay)) <= 0:
+    # No tokens at all lie beyond the evidence, as the fewest that `far` knows.
+    if best is None and far((max(chosen.budget, far.grid[0][0]), chosen.replay)) <= 0:
         return replace(solved, problems=within)
     nearer, likeliest = _search(within[request.noise], request.ratios)
     if likeliest is None:

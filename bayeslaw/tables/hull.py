@@ -196,7 +196,7 @@ def evidence(
     beyond = [str(n) for n in far.index if far[n] > 1]
     if not beyond:
         return "ok", ""
-    units = {n: f" decades of {NAMES[n]}" for n in NAMES}
+    units = {n: f" decades of {NAMES[n]}" for n in NAMES} | {"replay": " of replay"}
     distances = [
         f"{far[n] * MEASURED[n]:.2g}{units.get(n, ' decades')} (bands were tested to "
         f"{MEASURED[n]:.2g})"

@@ -75,7 +75,7 @@ COMMANDS = {
     " --question 'How low?'",
 }
 """Command lines in the order in which they are run, in a folder with the files of `prepare`."""
-CODES = {"check": 1, "check refused": 1}
+CODES = {"fit": 1, "check": 1, "check refused": 1}
 LOOSE = ("fit", "backtest", "study", "check", "check refused")
 """Commands that sample: the numbers depend on the processor."""
 GRID = (

@@ -300,7 +300,7 @@ def test_a_plan_is_reported_with_the_fit(files):
     assert "plan" in content["sections"]
     assert content["plan"]["confidence"] == 0.8
     atpp = f"{content['plan']['atpp']:#.3g}"
-    assert f"Plan: {atpp} adaptation tokens per parameter" in " ".join(content["summary"])
+    assert f"Plan: feasible: {atpp} ATPP" in " ".join(content["summary"])
     html = out.read_text("utf-8")
     assert f"<td>{atpp}</td>" in html
     assert "--plan-source" in html

@@ -280,7 +280,9 @@ def test_exponents_of_a_law_of_replay_and_stage(two_stages):
 
 
 def test_a_slice_is_a_fit_with_that_floor(posterior, small):
-    found = derive.floor_sensitivity(posterior, posterior.forecast(FAR, kind="latent"), slices=15)
+    found = derive.floor_sensitivity(
+        posterior, posterior.forecast(FAR, kind="latent", beyond_evidence=True), slices=15
+    )
     for i in (2, 12):
         row = found.profile.iloc[i]
         prior = f"LogNormal(median={row['E']}, sigma=6e-4)"

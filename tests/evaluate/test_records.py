@@ -58,7 +58,7 @@ def path(predicted, tmp_path):
 
 @pytest.fixture(scope="module")
 def wider(posterior):
-    return posterior.forecast(WIDER, seed=1)
+    return posterior.forecast(WIDER, seed=1, beyond_evidence=True)
 
 
 @pytest.fixture
@@ -410,6 +410,7 @@ def travelled(case, path, draws=10**6):
     return read_coefficients(path / "c.json")
 
 
+@pytest.mark.filterwarnings("ignore::bayeslaw.common.errors.TableWarning")  # rows far out
 def test_all_draws_give_the_forecasts_of_the_fit(case, tmp_path):
     back = travelled(case, tmp_path)
     train = case.table.frame

@@ -86,7 +86,7 @@ def saved(fit, tmp_path):
 
 def test_kinds_from_outside_are_fitted_saved_loaded_forecast_and_planned(law, fit, saved):
     ahead = bl.grid(params=[1e9, 3e9], tokens=[1e10, 1e12], replay=0.3).assign(lab=["a", "b"] * 2)
-    forecast = fit.forecast(ahead, seed=2, allow_unconverged=True)
+    forecast = fit.forecast(ahead, seed=2, allow_unconverged=True, beyond_evidence=True)
     assert fit.draws["lab_effect"].dims == ("chain", "draw", "lab")
     true = law.loss(TRUTH, law.covariates(ahead))
     assert (np.abs(np.log(forecast.median / true)) < 0.15).all()

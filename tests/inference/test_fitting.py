@@ -1,15 +1,11 @@
 """Fits: settings, seeds, the path of a table, the convergence check, modes, and recovery."""
 
-import itertools
 import re
-import sys
-import tomllib
 import warnings
 from functools import partial
 
 import arviz_stats as azs
 import numpy as np
-import pandas as pd
 import pytest
 from scipy import stats
 from threadpoolctl import threadpool_limits
@@ -19,7 +15,6 @@ from bayeslaw import (
     FitError,
     FitWarning,
     LawError,
-    LossTable,
     TableError,
     TableWarning,
     fit,
@@ -30,7 +25,7 @@ from bayeslaw import (
     simulate,
 )
 from tests.inside import Convergence, diagnose, models_dir, sampling
-from tests.support import DATA, DESIGN, ROOT, made, miss, slow, truth_of
+from tests.support import DATA, DESIGN, made, miss, slow, truth_of
 
 
 def test_a_failed_gate_is_retried_once(unconverged):
@@ -167,33 +162,6 @@ def test_bounds_of_priors_hold_and_cost_no_divergences(small, priors):
 def test_a_threshold_that_is_not_positive(small, delta):
     with pytest.raises(FitError, match="delta must be positive"):
         fit("chinchilla", small, likelihood="huber", delta=delta)
-
-
-def test_a_table_passes_through_few_modules_on_its_way_to_a_posterior(small):
-    """At most eight modules are given the table, and at most three above the one before."""
-    pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    layers = pyproject["tool"]["importlinter"]["contracts"][0]["layers"]
-    floor = {name: -i for i, layer in enumerate(layers) for name in layer.split(" | ")}
-    stays = []
-
-    def look(frame, event, _):
-        name, code = frame.f_globals.get("__name__", ""), frame.f_code
-        if event != "call" or not name.startswith("bayeslaw."):
-            return
-        given = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-        values = [frame.f_locals.get(argument) for argument in given if argument != "self"]
-        if any(isinstance(v, LossTable | pd.DataFrame) for v in values) and stays[-1:] != [name]:
-            stays.append(name)
-
-    table = from_frame(small.frame.assign(run=small.frame["params"].astype(str)))
-    sys.setprofile(look)
-    try:
-        fit("chinchilla", table, draws=5, tune=5, chains=2, retry=False)
-    finally:
-        sys.setprofile(None)
-    floors = [floor[name.split(".")[1]] for name in stays]
-    assert len({*stays}) <= 8, stays
-    assert sum(two > one for one, two in itertools.pairwise(floors)) <= 3, stays
 
 
 def test_priors_matter_where_they_are_tight(small, posterior):

@@ -76,14 +76,6 @@ def test_a_column_of_constants_and_labels_in_unicode(usual):
     assert "späť" in fit.draws["base"].values
 
 
-@pytest.mark.parametrize("column", ["params", "tokens"])
-def test_a_covariate_that_does_not_vary_is_one_error(column):
-    frame = made().frame.assign(**{column: 1e9}).drop_duplicates()
-    for call in (bl.fit, bl.fit_huber):
-        with pytest.raises(TableError, match=f"column '{column}' is 1e.09 in all"):
-            call("chinchilla", bl.from_frame(frame.assign(run=range(len(frame)))))
-
-
 def test_one_run():
     """Rows of one run: its effect cannot be told from the law, so there is none."""
     design = grid(params=[1e8, 1e9], tokens=np.geomspace(1e9, 1e11, 6)).assign(run="only")

@@ -81,7 +81,13 @@ def test_losses_and_probabilities(name, discrepancy, unique, moved, transfer_tab
         wanted = np.moveaxis(loss[limit.index], 0, -1)
         np.testing.assert_allclose(limit.curve.loss(np.log(atpp), ratios), wanted, rtol=1e-9)
     held = [
-        np.mean([fit.forecast(at, seed=seed).samples <= level for seed in range(8)], (0, 1))
+        np.mean(
+            [
+                fit.forecast(at, seed=seed, beyond_evidence=True).samples <= level
+                for seed in range(8)
+            ],
+            (0, 1),
+        )
         for fit, level in zip((target, source), levels, strict=True)
     ]
     for place, (one, other) in enumerate(zip(*held, strict=True)):
