@@ -221,13 +221,13 @@ def plan(
     described = "posterior medians of the reference coordinates"
     described += ", and point fits as given" if points else ""
     far = farness(request.fits, run)
-    if far is not None and not beyond_evidence:
-        if far.values.min() >= TOO_FAR - 1:  # in params or PTPP, wherever the plan may lie
-            seen = next(fit.table.frame for fit in fits if fit.table is not None)
-            middle = {c: seen[c].median() for c in ("tokens", "replay") if c in seen}
-            row = run.row.assign(**middle)
-            words = extrapolations(request.fits, row, beyond_evidence=False)[1]
-            raise TableError(f"plan: {words}")
+    # Too far in params or PTPP, wherever the plan may lie.
+    if far is not None and not beyond_evidence and far.values.min() >= TOO_FAR - 1:
+        seen = next(fit.table.frame for fit in fits if fit.table is not None)
+        typical = {c: seen[c].median() for c in ("tokens", "replay") if c in seen}
+        row = run.row.assign(**typical)
+        words = extrapolations(request.fits, row, beyond_evidence=False)[1]
+        raise TableError(f"plan: {words}")
     solved = _solution_with_sizes(request, starts, far)
     problem = solved.problems[request.noise]
     chosen, best, shown = solved.chosen, solved.best, solved.shown

@@ -74,10 +74,10 @@ def test_a_plan_twice_as_far_as_bands_were_measured_is_refused(fits, asked, says
         plan(**fits, **LIMITS | {"baseline": BASE} | asked)
 
 
-def test_no_tokens_at_all_lie_beyond_the_evidence(fits):
+def test_hardly_any_tokens_lie_beyond_the_evidence(fits):
     found = plan(**fits, **LIMITS | {"max_loss": 100, "max_forgetting": 1}, baseline=BASE)
-    assert (found.status, found.cheaper.tokens) == ("feasible", 0)
-    assert found.tokens > 0
+    assert found.status == "feasible"
+    assert found.cheaper.atpp < 1e-3 < found.atpp
 
 
 def test_frontier_increases_and_surface_agrees(fits):
