@@ -120,6 +120,7 @@ def brief(monkeypatch):
     monkeypatch.setattr("bayeslaw.design.anchors.refit", partial(refit, draws=100, tune=150))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("brief")
 def test_evsi_compares_flops_saved_with_flops_spent(planned, tmp_path):
     same = str(tmp_path / "same.csv")

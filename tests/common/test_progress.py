@@ -19,7 +19,7 @@ LOOP = """
 import bayeslaw as bl
 for _ in range(2):
     try:
-        bl.backtest(bl.example_table(), "chinchilla", draws=10**6, chains=2, progress=True)
+        bl.backtest(bl.example_table(), "chinchilla", draws=200_000, chains=2, progress=True)
     finally:
         print("left", flush=True)
 """
@@ -64,7 +64,7 @@ def test_a_command_that_is_interrupted_in_its_second_round_leaves_nothing(tmp_pa
 
 
 def test_an_interrupted_loop_in_python_ends():
-    code, out, last = interrupted("1,000,000 draws of each", "-c", LOOP)
+    code, out, last = interrupted("200,000 draws of each", "-c", LOOP)
     assert (code, out, last) == (-signal.SIGINT, "left\n", "KeyboardInterrupt")
 
 

@@ -207,6 +207,7 @@ def fitted() -> Posterior:
     return fit("chinchilla", three(0), seed=0, discrepancy="curvature", draws=1000, retry=False)
 
 
+@pytest.mark.slow
 def test_the_response_agrees_with_a_refit(fitted):
     found = response(fitted, NEW)
     settings = {"chains": 4, "draws": 1000, "tune": 1000, "target_accept": 0.97}

@@ -43,6 +43,7 @@ def envelope(law="chinchilla", simulations=40, **settings):
     return found.envelope(level=0.999)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("once")
 def test_truths_are_ranked_uniformly_and_a_wrong_scale_is_found():
     """A quarter is .8 sd: the ECDF moves by .31, and the envelope of 60 ranks is .25 wide."""
