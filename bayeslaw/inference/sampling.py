@@ -30,7 +30,7 @@ from bayeslaw.model.discrepancy import Discrepancy
 from bayeslaw.model.noise import Likelihood
 from bayeslaw.model.spec import Data
 
-FIRST, LAST, TRIES = 500, 8000, 4
+FIRST, LAST, TRIES = 500, 8000, 5
 """Draws per chain at first and at most, and most runs, of which the later follow the check."""
 SMALL_STEPS = 0.99
 """Target acceptance after divergent transitions."""
@@ -184,10 +184,12 @@ def sample(domains: Mapping[str, Data], settings: Settings) -> Sampled:
             values = density.variables(points)
             used, others = _checked(density, values)
             convergence = diagnose(used, stats, others)
-            if convergence.ok or not left:
+            # Nothing is left to try after the most draws with the smallest steps.
+            most = not settings.draws and draws >= LAST and accept >= SMALL_STEPS
+            if convergence.ok or not left or most:
                 break
             # With the same steps, more draws would only have more divergences.
-            if settings.retry and (convergence.divergences or left == 1):
+            if settings.retry and (convergence.divergences or left == 1 or draws >= LAST):
                 accept = max(accept, SMALL_STEPS)
             if not settings.draws:
                 draws = _needed(convergence, draws)
