@@ -20,7 +20,8 @@ ANY = re.compile(r"(?:ESS (?:at least )?|E-BFMI |p = |hash )$")
 
 
 WAITING = re.compile(
-    r"^[\w, ]+: [\d,]+ draws(?: of each|: .*; again).*\n|^fits and forecasts\b.*\n", re.M
+    r"^[\w, ]+: [\d,]+ draws(?: of each|: .*; again).*\n|^(?:fits and forecasts|comparing laws)\b.*\n",
+    re.M,
 )
 """Lines of a log, in whose place a terminal has a bar."""
 HASH, TIME = r"\b[0-9a-f]{12,64}\b", r"\d{4}-\d\d-\d\dT\S+"

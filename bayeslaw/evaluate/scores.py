@@ -252,7 +252,7 @@ def compare(
             jobs.append((load_law(ORACLE), evaluated, evaluated, f"{ORACLE} (oracle)"))
         for law, used, rest, _ in jobs:  # before the first fit
             law.for_rows(used.frame, used.name).at_held(rest.frame, rest.name)
-        for law, used, rest, label in each(jobs, "laws", settings.get("progress")):
+        for law, used, rest, label in each(jobs, "comparing laws", settings.get("progress")):
             prediction: PointFit | Posterior
             if method == "nuts":
                 prediction = fit(law, used, method="nuts", delta=delta, seed=seed, **settings)
