@@ -20,7 +20,8 @@ ANY = re.compile(r"(?:ESS (?:at least )?|E-BFMI |p = |hash )$")
 
 
 WAITING = re.compile(
-    r"^[\w, ]+: [\d,]+ draws(?: of each|: .*; again).*\n|^(?:fits and forecasts|comparing laws)\b.*\n",
+    r"^[\w, ]+: [\d,]+ draws(?: of each|: .*; again).*\n"
+    r"|^(?:fits and forecasts|comparing laws)\b.*\n",
     re.M,
 )
 """Lines of a log, in whose place a terminal has a bar."""
