@@ -1,18 +1,31 @@
 """Data, designs, true parameters and marks that several test files use."""
 
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from bayeslaw import LossTable, Posterior, from_frame, grid, load_law, simulate
+from bayeslaw import (
+    LossTable,
+    Posterior,
+    from_frame,
+    grid,
+    load,
+    load_law,
+    paper_world,
+    read_table,
+    simulate,
+)
 from bayeslaw.model import effects
 from bayeslaw.model.spec import make_spec
 
 ROOT = Path(__file__).parents[1]
 DATA = ROOT / "data"
+SAVED = ROOT / "tests" / "data"
 LAWS = ("form1", "form2", "form3", "dcpt", "chinchilla", "form1n", "skaling")
 CHINCHILLA = {"E": 1.7, "A": 400.0, "alpha": 0.34, "B": 410.0, "beta": 0.28}
 TRUTH = {
@@ -96,6 +109,63 @@ def with_effects(fitted: Posterior, level: str, labels: object, tau: float, **sp
     )
     gone = set(fitted.spec.likelihood.parameters) - set(changed.likelihood.parameters)
     return replace(fitted, spec=changed, table=table, draws=draws.drop_vars(gone))
+
+
+@cache
+def saved(name: str) -> Any:
+    """A posterior of tests/data, made by `python -m tests.make_data`."""
+    return load(SAVED / f"{name}.nc")
+
+
+@cache
+def small() -> LossTable:
+    """Twenty noisy rows of a Chinchilla law."""
+    design = grid(params=[1e8, 3e8, 1e9, 3e9], tokens=[1e9, 3e9, 1e10, 3e10, 1e11])
+    return simulate("chinchilla", CHINCHILLA, design, sigma=0.003, seed=1)
+
+
+@cache
+def paper_rows() -> LossTable:
+    """The synthetic world's 168 French rows at the paper's two training stages."""
+    return paper_world().table("french", seed=0).query("ptpp <= 31")
+
+
+@cache
+def delphi() -> LossTable:
+    return read_table(DATA / "delphi" / "isotoken.csv")
+
+
+@cache
+def stages() -> pd.DataFrame:
+    """Runs of eight bases, with numeric labels, at two ratios and three budgets."""
+    bases = grid(params=[1e8, 3e8, 1e9, 3e9], ptpp=[15, 60])
+    n, d, rng = bases["params"], bases["params"] * bases["ptpp"], np.random.default_rng(0)
+    expected = 1.5 + 90 / n**0.3 + 300 / d**0.33
+    bases["base_loss"] = expected * np.exp(0.01 * rng.standard_normal(8))
+    bases["start_loss"] = 5 + 0.1 * rng.standard_normal(8)
+    bases["base"] = np.arange(8)
+    rows = bases.merge(grid(replay=[0.1, 0.5], atpp=[0.5, 2, 8]), how="cross")
+    rows["tokens"], rows["run"] = rows["atpp"] * rows["params"], 10 * rows["base"]
+    rows["run"] += (rows["replay"] > 0.3).astype(int)
+    table = simulate("transfer", TRANSFER, rows.drop(columns="atpp"), sigma=0.003)
+    return table.frame.drop(columns="synthetic")
+
+
+JOINT = {"french": "chinchilla", "english": "chinchilla"}
+"""Laws of two domains that are fitted together."""
+TAU = (0.006, 0.012)
+"""Standard deviations of their random effects of run."""
+
+
+def pair(rho: float) -> dict[str, LossTable]:
+    """Two domains whose runs share effects of correlation `rho`."""
+    tables = [grouped(seed, {}).frame.drop(columns="base") for seed in (0, 1)]
+    groups, index = np.unique(tables[0]["run"], return_inverse=True)
+    rng = np.random.default_rng(5)
+    shared = rng.multivariate_normal([0, 0], [[1, rho], [rho, 1]], len(groups)) * TAU
+    for k, frame in enumerate(tables):
+        frame["loss"] *= np.exp(shared[index, k])
+    return {n: from_frame(frame, n) for n, frame in zip(JOINT, tables, strict=True)}
 
 
 def miss(one, other, table):

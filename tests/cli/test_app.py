@@ -62,7 +62,7 @@ def test_version():
     assert run("--version").stdout == f"bayeslaw {__version__}\n"
 
 
-GOLDEN = str(ROOT / "tests" / "golden" / "delphi_chinchilla.nc")
+GOLDEN = str(ROOT / "tests" / "data" / "delphi_chinchilla.nc")
 EMPTY = str(ROOT / "tests" / "__init__.py")
 HUBER = ("--law", "chinchilla", "--method", "huber")
 

@@ -19,7 +19,7 @@ import pytest
 from tests.cli.commands import DELPHI, run
 from tests.support import ROOT, slow
 
-GOLDEN = ROOT / "tests" / "golden"
+GOLDEN = ROOT / "tests" / "data"
 RECORD = GOLDEN / "documents.json"
 BRIEF = "--discrepancy none --effects none --chains 2 --draws 60 --tune 150"
 LIMITS = "params=8.1e9 ptpp=279 max_loss=1.85 max_forgetting=.04 baseline=2.05 confidence=.8"

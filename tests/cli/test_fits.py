@@ -139,7 +139,7 @@ def test_point_fit(measured):
 
 
 def test_a_fit_that_cannot_be_saved_is_printed(tmp_path, monkeypatch):
-    fitted, out = load(ROOT / "tests" / "golden" / "delphi_chinchilla.nc"), tmp_path / "fit.nc"
+    fitted, out = load(ROOT / "tests" / "data" / "delphi_chinchilla.nc"), tmp_path / "fit.nc"
     monkeypatch.setattr("bayeslaw.cli.options.fit_table", lambda *_: fitted)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))

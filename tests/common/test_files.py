@@ -13,7 +13,7 @@ from tests.support import ROOT
 
 @pytest.fixture(scope="module")
 def fitted():
-    return load(ROOT / "tests" / "golden" / "delphi_chinchilla.nc")
+    return load(ROOT / "tests" / "data" / "delphi_chinchilla.nc")
 
 
 def test_text_with_brackets_and_line_breaks_comes_back(tmp_path):

@@ -253,7 +253,7 @@ def test_new_runs_vary_as_those_of_their_own_domain():
 
 
 def test_a_row_without_a_label_is_a_new_run_though_a_training_row_had_none_either():
-    fit = load("tests/golden/tinycpt_form1.nc")
+    fit = load("tests/data/tinycpt_form1.nc")
     names = fit.draws["run"].values.astype(object)
     names[:2] = "(row 0)", "(row 1)"  # as rows without a label are named
     fit = replace(fit, draws=fit.draws.assign_coords(run=names))

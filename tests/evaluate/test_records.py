@@ -33,7 +33,7 @@ from bayeslaw import (
 from tests.inside import digest
 from tests.support import with_effects
 
-GOLDEN = Path(__file__).parents[1] / "golden"
+GOLDEN = Path(__file__).parents[1] / "data"
 PLANNED = grid(params=[5e9, 1e10], tokens=[1e11, 1e12])
 WIDER = grid(params=[5e9, 1e10], tokens=[1e11, 1e12, 1e13])
 REPEATED = ((2e9, 1), (1e13, 1), (1e13, 0))

@@ -30,7 +30,7 @@ import numpy as np
 import bayeslaw as bl
 from bayeslaw.checks._check import judge_alone
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1] / "data"
 
 # -- calls into the package -----------------------------------------------------------------
 

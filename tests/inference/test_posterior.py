@@ -209,7 +209,7 @@ def test_an_unconverged_posterior_is_refused(unconverged, small):
 
 def test_rows_may_have_aliases_for_columns():
     """Also where a random effect depends on N."""
-    fit = load("tests/golden/delphi_chinchilla.nc")
+    fit = load("tests/data/delphi_chinchilla.nc")
     base, size = (labels(fit.table.frame, level) for level in ("base", "size"))
     same = dict(zip(base, size, strict=True))  # the bases of this table are its sizes
     sized = fit.draws.rename(base="size", base_effect="size_effect", tau_base="tau_size")
@@ -239,7 +239,7 @@ GROUPS = {
 @pytest.fixture(scope="module")
 def grouped():
     """Posterior of rows in runs and bases, with curvature."""
-    return bl.load("tests/golden/tinycpt_form1.nc")
+    return bl.load("tests/data/tinycpt_form1.nc")
 
 
 @pytest.fixture(scope="module")
@@ -303,7 +303,7 @@ def test_prior_predictive_is_that_of_the_model():
     """Against PyMC's own draws of the same model."""
     import pymc as pm
 
-    fit = bl.load("tests/golden/delphi_chinchilla.nc")
+    fit = bl.load("tests/data/delphi_chinchilla.nc")
     own = fit.to_datatree(prior=2000)["prior_predictive"]["log_loss"].values[0]
     model = build({"": make_data(fit.spec, fit.table)})
     tree = pm.sample_prior_predictive(2000, model=model, random_seed=1)

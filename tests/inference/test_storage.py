@@ -117,7 +117,7 @@ def test_a_truncated_file(saved):
 
 @pytest.mark.parametrize("place", [70, 98, 280, 469, 707])
 def test_a_damaged_byte_near_the_start(place, tmp_path, capfd):
-    damaged = bytearray((ROOT / "tests" / "golden" / "delphi_chinchilla.nc").read_bytes())
+    damaged = bytearray((ROOT / "tests" / "data" / "delphi_chinchilla.nc").read_bytes())
     damaged[place] ^= 255
     (tmp_path / "fit.nc").write_bytes(damaged)
     refuse(tmp_path / "fit.nc", "not a readable posterior")

@@ -19,7 +19,7 @@ from bayeslaw import LawError, TableError, fit_huber, from_frame, grid, load_law
 from tests.inside import CLIP, ORIGIN, Curvature, Term, models_dir, parse_law
 from tests.support import DESIGN, GOOD, LAWS, TRUTH, truth_of
 
-CASES = json.loads((Path(__file__).parents[1] / "golden/laws.json").read_text())
+CASES = json.loads((Path(__file__).parents[1] / "data/laws.json").read_text())
 
 
 def spaceless(text):

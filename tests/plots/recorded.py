@@ -1,4 +1,4 @@
-"""Data of every figure, of the fits of tests/golden, against figures.json.
+"""Data of every figure, of the fits of tests/data, against its figures.json.
 
     python -m tests.plots.recorded
 
@@ -16,8 +16,8 @@ import pandas as pd
 
 import bayeslaw as bl
 
-FILE = Path(__file__).with_name("figures.json")
-GOLDEN = Path(__file__).parents[1] / "golden"
+FILE = Path(__file__).parents[1] / "data" / "figures.json"
+GOLDEN = Path(__file__).parents[1] / "data"
 POINTS = 7
 
 

@@ -85,7 +85,7 @@ def test_figures_of_a_posterior_need_no_import():
     code = (
         "import sys, bayeslaw as bl\n"
         "assert 'matplotlib' not in sys.modules\n"
-        "fit = bl.load('tests/golden/delphi_chinchilla.nc')\n"
+        "fit = bl.load('tests/data/delphi_chinchilla.nc')\n"
         "assert 'bayeslaw.plots' not in sys.modules\n"
         "print(type(fit.plot).__name__, 'bayeslaw.plots' in sys.modules)"
     )

@@ -187,7 +187,7 @@ def test_a_table_has_the_types_of_its_csv_file(tmp_path):
     ],
 )
 def test_columns_of_every_type_come_back_from_a_saved_fit(values, texts, tmp_path):
-    fit = load(ROOT / "tests" / "golden" / "delphi_chinchilla.nc")
+    fit = load(ROOT / "tests" / "data" / "delphi_chinchilla.nc")
     dtype = values.dtype if isinstance(values, np.ndarray) else object
     notes = pd.Series([values[i % 4] for i in range(len(fit.table))], dtype=dtype)
     table = from_frame(fit.table.frame.assign(note=notes))
