@@ -1,16 +1,22 @@
-"""The documentation against the code, and as GitHub shows it."""
+"""The documentation against the code, and as GitHub shows it; examples of docstrings."""
 
 import ast
+import doctest
 import importlib
 import itertools
 import re
+import shlex
 import sys
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
+import typer
 
 import bayeslaw as bl
+from bayeslaw.cli.app import app
+from bayeslaw.laws.terms import FUNCTIONS, LETTERS
 from bayeslaw.model.discrepancy import (
     ADAPTATION_WALK,
     COUPLING_PRIOR,
@@ -22,18 +28,44 @@ from bayeslaw.model.discrepancy import (
 )
 from bayeslaw.model.effects import LEVELS
 from bayeslaw.model.spec import make_spec
-from tests.github import faults
-from tests.inside import FUNCTIONS, LETTERS
-from tests.transcripts import agree
+from benchmarks import EXPERIMENTS
+from tests.pages import DOCS, PAGES, agree, code_of, commands, faults, transcript
+from tests.support import ROOT
 
-ROOT = Path(__file__).parents[1]
-DOCS = ROOT / "docs"
 PUBLIC = sorted(set(bl.__all__) - {"derive", "plots"})
-PAGES = [*sorted(DOCS.glob("*.md")), *sorted(DOCS.glob("howto/*.md"))]
-PAGES += [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
 READMES = sorted((ROOT / "data").glob("**/README.md"))
 RUN = re.compile(r"^run\((.*?)^\]\]\] -->\n```bash\n(.*?)\n```\n\n```text\n(.*?)\n```", re.M | re.S)
 """A call of ``run`` on a page, its command, and the output shown."""
+FIRST = DOCS / "from-csv-to-decision.md"
+STATUS = {"error": 2, "REFUSE": 1}
+"""Exit codes by the first word of what a command prints."""
+LAWS = sorted((ROOT / "models").glob("*.toml"))
+EXAMPLES = [p for p in sorted((ROOT / "bayeslaw").rglob("*.py")) if ">>> " in p.read_text("utf-8")]
+
+
+def module_of(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def options_of(command) -> set[str]:
+    return {flag for p in command.params for flag in (*p.opts, *p.secondary_opts)} | {"--help"}
+
+
+GROUP = typer.main.get_command(app).commands
+OPTIONS = set().union(*map(options_of, GROUP.values()), {"--no-sync"})
+for experiment in EXPERIMENTS.values():
+    OPTIONS |= set(experiment.parser()._option_string_actions)
+for script in ROOT.glob("data/**/*.py"):
+    OPTIONS |= set(re.findall(r'"(--[\w-]+)"', script.read_text()))
+
+
+def parse(command: str) -> None:
+    """Parse a command, and run nothing."""
+    program, *words = shlex.split(re.sub(r"[\[\]]", " ", command))
+    if program == "bayeslaw":
+        assert {w for w in words if w.startswith("-")} <= options_of(GROUP[words[0]]), command
+    else:
+        EXPERIMENTS[words[2]].parser().parse_args(words[3:])
 
 
 @pytest.fixture(scope="module")
@@ -44,9 +76,22 @@ def generator():
     sys.path.pop(0)
 
 
+# -- every page -----------------------------------------------------------------------------------
+
+
 @pytest.mark.parametrize("page", [*PAGES, *READMES], ids=lambda page: str(page.relative_to(ROOT)))
-def test_the_page_is_whole_on_github(page):
-    assert not list(faults(page.read_text(), page))
+def test_the_page_is_whole_and_its_commands_and_names_exist(page):
+    text = page.read_text()
+    assert not list(faults(text, page))
+    for command in commands(text):
+        parse(command)
+    for code in code_of(text):
+        if code.startswith("--"):
+            assert set(re.findall(r"(?<!\S)--[\w-]+", code)) <= OPTIONS, code
+    for block in re.findall(r"^```python\n(.*?)^```", text, re.M | re.S):
+        ast.parse(block)
+    for name in re.findall(r"(?<![\w.])bl\.(\w+)", text):
+        assert name in bl.__all__, f"bl.{name}"
 
 
 @pytest.mark.parametrize(
@@ -65,17 +110,71 @@ def test_the_page_is_whole_on_github(page):
         ("So $T_{a}_{b}_$ is $_x_$.", "Markdown changes the formula $_x_$"),
         ("$$\na\n+ b\n$$", "half a formula: $$\na"),
         ("- A list.\n\n    python x.py --show", "command as text: python x.py --show"),
+        ("# A `b_c`, d\n\n## A\n\n[It](#a-b_c-d), [that](#a), $x_i$ {s} and `{law}`.\n", None),
     ],
 )
 def test_a_fault_of_a_page_is_found(text, fault):
-    assert fault in [*faults(text, DOCS / "index.md")]
+    found = list(faults(text, DOCS / "index.md"))
+    assert fault in found if fault else not found
 
 
-def test_what_github_shows_is_no_fault():
-    text = (
-        "# A `b_c`, d\n\n## A\n\nSee [it](#a-b_c-d), [that](#a), $x_i$ {s} and `{law}`: $\\beta$.\n"
-    )
-    assert not list(faults(text, DOCS / "index.md"))
+def test_commands_are_found_in_blocks_and_in_sentences_and_wrong_ones_are_noticed():
+    page = """
+    OMP_NUM_THREADS=1 python -m benchmarks truth --only tinycpt \\
+        --out rows.csv
+
+    ```sh
+    bayeslaw fit t.csv && bayeslaw plan --json
+    ```
+
+Here `uv run bayeslaw check
+t.csv` and bayeslaw plans; `bayeslaw` alone.
+"""
+    assert list(commands(page)) == [
+        "python -m benchmarks truth --only tinycpt --out rows.csv",
+        "bayeslaw fit t.csv",
+        "bayeslaw plan --json",
+        "bayeslaw check t.csv",
+    ]
+    for command, error in (
+        ("python -m benchmarks truth --short", SystemExit),
+        ("python -m benchmarks truth --draws few", SystemExit),
+        ("python -m benchmarks splits", KeyError),
+        ("bayeslaw forecast t.csv --worth 3", AssertionError),
+        ("bayeslaw guess t.csv", KeyError),
+    ):
+        with pytest.raises(error):
+            parse(command)
+
+
+def test_pages_are_short():
+    def words(text: str, *drop: str) -> int:
+        for pattern in drop:
+            text = re.sub(pattern, "", text, flags=re.M | re.S)
+        return len(text.split())
+
+    prose = (r"^```.*?^```$", r"^(?:    |\||!\[).*?$", r"(?<=\])\([^)]*\)")
+    assert words((ROOT / "README.md").read_text(), *prose) <= 600
+    assert words(FIRST.read_text(), *prose) <= 1500
+    # With the words of tables, but without code, comments and what is generated.
+    drop = (
+        r"<!-- \[\[\[cog.*?\[\[\[end\]\]\] -->", r"^ *```.*?^ *```$|^    .*?$", r"<!--.*?-->"
+    )  # fmt: skip
+    assert sum(words(p.read_text(), *drop) for p in PAGES if p.is_relative_to(DOCS)) <= 18_000
+
+
+def test_outputs_agree_up_to_small_differences():
+    line = "converged: R-hat 1.004, ESS 460, no divergences"
+    assert agree("converged: R-hat 1.006, ESS 900, no\n  divergences\n", line)
+    assert not agree("converged: R-hat 1.204, ESS 900, no divergences", line)
+    assert not agree("did not converge: R-hat 1.004", line)
+    assert not agree(f"{line} one more word", line)
+    assert agree("plan  11.3  36.1 %  1.67M  1.45e+12", "plan 11.1  36.4 %   1.64M  1.45e+12")
+    assert not agree("plan  15.3  36.1 %  1.67M  1.45e+12", "plan 11.1  36.4 %   1.64M  1.45e+12")
+    assert not agree("0  1.0718  3.1e-07", "0  1.0218  3.1e-07")
+
+
+# -- what pages say of the code -------------------------------------------------------------------
 
 
 def test_generated_parts_are_what_the_code_says(generator, monkeypatch, capsys):
@@ -85,44 +184,17 @@ def test_generated_parts_are_what_the_code_says(generator, monkeypatch, capsys):
     assert not done.value.code, capsys.readouterr().out
 
 
-def test_a_stale_part_is_found(generator, monkeypatch, capsys, tmp_path):
-    page = tmp_path / "page.md"
-    block = '<!-- [[[cog\nfrom pages import law; law("{}")\n]]] -->\n<!-- [[[end]]] -->\n'
-    page.write_text(block.format("form1"))
-    monkeypatch.setattr(sys, "argv", ["pages.py", "--check", str(page)])
-    with pytest.raises(SystemExit) as done:
-        generator.main()
-    assert done.value.code
-    assert r"\frac{A}{N^{\alpha}}" in capsys.readouterr().out
-
-
-@pytest.mark.release
-@pytest.mark.parametrize("page", [page for page in PAGES if RUN.search(page.read_text())], ids=str)
-def test_commands_print_what_the_page_shows(page, generator):
-    """Their outputs are not made again by the check of generated parts."""
-    for call, command, shown in RUN.findall(page.read_text()):
-        assert agree(generator.output(command, "refused=True" in call), shown), command
-
-
 def test_the_architecture_page_names_every_module_and_only_modules(generator):
-    tree = {
-        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-        for path in (ROOT / "bayeslaw").rglob("*.py")
-    } - {"bayeslaw.__main__"}
+    tree = {module_of(path) for path in (ROOT / "bayeslaw").rglob("*.py")} - {"bayeslaw.__main__"}
     listed = generator.module_files()
     assert set(listed) == tree
     for name, path in listed.items():
-        if path.name != "__init__.py":
-            assert generator.summary(path), f"{name} has no docstring"
+        assert path.name == "__init__.py" or generator.summary(path), f"{name} has no docstring"
     page = (DOCS / "architecture.md").read_text()
-    for package in (package for layer in generator.package_layers() for package in layer):
-        assert f'modules("{package}")' in page
-
-
-def test_what_the_architecture_page_names_exists(generator):
-    packages = "|".join(package for layer in generator.package_layers() for package in layer)
-    page = re.sub(r"\]\]\] -->.*?\[\[\[end", "", (DOCS / "architecture.md").read_text(), flags=re.S)
-    for name in re.findall(rf"`((?:{packages})\.[\w.]+)`", page):
+    packages = [package for layer in generator.package_layers() for package in layer]
+    assert all(f'modules("{package}")' in page for package in packages)
+    written = re.sub(r"\]\]\] -->.*?\[\[\[end", "", page, flags=re.S)
+    for name in re.findall(rf"`((?:{'|'.join(packages)})\.[\w.]+)`", written):
         part, _, last = name.rpartition(".")
         try:
             importlib.import_module(f"bayeslaw.{name}")
@@ -130,7 +202,7 @@ def test_what_the_architecture_page_names_exists(generator):
             assert hasattr(importlib.import_module(f"bayeslaw.{part}"), last), name
 
 
-def test_every_public_name_is_on_the_page_of_the_api(generator):
+def test_every_public_name_is_on_the_page_of_the_api_and_has_a_docstring(generator):
     listed = [name for names in generator.API.values() for name in names.split()]
     assert sorted(name for name in listed if "." not in name) == PUBLIC
     for part in (bl.plots, bl.derive):
@@ -140,23 +212,10 @@ def test_every_public_name_is_on_the_page_of_the_api(generator):
     page = (DOCS / "api.md").read_text()
     for name in listed:
         assert re.search(rf"^\| `(?:bl|bayeslaw)\.{name}` \| \w", page, re.M), name
+    assert all((getattr(bl, name).__doc__ or "").strip() for name in PUBLIC)
 
 
-@pytest.mark.parametrize("name", PUBLIC)
-def test_every_public_name_has_a_docstring(name):
-    assert (getattr(bl, name).__doc__ or "").strip()
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_python_on_the_page_is_python_and_its_names_exist(page):
-    text = page.read_text()
-    for block in re.findall(r"^```python\n(.*?)^```", text, re.M | re.S):
-        ast.parse(block)
-    for name in re.findall(r"(?<![\w.])bl\.(\w+)", text):
-        assert name in bl.__all__, f"bl.{name}"
-
-
-@pytest.mark.parametrize("path", sorted((ROOT / "models").glob("*.toml")), ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", LAWS, ids=lambda path: path.stem)
 def test_the_maths_page_shows_every_law_and_its_formula_becomes_mathml(path):
     converter = pytest.importorskip("latex2mathml.converter")
     assert f'law("{path.stem}")' in (DOCS / "maths.md").read_text()
@@ -169,9 +228,8 @@ def test_the_glossary_has_every_parameter_of_a_fit():
     """By its name, or by another of its family, such as ``curve_A`` for ``curve_B``."""
     named = re.findall(r"`([\w*]+)`", (DOCS / "glossary.md").read_text())
     families = {name.split("_")[0] for name in named if "_" in name}
-    laws = [path.stem for path in (ROOT / "models").glob("*.toml")]
-    for law, discrepancy in itertools.product(laws, ("auto", "curvature", "none")):
-        spec = make_spec(law, discrepancy=discrepancy, effects=tuple(LEVELS))
+    for path, discrepancy in itertools.product(LAWS, ("auto", "curvature", "none")):
+        spec = make_spec(path.stem, discrepancy=discrepancy, effects=tuple(LEVELS))
         for name in (*spec.law.parameters, *spec.law.coordinates, *spec.likelihood.parameters):
             of_family = name.split("_")[0] in families or name.endswith("_ref")
             assert name in named or ("_" in name and of_family), name
@@ -218,7 +276,43 @@ def test_the_maths_page_states_the_priors_of_the_code():
     assert own.scale == own.square
 
 
-def test_the_citation_names_the_version():
-    text = (ROOT / "CITATION.cff").read_text()
-    assert f"\nversion: {bl.__version__}\n" in text
-    assert "PTPP-Aware Adaptation Scaling Laws" in text
+def test_the_citation_names_the_version_and_the_types_ship():
+    assert f"\nversion: {bl.__version__}\n" in (ROOT / "CITATION.cff").read_text()
+    assert (ROOT / "bayeslaw" / "py.typed").is_file()
+
+
+# -- what runs ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [module_of(path) for path in EXAMPLES])
+def test_examples_of_docstrings_print_what_they_say(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    finder = doctest.DocTestFinder()
+    runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS)
+    names = {"bl": bl, "np": np, "pd": pd}
+    for example in finder.find(importlib.import_module(name), extraglobs=names):
+        said: list[str] = []
+        runner.run(example, out=said.append)
+        assert not runner.failures, "".join(said)
+
+
+@pytest.mark.release
+@pytest.mark.parametrize("page", [page for page in PAGES if RUN.search(page.read_text())], ids=str)
+def test_commands_print_what_the_page_shows(page, generator):
+    """Their outputs are not made again by the check of generated parts."""
+    for call, command, shown in RUN.findall(page.read_text()):
+        assert agree(generator.output(command, "refused=True" in call), shown), command
+
+
+@pytest.mark.release
+def test_every_command_of_the_first_page_prints_what_it_shows(tmp_path):
+    ran = list(transcript(FIRST, tmp_path))
+    assert sum(block[1] == "bash" for block, _, _ in ran) == 10
+    for block, printed, status in ran:
+        shown = block[3]
+        first = re.match(r"\w*", shown or "")
+        expected = 0 if " | " in block[2] else STATUS.get(first[0] if first else "", 0)
+        assert status == expected, printed
+        if shown is not None and block[2].startswith("bayeslaw check"):
+            printed, shown = (text.partition("\n")[0] for text in (printed, shown))
+        assert shown is None or agree(printed, shown), f"{block[2]}{printed}"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.transcripts import NUMBER, agree
+from tests.pages import NUMBER, agree
 
 NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
 NAMES = ["anchors", "forecast", "own_law", "paper_workflow", "plan"]
